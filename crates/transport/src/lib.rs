@@ -1,0 +1,39 @@
+//! How a request reaches its owner and the reply comes back: the seam between `client` and whatever
+//! carries its messages.
+#![no_std]
+#![forbid(unsafe_code)]
+
+use mayfly_types::Errno;
+use mayfly_wire::Operation;
+
+/// What came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer<'r, R> {
+    /// It was done.
+    Done(R),
+    /// Nothing was done: the walk left the instance at this absolute path of the host.
+    Escaped(&'r [u8]),
+    /// It failed. EIO may also mean that nobody knows.
+    Failed(Errno),
+}
+
+/// How long to wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// Until the request's deadline; then EIO.
+    Deadline,
+    /// As long as the peer's node lives; a signal cancels it and the answer is EINTR.
+    Interruptible,
+}
+
+/// Carries requests. An implementation may be used by several threads and inside signal handlers.
+pub trait Transport {
+    /// Sends `request`, waits for the reply and hands it to `take` while its bytes are still in place.
+    /// The request is executed at most once, also across a restart of the peer.
+    fn exchange<'a, O: Operation<'a>, T>(
+        &self,
+        request: &O,
+        patience: Patience,
+        take: impl for<'r> FnOnce(Answer<'r, O::Reply<'r>>) -> T,
+    ) -> T;
+}

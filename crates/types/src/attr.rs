@@ -1,0 +1,86 @@
+//! What `stat` reports.
+
+use crate::FileId;
+
+/// The type of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum FileKind {
+    /// A regular file.
+    Regular = 1,
+    /// A directory.
+    Directory = 2,
+    /// A symbolic link.
+    Symlink = 3,
+}
+
+impl FileKind {
+    /// From its stored number; `None` for anything unknown.
+    #[must_use]
+    pub const fn from_raw(raw: u8) -> Option<FileKind> {
+        match raw {
+            1 => Some(FileKind::Regular),
+            2 => Some(FileKind::Directory),
+            3 => Some(FileKind::Symlink),
+            _ => None,
+        }
+    }
+
+    /// The `S_IFMT` bits.
+    #[must_use]
+    pub const fn mode_bits(self) -> u32 {
+        match self {
+            FileKind::Regular => 0o100_000,
+            FileKind::Directory => 0o040_000,
+            FileKind::Symlink => 0o120_000,
+        }
+    }
+
+    /// The `d_type` of `getdents64`.
+    #[must_use]
+    pub const fn dirent_type(self) -> u8 {
+        match self {
+            FileKind::Regular => 8,
+            FileKind::Directory => 4,
+            FileKind::Symlink => 10,
+        }
+    }
+}
+
+/// A point in time: seconds and nanoseconds since the epoch, nanoseconds below 10^9.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp {
+    /// Seconds since 1970-01-01 UTC; negative before.
+    pub seconds: i64,
+    /// Nanoseconds within the second.
+    pub nanoseconds: u32,
+}
+
+/// Attributes of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attr {
+    /// The file (`st_ino`).
+    pub id: FileId,
+    /// Its type.
+    pub kind: FileKind,
+    /// Permission bits with set-id and sticky bits (0o7777), without the type.
+    pub mode: u32,
+    /// Number of links.
+    pub links: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Length in bytes.
+    pub size_bytes: u64,
+    /// Allocated space in units of 512 bytes.
+    pub blocks: u64,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of content.
+    pub mtime: Timestamp,
+    /// Last change of content or attributes.
+    pub ctime: Timestamp,
+    /// Creation.
+    pub btime: Timestamp,
+}

@@ -1,0 +1,18 @@
+//! The words of the file system as types: identities, attributes, errors, limits, options.
+//!
+//! Everything else is built on this crate, in the daemon as in the host process, so it allocates
+//! nothing, needs no standard library and has no unsafe code.
+#![no_std]
+#![forbid(unsafe_code)]
+
+mod attr;
+mod errno;
+mod id;
+pub mod limits;
+mod options;
+pub mod slot;
+
+pub use attr::{Attr, FileKind, Timestamp};
+pub use errno::Errno;
+pub use id::{FileId, OpenRef, SessionId};
+pub use options::{Durability, Times};

@@ -1,0 +1,45 @@
+//! Every bound of the system, with its unit, checked against each other when compiled.
+
+/// Longest name of a directory entry, bytes (NAME_MAX).
+pub const NAME_BYTES_MAX: usize = 255;
+/// Longest path, bytes, with its terminating zero (PATH_MAX).
+pub const PATH_BYTES_MAX: usize = 4096;
+/// Longest target of a symbolic link, bytes.
+pub const SYMLINK_BYTES_MAX: usize = 4095;
+/// Symbolic links followed in one walk.
+pub const SYMLINK_FOLLOWS_MAX: u32 = 40;
+/// Links to one file.
+pub const LINKS_MAX: u32 = 65_000;
+/// Largest file, bytes: what fits a signed 64-bit offset, less a chunk so that sums cannot overflow.
+pub const FILE_BYTES_MAX: u64 = (i64::MAX as u64) - (1 << 40);
+/// Contents up to this many bytes live in the inode record.
+pub const INLINE_BYTES_MAX: usize = 4096;
+/// Default size of a chunk, bytes.
+pub const CHUNK_BYTES_DEFAULT: u64 = 512 * 1024;
+/// Slots that names and files hash to.
+pub const SLOTS: usize = 65_536;
+
+/// Open file descriptions on one node.
+pub const OPEN_FILES_MAX: u32 = 65_536;
+/// Different files open at a time on one node.
+pub const FILES_OPEN_MAX: u32 = 65_536;
+/// Attached processes on one node.
+pub const SESSIONS_MAX: u32 = 4096;
+/// Requests under way at once for one session (threads beyond that wait for a lane).
+pub const LANES: usize = 16;
+/// Body and header of a request, bytes.
+pub const REQUEST_BYTES_MAX: usize = 128 * 1024 + 4096;
+/// Body and header of a reply, bytes.
+pub const REPLY_BYTES_MAX: usize = 128 * 1024 + 4096;
+/// File data in one request or reply, bytes.
+pub const TRANSFER_BYTES_MAX: usize = 128 * 1024;
+/// Byte-range locks of one file.
+pub const LOCKS_PER_FILE_MAX: usize = 4096;
+/// Default deadline of a request, milliseconds. A restarted daemon must fit in it.
+pub const DEADLINE_MS_DEFAULT: u64 = 8_000;
+
+const _: () = assert!(TRANSFER_BYTES_MAX + 4096 <= REQUEST_BYTES_MAX);
+const _: () = assert!(TRANSFER_BYTES_MAX + 4096 <= REPLY_BYTES_MAX);
+const _: () = assert!(2 * PATH_BYTES_MAX + 4096 <= REQUEST_BYTES_MAX);
+const _: () = assert!(INLINE_BYTES_MAX <= TRANSFER_BYTES_MAX);
+const _: () = assert!(SESSIONS_MAX.is_multiple_of(64));

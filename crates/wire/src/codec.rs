@@ -1,0 +1,239 @@
+//! Reading and writing little-endian values in byte slices.
+
+use mayfly_types::{Attr, FileId, FileKind, OpenRef, Timestamp};
+
+/// The bytes are not a message of this protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Malformed;
+
+/// The value does not fit the buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Full;
+
+/// Takes values from the front of a byte slice.
+#[derive(Debug, Clone)]
+pub struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// Reads `bytes` from the start.
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Reader { rest: bytes }
+    }
+
+    /// The next `count` bytes.
+    ///
+    /// # Errors
+    /// [`Malformed`] when fewer are left.
+    pub fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
+        let (head, rest) = self.rest.split_at_checked(count).ok_or(Malformed)?;
+        self.rest = rest;
+        Ok(head)
+    }
+
+    /// Ends the reading.
+    ///
+    /// # Errors
+    /// [`Malformed`] when bytes are left over.
+    pub fn finish(self) -> Result<(), Malformed> {
+        if self.rest.is_empty() { Ok(()) } else { Err(Malformed) }
+    }
+}
+
+/// Appends values to a byte slice.
+#[derive(Debug)]
+pub struct Writer<'b> {
+    buffer: &'b mut [u8],
+    used: usize,
+}
+
+impl<'b> Writer<'b> {
+    /// Writes to `buffer` from its start.
+    #[must_use]
+    pub fn new(buffer: &'b mut [u8]) -> Self {
+        Writer { buffer, used: 0 }
+    }
+
+    /// Bytes written.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Appends `bytes`.
+    ///
+    /// # Errors
+    /// [`Full`] when they do not fit.
+    pub fn put(&mut self, bytes: &[u8]) -> Result<(), Full> {
+        self.reserve(bytes.len())?.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Room for `count` bytes, for the caller to fill.
+    ///
+    /// # Errors
+    /// [`Full`] when there is not that much.
+    pub fn reserve(&mut self, count: usize) -> Result<&mut [u8], Full> {
+        let end = self.used.checked_add(count).ok_or(Full)?;
+        let room = self.buffer.get_mut(self.used..end).ok_or(Full)?;
+        self.used = end;
+        Ok(room)
+    }
+}
+
+/// A value with a fixed form in bytes.
+pub trait Wire<'a>: Sized {
+    /// Appends the value.
+    ///
+    /// # Errors
+    /// [`Full`] when the buffer is too small.
+    fn encode(&self, to: &mut Writer<'_>) -> Result<(), Full>;
+
+    /// Takes the value.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the bytes are not such a value.
+    fn decode(from: &mut Reader<'a>) -> Result<Self, Malformed>;
+}
+
+macro_rules! integers {
+    ($($kind:ty)*) => { $(
+        impl<'a> Wire<'a> for $kind {
+            fn encode(&self, to: &mut Writer<'_>) -> Result<(), Full> {
+                to.put(&self.to_le_bytes())
+            }
+            fn decode(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+                let bytes = from.take(size_of::<$kind>())?;
+                Ok(<$kind>::from_le_bytes(bytes.try_into().map_err(|_| Malformed)?))
+            }
+        }
+    )* };
+}
+integers! { u8 u16 u32 u64 i32 i64 }
+
+impl<'a> Wire<'a> for bool {
+    fn encode(&self, to: &mut Writer<'_>) -> Result<(), Full> {
+        u8::from(*self).encode(to)
+    }
+    fn decode(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+        match u8::decode(from)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed),
+        }
+    }
+}
+
+/// A byte string: `u32` length, then the bytes.
+impl<'a> Wire<'a> for &'a [u8] {
+    fn encode(&self, to: &mut Writer<'_>) -> Result<(), Full> {
+        u32::try_from(self.len()).map_err(|_| Full)?.encode(to)?;
+        to.put(self)
+    }
+    fn decode(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let count = u32::decode(from)?;
+        from.take(count as usize)
+    }
+}
+
+impl<'a> Wire<'a> for () {
+    fn encode(&self, _to: &mut Writer<'_>) -> Result<(), Full> {
+        Ok(())
+    }
+    fn decode(_from: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(())
+    }
+}
+
+impl<'a> Wire<'a> for FileId {
+    fn encode(&self, to: &mut Writer<'_>) -> Result<(), Full> {
+        self.0.encode(to)
+    }
+    fn decode(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+        u64::decode(from).map(FileId)
+    }
+}
+
+impl<'a> Wire<'a> for OpenRef {
+    fn encode(&self, to: &mut Writer<'_>) -> Result<(), Full> {
+        self.index.encode(to)?;
+        self.generation.encode(to)
+    }
+    fn decode(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(OpenRef { index: u32::decode(from)?, generation: u32::decode(from)? })
+    }
+}
+
+impl<'a> Wire<'a> for Timestamp {
+    fn encode(&self, to: &mut Writer<'_>) -> Result<(), Full> {
+        self.seconds.encode(to)?;
+        self.nanoseconds.encode(to)
+    }
+    fn decode(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let stamp = Timestamp { seconds: i64::decode(from)?, nanoseconds: u32::decode(from)? };
+        if stamp.nanoseconds < 1_000_000_000 { Ok(stamp) } else { Err(Malformed) }
+    }
+}
+
+impl<'a> Wire<'a> for FileKind {
+    fn encode(&self, to: &mut Writer<'_>) -> Result<(), Full> {
+        (*self as u8).encode(to)
+    }
+    fn decode(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+        FileKind::from_raw(u8::decode(from)?).ok_or(Malformed)
+    }
+}
+
+/// Declares a struct whose bytes are its fields in order.
+#[macro_export]
+macro_rules! wire_struct {
+    ($(#[$doc:meta])* $name:ident $(<$life:lifetime>)? { $($(#[$fdoc:meta])* $field:ident : $kind:ty,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub struct $name $(<$life>)? { $($(#[$fdoc])* pub $field: $kind,)* }
+        $crate::wire_struct!(@impl $name $(<$life>)? { $($field : $kind,)* });
+    };
+    (@impl $name:ident <$life:lifetime> { $($field:ident : $kind:ty,)* }) => {
+        impl<$life> $crate::Wire<$life> for $name<$life> {
+            #[allow(unused_variables, reason = "a struct may be empty")]
+            fn encode(&self, to: &mut $crate::Writer<'_>) -> Result<(), $crate::Full> {
+                $(self.$field.encode(to)?;)*
+                Ok(())
+            }
+            #[allow(unused_variables, reason = "a struct may be empty")]
+            fn decode(from: &mut $crate::Reader<$life>) -> Result<Self, $crate::Malformed> {
+                Ok($name { $($field: <$kind as $crate::Wire>::decode(from)?,)* })
+            }
+        }
+    };
+    (@impl $name:ident { $($field:ident : $kind:ty,)* }) => {
+        impl<'wire> $crate::Wire<'wire> for $name {
+            #[allow(unused_variables, reason = "a struct may be empty")]
+            fn encode(&self, to: &mut $crate::Writer<'_>) -> Result<(), $crate::Full> {
+                $(self.$field.encode(to)?;)*
+                Ok(())
+            }
+            #[allow(unused_variables, reason = "a struct may be empty")]
+            fn decode(from: &mut $crate::Reader<'wire>) -> Result<Self, $crate::Malformed> {
+                Ok($name { $($field: <$kind as $crate::Wire>::decode(from)?,)* })
+            }
+        }
+    };
+}
+
+wire_struct!(@impl Attr {
+    id: FileId,
+    kind: FileKind,
+    mode: u32,
+    links: u32,
+    uid: u32,
+    gid: u32,
+    size_bytes: u64,
+    blocks: u64,
+    atime: Timestamp,
+    mtime: Timestamp,
+    ctime: Timestamp,
+    btime: Timestamp,
+});

@@ -1,0 +1,68 @@
+//! The operations.
+
+macro_rules! ops {
+    ($($(#[$doc:meta])* $name:ident = $raw:literal,)*) => {
+        /// An operation, as it stands in a header.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[repr(u16)]
+        pub enum Op { $($(#[$doc])* $name = $raw,)* }
+
+        impl Op {
+            /// From its number; `None` for an unknown one.
+            #[must_use]
+            pub const fn from_raw(raw: u16) -> Option<Op> {
+                match raw { $($raw => Some(Op::$name),)* _ => None }
+            }
+
+            /// Every operation.
+            pub const ALL: &'static [Op] = &[$(Op::$name),*];
+        }
+    };
+}
+
+ops! {
+    /// Is anybody there?
+    Ping = 1,
+    /// Attributes of a file.
+    Stat = 2,
+    /// Opens a file, creating it when asked to.
+    Open = 3,
+    /// Gives up an open file description.
+    Close = 4,
+    /// Makes a directory.
+    MakeDirectory = 5,
+    /// Removes a name.
+    Unlink = 6,
+    /// Moves a name.
+    Rename = 7,
+    /// Adds a name.
+    Link = 8,
+    /// Makes a symbolic link.
+    Symlink = 9,
+    /// Target of a symbolic link.
+    ReadLink = 10,
+    /// Changes attributes, length included.
+    SetAttr = 11,
+    /// Reads through the daemon.
+    Read = 12,
+    /// Writes through the daemon.
+    Write = 13,
+    /// Asks for leave to use the local object.
+    Grant = 14,
+    /// Entries of a directory.
+    List = 15,
+    /// Path of a directory from the root of the instance.
+    PathOf = 16,
+    /// Capacity and use of the file system.
+    StatFs = 17,
+    /// Makes durable what was acknowledged.
+    Sync = 18,
+    /// Takes, changes or gives up a lock.
+    Lock = 19,
+    /// Who stands in the way of a lock.
+    TestLock = 20,
+    /// Stops waiting for a request.
+    Cancel = 21,
+    /// The daemon's counters.
+    Status = 22,
+}

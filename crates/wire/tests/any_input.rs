@@ -1,0 +1,116 @@
+//! The decoder takes whatever a peer sends; what it accepts it can say again, byte for byte.
+
+use mayfly_types::{FileId, OpenRef, Timestamp};
+use mayfly_wire::{
+    Full, HEADER_BYTES, Header, Op, Open, Operation, Request, SetAttr, Target, Walk, Wire, Write,
+    Writer,
+};
+use proptest::prelude::*;
+
+fn encoded<'a, T: Wire<'a>>(value: &T) -> Vec<u8> {
+    let mut buffer = vec![0; 64 * 1024];
+    let mut to = Writer::new(&mut buffer);
+    value.encode(&mut to).expect("64 KiB hold any value of these tests");
+    let used = to.used();
+    buffer.truncate(used);
+    buffer
+}
+
+fn encode_request(request: &Request<'_>) -> Vec<u8> {
+    macro_rules! each {
+        ($($op:ident)*) => { match request { $(Request::$op(body) => encoded(body),)* } };
+    }
+    each! {
+        Ping Stat Open Close MakeDirectory Unlink Rename Link Symlink ReadLink SetAttr Read Write Grant
+        List PathOf StatFs Sync Lock TestLock Cancel Status
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_upset_the_header_decoder(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        let _ = Header::decode(&bytes);
+    }
+
+    #[test]
+    fn what_a_request_decoder_accepts_is_encoded_to_the_same_bytes(
+        op in proptest::sample::select(Op::ALL),
+        bytes in proptest::collection::vec(any::<u8>(), 0..120),
+    ) {
+        if let Ok(request) = Request::decode(op, &bytes) {
+            prop_assert_eq!(encode_request(&request), bytes);
+        }
+    }
+
+    #[test]
+    fn a_walk_comes_back_as_it_was(
+        start in any::<u64>(),
+        flags in any::<u32>(),
+        path in proptest::collection::vec(any::<u8>(), 0..300),
+    ) {
+        let walk = Walk { start: FileId(start), flags, path: &path };
+        let open = Open { walk, flags: 0o102, mode: 0o644, uid: 1, gid: 2 };
+        let bytes = encoded(&open);
+        prop_assert_eq!(Request::decode(Op::Open, &bytes), Ok(Request::Open(open)));
+    }
+
+    #[test]
+    fn a_truncated_body_is_refused(cut in 0_usize..60) {
+        let request = SetAttr {
+            target: Target::Open(OpenRef { index: 7, generation: 9 }),
+            which: 8,
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            size_bytes: 11,
+            atime: Timestamp::default(),
+            mtime: Timestamp::default(),
+        };
+        let bytes = encoded(&request);
+        let cut = cut.min(bytes.len() - 1);
+        prop_assert!(Request::decode(SetAttr::OP, &bytes[..cut]).is_err());
+    }
+}
+
+#[test]
+fn the_bytes_of_a_write_do_not_change() {
+    let write = Write {
+        open: OpenRef { index: 0x0102_0304, generation: 5 },
+        offset: 0x1122_3344_5566_7788,
+        append: true,
+        bytes: b"abc",
+    };
+    assert_eq!(
+        encoded(&write),
+        [
+            4, 3, 2, 1, 5, 0, 0, 0, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 1, 3, 0, 0, 0,
+            b'a', b'b', b'c'
+        ]
+    );
+}
+
+#[test]
+fn the_bytes_of_an_open_do_not_change() {
+    let open = Open {
+        walk: Walk { start: FileId::ROOT, flags: 1, path: b"/a" },
+        flags: 0o102,
+        mode: 0o640,
+        uid: 3,
+        gid: 4,
+    };
+    assert_eq!(
+        encoded(&open),
+        [
+            1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, b'/', b'a', 0x42, 0, 0, 0, 0xa0, 1, 0,
+            0, 3, 0, 0, 0, 4, 0, 0, 0
+        ]
+    );
+}
+
+#[test]
+fn a_body_that_does_not_fit_is_refused_and_not_cut() {
+    let mut buffer = [0; HEADER_BYTES];
+    let write =
+        Write { open: OpenRef::default(), offset: 0, append: false, bytes: &[1; HEADER_BYTES] };
+    assert_eq!(write.encode(&mut Writer::new(&mut buffer)), Err(Full));
+}
