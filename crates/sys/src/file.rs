@@ -1,0 +1,347 @@
+//! Calls on descriptors and names of the kernel.
+
+use crate::{
+    Errno,
+    arch::{syscall3, syscall6},
+    number, result,
+    text::PathText,
+};
+
+/// Relative to the working directory.
+pub const AT_FDCWD: i32 = -100;
+/// Do not follow a symbolic link at the end.
+pub const AT_SYMLINK_NOFOLLOW: usize = 0x100;
+/// Remove a directory.
+pub const AT_REMOVEDIR: usize = 0x200;
+/// Follow a symbolic link at the end (linkat).
+pub const AT_SYMLINK_FOLLOW: usize = 0x400;
+/// The path may be empty and then means the descriptor.
+pub const AT_EMPTY_PATH: usize = 0x1000;
+
+/// Mask of the access mode.
+pub const O_ACCMODE: u32 = 3;
+/// Read only.
+pub const O_RDONLY: u32 = 0;
+/// Write only.
+pub const O_WRONLY: u32 = 1;
+/// Read and write.
+pub const O_RDWR: u32 = 2;
+/// Neither read nor write: the undocumented fourth access mode.
+pub const O_NEITHER: u32 = 3;
+/// Create.
+pub const O_CREAT: u32 = 0o100;
+/// It must not exist.
+pub const O_EXCL: u32 = 0o200;
+/// Do not become the controlling terminal.
+pub const O_NOCTTY: u32 = 0o400;
+/// Cut to length zero.
+pub const O_TRUNC: u32 = 0o1000;
+/// Every write goes to the end.
+pub const O_APPEND: u32 = 0o2000;
+/// Do not wait.
+pub const O_NONBLOCK: u32 = 0o4000;
+/// Data reaches the device before a write returns.
+pub const O_DSYNC: u32 = 0o10000;
+/// Signal-driven.
+pub const O_ASYNC: u32 = 0o20000;
+/// Past the page cache.
+pub const O_DIRECT: u32 = 0o40000;
+/// Offsets beyond 2^31; always set on 64-bit machines.
+pub const O_LARGEFILE: u32 = 0o100_000;
+/// It must be a directory.
+pub const O_DIRECTORY: u32 = 0o200_000;
+/// It must not be a symbolic link.
+pub const O_NOFOLLOW: u32 = 0o400_000;
+/// Reading does not change the access time.
+pub const O_NOATIME: u32 = 0o1_000_000;
+/// Closed by exec.
+pub const O_CLOEXEC: u32 = 0o2_000_000;
+/// A name, not an open file.
+pub const O_PATH: u32 = 0o10_000_000;
+/// A file without a name (with O_DIRECTORY).
+pub const O_TMPFILE: u32 = 0o20_000_000;
+
+/// Duplicate at or above.
+pub const F_DUPFD: usize = 0;
+/// Flags of the descriptor.
+pub const F_GETFD: usize = 1;
+/// Set them.
+pub const F_SETFD: usize = 2;
+/// Duplicate at or above, closed by exec.
+pub const F_DUPFD_CLOEXEC: usize = 1030;
+/// Closed by exec.
+pub const FD_CLOEXEC: usize = 1;
+
+/// A piece of the host's memory (`struct iovec`).
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct IoVec {
+    /// First byte.
+    pub base: *mut u8,
+    /// Length.
+    pub bytes: usize,
+}
+
+/// Each write goes to the end (pwritev2).
+pub const RWF_APPEND: usize = 0x10;
+
+/// openat.
+///
+/// # Errors
+/// The kernel's.
+pub fn open_at(directory: i32, path: &PathText, flags: u32, mode: u32) -> Result<i32, Errno> {
+    // SAFETY: the path is a terminated string that outlives the call.
+    let raw = unsafe {
+        syscall6(
+            number::OPENAT,
+            directory as usize,
+            path.as_ptr() as usize,
+            flags as usize,
+            mode as usize,
+            0,
+            0,
+        )
+    };
+    result(raw).map(|descriptor| descriptor as i32)
+}
+
+/// close. The descriptor is gone whatever the kernel says.
+pub fn close(descriptor: i32) {
+    // SAFETY: closing does not touch memory.
+    unsafe { syscall3(number::CLOSE, descriptor as usize, 0, 0) };
+}
+
+/// fcntl with an integer argument.
+///
+/// # Errors
+/// The kernel's.
+pub fn control(descriptor: i32, command: usize, argument: usize) -> Result<usize, Errno> {
+    // SAFETY: the commands used here take an integer and touch no memory.
+    result(unsafe { syscall3(number::FCNTL, descriptor as usize, command, argument) })
+}
+
+/// dup3.
+///
+/// # Errors
+/// The kernel's.
+pub fn duplicate_onto(from: i32, onto: i32, flags: u32) -> Result<i32, Errno> {
+    // SAFETY: touches no memory.
+    let raw = unsafe { syscall3(number::DUP3, from as usize, onto as usize, flags as usize) };
+    result(raw).map(|descriptor| descriptor as i32)
+}
+
+/// pread.
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Safety
+/// `to` is memory into which the host wants `bytes` bytes; the kernel checks it.
+pub unsafe fn read_at(
+    descriptor: i32,
+    to: *mut u8,
+    bytes: usize,
+    offset: u64,
+) -> Result<usize, Errno> {
+    // SAFETY: passed on to the caller.
+    result(unsafe {
+        syscall6(number::PREAD64, descriptor as usize, to as usize, bytes, offset as usize, 0, 0)
+    })
+}
+
+/// pwrite.
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Safety
+/// `from` is memory of which the host wants `bytes` bytes written; the kernel checks it.
+pub unsafe fn write_at(
+    descriptor: i32,
+    from: *const u8,
+    bytes: usize,
+    offset: u64,
+) -> Result<usize, Errno> {
+    // SAFETY: passed on to the caller.
+    result(unsafe {
+        syscall6(number::PWRITE64, descriptor as usize, from as usize, bytes, offset as usize, 0, 0)
+    })
+}
+
+/// preadv.
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Safety
+/// As [`read_at`] for every piece.
+pub unsafe fn read_pieces(descriptor: i32, pieces: &[IoVec], offset: u64) -> Result<usize, Errno> {
+    // SAFETY: passed on to the caller.
+    result(unsafe {
+        syscall6(
+            number::PREADV,
+            descriptor as usize,
+            pieces.as_ptr() as usize,
+            pieces.len(),
+            offset as usize,
+            0,
+            0,
+        )
+    })
+}
+
+/// pwritev2. `offset` `u64::MAX` with [`RWF_APPEND`] uses and moves the descriptor's own offset.
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Safety
+/// As [`write_at`] for every piece.
+pub unsafe fn write_pieces(
+    descriptor: i32,
+    pieces: &[IoVec],
+    offset: u64,
+    flags: usize,
+) -> Result<usize, Errno> {
+    // SAFETY: passed on to the caller.
+    result(unsafe {
+        syscall6(
+            number::PWRITEV2,
+            descriptor as usize,
+            pieces.as_ptr() as usize,
+            pieces.len(),
+            offset as usize,
+            0,
+            flags,
+        )
+    })
+}
+
+/// lseek.
+///
+/// # Errors
+/// The kernel's.
+pub fn seek(descriptor: i32, offset: i64, whence: usize) -> Result<u64, Errno> {
+    // SAFETY: touches no memory.
+    let raw = unsafe { syscall3(number::LSEEK, descriptor as usize, offset as usize, whence) };
+    result(raw).map(|position| position as u64)
+}
+
+/// Length of the file.
+///
+/// # Errors
+/// The kernel's.
+pub fn length(descriptor: i32) -> Result<u64, Errno> {
+    const SIZE_WORD: usize = 6;
+    let mut attributes = [0_u64; 18];
+    // SAFETY: the array has the size of the kernel's `struct stat` and outlives the call.
+    let raw = unsafe {
+        syscall3(number::FSTAT, descriptor as usize, attributes.as_mut_ptr() as usize, 0)
+    };
+    result(raw)?;
+    attributes.get(SIZE_WORD).copied().ok_or(Errno::EIO)
+}
+
+/// readlinkat.
+///
+/// # Errors
+/// The kernel's; ENAMETOOLONG when the target does not fit.
+pub fn read_link(directory: i32, path: &PathText, to: &mut PathText) -> Result<(), Errno> {
+    to.fill_with(|buffer, bytes| {
+        // SAFETY: the path is terminated; the buffer has room for `bytes`.
+        result(unsafe {
+            syscall6(
+                number::READLINKAT,
+                directory as usize,
+                path.as_ptr() as usize,
+                buffer as usize,
+                bytes,
+                0,
+                0,
+            )
+        })
+    })
+}
+
+/// What `/proc/self/fd/N` points to.
+///
+/// # Errors
+/// The kernel's.
+pub fn descriptor_link(descriptor: i32, to: &mut PathText) -> Result<(), Errno> {
+    let mut path = PathText::from_bytes(b"/proc/self/fd/")?;
+    path.push_decimal(u64::try_from(descriptor).map_err(|_| Errno::EBADF)?)?;
+    read_link(AT_FDCWD, &path, to)
+}
+
+/// getcwd, without the terminating zero.
+///
+/// # Errors
+/// The kernel's; ENOENT when the directory was removed.
+pub fn working_directory(to: &mut PathText) -> Result<(), Errno> {
+    to.fill_with(|buffer, bytes| {
+        // SAFETY: the buffer has room for `bytes`.
+        let raw = unsafe { syscall3(number::GETCWD, buffer as usize, bytes, 0) };
+        result(raw).map(|count| count.saturating_sub(1))
+    })
+}
+
+/// mkdir.
+///
+/// # Errors
+/// The kernel's.
+pub fn make_directory(path: &PathText, mode: u32) -> Result<(), Errno> {
+    // SAFETY: the path is a terminated string that outlives the call.
+    let raw = unsafe { syscall3(number::MKDIR, path.as_ptr() as usize, mode as usize, 0) };
+    result(raw).map(|_| ())
+}
+
+/// rmdir.
+///
+/// # Errors
+/// The kernel's.
+pub fn remove_directory(path: &PathText) -> Result<(), Errno> {
+    // SAFETY: the path is a terminated string that outlives the call.
+    let raw = unsafe { syscall3(number::RMDIR, path.as_ptr() as usize, 0, 0) };
+    result(raw).map(|_| ())
+}
+
+/// fchdir.
+///
+/// # Errors
+/// The kernel's.
+pub fn enter(descriptor: i32) -> Result<(), Errno> {
+    // SAFETY: touches no memory.
+    result(unsafe { syscall3(number::FCHDIR, descriptor as usize, 0, 0) }).map(|_| ())
+}
+
+/// access: may the file be found and, with `mode`, used?
+///
+/// # Errors
+/// The kernel's.
+pub fn check_access(path: &PathText, mode: usize) -> Result<(), Errno> {
+    // SAFETY: the path is a terminated string that outlives the call.
+    let raw = unsafe { syscall3(number::ACCESS, path.as_ptr() as usize, mode, 0) };
+    result(raw).map(|_| ())
+}
+
+/// fchmod.
+///
+/// # Errors
+/// The kernel's.
+pub fn change_mode(descriptor: i32, mode: u32) -> Result<(), Errno> {
+    // SAFETY: touches no memory.
+    let raw = unsafe { syscall3(number::FCHMOD, descriptor as usize, mode as usize, 0) };
+    result(raw).map(|_| ())
+}
+
+/// A file in memory without a name, closed by exec, that can be sealed.
+///
+/// # Errors
+/// The kernel's.
+pub fn memory_file(name: &PathText) -> Result<i32, Errno> {
+    const CLOEXEC_AND_SEALS: usize = 3;
+    // SAFETY: the name is a terminated string that outlives the call.
+    let raw =
+        unsafe { syscall3(number::MEMFD_CREATE, name.as_ptr() as usize, CLOEXEC_AND_SEALS, 0) };
+    result(raw).map(|descriptor| descriptor as i32)
+}

@@ -1,0 +1,117 @@
+//! Processes, threads and their limits.
+
+use crate::{
+    Errno,
+    arch::{syscall3, syscall6},
+    file, number, result,
+    text::PathText,
+};
+
+/// Largest file size a process may create.
+pub const RLIMIT_FSIZE: usize = 1;
+/// One more than the highest descriptor number.
+pub const RLIMIT_NOFILE: usize = 7;
+/// Sent when a file would exceed the limit.
+pub const SIGXFSZ: usize = 25;
+
+/// A resource limit (`struct rlimit64`).
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct Limit {
+    /// What the kernel enforces.
+    pub soft: u64,
+    /// How far `soft` may be raised.
+    pub hard: u64,
+}
+
+/// The process.
+#[must_use]
+pub fn process_id() -> u32 {
+    // SAFETY: touches no memory.
+    unsafe { syscall3(number::GETPID, 0, 0, 0) as u32 }
+}
+
+/// The thread.
+#[must_use]
+pub fn thread_id() -> u32 {
+    // SAFETY: touches no memory.
+    unsafe { syscall3(number::GETTID, 0, 0, 0) as u32 }
+}
+
+/// Effective user and group: the owner of new files.
+#[must_use]
+pub fn owner() -> (u32, u32) {
+    // SAFETY: touches no memory.
+    unsafe {
+        (syscall3(number::GETEUID, 0, 0, 0) as u32, syscall3(number::GETEGID, 0, 0, 0) as u32)
+    }
+}
+
+/// A limit of this process.
+#[must_use]
+pub fn limit(resource: usize) -> Limit {
+    let mut limit = Limit { soft: u64::MAX, hard: u64::MAX };
+    // SAFETY: the structure has the kernel's form and outlives the call.
+    unsafe {
+        syscall6(number::PRLIMIT64, 0, resource, 0, core::ptr::from_mut(&mut limit) as usize, 0, 0);
+    }
+    limit
+}
+
+/// Sets a limit of this process.
+///
+/// # Errors
+/// The kernel's.
+pub fn set_limit(resource: usize, limit: Limit) -> Result<(), Errno> {
+    // SAFETY: the structure has the kernel's form and outlives the call.
+    let raw = unsafe {
+        syscall6(number::PRLIMIT64, 0, resource, core::ptr::from_ref(&limit) as usize, 0, 0, 0)
+    };
+    result(raw).map(|_| ())
+}
+
+/// Sends a signal to the calling thread.
+pub fn raise(signal: usize) {
+    // SAFETY: touches no memory; what the host does with the signal is the host's business.
+    unsafe {
+        syscall3(number::TGKILL, process_id() as usize, thread_id() as usize, signal);
+    }
+}
+
+/// Lets another thread run.
+pub fn give_way() {
+    // SAFETY: touches no memory.
+    unsafe { syscall3(number::SCHED_YIELD, 0, 0, 0) };
+}
+
+/// Is the thread alive? A zombie is not: it will never let go of anything.
+#[must_use]
+pub fn thread_lives(thread: u32) -> bool {
+    read_state(thread).is_ok_and(|state| state != b'Z' && state != b'X')
+}
+
+fn read_state(thread: u32) -> Result<u8, Errno> {
+    let mut path = PathText::from_bytes(b"/proc/")?;
+    path.push_decimal(u64::from(thread))?;
+    path.push(b"/stat")?;
+    let descriptor = file::open_at(file::AT_FDCWD, &path, file::O_CLOEXEC, 0)?;
+    let mut line = [0_u8; 128];
+    // SAFETY: the buffer is ours and as long as stated.
+    let count = unsafe { file::read_at(descriptor, line.as_mut_ptr(), line.len(), 0) };
+    file::close(descriptor);
+    let line = line.get(..count?).ok_or(Errno::EIO)?;
+    // The name in parentheses may hold anything, so the state follows the last closing one.
+    let end = line.iter().rposition(|byte| *byte == b')').ok_or(Errno::EIO)?;
+    line.get(end + 2).copied().ok_or(Errno::EIO)
+}
+
+/// Names the thread, as `ps` shows it.
+pub fn set_name(name: &[u8]) {
+    const PR_SET_NAME: usize = 15;
+    let mut text = [0_u8; 16];
+    for (to, from) in text.iter_mut().take(15).zip(name) {
+        *to = *from;
+    }
+    // SAFETY: the kernel reads up to 16 bytes, terminated.
+    unsafe { syscall3(number::PRCTL, PR_SET_NAME, text.as_ptr() as usize, 0) };
+}

@@ -1,0 +1,205 @@
+//! The client's side of the lanes.
+//!
+//! Life of a lane, each step by the party that holds it:
+//!
+//! ```text
+//! FREE ─claim→ CLAIMED ─submit→ REQUEST ─daemon→ REPLY ─release→ FREE
+//!                                  └─deadline→ ABANDONED ─daemon→ FREE
+//! ```
+//!
+//! Which thread claims which lane does not matter; threads begin their search at different places, found
+//! from the address of their stack, so that they rarely meet. Everything here works in a signal handler
+//! that interrupted it: the inner call simply takes another lane.
+
+mod lanes;
+mod wait;
+
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+};
+
+use mayfly_transport::{Answer, Patience, Transport};
+use mayfly_types::{
+    Errno,
+    limits::{LANES, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, SESSIONS_MAX},
+};
+use mayfly_wire::{
+    Escaped, HEADER_BYTES, Header, Op, Operation, Reader, STATUS_ESCAPED, Wire, Writer,
+};
+
+use crate::{
+    layout::{LANE_REQUEST, Lane, LaneBuffers, NodeRegion, SessionHead, SessionRegion},
+    raw,
+    spin::Spin,
+};
+
+/// Carries the requests of one session. It lives as long as the process: the mappings are never undone.
+#[derive(Debug)]
+pub struct ShmTransport {
+    node: &'static NodeRegion,
+    session: *mut SessionRegion,
+    /// Bit of this session in the daemon's summary; not read from the region again.
+    id: u32,
+    evidence_fd: i32,
+    spin: Spin,
+}
+
+// SAFETY: the regions are shared memory whose heads are atomics; a lane's buffers are touched only by the
+// thread that claimed the lane.
+unsafe impl Send for ShmTransport {}
+// SAFETY: as above.
+unsafe impl Sync for ShmTransport {}
+
+impl ShmTransport {
+    /// For a mapped session region that stays mapped for good.
+    pub(crate) fn new(
+        node: &'static NodeRegion,
+        session: *mut SessionRegion,
+        evidence_fd: i32,
+    ) -> ShmTransport {
+        // SAFETY: the region is mapped, as large as its type and made of atomics; see `head`.
+        let id = unsafe { &(*session).head }.session.load(Relaxed) % SESSIONS_MAX;
+        ShmTransport { node, session, id, evidence_fd, spin: Spin::new(raw::processors()) }
+    }
+
+    fn head(&self) -> &SessionHead {
+        // SAFETY: the region is mapped for good and its head consists of atomics. The reference does not
+        // cover the buffers, to which others write.
+        unsafe { &(*self.session).head }
+    }
+
+    fn lane(&self, lane: usize) -> &Lane {
+        &self.head().lanes[lane]
+    }
+
+    fn buffers(&self, lane: usize) -> *mut LaneBuffers {
+        debug_assert!(lane < LANES);
+        // SAFETY: `lane` is below LANES, so the place is inside the mapping. No reference is made.
+        unsafe { (&raw mut (*self.session).buffers).cast::<LaneBuffers>().add(lane) }
+    }
+
+    /// Reply of a lane in state REPLY.
+    fn reply_bytes(&self, lane: usize) -> &[u8] {
+        let count = self.lane(lane).reply_bytes.load(Relaxed) as usize;
+        let buffers = self.buffers(lane);
+        // SAFETY: the daemon does not write to a lane after it published the reply, and the thread holds
+        // the lane; the length is bounded by the buffer.
+        unsafe {
+            core::slice::from_raw_parts(
+                (&raw const (*buffers).reply).cast(),
+                count.min(REPLY_BYTES_MAX),
+            )
+        }
+    }
+
+    /// Writes body and header; the length of both.
+    fn encode<'a, O: Operation<'a>>(
+        &self,
+        lane: usize,
+        id: u64,
+        request: &O,
+    ) -> Result<usize, Errno> {
+        let buffers = self.buffers(lane);
+        // SAFETY: the thread holds the lane, so no other thread of this process touches the buffer; the
+        // daemon reads it (and copies it out) only between submission and reply.
+        let buffer = unsafe {
+            core::slice::from_raw_parts_mut((&raw mut (*buffers).request).cast(), REQUEST_BYTES_MAX)
+        };
+        let (header, body) = buffer.split_at_mut(HEADER_BYTES);
+        let mut to = Writer::new(body);
+        request.encode(&mut to).map_err(|_| Errno::EINVAL)?;
+        let used = to.used();
+        self.header(O::OP, id, used).encode(header).map_err(|_| Errno::EINVAL)?;
+        Ok(HEADER_BYTES + used)
+    }
+
+    fn header(&self, op: Op, request_id: u64, body_bytes: usize) -> Header {
+        Header {
+            reply: false,
+            op,
+            request_id,
+            // Reading the clock costs as much as the request: the lane's state says when it is over.
+            deadline_ns: 0,
+            slot_table_version: self.node.head.slot_table_version.load(Relaxed),
+            body_bytes: body_bytes as u32,
+            status: 0,
+            body_checksum: 0,
+        }
+    }
+
+    /// Hands a complete request to the daemon; true when it had to be woken.
+    fn submit(&self, lane: usize, id: u64, bytes: usize) -> bool {
+        let control = self.lane(lane);
+        control.request_id.store(id, Relaxed);
+        control.request_bytes.store(bytes as u32, Relaxed);
+        control.state.store(LANE_REQUEST, Release);
+        // From the leaf to the root, and the daemon takes them from the root to the leaf, so that a bit
+        // it sees always leads to the request. A bit that is set already needs no second write: whoever
+        // set it has yet to be seen, by a daemon that will then see this lane too.
+        self.head().lanes_pending.fetch_or(1 << lane, SeqCst);
+        let (word, bit) = ((self.id / 64) as usize, self.id % 64);
+        set_bit(&self.node.head.sessions_pending[word], bit);
+        set_bit(&self.node.head.pending_summary, word as u32);
+        self.node.wake_daemon()
+    }
+
+    fn answer<'r, R: Wire<'r>>(&'r self, lane: usize, op: Op) -> Answer<'r, R> {
+        let bytes = self.reply_bytes(lane);
+        let id = self.lane(lane).request_id.load(Relaxed);
+        let Ok(header) = Header::decode(bytes) else { return Answer::Failed(Errno::EIO) };
+        let Some(body) = bytes.get(HEADER_BYTES..HEADER_BYTES + header.body_bytes as usize) else {
+            return Answer::Failed(Errno::EIO);
+        };
+        if !header.reply || header.op != op || header.request_id != id {
+            return Answer::Failed(Errno::EIO);
+        }
+        let mut from = Reader::new(body);
+        match header.status {
+            0 => R::decode(&mut from).map_or(Answer::Failed(Errno::EIO), Answer::Done),
+            STATUS_ESCAPED => Escaped::decode(&mut from)
+                .map_or(Answer::Failed(Errno::EIO), |escaped| Answer::Escaped(escaped.path)),
+            status => Answer::Failed(Errno::from_raw(status as i32).unwrap_or(Errno::EIO)),
+        }
+    }
+}
+
+fn set_bit(word: &AtomicU64, bit: u32) {
+    if word.load(SeqCst) & (1 << bit) == 0 {
+        word.fetch_or(1 << bit, SeqCst);
+    }
+}
+
+impl Transport for ShmTransport {
+    fn exchange<'a, O: Operation<'a>, T>(
+        &self,
+        request: &O,
+        patience: Patience,
+        take: impl for<'r> FnOnce(Answer<'r, O::Reply<'r>>) -> T,
+    ) -> T {
+        let lane = match self.claim(patience) {
+            Ok(lane) => lane,
+            Err(errno) => return take(Answer::Failed(errno)),
+        };
+        let id = self.head().last_request_id.fetch_add(1, Relaxed) + 1;
+        let bytes = match self.encode(lane, id, request) {
+            Ok(bytes) => bytes,
+            Err(errno) => {
+                self.release(lane);
+                return take(Answer::Failed(errno));
+            }
+        };
+        let woken = self.submit(lane, id, bytes);
+        if let Err(errno) = self.wait(lane, id, patience, woken) {
+            return take(Answer::Failed(errno));
+        }
+        let taken = take(self.answer::<O::Reply<'_>>(lane, O::OP));
+        self.release(lane);
+        taken
+    }
+}
+
+/// True when the reply to a submitted request is complete.
+fn replied(lane: &Lane) -> bool {
+    lane.state.load(Acquire) == crate::layout::LANE_REPLY
+}

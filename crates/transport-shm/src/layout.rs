@@ -1,0 +1,268 @@
+//! The shared memory of a node, byte by byte (`docs/SHM.md`).
+//!
+//! There are two kinds of region. The *node region* is one for each node, mapped by the daemon and by every
+//! attached process; it holds the table of open file descriptions, the table of open files, and the
+//! words by which processes wake the daemon. A *session region* belongs to one process; it holds its
+//! lanes: one request and one reply each. The supervisor holds both through a restart of the daemon.
+//!
+//! Everything in here can be scribbled on by a process that lost its mind. All fields are atomics, read
+//! once, and the daemon keeps its own copy of whatever it must rely on. References into a region live
+//! as long as the mapping; a mapping is never unmapped while one is in use.
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+use mayfly_types::limits::{
+    FILES_OPEN_MAX, LANES, NAME_BYTES_MAX, OPEN_FILES_MAX, REPLY_BYTES_MAX, REQUEST_BYTES_MAX,
+    SESSIONS_MAX,
+};
+
+/// First word of either region.
+pub const MAGIC: u32 = 0x5346_594d; // "MYFS"
+/// Version of the layout; a client of another version does not attach.
+pub const LAYOUT_VERSION: u32 = 1;
+
+/// The daemon is polling: a request needs no system call.
+pub const DAEMON_AWAKE: u32 = 1;
+/// The daemon sleeps, or is about to: count up `daemon_wakes` and wake its futex.
+pub const DAEMON_ASLEEP: u32 = 2;
+/// No daemon (not yet, or it died): the supervisor is at it.
+pub const DAEMON_ABSENT: u32 = 0;
+
+/// Head of the node region.
+#[repr(C, align(4096))]
+pub struct NodeHead {
+    /// [`MAGIC`].
+    pub magic: AtomicU32,
+    /// [`LAYOUT_VERSION`].
+    pub version: AtomicU32,
+    /// Identity of the instance.
+    pub instance: AtomicU64,
+    /// Starts of the daemon so far.
+    pub daemon_starts: AtomicU32,
+    /// `DAEMON_*`; written by the daemon, and by the supervisor while there is none.
+    pub daemon_state: AtomicU32,
+    /// Version of the slot table.
+    pub slot_table_version: AtomicU32,
+    /// `Times` of the instance.
+    pub times: AtomicU32,
+    /// 1 when locks are served.
+    pub locks: AtomicU32,
+    /// Deadline of a request, milliseconds.
+    pub deadline_ms: AtomicU32,
+    /// Which words of `sessions_pending` are not zero.
+    pub pending_summary: AtomicU64,
+    /// Sessions with a request that the daemon has not seen, a bit each.
+    pub sessions_pending: [AtomicU64; SESSIONS_MAX as usize / 64],
+    /// Counted up by whoever wakes the daemon; a futex. It is not the state word, because the daemon must
+    /// not fall asleep over a wake-up that came between its last look and its sleep, and because a client
+    /// that dies after changing the state, before waking, would leave a sleeper whom nobody wakes.
+    pub daemon_wakes: AtomicU32,
+}
+
+/// Entry is free.
+pub const OPEN_FREE: u32 = 0;
+/// Only the process of `session` has descriptors for it.
+pub const OPEN_PRIVATE: u32 = 1;
+/// That process is giving it a kernel identity right now.
+pub const OPEN_SHARING: u32 = 2;
+/// Its life time is that of the kernel's open file description of the slot file `ofd/<index>`.
+pub const OPEN_SHARED: u32 = 3;
+
+/// An open file description. Made and freed by the daemon; offset and status flags belong to the
+/// processes that share it.
+#[repr(C, align(64))]
+pub struct OpenEntry {
+    /// `OPEN_*`.
+    pub state: AtomicU32,
+    /// Generation of the entry, counted up when it is freed.
+    pub generation: AtomicU32,
+    /// Access mode and status flags (`O_*`).
+    pub flags: AtomicU32,
+    /// Index of the file's entry.
+    pub file: AtomicU32,
+    /// Session of the process that has it while it is private.
+    pub session: AtomicU32,
+    /// Thread that moves the offset now (its tid), or 0; a futex.
+    pub offset_lock: AtomicU32,
+    /// The file offset; the cookie of a listing for a directory.
+    pub offset: AtomicU64,
+    /// The file.
+    pub id: AtomicU64,
+    /// `FileKind`.
+    pub kind: AtomicU32,
+    /// Room.
+    pub reserved: [AtomicU32; 3],
+}
+
+/// The file has an object: bytes are read and written there.
+pub const FILE_OBJECT: u32 = 1;
+/// The last name is gone.
+pub const FILE_UNLINKED: u32 = 2;
+
+/// An open file, shared by its open file descriptions. Written by the daemon only.
+#[repr(C, align(64))]
+pub struct FileEntry {
+    /// The file.
+    pub id: AtomicU64,
+    /// Grants of another generation are void.
+    pub grant_generation: AtomicU32,
+    /// `FILE_*`.
+    pub flags: AtomicU32,
+    /// Local writes may reach up to this offset without asking.
+    pub allowance_end: AtomicU64,
+    /// Open file descriptions of this file.
+    pub opens: AtomicU32,
+    /// Room.
+    pub reserved: [AtomicU32; 7],
+}
+
+/// Record key of an open file: what a restarted daemon needs to find it again.
+#[repr(C, align(64))]
+pub struct KeyEntry {
+    /// Directory in which the file was created.
+    pub directory: AtomicU64,
+    /// Length of the name, bytes.
+    pub name_bytes: AtomicU32,
+    /// Name with which it was created, four bytes to a word, little-endian.
+    pub name: [AtomicU32; NAME_BYTES_MAX.div_ceil(4)],
+}
+
+/// The node region.
+#[repr(C)]
+pub struct NodeRegion {
+    /// Head.
+    pub head: NodeHead,
+    /// Open file descriptions.
+    pub opens: [OpenEntry; OPEN_FILES_MAX as usize],
+    /// Open files.
+    pub files: [FileEntry; FILES_OPEN_MAX as usize],
+    /// Their record keys.
+    pub keys: [KeyEntry; FILES_OPEN_MAX as usize],
+}
+
+impl NodeRegion {
+    /// Wakes the daemon if it sleeps; true when it did. The caller has published before what the daemon
+    /// is to find. The daemon stores ASLEEP before it looks for the last time, we look at its state after
+    /// publishing, and there is a full fence on both sides: it sees the work, or we see it asleep.
+    pub fn wake_daemon(&self) -> bool {
+        use core::sync::atomic::{Ordering::SeqCst, fence};
+        fence(SeqCst);
+        let asleep = self.head.daemon_state.load(SeqCst) == DAEMON_ASLEEP;
+        if asleep {
+            self.head.daemon_wakes.fetch_add(1, SeqCst);
+            mayfly_sys::futex::wake(&self.head.daemon_wakes, 1);
+        }
+        asleep
+    }
+}
+
+impl core::fmt::Debug for NodeRegion {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let instance = self.head.instance.load(core::sync::atomic::Ordering::Relaxed);
+        f.debug_struct("NodeRegion").field("instance", &instance).finish_non_exhaustive()
+    }
+}
+
+/// Nobody uses the lane.
+pub const LANE_FREE: u32 = 0;
+/// A thread writes its request.
+pub const LANE_CLAIMED: u32 = 1;
+/// The request is complete; the daemon's turn.
+pub const LANE_REQUEST: u32 = 2;
+/// The reply is complete; the thread's turn.
+pub const LANE_REPLY: u32 = 3;
+/// The thread gave up at its deadline; the daemon may still write here, and frees the lane when it is
+/// done with it.
+pub const LANE_ABANDONED: u32 = 4;
+/// Or-ed to [`LANE_REQUEST`]: the thread sleeps on the state word and wants a futex wake.
+pub const LANE_SLEEPER: u32 = 0x100;
+
+/// Control words of a lane.
+#[repr(C, align(128))]
+pub struct Lane {
+    /// `LANE_*`; a futex.
+    pub state: AtomicU32,
+    /// Thread that sleeps on it (tid), or 0: for people who look. Nothing depends on it, so that the fast
+    /// path needs no system call to learn its tid.
+    pub owner: AtomicU32,
+    /// Length of the request, header included, bytes.
+    pub request_bytes: AtomicU32,
+    /// Length of the reply, header included, bytes.
+    pub reply_bytes: AtomicU32,
+    /// Id of the request, unique in the session.
+    pub request_id: AtomicU64,
+    /// Id of the request that the reply buffer answers, stored before its transaction commits.
+    pub answered_id: AtomicU64,
+    /// Transaction whose commit makes that reply true; 0 when it needs none.
+    pub answered_transaction: AtomicU64,
+}
+
+/// Head of a session region.
+#[repr(C, align(4096))]
+pub struct SessionHead {
+    /// [`MAGIC`].
+    pub magic: AtomicU32,
+    /// [`LAYOUT_VERSION`].
+    pub version: AtomicU32,
+    /// The session.
+    pub session: AtomicU32,
+    /// The process.
+    pub pid: AtomicU32,
+    /// Last request id handed out.
+    pub last_request_id: AtomicU64,
+    /// Lanes with a request that the daemon has not seen, a bit each.
+    pub lanes_pending: AtomicU64,
+    /// The lanes.
+    pub lanes: [Lane; LANES],
+    /// Counted up when a lane becomes free while threads wait for one; a futex.
+    pub lanes_freed: AtomicU32,
+    /// Threads that wait for a lane.
+    pub lane_waiters: AtomicU32,
+}
+
+/// Request and reply buffer of a lane.
+#[repr(C, align(4096))]
+pub struct LaneBuffers {
+    /// Written by the process, header first.
+    pub request: [u8; REQUEST_BYTES_MAX],
+    /// Written by the daemon, header first.
+    pub reply: [u8; REPLY_BYTES_MAX],
+}
+
+/// A session region.
+#[repr(C)]
+pub struct SessionRegion {
+    /// Head.
+    pub head: SessionHead,
+    /// Buffers of the lanes; accessed through raw pointers only, since the peer writes to them.
+    pub buffers: [LaneBuffers; LANES],
+}
+
+const _: () = assert!(size_of::<NodeHead>() == 4096);
+const _: () = assert!(size_of::<OpenEntry>() == 64);
+const _: () = assert!(size_of::<FileEntry>() == 64);
+const _: () = assert!(size_of::<KeyEntry>() == 320);
+const _: () = assert!(size_of::<Lane>() == 128);
+const _: () = assert!(size_of::<SessionHead>() == 4096);
+const _: () = assert!(LANES <= 64);
+
+/// Lanes that a request which may wait for ever (a blocking lock) must leave to the others, so that an
+/// unlock always finds one.
+pub const LANES_RESERVED: usize = 4;
+const _: () = assert!(LANES_RESERVED < LANES);
+
+// The offsets that `docs/SHM.md` states.
+const _: () = assert!(core::mem::offset_of!(NodeHead, daemon_state) == 20);
+const _: () = assert!(core::mem::offset_of!(NodeHead, pending_summary) == 40);
+const _: () = assert!(core::mem::offset_of!(NodeHead, daemon_wakes) == 560);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, opens) == 4096);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, files) == 4_198_400);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, keys) == 8_392_704);
+const _: () = assert!(core::mem::offset_of!(SessionHead, lanes_pending) == 24);
+const _: () = assert!(core::mem::offset_of!(SessionHead, lanes) == 128);
+const _: () = assert!(core::mem::offset_of!(SessionHead, lanes_freed) == 2176);
+const _: () = assert!(core::mem::offset_of!(Lane, request_id) == 16);
+const _: () = assert!(core::mem::offset_of!(Lane, answered_transaction) == 32);
+const _: () = assert!(size_of::<LaneBuffers>() == 270_336);
+const _: () = assert!(size_of::<SessionRegion>() == 4096 + LANES * 270_336);
+const _: () = assert!(size_of::<NodeRegion>() == 8_392_704 + 65_536 * 320);
