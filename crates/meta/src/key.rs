@@ -1,0 +1,149 @@
+//! The keys of the records.
+//!
+//! The first byte says what kind of record it is, numbers are big-endian so that the order of the keys is the
+//! order of the numbers. The entries of a directory are ordered by the hash of (directory, name): entries of one
+//! slot then lie side by side, and a position in a listing is a number (a *cookie*) that means the
+//! same to every shard and after every restart.
+
+use mayfly_types::{FileId, limits::NAME_BYTES_MAX};
+
+/// Counters of the store and the next file number.
+pub const COUNTERS: &[u8] = b"C";
+/// Boot id with which the store was written.
+pub const BOOT: &[u8] = b"B";
+/// Identity and options of the instance.
+pub const INSTANCE: &[u8] = b"G";
+/// Slot table.
+pub const SLOTS: &[u8] = b"S";
+
+/// First byte of a dentry's key.
+pub const DENTRY: u8 = b'D';
+/// First byte of an inode's key.
+pub const INODE: u8 = b'I';
+/// First byte of the mark of a file that is open and has no name.
+pub const ORPHAN: u8 = b'O';
+/// First byte of the mark of a file whose size is not settled.
+pub const UNSETTLED: u8 = b'U';
+/// First byte of the mark of an object that is to be removed.
+pub const DOOMED: u8 = b'X';
+/// First byte of the locks of a file.
+pub const LOCKS: u8 = b'L';
+
+/// Smallest position of an entry: 0 is the beginning, 1 and 2 come after `.` and `..`.
+pub const COOKIE_MIN: u64 = 3;
+
+/// Position of the entry `name` in `directory`: the upper 63 bits of the hash whose upper 16 bits are
+/// the slot ([`mayfly_types::slot::of_dentry`]), since `getdents64` reports positions as signed numbers.
+#[must_use]
+pub fn cookie(directory: FileId, name: &[u8]) -> u64 {
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for byte in directory.0.to_le_bytes().iter().chain(name) {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^= hash >> 31;
+    (hash >> 1).max(COOKIE_MIN)
+}
+
+/// Key of the dentry `name` in `directory`.
+#[must_use]
+pub fn dentry(directory: FileId, name: &[u8]) -> Vec<u8> {
+    debug_assert!(name.len() <= NAME_BYTES_MAX);
+    let mut key = directory_from(directory, cookie(directory, name));
+    key.extend_from_slice(name);
+    key
+}
+
+/// What the keys of all dentries of `directory` start with.
+#[must_use]
+pub fn directory(directory: FileId) -> Vec<u8> {
+    numbered(DENTRY, directory)
+}
+
+/// Where the dentries of `directory` at `cookie` and after it start.
+#[must_use]
+pub fn directory_from(directory: FileId, cookie: u64) -> Vec<u8> {
+    let mut key = Vec::with_capacity(17 + 32);
+    key.push(DENTRY);
+    key.extend_from_slice(&directory.0.to_be_bytes());
+    key.extend_from_slice(&cookie.to_be_bytes());
+    key
+}
+
+/// Splits the key of a dentry into directory, cookie and name.
+#[must_use]
+pub fn split_dentry(key: &[u8]) -> Option<(FileId, u64, &[u8])> {
+    let rest = key.strip_prefix(&[DENTRY])?;
+    let (directory, rest) = rest.split_first_chunk()?;
+    let (cookie, name) = rest.split_first_chunk()?;
+    let valid = !name.is_empty() && name.len() <= NAME_BYTES_MAX;
+    valid.then_some((FileId(u64::from_be_bytes(*directory)), u64::from_be_bytes(*cookie), name))
+}
+
+/// Key of a record of kind `tag` ([`INODE`], [`ORPHAN`], [`UNSETTLED`], [`LOCKS`]) about `file`.
+#[must_use]
+pub fn numbered(tag: u8, file: FileId) -> Vec<u8> {
+    let mut key = vec![tag];
+    key.extend_from_slice(&file.0.to_be_bytes());
+    key
+}
+
+/// The file that the key of such a record is about.
+#[must_use]
+pub fn split_numbered(key: &[u8]) -> Option<FileId> {
+    let bytes: [u8; 8] = key.get(1..)?.try_into().ok()?;
+    Some(FileId(u64::from_be_bytes(bytes)))
+}
+
+/// Key of the mark that generation `generation` of the object of `file` is to be removed.
+#[must_use]
+pub fn doomed(file: FileId, generation: u32) -> Vec<u8> {
+    let mut key = numbered(DOOMED, file);
+    key.extend_from_slice(&generation.to_be_bytes());
+    key
+}
+
+/// The object that such a key is about.
+#[must_use]
+pub fn split_doomed(key: &[u8]) -> Option<(FileId, u32)> {
+    let rest = key.strip_prefix(&[DOOMED])?;
+    let (file, generation) = rest.split_first_chunk()?;
+    let generation: [u8; 4] = generation.try_into().ok()?;
+    Some((FileId(u64::from_be_bytes(*file)), u32::from_be_bytes(generation)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mayfly_types::slot;
+
+    #[test]
+    fn the_position_of_an_entry_starts_with_its_slot() {
+        for name in ["a", "Makefile", "x".repeat(255).as_str()] {
+            let cookie = cookie(FileId(77), name.as_bytes());
+            assert_eq!((cookie >> 47) as u16, slot::of_dentry(FileId(77), name.as_bytes()));
+            assert!(cookie < 1 << 63, "fits a signed offset");
+        }
+    }
+
+    #[test]
+    fn the_longest_name_makes_a_key_that_the_store_takes() {
+        assert!(dentry(FileId(u64::MAX), &[b'x'; NAME_BYTES_MAX]).len() <= crate::KEY_BYTES_MAX);
+    }
+
+    #[test]
+    fn the_bytes_of_the_keys_do_not_change() {
+        assert_eq!(
+            dentry(FileId(1), b"a"),
+            [b"D\0\0\0\0\0\0\0\x01".as_slice(), &cookie(FileId(1), b"a").to_be_bytes(), b"a"]
+                .concat()
+        );
+        assert_eq!(cookie(FileId(1), b"a"), GOLDEN_COOKIE);
+        assert_eq!(numbered(INODE, FileId(258)), b"I\0\0\0\0\0\0\x01\x02");
+        assert_eq!(doomed(FileId(2), 3), b"X\0\0\0\0\0\0\0\x02\0\0\0\x03");
+        assert_eq!(split_doomed(&doomed(FileId(2), 3)), Some((FileId(2), 3)));
+    }
+
+    const GOLDEN_COOKIE: u64 = 6_436_786_733_673_066_638;
+}

@@ -1,0 +1,313 @@
+//! The store of real instances: LMDB through `heed`, one environment for a shard.
+//!
+//! LMDB is a copy-on-write B+ tree in one file. A commit writes the changed pages, then one of two meta pages; a
+//! process that dies at any instant leaves the last committed tree. Its log is therefore nothing, and opening
+//! costs a tenth of a millisecond whatever the size.
+//!
+//! * **No write map.** With `MDB_WRITEMAP` the file is sparse and a full disk is a SIGBUS. Without it pages go
+//!   out with `pwrite`, and the file is allocated *ahead* of its use, so that a full disk shows in
+//!   [`Store::has_room`] before a commit depends on it.
+//! * **Room.** The map is much larger than the limit, so LMDB itself does not run full; what counts is the
+//!   number of pages in use, which LMDB keeps exactly. Between limit and map lies the reserve in which removals
+//!   work (copy-on-write: a removal needs pages too).
+//! * **Durability.** Without sync (`NO_SYNC`) LMDB reuses pages of older trees before the newer ones
+//!   reached the disk, so a power loss can tear everything, also what a late sync had saved once. So
+//!   `sync` commits synchronously, and a store kept without is called lost when the boot id changed.
+//! * **Threads.** A write transaction belongs to the thread that began it; the type is not `Send`.
+
+use std::{
+    fs::File,
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+};
+
+use heed::{Database, Env, EnvFlags, EnvOpenOptions, MdbError, RwTxn, WithoutTls, types::Bytes};
+
+use crate::{KEY_BYTES_MAX, Scan, Store, StoreError, key};
+
+/// How far the file is allocated ahead of its use, bytes.
+const AHEAD_BYTES: u64 = 8 << 20;
+/// The map is larger than the limit by at least this, bytes.
+const RESERVE_BYTES_MIN: u64 = 256 << 20;
+
+/// How to open an [`LmdbStore`].
+#[derive(Debug, Clone)]
+pub struct LmdbOptions {
+    /// Directory of the environment; made when absent.
+    pub directory: PathBuf,
+    /// Where [`Store::has_room`] turns false, bytes of records.
+    pub limit_bytes: u64,
+    /// Every commit reaches the disk before it returns.
+    pub sync: bool,
+    /// Identity of the running kernel (`/proc/sys/kernel/random/boot_id`).
+    pub boot_id: Vec<u8>,
+}
+
+type Records = Database<Bytes, Bytes>;
+
+/// A store in an LMDB environment.
+pub struct LmdbStore {
+    /// The transaction under way. Declared before `env`: it is dropped first.
+    transaction: Option<RwTxn<'static>>,
+    changed: bool,
+    records: Records,
+    committed: u64,
+    limit_bytes: u64,
+    map_bytes: u64,
+    used_bytes: u64,
+    page_bytes: u64,
+    /// Up to where the file's blocks are allocated.
+    allocated_bytes: u64,
+    disk_full: bool,
+    poisoned: bool,
+    sync: bool,
+    file: File,
+    /// Boxed, since the transaction borrows it.
+    env: Box<Env<WithoutTls>>,
+}
+
+impl std::fmt::Debug for LmdbStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LmdbStore")
+            .field("path", &self.env.path())
+            .field("committed", &self.committed)
+            .field("poisoned", &self.poisoned)
+            .finish_non_exhaustive()
+    }
+}
+
+impl LmdbStore {
+    /// Opens the store in `options.directory`, or makes one.
+    ///
+    /// # Errors
+    /// [`StoreError::Lost`] when it is of another boot and was not synced, otherwise what LMDB says.
+    pub fn open(options: &LmdbOptions) -> Result<LmdbStore, StoreError> {
+        std::fs::create_dir_all(&options.directory).map_err(|error| {
+            StoreError::Backend(format!("cannot make {}: {error}", options.directory.display()))
+        })?;
+        let reserve_bytes = RESERVE_BYTES_MIN.max(options.limit_bytes / 2);
+        let map_bytes = options.limit_bytes.saturating_add(reserve_bytes).next_multiple_of(1 << 20);
+        let env = Box::new(open_environment(options, map_bytes)?);
+        let mut transaction = env.write_txn().map_err(backend)?;
+        let records: Records = env.create_database(&mut transaction, None).map_err(backend)?;
+        transaction.commit().map_err(backend)?;
+        let data = options.directory.join("data.mdb");
+        let file = File::options().read(true).write(true).open(&data).map_err(|error| {
+            StoreError::Backend(format!("cannot open {}: {error}", data.display()))
+        })?;
+        let mut store = LmdbStore {
+            transaction: None,
+            changed: false,
+            records,
+            committed: env.info().last_txn_id as u64,
+            limit_bytes: options.limit_bytes,
+            map_bytes,
+            used_bytes: 0,
+            page_bytes: 4096,
+            allocated_bytes: 0,
+            disk_full: false,
+            poisoned: false,
+            sync: options.sync,
+            file,
+            env,
+        };
+        store.check_boot(&options.boot_id)?;
+        store.measure()?;
+        store.commit()?;
+        store.allocate_ahead();
+        Ok(store)
+    }
+
+    /// Compares the boot id with the recorded one, and records the present one.
+    fn check_boot(&mut self, boot_id: &[u8]) -> Result<(), StoreError> {
+        let mut now = vec![u8::from(self.sync)];
+        now.extend_from_slice(boot_id);
+        match self.get(key::BOOT)? {
+            // A synced store is whole whatever happened since.
+            Some([1, ..]) => {}
+            Some([_, recorded @ ..]) if recorded != boot_id => return Err(StoreError::Lost),
+            Some(_) | None => {}
+        }
+        if self.get(key::BOOT)? != Some(now.as_slice()) {
+            self.put(key::BOOT, &now)?;
+        }
+        Ok(())
+    }
+
+    fn begun(&mut self) -> Result<(), StoreError> {
+        if self.poisoned {
+            return Err(StoreError::Poisoned);
+        }
+        if self.transaction.is_none() {
+            let transaction = self.env.write_txn().map_err(backend)?;
+            // SAFETY: the transaction borrows the environment behind `self.env`, a box that is never
+            // replaced and whose content does not move; the field order drops the transaction first.
+            let transaction =
+                unsafe { std::mem::transmute::<RwTxn<'_>, RwTxn<'static>>(transaction) };
+            self.transaction = Some(transaction);
+        }
+        Ok(())
+    }
+
+    fn written<T>(&mut self, result: Result<T, heed::Error>) -> Result<T, StoreError> {
+        result.map_err(|error| {
+            self.poison();
+            backend(error)
+        })
+    }
+
+    fn poison(&mut self) {
+        self.poisoned = true;
+        if let Some(transaction) = self.transaction.take() {
+            transaction.abort();
+        }
+    }
+
+    fn measure(&mut self) -> Result<(), StoreError> {
+        self.begun()?;
+        let transaction = self.transaction.as_ref().expect("begun just now");
+        let stat = self.records.stat(transaction).map_err(backend)?;
+        self.page_bytes = u64::from(stat.page_size);
+        let pages = stat.branch_pages + stat.leaf_pages + stat.overflow_pages;
+        self.used_bytes = pages as u64 * self.page_bytes;
+        Ok(())
+    }
+
+    /// Keeps the file's blocks allocated ahead of its last page.
+    fn allocate_ahead(&mut self) {
+        let end = (self.env.info().last_page_number as u64 + 1) * self.page_bytes;
+        if end + AHEAD_BYTES / 2 <= self.allocated_bytes && !self.disk_full {
+            return;
+        }
+        let want = (end + AHEAD_BYTES).min(self.map_bytes);
+        let flags = rustix::fs::FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(self.file.as_fd(), flags, 0, want) {
+            Ok(()) => {
+                self.allocated_bytes = want;
+                self.disk_full = false;
+            }
+            Err(rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT) => self.disk_full = true,
+            // A file system that cannot allocate ahead shows a full disk at the commit only.
+            Err(_) => self.allocated_bytes = want,
+        }
+    }
+}
+
+fn open_environment(options: &LmdbOptions, map_bytes: u64) -> Result<Env<WithoutTls>, StoreError> {
+    let map_bytes = usize::try_from(map_bytes).map_err(|_| StoreError::Full)?;
+    let mut open = EnvOpenOptions::new().read_txn_without_tls();
+    open.map_size(map_bytes).max_readers(4);
+    let mut flags = EnvFlags::NO_READ_AHEAD;
+    if !options.sync {
+        flags |= EnvFlags::NO_SYNC;
+    }
+    // SAFETY: the flags leave LMDB's locking on, and lose at a power loss only what was never promised.
+    unsafe { open.flags(flags) };
+    let directory: &Path = &options.directory;
+    // SAFETY: the directory belongs to this instance alone (0700) and nothing else maps or changes its
+    // files; a second daemon on it is kept out by LMDB's own lock file.
+    unsafe { open.open(directory) }.map_err(backend)
+}
+
+fn backend(error: heed::Error) -> StoreError {
+    match error {
+        heed::Error::Mdb(MdbError::MapFull) => StoreError::Full,
+        heed::Error::Mdb(MdbError::BadValSize) => StoreError::BadKey,
+        heed::Error::Io(error) if error.raw_os_error() == Some(28) => StoreError::Full,
+        other => StoreError::Backend(other.to_string()),
+    }
+}
+
+fn check(key: &[u8]) -> Result<(), StoreError> {
+    if key.is_empty() || key.len() > KEY_BYTES_MAX { Err(StoreError::BadKey) } else { Ok(()) }
+}
+
+impl Store for LmdbStore {
+    fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, StoreError> {
+        check(key)?;
+        self.begun()?;
+        let transaction = self.transaction.as_ref().expect("begun just now");
+        self.records.get(transaction, key).map_err(backend)
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        check(key)?;
+        self.begun()?;
+        let transaction = self.transaction.as_mut().expect("begun just now");
+        let result = self.records.put(transaction, key, value);
+        self.changed = true;
+        self.written(result)
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<bool, StoreError> {
+        check(key)?;
+        self.begun()?;
+        let transaction = self.transaction.as_mut().expect("begun just now");
+        let result = self.records.delete(transaction, key);
+        self.changed |= !matches!(result, Ok(false));
+        self.written(result)
+    }
+
+    fn scan(
+        &mut self,
+        prefix: &[u8],
+        from: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> Scan,
+    ) -> Result<(), StoreError> {
+        check(from)?;
+        self.begun()?;
+        let transaction = self.transaction.as_ref().expect("begun just now");
+        let range = (std::ops::Bound::Included(from), std::ops::Bound::Unbounded);
+        for entry in self.records.range(transaction, &range).map_err(backend)? {
+            let (key, value) = entry.map_err(backend)?;
+            if !key.starts_with(prefix) || visit(key, value) == Scan::Enough {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<u64, StoreError> {
+        if self.poisoned {
+            return Err(StoreError::Poisoned);
+        }
+        if self.changed {
+            self.measure()?;
+        }
+        let Some(transaction) = self.transaction.take() else { return Ok(self.committed) };
+        let number = transaction.id() as u64;
+        let result = transaction.commit();
+        self.written(result)?;
+        if std::mem::take(&mut self.changed) {
+            self.committed = number;
+            self.allocate_ahead();
+        }
+        Ok(self.committed)
+    }
+
+    fn pending_transaction(&self) -> u64 {
+        match &self.transaction {
+            Some(transaction) if self.changed => transaction.id() as u64,
+            _ => 0,
+        }
+    }
+
+    fn committed_transaction(&self) -> u64 {
+        self.committed
+    }
+
+    fn used_bytes(&self) -> u64 {
+        self.used_bytes
+    }
+
+    fn has_room(&self) -> bool {
+        !self.disk_full && self.used_bytes < self.limit_bytes
+    }
+
+    fn sync(&mut self) -> Result<(), StoreError> {
+        if self.poisoned {
+            return Err(StoreError::Poisoned);
+        }
+        self.env.force_sync().map_err(backend)
+    }
+}

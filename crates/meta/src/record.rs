@@ -1,0 +1,131 @@
+//! The records and their bytes (`docs/ON_DISK.md`).
+//!
+//! Every record starts with a byte that names its form and version. Decoding takes any bytes: a record that does
+//! not make sense is [`StoreError::Corrupt`], never a panic.
+
+mod inode;
+mod small;
+#[cfg(test)]
+mod tests;
+
+pub use inode::{Content, DirectoryNode, Inode, Layout, Origin, Policy};
+pub use small::{BirthKey, Counters, HeldLock, Instance, SlotRanges, decode_locks, encode_locks};
+
+use mayfly_types::{FileId, FileKind};
+
+use crate::{
+    StoreError,
+    bytes::{Put, Take},
+};
+
+/// A dentry that names its file and no more; the inode has a record of its own.
+const PLAIN_V1: u8 = 0x11;
+/// A dentry with the inode in it.
+const FUSED_V1: u8 = 0x12;
+/// An inode under its own key.
+const INODE_V1: u8 = 0x21;
+
+/// What a name stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Dentry {
+    /// The file, whose inode is found under its id.
+    Plain {
+        /// The file.
+        id: FileId,
+        /// Its type.
+        kind: FileKind,
+    },
+    /// The file with its inode: it was created under this name and never moved or linked.
+    Fused(Box<Inode>),
+}
+
+impl Dentry {
+    /// The file.
+    #[must_use]
+    pub fn id(&self) -> FileId {
+        match self {
+            Dentry::Plain { id, .. } => *id,
+            Dentry::Fused(inode) => inode.id,
+        }
+    }
+
+    /// Its type.
+    #[must_use]
+    pub fn kind(&self) -> FileKind {
+        match self {
+            Dentry::Plain { kind, .. } => *kind,
+            Dentry::Fused(inode) => inode.kind(),
+        }
+    }
+
+    /// The record.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Dentry::Plain { id, kind } => {
+                let mut record = vec![PLAIN_V1, *kind as u8];
+                record.put_u64(id.0);
+                record
+            }
+            Dentry::Fused(inode) => inode.encode(FUSED_V1),
+        }
+    }
+
+    /// From the record.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`].
+    pub fn decode(record: &[u8]) -> Result<Dentry, StoreError> {
+        match record.split_first() {
+            Some((&FUSED_V1, body)) => Ok(Dentry::Fused(Box::new(Inode::decode_body(body)?))),
+            Some((&PLAIN_V1, body)) => {
+                let (id, kind) = Dentry::plain(body)?;
+                Ok(Dentry::Plain { id, kind })
+            }
+            _ => Err(StoreError::Corrupt("an unknown form of dentry")),
+        }
+    }
+
+    /// File and type alone, without the inode's content being copied.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`].
+    pub fn peek(record: &[u8]) -> Result<(FileId, FileKind), StoreError> {
+        match record.split_first() {
+            Some((&FUSED_V1, body)) => inode::peek(body),
+            Some((&PLAIN_V1, body)) => Dentry::plain(body),
+            _ => Err(StoreError::Corrupt("an unknown form of dentry")),
+        }
+    }
+
+    fn plain(body: &[u8]) -> Result<(FileId, FileKind), StoreError> {
+        let mut from = Take(body);
+        let kind = kind(from.u8()?)?;
+        let id = FileId(from.u64()?);
+        from.finish()?;
+        Ok((id, kind))
+    }
+}
+
+impl Inode {
+    /// The record under the inode's own key.
+    #[must_use]
+    pub fn encode_own(&self) -> Vec<u8> {
+        self.encode(INODE_V1)
+    }
+
+    /// From the record under the inode's own key.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`].
+    pub fn decode_own(record: &[u8]) -> Result<Inode, StoreError> {
+        match record.split_first() {
+            Some((&INODE_V1, body)) => Inode::decode_body(body),
+            _ => Err(StoreError::Corrupt("an unknown form of inode")),
+        }
+    }
+}
+
+fn kind(raw: u8) -> Result<FileKind, StoreError> {
+    FileKind::from_raw(raw).ok_or(StoreError::Corrupt("an unknown type of file"))
+}

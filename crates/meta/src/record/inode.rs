@@ -1,0 +1,349 @@
+//! The inode: everything about a file but its names.
+
+use mayfly_types::{
+    FileId, FileKind, Timestamp,
+    limits::{CHUNK_BYTES_DEFAULT, INLINE_BYTES_MAX, NAME_BYTES_MAX, SYMLINK_BYTES_MAX},
+};
+
+use super::kind;
+use crate::{
+    StoreError,
+    bytes::{Put, Take},
+};
+
+const FLAG_UNSETTLED: u8 = 1;
+const FLAG_UNLISTED: u8 = 2;
+const FLAGS_KNOWN: u8 = FLAG_UNSETTLED | FLAG_UNLISTED;
+
+/// Which server has which chunk of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Policy {
+    /// Chunk *i* at server `first + i mod width`.
+    Stripe = 0,
+    /// From a hash of file and chunk number.
+    Hash = 1,
+    /// Everything at the node that created the file.
+    Local = 2,
+    /// Striped over a named subset.
+    Pool = 3,
+}
+
+/// Where the chunks of a file are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// Server of chunk 0.
+    pub first_server: u32,
+    /// Number of servers.
+    pub width: u16,
+    /// How chunks are dealt out.
+    pub policy: Policy,
+    /// Logarithm to base 2 of the chunk size in bytes.
+    pub chunk_log2: u8,
+}
+
+impl Default for Layout {
+    fn default() -> Self {
+        Layout {
+            first_server: 0,
+            width: 1,
+            policy: Policy::Stripe,
+            chunk_log2: CHUNK_BYTES_DEFAULT.trailing_zeros() as u8,
+        }
+    }
+}
+
+/// The master copy that a cached file stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    /// Which external source.
+    pub source: u32,
+    /// Modification time of the master copy when it was last seen.
+    pub mtime: Timestamp,
+    /// Its length, bytes: authoritative also while no byte of it is here.
+    pub size_bytes: u64,
+    /// All bytes are here.
+    pub resident: bool,
+    /// Changed here and not yet written back.
+    pub dirty: bool,
+}
+
+/// What a directory's inode has besides.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DirectoryNode {
+    /// The directory that holds it; itself for the root.
+    pub parent: FileId,
+    /// Its name there; empty for the root.
+    pub name: Vec<u8>,
+    /// Number of entries, `.` and `..` not counted.
+    pub entries: u64,
+    /// Shards that may hold entries besides the home.
+    pub members: Vec<u32>,
+}
+
+/// What a file consists of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// A small file's bytes, as many as the file is long.
+    Inline(Vec<u8>),
+    /// The bytes are in objects of this generation, which is not 0.
+    Object(u32),
+    /// Target of a symbolic link.
+    Symlink(Vec<u8>),
+    /// A directory.
+    Directory(DirectoryNode),
+}
+
+/// An inode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inode {
+    /// The file.
+    pub id: FileId,
+    /// Permission bits, 0o7777.
+    pub mode: u16,
+    /// Number of names (for a directory, as `st_nlink`).
+    pub links: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Length, bytes; not final while unsettled.
+    pub size_bytes: u64,
+    /// Space that the objects took when the size was settled, in units of 512 bytes.
+    pub blocks: u64,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of content.
+    pub mtime: Timestamp,
+    /// Last change.
+    pub ctime: Timestamp,
+    /// Creation.
+    pub btime: Timestamp,
+    /// The length, space and times are to be asked of the objects.
+    pub unsettled: bool,
+    /// A directory of a caching tier whose entries were not fetched yet.
+    pub unlisted: bool,
+    /// Last object generation that was used; the next spill takes the next one.
+    pub generation: u32,
+    /// Where the chunks are.
+    pub layout: Layout,
+    /// Which replica of the objects this is about.
+    pub replica: u8,
+    /// The master copy, in a caching tier.
+    pub origin: Option<Origin>,
+    /// Which ranges of the objects are present, in a form that the caching tier defines.
+    pub residency: Vec<u8>,
+    /// What it consists of.
+    pub content: Content,
+}
+
+impl Inode {
+    /// The type of the file.
+    #[must_use]
+    pub fn kind(&self) -> FileKind {
+        match self.content {
+            Content::Inline(_) | Content::Object(_) => FileKind::Regular,
+            Content::Symlink(_) => FileKind::Symlink,
+            Content::Directory(_) => FileKind::Directory,
+        }
+    }
+
+    pub(super) fn encode(&self, form: u8) -> Vec<u8> {
+        let mut record = Vec::with_capacity(160 + self.content_bytes());
+        record.push(form);
+        record.put_u64(self.id.0);
+        record.push(self.kind() as u8);
+        let flags =
+            u8::from(self.unsettled) * FLAG_UNSETTLED + u8::from(self.unlisted) * FLAG_UNLISTED;
+        record.push(flags);
+        record.put_u16(self.mode);
+        for value in [self.links, self.uid, self.gid, self.generation] {
+            record.put_u32(value);
+        }
+        record.put_u64(self.size_bytes);
+        record.put_u64(self.blocks);
+        for time in [self.atime, self.mtime, self.ctime, self.btime] {
+            record.put_time(time);
+        }
+        record.put_u32(self.layout.first_server);
+        record.put_u16(self.layout.width);
+        record.push(self.layout.policy as u8);
+        record.push(self.layout.chunk_log2);
+        record.push(self.replica);
+        self.encode_origin(&mut record);
+        record.push(u8::from(!self.residency.is_empty()));
+        if !self.residency.is_empty() {
+            put_long(&mut record, &self.residency);
+        }
+        self.encode_content(&mut record);
+        record
+    }
+
+    fn content_bytes(&self) -> usize {
+        match &self.content {
+            Content::Inline(bytes) | Content::Symlink(bytes) => bytes.len(),
+            Content::Object(_) => 0,
+            Content::Directory(node) => node.name.len(),
+        }
+    }
+
+    fn encode_origin(&self, record: &mut Vec<u8>) {
+        let Some(origin) = &self.origin else {
+            record.push(0);
+            return;
+        };
+        record.push(1);
+        record.put_u32(origin.source);
+        record.put_time(origin.mtime);
+        record.put_u64(origin.size_bytes);
+        record.push(u8::from(origin.resident) + 2 * u8::from(origin.dirty));
+    }
+
+    fn encode_content(&self, record: &mut Vec<u8>) {
+        match &self.content {
+            Content::Object(generation) => {
+                debug_assert_eq!(*generation, self.generation);
+                record.push(1);
+            }
+            Content::Inline(bytes) => {
+                record.push(0);
+                put_long(record, bytes);
+            }
+            Content::Symlink(target) => put_long(record, target),
+            Content::Directory(node) => {
+                record.put_u64(node.parent.0);
+                record.push(node.name.len() as u8);
+                record.extend_from_slice(&node.name);
+                record.put_u64(node.entries);
+                record.put_u16(node.members.len() as u16);
+                for member in &node.members {
+                    record.put_u32(*member);
+                }
+            }
+        }
+    }
+
+    pub(super) fn decode_body(body: &[u8]) -> Result<Inode, StoreError> {
+        let mut from = Take(body);
+        let id = FileId(from.u64()?);
+        let kind = kind(from.u8()?)?;
+        let flags = from.u8()?;
+        if flags & !FLAGS_KNOWN != 0 {
+            return Err(StoreError::Corrupt("an inode has unknown flags"));
+        }
+        let mode = from.u16()?;
+        let (links, uid, gid) = (from.u32()?, from.u32()?, from.u32()?);
+        let generation = from.u32()?;
+        let (size_bytes, blocks) = (from.u64()?, from.u64()?);
+        let (atime, mtime) = (from.time()?, from.time()?);
+        let (ctime, btime) = (from.time()?, from.time()?);
+        let layout = decode_layout(&mut from)?;
+        let replica = from.u8()?;
+        let origin = decode_origin(&mut from)?;
+        let residency = match from.u8()? {
+            0 => Vec::new(),
+            1 => take_long(&mut from, u32::MAX as usize)?.to_vec(),
+            _ => return Err(StoreError::Corrupt("a residency map of unknown form")),
+        };
+        let content = decode_content(&mut from, kind, generation)?;
+        from.finish()?;
+        Ok(Inode {
+            id,
+            mode,
+            links,
+            uid,
+            gid,
+            size_bytes,
+            blocks,
+            atime,
+            mtime,
+            ctime,
+            btime,
+            unsettled: flags & FLAG_UNSETTLED != 0,
+            unlisted: flags & FLAG_UNLISTED != 0,
+            generation,
+            layout,
+            replica,
+            origin,
+            residency,
+            content,
+        })
+    }
+}
+
+pub(super) fn peek(body: &[u8]) -> Result<(FileId, FileKind), StoreError> {
+    let mut from = Take(body);
+    let id = FileId(from.u64()?);
+    Ok((id, kind(from.u8()?)?))
+}
+
+fn put_long(record: &mut Vec<u8>, bytes: &[u8]) {
+    record.put_u32(bytes.len() as u32);
+    record.extend_from_slice(bytes);
+}
+
+fn take_long<'a>(from: &mut Take<'a>, bytes_max: usize) -> Result<&'a [u8], StoreError> {
+    let count = from.u32()? as usize;
+    if count > bytes_max {
+        return Err(StoreError::Corrupt("a byte string in an inode is too long"));
+    }
+    from.bytes(count)
+}
+
+fn decode_layout(from: &mut Take<'_>) -> Result<Layout, StoreError> {
+    let (first_server, width) = (from.u32()?, from.u16()?);
+    let policy = match from.u8()? {
+        0 => Policy::Stripe,
+        1 => Policy::Hash,
+        2 => Policy::Local,
+        3 => Policy::Pool,
+        _ => return Err(StoreError::Corrupt("an unknown placement policy")),
+    };
+    let chunk_log2 = from.u8()?;
+    if width == 0 || !(12..=40).contains(&chunk_log2) {
+        return Err(StoreError::Corrupt("an impossible layout"));
+    }
+    Ok(Layout { first_server, width, policy, chunk_log2 })
+}
+
+fn decode_origin(from: &mut Take<'_>) -> Result<Option<Origin>, StoreError> {
+    match from.u8()? {
+        0 => return Ok(None),
+        1 => {}
+        _ => return Err(StoreError::Corrupt("an origin of unknown form")),
+    }
+    let source = from.u32()?;
+    let mtime = from.time()?;
+    let size_bytes = from.u64()?;
+    let flags = from.u8()?;
+    if flags > 3 {
+        return Err(StoreError::Corrupt("an origin has unknown flags"));
+    }
+    let (resident, dirty) = (flags & 1 != 0, flags & 2 != 0);
+    Ok(Some(Origin { source, mtime, size_bytes, resident, dirty }))
+}
+
+fn decode_content(
+    from: &mut Take<'_>,
+    kind: FileKind,
+    generation: u32,
+) -> Result<Content, StoreError> {
+    match kind {
+        FileKind::Symlink => Ok(Content::Symlink(take_long(from, SYMLINK_BYTES_MAX)?.to_vec())),
+        FileKind::Regular => match from.u8()? {
+            0 => Ok(Content::Inline(take_long(from, INLINE_BYTES_MAX)?.to_vec())),
+            1 if generation != 0 => Ok(Content::Object(generation)),
+            _ => Err(StoreError::Corrupt("a file's content has an unknown form")),
+        },
+        FileKind::Directory => {
+            let parent = FileId(from.u64()?);
+            let name_bytes = usize::from(from.u8()?);
+            debug_assert!(name_bytes <= NAME_BYTES_MAX);
+            let name = from.bytes(name_bytes)?.to_vec();
+            let entries = from.u64()?;
+            let count = from.u16()?;
+            let members = (0..count).map(|_| from.u32()).collect::<Result<_, _>>()?;
+            Ok(Content::Directory(DirectoryNode { parent, name, entries, members }))
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The bytes of the records, and what becomes of bytes that are none.
+
+use mayfly_types::{FileId, FileKind, Timestamp};
+use proptest::prelude::*;
+
+use super::*;
+
+fn time(seconds: i64) -> Timestamp {
+    Timestamp { seconds, nanoseconds: 7 }
+}
+
+fn inode(content: Content) -> Inode {
+    Inode {
+        id: FileId(0x0102_0304_0506_0708),
+        mode: 0o644,
+        links: 1,
+        uid: 1000,
+        gid: 100,
+        size_bytes: 2,
+        blocks: 8,
+        atime: time(1),
+        mtime: time(2),
+        ctime: time(3),
+        btime: time(4),
+        unsettled: false,
+        unlisted: false,
+        generation: 0,
+        layout: Layout::default(),
+        replica: 0,
+        origin: None,
+        residency: Vec::new(),
+        content,
+    }
+}
+
+/// Bytes 1 to 104 of a record with the inode above.
+fn golden_head(kind: u8) -> Vec<u8> {
+    let mut bytes = vec![8, 7, 6, 5, 4, 3, 2, 1, kind, 0, 0xa4, 0x01];
+    for value in [1_u32, 1000, 100, 0] {
+        bytes.extend_from_slice(&value.to_le_bytes());
+    }
+    bytes.extend_from_slice(&[2, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0]);
+    for seconds in 1..=4 {
+        bytes.extend_from_slice(&[seconds, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0]);
+    }
+    // Layout: first server 0, width 1, striped, chunks of 2^19 bytes; replica 0; no origin, no residency map.
+    bytes.extend_from_slice(&[0, 0, 0, 0, 1, 0, 0, 19, 0, 0, 0]);
+    bytes
+}
+
+#[test]
+fn the_bytes_of_a_small_file_do_not_change() {
+    let record = inode(Content::Inline(b"hi".to_vec())).encode_own();
+    let wanted = [&[0x21], golden_head(1).as_slice(), &[0, 2, 0, 0, 0, b'h', b'i']].concat();
+    assert_eq!(record, wanted);
+    assert_eq!(record.len(), 1 + 103 + 7);
+}
+
+#[test]
+fn the_bytes_of_a_directory_do_not_change() {
+    let node =
+        DirectoryNode { parent: FileId(1), name: b"src".to_vec(), entries: 5, members: vec![9] };
+    let record = Dentry::Fused(Box::new(inode(Content::Directory(node)))).encode();
+    let tail =
+        [1, 0, 0, 0, 0, 0, 0, 0, 3, b's', b'r', b'c', 5, 0, 0, 0, 0, 0, 0, 0, 1, 0, 9, 0, 0, 0];
+    assert_eq!(record, [&[0x12], golden_head(2).as_slice(), &tail].concat());
+}
+
+#[test]
+fn the_bytes_of_a_plain_dentry_do_not_change() {
+    let record = Dentry::Plain { id: FileId(258), kind: FileKind::Symlink }.encode();
+    assert_eq!(record, [0x11, 3, 2, 1, 0, 0, 0, 0, 0, 0]);
+}
+
+#[test]
+fn the_bytes_of_the_small_records_do_not_change() {
+    let counters = Counters {
+        next_file: 1,
+        files: 2,
+        directories: 3,
+        orphans: 4,
+        objects: 5,
+        settled_bytes: 6,
+    };
+    let numbers: Vec<u8> = (1..=6_u64).flat_map(u64::to_le_bytes).collect();
+    assert_eq!(counters.encode(), [&[0x31], numbers.as_slice()].concat());
+    let birth = BirthKey { directory: FileId(1), name: b"ab".to_vec() };
+    assert_eq!(birth.encode(), [0x41, 1, 0, 0, 0, 0, 0, 0, 0, 2, b'a', b'b']);
+    let lock = HeldLock { owner_kind: 1, kind: 1, owner: 2, owner_generation: 3, start: 4, end: 5 };
+    assert_eq!(
+        encode_locks(&[lock]),
+        [0x51, 1, 0, 1, 1, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]
+    );
+    let instance = Instance { id: 1, shard: 2, chunk_log2: 19 };
+    assert_eq!(instance.encode(), [0x61, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 19]);
+    let slots = SlotRanges { version: 1, runs: vec![(0, 0)] };
+    assert_eq!(slots.encode(), [0x71, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+}
+
+/// Every form that is reserved for later comes back as it was stored.
+#[test]
+fn what_is_kept_for_later_comes_back() {
+    let mut file = inode(Content::Object(3));
+    file.generation = 3;
+    file.unsettled = true;
+    file.replica = 2;
+    file.residency = vec![1; 300];
+    file.origin = Some(Origin {
+        source: 4,
+        mtime: time(-5),
+        size_bytes: 1 << 40,
+        resident: false,
+        dirty: true,
+    });
+    assert_eq!(Inode::decode_own(&file.encode_own()).unwrap(), file);
+    let mut directory = inode(Content::Directory(DirectoryNode::default()));
+    directory.unlisted = true;
+    assert_eq!(Inode::decode_own(&directory.encode_own()).unwrap(), directory);
+}
+
+/// A cached file of a tier: the size is the origin's word while nothing of the file is here, so an absent range is
+/// neither a hole nor the end of the file.
+#[test]
+fn an_origin_tells_an_absent_range_from_a_hole_and_from_the_end() {
+    #[derive(Debug, PartialEq)]
+    enum Range {
+        Present,
+        Absent,
+        BeyondEnd,
+    }
+    // The model of a reader: which pages of 4 KiB are here stands in the residency map, a bit for each.
+    let ask = |inode: &Inode, offset: u64| {
+        let present = |page: u64| {
+            let byte = inode.residency.get((page / 8) as usize);
+            byte.is_some_and(|byte| byte >> (page % 8) & 1 == 1)
+        };
+        match &inode.origin {
+            _ if offset >= inode.size_bytes => Range::BeyondEnd,
+            Some(origin) if !origin.resident && !present(offset / 4096) => Range::Absent,
+            _ => Range::Present,
+        }
+    };
+    let mut file = inode(Content::Object(1));
+    file.generation = 1;
+    file.size_bytes = 3 * 4096;
+    file.origin = Some(Origin {
+        source: 1,
+        mtime: time(9),
+        size_bytes: file.size_bytes,
+        resident: false,
+        dirty: false,
+    });
+    assert_eq!(ask(&file, 0), Range::Absent);
+    file.residency = vec![0b010];
+    let mut file = Inode::decode_own(&file.encode_own()).unwrap();
+    assert_eq!(ask(&file, 4096), Range::Present);
+    assert_eq!(ask(&file, 8192), Range::Absent);
+    assert_eq!(ask(&file, 12_288), Range::BeyondEnd);
+    file.origin.as_mut().unwrap().resident = true;
+    assert_eq!(ask(&file, 8192), Range::Present, "a hole of a file that is all here");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_bytes_decode_to_a_value_or_an_error(
+        mut bytes in prop::collection::vec(any::<u8>(), 0..300),
+        form in prop::sample::select(vec![0x11_u8, 0x12, 0x21, 0x31, 0x41, 0x51, 0x61, 0x71]),
+    ) {
+        if let Some(first) = bytes.first_mut() {
+            *first = form;
+        }
+        drop(Dentry::decode(&bytes));
+        drop(Dentry::peek(&bytes));
+        drop(Inode::decode_own(&bytes));
+        drop(Counters::decode(&bytes));
+        drop(BirthKey::decode(&bytes));
+        drop(decode_locks(&bytes));
+        drop(Instance::decode(&bytes));
+        drop(SlotRanges::decode(&bytes));
+    }
+
+    #[test]
+    fn a_cut_or_lengthened_record_is_refused(cut in 0..100_usize) {
+        let record = inode(Content::Inline(b"hi".to_vec())).encode_own();
+        prop_assert!(Inode::decode_own(&record[..record.len() - 1 - cut]).is_err());
+        prop_assert!(Inode::decode_own(&[record.as_slice(), &[0]].concat()).is_err());
+    }
+}

@@ -1,0 +1,261 @@
+//! Objects as sparse files in a directory of the node-local file system.
+//!
+//! Descriptors are kept open in a bounded cache, least recently used first out: opening and closing for each
+//! operation would cost more than the operation. A descriptor in use is shared by reference count, so
+//! evicting it never pulls it from under a thread.
+
+use std::{
+    collections::HashMap,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use mayfly_types::{Errno, Timestamp};
+use rustix::fs::{self, AtFlags, Mode, OFlags};
+
+use crate::{ObjectAttr, ObjectId, ObjectStore, Space};
+
+/// Descriptors kept open unless told otherwise.
+const DESCRIPTORS_MAX: usize = 512;
+/// Owner only: the directory is private and the files may be executed (a program in the mount).
+const OBJECT_MODE: Mode = Mode::RWXU;
+
+struct Cached {
+    descriptor: Arc<OwnedFd>,
+    used_at: u64,
+}
+
+#[derive(Default)]
+struct Cache {
+    entries: HashMap<ObjectId, Cached>,
+    ticks: u64,
+}
+
+/// Objects in a directory.
+pub struct DirectoryStore {
+    root: OwnedFd,
+    cache: Mutex<Cache>,
+    descriptors_max: usize,
+}
+
+impl std::fmt::Debug for DirectoryStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DirectoryStore").field("root", &self.root).finish_non_exhaustive()
+    }
+}
+
+fn errno(error: rustix::io::Errno) -> Errno {
+    Errno::from_raw(error.raw_os_error()).unwrap_or(Errno::EIO)
+}
+
+impl DirectoryStore {
+    /// Opens the object directory `path`, making it when absent.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn open(path: &Path) -> Result<DirectoryStore, Errno> {
+        DirectoryStore::open_with(path, DESCRIPTORS_MAX)
+    }
+
+    /// As [`DirectoryStore::open`], keeping at most `descriptors_max` descriptors open.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn open_with(path: &Path, descriptors_max: usize) -> Result<DirectoryStore, Errno> {
+        make_directory(fs::mkdir(path, Mode::RWXU))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = fs::open(path, flags, Mode::empty()).map_err(errno)?;
+        Ok(DirectoryStore { root, cache: Mutex::default(), descriptors_max })
+    }
+
+    fn cached(&self, id: ObjectId) -> Option<Arc<OwnedFd>> {
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.ticks += 1;
+        let now = cache.ticks;
+        let cached = cache.entries.get_mut(&id)?;
+        cached.used_at = now;
+        Some(Arc::clone(&cached.descriptor))
+    }
+
+    fn keep(&self, id: ObjectId, descriptor: &Arc<OwnedFd>) {
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if cache.entries.len() >= self.descriptors_max {
+            // An eighth goes at once, so that the search is paid for by many openings.
+            let mut ages: Vec<u64> = cache.entries.values().map(|entry| entry.used_at).collect();
+            ages.sort_unstable();
+            let bound = ages[ages.len() / 8];
+            cache.entries.retain(|_, entry| entry.used_at > bound);
+        }
+        cache.ticks += 1;
+        let used_at = cache.ticks;
+        cache.entries.insert(id, Cached { descriptor: Arc::clone(descriptor), used_at });
+    }
+
+    fn forget(&self, id: ObjectId) {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner).entries.remove(&id);
+    }
+
+    fn with<T>(
+        &self,
+        id: ObjectId,
+        work: impl FnOnce(BorrowedFd<'_>) -> Result<T, rustix::io::Errno>,
+    ) -> Result<T, Errno> {
+        let descriptor = match self.cached(id) {
+            Some(descriptor) => descriptor,
+            None => self.open_object(id, OFlags::empty())?,
+        };
+        work(descriptor.as_fd()).map_err(errno)
+    }
+
+    fn open_object(&self, id: ObjectId, extra: OFlags) -> Result<Arc<OwnedFd>, Errno> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | extra;
+        let descriptor = fs::openat(&self.root, id.path(), flags, OBJECT_MODE).map_err(errno)?;
+        let descriptor = Arc::new(descriptor);
+        self.keep(id, &descriptor);
+        Ok(descriptor)
+    }
+}
+
+fn make_directory(made: Result<(), rustix::io::Errno>) -> Result<(), Errno> {
+    match made {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
+        Err(error) => Err(errno(error)),
+    }
+}
+
+fn write_all(
+    descriptor: BorrowedFd<'_>,
+    mut offset: u64,
+    mut bytes: &[u8],
+) -> Result<(), rustix::io::Errno> {
+    while !bytes.is_empty() {
+        match rustix::io::pwrite(descriptor, bytes, offset) {
+            Ok(0) => return Err(rustix::io::Errno::IO),
+            Ok(count) => {
+                offset += count as u64;
+                bytes = &bytes[count..];
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn timestamp(seconds: i64, nanoseconds: i64) -> Timestamp {
+    Timestamp { seconds, nanoseconds: u32::try_from(nanoseconds).unwrap_or(0) }
+}
+
+impl ObjectStore for DirectoryStore {
+    fn create(&self, id: ObjectId, bytes: &[u8]) -> Result<(), Errno> {
+        self.forget(id);
+        let flags = OFlags::CREATE | OFlags::TRUNC;
+        let descriptor = match self.open_object(id, flags) {
+            Err(Errno::ENOENT) => {
+                let path = id.path();
+                let parent = path.split('/').next().expect("an object's path has two parts");
+                make_directory(fs::mkdirat(&self.root, parent, Mode::RWXU))?;
+                self.open_object(id, flags)?
+            }
+            opened => opened?,
+        };
+        write_all(descriptor.as_fd(), 0, bytes).map_err(errno)
+    }
+
+    fn read(&self, id: ObjectId, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
+        self.with(id, |descriptor| {
+            let mut done = 0;
+            while done < buffer.len() {
+                let rest = &mut buffer[done..];
+                match rustix::io::pread(descriptor, rest, offset + done as u64) {
+                    Ok(0) => break,
+                    Ok(count) => done += count,
+                    Err(rustix::io::Errno::INTR) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(done)
+        })
+    }
+
+    fn write(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+        self.with(id, |descriptor| write_all(descriptor, offset, bytes))
+    }
+
+    fn append(&self, id: ObjectId, bytes: &[u8]) -> Result<u64, Errno> {
+        // The kernel takes the end under its own lock, so that writers with the object open cannot
+        // slip in between; a descriptor of its own, since O_APPEND would spoil the cached one.
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let descriptor = fs::openat(&self.root, id.path(), flags, OBJECT_MODE).map_err(errno)?;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match rustix::io::write(&descriptor, rest) {
+                Ok(0) => return Err(Errno::EIO),
+                Ok(count) => rest = &rest[count..],
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(errno(error)),
+            }
+        }
+        fs::seek(&descriptor, fs::SeekFrom::Current(0)).map_err(errno)
+    }
+
+    fn set_size(&self, id: ObjectId, size_bytes: u64) -> Result<(), Errno> {
+        self.with(id, |descriptor| fs::ftruncate(descriptor, size_bytes))
+    }
+
+    fn attr(&self, id: ObjectId) -> Result<ObjectAttr, Errno> {
+        let stat = self.with(id, |descriptor| fs::fstat(descriptor))?;
+        Ok(ObjectAttr {
+            size_bytes: u64::try_from(stat.st_size).unwrap_or(0),
+            blocks: u64::try_from(stat.st_blocks).unwrap_or(0),
+            atime: timestamp(stat.st_atime, stat.st_atime_nsec as i64),
+            mtime: timestamp(stat.st_mtime, stat.st_mtime_nsec as i64),
+            ctime: timestamp(stat.st_ctime, stat.st_ctime_nsec as i64),
+        })
+    }
+
+    fn set_times(
+        &self,
+        id: ObjectId,
+        atime: Option<Timestamp>,
+        mtime: Option<Timestamp>,
+    ) -> Result<(), Errno> {
+        let spec = |time: Option<Timestamp>| match time {
+            Some(time) => {
+                fs::Timespec { tv_sec: time.seconds, tv_nsec: i64::from(time.nanoseconds) as _ }
+            }
+            None => fs::Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT as _ },
+        };
+        let times = fs::Timestamps { last_access: spec(atime), last_modification: spec(mtime) };
+        self.with(id, |descriptor| fs::futimens(descriptor, &times))
+    }
+
+    fn sync(&self, id: ObjectId) -> Result<(), Errno> {
+        self.with(id, |descriptor| fs::fsync(descriptor))
+    }
+
+    fn sync_all(&self) -> Result<(), Errno> {
+        fs::syncfs(&self.root).map_err(errno)
+    }
+
+    fn remove(&self, id: ObjectId) -> Result<(), Errno> {
+        match self.set_size(id, 0) {
+            Ok(()) | Err(Errno::ENOENT) => {}
+            Err(error) => return Err(error),
+        }
+        self.forget(id);
+        match fs::unlinkat(&self.root, id.path(), AtFlags::empty()) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
+            Err(error) => Err(errno(error)),
+        }
+    }
+
+    fn space(&self) -> Result<Space, Errno> {
+        let space = fs::fstatvfs(&self.root).map_err(errno)?;
+        Ok(Space {
+            total_bytes: space.f_blocks.saturating_mul(space.f_frsize),
+            free_bytes: space.f_bavail.saturating_mul(space.f_frsize),
+        })
+    }
+}

@@ -1,0 +1,137 @@
+//! Objects: one node's part of one file, one sparse file in the node-local file system.
+//!
+//! The bytes of a file that outgrew its inode are in objects. Processes of the node open the object of a
+//! local file themselves and read and write it directly (the daemon's leave permitting), so an object's
+//! *length*, *space* and *times* are the truth about the file while it is being written, and this crate
+//! reports them. A name in the namespace never moves an object: its path follows from file id and generation.
+//!
+//! [`DirectoryStore`] keeps objects in a directory; [`MemoryStore`] is its twin for the simulator and for
+//! tests; one conformance suite runs on both. [`Jobs`] is the bounded pool in which a daemon runs
+//! whatever may wait for a disk. The crate knows no network, no clock and no metadata.
+
+mod directory;
+mod jobs;
+mod memory;
+
+pub use directory::DirectoryStore;
+pub use jobs::Jobs;
+pub use memory::MemoryStore;
+
+use mayfly_types::{Errno, FileId, Timestamp};
+
+/// Names an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectId {
+    /// The file.
+    pub file: FileId,
+    /// Which of the file's objects: each spill makes a new generation, from 1.
+    pub generation: u32,
+}
+
+impl ObjectId {
+    /// Path relative to the object directory: two hexadecimal digits of the file number to keep
+    /// directories short, then file id and generation.
+    #[must_use]
+    pub fn path(self) -> String {
+        format!("{:02x}/{:016x}.{}", self.file.0 & 0xff, self.file.0, self.generation)
+    }
+}
+
+/// What an object's length, space and times are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ObjectAttr {
+    /// Length, bytes.
+    pub size_bytes: u64,
+    /// Allocated space in units of 512 bytes.
+    pub blocks: u64,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of content.
+    pub mtime: Timestamp,
+    /// Last change.
+    pub ctime: Timestamp,
+}
+
+/// Space of the file system below.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// All of it, bytes.
+    pub total_bytes: u64,
+    /// What is left for us, bytes.
+    pub free_bytes: u64,
+}
+
+/// Keeps objects. May be used by several threads; calls block for as long as the disk takes.
+pub trait ObjectStore: Send + Sync {
+    /// Makes an object that holds `bytes`, in place of whatever has its name.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn create(&self, id: ObjectId, bytes: &[u8]) -> Result<(), Errno>;
+
+    /// Reads at `offset` until `buffer` is full or the object ends; returns the number of bytes.
+    ///
+    /// # Errors
+    /// What the file system says; ENOENT when there is no such object.
+    fn read(&self, id: ObjectId, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno>;
+
+    /// Writes all of `bytes` at `offset`.
+    ///
+    /// # Errors
+    /// What the file system says; then part of the bytes may have been written.
+    fn write(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<(), Errno>;
+
+    /// Writes all of `bytes` at the end, wherever that is at that moment; returns the new end.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn append(&self, id: ObjectId, bytes: &[u8]) -> Result<u64, Errno>;
+
+    /// Cuts or extends (with a hole).
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn set_size(&self, id: ObjectId, size_bytes: u64) -> Result<(), Errno>;
+
+    /// Length, space and times.
+    ///
+    /// # Errors
+    /// ENOENT when there is no such object.
+    fn attr(&self, id: ObjectId) -> Result<ObjectAttr, Errno>;
+
+    /// Sets access and modification time; `None` leaves one alone.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn set_times(
+        &self,
+        id: ObjectId,
+        atime: Option<Timestamp>,
+        mtime: Option<Timestamp>,
+    ) -> Result<(), Errno>;
+
+    /// Makes its bytes survive a power loss.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn sync(&self, id: ObjectId) -> Result<(), Errno>;
+
+    /// Makes the bytes of every object survive a power loss.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn sync_all(&self) -> Result<(), Errno>;
+
+    /// Cuts it to nothing, then removes it: a process that still has it open frees no space later. An
+    /// absent object is fine.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn remove(&self, id: ObjectId) -> Result<(), Errno>;
+
+    /// Space below.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn space(&self) -> Result<Space, Errno>;
+}

@@ -1,0 +1,171 @@
+//! What every object store must do, run on each of them.
+#![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
+
+use mayfly_object::{DirectoryStore, MemoryStore, ObjectId, ObjectStore};
+use mayfly_types::{Errno, FileId, Timestamp};
+use proptest::prelude::*;
+
+fn id(number: u64, generation: u32) -> ObjectId {
+    ObjectId { file: FileId(number), generation }
+}
+
+fn on_each(check: impl Fn(&dyn ObjectStore)) {
+    check(&MemoryStore::new(1 << 40));
+    let directory = tempfile::tempdir().unwrap();
+    check(&DirectoryStore::open(&directory.path().join("objects")).unwrap());
+    // So few descriptors that every other operation opens one.
+    let directory = tempfile::tempdir().unwrap();
+    check(&DirectoryStore::open_with(&directory.path().join("objects"), 2).unwrap());
+}
+
+fn read(store: &dyn ObjectStore, id: ObjectId, offset: u64, count: usize) -> Vec<u8> {
+    let mut bytes = vec![0xff; count];
+    let count = store.read(id, offset, &mut bytes).unwrap();
+    bytes.truncate(count);
+    bytes
+}
+
+#[test]
+fn an_object_that_was_never_made_is_missing() {
+    on_each(|store| {
+        assert_eq!(store.attr(id(1, 1)).unwrap_err(), Errno::ENOENT);
+        assert_eq!(store.read(id(1, 1), 0, &mut [0]).unwrap_err(), Errno::ENOENT);
+        assert_eq!(store.write(id(1, 1), 0, b"x").unwrap_err(), Errno::ENOENT);
+        store.remove(id(1, 1)).unwrap();
+    });
+}
+
+#[test]
+fn holes_read_as_zeros_and_reading_ends_with_the_object() {
+    on_each(|store| {
+        store.create(id(1, 1), b"abc").unwrap();
+        store.write(id(1, 1), 10_000, b"end").unwrap();
+        assert_eq!(store.attr(id(1, 1)).unwrap().size_bytes, 10_003);
+        assert_eq!(read(store, id(1, 1), 1, 4), b"bc\0\0");
+        assert_eq!(read(store, id(1, 1), 9_999, 100), b"\0end");
+        assert_eq!(read(store, id(1, 1), 20_000, 100), b"");
+    });
+}
+
+#[test]
+fn bytes_behind_a_cut_do_not_come_back() {
+    on_each(|store| {
+        store.create(id(1, 1), &[7; 9000]).unwrap();
+        store.set_size(id(1, 1), 10).unwrap();
+        store.set_size(id(1, 1), 9000).unwrap();
+        assert_eq!(read(store, id(1, 1), 0, 9000)[..12], [7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 0, 0]);
+    });
+}
+
+#[test]
+fn appends_go_to_the_end_and_leave_writes_where_they_belong() {
+    on_each(|store| {
+        store.create(id(1, 1), b"one").unwrap();
+        assert_eq!(store.append(id(1, 1), b"two").unwrap(), 6);
+        store.write(id(1, 1), 0, b"O").unwrap();
+        assert_eq!(read(store, id(1, 1), 0, 10), b"Onetwo");
+    });
+}
+
+#[test]
+fn generations_and_files_do_not_meet() {
+    on_each(|store| {
+        for number in [1, 0x101, 0x0001_0000_0000_0001] {
+            for generation in [1, 2, 12] {
+                store
+                    .create(id(number, generation), format!("{number}.{generation}").as_bytes())
+                    .unwrap();
+            }
+        }
+        store.remove(id(1, 1)).unwrap();
+        assert!(store.attr(id(1, 1)).is_err());
+        assert_eq!(read(store, id(1, 12), 0, 100), b"1.12");
+        assert_eq!(read(store, id(0x101, 1), 0, 100), b"257.1");
+        store.create(id(1, 2), b"new").unwrap();
+        assert_eq!(read(store, id(1, 2), 0, 100), b"new");
+    });
+}
+
+#[test]
+fn times_are_set_one_by_one() {
+    on_each(|store| {
+        store.create(id(1, 1), b"x").unwrap();
+        let at = |seconds| Timestamp { seconds, nanoseconds: 5 };
+        store.set_times(id(1, 1), Some(at(100)), Some(at(200))).unwrap();
+        store.set_times(id(1, 1), None, Some(at(300))).unwrap();
+        let attr = store.attr(id(1, 1)).unwrap();
+        assert_eq!((attr.atime, attr.mtime), (at(100), at(300)));
+        store.sync(id(1, 1)).unwrap();
+        store.sync_all().unwrap();
+        assert!(store.space().unwrap().free_bytes <= store.space().unwrap().total_bytes);
+    });
+}
+
+#[test]
+fn a_removed_object_takes_no_space_even_while_somebody_has_it_open() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("objects");
+    let store = DirectoryStore::open(&root).unwrap();
+    store.create(id(1, 1), &[1; 100_000]).unwrap();
+    let open = std::fs::File::open(root.join(id(1, 1).path())).unwrap();
+    store.remove(id(1, 1)).unwrap();
+    assert_eq!(open.metadata().unwrap().len(), 0);
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Create(u64, usize),
+    Write(u64, u64, usize, u8),
+    Append(u64, usize, u8),
+    Resize(u64, u64),
+    Remove(u64),
+    Read(u64, u64, usize),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let object = 1..4_u64;
+    prop_oneof![
+        (object.clone(), 0..5000_usize).prop_map(|(o, n)| Op::Create(o, n)),
+        (object.clone(), 0..9000_u64, 0..5000_usize, any::<u8>())
+            .prop_map(|(o, at, n, b)| Op::Write(o, at, n, b)),
+        (object.clone(), 1..500_usize, any::<u8>()).prop_map(|(o, n, b)| Op::Append(o, n, b)),
+        (object.clone(), 0..9000_u64).prop_map(|(o, n)| Op::Resize(o, n)),
+        object.clone().prop_map(Op::Remove),
+        (object, 0..9000_u64, 0..9000_usize).prop_map(|(o, at, n)| Op::Read(o, at, n)),
+    ]
+}
+
+fn run(store: &dyn ObjectStore, op: &Op) -> (Result<Vec<u8>, Errno>, Result<u64, Errno>) {
+    let nothing = |()| Vec::new();
+    let (seen, of) = match *op {
+        Op::Create(o, count) => (store.create(id(o, 1), &vec![9; count]).map(nothing), o),
+        Op::Write(o, at, count, byte) => {
+            (store.write(id(o, 1), at, &vec![byte; count]).map(nothing), o)
+        }
+        Op::Append(o, count, byte) => {
+            (store.append(id(o, 1), &vec![byte; count]).map(|end| end.to_le_bytes().to_vec()), o)
+        }
+        Op::Resize(o, size) => (store.set_size(id(o, 1), size).map(nothing), o),
+        Op::Remove(o) => (store.remove(id(o, 1)).map(nothing), o),
+        Op::Read(o, at, count) => {
+            let mut bytes = vec![0; count];
+            let seen = store.read(id(o, 1), at, &mut bytes).map(|count| bytes[..count].to_vec());
+            (seen, o)
+        }
+    };
+    (seen, store.attr(id(of, 1)).map(|attr| attr.size_bytes))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_stores_are_indistinguishable(ops in prop::collection::vec(op(), 1..60)) {
+        let memory = MemoryStore::new(1 << 40);
+        let directory = tempfile::tempdir().unwrap();
+        let files = DirectoryStore::open_with(&directory.path().join("objects"), 2).unwrap();
+        for op in &ops {
+            prop_assert_eq!(run(&memory, op), run(&files, op), "{:?}", op);
+        }
+    }
+}
