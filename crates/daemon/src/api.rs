@@ -1,0 +1,86 @@
+//! What drives a [`crate::Core`] and what it answers.
+
+use mayfly_types::{Durability, SessionId, Times, Timestamp};
+
+/// Who asks: the reply goes back to this lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Caller {
+    /// The process.
+    pub session: SessionId,
+    /// Which of its lanes.
+    pub lane: u32,
+    /// Unique in the session; the same when the request is repeated.
+    pub request_id: u64,
+}
+
+/// What became of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// Answered: status of the reply and length of its body. To be sent when the batch is committed.
+    Replied(u32, usize),
+    /// The answer comes as a [`Completion`].
+    Pending,
+}
+
+/// The answer to a request that was [`Progress::Pending`]. Everything in it is committed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Completion {
+    /// Who asked.
+    pub caller: Caller,
+    /// Status of the reply.
+    pub status: u32,
+    /// Its body.
+    pub body: Vec<u8>,
+}
+
+/// The present, for time stamps.
+pub trait Clock {
+    /// Time since the epoch.
+    fn now(&self) -> Timestamp;
+}
+
+/// The clock of the machine.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        let now =
+            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() }
+    }
+}
+
+/// Options of an instance as one shard needs them.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Identity of the instance.
+    pub instance: u64,
+    /// Absolute path of the mount point, without a trailing slash.
+    pub mount: Vec<u8>,
+    /// Space for objects and metadata together, bytes.
+    pub capacity_bytes: u64,
+    /// Size of a chunk, bytes; a power of two.
+    pub chunk_bytes: u64,
+    /// Time stamps that are kept.
+    pub times: Times,
+    /// What survives what.
+    pub durability: Durability,
+    /// False: every lock request is answered with ENOLCK.
+    pub locks: bool,
+    /// Owner of the root directory.
+    pub uid: u32,
+    /// Group of the root directory.
+    pub gid: u32,
+    /// Dentries of directories and symbolic links that are remembered.
+    pub cached_dentries_max: usize,
+    /// Threads for what may wait for a disk; with none everything is done on the spot.
+    pub io_threads: usize,
+}
+
+/// What outlived the daemon's predecessor besides the shared memory.
+#[derive(Debug, Clone, Default)]
+pub struct Survivors {
+    /// Sessions whose process lives, with its pid.
+    pub sessions: Vec<(SessionId, u32)>,
+}

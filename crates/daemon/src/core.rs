@@ -1,0 +1,284 @@
+//! The shard as a state machine.
+//!
+//! One thread drives a [`Core`]: it hands in decoded requests ([`Core::handle`]), ends the batch
+//! ([`Core::commit`]), and only then sends the replies; a reply that was sent is true for ever. The core owns no
+//! thread but its I/O pool's, reads no clock but the injected one, and knows neither sockets nor lanes.
+//!
+//! Inside, the work of an operation falls into *dentry-owner* steps (`dentry.rs`: what a name stands for) and
+//! *inode-home* steps (`home.rs`: what a file is); operations (`names.rs`, `rename.rs`, `open.rs`, `attr.rs`,
+//! `data.rs`, `list.rs`, `lock_ops.rs`) put them together. With one shard all steps are local calls. The rule that keeps
+//! a batch whole: **an operation checks everything before its first write**, so an error leaves nothing behind;
+//! only a failing disk can strike in the middle, and then the whole batch is lost, unacknowledged.
+
+mod attr;
+mod background;
+mod data;
+mod dentry;
+mod home;
+mod life;
+mod list;
+mod lock_ops;
+mod names;
+mod open;
+mod recover;
+mod rename;
+mod walk;
+
+pub use recover::OpenError;
+
+use std::{collections::HashMap, sync::Arc};
+
+use mayfly_meta::{Store, StoreError, key, record::Counters as StoredCounters};
+use mayfly_object::{Jobs, ObjectStore};
+use mayfly_transport_shm::layout::NodeRegion;
+use mayfly_types::{Errno, FileId, SessionId, Timestamp};
+use mayfly_wire::{Counters, Escaped, Full, Request, STATUS_ESCAPED, Wire, Writer};
+
+use crate::{
+    api::{Caller, Clock, Completion, Config, Progress},
+    cache::DentryCache,
+    locks::LockTable,
+    opens::OpenTable,
+    slots::SlotTable,
+};
+
+/// Why an operation has no reply with status 0.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    Errno(Errno),
+    /// The walk left the instance at this path of the host.
+    Escaped(Vec<u8>),
+}
+
+impl From<Errno> for Fault {
+    fn from(errno: Errno) -> Self {
+        Fault::Errno(errno)
+    }
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        // The store has closed itself when it must; the asker learns that nobody knows.
+        drop(error);
+        Fault::Errno(Errno::EIO)
+    }
+}
+
+impl From<Full> for Fault {
+    fn from(Full: Full) -> Self {
+        Fault::Errno(Errno::EOVERFLOW)
+    }
+}
+
+/// Result of a step of an operation.
+pub(crate) type Outcome<T> = Result<T, Fault>;
+
+/// How an operation ended that did not fail.
+pub(crate) enum Served {
+    Replied,
+    Pending,
+}
+
+/// What a core works with.
+pub struct Parts {
+    /// Keeps the records.
+    pub store: Box<dyn Store>,
+    /// Keeps the objects.
+    pub objects: Arc<dyn ObjectStore>,
+    /// The shared memory of the node.
+    pub node: &'static NodeRegion,
+    /// Tells the time.
+    pub clock: Box<dyn Clock>,
+    /// Called from a thread of the I/O pool when [`Core::completions`] has something to do.
+    pub wake: Box<dyn Fn() + Send + Sync>,
+}
+
+impl std::fmt::Debug for Parts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parts").finish_non_exhaustive()
+    }
+}
+
+/// A shard.
+pub struct Core {
+    config: Config,
+    store: Box<dyn Store>,
+    objects: Arc<dyn ObjectStore>,
+    clock: Box<dyn Clock>,
+    node: &'static NodeRegion,
+    jobs: Jobs<background::Done>,
+    work: background::Work,
+    slots: SlotTable,
+    cache: DentryCache,
+    opens: OpenTable,
+    locks: LockTable,
+    sessions: HashMap<SessionId, u32>,
+    counters: StoredCounters,
+    counters_saved: StoredCounters,
+    /// Space set aside for files whose size is not settled, bytes.
+    charged_bytes: u64,
+    /// The time of the batch.
+    now: Timestamp,
+    /// Answers that become true with the commit of the batch.
+    uncommitted: Vec<Completion>,
+    ready: Vec<Completion>,
+    /// Descriptions that an unacknowledged request of the predecessor made.
+    unclaimed_opens: HashMap<Caller, u32>,
+    requests: u64,
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl Core {
+    /// Serves one request; the reply's body is written to `body`.
+    pub fn handle(&mut self, caller: Caller, request: Request<'_>, body: &mut [u8]) -> Progress {
+        self.requests += 1;
+        self.now = self.clock.now();
+        if !self.unclaimed_opens.is_empty() {
+            self.drop_unclaimed(caller);
+        }
+        let mut to = Writer::new(body);
+        match self.dispatch(caller, request, &mut to) {
+            Ok(Served::Replied) => Progress::Replied(0, to.used()),
+            Ok(Served::Pending) => Progress::Pending,
+            Err(Fault::Errno(errno)) => Progress::Replied(errno.raw() as u32, 0),
+            Err(Fault::Escaped(path)) => {
+                let mut to = Writer::new(body);
+                match (Escaped { path: &path }).encode(&mut to) {
+                    Ok(()) => Progress::Replied(STATUS_ESCAPED, to.used()),
+                    Err(Full) => Progress::Replied(Errno::ENAMETOOLONG.raw() as u32, 0),
+                }
+            }
+        }
+    }
+
+    fn dispatch(
+        &mut self,
+        caller: Caller,
+        request: Request<'_>,
+        to: &mut Writer<'_>,
+    ) -> Outcome<Served> {
+        match request {
+            Request::Ping(_) => Ok(Served::Replied),
+            Request::Stat(stat) => self.stat(&stat.target, to),
+            Request::Open(open) => self.open_file(caller, &open, to),
+            Request::Close(close) => self.close(caller, close.open),
+            Request::MakeDirectory(make) => self.make_directory(&make),
+            Request::Unlink(unlink) => self.unlink(&unlink),
+            Request::Rename(rename) => self.rename(&rename),
+            Request::Link(link) => self.link(&link),
+            Request::Symlink(symlink) => self.symlink(&symlink),
+            Request::ReadLink(read) => self.read_link(&read.target, to),
+            Request::SetAttr(set) => self.set_attr(caller, &set, to),
+            Request::Read(read) => self.read(caller, &read, to),
+            Request::Write(write) => self.write(caller, &write, to),
+            Request::Grant(grant) => self.grant(&grant, to),
+            Request::List(list) => self.list(&list, to),
+            Request::PathOf(path) => self.path_of(path.directory, to),
+            Request::StatFs(_) => self.stat_fs(to),
+            Request::Sync(sync) => self.sync(caller, &sync),
+            Request::Lock(lock) => self.lock(caller, &lock),
+            Request::TestLock(test) => self.test_lock(caller, &test, to),
+            Request::Cancel(cancel) => self.cancel(caller, cancel.request_id),
+            Request::Status(_) => {
+                self.counters().encode(to)?;
+                Ok(Served::Replied)
+            }
+        }
+    }
+
+    /// Ends the batch: everything that was answered in it is true from here on. Returns the number of the
+    /// transaction.
+    ///
+    /// # Errors
+    /// EIO: nothing of the batch happened and nothing more will be written. The process should exit without
+    /// sending the batch's replies; its successor starts from the last commit.
+    pub fn commit(&mut self) -> Result<u64, Errno> {
+        if self.counters != self.counters_saved && self.store.pending_transaction() != 0 {
+            let record = self.counters.encode();
+            self.store.put(key::COUNTERS, &record).map_err(|_| Errno::EIO)?;
+            self.counters_saved = self.counters;
+        }
+        let number = self.store.commit().map_err(|_| Errno::EIO)?;
+        self.ready.append(&mut self.uncommitted);
+        self.start_deferred();
+        Ok(number)
+    }
+
+    /// Number that the commit of this batch will get; 0 when the batch has changed nothing so far.
+    #[must_use]
+    pub fn batch_transaction(&self) -> u64 {
+        self.store.pending_transaction()
+    }
+
+    /// Number of the last commit.
+    #[must_use]
+    pub fn committed_transaction(&self) -> u64 {
+        self.store.committed_transaction()
+    }
+
+    /// Requests that were pending and are answered now. Answers appear after the commit of the batch that made them
+    /// true, so this is to be called after [`Core::commit`].
+    pub fn completions(&mut self) -> impl Iterator<Item = Completion> + use<> {
+        self.absorb();
+        if self.store.pending_transaction() == 0 {
+            self.ready.append(&mut self.uncommitted);
+        }
+        std::mem::take(&mut self.ready).into_iter()
+    }
+
+    /// What the shard counts.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        use std::sync::atomic::Ordering::Relaxed;
+        Counters {
+            daemon_pid: std::process::id(),
+            sessions: self.sessions.len() as u32,
+            open_files: self.opens.count(),
+            locks: self.locks.count() as u32,
+            files: self.counters.files,
+            directories: self.counters.directories,
+            orphans: self.counters.orphans,
+            objects: self.counters.objects,
+            used_bytes: self.used_bytes(),
+            capacity_bytes: self.config.capacity_bytes,
+            requests: self.requests,
+            transactions: self.store.committed_transaction(),
+            restarts: self.node.head.daemon_starts.load(Relaxed).saturating_sub(1),
+        }
+    }
+
+    /// Space in use, objects and metadata together, bytes.
+    fn used_bytes(&self) -> u64 {
+        self.store.used_bytes() + self.counters.settled_bytes + self.charged_bytes
+    }
+
+    fn free_bytes(&self) -> u64 {
+        self.config.capacity_bytes.saturating_sub(self.used_bytes())
+    }
+
+    /// To be called before an operation that adds records.
+    fn check_room(&self) -> Outcome<()> {
+        if self.store.has_room() && self.free_bytes() > 0 {
+            Ok(())
+        } else {
+            Err(Errno::ENOSPC.into())
+        }
+    }
+
+    fn answer_after_commit(&mut self, caller: Caller, status: u32, body: Vec<u8>) {
+        self.uncommitted.push(Completion { caller, status, body });
+    }
+
+    /// A new file id whose home is the owner of the dentry `(directory, name)`.
+    fn new_id(&mut self, directory: FileId, name: &[u8]) -> Outcome<FileId> {
+        let slot = mayfly_types::slot::of_dentry(directory, name);
+        let id = FileId::new(slot, self.counters.next_file).ok_or(Errno::ENOSPC)?;
+        self.counters.next_file += 1;
+        Ok(id)
+    }
+}

@@ -1,0 +1,240 @@
+//! Attributes: stat, chmod, chown, utimens, truncate, readlink, the path of a directory, statfs.
+
+use mayfly_meta::record::{Content, Inode};
+use mayfly_object::ObjectId;
+use mayfly_types::{
+    Attr, Errno, FileId, FileKind, Times,
+    limits::{FILE_BYTES_MAX, PATH_BYTES_MAX},
+};
+use mayfly_wire::{
+    FsUse, SET_ATIME, SET_ATIME_NOW, SET_GID, SET_MODE, SET_MTIME, SET_MTIME_NOW, SET_SIZE,
+    SET_UID, SetAttr, Target, Text, Wire, Writer,
+};
+
+use super::{
+    Core, Outcome, Served,
+    background::{Change, Reply},
+    data::object_of,
+    home::Located,
+};
+use crate::api::Caller;
+
+/// What a directory's length is reported as.
+const DIRECTORY_BYTES: u64 = 4096;
+
+impl Core {
+    pub(super) fn stat(&mut self, target: &Target<'_>, to: &mut Writer<'_>) -> Outcome<Served> {
+        let located = self.load_target(target)?;
+        self.attr_of(&located.inode)?.encode(to)?;
+        Ok(Served::Replied)
+    }
+
+    pub(super) fn load_target(&mut self, target: &Target<'_>) -> Outcome<Located> {
+        match target {
+            Target::Path(walk) => self.find(walk),
+            Target::Open(open) => {
+                let open = self.opens.get(*open)?;
+                self.load_open(open.id)
+            }
+            Target::Directory(id) => {
+                let located = self.load_own(*id)?;
+                located.directory()?;
+                Ok(located)
+            }
+        }
+    }
+
+    /// What stat reports. While the size is unsettled the object knows it, and its space and times.
+    pub(super) fn attr_of(&mut self, inode: &Inode) -> Outcome<Attr> {
+        let mut attr = Attr {
+            id: inode.id,
+            kind: inode.kind(),
+            mode: u32::from(inode.mode),
+            links: inode.links,
+            uid: inode.uid,
+            gid: inode.gid,
+            size_bytes: inode.size_bytes,
+            blocks: inode.blocks,
+            atime: inode.atime,
+            mtime: inode.mtime,
+            ctime: inode.ctime,
+            btime: inode.btime,
+        };
+        match inode.content {
+            Content::Object(generation) if inode.unsettled => {
+                let object = self.objects.attr(ObjectId { file: inode.id, generation })?;
+                attr.size_bytes = object.size_bytes;
+                attr.blocks = object.blocks;
+                if self.config.times != Times::None {
+                    attr.mtime = object.mtime;
+                    attr.ctime = attr.ctime.max(object.ctime);
+                }
+                if self.config.times == Times::All {
+                    attr.atime = attr.atime.max(object.atime);
+                }
+            }
+            Content::Inline(_) => attr.blocks = inode.size_bytes.div_ceil(4096) * 8,
+            Content::Directory(_) => {
+                attr.size_bytes = DIRECTORY_BYTES;
+                attr.blocks = DIRECTORY_BYTES / 512;
+            }
+            Content::Object(_) | Content::Symlink(_) => {}
+        }
+        if self.config.times == Times::None {
+            (attr.atime, attr.mtime, attr.ctime) = (attr.btime, attr.btime, attr.btime);
+        }
+        Ok(attr)
+    }
+
+    pub(super) fn set_attr(
+        &mut self,
+        caller: Caller,
+        set: &SetAttr<'_>,
+        to: &mut Writer<'_>,
+    ) -> Outcome<Served> {
+        if let Target::Open(open) = &set.target {
+            let open = self.opens.get(*open)?;
+            // A description that was opened with O_PATH names the file like a path does (chmod of its
+            // name in procfs); what fchmod and its like may not do with it, the client knows.
+            if set.which & SET_SIZE != 0 && !open.may_write() {
+                return Err(Errno::EINVAL.into());
+            }
+        }
+        let mut located = self.load_target(&set.target)?;
+        let kind = located.inode.kind();
+        if set.which & SET_SIZE != 0 {
+            check_size(kind, set.size_bytes)?;
+        }
+        if set.which & SET_MODE != 0 && kind == FileKind::Symlink {
+            return Err(Errno::EOPNOTSUPP.into());
+        }
+        let cut = object_of(&located.inode).filter(|_| set.which & SET_SIZE != 0);
+        let birth = located.birth();
+        if cut.is_some() {
+            self.unsettle(&mut located)?;
+        } else if set.which & SET_SIZE != 0 {
+            self.resize(&mut located, set.size_bytes)?;
+        }
+        apply(&mut located.inode, set);
+        self.apply_times(&mut located.inode, set)?;
+        self.attribute_changed(&mut located.inode);
+        self.save(&located)?;
+        if let Some(object) = cut {
+            let size_bytes = set.size_bytes;
+            let change = Change { caller, object, birth, reply: Reply::Attr };
+            return Ok(self.start_change(change, move |objects| objects.set_size(object, size_bytes)));
+        }
+        self.attr_of(&located.inode)?.encode(to)?;
+        Ok(Served::Replied)
+    }
+
+    /// utimensat also settles the object's times, since the object is asked while the size is unsettled.
+    fn apply_times(&mut self, inode: &mut Inode, set: &SetAttr<'_>) -> Outcome<()> {
+        let atime = match set.which {
+            which if which & SET_ATIME_NOW != 0 => Some(self.now),
+            which if which & SET_ATIME != 0 => Some(set.atime),
+            _ => None,
+        };
+        let mtime = match set.which {
+            which if which & SET_MTIME_NOW != 0 => Some(self.now),
+            which if which & SET_MTIME != 0 => Some(set.mtime),
+            _ => None,
+        };
+        if atime.is_none() && mtime.is_none() {
+            return Ok(());
+        }
+        if let Content::Object(generation) = inode.content {
+            let object = ObjectId { file: inode.id, generation };
+            self.objects.set_times(object, atime, mtime)?;
+        }
+        inode.atime = atime.unwrap_or(inode.atime);
+        inode.mtime = mtime.unwrap_or(inode.mtime);
+        Ok(())
+    }
+
+    pub(super) fn read_link(
+        &mut self,
+        target: &Target<'_>,
+        to: &mut Writer<'_>,
+    ) -> Outcome<Served> {
+        let located = self.load_target(target)?;
+        match &located.inode.content {
+            Content::Symlink(bytes) => {
+                Text { bytes }.encode(to)?;
+                Ok(Served::Replied)
+            }
+            _ => Err(Errno::EINVAL.into()),
+        }
+    }
+
+    pub(super) fn path_of(&mut self, directory: FileId, to: &mut Writer<'_>) -> Outcome<Served> {
+        let mut names = Vec::new();
+        let mut at = directory;
+        let mut length = 0;
+        while at != FileId::ROOT {
+            let located = self.load_own(at)?;
+            let node = located.directory()?;
+            if located.inode.links == 0 {
+                return Err(Errno::ENOENT.into());
+            }
+            length += node.name.len() + 1;
+            if length >= 16 * PATH_BYTES_MAX {
+                return Err(Errno::ENAMETOOLONG.into());
+            }
+            names.push(node.name.clone());
+            at = node.parent;
+        }
+        let mut path = Vec::with_capacity(length + 1);
+        for name in names.iter().rev() {
+            path.push(b'/');
+            path.extend_from_slice(name);
+        }
+        if path.is_empty() {
+            path.push(b'/');
+        }
+        Text { bytes: &path }.encode(to)?;
+        Ok(Served::Replied)
+    }
+
+    pub(super) fn stat_fs(&mut self, to: &mut Writer<'_>) -> Outcome<Served> {
+        let files = self.counters.files + self.counters.directories;
+        let used_bytes = self.used_bytes();
+        FsUse {
+            capacity_bytes: self.config.capacity_bytes,
+            used_bytes,
+            files,
+            // What the remaining space holds when every file takes a page.
+            files_max: files + self.config.capacity_bytes.saturating_sub(used_bytes) / 4096,
+            block_bytes: 4096,
+            fsid: self.config.instance,
+        }
+        .encode(to)?;
+        Ok(Served::Replied)
+    }
+}
+
+fn check_size(kind: FileKind, size_bytes: u64) -> Outcome<()> {
+    match kind {
+        FileKind::Directory => Err(Errno::EISDIR.into()),
+        FileKind::Symlink => Err(Errno::EINVAL.into()),
+        FileKind::Regular if size_bytes > i64::MAX as u64 => Err(Errno::EINVAL.into()),
+        FileKind::Regular if size_bytes > FILE_BYTES_MAX => Err(Errno::EFBIG.into()),
+        FileKind::Regular => Ok(()),
+    }
+}
+
+/// Mode and owner. A change of owner takes away what let others run the file as the former one.
+fn apply(inode: &mut Inode, set: &SetAttr<'_>) {
+    if set.which & (SET_UID | SET_GID) != 0 && inode.kind() == FileKind::Regular {
+        inode.mode &= if inode.mode & 0o010 == 0 { !0o4000 } else { !0o6000 };
+    }
+    if set.which & SET_MODE != 0 {
+        inode.mode = (set.mode & 0o7777) as u16;
+    }
+    if set.which & SET_UID != 0 {
+        inode.uid = set.uid;
+    }
+    if set.which & SET_GID != 0 {
+        inode.gid = set.gid;
+    }
+}

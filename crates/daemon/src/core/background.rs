@@ -1,0 +1,244 @@
+//! What runs beside the requests, in the I/O pool: reading and writing objects, cutting them, syncing, and removing
+//! objects that nothing refers to any more.
+//!
+//! A job that changes an object is started on an inode that is unsettled, so the object is asked for length and space
+//! from then on. While such jobs are *in flight* the size is not settled; the last one to come back does
+//! it when no writer is left. A write at an offset may be made again after a restart; an append may not, so appends
+//! stay with the shard.
+
+use std::{collections::HashMap, sync::Arc};
+
+use mayfly_meta::{
+    key,
+    record::{BirthKey, Content},
+};
+use mayfly_object::ObjectId;
+use mayfly_types::{Durability, Errno, FileId};
+use mayfly_wire::{Data, Sync, Wire, Writer, Written};
+
+use super::{Core, Outcome, Served, data::BLOCK_BYTES};
+use crate::api::{Caller, Completion};
+
+/// What a job of the I/O pool has to report.
+#[derive(Debug)]
+pub(super) enum Done {
+    /// The answer to a request.
+    Answer(Caller, Result<(), Errno>),
+    /// Bytes that a request asked for.
+    Read(Caller, Result<Vec<u8>, Errno>),
+    /// An object was changed.
+    Changed(Change, Result<(), Errno>),
+    /// An object is gone, or is not.
+    Removed(ObjectId, Result<(), Errno>),
+}
+
+/// A change of an object, and what is to be done after it.
+#[derive(Debug)]
+pub(super) struct Change {
+    pub(super) caller: Caller,
+    pub(super) object: ObjectId,
+    /// Where the inode is found if nobody has the file open any more.
+    pub(super) birth: BirthKey,
+    /// The answer when it went well.
+    pub(super) reply: Reply,
+}
+
+/// What is answered after a change.
+#[derive(Debug)]
+pub(super) enum Reply {
+    Written(Written),
+    /// The attributes as they are then.
+    Attr,
+}
+
+/// Background work of the shard.
+#[derive(Default)]
+pub(super) struct Work {
+    /// Changes of objects that wait for the commit of what says so.
+    deferred: Vec<Box<dyn FnOnce() -> Done + Send>>,
+    /// Objects to remove once the transaction that unlinked them is committed.
+    pub(super) doomed: Vec<ObjectId>,
+    /// Objects that are removed and whose mark can go.
+    removed: Vec<ObjectId>,
+    /// Changes under way, for each file.
+    in_flight: HashMap<FileId, u32>,
+}
+
+impl Work {
+    pub(super) fn is_in_flight(&self, file: FileId) -> bool {
+        self.in_flight.contains_key(&file)
+    }
+}
+
+impl Core {
+    /// fsync and its like. What was acknowledged survives the daemon anyway; only `--durability sync` asks for more,
+    /// and there the store's commits are synchronous already.
+    pub(super) fn sync(&mut self, caller: Caller, sync: &Sync<'_>) -> Outcome<Served> {
+        let object = if sync.all {
+            None
+        } else {
+            let inode = self.load_target(&sync.target)?.inode;
+            let Content::Object(generation) = inode.content else { return Ok(Served::Replied) };
+            Some(ObjectId { file: inode.id, generation })
+        };
+        if self.config.durability != Durability::Sync {
+            return Ok(Served::Replied);
+        }
+        let objects = Arc::clone(&self.objects);
+        self.jobs.submit(0, move || {
+            let result = match object {
+                Some(object) => objects.sync(object),
+                None => objects.sync_all(),
+            };
+            Done::Answer(caller, result)
+        });
+        Ok(Served::Pending)
+    }
+
+    /// Called after a commit: objects can be changed as it says, and those that it unlinked can go.
+    pub(super) fn start_deferred(&mut self) {
+        for job in std::mem::take(&mut self.work.deferred) {
+            self.jobs.submit(0, job);
+        }
+        for object in std::mem::take(&mut self.work.doomed) {
+            let objects = Arc::clone(&self.objects);
+            self.jobs.submit(0, move || Done::Removed(object, objects.remove(object)));
+        }
+    }
+
+    /// Reads in the pool.
+    pub(super) fn start_read(
+        &mut self,
+        caller: Caller,
+        object: ObjectId,
+        offset: u64,
+        count: usize,
+    ) -> Served {
+        let objects = Arc::clone(&self.objects);
+        self.jobs.submit(0, move || {
+            let mut bytes = vec![0; count];
+            let result = objects.read(object, offset, &mut bytes).map(|count| {
+                bytes.truncate(count);
+                bytes
+            });
+            Done::Read(caller, result)
+        });
+        Served::Pending
+    }
+
+    /// Changes an object in the pool, once it is committed that its inode is unsettled.
+    pub(super) fn start_change(
+        &mut self,
+        change: Change,
+        work: impl FnOnce(&dyn mayfly_object::ObjectStore) -> Result<(), Errno> + Send + 'static,
+    ) -> Served {
+        *self.work.in_flight.entry(change.object.file).or_default() += 1;
+        let objects = Arc::clone(&self.objects);
+        let job = move || {
+            let result = work(&*objects);
+            Done::Changed(change, result)
+        };
+        if self.store.pending_transaction() == 0 {
+            self.jobs.submit(0, job);
+        } else {
+            self.work.deferred.push(Box::new(job));
+        }
+        Served::Pending
+    }
+
+    /// Takes in what the I/O pool has finished. An answer that appears here rests on nothing that is not
+    /// committed: its job was submitted after the commit of its batch, or needed none.
+    pub(super) fn absorb(&mut self) {
+        for (_, done) in self.jobs.completions() {
+            match done {
+                Done::Answer(caller, result) => self.complete(caller, result.map(|()| Vec::new())),
+                Done::Read(caller, result) => {
+                    let body = result.and_then(|bytes| {
+                        encoded(bytes.len(), &Data { object: true, bytes: &bytes })
+                    });
+                    self.complete(caller, body);
+                }
+                Done::Changed(change, result) => self.changed_object(&change, result),
+                // An object that could not be removed keeps its mark: the next start tries again.
+                Done::Removed(object, Ok(())) => self.work.removed.push(object),
+                Done::Removed(_, Err(_)) => {}
+            }
+        }
+    }
+
+    fn complete(&mut self, caller: Caller, body: Result<Vec<u8>, Errno>) {
+        let (status, body) = match body {
+            Ok(body) => (0, body),
+            Err(errno) => (errno.raw() as u32, Vec::new()),
+        };
+        self.ready.push(Completion { caller, status, body });
+    }
+
+    fn changed_object(&mut self, change: &Change, result: Result<(), Errno>) {
+        let file = change.object.file;
+        if let Some(count) = self.work.in_flight.get_mut(&file) {
+            *count -= 1;
+            if *count == 0 {
+                self.work.in_flight.remove(&file);
+            }
+        }
+        let after = self.after_change(change);
+        let body = result.and_then(|()| match &change.reply {
+            Reply::Written(written) => encoded(0, written),
+            Reply::Attr => after.and_then(|attr| encoded(0, &attr)),
+        });
+        self.complete(change.caller, body);
+    }
+
+    /// Accounts for the space, and settles the size when nobody may write any more.
+    fn after_change(&mut self, change: &Change) -> Result<mayfly_types::Attr, Errno> {
+        let file = change.object.file;
+        let step = |core: &mut Core| {
+            if core.opens.file(file).is_some() {
+                let blocks = core.objects.attr(change.object)?.blocks;
+                core.charge(file, blocks * BLOCK_BYTES);
+            }
+            let mut located = core.load_birth(file, &change.birth)?;
+            let writers = core.opens.file(file).map_or(0, |file| file.writers);
+            if writers == 0 && !core.work.is_in_flight(file) {
+                core.settle(&mut located)?;
+            }
+            core.attr_of(&located.inode)
+        };
+        step(self).map_err(|fault: super::Fault| match fault {
+            super::Fault::Errno(errno) => errno,
+            super::Fault::Escaped(_) => Errno::EIO,
+        })
+    }
+
+    /// Jobs of the I/O pool whose result is still to come.
+    #[must_use]
+    pub fn background_jobs(&self) -> usize {
+        self.jobs.outstanding() + self.work.deferred.len()
+    }
+
+    /// Work that no request waits for, and results of the pool. True when a commit must follow, after which there
+    /// may be completions; a further call may find more.
+    pub fn idle_work(&mut self) -> bool {
+        self.absorb();
+        for object in std::mem::take(&mut self.work.removed) {
+            // A store that fails closes itself; the commit reports it.
+            drop(self.store.delete(&key::doomed(object.file, object.generation)));
+        }
+        self.store.pending_transaction() != 0
+            || !self.ready.is_empty()
+            || !self.uncommitted.is_empty()
+    }
+}
+
+/// Room for a reply beside its bytes, bytes.
+const REPLY_ROOM: usize = 256;
+
+fn encoded<'a>(bytes: usize, reply: &impl Wire<'a>) -> Result<Vec<u8>, Errno> {
+    let mut body = vec![0; bytes + REPLY_ROOM];
+    let mut to = Writer::new(&mut body);
+    reply.encode(&mut to).map_err(|_| Errno::EOVERFLOW)?;
+    let used = to.used();
+    body.truncate(used);
+    Ok(body)
+}

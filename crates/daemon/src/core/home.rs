@@ -1,0 +1,226 @@
+//! Steps of an inode's home: what a file is, whatever its names.
+//!
+//! An inode is found by its id and by the name under which it was created: it is fused into that dentry until a
+//! rename, a second link or an unlink while open moves it to a record of its own ([`Core::unfuse`]).
+
+use mayfly_meta::{
+    key,
+    record::{BirthKey, Content, Dentry, DirectoryNode, Inode, Layout},
+};
+use mayfly_types::{Errno, FileId, Times, Timestamp};
+
+use super::{Core, Outcome};
+
+/// An inode and where its record is.
+#[derive(Debug, Clone)]
+pub(super) struct Located {
+    pub(super) inode: Inode,
+    /// The dentry that it is fused into.
+    pub(super) fused: Option<BirthKey>,
+}
+
+impl Located {
+    /// With what an open file finds it again.
+    pub(super) fn birth(&self) -> BirthKey {
+        self.fused.clone().unwrap_or_default()
+    }
+
+    pub(super) fn directory(&self) -> Outcome<&DirectoryNode> {
+        match &self.inode.content {
+            Content::Directory(node) => Ok(node),
+            _ => Err(Errno::ENOTDIR.into()),
+        }
+    }
+
+    pub(super) fn directory_mut(&mut self) -> Outcome<&mut DirectoryNode> {
+        match &mut self.inode.content {
+            Content::Directory(node) => Ok(node),
+            _ => Err(Errno::ENOTDIR.into()),
+        }
+    }
+}
+
+/// Owner and permission bits of a new file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ownership {
+    pub(super) mode: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+}
+
+impl Core {
+    /// The inode `id`, seen from the name under which it was found or created.
+    pub(super) fn load_at(
+        &mut self,
+        id: FileId,
+        directory: FileId,
+        name: &[u8],
+    ) -> Outcome<Located> {
+        if directory != FileId::NONE
+            && let Some(record) = self.store.get(&key::dentry(directory, name))?
+            && Dentry::peek(record)?.0 == id
+            && let Dentry::Fused(inode) = Dentry::decode(record)?
+        {
+            let fused = Some(BirthKey { directory, name: name.to_vec() });
+            return Ok(Located { inode: *inode, fused });
+        }
+        self.load_own(id)
+    }
+
+    pub(super) fn load_birth(&mut self, id: FileId, birth: &BirthKey) -> Outcome<Located> {
+        self.load_at(id, birth.directory, &birth.name)
+    }
+
+    /// The inode `id` from the record of its own; directories are always there.
+    pub(super) fn load_own(&mut self, id: FileId) -> Outcome<Located> {
+        let record = self.store.get(&key::numbered(key::INODE, id))?.ok_or(Errno::ENOENT)?;
+        Ok(Located { inode: Inode::decode_own(record)?, fused: None })
+    }
+
+    /// An open file's inode.
+    pub(super) fn load_open(&mut self, id: FileId) -> Outcome<Located> {
+        let birth = self.opens.file(id).ok_or(Errno::EBADF)?.birth.clone();
+        self.load_birth(id, &birth)
+    }
+
+    pub(super) fn save(&mut self, located: &Located) -> Outcome<()> {
+        match &located.fused {
+            Some(birth) => {
+                let dentry = Dentry::Fused(Box::new(located.inode.clone()));
+                let key = key::dentry(birth.directory, &birth.name);
+                Ok(self.store.put(&key, &dentry.encode())?)
+            }
+            None => {
+                let key = key::numbered(key::INODE, located.inode.id);
+                Ok(self.store.put(&key, &located.inode.encode_own())?)
+            }
+        }
+    }
+
+    /// Gives the inode a record of its own. The caller replaces or removes the dentry.
+    pub(super) fn unfuse(&mut self, located: &mut Located) -> Outcome<()> {
+        located.fused = None;
+        self.save(located)
+    }
+
+    /// A directory in which a name may be made.
+    pub(super) fn load_parent(&mut self, directory: FileId) -> Outcome<Located> {
+        let located = self.load_own(directory)?;
+        located.directory()?;
+        if located.inode.links == 0 {
+            return Err(Errno::ENOENT.into());
+        }
+        Ok(located)
+    }
+
+    /// Parent of a directory, for `..`.
+    pub(super) fn parent_of(&mut self, directory: FileId) -> Outcome<FileId> {
+        Ok(self.load_own(directory)?.directory()?.parent)
+    }
+
+    /// A name was added to (`entries` = 1) or removed from (-1) a directory.
+    pub(super) fn touch_directory(
+        &mut self,
+        located: &mut Located,
+        entries: i64,
+        links: i32,
+    ) -> Outcome<()> {
+        let now = self.now;
+        located.inode.links = located.inode.links.saturating_add_signed(links);
+        let node = located.directory_mut()?;
+        node.entries = node.entries.saturating_add_signed(entries);
+        self.changed(&mut located.inode, now);
+        self.save(located)
+    }
+
+    /// The content changed.
+    pub(super) fn changed(&self, inode: &mut Inode, now: Timestamp) {
+        if self.config.times != Times::None {
+            inode.mtime = now;
+            inode.ctime = now;
+        }
+    }
+
+    /// An attribute changed.
+    pub(super) fn attribute_changed(&self, inode: &mut Inode) {
+        if self.config.times != Times::None {
+            inode.ctime = self.now;
+        }
+    }
+
+    pub(super) fn new_inode(&self, id: FileId, owner: Ownership, content: Content) -> Inode {
+        let (links, size_bytes) = match &content {
+            Content::Directory(_) => (2, 0),
+            Content::Symlink(target) => (1, target.len() as u64),
+            Content::Inline(_) | Content::Object(_) => (1, 0),
+        };
+        Inode {
+            id,
+            mode: (owner.mode & 0o7777) as u16,
+            links,
+            uid: owner.uid,
+            gid: owner.gid,
+            size_bytes,
+            blocks: 0,
+            atime: self.now,
+            mtime: self.now,
+            ctime: self.now,
+            btime: self.now,
+            unsettled: false,
+            unlisted: false,
+            generation: 0,
+            layout: Layout {
+                chunk_log2: self.config.chunk_bytes.trailing_zeros() as u8,
+                ..Layout::default()
+            },
+            replica: 0,
+            origin: None,
+            residency: Vec::new(),
+            content,
+        }
+    }
+
+    /// A name of the file is gone (its dentry is removed or replaced by the caller, before or after). With the last one the
+    /// file goes too, or becomes an orphan while it is open.
+    pub(super) fn drop_link(&mut self, mut located: Located) -> Outcome<()> {
+        let directory = matches!(located.inode.content, Content::Directory(_));
+        located.inode.links = if directory { 0 } else { located.inode.links.saturating_sub(1) };
+        self.attribute_changed(&mut located.inode);
+        if located.inode.links > 0 {
+            return self.save(&located);
+        }
+        let id = located.inode.id;
+        if self.opens.file(id).is_none() {
+            return self.destroy(&located);
+        }
+        self.counters.orphans += 1;
+        self.opens.mark_unlinked(id);
+        self.store.put(&key::numbered(key::ORPHAN, id), &located.birth().encode())?;
+        self.unfuse(&mut located)
+    }
+
+    /// An orphan's last open file description is gone.
+    pub(super) fn drop_orphan(&mut self, id: FileId) -> Outcome<()> {
+        let located = self.load_own(id)?;
+        self.store.delete(&key::numbered(key::ORPHAN, id))?;
+        self.counters.orphans = self.counters.orphans.saturating_sub(1);
+        self.destroy(&located)
+    }
+
+    /// Removes an inode that has neither a name nor an open file description.
+    fn destroy(&mut self, located: &Located) -> Outcome<()> {
+        let inode = &located.inode;
+        if located.fused.is_none() {
+            self.store.delete(&key::numbered(key::INODE, inode.id))?;
+        }
+        match inode.content {
+            Content::Directory(_) => self.counters.directories -= 1,
+            Content::Object(_) => {
+                self.counters.files -= 1;
+                self.doom_object(inode)?;
+            }
+            Content::Inline(_) | Content::Symlink(_) => self.counters.files -= 1,
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,101 @@
+//! The life of sessions and of open file descriptions.
+//!
+//! A private description belongs to its session and ends with a `Close` or with the session. A shared one belongs to the
+//! kernel: it ends when the kernel's last reference is gone, whatever becomes of the process that
+//! opened it. With its last description an orphan ends, and with its last writer the size of a file is settled.
+
+use mayfly_types::{OpenRef, SessionId};
+
+use super::{Core, Outcome, Served};
+use crate::{api::Caller, locks::Owner};
+
+impl Core {
+    /// A process has attached. A session of the same process that is still there (before an exec) keeps its POSIX
+    /// locks: they belong to the process.
+    pub fn session_opened(&mut self, session: SessionId, pid: u32) {
+        self.sessions.insert(session, pid);
+    }
+
+    /// A session's process image is gone: its private descriptions and its locks go, and nobody waits for its
+    /// requests any more. Changes records: a commit must follow.
+    pub fn session_closed(&mut self, session: SessionId) {
+        self.now = self.clock.now();
+        self.locks.drop_waits(session);
+        self.ready.retain(|done| done.caller.session != session);
+        self.uncommitted.retain(|done| done.caller.session != session);
+        self.unclaimed_opens.retain(|made, _| made.session != session);
+        for open in self.opens.of_session(session) {
+            if !self.opens.is_shared(open.index) {
+                self.end_open(open);
+            }
+        }
+        let Some(process) = self.sessions.remove(&session) else { return };
+        if self.sessions.values().any(|other| *other == process) {
+            return;
+        }
+        for file in self.locks.release_process(process) {
+            // A store that fails closes itself; the commit reports it.
+            drop(self.locks_changed(file));
+        }
+    }
+
+    /// The kernel holds no reference to the shared description `index` any more. Changes records: a commit must
+    /// follow.
+    pub fn open_released(&mut self, index: u32) {
+        self.now = self.clock.now();
+        if let Some((open, _)) = self.opens.at(index)
+            && self.opens.is_shared(index)
+        {
+            self.end_open(open);
+        }
+    }
+
+    pub(super) fn close(&mut self, caller: Caller, open: OpenRef) -> Outcome<Served> {
+        // A close that is repeated after a restart finds the description gone: that is what it wanted.
+        let Ok(found) = self.opens.get(open) else { return Ok(Served::Replied) };
+        if let Some(process) = self.sessions.get(&caller.session).copied()
+            && self.locks.release(found.id, Owner::Posix(process), 0, u64::MAX)
+        {
+            self.locks_changed(found.id)?;
+        }
+        if !self.opens.is_shared(open.index) {
+            self.end_open(open);
+        }
+        Ok(Served::Replied)
+    }
+
+    /// Frees a description with everything that ends with it.
+    pub(super) fn end_open(&mut self, open: OpenRef) {
+        // A store that fails closes itself; the commit reports it. An object that cannot be asked leaves the
+        // size unsettled, which is a correct state.
+        drop(self.try_end_open(open));
+    }
+
+    fn try_end_open(&mut self, open: OpenRef) -> Outcome<()> {
+        let Some(birth) = self
+            .opens
+            .get(open)
+            .ok()
+            .and_then(|found| self.opens.file(found.id))
+            .map(|file| file.birth.clone())
+        else {
+            return Ok(());
+        };
+        let Some((found, last)) = self.opens.remove(open) else { return Ok(()) };
+        if self.locks.release_open(found.id, open) {
+            self.locks_changed(found.id)?;
+        }
+        if let Some(file) = &last {
+            self.charged_bytes -= file.charged_bytes;
+            if file.unlinked {
+                return self.drop_orphan(found.id);
+            }
+        }
+        let writers = self.opens.file(found.id).map_or(0, |file| file.writers);
+        if found.may_write() && writers == 0 && !self.work.is_in_flight(found.id) {
+            let mut located = self.load_birth(found.id, &birth)?;
+            self.settle(&mut located)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,145 @@
+//! Lock requests, and what is kept of locks so that they outlive the daemon.
+//!
+//! What is held stands in a record of the file; waits do not: their requests are still unanswered when the
+//! daemon comes back, and are made again.
+
+use mayfly_meta::{key, record::encode_locks};
+use mayfly_types::{Errno, FileId, OpenRef};
+use mayfly_wire::{
+    Conflict, LOCK_FLOCK, LOCK_OFD, LOCK_POSIX, LOCK_READ, LOCK_UNLOCK, LOCK_WRITE, Lock,
+    LockRange, TestLock, Wire, Writer,
+};
+
+use super::{Core, Outcome, Served};
+use crate::{
+    api::Caller,
+    locks::{Lock as Wish, Owner, Taken, wish},
+    opens::Open,
+};
+
+const O_PATH: u32 = 0o10_000_000;
+
+impl Core {
+    fn owner(&self, caller: Caller, open: OpenRef, range: &LockRange) -> Outcome<Owner> {
+        match range.owner {
+            LOCK_FLOCK => Ok(Owner::Flock(open)),
+            LOCK_OFD => Ok(Owner::Ofd(open)),
+            LOCK_POSIX => {
+                let process = self.sessions.get(&caller.session).ok_or(Errno::ESRCH)?;
+                Ok(Owner::Posix(*process))
+            }
+            _ => Err(Errno::EINVAL.into()),
+        }
+    }
+
+    fn lock_target(&self, open: OpenRef) -> Outcome<Open> {
+        if !self.config.locks {
+            return Err(Errno::ENOLCK.into());
+        }
+        let open = self.opens.get(open)?;
+        if open.flags & O_PATH != 0 {
+            return Err(Errno::EBADF.into());
+        }
+        Ok(open)
+    }
+
+    pub(super) fn lock(&mut self, caller: Caller, lock: &Lock) -> Outcome<Served> {
+        let open = self.lock_target(lock.open)?;
+        let range = &lock.range;
+        let owner = self.owner(caller, lock.open, range)?;
+        if range.owner != LOCK_FLOCK {
+            let allowed = match range.kind {
+                LOCK_READ => open.may_read(),
+                LOCK_WRITE => open.may_write(),
+                _ => true,
+            };
+            if !allowed {
+                return Err(Errno::EBADF.into());
+            }
+        }
+        let (start, end) =
+            if range.owner == LOCK_FLOCK { (0, u64::MAX) } else { (range.start, range.end) };
+        let Some(wish) = wish(owner, range.kind, start, end)? else {
+            if self.locks.release(open.id, owner, start, end) {
+                self.locks_changed(open.id)?;
+            }
+            return Ok(Served::Replied);
+        };
+        self.take_lock(caller, open.id, wish, lock.wait)
+    }
+
+    fn take_lock(
+        &mut self,
+        caller: Caller,
+        file: FileId,
+        wish: Wish,
+        wait: bool,
+    ) -> Outcome<Served> {
+        if matches!(wish.owner, Owner::Flock(_)) && self.locks.release_for_conversion(file, &wish) {
+            self.locks_changed(file)?;
+        }
+        match self.locks.take(file, wish, wait.then_some(caller))? {
+            Taken::Waiting => Ok(Served::Pending),
+            Taken::Held => {
+                // A write lock that became a read lock lets others in.
+                self.locks_changed(file)?;
+                Ok(Served::Replied)
+            }
+        }
+    }
+
+    /// Serves who can be served now and keeps what is held.
+    pub(super) fn locks_changed(&mut self, file: FileId) -> Outcome<()> {
+        for caller in self.locks.grant_waiting(file) {
+            self.answer_after_commit(caller, 0, Vec::new());
+        }
+        self.save_locks(file)
+    }
+
+    pub(super) fn save_locks(&mut self, file: FileId) -> Outcome<()> {
+        let held = self.locks.held(file);
+        let key = key::numbered(key::LOCKS, file);
+        if held.is_empty() {
+            self.store.delete(&key)?;
+        } else {
+            self.store.put(&key, &encode_locks(&held))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn test_lock(
+        &mut self,
+        caller: Caller,
+        test: &TestLock,
+        to: &mut Writer<'_>,
+    ) -> Outcome<Served> {
+        let open = self.lock_target(test.open)?;
+        let range = &test.range;
+        let owner = self.owner(caller, test.open, range)?;
+        let wish = wish(owner, range.kind, range.start, range.end)?.ok_or(Errno::EINVAL)?;
+        let conflict = match self.locks.conflict(open.id, &wish) {
+            None => Conflict { range: LockRange { kind: LOCK_UNLOCK, ..*range }, pid: 0 },
+            Some(held) => Conflict {
+                range: LockRange {
+                    owner: held.owner.wire_kind(),
+                    kind: held.kind(),
+                    start: held.start,
+                    end: held.end,
+                },
+                pid: match held.owner {
+                    Owner::Posix(process) => process as i32,
+                    Owner::Flock(_) | Owner::Ofd(_) => -1,
+                },
+            },
+        };
+        conflict.encode(to)?;
+        Ok(Served::Replied)
+    }
+
+    pub(super) fn cancel(&mut self, caller: Caller, request_id: u64) -> Outcome<Served> {
+        if let Some(waiting) = self.locks.cancel(caller.session, request_id) {
+            self.answer_after_commit(waiting, Errno::EINTR.raw() as u32, Vec::new());
+        }
+        Ok(Served::Replied)
+    }
+}

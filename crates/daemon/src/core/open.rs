@@ -1,0 +1,149 @@
+//! Open: finds or creates a file and makes an open file description in the node's table.
+
+use mayfly_meta::record::{Content, Inode};
+use mayfly_types::{Errno, FileKind};
+use mayfly_wire::{Open, Opened, WALK_FOLLOW, Walk, Wire, Writer};
+
+use super::{
+    Core, Outcome, Served,
+    home::{Located, Ownership},
+    names::inherited_group,
+    walk::{Last, Place, Rule},
+};
+use crate::api::Caller;
+
+const O_ACCMODE: u32 = 0o3;
+const O_CREAT: u32 = 0o100;
+const O_EXCL: u32 = 0o200;
+const O_TRUNC: u32 = 0o1000;
+const O_DIRECTORY: u32 = 0o200_000;
+const O_NOFOLLOW: u32 = 0o400_000;
+const O_CLOEXEC: u32 = 0o2_000_000;
+const O_PATH: u32 = 0o10_000_000;
+const O_TMPFILE: u32 = 0o20_000_000;
+const O_NOCTTY: u32 = 0o400;
+/// Flags that say how to open, and are no property of the description.
+const ONCE: u32 = O_CREAT | O_EXCL | O_TRUNC | O_NOCTTY | O_CLOEXEC;
+
+impl Core {
+    pub(super) fn open_file(
+        &mut self,
+        caller: Caller,
+        open: &Open<'_>,
+        to: &mut Writer<'_>,
+    ) -> Outcome<Served> {
+        let flags = effective(open.flags)?;
+        let create = flags & O_CREAT != 0;
+        let exclusive = create && flags & O_EXCL != 0;
+        let mut walk = open.walk;
+        walk.flags |= WALK_FOLLOW;
+        if exclusive || flags & O_NOFOLLOW != 0 {
+            walk.flags &= !WALK_FOLLOW;
+        }
+        let place = self.walk(&walk, if create { Rule::Create } else { Rule::Target })?;
+        if !self.opens.has_room() {
+            return Err(Errno::ENFILE.into());
+        }
+        let (located, created) = match place.found {
+            None if place.last != Last::Name => (self.load_own(place.directory)?, false),
+            None if create => (self.create(&place, open)?, true),
+            None => return Err(Errno::ENOENT.into()),
+            Some((id, _)) => (self.load_at(id, place.directory, &place.name)?, false),
+        };
+        if !created {
+            check_existing(&located.inode, flags, exclusive, place.slash)?;
+        }
+        let truncate = !created && flags & O_TRUNC != 0;
+        let located = if truncate { self.truncate_at_open(located)? } else { located };
+        let inode = &located.inode;
+        let of = (inode.id, inode.kind());
+        let made = self.opens.insert(caller, of, &located.birth(), flags & !ONCE)?;
+        if matches!(inode.content, Content::Object(_)) {
+            self.opens.mark_object(inode.id);
+        }
+        if inode.links == 0 {
+            self.opens.mark_unlinked(inode.id);
+        }
+        let attr = self.attr_of(inode)?;
+        Opened { open: made, attr, created }.encode(to)?;
+        Ok(Served::Replied)
+    }
+
+    fn create(&mut self, place: &Place, open: &Open<'_>) -> Outcome<Located> {
+        let mut parent = self.load_parent(place.directory)?;
+        self.check_room()?;
+        let gid = inherited_group(&parent, open.gid);
+        let owner = Ownership { mode: open.mode, uid: open.uid, gid };
+        let inode = self.add_fused(place, &mut parent, owner, Content::Inline(Vec::new()))?;
+        let fused =
+            mayfly_meta::record::BirthKey { directory: place.directory, name: place.name.clone() };
+        Ok(Located { inode, fused: Some(fused) })
+    }
+
+    /// What a path names, for operations that need it to exist.
+    pub(super) fn find(&mut self, walk: &Walk<'_>) -> Outcome<Located> {
+        let place = self.walk(walk, Rule::Target)?;
+        if place.last != Last::Name {
+            return self.load_own(place.directory);
+        }
+        let (id, kind) = place.found.ok_or(Errno::ENOENT)?;
+        if place.slash && kind != FileKind::Directory {
+            return Err(Errno::ENOTDIR.into());
+        }
+        self.load_at(id, place.directory, &place.name)
+    }
+
+    /// Frees the description that a request of this caller made before the daemon was restarted: the request was not
+    /// acknowledged, so it comes again, or its process has given up.
+    pub(super) fn drop_unclaimed(&mut self, caller: Caller) {
+        let same_lane = |made: &Caller| made.session == caller.session && made.lane == caller.lane;
+        let made: Vec<Caller> =
+            self.unclaimed_opens.keys().copied().filter(|made| same_lane(made)).collect();
+        for made in made {
+            let index = self.unclaimed_opens.remove(&made);
+            if made.request_id == caller.request_id
+                && let Some((open, _)) = index.and_then(|index| self.opens.at(index))
+            {
+                self.end_open(open);
+            }
+        }
+    }
+}
+
+/// The flags that count: with `O_PATH` most do not.
+fn effective(flags: u32) -> Outcome<u32> {
+    if flags & O_PATH != 0 {
+        return Ok(flags & (O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    }
+    if flags & O_TMPFILE != 0 {
+        return Err(Errno::EOPNOTSUPP.into());
+    }
+    if flags & O_CREAT != 0 && flags & O_DIRECTORY != 0 {
+        return Err(Errno::EINVAL.into());
+    }
+    Ok(flags)
+}
+
+/// The checks of the kernel's `do_open` and `may_open`, in their order.
+fn check_existing(inode: &Inode, flags: u32, exclusive: bool, slash: bool) -> Outcome<()> {
+    let kind = inode.kind();
+    if exclusive {
+        return Err(Errno::EEXIST.into());
+    }
+    if flags & O_CREAT != 0 && kind == FileKind::Directory {
+        return Err(Errno::EISDIR.into());
+    }
+    if (flags & O_DIRECTORY != 0 || slash) && kind != FileKind::Directory {
+        return Err(Errno::ENOTDIR.into());
+    }
+    if flags & O_PATH != 0 {
+        return Ok(());
+    }
+    match kind {
+        FileKind::Symlink => Err(Errno::ELOOP.into()),
+        FileKind::Directory if flags & O_ACCMODE != 0 || flags & O_TRUNC != 0 => {
+            Err(Errno::EISDIR.into())
+        }
+        FileKind::Directory | FileKind::Regular => Ok(()),
+    }
+}

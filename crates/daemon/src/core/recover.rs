@@ -1,0 +1,246 @@
+//! Opening a shard: a new one, or one whose daemon died.
+//!
+//! The store gives back every acknowledged operation. Open files are in the node region, which the supervisor kept: each
+//! entry is checked against the store and against who still lives. What nobody holds any more is
+//! finished as its owner would have: orphans are removed, sizes settled, locks dropped.
+
+use std::{collections::HashMap, fmt, sync::atomic::Ordering::Relaxed};
+
+use mayfly_meta::{
+    Scan, StoreError, key,
+    record::{BirthKey, Content, Counters, DirectoryNode, Instance, SlotRanges, decode_locks},
+};
+use mayfly_object::{Jobs, ObjectId};
+use mayfly_types::{Errno, FileId};
+
+use super::{
+    Core, Fault, Outcome, Parts,
+    background::Work,
+    data::BLOCK_BYTES,
+    home::{Located, Ownership},
+};
+use crate::{
+    api::{Config, Survivors},
+    cache::DentryCache,
+    locks::{LockTable, Owner},
+    opens::{Found, OpenTable},
+    slots::SlotTable,
+};
+
+/// Why a shard cannot be opened.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The store refuses.
+    Store(StoreError),
+    /// The store belongs to another instance.
+    OtherInstance(u64),
+    /// The chunk size differs from the one that the instance was made with, in bytes.
+    OtherChunkSize(u64),
+    /// Something failed on the way.
+    Failed(Errno),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Store(error) => write!(f, "{error}"),
+            OpenError::OtherInstance(id) => {
+                write!(f, "the data directory belongs to another instance ({id:016x})")
+            }
+            OpenError::OtherChunkSize(bytes) => {
+                write!(f, "the data directory was made with a chunk size of {bytes} bytes")
+            }
+            OpenError::Failed(errno) => write!(f, "cannot take up the metadata: {errno}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl From<StoreError> for OpenError {
+    fn from(error: StoreError) -> Self {
+        OpenError::Store(error)
+    }
+}
+
+impl From<Fault> for OpenError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Errno(errno) => OpenError::Failed(errno),
+            Fault::Escaped(_) => OpenError::Failed(Errno::EIO),
+        }
+    }
+}
+
+impl Core {
+    /// Opens a shard on what its parts hold.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(config: Config, parts: Parts, survivors: &Survivors) -> Result<Core, OpenError> {
+        let Parts { store, objects, node, clock, wake } = parts;
+        let now = clock.now();
+        let mut core = Core {
+            store,
+            objects,
+            clock,
+            node,
+            jobs: Jobs::new(config.io_threads, wake),
+            work: Work::default(),
+            slots: SlotTable::even(1, 1),
+            cache: DentryCache::new(config.cached_dentries_max),
+            opens: OpenTable::new(node),
+            locks: LockTable::default(),
+            sessions: survivors.sessions.iter().copied().collect(),
+            counters: Counters::default(),
+            counters_saved: Counters::default(),
+            charged_bytes: 0,
+            now,
+            uncommitted: Vec::new(),
+            ready: Vec::new(),
+            unclaimed_opens: HashMap::new(),
+            requests: 0,
+            config,
+        };
+        core.take_up_store()?;
+        core.take_up_opens();
+        core.take_up_orphans()?;
+        core.take_up_unsettled()?;
+        core.take_up_locks()?;
+        core.take_up_doomed()?;
+        core.commit().map_err(OpenError::Failed)?;
+        core.node.head.slot_table_version.store(core.slots.version(), Relaxed);
+        Ok(core)
+    }
+
+    fn take_up_store(&mut self) -> Result<(), OpenError> {
+        let Some(record) = self.store.get(key::INSTANCE)? else { return self.make_root() };
+        let instance = Instance::decode(record)?;
+        if instance.id != self.config.instance {
+            return Err(OpenError::OtherInstance(instance.id));
+        }
+        if 1 << instance.chunk_log2 != self.config.chunk_bytes {
+            return Err(OpenError::OtherChunkSize(1 << instance.chunk_log2));
+        }
+        if let Some(record) = self.store.get(key::SLOTS)? {
+            self.slots = SlotTable::from_record(&SlotRanges::decode(record)?);
+        }
+        let missing = StoreError::Corrupt("the counters are missing");
+        self.counters = Counters::decode(self.store.get(key::COUNTERS)?.ok_or(missing)?)?;
+        self.counters_saved = self.counters;
+        Ok(())
+    }
+
+    fn make_root(&mut self) -> Result<(), OpenError> {
+        let chunk_log2 = self.config.chunk_bytes.trailing_zeros() as u8;
+        let instance = Instance { id: self.config.instance, shard: 0, chunk_log2 };
+        self.store.put(key::INSTANCE, &instance.encode())?;
+        self.store.put(key::SLOTS, &self.slots.to_record().encode())?;
+        let owner = Ownership { mode: 0o755, uid: self.config.uid, gid: self.config.gid };
+        let node = DirectoryNode { parent: FileId::ROOT, ..DirectoryNode::default() };
+        let inode = self.new_inode(FileId::ROOT, owner, Content::Directory(node));
+        self.save(&Located { inode, fused: None })?;
+        self.counters = Counters { next_file: 2, directories: 1, ..Counters::default() };
+        Ok(())
+    }
+
+    fn take_up_opens(&mut self) {
+        for found in self.opens.survey() {
+            let held = found.shared || self.sessions.contains_key(&found.open.session);
+            if !held || !self.is_right(&found) || !self.opens.adopt(&found) {
+                self.opens.discard(&found);
+                continue;
+            }
+            if !found.shared {
+                self.unclaimed_opens.insert(found.made_by, found.index);
+            }
+        }
+        self.opens.finish_survey();
+    }
+
+    /// Whether the entry is about a file that exists. An entry of a create that was never committed is not.
+    fn is_right(&mut self, found: &Found) -> bool {
+        let Ok(located) = self.load_birth(found.open.id, &found.birth) else { return false };
+        located.inode.kind() == found.kind
+    }
+
+    fn marks(&mut self, tag: u8) -> Result<Vec<(FileId, Vec<u8>)>, StoreError> {
+        let mut marks = Vec::new();
+        self.store.scan(&[tag], &[tag], &mut |key, record| {
+            if let Some(id) = key::split_numbered(key) {
+                marks.push((id, record.to_vec()));
+            }
+            Scan::More
+        })?;
+        Ok(marks)
+    }
+
+    fn take_up_orphans(&mut self) -> Result<(), OpenError> {
+        for (id, _) in self.marks(key::ORPHAN)? {
+            if self.opens.file(id).is_some() {
+                self.opens.mark_unlinked(id);
+            } else {
+                self.drop_orphan(id)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_up_unsettled(&mut self) -> Result<(), OpenError> {
+        for (id, record) in self.marks(key::UNSETTLED)? {
+            let birth = BirthKey::decode(&record)?;
+            let mut located = self.load_birth(id, &birth)?;
+            if self.opens.file(id).is_none_or(|file| file.writers == 0) {
+                self.settle(&mut located)?;
+                continue;
+            }
+            let allowance = self.opens.file(id).map_or(0, |file| file.allowance_end);
+            let Content::Object(generation) = located.inode.content else { continue };
+            let object = self.objects.attr(ObjectId { file: id, generation });
+            let blocks = object.map_or(0, |object| object.blocks);
+            let charge = (blocks * BLOCK_BYTES).max(allowance.min(self.config.capacity_bytes));
+            self.charge(id, charge);
+        }
+        let open: Vec<FileId> = self.opens.files().map(|(id, _)| id).collect();
+        for id in open {
+            self.check_entry(id)?;
+        }
+        Ok(())
+    }
+
+    /// The words of an open file's entry, as the store has it.
+    fn check_entry(&mut self, id: FileId) -> Outcome<()> {
+        let inode = self.load_open(id)?.inode;
+        if matches!(inode.content, Content::Object(_)) {
+            self.opens.mark_object(id);
+        }
+        let allowed = inode.unsettled;
+        let end = self.opens.file(id).map_or(0, |file| file.allowance_end);
+        self.opens.set_allowance(id, if allowed { end } else { 0 });
+        Ok(())
+    }
+
+    fn take_up_locks(&mut self) -> Result<(), OpenError> {
+        for (id, record) in self.marks(key::LOCKS)? {
+            let held = decode_locks(&record)?;
+            let (opens, sessions) = (&self.opens, &self.sessions);
+            self.locks.restore(id, &held, |owner| match owner {
+                Owner::Posix(process) => sessions.values().any(|other| *other == process),
+                Owner::Flock(open) | Owner::Ofd(open) => opens.get(open).is_ok(),
+            });
+            self.save_locks(id)?;
+        }
+        Ok(())
+    }
+
+    fn take_up_doomed(&mut self) -> Result<(), OpenError> {
+        let work = &mut self.work;
+        self.store.scan(&[key::DOOMED], &[key::DOOMED], &mut |key, _| {
+            if let Some((file, generation)) = key::split_doomed(key) {
+                work.doomed.push(ObjectId { file, generation });
+            }
+            Scan::More
+        })?;
+        Ok(())
+    }
+}

@@ -1,0 +1,249 @@
+//! From a path to a place in the namespace, as the kernel's `fs/namei.c` walks.
+//!
+//! Directories and symbolic links on the way come from the node's dentry cache. `..` is the real parent, so a
+//! rename above a working directory shows. A walk leaves the instance through an absolute link whose target is not
+//! below the mount point, or through `..` at the root; the answer is then the path of the host at which to go on.
+
+use mayfly_types::{
+    Errno, FileId, FileKind,
+    limits::{NAME_BYTES_MAX, PATH_BYTES_MAX, SYMLINK_FOLLOWS_MAX},
+};
+use mayfly_wire::{WALK_EMPTY, WALK_FOLLOW, Walk};
+
+use super::{Core, Fault, Outcome};
+
+/// What the last component of a path is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Last {
+    /// A name in `Place::directory`.
+    Name,
+    /// `.`, or an empty path.
+    Dot,
+    /// `..`.
+    DotDot,
+    /// Nothing but slashes.
+    Root,
+}
+
+/// Whether a symbolic link in the last component is followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rule {
+    /// Never: the operation is about the name.
+    Name,
+    /// When wished, and when a slash follows.
+    Target,
+    /// When wished; a trailing slash is EISDIR: open with `O_CREAT`.
+    Create,
+}
+
+/// Where a walk ended.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// Directory that has, or would have, the name; the directory itself when the last component is none.
+    pub(super) directory: FileId,
+    pub(super) name: Vec<u8>,
+    pub(super) last: Last,
+    /// A slash follows the last component: it must be a directory.
+    pub(super) slash: bool,
+    pub(super) found: Option<(FileId, FileKind)>,
+}
+
+struct Progress {
+    /// What is still to be walked.
+    path: Vec<u8>,
+    at: usize,
+    directory: FileId,
+    slash: bool,
+    follows: u32,
+}
+
+impl Place {
+    /// The file that has the name. Which of several errors a rename gives depends on when its names are
+    /// looked up, so a name that is too long is an error here and not in the walk ([`Rule::Name`]).
+    pub(super) fn lookup(&self) -> Result<Option<(FileId, FileKind)>, Errno> {
+        if self.name.len() > NAME_BYTES_MAX { Err(Errno::ENAMETOOLONG) } else { Ok(self.found) }
+    }
+}
+
+impl Progress {
+    fn place(&self, name: &[u8], found: Option<(FileId, FileKind)>) -> Place {
+        Place {
+            directory: self.directory,
+            name: name.to_vec(),
+            last: Last::Name,
+            slash: self.slash,
+            found,
+        }
+    }
+
+    /// The next component and whether it is the last one.
+    fn next(&mut self) -> Option<(std::ops::Range<usize>, bool)> {
+        while self.path.get(self.at) == Some(&b'/') {
+            self.at += 1;
+        }
+        let start = self.at;
+        let length = self.path[start..].iter().position(|byte| *byte == b'/');
+        let end = length.map_or(self.path.len(), |length| start + length);
+        if start == end {
+            return None;
+        }
+        self.at = end;
+        let last = self.path[end..].iter().all(|byte| *byte == b'/');
+        self.slash |= last && end < self.path.len();
+        Some((start..end, last))
+    }
+}
+
+impl Core {
+    pub(super) fn walk(&mut self, walk: &Walk<'_>, rule: Rule) -> Outcome<Place> {
+        if walk.path.len() >= PATH_BYTES_MAX {
+            return Err(Errno::ENAMETOOLONG.into());
+        }
+        let absolute = walk.path.first() == Some(&b'/');
+        let mut last = if absolute { Last::Root } else { Last::Dot };
+        if walk.path.is_empty() && walk.flags & WALK_EMPTY == 0 {
+            return Err(Errno::ENOENT.into());
+        }
+        let mut progress = Progress {
+            path: walk.path.to_vec(),
+            at: 0,
+            directory: if absolute { FileId::ROOT } else { walk.start },
+            slash: false,
+            follows: 0,
+        };
+        while let Some((range, is_last)) = progress.next() {
+            match &progress.path[range.clone()] {
+                b"." => last = Last::Dot,
+                b".." => {
+                    progress.directory = self.step_up(&progress)?;
+                    last = Last::DotDot;
+                }
+                name => {
+                    let name = name.to_vec();
+                    let follow = walk.flags & WALK_FOLLOW != 0;
+                    if let Some(place) = self.step(&mut progress, &name, is_last, (rule, follow))? {
+                        return Ok(place);
+                    }
+                    // After a link to the root or to `.` there may be nothing left.
+                    last = if progress.directory == FileId::ROOT { Last::Root } else { Last::Dot };
+                }
+            }
+        }
+        let Progress { directory, slash, .. } = progress;
+        Ok(Place { directory, name: Vec::new(), last, slash, found: None })
+    }
+
+    fn step(
+        &mut self,
+        progress: &mut Progress,
+        name: &[u8],
+        is_last: bool,
+        (rule, wished): (Rule, bool),
+    ) -> Outcome<Option<Place>> {
+        if name.len() > NAME_BYTES_MAX {
+            if is_last && rule == Rule::Name {
+                return Ok(Some(progress.place(name, None)));
+            }
+            return Err(Errno::ENAMETOOLONG.into());
+        }
+        if is_last && rule == Rule::Create && progress.slash {
+            return Err(Errno::EISDIR.into());
+        }
+        let found = self.lookup(progress.directory, name)?;
+        let follow = match rule {
+            Rule::Name => !is_last,
+            Rule::Target => !is_last || wished || progress.slash,
+            Rule::Create => !is_last || wished,
+        };
+        match found {
+            Some((id, FileKind::Symlink)) if follow => {
+                self.step_through(progress, name, id)?;
+                return Ok(None);
+            }
+            Some((id, FileKind::Directory)) if !is_last => {
+                progress.directory = id;
+                return Ok(None);
+            }
+            Some(_) if !is_last => return Err(Errno::ENOTDIR.into()),
+            None if !is_last => return Err(Errno::ENOENT.into()),
+            _ => {}
+        }
+        Ok(Some(progress.place(name, found)))
+    }
+
+    /// Puts the target of a link in front of what is left of the path.
+    fn step_through(&mut self, progress: &mut Progress, name: &[u8], id: FileId) -> Outcome<()> {
+        progress.follows += 1;
+        if progress.follows > SYMLINK_FOLLOWS_MAX {
+            return Err(Errno::ELOOP.into());
+        }
+        let target = self.link_target(progress.directory, name, id)?;
+        let rest = progress.path.split_off(progress.at);
+        let mut path = if target.first() == Some(&b'/') {
+            let Some(inside) = below_mount(&self.config.mount, &target) else {
+                return Err(Fault::Escaped([&*target, &rest].concat()));
+            };
+            progress.directory = FileId::ROOT;
+            inside.to_vec()
+        } else {
+            target.to_vec()
+        };
+        path.extend_from_slice(&rest);
+        progress.path = path;
+        progress.at = 0;
+        Ok(())
+    }
+
+    fn step_up(&mut self, progress: &Progress) -> Outcome<FileId> {
+        if progress.directory != FileId::ROOT {
+            return self.parent_of(progress.directory);
+        }
+        let mount = &self.config.mount;
+        let parent = mount.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+        let mut path = mount[..parent].to_vec();
+        path.extend_from_slice(&progress.path[progress.at..]);
+        if path.is_empty() {
+            path.push(b'/');
+        }
+        Err(Fault::Escaped(path))
+    }
+}
+
+/// The part of an absolute path of the host that lies below the mount point, compared component by component.
+fn below_mount<'a>(mount: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
+    let mut rest = path;
+    for wanted in mount.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+        loop {
+            let start = rest.iter().position(|byte| *byte != b'/')?;
+            rest = &rest[start..];
+            let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+            let part;
+            (part, rest) = rest.split_at(end);
+            if part == wanted {
+                break;
+            }
+            if part != b"." {
+                return None;
+            }
+        }
+    }
+    Some(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_to_a_path_below_the_mount_point_goes_on_inside() {
+        let below = |path: &'static str| {
+            below_mount(b"/run/m", path.as_bytes()).map(|rest| std::str::from_utf8(rest).unwrap())
+        };
+        assert_eq!(below("/run/m/a/b"), Some("/a/b"));
+        assert_eq!(below("//run/.//m/"), Some("/"));
+        assert_eq!(below("/run/m"), Some(""));
+        assert_eq!(below("/run/mm/a"), None);
+        assert_eq!(below("/run"), None);
+        assert_eq!(below("/etc/passwd"), None);
+    }
+}

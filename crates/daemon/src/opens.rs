@@ -1,0 +1,392 @@
+//! Open files and open file descriptions: the daemon's own tables and their image in shared memory.
+//!
+//! The node region survives the daemon, and every process of the node can write to it. So the daemon keeps its own
+//! copy of what it relies on (which file, which generation, may it write) and takes from the region only what
+//! belongs to the processes: whether an entry is shared, and after a restart everything, checked.
+
+use std::{
+    collections::HashMap,
+    sync::atomic::Ordering::{Acquire, Relaxed, Release},
+};
+
+use mayfly_meta::record::BirthKey;
+use mayfly_transport_shm::layout::{
+    FILE_OBJECT, FILE_UNLINKED, FileEntry, NodeRegion, OPEN_FREE, OPEN_PRIVATE, OPEN_SHARED,
+};
+use mayfly_types::{
+    Errno, FileId, FileKind, OpenRef, SessionId,
+    limits::{FILES_OPEN_MAX, NAME_BYTES_MAX, OPEN_FILES_MAX},
+};
+
+use crate::api::Caller;
+
+const O_ACCMODE: u32 = 3;
+const O_PATH: u32 = 0o10_000_000;
+
+/// An open file description.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Open {
+    pub(crate) generation: u32,
+    pub(crate) session: SessionId,
+    pub(crate) id: FileId,
+    pub(crate) flags: u32,
+}
+
+impl Open {
+    pub(crate) fn may_read(&self) -> bool {
+        self.flags & O_PATH == 0 && matches!(self.flags & O_ACCMODE, 0 | 2)
+    }
+
+    pub(crate) fn may_write(&self) -> bool {
+        self.flags & O_PATH == 0 && matches!(self.flags & O_ACCMODE, 1 | 2)
+    }
+}
+
+/// A file that is open.
+#[derive(Debug, Clone)]
+pub(crate) struct OpenFile {
+    pub(crate) index: u32,
+    pub(crate) birth: BirthKey,
+    pub(crate) opens: u32,
+    pub(crate) writers: u32,
+    pub(crate) unlinked: bool,
+    /// Local writes may reach up to here.
+    pub(crate) allowance_end: u64,
+    /// Space set aside while its size is not settled, bytes.
+    pub(crate) charged_bytes: u64,
+}
+
+/// What a region's entry says after a restart.
+#[derive(Debug, Clone)]
+pub(crate) struct Found {
+    pub(crate) index: u32,
+    pub(crate) open: Open,
+    pub(crate) shared: bool,
+    pub(crate) kind: FileKind,
+    pub(crate) file: u32,
+    pub(crate) birth: BirthKey,
+    pub(crate) allowance_end: u64,
+    pub(crate) made_by: Caller,
+}
+
+pub(crate) struct OpenTable {
+    node: &'static NodeRegion,
+    opens: Vec<Option<Open>>,
+    free_opens: Vec<u32>,
+    files: HashMap<FileId, OpenFile>,
+    file_used: Vec<bool>,
+    free_files: Vec<u32>,
+    count: u32,
+}
+
+impl OpenTable {
+    pub(crate) fn new(node: &'static NodeRegion) -> Self {
+        OpenTable {
+            node,
+            opens: Vec::new(),
+            free_opens: Vec::new(),
+            files: HashMap::new(),
+            file_used: Vec::new(),
+            free_files: Vec::new(),
+            count: 0,
+        }
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.count
+    }
+
+    pub(crate) fn get(&self, open: OpenRef) -> Result<Open, Errno> {
+        let found = self.opens.get(open.index as usize).copied().flatten();
+        found.filter(|found| found.generation == open.generation).ok_or(Errno::EBADF)
+    }
+
+    pub(crate) fn at(&self, index: u32) -> Option<(OpenRef, Open)> {
+        let open = self.opens.get(index as usize).copied().flatten()?;
+        Some((OpenRef { index, generation: open.generation }, open))
+    }
+
+    /// True when the kernel keeps the entry alive, not the session.
+    pub(crate) fn is_shared(&self, index: u32) -> bool {
+        self.node.opens[index as usize].state.load(Acquire) == OPEN_SHARED
+    }
+
+    pub(crate) fn of_session(&self, session: SessionId) -> Vec<OpenRef> {
+        let of = |(index, open): (usize, &Option<Open>)| {
+            let open = open.as_ref().filter(|open| open.session == session)?;
+            Some(OpenRef { index: index as u32, generation: open.generation })
+        };
+        self.opens.iter().enumerate().filter_map(of).collect()
+    }
+
+    pub(crate) fn file(&self, id: FileId) -> Option<&OpenFile> {
+        self.files.get(&id)
+    }
+
+    pub(crate) fn file_mut(&mut self, id: FileId) -> Option<&mut OpenFile> {
+        self.files.get_mut(&id)
+    }
+
+    pub(crate) fn files(&self) -> impl Iterator<Item = (FileId, &OpenFile)> {
+        self.files.iter().map(|(id, file)| (*id, file))
+    }
+
+    pub(crate) fn entry(&self, id: FileId) -> Option<&'static FileEntry> {
+        let node = self.node;
+        self.files.get(&id).map(|file| &node.files[file.index as usize])
+    }
+
+    /// Whether another description, and if need be another file, can be open. Checked before
+    /// anything is changed for an open.
+    pub(crate) fn has_room(&self) -> bool {
+        self.count < OPEN_FILES_MAX && self.files.len() < FILES_OPEN_MAX as usize
+    }
+
+    /// Makes an open file description.
+    pub(crate) fn insert(
+        &mut self,
+        caller: Caller,
+        (id, kind): (FileId, FileKind),
+        birth: &BirthKey,
+        flags: u32,
+    ) -> Result<OpenRef, Errno> {
+        if !self.has_room() {
+            return Err(Errno::ENFILE);
+        }
+        let file = self.hold_file(id, birth);
+        let index = self.take_open_index();
+        let entry = &self.node.opens[index as usize];
+        let generation = entry.generation.load(Relaxed);
+        let open = Open { generation, session: caller.session, id, flags };
+        entry.flags.store(flags, Relaxed);
+        entry.file.store(file, Relaxed);
+        entry.session.store(caller.session.0, Relaxed);
+        entry.offset_lock.store(0, Relaxed);
+        entry.offset.store(0, Relaxed);
+        entry.id.store(id.0, Relaxed);
+        entry.kind.store(kind as u32, Relaxed);
+        entry.reserved[0].store(caller.request_id as u32, Relaxed);
+        entry.reserved[1].store((caller.request_id >> 32) as u32, Relaxed);
+        entry.reserved[2].store(caller.lane, Relaxed);
+        entry.state.store(OPEN_PRIVATE, Release);
+        self.admit(index, open);
+        Ok(OpenRef { index, generation })
+    }
+
+    fn admit(&mut self, index: u32, open: Open) {
+        let file = self.files.get_mut(&open.id).expect("the file was held just now");
+        file.opens += 1;
+        file.writers += u32::from(open.may_write());
+        self.node.files[file.index as usize].opens.store(file.opens, Relaxed);
+        self.opens[index as usize] = Some(open);
+        self.count += 1;
+    }
+
+    /// Frees an open file description; the file, when it was the last one.
+    pub(crate) fn remove(&mut self, open: OpenRef) -> Option<(Open, Option<OpenFile>)> {
+        let slot = self.opens.get_mut(open.index as usize)?;
+        let found = slot.take_if(|found| found.generation == open.generation)?;
+        self.count -= 1;
+        self.clear_entry(open.index);
+        self.free_opens.push(open.index);
+        let file = self.files.get_mut(&found.id).expect("an open file description has its file");
+        file.opens -= 1;
+        file.writers -= u32::from(found.may_write());
+        self.node.files[file.index as usize].opens.store(file.opens, Relaxed);
+        let last = if file.opens == 0 { self.drop_file(found.id) } else { None };
+        Some((found, last))
+    }
+
+    fn clear_entry(&self, index: u32) {
+        let entry = &self.node.opens[index as usize];
+        entry.state.store(OPEN_FREE, Release);
+        entry.generation.fetch_add(1, Release);
+    }
+
+    fn take_open_index(&mut self) -> u32 {
+        self.free_opens.pop().unwrap_or_else(|| {
+            self.opens.push(None);
+            self.opens.len() as u32 - 1
+        })
+    }
+
+    fn hold_file(&mut self, id: FileId, birth: &BirthKey) -> u32 {
+        if let Some(file) = self.files.get(&id) {
+            return file.index;
+        }
+        let index = self.free_files.pop().unwrap_or_else(|| {
+            self.file_used.push(false);
+            self.file_used.len() as u32 - 1
+        });
+        self.file_used[index as usize] = true;
+        self.write_key(index, birth);
+        let entry = &self.node.files[index as usize];
+        entry.flags.store(0, Relaxed);
+        entry.allowance_end.store(0, Relaxed);
+        entry.opens.store(0, Relaxed);
+        entry.id.store(id.0, Release);
+        self.files.insert(id, new_file(index, birth.clone()));
+        index
+    }
+
+    fn write_key(&self, index: u32, birth: &BirthKey) {
+        let key = &self.node.keys[index as usize];
+        key.directory.store(birth.directory.0, Relaxed);
+        key.name_bytes.store(birth.name.len() as u32, Relaxed);
+        for (word, bytes) in key.name.iter().zip(birth.name.chunks(4)) {
+            let mut padded = [0; 4];
+            padded[..bytes.len()].copy_from_slice(bytes);
+            word.store(u32::from_le_bytes(padded), Relaxed);
+        }
+    }
+
+    fn drop_file(&mut self, id: FileId) -> Option<OpenFile> {
+        let file = self.files.remove(&id)?;
+        let entry = &self.node.files[file.index as usize];
+        // Whoever kept a descriptor of the object must ask again before using it.
+        entry.grant_generation.fetch_add(1, Release);
+        entry.allowance_end.store(0, Relaxed);
+        entry.flags.store(0, Relaxed);
+        entry.id.store(0, Release);
+        self.file_used[file.index as usize] = false;
+        self.free_files.push(file.index);
+        Some(file)
+    }
+
+    pub(crate) fn set_flag(&self, id: FileId, flag: u32) {
+        if let Some(entry) = self.entry(id) {
+            entry.flags.fetch_or(flag, Release);
+        }
+    }
+
+    pub(crate) fn mark_unlinked(&mut self, id: FileId) {
+        if let Some(file) = self.files.get_mut(&id) {
+            file.unlinked = true;
+        }
+        self.set_flag(id, FILE_UNLINKED);
+    }
+
+    pub(crate) fn mark_object(&self, id: FileId) {
+        self.set_flag(id, FILE_OBJECT);
+    }
+
+    pub(crate) fn set_allowance(&mut self, id: FileId, end: u64) {
+        if let Some(file) = self.files.get_mut(&id) {
+            file.allowance_end = end;
+            self.node.files[file.index as usize].allowance_end.store(end, Release);
+        }
+    }
+
+    /// Every entry of the region that looks right; the rest is freed.
+    ///
+    /// Entries are taken from the lowest one up, so the first that was never used ends the search: the
+    /// pages of an unused table stay untouched.
+    pub(crate) fn survey(&mut self) -> Vec<Found> {
+        let mut found = Vec::new();
+        for index in 0..OPEN_FILES_MAX {
+            let entry = &self.node.opens[index as usize];
+            let free = entry.state.load(Acquire) == OPEN_FREE;
+            if free && entry.generation.load(Relaxed) == 0 {
+                break;
+            }
+            self.opens.push(None);
+            match self.read_entry(index) {
+                _ if free => {}
+                Some(entry) => found.push(entry),
+                None => self.clear_entry(index),
+            }
+        }
+        let never_used = |entry: &FileEntry| {
+            entry.id.load(Relaxed) == 0 && entry.grant_generation.load(Relaxed) == 0
+        };
+        let used = self.node.files.iter().position(never_used);
+        self.file_used = vec![false; used.unwrap_or(FILES_OPEN_MAX as usize)];
+        found
+    }
+
+    fn read_entry(&self, index: u32) -> Option<Found> {
+        let entry = &self.node.opens[index as usize];
+        let file = entry.file.load(Relaxed);
+        let id = FileId(entry.id.load(Relaxed));
+        let file_entry = self.node.files.get(file as usize)?;
+        if id == FileId::NONE || file_entry.id.load(Relaxed) != id.0 {
+            return None;
+        }
+        let key = &self.node.keys[file as usize];
+        let name_bytes = key.name_bytes.load(Relaxed) as usize;
+        if name_bytes > NAME_BYTES_MAX {
+            return None;
+        }
+        let mut name: Vec<u8> =
+            key.name.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
+        name.truncate(name_bytes);
+        let kind = u8::try_from(entry.kind.load(Relaxed)).ok().and_then(FileKind::from_raw)?;
+        let session = SessionId(entry.session.load(Relaxed));
+        let request_id = u64::from(entry.reserved[0].load(Relaxed))
+            | u64::from(entry.reserved[1].load(Relaxed)) << 32;
+        Some(Found {
+            index,
+            open: Open {
+                generation: entry.generation.load(Relaxed),
+                session,
+                id,
+                flags: entry.flags.load(Relaxed),
+            },
+            shared: entry.state.load(Relaxed) == OPEN_SHARED,
+            kind,
+            file,
+            birth: BirthKey { directory: FileId(key.directory.load(Relaxed)), name },
+            allowance_end: file_entry.allowance_end.load(Relaxed),
+            made_by: Caller { session, lane: entry.reserved[2].load(Relaxed), request_id },
+        })
+    }
+
+    /// Takes over an entry of the region; false when it contradicts another one.
+    pub(crate) fn adopt(&mut self, found: &Found) -> bool {
+        let Some(taken) = self.file_used.get(found.file as usize).copied() else { return false };
+        match self.files.get(&found.open.id) {
+            Some(file) if file.index != found.file => return false,
+            Some(_) => {}
+            None if taken => return false,
+            None => {
+                self.file_used[found.file as usize] = true;
+                let mut file = new_file(found.file, found.birth.clone());
+                file.allowance_end = found.allowance_end;
+                self.files.insert(found.open.id, file);
+            }
+        }
+        self.admit(found.index, found.open);
+        true
+    }
+
+    /// Frees an entry that was not adopted.
+    pub(crate) fn discard(&self, found: &Found) {
+        self.clear_entry(found.index);
+    }
+
+    /// After the adoptions: what nobody uses is free.
+    pub(crate) fn finish_survey(&mut self) {
+        let free = |(index, open): (usize, &Option<Open>)| open.is_none().then_some(index as u32);
+        self.free_opens = self.opens.iter().enumerate().filter_map(free).collect();
+        let free = |(index, used): (usize, &bool)| (!used).then_some(index as u32);
+        self.free_files = self.file_used.iter().enumerate().filter_map(free).collect();
+        for index in &self.free_files {
+            let entry = &self.node.files[*index as usize];
+            if entry.id.swap(0, Release) != 0 {
+                entry.grant_generation.fetch_add(1, Release);
+            }
+        }
+    }
+}
+
+fn new_file(index: u32, birth: BirthKey) -> OpenFile {
+    OpenFile {
+        index,
+        birth,
+        opens: 0,
+        writers: 0,
+        unlinked: false,
+        allowance_end: 0,
+        charged_bytes: 0,
+    }
+}

@@ -1,0 +1,137 @@
+//! The second thread: it waits for the supervisor and for the inotify queue, and wakes the serving loop.
+//!
+//! The loop sleeps on one futex word, which descriptors cannot wake. So this thread polls them, moves what
+//! they say into a queue and pokes the loop. Before a lock is decided the loop empties the inotify queue
+//! itself; that both may read it is why reading and queueing happen under one mutex.
+
+use std::{
+    collections::VecDeque,
+    os::fd::OwnedFd,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+};
+
+use mayfly_types::SessionId;
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::{
+    Waker,
+    channel::{self, Message},
+    releases,
+};
+
+/// Something the serving loop must act on.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// A process attached: session region and pidfd.
+    Session { session: SessionId, pid: u32, region: OwnedFd, process: OwnedFd },
+    /// A session's process image is gone.
+    End(SessionId),
+    /// A slot file was closed.
+    Released(u32),
+    /// Releases were lost.
+    Overflow,
+    /// Finish.
+    Stop,
+    /// The supervisor is gone: nobody holds the sessions any more.
+    Orphaned,
+}
+
+/// What both threads share.
+#[derive(Debug)]
+pub(super) struct Control {
+    pub(super) channel: OwnedFd,
+    releases: OwnedFd,
+    events: Mutex<VecDeque<Event>>,
+    waker: Waker,
+}
+
+impl Control {
+    /// Starts the thread.
+    pub(super) fn start(
+        channel: OwnedFd,
+        releases: OwnedFd,
+        waker: Waker,
+    ) -> std::io::Result<Arc<Control>> {
+        let events = Mutex::new(VecDeque::new());
+        let control = Arc::new(Control { channel, releases, events, waker });
+        let theirs = Arc::clone(&control);
+        thread::Builder::new().name("control".to_owned()).spawn(move || theirs.run())?;
+        Ok(control)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Event>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what has been queued.
+    pub(super) fn take(&self) -> VecDeque<Event> {
+        std::mem::take(&mut *self.lock())
+    }
+
+    /// Moves the inotify queue's content to ours.
+    fn drain_releases(&self, events: &mut VecDeque<Event>) {
+        let released = releases::drain(&self.releases);
+        events.extend(released.indexes.into_iter().map(Event::Released));
+        if released.overflow {
+            events.push_back(Event::Overflow);
+        }
+    }
+
+    /// Takes the releases that the kernel knows of by now, and leaves everything else queued.
+    pub(super) fn take_releases(&self) -> Vec<u32> {
+        let mut events = self.lock();
+        self.drain_releases(&mut events);
+        let mut released = Vec::new();
+        events.retain(|event| {
+            if let Event::Released(index) = event {
+                released.push(*index);
+            }
+            !matches!(event, Event::Released(_))
+        });
+        released
+    }
+
+    fn run(&self) {
+        loop {
+            let mut ready = [
+                PollFd::new(&self.channel, PollFlags::IN),
+                PollFd::new(&self.releases, PollFlags::IN),
+            ];
+            if poll(&mut ready, None).is_err() {
+                continue;
+            }
+            let (told, released) = (!ready[0].revents().is_empty(), !ready[1].revents().is_empty());
+            if released {
+                self.drain_releases(&mut self.lock());
+            }
+            let go_on = !told || self.listen();
+            self.waker.wake();
+            if !go_on {
+                return;
+            }
+        }
+    }
+
+    /// Takes one message of the supervisor; false when there will be no more.
+    fn listen(&self) -> bool {
+        let event = match channel::receive(&self.channel) {
+            Ok(Some((Message::Session { session, pid }, fds))) => {
+                let mut fds = fds.into_iter();
+                match (fds.next(), fds.next()) {
+                    (Some(region), Some(process)) => {
+                        Event::Session { session, pid, region, process }
+                    }
+                    _ => return true,
+                }
+            }
+            Ok(Some((Message::End(session), _))) => Event::End(session),
+            Ok(Some((Message::Stop, _))) => Event::Stop,
+            Ok(Some(_)) => return true,
+            Ok(None) | Err(_) => Event::Orphaned,
+        };
+        let last = matches!(event, Event::Orphaned);
+        self.lock().push_back(event);
+        !last
+    }
+}

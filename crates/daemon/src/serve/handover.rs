@@ -1,0 +1,96 @@
+//! What a starting daemon receives from the supervisor.
+
+use std::{
+    os::fd::OwnedFd,
+    sync::atomic::Ordering::{Relaxed, SeqCst},
+};
+
+use mayfly_transport_shm::{
+    layout::{DAEMON_ABSENT, NodeRegion},
+    region,
+};
+use mayfly_types::SessionId;
+use rustix::io::Errno;
+
+use super::{
+    Waker,
+    channel::{self, Message},
+};
+
+/// A session that exists already.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) session: SessionId,
+    pub(super) pid: u32,
+    pub(super) region: OwnedFd,
+    pub(super) process: OwnedFd,
+}
+
+/// Everything that outlives a daemon.
+#[derive(Debug)]
+pub struct Handover {
+    pub(super) channel: OwnedFd,
+    pub(super) node: &'static NodeRegion,
+    pub(super) releases: OwnedFd,
+    pub(super) sessions: Vec<Known>,
+    waker: Waker,
+}
+
+impl Handover {
+    /// Receives it all from the supervisor at the other end of `channel`.
+    ///
+    /// # Errors
+    /// EPIPE when the supervisor is gone, EPROTO when it does not keep to the protocol, ENOMEM.
+    pub fn receive(channel: OwnedFd) -> Result<Handover, Errno> {
+        let (mut node, mut releases, mut sessions) = (None, None, Vec::new());
+        loop {
+            let (message, fds) = channel::receive(&channel)?.ok_or(Errno::PIPE)?;
+            let mut fds = fds.into_iter();
+            match message {
+                Message::Node => node = fds.next(),
+                Message::Releases => releases = fds.next(),
+                Message::Session { session, pid } => {
+                    let region = fds.next().ok_or(Errno::PROTO)?;
+                    let process = fds.next().ok_or(Errno::PROTO)?;
+                    sessions.push(Known { session, pid, region, process });
+                }
+                Message::Start => break,
+                _ => return Err(Errno::PROTO),
+            }
+        }
+        let node = region::map_node(node.ok_or(Errno::PROTO)?)
+            .map_err(|errno| Errno::from_raw_os_error(errno.raw()))?;
+        node.head.daemon_state.store(DAEMON_ABSENT, SeqCst);
+        let releases = releases.ok_or(Errno::PROTO)?;
+        Ok(Handover { channel, node, releases, sessions, waker: Waker::new(node) })
+    }
+
+    /// The node region, mapped for good.
+    #[must_use]
+    pub fn node(&self) -> &'static NodeRegion {
+        self.node
+    }
+
+    /// Starts of the daemon of this instance, this one included.
+    #[must_use]
+    pub fn starts(&self) -> u32 {
+        self.node.head.daemon_starts.load(Relaxed)
+    }
+
+    /// Wakes the serving loop, from any thread.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// The sessions that exist, with their processes.
+    pub fn sessions(&self) -> impl Iterator<Item = (SessionId, u32)> {
+        self.sessions.iter().map(|known| (known.session, known.pid))
+    }
+
+    /// Tells the supervisor that this daemon cannot serve, and why.
+    pub fn refuse(&self, why: &str) {
+        // The supervisor notices a daemon that just ends, too.
+        let _told = channel::send(&self.channel, &Message::Failed(why.to_owned()), &[]);
+    }
+}

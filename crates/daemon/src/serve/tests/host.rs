@@ -1,0 +1,231 @@
+//! The supervisor's part, as small as it can be: a thread for each connection.
+
+use std::{
+    mem::MaybeUninit,
+    os::fd::{AsFd, OwnedFd},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc, Mutex,
+        atomic::{
+            AtomicU32,
+            Ordering::{Relaxed, SeqCst},
+        },
+    },
+    thread,
+};
+
+use mayfly_transport_shm::{
+    AttachOptions, Attachment, attach, hello,
+    layout::{DAEMON_ABSENT, NodeRegion},
+    region,
+};
+use mayfly_types::{Errno, SessionId};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    net::{AddressFamily, SocketFlags, SocketType},
+    process::{PidfdFlags, pidfd_open},
+};
+
+use super::super::channel::{self, Message};
+
+struct Known {
+    session: SessionId,
+    pid: u32,
+    region: OwnedFd,
+    process: OwnedFd,
+}
+
+struct Inner {
+    node_fd: OwnedFd,
+    releases: OwnedFd,
+    /// Channel to the daemon, and the sessions it must hear of; one lock, so that it hears of each once.
+    told: Mutex<(Option<OwnedFd>, Vec<Known>)>,
+    last_session: AtomicU32,
+}
+
+/// A node: regions, socket, sessions. Its files are removed with it.
+pub(super) struct Host {
+    inner: Arc<Inner>,
+    pub(super) node: &'static NodeRegion,
+    pub(super) directory: PathBuf,
+}
+
+impl Host {
+    pub(super) fn new(name: &str, deadline_ms: u32) -> Host {
+        let directory =
+            std::env::temp_dir().join(format!("mayfly-serve-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(directory.join("ofd")).expect("a directory");
+        let settings = region::NodeSettings { instance: 77, times: 1, locks: 1, deadline_ms };
+        let (node_fd, node) = region::make_node(&settings).expect("a node region");
+        let flags =
+            rustix::fs::inotify::CreateFlags::NONBLOCK | rustix::fs::inotify::CreateFlags::CLOEXEC;
+        let releases = rustix::fs::inotify::init(flags).expect("inotify");
+        let watched = rustix::fs::inotify::WatchFlags::CLOSE;
+        rustix::fs::inotify::add_watch(&releases, directory.join("ofd"), watched).expect("a watch");
+        let told = Mutex::new((None, Vec::new()));
+        let inner = Arc::new(Inner { node_fd, releases, told, last_session: AtomicU32::new(0) });
+        let host = Host { inner, node, directory };
+        host.listen();
+        host
+    }
+
+    pub(super) fn socket(&self) -> PathBuf {
+        self.directory.join("sock")
+    }
+
+    pub(super) fn ledger(&self) -> PathBuf {
+        self.directory.join("ledger")
+    }
+
+    fn listen(&self) {
+        let listener = rustix::net::socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .expect("a socket");
+        let address = rustix::net::SocketAddrUnix::new(self.socket()).expect("a short path");
+        rustix::net::bind(&listener, &address).expect("bind");
+        rustix::net::listen(&listener, 64).expect("listen");
+        let inner = Arc::clone(&self.inner);
+        thread::spawn(move || {
+            while let Ok(connection) = rustix::net::accept_with(&listener, SocketFlags::CLOEXEC) {
+                let inner = Arc::clone(&inner);
+                thread::spawn(move || inner.attend(&connection));
+            }
+        });
+    }
+
+    /// Hands everything to a daemon at the other end of the socket that is returned.
+    pub(super) fn begin(&self) -> OwnedFd {
+        let (ours, theirs) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .expect("a socket pair");
+        self.node.head.daemon_state.store(DAEMON_ABSENT, SeqCst);
+        self.node.head.daemon_starts.fetch_add(1, Relaxed);
+        let mut told = self.inner.told.lock().expect("no thread panics");
+        let node = [self.inner.node_fd.as_fd()];
+        channel::send(&ours, &Message::Node, &node).expect("send");
+        let releases = [self.inner.releases.as_fd()];
+        channel::send(&ours, &Message::Releases, &releases).expect("send");
+        for known in &told.1 {
+            known.tell(&ours);
+        }
+        channel::send(&ours, &Message::Start, &[]).expect("send");
+        told.0 = Some(ours);
+        theirs
+    }
+
+    /// Waits until the daemon answers.
+    pub(super) fn wait_until_ready(&self) {
+        while self.node.head.daemon_state.load(SeqCst) == DAEMON_ABSENT {
+            thread::yield_now();
+        }
+    }
+
+    /// Starts a daemon as a process.
+    pub(super) fn start_daemon(&self) -> Child {
+        let theirs = self.begin();
+        spawn("daemon", &self.directory, 0).stdin(Stdio::from(theirs)).spawn().expect("a daemon")
+    }
+
+    pub(super) fn stop(&self) {
+        if let Some(channel) = &self.inner.told.lock().expect("no thread panics").0 {
+            // A daemon that is gone has stopped.
+            let _told = channel::send(channel, &Message::Stop, &[]);
+        }
+    }
+
+    pub(super) fn sessions(&self) -> usize {
+        self.inner.told.lock().expect("no thread panics").1.len()
+    }
+
+    pub(super) fn attach(&self) -> Attachment {
+        attach_to(&self.socket()).expect("attached")
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.stop();
+        let _removed = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+pub(super) fn attach_to(socket: &Path) -> Result<Attachment, Errno> {
+    let socket_path = socket.as_os_str().as_encoded_bytes();
+    attach(&AttachOptions { socket_path, fd_min: 200, node: None })
+}
+
+/// This program again, in another role.
+pub(super) fn spawn(role: &str, directory: &Path, number: u32) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command
+        .args(["--exact", "--ignored", "--nocapture", &format!("serve::tests::roles::{role}")])
+        .env("SERVE_TEST_DIRECTORY", directory)
+        .env("SERVE_TEST_NUMBER", number.to_string())
+        .stdout(Stdio::null());
+    command
+}
+
+impl Known {
+    fn tell(&self, channel: &OwnedFd) {
+        let message = Message::Session { session: self.session, pid: self.pid };
+        let fds = [self.region.as_fd(), self.process.as_fd()];
+        // A daemon that is gone hears it when it starts again.
+        let _told = channel::send(channel, &message, &fds);
+    }
+}
+
+impl Inner {
+    fn attend(&self, connection: &OwnedFd) {
+        let mut bytes = [0; hello::HELLO_BYTES];
+        let flags = rustix::net::RecvFlags::empty();
+        let Ok((count, _)) = rustix::net::recv(connection, &mut bytes, flags) else { return };
+        if hello::kind_of(&bytes[..count]) != Some(hello::KIND_ATTACH) {
+            return;
+        }
+        let peer = rustix::net::sockopt::socket_peercred(connection).expect("credentials");
+        let process = pidfd_open(peer.pid, PidfdFlags::empty()).expect("a pidfd");
+        let session = SessionId(self.last_session.fetch_add(1, Relaxed) + 1);
+        let pid = peer.pid.as_raw_nonzero().get() as u32;
+        let region = region::make_session(session, pid).expect("a session region");
+        let evidence = process.try_clone().expect("a descriptor");
+        let theirs = region.try_clone().expect("a descriptor");
+        {
+            let known = Known { session, pid, region, process };
+            let mut told = self.told.lock().expect("no thread panics");
+            if let Some(channel) = &told.0 {
+                known.tell(channel);
+            }
+            told.1.push(known);
+        }
+        answer(connection, session, [self.node_fd.as_fd(), theirs.as_fd()]);
+        let mut ends =
+            [PollFd::new(connection, PollFlags::RDHUP), PollFd::new(&evidence, PollFlags::IN)];
+        while !matches!(poll(&mut ends, None), Ok(1..)) {}
+        let mut told = self.told.lock().expect("no thread panics");
+        told.1.retain(|known| known.session != session);
+        if let Some(channel) = &told.0 {
+            // As above.
+            let _told = channel::send(channel, &Message::End(session), &[]);
+        }
+    }
+}
+
+fn answer(connection: &OwnedFd, session: SessionId, fds: [std::os::fd::BorrowedFd<'_>; 2]) {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    let bytes = hello::Answer { session: session.0, status: 0, instance: 77 }.encode();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)), "there is room for two");
+    let parts = [std::io::IoSlice::new(&bytes)];
+    // A client that was killed does not wait for it.
+    let _sent = sendmsg(connection, &parts, &mut control, SendFlags::NOSIGNAL);
+}

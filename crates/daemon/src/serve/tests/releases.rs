@@ -1,0 +1,151 @@
+//! The life of shared open file descriptions, by the kernel's word.
+
+use std::{
+    os::fd::OwnedFd,
+    process::{Command, Stdio},
+    sync::atomic::Ordering::SeqCst,
+    thread,
+    time::{Duration, Instant},
+};
+
+use mayfly_transport::{Patience, Transport};
+use mayfly_transport_shm::layout::{OPEN_PRIVATE, OPEN_SHARED};
+use mayfly_types::OpenRef;
+use mayfly_wire::{LOCK_FLOCK, LOCK_WRITE, LockRange, TestLock};
+use rustix::fs::{Mode, OFlags, inotify};
+
+use super::{
+    super::releases,
+    host::{Host, spawn},
+    ledger,
+};
+
+/// As a process does that shares an open file description: access mode 3, neither read nor write.
+fn hold(host: &Host, index: u32) -> OwnedFd {
+    let path = host.directory.join("ofd").join(index.to_string());
+    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::WRONLY | OFlags::CLOEXEC;
+    rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).expect("held")
+}
+
+fn watch(host: &Host) -> OwnedFd {
+    let queue = inotify::init(inotify::CreateFlags::NONBLOCK).expect("inotify");
+    inotify::add_watch(&queue, host.directory.join("ofd"), inotify::WatchFlags::CLOSE)
+        .expect("a watch");
+    queue
+}
+
+/// The indexes released within a second, at least one unless none comes.
+fn released(queue: &OwnedFd) -> Vec<u32> {
+    let patience = Instant::now();
+    loop {
+        let found = releases::drain(queue).indexes;
+        if !found.is_empty() || patience.elapsed() > Duration::from_secs(1) {
+            return found;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn the_last_close_tells_also_when_the_holder_is_killed() {
+    let host = Host::new("release", 1000);
+    let held = hold(&host, 41);
+    let queue = watch(&host);
+    let mut child = Command::new("sleep")
+        .arg("100")
+        .stdin(Stdio::from(held.try_clone().expect("a descriptor")))
+        .spawn()
+        .expect("a child");
+    drop(held);
+    thread::sleep(Duration::from_millis(20));
+    assert!(releases::drain(&queue).indexes.is_empty(), "the child still holds it");
+    child.kill().expect("killed");
+    assert_eq!(released(&queue), [41]);
+    child.wait().expect("it ends");
+}
+
+#[test]
+fn holders_are_found_in_proc() {
+    let host = Host::new("holders", 1000);
+    let held = hold(&host, 7);
+    let other = hold(&host, 8);
+    drop(other);
+    let found = releases::holders(&host.directory.join("ofd"));
+    assert!(found.contains(&7) && !found.contains(&8), "{found:?}");
+    drop(held);
+    assert!(releases::holders(&host.directory.join("ofd")).is_empty());
+}
+
+/// Waits until the file system of the test was told.
+fn told(host: &Host, index: u32) -> bool {
+    let patience = Instant::now();
+    let name = format!("released-{index}");
+    while patience.elapsed() < Duration::from_secs(2) {
+        if ledger::read(&host.ledger()).into_iter().flatten().any(|entry| entry == name) {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    false
+}
+
+#[test]
+fn a_release_reaches_the_file_system_also_when_the_daemon_was_dead() {
+    let host = Host::new("told", 1000);
+    for (index, state) in [(1, OPEN_SHARED), (2, OPEN_PRIVATE), (3, OPEN_SHARED), (4, OPEN_SHARED)]
+    {
+        host.node.opens[index].state.store(state, SeqCst);
+    }
+    let [first, private, third, fourth] = [1, 2, 3, 4].map(|index| hold(&host, index));
+    let mut daemon = host.start_daemon();
+    host.wait_until_ready();
+    drop(private);
+    drop(first);
+    assert!(told(&host, 1));
+    daemon.kill().expect("killed");
+    daemon.wait().expect("it ends");
+    drop(third);
+    let mut daemon = host.start_daemon();
+    assert!(told(&host, 3));
+    let names: Vec<String> = ledger::read(&host.ledger()).into_iter().flatten().collect();
+    assert!(!names.contains(&"released-2".to_owned()), "it was not shared: {names:?}");
+    assert!(!names.contains(&"released-4".to_owned()), "it is held: {names:?}");
+    drop(fourth);
+    host.stop();
+    daemon.wait().expect("it ends");
+}
+
+#[test]
+fn a_lock_is_decided_with_all_that_the_kernel_knows() {
+    let host = Host::new("evidence", 20_000);
+    let mut daemon = host.start_daemon();
+    host.wait_until_ready();
+    let attachment = host.attach();
+    let range = LockRange { owner: LOCK_FLOCK, kind: LOCK_WRITE, start: 0, end: u64::MAX };
+    let look = TestLock { open: OpenRef::default(), range };
+    let written = |name: &str| {
+        attachment.transport.exchange(&look, Patience::Deadline, |_| ());
+        ledger::read(&host.ledger()).into_iter().flatten().any(|entry| entry == name)
+    };
+    for index in 10..60 {
+        host.node.opens[index as usize].state.store(OPEN_SHARED, SeqCst);
+        drop(hold(&host, index));
+        assert!(written(&format!("released-{index}")), "slot file {index}");
+    }
+    for session in 2..12 {
+        let mut client = spawn("client", &host.directory, session).spawn().expect("a client");
+        while host.sessions() < 2 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        // Until the daemon has heard of it, its end is not the daemon's to see.
+        thread::sleep(Duration::from_millis(20));
+        client.kill().expect("killed");
+        client.wait().expect("it ends");
+        assert!(written(&format!("closed-{session}")), "session {session}");
+        while host.sessions() > 1 {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+    host.stop();
+    daemon.wait().expect("it ends");
+}

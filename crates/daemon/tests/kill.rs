@@ -1,0 +1,141 @@
+//! A process that drives a core on LMDB is killed at random moments. What it had acknowledged is there afterwards.
+//!
+//! The test starts itself as the victim. The victim prints the number of each operation after its commit; the
+//! pipe is the witness of what was acknowledged.
+#![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
+
+mod support;
+
+use std::{
+    io::{BufRead, BufReader, Write as _},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use mayfly_daemon::{Config, Core, Parts, Survivors};
+use mayfly_meta::{LmdbOptions, LmdbStore};
+use mayfly_object::DirectoryStore;
+use support::{Node, TestClock, config, region};
+
+const VICTIM: &str = "MAYFLY_TEST_VICTIM_DIRECTORY";
+const ROUNDS: u64 = 8;
+
+fn core(directory: &Path) -> Core {
+    let store = LmdbStore::open(&LmdbOptions {
+        directory: directory.join("meta"),
+        limit_bytes: 1 << 30,
+        sync: false,
+        boot_id: b"boot".to_vec(),
+    })
+    .unwrap();
+    let parts = Parts {
+        store: Box::new(store),
+        objects: Arc::new(DirectoryStore::open(&directory.join("objects")).unwrap()),
+        node: region(),
+        clock: Box::new(TestClock::default()),
+        wake: Box::new(|| {}),
+    };
+    Core::open(Config { io_threads: 1, ..config() }, parts, &Survivors::default()).unwrap()
+}
+
+/// Operation `number`: a file is made and filled, an earlier one renamed, one before that removed.
+fn step(node: &mut Node, number: u64) {
+    let open = node.open(&format!("new{number}"), support::O_CREAT | support::O_RDWR).unwrap().0;
+    let size = if number.is_multiple_of(5) { 10_000 } else { 100 };
+    node.write(open, 0, &vec![number as u8; size]).unwrap();
+    node.close(open);
+    if number >= 10 {
+        node.rename(&format!("new{}", number - 10), &format!("old{}", number - 10), 0).unwrap();
+    }
+    if number >= 20 {
+        node.unlink(&format!("old{}", number - 20), false).unwrap();
+    }
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
+    if let Some(directory) = std::env::var_os(VICTIM) {
+        be_the_victim(&PathBuf::from(directory));
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let mut acknowledged = None;
+    for round in 0..ROUNDS {
+        let mut victim = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "nothing_acknowledged_is_lost_when_the_process_is_killed", "--nocapture"])
+            .env(VICTIM, directory.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(victim.stdout.take().unwrap());
+        std::thread::sleep(Duration::from_millis(150 + round * 37 % 100));
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+        for line in output.lines().map_while(Result::ok) {
+            // The test runner prints lines of its own.
+            acknowledged = line.rsplit(' ').next().and_then(|word| word.parse().ok()).or(acknowledged);
+        }
+        let last: u64 = acknowledged.expect("the victim got something done");
+        check(directory.path(), last);
+    }
+}
+
+fn check(directory: &Path, last: u64) {
+    let mut node = Node::around(core(directory), directory.join("objects"));
+    for number in last.saturating_sub(9)..=last {
+        let open = node.open(&format!("new{number}"), 0).unwrap().0;
+        let size = if number.is_multiple_of(5) { 10_000 } else { 100 };
+        assert_eq!(node.read(open, 0, 20_000).unwrap(), vec![number as u8; size], "{number}");
+        node.close(open);
+    }
+    for number in last.saturating_sub(19)..last.saturating_sub(9) {
+        assert!(node.stat(&format!("old{number}"), false).is_ok(), "old{number}");
+    }
+    if last >= 20 {
+        assert!(node.stat(&format!("old{}", last - 20), false).is_err());
+    }
+    let counters = node.core().counters();
+    assert_eq!((counters.open_files, counters.orphans), (0, 0));
+}
+
+fn be_the_victim(directory: &Path) -> ! {
+    let mut node = Node::around(core(directory), directory.join("objects"));
+    let mut number = 0;
+    while node.stat(&format!("new{number}"), false).is_ok()
+        || node.stat(&format!("old{number}"), false).is_ok()
+        || number < first_left(&mut node)
+    {
+        number += 1;
+    }
+    // The last operation may be half done; it is finished by hand, so that the steps go on in order.
+    clean_up(&mut node, number);
+    loop {
+        step(&mut node, number);
+        println!(" {number}");
+        std::io::stdout().flush().unwrap();
+        number += 1;
+    }
+}
+
+fn first_left(node: &mut Node) -> u64 {
+    let root = node.open(".", 0).unwrap().0;
+    let names = node.list(root, 100_000).unwrap();
+    node.close(root);
+    let number = |name: &[u8]| std::str::from_utf8(name.get(3..)?).ok()?.parse().ok();
+    names.iter().filter_map(|(name, _)| number(name)).min().unwrap_or(0)
+}
+
+fn clean_up(node: &mut Node, next: u64) {
+    let Some(number) = next.checked_sub(1) else { return };
+    let open = node.open(&format!("new{number}"), support::O_RDWR).unwrap().0;
+    let size = if number.is_multiple_of(5) { 10_000 } else { 100 };
+    node.write(open, 0, &vec![number as u8; size]).unwrap();
+    node.close(open);
+    if number >= 10 {
+        drop(node.rename(&format!("new{}", number - 10), &format!("old{}", number - 10), 0));
+    }
+    if number >= 20 {
+        drop(node.unlink(&format!("old{}", number - 20), false));
+    }
+}

@@ -1,0 +1,490 @@
+//! The same operations on a core and on the file system of this machine: same results, same errors.
+//!
+//! Random sequences over a small set of names, so that they meet. The caller behaves as the client in a
+//! process: small writes through the daemon, large ones directly to the object. Now and then the daemon dies
+//! between two batches; nobody may notice.
+#![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
+
+mod support;
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use mayfly_daemon::Config;
+use mayfly_types::{Attr, Errno, FileKind, OpenRef};
+use mayfly_wire::{SET_MODE, SET_SIZE, SetAttr, Target, WALK_FOLLOW};
+use proptest::prelude::*;
+use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
+use support::{Failed, Node, config, set, walk};
+
+const HANDLES: usize = 3;
+
+#[derive(Debug, Clone)]
+enum Op {
+    Mkdir(String),
+    Open(usize, String, u32),
+    Close(usize),
+    Write(usize, u64, usize, u8),
+    Append(usize, usize, u8),
+    Read(usize, u64, u32),
+    Resize(usize, u64),
+    Fstat(usize),
+    List(usize),
+    Unlink(String, bool),
+    Rename(String, String, u32),
+    Link(String, String),
+    Symlink(String, String),
+    ReadLink(String),
+    Stat(String, bool),
+    Chmod(String, u32),
+    Truncate(String, u64),
+    Restart,
+}
+
+fn component() -> impl Strategy<Value = String> {
+    prop_oneof![
+        8 => "[a-c]",
+        1 => Just(".".to_owned()),
+        1 => Just("..".to_owned()),
+        1 => Just("n".repeat(255)),
+        1 => Just("n".repeat(256)),
+    ]
+}
+
+fn path() -> impl Strategy<Value = String> {
+    let parts = prop_oneof![
+        20 => prop::collection::vec("[a-c]", 1..3),
+        5 => prop::collection::vec(component(), 1..4),
+        1 => Just(Vec::new()),
+    ];
+    (parts, prop::bool::weighted(0.1)).prop_map(|(parts, slash)| {
+        let slash = if slash && !parts.is_empty() { "/" } else { "" };
+        parts.join("/") + slash
+    })
+}
+
+fn flags() -> impl Strategy<Value = u32> {
+    let bits = [0o100, 0o200, 0o1000, 0o200_000, 0o400_000, 0o10_000_000];
+    let weights = [0.6, 0.1, 0.15, 0.1, 0.1, 0.03];
+    let bits = bits.into_iter().zip(weights).map(|(bit, weight)| {
+        prop::bool::weighted(weight).prop_map(move |set| if set { bit } else { 0_u32 }).boxed()
+    });
+    (prop_oneof![1 => Just(0_u32), 1 => Just(1), 3 => Just(2)], bits.collect::<Vec<_>>())
+        .prop_map(|(mode, bits)| mode | bits.into_iter().fold(0, |all, bit| all | bit))
+}
+
+fn size() -> impl Strategy<Value = u64> {
+    prop_oneof![0..100_u64, Just(4096), 4000..5000_u64, 0..200_000_u64]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let handle = 0..HANDLES;
+    prop_oneof![
+        3 => path().prop_map(Op::Mkdir),
+        6 => (handle.clone(), path(), flags()).prop_map(|(h, p, f)| Op::Open(h, p, f)),
+        2 => handle.clone().prop_map(Op::Close),
+        6 => (handle.clone(), size(), 0..6000_usize, any::<u8>())
+            .prop_map(|(h, offset, count, byte)| Op::Write(h, offset, count, byte)),
+        2 => (handle.clone(), 0..3000_usize, any::<u8>()).prop_map(|(h, c, b)| Op::Append(h, c, b)),
+        4 => (handle.clone(), size(), 0..9000_u32).prop_map(|(h, o, c)| Op::Read(h, o, c)),
+        2 => (handle.clone(), size()).prop_map(|(h, size)| Op::Resize(h, size)),
+        2 => handle.clone().prop_map(Op::Fstat),
+        2 => handle.prop_map(Op::List),
+        3 => (path(), any::<bool>()).prop_map(|(p, d)| Op::Unlink(p, d)),
+        4 => (path(), path(), prop_oneof![6 => Just(0_u32), 1 => Just(1), 1 => Just(2), 1 => Just(3)])
+            .prop_map(|(a, b, f)| Op::Rename(a, b, f)),
+        2 => (path(), path()).prop_map(|(a, b)| Op::Link(a, b)),
+        2 => (path(), path()).prop_map(|(a, b)| Op::Symlink(a, b)),
+        1 => path().prop_map(Op::ReadLink),
+        4 => (path(), any::<bool>()).prop_map(|(p, f)| Op::Stat(p, f)),
+        1 => (path(), 0..0o10000_u32).prop_map(|(p, m)| Op::Chmod(p, m)),
+        1 => (path(), size()).prop_map(|(p, s)| Op::Truncate(p, s)),
+        1 => Just(Op::Restart),
+    ]
+}
+
+/// What an operation shows, in a form that both sides can produce.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Seen {
+    Nothing,
+    Attr { kind: FileKind, mode: u32, links: u32, size: Option<u64> },
+    Bytes(Vec<u8>),
+    Names(Vec<(Vec<u8>, FileKind)>),
+    Failed(Errno),
+}
+
+fn seen_attr(attr: &Attr) -> Seen {
+    let size = (attr.kind != FileKind::Directory).then_some(attr.size_bytes);
+    Seen::Attr { kind: attr.kind, mode: attr.mode, links: attr.links, size }
+}
+
+fn seen_stat(stat: &fs::Stat) -> Seen {
+    let kind = match stat.st_mode & 0o170_000 {
+        0o040_000 => FileKind::Directory,
+        0o120_000 => FileKind::Symlink,
+        _ => FileKind::Regular,
+    };
+    let size = (kind != FileKind::Directory).then_some(stat.st_size as u64);
+    Seen::Attr { kind, mode: stat.st_mode & 0o7777, links: stat.st_nlink as u32, size }
+}
+
+struct Local {
+    root: OwnedFd,
+    handles: [Option<OwnedFd>; HANDLES],
+    _directory: tempfile::TempDir,
+}
+
+fn kernel<T>(result: rustix::io::Result<T>, seen: impl FnOnce(T) -> Seen) -> Seen {
+    match result {
+        Ok(value) => seen(value),
+        Err(error) => Seen::Failed(Errno::from_raw(error.raw_os_error()).unwrap()),
+    }
+}
+
+impl Local {
+    fn new() -> Local {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("root")).unwrap();
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY;
+        fs::chmod(directory.path().join("root"), Mode::from_raw_mode(0o755)).unwrap();
+        let root = fs::open(directory.path().join("root"), flags, Mode::empty()).unwrap();
+        Local { root, handles: [const { None }; HANDLES], _directory: directory }
+    }
+
+    fn run(&mut self, op: &Op) -> Seen {
+        let root = self.root.as_fd();
+        let nothing = |()| Seen::Nothing;
+        match op {
+            Op::Mkdir(path) => kernel(fs::mkdirat(root, path, Mode::from_raw_mode(0o755)), nothing),
+            Op::Open(handle, path, flags) => {
+                let mode = Mode::from_raw_mode(0o644);
+                let opened = fs::openat(root, path, OFlags::from_bits_retain(*flags), mode);
+                kernel(opened, |opened| {
+                    self.handles[*handle] = Some(opened);
+                    Seen::Nothing
+                })
+            }
+            Op::Close(handle) => {
+                self.handles[*handle] = None;
+                Seen::Nothing
+            }
+            Op::Unlink(path, directory) => {
+                let flags = if *directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+                kernel(fs::unlinkat(root, path, flags), nothing)
+            }
+            Op::Rename(from, to, flags) => {
+                let flags = RenameFlags::from_bits_retain(*flags);
+                kernel(fs::renameat_with(root, from, root, to, flags), nothing)
+            }
+            Op::Link(from, to) => {
+                kernel(fs::linkat(root, from, root, to, AtFlags::empty()), nothing)
+            }
+            Op::Symlink(target, at) => kernel(fs::symlinkat(target, root, at), nothing),
+            Op::ReadLink(path) => kernel(fs::readlinkat(root, path, Vec::new()), |target| {
+                Seen::Bytes(target.into_bytes())
+            }),
+            Op::Stat(path, follow) => {
+                let flags = if *follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+                kernel(fs::statat(root, path, flags), |stat| seen_stat(&stat))
+            }
+            Op::Chmod(path, mode) => {
+                let mode = Mode::from_raw_mode(*mode);
+                kernel(fs::chmodat(root, path, mode, AtFlags::empty()), nothing)
+            }
+            Op::Truncate(path, size) => kernel(self.truncate(path, *size), nothing),
+            Op::Restart => Seen::Nothing,
+            Op::Write(..)
+            | Op::Append(..)
+            | Op::Read(..)
+            | Op::Resize(..)
+            | Op::Fstat(_)
+            | Op::List(_) => self.run_handle(op),
+        }
+    }
+
+    fn truncate(&self, path: &str, size: u64) -> rustix::io::Result<()> {
+        use std::os::fd::AsRawFd;
+        let full = format!("/proc/self/fd/{}/{path}", self.root.as_raw_fd());
+        if path.is_empty() {
+            return Err(rustix::io::Errno::NOENT);
+        }
+        let full = std::ffi::CString::new(full).unwrap();
+        // SAFETY: a system call on a string that outlives it.
+        let result = unsafe { libc_truncate(full.as_ptr(), size as i64) };
+        if result == 0 {
+            return Ok(());
+        }
+        let errno = std::io::Error::last_os_error().raw_os_error().unwrap();
+        Err(rustix::io::Errno::from_raw_os_error(errno))
+    }
+
+    fn run_handle(&mut self, op: &Op) -> Seen {
+        let (Op::Write(handle, ..)
+        | Op::Append(handle, ..)
+        | Op::Read(handle, ..)
+        | Op::Resize(handle, _)
+        | Op::Fstat(handle)
+        | Op::List(handle)) = op
+        else {
+            unreachable!("only these use a handle")
+        };
+        let Some(file) = &self.handles[*handle] else { return Seen::Nothing };
+        match op {
+            Op::Write(_, offset, count, byte) => {
+                kernel(rustix::io::pwrite(file, &vec![*byte; *count], *offset), |_| Seen::Nothing)
+            }
+            Op::Append(_, count, byte) => match fs::fstat(file) {
+                Ok(stat) if *count > 0 => kernel(
+                    rustix::io::pwrite(file, &vec![*byte; *count], stat.st_size as u64),
+                    |_| Seen::Nothing,
+                ),
+                _ => Seen::Nothing,
+            },
+            Op::Read(_, offset, count) => {
+                let mut bytes = vec![0; *count as usize];
+                kernel(rustix::io::pread(file, &mut bytes, *offset), |count| {
+                    Seen::Bytes(bytes[..count].to_vec())
+                })
+            }
+            Op::Resize(_, size) => kernel(fs::ftruncate(file, *size), |()| Seen::Nothing),
+            Op::Fstat(_) => kernel(fs::fstat(file), |stat| seen_stat(&stat)),
+            _ => {
+                let mut names = Vec::new();
+                let mut buffer = Vec::with_capacity(8192);
+                // A descriptor that cannot be listed shows that in the listing too.
+                drop(fs::seek(file, fs::SeekFrom::Start(0)));
+                let mut listing = fs::RawDir::new(file, buffer.spare_capacity_mut());
+                while let Some(entry) = listing.next() {
+                    let entry = match entry {
+                        Ok(entry) => entry,
+                        // A removed directory; readdir makes an empty one of it.
+                        Err(rustix::io::Errno::NOENT) => break,
+                        Err(_) => return Seen::Failed(Errno::ENOTDIR),
+                    };
+                    let kind = match entry.file_type() {
+                        fs::FileType::Directory => FileKind::Directory,
+                        fs::FileType::Symlink => FileKind::Symlink,
+                        _ => FileKind::Regular,
+                    };
+                    names.push((entry.file_name().to_bytes().to_vec(), kind));
+                }
+                names.sort_by(|a, b| a.0.cmp(&b.0));
+                Seen::Names(names)
+            }
+        }
+    }
+}
+
+unsafe extern "C" {
+    #[link_name = "truncate64"]
+    fn libc_truncate(path: *const core::ffi::c_char, size: i64) -> i32;
+}
+
+struct Ours {
+    node: Node,
+    handles: [Option<OpenRef>; HANDLES],
+}
+
+fn ours<T>(answer: Result<T, Failed>, seen: impl FnOnce(T) -> Seen) -> Option<Seen> {
+    match answer {
+        Ok(value) => Some(seen(value)),
+        Err(Failed::Errno(errno)) => Some(Seen::Failed(errno)),
+        Err(Failed::Escaped(_)) => None,
+    }
+}
+
+impl Ours {
+    /// `None` when the walk left the instance: there is nothing to compare.
+    fn run(&mut self, op: &Op) -> Option<Seen> {
+        let node = &mut self.node;
+        let nothing = |()| Seen::Nothing;
+        match op {
+            Op::Mkdir(path) => ours(node.mkdir(path), nothing),
+            Op::Open(handle, path, flags) => {
+                let opened = node.open(path, *flags);
+                let (handles, slot) = (&mut self.handles, *handle);
+                let mut old = None;
+                let seen = ours(opened, |opened| {
+                    old = handles[slot].replace(opened.0);
+                    Seen::Nothing
+                });
+                if let Some(old) = old {
+                    self.node.close(old);
+                }
+                seen
+            }
+            Op::Close(handle) => {
+                if let Some(open) = self.handles[*handle].take() {
+                    node.close(open);
+                }
+                Some(Seen::Nothing)
+            }
+            Op::Unlink(path, directory) => ours(node.unlink(path, *directory), nothing),
+            Op::Rename(from, to, flags) => ours(node.rename(from, to, *flags), nothing),
+            Op::Link(from, to) => ours(node.link(from, to), nothing),
+            Op::Symlink(target, at) => ours(node.symlink(target, at), nothing),
+            Op::ReadLink(path) => ours(node.read_link(path), Seen::Bytes),
+            Op::Stat(path, follow) => ours(node.stat(path, *follow), |attr| seen_attr(&attr)),
+            Op::Chmod(path, mode) => {
+                let change = SetAttr { mode: *mode, ..set() };
+                let target = Target::Path(walk(path, WALK_FOLLOW));
+                ours(node.set_attr(target, SET_MODE, change), |_| Seen::Nothing)
+            }
+            Op::Truncate(path, size) => {
+                let change = SetAttr { size_bytes: *size, ..set() };
+                let target = Target::Path(walk(path, WALK_FOLLOW));
+                ours(node.set_attr(target, SET_SIZE, change), |_| Seen::Nothing)
+            }
+            Op::Restart => {
+                node.restart();
+                Some(Seen::Nothing)
+            }
+            Op::Write(..)
+            | Op::Append(..)
+            | Op::Read(..)
+            | Op::Resize(..)
+            | Op::Fstat(_)
+            | Op::List(_) => self.run_handle(op),
+        }
+    }
+
+    fn run_handle(&mut self, op: &Op) -> Option<Seen> {
+        let (Op::Write(handle, ..)
+        | Op::Append(handle, ..)
+        | Op::Read(handle, ..)
+        | Op::Resize(handle, _)
+        | Op::Fstat(handle)
+        | Op::List(handle)) = op
+        else {
+            unreachable!("only these use a handle")
+        };
+        let Some(open) = self.handles[*handle] else { return Some(Seen::Nothing) };
+        let node = &mut self.node;
+        match op {
+            Op::Write(_, offset, count, byte) => {
+                ours(node.write(open, *offset, &vec![*byte; *count]), |_| Seen::Nothing)
+            }
+            Op::Append(_, 0, _) => Some(Seen::Nothing),
+            Op::Append(_, count, byte) => {
+                ours(node.append(open, &vec![*byte; *count]), |_| Seen::Nothing)
+            }
+            Op::Read(_, offset, count) => {
+                let direct = node.read_direct(open, *offset, *count);
+                let through = node.read(open, *offset, *count);
+                assert_eq!(direct, through, "both ways of reading agree");
+                ours(through, Seen::Bytes)
+            }
+            Op::Resize(_, size) => {
+                let change = SetAttr { size_bytes: *size, ..set() };
+                ours(node.set_attr(Target::Open(open), SET_SIZE, change), |_| Seen::Nothing)
+            }
+            Op::Fstat(_) => ours(node.fstat(open), |attr| seen_attr(&attr)),
+            _ => match node.list(open, 600) {
+                Ok(mut names) => {
+                    names.sort_by(|a, b| a.0.cmp(&b.0));
+                    Some(Seen::Names(names))
+                }
+                // What the kernel calls it depends on the call; the client knows the type itself.
+                Err(_) => Some(Seen::Failed(Errno::ENOTDIR)),
+            },
+        }
+    }
+}
+
+fn compare(ops: &[Op], lmdb: bool) {
+    fs_umask();
+    let mut local = Local::new();
+    let pooled = Config { io_threads: 2, ..config() };
+    let node = if lmdb { Node::lmdb(pooled) } else { Node::memory(config()) };
+    let mut ours = Ours { node, handles: [None; HANDLES] };
+    for (number, op) in ops.iter().enumerate() {
+        let Some(seen) = ours.run(op) else { continue };
+        let wanted = local.run(op);
+        assert_eq!(seen, wanted, "operation {number}: {op:?}");
+    }
+    for handle in 0..HANDLES {
+        ours.run(&Op::Close(handle));
+        local.run(&Op::Close(handle));
+    }
+    compare_trees(&mut ours, &mut local, "");
+    ours.node.settle_down();
+    check_leaks(&mut ours.node);
+}
+
+/// Every file's attributes and content.
+fn compare_trees(ours: &mut Ours, local: &mut Local, at: &str) {
+    let path = if at.is_empty() { ".".to_owned() } else { at.to_owned() };
+    for op in [Op::Open(0, path, 0), Op::List(0), Op::Fstat(0)] {
+        assert_eq!(ours.run(&op), Some(local.run(&op)), "{at}: {op:?}");
+    }
+    let Some(Seen::Names(names)) = ours.run(&Op::List(0)) else { panic!("a directory lists") };
+    for (name, kind) in names {
+        let name = String::from_utf8(name).unwrap();
+        if name == "." || name == ".." {
+            continue;
+        }
+        let path = if at.is_empty() { name } else { format!("{at}/{name}") };
+        let stat = Op::Stat(path.clone(), false);
+        assert_eq!(ours.run(&stat), Some(local.run(&stat)), "{path}");
+        match kind {
+            FileKind::Directory => compare_trees(ours, local, &path),
+            FileKind::Regular => {
+                for op in [Op::Open(0, path.clone(), 0), Op::Read(0, 0, 131_072)] {
+                    assert_eq!(ours.run(&op), Some(local.run(&op)), "{path}: {op:?}");
+                }
+            }
+            FileKind::Symlink => {
+                let op = Op::ReadLink(path);
+                assert_eq!(ours.run(&op), Some(local.run(&op)));
+            }
+        }
+    }
+    for op in [Op::Close(0)] {
+        ours.run(&op);
+        local.run(&op);
+    }
+}
+
+/// With nothing open there are no orphans, no allowances, and as many objects as the counters say.
+fn check_leaks(node: &mut Node) {
+    let counters = node.core().counters();
+    assert_eq!((counters.open_files, counters.orphans, counters.locks), (0, 0, 0));
+    let mut objects = 0;
+    let mut bytes = 0;
+    for directory in std::fs::read_dir(&node.objects).unwrap() {
+        for object in std::fs::read_dir(directory.unwrap().path()).unwrap() {
+            use std::os::unix::fs::MetadataExt;
+            objects += 1;
+            bytes += object.unwrap().metadata().unwrap().blocks() * 512;
+        }
+    }
+    assert_eq!(counters.objects, objects);
+    node.restart();
+    let again = node.core().counters();
+    assert_eq!(again.used_bytes, counters.used_bytes);
+    assert!(counters.used_bytes >= bytes, "{} >= {bytes}", counters.used_bytes);
+    assert_eq!((again.files, again.directories), (counters.files, counters.directories));
+}
+
+fn fs_umask() {
+    rustix::process::umask(Mode::empty());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_core_answers_as_the_local_file_system_does(ops in prop::collection::vec(op(), 1..80)) {
+        compare(&ops, false);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_core_on_lmdb_answers_as_the_local_file_system_does(
+        ops in prop::collection::vec(op(), 1..80)
+    ) {
+        compare(&ops, true);
+    }
+}

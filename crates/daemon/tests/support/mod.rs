@@ -1,0 +1,404 @@
+//! A core with everything it needs, and a caller that talks to it as the client in a process does.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "every test file uses its part; a failing helper is a failing test"
+)]
+
+use std::{cell::Cell, os::unix::fs::FileExt, path::PathBuf, rc::Rc, sync::Arc};
+
+use mayfly_daemon::{Caller, Clock, Completion, Config, Core, Parts, Progress, Survivors};
+use mayfly_meta::{LmdbOptions, LmdbStore, MemoryDisk, MemoryStore, Store};
+use mayfly_object::DirectoryStore;
+use mayfly_transport_shm::layout::NodeRegion;
+use mayfly_types::{
+    Attr, Durability, Errno, FileId, FileKind, OpenRef, SessionId, Times, Timestamp,
+};
+use mayfly_wire::{
+    Close, Data, Escaped, GRANT_READ, GRANT_WRITE, Grant, Granted, Link, List, Listing,
+    MakeDirectory, Open, Opened, Operation, Read, ReadLink, Reader, Rename, Request,
+    STATUS_ESCAPED, SetAttr, Stat, Symlink, Target, Text, Unlink, WALK_FOLLOW, Walk, Wire, Write,
+    Writer, Written,
+};
+
+pub const INLINE_MAX: u64 = mayfly_types::limits::INLINE_BYTES_MAX as u64;
+pub const O_RDWR: u32 = 2;
+pub const O_CREAT: u32 = 0o100;
+pub const SESSION: SessionId = SessionId(1);
+pub const PID: u32 = 4711;
+
+/// A failed request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failed {
+    Errno(Errno),
+    Escaped(Vec<u8>),
+}
+
+pub type Answer<T> = Result<T, Failed>;
+
+/// Time that moves a millisecond with each look.
+#[derive(Debug, Clone, Default)]
+pub struct TestClock(Rc<Cell<u64>>);
+
+impl Clock for TestClock {
+    fn now(&self) -> Timestamp {
+        self.0.set(self.0.get() + 1);
+        let now = self.0.get();
+        Timestamp { seconds: (now / 1000) as i64, nanoseconds: (now % 1000 * 1_000_000) as u32 }
+    }
+}
+
+pub fn region() -> &'static NodeRegion {
+    let layout = std::alloc::Layout::new::<NodeRegion>();
+    // SAFETY: the layout has a size; a region of zeros is a valid one, since all its fields are atomics; it
+    // is never freed.
+    unsafe {
+        let region = std::alloc::alloc_zeroed(layout).cast::<NodeRegion>();
+        assert!(!region.is_null());
+        &*region
+    }
+}
+
+#[derive(Clone)]
+pub enum Kept {
+    Memory(MemoryDisk),
+    Lmdb(PathBuf),
+}
+
+/// What survives a core, and the core.
+pub struct Node {
+    pub core: Option<Core>,
+    pub kept: Kept,
+    pub objects: PathBuf,
+    pub region: &'static NodeRegion,
+    pub clock: TestClock,
+    pub config: Config,
+    pub sessions: Vec<(SessionId, u32)>,
+    request_id: u64,
+    directory: Option<tempfile::TempDir>,
+}
+
+pub fn config() -> Config {
+    Config {
+        instance: 0x1234,
+        mount: b"/mnt/mayfly".to_vec(),
+        capacity_bytes: 1 << 30,
+        chunk_bytes: mayfly_types::limits::CHUNK_BYTES_DEFAULT,
+        times: Times::Mtime,
+        durability: Durability::Process,
+        locks: true,
+        uid: 0,
+        gid: 0,
+        cached_dentries_max: 64,
+        io_threads: 0,
+    }
+}
+
+impl Node {
+    pub fn memory(config: Config) -> Node {
+        Node::new(config, |_| Kept::Memory(MemoryDisk::default()))
+    }
+
+    pub fn lmdb(config: Config) -> Node {
+        Node::new(config, |directory| Kept::Lmdb(directory.join("meta")))
+    }
+
+    fn new(config: Config, kept: impl FnOnce(&std::path::Path) -> Kept) -> Node {
+        let directory = tempfile::tempdir().unwrap();
+        let mut node = Node {
+            core: None,
+            kept: kept(directory.path()),
+            objects: directory.path().join("objects"),
+            region: region(),
+            clock: TestClock::default(),
+            config,
+            sessions: vec![(SESSION, PID)],
+            request_id: 0,
+            directory: Some(directory),
+        };
+        node.restart();
+        node
+    }
+
+    /// Around a core that somebody else opened.
+    pub fn around(core: Core, objects: PathBuf) -> Node {
+        Node {
+            core: Some(core),
+            kept: Kept::Memory(MemoryDisk::default()),
+            objects,
+            region: region(),
+            clock: TestClock::default(),
+            config: config(),
+            sessions: Vec::new(),
+            request_id: 0,
+            directory: None,
+        }
+    }
+
+    /// The daemon dies here and now; its successor takes up what was committed.
+    pub fn restart(&mut self) {
+        self.core = None;
+        let limit_bytes = self.config.capacity_bytes;
+        let store: Box<dyn Store> = match &self.kept {
+            Kept::Memory(disk) => Box::new(MemoryStore::open(disk, limit_bytes)),
+            Kept::Lmdb(directory) => Box::new(
+                LmdbStore::open(&LmdbOptions {
+                    directory: directory.clone(),
+                    limit_bytes,
+                    sync: self.config.durability == Durability::Sync,
+                    boot_id: b"boot".to_vec(),
+                })
+                .unwrap(),
+            ),
+        };
+        let parts = Parts {
+            store,
+            objects: Arc::new(DirectoryStore::open(&self.objects).unwrap()),
+            node: self.region,
+            clock: Box::new(self.clock.clone()),
+            wake: Box::new(|| {}),
+        };
+        let survivors = Survivors { sessions: self.sessions.clone() };
+        self.core = Some(Core::open(self.config.clone(), parts, &survivors).unwrap());
+    }
+
+    /// Background work until there is none left.
+    pub fn settle_down(&mut self) {
+        while self.core().background_jobs() > 0 || self.core().idle_work() {
+            self.core().idle_work();
+            self.core().commit().unwrap();
+            drop(self.core().completions());
+            std::thread::yield_now();
+        }
+    }
+
+    pub fn core(&mut self) -> &mut Core {
+        self.core.as_mut().unwrap()
+    }
+
+    pub fn next_caller(&mut self, session: SessionId) -> Caller {
+        self.request_id += 1;
+        Caller { session, lane: 0, request_id: self.request_id }
+    }
+
+    /// Hands in a request without ending the batch.
+    pub fn submit<'a, O: Operation<'a>>(
+        &mut self,
+        caller: Caller,
+        request: &O,
+        body: &mut [u8],
+    ) -> Progress {
+        let mut sent = vec![0; 300_000];
+        let mut to = Writer::new(&mut sent);
+        request.encode(&mut to).unwrap();
+        let used = to.used();
+        let request = Request::decode(O::OP, &sent[..used]).unwrap();
+        self.core().handle(caller, request, body)
+    }
+
+    pub fn ask_as<'a, O: Operation<'a>, T>(
+        &mut self,
+        session: SessionId,
+        request: &O,
+        take: impl for<'r> FnOnce(O::Reply<'r>) -> T,
+    ) -> Answer<T> {
+        let caller = self.next_caller(session);
+        let mut body = vec![0; 300_000];
+        let progress = self.submit(caller, request, &mut body);
+        self.core().commit().unwrap();
+        let (status, bytes) = match progress {
+            Progress::Replied(status, bytes) => (status, bytes),
+            Progress::Pending => {
+                let done = self.completion_of(caller);
+                body[..done.body.len()].copy_from_slice(&done.body);
+                (done.status, done.body.len())
+            }
+        };
+        match status {
+            0 => {
+                let mut from = Reader::new(&body[..bytes]);
+                let reply = <O::Reply<'_>>::decode(&mut from).unwrap();
+                from.finish().unwrap();
+                Ok(take(reply))
+            }
+            STATUS_ESCAPED => {
+                let escaped = Escaped::decode(&mut Reader::new(&body[..bytes])).unwrap();
+                Err(Failed::Escaped(escaped.path.to_vec()))
+            }
+            status => Err(Failed::Errno(Errno::from_raw(status as i32).unwrap())),
+        }
+    }
+
+    /// Drives the core as a daemon without other requests does, until the answer is there.
+    fn completion_of(&mut self, caller: Caller) -> Completion {
+        for _ in 0..100_000 {
+            if self.core().idle_work() {
+                self.core().commit().unwrap();
+            }
+            if let Some(done) = self.core().completions().find(|done| done.caller == caller) {
+                return done;
+            }
+            std::thread::sleep(std::time::Duration::from_micros(50));
+        }
+        panic!("no answer to {caller:?}");
+    }
+
+    pub fn ask<'a, O: Operation<'a>, T>(
+        &mut self,
+        request: &O,
+        take: impl for<'r> FnOnce(O::Reply<'r>) -> T,
+    ) -> Answer<T> {
+        self.ask_as(SESSION, request, take)
+    }
+
+    pub fn completions(&mut self) -> Vec<Completion> {
+        self.core().commit().unwrap();
+        self.core().completions().collect()
+    }
+
+    pub fn mkdir(&mut self, path: &str) -> Answer<()> {
+        self.ask(&MakeDirectory { walk: walk(path, 0), mode: 0o755, uid: 0, gid: 0 }, |()| ())
+    }
+
+    pub fn open(&mut self, path: &str, flags: u32) -> Answer<(OpenRef, bool)> {
+        let request = Open { walk: walk(path, 0), flags, mode: 0o644, uid: 0, gid: 0 };
+        self.ask(&request, |opened: Opened| (opened.open, opened.created))
+    }
+
+    pub fn close(&mut self, open: OpenRef) {
+        self.ask(&Close { open }, |()| ()).unwrap();
+    }
+
+    pub fn unlink(&mut self, path: &str, directory: bool) -> Answer<()> {
+        self.ask(&Unlink { walk: walk(path, 0), directory }, |()| ())
+    }
+
+    pub fn rename(&mut self, from: &str, to: &str, flags: u32) -> Answer<()> {
+        self.ask(&Rename { from: walk(from, 0), to: walk(to, 0), flags }, |()| ())
+    }
+
+    pub fn link(&mut self, from: &str, to: &str) -> Answer<()> {
+        self.ask(&Link { from: Target::Path(walk(from, 0)), to: walk(to, 0) }, |()| ())
+    }
+
+    pub fn symlink(&mut self, target: &str, at: &str) -> Answer<()> {
+        self.ask(&Symlink { target: target.as_bytes(), at: walk(at, 0), uid: 0, gid: 0 }, |()| ())
+    }
+
+    pub fn read_link(&mut self, path: &str) -> Answer<Vec<u8>> {
+        self.ask(&ReadLink { target: Target::Path(walk(path, 0)) }, |text: Text<'_>| {
+            text.bytes.to_vec()
+        })
+    }
+
+    pub fn stat(&mut self, path: &str, follow: bool) -> Answer<Attr> {
+        let flags = if follow { WALK_FOLLOW } else { 0 };
+        self.ask(&Stat { target: Target::Path(walk(path, flags)) }, |attr| attr)
+    }
+
+    pub fn fstat(&mut self, open: OpenRef) -> Answer<Attr> {
+        self.ask(&Stat { target: Target::Open(open) }, |attr| attr)
+    }
+
+    pub fn set_attr(
+        &mut self,
+        target: Target<'_>,
+        which: u32,
+        set: SetAttr<'static>,
+    ) -> Answer<Attr> {
+        self.ask(&SetAttr { target, which, ..set }, |attr| attr)
+    }
+
+    pub fn grant(&mut self, open: OpenRef, want: u32, end: u64) -> Answer<String> {
+        self.ask(&Grant { open, want, end }, |granted: Granted<'_>| {
+            String::from_utf8(granted.object_path.to_vec()).unwrap()
+        })
+    }
+
+    /// Writes as a client does: small files through the daemon, others directly.
+    pub fn write(&mut self, open: OpenRef, offset: u64, bytes: &[u8]) -> Answer<u64> {
+        let end = offset + bytes.len() as u64;
+        let path =
+            if bytes.is_empty() { String::new() } else { self.grant(open, GRANT_WRITE, end)? };
+        if path.is_empty() {
+            let request = Write { open, offset, append: false, bytes };
+            return self.ask(&request, |written: Written| written.end);
+        }
+        let file = std::fs::File::options().write(true).open(self.objects.join(path)).unwrap();
+        file.write_all_at(bytes, offset).unwrap();
+        Ok(end)
+    }
+
+    pub fn append(&mut self, open: OpenRef, bytes: &[u8]) -> Answer<u64> {
+        let request = Write { open, offset: 0, append: true, bytes };
+        self.ask(&request, |written: Written| written.end)
+    }
+
+    pub fn read(&mut self, open: OpenRef, offset: u64, count: u32) -> Answer<Vec<u8>> {
+        self.ask(&Read { open, offset, count }, |data: Data<'_>| data.bytes.to_vec())
+    }
+
+    /// Reads the object itself, when there is one.
+    pub fn read_direct(&mut self, open: OpenRef, offset: u64, count: u32) -> Answer<Vec<u8>> {
+        let path = self.grant(open, GRANT_READ, 0)?;
+        if path.is_empty() {
+            return self.read(open, offset, count);
+        }
+        let file = std::fs::File::open(self.objects.join(path)).unwrap();
+        let mut bytes = vec![0; count as usize];
+        let mut done = 0;
+        while done < bytes.len() {
+            match file.read_at(&mut bytes[done..], offset + done as u64).unwrap() {
+                0 => break,
+                count => done += count,
+            }
+        }
+        bytes.truncate(done);
+        Ok(bytes)
+    }
+
+    /// All names of a directory with their types, read in pages of `bytes_max`.
+    pub fn list(&mut self, open: OpenRef, bytes_max: u32) -> Answer<Vec<(Vec<u8>, FileKind)>> {
+        let mut names = Vec::new();
+        let mut cookie = 0;
+        loop {
+            let page: Vec<(Vec<u8>, FileKind, u64)> =
+                self.ask(&List { open, cookie, bytes_max }, |listing: Listing<'_>| {
+                    mayfly_wire::listing::entries(listing.entries)
+                        .map(|entry| {
+                            let entry = entry.unwrap();
+                            (entry.name.to_vec(), entry.kind, entry.next_cookie)
+                        })
+                        .collect()
+                })?;
+            let Some(last) = page.last() else { return Ok(names) };
+            cookie = last.2;
+            names.extend(page.into_iter().map(|(name, kind, _)| (name, kind)));
+        }
+    }
+}
+
+pub fn walk(path: &str, flags: u32) -> Walk<'_> {
+    Walk { start: FileId::ROOT, flags, path: path.as_bytes() }
+}
+
+pub fn set() -> SetAttr<'static> {
+    SetAttr {
+        target: Target::Directory(FileId::ROOT),
+        which: 0,
+        mode: 0,
+        uid: 0,
+        gid: 0,
+        size_bytes: 0,
+        atime: Timestamp::default(),
+        mtime: Timestamp::default(),
+    }
+}
+
+pub fn failed<T: std::fmt::Debug>(answer: Answer<T>) -> Errno {
+    match answer {
+        Err(Failed::Errno(errno)) => errno,
+        other => panic!("expected an error, got {other:?}"),
+    }
+}
