@@ -1,0 +1,518 @@
+//! Reading and writing.
+//!
+//! A transfer goes to the object when the file has one, else through the daemon in pieces of at most
+//! one transfer. A write that cannot fit the inode record asks for an object first. After a transfer on
+//! an object the grant is looked at again: when it was revoked meanwhile (a truncation, a move), the
+//! transfer may have met the old object and is repeated.
+//!
+//! On one node an object is laid out as the file is: same offsets, same length.
+
+use mayfly_sys::{
+    file::{self, IoVec, O_DSYNC},
+    process,
+    scratch::Scratch,
+};
+use mayfly_transport::Transport;
+use mayfly_types::{
+    Errno, FileKind,
+    limits::{FILE_BYTES_MAX, INLINE_BYTES_MAX, TRANSFER_BYTES_MAX},
+};
+use mayfly_wire::{Read, Stat, Target, Write};
+
+use crate::{
+    Client, Descriptors, OpenFile,
+    objects::{InUse, Need},
+    offset,
+    pieces::Pieces,
+};
+
+/// Repetitions after revoked grants before the daemon does the transfer.
+const TRIES: usize = 8;
+const SEEK_SET: usize = 0;
+const SEEK_CUR: usize = 1;
+const SEEK_END: usize = 2;
+const SEEK_DATA: usize = 3;
+const SEEK_HOLE: usize = 4;
+
+impl<T: Transport, D: Descriptors> Client<T, D> {
+    /// Reads at the file offset and moves it.
+    ///
+    /// # Errors
+    /// As readv.
+    ///
+    /// # Safety
+    /// The host wants its memory at `to` written.
+    pub unsafe fn read(&self, open: OpenFile, to: &[IoVec]) -> Result<usize, Errno> {
+        check_readable(open)?;
+        let position = offset::hold(open);
+        // SAFETY: passed on to the caller.
+        let count = unsafe { self.read_from(open, position.get(), Pieces::new(to)?) }?;
+        position.set(position.get() + count as u64);
+        Ok(count)
+    }
+
+    /// Reads at `offset`.
+    ///
+    /// # Errors
+    /// As preadv.
+    ///
+    /// # Safety
+    /// The host wants its memory at `to` written.
+    pub unsafe fn read_at(
+        &self,
+        open: OpenFile,
+        offset: i64,
+        to: &[IoVec],
+    ) -> Result<usize, Errno> {
+        check_readable(open)?;
+        let offset = u64::try_from(offset).map_err(|_| Errno::EINVAL)?;
+        // SAFETY: passed on to the caller.
+        unsafe { self.read_from(open, offset, Pieces::new(to)?) }
+    }
+
+    /// Writes at the file offset, or at the end, and moves the offset.
+    ///
+    /// # Errors
+    /// As writev.
+    ///
+    /// # Safety
+    /// The host wants its memory at `from` read.
+    pub unsafe fn write(&self, open: OpenFile, from: &[IoVec]) -> Result<usize, Errno> {
+        check_writable(open)?;
+        let pieces = Pieces::new(from)?;
+        if pieces.left() == 0 {
+            return Ok(0);
+        }
+        let position = offset::hold(open);
+        let (count, end) = if open.appends() {
+            // SAFETY: passed on to the caller.
+            unsafe { self.append(open, pieces) }?
+        } else {
+            let at = position.get();
+            // SAFETY: passed on to the caller.
+            let count = unsafe { self.write_to(open, at, pieces) }?;
+            (count, at + count as u64)
+        };
+        position.set(end);
+        self.sync_when_asked(open)?;
+        Ok(count)
+    }
+
+    /// Writes at `offset`; as on Linux, at the end when the description appends.
+    ///
+    /// # Errors
+    /// As pwritev.
+    ///
+    /// # Safety
+    /// The host wants its memory at `from` read.
+    pub unsafe fn write_at(
+        &self,
+        open: OpenFile,
+        offset: i64,
+        from: &[IoVec],
+    ) -> Result<usize, Errno> {
+        check_writable(open)?;
+        let offset = u64::try_from(offset).map_err(|_| Errno::EINVAL)?;
+        let pieces = Pieces::new(from)?;
+        if pieces.left() == 0 {
+            return Ok(0);
+        }
+        let count = if open.appends() {
+            // SAFETY: passed on to the caller.
+            unsafe { self.append(open, pieces) }?.0
+        } else {
+            // SAFETY: passed on to the caller.
+            unsafe { self.write_to(open, offset, pieces) }?
+        };
+        self.sync_when_asked(open)?;
+        Ok(count)
+    }
+
+    /// Writes at the end whatever the description's flags (pwritev2 with RWF_APPEND).
+    ///
+    /// # Errors
+    /// As pwritev2.
+    ///
+    /// # Safety
+    /// The host wants its memory at `from` read.
+    pub unsafe fn write_at_end(&self, open: OpenFile, from: &[IoVec]) -> Result<usize, Errno> {
+        check_writable(open)?;
+        let pieces = Pieces::new(from)?;
+        if pieces.left() == 0 {
+            return Ok(0);
+        }
+        // SAFETY: passed on to the caller.
+        let count = unsafe { self.append(open, pieces) }?.0;
+        self.sync_when_asked(open)?;
+        Ok(count)
+    }
+
+    /// Moves the file offset. For a directory it is the cookie of the next entry.
+    ///
+    /// # Errors
+    /// EINVAL, ENXIO, EBADF as lseek.
+    pub fn seek(&self, open: OpenFile, distance: i64, whence: usize) -> Result<u64, Errno> {
+        if open.is_path() {
+            return Err(Errno::EBADF);
+        }
+        let position = offset::hold(open);
+        let from = match whence {
+            SEEK_SET => 0,
+            SEEK_CUR => position.get(),
+            SEEK_END | SEEK_DATA | SEEK_HOLE if open.kind() == FileKind::Directory => {
+                return Err(Errno::EINVAL);
+            }
+            SEEK_END => self.size(open)?,
+            SEEK_DATA | SEEK_HOLE => {
+                let found = self.seek_content(open, distance, whence)?;
+                position.set(found);
+                return Ok(found);
+            }
+            _ => return Err(Errno::EINVAL),
+        };
+        let to = i64::try_from(from)
+            .ok()
+            .and_then(|from| from.checked_add(distance))
+            .ok_or(Errno::EOVERFLOW)?;
+        let to = u64::try_from(to).map_err(|_| Errno::EINVAL)?;
+        position.set(to);
+        Ok(to)
+    }
+
+    /// The file offset.
+    #[must_use]
+    pub fn position(&self, open: OpenFile) -> u64 {
+        offset::hold(open).get()
+    }
+
+    /// Runs `step` with the file offset held; it gets the offset and returns a result and the new one.
+    ///
+    /// # Errors
+    /// Those of `step`.
+    pub fn with_position<R>(
+        &self,
+        open: OpenFile,
+        step: impl FnOnce(u64) -> Result<(R, u64), Errno>,
+    ) -> Result<R, Errno> {
+        let position = offset::hold(open);
+        let (result, to) = step(position.get())?;
+        position.set(to);
+        Ok(result)
+    }
+
+    /// Length of the file.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn size(&self, open: OpenFile) -> Result<u64, Errno> {
+        if let Some(object) = self.object(open, Need::Look)? {
+            let length = file::length(object.descriptor)?;
+            if !self.revoked(open, &object) {
+                return Ok(length);
+            }
+        }
+        self.ask(&Stat { target: Target::Open(open.reference) }, |attr| Ok(attr.size_bytes))
+    }
+
+    fn seek_content(&self, open: OpenFile, from: i64, whence: usize) -> Result<u64, Errno> {
+        let from = u64::try_from(from).map_err(|_| Errno::ENXIO)?;
+        if let Some(object) = self.object(open, Need::Look)? {
+            let found = file::seek(object.descriptor, from as i64, whence);
+            if !self.revoked(open, &object) {
+                return found;
+            }
+        }
+        let size = self.size(open)?;
+        match whence {
+            _ if from >= size => Err(Errno::ENXIO),
+            SEEK_DATA => Ok(from),
+            _ => Ok(size),
+        }
+    }
+
+    fn sync_when_asked(&self, open: OpenFile) -> Result<(), Errno> {
+        if open.flags() & O_DSYNC != 0 { self.sync(open.reference) } else { Ok(()) }
+    }
+
+    /// # Safety
+    /// As [`Client::read`].
+    unsafe fn read_from(
+        &self,
+        open: OpenFile,
+        offset: u64,
+        pieces: Pieces<'_>,
+    ) -> Result<usize, Errno> {
+        if offset.checked_add(pieces.left() as u64).is_none_or(|end| end > i64::MAX as u64) {
+            return Err(Errno::EINVAL);
+        }
+        if pieces.left() == 0 {
+            return Ok(0);
+        }
+        for _ in 0..TRIES {
+            let Some(object) = self.object(open, Need::Look)? else { break };
+            // SAFETY: passed on to the caller.
+            let count = unsafe { read_object(&object, offset, pieces) };
+            if !self.revoked(open, &object) {
+                return count;
+            }
+        }
+        // SAFETY: passed on to the caller.
+        unsafe { self.read_through(open, offset, pieces) }
+    }
+
+    /// # Safety
+    /// As [`Client::read`].
+    unsafe fn read_through(
+        &self,
+        open: OpenFile,
+        offset: u64,
+        mut pieces: Pieces<'_>,
+    ) -> Result<usize, Errno> {
+        let mut done = 0;
+        while pieces.left() > 0 {
+            let asked = pieces.left().min(TRANSFER_BYTES_MAX);
+            let request =
+                Read { open: open.reference, offset: offset + done as u64, count: asked as u32 };
+            let got = self.ask(&request, |data| {
+                let bytes = data.bytes.get(..asked).unwrap_or(data.bytes);
+                // SAFETY: passed on to the caller.
+                unsafe { pieces.scatter(bytes) }
+            });
+            match got {
+                Ok(count) => done += count,
+                Err(errno) if done == 0 => return Err(errno),
+                Err(_) => break,
+            }
+            if got != Ok(asked) {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// # Safety
+    /// As [`Client::write`].
+    unsafe fn write_to(
+        &self,
+        open: OpenFile,
+        offset: u64,
+        pieces: Pieces<'_>,
+    ) -> Result<usize, Errno> {
+        let end = offset.checked_add(pieces.left() as u64).ok_or(Errno::EFBIG)?;
+        if end > FILE_BYTES_MAX {
+            return Err(Errno::EFBIG);
+        }
+        let need =
+            if end > INLINE_BYTES_MAX as u64 { Need::Spill { end } } else { Need::Write { end } };
+        for _ in 0..TRIES {
+            let Some(object) = self.object(open, need)? else { break };
+            // SAFETY: passed on to the caller.
+            let count = unsafe { write_object(&object, offset, pieces) };
+            if !self.revoked(open, &object) {
+                return count;
+            }
+        }
+        check_size_limit(end)?;
+        // SAFETY: passed on to the caller.
+        unsafe { self.write_through(open, offset, pieces) }.map(|(count, _)| count)
+    }
+
+    /// Bytes appended and the offset after them.
+    ///
+    /// # Safety
+    /// As [`Client::write`].
+    unsafe fn append(&self, open: OpenFile, pieces: Pieces<'_>) -> Result<(usize, u64), Errno> {
+        for _ in 0..TRIES {
+            // The size may grow meanwhile by others' hands: the allowance is a bound on capacity, not
+            // on where the bytes go.
+            let want = pieces.left() as u64;
+            let need = match self.object(open, Need::Look)? {
+                Some(object) => Need::Write { end: file::length(object.descriptor)? + want },
+                None if want > INLINE_BYTES_MAX as u64 => Need::Spill { end: want },
+                None => break,
+            };
+            let Some(object) = self.object(open, need)? else { break };
+            // SAFETY: passed on to the caller.
+            let appended = unsafe { self.append_object(&object, pieces) };
+            if !self.revoked(open, &object) {
+                return appended;
+            }
+        }
+        check_size_limit(self.size(open)? + pieces.left() as u64)?;
+        // SAFETY: passed on to the caller.
+        unsafe { self.write_through(open, u64::MAX, pieces) }
+    }
+
+    /// The kernel appends atomically; the descriptor's own offset tells where it ended. That offset is
+    /// shared by the threads of this process, hence the lock.
+    ///
+    /// # Safety
+    /// As [`Client::write`].
+    unsafe fn append_object(
+        &self,
+        object: &InUse<'_>,
+        pieces: Pieces<'_>,
+    ) -> Result<(usize, u64), Errno> {
+        let run;
+        let list = match pieces.untouched() {
+            Some(list) => list,
+            None => {
+                run = [pieces.run().ok_or(Errno::EINVAL)?];
+                &run
+            }
+        };
+        let _held = self.append.hold();
+        // SAFETY: passed on to the caller; the kernel checks the memory.
+        let count =
+            unsafe { file::write_pieces(object.descriptor, list, u64::MAX, file::RWF_APPEND) }?;
+        Ok((count, file::seek(object.descriptor, 0, SEEK_CUR)?))
+    }
+
+    /// Writes through the daemon; at the end when `offset` is `u64::MAX`.
+    ///
+    /// # Safety
+    /// As [`Client::write`].
+    unsafe fn write_through(
+        &self,
+        open: OpenFile,
+        offset: u64,
+        mut pieces: Pieces<'_>,
+    ) -> Result<(usize, u64), Errno> {
+        let append = offset == u64::MAX;
+        let mut end = if append { 0 } else { offset };
+        let mut done = 0;
+        while pieces.left() > 0 {
+            // SAFETY: passed on to the caller.
+            let sent = unsafe { self.send(open, end, append, &pieces) };
+            match sent {
+                Ok((count, at)) => {
+                    done += count;
+                    end = at;
+                    pieces.advance(count);
+                    if count == 0 {
+                        break;
+                    }
+                }
+                Err(errno) if done == 0 => return Err(errno),
+                Err(_) => break,
+            }
+        }
+        Ok((done, end))
+    }
+
+    /// One transfer: straight from the host's memory when that is one run, else gathered first, so that
+    /// the pieces of one writev stay together.
+    ///
+    /// # Safety
+    /// As [`Client::write`].
+    unsafe fn send(
+        &self,
+        open: OpenFile,
+        offset: u64,
+        append: bool,
+        pieces: &Pieces<'_>,
+    ) -> Result<(usize, u64), Errno> {
+        let request = |bytes: &[u8]| {
+            let request = Write { open: open.reference, offset, append, bytes };
+            self.ask(&request, |written| Ok((written.count as usize, written.end)))
+        };
+        if pieces.is_one_run()
+            && let Some(run) = pieces.run()
+        {
+            if !mayfly_sys::user::plausible(run.base as usize, run.bytes) {
+                return Err(Errno::EFAULT);
+            }
+            let count = run.bytes.min(TRANSFER_BYTES_MAX);
+            // SAFETY: the host vouches for that many bytes at this address during its call.
+            return request(unsafe { core::slice::from_raw_parts(run.base, count) });
+        }
+        let mut scratch = Scratch::take(TRANSFER_BYTES_MAX)?;
+        // SAFETY: passed on to the caller.
+        let count = unsafe { pieces.gather(scratch.as_mut_slice()) }?;
+        request(scratch.as_slice().get(..count).unwrap_or(&[]))
+    }
+}
+
+fn check_readable(open: OpenFile) -> Result<(), Errno> {
+    if !open.readable() {
+        return Err(Errno::EBADF);
+    }
+    if open.kind() == FileKind::Directory { Err(Errno::EISDIR) } else { Ok(()) }
+}
+
+fn check_writable(open: OpenFile) -> Result<(), Errno> {
+    if open.writable() { Ok(()) } else { Err(Errno::EBADF) }
+}
+
+/// Writes on objects meet the kernel's own check of RLIMIT_FSIZE; those through the daemon meet this.
+fn check_size_limit(end: u64) -> Result<(), Errno> {
+    if end > process::limit(process::RLIMIT_FSIZE).soft {
+        process::raise(process::SIGXFSZ);
+        return Err(Errno::EFBIG);
+    }
+    Ok(())
+}
+
+/// # Safety
+/// As [`Client::read`].
+unsafe fn read_object(
+    object: &InUse<'_>,
+    offset: u64,
+    mut pieces: Pieces<'_>,
+) -> Result<usize, Errno> {
+    match pieces.untouched() {
+        // SAFETY: passed on to the caller; the kernel checks the memory.
+        Some([one]) => unsafe { file::read_at(object.descriptor, one.base, one.bytes, offset) },
+        // SAFETY: as above.
+        Some(list) => unsafe { file::read_pieces(object.descriptor, list, offset) },
+        None => {
+            let mut done = 0;
+            while let Some(run) = pieces.run() {
+                let at = offset + done as u64;
+                // SAFETY: as above.
+                match unsafe { file::read_at(object.descriptor, run.base, run.bytes, at) } {
+                    Ok(0) => break,
+                    Ok(count) => {
+                        done += count;
+                        pieces.advance(count);
+                    }
+                    Err(errno) if done == 0 => return Err(errno),
+                    Err(_) => break,
+                }
+            }
+            Ok(done)
+        }
+    }
+}
+
+/// # Safety
+/// As [`Client::write`].
+unsafe fn write_object(
+    object: &InUse<'_>,
+    offset: u64,
+    mut pieces: Pieces<'_>,
+) -> Result<usize, Errno> {
+    match pieces.untouched() {
+        // SAFETY: passed on to the caller; the kernel checks the memory.
+        Some([one]) => unsafe { file::write_at(object.descriptor, one.base, one.bytes, offset) },
+        // SAFETY: as above.
+        Some(list) => unsafe { file::write_pieces(object.descriptor, list, offset, 0) },
+        None => {
+            let mut done = 0;
+            while let Some(run) = pieces.run() {
+                let at = offset + done as u64;
+                // SAFETY: as above.
+                match unsafe { file::write_at(object.descriptor, run.base, run.bytes, at) } {
+                    Ok(0) => break,
+                    Ok(count) => {
+                        done += count;
+                        pieces.advance(count);
+                    }
+                    Err(errno) if done == 0 => return Err(errno),
+                    Err(_) => break,
+                }
+            }
+            Ok(done)
+        }
+    }
+}

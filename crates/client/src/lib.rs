@@ -1,0 +1,122 @@
+//! The semantics of the file system, for whoever adapts them: the hooks, a FUSE mount, a tool.
+//!
+//! [`Client`] turns calls into requests and data transfers. It knows paths relative to the instance,
+//! open file descriptions and directories by identity; it knows neither descriptor numbers of the
+//! application nor working directories, and it has no thread. Metadata always travel through the
+//! [`Transport`]. Data of a file with an object are read and written by the calling thread on the
+//! object itself ([`objects`]), under a grant that is looked at again after the transfer; all other
+//! data travel through the daemon ([`data`]).
+//!
+//! The file offset and the status flags of an open file description stand in the node's shared table, so
+//! that all processes that inherited it see one offset ([`offset`]).
+//!
+//! No function here allocates, panics or unwinds; all may be called in a signal handler that does not
+//! interrupt another call of the same thread.
+#![no_std]
+
+#[cfg(test)]
+extern crate std;
+
+mod data;
+mod locks;
+mod names;
+mod objects;
+mod offset;
+mod open;
+mod pieces;
+#[cfg(test)]
+mod testing;
+
+use mayfly_sys::{Errno, lock::Lock, text::PathText};
+use mayfly_transport::{Answer, Patience, Transport};
+use mayfly_transport_shm::layout::{FileEntry, OpenEntry};
+use mayfly_wire::Operation;
+
+pub use names::{Attributes, NewOwner};
+pub use objects::{Descriptors, ObjectDirectory, ObjectFile};
+pub use open::OpenFile;
+pub use pieces::TRANSFER_MAX;
+
+/// The tables of the node that all its processes share (`docs/SHM.md`).
+#[derive(Clone, Copy)]
+pub struct Node {
+    /// Open file descriptions.
+    pub opens: &'static [OpenEntry],
+    /// Open files.
+    pub files: &'static [FileEntry],
+}
+
+/// Why an operation was not done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// It failed.
+    Failed(Errno),
+    /// The path leads out of the instance; where to stands in the caller's buffer.
+    Escaped,
+}
+
+impl From<Errno> for Stop {
+    fn from(errno: Errno) -> Stop {
+        Stop::Failed(errno)
+    }
+}
+
+/// One process's access to an instance.
+pub struct Client<T, D> {
+    transport: T,
+    node: Node,
+    objects: objects::Objects<D>,
+    append: Lock,
+}
+
+impl<T: Transport, D: Descriptors> Client<T, D> {
+    /// A client that speaks through `transport`, with the objects of the node in `directory`.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub fn new(
+        transport: T,
+        node: Node,
+        directory: ObjectDirectory,
+        descriptors: D,
+    ) -> Result<Self, Errno> {
+        let objects = objects::Objects::new(node.files.len(), directory, descriptors)?;
+        Ok(Client { transport, node, objects, append: Lock::new() })
+    }
+
+    /// The transport.
+    pub fn transport(&self) -> &T {
+        &self.transport
+    }
+
+    /// Sends a request whose path may lead out of the instance.
+    fn walk<'a, O: Operation<'a>, R>(
+        &self,
+        request: &O,
+        escape: &mut PathText,
+        take: impl for<'r> FnOnce(O::Reply<'r>) -> Result<R, Errno>,
+    ) -> Result<R, Stop> {
+        self.transport.exchange(request, Patience::Deadline, |answer| match answer {
+            Answer::Done(reply) => take(reply).map_err(Stop::Failed),
+            Answer::Failed(errno) => Err(Stop::Failed(errno)),
+            Answer::Escaped(path) => {
+                escape.clear();
+                escape.push(path)?;
+                Err(Stop::Escaped)
+            }
+        })
+    }
+
+    /// Sends a request without a path.
+    fn ask<'a, O: Operation<'a>, R>(
+        &self,
+        request: &O,
+        take: impl for<'r> FnOnce(O::Reply<'r>) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        self.transport.exchange(request, Patience::Deadline, |answer| match answer {
+            Answer::Done(reply) => take(reply),
+            Answer::Failed(errno) => Err(errno),
+            Answer::Escaped(_) => Err(Errno::EIO),
+        })
+    }
+}

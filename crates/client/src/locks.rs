@@ -1,0 +1,32 @@
+//! Locks on files.
+
+use mayfly_transport::{Answer, Patience, Transport};
+use mayfly_types::{Errno, OpenRef};
+use mayfly_wire::{Conflict, LOCK_UNLOCK, Lock, LockRange, TestLock};
+
+use crate::{Client, Descriptors};
+
+impl<T: Transport, D: Descriptors> Client<T, D> {
+    /// Takes, changes or gives up a lock; with `wait`, waits for it as long as nobody interrupts.
+    ///
+    /// # Errors
+    /// EAGAIN for a conflict, EINTR, EDEADLK, ENOLCK.
+    pub fn lock(&self, open: OpenRef, range: LockRange, wait: bool) -> Result<(), Errno> {
+        let waits = wait && range.kind != LOCK_UNLOCK;
+        let patience = if waits { Patience::Interruptible } else { Patience::Deadline };
+        self.transport.exchange(&Lock { open, range, wait: waits }, patience, |answer| match answer
+        {
+            Answer::Done(()) => Ok(()),
+            Answer::Failed(errno) => Err(errno),
+            Answer::Escaped(_) => Err(Errno::EIO),
+        })
+    }
+
+    /// Who stands in the way of a lock.
+    ///
+    /// # Errors
+    /// ENOLCK, EIO.
+    pub fn test_lock(&self, open: OpenRef, range: LockRange) -> Result<Conflict, Errno> {
+        self.ask(&TestLock { open, range }, Ok)
+    }
+}

@@ -1,0 +1,211 @@
+//! Operations on names and attributes: one request each.
+
+use mayfly_sys::text::PathText;
+use mayfly_transport::Transport;
+use mayfly_types::{Attr, Errno, FileId, OpenRef};
+use mayfly_wire::{
+    FsUse, Link, List, MakeDirectory, Open, Opened, PathOf, ReadLink, Rename, SetAttr, Stat,
+    StatFs, Symlink, Sync, Target, Unlink, Walk,
+};
+
+use crate::{Client, Descriptors, Stop};
+
+/// Owner and permission bits of something new; the umask has been taken off.
+#[derive(Debug, Clone, Copy)]
+pub struct NewOwner {
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+/// What to change of a file, as in [`SetAttr`] without its target.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Attributes {
+    /// Which of the others count (`mayfly_wire::SET_*`).
+    pub which: u32,
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Length.
+    pub size_bytes: u64,
+    /// Access time.
+    pub atime: mayfly_types::Timestamp,
+    /// Modification time.
+    pub mtime: mayfly_types::Timestamp,
+}
+
+impl<T: Transport, D: Descriptors> Client<T, D> {
+    /// Attributes.
+    ///
+    /// # Errors
+    /// As stat; [`Stop::Escaped`].
+    pub fn stat(&self, target: Target<'_>, escape: &mut PathText) -> Result<Attr, Stop> {
+        self.walk(&Stat { target }, escape, Ok)
+    }
+
+    /// Opens or creates a file. The open file description belongs to this process alone at first.
+    ///
+    /// # Errors
+    /// As open; [`Stop::Escaped`].
+    pub fn open(
+        &self,
+        walk: Walk<'_>,
+        flags: u32,
+        new: NewOwner,
+        escape: &mut PathText,
+    ) -> Result<Opened, Stop> {
+        let NewOwner { mode, uid, gid } = new;
+        self.walk(&Open { walk, flags, mode, uid, gid }, escape, Ok)
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// As mkdir; [`Stop::Escaped`].
+    pub fn make_directory(
+        &self,
+        walk: Walk<'_>,
+        new: NewOwner,
+        escape: &mut PathText,
+    ) -> Result<(), Stop> {
+        let NewOwner { mode, uid, gid } = new;
+        self.walk(&MakeDirectory { walk, mode, uid, gid }, escape, Ok)
+    }
+
+    /// Removes the name of something that is no directory.
+    ///
+    /// # Errors
+    /// As unlink; [`Stop::Escaped`].
+    pub fn unlink(&self, walk: Walk<'_>, escape: &mut PathText) -> Result<(), Stop> {
+        self.walk(&Unlink { walk, directory: false }, escape, Ok)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// As rmdir; [`Stop::Escaped`].
+    pub fn remove_directory(&self, walk: Walk<'_>, escape: &mut PathText) -> Result<(), Stop> {
+        self.walk(&Unlink { walk, directory: true }, escape, Ok)
+    }
+
+    /// Moves a name.
+    ///
+    /// # Errors
+    /// As renameat2; [`Stop::Escaped`] when either path leads out.
+    pub fn rename(
+        &self,
+        from: Walk<'_>,
+        to: Walk<'_>,
+        flags: u32,
+        escape: &mut PathText,
+    ) -> Result<(), Stop> {
+        self.walk(&Rename { from, to, flags }, escape, Ok)
+    }
+
+    /// Adds a name.
+    ///
+    /// # Errors
+    /// As linkat; [`Stop::Escaped`] when either path leads out.
+    pub fn link(&self, from: Target<'_>, to: Walk<'_>, escape: &mut PathText) -> Result<(), Stop> {
+        self.walk(&Link { from, to }, escape, Ok)
+    }
+
+    /// Makes a symbolic link that says `target`.
+    ///
+    /// # Errors
+    /// As symlink; [`Stop::Escaped`].
+    pub fn symlink(
+        &self,
+        target: &[u8],
+        at: Walk<'_>,
+        new: NewOwner,
+        escape: &mut PathText,
+    ) -> Result<(), Stop> {
+        self.walk(&Symlink { target, at, uid: new.uid, gid: new.gid }, escape, Ok)
+    }
+
+    /// Hands the target of a symbolic link to `take`.
+    ///
+    /// # Errors
+    /// As readlink; [`Stop::Escaped`]; those of `take`.
+    pub fn read_link<R>(
+        &self,
+        target: Target<'_>,
+        escape: &mut PathText,
+        take: impl FnOnce(&[u8]) -> Result<R, Errno>,
+    ) -> Result<R, Stop> {
+        self.walk(&ReadLink { target }, escape, |text| take(text.bytes))
+    }
+
+    /// Changes attributes.
+    ///
+    /// # Errors
+    /// As chmod, chown, truncate, utimensat; [`Stop::Escaped`].
+    pub fn set_attributes(
+        &self,
+        target: Target<'_>,
+        to: &Attributes,
+        escape: &mut PathText,
+    ) -> Result<Attr, Stop> {
+        let Attributes { which, mode, uid, gid, size_bytes, atime, mtime } = *to;
+        let request = SetAttr { target, which, mode, uid, gid, size_bytes, atime, mtime };
+        self.walk(&request, escape, Ok)
+    }
+
+    /// Hands packed entries of an open directory to `take`, from `cookie` on; none at the end.
+    ///
+    /// # Errors
+    /// As getdents64; those of `take`.
+    pub fn list<R>(
+        &self,
+        open: OpenRef,
+        cookie: u64,
+        bytes_max: usize,
+        take: impl FnOnce(&[u8]) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        let bytes_max = bytes_max.min(mayfly_types::limits::TRANSFER_BYTES_MAX) as u32;
+        self.ask(&List { open, cookie, bytes_max }, |listing| take(listing.entries))
+    }
+
+    /// Hands the path of a directory, from the root of the instance, to `take`.
+    ///
+    /// # Errors
+    /// ENOENT when it was removed; those of `take`.
+    pub fn path_of<R>(
+        &self,
+        directory: FileId,
+        take: impl FnOnce(&[u8]) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        self.ask(&PathOf { directory }, |text| take(text.bytes))
+    }
+
+    /// Capacity and use.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn capacity(&self) -> Result<FsUse, Errno> {
+        self.ask(&StatFs {}, Ok)
+    }
+
+    /// Makes one file durable, as far as the instance promises durability.
+    ///
+    /// # Errors
+    /// As fsync.
+    pub fn sync(&self, open: OpenRef) -> Result<(), Errno> {
+        self.ask(&Sync { target: Target::Open(open), all: false }, Ok)
+    }
+
+    /// Makes everything durable, as far as the instance promises durability.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn sync_all(&self) -> Result<(), Errno> {
+        self.ask(&Sync { target: Target::Directory(FileId::ROOT), all: true }, Ok)
+    }
+}

@@ -1,0 +1,291 @@
+//! Objects that this process was granted, kept open.
+//!
+//! The table has a place for each entry of the node's table of open files. A place holds a hidden
+//! descriptor of the object together with the file's identity and the grant generation it belongs to;
+//! who finds another identity or generation asks again. Users of a place are counted in a word whose
+//! top bit keeps new ones out while the place changes, so that a descriptor is never closed, and its
+//! number never reused, under a transfer. Users never wait while they are counted.
+//!
+//! At most [`KEPT_MAX`] objects are kept open; the oldest goes first.
+
+use core::{
+    ptr::NonNull,
+    sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+};
+
+use mayfly_sys::{Errno, arch, file, lock::Lock, memory, process, text::PathText};
+use mayfly_transport::Transport;
+use mayfly_transport_shm::layout::FILE_OBJECT;
+use mayfly_wire::{GRANT_OBJECT, GRANT_READ, GRANT_WRITE, Grant};
+
+use crate::{Client, OpenFile};
+
+/// Objects kept open.
+const KEPT_MAX: usize = 256;
+/// The place is changing.
+const CHANGING: u32 = 1 << 31;
+
+/// Where descriptors of ours go, so that the application does not meet them.
+pub trait Descriptors {
+    /// Moves a descriptor out of the application's sight; returns its new number. The old one is
+    /// closed, also on failure.
+    ///
+    /// # Errors
+    /// EMFILE.
+    fn conceal(&self, descriptor: i32) -> Result<i32, Errno>;
+    /// Closes a concealed descriptor.
+    fn release(&self, descriptor: i32);
+}
+
+/// The node's object directory: a concealed descriptor of it.
+#[derive(Debug)]
+pub struct ObjectDirectory(pub i32);
+
+/// An object held open by a caller for itself.
+#[derive(Debug)]
+pub struct ObjectFile {
+    /// The descriptor; closed when this is dropped.
+    pub descriptor: i32,
+}
+
+impl Drop for ObjectFile {
+    fn drop(&mut self) {
+        file::close(self.descriptor);
+    }
+}
+
+#[repr(C)]
+#[derive(Debug)]
+struct Place {
+    users: AtomicU32,
+    /// Descriptor plus one; zero for none.
+    descriptor: AtomicI32,
+    id: AtomicU64,
+    generation: AtomicU32,
+    /// Zero when the object could only be opened for reading: it is being executed.
+    writable: AtomicU32,
+}
+
+/// What the caller needs the object for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Need {
+    /// Reads, or just the length, if there is an object.
+    Look,
+    /// Writes that end at this offset, if there is an object.
+    Write { end: u64 },
+    /// Writes that end at this offset and that are too long for the record.
+    Spill { end: u64 },
+}
+
+pub(crate) struct Objects<D> {
+    places: NonNull<Place>,
+    count: usize,
+    directory: ObjectDirectory,
+    descriptors: D,
+    change: Lock,
+    kept: [AtomicU32; KEPT_MAX],
+    next_kept: AtomicUsize,
+}
+
+// SAFETY: the pointer leads to a mapping of atomics that lives as long as the process.
+unsafe impl<D: Send> Send for Objects<D> {}
+// SAFETY: as above; all changes go through atomics or under the lock.
+unsafe impl<D: Sync> Sync for Objects<D> {}
+
+/// An object in use: counted until dropped.
+pub(crate) struct InUse<'o> {
+    place: &'o Place,
+    pub(crate) descriptor: i32,
+}
+
+impl Drop for InUse<'_> {
+    fn drop(&mut self) {
+        self.place.users.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl<D: Descriptors> Objects<D> {
+    pub(crate) fn new(
+        count: usize,
+        directory: ObjectDirectory,
+        descriptors: D,
+    ) -> Result<Self, Errno> {
+        let bytes = count.checked_mul(size_of::<Place>()).ok_or(Errno::ENOMEM)?;
+        let places = memory::map_anonymous(bytes.max(1))?.cast();
+        Ok(Objects {
+            places,
+            count,
+            directory,
+            descriptors,
+            change: Lock::new(),
+            kept: [const { AtomicU32::new(u32::MAX) }; KEPT_MAX],
+            next_kept: AtomicUsize::new(0),
+        })
+    }
+
+    fn place(&self, index: u32) -> Option<&Place> {
+        // SAFETY: the mapping holds `count` places, zeroed at first, which is a valid place.
+        let places = unsafe { core::slice::from_raw_parts(self.places.as_ptr(), self.count) };
+        places.get(index as usize)
+    }
+
+    fn find(&self, index: u32, id: u64, generation: u32, write: bool) -> Option<InUse<'_>> {
+        let place = self.place(index)?;
+        if place.users.fetch_add(1, Ordering::Acquire) & CHANGING == 0 {
+            let descriptor = place.descriptor.load(Ordering::Relaxed) - 1;
+            if descriptor >= 0
+                && place.id.load(Ordering::Relaxed) == id
+                && place.generation.load(Ordering::Relaxed) == generation
+                && (!write || place.writable.load(Ordering::Relaxed) != 0)
+            {
+                return Some(InUse { place, descriptor });
+            }
+        }
+        place.users.fetch_sub(1, Ordering::Release);
+        None
+    }
+
+    fn keep(&self, index: u32, id: u64, generation: u32, descriptor: i32, writable: bool) {
+        let _held = self.change.hold();
+        let at = self.next_kept.fetch_add(1, Ordering::Relaxed) % KEPT_MAX;
+        if let Some(kept) = self.kept.get(at) {
+            let oldest = kept.swap(index, Ordering::Relaxed);
+            if oldest != index {
+                self.put(oldest, 0, 0, -1, false);
+            }
+        }
+        self.put(index, id, generation, descriptor, writable);
+    }
+
+    /// Changes a place. The caller holds `change`.
+    fn put(&self, index: u32, id: u64, generation: u32, descriptor: i32, writable: bool) {
+        let Some(place) = self.place(index) else { return };
+        if descriptor < 0 && place.descriptor.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut tries = 0_u32;
+        place.users.fetch_or(CHANGING, Ordering::Acquire);
+        while place.users.load(Ordering::Acquire) != CHANGING {
+            tries += 1;
+            if tries.is_multiple_of(64) { process::give_way() } else { arch::pause() }
+        }
+        let old = place.descriptor.swap(descriptor + 1, Ordering::Relaxed);
+        place.id.store(id, Ordering::Relaxed);
+        place.generation.store(generation, Ordering::Relaxed);
+        place.writable.store(u32::from(writable), Ordering::Relaxed);
+        place.users.fetch_and(!CHANGING, Ordering::Release);
+        if old > 0 {
+            self.descriptors.release(old - 1);
+        }
+    }
+}
+
+impl<T: Transport, D: Descriptors> Client<T, D> {
+    /// Leave to use the object of `open`, or `None` when its data go through the daemon.
+    pub(crate) fn object(&self, open: OpenFile, need: Need) -> Result<Option<InUse<'_>>, Errno> {
+        let (index, entry) = self.file_entry(open)?;
+        let has_object = entry.flags.load(Ordering::Acquire) & FILE_OBJECT != 0;
+        let (want, end) = match need {
+            Need::Look if open.readable() => (GRANT_READ, 0),
+            // A description that may only be written has no leave to read, not even the length.
+            Need::Look => (GRANT_WRITE, 0),
+            Need::Write { end } => (GRANT_WRITE, end),
+            Need::Spill { end } => (GRANT_WRITE | GRANT_OBJECT, end),
+        };
+        if !has_object && want & GRANT_OBJECT == 0 {
+            return Ok(None);
+        }
+        let write = want & GRANT_WRITE != 0;
+        let covered = !write || end <= entry.allowance_end.load(Ordering::Acquire);
+        let id = open.id().0;
+        if covered
+            && let Some(object) =
+                self.objects.find(index, id, entry.grant_generation.load(Ordering::Acquire), write)
+        {
+            return Ok(Some(object));
+        }
+        // The cached descriptor stays good when only the allowance has to grow.
+        let mut path = PathText::new();
+        let generation = self.grant(open, want, end, &mut path)?;
+        if path.as_bytes().is_empty() {
+            return Ok(None);
+        }
+        if let Some(object) = self.objects.find(index, id, generation, write) {
+            return Ok(Some(object));
+        }
+        let (descriptor, writable) = match self.open_object(&path, file::O_RDWR) {
+            Err(Errno::ETXTBSY) if !write => (self.open_object(&path, file::O_RDONLY)?, false),
+            opened => (opened?, true),
+        };
+        let descriptor = self.objects.descriptors.conceal(descriptor)?;
+        self.objects.keep(index, id, generation, descriptor, writable);
+        Ok(self.objects.find(index, id, generation, write))
+    }
+
+    /// Has the grant under which a transfer was done ended meanwhile?
+    pub(crate) fn revoked(&self, open: OpenFile, object: &InUse<'_>) -> bool {
+        let generation = object.place.generation.load(Ordering::Relaxed);
+        self.file_entry(open)
+            .is_ok_and(|(_, entry)| entry.grant_generation.load(Ordering::Acquire) != generation)
+    }
+
+    fn grant(
+        &self,
+        open: OpenFile,
+        want: u32,
+        end: u64,
+        path: &mut PathText,
+    ) -> Result<u32, Errno> {
+        self.ask(&Grant { open: open.reference, want, end }, |granted| {
+            path.clear();
+            path.push(granted.object_path)?;
+            Ok(granted.generation)
+        })
+    }
+
+    fn open_object(&self, path: &PathText, access: u32) -> Result<i32, Errno> {
+        // The object was just granted: that it is missing is no answer to the application's call.
+        file::open_at(self.objects.directory.0, path, access | file::O_CLOEXEC, 0).map_err(
+            |errno| match errno {
+                Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM | Errno::ETXTBSY => errno,
+                _ => Errno::EIO,
+            },
+        )
+    }
+
+    /// An object of the file, made when there is none, opened for the caller alone: for mappings and
+    /// exec. `path` receives its path relative to the object directory.
+    ///
+    /// # Errors
+    /// ENODEV when the file cannot have one here; as [`Client::open_file`].
+    pub fn own_object(
+        &self,
+        open: OpenFile,
+        access: u32,
+        path: &mut PathText,
+    ) -> Result<ObjectFile, Errno> {
+        let write = if access == file::O_RDONLY { 0 } else { GRANT_WRITE };
+        self.grant(open, GRANT_READ | GRANT_OBJECT | write, 0, path)?;
+        if path.as_bytes().is_empty() {
+            return Err(Errno::ENODEV);
+        }
+        Ok(ObjectFile { descriptor: self.open_object(path, access)? })
+    }
+
+    /// Does the file have an object, so that mapping it costs no copy?
+    #[must_use]
+    pub fn has_object(&self, open: OpenFile) -> bool {
+        self.file_entry(open)
+            .is_ok_and(|(_, entry)| entry.flags.load(Ordering::Acquire) & FILE_OBJECT != 0)
+    }
+
+    /// The memory of the object cache, for the child of a fork that starts over.
+    ///
+    /// # Safety
+    /// Nobody uses this client any more.
+    pub unsafe fn abandon(&self) {
+        let bytes = self.objects.count * size_of::<Place>();
+        // SAFETY: the mapping was made by `Objects::new` and, says the caller, nobody looks at it.
+        unsafe { memory::unmap(self.objects.places.cast(), bytes.max(1)) };
+    }
+}

@@ -1,0 +1,98 @@
+//! The shared file offset and the lock on it.
+//!
+//! Threads and processes that share an open file description share its offset, so read, write and lseek
+//! hold `offset_lock` while they move it. The lock holds the thread id of its owner. An owner cannot die
+//! in between without its process dying, but with the description shared over processes that is
+//! enough: a waiter that has waited for a while looks whether the owner lives, and takes the lock over.
+//! While the description belongs to one process, nobody outlives an owner, and a constant stands in
+//! for the thread id, which would cost a system call.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use mayfly_sys::{arch, clock, futex, process};
+
+use crate::OpenFile;
+
+const FREE: u32 = 0;
+/// Or-ed to the owner: somebody sleeps on the word.
+const SLEEPERS: u32 = 1 << 30;
+/// Owner of a private description; above every thread id.
+const SAME_PROCESS: u32 = 1 << 29;
+const SPINS: u32 = 200;
+const PATIENCE_NS: u64 = 10_000_000;
+
+/// The offset may be moved until this is dropped.
+pub(crate) struct OffsetHeld {
+    open: OpenFile,
+}
+
+impl OffsetHeld {
+    pub(crate) fn get(&self) -> u64 {
+        self.open.entry.offset.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set(&self, offset: u64) {
+        self.open.entry.offset.store(offset, Ordering::Relaxed);
+    }
+}
+
+impl Drop for OffsetHeld {
+    fn drop(&mut self) {
+        let word = &self.open.entry.offset_lock;
+        if word.swap(FREE, Ordering::Release) & SLEEPERS != 0 {
+            futex::wake(word, 1);
+        }
+    }
+}
+
+/// Waits for the right to move the offset.
+pub(crate) fn hold(open: OpenFile) -> OffsetHeld {
+    let word = &open.entry.offset_lock;
+    let me = if open.is_private() { SAME_PROCESS } else { process::thread_id() };
+    for _ in 0..SPINS {
+        if word.compare_exchange(FREE, me, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            return taken(open, me);
+        }
+        arch::pause();
+    }
+    wait(word, me);
+    taken(open, me)
+}
+
+/// The description may have become shared between the look at it and the lock; others need to know
+/// then whose death to look for.
+fn taken(open: OpenFile, me: u32) -> OffsetHeld {
+    if me == SAME_PROCESS && !open.is_private() {
+        open.entry.offset_lock.store(process::thread_id() | SLEEPERS, Ordering::Relaxed);
+    }
+    OffsetHeld { open }
+}
+
+fn wait(word: &AtomicU32, me: u32) {
+    loop {
+        let seen = word.load(Ordering::Relaxed);
+        // Who comes out of a sleep cannot know whether others sleep still, so it says so.
+        let (wanted, may_take) = match seen {
+            FREE => (me | SLEEPERS, true),
+            _ => (seen | SLEEPERS, false),
+        };
+        if word.compare_exchange(seen, wanted, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            continue;
+        }
+        if may_take {
+            return;
+        }
+        let deadline = clock::monotonic_ns() + PATIENCE_NS;
+        let waited = futex::wait(word, wanted, Some(deadline));
+        let owner = seen & !SLEEPERS;
+        if waited == Err(mayfly_types::Errno::ETIMEDOUT)
+            && owner != SAME_PROCESS
+            && !process::thread_lives(owner)
+            && word
+                .compare_exchange(wanted, me | SLEEPERS, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+        {
+            return;
+        }
+    }
+}

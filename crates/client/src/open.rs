@@ -1,0 +1,168 @@
+//! Open file descriptions as their users see them: an entry in the node's table.
+
+use core::sync::atomic::Ordering;
+
+use mayfly_sys::file::{O_ACCMODE, O_APPEND, O_PATH, O_RDWR, O_WRONLY};
+use mayfly_transport::Transport;
+use mayfly_transport_shm::layout::{
+    FileEntry, OPEN_FREE, OPEN_PRIVATE, OPEN_SHARED, OPEN_SHARING, OpenEntry,
+};
+use mayfly_types::{Errno, FileId, FileKind, OpenRef};
+use mayfly_wire::Close;
+
+use crate::{Client, Descriptors};
+
+/// An open file description.
+#[derive(Clone, Copy)]
+pub struct OpenFile {
+    /// Where it stands in the table.
+    pub reference: OpenRef,
+    /// Its entry.
+    pub entry: &'static OpenEntry,
+}
+
+impl OpenFile {
+    /// Access mode and status flags.
+    #[must_use]
+    pub fn flags(&self) -> u32 {
+        self.entry.flags.load(Ordering::Relaxed)
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn id(&self) -> FileId {
+        FileId(self.entry.id.load(Ordering::Relaxed))
+    }
+
+    /// Type of the file.
+    #[must_use]
+    pub fn kind(&self) -> FileKind {
+        let raw = self.entry.kind.load(Ordering::Relaxed);
+        u8::try_from(raw).ok().and_then(FileKind::from_raw).unwrap_or(FileKind::Regular)
+    }
+
+    /// True when it only names the file (O_PATH).
+    #[must_use]
+    pub fn is_path(&self) -> bool {
+        self.flags() & O_PATH != 0
+    }
+
+    /// May be read.
+    #[must_use]
+    pub fn readable(&self) -> bool {
+        matches!(self.flags() & (O_ACCMODE | O_PATH), 0 | O_RDWR)
+    }
+
+    /// May be written.
+    #[must_use]
+    pub fn writable(&self) -> bool {
+        matches!(self.flags() & (O_ACCMODE | O_PATH), O_WRONLY | O_RDWR)
+    }
+
+    /// Writes go to the end.
+    #[must_use]
+    pub fn appends(&self) -> bool {
+        self.flags() & O_APPEND != 0
+    }
+
+    /// Is its life time that of a kernel open file description?
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.entry.state.load(Ordering::Acquire) == OPEN_SHARED
+    }
+
+    /// Does it belong to this process alone?
+    #[must_use]
+    pub fn is_private(&self) -> bool {
+        self.entry.state.load(Ordering::Acquire) == OPEN_PRIVATE
+    }
+
+    /// Claims a private description, to give it a kernel identity or to close it; false when it is shared,
+    /// claimed by somebody else, or gone.
+    #[must_use]
+    pub fn claim(&self) -> bool {
+        if !self.change_state(OPEN_PRIVATE, OPEN_SHARING) {
+            return false;
+        }
+        // The entry may have been freed and taken by another open since it was looked up.
+        let same = self.entry.generation.load(Ordering::Acquire) == self.reference.generation;
+        if !same {
+            self.give_up_sharing();
+        }
+        same
+    }
+
+    /// It has a kernel identity from now on.
+    pub fn finish_sharing(&self) {
+        self.change_state(OPEN_SHARING, OPEN_SHARED);
+    }
+
+    /// It could not be given one.
+    pub fn give_up_sharing(&self) {
+        self.change_state(OPEN_SHARING, OPEN_PRIVATE);
+    }
+
+    fn change_state(&self, from: u32, to: u32) -> bool {
+        self.entry.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Changes those of the status flags that `mask` names.
+    pub fn set_flags(&self, mask: u32, flags: u32) {
+        let _ = self.entry.flags.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |old| {
+            Some(old & !mask | flags & mask)
+        });
+    }
+}
+
+impl<T: Transport, D: Descriptors> Client<T, D> {
+    /// The open file description.
+    ///
+    /// # Errors
+    /// EBADF when the entry was freed since.
+    pub fn open_file(&self, reference: OpenRef) -> Result<OpenFile, Errno> {
+        let entry = self.node.opens.get(reference.index as usize).ok_or(Errno::EBADF)?;
+        if entry.generation.load(Ordering::Acquire) != reference.generation
+            || entry.state.load(Ordering::Acquire) == OPEN_FREE
+        {
+            return Err(Errno::EBADF);
+        }
+        Ok(OpenFile { reference, entry })
+    }
+
+    /// The open file description that stands at `index` now: for one whose slot file somebody holds
+    /// open, so that it cannot go away.
+    ///
+    /// # Errors
+    /// EBADF when the entry is free.
+    pub fn open_file_at(&self, index: u32) -> Result<OpenFile, Errno> {
+        let entry = self.node.opens.get(index as usize).ok_or(Errno::EBADF)?;
+        let generation = entry.generation.load(Ordering::Acquire);
+        self.open_file(OpenRef { index, generation })
+    }
+
+    /// Gives up a private open file description.
+    ///
+    /// # Errors
+    /// EIO.
+    pub fn close(&self, open: OpenRef) -> Result<(), Errno> {
+        self.ask(&Close { open }, Ok)
+    }
+
+    /// Index and entry of the file.
+    pub(crate) fn file_entry(&self, open: OpenFile) -> Result<(u32, &'static FileEntry), Errno> {
+        let index = open.entry.file.load(Ordering::Acquire);
+        let entry = self.node.files.get(index as usize).ok_or(Errno::EBADF)?;
+        if entry.id.load(Ordering::Acquire) != open.entry.id.load(Ordering::Acquire) {
+            return Err(Errno::EBADF);
+        }
+        Ok((index, entry))
+    }
+
+    /// Index of the file in the node's table of open files.
+    ///
+    /// # Errors
+    /// EBADF when it is not open any more.
+    pub fn file_index(&self, open: OpenFile) -> Result<u32, Errno> {
+        self.file_entry(open).map(|(index, _)| index)
+    }
+}

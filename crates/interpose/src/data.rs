@@ -1,0 +1,179 @@
+//! read, write and their families, lseek, fsync, ftruncate.
+
+use mayfly_client::Attributes;
+use mayfly_sys::{
+    Errno,
+    file::{IoVec, RWF_APPEND},
+    number,
+    text::PathText,
+    user,
+};
+use mayfly_types::FileKind;
+use mayfly_wire::{SET_SIZE, Target};
+
+use crate::{
+    Call, Outcome,
+    serve::{argument, done},
+    session,
+};
+
+const IOV_MAX: usize = 1024;
+const RWF_HIPRI: usize = 1;
+const RWF_DSYNC: usize = 2;
+const RWF_SYNC: usize = 4;
+const RWF_NOWAIT: usize = 8;
+
+/// Where a transfer happens.
+#[derive(Debug, Clone, Copy)]
+enum Position {
+    /// At the file offset.
+    Current,
+    /// Here.
+    At(i64),
+}
+
+/// read, pread64, readv, preadv, preadv2 and the writing ones, on a descriptor of ours.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+pub(crate) unsafe fn transfer(call: &Call) -> Outcome {
+    // SAFETY: passed on to the caller.
+    done(unsafe { try_transfer(call) }.map(|count| count as isize))
+}
+
+/// # Safety
+/// As [`crate::dispatch`].
+unsafe fn try_transfer(call: &Call) -> Result<usize, Errno> {
+    use number::*;
+    let (session, open) = session::require_open(argument(call, 0) as i32)?;
+    let position = match call.number {
+        PREAD64 | PWRITE64 | PREADV | PWRITEV => Position::At(argument(call, 3) as i64),
+        PREADV2 | PWRITEV2 if argument(call, 3) as i64 != -1 => {
+            Position::At(argument(call, 3) as i64)
+        }
+        _ => Position::Current,
+    };
+    let flags = match call.number {
+        PREADV2 | PWRITEV2 => argument(call, 5),
+        _ => 0,
+    };
+    if flags & !(RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RWF_APPEND) != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let single;
+    let pieces = match call.number {
+        READ | WRITE | PREAD64 | PWRITE64 => {
+            single = [IoVec { base: argument(call, 1) as *mut u8, bytes: argument(call, 2) }];
+            &single[..]
+        }
+        // SAFETY: the host passes an array of pieces.
+        _ => unsafe { pieces(argument(call, 1), argument(call, 2)) }?,
+    };
+    // SAFETY: the host wants its memory read or written.
+    let count = unsafe {
+        match (call.number, position) {
+            (READ | PREAD64 | READV | PREADV | PREADV2, Position::Current) => {
+                session.read(open, pieces)
+            }
+            (READ | PREAD64 | READV | PREADV | PREADV2, Position::At(offset)) => {
+                session.read_at(open, offset, pieces)
+            }
+            (PWRITEV2, _) if flags & RWF_APPEND != 0 => session.write_at_end(open, pieces),
+            (_, Position::Current) => session.write(open, pieces),
+            (_, Position::At(offset)) => session.write_at(open, offset, pieces),
+        }
+    }?;
+    if flags & (RWF_DSYNC | RWF_SYNC) != 0 && open.writable() {
+        session.sync(open.reference)?;
+    }
+    Ok(count)
+}
+
+/// The host's array of pieces, where it stands.
+///
+/// # Safety
+/// The array is what the host passes to the kernel.
+pub(crate) unsafe fn pieces<'a>(start: usize, count: usize) -> Result<&'a [IoVec], Errno> {
+    if count > IOV_MAX {
+        return Err(Errno::EINVAL);
+    }
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if !user::plausible(start, count * size_of::<IoVec>()) || !start.is_multiple_of(8) {
+        return Err(Errno::EFAULT);
+    }
+    // SAFETY: the host vouches for the array during its call.
+    Ok(unsafe { core::slice::from_raw_parts(start as *const IoVec, count) })
+}
+
+/// lseek.
+pub(crate) fn seek(call: &Call) -> Outcome {
+    done(session::require_open(argument(call, 0) as i32).and_then(|(session, open)| {
+        session
+            .seek(open, argument(call, 1) as i64, argument(call, 2) as u32 as usize)
+            .map(|offset| offset as isize)
+    }))
+}
+
+/// fsync, fdatasync, sync_file_range, syncfs.
+pub(crate) fn sync(call: &Call) -> Outcome {
+    done(session::require_open(argument(call, 0) as i32).and_then(|(session, open)| {
+        if open.is_path() {
+            return Err(Errno::EBADF);
+        }
+        if call.number == number::SYNCFS {
+            session.sync_all()?;
+        } else {
+            session.sync(open.reference)?;
+        }
+        Ok(0)
+    }))
+}
+
+/// ftruncate.
+pub(crate) fn truncate(call: &Call) -> Outcome {
+    done(session::require_open(argument(call, 0) as i32).and_then(|(session, open)| {
+        let size = u64::try_from(argument(call, 1) as i64).map_err(|_| Errno::EINVAL)?;
+        if open.is_path() {
+            return Err(Errno::EBADF);
+        }
+        if !open.writable() || open.kind() != FileKind::Regular {
+            return Err(Errno::EINVAL);
+        }
+        check_size(size)?;
+        let to = Attributes { which: SET_SIZE, size_bytes: size, ..Default::default() };
+        let mut escape = PathText::new();
+        match session.set_attributes(Target::Open(open.reference), &to, &mut escape) {
+            Ok(_) => Ok(0),
+            Err(mayfly_client::Stop::Failed(errno)) => Err(errno),
+            Err(mayfly_client::Stop::Escaped) => Err(Errno::EIO),
+        }
+    }))
+}
+
+/// A new length within what files and this process may have.
+///
+/// # Errors
+/// EFBIG, with the signal that belongs to the process's limit.
+pub(crate) fn check_size(size: u64) -> Result<(), Errno> {
+    use mayfly_sys::process::{RLIMIT_FSIZE, SIGXFSZ, limit, raise};
+    if size > mayfly_types::limits::FILE_BYTES_MAX {
+        return Err(Errno::EFBIG);
+    }
+    if size > limit(RLIMIT_FSIZE).soft {
+        raise(SIGXFSZ);
+        return Err(Errno::EFBIG);
+    }
+    Ok(())
+}
+
+/// posix_fadvise and readahead: advice may be ignored.
+pub(crate) fn advise(call: &Call) -> Outcome {
+    done(session::require_open(argument(call, 0) as i32).and_then(|(_, open)| {
+        if open.is_path() || call.number == number::READAHEAD && !open.readable() {
+            return Err(Errno::EBADF);
+        }
+        Ok(0)
+    }))
+}

@@ -1,0 +1,271 @@
+//! close, dup, fcntl, ioctl, close_range on descriptors of ours.
+
+use mayfly_client::OpenFile;
+use mayfly_sys::{
+    Errno,
+    arch::syscall3,
+    file::{self, O_APPEND, O_ASYNC, O_CLOEXEC, O_DIRECT, O_DIRECTORY, O_NOATIME, O_NONBLOCK},
+    number, result, user,
+};
+use mayfly_types::OpenRef;
+
+use crate::{
+    Call, Outcome, flight, identity, locks, moving,
+    serve::{argument, done, issue},
+    session,
+    table::{self, Meaning},
+};
+
+/// Status flags that F_SETFL changes.
+const CHANGEABLE: u32 = O_APPEND | O_NONBLOCK | O_ASYNC | O_DIRECT | O_NOATIME;
+
+/// close.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+pub(crate) unsafe fn close(call: &Call) -> Outcome {
+    let descriptor = argument(call, 0) as i32;
+    if flight::child().is_some() {
+        return match table::get(descriptor) {
+            Meaning::Hidden => Outcome::Done(Errno::EBADF.as_result()),
+            // The kernel's descriptor is all that a child of vfork has.
+            _ => Outcome::Pass,
+        };
+    }
+    match table::get(descriptor) {
+        Meaning::Foreign => Outcome::Pass,
+        Meaning::Hidden => Outcome::Done(Errno::EBADF.as_result()),
+        Meaning::Open(reference) => {
+            close_ours(descriptor, reference);
+            Outcome::Done(0)
+        }
+    }
+}
+
+/// Closes a descriptor of ours. The kernel's close cannot fail.
+fn close_ours(descriptor: i32, reference: OpenRef) {
+    let open = before_close(reference);
+    let last = {
+        let _held = identity::hold_numbers();
+        let released = table::release(descriptor);
+        if released.is_some() {
+            file::close(descriptor);
+        }
+        released.is_some_and(|(_, last)| last)
+    };
+    if let (true, Some(open)) = (last, open) {
+        identity::end(open);
+    }
+}
+
+/// Gives up the locks that go with any close of the file. Without a session there are none, and no
+/// private description either: a child of fork that only closes what it inherited need not attach.
+fn before_close(reference: OpenRef) -> Option<OpenFile> {
+    let session = session::existing()?;
+    let open = session.open_file(reference).ok()?;
+    locks::released(session, open);
+    Some(open)
+}
+
+/// Duplicates a descriptor of ours to the lowest number from `lowest` on.
+///
+/// # Errors
+/// EMFILE, EINVAL as fcntl.
+pub(crate) fn duplicate(descriptor: i32, lowest: usize, cloexec: bool) -> Result<isize, Errno> {
+    let how = if cloexec { file::F_DUPFD_CLOEXEC } else { file::F_DUPFD };
+    if flight::child().is_some() {
+        return file::control(descriptor, how, lowest).map(|new| new as isize);
+    }
+    let _held = identity::hold_numbers();
+    let new = file::control(descriptor, how, lowest)? as i32;
+    if let Meaning::Open(open) = table::get(descriptor) {
+        table::adopt(new, open).inspect_err(|_| file::close(new))?;
+    }
+    Ok(new as isize)
+}
+
+/// dup.
+pub(crate) fn dup(call: &Call) -> Outcome {
+    let descriptor = argument(call, 0) as i32;
+    match table::get(descriptor) {
+        _ if flight::child().is_some() => Outcome::Pass,
+        Meaning::Foreign => Outcome::Pass,
+        Meaning::Hidden => Outcome::Done(Errno::EBADF.as_result()),
+        Meaning::Open(_) => done(duplicate(descriptor, 0, false)),
+    }
+}
+
+/// dup2, dup3: either descriptor may be ours.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+pub(crate) unsafe fn dup_onto(call: &Call) -> Outcome {
+    let (old, new) = (argument(call, 0) as i32, argument(call, 1) as i32);
+    let (from, onto) = (table::get(old), table::get(new));
+    if from == Meaning::Hidden || onto == Meaning::Hidden {
+        return Outcome::Done(Errno::EBADF.as_result());
+    }
+    if flight::child().is_some() || (from, onto) == (Meaning::Foreign, Meaning::Foreign) {
+        return Outcome::Pass;
+    }
+    let replaced = match onto {
+        Meaning::Open(reference) if old != new => before_close(reference),
+        _ => None,
+    };
+    let (raw, last) = {
+        let _held = identity::hold_numbers();
+        // SAFETY: passed on to the caller; the kernel replaces the descriptor in one step.
+        let raw = unsafe { issue(call) };
+        let mut last = false;
+        if raw >= 0 && old != new {
+            last = table::release(new).is_some_and(|(_, last)| last);
+            if let Meaning::Open(open) = table::get(old) {
+                // The number was in the table's range before, or the kernel's limit is beyond it.
+                let _ = table::adopt(new, open);
+            }
+        }
+        (raw, last)
+    };
+    if let (true, Some(open)) = (last, replaced) {
+        identity::end(open);
+    }
+    Outcome::Done(raw)
+}
+
+/// fcntl.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+pub(crate) unsafe fn fcntl(call: &Call) -> Outcome {
+    const F_GETFL: usize = 3;
+    const F_SETFL: usize = 4;
+    const F_SETOWN: usize = 8;
+    const F_GETOWN: usize = 9;
+    const F_GETPIPE_SZ: usize = 1032;
+    let descriptor = argument(call, 0) as i32;
+    let (command, value) = (argument(call, 1) as u32 as usize, argument(call, 2));
+    let (session, open) = match session::require_open(descriptor) {
+        Ok(found) => found,
+        Err(errno) => return Outcome::Done(errno.as_result()),
+    };
+    match command {
+        file::F_DUPFD if flight::child().is_none() => done(duplicate(descriptor, value, false)),
+        file::F_DUPFD_CLOEXEC if flight::child().is_none() => {
+            done(duplicate(descriptor, value, true))
+        }
+        // Placeholders are the kernel's descriptors: it keeps these flags.
+        file::F_DUPFD | file::F_DUPFD_CLOEXEC | file::F_GETFD | file::F_SETFD => Outcome::Pass,
+        F_GETFL => Outcome::Done((open.flags() & !O_CLOEXEC) as isize),
+        _ if open.is_path() => Outcome::Done(Errno::EBADF.as_result()),
+        F_SETFL => {
+            open.set_flags(CHANGEABLE, value as u32);
+            Outcome::Done(0)
+        }
+        // SAFETY: passed on to the caller.
+        5..=7 | 36..=38 => unsafe { locks::range(session, open, command, value) },
+        F_SETOWN => Outcome::Done(0),
+        F_GETOWN => Outcome::Done(0),
+        F_GETPIPE_SZ | 1031 => Outcome::Done(Errno::EBADF.as_result()),
+        _ => Outcome::Done(Errno::EINVAL.as_result()),
+    }
+}
+
+/// ioctl.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+pub(crate) unsafe fn ioctl(call: &Call) -> Outcome {
+    const FIOCLEX: usize = 0x5451;
+    const FIONCLEX: usize = 0x5450;
+    const FIONBIO: usize = 0x5421;
+    const FIOASYNC: usize = 0x5452;
+    const FIONREAD: usize = 0x541b;
+    const FICLONE: usize = 0x4004_9409;
+    const FICLONERANGE: usize = 0x4020_940d;
+    let descriptor = argument(call, 0) as i32;
+    let request = argument(call, 1) as u32 as usize;
+    let value = argument(call, 2);
+    done(session::require_open(descriptor).and_then(|(session, open)| {
+        if open.is_path() {
+            return Err(Errno::EBADF);
+        }
+        match request {
+            FIOCLEX => file::control(descriptor, file::F_SETFD, file::FD_CLOEXEC).map(|_| 0),
+            FIONCLEX => file::control(descriptor, file::F_SETFD, 0).map(|_| 0),
+            FIONBIO | FIOASYNC => {
+                // SAFETY: the host passes an int there.
+                let on = unsafe { user::read(value as *const i32) }? != 0;
+                let bit = if request == FIONBIO { O_NONBLOCK } else { O_ASYNC };
+                open.set_flags(bit, if on { bit } else { 0 });
+                Ok(0)
+            }
+            FIONREAD if open.flags() & O_DIRECTORY == 0 => {
+                let left = session.size(open)?.saturating_sub(session.position(open));
+                let left = i32::try_from(left).unwrap_or(i32::MAX);
+                // SAFETY: the host wants an int written there.
+                unsafe { user::write(&left, value as *mut i32) }?;
+                Ok(0)
+            }
+            FICLONE | FICLONERANGE => Err(Errno::EOPNOTSUPP),
+            _ => Err(Errno::ENOTTY),
+        }
+    }))
+}
+
+/// close_range: closes ours properly and leaves hidden ones alone.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+pub(crate) unsafe fn close_range(call: &Call) -> Outcome {
+    const UNSHARE: usize = 2;
+    const CLOEXEC: usize = 4;
+    let (first, last) = (argument(call, 0) as u32, argument(call, 1) as u32);
+    let flags = argument(call, 2);
+    if first > last || flags & !(UNSHARE | CLOEXEC) != 0 || flags & CLOEXEC != 0 {
+        // Hidden descriptors are closed by exec anyway.
+        return Outcome::Pass;
+    }
+    let mut from = first;
+    let mut any = false;
+    for (descriptor, meaning) in table::each(first, last) {
+        any = true;
+        match meaning {
+            Meaning::Hidden => {
+                let hidden = descriptor as u32;
+                if hidden > from
+                    && let Err(errno) = close_numbers(from, hidden - 1, flags)
+                {
+                    return Outcome::Done(errno.as_result());
+                }
+                from = hidden + 1;
+            }
+            Meaning::Open(open) if flight::child().is_none() => close_ours(descriptor, open),
+            _ => {}
+        }
+    }
+    if !any {
+        return Outcome::Pass;
+    }
+    if from <= last && from != 0 || from == first {
+        return done(close_numbers(from, last, flags).map(|()| 0));
+    }
+    Outcome::Done(0)
+}
+
+fn close_numbers(first: u32, last: u32, flags: usize) -> Result<(), Errno> {
+    // SAFETY: the host asked for these to be closed; hidden ones are not among them.
+    let raw = unsafe { syscall3(number::CLOSE_RANGE, first as usize, last as usize, flags) };
+    result(raw).map(|_| ())
+}
+
+/// May bytes be moved out of (or into) this description?
+///
+/// # Errors
+/// EBADF.
+pub(crate) fn check_transfer(open: OpenFile, direction: moving::Direction) -> Result<(), Errno> {
+    let allowed = match direction {
+        moving::Direction::Out => open.readable(),
+        moving::Direction::In => open.writable(),
+    };
+    if allowed { Ok(()) } else { Err(Errno::EBADF) }
+}

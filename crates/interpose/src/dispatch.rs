@@ -1,0 +1,188 @@
+//! The table of calls.
+
+use mayfly_sys::{Errno, number};
+
+use crate::{
+    Call, Outcome, attributes, cwd, data, descriptors, dirs, exec, flight, fork, locks, mapping,
+    messages, moving, names, opening, polling, refused, session, table,
+};
+
+/// Serves one call.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+pub(crate) unsafe fn dispatch(call: &mut Call) -> Outcome {
+    fork::notice();
+    flight::settle();
+    // SAFETY: passed on to the caller.
+    unsafe {
+        match call.number {
+            0..=99 => low(call),
+            100..=199 => middle(call),
+            _ => high(call),
+        }
+    }
+}
+
+/// # Safety
+/// As [`crate::dispatch`].
+unsafe fn low(call: &Call) -> Outcome {
+    use number::*;
+    // SAFETY: passed on to the caller.
+    unsafe {
+        match call.number {
+            READ | WRITE | PREAD64 | PWRITE64 | READV | WRITEV => {
+                on_ours(call, |call| data::transfer(call))
+            }
+            OPEN | CREAT => opening::open(call),
+            CLOSE => descriptors::close(call),
+            STAT | LSTAT => attributes::stat(call),
+            FSTAT => on_ours(call, |call| attributes::stat(call)),
+            LSEEK => on_ours(call, data::seek),
+            MMAP => on_mapped(call),
+            IOCTL => on_ours(call, |call| descriptors::ioctl(call)),
+            ACCESS => attributes::access(call),
+            POLL => polling::poll(call),
+            SELECT => polling::select(call),
+            DUP => descriptors::dup(call),
+            DUP2 => descriptors::dup_onto(call),
+            SENDFILE => moving::send_file(call),
+            SENDMSG => messages::send(call),
+            RECVMSG => messages::receive(call),
+            CLONE | FORK | VFORK => fork::before(call),
+            EXECVE => exec::exec(call),
+            FCNTL => on_ours(call, |call| descriptors::fcntl(call)),
+            FLOCK => on_ours(call, locks::flock),
+            FSYNC | FDATASYNC => on_ours(call, data::sync),
+            TRUNCATE => attributes::truncate(call),
+            FTRUNCATE => on_ours(call, data::truncate),
+            GETDENTS => refused::on_descriptor(call, Errno::ENOSYS),
+            GETCWD => cwd::getcwd(call),
+            CHDIR => cwd::chdir(call),
+            FCHDIR => cwd::fchdir(call),
+            RENAME => names::rename(call),
+            MKDIR => names::mkdir(call),
+            RMDIR | UNLINK => names::remove(call),
+            LINK => names::link(call),
+            SYMLINK => names::symlink(call),
+            READLINK => names::readlink(call),
+            CHMOD => attributes::chmod(call),
+            FCHMOD => on_ours(call, |call| attributes::chmod(call)),
+            CHOWN | LCHOWN => attributes::chown(call),
+            FCHOWN => on_ours(call, |call| attributes::chown(call)),
+            UMASK => names::set_umask(call),
+            _ => Outcome::Pass,
+        }
+    }
+}
+
+/// # Safety
+/// As [`crate::dispatch`].
+unsafe fn middle(call: &Call) -> Outcome {
+    use number::*;
+    // SAFETY: passed on to the caller.
+    unsafe {
+        match call.number {
+            UTIME => attributes::set_times(call),
+            MKNOD => names::mknod(call),
+            STATFS => attributes::statfs(call),
+            FSTATFS => on_ours(call, |call| attributes::statfs(call)),
+            SYNC => {
+                sync_all();
+                Outcome::Pass
+            }
+            READAHEAD => on_ours(call, data::advise),
+            FSETXATTR | FGETXATTR | FLISTXATTR | FREMOVEXATTR => {
+                refused::on_descriptor(call, Errno::EOPNOTSUPP)
+            }
+            _ => refuse_path(call),
+        }
+    }
+}
+
+/// # Safety
+/// As [`crate::dispatch`].
+unsafe fn high(call: &mut Call) -> Outcome {
+    use number::*;
+    // SAFETY: passed on to the caller.
+    unsafe {
+        match call.number {
+            OPENAT => opening::open(call),
+            OPENAT2 => opening::open_how(call),
+            NEWFSTATAT => attributes::stat(call),
+            STATX => attributes::statx(call),
+            GETDENTS64 => on_ours(call, |call| dirs::list(call)),
+            FACCESSAT | FACCESSAT2 => attributes::access(call),
+            MKDIRAT => names::mkdir(call),
+            MKNODAT => names::mknod(call),
+            UNLINKAT => names::remove(call),
+            RENAMEAT | RENAMEAT2 => names::rename(call),
+            LINKAT => names::link(call),
+            SYMLINKAT => names::symlink(call),
+            READLINKAT => names::readlink(call),
+            FCHMODAT | FCHMODAT2 => attributes::chmod(call),
+            FCHOWNAT => attributes::chown(call),
+            UTIMES | FUTIMESAT | UTIMENSAT => attributes::set_times(call),
+            PREADV | PWRITEV | PREADV2 | PWRITEV2 => on_ours(call, |call| data::transfer(call)),
+            DUP3 => descriptors::dup_onto(call),
+            CLOSE_RANGE => descriptors::close_range(call),
+            CLONE3 => fork::before(call),
+            EXECVEAT => exec::exec(call),
+            PPOLL => polling::poll(call),
+            PSELECT6 => polling::select(call),
+            EPOLL_CTL => refused::epoll(call),
+            SPLICE | TEE | COPY_FILE_RANGE | VMSPLICE => moving::between(call),
+            SENDMMSG => messages::send_many(call),
+            RECVMMSG => messages::receive_many(call),
+            FADVISE64 => on_ours(call, data::advise),
+            SYNC_FILE_RANGE | SYNCFS => on_ours(call, data::sync),
+            FALLOCATE => on_ours(call, refused::fallocate),
+            CACHESTAT | QUOTACTL_FD | FINIT_MODULE => {
+                refused::on_descriptor(call, Errno::EOPNOTSUPP)
+            }
+            OPEN_BY_HANDLE_AT => refused::on_descriptor(call, Errno::EOPNOTSUPP),
+            _ => refuse_path(call),
+        }
+    }
+}
+
+/// A call on its first descriptor, when that is ours: a child of vfork may have replaced it.
+fn on_ours(call: &Call, serve: impl FnOnce(&Call) -> Outcome) -> Outcome {
+    if flight::child().is_some()
+        && let Ok(None) = session::open_file(call.args[0] as i32)
+    {
+        return Outcome::Pass;
+    }
+    match table::get(call.args[0] as i32) {
+        table::Meaning::Foreign if flight::child().is_none() => Outcome::Pass,
+        _ => serve(call),
+    }
+}
+
+/// # Safety
+/// As [`crate::dispatch`].
+unsafe fn on_mapped(call: &Call) -> Outcome {
+    match session::open_file(call.args[4] as i32) {
+        Ok(None) => Outcome::Pass,
+        // SAFETY: passed on to the caller.
+        _ => unsafe { mapping::map(call) },
+    }
+}
+
+/// # Safety
+/// As [`crate::dispatch`].
+unsafe fn refuse_path(call: &Call) -> Outcome {
+    match refused::path_call(call.number) {
+        // SAFETY: passed on to the caller.
+        Some((at, errno)) => unsafe { refused::with_paths(call, at, errno) },
+        None => Outcome::Pass,
+    }
+}
+
+/// sync also means ours, if this process has to do with the instance at all.
+fn sync_all() {
+    if let Some(session) = session::existing() {
+        // The call cannot fail; what could not be synced is reported by fsync.
+        let _ = session.sync_all();
+    }
+}

@@ -1,0 +1,292 @@
+//! The environment: read at start, rebuilt at exec.
+//!
+//! A program started from ours has to find the instance even when it is given an empty environment, so
+//! exec passes on a rebuilt one: the caller's, with our variables put in place. `LD_PRELOAD` keeps what
+//! the caller has there, with our library first. `MAYFLY_FDS`, `MAYFLY_CWD` and `MAYFLY_EXE` tell the
+//! new program what it inherits; they are verified against the kernel at start, because a program that
+//! does not know them may hand on stale ones.
+
+use mayfly_sys::{Errno, scratch::Scratch, user};
+
+/// Directory of the instance.
+pub(crate) const RUN: &[u8] = b"MAYFLY_RUN";
+/// The mount point.
+pub(crate) const MOUNT: &[u8] = b"MAYFLY_MOUNT";
+/// The object directory.
+pub(crate) const OBJECTS: &[u8] = b"MAYFLY_OBJECTS";
+/// The image cache.
+pub(crate) const IMAGES: &[u8] = b"MAYFLY_IMAGES";
+/// The dynamic linker's.
+pub(crate) const PRELOAD: &[u8] = b"LD_PRELOAD";
+/// Inherited descriptors: `fd:index:generation,…`; present and empty when there are none.
+pub(crate) const DESCRIPTORS: &[u8] = b"MAYFLY_FDS";
+/// Inherited working directory: its id in hexadecimal.
+pub(crate) const DIRECTORY: &[u8] = b"MAYFLY_CWD";
+/// Path of the program in the mount.
+pub(crate) const PROGRAM: &[u8] = b"MAYFLY_EXE";
+
+const OURS: [&[u8]; 8] = [RUN, MOUNT, OBJECTS, IMAGES, PRELOAD, DESCRIPTORS, DIRECTORY, PROGRAM];
+
+/// The value in `NAME=value` when the name is `name`.
+pub(crate) fn value_of<'e>(entry: &'e [u8], name: &[u8]) -> Option<&'e [u8]> {
+    entry.strip_prefix(name)?.strip_prefix(b"=")
+}
+
+/// Calls `each` for every string of a null-terminated array. A null array is empty.
+///
+/// # Safety
+/// The array and its strings are valid for `'e`.
+pub(crate) unsafe fn for_each<'e>(
+    array: *const *const u8,
+    mut each: impl FnMut(*const u8, &'e [u8]),
+) {
+    if !user::plausible(array as usize, size_of::<usize>()) {
+        return;
+    }
+    for at in 0.. {
+        // SAFETY: every element up to the null was not null.
+        let entry = unsafe { array.add(at).read() };
+        if entry.is_null() {
+            return;
+        }
+        // SAFETY: passed on to the caller.
+        each(entry, unsafe { user::string(entry) });
+    }
+}
+
+/// Value of a variable; the first one counts.
+///
+/// # Safety
+/// As [`for_each`].
+pub(crate) unsafe fn find<'e>(array: *const *const u8, name: &[u8]) -> Option<&'e [u8]> {
+    let mut found = None;
+    // SAFETY: passed on to the caller.
+    unsafe {
+        for_each(array, |_, entry| {
+            if found.is_none() {
+                found = value_of(entry, name);
+            }
+        });
+    }
+    found
+}
+
+/// The first library of a list as `LD_PRELOAD` has them.
+pub(crate) fn first_library(list: &[u8]) -> &[u8] {
+    list.split(|byte| matches!(byte, b':' | b' ')).find(|part| !part.is_empty()).unwrap_or(&[])
+}
+
+/// Strings and an array of pointers to them, growing from both ends of a buffer.
+pub(crate) struct Vector {
+    scratch: Scratch,
+    /// Pointers so far, at the front.
+    count: usize,
+    /// Start of the strings, which grow downward from the end.
+    strings: usize,
+}
+
+impl Vector {
+    /// Room for `pointers` pointers and `bytes` bytes of strings.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub(crate) fn with_room(pointers: usize, bytes: usize) -> Result<Vector, Errno> {
+        let room = pointers.checked_add(1).and_then(|count| count.checked_mul(size_of::<usize>()));
+        let room = room.and_then(|room| room.checked_add(bytes)).ok_or(Errno::E2BIG)?;
+        let scratch = Scratch::take(room)?;
+        let strings = scratch.as_slice().len();
+        let mut vector = Vector { scratch, count: 0, strings };
+        vector.terminate()?;
+        Ok(vector)
+    }
+
+    /// Appends a pointer to a string that stands elsewhere.
+    ///
+    /// # Errors
+    /// E2BIG.
+    pub(crate) fn push(&mut self, string: *const u8) -> Result<(), Errno> {
+        let count = self.count;
+        self.put(count, string as usize)?;
+        self.count = count + 1;
+        self.terminate()
+    }
+
+    /// Appends a string put together from parts.
+    ///
+    /// # Errors
+    /// E2BIG.
+    pub(crate) fn push_text(&mut self, parts: &[&[u8]]) -> Result<(), Errno> {
+        let bytes = parts.iter().map(|part| part.len()).sum::<usize>() + 1;
+        let start = self.strings.checked_sub(bytes).ok_or(Errno::E2BIG)?;
+        let mut at = start;
+        for part in parts.iter().copied().chain([&b"\0"[..]]) {
+            let room = self.scratch.as_mut_slice().get_mut(at..at + part.len());
+            room.ok_or(Errno::E2BIG)?.copy_from_slice(part);
+            at += part.len();
+        }
+        self.strings = start;
+        let address = self.scratch.as_slice().as_ptr() as usize + start;
+        self.push(address as *const u8)
+    }
+
+    fn terminate(&mut self) -> Result<(), Errno> {
+        self.put(self.count, 0)
+    }
+
+    fn put(&mut self, index: usize, value: usize) -> Result<(), Errno> {
+        let start = index * size_of::<usize>();
+        let end = start + size_of::<usize>();
+        if end > self.strings {
+            return Err(Errno::E2BIG);
+        }
+        let room = self.scratch.as_mut_slice().get_mut(start..end).ok_or(Errno::E2BIG)?;
+        room.copy_from_slice(&value.to_ne_bytes());
+        Ok(())
+    }
+
+    /// The null-terminated array.
+    pub(crate) fn as_ptr(&self) -> *const *const u8 {
+        self.scratch.as_slice().as_ptr().cast()
+    }
+
+    /// The buffer under it all.
+    pub(crate) fn into_scratch(self) -> Scratch {
+        self.scratch
+    }
+}
+
+/// What exec adds to an environment.
+pub(crate) struct Additions<'a> {
+    pub(crate) run: &'a [u8],
+    pub(crate) mount: &'a [u8],
+    pub(crate) objects: &'a [u8],
+    pub(crate) images: &'a [u8],
+    pub(crate) library: &'a [u8],
+    /// `None`: the new program has to look for itself.
+    pub(crate) descriptors: Option<&'a [u8]>,
+    pub(crate) directory: &'a [u8],
+    pub(crate) program: &'a [u8],
+}
+
+/// The caller's environment with ours put in place.
+///
+/// # Errors
+/// ENOMEM, E2BIG.
+///
+/// # Safety
+/// `envp` is a valid environment array, or null.
+pub(crate) unsafe fn rebuild(
+    envp: *const *const u8,
+    additions: &Additions<'_>,
+) -> Result<Vector, Errno> {
+    let mut count = 0;
+    let mut preload: &[u8] = b"";
+    // SAFETY: passed on to the caller.
+    unsafe {
+        for_each(envp, |_, entry| {
+            count += 1;
+            if let Some(list) = value_of(entry, PRELOAD) {
+                preload = list;
+            }
+        });
+    }
+    let texts = [
+        (RUN, additions.run),
+        (MOUNT, additions.mount),
+        (OBJECTS, additions.objects),
+        (IMAGES, additions.images),
+        (DIRECTORY, additions.directory),
+        (PROGRAM, additions.program),
+    ];
+    let descriptors = additions.descriptors.unwrap_or(b"");
+    let bytes = texts.iter().map(|(name, value)| name.len() + value.len() + 2).sum::<usize>()
+        + preload.len()
+        + additions.library.len()
+        + descriptors.len()
+        + 64;
+    let mut vector = Vector::with_room(count + OURS.len(), bytes)?;
+    let mut pushed = Ok(());
+    // SAFETY: passed on to the caller.
+    unsafe {
+        for_each(envp, |pointer, entry| {
+            let ours = OURS.iter().any(|name| value_of(entry, name).is_some());
+            if !ours && pushed.is_ok() {
+                pushed = vector.push(pointer);
+            }
+        });
+    }
+    pushed?;
+    for (name, value) in texts {
+        if !value.is_empty() {
+            vector.push_text(&[name, b"=", value])?;
+        }
+    }
+    if let Some(descriptors) = additions.descriptors {
+        vector.push_text(&[DESCRIPTORS, b"=", descriptors])?;
+    }
+    if !additions.library.is_empty() {
+        if first_library(preload) == additions.library {
+            vector.push_text(&[PRELOAD, b"=", preload])?;
+        } else {
+            let separator: &[u8] = if preload.is_empty() { b"" } else { b":" };
+            vector.push_text(&[PRELOAD, b"=", additions.library, separator, preload])?;
+        }
+    }
+    Ok(vector)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{string::String, vec::Vec};
+
+    fn strings(vector: &Vector) -> Vec<String> {
+        let mut all = Vec::new();
+        // SAFETY: the vector was just built.
+        unsafe {
+            for_each(vector.as_ptr(), |_, entry| all.push(String::from_utf8_lossy(entry).into()));
+        }
+        all
+    }
+
+    fn additions() -> Additions<'static> {
+        Additions {
+            run: b"/r",
+            mount: b"/m",
+            objects: b"/o",
+            images: b"",
+            library: b"/l.so",
+            descriptors: Some(b"1:4:0"),
+            directory: b"",
+            program: b"",
+        }
+    }
+
+    #[test]
+    fn an_emptied_environment_gets_what_the_instance_needs() {
+        // SAFETY: a null environment is empty.
+        let built = unsafe { rebuild(core::ptr::null(), &additions()) }.expect("small");
+        let expected = [
+            "MAYFLY_RUN=/r",
+            "MAYFLY_MOUNT=/m",
+            "MAYFLY_OBJECTS=/o",
+            "MAYFLY_FDS=1:4:0",
+            "LD_PRELOAD=/l.so",
+        ];
+        assert_eq!(strings(&built), expected);
+    }
+
+    #[test]
+    fn the_callers_variables_stay_and_stale_ones_go() {
+        let given: [&[u8]; 4] =
+            [b"PATH=/bin\0", b"MAYFLY_CWD=12\0", b"LD_PRELOAD=/x.so:/l.so\0", b"MAYFLY_FDSX=1\0"];
+        let mut pointers: Vec<*const u8> = given.iter().map(|text| text.as_ptr()).collect();
+        pointers.push(core::ptr::null());
+        // SAFETY: the array above is terminated and its strings too.
+        let built = unsafe { rebuild(pointers.as_ptr(), &additions()) }.expect("small");
+        let built = strings(&built);
+        assert_eq!(built[..2], ["PATH=/bin", "MAYFLY_FDSX=1"]);
+        assert_eq!(built.last().map(String::as_str), Some("LD_PRELOAD=/l.so:/x.so:/l.so"));
+        assert!(!built.iter().any(|entry| entry.starts_with("MAYFLY_CWD")));
+    }
+}

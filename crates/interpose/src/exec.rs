@@ -1,0 +1,519 @@
+//! execve, execveat: programs and scripts, in the mount or not, with what they inherit.
+//!
+//! Every exec gets a rebuilt environment ([`crate::environment`]), and the descriptors that stay open
+//! get their identity. A file in the mount is looked at here, as the kernel would: a script's
+//! interpreter is found and started with the script's path, anything else is run from its object, or
+//! from a sealed copy in memory when there is no object or somebody has it open for writing. A script of
+//! the kernel's whose interpreter lies in the mount fails there with ENOENT and is then treated the same.
+//!
+//! On success nothing returns. What the new program gets stands in buffers of our own, because the
+//! kernel copies it before it gives up the old memory; a child of vfork leaves them to its parent.
+
+use mayfly_client::{NewOwner, OpenFile, Stop};
+use mayfly_sys::{
+    Errno,
+    arch::syscall6,
+    file::{self, AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, IoVec, O_CLOEXEC, O_RDONLY},
+    number,
+    scratch::Scratch,
+    text::{PathText, decimal},
+};
+use mayfly_types::{FileKind, limits::SYMLINK_FOLLOWS_MAX};
+use mayfly_wire::Target;
+
+use crate::{
+    Call, Outcome, cwd,
+    environment::{self, Additions, Vector},
+    flight, identity, inherit, links,
+    locate::{Place, locate},
+    program,
+    serve::{AT, PLAIN, argument},
+    session::{self, Session},
+    settings, table,
+};
+
+/// Interpreters of interpreters: as many as the kernel follows.
+const INTERPRETERS_MAX: usize = 5;
+/// Bytes of a file that the kernel looks at (`BINPRM_BUF_SIZE`).
+const HEAD_BYTES: usize = 256;
+/// Most that a list of inherited descriptors takes.
+const LIST_BYTES: usize = 64 * 1024;
+
+/// What a script's first line says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Interpreter<'h> {
+    path: &'h [u8],
+    argument: Option<&'h [u8]>,
+}
+
+/// Reads `#! path argument`. As the kernel: blanks are spaces and tabs, everything behind the path is one
+/// argument without the blanks around it; a line cut off inside the path is no script.
+fn interpreter(head: &[u8]) -> Result<Option<Interpreter<'_>>, Errno> {
+    let Some(line) = head.strip_prefix(b"#!") else { return Ok(None) };
+    let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let end = line.iter().position(|byte| *byte == b'\n' || *byte == 0);
+    let whole = end.is_some() || head.len() < HEAD_BYTES;
+    let line = line.get(..end.unwrap_or(line.len())).unwrap_or(line);
+    let start = line.iter().position(|byte| !blank(byte)).ok_or(Errno::ENOEXEC)?;
+    let line = line.get(start..).unwrap_or(&[]);
+    let Some(length) = line.iter().position(blank) else {
+        return match whole {
+            true => Ok(Some(Interpreter { path: line, argument: None })),
+            false => Err(Errno::ENOEXEC),
+        };
+    };
+    let (path, rest) = line.split_at(length);
+    let argument = rest.trim_ascii();
+    Ok(Some(Interpreter { path, argument: (!argument.is_empty()).then_some(argument) }))
+}
+
+/// Arguments and environment of the new program.
+struct Image {
+    argv: *const *const u8,
+    envp: *const *const u8,
+    /// The caller's environment, to rebuild from when the program's own path changes.
+    given: *const *const u8,
+    /// Buffers of replaced argument lists and environments.
+    kept: [Option<Vector>; INTERPRETERS_MAX + 2],
+    used: usize,
+}
+
+impl Image {
+    fn keep(&mut self, vector: Vector) -> *const *const u8 {
+        let pointer = vector.as_ptr();
+        if let Some(slot) = self.kept.get_mut(self.used) {
+            *slot = Some(vector);
+            self.used += 1;
+        }
+        pointer
+    }
+
+    /// The arguments for an interpreter: itself, its argument, the script, the script's arguments.
+    ///
+    /// # Safety
+    /// `argv` is a valid argument array.
+    unsafe fn interpose(&mut self, by: Interpreter<'_>, script: &[u8]) -> Result<(), Errno> {
+        let mut count = 0;
+        // SAFETY: passed on to the caller.
+        unsafe { environment::for_each(self.argv, |_, _| count += 1) };
+        let bytes = by.path.len() + by.argument.map_or(0, <[u8]>::len) + script.len() + 3;
+        let mut vector = Vector::with_room(count + 3, bytes)?;
+        vector.push_text(&[by.path])?;
+        if let Some(argument) = by.argument {
+            vector.push_text(&[argument])?;
+        }
+        vector.push_text(&[script])?;
+        let mut index = 0;
+        let mut pushed = Ok(());
+        // SAFETY: passed on to the caller.
+        unsafe {
+            environment::for_each(self.argv, |pointer, _| {
+                if index > 0 && pushed.is_ok() {
+                    pushed = vector.push(pointer);
+                }
+                index += 1;
+            });
+        }
+        pushed?;
+        self.argv = self.keep(vector);
+        Ok(())
+    }
+
+    /// Rebuilds the environment; `program` is the program's path in the mount, or empty.
+    ///
+    /// # Safety
+    /// `given` is a valid environment array.
+    unsafe fn equip(&mut self, program: &[u8]) -> Result<(), Errno> {
+        let settings = settings::require()?;
+        let mut room = None;
+        let mut directory = PathText::new();
+        if let Some(id) = cwd::directory() {
+            directory.push_hexadecimal(id.0)?;
+        }
+        let additions = Additions {
+            run: settings.run.as_bytes(),
+            mount: settings.mount.as_bytes(),
+            objects: settings.objects.as_bytes(),
+            images: settings.images.as_bytes(),
+            library: settings.library.as_bytes(),
+            descriptors: describe(&mut room)?,
+            directory: directory.as_bytes(),
+            program,
+        };
+        // SAFETY: passed on to the caller.
+        let vector = unsafe { environment::rebuild(self.given, &additions) }?;
+        self.envp = self.keep(vector);
+        Ok(())
+    }
+}
+
+/// The list of descriptors that the new program inherits; `None` when it must look for itself.
+fn describe(room: &mut Option<Scratch>) -> Result<Option<&[u8]>, Errno> {
+    if table::is_empty() && flight::child().is_none() {
+        return Ok(Some(b""));
+    }
+    if flight::child().is_some() {
+        return Ok(None);
+    }
+    identity::share_all()?;
+    let room = room.insert(Scratch::take(LIST_BYTES)?).as_mut_slice();
+    let mut used = 0;
+    let listed = inherit::describe(|descriptor, open| {
+        let numbers = [descriptor as u64, u64::from(open.index), u64::from(open.generation)];
+        for (number, end) in numbers.into_iter().zip([b":", b":", b","]) {
+            let mut digits = [0; 20];
+            for part in [decimal(number, &mut digits), &end[..]] {
+                let to = room.get_mut(used..used + part.len()).ok_or(Errno::E2BIG)?;
+                to.copy_from_slice(part);
+                used += part.len();
+            }
+        }
+        Ok(())
+    });
+    match listed {
+        Ok(()) => Ok(Some(room.get(..used).unwrap_or(&[]))),
+        Err(Errno::E2BIG) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// execve, execveat.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+pub(crate) unsafe fn exec(call: &Call) -> Outcome {
+    let at = call.number == number::EXECVEAT;
+    let (path_at, shift, flags) = if at { (AT, 1, argument(call, 4)) } else { (PLAIN, 0, 0) };
+    // SAFETY: passed on to the caller.
+    let Ok(path) = (unsafe { path_at.path_of(call) }) else { return Outcome::Pass };
+    let given = argument(call, 2 + shift) as *const *const u8;
+    let mut image = Image {
+        argv: argument(call, 1 + shift) as *const *const u8,
+        envp: given,
+        given,
+        kept: [const { None }; INTERPRETERS_MAX + 2],
+        used: 0,
+    };
+    // SAFETY: passed on to the caller.
+    let errno = unsafe {
+        match image.equip(b"") {
+            Err(errno) => errno,
+            Ok(()) => run(&mut image, path_at.directory_of(call), path, flags),
+        }
+    };
+    if let Some(child) = flight::child() {
+        // It failed, so the buffers are free again; only the last ones wait for the end of the flight.
+        for vector in image.kept.iter_mut().filter_map(Option::take) {
+            child.keep(vector.into_scratch());
+        }
+    }
+    Outcome::Done(errno.as_result())
+}
+
+/// Runs a program; returns only to say why not.
+///
+/// # Safety
+/// The image holds valid arrays.
+unsafe fn run(image: &mut Image, directory: i32, path: &[u8], flags: usize) -> Errno {
+    let mut current = match PathText::from_bytes(path) {
+        Ok(path) => path,
+        Err(errno) => return errno,
+    };
+    let (mut directory, mut flags) = (directory, flags);
+    for _ in 0..INTERPRETERS_MAX {
+        // SAFETY: passed on to the caller.
+        match unsafe { run_one(image, directory, &current, flags) } {
+            Err(errno) => return errno,
+            Ok(next) => current = next,
+        }
+        (directory, flags) = (AT_FDCWD, 0);
+    }
+    Errno::ELOOP
+}
+
+/// Runs a program, or finds which interpreter has to be run.
+///
+/// # Safety
+/// As [`run`].
+unsafe fn run_one(
+    image: &mut Image,
+    directory: i32,
+    path: &PathText,
+    flags: usize,
+) -> Result<PathText, Errno> {
+    let mut at = directory;
+    let mut text = PathText::from_bytes(path.as_bytes())?;
+    for _ in 0..SYMLINK_FOLLOWS_MAX {
+        let mut room = PathText::new();
+        let mut next = PathText::new();
+        let place = if text.as_bytes().is_empty() && flags & AT_EMPTY_PATH != 0 {
+            match session::open_file(at)? {
+                Some(_) => Place::Descriptor(at),
+                None => Place::Kernel,
+            }
+        } else {
+            locate(at, text.as_bytes(), &mut room)?
+        };
+        if place == Place::Kernel {
+            // SAFETY: passed on to the caller.
+            let errno = unsafe { hand_over(image, at, &text, flags) };
+            let suspicious = links::is_suspicious(errno.as_result());
+            if !suspicious || !links::resolve(at, text.as_bytes(), &mut next) {
+                // SAFETY: passed on to the caller.
+                let found = unsafe { kernel_script(image, at, &text, errno) };
+                return found;
+            }
+        } else {
+            let script = ScriptName { directory, path: path.as_bytes() };
+            // SAFETY: passed on to the caller.
+            match unsafe { run_ours(image, place, script, flags, &mut next) } {
+                Ok(interpreter) => return Ok(interpreter),
+                Err(Stop::Failed(errno)) => return Err(errno),
+                Err(Stop::Escaped) => {}
+            }
+        }
+        text = next;
+        at = AT_FDCWD;
+    }
+    Err(Errno::ELOOP)
+}
+
+/// Has the kernel do it; returns only to say why not.
+///
+/// # Safety
+/// As [`run`].
+unsafe fn hand_over(image: &Image, directory: i32, path: &PathText, flags: usize) -> Errno {
+    let (argv, envp) = (image.argv as usize, image.envp as usize);
+    let text = path.as_ptr() as usize;
+    // SAFETY: the arrays are the host's or were built here, and the path is terminated.
+    let raw = unsafe {
+        if directory == AT_FDCWD && flags == 0 {
+            syscall6(number::EXECVE, text, argv, envp, 0, 0, 0)
+        } else {
+            syscall6(number::EXECVEAT, directory as usize, text, argv, envp, flags, 0)
+        }
+    };
+    mayfly_sys::result(raw).err().unwrap_or(Errno::EIO)
+}
+
+/// A script of the kernel's that it could not run because the interpreter is in the mount.
+///
+/// # Safety
+/// As [`run`].
+unsafe fn kernel_script(
+    image: &mut Image,
+    directory: i32,
+    path: &PathText,
+    errno: Errno,
+) -> Result<PathText, Errno> {
+    if errno != Errno::ENOENT {
+        return Err(errno);
+    }
+    let Ok(script) = file::open_at(directory, path, O_RDONLY | O_CLOEXEC, 0) else {
+        return Err(errno);
+    };
+    let mut head = [0; HEAD_BYTES];
+    // SAFETY: the buffer is ours.
+    let count = unsafe { file::read_at(script, head.as_mut_ptr(), head.len(), 0) };
+    file::close(script);
+    let head = head.get(..count?).unwrap_or(&[]);
+    let Ok(Some(by)) = interpreter(head) else { return Err(errno) };
+    let mut room = PathText::new();
+    if locate(AT_FDCWD, by.path, &mut room)? == Place::Kernel {
+        return Err(errno);
+    }
+    let mut name = PathText::new();
+    ScriptName { directory, path: path.as_bytes() }.write_to(&mut name)?;
+    // SAFETY: passed on to the caller.
+    unsafe { image.interpose(by, name.as_bytes()) }?;
+    PathText::from_bytes(by.path)
+}
+
+/// What a script's interpreter is told to open.
+#[derive(Debug, Clone, Copy)]
+struct ScriptName<'p> {
+    directory: i32,
+    path: &'p [u8],
+}
+
+impl ScriptName<'_> {
+    fn write_to(self, to: &mut PathText) -> Result<(), Errno> {
+        if self.directory == AT_FDCWD || self.path.starts_with(b"/") {
+            return to.push(self.path);
+        }
+        to.push(b"/dev/fd/")?;
+        to.push_decimal(self.directory as u64)?;
+        if self.path.is_empty() { Ok(()) } else { to.push_component(self.path) }
+    }
+}
+
+/// Runs a file of the instance; or the path of the interpreter to run instead.
+///
+/// # Safety
+/// As [`run`].
+unsafe fn run_ours(
+    image: &mut Image,
+    place: Place<'_>,
+    script: ScriptName<'_>,
+    flags: usize,
+    escape: &mut PathText,
+) -> Result<PathText, Stop> {
+    let session = session::get()?;
+    let follow = flags & AT_SYMLINK_NOFOLLOW == 0;
+    let (open, own) = match place {
+        Place::Descriptor(descriptor) => (session::require_open(descriptor)?.1, false),
+        place => {
+            let nobody = NewOwner { mode: 0, uid: 0, gid: 0 };
+            let opened = session.open(place.walk(follow)?, O_RDONLY, nobody, escape)?;
+            (session.open_file(opened.open)?, true)
+        }
+    };
+    // SAFETY: passed on to the caller.
+    let result = unsafe { run_open(image, session, open, place, script) };
+    if own {
+        let _ = session.close(open.reference);
+    }
+    Ok(result?)
+}
+
+/// # Safety
+/// As [`run`].
+unsafe fn run_open(
+    image: &mut Image,
+    session: &Session,
+    open: OpenFile,
+    place: Place<'_>,
+    script: ScriptName<'_>,
+) -> Result<PathText, Errno> {
+    let mut escape = PathText::new();
+    let target = Target::Open(open.reference);
+    let attr = session.stat(target, &mut escape).map_err(|stop| match stop {
+        Stop::Failed(errno) => errno,
+        Stop::Escaped => Errno::EIO,
+    })?;
+    if attr.kind != FileKind::Regular || attr.mode & 0o111 == 0 {
+        return Err(Errno::EACCES);
+    }
+    let mut head = [0; HEAD_BYTES];
+    let room = [IoVec { base: head.as_mut_ptr(), bytes: head.len() }];
+    // SAFETY: the buffer is ours.
+    let count = unsafe { session.read_at(open, 0, &room) }?;
+    let head = head.get(..count).unwrap_or(&[]);
+    if let Some(by) = interpreter(head)? {
+        let mut name = PathText::new();
+        script.write_to(&mut name)?;
+        // SAFETY: passed on to the caller.
+        unsafe { image.interpose(by, name.as_bytes()) }?;
+        return PathText::from_bytes(by.path);
+    }
+    if !head.starts_with(b"\x7fELF") {
+        return Err(Errno::ENOEXEC);
+    }
+    let mut name = PathText::new();
+    if let Place::Tree { start, path } = place {
+        program::canonical(session, start, path, &mut name)?;
+    }
+    // SAFETY: passed on to the caller.
+    unsafe {
+        image.equip(name.as_bytes())?;
+        match run_object(image, session, open) {
+            Errno::ETXTBSY | Errno::EACCES | Errno::EPERM | Errno::ENODEV | Errno::EIO => {
+                Err(run_copy(image, session, open, attr.size_bytes)?)
+            }
+            errno => Err(errno),
+        }
+    }
+}
+
+/// Runs the object itself; returns only to say why not.
+///
+/// # Safety
+/// As [`run`].
+unsafe fn run_object(image: &Image, session: &Session, open: OpenFile) -> Errno {
+    let mut name = PathText::new();
+    let prepared = session.own_object(open, O_RDONLY, &mut name).and_then(|object| {
+        file::change_mode(object.descriptor, 0o700)?;
+        let mut path = PathText::from_bytes(settings::require()?.objects.as_bytes())?;
+        path.push_component(name.as_bytes())?;
+        Ok(path)
+    });
+    match prepared {
+        // SAFETY: passed on to the caller.
+        Ok(path) => unsafe { hand_over(image, AT_FDCWD, &path, 0) },
+        Err(errno) => errno,
+    }
+}
+
+/// Runs a sealed copy in memory; returns why that failed.
+///
+/// # Safety
+/// As [`run`].
+unsafe fn run_copy(
+    image: &Image,
+    session: &Session,
+    open: OpenFile,
+    bytes: u64,
+) -> Result<Errno, Errno> {
+    const F_ADD_SEALS: usize = 1033;
+    const ALL_SEALS: usize = 15;
+    let copy = file::memory_file(&PathText::from_bytes(program::COPY_NAME)?)?;
+    let copied = copy_to(session, open, bytes, copy);
+    let errno = match copied {
+        Ok(()) => {
+            // Without seals the copy would still run; nobody else has a descriptor of it.
+            let _ = file::control(copy, F_ADD_SEALS, ALL_SEALS);
+            // SAFETY: passed on to the caller.
+            unsafe { hand_over(image, copy, &PathText::new(), AT_EMPTY_PATH) }
+        }
+        Err(errno) => errno,
+    };
+    file::close(copy);
+    Ok(errno)
+}
+
+fn copy_to(session: &Session, open: OpenFile, bytes: u64, to: i32) -> Result<(), Errno> {
+    let mut scratch = Scratch::take(1)?;
+    let buffer = scratch.as_mut_slice();
+    let mut done = 0;
+    while done < bytes {
+        let room = [IoVec { base: buffer.as_mut_ptr(), bytes: buffer.len() }];
+        // SAFETY: the buffer is ours.
+        let count = unsafe { session.read_at(open, done as i64, &room) }?;
+        if count == 0 {
+            break;
+        }
+        // SAFETY: as above.
+        let written = unsafe { file::write_at(to, buffer.as_ptr(), count, done) }?;
+        done += written as u64;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_of_a_script_is_read_as_the_kernel_reads_it() {
+        let parse = |head: &'static [u8]| interpreter(head);
+        let plain = |path, argument| Ok(Some(Interpreter { path, argument }));
+        assert_eq!(parse(b"#!/bin/sh\necho"), plain(b"/bin/sh", None));
+        assert_eq!(
+            parse(b"#! \t/usr/bin/env  python3 -u \n"),
+            plain(b"/usr/bin/env", Some(&b"python3 -u"[..]))
+        );
+        assert_eq!(parse(b"#!/bin/sh"), plain(b"/bin/sh", None));
+        assert_eq!(parse(b"#!   \n"), Err(Errno::ENOEXEC));
+        assert_eq!(parse(b"#!\n"), Err(Errno::ENOEXEC));
+        assert_eq!(parse(b"\x7fELF"), Ok(None));
+    }
+
+    #[test]
+    fn a_path_cut_off_by_the_head_is_no_interpreter() {
+        let mut head = std::vec![b'a'; HEAD_BYTES];
+        head[..3].copy_from_slice(b"#!/");
+        assert_eq!(interpreter(&head), Err(Errno::ENOEXEC));
+        head[200] = b' ';
+        assert!(matches!(interpreter(&head), Ok(Some(_))));
+    }
+}

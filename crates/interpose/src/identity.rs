@@ -1,0 +1,228 @@
+//! Placeholders, and how a description gets an identity that the kernel carries.
+//!
+//! As long as only this process has descriptors of an open file description, they are duplicates of one
+//! hidden `O_PATH` descriptor of a removed directory: cheap, and every use that we do not see fails.
+//! Before a descriptor can leave the process (fork, exec, a message) the description is *shared*: its
+//! slot file `ofd/<index>` is opened, once, with access mode 3, and put in place of every placeholder.
+//! From then on the kernel's open file description of the slot file is the life time of ours: the daemon
+//! sees the last close. Whoever meets such a descriptor reads the index from its link in procfs.
+
+use core::sync::atomic::{AtomicI32, Ordering};
+
+use mayfly_client::OpenFile;
+use mayfly_sys::{
+    Errno,
+    file::{self, AT_FDCWD, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_NEITHER, O_PATH},
+    lock::{Held, Lock},
+    process,
+    text::{PathText, parse_decimal},
+};
+
+use crate::{
+    flight, hidden, session, settings,
+    table::{self, Meaning},
+};
+
+/// The hidden descriptor that placeholders duplicate, plus one.
+static PLACEHOLDER: AtomicI32 = AtomicI32::new(0);
+static MAKING: Lock = Lock::new();
+/// One thread at a time gives identities: two must not open one slot file.
+static SHARING: Lock = Lock::new();
+/// Held while a number of ours changes its meaning, in the table and in the kernel: so that an identity
+/// is never put over a number that somebody else got meanwhile.
+static NUMBERS: Lock = Lock::new();
+
+/// For the child of a fork.
+pub(crate) fn reset() {
+    MAKING.reset();
+    SHARING.reset();
+    NUMBERS.reset();
+}
+
+/// Keeps what numbers of ours mean until dropped.
+pub(crate) fn hold_numbers() -> Held<'static> {
+    NUMBERS.hold()
+}
+
+/// The hidden descriptor was closed.
+pub(crate) fn forget_placeholder() {
+    PLACEHOLDER.store(0, Ordering::Release);
+}
+
+/// The hidden descriptor of a removed directory.
+///
+/// # Errors
+/// EMFILE, or why no directory can be made.
+pub(crate) fn placeholder() -> Result<i32, Errno> {
+    if flight::child().is_some() {
+        // The number would outlive the child's own descriptor table in the parent's memory.
+        return make_placeholder();
+    }
+    let known = PLACEHOLDER.load(Ordering::Acquire);
+    if known > 0 {
+        return Ok(known - 1);
+    }
+    let _held = MAKING.hold();
+    let known = PLACEHOLDER.load(Ordering::Acquire);
+    if known > 0 {
+        return Ok(known - 1);
+    }
+    let made = hidden::conceal(make_placeholder()?)?;
+    PLACEHOLDER.store(made + 1, Ordering::Release);
+    Ok(made)
+}
+
+fn make_placeholder() -> Result<i32, Errno> {
+    let mut path = PathText::new();
+    parking_prefix(&mut path)?;
+    path.push_decimal(u64::from(process::thread_id()))?;
+    match file::make_directory(&path, 0o700) {
+        Ok(()) | Err(Errno::EEXIST) => {}
+        Err(errno) => return Err(errno),
+    }
+    let opened = file::open_at(AT_FDCWD, &path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+    file::remove_directory(&path)?;
+    opened
+}
+
+fn parking_prefix(path: &mut PathText) -> Result<(), Errno> {
+    path.push(settings::require()?.run.as_bytes())?;
+    path.push(b"/park-")
+}
+
+/// Is the kernel's working directory a parked one of this instance?
+pub(crate) fn is_parked() -> bool {
+    let mut prefix = PathText::new();
+    let mut link = PathText::new();
+    let Ok(name) = PathText::from_bytes(b"/proc/self/cwd") else { return false };
+    parking_prefix(&mut prefix).is_ok()
+        && file::read_link(AT_FDCWD, &name, &mut link).is_ok()
+        && link.as_bytes().starts_with(prefix.as_bytes())
+}
+
+fn slot_prefix(path: &mut PathText) -> Result<(), Errno> {
+    path.push(settings::require()?.run.as_bytes())?;
+    path.push(b"/ofd/")
+}
+
+/// Index of the description whose slot file `descriptor` is, by its link in procfs.
+pub(crate) fn slot_of(descriptor: i32) -> Option<u32> {
+    let mut link = PathText::new();
+    file::descriptor_link(descriptor, &mut link).ok()?;
+    let mut prefix = PathText::new();
+    slot_prefix(&mut prefix).ok()?;
+    let number = link.as_bytes().strip_prefix(prefix.as_bytes())?;
+    u32::try_from(parse_decimal(number)?).ok()
+}
+
+fn open_slot(index: u32, cloexec: u32) -> Result<i32, Errno> {
+    let mut path = PathText::new();
+    slot_prefix(&mut path)?;
+    path.push_decimal(u64::from(index))?;
+    file::open_at(AT_FDCWD, &path, O_NEITHER | O_CREAT | cloexec, 0o600)
+}
+
+/// A descriptor with the lowest free number for a new description.
+///
+/// # Errors
+/// EMFILE.
+pub(crate) fn assign(open: OpenFile, cloexec: u32) -> Result<i32, Errno> {
+    if flight::child().is_some() {
+        // The child's table is the kernel's alone, so the descriptor carries its identity at once.
+        if !open.claim() {
+            return Err(Errno::EBADF);
+        }
+        let slot = open_slot(open.reference.index, cloexec);
+        if slot.is_ok() {
+            open.finish_sharing()
+        } else {
+            open.give_up_sharing()
+        }
+        return slot;
+    }
+    let how = if cloexec == 0 { file::F_DUPFD } else { file::F_DUPFD_CLOEXEC };
+    let descriptor = file::control(placeholder()?, how, 0)? as i32;
+    table::adopt(descriptor, open.reference).inspect_err(|_| file::close(descriptor))?;
+    Ok(descriptor)
+}
+
+/// Gives `open` a kernel identity and puts it in place of all its placeholders.
+///
+/// # Errors
+/// EMFILE, ENOSPC: why the slot file cannot be opened.
+pub(crate) fn share(open: OpenFile) -> Result<(), Errno> {
+    if open.is_shared() {
+        return Ok(());
+    }
+    let _held = SHARING.hold();
+    let session = session::get()?;
+    // With the offset held, no thread is amid a transfer under the constant that stands for this process.
+    session.with_position(open, |position| {
+        if open.claim()
+            && let Err(errno) = replace_placeholders(open)
+        {
+            open.give_up_sharing();
+            return Err(errno);
+        }
+        Ok(((), position))
+    })
+}
+
+/// Ends a description of which this process has closed its last descriptor. A private one is claimed, so
+/// that no other thread gives it an identity meanwhile; a shared one ends with the kernel's.
+pub(crate) fn end(open: OpenFile) {
+    let Ok(session) = session::get() else { return };
+    if !open.claim() {
+        if open.is_shared() {
+            return;
+        }
+        // Somebody is about to share it, or shared what stood here before.
+        let _held = SHARING.hold();
+        if !open.claim() {
+            return;
+        }
+    }
+    // The host has closed it whatever the daemon says; the session's end would free it too.
+    let _ = session.close(open.reference);
+}
+
+/// The state is changed before the extra descriptor is closed: should another thread have closed the last
+/// other one meanwhile, that close is the last, and the daemon must see it on a shared description.
+fn replace_placeholders(open: OpenFile) -> Result<(), Errno> {
+    let slot = open_slot(open.reference.index, O_CLOEXEC)?;
+    let mut failure = None;
+    let held = hold_numbers();
+    for (descriptor, meaning) in table::each(0, u32::MAX) {
+        if meaning != Meaning::Open(open.reference) {
+            continue;
+        }
+        let flags = file::control(descriptor, file::F_GETFD, 0).unwrap_or(0);
+        let cloexec = if flags & file::FD_CLOEXEC == 0 { 0 } else { O_CLOEXEC };
+        if let Err(errno) = file::duplicate_onto(slot, descriptor, cloexec) {
+            failure = Some(errno);
+        }
+    }
+    drop(held);
+    open.finish_sharing();
+    file::close(slot);
+    failure.map_or(Ok(()), Err)
+}
+
+/// Shares every description of this process that is still private.
+///
+/// # Errors
+/// As [`share`].
+pub(crate) fn share_all() -> Result<(), Errno> {
+    if table::is_empty() {
+        return Ok(());
+    }
+    let session = session::get()?;
+    for (_, meaning) in table::each(0, u32::MAX) {
+        if let Meaning::Open(reference) = meaning
+            && let Ok(open) = session.open_file(reference)
+        {
+            share(open)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,152 @@
+//! The beginning of a program: what the environment says, and what it inherits.
+//!
+//! Inherited descriptors are believed only when the kernel's link of the descriptor names the slot file.
+//! Without `MAYFLY_FDS` (the program was started from a child of vfork, or by something that does not
+//! know us) the first three descriptors are looked at, and the rest when there are any.
+
+use mayfly_sys::{
+    Errno,
+    arch::syscall3,
+    file::{self, AT_FDCWD, O_CLOEXEC, O_DIRECTORY},
+    number,
+    text::{PathText, parse_decimal, parse_hexadecimal},
+};
+use mayfly_types::{FileId, OpenRef};
+
+use crate::{cwd, environment, fork, identity, names, program, session, settings, table};
+
+/// Takes everything up.
+///
+/// # Errors
+/// ENOENT when the environment names no instance; ENOMEM.
+///
+/// # Safety
+/// As [`crate::start`].
+pub(crate) unsafe fn start(envp: *const *const u8) -> Result<(), Errno> {
+    // SAFETY: passed on to the caller; the strings stay for the length of this function.
+    let find = |name| unsafe { environment::find(envp, name) };
+    let run = find(environment::RUN).filter(|run| run.starts_with(b"/")).ok_or(Errno::ENOENT)?;
+    let mount = find(environment::MOUNT).map(without_slashes).ok_or(Errno::ENOENT)?;
+    if !mount.starts_with(b"/") {
+        return Err(Errno::ENOENT);
+    }
+    let objects = find(environment::OBJECTS).map_or(&b""[..], without_slashes);
+    let program = find(environment::PROGRAM).filter(|_| program::is_disguised(objects));
+    let program = program.unwrap_or(b"");
+    settings::set(|settings| {
+        settings.run.push(without_slashes(run))?;
+        settings.mount.push(mount)?;
+        settings.objects.push(objects)?;
+        settings.images.push(find(environment::IMAGES).unwrap_or(b""))?;
+        let libraries = find(environment::PRELOAD).unwrap_or(b"");
+        settings.library.push(environment::first_library(libraries))?;
+        settings.program.push(program)
+    })?;
+    table::set_up()?;
+    fork::set_up()?;
+    names::look_at_umask();
+    if let Some(directory) = find(environment::DIRECTORY).and_then(parse_hexadecimal) {
+        cwd::inherit(FileId(directory));
+    }
+    cwd::look_at_kernel();
+    if !program.is_empty() {
+        program::name_thread(program);
+    }
+    match find(environment::DESCRIPTORS) {
+        Some(list) => take_up(list),
+        None => scan(),
+    }
+    Ok(())
+}
+
+fn without_slashes(path: &[u8]) -> &[u8] {
+    let length = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    path.get(..length).unwrap_or(path)
+}
+
+/// Descriptors named by the program before.
+fn take_up(list: &[u8]) {
+    for item in list.split(|byte| *byte == b',') {
+        let mut numbers = item.split(|byte| *byte == b':').map(parse_decimal);
+        let mut next = || numbers.next().flatten();
+        let (Some(descriptor), Some(index), Some(generation)) = (next(), next(), next()) else {
+            continue;
+        };
+        let (Ok(descriptor), Ok(index)) = (i32::try_from(descriptor), u32::try_from(index)) else {
+            continue;
+        };
+        if identity::slot_of(descriptor) == Some(index) {
+            let open = OpenRef { index, generation: generation as u32 };
+            let _ = table::adopt(descriptor, open);
+        }
+    }
+}
+
+/// Takes up `descriptor` if the kernel's link says that it is ours.
+pub(crate) fn recognise(descriptor: i32) {
+    if let Some(index) = identity::slot_of(descriptor)
+        && let Ok(session) = session::get()
+        && let Ok(open) = session.open_file_at(index)
+    {
+        let _ = table::adopt(descriptor, open.reference);
+    }
+}
+
+/// Looks at all descriptors: the first three, and the rest as procfs lists them.
+fn scan() {
+    for descriptor in 0..3 {
+        recognise(descriptor);
+    }
+    if let Ok(path) = PathText::from_bytes(b"/proc/self/fd")
+        && let Ok(directory) = file::open_at(AT_FDCWD, &path, O_DIRECTORY | O_CLOEXEC, 0)
+    {
+        scan_directory(directory);
+        file::close(directory);
+    }
+}
+
+fn scan_directory(directory: i32) {
+    const NAME_AT: usize = 19;
+    let mut buffer = [0_u64; 128];
+    loop {
+        let bytes = size_of_val(&buffer);
+        // SAFETY: the buffer has that length and outlives the call.
+        let raw = unsafe {
+            syscall3(number::GETDENTS64, directory as usize, buffer.as_mut_ptr() as usize, bytes)
+        };
+        let Ok(count) = usize::try_from(raw) else { return };
+        if count == 0 {
+            return;
+        }
+        // SAFETY: the kernel wrote `count` bytes into the buffer.
+        let mut rest = unsafe { core::slice::from_raw_parts(buffer.as_ptr().cast::<u8>(), count) };
+        while let Some([low, high]) = rest.get(16..18) {
+            let (entry, after) =
+                rest.split_at(usize::from(u16::from_ne_bytes([*low, *high])).clamp(1, rest.len()));
+            let name = entry.get(NAME_AT..).and_then(|name| name.split(|byte| *byte == 0).next());
+            if let Some(number) = name.and_then(parse_decimal)
+                && let Ok(descriptor) = i32::try_from(number)
+                && descriptor > 2
+                && descriptor != directory
+            {
+                recognise(descriptor);
+            }
+            rest = after;
+        }
+    }
+}
+
+/// The list for the program after: every descriptor that exec leaves open.
+pub(crate) fn describe(
+    mut each: impl FnMut(i32, OpenRef) -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    for (descriptor, meaning) in table::each(0, u32::MAX) {
+        if let table::Meaning::Open(open) = meaning {
+            let flags = file::control(descriptor, file::F_GETFD, 0)?;
+            if flags & file::FD_CLOEXEC == 0 {
+                each(descriptor, open)?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! From a system call of the host process to the file system and back.
+//!
+//! `preload` hands every call that its filter does not let through to [`dispatch`]. This crate decides
+//! whether the call is ours, serves it through `client`, and keeps the process-wide state that the kernel
+//! cannot keep for us: which descriptor numbers stand for open file descriptions of the instance
+//! ([`table`]), and which directory the process works in ([`cwd`]).
+//!
+//! A call is ours by its path ([`locate`]) or by its descriptor. A descriptor of ours is a real kernel
+//! descriptor without a use of its own, the *placeholder*: a duplicate of one hidden `O_PATH` descriptor,
+//! replaced by an identifiable one before it can leave the process ([`identity`]).
+//!
+//! The host's signal handlers never run while a thread is in here, and threads do not die in here, so
+//! short critical sections under [`mayfly_sys::lock::Lock`] are safe; the child of a fork resets them
+//! ([`fork`]).
+#![no_std]
+
+#[cfg(test)]
+extern crate std;
+
+mod attributes;
+pub mod class;
+mod cwd;
+mod data;
+mod descriptors;
+mod dirs;
+mod dispatch;
+mod environment;
+mod exec;
+mod flight;
+mod fork;
+mod hidden;
+mod identity;
+mod inherit;
+mod links;
+mod locate;
+mod locks;
+mod mapping;
+mod messages;
+mod moving;
+mod names;
+mod opening;
+mod paths;
+mod polling;
+mod program;
+mod refused;
+mod serve;
+mod session;
+mod settings;
+mod table;
+
+/// What became of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Served here: the raw result, as the kernel would return it (negative errno on failure).
+    Done(isize),
+    /// Not ours: the trampoline issues it unchanged, with the arguments in `Call::args`.
+    Pass,
+}
+
+/// One system call: number and arguments in the kernel's order (rdi, rsi, rdx, r10, r8, r9).
+#[derive(Debug)]
+#[repr(C)]
+pub struct Call {
+    /// The system-call number (x86-64 table).
+    pub number: usize,
+    /// The six argument registers.
+    pub args: [usize; 6],
+}
+
+/// What the process was started with.
+#[derive(Debug)]
+pub struct Start {
+    /// The environment: a null-terminated array of pointers to null-terminated strings.
+    pub envp: *const *const u8,
+}
+
+/// Reads the environment and the inherited state; true when the process belongs to an instance, so
+/// that interposition is worth setting up.
+///
+/// # Safety
+/// Called once, before any call is dispatched; `start.envp` is a valid environment array.
+pub unsafe fn start(start: &Start) -> bool {
+    // SAFETY: passed on to the caller.
+    unsafe { inherit::start(start.envp) }.is_ok()
+}
+
+/// Base of the descriptor table: one `u32` for each descriptor number below [`class::DESCRIPTORS_MAX`];
+/// zero means "not ours". Read by the filter in the trampolines.
+pub fn descriptor_table() -> *const u32 {
+    table::base()
+}
+
+/// Serves one call.
+///
+/// # Safety
+/// `call` holds the registers of a system call that the host is about to issue; pointers among them are
+/// the host's own and as valid as they would be for the kernel.
+pub unsafe fn dispatch(call: &mut Call) -> Outcome {
+    // SAFETY: passed on to the caller.
+    unsafe { dispatch::dispatch(call) }
+}

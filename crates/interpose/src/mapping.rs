@@ -1,0 +1,125 @@
+//! mmap of a file of ours.
+//!
+//! The kernel maps the object, on a descriptor opened for this one purpose with the access the mapping
+//! may use, so that mprotect later allows no more than the application's own descriptor would. A private
+//! mapping of a file without an object, or of one whose file system forbids what is asked for, is memory
+//! filled once; a shared one is never imitated.
+
+use mayfly_client::OpenFile;
+use mayfly_sys::{
+    Errno,
+    file::{IoVec, O_RDONLY, O_RDWR},
+    memory::{
+        self, MAP_ANONYMOUS, MAP_FIXED, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, PAGE_BYTES,
+        PROT_READ, PROT_WRITE,
+    },
+    text::PathText,
+};
+use mayfly_types::FileKind;
+
+use crate::{
+    Call, Outcome,
+    serve::{argument, done},
+    session::{self, Session},
+};
+
+const MAP_TYPE: usize = 15;
+const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
+
+/// mmap with a descriptor of ours, or an anonymous one with a number that happens to be ours.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+pub(crate) unsafe fn map(call: &Call) -> Outcome {
+    let flags = argument(call, 3);
+    if flags & MAP_ANONYMOUS != 0 {
+        return Outcome::Pass;
+    }
+    // SAFETY: passed on to the caller.
+    done(unsafe { try_map(call, flags) }.map(|address| address as isize))
+}
+
+/// # Safety
+/// As [`crate::dispatch`].
+unsafe fn try_map(call: &Call, flags: usize) -> Result<usize, Errno> {
+    let (session, open) = session::require_open(argument(call, 4) as i32)?;
+    let (bytes, protection, offset) = (argument(call, 1), argument(call, 2), argument(call, 5));
+    if open.is_path() {
+        return Err(Errno::EBADF);
+    }
+    if open.kind() != FileKind::Regular {
+        return Err(Errno::ENODEV);
+    }
+    let shared = match flags & MAP_TYPE {
+        MAP_PRIVATE => false,
+        MAP_SHARED | MAP_SHARED_VALIDATE => true,
+        _ => return Err(Errno::EINVAL),
+    };
+    if bytes == 0 || !offset.is_multiple_of(PAGE_BYTES) {
+        return Err(Errno::EINVAL);
+    }
+    if !open.readable() || shared && protection & PROT_WRITE != 0 && !open.writable() {
+        return Err(Errno::EACCES);
+    }
+    if shared || session.has_object(open) {
+        let access = if shared && open.writable() { O_RDWR } else { O_RDONLY };
+        let mut path = PathText::new();
+        let mapped = session.own_object(open, access, &mut path).and_then(|object| {
+            // SAFETY: the host's own request, with the object in place of its file.
+            unsafe {
+                memory::map(
+                    argument(call, 0),
+                    bytes,
+                    protection,
+                    flags,
+                    object.descriptor as usize,
+                    offset,
+                )
+            }
+        });
+        match mapped {
+            Err(Errno::EPERM | Errno::EACCES | Errno::EIO | Errno::ENODEV) if !shared => {}
+            Err(Errno::EIO) => return Err(Errno::ENODEV),
+            mapped => return mapped,
+        }
+    }
+    // SAFETY: passed on to the caller.
+    unsafe { fill(session, open, call, flags) }
+}
+
+/// A private mapping that is filled once.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+unsafe fn fill(
+    session: &Session,
+    open: OpenFile,
+    call: &Call,
+    flags: usize,
+) -> Result<usize, Errno> {
+    let (bytes, protection, offset) = (argument(call, 1), argument(call, 2), argument(call, 5));
+    let flags = flags & (MAP_FIXED | MAP_FIXED_NOREPLACE | 0x40) | MAP_PRIVATE | MAP_ANONYMOUS;
+    // SAFETY: the host asked for a mapping at this place, which it may replace.
+    let address = unsafe {
+        memory::map(argument(call, 0), bytes, PROT_READ | PROT_WRITE, flags, usize::MAX, 0)
+    }?;
+    let mut done = 0;
+    while done < bytes {
+        let room = [IoVec { base: (address + done) as *mut u8, bytes: bytes - done }];
+        // SAFETY: the memory was just mapped and nobody else knows of it yet.
+        match unsafe { session.read_at(open, (offset + done) as i64, &room) } {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(errno) => {
+                if let Some(start) = core::ptr::NonNull::new(address as *mut u8) {
+                    // SAFETY: as above.
+                    unsafe { memory::unmap(start, bytes) };
+                }
+                return Err(errno);
+            }
+        }
+    }
+    // SAFETY: as above.
+    unsafe { memory::protect(address, bytes, protection) }?;
+    Ok(address)
+}

@@ -1,0 +1,237 @@
+//! sendfile, copy_file_range, splice with a descriptor of ours: through a buffer.
+//!
+//! Offsets move by what was really written. splice and tee need a pipe on one side and an in-kernel file
+//! on the other; ours is none, and callers know what EINVAL means: read and write.
+
+use mayfly_client::OpenFile;
+use mayfly_sys::{
+    Errno,
+    arch::syscall3,
+    file::{self, IoVec},
+    number, result,
+    scratch::Scratch,
+    user,
+};
+use mayfly_types::FileKind;
+
+use crate::{
+    Call, Outcome,
+    descriptors::check_transfer,
+    serve::{argument, done},
+    session,
+};
+
+const MAX: usize = mayfly_client::TRANSFER_MAX;
+
+/// Which way bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// Out of the file.
+    Out,
+    /// Into the file.
+    In,
+}
+
+/// One side of a copy.
+struct End {
+    descriptor: i32,
+    open: Option<OpenFile>,
+    /// Address of the host's offset, which is used and moved instead of the file's; or 0.
+    offset_at: usize,
+    /// Offset to go on at; `None`: wherever the kernel's descriptor stands.
+    at: Option<i64>,
+}
+
+impl End {
+    /// # Safety
+    /// `offset_at` is 0 or the address of an offset of the host.
+    unsafe fn new(descriptor: i32, offset_at: usize, direction: Direction) -> Result<End, Errno> {
+        let open = session::open_file(descriptor)?;
+        if let Some(open) = open {
+            check_transfer(open, direction)?;
+            match open.kind() {
+                FileKind::Directory => return Err(Errno::EISDIR),
+                FileKind::Regular => {}
+                FileKind::Symlink => return Err(Errno::EBADF),
+            }
+        }
+        let at = match (offset_at, open) {
+            (0, None) => None,
+            (0, Some(open)) if direction == Direction::In && open.appends() => None,
+            (0, Some(open)) => Some(session::get()?.position(open) as i64),
+            // SAFETY: passed on to the caller.
+            (address, _) => Some(unsafe { user::read(address as *const i64) }?),
+        };
+        if at.is_some_and(|at| at < 0) {
+            return Err(Errno::EINVAL);
+        }
+        Ok(End { descriptor, open, offset_at, at })
+    }
+
+    fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let (to, bytes) = (buffer.as_mut_ptr(), buffer.len());
+        // SAFETY: the buffer is ours.
+        unsafe {
+            match (self.open, self.at) {
+                (Some(open), at) => {
+                    session::get()?.read_at(open, at.unwrap_or(0), &[IoVec { base: to, bytes }])
+                }
+                (None, Some(at)) => file::read_at(self.descriptor, to, bytes, at as u64),
+                (None, None) => {
+                    result(syscall3(number::READ, self.descriptor as usize, to as usize, bytes))
+                }
+            }
+        }
+    }
+
+    fn write(&self, buffer: &[u8]) -> Result<usize, Errno> {
+        let (from, bytes) = (buffer.as_ptr(), buffer.len());
+        let piece = [IoVec { base: from.cast_mut(), bytes }];
+        // SAFETY: the buffer is ours and only read.
+        unsafe {
+            match (self.open, self.at) {
+                (Some(open), Some(at)) => session::get()?.write_at(open, at, &piece),
+                (Some(open), None) => session::get()?.write(open, &piece),
+                (None, Some(at)) => file::write_at(self.descriptor, from, bytes, at as u64),
+                (None, None) => {
+                    result(syscall3(number::WRITE, self.descriptor as usize, from as usize, bytes))
+                }
+            }
+        }
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.at = self.at.map(|at| at.saturating_add(count as i64));
+    }
+
+    /// `count` bytes that were read did not find a place.
+    fn put_back(&self, count: usize) {
+        if self.at.is_none() && self.open.is_none() && count > 0 {
+            // A pipe cannot take them back; the kernel's own copy would have lost them too.
+            let _ = file::seek(self.descriptor, -(count as i64), 1);
+        }
+    }
+
+    /// Stores the offset where the host looks for it.
+    fn finish(&self) -> Result<(), Errno> {
+        let Some(at) = self.at else { return Ok(()) };
+        match (self.offset_at, self.open) {
+            (0, Some(open)) => session::get()?.seek(open, at, 0).map(|_| ()),
+            (0, None) => Ok(()),
+            // SAFETY: the host's own offset, which was read before.
+            (address, _) => unsafe { user::write(&at, address as *mut i64) },
+        }
+    }
+}
+
+fn copy(from: &mut End, to: &mut End, count: usize) -> Result<isize, Errno> {
+    let mut scratch = Scratch::take(1)?;
+    let mut copied = 0_usize;
+    let mut failure = None;
+    while copied < count {
+        let buffer = scratch.as_mut_slice();
+        let wanted = (count - copied).min(buffer.len());
+        let step = from.read(buffer.get_mut(..wanted).unwrap_or(&mut [])).and_then(|got| {
+            let bytes = scratch.as_slice().get(..got).unwrap_or(&[]);
+            let written = if got == 0 { Ok(0) } else { to.write(bytes) };
+            from.put_back(got - *written.as_ref().unwrap_or(&0).min(&got));
+            written.map(|written| (got, written))
+        });
+        match step {
+            Ok((got, written)) => {
+                copied += written;
+                from.advance(written);
+                to.advance(written);
+                if got < wanted || written < got {
+                    break;
+                }
+            }
+            Err(errno) => {
+                failure = Some(errno);
+                break;
+            }
+        }
+    }
+    if let (0, Some(errno)) = (copied, failure) {
+        return Err(errno);
+    }
+    from.finish()?;
+    to.finish()?;
+    Ok(copied as isize)
+}
+
+fn none_ours(one: i32, other: i32) -> bool {
+    matches!((session::open_file(one), session::open_file(other)), (Ok(None), Ok(None)))
+}
+
+/// sendfile.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+pub(crate) unsafe fn send_file(call: &Call) -> Outcome {
+    let (to, from) = (argument(call, 0) as i32, argument(call, 1) as i32);
+    if none_ours(to, from) {
+        return Outcome::Pass;
+    }
+    // SAFETY: passed on to the caller.
+    let ends = unsafe {
+        End::new(from, argument(call, 2), Direction::Out)
+            .and_then(|from| Ok((from, End::new(to, 0, Direction::In)?)))
+    };
+    done(ends.and_then(|(mut from, mut to)| {
+        if to.open.is_some_and(|open| open.appends()) {
+            return Err(Errno::EINVAL);
+        }
+        copy(&mut from, &mut to, argument(call, 3).min(MAX))
+    }))
+}
+
+/// copy_file_range, splice, tee, vmsplice.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+pub(crate) unsafe fn between(call: &Call) -> Outcome {
+    let (one, other) = match call.number {
+        number::COPY_FILE_RANGE | number::SPLICE => {
+            (argument(call, 0) as i32, argument(call, 2) as i32)
+        }
+        number::TEE => (argument(call, 0) as i32, argument(call, 1) as i32),
+        _ => (argument(call, 0) as i32, argument(call, 0) as i32),
+    };
+    if none_ours(one, other) {
+        return Outcome::Pass;
+    }
+    if call.number != number::COPY_FILE_RANGE {
+        let errno = if call.number == number::VMSPLICE { Errno::EBADF } else { Errno::EINVAL };
+        return Outcome::Done(errno.as_result());
+    }
+    if argument(call, 5) != 0 {
+        return Outcome::Done(Errno::EINVAL.as_result());
+    }
+    // SAFETY: passed on to the caller.
+    let ends = unsafe {
+        End::new(one, argument(call, 1), Direction::Out)
+            .and_then(|from| Ok((from, End::new(other, argument(call, 3), Direction::In)?)))
+    };
+    done(ends.and_then(|(mut from, mut to)| {
+        if to.open.is_some_and(|open| open.appends()) {
+            return Err(Errno::EBADF);
+        }
+        let same = match (&from.open, &to.open) {
+            (Some(from), Some(to)) => from.id() == to.id(),
+            _ => false,
+        };
+        let count = argument(call, 4).min(MAX);
+        if same && overlap(from.at, to.at, count) {
+            return Err(Errno::EINVAL);
+        }
+        copy(&mut from, &mut to, count)
+    }))
+}
+
+fn overlap(from: Option<i64>, to: Option<i64>, count: usize) -> bool {
+    match (from, to) {
+        (Some(from), Some(to)) => from.abs_diff(to) < count as u64,
+        _ => false,
+    }
+}

@@ -1,0 +1,394 @@
+//! Calls that make, remove and move names: mkdir, rmdir, unlink, rename, link, symlink, readlink,
+//! mknod; and the umask, which they all heed.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use mayfly_client::{NewOwner, Stop};
+use mayfly_sys::{
+    Errno,
+    arch::syscall3,
+    file::{AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW},
+    number, process,
+    text::PathText,
+    user,
+};
+use mayfly_types::FileId;
+use mayfly_wire::Target;
+
+use crate::{
+    Call, Outcome, cwd, flight,
+    locate::{Place, locate},
+    paths::{self, Special},
+    serve::{self, AT, PLAIN, PathArguments, argument, done, issue, with_path},
+    session, settings,
+};
+
+static UMASK: AtomicU32 = AtomicU32::new(0o022);
+
+/// Bits that new files do not get.
+pub(crate) fn umask() -> u32 {
+    UMASK.load(Ordering::Relaxed)
+}
+
+/// Reads the kernel's umask, by changing it: at start, when there is one thread.
+pub(crate) fn look_at_umask() {
+    // SAFETY: touches no memory.
+    let mask = unsafe { syscall3(number::UMASK, 0o077, 0, 0) };
+    // SAFETY: as above.
+    unsafe { syscall3(number::UMASK, mask as usize, 0, 0) };
+    UMASK.store(mask as u32 & 0o777, Ordering::Relaxed);
+}
+
+/// umask: the kernel keeps it too.
+pub(crate) fn set_umask(call: &Call) -> Outcome {
+    if flight::child().is_none() {
+        UMASK.store(argument(call, 0) as u32 & 0o777, Ordering::Relaxed);
+    }
+    Outcome::Pass
+}
+
+fn new_owner(mode: usize) -> NewOwner {
+    let (uid, gid) = process::owner();
+    NewOwner { mode: mode as u32 & 0o7777 & !umask(), uid, gid }
+}
+
+/// mkdir, mkdirat.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+pub(crate) unsafe fn mkdir(call: &Call) -> Outcome {
+    let (at, mode) = match call.number {
+        number::MKDIR => (PLAIN, argument(call, 1)),
+        _ => (AT, argument(call, 2)),
+    };
+    // The set-id bits are not for directories made by mkdir.
+    let mode = mode & 0o1777;
+    // SAFETY: passed on to the caller.
+    unsafe {
+        with_path(call, at, &mut |place, escape| {
+            session::get()?.make_directory(place.walk(false)?, new_owner(mode), escape)?;
+            Ok(0)
+        })
+    }
+}
+
+/// unlink, rmdir, unlinkat.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+pub(crate) unsafe fn remove(call: &Call) -> Outcome {
+    let flags = argument(call, 2);
+    let (at, directory) = match call.number {
+        number::UNLINK => (PLAIN, false),
+        number::RMDIR => (PLAIN, true),
+        _ => (AT, flags & AT_REMOVEDIR != 0),
+    };
+    let bad_flags = call.number == number::UNLINKAT && flags as u32 & !(AT_REMOVEDIR as u32) != 0;
+    // SAFETY: passed on to the caller.
+    unsafe {
+        with_path(call, at, &mut |place, escape| {
+            if bad_flags {
+                return Err(Stop::Failed(Errno::EINVAL));
+            }
+            let session = session::get()?;
+            if directory {
+                session.remove_directory(place.walk(false)?, escape)?;
+            } else {
+                session.unlink(place.walk(false)?, escape)?;
+            }
+            Ok(0)
+        })
+    }
+}
+
+/// symlink, symlinkat: the first argument is what the link says.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+pub(crate) unsafe fn symlink(call: &Call) -> Outcome {
+    let at = match call.number {
+        number::SYMLINK => PathArguments { directory: None, path: 1 },
+        _ => PathArguments { directory: Some(1), path: 2 },
+    };
+    // SAFETY: passed on to the caller.
+    unsafe {
+        with_path(call, at, &mut |place, escape| {
+            let text = user::path(argument(call, 0) as *const u8)?;
+            if text.is_empty() {
+                return Err(Stop::Failed(Errno::ENOENT));
+            }
+            session::get()?.symlink(text, place.walk(false)?, new_owner(0o777), escape)?;
+            Ok(0)
+        })
+    }
+}
+
+/// mknod, mknodat: regular files only.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+pub(crate) unsafe fn mknod(call: &Call) -> Outcome {
+    const TYPE: usize = 0o170_000;
+    const REGULAR: usize = 0o100_000;
+    let (at, mode) = match call.number {
+        number::MKNOD => (PLAIN, argument(call, 1)),
+        _ => (AT, argument(call, 2)),
+    };
+    // SAFETY: passed on to the caller.
+    unsafe {
+        with_path(call, at, &mut |place, escape| {
+            if mode & TYPE != 0 && mode & TYPE != REGULAR {
+                return Err(Stop::Failed(Errno::EOPNOTSUPP));
+            }
+            use mayfly_sys::file::{O_CREAT, O_EXCL, O_WRONLY};
+            let session = session::get()?;
+            let flags = O_CREAT | O_EXCL | O_WRONLY;
+            let opened = session.open(place.walk(false)?, flags, new_owner(mode), escape)?;
+            session.close(opened.open)?;
+            Ok(0)
+        })
+    }
+}
+
+/// readlink, readlinkat.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+pub(crate) unsafe fn readlink(call: &Call) -> Outcome {
+    let (at, shift) = if call.number == number::READLINK { (PLAIN, 0) } else { (AT, 1) };
+    let (buffer, size) = (argument(call, 1 + shift), argument(call, 2 + shift));
+    // SAFETY: passed on to the caller.
+    let Ok(path) = (unsafe { at.path_of(call) }) else { return Outcome::Pass };
+    let mut text = PathText::new();
+    let copy = |bytes: &[u8]| {
+        let bytes = bytes.get(..size).unwrap_or(bytes);
+        // SAFETY: the host wants up to `size` bytes written there.
+        unsafe { user::copy_out(bytes, buffer as *mut u8) }.map(|()| bytes.len() as isize)
+    };
+    if path.starts_with(b"/proc/") && special_target(path, &mut text) {
+        return done(if size as i32 <= 0 { Err(Errno::EINVAL) } else { copy(text.as_bytes()) });
+    }
+    let directory = at.directory_of(call);
+    if path.is_empty()
+        && call.number == number::READLINKAT
+        && let Ok(Some(open)) = session::open_file(directory)
+    {
+        let target = Target::Open(open.reference);
+        let read = session::get()
+            .map_err(Stop::Failed)
+            .and_then(|session| session.read_link(target, &mut text, copy));
+        return done(read.map_err(|stop| match stop {
+            Stop::Failed(errno) => errno,
+            Stop::Escaped => Errno::EINVAL,
+        }));
+    }
+    // SAFETY: passed on to the caller.
+    unsafe {
+        with_path(call, at, &mut |place, escape| {
+            if size as i32 <= 0 {
+                return Err(Stop::Failed(Errno::EINVAL));
+            }
+            session::get()?.read_link(place.target(false)?, escape, copy)
+        })
+    }
+}
+
+/// What a name in procfs shows, when it shows something of ours.
+fn special_target(path: &[u8], to: &mut PathText) -> bool {
+    match paths::special(path, process::process_id) {
+        Some(Special::Program) => settings::get().is_some_and(|settings| {
+            let program = settings.program.as_bytes();
+            !program.is_empty() && to.push(program).is_ok()
+        }),
+        Some(Special::WorkingDirectory(b"")) => {
+            cwd::directory().is_some_and(|directory| cwd::absolute(directory, to).is_ok())
+        }
+        Some(Special::Descriptor(descriptor, b"")) => {
+            let Ok(Some(open)) = session::open_file(descriptor) else { return false };
+            // Only directories can be asked for their path; a file shows its identity.
+            cwd::absolute(open.id(), to).is_ok() || {
+                to.clear();
+                settings::get().is_some_and(|settings| to.push(settings.mount.as_bytes()).is_ok())
+                    && to.push(b"/.file-").is_ok()
+                    && to.push_hexadecimal(open.id().0).is_ok()
+            }
+        }
+        _ => false,
+    }
+}
+
+/// rename, renameat, renameat2.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+pub(crate) unsafe fn rename(call: &Call) -> Outcome {
+    let (from, to, flags) = match call.number {
+        number::RENAME => (PLAIN, PathArguments { directory: None, path: 1 }, 0),
+        number::RENAMEAT => (AT, PathArguments { directory: Some(2), path: 3 }, 0),
+        _ => (AT, PathArguments { directory: Some(2), path: 3 }, argument(call, 4) as u32),
+    };
+    // SAFETY: passed on to the caller.
+    unsafe {
+        two_paths(call, from, to, &mut |from, to, escape| {
+            session::get()?.rename(from.walk(false)?, to.walk(false)?, flags, escape)
+        })
+    }
+}
+
+/// link, linkat.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+pub(crate) unsafe fn link(call: &Call) -> Outcome {
+    let (from, to, flags) = match call.number {
+        number::LINK => (PLAIN, PathArguments { directory: None, path: 1 }, 0),
+        _ => (AT, PathArguments { directory: Some(2), path: 3 }, argument(call, 4)),
+    };
+    let follow = flags & AT_SYMLINK_FOLLOW != 0;
+    // SAFETY: passed on to the caller.
+    unsafe {
+        if flags & AT_EMPTY_PATH != 0 && from.path_of(call) == Ok(b"") {
+            return link_descriptor(call, from.directory_of(call), to);
+        }
+        two_paths(call, from, to, &mut |from, to, escape| {
+            session::get()?.link(from.target(follow)?, to.walk(false)?, escape)
+        })
+    }
+}
+
+/// # Safety
+/// As [`crate::dispatch`].
+unsafe fn link_descriptor(call: &Call, descriptor: i32, to: PathArguments) -> Outcome {
+    let open = match session::open_file(descriptor) {
+        Ok(Some(open)) => open,
+        Ok(None) => return Outcome::Pass,
+        Err(errno) => return Outcome::Done(errno.as_result()),
+    };
+    // SAFETY: passed on to the caller.
+    let Ok(path) = (unsafe { to.path_of(call) }) else { return Outcome::Pass };
+    let mut joined = PathText::new();
+    let mut escape = PathText::new();
+    done(locate(to.directory_of(call), path, &mut joined).and_then(|place| {
+        let linked =
+            session::get()?.link(Target::Open(open.reference), place.walk(false)?, &mut escape);
+        match linked {
+            Ok(()) => Ok(0),
+            Err(Stop::Failed(errno)) => Err(errno),
+            Err(Stop::Escaped) => Err(Errno::EXDEV),
+        }
+    }))
+}
+
+/// An empty path, for the daemon to refuse.
+const NOWHERE: Place<'static> = Place::Tree { start: FileId::ROOT, path: b"" };
+
+type TwoPaths<'w> = &'w mut dyn FnMut(Place<'_>, Place<'_>, &mut PathText) -> Result<(), Stop>;
+
+/// A call with two paths: both ours, both the kernel's, or EXDEV.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+unsafe fn two_paths(
+    call: &Call,
+    from: PathArguments,
+    to: PathArguments,
+    work: TwoPaths<'_>,
+) -> Outcome {
+    // SAFETY: passed on to the caller.
+    let paths = unsafe { from.path_of(call).and_then(|path| Ok((path, to.path_of(call)?))) };
+    let Ok((from_path, to_path)) = paths else { return Outcome::Pass };
+    let (from_at, to_at) = (from.directory_of(call), to.directory_of(call));
+    let (mut from_room, mut to_room) = (PathText::new(), PathText::new());
+    let places = locate(from_at, from_path, &mut from_room)
+        .and_then(|from| Ok((from, locate(to_at, to_path, &mut to_room)?)));
+    let mut escape = PathText::new();
+    let result = match places {
+        Err(errno) => return Outcome::Done(errno.as_result()),
+        Ok((Place::Kernel, Place::Kernel)) => {
+            // SAFETY: passed on to the caller.
+            let raw = unsafe { issue(call) };
+            if !crate::links::is_suspicious(raw) {
+                return Outcome::Done(raw);
+            }
+            let known = Outcome::Done(raw);
+            // SAFETY: passed on to the caller.
+            return unsafe { again(call, (from, from_at, from_path), (to, to_at, to_path), work) }
+                .unwrap_or(known);
+        }
+        // An empty path is nobody's; which error counts depends on the other one.
+        Ok((Place::Kernel, to)) if from_path.is_empty() => work(NOWHERE, to, &mut escape),
+        Ok((from, Place::Kernel)) if to_path.is_empty() => work(from, NOWHERE, &mut escape),
+        Ok((Place::Kernel, _) | (_, Place::Kernel)) => Err(Stop::Escaped),
+        Ok((from, to)) => work(from, to, &mut escape),
+    };
+    match result {
+        Ok(()) => Outcome::Done(0),
+        Err(Stop::Failed(errno)) => Outcome::Done(errno.as_result()),
+        Err(Stop::Escaped) => {
+            // SAFETY: passed on to the caller.
+            unsafe { again(call, (from, from_at, from_path), (to, to_at, to_path), work) }
+                .unwrap_or(Outcome::Done(Errno::EXDEV.as_result()))
+        }
+    }
+}
+
+/// Finds out where each path really leads and tries again there; `None` when nothing new comes out.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+#[inline(never)]
+unsafe fn again(
+    call: &Call,
+    from: (PathArguments, i32, &[u8]),
+    to: (PathArguments, i32, &[u8]),
+    work: TwoPaths<'_>,
+) -> Option<Outcome> {
+    let (mut from_real, mut to_real) = (PathText::new(), PathText::new());
+    let moved_from = real_place(from.1, from.2, &mut from_real);
+    let moved_to = real_place(to.1, to.2, &mut to_real);
+    if !moved_from && !moved_to {
+        return None;
+    }
+    let mut moved = Call { number: call.number, args: call.args };
+    if moved_from {
+        serve::set(&mut moved, from.0, &from_real);
+    }
+    if moved_to {
+        serve::set(&mut moved, to.0, &to_real);
+    }
+    let (mut from_room, mut to_room) = (PathText::new(), PathText::new());
+    let from_text = if moved_from { (AT_FDCWD, from_real.as_bytes()) } else { (from.1, from.2) };
+    let to_text = if moved_to { (AT_FDCWD, to_real.as_bytes()) } else { (to.1, to.2) };
+    let from_place = locate(from_text.0, from_text.1, &mut from_room).ok()?;
+    let to_place = locate(to_text.0, to_text.1, &mut to_room).ok()?;
+    let mut escape = PathText::new();
+    Some(match (from_place, to_place) {
+        // SAFETY: the host's call with other paths, which outlive it.
+        (Place::Kernel, Place::Kernel) => Outcome::Done(unsafe { issue(&moved) }),
+        (Place::Kernel, _) | (_, Place::Kernel) => Outcome::Done(Errno::EXDEV.as_result()),
+        (from, to) => match work(from, to, &mut escape) {
+            Ok(()) => Outcome::Done(0),
+            Err(Stop::Failed(errno)) => Outcome::Done(errno.as_result()),
+            Err(Stop::Escaped) => Outcome::Done(Errno::EXDEV.as_result()),
+        },
+    })
+}
+
+/// Where the parent of `path` really is, with the last component appended, when it is not where it looks:
+/// out of the instance by a link, or in it by a link of the kernel's.
+fn real_place(directory: i32, path: &[u8], to: &mut PathText) -> bool {
+    let mut room = PathText::new();
+    match locate(directory, path, &mut room) {
+        Ok(Place::Kernel) => crate::links::resolve(directory, path, to),
+        Ok(Place::Tree { start, path }) => {
+            let (parent, last) = paths::split_last(path);
+            let parent = if parent.is_empty() { b"." } else { parent };
+            let Ok(target) = (Place::Tree { start, path: parent }).target(true) else {
+                return false;
+            };
+            let Ok(session) = session::get() else { return false };
+            session.stat(target, to) == Err(Stop::Escaped) && to.push_component(last).is_ok()
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,179 @@
+//! open, openat, openat2, creat.
+
+use mayfly_client::{NewOwner, Stop};
+use mayfly_sys::{
+    Errno,
+    file::{
+        self, O_APPEND, O_ASYNC, O_CLOEXEC, O_CREAT, O_DIRECT, O_DIRECTORY, O_DSYNC, O_EXCL,
+        O_LARGEFILE, O_NOATIME, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, O_PATH, O_TMPFILE, O_TRUNC,
+        O_WRONLY,
+    },
+    number, process,
+    text::PathText,
+    user,
+};
+use mayfly_wire::{SET_SIZE, Target, WALK_EMPTY, Walk};
+
+use crate::{
+    Call, Outcome, identity,
+    locate::Place,
+    names,
+    serve::{AT, PLAIN, PathArguments, argument, with_path},
+    session,
+};
+
+const O_SYNC: u32 = 0o4_000_000 | O_DSYNC;
+/// Every flag of open; others are ignored by open and refused by openat2.
+const KNOWN: u32 = 3
+    | O_CREAT
+    | O_EXCL
+    | O_NOCTTY
+    | O_TRUNC
+    | O_APPEND
+    | O_NONBLOCK
+    | O_SYNC
+    | O_ASYNC
+    | O_DIRECT
+    | O_LARGEFILE
+    | O_DIRECTORY
+    | O_NOFOLLOW
+    | O_NOATIME
+    | O_CLOEXEC
+    | O_PATH
+    | O_TMPFILE;
+const RESOLVE_NO_SYMLINKS: u64 = 4;
+const RESOLVE_BENEATH: u64 = 8;
+const RESOLVE_IN_ROOT: u64 = 16;
+const RESOLVE_KNOWN: u64 = 0x3f;
+
+/// `struct open_how`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+struct How {
+    flags: u64,
+    mode: u64,
+    resolve: u64,
+}
+
+/// open, openat, creat.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+pub(crate) unsafe fn open(call: &Call) -> Outcome {
+    let (at, flags, mode) = match call.number {
+        number::OPEN => (PLAIN, argument(call, 1) as u32, argument(call, 2)),
+        number::CREAT => (PLAIN, O_CREAT | O_WRONLY | O_TRUNC, argument(call, 1)),
+        _ => (AT, argument(call, 2) as u32, argument(call, 3)),
+    };
+    // SAFETY: passed on to the caller.
+    unsafe { open_with(call, at, flags & KNOWN, mode as u32 & 0o7777) }
+}
+
+/// openat2. Restrictions on the walk that the daemon does not know are refused, never ignored.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+pub(crate) unsafe fn open_how(call: &Call) -> Outcome {
+    if argument(call, 3) < size_of::<How>() {
+        return Outcome::Pass;
+    }
+    // SAFETY: the host passes a structure of at least this size.
+    let Ok(how) = (unsafe { user::read(argument(call, 2) as *const How) }) else {
+        return Outcome::Pass;
+    };
+    let unknown = how.flags & !u64::from(KNOWN) != 0 || how.resolve & !RESOLVE_KNOWN != 0;
+    let refused = how.resolve & (RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH | RESOLVE_IN_ROOT) != 0;
+    let mut flags = how.flags as u32 & KNOWN;
+    let mode = how.mode as u32 & 0o7777;
+    // SAFETY: passed on to the caller.
+    unsafe {
+        with_path(call, AT, &mut |place, escape| {
+            if unknown {
+                return Err(Stop::Failed(Errno::EINVAL));
+            }
+            if refused {
+                return Err(Stop::Failed(Errno::EOPNOTSUPP));
+            }
+            flags |= O_LARGEFILE;
+            open_place(place, flags, mode, escape)
+        })
+    }
+}
+
+/// # Safety
+/// As [`crate::dispatch`].
+unsafe fn open_with(call: &Call, at: PathArguments, flags: u32, mode: u32) -> Outcome {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        with_path(call, at, &mut |place, escape| {
+            open_place(place, flags | O_LARGEFILE, mode, escape)
+        })
+    }
+}
+
+fn open_place(
+    place: Place<'_>,
+    flags: u32,
+    mode: u32,
+    escape: &mut PathText,
+) -> Result<isize, Stop> {
+    // O_TMPFILE contains O_DIRECTORY, and is asked for only with its own bit.
+    if flags & (O_TMPFILE & !O_DIRECTORY) != 0 && flags & O_PATH == 0 {
+        return Err(Stop::Failed(Errno::EOPNOTSUPP));
+    }
+    let follow = flags & O_NOFOLLOW == 0 && flags & (O_CREAT | O_EXCL) != O_CREAT | O_EXCL;
+    let walk = match place {
+        Place::Descriptor(descriptor) => return reopen(descriptor, flags, escape),
+        place => place.walk(follow)?,
+    };
+    open_walk(walk, flags, mode, escape)
+}
+
+fn open_walk(walk: Walk<'_>, flags: u32, mode: u32, escape: &mut PathText) -> Result<isize, Stop> {
+    let session = session::get()?;
+    let (uid, gid) = if flags & O_CREAT == 0 { (0, 0) } else { process::owner() };
+    let mode = mode & !names::umask();
+    // The bit for exec belongs to the descriptor, not to the description.
+    let opened = session.open(walk, flags & !O_CLOEXEC, NewOwner { mode, uid, gid }, escape)?;
+    let open = session.open_file(opened.open)?;
+    match identity::assign(open, flags & O_CLOEXEC) {
+        Ok(descriptor) => Ok(descriptor as isize),
+        Err(errno) => {
+            // What the host is told is that no descriptor was to be had.
+            let _ = session.close(opened.open);
+            Err(Stop::Failed(errno))
+        }
+    }
+}
+
+/// Opens what one of our descriptors refers to, by its name in procfs: by identity, a description of its
+/// own. Where the daemon cannot find a file by its identity alone, the description is shared: as if the
+/// descriptor had been duplicated, with the length cut when that was asked for.
+fn reopen(descriptor: i32, flags: u32, escape: &mut PathText) -> Result<isize, Stop> {
+    let (session, open) = session::require_open(descriptor)?;
+    if flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL {
+        return Err(Stop::Failed(Errno::EEXIST));
+    }
+    if flags & O_NOFOLLOW != 0 && flags & O_PATH == 0 {
+        return Err(Stop::Failed(Errno::ELOOP));
+    }
+    let walk = Walk { start: open.id(), flags: WALK_EMPTY, path: b"" };
+    match open_walk(walk, flags & !O_CREAT, 0, escape) {
+        Err(Stop::Failed(Errno::ENOENT | Errno::ENOTDIR | Errno::ESTALE)) => {}
+        opened => return opened,
+    }
+    if flags & O_DIRECTORY != 0 {
+        return Err(Stop::Failed(Errno::ENOTDIR));
+    }
+    let access = flags & file::O_ACCMODE;
+    let wants_read = access != O_WRONLY;
+    let wants_write = access != file::O_RDONLY;
+    if flags & O_PATH == 0 && (wants_read && !open.readable() || wants_write && !open.writable()) {
+        return Err(Stop::Failed(Errno::EACCES));
+    }
+    if flags & O_TRUNC != 0 && wants_write {
+        let to = mayfly_client::Attributes { which: SET_SIZE, ..Default::default() };
+        session.set_attributes(Target::Open(open.reference), &to, escape)?;
+    }
+    Ok(crate::descriptors::duplicate(descriptor, 0, flags & O_CLOEXEC != 0)?)
+}

@@ -1,0 +1,71 @@
+//! The program that runs: what it is called when it came from the mount.
+//!
+//! A program in the mount is run from its object or from a copy in memory, so the kernel's
+//! `/proc/self/exe` names that. The path in the mount travels in `MAYFLY_EXE`.
+
+use mayfly_sys::{
+    file::{self, AT_FDCWD},
+    process,
+    text::PathText,
+};
+
+use mayfly_client::Stop;
+use mayfly_types::{Errno, FileId, limits::SYMLINK_FOLLOWS_MAX};
+
+use crate::{cwd, locate::Place, paths, session::Session};
+
+/// Name of a copy in memory.
+pub(crate) const COPY_NAME: &[u8] = b"mayfly-exec";
+
+/// Is the kernel's name of the program that of an object or of a copy?
+pub(crate) fn is_disguised(objects: &[u8]) -> bool {
+    let mut link = PathText::new();
+    let Ok(name) = PathText::from_bytes(b"/proc/self/exe") else { return false };
+    if file::read_link(AT_FDCWD, &name, &mut link).is_err() {
+        return false;
+    }
+    let text = link.as_bytes();
+    text.windows(COPY_NAME.len()).any(|part| part == COPY_NAME)
+        || !objects.is_empty()
+            && text.strip_prefix(objects).is_some_and(|rest| rest.starts_with(b"/"))
+}
+
+/// Gives the thread the name that the kernel would have taken from the path.
+pub(crate) fn name_thread(path: &[u8]) {
+    process::set_name(paths::split_last(path).1);
+}
+
+/// The absolute path of a file without symbolic links, as the kernel shows it.
+///
+/// # Errors
+/// ENAMETOOLONG, ELOOP; ENOENT when a directory on the way is gone.
+pub(crate) fn canonical(
+    session: &Session,
+    start: FileId,
+    path: &[u8],
+    to: &mut PathText,
+) -> Result<(), Errno> {
+    let failed = |stop| match stop {
+        Stop::Failed(errno) => errno,
+        Stop::Escaped => Errno::ENOENT,
+    };
+    let mut start = start;
+    let mut path = PathText::from_bytes(path)?;
+    let mut room = PathText::new();
+    for _ in 0..SYMLINK_FOLLOWS_MAX {
+        let (parent, last) = paths::split_last(path.as_bytes());
+        let parent = if parent.is_empty() { b"." } else { parent };
+        let place = Place::Tree { start, path: parent };
+        start = session.stat(place.target(true)?, &mut room).map_err(failed)?.id;
+        cwd::absolute(start, to)?;
+        to.push_component(last)?;
+        let mut target = PathText::new();
+        let place = Place::Tree { start, path: last };
+        match session.read_link(place.target(false)?, &mut room, |text| target.push(text)) {
+            Err(Stop::Failed(Errno::EINVAL)) => return Ok(()),
+            Err(stop) => return Err(failed(stop)),
+            Ok(()) => path = target,
+        }
+    }
+    Err(Errno::ELOOP)
+}

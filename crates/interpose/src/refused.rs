@@ -1,0 +1,87 @@
+//! Calls that can name something of ours and are not served: a clear error, never a silent success, and
+//! never the placeholder's own answer.
+
+use mayfly_client::Stop;
+use mayfly_sys::{Errno, number};
+
+use crate::{
+    Call, Outcome,
+    serve::{AT, PLAIN, PathArguments, argument, done, with_path},
+    session,
+};
+
+/// A call on a descriptor of ours.
+pub(crate) fn on_descriptor(call: &Call, errno: Errno) -> Outcome {
+    match session::open_file(argument(call, 0) as i32) {
+        Ok(None) => Outcome::Pass,
+        Ok(Some(open)) if open.is_path() => Outcome::Done(Errno::EBADF.as_result()),
+        Ok(Some(_)) => Outcome::Done(errno.as_result()),
+        Err(errno) => Outcome::Done(errno.as_result()),
+    }
+}
+
+/// A call with a path: refused when the path is ours, issued otherwise.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+pub(crate) unsafe fn with_paths(call: &Call, at: PathArguments, errno: Errno) -> Outcome {
+    if argument(call, at.path) == 0 {
+        return Outcome::Pass;
+    }
+    let follow = follows(call.number);
+    // SAFETY: passed on to the caller.
+    unsafe {
+        with_path(call, at, &mut |place, escape| {
+            // The walk decides whether the name exists, and whether it is ours at all.
+            session::get()?.stat(place.target(follow)?, escape)?;
+            Err(Stop::Failed(errno))
+        })
+    }
+}
+
+/// Whether a refused call is about what a symbolic link points to.
+fn follows(call: usize) -> bool {
+    use number::*;
+    !matches!(call, LSETXATTR | LGETXATTR | LLISTXATTR | LREMOVEXATTR | NAME_TO_HANDLE_AT)
+}
+
+/// fallocate: only that of nothing can be told from success.
+pub(crate) fn fallocate(call: &Call) -> Outcome {
+    done(session::require_open(argument(call, 0) as i32).and_then(|(_, open)| {
+        if !open.writable() {
+            return Err(Errno::EBADF);
+        }
+        if (argument(call, 2) as i64) < 0 || (argument(call, 3) as i64) <= 0 {
+            return Err(Errno::EINVAL);
+        }
+        Err(Errno::EOPNOTSUPP)
+    }))
+}
+
+/// epoll_ctl: regular files cannot be waited for.
+pub(crate) fn epoll(call: &Call) -> Outcome {
+    match session::open_file(argument(call, 2) as i32) {
+        Ok(None) => Outcome::Pass,
+        Ok(Some(open)) if open.is_path() => Outcome::Done(Errno::EBADF.as_result()),
+        Ok(Some(_)) => Outcome::Done(Errno::EPERM.as_result()),
+        Err(errno) => Outcome::Done(errno.as_result()),
+    }
+}
+
+/// The path arguments and the error of a refused call with a path; `None` for one that is not in the list.
+pub(crate) fn path_call(number: usize) -> Option<(PathArguments, Errno)> {
+    use number::*;
+    const SECOND: PathArguments = PathArguments { directory: None, path: 1 };
+    Some(match number {
+        SETXATTR | LSETXATTR | GETXATTR | LGETXATTR | LISTXATTR | LLISTXATTR | REMOVEXATTR
+        | LREMOVEXATTR => (PLAIN, Errno::EOPNOTSUPP),
+        SETXATTRAT | GETXATTRAT | LISTXATTRAT | REMOVEXATTRAT | NAME_TO_HANDLE_AT
+        | FILE_GETATTR | FILE_SETATTR => (AT, Errno::EOPNOTSUPP),
+        INOTIFY_ADD_WATCH => (SECOND, Errno::EOPNOTSUPP),
+        FANOTIFY_MARK => (PathArguments { directory: Some(3), path: 4 }, Errno::EOPNOTSUPP),
+        CHROOT | UMOUNT2 | PIVOT_ROOT | ACCT | SWAPON | SWAPOFF | USELIB => (PLAIN, Errno::EPERM),
+        MOUNT | QUOTACTL => (SECOND, Errno::EPERM),
+        OPEN_TREE | OPEN_TREE_ATTR | MOVE_MOUNT | FSPICK | MOUNT_SETATTR => (AT, Errno::EPERM),
+        _ => return None,
+    })
+}

@@ -1,0 +1,169 @@
+//! The process's session, made at the first call that needs it.
+//!
+//! A child of fork has none at first, whatever it finds here, and attaches anew ([`crate::fork`]). A
+//! child of vfork uses its parent's; when the parent has none, the child attaches for itself, for the
+//! short time until it becomes another program ([`crate::flight`]).
+
+use core::{
+    ptr::NonNull,
+    sync::atomic::{AtomicPtr, AtomicU32, Ordering},
+};
+
+use mayfly_client::{Client, Node, ObjectDirectory, OpenFile};
+use mayfly_sys::{Errno, file, lock::Lock, memory, text::PathText};
+use mayfly_transport::{Answer, Patience, Transport};
+use mayfly_transport_shm::{AttachOptions, ShmTransport, attach, layout::NodeRegion};
+use mayfly_wire::Operation;
+
+use crate::{
+    flight,
+    hidden::{self, Hidden},
+    settings,
+    table::{self, Meaning},
+};
+
+/// The client as this process uses it.
+pub(crate) type Session = Client<Lanes, Hidden>;
+
+/// The transport of the process that attached; a child of vfork uses its parent's.
+pub(crate) struct Lanes(&'static ShmTransport);
+
+impl Transport for Lanes {
+    fn exchange<'a, O: Operation<'a>, T>(
+        &self,
+        request: &O,
+        patience: Patience,
+        take: impl for<'r> FnOnce(Answer<'r, O::Reply<'r>>) -> T,
+    ) -> T {
+        self.0.exchange(request, patience, take)
+    }
+}
+
+static SESSION: AtomicPtr<Session> = AtomicPtr::new(core::ptr::null_mut());
+static TRANSPORT: AtomicPtr<ShmTransport> = AtomicPtr::new(core::ptr::null_mut());
+static NODE: AtomicPtr<NodeRegion> = AtomicPtr::new(core::ptr::null_mut());
+static ATTACHING: Lock = Lock::new();
+/// Identity of the instance, folded to what `st_dev` holds.
+static DEVICE: AtomicU32 = AtomicU32::new(0);
+
+/// The session, attached when there is none yet.
+///
+/// # Errors
+/// EIO when the instance cannot be reached.
+pub(crate) fn get() -> Result<&'static Session, Errno> {
+    if let Some(child) = flight::child() {
+        return child.session(make);
+    }
+    if let Some(session) = existing() {
+        return Ok(session);
+    }
+    let _held = ATTACHING.hold();
+    if let Some(session) = existing() {
+        return Ok(session);
+    }
+    let session = make()?;
+    SESSION.store(core::ptr::from_ref(session).cast_mut(), Ordering::Release);
+    Ok(session)
+}
+
+/// The session, if there is one.
+pub(crate) fn existing() -> Option<&'static Session> {
+    // SAFETY: the pointer is null or leads to a mapping that is only given up by `forget`, in a child of
+    // fork before anything else happens there.
+    unsafe { SESSION.load(Ordering::Acquire).as_ref() }
+}
+
+/// The open file description that `descriptor` of the calling process refers to, if it is ours.
+///
+/// # Errors
+/// EBADF when the descriptor is hidden or its description is gone.
+pub(crate) fn open_file(descriptor: i32) -> Result<Option<OpenFile>, Errno> {
+    if let Some(child) = flight::child() {
+        return child.identify(descriptor);
+    }
+    match table::get(descriptor) {
+        Meaning::Foreign => Ok(None),
+        Meaning::Hidden => Err(Errno::EBADF),
+        Meaning::Open(open) => get()?.open_file(open).map(Some),
+    }
+}
+
+/// As [`open_file`], for a call that can only be about a descriptor of ours.
+///
+/// # Errors
+/// EBADF.
+pub(crate) fn require_open(descriptor: i32) -> Result<(&'static Session, OpenFile), Errno> {
+    let open = open_file(descriptor)?.ok_or(Errno::EBADF)?;
+    Ok((get()?, open))
+}
+
+/// Device number that stat reports: of the anonymous kind (major 0), differing between instances.
+pub(crate) fn device_minor() -> u32 {
+    DEVICE.load(Ordering::Relaxed)
+}
+
+/// Gives up a session that belongs to the parent of this process.
+pub(crate) fn forget() {
+    ATTACHING.reset();
+    TRANSPORT.store(core::ptr::null_mut(), Ordering::Release);
+    discard(SESSION.swap(core::ptr::null_mut(), Ordering::AcqRel));
+}
+
+/// Gives back the memory of a client whose users are gone.
+pub(crate) fn discard(session: *mut Session) {
+    let Some(place) = NonNull::new(session) else { return };
+    // SAFETY: the pointer came from `make`; the callers are the only thread of a fresh process, and the
+    // parent of children of vfork that are other programs now. Nobody uses the client any more.
+    unsafe {
+        place.as_ref().abandon();
+        memory::unmap(place.cast(), size_of::<Session>());
+    }
+}
+
+fn make() -> Result<&'static Session, Errno> {
+    // SAFETY: null, or a transport that lives as long as the process.
+    let transport = match unsafe { TRANSPORT.load(Ordering::Acquire).as_ref() } {
+        Some(transport) => transport,
+        None => attach_process()?,
+    };
+    // SAFETY: a node region stays mapped, and attaching noted it.
+    let node = unsafe { NODE.load(Ordering::Acquire).as_ref() }.ok_or(Errno::EIO)?;
+    let flags = file::O_PATH | file::O_DIRECTORY | file::O_CLOEXEC;
+    let objects = file::open_at(file::AT_FDCWD, &settings::require()?.objects, flags, 0)?;
+    let objects = ObjectDirectory(hidden::conceal(objects)?);
+    let tables = Node { opens: &node.opens, files: &node.files };
+    let place = memory::map_anonymous(size_of::<Session>())?.cast::<Session>();
+    // SAFETY: the mapping is fresh, large enough, page-aligned, and lives until `discard`.
+    unsafe {
+        place.write(Client::new(Lanes(transport), tables, objects, Hidden)?);
+        Ok(&*place.as_ptr())
+    }
+}
+
+/// Attaches the calling process. A child of vfork, whose parent has not attached, does so for itself:
+/// its session ends with its exec, so the transport is not noted for the parent.
+fn attach_process() -> Result<&'static ShmTransport, Errno> {
+    let settings = settings::require()?;
+    let mut socket = PathText::from_bytes(settings.run.as_bytes())?;
+    socket.push(b"/sock")?;
+    // SAFETY: null or a node region, which stays mapped.
+    let node = unsafe { NODE.load(Ordering::Acquire).as_ref() };
+    let options = AttachOptions { socket_path: socket.as_bytes(), fd_min: hidden::base(), node };
+    let attachment = attach(&options).map_err(|_| Errno::EIO)?;
+    hidden::conceal(attachment.evidence_fd)?;
+    NODE.store(core::ptr::from_ref(attachment.node).cast_mut(), Ordering::Release);
+    let instance = attachment.node.head.instance.load(Ordering::Relaxed);
+    // Minor numbers have 20 bits; the low half is left to real anonymous devices.
+    let folded = (instance ^ (instance >> 20) ^ (instance >> 40)) as u32;
+    DEVICE.store((folded & 0xf_ffff) | 0x8_0000, Ordering::Relaxed);
+    let place = memory::map_anonymous(size_of::<ShmTransport>())?.cast::<ShmTransport>();
+    // SAFETY: the mapping is fresh, large enough, page-aligned, and never given back.
+    let transport = unsafe {
+        place.write(attachment.transport);
+        &*place.as_ptr()
+    };
+    if flight::child().is_none() {
+        TRANSPORT.store(place.as_ptr(), Ordering::Release);
+    }
+    Ok(transport)
+}

@@ -1,0 +1,60 @@
+//! What the environment says about the instance. Read once at start, never changed.
+
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use mayfly_sys::{Errno, memory, text::PathText};
+
+/// The instance this process belongs to.
+pub(crate) struct Settings {
+    /// Directory of the instance's socket and slot files (`MAYFLY_RUN`).
+    pub(crate) run: PathText,
+    /// The mount point, without a slash at its end (`MAYFLY_MOUNT`).
+    pub(crate) mount: PathText,
+    /// The node's object directory (`MAYFLY_OBJECTS`).
+    pub(crate) objects: PathText,
+    /// The cache of prepared images (`MAYFLY_IMAGES`).
+    pub(crate) images: PathText,
+    /// Path of this library: the first element of `LD_PRELOAD`.
+    pub(crate) library: PathText,
+    /// Path under which the running program was found in the mount, or empty.
+    pub(crate) program: PathText,
+}
+
+static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The settings; `None` before start.
+pub(crate) fn get() -> Option<&'static Settings> {
+    // SAFETY: the pointer is null or was set by `set` to a mapping that lives as long as the process.
+    unsafe { SETTINGS.load(Ordering::Acquire).as_ref() }
+}
+
+/// The settings.
+///
+/// # Errors
+/// EIO before start, which no dispatched call can meet.
+pub(crate) fn require() -> Result<&'static Settings, Errno> {
+    get().ok_or(Errno::EIO)
+}
+
+/// Builds the settings in place and publishes them.
+///
+/// # Errors
+/// ENOMEM; those of `fill`.
+pub(crate) fn set(fill: impl FnOnce(&mut Settings) -> Result<(), Errno>) -> Result<(), Errno> {
+    let place = memory::map_anonymous(size_of::<Settings>())?.cast::<Settings>();
+    // SAFETY: the mapping is fresh, large enough and page-aligned.
+    let settings = unsafe {
+        place.write(Settings {
+            run: PathText::new(),
+            mount: PathText::new(),
+            objects: PathText::new(),
+            images: PathText::new(),
+            library: PathText::new(),
+            program: PathText::new(),
+        });
+        &mut *place.as_ptr()
+    };
+    fill(settings)?;
+    SETTINGS.store(place.as_ptr(), Ordering::Release);
+    Ok(())
+}
