@@ -1,0 +1,27 @@
+//! Time from spawning a program to its end, with the library's start-up in it.
+
+use std::process::Stdio;
+use std::time::Instant;
+
+use mayfly_hosttest::{self as hosttest, Mode};
+
+/// Programs that do next to nothing.
+pub(crate) const PROGRAMS: &[&str] = &["/bin/true", "/bin/bash"];
+
+/// Processes of one measurement.
+const COUNT: u32 = 200;
+
+/// Microseconds for spawning `program` and waiting for it.
+pub(crate) fn micros(program: &str, mode: Mode) -> f64 {
+    let mut command = hosttest::command(program, mode);
+    command.args(["-c", "true"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut spawn = |count| {
+        for _ in 0..count {
+            command.status().expect("the program runs");
+        }
+    };
+    spawn(COUNT / 10);
+    let start = Instant::now();
+    spawn(COUNT);
+    start.elapsed().as_micros() as f64 / f64::from(COUNT)
+}

@@ -1,0 +1,20 @@
+//! Link arguments of a library that needs nothing and exports nothing.
+
+fn main() {
+    let arguments = [
+        "-nostartfiles",
+        "-nodefaultlibs",
+        "-nostdlib",
+        "-Wl,-z,defs",
+        "-Wl,-z,now",
+        "-Wl,-z,relro",
+        "-Wl,-z,noexecstack",
+        "-Wl,-z,start-stop-visibility=hidden",
+        "-Wl,--eh-frame-hdr",
+        "-Wl,-soname,libmayfly_preload.so",
+    ];
+    for argument in arguments {
+        println!("cargo:rustc-cdylib-link-arg={argument}");
+    }
+    println!("cargo:rerun-if-changed=build.rs");
+}

@@ -1,0 +1,128 @@
+//! rt_sigaction of the host.
+//!
+//! The kernel gets our wrapper in place of the host's handler; the table here says which handler
+//! the wrapper stands for. SIG_DFL and SIG_IGN go to the kernel as they are and leave the table
+//! alone, so the kernel alone decides *whether* the wrapper is installed, and the table only *whom
+//! it calls*. That is what a child of vfork needs: it resets its own dispositions while its memory
+//! is still its parent's. Should it install a function, it gets it without the wrapper.
+//!
+//! Two threads that change the same signal at once may end with one's handler and the other's mask.
+
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use mayfly_interpose::{Call, Outcome};
+use mayfly_sys::arch::syscall6;
+use mayfly_sys::number;
+
+use crate::kernel::{self, Action, SIGSET_BYTES};
+use crate::{deferral, signal};
+
+/// Highest signal number.
+const SIGNALS_MAX: usize = 64;
+const SA_SIGINFO: usize = 4;
+/// Interrupted calls are to be issued again.
+pub(crate) const SA_RESTART: usize = 0x1000_0000;
+/// The disposition is reset when the signal is delivered.
+pub(crate) const SA_RESETHAND: usize = 0x8000_0000;
+/// Flags that the kernel sees differently from what the host said.
+const CHANGED: usize = SA_SIGINFO | SA_RESETHAND;
+
+/// What the host wants to be called.
+struct Entry {
+    handler: AtomicUsize,
+    flags: AtomicUsize,
+}
+
+static TABLE: [Entry; SIGNALS_MAX + 1] =
+    [const { Entry { handler: AtomicUsize::new(0), flags: AtomicUsize::new(0) } }; SIGNALS_MAX + 1];
+
+/// Handler and flags of the host for a signal that our wrapper received.
+#[inline(always)]
+pub(crate) fn wanted(signal: usize) -> (usize, usize) {
+    match TABLE.get(signal) {
+        Some(entry) => (entry.handler.load(Ordering::Relaxed), entry.flags.load(Ordering::Relaxed)),
+        None => (0, 0),
+    }
+}
+
+fn want(signal: usize, (handler, flags): (usize, usize)) {
+    if let Some(entry) = TABLE.get(signal) {
+        entry.handler.store(handler, Ordering::Relaxed);
+        entry.flags.store(flags, Ordering::Relaxed);
+    }
+}
+
+/// Serves the host's rt_sigaction.
+///
+/// # Safety
+/// `call` holds the arguments of an rt_sigaction that the host is about to issue.
+pub(crate) unsafe fn serve(call: &Call) -> Outcome {
+    let [signal, new, old, size, ..] = call.args;
+    let signal = signal & 0xffff_ffff;
+    if size != SIGSET_BYTES || !(1..=SIGNALS_MAX).contains(&signal) {
+        return Outcome::Pass;
+    }
+    let previous = wanted(signal);
+    let mut in_kernel = Action::default();
+    let result = if new == 0 {
+        kernel::set_action(signal, None, Some(&mut in_kernel))
+    } else {
+        // SAFETY: a call on an impossible signal, which reads the argument and does nothing else.
+        if unsafe { probe(new) } == -EFAULT {
+            return Outcome::Done(-EFAULT);
+        }
+        // SAFETY: the kernel has just read it.
+        let host = unsafe { core::ptr::with_exposed_provenance::<Action>(new).read_unaligned() };
+        install(signal, &host, previous, &mut in_kernel)
+    };
+    if result == 0 && old != 0 {
+        // SAFETY: the host's own argument.
+        return Outcome::Done(unsafe { report(signal, &in_kernel, previous, old) });
+    }
+    Outcome::Done(result)
+}
+
+const EFAULT: isize = 14;
+
+/// Lets the kernel read a `struct sigaction`: -EFAULT when it cannot.
+unsafe fn probe(new: usize) -> isize {
+    // SAFETY: the signal number is out of range, so nothing is changed; `new` is only read.
+    unsafe { syscall6(number::RT_SIGACTION, SIGNALS_MAX + 1, new, 0, SIGSET_BYTES, 0, 0) }
+}
+
+fn install(signal: usize, host: &Action, previous: (usize, usize), old: &mut Action) -> isize {
+    const SIG_IGN: usize = 1;
+    if host.handler <= SIG_IGN || deferral::in_borrowed_memory() {
+        return kernel::set_action(signal, Some(host), Some(old));
+    }
+    let wrapped = Action {
+        handler: signal::wrapper(),
+        // The wrapper needs the siginfo to queue a signal again, and resets the disposition itself:
+        // the first delivery may only be a deferral.
+        flags: (host.flags | SA_SIGINFO) & !SA_RESETHAND,
+        ..*host
+    };
+    want(signal, (host.handler, host.flags));
+    let result = kernel::set_action(signal, Some(&wrapped), Some(old));
+    if result != 0 {
+        want(signal, previous);
+    }
+    result
+}
+
+/// Writes the old action, as the host knows it, to `old`.
+unsafe fn report(signal: usize, kernel: &Action, previous: (usize, usize), old: usize) -> isize {
+    // SAFETY: the kernel checks that it may write there.
+    let writable = unsafe { syscall6(number::RT_SIGACTION, signal, 0, old, SIGSET_BYTES, 0, 0) };
+    if writable != 0 {
+        return writable;
+    }
+    let mut host = *kernel;
+    if kernel.handler == signal::wrapper() {
+        host.handler = previous.0;
+        host.flags = (kernel.flags & !CHANGED) | (previous.1 & CHANGED);
+    }
+    // SAFETY: the kernel has just written there.
+    unsafe { core::ptr::with_exposed_provenance_mut::<Action>(old).write_unaligned(host) };
+    0
+}

@@ -1,0 +1,21 @@
+//! What is behind the hook: `interpose`, or known answers when the machinery itself is tested.
+
+#[cfg(not(feature = "selftest"))]
+pub(crate) use mayfly_interpose::{descriptor_table, dispatch, start};
+
+#[cfg(feature = "selftest")]
+mod selftest;
+#[cfg(feature = "selftest")]
+pub(crate) use selftest::{avoids_usual_place, classes, descriptor_table, dispatch, start};
+
+/// The class of each call number.
+#[cfg(not(feature = "selftest"))]
+pub(crate) fn classes() -> &'static [u8; mayfly_interpose::class::CALLS_MAX] {
+    &mayfly_interpose::class::CLASSES
+}
+
+/// Whether areas are put where they usually do not go.
+#[cfg(not(feature = "selftest"))]
+pub(crate) fn avoids_usual_place() -> bool {
+    false
+}

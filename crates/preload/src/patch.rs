@@ -1,0 +1,316 @@
+//! Maps prepared images over the code of loaded libraries.
+//!
+//! One image takes: open, fstat, one page read, one mapping of the area, one anonymous page over
+//! its first, one mapping over the text. Nothing is disassembled or copied, and the pages are
+//! shared with every other process. Only when something lies where the area should go, the image is
+//! copied and its displacements are corrected for another place.
+//!
+//! A library without an image keeps its code; [`MISSING`] counts them.
+
+use core::ops::Range;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use mayfly_image::format::{
+    self, Header, PAGE_BYTES, POINT_BYTES, SLOT_CLASSES, SLOT_DESCRIPTORS, SLOT_ENTRY, Table,
+};
+use mayfly_sys::arch::{syscall3, syscall6};
+use mayfly_sys::number;
+
+use crate::entry;
+use crate::kernel::{
+    self, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, Mapping, PROT_EXEC, PROT_READ, PROT_WRITE,
+};
+use crate::process::{Library, Text};
+
+/// Libraries that can be patched.
+const AREAS_MAX: usize = 8;
+/// Distance of one alternative place of the area from the next.
+const PLACE_STEP: i64 = 64 << 20;
+
+/// Libraries left unpatched for want of a usable image.
+pub(crate) static MISSING: AtomicU32 = AtomicU32::new(0);
+
+/// A mapped area, for the signal wrapper. Written before the text is replaced, and then never
+/// again.
+struct Area {
+    base: AtomicUsize,
+    code_end: AtomicUsize,
+    common_start: AtomicUsize,
+    common_end: AtomicUsize,
+    points: AtomicUsize,
+    points_count: AtomicUsize,
+    text: AtomicUsize,
+}
+
+static AREAS: [Area; AREAS_MAX] = [const {
+    Area {
+        base: AtomicUsize::new(0),
+        code_end: AtomicUsize::new(0),
+        common_start: AtomicUsize::new(0),
+        common_end: AtomicUsize::new(0),
+        points: AtomicUsize::new(0),
+        points_count: AtomicUsize::new(0),
+        text: AtomicUsize::new(0),
+    }
+}; AREAS_MAX];
+
+/// The pointers that every area's data page holds.
+#[derive(Clone, Copy)]
+pub(crate) struct Pointers {
+    /// The class table, one byte for each call number.
+    pub(crate) classes: *const u8,
+    /// The descriptor table.
+    pub(crate) descriptors: *const u32,
+}
+
+/// Patches `library` with its image from the directory `images`.
+pub(crate) fn patch(library: &Library, images: &[u8], pointers: Pointers) {
+    let patched = library.text().zip(library.build_id()).and_then(|(text, build_id)| {
+        let file = Image::open(images, build_id)?;
+        let fits = file.header.build_id() == build_id
+            && file.header.text_vaddr as usize == text.vaddr
+            && file.header.text_bytes as usize == text.range.len();
+        if fits { file.apply(&text, pointers) } else { None }
+    });
+    if patched.is_none() {
+        MISSING.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// An open image whose header has been checked.
+struct Image {
+    fd: usize,
+    header: Header,
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        kernel::close(self.fd);
+    }
+}
+
+impl Image {
+    fn open(images: &[u8], build_id: &[u8]) -> Option<Image> {
+        let mut path = [0; 1024];
+        let directory = path.get_mut(..images.len())?;
+        directory.copy_from_slice(images);
+        *path.get_mut(images.len())? = b'/';
+        // The last byte stays zero.
+        let room = path.len() - 1;
+        format::file_name(build_id, path.get_mut(images.len() + 1..room)?)?;
+        // SAFETY: the path ends with a zero.
+        let fd = usize::try_from(unsafe { kernel::open(path.as_ptr()) }).ok()?;
+        let mut page = [0; PAGE_BYTES];
+        let header = own_file_bytes(fd).and_then(|file_bytes| {
+            kernel::read_at_start(fd, &mut page);
+            Header::parse(&page, file_bytes).ok()
+        });
+        match header {
+            Some(header) => Some(Image { fd, header }),
+            None => {
+                kernel::close(fd);
+                None
+            }
+        }
+    }
+
+    fn apply(&self, text: &Text, pointers: Pointers) -> Option<()> {
+        let slot = AREAS.iter().find(|area| area.base.load(Ordering::Relaxed) == 0)?;
+        let usual = text.range.start.wrapping_add_signed(self.header.delta as isize);
+        let usual = if crate::backend::avoids_usual_place() { None } else { Some(usual) };
+        let base = usual.and_then(|usual| self.map_area(usual, PROT_READ | PROT_EXEC));
+        if let Some(base) = base {
+            self.complete(slot, base, text, pointers)?;
+            // SAFETY: the range is the library's text and this its image; instructions outside of
+            // the redirected windows are the same, and none of the calls on our stack returns into
+            // one.
+            unsafe {
+                kernel::map(&Mapping {
+                    address: text.range.start,
+                    bytes: text.range.len(),
+                    protection: PROT_READ | PROT_EXEC,
+                    flags: MAP_PRIVATE | MAP_FIXED,
+                    file: Some((self.fd, self.header.text_offset as usize)),
+                })
+            }
+            .map(|_| ())
+        } else {
+            self.apply_elsewhere(slot, text, pointers)
+        }
+    }
+
+    /// Maps the area at `base` if nothing is there.
+    fn map_area(&self, base: usize, protection: usize) -> Option<usize> {
+        let bytes = self.header.area_bytes as usize;
+        // SAFETY: nothing is replaced.
+        let at = unsafe {
+            kernel::map(&Mapping {
+                address: base,
+                bytes,
+                protection,
+                flags: MAP_PRIVATE | MAP_FIXED_NOREPLACE,
+                file: Some((self.fd, self.header.area_offset as usize)),
+            })
+        }?;
+        if at == base {
+            return Some(base);
+        }
+        // SAFETY: an old kernel took the address for a hint; nobody knows of this mapping.
+        unsafe { kernel::unmap(at, bytes) };
+        None
+    }
+
+    /// Puts the data page in front of a mapped area and makes it known to the signal wrapper.
+    fn complete(&self, slot: &Area, base: usize, text: &Text, pointers: Pointers) -> Option<()> {
+        // SAFETY: replaces the first page of the area just mapped.
+        let page = unsafe {
+            kernel::map(&Mapping {
+                address: base,
+                bytes: PAGE_BYTES,
+                protection: PROT_READ | PROT_WRITE,
+                flags: MAP_PRIVATE | MAP_FIXED,
+                file: None,
+            })
+        }?;
+        let put = |offset: usize, value: usize| {
+            // SAFETY: the slots lie in the page just mapped and are aligned.
+            unsafe { core::ptr::with_exposed_provenance_mut::<usize>(page + offset).write(value) };
+        };
+        put(SLOT_ENTRY, entry::mayfly_entry as *const () as usize);
+        put(SLOT_CLASSES, pointers.classes.expose_provenance());
+        put(SLOT_DESCRIPTORS, pointers.descriptors.expose_provenance());
+        slot.code_end.store(self.header.code_end as usize, Ordering::Relaxed);
+        slot.common_start.store(self.header.common_start as usize, Ordering::Relaxed);
+        slot.common_end.store(self.header.common_end as usize, Ordering::Relaxed);
+        slot.points.store(base + self.header.points.offset as usize, Ordering::Relaxed);
+        slot.points_count.store(self.header.points.count as usize, Ordering::Relaxed);
+        slot.text.store(text.range.start, Ordering::Relaxed);
+        slot.base.store(base, Ordering::Release);
+        Some(())
+    }
+
+    /// The slow way: copies of area and text, corrected for another distance, the text moved over
+    /// the library's when it is complete.
+    fn apply_elsewhere(&self, slot: &Area, text: &Text, pointers: Pointers) -> Option<()> {
+        let usual = self.header.delta;
+        let below = (1..8).map(|step| usual + step * PLACE_STEP);
+        let above = (0..8).map(|step| -usual - step * PLACE_STEP);
+        let writable = PROT_READ | PROT_WRITE;
+        let (delta, base) = below.chain(above).find_map(|delta| {
+            let base = text.range.start.checked_add_signed(delta as isize)?;
+            Some((delta, self.map_area(base, writable)?))
+        })?;
+        let change = (delta - usual) as u32;
+        let bytes = text.range.len();
+        // SAFETY: anywhere.
+        let copy = unsafe {
+            kernel::map(&Mapping {
+                address: 0,
+                bytes,
+                protection: writable,
+                flags: MAP_PRIVATE,
+                file: Some((self.fd, self.header.text_offset as usize)),
+            })
+        }?;
+        self.correct(
+            self.header.area_relocations,
+            base,
+            base..base + self.header.area_bytes as usize,
+            change.wrapping_neg(),
+        );
+        self.correct(self.header.text_relocations, base, copy..copy + bytes, change);
+        let executable = PROT_READ | PROT_EXEC;
+        // SAFETY: both mappings are ours and complete.
+        let sealed = unsafe {
+            kernel::protect(base, self.header.area_bytes as usize, executable)
+                && kernel::protect(copy, bytes, executable)
+        };
+        if !sealed {
+            return None;
+        }
+        self.complete(slot, base, text, pointers)?;
+        const MREMAP_MAYMOVE_FIXED: usize = 3;
+        let over = text.range.start;
+        // SAFETY: as for mapping the image itself over the text, in one step.
+        let moved =
+            unsafe { syscall6(number::MREMAP, copy, bytes, bytes, MREMAP_MAYMOVE_FIXED, over, 0) };
+        usize::try_from(moved).ok().map(|_| ())
+    }
+
+    /// Adds `change` to the 32-bit displacements that `table` (in the area at `base`) names in
+    /// `target`.
+    fn correct(&self, table: Table, base: usize, target: Range<usize>, change: u32) {
+        let first = core::ptr::with_exposed_provenance::<u32>(base + table.offset as usize);
+        // SAFETY: the header was checked: the table lies in the area, aligned.
+        let offsets = unsafe { core::slice::from_raw_parts(first, table.count as usize) };
+        for offset in offsets {
+            let at = target.start + *offset as usize;
+            if at + 4 <= target.end {
+                let field = core::ptr::with_exposed_provenance_mut::<u32>(at);
+                // SAFETY: inside of a private writable mapping of ours.
+                unsafe { field.write_unaligned(field.read_unaligned().wrapping_add(change)) };
+            }
+        }
+    }
+}
+
+/// The size of a regular file that belongs to us and to which nobody else has access.
+fn own_file_bytes(fd: usize) -> Option<u64> {
+    const S_IFMT: u32 = 0o170_000;
+    const S_IFREG: u32 = 0o100_000;
+    // `struct stat`: mode at 24, owner at 28, size at 48, 144 bytes in all.
+    let mut stat = [0_u64; 18];
+    // SAFETY: the buffer has the structure's size.
+    let failed = unsafe { syscall3(number::FSTAT, fd, stat.as_mut_ptr() as usize, 0) };
+    // SAFETY: no arguments.
+    let user = unsafe { syscall3(number::GETEUID, 0, 0, 0) } as u32;
+    let (mode, owner) = (stat[3] as u32, (stat[3] >> 32) as u32);
+    let private = mode & S_IFMT == S_IFREG && mode & 0o077 == 0 && owner == user;
+    if failed == 0 && private { Some(stat[6]) } else { None }
+}
+
+/// The address in a library's text that the trampoline instruction at `rip` stands for. In the
+/// shared part of the filter that is the `syscall` whose trampoline `rcx` points into.
+#[inline(always)]
+pub(crate) fn original_address(rip: usize, rcx: usize) -> Option<usize> {
+    for area in &AREAS {
+        let base = area.base.load(Ordering::Acquire);
+        if base == 0 {
+            return None;
+        }
+        let offset = rip.wrapping_sub(base);
+        if offset >= area.code_end.load(Ordering::Relaxed) {
+            continue;
+        }
+        let common = area.common_start.load(Ordering::Relaxed);
+        let common_bytes = area.common_end.load(Ordering::Relaxed) - common;
+        let in_common = offset.wrapping_sub(common) < common_bytes;
+        let wanted = if in_common { rcx.wrapping_sub(base) } else { offset };
+        let points = area.points.load(Ordering::Relaxed);
+        let found = point(points, area.points_count.load(Ordering::Relaxed), wanted)?;
+        return Some(area.text.load(Ordering::Relaxed) + found);
+    }
+    None
+}
+
+/// Binary search in a points table, written out so that the signal wrapper stays in its section.
+#[inline(always)]
+fn point(points: usize, count: usize, wanted: usize) -> Option<usize> {
+    let (mut low, mut high) = (0, count);
+    while low < high {
+        let middle = (low + high) / 2;
+        let record = core::ptr::with_exposed_provenance::<[u32; 2]>(points + middle * POINT_BYTES);
+        // SAFETY: `middle` is below the count, and the table lies in the mapped area.
+        let [at, original] = unsafe { record.read() };
+        let at = at as usize;
+        if at == wanted {
+            return Some(original as usize);
+        }
+        if at < wanted {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    None
+}

@@ -1,0 +1,262 @@
+//! The handler that the kernel knows, in place of the host's.
+//!
+//! Three places can be interrupted:
+//!
+//! - **a hook** (this library's code): the signal is put off. It is blocked in the interrupted
+//!   context, queued again for the same thread with its siginfo, and noted in [`deferral`]; the
+//!   hook's exit lets it in.
+//! - **a trampoline**: the host's handler runs at once and sees the address of the library that the
+//!   trampoline's instruction stands for, so that unwinders find frame information and libc finds
+//!   its cancellation points. Unless the handler changed the address, the thread goes on in the
+//!   trampoline.
+//! - **anything else**: the host's handler runs.
+//!
+//! The code itself can be interrupted as well, so it lies in a section of its own
+//! (`mayfly_signal`): a signal that arrives in it is an ordinary nested one, with one exception. In
+//! the first instructions (up to `mayfly_decided`), which find out what was interrupted, a nested
+//! signal must ask the same question about the context below; it is in rdx there. Code that defers
+//! is ordinary code of this library, hence "a hook" to a nested signal, which is right.
+
+use core::arch::global_asm;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use mayfly_image::format::SYSCALL_BYTES;
+use mayfly_sys::arch::syscall6;
+use mayfly_sys::number;
+
+use crate::context::{self, Context};
+use crate::entry::{self, Frame};
+use crate::{action, deferral, kernel, patch};
+
+/// This library's executable segment, for the wrapper: first address and bytes.
+static TEXT: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+
+global_asm!(
+    ".section mayfly_signal, \"ax\", @progbits",
+    ".p2align 4",
+    ".globl mayfly_wrapper",
+    ".hidden mayfly_wrapper",
+    ".type mayfly_wrapper, @function",
+    "mayfly_wrapper:",
+    ".cfi_startproc",
+    "mov rax, rdx",
+    "lea r9, [rip + mayfly_wrapper]",
+    "2: mov r8, [rax + {rip_offset}]",
+    "cmp r8, r9",
+    "jb 3f",
+    "lea r10, [rip + mayfly_decided]",
+    "cmp r8, r10",
+    "jae 3f",
+    "mov rax, [rax + {rdx_offset}]",
+    "jmp 2b",
+    "3: lea r9, [rip + __start_mayfly_signal]",
+    "lea r10, [rip + __stop_mayfly_signal]",
+    "sub r10, r9",
+    "mov r11, r8",
+    "sub r11, r9",
+    "cmp r11, r10",
+    "jb mayfly_decided",
+    "mov r11, r8",
+    "sub r11, [rip + {text}]",
+    "cmp r11, [rip + {text} + 8]",
+    "jae mayfly_decided",
+    "lea r9, [rip + mayfly_delivery]",
+    "cmp r8, r9",
+    "je mayfly_decided",
+    "lea r9, [rip + mayfly_exit_jump]",
+    "cmp r8, r9",
+    "jne mayfly_postpone",
+    "mayfly_decided:",
+    "push rbx",
+    ".cfi_adjust_cfa_offset 8",
+    ".cfi_rel_offset rbx, 0",
+    "push rbp",
+    ".cfi_adjust_cfa_offset 8",
+    ".cfi_rel_offset rbp, 0",
+    "push r12",
+    ".cfi_adjust_cfa_offset 8",
+    ".cfi_rel_offset r12, 0",
+    "push r13",
+    ".cfi_adjust_cfa_offset 8",
+    ".cfi_rel_offset r13, 0",
+    "push r14",
+    ".cfi_adjust_cfa_offset 8",
+    ".cfi_rel_offset r14, 0",
+    "mov ebx, edi",
+    "mov rbp, rsi",
+    "mov r12, rdx",
+    "call {deliver}",
+    "mov r13, rdx",
+    "mov r14, [r12 + {rip_offset}]",
+    "test rax, rax",
+    "je 4f",
+    "mov r11, rax",
+    "mov edi, ebx",
+    "mov rsi, rbp",
+    "mov rdx, r12",
+    "xor eax, eax",
+    "call r11",
+    "4: test r13, r13",
+    "je 5f",
+    "cmp [r12 + {rip_offset}], r14",
+    "jne 5f",
+    "mov [r12 + {rip_offset}], r13",
+    "5: pop r14",
+    ".cfi_adjust_cfa_offset -8",
+    ".cfi_restore r14",
+    "pop r13",
+    ".cfi_adjust_cfa_offset -8",
+    ".cfi_restore r13",
+    "pop r12",
+    ".cfi_adjust_cfa_offset -8",
+    ".cfi_restore r12",
+    "pop rbp",
+    ".cfi_adjust_cfa_offset -8",
+    ".cfi_restore rbp",
+    "pop rbx",
+    ".cfi_adjust_cfa_offset -8",
+    ".cfi_restore rbx",
+    "ret",
+    ".cfi_endproc",
+    ".size mayfly_wrapper, . - mayfly_wrapper",
+    ".hidden __start_mayfly_signal",
+    ".hidden __stop_mayfly_signal",
+    ".text",
+    // A hook was interrupted. Returns to it without passing the host's restorer, in which a nested
+    // signal would not be recognised.
+    "mayfly_postpone:",
+    "push rdi",
+    "push rsi",
+    "push rdx",
+    "call {postpone}",
+    "pop rdx",
+    "pop rsi",
+    "pop rdi",
+    "test eax, eax",
+    "je mayfly_decided",
+    "mov rsp, rdx",
+    "mov eax, 15",
+    "syscall",
+    "ud2",
+    rip_offset = const context::RIP,
+    rdx_offset = const context::RDX,
+    text = sym TEXT,
+    deliver = sym deliver,
+    postpone = sym postpone,
+);
+
+// SAFETY: defined above; only the address is used.
+unsafe extern "C" {
+    fn mayfly_wrapper();
+}
+
+/// Address of the handler for the kernel.
+#[inline(always)]
+pub(crate) fn wrapper() -> usize {
+    mayfly_wrapper as *const () as usize
+}
+
+/// Tells the wrapper where this library's code is.
+pub(crate) fn set_up(text: core::ops::Range<usize>) {
+    TEXT[0].store(text.start, Ordering::Relaxed);
+    TEXT[1].store(text.end - text.start, Ordering::Relaxed);
+}
+
+/// What the wrapper does next.
+#[repr(C)]
+struct Delivery {
+    /// The host's handler, or zero.
+    handler: usize,
+    /// The address to go on at if the handler leaves the one it saw; zero for that one.
+    put_back: usize,
+}
+
+/// Gives the interrupted context the host's view and says whom to call.
+///
+/// # Safety
+/// `context` is the kernel's for the handler that is running; called by the wrapper only.
+#[unsafe(link_section = "mayfly_signal")]
+unsafe extern "C" fn deliver(signal: usize, _info: *const u8, context: *mut Context) -> Delivery {
+    // SAFETY: the caller's promise.
+    let context = unsafe { &mut *context };
+    let (handler, flags) = action::wanted(signal & 0xff);
+    let rip = context.registers.rip;
+    if rip == entry::mayfly_delivery as *const () as usize {
+        let frame = core::ptr::with_exposed_provenance::<Frame>(context.registers.rsp);
+        // SAFETY: at this address the stack pointer leads to the hook's frame.
+        unsafe { (*frame).write_to(context, flags & action::SA_RESTART != 0) };
+        context.mask &= !deferral::take();
+    } else if rip == entry::mayfly_exit_jump as *const () as usize {
+        context.registers.rip = context.registers.rcx;
+    }
+    if flags & action::SA_RESETHAND != 0 {
+        kernel::set_action(signal & 0xff, Some(&kernel::Action::default()), None);
+    }
+    let put_back = context.registers.rip;
+    match patch::original_address(put_back, context.registers.rcx) {
+        Some(original) => {
+            context.registers.rip = original;
+            Delivery { handler, put_back }
+        }
+        None => Delivery { handler, put_back: 0 },
+    }
+}
+
+/// Puts the signal off to the end of the hook; zero when it must be delivered now.
+///
+/// # Safety
+/// As for [`deliver`]; the interrupted context is inside a hook.
+unsafe extern "C" fn postpone(signal: usize, info: *const u8, context: *mut Context) -> u32 {
+    let signal = signal & 0xff;
+    // SAFETY: SA_SIGINFO is always set, so the kernel wrote a siginfo; its code is the third word.
+    let code = unsafe { info.cast::<i32>().add(2).read() };
+    if is_fault(signal, code) {
+        return 0;
+    }
+    deferral::notice_fork();
+    let (pid, tid) = (kernel::process_id() as usize, kernel::thread_id());
+    if !deferral::add(tid, signal) {
+        return 0;
+    }
+    // SAFETY: the caller's promise.
+    let context = unsafe { &mut *context };
+    context.mask |= 1 << (signal - 1);
+    // SAFETY: the siginfo is the kernel's own.
+    let queued = unsafe {
+        syscall6(number::RT_TGSIGQUEUEINFO, pid, tid as usize, signal, info as usize, 0, 0)
+    };
+    if queued != 0 {
+        // No room to queue (RLIMIT_SIGPENDING): the signal itself must not be lost.
+        // SAFETY: no pointers.
+        unsafe { syscall6(number::TGKILL, pid, tid as usize, signal, 0, 0, 0) };
+    }
+    if entry::must_check_again(context.registers.rip) {
+        context.registers.rip = entry::mayfly_exit_check as *const () as usize;
+    } else if begins_waiting(&context.registers) {
+        context.registers.rax = EINTR.wrapping_neg();
+        context.registers.rip += SYSCALL_BYTES;
+    }
+    1
+}
+
+const EINTR: usize = 4;
+
+/// Whether the thread is about to wait on a futex, for the first time or because the kernel
+/// restarts the call after this handler. The hook must hear of the signal instead: it is blocked
+/// from now on and would not interrupt the wait.
+fn begins_waiting(registers: &context::Registers) -> bool {
+    const SYSCALL: [u8; SYSCALL_BYTES] = [0x0f, 0x05];
+    const COMMAND: usize = 0x7f;
+    const FUTEX_WAIT: usize = 0;
+    const FUTEX_WAIT_BITSET: usize = 9;
+    let waits = matches!(registers.rsi & COMMAND, FUTEX_WAIT | FUTEX_WAIT_BITSET);
+    let instruction = core::ptr::with_exposed_provenance::<[u8; SYSCALL_BYTES]>(registers.rip);
+    // SAFETY: the interrupted address is in this library's code, and not in its last byte.
+    registers.rax == number::FUTEX && waits && unsafe { instruction.read() } == SYSCALL
+}
+
+/// Whether the interrupted instruction itself raised the signal, so that it would raise it again.
+fn is_fault(signal: usize, code: i32) -> bool {
+    const FAULTS: u64 = 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 11 | 1 << 31;
+    code > 0 && signal < 64 && FAULTS >> signal & 1 == 1
+}

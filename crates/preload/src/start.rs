@@ -1,0 +1,166 @@
+//! The beginning, before `main`.
+//!
+//! glibc hands `argc, argv, envp` to entries of `.init_array`; musl does not. The three are
+//! recognised by `envp = argv + argc + 1`. Otherwise environment and auxiliary vector are read from
+//! /proc.
+
+use core::ffi::CStr;
+
+use mayfly_image::format::{CALLS_MAX, DESCRIPTORS_MAX, PAGE_BYTES};
+use mayfly_interpose::{Start, class};
+use mayfly_sys::number;
+
+use crate::kernel::{self, MAP_PRIVATE, Mapping, PROT_READ, PROT_WRITE};
+use crate::patch::{self, Pointers};
+use crate::process::{self, Library};
+use crate::{backend, deferral, signal, stacks};
+
+const _: () = assert!(CALLS_MAX == class::CALLS_MAX);
+const _: () = assert!(DESCRIPTORS_MAX == class::DESCRIPTORS_MAX);
+const _: () = assert!(class::PASS == 0 && class::DESCRIPTOR_FIRST == 1);
+const _: () = assert!(class::ALWAYS == 2 && class::DESCRIPTOR_FIFTH == 3);
+
+/// Run by the dynamic loader.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: unsafe extern "C" fn(i32, *const usize, *const usize) = start;
+
+/// The class table that the trampolines read: interpose's, and what this library needs itself.
+static mut CLASSES: [u8; CALLS_MAX] = [0; CALLS_MAX];
+
+core::arch::global_asm!(".hidden __ehdr_start");
+
+// SAFETY: the linker puts this at the library's file header.
+unsafe extern "C" {
+    static __ehdr_start: u8;
+}
+
+/// What the kernel left on the stack of the new process.
+struct Given {
+    environment: *const *const u8,
+    auxiliary: *const [usize; 2],
+}
+
+unsafe extern "C" fn start(
+    argument_count: i32,
+    arguments: *const usize,
+    environment: *const usize,
+) {
+    let count = argument_count as usize;
+    let passed = count < 1 << 24 && arguments.wrapping_add(count.wrapping_add(1)) == environment;
+    let given = if passed && !arguments.is_null() {
+        // SAFETY: this relation of the three does not come about by chance.
+        Some(unsafe { on_stack(environment) })
+    } else {
+        from_proc()
+    };
+    let Some(given) = given else { return };
+    // SAFETY: first call, and the environment is null-terminated.
+    if !unsafe { backend::start(&Start { envp: given.environment.cast() }) } {
+        return;
+    }
+    // SAFETY: as above.
+    let Some(images) = (unsafe { variable(&given, b"MAYFLY_IMAGES=") }) else { return };
+    // SAFETY: the library's own file header.
+    let own = unsafe { Library::at((&raw const __ehdr_start) as usize) };
+    let Some(text) = own.text() else { return };
+    signal::set_up(text.range);
+    deferral::set_up();
+    stacks::set_up();
+    let pointers = set_up_classes();
+    // SAFETY: the vector is the kernel's; the loader is waiting for us.
+    unsafe {
+        process::for_each_library(given.auxiliary, |library| {
+            patch::patch(library, images, pointers);
+        });
+    }
+}
+
+fn set_up_classes() -> Pointers {
+    let classes = &raw mut CLASSES;
+    // SAFETY: nothing reads the table before a library is patched.
+    unsafe {
+        *classes = *backend::classes();
+        (*classes)[number::RT_SIGACTION] = class::ALWAYS;
+    }
+    Pointers { classes: classes.cast(), descriptors: backend::descriptor_table() }
+}
+
+/// The auxiliary vector follows the environment.
+unsafe fn on_stack(environment: *const usize) -> Given {
+    let mut end = environment;
+    // SAFETY: the environment ends with a null pointer, the vector begins behind it.
+    unsafe {
+        while *end != 0 {
+            end = end.add(1);
+        }
+        Given { environment: environment.cast(), auxiliary: end.add(1).cast() }
+    }
+}
+
+/// The value of an environment variable; `name` includes the equals sign.
+unsafe fn variable(given: &Given, name: &[u8]) -> Option<&'static [u8]> {
+    let mut at = given.environment;
+    // SAFETY: null-terminated array of null-terminated strings.
+    unsafe {
+        while !(*at).is_null() {
+            if let Some(value) = CStr::from_ptr((*at).cast()).to_bytes().strip_prefix(name) {
+                return Some(value);
+            }
+            at = at.add(1);
+        }
+    }
+    None
+}
+
+/// Bytes set aside for the environment when it must be read: the kernel's limit for one string,
+/// many times over.
+const ENVIRONMENT_BYTES: usize = 2 << 20;
+
+/// Environment and auxiliary vector as the kernel remembers them. The memory stays.
+fn from_proc() -> Option<Given> {
+    let pointers_bytes = ENVIRONMENT_BYTES;
+    // SAFETY: new memory.
+    let base = unsafe {
+        kernel::map(&Mapping {
+            address: 0,
+            bytes: PAGE_BYTES + ENVIRONMENT_BYTES + pointers_bytes,
+            protection: PROT_READ | PROT_WRITE,
+            flags: MAP_PRIVATE,
+            file: None,
+        })
+    }?;
+    let auxiliary = core::ptr::with_exposed_provenance_mut::<u8>(base);
+    let strings = auxiliary.wrapping_add(PAGE_BYTES);
+    let pointers = strings.wrapping_add(ENVIRONMENT_BYTES).cast::<*const u8>();
+    // SAFETY: the three parts of the mapping; what is not read stays zero and terminates each.
+    unsafe {
+        let vector = core::slice::from_raw_parts_mut(auxiliary, PAGE_BYTES - 16);
+        read_file(c"/proc/self/auxv", vector)?;
+        let bytes = core::slice::from_raw_parts_mut(strings, ENVIRONMENT_BYTES - 1);
+        let used = read_file(c"/proc/self/environ", bytes)?;
+        split(strings, used, pointers, pointers_bytes / size_of::<usize>() - 1);
+    }
+    Some(Given { environment: pointers, auxiliary: auxiliary.cast() })
+}
+
+fn read_file(path: &CStr, buffer: &mut [u8]) -> Option<usize> {
+    // SAFETY: null-terminated.
+    let fd = usize::try_from(unsafe { kernel::open(path.as_ptr().cast()) }).ok()?;
+    let used = kernel::read_at_start(fd, buffer);
+    kernel::close(fd);
+    if used > 0 { Some(used) } else { None }
+}
+
+/// Writes pointers to the strings in `used` bytes at `strings`.
+unsafe fn split(strings: *const u8, used: usize, pointers: *mut *const u8, pointers_max: usize) {
+    let (mut at, mut count) = (0, 0);
+    while at < used && count < pointers_max {
+        // SAFETY: inside of the memory that the caller set aside; strings are terminated.
+        unsafe {
+            pointers.add(count).write(strings.add(at));
+            at += CStr::from_ptr(strings.add(at).cast()).count_bytes() + 1;
+        }
+        count += 1;
+    }
+}

@@ -1,0 +1,113 @@
+//! A started instance, seen through the `mayfly` command.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::{Job, Scratch, binary};
+
+/// What `status` says the clients hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counts {
+    /// Attached processes.
+    pub sessions: u64,
+    /// Open file descriptions.
+    pub open_files: u64,
+    /// Held locks.
+    pub locks: u64,
+}
+
+impl Counts {
+    /// Nobody is attached and nothing is held.
+    pub const NONE: Self = Self { sessions: 0, open_files: 0, locks: 0 };
+}
+
+/// An instance by its name. `mayfly start` makes it, unless a `run` elsewhere does.
+#[derive(Debug)]
+pub struct Instance<'a> {
+    scratch: &'a Scratch,
+    mayfly: PathBuf,
+    name: String,
+}
+
+impl<'a> Instance<'a> {
+    /// The instance `name`, whoever starts it.
+    pub fn named(scratch: &'a Scratch, name: &str) -> Result<Self> {
+        Ok(Self { scratch, mayfly: binary::mayfly()?, name: name.to_owned() })
+    }
+
+    /// Starts it with its mount point at `mount`.
+    pub fn start(scratch: &'a Scratch, name: &str, mount: &Path) -> Result<Self> {
+        let instance = Self::named(scratch, name)?;
+        instance.command("start").args(["--mount".as_ref(), mount]).run_ok()?;
+        Ok(instance)
+    }
+
+    /// Ends it.
+    pub fn stop(&self) -> Result<()> {
+        self.command("stop").run_ok().map(drop)
+    }
+
+    /// `mayfly SUBCOMMAND --name NAME`.
+    pub fn command(&self, subcommand: &str) -> Job<'a> {
+        let label = format!("{}-{subcommand}", self.name);
+        let arguments = [subcommand, "--name", &self.name];
+        Job::new(self.scratch, &label, &self.mayfly)
+            .args(arguments)
+            .deadline(Duration::from_secs(30))
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A shell that is attached to the instance, by `mayfly env`, and runs `script` there.
+    pub fn shell(&self, label: &str, script: &str) -> Job<'a> {
+        let attach = r#"eval "$("$0" env --name "$1")" && eval "$2""#;
+        let job = Job::new(self.scratch, label, "bash").args(["-c", attach]);
+        job.args([self.mayfly.as_os_str(), self.name.as_ref(), script.as_ref()])
+    }
+
+    /// What `mayfly status --json` prints.
+    pub fn status(&self) -> Result<Value> {
+        let outcome = self.command("status").args(["--json"]).run_ok()?;
+        serde_json::from_slice(&outcome.stdout).context("`mayfly status --json` printed no JSON")
+    }
+
+    /// The daemon's process number.
+    pub fn daemon_pid(&self) -> Result<u32> {
+        let pid = number(&self.status()?, "daemon_pid")?;
+        u32::try_from(pid).context("daemon_pid is out of range")
+    }
+
+    /// What the clients hold now.
+    pub fn counts(&self) -> Result<Counts> {
+        let status = self.status()?;
+        Ok(Counts {
+            sessions: number(&status, "sessions")?,
+            open_files: number(&status, "open_files")?,
+            locks: number(&status, "locks")?,
+        })
+    }
+
+    /// An error if the clients still hold something after `patience`.
+    pub fn expect_nothing_held(&self, patience: Duration) -> Result<()> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let counts = self.counts()?;
+            if counts == Counts::NONE {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "still held after {patience:?}: {counts:?}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+fn number(status: &Value, field: &str) -> Result<u64> {
+    let value = status.get(field).and_then(Value::as_u64);
+    value.with_context(|| format!("`mayfly status --json` has no number {field}: {status}"))
+}

@@ -1,0 +1,100 @@
+//! Finding and ending the processes that a suite started, by the mark in their environment.
+//!
+//! Daemons leave their process group on purpose, so groups do not find them; the environment that a
+//! process was started with, in `/proc/PID/environ`, does. Only processes that carry the mark are
+//! ever signalled.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// The variable that carries a suite's mark to all its descendants.
+pub const MARK: &str = "MAYFLY_TEST_MARK";
+
+/// A process that carries a mark.
+#[derive(Debug, Clone)]
+pub struct Marked {
+    /// Its process number.
+    pub pid: u32,
+    /// Its command line, arguments joined by blanks.
+    pub command: String,
+    /// Its executable, where that can be told.
+    pub executable: Option<PathBuf>,
+}
+
+/// The living processes whose environment has `mark`, without this one and without zombies.
+pub fn marked(mark: &str) -> Vec<Marked> {
+    with_variable(MARK, mark)
+}
+
+/// The same for any variable.
+pub fn with_variable(variable: &str, value: &str) -> Vec<Marked> {
+    let wanted = format!("{variable}={value}").into_bytes();
+    let own = std::process::id();
+    numbers()
+        .filter(|pid| *pid != own)
+        .filter(|pid| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|variable| variable == wanted)
+        })
+        .map(describe)
+        .collect()
+}
+
+fn numbers() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn describe(pid: u32) -> Marked {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let command = String::from_utf8_lossy(&line).replace('\0', " ").trim().to_owned();
+    Marked { pid, command, executable: fs::read_link(format!("/proc/{pid}/exe")).ok() }
+}
+
+/// Sends `signal`; a process that is already gone is no error.
+pub fn signal(pid: u32, signal: Signal) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| kill_process(pid, signal).is_ok())
+}
+
+/// `kill -9`.
+pub fn kill(pid: u32) -> bool {
+    signal(pid, Signal::KILL)
+}
+
+/// Asks `pid` to end.
+pub fn terminate(pid: u32) -> bool {
+    signal(pid, Signal::TERM)
+}
+
+/// Ends every process that carries `mark`, again and again until none is left or `patience` is
+/// over: a supervisor may be starting another one.
+pub fn end_marked(mark: &str, patience: Duration) -> bool {
+    let deadline = Instant::now() + patience;
+    loop {
+        let left = marked(mark);
+        if left.is_empty() {
+            return true;
+        }
+        if Instant::now() > deadline {
+            return false;
+        }
+        for process in left {
+            kill(process.pid);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The processor time that `pid` has used, its own and the kernel's, all threads.
+pub fn processor_time(pid: u32) -> Option<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command's name, in parentheses, may hold blanks; utime and stime are fields 14 and 15.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks: u64 = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
+    let ticks_per_second = rustix::param::clock_ticks_per_second();
+    Some(Duration::from_millis(ticks * 1000 / ticks_per_second))
+}
