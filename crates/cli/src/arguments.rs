@@ -1,0 +1,160 @@
+//! The command line.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use clap::{Args, Parser, Subcommand};
+use mayfly_deploy::{Instance, Options};
+
+use crate::size;
+
+const AFTER: &str = "\
+Examples:
+  mayfly run -- bash -c 'cd \"$MAYFLY_MOUNT\" && tar xf ~/case.tar && make'
+  mayfly run --save results -- ./job.sh
+  mayfly start --name work --data-dir /local/nvme
+  eval \"$(mayfly env --name work)\"; ls \"$MAYFLY_MOUNT\"
+  mayfly stop --name work";
+
+/// A temporary file system for one job, in the node's own storage, for unmodified programs.
+#[derive(Debug, Parser)]
+#[command(name = "mayfly", version, after_help = AFTER)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) subcommand: Do,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Do {
+    /// Start an instance, run a command in it, and end the instance with the command
+    ///
+    /// The command finds the mount point in $MAYFLY_MOUNT. Its exit status is the exit status of `mayfly run`.
+    Run(Run),
+    /// Start an instance that lives until `mayfly stop`
+    Start(Start),
+    /// End an instance
+    Stop(Which),
+    /// Show running instances, or one of them
+    Status(Status),
+    /// Print the environment for programs of an instance, for `eval "$(mayfly env)"`
+    Env(Which),
+    #[command(name = "__supervise", hide = true)]
+    Supervise { run_dir: PathBuf },
+    #[command(name = "__daemon", hide = true)]
+    Daemon { run_dir: PathBuf },
+    #[command(name = "__copy", hide = true)]
+    Copy { from: PathBuf, to: PathBuf },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) make: Make,
+    /// Leave the data directory at the end, for `mayfly start --reopen`
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Copy the whole tree to this new directory at the end
+    #[arg(long, value_name = "DIR")]
+    pub(crate) save: Option<PathBuf>,
+    /// Name of the instance [default: run-<process id>]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// The command and its arguments [default: your shell]
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Start {
+    #[command(flatten)]
+    pub(crate) make: Make,
+    /// Leave the data directory when the instance ends, for --reopen
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Take up the data directory that an instance with --keep left
+    #[arg(long, value_name = "DIR", conflicts_with_all = [
+        "data_dir", "meta_dir", "chunk_size", "capacity", "times", "parent_check", "locks", "durability"
+    ])]
+    pub(crate) reopen: Option<PathBuf>,
+    /// Name of the instance [default: default]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Which {
+    /// Name of the instance
+    #[arg(long, default_value = "default")]
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// Name of the instance [default: all of them]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Print JSON: an object with --name, otherwise a list
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How an instance is made.
+#[derive(Debug, Args)]
+pub(crate) struct Make {
+    /// Mount point: a new or an empty directory [default: a directory under $XDG_RUNTIME_DIR or /tmp]
+    #[arg(long, value_name = "DIR")]
+    mount: Option<PathBuf>,
+    /// Where files and metadata are stored: fast storage of this node [default: the temporary directory]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Store the metadata elsewhere than the files
+    #[arg(long, value_name = "DIR")]
+    meta_dir: Option<PathBuf>,
+    /// Unit in which files are cut over servers, a power of two [default: 512K]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    chunk_size: Option<u64>,
+    /// Most that files and metadata may use together [default: what the file system has free]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    capacity: Option<u64>,
+    /// Time stamps to keep
+    #[arg(long, value_parser = ["none", "mtime", "all"])]
+    times: Option<String>,
+    /// Check that a directory exists before a name is made in it [default: on]
+    #[arg(long, value_name = "on|off", value_parser = parse_switch)]
+    parent_check: Option<bool>,
+    /// Serve flock and fcntl locks; off answers ENOLCK [default: on]
+    #[arg(long, value_name = "on|off", value_parser = parse_switch)]
+    locks: Option<bool>,
+    /// What survives: the daemon's death nothing (none), every acknowledged operation (process), and a
+    /// power loss what was fsynced (sync) [default: process]
+    #[arg(long, value_parser = ["none", "process", "sync"])]
+    durability: Option<String>,
+}
+
+fn parse_switch(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        other => Err(format!("{other:?}: choose on or off")),
+    }
+}
+
+impl Make {
+    pub(crate) fn instance(&self, name: Option<String>, keep: bool) -> Instance {
+        let usual = Options::default();
+        Instance {
+            name,
+            mount: self.mount.clone(),
+            data_dir: self.data_dir.clone(),
+            meta_dir: self.meta_dir.clone(),
+            keep,
+            options: Options {
+                chunk_bytes: self.chunk_size.unwrap_or(usual.chunk_bytes),
+                capacity_bytes: self.capacity,
+                times: self.times.clone().unwrap_or(usual.times),
+                parent_check: self.parent_check.unwrap_or(usual.parent_check),
+                locks: self.locks.unwrap_or(usual.locks),
+                durability: self.durability.clone().unwrap_or(usual.durability),
+            },
+        }
+    }
+}

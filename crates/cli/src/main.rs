@@ -1,0 +1,36 @@
+//! The `mayfly` command.
+
+mod arguments;
+mod run;
+mod show;
+mod size;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Parser;
+
+use arguments::{Arguments, Do};
+
+fn main() -> ExitCode {
+    match perform(Arguments::parse().subcommand) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("mayfly: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn perform(what: Do) -> Result<()> {
+    match what {
+        Do::Run(run) => run::run(&run),
+        Do::Start(start) => run::start(&start),
+        Do::Stop(which) => run::stop(&which.name),
+        Do::Status(status) => show::status(&status),
+        Do::Env(which) => show::environment(&which.name),
+        Do::Supervise { run_dir } => mayfly_deploy::supervisor::run(&run_dir),
+        Do::Daemon { run_dir } => mayfly_deploy::run_daemon(&run_dir),
+        Do::Copy { from, to } => run::copy(&from, &to),
+    }
+}

@@ -1,0 +1,87 @@
+//! Looking at instances.
+
+use std::io::Write;
+
+use anyhow::Result;
+use mayfly_deploy::{Report, default_run_root, environment, report};
+
+use crate::{arguments, run, size};
+
+pub(crate) fn environment(name: &str) -> Result<()> {
+    let lines = environment::shell_lines(&run::running(name)?);
+    std::io::stdout().write_all(&lines)?;
+    Ok(())
+}
+
+pub(crate) fn status(wanted: &arguments::Status) -> Result<()> {
+    if let Some(name) = &wanted.name {
+        let report = report(run::running(name)?)?;
+        if wanted.json {
+            println!("{}", serde_json::to_string_pretty(&report)?);
+        } else {
+            print(&report);
+        }
+        return Ok(());
+    }
+    let mut reports = Vec::new();
+    for name in names() {
+        match run::running(&name).and_then(report) {
+            Ok(report) => reports.push(report),
+            Err(error) => eprintln!("mayfly: {error:#}"),
+        }
+    }
+    if wanted.json {
+        println!("{}", serde_json::to_string_pretty(&reports)?);
+    } else if reports.is_empty() {
+        println!("no instance is running in {}", default_run_root().display());
+    } else {
+        reports.iter().for_each(print);
+    }
+    Ok(())
+}
+
+fn names() -> Vec<String> {
+    let entries = std::fs::read_dir(default_run_root()).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries
+        .filter(|entry| entry.path().join("lock").exists())
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.sort();
+    names
+}
+
+fn print(report: &Report) {
+    let config = &report.config;
+    let options = &config.options;
+    let switch = |on: bool| if on { "on" } else { "off" };
+    println!("{}", config.name);
+    println!("  mount       {}", config.mount.display());
+    println!("  data        {}", config.data_dir.display());
+    println!("  metadata    {}", config.meta_dir.display());
+    println!(
+        "  used        {} of {}",
+        size::show(report.used_bytes),
+        size::show(report.capacity_bytes)
+    );
+    println!(
+        "  holds       {} files, {} directories, {} objects, {} unlinked but open",
+        report.files, report.directories, report.objects, report.orphans
+    );
+    println!(
+        "  clients     {} processes, {} open files, {} locks",
+        report.sessions, report.open_files, report.locks
+    );
+    println!(
+        "  daemon      process {}, restarted {} times, {} requests, {} transactions",
+        report.daemon_pid, report.restarts, report.requests, report.transactions
+    );
+    println!(
+        "  options     chunk-size {}, times {}, parent-check {}, locks {}, durability {}{}",
+        size::show(options.chunk_bytes),
+        options.times,
+        switch(options.parent_check),
+        switch(options.locks),
+        options.durability,
+        if config.keep { ", keep" } else { "" }
+    );
+}

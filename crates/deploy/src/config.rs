@@ -1,0 +1,229 @@
+//! What an instance was started with. Kept in its run directory and in its data directory.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use mayfly_types::{Durability, Times, limits};
+use serde::{Deserialize, Serialize};
+
+/// File name of the configuration, in the run directory and in the data directory.
+pub(crate) const FILE: &str = "instance.json";
+/// Version of the configuration file that this program writes and reads.
+pub(crate) const VERSION: u32 = 1;
+const CHUNK_BYTES_MIN: u64 = 64 * 1024;
+const CHUNK_BYTES_MAX: u64 = 1 << 30;
+/// Below this the metadata store's own reserve leaves nothing to the user.
+const CAPACITY_BYTES_MIN: u64 = 64 << 20;
+const NAME_BYTES_MAX: usize = 64;
+/// `TMPFS_MAGIC` of `linux/magic.h`.
+const TMPFS_MAGIC: i64 = 0x0102_1994;
+
+/// What the user chose.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Options {
+    /// Chunk size, bytes.
+    pub chunk_bytes: u64,
+    /// Objects and metadata together may use this much, bytes; `None`: what the file system has.
+    pub capacity_bytes: Option<u64>,
+    /// `none`, `mtime` or `all`.
+    pub times: String,
+    /// Check that a parent directory exists before a name is made in it.
+    pub parent_check: bool,
+    /// Serve locks; otherwise answer ENOLCK.
+    pub locks: bool,
+    /// `none`, `process` or `sync`.
+    pub durability: String,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            chunk_bytes: limits::CHUNK_BYTES_DEFAULT,
+            capacity_bytes: None,
+            times: "mtime".to_owned(),
+            parent_check: true,
+            locks: true,
+            durability: "process".to_owned(),
+        }
+    }
+}
+
+impl Options {
+    /// Which time stamps are kept.
+    ///
+    /// # Errors
+    /// For a word that is none of the three.
+    pub fn times(&self) -> Result<Times> {
+        Ok(match self.times.as_str() {
+            "none" => Times::None,
+            "mtime" => Times::Mtime,
+            "all" => Times::All,
+            other => bail!("--times {other}: choose none, mtime or all"),
+        })
+    }
+
+    /// What survives what.
+    ///
+    /// # Errors
+    /// For a word that is none of the three.
+    pub fn durability(&self) -> Result<Durability> {
+        Ok(match self.durability.as_str() {
+            "none" => Durability::None,
+            "process" => Durability::Process,
+            "sync" => Durability::Sync,
+            other => bail!("--durability {other}: choose none, process or sync"),
+        })
+    }
+
+    fn check(&self) -> Result<()> {
+        self.times()?;
+        self.durability()?;
+        let chunk = self.chunk_bytes;
+        ensure!(
+            chunk.is_power_of_two() && (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&chunk),
+            "--chunk-size {chunk}: choose a power of two from 64K to 1G"
+        );
+        if let Some(capacity) = self.capacity_bytes {
+            ensure!(
+                capacity >= CAPACITY_BYTES_MIN,
+                "--capacity {capacity}: at least 64M are needed"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// An instance's configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Config {
+    /// Version of this file's form.
+    pub version: u32,
+    /// The user's name for the instance.
+    pub name: String,
+    /// Its identity.
+    pub instance: u64,
+    /// Run directory.
+    pub run_dir: PathBuf,
+    /// Mount point, without symbolic links.
+    pub mount: PathBuf,
+    /// True when the mount point was made for the instance and goes with it.
+    pub mount_made: bool,
+    /// This instance's own directory below `--data-dir`.
+    pub data_dir: PathBuf,
+    /// Directory of the metadata store.
+    pub meta_dir: PathBuf,
+    /// Directory of the objects.
+    pub object_dir: PathBuf,
+    /// Prepared images.
+    pub image_dir: PathBuf,
+    /// Leave the data directory at the end.
+    pub keep: bool,
+    /// The rest.
+    pub options: Options,
+}
+
+impl Config {
+    /// Reads the configuration in `dir`.
+    ///
+    /// # Errors
+    /// Names the file that cannot be read or understood.
+    pub fn load(dir: &Path) -> Result<Config> {
+        let path = dir.join(FILE);
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        let config: Config = serde_json::from_str(&text)
+            .with_context(|| format!("{} is not an instance's configuration", path.display()))?;
+        ensure!(
+            config.version == VERSION,
+            "{} was written by another version of mayfly",
+            path.display()
+        );
+        Ok(config)
+    }
+
+    /// Writes the configuration to `dir`, all or nothing.
+    ///
+    /// # Errors
+    /// Names the file that cannot be written.
+    pub fn store(&self, dir: &Path) -> Result<()> {
+        let path = dir.join(FILE);
+        let fresh = dir.join("instance.json.new");
+        let text = serde_json::to_string_pretty(self)?;
+        std::fs::write(&fresh, text)
+            .and_then(|()| std::fs::rename(&fresh, &path))
+            .with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// Refuses what cannot be or contradicts itself.
+    ///
+    /// # Errors
+    /// Says which options do not go together and what to choose instead.
+    pub fn check(&self) -> Result<()> {
+        self.options.check()?;
+        let durability = self.options.durability()?;
+        if self.keep && durability == Durability::None {
+            bail!(
+                "--keep and --durability none contradict each other: nothing of such an instance \
+                 outlives its daemon. Choose --durability process, or drop --keep"
+            );
+        }
+        if durability == Durability::Sync {
+            for dir in [&self.data_dir, &self.meta_dir] {
+                refuse_memory(dir)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What was fsynced cannot survive a power loss in memory.
+fn refuse_memory(dir: &Path) -> Result<()> {
+    let parent = dir.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("/"));
+    let kind = rustix::fs::statfs(parent)?.f_type;
+    ensure!(
+        kind != TMPFS_MAGIC,
+        "--durability sync cannot hold in {}: it is memory (tmpfs). Choose --data-dir on a disk, or \
+         --durability process",
+        parent.display()
+    );
+    Ok(())
+}
+
+/// Names become file names and part of a socket's path.
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    ensure!(
+        !name.is_empty()
+            && name.len() <= NAME_BYTES_MAX
+            && !name.starts_with('.')
+            && name.bytes().all(fine),
+        "--name {name:?}: use up to {NAME_BYTES_MAX} letters, digits, '-', '_' and '.'"
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_would_leave_its_directory_is_refused() {
+        for bad in ["", "..", "a/b", ".hidden", "new\nline", &"x".repeat(65)] {
+            assert!(check_name(bad).is_err(), "{bad:?}");
+        }
+        assert!(check_name("job-17.a_b").is_ok());
+    }
+
+    #[test]
+    fn a_chunk_size_that_is_no_power_of_two_is_refused() {
+        let options = Options { chunk_bytes: 100_000, ..Options::default() };
+        assert!(options.check().is_err());
+    }
+
+    #[test]
+    fn options_written_in_words_are_understood_or_refused() {
+        let options = Options { times: "some".to_owned(), ..Options::default() };
+        assert!(options.check().is_err());
+        assert_eq!(Options::default().times().expect("the default is a word"), Times::Mtime);
+    }
+}

@@ -1,0 +1,337 @@
+//! Making and removing the directories of an instance, and finding instances that exist.
+
+use std::{
+    fs,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::fs::FlockOperation;
+
+use crate::{
+    config::{self, Config, Options},
+    places,
+};
+
+/// The preload library, built for the rules of a host process (`build.rs`).
+static PRELOAD_LIBRARY: &[u8] = include_bytes!(env!("MAYFLY_PRELOAD_LIBRARY"));
+/// Its name in the run directory.
+pub(crate) const PRELOAD_NAME: &str = "libmayfly_preload.so";
+/// The supervisor's socket in the run directory.
+pub(crate) const SOCKET_NAME: &str = "sock";
+/// Longest path of a unix socket, bytes (`sun_path`, with its terminating zero).
+const SOCKET_PATH_BYTES_MAX: usize = 108;
+
+/// What an instance is made from.
+#[derive(Debug, Clone, Default)]
+pub struct Instance {
+    /// Name; `None`: a fresh one.
+    pub name: Option<String>,
+    /// Mount point; `None`: in the run directory.
+    pub mount: Option<PathBuf>,
+    /// Where the data go; `None`: the temporary directory.
+    pub data_dir: Option<PathBuf>,
+    /// Where the metadata store goes; `None`: with the data.
+    pub meta_dir: Option<PathBuf>,
+    /// Leave the data at the end.
+    pub keep: bool,
+    /// The rest.
+    pub options: Options,
+}
+
+/// Whether an instance of a name is there.
+#[derive(Debug)]
+pub enum Found {
+    /// Its supervisor lives.
+    Running(Box<Config>),
+    /// Something is there, and nobody holds it.
+    Stale(PathBuf),
+    /// Nothing.
+    Absent,
+}
+
+/// Looks for the instance `name`.
+///
+/// # Errors
+/// When its run directory cannot be read.
+pub(crate) fn find(name: &str) -> Result<Found> {
+    config::check_name(name)?;
+    let run_dir = places::default_run_root().join(name);
+    if !run_dir.exists() {
+        return Ok(Found::Absent);
+    }
+    if lock(&run_dir)?.is_some() {
+        return Ok(Found::Stale(run_dir));
+    }
+    Config::load(&run_dir).map(|config| Found::Running(Box::new(config)))
+}
+
+/// Takes the lock of a run directory; `None` when a live supervisor holds it.
+pub(crate) fn lock(run_dir: &Path) -> Result<Option<fs::File>> {
+    let path = run_dir.join("lock");
+    let file = fs::OpenOptions::new()
+        .create(true)
+        .write(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .with_context(|| format!("cannot open {}", path.display()))?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
+    }
+}
+
+impl Found {
+    /// Looks for the instance `name`.
+    ///
+    /// # Errors
+    /// When its run directory cannot be read.
+    pub fn look(name: &str) -> Result<Found> {
+        find(name)
+    }
+}
+
+impl Instance {
+    /// Makes the directories of a new instance.
+    ///
+    /// # Errors
+    /// When the name is taken, the mount point is in use, a directory cannot be made, or the options
+    /// contradict each other; nothing is left behind then.
+    pub fn make(&self) -> Result<Config> {
+        let name = match &self.name {
+            Some(name) => name.clone(),
+            None => format!("run-{}", std::process::id()),
+        };
+        config::check_name(&name)?;
+        let config = self.lay_out(&name)?;
+        config.check()?;
+        make_run_dir(&config)?;
+        let made = make_rest(&config);
+        if made.is_err() {
+            remove(&config, Keep::Nothing);
+        }
+        made.map(|()| config)
+    }
+
+    fn lay_out(&self, name: &str) -> Result<Config> {
+        let run_dir = absolute(&places::default_run_root().join(name))?;
+        let socket = run_dir.join(SOCKET_NAME);
+        ensure!(
+            socket.as_os_str().len() < SOCKET_PATH_BYTES_MAX,
+            "{} is too long for a unix socket; choose a shorter --name, or set XDG_RUNTIME_DIR",
+            socket.display()
+        );
+        let data_root = absolute(&self.data_dir.clone().unwrap_or_else(std::env::temp_dir))?;
+        let data_dir = data_root.join(format!("mayfly-{}-{name}", places::uid()));
+        let meta_dir = match &self.meta_dir {
+            Some(dir) => {
+                absolute(dir)?.join(format!("mayfly-{}-{name}", places::uid())).join("meta")
+            }
+            None => data_dir.join("meta"),
+        };
+        let (mount, mount_made) = self.mount_point(&run_dir)?;
+        Ok(Config {
+            version: config::VERSION,
+            name: name.to_owned(),
+            instance: fresh_identity()?,
+            mount,
+            mount_made,
+            object_dir: data_dir.join("objects"),
+            data_dir,
+            meta_dir,
+            image_dir: places::image_cache(),
+            keep: self.keep,
+            options: self.options.clone(),
+            run_dir,
+        })
+    }
+
+    fn mount_point(&self, run_dir: &Path) -> Result<(PathBuf, bool)> {
+        let Some(mount) = &self.mount else { return Ok((run_dir.join("mnt"), true)) };
+        let mount = absolute(mount)?;
+        match fs::read_dir(&mount) {
+            Ok(mut entries) => {
+                ensure!(
+                    entries.next().is_none(),
+                    "the mount point {} is not empty; choose an empty or a new directory",
+                    mount.display()
+                );
+                Ok((fs::canonicalize(&mount)?, false))
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok((mount, true)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
+                bail!("the mount point {} is not a directory", mount.display())
+            }
+            Err(error) => Err(error)
+                .with_context(|| format!("cannot use the mount point {}", mount.display())),
+        }
+    }
+}
+
+fn absolute(path: &Path) -> Result<PathBuf> {
+    let absolute = std::path::absolute(path)?;
+    // Resolve what exists, so that the mount point has one name.
+    let existing = absolute.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("/"));
+    let rest = absolute.strip_prefix(existing).unwrap_or(Path::new(""));
+    Ok(fs::canonicalize(existing)?.join(rest))
+}
+
+fn fresh_identity() -> Result<u64> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u64::from_le_bytes(bytes) | 1)
+}
+
+fn make_run_dir(config: &Config) -> Result<()> {
+    match find(&config.name)? {
+        Found::Running(running) => bail!(
+            "an instance {:?} is running at {}; choose another --name, or `mayfly stop --name {}`",
+            config.name,
+            running.mount.display(),
+            config.name
+        ),
+        Found::Stale(run_dir) => clear_stale(&run_dir)?,
+        Found::Absent => {}
+    }
+    places::make_private(config.run_dir.parent().context("a run directory has a parent")?)?;
+    places::make_private(&config.run_dir)
+}
+
+/// Removes what a dead instance of the same name left. Its data are removed too, unless they were to be
+/// kept: then the name stays taken until the user has decided.
+fn clear_stale(run_dir: &Path) -> Result<()> {
+    if let Ok(config) = Config::load(run_dir) {
+        if config.keep && config.data_dir.exists() {
+            bail!(
+                "a dead instance {:?} left data in {}; take it up with `mayfly start --reopen {}`, or \
+                 remove that directory and {}",
+                config.name,
+                config.data_dir.display(),
+                config.data_dir.display(),
+                run_dir.display()
+            );
+        }
+        eprintln!("mayfly: removing what a dead instance {:?} left", config.name);
+        remove(&config, Keep::Nothing);
+    }
+    match fs::remove_dir_all(run_dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove the stale {}", run_dir.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn make_rest(config: &Config) -> Result<()> {
+    let data_dirs = [&config.data_dir, &config.meta_dir, &config.object_dir];
+    ensure!(
+        !config.data_dir.exists(),
+        "{} is there already; take it up with `mayfly start --reopen {}`, or remove it",
+        config.data_dir.display(),
+        config.data_dir.display()
+    );
+    for dir in data_dirs {
+        places::make_private(dir)?;
+    }
+    config.store(&config.data_dir)?;
+    make_ready(config)
+}
+
+/// Takes up the data of an instance that was kept.
+///
+/// # Errors
+/// When there is no such instance, it is running, or its directories cannot be made.
+pub(crate) fn reopen(data_dir: &Path, change: &Instance) -> Result<Config> {
+    let mut config = Config::load(&absolute(data_dir)?)?;
+    config.keep = true;
+    if let Some(name) = &change.name {
+        config.name.clone_from(name);
+        config.run_dir = absolute(&places::default_run_root().join(name))?;
+    }
+    config::check_name(&config.name)?;
+    (config.mount, config.mount_made) = match &change.mount {
+        Some(_) => change.mount_point(&config.run_dir)?,
+        None => (config.run_dir.join("mnt"), true),
+    };
+    config.image_dir = places::image_cache();
+    config.check()?;
+    if let Found::Stale(run_dir) = find(&config.name)? {
+        fs::remove_dir_all(&run_dir)?;
+    }
+    make_run_dir(&config)?;
+    config.store(&config.data_dir)?;
+    let made = make_ready(&config);
+    if made.is_err() {
+        remove(&config, Keep::Data);
+    }
+    made.map(|()| config)
+}
+
+impl Instance {
+    /// Takes up the data of an instance that was kept; name and mount point may be new.
+    ///
+    /// # Errors
+    /// When there is no such instance, it is running, or its directories cannot be made.
+    pub fn reopen(&self, data_dir: &Path) -> Result<Config> {
+        reopen(data_dir, self)
+    }
+}
+
+fn make_ready(config: &Config) -> Result<()> {
+    places::make_private(&config.run_dir.join("ofd"))?;
+    let library = config.run_dir.join(PRELOAD_NAME);
+    fs::write(&library, PRELOAD_LIBRARY)
+        .with_context(|| format!("cannot write {}", library.display()))?;
+    for path in mayfly_image::maker::libraries_of_this_process() {
+        if let Err(error) = mayfly_image::maker::prepare(&path, &config.image_dir) {
+            eprintln!("mayfly: programs that run with {} are not served: {error}", path.display());
+        }
+    }
+    if config.mount_made {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o500)
+            .create(&config.mount)
+            .with_context(|| format!("cannot make the mount point {}", config.mount.display()))?;
+    }
+    config.store(&config.run_dir)
+}
+
+/// What [`remove`] leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// Nothing.
+    Nothing,
+    /// The data directory.
+    Data,
+}
+
+/// Removes the directories of an instance whose processes are gone; goes on after errors.
+pub(crate) fn remove(config: &Config, keep: Keep) -> Vec<String> {
+    let mut left = Vec::new();
+    let mut gone = |path: &Path, result: std::io::Result<()>| match result {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            left.push(format!("{}: {error}", path.display()));
+        }
+        _ => {}
+    };
+    if config.mount_made {
+        gone(&config.mount, fs::remove_dir(&config.mount));
+    }
+    if keep == Keep::Nothing {
+        gone(&config.data_dir, fs::remove_dir_all(&config.data_dir));
+        gone(&config.meta_dir, fs::remove_dir_all(&config.meta_dir));
+        if let Some(parent) = config.meta_dir.parent().filter(|dir| dir.exists()) {
+            gone(parent, fs::remove_dir(parent));
+        }
+    }
+    gone(&config.run_dir, fs::remove_dir_all(&config.run_dir));
+    // The root of the run directories goes with its last instance; others may be in it.
+    if let Some(root) = config.run_dir.parent() {
+        let _ = fs::remove_dir(root);
+    }
+    left
+}

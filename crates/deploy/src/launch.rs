@@ -1,0 +1,93 @@
+//! Starting the supervisor and holding on to it.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    process::{Child, Command, Stdio},
+};
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use crate::Config;
+
+/// The hidden subcommand that the supervisor runs as.
+pub const SUPERVISE: &str = "__supervise";
+
+/// The caller's hold on an instance: when it is dropped, or the caller dies, the instance ends.
+#[derive(Debug)]
+pub struct Lifeline {
+    line: BufReader<UnixStream>,
+    supervisor: Child,
+}
+
+/// Starts the supervisor of an instance whose directories are made, and waits until it serves.
+///
+/// # Errors
+/// Says why the instance does not serve; it has cleaned up after itself then.
+pub fn launch(config: &Config) -> Result<Lifeline> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let program = std::env::current_exe().context("cannot find the mayfly program itself")?;
+    let log = std::fs::File::create(config.run_dir.join("log"))?;
+    let supervisor = Command::new(program)
+        .arg(SUPERVISE)
+        .arg(&config.run_dir)
+        .env_remove("LD_PRELOAD")
+        .env_remove("MAYFLY_RUN")
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::null())
+        .stderr(Stdio::from(log))
+        .spawn()
+        .context("cannot start the supervisor")?;
+    let mut lifeline = Lifeline { line: BufReader::new(ours), supervisor };
+    match lifeline.hear()?.as_str() {
+        "ready" => Ok(lifeline),
+        "" => bail!("the supervisor of {:?} died before it served", config.name),
+        why => Err(anyhow!("{why}")),
+    }
+}
+
+impl Lifeline {
+    fn hear(&mut self) -> Result<String> {
+        let mut text = String::new();
+        self.line.read_line(&mut text).context("the supervisor does not answer")?;
+        Ok(text.trim_end().to_owned())
+    }
+
+    fn say(&mut self, word: &str) -> Result<()> {
+        writeln!(self.line.get_mut(), "{word}").context("the supervisor is gone")
+    }
+
+    /// Process id of the supervisor.
+    #[must_use]
+    pub fn supervisor_pid(&self) -> u32 {
+        self.supervisor.id()
+    }
+
+    /// Leaves the instance to itself: it lives until somebody stops it.
+    ///
+    /// # Errors
+    /// When the supervisor is gone.
+    pub fn detach(mut self) -> Result<()> {
+        self.say("detach")?;
+        let answer = self.hear()?;
+        if answer == "detached" { Ok(()) } else { bail!("the supervisor is gone") }
+    }
+
+    /// Ends the instance; with `keep_data` its data directory stays whatever was planned.
+    ///
+    /// # Errors
+    /// Names what could not be removed.
+    pub fn stop(mut self, keep_data: bool) -> Result<()> {
+        if keep_data {
+            self.say("keep")?;
+        }
+        self.say("stop")?;
+        let answer = self.hear()?;
+        self.supervisor.wait()?;
+        match answer.as_str() {
+            "stopped" => Ok(()),
+            "" => bail!("the supervisor died; look for leftovers with `mayfly status`"),
+            why => bail!("{why}"),
+        }
+    }
+}

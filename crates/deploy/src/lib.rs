@@ -1,0 +1,26 @@
+//! The life of an instance: where it lives, who starts it, who ends it.
+//!
+//! An instance is a *run directory* (socket, lock, configuration, preload library, slot files; private to
+//! the user), a *data directory* (metadata store and objects) and two processes: the supervisor, on which
+//! the instance's life hangs, and the daemon that it starts and restarts. The command line and the tests
+//! drive both through this library.
+
+pub mod command;
+mod config;
+pub mod control;
+mod copy;
+mod daemon_process;
+pub mod environment;
+mod instance;
+mod launch;
+mod places;
+mod status;
+pub mod supervisor;
+
+pub use config::{Config, Options};
+pub use copy::{COPY, Copied, copy_tree};
+pub use daemon_process::{DAEMON, run_daemon};
+pub use instance::{Found, Instance};
+pub use launch::{Lifeline, SUPERVISE, launch};
+pub use places::{default_run_root, image_cache};
+pub use status::{Report, report};

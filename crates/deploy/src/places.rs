@@ -1,0 +1,76 @@
+//! Where things are when nobody says where.
+
+use std::{
+    env, fs,
+    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// The user's id, as directories of theirs must be owned by it.
+#[must_use]
+pub(crate) fn uid() -> u32 {
+    rustix::process::getuid().as_raw()
+}
+
+/// Parent of the run directories: `$XDG_RUNTIME_DIR/mayfly`, else `<tmp>/mayfly-<uid>`.
+#[must_use]
+pub fn default_run_root() -> PathBuf {
+    match env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_dir()) {
+        Some(runtime) => runtime.join("mayfly"),
+        None => env::temp_dir().join(format!("mayfly-{}", uid())),
+    }
+}
+
+/// Where prepared images of system libraries are kept: `${XDG_CACHE_HOME:-~/.cache}/mayfly/images`, or a
+/// private directory below `<tmp>` for a user without a home.
+#[must_use]
+pub fn image_cache() -> PathBuf {
+    let absolute =
+        |name: &str| env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let base =
+        absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
+    match base {
+        Some(base) if is_writable_place(&base) => base.join("mayfly/images"),
+        _ => env::temp_dir().join(format!("mayfly-{}/images", uid())),
+    }
+}
+
+fn is_writable_place(dir: &Path) -> bool {
+    dir.ancestors()
+        .find(|dir| dir.exists())
+        .is_some_and(|dir| rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok())
+}
+
+/// Makes `dir` and its parents; `dir` itself is private to the user, and refused when somebody else owns it
+/// or may look into it.
+pub(crate) fn make_private(dir: &Path) -> Result<()> {
+    if let Some(parent) = dir.parent() {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(parent)
+            .with_context(|| format!("cannot make the directory {}", parent.display()))?;
+    }
+    match fs::DirBuilder::new().mode(0o700).create(dir) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => check_private(dir),
+        Err(error) => {
+            Err(error).with_context(|| format!("cannot make the directory {}", dir.display()))
+        }
+    }
+}
+
+fn check_private(dir: &Path) -> Result<()> {
+    let found = fs::symlink_metadata(dir)?;
+    ensure!(found.is_dir(), "{} is in the way: it is not a directory", dir.display());
+    if found.uid() != uid() {
+        bail!("{} belongs to user {}; choose another place", dir.display(), found.uid());
+    }
+    if found.mode() & 0o077 != 0 {
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
+            .with_context(|| format!("cannot make {} private", dir.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,339 @@
+//! The supervisor: what an instance's life hangs on.
+//!
+//! It owns the socket, makes every region of shared memory, keeps the evidence that processes live, and
+//! starts the daemon, again and again if need be. It knows no file system. One thread, one epoll;
+//! asleep unless something happens. It ends when it is told to, when the lifeline to whoever started it
+//! is cut before it was detached, or when the daemon dies again and again without having served.
+
+mod children;
+mod connections;
+mod lifeline;
+mod sessions;
+
+use std::{
+    fs::File,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
+};
+
+use anyhow::{Context, Result, anyhow, bail};
+use mayfly_daemon::serve::channel::{self, Message};
+use mayfly_transport_shm::region::{NodeSettings, make_node};
+use mayfly_types::{SessionId, limits};
+use rustix::{
+    event::epoll,
+    fs::inotify,
+    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with},
+};
+
+use crate::{
+    Config,
+    instance::{self, Keep, SOCKET_NAME},
+};
+use children::{Daemon, Restarts};
+use connections::Connections;
+use lifeline::{Lifeline, Word};
+use sessions::Sessions;
+
+/// Connections that the kernel queues while the supervisor is busy.
+const BACKLOG: i32 = 512;
+/// Events taken from the kernel at a time.
+const EVENTS: usize = 64;
+
+/// What an epoll event is about: a kind in the upper half, a number in the lower.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    Listener,
+    Lifeline,
+    Channel,
+    DaemonExit,
+    /// A connection that has not said yet what it wants.
+    Connection(u32),
+    /// The connection of a session.
+    Evidence(SessionId),
+    /// The process of a session.
+    Process(SessionId),
+}
+
+impl Source {
+    fn token(self) -> u64 {
+        let (kind, number) = match self {
+            Source::Listener => (1, 0),
+            Source::Lifeline => (2, 0),
+            Source::Channel => (3, 0),
+            Source::DaemonExit => (4, 0),
+            Source::Connection(number) => (5, number),
+            Source::Evidence(session) => (6, session.0),
+            Source::Process(session) => (7, session.0),
+        };
+        u64::from(number) | kind << 32
+    }
+
+    fn of(token: u64) -> Option<Source> {
+        let number = token as u32;
+        Some(match token >> 32 {
+            1 => Source::Listener,
+            2 => Source::Lifeline,
+            3 => Source::Channel,
+            4 => Source::DaemonExit,
+            5 => Source::Connection(number),
+            6 => Source::Evidence(SessionId(number)),
+            7 => Source::Process(SessionId(number)),
+            _ => return None,
+        })
+    }
+}
+
+/// What the supervisor waits for.
+pub(crate) struct Watch(OwnedFd);
+
+impl Watch {
+    pub(crate) fn add(&self, fd: impl AsFd, source: Source) -> Result<()> {
+        let data = epoll::EventData::new_u64(source.token());
+        epoll::add(&self.0, fd, data, epoll::EventFlags::IN | epoll::EventFlags::RDHUP)?;
+        Ok(())
+    }
+
+    pub(crate) fn remove(&self, fd: impl AsFd) {
+        // It fails only for a descriptor that is not watched, which is what is wanted.
+        let _ = epoll::delete(&self.0, fd);
+    }
+}
+
+struct Supervisor {
+    config: Config,
+    keep: bool,
+    _lock: File,
+    watch: Watch,
+    listener: OwnedFd,
+    lifeline: Lifeline,
+    node: OwnedFd,
+    releases: OwnedFd,
+    sessions: Sessions,
+    connections: Connections,
+    daemon: Option<Daemon>,
+    restarts: Restarts,
+    /// Why the loop ends.
+    end: Option<Result<()>>,
+}
+
+/// Runs the supervisor of the instance in `run_dir` until its end. Standard input is the lifeline.
+///
+/// # Errors
+/// When the instance cannot serve; it has been cleaned up then.
+pub fn run(run_dir: &Path) -> Result<()> {
+    // Out of the terminal's reach: an interrupt there is for the command, not for its file system.
+    let _ = rustix::process::setsid();
+    let config = Config::load(run_dir)?;
+    let mut lifeline = Lifeline::from_stdin()?;
+    let mut supervisor = match Supervisor::begin(config.clone(), lifeline.try_clone()?) {
+        Ok(supervisor) => supervisor,
+        Err(error) => {
+            instance::remove(&config, if config.keep { Keep::Data } else { Keep::Nothing });
+            lifeline.say(&format!("{error:#}"));
+            return Err(error);
+        }
+    };
+    supervisor.serve();
+    supervisor.finish()
+}
+
+impl Supervisor {
+    fn begin(config: Config, lifeline: Lifeline) -> Result<Supervisor> {
+        let lock = instance::lock(&config.run_dir)?
+            .with_context(|| format!("another supervisor holds {}", config.run_dir.display()))?;
+        let watch = Watch(epoll::create(epoll::CreateFlags::CLOEXEC)?);
+        let listener = listen_at(&config.run_dir.join(SOCKET_NAME))?;
+        let settings = NodeSettings {
+            instance: config.instance,
+            times: config.options.times()? as u32,
+            locks: u32::from(config.options.locks),
+            deadline_ms: limits::DEADLINE_MS_DEFAULT as u32,
+        };
+        let (node, region) = make_node(&settings).map_err(|errno| anyhow!("{errno}"))?;
+        let releases =
+            inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
+        inotify::add_watch(&releases, config.run_dir.join("ofd"), inotify::WatchFlags::CLOSE)?;
+        watch.add(&listener, Source::Listener)?;
+        watch.add(&lifeline, Source::Lifeline)?;
+        let mut supervisor = Supervisor {
+            keep: config.keep,
+            sessions: Sessions::new(config.instance),
+            connections: Connections::default(),
+            restarts: Restarts::new(region),
+            daemon: None,
+            end: None,
+            _lock: lock,
+            config,
+            watch,
+            listener,
+            lifeline,
+            node,
+            releases,
+        };
+        supervisor.start_daemon()?;
+        Ok(supervisor)
+    }
+
+    fn serve(&mut self) {
+        let mut events = Vec::with_capacity(EVENTS);
+        while self.end.is_none() {
+            events.clear();
+            let room = rustix::buffer::spare_capacity(&mut events);
+            match epoll::wait(&self.watch.0, room, None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => self.end = Some(Err(error.into())),
+            }
+            for event in &events {
+                if let Some(source) = Source::of(event.data.u64()) {
+                    self.attend(source);
+                }
+            }
+        }
+    }
+
+    fn attend(&mut self, source: Source) {
+        let done = match source {
+            Source::Listener => self.connections.accept(&self.listener, &self.watch),
+            Source::Lifeline => {
+                self.hear();
+                Ok(())
+            }
+            Source::Channel => self.hear_daemon(),
+            Source::DaemonExit => self.daemon_died(),
+            Source::Connection(number) => self.hear_connection(number),
+            Source::Evidence(session) | Source::Process(session) => {
+                self.end_session(session);
+                Ok(())
+            }
+        };
+        if let Err(error) = done {
+            eprintln!("supervisor: {error:#}");
+        }
+    }
+
+    fn hear(&mut self) {
+        for word in self.lifeline.hear() {
+            match word {
+                Word::Keep => self.keep = true,
+                Word::Stop => self.end = Some(Ok(())),
+                Word::Detach => {
+                    self.watch.remove(&self.lifeline);
+                    self.lifeline.say("detached");
+                }
+                Word::Cut => {
+                    eprintln!("supervisor: whoever started the instance is gone; it ends");
+                    self.end = Some(Ok(()));
+                }
+            }
+        }
+    }
+
+    fn hear_connection(&mut self, number: u32) -> Result<()> {
+        let Some(heard) = self.connections.hear(number, &self.watch)? else { return Ok(()) };
+        match heard {
+            connections::Heard::Attach { connection, pid } => {
+                for earlier in self.sessions.of_process(pid) {
+                    self.end_session(earlier);
+                }
+                let made = self.sessions.open(connection, pid, &self.watch)?;
+                if let Some(daemon) = &self.daemon {
+                    self.sessions.tell(made, &daemon.channel);
+                }
+                self.sessions.welcome(made, &self.node);
+            }
+            connections::Heard::Stop => self.end = Some(Ok(())),
+        }
+        Ok(())
+    }
+
+    fn end_session(&mut self, session: SessionId) {
+        if !self.sessions.end(session, &self.watch) {
+            return;
+        }
+        match &self.daemon {
+            Some(daemon) => {
+                // A daemon that is gone forgets its sessions anyway.
+                let _ = channel::send(&daemon.channel, &Message::End(session), &[]);
+            }
+            None => self.sessions.forget(session),
+        }
+    }
+
+    fn hear_daemon(&mut self) -> Result<()> {
+        let Some(daemon) = &self.daemon else { return Ok(()) };
+        match channel::receive(&daemon.channel) {
+            Ok(Some((Message::Ready, _))) => {
+                if self.restarts.served() {
+                    self.lifeline.say("ready");
+                }
+            }
+            Ok(Some((Message::Ended(session), _))) => self.sessions.forget(session),
+            Ok(Some((Message::Failed(why), _))) => self.restarts.failed(why),
+            Ok(Some((other, _))) => bail!("the daemon sends {other:?}"),
+            Ok(None) => self.watch.remove(&daemon.channel),
+            Err(rustix::io::Errno::AGAIN) => {}
+            Err(error) => bail!("the channel to the daemon: {error}"),
+        }
+        Ok(())
+    }
+
+    fn daemon_died(&mut self) -> Result<()> {
+        let Some(daemon) = self.daemon.take() else { return Ok(()) };
+        self.watch.remove(&daemon.channel);
+        self.watch.remove(&daemon.exit);
+        let how = daemon.reap();
+        eprintln!("supervisor: the daemon ended ({how}); starting another");
+        self.sessions.forget_ended();
+        match self.restarts.again() {
+            Ok(()) => self.start_daemon(),
+            Err(why) => {
+                self.end = Some(Err(anyhow!("the daemon does not serve: {why} ({how})")));
+                Ok(())
+            }
+        }
+    }
+
+    fn start_daemon(&mut self) -> Result<()> {
+        let daemon = Daemon::start(&self.config.run_dir)?;
+        self.watch.add(&daemon.channel, Source::Channel)?;
+        self.watch.add(&daemon.exit, Source::DaemonExit)?;
+        let tell = |message: Message, fds: &[BorrowedFd<'_>]| {
+            channel::send(&daemon.channel, &message, fds).context("the daemon does not listen")
+        };
+        self.restarts.starting();
+        tell(Message::Node, &[self.node.as_fd()])?;
+        tell(Message::Releases, &[self.releases.as_fd()])?;
+        self.sessions.tell_all(&daemon.channel)?;
+        tell(Message::Start, &[])?;
+        self.daemon = Some(daemon);
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<()> {
+        let ended = self.end.take().unwrap_or(Ok(()));
+        if let Some(daemon) = self.daemon.take() {
+            daemon.stop();
+        }
+        let keep = if self.keep { Keep::Data } else { Keep::Nothing };
+        let left = instance::remove(&self.config, keep);
+        let word = match (&ended, left.is_empty()) {
+            (Err(error), _) => format!("{error:#}").replace('\n', " "),
+            (Ok(()), true) => "stopped".to_owned(),
+            (Ok(()), false) => format!("could not be removed: {}", left.join(", ")),
+        };
+        self.lifeline.say(&word);
+        self.connections.answer_stops(&word);
+        ended
+    }
+}
+
+fn listen_at(path: &Path) -> Result<OwnedFd> {
+    let _ = std::fs::remove_file(path);
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    bind(&listener, &SocketAddrUnix::new(path)?)
+        .with_context(|| format!("cannot listen at {}", path.display()))?;
+    listen(&listener, BACKLOG)?;
+    Ok(listener)
+}

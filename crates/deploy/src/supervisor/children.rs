@@ -1,0 +1,132 @@
+//! The daemon as a child process, and how often it is started again.
+
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::atomic::Ordering::SeqCst,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use mayfly_daemon::serve::channel::{self, Message};
+use mayfly_transport_shm::layout::{DAEMON_ABSENT, NodeRegion};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    net::{AddressFamily, SocketFlags, SocketType, socketpair},
+    process::{Pid, PidfdFlags, pidfd_open},
+};
+
+use crate::daemon_process::DAEMON;
+
+/// Starts in a row that come to nothing before the supervisor gives up.
+const FRUITLESS_MAX: u32 = 5;
+/// Pause before a start after a fruitless one, times their number.
+const BACK_OFF: Duration = Duration::from_millis(50);
+/// How long a daemon may take to finish before it is killed.
+const FINISH_MAX: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+/// A daemon that lived this long has not died of its start.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// A running daemon.
+pub(super) struct Daemon {
+    child: Child,
+    /// Readable when the process is gone.
+    pub(super) exit: OwnedFd,
+    /// See `serve::channel`.
+    pub(super) channel: OwnedFd,
+}
+
+impl Daemon {
+    pub(super) fn start(run_dir: &Path) -> Result<Daemon> {
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let child = Command::new(std::env::current_exe()?)
+            .arg(DAEMON)
+            .arg(run_dir)
+            .stdin(Stdio::from(theirs))
+            .spawn()
+            .context("cannot start the daemon")?;
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let exit = pidfd_open(pid.context("a process has a number")?, PidfdFlags::empty())?;
+        Ok(Daemon { child, exit, channel: ours })
+    }
+
+    /// How it ended.
+    pub(super) fn reap(mut self) -> String {
+        match self.child.wait() {
+            Ok(status) => status.to_string(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    /// Lets it finish, and kills it when it does not.
+    pub(super) fn stop(mut self) {
+        let told = channel::send(&self.channel, &Message::Stop, &[]).is_ok();
+        let mut exit = [PollFd::from_borrowed_fd(self.exit.as_fd(), PollFlags::IN)];
+        let ended = told && matches!(poll(&mut exit, Some(&FINISH_MAX)), Ok(1));
+        if !ended {
+            eprintln!("supervisor: the daemon does not finish and is killed");
+            let _ = self.child.kill();
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// Counts starts that came to nothing.
+pub(super) struct Restarts {
+    node: &'static NodeRegion,
+    fruitless: u32,
+    ready: bool,
+    said_ready: bool,
+    started: Instant,
+    why: String,
+}
+
+impl Restarts {
+    pub(super) fn new(node: &'static NodeRegion) -> Restarts {
+        Restarts {
+            node,
+            fruitless: 0,
+            ready: false,
+            said_ready: false,
+            started: Instant::now(),
+            why: "it dies before it serves".to_owned(),
+        }
+    }
+
+    /// A daemon is being started. Until it serves, nobody needs to wake it.
+    pub(super) fn starting(&mut self) {
+        self.node.head.daemon_state.store(DAEMON_ABSENT, SeqCst);
+        self.node.head.daemon_starts.fetch_add(1, SeqCst);
+        self.ready = false;
+        self.started = Instant::now();
+    }
+
+    /// The daemon serves; true the first time.
+    pub(super) fn served(&mut self) -> bool {
+        self.ready = true;
+        !std::mem::replace(&mut self.said_ready, true)
+    }
+
+    /// The daemon says why it cannot serve.
+    pub(super) fn failed(&mut self, why: String) {
+        self.why = why;
+    }
+
+    /// The daemon is gone: may another be started?
+    pub(super) fn again(&mut self) -> Result<(), String> {
+        self.node.head.daemon_state.store(DAEMON_ABSENT, SeqCst);
+        if self.ready || self.started.elapsed() > SETTLED {
+            self.fruitless = 0;
+            return Ok(());
+        }
+        self.fruitless += 1;
+        // The first start tells the user what is wrong; a later one is worth more patience.
+        if !self.said_ready || self.fruitless >= FRUITLESS_MAX {
+            return Err(self.why.clone());
+        }
+        std::thread::sleep(BACK_OFF * self.fruitless);
+        Ok(())
+    }
+}
