@@ -1,0 +1,50 @@
+//! The oracle of the program suite holds: two native runs of each script print and leave the same.
+//!
+//! Needs no `mayfly`. A script that fails here would fail in a mount for no fault of the file
+//! system.
+
+use anyhow::Result;
+use mayfly_testkit::{Exclusive, Scratch};
+use mayfly_tests::program::Program;
+use mayfly_tests::suite;
+
+fn repeats(
+    label: &str,
+    program: impl FnOnce(&Exclusive, &Scratch) -> Result<Option<Program>>,
+) -> Result<()> {
+    let turn = Exclusive::take()?;
+    let scratch = Scratch::new(label)?;
+    let Some(program) = program(&turn, &scratch)? else { return Ok(()) };
+    let first = program.native(&turn, &scratch, "native")?;
+    first.expect_same(&program.native(&turn, &scratch, "again")?)
+}
+
+#[test]
+fn the_source_tree_script_is_deterministic() -> Result<()> {
+    repeats("source", suite::source_tree)
+}
+
+#[test]
+fn the_git_script_is_deterministic() -> Result<()> {
+    repeats("git", |_, _| Ok(suite::git()))
+}
+
+#[test]
+fn the_python_script_is_deterministic() -> Result<()> {
+    repeats("python", |_, _| Ok(suite::python_files()))
+}
+
+#[test]
+fn the_bash_script_is_deterministic() -> Result<()> {
+    repeats("bash", |_, _| Ok(suite::bash_redirections()))
+}
+
+#[test]
+fn the_mpi_script_is_deterministic() -> Result<()> {
+    repeats("mpi", |_, _| Ok(suite::mpi()))
+}
+
+#[test]
+fn the_openfoam_script_is_deterministic() -> Result<()> {
+    repeats("openfoam", |_, _| Ok(suite::openfoam()))
+}

@@ -1,0 +1,40 @@
+//! Development tasks: `cargo xtask test`, `cargo xtask tidy`, `cargo xtask deny`.
+//!
+//! `test` is the README's test command and the whole of CI; the others are steps of it.
+
+mod deny;
+mod suite;
+mod tidy;
+mod tree;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+const USAGE: &str = "usage: cargo xtask COMMAND
+
+  test [--no-install]  every check and suite; installs missing Debian packages when it may
+  tidy                 the rules that the compiler does not know
+  deny                 licences and advisories of the dependencies, if cargo-deny is installed";
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<ExitCode> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["test"] => suite::run(suite::Install::WhereAllowed),
+        ["test", "--no-install"] => suite::run(suite::Install::Never),
+        ["tidy"] => tidy::run().map(|()| ExitCode::SUCCESS),
+        ["deny"] => deny::run().map(|_| ExitCode::SUCCESS),
+        _ => bail!("{USAGE}"),
+    }
+}

@@ -1,0 +1,159 @@
+//! `cargo xtask test`: every check and every suite, with one count at the end.
+//!
+//! Each step prints its output as it comes and a line with its time; a failed step does not keep
+//! the others from running. The last line is `N passed, N failed, N skipped`: the tests of all
+//! suites, where each check (formatting, clippy, tidy, …) is one test. A suite whose tools are
+//! missing is skipped, and named with the reason before the count.
+
+mod count;
+mod packages;
+mod remains;
+mod step;
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use mayfly_testkit::binary::{target_dir, workspace};
+
+use self::count::Count;
+use self::remains::Remains;
+use self::step::Step;
+
+/// Whether missing Debian packages may be installed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Install {
+    /// As root, or with sudo that asks nothing.
+    WhereAllowed,
+    /// Not at all.
+    Never,
+}
+
+/// One step may take this long; the whole is meant to take 40 minutes at most on two cores.
+const STEP_DEADLINE: Duration = Duration::from_secs(30 * 60);
+
+/// Everything that has to do with one run of all steps.
+#[derive(Debug)]
+struct Session {
+    /// Carried by all processes of this run, as a variable.
+    mark: String,
+    /// Where suites note what they skip.
+    skips: PathBuf,
+    remains: Remains,
+    started: Instant,
+    count: Count,
+}
+
+/// Runs all of it.
+pub(crate) fn run(install: Install) -> Result<ExitCode> {
+    let mut session = Session::new()?;
+    session.say("packages");
+    packages::ensure(install);
+    session.cargo_check("formatting", &["fmt", "--all", "--check"]);
+    let clippy = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
+    session.cargo_check("clippy", &clippy);
+    session.check("tidy", crate::tidy::run);
+    session.check_or_skip("cargo deny", crate::deny::run);
+    session.cargo_check("release build", &["build", "--release", "--package", "mayfly-cli"]);
+    session.tests("unit tests", &["--workspace", "--exclude", "mayfly-tests"]);
+    session.tests("program suite", &["--package", "mayfly-tests"]);
+    let remains = session.remains.expect_none(&session.mark);
+    session.check("nothing is left behind", || remains);
+    session.finish()
+}
+
+impl Session {
+    fn new() -> Result<Self> {
+        let number = std::process::id();
+        let skips = target_dir().join(format!("skips-{number}"));
+        std::fs::create_dir_all(target_dir())?;
+        std::fs::write(&skips, "")?;
+        let mark = format!("run-{number}");
+        let remains = Remains::prepare()?;
+        Ok(Self { mark, skips, remains, started: Instant::now(), count: Count::default() })
+    }
+
+    fn say(&self, what: &str) {
+        println!("==> [{:5.0?} s] {what}", self.started.elapsed().as_secs());
+    }
+
+    /// A check inside this process, which counts as one test.
+    fn check(&mut self, name: &str, check: impl FnOnce() -> Result<()>) {
+        self.say(name);
+        match check() {
+            Ok(()) => self.count.passed += 1,
+            Err(error) => self.fail(name, &format!("{error:#}")),
+        }
+    }
+
+    fn check_or_skip(&mut self, name: &str, check: impl FnOnce() -> Result<crate::deny::Checked>) {
+        self.say(name);
+        match check() {
+            Ok(crate::deny::Checked::Yes) => self.count.passed += 1,
+            Ok(crate::deny::Checked::NotInstalled) => {
+                self.count.skipped += 1;
+                self.count.reasons.push(format!("SKIPPED {name}: not installed"));
+            }
+            Err(error) => self.fail(name, &format!("{error:#}")),
+        }
+    }
+
+    /// A cargo command that counts as one test.
+    fn cargo_check(&mut self, name: &str, arguments: &[&str]) {
+        self.say(name);
+        let step = Step::run(self.cargo(arguments), STEP_DEADLINE, |_| ());
+        match step {
+            Ok(step) if step.succeeded => self.count.passed += 1,
+            Ok(_) => self.fail(name, "failed"),
+            Err(error) => self.fail(name, &format!("{error:#}")),
+        }
+    }
+
+    /// `cargo test`, whose tests are counted from its output.
+    fn tests(&mut self, name: &str, selection: &[&str]) {
+        self.say(name);
+        let arguments: Vec<&str> =
+            ["test", "--no-fail-fast"].iter().chain(selection).copied().collect();
+        let mut found = Count::default();
+        let step =
+            Step::run(self.cargo(&arguments), STEP_DEADLINE, |line| found.add_result_line(line));
+        let failed = found.failed;
+        self.count.add(found);
+        match step {
+            Ok(step) if step.succeeded || failed > 0 => {}
+            Ok(_) => self.fail(name, "did not build, or ended early"),
+            Err(error) => {
+                remains::end_all(&self.mark);
+                self.fail(name, &format!("{error:#}"));
+            }
+        }
+    }
+
+    fn fail(&mut self, name: &str, why: &str) {
+        eprintln!("FAILED {name}: {why}");
+        self.count.failed += 1;
+        self.count.reasons.push(format!("FAILED {name}: {why}"));
+    }
+
+    fn cargo(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("cargo");
+        command.args(arguments).current_dir(workspace());
+        command.env(remains::MARK, &self.mark).env("MAYFLY_TEST_SKIPS", &self.skips);
+        command.envs(self.remains.environment());
+        // A test's error is a sentence; its backtrace is that of the test runner.
+        command.env("RUST_LIB_BACKTRACE", "0");
+        command
+    }
+
+    fn finish(mut self) -> Result<ExitCode> {
+        self.count.subtract_skips(&std::fs::read_to_string(&self.skips)?);
+        std::fs::remove_file(&self.skips)?;
+        self.say("done");
+        for reason in &self.count.reasons {
+            println!("{reason}");
+        }
+        println!("{}", self.count);
+        Ok(if self.count.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}

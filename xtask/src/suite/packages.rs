@@ -1,0 +1,96 @@
+//! The Debian packages that the suites use.
+//!
+//! Installed when that may be done without asking anybody: `apt-get` is there, and we are root or
+//! `sudo` wants no password. Otherwise the suites that will be skipped are named here, and say it
+//! again themselves.
+
+use std::process::{Command, Stdio};
+
+use mayfly_testkit::skip;
+
+use super::Install;
+
+/// What one suite needs.
+struct Need {
+    suite: &'static str,
+    programs: &'static [&'static str],
+    packages: &'static [&'static str],
+}
+
+const NEEDS: &[Need] = &[
+    Need {
+        suite: "source tree",
+        programs: &["gcc", "make"],
+        packages: &["gcc", "libc6-dev", "make"],
+    },
+    Need { suite: "git", programs: &["git"], packages: &["git"] },
+    Need { suite: "Python", programs: &["python3"], packages: &["python3"] },
+    Need {
+        suite: "MPI",
+        programs: &["mpicc.mpich", "mpirun.mpich"],
+        packages: &["mpich", "libmpich-dev"],
+    },
+    Need {
+        suite: "OpenFOAM",
+        programs: &["simpleFoam", "decomposePar", "mpirun.openmpi"],
+        packages: &["openfoam", "openfoam-examples", "openmpi-bin"],
+    },
+];
+
+/// Installs what is missing, if it may. Never fails: a suite without its programs skips itself.
+pub(super) fn ensure(install: Install) {
+    let missing = missing();
+    if missing.is_empty() {
+        println!("all programs that the suites use are there");
+        return;
+    }
+    let packages: Vec<&str> = missing.iter().flat_map(|need| need.packages).copied().collect();
+    let hint = packages.join(" ");
+    match privilege().filter(|_| install == Install::WhereAllowed) {
+        Some(prefix) => {
+            println!("installing {hint}");
+            if !apt_get(prefix, &["update"]) || !install_all(prefix, &packages) {
+                eprintln!("apt-get could not install all of: {hint}");
+            }
+        }
+        None => eprintln!("not installed, since that needs root and apt-get: {hint}"),
+    }
+    for need in self::missing() {
+        let packages = need.packages.join(" ");
+        eprintln!("the suite `{}` will be skipped; it needs: {packages}", need.suite);
+    }
+}
+
+fn missing() -> Vec<&'static Need> {
+    let lacks = |need: &&Need| need.programs.iter().any(|program| skip::find(program).is_none());
+    NEEDS.iter().filter(lacks).collect()
+}
+
+/// The words before `apt-get`, or nothing when we may not install.
+fn privilege() -> Option<&'static [&'static str]> {
+    skip::find("apt-get")?;
+    let root: &[&str] = &["env"];
+    let sudo: &[&str] = &["sudo", "-n", "env"];
+    let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
+    if is_root {
+        return Some(root);
+    }
+    let mut ask = Command::new("sudo");
+    ask.args(["-n", "true"]).stderr(Stdio::null()).stdin(Stdio::null());
+    ask.status().is_ok_and(|status| status.success()).then_some(sudo)
+}
+
+fn install_all(prefix: &[&str], packages: &[&str]) -> bool {
+    let arguments = ["install", "--yes", "--no-install-recommends"];
+    let arguments: Vec<&str> = arguments.iter().chain(packages).copied().collect();
+    apt_get(prefix, &arguments)
+}
+
+fn apt_get(prefix: &[&str], arguments: &[&str]) -> bool {
+    let mut command = Command::new(prefix[0]);
+    command
+        .args(&prefix[1..])
+        .args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq"])
+        .args(arguments);
+    command.stdin(Stdio::null()).status().is_ok_and(|status| status.success())
+}
