@@ -1,8 +1,9 @@
 //! Builds the preload library, so that one `cargo build` makes everything.
 //!
-//! The library lives in host processes and has rules of its own (`no_std`, aborting, fat LTO), so it is a
-//! build of its own, with its own target directory below `OUT_DIR`. `MAYFLY_PRELOAD_PREBUILT` names a
-//! library that was built elsewhere (packagers) and is taken instead.
+//! The library lives in host processes and has rules of its own (`no_std`, aborting, fat LTO), so
+//! it is a build of its own, with its own target directory below `OUT_DIR`.
+//! `MAYFLY_PRELOAD_PREBUILT` names a library that was built elsewhere (packagers) and is taken
+//! instead.
 
 use std::{
     env,

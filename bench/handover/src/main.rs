@@ -1,6 +1,6 @@
 //! What it costs to give a process the descriptor of a local object: opening it by its path, or the
-//! daemon opening it and passing it over a unix socket. Prints CPU time of both sides together, since
-//! on a busy node that is what an open costs. `cargo run --release -p handover`.
+//! daemon opening it and passing it over a unix socket. Prints CPU time of both sides together,
+//! since on a busy node that is what an open costs. `cargo run --release -p handover`.
 
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};

@@ -27,7 +27,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Do {
     /// Start an instance, run a command in it, and end the instance with the command
     ///
-    /// The command finds the mount point in $MAYFLY_MOUNT. Its exit status is the exit status of `mayfly run`.
+    /// The command finds the mount point in $MAYFLY_MOUNT. Its exit status is the exit status of
+    /// `mayfly run`.
     Run(Run),
     /// Start an instance that lives until `mayfly stop`
     Start(Start),
@@ -36,6 +37,9 @@ pub(crate) enum Do {
     /// Show running instances, or one of them
     Status(Status),
     /// Print the environment for programs of an instance, for `eval "$(mayfly env)"`
+    ///
+    /// Programs that are started afterwards are served. The shell itself is not, and so not its own
+    /// redirections: start another one (`exec bash`) for those.
     Env(Which),
     #[command(name = "__supervise", hide = true)]
     Supervise { run_dir: PathBuf },
@@ -72,7 +76,8 @@ pub(crate) struct Start {
     pub(crate) keep: bool,
     /// Take up the data directory that an instance with --keep left
     #[arg(long, value_name = "DIR", conflicts_with_all = [
-        "data_dir", "meta_dir", "chunk_size", "capacity", "times", "parent_check", "locks", "durability"
+        "data_dir", "meta_dir", "chunk_size", "capacity", "times", "parent_check", "locks",
+        "durability",
     ])]
     pub(crate) reopen: Option<PathBuf>,
     /// Name of the instance [default: default]
@@ -100,10 +105,12 @@ pub(crate) struct Status {
 /// How an instance is made.
 #[derive(Debug, Args)]
 pub(crate) struct Make {
-    /// Mount point: a new or an empty directory [default: a directory under $XDG_RUNTIME_DIR or /tmp]
+    /// Mount point: a new or an empty directory [default: a directory under $XDG_RUNTIME_DIR or
+    /// /tmp]
     #[arg(long, value_name = "DIR")]
     mount: Option<PathBuf>,
-    /// Where files and metadata are stored: fast storage of this node [default: the temporary directory]
+    /// Where files and metadata are stored: fast storage of this node [default: the temporary
+    /// directory]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// Store the metadata elsewhere than the files
@@ -124,8 +131,8 @@ pub(crate) struct Make {
     /// Serve flock and fcntl locks; off answers ENOLCK [default: on]
     #[arg(long, value_name = "on|off", value_parser = parse_switch)]
     locks: Option<bool>,
-    /// What survives: the daemon's death nothing (none), every acknowledged operation (process), and a
-    /// power loss what was fsynced (sync) [default: process]
+    /// What survives: the daemon's death nothing (none), every acknowledged operation (process),
+    /// and a power loss what was fsynced (sync) [default: process]
     #[arg(long, value_parser = ["none", "process", "sync"])]
     durability: Option<String>,
 }

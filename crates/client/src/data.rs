@@ -1,9 +1,9 @@
 //! Reading and writing.
 //!
-//! A transfer goes to the object when the file has one, else through the daemon in pieces of at most
-//! one transfer. A write that cannot fit the inode record asks for an object first. After a transfer on
-//! an object the grant is looked at again: when it was revoked meanwhile (a truncation, a move), the
-//! transfer may have met the old object and is repeated.
+//! A transfer goes to the object when the file has one, else through the daemon in pieces of at
+//! most one transfer. A write that cannot fit the inode record asks for an object first. After a
+//! transfer on an object the grant is looked at again: when it was revoked meanwhile (a truncation,
+//! a move), the transfer may have met the old object and is repeated.
 //!
 //! On one node an object is laid out as the file is: same offsets, same length.
 
@@ -185,7 +185,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         offset::hold(open).get()
     }
 
-    /// Runs `step` with the file offset held; it gets the offset and returns a result and the new one.
+    /// Runs `step` with the file offset held; it gets the offset and returns a result and the new
+    /// one.
     ///
     /// # Errors
     /// Those of `step`.
@@ -312,7 +313,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
                 return count;
             }
         }
-        check_size_limit(end)?;
+        let pieces = within_limit(offset, pieces)?;
         // SAFETY: passed on to the caller.
         unsafe { self.write_through(open, offset, pieces) }.map(|(count, _)| count)
     }
@@ -323,8 +324,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// As [`Client::write`].
     unsafe fn append(&self, open: OpenFile, pieces: Pieces<'_>) -> Result<(usize, u64), Errno> {
         for _ in 0..TRIES {
-            // The size may grow meanwhile by others' hands: the allowance is a bound on capacity, not
-            // on where the bytes go.
+            // The size may grow meanwhile by others' hands: the allowance is a bound on capacity,
+            // not on where the bytes go.
             let want = pieces.left() as u64;
             let need = match self.object(open, Need::Look)? {
                 Some(object) => Need::Write { end: file::length(object.descriptor)? + want },
@@ -338,13 +339,13 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
                 return appended;
             }
         }
-        check_size_limit(self.size(open)? + pieces.left() as u64)?;
+        let pieces = within_limit(self.size(open)?, pieces)?;
         // SAFETY: passed on to the caller.
         unsafe { self.write_through(open, u64::MAX, pieces) }
     }
 
-    /// The kernel appends atomically; the descriptor's own offset tells where it ended. That offset is
-    /// shared by the threads of this process, hence the lock.
+    /// The kernel appends atomically; the descriptor's own offset tells where it ended. That offset
+    /// is shared by the threads of this process, hence the lock.
     ///
     /// # Safety
     /// As [`Client::write`].
@@ -400,8 +401,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         Ok((done, end))
     }
 
-    /// One transfer: straight from the host's memory when that is one run, else gathered first, so that
-    /// the pieces of one writev stay together.
+    /// One transfer: straight from the host's memory when that is one run, else gathered first, so
+    /// that the pieces of one writev stay together.
     ///
     /// # Safety
     /// As [`Client::write`].
@@ -444,13 +445,15 @@ fn check_writable(open: OpenFile) -> Result<(), Errno> {
     if open.writable() { Ok(()) } else { Err(Errno::EBADF) }
 }
 
-/// Writes on objects meet the kernel's own check of RLIMIT_FSIZE; those through the daemon meet this.
-fn check_size_limit(end: u64) -> Result<(), Errno> {
-    if end > process::limit(process::RLIMIT_FSIZE).soft {
+/// Writes on objects meet the kernel's own check of RLIMIT_FSIZE; those through the daemon meet
+/// this: what fits is written, and only a write that starts at the limit fails.
+fn within_limit(offset: u64, pieces: Pieces<'_>) -> Result<Pieces<'_>, Errno> {
+    let limit = process::limit(process::RLIMIT_FSIZE).soft;
+    if offset >= limit {
         process::raise(process::SIGXFSZ);
         return Err(Errno::EFBIG);
     }
-    Ok(())
+    Ok(pieces.cut_to(limit - offset))
 }
 
 /// # Safety
@@ -516,3 +519,6 @@ unsafe fn write_object(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,17 +1,17 @@
 //! The semantics of the file system, for whoever adapts them: the hooks, a FUSE mount, a tool.
 //!
-//! [`Client`] turns calls into requests and data transfers. It knows paths relative to the instance,
-//! open file descriptions and directories by identity; it knows neither descriptor numbers of the
-//! application nor working directories, and it has no thread. Metadata always travel through the
-//! [`Transport`]. Data of a file with an object are read and written by the calling thread on the
-//! object itself ([`objects`]), under a grant that is looked at again after the transfer; all other
-//! data travel through the daemon ([`data`]).
+//! [`Client`] turns calls into requests and data transfers. It knows paths relative to the
+//! instance, open file descriptions and directories by identity; it knows neither descriptor
+//! numbers of the application nor working directories, and it has no thread. Metadata always travel
+//! through the [`Transport`]. Data of a file with an object are read and written by the calling
+//! thread on the object itself ([`objects`]), under a grant that is looked at again after the
+//! transfer; all other data travel through the daemon ([`data`]).
 //!
-//! The file offset and the status flags of an open file description stand in the node's shared table, so
-//! that all processes that inherited it see one offset ([`offset`]).
+//! The file offset and the status flags of an open file description stand in the node's shared
+//! table, so that all processes that inherited it see one offset ([`offset`]).
 //!
-//! No function here allocates, panics or unwinds; all may be called in a signal handler that does not
-//! interrupt another call of the same thread.
+//! No function here allocates, panics or unwinds; all may be called in a signal handler that does
+//! not interrupt another call of the same thread.
 #![no_std]
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Objects that this process was granted, kept open.
 //!
 //! The table has a place for each entry of the node's table of open files. A place holds a hidden
-//! descriptor of the object together with the file's identity and the grant generation it belongs to;
-//! who finds another identity or generation asks again. Users of a place are counted in a word whose
-//! top bit keeps new ones out while the place changes, so that a descriptor is never closed, and its
-//! number never reused, under a transfer. Users never wait while they are counted.
+//! descriptor of the object together with the file's identity and the grant generation it belongs
+//! to; who finds another identity or generation asks again. Users of a place are counted in a word
+//! whose top bit keeps new ones out while the place changes, so that a descriptor is never closed,
+//! and its number never reused, under a transfer. Users never wait while they are counted.
 //!
 //! At most [`KEPT_MAX`] objects are kept open; the oldest goes first.
 
@@ -213,12 +213,14 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         if let Some(object) = self.objects.find(index, id, generation, write) {
             return Ok(Some(object));
         }
-        let (descriptor, writable) = match self.open_object(&path, file::O_RDWR) {
-            Err(Errno::ETXTBSY) if !write => (self.open_object(&path, file::O_RDONLY)?, false),
-            opened => (opened?, true),
-        };
-        let descriptor = self.objects.descriptors.conceal(descriptor)?;
-        self.objects.keep(index, id, generation, descriptor, writable);
+        match self.open_and_conceal(&path, write) {
+            Ok((descriptor, writable)) => {
+                self.objects.keep(index, id, generation, descriptor, writable);
+            }
+            // The application has used up its descriptors; the daemon has its own.
+            Err(Errno::EMFILE | Errno::ENFILE) => return Ok(None),
+            Err(errno) => return Err(errno),
+        }
         Ok(self.objects.find(index, id, generation, write))
     }
 
@@ -243,6 +245,15 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         })
     }
 
+    /// A hidden descriptor of the object, and whether it may be written.
+    fn open_and_conceal(&self, path: &PathText, write: bool) -> Result<(i32, bool), Errno> {
+        let (descriptor, writable) = match self.open_object(path, file::O_RDWR) {
+            Err(Errno::ETXTBSY) if !write => (self.open_object(path, file::O_RDONLY)?, false),
+            opened => (opened?, true),
+        };
+        Ok((self.objects.descriptors.conceal(descriptor)?, writable))
+    }
+
     fn open_object(&self, path: &PathText, access: u32) -> Result<i32, Errno> {
         // The object was just granted: that it is missing is no answer to the application's call.
         file::open_at(self.objects.directory.0, path, access | file::O_CLOEXEC, 0).map_err(
@@ -253,8 +264,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         )
     }
 
-    /// An object of the file, made when there is none, opened for the caller alone: for mappings and
-    /// exec. `path` receives its path relative to the object directory.
+    /// An object of the file, made when there is none, opened for the caller alone: for mappings
+    /// and exec. `path` receives its path relative to the object directory.
     ///
     /// # Errors
     /// ENODEV when the file cannot have one here; as [`Client::open_file`].

@@ -1,11 +1,11 @@
 //! The shared file offset and the lock on it.
 //!
-//! Threads and processes that share an open file description share its offset, so read, write and lseek
-//! hold `offset_lock` while they move it. The lock holds the thread id of its owner. An owner cannot die
-//! in between without its process dying, but with the description shared over processes that is
-//! enough: a waiter that has waited for a while looks whether the owner lives, and takes the lock over.
-//! While the description belongs to one process, nobody outlives an owner, and a constant stands in
-//! for the thread id, which would cost a system call.
+//! Threads and processes that share an open file description share its offset, so read, write and
+//! lseek hold `offset_lock` while they move it. The lock holds the thread id of its owner. An owner
+//! cannot die in between without its process dying, but with the description shared over processes
+//! that is enough: a waiter that has waited for a while looks whether the owner lives, and takes
+//! the lock over. While the description belongs to one process, nobody outlives an owner, and a
+//! constant stands in for the thread id, which would cost a system call.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -94,5 +94,43 @@ fn wait(word: &AtomicU32, me: u32) {
         {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Reply, client, open_entry};
+    use mayfly_transport_shm::layout::OPEN_SHARED;
+    use mayfly_types::Errno;
+
+    #[test]
+    fn a_dead_owner_hangs_nobody() {
+        let client = client(-1, |_| Reply::Failed(Errno::EIO));
+        let open = client.open_file(open_entry(&client, 9, 0)).expect("open");
+        open.entry.state.store(OPEN_SHARED, Ordering::Relaxed);
+        let dead = std::thread::spawn(process::thread_id).join().expect("no panic");
+        open.entry.offset_lock.store(dead, Ordering::Relaxed);
+        let held = hold(open);
+        held.set(5);
+        drop(held);
+        assert_eq!(open.entry.offset_lock.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn threads_take_turns() {
+        let client = client(-1, |_| Reply::Failed(Errno::EIO));
+        let open = client.open_file(open_entry(&client, 9, 0)).expect("open");
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..10_000 {
+                        let held = hold(open);
+                        held.set(held.get() + 1);
+                    }
+                });
+            }
+        });
+        assert_eq!(open.entry.offset.load(Ordering::Relaxed), 40_000);
     }
 }

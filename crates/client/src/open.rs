@@ -77,8 +77,8 @@ impl OpenFile {
         self.entry.state.load(Ordering::Acquire) == OPEN_PRIVATE
     }
 
-    /// Claims a private description, to give it a kernel identity or to close it; false when it is shared,
-    /// claimed by somebody else, or gone.
+    /// Claims a private description, to give it a kernel identity or to close it; false when it is
+    /// shared, claimed by somebody else, or gone.
     #[must_use]
     pub fn claim(&self) -> bool {
         if !self.change_state(OPEN_PRIVATE, OPEN_SHARING) {

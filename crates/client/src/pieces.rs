@@ -37,6 +37,12 @@ impl<'p> Pieces<'p> {
         self.left
     }
 
+    /// At most `bytes` of what is left.
+    pub(crate) fn cut_to(self, bytes: u64) -> Self {
+        let left = usize::try_from(bytes).map_or(self.left, |bytes| bytes.min(self.left));
+        Pieces { left, ..self }
+    }
+
     /// The list as the host gave it, while nothing is done and nothing was cut off.
     pub(crate) fn untouched(&self) -> Option<&'p [IoVec]> {
         let whole = self.list.iter().fold(0_usize, |sum, piece| sum.wrapping_add(piece.bytes));

@@ -16,7 +16,8 @@ pub struct Caller {
 /// What became of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// Answered: status of the reply and length of its body. To be sent when the batch is committed.
+    /// Answered: status of the reply and length of its body. To be sent when the batch is
+    /// committed.
     Replied(u32, usize),
     /// The answer comes as a [`Completion`].
     Pending,

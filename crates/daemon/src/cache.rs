@@ -1,9 +1,9 @@
 //! The node's dentry cache: directories and symbolic links, never files.
 //!
-//! A cached path costs no look into the store. Entries are found by (directory id, name), so renaming a directory
-//! above changes nothing here; renaming or removing the entry itself forgets it. The size is bounded by
-//! keeping two generations: when the young one is full it becomes the old one and the former old one goes; an
-//! entry found in the old one is young again.
+//! A cached path costs no look into the store. Entries are found by (directory id, name), so
+//! renaming a directory above changes nothing here; renaming or removing the entry itself forgets
+//! it. The size is bounded by keeping two generations: when the young one is full it becomes the
+//! old one and the former old one goes; an entry found in the old one is young again.
 
 use std::{
     collections::HashMap,

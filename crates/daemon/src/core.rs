@@ -1,14 +1,16 @@
 //! The shard as a state machine.
 //!
 //! One thread drives a [`Core`]: it hands in decoded requests ([`Core::handle`]), ends the batch
-//! ([`Core::commit`]), and only then sends the replies; a reply that was sent is true for ever. The core owns no
-//! thread but its I/O pool's, reads no clock but the injected one, and knows neither sockets nor lanes.
+//! ([`Core::commit`]), and only then sends the replies; a reply that was sent is true for ever. The
+//! core owns no thread but its I/O pool's, reads no clock but the injected one, and knows neither
+//! sockets nor lanes.
 //!
-//! Inside, the work of an operation falls into *dentry-owner* steps (`dentry.rs`: what a name stands for) and
-//! *inode-home* steps (`home.rs`: what a file is); operations (`names.rs`, `rename.rs`, `open.rs`, `attr.rs`,
-//! `data.rs`, `list.rs`, `lock_ops.rs`) put them together. With one shard all steps are local calls. The rule that keeps
-//! a batch whole: **an operation checks everything before its first write**, so an error leaves nothing behind;
-//! only a failing disk can strike in the middle, and then the whole batch is lost, unacknowledged.
+//! Inside, the work of an operation falls into *dentry-owner* steps (`dentry.rs`: what a name
+//! stands for) and *inode-home* steps (`home.rs`: what a file is); operations (`names.rs`,
+//! `rename.rs`, `open.rs`, `attr.rs`, `data.rs`, `list.rs`, `lock_ops.rs`) put them together. With
+//! one shard all steps are local calls. The rule that keeps a batch whole: **an operation checks
+//! everything before its first write**, so an error leaves nothing behind; only a failing disk can
+//! strike in the middle, and then the whole batch is lost, unacknowledged.
 
 mod attr;
 mod background;
@@ -191,12 +193,12 @@ impl Core {
         }
     }
 
-    /// Ends the batch: everything that was answered in it is true from here on. Returns the number of the
-    /// transaction.
+    /// Ends the batch: everything that was answered in it is true from here on. Returns the number
+    /// of the transaction.
     ///
     /// # Errors
-    /// EIO: nothing of the batch happened and nothing more will be written. The process should exit without
-    /// sending the batch's replies; its successor starts from the last commit.
+    /// EIO: nothing of the batch happened and nothing more will be written. The process should exit
+    /// without sending the batch's replies; its successor starts from the last commit.
     pub fn commit(&mut self) -> Result<u64, Errno> {
         if self.counters != self.counters_saved && self.store.pending_transaction() != 0 {
             let record = self.counters.encode();
@@ -221,8 +223,8 @@ impl Core {
         self.store.committed_transaction()
     }
 
-    /// Requests that were pending and are answered now. Answers appear after the commit of the batch that made them
-    /// true, so this is to be called after [`Core::commit`].
+    /// Requests that were pending and are answered now. Answers appear after the commit of the
+    /// batch that made them true, so this is to be called after [`Core::commit`].
     pub fn completions(&mut self) -> impl Iterator<Item = Completion> + use<> {
         self.absorb();
         if self.store.pending_transaction() == 0 {

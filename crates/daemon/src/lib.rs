@@ -1,9 +1,10 @@
-//! The daemon of a node: shards over a metadata store and an object store, served to the processes of the node.
+//! The daemon of a node: shards over a metadata store and an object store, served to the processes
+//! of the node.
 //!
-//! [`Core`] is a shard: a state machine that is handed requests and answers them. It owns no thread but its I/O
-//! pool's, reads no clock but the injected one and knows no lanes, so the daemon, the tests and the
-//! simulator run the same code. [`serve`] is what surrounds it in a real daemon: the thread that drives it, the
-//! polling of lanes, the channel to the supervisor.
+//! [`Core`] is a shard: a state machine that is handed requests and answers them. It owns no thread
+//! but its I/O pool's, reads no clock but the injected one and knows no lanes, so the daemon, the
+//! tests and the simulator run the same code. [`serve`] is what surrounds it in a real daemon: the
+//! thread that drives it, the polling of lanes, the channel to the supervisor.
 
 mod api;
 mod cache;

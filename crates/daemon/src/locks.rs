@@ -1,10 +1,11 @@
 //! Locks: flock, POSIX and OFD byte ranges, who waits for them, and who would wait for ever.
 //!
-//! A plain data structure: the shard stores what is held (so that a restarted daemon knows it) and answers those
-//! whose wait ended. The rules are the kernel's (`fs/locks.c`): flock locks live in a world of their own, POSIX and OFD
-//! locks in one; a POSIX lock belongs to a process, the others to an open file description; locks of one owner
-//! never conflict, a new one replaces what it overlaps; waiters are tried in the order in which they came, and one
-//! that cannot be served does not stop those behind it. Only POSIX waits are searched for deadlocks.
+//! A plain data structure: the shard stores what is held (so that a restarted daemon knows it) and
+//! answers those whose wait ended. The rules are the kernel's (`fs/locks.c`): flock locks live in a
+//! world of their own, POSIX and OFD locks in one; a POSIX lock belongs to a process, the others to
+//! an open file description; locks of one owner never conflict, a new one replaces what it
+//! overlaps; waiters are tried in the order in which they came, and one that cannot be served does
+//! not stop those behind it. Only POSIX waits are searched for deadlocks.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -118,7 +119,8 @@ impl LockTable {
         Ok(Taken::Waiting)
     }
 
-    /// Follows who waits for whom, from the owners that stand in the way of `lock`, back to `process`.
+    /// Follows who waits for whom, from the owners that stand in the way of `lock`, back to
+    /// `process`.
     fn would_deadlock(&self, process: u32, file: FileId, lock: &Lock) -> bool {
         let mut seen = vec![];
         let mut next = self.blockers(file, lock);
@@ -284,8 +286,8 @@ fn from_record(held: &HeldLock) -> Lock {
     Lock { owner, write: u32::from(held.kind) == LOCK_WRITE, start: held.start, end: held.end }
 }
 
-/// Takes `owner`'s locks out of a range, splitting those that reach beyond it, and puts `new` in; then joins
-/// neighbours of one kind. True when something was taken out.
+/// Takes `owner`'s locks out of a range, splitting those that reach beyond it, and puts `new` in;
+/// then joins neighbours of one kind. True when something was taken out.
 fn replace(held: &mut Vec<Lock>, owner: Owner, start: u64, end: u64, new: Option<Lock>) -> bool {
     let mut mine = Vec::new();
     let mut took = false;

@@ -1,8 +1,9 @@
 //! Open files and open file descriptions: the daemon's own tables and their image in shared memory.
 //!
-//! The node region survives the daemon, and every process of the node can write to it. So the daemon keeps its own
-//! copy of what it relies on (which file, which generation, may it write) and takes from the region only what
-//! belongs to the processes: whether an entry is shared, and after a restart everything, checked.
+//! The node region survives the daemon, and every process of the node can write to it. So the
+//! daemon keeps its own copy of what it relies on (which file, which generation, may it write) and
+//! takes from the region only what belongs to the processes: whether an entry is shared, and after
+//! a restart everything, checked.
 
 use std::{
     collections::HashMap,
@@ -279,8 +280,8 @@ impl OpenTable {
 
     /// Every entry of the region that looks right; the rest is freed.
     ///
-    /// Entries are taken from the lowest one up, so the first that was never used ends the search: the
-    /// pages of an unused table stay untouched.
+    /// Entries are taken from the lowest one up, so the first that was never used ends the search:
+    /// the pages of an unused table stay untouched.
     pub(crate) fn survey(&mut self) -> Vec<Found> {
         let mut found = Vec::new();
         for index in 0..OPEN_FILES_MAX {

@@ -1,8 +1,8 @@
 //! The slot table: which shard owns which slot.
 //!
-//! Names and files hash to 65,536 slots. The table says who owns each, and has a version that travels in every
-//! request: a shard that gets a request made with another version can tell that the sender asked the wrong
-//! one. With one shard everything is its own.
+//! Names and files hash to 65,536 slots. The table says who owns each, and has a version that
+//! travels in every request: a shard that gets a request made with another version can tell that
+//! the sender asked the wrong one. With one shard everything is its own.
 
 use mayfly_meta::record::SlotRanges;
 use mayfly_types::{FileId, limits::SLOTS, slot};

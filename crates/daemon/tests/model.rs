@@ -1,8 +1,8 @@
 //! The same operations on a core and on the file system of this machine: same results, same errors.
 //!
-//! Random sequences over a small set of names, so that they meet. The caller behaves as the client in a
-//! process: small writes through the daemon, large ones directly to the object. Now and then the daemon dies
-//! between two batches; nobody may notice.
+//! Random sequences over a small set of names, so that they meet. The caller behaves as the client
+//! in a process: small writes through the daemon, large ones directly to the object. Now and then
+//! the daemon dies between two batches; nobody may notice.
 #![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
 
 mod support;
@@ -90,7 +90,8 @@ fn op() -> impl Strategy<Value = Op> {
         2 => handle.clone().prop_map(Op::Fstat),
         2 => handle.prop_map(Op::List),
         3 => (path(), any::<bool>()).prop_map(|(p, d)| Op::Unlink(p, d)),
-        4 => (path(), path(), prop_oneof![6 => Just(0_u32), 1 => Just(1), 1 => Just(2), 1 => Just(3)])
+        4 => (path(), path(),
+            prop_oneof![6 => Just(0_u32), 1 => Just(1), 1 => Just(2), 1 => Just(3)])
             .prop_map(|(a, b, f)| Op::Rename(a, b, f)),
         2 => (path(), path()).prop_map(|(a, b)| Op::Link(a, b)),
         2 => (path(), path()).prop_map(|(a, b)| Op::Symlink(a, b)),
@@ -251,7 +252,7 @@ impl Local {
                 let mut names = Vec::new();
                 let mut buffer = Vec::with_capacity(8192);
                 // A descriptor that cannot be listed shows that in the listing too.
-                drop(fs::seek(file, fs::SeekFrom::Start(0)));
+                let _ = fs::seek(file, fs::SeekFrom::Start(0));
                 let mut listing = fs::RawDir::new(file, buffer.spare_capacity_mut());
                 while let Some(entry) = listing.next() {
                     let entry = match entry {
@@ -438,10 +439,8 @@ fn compare_trees(ours: &mut Ours, local: &mut Local, at: &str) {
             }
         }
     }
-    for op in [Op::Close(0)] {
-        ours.run(&op);
-        local.run(&op);
-    }
+    ours.run(&Op::Close(0));
+    local.run(&Op::Close(0));
 }
 
 /// With nothing open there are no orphans, no allowances, and as many objects as the counters say.
@@ -470,7 +469,11 @@ fn fs_umask() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 400,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn a_core_answers_as_the_local_file_system_does(ops in prop::collection::vec(op(), 1..80)) {
@@ -479,7 +482,11 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 40,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn a_core_on_lmdb_answers_as_the_local_file_system_does(

@@ -1,5 +1,5 @@
-//! What a core promises beyond what a local file system shows: open files that outlive names, sessions and daemons,
-//! locks, allowances, capacity, walks that leave the instance.
+//! What a core promises beyond what a local file system shows: open files that outlive names,
+//! sessions and daemons, locks, allowances, capacity, walks that leave the instance.
 #![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
 
 mod support;

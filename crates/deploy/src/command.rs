@@ -21,8 +21,8 @@ use crate::{Config, environment};
 /// Signals that are handed on to the command when somebody sends them to us.
 const HANDED_ON: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH];
 
-/// Runs `command` (program and arguments) served by the instance; waits for its end. Signals sent to this
-/// process go to the command; what the terminal sends reaches the command by itself.
+/// Runs `command` (program and arguments) served by the instance; waits for its end. Signals sent
+/// to this process go to the command; what the terminal sends reaches the command by itself.
 ///
 /// # Errors
 /// When the command cannot be started.

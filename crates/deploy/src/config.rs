@@ -182,8 +182,8 @@ fn refuse_memory(dir: &Path) -> Result<()> {
     let kind = rustix::fs::statfs(parent)?.f_type;
     ensure!(
         kind != TMPFS_MAGIC,
-        "--durability sync cannot hold in {}: it is memory (tmpfs). Choose --data-dir on a disk, or \
-         --durability process",
+        "--durability sync cannot hold in {}: it is memory (tmpfs). Choose --data-dir on a disk, \
+         or --durability process",
         parent.display()
     );
     Ok(())

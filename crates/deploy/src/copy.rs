@@ -1,8 +1,9 @@
 //! Copying a tree out of an instance (`--save`).
 //!
-//! It runs as an ordinary program under the preload library (the hidden subcommand [`COPY`]), so it sees the
-//! instance as any program does. It keeps types, contents, modes, modification times, symbolic links and
-//! hard links, goes on after an error, and counts: the caller keeps the instance unless all is there.
+//! It runs as an ordinary program under the preload library (the hidden subcommand [`COPY`]), so it
+//! sees the instance as any program does. It keeps types, contents, modes, modification times,
+//! symbolic links and hard links, goes on after an error, and counts: the caller keeps the instance
+//! unless all is there.
 
 use std::{
     collections::HashMap,
@@ -27,8 +28,8 @@ pub struct Copied {
     pub failed: Vec<String>,
 }
 
-/// Copies everything below `from` into the directory `to`, which is made when it is missing. `progress`
-/// is told of every file.
+/// Copies everything below `from` into the directory `to`, which is made when it is missing.
+/// `progress` is told of every file.
 pub fn copy_tree(from: &Path, to: &Path, progress: &mut dyn FnMut(&Copied)) -> Copied {
     let mut copier = Copier { copied: Copied::default(), links: HashMap::new(), progress };
     copier.directory(from, to);

@@ -18,7 +18,8 @@ use mayfly_types::Durability;
 
 use crate::Config;
 
-/// The hidden subcommand that the daemon runs as. Its standard input is the channel to the supervisor.
+/// The hidden subcommand that the daemon runs as. Its standard input is the channel to the
+/// supervisor.
 pub const DAEMON: &str = "__daemon";
 
 /// Dentries of directories and symbolic links that a daemon remembers; about 100 bytes each.

@@ -98,8 +98,8 @@ impl Instance {
     /// Makes the directories of a new instance.
     ///
     /// # Errors
-    /// When the name is taken, the mount point is in use, a directory cannot be made, or the options
-    /// contradict each other; nothing is left behind then.
+    /// When the name is taken, the mount point is in use, a directory cannot be made, or the
+    /// options contradict each other; nothing is left behind then.
     pub fn make(&self) -> Result<Config> {
         let name = match &self.name {
             Some(name) => name.clone(),
@@ -200,14 +200,14 @@ fn make_run_dir(config: &Config) -> Result<()> {
     places::make_private(&config.run_dir)
 }
 
-/// Removes what a dead instance of the same name left. Its data are removed too, unless they were to be
-/// kept: then the name stays taken until the user has decided.
+/// Removes what a dead instance of the same name left. Its data are removed too, unless they were
+/// to be kept: then the name stays taken until the user has decided.
 fn clear_stale(run_dir: &Path) -> Result<()> {
     if let Ok(config) = Config::load(run_dir) {
         if config.keep && config.data_dir.exists() {
             bail!(
-                "a dead instance {:?} left data in {}; take it up with `mayfly start --reopen {}`, or \
-                 remove that directory and {}",
+                "a dead instance {:?} left data in {}; take it up with `mayfly start --reopen {}`, \
+                 or remove that directory and {}",
                 config.name,
                 config.data_dir.display(),
                 config.data_dir.display(),
@@ -296,8 +296,25 @@ fn make_ready(config: &Config) -> Result<()> {
             .mode(0o500)
             .create(&config.mount)
             .with_context(|| format!("cannot make the mount point {}", config.mount.display()))?;
+        set_immutable(&config.mount, true);
     }
     config.store(&config.run_dir)
+}
+
+/// A program that is not served must not write to the directory under the mount point. Its mode
+/// keeps everybody out but root; root is kept out by the immutable flag, where the file system has
+/// it.
+fn set_immutable(mount: &Path, immutable: bool) {
+    if places::uid() != 0 {
+        return;
+    }
+    let Ok(directory) = fs::File::open(mount) else { return };
+    if let Ok(flags) = rustix::fs::ioctl_getflags(&directory) {
+        let mut flags = flags;
+        flags.set(rustix::fs::IFlags::IMMUTABLE, immutable);
+        // Not every file system has the flag; the mode remains.
+        let _ = rustix::fs::ioctl_setflags(&directory, flags);
+    }
 }
 
 /// What [`remove`] leaves.
@@ -319,6 +336,7 @@ pub(crate) fn remove(config: &Config, keep: Keep) -> Vec<String> {
         _ => {}
     };
     if config.mount_made {
+        set_immutable(&config.mount, false);
         gone(&config.mount, fs::remove_dir(&config.mount));
     }
     if keep == Keep::Nothing {

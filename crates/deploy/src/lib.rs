@@ -1,9 +1,9 @@
 //! The life of an instance: where it lives, who starts it, who ends it.
 //!
-//! An instance is a *run directory* (socket, lock, configuration, preload library, slot files; private to
-//! the user), a *data directory* (metadata store and objects) and two processes: the supervisor, on which
-//! the instance's life hangs, and the daemon that it starts and restarts. The command line and the tests
-//! drive both through this library.
+//! An instance is a *run directory* (socket, lock, configuration, preload library, slot files;
+//! private to the user), a *data directory* (metadata store and objects) and two processes: the
+//! supervisor, on which the instance's life hangs, and the daemon that it starts and restarts. The
+//! command line and the tests drive both through this library.
 
 pub mod command;
 mod config;

@@ -23,8 +23,8 @@ pub fn default_run_root() -> PathBuf {
     }
 }
 
-/// Where prepared images of system libraries are kept: `${XDG_CACHE_HOME:-~/.cache}/mayfly/images`, or a
-/// private directory below `<tmp>` for a user without a home.
+/// Where prepared images of system libraries are kept: `${XDG_CACHE_HOME:-~/.cache}/mayfly/images`,
+/// or a private directory below `<tmp>` for a user without a home.
 #[must_use]
 pub fn image_cache() -> PathBuf {
     let absolute =
@@ -43,8 +43,8 @@ fn is_writable_place(dir: &Path) -> bool {
         .is_some_and(|dir| rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok())
 }
 
-/// Makes `dir` and its parents; `dir` itself is private to the user, and refused when somebody else owns it
-/// or may look into it.
+/// Makes `dir` and its parents; `dir` itself is private to the user, and refused when somebody else
+/// owns it or may look into it.
 pub(crate) fn make_private(dir: &Path) -> Result<()> {
     if let Some(parent) = dir.parent() {
         fs::DirBuilder::new()

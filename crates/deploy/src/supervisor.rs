@@ -1,9 +1,10 @@
 //! The supervisor: what an instance's life hangs on.
 //!
-//! It owns the socket, makes every region of shared memory, keeps the evidence that processes live, and
-//! starts the daemon, again and again if need be. It knows no file system. One thread, one epoll;
-//! asleep unless something happens. It ends when it is told to, when the lifeline to whoever started it
-//! is cut before it was detached, or when the daemon dies again and again without having served.
+//! It owns the socket, makes every region of shared memory, keeps the evidence that processes live,
+//! and starts the daemon, again and again if need be. It knows no file system. One thread, one
+//! epoll; asleep unless something happens. It ends when it is told to, when the lifeline to whoever
+//! started it is cut before it was detached, or when the daemon dies again and again without having
+//! served.
 
 mod children;
 mod connections;

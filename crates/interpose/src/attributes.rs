@@ -128,8 +128,8 @@ fn statx_of(attr: &Attr) -> KernelStatx {
     }
 }
 
-/// Does `work` with what an `*at` call with flags is about: with an empty path, the directory descriptor
-/// itself.
+/// Does `work` with what an `*at` call with flags is about: with an empty path, the directory
+/// descriptor itself.
 ///
 /// # Safety
 /// As [`crate::dispatch`].
@@ -241,8 +241,8 @@ pub(crate) unsafe fn statx(call: &Call) -> Outcome {
     }
 }
 
-/// access, faccessat, faccessat2. Only the user of the instance is here, so it comes down to existence;
-/// a file that nobody may execute is not executable to root either.
+/// access, faccessat, faccessat2. Only the user of the instance is here, so it comes down to
+/// existence; a file that nobody may execute is not executable to root either.
 ///
 /// # Safety
 /// As [`crate::dispatch`].

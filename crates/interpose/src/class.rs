@@ -1,7 +1,7 @@
 //! Which system calls the filter in the trampolines must look at.
 //!
-//! The filter runs in every call of the host, so it decides by one byte for each call number and, for
-//! calls on one descriptor, by one load from the descriptor table.
+//! The filter runs in every call of the host, so it decides by one byte for each call number and,
+//! for calls on one descriptor, by one load from the descriptor table.
 
 use mayfly_sys::number::*;
 
@@ -43,7 +43,6 @@ const ON_DESCRIPTOR: &[usize] = &[
     FTRUNCATE,
     GETDENTS,
     GETDENTS64,
-    FCHDIR,
     FCHMOD,
     FCHOWN,
     FSTATFS,
@@ -103,6 +102,8 @@ const LOOKED_AT: &[usize] = &[
     TRUNCATE,
     STATFS,
     CHDIR,
+    // From inside to a directory of the kernel's too.
+    FCHDIR,
     GETCWD,
     MKNOD,
     MKNODAT,

@@ -1,9 +1,10 @@
 //! The working directory.
 //!
-//! While the program works inside the mount, its directory is known here by identity, so it follows a
-//! rename, and the kernel's own working directory is *parked* in a removed directory: a relative path
-//! that we do not see fails there instead of reaching a wrong file. A child of vfork has a working
-//! directory of its own in memory that is its parent's, so it is kept in the child's record.
+//! While the program works inside the mount, its directory is known here by identity, so it follows
+//! a rename, and the kernel's own working directory is *parked* in a removed directory: a relative
+//! path that we do not see fails there instead of reaching a wrong file. A child of vfork has a
+//! working directory of its own in memory that is its parent's, so it is kept in the child's
+//! record.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -1,7 +1,8 @@
 //! getdents64: entries of a directory in the kernel's form.
 //!
-//! The daemon's cookie of the next entry is both `d_off` and the description's offset, so lseek to a
-//! `d_off`, rewinddir and telldir work, and processes that share the description share the position.
+//! The daemon's cookie of the next entry is both `d_off` and the description's offset, so lseek to
+//! a `d_off`, rewinddir and telldir work, and processes that share the description share the
+//! position.
 
 use mayfly_sys::{Errno, user};
 use mayfly_types::FileKind;

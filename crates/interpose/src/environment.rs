@@ -1,10 +1,10 @@
 //! The environment: read at start, rebuilt at exec.
 //!
-//! A program started from ours has to find the instance even when it is given an empty environment, so
-//! exec passes on a rebuilt one: the caller's, with our variables put in place. `LD_PRELOAD` keeps what
-//! the caller has there, with our library first. `MAYFLY_FDS`, `MAYFLY_CWD` and `MAYFLY_EXE` tell the
-//! new program what it inherits; they are verified against the kernel at start, because a program that
-//! does not know them may hand on stale ones.
+//! A program started from ours has to find the instance even when it is given an empty environment,
+//! so exec passes on a rebuilt one: the caller's, with our variables put in place. `LD_PRELOAD`
+//! keeps what the caller has there, with our library first. `MAYFLY_FDS`, `MAYFLY_CWD` and
+//! `MAYFLY_EXE` tell the new program what it inherits; they are verified against the kernel at
+//! start, because a program that does not know them may hand on stale ones.
 
 use mayfly_sys::{Errno, scratch::Scratch, user};
 
@@ -24,8 +24,11 @@ pub(crate) const DESCRIPTORS: &[u8] = b"MAYFLY_FDS";
 pub(crate) const DIRECTORY: &[u8] = b"MAYFLY_CWD";
 /// Path of the program in the mount.
 pub(crate) const PROGRAM: &[u8] = b"MAYFLY_EXE";
+/// The thread's name, when the kernel takes it from another file than the one that was asked for.
+pub(crate) const NAME: &[u8] = b"MAYFLY_COMM";
 
-const OURS: [&[u8]; 8] = [RUN, MOUNT, OBJECTS, IMAGES, PRELOAD, DESCRIPTORS, DIRECTORY, PROGRAM];
+const OURS: [&[u8]; 9] =
+    [RUN, MOUNT, OBJECTS, IMAGES, PRELOAD, DESCRIPTORS, DIRECTORY, PROGRAM, NAME];
 
 /// The value in `NAME=value` when the name is `name`.
 pub(crate) fn value_of<'e>(entry: &'e [u8], name: &[u8]) -> Option<&'e [u8]> {
@@ -166,6 +169,8 @@ pub(crate) struct Additions<'a> {
     pub(crate) descriptors: Option<&'a [u8]>,
     pub(crate) directory: &'a [u8],
     pub(crate) program: &'a [u8],
+    /// Name for the thread, or empty.
+    pub(crate) name: &'a [u8],
 }
 
 /// The caller's environment with ours put in place.
@@ -197,6 +202,7 @@ pub(crate) unsafe fn rebuild(
         (IMAGES, additions.images),
         (DIRECTORY, additions.directory),
         (PROGRAM, additions.program),
+        (NAME, additions.name),
     ];
     let descriptors = additions.descriptors.unwrap_or(b"");
     let bytes = texts.iter().map(|(name, value)| name.len() + value.len() + 2).sum::<usize>()
@@ -259,6 +265,7 @@ mod tests {
             descriptors: Some(b"1:4:0"),
             directory: b"",
             program: b"",
+            name: b"",
         }
     }
 

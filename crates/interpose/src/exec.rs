@@ -1,10 +1,11 @@
 //! execve, execveat: programs and scripts, in the mount or not, with what they inherit.
 //!
-//! Every exec gets a rebuilt environment ([`crate::environment`]), and the descriptors that stay open
-//! get their identity. A file in the mount is looked at here, as the kernel would: a script's
-//! interpreter is found and started with the script's path, anything else is run from its object, or
-//! from a sealed copy in memory when there is no object or somebody has it open for writing. A script of
-//! the kernel's whose interpreter lies in the mount fails there with ENOENT and is then treated the same.
+//! Every exec gets a rebuilt environment ([`crate::environment`]), and the descriptors that stay
+//! open get their identity. A file in the mount is looked at here, as the kernel would: a script's
+//! interpreter is found and started with the script's path, anything else is run from its object,
+//! or from a sealed copy in memory when there is no object or somebody has it open for writing. A
+//! script of the kernel's whose interpreter lies in the mount fails there with ENOENT and is then
+//! treated the same.
 //!
 //! On success nothing returns. What the new program gets stands in buffers of our own, because the
 //! kernel copies it before it gives up the old memory; a child of vfork leaves them to its parent.
@@ -26,7 +27,7 @@ use crate::{
     environment::{self, Additions, Vector},
     flight, identity, inherit, links,
     locate::{Place, locate},
-    program,
+    paths, program,
     serve::{AT, PLAIN, argument},
     session::{self, Session},
     settings, table,
@@ -34,6 +35,9 @@ use crate::{
 
 /// Interpreters of interpreters: as many as the kernel follows.
 const INTERPRETERS_MAX: usize = 5;
+/// Argument lists and environments built on the way: two for each interpreter, and those of the
+/// program.
+const VECTORS_MAX: usize = 2 * INTERPRETERS_MAX + 2;
 /// Bytes of a file that the kernel looks at (`BINPRM_BUF_SIZE`).
 const HEAD_BYTES: usize = 256;
 /// Most that a list of inherited descriptors takes.
@@ -46,8 +50,8 @@ struct Interpreter<'h> {
     argument: Option<&'h [u8]>,
 }
 
-/// Reads `#! path argument`. As the kernel: blanks are spaces and tabs, everything behind the path is one
-/// argument without the blanks around it; a line cut off inside the path is no script.
+/// Reads `#! path argument`. As the kernel: blanks are spaces and tabs, everything behind the path
+/// is one argument without the blanks around it; a line cut off inside the path is no script.
 fn interpreter(head: &[u8]) -> Result<Option<Interpreter<'_>>, Errno> {
     let Some(line) = head.strip_prefix(b"#!") else { return Ok(None) };
     let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
@@ -68,24 +72,24 @@ fn interpreter(head: &[u8]) -> Result<Option<Interpreter<'_>>, Errno> {
 }
 
 /// Arguments and environment of the new program.
-struct Image {
+struct Image<'h> {
     argv: *const *const u8,
     envp: *const *const u8,
     /// The caller's environment, to rebuild from when the program's own path changes.
     given: *const *const u8,
+    /// Last component of the path that was asked for.
+    name: &'h [u8],
     /// Buffers of replaced argument lists and environments.
-    kept: [Option<Vector>; INTERPRETERS_MAX + 2],
+    kept: [Option<Vector>; VECTORS_MAX],
     used: usize,
 }
 
-impl Image {
-    fn keep(&mut self, vector: Vector) -> *const *const u8 {
+impl Image<'_> {
+    fn keep(&mut self, vector: Vector) -> Result<*const *const u8, Errno> {
         let pointer = vector.as_ptr();
-        if let Some(slot) = self.kept.get_mut(self.used) {
-            *slot = Some(vector);
-            self.used += 1;
-        }
-        pointer
+        *self.kept.get_mut(self.used).ok_or(Errno::E2BIG)? = Some(vector);
+        self.used += 1;
+        Ok(pointer)
     }
 
     /// The arguments for an interpreter: itself, its argument, the script, the script's arguments.
@@ -115,15 +119,19 @@ impl Image {
             });
         }
         pushed?;
-        self.argv = self.keep(vector);
-        Ok(())
+        self.argv = self.keep(vector)?;
+        // The thread is called after the script, not after the interpreter.
+        let name = self.name;
+        // SAFETY: passed on to the caller.
+        unsafe { self.equip(b"", name) }
     }
 
-    /// Rebuilds the environment; `program` is the program's path in the mount, or empty.
+    /// Rebuilds the environment; `program` is the program's path in the mount, `name` that of the
+    /// thread, where the kernel would find others.
     ///
     /// # Safety
     /// `given` is a valid environment array.
-    unsafe fn equip(&mut self, program: &[u8]) -> Result<(), Errno> {
+    unsafe fn equip(&mut self, program: &[u8], name: &[u8]) -> Result<(), Errno> {
         let settings = settings::require()?;
         let mut room = None;
         let mut directory = PathText::new();
@@ -139,10 +147,11 @@ impl Image {
             descriptors: describe(&mut room)?,
             directory: directory.as_bytes(),
             program,
+            name,
         };
         // SAFETY: passed on to the caller.
         let vector = unsafe { environment::rebuild(self.given, &additions) }?;
-        self.envp = self.keep(vector);
+        self.envp = self.keep(vector)?;
         Ok(())
     }
 }
@@ -191,18 +200,20 @@ pub(crate) unsafe fn exec(call: &Call) -> Outcome {
         argv: argument(call, 1 + shift) as *const *const u8,
         envp: given,
         given,
-        kept: [const { None }; INTERPRETERS_MAX + 2],
+        name: paths::split_last(path).1,
+        kept: [const { None }; VECTORS_MAX],
         used: 0,
     };
     // SAFETY: passed on to the caller.
     let errno = unsafe {
-        match image.equip(b"") {
+        match image.equip(b"", b"") {
             Err(errno) => errno,
             Ok(()) => run(&mut image, path_at.directory_of(call), path, flags),
         }
     };
     if let Some(child) = flight::child() {
-        // It failed, so the buffers are free again; only the last ones wait for the end of the flight.
+        // It failed, so the buffers are free again; only the last ones wait for the end of the
+        // flight.
         for vector in image.kept.iter_mut().filter_map(Option::take) {
             child.keep(vector.into_scratch());
         }
@@ -214,7 +225,7 @@ pub(crate) unsafe fn exec(call: &Call) -> Outcome {
 ///
 /// # Safety
 /// The image holds valid arrays.
-unsafe fn run(image: &mut Image, directory: i32, path: &[u8], flags: usize) -> Errno {
+unsafe fn run(image: &mut Image<'_>, directory: i32, path: &[u8], flags: usize) -> Errno {
     let mut current = match PathText::from_bytes(path) {
         Ok(path) => path,
         Err(errno) => return errno,
@@ -236,7 +247,7 @@ unsafe fn run(image: &mut Image, directory: i32, path: &[u8], flags: usize) -> E
 /// # Safety
 /// As [`run`].
 unsafe fn run_one(
-    image: &mut Image,
+    image: &mut Image<'_>,
     directory: i32,
     path: &PathText,
     flags: usize,
@@ -282,7 +293,7 @@ unsafe fn run_one(
 ///
 /// # Safety
 /// As [`run`].
-unsafe fn hand_over(image: &Image, directory: i32, path: &PathText, flags: usize) -> Errno {
+unsafe fn hand_over(image: &Image<'_>, directory: i32, path: &PathText, flags: usize) -> Errno {
     let (argv, envp) = (image.argv as usize, image.envp as usize);
     let text = path.as_ptr() as usize;
     // SAFETY: the arrays are the host's or were built here, and the path is terminated.
@@ -301,7 +312,7 @@ unsafe fn hand_over(image: &Image, directory: i32, path: &PathText, flags: usize
 /// # Safety
 /// As [`run`].
 unsafe fn kernel_script(
-    image: &mut Image,
+    image: &mut Image<'_>,
     directory: i32,
     path: &PathText,
     errno: Errno,
@@ -352,7 +363,7 @@ impl ScriptName<'_> {
 /// # Safety
 /// As [`run`].
 unsafe fn run_ours(
-    image: &mut Image,
+    image: &mut Image<'_>,
     place: Place<'_>,
     script: ScriptName<'_>,
     flags: usize,
@@ -379,7 +390,7 @@ unsafe fn run_ours(
 /// # Safety
 /// As [`run`].
 unsafe fn run_open(
-    image: &mut Image,
+    image: &mut Image<'_>,
     session: &Session,
     open: OpenFile,
     place: Place<'_>,
@@ -415,7 +426,8 @@ unsafe fn run_open(
     }
     // SAFETY: passed on to the caller.
     unsafe {
-        image.equip(name.as_bytes())?;
+        let thread = image.name;
+        image.equip(name.as_bytes(), thread)?;
         match run_object(image, session, open) {
             Errno::ETXTBSY | Errno::EACCES | Errno::EPERM | Errno::ENODEV | Errno::EIO => {
                 Err(run_copy(image, session, open, attr.size_bytes)?)
@@ -429,7 +441,7 @@ unsafe fn run_open(
 ///
 /// # Safety
 /// As [`run`].
-unsafe fn run_object(image: &Image, session: &Session, open: OpenFile) -> Errno {
+unsafe fn run_object(image: &Image<'_>, session: &Session, open: OpenFile) -> Errno {
     let mut name = PathText::new();
     let prepared = session.own_object(open, O_RDONLY, &mut name).and_then(|object| {
         file::change_mode(object.descriptor, 0o700)?;
@@ -449,7 +461,7 @@ unsafe fn run_object(image: &Image, session: &Session, open: OpenFile) -> Errno 
 /// # Safety
 /// As [`run`].
 unsafe fn run_copy(
-    image: &Image,
+    image: &Image<'_>,
     session: &Session,
     open: OpenFile,
     bytes: u64,

@@ -1,14 +1,16 @@
 //! vfork: a child that runs in our memory.
 //!
-//! Between vfork and exec the child has its own descriptor table and its own working directory in the
-//! kernel but shares our memory, so nothing it does may change our tables. While such a flight lasts
-//! (posix_spawn and vfork suspend the thread that started it, so the next call of that thread ends
-//! it), every dispatched call asks for its process id: another one than the owner's means the child.
+//! Between vfork and exec the child has its own descriptor table and its own working directory in
+//! the kernel but shares our memory, so nothing it does may change our tables. While such a flight
+//! lasts (posix_spawn and vfork suspend the thread that started it, so the next call of that thread
+//! ends it), every dispatched call asks for its process id: another one than the owner's means the
+//! child.
 //!
 //! The child sees descriptors through the kernel: all descriptions were shared before it was
-//! started, so a descriptor's link in procfs tells what it is, and dup, close and fcntl pass. What the
-//! child needs beyond that stands in its [`Child`] record: its working directory and a client of its own
-//! whose hidden descriptors are the child's. Records are cleared when the last flight has ended.
+//! started, so a descriptor's link in procfs tells what it is, and dup, close and fcntl pass. What
+//! the child needs beyond that stands in its [`Child`] record: its working directory and a client
+//! of its own whose hidden descriptors are the child's. Records are cleared when the last flight
+//! has ended.
 
 use core::{
     ptr::NonNull,
@@ -117,7 +119,8 @@ impl Child {
 
 fn give_back(start: usize, bytes: usize) {
     if let Some(start) = NonNull::new(start as *mut u8) {
-        // SAFETY: the parts came from `into_parts` in `Child::keep`, whose process is another program now.
+        // SAFETY: the parts came from `into_parts` in `Child::keep`, whose process is another
+        // program now.
         drop(unsafe { Scratch::from_parts(start, bytes) });
     }
 }

@@ -1,9 +1,9 @@
 //! fork, vfork, clone: before the call, and in the child.
 //!
-//! The trampoline issues the call; parent and child go on in the host's code at once. Before it, every
-//! description gets a kernel identity. A child with memory of its own finds out at its next call, by a
-//! page that the kernel wiped: it resets the locks, which other threads of the parent may have held,
-//! closes its copies of the hidden descriptors, and attaches anew when it needs to.
+//! The trampoline issues the call; parent and child go on in the host's code at once. Before it,
+//! every description gets a kernel identity. A child with memory of its own finds out at its next
+//! call, by a page that the kernel wiped: it resets the locks, which other threads of the parent
+//! may have held, closes its copies of the hidden descriptors, and attaches anew when it needs to.
 
 use core::{
     ptr::NonNull,

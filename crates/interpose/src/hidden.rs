@@ -1,16 +1,16 @@
 //! Descriptors of our own, out of the application's sight.
 //!
 //! They stand above the soft limit where the hard limit allows it, so that they take no number from
-//! the application: the soft limit is raised for the moment of the duplication. They are closed by exec,
-//! refused to close and dup2, and skipped by close_range.
+//! the application: the soft limit is raised for the moment of the duplication. They are closed by
+//! exec, refused to close and dup2, and skipped by close_range.
 
 use mayfly_client::Descriptors;
 use mayfly_sys::{Errno, file, lock::Lock, process};
 
 use crate::{flight, table};
 
-/// Lowest number for a hidden descriptor when the limit is larger: higher ones make the kernel's table,
-/// which fork copies, larger.
+/// Lowest number for a hidden descriptor when the limit is larger: higher ones make the kernel's
+/// table, which fork copies, larger.
 const BASE_MAX: u64 = 4096;
 /// Numbers needed above the base.
 const ROOM: u64 = 1024;

@@ -1,11 +1,12 @@
 //! Placeholders, and how a description gets an identity that the kernel carries.
 //!
-//! As long as only this process has descriptors of an open file description, they are duplicates of one
-//! hidden `O_PATH` descriptor of a removed directory: cheap, and every use that we do not see fails.
-//! Before a descriptor can leave the process (fork, exec, a message) the description is *shared*: its
-//! slot file `ofd/<index>` is opened, once, with access mode 3, and put in place of every placeholder.
-//! From then on the kernel's open file description of the slot file is the life time of ours: the daemon
-//! sees the last close. Whoever meets such a descriptor reads the index from its link in procfs.
+//! As long as only this process has descriptors of an open file description, they are duplicates of
+//! one hidden `O_PATH` descriptor of a removed directory: cheap, and every use that we do not see
+//! fails. Before a descriptor can leave the process (fork, exec, a message) the description is
+//! *shared*: its slot file `ofd/<index>` is opened, once, with access mode 3, and put in place of
+//! every placeholder. From then on the kernel's open file description of the slot file is the life
+//! time of ours: the daemon sees the last close. Whoever meets such a descriptor reads the index
+//! from its link in procfs.
 
 use core::sync::atomic::{AtomicI32, Ordering};
 
@@ -18,18 +19,15 @@ use mayfly_sys::{
     text::{PathText, parse_decimal},
 };
 
-use crate::{
-    flight, hidden, session, settings,
-    table::{self, Meaning},
-};
+use crate::{flight, hidden, session, settings, table};
 
 /// The hidden descriptor that placeholders duplicate, plus one.
 static PLACEHOLDER: AtomicI32 = AtomicI32::new(0);
 static MAKING: Lock = Lock::new();
 /// One thread at a time gives identities: two must not open one slot file.
 static SHARING: Lock = Lock::new();
-/// Held while a number of ours changes its meaning, in the table and in the kernel: so that an identity
-/// is never put over a number that somebody else got meanwhile.
+/// Held while a number of ours changes its meaning, in the table and in the kernel: so that an
+/// identity is never put over a number that somebody else got meanwhile.
 static NUMBERS: Lock = Lock::new();
 
 /// For the child of a fork.
@@ -156,7 +154,8 @@ pub(crate) fn share(open: OpenFile) -> Result<(), Errno> {
     }
     let _held = SHARING.hold();
     let session = session::get()?;
-    // With the offset held, no thread is amid a transfer under the constant that stands for this process.
+    // With the offset held, no thread is amid a transfer under the constant that stands for this
+    // process.
     session.with_position(open, |position| {
         if open.claim()
             && let Err(errno) = replace_placeholders(open)
@@ -168,8 +167,9 @@ pub(crate) fn share(open: OpenFile) -> Result<(), Errno> {
     })
 }
 
-/// Ends a description of which this process has closed its last descriptor. A private one is claimed, so
-/// that no other thread gives it an identity meanwhile; a shared one ends with the kernel's.
+/// Ends a description of which this process has closed its last descriptor. A private one is
+/// claimed, so that no other thread gives it an identity meanwhile; a shared one ends with the
+/// kernel's.
 pub(crate) fn end(open: OpenFile) {
     let Ok(session) = session::get() else { return };
     if !open.claim() {
@@ -186,14 +186,15 @@ pub(crate) fn end(open: OpenFile) {
     let _ = session.close(open.reference);
 }
 
-/// The state is changed before the extra descriptor is closed: should another thread have closed the last
-/// other one meanwhile, that close is the last, and the daemon must see it on a shared description.
+/// The state is changed before the extra descriptor is closed: should another thread have closed
+/// the last other one meanwhile, that close is the last, and the daemon must see it on a shared
+/// description.
 fn replace_placeholders(open: OpenFile) -> Result<(), Errno> {
     let slot = open_slot(open.reference.index, O_CLOEXEC)?;
     let mut failure = None;
     let held = hold_numbers();
-    for (descriptor, meaning) in table::each(0, u32::MAX) {
-        if meaning != Meaning::Open(open.reference) {
+    for (descriptor, reference) in table::each_open() {
+        if reference != open.reference {
             continue;
         }
         let flags = file::control(descriptor, file::F_GETFD, 0).unwrap_or(0);
@@ -217,10 +218,8 @@ pub(crate) fn share_all() -> Result<(), Errno> {
         return Ok(());
     }
     let session = session::get()?;
-    for (_, meaning) in table::each(0, u32::MAX) {
-        if let Meaning::Open(reference) = meaning
-            && let Ok(open) = session.open_file(reference)
-        {
+    for (_, reference) in table::each_open() {
+        if let Ok(open) = session.open_file(reference) {
             share(open)?;
         }
     }

@@ -1,14 +1,14 @@
 //! The beginning of a program: what the environment says, and what it inherits.
 //!
-//! Inherited descriptors are believed only when the kernel's link of the descriptor names the slot file.
-//! Without `MAYFLY_FDS` (the program was started from a child of vfork, or by something that does not
-//! know us) the first three descriptors are looked at, and the rest when there are any.
+//! Inherited descriptors are believed only when the kernel's link of the descriptor names the slot
+//! file. Without `MAYFLY_FDS` (the program was started from a child of vfork, or by something that
+//! does not know us) the first three descriptors are looked at, and the rest when there are any.
 
 use mayfly_sys::{
     Errno,
     arch::syscall3,
     file::{self, AT_FDCWD, O_CLOEXEC, O_DIRECTORY},
-    number,
+    number, process,
     text::{PathText, parse_decimal, parse_hexadecimal},
 };
 use mayfly_types::{FileId, OpenRef};
@@ -49,8 +49,8 @@ pub(crate) unsafe fn start(envp: *const *const u8) -> Result<(), Errno> {
         cwd::inherit(FileId(directory));
     }
     cwd::look_at_kernel();
-    if !program.is_empty() {
-        program::name_thread(program);
+    if let Some(name) = find(environment::NAME) {
+        process::set_name(name);
     }
     match find(environment::DESCRIPTORS) {
         Some(list) => take_up(list),
@@ -140,12 +140,10 @@ fn scan_directory(directory: i32) {
 pub(crate) fn describe(
     mut each: impl FnMut(i32, OpenRef) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
-    for (descriptor, meaning) in table::each(0, u32::MAX) {
-        if let table::Meaning::Open(open) = meaning {
-            let flags = file::control(descriptor, file::F_GETFD, 0)?;
-            if flags & file::FD_CLOEXEC == 0 {
-                each(descriptor, open)?;
-            }
+    for (descriptor, open) in table::each_open() {
+        let flags = file::control(descriptor, file::F_GETFD, 0)?;
+        if flags & file::FD_CLOEXEC == 0 {
+            each(descriptor, open)?;
         }
     }
     Ok(())

@@ -1,17 +1,18 @@
 //! From a system call of the host process to the file system and back.
 //!
-//! `preload` hands every call that its filter does not let through to [`dispatch`]. This crate decides
-//! whether the call is ours, serves it through `client`, and keeps the process-wide state that the kernel
-//! cannot keep for us: which descriptor numbers stand for open file descriptions of the instance
-//! ([`table`]), and which directory the process works in ([`cwd`]).
+//! `preload` hands every call that its filter does not let through to [`dispatch`]. This crate
+//! decides whether the call is ours, serves it through `client`, and keeps the process-wide state
+//! that the kernel cannot keep for us: which descriptor numbers stand for open file descriptions of
+//! the instance ([`table`]), and which directory the process works in ([`cwd`]).
 //!
-//! A call is ours by its path ([`locate`]) or by its descriptor. A descriptor of ours is a real kernel
-//! descriptor without a use of its own, the *placeholder*: a duplicate of one hidden `O_PATH` descriptor,
-//! replaced by an identifiable one before it can leave the process ([`identity`]).
+//! A call is ours by its path ([`locate`]) or by its descriptor. A descriptor of ours is a real
+//! kernel descriptor without a use of its own, the *placeholder*: a duplicate of one hidden
+//! `O_PATH` descriptor, replaced by an identifiable one before it can leave the process
+//! ([`identity`]).
 //!
-//! The host's signal handlers never run while a thread is in here, and threads do not die in here, so
-//! short critical sections under [`mayfly_sys::lock::Lock`] are safe; the child of a fork resets them
-//! ([`fork`]).
+//! The host's signal handlers never run while a thread is in here, and threads do not die in here,
+//! so short critical sections under [`mayfly_sys::lock::Lock`] are safe; the child of a fork resets
+//! them ([`fork`]).
 #![no_std]
 
 #[cfg(test)]
@@ -84,8 +85,8 @@ pub unsafe fn start(start: &Start) -> bool {
     unsafe { inherit::start(start.envp) }.is_ok()
 }
 
-/// Base of the descriptor table: one `u32` for each descriptor number below [`class::DESCRIPTORS_MAX`];
-/// zero means "not ours". Read by the filter in the trampolines.
+/// Base of the descriptor table: one `u32` for each descriptor number below
+/// [`class::DESCRIPTORS_MAX`]; zero means "not ours". Read by the filter in the trampolines.
 pub fn descriptor_table() -> *const u32 {
     table::base()
 }
@@ -93,8 +94,8 @@ pub fn descriptor_table() -> *const u32 {
 /// Serves one call.
 ///
 /// # Safety
-/// `call` holds the registers of a system call that the host is about to issue; pointers among them are
-/// the host's own and as valid as they would be for the kernel.
+/// `call` holds the registers of a system call that the host is about to issue; pointers among them
+/// are the host's own and as valid as they would be for the kernel.
 pub unsafe fn dispatch(call: &mut Call) -> Outcome {
     // SAFETY: passed on to the caller.
     unsafe { dispatch::dispatch(call) }

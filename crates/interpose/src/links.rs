@@ -1,9 +1,9 @@
 //! Symbolic links of the kernel's file systems that lead below the mount point.
 //!
-//! The kernel follows such a link to a place where it finds nothing, so a call that failed with ENOENT,
-//! ENOTDIR or EACCES is looked at again: its path is resolved link by link, and as soon as it stands below the
-//! mount point it is ours. Most failures are names that just do not exist, so that is ruled out first,
-//! with two system calls.
+//! The kernel follows such a link to a place where it finds nothing, so a call that failed with
+//! ENOENT, ENOTDIR or EACCES is looked at again: its path is resolved link by link, and as soon as
+//! it stands below the mount point it is ours. Most failures are names that just do not exist, so
+//! that is ruled out first, with two system calls.
 
 use mayfly_sys::{
     Errno,

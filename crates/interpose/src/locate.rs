@@ -1,8 +1,9 @@
 //! Where a path of the host leads: to the kernel or to the instance.
 //!
-//! Paths of others must cost nanoseconds, so the tests are ordered by how rarely they apply, and only
-//! the rare ones make a system call. What a path means inside the instance is the daemon's business; a
-//! walk that leaves the instance comes back as an absolute path of the host ([`crate::serve`]).
+//! Paths of others must cost nanoseconds, so the tests are ordered by how rarely they apply, and
+//! only the rare ones make a system call. What a path means inside the instance is the daemon's
+//! business; a walk that leaves the instance comes back as an absolute path of the host
+//! ([`crate::serve`]).
 
 use mayfly_sys::{
     Errno,
@@ -50,8 +51,8 @@ impl<'p> Place<'p> {
         }
     }
 
-    /// As the daemon understands it, for calls that need a name. The names of descriptors are links of
-    /// procfs that nobody may change.
+    /// As the daemon understands it, for calls that need a name. The names of descriptors are links
+    /// of procfs that nobody may change.
     ///
     /// # Errors
     /// EPERM.
@@ -70,7 +71,8 @@ fn walk(start: FileId, path: &[u8], follow: bool) -> Walk<'_> {
     Walk { start, flags: follow | empty, path }
 }
 
-/// Where `path`, relative to `directory`, leads. `joined` is room for a path that has to be put together.
+/// Where `path`, relative to `directory`, leads. `joined` is room for a path that has to be put
+/// together.
 ///
 /// # Errors
 /// EBADF and ENOTDIR for a bad `directory`.

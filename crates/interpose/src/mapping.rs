@@ -1,9 +1,9 @@
 //! mmap of a file of ours.
 //!
-//! The kernel maps the object, on a descriptor opened for this one purpose with the access the mapping
-//! may use, so that mprotect later allows no more than the application's own descriptor would. A private
-//! mapping of a file without an object, or of one whose file system forbids what is asked for, is memory
-//! filled once; a shared one is never imitated.
+//! The kernel maps the object, on a descriptor opened for this one purpose with the access the
+//! mapping may use, so that mprotect later allows no more than the application's own descriptor
+//! would. A private mapping of a file without an object, or of one whose file system forbids what
+//! is asked for, is memory filled once; a shared one is never imitated.
 
 use mayfly_client::OpenFile;
 use mayfly_sys::{

@@ -1,7 +1,7 @@
 //! sendfile, copy_file_range, splice with a descriptor of ours: through a buffer.
 //!
-//! Offsets move by what was really written. splice and tee need a pipe on one side and an in-kernel file
-//! on the other; ours is none, and callers know what EINVAL means: read and write.
+//! Offsets move by what was really written. splice and tee need a pipe on one side and an in-kernel
+//! file on the other; ours is none, and callers know what EINVAL means: read and write.
 
 use mayfly_client::OpenFile;
 use mayfly_sys::{

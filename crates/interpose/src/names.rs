@@ -165,7 +165,8 @@ pub(crate) unsafe fn readlink(call: &Call) -> Outcome {
         // SAFETY: the host wants up to `size` bytes written there.
         unsafe { user::copy_out(bytes, buffer as *mut u8) }.map(|()| bytes.len() as isize)
     };
-    if path.starts_with(b"/proc/") && special_target(path, &mut text) {
+    let may_be_special = path.starts_with(b"/proc/") || path.starts_with(b"/dev/fd/");
+    if may_be_special && special_target(path, &mut text) {
         return done(if size as i32 <= 0 { Err(Errno::EINVAL) } else { copy(text.as_bytes()) });
     }
     let directory = at.directory_of(call);
@@ -374,8 +375,8 @@ unsafe fn again(
     })
 }
 
-/// Where the parent of `path` really is, with the last component appended, when it is not where it looks:
-/// out of the instance by a link, or in it by a link of the kernel's.
+/// Where the parent of `path` really is, with the last component appended, when it is not where it
+/// looks: out of the instance by a link, or in it by a link of the kernel's.
 fn real_place(directory: i32, path: &[u8], to: &mut PathText) -> bool {
     let mut room = PathText::new();
     match locate(directory, path, &mut room) {

@@ -146,9 +146,9 @@ fn open_walk(walk: Walk<'_>, flags: u32, mode: u32, escape: &mut PathText) -> Re
     }
 }
 
-/// Opens what one of our descriptors refers to, by its name in procfs: by identity, a description of its
-/// own. Where the daemon cannot find a file by its identity alone, the description is shared: as if the
-/// descriptor had been duplicated, with the length cut when that was asked for.
+/// Opens what one of our descriptors refers to, by its name in procfs: by identity, a description
+/// of its own. Where the daemon cannot find a file by its identity alone, the description is
+/// shared: as if the descriptor had been duplicated, with the length cut when that was asked for.
 fn reopen(descriptor: i32, flags: u32, escape: &mut PathText) -> Result<isize, Stop> {
     let (session, open) = session::require_open(descriptor)?;
     if flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL {

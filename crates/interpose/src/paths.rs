@@ -1,11 +1,11 @@
 //! Paths as text: is this one below the mount point?
 //!
-//! Nothing here asks the kernel. `..` is taken lexically, which is exact below the mount point (the rest
-//! is the daemon's to walk) and wrong only behind a symbolic link of the kernel's that leads to a
-//! directory elsewhere.
+//! Nothing here asks the kernel. `..` is taken lexically, which is exact below the mount point (the
+//! rest is the daemon's to walk) and wrong only behind a symbolic link of the kernel's that leads
+//! to a directory elsewhere.
 
-/// The part of `path` below the mount point, with its leading slash, `/` for the mount point itself;
-/// `None` when the path is elsewhere. Both are absolute; `mount` is clean.
+/// The part of `path` below the mount point, with its leading slash, `/` for the mount point
+/// itself; `None` when the path is elsewhere. Both are absolute; `mount` is clean.
 pub(crate) fn below<'p>(mount: &[u8], path: &'p [u8]) -> Option<&'p [u8]> {
     if let Some(rest) = path.strip_prefix(mount) {
         match rest {
@@ -61,8 +61,8 @@ fn nth_component(path: &[u8], index: usize) -> Option<&[u8]> {
     path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).nth(index)
 }
 
-/// Could a relative path from some directory outside lead below the mount point? Only if it goes up, or
-/// starts with a name that occurs in the mount point's path.
+/// Could a relative path from some directory outside lead below the mount point? Only if it goes
+/// up, or starts with a name that occurs in the mount point's path.
 pub(crate) fn may_lead_below(mount: &[u8], relative: &[u8]) -> bool {
     let first = first_component(relative);
     first == b"."
@@ -87,7 +87,8 @@ pub(crate) fn is_above(mount: &[u8], directory: &[u8]) -> bool {
     }
 }
 
-/// Everything before the last component, and that component. A trailing slash belongs to the component.
+/// Everything before the last component, and that component. A trailing slash belongs to the
+/// component.
 pub(crate) fn split_last(path: &[u8]) -> (&[u8], &[u8]) {
     let trimmed = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
     let cut = path

@@ -1,7 +1,7 @@
 //! poll and select: files of ours are always ready, as files are.
 //!
-//! When one of ours is asked about, the rest is asked without waiting and the answers are put together.
-//! The arrays of the host are copied first, so that a failing call leaves them alone.
+//! When one of ours is asked about, the rest is asked without waiting and the answers are put
+//! together. The arrays of the host are copied first, so that a failing call leaves them alone.
 
 use mayfly_sys::{
     Errno,

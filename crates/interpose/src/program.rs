@@ -5,7 +5,6 @@
 
 use mayfly_sys::{
     file::{self, AT_FDCWD},
-    process,
     text::PathText,
 };
 
@@ -28,11 +27,6 @@ pub(crate) fn is_disguised(objects: &[u8]) -> bool {
     text.windows(COPY_NAME.len()).any(|part| part == COPY_NAME)
         || !objects.is_empty()
             && text.strip_prefix(objects).is_some_and(|rest| rest.starts_with(b"/"))
-}
-
-/// Gives the thread the name that the kernel would have taken from the path.
-pub(crate) fn name_thread(path: &[u8]) {
-    process::set_name(paths::split_last(path).1);
 }
 
 /// The absolute path of a file without symbolic links, as the kernel shows it.

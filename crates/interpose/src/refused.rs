@@ -1,5 +1,5 @@
-//! Calls that can name something of ours and are not served: a clear error, never a silent success, and
-//! never the placeholder's own answer.
+//! Calls that can name something of ours and are not served: a clear error, never a silent success,
+//! and never the placeholder's own answer.
 
 use mayfly_client::Stop;
 use mayfly_sys::{Errno, number};
@@ -68,7 +68,8 @@ pub(crate) fn epoll(call: &Call) -> Outcome {
     }
 }
 
-/// The path arguments and the error of a refused call with a path; `None` for one that is not in the list.
+/// The path arguments and the error of a refused call with a path; `None` for one that is not in
+/// the list.
 pub(crate) fn path_call(number: usize) -> Option<(PathArguments, Errno)> {
     use number::*;
     const SECOND: PathArguments = PathArguments { directory: None, path: 1 };

@@ -1,9 +1,10 @@
 //! How a call with a path is carried out, wherever the path leads.
 //!
-//! The path is located. In the instance, the call's own function does the work; the daemon may answer
-//! that the walk left the instance, and the call goes on at the absolute path it names, which may be back
-//! in the instance. In the kernel, the call is issued here rather than passed, so that a failure can be
-//! looked at: a link of the kernel's may lead below the mount point ([`crate::links`]).
+//! The path is located. In the instance, the call's own function does the work; the daemon may
+//! answer that the walk left the instance, and the call goes on at the absolute path it names,
+//! which may be back in the instance. In the kernel, the call is issued here rather than passed, so
+//! that a failure can be looked at: a link of the kernel's may lead below the mount point
+//! ([`crate::links`]).
 
 use mayfly_client::Stop;
 use mayfly_sys::{Errno, arch::syscall6, file::AT_FDCWD, text::PathText, user};

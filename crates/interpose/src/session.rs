@@ -1,8 +1,8 @@
 //! The process's session, made at the first call that needs it.
 //!
-//! A child of fork has none at first, whatever it finds here, and attaches anew ([`crate::fork`]). A
-//! child of vfork uses its parent's; when the parent has none, the child attaches for itself, for the
-//! short time until it becomes another program ([`crate::flight`]).
+//! A child of fork has none at first, whatever it finds here, and attaches anew ([`crate::fork`]).
+//! A child of vfork uses its parent's; when the parent has none, the child attaches for itself, for
+//! the short time until it becomes another program ([`crate::flight`]).
 
 use core::{
     ptr::NonNull,
@@ -68,8 +68,8 @@ pub(crate) fn get() -> Result<&'static Session, Errno> {
 
 /// The session, if there is one.
 pub(crate) fn existing() -> Option<&'static Session> {
-    // SAFETY: the pointer is null or leads to a mapping that is only given up by `forget`, in a child of
-    // fork before anything else happens there.
+    // SAFETY: the pointer is null or leads to a mapping that is only given up by `forget`, in a
+    // child of fork before anything else happens there.
     unsafe { SESSION.load(Ordering::Acquire).as_ref() }
 }
 
@@ -112,8 +112,8 @@ pub(crate) fn forget() {
 /// Gives back the memory of a client whose users are gone.
 pub(crate) fn discard(session: *mut Session) {
     let Some(place) = NonNull::new(session) else { return };
-    // SAFETY: the pointer came from `make`; the callers are the only thread of a fresh process, and the
-    // parent of children of vfork that are other programs now. Nobody uses the client any more.
+    // SAFETY: the pointer came from `make`; the callers are the only thread of a fresh process, and
+    // the parent of children of vfork that are other programs now. Nobody uses the client any more.
     unsafe {
         place.as_ref().abandon();
         memory::unmap(place.cast(), size_of::<Session>());
@@ -140,8 +140,8 @@ fn make() -> Result<&'static Session, Errno> {
     }
 }
 
-/// Attaches the calling process. A child of vfork, whose parent has not attached, does so for itself:
-/// its session ends with its exec, so the transport is not noted for the parent.
+/// Attaches the calling process. A child of vfork, whose parent has not attached, does so for
+/// itself: its session ends with its exec, so the transport is not noted for the parent.
 fn attach_process() -> Result<&'static ShmTransport, Errno> {
     let settings = settings::require()?;
     let mut socket = PathText::from_bytes(settings.run.as_bytes())?;

@@ -24,7 +24,8 @@ static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The settings; `None` before start.
 pub(crate) fn get() -> Option<&'static Settings> {
-    // SAFETY: the pointer is null or was set by `set` to a mapping that lives as long as the process.
+    // SAFETY: the pointer is null or was set by `set` to a mapping that lives as long as the
+    // process.
     unsafe { SETTINGS.load(Ordering::Acquire).as_ref() }
 }
 

@@ -1,10 +1,10 @@
 //! Which descriptor numbers are ours.
 //!
-//! One word for each number, in a mapping that the trampolines' filter reads: zero (not ours), an index in
-//! the node's table of open file descriptions plus one, or [`HIDDEN`]. Beside it stands, for each open
-//! file description, how many descriptors of this process refer to it and under which generation.
-//! The kernel hands out the numbers, so two threads never get one number at once; a thread that uses a
-//! descriptor while another closes it gets either the old description or EBADF.
+//! One word for each number, in a mapping that the trampolines' filter reads: zero (not ours), an
+//! index in the node's table of open file descriptions plus one, or [`HIDDEN`]. Beside it stands,
+//! for each open file description, how many descriptors of this process refer to it and under which
+//! generation. The kernel hands out the numbers, so two threads never get one number at once; a
+//! thread that uses a descriptor while another closes it gets either the old description or EBADF.
 
 use core::{
     ptr::NonNull,
@@ -40,6 +40,8 @@ static WORDS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 static LOCALS: AtomicPtr<Local> = AtomicPtr::new(core::ptr::null_mut());
 /// One more than the highest number that was ever ours.
 static BOUND: AtomicU32 = AtomicU32::new(0);
+/// The same without hidden ones, which stand high: most loops need not go there.
+static OPEN_BOUND: AtomicU32 = AtomicU32::new(0);
 /// Descriptors of ours, hidden ones not counted.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
@@ -75,7 +77,8 @@ fn local(index: u32) -> Option<&'static Local> {
     if locals.is_null() || index >= OPEN_FILES_MAX {
         return None;
     }
-    // SAFETY: the mapping has OPEN_FILES_MAX elements, zeroed at first, and lives as long as the process.
+    // SAFETY: the mapping has OPEN_FILES_MAX elements, zeroed at first, and lives as long as the
+    // process.
     Some(unsafe { &*locals.add(index as usize) })
 }
 
@@ -113,12 +116,13 @@ pub(crate) fn adopt(descriptor: i32, open: OpenRef) -> Result<(), Errno> {
     local.descriptors.fetch_add(1, Ordering::Relaxed);
     COUNT.fetch_add(1, Ordering::Relaxed);
     BOUND.fetch_max(descriptor as u32 + 1, Ordering::Relaxed);
+    OPEN_BOUND.fetch_max(descriptor as u32 + 1, Ordering::Relaxed);
     word.store(open.index + 1, Ordering::Release);
     Ok(())
 }
 
-/// `descriptor` is ours no more. The open file description it referred to, and whether it was the last
-/// descriptor of this process for it.
+/// `descriptor` is ours no more. The open file description it referred to, and whether it was the
+/// last descriptor of this process for it.
 pub(crate) fn release(descriptor: i32) -> Option<(OpenRef, bool)> {
     let word = word(descriptor)?;
     let old = word.load(Ordering::Acquire);
@@ -163,6 +167,15 @@ pub(crate) fn each(from: u32, to: u32) -> impl Iterator<Item = (i32, Meaning)> {
     })
 }
 
+/// Every descriptor of ours that is not hidden, ascending.
+pub(crate) fn each_open() -> impl Iterator<Item = (i32, OpenRef)> {
+    let end = OPEN_BOUND.load(Ordering::Relaxed) as i32;
+    (0..end).filter_map(|number| match get(number) {
+        Meaning::Open(open) => Some((number, open)),
+        _ => None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,6 +194,7 @@ mod tests {
             all,
             [(5, Meaning::Open(open)), (9, Meaning::Open(open)), (11, Meaning::Hidden)]
         );
+        assert_eq!(each_open().count(), 2);
         assert_eq!(release(5), Some((open, false)));
         assert_eq!(release(5), None);
         assert_eq!(release(11), None);

@@ -1,9 +1,9 @@
 //! The keys of the records.
 //!
-//! The first byte says what kind of record it is, numbers are big-endian so that the order of the keys is the
-//! order of the numbers. The entries of a directory are ordered by the hash of (directory, name): entries of one
-//! slot then lie side by side, and a position in a listing is a number (a *cookie*) that means the
-//! same to every shard and after every restart.
+//! The first byte says what kind of record it is, numbers are big-endian so that the order of the
+//! keys is the order of the numbers. The entries of a directory are ordered by the hash of
+//! (directory, name): entries of one slot then lie side by side, and a position in a listing is a
+//! number (a *cookie*) that means the same to every shard and after every restart.
 
 use mayfly_types::{FileId, limits::NAME_BYTES_MAX};
 
@@ -32,8 +32,9 @@ pub const LOCKS: u8 = b'L';
 /// Smallest position of an entry: 0 is the beginning, 1 and 2 come after `.` and `..`.
 pub const COOKIE_MIN: u64 = 3;
 
-/// Position of the entry `name` in `directory`: the upper 63 bits of the hash whose upper 16 bits are
-/// the slot ([`mayfly_types::slot::of_dentry`]), since `getdents64` reports positions as signed numbers.
+/// Position of the entry `name` in `directory`: the upper 63 bits of the hash whose upper 16 bits
+/// are the slot ([`mayfly_types::slot::of_dentry`]), since `getdents64` reports positions as signed
+/// numbers.
 #[must_use]
 pub fn cookie(directory: FileId, name: &[u8]) -> u64 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;

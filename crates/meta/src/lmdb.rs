@@ -1,18 +1,19 @@
 //! The store of real instances: LMDB through `heed`, one environment for a shard.
 //!
-//! LMDB is a copy-on-write B+ tree in one file. A commit writes the changed pages, then one of two meta pages; a
-//! process that dies at any instant leaves the last committed tree. Its log is therefore nothing, and opening
-//! costs a tenth of a millisecond whatever the size.
+//! LMDB is a copy-on-write B+ tree in one file. A commit writes the changed pages, then one of two
+//! meta pages; a process that dies at any instant leaves the last committed tree. Its log is
+//! therefore nothing, and opening costs a tenth of a millisecond whatever the size.
 //!
-//! * **No write map.** With `MDB_WRITEMAP` the file is sparse and a full disk is a SIGBUS. Without it pages go
-//!   out with `pwrite`, and the file is allocated *ahead* of its use, so that a full disk shows in
-//!   [`Store::has_room`] before a commit depends on it.
-//! * **Room.** The map is much larger than the limit, so LMDB itself does not run full; what counts is the
-//!   number of pages in use, which LMDB keeps exactly. Between limit and map lies the reserve in which removals
-//!   work (copy-on-write: a removal needs pages too).
-//! * **Durability.** Without sync (`NO_SYNC`) LMDB reuses pages of older trees before the newer ones
-//!   reached the disk, so a power loss can tear everything, also what a late sync had saved once. So
-//!   `sync` commits synchronously, and a store kept without is called lost when the boot id changed.
+//! * **No write map.** With `MDB_WRITEMAP` the file is sparse and a full disk is a SIGBUS. Without
+//!   it pages go out with `pwrite`, and the file is allocated *ahead* of its use, so that a full
+//!   disk shows in [`Store::has_room`] before a commit depends on it.
+//! * **Room.** The map is much larger than the limit, so LMDB itself does not run full; what counts
+//!   is the number of pages in use, which LMDB keeps exactly. Between limit and map lies the
+//!   reserve in which removals work (copy-on-write: a removal needs pages too).
+//! * **Durability.** Without sync (`NO_SYNC`) LMDB reuses pages of older trees before the newer
+//!   ones reached the disk, so a power loss can tear everything, also what a late sync had saved
+//!   once. So `sync` commits synchronously, and a store kept without is called lost when the boot
+//!   id changed.
 //! * **Threads.** A write transaction belongs to the thread that began it; the type is not `Send`.
 
 use std::{
@@ -80,7 +81,8 @@ impl LmdbStore {
     /// Opens the store in `options.directory`, or makes one.
     ///
     /// # Errors
-    /// [`StoreError::Lost`] when it is of another boot and was not synced, otherwise what LMDB says.
+    /// [`StoreError::Lost`] when it is of another boot and was not synced, otherwise what LMDB
+    /// says.
     pub fn open(options: &LmdbOptions) -> Result<LmdbStore, StoreError> {
         std::fs::create_dir_all(&options.directory).map_err(|error| {
             StoreError::Backend(format!("cannot make {}: {error}", options.directory.display()))
@@ -140,8 +142,9 @@ impl LmdbStore {
         }
         if self.transaction.is_none() {
             let transaction = self.env.write_txn().map_err(backend)?;
-            // SAFETY: the transaction borrows the environment behind `self.env`, a box that is never
-            // replaced and whose content does not move; the field order drops the transaction first.
+            // SAFETY: the transaction borrows the environment behind `self.env`, a box that is
+            // never replaced and whose content does not move; the field order drops the transaction
+            // first.
             let transaction =
                 unsafe { std::mem::transmute::<RwTxn<'_>, RwTxn<'static>>(transaction) };
             self.transaction = Some(transaction);
@@ -201,11 +204,12 @@ fn open_environment(options: &LmdbOptions, map_bytes: u64) -> Result<Env<Without
     if !options.sync {
         flags |= EnvFlags::NO_SYNC;
     }
-    // SAFETY: the flags leave LMDB's locking on, and lose at a power loss only what was never promised.
+    // SAFETY: the flags leave LMDB's locking on, and lose at a power loss only what was never
+    // promised.
     unsafe { open.flags(flags) };
     let directory: &Path = &options.directory;
-    // SAFETY: the directory belongs to this instance alone (0700) and nothing else maps or changes its
-    // files; a second daemon on it is kept out by LMDB's own lock file.
+    // SAFETY: the directory belongs to this instance alone (0700) and nothing else maps or changes
+    // its files; a second daemon on it is kept out by LMDB's own lock file.
     unsafe { open.open(directory) }.map_err(backend)
 }
 

@@ -1,7 +1,7 @@
 //! The in-memory twin: a B-tree and an undo log.
 //!
-//! [`MemoryDisk`] is what survives: a store opened on a disk that another store left sees what that one
-//! committed, exactly as with LMDB after a crash.
+//! [`MemoryDisk`] is what survives: a store opened on a disk that another store left sees what that
+//! one committed, exactly as with LMDB after a crash.
 
 use std::{
     collections::BTreeMap,

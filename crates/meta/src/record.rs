@@ -1,7 +1,7 @@
 //! The records and their bytes (`docs/ON_DISK.md`).
 //!
-//! Every record starts with a byte that names its form and version. Decoding takes any bytes: a record that does
-//! not make sense is [`StoreError::Corrupt`], never a panic.
+//! Every record starts with a byte that names its form and version. Decoding takes any bytes: a
+//! record that does not make sense is [`StoreError::Corrupt`], never a panic.
 
 mod inode;
 mod small;

@@ -23,7 +23,8 @@ impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StoreError::Lost => f.write_str(
-                "the metadata store is from before a reboot and was kept without --durability sync: its content is lost",
+                "the metadata store is from before a reboot and was kept without --durability \
+                 sync: its content is lost",
             ),
             StoreError::Poisoned => {
                 f.write_str("the metadata store is closed for writing after a failed write")
@@ -52,10 +53,10 @@ pub enum Scan {
 
 /// An ordered key/value store with one transaction under way at a time.
 ///
-/// The transaction opens by itself at the first call and ends with [`Store::commit`]. Reads see the writes of
-/// the transaction. After any error from a writing call the transaction cannot be saved: the store is
-/// poisoned and only an opening from disk leads on, with the last committed state. A caller that wants ENOSPC
-/// instead asks [`Store::has_room`] *before* it writes.
+/// The transaction opens by itself at the first call and ends with [`Store::commit`]. Reads see the
+/// writes of the transaction. After any error from a writing call the transaction cannot be saved:
+/// the store is poisoned and only an opening from disk leads on, with the last committed state. A
+/// caller that wants ENOSPC instead asks [`Store::has_room`] *before* it writes.
 pub trait Store {
     /// The value of `key`.
     ///
@@ -75,8 +76,8 @@ pub trait Store {
     /// Any [`StoreError`]; the store is poisoned.
     fn delete(&mut self, key: &[u8]) -> Result<bool, StoreError>;
 
-    /// Shows entries in key order, from `from` (inclusive) on, as long as keys start with `prefix` and
-    /// `visit` wants more.
+    /// Shows entries in key order, from `from` (inclusive) on, as long as keys start with `prefix`
+    /// and `visit` wants more.
     ///
     /// # Errors
     /// Any [`StoreError`].
@@ -87,8 +88,8 @@ pub trait Store {
         visit: &mut dyn FnMut(&[u8], &[u8]) -> Scan,
     ) -> Result<(), StoreError>;
 
-    /// Makes the transaction survive this process and returns its number, or the last one's when nothing
-    /// was written.
+    /// Makes the transaction survive this process and returns its number, or the last one's when
+    /// nothing was written.
     ///
     /// # Errors
     /// Any [`StoreError`]; the store is poisoned and nothing of the transaction is kept.
@@ -103,7 +104,8 @@ pub trait Store {
     /// Space that the records take, bytes.
     fn used_bytes(&self) -> u64;
 
-    /// False when only the reserve is left: removing still works, adding should be refused with ENOSPC.
+    /// False when only the reserve is left: removing still works, adding should be refused with
+    /// ENOSPC.
     fn has_room(&self) -> bool;
 
     /// Makes what was committed survive a power loss.

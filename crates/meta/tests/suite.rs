@@ -257,7 +257,11 @@ fn compare(bed: &dyn Bed, ops: &[Op]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 64,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn a_store_behaves_as_a_sorted_map(ops in prop::collection::vec(op(), 1..60)) {

@@ -1,8 +1,8 @@
 //! Objects as sparse files in a directory of the node-local file system.
 //!
-//! Descriptors are kept open in a bounded cache, least recently used first out: opening and closing for each
-//! operation would cost more than the operation. A descriptor in use is shared by reference count, so
-//! evicting it never pulls it from under a thread.
+//! Descriptors are kept open in a bounded cache, least recently used first out: opening and closing
+//! for each operation would cost more than the operation. A descriptor in use is shared by
+//! reference count, so evicting it never pulls it from under a thread.
 
 use std::{
     collections::HashMap,

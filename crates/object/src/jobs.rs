@@ -1,8 +1,9 @@
 //! A bounded pool of threads for what may wait for a disk.
 //!
-//! A shard submits a job with a token and goes on; the result lands in a queue and the shard is woken. The
-//! number of threads is fixed; the number of waiting jobs is bounded by who submits (a request for each lane,
-//! and a shard's own background work). Dropping the pool finishes the jobs it has.
+//! A shard submits a job with a token and goes on; the result lands in a queue and the shard is
+//! woken. The number of threads is fixed; the number of waiting jobs is bounded by who submits (a
+//! request for each lane, and a shard's own background work). Dropping the pool finishes the jobs
+//! it has.
 
 use std::{
     collections::VecDeque,

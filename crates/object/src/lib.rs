@@ -1,13 +1,14 @@
 //! Objects: one node's part of one file, one sparse file in the node-local file system.
 //!
-//! The bytes of a file that outgrew its inode are in objects. Processes of the node open the object of a
-//! local file themselves and read and write it directly (the daemon's leave permitting), so an object's
-//! *length*, *space* and *times* are the truth about the file while it is being written, and this crate
-//! reports them. A name in the namespace never moves an object: its path follows from file id and generation.
+//! The bytes of a file that outgrew its inode are in objects. Processes of the node open the object
+//! of a local file themselves and read and write it directly (the daemon's leave permitting), so an
+//! object's *length*, *space* and *times* are the truth about the file while it is being written,
+//! and this crate reports them. A name in the namespace never moves an object: its path follows
+//! from file id and generation.
 //!
-//! [`DirectoryStore`] keeps objects in a directory; [`MemoryStore`] is its twin for the simulator and for
-//! tests; one conformance suite runs on both. [`Jobs`] is the bounded pool in which a daemon runs
-//! whatever may wait for a disk. The crate knows no network, no clock and no metadata.
+//! [`DirectoryStore`] keeps objects in a directory; [`MemoryStore`] is its twin for the simulator
+//! and for tests; one conformance suite runs on both. [`Jobs`] is the bounded pool in which a
+//! daemon runs whatever may wait for a disk. The crate knows no network, no clock and no metadata.
 
 mod directory;
 mod jobs;
@@ -122,8 +123,8 @@ pub trait ObjectStore: Send + Sync {
     /// What the file system says.
     fn sync_all(&self) -> Result<(), Errno>;
 
-    /// Cuts it to nothing, then removes it: a process that still has it open frees no space later. An
-    /// absent object is fine.
+    /// Cuts it to nothing, then removes it: a process that still has it open frees no space later.
+    /// An absent object is fine.
     ///
     /// # Errors
     /// What the file system says.

@@ -157,7 +157,11 @@ fn run(store: &dyn ObjectStore, op: &Op) -> (Result<Vec<u8>, Errno>, Result<u64,
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 64,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn the_stores_are_indistinguishable(ops in prop::collection::vec(op(), 1..60)) {

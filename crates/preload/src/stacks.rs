@@ -1,13 +1,14 @@
 //! Stacks for hooks, so that a host with little stack of its own can call.
 //!
-//! posix_spawn gives its child 32 KiB, an alternate signal stack may have 8, a coroutine less; a hook
-//! that handles paths needs more. So a hook borrows a stack from a small pool for the time of one call
-//! and leaves about half a KiB on the host's. When all are lent the hook runs on the host's.
+//! posix_spawn gives its child 32 KiB, an alternate signal stack may have 8, a coroutine less; a
+//! hook that handles paths needs more. So a hook borrows a stack from a small pool for the time of
+//! one call and leaves about half a KiB on the host's. When all are lent the hook runs on the
+//! host's.
 //!
-//! A slot is claimed with one compare-exchange. The page of slots is wiped on fork: the child's only
-//! thread is not in a hook then. A child of vfork that execs never gives its stack back, in memory that
-//! its parent goes on using: such a claim bears the thread's id, and is void once that thread does not
-//! share our memory any more (kcmp(2) knows).
+//! A slot is claimed with one compare-exchange. The page of slots is wiped on fork: the child's
+//! only thread is not in a hook then. A child of vfork that execs never gives its stack back, in
+//! memory that its parent goes on using: such a claim bears the thread's id, and is void once that
+//! thread does not share our memory any more (kcmp(2) knows).
 
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};

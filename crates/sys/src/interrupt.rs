@@ -2,7 +2,7 @@
 
 use core::sync::atomic::AtomicU32;
 
-/// Signals deferred to the end of a hook and not delivered yet, in the whole process. Counted up by the
-/// signal wrapper, counted down when a hook's exit lets them through. A wait that may be interrupted
-/// (a blocking lock) looks at it after its futex returned EINTR.
+/// Signals deferred to the end of a hook and not delivered yet, in the whole process. Counted up by
+/// the signal wrapper, counted down when a hook's exit lets them through. A wait that may be
+/// interrupted (a blocking lock) looks at it after its futex returned EINTR.
 pub static DEFERRED: AtomicU32 = AtomicU32::new(0);

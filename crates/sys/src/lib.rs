@@ -1,8 +1,8 @@
 //! System calls without a C library.
 //!
-//! The library in the host process may run before libc is ready, inside a signal handler or in the child
-//! of vfork, so it issues system calls itself. What depends on the processor stands in [`arch`].
-//! Errors are [`Errno`]; nothing here touches the host's `errno`.
+//! The library in the host process may run before libc is ready, inside a signal handler or in the
+//! child of vfork, so it issues system calls itself. What depends on the processor stands in
+//! [`arch`]. Errors are [`Errno`]; nothing here touches the host's `errno`.
 #![no_std]
 
 pub mod arch;

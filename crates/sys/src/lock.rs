@@ -1,8 +1,8 @@
 //! A lock for the threads of one process, two words' worth of states on a futex.
 //!
-//! Taken for short sections inside hooks, where neither a signal handler nor the death of the thread
-//! can come between. A fork copies it in whatever state it is; the child calls [`Lock::reset`] before
-//! it takes any.
+//! Taken for short sections inside hooks, where neither a signal handler nor the death of the
+//! thread can come between. A fork copies it in whatever state it is; the child calls
+//! [`Lock::reset`] before it takes any.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

@@ -115,3 +115,15 @@ pub fn set_name(name: &[u8]) {
     // SAFETY: the kernel reads up to 16 bytes, terminated.
     unsafe { syscall3(number::PRCTL, PR_SET_NAME, text.as_ptr() as usize, 0) };
 }
+
+/// How often the kernel took the processor away from the calling thread (`ru_nivcsw`).
+#[must_use]
+pub fn preemptions() -> i64 {
+    const RUSAGE_THREAD: usize = 1;
+    /// Place of `ru_nivcsw`, the last of the words of `struct rusage`.
+    const NIVCSW: usize = 17;
+    let mut usage = [0_i64; 18];
+    // SAFETY: the array has the size of a rusage and outlives the call.
+    unsafe { syscall3(number::GETRUSAGE, RUSAGE_THREAD, usage.as_mut_ptr() as usize, 0) };
+    usage[NIVCSW]
+}

@@ -1,6 +1,7 @@
 //! Buffers for what does not fit a stack: gathered pieces, bounced data, a new environment.
 //!
-//! Buffers of the common size are kept for the next user, a few of them; others are mapped and unmapped.
+//! Buffers of the common size are kept for the next user, a few of them; others are mapped and
+//! unmapped.
 
 use core::{
     ptr::NonNull,

@@ -1,12 +1,13 @@
 //! A path in a buffer, ready for the kernel.
 //!
-//! There is no allocator here, and a hook may run on a signal stack of a few KiB, so a path takes a 4 KiB
-//! page of a pool when it gets its first byte: one that stays empty costs nothing. The pool is a mapping
-//! with a word for each page, claimed with one compare-exchange, lowest first, so that one thread uses
-//! the same few pages again and again.
+//! There is no allocator here, and a hook may run on a signal stack of a few KiB, so a path takes a
+//! 4 KiB page of a pool when it gets its first byte: one that stays empty costs nothing. The pool
+//! is a mapping with a word for each page, claimed with one compare-exchange, lowest first, so that
+//! one thread uses the same few pages again and again.
 //!
-//! A child of vfork that becomes another program never gives its pages back. While such children may
-//! exist ([`lend`]) the word of a page holds the process id, and [`reclaim`] frees what strangers left.
+//! A child of vfork that becomes another program never gives its pages back. While such children
+//! may exist ([`lend`]) the word of a page holds the process id, and [`reclaim`] frees what
+//! strangers left.
 
 use core::{
     ptr::NonNull,

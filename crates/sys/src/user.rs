@@ -1,8 +1,9 @@
 //! Memory of the host that a system call names.
 //!
-//! All copying between the host's memory and ours happens in [`copy_in`] and [`copy_out`], so that the
-//! kernel's EFAULT can be imitated in one place. Until a fault fix-up stands here, only addresses that
-//! can never be mapped are refused; another bad pointer faults where a C library's own wrapper would.
+//! All copying between the host's memory and ours happens in [`copy_in`] and [`copy_out`], so that
+//! the kernel's EFAULT can be imitated in one place. Until a fault fix-up stands here, only
+//! addresses that can never be mapped are refused; another bad pointer faults where a C library's
+//! own wrapper would.
 
 use crate::{Errno, text::PathText};
 

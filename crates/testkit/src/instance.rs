@@ -66,7 +66,8 @@ impl<'a> Instance<'a> {
 
     /// A shell that is attached to the instance, by `mayfly env`, and runs `script` there.
     pub fn shell(&self, label: &str, script: &str) -> Job<'a> {
-        let attach = r#"eval "$("$0" env --name "$1")" && eval "$2""#;
+        // What is started after `eval` is served, the shell that evaluates is not.
+        let attach = r#"eval "$("$0" env --name "$1")" && exec bash -c "$2""#;
         let job = Job::new(self.scratch, label, "bash").args(["-c", attach]);
         job.args([self.mayfly.as_os_str(), self.name.as_ref(), script.as_ref()])
     }

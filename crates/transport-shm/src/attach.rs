@@ -15,8 +15,8 @@ pub struct AttachOptions<'a> {
     pub socket_path: &'a [u8],
     /// Descriptors that stay open get numbers of at least this, when the limit allows.
     pub fd_min: i32,
-    /// The node region, when this process (or its parent before fork) has mapped it already. It is used
-    /// again if it belongs to the same instance, so that references into it stay good.
+    /// The node region, when this process (or its parent before fork) has mapped it already. It is
+    /// used again if it belongs to the same instance, so that references into it stay good.
     pub node: Option<&'static NodeRegion>,
 }
 
@@ -29,17 +29,17 @@ pub struct Attachment {
     pub node: &'static NodeRegion,
     /// The session.
     pub session: SessionId,
-    /// The connection to the supervisor. It must stay open while the session is used and be closed by
-    /// exec (it is close-on-exec): its end ends the session. A child of fork closes its copy.
+    /// The connection to the supervisor. It must stay open while the session is used and be closed
+    /// by exec (it is close-on-exec): its end ends the session. A child of fork closes its copy.
     pub evidence_fd: i32,
 }
 
 /// Attaches this process; ends an earlier session of the same process, if there is one.
 ///
 /// # Errors
-/// ENOENT, ECONNREFUSED: the instance is gone. EPROTO: something else, or another version, answered.
-/// ENOTCONN: the supervisor closed the connection (a process of another user). Otherwise what the
-/// supervisor or the kernel said.
+/// ENOENT, ECONNREFUSED: the instance is gone. EPROTO: something else, or another version,
+/// answered. ENOTCONN: the supervisor closed the connection (a process of another user). Otherwise
+/// what the supervisor or the kernel said.
 pub fn attach(options: &AttachOptions<'_>) -> Result<Attachment, Errno> {
     let path = options.socket_path;
     let end = path.iter().position(|byte| *byte == 0).unwrap_or(path.len());
@@ -49,7 +49,8 @@ pub fn attach(options: &AttachOptions<'_>) -> Result<Attachment, Errno> {
 }
 
 fn shake_hands(evidence_fd: i32, options: &AttachOptions<'_>) -> Result<Attachment, Errno> {
-    // A supervisor that refuses this user may have closed the connection before we have said a word.
+    // A supervisor that refuses this user may have closed the connection before we have said a
+    // word.
     let refused = |errno| if errno == Errno::EPIPE { Errno::ENOTCONN } else { errno };
     raw::send(evidence_fd, &hello::hello(hello::KIND_ATTACH)).map_err(refused)?;
     let mut bytes = [0; hello::ANSWER_BYTES];
@@ -99,8 +100,8 @@ fn is_of(node: &NodeRegion, instance: u64) -> bool {
 
 fn map_node(fd: i32, instance: u64) -> Result<&'static NodeRegion, Errno> {
     let address = map_whole(fd, size_of::<NodeRegion>())?;
-    // SAFETY: the mapping is long enough (its file is sealed against shrinking), page-aligned, and never
-    // unmapped once it is returned; every field is an atomic, for which any bytes are valid.
+    // SAFETY: the mapping is long enough (its file is sealed against shrinking), page-aligned, and
+    // never unmapped once it is returned; every field is an atomic, for which any bytes are valid.
     let node = unsafe { &*address.cast::<NodeRegion>() };
     if is_of(node, instance) {
         return Ok(node);

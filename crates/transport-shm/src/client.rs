@@ -7,9 +7,9 @@
 //!                                  └─deadline→ ABANDONED ─daemon→ FREE
 //! ```
 //!
-//! Which thread claims which lane does not matter; threads begin their search at different places, found
-//! from the address of their stack, so that they rarely meet. Everything here works in a signal handler
-//! that interrupted it: the inner call simply takes another lane.
+//! Which thread claims which lane does not matter; threads begin their search at different places,
+//! found from the address of their stack, so that they rarely meet. Everything here works in a
+//! signal handler that interrupted it: the inner call simply takes another lane.
 
 mod lanes;
 mod wait;
@@ -34,7 +34,8 @@ use crate::{
     spin::Spin,
 };
 
-/// Carries the requests of one session. It lives as long as the process: the mappings are never undone.
+/// Carries the requests of one session. It lives as long as the process: the mappings are never
+/// undone.
 #[derive(Debug)]
 pub struct ShmTransport {
     node: &'static NodeRegion,
@@ -45,8 +46,8 @@ pub struct ShmTransport {
     spin: Spin,
 }
 
-// SAFETY: the regions are shared memory whose heads are atomics; a lane's buffers are touched only by the
-// thread that claimed the lane.
+// SAFETY: the regions are shared memory whose heads are atomics; a lane's buffers are touched only
+// by the thread that claimed the lane.
 unsafe impl Send for ShmTransport {}
 // SAFETY: as above.
 unsafe impl Sync for ShmTransport {}
@@ -64,8 +65,8 @@ impl ShmTransport {
     }
 
     fn head(&self) -> &SessionHead {
-        // SAFETY: the region is mapped for good and its head consists of atomics. The reference does not
-        // cover the buffers, to which others write.
+        // SAFETY: the region is mapped for good and its head consists of atomics. The reference
+        // does not cover the buffers, to which others write.
         unsafe { &(*self.session).head }
     }
 
@@ -83,8 +84,8 @@ impl ShmTransport {
     fn reply_bytes(&self, lane: usize) -> &[u8] {
         let count = self.lane(lane).reply_bytes.load(Relaxed) as usize;
         let buffers = self.buffers(lane);
-        // SAFETY: the daemon does not write to a lane after it published the reply, and the thread holds
-        // the lane; the length is bounded by the buffer.
+        // SAFETY: the daemon does not write to a lane after it published the reply, and the thread
+        // holds the lane; the length is bounded by the buffer.
         unsafe {
             core::slice::from_raw_parts(
                 (&raw const (*buffers).reply).cast(),
@@ -101,8 +102,8 @@ impl ShmTransport {
         request: &O,
     ) -> Result<usize, Errno> {
         let buffers = self.buffers(lane);
-        // SAFETY: the thread holds the lane, so no other thread of this process touches the buffer; the
-        // daemon reads it (and copies it out) only between submission and reply.
+        // SAFETY: the thread holds the lane, so no other thread of this process touches the buffer;
+        // the daemon reads it (and copies it out) only between submission and reply.
         let buffer = unsafe {
             core::slice::from_raw_parts_mut((&raw mut (*buffers).request).cast(), REQUEST_BYTES_MAX)
         };
@@ -119,7 +120,8 @@ impl ShmTransport {
             reply: false,
             op,
             request_id,
-            // Reading the clock costs as much as the request: the lane's state says when it is over.
+            // Reading the clock costs as much as the request: the lane's state says when it is
+            // over.
             deadline_ns: 0,
             slot_table_version: self.node.head.slot_table_version.load(Relaxed),
             body_bytes: body_bytes as u32,
@@ -134,9 +136,9 @@ impl ShmTransport {
         control.request_id.store(id, Relaxed);
         control.request_bytes.store(bytes as u32, Relaxed);
         control.state.store(LANE_REQUEST, Release);
-        // From the leaf to the root, and the daemon takes them from the root to the leaf, so that a bit
-        // it sees always leads to the request. A bit that is set already needs no second write: whoever
-        // set it has yet to be seen, by a daemon that will then see this lane too.
+        // From the leaf to the root, and the daemon takes them from the root to the leaf, so that a
+        // bit it sees always leads to the request. A bit that is set already needs no second write:
+        // whoever set it has yet to be seen, by a daemon that will then see this lane too.
         self.head().lanes_pending.fetch_or(1 << lane, SeqCst);
         let (word, bit) = ((self.id / 64) as usize, self.id % 64);
         set_bit(&self.node.head.sessions_pending[word], bit);

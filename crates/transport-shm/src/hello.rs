@@ -8,8 +8,8 @@
 //! | 12 | 4 | 0 | 0, or an error number |
 //! | 16 | 8 | | identity of the instance |
 //!
-//! The answer to [`KIND_ATTACH`] carries two descriptors, the node region and the session region. The
-//! connection then stays open: its end is evidence that the process image is gone.
+//! The answer to [`KIND_ATTACH`] carries two descriptors, the node region and the session region.
+//! The connection then stays open: its end is evidence that the process image is gone.
 
 use crate::layout::{LAYOUT_VERSION, MAGIC};
 

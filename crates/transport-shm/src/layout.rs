@@ -1,13 +1,14 @@
 //! The shared memory of a node, byte by byte (`docs/SHM.md`).
 //!
-//! There are two kinds of region. The *node region* is one for each node, mapped by the daemon and by every
-//! attached process; it holds the table of open file descriptions, the table of open files, and the
-//! words by which processes wake the daemon. A *session region* belongs to one process; it holds its
-//! lanes: one request and one reply each. The supervisor holds both through a restart of the daemon.
+//! There are two kinds of region. The *node region* is one for each node, mapped by the daemon and
+//! by every attached process; it holds the table of open file descriptions, the table of open
+//! files, and the words by which processes wake the daemon. A *session region* belongs to one
+//! process; it holds its lanes: one request and one reply each. The supervisor holds both through a
+//! restart of the daemon.
 //!
-//! Everything in here can be scribbled on by a process that lost its mind. All fields are atomics, read
-//! once, and the daemon keeps its own copy of whatever it must rely on. References into a region live
-//! as long as the mapping; a mapping is never unmapped while one is in use.
+//! Everything in here can be scribbled on by a process that lost its mind. All fields are atomics,
+//! read once, and the daemon keeps its own copy of whatever it must rely on. References into a
+//! region live as long as the mapping; a mapping is never unmapped while one is in use.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -53,9 +54,10 @@ pub struct NodeHead {
     pub pending_summary: AtomicU64,
     /// Sessions with a request that the daemon has not seen, a bit each.
     pub sessions_pending: [AtomicU64; SESSIONS_MAX as usize / 64],
-    /// Counted up by whoever wakes the daemon; a futex. It is not the state word, because the daemon must
-    /// not fall asleep over a wake-up that came between its last look and its sleep, and because a client
-    /// that dies after changing the state, before waking, would leave a sleeper whom nobody wakes.
+    /// Counted up by whoever wakes the daemon; a futex. It is not the state word, because the
+    /// daemon must not fall asleep over a wake-up that came between its last look and its sleep,
+    /// and because a client that dies after changing the state, before waking, would leave a
+    /// sleeper whom nobody wakes.
     pub daemon_wakes: AtomicU32,
 }
 
@@ -141,9 +143,10 @@ pub struct NodeRegion {
 }
 
 impl NodeRegion {
-    /// Wakes the daemon if it sleeps; true when it did. The caller has published before what the daemon
-    /// is to find. The daemon stores ASLEEP before it looks for the last time, we look at its state after
-    /// publishing, and there is a full fence on both sides: it sees the work, or we see it asleep.
+    /// Wakes the daemon if it sleeps; true when it did. The caller has published before what the
+    /// daemon is to find. The daemon stores ASLEEP before it looks for the last time, we look at
+    /// its state after publishing, and there is a full fence on both sides: it sees the work, or we
+    /// see it asleep.
     pub fn wake_daemon(&self) -> bool {
         use core::sync::atomic::{Ordering::SeqCst, fence};
         fence(SeqCst);
@@ -171,8 +174,8 @@ pub const LANE_CLAIMED: u32 = 1;
 pub const LANE_REQUEST: u32 = 2;
 /// The reply is complete; the thread's turn.
 pub const LANE_REPLY: u32 = 3;
-/// The thread gave up at its deadline; the daemon may still write here, and frees the lane when it is
-/// done with it.
+/// The thread gave up at its deadline; the daemon may still write here, and frees the lane when it
+/// is done with it.
 pub const LANE_ABANDONED: u32 = 4;
 /// Or-ed to [`LANE_REQUEST`]: the thread sleeps on the state word and wants a futex wake.
 pub const LANE_SLEEPER: u32 = 0x100;
@@ -182,8 +185,8 @@ pub const LANE_SLEEPER: u32 = 0x100;
 pub struct Lane {
     /// `LANE_*`; a futex.
     pub state: AtomicU32,
-    /// Thread that sleeps on it (tid), or 0: for people who look. Nothing depends on it, so that the fast
-    /// path needs no system call to learn its tid.
+    /// Thread that sleeps on it (tid), or 0: for people who look. Nothing depends on it, so that
+    /// the fast path needs no system call to learn its tid.
     pub owner: AtomicU32,
     /// Length of the request, header included, bytes.
     pub request_bytes: AtomicU32,
@@ -246,8 +249,8 @@ const _: () = assert!(size_of::<Lane>() == 128);
 const _: () = assert!(size_of::<SessionHead>() == 4096);
 const _: () = assert!(LANES <= 64);
 
-/// Lanes that a request which may wait for ever (a blocking lock) must leave to the others, so that an
-/// unlock always finds one.
+/// Lanes that a request which may wait for ever (a blocking lock) must leave to the others, so that
+/// an unlock always finds one.
 pub const LANES_RESERVED: usize = 4;
 const _: () = assert!(LANES_RESERVED < LANES);
 

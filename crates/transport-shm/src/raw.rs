@@ -128,7 +128,8 @@ pub(crate) fn receive(fd: i32, bytes: &mut [u8]) -> Result<(usize, [i32; 2]), Er
         flags: 0,
     };
     let at = (&raw mut message) as usize;
-    // SAFETY: the message, its vector and its control buffer outlive the call and have these lengths.
+    // SAFETY: the message, its vector and its control buffer outlive the call and have these
+    // lengths.
     let count = again(|| unsafe { syscall3(number::RECVMSG, fd as usize, at, MSG_CMSG_CLOEXEC) })?;
     // SAFETY: reads a local that the kernel wrote to behind the compiler's back.
     let control = unsafe { (&raw const control).read_volatile() };

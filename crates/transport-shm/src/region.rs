@@ -29,8 +29,8 @@ pub struct NodeSettings {
 /// A mapping that stays until the process ends.
 fn map_for_good<T>(fd: impl AsFd) -> Result<&'static T, Errno> {
     let address = map(fd, size_of::<T>())?;
-    // SAFETY: called for `NodeRegion` only, which consists of atomics; the mapping has its size, cannot
-    // shrink (sealed) and is never undone.
+    // SAFETY: called for `NodeRegion` only, which consists of atomics; the mapping has its size,
+    // cannot shrink (sealed) and is never undone.
     Ok(unsafe { &*address.cast::<T>() })
 }
 
@@ -89,8 +89,8 @@ pub fn map_node(fd: impl AsFd) -> Result<&'static NodeRegion, Errno> {
     Ok(node)
 }
 
-/// Makes a session region. Its head is written through the file: mapping it would cost the supervisor
-/// two system calls and a page fault more.
+/// Makes a session region. Its head is written through the file: mapping it would cost the
+/// supervisor two system calls and a page fault more.
 ///
 /// # Errors
 /// ENOMEM, EMFILE and whatever else the kernel says.

@@ -1,12 +1,14 @@
 //! The daemon's side of the lanes.
 //!
-//! [`Server::collect`] gathers the lanes whose requests nobody has looked at; [`Server::take`] copies a
-//! request out of shared memory and checks it; [`Server::store_reply`] writes the reply where it survives
-//! the daemon; [`Server::publish`] shows it to the client. Between the last two the transaction commits.
+//! [`Server::collect`] gathers the lanes whose requests nobody has looked at; [`Server::take`]
+//! copies a request out of shared memory and checks it; [`Server::store_reply`] writes the reply
+//! where it survives the daemon; [`Server::publish`] shows it to the client. Between the last two
+//! the transaction commits.
 //!
-//! The process at the other end may write anything anywhere at any time. So every word is read once, a
-//! length is bounded before it is used, a request is copied before it is decoded, and which requests are
-//! under way is kept in the daemon's own memory. Scribbling harms the scribbler's session only.
+//! The process at the other end may write anything anywhere at any time. So every word is read
+//! once, a length is bounded before it is used, a request is copied before it is decoded, and which
+//! requests are under way is kept in the daemon's own memory. Scribbling harms the scribbler's
+//! session only.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
@@ -103,8 +105,8 @@ impl Server {
         self.node
     }
 
-    /// Adds a session; the lanes that have a request already (of a client quicker than the supervisor,
-    /// or from before a restart) go to `lanes`.
+    /// Adds a session; the lanes that have a request already (of a client quicker than the
+    /// supervisor, or from before a restart) go to `lanes`.
     pub fn add_session(
         &mut self,
         session: SessionId,
@@ -136,8 +138,8 @@ impl Server {
         self.node.head.pending_summary.load(SeqCst) != 0
     }
 
-    /// Appends the lanes that clients have marked since the last time. A session that is not known yet
-    /// keeps its marks.
+    /// Appends the lanes that clients have marked since the last time. A session that is not known
+    /// yet keeps its marks.
     pub fn collect(&mut self, lanes: &mut Vec<LaneRef>) {
         if !self.has_requests() {
             return;
@@ -162,8 +164,8 @@ impl Server {
     }
 
     /// Copies the body of the lane's request into `body` (its earlier content is discarded).
-    /// `None`: there is nothing to do here. An error: the lane's request cannot be understood; it has
-    /// been answered, if there is somebody to answer.
+    /// `None`: there is nothing to do here. An error: the lane's request cannot be understood; it
+    /// has been answered, if there is somebody to answer.
     pub fn take(&mut self, at: LaneRef, body: &mut Vec<u8>) -> Option<Incoming> {
         let session = self.sessions.get_mut(at.session.0 as usize)?.as_mut()?;
         if session.under_way.get(at.lane as usize)?.is_some() {
@@ -209,13 +211,14 @@ impl Server {
         self.publish(at);
     }
 
-    /// Room for the body of the lane's reply. Write to it; what is read back from it may be anything.
+    /// Room for the body of the lane's reply. Write to it; what is read back from it may be
+    /// anything.
     pub fn reply_body(&mut self, at: LaneRef) -> Option<&mut [u8]> {
         let session = self.session(at)?;
         let buffers = session.buffers(at.lane);
-        // SAFETY: in bounds, and mapped as long as the session, from which the slice borrows mutably
-        // through `self`. The client's process has no business writing here before the reply is
-        // published; if it does, bytes differ, which no code relies on.
+        // SAFETY: in bounds, and mapped as long as the session, from which the slice borrows
+        // mutably through `self`. The client's process has no business writing here before the
+        // reply is published; if it does, bytes differ, which no code relies on.
         let reply = unsafe {
             std::slice::from_raw_parts_mut(
                 (&raw mut (*buffers).reply).cast::<u8>(),
@@ -225,8 +228,8 @@ impl Server {
         Some(&mut reply[HEADER_BYTES..])
     }
 
-    /// Completes the reply whose body is in place. It is not visible to the client yet, but survives a
-    /// restart of the daemon.
+    /// Completes the reply whose body is in place. It is not visible to the client yet, but
+    /// survives a restart of the daemon.
     pub fn store_reply(&mut self, at: LaneRef, reply: &Reply) {
         let Some(session) = self.session(at) else { return };
         let Some(control) = session.lane(at.lane) else { return };
@@ -245,8 +248,8 @@ impl Server {
         let encoded = header.encode(&mut bytes);
         debug_assert!(encoded.is_ok(), "the buffer has the header's length");
         let buffers = session.buffers(at.lane);
-        // An answered id that says less than the truth is repaired by executing again; one that says
-        // more is not. So it is taken back first and set last.
+        // An answered id that says less than the truth is repaired by executing again; one that
+        // says more is not. So it is taken back first and set last.
         control.answered_id.store(0, Release);
         // SAFETY: the header fits the front of the reply buffer, which is mapped.
         unsafe {
@@ -259,8 +262,8 @@ impl Server {
         control.answered_id.store(reply.request_id, Release);
     }
 
-    /// Shows the stored reply to the client, and wakes it if it sleeps. When it has given up, the lane
-    /// becomes free instead.
+    /// Shows the stored reply to the client, and wakes it if it sleeps. When it has given up, the
+    /// lane becomes free instead.
     pub fn publish(&mut self, at: LaneRef) {
         let Some(session) = self.sessions.get_mut(at.session.0 as usize).and_then(Option::as_mut)
         else {
@@ -289,7 +292,8 @@ impl Server {
         }
     }
 
-    /// The operation of request `request_id`, when it was taken from this lane and is not published yet.
+    /// The operation of request `request_id`, when it was taken from this lane and is not published
+    /// yet.
     #[must_use]
     pub fn under_way(&self, at: LaneRef, request_id: u64) -> Option<Op> {
         let (id, op) = (*self.session(at)?.under_way.get(at.lane as usize)?)?;
@@ -335,8 +339,9 @@ fn copy_request(session: &Session, lane: u32, length: usize, body: &mut Vec<u8>)
         // SAFETY: stays inside the lane's buffers; no reference is made.
         unsafe { (&raw const (*buffers).request).cast::<u8>() }
     };
-    // SAFETY: source in bounds since `length` is; the targets are the daemon's own and large enough. The
-    // client may write meanwhile, then the copy holds a mixture, and any bytes are valid as `u8`.
+    // SAFETY: source in bounds since `length` is; the targets are the daemon's own and large
+    // enough. The client may write meanwhile, then the copy holds a mixture, and any bytes are
+    // valid as `u8`.
     unsafe {
         request.copy_to_nonoverlapping(bytes.as_mut_ptr(), HEADER_BYTES);
         request.add(HEADER_BYTES).copy_to_nonoverlapping(body.as_mut_ptr(), body_bytes);

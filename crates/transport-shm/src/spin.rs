@@ -1,15 +1,16 @@
 //! How long to spin before sleeping, learnt from what spinning brought lately.
 //!
-//! A spin that ends with the answer saves two context switches; one that does not steals the processor
-//! from whoever was to give the answer. So the credit grows with each success and shrinks faster with
-//! each failure; without credit only every sixteenth wait tries again. With a single processor nobody
-//! can answer while we spin, and it is never tried.
+//! A spin that ends with the answer saves two context switches; one that does not steals the
+//! processor from whoever was to give the answer. So the credit grows with each success and shrinks
+//! faster with each failure; without credit only every sixteenth wait tries again. With a single
+//! processor nobody can answer while we spin, and it is never tried.
 
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};
 
 const CREDIT_MAX: i32 = 8;
 const PROBE_EVERY: u32 = 16;
-/// Cycles of a full spin: some 10 µs at 3 GHz. A request that only touches metadata takes one or two.
+/// Cycles of a full spin: some 10 µs at 3 GHz. A request that only touches metadata takes one or
+/// two.
 const SPIN_CYCLES: u64 = 30_000;
 
 /// The memory of past spins. Racy updates lose a count, no more.

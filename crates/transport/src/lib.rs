@@ -28,8 +28,8 @@ pub enum Patience {
 
 /// Carries requests. An implementation may be used by several threads and inside signal handlers.
 pub trait Transport {
-    /// Sends `request`, waits for the reply and hands it to `take` while its bytes are still in place.
-    /// The request is executed at most once, also across a restart of the peer.
+    /// Sends `request`, waits for the reply and hands it to `take` while its bytes are still in
+    /// place. The request is executed at most once, also across a restart of the peer.
     fn exchange<'a, O: Operation<'a>, T>(
         &self,
         request: &O,

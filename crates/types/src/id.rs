@@ -2,8 +2,8 @@
 
 /// Identity of a file for the life of the instance; never reused.
 ///
-/// The upper 16 bits are the slot whose owner is the file's home, the lower 48 a number that the home
-/// hands out. It is what `st_ino` reports.
+/// The upper 16 bits are the slot whose owner is the file's home, the lower 48 a number that the
+/// home hands out. It is what `st_ino` reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct FileId(pub u64);
 

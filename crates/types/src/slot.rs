@@ -3,8 +3,8 @@
 use crate::FileId;
 
 /// The slot of a dentry `(directory, name)`: the upper 16 bits of a 64-bit FNV-1a hash over the
-/// directory id (little-endian) and the name, finished with the SplitMix64 mixer (Steele et al. 2014)
-/// because FNV alone leaves the upper bits of short names uneven.
+/// directory id (little-endian) and the name, finished with the SplitMix64 mixer (Steele et al.
+/// 2014) because FNV alone leaves the upper bits of short names uneven.
 #[must_use]
 pub fn of_dentry(directory: FileId, name: &[u8]) -> u16 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;

@@ -189,7 +189,9 @@ impl<'a> Wire<'a> for FileKind {
 /// Declares a struct whose bytes are its fields in order.
 #[macro_export]
 macro_rules! wire_struct {
-    ($(#[$doc:meta])* $name:ident $(<$life:lifetime>)? { $($(#[$fdoc:meta])* $field:ident : $kind:ty,)* }) => {
+    ($(#[$doc:meta])* $name:ident $(<$life:lifetime>)? {
+        $($(#[$fdoc:meta])* $field:ident : $kind:ty,)*
+    }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub struct $name $(<$life>)? { $($(#[$fdoc])* pub $field: $kind,)* }

@@ -19,7 +19,7 @@ const MAGIC: u16 = 0x464d; // "MF"
 /// | 4 | 2 | operation |
 /// | 6 | 2 | reserved, zero |
 /// | 8 | 8 | request id |
-/// | 16 | 8 | deadline: nanoseconds of the monotonic clock of the node (shared memory) or left (network) |
+/// | 16 | 8 | deadline, ns: of the node's monotonic clock (shared memory) or left (network) |
 /// | 24 | 4 | version of the slot table |
 /// | 28 | 4 | length of the body, bytes |
 /// | 32 | 4 | status: 0, or an error number (replies) |
@@ -101,8 +101,8 @@ impl Header {
     }
 }
 
-/// Eight bytes at a time through a multiply-and-fold mixer: it finds torn and stray headers, it is no
-/// protection against an adversary (the network transport authenticates its frames).
+/// Eight bytes at a time through a multiply-and-fold mixer: it finds torn and stray headers, it is
+/// no protection against an adversary (the network transport authenticates its frames).
 fn checksum(bytes: &[u8]) -> u64 {
     let mut sum: u64 = 0x9e37_79b9_7f4a_7c15;
     for word in bytes.chunks(8) {

@@ -42,9 +42,9 @@ pub const WALK_FOLLOW: u32 = 1;
 pub const WALK_EMPTY: u32 = 2;
 
 wire_struct! {
-    /// A path and where it starts. Leading slashes mean the root of the *instance*: the caller has cut
-    /// off the mount point. A walk that leaves the instance (an absolute symlink target outside the
-    /// mount point, `..` at the root) is answered with [`STATUS_ESCAPED`].
+    /// A path and where it starts. Leading slashes mean the root of the *instance*: the caller has
+    /// cut off the mount point. A walk that leaves the instance (an absolute symlink target outside
+    /// the mount point, `..` at the root) is answered with [`STATUS_ESCAPED`].
     Walk<'a> {
         /// Directory that a relative path starts from.
         start: FileId,
@@ -95,7 +95,8 @@ impl<'a> Wire<'a> for Target<'a> {
 }
 
 wire_struct! {
-    /// Where a walk went that left the instance: an absolute path of the host, links resolved so far.
+    /// Where a walk went that left the instance: an absolute path of the host, links resolved so
+    /// far.
     Escaped<'a> { path: &'a [u8], }
 }
 
@@ -205,7 +206,8 @@ wire_struct! {
 wire_struct! {
     /// Leave was given. The object's path is relative to the object directory of the node
     /// (`docs/ON_DISK.md`); the allowance and the grant generation stand in the file's entry of the
-    /// node's table (`docs/SHM.md`). An empty path: no object yet, read and write through the daemon.
+    /// node's table (`docs/SHM.md`). An empty path: no object yet, read and write through the
+    /// daemon.
     Granted<'a> {
         object_path: &'a [u8],
         /// Value of the entry's grant generation to which this leave belongs.
@@ -217,7 +219,8 @@ wire_struct! {
     List { open: OpenRef, cookie: u64, bytes_max: u32, }
 }
 wire_struct! {
-    /// Entries ([`crate::listing::entries`]), none when the end was reached. `.` and `..` are included.
+    /// Entries ([`crate::listing::entries`]), none when the end was reached. `.` and `..` are
+    /// included.
     Listing<'a> { entries: &'a [u8], }
 }
 wire_struct! {
@@ -275,8 +278,8 @@ wire_struct! {
     }
 }
 wire_struct! {
-    /// See [`Op::Lock`]. Without `wait` a conflict is EAGAIN. With it the reply comes when the lock is
-    /// held, or with EINTR after a [`Cancel`], or with EDEADLK; such a request has no deadline.
+    /// See [`Op::Lock`]. Without `wait` a conflict is EAGAIN. With it the reply comes when the lock
+    /// is held, or with EINTR after a [`Cancel`], or with EDEADLK; such a request has no deadline.
     Lock { open: OpenRef, range: LockRange, wait: bool, }
 }
 wire_struct! { /// See [`Op::TestLock`].
@@ -343,7 +346,9 @@ macro_rules! any_request {
     ($($op:ident $(<$life:lifetime>)?,)*) => {
         /// Any request, decoded by the operation in its header.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum Request<'a> { $(#[doc = concat!("See [`Op::", stringify!($op), "`].")] $op($op $(<$life>)?),)* }
+        pub enum Request<'a> {
+            $(#[doc = concat!("See [`Op::", stringify!($op), "`].")] $op($op $(<$life>)?),)*
+        }
 
         impl<'a> Request<'a> {
             /// Decodes a body, which must be used up.
@@ -361,7 +366,7 @@ macro_rules! any_request {
 }
 
 any_request! {
-    Ping, Stat<'a>, Open<'a>, Close, MakeDirectory<'a>, Unlink<'a>, Rename<'a>, Link<'a>, Symlink<'a>,
-    ReadLink<'a>, SetAttr<'a>, Read, Write<'a>, Grant, List, PathOf, StatFs, Sync<'a>, Lock, TestLock,
-    Cancel, Status,
+    Ping, Stat<'a>, Open<'a>, Close, MakeDirectory<'a>, Unlink<'a>, Rename<'a>, Link<'a>,
+    Symlink<'a>, ReadLink<'a>, SetAttr<'a>, Read, Write<'a>, Grant, List, PathOf, StatFs, Sync<'a>,
+    Lock, TestLock, Cancel, Status,
 }

@@ -21,8 +21,8 @@ fn encode_request(request: &Request<'_>) -> Vec<u8> {
         ($($op:ident)*) => { match request { $(Request::$op(body) => encoded(body),)* } };
     }
     each! {
-        Ping Stat Open Close MakeDirectory Unlink Rename Link Symlink ReadLink SetAttr Read Write Grant
-        List PathOf StatFs Sync Lock TestLock Cancel Status
+        Ping Stat Open Close MakeDirectory Unlink Rename Link Symlink ReadLink SetAttr Read Write
+        Grant List PathOf StatFs Sync Lock TestLock Cancel Status
     }
 }
 

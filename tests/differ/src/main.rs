@@ -1,8 +1,8 @@
 //! Plays a random sequence of POSIX calls in a directory and prints what each returned.
 //!
-//! Run with the same seed natively and on an instance, the two outputs must be the same. Only what a
-//! file system promises is printed: no inode numbers, no times but those that were set, no sizes of
-//! directories. `differ DIRECTORY SEED STEPS`.
+//! Run with the same seed natively and on an instance, the two outputs must be the same. Only what
+//! a file system promises is printed: no inode numbers, no times but those that were set, no sizes
+//! of directories. `differ DIRECTORY SEED STEPS`.
 //!
 //! All calls go through libc, which is where an unmodified program's calls go through.
 

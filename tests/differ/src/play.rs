@@ -70,7 +70,7 @@ impl Player {
     }
 
     fn name(&mut self) -> &'static str {
-        *self.random.pick::<&'static str>(NAMES)
+        self.random.pick::<&'static str>(NAMES)
     }
 
     fn size(&mut self) -> u64 {

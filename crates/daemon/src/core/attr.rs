@@ -21,6 +21,7 @@ use crate::api::Caller;
 
 /// What a directory's length is reported as.
 const DIRECTORY_BYTES: u64 = 4096;
+const O_PATH: u32 = 0o10_000_000;
 
 impl Core {
     pub(super) fn stat(&mut self, target: &Target<'_>, to: &mut Writer<'_>) -> Outcome<Served> {
@@ -94,10 +95,11 @@ impl Core {
     ) -> Outcome<Served> {
         if let Target::Open(open) = &set.target {
             let open = self.opens.get(*open)?;
-            // A description that was opened with O_PATH names the file like a path does (chmod of its
-            // name in procfs); what fchmod and its like may not do with it, the client knows.
+            // A description that was opened with O_PATH names the file like a path does (chmod of
+            // its name in procfs); what fchmod and its like may not do with it, the client knows.
             if set.which & SET_SIZE != 0 && !open.may_write() {
-                return Err(Errno::EINVAL.into());
+                let errno = if open.flags & O_PATH != 0 { Errno::EBADF } else { Errno::EINVAL };
+                return Err(errno.into());
             }
         }
         let mut located = self.load_target(&set.target)?;
@@ -122,13 +124,16 @@ impl Core {
         if let Some(object) = cut {
             let size_bytes = set.size_bytes;
             let change = Change { caller, object, birth, reply: Reply::Attr };
-            return Ok(self.start_change(change, move |objects| objects.set_size(object, size_bytes)));
+            return Ok(
+                self.start_change(change, move |objects| objects.set_size(object, size_bytes))
+            );
         }
         self.attr_of(&located.inode)?.encode(to)?;
         Ok(Served::Replied)
     }
 
-    /// utimensat also settles the object's times, since the object is asked while the size is unsettled.
+    /// utimensat also settles the object's times, since the object is asked while the size is
+    /// unsettled.
     fn apply_times(&mut self, inode: &mut Inode, set: &SetAttr<'_>) -> Outcome<()> {
         let atime = match set.which {
             which if which & SET_ATIME_NOW != 0 => Some(self.now),

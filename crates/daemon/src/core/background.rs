@@ -1,10 +1,10 @@
-//! What runs beside the requests, in the I/O pool: reading and writing objects, cutting them, syncing, and removing
-//! objects that nothing refers to any more.
+//! What runs beside the requests, in the I/O pool: reading and writing objects, cutting them,
+//! syncing, and removing objects that nothing refers to any more.
 //!
-//! A job that changes an object is started on an inode that is unsettled, so the object is asked for length and space
-//! from then on. While such jobs are *in flight* the size is not settled; the last one to come back does
-//! it when no writer is left. A write at an offset may be made again after a restart; an append may not, so appends
-//! stay with the shard.
+//! A job that changes an object is started on an inode that is unsettled, so the object is asked
+//! for length and space from then on. While such jobs are *in flight* the size is not settled; the
+//! last one to come back does it when no writer is left. A write at an offset may be made again
+//! after a restart; an append may not, so appends stay with the shard.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -71,8 +71,8 @@ impl Work {
 }
 
 impl Core {
-    /// fsync and its like. What was acknowledged survives the daemon anyway; only `--durability sync` asks for more,
-    /// and there the store's commits are synchronous already.
+    /// fsync and its like. What was acknowledged survives the daemon anyway; only `--durability
+    /// sync` asks for more, and there the store's commits are synchronous already.
     pub(super) fn sync(&mut self, caller: Caller, sync: &Sync<'_>) -> Outcome<Served> {
         let object = if sync.all {
             None
@@ -146,8 +146,8 @@ impl Core {
         Served::Pending
     }
 
-    /// Takes in what the I/O pool has finished. An answer that appears here rests on nothing that is not
-    /// committed: its job was submitted after the commit of its batch, or needed none.
+    /// Takes in what the I/O pool has finished. An answer that appears here rests on nothing that
+    /// is not committed: its job was submitted after the commit of its batch, or needed none.
     pub(super) fn absorb(&mut self) {
         for (_, done) in self.jobs.completions() {
             match done {
@@ -217,8 +217,8 @@ impl Core {
         self.jobs.outstanding() + self.work.deferred.len()
     }
 
-    /// Work that no request waits for, and results of the pool. True when a commit must follow, after which there
-    /// may be completions; a further call may find more.
+    /// Work that no request waits for, and results of the pool. True when a commit must follow,
+    /// after which there may be completions; a further call may find more.
     pub fn idle_work(&mut self) -> bool {
         self.absorb();
         for object in std::mem::take(&mut self.work.removed) {

@@ -1,9 +1,9 @@
 //! File data: through the daemon, or by leave to use the object.
 //!
-//! Small files live in their inode record. What outgrows it *spills*: the object is made, the bytes written, the record
-//! committed, and only then a grant goes out. On one node the object's length is the file's length while anybody may
-//! write (the inode is *unsettled*). The daemon accounts for space by allowance: local writes may reach up to
-//! `allowance_end` and no further without asking.
+//! Small files live in their inode record. What outgrows it *spills*: the object is made, the bytes
+//! written, the record committed, and only then a grant goes out. On one node the object's length
+//! is the file's length while anybody may write (the inode is *unsettled*). The daemon accounts for
+//! space by allowance: local writes may reach up to `allowance_end` and no further without asking.
 
 use mayfly_meta::{
     key,
@@ -125,7 +125,9 @@ impl Core {
         if !write.append {
             let bytes = bytes.to_vec();
             let change = Change { caller, object, birth, reply: Reply::Written(written) };
-            return Ok(self.start_change(change, move |objects| objects.write(object, start, &bytes)));
+            return Ok(
+                self.start_change(change, move |objects| objects.write(object, start, &bytes))
+            );
         }
         let end = self.objects.append(object, bytes)?;
         let after = self.objects.attr(object)?;
@@ -324,7 +326,8 @@ impl Core {
         }
         let object = self.spill(&mut located)?;
         if writes && !self.allow(&mut located, grant.end)? {
-            // No room for a dense file of that length. Writes through the daemon are charged for what they take.
+            // No room for a dense file of that length. Writes through the daemon are charged for
+            // what they take.
             Granted { object_path: b"", generation }.encode(to)?;
             return Ok(Served::Replied);
         }
@@ -347,7 +350,9 @@ impl Core {
         let room = self.free_bytes() + charged + settled;
         let size = self.size_of(&located.inode)?;
         let base = end.max(size).max(had);
-        let step = base.clamp(ALLOWANCE_STEP_MIN, ALLOWANCE_STEP_MAX);
+        // A sixteenth of the room at most: what idle writers have set aside is lost to everybody
+        // else.
+        let step = base.clamp(ALLOWANCE_STEP_MIN, ALLOWANCE_STEP_MAX).min(room / 16);
         let allowance = match base.saturating_add(step).min(FILE_BYTES_MAX) {
             generous if generous <= room => generous,
             _ if base <= room => base,

@@ -1,7 +1,7 @@
 //! Steps of a dentry's owner: what a name stands for.
 //!
-//! The key of a dentry says whose step it is; with several shards each of these functions is what a message to that shard
-//! asks for. Inodes that are fused into their dentry are handed over whole.
+//! The key of a dentry says whose step it is; with several shards each of these functions is what a
+//! message to that shard asks for. Inodes that are fused into their dentry are handed over whole.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
 //! Steps of an inode's home: what a file is, whatever its names.
 //!
-//! An inode is found by its id and by the name under which it was created: it is fused into that dentry until a
-//! rename, a second link or an unlink while open moves it to a record of its own ([`Core::unfuse`]).
+//! An inode is found by its id and by the name under which it was created: it is fused into that
+//! dentry until a rename, a second link or an unlink while open moves it to a record of its own
+//! ([`Core::unfuse`]).
 
 use mayfly_meta::{
     key,
@@ -180,8 +181,8 @@ impl Core {
         }
     }
 
-    /// A name of the file is gone (its dentry is removed or replaced by the caller, before or after). With the last one the
-    /// file goes too, or becomes an orphan while it is open.
+    /// A name of the file is gone (its dentry is removed or replaced by the caller, before or
+    /// after). With the last one the file goes too, or becomes an orphan while it is open.
     pub(super) fn drop_link(&mut self, mut located: Located) -> Outcome<()> {
         let directory = matches!(located.inode.content, Content::Directory(_));
         located.inode.links = if directory { 0 } else { located.inode.links.saturating_sub(1) };

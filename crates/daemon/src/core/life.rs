@@ -1,8 +1,9 @@
 //! The life of sessions and of open file descriptions.
 //!
-//! A private description belongs to its session and ends with a `Close` or with the session. A shared one belongs to the
-//! kernel: it ends when the kernel's last reference is gone, whatever becomes of the process that
-//! opened it. With its last description an orphan ends, and with its last writer the size of a file is settled.
+//! A private description belongs to its session and ends with a `Close` or with the session. A
+//! shared one belongs to the kernel: it ends when the kernel's last reference is gone, whatever
+//! becomes of the process that opened it. With its last description an orphan ends, and with its
+//! last writer the size of a file is settled.
 
 use mayfly_types::{OpenRef, SessionId};
 
@@ -10,14 +11,14 @@ use super::{Core, Outcome, Served};
 use crate::{api::Caller, locks::Owner};
 
 impl Core {
-    /// A process has attached. A session of the same process that is still there (before an exec) keeps its POSIX
-    /// locks: they belong to the process.
+    /// A process has attached. A session of the same process that is still there (before an exec)
+    /// keeps its POSIX locks: they belong to the process.
     pub fn session_opened(&mut self, session: SessionId, pid: u32) {
         self.sessions.insert(session, pid);
     }
 
-    /// A session's process image is gone: its private descriptions and its locks go, and nobody waits for its
-    /// requests any more. Changes records: a commit must follow.
+    /// A session's process image is gone: its private descriptions and its locks go, and nobody
+    /// waits for its requests any more. Changes records: a commit must follow.
     pub fn session_closed(&mut self, session: SessionId) {
         self.now = self.clock.now();
         self.locks.drop_waits(session);
@@ -39,8 +40,8 @@ impl Core {
         }
     }
 
-    /// The kernel holds no reference to the shared description `index` any more. Changes records: a commit must
-    /// follow.
+    /// The kernel holds no reference to the shared description `index` any more. Changes records: a
+    /// commit must follow.
     pub fn open_released(&mut self, index: u32) {
         self.now = self.clock.now();
         if let Some((open, _)) = self.opens.at(index)
@@ -51,7 +52,8 @@ impl Core {
     }
 
     pub(super) fn close(&mut self, caller: Caller, open: OpenRef) -> Outcome<Served> {
-        // A close that is repeated after a restart finds the description gone: that is what it wanted.
+        // A close that is repeated after a restart finds the description gone: that is what it
+        // wanted.
         let Ok(found) = self.opens.get(open) else { return Ok(Served::Replied) };
         if let Some(process) = self.sessions.get(&caller.session).copied()
             && self.locks.release(found.id, Owner::Posix(process), 0, u64::MAX)
@@ -66,8 +68,8 @@ impl Core {
 
     /// Frees a description with everything that ends with it.
     pub(super) fn end_open(&mut self, open: OpenRef) {
-        // A store that fails closes itself; the commit reports it. An object that cannot be asked leaves the
-        // size unsettled, which is a correct state.
+        // A store that fails closes itself; the commit reports it. An object that cannot be asked
+        // leaves the size unsettled, which is a correct state.
         drop(self.try_end_open(open));
     }
 

@@ -1,8 +1,8 @@
 //! Listing a directory.
 //!
-//! Entries come in the order of their cookies, which follow from the names alone. So a listing that goes on after
-//! entries were made and removed, or after the daemon was restarted, shows every entry that was there all the time,
-//! once.
+//! Entries come in the order of their cookies, which follow from the names alone. So a listing that
+//! goes on after entries were made and removed, or after the daemon was restarted, shows every
+//! entry that was there all the time, once.
 
 use mayfly_meta::{Scan, key, record::Dentry};
 use mayfly_types::{Errno, FileId, FileKind, limits::TRANSFER_BYTES_MAX};

@@ -1,7 +1,7 @@
 //! Lock requests, and what is kept of locks so that they outlive the daemon.
 //!
-//! What is held stands in a record of the file; waits do not: their requests are still unanswered when the
-//! daemon comes back, and are made again.
+//! What is held stands in a record of the file; waits do not: their requests are still unanswered
+//! when the daemon comes back, and are made again.
 
 use mayfly_meta::{key, record::encode_locks};
 use mayfly_types::{Errno, FileId, OpenRef};

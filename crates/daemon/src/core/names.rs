@@ -14,8 +14,8 @@ use super::{
 };
 
 impl Core {
-    /// A place where a name can be made, and its directory. `directory` says that the new file is one, so
-    /// that a trailing slash is fine.
+    /// A place where a name can be made, and its directory. `directory` says that the new file is
+    /// one, so that a trailing slash is fine.
     pub(super) fn vacant(
         &mut self,
         walk: &Walk<'_>,

@@ -93,8 +93,8 @@ impl Core {
         self.load_at(id, place.directory, &place.name)
     }
 
-    /// Frees the description that a request of this caller made before the daemon was restarted: the request was not
-    /// acknowledged, so it comes again, or its process has given up.
+    /// Frees the description that a request of this caller made before the daemon was restarted:
+    /// the request was not acknowledged, so it comes again, or its process has given up.
     pub(super) fn drop_unclaimed(&mut self, caller: Caller) {
         let same_lane = |made: &Caller| made.session == caller.session && made.lane == caller.lane;
         let made: Vec<Caller> =

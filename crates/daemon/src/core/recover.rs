@@ -1,8 +1,9 @@
 //! Opening a shard: a new one, or one whose daemon died.
 //!
-//! The store gives back every acknowledged operation. Open files are in the node region, which the supervisor kept: each
-//! entry is checked against the store and against who still lives. What nobody holds any more is
-//! finished as its owner would have: orphans are removed, sizes settled, locks dropped.
+//! The store gives back every acknowledged operation. Open files are in the node region, which the
+//! supervisor kept: each entry is checked against the store and against who still lives. What
+//! nobody holds any more is finished as its owner would have: orphans are removed, sizes settled,
+//! locks dropped.
 
 use std::{collections::HashMap, fmt, sync::atomic::Ordering::Relaxed};
 
@@ -158,7 +159,8 @@ impl Core {
         self.opens.finish_survey();
     }
 
-    /// Whether the entry is about a file that exists. An entry of a create that was never committed is not.
+    /// Whether the entry is about a file that exists. An entry of a create that was never committed
+    /// is not.
     fn is_right(&mut self, found: &Found) -> bool {
         let Ok(located) = self.load_birth(found.open.id, &found.birth) else { return false };
         located.inode.kind() == found.kind

@@ -1,8 +1,8 @@
 //! Rename: moves a dentry, never data.
 //!
-//! The checks stand in the order of the kernel's `do_renameat2` and `vfs_rename`, because which of several errors a
-//! caller gets depends on it. With one shard the whole operation is one transaction, so the target name
-//! never disappears and neither name is ever missing.
+//! The checks stand in the order of the kernel's `do_renameat2` and `vfs_rename`, because which of
+//! several errors a caller gets depends on it. With one shard the whole operation is one
+//! transaction, so the target name never disappears and neither name is ever missing.
 
 use mayfly_meta::record::Dentry;
 use mayfly_types::{Errno, FileId, FileKind, limits::LINKS_MAX};

@@ -1,8 +1,9 @@
 //! From a path to a place in the namespace, as the kernel's `fs/namei.c` walks.
 //!
-//! Directories and symbolic links on the way come from the node's dentry cache. `..` is the real parent, so a
-//! rename above a working directory shows. A walk leaves the instance through an absolute link whose target is not
-//! below the mount point, or through `..` at the root; the answer is then the path of the host at which to go on.
+//! Directories and symbolic links on the way come from the node's dentry cache. `..` is the real
+//! parent, so a rename above a working directory shows. A walk leaves the instance through an
+//! absolute link whose target is not below the mount point, or through `..` at the root; the answer
+//! is then the path of the host at which to go on.
 
 use mayfly_types::{
     Errno, FileId, FileKind,
@@ -39,7 +40,8 @@ pub(super) enum Rule {
 /// Where a walk ended.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// Directory that has, or would have, the name; the directory itself when the last component is none.
+    /// Directory that has, or would have, the name; the directory itself when the last component is
+    /// none.
     pub(super) directory: FileId,
     pub(super) name: Vec<u8>,
     pub(super) last: Last,
@@ -58,8 +60,9 @@ struct Progress {
 }
 
 impl Place {
-    /// The file that has the name. Which of several errors a rename gives depends on when its names are
-    /// looked up, so a name that is too long is an error here and not in the walk ([`Rule::Name`]).
+    /// The file that has the name. Which of several errors a rename gives depends on when its names
+    /// are looked up, so a name that is too long is an error here and not in the walk
+    /// ([`Rule::Name`]).
     pub(super) fn lookup(&self) -> Result<Option<(FileId, FileKind)>, Errno> {
         if self.name.len() > NAME_BYTES_MAX { Err(Errno::ENAMETOOLONG) } else { Ok(self.found) }
     }
@@ -140,14 +143,14 @@ impl Core {
         is_last: bool,
         (rule, wished): (Rule, bool),
     ) -> Outcome<Option<Place>> {
+        if is_last && rule == Rule::Create && progress.slash {
+            return Err(Errno::EISDIR.into());
+        }
         if name.len() > NAME_BYTES_MAX {
             if is_last && rule == Rule::Name {
                 return Ok(Some(progress.place(name, None)));
             }
             return Err(Errno::ENAMETOOLONG.into());
-        }
-        if is_last && rule == Rule::Create && progress.slash {
-            return Err(Errno::EISDIR.into());
         }
         let found = self.lookup(progress.directory, name)?;
         let follow = match rule {
@@ -209,7 +212,8 @@ impl Core {
     }
 }
 
-/// The part of an absolute path of the host that lies below the mount point, compared component by component.
+/// The part of an absolute path of the host that lies below the mount point, compared component by
+/// component.
 fn below_mount<'a>(mount: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
     let mut rest = path;
     for wanted in mount.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {

@@ -1,8 +1,10 @@
-//! What the supervisor and the daemon tell each other, over the socket pair that the daemon inherits.
+//! What the supervisor and the daemon tell each other, over the socket pair that the daemon
+//! inherits.
 //!
 //! A message is a `SOCK_SEQPACKET` packet of at least 16 bytes, kind (u32), two numbers (u32, u64),
-//! little-endian, then text; descriptors travel beside it. The supervisor begins, after each start of
-//! the daemon, with the node region, the inotify descriptor, every session it knows, and [`Message::Start`].
+//! little-endian, then text; descriptors travel beside it. The supervisor begins, after each start
+//! of the daemon, with the node region, the inotify descriptor, every session it knows, and
+//! [`Message::Start`].
 
 use std::{
     io::{IoSlice, IoSliceMut},

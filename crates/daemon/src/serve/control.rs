@@ -1,8 +1,10 @@
-//! The second thread: it waits for the supervisor and for the inotify queue, and wakes the serving loop.
+//! The second thread: it waits for the supervisor and for the inotify queue, and wakes the serving
+//! loop.
 //!
-//! The loop sleeps on one futex word, which descriptors cannot wake. So this thread polls them, moves what
-//! they say into a queue and pokes the loop. Before a lock is decided the loop empties the inotify queue
-//! itself; that both may read it is why reading and queueing happen under one mutex.
+//! The loop sleeps on one futex word, which descriptors cannot wake. So this thread polls them,
+//! moves what they say into a queue and pokes the loop. Before a lock is decided the loop empties
+//! the inotify queue itself; that both may read it is why reading and queueing happen under one
+//! mutex.
 
 use std::{
     collections::VecDeque,

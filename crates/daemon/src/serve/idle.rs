@@ -1,9 +1,9 @@
 //! What the serving loop does when there is nothing to do: poll for a moment, then sleep.
 //!
-//! Polling saves a client the wake-up (a bare round trip of 0.12 µs instead of 30), and costs a processor
-//! that somebody else may need. So it is kept up only while it finds work, and given up at once when the
-//! kernel had to take the processor away from this thread: then there are more runnable threads than
-//! processors. An idle daemon sleeps without a time-out.
+//! Polling saves a client the wake-up (a bare round trip of 0.12 µs instead of 30), and costs a
+//! processor that somebody else may need. So it is kept up only while it finds work, and given up
+//! at once when the kernel had to take the processor away from this thread: then there are more
+//! runnable threads than processors. An idle daemon sleeps without a time-out.
 
 use std::{
     sync::{
@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mayfly_sys::{arch, futex, number};
+use mayfly_sys::{arch, futex, process::preemptions};
 use mayfly_transport_shm::layout::{DAEMON_ASLEEP, DAEMON_AWAKE, NodeRegion};
 
 /// Longest poll. It covers the pause that a busy client makes between two requests.
@@ -115,8 +115,8 @@ impl Idle {
         }
     }
 
-    /// The counter is read before the state says ASLEEP, so whoever sees that state changes a counter
-    /// that we have read, and the futex does not let us sleep.
+    /// The counter is read before the state says ASLEEP, so whoever sees that state changes a
+    /// counter that we have read, and the futex does not let us sleep.
     fn sleep(&mut self) {
         let preemptions = preemptions();
         if preemptions > self.preemptions {
@@ -133,17 +133,4 @@ impl Idle {
         }
         head.daemon_state.store(DAEMON_AWAKE, SeqCst);
     }
-}
-
-/// How often the kernel took the processor away from this thread (`ru_nivcsw`).
-fn preemptions() -> i64 {
-    const RUSAGE_THREAD: usize = 1;
-    /// Place of `ru_nivcsw`, the last of the words of `struct rusage`.
-    const NIVCSW: usize = 17;
-    let mut usage = [0_i64; 18];
-    let at = usage.as_mut_ptr() as usize;
-    // SAFETY: the array has the size of a rusage and outlives the call.
-    unsafe { arch::syscall3(number::GETRUSAGE, RUSAGE_THREAD, at, 0) };
-    // SAFETY: reads a local that the kernel wrote to behind the compiler's back.
-    unsafe { (&raw const usage[NIVCSW]).read_volatile() }
 }

@@ -1,10 +1,11 @@
 //! When shared open file descriptions end.
 //!
-//! Processes that share an open file description hold the same kernel file description of a slot file,
-//! `ofd/<index>`. Its last close, by whatever way (close, exec, exit, kill), raises `IN_CLOSE` on the
-//! directory. The supervisor owns the inotify queue, so nothing is lost while the daemon restarts; what a
-//! dying daemon had read but not acted on, and what an overflow swallowed, is found by looking through
-//! `/proc` ([`holders`]). A descriptor that travels in a socket message at that moment is not seen there.
+//! Processes that share an open file description hold the same kernel file description of a slot
+//! file, `ofd/<index>`. Its last close, by whatever way (close, exec, exit, kill), raises
+//! `IN_CLOSE` on the directory. The supervisor owns the inotify queue, so nothing is lost while the
+//! daemon restarts; what a dying daemon had read but not acted on, and what an overflow swallowed,
+//! is found by looking through `/proc` ([`holders`]). A descriptor that travels in a socket message
+//! at that moment is not seen there.
 
 use std::{
     collections::HashSet,
@@ -64,7 +65,8 @@ pub fn holders(directory: &Path) -> HashSet<u32> {
     held
 }
 
-/// A process of another user cannot be looked into, and cannot hold a file of a 0700 directory either.
+/// A process of another user cannot be looked into, and cannot hold a file of a 0700 directory
+/// either.
 fn held_by(process: &Path, directory: &Path) -> Vec<u32> {
     let Ok(descriptors) = std::fs::read_dir(process.join("fd")) else { return Vec::new() };
     descriptors

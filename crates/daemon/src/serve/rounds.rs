@@ -37,8 +37,8 @@ pub enum Ending {
     Stopped,
     /// The supervisor is gone.
     Orphaned,
-    /// The store cannot commit. Whoever relied on it was told EIO; a new daemon starts from the last
-    /// commit.
+    /// The store cannot commit. Whoever relied on it was told EIO; a new daemon starts from the
+    /// last commit.
     StoreFailed(Errno),
 }
 
@@ -72,7 +72,8 @@ pub struct Serving<S> {
 }
 
 impl<S: Service> Serving<S> {
-    /// Takes up the sessions and gets ready to serve. `slot_files` is the directory of the slot files.
+    /// Takes up the sessions and gets ready to serve. `slot_files` is the directory of the slot
+    /// files.
     ///
     /// # Errors
     /// When the kernel refuses a thread or a descriptor.
@@ -159,8 +160,8 @@ impl<S: Service> Serving<S> {
 
     /// Executes the request of a lane, or finds that an earlier daemon did.
     fn serve(&mut self, at: LaneRef) {
-        // What a dead process still had in its lanes nobody waits for, and nothing may be opened for it
-        // that no end of the session would close.
+        // What a dead process still had in its lanes nobody waits for, and nothing may be opened
+        // for it that no end of the session would close.
         if self.closed.contains(&at.session) {
             return;
         }
@@ -212,8 +213,9 @@ impl<S: Service> Serving<S> {
         self.store(at, op, request_id, completion.status, count);
     }
 
-    /// Commits and shows every stored reply. Pending requests that the commit completed, or somebody
-    /// else, are answered after it; what becomes of them rests on nothing that is still open.
+    /// Commits and shows every stored reply. Pending requests that the commit completed, or
+    /// somebody else, are answered after it; what becomes of them rests on nothing that is still
+    /// open.
     fn finish_round(&mut self) {
         self.commit();
         for completion in self.service.completions() {
@@ -237,8 +239,8 @@ impl<S: Service> Serving<S> {
         }
     }
 
-    /// The commit failed: nothing that rests on it happened. The caller cannot be told the difference
-    /// between that and "nobody knows", so it is EIO.
+    /// The commit failed: nothing that rests on it happened. The caller cannot be told the
+    /// difference between that and "nobody knows", so it is EIO.
     fn fail_stored(&mut self) {
         for stored in self.stored.iter().filter(|stored| stored.transaction != 0) {
             let Stored { at, op, request_id, .. } = *stored;
@@ -300,8 +302,8 @@ impl<S: Service> Serving<S> {
         }
     }
 
-    /// What the kernel knows by now about processes that ended and descriptors that were closed: a lock
-    /// whose holder's death its parent has seen must not stand in anybody's way.
+    /// What the kernel knows by now about processes that ended and descriptors that were closed: a
+    /// lock whose holder's death its parent has seen must not stand in anybody's way.
     fn gather_evidence(&mut self) {
         for index in self.control.take_releases() {
             self.release(index);

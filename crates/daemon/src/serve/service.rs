@@ -6,8 +6,8 @@ use mayfly_wire::Request;
 use crate::Core;
 pub use crate::api::{Caller, Completion, Progress};
 
-/// A file system that can be served. Requests are handled one after the other; what they change becomes
-/// durable together, at the next [`Service::commit`].
+/// A file system that can be served. Requests are handled one after the other; what they change
+/// becomes durable together, at the next [`Service::commit`].
 pub trait Service {
     /// Executes a request; writes the body of the reply to `body`.
     fn handle(&mut self, caller: Caller, request: Request<'_>, body: &mut [u8]) -> Progress;
@@ -18,7 +18,8 @@ pub trait Service {
     /// Commits the open transaction.
     ///
     /// # Errors
-    /// When the store is broken: nothing since the last commit happened, and the service is of no more use.
+    /// When the store is broken: nothing since the last commit happened, and the service is of no
+    /// more use.
     fn commit(&mut self) -> Result<u64, Errno>;
     /// A process attached.
     fn session_opened(&mut self, session: SessionId, pid: u32);

@@ -1,8 +1,8 @@
 //! The sessions: shared memory and evidence of each attached process.
 //!
-//! A session ends by kernel evidence only: its process is gone, its connection is closed (exec closes it),
-//! or the same process attached again. Its number is used again once the daemon has said that it keeps
-//! nothing of it.
+//! A session ends by kernel evidence only: its process is gone, its connection is closed (exec
+//! closes it), or the same process attached again. Its number is used again once the daemon has
+//! said that it keeps nothing of it.
 
 use std::{
     collections::{BTreeMap, VecDeque},

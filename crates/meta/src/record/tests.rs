@@ -43,7 +43,8 @@ fn golden_head(kind: u8) -> Vec<u8> {
     for seconds in 1..=4 {
         bytes.extend_from_slice(&[seconds, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0]);
     }
-    // Layout: first server 0, width 1, striped, chunks of 2^19 bytes; replica 0; no origin, no residency map.
+    // Layout: first server 0, width 1, striped, chunks of 2^19 bytes; replica 0; no origin, no
+    // residency map.
     bytes.extend_from_slice(&[0, 0, 0, 0, 1, 0, 0, 19, 0, 0, 0]);
     bytes
 }
@@ -118,8 +119,8 @@ fn what_is_kept_for_later_comes_back() {
     assert_eq!(Inode::decode_own(&directory.encode_own()).unwrap(), directory);
 }
 
-/// A cached file of a tier: the size is the origin's word while nothing of the file is here, so an absent range is
-/// neither a hole nor the end of the file.
+/// A cached file of a tier: the size is the origin's word while nothing of the file is here, so an
+/// absent range is neither a hole nor the end of the file.
 #[test]
 fn an_origin_tells_an_absent_range_from_a_hole_and_from_the_end() {
     #[derive(Debug, PartialEq)]
@@ -128,7 +129,8 @@ fn an_origin_tells_an_absent_range_from_a_hole_and_from_the_end() {
         Absent,
         BeyondEnd,
     }
-    // The model of a reader: which pages of 4 KiB are here stands in the residency map, a bit for each.
+    // The model of a reader: which pages of 4 KiB are here stands in the residency map, a bit for
+    // each.
     let ask = |inode: &Inode, offset: u64| {
         let present = |page: u64| {
             let byte = inode.residency.get((page / 8) as usize);

@@ -71,8 +71,8 @@ impl ShmTransport {
         }
     }
 
-    /// Gives a lane back. The exchange is a full fence: either the waiter's second look finds the lane,
-    /// or we find the waiter. All are woken, since not every lane suits everyone.
+    /// Gives a lane back. The exchange is a full fence: either the waiter's second look finds the
+    /// lane, or we find the waiter. All are woken, since not every lane suits everyone.
     pub(super) fn release(&self, lane: usize) {
         let head = self.head();
         head.lanes[lane].state.swap(LANE_FREE, SeqCst);

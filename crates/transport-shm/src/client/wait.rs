@@ -13,8 +13,8 @@ use crate::{
     raw,
 };
 
-/// How often a wait without a deadline looks up. A signal that arrives just before the futex call does
-/// not end it, and a supervisor that was killed wakes nobody.
+/// How often a wait without a deadline looks up. A signal that arrives just before the futex call
+/// does not end it, and a supervisor that was killed wakes nobody.
 pub(super) const POLL_NS: u64 = 100_000_000;
 /// A cancel is sent again after this long: the daemon that got the first may have died with it.
 const CANCEL_AGAIN_NS: u64 = 1_000_000_000;
@@ -81,7 +81,8 @@ impl ShmTransport {
             }
             let now = clock::monotonic_ns();
             if vigil.cancel_is_due(slept, now) {
-                // On another lane; those reserved from requests like this one make sure there is one.
+                // On another lane; those reserved from requests like this one make sure there is
+                // one.
                 self.exchange(&Cancel { request_id: id }, Patience::Deadline, |_| ());
             }
             let absent = self.node.head.daemon_state.load(Relaxed) == DAEMON_ABSENT;
@@ -117,9 +118,9 @@ struct Vigil {
 }
 
 impl Vigil {
-    /// A signal was deferred for this thread, or a cancel went unanswered for too long. The count of
-    /// deferred signals is the process's: after EINTR it is surely ours, otherwise it must be there
-    /// twice in a row, so that another thread's passing signal does not interrupt us.
+    /// A signal was deferred for this thread, or a cancel went unanswered for too long. The count
+    /// of deferred signals is the process's: after EINTR it is surely ours, otherwise it must be
+    /// there twice in a row, so that another thread's passing signal does not interrupt us.
     fn cancel_is_due(&mut self, slept: Result<(), Errno>, now: u64) -> bool {
         if self.cancelled_ns.is_some() {
             let again = now - self.sent_ns >= CANCEL_AGAIN_NS;

@@ -39,7 +39,8 @@ struct Known {
 struct Inner {
     node_fd: OwnedFd,
     releases: OwnedFd,
-    /// Channel to the daemon, and the sessions it must hear of; one lock, so that it hears of each once.
+    /// Channel to the daemon, and the sessions it must hear of; one lock, so that it hears of each
+    /// once.
     told: Mutex<(Option<OwnedFd>, Vec<Known>)>,
     last_session: AtomicU32,
 }

@@ -118,7 +118,11 @@ fn round(server: &mut Server, session: SessionId) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 200,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
     #[test]
     fn whatever_a_client_scribbles_the_server_stays_sound(
         scribbles in proptest::collection::vec(scribble(), 1..60),

@@ -1,8 +1,8 @@
 //! A file system that only remembers what it did.
 //!
-//! `MakeDirectory` writes its path down, as do releases and ends of sessions; `Lock` waits until it is cancelled; the rest
-//! is ENOSYS.
-//! A commit is one `write` of a line: transaction number and paths. The kernel keeps it when we are killed.
+//! `MakeDirectory` writes its path down, as do releases and ends of sessions; `Lock` waits until it
+//! is cancelled; the rest is ENOSYS. A commit is one `write` of a line: transaction number and
+//! paths. The kernel keeps it when we are killed.
 
 use std::{
     fs::{File, OpenOptions},

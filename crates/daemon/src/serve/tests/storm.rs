@@ -14,7 +14,8 @@ use super::{
     ledger,
 };
 
-/// SplitMix64 (Steele et al. 2014): the kills differ from run to run, and are repeated by their seed.
+/// SplitMix64 (Steele et al. 2014): the kills differ from run to run, and are repeated by their
+/// seed.
 struct Chance(u64);
 
 impl Chance {

@@ -50,13 +50,15 @@ impl Clock for TestClock {
 }
 
 pub fn region() -> &'static NodeRegion {
-    let layout = std::alloc::Layout::new::<NodeRegion>();
-    // SAFETY: the layout has a size; a region of zeros is a valid one, since all its fields are atomics; it
-    // is never freed.
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+    // Mapped, so that only the pages that are used take memory: a test makes hundreds of them.
+    let (read_write, private) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: a fresh mapping of that length, aligned to pages and never unmapped; a region of
+    // zeros is a valid one, since all its fields are atomics.
     unsafe {
-        let region = std::alloc::alloc_zeroed(layout).cast::<NodeRegion>();
-        assert!(!region.is_null());
-        &*region
+        let length = size_of::<NodeRegion>();
+        let at = mmap_anonymous(std::ptr::null_mut(), length, read_write, private).unwrap();
+        &*at.cast::<NodeRegion>()
     }
 }
 
