@@ -12,6 +12,7 @@
 //! everything before its first write**, so an error leaves nothing behind; only a failing disk can
 //! strike in the middle, and then the whole batch is lost, unacknowledged.
 
+mod append;
 mod attr;
 mod background;
 mod data;
@@ -23,6 +24,7 @@ mod lock_ops;
 mod names;
 mod open;
 mod recover;
+mod removed;
 mod rename;
 mod walk;
 
@@ -40,6 +42,7 @@ use crate::{
     api::{Caller, Clock, Completion, Config, Progress},
     cache::DentryCache,
     locks::LockTable,
+    log,
     opens::OpenTable,
     slots::SlotTable,
 };
@@ -61,9 +64,17 @@ impl From<Errno> for Fault {
 impl From<StoreError> for Fault {
     fn from(error: StoreError) -> Self {
         // The store has closed itself when it must; the asker learns that nobody knows.
-        drop(error);
-        Fault::Errno(Errno::EIO)
+        Fault::Errno(store_failed(&error))
     }
+}
+
+/// A store's error is handled here: it is said once, and whoever asked gets EIO.
+pub(crate) fn store_failed(error: &StoreError) -> Errno {
+    // A closed store was said to be broken when it was closed.
+    if !matches!(error, StoreError::Poisoned) {
+        log::error("metadata", error);
+    }
+    Errno::EIO
 }
 
 impl From<Full> for Fault {
@@ -112,6 +123,12 @@ pub struct Core {
     work: background::Work,
     slots: SlotTable,
     cache: DentryCache,
+    /// What the walk of this request found last, so that it need not be read again. Whatever writes
+    /// a record forgets it.
+    looked_up: Option<home::Located>,
+    removed: removed::Removed,
+    /// The latest append through the daemon to each object that is not settled.
+    appends: HashMap<FileId, append::Noted>,
     opens: OpenTable,
     locks: LockTable,
     sessions: HashMap<SessionId, u32>,
@@ -127,6 +144,8 @@ pub struct Core {
     /// Descriptions that an unacknowledged request of the predecessor made.
     unclaimed_opens: HashMap<Caller, u32>,
     requests: u64,
+    /// Steps of background work so far, for the length of its batches.
+    steps: u32,
 }
 
 impl std::fmt::Debug for Core {
@@ -140,6 +159,7 @@ impl Core {
     pub fn handle(&mut self, caller: Caller, request: Request<'_>, body: &mut [u8]) -> Progress {
         self.requests += 1;
         self.now = self.clock.now();
+        self.looked_up = None;
         if !self.unclaimed_opens.is_empty() {
             self.drop_unclaimed(caller);
         }
@@ -202,10 +222,10 @@ impl Core {
     pub fn commit(&mut self) -> Result<u64, Errno> {
         if self.counters != self.counters_saved && self.store.pending_transaction() != 0 {
             let record = self.counters.encode();
-            self.store.put(key::COUNTERS, &record).map_err(|_| Errno::EIO)?;
+            self.store.put(key::COUNTERS, &record).map_err(|error| store_failed(&error))?;
             self.counters_saved = self.counters;
         }
-        let number = self.store.commit().map_err(|_| Errno::EIO)?;
+        let number = self.store.commit().map_err(|error| store_failed(&error))?;
         self.ready.append(&mut self.uncommitted);
         self.start_deferred();
         Ok(number)
@@ -264,12 +284,8 @@ impl Core {
     }
 
     /// To be called before an operation that adds records.
-    fn check_room(&self) -> Outcome<()> {
-        if self.store.has_room() && self.free_bytes() > 0 {
-            Ok(())
-        } else {
-            Err(Errno::ENOSPC.into())
-        }
+    fn check_room(&mut self) -> Outcome<()> {
+        if self.store.has_room() && self.find_room(1)? { Ok(()) } else { Err(Errno::ENOSPC.into()) }
     }
 
     fn answer_after_commit(&mut self, caller: Caller, status: u32, body: Vec<u8>) {

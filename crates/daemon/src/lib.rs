@@ -10,6 +10,7 @@ mod api;
 mod cache;
 mod core;
 mod locks;
+mod log;
 mod opens;
 pub mod serve;
 mod slots;

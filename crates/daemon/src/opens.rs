@@ -51,10 +51,14 @@ pub(crate) struct OpenFile {
     pub(crate) opens: u32,
     pub(crate) writers: u32,
     pub(crate) unlinked: bool,
+    /// It has an object.
+    pub(crate) object: bool,
     /// Local writes may reach up to here.
     pub(crate) allowance_end: u64,
     /// Space set aside while its size is not settled, bytes.
     pub(crate) charged_bytes: u64,
+    /// Nothing is set aside beyond what its object had when that was last looked at.
+    pub(crate) trimmed: bool,
 }
 
 /// What a region's entry says after a restart.
@@ -267,7 +271,10 @@ impl OpenTable {
         self.set_flag(id, FILE_UNLINKED);
     }
 
-    pub(crate) fn mark_object(&self, id: FileId) {
+    pub(crate) fn mark_object(&mut self, id: FileId) {
+        if let Some(file) = self.files.get_mut(&id) {
+            file.object = true;
+        }
         self.set_flag(id, FILE_OBJECT);
     }
 
@@ -387,7 +394,9 @@ fn new_file(index: u32, birth: BirthKey) -> OpenFile {
         opens: 0,
         writers: 0,
         unlinked: false,
+        object: false,
         allowance_end: 0,
         charged_bytes: 0,
+        trimmed: false,
     }
 }

@@ -8,13 +8,15 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use mayfly_daemon::{Caller, Progress};
 use mayfly_transport_shm::layout::{FILE_OBJECT, FILE_UNLINKED, OPEN_FREE, OPEN_SHARED};
-use mayfly_types::{Errno, OpenRef, SessionId, Times, Timestamp};
+use mayfly_types::{Errno, FileId, FileKind, OpenRef, SessionId, Times, Timestamp};
 use mayfly_wire::{
     Cancel, Conflict, GRANT_OBJECT, GRANT_READ, GRANT_WRITE, LOCK_FLOCK, LOCK_OFD, LOCK_POSIX,
-    LOCK_READ, LOCK_UNLOCK, LOCK_WRITE, Lock, LockRange, Open, PathOf, SET_MTIME, SET_SIZE,
-    SetAttr, Sync, Target, TestLock, Text, Write,
+    LOCK_READ, LOCK_UNLOCK, LOCK_WRITE, Lock, LockRange, Open, PathOf, SET_MODE, SET_MTIME,
+    SET_SIZE, SetAttr, Stat, Sync, Target, TestLock, Text, WALK_EMPTY, Walk, Write,
 };
-use support::{Failed, INLINE_MAX, Node, O_CREAT, O_RDWR, PID, SESSION, config, failed, set, walk};
+use support::{
+    Answer, Failed, INLINE_MAX, Node, O_CREAT, O_RDWR, PID, SESSION, config, failed, set, walk,
+};
 
 const O_TRUNC: u32 = 0o1000;
 const OTHER: SessionId = SessionId(2);
@@ -74,6 +76,90 @@ fn an_unlinked_file_lives_until_its_last_description_ends() {
     node.close(open);
     idle(&mut node);
     assert_eq!((node.core().counters().orphans, objects(&node)), (0, 0));
+}
+
+fn identity(node: &Node, open: OpenRef) -> FileId {
+    FileId(node.region.opens[open.index as usize].id.load(Relaxed))
+}
+
+fn open_itself(node: &mut Node, id: FileId, path: &str, flags: u32) -> Answer<OpenRef> {
+    let walk = Walk { start: id, flags: WALK_EMPTY, path: path.as_bytes() };
+    let request = Open { walk, flags, mode: 0, uid: 0, gid: 0 };
+    node.ask(&request, |opened: mayfly_wire::Opened| opened.open)
+}
+
+#[test]
+fn an_open_file_is_opened_again_by_its_identity_whatever_became_of_its_name() {
+    let mut node = node();
+    let mut stay = |name: &str| {
+        let open = made(&mut node, name);
+        node.write(open, 0, name.as_bytes()).unwrap();
+        open
+    };
+    let (fused, moved, removed) = (stay("fused"), stay("moved"), stay("removed"));
+    node.rename("moved", "elsewhere", 0).unwrap();
+    node.unlink("removed", false).unwrap();
+    for (open, content) in [(fused, "fused"), (moved, "moved"), (removed, "removed")] {
+        let id = identity(&node, open);
+        let again = open_itself(&mut node, id, "", O_RDWR).unwrap();
+        assert_ne!(again, open, "a description of its own");
+        node.close(open);
+        assert_eq!(node.read(again, 0, 100).unwrap(), content.as_bytes());
+        assert_eq!(failed(open_itself(&mut node, id, ".", 0)), Errno::ENOTDIR);
+        let directory = 0o200_000;
+        assert_eq!(failed(open_itself(&mut node, id, "", directory)), Errno::ENOTDIR);
+        open_itself(&mut node, id, "", O_CREAT | O_TRUNC | 1).unwrap();
+        assert_eq!(node.fstat(again).unwrap().size_bytes, 0);
+    }
+    node.restart();
+    assert_eq!(node.core().counters().orphans, 1);
+}
+
+#[test]
+fn a_removed_working_directory_is_an_empty_one_without_links() {
+    let mut node = node();
+    node.mkdir("d").unwrap();
+    let id = node.stat("d", false).unwrap().id;
+    node.unlink("d", true).unwrap();
+    let stat = |node: &mut Node| {
+        let walk = Walk { start: id, flags: 0, path: b"." };
+        node.ask(&Stat { target: Target::Path(walk) }, |attr| attr).unwrap()
+    };
+    let attr = stat(&mut node);
+    assert_eq!((attr.id, attr.kind, attr.links, attr.mode), (id, FileKind::Directory, 0, 0o755));
+    let open = open_itself(&mut node, id, ".", 0).unwrap();
+    assert_eq!(node.list(open, 1000).unwrap(), []);
+    assert_eq!(node.fstat(open).unwrap().links, 0);
+    assert_eq!(failed(open_itself(&mut node, id, "new", O_CREAT | O_RDWR)), Errno::ENOENT);
+    assert_eq!(node.stat(".", false).unwrap().links, 2);
+    let walk = Walk { start: id, flags: 0, path: b".." };
+    let above = node.ask(&Stat { target: Target::Path(walk) }, |attr| attr.id).unwrap();
+    assert_eq!(above, FileId::ROOT);
+    let mode = SetAttr { target: Target::Directory(id), which: SET_MODE, mode: 0o700, ..set() };
+    node.ask(&mode, |_| ()).unwrap();
+    node.restart();
+    assert_eq!(node.fstat(open).unwrap().mode, 0o700);
+    assert_eq!(node.core().counters().orphans, 1);
+    node.close(open);
+    node.ask(&mode, |_| ()).unwrap();
+    assert_eq!(stat(&mut node).mode, 0o700, "also when it is not open any more");
+    let counters = node.core().counters();
+    assert_eq!((counters.orphans, counters.directories), (0, 1));
+}
+
+#[test]
+fn leave_to_look_at_an_object_leaves_nobody_who_writes_it() {
+    let mut node = node();
+    let open = made(&mut node, "program");
+    let program = std::fs::read("/bin/true").unwrap();
+    node.write(open, 0, &program).unwrap();
+    node.ask(&Write { open, offset: 0, append: false, bytes: &program[..4] }, |_| ()).unwrap();
+    node.close(open);
+    let open = node.open("program", 0).unwrap().0;
+    assert_eq!(node.fstat(open).unwrap().size_bytes, program.len() as u64);
+    let path = node.grant(open, GRANT_READ | GRANT_OBJECT, 0).unwrap();
+    let run = std::process::Command::new(node.objects.join(path)).status();
+    assert!(run.unwrap().success());
 }
 
 #[test]
@@ -220,52 +306,6 @@ fn without_times_every_file_reports_its_creation() {
     node.write(open, 0, &[1; 5000]).unwrap();
     let after = node.fstat(open).unwrap();
     assert_eq!((after.mtime, after.ctime), (attr.btime, attr.btime));
-}
-
-#[test]
-fn a_full_instance_refuses_and_still_removes() {
-    let capacity_bytes = 8 << 20;
-    let mut node = Node::lmdb(mayfly_daemon::Config { capacity_bytes, ..config() });
-    let open = made(&mut node, "big");
-    let mut end = 0;
-    let errno = loop {
-        match node.write(open, end, &[3; 100_000]) {
-            Ok(at) => end = at,
-            Err(Failed::Errno(errno)) => break errno,
-            Err(Failed::Escaped(_)) => unreachable!("a write has no path"),
-        }
-    };
-    assert_eq!(errno, Errno::ENOSPC);
-    assert!(end > 6 << 20, "{end} of {capacity_bytes} bytes could be used");
-    assert!(node.core().counters().used_bytes <= capacity_bytes);
-    node.close(open);
-    node.unlink("big", false).unwrap();
-    idle(&mut node);
-    let open = made(&mut node, "next");
-    node.write(open, 0, &[3; 100_000]).unwrap();
-}
-
-#[test]
-fn a_sparse_file_longer_than_the_capacity_can_be_written_through_the_daemon() {
-    let mut node = node();
-    let open = made(&mut node, "sparse");
-    let far = 1_u64 << 40;
-    assert_eq!(node.grant(open, GRANT_WRITE, far + 3).unwrap(), "");
-    assert_eq!(node.write(open, far, b"end").unwrap(), far + 3);
-    assert_eq!(node.fstat(open).unwrap().size_bytes, far + 3);
-    assert!(node.core().counters().used_bytes < 1 << 20);
-}
-
-#[test]
-fn an_allowance_is_given_back_when_the_last_writer_closes() {
-    let mut node = node();
-    let open = made(&mut node, "f");
-    node.write(open, 0, &[1; 10_000]).unwrap();
-    assert!(node.core().counters().used_bytes > 1 << 20);
-    node.restart();
-    assert!(node.core().counters().used_bytes > 1 << 20, "it survives a restart");
-    node.close(open);
-    assert!(node.core().counters().used_bytes < 100_000);
 }
 
 #[test]

@@ -78,6 +78,7 @@ pub struct Node {
     pub config: Config,
     pub sessions: Vec<(SessionId, u32)>,
     request_id: u64,
+    sent: Vec<u8>,
     directory: Option<tempfile::TempDir>,
 }
 
@@ -106,8 +107,21 @@ impl Node {
         Node::new(config, |directory| Kept::Lmdb(directory.join("meta")))
     }
 
+    /// With everything it keeps in a new directory in `place`.
+    pub fn lmdb_in(config: Config, place: &std::path::Path) -> Node {
+        let directory = tempfile::tempdir_in(place).unwrap();
+        Node::within(config, directory, |directory| Kept::Lmdb(directory.join("meta")))
+    }
+
     fn new(config: Config, kept: impl FnOnce(&std::path::Path) -> Kept) -> Node {
-        let directory = tempfile::tempdir().unwrap();
+        Node::within(config, tempfile::tempdir().unwrap(), kept)
+    }
+
+    fn within(
+        config: Config,
+        directory: tempfile::TempDir,
+        kept: impl FnOnce(&std::path::Path) -> Kept,
+    ) -> Node {
         let mut node = Node {
             core: None,
             kept: kept(directory.path()),
@@ -117,6 +131,7 @@ impl Node {
             config,
             sessions: vec![(SESSION, PID)],
             request_id: 0,
+            sent: Vec::new(),
             directory: Some(directory),
         };
         node.restart();
@@ -134,6 +149,7 @@ impl Node {
             config: config(),
             sessions: Vec::new(),
             request_id: 0,
+            sent: Vec::new(),
             directory: None,
         }
     }
@@ -191,12 +207,15 @@ impl Node {
         request: &O,
         body: &mut [u8],
     ) -> Progress {
-        let mut sent = vec![0; 300_000];
+        let mut sent = std::mem::take(&mut self.sent);
+        sent.resize(300_000, 0);
         let mut to = Writer::new(&mut sent);
         request.encode(&mut to).unwrap();
         let used = to.used();
         let request = Request::decode(O::OP, &sent[..used]).unwrap();
-        self.core().handle(caller, request, body)
+        let progress = self.core.as_mut().unwrap().handle(caller, request, body);
+        self.sent = sent;
+        progress
     }
 
     pub fn ask_as<'a, O: Operation<'a>, T>(

@@ -7,8 +7,9 @@
 
 use mayfly_types::{FileId, limits::NAME_BYTES_MAX};
 
-/// Counters of the store and the next file number.
-pub const COUNTERS: &[u8] = b"C";
+/// Counters of the store and the next file number. Its place is beside the first inodes: a name
+/// that is made or removed changes both records, and mostly one page.
+pub const COUNTERS: &[u8] = b"H";
 /// Boot id with which the store was written.
 pub const BOOT: &[u8] = b"B";
 /// Identity and options of the instance.
@@ -26,6 +27,8 @@ pub const ORPHAN: u8 = b'O';
 pub const UNSETTLED: u8 = b'U';
 /// First byte of the mark of an object that is to be removed.
 pub const DOOMED: u8 = b'X';
+/// First byte of the note of an append that is under way.
+pub const APPEND: u8 = b'A';
 /// First byte of the locks of a file.
 pub const LOCKS: u8 = b'L';
 

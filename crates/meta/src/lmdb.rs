@@ -4,12 +4,16 @@
 //! meta pages; a process that dies at any instant leaves the last committed tree. Its log is
 //! therefore nothing, and opening costs a tenth of a millisecond whatever the size.
 //!
-//! * **No write map.** With `MDB_WRITEMAP` the file is sparse and a full disk is a SIGBUS. Without
-//!   it pages go out with `pwrite`, and the file is allocated *ahead* of its use, so that a full
-//!   disk shows in [`Store::has_room`] before a commit depends on it.
-//! * **Room.** The map is much larger than the limit, so LMDB itself does not run full; what counts
-//!   is the number of pages in use, which LMDB keeps exactly. Between limit and map lies the
-//!   reserve in which removals work (copy-on-write: a removal needs pages too).
+//! * **Write map.** Pages are changed in place in the mapped file: a `pwrite` for each page of each
+//!   commit costs more than the rest of a create. A write to a page without a block would be a
+//!   SIGBUS on a full disk, so the map never reaches beyond what is allocated: it grows between two
+//!   transactions, after the file was allocated *ahead* of its use. What LMDB cannot get from the
+//!   map is an error, not a signal.
+//! * **Plain writes** with `pwrite` into a map much larger than the limit, where commits are
+//!   synchronous, and where the file system cannot allocate ahead.
+//! * **Room.** What counts is the number of pages in use, which LMDB keeps exactly, and whether the
+//!   file could be allocated ahead. Beyond lies the reserve in which removals work (copy-on-write:
+//!   a removal needs pages too).
 //! * **Durability.** Without sync (`NO_SYNC`) LMDB reuses pages of older trees before the newer
 //!   ones reached the disk, so a power loss can tear everything, also what a late sync had saved
 //!   once. So `sync` commits synchronously, and a store kept without is called lost when the boot
@@ -26,10 +30,15 @@ use heed::{Database, Env, EnvFlags, EnvOpenOptions, MdbError, RwTxn, WithoutTls,
 
 use crate::{KEY_BYTES_MAX, Scan, Store, StoreError, key};
 
-/// How far the file is allocated ahead of its use, bytes.
-const AHEAD_BYTES: u64 = 8 << 20;
-/// The map is larger than the limit by at least this, bytes.
+/// How far the file is allocated ahead of its use at least, bytes. Half of it must do for one
+/// transaction: 128 requests that change 16 pages each.
+const AHEAD_BYTES_MIN: u64 = 16 << 20;
+/// Part of the file that is allocated ahead, so that a large one is seldom mapped anew.
+const AHEAD_PART: u64 = 8;
+/// Without a write map, the map is larger than the limit by at least this, bytes.
 const RESERVE_BYTES_MIN: u64 = 256 << 20;
+/// Maps are multiples of this, bytes.
+const MAP_UNIT_BYTES: u64 = 1 << 20;
 
 /// How to open an [`LmdbStore`].
 #[derive(Debug, Clone)]
@@ -59,6 +68,8 @@ pub struct LmdbStore {
     page_bytes: u64,
     /// Up to where the file's blocks are allocated.
     allocated_bytes: u64,
+    /// The map ends there, and pages are changed in it.
+    write_map: bool,
     disk_full: bool,
     poisoned: bool,
     sync: bool,
@@ -87,16 +98,27 @@ impl LmdbStore {
         std::fs::create_dir_all(&options.directory).map_err(|error| {
             StoreError::Backend(format!("cannot make {}: {error}", options.directory.display()))
         })?;
+        let data = options.directory.join("data.mdb");
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&data)
+            .map_err(|error| {
+                StoreError::Backend(format!("cannot open {}: {error}", data.display()))
+            })?;
+        let length = file.metadata().map_or(0, |of| of.len());
+        let whole = length.max(AHEAD_BYTES_MIN).next_multiple_of(MAP_UNIT_BYTES);
+        let write_map = !options.sync && allocate(&file, whole).is_ok();
         let reserve_bytes = RESERVE_BYTES_MIN.max(options.limit_bytes / 2);
-        let map_bytes = options.limit_bytes.saturating_add(reserve_bytes).next_multiple_of(1 << 20);
-        let env = Box::new(open_environment(options, map_bytes)?);
+        let roomy = options.limit_bytes.saturating_add(reserve_bytes);
+        let map_bytes =
+            if write_map { whole } else { roomy.max(length).next_multiple_of(MAP_UNIT_BYTES) };
+        let env = Box::new(open_environment(options, map_bytes, write_map)?);
         let mut transaction = env.write_txn().map_err(backend)?;
         let records: Records = env.create_database(&mut transaction, None).map_err(backend)?;
         transaction.commit().map_err(backend)?;
-        let data = options.directory.join("data.mdb");
-        let file = File::options().read(true).write(true).open(&data).map_err(|error| {
-            StoreError::Backend(format!("cannot open {}: {error}", data.display()))
-        })?;
         let mut store = LmdbStore {
             transaction: None,
             changed: false,
@@ -106,17 +128,18 @@ impl LmdbStore {
             map_bytes,
             used_bytes: 0,
             page_bytes: 4096,
-            allocated_bytes: 0,
+            allocated_bytes: if write_map { whole } else { 0 },
+            write_map,
             disk_full: false,
             poisoned: false,
             sync: options.sync,
             file,
             env,
         };
+        store.allocate_ahead();
         store.check_boot(&options.boot_id)?;
         store.measure()?;
         store.commit()?;
-        store.allocate_ahead();
         Ok(store)
     }
 
@@ -176,31 +199,72 @@ impl LmdbStore {
         Ok(())
     }
 
-    /// Keeps the file's blocks allocated ahead of its last page.
+    /// Keeps the file's blocks allocated ahead of its last page, and the map with them. Called
+    /// between two transactions.
     fn allocate_ahead(&mut self) {
         let end = (self.env.info().last_page_number as u64 + 1) * self.page_bytes;
-        if end + AHEAD_BYTES / 2 <= self.allocated_bytes && !self.disk_full {
+        let ahead = AHEAD_BYTES_MIN.max(end / AHEAD_PART);
+        if end + ahead / 2 <= self.allocated_bytes && !self.disk_full {
             return;
         }
-        let want = (end + AHEAD_BYTES).min(self.map_bytes);
-        let flags = rustix::fs::FallocateFlags::KEEP_SIZE;
-        match rustix::fs::fallocate(self.file.as_fd(), flags, 0, want) {
+        let want = (end + ahead).next_multiple_of(MAP_UNIT_BYTES);
+        let want = if self.write_map { want } else { want.min(self.map_bytes) };
+        if self.disk_full && !self.may_allocate(want) {
+            return;
+        }
+        match allocate(&self.file, want) {
             Ok(()) => {
-                self.allocated_bytes = want;
-                self.disk_full = false;
+                // A map that cannot grow is as good as a full disk.
+                self.disk_full = self.write_map && !self.grow_map(want);
+                if !self.disk_full {
+                    self.allocated_bytes = want;
+                }
             }
             Err(rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT) => self.disk_full = true,
             // A file system that cannot allocate ahead shows a full disk at the commit only.
-            Err(_) => self.allocated_bytes = want,
+            Err(_) if !self.write_map => self.allocated_bytes = want,
+            Err(_) => self.disk_full = true,
         }
+    }
+
+    /// A look at the free space: to allocate in vain takes long.
+    fn may_allocate(&self, bytes: u64) -> bool {
+        let more = bytes.saturating_sub(self.allocated_bytes);
+        rustix::fs::fstatvfs(&self.file)
+            .is_ok_and(|space| space.f_bavail.saturating_mul(space.f_frsize) >= more)
+    }
+
+    fn grow_map(&mut self, bytes: u64) -> bool {
+        let Ok(length) = usize::try_from(bytes) else { return false };
+        if bytes > self.map_bytes {
+            debug_assert!(self.transaction.is_none());
+            // SAFETY: no transaction is under way, in this thread or another: all go through
+            // `self`, and nobody else has the environment.
+            if unsafe { self.env.resize(length) }.is_err() {
+                return false;
+            }
+            self.map_bytes = bytes;
+        }
+        true
     }
 }
 
-fn open_environment(options: &LmdbOptions, map_bytes: u64) -> Result<Env<WithoutTls>, StoreError> {
+fn allocate(file: &File, bytes: u64) -> Result<(), rustix::io::Errno> {
+    rustix::fs::fallocate(file.as_fd(), rustix::fs::FallocateFlags::KEEP_SIZE, 0, bytes)
+}
+
+fn open_environment(
+    options: &LmdbOptions,
+    map_bytes: u64,
+    write_map: bool,
+) -> Result<Env<WithoutTls>, StoreError> {
     let map_bytes = usize::try_from(map_bytes).map_err(|_| StoreError::Full)?;
     let mut open = EnvOpenOptions::new().read_txn_without_tls();
     open.map_size(map_bytes).max_readers(4);
     let mut flags = EnvFlags::NO_READ_AHEAD;
+    if write_map {
+        flags |= EnvFlags::WRITE_MAP;
+    }
     if !options.sync {
         flags |= EnvFlags::NO_SYNC;
     }
@@ -292,6 +356,7 @@ impl Store for LmdbStore {
     fn pending_transaction(&self) -> u64 {
         match &self.transaction {
             Some(transaction) if self.changed => transaction.id() as u64,
+            _ if self.poisoned => self.committed + 1,
             _ => 0,
         }
     }
@@ -304,7 +369,14 @@ impl Store for LmdbStore {
         self.used_bytes
     }
 
-    fn has_room(&self) -> bool {
+    fn has_room(&mut self) -> bool {
+        if self.disk_full && !self.changed && !self.poisoned {
+            // It may have been somebody else's bytes. A transaction that has only read can go.
+            if let Some(transaction) = self.transaction.take() {
+                transaction.abort();
+            }
+            self.allocate_ahead();
+        }
         !self.disk_full && self.used_bytes < self.limit_bytes
     }
 

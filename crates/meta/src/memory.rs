@@ -138,7 +138,7 @@ impl Store for MemoryStore {
     }
 
     fn pending_transaction(&self) -> u64 {
-        if self.changed.is_empty() { 0 } else { self.committed + 1 }
+        if self.changed.is_empty() && !self.poisoned { 0 } else { self.committed + 1 }
     }
 
     fn committed_transaction(&self) -> u64 {
@@ -149,7 +149,7 @@ impl Store for MemoryStore {
         self.used_bytes
     }
 
-    fn has_room(&self) -> bool {
+    fn has_room(&mut self) -> bool {
         self.used_bytes < self.limit_bytes
     }
 

@@ -9,7 +9,9 @@ mod small;
 mod tests;
 
 pub use inode::{Content, DirectoryNode, Inode, Layout, Origin, Policy};
-pub use small::{BirthKey, Counters, HeldLock, Instance, SlotRanges, decode_locks, encode_locks};
+pub use small::{
+    Append, BirthKey, Counters, HeldLock, Instance, SlotRanges, decode_locks, encode_locks,
+};
 
 use mayfly_types::{FileId, FileKind};
 

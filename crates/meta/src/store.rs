@@ -95,7 +95,9 @@ pub trait Store {
     /// Any [`StoreError`]; the store is poisoned and nothing of the transaction is kept.
     fn commit(&mut self) -> Result<u64, StoreError>;
 
-    /// The number that the transaction under way will get, 0 when it has written nothing.
+    /// The number that the transaction under way will get, 0 when it has written nothing. Never 0
+    /// when the store is poisoned: what was written cannot be committed, and nobody must take it
+    /// for unnecessary.
     fn pending_transaction(&self) -> u64;
 
     /// Number of the last committed transaction.
@@ -106,7 +108,7 @@ pub trait Store {
 
     /// False when only the reserve is left: removing still works, adding should be refused with
     /// ENOSPC.
-    fn has_room(&self) -> bool;
+    fn has_room(&mut self) -> bool;
 
     /// Makes what was committed survive a power loss.
     ///

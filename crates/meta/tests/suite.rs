@@ -61,6 +61,52 @@ fn all(store: &mut dyn Store, prefix: &[u8], from: &[u8]) -> Vec<(Vec<u8>, Vec<u
 }
 
 #[test]
+fn a_store_that_broke_in_a_transaction_never_looks_as_if_there_were_nothing_to_commit() {
+    let bed = lmdb(false);
+    let mut store = bed.open(1 << 20);
+    let number = store.committed_transaction();
+    store.put(b"Ka", b"1").unwrap();
+    // More than limit and reserve together.
+    store.put(b"Kb", &vec![0; 300 << 20]).unwrap_err();
+    assert!(store.pending_transaction() > number);
+    assert!(store.commit().is_err());
+    drop(store);
+    assert_eq!(bed.open(1 << 20).get(b"Ka").unwrap(), None);
+    let disk = MemoryDisk::default();
+    let mut store = Memory(disk.clone()).open(LIMIT_BYTES);
+    store.put(b"Ka", b"1").unwrap();
+    disk.fail_next_commit();
+    assert!(store.commit().is_err());
+    assert!(store.pending_transaction() > 0);
+}
+
+#[test]
+fn a_store_outgrows_its_first_map_and_is_whole_after_reopening() {
+    on_each(|bed| {
+        let mut store = bed.open(LIMIT_BYTES);
+        let key = |number: u32| [b"K", &number.to_be_bytes()[..]].concat();
+        for round in 0..50 {
+            for number in 0..250 {
+                store.put(&key(round * 250 + number), &[round as u8; 4000]).unwrap();
+            }
+            store.commit().unwrap();
+        }
+        for number in (0..12_500).step_by(3) {
+            assert!(store.delete(&key(number)).unwrap());
+        }
+        store.commit().unwrap();
+        drop(store);
+        let mut store = bed.open(LIMIT_BYTES);
+        for number in 0..12_500 {
+            let value = store.get(&key(number)).unwrap();
+            let wanted = [(number / 250) as u8; 4000];
+            assert_eq!(value, (number % 3 != 0).then_some(&wanted[..]), "{number}");
+        }
+        assert!(store.has_room());
+    });
+}
+
+#[test]
 fn what_was_committed_is_there_after_reopening_and_nothing_else() {
     on_each(|bed| {
         let mut store = bed.open(LIMIT_BYTES);

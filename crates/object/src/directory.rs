@@ -2,7 +2,8 @@
 //!
 //! Descriptors are kept open in a bounded cache, least recently used first out: opening and closing
 //! for each operation would cost more than the operation. A descriptor in use is shared by
-//! reference count, so evicting it never pulls it from under a thread.
+//! reference count, so evicting it never pulls it from under a thread. What only looks at an object
+//! opens it for reading: the kernel does not execute a file that anybody may write.
 
 use std::{
     collections::HashMap,
@@ -21,8 +22,25 @@ const DESCRIPTORS_MAX: usize = 512;
 /// Owner only: the directory is private and the files may be executed (a program in the mount).
 const OBJECT_MODE: Mode = Mode::RWXU;
 
+/// What a descriptor is needed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Look,
+    Change,
+}
+
+impl Access {
+    fn flags(self) -> OFlags {
+        match self {
+            Access::Look => OFlags::RDONLY,
+            Access::Change => OFlags::RDWR,
+        }
+    }
+}
+
 struct Cached {
     descriptor: Arc<OwnedFd>,
+    access: Access,
     used_at: u64,
 }
 
@@ -69,16 +87,17 @@ impl DirectoryStore {
         Ok(DirectoryStore { root, cache: Mutex::default(), descriptors_max })
     }
 
-    fn cached(&self, id: ObjectId) -> Option<Arc<OwnedFd>> {
+    fn cached(&self, id: ObjectId, access: Access) -> Option<Arc<OwnedFd>> {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         cache.ticks += 1;
         let now = cache.ticks;
-        let cached = cache.entries.get_mut(&id)?;
+        let serves = |cached: &&mut Cached| access == Access::Look || cached.access == access;
+        let cached = cache.entries.get_mut(&id).filter(serves)?;
         cached.used_at = now;
         Some(Arc::clone(&cached.descriptor))
     }
 
-    fn keep(&self, id: ObjectId, descriptor: &Arc<OwnedFd>) {
+    fn keep(&self, id: ObjectId, descriptor: &Arc<OwnedFd>, access: Access) {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if cache.entries.len() >= self.descriptors_max {
             // An eighth goes at once, so that the search is paid for by many openings.
@@ -89,7 +108,8 @@ impl DirectoryStore {
         }
         cache.ticks += 1;
         let used_at = cache.ticks;
-        cache.entries.insert(id, Cached { descriptor: Arc::clone(descriptor), used_at });
+        let descriptor = Arc::clone(descriptor);
+        cache.entries.insert(id, Cached { descriptor, access, used_at });
     }
 
     fn forget(&self, id: ObjectId) {
@@ -99,20 +119,26 @@ impl DirectoryStore {
     fn with<T>(
         &self,
         id: ObjectId,
+        access: Access,
         work: impl FnOnce(BorrowedFd<'_>) -> Result<T, rustix::io::Errno>,
     ) -> Result<T, Errno> {
-        let descriptor = match self.cached(id) {
+        let descriptor = match self.cached(id, access) {
             Some(descriptor) => descriptor,
-            None => self.open_object(id, OFlags::empty())?,
+            None => self.open_object(id, access, OFlags::empty())?,
         };
         work(descriptor.as_fd()).map_err(errno)
     }
 
-    fn open_object(&self, id: ObjectId, extra: OFlags) -> Result<Arc<OwnedFd>, Errno> {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | extra;
+    fn open_object(
+        &self,
+        id: ObjectId,
+        access: Access,
+        extra: OFlags,
+    ) -> Result<Arc<OwnedFd>, Errno> {
+        let flags = access.flags() | OFlags::CLOEXEC | OFlags::NOFOLLOW | extra;
         let descriptor = fs::openat(&self.root, id.path(), flags, OBJECT_MODE).map_err(errno)?;
         let descriptor = Arc::new(descriptor);
-        self.keep(id, &descriptor);
+        self.keep(id, &descriptor, access);
         Ok(descriptor)
     }
 }
@@ -151,12 +177,12 @@ impl ObjectStore for DirectoryStore {
     fn create(&self, id: ObjectId, bytes: &[u8]) -> Result<(), Errno> {
         self.forget(id);
         let flags = OFlags::CREATE | OFlags::TRUNC;
-        let descriptor = match self.open_object(id, flags) {
+        let descriptor = match self.open_object(id, Access::Change, flags) {
             Err(Errno::ENOENT) => {
                 let path = id.path();
                 let parent = path.split('/').next().expect("an object's path has two parts");
                 make_directory(fs::mkdirat(&self.root, parent, Mode::RWXU))?;
-                self.open_object(id, flags)?
+                self.open_object(id, Access::Change, flags)?
             }
             opened => opened?,
         };
@@ -164,7 +190,7 @@ impl ObjectStore for DirectoryStore {
     }
 
     fn read(&self, id: ObjectId, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
-        self.with(id, |descriptor| {
+        self.with(id, Access::Look, |descriptor| {
             let mut done = 0;
             while done < buffer.len() {
                 let rest = &mut buffer[done..];
@@ -180,7 +206,7 @@ impl ObjectStore for DirectoryStore {
     }
 
     fn write(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
-        self.with(id, |descriptor| write_all(descriptor, offset, bytes))
+        self.with(id, Access::Change, |descriptor| write_all(descriptor, offset, bytes))
     }
 
     fn append(&self, id: ObjectId, bytes: &[u8]) -> Result<u64, Errno> {
@@ -201,11 +227,11 @@ impl ObjectStore for DirectoryStore {
     }
 
     fn set_size(&self, id: ObjectId, size_bytes: u64) -> Result<(), Errno> {
-        self.with(id, |descriptor| fs::ftruncate(descriptor, size_bytes))
+        self.with(id, Access::Change, |descriptor| fs::ftruncate(descriptor, size_bytes))
     }
 
     fn attr(&self, id: ObjectId) -> Result<ObjectAttr, Errno> {
-        let stat = self.with(id, |descriptor| fs::fstat(descriptor))?;
+        let stat = self.with(id, Access::Look, |descriptor| fs::fstat(descriptor))?;
         Ok(ObjectAttr {
             size_bytes: u64::try_from(stat.st_size).unwrap_or(0),
             blocks: u64::try_from(stat.st_blocks).unwrap_or(0),
@@ -228,11 +254,11 @@ impl ObjectStore for DirectoryStore {
             None => fs::Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT as _ },
         };
         let times = fs::Timestamps { last_access: spec(atime), last_modification: spec(mtime) };
-        self.with(id, |descriptor| fs::futimens(descriptor, &times))
+        self.with(id, Access::Look, |descriptor| fs::futimens(descriptor, &times))
     }
 
     fn sync(&self, id: ObjectId) -> Result<(), Errno> {
-        self.with(id, |descriptor| fs::fsync(descriptor))
+        self.with(id, Access::Look, |descriptor| fs::fsync(descriptor))
     }
 
     fn sync_all(&self) -> Result<(), Errno> {
@@ -241,13 +267,21 @@ impl ObjectStore for DirectoryStore {
 
     fn remove(&self, id: ObjectId) -> Result<(), Errno> {
         match self.set_size(id, 0) {
-            Ok(()) | Err(Errno::ENOENT) => {}
+            // A program that runs from it keeps its bytes until it ends.
+            Ok(()) | Err(Errno::ENOENT | Errno::ETXTBSY) => {}
             Err(error) => return Err(error),
         }
         self.forget(id);
         match fs::unlinkat(&self.root, id.path(), AtFlags::empty()) {
             Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
             Err(error) => Err(errno(error)),
+        }
+    }
+
+    fn let_run(&self, id: ObjectId) {
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if cache.entries.get(&id).is_some_and(|cached| cached.access == Access::Change) {
+            cache.entries.remove(&id);
         }
     }
 

@@ -124,11 +124,15 @@ pub trait ObjectStore: Send + Sync {
     fn sync_all(&self) -> Result<(), Errno>;
 
     /// Cuts it to nothing, then removes it: a process that still has it open frees no space later.
-    /// An absent object is fine.
+    /// An absent object is fine. One that is being executed keeps its bytes until that ends.
     ///
     /// # Errors
     /// What the file system says.
     fn remove(&self, id: ObjectId) -> Result<(), Errno>;
+
+    /// Gives up every descriptor with which the store could write the object, as long as no call
+    /// needs one: the kernel does not execute a file that is open for writing.
+    fn let_run(&self, id: ObjectId);
 
     /// Space below.
     ///

@@ -36,6 +36,43 @@ fn an_object_that_was_never_made_is_missing() {
 }
 
 #[test]
+fn an_object_can_be_executed_once_nobody_writes_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = DirectoryStore::open(directory.path()).unwrap();
+    store.create(id(1, 1), &std::fs::read("/bin/true").unwrap()).unwrap();
+    let run = || std::process::Command::new(directory.path().join(id(1, 1).path())).status();
+    let busy = Some(rustix::io::Errno::TXTBSY.raw_os_error());
+    assert_eq!(run().unwrap_err().raw_os_error(), busy, "made just now");
+    store.let_run(id(1, 1));
+    assert!(run().unwrap().success());
+    store.attr(id(1, 1)).unwrap();
+    store.read(id(1, 1), 0, &mut [0; 4]).unwrap();
+    store.set_times(id(1, 1), None, Some(Timestamp::default())).unwrap();
+    store.sync(id(1, 1)).unwrap();
+    assert!(run().unwrap().success(), "it is only looked at");
+    store.write(id(1, 1), 0, b"\x7f").unwrap();
+    assert_eq!(run().unwrap_err().raw_os_error(), busy);
+    store.let_run(id(1, 1));
+    assert!(run().unwrap().success());
+}
+
+#[test]
+fn a_program_that_is_removed_runs_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = DirectoryStore::open(directory.path()).unwrap();
+    store.create(id(1, 1), &std::fs::read("/bin/cat").unwrap()).unwrap();
+    store.let_run(id(1, 1));
+    let mut running = std::process::Command::new(directory.path().join(id(1, 1).path()))
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    store.remove(id(1, 1)).unwrap();
+    assert_eq!(store.attr(id(1, 1)).unwrap_err(), Errno::ENOENT);
+    drop(running.stdin.take());
+    assert!(running.wait().unwrap().success());
+}
+
+#[test]
 fn holes_read_as_zeros_and_reading_ends_with_the_object() {
     on_each(|store| {
         store.create(id(1, 1), b"abc").unwrap();

@@ -38,7 +38,7 @@ impl Core {
                 self.load_open(open.id)
             }
             Target::Directory(id) => {
-                let located = self.load_own(*id)?;
+                let located = self.load_directory(*id)?;
                 located.directory()?;
                 Ok(located)
             }
@@ -120,7 +120,9 @@ impl Core {
         apply(&mut located.inode, set);
         self.apply_times(&mut located.inode, set)?;
         self.attribute_changed(&mut located.inode);
-        self.save(&located)?;
+        if !self.change_removed(&located.inode) {
+            self.save(&located)?;
+        }
         if let Some(object) = cut {
             let size_bytes = set.size_bytes;
             let change = Change { caller, object, birth, reply: Reply::Attr };

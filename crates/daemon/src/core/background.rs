@@ -16,8 +16,11 @@ use mayfly_object::ObjectId;
 use mayfly_types::{Durability, Errno, FileId};
 use mayfly_wire::{Data, Sync, Wire, Writer, Written};
 
-use super::{Core, Outcome, Served, data::BLOCK_BYTES};
-use crate::api::{Caller, Completion};
+use super::{Core, Outcome, Served, data::BLOCK_BYTES, store_failed};
+use crate::{
+    api::{Caller, Completion},
+    log,
+};
 
 /// What a job of the I/O pool has to report.
 #[derive(Debug)]
@@ -158,10 +161,19 @@ impl Core {
                     });
                     self.complete(caller, body);
                 }
-                Done::Changed(change, result) => self.changed_object(&change, result),
-                // An object that could not be removed keeps its mark: the next start tries again.
+                Done::Changed(change, result) => {
+                    if result == Err(Errno::EIO) {
+                        let object = change.object.path();
+                        log::error(format_args!("object {object}"), "changing it: EIO");
+                    }
+                    self.changed_object(&change, result);
+                }
                 Done::Removed(object, Ok(())) => self.work.removed.push(object),
-                Done::Removed(_, Err(_)) => {}
+                Done::Removed(object, Err(errno)) => {
+                    // It keeps its mark.
+                    let what = format!("cannot be removed: {errno}; the next start tries again");
+                    log::error(format_args!("object {}", object.path()), what);
+                }
             }
         }
     }
@@ -222,8 +234,9 @@ impl Core {
     pub fn idle_work(&mut self) -> bool {
         self.absorb();
         for object in std::mem::take(&mut self.work.removed) {
-            // A store that fails closes itself; the commit reports it.
-            drop(self.store.delete(&key::doomed(object.file, object.generation)));
+            if let Err(error) = self.store.delete(&key::doomed(object.file, object.generation)) {
+                store_failed(&error);
+            }
         }
         self.store.pending_transaction() != 0
             || !self.ready.is_empty()

@@ -23,7 +23,10 @@ use super::{
     background::{Change, Reply},
     home::Located,
 };
-use crate::{api::Caller, opens::Open};
+use crate::{
+    api::Caller,
+    opens::{Open, OpenFile},
+};
 
 /// An allowance grows by at least this, bytes.
 const ALLOWANCE_STEP_MIN: u64 = 1 << 20;
@@ -105,12 +108,13 @@ impl Core {
         if let Content::Inline(content) = &mut located.inode.content
             && end <= INLINE_BYTES_MAX as u64
         {
-            if end > content.len() as u64 && !(self.store.has_room()) {
-                return Err(Errno::ENOSPC.into());
-            }
+            let grows = end > content.len() as u64;
             content.resize(content.len().max(end as usize), 0);
             content[start as usize..end as usize].copy_from_slice(bytes);
             located.inode.size_bytes = content.len() as u64;
+            if grows {
+                self.check_room()?;
+            }
             let now = self.now;
             self.changed(&mut located.inode, now);
             self.save(&located)?;
@@ -120,6 +124,7 @@ impl Core {
         let object = self.spill(&mut located)?;
         self.check_growth(object, end, bytes.len() as u64)?;
         let birth = located.birth();
+        let settled = !located.inode.unsettled;
         self.unsettle(&mut located)?;
         let written = Written { object: true, count: bytes.len() as u32, end };
         if !write.append {
@@ -129,20 +134,53 @@ impl Core {
                 self.start_change(change, move |objects| objects.write(object, start, &bytes))
             );
         }
-        let end = self.objects.append(object, bytes)?;
-        let after = self.objects.attr(object)?;
-        self.charge(object.file, after.blocks * BLOCK_BYTES);
+        let end = self.append(caller, object, bytes, settled)?;
         Written { end, ..written }.encode(to)?;
         Ok(Served::Replied)
     }
 
     /// Refuses what the capacity has no room for.
-    fn check_growth(&self, object: ObjectId, end: u64, bytes: u64) -> Outcome<()> {
+    fn check_growth(&mut self, object: ObjectId, end: u64, bytes: u64) -> Outcome<()> {
         let before = self.objects.attr(object)?;
         // Overwriting what is there takes no space; anything else may.
         let dense = before.blocks * BLOCK_BYTES >= before.size_bytes;
-        if (end > before.size_bytes || !dense) && self.free_bytes() < bytes {
+        if (end > before.size_bytes || !dense) && !self.find_room(bytes)? {
             return Err(Errno::ENOSPC.into());
+        }
+        Ok(())
+    }
+
+    /// Whether there is room for `bytes` more, if need be what open files have set aside and do not
+    /// use.
+    pub(super) fn find_room(&mut self, bytes: u64) -> Outcome<bool> {
+        if self.free_bytes() < bytes {
+            self.reclaim()?;
+        }
+        Ok(self.free_bytes() >= bytes)
+    }
+
+    /// Cuts the allowances of open files to what their objects have.
+    ///
+    /// Their grants stay: the object is the same, and a process that met a revoked grant after an
+    /// append would append again. A transfer that is under way at this moment may therefore still
+    /// use what it was allowed; it is accounted for with the next allowance, or when the file is
+    /// closed.
+    fn reclaim(&mut self) -> Outcome<()> {
+        let generous = |(id, file): (FileId, &OpenFile)| (!file.trimmed).then_some(id);
+        let files: Vec<FileId> = self.opens.files().filter_map(generous).collect();
+        for id in files {
+            let inode = self.load_open(id)?.inode;
+            let Some(object) = object_of(&inode).filter(|_| inode.unsettled) else { continue };
+            let before = self.objects.attr(object)?;
+            // Below the end of a sparse object, too, there is space to be taken.
+            let dense = before.blocks * BLOCK_BYTES >= before.size_bytes;
+            self.opens.set_allowance(id, if dense { before.size_bytes } else { 0 });
+            let bytes = self.objects.attr(object)?.blocks * BLOCK_BYTES;
+            if let Some(file) = self.opens.file_mut(id) {
+                file.trimmed = true;
+                let had = std::mem::replace(&mut file.charged_bytes, bytes);
+                self.charged_bytes = (self.charged_bytes + bytes).saturating_sub(had);
+            }
         }
         Ok(())
     }
@@ -176,7 +214,12 @@ impl Core {
         self.check_room()?;
         let inode = &located.inode;
         let object = ObjectId { file: inode.id, generation: inode.generation + 1 };
-        self.objects.create(object, bytes)?;
+        if let Err(errno) = self.objects.create(object, bytes) {
+            // What there is of it takes space on a disk that may be full. If it cannot be removed
+            // its name is used again.
+            let _removed = self.objects.remove(object);
+            return Err(errno.into());
+        }
         self.objects.set_times(object, Some(inode.atime), Some(inode.mtime))?;
         let blocks = self.objects.attr(object)?.blocks;
         let inode = &mut located.inode;
@@ -226,6 +269,7 @@ impl Core {
             inode.ctime = inode.ctime.max(attr.ctime);
         }
         inode.unsettled = false;
+        self.forget_append(object.file)?;
         self.counters.settled_bytes += attr.blocks * BLOCK_BYTES;
         self.discharge(object.file);
         self.store.delete(&key::numbered(key::UNSETTLED, object.file))?;
@@ -246,6 +290,7 @@ impl Core {
         self.store.put(&key::doomed(object.file, object.generation), &[1])?;
         if inode.unsettled {
             self.discharge(object.file);
+            self.forget_append(object.file)?;
             self.store.delete(&key::numbered(key::UNSETTLED, object.file))?;
         } else {
             self.counters.settled_bytes =
@@ -261,11 +306,12 @@ impl Core {
         if let Content::Inline(bytes) = &mut located.inode.content
             && size_bytes <= INLINE_BYTES_MAX as u64
         {
-            if size_bytes > bytes.len() as u64 && !self.store.has_room() {
-                return Err(Errno::ENOSPC.into());
-            }
+            let grows = size_bytes > bytes.len() as u64;
             bytes.resize(size_bytes as usize, 0);
             located.inode.size_bytes = size_bytes;
+            if grows {
+                self.check_room()?;
+            }
         } else {
             let object = self.spill(located)?;
             self.objects.set_size(object, size_bytes)?;
@@ -325,6 +371,10 @@ impl Core {
             return Ok(Served::Replied);
         }
         let object = self.spill(&mut located)?;
+        if grant.want & GRANT_OBJECT != 0 && !writes {
+            // Perhaps to execute it.
+            self.objects.let_run(object);
+        }
         if writes && !self.allow(&mut located, grant.end)? {
             // No room for a dense file of that length. Writes through the daemon are charged for
             // what they take.
@@ -335,21 +385,27 @@ impl Core {
         Ok(Served::Replied)
     }
 
+    /// Free space as it would be if this file had nothing set aside.
+    fn room_for(&self, inode: &Inode) -> u64 {
+        let charged = self.opens.file(inode.id).map_or(0, |file| file.charged_bytes);
+        let settled = if inode.unsettled { 0 } else { inode.blocks * BLOCK_BYTES };
+        self.free_bytes() + charged + settled
+    }
+
     /// Raises the allowance to cover `end`; false when the space is not there.
     fn allow(&mut self, located: &mut Located, end: u64) -> Outcome<bool> {
         let id = located.inode.id;
-        let (had, charged) = match self.opens.file(id) {
-            Some(file) => (file.allowance_end, file.charged_bytes),
-            None => return Err(Errno::EBADF.into()),
-        };
+        let had = self.opens.file(id).ok_or(Errno::EBADF)?.allowance_end;
         if located.inode.unsettled && end <= had {
             return Ok(true);
         }
-        let settled = if located.inode.unsettled { 0 } else { located.inode.blocks * BLOCK_BYTES };
-        // Room as it would be if this file had nothing set aside.
-        let room = self.free_bytes() + charged + settled;
         let size = self.size_of(&located.inode)?;
         let base = end.max(size).max(had);
+        let mut room = self.room_for(&located.inode);
+        if room < base {
+            self.reclaim()?;
+            room = self.room_for(&located.inode);
+        }
         // A sixteenth of the room at most: what idle writers have set aside is lost to everybody
         // else.
         let step = base.clamp(ALLOWANCE_STEP_MIN, ALLOWANCE_STEP_MAX).min(room / 16);
@@ -361,6 +417,9 @@ impl Core {
         self.unsettle(located)?;
         self.charge(id, allowance);
         self.opens.set_allowance(id, allowance);
+        if let Some(file) = self.opens.file_mut(id) {
+            file.trimmed = false;
+        }
         Ok(true)
     }
 }

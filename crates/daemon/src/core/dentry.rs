@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use mayfly_meta::{
     Scan, key,
-    record::{Content, Dentry},
+    record::{BirthKey, Content, Dentry},
 };
 use mayfly_types::{Errno, FileId, FileKind};
 
-use super::{Core, Outcome};
+use super::{Core, Outcome, home::Located};
 use crate::cache::Cached;
 
 impl Core {
@@ -30,6 +30,9 @@ impl Core {
         let (id, kind) = Dentry::peek(record)?;
         if kind == FileKind::Directory {
             self.cache.insert(directory, name, Cached::Directory(id));
+        } else if let Dentry::Fused(inode) = Dentry::decode(record)? {
+            let birth = BirthKey { directory, name: name.to_vec() };
+            self.looked_up = Some(Located { inode: *inode, fused: Some(birth) });
         }
         Ok(Some((id, kind)))
     }
@@ -61,12 +64,14 @@ impl Core {
         dentry: &Dentry,
     ) -> Outcome<()> {
         self.cache.forget(directory, name);
+        self.looked_up = None;
         Ok(self.store.put(&key::dentry(directory, name), &dentry.encode())?)
     }
 
     /// Removes a name.
     pub(super) fn delete_dentry(&mut self, directory: FileId, name: &[u8]) -> Outcome<()> {
         self.cache.forget(directory, name);
+        self.looked_up = None;
         self.store.delete(&key::dentry(directory, name))?;
         Ok(())
     }

@@ -57,6 +57,13 @@ impl Core {
         directory: FileId,
         name: &[u8],
     ) -> Outcome<Located> {
+        let is_it = |located: &mut Located| {
+            let same = |birth: &BirthKey| birth.directory == directory && birth.name == name;
+            located.inode.id == id && located.fused.as_ref().is_some_and(same)
+        };
+        if let Some(located) = self.looked_up.take_if(is_it) {
+            return Ok(located);
+        }
         if directory != FileId::NONE
             && let Some(record) = self.store.get(&key::dentry(directory, name))?
             && Dentry::peek(record)?.0 == id
@@ -85,6 +92,7 @@ impl Core {
     }
 
     pub(super) fn save(&mut self, located: &Located) -> Outcome<()> {
+        self.looked_up = None;
         match &located.fused {
             Some(birth) => {
                 let dentry = Dentry::Fused(Box::new(located.inode.clone()));
@@ -116,7 +124,7 @@ impl Core {
 
     /// Parent of a directory, for `..`.
     pub(super) fn parent_of(&mut self, directory: FileId) -> Outcome<FileId> {
-        Ok(self.load_own(directory)?.directory()?.parent)
+        Ok(self.load_directory(directory)?.directory()?.parent)
     }
 
     /// A name was added to (`entries` = 1) or removed from (-1) a directory.
@@ -215,7 +223,10 @@ impl Core {
             self.store.delete(&key::numbered(key::INODE, inode.id))?;
         }
         match inode.content {
-            Content::Directory(_) => self.counters.directories -= 1,
+            Content::Directory(_) => {
+                self.counters.directories -= 1;
+                self.removed.insert(inode.clone());
+            }
             Content::Object(_) => {
                 self.counters.files -= 1;
                 self.doom_object(inode)?;

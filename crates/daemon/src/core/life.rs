@@ -7,8 +7,11 @@
 
 use mayfly_types::{OpenRef, SessionId};
 
-use super::{Core, Outcome, Served};
-use crate::{api::Caller, locks::Owner};
+use super::{Core, Fault, Outcome, Served};
+use crate::{api::Caller, locks::Owner, log};
+
+/// A store need not have room for more than so many at once.
+const STEPS_PER_COMMIT: u32 = 128;
 
 impl Core {
     /// A process has attached. A session of the same process that is still there (before an exec)
@@ -28,16 +31,28 @@ impl Core {
         for open in self.opens.of_session(session) {
             if !self.opens.is_shared(open.index) {
                 self.end_open(open);
+                // A store that fails has said so.
+                drop(self.commit_now_and_then());
             }
         }
+        self.forget_doubts(session);
         let Some(process) = self.sessions.remove(&session) else { return };
         if self.sessions.values().any(|other| *other == process) {
             return;
         }
         for file in self.locks.release_process(process) {
-            // A store that fails closes itself; the commit reports it.
+            // A store that fails has said so.
             drop(self.locks_changed(file));
         }
+    }
+
+    /// Ends the batch when it has become long. Only between steps that are whole by themselves.
+    pub(super) fn commit_now_and_then(&mut self) -> Outcome<()> {
+        self.steps += 1;
+        if self.steps.is_multiple_of(STEPS_PER_COMMIT) && self.store.pending_transaction() != 0 {
+            self.commit().map_err(Fault::Errno)?;
+        }
+        Ok(())
     }
 
     /// The kernel holds no reference to the shared description `index` any more. Changes records: a
@@ -68,21 +83,14 @@ impl Core {
 
     /// Frees a description with everything that ends with it.
     pub(super) fn end_open(&mut self, open: OpenRef) {
-        // A store that fails closes itself; the commit reports it. An object that cannot be asked
-        // leaves the size unsettled, which is a correct state.
-        drop(self.try_end_open(open));
+        // An object that cannot be asked leaves the size unsettled, which is a correct state.
+        let file = self.opens.get(open).map(|found| found.id).unwrap_or_default();
+        if let Err(Fault::Errno(errno)) = self.try_end_open(open) {
+            log::error(format_args!("file {:016x}", file.0), format_args!("closing it: {errno}"));
+        }
     }
 
     fn try_end_open(&mut self, open: OpenRef) -> Outcome<()> {
-        let Some(birth) = self
-            .opens
-            .get(open)
-            .ok()
-            .and_then(|found| self.opens.file(found.id))
-            .map(|file| file.birth.clone())
-        else {
-            return Ok(());
-        };
         let Some((found, last)) = self.opens.remove(open) else { return Ok(()) };
         if self.locks.release_open(found.id, open) {
             self.locks_changed(found.id)?;
@@ -93,8 +101,12 @@ impl Core {
                 return self.drop_orphan(found.id);
             }
         }
-        let writers = self.opens.file(found.id).map_or(0, |file| file.writers);
-        if found.may_write() && writers == 0 && !self.work.is_in_flight(found.id) {
+        let file = last.as_ref().or_else(|| self.opens.file(found.id));
+        let Some(file) = file.filter(|file| file.object && file.writers == 0) else {
+            return Ok(());
+        };
+        if found.may_write() && !self.work.is_in_flight(found.id) {
+            let birth = file.birth.clone();
             let mut located = self.load_birth(found.id, &birth)?;
             self.settle(&mut located)?;
         }

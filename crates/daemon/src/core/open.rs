@@ -45,7 +45,9 @@ impl Core {
             return Err(Errno::ENFILE.into());
         }
         let (located, created) = match place.found {
-            None if place.last != Last::Name => (self.load_own(place.directory)?, false),
+            None if place.last != Last::Name => {
+                (self.load_start(place.directory, !walk.path.is_empty())?, false)
+            }
             None if create => (self.create(&place, open)?, true),
             None => return Err(Errno::ENOENT.into()),
             Some((id, _)) => (self.load_at(id, place.directory, &place.name)?, false),
@@ -53,6 +55,7 @@ impl Core {
         if !created {
             check_existing(&located.inode, flags, exclusive, place.slash)?;
         }
+        self.revive(&located)?;
         let truncate = !created && flags & O_TRUNC != 0;
         let located = if truncate { self.truncate_at_open(located)? } else { located };
         let inode = &located.inode;
@@ -84,7 +87,7 @@ impl Core {
     pub(super) fn find(&mut self, walk: &Walk<'_>) -> Outcome<Located> {
         let place = self.walk(walk, Rule::Target)?;
         if place.last != Last::Name {
-            return self.load_own(place.directory);
+            return self.load_start(place.directory, !walk.path.is_empty());
         }
         let (id, kind) = place.found.ok_or(Errno::ENOENT)?;
         if place.slash && kind != FileKind::Directory {

@@ -19,6 +19,7 @@ use super::{
     background::Work,
     data::BLOCK_BYTES,
     home::{Located, Ownership},
+    removed::Removed,
 };
 use crate::{
     api::{Config, Survivors},
@@ -90,6 +91,9 @@ impl Core {
             work: Work::default(),
             slots: SlotTable::even(1, 1),
             cache: DentryCache::new(config.cached_dentries_max),
+            looked_up: None,
+            removed: Removed::default(),
+            appends: HashMap::new(),
             opens: OpenTable::new(node),
             locks: LockTable::default(),
             sessions: survivors.sessions.iter().copied().collect(),
@@ -101,10 +105,12 @@ impl Core {
             ready: Vec::new(),
             unclaimed_opens: HashMap::new(),
             requests: 0,
+            steps: 0,
             config,
         };
         core.take_up_store()?;
         core.take_up_opens();
+        core.take_up_appends().map_err(OpenError::Failed)?;
         core.take_up_orphans()?;
         core.take_up_unsettled()?;
         core.take_up_locks()?;
@@ -166,7 +172,7 @@ impl Core {
         located.inode.kind() == found.kind
     }
 
-    fn marks(&mut self, tag: u8) -> Result<Vec<(FileId, Vec<u8>)>, StoreError> {
+    pub(super) fn marks(&mut self, tag: u8) -> Result<Vec<(FileId, Vec<u8>)>, StoreError> {
         let mut marks = Vec::new();
         self.store.scan(&[tag], &[tag], &mut |key, record| {
             if let Some(id) = key::split_numbered(key) {
@@ -183,6 +189,7 @@ impl Core {
                 self.opens.mark_unlinked(id);
             } else {
                 self.drop_orphan(id)?;
+                self.commit_now_and_then()?;
             }
         }
         Ok(())
@@ -194,6 +201,7 @@ impl Core {
             let mut located = self.load_birth(id, &birth)?;
             if self.opens.file(id).is_none_or(|file| file.writers == 0) {
                 self.settle(&mut located)?;
+                self.commit_now_and_then()?;
                 continue;
             }
             let allowance = self.opens.file(id).map_or(0, |file| file.allowance_end);
@@ -231,6 +239,7 @@ impl Core {
                 Owner::Flock(open) | Owner::Ofd(open) => opens.get(open).is_ok(),
             });
             self.save_locks(id)?;
+            self.commit_now_and_then()?;
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::{
     Waker,
     channel::{self, Message},
-    releases,
+    releases::{self, Released},
 };
 
 /// Something the serving loop must act on.
@@ -81,15 +81,20 @@ impl Control {
     }
 
     /// Takes the releases that the kernel knows of by now, and leaves everything else queued.
-    pub(super) fn take_releases(&self) -> Vec<u32> {
+    pub(super) fn take_releases(&self) -> Released {
         let mut events = self.lock();
         self.drain_releases(&mut events);
-        let mut released = Vec::new();
-        events.retain(|event| {
-            if let Event::Released(index) = event {
-                released.push(*index);
+        let mut released = Released::default();
+        events.retain(|event| match event {
+            Event::Released(index) => {
+                released.indexes.push(*index);
+                false
             }
-            !matches!(event, Event::Released(_))
+            Event::Overflow => {
+                released.overflow = true;
+                false
+            }
+            _ => true,
         });
         released
     }

@@ -305,8 +305,12 @@ impl<S: Service> Serving<S> {
     /// What the kernel knows by now about processes that ended and descriptors that were closed: a
     /// lock whose holder's death its parent has seen must not stand in anybody's way.
     fn gather_evidence(&mut self) {
-        for index in self.control.take_releases() {
+        let released = self.control.take_releases();
+        for index in released.indexes {
             self.release(index);
+        }
+        if released.overflow {
+            self.release_unheld();
         }
         let mut ended = Vec::with_capacity(16);
         let none = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -9,6 +9,7 @@ use crate::{
 
 const COUNTERS_V1: u8 = 0x31;
 const BIRTH_V1: u8 = 0x41;
+const APPEND_V1: u8 = 0x81;
 const LOCKS_V1: u8 = 0x51;
 const INSTANCE_V1: u8 = 0x61;
 const SLOTS_V1: u8 = 0x71;
@@ -105,6 +106,48 @@ impl BirthKey {
         let name = from.bytes(name_bytes)?.to_vec();
         from.finish()?;
         Ok(BirthKey { directory, name })
+    }
+}
+
+/// An append that was about to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Append {
+    /// Session of the request.
+    pub session: u32,
+    /// Its id.
+    pub request_id: u64,
+    /// Length of the object before it.
+    pub start: u64,
+    /// How much is appended.
+    pub bytes: u32,
+}
+
+impl Append {
+    /// The record.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut record = vec![APPEND_V1];
+        record.put_u32(self.session);
+        record.put_u64(self.request_id);
+        record.put_u64(self.start);
+        record.put_u32(self.bytes);
+        record
+    }
+
+    /// From the record.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`].
+    pub fn decode(record: &[u8]) -> Result<Append, StoreError> {
+        let mut from = form(record, APPEND_V1)?;
+        let append = Append {
+            session: from.u32()?,
+            request_id: from.u64()?,
+            start: from.u64()?,
+            bytes: from.u32()?,
+        };
+        from.finish()?;
+        Ok(append)
     }
 }
 

@@ -87,6 +87,12 @@ fn the_bytes_of_the_small_records_do_not_change() {
     assert_eq!(counters.encode(), [&[0x31], numbers.as_slice()].concat());
     let birth = BirthKey { directory: FileId(1), name: b"ab".to_vec() };
     assert_eq!(birth.encode(), [0x41, 1, 0, 0, 0, 0, 0, 0, 0, 2, b'a', b'b']);
+    let append = Append { session: 1, request_id: 2, start: 3, bytes: 4 };
+    let mut bytes = vec![0x81, 1, 0, 0, 0];
+    bytes.extend([2_u64, 3].iter().flat_map(|number| number.to_le_bytes()));
+    bytes.extend([4, 0, 0, 0]);
+    assert_eq!(append.encode(), bytes);
+    assert_eq!(Append::decode(&bytes).unwrap(), append);
     let lock = HeldLock { owner_kind: 1, kind: 1, owner: 2, owner_generation: 3, start: 4, end: 5 };
     assert_eq!(
         encode_locks(&[lock]),
@@ -168,7 +174,7 @@ proptest! {
     #[test]
     fn any_bytes_decode_to_a_value_or_an_error(
         mut bytes in prop::collection::vec(any::<u8>(), 0..300),
-        form in prop::sample::select(vec![0x11_u8, 0x12, 0x21, 0x31, 0x41, 0x51, 0x61, 0x71]),
+        form in prop::sample::select(vec![0x11_u8, 0x12, 0x21, 0x31, 0x41, 0x51, 0x61, 0x71, 0x81]),
     ) {
         if let Some(first) = bytes.first_mut() {
             *first = form;
@@ -177,6 +183,7 @@ proptest! {
         drop(Dentry::peek(&bytes));
         drop(Inode::decode_own(&bytes));
         drop(Counters::decode(&bytes));
+        drop(Append::decode(&bytes));
         drop(BirthKey::decode(&bytes));
         drop(decode_locks(&bytes));
         drop(Instance::decode(&bytes));

@@ -149,3 +149,41 @@ fn a_lock_is_decided_with_all_that_the_kernel_knows() {
     host.stop();
     daemon.wait().expect("it ends");
 }
+
+#[test]
+fn a_lock_is_decided_with_releases_that_the_queue_had_no_room_for() {
+    let host = Host::new("overflow", 20_000);
+    let mut daemon = host.start_daemon();
+    host.wait_until_ready();
+    let attachment = host.attach();
+    let signal = |signal| {
+        let pid = rustix::process::Pid::from_child(&daemon);
+        rustix::process::kill_process(pid, signal).expect("signalled");
+    };
+    signal(rustix::process::Signal::STOP);
+    let room: usize = std::fs::read_to_string("/proc/sys/fs/inotify/max_queued_events")
+        .expect("a number")
+        .trim()
+        .parse()
+        .expect("a number");
+    // Two in turn, since the queue joins equal neighbours.
+    for _ in 0..room {
+        drop(hold(&host, 1));
+        drop(hold(&host, 2));
+    }
+    host.node.opens[9].state.store(OPEN_SHARED, SeqCst);
+    drop(hold(&host, 9));
+    let range = LockRange { owner: LOCK_FLOCK, kind: LOCK_WRITE, start: 0, end: u64::MAX };
+    let look = TestLock { open: OpenRef::default(), range };
+    thread::scope(|scope| {
+        let asked = scope.spawn(|| {
+            attachment.transport.exchange(&look, Patience::Deadline, |_| ());
+            ledger::read(&host.ledger()).into_iter().flatten().any(|entry| entry == "released-9")
+        });
+        thread::sleep(Duration::from_millis(20));
+        signal(rustix::process::Signal::CONT);
+        assert!(asked.join().expect("no panic"));
+    });
+    host.stop();
+    daemon.wait().expect("it ends");
+}
