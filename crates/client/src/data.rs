@@ -173,7 +173,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         let to = i64::try_from(from)
             .ok()
             .and_then(|from| from.checked_add(distance))
-            .ok_or(Errno::EOVERFLOW)?;
+            .ok_or(Errno::EINVAL)?;
         let to = u64::try_from(to).map_err(|_| Errno::EINVAL)?;
         position.set(to);
         Ok(to)

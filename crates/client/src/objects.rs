@@ -247,11 +247,11 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
 
     /// A hidden descriptor of the object, and whether it may be written.
     fn open_and_conceal(&self, path: &PathText, write: bool) -> Result<(i32, bool), Errno> {
-        let (descriptor, writable) = match self.open_object(path, file::O_RDWR) {
-            Err(Errno::ETXTBSY) if !write => (self.open_object(path, file::O_RDONLY)?, false),
-            opened => (opened?, true),
-        };
-        Ok((self.objects.descriptors.conceal(descriptor)?, writable))
+        // For reading only unless it is to be written: a file that somebody holds open for writing
+        // cannot be executed.
+        let access = if write { file::O_RDWR } else { file::O_RDONLY };
+        let descriptor = self.open_object(path, access)?;
+        Ok((self.objects.descriptors.conceal(descriptor)?, write))
     }
 
     fn open_object(&self, path: &PathText, access: u32) -> Result<i32, Errno> {

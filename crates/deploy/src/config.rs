@@ -78,6 +78,11 @@ impl Options {
     fn check(&self) -> Result<()> {
         self.times()?;
         self.durability()?;
+        ensure!(
+            self.parent_check,
+            "--parent-check off is not there yet: on one node the check costs nothing and is always \
+             made"
+        );
         let chunk = self.chunk_bytes;
         ensure!(
             chunk.is_power_of_two() && (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&chunk),

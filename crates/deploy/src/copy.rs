@@ -135,6 +135,7 @@ mod tests {
         let place = tempfile::tempdir().expect("a temporary directory");
         let missing = place.path().join("missing");
         let copied = copy_tree(&missing, &place.path().join("to"), &mut |_| ());
-        assert_eq!(copied.failed.len(), 2, "{:?}", copied.failed);
+        let [failed] = copied.failed.as_slice() else { panic!("{:?}", copied.failed) };
+        assert!(failed.starts_with(&*missing.to_string_lossy()), "{failed}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
@@ -11,7 +11,7 @@ use rustix::fs::FlockOperation;
 
 use crate::{
     config::{self, Config, Options},
-    places,
+    mount_point, places,
 };
 
 /// The preload library, built for the rules of a host process (`build.rs`).
@@ -150,33 +150,20 @@ impl Instance {
     }
 
     fn mount_point(&self, run_dir: &Path) -> Result<(PathBuf, bool)> {
-        let Some(mount) = &self.mount else { return Ok((run_dir.join("mnt"), true)) };
-        let mount = absolute(mount)?;
-        match fs::read_dir(&mount) {
-            Ok(mut entries) => {
-                ensure!(
-                    entries.next().is_none(),
-                    "the mount point {} is not empty; choose an empty or a new directory",
-                    mount.display()
-                );
-                Ok((fs::canonicalize(&mount)?, false))
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok((mount, true)),
-            Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
-                bail!("the mount point {} is not a directory", mount.display())
-            }
-            Err(error) => Err(error)
-                .with_context(|| format!("cannot use the mount point {}", mount.display())),
+        match &self.mount {
+            Some(mount) => mount_point::choose(mount),
+            None => Ok((run_dir.join("mnt"), true)),
         }
     }
 }
 
-fn absolute(path: &Path) -> Result<PathBuf> {
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf> {
     let absolute = std::path::absolute(path)?;
     // Resolve what exists, so that the mount point has one name.
     let existing = absolute.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("/"));
     let rest = absolute.strip_prefix(existing).unwrap_or(Path::new(""));
-    Ok(fs::canonicalize(existing)?.join(rest))
+    // By components: without a slash at the end.
+    Ok(fs::canonicalize(existing)?.join(rest).components().collect())
 }
 
 fn fresh_identity() -> Result<u64> {
@@ -290,31 +277,8 @@ fn make_ready(config: &Config) -> Result<()> {
             eprintln!("mayfly: programs that run with {} are not served: {error}", path.display());
         }
     }
-    if config.mount_made {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o500)
-            .create(&config.mount)
-            .with_context(|| format!("cannot make the mount point {}", config.mount.display()))?;
-        set_immutable(&config.mount, true);
-    }
+    mount_point::put(config)?;
     config.store(&config.run_dir)
-}
-
-/// A program that is not served must not write to the directory under the mount point. Its mode
-/// keeps everybody out but root; root is kept out by the immutable flag, where the file system has
-/// it.
-fn set_immutable(mount: &Path, immutable: bool) {
-    if places::uid() != 0 {
-        return;
-    }
-    let Ok(directory) = fs::File::open(mount) else { return };
-    if let Ok(flags) = rustix::fs::ioctl_getflags(&directory) {
-        let mut flags = flags;
-        flags.set(rustix::fs::IFlags::IMMUTABLE, immutable);
-        // Not every file system has the flag; the mode remains.
-        let _ = rustix::fs::ioctl_setflags(&directory, flags);
-    }
 }
 
 /// What [`remove`] leaves.
@@ -335,10 +299,7 @@ pub(crate) fn remove(config: &Config, keep: Keep) -> Vec<String> {
         }
         _ => {}
     };
-    if config.mount_made {
-        set_immutable(&config.mount, false);
-        gone(&config.mount, fs::remove_dir(&config.mount));
-    }
+    gone(&config.mount, mount_point::take_away(config));
     if keep == Keep::Nothing {
         gone(&config.data_dir, fs::remove_dir_all(&config.data_dir));
         gone(&config.meta_dir, fs::remove_dir_all(&config.meta_dir));

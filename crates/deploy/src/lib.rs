@@ -13,6 +13,7 @@ mod daemon_process;
 pub mod environment;
 mod instance;
 mod launch;
+mod mount_point;
 mod places;
 mod status;
 pub mod supervisor;

@@ -225,9 +225,13 @@ pub(crate) unsafe fn stat(call: &Call) -> Outcome {
 pub(crate) unsafe fn statx(call: &Call) -> Outcome {
     const RESERVED: u32 = 0x8000_0000;
     const SYNC_TYPE: usize = 0x6000;
+    const AT_NO_AUTOMOUNT: usize = 0x800;
     let buffer = argument(call, 4) as *mut KernelStatx;
     let flags = argument(call, 2);
-    let invalid = argument(call, 3) as u32 & RESERVED != 0 || flags & SYNC_TYPE == SYNC_TYPE;
+    const KNOWN: usize = AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_NO_AUTOMOUNT | SYNC_TYPE;
+    let invalid = argument(call, 3) as u32 & RESERVED != 0
+        || flags as u32 as usize & !KNOWN != 0
+        || flags & SYNC_TYPE == SYNC_TYPE;
     // SAFETY: passed on to the caller.
     unsafe {
         with_target(call, AT, flags, &mut |target, escape| {

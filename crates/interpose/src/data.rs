@@ -100,9 +100,11 @@ pub(crate) unsafe fn pieces<'a>(start: usize, count: usize) -> Result<&'a [IoVec
     if count == 0 {
         return Ok(&[]);
     }
-    if !user::plausible(start, count * size_of::<IoVec>()) || !start.is_multiple_of(8) {
+    if !start.is_multiple_of(8) {
         return Err(Errno::EFAULT);
     }
+    // SAFETY: passed on to the caller.
+    unsafe { user::look_over(start, count * size_of::<IoVec>()) }?;
     // SAFETY: the host vouches for the array during its call.
     Ok(unsafe { core::slice::from_raw_parts(start as *const IoVec, count) })
 }

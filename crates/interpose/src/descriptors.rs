@@ -141,6 +141,8 @@ pub(crate) unsafe fn fcntl(call: &Call) -> Outcome {
     const F_SETFL: usize = 4;
     const F_SETOWN: usize = 8;
     const F_GETOWN: usize = 9;
+    const F_GETOWN_EX: usize = 16;
+    const F_OWNER_PID: i32 = 1;
     const F_GETPIPE_SZ: usize = 1032;
     let descriptor = argument(call, 0) as i32;
     let (command, value) = (argument(call, 1) as u32 as usize, argument(call, 2));
@@ -165,6 +167,11 @@ pub(crate) unsafe fn fcntl(call: &Call) -> Outcome {
         5..=7 | 36..=38 => unsafe { locks::range(session, open, command, value) },
         F_SETOWN => Outcome::Done(0),
         F_GETOWN => Outcome::Done(0),
+        // What the C library makes of F_GETOWN: nobody, by process.
+        F_GETOWN_EX => {
+            // SAFETY: the host wants a `struct f_owner_ex` written there.
+            done(unsafe { user::write(&[F_OWNER_PID, 0], value as *mut [i32; 2]) }.map(|()| 0))
+        }
         F_GETPIPE_SZ | 1031 => Outcome::Done(Errno::EBADF.as_result()),
         _ => Outcome::Done(Errno::EINVAL.as_result()),
     }

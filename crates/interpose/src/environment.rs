@@ -26,6 +26,8 @@ pub(crate) const DIRECTORY: &[u8] = b"MAYFLY_CWD";
 pub(crate) const PROGRAM: &[u8] = b"MAYFLY_EXE";
 /// The thread's name, when the kernel takes it from another file than the one that was asked for.
 pub(crate) const NAME: &[u8] = b"MAYFLY_COMM";
+/// `1`: print at the end what became of the calls. The user's to set and to pass on.
+pub(crate) const REPORT: &[u8] = b"MAYFLY_REPORT";
 
 const OURS: [&[u8]; 9] =
     [RUN, MOUNT, OBJECTS, IMAGES, PRELOAD, DESCRIPTORS, DIRECTORY, PROGRAM, NAME];
@@ -43,12 +45,9 @@ pub(crate) unsafe fn for_each<'e>(
     array: *const *const u8,
     mut each: impl FnMut(*const u8, &'e [u8]),
 ) {
-    if !user::plausible(array as usize, size_of::<usize>()) {
-        return;
-    }
     for at in 0.. {
         // SAFETY: every element up to the null was not null.
-        let entry = unsafe { array.add(at).read() };
+        let Ok(entry) = (unsafe { user::read(array.wrapping_add(at)) }) else { return };
         if entry.is_null() {
             return;
         }

@@ -269,7 +269,7 @@ unsafe fn run_one(
             // SAFETY: passed on to the caller.
             let errno = unsafe { hand_over(image, at, &text, flags) };
             let suspicious = links::is_suspicious(errno.as_result());
-            if !suspicious || !links::resolve(at, text.as_bytes(), &mut next) {
+            if !suspicious || !links::resolve(at, text.as_bytes(), true, &mut next) {
                 // SAFETY: passed on to the caller.
                 let found = unsafe { kernel_script(image, at, &text, errno) };
                 return found;

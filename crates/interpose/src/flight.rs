@@ -136,6 +136,12 @@ pub(crate) fn own() {
     }
 }
 
+/// May there be children of vfork in this memory?
+#[inline]
+pub(crate) fn is_under_way() -> bool {
+    FLIGHTS.load(Ordering::Acquire) != 0
+}
+
 /// The record of the caller, when it is a child of vfork.
 #[inline]
 pub(crate) fn child() -> Option<&'static Child> {

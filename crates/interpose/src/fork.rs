@@ -13,7 +13,7 @@ use core::{
 use mayfly_sys::{Errno, file, memory, number, user};
 
 use crate::{
-    Call, Outcome, flight, hidden, identity, locks,
+    Call, Outcome, flight, hidden, identity, locks, report,
     serve::argument,
     session,
     table::{self, Meaning},
@@ -56,6 +56,7 @@ pub(crate) fn notice() {
 #[inline(never)]
 fn start_over() {
     flight::own();
+    report::reset();
     hidden::reset();
     identity::reset();
     locks::forget();

@@ -13,7 +13,7 @@ use mayfly_sys::{
 };
 use mayfly_types::{FileId, OpenRef};
 
-use crate::{cwd, environment, fork, identity, names, program, session, settings, table};
+use crate::{cwd, environment, fork, identity, names, program, report, session, settings, table};
 
 /// Takes everything up.
 ///
@@ -44,6 +44,9 @@ pub(crate) unsafe fn start(envp: *const *const u8) -> Result<(), Errno> {
     })?;
     table::set_up()?;
     fork::set_up()?;
+    if find(environment::REPORT) == Some(b"1") {
+        report::turn_on();
+    }
     names::look_at_umask();
     if let Some(directory) = find(environment::DIRECTORY).and_then(parse_hexadecimal) {
         cwd::inherit(FileId(directory));

@@ -43,7 +43,9 @@ mod opening;
 mod paths;
 mod polling;
 mod program;
+mod quick;
 mod refused;
+mod report;
 mod serve;
 mod session;
 mod settings;
@@ -98,5 +100,16 @@ pub fn descriptor_table() -> *const u32 {
 /// are the host's own and as valid as they would be for the kernel.
 pub unsafe fn dispatch(call: &mut Call) -> Outcome {
     // SAFETY: passed on to the caller.
-    unsafe { dispatch::dispatch(call) }
+    if let Some(outcome) = unsafe { quick::look(call) } {
+        if report::is_on() {
+            report::note(report::Reason::Elsewhere);
+        }
+        return outcome;
+    }
+    // SAFETY: passed on to the caller.
+    let outcome = unsafe { dispatch::dispatch(call) };
+    if report::is_on() {
+        report::count(call, outcome);
+    }
+    outcome
 }

@@ -1,9 +1,12 @@
 //! Symbolic links of the kernel's file systems that lead below the mount point.
 //!
-//! The kernel follows such a link to a place where it finds nothing, so a call that failed with
-//! ENOENT, ENOTDIR or EACCES is looked at again: its path is resolved link by link, and as soon as
-//! it stands below the mount point it is ours. Most failures are names that just do not exist, so
-//! that is ruled out first, with two system calls.
+//! The mount point is a symbolic link to itself, so the kernel ends such a walk with ELOOP. Only
+//! then a call that failed is looked at again: its path is resolved link by link, and as soon as it
+//! stands below the mount point it is ours. Where the mount point had to be a directory the kernel
+//! finds nothing there, and ENOENT, ENOTDIR and EACCES are looked at too; most of them are names
+//! that just do not exist, so that is ruled out first, with two system calls.
+
+use core::sync::atomic::{AtomicU8, Ordering};
 
 use mayfly_sys::{
     Errno,
@@ -15,29 +18,63 @@ use mayfly_types::limits::SYMLINK_FOLLOWS_MAX;
 use crate::{paths, settings};
 
 /// Could the failure mean that a link leads below the mount point?
+#[inline]
 pub(crate) fn is_suspicious(raw: isize) -> bool {
-    raw == Errno::ENOENT.as_result()
+    if raw >= 0 {
+        return false;
+    }
+    let missing = raw == Errno::ENOENT.as_result()
         || raw == Errno::ENOTDIR.as_result()
-        || raw == Errno::EACCES.as_result()
+        || raw == Errno::EACCES.as_result();
+    raw == Errno::ELOOP.as_result() || missing && mount_is_directory()
 }
 
-/// Resolves `path` as far as a place below the mount point; false when it does not lead there.
-pub(crate) fn resolve(directory: i32, path: &[u8], to: &mut PathText) -> bool {
-    try_resolve(directory, path, to).unwrap_or(false)
+static MOUNT: AtomicU8 = AtomicU8::new(UNKNOWN);
+const UNKNOWN: u8 = 0;
+const LINK: u8 = 1;
+const DIRECTORY: u8 = 2;
+
+/// Is a directory in the place of the link? Found out once.
+#[inline]
+fn mount_is_directory() -> bool {
+    match MOUNT.load(Ordering::Relaxed) {
+        UNKNOWN => look_at_mount(),
+        known => known == DIRECTORY,
+    }
 }
 
-fn try_resolve(directory: i32, path: &[u8], to: &mut PathText) -> Result<bool, Errno> {
+#[inline(never)]
+fn look_at_mount() -> bool {
+    let mut target = PathText::new();
+    let Some(settings) = settings::get() else { return false };
+    let directory = file::read_link(AT_FDCWD, &settings.mount, &mut target) == Err(Errno::EINVAL);
+    MOUNT.store(if directory { DIRECTORY } else { LINK }, Ordering::Relaxed);
+    directory
+}
+
+/// Resolves `path` as far as a place below the mount point; false when it does not lead there. A
+/// link at its end is only followed when `follow` says so.
+pub(crate) fn resolve(directory: i32, path: &[u8], follow: bool, to: &mut PathText) -> bool {
+    try_resolve(directory, path, follow, to).unwrap_or(false)
+}
+
+fn try_resolve(
+    directory: i32,
+    path: &[u8],
+    follow: bool,
+    to: &mut PathText,
+) -> Result<bool, Errno> {
     if path.is_empty() {
         return Ok(false);
     }
     make_absolute(directory, path, to)?;
-    if just_missing(to)? {
+    if mount_is_directory() && just_missing(to)? {
         return Ok(false);
     }
     let mount = settings::require()?.mount.as_bytes();
     let mut target = PathText::new();
     for _ in 0..SYMLINK_FOLLOWS_MAX {
-        if !replace_first_link(to, &mut target)? {
+        if !replace_first_link(to, follow, &mut target)? {
             return Ok(false);
         }
         if paths::below(mount, to.as_bytes()).is_some() {
@@ -71,7 +108,11 @@ fn just_missing(path: &PathText) -> Result<bool, Errno> {
 }
 
 /// Replaces the first component that is a link by its target; false when none is.
-fn replace_first_link(path: &mut PathText, target: &mut PathText) -> Result<bool, Errno> {
+fn replace_first_link(
+    path: &mut PathText,
+    follow: bool,
+    target: &mut PathText,
+) -> Result<bool, Errno> {
     let length = path.as_bytes().len();
     let mut end = 0;
     while end < length {
@@ -79,7 +120,7 @@ fn replace_first_link(path: &mut PathText, target: &mut PathText) -> Result<bool
         let start = end + bytes.get(end..).map_or(0, leading_slashes);
         let component = bytes.get(start..).unwrap_or(&[]);
         end = start + component.iter().position(|byte| *byte == b'/').unwrap_or(component.len());
-        if start == end {
+        if start == end || end == length && !follow {
             break;
         }
         let prefix = PathText::from_bytes(bytes.get(..end).unwrap_or(&[]))?;

@@ -51,6 +51,17 @@ impl<'p> Place<'p> {
         }
     }
 
+    /// The directory in which the path's last component is a name.
+    pub(crate) fn parent(self) -> Place<'p> {
+        match self {
+            Place::Tree { start, path } => match paths::split_last(path) {
+                ([], _) => Place::Tree { start, path: b"." },
+                (parent, _) => Place::Tree { start, path: parent },
+            },
+            other => other,
+        }
+    }
+
     /// As the daemon understands it, for calls that need a name. The names of descriptors are links
     /// of procfs that nobody may change.
     ///

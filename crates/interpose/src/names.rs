@@ -12,14 +12,14 @@ use mayfly_sys::{
     text::PathText,
     user,
 };
-use mayfly_types::FileId;
+use mayfly_types::FileKind;
 use mayfly_wire::Target;
 
 use crate::{
     Call, Outcome, cwd, flight,
     locate::{Place, locate},
     paths::{self, Special},
-    serve::{self, AT, PLAIN, PathArguments, argument, done, issue, with_path},
+    serve::{self, AT, PLAIN, PathArguments, Work, argument, done, issue, with_path},
     session, settings,
 };
 
@@ -107,8 +107,8 @@ pub(crate) unsafe fn remove(call: &Call) -> Outcome {
 /// As [`crate::dispatch`].
 pub(crate) unsafe fn symlink(call: &Call) -> Outcome {
     let at = match call.number {
-        number::SYMLINK => PathArguments { directory: None, path: 1 },
-        _ => PathArguments { directory: Some(1), path: 2 },
+        number::SYMLINK => PathArguments::plain(1),
+        _ => PathArguments::at(1),
     };
     // SAFETY: passed on to the caller.
     unsafe {
@@ -224,12 +224,23 @@ fn special_target(path: &[u8], to: &mut PathText) -> bool {
 /// As [`crate::dispatch`].
 pub(crate) unsafe fn rename(call: &Call) -> Outcome {
     let (from, to, flags) = match call.number {
-        number::RENAME => (PLAIN, PathArguments { directory: None, path: 1 }, 0),
-        number::RENAMEAT => (AT, PathArguments { directory: Some(2), path: 3 }, 0),
-        _ => (AT, PathArguments { directory: Some(2), path: 3 }, argument(call, 4) as u32),
+        number::RENAME => (PLAIN, PathArguments::plain(1), 0),
+        number::RENAMEAT => (AT, PathArguments::at(2), 0),
+        _ => (AT, PathArguments::at(2), argument(call, 4) as u32),
     };
+    let (from, to) = (from.taking_links(false), to.taking_links(false));
     // SAFETY: passed on to the caller.
     unsafe {
+        let empty = with_empty_path(call, from, to, &mut |place, escape| {
+            let parent = place.parent().target(true)?;
+            match session::get()?.stat(parent, escape)?.kind {
+                FileKind::Directory => Ok(0),
+                _ => Err(Stop::Failed(Errno::ENOTDIR)),
+            }
+        });
+        if let Some(outcome) = empty {
+            return outcome;
+        }
         two_paths(call, from, to, &mut |from, to, escape| {
             session::get()?.rename(from.walk(false)?, to.walk(false)?, flags, escape)
         })
@@ -242,14 +253,21 @@ pub(crate) unsafe fn rename(call: &Call) -> Outcome {
 /// As [`crate::dispatch`].
 pub(crate) unsafe fn link(call: &Call) -> Outcome {
     let (from, to, flags) = match call.number {
-        number::LINK => (PLAIN, PathArguments { directory: None, path: 1 }, 0),
-        _ => (AT, PathArguments { directory: Some(2), path: 3 }, argument(call, 4)),
+        number::LINK => (PLAIN, PathArguments::plain(1), 0),
+        _ => (AT, PathArguments::at(2), argument(call, 4)),
     };
     let follow = flags & AT_SYMLINK_FOLLOW != 0;
+    let (from, to) = (from.taking_links(follow), to.taking_links(false));
     // SAFETY: passed on to the caller.
     unsafe {
         if flags & AT_EMPTY_PATH != 0 && from.path_of(call) == Ok(b"") {
             return link_descriptor(call, from.directory_of(call), to);
+        }
+        let empty = with_empty_path(call, from, to, &mut |place, escape| {
+            session::get()?.stat(place.target(follow)?, escape).map(|_| 0)
+        });
+        if let Some(outcome) = empty {
+            return outcome;
         }
         two_paths(call, from, to, &mut |from, to, escape| {
             session::get()?.link(from.target(follow)?, to.walk(false)?, escape)
@@ -267,6 +285,9 @@ unsafe fn link_descriptor(call: &Call, descriptor: i32, to: PathArguments) -> Ou
     };
     // SAFETY: passed on to the caller.
     let Ok(path) = (unsafe { to.path_of(call) }) else { return Outcome::Pass };
+    if path.is_empty() {
+        return Outcome::Done(Errno::ENOENT.as_result());
+    }
     let mut joined = PathText::new();
     let mut escape = PathText::new();
     done(locate(to.directory_of(call), path, &mut joined).and_then(|place| {
@@ -280,8 +301,36 @@ unsafe fn link_descriptor(call: &Call, descriptor: i32, to: PathArguments) -> Ou
     }))
 }
 
-/// An empty path, for the daemon to refuse.
-const NOWHERE: Place<'static> = Place::Tree { start: FileId::ROOT, path: b"" };
+/// A call with two paths of which one is empty. The kernel complains about the first at once, about
+/// the second when it has looked up the first one, which `lookup` does for one of ours.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+unsafe fn with_empty_path(
+    call: &Call,
+    from: PathArguments,
+    to: PathArguments,
+    lookup: Work<'_>,
+) -> Option<Outcome> {
+    // SAFETY: passed on to the caller.
+    let (path, second) = unsafe { (from.path_of(call).ok()?, to.path_of(call).ok()?) };
+    if path.is_empty() {
+        return Some(Outcome::Pass);
+    }
+    if !second.is_empty() {
+        return None;
+    }
+    let (mut joined, mut escape) = (PathText::new(), PathText::new());
+    let found = match locate(from.directory_of(call), path, &mut joined) {
+        Ok(Place::Kernel) => return Some(Outcome::Pass),
+        Ok(place) => lookup(place, &mut escape),
+        Err(errno) => Err(Stop::Failed(errno)),
+    };
+    Some(Outcome::Done(match found {
+        Err(Stop::Failed(errno)) => errno.as_result(),
+        Ok(_) | Err(Stop::Escaped) => Errno::ENOENT.as_result(),
+    }))
+}
 
 type TwoPaths<'w> = &'w mut dyn FnMut(Place<'_>, Place<'_>, &mut PathText) -> Result<(), Stop>;
 
@@ -296,10 +345,20 @@ unsafe fn two_paths(
     work: TwoPaths<'_>,
 ) -> Outcome {
     // SAFETY: passed on to the caller.
-    let paths = unsafe { from.path_of(call).and_then(|path| Ok((path, to.path_of(call)?))) };
-    let Ok((from_path, to_path)) = paths else { return Outcome::Pass };
+    let Ok(from_path) = (unsafe { from.path_of(call) }) else { return Outcome::Pass };
     let (from_at, to_at) = (from.directory_of(call), to.directory_of(call));
     let (mut from_room, mut to_room) = (PathText::new(), PathText::new());
+    // SAFETY: passed on to the caller.
+    let to_path = match unsafe { to.path_of(call) } {
+        Ok(path) => path,
+        // The kernel would complain about the first path, which is not its.
+        Err(errno) => {
+            return match locate(from_at, from_path, &mut from_room) {
+                Ok(Place::Kernel) => Outcome::Pass,
+                Ok(_) | Err(_) => Outcome::Done(errno.as_result()),
+            };
+        }
+    };
     let places = locate(from_at, from_path, &mut from_room)
         .and_then(|from| Ok((from, locate(to_at, to_path, &mut to_room)?)));
     let mut escape = PathText::new();
@@ -316,9 +375,6 @@ unsafe fn two_paths(
             return unsafe { again(call, (from, from_at, from_path), (to, to_at, to_path), work) }
                 .unwrap_or(known);
         }
-        // An empty path is nobody's; which error counts depends on the other one.
-        Ok((Place::Kernel, to)) if from_path.is_empty() => work(NOWHERE, to, &mut escape),
-        Ok((from, Place::Kernel)) if to_path.is_empty() => work(from, NOWHERE, &mut escape),
         Ok((Place::Kernel, _) | (_, Place::Kernel)) => Err(Stop::Escaped),
         Ok((from, to)) => work(from, to, &mut escape),
     };
@@ -345,8 +401,8 @@ unsafe fn again(
     work: TwoPaths<'_>,
 ) -> Option<Outcome> {
     let (mut from_real, mut to_real) = (PathText::new(), PathText::new());
-    let moved_from = real_place(from.1, from.2, &mut from_real);
-    let moved_to = real_place(to.1, to.2, &mut to_real);
+    let moved_from = real_place(from, &mut from_real);
+    let moved_to = real_place(to, &mut to_real);
     if !moved_from && !moved_to {
         return None;
     }
@@ -377,14 +433,13 @@ unsafe fn again(
 
 /// Where the parent of `path` really is, with the last component appended, when it is not where it
 /// looks: out of the instance by a link, or in it by a link of the kernel's.
-fn real_place(directory: i32, path: &[u8], to: &mut PathText) -> bool {
+fn real_place((at, directory, path): (PathArguments, i32, &[u8]), to: &mut PathText) -> bool {
     let mut room = PathText::new();
     match locate(directory, path, &mut room) {
-        Ok(Place::Kernel) => crate::links::resolve(directory, path, to),
+        Ok(Place::Kernel) => crate::links::resolve(directory, path, at.takes_links, to),
         Ok(Place::Tree { start, path }) => {
-            let (parent, last) = paths::split_last(path);
-            let parent = if parent.is_empty() { b"." } else { parent };
-            let Ok(target) = (Place::Tree { start, path: parent }).target(true) else {
+            let (_, last) = paths::split_last(path);
+            let Ok(target) = (Place::Tree { start, path }).parent().target(true) else {
                 return false;
             };
             let Ok(session) = session::get() else { return false };

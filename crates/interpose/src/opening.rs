@@ -16,7 +16,7 @@ use mayfly_wire::{SET_SIZE, Target, WALK_EMPTY, Walk};
 
 use crate::{
     Call, Outcome, identity,
-    locate::Place,
+    locate::{Place, locate},
     names,
     serve::{AT, PLAIN, PathArguments, argument, with_path},
     session,
@@ -87,7 +87,11 @@ pub(crate) unsafe fn open_how(call: &Call) -> Outcome {
     let mode = how.mode as u32 & 0o7777;
     // SAFETY: passed on to the caller.
     unsafe {
-        with_path(call, AT, &mut |place, escape| {
+        let at = AT.taking_links(flags & O_NOFOLLOW == 0);
+        if how.resolve & RESOLVE_NO_SYMLINKS != 0 && is_the_kernels(call, at) {
+            return Outcome::Pass;
+        }
+        with_path(call, at, &mut |place, escape| {
             if unknown {
                 return Err(Stop::Failed(Errno::EINVAL));
             }
@@ -100,9 +104,21 @@ pub(crate) unsafe fn open_how(call: &Call) -> Outcome {
     }
 }
 
+/// Does the path lead to the kernel as it is written?
+///
+/// # Safety
+/// As [`crate::dispatch`].
+unsafe fn is_the_kernels(call: &Call, at: PathArguments) -> bool {
+    // SAFETY: passed on to the caller.
+    let Ok(path) = (unsafe { at.path_of(call) }) else { return true };
+    let mut joined = PathText::new();
+    locate(at.directory_of(call), path, &mut joined) == Ok(Place::Kernel)
+}
+
 /// # Safety
 /// As [`crate::dispatch`].
 unsafe fn open_with(call: &Call, at: PathArguments, flags: u32, mode: u32) -> Outcome {
+    let at = at.taking_links(flags & O_NOFOLLOW == 0);
     // SAFETY: passed on to the caller.
     unsafe {
         with_path(call, at, &mut |place, escape| {

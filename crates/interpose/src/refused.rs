@@ -30,6 +30,15 @@ pub(crate) unsafe fn with_paths(call: &Call, at: PathArguments, errno: Errno) ->
     }
     let follow = follows(call.number);
     // SAFETY: passed on to the caller.
+    if unsafe { at.path_of(call) } == Ok(b"") && at.directory.is_some() {
+        // With AT_EMPTY_PATH it is about the descriptor; without, it fails anyway.
+        return match session::open_file(at.directory_of(call)) {
+            Ok(None) => Outcome::Pass,
+            Ok(Some(_)) => Outcome::Done(errno.as_result()),
+            Err(errno) => Outcome::Done(errno.as_result()),
+        };
+    }
+    // SAFETY: passed on to the caller.
     unsafe {
         with_path(call, at, &mut |place, escape| {
             // The walk decides whether the name exists, and whether it is ours at all.
@@ -72,14 +81,14 @@ pub(crate) fn epoll(call: &Call) -> Outcome {
 /// the list.
 pub(crate) fn path_call(number: usize) -> Option<(PathArguments, Errno)> {
     use number::*;
-    const SECOND: PathArguments = PathArguments { directory: None, path: 1 };
+    const SECOND: PathArguments = PathArguments::plain(1);
     Some(match number {
         SETXATTR | LSETXATTR | GETXATTR | LGETXATTR | LISTXATTR | LLISTXATTR | REMOVEXATTR
         | LREMOVEXATTR => (PLAIN, Errno::EOPNOTSUPP),
         SETXATTRAT | GETXATTRAT | LISTXATTRAT | REMOVEXATTRAT | NAME_TO_HANDLE_AT
         | FILE_GETATTR | FILE_SETATTR => (AT, Errno::EOPNOTSUPP),
         INOTIFY_ADD_WATCH => (SECOND, Errno::EOPNOTSUPP),
-        FANOTIFY_MARK => (PathArguments { directory: Some(3), path: 4 }, Errno::EOPNOTSUPP),
+        FANOTIFY_MARK => (PathArguments::at(3), Errno::EOPNOTSUPP),
         CHROOT | UMOUNT2 | PIVOT_ROOT | ACCT | SWAPON | SWAPOFF | USELIB => (PLAIN, Errno::EPERM),
         MOUNT | QUOTACTL => (SECOND, Errno::EPERM),
         OPEN_TREE | OPEN_TREE_ATTR | MOVE_MOUNT | FSPICK | MOUNT_SETATTR => (AT, Errno::EPERM),

@@ -22,14 +22,31 @@ pub(crate) struct PathArguments {
     pub(crate) directory: Option<usize>,
     /// Index of the path.
     pub(crate) path: usize,
+    /// False when the kernel answers ELOOP to a link at the path's end.
+    pub(crate) takes_links: bool,
 }
 
 /// A call whose first argument is its path.
-pub(crate) const PLAIN: PathArguments = PathArguments { directory: None, path: 0 };
+pub(crate) const PLAIN: PathArguments = PathArguments::plain(0);
 /// A call whose first two arguments are a directory and a path.
-pub(crate) const AT: PathArguments = PathArguments { directory: Some(0), path: 1 };
+pub(crate) const AT: PathArguments = PathArguments::at(0);
 
 impl PathArguments {
+    /// A path relative to the working directory.
+    pub(crate) const fn plain(path: usize) -> PathArguments {
+        PathArguments { directory: None, path, takes_links: true }
+    }
+
+    /// A directory, and behind it a path.
+    pub(crate) const fn at(directory: usize) -> PathArguments {
+        PathArguments { directory: Some(directory), path: directory + 1, takes_links: true }
+    }
+
+    /// The same, with or without links at the path's end.
+    pub(crate) const fn taking_links(self, takes_links: bool) -> PathArguments {
+        PathArguments { takes_links, ..self }
+    }
+
     /// The directory of `call`.
     pub(crate) fn directory_of(self, call: &Call) -> i32 {
         self.directory.map_or(AT_FDCWD, |index| argument(call, index) as i32)
@@ -116,7 +133,7 @@ unsafe fn in_kernel(
         return Outcome::Done(raw);
     }
     let mut resolved = PathText::new();
-    if !links::resolve(directory, path, &mut resolved) {
+    if !links::resolve(directory, path, at.takes_links, &mut resolved) {
         return Outcome::Done(raw);
     }
     // SAFETY: passed on to the caller.
@@ -142,7 +159,14 @@ unsafe fn elsewhere(
                 let mut moved = Call { number: call.number, args: call.args };
                 set(&mut moved, at, path);
                 // SAFETY: the host's call with another path, which outlives it.
-                return Outcome::Done(unsafe { issue(&moved) });
+                let raw = unsafe { issue(&moved) };
+                // A link of the kernel's on this path may lead back.
+                let back = links::is_suspicious(raw)
+                    && links::resolve(AT_FDCWD, path.as_bytes(), at.takes_links, &mut next);
+                if !back {
+                    return Outcome::Done(raw);
+                }
+                core::mem::swap(path, &mut next);
             }
             Ok(place) => match work(place, &mut next) {
                 Ok(value) => return Outcome::Done(value),

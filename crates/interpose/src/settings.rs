@@ -4,12 +4,16 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use mayfly_sys::{Errno, memory, text::PathText};
 
+use crate::quick::Hints;
+
 /// The instance this process belongs to.
 pub(crate) struct Settings {
     /// Directory of the instance's socket and slot files (`MAYFLY_RUN`).
     pub(crate) run: PathText,
     /// The mount point, without a slash at its end (`MAYFLY_MOUNT`).
     pub(crate) mount: PathText,
+    /// What tells that a path is not below the mount point.
+    pub(crate) hints: Hints,
     /// The node's object directory (`MAYFLY_OBJECTS`).
     pub(crate) objects: PathText,
     /// The cache of prepared images (`MAYFLY_IMAGES`).
@@ -48,6 +52,7 @@ pub(crate) fn set(fill: impl FnOnce(&mut Settings) -> Result<(), Errno>) -> Resu
         place.write(Settings {
             run: PathText::new(),
             mount: PathText::new(),
+            hints: Hints::default(),
             objects: PathText::new(),
             images: PathText::new(),
             library: PathText::new(),
@@ -56,6 +61,7 @@ pub(crate) fn set(fill: impl FnOnce(&mut Settings) -> Result<(), Errno>) -> Resu
         &mut *place.as_ptr()
     };
     fill(settings)?;
+    settings.hints = Hints::of(settings.mount.as_bytes());
     SETTINGS.store(place.as_ptr(), Ordering::Release);
     Ok(())
 }

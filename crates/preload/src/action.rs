@@ -6,6 +6,9 @@
 //! it calls*. That is what a child of vfork needs: it resets its own dispositions while its memory
 //! is still its parent's. Should it install a function, it gets it without the wrapper.
 //!
+//! SIGSEGV and SIGBUS are guarded even when the host wants the default ([`signal`]): the kernel
+//! then has the wrapper, and the table no handler.
+//!
 //! Two threads that change the same signal at once may end with one's handler and the other's mask.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -92,7 +95,13 @@ unsafe fn probe(new: usize) -> isize {
 
 fn install(signal: usize, host: &Action, previous: (usize, usize), old: &mut Action) -> isize {
     const SIG_IGN: usize = 1;
-    if host.handler <= SIG_IGN || deferral::in_borrowed_memory() {
+    let borrowed = deferral::in_borrowed_memory();
+    if host.handler == 0 && signal::is_guarded(signal) && !borrowed {
+        let result = kernel::set_action(signal, Some(&signal::guard()), Some(old));
+        want(signal, (0, 0));
+        return result;
+    }
+    if host.handler <= SIG_IGN || borrowed {
         return kernel::set_action(signal, Some(host), Some(old));
     }
     let wrapped = Action {
@@ -118,7 +127,9 @@ unsafe fn report(signal: usize, kernel: &Action, previous: (usize, usize), old: 
         return writable;
     }
     let mut host = *kernel;
-    if kernel.handler == signal::wrapper() {
+    if kernel.handler == signal::wrapper() && previous.0 == 0 {
+        host = Action::default();
+    } else if kernel.handler == signal::wrapper() {
         host.handler = previous.0;
         host.flags = (kernel.flags & !CHANGED) | (previous.1 & CHANGED);
     }

@@ -13,15 +13,13 @@ use mayfly_image::format::{FILTER_BYTES, SYSCALL_BYTES};
 use mayfly_interpose::{Call, Outcome};
 use mayfly_sys::number;
 
-use crate::{action, backend, deferral, stacks};
+use crate::{action, backend, deferral};
 
 /// The host's registers while a hook runs. What a callee preserves is not in it.
 #[repr(C, align(16))]
 pub(crate) struct Frame {
-    /// rax: the call's number, as the host set it.
-    number: usize,
-    /// rdi, rsi, rdx, r10, r8, r9.
-    arguments: [usize; 6],
+    /// rax, the call's number; rdi, rsi, rdx, r10, r8, r9.
+    call: Call,
     /// Where to go on: the trampoline's `syscall`, or behind it.
     resume: usize,
     /// The host's stack pointer.
@@ -40,6 +38,8 @@ pub(crate) struct Frame {
 }
 
 const _: () = assert!(size_of::<Frame>() == 368);
+const _: () = assert!(core::mem::offset_of!(Frame, call.number) == 0);
+const _: () = assert!(core::mem::offset_of!(Frame, call.args) == 8);
 const _: () = assert!(core::mem::offset_of!(Frame, resume) == 56);
 const _: () = assert!(core::mem::offset_of!(Frame, stack) == 64);
 const _: () = assert!(core::mem::offset_of!(Frame, unblock) == 72);
@@ -145,24 +145,20 @@ pub(crate) fn must_check_again(rip: usize) -> bool {
         || (address(mayfly_exit_again)..address(mayfly_exit_again_end)).contains(&rip)
 }
 
-/// Serves the call in `frame`, or prepares it to be issued, on a stack of our own.
+/// Serves the call in `frame`, or prepares it to be issued. Runs on the host's stack, of which even
+/// the deepest hook takes less than 5 KiB.
 unsafe extern "C" fn dispatch(frame: *mut Frame) {
     deferral::notice_fork();
-    // SAFETY: the caller is `mayfly_entry`, which filled the frame on its stack.
-    unsafe { stacks::call_on(serve, frame, (*frame).number) };
-}
-
-unsafe extern "C" fn serve(frame: *mut Frame) {
-    // SAFETY: `dispatch` passes it on from `mayfly_entry`; nobody else has it.
+    // SAFETY: the caller is `mayfly_entry`, which filled the frame on its stack; nobody else has
+    // it.
     let frame = unsafe { &mut *frame };
     frame.unblock = 0;
-    let mut call = Call { number: frame.number, args: frame.arguments };
-    let outcome = if call.number == number::RT_SIGACTION {
+    let outcome = if frame.call.number == number::RT_SIGACTION {
         // SAFETY: the host's own arguments, checked by the kernel before they are used.
-        unsafe { action::serve(&call) }
+        unsafe { action::serve(&frame.call) }
     } else {
         // SAFETY: these are the registers of a call that the host is about to issue.
-        unsafe { backend::dispatch(&mut call) }
+        unsafe { backend::dispatch(&mut frame.call) }
     };
     match outcome {
         Outcome::Done(result) => {
@@ -171,8 +167,7 @@ unsafe extern "C" fn serve(frame: *mut Frame) {
             frame.done = 1;
         }
         Outcome::Pass => {
-            frame.result = call.number;
-            frame.arguments = call.args;
+            frame.result = frame.call.number;
             frame.done = 0;
         }
     }
@@ -197,12 +192,12 @@ impl Frame {
         const EINTR: usize = 4;
         let again = restart && self.done == 1 && self.result == EINTR.wrapping_neg();
         let registers = &mut context.registers;
-        let [rdi, rsi, rdx, r10, r8, r9] = self.arguments;
+        let [rdi, rsi, rdx, r10, r8, r9] = self.call.args;
         (registers.rdi, registers.rsi, registers.rdx) = (rdi, rsi, rdx);
         (registers.r10, registers.r8, registers.r9) = (r10, r8, r9);
         registers.rcx = self.resume;
         registers.rsp = self.stack;
-        registers.rax = if again { self.number } else { self.result };
+        registers.rax = if again { self.call.number } else { self.result };
         registers.rip = if again {
             self.resume.wrapping_sub(SYSCALL_BYTES + FILTER_BYTES)
         } else {

@@ -26,5 +26,4 @@ mod panic;
 mod patch;
 mod process;
 mod signal;
-mod stacks;
 mod start;

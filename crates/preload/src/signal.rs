@@ -11,6 +11,10 @@
 //!   trampoline.
 //! - **anything else**: the host's handler runs.
 //!
+//! SIGSEGV and SIGBUS have the wrapper even when the host wants the default, so that a hook that
+//! meets a bad address of the host's answers EFAULT ([`fault`]). When anything else raises them the
+//! default is put back and the instruction faults again: the host ends as it would without us.
+//!
 //! The code itself can be interrupted as well, so it lies in a section of its own
 //! (`mayfly_signal`): a signal that arrives in it is an ordinary nested one, with one exception. In
 //! the first instructions (up to `mayfly_decided`), which find out what was interrupted, a nested
@@ -22,7 +26,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use mayfly_image::format::SYSCALL_BYTES;
 use mayfly_sys::arch::syscall6;
-use mayfly_sys::number;
+use mayfly_sys::{fault, number};
 
 use crate::context::{self, Context};
 use crate::entry::{self, Frame};
@@ -119,6 +123,12 @@ global_asm!(
     "ret",
     ".cfi_endproc",
     ".size mayfly_wrapper, . - mayfly_wrapper",
+    // Where the wrapper returns to when the host gave no restorer of its own.
+    ".globl mayfly_restorer",
+    ".hidden mayfly_restorer",
+    "mayfly_restorer:",
+    "mov eax, 15",
+    "syscall",
     ".hidden __start_mayfly_signal",
     ".hidden __stop_mayfly_signal",
     ".text",
@@ -145,9 +155,10 @@ global_asm!(
     postpone = sym postpone,
 );
 
-// SAFETY: defined above; only the address is used.
+// SAFETY: defined above; only the addresses are used.
 unsafe extern "C" {
     fn mayfly_wrapper();
+    fn mayfly_restorer();
 }
 
 /// Address of the handler for the kernel.
@@ -156,10 +167,11 @@ pub(crate) fn wrapper() -> usize {
     mayfly_wrapper as *const () as usize
 }
 
-/// Tells the wrapper where this library's code is.
+/// Tells the wrapper where this library's code is, and puts it where faults of hooks arrive.
 pub(crate) fn set_up(text: core::ops::Range<usize>) {
     TEXT[0].store(text.start, Ordering::Relaxed);
     TEXT[1].store(text.end - text.start, Ordering::Relaxed);
+    guard_defaults();
 }
 
 /// What the wrapper does next.
@@ -176,7 +188,7 @@ struct Delivery {
 /// # Safety
 /// `context` is the kernel's for the handler that is running; called by the wrapper only.
 #[unsafe(link_section = "mayfly_signal")]
-unsafe extern "C" fn deliver(signal: usize, _info: *const u8, context: *mut Context) -> Delivery {
+unsafe extern "C" fn deliver(signal: usize, info: *const u8, context: *mut Context) -> Delivery {
     // SAFETY: the caller's promise.
     let context = unsafe { &mut *context };
     let (handler, flags) = action::wanted(signal & 0xff);
@@ -193,6 +205,11 @@ unsafe extern "C" fn deliver(signal: usize, _info: *const u8, context: *mut Cont
         kernel::set_action(signal & 0xff, Some(&kernel::Action::default()), None);
     }
     let put_back = context.registers.rip;
+    if handler == 0 {
+        // SAFETY: the caller's promise.
+        unsafe { do_default(signal & 0xff, info) };
+        return Delivery { handler, put_back: 0 };
+    }
     match patch::original_address(put_back, context.registers.rcx) {
         Some(original) => {
             context.registers.rip = original;
@@ -211,7 +228,8 @@ unsafe extern "C" fn postpone(signal: usize, info: *const u8, context: *mut Cont
     // SAFETY: SA_SIGINFO is always set, so the kernel wrote a siginfo; its code is the third word.
     let code = unsafe { info.cast::<i32>().add(2).read() };
     if is_fault(signal, code) {
-        return 0;
+        // SAFETY: the caller's promise.
+        return u32::from(goes_on(signal, unsafe { &mut (*context).registers }));
     }
     deferral::notice_fork();
     let (pid, tid) = (kernel::process_id() as usize, kernel::thread_id());
@@ -237,6 +255,63 @@ unsafe extern "C" fn postpone(signal: usize, info: *const u8, context: *mut Cont
         context.registers.rip += SYSCALL_BYTES;
     }
     1
+}
+
+/// Lets a routine that met a bad address of the host return a failure; false when the fault has
+/// another reason.
+fn goes_on(signal: usize, registers: &mut context::Registers) -> bool {
+    let landing = if is_guarded(signal) { fault::landing(registers.rip) } else { None };
+    if let Some(landing) = landing {
+        registers.rip = landing;
+    }
+    landing.is_some()
+}
+
+const SIGBUS: usize = 7;
+const SIGSEGV: usize = 11;
+
+/// Whether the kernel gets our wrapper for this signal even when the host wants the default: what a
+/// bad address raises.
+pub(crate) fn is_guarded(signal: usize) -> bool {
+    signal == SIGBUS || signal == SIGSEGV
+}
+
+/// What the kernel gets for a guarded signal in place of the default.
+pub(crate) fn guard() -> kernel::Action {
+    const SA_SIGINFO_RESTORER: usize = 0x0400_0004;
+    kernel::Action {
+        handler: wrapper(),
+        flags: SA_SIGINFO_RESTORER,
+        restorer: mayfly_restorer as *const () as usize,
+        mask: 0,
+    }
+}
+
+/// Guards the signals for which the host has the default.
+fn guard_defaults() {
+    for signal in [SIGBUS, SIGSEGV] {
+        let mut now = kernel::Action::default();
+        if kernel::set_action(signal, None, Some(&mut now)) == 0 && now.handler == 0 {
+            kernel::set_action(signal, Some(&guard()), None);
+        }
+    }
+}
+
+/// The default after all: a fault happens again when the thread goes on, and what somebody sent is
+/// sent again.
+///
+/// # Safety
+/// `info` is the kernel's, for the handler that is running.
+#[inline(always)]
+unsafe fn do_default(signal: usize, info: *const u8) {
+    kernel::set_action(signal, Some(&kernel::Action::default()), None);
+    // SAFETY: SA_SIGINFO is set, so the kernel wrote a siginfo; its code is the third word.
+    let code = unsafe { info.cast::<i32>().add(2).read() };
+    if code <= 0 {
+        let (pid, tid) = (kernel::process_id() as usize, kernel::thread_id() as usize);
+        // SAFETY: the siginfo is the kernel's own.
+        unsafe { syscall6(number::RT_TGSIGQUEUEINFO, pid, tid, signal, info as usize, 0, 0) };
+    }
 }
 
 const EINTR: usize = 4;

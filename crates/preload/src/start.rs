@@ -13,7 +13,7 @@ use mayfly_sys::number;
 use crate::kernel::{self, MAP_PRIVATE, Mapping, PROT_READ, PROT_WRITE};
 use crate::patch::{self, Pointers};
 use crate::process::{self, Library};
-use crate::{backend, deferral, signal, stacks};
+use crate::{backend, deferral, signal};
 
 const _: () = assert!(CALLS_MAX == class::CALLS_MAX);
 const _: () = assert!(DESCRIPTORS_MAX == class::DESCRIPTORS_MAX);
@@ -66,7 +66,6 @@ unsafe extern "C" fn start(
     let Some(text) = own.text() else { return };
     signal::set_up(text.range);
     deferral::set_up();
-    stacks::set_up();
     let pointers = set_up_classes();
     // SAFETY: the vector is the kernel's; the loader is waiting for us.
     unsafe {

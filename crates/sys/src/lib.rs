@@ -7,6 +7,7 @@
 
 pub mod arch;
 pub mod clock;
+pub mod fault;
 pub mod file;
 pub mod futex;
 pub mod interrupt;

@@ -1,11 +1,9 @@
 //! Memory of the host that a system call names.
 //!
-//! All copying between the host's memory and ours happens in [`copy_in`] and [`copy_out`], so that
-//! the kernel's EFAULT can be imitated in one place. Until a fault fix-up stands here, only
-//! addresses that can never be mapped are refused; another bad pointer faults where a C library's
-//! own wrapper would.
+//! All reading and writing of the host's memory goes through the routines of [`fault`], so that a
+//! bad pointer gives EFAULT, as the kernel would. What the kernel copies itself is not read here.
 
-use crate::{Errno, text::PathText};
+use crate::{Errno, fault, text::PathText};
 
 /// Lowest address a process can map (`vm.mmap_min_addr` of common kernels).
 const LOWEST: usize = 4096;
@@ -16,6 +14,33 @@ const HIGHEST: usize = 1 << 47;
 #[must_use]
 pub fn plausible(address: usize, bytes: usize) -> bool {
     bytes == 0 || ((LOWEST..HIGHEST).contains(&address) && bytes <= HIGHEST - address)
+}
+
+/// Looks at each page of an array of the host, before it is read where it stands.
+///
+/// # Errors
+/// EFAULT.
+///
+/// # Safety
+/// What is mapped of it may be read.
+pub unsafe fn look_over(address: usize, bytes: usize) -> Result<(), Errno> {
+    const PAGE_BYTES: usize = 4096;
+    if bytes == 0 {
+        return Ok(());
+    }
+    if !plausible(address, bytes) {
+        return Err(Errno::EFAULT);
+    }
+    let (mut at, last) = (address, address + bytes - 1);
+    loop {
+        let mut byte = 0;
+        // SAFETY: passed on to the caller.
+        unsafe { copy_in(at as *const u8, core::slice::from_mut(&mut byte)) }?;
+        if at == last {
+            return Ok(());
+        }
+        at = ((at | (PAGE_BYTES - 1)) + 1).min(last);
+    }
 }
 
 /// Copies `to.len()` bytes of the host into `to`.
@@ -30,8 +55,8 @@ pub unsafe fn copy_in(from: *const u8, to: &mut [u8]) -> Result<(), Errno> {
         return Err(Errno::EFAULT);
     }
     // SAFETY: the host vouches for `from`; `to` is ours, so the two do not overlap.
-    unsafe { core::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
-    Ok(())
+    let copied = unsafe { fault::copy(to.as_mut_ptr(), from, to.len()) };
+    if copied { Ok(()) } else { Err(Errno::EFAULT) }
 }
 
 /// Copies `from` into the host's memory.
@@ -46,8 +71,8 @@ pub unsafe fn copy_out(from: &[u8], to: *mut u8) -> Result<(), Errno> {
         return Err(Errno::EFAULT);
     }
     // SAFETY: the host vouches for `to`; `from` is ours, so the two do not overlap.
-    unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
-    Ok(())
+    let copied = unsafe { fault::copy(to, from.as_ptr(), from.len()) };
+    if copied { Ok(()) } else { Err(Errno::EFAULT) }
 }
 
 /// Reads one plain value.
@@ -84,6 +109,15 @@ pub unsafe fn write<V: Copy>(value: &V, to: *mut V) -> Result<(), Errno> {
     unsafe { copy_out(bytes, to.cast()) }
 }
 
+/// A path of the host, where it stands.
+#[derive(Debug, Clone, Copy)]
+pub struct Path<'a> {
+    /// Its bytes, without the zero.
+    pub bytes: &'a [u8],
+    /// It has an empty component, or one that starts with a dot and is not the first.
+    pub odd: bool,
+}
+
 /// A zero-terminated path of the host, where it stands.
 ///
 /// # Errors
@@ -91,36 +125,49 @@ pub unsafe fn write<V: Copy>(value: &V, to: *mut V) -> Result<(), Errno> {
 ///
 /// # Safety
 /// `from` is an address that the host passed to the kernel as a path; the bytes stay for the call.
-pub unsafe fn path<'a>(from: *const u8) -> Result<&'a [u8], Errno> {
+#[inline]
+pub unsafe fn scanned<'a>(from: *const u8) -> Result<Path<'a>, Errno> {
+    const PATH_BYTES_MAX: usize = 4096;
     if !plausible(from as usize, 1) {
         return Err(Errno::EFAULT);
     }
-    // SAFETY: the host vouches for a zero-terminated string, which is not read beyond its end.
-    let length = unsafe { string_length(from, 4096) }.ok_or(Errno::ENAMETOOLONG)?;
-    // SAFETY: those bytes were just read.
-    Ok(unsafe { core::slice::from_raw_parts(from, length) })
+    // SAFETY: the host vouches for a zero-terminated string.
+    let found = unsafe { fault::scan(from, PATH_BYTES_MAX) };
+    match found.length {
+        fault::FAULT => Err(Errno::EFAULT),
+        PATH_BYTES_MAX.. => Err(Errno::ENAMETOOLONG),
+        length => {
+            // SAFETY: those bytes were just read.
+            let bytes = unsafe { core::slice::from_raw_parts(from, length) };
+            Ok(Path { bytes, odd: found.odd != 0 })
+        }
+    }
 }
 
-/// Length of a zero-terminated string that is shorter than `limit`.
+/// The bytes of [`scanned`].
+///
+/// # Errors
+/// As [`scanned`].
 ///
 /// # Safety
-/// `from` is readable up to its zero or up to `limit`.
-#[must_use]
-pub unsafe fn string_length(from: *const u8, limit: usize) -> Option<usize> {
-    // SAFETY: each byte is read only after the ones before it were not the end.
-    (0..limit).find(|at| unsafe { from.add(*at).read() } == 0)
+/// As [`scanned`].
+pub unsafe fn path<'a>(from: *const u8) -> Result<&'a [u8], Errno> {
+    // SAFETY: passed on to the caller.
+    unsafe { scanned(from) }.map(|path| path.bytes)
 }
 
-/// A zero-terminated string of any length, where it stands.
+/// A zero-terminated string of any length, where it stands; empty when the address is bad.
 ///
 /// # Safety
-/// `from` is a valid string for as long as the result is used.
+/// `from` is what the host takes for a string, for as long as the result is used.
 #[must_use]
 pub unsafe fn string<'a>(from: *const u8) -> &'a [u8] {
-    // SAFETY: the caller vouches for the string.
-    let length = unsafe { string_length(from, usize::MAX >> 1) }.unwrap_or(0);
-    // SAFETY: those bytes were just read.
-    unsafe { core::slice::from_raw_parts(from, length) }
+    // SAFETY: passed on to the caller.
+    match unsafe { fault::scan(from, usize::MAX >> 1) }.length {
+        fault::FAULT => &[],
+        // SAFETY: those bytes were just read.
+        length => unsafe { core::slice::from_raw_parts(from, length) },
+    }
 }
 
 /// A path copied.

@@ -1,0 +1,204 @@
+//! The mount point: a symbolic link to itself.
+//!
+//! Whoever walks through it without the preload library gets ELOOP, root too, and can leave nothing
+//! below it. For programs that are served, the error is so rare among others' failures that a link
+//! of the kernel's into the mount is recognised by it at no price for names that just do not exist.
+//!
+//! An empty directory that the user named as mount point is set aside, beside the link, and put
+//! back at the end. Where there can be no link, the directory stays what it is, or is made with
+//! mode 0500.
+
+use std::{
+    ffi::OsString,
+    fs, io,
+    os::unix::fs::{DirBuilderExt, MetadataExt, symlink},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::{
+    Config,
+    instance::{self, Found},
+    places,
+};
+
+/// The mount point for `mount`, without links of others on its way, and whether it goes with the
+/// instance.
+pub(crate) fn choose(mount: &Path) -> Result<(PathBuf, bool)> {
+    let mount = instance::absolute(mount)?;
+    if is_loop(&mount) {
+        let owner = fs::symlink_metadata(&mount)?.uid();
+        ensure!(
+            owner == places::uid() && user_of(&mount, None).is_none(),
+            "the mount point {} is that of another instance",
+            mount.display()
+        );
+        // Left by an instance that died.
+        let made = !aside(&mount).is_dir();
+        return Ok((mount, made));
+    }
+    match fs::read_dir(&mount) {
+        Ok(mut entries) => {
+            ensure!(
+                entries.next().is_none(),
+                "the mount point {} is not empty; choose an empty or a new directory",
+                mount.display()
+            );
+            Ok((mount, false))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok((mount, true)),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+            bail!("the mount point {} is not a directory", mount.display())
+        }
+        Err(error) => {
+            Err(error).with_context(|| format!("cannot use the mount point {}", mount.display()))
+        }
+    }
+}
+
+/// Puts the link where the mount point is to be.
+pub(crate) fn put(config: &Config) -> Result<()> {
+    let mount = &config.mount;
+    if is_loop(mount) {
+        return Ok(());
+    }
+    if !config.mount_made {
+        replace_directory(mount);
+        return Ok(());
+    }
+    let cannot = || format!("cannot make the mount point {}", mount.display());
+    if let Some(parent) = mount.parent() {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(parent).with_context(cannot)?;
+    }
+    if symlink(mount, mount).is_ok() {
+        return Ok(());
+    }
+    fs::DirBuilder::new().recursive(true).mode(0o500).create(mount).with_context(cannot)
+}
+
+/// Where it cannot be replaced, because it is a mount point of the kernel's or its parent is
+/// somebody else's, the empty directory stays.
+fn replace_directory(mount: &Path) {
+    let aside = aside(mount);
+    if fs::symlink_metadata(&aside).is_err()
+        && fs::rename(mount, &aside).is_ok()
+        && symlink(mount, mount).is_err()
+        && let Err(error) = fs::rename(&aside, mount)
+    {
+        eprintln!("mayfly: the directory {} is now {}: {error}", mount.display(), aside.display());
+    }
+}
+
+/// Takes the link away and puts the user's directory back, unless another instance runs there.
+pub(crate) fn take_away(config: &Config) -> io::Result<()> {
+    let mount = &config.mount;
+    if user_of(mount, Some(&config.name)).is_some() {
+        return Ok(());
+    }
+    if is_loop(mount) {
+        fs::remove_file(mount)?;
+    } else if config.mount_made {
+        fs::remove_dir(mount)?;
+    }
+    let aside = aside(mount);
+    if !config.mount_made && aside.is_dir() {
+        fs::rename(aside, mount)?;
+    }
+    Ok(())
+}
+
+/// Is it a link to itself, as `put` makes it?
+fn is_loop(mount: &Path) -> bool {
+    fs::read_link(mount).is_ok_and(|target| target == mount)
+}
+
+/// Where the user's directory is meanwhile.
+fn aside(mount: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(mount.file_name().unwrap_or_default());
+    name.push(".mayfly");
+    mount.with_file_name(name)
+}
+
+/// A running instance of this user, other than `own`, with this mount point.
+fn user_of(mount: &Path, own: Option<&str>) -> Option<String> {
+    let entries = fs::read_dir(places::default_run_root()).ok()?;
+    entries.flatten().find_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        match instance::find(&name) {
+            Ok(Found::Running(config)) if config.mount == mount && own != Some(&name) => Some(name),
+            _ => None,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory of the test's own.
+    fn place(name: &str) -> PathBuf {
+        let place = std::env::temp_dir().join(format!("mayfly-{name}-{}", std::process::id()));
+        fs::create_dir_all(&place).expect("the temporary directory is writable");
+        fs::canonicalize(place).expect("it was just made")
+    }
+
+    fn config(mount: PathBuf, mount_made: bool) -> Config {
+        let nowhere = PathBuf::from("/nonexistent");
+        Config {
+            version: 1,
+            name: "mount-point-test".to_owned(),
+            instance: 1,
+            run_dir: nowhere.clone(),
+            mount,
+            mount_made,
+            data_dir: nowhere.clone(),
+            meta_dir: nowhere.clone(),
+            object_dir: nowhere.clone(),
+            image_dir: nowhere,
+            keep: false,
+            options: crate::Options::default(),
+        }
+    }
+
+    #[test]
+    fn nobody_gets_through_the_mount_point() {
+        let place = place("loop");
+        let (mount, made) = choose(&place.join("new/mnt")).expect("a new name will do");
+        assert!(made);
+        let config = config(mount.clone(), made);
+        put(&config).expect("links can be made here");
+        for path in [mount.clone(), mount.join("x")] {
+            let error = fs::write(path, "x").expect_err("a stranger's write");
+            assert_eq!(error.raw_os_error(), Some(40), "ELOOP");
+        }
+        // What a dead instance left is taken over.
+        assert_eq!(choose(&mount).expect("no instance runs there"), (mount.clone(), true));
+        put(&config).expect("it is there");
+        take_away(&config).expect("it is ours");
+        assert!(fs::symlink_metadata(&mount).is_err());
+        fs::remove_dir_all(place).expect("nothing of it is in use");
+    }
+
+    #[test]
+    fn an_empty_directory_of_the_users_comes_back() {
+        let place = place("aside");
+        let before = fs::metadata(&place).expect("it is there").ino();
+        let mount = place.join("mnt");
+        fs::create_dir(&mount).expect("nothing is there");
+        let inode = fs::metadata(&mount).expect("just made").ino();
+        let (chosen, made) = choose(&mount).expect("empty");
+        assert_eq!((&chosen, made), (&mount, false));
+        let config = config(chosen, made);
+        put(&config).expect("the parent is ours");
+        assert!(fs::read_dir(&mount).is_err());
+        assert_eq!(choose(&mount).expect("no instance runs there"), (mount.clone(), false));
+        take_away(&config).expect("it is ours");
+        assert_eq!(fs::metadata(&mount).expect("put back").ino(), inode);
+        assert_eq!(fs::metadata(&place).expect("untouched").ino(), before);
+        fs::write(mount.join("file"), "").expect("an ordinary directory again");
+        assert!(choose(&mount).is_err(), "not empty");
+        fs::remove_dir_all(place).expect("nothing of it is in use");
+    }
+}

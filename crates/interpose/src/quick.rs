@@ -1,0 +1,205 @@
+//! The short way for calls on paths of others.
+//!
+//! Most paths that a program names are not ours, and one look at the text tells: it is absolute and
+//! written plainly and differs from the mount point's, or it is relative to a directory from which
+//! no plain name leads to the mount point. Such a call is issued at once. What cannot be told that
+//! way, and a failure that needs a second look ([`crate::links`]), takes the long way, which
+//! decides everything anew.
+
+use mayfly_sys::{
+    file::{AT_EMPTY_PATH, AT_FDCWD},
+    number,
+    user::{self, Path},
+};
+
+use crate::{
+    Call, Outcome,
+    class::CALLS_MAX,
+    cwd, flight, links,
+    serve::{argument, issue},
+    settings::{self, Settings},
+    table::{self, Meaning},
+};
+
+/// Not of a kind that is decided here.
+const NONE: u8 = 0;
+/// The first argument is the path.
+const PLAIN: u8 = 1;
+/// The first argument is a directory, the second the path.
+const AT: u8 = 2;
+
+const ON_PATH: &[usize] = {
+    use number::*;
+    &[
+        OPEN,
+        CREAT,
+        STAT,
+        LSTAT,
+        ACCESS,
+        MKDIR,
+        RMDIR,
+        UNLINK,
+        READLINK,
+        CHMOD,
+        CHOWN,
+        LCHOWN,
+        UTIME,
+        UTIMES,
+        TRUNCATE,
+        STATFS,
+        SETXATTR,
+        LSETXATTR,
+        GETXATTR,
+        LGETXATTR,
+        LISTXATTR,
+        LLISTXATTR,
+        REMOVEXATTR,
+        LREMOVEXATTR,
+    ]
+};
+const AT_PATH: &[usize] = {
+    use number::*;
+    &[
+        OPENAT, NEWFSTATAT, STATX, FACCESSAT, FACCESSAT2, MKDIRAT, UNLINKAT, READLINKAT, FCHMODAT,
+        FCHMODAT2, FCHOWNAT, UTIMENSAT, FUTIMESAT,
+    ]
+};
+
+static KINDS: [u8; CALLS_MAX] = {
+    let mut kinds = [NONE; CALLS_MAX];
+    let mut at = 0;
+    while at < ON_PATH.len() {
+        kinds[ON_PATH[at]] = PLAIN;
+        at += 1;
+    }
+    at = 0;
+    while at < AT_PATH.len() {
+        kinds[AT_PATH[at]] = AT;
+        at += 1;
+    }
+    kinds
+};
+
+/// What can be said of a path before it is compared: made once, at start.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Hints {
+    /// The first eight bytes of the mount point, if it has as many.
+    head: Option<u64>,
+    /// For each first byte of a component of the mount point, a bit.
+    first_bytes: [u64; 4],
+}
+
+impl Hints {
+    /// The hints for a mount point.
+    pub(crate) fn of(mount: &[u8]) -> Hints {
+        let mut first_bytes = [0; 4];
+        for first in mount.split(|byte| *byte == b'/').filter_map(|component| component.first()) {
+            if let Some(word) = first_bytes.get_mut(usize::from(*first >> 6)) {
+                *word |= 1_u64 << (*first & 63);
+            }
+        }
+        Hints { head: head(mount), first_bytes }
+    }
+
+    #[inline]
+    fn may_begin(&self, byte: u8) -> bool {
+        self.first_bytes
+            .get(usize::from(byte >> 6))
+            .is_some_and(|word| word >> (byte & 63) & 1 == 1)
+    }
+}
+
+#[inline]
+fn head(path: &[u8]) -> Option<u64> {
+    path.first_chunk::<8>().map(|head| u64::from_le_bytes(*head))
+}
+
+/// Serves the call if it is plainly the kernel's.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+#[inline]
+pub(crate) unsafe fn look(call: &Call) -> Option<Outcome> {
+    let kind = KINDS.get(call.number).copied().unwrap_or(NONE);
+    if kind == NONE {
+        return None;
+    }
+    let settings = settings::get()?;
+    let (directory, path) = match kind {
+        PLAIN => (AT_FDCWD, argument(call, 0)),
+        _ => (argument(call, 0) as i32, argument(call, 1)),
+    };
+    // SAFETY: passed on to the caller.
+    let path = unsafe { user::scanned(path as *const u8) }.ok()?;
+    match path.bytes {
+        [] => return is_about_foreign(call, directory).then_some(Outcome::Pass),
+        [b'/', ..] if !is_elsewhere(settings, path) => return None,
+        [b'/', ..] => {}
+        [first, ..] if !leads_elsewhere(settings, directory, *first, path.odd) => return None,
+        _ => {}
+    }
+    // SAFETY: passed on to the caller.
+    let raw = unsafe { issue(call) };
+    if links::is_suspicious(raw) { None } else { Some(Outcome::Done(raw)) }
+}
+
+/// Is an absolute path neither below the mount point nor a name of one of our descriptors?
+#[inline]
+fn is_elsewhere(settings: &Settings, path: Path<'_>) -> bool {
+    const PROC: u64 = u64::from_le_bytes(*b"/proc/\0\0");
+    const PROC_MASK: u64 = (1 << 48) - 1;
+    const DEV: u64 = u64::from_le_bytes(*b"/dev/\0\0\0");
+    const DEV_MASK: u64 = (1 << 40) - 1;
+    // The shortest names of descriptors and the shortest mount points of use have as many bytes.
+    let (Some(head), Some(mount)) = (head(path.bytes), settings.hints.head) else {
+        return !path.odd
+            && settings.hints.head.is_some()
+            && !path.bytes.starts_with(b"/dev/")
+            && !path.bytes.starts_with(b"/proc/");
+    };
+    !path.odd
+        && head & PROC_MASK != PROC
+        && head & DEV_MASK != DEV
+        && (head != mount || !path.bytes.starts_with(settings.mount.as_bytes()))
+}
+
+/// Does a plain relative path lead to the kernel from `directory`?
+#[inline]
+fn leads_elsewhere(settings: &Settings, directory: i32, first: u8, odd: bool) -> bool {
+    if odd || first == b'.' || flight::is_under_way() {
+        return false;
+    }
+    if directory == AT_FDCWD {
+        return cwd::directory().is_none() && !cwd::is_above_mount();
+    }
+    !settings.hints.may_begin(first) && table::get(directory) == Meaning::Foreign
+}
+
+/// Is it the attributes of a descriptor that is not ours that are asked for?
+#[inline]
+fn is_about_foreign(call: &Call, directory: i32) -> bool {
+    let flags = match call.number {
+        number::NEWFSTATAT => argument(call, 3),
+        number::STATX => argument(call, 2),
+        _ => 0,
+    };
+    flags & AT_EMPTY_PATH != 0
+        && directory >= 0
+        && !flight::is_under_way()
+        && table::get(directory) == Meaning::Foreign
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_never_hides_a_component() {
+        let hints = Hints::of(b"/run/user/7/mnt");
+        for byte in 0..=255 {
+            assert_eq!(hints.may_begin(byte), b"ru7m".contains(&byte), "{byte}");
+        }
+        assert_eq!(hints.head, Some(u64::from_le_bytes(*b"/run/use")));
+        assert_eq!(Hints::of(b"/mnt").head, None);
+    }
+}
