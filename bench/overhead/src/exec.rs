@@ -3,7 +3,9 @@
 use std::process::Stdio;
 use std::time::Instant;
 
-use mayfly_hosttest::{self as hosttest, Mode};
+use anyhow::Result;
+
+use crate::Side;
 
 /// Programs that do next to nothing.
 pub(crate) const PROGRAMS: &[&str] = &["/bin/true", "/bin/bash"];
@@ -12,16 +14,17 @@ pub(crate) const PROGRAMS: &[&str] = &["/bin/true", "/bin/bash"];
 const COUNT: u32 = 200;
 
 /// Microseconds for spawning `program` and waiting for it.
-pub(crate) fn micros(program: &str, mode: Mode) -> f64 {
-    let mut command = hosttest::command(program, mode);
+pub(crate) fn micros(program: &str, side: Side<'_>) -> Result<f64> {
+    let mut command = side.command(program);
     command.args(["-c", "true"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut spawn = |count| {
+    let mut spawn = |count| -> Result<()> {
         for _ in 0..count {
-            command.status().expect("the program runs");
+            command.status()?;
         }
+        Ok(())
     };
-    spawn(COUNT / 10);
+    spawn(COUNT / 10)?;
     let start = Instant::now();
-    spawn(COUNT);
-    start.elapsed().as_micros() as f64 / f64::from(COUNT)
+    spawn(COUNT)?;
+    Ok(start.elapsed().as_micros() as f64 / f64::from(COUNT))
 }
