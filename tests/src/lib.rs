@@ -6,6 +6,7 @@
 //! very same path, so that outputs and trees can be compared byte by byte, with no path to be
 //! normalised.
 
+pub mod calls;
 pub mod program;
 pub mod source;
 pub mod suite;

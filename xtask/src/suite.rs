@@ -70,9 +70,12 @@ pub(crate) fn run(install: Install) -> Result<ExitCode> {
     session.check("tidy", crate::tidy::run);
     session.check_or_skip("cargo deny", crate::deny::run);
     session.cargo_check("release build", &["build", "--release", "--package", "mayfly-cli"]);
-    let unit = ["--workspace", "--exclude", "mayfly-tests", "--exclude", "mayfly-preload"];
+    // What starts instances comes last, and the preload library is built apart.
+    let elsewhere = ["mayfly-tests", "differ", "mayfly-preload"];
+    let excluded = elsewhere.iter().flat_map(|name| ["--exclude", name]);
+    let unit: Vec<&str> = std::iter::once("--workspace").chain(excluded).collect();
     session.tests("unit tests", &unit);
-    session.tests("program suite", &["--package", "mayfly-tests"]);
+    session.tests("program suite", &["--package", "mayfly-tests", "--package", "differ"]);
     let remains = session.remains.expect_none(&session.mark);
     session.check("nothing is left behind", || remains);
     session.finish()

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs::{DirBuilder, remove_dir_all, rename};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -75,6 +76,11 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         process::end_marked(&self.mark, Duration::from_secs(5));
         if std::env::var_os("MAYFLY_TEST_KEEP").is_none() {
+            if remove_dir_all(&self.directory).is_ok() {
+                return;
+            }
+            // As root, an instance that did not come to its end leaves its mount point immutable.
+            let _ = Command::new("chattr").args(["-R", "-f", "-i"]).arg(&self.directory).output();
             // What could not be removed is in the temporary directory, where the next look finds
             // it.
             let _ = remove_dir_all(&self.directory);

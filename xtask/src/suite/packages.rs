@@ -18,6 +18,7 @@ struct Need {
 }
 
 const NEEDS: &[Need] = &[
+    Need { suite: "single calls", programs: &["cc"], packages: &["gcc", "libc6-dev"] },
     Need {
         suite: "source tree",
         programs: &["gcc", "make"],

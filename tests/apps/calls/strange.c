@@ -1,0 +1,153 @@
+/* Calls that few programs make of files: what an instance answers to them. */
+#include "check.h"
+#include <linux/aio_abi.h>
+#include <sys/resource.h>
+
+CHECK(an_owner_for_signals_is_accepted)
+{
+	int fd = make_file("file", "text");
+	SHOW(fcntl(fd, F_SETOWN, getpid()));
+	IS(1, fcntl(fd, F_GETOWN) >= 0);
+	IS(0, fcntl(fd, F_SETFL, O_ASYNC));
+}
+
+CHECK(unknown_fcntl_commands_are_refused)
+{
+	int fd = make_file("file", "text");
+	REFUSED(EINVAL, fcntl(fd, F_NOTIFY, 1));
+	REFUSED(EINVAL, fcntl(fd, F_ADD_SEALS, 1));
+	REFUSED(EINVAL, fcntl(fd, F_GET_SEALS));
+	REFUSED(EINVAL, fcntl(fd, 4321, 0));
+}
+
+CHECK(asynchronous_requests_fail_on_the_placeholder)
+{
+	int fd = make_file("file", "text");
+	char byte = 'x';
+	aio_context_t context = 0;
+	IS(0, syscall(SYS_io_setup, 4, &context));
+	struct iocb request = {.aio_fildes = fd, .aio_lio_opcode = IOCB_CMD_PWRITE,
+			       .aio_buf = (uint64_t)(uintptr_t)&byte, .aio_nbytes = 1};
+	REFUSED(EBADF, syscall(SYS_io_submit, context, 1, (struct iocb *[]){&request}));
+	IS(0, syscall(SYS_io_destroy, context));
+	show_file("file");
+}
+
+CHECK(calls_that_make_no_sense_on_files_are_refused)
+{
+	int fd = make_file("file", "text"), dir = open(".", O_RDONLY), ends[2];
+	struct iovec part = {"abc", 3};
+	IS(0, pipe(ends));
+	REFUSED(EBADF, syscall(SYS_vmsplice, fd, &part, 1, 0));
+	REFUSED(EINVAL, tee(fd, ends[1], 4, 0));
+	IS(-1, syscall(SYS_finit_module, fd, "", 0));
+	IS(-1, syscall(SYS_quotactl_fd, fd, 0x800002, 0, (char[512]){0}));
+	IS(-1, syscall(SYS_fanotify_mark, fd, 1, 1UL, dir, "file"));
+	REFUSED(EPERM, syscall(SYS_open_tree, AT_FDCWD, "file", 0));
+	REFUSED(EPERM, syscall(SYS_open_tree, dir, "", AT_EMPTY_PATH));
+	REFUSED(EPERM, syscall(SYS_move_mount, AT_FDCWD, "file", AT_FDCWD, ".", 0));
+	REFUSED(EPERM, syscall(SYS_fspick, AT_FDCWD, "file", 0));
+	REFUSED(EPERM, syscall(SYS_pivot_root, ".", "."));
+	REFUSED(EPERM, syscall(SYS_swapoff, "file"));
+	show_file("file");
+}
+
+CHECK(the_name_of_an_open_file_in_procfs_is_a_made_up_one)
+{
+	int fd = make_file("file", "text");
+	char name[40], path[4096] = "";
+	snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+	IS(1, readlink(name, path, sizeof path - 1) > 0);
+	IS(1, strstr(path, "/mount/.file-") != NULL);
+	REFUSED(ENOENT, open(path, O_RDONLY));
+}
+
+CHECK(select_takes_high_descriptors)
+{
+	struct rlimit limit;
+	IS(0, getrlimit(RLIMIT_NOFILE, &limit));
+	int fd = make_file("file", "text"), high = fcntl(fd, F_DUPFD, 900);
+	fd_set in;
+	FD_ZERO(&in);
+	FD_SET(high, &in);
+	IS(1, select(high + 1, &in, NULL, NULL, &(struct timeval){1, 0}));
+	IS(1, FD_ISSET(high, &in) != 0);
+}
+
+CHECK(bad_pointers_are_efault)
+{
+	char *bad = (char *)-4096;
+	int fd = make_file("file", "text");
+	SHOW(open(bad, O_RDONLY));
+	SHOW(rename("file", bad));
+	SHOW(pread(fd, bad, 1, 0));
+	SHOW(pwrite(fd, bad, 1, 0));
+	SHOW(readlink("/proc/self/cwd", bad, 100));
+	SHOW(syscall(SYS_getcwd, bad, 100));
+	SHOW(fcntl(fd, F_SETLK, bad));
+	SHOW(syscall(SYS_getdents64, open(".", O_RDONLY), bad, 1000));
+	SHOW(statfs(".", (struct statfs *)bad));
+	SHOW(syscall(SYS_utimensat, AT_FDCWD, "file", bad, 0));
+	show_file("file");
+}
+
+static int close_it(void *fd)
+{
+	return close((int)(intptr_t)fd) == 0 && open("made", O_CREAT | O_RDWR, 0600) >= 0 ? 0 : 1;
+}
+
+CHECK(a_clone_that_shares_descriptors_closes_them_for_both)
+{
+	int fd = make_file("file", "text");
+	static char stack[1 << 18];
+	pid_t pid = clone(close_it, stack + sizeof stack, SIGCHLD | CLONE_FILES,
+			  (void *)(intptr_t)fd);
+	reap(pid);
+	/* Its own new file is at the same number, and is not ours: relaxed, but never the old one. */
+	char byte = 0;
+	IS(1, pread(fd, &byte, 1, 0) <= 0);
+	show_names(".");
+}
+
+CHECK(unshare_in_one_thread_keeps_working)
+{
+	int fd = make_file("file", "text");
+	SHOW(unshare(CLONE_FILES));
+	SHOW(unshare(CLONE_FS));
+	show_file("file");
+	SHOW(close(fd));
+	SHOW(mkdir("dir", 0755));
+	SHOW(chdir("dir"));
+	SHOW(access("../file", F_OK));
+}
+
+CHECK(a_program_with_an_empty_environment_is_served)
+{
+	close(make_file("file", "text"));
+	copy_program(self, "program");
+	SHOW(mkdir("dir", 0755));
+	for (int inside = 0; inside < 2; inside++) {
+		pid_t pid = fork();
+		if (pid == 0) {
+			char *words[] = {"calls", "--where", NULL}, *none[] = {NULL};
+			execve(inside ? "program" : self, words, none);
+			_exit(9);
+		}
+		reap(pid);
+	}
+}
+
+CHECK(a_static_program_in_the_mount_runs_without_the_instance)
+{
+	const char *alone = getenv("CALLS_STATIC");
+	copy_program(alone, "static");
+	pid_t pid = fork();
+	if (pid == 0) {
+		execv("./static", (char *[]){"static", NULL});
+		say("WRONG exec: %s", strerrorname_np(errno));
+		_exit(9);
+	}
+	int status = -1;
+	IS(pid, waitpid(pid, &status, 0));
+	IS(0, status);
+}

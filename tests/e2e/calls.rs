@@ -1,0 +1,126 @@
+//! Single calls, one by one: what docs/SEMANTICS.md says of each is shown here.
+//!
+//! Each test is a function of the same name in `apps/calls/`. `same`: it prints the same in a mount
+//! as on the local file system. `stated`: it runs in a mount only and states what it expects.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Result, ensure};
+use mayfly_tests::calls;
+
+macro_rules! checks {
+    ($(fn $name:ident = $kind:ident;)*) => {
+        $(
+            #[test]
+            fn $name() -> Result<()> {
+                calls::$kind(stringify!($name))
+            }
+        )*
+
+        const CHECKS: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+
+#[test]
+fn every_check_of_the_program_is_run() -> Result<()> {
+    let Some(names) = calls::names()? else { return Ok(()) };
+    let there: BTreeSet<&str> = names.iter().map(String::as_str).collect();
+    let run: BTreeSet<&str> = CHECKS.iter().copied().collect();
+    let differ: Vec<_> = there.symmetric_difference(&run).collect();
+    ensure!(differ.is_empty(), "only in the program, or only here: {differ:?}");
+    Ok(())
+}
+
+checks! {
+    fn open_makes_truncates_and_refuses_as_its_flags_say = same;
+    fn open_sync_direct_and_nonblock_are_kept_and_reported = same;
+    fn direct_io_is_accepted_and_tmpfile_refused = stated;
+    fn an_o_path_descriptor_names_and_does_not_read = same;
+    fn openat2_serves_what_it_can_and_refuses_the_rest = stated;
+    fn copies_of_a_descriptor_share_offset_and_flags = same;
+    fn the_lowest_free_number_is_taken = same;
+    fn close_range_closes_and_marks = same;
+    fn a_hidden_descriptor_cannot_be_closed = stated;
+    fn names_of_descriptors_in_procfs_open_and_read_back = same;
+    fn poll_select_and_epoll_treat_files_as_files = same;
+    fn ioctl_serves_what_files_have = same;
+    fn a_descriptor_sent_to_another_process_is_the_same_file = same;
+
+    fn positioned_and_vectored_io_leave_the_offset_alone = same;
+    fn unknown_write_flags_are_refused = stated;
+    fn appends_of_two_processes_are_whole_and_in_order = same;
+    fn an_append_flag_set_later_counts = same;
+    fn lseek_moves_and_refuses = same;
+    fn data_and_holes_of_a_large_file_are_found = same;
+    fn truncated_bytes_do_not_come_back_and_holes_read_as_zeros = same;
+    fn a_write_beyond_the_limit_is_efbig_with_a_signal = same;
+    fn private_mappings_see_the_file_and_do_not_write_it = same;
+    fn two_processes_share_a_writable_mapping = same;
+    fn a_small_file_can_be_mapped_shared_and_then_written = same;
+    fn sendfile_and_copy_file_range_copy = same;
+    fn calls_without_a_counterpart_are_refused = stated;
+    fn advice_is_accepted = same;
+    fn sync_calls_succeed_on_files_and_directories = same;
+    fn threads_share_descriptors_and_their_offset = same;
+
+    fn calls_relative_to_a_directory_descriptor_stay_there = same;
+    fn attributes_agree_between_all_calls_that_report_them = same;
+    fn access_tells_what_exists = same;
+    fn rename_replaces_and_refuses_as_its_flags_say = same;
+    fn exchange_swaps_two_names = same;
+    fn whiteout_is_refused = stated;
+    fn names_do_not_move_across_the_border = stated;
+    fn links_count_and_unlinked_files_stay_open = same;
+    fn mknod_makes_regular_files_only = stated;
+    fn directories_are_made_and_removed = same;
+    fn a_listing_has_every_entry_once_and_can_be_moved = same;
+    fn symbolic_links_lead_in_and_out = same;
+    fn the_working_directory_moves_with_its_name = same;
+    fn a_removed_working_directory_is_empty_and_has_no_name = same;
+    fn dots_lead_out_of_the_mount_and_back = same;
+    fn modes_are_stored_and_reported = same;
+    fn the_mode_of_a_link_cannot_be_changed = stated;
+    fn times_are_set_by_every_call_that_sets_them = same;
+    fn the_mask_takes_bits_of_new_files = same;
+    fn statfs_tells_the_instance = stated;
+
+    fn posix_locks_exclude_report_and_wait = same;
+    fn closing_any_descriptor_of_the_file_frees_posix_locks = same;
+    fn locks_of_descriptions_are_shared_by_fork_and_freed_by_the_last_close = same;
+    fn flock_excludes_shares_and_waits = same;
+    fn a_signal_interrupts_a_wait_for_a_lock = same;
+    fn locks_are_free_when_their_process_has_ended = same;
+    fn locks_are_free_when_their_process_was_killed = same;
+    fn two_processes_that_wait_for_each_other_are_told = same;
+    fn with_locks_off_every_lock_is_enolck = stated_without_locks;
+
+    fn a_child_shares_offsets_and_not_new_files = same;
+    fn exec_keeps_descriptors_but_those_marked = same;
+    fn a_vfork_child_changes_nothing_of_its_parents = same;
+    fn posix_spawn_performs_its_file_actions = same;
+    fn programs_and_scripts_in_the_mount_are_executed = same;
+    fn a_small_program_is_executed_from_the_mount = same;
+    fn execveat_executes_descriptors_and_relative_names = same;
+    fn a_library_in_the_mount_can_be_loaded = same;
+    fn a_running_program_can_be_removed_and_replaced = same;
+    fn standard_output_in_the_mount_is_shared_in_order = same;
+    fn a_clone_with_a_stack_of_its_own_sees_the_files = same;
+
+    fn names_of_255_bytes_are_served_and_longer_ones_refused = same;
+    fn paths_over_path_max_are_refused_and_deeper_trees_are_served = same;
+    fn every_byte_but_slash_and_zero_may_be_in_a_name = same;
+    fn offsets_beyond_two_to_the_63_are_refused = same;
+    fn lengths_beyond_the_largest_file_are_refused = stated;
+
+    fn an_owner_for_signals_is_accepted = stated;
+    fn unknown_fcntl_commands_are_refused = stated;
+    fn asynchronous_requests_fail_on_the_placeholder = stated;
+    fn calls_that_make_no_sense_on_files_are_refused = stated;
+    fn the_name_of_an_open_file_in_procfs_is_a_made_up_one = stated;
+    fn select_takes_high_descriptors = stated;
+    fn bad_pointers_are_efault = same;
+    fn a_clone_that_shares_descriptors_closes_them_for_both = stated;
+    fn unshare_in_one_thread_keeps_working = same;
+    fn a_program_with_an_empty_environment_is_served = same;
+    fn a_static_program_in_the_mount_runs_without_the_instance = stated;
+}

@@ -1,0 +1,158 @@
+//! The checks of single calls: a C program with one function for each, run natively and in a mount.
+//!
+//! The program is in `apps/calls/`, its form is explained in `check.h`. It is compiled when a test
+//! first needs it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use mayfly_testkit::{Exclusive, Job, Outcome, Scratch, binary, skip};
+
+/// Longer than the program's own alarm.
+const DEADLINE: Duration = Duration::from_secs(90);
+
+/// What is compiled.
+#[derive(Debug)]
+struct Programs {
+    calls: PathBuf,
+    library: PathBuf,
+    small: PathBuf,
+    alone: PathBuf,
+}
+
+/// The check prints the same in a mount as on the local file system.
+pub fn same(name: &str) -> Result<()> {
+    let Some(programs) = programs(name)? else { return Ok(()) };
+    let turn = Exclusive::take()?;
+    let scratch = Scratch::new("calls")?;
+    let mount = scratch.join("mount");
+    fs::create_dir(&mount)?;
+    let job = Job::new(&scratch, "native", &programs.calls).args([mount.as_os_str()]).args([name]);
+    let native = programs.given_to(job).run()?;
+    scratch.rename("mount", "native")?;
+    let mounted = programs.mounted(&turn, &scratch, name, &[])?;
+    expect_end(&native).context("natively")?;
+    expect_same(&native, &mounted)
+}
+
+/// The check runs in a mount and finds what it states.
+pub fn stated(name: &str) -> Result<()> {
+    stated_with(name, &[])
+}
+
+/// The same on an instance without locks.
+pub fn stated_without_locks(name: &str) -> Result<()> {
+    stated_with(name, &["--locks", "off"])
+}
+
+fn stated_with(name: &str, options: &[&str]) -> Result<()> {
+    let Some(programs) = programs(name)? else { return Ok(()) };
+    let turn = Exclusive::take()?;
+    let scratch = Scratch::new("calls")?;
+    let outcome = programs.mounted(&turn, &scratch, name, options)?;
+    expect_end(&outcome)?;
+    let text = String::from_utf8_lossy(&outcome.stdout);
+    let wrong: Vec<&str> = text.lines().filter(|line| line.starts_with("WRONG ")).collect();
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+/// The names of the program's checks.
+pub fn names() -> Result<Option<Vec<String>>> {
+    let Some(programs) = programs("list of checks")? else { return Ok(None) };
+    let output = Command::new(&programs.calls).arg("--list").output()?;
+    Ok(Some(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()))
+}
+
+impl Programs {
+    fn given_to<'a>(&self, job: Job<'a>) -> Job<'a> {
+        let job = job.env("CALLS_LIBRARY", &self.library).env("CALLS_SMALL", &self.small);
+        job.env("CALLS_STATIC", &self.alone).deadline(DEADLINE)
+    }
+
+    fn mounted(
+        &self,
+        _turn: &Exclusive,
+        scratch: &Scratch,
+        name: &str,
+        options: &[&str],
+    ) -> Result<Outcome> {
+        let (mount, data) = (scratch.join("mount"), scratch.join("data"));
+        let job = Job::new(scratch, "mounted", binary::mayfly()?)
+            .args(["run", "--times", "all", "--mount"])
+            .args([mount.as_os_str(), "--data-dir".as_ref(), data.as_os_str()])
+            .args(options)
+            .args(["--".as_ref(), self.calls.as_os_str(), mount.as_os_str(), name.as_ref()]);
+        self.given_to(job).run()
+    }
+}
+
+/// A check that did not come to its end has shown nothing.
+fn expect_end(outcome: &Outcome) -> Result<()> {
+    let (output, error) = (text(&outcome.stdout), text(&outcome.stderr));
+    ensure!(
+        outcome.code == 0 && output.ends_with("end\n"),
+        "the check ended with {}\n{output}{error}",
+        outcome.code
+    );
+    Ok(())
+}
+
+fn expect_same(native: &Outcome, mounted: &Outcome) -> Result<()> {
+    let (here, there) = (text(&native.stdout), text(&mounted.stdout));
+    for (line, (one, two)) in here.lines().zip(there.lines()).enumerate() {
+        ensure!(one == two, "line {}\n  natively:     {one}\n  in the mount: {two}", line + 1);
+    }
+    expect_end(mounted).context("in the mount")?;
+    ensure!(here == there, "{} and {} lines", here.lines().count(), there.lines().count());
+    Ok(())
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Compiles once for each run of a suite; nothing, and a note, without a compiler.
+fn programs(check: &str) -> Result<Option<&'static Programs>> {
+    static PROGRAMS: OnceLock<Result<Programs, String>> = OnceLock::new();
+    if !skip::unless_installed(check, &["cc"], "gcc libc6-dev") {
+        return Ok(None);
+    }
+    let built = PROGRAMS.get_or_init(|| build().map_err(|error| format!("{error:#}")));
+    built.as_ref().map(Some).map_err(|error| anyhow::anyhow!("{error}"))
+}
+
+fn build() -> Result<Programs> {
+    let apps = Path::new(env!("CARGO_MANIFEST_DIR")).join("apps");
+    let target = binary::target_dir().join("test-programs");
+    fs::create_dir_all(&target)?;
+    let mut sources: Vec<PathBuf> = fs::read_dir(apps.join("calls"))?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<_, _>>()?;
+    sources.retain(|path| path.extension().is_some_and(|kind| kind == "c"));
+    let programs = Programs {
+        calls: target.join("calls"),
+        library: target.join("library.so"),
+        small: target.join("small"),
+        alone: target.join("static"),
+    };
+    compile(&programs.calls, &["-O1", "-pthread"], &sources)?;
+    compile(&programs.library, &["-shared", "-fPIC"], &[apps.join("library.c")])?;
+    compile(&programs.small, &["-s"], &[apps.join("small.c")])?;
+    compile(&programs.alone, &["-static"], &[apps.join("small.c")])?;
+    Ok(programs)
+}
+
+fn compile(target: &Path, options: &[&str], sources: &[PathBuf]) -> Result<()> {
+    // Under its final name only when it is whole: another run may be executing the old one.
+    let fresh = target.with_extension(format!("new.{}", std::process::id()));
+    let mut command = Command::new("cc");
+    command.args(options).arg("-o").arg(&fresh).args(sources).arg("-ldl");
+    let output = command.output().context("starting cc")?;
+    ensure!(output.status.success(), "{command:?}\n{}", text(&output.stderr));
+    fs::rename(&fresh, target).with_context(|| format!("renaming to {}", target.display()))
+}
