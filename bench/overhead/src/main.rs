@@ -31,12 +31,25 @@ fn main() {
         let (without, with) = take_turns(|mode| exec::micros(program, mode));
         print_row(program, without, with);
     }
+    println!("{:34} {:>10} {:>10} {:>10}", "us for an exec", "preloaded", "audited", "more");
+    for program in exec::PROGRAMS {
+        if !std::path::Path::new(program).is_file() {
+            continue;
+        }
+        let sides = [Mode::All, Mode::Audited];
+        let (preloaded, audited) = take_turns_of(sides, |mode| exec::micros(program, mode));
+        print_row(program, preloaded, audited);
+    }
+}
+
+/// Medians without and with the library.
+fn take_turns(measure: impl Fn(Mode) -> f64) -> (f64, f64) {
+    take_turns_of([Mode::Without, Mode::Some], measure)
 }
 
 /// Medians of the two sides.
-fn take_turns(measure: impl Fn(Mode) -> f64) -> (f64, f64) {
-    let rounds: Vec<_> =
-        (0..ROUNDS).map(|_| (measure(Mode::Without), measure(Mode::Some))).collect();
+fn take_turns_of([one, other]: [Mode; 2], measure: impl Fn(Mode) -> f64) -> (f64, f64) {
+    let rounds: Vec<_> = (0..ROUNDS).map(|_| (measure(one), measure(other))).collect();
     let side = |pick: fn(&(f64, f64)) -> f64| median(rounds.iter().map(pick).collect());
     (side(|round| round.0), side(|round| round.1))
 }
