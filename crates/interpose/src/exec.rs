@@ -25,7 +25,9 @@ use mayfly_wire::Target;
 use crate::{
     Call, Outcome, cwd,
     environment::{self, Additions, Vector},
-    flight, identity, inherit, links,
+    flight, identity, inherit,
+    libraries::{self, Places},
+    links,
     locate::{Place, locate},
     paths, program,
     serve::{AT, PLAIN, argument},
@@ -35,9 +37,9 @@ use crate::{
 
 /// Interpreters of interpreters: as many as the kernel follows.
 const INTERPRETERS_MAX: usize = 5;
-/// Argument lists and environments built on the way: two for each interpreter, and those of the
-/// program.
-const VECTORS_MAX: usize = 2 * INTERPRETERS_MAX + 2;
+/// Argument lists and environments built on the way: two for each interpreter, those of the
+/// program, and one more for its libraries.
+const VECTORS_MAX: usize = 2 * INTERPRETERS_MAX + 3;
 /// Bytes of a file that the kernel looks at (`BINPRM_BUF_SIZE`).
 const HEAD_BYTES: usize = 256;
 /// Most that a list of inherited descriptors takes.
@@ -79,6 +81,8 @@ struct Image<'h> {
     given: *const *const u8,
     /// Last component of the path that was asked for.
     name: &'h [u8],
+    /// The program looks for libraries in the mount.
+    audits: bool,
     /// Buffers of replaced argument lists and environments.
     kept: [Option<Vector>; VECTORS_MAX],
     used: usize,
@@ -138,12 +142,15 @@ impl Image<'_> {
         if let Some(id) = cwd::directory() {
             directory.push_hexadecimal(id.0)?;
         }
+        // SAFETY: passed on to the caller.
+        let library_path = unsafe { environment::find(self.given, environment::LIBRARY_PATH) };
         let additions = Additions {
             run: settings.run.as_bytes(),
             mount: settings.mount.as_bytes(),
             objects: settings.objects.as_bytes(),
             images: settings.images.as_bytes(),
             library: settings.library.as_bytes(),
+            audits: self.audits || library_path.is_some_and(|list| places(false).hold_any(list)),
             descriptors: describe(&mut room)?,
             directory: directory.as_bytes(),
             program,
@@ -154,6 +161,12 @@ impl Image<'_> {
         self.envp = self.keep(vector)?;
         Ok(())
     }
+}
+
+/// Where the new program's search paths may lead.
+fn places(lies_there: bool) -> Places<'static> {
+    let mount = settings::get().map_or(&b""[..], |settings| settings.mount.as_bytes());
+    Places { mount, works_there: cwd::directory().is_some(), lies_there }
 }
 
 /// The list of descriptors that the new program inherits; `None` when it must look for itself.
@@ -201,6 +214,7 @@ pub(crate) unsafe fn exec(call: &Call) -> Outcome {
         envp: given,
         given,
         name: paths::split_last(path).1,
+        audits: false,
         kept: [const { None }; VECTORS_MAX],
         used: 0,
     };
@@ -266,6 +280,11 @@ unsafe fn run_one(
             locate(at, text.as_bytes(), &mut room)?
         };
         if place == Place::Kernel {
+            if !image.audits && libraries::kernel_program_looks(at, &text, flags, places(false)) {
+                image.audits = true;
+                // SAFETY: passed on to the caller.
+                unsafe { image.equip(b"", b"") }?;
+            }
             // SAFETY: passed on to the caller.
             let errno = unsafe { hand_over(image, at, &text, flags) };
             let suspicious = links::is_suspicious(errno.as_result());
@@ -424,6 +443,12 @@ unsafe fn run_open(
     if let Place::Tree { start, path } = place {
         program::canonical(session, start, path, &mut name)?;
     }
+    let read = |offset: u64, to: &mut [u8]| {
+        let room = [IoVec { base: to.as_mut_ptr(), bytes: to.len() }];
+        // SAFETY: the buffer is the caller's to write.
+        unsafe { session.read_at(open, offset as i64, &room) }.unwrap_or(0)
+    };
+    image.audits = libraries::looks(read, places(true));
     // SAFETY: passed on to the caller.
     unsafe {
         let thread = image.name;
