@@ -47,3 +47,8 @@ fn mpi_ranks_share_a_file_by_posix_and_mpi_io() -> Result<()> {
 fn openfoam_computes_the_same_fields_serial_and_decomposed() -> Result<()> {
     compare("openfoam", |_, _| Ok(suite::openfoam()))
 }
+
+#[test]
+fn programs_find_their_libraries_in_the_mount() -> Result<()> {
+    compare("libraries", |_, _| Ok(suite::libraries()))
+}

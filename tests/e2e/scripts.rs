@@ -48,3 +48,8 @@ fn the_mpi_script_is_deterministic() -> Result<()> {
 fn the_openfoam_script_is_deterministic() -> Result<()> {
     repeats("openfoam", |_, _| Ok(suite::openfoam()))
 }
+
+#[test]
+fn the_libraries_script_is_deterministic() -> Result<()> {
+    repeats("libraries", |_, _| Ok(suite::libraries()))
+}

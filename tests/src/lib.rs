@@ -1,4 +1,4 @@
-//! The program suite: six unmodified programs, run natively and in a mount, with the same result.
+//! The program suite: seven unmodified programs, run natively and in a mount, with the same result.
 //!
 //! The scripts in `apps/` know nothing of Mayfly. Each works in the directory that `APP_DIR` names,
 //! prints only what every run must print alike, and leaves a tree. [`program::Program`] runs a

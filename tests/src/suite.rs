@@ -1,4 +1,4 @@
-//! The six programs, with what each needs.
+//! The seven programs, with what each needs.
 
 use std::time::Duration;
 
@@ -60,4 +60,10 @@ pub fn openfoam() -> Option<Program> {
     let packages = "openfoam openfoam-examples openmpi-bin";
     let installed = skip::unless_installed("OpenFOAM", needed, packages);
     installed.then(|| Program::new("openfoam", Duration::from_secs(240)))
+}
+
+/// Program 7.
+pub fn libraries() -> Option<Program> {
+    let installed = skip::unless_installed("libraries", &["gcc"], "gcc libc6-dev");
+    installed.then(|| Program::new("libraries", Duration::from_secs(60)))
 }

@@ -80,8 +80,8 @@ impl Options {
         self.durability()?;
         ensure!(
             self.parent_check,
-            "--parent-check off is not there yet: on one node the check costs nothing and is always \
-             made"
+            "--parent-check off is not there yet: on one node the check costs nothing and is \
+             always made"
         );
         let chunk = self.chunk_bytes;
         ensure!(

@@ -1,29 +1,36 @@
 //! The environment in which a program is served.
 
-use std::{env, ffi::OsString, os::unix::ffi::OsStrExt};
+use std::{env, ffi::OsString, os::unix::ffi::OsStrExt, path::Path};
 
 use crate::{Config, instance::PRELOAD_NAME};
 
 /// The variables to set, with their values.
 #[must_use]
 pub fn variables(config: &Config) -> Vec<(&'static str, OsString)> {
-    let library = config.run_dir.join(PRELOAD_NAME).into_os_string();
-    let preload = match env::var_os("LD_PRELOAD").filter(|earlier| !earlier.is_empty()) {
-        Some(earlier) => {
-            let mut both = library;
-            both.push(":");
-            both.push(earlier);
-            both
-        }
-        None => library,
-    };
-    vec![
-        ("LD_PRELOAD", preload),
+    let library = config.run_dir.join(PRELOAD_NAME);
+    let mut variables = vec![
+        ("LD_PRELOAD", with_first(&library, "LD_PRELOAD")),
         ("MAYFLY_MOUNT", config.mount.clone().into_os_string()),
         ("MAYFLY_RUN", config.run_dir.clone().into_os_string()),
         ("MAYFLY_IMAGES", config.image_dir.clone().into_os_string()),
         ("MAYFLY_OBJECTS", config.object_dir.clone().into_os_string()),
-    ]
+    ];
+    // What the program starts itself is looked at when it does so.
+    let path = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    if env::split_paths(&path).any(|directory| directory.starts_with(&config.mount)) {
+        variables.push(("LD_AUDIT", with_first(&library, "LD_AUDIT")));
+    }
+    variables
+}
+
+/// The list of libraries in the variable `name`, with ours in front.
+fn with_first(library: &Path, name: &str) -> OsString {
+    let mut list = library.as_os_str().to_owned();
+    if let Some(earlier) = env::var_os(name).filter(|earlier| !earlier.is_empty()) {
+        list.push(":");
+        list.push(earlier);
+    }
+    list
 }
 
 /// The same as lines for a shell: `eval "$(mayfly env)"`.

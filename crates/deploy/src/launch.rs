@@ -32,6 +32,7 @@ pub fn launch(config: &Config) -> Result<Lifeline> {
         .arg(SUPERVISE)
         .arg(&config.run_dir)
         .env_remove("LD_PRELOAD")
+        .env_remove("LD_AUDIT")
         .env_remove("MAYFLY_RUN")
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::null())

@@ -26,10 +26,13 @@ pub enum Mode {
     All,
     /// As `All`, with trampolines where they usually do not go.
     AllElsewhere,
+    /// As `All`, with the library named in `LD_AUDIT` too, as for a program whose libraries may lie
+    /// in the mount.
+    Audited,
 }
 
 /// The modes in which the library is present.
-pub const MODES: [Mode; 3] = [Mode::Some, Mode::All, Mode::AllElsewhere];
+pub const MODES: [Mode; 4] = [Mode::Some, Mode::All, Mode::AllElsewhere, Mode::Audited];
 
 fn workspace() -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -126,7 +129,7 @@ pub struct Left {
 /// A command that runs in `mode`.
 pub fn command(program: impl AsRef<std::ffi::OsStr>, mode: Mode) -> Command {
     let mut command = Command::new(program);
-    for name in ["LD_PRELOAD", "MAYFLY_RUN", "MAYFLY_IMAGES", "MAYFLY_SELFTEST"] {
+    for name in ["LD_PRELOAD", "LD_AUDIT", "MAYFLY_RUN", "MAYFLY_IMAGES", "MAYFLY_SELFTEST"] {
         command.env_remove(name);
     }
     let letters = match mode {
@@ -134,6 +137,10 @@ pub fn command(program: impl AsRef<std::ffi::OsStr>, mode: Mode) -> Command {
         Mode::Some => "",
         Mode::All => "a",
         Mode::AllElsewhere => "ae",
+        Mode::Audited => {
+            command.env("LD_AUDIT", library());
+            "a"
+        }
     };
     command
         .env("LD_PRELOAD", library())

@@ -43,19 +43,21 @@ fn the_library_has_no_undefined_symbol() {
 }
 
 #[test]
-fn the_library_exports_nothing() {
+fn the_library_exports_only_what_the_loader_asks_audit_libraries_for() {
     for library in libraries() {
         with_file(library, |file| {
             let exported = file.dynamic_symbols().filter(|symbol| symbol.is_definition());
-            let names: Vec<_> = exported.filter_map(|symbol| symbol.name().ok()).collect();
-            assert!(names.is_empty(), "a symbol here would replace the host's: {names:?}");
+            let mut names: Vec<_> = exported.filter_map(|symbol| symbol.name().ok()).collect();
+            names.sort_unstable();
+            let expected = ["la_objopen", "la_version"];
+            assert_eq!(names, expected, "any other symbol here would replace the host's");
         });
     }
 }
 
 /// A nested signal tells by the address whether it interrupted a hook; the wrapper must not look
-/// like one. The only ways out are the host's handler (through a register) and the code that
-/// defers.
+/// like one. The only ways out are the host's handler (through a register), the code that defers,
+/// and the patching of a library that was just opened, which runs with signals held back.
 #[test]
 fn the_signal_wrapper_stays_in_its_section() {
     for library in libraries() {
@@ -75,7 +77,7 @@ fn the_signal_wrapper_stays_in_its_section() {
                 })
                 .map(|instruction| format!("{:x}: {instruction:?}", instruction.ip()))
                 .collect();
-            assert!(out.len() <= 1, "{out:#?}");
+            assert!(out.len() <= 2, "{out:#?}");
         });
     }
 }

@@ -127,3 +127,56 @@ fn a_damaged_image_is_not_mapped() {
     assert_eq!(left.code, Some(0));
     assert!(!left.output.contains(".img"), "{left:?}");
 }
+
+/// How often the library is mapped and whether images are.
+fn mapped(left: &hosttest::Left) -> (usize, bool) {
+    let first_page = |line: &&str| {
+        line.contains("libmayfly_preload.so") && line.split(' ').nth(2) == Some("00000000")
+    };
+    (left.output.lines().filter(first_page).count(), left.output.contains(".img"))
+}
+
+#[test]
+fn named_as_audit_library_and_preloaded_it_is_there_once() {
+    let mut command = hosttest::command("cat", Mode::Audited);
+    let left = hosttest::run(command.arg("/proc/self/maps"));
+    assert_eq!(mapped(&left), (1, true), "{left:?}");
+    let mut command = hosttest::command("env", Mode::Audited);
+    let left = hosttest::run(&mut command);
+    let list = format!("LD_PRELOAD={}\n", hosttest::library().display());
+    assert!(left.output.contains(&list), "the environment is as it was given: {left:?}");
+}
+
+#[test]
+fn a_second_copy_leaves_a_served_process_alone() {
+    let link = std::env::temp_dir().join(format!("mayfly-second-{}.so", std::process::id()));
+    std::os::unix::fs::symlink(hosttest::library(), &link).unwrap();
+    let mut command = hosttest::command("cat", Mode::Audited);
+    let left = hosttest::run(command.env("LD_AUDIT", &link).arg("/proc/self/maps"));
+    std::fs::remove_file(&link).unwrap();
+    assert_eq!(mapped(&left), (2, true), "{left:?}");
+    assert_eq!(left.code, Some(0));
+}
+
+#[test]
+fn an_audit_library_without_an_instance_is_unloaded() {
+    let mut command = hosttest::command("cat", Mode::Audited);
+    command.env_remove("MAYFLY_RUN").env_remove("LD_PRELOAD");
+    let left = hosttest::run(command.arg("/proc/self/maps"));
+    assert_eq!(mapped(&left), (0, false), "{left:?}");
+}
+
+#[test]
+fn a_preloaded_library_of_the_hosts_stays_beside_an_audit_library() {
+    if !hosttest::skip::unless_installed("beside", &["gcc"], "gcc libc6-dev") {
+        return;
+    }
+    let other = hosttest::compile("gcc", "other.c", &["-shared", "-fPIC"]);
+    let list = format!("{}:{}", hosttest::library().display(), other.display());
+    for mode in [Mode::All, Mode::Audited] {
+        let mut command = hosttest::command("env", mode);
+        let left = hosttest::run(command.env("LD_PRELOAD", &list));
+        assert!(left.output.starts_with("the other library\n"), "{left:?}");
+        assert!(left.output.contains(&format!("LD_PRELOAD={list}\n")), "{left:?}");
+    }
+}

@@ -176,6 +176,9 @@ pub(crate) fn advise(call: &Call) -> Outcome {
         if open.is_path() || call.number == number::READAHEAD && !open.readable() {
             return Err(Errno::EBADF);
         }
+        if call.number == number::FADVISE64 && (argument(call, 2) as i64) < 0 {
+            return Err(Errno::EINVAL);
+        }
         Ok(0)
     }))
 }

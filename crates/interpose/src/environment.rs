@@ -1,10 +1,12 @@
 //! The environment: read at start, rebuilt at exec.
 //!
-//! A program started from ours has to find the instance even when it is given an empty environment,
-//! so exec passes on a rebuilt one: the caller's, with our variables put in place. `LD_PRELOAD`
-//! keeps what the caller has there, with our library first. `MAYFLY_FDS`, `MAYFLY_CWD` and
-//! `MAYFLY_EXE` tell the new program what it inherits; they are verified against the kernel at
-//! start, because a program that does not know them may hand on stale ones.
+//! A program started from ours has to find the instance even when it is given an empty
+//! environment, so exec passes on a rebuilt one: the caller's, with our variables put in place.
+//! `LD_PRELOAD` keeps what the caller has there, with our library first; so does `LD_AUDIT` where
+//! libraries may lie in the mount ([`crate::libraries`]), and elsewhere it is rid of us.
+//! `MAYFLY_FDS`, `MAYFLY_CWD` and `MAYFLY_EXE` tell the new program what it inherits; they are
+//! verified against the kernel at start, because a program that does not know them may hand on
+//! stale ones.
 
 use mayfly_sys::{Errno, scratch::Scratch, user};
 
@@ -18,6 +20,10 @@ pub(crate) const OBJECTS: &[u8] = b"MAYFLY_OBJECTS";
 pub(crate) const IMAGES: &[u8] = b"MAYFLY_IMAGES";
 /// The dynamic linker's.
 pub(crate) const PRELOAD: &[u8] = b"LD_PRELOAD";
+/// The dynamic linker's, too: what it loads before it looks for libraries.
+pub(crate) const AUDIT: &[u8] = b"LD_AUDIT";
+/// The dynamic linker's: where it looks for libraries.
+pub(crate) const LIBRARY_PATH: &[u8] = b"LD_LIBRARY_PATH";
 /// Inherited descriptors: `fd:index:generation,…`; present and empty when there are none.
 pub(crate) const DESCRIPTORS: &[u8] = b"MAYFLY_FDS";
 /// Inherited working directory: its id in hexadecimal.
@@ -29,8 +35,14 @@ pub(crate) const NAME: &[u8] = b"MAYFLY_COMM";
 /// `1`: print at the end what became of the calls. The user's to set and to pass on.
 pub(crate) const REPORT: &[u8] = b"MAYFLY_REPORT";
 
-const OURS: [&[u8]; 9] =
-    [RUN, MOUNT, OBJECTS, IMAGES, PRELOAD, DESCRIPTORS, DIRECTORY, PROGRAM, NAME];
+/// The C library's: room for thread-local storage of the libraries that an audited program needs,
+/// which otherwise get along with 1.5 KiB in all. Small enough for threads with the smallest
+/// stacks.
+const TUNABLES: &[u8] = b"GLIBC_TUNABLES";
+const STORAGE: &[u8] = b"glibc.rtld.optional_static_tls=4096";
+
+const OURS: [&[u8]; 10] =
+    [RUN, MOUNT, OBJECTS, IMAGES, PRELOAD, AUDIT, DESCRIPTORS, DIRECTORY, PROGRAM, NAME];
 
 /// The value in `NAME=value` when the name is `name`.
 pub(crate) fn value_of<'e>(entry: &'e [u8], name: &[u8]) -> Option<&'e [u8]> {
@@ -76,6 +88,16 @@ pub(crate) unsafe fn find<'e>(array: *const *const u8, name: &[u8]) -> Option<&'
 /// The first library of a list as `LD_PRELOAD` has them.
 pub(crate) fn first_library(list: &[u8]) -> &[u8] {
     list.split(|byte| matches!(byte, b':' | b' ')).find(|part| !part.is_empty()).unwrap_or(&[])
+}
+
+/// What follows the first library when that is `library`, otherwise the whole list.
+fn without_first<'l>(list: &'l [u8], library: &[u8]) -> &'l [u8] {
+    if library.is_empty() || first_library(list) != library {
+        return list;
+    }
+    let start = list.iter().position(|byte| !matches!(byte, b':' | b' ')).unwrap_or(0);
+    let rest = list.get(start + library.len()..).unwrap_or(&[]);
+    rest.get(1..).unwrap_or(&[])
 }
 
 /// Strings and an array of pointers to them, growing from both ends of a buffer.
@@ -164,6 +186,8 @@ pub(crate) struct Additions<'a> {
     pub(crate) objects: &'a [u8],
     pub(crate) images: &'a [u8],
     pub(crate) library: &'a [u8],
+    /// The loader has to find the program's libraries through us.
+    pub(crate) audits: bool,
     /// `None`: the new program has to look for itself.
     pub(crate) descriptors: Option<&'a [u8]>,
     pub(crate) directory: &'a [u8],
@@ -185,6 +209,8 @@ pub(crate) unsafe fn rebuild(
 ) -> Result<Vector, Errno> {
     let mut count = 0;
     let mut preload: &[u8] = b"";
+    let mut audit: &[u8] = b"";
+    let mut tuned = false;
     // SAFETY: passed on to the caller.
     unsafe {
         for_each(envp, |_, entry| {
@@ -192,6 +218,10 @@ pub(crate) unsafe fn rebuild(
             if let Some(list) = value_of(entry, PRELOAD) {
                 preload = list;
             }
+            if let Some(list) = value_of(entry, AUDIT) {
+                audit = list;
+            }
+            tuned |= value_of(entry, TUNABLES).is_some_and(|value| value != STORAGE);
         });
     }
     let texts = [
@@ -206,15 +236,19 @@ pub(crate) unsafe fn rebuild(
     let descriptors = additions.descriptors.unwrap_or(b"");
     let bytes = texts.iter().map(|(name, value)| name.len() + value.len() + 2).sum::<usize>()
         + preload.len()
-        + additions.library.len()
+        + audit.len()
+        + 2 * additions.library.len()
         + descriptors.len()
+        + TUNABLES.len()
+        + STORAGE.len()
         + 64;
-    let mut vector = Vector::with_room(count + OURS.len(), bytes)?;
+    let mut vector = Vector::with_room(count + OURS.len() + 1, bytes)?;
     let mut pushed = Ok(());
     // SAFETY: passed on to the caller.
     unsafe {
         for_each(envp, |pointer, entry| {
-            let ours = OURS.iter().any(|name| value_of(entry, name).is_some());
+            let ours = OURS.iter().any(|name| value_of(entry, name).is_some())
+                || value_of(entry, TUNABLES) == Some(STORAGE);
             if !ours && pushed.is_ok() {
                 pushed = vector.push(pointer);
             }
@@ -229,15 +263,23 @@ pub(crate) unsafe fn rebuild(
     if let Some(descriptors) = additions.descriptors {
         vector.push_text(&[DESCRIPTORS, b"=", descriptors])?;
     }
-    if !additions.library.is_empty() {
-        if first_library(preload) == additions.library {
-            vector.push_text(&[PRELOAD, b"=", preload])?;
-        } else {
-            let separator: &[u8] = if preload.is_empty() { b"" } else { b":" };
-            vector.push_text(&[PRELOAD, b"=", additions.library, separator, preload])?;
-        }
+    if additions.audits && !tuned {
+        vector.push_text(&[TUNABLES, b"=", STORAGE])?;
     }
+    let library = additions.library;
+    push_list(&mut vector, PRELOAD, library, without_first(preload, library))?;
+    let audited = if additions.audits { library } else { b"" };
+    push_list(&mut vector, AUDIT, audited, without_first(audit, library))?;
     Ok(vector)
+}
+
+/// Appends a list of libraries with `first` in front, unless it is empty.
+fn push_list(vector: &mut Vector, name: &[u8], first: &[u8], rest: &[u8]) -> Result<(), Errno> {
+    if first.is_empty() && rest.is_empty() {
+        return Ok(());
+    }
+    let separator: &[u8] = if first.is_empty() || rest.is_empty() { b"" } else { b":" };
+    vector.push_text(&[name, b"=", first, separator, rest])
 }
 
 #[cfg(test)]
@@ -261,6 +303,7 @@ mod tests {
             objects: b"/o",
             images: b"",
             library: b"/l.so",
+            audits: false,
             descriptors: Some(b"1:4:0"),
             directory: b"",
             program: b"",
@@ -294,5 +337,47 @@ mod tests {
         assert_eq!(built[..2], ["PATH=/bin", "MAYFLY_FDSX=1"]);
         assert_eq!(built.last().map(String::as_str), Some("LD_PRELOAD=/l.so:/x.so:/l.so"));
         assert!(!built.iter().any(|entry| entry.starts_with("MAYFLY_CWD")));
+    }
+
+    #[test]
+    fn the_audit_list_names_us_only_where_it_matters() {
+        for (given, without, with) in [
+            (&b"LD_AUDIT=/l.so\0"[..], None, "LD_AUDIT=/l.so"),
+            (b"LD_AUDIT=/l.so:/a.so\0", Some("LD_AUDIT=/a.so"), "LD_AUDIT=/l.so:/a.so"),
+            (b"LD_AUDIT=/a.so\0", Some("LD_AUDIT=/a.so"), "LD_AUDIT=/l.so:/a.so"),
+            (b"A=B\0", None, "LD_AUDIT=/l.so"),
+        ] {
+            let pointers = [given.as_ptr(), core::ptr::null()];
+            for (audits, expected) in [(false, without), (true, Some(with))] {
+                let additions = Additions { audits, ..additions() };
+                // SAFETY: the array above is terminated and its string too.
+                let built = unsafe { rebuild(pointers.as_ptr(), &additions) }.expect("small");
+                let built = strings(&built);
+                let found = built.iter().find(|entry| entry.starts_with("LD_AUDIT="));
+                assert_eq!(found.map(String::as_str), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn an_audited_program_gets_room_for_its_libraries_unless_it_is_tuned_already() {
+        const OWN: &str = "GLIBC_TUNABLES=glibc.rtld.optional_static_tls=4096";
+        let other = "GLIBC_TUNABLES=glibc.malloc.check=3";
+        for (given, without, with) in [
+            (&b"A=B\0"[..], None, OWN),
+            (b"GLIBC_TUNABLES=glibc.rtld.optional_static_tls=4096\0", None, OWN),
+            (b"GLIBC_TUNABLES=glibc.malloc.check=3\0", Some(other), other),
+        ] {
+            let pointers = [given.as_ptr(), core::ptr::null()];
+            for (audits, expected) in [(false, without), (true, Some(with))] {
+                let additions = Additions { audits, ..additions() };
+                // SAFETY: the array above is terminated and its string too.
+                let built = unsafe { rebuild(pointers.as_ptr(), &additions) }.expect("small");
+                let built = strings(&built);
+                let found: Vec<_> = built.iter().filter(|at| at.starts_with("GLIBC")).collect();
+                assert_eq!(found.first().map(|at| at.as_str()), expected);
+                assert!(found.len() <= 1);
+            }
+        }
     }
 }

@@ -25,7 +25,9 @@ use mayfly_wire::Target;
 use crate::{
     Call, Outcome, cwd,
     environment::{self, Additions, Vector},
-    flight, identity, inherit, links,
+    flight, identity, inherit,
+    libraries::{self, Places},
+    links,
     locate::{Place, locate},
     paths, program,
     serve::{AT, PLAIN, argument},
@@ -35,9 +37,9 @@ use crate::{
 
 /// Interpreters of interpreters: as many as the kernel follows.
 const INTERPRETERS_MAX: usize = 5;
-/// Argument lists and environments built on the way: two for each interpreter, and those of the
-/// program.
-const VECTORS_MAX: usize = 2 * INTERPRETERS_MAX + 2;
+/// Argument lists and environments built on the way: two for each interpreter, those of the
+/// program, and one more for its libraries.
+const VECTORS_MAX: usize = 2 * INTERPRETERS_MAX + 3;
 /// Bytes of a file that the kernel looks at (`BINPRM_BUF_SIZE`).
 const HEAD_BYTES: usize = 256;
 /// Most that a list of inherited descriptors takes.
@@ -79,6 +81,8 @@ struct Image<'h> {
     given: *const *const u8,
     /// Last component of the path that was asked for.
     name: &'h [u8],
+    /// The program looks for libraries in the mount.
+    audits: bool,
     /// Buffers of replaced argument lists and environments.
     kept: [Option<Vector>; VECTORS_MAX],
     used: usize,
@@ -126,6 +130,18 @@ impl Image<'_> {
         unsafe { self.equip(b"", name) }
     }
 
+    /// Where the new program's search paths may lead.
+    ///
+    /// # Safety
+    /// `given` is a valid environment array.
+    unsafe fn places(&self, lies_there: bool) -> Places<'static> {
+        let mount = settings::get().map_or(&b""[..], |settings| settings.mount.as_bytes());
+        // SAFETY: passed on to the caller.
+        let list = unsafe { environment::find(self.given, environment::LIBRARY_PATH) };
+        let library_path = list.unwrap_or(b"");
+        Places { mount, works_there: cwd::directory().is_some(), lies_there, library_path }
+    }
+
     /// Rebuilds the environment; `program` is the program's path in the mount, `name` that of the
     /// thread, where the kernel would find others.
     ///
@@ -144,6 +160,7 @@ impl Image<'_> {
             objects: settings.objects.as_bytes(),
             images: settings.images.as_bytes(),
             library: settings.library.as_bytes(),
+            audits: self.audits,
             descriptors: describe(&mut room)?,
             directory: directory.as_bytes(),
             program,
@@ -201,6 +218,7 @@ pub(crate) unsafe fn exec(call: &Call) -> Outcome {
         envp: given,
         given,
         name: paths::split_last(path).1,
+        audits: false,
         kept: [const { None }; VECTORS_MAX],
         used: 0,
     };
@@ -266,6 +284,13 @@ unsafe fn run_one(
             locate(at, text.as_bytes(), &mut room)?
         };
         if place == Place::Kernel {
+            // SAFETY: passed on to the caller.
+            let places = unsafe { image.places(false) };
+            if !image.audits && libraries::kernel_program_looks(at, &text, flags, places) {
+                image.audits = true;
+                // SAFETY: passed on to the caller.
+                unsafe { image.equip(b"", b"") }?;
+            }
             // SAFETY: passed on to the caller.
             let errno = unsafe { hand_over(image, at, &text, flags) };
             let suspicious = links::is_suspicious(errno.as_result());
@@ -424,6 +449,14 @@ unsafe fn run_open(
     if let Place::Tree { start, path } = place {
         program::canonical(session, start, path, &mut name)?;
     }
+    let read = |offset: u64, to: &mut [u8]| {
+        let room = [IoVec { base: to.as_mut_ptr(), bytes: to.len() }];
+        // SAFETY: the buffer is the caller's to write.
+        unsafe { session.read_at(open, offset as i64, &room) }.unwrap_or(0)
+    };
+    // SAFETY: passed on to the caller.
+    let places = unsafe { image.places(true) };
+    image.audits = libraries::looks(read, libraries::is_there, places);
     // SAFETY: passed on to the caller.
     unsafe {
         let thread = image.name;

@@ -31,16 +31,20 @@ pub(crate) unsafe fn start(envp: *const *const u8) -> Result<(), Errno> {
         return Err(Errno::ENOENT);
     }
     let objects = find(environment::OBJECTS).map_or(&b""[..], without_slashes);
-    let program = find(environment::PROGRAM).filter(|_| program::is_disguised(objects));
-    let program = program.unwrap_or(b"");
+    let program = find(environment::PROGRAM).zip(program::disguise(objects));
     settings::set(|settings| {
         settings.run.push(without_slashes(run))?;
         settings.mount.push(mount)?;
         settings.objects.push(objects)?;
         settings.images.push(find(environment::IMAGES).unwrap_or(b""))?;
-        let libraries = find(environment::PRELOAD).unwrap_or(b"");
+        let libraries = find(environment::PRELOAD).or_else(|| find(environment::AUDIT));
+        let libraries = libraries.unwrap_or(b"");
         settings.library.push(environment::first_library(libraries))?;
-        settings.program.push(program)
+        if let Some((program, origin)) = &program {
+            settings.program.push(program)?;
+            settings.origin.push(origin.as_bytes())?;
+        }
+        Ok(())
     })?;
     table::set_up()?;
     fork::set_up()?;

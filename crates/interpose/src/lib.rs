@@ -32,6 +32,7 @@ mod fork;
 mod hidden;
 mod identity;
 mod inherit;
+mod libraries;
 mod links;
 mod locate;
 mod locks;

@@ -17,7 +17,8 @@ use mayfly_wire::{Target, WALK_EMPTY, WALK_FOLLOW, Walk};
 use crate::{
     cwd,
     paths::{self, Special},
-    session, settings,
+    session,
+    settings::{self, Settings},
 };
 
 /// Where a path leads.
@@ -97,7 +98,10 @@ pub(crate) fn locate<'p>(
     if let [b'/', ..] = path {
         return match paths::below(mount, path) {
             Some(path) => Ok(Place::Tree { start: FileId::ROOT, path }),
-            None => special(path, joined),
+            None => match beside_program(settings, path) {
+                Some(rest) => below_program(settings, rest, joined),
+                None => special(path, joined),
+            },
         };
     }
     if path.is_empty() {
@@ -133,6 +137,30 @@ pub(crate) fn locate<'p>(
         return Ok(Place::Kernel);
     }
     match paths::below(mount, joined.as_bytes()) {
+        Some(path) => Ok(Place::Tree { start: FileId::ROOT, path }),
+        None => Ok(Place::Kernel),
+    }
+}
+
+/// The rest of a path that the loader made from `$ORIGIN`.
+fn beside_program<'p>(settings: &Settings, path: &'p [u8]) -> Option<&'p [u8]> {
+    let origin = settings.origin.as_bytes();
+    if origin.is_empty() {
+        return None;
+    }
+    path.strip_prefix(origin).filter(|rest| rest.starts_with(b"/"))
+}
+
+/// `rest`, from the directory in which the program lies.
+fn below_program<'p>(
+    settings: &Settings,
+    rest: &[u8],
+    joined: &'p mut PathText,
+) -> Result<Place<'p>, Errno> {
+    joined.clear();
+    joined.push(paths::split_last(settings.program.as_bytes()).0)?;
+    joined.push_component(rest)?;
+    match paths::below(settings.mount.as_bytes(), joined.as_bytes()) {
         Some(path) => Ok(Place::Tree { start: FileId::ROOT, path }),
         None => Ok(Place::Kernel),
     }

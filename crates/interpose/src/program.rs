@@ -2,6 +2,10 @@
 //!
 //! A program in the mount is run from its object or from a copy in memory, so the kernel's
 //! `/proc/self/exe` names that. The path in the mount travels in `MAYFLY_EXE`.
+//!
+//! The loader takes `$ORIGIN` from that link before we are there. So a copy's name has a slash in
+//! it, which gives every program of the mount an origin that nothing else is called; paths that
+//! begin with it are taken for paths that begin with the program's directory ([`crate::locate`]).
 
 use mayfly_sys::{
     file::{self, AT_FDCWD},
@@ -13,20 +17,27 @@ use mayfly_types::{Errno, FileId, limits::SYMLINK_FOLLOWS_MAX};
 
 use crate::{cwd, locate::Place, paths, session::Session};
 
-/// Name of a copy in memory.
-pub(crate) const COPY_NAME: &[u8] = b"mayfly-exec";
+/// Name of a copy in memory; the part up to the slash is its directory in `/proc/self/exe`.
+pub(crate) const COPY_NAME: &[u8] = b"mayfly-exec/copy";
 
-/// Is the kernel's name of the program that of an object or of a copy?
-pub(crate) fn is_disguised(objects: &[u8]) -> bool {
+/// What the kernel shows of it.
+const COPY_LINK: &[u8] = b"/memfd:mayfly-exec/copy";
+
+/// The directory of the object or copy that runs, by the kernel's name of the program; `None` when
+/// it is neither.
+pub(crate) fn disguise(objects: &[u8]) -> Option<PathText> {
     let mut link = PathText::new();
-    let Ok(name) = PathText::from_bytes(b"/proc/self/exe") else { return false };
-    if file::read_link(AT_FDCWD, &name, &mut link).is_err() {
-        return false;
-    }
+    let name = PathText::from_bytes(b"/proc/self/exe").ok()?;
+    file::read_link(AT_FDCWD, &name, &mut link).ok()?;
     let text = link.as_bytes();
-    text.windows(COPY_NAME.len()).any(|part| part == COPY_NAME)
-        || !objects.is_empty()
-            && text.strip_prefix(objects).is_some_and(|rest| rest.starts_with(b"/"))
+    let is_object = || {
+        !objects.is_empty() && text.strip_prefix(objects).is_some_and(|rest| rest.starts_with(b"/"))
+    };
+    if !text.starts_with(COPY_LINK) && !is_object() {
+        return None;
+    }
+    let directory = paths::split_last(text).0;
+    PathText::from_bytes(directory.strip_suffix(b"/").unwrap_or(directory)).ok()
 }
 
 /// The absolute path of a file without symbolic links, as the kernel shows it.

@@ -18,10 +18,12 @@ pub(crate) struct Settings {
     pub(crate) objects: PathText,
     /// The cache of prepared images (`MAYFLY_IMAGES`).
     pub(crate) images: PathText,
-    /// Path of this library: the first element of `LD_PRELOAD`.
+    /// Path of this library: the first element of `LD_PRELOAD`, or of `LD_AUDIT`.
     pub(crate) library: PathText,
     /// Path under which the running program was found in the mount, or empty.
     pub(crate) program: PathText,
+    /// The directory that the loader takes for that program's, or empty.
+    pub(crate) origin: PathText,
 }
 
 static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(core::ptr::null_mut());
@@ -57,6 +59,7 @@ pub(crate) fn set(fill: impl FnOnce(&mut Settings) -> Result<(), Errno>) -> Resu
             images: PathText::new(),
             library: PathText::new(),
             program: PathText::new(),
+            origin: PathText::new(),
         });
         &mut *place.as_ptr()
     };

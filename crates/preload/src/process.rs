@@ -57,7 +57,7 @@ struct FileHeader {
 
 /// The loader's record of one library; the order of the fields is an interface for debuggers.
 #[repr(C)]
-struct LinkMap {
+pub(crate) struct LinkMap {
     bias: usize,
     name: *const u8,
     dynamic: *const [usize; 2],
@@ -93,19 +93,41 @@ pub(crate) unsafe fn for_each_library(
             return;
         }
         // SAFETY: the loader keeps the list and the names valid.
-        let (entry, name) = unsafe { (&*map, (*map).name) };
-        // SAFETY: as above.
-        if !name.is_null() && is_wanted(unsafe { CStr::from_ptr(name.cast()) }.to_bytes()) {
-            // SAFETY: a shared library's first page, with the headers, is mapped at its bias.
-            visit(&unsafe { Library::at(entry.bias) });
+        unsafe {
+            if let Some((library, _)) = wanted(map) {
+                visit(&library);
+            }
+            map = (*map).next;
         }
-        map = entry.next;
     }
 }
 
-fn is_wanted(path: &[u8]) -> bool {
+/// The library that the loader's record describes and its file name, when it issues system calls
+/// for others.
+///
+/// # Safety
+/// The record is valid, and the library's first page is mapped.
+pub(crate) unsafe fn wanted(map: *const LinkMap) -> Option<(Library, &'static [u8])> {
+    // SAFETY: the caller's promise; the loader keeps names as long as it keeps the library.
+    let (bias, name) = unsafe { ((*map).bias, (*map).name) };
+    if name.is_null() {
+        return None;
+    }
+    // SAFETY: as above.
+    let path = unsafe { CStr::from_ptr(name.cast()) }.to_bytes();
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
-    NAMES.contains(&name)
+    // SAFETY: a shared library's first page, with the headers, is mapped at its bias.
+    NAMES.contains(&name).then(|| (unsafe { Library::at(bias) }, name))
+}
+
+/// Whether the loader has published its list: it does so before it runs the constructors of the
+/// program's libraries, and after it has loaded audit libraries.
+///
+/// # Safety
+/// As for [`for_each_library`].
+pub(crate) unsafe fn list_is_published(auxiliary: *const [usize; 2]) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { first_library(auxiliary) }.is_some_and(|map| !map.is_null())
 }
 
 /// The value of an entry of the auxiliary vector.

@@ -3,6 +3,12 @@
 //! glibc hands `argc, argv, envp` to entries of `.init_array`; musl does not. The three are
 //! recognised by `envp = argv + argc + 1`. Otherwise environment and auxiliary vector are read from
 //! /proc.
+//!
+//! There are two ways in. As a preloaded library the constructor runs when all libraries are
+//! loaded, and patches them. As an audit library ([`crate::audit`]) it runs before the loader has
+//! published its list, so it only keeps what it was given; libraries are patched as they come. A
+//! process that has both copies is served by the one that is first; it marks the end of the
+//! auxiliary vector.
 
 use core::ffi::CStr;
 
@@ -13,7 +19,7 @@ use mayfly_sys::number;
 use crate::kernel::{self, MAP_PRIVATE, Mapping, PROT_READ, PROT_WRITE};
 use crate::patch::{self, Pointers};
 use crate::process::{self, Library};
-use crate::{backend, deferral, signal};
+use crate::{audit, backend, deferral, signal};
 
 const _: () = assert!(CALLS_MAX == class::CALLS_MAX);
 const _: () = assert!(DESCRIPTORS_MAX == class::DESCRIPTORS_MAX);
@@ -36,10 +42,22 @@ unsafe extern "C" {
 }
 
 /// What the kernel left on the stack of the new process.
-struct Given {
+#[derive(Clone, Copy)]
+pub(crate) struct Given {
     environment: *const *const u8,
-    auxiliary: *const [usize; 2],
+    auxiliary: *mut [usize; 2],
 }
+
+/// What patching needs: the directory of the images, and what the areas point to.
+#[derive(Clone, Copy)]
+pub(crate) struct Prepared {
+    pub(crate) images: &'static [u8],
+    pub(crate) pointers: Pointers,
+}
+
+/// Value of the terminator of an auxiliary vector whose process is served. The kernel leaves zero
+/// there and nobody looks.
+const SERVED: usize = usize::from_ne_bytes(*b"mayfly\0\0");
 
 unsafe extern "C" fn start(
     argument_count: i32,
@@ -55,24 +73,44 @@ unsafe extern "C" fn start(
         from_proc()
     };
     let Some(given) = given else { return };
-    // SAFETY: first call, and the environment is null-terminated.
-    if !unsafe { backend::start(&Start { envp: given.environment.cast() }) } {
-        return;
-    }
-    // SAFETY: as above.
-    let Some(images) = (unsafe { variable(&given, b"MAYFLY_IMAGES=") }) else { return };
-    // SAFETY: the library's own file header.
-    let own = unsafe { Library::at((&raw const __ehdr_start) as usize) };
-    let Some(text) = own.text() else { return };
-    signal::set_up(text.range);
-    deferral::set_up();
-    let pointers = set_up_classes();
     // SAFETY: the vector is the kernel's; the loader is waiting for us.
     unsafe {
+        if !process::list_is_published(given.auxiliary) {
+            return audit::keep(given);
+        }
+        let Some(Prepared { images, pointers }) = prepare(&given) else { return };
         process::for_each_library(given.auxiliary, |library| {
             patch::patch(library, images, pointers);
         });
     }
+}
+
+/// Sets everything up but the libraries; nothing when the process belongs to no instance or is
+/// served already.
+///
+/// # Safety
+/// `given` is this process's, and no other thread runs.
+pub(crate) unsafe fn prepare(given: &Given) -> Option<Prepared> {
+    // SAFETY: the vector ends with a zero key, and the memory is this process's own to write.
+    let mark = unsafe {
+        let mut end = given.auxiliary;
+        while (*end)[0] != 0 {
+            end = end.add(1);
+        }
+        &mut (*end)[1]
+    };
+    // SAFETY: first call in this copy, and the environment is null-terminated.
+    if *mark == SERVED || !unsafe { backend::start(&Start { envp: given.environment.cast() }) } {
+        return None;
+    }
+    // SAFETY: as above.
+    let images = unsafe { variable(given, b"MAYFLY_IMAGES=") }?;
+    // SAFETY: the library's own file header.
+    let own = unsafe { Library::at((&raw const __ehdr_start) as usize) };
+    signal::set_up(own.text()?.range);
+    deferral::set_up();
+    *mark = SERVED;
+    Some(Prepared { images, pointers: set_up_classes() })
 }
 
 fn set_up_classes() -> Pointers {
@@ -93,12 +131,12 @@ unsafe fn on_stack(environment: *const usize) -> Given {
         while *end != 0 {
             end = end.add(1);
         }
-        Given { environment: environment.cast(), auxiliary: end.add(1).cast() }
+        Given { environment: environment.cast(), auxiliary: end.add(1).cast_mut().cast() }
     }
 }
 
 /// The value of an environment variable; `name` includes the equals sign.
-unsafe fn variable(given: &Given, name: &[u8]) -> Option<&'static [u8]> {
+pub(crate) unsafe fn variable(given: &Given, name: &[u8]) -> Option<&'static [u8]> {
     let mut at = given.environment;
     // SAFETY: null-terminated array of null-terminated strings.
     unsafe {

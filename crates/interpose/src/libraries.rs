@@ -1,0 +1,289 @@
+//! May a program need libraries of the mount?
+//!
+//! A preloaded library is too late to serve the loader while it looks for what a program needs; an
+//! audit library is early enough, but takes static thread-local storage from the program
+//! (`docs/decisions/2026-11-21-loaded-as-an-audit-library.md`). So exec names us as one only where
+//! it matters: when a library that the program needs lies in a directory of `LD_LIBRARY_PATH` in
+//! the mount (build tools set that variable for everything they start, and most of it needs
+//! nothing from there), or when the program's own `DT_RUNPATH`, `DT_RPATH` or a `DT_NEEDED` with a
+//! slash leads into the mount. What the libraries need themselves, and symbolic links that lead
+//! into the mount, are not seen.
+
+use mayfly_sys::{
+    file::{self, AT_EMPTY_PATH, AT_FDCWD, O_CLOEXEC, O_RDONLY},
+    text::PathText,
+};
+
+use crate::{
+    locate::{Place, locate},
+    paths, session,
+};
+
+/// Program headers looked at; programs have about 13.
+const HEADERS_MAX: usize = 32;
+/// Entries of the dynamic section read at a time, and in all.
+const ENTRIES: usize = 64;
+const ENTRIES_MAX: usize = 1024;
+/// Most of a search path that is looked at.
+const LIST_BYTES_MAX: usize = 4096;
+
+const HEADER_BYTES: usize = 64;
+const PROGRAM_HEADER_BYTES: usize = 56;
+const ENTRY_BYTES: usize = 16;
+const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
+const DT_NULL: u64 = 0;
+const DT_NEEDED: u64 = 1;
+const DT_STRTAB: u64 = 5;
+const DT_RPATH: u64 = 15;
+const DT_RUNPATH: u64 = 29;
+
+/// Where search paths may lead.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Places<'a> {
+    pub(crate) mount: &'a [u8],
+    /// The working directory is in the mount, so relative paths are.
+    pub(crate) works_there: bool,
+    /// The program is, so `$ORIGIN` is.
+    pub(crate) lies_there: bool,
+    /// `LD_LIBRARY_PATH`.
+    pub(crate) library_path: &'a [u8],
+}
+
+impl Places<'_> {
+    /// Does an element of a search path lead into the mount? An empty one is the working directory.
+    fn hold(self, element: &[u8]) -> bool {
+        if element.starts_with(b"$ORIGIN") || element.starts_with(b"${ORIGIN}") {
+            return self.lies_there;
+        }
+        match element {
+            [b'/', ..] => paths::below(self.mount, element).is_some(),
+            _ => self.works_there,
+        }
+    }
+
+    /// Is the library `name` in a directory of `LD_LIBRARY_PATH` in the mount?
+    fn provide(self, name: &[u8], is_there: &mut impl FnMut(&PathText) -> bool) -> bool {
+        let list = self.library_path;
+        !list.is_empty()
+            && list.split(|byte| matches!(byte, b':' | b';')).any(|directory| {
+                let directory = if directory.is_empty() { b"." } else { directory };
+                self.hold(directory)
+                    && PathText::from_bytes(directory)
+                        .and_then(|mut path| path.push_component(name).map(|()| is_there(&path)))
+                        .unwrap_or(false)
+            })
+    }
+
+    /// Does a list of directories, as `DT_RUNPATH` has them, lead into the mount?
+    fn hold_any(self, list: &[u8]) -> bool {
+        !list.is_empty()
+            && list.split(|byte| matches!(byte, b':' | b';')).any(|element| self.hold(element))
+    }
+}
+
+/// Does the program of the kernel's at `path` look for libraries in the mount? False when it
+/// cannot be read; the kernel will say why.
+pub(crate) fn kernel_program_looks(
+    directory: i32,
+    path: &PathText,
+    flags: usize,
+    places: Places<'_>,
+) -> bool {
+    if flags & AT_EMPTY_PATH != 0 && path.as_bytes().is_empty() {
+        return looks(|offset, to| read_kernel(directory, offset, to), is_there, places);
+    }
+    let Ok(program) = file::open_at(directory, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0) else {
+        return false;
+    };
+    let found = looks(|offset, to| read_kernel(program, offset, to), is_there, places);
+    file::close(program);
+    found
+}
+
+/// Is there a file of the instance at `path`?
+pub(crate) fn is_there(path: &PathText) -> bool {
+    let mut room = PathText::new();
+    let Ok(place @ Place::Tree { .. }) = locate(AT_FDCWD, path.as_bytes(), &mut room) else {
+        return false;
+    };
+    let mut escape = PathText::new();
+    let found = |target| session::get().is_ok_and(|got| got.stat(target, &mut escape).is_ok());
+    place.target(true).is_ok_and(found)
+}
+
+/// The path may be that of a FIFO.
+const O_NONBLOCK: u32 = 0o4000;
+
+fn read_kernel(descriptor: i32, offset: u64, to: &mut [u8]) -> usize {
+    // SAFETY: the buffer is the caller's to write.
+    unsafe { file::read_at(descriptor, to.as_mut_ptr(), to.len(), offset) }.unwrap_or(0)
+}
+
+/// Does the program that `read` reads (offset, buffer, bytes read) look for libraries in the mount?
+/// `is_there` knows whether a file of the mount exists.
+pub(crate) fn looks(
+    mut read: impl FnMut(u64, &mut [u8]) -> usize,
+    mut is_there: impl FnMut(&PathText) -> bool,
+    places: Places<'_>,
+) -> bool {
+    let mut header = [0; HEADER_BYTES];
+    if read(0, &mut header) < HEADER_BYTES || !header.starts_with(b"\x7fELF\x02\x01") {
+        return false;
+    }
+    let (offset, count) = (word64(&header, 32), usize::from(word16(&header, 56)));
+    let mut table = [0; HEADERS_MAX * PROGRAM_HEADER_BYTES];
+    let bytes = count.min(HEADERS_MAX) * PROGRAM_HEADER_BYTES;
+    let Some(table) = table.get_mut(..bytes) else { return false };
+    let used = read(offset, table);
+    let headers = table.get(..used).unwrap_or(&[]);
+    find_dynamic(headers).is_some_and(|dynamic| {
+        let Some((strings, names)) = names(dynamic, &mut read) else { return false };
+        let Some(strings) = file_offset(headers, strings) else { return false };
+        let mut text = [0; LIST_BYTES_MAX];
+        names.iter().take_while(|[kind, _]| *kind != DT_NULL).any(|[kind, name]| {
+            let used = read(strings.wrapping_add(*name), &mut text);
+            let text = text.get(..used).unwrap_or(&[]);
+            let text = text.split(|byte| *byte == 0).next().unwrap_or(&[]);
+            match *kind {
+                DT_NEEDED if text.contains(&b'/') => places.hold(text),
+                DT_NEEDED => places.provide(text, &mut is_there),
+                _ => places.hold_any(text),
+            }
+        })
+    })
+}
+
+/// File offset of the dynamic section, and its bytes.
+fn find_dynamic(headers: &[u8]) -> Option<(u64, u64)> {
+    let mut headers = headers.chunks_exact(PROGRAM_HEADER_BYTES);
+    let found = headers.find(|header| word32(header, 0) == PT_DYNAMIC)?;
+    Some((word64(found, 8), word64(found, 32)))
+}
+
+/// Address of the string table, and up to [`ENTRIES`] entries that name libraries or directories.
+fn names(
+    (offset, bytes): (u64, u64),
+    read: &mut impl FnMut(u64, &mut [u8]) -> usize,
+) -> Option<(u64, [[u64; 2]; ENTRIES])> {
+    let (mut strings, mut names, mut count) = (None, [[DT_NULL, 0]; ENTRIES], 0);
+    let end = bytes.min((ENTRIES_MAX * ENTRY_BYTES) as u64);
+    let mut chunk = [0; ENTRIES * ENTRY_BYTES];
+    let mut at = 0;
+    while at < end {
+        let used = read(offset.wrapping_add(at), &mut chunk);
+        for entry in chunk.get(..used).unwrap_or(&[]).chunks_exact(ENTRY_BYTES) {
+            let (kind, value) = (word64(entry, 0), word64(entry, 8));
+            match kind {
+                DT_NULL => return strings.map(|strings| (strings, names)),
+                DT_STRTAB => strings = Some(value),
+                DT_NEEDED | DT_RPATH | DT_RUNPATH => {
+                    if let Some(place) = names.get_mut(count) {
+                        *place = [kind, value];
+                        count += 1;
+                    }
+                }
+                _ => {}
+            }
+        }
+        if used < chunk.len() {
+            break;
+        }
+        at += chunk.len() as u64;
+    }
+    strings.map(|strings| (strings, names))
+}
+
+/// Where in the file an address is.
+fn file_offset(headers: &[u8], address: u64) -> Option<u64> {
+    headers.chunks_exact(PROGRAM_HEADER_BYTES).find_map(|header| {
+        let (offset, start, bytes) = (word64(header, 8), word64(header, 16), word64(header, 32));
+        let within = address.checked_sub(start).filter(|within| *within < bytes)?;
+        (word32(header, 0) == PT_LOAD).then(|| offset.wrapping_add(within))
+    })
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let field = bytes.get(at..at + N).and_then(|field| field.try_into().ok());
+    field.unwrap_or([0; N])
+}
+
+fn word16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(array(bytes, at))
+}
+
+fn word32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(array(bytes, at))
+}
+
+fn word64(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(array(bytes, at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places() -> Places<'static> {
+        Places { mount: b"/m/n", works_there: false, lies_there: false, library_path: b"/m/n" }
+    }
+
+    #[test]
+    fn search_paths_into_the_mount_are_recognised() {
+        assert!(places().hold_any(b"/lib:/m/n/lib"));
+        assert!(places().hold_any(b"/m/n"));
+        assert!(places().hold_any(b"/m/x/../n/lib"));
+        assert!(!places().hold_any(b"/lib:/m/nn:/m:lib:$ORIGIN/../lib:"));
+        assert!(!places().hold_any(b""));
+        assert!(Places { works_there: true, ..places() }.hold_any(b"/lib:lib"));
+        assert!(Places { works_there: true, ..places() }.hold_any(b"/lib:"));
+        assert!(Places { lies_there: true, ..places() }.hold_any(b"${ORIGIN}/../lib"));
+    }
+
+    #[test]
+    fn a_needed_library_counts_only_where_it_lies_in_the_mount() {
+        let list = Places { library_path: b"/lib:/m/n/lib:/m/other", ..places() };
+        let lies_in = |there: &'static [u8]| move |path: &PathText| path.as_bytes() == there;
+        assert!(list.provide(b"libx.so", &mut lies_in(b"/m/n/lib/libx.so")));
+        assert!(!list.provide(b"libx.so", &mut lies_in(b"/lib/libx.so")));
+        assert!(!list.provide(b"liby.so", &mut lies_in(b"/m/n/lib/libx.so")));
+        assert!(!Places { library_path: b"", ..list }.provide(b"libx.so", &mut |_| true));
+    }
+
+    #[test]
+    fn what_is_no_program_looks_for_nothing() {
+        for bytes in [&b""[..], b"#!/bin/sh\n", b"\x7fELF\x02\x01"] {
+            let read = |offset: u64, to: &mut [u8]| {
+                let rest = bytes.get(offset as usize..).unwrap_or(&[]);
+                let count = rest.len().min(to.len());
+                to[..count].copy_from_slice(&rest[..count]);
+                count
+            };
+            assert!(!looks(
+                read,
+                |_| true,
+                Places { works_there: true, lies_there: true, ..places() }
+            ));
+        }
+    }
+
+    #[test]
+    fn a_damaged_program_is_read_without_harm() {
+        let own = std::fs::read("/proc/self/exe").expect("a test has a program");
+        let head: std::vec::Vec<u8> = own.into_iter().take(1 << 16).collect();
+        for at in 0..HEADER_BYTES + 13 * PROGRAM_HEADER_BYTES {
+            let mut bytes = head.clone();
+            bytes[at] ^= 0xff;
+            let _ = looks(
+                |offset, to| {
+                    let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+                    let count = (bytes.len() - start).min(to.len());
+                    to[..count].copy_from_slice(&bytes[start..start + count]);
+                    count
+                },
+                |_| true,
+                places(),
+            );
+        }
+    }
+}
