@@ -7,7 +7,6 @@ const HERE: &str = "xtask/src/tidy/words.rs";
 
 /// What each begins with, and why not.
 const WORDS: &[(&str, &str)] = &[
-    ("/work/", "a directory of a development machine"),
     ("/root/", "a directory of a development machine"),
     ("/home/", "a directory of a development machine"),
     ("FIXME", "fix it, or open an issue"),
