@@ -458,34 +458,39 @@ fn within_limit(offset: u64, pieces: Pieces<'_>) -> Result<Pieces<'_>, Errno> {
 
 /// # Safety
 /// As [`Client::read`].
-unsafe fn read_object(
-    object: &InUse<'_>,
-    offset: u64,
-    mut pieces: Pieces<'_>,
-) -> Result<usize, Errno> {
+unsafe fn read_object(object: &InUse<'_>, offset: u64, pieces: Pieces<'_>) -> Result<usize, Errno> {
     match pieces.untouched() {
         // SAFETY: passed on to the caller; the kernel checks the memory.
         Some([one]) => unsafe { file::read_at(object.descriptor, one.base, one.bytes, offset) },
         // SAFETY: as above.
         Some(list) => unsafe { file::read_pieces(object.descriptor, list, offset) },
-        None => {
-            let mut done = 0;
-            while let Some(run) = pieces.run() {
-                let at = offset + done as u64;
-                // SAFETY: as above.
-                match unsafe { file::read_at(object.descriptor, run.base, run.bytes, at) } {
-                    Ok(0) => break,
-                    Ok(count) => {
-                        done += count;
-                        pieces.advance(count);
-                    }
-                    Err(errno) if done == 0 => return Err(errno),
-                    Err(_) => break,
-                }
+        None => run_by_run(offset, pieces, |run, at| {
+            // SAFETY: as above.
+            unsafe { file::read_at(object.descriptor, run.base, run.bytes, at) }
+        }),
+    }
+}
+
+/// What is left of `pieces`, one transfer for each run of memory, until one moves nothing or fails.
+/// A failure counts only when nothing was moved before it.
+fn run_by_run(
+    offset: u64,
+    mut pieces: Pieces<'_>,
+    mut transfer: impl FnMut(IoVec, u64) -> Result<usize, Errno>,
+) -> Result<usize, Errno> {
+    let mut done = 0;
+    while let Some(run) = pieces.run() {
+        match transfer(run, offset + done as u64) {
+            Ok(0) => break,
+            Ok(count) => {
+                done += count;
+                pieces.advance(count);
             }
-            Ok(done)
+            Err(errno) if done == 0 => return Err(errno),
+            Err(_) => break,
         }
     }
+    Ok(done)
 }
 
 /// # Safety
@@ -493,30 +498,17 @@ unsafe fn read_object(
 unsafe fn write_object(
     object: &InUse<'_>,
     offset: u64,
-    mut pieces: Pieces<'_>,
+    pieces: Pieces<'_>,
 ) -> Result<usize, Errno> {
     match pieces.untouched() {
         // SAFETY: passed on to the caller; the kernel checks the memory.
         Some([one]) => unsafe { file::write_at(object.descriptor, one.base, one.bytes, offset) },
         // SAFETY: as above.
         Some(list) => unsafe { file::write_pieces(object.descriptor, list, offset, 0) },
-        None => {
-            let mut done = 0;
-            while let Some(run) = pieces.run() {
-                let at = offset + done as u64;
-                // SAFETY: as above.
-                match unsafe { file::write_at(object.descriptor, run.base, run.bytes, at) } {
-                    Ok(0) => break,
-                    Ok(count) => {
-                        done += count;
-                        pieces.advance(count);
-                    }
-                    Err(errno) if done == 0 => return Err(errno),
-                    Err(_) => break,
-                }
-            }
-            Ok(done)
-        }
+        None => run_by_run(offset, pieces, |run, at| {
+            // SAFETY: as above.
+            unsafe { file::write_at(object.descriptor, run.base, run.bytes, at) }
+        }),
     }
 }
 
