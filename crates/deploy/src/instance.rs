@@ -51,22 +51,6 @@ pub enum Found {
     Absent,
 }
 
-/// Looks for the instance `name`.
-///
-/// # Errors
-/// When its run directory cannot be read.
-pub(crate) fn find(name: &str) -> Result<Found> {
-    config::check_name(name)?;
-    let run_dir = places::default_run_root().join(name);
-    if !run_dir.exists() {
-        return Ok(Found::Absent);
-    }
-    if lock(&run_dir)?.is_some() {
-        return Ok(Found::Stale(run_dir));
-    }
-    Config::load(&run_dir).map(|config| Found::Running(Box::new(config)))
-}
-
 /// Takes the lock of a run directory; `None` when a live supervisor holds it.
 pub(crate) fn lock(run_dir: &Path) -> Result<Option<fs::File>> {
     let path = run_dir.join("lock");
@@ -90,7 +74,15 @@ impl Found {
     /// # Errors
     /// When its run directory cannot be read.
     pub fn look(name: &str) -> Result<Found> {
-        find(name)
+        config::check_name(name)?;
+        let run_dir = places::default_run_root().join(name);
+        if !run_dir.exists() {
+            return Ok(Found::Absent);
+        }
+        if lock(&run_dir)?.is_some() {
+            return Ok(Found::Stale(run_dir));
+        }
+        Config::load(&run_dir).map(|config| Found::Running(Box::new(config)))
     }
 }
 
@@ -173,7 +165,7 @@ fn fresh_identity() -> Result<u64> {
 }
 
 fn make_run_dir(config: &Config) -> Result<()> {
-    match find(&config.name)? {
+    match Found::look(&config.name)? {
         Found::Running(running) => bail!(
             "an instance {:?} is running at {}; choose another --name, or `mayfly stop --name {}`",
             config.name,
@@ -227,43 +219,35 @@ fn make_rest(config: &Config) -> Result<()> {
     make_ready(config)
 }
 
-/// Takes up the data of an instance that was kept.
-///
-/// # Errors
-/// When there is no such instance, it is running, or its directories cannot be made.
-pub(crate) fn reopen(data_dir: &Path, change: &Instance) -> Result<Config> {
-    let mut config = Config::load(&absolute(data_dir)?)?;
-    config.keep = true;
-    if let Some(name) = &change.name {
-        config.name.clone_from(name);
-        config.run_dir = absolute(&places::default_run_root().join(name))?;
-    }
-    config::check_name(&config.name)?;
-    (config.mount, config.mount_made) = match &change.mount {
-        Some(_) => change.mount_point(&config.run_dir)?,
-        None => (config.run_dir.join("mnt"), true),
-    };
-    config.image_dir = places::image_cache();
-    config.check()?;
-    if let Found::Stale(run_dir) = find(&config.name)? {
-        fs::remove_dir_all(&run_dir)?;
-    }
-    make_run_dir(&config)?;
-    config.store(&config.data_dir)?;
-    let made = make_ready(&config);
-    if made.is_err() {
-        remove(&config, Keep::Data);
-    }
-    made.map(|()| config)
-}
-
 impl Instance {
     /// Takes up the data of an instance that was kept; name and mount point may be new.
     ///
     /// # Errors
     /// When there is no such instance, it is running, or its directories cannot be made.
     pub fn reopen(&self, data_dir: &Path) -> Result<Config> {
-        reopen(data_dir, self)
+        let mut config = Config::load(&absolute(data_dir)?)?;
+        config.keep = true;
+        if let Some(name) = &self.name {
+            config.name.clone_from(name);
+            config.run_dir = absolute(&places::default_run_root().join(name))?;
+        }
+        config::check_name(&config.name)?;
+        (config.mount, config.mount_made) = match &self.mount {
+            Some(_) => self.mount_point(&config.run_dir)?,
+            None => (config.run_dir.join("mnt"), true),
+        };
+        config.image_dir = places::image_cache();
+        config.check()?;
+        if let Found::Stale(run_dir) = Found::look(&config.name)? {
+            fs::remove_dir_all(&run_dir)?;
+        }
+        make_run_dir(&config)?;
+        config.store(&config.data_dir)?;
+        let made = make_ready(&config);
+        if made.is_err() {
+            remove(&config, Keep::Data);
+        }
+        made.map(|()| config)
     }
 }
 

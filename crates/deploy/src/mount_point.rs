@@ -126,7 +126,7 @@ fn user_of(mount: &Path, own: Option<&str>) -> Option<String> {
     let entries = fs::read_dir(places::default_run_root()).ok()?;
     entries.flatten().find_map(|entry| {
         let name = entry.file_name().into_string().ok()?;
-        match instance::find(&name) {
+        match Found::look(&name) {
             Ok(Found::Running(config)) if config.mount == mount && own != Some(&name) => Some(name),
             _ => None,
         }
