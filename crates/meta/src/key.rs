@@ -32,6 +32,13 @@ pub const APPEND: u8 = b'A';
 /// First byte of the locks of a file.
 pub const LOCKS: u8 = b'L';
 
+/// First byte of what a member keeps of a directory.
+pub const MEMBER: u8 = b'M';
+/// First byte of an operation over several shards that was decided and is not finished.
+pub const INTENT: u8 = b'N';
+/// First byte of the mark that steps of such an operation were done here.
+pub const APPLIED: u8 = b'P';
+
 /// Smallest position of an entry: 0 is the beginning, 1 and 2 come after `.` and `..`.
 pub const COOKIE_MIN: u64 = 3;
 
@@ -98,6 +105,27 @@ pub fn numbered(tag: u8, file: FileId) -> Vec<u8> {
 pub fn split_numbered(key: &[u8]) -> Option<FileId> {
     let bytes: [u8; 8] = key.get(1..)?.try_into().ok()?;
     Some(FileId(u64::from_be_bytes(bytes)))
+}
+
+/// Key of an [`INTENT`].
+#[must_use]
+pub fn intent(operation: u64) -> Vec<u8> {
+    numbered(INTENT, FileId(operation))
+}
+
+/// Key of the mark that the steps of wave `wave` were done.
+#[must_use]
+pub fn applied(operation: u64, wave: u8) -> Vec<u8> {
+    let mut key = numbered(APPLIED, FileId(operation));
+    key.push(wave);
+    key
+}
+
+/// The operation that such a key is about.
+#[must_use]
+pub fn split_applied(key: &[u8]) -> Option<u64> {
+    let (operation, _wave) = key.strip_prefix(&[APPLIED])?.split_first_chunk()?;
+    Some(u64::from_be_bytes(*operation))
 }
 
 /// Key of the mark that generation `generation` of the object of `file` is to be removed.

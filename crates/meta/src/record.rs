@@ -4,11 +4,13 @@
 //! record that does not make sense is [`StoreError::Corrupt`], never a panic.
 
 mod inode;
+mod intent;
 mod small;
 #[cfg(test)]
 mod tests;
 
 pub use inode::{Content, DirectoryNode, Inode, Layout, Origin, Policy};
+pub use intent::{Intent, Member, Step};
 pub use small::{
     Append, BirthKey, Counters, HeldLock, Instance, SlotRanges, decode_locks, encode_locks,
 };

@@ -104,6 +104,48 @@ fn the_bytes_of_the_small_records_do_not_change() {
     assert_eq!(slots.encode(), [0x71, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
 }
 
+#[test]
+fn the_bytes_of_the_records_of_several_shards_do_not_change() {
+    let member = Member { entries: 1, subdirectories: 2, mode: 3, gid: 4, mtime: time(5) };
+    let mut bytes = vec![0xa1, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 3, 0, 4, 0, 0, 0];
+    bytes.extend([5, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0]);
+    assert_eq!(member.encode(), bytes);
+    assert_eq!(Member::decode(&bytes).unwrap(), member);
+    let step = Step::RemoveName {
+        directory: FileId(1),
+        name: b"ab".to_vec(),
+        id: FileId(2),
+        kind: FileKind::Regular,
+    };
+    let intent = Intent { session: 1, lane: 2, request_id: 3, parts: vec![(4, vec![step])] };
+    let mut bytes = vec![0x91, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0];
+    bytes.extend([1, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0]);
+    bytes.extend([4, 1, 0, 0, 0, 0, 0, 0, 0, 2, b'a', b'b', 2, 0, 0, 0, 0, 0, 0, 0, 1]);
+    assert_eq!(intent.encode(), bytes);
+}
+
+/// Each step comes back, and makes names before it removes them.
+#[test]
+fn the_steps_of_an_intent_come_back() {
+    let (id, birth) = (FileId(5), BirthKey { directory: FileId(1), name: b"n".to_vec() });
+    let (directory, name, kind) = (FileId(1), b"n".to_vec(), FileKind::Directory);
+    let steps = vec![
+        Step::AddLink { id, birth: birth.clone() },
+        Step::Moved { id, birth: birth.clone(), parent: directory, name: name.clone() },
+        Step::SetName { directory, name: name.clone(), id, kind, expected: None },
+        Step::SetName { directory, name: name.clone(), id, kind, expected: Some((id, kind)) },
+        Step::UpdateMember { id, mode: 0o755, gid: 1, forget_times: true },
+        Step::RemoveName { directory, name, id, kind },
+        Step::DropLink { id, birth },
+        Step::RemoveDirectory { id, members: vec![1, 2] },
+        Step::DropMember { id },
+        Step::Elect,
+    ];
+    assert!(steps.is_sorted_by_key(Step::wave));
+    let intent = Intent { session: 1, lane: 2, request_id: 3, parts: vec![(0, steps)] };
+    assert_eq!(Intent::decode(&intent.encode()).unwrap(), intent);
+}
+
 /// Every form that is reserved for later comes back as it was stored.
 #[test]
 fn what_is_kept_for_later_comes_back() {
@@ -174,7 +216,9 @@ proptest! {
     #[test]
     fn any_bytes_decode_to_a_value_or_an_error(
         mut bytes in prop::collection::vec(any::<u8>(), 0..300),
-        form in prop::sample::select(vec![0x11_u8, 0x12, 0x21, 0x31, 0x41, 0x51, 0x61, 0x71, 0x81]),
+        form in prop::sample::select(vec![
+            0x11_u8, 0x12, 0x21, 0x31, 0x41, 0x51, 0x61, 0x71, 0x81, 0x91, 0xa1,
+        ]),
     ) {
         if let Some(first) = bytes.first_mut() {
             *first = form;
@@ -188,6 +232,8 @@ proptest! {
         drop(decode_locks(&bytes));
         drop(Instance::decode(&bytes));
         drop(SlotRanges::decode(&bytes));
+        drop(Intent::decode(&bytes));
+        drop(Member::decode(&bytes));
     }
 
     #[test]
