@@ -255,7 +255,7 @@ fn options_that_cannot_be_are_refused_with_what_to_do() -> Result<()> {
     let _turn = Exclusive::take()?;
     let scratch = Scratch::new("bad-options")?;
     let before = Before::look();
-    let cases: [(&[&str], &[&str]); 12] = [
+    let cases: [(&[&str], &[&str]); 14] = [
         (&["--keep", "--durability", "none"], &["--keep", "contradict", "Choose"]),
         (&["--durability", "sync", "--data-dir", "/dev/shm"], &["tmpfs", "--data-dir"]),
         (&["--durability", "twice"], &["none, process, sync"]),
@@ -266,6 +266,8 @@ fn options_that_cannot_be_are_refused_with_what_to_do() -> Result<()> {
         (&["--capacity", "20000000000G"], &["too large"]),
         (&["--times", "some"], &["none, mtime, all"]),
         (&["--locks", "maybe"], &["on or off"]),
+        (&["--shards", "0"], &["--shards", "1 to 16"]),
+        (&["--shards", "17"], &["--shards", "1 to 16"]),
         (&["--name", "a/b"], &["--name", "letters"]),
         (&["--name", ""], &["--name", "letters"]),
     ];
@@ -274,6 +276,7 @@ fn options_that_cannot_be_are_refused_with_what_to_do() -> Result<()> {
         refused(&scratch, &arguments, words)?;
     }
     refused(&scratch, &["start", "--reopen", "x", "--capacity", "1G"], &["--reopen"])?;
+    refused(&scratch, &["start", "--reopen", "x", "--shards", "2"], &["--reopen"])?;
     refused(&scratch, &["start", "--reopen", "nowhere"], &["nowhere"])?;
     ensure!(!scratch.join("ran").exists(), "a command ran");
     before.expect_nothing_since(&scratch, &[], PATIENCE)
@@ -336,6 +339,27 @@ fn what_was_kept_comes_back_as_it_was() -> Result<()> {
         ensure!(before == after, "a line more or less after --reopen as {name}");
     }
     Instance::named(&scratch, "renamed")?.stop()
+}
+
+#[test]
+fn the_number_of_shards_is_kept_with_the_data() -> Result<()> {
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("bad-shards")?;
+    let data = scratch.join("data");
+    let start = ["start", "--name", "kept", "--keep", "--shards", "3", "--data-dir"];
+    mayfly(&scratch, &[&start[..], &[text(&data)?]].concat())?.run_ok()?;
+    let kept = fs::read_dir(&data)?.next().context("there are data")??.path();
+    for _ in 0..2 {
+        let shown = mayfly(&scratch, &["status", "--name", "kept"])?.run_ok()?;
+        ensure!(output(&shown).contains("shards 3"), "{}", output(&shown));
+        for shard in 0..3 {
+            let store = kept.join(format!("meta/shard-{shard}/data.mdb"));
+            ensure!(store.exists(), "there is no {}", store.display());
+        }
+        Instance::named(&scratch, "kept")?.stop()?;
+        mayfly(&scratch, &["start", "--name", "kept", "--reopen", text(&kept)?])?.run_ok()?;
+    }
+    Instance::named(&scratch, "kept")?.stop()
 }
 
 #[test]

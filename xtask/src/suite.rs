@@ -74,8 +74,16 @@ pub(crate) fn run(install: Install) -> Result<ExitCode> {
     let elsewhere = ["mayfly-tests", "differ", "mayfly-preload"];
     let excluded = elsewhere.iter().flat_map(|name| ["--exclude", name]);
     let unit: Vec<&str> = std::iter::once("--workspace").chain(excluded).collect();
-    session.tests("unit tests", &unit);
-    session.tests("program suite", &["--package", "mayfly-tests", "--package", "differ"]);
+    session.tests("unit tests", &unit, &[]);
+    session.tests("program suite", &["--package", "mayfly-tests", "--package", "differ"], &[]);
+    // What one shard does three do too; the suites that meet most of the daemon are enough to see.
+    let again = ["calls", "crashes", "leftovers"].iter().flat_map(|suite| ["--test", suite]);
+    let again: Vec<&str> = ["--package", "mayfly-tests"].into_iter().chain(again).collect();
+    session.tests(
+        "calls, crashes and leftovers on three shards",
+        &again,
+        &[("MAYFLY_SHARDS", "3")],
+    );
     let remains = session.remains.expect_none(&session.mark);
     session.check("nothing is left behind", || remains);
     session.finish()
@@ -128,14 +136,15 @@ impl Session {
         }
     }
 
-    /// `cargo test`, whose tests are counted from its output.
-    fn tests(&mut self, name: &str, selection: &[&str]) {
+    /// `cargo test`, whose tests are counted from its output, with these variables.
+    fn tests(&mut self, name: &str, selection: &[&str], variables: &[(&str, &str)]) {
         self.say(name);
         let arguments: Vec<&str> =
             ["test", "--no-fail-fast"].iter().chain(selection).copied().collect();
         let mut found = Count::default();
-        let step =
-            Step::run(self.cargo(&arguments), STEP_DEADLINE, |line| found.add_result_line(line));
+        let mut command = self.cargo(&arguments);
+        command.envs(variables.iter().copied());
+        let step = Step::run(command, STEP_DEADLINE, |line| found.add_result_line(line));
         let failed = found.failed;
         self.count.add(found);
         match step {

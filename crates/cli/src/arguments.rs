@@ -2,8 +2,9 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
+use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand};
-use mayfly_deploy::{Instance, Options};
+use mayfly_deploy::{Instance, Options, SHARDS_MAX};
 
 use crate::size;
 
@@ -77,7 +78,7 @@ pub(crate) struct Start {
     /// Take up the data directory that an instance with --keep left
     #[arg(long, value_name = "DIR", conflicts_with_all = [
         "data_dir", "meta_dir", "chunk_size", "capacity", "times", "parent_check", "locks",
-        "durability",
+        "durability", "shards",
     ])]
     pub(crate) reopen: Option<PathBuf>,
     /// Name of the instance [default: default]
@@ -135,6 +136,29 @@ pub(crate) struct Make {
     /// and a power loss what was fsynced (sync) [default: process]
     #[arg(long, value_parser = ["none", "process", "sync"])]
     durability: Option<String>,
+    /// Shards of the daemon, each a thread with a part of the names; more than one pays on nodes
+    /// with many cores [default: $MAYFLY_SHARDS, or 1]
+    #[arg(long, value_name = "N", value_parser = parse_shards)]
+    shards: Option<u32>,
+}
+
+/// Set for a whole session or test suite. Not by clap, for which `--reopen` would contradict it.
+const SHARDS: &str = "MAYFLY_SHARDS";
+
+fn parse_shards(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| (1..=SHARDS_MAX).contains(number));
+    number.ok_or_else(|| format!("choose 1 to {SHARDS_MAX}"))
+}
+
+fn usual_shards() -> Result<Option<u32>> {
+    let Some(text) = std::env::var_os(SHARDS).filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let text = text.to_string_lossy();
+    match parse_shards(&text) {
+        Ok(shards) => Ok(Some(shards)),
+        Err(why) => bail!("{SHARDS}={text}: {why}"),
+    }
 }
 
 fn parse_switch(text: &str) -> Result<bool, String> {
@@ -146,9 +170,13 @@ fn parse_switch(text: &str) -> Result<bool, String> {
 }
 
 impl Make {
-    pub(crate) fn instance(&self, name: Option<String>, keep: bool) -> Instance {
+    pub(crate) fn instance(&self, name: Option<String>, keep: bool) -> Result<Instance> {
         let usual = Options::default();
-        Instance {
+        let shards = match self.shards {
+            Some(shards) => shards,
+            None => usual_shards()?.unwrap_or(usual.shards),
+        };
+        Ok(Instance {
             name,
             mount: self.mount.clone(),
             data_dir: self.data_dir.clone(),
@@ -161,7 +189,8 @@ impl Make {
                 parent_check: self.parent_check.unwrap_or(usual.parent_check),
                 locks: self.locks.unwrap_or(usual.locks),
                 durability: self.durability.clone().unwrap_or(usual.durability),
+                shards,
             },
-        }
+        })
     }
 }

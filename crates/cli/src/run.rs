@@ -18,7 +18,7 @@ use crate::{arguments, size};
 
 pub(crate) fn run(run: &arguments::Run) -> Result<()> {
     let save = run.save.as_deref().map(check_target).transpose()?;
-    let config = run.make.instance(run.name.clone(), run.keep).make()?;
+    let config = run.make.instance(run.name.clone(), run.keep)?.make()?;
     let lifeline = launch(&config)?;
     let command = if run.command.is_empty() { vec![shell()] } else { run.command.clone() };
     let ended = command::run(&config, &command);
@@ -131,10 +131,10 @@ fn progress() -> ProgressBar {
 
 pub(crate) fn start(start: &arguments::Start) -> Result<()> {
     let config = match &start.reopen {
-        Some(data_dir) => start.make.instance(start.name.clone(), true).reopen(data_dir)?,
+        Some(data_dir) => start.make.instance(start.name.clone(), true)?.reopen(data_dir)?,
         None => {
             let name = start.name.clone().unwrap_or_else(|| "default".to_owned());
-            start.make.instance(Some(name), start.keep).make()?
+            start.make.instance(Some(name), start.keep)?.make()?
         }
     };
     launch(&config)?.detach()?;

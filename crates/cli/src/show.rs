@@ -76,12 +76,14 @@ fn print(report: &Report) {
         report.daemon_pid, report.restarts, report.requests, report.transactions
     );
     println!(
-        "  options     chunk-size {}, times {}, parent-check {}, locks {}, durability {}{}",
+        "  options     chunk-size {}, times {}, parent-check {}, locks {}, durability {}, \
+         shards {}{}",
         size::show(options.chunk_bytes),
         options.times,
         switch(options.parent_check),
         switch(options.locks),
         options.durability,
+        options.shards,
         if config.keep { ", keep" } else { "" }
     );
 }

@@ -7,30 +7,47 @@
 //!
 //! Inside, the work of an operation falls into *dentry-owner* steps (`dentry.rs`: what a name
 //! stands for) and *inode-home* steps (`home.rs`: what a file is); operations (`names.rs`,
-//! `rename.rs`, `open.rs`, `attr.rs`, `data.rs`, `list.rs`, `lock_ops.rs`) put them together. With
-//! one shard all steps are local calls. The rule that keeps a batch whole: **an operation checks
-//! everything before its first write**, so an error leaves nothing behind; only a failing disk can
-//! strike in the middle, and then the whole batch is lost, unacknowledged.
+//! `rename.rs`, `open.rs`, `attr.rs`, `data.rs`, `list.rs`, `lock_ops.rs`) put them together. The
+//! rule that keeps a batch whole: **an operation checks everything before its first write**, so an
+//! error leaves nothing behind; only a failing disk can strike in the middle, and then the whole
+//! batch is lost, unacknowledged.
+//!
+//! The same rule lets an operation that needs other shards be broken off and run again: `task.rs`
+//! has what waits, `answer.rs` what others are told, `operation.rs` and `step.rs` what is changed
+//! at several shards, `claims.rs` what keeps such changes apart, `member.rs` directories that are
+//! spread over shards. With one shard all of this stays idle.
 
+mod answer;
 mod append;
 mod attr;
 mod background;
+mod claims;
 mod data;
 mod dentry;
 mod home;
 mod life;
 mod list;
 mod lock_ops;
+mod member;
 mod names;
 mod open;
+mod operation;
 mod recover;
 mod removed;
 mod rename;
+mod step;
+mod task;
 mod walk;
 
 pub use recover::OpenError;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
 
 use mayfly_meta::{Store, StoreError, key, record::Counters as StoredCounters};
 use mayfly_object::{Jobs, ObjectStore};
@@ -43,8 +60,10 @@ use crate::{
     cache::DentryCache,
     locks::LockTable,
     log,
+    message::{At, OperationId, Question, Resolved},
     opens::OpenTable,
-    slots::SlotTable,
+    slots::{ShardId, SlotTable},
+    totals::{ShardTotals, Totals},
 };
 
 /// Why an operation has no reply with status 0.
@@ -53,6 +72,36 @@ pub(crate) enum Fault {
     Errno(Errno),
     /// The walk left the instance at this path of the host.
     Escaped(Vec<u8>),
+    /// These facts are missing.
+    Ask(Vec<(ShardId, Question)>),
+    /// The request is another shard's.
+    Elsewhere(ShardId, Box<Resolved>),
+    /// A claim of an operation over several shards is in the way.
+    Busy,
+    /// The file that a name led to is gone: what does the name stand for now?
+    Again,
+    /// These steps of several shards are what is to be done.
+    Operate(operation::Parts),
+}
+
+/// Where the shard's number stands in the number of a transaction.
+const TAG_SHIFT: u32 = 48;
+/// The shard that hands in the clients' requests.
+const FRONT: ShardId = ShardId(0);
+
+impl Fault {
+    /// For work that is all of this shard's.
+    pub(crate) fn errno(&self) -> Errno {
+        match self {
+            Fault::Errno(errno) => *errno,
+            Fault::Escaped(_)
+            | Fault::Ask(_)
+            | Fault::Elsewhere(..)
+            | Fault::Busy
+            | Fault::Again
+            | Fault::Operate(_) => Errno::EIO,
+        }
+    }
 }
 
 impl From<Errno> for Fault {
@@ -102,6 +151,10 @@ pub struct Parts {
     pub node: &'static NodeRegion,
     /// Tells the time.
     pub clock: Box<dyn Clock>,
+    /// Which shard of the daemon this is.
+    pub shard: ShardId,
+    /// The counters of all shards of the daemon.
+    pub totals: Arc<Totals>,
     /// Called from a thread of the I/O pool when [`Core::completions`] has something to do.
     pub wake: Box<dyn Fn() + Send + Sync>,
 }
@@ -119,6 +172,24 @@ pub struct Core {
     objects: Arc<dyn ObjectStore>,
     clock: Box<dyn Clock>,
     node: &'static NodeRegion,
+    shard: ShardId,
+    totals: Arc<Totals>,
+    /// There is no other shard.
+    alone: bool,
+    /// What the operation that runs knows of other shards.
+    run: task::Run,
+    tasks: task::Tasks,
+    claims: claims::Claims,
+    /// Operations over several shards that this one coordinates.
+    operations: HashMap<OperationId, operation::Operation>,
+    /// Age of the last operation, of any shard, as far as known.
+    next_age: u64,
+    /// Requests that an earlier daemon executed and perhaps did not answer.
+    finished: HashMap<(SessionId, u64), OperationId>,
+    /// The same at other shards.
+    finished_elsewhere: HashMap<(SessionId, u64), ShardId>,
+    /// Names that other shards may have in their dentry caches.
+    remembered: HashMap<(FileId, Vec<u8>), Vec<u32>>,
     jobs: Jobs<background::Done>,
     work: background::Work,
     slots: SlotTable,
@@ -157,25 +228,73 @@ impl std::fmt::Debug for Core {
 impl Core {
     /// Serves one request; the reply's body is written to `body`.
     pub fn handle(&mut self, caller: Caller, request: Request<'_>, body: &mut [u8]) -> Progress {
+        self.begin_request(caller);
+        self.run = task::Run::default();
+        let progress = self.serve(caller, request, body);
+        if !self.alone {
+            self.publish_totals();
+        }
+        progress
+    }
+
+    fn begin_request(&mut self, caller: Caller) {
         self.requests += 1;
         self.now = self.clock.now();
         self.looked_up = None;
         if !self.unclaimed_opens.is_empty() {
             self.drop_unclaimed(caller);
         }
+    }
+
+    fn serve(&mut self, caller: Caller, request: Request<'_>, body: &mut [u8]) -> Progress {
         let mut to = Writer::new(body);
-        match self.dispatch(caller, request, &mut to) {
-            Ok(Served::Replied) => Progress::Replied(0, to.used()),
-            Ok(Served::Pending) => Progress::Pending,
-            Err(Fault::Errno(errno)) => Progress::Replied(errno.raw() as u32, 0),
-            Err(Fault::Escaped(path)) => {
+        let fault = match self.attempt(caller, request, &mut to) {
+            Ok(served) => {
+                let used = to.used();
+                self.end_run();
+                return match served {
+                    Served::Replied => Progress::Replied(0, used),
+                    Served::Pending => Progress::Pending,
+                };
+            }
+            Err(fault) => fault,
+        };
+        let errno = match fault {
+            Fault::Errno(errno) => errno,
+            Fault::Escaped(path) => {
+                self.end_run();
                 let mut to = Writer::new(body);
-                match (Escaped { path: &path }).encode(&mut to) {
+                return match (Escaped { path: &path }).encode(&mut to) {
                     Ok(()) => Progress::Replied(STATUS_ESCAPED, to.used()),
                     Err(Full) => Progress::Replied(Errno::ENAMETOOLONG.raw() as u32, 0),
-                }
+                };
+            }
+            fault => match self.put_aside(caller, &request, fault) {
+                Ok(()) => return Progress::Pending,
+                Err(errno) => errno,
+            },
+        };
+        self.end_run();
+        Progress::Replied(errno.raw() as u32, 0)
+    }
+
+    fn attempt(
+        &mut self,
+        caller: Caller,
+        request: Request<'_>,
+        to: &mut Writer<'_>,
+    ) -> Outcome<Served> {
+        if !self.alone {
+            if (!self.finished.is_empty() || !self.finished_elsewhere.is_empty())
+                && self.was_executed(caller)?
+            {
+                return Ok(Served::Replied);
+            }
+            if self.run.place.at == At::Start {
+                self.check_owner(&request)?;
             }
         }
+        self.dispatch(caller, request, to)
     }
 
     fn dispatch(
@@ -226,7 +345,12 @@ impl Core {
             self.counters_saved = self.counters;
         }
         let number = self.store.commit().map_err(|error| store_failed(&error))?;
+        let number = self.tagged(number);
         self.ready.append(&mut self.uncommitted);
+        self.release_messages();
+        if !self.alone {
+            self.publish_totals();
+        }
         self.start_deferred();
         Ok(number)
     }
@@ -234,13 +358,19 @@ impl Core {
     /// Number that the commit of this batch will get; 0 when the batch has changed nothing so far.
     #[must_use]
     pub fn batch_transaction(&self) -> u64 {
-        self.store.pending_transaction()
+        self.tagged(self.store.pending_transaction())
+    }
+
+    /// A transaction's number, unique over the shards of the daemon. 0 stays 0.
+    fn tagged(&self, transaction: u64) -> u64 {
+        let shard = u64::from(self.shard.0) << TAG_SHIFT;
+        if transaction == 0 { 0 } else { transaction | shard }
     }
 
     /// Number of the last commit.
     #[must_use]
     pub fn committed_transaction(&self) -> u64 {
-        self.store.committed_transaction()
+        self.tagged(self.store.committed_transaction())
     }
 
     /// Requests that were pending and are answered now. Answers appear after the commit of the
@@ -253,30 +383,51 @@ impl Core {
         std::mem::take(&mut self.ready).into_iter()
     }
 
-    /// What the shard counts.
+    fn publish_totals(&self) {
+        let row = self.totals.of(self.shard);
+        let counters = &self.counters;
+        row.open_files.store(self.opens.count().into(), Relaxed);
+        row.locks.store(self.locks.count() as u64, Relaxed);
+        row.files.store(counters.files, Relaxed);
+        row.directories.store(counters.directories, Relaxed);
+        row.orphans.store(counters.orphans, Relaxed);
+        row.objects.store(counters.objects, Relaxed);
+        row.used_bytes.store(self.own_used_bytes(), Relaxed);
+        row.requests.store(self.requests, Relaxed);
+        row.transactions.store(self.store.committed_transaction(), Relaxed);
+    }
+
+    /// What the daemon counts. Other shards' numbers are those of their last commit.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        use std::sync::atomic::Ordering::Relaxed;
+        let sum = |own: u64, counter: fn(&ShardTotals) -> &AtomicU64| {
+            own + if self.alone { 0 } else { self.totals.others(self.shard, counter) }
+        };
         Counters {
             daemon_pid: std::process::id(),
             sessions: self.sessions.len() as u32,
-            open_files: self.opens.count(),
-            locks: self.locks.count() as u32,
-            files: self.counters.files,
-            directories: self.counters.directories,
-            orphans: self.counters.orphans,
-            objects: self.counters.objects,
+            open_files: sum(self.opens.count().into(), |row| &row.open_files) as u32,
+            locks: sum(self.locks.count() as u64, |row| &row.locks) as u32,
+            files: sum(self.counters.files, |row| &row.files),
+            directories: sum(self.counters.directories, |row| &row.directories),
+            orphans: sum(self.counters.orphans, |row| &row.orphans),
+            objects: sum(self.counters.objects, |row| &row.objects),
             used_bytes: self.used_bytes(),
             capacity_bytes: self.config.capacity_bytes,
-            requests: self.requests,
-            transactions: self.store.committed_transaction(),
+            requests: sum(self.requests, |row| &row.requests),
+            transactions: sum(self.store.committed_transaction(), |row| &row.transactions),
             restarts: self.node.head.daemon_starts.load(Relaxed).saturating_sub(1),
         }
     }
 
-    /// Space in use, objects and metadata together, bytes.
-    fn used_bytes(&self) -> u64 {
+    fn own_used_bytes(&self) -> u64 {
         self.store.used_bytes() + self.counters.settled_bytes + self.charged_bytes
+    }
+
+    /// Space in use, objects and metadata of all shards together, bytes.
+    fn used_bytes(&self) -> u64 {
+        let own = self.own_used_bytes();
+        if self.alone { own } else { own + self.totals.others(self.shard, |row| &row.used_bytes) }
     }
 
     fn free_bytes(&self) -> u64 {

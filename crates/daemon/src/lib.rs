@@ -11,12 +11,16 @@ mod cache;
 mod core;
 mod locks;
 mod log;
+mod message;
 mod opens;
 pub mod serve;
 mod slots;
+mod totals;
 
 pub use self::{
     api::{Caller, Clock, Completion, Config, Progress, Survivors, SystemClock},
     core::{Core, OpenError, Parts},
+    message::Message,
     slots::{ShardId, SlotTable},
+    totals::Totals,
 };

@@ -74,8 +74,34 @@ pub(crate) struct Found {
     pub(crate) made_by: Caller,
 }
 
+/// The entries of the node's tables that are one shard's: every `shards`-th one. So an entry's
+/// number says whose it is.
+#[derive(Debug, Clone, Copy)]
+struct Share {
+    shard: u32,
+    shards: u32,
+}
+
+impl Share {
+    /// Number in the shard's own tables.
+    fn own(self, index: u32) -> Option<usize> {
+        (index % self.shards == self.shard).then_some((index / self.shards) as usize)
+    }
+
+    /// Number in the node's tables.
+    fn nodes(self, own: usize) -> u32 {
+        own as u32 * self.shards + self.shard
+    }
+
+    /// How many of `all` entries are the shard's.
+    fn of(self, all: u32) -> u32 {
+        all / self.shards
+    }
+}
+
 pub(crate) struct OpenTable {
     node: &'static NodeRegion,
+    share: Share,
     opens: Vec<Option<Open>>,
     free_opens: Vec<u32>,
     files: HashMap<FileId, OpenFile>,
@@ -85,9 +111,10 @@ pub(crate) struct OpenTable {
 }
 
 impl OpenTable {
-    pub(crate) fn new(node: &'static NodeRegion) -> Self {
+    pub(crate) fn new(node: &'static NodeRegion, shard: u32, shards: u32) -> Self {
         OpenTable {
             node,
+            share: Share { shard, shards },
             opens: Vec::new(),
             free_opens: Vec::new(),
             files: HashMap::new(),
@@ -102,12 +129,13 @@ impl OpenTable {
     }
 
     pub(crate) fn get(&self, open: OpenRef) -> Result<Open, Errno> {
-        let found = self.opens.get(open.index as usize).copied().flatten();
+        let own = self.share.own(open.index).ok_or(Errno::EBADF)?;
+        let found = self.opens.get(own).copied().flatten();
         found.filter(|found| found.generation == open.generation).ok_or(Errno::EBADF)
     }
 
     pub(crate) fn at(&self, index: u32) -> Option<(OpenRef, Open)> {
-        let open = self.opens.get(index as usize).copied().flatten()?;
+        let open = self.opens.get(self.share.own(index)?).copied().flatten()?;
         Some((OpenRef { index, generation: open.generation }, open))
     }
 
@@ -119,7 +147,7 @@ impl OpenTable {
     pub(crate) fn of_session(&self, session: SessionId) -> Vec<OpenRef> {
         let of = |(index, open): (usize, &Option<Open>)| {
             let open = open.as_ref().filter(|open| open.session == session)?;
-            Some(OpenRef { index: index as u32, generation: open.generation })
+            Some(OpenRef { index: self.share.nodes(index), generation: open.generation })
         };
         self.opens.iter().enumerate().filter_map(of).collect()
     }
@@ -144,7 +172,8 @@ impl OpenTable {
     /// Whether another description, and if need be another file, can be open. Checked before
     /// anything is changed for an open.
     pub(crate) fn has_room(&self) -> bool {
-        self.count < OPEN_FILES_MAX && self.files.len() < FILES_OPEN_MAX as usize
+        self.count < self.share.of(OPEN_FILES_MAX)
+            && self.files.len() < self.share.of(FILES_OPEN_MAX) as usize
     }
 
     /// Makes an open file description.
@@ -183,13 +212,14 @@ impl OpenTable {
         file.opens += 1;
         file.writers += u32::from(open.may_write());
         self.node.files[file.index as usize].opens.store(file.opens, Relaxed);
-        self.opens[index as usize] = Some(open);
+        let own = self.share.own(index).expect("only the shard's own entries are used");
+        self.opens[own] = Some(open);
         self.count += 1;
     }
 
     /// Frees an open file description; the file, when it was the last one.
     pub(crate) fn remove(&mut self, open: OpenRef) -> Option<(Open, Option<OpenFile>)> {
-        let slot = self.opens.get_mut(open.index as usize)?;
+        let slot = self.opens.get_mut(self.share.own(open.index)?)?;
         let found = slot.take_if(|found| found.generation == open.generation)?;
         self.count -= 1;
         self.clear_entry(open.index);
@@ -211,7 +241,7 @@ impl OpenTable {
     fn take_open_index(&mut self) -> u32 {
         self.free_opens.pop().unwrap_or_else(|| {
             self.opens.push(None);
-            self.opens.len() as u32 - 1
+            self.share.nodes(self.opens.len() - 1)
         })
     }
 
@@ -221,9 +251,9 @@ impl OpenTable {
         }
         let index = self.free_files.pop().unwrap_or_else(|| {
             self.file_used.push(false);
-            self.file_used.len() as u32 - 1
+            self.share.nodes(self.file_used.len() - 1)
         });
-        self.file_used[index as usize] = true;
+        self.use_file(index, true);
         self.write_key(index, birth);
         let entry = &self.node.files[index as usize];
         entry.flags.store(0, Relaxed);
@@ -232,6 +262,11 @@ impl OpenTable {
         entry.id.store(id.0, Release);
         self.files.insert(id, new_file(index, birth.clone()));
         index
+    }
+
+    fn use_file(&mut self, index: u32, used: bool) {
+        let own = self.share.own(index).expect("only the shard's own entries are used");
+        self.file_used[own] = used;
     }
 
     fn write_key(&self, index: u32, birth: &BirthKey) {
@@ -253,7 +288,7 @@ impl OpenTable {
         entry.allowance_end.store(0, Relaxed);
         entry.flags.store(0, Relaxed);
         entry.id.store(0, Release);
-        self.file_used[file.index as usize] = false;
+        self.use_file(file.index, false);
         self.free_files.push(file.index);
         Some(file)
     }
@@ -291,7 +326,8 @@ impl OpenTable {
     /// the pages of an unused table stay untouched.
     pub(crate) fn survey(&mut self) -> Vec<Found> {
         let mut found = Vec::new();
-        for index in 0..OPEN_FILES_MAX {
+        let share = self.share;
+        for index in (0..share.of(OPEN_FILES_MAX) as usize).map(|own| share.nodes(own)) {
             let entry = &self.node.opens[index as usize];
             let free = entry.state.load(Acquire) == OPEN_FREE;
             if free && entry.generation.load(Relaxed) == 0 {
@@ -307,8 +343,9 @@ impl OpenTable {
         let never_used = |entry: &FileEntry| {
             entry.id.load(Relaxed) == 0 && entry.grant_generation.load(Relaxed) == 0
         };
-        let used = self.node.files.iter().position(never_used);
-        self.file_used = vec![false; used.unwrap_or(FILES_OPEN_MAX as usize)];
+        let files = share.of(FILES_OPEN_MAX) as usize;
+        let unused = |own: &usize| never_used(&self.node.files[share.nodes(*own) as usize]);
+        self.file_used = vec![false; (0..files).find(unused).unwrap_or(files)];
         found
     }
 
@@ -351,13 +388,14 @@ impl OpenTable {
 
     /// Takes over an entry of the region; false when it contradicts another one.
     pub(crate) fn adopt(&mut self, found: &Found) -> bool {
-        let Some(taken) = self.file_used.get(found.file as usize).copied() else { return false };
+        let taken = self.share.own(found.file).and_then(|own| self.file_used.get(own).copied());
+        let Some(taken) = taken else { return false };
         match self.files.get(&found.open.id) {
             Some(file) if file.index != found.file => return false,
             Some(_) => {}
             None if taken => return false,
             None => {
-                self.file_used[found.file as usize] = true;
+                self.use_file(found.file, true);
                 let mut file = new_file(found.file, found.birth.clone());
                 file.allowance_end = found.allowance_end;
                 self.files.insert(found.open.id, file);
@@ -374,9 +412,10 @@ impl OpenTable {
 
     /// After the adoptions: what nobody uses is free.
     pub(crate) fn finish_survey(&mut self) {
-        let free = |(index, open): (usize, &Option<Open>)| open.is_none().then_some(index as u32);
+        let share = self.share;
+        let free = |(own, open): (usize, &Option<Open>)| open.is_none().then_some(share.nodes(own));
         self.free_opens = self.opens.iter().enumerate().filter_map(free).collect();
-        let free = |(index, used): (usize, &bool)| (!used).then_some(index as u32);
+        let free = |(own, used): (usize, &bool)| (!used).then_some(share.nodes(own));
         self.free_files = self.file_used.iter().enumerate().filter_map(free).collect();
         for index in &self.free_files {
             let entry = &self.node.files[*index as usize];

@@ -7,6 +7,9 @@
 use mayfly_meta::record::SlotRanges;
 use mayfly_types::{FileId, limits::SLOTS, slot};
 
+/// Where the slot begins in a cookie ([`mayfly_meta::key::cookie`]).
+const COOKIE_SLOT_SHIFT: u32 = 47;
+
 /// Number of a shard in the instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ShardId(pub u32);
@@ -33,6 +36,12 @@ impl SlotTable {
         self.version
     }
 
+    /// Number of shards that own slots, if they are numbered without gaps.
+    #[must_use]
+    pub fn shards(&self) -> u32 {
+        self.owners.iter().map(|owner| owner.0 + 1).max().unwrap_or(1)
+    }
+
     /// Owner of the dentry `name` in `directory`.
     #[must_use]
     pub fn dentry_owner(&self, directory: FileId, name: &[u8]) -> ShardId {
@@ -43,6 +52,17 @@ impl SlotTable {
     #[must_use]
     pub fn home(&self, file: FileId) -> ShardId {
         self.owners[usize::from(file.slot())]
+    }
+
+    /// The owner of the dentries at `cookie` of any directory, and the first cookie after it that
+    /// is not certain to have the same owner. Cookies begin with the slot.
+    #[must_use]
+    pub fn run_at(&self, cookie: u64) -> (ShardId, u64) {
+        let slot = ((cookie >> COOKIE_SLOT_SHIFT) as usize).min(SLOTS - 1);
+        let owner = self.owners[slot];
+        let after = self.owners[slot..].iter().position(|other| *other != owner);
+        let end = after.map_or(SLOTS, |count| slot + count);
+        (owner, (end as u64) << COOKIE_SLOT_SHIFT)
     }
 
     /// As a record.
@@ -83,6 +103,18 @@ mod tests {
         let record = SlotRanges::decode(&table.to_record().encode()).unwrap();
         assert_eq!(SlotTable::from_record(&record), table);
         assert_eq!(record.runs.len(), 5);
+    }
+
+    #[test]
+    fn a_listing_asks_the_owner_of_each_position() {
+        let table = SlotTable::even(1, 3);
+        for name in ["a", "b", "c", "d", "e", "f"] {
+            let cookie = mayfly_meta::key::cookie(FileId::ROOT, name.as_bytes());
+            let (owner, until) = table.run_at(cookie);
+            assert_eq!(owner, table.dentry_owner(FileId::ROOT, name.as_bytes()));
+            assert!(cookie < until);
+        }
+        assert_eq!(table.run_at(u64::MAX >> 1), (ShardId(2), 1 << 63));
     }
 
     #[test]

@@ -11,34 +11,17 @@ use std::{
     io::{BufRead, BufReader, Write as _},
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::Arc,
     time::Duration,
 };
 
-use mayfly_daemon::{Config, Core, Parts, Survivors};
-use mayfly_meta::{LmdbOptions, LmdbStore};
-use mayfly_object::DirectoryStore;
-use support::{Node, TestClock, config, region};
+use mayfly_daemon::Config;
+use support::{Node, config};
 
 const VICTIM: &str = "MAYFLY_TEST_VICTIM_DIRECTORY";
 const ROUNDS: u64 = 8;
 
-fn core(directory: &Path) -> Core {
-    let store = LmdbStore::open(&LmdbOptions {
-        directory: directory.join("meta"),
-        limit_bytes: 1 << 30,
-        sync: false,
-        boot_id: b"boot".to_vec(),
-    })
-    .unwrap();
-    let parts = Parts {
-        store: Box::new(store),
-        objects: Arc::new(DirectoryStore::open(&directory.join("objects")).unwrap()),
-        node: region(),
-        clock: Box::new(TestClock::default()),
-        wake: Box::new(|| {}),
-    };
-    Core::open(Config { io_threads: 1, ..config() }, parts, &Survivors::default()).unwrap()
+fn node(directory: &Path, shards: u32) -> Node {
+    Node::reopened(Config { io_threads: 1, ..config() }, directory, shards)
 }
 
 /// Operation `number`: a file is made and filled, an earlier one renamed, one before that removed.
@@ -57,18 +40,24 @@ fn step(node: &mut Node, number: u64) {
 
 #[test]
 fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
+    kill_and_look("nothing_acknowledged_is_lost_when_the_process_is_killed", 1);
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_a_process_of_three_shards_is_killed() {
+    kill_and_look("nothing_acknowledged_is_lost_when_a_process_of_three_shards_is_killed", 3);
+}
+
+/// `test` is the name of the test that the victim is started as.
+fn kill_and_look(test: &str, shards: u32) {
     if let Some(directory) = std::env::var_os(VICTIM) {
-        be_the_victim(&PathBuf::from(directory));
+        be_the_victim(&PathBuf::from(directory), shards);
     }
     let directory = tempfile::tempdir().unwrap();
     let mut acknowledged = None;
     for round in 0..ROUNDS {
         let mut victim = Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "nothing_acknowledged_is_lost_when_the_process_is_killed",
-                "--nocapture",
-            ])
+            .args(["--exact", test, "--nocapture"])
             .env(VICTIM, directory.path())
             .stdout(Stdio::piped())
             .spawn()
@@ -83,17 +72,16 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
                 line.rsplit(' ').next().and_then(|word| word.parse().ok()).or(acknowledged);
         }
         let last: u64 = acknowledged.expect("the victim got something done");
-        check(directory.path(), last);
+        check(&mut node(directory.path(), shards), last);
     }
 }
 
-fn check(directory: &Path, last: u64) {
-    let mut node = Node::around(core(directory), directory.join("objects"));
+fn check(node: &mut Node, last: u64) {
     // Operations after the last acknowledged one may have happened too: the one that was not
     // acknowledged any more, and one for each victim that was killed before it acknowledged any.
     for number in last.saturating_sub(8)..=last {
         let renamed = |node: &mut Node| node.open(&format!("old{number}"), 0);
-        let open = node.open(&format!("new{number}"), 0).or_else(|_| renamed(&mut node));
+        let open = node.open(&format!("new{number}"), 0).or_else(|_| renamed(node));
         let open = open.unwrap_or_else(|error| panic!("{number} of {last}: {error:?}")).0;
         let size = if number.is_multiple_of(5) { 10_000 } else { 100 };
         assert_eq!(node.read(open, 0, 20_000).unwrap(), vec![number as u8; size], "{number}");
@@ -109,8 +97,8 @@ fn check(directory: &Path, last: u64) {
     assert_eq!((counters.open_files, counters.orphans), (0, 0));
 }
 
-fn be_the_victim(directory: &Path) -> ! {
-    let mut node = Node::around(core(directory), directory.join("objects"));
+fn be_the_victim(directory: &Path, shards: u32) -> ! {
+    let mut node = node(directory, shards);
     let mut number = 0;
     while node.stat(&format!("new{number}"), false).is_ok()
         || node.stat(&format!("old{number}"), false).is_ok()

@@ -392,10 +392,13 @@ impl Ours {
 }
 
 fn compare(ops: &[Op], lmdb: bool) {
+    let pooled = Config { io_threads: 2, ..config() };
+    compare_with(ops, if lmdb { Node::lmdb(pooled) } else { Node::memory(config()) });
+}
+
+fn compare_with(ops: &[Op], node: Node) {
     fs_umask();
     let mut local = Local::new();
-    let pooled = Config { io_threads: 2, ..config() };
-    let node = if lmdb { Node::lmdb(pooled) } else { Node::memory(config()) };
     let mut ours = Ours { node, handles: [None; HANDLES] };
     for (number, op) in ops.iter().enumerate() {
         let Some(seen) = ours.run(op) else { continue };
@@ -493,5 +496,41 @@ proptest! {
         ops in prop::collection::vec(op(), 1..80)
     ) {
         compare(&ops, true);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 300,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn several_shards_answer_as_the_local_file_system_does(
+        ops in prop::collection::vec(op(), 1..60),
+        shards in prop_oneof![Just(2_u32), Just(5)],
+        seed in any::<u64>(),
+    ) {
+        compare_with(&ops, Node::several(config(), shards, seed, false));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 300,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn several_shards_that_die_between_messages_answer_as_if_nothing_happened(
+        ops in prop::collection::vec(op(), 1..40),
+        shards in prop_oneof![Just(2_u32), Just(5)],
+        seed in any::<u64>(),
+    ) {
+        let mut node = Node::several(config(), shards, seed, false);
+        node.several.deaths = 12;
+        compare_with(&ops, node);
     }
 }

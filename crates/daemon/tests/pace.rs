@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mayfly_daemon::{Core, Parts, Progress, Survivors};
+use mayfly_daemon::{Core, Parts, Progress, ShardId, Survivors, Totals};
 use mayfly_meta::{LmdbOptions, LmdbStore};
 use mayfly_object::DirectoryStore;
 use mayfly_wire::{Close, Open, Operation, Stat, Target, Unlink};
@@ -41,6 +41,8 @@ impl Bed {
             objects: Arc::new(DirectoryStore::open(&objects).unwrap()),
             node: region(),
             clock: Box::new(TestClock::default()),
+            shard: ShardId(0),
+            totals: Arc::new(Totals::new(1)),
             wake: Box::new(|| {}),
         };
         let core = Core::open(config(), parts, &Survivors::default()).unwrap();

@@ -6,9 +6,14 @@
     reason = "every test file uses its part; a failing helper is a failing test"
 )]
 
+pub mod fsck;
+mod several;
+
 use std::{cell::Cell, os::unix::fs::FileExt, path::PathBuf, rc::Rc, sync::Arc};
 
-use mayfly_daemon::{Caller, Clock, Completion, Config, Core, Parts, Progress, Survivors};
+use mayfly_daemon::{
+    Caller, Clock, Completion, Config, Core, Parts, Progress, ShardId, Survivors, Totals,
+};
 use mayfly_meta::{LmdbOptions, LmdbStore, MemoryDisk, MemoryStore, Store};
 use mayfly_object::DirectoryStore;
 use mayfly_transport_shm::layout::NodeRegion;
@@ -21,6 +26,8 @@ use mayfly_wire::{
     STATUS_ESCAPED, SetAttr, Stat, Symlink, Target, Text, Unlink, WALK_FOLLOW, Walk, Wire, Write,
     Writer, Written,
 };
+
+pub use several::Several;
 
 pub const INLINE_MAX: u64 = mayfly_types::limits::INLINE_BYTES_MAX as u64;
 pub const O_RDWR: u32 = 2;
@@ -70,8 +77,11 @@ pub enum Kept {
 
 /// What survives a core, and the core.
 pub struct Node {
-    pub core: Option<Core>,
+    pub cores: Vec<Core>,
     pub kept: Kept,
+    /// Stores of the other shards.
+    pub more: Vec<Kept>,
+    pub several: Several,
     pub objects: PathBuf,
     pub region: &'static NodeRegion,
     pub clock: TestClock,
@@ -99,6 +109,18 @@ pub fn config() -> Config {
 }
 
 impl Node {
+    /// With several shards, whose messages travel as the seed says.
+    pub fn several(config: Config, shards: u32, seed: u64, lmdb: bool) -> Node {
+        let kept = |directory: &std::path::Path, shard: u32| match lmdb {
+            true => Kept::Lmdb(directory.join(format!("shard-{shard}"))),
+            false => Kept::Memory(MemoryDisk::default()),
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let more = (1..shards).map(|shard| kept(directory.path(), shard)).collect();
+        let first = kept(directory.path(), 0);
+        Node::within(config, directory, (first, more), seed)
+    }
+
     pub fn memory(config: Config) -> Node {
         Node::new(config, |_| Kept::Memory(MemoryDisk::default()))
     }
@@ -110,21 +132,27 @@ impl Node {
     /// With everything it keeps in a new directory in `place`.
     pub fn lmdb_in(config: Config, place: &std::path::Path) -> Node {
         let directory = tempfile::tempdir_in(place).unwrap();
-        Node::within(config, directory, |directory| Kept::Lmdb(directory.join("meta")))
+        let kept = Kept::Lmdb(directory.path().join("meta"));
+        Node::within(config, directory, (kept, Vec::new()), 0)
     }
 
     fn new(config: Config, kept: impl FnOnce(&std::path::Path) -> Kept) -> Node {
-        Node::within(config, tempfile::tempdir().unwrap(), kept)
+        let directory = tempfile::tempdir().unwrap();
+        let kept = kept(directory.path());
+        Node::within(config, directory, (kept, Vec::new()), 0)
     }
 
     fn within(
         config: Config,
         directory: tempfile::TempDir,
-        kept: impl FnOnce(&std::path::Path) -> Kept,
+        (kept, more): (Kept, Vec<Kept>),
+        seed: u64,
     ) -> Node {
         let mut node = Node {
-            core: None,
-            kept: kept(directory.path()),
+            cores: Vec::new(),
+            kept,
+            more,
+            several: Several::new(seed),
             objects: directory.path().join("objects"),
             region: region(),
             clock: TestClock::default(),
@@ -138,11 +166,34 @@ impl Node {
         node
     }
 
+    /// What `shards` shards left in `directory`, if anything.
+    pub fn reopened(config: Config, directory: &std::path::Path, shards: u32) -> Node {
+        let kept = |shard: u32| Kept::Lmdb(directory.join(format!("shard-{shard}")));
+        let mut node = Node {
+            cores: Vec::new(),
+            kept: kept(0),
+            more: (1..shards).map(kept).collect(),
+            several: Several::new(u64::from(std::process::id())),
+            objects: directory.join("objects"),
+            region: region(),
+            clock: TestClock::default(),
+            config,
+            sessions: vec![(SESSION, PID)],
+            request_id: 0,
+            sent: Vec::new(),
+            directory: None,
+        };
+        node.restart();
+        node
+    }
+
     /// Around a core that somebody else opened.
     pub fn around(core: Core, objects: PathBuf) -> Node {
         Node {
-            core: Some(core),
+            cores: vec![core],
             kept: Kept::Memory(MemoryDisk::default()),
+            more: Vec::new(),
+            several: Several::new(0),
             objects,
             region: region(),
             clock: TestClock::default(),
@@ -156,9 +207,23 @@ impl Node {
 
     /// The daemon dies here and now; its successor takes up what was committed.
     pub fn restart(&mut self) {
-        self.core = None;
+        self.cores.clear();
+        self.several.forget_messages();
+        self.several.committed.clear();
+        let totals = Arc::new(Totals::new(1 + self.more.len() as u32));
+        let kept: Vec<Kept> = [self.kept.clone()].into_iter().chain(self.more.clone()).collect();
+        for (shard, kept) in (0..).zip(kept) {
+            let core = self.open_shard(ShardId(shard), &kept, &totals);
+            self.cores.push(core);
+        }
+        if self.cores.len() > 1 {
+            self.recover();
+        }
+    }
+
+    fn open_shard(&mut self, shard: ShardId, kept: &Kept, totals: &Arc<Totals>) -> Core {
         let limit_bytes = self.config.capacity_bytes;
-        let store: Box<dyn Store> = match &self.kept {
+        let store: Box<dyn Store> = match kept {
             Kept::Memory(disk) => Box::new(MemoryStore::open(disk, limit_bytes)),
             Kept::Lmdb(directory) => Box::new(
                 LmdbStore::open(&LmdbOptions {
@@ -170,29 +235,40 @@ impl Node {
                 .unwrap(),
             ),
         };
+        // As the daemon does, which judges the replies in the lanes by it.
+        let number = store.committed_transaction() | u64::from(shard.0) << 48;
+        self.several.committed.push(number);
         let parts = Parts {
             store,
             objects: Arc::new(DirectoryStore::open(&self.objects).unwrap()),
             node: self.region,
             clock: Box::new(self.clock.clone()),
+            shard,
+            totals: Arc::clone(totals),
             wake: Box::new(|| {}),
         };
         let survivors = Survivors { sessions: self.sessions.clone() };
-        self.core = Some(Core::open(self.config.clone(), parts, &survivors).unwrap());
+        Core::open(self.config.clone(), parts, &survivors).unwrap()
     }
 
     /// Background work until there is none left.
     pub fn settle_down(&mut self) {
-        while self.core().background_jobs() > 0 || self.core().idle_work() {
-            self.core().idle_work();
-            self.core().commit().unwrap();
-            drop(self.core().completions());
-            std::thread::yield_now();
+        if self.cores.len() > 1 {
+            self.recover();
+        }
+        for core in &mut self.cores {
+            while core.background_jobs() > 0 || core.idle_work() {
+                core.idle_work();
+                core.commit().unwrap();
+                drop(core.completions());
+                std::thread::yield_now();
+            }
+            core.commit().unwrap();
         }
     }
 
     pub fn core(&mut self) -> &mut Core {
-        self.core.as_mut().unwrap()
+        &mut self.cores[0]
     }
 
     pub fn next_caller(&mut self, session: SessionId) -> Caller {
@@ -213,7 +289,7 @@ impl Node {
         request.encode(&mut to).unwrap();
         let used = to.used();
         let request = Request::decode(O::OP, &sent[..used]).unwrap();
-        let progress = self.core.as_mut().unwrap().handle(caller, request, body);
+        let progress = self.cores[0].handle(caller, request, body);
         self.sent = sent;
         progress
     }
@@ -226,15 +302,10 @@ impl Node {
     ) -> Answer<T> {
         let caller = self.next_caller(session);
         let mut body = vec![0; 300_000];
-        let progress = self.submit(caller, request, &mut body);
-        self.core().commit().unwrap();
-        let (status, bytes) = match progress {
-            Progress::Replied(status, bytes) => (status, bytes),
-            Progress::Pending => {
-                let done = self.completion_of(caller);
-                body[..done.body.len()].copy_from_slice(&done.body);
-                (done.status, done.body.len())
-            }
+        let (status, bytes) = if self.cores.len() > 1 {
+            self.ask_several(caller, request, &mut body)
+        } else {
+            self.ask_one(caller, request, &mut body)
         };
         match status {
             0 => {
@@ -249,6 +320,38 @@ impl Node {
             }
             status => Err(Failed::Errno(Errno::from_raw(status as i32).unwrap())),
         }
+    }
+
+    fn ask_one<'a, O: Operation<'a>>(
+        &mut self,
+        caller: Caller,
+        request: &O,
+        body: &mut [u8],
+    ) -> (u32, usize) {
+        let progress = self.submit(caller, request, body);
+        self.core().commit().unwrap();
+        match progress {
+            Progress::Replied(status, bytes) => (status, bytes),
+            Progress::Pending => {
+                let done = self.completion_of(caller);
+                body[..done.body.len()].copy_from_slice(&done.body);
+                (done.status, done.body.len())
+            }
+        }
+    }
+
+    fn ask_several<'a, O: Operation<'a>>(
+        &mut self,
+        caller: Caller,
+        request: &O,
+        body: &mut [u8],
+    ) -> (u32, usize) {
+        let mut sent = vec![0; 300_000];
+        let mut to = Writer::new(&mut sent);
+        request.encode(&mut to).unwrap();
+        let used = to.used();
+        let request = Request::decode(O::OP, &sent[..used]).unwrap();
+        self.drive(caller, request, body).expect("the request is answered")
     }
 
     /// Drives the core as a daemon without other requests does, until the answer is there.

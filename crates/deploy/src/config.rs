@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use mayfly_types::{Durability, Times, limits};
+use mayfly_types::{
+    Durability, Times,
+    limits::{self, SHARDS_MAX},
+};
 use serde::{Deserialize, Serialize};
 
 /// File name of the configuration, in the run directory and in the data directory.
@@ -33,6 +36,14 @@ pub struct Options {
     pub locks: bool,
     /// `none`, `process` or `sync`.
     pub durability: String,
+    /// Shards of the daemon. The data directory fixes it.
+    #[serde(default = "one")]
+    pub shards: u32,
+}
+
+/// What an instance has that was started before there was a choice.
+fn one() -> u32 {
+    1
 }
 
 impl Default for Options {
@@ -44,6 +55,7 @@ impl Default for Options {
             parent_check: true,
             locks: true,
             durability: "process".to_owned(),
+            shards: 1,
         }
     }
 }
@@ -87,6 +99,11 @@ impl Options {
         ensure!(
             chunk.is_power_of_two() && (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&chunk),
             "--chunk-size {chunk}: choose a power of two from 64K to 1G"
+        );
+        ensure!(
+            (1..=SHARDS_MAX).contains(&self.shards),
+            "--shards {}: choose 1 to {SHARDS_MAX}",
+            self.shards
         );
         if let Some(capacity) = self.capacity_bytes {
             ensure!(
@@ -159,6 +176,14 @@ impl Config {
             .with_context(|| format!("cannot write {}", path.display()))
     }
 
+    /// Directory of the metadata of one shard.
+    pub(crate) fn meta_dir_of(&self, shard: u32) -> PathBuf {
+        match self.options.shards {
+            1 => self.meta_dir.clone(),
+            _ => self.meta_dir.join(format!("shard-{shard}")),
+        }
+    }
+
     /// Refuses what cannot be or contradicts itself.
     ///
     /// # Errors
@@ -223,6 +248,21 @@ mod tests {
     fn a_chunk_size_that_is_no_power_of_two_is_refused() {
         let options = Options { chunk_bytes: 100_000, ..Options::default() };
         assert!(options.check().is_err());
+    }
+
+    #[test]
+    fn an_instance_from_before_the_choice_has_one_shard() {
+        let mut text = serde_json::to_value(Options::default()).expect("it is plain data");
+        text.as_object_mut().expect("a struct").remove("shards");
+        let options: Options = serde_json::from_value(text).expect("the rest is there");
+        assert_eq!(options, Options::default());
+    }
+
+    #[test]
+    fn a_number_of_shards_out_of_bounds_is_refused() {
+        for shards in [0, SHARDS_MAX + 1] {
+            assert!(Options { shards, ..Options::default() }.check().is_err());
+        }
     }
 
     #[test]

@@ -9,10 +9,10 @@ use std::{
 
 use anyhow::{Context, Result, anyhow};
 use mayfly_daemon::{
-    Config as CoreConfig, Core, Parts, Survivors, SystemClock,
-    serve::{self, Ending, Handover},
+    Config as CoreConfig, Core, Parts, Survivors, SystemClock, Totals,
+    serve::{self, Ending, Opener, Place},
 };
-use mayfly_meta::{LmdbOptions, LmdbStore};
+use mayfly_meta::{LmdbOptions, LmdbStore, Store};
 use mayfly_object::{DirectoryStore, ObjectStore};
 use mayfly_types::Durability;
 
@@ -24,58 +24,100 @@ pub const DAEMON: &str = "__daemon";
 
 /// Dentries of directories and symbolic links that a daemon remembers; about 100 bytes each.
 const CACHED_DENTRIES_MAX: usize = 262_144;
-/// Threads that wait for the disk so that the shard does not.
+/// What a shard's records may always take, as far as the capacity goes, bytes.
+const LIMIT_BYTES_MIN: u64 = 64 << 20;
+/// Threads that wait for the disk so that the shard does not, for each.
 const IO_THREADS: usize = 2;
 
 /// Runs the daemon of the instance in `run_dir` until the supervisor ends it.
 ///
 /// # Errors
-/// When the store cannot be opened, or the supervisor does not speak as expected.
+/// When a store cannot be opened, or the supervisor does not speak as expected.
 pub fn run_daemon(run_dir: &Path) -> Result<()> {
     let config = Config::load(run_dir)?;
     let channel = std::io::stdin().as_fd().try_clone_to_owned()?;
     let slot_files = config.run_dir.join("ofd");
-    match serve::run(channel, &slot_files, |handover| open(&config, handover))? {
+    let shards = config.options.shards;
+    let opener = Shards { config, totals: Arc::new(Totals::new(shards)) };
+    match serve::run(channel, &slot_files, shards, &opener)? {
         Ending::Stopped => Ok(()),
         other => Err(anyhow!("the daemon ends: {other:?}")),
     }
 }
 
-fn open(config: &Config, handover: &Handover) -> Result<Core> {
-    let objects = DirectoryStore::open(&config.object_dir)
-        .map_err(|errno| anyhow!("cannot open {}: {errno}", config.object_dir.display()))?;
-    let capacity_bytes = capacity(config, &objects)?;
-    let durability = config.options.durability()?;
-    let store = LmdbStore::open(&LmdbOptions {
-        directory: config.meta_dir.clone(),
-        limit_bytes: capacity_bytes,
-        sync: durability == Durability::Sync,
-        boot_id: fs::read("/proc/sys/kernel/random/boot_id").context("the kernel's boot id")?,
-    })
-    .map_err(|error| anyhow!("the metadata in {}: {error}", config.meta_dir.display()))?;
-    let waker = handover.waker();
-    let parts = Parts {
-        store: Box::new(store),
-        objects: Arc::new(objects),
-        node: handover.node(),
-        clock: Box::new(SystemClock),
-        wake: Box::new(move || waker.wake()),
-    };
-    let core = CoreConfig {
+/// Opens the shards of an instance.
+struct Shards {
+    config: Config,
+    totals: Arc<Totals>,
+}
+
+/// What a shard keeps.
+struct Kept {
+    objects: DirectoryStore,
+    capacity_bytes: u64,
+    records: LmdbStore,
+}
+
+impl Opener for Shards {
+    type Store = Kept;
+    type Service = Core;
+    type Error = anyhow::Error;
+
+    fn store(&self, place: &Place) -> Result<(Kept, u64)> {
+        let config = &self.config;
+        let objects = DirectoryStore::open(&config.object_dir)
+            .map_err(|errno| anyhow!("cannot open {}: {errno}", config.object_dir.display()))?;
+        let capacity_bytes = capacity(config, &objects)?;
+        let directory = config.meta_dir_of(place.shard().0);
+        let records = LmdbStore::open(&LmdbOptions {
+            limit_bytes: limit_bytes(capacity_bytes, config.options.shards),
+            sync: config.options.durability()? == Durability::Sync,
+            boot_id: fs::read("/proc/sys/kernel/random/boot_id").context("the kernel's boot id")?,
+            directory: directory.clone(),
+        })
+        .map_err(|error| anyhow!("the metadata in {}: {error}", directory.display()))?;
+        let committed = records.committed_transaction();
+        Ok((Kept { objects, capacity_bytes, records }, committed))
+    }
+
+    fn service(&self, place: &Place, kept: Kept) -> Result<Core> {
+        let waker = place.waker();
+        let parts = Parts {
+            store: Box::new(kept.records),
+            objects: Arc::new(kept.objects),
+            node: place.node(),
+            clock: Box::new(SystemClock),
+            shard: place.shard(),
+            totals: Arc::clone(&self.totals),
+            wake: Box::new(move || waker.wake()),
+        };
+        let config = core_config(&self.config, kept.capacity_bytes)?;
+        let survivors = Survivors { sessions: place.sessions().to_vec() };
+        Core::open(config, parts, &survivors).map_err(|error| anyhow!("{error}"))
+    }
+}
+
+fn core_config(config: &Config, capacity_bytes: u64) -> Result<CoreConfig> {
+    Ok(CoreConfig {
         instance: config.instance,
         mount: config.mount.as_os_str().as_bytes().to_vec(),
         capacity_bytes,
         chunk_bytes: config.options.chunk_bytes,
         times: config.options.times()?,
-        durability,
+        durability: config.options.durability()?,
         locks: config.options.locks,
         uid: rustix::process::getuid().as_raw(),
         gid: rustix::process::getgid().as_raw(),
         cached_dentries_max: CACHED_DENTRIES_MAX,
         io_threads: IO_THREADS,
-    };
-    let survivors = Survivors { sessions: handover.sessions().collect() };
-    Core::open(core, parts, &survivors).map_err(|error| anyhow!("{error}"))
+    })
+}
+
+/// How far one shard's records may grow. Names are dealt out by hash, so about evenly: twice an
+/// even part is never the first bound that is met, which is the capacity over all shards; and the
+/// address space has room for so much of each.
+fn limit_bytes(capacity_bytes: u64, shards: u32) -> u64 {
+    (capacity_bytes / u64::from(shards)).saturating_mul(2).max(LIMIT_BYTES_MIN).min(capacity_bytes)
 }
 
 /// What the user set, or what the file system holds now and could still take.
@@ -87,4 +129,18 @@ fn capacity(config: &Config, objects: &DirectoryStore) -> Result<u64> {
         anyhow!("cannot learn the space in {}: {errno}", config.object_dir.display())
     })?;
     Ok(space.total_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_records_of_one_shard_may_take_all_and_those_of_many_no_less_than_their_part() {
+        assert_eq!(limit_bytes(1 << 40, 1), 1 << 40);
+        assert_eq!(limit_bytes(1 << 40, 2), 1 << 40);
+        assert_eq!(limit_bytes(1 << 40, 16), 1 << 37);
+        assert_eq!(limit_bytes(80 << 20, 16), 64 << 20);
+        assert_eq!(limit_bytes(1 << 20, 16), 1 << 20);
+    }
 }

@@ -23,5 +23,6 @@ pub use copy::{COPY, Copied, copy_tree};
 pub use daemon_process::{DAEMON, run_daemon};
 pub use instance::{Found, Instance};
 pub use launch::{Lifeline, SUPERVISE, launch};
+pub use mayfly_types::limits::SHARDS_MAX;
 pub use places::{default_run_root, image_cache};
 pub use status::{Report, report};

@@ -144,19 +144,24 @@ pub struct NodeRegion {
 
 impl NodeRegion {
     /// Wakes the daemon if it sleeps; true when it did. The caller has published before what the
-    /// daemon is to find. The daemon stores ASLEEP before it looks for the last time, we look at
-    /// its state after publishing, and there is a full fence on both sides: it sees the work, or we
-    /// see it asleep.
+    /// daemon is to find.
     pub fn wake_daemon(&self) -> bool {
-        use core::sync::atomic::{Ordering::SeqCst, fence};
-        fence(SeqCst);
-        let asleep = self.head.daemon_state.load(SeqCst) == DAEMON_ASLEEP;
-        if asleep {
-            self.head.daemon_wakes.fetch_add(1, SeqCst);
-            mayfly_sys::futex::wake(&self.head.daemon_wakes, 1);
-        }
-        asleep
+        wake_sleeper(&self.head.daemon_state, &self.head.daemon_wakes)
     }
+}
+
+/// Wakes a thread that says in `state` whether it sleeps on `wakes`; true when it did. The sleeper
+/// stores ASLEEP before it looks for the last time, we look at its state after publishing, and
+/// there is a full fence on both sides: it sees the work, or we see it asleep.
+pub fn wake_sleeper(state: &AtomicU32, wakes: &AtomicU32) -> bool {
+    use core::sync::atomic::{Ordering::SeqCst, fence};
+    fence(SeqCst);
+    let asleep = state.load(SeqCst) == DAEMON_ASLEEP;
+    if asleep {
+        wakes.fetch_add(1, SeqCst);
+        mayfly_sys::futex::wake(wakes, 1);
+    }
+    asleep
 }
 
 impl core::fmt::Debug for NodeRegion {

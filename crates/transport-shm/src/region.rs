@@ -2,7 +2,7 @@
 
 use std::{
     os::fd::{AsFd, OwnedFd},
-    sync::atomic::Ordering::Relaxed,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
 use mayfly_types::{Errno, SessionId};
@@ -89,18 +89,26 @@ pub fn map_node(fd: impl AsFd) -> Result<&'static NodeRegion, Errno> {
     Ok(node)
 }
 
+/// Sessions made so far by this process.
+static SESSIONS_MADE: AtomicU64 = AtomicU64::new(0);
+/// Request ids of a session: 200 days at a million requests a second.
+const REQUESTS_LOG2: u32 = 44;
+
 /// Makes a session region. Its head is written through the file: mapping it would cost the
-/// supervisor two system calls and a page fault more.
+/// supervisor two system calls and a page fault more. Sessions in succession number their requests
+/// differently, so that what was meant for one fits no request of a later one of the same number.
 ///
 /// # Errors
 /// ENOMEM, EMFILE and whatever else the kernel says.
 pub fn make_session(session: SessionId, pid: u32) -> Result<OwnedFd, Errno> {
     let fd = sealed("mayfly-session", size_of::<SessionRegion>())?;
-    let mut head = [0_u8; 16];
+    let last_request_id = SESSIONS_MADE.fetch_add(1, Relaxed) << REQUESTS_LOG2;
+    let mut head = [0_u8; 24];
     head[0..4].copy_from_slice(&MAGIC.to_ne_bytes());
     head[4..8].copy_from_slice(&LAYOUT_VERSION.to_ne_bytes());
     head[8..12].copy_from_slice(&session.0.to_ne_bytes());
     head[12..16].copy_from_slice(&pid.to_ne_bytes());
+    head[16..24].copy_from_slice(&last_request_id.to_ne_bytes());
     rustix::io::pwrite(&fd, &head, 0).map_err(errno)?;
     Ok(fd)
 }
@@ -113,6 +121,9 @@ pub struct SessionMapping {
 
 // SAFETY: the mapping belongs to the process, not to a thread.
 unsafe impl Send for SessionMapping {}
+// SAFETY: what a shared reference gives away is atomics, and a raw pointer whose users argue for
+// themselves.
+unsafe impl Sync for SessionMapping {}
 
 impl SessionMapping {
     /// Maps a session region; the descriptor is not needed any more afterwards.
@@ -145,3 +156,4 @@ const _: () = assert!(core::mem::offset_of!(SessionHead, magic) == 0);
 const _: () = assert!(core::mem::offset_of!(SessionHead, version) == 4);
 const _: () = assert!(core::mem::offset_of!(SessionHead, session) == 8);
 const _: () = assert!(core::mem::offset_of!(SessionHead, pid) == 12);
+const _: () = assert!(core::mem::offset_of!(SessionHead, last_request_id) == 16);

@@ -5,27 +5,46 @@
 //! where it survives the daemon; [`Server::publish`] shows it to the client. Between the last two
 //! the transaction commits.
 //!
+//! **Restarts.** What an earlier daemon stored and did not publish is judged once, by what its
+//! store had committed ([`Server::judge`]).
+//!
+//! **Threads.** Each thread of the daemon has a server of its own. One takes the requests of all
+//! sessions; what it cannot answer it leaves ([`Server::leave`]), and whichever thread comes to
+//! know the answer claims the lane ([`Server::claim`]), stores the reply and publishes it. Of
+//! several answers to one request the first counts, and one that comes when the request is over
+//! claims nothing (`under_way`). A thread that takes and answers by itself pays for no more than
+//! plain loads and stores.
+//!
 //! The process at the other end may write anything anywhere at any time. So every word is read
 //! once, a length is bounded before it is used, a request is copied before it is decoded, and which
 //! requests are under way is kept in the daemon's own memory. Scribbling harms the scribbler's
 //! session only.
 
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+mod session;
+mod under_way;
+
+use std::sync::{
+    Arc,
+    atomic::{
+        AtomicU64,
+        Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+    },
+};
 
 use mayfly_sys::futex;
 use mayfly_types::{
     Errno, SessionId,
-    limits::{LANES, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, SESSIONS_MAX},
+    limits::{LANES, REPLY_BYTES_MAX, SESSIONS_MAX},
 };
 use mayfly_wire::{HEADER_BYTES, Header, Op};
 
+pub use session::Session;
+
 use crate::{
-    layout::{
-        LANE_ABANDONED, LANE_FREE, LANE_REPLY, LANE_REQUEST, LANE_SLEEPER, Lane, LaneBuffers,
-        NodeRegion,
-    },
+    layout::{LANE_ABANDONED, LANE_FREE, LANE_REPLY, LANE_REQUEST, LANE_SLEEPER, Lane, NodeRegion},
     region::SessionMapping,
 };
+use under_way::{Holder, UnderWay};
 
 /// A lane of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -45,8 +64,6 @@ pub struct Incoming {
     pub request_id: u64,
     /// Version of the slot table that the client used.
     pub slot_table_version: u32,
-    /// Transaction of a reply to this very request that an earlier daemon stored here, if any.
-    pub answered_transaction: Option<u64>,
 }
 
 /// A reply to be stored.
@@ -64,30 +81,15 @@ pub struct Reply {
     pub transaction: u64,
 }
 
-#[derive(Debug)]
-struct Session {
-    mapping: SessionMapping,
-    /// Requests that were taken and not published yet.
-    under_way: [Option<(u64, Op)>; LANES],
-}
+/// Number of the next server of this process.
+static NEXT: AtomicU64 = AtomicU64::new(1);
 
-impl Session {
-    fn lane(&self, lane: u32) -> Option<&Lane> {
-        self.mapping.head().lanes.get(lane as usize)
-    }
-
-    fn buffers(&self, lane: u32) -> *mut LaneBuffers {
-        let lane = lane as usize % LANES;
-        // SAFETY: below LANES, so inside the mapping; no reference is made.
-        unsafe { (&raw mut (*self.mapping.region()).buffers).cast::<LaneBuffers>().add(lane) }
-    }
-}
-
-/// All sessions of the node, as the daemon sees them.
+/// The sessions of the node, as one thread of the daemon sees them.
 #[derive(Debug)]
 pub struct Server {
     node: &'static NodeRegion,
-    sessions: Vec<Option<Session>>,
+    number: Holder,
+    sessions: Vec<Option<Arc<Session>>>,
 }
 
 impl Server {
@@ -96,7 +98,7 @@ impl Server {
     pub fn new(node: &'static NodeRegion) -> Server {
         let mut sessions = Vec::new();
         sessions.resize_with(SESSIONS_MAX as usize, || None);
-        Server { node, sessions }
+        Server { node, number: Holder::new(NEXT.fetch_add(1, Relaxed)), sessions }
     }
 
     /// The node region.
@@ -105,31 +107,35 @@ impl Server {
         self.node
     }
 
-    /// Adds a session; the lanes that have a request already (of a client quicker than the
-    /// supervisor, or from before a restart) go to `lanes`.
+    /// Adds a session, whose requests this server takes from now on. The lanes that have a request
+    /// already (of a client quicker than the supervisor, or from before a restart) go to `lanes`.
+    /// Returns what other servers need for answering; `None` when there is no such number.
     pub fn add_session(
         &mut self,
         session: SessionId,
         mapping: SessionMapping,
         lanes: &mut Vec<LaneRef>,
-    ) {
-        let Some(place) = self.sessions.get_mut(session.0 as usize) else { return };
-        finish_wakes(&mapping);
-        *place = Some(Session { mapping, under_way: [None; LANES] });
+    ) -> Option<Arc<Session>> {
+        let place = self.sessions.get_mut(session.0 as usize)?;
+        let shared = Arc::new(Session::new(session, mapping, self.number));
+        shared.finish_wakes();
+        *place = Some(Arc::clone(&shared));
         lanes.extend((0..LANES as u32).map(|lane| LaneRef { session, lane }));
+        Some(shared)
     }
 
-    /// Forgets a session and unmaps it.
+    /// Adds a session whose requests another server takes.
+    pub fn share_session(&mut self, session: Arc<Session>) {
+        if let Some(place) = self.sessions.get_mut(session.number().0 as usize) {
+            *place = Some(session);
+        }
+    }
+
+    /// Forgets a session; it is unmapped when all servers have.
     pub fn remove_session(&mut self, session: SessionId) {
         if let Some(place) = self.sessions.get_mut(session.0 as usize) {
             *place = None;
         }
-    }
-
-    /// Sessions known.
-    #[must_use]
-    pub fn sessions(&self) -> usize {
-        self.sessions.iter().flatten().count()
     }
 
     /// True when a client has said that it has a request.
@@ -148,77 +154,108 @@ impl Server {
         for word in bits(head.pending_summary.swap(0, SeqCst)) {
             for bit in bits(head.sessions_pending[word as usize].swap(0, SeqCst)) {
                 let session = SessionId(word * 64 + bit);
-                let Some(known) = self.sessions.get(session.0 as usize).and_then(Option::as_ref)
-                else {
-                    continue;
-                };
-                let marked = known.mapping.head().lanes_pending.swap(0, SeqCst);
-                let marked = bits(marked).filter(|lane| *lane < LANES as u32);
+                let Some(known) = self.session(session) else { continue };
+                let marked = bits(known.take_marks()).filter(|lane| *lane < LANES as u32);
                 lanes.extend(marked.map(|lane| LaneRef { session, lane }));
             }
         }
     }
 
-    fn session(&self, at: LaneRef) -> Option<&Session> {
-        self.sessions.get(at.session.0 as usize)?.as_ref()
+    /// Judges what an earlier daemon stored in a lane: shows the reply if `is_committed` says of
+    /// its transaction that it is true, and otherwise takes it back, so that the request is
+    /// executed. To be called for all lanes before anything is committed, as a new transaction may
+    /// have the number of one that was lost.
+    pub fn judge(&mut self, at: LaneRef, is_committed: impl FnOnce(u64) -> bool) {
+        let Some(session) = self.session(at.session) else { return };
+        let Some((control, _)) = session.lane(at.lane) else { return };
+        let answered = control.answered_id.load(Acquire);
+        let waits = control.state.load(Acquire) & !LANE_SLEEPER == LANE_REQUEST;
+        if session.taker != self.number || !waits || answered != control.request_id.load(Relaxed) {
+            return;
+        }
+        let transaction = control.answered_transaction.load(Relaxed);
+        if transaction != 0 && is_committed(transaction) {
+            show(session, control);
+        } else {
+            control.answered_id.store(0, Release);
+        }
     }
 
-    /// Copies the body of the lane's request into `body` (its earlier content is discarded).
-    /// `None`: there is nothing to do here. An error: the lane's request cannot be understood; it
+    fn session(&self, session: SessionId) -> Option<&Session> {
+        self.sessions.get(session.0 as usize)?.as_deref()
+    }
+
+    /// The lane, when this server holds it.
+    fn held(&self, at: LaneRef) -> Option<(&Session, &Lane, &UnderWay)> {
+        let session = self.session(at.session)?;
+        let (control, under_way) = session.lane(at.lane)?;
+        under_way.is_held_by(self.number).then_some((session, control, under_way))
+    }
+
+    /// Copies the body of the lane's request into `body` (its earlier content is discarded) and
+    /// holds the lane. `None`: there is nothing to do here; a request that cannot be understood
     /// has been answered, if there is somebody to answer.
     pub fn take(&mut self, at: LaneRef, body: &mut Vec<u8>) -> Option<Incoming> {
-        let session = self.sessions.get_mut(at.session.0 as usize)?.as_mut()?;
-        if session.under_way.get(at.lane as usize)?.is_some() {
+        let session = self.session(at.session)?;
+        let (control, under_way) = session.lane(at.lane)?;
+        if session.taker != self.number || !under_way.is_idle() {
             return None;
         }
-        let control = session.lane(at.lane)?;
         match control.state.load(Acquire) & !LANE_SLEEPER {
             LANE_REQUEST => {}
             LANE_ABANDONED => {
-                free(control);
-                wake_lane_waiters(&session.mapping);
+                session.free(control);
                 return None;
             }
             _ => return None,
         }
-        let length = control.request_bytes.load(Relaxed) as usize;
-        let answered = control.answered_id.load(Acquire);
-        let transaction = control.answered_transaction.load(Relaxed);
-        let header = copy_request(session, at.lane, length, body);
-        let Some(header) = header else {
-            self.refuse(at);
+        let Some(header) = session.copy_request(at.lane, body) else {
+            // The operation is anybody's guess.
+            let request_id = control.request_id.load(Relaxed);
+            under_way.hold(self.number, request_id, Op::Ping);
+            self.refuse(at, request_id);
             return None;
         };
-        session.under_way[at.lane as usize] = Some((header.request_id, header.op));
+        under_way.hold(self.number, header.request_id, header.op);
         Some(Incoming {
             op: header.op,
             request_id: header.request_id,
             slot_table_version: header.slot_table_version,
-            answered_transaction: (answered == header.request_id).then_some(transaction),
         })
     }
 
-    /// Answers EPROTO to what is no request; the operation is anybody's guess.
-    fn refuse(&mut self, at: LaneRef) {
-        let request_id =
-            self.session(at).and_then(|s| Some(s.lane(at.lane)?.request_id.load(Relaxed)));
+    /// Answers EPROTO to what is no request.
+    fn refuse(&mut self, at: LaneRef, request_id: u64) {
         let status = Errno::EPROTO.raw() as u32;
-        let request_id = request_id.unwrap_or(0);
-        self.store_reply(
-            at,
-            &Reply { op: Op::Ping, request_id, status, body_bytes: 0, transaction: 0 },
-        );
+        let reply = Reply { op: Op::Ping, request_id, status, body_bytes: 0, transaction: 0 };
+        self.store_reply(at, &reply);
         self.publish(at);
     }
 
-    /// Room for the body of the lane's reply. Write to it; what is read back from it may be
-    /// anything.
+    /// Leaves a request that was taken to whoever claims it.
+    pub fn leave(&mut self, at: LaneRef) {
+        if let Some((_, _, under_way)) = self.held(at) {
+            under_way.leave(self.number);
+        }
+    }
+
+    /// Holds the lane of a request that was left, for answering it; its operation. `None` when it
+    /// is over, or somebody else answers it.
+    pub fn claim(&mut self, at: LaneRef, request_id: u64) -> Option<Op> {
+        let (_, under_way) = self.session(at.session)?.lane(at.lane)?;
+        under_way.claim(self.number, request_id)
+    }
+
+    /// Room for the body of the reply of a lane that is held. Write to it; what is read back from
+    /// it may be anything.
     pub fn reply_body(&mut self, at: LaneRef) -> Option<&mut [u8]> {
-        let session = self.session(at)?;
+        let (session, ..) = self.held(at)?;
         let buffers = session.buffers(at.lane);
-        // SAFETY: in bounds, and mapped as long as the session, from which the slice borrows
-        // mutably through `self`. The client's process has no business writing here before the
-        // reply is published; if it does, bytes differ, which no code relies on.
+        // SAFETY: in bounds, and mapped as long as the session, which stays in the table from which
+        // the slice borrows mutably through `self`. No other thread makes such a slice: this server
+        // holds the lane, and every way to end that borrows `self` mutably. The client's process
+        // has no business writing here before the reply is published; if it does, bytes differ,
+        // which no code relies on.
         let reply = unsafe {
             std::slice::from_raw_parts_mut(
                 (&raw mut (*buffers).reply).cast::<u8>(),
@@ -228,11 +265,10 @@ impl Server {
         Some(&mut reply[HEADER_BYTES..])
     }
 
-    /// Completes the reply whose body is in place. It is not visible to the client yet, but
-    /// survives a restart of the daemon.
+    /// Completes the reply, whose body is in place, of a lane that is held. It is not visible to
+    /// the client yet, but survives a restart of the daemon.
     pub fn store_reply(&mut self, at: LaneRef, reply: &Reply) {
-        let Some(session) = self.session(at) else { return };
-        let Some(control) = session.lane(at.lane) else { return };
+        let Some((session, control, _)) = self.held(at) else { return };
         let body_bytes = reply.body_bytes.min(REPLY_BYTES_MAX - HEADER_BYTES);
         let header = Header {
             reply: true,
@@ -263,93 +299,36 @@ impl Server {
     }
 
     /// Shows the stored reply to the client, and wakes it if it sleeps. When it has given up, the
-    /// lane becomes free instead.
+    /// lane becomes free instead. The lane is not held any more.
     pub fn publish(&mut self, at: LaneRef) {
-        let Some(session) = self.sessions.get_mut(at.session.0 as usize).and_then(Option::as_mut)
-        else {
-            return;
+        let Some((session, control, under_way)) = self.held(at) else { return };
+        show(session, control);
+        if session.taker == self.number {
+            under_way.end_of_taker();
+        } else if under_way.end() {
+            session.mark(at.lane, self.node);
+        }
+    }
+}
+
+fn show(session: &Session, control: &Lane) {
+    let mut seen = control.state.load(Relaxed);
+    loop {
+        let next = match seen & !LANE_SLEEPER {
+            LANE_REQUEST => LANE_REPLY,
+            LANE_ABANDONED => LANE_FREE,
+            _ => return,
         };
-        if let Some(under_way) = session.under_way.get_mut(at.lane as usize) {
-            *under_way = None;
-        }
-        let Some(control) = session.lane(at.lane) else { return };
-        let mut seen = control.state.load(Relaxed);
-        loop {
-            let next = match seen & !LANE_SLEEPER {
-                LANE_REQUEST => LANE_REPLY,
-                LANE_ABANDONED => LANE_FREE,
-                _ => return,
-            };
-            match control.state.compare_exchange_weak(seen, next, AcqRel, Relaxed) {
-                Ok(_) => break,
-                Err(other) => seen = other,
-            }
-        }
-        if seen == LANE_ABANDONED {
-            wake_lane_waiters(&session.mapping);
-        } else if seen & LANE_SLEEPER != 0 {
-            futex::wake(&control.state, 1);
+        match control.state.compare_exchange_weak(seen, next, AcqRel, Relaxed) {
+            Ok(_) => break,
+            Err(other) => seen = other,
         }
     }
-
-    /// The operation of request `request_id`, when it was taken from this lane and is not published
-    /// yet.
-    #[must_use]
-    pub fn under_way(&self, at: LaneRef, request_id: u64) -> Option<Op> {
-        let (id, op) = (*self.session(at)?.under_way.get(at.lane as usize)?)?;
-        (id == request_id).then_some(op)
+    if seen == LANE_ABANDONED {
+        session.wake_lane_waiters();
+    } else if seen & LANE_SLEEPER != 0 {
+        futex::wake(&control.state, 1);
     }
-}
-
-/// An earlier daemon may have died between a change and the wake-up that belongs to it.
-fn finish_wakes(mapping: &SessionMapping) {
-    let head = mapping.head();
-    let answered = |lane: &&Lane| lane.state.load(SeqCst) == LANE_REPLY;
-    for lane in head.lanes.iter().filter(answered) {
-        futex::wake(&lane.state, 1);
-    }
-    wake_lane_waiters(mapping);
-}
-
-fn free(lane: &Lane) {
-    // Only the daemon moves a lane out of this state.
-    lane.state.store(LANE_FREE, SeqCst);
-}
-
-fn wake_lane_waiters(mapping: &SessionMapping) {
-    let head = mapping.head();
-    std::sync::atomic::fence(SeqCst);
-    if head.lane_waiters.load(SeqCst) > 0 {
-        head.lanes_freed.fetch_add(1, SeqCst);
-        futex::wake(&head.lanes_freed, i32::MAX as u32);
-    }
-}
-
-/// Copies header and body out of shared memory and checks them against each other.
-fn copy_request(session: &Session, lane: u32, length: usize, body: &mut Vec<u8>) -> Option<Header> {
-    body.clear();
-    let body_bytes = length.checked_sub(HEADER_BYTES)?;
-    if length > REQUEST_BYTES_MAX {
-        return None;
-    }
-    let mut bytes = [0; HEADER_BYTES];
-    body.reserve(body_bytes);
-    let request = {
-        let buffers = session.buffers(lane);
-        // SAFETY: stays inside the lane's buffers; no reference is made.
-        unsafe { (&raw const (*buffers).request).cast::<u8>() }
-    };
-    // SAFETY: source in bounds since `length` is; the targets are the daemon's own and large
-    // enough. The client may write meanwhile, then the copy holds a mixture, and any bytes are
-    // valid as `u8`.
-    unsafe {
-        request.copy_to_nonoverlapping(bytes.as_mut_ptr(), HEADER_BYTES);
-        request.add(HEADER_BYTES).copy_to_nonoverlapping(body.as_mut_ptr(), body_bytes);
-        body.set_len(body_bytes);
-    }
-    let header = Header::decode(&bytes).ok()?;
-    let sound = !header.reply && header.body_bytes as usize == body_bytes && header.request_id != 0;
-    sound.then_some(header)
 }
 
 /// Positions of the bits set.

@@ -20,6 +20,8 @@ pub const CHUNK_BYTES_DEFAULT: u64 = 512 * 1024;
 /// Slots that names and files hash to.
 pub const SLOTS: usize = 65_536;
 
+/// Shards of one daemon, a thread each.
+pub const SHARDS_MAX: u32 = 16;
 /// Open file descriptions on one node.
 pub const OPEN_FILES_MAX: u32 = 65_536;
 /// Different files open at a time on one node.

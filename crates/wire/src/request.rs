@@ -361,6 +361,20 @@ macro_rules! any_request {
                 from.finish()?;
                 Ok(request)
             }
+
+            /// Its number.
+            #[must_use]
+            pub fn op(&self) -> Op {
+                match self { $(Request::$op(_) => Op::$op,)* }
+            }
+
+            /// Writes the body.
+            ///
+            /// # Errors
+            /// [`Full`].
+            pub fn encode(&self, to: &mut Writer<'_>) -> Result<(), Full> {
+                match self { $(Request::$op(request) => request.encode(to),)* }
+            }
         }
     };
 }

@@ -1,23 +1,23 @@
 //! Attributes: stat, chmod, chown, utimens, truncate, readlink, the path of a directory, statfs.
 
-use mayfly_meta::record::{Content, Inode};
+use mayfly_meta::record::{Content, Inode, Step};
 use mayfly_object::ObjectId;
 use mayfly_types::{
     Attr, Errno, FileId, FileKind, Times,
     limits::{FILE_BYTES_MAX, PATH_BYTES_MAX},
 };
 use mayfly_wire::{
-    FsUse, SET_ATIME, SET_ATIME_NOW, SET_GID, SET_MODE, SET_MTIME, SET_MTIME_NOW, SET_SIZE,
-    SET_UID, SetAttr, Target, Text, Wire, Writer,
+    Counters, FsUse, SET_ATIME, SET_ATIME_NOW, SET_GID, SET_MODE, SET_MTIME, SET_MTIME_NOW,
+    SET_SIZE, SET_UID, SetAttr, Target, Text, Wire, Writer,
 };
 
 use super::{
-    Core, Outcome, Served,
+    Core, Fault, Outcome, Served,
     background::{Change, Reply},
     data::object_of,
     home::Located,
 };
-use crate::api::Caller;
+use crate::{api::Caller, slots::ShardId};
 
 /// What a directory's length is reported as.
 const DIRECTORY_BYTES: u64 = 4096;
@@ -76,6 +76,10 @@ impl Core {
             }
             Content::Inline(_) => attr.blocks = inode.size_bytes.div_ceil(4096) * 8,
             Content::Directory(_) => {
+                let members = self.gather_members(inode)?;
+                attr.links += members.subdirectories;
+                attr.mtime = attr.mtime.max(members.mtime);
+                attr.ctime = attr.ctime.max(members.mtime);
                 attr.size_bytes = DIRECTORY_BYTES;
                 attr.blocks = DIRECTORY_BYTES / 512;
             }
@@ -103,6 +107,7 @@ impl Core {
             }
         }
         let mut located = self.load_target(&set.target)?;
+        self.update_members(&located.inode, set)?;
         let kind = located.inode.kind();
         if set.which & SET_SIZE != 0 {
             check_size(kind, set.size_bytes)?;
@@ -132,6 +137,29 @@ impl Core {
         }
         self.attr_of(&located.inode)?.encode(to)?;
         Ok(Served::Replied)
+    }
+
+    /// What members know of a directory, and what they say of its times, is changed with it.
+    fn update_members(&mut self, inode: &Inode, set: &SetAttr<'_>) -> Outcome<()> {
+        const KNOWN: u32 = SET_MODE | SET_GID;
+        const TIMES: u32 = SET_MTIME | SET_MTIME_NOW;
+        let Content::Directory(node) = &inode.content else { return Ok(()) };
+        // The attributes are answered as they are with all members.
+        self.gather_members(inode)?;
+        if node.members.is_empty() || set.which & (KNOWN | TIMES) == 0 || self.run.operated {
+            return Ok(());
+        }
+        let mut after = inode.clone();
+        apply(&mut after, set);
+        let step = Step::UpdateMember {
+            id: inode.id,
+            mode: after.mode,
+            gid: after.gid,
+            forget_times: set.which & TIMES != 0,
+        };
+        let members = node.members.iter();
+        let parts = members.map(|member| (ShardId(*member), vec![step.clone()])).collect();
+        Err(Fault::Operate(parts))
     }
 
     /// utimensat also settles the object's times, since the object is asked while the size is
@@ -179,16 +207,15 @@ impl Core {
         let mut at = directory;
         let mut length = 0;
         while at != FileId::ROOT {
-            let located = self.load_own(at)?;
-            let node = located.directory()?;
-            if located.inode.links == 0 {
+            let node = self.directory_facts(at)?;
+            if node.links == 0 {
                 return Err(Errno::ENOENT.into());
             }
             length += node.name.len() + 1;
             if length >= 16 * PATH_BYTES_MAX {
                 return Err(Errno::ENAMETOOLONG.into());
             }
-            names.push(node.name.clone());
+            names.push(node.name);
             at = node.parent;
         }
         let mut path = Vec::with_capacity(length + 1);
@@ -204,8 +231,8 @@ impl Core {
     }
 
     pub(super) fn stat_fs(&mut self, to: &mut Writer<'_>) -> Outcome<Served> {
-        let files = self.counters.files + self.counters.directories;
-        let used_bytes = self.used_bytes();
+        let Counters { files, directories, used_bytes, .. } = self.counters();
+        let files = files + directories;
         FsUse {
             capacity_bytes: self.config.capacity_bytes,
             used_bytes,

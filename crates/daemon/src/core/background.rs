@@ -217,10 +217,7 @@ impl Core {
             }
             core.attr_of(&located.inode)
         };
-        step(self).map_err(|fault: super::Fault| match fault {
-            super::Fault::Errno(errno) => errno,
-            super::Fault::Escaped(_) => Errno::EIO,
-        })
+        step(self).map_err(|fault: super::Fault| fault.errno())
     }
 
     /// Jobs of the I/O pool whose result is still to come.

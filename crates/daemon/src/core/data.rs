@@ -25,6 +25,7 @@ use super::{
 };
 use crate::{
     api::Caller,
+    message::Question,
     opens::{Open, OpenFile},
 };
 
@@ -155,8 +156,18 @@ impl Core {
     pub(super) fn find_room(&mut self, bytes: u64) -> Outcome<bool> {
         if self.free_bytes() < bytes {
             self.reclaim()?;
+            if self.free_bytes() < bytes && !self.alone {
+                self.reclaim_elsewhere()?;
+            }
         }
         Ok(self.free_bytes() >= bytes)
+    }
+
+    /// The same at the other shards, once in a run.
+    fn reclaim_elsewhere(&mut self) -> Outcome<()> {
+        let own = self.shard.0;
+        let others: Vec<u32> = (0..self.totals.shards()).filter(|shard| *shard != own).collect();
+        self.facts(&others, &Question::Reclaim).map(drop)
     }
 
     /// Cuts the allowances of open files to what their objects have.
@@ -165,7 +176,7 @@ impl Core {
     /// append would append again. A transfer that is under way at this moment may therefore still
     /// use what it was allowed; it is accounted for with the next allowance, or when the file is
     /// closed.
-    fn reclaim(&mut self) -> Outcome<()> {
+    pub(super) fn reclaim(&mut self) -> Outcome<()> {
         let generous = |(id, file): (FileId, &OpenFile)| (!file.trimmed).then_some(id);
         let files: Vec<FileId> = self.opens.files().filter_map(generous).collect();
         for id in files {
@@ -404,6 +415,9 @@ impl Core {
         let mut room = self.room_for(&located.inode);
         if room < base {
             self.reclaim()?;
+            if self.room_for(&located.inode) < base && !self.alone {
+                self.reclaim_elsewhere()?;
+            }
             room = self.room_for(&located.inode);
         }
         // A sixteenth of the room at most: what idle writers have set aside is lost to everybody

@@ -112,34 +112,12 @@ impl Core {
         self.save(located)
     }
 
-    /// A directory in which a name may be made.
-    pub(super) fn load_parent(&mut self, directory: FileId) -> Outcome<Located> {
-        let located = self.load_own(directory)?;
-        located.directory()?;
-        if located.inode.links == 0 {
-            return Err(Errno::ENOENT.into());
-        }
-        Ok(located)
-    }
-
     /// Parent of a directory, for `..`.
     pub(super) fn parent_of(&mut self, directory: FileId) -> Outcome<FileId> {
-        Ok(self.load_directory(directory)?.directory()?.parent)
-    }
-
-    /// A name was added to (`entries` = 1) or removed from (-1) a directory.
-    pub(super) fn touch_directory(
-        &mut self,
-        located: &mut Located,
-        entries: i64,
-        links: i32,
-    ) -> Outcome<()> {
-        let now = self.now;
-        located.inode.links = located.inode.links.saturating_add_signed(links);
-        let node = located.directory_mut()?;
-        node.entries = node.entries.saturating_add_signed(entries);
-        self.changed(&mut located.inode, now);
-        self.save(located)
+        if self.is_home(directory) {
+            return Ok(self.load_directory(directory)?.directory()?.parent);
+        }
+        Ok(self.directory_facts(directory)?.parent)
     }
 
     /// The content changed.

@@ -36,6 +36,7 @@ impl Core {
             }
         }
         self.forget_doubts(session);
+        self.forget_finished(session);
         let Some(process) = self.sessions.remove(&session) else { return };
         if self.sessions.values().any(|other| *other == process) {
             return;

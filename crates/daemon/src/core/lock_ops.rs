@@ -4,7 +4,7 @@
 //! when the daemon comes back, and are made again.
 
 use mayfly_meta::{key, record::encode_locks};
-use mayfly_types::{Errno, FileId, OpenRef};
+use mayfly_types::{Errno, FileId, OpenRef, SessionId};
 use mayfly_wire::{
     Conflict, LOCK_FLOCK, LOCK_OFD, LOCK_POSIX, LOCK_READ, LOCK_UNLOCK, LOCK_WRITE, Lock,
     LockRange, TestLock, Wire, Writer,
@@ -14,7 +14,9 @@ use super::{Core, Outcome, Served};
 use crate::{
     api::Caller,
     locks::{Lock as Wish, Owner, Taken, wish},
+    message::Message,
     opens::Open,
+    slots::ShardId,
 };
 
 const O_PATH: u32 = 0o10_000_000;
@@ -137,9 +139,19 @@ impl Core {
     }
 
     pub(super) fn cancel(&mut self, caller: Caller, request_id: u64) -> Outcome<Served> {
-        if let Some(waiting) = self.locks.cancel(caller.session, request_id) {
-            self.answer_after_commit(waiting, Errno::EINTR.raw() as u32, Vec::new());
+        self.cancel_here(caller.session, request_id);
+        for shard in 0..self.totals.shards() {
+            if shard != self.shard.0 {
+                self.send(ShardId(shard), Message::Cancel(caller.session, request_id));
+            }
         }
         Ok(Served::Replied)
+    }
+
+    /// The request of this session that waits for a lock here, if any, is answered.
+    pub(super) fn cancel_here(&mut self, session: SessionId, request_id: u64) {
+        if let Some(waiting) = self.locks.cancel(session, request_id) {
+            self.answer_after_commit(waiting, Errno::EINTR.raw() as u32, Vec::new());
+        }
     }
 }

@@ -1,33 +1,35 @@
 //! Operations on names: make a directory, link, symbolic link; remove a name.
 
-use mayfly_meta::record::{Content, Dentry, DirectoryNode, Inode};
+use mayfly_meta::record::{BirthKey, Content, Dentry, DirectoryNode, Inode, Step};
 use mayfly_types::{
-    Errno, FileKind,
+    Errno, FileId, FileKind,
     limits::{LINKS_MAX, SYMLINK_BYTES_MAX},
 };
 use mayfly_wire::{Link, MakeDirectory, Symlink, Target, Unlink, Walk};
 
 use super::{
     Core, Outcome, Served,
+    claims::Claim,
     home::{Located, Ownership},
+    member::{Parent, unexpected},
+    operation::{Parts, add_step},
     walk::{Last, Place, Rule},
 };
+use crate::{
+    message::{Answer, Question},
+    slots::ShardId,
+};
+
+/// What a name stands for.
+type Found = (FileId, FileKind);
 
 impl Core {
-    /// A place where a name can be made, and its directory. `directory` says that the new file is
-    /// one, so that a trailing slash is fine.
-    pub(super) fn vacant(
-        &mut self,
-        walk: &Walk<'_>,
-        directory: FileKind,
-    ) -> Outcome<(Place, Located)> {
+    /// A place where a name can be made, and its directory. `kind` is the new file's: a trailing
+    /// slash is fine for a directory.
+    fn vacant(&mut self, walk: &Walk<'_>, kind: FileKind) -> Outcome<(Place, Parent)> {
         let place = self.walk(walk, Rule::Name)?;
-        if place.last != Last::Name || place.lookup()?.is_some() {
-            return Err(Errno::EEXIST.into());
-        }
-        if place.slash && directory != FileKind::Directory {
-            return Err(Errno::ENOENT.into());
-        }
+        check_vacant(&place, kind)?;
+        self.unclaimed(|| place.claims())?;
         let parent = self.load_parent(place.directory)?;
         self.check_room()?;
         Ok((place, parent))
@@ -37,7 +39,7 @@ impl Core {
     pub(super) fn add_fused(
         &mut self,
         place: &Place,
-        parent: &mut Located,
+        parent: &mut Parent,
         owner: Ownership,
         content: Content,
     ) -> Outcome<Inode> {
@@ -53,15 +55,14 @@ impl Core {
 
     pub(super) fn make_directory(&mut self, make: &MakeDirectory<'_>) -> Outcome<Served> {
         let (place, mut parent) = self.vacant(&make.walk, FileKind::Directory)?;
-        if parent.inode.links >= LINKS_MAX {
+        if parent.is_full() {
             return Err(Errno::EMLINK.into());
         }
         let id = self.new_id(place.directory, &place.name)?;
-        let inherited = u32::from(parent.inode.mode) & 0o2000;
         let owner = Ownership {
-            mode: make.mode | inherited,
+            mode: make.mode | parent.mode() & 0o2000,
             uid: make.uid,
-            gid: if inherited == 0 { make.gid } else { parent.inode.gid },
+            gid: parent.inherited_group(make.gid),
         };
         let node = DirectoryNode {
             parent: place.directory,
@@ -86,14 +87,14 @@ impl Core {
         }
         let (place, mut parent) = self.vacant(&symlink.at, FileKind::Symlink)?;
         let owner =
-            Ownership { mode: 0o777, uid: symlink.uid, gid: inherited_group(&parent, symlink.gid) };
+            Ownership { mode: 0o777, uid: symlink.uid, gid: parent.inherited_group(symlink.gid) };
         let content = Content::Symlink(symlink.target.to_vec());
         self.add_fused(&place, &mut parent, owner, content)?;
         Ok(Served::Replied)
     }
 
     pub(super) fn link(&mut self, link: &Link<'_>) -> Outcome<Served> {
-        let mut source = match &link.from {
+        let source = match &link.from {
             Target::Path(walk) => self.find(walk)?,
             Target::Open(open) => {
                 let open = self.opens.get(*open)?;
@@ -101,8 +102,11 @@ impl Core {
             }
             Target::Directory(_) => return Err(Errno::EPERM.into()),
         };
-        let (place, mut parent) = self.vacant(&link.to, FileKind::Regular)?;
-        let kind = source.inode.kind();
+        let place = self.walk_second(&link.to, Rule::Name)?;
+        check_vacant(&place, FileKind::Regular)?;
+        self.host(place.directory, &place.name)?;
+        self.check_room()?;
+        let (id, kind) = (source.inode.id, source.inode.kind());
         if kind == FileKind::Directory {
             return Err(Errno::EPERM.into());
         }
@@ -112,18 +116,12 @@ impl Core {
         if source.inode.links >= LINKS_MAX {
             return Err(Errno::EMLINK.into());
         }
-        let id = source.inode.id;
-        source.inode.links += 1;
-        self.attribute_changed(&mut source.inode);
-        match source.fused.take() {
-            Some(birth) => {
-                self.put_dentry(birth.directory, &birth.name, &Dentry::Plain { id, kind })?;
-                self.unfuse(&mut source)?;
-            }
-            None => self.save(&source)?,
-        }
-        self.put_dentry(place.directory, &place.name, &Dentry::Plain { id, kind })?;
-        self.touch_directory(&mut parent, 1, 0)?;
+        let mut parts = Parts::new();
+        add_step(&mut parts, self.shard, Step::AddLink { id, birth: source.birth() });
+        let owner = self.slots.dentry_owner(place.directory, &place.name);
+        let Place { directory, name, .. } = place;
+        add_step(&mut parts, owner, Step::SetName { directory, name, id, kind, expected: None });
+        self.operate(parts)?;
         Ok(Served::Replied)
     }
 
@@ -143,11 +141,27 @@ impl Core {
         if place.slash {
             return Err(Errno::ENOTDIR.into());
         }
-        let mut parent = self.load_own(place.directory)?;
+        if !self.is_home(id) || self.is_remembered(place.directory, &place.name) {
+            return self.remove_elsewhere(place, (id, kind));
+        }
+        self.unclaimed(|| [place.claims(), vec![(Claim::File(id), true)]].concat())?;
+        let mut parent = self.load_holder(place.directory)?;
         let located = self.load_at(id, place.directory, &place.name)?;
         self.delete_dentry(place.directory, &place.name)?;
         self.drop_link(located)?;
         self.touch_directory(&mut parent, -1, 0)?;
+        Ok(Served::Replied)
+    }
+
+    /// The inode is at home elsewhere, or others remember the name.
+    fn remove_elsewhere(&mut self, place: &Place, (id, kind): Found) -> Outcome<Served> {
+        let Place { directory, name, .. } = place;
+        let (directory, name) = (*directory, name.clone());
+        let birth = BirthKey { directory, name: name.clone() };
+        let mut parts = Parts::new();
+        add_step(&mut parts, self.shard, Step::RemoveName { directory, name, id, kind });
+        add_step(&mut parts, self.slots.home(id), Step::DropLink { id, birth });
+        self.operate(parts)?;
         Ok(Served::Replied)
     }
 
@@ -162,19 +176,72 @@ impl Core {
         if kind != FileKind::Directory {
             return Err(Errno::ENOTDIR.into());
         }
+        if self.is_remembered(place.directory, &place.name) || !self.is_home(id) {
+            return self.remove_spread(place, id);
+        }
+        let located = self.load_own(id)?;
+        if !located.directory()?.members.is_empty() {
+            return self.remove_spread(place, id);
+        }
+        let own = || vec![(Claim::File(id), true), (Claim::Place(id), true)];
+        self.unclaimed(|| [place.claims(), own()].concat())?;
         if !self.is_empty(id)? {
             return Err(Errno::ENOTEMPTY.into());
         }
-        let mut parent = self.load_own(place.directory)?;
-        let located = self.load_own(id)?;
+        let mut parent = self.load_holder(place.directory)?;
         self.delete_dentry(place.directory, &place.name)?;
         self.drop_link(located)?;
         self.touch_directory(&mut parent, -1, -1)?;
         Ok(Served::Replied)
     }
+
+    /// Others remember the directory, or have entries of it, or its inode.
+    fn remove_spread(&mut self, place: &Place, id: FileId) -> Outcome<Served> {
+        let Place { directory, name, .. } = place;
+        let (directory, name) = (*directory, name.clone());
+        let mut parts = Parts::new();
+        let kind = FileKind::Directory;
+        add_step(&mut parts, self.shard, Step::RemoveName { directory, name, id, kind });
+        self.add_removal(&mut parts, id)?;
+        self.operate(parts)?;
+        Ok(Served::Replied)
+    }
+
+    /// What ends a directory, at its home and at its members.
+    pub(super) fn add_removal(&mut self, parts: &mut Parts, id: FileId) -> Outcome<()> {
+        let facts = self.directory_facts(id)?;
+        if facts.entries > 0 {
+            return Err(Errno::ENOTEMPTY.into());
+        }
+        for member in &facts.members {
+            add_step(parts, ShardId(*member), Step::DropMember { id });
+        }
+        let members = facts.members;
+        add_step(parts, self.slots.home(id), Step::RemoveDirectory { id, members });
+        Ok(())
+    }
+
+    /// Makes the owner of a name that is to be set ready for it; an error when the directory is
+    /// gone.
+    pub(super) fn host(&mut self, directory: FileId, name: &[u8]) -> Outcome<()> {
+        let owner = self.slots.dentry_owner(directory, name);
+        if self.alone || owner == self.shard {
+            return self.host_here(directory);
+        }
+        match self.fact(owner, Question::Host(directory))? {
+            Answer::Done => Ok(()),
+            answer => Err(unexpected(&answer)),
+        }
+    }
 }
 
-/// Group of a new file: the directory's when that is marked so.
-pub(super) fn inherited_group(parent: &Located, gid: u32) -> u32 {
-    if parent.inode.mode & 0o2000 == 0 { gid } else { parent.inode.gid }
+/// Errors of a name that is to be made.
+fn check_vacant(place: &Place, kind: FileKind) -> Outcome<()> {
+    if place.last != Last::Name || place.lookup()?.is_some() {
+        return Err(Errno::EEXIST.into());
+    }
+    if place.slash && kind != FileKind::Directory {
+        return Err(Errno::ENOENT.into());
+    }
+    Ok(())
 }

@@ -1,16 +1,15 @@
 //! Open: finds or creates a file and makes an open file description in the node's table.
 
 use mayfly_meta::record::{Content, Inode};
-use mayfly_types::{Errno, FileKind};
+use mayfly_types::{Errno, FileId, FileKind};
 use mayfly_wire::{Open, Opened, WALK_FOLLOW, Walk, Wire, Writer};
 
 use super::{
-    Core, Outcome, Served,
+    Core, Fault, Outcome, Served,
     home::{Located, Ownership},
-    names::inherited_group,
     walk::{Last, Place, Rule},
 };
-use crate::api::Caller;
+use crate::{api::Caller, message::At};
 
 const O_ACCMODE: u32 = 0o3;
 const O_CREAT: u32 = 0o100;
@@ -40,25 +39,28 @@ impl Core {
         if exclusive || flags & O_NOFOLLOW != 0 {
             walk.flags &= !WALK_FOLLOW;
         }
-        let place = self.walk(&walk, if create { Rule::Create } else { Rule::Target })?;
+        let (located, slash, created) = match self.run.place.at {
+            At::File { id, slash, named } => (self.load_arrived(id, named)?, slash, false),
+            At::Start | At::Path(..) => {
+                let place = self.walk(&walk, if create { Rule::Create } else { Rule::Target })?;
+                self.locate(&place, open, create)?
+            }
+        };
+        if !created {
+            check_existing(&located.inode, flags, exclusive, slash)?;
+        }
         if !self.opens.has_room() {
             return Err(Errno::ENFILE.into());
         }
-        let (located, created) = match place.found {
-            None if place.last != Last::Name => {
-                (self.load_start(place.directory, !walk.path.is_empty())?, false)
-            }
-            None if create => (self.create(&place, open)?, true),
-            None => return Err(Errno::ENOENT.into()),
-            Some((id, _)) => (self.load_at(id, place.directory, &place.name)?, false),
-        };
-        if !created {
-            check_existing(&located.inode, flags, exclusive, place.slash)?;
-        }
+        let before = if created { None } else { Some(self.attr_of(&located.inode)?) };
         self.revive(&located)?;
         let truncate = !created && flags & O_TRUNC != 0;
         let located = if truncate { self.truncate_at_open(located)? } else { located };
         let inode = &located.inode;
+        let attr = match before {
+            Some(attr) if !truncate => attr,
+            _ => self.attr_of(inode)?,
+        };
         let of = (inode.id, inode.kind());
         let made = self.opens.insert(caller, of, &located.birth(), flags & !ONCE)?;
         if matches!(inode.content, Content::Object(_)) {
@@ -67,15 +69,37 @@ impl Core {
         if inode.links == 0 {
             self.opens.mark_unlinked(inode.id);
         }
-        let attr = self.attr_of(inode)?;
         Opened { open: made, attr, created }.encode(to)?;
         Ok(Served::Replied)
     }
 
+    /// The file that the walk led to, or a new one; whether a slash followed, and whether it is
+    /// new.
+    fn locate(
+        &mut self,
+        place: &Place,
+        open: &Open<'_>,
+        create: bool,
+    ) -> Outcome<(Located, bool, bool)> {
+        let found = match place.found {
+            None if place.last != Last::Name => {
+                self.load_start(place.directory, !open.walk.path.is_empty())?
+            }
+            None if create => return Ok((self.create(place, open)?, place.slash, true)),
+            None => return Err(Errno::ENOENT.into()),
+            Some((id, _)) => self.load_named(id, place)?,
+        };
+        Ok((found, place.slash, false))
+    }
+
     fn create(&mut self, place: &Place, open: &Open<'_>) -> Outcome<Located> {
+        if !self.opens.has_room() {
+            return Err(Errno::ENFILE.into());
+        }
+        self.unclaimed(|| place.claims())?;
         let mut parent = self.load_parent(place.directory)?;
         self.check_room()?;
-        let gid = inherited_group(&parent, open.gid);
+        let gid = parent.inherited_group(open.gid);
         let owner = Ownership { mode: open.mode, uid: open.uid, gid };
         let inode = self.add_fused(place, &mut parent, owner, Content::Inline(Vec::new()))?;
         let fused =
@@ -85,6 +109,13 @@ impl Core {
 
     /// What a path names, for operations that need it to exist.
     pub(super) fn find(&mut self, walk: &Walk<'_>) -> Outcome<Located> {
+        if let At::File { id, slash, named } = self.run.place.at {
+            let located = self.load_arrived(id, named)?;
+            if slash && located.inode.kind() != FileKind::Directory {
+                return Err(Errno::ENOTDIR.into());
+            }
+            return Ok(located);
+        }
         let place = self.walk(walk, Rule::Target)?;
         if place.last != Last::Name {
             return self.load_start(place.directory, !walk.path.is_empty());
@@ -93,7 +124,33 @@ impl Core {
         if place.slash && kind != FileKind::Directory {
             return Err(Errno::ENOTDIR.into());
         }
-        self.load_at(id, place.directory, &place.name)
+        self.load_named(id, &place)
+    }
+
+    /// The file that a walk found under a name. A request whose file is at home elsewhere goes
+    /// there.
+    fn load_named(&mut self, id: FileId, place: &Place) -> Outcome<Located> {
+        if !self.is_home(id) {
+            return Err(self.elsewhere(id, place.slash, true));
+        }
+        match self.load_at(id, place.directory, &place.name) {
+            Err(Fault::Errno(Errno::ENOENT)) if !self.alone => Err(Fault::Again),
+            other => other,
+        }
+    }
+
+    /// The file that a request of another shard is about.
+    fn load_arrived(&mut self, id: FileId, named: bool) -> Outcome<Located> {
+        let found = match self.opens.file(id) {
+            Some(_) => self.load_open(id),
+            None => self.load_directory(id),
+        };
+        match found {
+            // Found under a name, it may have been removed, and the name set anew.
+            Ok(located) if named && located.inode.links == 0 => Err(Fault::Again),
+            Err(Fault::Errno(Errno::ENOENT)) if named => Err(Fault::Again),
+            other => other,
+        }
     }
 
     /// Frees the description that a request of this caller made before the daemon was restarted:

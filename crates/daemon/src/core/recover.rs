@@ -17,9 +17,11 @@ use mayfly_types::{Errno, FileId};
 use super::{
     Core, Fault, Outcome, Parts,
     background::Work,
+    claims::Claims,
     data::BLOCK_BYTES,
     home::{Located, Ownership},
     removed::Removed,
+    task::{Run, Tasks},
 };
 use crate::{
     api::{Config, Survivors},
@@ -38,6 +40,10 @@ pub enum OpenError {
     OtherInstance(u64),
     /// The chunk size differs from the one that the instance was made with, in bytes.
     OtherChunkSize(u64),
+    /// The store is another shard's.
+    OtherShard(u32),
+    /// The instance was made with so many shards.
+    OtherShards(u32),
     /// Something failed on the way.
     Failed(Errno),
 }
@@ -51,6 +57,12 @@ impl fmt::Display for OpenError {
             }
             OpenError::OtherChunkSize(bytes) => {
                 write!(f, "the data directory was made with a chunk size of {bytes} bytes")
+            }
+            OpenError::OtherShard(shard) => {
+                write!(f, "the metadata directory belongs to shard {shard}")
+            }
+            OpenError::OtherShards(shards) => {
+                write!(f, "the data directory was made with {shards} shards")
             }
             OpenError::Failed(errno) => write!(f, "cannot take up the metadata: {errno}"),
         }
@@ -67,10 +79,7 @@ impl From<StoreError> for OpenError {
 
 impl From<Fault> for OpenError {
     fn from(fault: Fault) -> Self {
-        match fault {
-            Fault::Errno(errno) => OpenError::Failed(errno),
-            Fault::Escaped(_) => OpenError::Failed(Errno::EIO),
-        }
+        OpenError::Failed(fault.errno())
     }
 }
 
@@ -80,21 +89,31 @@ impl Core {
     /// # Errors
     /// [`OpenError`].
     pub fn open(config: Config, parts: Parts, survivors: &Survivors) -> Result<Core, OpenError> {
-        let Parts { store, objects, node, clock, wake } = parts;
+        let Parts { store, objects, node, clock, shard, totals, wake } = parts;
         let now = clock.now();
         let mut core = Core {
             store,
             objects,
             clock,
             node,
+            alone: totals.shards() == 1,
+            run: Run::default(),
+            tasks: Tasks::default(),
+            claims: Claims::default(),
+            operations: HashMap::new(),
+            next_age: 0,
+            finished: HashMap::new(),
+            finished_elsewhere: HashMap::new(),
+            remembered: HashMap::new(),
+            shard,
             jobs: Jobs::new(config.io_threads, wake),
             work: Work::default(),
-            slots: SlotTable::even(1, 1),
+            slots: SlotTable::even(1, totals.shards()),
             cache: DentryCache::new(config.cached_dentries_max),
             looked_up: None,
             removed: Removed::default(),
             appends: HashMap::new(),
-            opens: OpenTable::new(node),
+            opens: OpenTable::new(node, shard.0, totals.shards()),
             locks: LockTable::default(),
             sessions: survivors.sessions.iter().copied().collect(),
             counters: Counters::default(),
@@ -106,6 +125,7 @@ impl Core {
             unclaimed_opens: HashMap::new(),
             requests: 0,
             steps: 0,
+            totals,
             config,
         };
         core.take_up_store()?;
@@ -115,6 +135,7 @@ impl Core {
         core.take_up_unsettled()?;
         core.take_up_locks()?;
         core.take_up_doomed()?;
+        core.take_up_operations()?;
         core.commit().map_err(OpenError::Failed)?;
         core.node.head.slot_table_version.store(core.slots.version(), Relaxed);
         Ok(core)
@@ -129,8 +150,14 @@ impl Core {
         if 1 << instance.chunk_log2 != self.config.chunk_bytes {
             return Err(OpenError::OtherChunkSize(1 << instance.chunk_log2));
         }
+        if instance.shard != self.shard.0 {
+            return Err(OpenError::OtherShard(instance.shard));
+        }
         if let Some(record) = self.store.get(key::SLOTS)? {
             self.slots = SlotTable::from_record(&SlotRanges::decode(record)?);
+            if self.slots.shards() != self.totals.shards() {
+                return Err(OpenError::OtherShards(self.slots.shards()));
+            }
         }
         let missing = StoreError::Corrupt("the counters are missing");
         self.counters = Counters::decode(self.store.get(key::COUNTERS)?.ok_or(missing)?)?;
@@ -140,14 +167,19 @@ impl Core {
 
     fn make_root(&mut self) -> Result<(), OpenError> {
         let chunk_log2 = self.config.chunk_bytes.trailing_zeros() as u8;
-        let instance = Instance { id: self.config.instance, shard: 0, chunk_log2 };
+        let shard = self.shard.0;
+        let instance = Instance { id: self.config.instance, shard, chunk_log2 };
         self.store.put(key::INSTANCE, &instance.encode())?;
         self.store.put(key::SLOTS, &self.slots.to_record().encode())?;
+        self.counters = Counters { next_file: 2, ..Counters::default() };
+        if !self.is_home(FileId::ROOT) {
+            return Ok(());
+        }
         let owner = Ownership { mode: 0o755, uid: self.config.uid, gid: self.config.gid };
         let node = DirectoryNode { parent: FileId::ROOT, ..DirectoryNode::default() };
         let inode = self.new_inode(FileId::ROOT, owner, Content::Directory(node));
         self.save(&Located { inode, fused: None })?;
-        self.counters = Counters { next_file: 2, directories: 1, ..Counters::default() };
+        self.counters.directories = 1;
         Ok(())
     }
 

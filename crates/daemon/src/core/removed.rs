@@ -67,6 +67,9 @@ impl Core {
     /// The file at which a walk ended that looked up no name: a directory, or any file that is open
     /// here and was given by its identity (`/dev/fd/N`). `named` says that there was a path.
     pub(super) fn load_start(&mut self, id: FileId, named: bool) -> Outcome<Located> {
+        if !self.is_home(id) {
+            return Err(self.elsewhere(id, named, false));
+        }
         let located = match self.opens.file(id) {
             Some(_) => self.load_open(id)?,
             None => self.load_directory(id)?,

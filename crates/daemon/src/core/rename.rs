@@ -1,18 +1,21 @@
 //! Rename: moves a dentry, never data.
 //!
 //! The checks stand in the order of the kernel's `do_renameat2` and `vfs_rename`, because which of
-//! several errors a caller gets depends on it. With one shard the whole operation is one
-//! transaction, so the target name never disappears and neither name is ever missing.
+//! several errors a caller gets depends on it. Where all of it is one shard's it is one
+//! transaction; otherwise the target name is set before the other one goes (`operation.rs`). So the
+//! target name never disappears, and neither name is ever missing.
 
-use mayfly_meta::record::Dentry;
-use mayfly_types::{Errno, FileId, FileKind, limits::LINKS_MAX};
+use mayfly_meta::record::{BirthKey, Step};
+use mayfly_types::{Errno, FileId, FileKind};
 use mayfly_wire::Rename;
 
 use super::{
     Core, Outcome, Served,
-    home::Located,
+    member::unexpected,
+    operation::{ELECTOR, Parts, add_step},
     walk::{Last, Place, Rule},
 };
+use crate::message::Question;
 
 const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
@@ -25,7 +28,7 @@ impl Core {
             return Err(Errno::EINVAL.into());
         }
         let from = self.walk(&rename.from, Rule::Name)?;
-        let to = self.walk(&rename.to, Rule::Name)?;
+        let to = self.walk_second(&rename.to, Rule::Name)?;
         if from.last != Last::Name {
             return Err(Errno::EBUSY.into());
         }
@@ -40,6 +43,10 @@ impl Core {
             return Err(Errno::EEXIST.into());
         }
         self.check_slashes(&from, &to, exchange)?;
+        let moves = |place: &Place| place.found.is_some_and(|found| found.1 == FileKind::Directory);
+        if from.directory != to.directory && (moves(&from) || moves(&to)) {
+            self.elect()?;
+        }
         self.check_circle(&from, &to, exchange)?;
         if to.found.is_some_and(|target| target.0 == source.0) {
             return Ok(Served::Replied);
@@ -99,83 +106,86 @@ impl Core {
     fn check_target(&mut self, from: &Place, to: &Place, exchange: bool) -> Outcome<()> {
         let directory =
             |place: &Place| place.found.is_some_and(|found| found.1 == FileKind::Directory);
-        let parent = self.load_parent(to.directory)?;
+        self.host(to.directory, &to.name)?;
         match to.found {
-            Some((id, kind)) if !exchange => match (directory(from), kind == FileKind::Directory) {
-                (true, false) => return Err(Errno::ENOTDIR.into()),
-                (false, true) => return Err(Errno::EISDIR.into()),
-                (true, true) if !self.is_empty(id)? => return Err(Errno::ENOTEMPTY.into()),
-                _ => {}
+            Some((_, kind)) if !exchange => match (directory(from), kind == FileKind::Directory) {
+                (true, false) => Err(Errno::ENOTDIR.into()),
+                (false, true) => Err(Errno::EISDIR.into()),
+                _ => Ok(()),
             },
-            Some(_) => {}
+            Some(_) => Ok(()),
             None => {
-                let moves_in = directory(from) && from.directory != to.directory;
-                if moves_in && parent.inode.links >= LINKS_MAX {
-                    return Err(Errno::EMLINK.into());
+                if directory(from) && from.directory != to.directory && self.is_home(to.directory) {
+                    let parent = self.load_parent(to.directory)?;
+                    if parent.is_full() {
+                        return Err(Errno::EMLINK.into());
+                    }
                 }
-                self.check_room()?;
+                self.check_room()
             }
         }
-        Ok(())
+    }
+
+    fn add_set(&self, parts: &mut Parts, at: &Place, (id, kind): (FileId, FileKind)) {
+        let (directory, name, expected) = (at.directory, at.name.clone(), at.found);
+        let owner = self.slots.dentry_owner(directory, &name);
+        add_step(parts, owner, Step::SetName { directory, name, id, kind, expected });
+    }
+
+    fn add_move(&self, parts: &mut Parts, id: FileId, from: &Place, to: &Place) {
+        let birth = BirthKey { directory: from.directory, name: from.name.clone() };
+        let (parent, name) = (to.directory, to.name.clone());
+        add_step(parts, self.slots.home(id), Step::Moved { id, birth, parent, name });
     }
 
     fn move_name(&mut self, from: &Place, to: &Place) -> Outcome<()> {
         let (id, kind) = from.found.ok_or(Errno::ENOENT)?;
-        let moved = self.load_at(id, from.directory, &from.name)?;
-        let replaced = match to.found {
-            Some((target, _)) => Some(self.load_at(target, to.directory, &to.name)?),
-            None => None,
-        };
-        self.delete_dentry(from.directory, &from.name)?;
-        self.put_dentry(to.directory, &to.name, &Dentry::Plain { id, kind })?;
-        self.rehome(moved, to)?;
-        let was_there = replaced.is_some();
-        if let Some(replaced) = replaced {
-            self.drop_link(replaced)?;
+        let mut parts = Parts::new();
+        self.add_move(&mut parts, id, from, to);
+        match to.found {
+            Some((target, FileKind::Directory)) => {
+                // Of a directory that is all here nothing else will ask.
+                if self.is_home(target) && !self.is_empty(target)? {
+                    return Err(Errno::ENOTEMPTY.into());
+                }
+                self.add_removal(&mut parts, target)?;
+            }
+            Some((target, _)) => {
+                let birth = BirthKey { directory: to.directory, name: to.name.clone() };
+                let home = self.slots.home(target);
+                add_step(&mut parts, home, Step::DropLink { id: target, birth });
+            }
+            None => {}
         }
-        let directory = i32::from(kind == FileKind::Directory);
-        if from.directory == to.directory {
-            let mut parent = self.load_own(from.directory)?;
-            let (entries, links) = if was_there { (-1, -directory) } else { (0, 0) };
-            return self.touch_directory(&mut parent, entries, links);
-        }
-        let mut parent = self.load_own(from.directory)?;
-        self.touch_directory(&mut parent, -1, -directory)?;
-        let mut parent = self.load_own(to.directory)?;
-        let (entries, links) = if was_there { (0, 0) } else { (1, directory) };
-        self.touch_directory(&mut parent, entries, links)
+        self.add_set(&mut parts, to, (id, kind));
+        let (directory, name) = (from.directory, from.name.clone());
+        add_step(&mut parts, self.shard, Step::RemoveName { directory, name, id, kind });
+        self.operate(parts)
     }
 
     fn exchange_names(&mut self, one: &Place, other: &Place) -> Outcome<()> {
-        let (one_id, one_kind) = one.found.ok_or(Errno::ENOENT)?;
-        let (other_id, other_kind) = other.found.ok_or(Errno::ENOENT)?;
-        let one_moved = self.load_at(one_id, one.directory, &one.name)?;
-        let other_moved = self.load_at(other_id, other.directory, &other.name)?;
-        let dentry = Dentry::Plain { id: other_id, kind: other_kind };
-        self.put_dentry(one.directory, &one.name, &dentry)?;
-        let dentry = Dentry::Plain { id: one_id, kind: one_kind };
-        self.put_dentry(other.directory, &other.name, &dentry)?;
-        self.rehome(one_moved, other)?;
-        self.rehome(other_moved, one)?;
-        let links = |kind: FileKind| i32::from(kind == FileKind::Directory);
-        let gained = links(other_kind) - links(one_kind);
-        if one.directory == other.directory {
-            let mut parent = self.load_own(one.directory)?;
-            return self.touch_directory(&mut parent, 0, 0);
-        }
-        let mut parent = self.load_own(one.directory)?;
-        self.touch_directory(&mut parent, 0, gained)?;
-        let mut parent = self.load_own(other.directory)?;
-        self.touch_directory(&mut parent, 0, -gained)
+        let one_found = one.found.ok_or(Errno::ENOENT)?;
+        let other_found = other.found.ok_or(Errno::ENOENT)?;
+        let mut parts = Parts::new();
+        self.add_move(&mut parts, one_found.0, one, other);
+        self.add_move(&mut parts, other_found.0, other, one);
+        self.add_set(&mut parts, one, other_found);
+        self.add_set(&mut parts, other, one_found);
+        self.operate(parts)
     }
 
-    /// Home's part of a move: a record of its own, and for a directory the new parent.
-    fn rehome(&mut self, mut moved: Located, to: &Place) -> Outcome<()> {
-        if let Ok(node) = moved.directory_mut() {
-            node.parent = to.directory;
-            node.name.clone_from(&to.name);
+    /// Waits for the right to move directories to another parent, so that no two such moves make a
+    /// circle. What other shards said before it counts no more.
+    fn elect(&mut self) -> Outcome<()> {
+        if self.alone || self.run.elected {
+            return Ok(());
         }
-        self.attribute_changed(&mut moved.inode);
-        self.unfuse(&mut moved)
+        self.forget_facts();
+        let question =
+            Question::Prepare { operation: self.operation_id(), steps: vec![Step::Elect] };
+        match self.fact(ELECTOR, question) {
+            Ok(answer) => Err(unexpected(&answer)),
+            Err(fault) => Err(fault),
+        }
     }
 }

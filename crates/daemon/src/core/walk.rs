@@ -11,7 +11,11 @@ use mayfly_types::{
 };
 use mayfly_wire::{WALK_EMPTY, WALK_FOLLOW, Walk};
 
-use super::{Core, Fault, Outcome};
+use super::{
+    Core, Fault, Outcome,
+    claims::{Claim, Wanted},
+};
+use crate::message::{At, Resolved};
 
 /// What the last component of a path is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +41,14 @@ pub(super) enum Rule {
     Create,
 }
 
+/// Which path of a request. The first one takes the request to the shard that owns its last name;
+/// of the second one's last name that shard is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Which {
+    First,
+    Second,
+}
+
 /// Where a walk ended.
 #[derive(Debug)]
 pub(super) struct Place {
@@ -60,6 +72,14 @@ struct Progress {
 }
 
 impl Place {
+    /// What an operation needs that makes or removes the name.
+    pub(super) fn claims(&self) -> Vec<Wanted> {
+        vec![
+            (Claim::Name(self.directory, self.name.clone()), true),
+            (Claim::Place(self.directory), false),
+        ]
+    }
+
     /// The file that has the name. Which of several errors a rename gives depends on when its names
     /// are looked up, so a name that is too long is an error here and not in the walk
     /// ([`Rule::Name`]).
@@ -98,7 +118,17 @@ impl Progress {
 }
 
 impl Core {
+    /// Follows the path of a request; its first one, if it has two.
     pub(super) fn walk(&mut self, walk: &Walk<'_>, rule: Rule) -> Outcome<Place> {
+        self.walk_any(walk, rule, Which::First)
+    }
+
+    /// Follows the second path of a request.
+    pub(super) fn walk_second(&mut self, walk: &Walk<'_>, rule: Rule) -> Outcome<Place> {
+        self.walk_any(walk, rule, Which::Second)
+    }
+
+    fn walk_any(&mut self, walk: &Walk<'_>, rule: Rule, which: Which) -> Outcome<Place> {
         if walk.path.len() >= PATH_BYTES_MAX {
             return Err(Errno::ENAMETOOLONG.into());
         }
@@ -114,6 +144,11 @@ impl Core {
             slash: false,
             follows: 0,
         };
+        if let (Which::First, At::Path(directory, rest)) = (which, &self.run.place.at) {
+            progress.path.clone_from(rest);
+            progress.directory = *directory;
+            progress.follows = self.run.place.follows;
+        }
         while let Some((range, is_last)) = progress.next() {
             match &progress.path[range.clone()] {
                 b"." => last = Last::Dot,
@@ -123,6 +158,9 @@ impl Core {
                 }
                 name => {
                     let name = name.to_vec();
+                    if is_last && which == Which::First {
+                        self.stay(&progress, &name, range.start)?;
+                    }
                     let follow = walk.flags & WALK_FOLLOW != 0;
                     if let Some(place) = self.step(&mut progress, &name, is_last, (rule, follow))? {
                         return Ok(place);
@@ -134,6 +172,17 @@ impl Core {
         }
         let Progress { directory, slash, .. } = progress;
         Ok(Place { directory, name: Vec::new(), last, slash, found: None })
+    }
+
+    /// The rest of the request is for the owner of the last name.
+    fn stay(&self, progress: &Progress, name: &[u8], start: usize) -> Outcome<()> {
+        if name.len() > NAME_BYTES_MAX || self.owns(progress.directory, name) {
+            return Ok(());
+        }
+        let at = At::Path(progress.directory, progress.path[start..].to_vec());
+        let (follows, restarts) = (progress.follows, self.run.place.restarts);
+        let owner = self.slots.dentry_owner(progress.directory, name);
+        Err(Fault::Elsewhere(owner, Box::new(Resolved { at, follows, restarts })))
     }
 
     fn step(

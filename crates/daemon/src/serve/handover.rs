@@ -28,7 +28,7 @@ pub(super) struct Known {
 
 /// Everything that outlives a daemon.
 #[derive(Debug)]
-pub struct Handover {
+pub(super) struct Handover {
     pub(super) channel: OwnedFd,
     pub(super) node: &'static NodeRegion,
     pub(super) releases: OwnedFd,
@@ -41,7 +41,7 @@ impl Handover {
     ///
     /// # Errors
     /// EPIPE when the supervisor is gone, EPROTO when it does not keep to the protocol, ENOMEM.
-    pub fn receive(channel: OwnedFd) -> Result<Handover, Errno> {
+    pub(super) fn receive(channel: OwnedFd) -> Result<Handover, Errno> {
         let (mut node, mut releases, mut sessions) = (None, None, Vec::new());
         loop {
             let (message, fds) = channel::receive(&channel)?.ok_or(Errno::PIPE)?;
@@ -65,31 +65,18 @@ impl Handover {
         Ok(Handover { channel, node, releases, sessions, waker: Waker::new(node) })
     }
 
-    /// The node region, mapped for good.
-    #[must_use]
-    pub fn node(&self) -> &'static NodeRegion {
-        self.node
-    }
-
     /// Starts of the daemon of this instance, this one included.
-    #[must_use]
-    pub fn starts(&self) -> u32 {
+    pub(super) fn starts(&self) -> u32 {
         self.node.head.daemon_starts.load(Relaxed)
     }
 
-    /// Wakes the serving loop, from any thread.
-    #[must_use]
-    pub fn waker(&self) -> Waker {
+    /// Wakes the serving thread.
+    pub(super) fn waker(&self) -> Waker {
         self.waker.clone()
     }
 
-    /// The sessions that exist, with their processes.
-    pub fn sessions(&self) -> impl Iterator<Item = (SessionId, u32)> {
-        self.sessions.iter().map(|known| (known.session, known.pid))
-    }
-
     /// Tells the supervisor that this daemon cannot serve, and why.
-    pub fn refuse(&self, why: &str) {
+    pub(super) fn refuse(&self, why: &str) {
         // The supervisor notices a daemon that just ends, too.
         let _told = channel::send(&self.channel, &Message::Failed(why.to_owned()), &[]);
     }

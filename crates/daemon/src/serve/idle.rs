@@ -1,15 +1,18 @@
-//! What the serving loop does when there is nothing to do: poll for a moment, then sleep.
+//! What a thread of the daemon does when there is nothing to do: poll for a moment, then sleep.
 //!
-//! Polling saves a client the wake-up (a bare round trip of 0.12 µs instead of 30), and costs a
+//! Polling saves whoever asks the wake-up (a bare round trip of 0.12 µs instead of 30), and costs a
 //! processor that somebody else may need. So it is kept up only while it finds work, and given up
 //! at once when the kernel had to take the processor away from this thread: then there are more
 //! runnable threads than processors. An idle daemon sleeps without a time-out.
+//!
+//! The serving thread sleeps on a word of the node region, where clients wake it too; the threads
+//! of the other shards have words of their own.
 
 use std::{
     sync::{
         Arc,
         atomic::{
-            AtomicBool,
+            AtomicBool, AtomicU32,
             Ordering::{AcqRel, SeqCst},
             fence,
         },
@@ -18,7 +21,7 @@ use std::{
 };
 
 use mayfly_sys::{arch, futex, process::preemptions};
-use mayfly_transport_shm::layout::{DAEMON_ASLEEP, DAEMON_AWAKE, NodeRegion};
+use mayfly_transport_shm::layout::{DAEMON_ASLEEP, DAEMON_AWAKE, NodeRegion, wake_sleeper};
 
 /// Longest poll. It covers the pause that a busy client makes between two requests.
 const POLL: Duration = Duration::from_micros(40);
@@ -26,37 +29,68 @@ const CREDIT_MAX: u32 = 8;
 /// Without credit, one wait in so many polls all the same, to learn whether the times have changed.
 const PROBE_EVERY: u32 = 16;
 
-/// Wakes the serving loop, from any thread.
+#[derive(Debug, Default)]
+struct Words {
+    poked: AtomicBool,
+    state: AtomicU32,
+    wakes: AtomicU32,
+}
+
+/// Wakes a shard's thread, from any thread.
 #[derive(Debug, Clone)]
 pub struct Waker {
-    node: &'static NodeRegion,
-    poked: Arc<AtomicBool>,
+    /// For the thread that clients wake too: its words for sleeping are there.
+    node: Option<&'static NodeRegion>,
+    words: Arc<Words>,
 }
 
 impl Waker {
-    /// For the loop of this node.
+    /// For the serving thread of this node.
     #[must_use]
     pub fn new(node: &'static NodeRegion) -> Waker {
-        Waker { node, poked: Arc::new(AtomicBool::new(false)) }
+        Waker { node: Some(node), words: Arc::default() }
     }
 
-    /// The loop will look at everything again.
+    /// For the thread of another shard.
+    pub(super) fn of_worker() -> Waker {
+        Waker { node: None, words: Arc::default() }
+    }
+
+    /// The thread will look at everything again.
     pub fn wake(&self) {
-        self.poked.store(true, SeqCst);
-        self.node.wake_daemon();
+        self.words.poked.store(true, SeqCst);
+        let (state, wakes) = self.bed();
+        wake_sleeper(state, wakes);
+    }
+
+    /// What the thread says and sleeps on.
+    fn bed(&self) -> (&AtomicU32, &AtomicU32) {
+        match self.node {
+            Some(node) => (&node.head.daemon_state, &node.head.daemon_wakes),
+            None => (&self.words.state, &self.words.wakes),
+        }
     }
 
     /// True when [`Waker::wake`] was called since the last time.
     pub(super) fn was_poked(&self) -> bool {
-        self.poked.load(SeqCst) && self.poked.swap(false, AcqRel)
+        self.words.poked.load(SeqCst) && self.words.poked.swap(false, AcqRel)
     }
 
     fn is_poked(&self) -> bool {
-        self.poked.load(SeqCst)
+        self.words.poked.load(SeqCst)
     }
 }
 
-/// The waiting of the serving loop.
+/// What ends a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum For {
+    /// Requests of clients, and the waker.
+    Requests,
+    /// The waker only.
+    Waker,
+}
+
+/// The waiting of a shard's thread.
 #[derive(Debug)]
 pub(super) struct Idle {
     waker: Waker,
@@ -67,7 +101,8 @@ pub(super) struct Idle {
 }
 
 impl Idle {
-    /// Waits for requests and for `waker`.
+    /// Waits for `waker`, and for requests where those wake it too. To be made by the thread that
+    /// waits.
     #[must_use]
     pub(super) fn new(waker: Waker) -> Idle {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -81,18 +116,22 @@ impl Idle {
     }
 
     /// Returns when there may be something to do.
-    pub(super) fn wait(&mut self) {
-        if !self.poll() {
-            self.sleep();
+    pub(super) fn wait(&mut self, what: For) {
+        if !self.poll(what) {
+            self.sleep(what);
         }
     }
 
-    fn something_to_do(&self) -> bool {
-        self.waker.node.head.pending_summary.load(SeqCst) != 0 || self.waker.is_poked()
+    fn something_to_do(&self, what: For) -> bool {
+        let requests = match (what, self.waker.node) {
+            (For::Requests, Some(node)) => node.head.pending_summary.load(SeqCst) != 0,
+            _ => false,
+        };
+        requests || self.waker.is_poked()
     }
 
-    fn poll(&mut self) -> bool {
-        if self.something_to_do() {
+    fn poll(&mut self, what: For) -> bool {
+        if self.something_to_do(what) {
             return true;
         }
         self.waits = self.waits.wrapping_add(1);
@@ -102,7 +141,7 @@ impl Idle {
         let start = Instant::now();
         loop {
             for _ in 0..32 {
-                if self.something_to_do() {
+                if self.something_to_do(what) {
                     self.credit = (self.credit + 1).min(CREDIT_MAX);
                     return true;
                 }
@@ -117,20 +156,20 @@ impl Idle {
 
     /// The counter is read before the state says ASLEEP, so whoever sees that state changes a
     /// counter that we have read, and the futex does not let us sleep.
-    fn sleep(&mut self) {
+    fn sleep(&mut self, what: For) {
         let preemptions = preemptions();
         if preemptions > self.preemptions {
             self.credit = 0;
             self.preemptions = preemptions;
         }
-        let head = &self.waker.node.head;
-        let wakes = head.daemon_wakes.load(SeqCst);
-        head.daemon_state.store(DAEMON_ASLEEP, SeqCst);
+        let (state, counter) = self.waker.bed();
+        let wakes = counter.load(SeqCst);
+        state.store(DAEMON_ASLEEP, SeqCst);
         fence(SeqCst);
-        if !self.something_to_do() {
+        if !self.something_to_do(what) {
             // Whatever the reason for waking, the caller looks at everything.
-            let _woken = futex::wait(&head.daemon_wakes, wakes, None);
+            let _woken = futex::wait(counter, wakes, None);
         }
-        head.daemon_state.store(DAEMON_AWAKE, SeqCst);
+        state.store(DAEMON_AWAKE, SeqCst);
     }
 }

@@ -1,20 +1,31 @@
-//! What the serving loop asks of the file system behind it.
+//! What the threads of a daemon ask of the file system behind them.
 
 use mayfly_types::{Errno, SessionId};
 use mayfly_wire::Request;
 
-use crate::Core;
 pub use crate::api::{Caller, Completion, Progress};
+use crate::{Core, Message, ShardId};
 
-/// A file system that can be served. Requests are handled one after the other; what they change
-/// becomes durable together, at the next [`Service::commit`].
+/// A shard of a file system that can be served, always by the same thread. Requests and messages
+/// are handled one after the other; what they change becomes durable together, at the next
+/// [`Service::commit`].
 pub trait Service {
     /// Executes a request; writes the body of the reply to `body`.
     fn handle(&mut self, caller: Caller, request: Request<'_>, body: &mut [u8]) -> Progress;
-    /// Number of the transaction that is open, 0 when nothing has changed since the last commit.
+    /// Takes in a message of another shard. What a shard sends to one other arrives in order.
+    fn deliver(&mut self, from: ShardId, message: Message);
+    /// Answers to requests that are pending, here or where they were taken from a client, and were
+    /// executed in this batch. They are stored before it is committed and shown after it.
+    fn answers(&mut self) -> Vec<Completion>;
+    /// Messages to other shards that may be sent now; asked for after a commit, or when there is
+    /// nothing to commit.
+    fn outbox(&mut self) -> Vec<(ShardId, Message)>;
+    /// Operations over several shards that an earlier daemon left are being finished. While any
+    /// shard is at it, messages are delivered and no requests handled.
+    fn is_recovering(&self) -> bool;
+    /// Number of the transaction that is open, with the shard's number in its upper 16 bits; 0 when
+    /// nothing has changed since the last commit.
     fn batch_transaction(&self) -> u64;
-    /// Number of the last transaction that was committed.
-    fn committed_transaction(&self) -> u64;
     /// Commits the open transaction.
     ///
     /// # Errors
@@ -23,9 +34,11 @@ pub trait Service {
     fn commit(&mut self) -> Result<u64, Errno>;
     /// A process attached.
     fn session_opened(&mut self, session: SessionId, pid: u32);
-    /// Its process image is gone.
+    /// Its process image is gone. A request of it that another shard had on its way may still
+    /// arrive in a message, and is nobody's then. What was executed before may be committed here.
     fn session_closed(&mut self, session: SessionId);
-    /// The last descriptor of a shared open file description was closed.
+    /// The last descriptor of a shared open file description was closed, which may be another
+    /// shard's.
     fn open_released(&mut self, index: u32);
     /// Answers to pending requests that have become known; asked for after a commit.
     fn completions(&mut self) -> Vec<Completion>;
@@ -39,12 +52,24 @@ impl Service for Core {
         Core::handle(self, caller, request, body)
     }
 
-    fn batch_transaction(&self) -> u64 {
-        Core::batch_transaction(self)
+    fn deliver(&mut self, from: ShardId, message: Message) {
+        Core::deliver(self, from, message);
     }
 
-    fn committed_transaction(&self) -> u64 {
-        Core::committed_transaction(self)
+    fn answers(&mut self) -> Vec<Completion> {
+        Core::answers(self)
+    }
+
+    fn outbox(&mut self) -> Vec<(ShardId, Message)> {
+        Core::outbox(self)
+    }
+
+    fn is_recovering(&self) -> bool {
+        Core::is_recovering(self)
+    }
+
+    fn batch_transaction(&self) -> u64 {
+        Core::batch_transaction(self)
     }
 
     fn commit(&mut self) -> Result<u64, Errno> {

@@ -8,8 +8,10 @@
 mod calm;
 mod host;
 mod hostile;
+mod lanes;
 mod ledger;
 mod pace;
 mod releases;
 mod roles;
+mod shards;
 mod storm;

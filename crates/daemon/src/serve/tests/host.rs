@@ -27,7 +27,10 @@ use rustix::{
     process::{PidfdFlags, pidfd_open},
 };
 
-use super::super::channel::{self, Message};
+use super::{
+    super::channel::{self, Message},
+    ledger::Ledgers,
+};
 
 struct Known {
     session: SessionId,
@@ -50,10 +53,16 @@ pub(super) struct Host {
     inner: Arc<Inner>,
     pub(super) node: &'static NodeRegion,
     pub(super) directory: PathBuf,
+    pub(super) shards: u32,
 }
 
 impl Host {
     pub(super) fn new(name: &str, deadline_ms: u32) -> Host {
+        Host::of_shards(name, deadline_ms, 1)
+    }
+
+    /// Its daemons have so many shards.
+    pub(super) fn of_shards(name: &str, deadline_ms: u32, shards: u32) -> Host {
         let directory =
             std::env::temp_dir().join(format!("mayfly-serve-{name}-{}", std::process::id()));
         std::fs::create_dir_all(directory.join("ofd")).expect("a directory");
@@ -66,7 +75,7 @@ impl Host {
         rustix::fs::inotify::add_watch(&releases, directory.join("ofd"), watched).expect("a watch");
         let told = Mutex::new((None, Vec::new()));
         let inner = Arc::new(Inner { node_fd, releases, told, last_session: AtomicU32::new(0) });
-        let host = Host { inner, node, directory };
+        let host = Host { inner, node, directory, shards };
         host.listen();
         host
     }
@@ -75,8 +84,22 @@ impl Host {
         self.directory.join("sock")
     }
 
-    pub(super) fn ledger(&self) -> PathBuf {
-        self.directory.join("ledger")
+    pub(super) fn ledgers(&self) -> Ledgers {
+        Ledgers::new(&self.directory, self.shards)
+    }
+
+    /// What the daemons of this node did.
+    pub(super) fn done(&self) -> Vec<String> {
+        self.ledgers().read().into_iter().flatten().collect()
+    }
+
+    /// What the daemon says next to its supervisor.
+    pub(super) fn hear(&self) -> Message {
+        let channel = {
+            let told = self.inner.told.lock().expect("no thread panics");
+            told.0.as_ref().expect("a daemon").try_clone().expect("a descriptor")
+        };
+        channel::receive(&channel).expect("the daemon speaks").expect("it lives").0
     }
 
     fn listen(&self) {
@@ -133,7 +156,10 @@ impl Host {
     /// Starts a daemon as a process.
     pub(super) fn start_daemon(&self) -> Child {
         let theirs = self.begin();
-        spawn("daemon", &self.directory, 0).stdin(Stdio::from(theirs)).spawn().expect("a daemon")
+        spawn("daemon", &self.directory, self.shards)
+            .stdin(Stdio::from(theirs))
+            .spawn()
+            .expect("a daemon")
     }
 
     pub(super) fn stop(&self) {
@@ -141,6 +167,12 @@ impl Host {
             // A daemon that is gone has stopped.
             let _told = channel::send(channel, &Message::Stop, &[]);
         }
+    }
+
+    /// The memory of the first session.
+    pub(super) fn region(&self) -> OwnedFd {
+        let told = self.inner.told.lock().expect("no thread panics");
+        told.1[0].region.try_clone().expect("a descriptor")
     }
 
     pub(super) fn sessions(&self) -> usize {

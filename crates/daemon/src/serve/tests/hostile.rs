@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use mayfly_transport_shm::{
-    layout::{LANE_REQUEST, SessionRegion},
+    layout::{LANE_REQUEST, SessionHead, SessionRegion},
     region::{self, NodeSettings, SessionMapping},
     server::{LaneRef, Reply, Server},
 };
@@ -14,7 +14,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 /// A write by the client: to the words of the head, or to a request.
 #[derive(Debug, Clone)]
-enum Scribble {
+pub(super) enum Scribble {
     Head { offset: usize, value: u32 },
     Request { lane: usize, bytes: Vec<u8> },
     Submit { lane: usize, length: u32, header: Option<(u64, u32)> },
@@ -33,10 +33,15 @@ fn scribble() -> impl Strategy<Value = Scribble> {
 }
 
 /// The client's mapping.
-struct Client(*mut SessionRegion);
+pub(super) struct Client(*mut SessionRegion);
 
 impl Client {
-    fn map(fd: &std::os::fd::OwnedFd) -> Client {
+    pub(super) fn head(&self) -> &SessionHead {
+        // SAFETY: mapped as long as `self` lives, and made of atomics.
+        unsafe { &(*self.0).head }
+    }
+
+    pub(super) fn map(fd: &std::os::fd::OwnedFd) -> Client {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let length = size_of::<SessionRegion>();
         // SAFETY: a fresh mapping disturbs nothing.
@@ -45,7 +50,7 @@ impl Client {
         Client(mapped.expect("mapped").cast())
     }
 
-    fn act(&self, scribble: &Scribble) {
+    pub(super) fn act(&self, scribble: &Scribble) {
         match scribble {
             Scribble::Head { offset, value } => {
                 // SAFETY: the head is a page, and the offset is aligned and inside it.
@@ -93,8 +98,9 @@ impl Drop for Client {
     }
 }
 
-/// A round of the daemon over the session; requests stay inside their bounds.
-fn round(server: &mut Server, session: SessionId) -> Result<(), TestCaseError> {
+/// A round of the daemon over the session; requests stay inside their bounds. Every other one is
+/// answered by the other server.
+fn round(server: &mut Server, other: &mut Server, session: SessionId) -> Result<(), TestCaseError> {
     let mut body = Vec::new();
     let mut lanes = Vec::new();
     server.collect(&mut lanes);
@@ -104,15 +110,25 @@ fn round(server: &mut Server, session: SessionId) -> Result<(), TestCaseError> {
         prop_assert!(body.len() + HEADER_BYTES <= REQUEST_BYTES_MAX);
         // Decoding may fail, and may not panic.
         let _request = mayfly_wire::Request::decode(incoming.op, &body);
-        if let Some(reply) = server.reply_body(at) {
+        let request_id = incoming.request_id;
+        prop_assert_eq!(other.claim(at, request_id), None);
+        let answering = if at.lane % 2 == 0 {
+            &mut *server
+        } else {
+            server.leave(at);
+            prop_assert!(server.reply_body(at).is_none());
+            prop_assert_eq!(other.claim(at, request_id.wrapping_add(1)), None);
+            prop_assert_eq!(other.claim(at, request_id), Some(incoming.op));
+            &mut *other
+        };
+        if let Some(reply) = answering.reply_body(at) {
             reply[0] = 1;
         }
-        let request_id = incoming.request_id;
         let reply = Reply { op: incoming.op, request_id, status: 0, body_bytes: 1, transaction: 1 };
-        server.store_reply(at, &reply);
-        prop_assert_eq!(server.under_way(at, request_id), Some(incoming.op));
-        server.publish(at);
-        prop_assert_eq!(server.under_way(at, request_id), None);
+        answering.store_reply(at, &reply);
+        answering.publish(at);
+        prop_assert!(answering.reply_body(at).is_none());
+        prop_assert_eq!(answering.claim(at, request_id), None);
     }
     Ok(())
 }
@@ -133,12 +149,15 @@ proptest! {
         let fd = region::make_session(session, 1).expect("a session region");
         let client = Client::map(&fd);
         let mut server = Server::new(node);
-        server.add_session(session, SessionMapping::map(&fd).expect("mapped"), &mut Vec::new());
+        let mapping = SessionMapping::map(&fd).expect("mapped");
+        let shared = server.add_session(session, mapping, &mut Vec::new()).expect("a number");
+        let mut other = Server::new(node);
+        other.share_session(shared);
         for scribble in &scribbles {
             client.act(scribble);
             node.head.pending_summary.store(u64::MAX, SeqCst);
             node.head.sessions_pending[0].store(u64::MAX, SeqCst);
-            round(&mut server, session)?;
+            round(&mut server, &mut other, session)?;
         }
     }
 }

@@ -17,7 +17,6 @@ use rustix::fs::{Mode, OFlags, inotify};
 use super::{
     super::releases,
     host::{Host, spawn},
-    ledger,
 };
 
 /// As a process does that shares an open file description: access mode 3, neither read nor write.
@@ -81,7 +80,7 @@ fn told(host: &Host, index: u32) -> bool {
     let patience = Instant::now();
     let name = format!("released-{index}");
     while patience.elapsed() < Duration::from_secs(2) {
-        if ledger::read(&host.ledger()).into_iter().flatten().any(|entry| entry == name) {
+        if host.done().into_iter().any(|entry| entry == name) {
             return true;
         }
         thread::sleep(Duration::from_millis(1));
@@ -107,7 +106,7 @@ fn a_release_reaches_the_file_system_also_when_the_daemon_was_dead() {
     drop(third);
     let mut daemon = host.start_daemon();
     assert!(told(&host, 3));
-    let names: Vec<String> = ledger::read(&host.ledger()).into_iter().flatten().collect();
+    let names: Vec<String> = host.done();
     assert!(!names.contains(&"released-2".to_owned()), "it was not shared: {names:?}");
     assert!(!names.contains(&"released-4".to_owned()), "it is held: {names:?}");
     drop(fourth);
@@ -117,7 +116,16 @@ fn a_release_reaches_the_file_system_also_when_the_daemon_was_dead() {
 
 #[test]
 fn a_lock_is_decided_with_all_that_the_kernel_knows() {
-    let host = Host::new("evidence", 20_000);
+    decide_locks(&Host::new("evidence", 20_000));
+}
+
+/// The double decides locks in its second shard.
+#[test]
+fn a_lock_of_another_shard_is_decided_with_all_that_the_kernel_knows() {
+    decide_locks(&Host::of_shards("evidence-3", 20_000, 3));
+}
+
+fn decide_locks(host: &Host) {
     let mut daemon = host.start_daemon();
     host.wait_until_ready();
     let attachment = host.attach();
@@ -125,11 +133,11 @@ fn a_lock_is_decided_with_all_that_the_kernel_knows() {
     let look = TestLock { open: OpenRef::default(), range };
     let written = |name: &str| {
         attachment.transport.exchange(&look, Patience::Deadline, |_| ());
-        ledger::read(&host.ledger()).into_iter().flatten().any(|entry| entry == name)
+        host.ledgers().read_locks().into_iter().flatten().any(|entry| entry == name)
     };
     for index in 10..60 {
         host.node.opens[index as usize].state.store(OPEN_SHARED, SeqCst);
-        drop(hold(&host, index));
+        drop(hold(host, index));
         assert!(written(&format!("released-{index}")), "slot file {index}");
     }
     for session in 2..12 {
@@ -178,7 +186,7 @@ fn a_lock_is_decided_with_releases_that_the_queue_had_no_room_for() {
     thread::scope(|scope| {
         let asked = scope.spawn(|| {
             attachment.transport.exchange(&look, Patience::Deadline, |_| ());
-            ledger::read(&host.ledger()).into_iter().flatten().any(|entry| entry == "released-9")
+            host.done().into_iter().any(|entry| entry == "released-9")
         });
         thread::sleep(Duration::from_millis(20));
         signal(rustix::process::Signal::CONT);

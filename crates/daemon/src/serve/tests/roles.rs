@@ -6,7 +6,7 @@ use mayfly_transport::{Answer, Patience, Transport};
 use mayfly_types::FileId;
 use mayfly_wire::{MakeDirectory, Walk};
 
-use super::{host::attach_to, ledger::Ledger};
+use super::{host::attach_to, ledger::Ledgers};
 
 const THREADS: u32 = 3;
 
@@ -24,11 +24,10 @@ pub(super) fn make(path: &str) -> MakeDirectory<'_> {
 #[test]
 #[ignore = "a role of a child process"]
 fn daemon() {
-    let Some((directory, _)) = directory() else { return };
+    let Some((directory, shards)) = directory() else { return };
     let channel = std::io::stdin().as_fd().try_clone_to_owned().expect("the channel");
-    let ledger = directory.join("ledger");
-    let open = |_: &super::super::Handover| Ok::<_, String>(Ledger::open(&ledger));
-    super::super::run(channel, &directory.join("ofd"), open).expect("served");
+    let ledgers = Ledgers::new(&directory, shards);
+    super::super::run(channel, &directory.join("ofd"), shards, &ledgers).expect("served");
 }
 
 /// Makes requests until the file `stop` appears; writes each acknowledged one to `acknowledged`.

@@ -1,0 +1,125 @@
+//! What a shard answers to others, and what it keeps of their answers.
+//!
+//! A dentry's owner notes who may remember a directory or a symbolic link that it was told of;
+//! before the name changes, each of them is made to forget it. A name that an operation is about to
+//! change is told, but not to be remembered.
+
+use mayfly_meta::record::Content;
+use mayfly_types::{Errno, FileId, FileKind};
+
+use super::{Core, Outcome, claims::Claim, member::Parent};
+use crate::{
+    cache::Cached,
+    message::{Answer, Question},
+    slots::ShardId,
+};
+
+impl Core {
+    pub(super) fn answer_question(
+        &mut self,
+        from: ShardId,
+        question: &Question,
+    ) -> Outcome<Answer> {
+        Ok(match question {
+            Question::Lookup { directory, name } => self.tell_name(from, *directory, name)?,
+            Question::LinkTarget { id, birth } => {
+                match self.load_birth(*id, birth)?.inode.content {
+                    Content::Symlink(target) => Answer::LinkTarget(target),
+                    _ => Answer::Failed(Errno::EIO),
+                }
+            }
+            Question::Directory(id) => Answer::Directory(self.directory_facts(*id)?),
+            Question::Join(id) => {
+                self.unclaimed(|| vec![(Claim::Place(*id), false)])?;
+                Answer::Directory(self.join(*id, from.0)?)
+            }
+            Question::Host(id) => {
+                self.host_here(*id)?;
+                Answer::Done
+            }
+            Question::Member(id) => Answer::Member(self.member_facts(*id)?),
+            Question::Entries { directory, from, until, bytes_max } => {
+                Answer::Entries(self.entries(*directory, (*from, *until), *bytes_max)?)
+            }
+            Question::Prepare { operation, steps } => self.prepare(*operation, steps)?,
+            Question::Apply { operation, wave, steps, last } => {
+                self.apply_wave(*operation, *wave, steps)?;
+                if *last {
+                    self.release_claims(*operation);
+                }
+                Answer::Done
+            }
+            Question::Release(operation) => {
+                self.release_operation(*operation)?;
+                Answer::Done
+            }
+            Question::Await(_) => {
+                self.await_release()?;
+                Answer::Done
+            }
+            Question::Forget { directory, name } => {
+                self.forget_name(*directory, name);
+                Answer::Done
+            }
+            Question::IsOver(operation) => Answer::Over(!self.operations.contains_key(operation)),
+            Question::Executed(session, request_id) => {
+                self.finished_elsewhere.insert((*session, *request_id), from);
+                Answer::Done
+            }
+            Question::Reclaim => {
+                self.reclaim()?;
+                Answer::Done
+            }
+        })
+    }
+
+    fn tell_name(&mut self, from: ShardId, directory: FileId, name: &[u8]) -> Outcome<Answer> {
+        let file = self.lookup(directory, name)?;
+        let lasting = matches!(file, Some((_, FileKind::Directory | FileKind::Symlink)));
+        let claim = [(Claim::Name(directory, name.to_vec()), true)];
+        let changing = self.claims.in_the_way(&claim, None).is_some();
+        let room = self.remembered.len() < self.config.cached_dentries_max;
+        let cacheable = lasting && !changing && room;
+        if cacheable {
+            let who = self.remembered.entry((directory, name.to_vec())).or_default();
+            if !who.contains(&from.0) {
+                who.push(from.0);
+            }
+        }
+        Ok(Answer::Found { file, cacheable })
+    }
+
+    /// Gets ready to have entries of a directory.
+    pub(super) fn host_here(&mut self, directory: FileId) -> Outcome<()> {
+        self.unclaimed(|| vec![(Claim::Place(directory), false)])?;
+        match self.load_parent(directory)? {
+            Parent::Home(_) => Ok(()),
+            Parent::Member(_, member) => self.save_member(directory, &member),
+        }
+    }
+
+    /// Keeps what may be kept of an answer.
+    pub(super) fn remember(&mut self, question: &Question, answer: &Answer) {
+        if let Question::Lookup { directory, name } = question
+            && let Answer::Found { file: Some((id, FileKind::Directory)), cacheable: true } = answer
+        {
+            self.cache.insert(*directory, name, Cached::Directory(*id));
+        }
+    }
+
+    pub(super) fn forget_name(&mut self, directory: FileId, name: &[u8]) {
+        self.cache.forget(directory, name);
+        let is_it = |question: &Question| match question {
+            Question::Lookup { directory: other, name: also } => {
+                *other == directory && *also == *name
+            }
+            _ => false,
+        };
+        self.void(is_it);
+    }
+
+    /// Whether another shard may remember the name.
+    pub(super) fn is_remembered(&self, directory: FileId, name: &[u8]) -> bool {
+        !self.remembered.is_empty() && self.remembered.contains_key(&(directory, name.to_vec()))
+    }
+}

@@ -1,0 +1,551 @@
+//! Operations over several shards, as their coordinator drives them.
+//!
+//! The shard that owns the first name of a request coordinates it. It *prepares*: every shard that
+//! takes part checks its steps and claims what they change. When all can, whoever remembers one of
+//! the names is made to forget it. Then the operation is decided, by one record in the
+//! coordinator's store, the *intent*; from there on it will be finished, whatever dies. The steps
+//! are applied in waves: what makes names, what removes them, what ends files; so no name is ever
+//! missing. Each shard marks a wave as done in the transaction that does it and does it once,
+//! however often it is told. The intent goes with the batch in which the request is answered.
+//!
+//! After a restart a shard takes up its intents from the first wave and asks about marks that it
+//! finds; no request is served before all that is over. What was finished but perhaps not answered
+//! is kept until the request comes again or its session ends.
+
+use mayfly_meta::{
+    StoreError, key,
+    record::{Intent, Step},
+};
+use mayfly_types::{Errno, FileId, SessionId};
+use mayfly_wire::Op;
+
+use super::{
+    Core, Fault, Outcome,
+    claims::{Wanted, claims_of},
+    store_failed,
+    task::{Purpose, Run, Task},
+};
+use crate::{
+    api::Caller,
+    log,
+    message::{Answer, OperationId, Question},
+    slots::ShardId,
+};
+
+/// The shard that says who may move a directory to another parent.
+pub(super) const ELECTOR: ShardId = ShardId(0);
+/// See [`Step::wave`].
+const WAVES: u8 = 3;
+
+/// What each shard does.
+pub(super) type Parts = Vec<(ShardId, Vec<Step>)>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Preparing,
+    Forgetting,
+    Applying(u8),
+    /// It cannot be done now, or not at all.
+    Releasing,
+}
+
+/// Why not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Verdict {
+    Fine,
+    /// An older operation has claims at this shard.
+    Busy(ShardId),
+    /// What it was planned on has changed.
+    Changed,
+    Failed(i32),
+}
+
+#[derive(Debug)]
+pub(super) struct Operation {
+    /// Who asked; nobody, when it was taken up after a restart.
+    task: Option<Task>,
+    caller: Caller,
+    run: Run,
+    parts: Parts,
+    phase: Phase,
+    missing: usize,
+    verdict: Verdict,
+    prepared: Vec<ShardId>,
+    /// Who remembers a name that changes.
+    names: Vec<(u32, FileId, Vec<u8>)>,
+}
+
+impl Operation {
+    fn steps(&self, shard: ShardId) -> &[Step] {
+        let part = self.parts.iter().find(|part| part.0 == shard);
+        part.map_or(&[], |part| part.1.as_slice())
+    }
+
+    fn others(&self, own: ShardId) -> impl Iterator<Item = (ShardId, &[Step])> {
+        let others = self.parts.iter().filter(move |part| part.0 != own);
+        others.map(|(shard, steps)| (*shard, steps.as_slice()))
+    }
+
+    fn is_alone(&self, own: ShardId) -> bool {
+        self.others(own).next().is_none()
+    }
+
+    /// The request is run again when other shards are ready, instead of being answered.
+    fn goes_on(&self) -> bool {
+        matches!(&self.task, Some(Task::Request { op: Op::SetAttr, .. }))
+    }
+}
+
+fn wanted(steps: &[Step]) -> Vec<Wanted> {
+    steps.iter().flat_map(claims_of).collect()
+}
+
+fn of_wave(steps: &[Step], wave: u8) -> Vec<Step> {
+    steps.iter().filter(|step| step.wave() == wave).cloned().collect()
+}
+
+/// Adds a step to what a shard does.
+pub(super) fn add_step(parts: &mut Parts, shard: ShardId, step: Step) {
+    match parts.iter_mut().find(|part| part.0 == shard) {
+        Some(part) => part.1.push(step),
+        None => parts.push((shard, vec![step])),
+    }
+}
+
+impl Core {
+    /// Does the steps now when they are all of this shard and concern nobody else; otherwise they
+    /// become an operation. Everything was checked, as far as it could be from here.
+    pub(super) fn operate(&mut self, parts: Parts) -> Outcome<()> {
+        let [(shard, steps)] = parts.as_slice() else { return Err(Fault::Operate(parts)) };
+        if *shard != self.shard || !self.remembering(steps).is_empty() {
+            return Err(Fault::Operate(parts));
+        }
+        self.unclaimed(|| wanted(steps))?;
+        // A file that goes leaves its dentry before that gets another one.
+        let ends =
+            |step: &&Step| matches!(step, Step::DropLink { .. } | Step::RemoveDirectory { .. });
+        for step in steps.iter().filter(ends).chain(steps.iter().filter(|step| !ends(step))) {
+            self.apply_step(step)?;
+        }
+        Ok(())
+    }
+
+    /// Begins an operation that the present run has planned.
+    pub(super) fn start_operation(&mut self, task: Task, parts: Parts) -> Result<(), Errno> {
+        let id = self.operation_id();
+        let own = parts.iter().find(|part| part.0 == self.shard);
+        let own = own.map_or_else(Vec::new, |part| part.1.clone());
+        let wanted = wanted(&own);
+        if self.claims.in_the_way(&wanted, Some(id)).is_some() {
+            self.block(task);
+            return Ok(());
+        }
+        for step in &own {
+            match self.check_step(step) {
+                Ok(true) => {}
+                Ok(false) => {
+                    log::error("operation", format_args!("planned on what is not so: {step:?}"));
+                    return Err(Errno::EIO);
+                }
+                Err(Fault::Errno(errno)) => return Err(errno),
+                Err(_) => return Err(Errno::EIO),
+            }
+        }
+        self.claims.take(id, wanted);
+        let names = self.remembering(&own);
+        let Task::Request { caller, .. } = task else { return Err(Errno::EIO) };
+        let operation = Operation {
+            task: Some(task),
+            caller,
+            run: std::mem::take(&mut self.run),
+            parts,
+            phase: Phase::Preparing,
+            missing: 0,
+            verdict: Verdict::Fine,
+            prepared: Vec::new(),
+            names,
+        };
+        let questions: Vec<(ShardId, Question)> = operation
+            .others(self.shard)
+            .map(|(shard, steps)| {
+                (shard, Question::Prepare { operation: id, steps: steps.to_vec() })
+            })
+            .collect();
+        self.operations.insert(id, operation);
+        self.ask_all(id, Phase::Preparing, questions);
+        Ok(())
+    }
+
+    /// Asks, and goes on when all have answered.
+    fn ask_all(&mut self, id: OperationId, phase: Phase, questions: Vec<(ShardId, Question)>) {
+        let Some(operation) = self.operations.get_mut(&id) else { return };
+        operation.phase = phase;
+        operation.missing = questions.len();
+        if questions.is_empty() {
+            self.go_on(id);
+        }
+        for (shard, question) in questions {
+            self.ask(shard, question, Purpose::Operation(id));
+        }
+    }
+
+    pub(super) fn operation_answered(
+        &mut self,
+        id: OperationId,
+        from: ShardId,
+        question: &Question,
+        answer: Answer,
+    ) {
+        let Some(operation) = self.operations.get_mut(&id) else { return };
+        operation.missing -= 1;
+        let verdict = match answer {
+            Answer::Prepared(names) => {
+                operation.prepared.push(from);
+                operation.names.extend(names);
+                Verdict::Fine
+            }
+            Answer::Busy => Verdict::Busy(from),
+            Answer::Changed | Answer::Retry => Verdict::Changed,
+            Answer::Failed(errno) => {
+                if !matches!(operation.phase, Phase::Preparing) {
+                    log::error("operation", format_args!("{question:?} failed: {errno}"));
+                }
+                Verdict::Failed(errno.raw())
+            }
+            _ => Verdict::Fine,
+        };
+        if operation.phase == Phase::Preparing {
+            operation.verdict = operation.verdict.max(verdict);
+        }
+        if operation.missing == 0 {
+            self.go_on(id);
+        }
+    }
+
+    fn go_on(&mut self, id: OperationId) {
+        let Some(operation) = self.operations.get_mut(&id) else { return };
+        match operation.phase {
+            Phase::Preparing if operation.verdict == Verdict::Fine => self.make_forget(id),
+            Phase::Preparing => self.give_back(id),
+            Phase::Forgetting => self.decide(id),
+            Phase::Applying(wave) => self.run_waves(id, wave + 1),
+            Phase::Releasing => self.give_up(id),
+        }
+    }
+
+    fn make_forget(&mut self, id: OperationId) {
+        let Some(operation) = self.operations.get_mut(&id) else { return };
+        let names = std::mem::take(&mut operation.names);
+        let mut questions = Vec::new();
+        for (shard, directory, name) in names {
+            if shard == self.shard.0 {
+                self.forget_name(directory, &name);
+            } else {
+                questions.push((ShardId(shard), Question::Forget { directory, name }));
+            }
+        }
+        self.ask_all(id, Phase::Forgetting, questions);
+    }
+
+    fn decide(&mut self, id: OperationId) {
+        let Some(operation) = self.operations.get(&id) else { return };
+        if !operation.is_alone(self.shard) {
+            let Caller { session, lane, request_id } = operation.caller;
+            let request_id = if operation.goes_on() { 0 } else { request_id };
+            let parts = operation.parts.iter().map(|(shard, steps)| (shard.0, steps.clone()));
+            let intent = Intent { session: session.0, lane, request_id, parts: parts.collect() };
+            if let Err(error) = self.store.put(&key::intent(id.0), &intent.encode()) {
+                store_failed(&error);
+                return;
+            }
+        }
+        self.run_waves(id, 0);
+    }
+
+    fn run_waves(&mut self, id: OperationId, first: u8) {
+        for wave in first..WAVES {
+            let Some(operation) = self.operations.get(&id) else { return };
+            let own = of_wave(operation.steps(self.shard), wave);
+            let alone = operation.is_alone(self.shard);
+            let last = |steps: &[Step]| steps.iter().all(|step| step.wave() <= wave);
+            let questions: Vec<(ShardId, Question)> = operation
+                .others(self.shard)
+                .filter(|(_, steps)| steps.iter().any(|step| step.wave() == wave))
+                .map(|(shard, steps)| {
+                    let (last, steps) = (last(steps), of_wave(steps, wave));
+                    (shard, Question::Apply { operation: id, wave, steps, last })
+                })
+                .collect();
+            let applied = if alone {
+                own.iter().try_for_each(|step| self.apply_step(step))
+            } else {
+                self.apply_wave(id, wave, &own)
+            };
+            if let Err(fault) = applied {
+                log::error("operation", format_args!("a step failed: {fault:?}"));
+            }
+            if !questions.is_empty() {
+                self.ask_all(id, Phase::Applying(wave), questions);
+                return;
+            }
+        }
+        self.finish(id);
+    }
+
+    fn finish(&mut self, id: OperationId) {
+        let Some(operation) = self.operations.remove(&id) else { return };
+        for (shard, _) in operation.others(self.shard) {
+            self.ask(shard, Question::Release(id), Purpose::Nothing);
+        }
+        let finished = self.clear_marks(id).and_then(|()| self.end_intent(id, &operation));
+        if let Err(error) = finished {
+            store_failed(&error);
+        }
+        self.release_claims(id);
+        let goes_on = operation.goes_on();
+        let Operation { task, caller, run, .. } = operation;
+        let Some(task) = task else { return };
+        self.run = run;
+        if goes_on {
+            self.forget_facts();
+            self.run.operated = true;
+            let run = std::mem::take(&mut self.run);
+            self.run_later(task, run);
+        } else {
+            self.end_run();
+            self.push_answer(caller, 0, Vec::new());
+        }
+    }
+
+    /// The intent goes, or is kept for a request that will come again.
+    fn end_intent(&mut self, id: OperationId, operation: &Operation) -> Result<(), StoreError> {
+        let Caller { session, lane, request_id } = operation.caller;
+        let comes_again =
+            operation.task.is_none() && request_id != 0 && self.sessions.contains_key(&session);
+        if comes_again {
+            let intent = Intent { session: session.0, lane, request_id, parts: Vec::new() };
+            self.store.put(&key::intent(id.0), &intent.encode())?;
+            self.keep_finished(id, session, request_id);
+        } else if !operation.is_alone(self.shard) {
+            self.store.delete(&key::intent(id.0))?;
+        }
+        Ok(())
+    }
+
+    fn keep_finished(&mut self, id: OperationId, session: SessionId, request_id: u64) {
+        self.finished.insert((session, request_id), id);
+        self.ask(super::FRONT, Question::Executed(session, request_id), Purpose::Recovery);
+    }
+
+    /// Gives back the claims of an operation that cannot be done.
+    fn give_back(&mut self, id: OperationId) {
+        let Some(operation) = self.operations.get_mut(&id) else { return };
+        let mut holders = std::mem::take(&mut operation.prepared);
+        if matches!(operation.verdict, Verdict::Busy(_)) && operation.run.elected {
+            operation.run.elected = false;
+            holders.push(ELECTOR);
+        }
+        let questions = holders.into_iter().map(|shard| (shard, Question::Release(id))).collect();
+        self.release_claims(id);
+        // Awaited, because the same operation may be prepared again.
+        self.ask_all(id, Phase::Releasing, questions);
+    }
+
+    fn give_up(&mut self, id: OperationId) {
+        let Some(operation) = self.operations.remove(&id) else { return };
+        let Operation { task, caller, run, verdict, .. } = operation;
+        self.run = run;
+        let Some(task) = task else { return };
+        match verdict {
+            Verdict::Failed(errno) => {
+                self.end_run();
+                self.push_answer(caller, errno as u32, Vec::new());
+            }
+            Verdict::Fine | Verdict::Changed => {
+                self.forget_facts();
+                let run = std::mem::take(&mut self.run);
+                self.run_later(task, run);
+            }
+            Verdict::Busy(shard) => {
+                self.forget_facts();
+                self.suspend(task, vec![(shard, Question::Await(id))]);
+            }
+        }
+    }
+
+    /// The part of a shard that is asked to take part.
+    pub(super) fn prepare(&mut self, id: OperationId, steps: &[Step]) -> Outcome<Answer> {
+        self.next_age = self.next_age.max(id.age());
+        let wanted = wanted(steps);
+        if let Some(holder) = self.claims.in_the_way(&wanted, Some(id)) {
+            // Who waits for the right to move directories has no claims that others wait for.
+            let may_wait = id < holder || matches!(steps, [Step::Elect]);
+            return if may_wait { Err(Fault::Busy) } else { Ok(Answer::Busy) };
+        }
+        for step in steps {
+            if !self.check_step(step)? {
+                return Ok(Answer::Changed);
+            }
+        }
+        self.claims.take(id, wanted);
+        Ok(Answer::Prepared(self.remembering(steps)))
+    }
+
+    /// Who remembers a name that the steps change.
+    fn remembering(&self, steps: &[Step]) -> Vec<(u32, FileId, Vec<u8>)> {
+        if self.remembered.is_empty() {
+            return Vec::new();
+        }
+        let names = steps.iter().filter_map(|step| match step {
+            Step::SetName { directory, name, .. } | Step::RemoveName { directory, name, .. } => {
+                Some((*directory, name))
+            }
+            _ => None,
+        });
+        names
+            .flat_map(|(directory, name)| {
+                let who = self.remembered.get(&(directory, name.clone()));
+                let who = who.map(Vec::as_slice).unwrap_or_default();
+                who.iter().map(move |shard| (*shard, directory, name.clone()))
+            })
+            .collect()
+    }
+
+    /// Does the steps of a wave, unless they were done.
+    pub(super) fn apply_wave(&mut self, id: OperationId, wave: u8, steps: &[Step]) -> Outcome<()> {
+        let mark = key::applied(id.0, wave);
+        if steps.is_empty() || self.store.get(&mark)?.is_some() {
+            return Ok(());
+        }
+        for step in steps {
+            self.apply_step(step)?;
+        }
+        Ok(self.store.put(&mark, &[1])?)
+    }
+
+    fn clear_marks(&mut self, id: OperationId) -> Result<(), StoreError> {
+        for wave in 0..WAVES {
+            let mark = key::applied(id.0, wave);
+            if self.store.get(&mark)?.is_some() {
+                self.store.delete(&mark)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn release_claims(&mut self, id: OperationId) {
+        if self.claims.release(id) {
+            self.wake_blocked();
+        }
+    }
+
+    pub(super) fn release_operation(&mut self, id: OperationId) -> Outcome<()> {
+        self.release_claims(id);
+        Ok(self.clear_marks(id)?)
+    }
+
+    /// Waits until some claim of this shard is given back.
+    pub(super) fn await_release(&mut self) -> Outcome<()> {
+        if self.claims.is_empty() || std::mem::replace(&mut self.run.operated, true) {
+            return Ok(());
+        }
+        Err(Fault::Busy)
+    }
+
+    pub(super) fn operations_recovering(&self) -> bool {
+        self.operations.values().any(|operation| operation.task.is_none())
+    }
+
+    /// Takes up what an earlier daemon had decided.
+    pub(super) fn take_up_operations(&mut self) -> Result<(), StoreError> {
+        let mut decided = Vec::new();
+        for (id, record) in self.marks(key::INTENT)? {
+            let (id, intent) = (OperationId(id.0), Intent::decode(&record)?);
+            self.next_age = self.next_age.max(id.age());
+            if intent.parts.is_empty() {
+                self.take_up_finished(id, &intent)?;
+                continue;
+            }
+            self.operations.insert(id, taken_up(intent));
+            decided.push(id);
+        }
+        let mut marks: Vec<OperationId> = Vec::new();
+        self.store.scan(&[key::APPLIED], &[key::APPLIED], &mut |key, _| {
+            marks.extend(key::split_applied(key).map(OperationId));
+            mayfly_meta::Scan::More
+        })?;
+        marks.dedup();
+        for id in marks.into_iter().filter(|id| !decided.contains(id)) {
+            self.next_age = self.next_age.max(id.age());
+            if id.shard() == self.shard.0 {
+                self.clear_marks(id)?;
+            } else {
+                self.ask(ShardId(id.shard()), Question::IsOver(id), Purpose::Recovery);
+            }
+        }
+        for id in decided {
+            self.run_waves(id, 0);
+        }
+        Ok(())
+    }
+
+    fn take_up_finished(&mut self, id: OperationId, intent: &Intent) -> Result<(), StoreError> {
+        let session = SessionId(intent.session);
+        if self.sessions.contains_key(&session) {
+            self.keep_finished(id, session, intent.request_id);
+        } else {
+            self.store.delete(&key::intent(id.0))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn recovery_answered(&mut self, question: &Question, answer: &Answer) {
+        if let (Question::IsOver(id), Answer::Over(true)) = (question, answer)
+            && let Err(error) = self.clear_marks(*id)
+        {
+            store_failed(&error);
+        }
+    }
+
+    /// Whether an earlier daemon executed this request; its operation is forgotten then.
+    pub(super) fn was_executed(&mut self, caller: Caller) -> Outcome<bool> {
+        let request = (caller.session, caller.request_id);
+        if let Some(shard) = self.finished_elsewhere.remove(&request)
+            && shard != self.shard
+        {
+            return Err(Fault::Elsewhere(shard, Box::default()));
+        }
+        let Some(id) = self.finished.remove(&request) else { return Ok(false) };
+        self.store.delete(&key::intent(id.0))?;
+        Ok(true)
+    }
+
+    /// Nobody repeats a request of this session any more.
+    pub(super) fn forget_finished(&mut self, session: SessionId) {
+        self.finished_elsewhere.retain(|request, _| request.0 != session);
+        let theirs: Vec<_> =
+            self.finished.keys().copied().filter(|request| request.0 == session).collect();
+        for request in theirs {
+            if let Some(id) = self.finished.remove(&request)
+                && let Err(error) = self.store.delete(&key::intent(id.0))
+            {
+                store_failed(&error);
+            }
+        }
+    }
+}
+
+fn taken_up(intent: Intent) -> Operation {
+    let Intent { session, lane, request_id, parts } = intent;
+    Operation {
+        task: None,
+        caller: Caller { session: SessionId(session), lane, request_id },
+        run: Run::default(),
+        parts: parts.into_iter().map(|(shard, steps)| (ShardId(shard), steps)).collect(),
+        phase: Phase::Applying(0),
+        missing: 0,
+        verdict: Verdict::Fine,
+        prepared: Vec::new(),
+        names: Vec::new(),
+    }
+}

@@ -1,0 +1,435 @@
+//! Work that waits for other shards.
+//!
+//! An operation is a plain function of what the shard has at hand. What it needs from elsewhere it
+//! asks for by failing with [`Fault::Ask`]; it has written nothing so far, so it is put aside and,
+//! when the answers are there, run again from its beginning with the answers as *facts*. So an
+//! operation reads the same whether everything is here or not, and where everything is here, which
+//! with one shard it always is, nothing of this costs anything.
+//!
+//! An operation that finds that it belongs to another shard is sent there ([`Fault::Elsewhere`]);
+//! one that finds a claim in its way waits for it ([`Fault::Busy`]); one that has decided to change
+//! several shards hands its steps to `operation.rs` ([`Fault::Operate`]).
+
+use std::collections::{HashMap, VecDeque};
+
+use mayfly_types::{Errno, FileId, limits::REPLY_BYTES_MAX};
+use mayfly_wire::{Op, Request, Target, Writer};
+
+use super::{Core, Fault, Outcome, claims::Wanted};
+use crate::{
+    api::{Caller, Completion, Progress},
+    message::{Answer, At, Forward, Message, OperationId, Question, Resolved},
+    slots::ShardId,
+};
+
+/// How often a walk is begun anew because the file that a name led to was gone.
+const RESTARTS_MAX: u32 = 1000;
+
+/// Something that is put aside.
+#[derive(Debug, Clone)]
+pub(super) enum Task {
+    Request { caller: Caller, op: Op, body: Vec<u8> },
+    Question { from: ShardId, id: u64, question: Question },
+}
+
+/// What a run of an operation knows besides what the shard has.
+#[derive(Debug, Default)]
+pub(super) struct Run {
+    pub(super) place: Resolved,
+    facts: Vec<(ShardId, Question, Answer)>,
+    /// Its number, once it needs one; the same in each attempt.
+    pub(super) operation: Option<OperationId>,
+    /// It has the right to move directories.
+    pub(super) elected: bool,
+    /// What it had to change at other shards is done.
+    pub(super) operated: bool,
+}
+
+#[derive(Debug)]
+struct Suspended {
+    task: Task,
+    run: Run,
+    missing: usize,
+}
+
+/// What an answer is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A suspended task.
+    Fact(u64),
+    /// An operation over several shards.
+    Operation(OperationId),
+    /// Getting ready after a restart.
+    Recovery,
+    /// Nothing: it is only to be done.
+    Nothing,
+}
+
+#[derive(Debug)]
+struct Asked {
+    to: ShardId,
+    question: Question,
+    purpose: Purpose,
+    /// What happened meanwhile may make the answer wrong.
+    void: bool,
+}
+
+/// All that waits, and all that is on its way.
+#[derive(Debug, Default)]
+pub(super) struct Tasks {
+    next: u64,
+    suspended: HashMap<u64, Suspended>,
+    asked: HashMap<u64, Asked>,
+    /// Wait for claims of this shard.
+    blocked: Vec<(Task, Run)>,
+    runnable: VecDeque<(Task, Run)>,
+    unsent: Vec<(ShardId, Message)>,
+    sendable: Vec<(ShardId, Message)>,
+    answers: Vec<Completion>,
+    buffer: Vec<u8>,
+    /// Questions of [`Purpose::Recovery`] that are not answered.
+    pub(super) recovering: usize,
+}
+
+impl Core {
+    /// A fact about another shard. Nothing may have been written before.
+    pub(super) fn fact(&mut self, shard: ShardId, question: Question) -> Outcome<Answer> {
+        let known = self.run.facts.iter().find(|fact| fact.0 == shard && fact.1 == question);
+        match known {
+            Some((_, _, answer)) => Ok(answer.clone()),
+            None => Err(Fault::Ask(vec![(shard, question)])),
+        }
+    }
+
+    /// The same fact about several shards, in their order.
+    pub(super) fn facts(&mut self, shards: &[u32], question: &Question) -> Outcome<Vec<Answer>> {
+        let mut answers = Vec::with_capacity(shards.len());
+        let mut missing = Vec::new();
+        for shard in shards {
+            match self.fact(ShardId(*shard), question.clone()) {
+                Ok(answer) => answers.push(answer),
+                Err(Fault::Ask(questions)) => missing.extend(questions),
+                Err(fault) => return Err(fault),
+            }
+        }
+        if missing.is_empty() { Ok(answers) } else { Err(Fault::Ask(missing)) }
+    }
+
+    /// From here on what other shards said before does not count.
+    pub(super) fn forget_facts(&mut self) {
+        self.run.facts.clear();
+    }
+
+    /// Waits when an operation over several shards has set one of these aside.
+    pub(super) fn unclaimed(&mut self, wanted: impl FnOnce() -> Vec<Wanted>) -> Outcome<()> {
+        if self.claims.is_empty() {
+            return Ok(());
+        }
+        match self.claims.in_the_way(&wanted(), self.run.operation) {
+            None => Ok(()),
+            Some(_) => Err(Fault::Busy),
+        }
+    }
+
+    /// The number of the operation that runs.
+    pub(super) fn operation_id(&mut self) -> OperationId {
+        let (age, shard) = (&mut self.next_age, self.shard.0);
+        *self.run.operation.get_or_insert_with(|| {
+            *age += 1;
+            OperationId::new(*age, shard)
+        })
+    }
+
+    pub(super) fn send(&mut self, to: ShardId, message: Message) {
+        self.tasks.unsent.push((to, message));
+    }
+
+    pub(super) fn ask(&mut self, to: ShardId, question: Question, purpose: Purpose) {
+        self.tasks.next += 1;
+        let id = self.tasks.next;
+        self.tasks.recovering += usize::from(purpose == Purpose::Recovery);
+        self.send(to, Message::Ask(id, question.clone()));
+        self.tasks.asked.insert(id, Asked { to, question, purpose, void: false });
+    }
+
+    /// Takes in a message of another shard, or of this one. It executes one request at most: its
+    /// answer appears in [`Core::answers`], to be stored before anything else is handed in, since
+    /// that may commit. A commit must follow, and then [`Core::outbox`].
+    pub fn deliver(&mut self, from: ShardId, message: Message) {
+        self.now = self.clock.now();
+        self.looked_up = None;
+        match message {
+            Message::Forward(forward) => {
+                let Forward { caller, op, body, place } = *forward;
+                self.begin_request(caller);
+                let run = Run { place, ..Run::default() };
+                self.run_task(Task::Request { caller, op, body }, run);
+            }
+            Message::Cancel(session, request_id) => self.cancel_here(session, request_id),
+            Message::Ask(id, question) => {
+                self.run_task(Task::Question { from, id, question }, Run::default());
+            }
+            Message::Answer(id, answer) => self.take_answer(id, answer),
+            Message::Proceed => {
+                if let Some((task, run)) = self.tasks.runnable.pop_front() {
+                    self.run_task(task, run);
+                }
+            }
+        }
+    }
+
+    /// Requests that were pending and were executed since the last call. To be stored where they
+    /// survive before the batch is committed, and to be sent after it.
+    pub fn answers(&mut self) -> Vec<Completion> {
+        std::mem::take(&mut self.tasks.answers)
+    }
+
+    /// Messages, to other shards and to this one, that may be sent now. To be asked for after each
+    /// commit.
+    pub fn outbox(&mut self) -> Vec<(ShardId, Message)> {
+        if self.store.pending_transaction() == 0 {
+            self.release_messages();
+        }
+        std::mem::take(&mut self.tasks.sendable)
+    }
+
+    /// The batch is committed that the messages rest on.
+    pub(super) fn release_messages(&mut self) {
+        self.tasks.sendable.append(&mut self.tasks.unsent);
+    }
+
+    /// Operations over several shards that an earlier daemon left are being finished. While any
+    /// shard of the daemon is at it, messages are delivered but no requests handled.
+    #[must_use]
+    pub fn is_recovering(&self) -> bool {
+        self.tasks.recovering > 0 || self.operations_recovering()
+    }
+
+    pub(super) fn push_answer(&mut self, caller: Caller, status: u32, body: Vec<u8>) {
+        self.tasks.answers.push(Completion { caller, status, body });
+    }
+
+    pub(super) fn reply_question(&mut self, to: ShardId, id: u64, answer: Answer) {
+        self.send(to, Message::Answer(id, answer));
+    }
+
+    /// Claims are gone: what waited for them tries again, soon.
+    pub(super) fn wake_blocked(&mut self) {
+        for (task, run) in std::mem::take(&mut self.tasks.blocked) {
+            self.run_later(task, run);
+        }
+    }
+
+    /// Runs a task as soon as a message of its own says so: the answer of what runs now is stored
+    /// by then.
+    pub(super) fn run_later(&mut self, task: Task, run: Run) {
+        self.tasks.runnable.push_back((task, run));
+        self.send(self.shard, Message::Proceed);
+    }
+
+    pub(super) fn run_task(&mut self, task: Task, run: Run) {
+        self.run = run;
+        self.looked_up = None;
+        match task {
+            Task::Request { caller, op, body } => self.run_request(caller, op, &body),
+            Task::Question { from, id, question } => self.run_question(from, id, question),
+        }
+    }
+
+    fn run_request(&mut self, caller: Caller, op: Op, body: &[u8]) {
+        if !self.sessions.contains_key(&caller.session) {
+            // Nobody waits for it, and nothing may be opened that no end of the session would
+            // close.
+            self.end_run();
+            return;
+        }
+        let mut reply = std::mem::take(&mut self.tasks.buffer);
+        reply.resize(REPLY_BYTES_MAX, 0);
+        let progress = match Request::decode(op, body) {
+            Ok(request) => self.serve(caller, request, &mut reply),
+            Err(_) => Progress::Replied(Errno::EPROTO.raw() as u32, 0),
+        };
+        if let Progress::Replied(status, bytes) = progress {
+            self.push_answer(caller, status, reply[..bytes].to_vec());
+        }
+        self.tasks.buffer = reply;
+    }
+
+    fn run_question(&mut self, from: ShardId, id: u64, question: Question) {
+        let result = self.answer_question(from, &question);
+        let task = || Task::Question { from, id, question };
+        match result {
+            Ok(answer) => self.reply_question(from, id, answer),
+            Err(Fault::Errno(errno)) => self.reply_question(from, id, Answer::Failed(errno)),
+            Err(Fault::Ask(questions)) => self.suspend(task(), questions),
+            Err(Fault::Busy) => self.block(task()),
+            Err(Fault::Again) => self.reply_question(from, id, Answer::Retry),
+            Err(Fault::Escaped(_) | Fault::Elsewhere(..) | Fault::Operate(_)) => {
+                self.reply_question(from, id, Answer::Failed(Errno::EIO));
+            }
+        }
+    }
+
+    /// What is left to do for a request that did not end here and now.
+    pub(super) fn put_aside(
+        &mut self,
+        caller: Caller,
+        request: &Request<'_>,
+        fault: Fault,
+    ) -> Result<(), Errno> {
+        let mut body = vec![0; REPLY_BYTES_MAX];
+        let mut to = Writer::new(&mut body);
+        request.encode(&mut to).map_err(|_| Errno::EOVERFLOW)?;
+        let used = to.used();
+        body.truncate(used);
+        body.shrink_to_fit();
+        let op = request.op();
+        match fault {
+            Fault::Ask(questions) => self.suspend(Task::Request { caller, op, body }, questions),
+            Fault::Busy => self.block(Task::Request { caller, op, body }),
+            Fault::Operate(parts) => {
+                return self.start_operation(Task::Request { caller, op, body }, parts);
+            }
+            Fault::Elsewhere(shard, place) => {
+                self.end_run();
+                let forward = Forward { caller, op, body, place: *place };
+                self.send(shard, Message::Forward(Box::new(forward)));
+            }
+            Fault::Again => {
+                let restarts = self.run.place.restarts + 1;
+                if restarts > RESTARTS_MAX {
+                    return Err(Errno::EIO);
+                }
+                self.end_run();
+                // By way of the queue of messages, so that what makes the name true can arrive.
+                let place = Resolved { restarts, ..Resolved::default() };
+                let forward = Forward { caller, op, body, place };
+                self.send(self.shard, Message::Forward(Box::new(forward)));
+            }
+            Fault::Errno(errno) => return Err(errno),
+            Fault::Escaped(_) => return Err(Errno::EIO),
+        }
+        Ok(())
+    }
+
+    pub(super) fn suspend(&mut self, task: Task, questions: Vec<(ShardId, Question)>) {
+        self.tasks.next += 1;
+        let id = self.tasks.next;
+        let run = std::mem::take(&mut self.run);
+        self.tasks.suspended.insert(id, Suspended { task, run, missing: questions.len() });
+        for (shard, question) in questions {
+            self.ask(shard, question, Purpose::Fact(id));
+        }
+    }
+
+    pub(super) fn block(&mut self, task: Task) {
+        let run = std::mem::take(&mut self.run);
+        self.tasks.blocked.push((task, run));
+    }
+
+    /// The run is over, whatever became of it.
+    pub(super) fn end_run(&mut self) {
+        if self.run.elected
+            && let Some(operation) = self.run.operation
+        {
+            self.run.elected = false;
+            self.ask(super::operation::ELECTOR, Question::Release(operation), Purpose::Nothing);
+        }
+    }
+
+    fn take_answer(&mut self, id: u64, answer: Answer) {
+        let Some(asked) = self.tasks.asked.remove(&id) else { return };
+        match asked.purpose {
+            Purpose::Nothing => {}
+            Purpose::Recovery => {
+                self.tasks.recovering -= 1;
+                self.recovery_answered(&asked.question, &answer);
+            }
+            Purpose::Operation(operation) => {
+                self.operation_answered(operation, asked.to, &asked.question, answer);
+            }
+            Purpose::Fact(task) => self.take_fact(task, asked, answer),
+        }
+    }
+
+    fn take_fact(&mut self, task: u64, asked: Asked, answer: Answer) {
+        let Some(suspended) = self.tasks.suspended.get_mut(&task) else { return };
+        suspended.missing -= 1;
+        let complete = suspended.missing == 0;
+        // A void answer is asked for again when the run misses it.
+        if !asked.void && answer != Answer::Retry {
+            if matches!(asked.question, Question::Prepare { .. }) {
+                suspended.run.elected |= matches!(answer, Answer::Prepared(_));
+            }
+            self.remember(&asked.question, &answer);
+            let Some(suspended) = self.tasks.suspended.get_mut(&task) else { return };
+            suspended.run.facts.push((asked.to, asked.question, answer));
+        }
+        if complete && let Some(Suspended { task, run, .. }) = self.tasks.suspended.remove(&task) {
+            self.run_task(task, run);
+        }
+    }
+
+    /// Facts that `is_it` is true of are not to be relied on any more.
+    pub(super) fn void(&mut self, is_it: impl Fn(&Question) -> bool) {
+        for asked in self.tasks.asked.values_mut().filter(|asked| is_it(&asked.question)) {
+            asked.void = true;
+        }
+        let runs = self.tasks.suspended.values_mut().map(|suspended| &mut suspended.run);
+        let waiting = self.tasks.blocked.iter_mut().chain(&mut self.tasks.runnable);
+        for run in runs.chain(waiting.map(|(_, run)| run)) {
+            run.facts.retain(|(_, question, _)| !is_it(question));
+        }
+    }
+
+    /// The shard that a request belongs to by what it names without a path.
+    pub(super) fn check_owner(&self, request: &Request<'_>) -> Outcome<()> {
+        let open = |index: u32| Some(ShardId(index % self.totals.shards()));
+        let home = |id: FileId| Some(self.slots.home(id));
+        let target = |target: &Target<'_>| match target {
+            Target::Path(_) => None,
+            Target::Open(found) => open(found.index),
+            Target::Directory(id) => home(*id),
+        };
+        let owner = match request {
+            Request::Close(close) => open(close.open.index),
+            Request::Read(read) => open(read.open.index),
+            Request::Write(write) => open(write.open.index),
+            Request::Grant(grant) => open(grant.open.index),
+            Request::List(list) => open(list.open.index),
+            Request::Lock(lock) => open(lock.open.index),
+            Request::TestLock(test) => open(test.open.index),
+            Request::Stat(stat) => target(&stat.target),
+            Request::ReadLink(read) => target(&read.target),
+            Request::SetAttr(set) => target(&set.target),
+            Request::Link(link) => target(&link.from),
+            Request::Sync(sync) if !sync.all => target(&sync.target),
+            Request::PathOf(path) => home(path.directory),
+            Request::Ping(_)
+            | Request::Open(_)
+            | Request::MakeDirectory(_)
+            | Request::Unlink(_)
+            | Request::Rename(_)
+            | Request::Symlink(_)
+            | Request::StatFs(_)
+            | Request::Sync(_)
+            | Request::Cancel(_)
+            | Request::Status(_) => None,
+        };
+        match owner.filter(|owner| *owner != self.shard) {
+            Some(shard) => Err(Fault::Elsewhere(shard, Box::default())),
+            None => Ok(()),
+        }
+    }
+
+    /// A file whose home is another shard.
+    pub(super) fn elsewhere(&self, id: FileId, slash: bool, named: bool) -> Fault {
+        let at = At::File { id, slash, named };
+        let place = Resolved { at, follows: 0, restarts: self.run.place.restarts };
+        Fault::Elsewhere(self.slots.home(id), Box::new(place))
+    }
+
+    pub(super) fn is_home(&self, id: FileId) -> bool {
+        self.alone || self.slots.home(id) == self.shard
+    }
+}

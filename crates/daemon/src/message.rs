@@ -1,0 +1,158 @@
+//! What shards say to each other.
+//!
+//! A request that belongs to another shard is *forwarded* whole and answered by the shard that
+//! finishes it. What a shard needs to know of another one it *asks*, and what it wants changed
+//! there too; every question has one answer. Messages may overtake each other; a message is sent
+//! when the batch that it rests on is committed.
+
+use mayfly_meta::record::{BirthKey, Step};
+use mayfly_types::{Errno, FileId, FileKind, SessionId, Timestamp};
+use mayfly_wire::Op;
+
+use crate::api::Caller;
+
+/// Number of an operation over several shards: its age, then the shard that coordinates it. The
+/// smaller one is the older one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OperationId(pub u64);
+
+impl OperationId {
+    pub(crate) fn new(age: u64, shard: u32) -> Self {
+        OperationId((age << 16) | u64::from(shard))
+    }
+
+    pub(crate) fn age(self) -> u64 {
+        self.0 >> 16
+    }
+
+    pub(crate) fn shard(self) -> u32 {
+        (self.0 & 0xffff) as u32
+    }
+}
+
+/// A message from one shard to another.
+#[derive(Debug, Clone)]
+pub enum Message {
+    /// A request that is the receiver's.
+    Forward(Box<Forward>),
+    /// The request of this session that still waits is answered with EINTR.
+    Cancel(SessionId, u64),
+    /// To oneself: the next of what waited for claims can go on.
+    Proceed,
+    /// Something to answer; `id` is the sender's.
+    Ask(u64, Question),
+    /// The answer to the question with this id.
+    Answer(u64, Answer),
+}
+
+/// A client's request on its way.
+#[derive(Debug, Clone)]
+pub struct Forward {
+    pub(crate) caller: Caller,
+    pub(crate) op: Op,
+    pub(crate) body: Vec<u8>,
+    pub(crate) place: Resolved,
+}
+
+/// How far the path of a request (the first one, if it has two) was followed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Resolved {
+    pub(crate) at: At,
+    /// Symbolic links followed.
+    pub(crate) follows: u32,
+    /// How often the walk was begun anew since the file that it found was gone.
+    pub(crate) restarts: u32,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum At {
+    /// Not at all.
+    #[default]
+    Start,
+    /// What is left of the path, from this directory.
+    Path(FileId, Vec<u8>),
+    /// To this file, through a name or by its identity; a slash followed.
+    File { id: FileId, slash: bool, named: bool },
+}
+
+/// What a shard asks another one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Question {
+    /// What a name stands for. Asked of the dentry's owner.
+    Lookup { directory: FileId, name: Vec<u8> },
+    /// Where a symbolic link leads. Asked of the inode's home.
+    LinkTarget { id: FileId, birth: BirthKey },
+    /// A directory. Asked of its home.
+    Directory(FileId),
+    /// The sender is about to have entries of a directory. Asked of its home, and answered when
+    /// that is durable.
+    Join(FileId),
+    /// The receiver shall be ready to have entries of a directory.
+    Host(FileId),
+    /// What a member knows of a directory.
+    Member(FileId),
+    /// Entries of a directory with cookies from `from` up to and without `until`.
+    Entries { directory: FileId, from: u64, until: u64, bytes_max: u32 },
+    /// Can these steps be done? If so they will be done, or released.
+    Prepare { operation: OperationId, steps: Vec<Step> },
+    /// The steps were decided.
+    Apply { operation: OperationId, wave: u8, steps: Vec<Step>, last: bool },
+    /// The steps will not be done.
+    Release(OperationId),
+    /// Answered when what the operation met in its way is gone.
+    Await(OperationId),
+    /// The name will stand for something else.
+    Forget { directory: FileId, name: Vec<u8> },
+    /// Will steps of the operation still come? Asked of its coordinator.
+    IsOver(OperationId),
+    /// The request was executed before the daemon was restarted, says the sender, who has the
+    /// answer.
+    Executed(SessionId, u64),
+    /// Allowances that are not used shall be given back.
+    Reclaim,
+}
+
+/// What is answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    Failed(Errno),
+    /// Ask again from the start.
+    Retry,
+    Done,
+    Found {
+        file: Option<(FileId, FileKind)>,
+        cacheable: bool,
+    },
+    LinkTarget(Vec<u8>),
+    Directory(DirectoryFacts),
+    Member(MemberFacts),
+    Entries(Vec<u8>),
+    /// The steps can be done. Who remembers the names that they change.
+    Prepared(Vec<(u32, FileId, Vec<u8>)>),
+    /// An older operation is in the way.
+    Busy,
+    /// It is not as the asker believes.
+    Changed,
+    Over(bool),
+}
+
+/// A directory, for others than its home.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirectoryFacts {
+    pub(crate) parent: FileId,
+    pub(crate) name: Vec<u8>,
+    pub(crate) links: u32,
+    pub(crate) mode: u16,
+    pub(crate) gid: u32,
+    pub(crate) entries: u64,
+    pub(crate) members: Vec<u32>,
+}
+
+/// What a member adds to a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MemberFacts {
+    pub(crate) entries: u64,
+    pub(crate) subdirectories: u32,
+    /// When a name was added or removed, if that counts.
+    pub(crate) mtime: Timestamp,
+}

@@ -1,0 +1,85 @@
+//! Sessions that end: of which ones every shard has done its part.
+//!
+//! The end of a session becomes known twice, in any order: by the kernel's evidence before a lock
+//! is decided, and by the supervisor's word. The shards are told once. The supervisor hears that
+//! the number may be used again when it has spoken itself and every shard has committed its part.
+
+use std::collections::HashMap;
+
+use mayfly_types::SessionId;
+
+#[derive(Debug, Default)]
+struct Closing {
+    /// Other shards that have not done their part.
+    missing: u32,
+    /// The supervisor has said so, and the serving thread's shard has done its part.
+    told: bool,
+}
+
+/// The sessions that are ending.
+#[derive(Debug)]
+pub(super) struct Ends {
+    other_shards: u32,
+    closing: HashMap<SessionId, Closing>,
+}
+
+impl Ends {
+    pub(super) fn new(other_shards: u32) -> Ends {
+        Ends { other_shards, closing: HashMap::new() }
+    }
+
+    /// True when the session is ending.
+    pub(super) fn contains(&self, session: SessionId) -> bool {
+        self.closing.contains_key(&session)
+    }
+
+    /// The session ends; true when that is new, so that the shards must be told.
+    pub(super) fn begin(&mut self, session: SessionId) -> bool {
+        let closing = Closing { missing: self.other_shards, told: false };
+        let fresh = !self.contains(session);
+        self.closing.entry(session).or_insert(closing);
+        fresh
+    }
+
+    /// The supervisor has said so, and this shard has done its part; true when all have.
+    pub(super) fn told(&mut self, session: SessionId) -> bool {
+        if let Some(closing) = self.closing.get_mut(&session) {
+            closing.told = true;
+        }
+        self.remove_complete(session)
+    }
+
+    /// Another shard has done its part; true when all have, and the supervisor has spoken.
+    pub(super) fn gone(&mut self, session: SessionId) -> bool {
+        if let Some(closing) = self.closing.get_mut(&session) {
+            closing.missing = closing.missing.saturating_sub(1);
+        }
+        self.remove_complete(session)
+    }
+
+    fn remove_complete(&mut self, session: SessionId) -> bool {
+        let complete = self.closing.get(&session).is_some_and(|of| of.told && of.missing == 0);
+        if complete {
+            self.closing.remove(&session);
+        }
+        complete
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_over_when_everybody_has_spoken_in_any_order() {
+        let session = SessionId(3);
+        let mut ends = Ends::new(2);
+        assert!(ends.begin(session) && !ends.begin(session));
+        assert!(!ends.gone(session) && !ends.told(session) && ends.contains(session));
+        assert!(ends.gone(session) && !ends.contains(session));
+        assert!(ends.begin(session));
+        assert!(!ends.gone(session) && !ends.gone(session) && ends.told(session));
+        let mut alone = Ends::new(0);
+        assert!(alone.begin(session) && alone.told(session));
+    }
+}

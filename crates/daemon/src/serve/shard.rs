@@ -1,0 +1,157 @@
+//! What the thread of every shard does: execute, store the answers, commit, show, send.
+//!
+//! A batch is whatever was executed since the last commit. Its answers are stored in their lanes
+//! with the number of its transaction, then it is committed, then its answers are shown, and only
+//! then its messages are sent: what another shard learns of a batch is as true as what a client
+//! learns.
+
+use mayfly_transport_shm::{
+    layout::NodeRegion,
+    server::{LaneRef, Reply, Server},
+};
+use mayfly_types::{Errno, SessionId};
+use mayfly_wire::Op;
+
+use super::{Caller, Completion, Service, peers::Peers};
+use crate::{Message, ShardId};
+
+/// Requests of one transaction at most, so that the first does not wait long for the last.
+pub(super) const BATCH_MAX: usize = 128;
+
+/// A reply that is stored and waits for its transaction.
+#[derive(Debug, Clone, Copy)]
+struct Stored {
+    at: LaneRef,
+    op: Op,
+    request_id: u64,
+    transaction: u64,
+}
+
+/// A shard with its hands on the lanes and on the other shards.
+#[derive(Debug)]
+pub(super) struct Shard<S> {
+    pub(super) service: S,
+    pub(super) server: Server,
+    pub(super) peers: Peers,
+    stored: Vec<Stored>,
+    delivered: usize,
+    failed: Option<Errno>,
+}
+
+impl<S: Service> Shard<S> {
+    pub(super) fn new(service: S, server: Server, peers: Peers) -> Shard<S> {
+        Shard { service, server, peers, stored: Vec::new(), delivered: 0, failed: None }
+    }
+
+    pub(super) fn node(&self) -> &'static NodeRegion {
+        self.server.node()
+    }
+
+    /// Why nothing more can be committed.
+    pub(super) fn failed(&self) -> Option<Errno> {
+        self.failed
+    }
+
+    /// Takes in a message; a long row of them is more than one batch.
+    pub(super) fn deliver(&mut self, from: ShardId, message: Message) {
+        self.service.deliver(from, message);
+        // The next message may commit before its own answer is known.
+        self.store_answers();
+        self.delivered += 1;
+        if self.delivered >= BATCH_MAX {
+            self.end_batch();
+        }
+    }
+
+    /// A session's process image is gone.
+    pub(super) fn close_session(&mut self, session: SessionId) {
+        self.store_answers();
+        self.service.session_closed(session);
+    }
+
+    /// A shared open file description was closed for the last time.
+    pub(super) fn release(&mut self, index: u32) {
+        self.store_answers();
+        self.service.open_released(index);
+    }
+
+    /// Stores the reply whose body is in its place.
+    pub(super) fn store(
+        &mut self,
+        at: LaneRef,
+        op: Op,
+        request_id: u64,
+        status: u32,
+        body_bytes: usize,
+    ) {
+        let transaction = self.service.batch_transaction();
+        let reply = Reply { op, request_id, status, body_bytes, transaction };
+        self.server.store_reply(at, &reply);
+        self.stored.push(Stored { at, op, request_id, transaction });
+    }
+
+    /// Stores the reply to a request that was left, here or by another thread.
+    fn answer(&mut self, completion: &Completion) {
+        let Caller { session, lane, request_id } = completion.caller;
+        let at = LaneRef { session, lane };
+        // The session may have ended meanwhile.
+        let Some(op) = self.server.claim(at, request_id) else { return };
+        let Some(reply) = self.server.reply_body(at) else { return };
+        let count = completion.body.len().min(reply.len());
+        reply[..count].copy_from_slice(&completion.body[..count]);
+        self.store(at, op, request_id, completion.status, count);
+    }
+
+    /// To be called before whatever may commit: a long end of a session does, in between.
+    fn store_answers(&mut self) {
+        for answer in self.service.answers() {
+            self.answer(&answer);
+        }
+    }
+
+    /// Ends the batch. Pending requests that the commit completed, or somebody else, are answered
+    /// after it; what becomes of them rests on nothing that is still open.
+    pub(super) fn finish(&mut self) {
+        self.end_batch();
+        for completion in self.service.completions() {
+            self.answer(&completion);
+        }
+        self.end_batch();
+    }
+
+    fn end_batch(&mut self) {
+        self.delivered = 0;
+        self.store_answers();
+        self.commit();
+        if self.failed.is_none() {
+            self.peers.send(self.service.outbox());
+        }
+    }
+
+    /// Commits and shows every stored reply.
+    fn commit(&mut self) {
+        if self.failed.is_some() {
+            return;
+        }
+        if self.service.batch_transaction() != 0
+            && let Err(errno) = self.service.commit()
+        {
+            self.fail_stored();
+            self.failed = Some(errno);
+        }
+        for stored in self.stored.drain(..) {
+            self.server.publish(stored.at);
+        }
+    }
+
+    /// The commit failed: nothing that rests on it happened. The caller cannot be told the
+    /// difference between that and "nobody knows", so it is EIO.
+    fn fail_stored(&mut self) {
+        for stored in self.stored.iter().filter(|stored| stored.transaction != 0) {
+            let Stored { at, op, request_id, .. } = *stored;
+            let status = Errno::EIO.raw() as u32;
+            let reply = Reply { op, request_id, status, body_bytes: 0, transaction: 0 };
+            self.server.store_reply(at, &reply);
+        }
+    }
+}

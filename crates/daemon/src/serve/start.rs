@@ -1,0 +1,241 @@
+//! From the handover to threads that serve: one for each shard.
+//!
+//! It takes two steps, each of which all shards finish before the next. First every shard opens
+//! what it keeps and says how far that is committed. By this the replies in the lanes are judged
+//! which the last daemon stored and did not show: before anything new is committed, since a new
+//! transaction may have the number of one that was lost. Then every shard takes up its records. A
+//! shard's thread is the one that opened it, from the first step to the last.
+
+use std::{
+    fmt::Display,
+    io,
+    os::fd::OwnedFd,
+    path::Path,
+    sync::{Arc, mpsc},
+    thread::{self, Scope},
+};
+
+use mayfly_transport_shm::{
+    layout::NodeRegion,
+    region::SessionMapping,
+    server::{LaneRef, Server},
+};
+use mayfly_types::{SessionId, limits::SHARDS_MAX};
+
+use super::{
+    Ending, Handover, Service, Waker,
+    control::Control,
+    handover::Known,
+    peers::{Peers, StopOthers},
+    rounds::{Mapped, Serving},
+    shard::Shard,
+    worker::Worker,
+};
+use crate::ShardId;
+
+/// The numbers of transactions have the shard above this bit ([`Service::batch_transaction`]).
+const SHARD_SHIFT: u32 = 48;
+
+/// Where a shard is opened, and what is there already.
+#[derive(Debug, Clone)]
+pub struct Place {
+    shard: ShardId,
+    node: &'static NodeRegion,
+    sessions: Arc<[(SessionId, u32)]>,
+    waker: Waker,
+}
+
+impl Place {
+    /// Which shard.
+    #[must_use]
+    pub fn shard(&self) -> ShardId {
+        self.shard
+    }
+
+    /// The node region, mapped for good.
+    #[must_use]
+    pub fn node(&self) -> &'static NodeRegion {
+        self.node
+    }
+
+    /// The sessions that exist, with their processes.
+    #[must_use]
+    pub fn sessions(&self) -> &[(SessionId, u32)] {
+        &self.sessions
+    }
+
+    /// Wakes the shard's thread, from any thread.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+}
+
+/// Opens the shards of a file system, each in the thread that will serve it. All do so at the same
+/// time.
+pub trait Opener: Sync {
+    /// What a shard keeps.
+    type Store;
+    /// The shard.
+    type Service: Service;
+    /// Why it cannot be opened, for people.
+    type Error: Display;
+
+    /// Opens what the shard keeps and changes nothing. With it the number of its last transaction,
+    /// as the store counts them.
+    ///
+    /// # Errors
+    /// Ends the daemon; the supervisor is told.
+    fn store(&self, place: &Place) -> Result<(Self::Store, u64), Self::Error>;
+
+    /// Opens the shard on it.
+    ///
+    /// # Errors
+    /// Ends the daemon; the supervisor is told.
+    fn service(&self, place: &Place, store: Self::Store) -> Result<Self::Service, Self::Error>;
+}
+
+fn say(error: impl Display) -> String {
+    format!("{error:#}")
+}
+
+/// A daemon's life: takes up what the supervisor at the other end of `channel` hands over, opens
+/// `shards` shards (at least one, at most [`SHARDS_MAX`]), serves until told to stop. `slot_files`
+/// is the directory of the slot files. When it returns, every shard is closed.
+///
+/// # Errors
+/// When the supervisor does not keep to the protocol, or a shard cannot be opened, which the
+/// supervisor is told.
+pub fn run<O: Opener>(
+    channel: OwnedFd,
+    slot_files: &Path,
+    shards: u32,
+    opener: &O,
+) -> io::Result<Ending> {
+    let mut handover = Handover::receive(channel)?;
+    let peers = Peers::new(handover.waker(), shards.clamp(1, SHARDS_MAX));
+    thread::scope(|scope| {
+        let _stop = StopOthers(peers.clone());
+        let place = place(&handover, &peers);
+        let mut server = Server::new(handover.node);
+        let (lanes, sessions) = map_sessions(&mut handover, &mut server);
+        let judge = |committed: &[u64]| {
+            for at in &lanes {
+                server.judge(*at, |transaction| is_committed(committed, transaction));
+            }
+        };
+        let service = match open(scope, &place, &peers, opener, judge) {
+            Ok(service) => service,
+            Err(why) => {
+                handover.refuse(&why);
+                return Err(io::Error::other(why));
+            }
+        };
+        let (restarted, waker) = (handover.starts() > 1, handover.waker());
+        let Handover { channel, releases, .. } = handover;
+        let control = Control::start(channel, releases, waker)?;
+        let shard = Shard::new(service, server, peers);
+        let mut serving = Serving::new(shard, control, slot_files.to_owned(), lanes)?;
+        serving.take_up(sessions, restarted);
+        Ok(serving.run())
+    })
+}
+
+fn place(handover: &Handover, peers: &Peers) -> Place {
+    let sessions = handover.sessions.iter().map(|known| (known.session, known.pid)).collect();
+    Place { shard: peers.me(), node: handover.node, sessions, waker: peers.waker().clone() }
+}
+
+fn map_sessions(handover: &mut Handover, server: &mut Server) -> (Vec<LaneRef>, Vec<Mapped>) {
+    let (mut lanes, mut sessions) = (Vec::new(), Vec::new());
+    for Known { session, pid, region, process } in handover.sessions.drain(..) {
+        // A region that cannot be mapped is a client that waits in vain, until its deadline.
+        let Ok(mapping) = SessionMapping::map(&region) else { continue };
+        let added = server.add_session(session, mapping, &mut lanes);
+        sessions.extend(added.map(|shared| Mapped { shared, pid, process }));
+    }
+    (lanes, sessions)
+}
+
+/// Whether a transaction is among those that the stores had committed, shard by shard.
+fn is_committed(committed: &[u64], transaction: u64) -> bool {
+    let number = transaction & ((1 << SHARD_SHIFT) - 1);
+    let last = committed.get((transaction >> SHARD_SHIFT) as usize);
+    last.is_some_and(|last| number <= *last)
+}
+
+/// Opens all shards, this thread's here and the others in threads that go on to serve them. `judge`
+/// is told how far the stores are committed, shard by shard.
+fn open<'scope, O: Opener>(
+    scope: &'scope Scope<'scope, '_>,
+    place: &Place,
+    peers: &Peers,
+    opener: &'scope O,
+    mut judge: impl FnMut(&[u64]),
+) -> Result<O::Service, String> {
+    let (said, heard) = mpsc::channel();
+    let mut others = Vec::new();
+    for peers in peers.others() {
+        let place = Place { shard: peers.me(), waker: peers.waker().clone(), ..place.clone() };
+        let (go, gone) = mpsc::channel();
+        let started = Started { place, peers, said: said.clone(), go: gone };
+        let name = format!("shard-{}", started.place.shard.0);
+        thread::Builder::new()
+            .name(name)
+            .spawn_scoped(scope, move || started.live(opener))
+            .map_err(say)?;
+        others.push(go);
+    }
+    drop(said);
+    let (store, last) = opener.store(place).map_err(say)?;
+    let mut committed = vec![last; others.len() + 1];
+    for _ in &others {
+        let (shard, last) = heard.recv().map_err(say)??;
+        committed[shard.0 as usize] = last;
+    }
+    judge(&committed);
+    for go in &others {
+        go.send(()).map_err(say)?;
+    }
+    let service = opener.service(place, store).map_err(say)?;
+    for _ in &others {
+        heard.recv().map_err(say)??;
+    }
+    Ok(service)
+}
+
+/// What the thread of another shard has to begin with.
+struct Started {
+    place: Place,
+    peers: Peers,
+    /// How far the store is committed, and then that the shard is open.
+    said: mpsc::Sender<Result<(ShardId, u64), String>>,
+    /// The second step may begin; closed when it never will.
+    go: mpsc::Receiver<()>,
+}
+
+impl Started {
+    fn live<O: Opener>(self, opener: &O) {
+        match self.open(opener) {
+            Ok(Some(service)) => {
+                let server = Server::new(self.place.node);
+                Worker::new(Shard::new(service, server, self.peers)).run();
+            }
+            Ok(None) => {}
+            // Whoever does not listen any more has heard of another shard's failure.
+            Err(why) => drop(self.said.send(Err(why))),
+        }
+    }
+
+    fn open<O: Opener>(&self, opener: &O) -> Result<Option<O::Service>, String> {
+        let (store, last) = opener.store(&self.place).map_err(say)?;
+        // As above.
+        let _said = self.said.send(Ok((self.place.shard, last)));
+        if self.go.recv().is_err() {
+            return Ok(None);
+        }
+        let service = opener.service(&self.place, store).map_err(say)?;
+        let _said = self.said.send(Ok((self.place.shard, last)));
+        Ok(Some(service))
+    }
+}

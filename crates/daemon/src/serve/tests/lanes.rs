@@ -1,0 +1,129 @@
+//! One lane and two servers, step by step.
+
+use std::sync::{Arc, atomic::Ordering::SeqCst};
+
+use mayfly_transport_shm::{
+    layout::{LANE_ABANDONED, LANE_FREE, LANE_REPLY, LANE_REQUEST, Lane, NodeRegion},
+    region::{self, NodeSettings, SessionMapping},
+    server::{LaneRef, Reply, Server, Session},
+};
+use mayfly_types::SessionId;
+use mayfly_wire::Op;
+
+use super::hostile::{Client, Scribble};
+
+const AT: LaneRef = LaneRef { session: SessionId(5), lane: 1 };
+
+struct Scene {
+    _node_fd: std::os::fd::OwnedFd,
+    node: &'static NodeRegion,
+    client: Client,
+    taker: Server,
+    other: Server,
+    shared: Arc<Session>,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let settings = NodeSettings { instance: 1, times: 0, locks: 0, deadline_ms: 1 };
+        let (node_fd, node) = region::make_node(&settings).expect("a node region");
+        let fd = region::make_session(AT.session, 1).expect("a session region");
+        let (mut taker, mut other) = (Server::new(node), Server::new(node));
+        let mapping = SessionMapping::map(&fd).expect("mapped");
+        let shared = taker.add_session(AT.session, mapping, &mut Vec::new()).expect("a number");
+        other.share_session(Arc::clone(&shared));
+        Scene { _node_fd: node_fd, node, client: Client::map(&fd), taker, other, shared }
+    }
+
+    fn lane(&self) -> &Lane {
+        &self.client.head().lanes[AT.lane as usize]
+    }
+
+    /// The client makes a request, and the first server leaves it.
+    fn leave(&mut self, request_id: u64) {
+        let header = Some((request_id, 0));
+        self.client.act(&Scribble::Submit { lane: AT.lane as usize, length: 0, header });
+        let taken = self.taker.take(AT, &mut Vec::new()).expect("taken");
+        assert_eq!(taken.request_id, request_id);
+        self.taker.leave(AT);
+    }
+
+    fn store(server: &mut Server, request_id: u64) {
+        let reply =
+            Reply { op: Op::Ping, request_id, status: 0, body_bytes: 0, transaction: request_id };
+        server.store_reply(AT, &reply);
+    }
+
+    fn marked(&mut self) -> bool {
+        let mut lanes = Vec::new();
+        self.taker.collect(&mut lanes);
+        lanes == [AT]
+    }
+}
+
+#[test]
+fn a_lane_that_its_taker_met_too_early_is_marked_again() {
+    let mut scene = Scene::new();
+    scene.leave(7);
+    scene.other.claim(AT, 7).expect("it was left");
+    Scene::store(&mut scene.other, 7);
+    assert!(!scene.marked());
+    // The reply may be visible already, and the next request there.
+    assert!(scene.taker.take(AT, &mut Vec::new()).is_none());
+    scene.other.publish(AT);
+    assert!(scene.marked());
+    scene.leave(8);
+    scene.other.claim(AT, 8).expect("it was left");
+    scene.other.publish(AT);
+    assert!(!scene.marked(), "nobody came by");
+    assert_eq!(scene.node.head.pending_summary.load(SeqCst), 0);
+}
+
+#[test]
+fn a_late_answer_changes_nothing_of_the_next_request() {
+    let mut scene = Scene::new();
+    scene.leave(7);
+    scene.lane().state.store(LANE_ABANDONED, SeqCst);
+    scene.taker.claim(AT, 7).expect("it was left");
+    scene.taker.publish(AT);
+    assert_eq!(scene.lane().state.load(SeqCst), LANE_FREE);
+    scene.leave(8);
+    assert_eq!(scene.other.claim(AT, 7), None);
+    Scene::store(&mut scene.other, 7);
+    scene.other.publish(AT);
+    assert_eq!(scene.lane().answered_id.load(SeqCst), 0);
+    assert_eq!(scene.lane().state.load(SeqCst), LANE_REQUEST);
+    scene.other.claim(AT, 8).expect("it was left");
+    Scene::store(&mut scene.other, 8);
+    scene.other.publish(AT);
+    assert_eq!(scene.lane().state.load(SeqCst), LANE_REPLY);
+}
+
+#[test]
+fn an_answer_to_an_ended_session_reaches_no_session_of_the_same_number() {
+    let mut scene = Scene::new();
+    scene.leave(7);
+    scene.other.claim(AT, 7).expect("it was left");
+    scene.taker.remove_session(AT.session);
+    // Its memory stays as long as somebody may write there.
+    Scene::store(&mut scene.other, 7);
+    assert_eq!(scene.lane().answered_id.load(SeqCst), 7);
+    scene.other.remove_session(AT.session);
+    assert_eq!(Arc::strong_count(&scene.shared), 1);
+    let fd = region::make_session(AT.session, 1).expect("a session region");
+    let mapping = SessionMapping::map(&fd).expect("mapped");
+    let next = scene.taker.add_session(AT.session, mapping, &mut Vec::new()).expect("a number");
+    scene.other.share_session(next);
+    scene.other.publish(AT);
+    assert_eq!(scene.other.claim(AT, 7), None);
+    assert_eq!(scene.lane().state.load(SeqCst), LANE_REQUEST);
+}
+
+#[test]
+fn sessions_of_one_number_number_their_requests_differently() {
+    let first = |fd| Client::map(&fd).head().last_request_id.load(SeqCst);
+    let ids: Vec<u64> = (0..3)
+        .map(|_| first(region::make_session(AT.session, 1).expect("a session region")))
+        .collect();
+    assert!(ids[0] != ids[1] && ids[1] != ids[2]);
+}

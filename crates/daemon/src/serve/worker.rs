@@ -1,0 +1,104 @@
+//! The thread of a shard that takes no requests from clients: it acts on its inbox.
+
+use std::{collections::VecDeque, sync::atomic::Ordering::Relaxed};
+
+use mayfly_transport_shm::layout::OPEN_SHARED;
+use mayfly_types::SessionId;
+
+use super::{
+    Service,
+    idle::{For, Idle},
+    peers::{Report, ToShard},
+    shard::Shard,
+};
+
+/// The loop of such a thread.
+#[derive(Debug)]
+pub(super) struct Worker<S> {
+    shard: Shard<S>,
+    idle: Idle,
+    inbox: VecDeque<ToShard>,
+    /// Sessions whose end is part of the batch.
+    closed: Vec<SessionId>,
+    recovering: bool,
+    stopped: bool,
+}
+
+impl<S: Service> Worker<S> {
+    pub(super) fn new(shard: Shard<S>) -> Worker<S> {
+        let idle = Idle::new(shard.peers.waker().clone());
+        let (inbox, closed) = (VecDeque::new(), Vec::new());
+        Worker { shard, idle, inbox, closed, recovering: true, stopped: false }
+    }
+
+    /// Works until told to stop, or until the store cannot commit.
+    pub(super) fn run(mut self) {
+        // What opening the shard changed, and its first messages.
+        self.finish();
+        while !self.stopped && self.shard.failed().is_none() {
+            self.round();
+        }
+        if let Some(errno) = self.shard.failed() {
+            self.shard.peers.report(Report::Failed(errno));
+        }
+    }
+
+    fn round(&mut self) {
+        if self.shard.peers.waker().was_poked() {
+            self.attend();
+            self.finish();
+        } else if self.shard.service.idle_work() {
+            self.finish();
+        } else {
+            self.idle.wait(For::Waker);
+        }
+    }
+
+    fn attend(&mut self) {
+        self.shard.peers.take(&mut self.inbox);
+        while let Some(item) = self.inbox.pop_front() {
+            match item {
+                ToShard::Message { from, message } => self.shard.deliver(from, message),
+                ToShard::SessionOpened { pid, shared } => {
+                    self.shard.service.session_opened(shared.number(), pid);
+                    self.shard.server.share_session(shared);
+                }
+                ToShard::SessionClosed(session) => {
+                    self.shard.close_session(session);
+                    self.shard.server.remove_session(session);
+                    self.closed.push(session);
+                }
+                ToShard::OpenReleased { index, generation } => self.release(index, generation),
+                ToShard::Stop => self.stopped = true,
+                ToShard::Report(_) => {}
+            }
+        }
+    }
+
+    /// The entry may have been freed and used again since the serving thread looked.
+    fn release(&mut self, index: u32, generation: u32) {
+        let entry = self.shard.node().opens.get(index as usize);
+        let same = entry.is_some_and(|entry| {
+            entry.state.load(Relaxed) == OPEN_SHARED && entry.generation.load(Relaxed) == generation
+        });
+        if same {
+            self.shard.release(index);
+        }
+    }
+
+    /// Ends the batch, and says what it ended. The number of a session may be used again then: what
+    /// the batch had to say to other shards about the old one is in their inboxes.
+    fn finish(&mut self) {
+        self.shard.finish();
+        if self.shard.failed().is_some() {
+            return;
+        }
+        for session in self.closed.drain(..) {
+            self.shard.peers.report(Report::SessionGone(session));
+        }
+        if self.recovering && !self.shard.service.is_recovering() {
+            self.recovering = false;
+            self.shard.peers.report(Report::Recovered);
+        }
+    }
+}

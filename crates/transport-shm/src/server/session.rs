@@ -1,0 +1,123 @@
+//! A session, as the threads of the daemon share it.
+
+use std::sync::atomic::{
+    Ordering::{Relaxed, SeqCst},
+    fence,
+};
+
+use mayfly_sys::futex;
+use mayfly_types::{
+    SessionId,
+    limits::{LANES, REQUEST_BYTES_MAX},
+};
+use mayfly_wire::{HEADER_BYTES, Header};
+
+use super::under_way::{Holder, UnderWay};
+use crate::{
+    layout::{LANE_FREE, LANE_REPLY, Lane, LaneBuffers, NodeRegion},
+    region::SessionMapping,
+};
+
+/// The mapping of a session and what is under way in it. Unmapped when the last thread lets go.
+#[derive(Debug)]
+pub struct Session {
+    number: SessionId,
+    mapping: SessionMapping,
+    /// The server that takes its requests.
+    pub(super) taker: Holder,
+    /// Kept here and not in shared memory, where the client could change it.
+    under_way: [UnderWay; LANES],
+}
+
+impl Session {
+    pub(super) fn new(number: SessionId, mapping: SessionMapping, taker: Holder) -> Session {
+        Session { number, mapping, taker, under_way: std::array::from_fn(|_| UnderWay::default()) }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn number(&self) -> SessionId {
+        self.number
+    }
+
+    pub(super) fn lane(&self, lane: u32) -> Option<(&Lane, &UnderWay)> {
+        let control = self.mapping.head().lanes.get(lane as usize)?;
+        Some((control, self.under_way.get(lane as usize)?))
+    }
+
+    pub(super) fn buffers(&self, lane: u32) -> *mut LaneBuffers {
+        let lane = lane as usize % LANES;
+        // SAFETY: below LANES, so inside the mapping; no reference is made.
+        unsafe { (&raw mut (*self.mapping.region()).buffers).cast::<LaneBuffers>().add(lane) }
+    }
+
+    /// Takes the marks of the lanes.
+    pub(super) fn take_marks(&self) -> u64 {
+        self.mapping.head().lanes_pending.swap(0, SeqCst)
+    }
+
+    /// Marks a lane as its client does, from the leaf to the root, and wakes the taker.
+    pub(super) fn mark(&self, lane: u32, node: &NodeRegion) {
+        let (word, bit) = (self.number.0 / 64, self.number.0 % 64);
+        self.mapping.head().lanes_pending.fetch_or(1 << lane, SeqCst);
+        if let Some(sessions) = node.head.sessions_pending.get(word as usize) {
+            sessions.fetch_or(1 << bit, SeqCst);
+            node.head.pending_summary.fetch_or(1 << word, SeqCst);
+            node.wake_daemon();
+        }
+    }
+
+    /// An earlier daemon may have died between a change and the wake-up that belongs to it.
+    pub(super) fn finish_wakes(&self) {
+        let answered = |lane: &&Lane| lane.state.load(SeqCst) == LANE_REPLY;
+        for lane in self.mapping.head().lanes.iter().filter(answered) {
+            futex::wake(&lane.state, 1);
+        }
+        self.wake_lane_waiters();
+    }
+
+    /// Frees a lane that was abandoned. Only the daemon moves a lane out of that state.
+    pub(super) fn free(&self, lane: &Lane) {
+        lane.state.store(LANE_FREE, SeqCst);
+        self.wake_lane_waiters();
+    }
+
+    pub(super) fn wake_lane_waiters(&self) {
+        let head = self.mapping.head();
+        fence(SeqCst);
+        if head.lane_waiters.load(SeqCst) > 0 {
+            head.lanes_freed.fetch_add(1, SeqCst);
+            futex::wake(&head.lanes_freed, i32::MAX as u32);
+        }
+    }
+
+    /// Copies header and body of a lane's request out of shared memory and checks them against each
+    /// other.
+    pub(super) fn copy_request(&self, lane: u32, body: &mut Vec<u8>) -> Option<Header> {
+        body.clear();
+        let length = self.lane(lane)?.0.request_bytes.load(Relaxed) as usize;
+        let body_bytes = length.checked_sub(HEADER_BYTES)?;
+        if length > REQUEST_BYTES_MAX {
+            return None;
+        }
+        let mut bytes = [0; HEADER_BYTES];
+        body.reserve(body_bytes);
+        let request = {
+            let buffers = self.buffers(lane);
+            // SAFETY: stays inside the lane's buffers; no reference is made.
+            unsafe { (&raw const (*buffers).request).cast::<u8>() }
+        };
+        // SAFETY: source in bounds since `length` is; the targets are the daemon's own and large
+        // enough. The client may write meanwhile, then the copy holds a mixture, and any bytes are
+        // valid as `u8`.
+        unsafe {
+            request.copy_to_nonoverlapping(bytes.as_mut_ptr(), HEADER_BYTES);
+            request.add(HEADER_BYTES).copy_to_nonoverlapping(body.as_mut_ptr(), body_bytes);
+            body.set_len(body_bytes);
+        }
+        let header = Header::decode(&bytes).ok()?;
+        let sound =
+            !header.reply && header.body_bytes as usize == body_bytes && header.request_id != 0;
+        sound.then_some(header)
+    }
+}
