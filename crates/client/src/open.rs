@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 use mayfly_sys::file::{O_ACCMODE, O_APPEND, O_PATH, O_RDWR, O_WRONLY};
 use mayfly_transport::Transport;
 use mayfly_transport_shm::layout::{
-    FileEntry, OPEN_FREE, OPEN_PRIVATE, OPEN_SHARED, OPEN_SHARING, OpenEntry,
+    FILE_LOCKED, FileEntry, OPEN_FREE, OPEN_PRIVATE, OPEN_SHARED, OPEN_SHARING, OpenEntry,
 };
 use mayfly_types::{Errno, FileId, FileKind, OpenRef};
 use mayfly_wire::Close;
@@ -140,12 +140,19 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         self.open_file(OpenRef { index, generation })
     }
 
-    /// Gives up a private open file description.
+    /// Gives up a private open file description. Waits only when locks may go with it, which others
+    /// must find free when they learn of the close.
     ///
     /// # Errors
     /// EIO.
-    pub fn close(&self, open: OpenRef) -> Result<(), Errno> {
-        self.ask(&Close { open }, Ok)
+    pub fn close(&self, open: OpenFile) -> Result<(), Errno> {
+        let close = Close { open: open.reference };
+        match self.file_entry(open) {
+            Ok((_, file)) if file.flags.load(Ordering::Acquire) & FILE_LOCKED == 0 => {
+                self.transport.post(&close)
+            }
+            _ => self.ask(&close, Ok),
+        }
     }
 
     /// Index and entry of the file.

@@ -407,7 +407,7 @@ unsafe fn run_ours(
     // SAFETY: passed on to the caller.
     let result = unsafe { run_open(image, session, open, place, script) };
     if own {
-        let _ = session.close(open.reference);
+        let _ = session.close(open);
     }
     Ok(result?)
 }

@@ -183,7 +183,7 @@ pub(crate) fn end(open: OpenFile) {
         }
     }
     // The host has closed it whatever the daemon says; the session's end would free it too.
-    let _ = session.close(open.reference);
+    let _ = session.close(open);
 }
 
 /// The state is changed before the extra descriptor is closed: should another thread have closed

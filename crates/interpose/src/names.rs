@@ -144,7 +144,7 @@ pub(crate) unsafe fn mknod(call: &Call) -> Outcome {
             let session = session::get()?;
             let flags = O_CREAT | O_EXCL | O_WRONLY;
             let opened = session.open(place.walk(false)?, flags, new_owner(mode), escape)?;
-            session.close(opened.open)?;
+            session.close(session.open_file(opened.open)?)?;
             Ok(0)
         })
     }

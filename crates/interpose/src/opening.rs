@@ -156,7 +156,7 @@ fn open_walk(walk: Walk<'_>, flags: u32, mode: u32, escape: &mut PathText) -> Re
         Ok(descriptor) => Ok(descriptor as isize),
         Err(errno) => {
             // What the host is told is that no descriptor was to be had.
-            let _ = session.close(opened.open);
+            let _ = session.close(open);
             Err(Stop::Failed(errno))
         }
     }

@@ -37,6 +37,10 @@ impl Transport for Lanes {
     ) -> T {
         self.0.exchange(request, patience, take)
     }
+
+    fn post<'a, O: Operation<'a>>(&self, request: &O) -> Result<(), Errno> {
+        self.0.post(request)
+    }
 }
 
 static SESSION: AtomicPtr<Session> = AtomicPtr::new(core::ptr::null_mut());

@@ -5,6 +5,7 @@
 //! ```text
 //! FREE ─claim→ CLAIMED ─submit→ REQUEST ─daemon→ REPLY ─release→ FREE
 //!                                  └─deadline→ ABANDONED ─daemon→ FREE
+//!                 └─post→ POSTED ─daemon→ FREE
 //! ```
 //!
 //! Which thread claims which lane does not matter; threads begin their search at different places,
@@ -29,7 +30,9 @@ use mayfly_wire::{
 };
 
 use crate::{
-    layout::{LANE_REQUEST, Lane, LaneBuffers, NodeRegion, SessionHead, SessionRegion},
+    layout::{
+        LANE_POSTED, LANE_REQUEST, Lane, LaneBuffers, NodeRegion, SessionHead, SessionRegion,
+    },
     raw,
     spin::Spin,
 };
@@ -130,12 +133,12 @@ impl ShmTransport {
         }
     }
 
-    /// Hands a complete request to the daemon; true when it had to be woken.
-    fn submit(&self, lane: usize, id: u64, bytes: usize) -> bool {
+    /// Hands a complete request to the daemon, the lane in `state`; true when it had to be woken.
+    fn submit(&self, lane: usize, id: u64, bytes: usize, state: u32) -> bool {
         let control = self.lane(lane);
         control.request_id.store(id, Relaxed);
         control.request_bytes.store(bytes as u32, Relaxed);
-        control.state.store(LANE_REQUEST, Release);
+        control.state.store(state, Release);
         // From the leaf to the root, and the daemon takes them from the root to the leaf, so that a
         // bit it sees always leads to the request. A bit that is set already needs no second write:
         // whoever set it has yet to be seen, by a daemon that will then see this lane too.
@@ -191,13 +194,21 @@ impl Transport for ShmTransport {
                 return take(Answer::Failed(errno));
             }
         };
-        let woken = self.submit(lane, id, bytes);
+        let woken = self.submit(lane, id, bytes, LANE_REQUEST);
         if let Err(errno) = self.wait(lane, id, patience, woken) {
             return take(Answer::Failed(errno));
         }
         let taken = take(self.answer::<O::Reply<'_>>(lane, O::OP));
         self.release(lane);
         taken
+    }
+
+    fn post<'a, O: Operation<'a>>(&self, request: &O) -> Result<(), Errno> {
+        let lane = self.claim(Patience::Deadline)?;
+        let id = self.head().last_request_id.fetch_add(1, Relaxed) + 1;
+        let bytes = self.encode(lane, id, request).inspect_err(|_| self.release(lane))?;
+        self.submit(lane, id, bytes, LANE_POSTED);
+        Ok(())
     }
 }
 

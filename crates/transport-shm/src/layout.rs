@@ -100,6 +100,8 @@ pub struct OpenEntry {
 pub const FILE_OBJECT: u32 = 1;
 /// The last name is gone.
 pub const FILE_UNLINKED: u32 = 2;
+/// Somebody has had a lock on the file since it was opened.
+pub const FILE_LOCKED: u32 = 4;
 
 /// An open file, shared by its open file descriptions. Written by the daemon only.
 #[repr(C, align(64))]
@@ -182,6 +184,9 @@ pub const LANE_REPLY: u32 = 3;
 /// The thread gave up at its deadline; the daemon may still write here, and frees the lane when it
 /// is done with it.
 pub const LANE_ABANDONED: u32 = 4;
+/// The request is complete and nobody waits for its reply; the daemon frees the lane when it is
+/// done with it.
+pub const LANE_POSTED: u32 = 5;
 /// Or-ed to [`LANE_REQUEST`]: the thread sleeps on the state word and wants a futex wake.
 pub const LANE_SLEEPER: u32 = 0x100;
 

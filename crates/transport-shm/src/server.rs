@@ -41,7 +41,10 @@ use mayfly_wire::{HEADER_BYTES, Header, Op};
 pub use session::Session;
 
 use crate::{
-    layout::{LANE_ABANDONED, LANE_FREE, LANE_REPLY, LANE_REQUEST, LANE_SLEEPER, Lane, NodeRegion},
+    layout::{
+        LANE_ABANDONED, LANE_FREE, LANE_POSTED, LANE_REPLY, LANE_REQUEST, LANE_SLEEPER, Lane,
+        NodeRegion,
+    },
     region::SessionMapping,
 };
 use under_way::{Holder, UnderWay};
@@ -202,7 +205,7 @@ impl Server {
             return None;
         }
         match control.state.load(Acquire) & !LANE_SLEEPER {
-            LANE_REQUEST => {}
+            LANE_REQUEST | LANE_POSTED => {}
             LANE_ABANDONED => {
                 session.free(control);
                 return None;
@@ -316,7 +319,7 @@ fn show(session: &Session, control: &Lane) {
     loop {
         let next = match seen & !LANE_SLEEPER {
             LANE_REQUEST => LANE_REPLY,
-            LANE_ABANDONED => LANE_FREE,
+            LANE_ABANDONED | LANE_POSTED => LANE_FREE,
             _ => return,
         };
         match control.state.compare_exchange_weak(seen, next, AcqRel, Relaxed) {
@@ -324,7 +327,7 @@ fn show(session: &Session, control: &Lane) {
             Err(other) => seen = other,
         }
     }
-    if seen == LANE_ABANDONED {
+    if matches!(seen, LANE_ABANDONED | LANE_POSTED) {
         session.wake_lane_waiters();
     } else if seen & LANE_SLEEPER != 0 {
         futex::wake(&control.state, 1);

@@ -36,4 +36,12 @@ pub trait Transport {
         patience: Patience,
         take: impl for<'r> FnOnce(Answer<'r, O::Reply<'r>>) -> T,
     ) -> T;
+
+    /// Sends `request`, whose reply nobody needs, and does not wait. It is executed at least once
+    /// as long as this process lives, and may be executed after requests that are sent later; so it
+    /// should be one that may be repeated.
+    ///
+    /// # Errors
+    /// EIO when it cannot be sent before its deadline.
+    fn post<'a, O: Operation<'a>>(&self, request: &O) -> Result<(), Errno>;
 }

@@ -4,6 +4,7 @@
 //! when the daemon comes back, and are made again.
 
 use mayfly_meta::{key, record::encode_locks};
+use mayfly_transport_shm::layout::FILE_LOCKED;
 use mayfly_types::{Errno, FileId, OpenRef, SessionId};
 use mayfly_wire::{
     Conflict, LOCK_FLOCK, LOCK_OFD, LOCK_POSIX, LOCK_READ, LOCK_UNLOCK, LOCK_WRITE, Lock,
@@ -104,6 +105,7 @@ impl Core {
         if held.is_empty() {
             self.store.delete(&key)?;
         } else {
+            self.opens.set_flag(file, FILE_LOCKED);
             self.store.put(&key, &encode_locks(&held))?;
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::sync::{Arc, atomic::Ordering::SeqCst};
 
 use mayfly_transport_shm::{
-    layout::{LANE_ABANDONED, LANE_FREE, LANE_REPLY, LANE_REQUEST, Lane, NodeRegion},
+    layout::{LANE_ABANDONED, LANE_FREE, LANE_POSTED, LANE_REPLY, LANE_REQUEST, Lane, NodeRegion},
     region::{self, NodeSettings, SessionMapping},
     server::{LaneRef, Reply, Server, Session},
 };
@@ -97,6 +97,21 @@ fn a_late_answer_changes_nothing_of_the_next_request() {
     Scene::store(&mut scene.other, 8);
     scene.other.publish(AT);
     assert_eq!(scene.lane().state.load(SeqCst), LANE_REPLY);
+}
+
+#[test]
+fn a_posted_request_is_executed_and_frees_its_lane() {
+    let mut scene = Scene::new();
+    let header = Some((7, 0));
+    scene.client.act(&Scribble::Submit { lane: AT.lane as usize, length: 0, header });
+    scene.lane().state.store(LANE_POSTED, SeqCst);
+    let taken = scene.taker.take(AT, &mut Vec::new()).expect("taken");
+    assert_eq!(taken.request_id, 7);
+    Scene::store(&mut scene.taker, 7);
+    assert_eq!(scene.lane().state.load(SeqCst), LANE_POSTED, "until it is done");
+    scene.taker.publish(AT);
+    assert_eq!(scene.lane().state.load(SeqCst), LANE_FREE);
+    scene.leave(8);
 }
 
 #[test]
