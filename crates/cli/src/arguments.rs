@@ -126,7 +126,9 @@ pub(crate) struct Make {
     /// Time stamps to keep
     #[arg(long, value_parser = ["none", "mtime", "all"])]
     times: Option<String>,
-    /// Check that a directory exists before a name is made in it; off is refused yet [default: on]
+    /// Check that a directory still exists before a name is made in it; off allows daemons not to
+    /// ask each other, and the check is made all the same where it costs nothing: on one node
+    /// always [default: on]
     #[arg(long, value_name = "on|off", value_parser = parse_switch)]
     parent_check: Option<bool>,
     /// Serve flock and fcntl locks; off answers ENOLCK [default: on]

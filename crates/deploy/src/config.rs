@@ -30,7 +30,8 @@ pub struct Options {
     pub capacity_bytes: Option<u64>,
     /// `none`, `mtime` or `all`.
     pub times: String,
-    /// Check that a parent directory exists before a name is made in it.
+    /// False allows daemons not to ask whether a directory still exists before a name is made in
+    /// it. Where asking costs nothing they check all the same: on one node, always.
     pub parent_check: bool,
     /// Serve locks; otherwise answer ENOLCK.
     pub locks: bool,
@@ -90,11 +91,6 @@ impl Options {
     fn check(&self) -> Result<()> {
         self.times()?;
         self.durability()?;
-        ensure!(
-            self.parent_check,
-            "--parent-check off is not there yet: on one node the check costs nothing and is \
-             always made"
-        );
         let chunk = self.chunk_bytes;
         ensure!(
             chunk.is_power_of_two() && (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&chunk),

@@ -1,0 +1,75 @@
+//! What an instance was started with: kept with it, shown, and meant.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use mayfly_testkit::{Exclusive, Instance, Job, Scratch};
+
+/// Makes names in a directory that another process has removed: by a path, and by a descriptor and
+/// as working directory of processes that hold it.
+const NAMES_IN_A_REMOVED_DIRECTORY: &str = r#"
+cd "$MAYFLY_MOUNT"
+mkdir gone kept; cd gone; rmdir ../gone
+for try in 'echo > file' 'mkdir sub' 'ln -s x link' 'mv ../kept .' 'echo > ../gone/file'; do
+    if (eval "$try") 2> /dev/null; then echo "$try: worked"; else echo "$try: refused"; fi
+done
+cd ..; ls -A
+"#;
+const REFUSED_AND_NOTHING_MADE: &str = "\
+echo > file: refused
+mkdir sub: refused
+ln -s x link: refused
+mv ../kept .: refused
+echo > ../gone/file: refused
+kept";
+
+fn start(scratch: &Scratch, name: &str, options: &[&str]) -> Result<()> {
+    let start = Instance::named(scratch, name)?.command("start").args(options);
+    start.run_ok().map(drop)
+}
+
+/// What `mayfly status` says to people.
+fn shown(instance: &Instance<'_>) -> Result<String> {
+    let outcome = instance.command("status").run_ok()?;
+    Ok(String::from_utf8_lossy(&outcome.stdout).into_owned())
+}
+
+fn expect_parent_check_off(instance: &Instance<'_>) -> Result<()> {
+    let status = instance.status()?;
+    let option = status.pointer("/options/parent_check");
+    ensure!(option == Some(&false.into()), "the option is {option:?}");
+    let text = shown(instance)?;
+    ensure!(text.contains("parent-check off"), "status does not show it:\n{text}");
+    Ok(())
+}
+
+#[test]
+fn parent_check_off_is_kept_shown_and_loosens_nothing_on_one_node() -> Result<()> {
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("opt-parent")?;
+    let data = scratch.join("data");
+    let data = data.to_str().context("a path of this suite is text")?;
+    start(&scratch, "off", &["--parent-check", "off", "--keep", "--data-dir", data])?;
+    let instance = Instance::named(&scratch, "off")?;
+    expect_parent_check_off(&instance)?;
+    let found = instance.shell("names", NAMES_IN_A_REMOVED_DIRECTORY).run_ok()?;
+    let found = String::from_utf8_lossy(&found.stdout).trim().to_owned();
+    ensure!(found == REFUSED_AND_NOTHING_MADE, "names in a removed directory:\n{found}");
+    instance.stop()?;
+    let kept = fs::read_dir(data)?.next().context("the data are gone")??.path();
+    let kept = kept.to_str().context("a path of this suite is text")?;
+    start(&scratch, "off", &["--reopen", kept])?;
+    expect_parent_check_off(&instance)?;
+    instance.stop()
+}
+
+#[test]
+fn help_says_what_parent_check_off_allows() -> Result<()> {
+    let scratch = Scratch::new("opt-help")?;
+    let mayfly = mayfly_testkit::binary::mayfly()?;
+    let help = Job::new(&scratch, "help", mayfly).args(["start", "--help"]).run_ok()?;
+    let text = String::from_utf8_lossy(&help.stdout);
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    ensure!(text.contains("off allows daemons not to ask each other"), "{text}");
+    Ok(())
+}
