@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-use anyhow::Result;
-use mayfly_deploy::{Report, default_run_root, environment, report};
+use anyhow::{Result, anyhow};
+use mayfly_deploy::{Counted, Report, default_run_root, environment, report};
 
 use crate::{arguments, run, size};
 
@@ -21,12 +21,17 @@ pub(crate) fn status(wanted: &arguments::Status) -> Result<()> {
         } else {
             print(&report);
         }
-        return Ok(());
+        return report.trouble().map_or(Ok(()), |trouble| Err(anyhow!(trouble)));
     }
     let mut reports = Vec::new();
     for name in names() {
         match run::running(&name).and_then(report) {
-            Ok(report) => reports.push(report),
+            Ok(report) => {
+                if let Some(trouble) = report.trouble() {
+                    eprintln!("mayfly: {trouble}");
+                }
+                reports.push(report);
+            }
             Err(error) => eprintln!("mayfly: {error:#}"),
         }
     }
@@ -58,23 +63,13 @@ fn print(report: &Report) {
     println!("  mount       {}", config.mount.display());
     println!("  data        {}", config.data_dir.display());
     println!("  metadata    {}", config.meta_dir.display());
-    println!(
-        "  used        {} of {}",
-        size::show(report.used_bytes),
-        size::show(report.capacity_bytes)
-    );
-    println!(
-        "  holds       {} files, {} directories, {} objects, {} unlinked but open",
-        report.files, report.directories, report.objects, report.orphans
-    );
-    println!(
-        "  clients     {} processes, {} open files, {} locks",
-        report.sessions, report.open_files, report.locks
-    );
-    println!(
-        "  daemon      process {}, restarted {} times, {} requests, {} transactions",
-        report.daemon_pid, report.restarts, report.requests, report.transactions
-    );
+    match &report.counted {
+        Some(counted) => print_counted(report, counted),
+        None => println!(
+            "  daemon      process {}, does not answer; restarted {} times, {} processes attached",
+            report.daemon_pid, report.restarts, report.sessions
+        ),
+    }
     println!(
         "  options     chunk-size {}, times {}, parent-check {}, locks {}, durability {}, \
          shards {}{}",
@@ -85,5 +80,25 @@ fn print(report: &Report) {
         options.durability,
         options.shards,
         if config.keep { ", keep" } else { "" }
+    );
+}
+
+fn print_counted(report: &Report, counted: &Counted) {
+    println!(
+        "  used        {} of {}",
+        size::show(counted.used_bytes),
+        size::show(counted.capacity_bytes)
+    );
+    println!(
+        "  holds       {} files, {} directories, {} objects, {} unlinked but open",
+        counted.files, counted.directories, counted.objects, counted.orphans
+    );
+    println!(
+        "  clients     {} processes, {} open files, {} locks",
+        report.sessions, counted.open_files, counted.locks
+    );
+    println!(
+        "  daemon      process {}, restarted {} times, {} requests, {} transactions",
+        report.daemon_pid, report.restarts, counted.requests, counted.transactions
     );
 }

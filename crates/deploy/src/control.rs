@@ -1,34 +1,86 @@
 //! Commands to a running instance's supervisor.
 
-use anyhow::{Context, Result, bail};
+use std::os::fd::OwnedFd;
+
+use anyhow::{Context, Result, bail, ensure};
 use mayfly_transport_shm::hello;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
     send, socket_with,
+    sockopt::{Timeout, set_socket_timeout},
 };
+use serde::{Deserialize, Serialize};
 
 use crate::{Config, instance::SOCKET_NAME};
 
 /// Longest answer that is read, bytes.
 const ANSWER_BYTES_MAX: usize = 4096;
+/// A supervisor that has not looked at a question by then is stuck or stopped.
+const LOOK_MAX: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// How things stand, as the supervisor knows without asking its daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct View {
+    /// Process id of the daemon.
+    pub(crate) daemon_pid: Option<u32>,
+    /// Starts of the daemon so far.
+    pub(crate) starts: u32,
+    /// Attached processes.
+    pub(crate) sessions: u32,
+    /// Messages that the daemon has yet to take.
+    pub(crate) owed: usize,
+}
+
+impl View {
+    /// Answers who asked.
+    pub(crate) fn tell(&self, connection: &OwnedFd) {
+        let text = serde_json::to_vec(self).unwrap_or_default();
+        // Whoever has gone meanwhile does not mind.
+        let _ = send(connection, &text, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    }
+}
+
+/// Asks the supervisor how things stand.
+///
+/// # Errors
+/// When it cannot be reached or does not answer in time.
+pub(crate) fn look(config: &Config) -> Result<View> {
+    let socket = socket()?;
+    // The first bounds connecting too.
+    set_socket_timeout(&socket, Timeout::Send, Some(LOOK_MAX))?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(LOOK_MAX))?;
+    let answer = ask(config, &socket, hello::KIND_LOOK)
+        .with_context(|| format!("the supervisor of {:?} does not answer", config.name))?;
+    serde_json::from_slice(&answer)
+        .with_context(|| format!("the supervisor of {:?} answers gibberish", config.name))
+}
 
 /// Ends an instance and waits until it is gone.
 ///
 /// # Errors
 /// When the supervisor cannot be reached, or could not remove everything.
 pub fn stop(config: &Config) -> Result<()> {
-    let path = config.run_dir.join(SOCKET_NAME);
-    let socket =
-        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    connect(&socket, &SocketAddrUnix::new(&path)?)
-        .with_context(|| format!("no supervisor answers at {}", path.display()))?;
-    send(&socket, &hello::hello(hello::KIND_CONTROL), SendFlags::NOSIGNAL)?;
-    let mut answer = vec![0; ANSWER_BYTES_MAX];
-    let (count, _) = recv(&socket, answer.as_mut_slice(), RecvFlags::empty())?;
-    match std::str::from_utf8(&answer[..count.min(ANSWER_BYTES_MAX)]) {
+    let answer = ask(config, &socket()?, hello::KIND_CONTROL)?;
+    match std::str::from_utf8(&answer) {
         Ok("stopped") => Ok(()),
         Ok("") => bail!("the supervisor of {:?} died while it stopped", config.name),
         Ok(why) => bail!("{:?}: {why}", config.name),
         Err(_) => bail!("the supervisor of {:?} answers gibberish", config.name),
     }
+}
+
+fn socket() -> Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+fn ask(config: &Config, socket: &OwnedFd, kind: u32) -> Result<Vec<u8>> {
+    let path = config.run_dir.join(SOCKET_NAME);
+    connect(socket, &SocketAddrUnix::new(&path)?)
+        .with_context(|| format!("no supervisor answers at {}", path.display()))?;
+    send(socket, &hello::hello(kind), SendFlags::NOSIGNAL)?;
+    let mut answer = vec![0; ANSWER_BYTES_MAX];
+    let (count, _) = recv(socket, answer.as_mut_slice(), RecvFlags::empty())?;
+    ensure!(count <= ANSWER_BYTES_MAX, "{} gives too long an answer", path.display());
+    answer.truncate(count);
+    Ok(answer)
 }

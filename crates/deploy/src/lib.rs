@@ -25,4 +25,4 @@ pub use instance::{Found, Instance};
 pub use launch::{Lifeline, SUPERVISE, launch};
 pub use mayfly_types::limits::SHARDS_MAX;
 pub use places::{default_run_root, image_cache};
-pub use status::{Report, report};
+pub use status::{Counted, Report, State, report};

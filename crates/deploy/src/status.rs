@@ -1,13 +1,33 @@
 //! What a running instance says of itself.
+//!
+//! The supervisor is asked first: it answers whatever its daemon does. Then the daemon, as an
+//! attached process asks it, unless it is known that no answer would come.
 
 use anyhow::{Result, anyhow};
 use mayfly_transport::{Answer, Patience, Transport};
 use mayfly_transport_shm::{AttachOptions, attach};
+use mayfly_types::{Errno, limits::DEADLINE_MS_DEFAULT};
 use mayfly_wire::{Counters, Status};
 use serde::Serialize;
-use std::{os::unix::ffi::OsStrExt, sync::atomic::Ordering};
+use std::os::unix::ffi::OsStrExt;
 
-use crate::{Config, instance::SOCKET_NAME};
+use crate::{
+    Config,
+    control::{self, View},
+    instance::SOCKET_NAME,
+};
+
+/// Whether the daemon answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// It does.
+    Serving,
+    /// It cannot: somebody has stopped its process (SIGSTOP, a debugger).
+    Stopped,
+    /// It did not within a request's deadline.
+    Silent,
+}
 
 /// The state of an instance, as `mayfly status --json` prints it.
 #[derive(Debug, Clone, Serialize)]
@@ -15,12 +35,22 @@ pub struct Report {
     /// How it was started.
     #[serde(flatten)]
     pub config: Config,
-    /// Process id of the daemon.
+    /// Whether the daemon answers.
+    pub state: State,
+    /// Process id of the daemon, 0 when there is none at the moment.
     pub daemon_pid: u32,
     /// Starts of the daemon after the first.
     pub restarts: u32,
     /// Attached processes, without the one that asks.
     pub sessions: u32,
+    /// What the daemon says.
+    #[serde(flatten)]
+    pub counted: Option<Counted>,
+}
+
+/// What only the daemon knows.
+#[derive(Debug, Clone, Serialize)]
+pub struct Counted {
     /// Open file descriptions.
     pub open_files: u32,
     /// Held locks.
@@ -43,44 +73,93 @@ pub struct Report {
     pub transactions: u64,
 }
 
-/// Asks the instance, as an attached process does.
+/// Asks the instance.
 ///
 /// # Errors
-/// When the instance cannot be attached to or its daemon does not answer in time.
+/// When the supervisor does not answer, or answers what makes no sense. A daemon that does not
+/// answer is no error here: see [`Report::trouble`].
 pub fn report(config: Config) -> Result<Report> {
+    let view = control::look(&config)?;
+    if view.daemon_pid.is_some_and(is_stopped) {
+        return Ok(Report::without_daemon(config, &view, State::Stopped));
+    }
+    match counters(&config)? {
+        Ok(counters) => Ok(Report::new(config, &view, &counters)),
+        Err(Errno::EIO) => Ok(Report::without_daemon(config, &view, State::Silent)),
+        Err(errno) => Err(anyhow!("the daemon of {:?}: {errno}", config.name)),
+    }
+}
+
+/// Asks the daemon.
+fn counters(config: &Config) -> Result<Result<Counters, Errno>> {
     let socket = config.run_dir.join(SOCKET_NAME);
     let options =
         AttachOptions { socket_path: socket.as_os_str().as_bytes(), fd_min: 3, node: None };
     let attached = attach(&options).map_err(|errno| {
         anyhow!("cannot attach to {:?} at {}: {errno}", config.name, socket.display())
     })?;
-    let counters =
-        attached.transport.exchange(&Status {}, Patience::Deadline, |answer| match answer {
-            Answer::Done(counters) => Ok(counters),
-            Answer::Failed(errno) => Err(anyhow!("the daemon of {:?}: {errno}", config.name)),
-            Answer::Escaped(_) => Err(anyhow!("the daemon answers another question")),
-        })?;
-    let starts = attached.node.head.daemon_starts.load(Ordering::Relaxed);
-    Ok(Report::new(config, &counters, starts))
+    attached.transport.exchange(&Status {}, Patience::Deadline, |answer| match answer {
+        Answer::Done(counters) => Ok(Ok(counters)),
+        Answer::Failed(errno) => Ok(Err(errno)),
+        Answer::Escaped(_) => Err(anyhow!("the daemon answers another question")),
+    })
+}
+
+/// Has somebody stopped this process?
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name, in parentheses, may hold anything.
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    matches!(state, Some('T' | 't'))
 }
 
 impl Report {
-    fn new(config: Config, counters: &Counters, starts: u32) -> Report {
+    fn without_daemon(config: Config, view: &View, state: State) -> Report {
         Report {
             config,
-            daemon_pid: counters.daemon_pid,
-            restarts: starts.saturating_sub(1),
-            sessions: counters.sessions.saturating_sub(1),
-            open_files: counters.open_files,
-            locks: counters.locks,
-            files: counters.files,
-            directories: counters.directories,
-            orphans: counters.orphans,
-            objects: counters.objects,
-            used_bytes: counters.used_bytes,
-            capacity_bytes: counters.capacity_bytes,
-            requests: counters.requests,
-            transactions: counters.transactions,
+            state,
+            daemon_pid: view.daemon_pid.unwrap_or(0),
+            restarts: view.starts.saturating_sub(1),
+            sessions: view.sessions,
+            counted: None,
         }
+    }
+
+    fn new(config: Config, view: &View, counters: &Counters) -> Report {
+        Report {
+            daemon_pid: counters.daemon_pid,
+            sessions: counters.sessions.saturating_sub(1),
+            counted: Some(Counted {
+                open_files: counters.open_files,
+                locks: counters.locks,
+                files: counters.files,
+                directories: counters.directories,
+                orphans: counters.orphans,
+                objects: counters.objects,
+                used_bytes: counters.used_bytes,
+                capacity_bytes: counters.capacity_bytes,
+                requests: counters.requests,
+                transactions: counters.transactions,
+            }),
+            ..Report::without_daemon(config, view, State::Serving)
+        }
+    }
+
+    /// Why the daemon said nothing, and what to do.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        let (name, pid) = (&self.config.name, self.daemon_pid);
+        Some(match self.state {
+            State::Serving => return None,
+            State::Stopped => format!(
+                "the daemon of {name:?} (process {pid}) does not answer: it is stopped. \
+                 `kill -CONT {pid}` lets it go on"
+            ),
+            State::Silent => format!(
+                "the daemon of {name:?} (process {pid}) does not answer within {} s; see {}",
+                DEADLINE_MS_DEFAULT / 1000,
+                self.config.run_dir.join("log").display()
+            ),
+        })
     }
 }

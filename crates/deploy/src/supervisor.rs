@@ -2,44 +2,55 @@
 //!
 //! It owns the socket, makes every region of shared memory, keeps the evidence that processes live,
 //! and starts the daemon, again and again if need be. It knows no file system. One thread, one
-//! epoll; asleep unless something happens. It ends when it is told to, when the lifeline to whoever
-//! started it is cut before it was detached, or when the daemon dies again and again without having
-//! served.
+//! epoll; asleep unless something happens. It never waits for the daemon ([`outbox`]), which may be
+//! stopped. It ends when it is told to, when the lifeline to whoever started it is cut before it
+//! was detached, or when the daemon dies again and again without having served.
 
 mod children;
 mod connections;
 mod lifeline;
+mod outbox;
 mod sessions;
 
 use std::{
     fs::File,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
     path::Path,
+    sync::atomic::Ordering::Relaxed,
 };
 
 use anyhow::{Context, Result, anyhow, bail};
 use mayfly_daemon::serve::channel::{self, Message};
-use mayfly_transport_shm::region::{NodeSettings, make_node};
+use mayfly_transport_shm::{
+    layout::NodeRegion,
+    region::{NodeSettings, make_node},
+};
 use mayfly_types::{SessionId, limits};
 use rustix::{
     event::epoll,
     fs::inotify,
     net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with},
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+    time::Timespec,
 };
 
 use crate::{
     Config,
+    control::View,
     instance::{self, Keep, SOCKET_NAME},
 };
 use children::{Daemon, Restarts};
 use connections::Connections;
 use lifeline::{Lifeline, Word};
+use outbox::{Flushed, Outbox, Owed};
 use sessions::Sessions;
 
 /// Connections that the kernel queues while the supervisor is busy.
 const BACKLOG: i32 = 512;
 /// Events taken from the kernel at a time.
 const EVENTS: usize = 64;
+/// When to try again to tell the daemon something for which the kernel was short of resources.
+const RETRY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// What an epoll event is about: a kind in the upper half, a number in the lower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,6 +106,13 @@ impl Watch {
         Ok(())
     }
 
+    /// Changes what a descriptor is watched for besides its end.
+    fn change(&self, fd: impl AsFd, source: Source, flags: epoll::EventFlags) {
+        let data = epoll::EventData::new_u64(source.token());
+        // It fails only for a descriptor that is not watched: the daemon's, once it has hung up.
+        let _ = epoll::modify(&self.0, fd, data, flags | epoll::EventFlags::RDHUP);
+    }
+
     pub(crate) fn remove(&self, fd: impl AsFd) {
         // It fails only for a descriptor that is not watched, which is what is wanted.
         let _ = epoll::delete(&self.0, fd);
@@ -109,10 +127,13 @@ struct Supervisor {
     listener: OwnedFd,
     lifeline: Lifeline,
     node: OwnedFd,
+    region: &'static NodeRegion,
     releases: OwnedFd,
     sessions: Sessions,
     connections: Connections,
     daemon: Option<Daemon>,
+    outbox: Outbox,
+    flushed: Flushed,
     restarts: Restarts,
     /// Why the loop ends.
     end: Option<Result<()>>,
@@ -125,6 +146,7 @@ struct Supervisor {
 pub fn run(run_dir: &Path) -> Result<()> {
     // Out of the terminal's reach: an interrupt there is for the command, not for its file system.
     let _ = rustix::process::setsid();
+    raise_descriptor_limit();
     let config = Config::load(run_dir)?;
     let mut lifeline = Lifeline::from_stdin()?;
     let mut supervisor = match Supervisor::begin(config.clone(), lifeline.try_clone()?) {
@@ -162,7 +184,10 @@ impl Supervisor {
             sessions: Sessions::new(config.instance),
             connections: Connections::default(),
             restarts: Restarts::new(region),
+            region,
             daemon: None,
+            outbox: Outbox::default(),
+            flushed: Flushed::All,
             end: None,
             _lock: lock,
             config,
@@ -179,9 +204,11 @@ impl Supervisor {
     fn serve(&mut self) {
         let mut events = Vec::with_capacity(EVENTS);
         while self.end.is_none() {
+            self.flush();
             events.clear();
             let room = rustix::buffer::spare_capacity(&mut events);
-            match epoll::wait(&self.watch.0, room, None) {
+            let retry = (self.flushed == Flushed::Short).then_some(&RETRY);
+            match epoll::wait(&self.watch.0, room, retry) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => self.end = Some(Err(error.into())),
             }
@@ -191,6 +218,30 @@ impl Supervisor {
                 }
             }
         }
+    }
+
+    /// Tells the daemon what it is owed, as far as it listens.
+    fn flush(&mut self) {
+        let Supervisor { daemon, node, releases, sessions, outbox, .. } = self;
+        let Some(daemon) = daemon else { return };
+        let say = |message: &Message, fd: &OwnedFd| {
+            channel::send(&daemon.channel, message, &[fd.as_fd()])
+        };
+        let flushed = outbox.flush(|owed| match owed {
+            Owed::Node => say(&Message::Node, node),
+            Owed::Releases => say(&Message::Releases, releases),
+            Owed::Session(session) => sessions.tell(session, &daemon.channel),
+            Owed::End(session) => channel::send(&daemon.channel, &Message::End(session), &[]),
+            Owed::Start => channel::send(&daemon.channel, &Message::Start, &[]),
+        });
+        if (flushed == Flushed::Full) != (self.flushed == Flushed::Full) {
+            let room = match flushed {
+                Flushed::Full => epoll::EventFlags::OUT,
+                _ => epoll::EventFlags::empty(),
+            };
+            self.watch.change(&daemon.channel, Source::Channel, epoll::EventFlags::IN | room);
+        }
+        self.flushed = flushed;
     }
 
     fn attend(&mut self, source: Source) {
@@ -238,26 +289,34 @@ impl Supervisor {
                     self.end_session(earlier);
                 }
                 let made = self.sessions.open(connection, pid, &self.watch)?;
-                if let Some(daemon) = &self.daemon {
-                    self.sessions.tell(made, &daemon.channel);
+                if self.daemon.is_some() {
+                    self.outbox.push(Owed::Session(made));
                 }
                 self.sessions.welcome(made, &self.node);
             }
+            connections::Heard::Look(connection) => self.view().tell(&connection),
             connections::Heard::Stop => self.end = Some(Ok(())),
         }
         Ok(())
+    }
+
+    fn view(&self) -> View {
+        View {
+            daemon_pid: self.daemon.as_ref().map(Daemon::pid),
+            starts: self.region.head.daemon_starts.load(Relaxed),
+            sessions: self.sessions.attached(),
+            owed: self.outbox.len(),
+        }
     }
 
     fn end_session(&mut self, session: SessionId) {
         if !self.sessions.end(session, &self.watch) {
             return;
         }
-        match &self.daemon {
-            Some(daemon) => {
-                // A daemon that is gone forgets its sessions anyway.
-                let _ = channel::send(&daemon.channel, &Message::End(session), &[]);
-            }
-            None => self.sessions.forget(session),
+        if self.daemon.is_none() || self.outbox.take_back(session) {
+            self.sessions.forget(session);
+        } else {
+            self.outbox.push(Owed::End(session));
         }
     }
 
@@ -285,28 +344,28 @@ impl Supervisor {
         self.watch.remove(&daemon.exit);
         let how = daemon.reap();
         eprintln!("supervisor: the daemon ended ({how}); starting another");
+        self.outbox.clear();
+        self.flushed = Flushed::All;
         self.sessions.forget_ended();
-        match self.restarts.again() {
+        let started = match self.restarts.again() {
             Ok(()) => self.start_daemon(),
-            Err(why) => {
-                self.end = Some(Err(anyhow!("the daemon does not serve: {why} ({how})")));
-                Ok(())
-            }
+            Err(why) => Err(anyhow!("the daemon does not serve: {why} ({how})")),
+        };
+        if let Err(why) = started {
+            self.end = Some(Err(why));
         }
+        Ok(())
     }
 
     fn start_daemon(&mut self) -> Result<()> {
         let daemon = Daemon::start(&self.config.run_dir)?;
         self.watch.add(&daemon.channel, Source::Channel)?;
         self.watch.add(&daemon.exit, Source::DaemonExit)?;
-        let tell = |message: Message, fds: &[BorrowedFd<'_>]| {
-            channel::send(&daemon.channel, &message, fds).context("the daemon does not listen")
-        };
         self.restarts.starting();
-        tell(Message::Node, &[self.node.as_fd()])?;
-        tell(Message::Releases, &[self.releases.as_fd()])?;
-        self.sessions.tell_all(&daemon.channel)?;
-        tell(Message::Start, &[])?;
+        self.outbox.push(Owed::Node);
+        self.outbox.push(Owed::Releases);
+        self.sessions.alive().for_each(|session| self.outbox.push(Owed::Session(session)));
+        self.outbox.push(Owed::Start);
         self.daemon = Some(daemon);
         Ok(())
     }
@@ -327,6 +386,13 @@ impl Supervisor {
         self.connections.answer_stops(&word);
         ended
     }
+}
+
+/// Each session takes three descriptors here, and descriptors under way in the channel count too.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // Without it, fewer processes can attach.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 fn listen_at(path: &Path) -> Result<OwnedFd> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::{Job, Scratch, binary};
+use crate::{Job, Outcome, Scratch, binary};
 
 /// What `status` says the clients hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +74,11 @@ impl<'a> Instance<'a> {
 
     /// What `mayfly status --json` prints.
     pub fn status(&self) -> Result<Value> {
-        let outcome = self.command("status").args(["--json"]).run_ok()?;
+        Self::read_status(&self.command("status").args(["--json"]).run_ok()?)
+    }
+
+    /// The same, of a `status` that was run.
+    pub fn read_status(outcome: &Outcome) -> Result<Value> {
         serde_json::from_slice(&outcome.stdout).context("`mayfly status --json` printed no JSON")
     }
 

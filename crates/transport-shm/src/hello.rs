@@ -22,6 +22,9 @@ pub const KIND_ATTACH: u32 = 1;
 /// Kind of connection: a command for the supervisor follows.
 pub const KIND_CONTROL: u32 = 2;
 
+/// Kind of connection: somebody asks the supervisor how things stand.
+pub const KIND_LOOK: u32 = 3;
+
 /// What the supervisor answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {

@@ -33,7 +33,7 @@ pub(super) struct Daemon {
     child: Child,
     /// Readable when the process is gone.
     pub(super) exit: OwnedFd,
-    /// See `serve::channel`.
+    /// See `serve::channel`. Nothing on it blocks on this side.
     pub(super) channel: OwnedFd,
 }
 
@@ -41,6 +41,8 @@ impl Daemon {
     pub(super) fn start(run_dir: &Path) -> Result<Daemon> {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        // Of our end only: the other is another file description.
+        rustix::io::ioctl_fionbio(&ours, true)?;
         let child = Command::new(std::env::current_exe()?)
             .arg(DAEMON)
             .arg(run_dir)
@@ -52,6 +54,11 @@ impl Daemon {
         Ok(Daemon { child, exit, channel: ours })
     }
 
+    /// Its process.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// How it ended.
     pub(super) fn reap(mut self) -> String {
         match self.child.wait() {
@@ -60,9 +67,18 @@ impl Daemon {
         }
     }
 
+    /// Tells it to finish, when there is room in the channel or soon will be; whether it was told.
+    fn ask_to_stop(&self) -> bool {
+        let mut ready =
+            [PollFd::new(&self.exit, PollFlags::IN), PollFd::new(&self.channel, PollFlags::OUT)];
+        // What comes of it the sending shows.
+        let _ = poll(&mut ready, Some(&FINISH_MAX));
+        channel::send(&self.channel, &Message::Stop, &[]).is_ok()
+    }
+
     /// Lets it finish, and kills it when it does not.
     pub(super) fn stop(mut self) {
-        let told = channel::send(&self.channel, &Message::Stop, &[]).is_ok();
+        let told = self.ask_to_stop();
         let mut exit = [PollFd::from_borrowed_fd(self.exit.as_fd(), PollFlags::IN)];
         let ended = told && matches!(poll(&mut exit, Some(&FINISH_MAX)), Ok(1));
         if !ended {

@@ -21,6 +21,8 @@ pub(super) enum Heard {
         /// Its number, by the kernel's word.
         pid: u32,
     },
+    /// Somebody asks how things stand.
+    Look(OwnedFd),
     /// The instance is to end.
     Stop,
 }
@@ -69,6 +71,7 @@ impl Connections {
         };
         match hello::kind_of(&bytes[..count.min(HELLO_BYTES)]) {
             Some(hello::KIND_ATTACH) => Ok(Some(Heard::Attach { connection, pid })),
+            Some(hello::KIND_LOOK) => Ok(Some(Heard::Look(connection))),
             Some(hello::KIND_CONTROL) => {
                 self.stops.push(connection);
                 Ok(Some(Heard::Stop))

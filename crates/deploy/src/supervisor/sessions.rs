@@ -2,7 +2,7 @@
 //!
 //! A session ends by kernel evidence only: its process is gone, its connection is closed (exec
 //! closes it), or the same process attached again. Its number is used again once the daemon has
-//! said that it keeps nothing of it.
+//! said that it keeps nothing of it, or when the daemon never heard of it.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -12,25 +12,27 @@ use std::{
 use anyhow::{Context, Result, anyhow};
 use mayfly_daemon::serve::channel::{self, Message};
 use mayfly_transport_shm::{hello::Answer, region::make_session};
-use mayfly_types::{Errno, SessionId, limits::SESSIONS_MAX};
+use mayfly_types::{SessionId, limits::SESSIONS_MAX};
 use rustix::{
+    io::Errno,
     net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg},
     process::{Pid, PidfdFlags, pidfd_open},
 };
 
 use super::{Source, Watch};
 
+/// What is held for a process as long as it lives.
 struct Session {
     pid: u32,
     region: OwnedFd,
     connection: OwnedFd,
     process: OwnedFd,
-    ended: bool,
 }
 
 pub(super) struct Sessions {
     instance: u64,
-    all: BTreeMap<u32, Session>,
+    /// `None`: ended, and the daemon has not confirmed it yet.
+    all: BTreeMap<u32, Option<Session>>,
     free: VecDeque<u32>,
 }
 
@@ -41,8 +43,27 @@ impl Sessions {
     }
 
     pub(super) fn of_process(&self, pid: u32) -> Vec<SessionId> {
-        let of_pid = self.all.iter().filter(|(_, session)| session.pid == pid && !session.ended);
-        of_pid.map(|(id, _)| SessionId(*id)).collect()
+        let of_pid = self.living().filter(|(_, session)| session.pid == pid);
+        of_pid.map(|(id, _)| id).collect()
+    }
+
+    fn living(&self) -> impl Iterator<Item = (SessionId, &Session)> {
+        let all = self.all.iter();
+        all.filter_map(|(id, session)| Some((SessionId(*id), session.as_ref()?)))
+    }
+
+    /// The sessions whose processes live.
+    pub(super) fn alive(&self) -> impl Iterator<Item = SessionId> {
+        self.living().map(|(id, _)| id)
+    }
+
+    /// How many processes are attached.
+    pub(super) fn attached(&self) -> u32 {
+        self.living().count() as u32
+    }
+
+    fn get(&self, id: SessionId) -> Option<&Session> {
+        self.all.get(&id.0)?.as_ref()
     }
 
     /// Makes a session for the process at the other end of `connection` and answers it.
@@ -53,12 +74,17 @@ impl Sessions {
         watch: &Watch,
     ) -> Result<SessionId> {
         let Some(id) = self.free.pop_front() else {
-            answer(&connection, 0, Errno::ENFILE.raw() as u32, self.instance, None);
-            return Err(anyhow!("{SESSIONS_MAX} processes are attached; process {pid} is refused"));
+            answer(&connection, 0, mayfly_types::Errno::ENFILE.raw() as u32, self.instance, None);
+            let ended = self.all.len() as u32 - self.attached();
+            return Err(anyhow!(
+                "process {pid} is refused: {} processes are attached, and the daemon has not yet \
+                 confirmed the end of {ended} others",
+                self.attached()
+            ));
         };
         match self.make(SessionId(id), connection, pid, watch) {
             Ok(session) => {
-                self.all.insert(id, session);
+                self.all.insert(id, Some(session));
                 Ok(SessionId(id))
             }
             Err(error) => {
@@ -77,39 +103,28 @@ impl Sessions {
             make_session(id, pid).map_err(|errno| anyhow!("a session's memory: {errno}"))?;
         watch.add(&connection, Source::Evidence(id))?;
         watch.add(&process, Source::Process(id))?;
-        Ok(Session { pid, region, connection, process, ended: false })
+        Ok(Session { pid, region, connection, process })
     }
 
-    /// Tells the daemon of a new session, then answers the process.
-    pub(super) fn tell(&self, id: SessionId, daemon: &OwnedFd) {
-        if let Some(session) = self.all.get(&id.0) {
-            // A daemon that is dying now hears of every session when it is started again.
-            let _ = tell(id, session, daemon);
-        }
-    }
-
-    /// Tells a fresh daemon of every session that lives.
-    pub(super) fn tell_all(&self, daemon: &OwnedFd) -> Result<()> {
-        for (id, session) in self.all.iter().filter(|(_, session)| !session.ended) {
-            tell(SessionId(*id), session, daemon).context("the daemon does not listen")?;
-        }
-        Ok(())
+    /// Tells the daemon of a session.
+    pub(super) fn tell(&self, id: SessionId, daemon: &OwnedFd) -> Result<(), Errno> {
+        // One that has ended is owed nothing but its end.
+        let Some(session) = self.get(id) else { return Ok(()) };
+        let message = Message::Session { session: id, pid: session.pid };
+        channel::send(daemon, &message, &[session.region.as_fd(), session.process.as_fd()])
     }
 
     /// Hands the regions to the process.
     pub(super) fn welcome(&self, id: SessionId, node: &OwnedFd) {
-        if let Some(session) = self.all.get(&id.0) {
+        if let Some(session) = self.get(id) {
             let regions = Some((node, &session.region));
             answer(&session.connection, id.0, 0, self.instance, regions);
         }
     }
 
-    /// Notes the end of a session; false when it was known.
+    /// Notes the end of a session, and lets go of all but its number; false when it was known.
     pub(super) fn end(&mut self, id: SessionId, watch: &Watch) -> bool {
-        let Some(session) = self.all.get_mut(&id.0).filter(|session| !session.ended) else {
-            return false;
-        };
-        session.ended = true;
+        let Some(session) = self.all.get_mut(&id.0).and_then(Option::take) else { return false };
         watch.remove(&session.connection);
         watch.remove(&session.process);
         true
@@ -117,7 +132,7 @@ impl Sessions {
 
     /// The daemon keeps nothing of it any more.
     pub(super) fn forget(&mut self, id: SessionId) {
-        if self.all.get(&id.0).is_some_and(|session| session.ended) {
+        if self.all.get(&id.0).is_some_and(Option::is_none) {
             self.all.remove(&id.0);
             self.free.push_back(id.0);
         }
@@ -125,16 +140,11 @@ impl Sessions {
 
     /// The daemon died: a new one never hears of the sessions that have ended.
     pub(super) fn forget_ended(&mut self) {
-        let ended = self.all.iter().filter(|(_, session)| session.ended);
+        let ended = self.all.iter().filter(|(_, session)| session.is_none());
         for id in ended.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.forget(SessionId(id));
         }
     }
-}
-
-fn tell(id: SessionId, session: &Session, daemon: &OwnedFd) -> Result<(), rustix::io::Errno> {
-    let message = Message::Session { session: id, pid: session.pid };
-    channel::send(daemon, &message, &[session.region.as_fd(), session.process.as_fd()])
 }
 
 fn answer(
