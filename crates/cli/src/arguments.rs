@@ -46,6 +46,8 @@ pub(crate) enum Do {
     Supervise { run_dir: PathBuf },
     #[command(name = "__daemon", hide = true)]
     Daemon { run_dir: PathBuf },
+    #[command(name = "__image", hide = true)]
+    Image { cache: PathBuf, pid: u32, request: String },
     #[command(name = "__copy", hide = true)]
     Copy { from: PathBuf, to: PathBuf },
 }

@@ -31,6 +31,7 @@ fn perform(what: Do) -> Result<()> {
         Do::Env(which) => show::environment(&which.name),
         Do::Supervise { run_dir } => mayfly_deploy::supervisor::run(&run_dir),
         Do::Daemon { run_dir } => mayfly_deploy::run_daemon(&run_dir),
+        Do::Image { cache, pid, request } => mayfly_deploy::make_image(&cache, pid, &request),
         Do::Copy { from, to } => run::copy(&from, &to),
     }
 }

@@ -8,6 +8,7 @@
 
 mod children;
 mod connections;
+mod images;
 mod lifeline;
 mod outbox;
 mod sessions;
@@ -41,6 +42,7 @@ use crate::{
 };
 use children::{Daemon, Restarts};
 use connections::Connections;
+use images::Images;
 use lifeline::{Lifeline, Word};
 use outbox::{Flushed, Outbox, Owed};
 use sessions::Sessions;
@@ -65,6 +67,8 @@ pub(crate) enum Source {
     Evidence(SessionId),
     /// The process of a session.
     Process(SessionId),
+    /// A process that makes an image.
+    Maker(u32),
 }
 
 impl Source {
@@ -77,6 +81,7 @@ impl Source {
             Source::Connection(number) => (5, number),
             Source::Evidence(session) => (6, session.0),
             Source::Process(session) => (7, session.0),
+            Source::Maker(number) => (8, number),
         };
         u64::from(number) | kind << 32
     }
@@ -91,6 +96,7 @@ impl Source {
             5 => Source::Connection(number),
             6 => Source::Evidence(SessionId(number)),
             7 => Source::Process(SessionId(number)),
+            8 => Source::Maker(number),
             _ => return None,
         })
     }
@@ -131,6 +137,7 @@ struct Supervisor {
     releases: OwnedFd,
     sessions: Sessions,
     connections: Connections,
+    images: Images,
     daemon: Option<Daemon>,
     outbox: Outbox,
     flushed: Flushed,
@@ -183,6 +190,7 @@ impl Supervisor {
             keep: config.keep,
             sessions: Sessions::new(config.instance),
             connections: Connections::default(),
+            images: Images::default(),
             restarts: Restarts::new(region),
             region,
             daemon: None,
@@ -258,6 +266,10 @@ impl Supervisor {
                 self.end_session(session);
                 Ok(())
             }
+            Source::Maker(number) => {
+                self.images.made(number, &self.config, &self.watch);
+                Ok(())
+            }
         };
         if let Err(error) = done {
             eprintln!("supervisor: {error:#}");
@@ -293,6 +305,9 @@ impl Supervisor {
                     self.outbox.push(Owed::Session(made));
                 }
                 self.sessions.welcome(made, &self.node);
+            }
+            connections::Heard::Image { connection, pid, request } => {
+                self.images.ask(connection, pid, &request, &self.config, &self.watch);
             }
             connections::Heard::Look(connection) => self.view().tell(&connection),
             connections::Heard::Stop => self.end = Some(Ok(())),
@@ -375,6 +390,7 @@ impl Supervisor {
         if let Some(daemon) = self.daemon.take() {
             daemon.stop();
         }
+        self.images.end();
         let keep = if self.keep { Keep::Data } else { Keep::Nothing };
         let left = instance::remove(&self.config, keep);
         let word = match (&ended, left.is_empty()) {

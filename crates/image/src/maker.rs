@@ -6,6 +6,7 @@
 
 mod elf;
 mod emit;
+mod mapped;
 mod process;
 mod sweep;
 mod window;
@@ -16,6 +17,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 
 use crate::format;
+pub use mapped::{Mapped, prepare_mapped};
 pub use process::libraries_of_this_process;
 
 /// Why a library has no image.

@@ -31,6 +31,7 @@ mod flight;
 mod fork;
 mod hidden;
 mod identity;
+pub mod image;
 mod inherit;
 mod libraries;
 mod links;

@@ -1,7 +1,7 @@
 //! What became of the calls that the filter did not let through, counted when `MAYFLY_REPORT=1` is
 //! in the environment and printed to standard error when the process ends.
 
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use mayfly_sys::{Errno, file, number, text::PathText};
 
@@ -28,6 +28,9 @@ const ERRNOS: usize = 134;
 static ON: AtomicBool = AtomicBool::new(false);
 static COUNTS: [AtomicU64; REASONS] = [const { AtomicU64::new(0) }; REASONS];
 static ERRORS: [AtomicU64; ERRNOS] = [const { AtomicU64::new(0) }; ERRNOS];
+
+/// Libraries without an image.
+static UNSERVED: AtomicU32 = AtomicU32::new(0);
 
 /// Another descriptor of standard error: many programs close theirs before they end.
 static KEPT: AtomicI32 = AtomicI32::new(-1);
@@ -81,9 +84,34 @@ pub(crate) fn note(reason: Reason) {
     }
 }
 
-fn print() -> Result<(), Errno> {
+/// Counts a library that keeps its code for want of an image, and says so.
+pub(crate) fn note_unserved(name: &[u8], why: Errno) {
+    UNSERVED.fetch_add(1, Ordering::Relaxed);
+    if is_on() {
+        // As for the report at the end.
+        let _ = print_unserved(name, why);
+    }
+}
+
+fn print_unserved(name: &[u8], why: Errno) -> Result<(), Errno> {
+    let mut line = begin()?;
+    line.push(b": ")?;
+    line.push(name)?;
+    line.push(b" is not served, it has no image: ")?;
+    line.push(why.text().as_bytes())?;
+    line.push(b"\n")?;
+    write(line.as_bytes());
+    Ok(())
+}
+
+fn begin() -> Result<PathText, Errno> {
     let mut line = PathText::from_bytes(b"mayfly: process ")?;
     line.push_decimal(u64::from(mayfly_sys::process::process_id()))?;
+    Ok(line)
+}
+
+fn print() -> Result<(), Errno> {
+    let mut line = begin()?;
     let lead = [&b": "[..], b", ", b", ", b", "];
     for ((name, count), lead) in NAMES.iter().zip(&COUNTS).zip(lead) {
         line.push(lead)?;
@@ -100,8 +128,17 @@ fn print() -> Result<(), Errno> {
             line.push_decimal(count)?;
         }
     }
+    let unserved = UNSERVED.load(Ordering::Relaxed);
+    if unserved != 0 {
+        line.push(b"; libraries without an image: ")?;
+        line.push_decimal(u64::from(unserved))?;
+    }
     line.push(b"\n")?;
-    let text = line.as_bytes();
+    write(line.as_bytes());
+    Ok(())
+}
+
+fn write(text: &[u8]) {
     let mut write =
         Call { number: number::WRITE, args: [2, text.as_ptr() as usize, text.len(), 0, 0, 0] };
     // Standard error may be a file of the instance.
@@ -113,5 +150,4 @@ fn print() -> Result<(), Errno> {
             issue(&write);
         }
     }
-    Ok(())
 }

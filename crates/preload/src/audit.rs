@@ -108,7 +108,7 @@ unsafe extern "C" fn opened(map: *const LinkMap) {
     if !name.starts_with(b"ld-") {
         put_back();
     }
-    patch::patch(&library, images, pointers);
+    patch::patch(&library, name, images, pointers);
 }
 
 /// Blanks our name in `LD_PRELOAD`: colons are empty elements, which the loader skips.

@@ -1,12 +1,18 @@
 //! What is behind the hook: `interpose`, or known answers when the machinery itself is tested.
 
 #[cfg(not(feature = "selftest"))]
-pub(crate) use mayfly_interpose::{descriptor_table, dispatch, start};
+pub(crate) use mayfly_interpose::{
+    descriptor_table, dispatch,
+    image::{have_image_made, note_unserved},
+    start,
+};
 
 #[cfg(feature = "selftest")]
 mod selftest;
 #[cfg(feature = "selftest")]
-pub(crate) use selftest::{avoids_usual_place, classes, descriptor_table, dispatch, start};
+pub(crate) use selftest::{
+    avoids_usual_place, classes, descriptor_table, dispatch, have_image_made, note_unserved, start,
+};
 
 /// The class of each call number.
 #[cfg(not(feature = "selftest"))]

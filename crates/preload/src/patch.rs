@@ -5,7 +5,8 @@
 //! shared with every other process. Only when something lies where the area should go, the image is
 //! copied and its displacements are corrected for another place.
 //!
-//! A library without an image keeps its code; [`MISSING`] counts them.
+//! An image that is missing is asked for; when none is to be had the library keeps its code, and
+//! [`MISSING`] counts it.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -13,14 +14,15 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use mayfly_image::format::{
     self, Header, PAGE_BYTES, POINT_BYTES, SLOT_CLASSES, SLOT_DESCRIPTORS, SLOT_ENTRY, Table,
 };
+use mayfly_interpose::image::Wanted;
 use mayfly_sys::arch::{syscall3, syscall6};
-use mayfly_sys::number;
+use mayfly_sys::{Errno, number};
 
-use crate::entry;
 use crate::kernel::{
     self, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, Mapping, PROT_EXEC, PROT_READ, PROT_WRITE,
 };
 use crate::process::{Library, Text};
+use crate::{backend, entry};
 
 /// Libraries that can be patched.
 const AREAS_MAX: usize = 8;
@@ -63,18 +65,40 @@ pub(crate) struct Pointers {
     pub(crate) descriptors: *const u32,
 }
 
-/// Patches `library` with its image from the directory `images`.
-pub(crate) fn patch(library: &Library, images: &[u8], pointers: Pointers) {
-    let patched = library.text().zip(library.build_id()).and_then(|(text, build_id)| {
-        let file = Image::open(images, build_id)?;
-        let fits = file.header.build_id() == build_id
-            && file.header.text_vaddr as usize == text.vaddr
-            && file.header.text_bytes as usize == text.range.len();
-        if fits { file.apply(&text, pointers) } else { None }
-    });
-    if patched.is_none() {
+/// Patches the library called `name` with its image from the directory `images`, which is made if
+/// it is not there.
+pub(crate) fn patch(library: &Library, name: &[u8], images: &[u8], pointers: Pointers) {
+    if let Err(why) = try_to_patch(library, name, images, pointers) {
         MISSING.fetch_add(1, Ordering::Relaxed);
+        backend::note_unserved(name, why);
     }
+}
+
+fn try_to_patch(
+    library: &Library,
+    name: &[u8],
+    images: &[u8],
+    pointers: Pointers,
+) -> Result<(), Errno> {
+    let text = library.text().ok_or(Errno::ENOEXEC)?;
+    let build_id = library.build_id().ok_or(Errno::ENOEXEC)?;
+    let image = match Image::open(images, build_id) {
+        Some(image) => image,
+        None => {
+            let (address, text_bytes) = (text.range.start, text.range.len());
+            let text_vaddr = text.vaddr;
+            let wanted = Wanted { name, address, text_vaddr, text_bytes, build_id };
+            backend::have_image_made(&wanted)?;
+            Image::open(images, build_id).ok_or(Errno::ENOENT)?
+        }
+    };
+    let fits = image.header.build_id() == build_id
+        && image.header.text_vaddr as usize == text.vaddr
+        && image.header.text_bytes as usize == text.range.len();
+    if !fits {
+        return Err(Errno::ENOEXEC);
+    }
+    image.apply(&text, pointers).ok_or(Errno::ENOMEM)
 }
 
 /// An open image whose header has been checked.

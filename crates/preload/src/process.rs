@@ -78,13 +78,13 @@ pub(crate) struct Text {
     pub(crate) range: Range<usize>,
 }
 
-/// Calls `visit` for each loaded library that issues system calls for others.
+/// Calls `visit` for each loaded library that issues system calls for others, with its file name.
 ///
 /// # Safety
 /// `auxiliary` is this process's auxiliary vector, and no other thread loads or unloads libraries.
 pub(crate) unsafe fn for_each_library(
     auxiliary: *const [usize; 2],
-    mut visit: impl FnMut(&Library),
+    mut visit: impl FnMut(&Library, &[u8]),
 ) {
     // SAFETY: the caller's promise.
     let Some(mut map) = (unsafe { first_library(auxiliary) }) else { return };
@@ -94,8 +94,8 @@ pub(crate) unsafe fn for_each_library(
         }
         // SAFETY: the loader keeps the list and the names valid.
         unsafe {
-            if let Some((library, _)) = wanted(map) {
-                visit(&library);
+            if let Some((library, name)) = wanted(map) {
+                visit(&library, name);
             }
             map = (*map).next;
         }

@@ -79,8 +79,8 @@ unsafe extern "C" fn start(
             return audit::keep(given);
         }
         let Some(Prepared { images, pointers }) = prepare(&given) else { return };
-        process::for_each_library(given.auxiliary, |library| {
-            patch::patch(library, images, pointers);
+        process::for_each_library(given.auxiliary, |library, name| {
+            patch::patch(library, name, images, pointers);
         });
     }
 }

@@ -24,6 +24,8 @@ pub const KIND_CONTROL: u32 = 2;
 
 /// Kind of connection: somebody asks the supervisor how things stand.
 pub const KIND_LOOK: u32 = 3;
+/// Kind of connection: a process wants the image of a library ([`crate::image`]).
+pub const KIND_IMAGE: u32 = 4;
 
 /// What the supervisor answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -26,6 +26,7 @@
 mod attach;
 mod client;
 pub mod hello;
+pub mod image;
 pub mod layout;
 mod raw;
 #[cfg(feature = "server")]

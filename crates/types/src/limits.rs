@@ -40,6 +40,13 @@ pub const TRANSFER_BYTES_MAX: usize = 128 * 1024;
 pub const LOCKS_PER_FILE_MAX: usize = 4096;
 /// Default deadline of a request, milliseconds. A restarted daemon must fit in it.
 pub const DEADLINE_MS_DEFAULT: u64 = 8_000;
+/// How long a starting program waits for the image of a library that has none, milliseconds. Making
+/// that of a C library takes tens of them.
+pub const IMAGE_WAIT_MS: u32 = 2_000;
+/// Images that one instance has made at a time.
+pub const IMAGES_MADE_MAX: usize = 4;
+/// Processes that may wait for images at a time.
+pub const IMAGE_WAITERS_MAX: usize = 512;
 
 const _: () = assert!(TRANSFER_BYTES_MAX + 4096 <= REQUEST_BYTES_MAX);
 const _: () = assert!(TRANSFER_BYTES_MAX + 4096 <= REPLY_BYTES_MAX);

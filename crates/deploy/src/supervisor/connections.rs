@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, os::fd::OwnedFd};
 
 use anyhow::Result;
-use mayfly_transport_shm::hello::{self, HELLO_BYTES};
+use mayfly_transport_shm::{
+    hello,
+    image::{self, ImageRequest},
+};
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send, sockopt};
 
 use super::{Source, Watch};
@@ -20,6 +23,15 @@ pub(super) enum Heard {
         connection: OwnedFd,
         /// Its number, by the kernel's word.
         pid: u32,
+    },
+    /// A process wants the image of a library.
+    Image {
+        /// Its connection.
+        connection: OwnedFd,
+        /// Its number, by the kernel's word.
+        pid: u32,
+        /// The library.
+        request: ImageRequest,
     },
     /// Somebody asks how things stand.
     Look(OwnedFd),
@@ -64,12 +76,16 @@ impl Connections {
     pub(super) fn hear(&mut self, number: u32, watch: &Watch) -> Result<Option<Heard>> {
         let Some((connection, pid)) = self.waiting.remove(&number) else { return Ok(None) };
         watch.remove(&connection);
-        let mut bytes = [0; HELLO_BYTES];
+        let mut bytes = [0; image::REQUEST_BYTES];
         let count = match recv(&connection, &mut bytes, RecvFlags::empty()) {
             Ok((count, _)) => count,
             Err(_) => return Ok(None),
         };
-        match hello::kind_of(&bytes[..count.min(HELLO_BYTES)]) {
+        let said = &bytes[..count.min(image::REQUEST_BYTES)];
+        if let Some(request) = ImageRequest::decode(said) {
+            return Ok(Some(Heard::Image { connection, pid, request }));
+        }
+        match hello::kind_of(said) {
             Some(hello::KIND_ATTACH) => Ok(Some(Heard::Attach { connection, pid })),
             Some(hello::KIND_LOOK) => Ok(Some(Heard::Look(connection))),
             Some(hello::KIND_CONTROL) => {

@@ -1,0 +1,175 @@
+//! Images that processes ask for: one maker for each library, however many wait for it.
+//!
+//! The supervisor itself reads no library: a child makes the image ([`crate::image_process`]) and
+//! its exit is the answer. A library that is unfit is remembered, so that a program that is started
+//! a thousand times costs one attempt.
+
+use std::{
+    collections::HashSet,
+    os::fd::{AsFd, OwnedFd},
+    process::{Child, Command, Stdio},
+};
+
+use anyhow::{Context, Result};
+use mayfly_transport_shm::{hello::Answer, image::ImageRequest};
+use mayfly_types::{
+    Errno,
+    limits::{IMAGE_WAITERS_MAX, IMAGES_MADE_MAX},
+};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    net::{SendFlags, send},
+    process::{Pid, PidfdFlags, pidfd_open},
+};
+
+use super::{Source, Watch};
+use crate::{
+    Config,
+    image_process::{IMAGE, UNFIT, hexadecimal},
+};
+
+/// Libraries remembered because there is no image of them; beyond that all are tried again.
+const REFUSED_MAX: usize = 256;
+/// How long a maker may finish when the instance ends.
+const FINISH_MAX: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// What tells libraries apart; not where a process has mapped it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Identity {
+    build_id: Vec<u8>,
+    text_vaddr: u64,
+    text_bytes: u64,
+}
+
+impl Identity {
+    fn of(request: &ImageRequest) -> Identity {
+        Identity {
+            build_id: request.build_id().to_vec(),
+            text_vaddr: request.text_vaddr,
+            text_bytes: request.text_bytes,
+        }
+    }
+}
+
+struct Maker {
+    number: u32,
+    identity: Identity,
+    child: Child,
+    exit: OwnedFd,
+    waiting: Vec<OwnedFd>,
+}
+
+#[derive(Default)]
+pub(super) struct Images {
+    makers: Vec<Maker>,
+    refused: HashSet<Identity>,
+    last: u32,
+}
+
+impl Images {
+    /// Process `pid` at the other end of `connection` wants an image; it is answered when there is
+    /// one, or none to be had.
+    pub(super) fn ask(
+        &mut self,
+        connection: OwnedFd,
+        pid: u32,
+        request: &ImageRequest,
+        config: &Config,
+        watch: &Watch,
+    ) {
+        let identity = Identity::of(request);
+        let waiting = self.makers.iter().map(|maker| maker.waiting.len()).sum::<usize>();
+        if self.refused.contains(&identity) {
+            answer(&connection, config, Some(Errno::ENOEXEC));
+        } else if waiting >= IMAGE_WAITERS_MAX {
+            answer(&connection, config, Some(Errno::EBUSY));
+        } else if let Some(maker) = self.makers.iter_mut().find(|one| one.identity == identity) {
+            maker.waiting.push(connection);
+        } else if self.makers.len() >= IMAGES_MADE_MAX {
+            answer(&connection, config, Some(Errno::EBUSY));
+        } else {
+            self.last = self.last.wrapping_add(1);
+            match Maker::start(self.last, pid, request, config, watch) {
+                Ok(maker) => self.makers.push(Maker { waiting: vec![connection], ..maker }),
+                Err(error) => {
+                    eprintln!("supervisor: {error:#}");
+                    answer(&connection, config, Some(Errno::EIO));
+                }
+            }
+        }
+    }
+
+    /// A maker is done.
+    pub(super) fn made(&mut self, number: u32, config: &Config, watch: &Watch) {
+        let Some(place) = self.makers.iter().position(|maker| maker.number == number) else {
+            return;
+        };
+        let mut maker = self.makers.swap_remove(place);
+        watch.remove(&maker.exit);
+        let code = maker.child.wait().ok().and_then(|status| status.code());
+        let made = code == Some(0);
+        if code == Some(UNFIT) {
+            if self.refused.len() >= REFUSED_MAX {
+                self.refused.clear();
+            }
+            self.refused.insert(maker.identity);
+        }
+        for connection in maker.waiting {
+            answer(&connection, config, (!made).then_some(Errno::ENOEXEC));
+        }
+    }
+
+    /// The instance ends: what is nearly done finishes, so that it leaves no half of a file.
+    pub(super) fn end(&mut self) {
+        for mut maker in self.makers.drain(..) {
+            let mut exit = [PollFd::from_borrowed_fd(maker.exit.as_fd(), PollFlags::IN)];
+            if !matches!(poll(&mut exit, Some(&FINISH_MAX)), Ok(1)) {
+                let _ = maker.child.kill();
+            }
+            let _ = maker.child.wait();
+        }
+    }
+}
+
+impl Maker {
+    fn start(
+        number: u32,
+        pid: u32,
+        request: &ImageRequest,
+        config: &Config,
+        watch: &Watch,
+    ) -> Result<Maker> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .arg(IMAGE)
+            .arg(&config.image_dir)
+            .arg(pid.to_string())
+            .arg(hexadecimal(&request.encode()))
+            .stdin(Stdio::null())
+            .spawn()
+            .context("cannot start the making of an image")?;
+        let raw = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let exit = raw.context("a process has a number").and_then(|raw| {
+            let exit = pidfd_open(raw, PidfdFlags::empty())?;
+            watch.add(&exit, Source::Maker(number))?;
+            Ok(exit)
+        });
+        match exit {
+            Ok(exit) => {
+                let identity = Identity::of(request);
+                Ok(Maker { number, identity, child, exit, waiting: Vec::new() })
+            }
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(error)
+            }
+        }
+    }
+}
+
+fn answer(connection: &OwnedFd, config: &Config, refusal: Option<Errno>) {
+    let status = refusal.map_or(0, |errno| errno.raw() as u32);
+    let bytes = Answer { session: 0, status, instance: config.instance }.encode();
+    // A process that died meanwhile, or gave up, does not mind.
+    let _ = send(connection, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+}

@@ -1,0 +1,109 @@
+//! The file behind the code of another process.
+//!
+//! A path that a process gives may mean another file there (a container's root, a loader that was
+//! run by its name), so the file is looked up in what the kernel says is mapped, and opened in that
+//! process's own root. What is read is believed when it has the build id and the code that are
+//! mapped.
+
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::{Error, make_from, present, private_directory, write_atomically};
+use crate::maker::{elf, image_name};
+
+/// Files that are longer are no C libraries.
+const LIBRARY_BYTES_MAX: u64 = 256 << 20;
+
+/// Code that is mapped in a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapped {
+    /// The process.
+    pub pid: u32,
+    /// Where the code begins there.
+    pub address: u64,
+    /// The same in the library's own numbering.
+    pub text_vaddr: u64,
+    /// Bytes of code, whole pages.
+    pub text_bytes: u64,
+    /// The library's build id.
+    pub build_id: Vec<u8>,
+}
+
+/// Makes sure that `cache_dir` holds the image of a library that a process has mapped; returns the
+/// library's path there.
+///
+/// # Errors
+/// When the process or the file is gone or cannot be read, the file is not the mapped one, cannot
+/// be patched, or the cache is not the caller's.
+pub fn prepare_mapped(mapped: &Mapped, cache_dir: &Path) -> Result<PathBuf, Error> {
+    private_directory(cache_dir)?;
+    let path = path_of(mapped)?;
+    let image = cache_dir.join(image_name(&mapped.build_id));
+    if present(&image) {
+        return Ok(path);
+    }
+    let bytes = read(mapped.pid, &path).map_err(|error| Error::Io(path.clone(), error))?;
+    let unfit = |why| Error::Unfit(path.clone(), why);
+    let differs = || unfit("is not the file that is mapped".to_owned());
+    if elf::build_id_of(&bytes).map_err(unfit)? != mapped.build_id {
+        return Err(differs());
+    }
+    let made = make_from(&bytes).map_err(unfit)?;
+    if (made.header.text_vaddr, made.header.text_bytes) != (mapped.text_vaddr, mapped.text_bytes) {
+        return Err(differs());
+    }
+    write_atomically(&image, &made.bytes).map_err(|error| Error::Io(image, error))?;
+    Ok(path)
+}
+
+/// The path that the kernel gives for the mapping.
+fn path_of(mapped: &Mapped) -> Result<PathBuf, Error> {
+    let maps = PathBuf::from(format!("/proc/{}/maps", mapped.pid));
+    let text = fs::read_to_string(&maps).map_err(|error| Error::Io(maps.clone(), error))?;
+    let found = text.lines().find_map(|line| path_in(line, mapped.address));
+    let missing = || format!("has no file at {:#x}", mapped.address);
+    found.map(PathBuf::from).ok_or_else(|| Error::Unfit(maps, missing()))
+}
+
+/// The path in a line of `/proc/PID/maps` when its range begins at `address`.
+fn path_in(line: &str, address: u64) -> Option<&str> {
+    let (range, rest) = line.split_once(' ')?;
+    let start = u64::from_str_radix(range.split_once('-')?.0, 16).ok()?;
+    let path = rest.get(rest.find('/')?..)?;
+    // A device is written with a colon, an inode in digits: the first slash begins the path.
+    (start == address && !path.ends_with(" (deleted)")).then_some(path)
+}
+
+fn read(pid: u32, path: &Path) -> io::Result<Vec<u8>> {
+    let in_its_root = Path::new("/proc").join(pid.to_string()).join("root");
+    let path = in_its_root.join(path.strip_prefix("/").unwrap_or(path));
+    let file = fs::OpenOptions::new()
+        .read(true)
+        // The path may lead elsewhere by now: nothing that blocks, no link.
+        .custom_flags((rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW).bits() as i32)
+        .open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || metadata.len() > LIBRARY_BYTES_MAX {
+        return Err(io::Error::other("is no library"));
+    }
+    let mut bytes = Vec::with_capacity(metadata.len() as usize);
+    file.take(LIBRARY_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapping_is_found_by_its_beginning() {
+        let line = "7f12a000-7f13b000 r-xp 00028000 fe:01 1234      /opt/a dir/libc.so.6";
+        assert_eq!(path_in(line, 0x7f12_a000), Some("/opt/a dir/libc.so.6"));
+        assert_eq!(path_in(line, 0x7f12_b000), None);
+        assert_eq!(path_in("7f12a000-7f13b000 r-xp 00000000 00:00 0 ", 0x7f12_a000), None);
+        assert_eq!(path_in(&format!("{line} (deleted)"), 0x7f12_a000), None);
+        assert_eq!(path_in("", 0), None);
+    }
+}
