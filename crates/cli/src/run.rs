@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use mayfly_deploy::{
-    COPY, Config, Found, Lifeline, command, control, copy_tree, environment, launch,
+    COPY, Config, Durability, Found, Lifeline, command, control, copy_tree, environment, launch,
 };
 
 use crate::{arguments, size};
@@ -23,7 +23,7 @@ pub(crate) fn run(run: &arguments::Run) -> Result<()> {
     let command = if run.command.is_empty() { vec![shell()] } else { run.command.clone() };
     let ended = command::run(&config, &command);
     let saved = match &save {
-        Some(target) if ended.is_ok() => save_to(&config, target),
+        Some(target) if ended.is_ok() => save_what_is_there(&config, target),
         _ => Ok(()),
     };
     finish(lifeline, &config, ended, saved)
@@ -35,8 +35,9 @@ fn finish(
     ended: Result<ExitStatus>,
     saved: Result<()>,
 ) -> Result<()> {
-    let rescue = saved.is_err();
-    let stopped = lifeline.stop(rescue);
+    // Without the daemon's memory the data directory is of no use.
+    let rescue = saved.is_err() && config.options.durability()? != Durability::None;
+    let stopped = lifeline.stop(rescue).map(|lost| say_lost(config, lost.as_deref()));
     if rescue && stopped.is_ok() {
         eprintln!(
             "mayfly: the data are kept; `mayfly start --reopen {}` takes them up",
@@ -50,6 +51,22 @@ fn finish(
     saved?;
     stopped?;
     command::end_like(status);
+}
+
+/// Tells the user of a loss that nothing else may have shown.
+fn say_lost(config: &Config, lost: Option<&str>) {
+    if let Some(how) = lost {
+        eprintln!(
+            "mayfly: the content of {:?} was lost before its end: the daemon died ({how}), and \
+             with --durability none nothing outlives it",
+            config.name
+        );
+    }
+}
+
+fn save_what_is_there(config: &Config, target: &Path) -> Result<()> {
+    ensure!(control::lost(config)?.is_none(), "nothing is saved: the content was lost");
+    save_to(config, target)
 }
 
 fn shell() -> OsString {
@@ -162,7 +179,7 @@ pub(crate) fn running(name: &str) -> Result<Config> {
 
 pub(crate) fn stop(name: &str) -> Result<()> {
     let config = running(name)?;
-    control::stop(&config)?;
+    say_lost(&config, control::stop(&config)?.as_deref());
     if config.keep {
         eprintln!("mayfly: the data are in {}", config.data_dir.display());
     }

@@ -18,6 +18,9 @@ const ANSWER_BYTES_MAX: usize = 4096;
 /// A supervisor that has not looked at a question by then is stuck or stopped.
 const LOOK_MAX: std::time::Duration = std::time::Duration::from_secs(5);
 
+/// Begins the supervisor's last word when the content was lost; how the daemon ended follows.
+pub(crate) const LOST: &str = "lost: ";
+
 /// How things stand, as the supervisor knows without asking its daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct View {
@@ -29,6 +32,8 @@ pub(crate) struct View {
     pub(crate) sessions: u32,
     /// Messages that the daemon has yet to take.
     pub(crate) owed: usize,
+    /// How the daemon ended with which everything is gone.
+    pub(crate) lost: Option<String>,
 }
 
 impl View {
@@ -38,6 +43,14 @@ impl View {
         // Whoever has gone meanwhile does not mind.
         let _ = send(connection, &text, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     }
+}
+
+/// How the daemon ended, when everything is gone with it.
+///
+/// # Errors
+/// As asking for the status of an instance.
+pub fn lost(config: &Config) -> Result<Option<String>> {
+    Ok(look(config)?.lost)
 }
 
 /// Asks the supervisor how things stand.
@@ -55,14 +68,16 @@ pub(crate) fn look(config: &Config) -> Result<View> {
         .with_context(|| format!("the supervisor of {:?} answers gibberish", config.name))
 }
 
-/// Ends an instance and waits until it is gone.
+/// Ends an instance and waits until it is gone. How its daemon died when its content was lost with
+/// it.
 ///
 /// # Errors
 /// When the supervisor cannot be reached, or could not remove everything.
-pub fn stop(config: &Config) -> Result<()> {
+pub fn stop(config: &Config) -> Result<Option<String>> {
     let answer = ask(config, &socket()?, hello::KIND_CONTROL)?;
     match std::str::from_utf8(&answer) {
-        Ok("stopped") => Ok(()),
+        Ok("stopped") => Ok(None),
+        Ok(word) if word.starts_with(LOST) => Ok(Some(word[LOST.len()..].to_owned())),
         Ok("") => bail!("the supervisor of {:?} died while it stopped", config.name),
         Ok(why) => bail!("{:?}: {why}", config.name),
         Err(_) => bail!("the supervisor of {:?} answers gibberish", config.name),

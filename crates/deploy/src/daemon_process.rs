@@ -12,7 +12,7 @@ use mayfly_daemon::{
     Config as CoreConfig, Core, Parts, Survivors, SystemClock, Totals,
     serve::{self, Ending, Opener, Place},
 };
-use mayfly_meta::{LmdbOptions, LmdbStore, Store};
+use mayfly_meta::{LmdbOptions, LmdbStore, MemoryStore, Store};
 use mayfly_object::{DirectoryStore, ObjectStore};
 use mayfly_types::Durability;
 
@@ -55,7 +55,7 @@ struct Shards {
 struct Kept {
     objects: DirectoryStore,
     capacity_bytes: u64,
-    records: LmdbStore,
+    records: Box<dyn Store>,
 }
 
 impl Opener for Shards {
@@ -68,14 +68,7 @@ impl Opener for Shards {
         let objects = DirectoryStore::open(&config.object_dir)
             .map_err(|errno| anyhow!("cannot open {}: {errno}", config.object_dir.display()))?;
         let capacity_bytes = capacity(config, &objects)?;
-        let directory = config.meta_dir_of(place.shard().0);
-        let records = LmdbStore::open(&LmdbOptions {
-            limit_bytes: limit_bytes(capacity_bytes, config.options.shards),
-            sync: config.options.durability()? == Durability::Sync,
-            boot_id: fs::read("/proc/sys/kernel/random/boot_id").context("the kernel's boot id")?,
-            directory: directory.clone(),
-        })
-        .map_err(|error| anyhow!("the metadata in {}: {error}", directory.display()))?;
+        let records = open_store(config, place, capacity_bytes)?;
         let committed = records.committed_transaction();
         Ok((Kept { objects, capacity_bytes, records }, committed))
     }
@@ -83,7 +76,7 @@ impl Opener for Shards {
     fn service(&self, place: &Place, kept: Kept) -> Result<Core> {
         let waker = place.waker();
         let parts = Parts {
-            store: Box::new(kept.records),
+            store: kept.records,
             objects: Arc::new(kept.objects),
             node: place.node(),
             clock: Box::new(SystemClock),
@@ -118,6 +111,24 @@ fn core_config(config: &Config, capacity_bytes: u64) -> Result<CoreConfig> {
 /// address space has room for so much of each.
 fn limit_bytes(capacity_bytes: u64, shards: u32) -> u64 {
     (capacity_bytes / u64::from(shards)).saturating_mul(2).max(LIMIT_BYTES_MIN).min(capacity_bytes)
+}
+
+/// What need not outlive this process is kept in its memory, which is faster.
+fn open_store(config: &Config, place: &Place, capacity_bytes: u64) -> Result<Box<dyn Store>> {
+    let durability = config.options.durability()?;
+    let limit_bytes = limit_bytes(capacity_bytes, config.options.shards);
+    if durability == Durability::None {
+        return Ok(Box::new(MemoryStore::volatile(limit_bytes)));
+    }
+    let directory = config.meta_dir_of(place.shard().0);
+    let store = LmdbStore::open(&LmdbOptions {
+        limit_bytes,
+        sync: durability == Durability::Sync,
+        boot_id: fs::read("/proc/sys/kernel/random/boot_id").context("the kernel's boot id")?,
+        directory: directory.clone(),
+    })
+    .map_err(|error| anyhow!("the metadata in {}: {error}", directory.display()))?;
+    Ok(Box::new(store))
 }
 
 /// What the user set, or what the file system holds now and could still take.

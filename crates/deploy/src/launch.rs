@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use crate::Config;
+use crate::{Config, control::LOST};
 
 /// The hidden subcommand that the supervisor runs as.
 pub const SUPERVISE: &str = "__supervise";
@@ -74,11 +74,12 @@ impl Lifeline {
         if answer == "detached" { Ok(()) } else { bail!("the supervisor is gone") }
     }
 
-    /// Ends the instance; with `keep_data` its data directory stays whatever was planned.
+    /// Ends the instance; with `keep_data` its data directory stays whatever was planned. How its
+    /// daemon died when its content was lost with it.
     ///
     /// # Errors
     /// Names what could not be removed.
-    pub fn stop(mut self, keep_data: bool) -> Result<()> {
+    pub fn stop(mut self, keep_data: bool) -> Result<Option<String>> {
         if keep_data {
             self.say("keep")?;
         }
@@ -86,7 +87,8 @@ impl Lifeline {
         let answer = self.hear()?;
         self.supervisor.wait()?;
         match answer.as_str() {
-            "stopped" => Ok(()),
+            "stopped" => Ok(None),
+            word if word.starts_with(LOST) => Ok(Some(word[LOST.len()..].to_owned())),
             "" => bail!("the supervisor died; look for leftovers with `mayfly status`"),
             why => bail!("{why}"),
         }

@@ -25,6 +25,6 @@ pub use daemon_process::{DAEMON, run_daemon};
 pub use image_process::{IMAGE, make_image};
 pub use instance::{Found, Instance};
 pub use launch::{Lifeline, SUPERVISE, launch};
-pub use mayfly_types::limits::SHARDS_MAX;
+pub use mayfly_types::{Durability, limits::SHARDS_MAX};
 pub use places::{default_run_root, image_cache};
 pub use status::{Counted, Report, State, report};

@@ -27,6 +27,8 @@ pub enum State {
     Stopped,
     /// It did not within a request's deadline.
     Silent,
+    /// It died, and the content of the instance with it (`--durability none`).
+    Lost,
 }
 
 /// The state of an instance, as `mayfly status --json` prints it.
@@ -80,6 +82,9 @@ pub struct Counted {
 /// answer is no error here: see [`Report::trouble`].
 pub fn report(config: Config) -> Result<Report> {
     let view = control::look(&config)?;
+    if view.lost.is_some() {
+        return Ok(Report::without_daemon(config, &view, State::Lost));
+    }
     if view.daemon_pid.is_some_and(is_stopped) {
         return Ok(Report::without_daemon(config, &view, State::Stopped));
     }
@@ -154,6 +159,10 @@ impl Report {
             State::Stopped => format!(
                 "the daemon of {name:?} (process {pid}) does not answer: it is stopped. \
                  `kill -CONT {pid}` lets it go on"
+            ),
+            State::Lost => format!(
+                "the content of {name:?} is lost: its daemon died, and with --durability none \
+                 nothing outlives it. `mayfly stop --name {name}` removes the instance"
             ),
             State::Silent => format!(
                 "the daemon of {name:?} (process {pid}) does not answer within {} s; see {}",

@@ -26,7 +26,7 @@ use mayfly_transport_shm::{
     layout::NodeRegion,
     region::{NodeSettings, make_node},
 };
-use mayfly_types::{SessionId, limits};
+use mayfly_types::{Durability, Errno, SessionId, limits};
 use rustix::{
     event::epoll,
     fs::inotify,
@@ -37,7 +37,7 @@ use rustix::{
 
 use crate::{
     Config,
-    control::View,
+    control::{LOST, View},
     instance::{self, Keep, SOCKET_NAME},
 };
 use children::{Daemon, Restarts};
@@ -142,6 +142,8 @@ struct Supervisor {
     outbox: Outbox,
     flushed: Flushed,
     restarts: Restarts,
+    /// How the daemon ended with which everything is gone.
+    lost: Option<String>,
     /// Why the loop ends.
     end: Option<Result<()>>,
 }
@@ -196,6 +198,7 @@ impl Supervisor {
             daemon: None,
             outbox: Outbox::default(),
             flushed: Flushed::All,
+            lost: None,
             end: None,
             _lock: lock,
             config,
@@ -300,6 +303,10 @@ impl Supervisor {
                 for earlier in self.sessions.of_process(pid) {
                     self.end_session(earlier);
                 }
+                if self.lost.is_some() {
+                    self.sessions.refuse(&connection, Errno::EIO);
+                    return Ok(());
+                }
                 let made = self.sessions.open(connection, pid, &self.watch)?;
                 if self.daemon.is_some() {
                     self.outbox.push(Owed::Session(made));
@@ -321,6 +328,7 @@ impl Supervisor {
             starts: self.region.head.daemon_starts.load(Relaxed),
             sessions: self.sessions.attached(),
             owed: self.outbox.len(),
+            lost: self.lost.clone(),
         }
     }
 
@@ -358,10 +366,16 @@ impl Supervisor {
         self.watch.remove(&daemon.channel);
         self.watch.remove(&daemon.exit);
         let how = daemon.reap();
-        eprintln!("supervisor: the daemon ended ({how}); starting another");
         self.outbox.clear();
         self.flushed = Flushed::All;
         self.sessions.forget_ended();
+        if self.restarts.has_served() && self.config.options.durability()? == Durability::None {
+            eprintln!("supervisor: the daemon ended ({how}), and the instance's content with it");
+            self.region.lose();
+            self.lost = Some(how);
+            return Ok(());
+        }
+        eprintln!("supervisor: the daemon ended ({how}); starting another");
         let started = match self.restarts.again() {
             Ok(()) => self.start_daemon(),
             Err(why) => Err(anyhow!("the daemon does not serve: {why} ({how})")),
@@ -394,6 +408,9 @@ impl Supervisor {
         let keep = if self.keep { Keep::Data } else { Keep::Nothing };
         let left = instance::remove(&self.config, keep);
         let word = match (&ended, left.is_empty()) {
+            (Ok(()), true) if self.lost.is_some() => {
+                format!("{LOST}{}", self.lost.unwrap_or_default())
+            }
             (Err(error), _) => format!("{error:#}").replace('\n', " "),
             (Ok(()), true) => "stopped".to_owned(),
             (Ok(()), false) => format!("could not be removed: {}", left.join(", ")),

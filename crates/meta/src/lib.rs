@@ -4,10 +4,10 @@
 //! A shard takes a batch of requests from its queues, reads and writes records through a [`Store`],
 //! and commits once. What was committed survives the death of the process; what was not is as if it
 //! had never been asked for. There are two stores: [`LmdbStore`] for real instances,
-//! [`MemoryStore`] for the simulator and for tests; one conformance suite runs on both. [`key`] and
-//! [`record`] hold the bytes that `docs/ON_DISK.md` describes. The crate knows no network, reads no
-//! clock, and decides nothing about files: what a rename does to the records is the daemon's
-//! affair.
+//! [`MemoryStore`] for those that nothing outlives, for the simulator and for tests; one suite of
+//! conformance runs on both. [`key`] and [`record`] hold the bytes that `docs/ON_DISK.md`
+//! describes. The crate knows no network, reads no clock, and decides nothing about files: what a
+//! rename does to the records is the daemon's affair.
 
 mod bytes;
 pub mod key;

@@ -1,7 +1,8 @@
-//! The in-memory twin: a B-tree and an undo log.
+//! The in-memory twin: a B-tree.
 //!
 //! [`MemoryDisk`] is what survives: a store opened on a disk that another store left sees what that
-//! one committed, exactly as with LMDB after a crash.
+//! one committed, exactly as with LMDB after a crash. A [`MemoryStore::volatile`] one has none: it
+//! keeps each record once, its commits only count, and with it everything is gone.
 
 use std::{
     collections::BTreeMap,
@@ -34,9 +35,11 @@ impl MemoryDisk {
 /// A store in memory.
 #[derive(Debug)]
 pub struct MemoryStore {
-    disk: MemoryDisk,
+    disk: Option<MemoryDisk>,
     tree: Tree,
+    /// What the transaction under way has changed; empty where there is no disk.
     changed: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    dirty: bool,
     committed: u64,
     used_bytes: u64,
     limit_bytes: u64,
@@ -50,13 +53,36 @@ impl MemoryStore {
         let kept = disk.0.lock().unwrap_or_else(PoisonError::into_inner);
         let used_bytes = kept.tree.iter().map(|(key, value)| cost(key, value)).sum();
         MemoryStore {
-            disk: disk.clone(),
+            disk: Some(disk.clone()),
             tree: kept.tree.clone(),
             changed: BTreeMap::new(),
+            dirty: false,
             committed: kept.transaction,
             used_bytes,
             limit_bytes,
             poisoned: false,
+        }
+    }
+
+    /// An empty store that nothing outlives.
+    #[must_use]
+    pub fn volatile(limit_bytes: u64) -> Self {
+        MemoryStore {
+            disk: None,
+            tree: Tree::new(),
+            changed: BTreeMap::new(),
+            dirty: false,
+            committed: 0,
+            used_bytes: 0,
+            limit_bytes,
+            poisoned: false,
+        }
+    }
+
+    fn note(&mut self, key: &[u8], value: Option<&[u8]>) {
+        self.dirty = true;
+        if self.disk.is_some() {
+            self.changed.insert(key.to_vec(), value.map(<[u8]>::to_vec));
         }
     }
 
@@ -84,10 +110,14 @@ impl Store for MemoryStore {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
         self.check(key)?;
         self.used_bytes += cost(key, value);
-        if let Some(old) = self.tree.insert(key.to_vec(), value.to_vec()) {
-            self.used_bytes -= cost(key, &old);
+        if let Some(place) = self.tree.get_mut(key) {
+            self.used_bytes -= cost(key, place);
+            place.clear();
+            place.extend_from_slice(value);
+        } else {
+            self.tree.insert(key.to_vec(), value.to_vec());
         }
-        self.changed.insert(key.to_vec(), Some(value.to_vec()));
+        self.note(key, Some(value));
         Ok(())
     }
 
@@ -95,7 +125,7 @@ impl Store for MemoryStore {
         self.check(key)?;
         let Some(old) = self.tree.remove(key) else { return Ok(false) };
         self.used_bytes -= cost(key, &old);
-        self.changed.insert(key.to_vec(), None);
+        self.note(key, None);
         Ok(true)
     }
 
@@ -118,10 +148,14 @@ impl Store for MemoryStore {
         if self.poisoned {
             return Err(StoreError::Poisoned);
         }
-        if self.changed.is_empty() {
+        if !std::mem::take(&mut self.dirty) {
             return Ok(self.committed);
         }
-        let mut kept = self.disk.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(disk) = &self.disk else {
+            self.committed += 1;
+            return Ok(self.committed);
+        };
+        let mut kept = disk.0.lock().unwrap_or_else(PoisonError::into_inner);
         if std::mem::take(&mut kept.fail_next_commit) {
             self.poisoned = true;
             return Err(StoreError::Backend("a commit was made to fail".to_owned()));
@@ -138,7 +172,7 @@ impl Store for MemoryStore {
     }
 
     fn pending_transaction(&self) -> u64 {
-        if self.changed.is_empty() && !self.poisoned { 0 } else { self.committed + 1 }
+        if !self.dirty && !self.poisoned { 0 } else { self.committed + 1 }
     }
 
     fn committed_transaction(&self) -> u64 {
@@ -155,5 +189,26 @@ impl Store for MemoryStore {
 
     fn sync(&mut self) -> Result<(), StoreError> {
         if self.poisoned { Err(StoreError::Poisoned) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volatile_store_counts_its_transactions_and_keeps_nothing_twice() {
+        let mut store = MemoryStore::volatile(1 << 20);
+        assert_eq!(store.commit().expect("nothing to do"), 0);
+        store.put(b"key", b"value").expect("there is room");
+        store.put(b"key", b"longer value").expect("there is room");
+        assert_eq!(store.pending_transaction(), 1);
+        assert!(store.changed.is_empty());
+        assert_eq!(store.commit().expect("it cannot fail"), 1);
+        assert_eq!(store.pending_transaction(), 0);
+        assert_eq!(store.get(b"key").expect("a good key"), Some(&b"longer value"[..]));
+        assert_eq!(store.used_bytes(), 15);
+        assert!(store.delete(b"key").expect("a good key"));
+        assert_eq!((store.used_bytes(), store.commit().expect("it cannot fail")), (0, 2));
     }
 }

@@ -182,6 +182,9 @@ impl Transport for ShmTransport {
         patience: Patience,
         take: impl for<'r> FnOnce(Answer<'r, O::Reply<'r>>) -> T,
     ) -> T {
+        if self.node.is_lost() {
+            return take(Answer::Failed(Errno::EIO));
+        }
         let lane = match self.claim(patience) {
             Ok(lane) => lane,
             Err(errno) => return take(Answer::Failed(errno)),
@@ -204,6 +207,9 @@ impl Transport for ShmTransport {
     }
 
     fn post<'a, O: Operation<'a>>(&self, request: &O) -> Result<(), Errno> {
+        if self.node.is_lost() {
+            return Err(Errno::EIO);
+        }
         let lane = self.claim(Patience::Deadline)?;
         let id = self.head().last_request_id.fetch_add(1, Relaxed) + 1;
         let bytes = self.encode(lane, id, request).inspect_err(|_| self.release(lane))?;

@@ -28,6 +28,8 @@ pub const DAEMON_AWAKE: u32 = 1;
 pub const DAEMON_ASLEEP: u32 = 2;
 /// No daemon (not yet, or it died): the supervisor is at it.
 pub const DAEMON_ABSENT: u32 = 0;
+/// The daemon died, and nothing that it held outlives it: there will be no other, and no answer.
+pub const DAEMON_LOST: u32 = 3;
 
 /// Head of the node region.
 #[repr(C, align(4096))]
@@ -145,6 +147,22 @@ pub struct NodeRegion {
 }
 
 impl NodeRegion {
+    /// Will no request be answered any more?
+    pub fn is_lost(&self) -> bool {
+        self.head.daemon_state.load(core::sync::atomic::Ordering::Relaxed) == DAEMON_LOST
+    }
+
+    /// Says that the daemon died with everything. What processes were granted is void, so they ask
+    /// for it again and learn so.
+    pub fn lose(&self) {
+        use core::sync::atomic::Ordering::{Release, SeqCst};
+        self.head.daemon_state.store(DAEMON_LOST, SeqCst);
+        // An entry that was never used has no page behind it and is left so.
+        for file in self.files.iter().filter(|file| file.id.load(SeqCst) != 0) {
+            file.grant_generation.fetch_add(1, Release);
+        }
+    }
+
     /// Wakes the daemon if it sleeps; true when it did. The caller has published before what the
     /// daemon is to find.
     pub fn wake_daemon(&self) -> bool {

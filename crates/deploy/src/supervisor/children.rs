@@ -125,6 +125,11 @@ impl Restarts {
         !std::mem::replace(&mut self.said_ready, true)
     }
 
+    /// Has any daemon of this instance served?
+    pub(super) fn has_served(&self) -> bool {
+        self.said_ready
+    }
+
     /// The daemon says why it cannot serve.
     pub(super) fn failed(&mut self, why: String) {
         self.why = why;

@@ -74,7 +74,7 @@ impl Sessions {
         watch: &Watch,
     ) -> Result<SessionId> {
         let Some(id) = self.free.pop_front() else {
-            answer(&connection, 0, mayfly_types::Errno::ENFILE.raw() as u32, self.instance, None);
+            self.refuse(&connection, mayfly_types::Errno::ENFILE);
             let ended = self.all.len() as u32 - self.attached();
             return Err(anyhow!(
                 "process {pid} is refused: {} processes are attached, and the daemon has not yet \
@@ -104,6 +104,11 @@ impl Sessions {
         watch.add(&connection, Source::Evidence(id))?;
         watch.add(&process, Source::Process(id))?;
         Ok(Session { pid, region, connection, process })
+    }
+
+    /// Tells a process that it cannot attach.
+    pub(super) fn refuse(&self, connection: &OwnedFd, why: mayfly_types::Errno) {
+        answer(connection, 0, why.raw() as u32, self.instance, None);
     }
 
     /// Tells the daemon of a session.

@@ -51,11 +51,15 @@ impl ShmTransport {
             if let Some(lane) = self.try_claim(patience) {
                 return Ok(lane);
             }
+            let look_up = clock::monotonic_ns() + POLL_NS;
             let wake_at = match patience {
-                Patience::Deadline => deadline,
-                Patience::Interruptible => clock::monotonic_ns() + POLL_NS,
+                Patience::Deadline => deadline.min(look_up),
+                Patience::Interruptible => look_up,
             };
             let slept = futex::wait(freed, seen, Some(wake_at));
+            if self.node.is_lost() {
+                return Err(Errno::EIO);
+            }
             match patience {
                 Patience::Deadline if clock::monotonic_ns() >= deadline => return Err(Errno::EIO),
                 Patience::Deadline => {}

@@ -63,8 +63,11 @@ impl ShmTransport {
         let control = self.lane(lane);
         let deadline = clock::monotonic_ns() + self.deadline_ns();
         while !replied(control) {
-            let slept = futex::wait(&control.state, ASLEEP, Some(deadline));
-            if slept == Err(Errno::ETIMEDOUT) {
+            // Nobody wakes those whose daemon is lost: they look up.
+            let look_up = deadline.min(clock::monotonic_ns() + POLL_NS);
+            let slept = futex::wait(&control.state, ASLEEP, Some(look_up));
+            let over = look_up == deadline || self.node.is_lost();
+            if slept == Err(Errno::ETIMEDOUT) && over {
                 return self.abandon(lane);
             }
         }
@@ -86,7 +89,8 @@ impl ShmTransport {
                 self.exchange(&Cancel { request_id: id }, Patience::Deadline, |_| ());
             }
             let absent = self.node.head.daemon_state.load(Relaxed) == DAEMON_ABSENT;
-            let lost = slept == Err(Errno::ETIMEDOUT) && raw::hung_up(self.evidence_fd);
+            let lost = slept == Err(Errno::ETIMEDOUT)
+                && (self.node.is_lost() || raw::hung_up(self.evidence_fd));
             if lost || vigil.over(absent, now, self.deadline_ns()) {
                 return self.abandon(lane);
             }
