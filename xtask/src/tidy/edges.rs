@@ -39,7 +39,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "image",
         ],
     ),
-    ("cli", &["types", "deploy"]),
+    ("bench", &["deploy"]),
+    ("cli", &["types", "deploy", "bench"]),
     // Only for tests: no user's build has them.
     ("testkit", &[]),
     ("hosttest", &["image", "testkit"]),

@@ -1,0 +1,272 @@
+//! The workloads as a table: groups of phases on one set of files.
+//!
+//! mdtest's: empty files, each process in a directory of its own (mdtest-easy), 3,901 bytes in one
+//! shared directory (mdtest-hard), and the crossings of both. IOR's: a file for each process or one
+//! for all, in order, shuffled, or interleaved in transfers of 47,008 bytes (ior-hard). IO500's
+//! find. A group begins with its directories and ends without anything.
+
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    settings::Settings,
+    step::{Call, Layout, Order, Step, Transfers, Way},
+};
+
+/// Bytes of mdtest-hard's files.
+const HARD_FILE_BYTES: u64 = 3901;
+/// Bytes of ior-hard's transfers.
+const HARD_TRANSFER_BYTES: u64 = 47_008;
+/// Files of one directory of find.
+const FIND_FILES: u64 = 100;
+
+/// What kind of figure a phase gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Family {
+    /// Operations on names.
+    Meta,
+    /// Bytes.
+    Data,
+    /// Finding.
+    Find,
+}
+
+impl FromStr for Family {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Family, String> {
+        match text {
+            "meta" => Ok(Family::Meta),
+            "data" => Ok(Family::Data),
+            "find" => Ok(Family::Find),
+            other => Err(format!("{other:?}: choose meta, data, find or all")),
+        }
+    }
+}
+
+/// One timed phase.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Phase {
+    /// `group/what`.
+    pub(crate) name: String,
+    pub(crate) step: Step,
+}
+
+/// Phases on one set of files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Group {
+    pub(crate) name: String,
+    pub(crate) family: Family,
+    pub(crate) phases: Vec<Phase>,
+}
+
+impl Phase {
+    /// What `--cold` empties caches for.
+    pub(crate) fn reads(&self) -> bool {
+        match self.step {
+            Step::Files { call, .. } | Step::Directories { call, .. } | Step::Tree { call, .. } => {
+                call.looks()
+            }
+            Step::Data(transfers) => transfers.way == Way::Read,
+            Step::Seek { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// The way of its data, for phases whose figure is a rate of bytes.
+    pub(crate) fn way(&self) -> Option<Way> {
+        match self.step {
+            Step::Data(transfers) => Some(transfers.way),
+            _ => None,
+        }
+    }
+}
+
+/// What a metadata group is about.
+#[derive(Clone, Copy)]
+enum Kind {
+    Files(u64),
+    Directories,
+    Tree,
+}
+
+/// Name, kind, layout, and whether the short table has it.
+const META: &[(&str, Kind, Layout, bool)] = &[
+    ("empty", Kind::Files(0), Layout::Own, true),
+    ("empty", Kind::Files(0), Layout::Shared, false),
+    ("3901", Kind::Files(HARD_FILE_BYTES), Layout::Own, false),
+    ("3901", Kind::Files(HARD_FILE_BYTES), Layout::Shared, true),
+    ("64K", Kind::Files(64 << 10), Layout::Own, true),
+    ("64K", Kind::Files(64 << 10), Layout::Shared, false),
+    ("dirs", Kind::Directories, Layout::Own, false),
+    ("dirs", Kind::Directories, Layout::Shared, true),
+    ("tree", Kind::Tree, Layout::Own, true),
+];
+
+/// Layout and order, and whether the short table has it.
+const DATA: &[(&str, Layout, Order, bool)] = &[
+    ("seq", Layout::Own, Order::Sequential, true),
+    ("random", Layout::Own, Order::Random, false),
+    ("seq", Layout::Shared, Order::Sequential, false),
+    ("random", Layout::Shared, Order::Random, true),
+];
+
+/// The groups of a run with this many processes.
+pub(crate) fn groups(settings: &Settings, procs: u32) -> Vec<Group> {
+    let mut groups = Vec::new();
+    for family in &settings.families {
+        match family {
+            Family::Meta => groups.extend(metadata(settings, procs)),
+            Family::Data => groups.extend(data(settings, procs)),
+            Family::Find => groups.push(find(settings, procs)),
+        }
+    }
+    let wanted = &settings.only_phases;
+    let is_wanted = |group: &Group| {
+        let named = |phase: &Phase| wanted.iter().any(|part| phase.name.contains(part));
+        wanted.is_empty() || group.phases.iter().any(named)
+    };
+    groups.retain(is_wanted);
+    groups
+}
+
+fn metadata(settings: &Settings, procs: u32) -> impl Iterator<Item = Group> {
+    let rows = META.iter().filter(|(.., quick)| *quick || !settings.quick);
+    rows.map(move |(word, kind, layout, _)| {
+        let (kind, layout) = (*kind, *layout);
+        let name = match kind {
+            Kind::Tree => (*word).to_owned(),
+            _ => format!("{word}/{}", layout.word()),
+        };
+        let count = settings.files_each(procs);
+        let steps: Vec<(Call, Step)> = calls(kind)
+            .iter()
+            .map(|call| (*call, meta_step(settings, kind, *call, layout, count)))
+            .collect();
+        let phase =
+            |(call, step): (Call, Step)| Phase { name: format!("{name}/{}", call.word()), step };
+        let phases = steps.into_iter().map(phase).collect();
+        Group { phases, name, family: Family::Meta }
+    })
+}
+
+fn calls(kind: Kind) -> &'static [Call] {
+    match kind {
+        Kind::Files(bytes) if bytes > 0 => &[Call::Create, Call::Stat, Call::Read, Call::Remove],
+        _ => &[Call::Create, Call::Stat, Call::Remove],
+    }
+}
+
+fn meta_step(settings: &Settings, kind: Kind, call: Call, layout: Layout, count: u64) -> Step {
+    match kind {
+        Kind::Files(bytes) => {
+            // Large files fill a small node's memory before they are many.
+            let count = count.min(settings.size_bytes / bytes.max(1)).max(1);
+            Step::Files { call, layout, bytes, count }
+        }
+        Kind::Directories => Step::Directories { call, layout, count },
+        Kind::Tree => Step::Tree { call, tree: settings.tree },
+    }
+}
+
+fn data(settings: &Settings, procs: u32) -> Vec<Group> {
+    let rows = DATA.iter().filter(|(.., quick)| *quick || !settings.quick);
+    let mut groups: Vec<Group> = rows
+        .flat_map(|(word, layout, order, _)| {
+            settings.transfers_bytes.iter().map(move |bytes| {
+                let name = format!("{}/{word}/{}", data_word(*layout), short(*bytes));
+                data_group(settings, procs, name, *layout, *order, *bytes)
+            })
+        })
+        .collect();
+    if settings.size_bytes >= HARD_TRANSFER_BYTES {
+        let (layout, order) = (Layout::Shared, Order::Strided);
+        let name = "one/strided/47008".to_owned();
+        groups.push(data_group(settings, procs, name, layout, order, HARD_TRANSFER_BYTES));
+    }
+    groups
+}
+
+/// A file for each process, or one for all.
+fn data_word(layout: Layout) -> &'static str {
+    match layout {
+        Layout::Own => "each",
+        Layout::Shared => "one",
+    }
+}
+
+fn data_group(
+    settings: &Settings,
+    procs: u32,
+    name: String,
+    layout: Layout,
+    order: Order,
+    transfer_bytes: u64,
+) -> Group {
+    let count = settings.transfers_each(procs, transfer_bytes);
+    let phase = |way, word| {
+        let fsync = settings.fsync && way == Way::Write;
+        let transfers = Transfers { layout, order, way, transfer_bytes, count, fsync };
+        Phase { name: format!("{name}/{word}"), step: Step::Data(transfers) }
+    };
+    let phases = vec![phase(Way::Write, "write"), phase(Way::Read, "read")];
+    Group { phases, name, family: Family::Data }
+}
+
+fn find(settings: &Settings, procs: u32) -> Group {
+    let directories = settings.files_each(procs).div_ceil(FIND_FILES);
+    let phase = |word: &str, step| Phase { name: format!("find/{word}"), step };
+    let phases = vec![
+        phase("create", Step::Hide { directories }),
+        phase("walk", Step::Seek { directories }),
+    ];
+    Group { phases, name: "find".to_owned(), family: Family::Find }
+}
+
+/// A size as it stands in a phase's name.
+fn short(bytes: u64) -> String {
+    match bytes {
+        _ if bytes.is_multiple_of(1 << 20) => format!("{}M", bytes >> 20),
+        _ if bytes.is_multiple_of(1 << 10) => format!("{}K", bytes >> 10),
+        _ => bytes.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::settings::tests::usual;
+
+    fn names(settings: &Settings) -> Vec<String> {
+        let groups = groups(settings, 2);
+        groups.iter().flat_map(|group| &group.phases).map(|phase| phase.name.clone()).collect()
+    }
+
+    #[test]
+    fn each_phase_has_a_name_of_its_own() {
+        let names = names(&usual());
+        assert_eq!(names.len(), names.iter().collect::<BTreeSet<_>>().len(), "{names:?}");
+        for name in ["empty/own/create", "3901/shared/read", "one/random/4K/write", "find/walk"] {
+            assert!(names.iter().any(|known| known == name), "{name} of {names:?}");
+        }
+    }
+
+    #[test]
+    fn the_short_table_is_part_of_the_long_one() {
+        let mut quick = usual();
+        quick.quick = true;
+        let (short, long) = (names(&quick), names(&usual()));
+        assert!(short.len() < long.len() && short.iter().all(|name| long.contains(name)));
+    }
+
+    #[test]
+    fn a_group_stays_whole_when_one_of_its_phases_is_wanted() {
+        let mut settings = usual();
+        settings.only_phases = vec!["3901/shared/read".to_owned()];
+        assert_eq!(names(&settings).len(), 4, "what is read must have been made");
+    }
+}
