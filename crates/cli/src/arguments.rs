@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand};
 use mayfly_deploy::{Instance, Options, SHARDS_MAX};
 
-use crate::size;
+use crate::{bench, size};
 
 const AFTER: &str = "\
 Examples:
@@ -42,6 +42,10 @@ pub(crate) enum Do {
     /// Programs that are started afterwards are served. The shell itself is not, and so not its own
     /// redirections: start another one (`exec bash`) for those.
     Env(Which),
+    /// Measure an instance beside other directories: metadata, data, find
+    Bench(Box<bench::Bench>),
+    #[command(name = mayfly_bench::WORKER, hide = true)]
+    BenchWorker,
     #[command(name = "__supervise", hide = true)]
     Supervise { run_dir: PathBuf },
     #[command(name = "__daemon", hide = true)]
@@ -106,7 +110,7 @@ pub(crate) struct Status {
 }
 
 /// How an instance is made.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct Make {
     /// Mount point: a new or an empty directory [default: a directory under $XDG_RUNTIME_DIR or
     /// /tmp]

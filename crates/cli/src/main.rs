@@ -1,6 +1,7 @@
 //! The `mayfly` command.
 
 mod arguments;
+mod bench;
 mod run;
 mod show;
 mod size;
@@ -29,6 +30,8 @@ fn perform(what: Do) -> Result<()> {
         Do::Stop(which) => run::stop(&which.name),
         Do::Status(status) => show::status(&status),
         Do::Env(which) => show::environment(&which.name),
+        Do::Bench(bench) => bench::bench(&bench),
+        Do::BenchWorker => mayfly_bench::worker(),
         Do::Supervise { run_dir } => mayfly_deploy::supervisor::run(&run_dir),
         Do::Daemon { run_dir } => mayfly_deploy::run_daemon(&run_dir),
         Do::Image { cache, pid, request } => mayfly_deploy::make_image(&cache, pid, &request),
