@@ -6,8 +6,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The kernel's word for it (`tmpfs`, `ext4`, `lustre`), or `directory`.
+/// The kernel's word for it (`tmpfs`, `ext4`, `lustre`), or `directory`. What an instance serves to
+/// this process is `mayfly`, of which the kernel knows nothing.
 pub(crate) fn kind(directory: &Path) -> String {
+    let mount = std::env::var_os("MAYFLY_MOUNT").filter(|mount| !mount.is_empty());
+    if mount.is_some_and(|mount| directory.starts_with(mount)) {
+        return "mayfly".to_owned();
+    }
     let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     kind_in(&table, directory).unwrap_or("directory").to_owned()
 }

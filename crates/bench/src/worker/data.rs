@@ -149,6 +149,30 @@ mod tests {
     }
 
     #[test]
+    fn a_byte_flipped_in_the_file_fails_the_reading_phase_with_its_place() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let perform = |way| {
+            let step = Transfers { way, ..transfers(Layout::Own, Order::Random) };
+            let task = Task {
+                phase: "test".to_owned(),
+                root: directory.path().to_owned(),
+                rank: 0,
+                procs: 1,
+                step: crate::step::Step::Data(step),
+            };
+            prepare(&task, step).expect("prepared")(&mut Clock::default())
+        };
+        perform(Way::Write).expect("written");
+        perform(Way::Read).expect("read as it was written");
+        let path = directory.path().join("data.0");
+        let mut bytes = std::fs::read(&path).expect("there");
+        bytes[123] ^= 1;
+        std::fs::write(&path, bytes).expect("flipped");
+        let error = format!("{:#}", perform(Way::Read).expect_err("a wrong byte"));
+        assert!(error.contains("data.0: the byte at 123 is"), "{error}");
+    }
+
+    #[test]
     fn a_random_order_is_a_shuffled_one() {
         let random = offsets(transfers(Layout::Own, Order::Random), 0, 1);
         let mut sorted = random.clone();
