@@ -1,11 +1,15 @@
 //! The plot page: rates of each phase and target as bars, with the span of the runs.
 //!
-//! Rates differ by decades, so the axis is logarithmic; a bar begins at its left edge. One panel
-//! for operations and one for bytes, for each number of processes.
+//! One panel for operations and one for bytes, for each number of processes. Rates of operations
+//! differ by decades, so their axis is logarithmic; that of bytes begins at zero.
 
 use anyhow::{Result, anyhow};
 use plotters::{
-    coord::{Shift, types::RangedCoordf64},
+    coord::{
+        Shift,
+        ranged1d::{AsRangedCoord, ValueFormatter},
+        types::RangedCoordf64,
+    },
     prelude::*,
 };
 
@@ -32,6 +36,7 @@ struct Panel<'r> {
     title: String,
     phases: Vec<&'r PhaseReport>,
     rate: fn(&Measured) -> Option<Summary>,
+    is_logarithmic: bool,
     targets: usize,
 }
 
@@ -41,12 +46,15 @@ impl Panel<'_> {
         PANEL_HEAD + bars as u32 * BAR
     }
 
-    /// Decades that hold all bars.
+    /// From where the bars begin to beyond the longest.
     fn range(&self) -> (f64, f64) {
         let rates = self.phases.iter().flat_map(|phase| &phase.targets).filter_map(self.rate);
         let (least, most) = rates.fold((f64::MAX, 1.0_f64), |(least, most), rate| {
             (least.min(rate.min), most.max(rate.max))
         });
+        if !self.is_logarithmic {
+            return (0.0, most * 1.05);
+        }
         let least = least.clamp(0.001, most);
         (10_f64.powf((least / 1.5).log10().floor()), most * 1.3)
     }
@@ -67,7 +75,12 @@ pub fn svg(report: &Report) -> Result<String> {
         let (_, mut rest) = root.split_vertically(40);
         for panel in &panels {
             let (own, below) = rest.split_vertically(panel.height());
-            draw(&own, panel)?;
+            let (least, most) = panel.range();
+            if panel.is_logarithmic {
+                draw(&own, panel, least, (least..most).log_scale())?;
+            } else {
+                draw(&own, panel, least, least..most)?;
+            }
             rest = below;
         }
         root.present().map_err(drawing)?;
@@ -94,7 +107,9 @@ fn panels(report: &Report) -> Vec<Panel<'_>> {
             let phases: Vec<_> = report.phases.iter().filter(fits).collect();
             if !phases.is_empty() {
                 let title = format!("{unit}, processes: {procs}");
-                panels.push(Panel { title, phases, rate, targets: report.targets.len() });
+                let targets = report.targets.len();
+                let is_logarithmic = !is_data;
+                panels.push(Panel { title, phases, rate, is_logarithmic, targets });
             }
         }
     }
@@ -116,28 +131,21 @@ fn legend(root: &Area<'_>, report: &Report) -> Result<()> {
     root.draw(&text).map_err(drawing)
 }
 
-type Chart<'a, 'b> = ChartContext<
-    'a,
-    SVGBackend<'b>,
-    Cartesian2d<plotters::coord::combinators::LogCoord<f64>, RangedCoordf64>,
->;
+type Chart<'a, 'b, X> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<X, RangedCoordf64>>;
 
-fn draw(area: &Area<'_>, panel: &Panel<'_>) -> Result<()> {
-    let (least, most) = panel.range();
+fn draw<R>(area: &Area<'_>, panel: &Panel<'_>, least: f64, range: R) -> Result<()>
+where
+    R: AsRangedCoord<Value = f64>,
+    R::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
     let slots = panel.phases.len() as f64;
-    let mut chart: Chart<'_, '_> = ChartBuilder::on(area)
+    let mut chart: Chart<'_, '_, R::CoordDescType> = ChartBuilder::on(area)
         .caption(&panel.title, ("sans-serif", 18))
         .margin(10)
         .x_label_area_size(30)
         .y_label_area_size(190)
-        .build_cartesian_2d((least..most).log_scale(), 0.0..slots)
+        .build_cartesian_2d(range, 0.0..slots)
         .map_err(drawing)?;
-    let name = |slot: &f64| {
-        // Labels stand in the middle of a phase's slot, the first phase on top.
-        let index = slots - slot - 0.5;
-        let phase = (index >= 0.0).then(|| panel.phases.get(index.round() as usize)).flatten();
-        phase.map_or_else(String::new, |phase| phase.phase.clone())
-    };
     chart
         .configure_mesh()
         .disable_y_mesh()
@@ -147,15 +155,20 @@ fn draw(area: &Area<'_>, panel: &Panel<'_>) -> Result<()> {
         .map_err(drawing)?;
     for (index, phase) in panel.phases.iter().enumerate() {
         let top = slots - index as f64;
-        label(area, &chart, &name(&(top - 0.5)), top - 0.5, least)?;
+        label(area, &chart, &phase.phase, (least, top - 0.5))?;
         bars(&mut chart, panel, phase, top, least)?;
     }
     Ok(())
 }
 
 /// A phase's name left of its bars.
-fn label(area: &Area<'_>, chart: &Chart<'_, '_>, name: &str, slot: f64, least: f64) -> Result<()> {
-    let (x, y) = chart.backend_coord(&(least, slot));
+fn label<X: Ranged<ValueType = f64>>(
+    area: &Area<'_>,
+    chart: &Chart<'_, '_, X>,
+    name: &str,
+    at: (f64, f64),
+) -> Result<()> {
+    let (x, y) = chart.backend_coord(&at);
     let (base_x, base_y) = area.get_base_pixel();
     let place = (x - base_x - 8, y - base_y);
     let anchor = plotters::style::text_anchor::Pos::new(
@@ -166,8 +179,8 @@ fn label(area: &Area<'_>, chart: &Chart<'_, '_>, name: &str, slot: f64, least: f
     area.draw(&Text::new(name.to_owned(), place, style)).map_err(drawing)
 }
 
-fn bars(
-    chart: &mut Chart<'_, '_>,
+fn bars<X: Ranged<ValueType = f64>>(
+    chart: &mut Chart<'_, '_, X>,
     panel: &Panel<'_>,
     phase: &PhaseReport,
     top: f64,

@@ -6,6 +6,7 @@ use super::cells::{mib, ratio, short, spread};
 use crate::{
     results::{Measured, PhaseReport, Report},
     settings::Scaling,
+    workload::Family,
 };
 
 /// Where the table is to be read.
@@ -53,12 +54,18 @@ pub fn table(report: &Report, style: Style) -> String {
         let rows: Vec<Vec<String>> = phases.flat_map(rows).collect();
         text.push_str(&grid(&HEADS, WORDS, &rows, style));
     }
+    let mark = if style == Style::Markdown { "### " } else { "" };
     if report.settings.procs.len() > 1 {
         let (title, heads, rows) = scaling(report);
-        let mark = if style == Style::Markdown { "### " } else { "" };
         let _ = writeln!(text, "\n{mark}{title}\n");
         let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
         text.push_str(&grid(&heads, WORDS, &rows, style));
+    }
+    let rows = verdict(report);
+    if !rows.is_empty() {
+        let title = "geometric means of the ratios (above 1: faster than";
+        let _ = writeln!(text, "\n{mark}{title} {})\n", report.reference);
+        text.push_str(&grid(&["processes", "target", "meta", "data", "find"], WORDS, &rows, style));
     }
     text
 }
@@ -123,6 +130,32 @@ fn row(name: String, measured: &Measured) -> Vec<String> {
         short(measured.daemon_cpu_us),
         format!("{}/{}", mib(measured.client_peak_bytes), mib(measured.daemon_peak_bytes)),
     ]
+}
+
+/// One line for each number of processes and target: what to tell somebody in a hurry. Geometric
+/// means, as IO500 takes them, since no phase is worth more than another.
+fn verdict(report: &Report) -> Vec<Vec<String>> {
+    let mean = |procs, target: &str, family| {
+        let phases = report.phases.iter().filter(|p| p.procs == procs && p.family == family);
+        let measured = phases.flat_map(|phase| &phase.targets).filter(|m| m.target == target);
+        let logs: Vec<f64> = measured.filter_map(|m| Some(m.ratio?.median.ln())).collect();
+        let count = logs.len() as f64;
+        (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / count).exp())
+    };
+    let mut rows = Vec::new();
+    for procs in &report.settings.procs {
+        let others = report.targets.iter().filter(|target| target.label != report.reference);
+        for target in others {
+            let families = [Family::Meta, Family::Data, Family::Find].into_iter();
+            let means = families.map(|family| mean(*procs, &target.label, family));
+            let mut row = vec![procs.to_string(), target.label.clone()];
+            row.extend(
+                means.map(|mean| mean.map_or_else(String::new, |mean| format!("{mean:.2}"))),
+            );
+            rows.push(row);
+        }
+    }
+    rows
 }
 
 /// Rates with more processes, and how much of the ideal that is.
