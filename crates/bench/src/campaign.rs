@@ -13,11 +13,11 @@ use crate::{
     cold,
     interrupt::Interrupt,
     ledger::Page,
-    raw::{Device, Rates},
-    results::{DeviceReport, Machine, Report, Run, TargetReport, VERSION},
+    results::{Machine, Report, Run, TargetReport, VERSION},
     settings::Settings,
-    statistics::{Summary, elapsed_s},
-    step::{Share, Step, Task, Way},
+    statistics::elapsed_s,
+    step::{Share, Step, Task},
+    storage::Storage,
     target::{Place, Target},
     usage,
     workload::{Group, Phase, groups},
@@ -25,7 +25,7 @@ use crate::{
 
 /// Calls of the calibration.
 const CALIBRATION: u64 = 200_000;
-/// Least and most that the raw rate is taken with, bytes.
+/// Least and most that one stream of the raw rate moves, bytes.
 const RAW_BYTES: (u64, u64) = (32 << 20, 256 << 20);
 
 /// Where a run is, for whoever shows it.
@@ -87,12 +87,7 @@ struct Campaign<'a> {
     settings: &'a Settings,
     targets: &'a mut [Target],
     interrupt: Interrupt,
-    /// With the target that stands for each.
-    devices: Vec<Device>,
-    /// For each target its device.
-    device_of: Vec<usize>,
-    /// For each device its rates, one for each repetition.
-    rates: Vec<Vec<Rates>>,
+    storage: Storage,
     cold: Vec<BTreeSet<&'static str>>,
     pages: Vec<Page>,
     done: u64,
@@ -105,15 +100,8 @@ impl<'a> Campaign<'a> {
         targets: &'a mut [Target],
         interrupt: Interrupt,
     ) -> Result<Campaign<'a>> {
-        let (mut devices, mut device_of) = (Vec::<Device>::new(), Vec::new());
-        for target in targets.iter() {
-            let device = Device::of(&target.storage)?;
-            let known = devices.iter().position(|known| known.id == device.id);
-            device_of.push(known.unwrap_or(devices.len()));
-            if known.is_none() {
-                devices.push(device);
-            }
-        }
+        let below: Vec<_> = targets.iter().map(|target| target.storage.clone()).collect();
+        let storage = Storage::below(&below)?;
         let mut pages = Vec::new();
         for procs in &settings.procs {
             for group in groups(settings, *procs) {
@@ -123,20 +111,8 @@ impl<'a> Campaign<'a> {
         }
         ensure!(!pages.is_empty(), "--phase: no phase of these workloads has such a name");
         let total = pages.len() as u64 * u64::from(settings.runs) * targets.len() as u64;
-        let rates = devices.iter().map(|_| Vec::new()).collect();
         let cold = targets.iter().map(|_| BTreeSet::new()).collect();
-        Ok(Campaign {
-            settings,
-            targets,
-            interrupt,
-            devices,
-            device_of,
-            rates,
-            cold,
-            pages,
-            done: 0,
-            total,
-        })
+        Ok(Campaign { settings, targets, interrupt, storage, cold, pages, done: 0, total })
     }
 
     fn run(mut self, show: &mut dyn FnMut(Progress<'_>)) -> Result<Report> {
@@ -144,7 +120,8 @@ impl<'a> Campaign<'a> {
             .map(|target| self.calibrate(target))
             .collect::<Result<Vec<f64>>>()?;
         for repetition in 0..self.settings.runs as usize {
-            self.measure_devices()?;
+            let bytes = self.settings.size_bytes.clamp(RAW_BYTES.0, RAW_BYTES.1);
+            self.storage.measure(bytes, &self.settings.procs, &self.interrupt)?;
             let mut page = 0;
             for procs in &self.settings.procs {
                 for group in groups(self.settings, *procs) {
@@ -154,15 +131,6 @@ impl<'a> Campaign<'a> {
             }
         }
         self.report(&loops)
-    }
-
-    fn measure_devices(&mut self) -> Result<()> {
-        let bytes = self.settings.size_bytes.clamp(RAW_BYTES.0, RAW_BYTES.1);
-        for (device, rates) in self.devices.iter().zip(&mut self.rates) {
-            self.interrupt.check()?;
-            rates.push(device.measure(bytes)?);
-        }
-        Ok(())
     }
 
     /// What the loop of a worker costs an operation, nanoseconds.
@@ -252,21 +220,7 @@ impl<'a> Campaign<'a> {
             self.targets.iter().zip(loops).map(|(target, ns)| target.describe(*ns)).collect();
         let labels: Vec<String> = targets.iter().map(|target| target.label.clone()).collect();
         let reference = Campaign::reference(&targets);
-        let rate = |target: usize, way| -> Vec<f64> {
-            let rates = self.rates[self.device_of[target]].iter();
-            rates.map(|rates| if way == Way::Write { rates.write } else { rates.read }).collect()
-        };
-        let device = |(index, device): (usize, &Device)| {
-            let on_it = labels.iter().zip(&self.device_of).filter(|(_, of)| **of == index);
-            let one = self.device_of.iter().position(|of| *of == index);
-            let summary = |way| one.and_then(|target| Summary::of(&rate(target, way)));
-            DeviceReport {
-                how: device.how(),
-                targets: on_it.map(|(label, _)| label.clone()).collect(),
-                write_mib_per_s: summary(Way::Write),
-                read_mib_per_s: summary(Way::Read),
-            }
-        };
+        let raw = |target, procs, way| self.storage.rates(target, procs, way);
         let cold = labels
             .iter()
             .zip(&self.cold)
@@ -276,8 +230,8 @@ impl<'a> Campaign<'a> {
             machine: machine()?,
             settings: self.settings.clone(),
             cold: cold.collect(),
-            devices: self.devices.iter().enumerate().map(device).collect(),
-            phases: self.pages.iter().map(|page| page.close(&labels, reference, rate)).collect(),
+            devices: self.storage.report(&labels, &self.settings.procs),
+            phases: self.pages.iter().map(|page| page.close(&labels, reference, raw)).collect(),
             reference: labels.get(reference).cloned().context("there is a target")?,
             targets,
         })

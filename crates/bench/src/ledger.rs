@@ -78,16 +78,17 @@ impl Page {
         Page { procs, family, name: phase.name.clone(), way: phase.way(), accounts }
     }
 
-    /// The report's entry; `raw` gives the rates of the storage below a target.
+    /// The report's entry; `raw` gives the rates of the storage below a target for a number of
+    /// processes.
     pub(crate) fn close(
         &self,
         labels: &[String],
         reference: usize,
-        raw: impl Fn(usize, Way) -> Vec<f64>,
+        raw: impl Fn(usize, u32, Way) -> Vec<f64>,
     ) -> PhaseReport {
         let measured = |(index, account): (usize, &Account)| {
             let other = (index != reference).then(|| &self.accounts[reference]);
-            let raw = self.way.map(|way| raw(index, way)).unwrap_or_default();
+            let raw = self.way.map(|way| raw(index, self.procs, way)).unwrap_or_default();
             account.measured(&labels[index], other, &raw)
         };
         PhaseReport {
@@ -126,7 +127,7 @@ mod tests {
             page.accounts[1].add(run(theirs), &[]);
         }
         let labels = ["ours".to_owned(), "theirs".to_owned()];
-        let report = page.close(&labels, 1, |_, _| Vec::new());
+        let report = page.close(&labels, 1, |_, _, _| Vec::new());
         let ratio = report.targets[0].ratio.expect("a ratio");
         assert_eq!((ratio.median, ratio.min, ratio.max), (2.0, 2.0, 4.0));
         assert_eq!(report.targets[1].ratio, None);

@@ -25,6 +25,7 @@ mod results;
 mod settings;
 mod statistics;
 mod step;
+mod storage;
 mod target;
 mod usage;
 mod worker;
@@ -34,7 +35,9 @@ pub use campaign::{Progress, run};
 pub use interrupt::Interrupted;
 pub use latency::Quantiles;
 pub use report::{Style, svg, table};
-pub use results::{DeviceReport, Machine, Measured, PhaseReport, Report, Run, TargetReport};
+pub use results::{
+    DeviceReport, Machine, Measured, PhaseReport, RawReport, Report, Run, TargetReport,
+};
 pub use settings::{Scaling, Settings};
 pub use statistics::Summary;
 pub use step::{Call, Layout, Order, Step, Transfers, Tree, Way};

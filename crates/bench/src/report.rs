@@ -35,7 +35,7 @@ mod tests {
                     let mut page = Page::new(phase, group.family, *procs, labels.len());
                     page.accounts[0].add(run(3.0), &[]);
                     page.accounts[1].add(run(2.0), &[]);
-                    phases.push(page.close(&labels, 1, |_, _| Vec::new()));
+                    phases.push(page.close(&labels, 1, |_, _, _| Vec::new()));
                 }
             }
         }

@@ -66,10 +66,19 @@ pub struct DeviceReport {
     pub how: String,
     /// Labels of the targets on it.
     pub targets: Vec<String>,
-    /// MiB/s.
-    pub write_mib_per_s: Option<Summary>,
-    /// MiB/s.
-    pub read_mib_per_s: Option<Summary>,
+    /// Its rates, in the order of the numbers of processes.
+    pub rates: Vec<RawReport>,
+}
+
+/// What streams get from storage.
+#[derive(Debug, Clone, Serialize)]
+pub struct RawReport {
+    /// How many at once.
+    pub streams: u32,
+    /// Together, MiB/s.
+    pub write_mib_per_s: Summary,
+    /// Together, MiB/s.
+    pub read_mib_per_s: Summary,
 }
 
 /// One phase with one number of processes.

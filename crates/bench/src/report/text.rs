@@ -91,14 +91,16 @@ fn preface(report: &Report) -> Vec<String> {
         ));
     }
     for device in &report.devices {
-        let rate = |summary: &Option<_>| summary.as_ref().map_or_else(String::new, spread);
-        lines.push(format!(
-            "raw rate below {} ({}): write {} MiB/s, read {} MiB/s",
-            device.targets.join(", "),
-            device.how,
-            rate(&device.write_mib_per_s),
-            rate(&device.read_mib_per_s)
-        ));
+        for rates in &device.rates {
+            lines.push(format!(
+                "raw rate below {} ({}, streams: {}): write {} MiB/s, read {} MiB/s",
+                device.targets.join(", "),
+                device.how,
+                rates.streams,
+                spread(&rates.write_mib_per_s),
+                spread(&rates.read_mib_per_s)
+            ));
+        }
     }
     lines.extend(report.cold.iter().map(|how| format!("cold: {how}")));
     lines
