@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::{
     cold,
@@ -55,12 +55,13 @@ pub fn run(
     let mut targets = Vec::new();
     let outcome = open(settings, places, &interrupt, &mut targets)
         .and_then(|()| Campaign::new(settings, &mut targets, interrupt)?.run(show));
-    let mut closed = Ok(());
-    for target in targets {
-        closed = closed.and(target.close());
+    let closed: Vec<_> = targets.into_iter().filter_map(|target| target.close().err()).collect();
+    match (outcome, closed.first()) {
+        (outcome, None) => outcome,
+        (Ok(_), Some(left)) => Err(anyhow!("{left:#}")),
+        // No longer an interrupt after which all is removed.
+        (Err(error), Some(left)) => Err(anyhow!("{error:#}; besides, {left:#}")),
     }
-    let report = outcome?;
-    closed.map(|()| report)
 }
 
 /// All of them, or those that came before the error.
