@@ -191,7 +191,7 @@ impl<'a> Campaign<'a> {
         page: usize,
     ) -> Result<()> {
         if self.settings.cold && phase.reads() {
-            let how = cold::empty_caches(&self.targets[target].storage)?;
+            let how = cold::empty_caches(self.targets[target].contents())?;
             self.cold[target].insert(how);
         }
         let task = self.task(target, &phase.name, group, procs, phase.step);

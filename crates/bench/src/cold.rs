@@ -1,9 +1,9 @@
 //! `--cold`: what is read must come from the storage and not from memory.
 //!
 //! Root asks the kernel to drop its caches. Anybody else writes back and gives up the pages of
-//! every file below the target's storage; names and attributes stay cached then. What lies in
-//! memory anyway (tmpfs) has nothing to be dropped. An instance's own memory is part of the
-//! instance and stays. The report says which of these happened.
+//! every file's contents; names and attributes stay cached then. What lies in memory anyway (tmpfs)
+//! has nothing to be dropped. An instance's own memory, the mapped metadata included, is part of
+//! the instance and stays. The report says which of these happened.
 
 use std::{
     fs::{self, File},
@@ -20,7 +20,7 @@ use crate::mounts;
 
 const DROP: &str = "/proc/sys/vm/drop_caches";
 
-/// Empties what it may for files below `storage`; says how.
+/// Empties what it may for files whose contents lie below `storage`; says how.
 pub(crate) fn empty_caches(storage: &Path) -> Result<&'static str> {
     if mounts::is_memory(storage) {
         return Ok("in memory: nothing to drop");

@@ -131,6 +131,12 @@ impl Target {
             .map_or_else(Vec::new, |own| vec![own.daemon, own.lifeline.supervisor_pid()])
     }
 
+    /// Where the contents of its files lie. An instance's metadata lie elsewhere: where only pages
+    /// can be given up, the kernel keeps its names and attributes, and so may an instance.
+    pub(crate) fn contents(&self) -> &Path {
+        self.own.as_ref().map_or(&self.storage, |own| &own.config.object_dir)
+    }
+
     /// What a report says of it.
     pub(crate) fn describe(&self, loop_ns: f64) -> TargetReport {
         let storage = self.storage.parent().unwrap_or(&self.storage);
