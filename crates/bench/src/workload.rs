@@ -18,6 +18,9 @@ use crate::{
 const HARD_FILE_BYTES: u64 = 3901;
 /// Bytes of ior-hard's transfers.
 const HARD_TRANSFER_BYTES: u64 = 47_008;
+/// Directories in one directory: many file systems count them as links, of which they allow 65,000
+/// or a few more.
+const SUBDIRECTORIES_MAX: u64 = 60_000;
 /// Files of one directory of find.
 const FIND_FILES: u64 = 100;
 
@@ -140,7 +143,12 @@ fn metadata(settings: &Settings, procs: u32) -> impl Iterator<Item = Group> {
             Kind::Tree => (*word).to_owned(),
             _ => format!("{word}/{}", layout.word()),
         };
-        let count = settings.files_each(procs);
+        let count = match (kind, layout) {
+            (Kind::Directories, Layout::Shared) => {
+                settings.files_each(procs).min(SUBDIRECTORIES_MAX / u64::from(procs)).max(1)
+            }
+            _ => settings.files_each(procs),
+        };
         let steps: Vec<(Call, Step)> = calls(kind)
             .iter()
             .map(|call| (*call, meta_step(settings, kind, *call, layout, count)))
@@ -252,6 +260,19 @@ mod tests {
         assert_eq!(names.len(), names.iter().collect::<BTreeSet<_>>().len(), "{names:?}");
         for name in ["empty/own/create", "3901/shared/read", "one/random/4K/write", "find/walk"] {
             assert!(names.iter().any(|known| known == name), "{name} of {names:?}");
+        }
+    }
+
+    #[test]
+    fn no_directory_gets_more_directories_than_file_systems_allow() {
+        let mut settings = usual();
+        settings.files = 20_000;
+        for group in groups(&settings, 8) {
+            for phase in &group.phases {
+                if let Step::Directories { layout: Layout::Shared, count, .. } = phase.step {
+                    assert!(count * 8 <= SUBDIRECTORIES_MAX, "{}", phase.name);
+                }
+            }
         }
     }
 
