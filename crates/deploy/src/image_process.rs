@@ -37,7 +37,9 @@ pub fn make_image(cache: &Path, pid: u32, request: &str) -> Result<()> {
         build_id: request.build_id().to_vec(),
     };
     match prepare_mapped(&mapped, cache) {
-        Ok(library) => eprintln!("supervisor: made an image of {}", library.display()),
+        Ok(Some(library)) => eprintln!("supervisor: made an image of {}", library.display()),
+        // Another was made between the process's look and its question.
+        Ok(None) => {}
         Err(error @ Error::Unfit(..)) => {
             eprintln!("supervisor: programs that run with {error}: they are not served");
             std::process::exit(UNFIT);

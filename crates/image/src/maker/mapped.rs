@@ -32,17 +32,17 @@ pub struct Mapped {
 }
 
 /// Makes sure that `cache_dir` holds the image of a library that a process has mapped; returns the
-/// library's path there.
+/// library's path there when it had to be made.
 ///
 /// # Errors
 /// When the process or the file is gone or cannot be read, the file is not the mapped one, cannot
 /// be patched, or the cache is not the caller's.
-pub fn prepare_mapped(mapped: &Mapped, cache_dir: &Path) -> Result<PathBuf, Error> {
+pub fn prepare_mapped(mapped: &Mapped, cache_dir: &Path) -> Result<Option<PathBuf>, Error> {
     private_directory(cache_dir)?;
     let path = path_of(mapped)?;
     let image = cache_dir.join(image_name(&mapped.build_id));
     if present(&image) {
-        return Ok(path);
+        return Ok(None);
     }
     let bytes = read(mapped.pid, &path).map_err(|error| Error::Io(path.clone(), error))?;
     let unfit = |why| Error::Unfit(path.clone(), why);
@@ -55,7 +55,7 @@ pub fn prepare_mapped(mapped: &Mapped, cache_dir: &Path) -> Result<PathBuf, Erro
         return Err(differs());
     }
     write_atomically(&image, &made.bytes).map_err(|error| Error::Io(image, error))?;
-    Ok(path)
+    Ok(Some(path))
 }
 
 /// The path that the kernel gives for the mapping.
