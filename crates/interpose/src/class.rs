@@ -61,52 +61,24 @@ const ON_DESCRIPTOR: &[usize] = &[
     VMSPLICE,
 ];
 
-/// Calls with a path, with several descriptors, or on the process as a whole.
-const LOOKED_AT: &[usize] = &[
-    // Paths.
+/// Calls on one path, the first argument. [`crate::quick`] decides most of them by the path's text.
+pub(crate) const PATH_FIRST: &[usize] = &[
     OPEN,
-    OPENAT,
-    OPENAT2,
     CREAT,
     STAT,
     LSTAT,
-    NEWFSTATAT,
-    STATX,
     ACCESS,
-    FACCESSAT,
-    FACCESSAT2,
     MKDIR,
-    MKDIRAT,
     RMDIR,
     UNLINK,
-    UNLINKAT,
-    RENAME,
-    RENAMEAT,
-    RENAMEAT2,
-    LINK,
-    LINKAT,
-    SYMLINK,
-    SYMLINKAT,
     READLINK,
-    READLINKAT,
     CHMOD,
-    FCHMODAT,
-    FCHMODAT2,
     CHOWN,
     LCHOWN,
-    FCHOWNAT,
     UTIME,
     UTIMES,
-    FUTIMESAT,
-    UTIMENSAT,
     TRUNCATE,
     STATFS,
-    CHDIR,
-    // From inside to a directory of the kernel's too.
-    FCHDIR,
-    GETCWD,
-    MKNOD,
-    MKNODAT,
     SETXATTR,
     LSETXATTR,
     GETXATTR,
@@ -115,6 +87,31 @@ const LOOKED_AT: &[usize] = &[
     LLISTXATTR,
     REMOVEXATTR,
     LREMOVEXATTR,
+];
+
+/// The same with a directory in the first argument and the path in the second.
+pub(crate) const PATH_SECOND: &[usize] = &[
+    OPENAT, NEWFSTATAT, STATX, FACCESSAT, FACCESSAT2, MKDIRAT, UNLINKAT, READLINKAT, FCHMODAT,
+    FCHMODAT2, FCHOWNAT, UTIMENSAT, FUTIMESAT,
+];
+
+/// Calls with other paths, with several descriptors, or on the process as a whole.
+const LOOKED_AT: &[usize] = &[
+    // Paths.
+    OPENAT2,
+    RENAME,
+    RENAMEAT,
+    RENAMEAT2,
+    LINK,
+    LINKAT,
+    SYMLINK,
+    SYMLINKAT,
+    CHDIR,
+    // From inside to a directory of the kernel's too.
+    FCHDIR,
+    GETCWD,
+    MKNOD,
+    MKNODAT,
     SETXATTRAT,
     GETXATTRAT,
     LISTXATTRAT,
@@ -172,18 +169,21 @@ const LOOKED_AT: &[usize] = &[
     EXIT_GROUP,
 ];
 
+/// Puts `class` in the places of `calls`.
+pub(crate) const fn put(classes: &mut [u8; CALLS_MAX], calls: &[usize], class: u8) {
+    let mut at = 0;
+    while at < calls.len() {
+        classes[calls[at]] = class;
+        at += 1;
+    }
+}
+
 const fn classes() -> [u8; CALLS_MAX] {
     let mut classes = [PASS; CALLS_MAX];
-    let mut at = 0;
-    while at < ON_DESCRIPTOR.len() {
-        classes[ON_DESCRIPTOR[at]] = DESCRIPTOR_FIRST;
-        at += 1;
-    }
-    let mut at = 0;
-    while at < LOOKED_AT.len() {
-        classes[LOOKED_AT[at]] = ALWAYS;
-        at += 1;
-    }
+    put(&mut classes, ON_DESCRIPTOR, DESCRIPTOR_FIRST);
+    put(&mut classes, PATH_FIRST, ALWAYS);
+    put(&mut classes, PATH_SECOND, ALWAYS);
+    put(&mut classes, LOOKED_AT, ALWAYS);
     classes[MMAP] = DESCRIPTOR_FIFTH;
     classes
 }
@@ -198,7 +198,8 @@ mod tests {
     #[test]
     fn no_call_stands_in_two_lists() {
         let mut seen = [false; CALLS_MAX];
-        for call in ON_DESCRIPTOR.iter().chain(LOOKED_AT).chain(&[MMAP]) {
+        let paths = PATH_FIRST.iter().chain(PATH_SECOND);
+        for call in ON_DESCRIPTOR.iter().chain(paths).chain(LOOKED_AT).chain(&[MMAP]) {
             assert!(!core::mem::replace(&mut seen[*call], true), "call {call} stands twice");
         }
     }

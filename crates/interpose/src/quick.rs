@@ -14,7 +14,7 @@ use mayfly_sys::{
 
 use crate::{
     Call, Outcome,
-    class::CALLS_MAX,
+    class::{CALLS_MAX, PATH_FIRST, PATH_SECOND, put},
     cwd, flight, links,
     serve::{argument, issue},
     settings::{self, Settings},
@@ -28,55 +28,11 @@ const PLAIN: u8 = 1;
 /// The first argument is a directory, the second the path.
 const AT: u8 = 2;
 
-const ON_PATH: &[usize] = {
-    use number::*;
-    &[
-        OPEN,
-        CREAT,
-        STAT,
-        LSTAT,
-        ACCESS,
-        MKDIR,
-        RMDIR,
-        UNLINK,
-        READLINK,
-        CHMOD,
-        CHOWN,
-        LCHOWN,
-        UTIME,
-        UTIMES,
-        TRUNCATE,
-        STATFS,
-        SETXATTR,
-        LSETXATTR,
-        GETXATTR,
-        LGETXATTR,
-        LISTXATTR,
-        LLISTXATTR,
-        REMOVEXATTR,
-        LREMOVEXATTR,
-    ]
-};
-const AT_PATH: &[usize] = {
-    use number::*;
-    &[
-        OPENAT, NEWFSTATAT, STATX, FACCESSAT, FACCESSAT2, MKDIRAT, UNLINKAT, READLINKAT, FCHMODAT,
-        FCHMODAT2, FCHOWNAT, UTIMENSAT, FUTIMESAT,
-    ]
-};
-
+/// Calls with other paths, or with more than one, take the long way.
 static KINDS: [u8; CALLS_MAX] = {
     let mut kinds = [NONE; CALLS_MAX];
-    let mut at = 0;
-    while at < ON_PATH.len() {
-        kinds[ON_PATH[at]] = PLAIN;
-        at += 1;
-    }
-    at = 0;
-    while at < AT_PATH.len() {
-        kinds[AT_PATH[at]] = AT;
-        at += 1;
-    }
+    put(&mut kinds, PATH_FIRST, PLAIN);
+    put(&mut kinds, PATH_SECOND, AT);
     kinds
 };
 
