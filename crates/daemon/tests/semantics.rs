@@ -11,8 +11,8 @@ use mayfly_transport_shm::layout::{FILE_OBJECT, FILE_UNLINKED, OPEN_FREE, OPEN_S
 use mayfly_types::{Errno, FileId, FileKind, OpenRef, SessionId, Times, Timestamp};
 use mayfly_wire::{
     Cancel, Conflict, GRANT_OBJECT, GRANT_READ, GRANT_WRITE, LOCK_FLOCK, LOCK_OFD, LOCK_POSIX,
-    LOCK_READ, LOCK_UNLOCK, LOCK_WRITE, Lock, LockRange, Open, PathOf, SET_MODE, SET_MTIME,
-    SET_SIZE, SetAttr, Stat, Sync, Target, TestLock, Text, WALK_EMPTY, Walk, Write,
+    LOCK_READ, LOCK_UNLOCK, LOCK_WRITE, Lock, LockRange, MakeDirectory, Open, PathOf, SET_MODE,
+    SET_MTIME, SET_SIZE, SetAttr, Stat, Sync, Target, TestLock, Text, WALK_EMPTY, Walk, Write,
 };
 use support::{
     Answer, Failed, INLINE_MAX, Node, O_CREAT, O_RDWR, PID, SESSION, config, failed, set, walk,
@@ -544,4 +544,18 @@ fn impossible_offsets_and_sizes_are_refused() {
     let stale = OpenRef { index: open.index, generation: open.generation + 1 };
     assert_eq!(failed(node.fstat(stale)), Errno::EBADF);
     assert_eq!(failed(node.fstat(OpenRef { index: u32::MAX, generation: 0 })), Errno::EBADF);
+}
+
+/// tmpfs has no bound there; with that of files, `mkdir` failed after 65,000 of them.
+#[test]
+fn a_directory_has_more_than_65_000_directories() {
+    let mut node = node();
+    node.mkdir("d").unwrap();
+    for number in 0..65_100 {
+        let path = format!("d/{number}");
+        let request = MakeDirectory { walk: walk(&path, 0), mode: 0o755, uid: 0, gid: 0 };
+        let caller = node.next_caller(SESSION);
+        assert_eq!(node.submit(caller, &request, &mut []), Progress::Replied(0, 0));
+    }
+    assert_eq!(node.stat("d", true).unwrap().links, 65_102);
 }

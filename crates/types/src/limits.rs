@@ -10,6 +10,8 @@ pub const SYMLINK_BYTES_MAX: usize = 4095;
 pub const SYMLINK_FOLLOWS_MAX: u32 = 40;
 /// Links to one file.
 pub const LINKS_MAX: u32 = 65_000;
+/// Directories in one directory, for each shard: what a link count can say.
+pub const SUBDIRECTORIES_MAX: u32 = u32::MAX / 64;
 /// Largest file, bytes: what fits a signed 64-bit offset, less a chunk so that sums cannot
 /// overflow.
 pub const FILE_BYTES_MAX: u64 = (i64::MAX as u64) - (1 << 40);

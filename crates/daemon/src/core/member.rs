@@ -10,7 +10,7 @@ use mayfly_meta::{
     key,
     record::{DirectoryNode, Inode, Member},
 };
-use mayfly_types::{Errno, FileId, Times, limits::LINKS_MAX};
+use mayfly_types::{Errno, FileId, Times, limits::SUBDIRECTORIES_MAX};
 
 use super::{Core, Outcome, home::Located};
 use crate::message::{Answer, DirectoryFacts, MemberFacts, Question};
@@ -43,8 +43,8 @@ impl Parent {
     /// Whether no other directory can be made in it. With members the bound is each shard's.
     pub(super) fn is_full(&self) -> bool {
         match self {
-            Parent::Home(located) => located.inode.links >= LINKS_MAX,
-            Parent::Member(_, member) => member.subdirectories >= LINKS_MAX,
+            Parent::Home(located) => located.inode.links >= SUBDIRECTORIES_MAX,
+            Parent::Member(_, member) => member.subdirectories >= SUBDIRECTORIES_MAX,
         }
     }
 }
