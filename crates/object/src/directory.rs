@@ -3,7 +3,8 @@
 //! Descriptors are kept open in a bounded cache, least recently used first out: opening and closing
 //! for each operation would cost more than the operation. A descriptor in use is shared by
 //! reference count, so evicting it never pulls it from under a thread. What only looks at an object
-//! opens it for reading: the kernel does not execute a file that anybody may write.
+//! opens it for reading: the kernel does not execute a file that anybody may write. Nothing is
+//! opened or closed under the cache's lock, so whoever only asks the cache waits for no disk.
 
 use std::{
     collections::HashMap,
@@ -21,6 +22,9 @@ use crate::{ObjectAttr, ObjectId, ObjectStore, Space};
 const DESCRIPTORS_MAX: usize = 512;
 /// Owner only: the directory is private and the files may be executed (a program in the mount).
 const OBJECT_MODE: Mode = Mode::RWXU;
+
+/// File systems that are in memory (`f_type` of `statfs`): tmpfs, ramfs.
+const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
 /// What a descriptor is needed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,11 +54,23 @@ struct Cache {
     ticks: u64,
 }
 
+impl Cache {
+    /// Takes out the eighth that was not used for longest, so that the search is paid for by many
+    /// openings.
+    fn evict(&mut self) -> Vec<Cached> {
+        let mut ages: Vec<u64> = self.entries.values().map(|entry| entry.used_at).collect();
+        ages.sort_unstable();
+        let bound = ages[ages.len() / 8];
+        self.entries.extract_if(|_, entry| entry.used_at <= bound).map(|(_, old)| old).collect()
+    }
+}
+
 /// Objects in a directory.
 pub struct DirectoryStore {
     root: OwnedFd,
     cache: Mutex<Cache>,
     descriptors_max: usize,
+    may_wait: bool,
 }
 
 impl std::fmt::Debug for DirectoryStore {
@@ -84,7 +100,9 @@ impl DirectoryStore {
         make_directory(fs::mkdir(path, Mode::RWXU))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = fs::open(path, flags, Mode::empty()).map_err(errno)?;
-        Ok(DirectoryStore { root, cache: Mutex::default(), descriptors_max })
+        let kind = fs::fstatfs(&root).map_err(errno)?.f_type;
+        let may_wait = !IN_MEMORY.contains(&u64::try_from(kind).unwrap_or(0));
+        Ok(DirectoryStore { root, cache: Mutex::default(), descriptors_max, may_wait })
     }
 
     fn cached(&self, id: ObjectId, access: Access) -> Option<Arc<OwnedFd>> {
@@ -99,21 +117,21 @@ impl DirectoryStore {
 
     fn keep(&self, id: ObjectId, descriptor: &Arc<OwnedFd>, access: Access) {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        if cache.entries.len() >= self.descriptors_max {
-            // An eighth goes at once, so that the search is paid for by many openings.
-            let mut ages: Vec<u64> = cache.entries.values().map(|entry| entry.used_at).collect();
-            ages.sort_unstable();
-            let bound = ages[ages.len() / 8];
-            cache.entries.retain(|_, entry| entry.used_at > bound);
-        }
+        let evicted =
+            if cache.entries.len() >= self.descriptors_max { cache.evict() } else { Vec::new() };
         cache.ticks += 1;
         let used_at = cache.ticks;
         let descriptor = Arc::clone(descriptor);
-        cache.entries.insert(id, Cached { descriptor, access, used_at });
+        let replaced = cache.entries.insert(id, Cached { descriptor, access, used_at });
+        drop(cache);
+        drop((evicted, replaced));
     }
 
     fn forget(&self, id: ObjectId) {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner).entries.remove(&id);
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let forgotten = cache.entries.remove(&id);
+        drop(cache);
+        drop(forgotten);
     }
 
     fn with<T>(
@@ -280,9 +298,22 @@ impl ObjectStore for DirectoryStore {
 
     fn let_run(&self, id: ObjectId) {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        if cache.entries.get(&id).is_some_and(|cached| cached.access == Access::Change) {
-            cache.entries.remove(&id);
-        }
+        let writable = |entry: &Cached| entry.access == Access::Change;
+        let given_up = if cache.entries.get(&id).is_some_and(writable) {
+            cache.entries.remove(&id)
+        } else {
+            None
+        };
+        drop(cache);
+        drop(given_up);
+    }
+
+    fn may_wait(&self) -> bool {
+        self.may_wait
+    }
+
+    fn is_at_hand(&self, id: ObjectId) -> bool {
+        !self.may_wait || self.cached(id, Access::Look).is_some()
     }
 
     fn space(&self) -> Result<Space, Errno> {

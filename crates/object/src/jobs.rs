@@ -50,10 +50,15 @@ impl<R> Shared<R> {
     }
 }
 
-/// The pool. With no threads at all a job runs when it is submitted: the simulator's choice.
+/// Instead of a number of threads: jobs wait until [`Jobs::run`] names one. What the simulator draws
+/// from its seed is then the order in which disks answer.
+pub const BY_HAND: usize = usize::MAX;
+
+/// The pool. With no threads at all a job runs when it is submitted.
 pub struct Jobs<R> {
     shared: Arc<Shared<R>>,
     threads: Vec<JoinHandle<()>>,
+    by_hand: bool,
     outstanding: usize,
 }
 
@@ -79,7 +84,8 @@ impl<R: Send + 'static> Jobs<R> {
             submitted: Condvar::new(),
             wake: Box::new(wake),
         });
-        let threads = (0..threads)
+        let by_hand = threads == BY_HAND;
+        let threads = (0..if by_hand { 0 } else { threads })
             .filter_map(|number| {
                 let shared = Arc::clone(&shared);
                 let builder = std::thread::Builder::new().name(format!("mayfly-io-{number}"));
@@ -87,13 +93,13 @@ impl<R: Send + 'static> Jobs<R> {
                 builder.spawn(move || shared.work()).ok()
             })
             .collect();
-        Jobs { shared, threads, outstanding: 0 }
+        Jobs { shared, threads, by_hand, outstanding: 0 }
     }
 
     /// Runs `job` soon; its result comes back with `token`.
     pub fn submit(&mut self, token: u64, job: impl FnOnce() -> R + Send + 'static) {
         self.outstanding += 1;
-        if self.threads.is_empty() {
+        if self.threads.is_empty() && !self.by_hand {
             let result = job();
             self.shared.lock().done.push((token, result));
             (self.shared.wake)();
@@ -101,6 +107,22 @@ impl<R: Send + 'static> Jobs<R> {
         }
         self.shared.lock().waiting.push_back((token, Box::new(job)));
         self.shared.submitted.notify_one();
+    }
+
+    /// Runs one of the jobs that wait, counted from the one that was submitted first; false when
+    /// there are not so many. For a pool that is [`BY_HAND`].
+    pub fn run(&mut self, which: usize) -> bool {
+        let Some((token, job)) = self.shared.lock().waiting.remove(which) else { return false };
+        let result = job();
+        self.shared.lock().done.push((token, result));
+        (self.shared.wake)();
+        true
+    }
+
+    /// Jobs that no thread has begun.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.shared.lock().waiting.len()
     }
 
     /// Results that have come in since the last call.
@@ -138,6 +160,18 @@ mod tests {
         sync::atomic::{AtomicU64, Ordering},
         time::Duration,
     };
+
+    #[test]
+    fn jobs_by_hand_run_in_the_order_that_is_told() {
+        let mut jobs = Jobs::new(BY_HAND, || {});
+        for token in 0..3 {
+            jobs.submit(token, move || token);
+        }
+        assert!(jobs.completions().is_empty(), "nothing runs by itself");
+        assert!(jobs.run(1) && !jobs.run(2) && jobs.run(1));
+        assert_eq!(jobs.completions(), [(1, 1), (2, 2)]);
+        assert_eq!((jobs.waiting(), jobs.outstanding()), (1, 1));
+    }
 
     #[test]
     fn every_job_is_done_once_and_reported_with_its_token() {

@@ -15,7 +15,7 @@ mod jobs;
 mod memory;
 
 pub use directory::DirectoryStore;
-pub use jobs::Jobs;
+pub use jobs::{BY_HAND, Jobs};
 pub use memory::MemoryStore;
 
 use mayfly_types::{Errno, FileId, Timestamp};
@@ -133,6 +133,14 @@ pub trait ObjectStore: Send + Sync {
     /// Gives up every descriptor with which the store could write the object, as long as no call
     /// needs one: the kernel does not execute a file that is open for writing.
     fn let_run(&self, id: ObjectId);
+
+    /// Whether a call may wait for a disk. Where the objects lie in memory nothing does, and handing
+    /// a small call to another thread would cost more than the call.
+    fn may_wait(&self) -> bool;
+
+    /// Whether looking at the object ([`ObjectStore::attr`]) waits for nothing just now: it need not
+    /// be opened first. True where nothing waits at all.
+    fn is_at_hand(&self, id: ObjectId) -> bool;
 
     /// Space below.
     ///

@@ -151,6 +151,14 @@ impl ObjectStore for MemoryStore {
 
     fn let_run(&self, _id: ObjectId) {}
 
+    fn may_wait(&self) -> bool {
+        false
+    }
+
+    fn is_at_hand(&self, _id: ObjectId) -> bool {
+        true
+    }
+
     fn space(&self) -> Result<Space, Errno> {
         let objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
         let used: u64 = objects.0.values().map(|object| object.bytes.len() as u64).sum();

@@ -210,3 +210,34 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_object_is_at_hand_while_its_descriptor_is_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = DirectoryStore::open_with(&directory.path().join("objects"), 2).unwrap();
+    if !store.may_wait() {
+        eprintln!("SKIPPED: the directory for temporary files is in memory");
+        return;
+    }
+    store.create(id(1, 1), b"x").unwrap();
+    assert!(store.is_at_hand(id(1, 1)) && !store.is_at_hand(id(2, 1)));
+    for number in 2..5 {
+        store.create(id(number, 1), b"x").unwrap();
+    }
+    assert!(!store.is_at_hand(id(1, 1)), "others took its place");
+    store.attr(id(1, 1)).unwrap();
+    assert!(store.is_at_hand(id(1, 1)));
+    store.remove(id(1, 1)).unwrap();
+    assert!(!store.is_at_hand(id(1, 1)));
+}
+
+#[test]
+fn what_lies_in_memory_waits_for_no_disk() {
+    assert!(!MemoryStore::new(1).may_wait());
+    let memory = std::path::Path::new("/dev/shm");
+    if memory.is_dir() {
+        let directory = tempfile::tempdir_in(memory).unwrap();
+        let store = DirectoryStore::open(&directory.path().join("objects")).unwrap();
+        assert!(!store.may_wait() && store.is_at_hand(id(1, 1)));
+    }
+}
