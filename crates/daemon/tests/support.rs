@@ -8,6 +8,7 @@
 
 pub mod fsck;
 mod several;
+mod slow;
 
 use std::{cell::Cell, os::unix::fs::FileExt, path::PathBuf, rc::Rc, sync::Arc};
 
@@ -15,7 +16,7 @@ use mayfly_daemon::{
     Caller, Clock, Completion, Config, Core, Parts, Progress, ShardId, Survivors, Totals,
 };
 use mayfly_meta::{LmdbOptions, LmdbStore, MemoryDisk, MemoryStore, Store};
-use mayfly_object::DirectoryStore;
+use mayfly_object::{DirectoryStore, ObjectStore};
 use mayfly_transport_shm::layout::NodeRegion;
 use mayfly_types::{
     Attr, Durability, Errno, FileId, FileKind, OpenRef, SessionId, Times, Timestamp,
@@ -28,6 +29,7 @@ use mayfly_wire::{
 };
 
 pub use several::Several;
+pub use slow::SlowStore;
 
 pub const INLINE_MAX: u64 = mayfly_types::limits::INLINE_BYTES_MAX as u64;
 pub const O_RDWR: u32 = 2;
@@ -87,6 +89,8 @@ pub struct Node {
     pub clock: TestClock,
     pub config: Config,
     pub sessions: Vec<(SessionId, u32)>,
+    /// Every object has to be waited for.
+    pub slow: bool,
     request_id: u64,
     sent: Vec<u8>,
     directory: Option<tempfile::TempDir>,
@@ -158,6 +162,7 @@ impl Node {
             clock: TestClock::default(),
             config,
             sessions: vec![(SESSION, PID)],
+            slow: false,
             request_id: 0,
             sent: Vec::new(),
             directory: Some(directory),
@@ -174,6 +179,7 @@ impl Node {
             kept: kept(0),
             more: (1..shards).map(kept).collect(),
             several: Several::new(u64::from(std::process::id())),
+            slow: false,
             objects: directory.join("objects"),
             region: region(),
             clock: TestClock::default(),
@@ -199,10 +205,18 @@ impl Node {
             clock: TestClock::default(),
             config: config(),
             sessions: Vec::new(),
+            slow: false,
             request_id: 0,
             sent: Vec::new(),
             directory: None,
         }
+    }
+
+    /// With objects that have to be waited for.
+    pub fn slowed(mut self) -> Node {
+        self.slow = true;
+        self.restart();
+        self
     }
 
     /// The daemon dies here and now; its successor takes up what was committed.
@@ -238,9 +252,14 @@ impl Node {
         // As the daemon does, which judges the replies in the lanes by it.
         let number = store.committed_transaction() | u64::from(shard.0) << 48;
         self.several.committed.push(number);
+        let directory = DirectoryStore::open(&self.objects).unwrap();
+        let objects: Arc<dyn ObjectStore> = match self.slow {
+            true => Arc::new(SlowStore { objects: directory }),
+            false => Arc::new(directory),
+        };
         let parts = Parts {
             store,
-            objects: Arc::new(DirectoryStore::open(&self.objects).unwrap()),
+            objects,
             node: self.region,
             clock: Box::new(self.clock.clone()),
             shard,

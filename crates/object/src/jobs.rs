@@ -50,8 +50,8 @@ impl<R> Shared<R> {
     }
 }
 
-/// Instead of a number of threads: jobs wait until [`Jobs::run`] names one. What the simulator draws
-/// from its seed is then the order in which disks answer.
+/// Instead of a number of threads: jobs wait until [`Jobs::run`] names one. What the simulator
+/// draws from its seed is then the order in which disks answer.
 pub const BY_HAND: usize = usize::MAX;
 
 /// The pool. With no threads at all a job runs when it is submitted.

@@ -134,12 +134,12 @@ pub trait ObjectStore: Send + Sync {
     /// needs one: the kernel does not execute a file that is open for writing.
     fn let_run(&self, id: ObjectId);
 
-    /// Whether a call may wait for a disk. Where the objects lie in memory nothing does, and handing
-    /// a small call to another thread would cost more than the call.
+    /// Whether a call may wait for a disk. Where the objects lie in memory nothing does, and to
+    /// hand a small call to another thread would cost more than the call.
     fn may_wait(&self) -> bool;
 
-    /// Whether looking at the object ([`ObjectStore::attr`]) waits for nothing just now: it need not
-    /// be opened first. True where nothing waits at all.
+    /// Whether looking at the object ([`ObjectStore::attr`]) waits for nothing just now: it need
+    /// not be opened first. True where nothing waits at all.
     fn is_at_hand(&self, id: ObjectId) -> bool;
 
     /// Space below.

@@ -3,7 +3,7 @@
 use mayfly_meta::record::{Content, Inode, Step};
 use mayfly_object::ObjectId;
 use mayfly_types::{
-    Attr, Errno, FileId, FileKind, Times,
+    Attr, Errno, FileId, FileKind, Times, Timestamp,
     limits::{FILE_BYTES_MAX, PATH_BYTES_MAX},
 };
 use mayfly_wire::{
@@ -123,17 +123,26 @@ impl Core {
             self.resize(&mut located, set.size_bytes)?;
         }
         apply(&mut located.inode, set);
-        self.apply_times(&mut located.inode, set)?;
+        let times = self.apply_times(&mut located.inode, set);
+        let timed = object_of(&located.inode).filter(|_| times != (None, None));
+        if let Some(object) = timed.filter(|_| cut.is_none() && !self.objects.may_wait()) {
+            self.objects.set_times(object, times.0, times.1)?;
+        }
         self.attribute_changed(&mut located.inode);
         if !self.change_removed(&located.inode) {
             self.save(&located)?;
         }
-        if let Some(object) = cut {
-            let size_bytes = set.size_bytes;
-            let change = Change { caller, object, birth, reply: Reply::Attr };
-            return Ok(
-                self.start_change(change, move |objects| objects.set_size(object, size_bytes))
-            );
+        if let Some(object) = cut.or(timed.filter(|_| self.objects.may_wait())) {
+            let size_bytes = cut.map(|_| set.size_bytes);
+            let change = Change { caller: Some(caller), object, birth, reply: Reply::Attr };
+            return Ok(self.start_change(change, move |objects| {
+                size_bytes.map_or(Ok(()), |size_bytes| objects.set_size(object, size_bytes))?;
+                // After the cut, which is a change of its own time.
+                if times == (None, None) {
+                    return Ok(());
+                }
+                objects.set_times(object, times.0, times.1)
+            }));
         }
         self.attr_of(&located.inode)?.encode(to)?;
         Ok(Served::Replied)
@@ -162,9 +171,13 @@ impl Core {
         Err(Fault::Operate(parts))
     }
 
-    /// utimensat also settles the object's times, since the object is asked while the size is
-    /// unsettled.
-    fn apply_times(&mut self, inode: &mut Inode, set: &SetAttr<'_>) -> Outcome<()> {
+    /// The access and modification times that are asked for. The object gets them too, since it is
+    /// asked while the size is unsettled.
+    fn apply_times(
+        &self,
+        inode: &mut Inode,
+        set: &SetAttr<'_>,
+    ) -> (Option<Timestamp>, Option<Timestamp>) {
         let atime = match set.which {
             which if which & SET_ATIME_NOW != 0 => Some(self.now),
             which if which & SET_ATIME != 0 => Some(set.atime),
@@ -175,16 +188,9 @@ impl Core {
             which if which & SET_MTIME != 0 => Some(set.mtime),
             _ => None,
         };
-        if atime.is_none() && mtime.is_none() {
-            return Ok(());
-        }
-        if let Content::Object(generation) = inode.content {
-            let object = ObjectId { file: inode.id, generation };
-            self.objects.set_times(object, atime, mtime)?;
-        }
         inode.atime = atime.unwrap_or(inode.atime);
         inode.mtime = mtime.unwrap_or(inode.mtime);
-        Ok(())
+        (atime, mtime)
     }
 
     pub(super) fn read_link(

@@ -4,7 +4,9 @@
 //! A job that changes an object is started on an inode that is unsettled, so the object is asked
 //! for length and space from then on. While such jobs are *in flight* the size is not settled; the
 //! last one to come back does it when no writer is left. A write at an offset may be made again
-//! after a restart; an append may not, so appends stay with the shard.
+//! after a restart; an append may not, so appends stay with the shard. An open that truncates makes
+//! its description at once, and is answered when the object is cut; a size that nobody waits for is
+//! settled when the object can be looked at without waiting.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -13,10 +15,15 @@ use mayfly_meta::{
     record::{BirthKey, Content},
 };
 use mayfly_object::ObjectId;
-use mayfly_types::{Durability, Errno, FileId};
-use mayfly_wire::{Data, Sync, Wire, Writer, Written};
+use mayfly_types::{Durability, Errno, FileId, OpenRef};
+use mayfly_wire::{Data, Opened, Sync, Wire, Writer, Written};
 
-use super::{Core, Outcome, Served, data::BLOCK_BYTES, store_failed};
+use super::{
+    Core, Outcome, Served,
+    data::{BLOCK_BYTES, object_of},
+    home::Located,
+    store_failed,
+};
 use crate::{
     api::{Caller, Completion},
     log,
@@ -38,7 +45,8 @@ pub(super) enum Done {
 /// A change of an object, and what is to be done after it.
 #[derive(Debug)]
 pub(super) struct Change {
-    pub(super) caller: Caller,
+    /// Who waits for it, if anybody does.
+    pub(super) caller: Option<Caller>,
     pub(super) object: ObjectId,
     /// Where the inode is found if nobody has the file open any more.
     pub(super) birth: BirthKey,
@@ -52,6 +60,9 @@ pub(super) enum Reply {
     Written(Written),
     /// The attributes as they are then.
     Attr,
+    /// The same, and the description that was made for it; an error ends that.
+    Opened(OpenRef),
+    Nothing,
 }
 
 /// Background work of the shard.
@@ -198,8 +209,30 @@ impl Core {
         let body = result.and_then(|()| match &change.reply {
             Reply::Written(written) => encoded(0, written),
             Reply::Attr => after.and_then(|attr| encoded(0, &attr)),
+            Reply::Opened(open) => {
+                let opened = |attr| Opened { open: *open, attr, created: false };
+                after.and_then(|attr| encoded(0, &opened(attr)))
+            }
+            Reply::Nothing => Ok(Vec::new()),
         });
-        self.complete(change.caller, body);
+        if let (Err(_), Reply::Opened(open)) = (&body, &change.reply) {
+            self.end_open(*open);
+        }
+        if let Some(caller) = change.caller {
+            self.complete(caller, body);
+        }
+    }
+
+    /// Settles the size, once the object is opened if it is not: closing waits for no disk.
+    pub(super) fn settle_soon(&mut self, located: &mut Located) -> Outcome<()> {
+        let object = object_of(&located.inode).filter(|_| located.inode.unsettled);
+        let Some(object) = object.filter(|object| !self.objects.is_at_hand(*object)) else {
+            return self.settle(located);
+        };
+        let birth = located.birth();
+        let change = Change { caller: None, object, birth, reply: Reply::Nothing };
+        self.start_change(change, move |objects| objects.attr(object).map(drop));
+        Ok(())
     }
 
     /// Accounts for the space, and settles the size when nobody may write any more.
@@ -218,6 +251,12 @@ impl Core {
             core.attr_of(&located.inode)
         };
         step(self).map_err(|fault: super::Fault| fault.errno())
+    }
+
+    /// Runs one of the jobs that wait in the I/O pool, counted from the first; false when there are
+    /// not so many. For a core whose pool is run by hand ([`mayfly_object::BY_HAND`]).
+    pub fn run_job(&mut self, which: usize) -> bool {
+        self.jobs.run(which)
     }
 
     /// Jobs of the I/O pool whose result is still to come.

@@ -130,6 +130,7 @@ impl Core {
         let written = Written { object: true, count: bytes.len() as u32, end };
         if !write.append {
             let bytes = bytes.to_vec();
+            let caller = Some(caller);
             let change = Change { caller, object, birth, reply: Reply::Written(written) };
             return Ok(
                 self.start_change(change, move |objects| objects.write(object, start, &bytes))
@@ -341,13 +342,18 @@ impl Core {
         Ok(())
     }
 
-    /// `O_TRUNC`. A file that nobody else has open becomes a small one again.
-    pub(super) fn truncate_at_open(&mut self, mut located: Located) -> Outcome<Located> {
+    /// `O_TRUNC`. A file that nobody else has open becomes a small one again; otherwise the object
+    /// is returned, which is to be cut in the pool.
+    pub(super) fn truncate_at_open(&mut self, located: &mut Located) -> Outcome<Option<ObjectId>> {
         if located.inode.kind() != FileKind::Regular {
-            return Ok(located);
+            return Ok(None);
         }
-        let alone = self.opens.file(located.inode.id).is_none();
-        if alone && object_of(&located.inode).is_some() {
+        let object = object_of(&located.inode);
+        if object.is_some() && self.opens.file(located.inode.id).is_some() {
+            self.unsettle(located)?;
+            return Ok(object);
+        }
+        if object.is_some() {
             self.doom_object(&located.inode)?;
             let inode = &mut located.inode;
             inode.content = Content::Inline(Vec::new());
@@ -355,10 +361,10 @@ impl Core {
             let now = self.now;
             self.changed(&mut located.inode, now);
         } else {
-            self.resize(&mut located, 0)?;
+            self.resize(located, 0)?;
         }
-        self.save(&located)?;
-        Ok(located)
+        self.save(located)?;
+        Ok(None)
     }
 
     pub(super) fn grant(&mut self, grant: &Grant, to: &mut Writer<'_>) -> Outcome<Served> {

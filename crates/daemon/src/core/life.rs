@@ -109,7 +109,7 @@ impl Core {
         if found.may_write() && !self.work.is_in_flight(found.id) {
             let birth = file.birth.clone();
             let mut located = self.load_birth(found.id, &birth)?;
-            self.settle(&mut located)?;
+            self.settle_soon(&mut located)?;
         }
         Ok(())
     }

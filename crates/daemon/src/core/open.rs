@@ -6,6 +6,7 @@ use mayfly_wire::{Open, Opened, WALK_FOLLOW, Walk, Wire, Writer};
 
 use super::{
     Core, Fault, Outcome, Served,
+    background::{Change, Reply},
     home::{Located, Ownership},
     walk::{Last, Place, Rule},
 };
@@ -39,7 +40,7 @@ impl Core {
         if exclusive || flags & O_NOFOLLOW != 0 {
             walk.flags &= !WALK_FOLLOW;
         }
-        let (located, slash, created) = match self.run.place.at {
+        let (mut located, slash, created) = match self.run.place.at {
             At::File { id, slash, named } => (self.load_arrived(id, named)?, slash, false),
             At::Start | At::Path(..) => {
                 let place = self.walk(&walk, if create { Rule::Create } else { Rule::Target })?;
@@ -55,10 +56,10 @@ impl Core {
         let before = if created { None } else { Some(self.attr_of(&located.inode)?) };
         self.revive(&located)?;
         let truncate = !created && flags & O_TRUNC != 0;
-        let located = if truncate { self.truncate_at_open(located)? } else { located };
+        let cut = if truncate { self.truncate_at_open(&mut located)? } else { None };
         let inode = &located.inode;
         let attr = match before {
-            Some(attr) if !truncate => attr,
+            Some(attr) if !truncate || cut.is_some() => attr,
             _ => self.attr_of(inode)?,
         };
         let of = (inode.id, inode.kind());
@@ -68,6 +69,11 @@ impl Core {
         }
         if inode.links == 0 {
             self.opens.mark_unlinked(inode.id);
+        }
+        if let Some(object) = cut {
+            let birth = located.birth();
+            let change = Change { caller: Some(caller), object, birth, reply: Reply::Opened(made) };
+            return Ok(self.start_change(change, move |objects| objects.set_size(object, 0)));
         }
         Opened { open: made, attr, created }.encode(to)?;
         Ok(Served::Replied)
