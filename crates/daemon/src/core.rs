@@ -198,8 +198,8 @@ pub struct Core {
     /// a record forgets it.
     looked_up: Option<home::Located>,
     removed: removed::Removed,
-    /// The latest append through the daemon to each object that is not settled.
-    appends: HashMap<FileId, append::Noted>,
+    /// The latest appends through the daemon to each object that is not settled, one for each lane.
+    appends: HashMap<FileId, Vec<append::Noted>>,
     opens: OpenTable,
     locks: LockTable,
     sessions: HashMap<SessionId, u32>,

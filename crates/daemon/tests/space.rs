@@ -160,6 +160,28 @@ fn a_repeated_append_is_found_among_those_of_others() {
     assert_eq!(node.read(open, 5000, 100).unwrap(), b"minetheirs");
 }
 
+/// There was one note for each file. The second append of a batch took the place of the first
+/// one's, which was then executed twice when the daemon died before it had answered either.
+#[test]
+fn two_appends_in_doubt_at_once_are_each_done_once() {
+    let mut node = node();
+    let open = made(&mut node, "log");
+    node.write(open, 0, &[1; 5000]).unwrap();
+    let request = |bytes| Write { open, offset: 0, append: true, bytes };
+    let first = node.next_caller(SESSION);
+    let second = mayfly_daemon::Caller { lane: 1, ..node.next_caller(SESSION) };
+    node.submit(first, &request(b"first"), &mut [0; 100]);
+    node.submit(second, &request(b"second"), &mut [0; 100]);
+    node.restart();
+    let third = mayfly_daemon::Caller { lane: 2, ..node.next_caller(SESSION) };
+    for (caller, bytes) in [(third, b"third".as_slice()), (second, b"second"), (first, b"first")] {
+        let progress = node.submit(caller, &request(bytes), &mut [0; 100]);
+        assert!(matches!(progress, Progress::Replied(0, _)), "{progress:?}");
+        node.core().commit().unwrap();
+    }
+    assert_eq!(node.read(open, 5000, 100).unwrap(), b"firstsecondthird");
+}
+
 #[test]
 fn a_sparse_file_longer_than_the_capacity_can_be_written_through_the_daemon() {
     let mut node = node();

@@ -107,6 +107,25 @@ pub fn split_numbered(key: &[u8]) -> Option<FileId> {
     Some(FileId(u64::from_be_bytes(bytes)))
 }
 
+/// Key of the note about an append to `file` by the thread that uses this lane of this session.
+#[must_use]
+pub fn append(file: FileId, session: u32, lane: u32) -> Vec<u8> {
+    let mut key = numbered(APPEND, file);
+    key.extend_from_slice(&session.to_be_bytes());
+    key.extend_from_slice(&lane.to_be_bytes());
+    key
+}
+
+/// File, session and lane of such a key.
+#[must_use]
+pub fn split_append(key: &[u8]) -> Option<(FileId, u32, u32)> {
+    let (file, rest) = key.strip_prefix(&[APPEND])?.split_first_chunk()?;
+    let (session, lane) = rest.split_first_chunk()?;
+    let lane: [u8; 4] = lane.try_into().ok()?;
+    let file = FileId(u64::from_be_bytes(*file));
+    Some((file, u32::from_be_bytes(*session), u32::from_be_bytes(lane)))
+}
+
 /// Key of an [`INTENT`].
 #[must_use]
 pub fn intent(operation: u64) -> Vec<u8> {
@@ -175,6 +194,8 @@ mod tests {
         assert_eq!(numbered(INODE, FileId(258)), b"I\0\0\0\0\0\0\x01\x02");
         assert_eq!(doomed(FileId(2), 3), b"X\0\0\0\0\0\0\0\x02\0\0\0\x03");
         assert_eq!(split_doomed(&doomed(FileId(2), 3)), Some((FileId(2), 3)));
+        assert_eq!(append(FileId(2), 3, 4), b"A\0\0\0\0\0\0\0\x02\0\0\0\x03\0\0\0\x04");
+        assert_eq!(split_append(&append(FileId(2), 3, 4)), Some((FileId(2), 3, 4)));
     }
 
     const GOLDEN_COOKIE: u64 = 6_436_786_733_673_066_638;

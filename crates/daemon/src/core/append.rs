@@ -4,30 +4,31 @@
 //! object append to it at the same time. So a repeated one must be recognised. What it is about to
 //! do is committed first: who asks, and from where on its bytes can be. A daemon that died between
 //! the write and the reply left that note; when the request comes again, its successor looks for
-//! the bytes, and adds what is missing.
+//! the bytes among those that were there when it started, and adds what is missing. Each lane has a
+//! note of its own, since the requests of several may be in doubt at once.
 //!
 //! An object that was settled at the last commit needs no note: taking it up again cuts off what
 //! nobody acknowledged.
 
-use mayfly_meta::{key, record::Append};
+use mayfly_meta::{Scan, key, record::Append};
 use mayfly_object::ObjectId;
 use mayfly_types::{Errno, FileId, SessionId};
 
 use super::{Core, Fault, Outcome, data::BLOCK_BYTES};
 use crate::api::Caller;
 
-/// The latest append to a file.
+/// The latest append to a file by one lane.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Noted {
     append: Append,
-    /// It may be that it was done but not answered.
-    doubtful: bool,
+    lane: u32,
+    /// It may be that it was done but not answered; its bytes are below this offset then.
+    doubtful_end: Option<u64>,
 }
 
 impl Noted {
-    /// From a predecessor's note.
-    pub(super) fn doubtful(append: Append) -> Noted {
-        Noted { append, doubtful: true }
+    fn is_of(&self, session: u32, lane: u32) -> bool {
+        self.append.session == session && self.lane == lane
     }
 }
 
@@ -43,8 +44,8 @@ impl Core {
     ) -> Outcome<u64> {
         let end = if settled {
             self.objects.append(object, bytes)?
-        } else if let Some(start) = self.doubtful_start(caller, object.file, bytes.len()) {
-            self.append_again(object, start, bytes)?
+        } else if let Some((start, end)) = self.doubtful(caller, object.file, bytes.len()) {
+            self.append_again(object, (start, end), bytes)?
         } else {
             let start = self.objects.attr(object)?.size_bytes;
             self.note_append(caller, object.file, start, bytes.len())?;
@@ -55,13 +56,13 @@ impl Core {
         Ok(end)
     }
 
-    fn doubtful_start(&mut self, caller: Caller, file: FileId, count: usize) -> Option<u64> {
-        let noted = self.appends.get(&file).filter(|noted| noted.doubtful)?;
-        let Append { session, request_id, start, bytes } = noted.append;
-        let same = session == caller.session.0
-            && request_id == caller.request_id
-            && bytes as usize == count;
-        same.then_some(start)
+    /// Between which offsets the bytes of this request are, if it was executed.
+    fn doubtful(&self, caller: Caller, file: FileId, count: usize) -> Option<(u64, u64)> {
+        let notes = self.appends.get(&file)?;
+        let noted = notes.iter().find(|noted| noted.is_of(caller.session.0, caller.lane))?;
+        let Append { request_id, start, bytes, .. } = noted.append;
+        let same = request_id == caller.request_id && bytes as usize == count;
+        noted.doubtful_end.filter(|_| same).map(|end| (start, end))
     }
 
     fn note_append(
@@ -71,22 +72,32 @@ impl Core {
         start: u64,
         count: usize,
     ) -> Outcome<()> {
-        let Caller { session: SessionId(session), request_id, .. } = caller;
+        let Caller { session: SessionId(session), request_id, lane } = caller;
         let append = Append { session, request_id, start, bytes: count as u32 };
-        self.store.put(&key::numbered(key::APPEND, file), &append.encode())?;
-        self.appends.insert(file, Noted { append, doubtful: false });
+        self.store.put(&key::append(file, session, lane), &append.encode())?;
+        let notes = self.appends.entry(file).or_default();
+        notes.retain(|noted| !noted.is_of(session, lane));
+        notes.push(Noted { append, lane, doubtful_end: None });
         // The batch goes on in another transaction.
         self.commit().map_err(Fault::Errno)?;
         Ok(())
     }
 
-    fn append_again(&mut self, object: ObjectId, start: u64, bytes: &[u8]) -> Outcome<u64> {
-        let size = self.objects.attr(object)?.size_bytes;
-        let mut since = vec![0; usize::try_from(size.saturating_sub(start)).unwrap_or(0)];
+    fn append_again(
+        &mut self,
+        object: ObjectId,
+        (start, end): (u64, u64),
+        bytes: &[u8],
+    ) -> Outcome<u64> {
+        let mut since = vec![0; usize::try_from(end.saturating_sub(start)).unwrap_or(0)];
         let count = self.objects.read(object, start, &mut since)?;
         since.truncate(count);
         if let Some(at) = since.windows(bytes.len()).position(|found| found == bytes) {
             return Ok(start + (at + bytes.len()) as u64);
+        }
+        if self.objects.attr(object)?.size_bytes > end {
+            // Others have appended since: a part of it that was written, if any, stands alone.
+            return Ok(self.objects.append(object, bytes)?);
         }
         // Killed in the middle of the write, or before it.
         let begun = (0..since.len().min(bytes.len()))
@@ -99,25 +110,42 @@ impl Core {
 
     /// The size is settled, or the object goes: nothing is in doubt any more.
     pub(super) fn forget_append(&mut self, file: FileId) -> Outcome<()> {
-        if self.appends.remove(&file).is_some() {
-            self.store.delete(&key::numbered(key::APPEND, file))?;
+        for noted in self.appends.remove(&file).unwrap_or_default() {
+            self.store.delete(&key::append(file, noted.append.session, noted.lane))?;
         }
         Ok(())
     }
 
     /// Nobody repeats a request of this session any more.
     pub(super) fn forget_doubts(&mut self, session: SessionId) {
-        let theirs = self.appends.values_mut().filter(|noted| noted.append.session == session.0);
-        theirs.for_each(|noted| noted.doubtful = false);
+        let notes = self.appends.values_mut().flatten();
+        for noted in notes.filter(|noted| noted.append.session == session.0) {
+            noted.doubtful_end = None;
+        }
     }
 
     /// Takes up what the predecessor left in doubt.
     pub(super) fn take_up_appends(&mut self) -> Result<(), Errno> {
         let failed = |error| super::store_failed(&error);
-        for (file, record) in self.marks(key::APPEND).map_err(failed)? {
+        let mut found = Vec::new();
+        let visit = &mut |key: &[u8], record: &[u8]| {
+            found.extend(key::split_append(key).map(|at| (at, record.to_vec())));
+            Scan::More
+        };
+        self.store.scan(&[key::APPEND], &[key::APPEND], visit).map_err(failed)?;
+        for ((file, _, lane), record) in found {
             let append = Append::decode(&record).map_err(failed)?;
-            self.appends.insert(file, Noted::doubtful(append));
+            let notes = self.appends.entry(file).or_default();
+            // Where the object ends is filled in when the file is taken up.
+            notes.push(Noted { append, lane, doubtful_end: None });
         }
         Ok(())
+    }
+
+    /// An object that is open ends at `size_bytes` now: what is in doubt lies below.
+    pub(super) fn doubt_appends(&mut self, file: FileId, size_bytes: u64) {
+        for noted in self.appends.get_mut(&file).into_iter().flatten() {
+            noted.doubtful_end = Some(size_bytes);
+        }
     }
 }

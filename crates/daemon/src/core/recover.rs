@@ -239,7 +239,9 @@ impl Core {
             let allowance = self.opens.file(id).map_or(0, |file| file.allowance_end);
             let Content::Object(generation) = located.inode.content else { continue };
             let object = self.objects.attr(ObjectId { file: id, generation });
-            let blocks = object.map_or(0, |object| object.blocks);
+            let (blocks, size_bytes) =
+                object.map_or((0, 0), |object| (object.blocks, object.size_bytes));
+            self.doubt_appends(id, size_bytes);
             let charge = (blocks * BLOCK_BYTES).max(allowance.min(self.config.capacity_bytes));
             self.charge(id, charge);
         }
