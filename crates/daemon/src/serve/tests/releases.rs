@@ -125,6 +125,13 @@ fn a_lock_of_another_shard_is_decided_with_all_that_the_kernel_knows() {
     decide_locks(&Host::of_shards("evidence-3", 20_000, 3));
 }
 
+/// A process that another test is just starting has a copy of every descriptor until its exec.
+fn until_unheld(host: &Host, index: u32) {
+    while releases::holders(&host.directory.join("ofd")).contains(&index) {
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
 fn decide_locks(host: &Host) {
     let mut daemon = host.start_daemon();
     host.wait_until_ready();
@@ -138,6 +145,7 @@ fn decide_locks(host: &Host) {
     for index in 10..60 {
         host.node.opens[index as usize].state.store(OPEN_SHARED, SeqCst);
         drop(hold(host, index));
+        until_unheld(host, index);
         assert!(written(&format!("released-{index}")), "slot file {index}");
     }
     for session in 2..12 {
