@@ -62,7 +62,7 @@ use crate::{
     log,
     message::{At, OperationId, Question, Resolved},
     opens::OpenTable,
-    slots::{ShardId, SlotTable},
+    slots::{ShardId, SlotTable, TRANSACTION_SHARD_SHIFT},
     totals::{ShardTotals, Totals},
 };
 
@@ -84,8 +84,6 @@ pub(crate) enum Fault {
     Operate(operation::Parts),
 }
 
-/// Where the shard's number stands in the number of a transaction.
-const TAG_SHIFT: u32 = 48;
 /// The shard that hands in the clients' requests.
 const FRONT: ShardId = ShardId(0);
 
@@ -363,7 +361,7 @@ impl Core {
 
     /// A transaction's number, unique over the shards of the daemon. 0 stays 0.
     fn tagged(&self, transaction: u64) -> u64 {
-        let shard = u64::from(self.shard.0) << TAG_SHIFT;
+        let shard = u64::from(self.shard.0) << TRANSACTION_SHARD_SHIFT;
         if transaction == 0 { 0 } else { transaction | shard }
     }
 

@@ -10,6 +10,9 @@ use mayfly_types::{FileId, limits::SLOTS, slot};
 /// Where the slot begins in a cookie ([`mayfly_meta::key::cookie`]).
 const COOKIE_SLOT_SHIFT: u32 = 47;
 
+/// Where the shard stands in the number of a transaction that is unique over shards.
+pub(crate) const TRANSACTION_SHARD_SHIFT: u32 = 48;
+
 /// Number of a shard in the instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ShardId(pub u32);

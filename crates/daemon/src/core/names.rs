@@ -1,6 +1,6 @@
 //! Operations on names: make a directory, link, symbolic link; remove a name.
 
-use mayfly_meta::record::{BirthKey, Content, Dentry, DirectoryNode, Inode, Step};
+use mayfly_meta::record::{Content, Dentry, DirectoryNode, Inode, Step};
 use mayfly_types::{
     Errno, FileId, FileKind,
     limits::{LINKS_MAX, SYMLINK_BYTES_MAX},
@@ -157,7 +157,7 @@ impl Core {
     fn remove_elsewhere(&mut self, place: &Place, (id, kind): Found) -> Outcome<Served> {
         let Place { directory, name, .. } = place;
         let (directory, name) = (*directory, name.clone());
-        let birth = BirthKey { directory, name: name.clone() };
+        let birth = place.birth();
         let mut parts = Parts::new();
         add_step(&mut parts, self.shard, Step::RemoveName { directory, name, id, kind });
         add_step(&mut parts, self.slots.home(id), Step::DropLink { id, birth });

@@ -108,9 +108,7 @@ impl Core {
         let gid = parent.inherited_group(open.gid);
         let owner = Ownership { mode: open.mode, uid: open.uid, gid };
         let inode = self.add_fused(place, &mut parent, owner, Content::Inline(Vec::new()))?;
-        let fused =
-            mayfly_meta::record::BirthKey { directory: place.directory, name: place.name.clone() };
-        Ok(Located { inode, fused: Some(fused) })
+        Ok(Located { inode, fused: Some(place.birth()) })
     }
 
     /// What a path names, for operations that need it to exist.

@@ -5,7 +5,7 @@
 //! transaction; otherwise the target name is set before the other one goes (`operation.rs`). So the
 //! target name never disappears, and neither name is ever missing.
 
-use mayfly_meta::record::{BirthKey, Step};
+use mayfly_meta::record::Step;
 use mayfly_types::{Errno, FileId, FileKind};
 use mayfly_wire::Rename;
 
@@ -43,8 +43,7 @@ impl Core {
             return Err(Errno::EEXIST.into());
         }
         self.check_slashes(&from, &to, exchange)?;
-        let moves = |place: &Place| place.found.is_some_and(|found| found.1 == FileKind::Directory);
-        if from.directory != to.directory && (moves(&from) || moves(&to)) {
+        if from.directory != to.directory && (from.is_directory() || to.is_directory()) {
             self.elect()?;
         }
         self.check_circle(&from, &to, exchange)?;
@@ -61,17 +60,15 @@ impl Core {
     }
 
     fn check_slashes(&mut self, from: &Place, to: &Place, exchange: bool) -> Outcome<()> {
-        let is_directory =
-            |place: &Place| place.found.is_some_and(|found| found.1 == FileKind::Directory);
         if exchange {
             if to.found.is_none() {
                 return Err(Errno::ENOENT.into());
             }
-            if !is_directory(to) && to.slash {
+            if !to.is_directory() && to.slash {
                 return Err(Errno::ENOTDIR.into());
             }
         }
-        if !is_directory(from) && (from.slash || (!exchange && to.slash)) {
+        if !from.is_directory() && (from.slash || (!exchange && to.slash)) {
             return Err(Errno::ENOTDIR.into());
         }
         Ok(())
@@ -104,18 +101,21 @@ impl Core {
     }
 
     fn check_target(&mut self, from: &Place, to: &Place, exchange: bool) -> Outcome<()> {
-        let directory =
-            |place: &Place| place.found.is_some_and(|found| found.1 == FileKind::Directory);
         self.host(to.directory, &to.name)?;
         match to.found {
-            Some((_, kind)) if !exchange => match (directory(from), kind == FileKind::Directory) {
-                (true, false) => Err(Errno::ENOTDIR.into()),
-                (false, true) => Err(Errno::EISDIR.into()),
-                _ => Ok(()),
-            },
+            Some((_, kind)) if !exchange => {
+                match (from.is_directory(), kind == FileKind::Directory) {
+                    (true, false) => Err(Errno::ENOTDIR.into()),
+                    (false, true) => Err(Errno::EISDIR.into()),
+                    _ => Ok(()),
+                }
+            }
             Some(_) => Ok(()),
             None => {
-                if directory(from) && from.directory != to.directory && self.is_home(to.directory) {
+                if from.is_directory()
+                    && from.directory != to.directory
+                    && self.is_home(to.directory)
+                {
                     let parent = self.load_parent(to.directory)?;
                     if parent.is_full() {
                         return Err(Errno::EMLINK.into());
@@ -133,7 +133,7 @@ impl Core {
     }
 
     fn add_move(&self, parts: &mut Parts, id: FileId, from: &Place, to: &Place) {
-        let birth = BirthKey { directory: from.directory, name: from.name.clone() };
+        let birth = from.birth();
         let (parent, name) = (to.directory, to.name.clone());
         add_step(parts, self.slots.home(id), Step::Moved { id, birth, parent, name });
     }
@@ -151,7 +151,7 @@ impl Core {
                 self.add_removal(&mut parts, target)?;
             }
             Some((target, _)) => {
-                let birth = BirthKey { directory: to.directory, name: to.name.clone() };
+                let birth = to.birth();
                 let home = self.slots.home(target);
                 add_step(&mut parts, home, Step::DropLink { id: target, birth });
             }

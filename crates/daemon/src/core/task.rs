@@ -12,7 +12,10 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use mayfly_types::{Errno, FileId, limits::REPLY_BYTES_MAX};
+use mayfly_types::{
+    Errno, FileId,
+    limits::{REPLY_BYTES_MAX, REQUEST_BYTES_MAX},
+};
 use mayfly_wire::{Op, Request, Target, Writer};
 
 use super::{Core, Fault, Outcome, claims::Wanted};
@@ -86,7 +89,10 @@ pub(super) struct Tasks {
     unsent: Vec<(ShardId, Message)>,
     sendable: Vec<(ShardId, Message)>,
     answers: Vec<Completion>,
+    /// Room for the reply of a task.
     buffer: Vec<u8>,
+    /// Room for a request that is put aside.
+    encoded: Vec<u8>,
     /// Questions of [`Purpose::Recovery`] that are not answered.
     pub(super) recovering: usize,
 }
@@ -277,12 +283,12 @@ impl Core {
         request: &Request<'_>,
         fault: Fault,
     ) -> Result<(), Errno> {
-        let mut body = vec![0; REPLY_BYTES_MAX];
-        let mut to = Writer::new(&mut body);
+        // Kept, because every request that is forwarded comes by here.
+        self.tasks.encoded.resize(REQUEST_BYTES_MAX, 0);
+        let mut to = Writer::new(&mut self.tasks.encoded);
         request.encode(&mut to).map_err(|_| Errno::EOVERFLOW)?;
         let used = to.used();
-        body.truncate(used);
-        body.shrink_to_fit();
+        let body = self.tasks.encoded[..used].to_vec();
         let op = request.op();
         match fault {
             Fault::Ask(questions) => self.suspend(Task::Request { caller, op, body }, questions),

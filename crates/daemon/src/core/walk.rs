@@ -5,6 +5,7 @@
 //! absolute link whose target is not below the mount point, or through `..` at the root; the answer
 //! is then the path of the host at which to go on.
 
+use mayfly_meta::record::BirthKey;
 use mayfly_types::{
     Errno, FileId, FileKind,
     limits::{NAME_BYTES_MAX, PATH_BYTES_MAX, SYMLINK_FOLLOWS_MAX},
@@ -72,6 +73,16 @@ struct Progress {
 }
 
 impl Place {
+    /// Whether a directory has the name.
+    pub(super) fn is_directory(&self) -> bool {
+        matches!(self.found, Some((_, FileKind::Directory)))
+    }
+
+    /// What a file is found by that is fused into this dentry.
+    pub(super) fn birth(&self) -> BirthKey {
+        BirthKey { directory: self.directory, name: self.name.clone() }
+    }
+
     /// What an operation needs that makes or removes the name.
     pub(super) fn claims(&self) -> Vec<Wanted> {
         vec![

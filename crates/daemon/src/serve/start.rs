@@ -31,10 +31,7 @@ use super::{
     shard::Shard,
     worker::Worker,
 };
-use crate::ShardId;
-
-/// The numbers of transactions have the shard above this bit ([`Service::batch_transaction`]).
-const SHARD_SHIFT: u32 = 48;
+use crate::slots::{ShardId, TRANSACTION_SHARD_SHIFT};
 
 /// Where a shard is opened, and what is there already.
 #[derive(Debug, Clone)]
@@ -159,8 +156,8 @@ fn map_sessions(handover: &mut Handover, server: &mut Server) -> (Vec<LaneRef>, 
 
 /// Whether a transaction is among those that the stores had committed, shard by shard.
 fn is_committed(committed: &[u64], transaction: u64) -> bool {
-    let number = transaction & ((1 << SHARD_SHIFT) - 1);
-    let last = committed.get((transaction >> SHARD_SHIFT) as usize);
+    let number = transaction & ((1 << TRANSACTION_SHARD_SHIFT) - 1);
+    let last = committed.get((transaction >> TRANSACTION_SHARD_SHIFT) as usize);
     last.is_some_and(|last| number <= *last)
 }
 

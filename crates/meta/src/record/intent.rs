@@ -2,7 +2,7 @@
 
 use mayfly_types::{FileId, FileKind, Timestamp, limits::NAME_BYTES_MAX};
 
-use super::{BirthKey, kind};
+use super::{BirthKey, kind, small::form};
 use crate::{
     StoreError,
     bytes::{Put, Take},
@@ -264,10 +264,7 @@ impl Intent {
     /// # Errors
     /// [`StoreError::Corrupt`].
     pub fn decode(record: &[u8]) -> Result<Intent, StoreError> {
-        let Some((&INTENT_V1, body)) = record.split_first() else {
-            return Err(StoreError::Corrupt("an unknown form of intent"));
-        };
-        let mut from = Take(body);
+        let mut from = form(record, INTENT_V1)?;
         let (session, lane, request_id) = (from.u32()?, from.u32()?, from.u64()?);
         let mut parts = Vec::new();
         let mut left = STEPS_MAX;
@@ -316,10 +313,7 @@ impl Member {
     /// # Errors
     /// [`StoreError::Corrupt`].
     pub fn decode(record: &[u8]) -> Result<Member, StoreError> {
-        let Some((&MEMBER_V1, body)) = record.split_first() else {
-            return Err(StoreError::Corrupt("an unknown form of member"));
-        };
-        let mut from = Take(body);
+        let mut from = form(record, MEMBER_V1)?;
         let member = Member {
             entries: from.u64()?,
             subdirectories: from.u32()?,

@@ -14,7 +14,7 @@ const LOCKS_V1: u8 = 0x51;
 const INSTANCE_V1: u8 = 0x61;
 const SLOTS_V1: u8 = 0x71;
 
-fn form(record: &[u8], wanted: u8) -> Result<Take<'_>, StoreError> {
+pub(super) fn form(record: &[u8], wanted: u8) -> Result<Take<'_>, StoreError> {
     match record.split_first() {
         Some((form, body)) if *form == wanted => Ok(Take(body)),
         _ => Err(StoreError::Corrupt("a record has an unknown form")),
