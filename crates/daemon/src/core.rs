@@ -15,7 +15,8 @@
 //! The same rule lets an operation that needs other shards be broken off and run again: `task.rs`
 //! has what waits, `answer.rs` what others are told, `operation.rs` and `step.rs` what is changed
 //! at several shards, `claims.rs` what keeps such changes apart, `member.rs` directories that are
-//! spread over shards. With one shard all of this stays idle.
+//! spread over shards. With one shard all of this stays idle. What an operation needs of a disk it
+//! waits for in the same way (`preparation.rs`).
 
 mod answer;
 mod append;
@@ -32,6 +33,7 @@ mod member;
 mod names;
 mod open;
 mod operation;
+mod preparation;
 mod recover;
 mod removed;
 mod rename;
@@ -76,6 +78,8 @@ pub(crate) enum Fault {
     Ask(Vec<(ShardId, Question)>),
     /// The request is another shard's.
     Elsewhere(ShardId, Box<Resolved>),
+    /// This has to be done to an object first.
+    Prepare(preparation::Preparation),
     /// A claim of an operation over several shards is in the way.
     Busy,
     /// The file that a name led to is gone: what does the name stand for now?
@@ -94,6 +98,7 @@ impl Fault {
             Fault::Errno(errno) => *errno,
             Fault::Escaped(_)
             | Fault::Ask(_)
+            | Fault::Prepare(_)
             | Fault::Elsewhere(..)
             | Fault::Busy
             | Fault::Again
@@ -189,6 +194,7 @@ pub struct Core {
     /// Names that other shards may have in their dentry caches.
     remembered: HashMap<(FileId, Vec<u8>), Vec<u32>>,
     jobs: Jobs<background::Done>,
+    preparations: preparation::Preparations,
     work: background::Work,
     slots: SlotTable,
     cache: DentryCache,

@@ -537,7 +537,7 @@ proptest! {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 150,
+        cases: 300,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
@@ -546,10 +546,11 @@ proptest! {
     fn a_core_whose_disk_is_waited_for_answers_as_the_local_file_system_does(
         ops in prop::collection::vec(op(), 1..80),
         shards in prop_oneof![Just(1_u32), Just(3)],
-        io_threads in prop_oneof![Just(0_usize), Just(2)],
+        deaths in prop_oneof![Just(0_usize), Just(20)],
         seed in any::<u64>(),
     ) {
-        let config = Config { io_threads, ..config() };
-        compare_with(&ops, Node::several(config, shards, seed, false).slowed());
+        let mut node = Node::several(config(), shards, seed, false).slowed();
+        node.several.deaths = deaths;
+        compare_with(&ops, node);
     }
 }

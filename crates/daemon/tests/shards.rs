@@ -8,32 +8,16 @@
 
 mod support;
 
-use mayfly_daemon::Caller;
-use mayfly_types::{Errno, FileId, SessionId};
-use mayfly_wire::{
-    Link, MakeDirectory, Open, Operation, Rename, Request, Stat, Symlink, Target, Unlink, Walk,
-    Writer,
-};
+use mayfly_types::{Errno, FileId};
+use mayfly_wire::{Link, MakeDirectory, Open, Rename, Stat, Symlink, Target, Unlink, Walk};
 use proptest::prelude::*;
-use support::{Node, config, fsck, walk};
+use support::{
+    Node, config,
+    crowd::{Crowd, Sent, sent},
+    fsck, walk,
+};
 
 const CLIENTS: u32 = 5;
-
-/// A request of a client, in bytes.
-#[derive(Debug, Clone)]
-struct Sent {
-    op: mayfly_wire::Op,
-    body: Vec<u8>,
-}
-
-fn sent<'a, O: Operation<'a>>(request: &O) -> Sent {
-    let mut body = vec![0; 20_000];
-    let mut to = Writer::new(&mut body);
-    request.encode(&mut to).unwrap();
-    let used = to.used();
-    body.truncate(used);
-    Sent { op: O::OP, body }
-}
 
 #[derive(Debug, Clone)]
 enum Do {
@@ -85,87 +69,12 @@ fn request(what: &Do) -> Sent {
     }
 }
 
-/// All clients' requests, each client's one after the other.
-struct Crowd {
-    node: Node,
-    waiting: Vec<(Caller, Sent)>,
-    statuses: Vec<(u32, u32)>,
-}
-
-impl Crowd {
-    fn new(shards: u32, seed: u64, deaths: usize) -> Crowd {
-        let mut node = Node::several(config(), shards, seed, false);
-        node.sessions = (1..=CLIENTS).map(|session| (SessionId(session), 100 + session)).collect();
-        node.restart();
-        node.several.deaths = deaths;
-        Crowd { node, waiting: Vec::new(), statuses: Vec::new() }
-    }
-
-    fn is_busy(&self, client: u32) -> bool {
-        self.waiting.iter().any(|(caller, _)| caller.session.0 == client)
-    }
-
-    fn begin(&mut self, client: u32, sent: Sent) {
-        let caller = self.node.next_caller(SessionId(client));
-        self.waiting.push((caller, sent.clone()));
-        let mut body = vec![0; 200_000];
-        let request = Request::decode(sent.op, &sent.body).unwrap();
-        self.node.hand_in(caller, request, &mut body);
-        self.take_answers();
-    }
-
-    fn take_answers(&mut self) {
-        for done in std::mem::take(&mut self.node.several.published) {
-            let before = self.waiting.len();
-            self.waiting.retain(|(caller, _)| *caller != done.caller);
-            if self.waiting.len() < before {
-                self.statuses.push((done.caller.session.0, done.status));
-            }
-        }
-    }
-
-    fn die(&mut self) {
-        let stored = std::mem::take(&mut self.node.several.stored);
-        self.node.restart();
-        for (_, transaction, done) in stored {
-            if self.node.several.was_committed(transaction) {
-                self.node.several.published.push(done);
-            }
-        }
-        self.take_answers();
-        let mut body = vec![0; 200_000];
-        for (caller, sent) in self.waiting.clone() {
-            let request = Request::decode(sent.op, &sent.body).unwrap();
-            self.node.hand_in(caller, request, &mut body);
-        }
-        self.take_answers();
-    }
-
-    fn step(&mut self) -> bool {
-        let deaths = self.node.several.deaths;
-        if deaths > 0 && self.node.several.dice.below(deaths) == 0 {
-            self.die();
-            return true;
-        }
-        let moved = self.node.move_on();
-        self.take_answers();
-        moved
-    }
-
-    /// One step towards the answer that a client waits for.
-    fn wait_for(&mut self, client: u32) {
-        let moved = self.step() || self.node.several.deaths > 0;
-        assert!(moved || !self.is_busy(client), "not answered: {:?}", self.waiting);
-    }
-
-    fn finish(&mut self) {
-        while self.step() || self.node.several.deaths > 0 && !self.waiting.is_empty() {}
-        assert!(self.waiting.is_empty(), "nobody waits for ever: {:?}", self.waiting);
-    }
+fn crowd_of(shards: u32, seed: u64, deaths: usize) -> Crowd {
+    Crowd::new(Node::several(config(), shards, seed, false), CLIENTS, deaths)
 }
 
 fn play(plan: &[(u32, Do, usize)], shards: u32, seed: u64, deaths: usize) {
-    let mut crowd = Crowd::new(shards, seed, deaths);
+    let mut crowd = crowd_of(shards, seed, deaths);
     for (client, what, steps) in plan {
         while crowd.is_busy(*client) {
             crowd.wait_for(*client);
@@ -176,14 +85,7 @@ fn play(plan: &[(u32, Do, usize)], shards: u32, seed: u64, deaths: usize) {
         }
     }
     crowd.finish();
-    crowd.node.several.deaths = 0;
-    for client in 1..=CLIENTS {
-        for core in &mut crowd.node.cores {
-            core.session_closed(SessionId(client));
-        }
-    }
-    crowd.node.sessions.clear();
-    fsck::check(&mut crowd.node);
+    fsck::check(&mut crowd.leave());
 }
 
 fn plan() -> impl Strategy<Value = Vec<(u32, Do, usize)>> {
@@ -221,7 +123,7 @@ proptest! {
 #[test]
 fn a_name_that_is_replaced_never_disappears() {
     for seed in 0..40 {
-        let mut crowd = Crowd::new(3, seed, 0);
+        let mut crowd = crowd_of(3, seed, 0);
         for name in ["t", "d/t"] {
             drop(crowd.node.mkdir("d"));
             let open = crowd.node.open(name, support::O_CREAT).unwrap().0;
@@ -259,7 +161,7 @@ fn a_name_that_is_replaced_never_disappears() {
 #[test]
 fn directories_that_are_moved_into_each_other_make_no_circle() {
     for seed in 0..300 {
-        let mut crowd = Crowd::new(5, seed, 0);
+        let mut crowd = crowd_of(5, seed, 0);
         for path in ["a", "b", "a/c", "b/c"] {
             crowd.node.mkdir(path).unwrap();
         }
@@ -278,7 +180,7 @@ fn directories_that_are_moved_into_each_other_make_no_circle() {
 fn a_directory_that_is_removed_gets_no_entry_any_more() {
     let mut removed = 0;
     for seed in 0..150 {
-        let mut crowd = Crowd::new(4, seed, 0);
+        let mut crowd = crowd_of(4, seed, 0);
         crowd.node.mkdir("d").unwrap();
         crowd.begin(1, request(&Do::Mkdir(format!("d/x{seed}"))));
 

@@ -6,13 +6,19 @@ mod support;
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use mayfly_daemon::Progress;
 use mayfly_types::{Errno, OpenRef};
 use mayfly_wire::{GRANT_READ, GRANT_WRITE, Write};
 use support::{Failed, Node, O_CREAT, O_RDWR, SESSION, config, failed};
 
 fn node() -> Node {
     Node::memory(config())
+}
+
+/// With objects where the directory for temporary files is, and in memory, where appends are done
+/// on the spot.
+fn nodes() -> impl Iterator<Item = Node> {
+    let memory = std::path::Path::new("/dev/shm");
+    std::iter::once(node()).chain(memory.is_dir().then(|| Node::lmdb_in(config(), memory)))
 }
 
 fn made(node: &mut Node, path: &str) -> OpenRef {
@@ -113,8 +119,9 @@ fn what_idle_writers_have_set_aside_is_taken_back_before_anybody_hears_enospc() 
 #[test]
 fn an_append_that_was_done_but_not_answered_is_not_done_again() {
     // How much of it the dead daemon had written.
-    for done in [0, 1, 2500, 5000] {
-        let mut node = node();
+    for (done, mut node) in
+        [0, 1, 2500, 5000].iter().flat_map(|done| nodes().map(move |node| (*done, node)))
+    {
         let open = made(&mut node, "log");
         node.write(open, 0, &[1; 5000]).unwrap();
         let bytes: Vec<u8> = (0..5000_u32).map(|number| (number % 251) as u8).collect();
@@ -140,21 +147,23 @@ fn an_append_that_was_done_but_not_answered_is_not_done_again() {
 
 #[test]
 fn a_repeated_append_is_found_among_those_of_others() {
-    let mut node = node();
+    nodes().for_each(repeat_among_others);
+}
+
+fn repeat_among_others(mut node: Node) {
     let open = made(&mut node, "log");
     node.write(open, 0, &[1; 5000]).unwrap();
     let request = Write { open, offset: 0, append: true, bytes: b"mine" };
     let caller = node.next_caller(SESSION);
     let path = node.grant(open, GRANT_READ, 0).unwrap();
     node.submit(caller, &request, &mut [0; 100]);
+    node.core().commit().unwrap();
     let mut object = std::fs::File::options().append(true).open(node.objects.join(path)).unwrap();
     std::io::Write::write_all(&mut object, b"theirs").unwrap();
     node.restart();
-    let mut body = [0; 100];
-    let progress = node.submit(caller, &request, &mut body);
-    node.core().commit().unwrap();
-    let Progress::Replied(0, bytes) = progress else { panic!("{progress:?}") };
-    let mut from = mayfly_wire::Reader::new(&body[..bytes]);
+    let done = node.answer_to(caller, &request);
+    assert_eq!(done.status, 0);
+    let mut from = mayfly_wire::Reader::new(&done.body);
     let written = <mayfly_wire::Written as mayfly_wire::Wire>::decode(&mut from).unwrap();
     assert_eq!((written.count, written.end), (4, 5004));
     assert_eq!(node.read(open, 5000, 100).unwrap(), b"minetheirs");
@@ -164,7 +173,10 @@ fn a_repeated_append_is_found_among_those_of_others() {
 /// one's, which was then executed twice when the daemon died before it had answered either.
 #[test]
 fn two_appends_in_doubt_at_once_are_each_done_once() {
-    let mut node = node();
+    nodes().for_each(repeat_two);
+}
+
+fn repeat_two(mut node: Node) {
     let open = made(&mut node, "log");
     node.write(open, 0, &[1; 5000]).unwrap();
     let request = |bytes| Write { open, offset: 0, append: true, bytes };
@@ -172,12 +184,11 @@ fn two_appends_in_doubt_at_once_are_each_done_once() {
     let second = mayfly_daemon::Caller { lane: 1, ..node.next_caller(SESSION) };
     node.submit(first, &request(b"first"), &mut [0; 100]);
     node.submit(second, &request(b"second"), &mut [0; 100]);
+    node.core().commit().unwrap();
     node.restart();
     let third = mayfly_daemon::Caller { lane: 2, ..node.next_caller(SESSION) };
     for (caller, bytes) in [(third, b"third".as_slice()), (second, b"second"), (first, b"first")] {
-        let progress = node.submit(caller, &request(bytes), &mut [0; 100]);
-        assert!(matches!(progress, Progress::Replied(0, _)), "{progress:?}");
-        node.core().commit().unwrap();
+        assert_eq!(node.answer_to(caller, &request(bytes)).status, 0);
     }
     assert_eq!(node.read(open, 5000, 100).unwrap(), b"firstsecondthird");
 }

@@ -6,17 +6,27 @@
     reason = "every test file uses its part; a failing helper is a failing test"
 )]
 
+pub mod crowd;
 pub mod fsck;
 mod several;
 mod slow;
 
-use std::{cell::Cell, os::unix::fs::FileExt, path::PathBuf, rc::Rc, sync::Arc};
+use std::{
+    cell::Cell,
+    os::unix::fs::FileExt,
+    path::PathBuf,
+    rc::Rc,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+};
 
 use mayfly_daemon::{
     Caller, Clock, Completion, Config, Core, Parts, Progress, ShardId, Survivors, Totals,
 };
 use mayfly_meta::{LmdbOptions, LmdbStore, MemoryDisk, MemoryStore, Store};
-use mayfly_object::{DirectoryStore, ObjectStore};
+use mayfly_object::{BY_HAND, DirectoryStore, ObjectStore};
 use mayfly_transport_shm::layout::NodeRegion;
 use mayfly_types::{
     Attr, Durability, Errno, FileId, FileKind, OpenRef, SessionId, Times, Timestamp,
@@ -89,8 +99,10 @@ pub struct Node {
     pub clock: TestClock,
     pub config: Config,
     pub sessions: Vec<(SessionId, u32)>,
-    /// Every object has to be waited for.
+    /// Every object has to be waited for; jobs run when they are told.
     pub slow: bool,
+    /// Whoever calls the objects now may wait for them.
+    pub may_wait: Arc<AtomicBool>,
     request_id: u64,
     sent: Vec<u8>,
     directory: Option<tempfile::TempDir>,
@@ -163,6 +175,7 @@ impl Node {
             config,
             sessions: vec![(SESSION, PID)],
             slow: false,
+            may_wait: Arc::default(),
             request_id: 0,
             sent: Vec::new(),
             directory: Some(directory),
@@ -180,6 +193,7 @@ impl Node {
             more: (1..shards).map(kept).collect(),
             several: Several::new(u64::from(std::process::id())),
             slow: false,
+            may_wait: Arc::default(),
             objects: directory.join("objects"),
             region: region(),
             clock: TestClock::default(),
@@ -206,6 +220,7 @@ impl Node {
             config: config(),
             sessions: Vec::new(),
             slow: false,
+            may_wait: Arc::default(),
             request_id: 0,
             sent: Vec::new(),
             directory: None,
@@ -215,8 +230,18 @@ impl Node {
     /// With objects that have to be waited for.
     pub fn slowed(mut self) -> Node {
         self.slow = true;
+        self.config.io_threads = BY_HAND;
         self.restart();
         self
+    }
+
+    /// Runs a job of a shard, counted from the one that has waited longest; false when there are
+    /// not so many.
+    pub fn run_job(&mut self, shard: usize, which: usize) -> bool {
+        self.may_wait.store(true, SeqCst);
+        let run = self.cores[shard].run_job(which);
+        self.may_wait.store(false, SeqCst);
+        run
     }
 
     /// The daemon dies here and now; its successor takes up what was committed.
@@ -226,10 +251,12 @@ impl Node {
         self.several.committed.clear();
         let totals = Arc::new(Totals::new(1 + self.more.len() as u32));
         let kept: Vec<Kept> = [self.kept.clone()].into_iter().chain(self.more.clone()).collect();
+        self.may_wait.store(true, SeqCst);
         for (shard, kept) in (0..).zip(kept) {
             let core = self.open_shard(ShardId(shard), &kept, &totals);
             self.cores.push(core);
         }
+        self.may_wait.store(false, SeqCst);
         if self.cores.len() > 1 {
             self.recover();
         }
@@ -254,7 +281,11 @@ impl Node {
         self.several.committed.push(number);
         let directory = DirectoryStore::open(&self.objects).unwrap();
         let objects: Arc<dyn ObjectStore> = match self.slow {
-            true => Arc::new(SlowStore { objects: directory }),
+            true => Arc::new(SlowStore {
+                objects: directory,
+                may_wait: Arc::clone(&self.may_wait),
+                at_hand: Mutex::default(),
+            }),
             false => Arc::new(directory),
         };
         let parts = Parts {
@@ -272,17 +303,9 @@ impl Node {
 
     /// Background work until there is none left.
     pub fn settle_down(&mut self) {
-        if self.cores.len() > 1 {
-            self.recover();
-        }
-        for core in &mut self.cores {
-            while core.background_jobs() > 0 || core.idle_work() {
-                core.idle_work();
-                core.commit().unwrap();
-                drop(core.completions());
-                std::thread::yield_now();
-            }
-            core.commit().unwrap();
+        while self.move_on() {}
+        for shard in 0..self.cores.len() {
+            self.end_batch(shard);
         }
     }
 
@@ -320,71 +343,35 @@ impl Node {
         take: impl for<'r> FnOnce(O::Reply<'r>) -> T,
     ) -> Answer<T> {
         let caller = self.next_caller(session);
-        let mut body = vec![0; 300_000];
-        let (status, bytes) = if self.cores.len() > 1 {
-            self.ask_several(caller, request, &mut body)
-        } else {
-            self.ask_one(caller, request, &mut body)
-        };
+        let Completion { status, body, .. } = self.answer_to(caller, request);
         match status {
             0 => {
-                let mut from = Reader::new(&body[..bytes]);
+                let mut from = Reader::new(&body);
                 let reply = <O::Reply<'_>>::decode(&mut from).unwrap();
                 from.finish().unwrap();
                 Ok(take(reply))
             }
             STATUS_ESCAPED => {
-                let escaped = Escaped::decode(&mut Reader::new(&body[..bytes])).unwrap();
+                let escaped = Escaped::decode(&mut Reader::new(&body)).unwrap();
                 Err(Failed::Escaped(escaped.path.to_vec()))
             }
             status => Err(Failed::Errno(Errno::from_raw(status as i32).unwrap())),
         }
     }
 
-    fn ask_one<'a, O: Operation<'a>>(
-        &mut self,
-        caller: Caller,
-        request: &O,
-        body: &mut [u8],
-    ) -> (u32, usize) {
-        let progress = self.submit(caller, request, body);
-        self.core().commit().unwrap();
-        match progress {
-            Progress::Replied(status, bytes) => (status, bytes),
-            Progress::Pending => {
-                let done = self.completion_of(caller);
-                body[..done.body.len()].copy_from_slice(&done.body);
-                (done.status, done.body.len())
-            }
-        }
-    }
-
-    fn ask_several<'a, O: Operation<'a>>(
-        &mut self,
-        caller: Caller,
-        request: &O,
-        body: &mut [u8],
-    ) -> (u32, usize) {
+    /// Hands in a request, or hands it in again, and drives the shards until it is answered.
+    pub fn answer_to<'a, O: Operation<'a>>(&mut self, caller: Caller, request: &O) -> Completion {
         let mut sent = vec![0; 300_000];
         let mut to = Writer::new(&mut sent);
         request.encode(&mut to).unwrap();
         let used = to.used();
         let request = Request::decode(O::OP, &sent[..used]).unwrap();
-        self.drive(caller, request, body).expect("the request is answered")
-    }
-
-    /// Drives the core as a daemon without other requests does, until the answer is there.
-    fn completion_of(&mut self, caller: Caller) -> Completion {
-        for _ in 0..100_000 {
-            if self.core().idle_work() {
-                self.core().commit().unwrap();
-            }
-            if let Some(done) = self.core().completions().find(|done| done.caller == caller) {
-                return done;
-            }
-            std::thread::sleep(std::time::Duration::from_micros(50));
-        }
-        panic!("no answer to {caller:?}");
+        let mut body = vec![0; 300_000];
+        self.several.published.retain(|done| done.caller != caller);
+        let (status, bytes) =
+            self.drive(caller, request, &mut body).expect("the request is answered");
+        body.truncate(bytes);
+        Completion { caller, status, body }
     }
 
     pub fn ask<'a, O: Operation<'a>, T>(
@@ -397,7 +384,9 @@ impl Node {
 
     pub fn completions(&mut self) -> Vec<Completion> {
         self.core().commit().unwrap();
-        self.core().completions().collect()
+        let mut done = std::mem::take(&mut self.several.published);
+        done.extend(self.core().completions());
+        done
     }
 
     pub fn mkdir(&mut self, path: &str) -> Answer<()> {

@@ -4,11 +4,12 @@
 
 mod support;
 
-use mayfly_daemon::{Caller, Completion, Config, Progress};
-use mayfly_object::BY_HAND;
-use mayfly_types::{OpenRef, Timestamp};
+use mayfly_daemon::{Caller, Completion, Progress};
+use mayfly_object::ObjectId;
+use mayfly_types::{Errno, OpenRef, Timestamp};
 use mayfly_wire::{
-    Close, Open, Opened, Reader, SET_MTIME, SetAttr, Target, WALK_FOLLOW, Wire, Write,
+    Close, Open, Opened, Operation, Read, Reader, Rename, SET_MTIME, SetAttr, Stat, Target,
+    WALK_FOLLOW, Wire, Write,
 };
 use support::{Node, O_CREAT, O_RDWR, SESSION, config, failed, set, walk};
 
@@ -16,16 +17,14 @@ const O_TRUNC: u32 = 0o1000;
 
 /// A node whose jobs run when they are told, and a file with an object that is open there.
 fn node() -> (Node, OpenRef) {
-    let config = Config { io_threads: BY_HAND, ..config() };
-    let mut node = Node::memory(config).slowed();
+    let mut node = Node::memory(config()).slowed();
     let open = node.open("f", O_CREAT | O_RDWR).unwrap().0;
     node.write(open, 0, &[1; 10_000]).unwrap();
     (node, open)
 }
 
 fn run_all(node: &mut Node) -> Vec<Completion> {
-    while node.core().run_job(0) {}
-    node.core().idle_work();
+    node.settle_down();
     node.completions()
 }
 
@@ -69,7 +68,7 @@ fn an_open_that_truncates_is_whole_when_the_daemon_dies_before_or_after_the_cut(
         let (mut node, open) = node();
         let caller = begin_truncating(&mut node);
         if cut {
-            assert!(node.core().run_job(0));
+            assert!(node.run_job(0, 0));
         }
         node.restart();
         truncate(&mut node, caller);
@@ -91,7 +90,7 @@ fn a_file_that_goes_while_an_open_truncates_it_leaves_no_object() {
     node.core().session_closed(SESSION);
     node.core().commit().unwrap();
     // The removal before the cut, too.
-    while node.core().run_job(1) || node.core().run_job(0) {}
+    while node.run_job(0, 1) || node.run_job(0, 0) {}
     run_all(&mut node);
     run_all(&mut node);
     let counters = node.core().counters();
@@ -138,4 +137,138 @@ fn times_are_set_in_the_pool_and_stay_when_the_size_is_settled() {
     assert_eq!(node.stat("f", false).unwrap().mtime, mtime);
     node.restart();
     assert_eq!(node.stat("f", false).unwrap().mtime, mtime);
+}
+
+fn small() -> (Node, OpenRef) {
+    let mut node = Node::memory(config()).slowed();
+    let open = node.open("f", O_CREAT | O_RDWR).unwrap().0;
+    node.write(open, 0, b"small").unwrap();
+    (node, open)
+}
+
+/// A small file and a request that makes it outgrow its record; the disk is still to be asked.
+fn outgrowing() -> (Node, OpenRef, Caller) {
+    let (mut node, open) = small();
+    let caller = node.next_caller(SESSION);
+    begin_write(&mut node, caller, open, &[2; 10_000]);
+    (node, open, caller)
+}
+
+fn begin_write(node: &mut Node, caller: Caller, open: OpenRef, bytes: &[u8]) {
+    let write = Write { open, offset: 5, append: false, bytes };
+    assert_eq!(node.submit(caller, &write, &mut [0; 100]), Progress::Pending);
+    assert_eq!(node.completions(), []);
+}
+
+fn answered_at_once<'a, O: Operation<'a>>(node: &mut Node, request: &O) {
+    let caller = node.next_caller(SESSION);
+    let progress = node.submit(caller, request, &mut [0; 4096]);
+    assert!(matches!(progress, Progress::Replied(0, _)), "{progress:?}");
+}
+
+fn objects_of(node: &Node) -> usize {
+    let parents = std::fs::read_dir(&node.objects).unwrap().flatten();
+    parents.map(|parent| std::fs::read_dir(parent.path()).unwrap().count()).sum()
+}
+
+#[test]
+fn while_a_file_outgrows_its_record_only_who_changes_it_waits() {
+    let (mut node, open, first) = outgrowing();
+    let (from, to) = (walk("f", 0), walk("g", 0));
+    answered_at_once(&mut node, &Rename { from, to, flags: 0 });
+    answered_at_once(&mut node, &Stat { target: Target::Open(open) });
+    answered_at_once(&mut node, &Read { open, offset: 0, count: 100 });
+    let second = node.next_caller(SESSION);
+    begin_write(&mut node, second, open, b"!");
+    let done: Vec<_> = run_all(&mut node).iter().map(|done| (done.caller, done.status)).collect();
+    assert!(
+        done.len() == 2 && done.contains(&(first, 0)) && done.contains(&(second, 0)),
+        "{done:?}"
+    );
+    let bytes = node.read(open, 0, 20_000).unwrap();
+    assert_eq!((&bytes[..5], bytes.len()), (b"small".as_slice(), 10_005));
+    assert!(bytes[6..].iter().all(|byte| *byte == 2), "what comes after it was not undone");
+    assert_eq!(objects_of(&node), 1);
+}
+
+#[test]
+fn an_object_that_was_made_for_nobody_goes() {
+    for made in [false, true] {
+        let (mut node, ..) = outgrowing();
+        if made {
+            assert!(node.run_job(0, 0));
+            assert_eq!(objects_of(&node), 1);
+        }
+        node.core().session_closed(SESSION);
+        run_all(&mut node);
+        run_all(&mut node);
+        assert_eq!(objects_of(&node), 0);
+        assert_eq!(node.stat("f", false).unwrap().size_bytes, 5);
+        assert_eq!(node.core().counters().objects, 0);
+    }
+}
+
+#[test]
+fn an_object_that_a_dead_daemon_had_made_for_nobody_goes() {
+    let (mut node, ..) = outgrowing();
+    assert!(node.run_job(0, 0));
+    node.sessions.clear();
+    node.restart();
+    run_all(&mut node);
+    assert_eq!(objects_of(&node), 0);
+    assert_eq!(node.stat("f", false).unwrap().size_bytes, 5);
+}
+
+#[test]
+fn an_object_that_cannot_be_made_is_said_and_leaves_the_file_as_it_was() {
+    let (mut node, open) = small();
+    // A directory of the same name is in the way.
+    let path = ObjectId { file: node.fstat(open).unwrap().id, generation: 1 }.path();
+    std::fs::create_dir_all(node.objects.join(&path)).unwrap();
+    let caller = node.next_caller(SESSION);
+    begin_write(&mut node, caller, open, &[2; 10_000]);
+    let done = run_all(&mut node);
+    assert_eq!((done[0].caller, done[0].status), (caller, Errno::EISDIR.raw() as u32));
+    assert_eq!(node.read(open, 0, 100).unwrap(), b"small");
+    std::fs::remove_dir(node.objects.join(&path)).unwrap();
+    node.restart();
+    assert_eq!(node.write(open, 5, &[2; 10_000]).unwrap(), 10_005);
+}
+
+/// A write that reached the object when the daemon died, and whose process died too.
+#[test]
+fn what_nobody_acknowledged_is_cut_off_before_the_next_write() {
+    let (mut node, open) = node();
+    node.close(open);
+    run_all(&mut node);
+    let id = node.stat("f", false).unwrap().id;
+    let path = node.objects.join(ObjectId { file: id, generation: 1 }.path());
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(50_000).unwrap();
+    let open = node.open("f", O_RDWR).unwrap().0;
+    let callers = [node.next_caller(SESSION), node.next_caller(SESSION)];
+    for caller in callers {
+        begin_write(&mut node, caller, open, &[3; 20_000]);
+    }
+    assert_eq!(run_all(&mut node).len(), 2);
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 20_005);
+    assert_eq!(node.fstat(open).unwrap().size_bytes, 20_005);
+}
+
+#[test]
+fn what_idle_writers_have_set_aside_is_taken_back_when_their_objects_are_not_open() {
+    let capacity_bytes = 64 << 20;
+    let mut node = Node::memory(mayfly_daemon::Config { capacity_bytes, ..config() }).slowed();
+    let mut idlers = Vec::new();
+    for number in 0..20 {
+        let open = node.open(&format!("idle{number}"), O_CREAT | O_RDWR).unwrap().0;
+        node.write(open, 0, &[1; 10_000]).unwrap();
+        idlers.push(open);
+    }
+    let big = node.open("big", O_CREAT | O_RDWR).unwrap().0;
+    node.write(big, 0, &vec![1; 60 << 20]).unwrap();
+    assert!(node.core().counters().used_bytes <= capacity_bytes);
+    for open in idlers {
+        node.write(open, 10_000, &[1; 10_000]).unwrap();
+        assert_eq!(node.fstat(open).unwrap().size_bytes, 20_000);
+    }
 }

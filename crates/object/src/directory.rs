@@ -191,6 +191,17 @@ fn timestamp(seconds: i64, nanoseconds: i64) -> Timestamp {
     Timestamp { seconds, nanoseconds: u32::try_from(nanoseconds).unwrap_or(0) }
 }
 
+fn attr_of(descriptor: BorrowedFd<'_>) -> Result<ObjectAttr, Errno> {
+    let stat = fs::fstat(descriptor).map_err(errno)?;
+    Ok(ObjectAttr {
+        size_bytes: u64::try_from(stat.st_size).unwrap_or(0),
+        blocks: u64::try_from(stat.st_blocks).unwrap_or(0),
+        atime: timestamp(stat.st_atime, stat.st_atime_nsec as i64),
+        mtime: timestamp(stat.st_mtime, stat.st_mtime_nsec as i64),
+        ctime: timestamp(stat.st_ctime, stat.st_ctime_nsec as i64),
+    })
+}
+
 impl ObjectStore for DirectoryStore {
     fn create(&self, id: ObjectId, bytes: &[u8]) -> Result<(), Errno> {
         self.forget(id);
@@ -249,14 +260,10 @@ impl ObjectStore for DirectoryStore {
     }
 
     fn attr(&self, id: ObjectId) -> Result<ObjectAttr, Errno> {
-        let stat = self.with(id, Access::Look, |descriptor| fs::fstat(descriptor))?;
-        Ok(ObjectAttr {
-            size_bytes: u64::try_from(stat.st_size).unwrap_or(0),
-            blocks: u64::try_from(stat.st_blocks).unwrap_or(0),
-            atime: timestamp(stat.st_atime, stat.st_atime_nsec as i64),
-            mtime: timestamp(stat.st_mtime, stat.st_mtime_nsec as i64),
-            ctime: timestamp(stat.st_ctime, stat.st_ctime_nsec as i64),
-        })
+        match self.cached(id, Access::Look) {
+            Some(descriptor) => attr_of(descriptor.as_fd()),
+            None => attr_of(self.open_object(id, Access::Look, OFlags::empty())?.as_fd()),
+        }
     }
 
     fn set_times(
@@ -312,8 +319,11 @@ impl ObjectStore for DirectoryStore {
         self.may_wait
     }
 
-    fn is_at_hand(&self, id: ObjectId) -> bool {
-        !self.may_wait || self.cached(id, Access::Look).is_some()
+    fn attr_at_hand(&self, id: ObjectId) -> Result<Option<ObjectAttr>, Errno> {
+        if !self.may_wait {
+            return self.attr(id).map(Some);
+        }
+        self.cached(id, Access::Look).map(|descriptor| attr_of(descriptor.as_fd())).transpose()
     }
 
     fn space(&self) -> Result<Space, Errno> {

@@ -138,9 +138,12 @@ pub trait ObjectStore: Send + Sync {
     /// hand a small call to another thread would cost more than the call.
     fn may_wait(&self) -> bool;
 
-    /// Whether looking at the object ([`ObjectStore::attr`]) waits for nothing just now: it need
-    /// not be opened first. True where nothing waits at all.
-    fn is_at_hand(&self, id: ObjectId) -> bool;
+    /// The same as [`ObjectStore::attr`] if that waits for nothing just now, because the object is
+    /// open or nothing here waits at all; otherwise `None`.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn attr_at_hand(&self, id: ObjectId) -> Result<Option<ObjectAttr>, Errno>;
 
     /// Space below.
     ///

@@ -155,8 +155,8 @@ impl ObjectStore for MemoryStore {
         false
     }
 
-    fn is_at_hand(&self, _id: ObjectId) -> bool {
-        true
+    fn attr_at_hand(&self, id: ObjectId) -> Result<Option<ObjectAttr>, Errno> {
+        self.attr(id).map(Some)
     }
 
     fn space(&self) -> Result<Space, Errno> {

@@ -6,15 +6,17 @@
 //! the write and the reply left that note; when the request comes again, its successor looks for
 //! the bytes among those that were there when it started, and adds what is missing. Each lane has a
 //! note of its own, since the requests of several may be in doubt at once.
-//!
-//! An object that was settled at the last commit needs no note: taking it up again cuts off what
-//! nobody acknowledged.
 
 use mayfly_meta::{Scan, key, record::Append};
-use mayfly_object::ObjectId;
+use mayfly_object::{ObjectId, ObjectStore};
 use mayfly_types::{Errno, FileId, SessionId};
+use mayfly_wire::{Wire, Writer, Written};
 
-use super::{Core, Fault, Outcome, data::BLOCK_BYTES};
+use super::{
+    Core, Fault, Outcome, Served,
+    background::{Change, Reply},
+    data::BLOCK_BYTES,
+};
 use crate::api::Caller;
 
 /// The latest append to a file by one lane.
@@ -33,27 +35,37 @@ impl Noted {
 }
 
 impl Core {
-    /// Appends; the offset after the bytes. `settled` says that the object was settled at the last
-    /// commit.
+    /// Appends to the object of an unsettled inode, which ended at `size_bytes` a moment ago.
     pub(super) fn append(
         &mut self,
-        caller: Caller,
-        object: ObjectId,
+        change: Change,
         bytes: &[u8],
-        settled: bool,
-    ) -> Outcome<u64> {
-        let end = if settled {
-            self.objects.append(object, bytes)?
-        } else if let Some((start, end)) = self.doubtful(caller, object.file, bytes.len()) {
-            self.append_again(object, (start, end), bytes)?
-        } else {
-            let start = self.objects.attr(object)?.size_bytes;
-            self.note_append(caller, object.file, start, bytes.len())?;
-            self.objects.append(object, bytes)?
+        size_bytes: u64,
+        to: &mut Writer<'_>,
+    ) -> Outcome<Served> {
+        let object = change.object;
+        let Some(caller) = change.caller else { return Err(Errno::EINVAL.into()) };
+        let doubtful = self.doubtful(caller, object.file, bytes.len());
+        if doubtful.is_none() {
+            self.note_append(caller, object.file, size_bytes, bytes.len())?;
+        }
+        let append = move |objects: &dyn ObjectStore, bytes: &[u8]| match doubtful {
+            Some(range) => append_again(objects, object, range, bytes),
+            None => objects.append(object, bytes),
         };
+        if self.objects.may_wait() {
+            let bytes = bytes.to_vec();
+            return Ok(self.start_change(change, move |objects| append(objects, &bytes)));
+        }
+        // The batch goes on in another transaction.
+        self.commit().map_err(Fault::Errno)?;
+        let end = append(&*self.objects, bytes)?;
         let after = self.objects.attr(object)?;
         self.charge(object.file, after.blocks * BLOCK_BYTES);
-        Ok(end)
+        if let Reply::Written(written) = change.reply {
+            Written { end, ..written }.encode(to)?;
+        }
+        Ok(Served::Replied)
     }
 
     /// Between which offsets the bytes of this request are, if it was executed.
@@ -78,34 +90,7 @@ impl Core {
         let notes = self.appends.entry(file).or_default();
         notes.retain(|noted| !noted.is_of(session, lane));
         notes.push(Noted { append, lane, doubtful_end: None });
-        // The batch goes on in another transaction.
-        self.commit().map_err(Fault::Errno)?;
         Ok(())
-    }
-
-    fn append_again(
-        &mut self,
-        object: ObjectId,
-        (start, end): (u64, u64),
-        bytes: &[u8],
-    ) -> Outcome<u64> {
-        let mut since = vec![0; usize::try_from(end.saturating_sub(start)).unwrap_or(0)];
-        let count = self.objects.read(object, start, &mut since)?;
-        since.truncate(count);
-        if let Some(at) = since.windows(bytes.len()).position(|found| found == bytes) {
-            return Ok(start + (at + bytes.len()) as u64);
-        }
-        if self.objects.attr(object)?.size_bytes > end {
-            // Others have appended since: a part of it that was written, if any, stands alone.
-            return Ok(self.objects.append(object, bytes)?);
-        }
-        // Killed in the middle of the write, or before it.
-        let begun = (0..since.len().min(bytes.len()))
-            .rev()
-            .map(|less| less + 1)
-            .find(|count| since.ends_with(&bytes[..*count]))
-            .unwrap_or(0);
-        Ok(self.objects.append(object, &bytes[begun..])?)
     }
 
     /// The size is settled, or the object goes: nothing is in doubt any more.
@@ -148,4 +133,29 @@ impl Core {
             noted.doubtful_end = Some(size_bytes);
         }
     }
+}
+
+fn append_again(
+    objects: &dyn ObjectStore,
+    object: ObjectId,
+    (start, end): (u64, u64),
+    bytes: &[u8],
+) -> Result<u64, Errno> {
+    let mut since = vec![0; usize::try_from(end.saturating_sub(start)).unwrap_or(0)];
+    let count = objects.read(object, start, &mut since)?;
+    since.truncate(count);
+    if let Some(at) = since.windows(bytes.len()).position(|found| found == bytes) {
+        return Ok(start + (at + bytes.len()) as u64);
+    }
+    if objects.attr(object)?.size_bytes > end {
+        // Others have appended since: a part of it that was written, if any, stands alone.
+        return objects.append(object, bytes);
+    }
+    // Killed in the middle of the write, or before it.
+    let begun = (0..since.len().min(bytes.len()))
+        .rev()
+        .map(|less| less + 1)
+        .find(|count| since.ends_with(&bytes[..*count]))
+        .unwrap_or(0);
+    objects.append(object, &bytes[begun..])
 }

@@ -1,7 +1,7 @@
 //! Attributes: stat, chmod, chown, utimens, truncate, readlink, the path of a directory, statfs.
 
 use mayfly_meta::record::{Content, Inode, Step};
-use mayfly_object::ObjectId;
+use mayfly_object::ObjectAttr;
 use mayfly_types::{
     Attr, Errno, FileId, FileKind, Times, Timestamp,
     limits::{FILE_BYTES_MAX, PATH_BYTES_MAX},
@@ -47,6 +47,19 @@ impl Core {
 
     /// What stat reports. While the size is unsettled the object knows it, and its space and times.
     pub(super) fn attr_of(&mut self, inode: &Inode) -> Outcome<Attr> {
+        let object = match object_of(inode).filter(|_| inode.unsettled) {
+            Some(object) => Some(self.look(object)?),
+            None => None,
+        };
+        self.attr_with(inode, object.as_ref())
+    }
+
+    /// The same, with what its object is like while the size is unsettled.
+    pub(super) fn attr_with(
+        &mut self,
+        inode: &Inode,
+        object: Option<&ObjectAttr>,
+    ) -> Outcome<Attr> {
         let mut attr = Attr {
             id: inode.id,
             kind: inode.kind(),
@@ -62,8 +75,8 @@ impl Core {
             btime: inode.btime,
         };
         match inode.content {
-            Content::Object(generation) if inode.unsettled => {
-                let object = self.objects.attr(ObjectId { file: inode.id, generation })?;
+            Content::Object(_) if inode.unsettled => {
+                let object = object.ok_or(Errno::EIO)?;
                 attr.size_bytes = object.size_bytes;
                 attr.blocks = object.blocks;
                 if self.config.times != Times::None {
@@ -107,6 +120,10 @@ impl Core {
             }
         }
         let mut located = self.load_target(&set.target)?;
+        if let Some(object) = object_of(&located.inode).filter(|_| located.inode.unsettled) {
+            // The reply tells of it.
+            self.look(object)?;
+        }
         self.update_members(&located.inode, set)?;
         let kind = located.inode.kind();
         if set.which & SET_SIZE != 0 {
@@ -117,8 +134,9 @@ impl Core {
         }
         let cut = object_of(&located.inode).filter(|_| set.which & SET_SIZE != 0);
         let birth = located.birth();
-        if cut.is_some() {
-            self.unsettle(&mut located)?;
+        if let Some(object) = cut {
+            self.object_to_change(&mut located)?;
+            self.mark_unsettled(&mut located, object)?;
         } else if set.which & SET_SIZE != 0 {
             self.resize(&mut located, set.size_bytes)?;
         }
@@ -138,10 +156,10 @@ impl Core {
             return Ok(self.start_change(change, move |objects| {
                 size_bytes.map_or(Ok(()), |size_bytes| objects.set_size(object, size_bytes))?;
                 // After the cut, which is a change of its own time.
-                if times == (None, None) {
-                    return Ok(());
+                if times != (None, None) {
+                    objects.set_times(object, times.0, times.1)?;
                 }
-                objects.set_times(object, times.0, times.1)
+                Ok(0)
             }));
         }
         self.attr_of(&located.inode)?.encode(to)?;

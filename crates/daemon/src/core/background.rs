@@ -4,9 +4,9 @@
 //! A job that changes an object is started on an inode that is unsettled, so the object is asked
 //! for length and space from then on. While such jobs are *in flight* the size is not settled; the
 //! last one to come back does it when no writer is left. A write at an offset may be made again
-//! after a restart; an append may not, so appends stay with the shard. An open that truncates makes
-//! its description at once, and is answered when the object is cut; a size that nobody waits for is
-//! settled when the object can be looked at without waiting.
+//! after a restart; an append may not, and is noted first (`append.rs`). An open that truncates
+//! makes its description at once, and is answered when the object is cut; a size that nobody waits
+//! for is settled when the object can be looked at without waiting.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -14,14 +14,15 @@ use mayfly_meta::{
     key,
     record::{BirthKey, Content},
 };
-use mayfly_object::ObjectId;
-use mayfly_types::{Durability, Errno, FileId, OpenRef};
+use mayfly_object::{ObjectAttr, ObjectId, ObjectStore};
+use mayfly_types::{Attr, Durability, Errno, FileId, OpenRef};
 use mayfly_wire::{Data, Opened, Sync, Wire, Writer, Written};
 
 use super::{
     Core, Outcome, Served,
     data::{BLOCK_BYTES, object_of},
     home::Located,
+    preparation::{Prepared, Subject},
     store_failed,
 };
 use crate::{
@@ -36,8 +37,11 @@ pub(super) enum Done {
     Answer(Caller, Result<(), Errno>),
     /// Bytes that a request asked for.
     Read(Caller, Result<Vec<u8>, Errno>),
-    /// An object was changed.
-    Changed(Change, Result<(), Errno>),
+    /// An object was changed: with what came of it, an offset for writes, and whether the object
+    /// can be looked at.
+    Changed(Change, Result<u64, Errno>, Result<(), Errno>),
+    /// What an operation was put aside for.
+    Prepared(Subject, Prepared),
     /// An object is gone, or is not.
     Removed(ObjectId, Result<(), Errno>),
 }
@@ -115,8 +119,31 @@ impl Core {
             self.jobs.submit(0, job);
         }
         for object in std::mem::take(&mut self.work.doomed) {
-            let objects = Arc::clone(&self.objects);
-            self.jobs.submit(0, move || Done::Removed(object, objects.remove(object)));
+            self.start_removal(object);
+        }
+    }
+
+    /// Removes an object whose mark is committed.
+    pub(super) fn start_removal(&mut self, object: ObjectId) {
+        let objects = Arc::clone(&self.objects);
+        self.jobs.submit(0, move || Done::Removed(object, objects.remove(object)));
+    }
+
+    /// Prepares something in the pool, once the batch is committed.
+    pub(super) fn start_preparation(
+        &mut self,
+        subject: Subject,
+        work: impl FnOnce(&dyn ObjectStore) -> Prepared + Send + 'static,
+    ) {
+        let objects = Arc::clone(&self.objects);
+        self.start_job(move || Done::Prepared(subject, work(&*objects)));
+    }
+
+    fn start_job(&mut self, job: impl FnOnce() -> Done + Send + 'static) {
+        if self.store.pending_transaction() == 0 {
+            self.jobs.submit(0, job);
+        } else {
+            self.work.deferred.push(Box::new(job));
         }
     }
 
@@ -144,19 +171,15 @@ impl Core {
     pub(super) fn start_change(
         &mut self,
         change: Change,
-        work: impl FnOnce(&dyn mayfly_object::ObjectStore) -> Result<(), Errno> + Send + 'static,
+        work: impl FnOnce(&dyn ObjectStore) -> Result<u64, Errno> + Send + 'static,
     ) -> Served {
         *self.work.in_flight.entry(change.object.file).or_default() += 1;
         let objects = Arc::clone(&self.objects);
-        let job = move || {
+        self.start_job(move || {
             let result = work(&*objects);
-            Done::Changed(change, result)
-        };
-        if self.store.pending_transaction() == 0 {
-            self.jobs.submit(0, job);
-        } else {
-            self.work.deferred.push(Box::new(job));
-        }
+            let looked = objects.attr(change.object).map(drop);
+            Done::Changed(change, result, looked)
+        });
         Served::Pending
     }
 
@@ -172,13 +195,10 @@ impl Core {
                     });
                     self.complete(caller, body);
                 }
-                Done::Changed(change, result) => {
-                    if result == Err(Errno::EIO) {
-                        let object = change.object.path();
-                        log::error(format_args!("object {object}"), "changing it: EIO");
-                    }
-                    self.changed_object(&change, result);
+                Done::Changed(change, result, looked) => {
+                    self.changed_object(change, result, looked);
                 }
+                Done::Prepared(subject, prepared) => self.prepared(subject, prepared),
                 Done::Removed(object, Ok(())) => self.work.removed.push(object),
                 Done::Removed(object, Err(errno)) => {
                     // It keeps its mark.
@@ -197,7 +217,22 @@ impl Core {
         self.ready.push(Completion { caller, status, body });
     }
 
-    fn changed_object(&mut self, change: &Change, result: Result<(), Errno>) {
+    fn changed_object(
+        &mut self,
+        change: Change,
+        result: Result<u64, Errno>,
+        looked: Result<(), Errno>,
+    ) {
+        let attr = match looked.and_then(|()| self.objects.attr_at_hand(change.object)) {
+            Ok(Some(attr)) => Ok(attr),
+            // So many others are open that it is closed again.
+            Ok(None) => return self.look_again(change, result),
+            Err(errno) => Err(errno),
+        };
+        if result == Err(Errno::EIO) {
+            let object = change.object.path();
+            log::error(format_args!("object {object}"), "changing it: EIO");
+        }
         let file = change.object.file;
         if let Some(count) = self.work.in_flight.get_mut(&file) {
             *count -= 1;
@@ -205,9 +240,26 @@ impl Core {
                 self.work.in_flight.remove(&file);
             }
         }
-        let after = self.after_change(change);
-        let body = result.and_then(|()| match &change.reply {
-            Reply::Written(written) => encoded(0, written),
+        let after = attr.and_then(|attr| self.after_change(&change, &attr));
+        self.answer_change(&change, result, after);
+    }
+
+    fn look_again(&mut self, change: Change, result: Result<u64, Errno>) {
+        let objects = Arc::clone(&self.objects);
+        self.jobs.submit(0, move || {
+            let looked = objects.attr(change.object).map(drop);
+            Done::Changed(change, result, looked)
+        });
+    }
+
+    fn answer_change(
+        &mut self,
+        change: &Change,
+        result: Result<u64, Errno>,
+        after: Result<Attr, Errno>,
+    ) {
+        let body = result.and_then(|end| match &change.reply {
+            Reply::Written(written) => encoded(0, &Written { end, ..*written }),
             Reply::Attr => after.and_then(|attr| encoded(0, &attr)),
             Reply::Opened(open) => {
                 let opened = |attr| Opened { open: *open, attr, created: false };
@@ -226,29 +278,27 @@ impl Core {
     /// Settles the size, once the object is opened if it is not: closing waits for no disk.
     pub(super) fn settle_soon(&mut self, located: &mut Located) -> Outcome<()> {
         let object = object_of(&located.inode).filter(|_| located.inode.unsettled);
-        let Some(object) = object.filter(|object| !self.objects.is_at_hand(*object)) else {
-            return self.settle(located);
-        };
+        let Some(object) = object else { return Ok(()) };
+        if let Some(attr) = self.objects.attr_at_hand(object)? {
+            return self.settle(located, &attr);
+        }
         let birth = located.birth();
         let change = Change { caller: None, object, birth, reply: Reply::Nothing };
-        self.start_change(change, move |objects| objects.attr(object).map(drop));
+        self.start_change(change, |_| Ok(0));
         Ok(())
     }
 
     /// Accounts for the space, and settles the size when nobody may write any more.
-    fn after_change(&mut self, change: &Change) -> Result<mayfly_types::Attr, Errno> {
+    fn after_change(&mut self, change: &Change, attr: &ObjectAttr) -> Result<Attr, Errno> {
         let file = change.object.file;
         let step = |core: &mut Core| {
-            if core.opens.file(file).is_some() {
-                let blocks = core.objects.attr(change.object)?.blocks;
-                core.charge(file, blocks * BLOCK_BYTES);
-            }
+            core.charge(file, attr.blocks * BLOCK_BYTES);
             let mut located = core.load_birth(file, &change.birth)?;
             let writers = core.opens.file(file).map_or(0, |file| file.writers);
             if writers == 0 && !core.work.is_in_flight(file) {
-                core.settle(&mut located)?;
+                core.settle(&mut located, attr)?;
             }
-            core.attr_of(&located.inode)
+            core.attr_with(&located.inode, Some(attr))
         };
         step(self).map_err(|fault: super::Fault| fault.errno())
     }
@@ -275,6 +325,7 @@ impl Core {
             }
         }
         self.store.pending_transaction() != 0
+            || self.has_messages()
             || !self.ready.is_empty()
             || !self.uncommitted.is_empty()
     }

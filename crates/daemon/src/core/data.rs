@@ -9,7 +9,7 @@ use mayfly_meta::{
     key,
     record::{Content, Inode},
 };
-use mayfly_object::ObjectId;
+use mayfly_object::{ObjectAttr, ObjectId, ObjectStore};
 use mayfly_types::{
     Errno, FileId, FileKind, Times,
     limits::{FILE_BYTES_MAX, INLINE_BYTES_MAX, TRANSFER_BYTES_MAX},
@@ -19,9 +19,10 @@ use mayfly_wire::{
 };
 
 use super::{
-    Core, Outcome, Served,
+    Core, Fault, Outcome, Served,
     background::{Change, Reply},
     home::Located,
+    preparation::Preparation,
 };
 use crate::{
     api::Caller,
@@ -106,6 +107,7 @@ impl Core {
             reply(object_of(&located.inode).is_some()).encode(to)?;
             return Ok(Served::Replied);
         }
+        self.check_at_rest(open.id)?;
         if let Content::Inline(content) = &mut located.inode.content
             && end <= INLINE_BYTES_MAX as u64
         {
@@ -122,34 +124,36 @@ impl Core {
             reply(false).encode(to)?;
             return Ok(Served::Replied);
         }
-        let object = self.spill(&mut located)?;
-        self.check_growth(object, end, bytes.len() as u64)?;
-        let birth = located.birth();
-        let settled = !located.inode.unsettled;
-        self.unsettle(&mut located)?;
+        self.check_growth(&located.inode, end, bytes.len() as u64)?;
+        let object = self.object_to_change(&mut located)?;
+        self.mark_unsettled(&mut located, object)?;
         let written = Written { object: true, count: bytes.len() as u32, end };
-        if !write.append {
-            let bytes = bytes.to_vec();
-            let caller = Some(caller);
-            let change = Change { caller, object, birth, reply: Reply::Written(written) };
-            return Ok(
-                self.start_change(change, move |objects| objects.write(object, start, &bytes))
-            );
+        let birth = located.birth();
+        let change = Change { caller: Some(caller), object, birth, reply: Reply::Written(written) };
+        if write.append {
+            return self.append(change, bytes, start, to);
         }
-        let end = self.append(caller, object, bytes, settled)?;
-        Written { end, ..written }.encode(to)?;
-        Ok(Served::Replied)
+        let bytes = bytes.to_vec();
+        let work =
+            move |objects: &dyn ObjectStore| objects.write(object, start, &bytes).map(|()| end);
+        Ok(self.start_change(change, work))
     }
 
     /// Refuses what the capacity has no room for.
-    fn check_growth(&mut self, object: ObjectId, end: u64, bytes: u64) -> Outcome<()> {
-        let before = self.objects.attr(object)?;
+    fn check_growth(&mut self, inode: &Inode, end: u64, bytes: u64) -> Outcome<()> {
+        let Some(object) = object_of(inode) else {
+            self.check_room()?;
+            // What is in the inode moves to the object too.
+            return self.check_free(bytes + inode.size_bytes);
+        };
+        let before = self.look(object)?;
         // Overwriting what is there takes no space; anything else may.
         let dense = before.blocks * BLOCK_BYTES >= before.size_bytes;
-        if (end > before.size_bytes || !dense) && !self.find_room(bytes)? {
-            return Err(Errno::ENOSPC.into());
-        }
-        Ok(())
+        if end <= before.size_bytes && dense { Ok(()) } else { self.check_free(bytes) }
+    }
+
+    fn check_free(&mut self, bytes: u64) -> Outcome<()> {
+        if self.find_room(bytes)? { Ok(()) } else { Err(Errno::ENOSPC.into()) }
     }
 
     /// Whether there is room for `bytes` more, if need be what open files have set aside and do not
@@ -180,27 +184,55 @@ impl Core {
     pub(super) fn reclaim(&mut self) -> Outcome<()> {
         let generous = |(id, file): (FileId, &OpenFile)| (!file.trimmed).then_some(id);
         let files: Vec<FileId> = self.opens.files().filter_map(generous).collect();
+        let mut far = Vec::new();
         for id in files {
             let inode = self.load_open(id)?.inode;
             let Some(object) = object_of(&inode).filter(|_| inode.unsettled) else { continue };
-            let before = self.objects.attr(object)?;
+            let Some(before) = self.objects.attr_at_hand(object)? else {
+                far.push(object);
+                continue;
+            };
             // Below the end of a sparse object, too, there is space to be taken.
             let dense = before.blocks * BLOCK_BYTES >= before.size_bytes;
             self.opens.set_allowance(id, if dense { before.size_bytes } else { 0 });
-            let bytes = self.objects.attr(object)?.blocks * BLOCK_BYTES;
-            if let Some(file) = self.opens.file_mut(id) {
-                file.trimmed = true;
-                let had = std::mem::replace(&mut file.charged_bytes, bytes);
-                self.charged_bytes = (self.charged_bytes + bytes).saturating_sub(had);
+            // Again, now that nobody takes more.
+            match self.objects.attr_at_hand(object)? {
+                Some(after) => self.trim(id, after.blocks),
+                None => far.push(object),
             }
         }
-        Ok(())
+        if far.is_empty() || self.run.surveyed {
+            return Ok(());
+        }
+        for object in &far {
+            self.opens.set_allowance(object.file, 0);
+        }
+        Err(Fault::Prepare(Preparation::Survey(far)))
+    }
+
+    /// What objects that were not open take. A file that was allowed more since is left alone.
+    pub(super) fn take_survey(&mut self, surveyed: &[(ObjectId, Option<u64>)]) {
+        for (object, blocks) in surveyed {
+            let file = self.opens.file(object.file).filter(|file| file.allowance_end == 0);
+            if let (Some(_), Some(blocks)) = (file, blocks) {
+                self.trim(object.file, *blocks);
+            }
+        }
+    }
+
+    fn trim(&mut self, id: FileId, blocks: u64) {
+        if let Some(file) = self.opens.file_mut(id) {
+            file.trimmed = true;
+            let bytes = blocks * BLOCK_BYTES;
+            let had = std::mem::replace(&mut file.charged_bytes, bytes);
+            self.charged_bytes = (self.charged_bytes + bytes).saturating_sub(had);
+        }
     }
 
     /// The length now.
     pub(super) fn size_of(&self, inode: &Inode) -> Outcome<u64> {
         match object_of(inode) {
-            Some(object) if inode.unsettled => Ok(self.objects.attr(object)?.size_bytes),
+            Some(object) if inode.unsettled => Ok(self.look(object)?.size_bytes),
             _ => Ok(inode.size_bytes),
         }
     }
@@ -215,47 +247,28 @@ impl Core {
         }
     }
 
-    /// Moves an inline file's bytes to an object; the object of a file that has one.
-    pub(super) fn spill(&mut self, located: &mut Located) -> Outcome<ObjectId> {
-        if let Some(object) = object_of(&located.inode) {
-            return Ok(object);
+    /// The object of a file whose content is about to be changed; an inline file gets one. The
+    /// caller saves the inode.
+    pub(super) fn object_to_change(&mut self, located: &mut Located) -> Outcome<ObjectId> {
+        match object_of(&located.inode) {
+            Some(object) => {
+                if !located.inode.unsettled {
+                    self.cut_unacknowledged(&located.inode, object)?;
+                }
+                Ok(object)
+            }
+            None => self.spill(located, located.inode.size_bytes),
         }
-        let Content::Inline(bytes) = &located.inode.content else {
-            return Err(Errno::EINVAL.into());
-        };
-        self.check_room()?;
-        let inode = &located.inode;
-        let object = ObjectId { file: inode.id, generation: inode.generation + 1 };
-        if let Err(errno) = self.objects.create(object, bytes) {
-            // What there is of it takes space on a disk that may be full. If it cannot be removed
-            // its name is used again.
-            let _removed = self.objects.remove(object);
-            return Err(errno.into());
-        }
-        self.objects.set_times(object, Some(inode.atime), Some(inode.mtime))?;
-        let blocks = self.objects.attr(object)?.blocks;
-        let inode = &mut located.inode;
-        inode.generation = object.generation;
-        inode.content = Content::Object(object.generation);
-        inode.blocks = blocks;
-        self.counters.objects += 1;
-        self.counters.settled_bytes += blocks * BLOCK_BYTES;
-        self.save(located)?;
-        self.opens.mark_object(object.file);
-        Ok(object)
     }
 
-    /// Sets the unsettled bit, before anybody may write the object.
-    pub(super) fn unsettle(&mut self, located: &mut Located) -> Outcome<()> {
-        let Some(object) = object_of(&located.inode) else { return Ok(()) };
+    /// Sets the unsettled bit and saves the inode, before anybody may write the object.
+    pub(super) fn mark_unsettled(
+        &mut self,
+        located: &mut Located,
+        object: ObjectId,
+    ) -> Outcome<()> {
         if located.inode.unsettled {
             return Ok(());
-        }
-        let attr = self.objects.attr(object)?;
-        if attr.size_bytes != located.inode.size_bytes {
-            // Left by a write that was never acknowledged; it must not show behind a hole.
-            self.objects.set_size(object, located.inode.size_bytes)?;
-            self.objects.set_times(object, None, Some(located.inode.mtime))?;
         }
         self.counters.settled_bytes =
             self.counters.settled_bytes.saturating_sub(located.inode.blocks * BLOCK_BYTES);
@@ -266,13 +279,13 @@ impl Core {
         self.save(located)
     }
 
-    /// No writer is left: length, space and times move from the object to the inode.
-    pub(super) fn settle(&mut self, located: &mut Located) -> Outcome<()> {
+    /// No writer is left: length, space and times move from the object, which is like this, to the
+    /// inode.
+    pub(super) fn settle(&mut self, located: &mut Located, attr: &ObjectAttr) -> Outcome<()> {
         let Some(object) = object_of(&located.inode) else { return Ok(()) };
         if !located.inode.unsettled {
             return Ok(());
         }
-        let attr = self.objects.attr(object)?;
         let inode = &mut located.inode;
         inode.size_bytes = attr.size_bytes;
         inode.blocks = attr.blocks;
@@ -313,29 +326,17 @@ impl Core {
         Ok(())
     }
 
-    /// Cuts or extends. The caller saves the inode.
+    /// Cuts or extends a small file. The caller saves the inode.
     pub(super) fn resize(&mut self, located: &mut Located, size_bytes: u64) -> Outcome<()> {
-        if let Content::Inline(bytes) = &mut located.inode.content
-            && size_bytes <= INLINE_BYTES_MAX as u64
-        {
-            let grows = size_bytes > bytes.len() as u64;
+        self.check_at_rest(located.inode.id)?;
+        if size_bytes > located.inode.size_bytes {
+            self.check_room()?;
+        }
+        if size_bytes > INLINE_BYTES_MAX as u64 {
+            self.spill(located, size_bytes)?;
+        } else if let Content::Inline(bytes) = &mut located.inode.content {
             bytes.resize(size_bytes as usize, 0);
             located.inode.size_bytes = size_bytes;
-            if grows {
-                self.check_room()?;
-            }
-        } else {
-            let object = self.spill(located)?;
-            self.objects.set_size(object, size_bytes)?;
-            if !located.inode.unsettled {
-                let attr = self.objects.attr(object)?;
-                let settled = self.counters.settled_bytes + attr.blocks * BLOCK_BYTES;
-                self.counters.settled_bytes =
-                    settled.saturating_sub(located.inode.blocks * BLOCK_BYTES);
-                located.inode.size_bytes = size_bytes;
-                located.inode.blocks = attr.blocks;
-                self.objects.set_times(object, None, Some(self.now))?;
-            }
         }
         let now = self.now;
         self.changed(&mut located.inode, now);
@@ -349,9 +350,10 @@ impl Core {
             return Ok(None);
         }
         let object = object_of(&located.inode);
-        if object.is_some() && self.opens.file(located.inode.id).is_some() {
-            self.unsettle(located)?;
-            return Ok(object);
+        if let Some(object) = object.filter(|object| self.opens.file(object.file).is_some()) {
+            self.object_to_change(located)?;
+            self.mark_unsettled(located, object)?;
+            return Ok(Some(object));
         }
         if object.is_some() {
             self.doom_object(&located.inode)?;
@@ -387,19 +389,38 @@ impl Core {
             Granted { object_path: b"", generation }.encode(to)?;
             return Ok(Served::Replied);
         }
-        let object = self.spill(&mut located)?;
-        if grant.want & GRANT_OBJECT != 0 && !writes {
-            // Perhaps to execute it.
-            self.objects.let_run(object);
-        }
-        if writes && !self.allow(&mut located, grant.end)? {
+        let allowance = if writes { self.allowance(&located.inode, grant.end)? } else { None };
+        if writes && allowance.is_none() {
             // No room for a dense file of that length. Writes through the daemon are charged for
             // what they take.
             Granted { object_path: b"", generation }.encode(to)?;
             return Ok(Served::Replied);
         }
+        let object = self.object_to_use(&mut located, writes)?;
+        if grant.want & GRANT_OBJECT != 0 && !writes {
+            // Perhaps to execute it.
+            self.objects.let_run(object);
+        }
+        if let Some(allowance) = allowance {
+            self.mark_unsettled(&mut located, object)?;
+            self.allow(open.id, allowance);
+        }
         Granted { object_path: object.path().as_bytes(), generation }.encode(to)?;
         Ok(Served::Replied)
+    }
+
+    /// The object of a file, to be read or to be written.
+    fn object_to_use(&mut self, located: &mut Located, writes: bool) -> Outcome<ObjectId> {
+        match object_of(&located.inode).filter(|_| !writes) {
+            Some(object) => Ok(object),
+            None if writes => self.object_to_change(located),
+            None => {
+                self.check_room()?;
+                let object = self.spill(located, located.inode.size_bytes)?;
+                self.save(located)?;
+                Ok(object)
+            }
+        }
     }
 
     /// Free space as it would be if this file had nothing set aside.
@@ -409,38 +430,45 @@ impl Core {
         self.free_bytes() + charged + settled
     }
 
-    /// Raises the allowance to cover `end`; false when the space is not there.
-    fn allow(&mut self, located: &mut Located, end: u64) -> Outcome<bool> {
-        let id = located.inode.id;
-        let had = self.opens.file(id).ok_or(Errno::EBADF)?.allowance_end;
-        if located.inode.unsettled && end <= had {
-            return Ok(true);
+    /// How far a file may be written directly, so that `end` is covered; `None` when the space is
+    /// not there.
+    fn allowance(&mut self, inode: &Inode, end: u64) -> Outcome<Option<u64>> {
+        let had = self.opens.file(inode.id).ok_or(Errno::EBADF)?.allowance_end;
+        if inode.unsettled && end <= had {
+            return Ok(Some(had));
         }
-        let size = self.size_of(&located.inode)?;
-        let base = end.max(size).max(had);
-        let mut room = self.room_for(&located.inode);
+        if object_of(inode).is_none() {
+            self.check_room()?;
+        }
+        let base = end.max(self.size_of(inode)?).max(had);
+        let mut room = self.room_for(inode);
         if room < base {
             self.reclaim()?;
-            if self.room_for(&located.inode) < base && !self.alone {
+            if self.room_for(inode) < base && !self.alone {
                 self.reclaim_elsewhere()?;
             }
-            room = self.room_for(&located.inode);
+            room = self.room_for(inode);
         }
         // A sixteenth of the room at most: what idle writers have set aside is lost to everybody
         // else.
         let step = base.clamp(ALLOWANCE_STEP_MIN, ALLOWANCE_STEP_MAX).min(room / 16);
-        let allowance = match base.saturating_add(step).min(FILE_BYTES_MAX) {
-            generous if generous <= room => generous,
-            _ if base <= room => base,
-            _ => return Ok(false),
-        };
-        self.unsettle(located)?;
+        Ok(match base.saturating_add(step).min(FILE_BYTES_MAX) {
+            generous if generous <= room => Some(generous),
+            _ if base <= room => Some(base),
+            _ => None,
+        })
+    }
+
+    fn allow(&mut self, id: FileId, allowance: u64) {
+        let had = self.opens.file(id).map_or(0, |file| file.allowance_end);
+        if allowance <= had {
+            return;
+        }
         self.charge(id, allowance);
         self.opens.set_allowance(id, allowance);
         if let Some(file) = self.opens.file_mut(id) {
             file.trimmed = false;
         }
-        Ok(true)
     }
 }
 

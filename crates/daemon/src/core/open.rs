@@ -73,7 +73,9 @@ impl Core {
         if let Some(object) = cut {
             let birth = located.birth();
             let change = Change { caller: Some(caller), object, birth, reply: Reply::Opened(made) };
-            return Ok(self.start_change(change, move |objects| objects.set_size(object, 0)));
+            return Ok(
+                self.start_change(change, move |objects| objects.set_size(object, 0).map(|()| 0))
+            );
         }
         Opened { open: made, attr, created }.encode(to)?;
         Ok(Served::Replied)

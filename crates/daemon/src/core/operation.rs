@@ -148,6 +148,12 @@ impl Core {
                     return Err(Errno::EIO);
                 }
                 Err(Fault::Errno(errno)) => return Err(errno),
+                // Whether there is room.
+                Err(Fault::Ask(questions)) => {
+                    self.suspend(task, questions);
+                    return Ok(());
+                }
+                Err(Fault::Prepare(preparation)) => return self.prepare_for(task, preparation),
                 Err(_) => return Err(Errno::EIO),
             }
         }

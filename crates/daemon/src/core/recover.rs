@@ -18,8 +18,9 @@ use super::{
     Core, Fault, Outcome, Parts,
     background::Work,
     claims::Claims,
-    data::BLOCK_BYTES,
+    data::{BLOCK_BYTES, object_of},
     home::{Located, Ownership},
+    preparation::Preparations,
     removed::Removed,
     task::{Run, Tasks},
 };
@@ -107,6 +108,7 @@ impl Core {
             remembered: HashMap::new(),
             shard,
             jobs: Jobs::new(config.io_threads, wake),
+            preparations: Preparations::default(),
             work: Work::default(),
             slots: SlotTable::even(1, totals.shards()),
             cache: DentryCache::new(config.cached_dentries_max),
@@ -232,7 +234,7 @@ impl Core {
             let birth = BirthKey::decode(&record)?;
             let mut located = self.load_birth(id, &birth)?;
             if self.opens.file(id).is_none_or(|file| file.writers == 0) {
-                self.settle(&mut located)?;
+                self.settle_now(&mut located)?;
                 self.commit_now_and_then()?;
                 continue;
             }
@@ -250,6 +252,13 @@ impl Core {
             self.check_entry(id)?;
         }
         Ok(())
+    }
+
+    /// Nobody waits for anything but the start itself.
+    fn settle_now(&mut self, located: &mut Located) -> Outcome<()> {
+        let Some(object) = object_of(&located.inode) else { return Ok(()) };
+        let attr = self.objects.attr(object)?;
+        self.settle(located, &attr)
     }
 
     /// The words of an open file's entry, as the store has it.

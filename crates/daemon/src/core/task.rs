@@ -12,13 +12,18 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use mayfly_object::ObjectAttr;
 use mayfly_types::{
     Errno, FileId,
     limits::{REPLY_BYTES_MAX, REQUEST_BYTES_MAX},
 };
 use mayfly_wire::{Op, Request, Target, Writer};
 
-use super::{Core, Fault, Outcome, claims::Wanted};
+use super::{
+    Core, Fault, Outcome,
+    claims::Wanted,
+    preparation::{Moved, Subject},
+};
 use crate::{
     api::{Caller, Completion, Progress},
     message::{Answer, At, Forward, Message, OperationId, Question, Resolved},
@@ -46,6 +51,18 @@ pub(super) struct Run {
     pub(super) elected: bool,
     /// What it had to change at other shards is done.
     pub(super) operated: bool,
+    /// The object that was made for it.
+    pub(super) moved: Option<(Moved, ObjectAttr)>,
+    /// What could not be prepared.
+    pub(super) failures: Vec<(Subject, Errno)>,
+    /// What open files take was looked at.
+    pub(super) surveyed: bool,
+}
+
+impl Run {
+    pub(super) fn failure(&self, subject: Subject) -> Option<Errno> {
+        self.failures.iter().find(|failure| failure.0 == subject).map(|failure| failure.1)
+    }
 }
 
 #[derive(Debug)]
@@ -211,6 +228,11 @@ impl Core {
         self.tasks.recovering > 0 || self.operations_recovering()
     }
 
+    /// Messages of an earlier batch wait to be sent.
+    pub(super) fn has_messages(&self) -> bool {
+        !self.tasks.unsent.is_empty() || !self.tasks.sendable.is_empty()
+    }
+
     pub(super) fn push_answer(&mut self, caller: Caller, status: u32, body: Vec<u8>) {
         self.tasks.answers.push(Completion { caller, status, body });
     }
@@ -269,6 +291,11 @@ impl Core {
             Err(Fault::Errno(errno)) => self.reply_question(from, id, Answer::Failed(errno)),
             Err(Fault::Ask(questions)) => self.suspend(task(), questions),
             Err(Fault::Busy) => self.block(task()),
+            Err(Fault::Prepare(preparation)) => {
+                if let Err(errno) = self.prepare_for(task(), preparation) {
+                    self.reply_question(from, id, Answer::Failed(errno));
+                }
+            }
             Err(Fault::Again) => self.reply_question(from, id, Answer::Retry),
             Err(Fault::Escaped(_) | Fault::Elsewhere(..) | Fault::Operate(_)) => {
                 self.reply_question(from, id, Answer::Failed(Errno::EIO));
@@ -293,6 +320,9 @@ impl Core {
         match fault {
             Fault::Ask(questions) => self.suspend(Task::Request { caller, op, body }, questions),
             Fault::Busy => self.block(Task::Request { caller, op, body }),
+            Fault::Prepare(preparation) => {
+                return self.prepare_for(Task::Request { caller, op, body }, preparation);
+            }
             Fault::Operate(parts) => {
                 return self.start_operation(Task::Request { caller, op, body }, parts);
             }
@@ -335,6 +365,7 @@ impl Core {
 
     /// The run is over, whatever became of it.
     pub(super) fn end_run(&mut self) {
+        self.drop_moved();
         if self.run.elected
             && let Some(operation) = self.run.operation
         {
@@ -383,7 +414,8 @@ impl Core {
         }
         let runs = self.tasks.suspended.values_mut().map(|suspended| &mut suspended.run);
         let waiting = self.tasks.blocked.iter_mut().chain(&mut self.tasks.runnable);
-        for run in runs.chain(waiting.map(|(_, run)| run)) {
+        let runs = runs.chain(waiting.map(|(_, run)| run)).chain(self.preparations.runs());
+        for run in runs {
             run.facts.retain(|(_, question, _)| !is_it(question));
         }
     }
