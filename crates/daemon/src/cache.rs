@@ -5,14 +5,12 @@
 //! it. The size is bounded by keeping two generations: when the young one is full it becomes the
 //! old one and the former old one goes; an entry found in the old one is young again.
 
-use std::{
-    collections::HashMap,
-    hash::{BuildHasherDefault, Hasher},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use mayfly_meta::key;
 use mayfly_types::FileId;
+
+use crate::by_number::ByNumber;
 
 /// What a cached name stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,25 +25,7 @@ struct Entry {
     cached: Cached,
 }
 
-/// The key is a mixed hash already.
-#[derive(Default)]
-struct Mixed(u64);
-
-impl Hasher for Mixed {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _bytes: &[u8]) {
-        unreachable!("only u64 keys are hashed");
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        self.0 = value;
-    }
-}
-
-type Map = HashMap<u64, Entry, BuildHasherDefault<Mixed>>;
+type Map = HashMap<u64, Entry, ByNumber>;
 
 pub(crate) struct DentryCache {
     young: Map,
@@ -58,8 +38,8 @@ impl DentryCache {
         DentryCache { young: Map::default(), old: Map::default(), entries_max }
     }
 
-    pub(crate) fn get(&mut self, directory: FileId, name: &[u8]) -> Option<Cached> {
-        let hash = key::cookie(directory, name);
+    /// `hash` is the [`key::cookie`] of the name, here and below.
+    pub(crate) fn get(&mut self, hash: u64, directory: FileId, name: &[u8]) -> Option<Cached> {
         let is_it = |entry: &&Entry| entry.directory == directory && *entry.name == *name;
         if let Some(entry) = self.young.get(&hash).filter(is_it) {
             return Some(entry.cached.clone());
@@ -85,8 +65,7 @@ impl DentryCache {
     }
 
     /// To be called whenever the dentry changes.
-    pub(crate) fn forget(&mut self, directory: FileId, name: &[u8]) {
-        let hash = key::cookie(directory, name);
+    pub(crate) fn forget(&mut self, hash: u64) {
         self.young.remove(&hash);
         self.old.remove(&hash);
     }
@@ -99,13 +78,14 @@ mod tests {
     #[test]
     fn the_cache_stays_within_its_bound_and_keeps_what_is_used() {
         let mut cache = DentryCache::new(100);
+        let used = key::cookie(FileId(1), b"used");
         cache.insert(FileId(1), b"used", Cached::Directory(FileId(2)));
         for number in 0..10_000_u64 {
             cache.insert(FileId(number + 10), b"x", Cached::Directory(FileId(3)));
-            assert!(cache.get(FileId(1), b"used").is_some());
+            assert!(cache.get(used, FileId(1), b"used").is_some());
             assert!(cache.young.len() + cache.old.len() <= 101);
         }
-        cache.forget(FileId(1), b"used");
-        assert_eq!(cache.get(FileId(1), b"used"), None);
+        cache.forget(used);
+        assert_eq!(cache.get(used, FileId(1), b"used"), None);
     }
 }

@@ -51,7 +51,10 @@ use std::{
     },
 };
 
-use mayfly_meta::{Store, StoreError, key, record::Counters as StoredCounters};
+use mayfly_meta::{
+    Store, StoreError, key,
+    record::{Counters as StoredCounters, Inode},
+};
 use mayfly_object::{Jobs, ObjectStore};
 use mayfly_transport_shm::layout::NodeRegion;
 use mayfly_types::{Errno, FileId, SessionId, Timestamp};
@@ -201,6 +204,9 @@ pub struct Core {
     /// What the walk of this request found last, so that it need not be read again. Whatever writes
     /// a record forgets it.
     looked_up: Option<home::Located>,
+    /// The directory in which a name was made or removed last, as its record has it. Whoever loads
+    /// it takes it; whatever writes that record otherwise forgets it.
+    touched: Option<Inode>,
     removed: removed::Removed,
     /// The latest appends through the daemon to each object that is not settled, one for each lane.
     appends: HashMap<FileId, Vec<append::Noted>>,

@@ -7,6 +7,7 @@
 //! thread that drives it, the polling of lanes, the channel to the supervisor.
 
 mod api;
+mod by_number;
 mod cache;
 mod core;
 mod locks;

@@ -19,7 +19,7 @@ use mayfly_types::{
     limits::{FILES_OPEN_MAX, NAME_BYTES_MAX, OPEN_FILES_MAX},
 };
 
-use crate::api::Caller;
+use crate::{api::Caller, by_number::ByNumber};
 
 const O_ACCMODE: u32 = 3;
 const O_PATH: u32 = 0o10_000_000;
@@ -104,7 +104,7 @@ pub(crate) struct OpenTable {
     share: Share,
     opens: Vec<Option<Open>>,
     free_opens: Vec<u32>,
-    files: HashMap<FileId, OpenFile>,
+    files: HashMap<FileId, OpenFile, ByNumber>,
     file_used: Vec<bool>,
     free_files: Vec<u32>,
     count: u32,
@@ -117,7 +117,7 @@ impl OpenTable {
             share: Share { shard, shards },
             opens: Vec::new(),
             free_opens: Vec::new(),
-            files: HashMap::new(),
+            files: HashMap::default(),
             file_used: Vec::new(),
             free_files: Vec::new(),
             count: 0,

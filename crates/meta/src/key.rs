@@ -60,8 +60,15 @@ pub fn cookie(directory: FileId, name: &[u8]) -> u64 {
 /// Key of the dentry `name` in `directory`.
 #[must_use]
 pub fn dentry(directory: FileId, name: &[u8]) -> Vec<u8> {
+    dentry_at(directory, cookie(directory, name), name)
+}
+
+/// The same when the [`cookie`] is known.
+#[must_use]
+pub fn dentry_at(directory: FileId, cookie: u64, name: &[u8]) -> Vec<u8> {
     debug_assert!(name.len() <= NAME_BYTES_MAX);
-    let mut key = directory_from(directory, cookie(directory, name));
+    let mut key = Vec::with_capacity(PLACE_BYTES + name.len());
+    put_place(&mut key, directory, cookie);
     key.extend_from_slice(name);
     key
 }
@@ -69,17 +76,24 @@ pub fn dentry(directory: FileId, name: &[u8]) -> Vec<u8> {
 /// What the keys of all dentries of `directory` start with.
 #[must_use]
 pub fn directory(directory: FileId) -> Vec<u8> {
-    numbered(DENTRY, directory)
+    numbered(DENTRY, directory).to_vec()
 }
 
 /// Where the dentries of `directory` at `cookie` and after it start.
 #[must_use]
 pub fn directory_from(directory: FileId, cookie: u64) -> Vec<u8> {
-    let mut key = Vec::with_capacity(17 + 32);
+    let mut key = Vec::with_capacity(PLACE_BYTES);
+    put_place(&mut key, directory, cookie);
+    key
+}
+
+/// What a dentry's key has before the name, bytes.
+const PLACE_BYTES: usize = 17;
+
+fn put_place(key: &mut Vec<u8>, directory: FileId, cookie: u64) {
     key.push(DENTRY);
     key.extend_from_slice(&directory.0.to_be_bytes());
     key.extend_from_slice(&cookie.to_be_bytes());
-    key
 }
 
 /// Splits the key of a dentry into directory, cookie and name.
@@ -94,9 +108,9 @@ pub fn split_dentry(key: &[u8]) -> Option<(FileId, u64, &[u8])> {
 
 /// Key of a record of kind `tag` ([`INODE`], [`ORPHAN`], [`UNSETTLED`], [`LOCKS`]) about `file`.
 #[must_use]
-pub fn numbered(tag: u8, file: FileId) -> Vec<u8> {
-    let mut key = vec![tag];
-    key.extend_from_slice(&file.0.to_be_bytes());
+pub fn numbered(tag: u8, file: FileId) -> [u8; 9] {
+    let mut key = [tag; 9];
+    key[1..].copy_from_slice(&file.0.to_be_bytes());
     key
 }
 
@@ -110,7 +124,7 @@ pub fn split_numbered(key: &[u8]) -> Option<FileId> {
 /// Key of the note about an append to `file` by the thread that uses this lane of this session.
 #[must_use]
 pub fn append(file: FileId, session: u32, lane: u32) -> Vec<u8> {
-    let mut key = numbered(APPEND, file);
+    let mut key = numbered(APPEND, file).to_vec();
     key.extend_from_slice(&session.to_be_bytes());
     key.extend_from_slice(&lane.to_be_bytes());
     key
@@ -128,14 +142,14 @@ pub fn split_append(key: &[u8]) -> Option<(FileId, u32, u32)> {
 
 /// Key of an [`INTENT`].
 #[must_use]
-pub fn intent(operation: u64) -> Vec<u8> {
+pub fn intent(operation: u64) -> [u8; 9] {
     numbered(INTENT, FileId(operation))
 }
 
 /// Key of the mark that the steps of wave `wave` were done.
 #[must_use]
 pub fn applied(operation: u64, wave: u8) -> Vec<u8> {
-    let mut key = numbered(APPLIED, FileId(operation));
+    let mut key = numbered(APPLIED, FileId(operation)).to_vec();
     key.push(wave);
     key
 }
@@ -150,7 +164,7 @@ pub fn split_applied(key: &[u8]) -> Option<u64> {
 /// Key of the mark that generation `generation` of the object of `file` is to be removed.
 #[must_use]
 pub fn doomed(file: FileId, generation: u32) -> Vec<u8> {
-    let mut key = numbered(DOOMED, file);
+    let mut key = numbered(DOOMED, file).to_vec();
     key.extend_from_slice(&generation.to_be_bytes());
     key
 }
@@ -191,7 +205,7 @@ mod tests {
                 .concat()
         );
         assert_eq!(cookie(FileId(1), b"a"), GOLDEN_COOKIE);
-        assert_eq!(numbered(INODE, FileId(258)), b"I\0\0\0\0\0\0\x01\x02");
+        assert_eq!(&numbered(INODE, FileId(258)), b"I\0\0\0\0\0\0\x01\x02");
         assert_eq!(doomed(FileId(2), 3), b"X\0\0\0\0\0\0\0\x02\0\0\0\x03");
         assert_eq!(split_doomed(&doomed(FileId(2), 3)), Some((FileId(2), 3)));
         assert_eq!(append(FileId(2), 3, 4), b"A\0\0\0\0\0\0\0\x02\0\0\0\x03\0\0\0\x04");

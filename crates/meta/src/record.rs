@@ -71,7 +71,7 @@ impl Dentry {
                 record.put_u64(id.0);
                 record
             }
-            Dentry::Fused(inode) => inode.encode(FUSED_V1),
+            Dentry::Fused(inode) => inode.encode_fused(),
         }
     }
 
@@ -112,6 +112,12 @@ impl Dentry {
 }
 
 impl Inode {
+    /// The record of a dentry with this inode in it ([`Dentry::Fused`]).
+    #[must_use]
+    pub fn encode_fused(&self) -> Vec<u8> {
+        self.encode(FUSED_V1)
+    }
+
     /// The record under the inode's own key.
     #[must_use]
     pub fn encode_own(&self) -> Vec<u8> {

@@ -4,7 +4,7 @@
 //! before the name changes, each of them is made to forget it. A name that an operation is about to
 //! change is told, but not to be remembered.
 
-use mayfly_meta::record::Content;
+use mayfly_meta::{key, record::Content};
 use mayfly_types::{Errno, FileId, FileKind};
 
 use super::{Core, Outcome, claims::Claim, member::Parent};
@@ -108,7 +108,7 @@ impl Core {
     }
 
     pub(super) fn forget_name(&mut self, directory: FileId, name: &[u8]) {
-        self.cache.forget(directory, name);
+        self.cache.forget(key::cookie(directory, name));
         let is_it = |question: &Question| match question {
             Question::Lookup { directory: other, name: also } => {
                 *other == directory && *also == *name

@@ -24,20 +24,22 @@ impl Core {
         directory: FileId,
         name: &[u8],
     ) -> Outcome<Option<(FileId, FileKind)>> {
-        match self.cache.get(directory, name) {
+        let cookie = key::cookie(directory, name);
+        match self.cache.get(cookie, directory, name) {
             Some(Cached::Directory(id)) => return Ok(Some((id, FileKind::Directory))),
             Some(Cached::Symlink(id, _)) => return Ok(Some((id, FileKind::Symlink))),
             None => {}
         }
-        let owner = self.slots.dentry_owner(directory, name);
-        if !self.alone && owner != self.shard {
+        if !self.owns(directory, name) {
+            let owner = self.slots.dentry_owner(directory, name);
             let question = Question::Lookup { directory, name: name.to_vec() };
             return match self.fact(owner, question)? {
                 Answer::Found { file, .. } => Ok(file),
                 answer => Err(unexpected(&answer)),
             };
         }
-        let Some(record) = self.store.get(&key::dentry(directory, name))? else { return Ok(None) };
+        let key = key::dentry_at(directory, cookie, name);
+        let Some(record) = self.store.get(&key)? else { return Ok(None) };
         let (id, kind) = Dentry::peek(record)?;
         if kind == FileKind::Directory {
             self.cache.insert(directory, name, Cached::Directory(id));
@@ -55,7 +57,8 @@ impl Core {
         name: &[u8],
         id: FileId,
     ) -> Outcome<Arc<[u8]>> {
-        if let Some(Cached::Symlink(_, target)) = self.cache.get(directory, name) {
+        let cookie = key::cookie(directory, name);
+        if let Some(Cached::Symlink(_, target)) = self.cache.get(cookie, directory, name) {
             return Ok(target);
         }
         if !self.is_home(id) {
@@ -109,19 +112,25 @@ impl Core {
         &mut self,
         directory: FileId,
         name: &[u8],
-        dentry: &Dentry,
+        record: &[u8],
     ) -> Outcome<()> {
-        self.cache.forget(directory, name);
-        self.looked_up = None;
-        Ok(self.store.put(&key::dentry(directory, name), &dentry.encode())?)
+        let key = self.forget_dentry(directory, name);
+        Ok(self.store.put(&key, record)?)
     }
 
     /// Removes a name.
     pub(super) fn delete_dentry(&mut self, directory: FileId, name: &[u8]) -> Outcome<()> {
-        self.cache.forget(directory, name);
-        self.looked_up = None;
-        self.store.delete(&key::dentry(directory, name))?;
+        let key = self.forget_dentry(directory, name);
+        self.store.delete(&key)?;
         Ok(())
+    }
+
+    /// The key of a dentry that is about to change.
+    fn forget_dentry(&mut self, directory: FileId, name: &[u8]) -> Vec<u8> {
+        let cookie = key::cookie(directory, name);
+        self.cache.forget(cookie);
+        self.looked_up = None;
+        key::dentry_at(directory, cookie, name)
     }
 
     /// Whether the directory has no entries here.

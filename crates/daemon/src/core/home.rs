@@ -81,6 +81,9 @@ impl Core {
 
     /// The inode `id` from the record of its own; directories are always there.
     pub(super) fn load_own(&mut self, id: FileId) -> Outcome<Located> {
+        if let Some(inode) = self.touched.take_if(|inode| inode.id == id) {
+            return Ok(Located { inode, fused: None });
+        }
         let record = self.store.get(&key::numbered(key::INODE, id))?.ok_or(Errno::ENOENT)?;
         Ok(Located { inode: Inode::decode_own(record)?, fused: None })
     }
@@ -95,15 +98,20 @@ impl Core {
         self.looked_up = None;
         match &located.fused {
             Some(birth) => {
-                let dentry = Dentry::Fused(Box::new(located.inode.clone()));
                 let key = key::dentry(birth.directory, &birth.name);
-                Ok(self.store.put(&key, &dentry.encode())?)
+                Ok(self.store.put(&key, &located.inode.encode_fused())?)
             }
             None => {
+                self.forget_touched(located.inode.id);
                 let key = key::numbered(key::INODE, located.inode.id);
                 Ok(self.store.put(&key, &located.inode.encode_own())?)
             }
         }
+    }
+
+    /// The record of a directory that was touched last is about to change.
+    fn forget_touched(&mut self, id: FileId) {
+        self.touched.take_if(|inode| inode.id == id);
     }
 
     /// Gives the inode a record of its own. The caller replaces or removes the dentry.
@@ -198,6 +206,7 @@ impl Core {
     fn destroy(&mut self, located: &Located) -> Outcome<()> {
         let inode = &located.inode;
         if located.fused.is_none() {
+            self.forget_touched(inode.id);
             self.store.delete(&key::numbered(key::INODE, inode.id))?;
         }
         match inode.content {

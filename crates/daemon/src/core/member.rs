@@ -95,26 +95,27 @@ impl Core {
     /// directories.
     pub(super) fn touch_directory(
         &mut self,
-        parent: &mut Parent,
+        parent: Parent,
         entries: i64,
         links: i32,
     ) -> Outcome<()> {
         let now = self.now;
         match parent {
-            Parent::Home(located) => {
+            Parent::Home(mut located) => {
                 located.inode.links = located.inode.links.saturating_add_signed(links);
                 let node = located.directory_mut()?;
                 node.entries = node.entries.saturating_add_signed(entries);
                 self.changed(&mut located.inode, now);
-                self.save(located)
+                self.save(&located)?;
+                self.touched = Some(located.inode);
+                Ok(())
             }
-            Parent::Member(directory, member) => {
+            Parent::Member(directory, mut member) => {
                 member.entries = member.entries.saturating_add_signed(entries);
                 member.subdirectories = member.subdirectories.saturating_add_signed(links);
                 if self.config.times != Times::None {
                     member.mtime = now;
                 }
-                let (directory, member) = (*directory, *member);
                 self.save_member(directory, &member)
             }
         }

@@ -39,22 +39,20 @@ impl Core {
     pub(super) fn add_fused(
         &mut self,
         place: &Place,
-        parent: &mut Parent,
+        parent: Parent,
         owner: Ownership,
         content: Content,
     ) -> Outcome<Inode> {
         let id = self.new_id(place.directory, &place.name)?;
         let inode = self.new_inode(id, owner, content);
-        let dentry = Dentry::Fused(Box::new(inode));
-        self.put_dentry(place.directory, &place.name, &dentry)?;
+        self.put_dentry(place.directory, &place.name, &inode.encode_fused())?;
         self.touch_directory(parent, 1, 0)?;
         self.counters.files += 1;
-        let Dentry::Fused(inode) = dentry else { unreachable!("made so above") };
-        Ok(*inode)
+        Ok(inode)
     }
 
     pub(super) fn make_directory(&mut self, make: &MakeDirectory<'_>) -> Outcome<Served> {
-        let (place, mut parent) = self.vacant(&make.walk, FileKind::Directory)?;
+        let (place, parent) = self.vacant(&make.walk, FileKind::Directory)?;
         if parent.is_full() {
             return Err(Errno::EMLINK.into());
         }
@@ -72,8 +70,8 @@ impl Core {
         let inode = self.new_inode(id, owner, Content::Directory(node));
         self.save(&Located { inode, fused: None })?;
         let dentry = Dentry::Plain { id, kind: FileKind::Directory };
-        self.put_dentry(place.directory, &place.name, &dentry)?;
-        self.touch_directory(&mut parent, 1, 1)?;
+        self.put_dentry(place.directory, &place.name, &dentry.encode())?;
+        self.touch_directory(parent, 1, 1)?;
         self.counters.directories += 1;
         Ok(Served::Replied)
     }
@@ -85,11 +83,11 @@ impl Core {
         if symlink.target.len() > SYMLINK_BYTES_MAX {
             return Err(Errno::ENAMETOOLONG.into());
         }
-        let (place, mut parent) = self.vacant(&symlink.at, FileKind::Symlink)?;
+        let (place, parent) = self.vacant(&symlink.at, FileKind::Symlink)?;
         let owner =
             Ownership { mode: 0o777, uid: symlink.uid, gid: parent.inherited_group(symlink.gid) };
         let content = Content::Symlink(symlink.target.to_vec());
-        self.add_fused(&place, &mut parent, owner, content)?;
+        self.add_fused(&place, parent, owner, content)?;
         Ok(Served::Replied)
     }
 
@@ -145,11 +143,11 @@ impl Core {
             return self.remove_elsewhere(place, (id, kind));
         }
         self.unclaimed(|| [place.claims(), vec![(Claim::File(id), true)]].concat())?;
-        let mut parent = self.load_holder(place.directory)?;
+        let parent = self.load_holder(place.directory)?;
         let located = self.load_at(id, place.directory, &place.name)?;
         self.delete_dentry(place.directory, &place.name)?;
         self.drop_link(located)?;
-        self.touch_directory(&mut parent, -1, 0)?;
+        self.touch_directory(parent, -1, 0)?;
         Ok(Served::Replied)
     }
 
@@ -188,10 +186,10 @@ impl Core {
         if !self.is_empty(id)? {
             return Err(Errno::ENOTEMPTY.into());
         }
-        let mut parent = self.load_holder(place.directory)?;
+        let parent = self.load_holder(place.directory)?;
         self.delete_dentry(place.directory, &place.name)?;
         self.drop_link(located)?;
-        self.touch_directory(&mut parent, -1, -1)?;
+        self.touch_directory(parent, -1, -1)?;
         Ok(Served::Replied)
     }
 

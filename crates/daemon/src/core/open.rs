@@ -105,11 +105,11 @@ impl Core {
             return Err(Errno::ENFILE.into());
         }
         self.unclaimed(|| place.claims())?;
-        let mut parent = self.load_parent(place.directory)?;
+        let parent = self.load_parent(place.directory)?;
         self.check_room()?;
         let gid = parent.inherited_group(open.gid);
         let owner = Ownership { mode: open.mode, uid: open.uid, gid };
-        let inode = self.add_fused(place, &mut parent, owner, Content::Inline(Vec::new()))?;
+        let inode = self.add_fused(place, parent, owner, Content::Inline(Vec::new()))?;
         Ok(Located { inode, fused: Some(place.birth()) })
     }
 

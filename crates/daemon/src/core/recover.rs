@@ -113,6 +113,7 @@ impl Core {
             slots: SlotTable::even(1, totals.shards()),
             cache: DentryCache::new(config.cached_dentries_max),
             looked_up: None,
+            touched: None,
             removed: Removed::default(),
             appends: HashMap::new(),
             opens: OpenTable::new(node, shard.0, totals.shards()),

@@ -120,10 +120,10 @@ impl Core {
                 self.apply_set(*directory, name, (*id, *kind))
             }
             Step::RemoveName { directory, name, kind, .. } => {
-                let mut parent = self.load_holder(*directory)?;
+                let parent = self.load_holder(*directory)?;
                 self.remembered.remove(&(*directory, name.clone()));
                 self.delete_dentry(*directory, name)?;
-                self.touch_directory(&mut parent, -1, -is_directory(*kind))
+                self.touch_directory(parent, -1, -is_directory(*kind))
             }
             Step::DropLink { id, birth } => {
                 let located = self.load_birth(*id, birth)?;
@@ -155,7 +155,8 @@ impl Core {
     fn separate(&mut self, mut located: Located) -> Outcome<Located> {
         if let Some(birth) = located.fused.take() {
             let (id, kind) = (located.inode.id, located.inode.kind());
-            self.put_dentry(birth.directory, &birth.name, &Dentry::Plain { id, kind })?;
+            let dentry = Dentry::Plain { id, kind };
+            self.put_dentry(birth.directory, &birth.name, &dentry.encode())?;
         }
         self.save(&located)?;
         Ok(located)
@@ -177,11 +178,11 @@ impl Core {
                 self.separate(located)?;
             }
         }
-        let mut parent = self.load_holder(directory)?;
+        let parent = self.load_holder(directory)?;
         self.remembered.remove(&(directory, name.to_vec()));
-        self.put_dentry(directory, name, &Dentry::Plain { id, kind })?;
+        self.put_dentry(directory, name, &Dentry::Plain { id, kind }.encode())?;
         let entries = i64::from(replaced.is_none());
         let gone = replaced.map_or(0, |found| is_directory(found.1));
-        self.touch_directory(&mut parent, entries, is_directory(kind) - gone)
+        self.touch_directory(parent, entries, is_directory(kind) - gone)
     }
 }

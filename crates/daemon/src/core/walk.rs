@@ -5,6 +5,8 @@
 //! absolute link whose target is not below the mount point, or through `..` at the root; the answer
 //! is then the path of the host at which to go on.
 
+use std::{borrow::Cow, ops::Range};
+
 use mayfly_meta::record::BirthKey;
 use mayfly_types::{
     Errno, FileId, FileKind,
@@ -63,9 +65,9 @@ pub(super) struct Place {
     pub(super) found: Option<(FileId, FileKind)>,
 }
 
-struct Progress {
+struct Progress<'a> {
     /// What is still to be walked.
-    path: Vec<u8>,
+    path: Cow<'a, [u8]>,
     at: usize,
     directory: FileId,
     slash: bool,
@@ -99,11 +101,11 @@ impl Place {
     }
 }
 
-impl Progress {
-    fn place(&self, name: &[u8], found: Option<(FileId, FileKind)>) -> Place {
+impl Progress<'_> {
+    fn place(&self, name: Range<usize>, found: Option<(FileId, FileKind)>) -> Place {
         Place {
             directory: self.directory,
-            name: name.to_vec(),
+            name: self.path[name].to_vec(),
             last: Last::Name,
             slash: self.slash,
             found,
@@ -111,7 +113,7 @@ impl Progress {
     }
 
     /// The next component and whether it is the last one.
-    fn next(&mut self) -> Option<(std::ops::Range<usize>, bool)> {
+    fn next(&mut self) -> Option<(Range<usize>, bool)> {
         while self.path.get(self.at) == Some(&b'/') {
             self.at += 1;
         }
@@ -149,14 +151,14 @@ impl Core {
             return Err(Errno::ENOENT.into());
         }
         let mut progress = Progress {
-            path: walk.path.to_vec(),
+            path: Cow::Borrowed(walk.path),
             at: 0,
             directory: if absolute { FileId::ROOT } else { walk.start },
             slash: false,
             follows: 0,
         };
         if let (Which::First, At::Path(directory, rest)) = (which, &self.run.place.at) {
-            progress.path.clone_from(rest);
+            progress.path = Cow::Owned(rest.clone());
             progress.directory = *directory;
             progress.follows = self.run.place.follows;
         }
@@ -168,12 +170,11 @@ impl Core {
                     last = Last::DotDot;
                 }
                 name => {
-                    let name = name.to_vec();
                     if is_last && which == Which::First {
-                        self.stay(&progress, &name, range.start)?;
+                        self.stay(&progress, name, range.start)?;
                     }
                     let follow = walk.flags & WALK_FOLLOW != 0;
-                    if let Some(place) = self.step(&mut progress, &name, is_last, (rule, follow))? {
+                    if let Some(place) = self.step(&mut progress, range, is_last, (rule, follow))? {
                         return Ok(place);
                     }
                     // After a link to the root or to `.` there may be nothing left.
@@ -186,7 +187,7 @@ impl Core {
     }
 
     /// The rest of the request is for the owner of the last name.
-    fn stay(&self, progress: &Progress, name: &[u8], start: usize) -> Outcome<()> {
+    fn stay(&self, progress: &Progress<'_>, name: &[u8], start: usize) -> Outcome<()> {
         if name.len() > NAME_BYTES_MAX || self.owns(progress.directory, name) {
             return Ok(());
         }
@@ -198,17 +199,18 @@ impl Core {
 
     fn step(
         &mut self,
-        progress: &mut Progress,
-        name: &[u8],
+        progress: &mut Progress<'_>,
+        range: Range<usize>,
         is_last: bool,
         (rule, wished): (Rule, bool),
     ) -> Outcome<Option<Place>> {
+        let name = &progress.path[range.clone()];
         if is_last && rule == Rule::Create && progress.slash {
             return Err(Errno::EISDIR.into());
         }
         if name.len() > NAME_BYTES_MAX {
             if is_last && rule == Rule::Name {
-                return Ok(Some(progress.place(name, None)));
+                return Ok(Some(progress.place(range, None)));
             }
             return Err(Errno::ENAMETOOLONG.into());
         }
@@ -220,7 +222,7 @@ impl Core {
         };
         match found {
             Some((id, FileKind::Symlink)) if follow => {
-                self.step_through(progress, name, id)?;
+                self.step_through(progress, range, id)?;
                 return Ok(None);
             }
             Some((id, FileKind::Directory)) if !is_last => {
@@ -231,33 +233,38 @@ impl Core {
             None if !is_last => return Err(Errno::ENOENT.into()),
             _ => {}
         }
-        Ok(Some(progress.place(name, found)))
+        Ok(Some(progress.place(range, found)))
     }
 
     /// Puts the target of a link in front of what is left of the path.
-    fn step_through(&mut self, progress: &mut Progress, name: &[u8], id: FileId) -> Outcome<()> {
+    fn step_through(
+        &mut self,
+        progress: &mut Progress<'_>,
+        name: Range<usize>,
+        id: FileId,
+    ) -> Outcome<()> {
         progress.follows += 1;
         if progress.follows > SYMLINK_FOLLOWS_MAX {
             return Err(Errno::ELOOP.into());
         }
-        let target = self.link_target(progress.directory, name, id)?;
-        let rest = progress.path.split_off(progress.at);
+        let target = self.link_target(progress.directory, &progress.path[name], id)?;
+        let rest = &progress.path[progress.at..];
         let mut path = if target.first() == Some(&b'/') {
             let Some(inside) = below_mount(&self.config.mount, &target) else {
-                return Err(Fault::Escaped([&*target, &rest].concat()));
+                return Err(Fault::Escaped([&*target, rest].concat()));
             };
             progress.directory = FileId::ROOT;
             inside.to_vec()
         } else {
             target.to_vec()
         };
-        path.extend_from_slice(&rest);
-        progress.path = path;
+        path.extend_from_slice(rest);
+        progress.path = Cow::Owned(path);
         progress.at = 0;
         Ok(())
     }
 
-    fn step_up(&mut self, progress: &Progress) -> Outcome<FileId> {
+    fn step_up(&mut self, progress: &Progress<'_>) -> Outcome<FileId> {
         if progress.directory != FileId::ROOT {
             return self.parent_of(progress.directory);
         }

@@ -11,6 +11,9 @@ use crate::{
     bytes::{Put, Take},
 };
 
+/// What a record takes besides names and content, an origin included, bytes.
+const FIXED_BYTES: usize = 192;
+
 const FLAG_UNSETTLED: u8 = 1;
 const FLAG_UNLISTED: u8 = 2;
 const FLAGS_KNOWN: u8 = FLAG_UNSETTLED | FLAG_UNLISTED;
@@ -149,7 +152,7 @@ impl Inode {
     }
 
     pub(super) fn encode(&self, form: u8) -> Vec<u8> {
-        let mut record = Vec::with_capacity(160 + self.content_bytes());
+        let mut record = Vec::with_capacity(FIXED_BYTES + self.content_bytes());
         record.push(form);
         record.put_u64(self.id.0);
         record.push(self.kind() as u8);

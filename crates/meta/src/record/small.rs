@@ -42,17 +42,17 @@ impl Counters {
     /// The record.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut record = vec![COUNTERS_V1];
-        for value in [
+        let values = [
             self.next_file,
             self.files,
             self.directories,
             self.orphans,
             self.objects,
             self.settled_bytes,
-        ] {
-            record.put_u64(value);
-        }
+        ];
+        let mut record = Vec::with_capacity(1 + size_of_val(&values));
+        record.push(COUNTERS_V1);
+        values.iter().for_each(|value| record.put_u64(*value));
         record
     }
 
