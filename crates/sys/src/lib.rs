@@ -12,6 +12,7 @@ pub mod file;
 pub mod futex;
 pub mod interrupt;
 pub mod lock;
+pub mod mapped;
 pub mod memory;
 pub mod number;
 pub mod process;

@@ -1,0 +1,165 @@
+//! A file that is changed in memory.
+//!
+//! [`Mapped`] maps a file shared: what is written here is in the kernel's page cache at once and
+//! outlives this process, whatever kills it. It does not outlive the machine.
+//!
+//! **Order.** A process dies between two of its instructions: what stands before that one in its
+//! program has happened, what stands after it has not, on any processor (an interrupt is precise
+//! and the stores of what was finished are performed). So whoever opens the file afterwards sees a
+//! beginning of the sequence of stores that the compiler wrote down. [`Mapped::publish`] keeps
+//! the compiler from moving other stores over it, in either direction; no instruction is needed.
+//!
+//! **Bounds.** The mapping may be longer than the file, so that it seldom moves when the file
+//! grows; what lies beyond [`Mapped::bytes`] is never touched. The caller has *allocated* what it
+//! says is usable: a store to a page for which the disk has no block would be a SIGBUS.
+//!
+//! **Who else.** The caller keeps others from the file (a lock, a private directory). Somebody of
+//! the same user who shortens it nevertheless kills this process, as he could anyway.
+
+use core::{
+    ptr::NonNull,
+    sync::atomic::{AtomicU64, Ordering, compiler_fence},
+};
+
+use crate::{
+    Errno,
+    arch::syscall6,
+    memory::{self, MAP_SHARED, PROT_READ, PROT_WRITE},
+    number, result,
+};
+
+/// A mapping is at least so long, bytes: addresses cost nothing.
+const SPAN_BYTES_MIN: usize = 64 << 20;
+const MREMAP_MAYMOVE: usize = 1;
+
+/// A file, mapped shared for reading and writing. Belongs to one thread.
+#[derive(Debug)]
+pub struct Mapped {
+    start: NonNull<u8>,
+    /// Bytes that may be touched.
+    usable: usize,
+    /// Bytes that are mapped.
+    span: usize,
+}
+
+impl Mapped {
+    /// Maps the file behind `descriptor`, of which the first `usable` bytes are allocated. The
+    /// descriptor need not stay open.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new(descriptor: i32, usable: usize) -> Result<Mapped, Errno> {
+        let span = span_of(usable)?;
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+        let start = unsafe {
+            memory::map(0, span, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor as usize, 0)
+        }?;
+        let start = NonNull::new(start as *mut u8).ok_or(Errno::ENOMEM)?;
+        Ok(Mapped { start, usable, span })
+    }
+
+    /// The file has become longer: its first `usable` bytes are allocated.
+    ///
+    /// # Errors
+    /// The kernel's; then nothing has changed.
+    pub fn grow(&mut self, usable: usize) -> Result<(), Errno> {
+        if usable > self.span {
+            let span = span_of(usable)?;
+            let from = self.start.as_ptr() as usize;
+            // SAFETY: the range is the mapping of this value, and nobody has a reference into it:
+            // they borrow `self`.
+            let raw =
+                unsafe { syscall6(number::MREMAP, from, self.span, span, MREMAP_MAYMOVE, 0, 0) };
+            self.start = NonNull::new(result(raw)? as *mut u8).ok_or(Errno::ENOMEM)?;
+            self.span = span;
+        }
+        self.usable = self.usable.max(usable);
+        Ok(())
+    }
+
+    /// What the file holds.
+    #[must_use]
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: so much is mapped and allocated, and only `self` writes to it, which is borrowed.
+        unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.usable) }
+    }
+
+    /// Has the processor fetch the cache line at `at`, which is about to be read. Nothing happens
+    /// where that is not within the file.
+    #[inline]
+    pub fn prefetch(&self, at: usize) {
+        #[cfg(target_arch = "x86_64")]
+        if at < self.usable {
+            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: the address is within the mapping; fetching it changes nothing.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.start.as_ptr().add(at).cast()) };
+        }
+    }
+
+    /// Writes `from` at `at`; false, and nothing written, where that is not within the file.
+    #[must_use]
+    #[inline]
+    pub fn write(&mut self, at: usize, from: &[u8]) -> bool {
+        if !self.holds(at, from.len()) {
+            return false;
+        }
+        // SAFETY: the target is within the mapping, as was just looked, and `from` is elsewhere:
+        // a borrow of the mapping would be a borrow of `self`.
+        unsafe {
+            core::ptr::copy_nonoverlapping(from.as_ptr(), self.start.as_ptr().add(at), from.len());
+        }
+        true
+    }
+
+    /// Moves `bytes` bytes at `from` to `to`; they may overlap. False, and nothing moved, where
+    /// that is not within the file.
+    #[must_use]
+    #[inline]
+    pub fn shift(&mut self, from: usize, bytes: usize, to: usize) -> bool {
+        if !self.holds(from, bytes) || !self.holds(to, bytes) {
+            return false;
+        }
+        // SAFETY: both are within the mapping, and `copy` allows them to overlap.
+        unsafe {
+            let start = self.start.as_ptr();
+            core::ptr::copy(start.add(from), start.add(to), bytes);
+        }
+        true
+    }
+
+    /// Writes a number so that a process that dies leaves it only together with all that was
+    /// written before, and leaves nothing that is written after without it. False, and nothing
+    /// written, where `at` is not a multiple of 8 within the file.
+    #[must_use]
+    #[inline]
+    pub fn publish(&mut self, at: usize, value: u64) -> bool {
+        if !self.holds(at, 8) || !at.is_multiple_of(8) {
+            return false;
+        }
+        compiler_fence(Ordering::SeqCst);
+        // SAFETY: within the mapping, which starts at a page, and aligned.
+        let number = unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(at).cast()) };
+        number.store(value.to_le(), Ordering::Release);
+        compiler_fence(Ordering::SeqCst);
+        true
+    }
+
+    #[inline]
+    fn holds(&self, at: usize, bytes: usize) -> bool {
+        at <= self.usable && bytes <= self.usable - at
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: the range is this value's mapping, and every reference into it borrowed `self`.
+        unsafe { memory::unmap(self.start, self.span) };
+    }
+}
+
+/// How much is mapped for a file of so many bytes: room to double.
+fn span_of(usable: usize) -> Result<usize, Errno> {
+    let doubled = usable.checked_mul(2).ok_or(Errno::ENOMEM)?.max(SPAN_BYTES_MIN);
+    doubled.checked_next_multiple_of(memory::PAGE_BYTES).ok_or(Errno::ENOMEM)
+}
