@@ -3,11 +3,12 @@
 //!
 //! A shard takes a batch of requests from its queues, reads and writes records through a [`Store`],
 //! and commits once. What was committed survives the death of the process; what was not is as if it
-//! had never been asked for. There are two stores: [`LmdbStore`] for real instances,
-//! [`MemoryStore`] for those that nothing outlives, for the simulator and for tests; one suite of
-//! conformance runs on both. [`key`] and [`record`] hold the bytes that `docs/ON_DISK.md`
-//! describes. The crate knows no network, reads no clock, and decides nothing about files: what a
-//! rename does to the records is the daemon's affair.
+//! had never been asked for. There are three stores: [`TreeStore`] for instances that outlive their
+//! processes, [`LmdbStore`] for those that outlive the machine, [`MemoryStore`] for those that
+//! nothing outlives, for the simulator and for tests; one suite of conformance runs on all.
+//! [`key`] and [`record`] hold the bytes that `docs/ON_DISK.md` describes. The crate knows no
+//! network, reads no clock, and decides nothing about files: what a rename does to the records is
+//! the daemon's affair.
 
 mod bytes;
 pub mod key;
@@ -15,7 +16,9 @@ mod lmdb;
 mod memory;
 pub mod record;
 mod store;
+mod tree;
 
 pub use lmdb::{LmdbOptions, LmdbStore};
 pub use memory::{MemoryDisk, MemoryStore};
 pub use store::{KEY_BYTES_MAX, Scan, Store, StoreError};
+pub use tree::{TreeOptions, TreeStore};

@@ -1,4 +1,5 @@
-//! The store of real instances: LMDB through `heed`, one environment for a shard.
+//! The store of instances that outlive the machine: LMDB through `heed`, one environment for a
+//! shard. Those that were kept in it before there was [`crate::TreeStore`] are opened here too.
 //!
 //! LMDB is a copy-on-write B+ tree in one file. A commit writes the changed pages, then one of two
 //! meta pages; a process that dies at any instant leaves the last committed tree. Its log is
@@ -39,6 +40,9 @@ const AHEAD_PART: u64 = 8;
 const RESERVE_BYTES_MIN: u64 = 256 << 20;
 /// Maps are multiples of this, bytes.
 const MAP_UNIT_BYTES: u64 = 1 << 20;
+
+/// LMDB's file of pages.
+const DATA: &str = "data.mdb";
 
 /// How to open an [`LmdbStore`].
 #[derive(Debug, Clone)]
@@ -98,7 +102,7 @@ impl LmdbStore {
         std::fs::create_dir_all(&options.directory).map_err(|error| {
             StoreError::Backend(format!("cannot make {}: {error}", options.directory.display()))
         })?;
-        let data = options.directory.join("data.mdb");
+        let data = options.directory.join(DATA);
         let file = File::options()
             .read(true)
             .write(true)
@@ -141,6 +145,12 @@ impl LmdbStore {
         store.measure()?;
         store.commit()?;
         Ok(store)
+    }
+
+    /// Whether there is such a store in `directory`.
+    #[must_use]
+    pub fn is_in(directory: &Path) -> bool {
+        directory.join(DATA).exists()
     }
 
     /// Compares the boot id with the recorded one, and records the present one.

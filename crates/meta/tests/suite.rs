@@ -3,7 +3,10 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use mayfly_meta::{LmdbOptions, LmdbStore, MemoryDisk, MemoryStore, Scan, Store, StoreError, key};
+use mayfly_meta::{
+    LmdbOptions, LmdbStore, MemoryDisk, MemoryStore, Scan, Store, StoreError, TreeOptions,
+    TreeStore, key,
+};
 use proptest::prelude::*;
 
 /// A place where a store's content survives the store.
@@ -41,12 +44,32 @@ fn lmdb(sync: bool) -> Lmdb {
     Lmdb { directory: tempfile::tempdir().unwrap(), sync }
 }
 
+struct Tree(tempfile::TempDir);
+
+impl Tree {
+    fn options(&self, limit_bytes: u64, boot_id: &[u8]) -> TreeOptions {
+        let directory = self.0.path().join("meta");
+        TreeOptions { directory, limit_bytes, boot_id: boot_id.to_vec() }
+    }
+}
+
+impl Bed for Tree {
+    fn open(&self, limit_bytes: u64) -> Box<dyn Store> {
+        Box::new(TreeStore::open(&self.options(limit_bytes, b"boot")).unwrap())
+    }
+}
+
+fn tree() -> Tree {
+    Tree(tempfile::tempdir().unwrap())
+}
+
 const LIMIT_BYTES: u64 = 1 << 30;
 
 fn on_each(check: impl Fn(&dyn Bed)) {
     check(&Memory(MemoryDisk::default()));
     check(&lmdb(false));
     check(&lmdb(true));
+    check(&tree());
 }
 
 fn all(store: &mut dyn Store, prefix: &[u8], from: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -62,16 +85,17 @@ fn all(store: &mut dyn Store, prefix: &[u8], from: &[u8]) -> Vec<(Vec<u8>, Vec<u
 
 #[test]
 fn a_store_that_broke_in_a_transaction_never_looks_as_if_there_were_nothing_to_commit() {
-    let bed = lmdb(false);
-    let mut store = bed.open(1 << 20);
-    let number = store.committed_transaction();
-    store.put(b"Ka", b"1").unwrap();
-    // More than limit and reserve together.
-    store.put(b"Kb", &vec![0; 300 << 20]).unwrap_err();
-    assert!(store.pending_transaction() > number);
-    assert!(store.commit().is_err());
-    drop(store);
-    assert_eq!(bed.open(1 << 20).get(b"Ka").unwrap(), None);
+    for bed in [&lmdb(false) as &dyn Bed, &tree()] {
+        let mut store = bed.open(1 << 20);
+        let number = store.committed_transaction();
+        store.put(b"Ka", b"1").unwrap();
+        // More than limit and reserve together.
+        store.put(b"Kb", &vec![0; 300 << 20]).unwrap_err();
+        assert!(store.pending_transaction() > number);
+        assert!(store.commit().is_err());
+        drop(store);
+        assert_eq!(bed.open(1 << 20).get(b"Ka").unwrap(), None);
+    }
     let disk = MemoryDisk::default();
     let mut store = Memory(disk.clone()).open(LIMIT_BYTES);
     store.put(b"Ka", b"1").unwrap();
@@ -223,6 +247,15 @@ fn a_store_of_another_boot_is_lost_unless_it_was_synced() {
 }
 
 #[test]
+fn a_tree_of_another_boot_is_lost() {
+    let bed = tree();
+    drop(TreeStore::open(&bed.options(LIMIT_BYTES, b"one")).unwrap());
+    let again = TreeStore::open(&bed.options(LIMIT_BYTES, b"two"));
+    assert!(matches!(again, Err(StoreError::Lost)));
+    drop(TreeStore::open(&bed.options(LIMIT_BYTES, b"one")).unwrap());
+}
+
+#[test]
 fn a_process_that_dies_with_a_transaction_under_way_leaves_the_last_commit() {
     let bed = lmdb(false);
     let mut store = bed.open(LIMIT_BYTES);
@@ -313,5 +346,6 @@ proptest! {
     fn a_store_behaves_as_a_sorted_map(ops in prop::collection::vec(op(), 1..60)) {
         compare(&Memory(MemoryDisk::default()), &ops);
         compare(&lmdb(false), &ops);
+        compare(&tree(), &ops);
     }
 }

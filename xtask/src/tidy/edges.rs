@@ -16,7 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("image", &[]),
     ("transport", &["types", "wire"]),
     ("transport-shm", &["types", "wire", "sys", "transport"]),
-    ("meta", &["types"]),
+    ("meta", &["types", "sys"]),
     ("object", &["types", "sys"]),
     ("daemon", &["types", "wire", "sys", "transport", "transport-shm", "meta", "object"]),
     // `transport-shm` for the layout of the node's open-file table, which lies in the session's

@@ -1,0 +1,279 @@
+//! Setting a value: in its place, into the gap of its leaf, into a leaf put in order, or into one
+//! of the two that a full leaf becomes.
+
+use super::{
+    Tree, long,
+    page::{
+        Builder, CELL_BYTES_MAX, CELL_HEAD_BYTES, COUNTS_BYTES, HEAD_BYTES, LONG_MARK, Node,
+        ROOM_BYTES, SLOT_BYTES, hint, shared, slot,
+    },
+    pages::Pages,
+    space::Space,
+    walk::{Found, Way},
+};
+use crate::StoreError;
+
+/// After so many insertions each behind the one before, the page is split behind the last one: who
+/// inserts in order leaves full pages.
+const RUN: u32 = 4;
+
+/// Where insertions went last.
+#[derive(Debug, Default)]
+pub(super) struct Run {
+    page: u32,
+    index: usize,
+    count: u32,
+}
+
+impl Run {
+    /// An insertion into a leaf; true when it continues a run.
+    #[inline]
+    fn goes_on(&mut self, page: u32, index: usize) -> bool {
+        let behind = self.page == page && index == self.index + 1;
+        self.count = if behind { self.count.saturating_add(1) } else { 0 };
+        (self.page, self.index) = (page, index);
+        self.count >= RUN
+    }
+}
+
+/// An entry that is to be put into a node.
+#[derive(Debug, Clone, Copy)]
+struct Entry<'a> {
+    key: &'a [u8],
+    cell: &'a [u8],
+}
+
+impl<S: Space> Tree<S> {
+    /// As [`crate::Store::put`].
+    pub(super) fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        let found = self.find(key)?;
+        if let Ok(index) = found.index {
+            let old = self.pages.node(found.leaf)?.cell(index)?;
+            if !old.long && old.stored.len() == value.len() {
+                let at = old.at + CELL_HEAD_BYTES + key.len();
+                self.pages.note(found.leaf, at, value.len())?;
+                return self.pages.write(found.leaf, at, value);
+            }
+            self.take_out(found.leaf, index)?;
+        }
+        self.last.forget();
+        let mut cell = std::mem::take(&mut self.cell);
+        let made = make_cell(&mut self.pages, key, value, &mut cell);
+        let done = made.and_then(|()| self.insert(&found, Entry { key, cell: &cell }));
+        self.cell = cell;
+        done
+    }
+
+    fn insert(&mut self, found: &Found, entry: Entry<'_>) -> Result<(), StoreError> {
+        let (Ok(index) | Err(index)) = found.index;
+        let in_order = found.index.is_err() && self.run.goes_on(found.leaf, index);
+        let mut way = found.way;
+        self.insert_at(&mut way, found.leaf, index, entry, in_order)
+    }
+
+    /// Puts an entry into a node that `way` leads to.
+    fn insert_at(
+        &mut self,
+        way: &mut Way,
+        page: u32,
+        index: usize,
+        entry: Entry<'_>,
+        in_order: bool,
+    ) -> Result<(), StoreError> {
+        let node = self.pages.node(page)?;
+        let takes = SLOT_BYTES + entry.cell.len();
+        if node.low() - node.slots_end() >= takes && entry.key.starts_with(node.prefix()) {
+            return insert_into_gap(&mut self.pages, page, index, entry);
+        }
+        if node.used() + takes <= ROOM_BYTES {
+            self.builder.clear(node.level());
+            fill(&mut self.builder, &node, 0, index)?;
+            self.builder.push(entry.key.len(), entry.cell)?;
+            fill(&mut self.builder, &node, index, node.count)?;
+            return self.pages.replace(page, self.builder.finish()?);
+        }
+        self.split(way, page, index, entry, in_order)
+    }
+
+    /// Puts an entry into a full node, which becomes two.
+    fn split(
+        &mut self,
+        way: &mut Way,
+        page: u32,
+        index: usize,
+        entry: Entry<'_>,
+        in_order: bool,
+    ) -> Result<(), StoreError> {
+        *self.old = *self.pages.page(page)?;
+        let old = Node::of(&self.old)?;
+        let level = old.level();
+        let at = split_point(&old, index, entry, in_order)?;
+        let pieces = |from: usize, to: usize| (from..to).map(|at| at_of(&old, index, entry, at));
+        self.builder.clear(level);
+        for piece in pieces(0, at) {
+            let piece = piece?;
+            self.builder.push(piece.key.len(), piece.cell)?;
+        }
+        self.other.clear(level);
+        for piece in pieces(at, old.count + 1) {
+            let piece = piece?;
+            self.other.push(piece.key.len(), piece.cell)?;
+        }
+        let (left, right) =
+            (at_of(&old, index, entry, at - 1)?.key, at_of(&old, index, entry, at)?.key);
+        // What separates two leaves need only be larger than the left one's keys.
+        let length = if level == 0 { shared(left, right) + 1 } else { right.len() };
+        let separator = right[..length.min(right.len())].to_vec();
+        let new = self.pages.allocate()?;
+        self.pages.write(new, 0, self.other.finish()?)?;
+        self.pages.replace(page, self.builder.finish()?)?;
+        if level == 0 && in_order && index >= at {
+            self.run = Run { page: new, index: index - at, count: RUN };
+        }
+        let cell = child_cell(&separator, new);
+        let entry = Entry { key: &separator, cell: &cell };
+        if let Some(above) = way.pop() {
+            return self.insert_at(way, above.page, usize::from(above.index) + 1, entry, in_order);
+        }
+        let root = self.pages.allocate()?;
+        self.builder.clear(level.checked_add(1).ok_or(StoreError::Full)?);
+        self.builder.push_child(&[], &page.to_le_bytes())?;
+        self.builder.push(separator.len(), &cell)?;
+        self.pages.write(root, 0, self.builder.finish()?)?;
+        self.pages.set_root(root)
+    }
+
+    /// Removes an entry's slot; its cell is not in use any more.
+    pub(super) fn take_out(&mut self, page: u32, index: usize) -> Result<(), StoreError> {
+        self.last.forget();
+        let node = self.pages.node(page)?;
+        let cell = node.cell(index)?;
+        if cell.long {
+            self.value.clear();
+            self.value.extend_from_slice(cell.stored);
+        }
+        let (long, taken) = (cell.long, cell.bytes.len());
+        let (count, low, live) = (node.count - 1, node.low(), node.live().saturating_sub(taken));
+        let from = HEAD_BYTES + index * SLOT_BYTES;
+        let behind = node.slots_end() - from;
+        self.pages.note(page, 0, COUNTS_BYTES)?;
+        self.pages.note(page, from, behind)?;
+        self.pages.shift(page, from + SLOT_BYTES, behind - SLOT_BYTES, from)?;
+        self.pages.write(page, 2, &counts(count, low, live))?;
+        if long { long::give_up(&mut self.pages, &self.value) } else { Ok(()) }
+    }
+}
+
+/// The counts in a node's head.
+fn counts(count: usize, low: usize, live: usize) -> [u8; 6] {
+    let mut bytes = [0; 6];
+    for (to, number) in bytes.chunks_exact_mut(2).zip([count, low, live]) {
+        to.copy_from_slice(&(number as u16).to_le_bytes());
+    }
+    bytes
+}
+
+/// The cell goes where nothing stood; what is changed besides is noted.
+#[inline]
+fn insert_into_gap<S: Space>(
+    pages: &mut Pages<S>,
+    page: u32,
+    index: usize,
+    entry: Entry<'_>,
+) -> Result<(), StoreError> {
+    let node = pages.node(page)?;
+    let hint = hint(entry.key, node.prefix().len());
+    let (count, low, live) =
+        (node.count + 1, node.low() - entry.cell.len(), node.live() + entry.cell.len());
+    let at = HEAD_BYTES + index * SLOT_BYTES;
+    let behind = node.slots_end().saturating_sub(at);
+    pages.note(page, 0, COUNTS_BYTES)?;
+    pages.note(page, at, behind)?;
+    pages.write(page, low, entry.cell)?;
+    pages.shift(page, at, behind, at + SLOT_BYTES)?;
+    pages.write(page, at, &slot(hint, low, entry.key.len()))?;
+    pages.write(page, 2, &counts(count, low, live))
+}
+
+fn make_cell<S: Space>(
+    pages: &mut Pages<S>,
+    key: &[u8],
+    value: &[u8],
+    cell: &mut Vec<u8>,
+) -> Result<(), StoreError> {
+    cell.clear();
+    let inline = CELL_HEAD_BYTES + key.len() + value.len() <= CELL_BYTES_MAX;
+    let mark = if inline { value.len() as u16 } else { LONG_MARK };
+    cell.extend_from_slice(&mark.to_le_bytes());
+    cell.extend_from_slice(key);
+    if inline {
+        cell.extend_from_slice(value);
+        return Ok(());
+    }
+    long::store(pages, value, cell)?;
+    let stored = (cell.len() - CELL_HEAD_BYTES - key.len()) as u16;
+    cell[..CELL_HEAD_BYTES].copy_from_slice(&(LONG_MARK | stored).to_le_bytes());
+    Ok(())
+}
+
+/// The cell of a branch's entry.
+fn child_cell(key: &[u8], child: u32) -> Vec<u8> {
+    [&4_u16.to_le_bytes()[..], key, &child.to_le_bytes()].concat()
+}
+
+/// Copies entries of a node.
+pub(super) fn fill(
+    builder: &mut Builder,
+    node: &Node<'_>,
+    from: usize,
+    to: usize,
+) -> Result<(), StoreError> {
+    for index in from..to {
+        let cell = node.cell(index)?;
+        builder.push(cell.key.len(), cell.bytes)?;
+    }
+    Ok(())
+}
+
+/// Entry `at` of a node into which `entry` was put at `index`.
+fn at_of<'a>(
+    node: &Node<'a>,
+    index: usize,
+    entry: Entry<'a>,
+    at: usize,
+) -> Result<Entry<'a>, StoreError> {
+    if at == index {
+        return Ok(entry);
+    }
+    let cell = node.cell(if at < index { at } else { at - 1 })?;
+    Ok(Entry { key: cell.key, cell: cell.bytes })
+}
+
+/// How many entries stay in the left page. Both pages get at least one and have room for what they
+/// get; they are about even, or the left one ends with an insertion in order.
+fn split_point(
+    node: &Node<'_>,
+    index: usize,
+    entry: Entry<'_>,
+    in_order: bool,
+) -> Result<usize, StoreError> {
+    let takes = |at: usize| at_of(node, index, entry, at).map(|at| at.cell.len() + SLOT_BYTES);
+    let whole: usize = node.used() + SLOT_BYTES + entry.cell.len();
+    let wanted = if in_order { index + usize::from(index < node.count) } else { 0 };
+    let (mut left, mut best) = (0, None);
+    for at in 1..=node.count {
+        left += takes(at - 1)?;
+        if left > ROOM_BYTES {
+            break;
+        }
+        let right = whole.saturating_sub(left);
+        if right > ROOM_BYTES {
+            continue;
+        }
+        let uneven = if at == wanted { 0 } else { 1 + left.abs_diff(right) };
+        if best.is_none_or(|(least, _)| uneven < least) {
+            best = Some((uneven, at));
+        }
+    }
+    best.map(|(_, at)| at).ok_or(StoreError::Corrupt("a full page that cannot be split"))
+}

@@ -1,0 +1,355 @@
+//! The bytes of a page, read with suspicion.
+//!
+//! A *node* (leaf or branch) has a head, slots in key order that grow upwards, and cells that grow
+//! downwards from the page's end. A slot has the place of its cell, the length of its key and the
+//! key's *hint*: the four bytes after the prefix that all keys of the page share. So a search reads
+//! the head, a few slots that lie side by side, and mostly one cell.
+//!
+//! | offset | bytes | of a node |
+//! |---|---|---|
+//! | 0 | 1 | 1: a node |
+//! | 1 | 1 | level: 0 a leaf |
+//! | 2 | 2 | number of entries |
+//! | 4 | 2 | where the lowest cell begins |
+//! | 6 | 2 | bytes of the cells that are in use |
+//! | 8 | 1 | length of the shared prefix, at most 16 |
+//! | 16 | 16 | the prefix, then zeros |
+//! | 32 | 8 each | slots: length of the key (2), place of the cell (2), hint (4) |
+//!
+//! All numbers are little-endian; a hint is the number that its bytes make read big-endian, so that
+//! numbers are in the order of keys. A cell is the length of its value (2), the key, the value. In
+//! a branch the value is a page (4), and the first key counts as smaller than all others, whatever
+//! it is. A level is one less than its parent's, so no page can lead back up.
+
+use crate::StoreError;
+
+/// Bytes in a page.
+pub(super) const PAGE_BYTES: usize = 4096;
+/// Head of a node.
+pub(super) const HEAD_BYTES: usize = 32;
+/// One slot.
+pub(super) const SLOT_BYTES: usize = 8;
+/// Length of the value before a cell's key.
+pub(super) const CELL_HEAD_BYTES: usize = 2;
+/// What entries have between them.
+pub(super) const ROOM_BYTES: usize = PAGE_BYTES - HEAD_BYTES;
+/// Longest cell: any two and a half fill a page, so that a page which is full can be split.
+pub(super) const CELL_BYTES_MAX: usize = ROOM_BYTES / 2 - SLOT_BYTES;
+/// The part of a node's head that an insertion changes.
+pub(super) const COUNTS_BYTES: usize = 8;
+const PREFIX_AT: usize = 16;
+/// Longest prefix that is taken note of.
+pub(super) const PREFIX_BYTES_MAX: usize = 16;
+const ENTRIES_MAX: usize = ROOM_BYTES / SLOT_BYTES;
+
+/// What a page is.
+pub(super) const NODE: u8 = 1;
+/// Part of a long value.
+pub(super) const LONG: u8 = 2;
+/// Nothing.
+pub(super) const FREE: u8 = 3;
+
+/// In a cell's length: the value is long, and what stands here says where it is.
+pub(super) const LONG_MARK: u16 = 1 << 15;
+
+const BAD_NODE: StoreError = StoreError::Corrupt("a page is not the node that it should be");
+const BAD_CELL: StoreError = StoreError::Corrupt("a cell is not within its page");
+
+/// The bytes of a page.
+pub(super) type Bytes = [u8; PAGE_BYTES];
+
+/// A node whose head has been looked at.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Node<'a> {
+    bytes: &'a Bytes,
+    pub(super) count: usize,
+}
+
+/// An entry's place and what is there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cell<'a> {
+    /// The whole cell, from the length of its value on.
+    pub(super) bytes: &'a [u8],
+    pub(super) key: &'a [u8],
+    /// As it stands in the cell.
+    pub(super) stored: &'a [u8],
+    /// [`LONG_MARK`].
+    pub(super) long: bool,
+    /// Where the cell begins in its page.
+    pub(super) at: usize,
+}
+
+#[inline]
+fn u16_at(bytes: &Bytes, at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+/// The four bytes of a key after its first `prefix`; zeros where there are none.
+#[inline]
+pub(super) fn hint(key: &[u8], prefix: usize) -> u32 {
+    let rest = key.get(prefix..).unwrap_or_default();
+    if let Some(bytes) = rest.first_chunk() {
+        return u32::from_be_bytes(*bytes);
+    }
+    let mut bytes = [0; 4];
+    bytes[..rest.len()].copy_from_slice(rest);
+    u32::from_be_bytes(bytes)
+}
+
+/// The bytes of a slot.
+#[inline]
+pub(super) fn slot(hint: u32, cell: usize, key: usize) -> [u8; SLOT_BYTES] {
+    (u64::from(hint) << 32 | (cell as u64) << 16 | key as u64).to_le_bytes()
+}
+
+impl<'a> Node<'a> {
+    /// Looks at the head.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`].
+    #[inline]
+    pub(super) fn of(bytes: &'a Bytes) -> Result<Node<'a>, StoreError> {
+        let node = Node { bytes, count: usize::from(u16_at(bytes, 2)) };
+        let fits = node.count <= ENTRIES_MAX
+            && node.slots_end() <= node.low()
+            && node.low() <= PAGE_BYTES
+            && node.prefix_length() <= PREFIX_BYTES_MAX
+            && node.live() <= ROOM_BYTES;
+        if bytes[0] == NODE && fits { Ok(node) } else { Err(BAD_NODE) }
+    }
+
+    #[inline]
+    pub(super) fn level(&self) -> u8 {
+        self.bytes[1]
+    }
+
+    #[inline]
+    pub(super) fn low(&self) -> usize {
+        usize::from(u16_at(self.bytes, 4))
+    }
+
+    /// Bytes of the cells in use.
+    #[inline]
+    pub(super) fn live(&self) -> usize {
+        usize::from(u16_at(self.bytes, 6))
+    }
+
+    /// Bytes that the entries take.
+    #[inline]
+    pub(super) fn used(&self) -> usize {
+        self.live() + self.count * SLOT_BYTES
+    }
+
+    #[inline]
+    pub(super) fn slots_end(&self) -> usize {
+        HEAD_BYTES + self.count * SLOT_BYTES
+    }
+
+    #[inline]
+    fn prefix_length(&self) -> usize {
+        usize::from(self.bytes[8])
+    }
+
+    /// What the keys of the page have in common.
+    #[inline]
+    pub(super) fn prefix(&self) -> &'a [u8] {
+        &self.bytes[PREFIX_AT..PREFIX_AT + self.prefix_length().min(PREFIX_BYTES_MAX)]
+    }
+
+    #[inline]
+    fn slot(&self, index: usize) -> Result<u64, StoreError> {
+        if index >= self.count {
+            return Err(BAD_CELL);
+        }
+        let rest = self.bytes.get(HEAD_BYTES + index * SLOT_BYTES..).ok_or(BAD_CELL)?;
+        rest.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).ok_or(BAD_CELL)
+    }
+
+    #[inline]
+    fn key_of(&self, slot: u64) -> Result<&'a [u8], StoreError> {
+        let (at, length) = (usize::from((slot >> 16) as u16), usize::from(slot as u16));
+        self.bytes.get(at + CELL_HEAD_BYTES..at + CELL_HEAD_BYTES + length).ok_or(BAD_CELL)
+    }
+
+    #[inline]
+    pub(super) fn key(&self, index: usize) -> Result<&'a [u8], StoreError> {
+        self.key_of(self.slot(index)?)
+    }
+
+    /// Entry `index`.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when there is none, or it is not within the page.
+    #[inline]
+    pub(super) fn cell(&self, index: usize) -> Result<Cell<'a>, StoreError> {
+        let slot = self.slot(index)?;
+        let key = self.key_of(slot)?;
+        let at = usize::from((slot >> 16) as u16);
+        if at < self.slots_end() || at + CELL_HEAD_BYTES > PAGE_BYTES {
+            return Err(BAD_CELL);
+        }
+        let mark = u16_at(self.bytes, at);
+        let length = usize::from(mark & !LONG_MARK);
+        let from = at + CELL_HEAD_BYTES + key.len();
+        let stored = self.bytes.get(from..from + length).ok_or(BAD_CELL)?;
+        let bytes = &self.bytes[at..from + length];
+        Ok(Cell { bytes, key, stored, long: mark & LONG_MARK != 0, at })
+    }
+
+    /// The page below entry `index` of a branch.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`].
+    #[inline]
+    pub(super) fn child(&self, index: usize) -> Result<u32, StoreError> {
+        let stored = self.cell(index)?.stored;
+        stored.try_into().map(u32::from_le_bytes).map_err(|_| BAD_CELL)
+    }
+
+    /// The entry with `key`, or where it would stand, from entry `first` on.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`].
+    #[inline]
+    fn search(&self, key: &[u8], first: usize) -> Result<Result<usize, usize>, StoreError> {
+        let prefix = self.prefix();
+        let start = &key[..key.len().min(prefix.len())];
+        if start != prefix {
+            return Ok(Err(if start < prefix { first } else { self.count.max(first) }));
+        }
+        let wanted = hint(key, prefix.len());
+        let (mut low, mut high) = (first, self.count);
+        while low < high {
+            let middle = low.midpoint(high);
+            let slot = self.slot(middle)?;
+            let order = ((slot >> 32) as u32).cmp(&wanted).then_with(|| {
+                self.key_of(slot).map_or(core::cmp::Ordering::Less, |at| at.cmp(key))
+            });
+            match order {
+                core::cmp::Ordering::Less => low = middle + 1,
+                core::cmp::Ordering::Greater => high = middle,
+                core::cmp::Ordering::Equal => return Ok(Ok(middle)),
+            }
+        }
+        Ok(Err(low))
+    }
+
+    /// The entry of a leaf with `key`, or where it would stand.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`].
+    #[inline]
+    pub(super) fn find(&self, key: &[u8]) -> Result<Result<usize, usize>, StoreError> {
+        self.search(key, 0)
+    }
+
+    /// The entry of a branch below which `key` would be.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`].
+    #[inline]
+    pub(super) fn find_child(&self, key: &[u8]) -> Result<usize, StoreError> {
+        if self.count == 0 {
+            return Err(BAD_NODE);
+        }
+        Ok(match self.search(key, 1)? {
+            Ok(index) => index,
+            Err(index) => index - 1,
+        })
+    }
+}
+
+/// Makes a node from entries in key order.
+#[derive(Debug)]
+pub(super) struct Builder {
+    bytes: Box<Bytes>,
+    count: usize,
+    low: usize,
+}
+
+impl Builder {
+    pub(super) fn new() -> Builder {
+        Builder { bytes: Box::new([0; PAGE_BYTES]), count: 0, low: PAGE_BYTES }
+    }
+
+    /// Begins anew.
+    pub(super) fn clear(&mut self, level: u8) {
+        self.bytes[..HEAD_BYTES].fill(0);
+        (self.bytes[0], self.bytes[1]) = (NODE, level);
+        (self.count, self.low) = (0, PAGE_BYTES);
+    }
+
+    fn room(&mut self, bytes: usize) -> Result<usize, StoreError> {
+        let end = HEAD_BYTES + (self.count + 1) * SLOT_BYTES;
+        // The bytes of the pages that it came from do not add up.
+        let low = self.low.checked_sub(bytes).filter(|low| end <= *low).ok_or(BAD_NODE)?;
+        Ok(low)
+    }
+
+    /// The next entry, as a whole cell with a key of `key` bytes.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when it does not fit.
+    pub(super) fn push(&mut self, key: usize, cell: &[u8]) -> Result<(), StoreError> {
+        let low = self.room(cell.len())?;
+        self.bytes[low..self.low].copy_from_slice(cell);
+        self.put_slot(low, key);
+        Ok(())
+    }
+
+    /// The next entry of a branch.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when it does not fit.
+    pub(super) fn push_child(&mut self, key: &[u8], child: &[u8]) -> Result<(), StoreError> {
+        let low = self.room(CELL_HEAD_BYTES + key.len() + child.len())?;
+        let cell = &mut self.bytes[low..self.low];
+        cell[..CELL_HEAD_BYTES].copy_from_slice(&(child.len() as u16).to_le_bytes());
+        cell[CELL_HEAD_BYTES..CELL_HEAD_BYTES + key.len()].copy_from_slice(key);
+        cell[CELL_HEAD_BYTES + key.len()..].copy_from_slice(child);
+        self.put_slot(low, key.len());
+        Ok(())
+    }
+
+    fn put_slot(&mut self, low: usize, key: usize) {
+        let at = HEAD_BYTES + self.count * SLOT_BYTES;
+        self.bytes[at..at + SLOT_BYTES].copy_from_slice(&slot(0, low, key));
+        self.low = low;
+        self.count += 1;
+    }
+
+    /// The node; now that all keys are known, so is what they have in common.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when the keys are not what was pushed.
+    pub(super) fn finish(&mut self) -> Result<&Bytes, StoreError> {
+        let low = self.low as u16;
+        self.bytes[2..4].copy_from_slice(&(self.count as u16).to_le_bytes());
+        self.bytes[4..6].copy_from_slice(&low.to_le_bytes());
+        self.bytes[6..8].copy_from_slice(&(PAGE_BYTES as u16 - low).to_le_bytes());
+        let node = Node::of(&self.bytes)?;
+        let first = usize::from(node.level() > 0);
+        let mut prefix = [0; PREFIX_BYTES_MAX];
+        let mut length = 0;
+        if first < self.count {
+            let (one, other) = (node.key(first)?, node.key(self.count - 1)?);
+            length = shared(one, other).min(PREFIX_BYTES_MAX);
+            // A single entry shares its whole key with itself, and nothing with the next one.
+            length = if first + 1 == self.count { 0 } else { length };
+            prefix[..length].copy_from_slice(&one[..length]);
+        }
+        for index in first..self.count {
+            let hint = hint(Node::of(&self.bytes)?.key(index)?, length);
+            let at = HEAD_BYTES + index * SLOT_BYTES + 4;
+            self.bytes[at..at + 4].copy_from_slice(&hint.to_le_bytes());
+        }
+        self.bytes[8] = length as u8;
+        self.bytes[PREFIX_AT..HEAD_BYTES].copy_from_slice(&prefix);
+        Ok(&self.bytes)
+    }
+}
+
+/// How many bytes two keys have in common.
+pub(super) fn shared(one: &[u8], other: &[u8]) -> usize {
+    one.iter().zip(other).take_while(|(one, other)| one == other).count()
+}

@@ -1,0 +1,221 @@
+//! From the root to a leaf, and from leaf to leaf.
+
+use super::{
+    Tree, long,
+    page::{Cell, Node},
+    pages::Pages,
+    space::Space,
+};
+use crate::{Scan, StoreError};
+
+/// Levels of a tree at most. A branch that was split has at least three children, whatever the
+/// keys, and usually over a hundred.
+const DEPTH_MAX: usize = 24;
+
+const BAD_LEVEL: StoreError = StoreError::Corrupt("a page on another level than its parent says");
+const BAD_ORDER: StoreError = StoreError::Corrupt("a leaf that does not follow the one before it");
+
+/// A page on the way, and which of its entries the way goes through.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Step {
+    pub(super) page: u32,
+    pub(super) index: u16,
+}
+
+/// The way from the root to a page.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Way {
+    steps: [Step; DEPTH_MAX],
+    length: usize,
+}
+
+impl Way {
+    /// Goes one page down.
+    ///
+    /// # Errors
+    /// [`StoreError::Full`]: so deep a tree is none of ours.
+    #[inline]
+    pub(super) fn push(&mut self, page: u32, index: usize) -> Result<(), StoreError> {
+        let index = index as u16;
+        *self.steps.get_mut(self.length).ok_or(StoreError::Full)? = Step { page, index };
+        self.length += 1;
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<Step> {
+        self.length = self.length.checked_sub(1)?;
+        self.steps.get(self.length).copied()
+    }
+
+    /// The lowest page of the way.
+    pub(super) fn last(&self) -> Option<Step> {
+        self.length.checked_sub(1).and_then(|last| self.steps.get(last)).copied()
+    }
+}
+
+/// Where a key is. It holds until an entry is put into a node or taken out of one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Found {
+    /// The branches above the leaf.
+    pub(super) way: Way,
+    pub(super) leaf: u32,
+    /// The entry with the key, or where it would stand.
+    pub(super) index: Result<usize, usize>,
+}
+
+/// The last key that was looked up: it is often the next one that is written.
+#[derive(Debug, Default)]
+pub(super) struct Last {
+    key: Vec<u8>,
+    found: Option<Found>,
+}
+
+impl Last {
+    #[inline]
+    fn set(&mut self, key: &[u8], found: Found) {
+        self.key.clear();
+        self.key.extend_from_slice(key);
+        self.found = Some(found);
+    }
+
+    /// Entries are about to move.
+    #[inline]
+    pub(super) fn forget(&mut self) {
+        self.found = None;
+    }
+
+    #[inline]
+    fn get(&self, key: &[u8]) -> Option<Found> {
+        self.found.filter(|_| self.key == key)
+    }
+}
+
+/// The page below an entry of a branch.
+#[inline]
+fn below<'a, S: Space>(
+    pages: &'a Pages<S>,
+    node: &Node<'a>,
+    index: usize,
+) -> Result<(u32, Node<'a>), StoreError> {
+    let child = node.child(index)?;
+    pages.prefetch(child);
+    let lower = pages.node(child)?;
+    if u16::from(lower.level()) + 1 == u16::from(node.level()) {
+        Ok((child, lower))
+    } else {
+        Err(BAD_LEVEL)
+    }
+}
+
+/// Looks for `key`.
+///
+/// # Errors
+/// [`StoreError::Corrupt`].
+#[inline]
+pub(super) fn find<S: Space>(pages: &Pages<S>, key: &[u8]) -> Result<Found, StoreError> {
+    let mut way = Way::default();
+    let mut page = pages.root();
+    let mut node = pages.node(page)?;
+    while node.level() > 0 {
+        let index = node.find_child(key)?;
+        way.push(page, index)?;
+        (page, node) = below(pages, &node, index)?;
+    }
+    Ok(Found { way, leaf: page, index: node.find(key)? })
+}
+
+/// Goes from the end of a leaf to the next one. False when there is none.
+fn next_leaf<S: Space>(
+    pages: &Pages<S>,
+    way: &mut Way,
+    leaf: &mut u32,
+) -> Result<bool, StoreError> {
+    while let Some(step) = way.pop() {
+        let mut node = pages.node(step.page)?;
+        let mut index = usize::from(step.index) + 1;
+        if index >= node.count {
+            continue;
+        }
+        let mut page = step.page;
+        while node.level() > 0 {
+            way.push(page, index)?;
+            (page, node) = below(pages, &node, index)?;
+            index = 0;
+        }
+        *leaf = page;
+        return Ok(true);
+    }
+    Ok(false)
+}
+
+impl<S: Space> Tree<S> {
+    /// As [`crate::Store::get`].
+    #[inline]
+    pub(super) fn look_up(&mut self, key: &[u8]) -> Result<Option<&[u8]>, StoreError> {
+        let found = find(&self.pages, key)?;
+        self.last.set(key, found);
+        let Ok(index) = found.index else { return Ok(None) };
+        let cell = self.pages.node(found.leaf)?.cell(index)?;
+        if cell.long {
+            long::load(&self.pages, cell.stored, &mut self.value)?;
+            return Ok(Some(&self.value));
+        }
+        Ok(Some(cell.stored))
+    }
+
+    /// Looks for a key that is about to be written.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`].
+    #[inline]
+    pub(super) fn find(&self, key: &[u8]) -> Result<Found, StoreError> {
+        self.last.get(key).map_or_else(|| find(&self.pages, key), Ok)
+    }
+
+    /// As [`crate::Store::scan`].
+    pub(super) fn show(
+        &mut self,
+        prefix: &[u8],
+        from: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> Scan,
+    ) -> Result<(), StoreError> {
+        let Tree { pages, value, .. } = self;
+        let mut found = find(pages, from)?;
+        let (Ok(mut index) | Err(mut index)) = found.index;
+        loop {
+            let node = pages.node(found.leaf)?;
+            while index < node.count {
+                let cell = node.cell(index)?;
+                if !cell.key.starts_with(prefix) || visit_cell(pages, &cell, value, visit)? {
+                    return Ok(());
+                }
+                index += 1;
+            }
+            // Keys rise, or the pages lead in a circle.
+            let last = node.count.checked_sub(1).map(|last| node.key(last)).transpose()?;
+            if !next_leaf(pages, &mut found.way, &mut found.leaf)? {
+                return Ok(());
+            }
+            let next = pages.node(found.leaf)?.key(0)?;
+            if last.is_none_or(|last| last >= next) {
+                return Err(BAD_ORDER);
+            }
+            index = 0;
+        }
+    }
+}
+
+/// True when the visitor has had enough.
+fn visit_cell<S: Space>(
+    pages: &Pages<S>,
+    cell: &Cell<'_>,
+    value: &mut Vec<u8>,
+    visit: &mut dyn FnMut(&[u8], &[u8]) -> Scan,
+) -> Result<bool, StoreError> {
+    if cell.long {
+        long::load(pages, cell.stored, value)?;
+        return Ok(visit(cell.key, value) == Scan::Enough);
+    }
+    Ok(visit(cell.key, cell.stored) == Scan::Enough)
+}
