@@ -353,7 +353,7 @@ fn the_number_of_shards_is_kept_with_the_data() -> Result<()> {
         let shown = mayfly(&scratch, &["status", "--name", "kept"])?.run_ok()?;
         ensure!(output(&shown).contains("shards 3"), "{}", output(&shown));
         for shard in 0..3 {
-            let store = kept.join(format!("meta/shard-{shard}/data.mdb"));
+            let store = kept.join(format!("meta/shard-{shard}/records"));
             ensure!(store.exists(), "there is no {}", store.display());
         }
         Instance::named(&scratch, "kept")?.stop()?;

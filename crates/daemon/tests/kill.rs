@@ -1,4 +1,4 @@
-//! A process that drives a core on LMDB is killed at random moments. What it had acknowledged is
+//! A process that drives a core on files is killed at random moments. What it had acknowledged is
 //! there afterwards.
 //!
 //! The test starts itself as the victim. The victim prints the number of each operation after its

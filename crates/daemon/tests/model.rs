@@ -391,9 +391,9 @@ impl Ours {
     }
 }
 
-fn compare(ops: &[Op], lmdb: bool) {
+fn compare(ops: &[Op], on_disk: bool) {
     let pooled = Config { io_threads: 2, ..config() };
-    compare_with(ops, if lmdb { Node::lmdb(pooled) } else { Node::memory(config()) });
+    compare_with(ops, if on_disk { Node::on_disk(pooled) } else { Node::memory(config()) });
 }
 
 fn compare_with(ops: &[Op], node: Node) {
@@ -492,7 +492,7 @@ proptest! {
     })]
 
     #[test]
-    fn a_core_on_lmdb_answers_as_the_local_file_system_does(
+    fn a_core_on_disk_answers_as_the_local_file_system_does(
         ops in prop::collection::vec(op(), 1..80)
     ) {
         compare(&ops, true);

@@ -1,43 +1,65 @@
 //! What the operations of a core cost, each in a transaction of its own, without the way from and
 //! to a process. Run in release with `--ignored --nocapture`; nothing is asserted.
+//! `PACE_STORE=tree` leaves the other stores out, `PACE_FILES` is the number of files.
 #![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
 
 mod support;
 
 use std::{
-    path::PathBuf,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use mayfly_daemon::{Core, Parts, Progress, ShardId, Survivors, Totals};
-use mayfly_meta::{LmdbOptions, LmdbStore};
+use mayfly_meta::{LmdbOptions, LmdbStore, MemoryStore, Store, TreeOptions, TreeStore};
 use mayfly_object::DirectoryStore;
 use mayfly_wire::{Close, Open, Operation, Stat, Target, Unlink};
 use support::{Node, O_CREAT, O_RDWR, SESSION, TestClock, config, region, walk};
 
-const FILES: u32 = 100_000;
+const LIMIT_BYTES: u64 = 1 << 30;
+/// Files that stay open.
+const OPENS_MAX: usize = 50_000;
 
 struct Bed {
     node: Node,
     body: Vec<u8>,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
+type Opening = fn(&Path) -> Box<dyn Store>;
+
+/// The stores that a core can be kept in.
+const STORES: [(&str, Opening); 3] = [
+    ("tree", |directory| {
+        let options = TreeOptions {
+            directory: directory.to_owned(),
+            limit_bytes: LIMIT_BYTES,
+            boot_id: b"boot".to_vec(),
+        };
+        Box::new(TreeStore::open(&options).unwrap())
+    }),
+    ("LMDB", |directory| {
+        let options = LmdbOptions {
+            directory: directory.to_owned(),
+            limit_bytes: LIMIT_BYTES,
+            sync: false,
+            boot_id: b"boot".to_vec(),
+        };
+        Box::new(LmdbStore::open(&options).unwrap())
+    }),
+    ("in memory", |_| Box::new(MemoryStore::volatile(LIMIT_BYTES))),
+];
+
 impl Bed {
-    fn new() -> Bed {
+    fn new(open: Opening) -> Bed {
         let memory = PathBuf::from("/dev/shm");
         let place = if memory.is_dir() { memory } else { std::env::temp_dir() };
         let directory = tempfile::tempdir_in(place).unwrap();
         let objects = directory.path().join("objects");
-        let options = LmdbOptions {
-            directory: directory.path().join("meta"),
-            limit_bytes: 1 << 30,
-            sync: false,
-            boot_id: b"boot".to_vec(),
-        };
         let parts = Parts {
-            store: Box::new(LmdbStore::open(&options).unwrap()),
+            store: open(&directory.path().join("meta")),
             objects: Arc::new(DirectoryStore::open(&objects).unwrap()),
             node: region(),
             clock: Box::new(TestClock::default()),
@@ -47,7 +69,13 @@ impl Bed {
         };
         let core = Core::open(config(), parts, &Survivors::default()).unwrap();
         let node = Node::around(core, objects);
-        Bed { node, body: vec![0; 8192], _directory: directory }
+        Bed { node, body: vec![0; 8192], directory }
+    }
+
+    /// What the store's files take, allocated ahead or used.
+    fn meta_bytes(&self) -> u64 {
+        let files = std::fs::read_dir(self.directory.path().join("meta")).into_iter().flatten();
+        files.map(|file| file.unwrap().metadata().unwrap().blocks() * 512).sum()
     }
 
     fn ask<'a, O: Operation<'a>>(&mut self, request: &O) -> usize {
@@ -64,10 +92,15 @@ impl Bed {
     }
 }
 
+/// How many files are made.
+fn files() -> u32 {
+    std::env::var("PACE_FILES").map_or(100_000, |files| files.parse().unwrap())
+}
+
 fn each(name: &str, mut work: impl FnMut(u32)) -> Duration {
     let begun = Instant::now();
-    (0..FILES).for_each(&mut work);
-    let each = begun.elapsed() / FILES;
+    (0..files()).for_each(&mut work);
+    let each = begun.elapsed() / files();
     println!("{name:14} {each:?}");
     each
 }
@@ -75,9 +108,19 @@ fn each(name: &str, mut work: impl FnMut(u32)) -> Duration {
 #[test]
 #[ignore = "a measurement"]
 fn operations() {
-    let mut bed = Bed::new();
+    let only = std::env::var("PACE_STORE").ok();
+    for (name, open) in STORES {
+        if only.as_deref().is_some_and(|only| only != name) {
+            continue;
+        }
+        println!("on the store {name}");
+        operations_of(Bed::new(open));
+    }
+}
+
+fn operations_of(mut bed: Bed) {
     bed.node.mkdir("d").unwrap();
-    let paths: Vec<String> = (0..FILES).map(|number| format!("d/file{number}")).collect();
+    let paths: Vec<String> = (0..files()).map(|number| format!("d/file{number}")).collect();
     let path = |number: u32| walk(&paths[number as usize], 0);
     let mut opens = Vec::new();
     each("create", |number| {
@@ -86,12 +129,13 @@ fn operations() {
         let bytes = bed.ask(&open);
         let mut from = mayfly_wire::Reader::new(&bed.body[..bytes]);
         let opened = <mayfly_wire::Opened as mayfly_wire::Wire>::decode(&mut from).unwrap();
-        if number.is_multiple_of(2) {
+        if number.is_multiple_of(2) || opens.len() == OPENS_MAX {
             bed.ask(&Close { open: opened.open });
         } else {
             opens.push(opened.open);
         }
     });
+    println!("{:14} {} MiB", "on disk", bed.meta_bytes() >> 20);
     each("close (half)", |number| {
         if let Some(open) = opens.get(number as usize) {
             bed.ask(&Close { open: *open });

@@ -231,7 +231,7 @@ fn an_open_that_is_repeated_after_a_restart_leaves_one_description() {
 
 #[test]
 fn what_was_not_committed_never_happened() {
-    let mut node = Node::lmdb(config());
+    let mut node = Node::on_disk(config());
     node.mkdir("kept").unwrap();
     let caller = node.next_caller(SESSION);
     let request =
@@ -515,7 +515,7 @@ fn without_locks_every_request_for_one_is_refused() {
 #[test]
 fn fsync_waits_for_the_disk_only_when_the_instance_promises_it() {
     let durability = mayfly_types::Durability::Sync;
-    let mut node = Node::lmdb(mayfly_daemon::Config { durability, io_threads: 1, ..config() });
+    let mut node = Node::on_disk(mayfly_daemon::Config { durability, io_threads: 1, ..config() });
     let open = made(&mut node, "f");
     node.write(open, 0, &[1; 10_000]).unwrap();
     let caller = node.next_caller(SESSION);

@@ -18,7 +18,7 @@ fn node() -> Node {
 /// on the spot.
 fn nodes() -> impl Iterator<Item = Node> {
     let memory = std::path::Path::new("/dev/shm");
-    std::iter::once(node()).chain(memory.is_dir().then(|| Node::lmdb_in(config(), memory)))
+    std::iter::once(node()).chain(memory.is_dir().then(|| Node::on_disk_in(config(), memory)))
 }
 
 fn made(node: &mut Node, path: &str) -> OpenRef {
@@ -28,7 +28,7 @@ fn made(node: &mut Node, path: &str) -> OpenRef {
 #[test]
 fn a_full_instance_refuses_and_still_removes() {
     let capacity_bytes = 8 << 20;
-    let mut node = Node::lmdb(mayfly_daemon::Config { capacity_bytes, ..config() });
+    let mut node = Node::on_disk(mayfly_daemon::Config { capacity_bytes, ..config() });
     let open = made(&mut node, "big");
     let mut end = 0;
     let errno = loop {

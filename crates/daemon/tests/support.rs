@@ -25,7 +25,7 @@ use std::{
 use mayfly_daemon::{
     Caller, Clock, Completion, Config, Core, Parts, Progress, ShardId, Survivors, Totals,
 };
-use mayfly_meta::{LmdbOptions, LmdbStore, MemoryDisk, MemoryStore, Store};
+use mayfly_meta::{LmdbOptions, LmdbStore, MemoryDisk, MemoryStore, Store, TreeOptions, TreeStore};
 use mayfly_object::{BY_HAND, DirectoryStore, ObjectStore};
 use mayfly_transport_shm::layout::NodeRegion;
 use mayfly_types::{
@@ -84,7 +84,8 @@ pub fn region() -> &'static NodeRegion {
 #[derive(Clone)]
 pub enum Kept {
     Memory(MemoryDisk),
-    Lmdb(PathBuf),
+    /// In files, as the daemon keeps it: in LMDB where it is to survive a power loss.
+    Disk(PathBuf),
 }
 
 /// What survives a core, and the core.
@@ -126,9 +127,9 @@ pub fn config() -> Config {
 
 impl Node {
     /// With several shards, whose messages travel as the seed says.
-    pub fn several(config: Config, shards: u32, seed: u64, lmdb: bool) -> Node {
-        let kept = |directory: &std::path::Path, shard: u32| match lmdb {
-            true => Kept::Lmdb(directory.join(format!("shard-{shard}"))),
+    pub fn several(config: Config, shards: u32, seed: u64, on_disk: bool) -> Node {
+        let kept = |directory: &std::path::Path, shard: u32| match on_disk {
+            true => Kept::Disk(directory.join(format!("shard-{shard}"))),
             false => Kept::Memory(MemoryDisk::default()),
         };
         let directory = tempfile::tempdir().unwrap();
@@ -141,14 +142,14 @@ impl Node {
         Node::new(config, |_| Kept::Memory(MemoryDisk::default()))
     }
 
-    pub fn lmdb(config: Config) -> Node {
-        Node::new(config, |directory| Kept::Lmdb(directory.join("meta")))
+    pub fn on_disk(config: Config) -> Node {
+        Node::new(config, |directory| Kept::Disk(directory.join("meta")))
     }
 
     /// With everything it keeps in a new directory in `place`.
-    pub fn lmdb_in(config: Config, place: &std::path::Path) -> Node {
+    pub fn on_disk_in(config: Config, place: &std::path::Path) -> Node {
         let directory = tempfile::tempdir_in(place).unwrap();
-        let kept = Kept::Lmdb(directory.path().join("meta"));
+        let kept = Kept::Disk(directory.path().join("meta"));
         Node::within(config, directory, (kept, Vec::new()), 0)
     }
 
@@ -186,7 +187,7 @@ impl Node {
 
     /// What `shards` shards left in `directory`, if anything.
     pub fn reopened(config: Config, directory: &std::path::Path, shards: u32) -> Node {
-        let kept = |shard: u32| Kept::Lmdb(directory.join(format!("shard-{shard}")));
+        let kept = |shard: u32| Kept::Disk(directory.join(format!("shard-{shard}")));
         let mut node = Node {
             cores: Vec::new(),
             kept: kept(0),
@@ -199,7 +200,9 @@ impl Node {
             clock: TestClock::default(),
             config,
             sessions: vec![(SESSION, PID)],
-            request_id: 0,
+            // A request is not to be taken for one that an earlier process made, whose answer
+            // may still be kept.
+            request_id: u64::from(std::process::id()) << 32,
             sent: Vec::new(),
             directory: None,
         };
@@ -266,11 +269,19 @@ impl Node {
         let limit_bytes = self.config.capacity_bytes;
         let store: Box<dyn Store> = match kept {
             Kept::Memory(disk) => Box::new(MemoryStore::open(disk, limit_bytes)),
-            Kept::Lmdb(directory) => Box::new(
+            Kept::Disk(directory) if self.config.durability == Durability::Sync => Box::new(
                 LmdbStore::open(&LmdbOptions {
                     directory: directory.clone(),
                     limit_bytes,
-                    sync: self.config.durability == Durability::Sync,
+                    sync: true,
+                    boot_id: b"boot".to_vec(),
+                })
+                .unwrap(),
+            ),
+            Kept::Disk(directory) => Box::new(
+                TreeStore::open(&TreeOptions {
+                    directory: directory.clone(),
+                    limit_bytes,
                     boot_id: b"boot".to_vec(),
                 })
                 .unwrap(),

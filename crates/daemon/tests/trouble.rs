@@ -51,7 +51,7 @@ fn on_a_full_disk_nothing_acknowledged_is_lost_and_removing_works() {
         eprintln!("SKIPPED: a tmpfs of its own cannot be mounted");
         return;
     };
-    let mut node = Node::lmdb_in(config(), &disk.0);
+    let mut node = Node::on_disk_in(config(), &disk.0);
     let spilled = node.open("spilled", O_CREAT | O_RDWR).unwrap().0;
     node.write(spilled, 0, &[1; 100_000]).unwrap();
     let filler = disk.fill();
@@ -100,7 +100,7 @@ fn a_file_that_cannot_spill_leaves_nothing_on_a_full_disk() {
         eprintln!("SKIPPED: a tmpfs of its own cannot be mounted");
         return;
     };
-    let mut node = Node::lmdb_in(config(), &disk.0);
+    let mut node = Node::on_disk_in(config(), &disk.0);
     let open = node.open("f", O_CREAT | O_RDWR).unwrap().0;
     node.write(open, 0, &[1; 4000]).unwrap();
     disk.fill();

@@ -7,12 +7,12 @@ use std::{
     sync::Arc,
 };
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use mayfly_daemon::{
     Config as CoreConfig, Core, Parts, Survivors, SystemClock, Totals,
     serve::{self, Ending, Opener, Place},
 };
-use mayfly_meta::{LmdbOptions, LmdbStore, MemoryStore, Store};
+use mayfly_meta::{LmdbOptions, LmdbStore, MemoryStore, Store, TreeOptions, TreeStore};
 use mayfly_object::{DirectoryStore, ObjectStore};
 use mayfly_types::Durability;
 
@@ -113,22 +113,38 @@ fn limit_bytes(capacity_bytes: u64, shards: u32) -> u64 {
     (capacity_bytes / u64::from(shards)).saturating_mul(2).max(LIMIT_BYTES_MIN).min(capacity_bytes)
 }
 
-/// What need not outlive this process is kept in its memory, which is faster.
 fn open_store(config: &Config, place: &Place, capacity_bytes: u64) -> Result<Box<dyn Store>> {
     let durability = config.options.durability()?;
     let limit_bytes = limit_bytes(capacity_bytes, config.options.shards);
+    open_records(&config.meta_dir_of(place.shard().0), durability, limit_bytes)
+}
+
+/// What need not outlive this process is kept in its memory, which is faster; what must outlive the
+/// machine in LMDB. What is in LMDB already stays there.
+fn open_records(
+    directory: &Path,
+    durability: Durability,
+    limit_bytes: u64,
+) -> Result<Box<dyn Store>> {
     if durability == Durability::None {
         return Ok(Box::new(MemoryStore::volatile(limit_bytes)));
     }
-    let directory = config.meta_dir_of(place.shard().0);
-    let store = LmdbStore::open(&LmdbOptions {
-        limit_bytes,
-        sync: durability == Durability::Sync,
-        boot_id: fs::read("/proc/sys/kernel/random/boot_id").context("the kernel's boot id")?,
-        directory: directory.clone(),
-    })
-    .map_err(|error| anyhow!("the metadata in {}: {error}", directory.display()))?;
-    Ok(Box::new(store))
+    let sync = durability == Durability::Sync;
+    if sync && TreeStore::is_in(directory) {
+        bail!(
+            "the metadata in {} were kept without --durability sync, which cannot be had later",
+            directory.display()
+        );
+    }
+    let boot_id = fs::read("/proc/sys/kernel/random/boot_id").context("the kernel's boot id")?;
+    let (shown, directory) = (directory.display(), directory.to_owned());
+    let failed = |error| anyhow!("the metadata in {shown}: {error}");
+    if sync || LmdbStore::is_in(&directory) {
+        let options = LmdbOptions { directory, limit_bytes, sync, boot_id };
+        return Ok(Box::new(LmdbStore::open(&options).map_err(failed)?));
+    }
+    let options = TreeOptions { directory, limit_bytes, boot_id };
+    Ok(Box::new(TreeStore::open(&options).map_err(failed)?))
 }
 
 /// What the user set, or what the file system holds now and could still take.
@@ -153,5 +169,28 @@ mod tests {
         assert_eq!(limit_bytes(1 << 40, 16), 1 << 37);
         assert_eq!(limit_bytes(80 << 20, 16), 64 << 20);
         assert_eq!(limit_bytes(1 << 20, 16), 1 << 20);
+    }
+
+    #[test]
+    fn what_is_in_lmdb_stays_there_and_a_tree_is_not_taken_for_synced() {
+        let directory = std::env::temp_dir().join(format!("mayfly-kept-{}", std::process::id()));
+        let open = |name: &str, durability| {
+            let opened = open_records(&directory.join(name), durability, 1 << 30);
+            opened.map(|mut store| {
+                let there = store.get(b"key").unwrap().is_some();
+                store.put(b"key", b"value").unwrap();
+                store.commit().unwrap();
+                there
+            })
+        };
+        assert!(!open("old", Durability::Sync).unwrap());
+        assert!(open("old", Durability::Process).unwrap());
+        assert!(!TreeStore::is_in(&directory.join("old")));
+        assert!(!open("new", Durability::Process).unwrap());
+        assert!(open("new", Durability::Process).unwrap());
+        let refused = open("new", Durability::Sync).unwrap_err().to_string();
+        assert!(refused.contains("without --durability sync"), "{refused}");
+        assert!(!open("none", Durability::None).unwrap());
+        fs::remove_dir_all(&directory).unwrap();
     }
 }
