@@ -15,10 +15,7 @@
 mod lanes;
 mod wait;
 
-use core::sync::atomic::{
-    AtomicU64,
-    Ordering::{Acquire, Relaxed, Release, SeqCst},
-};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use mayfly_transport::{Answer, Patience, Transport};
 use mayfly_types::{
@@ -139,13 +136,7 @@ impl ShmTransport {
         control.request_id.store(id, Relaxed);
         control.request_bytes.store(bytes as u32, Relaxed);
         control.state.store(state, Release);
-        // From the leaf to the root, and the daemon takes them from the root to the leaf, so that a
-        // bit it sees always leads to the request. A bit that is set already needs no second write:
-        // whoever set it has yet to be seen, by a daemon that will then see this lane too.
-        self.head().lanes_pending.fetch_or(1 << lane, SeqCst);
-        let (word, bit) = ((self.id / 64) as usize, self.id % 64);
-        set_bit(&self.node.head.sessions_pending[word], bit);
-        set_bit(&self.node.head.pending_summary, word as u32);
+        self.node.mark(self.id);
         self.node.wake_daemon()
     }
 
@@ -166,12 +157,6 @@ impl ShmTransport {
                 .map_or(Answer::Failed(Errno::EIO), |escaped| Answer::Escaped(escaped.path)),
             status => Answer::Failed(Errno::from_raw(status as i32).unwrap_or(Errno::EIO)),
         }
-    }
-}
-
-fn set_bit(word: &AtomicU64, bit: u32) {
-    if word.load(SeqCst) & (1 << bit) == 0 {
-        word.fetch_or(1 << bit, SeqCst);
     }
 }
 

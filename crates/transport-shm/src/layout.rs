@@ -9,6 +9,11 @@
 //! Everything in here can be scribbled on by a process that lost its mind. All fields are atomics,
 //! read once, and the daemon keeps its own copy of whatever it must rely on. References into a
 //! region live as long as the mapping; a mapping is never unmapped while one is in use.
+//!
+//! A cache line goes from one processor to another in the time of a hundred instructions, and these
+//! transfers are most of what a short request costs. So words that one side writes for each request
+//! share no line with what the other side reads meanwhile: what changes rarely, the marks, and the
+//! halves of a lane each have lines of their own.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -20,7 +25,7 @@ use mayfly_types::limits::{
 /// First word of either region.
 pub const MAGIC: u32 = 0x5346_594d; // "MYFS"
 /// Version of the layout; a client of another version does not attach.
-pub const LAYOUT_VERSION: u32 = 1;
+pub const LAYOUT_VERSION: u32 = 2;
 
 /// The daemon is polling: a request needs no system call.
 pub const DAEMON_AWAKE: u32 = 1;
@@ -52,6 +57,8 @@ pub struct NodeHead {
     pub locks: AtomicU32,
     /// Deadline of a request, milliseconds.
     pub deadline_ms: AtomicU32,
+    /// What is written above is written rarely, what follows with each request.
+    pub apart: [AtomicU64; 11],
     /// Which words of `sessions_pending` are not zero.
     pub pending_summary: AtomicU64,
     /// Sessions with a request that the daemon has not seen, a bit each.
@@ -163,19 +170,36 @@ impl NodeRegion {
         }
     }
 
+    /// Marks a session that has a request in one of its lanes.
+    ///
+    /// From the leaf to the root: the daemon takes the marks from the root to the leaf, so that a
+    /// bit it sees always leads to the request. A summary that is set already needs no second
+    /// write: whoever set it has yet to be seen, by a daemon that will then see this session too.
+    /// The session's bit is set without a look at it first, which would move the line twice.
+    pub fn mark(&self, session: u32) {
+        use core::sync::atomic::Ordering::SeqCst;
+        let (word, bit) = (session / 64, session % 64);
+        if let Some(sessions) = self.head.sessions_pending.get(word as usize) {
+            sessions.fetch_or(1 << bit, SeqCst);
+            if self.head.pending_summary.load(SeqCst) & (1 << word) == 0 {
+                self.head.pending_summary.fetch_or(1 << word, SeqCst);
+            }
+        }
+    }
+
     /// Wakes the daemon if it sleeps; true when it did. The caller has published before what the
-    /// daemon is to find.
+    /// daemon is to find, by a sequentially consistent access.
     pub fn wake_daemon(&self) -> bool {
         wake_sleeper(&self.head.daemon_state, &self.head.daemon_wakes)
     }
 }
 
 /// Wakes a thread that says in `state` whether it sleeps on `wakes`; true when it did. The sleeper
-/// stores ASLEEP before it looks for the last time, we look at its state after publishing, and
-/// there is a full fence on both sides: it sees the work, or we see it asleep.
+/// stores ASLEEP before it looks for the last time, and we look at its state after publishing. Both
+/// must be sequentially consistent accesses, the caller's publishing too: then either it sees the
+/// work, or we see it asleep. On x86-64 that is for free where publishing is a locked instruction.
 pub fn wake_sleeper(state: &AtomicU32, wakes: &AtomicU32) -> bool {
-    use core::sync::atomic::{Ordering::SeqCst, fence};
-    fence(SeqCst);
+    use core::sync::atomic::Ordering::SeqCst;
     let asleep = state.load(SeqCst) == DAEMON_ASLEEP;
     if asleep {
         wakes.fetch_add(1, SeqCst);
@@ -218,10 +242,15 @@ pub struct Lane {
     pub owner: AtomicU32,
     /// Length of the request, header included, bytes.
     pub request_bytes: AtomicU32,
-    /// Length of the reply, header included, bytes.
-    pub reply_bytes: AtomicU32,
+    /// Room.
+    pub reserved: AtomicU32,
     /// Id of the request, unique in the session.
     pub request_id: AtomicU64,
+    /// What is written above is the client's, and the state, at which it looks while it waits; what
+    /// follows is the daemon's.
+    pub apart: [AtomicU64; 5],
+    /// Length of the reply, header included, bytes.
+    pub reply_bytes: AtomicU32,
     /// Id of the request that the reply buffer answers, stored before its transaction commits.
     pub answered_id: AtomicU64,
     /// Transaction whose commit makes that reply true; 0 when it needs none.
@@ -241,8 +270,6 @@ pub struct SessionHead {
     pub pid: AtomicU32,
     /// Last request id handed out.
     pub last_request_id: AtomicU64,
-    /// Lanes with a request that the daemon has not seen, a bit each.
-    pub lanes_pending: AtomicU64,
     /// The lanes.
     pub lanes: [Lane; LANES],
     /// Counted up when a lane becomes free while threads wait for one; a futex.
@@ -284,16 +311,17 @@ const _: () = assert!(LANES_RESERVED < LANES);
 
 // The offsets that `docs/SHM.md` states.
 const _: () = assert!(core::mem::offset_of!(NodeHead, daemon_state) == 20);
-const _: () = assert!(core::mem::offset_of!(NodeHead, pending_summary) == 40);
-const _: () = assert!(core::mem::offset_of!(NodeHead, daemon_wakes) == 560);
+const _: () = assert!(core::mem::offset_of!(NodeHead, pending_summary) == 128);
+const _: () = assert!(core::mem::offset_of!(NodeHead, daemon_wakes) == 648);
 const _: () = assert!(core::mem::offset_of!(NodeRegion, opens) == 4096);
 const _: () = assert!(core::mem::offset_of!(NodeRegion, files) == 4_198_400);
 const _: () = assert!(core::mem::offset_of!(NodeRegion, keys) == 8_392_704);
-const _: () = assert!(core::mem::offset_of!(SessionHead, lanes_pending) == 24);
 const _: () = assert!(core::mem::offset_of!(SessionHead, lanes) == 128);
 const _: () = assert!(core::mem::offset_of!(SessionHead, lanes_freed) == 2176);
 const _: () = assert!(core::mem::offset_of!(Lane, request_id) == 16);
-const _: () = assert!(core::mem::offset_of!(Lane, answered_transaction) == 32);
+const _: () = assert!(core::mem::offset_of!(Lane, reply_bytes) == 64);
+const _: () = assert!(core::mem::offset_of!(Lane, answered_id) == 72);
+const _: () = assert!(core::mem::offset_of!(Lane, answered_transaction) == 80);
 const _: () = assert!(size_of::<LaneBuffers>() == 270_336);
 const _: () = assert!(size_of::<SessionRegion>() == 4096 + LANES * 270_336);
 const _: () = assert!(size_of::<NodeRegion>() == 8_392_704 + 65_536 * 320);

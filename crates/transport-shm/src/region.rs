@@ -9,6 +9,7 @@ use mayfly_types::{Errno, SessionId};
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::{
+    ShmTransport,
     layout::{DAEMON_ABSENT, LAYOUT_VERSION, MAGIC, NodeRegion, SessionHead, SessionRegion},
     raw,
 };
@@ -111,6 +112,16 @@ pub fn make_session(session: SessionId, pid: u32) -> Result<OwnedFd, Errno> {
     head[16..24].copy_from_slice(&last_request_id.to_ne_bytes());
     rustix::io::pwrite(&fd, &head, 0).map_err(errno)?;
     Ok(fd)
+}
+
+/// The client's side of a session without the handshake: for measurements and tests, whose client
+/// and daemon are threads of one process. Its mapping stays until the process ends.
+///
+/// # Errors
+/// EPROTO when it is no session region, ENOMEM.
+pub fn connect(node: &'static NodeRegion, session: impl AsFd) -> Result<ShmTransport, Errno> {
+    let address = map(session, size_of::<SessionRegion>())?;
+    Ok(ShmTransport::new(node, address.cast(), -1))
 }
 
 /// The daemon's mapping of a session region, undone when dropped.

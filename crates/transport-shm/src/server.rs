@@ -147,8 +147,9 @@ impl Server {
         self.node.head.pending_summary.load(SeqCst) != 0
     }
 
-    /// Appends the lanes that clients have marked since the last time. A session that is not known
-    /// yet keeps its marks.
+    /// Appends the lanes that wait, of the sessions that clients have marked since the last time,
+    /// whether they have been taken already or not. Of a session that is not known yet all lanes
+    /// are looked at when it is added.
     pub fn collect(&mut self, lanes: &mut Vec<LaneRef>) {
         if !self.has_requests() {
             return;
@@ -158,8 +159,7 @@ impl Server {
             for bit in bits(head.sessions_pending[word as usize].swap(0, SeqCst)) {
                 let session = SessionId(word * 64 + bit);
                 let Some(known) = self.session(session) else { continue };
-                let marked = bits(known.take_marks()).filter(|lane| *lane < LANES as u32);
-                lanes.extend(marked.map(|lane| LaneRef { session, lane }));
+                lanes.extend(bits(known.waiting()).map(|lane| LaneRef { session, lane }));
             }
         }
     }
@@ -201,7 +201,11 @@ impl Server {
     pub fn take(&mut self, at: LaneRef, body: &mut Vec<u8>) -> Option<Incoming> {
         let session = self.session(at.session)?;
         let (control, under_way) = session.lane(at.lane)?;
-        if session.taker != self.number || !under_way.is_idle() {
+        // A request that was taken and not answered yet is met whenever its session is looked at.
+        if session.taker != self.number
+            || under_way.is_at(control.request_id.load(Relaxed))
+            || !under_way.is_idle()
+        {
             return None;
         }
         match control.state.load(Acquire) & !LANE_SLEEPER {
@@ -309,7 +313,7 @@ impl Server {
         if session.taker == self.number {
             under_way.end_of_taker();
         } else if under_way.end() {
-            session.mark(at.lane, self.node);
+            session.mark(self.node);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A session, as the threads of the daemon share it.
 
 use std::sync::atomic::{
-    Ordering::{Relaxed, SeqCst},
+    Ordering::{Acquire, Relaxed, SeqCst},
     fence,
 };
 
@@ -14,7 +14,10 @@ use mayfly_wire::{HEADER_BYTES, Header};
 
 use super::under_way::{Holder, UnderWay};
 use crate::{
-    layout::{LANE_FREE, LANE_REPLY, Lane, LaneBuffers, NodeRegion},
+    layout::{
+        LANE_ABANDONED, LANE_FREE, LANE_POSTED, LANE_REPLY, LANE_REQUEST, LANE_SLEEPER, Lane,
+        LaneBuffers, NodeRegion,
+    },
     region::SessionMapping,
 };
 
@@ -51,20 +54,26 @@ impl Session {
         unsafe { (&raw mut (*self.mapping.region()).buffers).cast::<LaneBuffers>().add(lane) }
     }
 
-    /// Takes the marks of the lanes.
-    pub(super) fn take_marks(&self) -> u64 {
-        self.mapping.head().lanes_pending.swap(0, SeqCst)
+    /// The lanes that ask for the daemon, a bit each. A mark is one for the whole session: to look
+    /// at all of its lanes, whose lines stay with this processor while nothing happens in them,
+    /// takes less time than one more line takes that both sides write.
+    pub(super) fn waiting(&self) -> u64 {
+        let mut waiting = 0;
+        for (at, lane) in self.mapping.head().lanes.iter().enumerate() {
+            let state = lane.state.load(Acquire);
+            if state != LANE_FREE
+                && matches!(state & !LANE_SLEEPER, LANE_REQUEST | LANE_POSTED | LANE_ABANDONED)
+            {
+                waiting |= 1 << at;
+            }
+        }
+        waiting
     }
 
-    /// Marks a lane as its client does, from the leaf to the root, and wakes the taker.
-    pub(super) fn mark(&self, lane: u32, node: &NodeRegion) {
-        let (word, bit) = (self.number.0 / 64, self.number.0 % 64);
-        self.mapping.head().lanes_pending.fetch_or(1 << lane, SeqCst);
-        if let Some(sessions) = node.head.sessions_pending.get(word as usize) {
-            sessions.fetch_or(1 << bit, SeqCst);
-            node.head.pending_summary.fetch_or(1 << word, SeqCst);
-            node.wake_daemon();
-        }
+    /// Marks the session as its client does, and wakes the taker.
+    pub(super) fn mark(&self, node: &NodeRegion) {
+        node.mark(self.number.0);
+        node.wake_daemon();
     }
 
     /// An earlier daemon may have died between a change and the wake-up that belongs to it.

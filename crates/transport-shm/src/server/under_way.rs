@@ -71,6 +71,11 @@ impl UnderWay {
         true
     }
 
+    /// For the taker: true when this very request is being answered. Only the taker changes the id.
+    pub(super) fn is_at(&self, request_id: u64) -> bool {
+        self.word.load(Acquire) & STATE != IDLE && self.request_id.load(Relaxed) == request_id
+    }
+
     /// For the taker, when the lane is idle: it holds the lane for this request. Others act on a
     /// lane that was left only, so plain stores do.
     pub(super) fn hold(&self, taker: Holder, request_id: u64, op: Op) {

@@ -76,6 +76,7 @@ impl Client {
                 // SAFETY: mapped, and made of atomics.
                 let control = unsafe { &(*self.0).head.lanes[*lane] };
                 let whole = header.map_or(*length, |(_, body)| HEADER_BYTES as u32 + body);
+                control.request_id.store(header.map_or(0, |(request_id, _)| request_id), SeqCst);
                 control.request_bytes.store(whole, SeqCst);
                 control.state.store(LANE_REQUEST, SeqCst);
             }

@@ -39,10 +39,15 @@ impl Scene {
         &self.client.head().lanes[AT.lane as usize]
     }
 
-    /// The client makes a request, and the first server leaves it.
-    fn leave(&mut self, request_id: u64) {
+    /// The client makes a request, and has not marked its session yet.
+    fn submit(&self, request_id: u64) {
         let header = Some((request_id, 0));
         self.client.act(&Scribble::Submit { lane: AT.lane as usize, length: 0, header });
+    }
+
+    /// The client makes a request, and the first server leaves it.
+    fn leave(&mut self, request_id: u64) {
+        self.submit(request_id);
         let taken = self.taker.take(AT, &mut Vec::new()).expect("taken");
         assert_eq!(taken.request_id, request_id);
         self.taker.leave(AT);
@@ -68,14 +73,18 @@ fn a_lane_that_its_taker_met_too_early_is_marked_again() {
     scene.other.claim(AT, 7).expect("it was left");
     Scene::store(&mut scene.other, 7);
     assert!(!scene.marked());
-    // The reply may be visible already, and the next request there.
+    // The reply is visible already, and the next request there.
+    scene.submit(8);
     assert!(scene.taker.take(AT, &mut Vec::new()).is_none());
     scene.other.publish(AT);
+    scene.submit(8);
     assert!(scene.marked());
     scene.leave(8);
     scene.other.claim(AT, 8).expect("it was left");
+    assert!(scene.taker.take(AT, &mut Vec::new()).is_none(), "it is being answered");
     scene.other.publish(AT);
-    assert!(!scene.marked(), "nobody came by");
+    scene.submit(9);
+    assert!(!scene.marked(), "nothing was overlooked");
     assert_eq!(scene.node.head.pending_summary.load(SeqCst), 0);
 }
 

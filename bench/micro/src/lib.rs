@@ -1,0 +1,33 @@
+//! The parts of the way from a program's system call to the daemon and back, each by itself.
+//!
+//! A part is a function that does its work a number of times. Criterion (`benches/parts.rs`) tells
+//! how long that takes, the command `micro instructions` how many instructions it executes, which
+//! does not depend on what else the machine does.
+
+pub mod lanes;
+mod messages;
+mod paths;
+
+/// One part.
+#[derive(Debug, Clone, Copy)]
+pub struct Part {
+    /// Its name.
+    pub name: &'static str,
+    /// Does the work so many times, in this thread alone.
+    pub run: fn(u64),
+}
+
+/// Every part that one thread can do alone.
+#[must_use]
+pub fn parts() -> Vec<Part> {
+    let part = |name, run| Part { name, run };
+    vec![
+        part("wire: stat, request", messages::stat_request),
+        part("wire: stat, reply", messages::stat_reply),
+        part("wire: open, request", messages::open_request),
+        part("wire: open, reply", messages::open_reply),
+        part("wire: header", messages::header),
+        part("lane: a request without an answer", lanes::posted),
+        part("interpose: access of another's path", paths::access_elsewhere),
+    ]
+}
