@@ -82,6 +82,7 @@ checks! {
     fn the_mode_of_a_link_cannot_be_changed = stated;
     fn times_are_set_by_every_call_that_sets_them = same;
     fn the_mask_takes_bits_of_new_files = same;
+    fn new_files_have_the_group_that_a_thread_has_then = same;
     fn statfs_tells_the_instance = stated;
 
     fn posix_locks_exclude_report_and_wait = same;

@@ -156,6 +156,16 @@ const LOOKED_AT: &[usize] = &[
     IO_SUBMIT,
     IO_URING_REGISTER,
     KCMP,
+    // Credentials.
+    SETUID,
+    SETGID,
+    SETREUID,
+    SETREGID,
+    SETRESUID,
+    SETRESGID,
+    SETFSUID,
+    SETFSGID,
+    SETNS,
     // The process as a whole.
     FORK,
     VFORK,

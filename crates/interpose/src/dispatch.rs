@@ -4,7 +4,7 @@ use mayfly_sys::{Errno, number};
 
 use crate::{
     Call, Outcome, attributes, cwd, data, descriptors, dirs, exec, flight, fork, locks, mapping,
-    messages, moving, names, opening, polling, refused, session, table,
+    messages, moving, names, opening, owner, polling, refused, session, table,
 };
 
 /// Serves one call.
@@ -95,6 +95,9 @@ unsafe fn middle(call: &Call) -> Outcome {
             FSETXATTR | FGETXATTR | FLISTXATTR | FREMOVEXATTR => {
                 refused::on_descriptor(call, Errno::EOPNOTSUPP)
             }
+            SETUID | SETGID | SETREUID | SETREGID | SETRESUID | SETRESGID | SETFSUID | SETFSGID => {
+                owner::change()
+            }
             _ => refuse_path(call),
         }
     }
@@ -140,6 +143,7 @@ unsafe fn high(call: &mut Call) -> Outcome {
             CACHESTAT | QUOTACTL_FD | FINIT_MODULE => {
                 refused::on_descriptor(call, Errno::EOPNOTSUPP)
             }
+            SETNS | UNSHARE => owner::change(),
             OPEN_BY_HANDLE_AT => refused::on_descriptor(call, Errno::EOPNOTSUPP),
             _ => refuse_path(call),
         }

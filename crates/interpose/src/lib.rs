@@ -42,6 +42,7 @@ mod messages;
 mod moving;
 mod names;
 mod opening;
+mod owner;
 mod paths;
 mod polling;
 mod program;

@@ -18,6 +18,7 @@ use mayfly_wire::Target;
 use crate::{
     Call, Outcome, cwd, flight,
     locate::{Place, locate},
+    owner,
     paths::{self, Special},
     serve::{self, AT, PLAIN, PathArguments, Work, argument, done, issue, with_path},
     session, settings,
@@ -48,7 +49,7 @@ pub(crate) fn set_umask(call: &Call) -> Outcome {
 }
 
 fn new_owner(mode: usize) -> NewOwner {
-    let (uid, gid) = process::owner();
+    let (uid, gid) = owner::get();
     NewOwner { mode: mode as u32 & 0o7777 & !umask(), uid, gid }
 }
 

@@ -8,7 +8,7 @@ use mayfly_sys::{
         O_LARGEFILE, O_NOATIME, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, O_PATH, O_TMPFILE, O_TRUNC,
         O_WRONLY,
     },
-    number, process,
+    number,
     text::PathText,
     user,
 };
@@ -17,7 +17,7 @@ use mayfly_wire::{SET_SIZE, Target, WALK_EMPTY, Walk};
 use crate::{
     Call, Outcome, identity,
     locate::{Place, locate},
-    names,
+    names, owner,
     serve::{AT, PLAIN, PathArguments, argument, with_path},
     session,
 };
@@ -147,7 +147,7 @@ fn open_place(
 
 fn open_walk(walk: Walk<'_>, flags: u32, mode: u32, escape: &mut PathText) -> Result<isize, Stop> {
     let session = session::get()?;
-    let (uid, gid) = if flags & O_CREAT == 0 { (0, 0) } else { process::owner() };
+    let (uid, gid) = if flags & O_CREAT == 0 { (0, 0) } else { owner::get() };
     let mode = mode & !names::umask();
     // The bit for exec belongs to the descriptor, not to the description.
     let opened = session.open(walk, flags & !O_CLOEXEC, NewOwner { mode, uid, gid }, escape)?;
