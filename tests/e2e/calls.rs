@@ -62,6 +62,8 @@ checks! {
     fn advice_is_accepted = same;
     fn sync_calls_succeed_on_files_and_directories = same;
     fn threads_share_descriptors_and_their_offset = same;
+    fn a_file_that_others_change_is_read_as_it_is_now = same;
+    fn threads_that_open_read_and_change_small_files_meet_no_old_bytes = same;
 
     fn calls_relative_to_a_directory_descriptor_stay_there = same;
     fn attributes_agree_between_all_calls_that_report_them = same;

@@ -257,6 +257,11 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
                 return count;
             }
         }
+        let (_, file) = self.file_entry(open)?;
+        // SAFETY: passed on to the caller.
+        if let Some(read) = unsafe { self.contents.read(open.reference, file, offset, pieces) } {
+            return read;
+        }
         // SAFETY: passed on to the caller.
         unsafe { self.read_through(open, offset, pieces) }
     }

@@ -5,7 +5,8 @@
 //! numbers of the application nor working directories, and it has no thread. Metadata always travel
 //! through the [`Transport`]. Data of a file with an object are read and written by the calling
 //! thread on the object itself ([`objects`]), under a grant that is looked at again after the
-//! transfer; all other data travel through the daemon ([`data`]).
+//! transfer; all other data travel through the daemon ([`data`]), the content of a small file
+//! together with the answer to its open ([`contents`]).
 //!
 //! The file offset and the status flags of an open file description stand in the node's shared
 //! table, so that all processes that inherited it see one offset ([`offset`]).
@@ -17,6 +18,7 @@
 #[cfg(test)]
 extern crate std;
 
+mod contents;
 mod data;
 mod locks;
 mod names;
@@ -66,6 +68,7 @@ pub struct Client<T, D> {
     transport: T,
     node: Node,
     objects: objects::Objects<D>,
+    contents: contents::Contents,
     append: Lock,
 }
 
@@ -81,7 +84,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         descriptors: D,
     ) -> Result<Self, Errno> {
         let objects = objects::Objects::new(node.files.len(), directory, descriptors)?;
-        Ok(Client { transport, node, objects, append: Lock::new() })
+        let contents = contents::Contents::new();
+        Ok(Client { transport, node, objects, contents, append: Lock::new() })
     }
 
     /// The transport.

@@ -61,7 +61,12 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         escape: &mut PathText,
     ) -> Result<Opened, Stop> {
         let NewOwner { mode, uid, gid } = new;
-        self.walk(&Open { walk, flags, mode, uid, gid }, escape, Ok)
+        self.walk(&Open { walk, flags, mode, uid, gid }, escape, |reply| {
+            if let Some(content) = &reply.content {
+                self.contents.keep(reply.opened.open, content);
+            }
+            Ok(reply.opened)
+        })
     }
 
     /// Makes a directory.

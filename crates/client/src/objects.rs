@@ -298,5 +298,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         let bytes = self.objects.count * size_of::<Place>();
         // SAFETY: the mapping was made by `Objects::new` and, says the caller, nobody looks at it.
         unsafe { memory::unmap(self.objects.places.cast(), bytes.max(1)) };
+        // SAFETY: passed on to the caller.
+        unsafe { self.contents.abandon() };
     }
 }

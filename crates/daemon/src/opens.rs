@@ -169,6 +169,14 @@ impl OpenTable {
         self.files.get(&id).map(|file| &node.files[file.index as usize])
     }
 
+    /// Bytes or length of a file change that has no object. Who holds a copy of them must not use
+    /// it from now on, and this comes before the answer to whoever changes them.
+    pub(crate) fn content_changes(&self, id: FileId) {
+        if let Some(entry) = self.entry(id) {
+            entry.content_version.fetch_add(1, Release);
+        }
+    }
+
     /// Whether another description, and if need be another file, can be open. Checked before
     /// anything is changed for an open.
     pub(crate) fn has_room(&self) -> bool {

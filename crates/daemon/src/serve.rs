@@ -18,6 +18,7 @@
 //! [`start`] take them up.
 
 pub mod channel;
+mod contents;
 mod control;
 mod ends;
 mod handover;

@@ -41,7 +41,7 @@ fn made(node: &mut Node, path: &str) -> OpenRef {
 fn opened_by(node: &mut Node, session: SessionId, path: &str) -> OpenRef {
     let request =
         Open { walk: walk(path, 0), flags: O_CREAT | O_RDWR, mode: 0o644, uid: 0, gid: 0 };
-    node.ask_as(session, &request, |opened: mayfly_wire::Opened| opened.open).unwrap()
+    node.ask_as(session, &request, |reply: mayfly_wire::OpenReply<'_>| reply.opened.open).unwrap()
 }
 
 fn share(node: &Node, open: OpenRef) {
@@ -85,7 +85,7 @@ fn identity(node: &Node, open: OpenRef) -> FileId {
 fn open_itself(node: &mut Node, id: FileId, path: &str, flags: u32) -> Answer<OpenRef> {
     let walk = Walk { start: id, flags: WALK_EMPTY, path: path.as_bytes() };
     let request = Open { walk, flags, mode: 0, uid: 0, gid: 0 };
-    node.ask(&request, |opened: mayfly_wire::Opened| opened.open)
+    node.ask(&request, |reply: mayfly_wire::OpenReply<'_>| reply.opened.open)
 }
 
 #[test]

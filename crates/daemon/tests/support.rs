@@ -33,7 +33,7 @@ use mayfly_types::{
 };
 use mayfly_wire::{
     Close, Data, Escaped, GRANT_READ, GRANT_WRITE, Grant, Granted, Link, List, Listing,
-    MakeDirectory, Open, Opened, Operation, Read, ReadLink, Reader, Rename, Request,
+    MakeDirectory, Open, OpenReply, Operation, Read, ReadLink, Reader, Rename, Request,
     STATUS_ESCAPED, SetAttr, Stat, Symlink, Target, Text, Unlink, WALK_FOLLOW, Walk, Wire, Write,
     Writer, Written,
 };
@@ -406,7 +406,7 @@ impl Node {
 
     pub fn open(&mut self, path: &str, flags: u32) -> Answer<(OpenRef, bool)> {
         let request = Open { walk: walk(path, 0), flags, mode: 0o644, uid: 0, gid: 0 };
-        self.ask(&request, |opened: Opened| (opened.open, opened.created))
+        self.ask(&request, |reply: OpenReply<'_>| (reply.opened.open, reply.opened.created))
     }
 
     pub fn close(&mut self, open: OpenRef) {

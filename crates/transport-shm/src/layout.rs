@@ -125,8 +125,11 @@ pub struct FileEntry {
     pub allowance_end: AtomicU64,
     /// Open file descriptions of this file.
     pub opens: AtomicU32,
+    /// Counted up whenever bytes or length change of a file without an object, before whoever
+    /// changed them is told.
+    pub content_version: AtomicU32,
     /// Room.
-    pub reserved: [AtomicU32; 7],
+    pub reserved: [AtomicU32; 6],
 }
 
 /// Record key of an open file: what a restarted daemon needs to find it again.
@@ -167,6 +170,7 @@ impl NodeRegion {
         // An entry that was never used has no page behind it and is left so.
         for file in self.files.iter().filter(|file| file.id.load(SeqCst) != 0) {
             file.grant_generation.fetch_add(1, Release);
+            file.content_version.fetch_add(1, Release);
         }
     }
 
@@ -299,6 +303,7 @@ pub struct SessionRegion {
 const _: () = assert!(size_of::<NodeHead>() == 4096);
 const _: () = assert!(size_of::<OpenEntry>() == 64);
 const _: () = assert!(size_of::<FileEntry>() == 64);
+const _: () = assert!(core::mem::offset_of!(FileEntry, content_version) == 28);
 const _: () = assert!(size_of::<KeyEntry>() == 320);
 const _: () = assert!(size_of::<Lane>() == 128);
 const _: () = assert!(size_of::<SessionHead>() == 4096);

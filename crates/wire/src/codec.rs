@@ -33,6 +33,12 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
+    /// True when nothing is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
     /// Ends the reading.
     ///
     /// # Errors

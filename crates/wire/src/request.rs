@@ -117,6 +117,38 @@ wire_struct! {
         created: bool,
     }
 }
+wire_struct! {
+    /// What a small file held when it was opened.
+    Content<'a> {
+        /// Value of the entry's content version to which it belongs.
+        version: u32,
+        data: Data<'a>,
+    }
+}
+
+/// The reply to an [`Open`]: [`Opened`], and behind it a [`Content`] where the daemon thinks that
+/// it will be asked for and it is at hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenReply<'a> {
+    /// What was made.
+    pub opened: Opened,
+    /// The whole content.
+    pub content: Option<Content<'a>>,
+}
+
+impl<'a> Wire<'a> for OpenReply<'a> {
+    fn encode(&self, to: &mut Writer<'_>) -> Result<(), Full> {
+        self.opened.encode(to)?;
+        self.content.map_or(Ok(()), |content| content.encode(to))
+    }
+
+    fn decode(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let opened = Opened::decode(from)?;
+        let content = if from.is_empty() { None } else { Some(Content::decode(from)?) };
+        Ok(OpenReply { opened, content })
+    }
+}
+
 wire_struct! { /// See [`Op::Close`].
 Close { open: OpenRef, } }
 wire_struct! { /// See [`Op::MakeDirectory`].
@@ -320,7 +352,7 @@ wire_struct! {
 operations! {
     Ping => (), Ping;
     Stat<'a> => Attr, Stat;
-    Open<'a> => Opened, Open;
+    Open<'a> => OpenReply<'r>, Open;
     Close => (), Close;
     MakeDirectory<'a> => (), MakeDirectory;
     Unlink<'a> => (), Unlink;

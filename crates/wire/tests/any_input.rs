@@ -1,9 +1,9 @@
 //! The decoder takes whatever a peer sends; what it accepts it can say again, byte for byte.
 
-use mayfly_types::{FileId, OpenRef, Timestamp};
+use mayfly_types::{Attr, FileId, FileKind, OpenRef, Timestamp};
 use mayfly_wire::{
-    Full, HEADER_BYTES, Header, Op, Open, Operation, Request, SetAttr, Target, Walk, Wire, Write,
-    Writer,
+    Content, Data, Full, HEADER_BYTES, Header, Malformed, Op, Open, OpenReply, Opened, Operation,
+    Reader, Request, SetAttr, Target, Walk, Wire, Write, Writer,
 };
 use proptest::prelude::*;
 
@@ -113,4 +113,34 @@ fn a_body_that_does_not_fit_is_refused_and_not_cut() {
     let write =
         Write { open: OpenRef::default(), offset: 0, append: false, bytes: &[1; HEADER_BYTES] };
     assert_eq!(write.encode(&mut Writer::new(&mut buffer)), Err(Full));
+}
+
+#[test]
+fn the_answer_to_an_open_may_end_before_the_content() {
+    let attr = Attr {
+        id: FileId(7),
+        kind: FileKind::Regular,
+        mode: 0o644,
+        links: 1,
+        uid: 2,
+        gid: 3,
+        size_bytes: 2,
+        blocks: 0,
+        atime: Timestamp::default(),
+        mtime: Timestamp::default(),
+        ctime: Timestamp::default(),
+        btime: Timestamp::default(),
+    };
+    let opened = Opened { open: OpenRef { index: 1, generation: 2 }, attr, created: false };
+    let data = Data { object: false, bytes: b"hi" };
+    let with = OpenReply { opened, content: Some(Content { version: 0x0403_0201, data }) };
+    let bytes = encoded(&with);
+    let opened_bytes = encoded(&opened);
+    assert_eq!(bytes[..opened_bytes.len()], opened_bytes);
+    assert_eq!(bytes[opened_bytes.len()..], [1, 2, 3, 4, 0, 2, 0, 0, 0, b'h', b'i']);
+    assert_eq!(OpenReply::decode(&mut Reader::new(&bytes)), Ok(with));
+    let without = OpenReply { opened, content: None };
+    assert_eq!(OpenReply::decode(&mut Reader::new(&opened_bytes)), Ok(without));
+    let cut = &bytes[..bytes.len() - 1];
+    assert_eq!(OpenReply::decode(&mut Reader::new(cut)), Err(Malformed));
 }

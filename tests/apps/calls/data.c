@@ -391,3 +391,96 @@ CHECK(threads_share_descriptors_and_their_offset)
 	show_names(".");
 	SHOW(open("file", O_RDONLY));
 }
+
+/* Runs in a process of its own and waits for its end. */
+#define ELSEWHERE(...)                                                                            \
+	do {                                                                                      \
+		fflush(stdout);                                                                   \
+		if (fork() == 0) {                                                                \
+			__VA_ARGS__;                                                              \
+			_exit(0);                                                                 \
+		}                                                                                 \
+		wait(NULL);                                                                       \
+	} while (0)
+
+static void show_rest(int fd)
+{
+	char got[8192];
+	lseek(fd, 0, SEEK_SET);
+	long count = read(fd, got, sizeof got);
+	unsigned long sum = 0;
+	for (long at = 0; at < count; at++)
+		sum = sum * 31 + (unsigned char)got[at];
+	say("%ld bytes, sum %lu, then %ld", count, sum, (long)read(fd, got, sizeof got));
+}
+
+static void write_at(const char *name, int flags, const char *text, int offset)
+{
+	int fd = open(name, O_WRONLY | flags, 0600);
+	pwrite(fd, text, strlen(text), offset);
+	close(fd);
+}
+
+/* What a small file held when it was opened comes with the answer to open: no change by others
+ * after that may be missed. */
+CHECK(a_file_that_others_change_is_read_as_it_is_now)
+{
+	char many[6000];
+	memset(many, 'm', sizeof many - 1);
+	many[sizeof many - 1] = 0;
+	write_at("file", O_CREAT, "as it was", 0);
+	int fd = open("file", O_RDONLY), other = open("file", O_RDONLY);
+	ELSEWHERE(write_at("file", 0, "IS", 3));
+	show_rest(fd);
+	ELSEWHERE(write_at("file", O_APPEND, " and more", 0));
+	show_rest(fd);
+	ELSEWHERE(truncate("file", 4));
+	show_rest(fd);
+	ELSEWHERE(write_at("file", O_TRUNC, "anew", 0));
+	show_rest(fd);
+	ELSEWHERE(write_at("file", 0, many, 2));
+	show_rest(fd);
+	ELSEWHERE(truncate("file", 7));
+	show_rest(fd);
+	show_rest(other);
+	close(fd);
+	fd = open("file", O_RDONLY);
+	ELSEWHERE(write_at("new", O_CREAT, "of another name", 0); rename("new", "file"));
+	show_rest(fd);
+	int mine = open("file", O_RDONLY), writer = open("file", O_WRONLY);
+	for (int at = 0; at < 3; at++) {
+		SHOW(pwrite(writer, "012" + at, 1, at));
+		show_rest(mine);
+	}
+	ELSEWHERE(show_rest(mine));
+}
+
+static void *add_ones(void *name)
+{
+	for (int at = 0; at < 300; at++) {
+		char text[16];
+		snprintf(text, sizeof text, "%08d", at);
+		write_at(name, 0, text, 0);
+		int fd = open(name, O_RDONLY);
+		char got[16] = "";
+		write_at(name, 0, "x", 0);
+		if (read(fd, got, 15) != 8 || got[0] != 'x' || strcmp(got + 1, text + 1) != 0)
+			say("%d: %s", at, got);
+		close(fd);
+	}
+	return NULL;
+}
+
+CHECK(threads_that_open_read_and_change_small_files_meet_no_old_bytes)
+{
+	static char names[THREADS][8];
+	pthread_t threads[THREADS];
+	for (int at = 0; at < THREADS; at++) {
+		snprintf(names[at], sizeof names[at], "n%d", at);
+		write_at(names[at], O_CREAT, "00000000", 0);
+		pthread_create(&threads[at], NULL, add_ones, names[at]);
+	}
+	for (int at = 0; at < THREADS; at++)
+		pthread_join(threads[at], NULL);
+	show_file("n0");
+}

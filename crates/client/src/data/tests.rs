@@ -11,12 +11,13 @@ use std::{
 };
 
 use mayfly_sys::file::{IoVec, O_APPEND, O_DIRECTORY, O_PATH, O_RDONLY, O_RDWR, O_WRONLY};
+use mayfly_sys::text::PathText;
 use mayfly_transport_shm::layout::FILE_OBJECT;
-use mayfly_types::Errno;
-use mayfly_wire::{Data, Granted, Op, Request, Written};
+use mayfly_types::{Attr, Errno, FileId, FileKind, OpenRef};
+use mayfly_wire::{Content, Data, Granted, Op, OpenReply, Opened, Request, Walk, Written};
 
 use crate::{
-    Stop,
+    NewOwner, Stop,
     testing::{Reply, Scripted, body, client, open_entry},
 };
 
@@ -94,6 +95,67 @@ fn small_data_travel_through_the_daemon_and_move_the_offset() {
     assert_eq!(unsafe { client.read(open, &piece(&mut buffer)) }, Ok(5));
     assert_eq!(&buffer[..5], b"world");
     assert_eq!(client.position(open), 11);
+}
+
+#[test]
+fn content_that_came_with_an_open_is_read_without_a_request_until_it_changes() {
+    const OPEN: OpenRef = OpenRef { index: 1, generation: 0 };
+    let client = client(-1, |request| match request {
+        Request::Open(_) => {
+            let attr = Attr {
+                id: FileId(9),
+                kind: FileKind::Regular,
+                mode: 0o644,
+                links: 1,
+                uid: 0,
+                gid: 0,
+                size_bytes: 5,
+                blocks: 0,
+                atime: Default::default(),
+                mtime: Default::default(),
+                ctime: Default::default(),
+                btime: Default::default(),
+            };
+            let opened = Opened { open: OPEN, attr, created: false };
+            let data = Data { object: false, bytes: b"first" };
+            body(&OpenReply { opened, content: Some(Content { version: 3, data }) })
+        }
+        Request::Read(_) => body(&Data { object: false, bytes: b"then" }),
+        _ => Reply::Failed(Errno::ENOSYS),
+    });
+    let (open_it, read) = (
+        || {
+            let walk = Walk { start: FileId::ROOT, flags: 0, path: b"/f" };
+            let new = NewOwner { mode: 0, uid: 0, gid: 0 };
+            client.open(walk, O_RDONLY, new, &mut PathText::new()).expect("opened").open
+        },
+        |open, offset| {
+            let mut buffer = [0; 20];
+            // SAFETY: the buffer outlives the call.
+            let count = unsafe { client.read_at(open, offset, &piece(&mut buffer)) };
+            buffer[..count.expect("read")].to_vec()
+        },
+    );
+    let open = client.open_file(open_entry(&client, 9, O_RDONLY)).expect("open");
+    let file = &client.node.files[1];
+    file.content_version.store(3, Relaxed);
+    assert_eq!(open_it(), open.reference);
+    assert_eq!(read(open, 0), b"first");
+    assert_eq!(read(open, 2), b"rst");
+    assert_eq!(read(open, 5), b"");
+    assert_eq!(asked(&client), [Op::Open]);
+    // Changed since, and with what came before the change: neither is read.
+    file.content_version.store(4, Relaxed);
+    assert_eq!(read(open, 0), b"then");
+    open_it();
+    assert_eq!(read(open, 0), b"then");
+    assert_eq!(asked(&client), [Op::Read, Op::Open, Op::Read]);
+    // Another description at the same number.
+    file.content_version.store(3, Relaxed);
+    assert_eq!(read(open, 0), b"first");
+    open.entry.generation.store(1, Relaxed);
+    let next = client.open_file(OpenRef { generation: 1, ..OPEN }).expect("open");
+    assert_eq!(read(next, 0), b"then");
 }
 
 #[test]

@@ -130,6 +130,9 @@ impl Core {
 
     /// The content changed.
     pub(super) fn changed(&self, inode: &mut Inode, now: Timestamp) {
+        if let Content::Inline(_) = inode.content {
+            self.opens.content_changes(inode.id);
+        }
         if self.config.times != Times::None {
             inode.mtime = now;
             inode.ctime = now;

@@ -21,6 +21,7 @@ use mayfly_wire::Request;
 use super::{
     Caller, Progress, Service,
     channel::{self, Message},
+    contents,
     control::{Control, Event},
     ends::Ends,
     idle::{For, Idle},
@@ -210,10 +211,18 @@ impl<S: Service> Serving<S> {
             self.gather_evidence();
         }
         let caller = Caller { session: at.session, lane: at.lane, request_id };
+        let node = self.shard.node();
         let Some(reply) = self.shard.server.reply_body(at) else { return };
         match self.shard.service.handle(caller, request, reply) {
             Progress::Replied(status, bytes) => {
-                self.shard.store(at, op, request_id, status, bytes);
+                let more = match request {
+                    Request::Open(open) if status == 0 => {
+                        let service = &mut self.shard.service;
+                        contents::append(service, node, caller, &open, reply, bytes)
+                    }
+                    _ => 0,
+                };
+                self.shard.store(at, op, request_id, status, bytes + more);
             }
             Progress::Pending => self.shard.server.leave(at),
         }
