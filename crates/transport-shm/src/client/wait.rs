@@ -61,11 +61,17 @@ impl ShmTransport {
 
     fn sleep(&self, lane: usize) -> Result<(), Errno> {
         let control = self.lane(lane);
-        let deadline = clock::monotonic_ns() + self.deadline_ns();
+        // Reading the clock is a system call here: once for a sleep that ends with the reply.
+        let mut now = clock::monotonic_ns();
+        let deadline = now + self.deadline_ns();
         while !replied(control) {
             // Nobody wakes those whose daemon is lost: they look up.
-            let look_up = deadline.min(clock::monotonic_ns() + POLL_NS);
+            let look_up = deadline.min(now + POLL_NS);
             let slept = futex::wait(&control.state, ASLEEP, Some(look_up));
+            if replied(control) {
+                break;
+            }
+            now = clock::monotonic_ns();
             let over = look_up == deadline || self.node.is_lost();
             if slept == Err(Errno::ETIMEDOUT) && over {
                 return self.abandon(lane);
