@@ -26,6 +26,7 @@ mod objects;
 mod offset;
 mod open;
 mod pieces;
+mod slices;
 #[cfg(test)]
 mod testing;
 

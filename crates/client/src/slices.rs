@@ -1,0 +1,44 @@
+//! Reading and writing memory of the caller's own, for skins that serve others' calls by messages
+//! and so never see a pointer of the host's.
+
+use mayfly_sys::file::IoVec;
+use mayfly_transport::Transport;
+use mayfly_types::Errno;
+
+use crate::{Client, Descriptors, OpenFile};
+
+impl<T: Transport, D: Descriptors> Client<T, D> {
+    /// Reads at `offset`; fewer bytes than there is room for only at the end of the file.
+    ///
+    /// # Errors
+    /// As pread.
+    pub fn read_slice(&self, open: OpenFile, offset: u64, to: &mut [u8]) -> Result<usize, Errno> {
+        let offset = i64::try_from(offset).map_err(|_| Errno::EINVAL)?;
+        let piece = [IoVec { base: to.as_mut_ptr(), bytes: to.len() }];
+        // SAFETY: the piece is the slice, which nobody else sees meanwhile.
+        unsafe { self.read_at(open, offset, &piece) }
+    }
+
+    /// Writes at `offset`, or with `None` at the end of the file.
+    ///
+    /// # Errors
+    /// As pwrite.
+    pub fn write_slice(
+        &self,
+        open: OpenFile,
+        offset: Option<u64>,
+        from: &[u8],
+    ) -> Result<usize, Errno> {
+        // A piece that is written from is only read.
+        let piece = [IoVec { base: from.as_ptr().cast_mut(), bytes: from.len() }];
+        match offset {
+            Some(offset) => {
+                let offset = i64::try_from(offset).map_err(|_| Errno::EFBIG)?;
+                // SAFETY: the piece is the slice, which nobody changes meanwhile.
+                unsafe { self.write_at(open, offset, &piece) }
+            }
+            // SAFETY: as above.
+            None => unsafe { self.write_at_end(open, &piece) },
+        }
+    }
+}
