@@ -24,6 +24,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("client", &["types", "wire", "sys", "transport", "transport-shm"]),
     ("interpose", &["types", "wire", "sys", "transport", "transport-shm", "client"]),
     ("preload", &["types", "sys", "image", "interpose"]),
+    ("fuse", &["types", "wire", "sys", "transport-shm", "client"]),
     (
         "deploy",
         &[
@@ -36,6 +37,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "object",
             "daemon",
             "client",
+            "fuse",
             "image",
         ],
     ),

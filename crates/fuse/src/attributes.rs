@@ -1,0 +1,205 @@
+//! Attributes: finding a node, stat, chmod and its like, access, statfs.
+
+use mayfly_client::{Attributes, NewOwner, OpenFile, Stop};
+use mayfly_sys::{
+    file::{O_NOFOLLOW, O_PATH},
+    text::PathText,
+};
+use mayfly_types::{Attr, Errno, FileId, FileKind, Timestamp, limits::NAME_BYTES_MAX};
+use mayfly_wire::{
+    SET_ATIME, SET_ATIME_NOW, SET_GID, SET_MODE, SET_MTIME, SET_MTIME_NOW, SET_SIZE, SET_UID,
+    Target, WALK_EMPTY, Walk,
+};
+
+use crate::{
+    abi::{Body, Fields, Header, valid},
+    server::Server,
+};
+
+const NOBODY: NewOwner = NewOwner { mode: 0, uid: 0, gid: 0 };
+
+/// A name in a directory; a link is not followed.
+pub(crate) fn named(directory: FileId, name: &[u8]) -> Walk<'_> {
+    Walk { start: directory, flags: 0, path: name }
+}
+
+/// A directory, or a file that somebody has open.
+pub(crate) fn identified(node: u64) -> Walk<'static> {
+    Walk { start: FileId(node), flags: WALK_EMPTY, path: b"" }
+}
+
+/// The kernel walks by itself, so nothing leads out of the instance.
+pub(crate) fn failed(stop: Stop) -> Errno {
+    match stop {
+        Stop::Failed(errno) => errno,
+        Stop::Escaped => Errno::EIO,
+    }
+}
+
+/// What a node that cannot be found any more is answered with; the kernel looks the path up anew.
+pub(crate) fn lost(errno: Errno) -> Errno {
+    match errno {
+        Errno::ENOENT | Errno::ENOTDIR | Errno::EBADF => Errno::ESTALE,
+        other => other,
+    }
+}
+
+impl Server {
+    pub(crate) fn stat(&self, walk: Walk<'_>) -> Result<Attr, Errno> {
+        self.client.stat(Target::Path(walk), &mut PathText::new()).map_err(failed)
+    }
+
+    /// Attributes of a node: under its last name if it still stands there, else by identity.
+    fn stat_node(&self, node: u64) -> Result<Attr, Errno> {
+        if let Some(name) = self.nodes.name(node)
+            && let Ok(attr) = self.stat(named(name.directory, &name.name))
+            && attr.id.0 == node
+        {
+            return Ok(attr);
+        }
+        self.stat(identified(node)).map_err(lost)
+    }
+
+    /// A description of a node, with `flags`. The file is the node's whatever happens to its names
+    /// meanwhile.
+    pub(crate) fn open_node(&self, node: u64, flags: u32) -> Result<OpenFile, Errno> {
+        if let Some(name) = self.nodes.name(node) {
+            let walk = named(name.directory, &name.name);
+            match self.open_walk(walk, flags | O_NOFOLLOW) {
+                Ok((open, id)) if id.0 == node => return Ok(open),
+                Ok((open, _)) => drop(self.client.close(open)),
+                Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP | Errno::EISDIR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        self.open_walk(identified(node), flags).map(|(open, _)| open).map_err(lost)
+    }
+
+    fn open_walk(&self, walk: Walk<'_>, flags: u32) -> Result<(OpenFile, FileId), Errno> {
+        let opened = self.client.open(walk, flags, NOBODY, &mut PathText::new()).map_err(failed)?;
+        Ok((self.client.open_file(opened.open)?, opened.attr.id))
+    }
+
+    /// Does `work` with a node that cannot become another file meanwhile.
+    pub(crate) fn with_node<R>(
+        &self,
+        node: u64,
+        work: impl Fn(Target<'_>) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        match work(Target::Path(identified(node))) {
+            Err(Errno::ENOENT | Errno::ENOTDIR) if self.nodes.name(node).is_some() => {}
+            done => return done,
+        }
+        let open = self.open_node(node, O_PATH)?;
+        let done = work(Target::Open(open.reference));
+        // What it was opened for is done or has failed already.
+        let _ = self.client.close(open);
+        done
+    }
+
+    /// The kernel was told of a file that it looked up or made.
+    pub(crate) fn tell(&self, attr: &Attr, directory: FileId, name: &[u8], body: &mut Body) {
+        self.nodes.told(attr, directory, name);
+        body.entry(attr);
+    }
+
+    pub(crate) fn lookup(
+        &self,
+        header: &Header,
+        mut fields: Fields<'_>,
+        body: &mut Body,
+    ) -> Result<(), Errno> {
+        let name = fields.name()?;
+        let directory = FileId(header.node);
+        let attr = self.stat(named(directory, name))?;
+        self.tell(&attr, directory, name, body);
+        Ok(())
+    }
+
+    pub(crate) fn get_attributes(&self, header: &Header, body: &mut Body) -> Result<(), Errno> {
+        body.attributes(&self.stat_node(header.node)?);
+        Ok(())
+    }
+
+    pub(crate) fn set_attributes(
+        &self,
+        header: &Header,
+        fields: Fields<'_>,
+        body: &mut Body,
+    ) -> Result<(), Errno> {
+        let (to, handle) = wished(fields)?;
+        let set = |target: Target<'_>| {
+            self.client.set_attributes(target, &to, &mut PathText::new()).map_err(failed)
+        };
+        let attr = match handle {
+            // ftruncate; whether the descriptor may write has been checked by the kernel.
+            Some(handle) if to.which & SET_SIZE != 0 => {
+                set(Target::Open(self.handle(handle)?.reference))?
+            }
+            _ if to.which & SET_SIZE != 0 => self.truncate(header.node, &to)?,
+            _ => self.with_node(header.node, set)?,
+        };
+        body.attributes(&attr);
+        Ok(())
+    }
+
+    /// A cut of a path needs a description that may write.
+    fn truncate(&self, node: u64, to: &Attributes) -> Result<Attr, Errno> {
+        let open = self.open_node(node, mayfly_sys::file::O_WRONLY)?;
+        let target = Target::Open(open.reference);
+        let done = self.client.set_attributes(target, to, &mut PathText::new()).map_err(failed);
+        let _ = self.client.close(open);
+        done
+    }
+
+    /// Only the user of the instance gets here, so it comes down to existence; a file that nobody
+    /// may execute is not executable to root either.
+    pub(crate) fn access(&self, header: &Header, mut fields: Fields<'_>) -> Result<(), Errno> {
+        const EXECUTE: u32 = 1;
+        let wish = fields.u32()?;
+        let attr = self.stat_node(header.node)?;
+        if wish & EXECUTE != 0 && attr.kind == FileKind::Regular && attr.mode & 0o111 == 0 {
+            return Err(Errno::EACCES);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn capacity(&self, body: &mut Body) -> Result<(), Errno> {
+        let in_use = self.client.capacity()?;
+        let block = u64::from(in_use.block_bytes.max(1));
+        let free = in_use.capacity_bytes.saturating_sub(in_use.used_bytes) / block;
+        body.u64(in_use.capacity_bytes / block).u64(free).u64(free);
+        body.u64(in_use.files_max).u64(in_use.files_max.saturating_sub(in_use.files));
+        body.u32(in_use.block_bytes).u32(NAME_BYTES_MAX as u32).u32(in_use.block_bytes);
+        body.zeros(28);
+        Ok(())
+    }
+}
+
+/// What is to be changed, and the handle through which it is asked for.
+fn wished(mut fields: Fields<'_>) -> Result<(Attributes, Option<u64>), Errno> {
+    let asked = fields.u32()?;
+    fields.skip(4)?;
+    let handle = fields.u64()?;
+    let size_bytes = fields.u64()?;
+    fields.skip(8)?;
+    let (atime, mtime, _ctime) = (fields.u64()?, fields.u64()?, fields.u64()?);
+    let (atime_ns, mtime_ns, _ctime_ns) = (fields.u32()?, fields.u32()?, fields.u32()?);
+    let mode = fields.u32()? & 0o7777;
+    fields.skip(4)?;
+    let (uid, gid) = (fields.u32()?, fields.u32()?);
+    let pairs = [
+        (valid::MODE, SET_MODE),
+        (valid::UID, SET_UID),
+        (valid::GID, SET_GID),
+        (valid::SIZE, SET_SIZE),
+        (valid::ATIME, if asked & valid::ATIME_NOW != 0 { SET_ATIME_NOW } else { SET_ATIME }),
+        (valid::MTIME, if asked & valid::MTIME_NOW != 0 { SET_MTIME_NOW } else { SET_MTIME }),
+    ];
+    let wanted = pairs.iter().filter(|(bit, _)| asked & bit != 0);
+    let which = wanted.fold(0, |which, (_, set)| which | set);
+    let time = |seconds: u64, nanoseconds| Timestamp { seconds: seconds as i64, nanoseconds };
+    let (atime, mtime) = (time(atime, atime_ns), time(mtime, mtime_ns));
+    let to = Attributes { which, mode, uid, gid, size_bytes, atime, mtime };
+    Ok((to, (asked & valid::HANDLE != 0).then_some(handle)))
+}

@@ -1,0 +1,97 @@
+//! Opening, reading, writing, syncing, closing.
+//!
+//! A file handle is the reference to an open file description, whose own offset is not used: the
+//! kernel keeps those of its descriptors and sends one with each transfer. Whether a write goes to
+//! the end is said with each write too, since fcntl may change it.
+
+use mayfly_client::OpenFile;
+use mayfly_sys::file::{O_ACCMODE, O_APPEND, O_DSYNC};
+use mayfly_types::{Errno, OpenRef};
+
+use crate::{
+    abi::{Body, Fields, Header, OPEN_DIRECT, OPEN_PARALLEL_WRITES},
+    dispatch::Reply,
+    server::{READ_BYTES_MAX, Server, Work},
+};
+
+/// The other half of `O_SYNC`.
+const O_SYNC_ALONE: u32 = 0o4_000_000;
+
+/// The flags of open that the description keeps.
+pub(crate) fn lasting(flags: u32) -> u32 {
+    flags & (O_ACCMODE | O_DSYNC | O_SYNC_ALONE)
+}
+
+pub(crate) fn handle_of(open: OpenRef) -> u64 {
+    u64::from(open.index) | u64::from(open.generation) << 32
+}
+
+pub(crate) fn tell_opened(open: OpenRef, body: &mut Body) {
+    body.opened(handle_of(open), OPEN_DIRECT | OPEN_PARALLEL_WRITES);
+}
+
+impl Server {
+    pub(crate) fn handle(&self, handle: u64) -> Result<OpenFile, Errno> {
+        let reference = OpenRef { index: handle as u32, generation: (handle >> 32) as u32 };
+        self.client.open_file(reference)
+    }
+
+    pub(crate) fn open(
+        &self,
+        header: &Header,
+        mut fields: Fields<'_>,
+        body: &mut Body,
+    ) -> Result<(), Errno> {
+        let flags = fields.u32()?;
+        let open = self.open_node(header.node, lasting(flags))?;
+        tell_opened(open.reference, body);
+        Ok(())
+    }
+
+    pub(crate) fn read(&self, mut fields: Fields<'_>, work: &mut Work) -> Result<Reply, Errno> {
+        let (handle, offset, bytes) = (fields.u64()?, fields.u64()?, fields.u32()?);
+        let open = self.handle(handle)?;
+        let bytes = (bytes as usize).min(READ_BYTES_MAX);
+        let to = work.data.get_mut(..bytes).ok_or(Errno::EINVAL)?;
+        self.client.read_slice(open, offset, to).map(Reply::Data)
+    }
+
+    pub(crate) fn write(&self, mut fields: Fields<'_>, body: &mut Body) -> Result<(), Errno> {
+        let (handle, offset, bytes) = (fields.u64()?, fields.u64()?, fields.u32()?);
+        fields.skip(12)?;
+        let flags = fields.u32()?;
+        fields.skip(4)?;
+        let from = fields.data(bytes)?;
+        let open = self.handle(handle)?;
+        let offset = (flags & O_APPEND == 0).then_some(offset);
+        let count = self.client.write_slice(open, offset, from)?;
+        body.u32(count as u32).u32(0);
+        Ok(())
+    }
+
+    /// SEEK_DATA and SEEK_HOLE; the kernel does the others.
+    pub(crate) fn seek(&self, mut fields: Fields<'_>, body: &mut Body) -> Result<(), Errno> {
+        let (handle, offset, whence) = (fields.u64()?, fields.u64()?, fields.u32()?);
+        let distance = i64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+        body.u64(self.client.seek(self.handle(handle)?, distance, whence as usize)?);
+        Ok(())
+    }
+
+    /// A descriptor was closed. There is nothing to be written, only fcntl's locks to be freed.
+    pub(crate) fn flush(&self, header: &Header, mut fields: Fields<'_>) -> Result<(), Errno> {
+        fields.skip(16)?;
+        self.release_owner(header.node, fields.u64()?);
+        Ok(())
+    }
+
+    /// The last descriptor was closed.
+    pub(crate) fn release(&self, mut fields: Fields<'_>) -> Result<(), Errno> {
+        let handle = fields.u64()?;
+        self.release_handle(handle);
+        self.client.close(self.handle(handle)?)
+    }
+
+    pub(crate) fn sync(&self, mut fields: Fields<'_>) -> Result<(), Errno> {
+        self.client.sync(self.handle(fields.u64()?)?.reference)
+    }
+}

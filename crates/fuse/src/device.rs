@@ -1,0 +1,73 @@
+//! The connection to the kernel: `/dev/fuse`.
+
+use std::{
+    io::IoSlice,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+use mayfly_types::Errno;
+use rustix::io;
+
+use crate::abi::OUT_HEADER_BYTES;
+
+/// An open `/dev/fuse` that belongs to a mount.
+#[derive(Debug)]
+pub(crate) struct Device(OwnedFd);
+
+/// What came of waiting for a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// A request of so many bytes.
+    Request(usize),
+    /// The file system is not mounted any more.
+    Unmounted,
+}
+
+impl Device {
+    pub(crate) fn new(descriptor: OwnedFd) -> Device {
+        Device(descriptor)
+    }
+
+    /// Waits for a request.
+    pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
+        loop {
+            match io::read(&self.0, &mut *buffer) {
+                Ok(count) => return Ok(Received::Request(count)),
+                Err(io::Errno::NODEV) => return Ok(Received::Unmounted),
+                // A request that was taken back while it was handed over, or a signal.
+                Err(io::Errno::NOENT | io::Errno::INTR | io::Errno::AGAIN) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Answers request `unique`.
+    pub(crate) fn answer(&self, unique: u64, body: &[u8]) {
+        self.send(unique, 0, body);
+    }
+
+    /// Answers request `unique` with an error.
+    pub(crate) fn refuse(&self, unique: u64, errno: Errno) {
+        self.send(unique, -errno.raw(), &[]);
+    }
+
+    fn send(&self, unique: u64, error: i32, body: &[u8]) {
+        let mut header = [0; OUT_HEADER_BYTES];
+        let bytes = (OUT_HEADER_BYTES + body.len()) as u32;
+        header[0..4].copy_from_slice(&bytes.to_ne_bytes());
+        header[4..8].copy_from_slice(&error.to_ne_bytes());
+        header[8..16].copy_from_slice(&unique.to_ne_bytes());
+        // It fails when nobody waits any more: the request was aborted, or the mount is gone. An
+        // answer that the kernel cannot make sense of must not leave its caller waiting.
+        let sent = io::writev(&self.0, &[IoSlice::new(&header), IoSlice::new(body)]);
+        if sent == Err(io::Errno::INVAL) && error == 0 {
+            self.send(unique, -Errno::EIO.raw(), &[]);
+        }
+    }
+}
+
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,101 @@
+//! From an operation's number to what performs it.
+
+use mayfly_types::Errno;
+
+use crate::{
+    abi::{Fields, Header, MAJOR, MINOR, MINOR_MIN, Opcode, init},
+    server::{Server, WRITE_BYTES_MAX, Work},
+};
+
+/// Requests that the kernel sends on its own account, such as writing back mapped pages.
+const BACKGROUND_MAX: u16 = 64;
+/// Beyond this the kernel slows down who makes it send them.
+const CONGESTED: u16 = 48;
+const PAGE_BYTES: usize = 4096;
+
+/// How a request is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reply {
+    /// With the body.
+    Body,
+    /// With so many bytes of data.
+    Data(usize),
+    /// Not now, or not at all.
+    Later,
+}
+
+impl Server {
+    pub(crate) fn perform(
+        &self,
+        header: &Header,
+        fields: Fields<'_>,
+        work: &mut Work,
+    ) -> Result<Reply, Errno> {
+        let body = &mut work.body;
+        match Opcode::of(header.opcode).ok_or(Errno::ENOSYS)? {
+            Opcode::Init => negotiate(fields, work)?,
+            Opcode::Lookup => self.lookup(header, fields, body)?,
+            Opcode::Forget => return self.forget(header, fields),
+            Opcode::BatchForget => return self.forget_many(fields),
+            Opcode::GetAttr => self.get_attributes(header, body)?,
+            Opcode::SetAttr => self.set_attributes(header, fields, body)?,
+            Opcode::Access => self.access(header, fields)?,
+            Opcode::StatFs => self.capacity(body)?,
+            Opcode::ReadLink => self.read_link(header, body)?,
+            Opcode::Symlink => self.symlink(header, fields, body)?,
+            Opcode::MakeNode => self.make_node(header, fields, body)?,
+            Opcode::MakeDirectory => self.make_directory(header, fields, body)?,
+            Opcode::Unlink => self.unlink(header, fields)?,
+            Opcode::RemoveDirectory => self.remove_directory(header, fields)?,
+            Opcode::Rename => self.rename(header, fields)?,
+            Opcode::Rename2 => self.rename_flagged(header, fields)?,
+            Opcode::Link => self.link(header, fields, body)?,
+            Opcode::Create => self.create(header, fields, body)?,
+            Opcode::Open => self.open(header, fields, body)?,
+            Opcode::Read => return self.read(fields, work),
+            Opcode::Write => self.write(fields, body)?,
+            Opcode::Seek => self.seek(fields, body)?,
+            Opcode::Flush => self.flush(header, fields)?,
+            Opcode::Release => self.release(fields)?,
+            Opcode::Sync | Opcode::SyncDirectory => self.sync(fields)?,
+            Opcode::OpenDirectory => self.open_directory(header, body)?,
+            Opcode::ReadDirectory => self.read_directory(fields, body)?,
+            Opcode::ReleaseDirectory => self.release(fields)?,
+            Opcode::TestLock => self.test_lock(header, fields, body)?,
+            Opcode::Lock => return self.lock(header, fields, false),
+            Opcode::LockWaiting => return self.lock(header, fields, true),
+            Opcode::Interrupt => return self.interrupt(fields),
+            Opcode::Destroy => {}
+        }
+        Ok(Reply::Body)
+    }
+}
+
+/// Takes of what the kernel offers what strict consistency allows.
+fn negotiate(mut fields: Fields<'_>, work: &mut Work) -> Result<(), Errno> {
+    let (major, minor) = (fields.u32()?, fields.u32()?);
+    if major != MAJOR || minor < MINOR_MIN {
+        eprintln!("fuse: the kernel speaks version {major}.{minor}, {MAJOR}.{MINOR_MIN} is needed");
+        return Err(Errno::EPROTO);
+    }
+    let readahead = fields.u32()?;
+    let low = u64::from(fields.u32()?);
+    let high = if low & init::INIT_EXT != 0 { u64::from(fields.u32()?) } else { 0 };
+    let taken = (low | high << 32)
+        & (init::ASYNC_READ
+            | init::POSIX_LOCKS
+            | init::BIG_WRITES
+            | init::FLOCK_LOCKS
+            | init::AUTO_INVAL_DATA
+            | init::PARALLEL_DIROPS
+            | init::MAX_PAGES
+            | init::INIT_EXT
+            | init::DIRECT_IO_ALLOW_MMAP);
+    let pages = (WRITE_BYTES_MAX / PAGE_BYTES) as u16;
+    work.body.u32(MAJOR).u32(minor.min(MINOR)).u32(readahead).u32(taken as u32);
+    work.body.raw(&BACKGROUND_MAX.to_ne_bytes()).raw(&CONGESTED.to_ne_bytes());
+    // Time stamps count nanoseconds.
+    work.body.u32(WRITE_BYTES_MAX as u32).u32(1);
+    work.body.raw(&pages.to_ne_bytes()).zeros(2).u32((taken >> 32) as u32).zeros(28);
+    Ok(())
+}

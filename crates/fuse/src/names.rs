@@ -1,0 +1,223 @@
+//! Making, moving and removing names.
+
+use mayfly_client::NewOwner;
+use mayfly_sys::{
+    file::{O_CREAT, O_EXCL, O_WRONLY},
+    text::PathText,
+};
+use mayfly_types::{Errno, FileId};
+use mayfly_wire::Target;
+
+use crate::{
+    abi::{Body, Fields, Header},
+    attributes::{failed, identified, lost, named},
+    dispatch::Reply,
+    server::Server,
+};
+
+fn owner(header: &Header, mode: u32) -> NewOwner {
+    NewOwner { mode: mode & 0o7777, uid: header.uid, gid: header.gid }
+}
+
+impl Server {
+    pub(crate) fn forget(&self, header: &Header, mut fields: Fields<'_>) -> Result<Reply, Errno> {
+        // Nobody waits for an answer, so there is nobody to be told of a malformed one either.
+        if let Ok(times) = fields.u64() {
+            self.nodes.forgotten(header.node, times);
+        }
+        Ok(Reply::Later)
+    }
+
+    pub(crate) fn forget_many(&self, mut fields: Fields<'_>) -> Result<Reply, Errno> {
+        if fields.skip(8).is_ok() {
+            while let (Ok(node), Ok(times)) = (fields.u64(), fields.u64()) {
+                self.nodes.forgotten(node, times);
+            }
+        }
+        Ok(Reply::Later)
+    }
+
+    /// Answers with what stands under a name that was just made.
+    fn tell_made(&self, directory: FileId, name: &[u8], body: &mut Body) -> Result<(), Errno> {
+        let attr = self.stat(named(directory, name))?;
+        self.tell(&attr, directory, name, body);
+        Ok(())
+    }
+
+    pub(crate) fn make_directory(
+        &self,
+        header: &Header,
+        mut fields: Fields<'_>,
+        body: &mut Body,
+    ) -> Result<(), Errno> {
+        let mode = fields.u32()?;
+        fields.skip(4)?;
+        let (directory, name) = (FileId(header.node), fields.name()?);
+        // The set-id bits are not for directories made by mkdir.
+        let new = owner(header, mode & 0o1777);
+        self.client
+            .make_directory(named(directory, name), new, &mut PathText::new())
+            .map_err(failed)?;
+        self.tell_made(directory, name, body)
+    }
+
+    /// Regular files only.
+    pub(crate) fn make_node(
+        &self,
+        header: &Header,
+        mut fields: Fields<'_>,
+        body: &mut Body,
+    ) -> Result<(), Errno> {
+        const TYPE: u32 = 0o170_000;
+        const REGULAR: u32 = 0o100_000;
+        let mode = fields.u32()?;
+        fields.skip(12)?;
+        let (directory, name) = (FileId(header.node), fields.name()?);
+        if mode & TYPE != REGULAR {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let flags = O_CREAT | O_EXCL | O_WRONLY;
+        let opened = self
+            .client
+            .open(named(directory, name), flags, owner(header, mode), &mut PathText::new())
+            .map_err(failed)?;
+        self.client.close(self.client.open_file(opened.open)?)?;
+        self.tell(&opened.attr, directory, name, body);
+        Ok(())
+    }
+
+    pub(crate) fn create(
+        &self,
+        header: &Header,
+        mut fields: Fields<'_>,
+        body: &mut Body,
+    ) -> Result<(), Errno> {
+        let (flags, mode) = (fields.u32()?, fields.u32()?);
+        fields.skip(8)?;
+        let (directory, name) = (FileId(header.node), fields.name()?);
+        let flags = crate::data::lasting(flags) | O_CREAT | flags & O_EXCL;
+        let opened = self
+            .client
+            .open(named(directory, name), flags, owner(header, mode), &mut PathText::new())
+            .map_err(failed)?;
+        self.tell(&opened.attr, directory, name, body);
+        crate::data::tell_opened(opened.open, body);
+        Ok(())
+    }
+
+    pub(crate) fn symlink(
+        &self,
+        header: &Header,
+        mut fields: Fields<'_>,
+        body: &mut Body,
+    ) -> Result<(), Errno> {
+        let (name, target) = (fields.name()?, fields.name()?);
+        let directory = FileId(header.node);
+        let new = owner(header, 0o777);
+        self.client
+            .symlink(target, named(directory, name), new, &mut PathText::new())
+            .map_err(failed)?;
+        self.tell_made(directory, name, body)
+    }
+
+    pub(crate) fn read_link(&self, header: &Header, body: &mut Body) -> Result<(), Errno> {
+        let name = self.nodes.name(header.node).ok_or(Errno::EINVAL)?;
+        let target = Target::Path(named(name.directory, &name.name));
+        let copy = |text: &[u8]| {
+            body.raw(text);
+            Ok(())
+        };
+        // Another file may have the name by now, which is no link.
+        self.client.read_link(target, &mut PathText::new(), copy).map_err(failed).map_err(|errno| {
+            match errno {
+                Errno::EINVAL => Errno::ESTALE,
+                other => lost(other),
+            }
+        })
+    }
+
+    pub(crate) fn link(
+        &self,
+        header: &Header,
+        mut fields: Fields<'_>,
+        body: &mut Body,
+    ) -> Result<(), Errno> {
+        let (file, directory, name) = (fields.u64()?, FileId(header.node), fields.name()?);
+        let (from, to) = (self.nodes.name(file), named(directory, name));
+        // A directory is refused by the kernel already.
+        if from.is_none() {
+            return Err(Errno::EPERM);
+        }
+        let open = self.open_node(file, mayfly_sys::file::O_PATH)?;
+        let from = Target::Open(open.reference);
+        let linked = self.client.link(from, to, &mut PathText::new()).map_err(failed);
+        let _ = self.client.close(open);
+        linked?;
+        self.tell_made(directory, name, body)
+    }
+
+    pub(crate) fn unlink(&self, header: &Header, mut fields: Fields<'_>) -> Result<(), Errno> {
+        let walk = named(FileId(header.node), fields.name()?);
+        self.client.unlink(walk, &mut PathText::new()).map_err(failed)
+    }
+
+    pub(crate) fn remove_directory(
+        &self,
+        header: &Header,
+        mut fields: Fields<'_>,
+    ) -> Result<(), Errno> {
+        let walk = named(FileId(header.node), fields.name()?);
+        self.client.remove_directory(walk, &mut PathText::new()).map_err(failed)
+    }
+
+    pub(crate) fn rename(&self, header: &Header, mut fields: Fields<'_>) -> Result<(), Errno> {
+        let to = FileId(fields.u64()?);
+        self.move_name(FileId(header.node), to, fields, 0)
+    }
+
+    pub(crate) fn rename_flagged(
+        &self,
+        header: &Header,
+        mut fields: Fields<'_>,
+    ) -> Result<(), Errno> {
+        let (to, flags) = (FileId(fields.u64()?), fields.u32()?);
+        fields.skip(4)?;
+        self.move_name(FileId(header.node), to, fields, flags)
+    }
+
+    fn move_name(
+        &self,
+        from: FileId,
+        to: FileId,
+        mut fields: Fields<'_>,
+        flags: u32,
+    ) -> Result<(), Errno> {
+        let (old, new) = (fields.name()?, fields.name()?);
+        self.client
+            .rename(named(from, old), named(to, new), flags, &mut PathText::new())
+            .map_err(failed)?;
+        // A file that nobody has open is found by its name, also by who holds only an O_PATH
+        // descriptor of it. Where that is not to be had the kernel looks it up when it needs it.
+        for (directory, name) in [(to, new), (from, old)] {
+            if let Ok(attr) = self.stat(named(directory, name)) {
+                self.nodes.moved(attr.id, directory, name);
+            }
+            if flags == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// A description of a directory for listing it.
+    pub(crate) fn open_directory(&self, header: &Header, body: &mut Body) -> Result<(), Errno> {
+        let flags = mayfly_sys::file::O_DIRECTORY;
+        let none = NewOwner { mode: 0, uid: 0, gid: 0 };
+        let opened = self
+            .client
+            .open(identified(header.node), flags, none, &mut PathText::new())
+            .map_err(|stop| lost(failed(stop)))?;
+        body.opened(crate::data::handle_of(opened.open), 0);
+        Ok(())
+    }
+}

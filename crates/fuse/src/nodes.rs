@@ -1,0 +1,124 @@
+//! Names of the files that the kernel knows by number.
+//!
+//! A node's number is the file's id. The kernel says how often it was told of a node and later that
+//! it has forgotten so many of those; a node is kept in between. Directories are not kept at all:
+//! their id says everything. The kernel looks a name up each time it uses it, so the name here is
+//! the one under which the node was used last; when it stands for another file by now, the node is
+//! only found while it is open.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use mayfly_types::{Attr, FileId, FileKind};
+
+/// A directory and a name in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Name {
+    pub(crate) directory: FileId,
+    pub(crate) name: Box<[u8]>,
+}
+
+#[derive(Debug)]
+struct Node {
+    name: Name,
+    told: u64,
+}
+
+/// What the kernel knows. Its own bound on the nodes that it remembers is the bound here.
+#[derive(Debug, Default)]
+pub(crate) struct Nodes(Mutex<HashMap<u64, Node>>);
+
+impl Nodes {
+    fn all(&self) -> MutexGuard<'_, HashMap<u64, Node>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The kernel is about to be told of a file that was found under this name.
+    pub(crate) fn told(&self, attr: &Attr, directory: FileId, name: &[u8]) {
+        if attr.kind == FileKind::Directory {
+            return;
+        }
+        let mut all = self.all();
+        match all.get_mut(&attr.id.0) {
+            Some(node) => {
+                node.told += 1;
+                if node.name.directory != directory || *node.name.name != *name {
+                    node.name = Name { directory, name: name.into() };
+                }
+            }
+            None => {
+                let name = Name { directory, name: name.into() };
+                all.insert(attr.id.0, Node { name, told: 1 });
+            }
+        }
+    }
+
+    /// The file has moved to another name, if the kernel knows it.
+    pub(crate) fn moved(&self, id: FileId, directory: FileId, name: &[u8]) {
+        if let Some(node) = self.all().get_mut(&id.0) {
+            node.name = Name { directory, name: name.into() };
+        }
+    }
+
+    /// The kernel has forgotten a node that it was told of so many times.
+    pub(crate) fn forgotten(&self, node: u64, times: u64) {
+        let mut all = self.all();
+        if let Some(known) = all.get_mut(&node) {
+            known.told = known.told.saturating_sub(times);
+            if known.told == 0 {
+                all.remove(&node);
+            }
+        }
+    }
+
+    /// The last name of a node; `None` for a directory.
+    pub(crate) fn name(&self, node: u64) -> Option<Name> {
+        self.all().get(&node).map(|node| node.name.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mayfly_types::Timestamp;
+
+    fn attr(id: u64, kind: FileKind) -> Attr {
+        let time = Timestamp::default();
+        Attr {
+            id: FileId(id),
+            kind,
+            mode: 0,
+            links: 1,
+            uid: 0,
+            gid: 0,
+            size_bytes: 0,
+            blocks: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            btime: time,
+        }
+    }
+
+    #[test]
+    fn a_node_is_kept_as_long_as_the_kernel_was_told_of_it_more_often_than_it_forgot() {
+        let nodes = Nodes::default();
+        let file = attr(5, FileKind::Regular);
+        nodes.told(&file, FileId::ROOT, b"a");
+        nodes.told(&file, FileId(3), b"b");
+        assert_eq!(nodes.name(5), Some(Name { directory: FileId(3), name: (*b"b").into() }));
+        nodes.forgotten(5, 1);
+        assert!(nodes.name(5).is_some());
+        nodes.forgotten(5, 1);
+        assert_eq!(nodes.name(5), None);
+    }
+
+    #[test]
+    fn directories_take_no_memory() {
+        let nodes = Nodes::default();
+        nodes.told(&attr(5, FileKind::Directory), FileId::ROOT, b"a");
+        assert_eq!(nodes.all().len(), 0);
+    }
+}

@@ -1,0 +1,169 @@
+//! The process that serves one mount: its session, its threads, its end.
+
+use std::{
+    os::{
+        fd::{AsFd, IntoRawFd},
+        unix::ffi::OsStrExt,
+    },
+    path::PathBuf,
+    sync::Arc,
+    thread,
+};
+
+use anyhow::{Context, Result, anyhow};
+use mayfly_client::{Client, Descriptors, Node, ObjectDirectory};
+use mayfly_sys::file;
+use mayfly_transport_shm::{AttachOptions, ShmTransport, attach};
+use mayfly_types::Errno;
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    fs::{Mode, OFlags},
+};
+
+use crate::{
+    abi::{Body, Header, IN_HEADER_BYTES},
+    device::{Device, Received},
+    dispatch::Reply,
+    locks::Locks,
+    mount,
+    nodes::Nodes,
+};
+
+/// Threads that perform requests. As many of a session's lanes stay free for the queue of locks.
+const THREADS: usize = 8;
+/// Data in one write request, bytes.
+pub(crate) const WRITE_BYTES_MAX: usize = 1 << 20;
+/// Data in one answer to a read, bytes.
+pub(crate) const READ_BYTES_MAX: usize = 1 << 20;
+/// A write request as a whole: header, `struct fuse_write_in`, data.
+const REQUEST_BYTES_MAX: usize = IN_HEADER_BYTES + 40 + WRITE_BYTES_MAX;
+
+const _: () = assert!(THREADS < mayfly_types::limits::LANES);
+
+/// What is served, and where.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The supervisor's socket.
+    pub socket: PathBuf,
+    /// The node's object directory.
+    pub objects: PathBuf,
+    /// The instance's name: the mount's source in `/proc/mounts`.
+    pub name: String,
+    /// The directory to mount at.
+    pub point: PathBuf,
+}
+
+/// The session's descriptors stay where they are: this process has no application to hide them
+/// from.
+pub(crate) struct InPlace;
+
+impl Descriptors for InPlace {
+    fn conceal(&self, descriptor: i32) -> Result<i32, Errno> {
+        Ok(descriptor)
+    }
+
+    fn release(&self, descriptor: i32) {
+        file::close(descriptor);
+    }
+}
+
+/// What all threads share.
+pub(crate) struct Server {
+    pub(crate) client: Client<ShmTransport, InPlace>,
+    pub(crate) device: Device,
+    pub(crate) nodes: Nodes,
+    pub(crate) locks: Locks,
+}
+
+/// What each thread has for itself, used again for each request.
+pub(crate) struct Work {
+    pub(crate) body: Body,
+    pub(crate) data: Vec<u8>,
+}
+
+/// Mounts the instance, says so with `ready`, and serves it until `stop` hangs up or the mount is
+/// gone. It is not mounted any more then.
+///
+/// # Errors
+/// Says why it cannot be served there.
+pub fn serve(place: &Place, stop: impl AsFd, ready: impl FnOnce()) -> Result<()> {
+    let client = open_client(place)?;
+    let device = mount::mount(&place.point, &place.name)?;
+    let server = Server {
+        client,
+        device: Device::new(device),
+        nodes: Nodes::default(),
+        locks: Locks::default(),
+    };
+    let server = Arc::new(server);
+    for number in 0..THREADS {
+        let server = Arc::clone(&server);
+        thread::Builder::new().name(format!("fuse-{number}")).spawn(move || server.work())?;
+    }
+    let waiter = Arc::clone(&server);
+    thread::Builder::new().name("fuse-locks".to_owned()).spawn(move || waiter.serve_waiting())?;
+    ready();
+    wait_for_end(&server.device, stop)?;
+    mount::unmount(&place.point);
+    Ok(())
+}
+
+/// Returns when there is nobody to serve for, or nothing to be served.
+fn wait_for_end(device: &Device, stop: impl AsFd) -> Result<()> {
+    loop {
+        // Without wishes: the device only says that it has been cut off.
+        let mut ends = [PollFd::new(&stop, PollFlags::IN), PollFd::new(device, PollFlags::empty())];
+        match poll(&mut ends, None) {
+            Ok(_) if ends.iter().any(|end| !end.revents().is_empty()) => return Ok(()),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn open_client(place: &Place) -> Result<Client<ShmTransport, InPlace>> {
+    let options =
+        AttachOptions { socket_path: place.socket.as_os_str().as_bytes(), fd_min: 3, node: None };
+    let attached = attach(&options)
+        .map_err(|errno| anyhow!("cannot attach at {}: {errno}", place.socket.display()))?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let objects = rustix::fs::open(&place.objects, flags, Mode::empty())
+        .with_context(|| format!("cannot open {}", place.objects.display()))?;
+    let node = Node { opens: &attached.node.opens, files: &attached.node.files };
+    let directory = ObjectDirectory(objects.into_raw_fd());
+    Client::new(attached.transport, node, directory, InPlace)
+        .map_err(|errno| anyhow!("the session's memory: {errno}"))
+}
+
+impl Server {
+    fn work(&self) {
+        let mut request = vec![0; REQUEST_BYTES_MAX];
+        let mut work = Work { body: Body::default(), data: vec![0; READ_BYTES_MAX] };
+        loop {
+            match self.device.receive(&mut request) {
+                Ok(Received::Request(bytes)) => {
+                    self.attend(request.get(..bytes).unwrap_or(&[]), &mut work);
+                }
+                Ok(Received::Unmounted) => return,
+                Err(error) => {
+                    eprintln!("fuse: cannot read requests: {error}");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn attend(&self, request: &[u8], work: &mut Work) {
+        // Without a header there is nobody to answer.
+        let Ok((header, fields)) = Header::split(request) else { return };
+        work.body.clear();
+        match self.perform(&header, fields, work) {
+            Ok(Reply::Body) => self.device.answer(header.unique, work.body.bytes()),
+            Ok(Reply::Data(count)) => {
+                self.device.answer(header.unique, work.data.get(..count).unwrap_or(&[]));
+            }
+            Ok(Reply::Later) => {}
+            Err(errno) => self.device.refuse(header.unique, errno),
+        }
+    }
+}
