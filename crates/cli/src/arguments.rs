@@ -42,6 +42,14 @@ pub(crate) enum Do {
     /// Programs that are started afterwards are served. The shell itself is not, and so not its own
     /// redirections: start another one (`exec bash`) for those.
     Env(Which),
+    /// Mount a running instance at a further directory, for programs that the preload library
+    /// cannot enter
+    ///
+    /// Programs on either side see each other's files and locks at once. It lasts until `umount`,
+    /// or the instance's end.
+    Mount(Mount),
+    /// Find mounts that a crash left
+    Doctor(Doctor),
     /// Measure an instance beside other directories: metadata, data, find
     Bench(Box<bench::Bench>),
     #[command(name = mayfly_bench::WORKER, hide = true)]
@@ -50,6 +58,8 @@ pub(crate) enum Do {
     Supervise { run_dir: PathBuf },
     #[command(name = "__daemon", hide = true)]
     Daemon { run_dir: PathBuf },
+    #[command(name = "__fuse", hide = true)]
+    Fuse { run_dir: PathBuf, point: PathBuf },
     #[command(name = "__image", hide = true)]
     Image { cache: PathBuf, pid: u32, request: String },
     #[command(name = "__copy", hide = true)]
@@ -100,6 +110,24 @@ pub(crate) struct Which {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Mount {
+    /// Name of the instance
+    #[arg(long, default_value = "default")]
+    pub(crate) name: String,
+    /// An empty directory
+    #[arg(value_name = "DIR")]
+    pub(crate) point: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// Unmount those that are provably dead: no process serves them, and no instance of that name
+    /// runs
+    #[arg(long)]
+    pub(crate) clean: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Status {
     /// Name of the instance [default: all of them]
     #[arg(long)]
@@ -116,6 +144,11 @@ pub(crate) struct Make {
     /// /tmp]
     #[arg(long, value_name = "DIR")]
     mount: Option<PathBuf>,
+    /// How programs reach the instance: by the preload library (fast; not for static programs), by
+    /// a FUSE mount (slower; for everything), by both, or by both where a mount is possible and
+    /// the library otherwise [default: $MAYFLY_ACCESS, or preload]
+    #[arg(long, value_parser = ["preload", "fuse", "both", "auto"])]
+    access: Option<String>,
     /// Where files and metadata are stored: fast storage of this node [default: the temporary
     /// directory]
     #[arg(long, value_name = "DIR")]
@@ -152,6 +185,14 @@ pub(crate) struct Make {
 
 /// Set for a whole session or test suite. Not by clap, for which `--reopen` would contradict it.
 const SHARDS: &str = "MAYFLY_SHARDS";
+
+/// The same.
+const ACCESS: &str = "MAYFLY_ACCESS";
+
+/// A word that is none of the four is refused with the other options.
+fn usual_access() -> Option<String> {
+    std::env::var(ACCESS).ok().filter(|text| !text.is_empty())
+}
 
 fn parse_shards(text: &str) -> Result<u32, String> {
     let number = text.parse().ok().filter(|number| (1..=SHARDS_MAX).contains(number));
@@ -197,6 +238,7 @@ impl Make {
                 parent_check: self.parent_check.unwrap_or(usual.parent_check),
                 locks: self.locks.unwrap_or(usual.locks),
                 durability: self.durability.clone().unwrap_or(usual.durability),
+                access: self.access.clone().or_else(usual_access).unwrap_or(usual.access),
                 shards,
             },
         })

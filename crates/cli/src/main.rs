@@ -30,10 +30,13 @@ fn perform(what: Do) -> Result<()> {
         Do::Stop(which) => run::stop(&which.name),
         Do::Status(status) => show::status(&status),
         Do::Env(which) => show::environment(&which.name),
+        Do::Mount(mount) => run::mount(&mount),
+        Do::Doctor(doctor) => show::doctor(&doctor),
         Do::Bench(bench) => bench::bench(&bench),
         Do::BenchWorker => mayfly_bench::worker(),
         Do::Supervise { run_dir } => mayfly_deploy::supervisor::run(&run_dir),
         Do::Daemon { run_dir } => mayfly_deploy::run_daemon(&run_dir),
+        Do::Fuse { run_dir, point } => mayfly_deploy::run_fuse(&run_dir, &point),
         Do::Image { cache, pid, request } => mayfly_deploy::make_image(&cache, pid, &request),
         Do::Copy { from, to } => run::copy(&from, &to),
     }

@@ -177,6 +177,10 @@ pub(crate) fn running(name: &str) -> Result<Config> {
     }
 }
 
+pub(crate) fn mount(mount: &arguments::Mount) -> Result<()> {
+    control::mount(&running(&mount.name)?, &mount.point)
+}
+
 pub(crate) fn stop(name: &str) -> Result<()> {
     let config = running(name)?;
     say_lost(&config, control::stop(&config)?.as_deref());

@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-use anyhow::{Result, anyhow};
-use mayfly_deploy::{Counted, Report, default_run_root, environment, report};
+use anyhow::{Result, anyhow, ensure};
+use mayfly_deploy::{Counted, Report, default_run_root, doctor, environment, report};
 
 use crate::{arguments, run, size};
 
@@ -45,6 +45,26 @@ pub(crate) fn status(wanted: &arguments::Status) -> Result<()> {
     Ok(())
 }
 
+pub(crate) fn doctor(wanted: &arguments::Doctor) -> Result<()> {
+    let dead = doctor::dead_mounts()?;
+    let mut left = 0;
+    for point in &dead {
+        if !wanted.clean {
+            println!("dead mount: {}; `mayfly doctor --clean` unmounts it", point.display());
+        } else if doctor::clear(point) {
+            println!("unmounted {}", point.display());
+        } else {
+            left += 1;
+            eprintln!("mayfly: cannot unmount {}", point.display());
+        }
+    }
+    if dead.is_empty() {
+        println!("no dead mount");
+    }
+    ensure!(left == 0, "{left} dead mounts are left; their user or root can unmount them");
+    Ok(())
+}
+
 fn names() -> Vec<String> {
     let entries = std::fs::read_dir(default_run_root()).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries
@@ -61,6 +81,10 @@ fn print(report: &Report) {
     let switch = |on: bool| if on { "on" } else { "off" };
     println!("{}", config.name);
     println!("  mount       {}", config.mount.display());
+    println!("  access      {}", report.access);
+    for further in report.mounts.iter().filter(|point| **point != config.mount) {
+        println!("  mounted at  {}", further.display());
+    }
     println!("  data        {}", config.data_dir.display());
     println!("  metadata    {}", config.meta_dir.display());
     match &report.counted {

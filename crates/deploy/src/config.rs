@@ -37,6 +37,9 @@ pub struct Options {
     pub locks: bool,
     /// `none`, `process` or `sync`.
     pub durability: String,
+    /// `preload`, `fuse`, `both` or `auto`.
+    #[serde(default = "preload")]
+    pub access: String,
     /// Shards of the daemon. The data directory fixes it.
     #[serde(default = "one")]
     pub shards: u32,
@@ -45,6 +48,24 @@ pub struct Options {
 /// What an instance has that was started before there was a choice.
 fn one() -> u32 {
     1
+}
+
+/// The same of the way in.
+fn preload() -> String {
+    "preload".to_owned()
+}
+
+/// How programs reach an instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Through the preload library.
+    Preload,
+    /// Through a mount.
+    Fuse,
+    /// Through the library, and who cannot have it through the mount.
+    Both,
+    /// [`Access::Both`] where there can be a mount, otherwise [`Access::Preload`].
+    Auto,
 }
 
 impl Default for Options {
@@ -56,6 +77,7 @@ impl Default for Options {
             parent_check: true,
             locks: true,
             durability: "process".to_owned(),
+            access: preload(),
             shards: 1,
         }
     }
@@ -88,7 +110,22 @@ impl Options {
         })
     }
 
+    /// How programs reach the instance.
+    ///
+    /// # Errors
+    /// For a word that is none of the four.
+    pub fn access(&self) -> Result<Access> {
+        Ok(match self.access.as_str() {
+            "preload" => Access::Preload,
+            "fuse" => Access::Fuse,
+            "both" => Access::Both,
+            "auto" => Access::Auto,
+            other => bail!("--access {other}: choose preload, fuse, both or auto"),
+        })
+    }
+
     fn check(&self) -> Result<()> {
+        self.access()?;
         self.times()?;
         self.durability()?;
         let chunk = self.chunk_bytes;
@@ -180,12 +217,28 @@ impl Config {
         }
     }
 
+    /// Is the instance to be mounted at its mount point?
+    ///
+    /// # Errors
+    /// Says why it cannot be, where that was asked for.
+    pub(crate) fn is_mounted(&self) -> Result<bool> {
+        Ok(match self.options.access()? {
+            Access::Preload => false,
+            Access::Auto => mayfly_fuse::is_available().is_ok(),
+            Access::Fuse | Access::Both => {
+                mayfly_fuse::is_available()?;
+                true
+            }
+        })
+    }
+
     /// Refuses what cannot be or contradicts itself.
     ///
     /// # Errors
     /// Says which options do not go together and what to choose instead.
     pub fn check(&self) -> Result<()> {
         self.options.check()?;
+        self.is_mounted()?;
         let durability = self.options.durability()?;
         if self.keep && durability == Durability::None {
             bail!(

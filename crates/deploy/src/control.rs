@@ -1,6 +1,9 @@
 //! Commands to a running instance's supervisor.
 
-use std::os::fd::OwnedFd;
+use std::{
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, Result, bail, ensure};
 use mayfly_transport_shm::hello;
@@ -11,7 +14,7 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Config, instance::SOCKET_NAME};
+use crate::{Config, instance::SOCKET_NAME, mount_point};
 
 /// Longest answer that is read, bytes.
 const ANSWER_BYTES_MAX: usize = 4096;
@@ -32,6 +35,8 @@ pub(crate) struct View {
     pub(crate) sessions: u32,
     /// Messages that the daemon has yet to take.
     pub(crate) owed: usize,
+    /// Where the instance is mounted, its mount point first if it is mounted there.
+    pub(crate) mounts: Vec<PathBuf>,
     /// How the daemon ended with which everything is gone.
     pub(crate) lost: Option<String>,
 }
@@ -62,7 +67,7 @@ pub(crate) fn look(config: &Config) -> Result<View> {
     // The first bounds connecting too.
     set_socket_timeout(&socket, Timeout::Send, Some(LOOK_MAX))?;
     set_socket_timeout(&socket, Timeout::Recv, Some(LOOK_MAX))?;
-    let answer = ask(config, &socket, hello::KIND_LOOK)
+    let answer = ask(config, &socket, &hello::hello(hello::KIND_LOOK))
         .with_context(|| format!("the supervisor of {:?} does not answer", config.name))?;
     serde_json::from_slice(&answer)
         .with_context(|| format!("the supervisor of {:?} answers gibberish", config.name))
@@ -74,7 +79,7 @@ pub(crate) fn look(config: &Config) -> Result<View> {
 /// # Errors
 /// When the supervisor cannot be reached, or could not remove everything.
 pub fn stop(config: &Config) -> Result<Option<String>> {
-    let answer = ask(config, &socket()?, hello::KIND_CONTROL)?;
+    let answer = ask(config, &socket()?, &hello::hello(hello::KIND_CONTROL))?;
     match std::str::from_utf8(&answer) {
         Ok("stopped") => Ok(None),
         Ok(word) if word.starts_with(LOST) => Ok(Some(word[LOST.len()..].to_owned())),
@@ -84,15 +89,32 @@ pub fn stop(config: &Config) -> Result<Option<String>> {
     }
 }
 
+/// Has the instance mounted at `point` as well, until it ends or somebody unmounts it.
+///
+/// # Errors
+/// Says why it cannot be.
+pub fn mount(config: &Config, point: &Path) -> Result<()> {
+    let point = mount_point::choose_further(config, point)?;
+    let mut words = hello::hello(hello::KIND_MOUNT).to_vec();
+    words.extend_from_slice(point.as_os_str().as_bytes());
+    let answer = ask(config, &socket()?, &words)?;
+    match std::str::from_utf8(&answer) {
+        Ok("mounted") => Ok(()),
+        Ok("") => bail!("the supervisor of {:?} is gone", config.name),
+        Ok(why) => bail!("{why}"),
+        Err(_) => bail!("the supervisor of {:?} answers gibberish", config.name),
+    }
+}
+
 fn socket() -> Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-fn ask(config: &Config, socket: &OwnedFd, kind: u32) -> Result<Vec<u8>> {
+fn ask(config: &Config, socket: &OwnedFd, words: &[u8]) -> Result<Vec<u8>> {
     let path = config.run_dir.join(SOCKET_NAME);
     connect(socket, &SocketAddrUnix::new(&path)?)
         .with_context(|| format!("no supervisor answers at {}", path.display()))?;
-    send(socket, &hello::hello(kind), SendFlags::NOSIGNAL)?;
+    send(socket, words, SendFlags::NOSIGNAL)?;
     let mut answer = vec![0; ANSWER_BYTES_MAX];
     let (count, _) = recv(socket, answer.as_mut_slice(), RecvFlags::empty())?;
     ensure!(count <= ANSWER_BYTES_MAX, "{} gives too long an answer", path.display());

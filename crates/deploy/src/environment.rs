@@ -2,15 +2,19 @@
 
 use std::{env, ffi::OsString, os::unix::ffi::OsStrExt, path::Path};
 
-use crate::{Config, instance::PRELOAD_NAME};
+use crate::{Config, config::Access, instance::PRELOAD_NAME};
 
 /// The variables to set, with their values.
 #[must_use]
 pub fn variables(config: &Config) -> Vec<(&'static str, OsString)> {
+    let mount = ("MAYFLY_MOUNT", config.mount.clone().into_os_string());
+    if config.options.access().is_ok_and(|access| access == Access::Fuse) {
+        return vec![mount];
+    }
     let library = config.run_dir.join(PRELOAD_NAME);
     let mut variables = vec![
+        mount,
         ("LD_PRELOAD", with_first(&library, "LD_PRELOAD")),
-        ("MAYFLY_MOUNT", config.mount.clone().into_os_string()),
         ("MAYFLY_RUN", config.run_dir.clone().into_os_string()),
         ("MAYFLY_IMAGES", config.image_dir.clone().into_os_string()),
         ("MAYFLY_OBJECTS", config.object_dir.clone().into_os_string()),

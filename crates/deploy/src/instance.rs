@@ -97,7 +97,10 @@ impl Instance {
             Some(name) => name.clone(),
             None => format!("run-{}", std::process::id()),
         };
-        config::check_name(&name)?;
+        // First, since what a dead instance left may be where the mount point is to be.
+        if let Found::Stale(run_dir) = Found::look(&name)? {
+            clear_stale(&run_dir)?;
+        }
         let config = self.lay_out(&name)?;
         config.check()?;
         make_run_dir(&config)?;
@@ -236,6 +239,7 @@ impl Instance {
             Some(_) => self.mount_point(&config.run_dir)?,
             None => (config.run_dir.join("mnt"), true),
         };
+        config.options.access.clone_from(&self.options.access);
         config.image_dir = places::image_cache();
         config.check()?;
         if let Found::Stale(run_dir) = Found::look(&config.name)? {

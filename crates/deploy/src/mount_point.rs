@@ -1,5 +1,6 @@
-//! The mount point: a symbolic link to itself.
+//! The mount point: a symbolic link to itself, or a directory with the instance mounted on it.
 //!
+//! Without a mount of the kernel's it is the link.
 //! Whoever walks through it without the preload library gets ELOOP, root too, and can leave nothing
 //! below it. For programs that are served, the error is so rare among others' failures that a link
 //! of the kernel's into the mount is recognised by it at no price for names that just do not exist.
@@ -57,24 +58,52 @@ pub(crate) fn choose(mount: &Path) -> Result<(PathBuf, bool)> {
     }
 }
 
-/// Puts the link where the mount point is to be.
+/// Puts what belongs there where the mount point is to be: the link, or a directory to mount on.
 pub(crate) fn put(config: &Config) -> Result<()> {
-    let mount = &config.mount;
-    if is_loop(mount) {
+    let directory = config.is_mounted()?;
+    if is_loop(&config.mount) && directory {
+        take_link_away(config)?;
+    }
+    if is_loop(&config.mount) || directory && !config.mount_made {
         return Ok(());
     }
     if !config.mount_made {
-        replace_directory(mount);
+        replace_directory(&config.mount);
         return Ok(());
     }
-    let cannot = || format!("cannot make the mount point {}", mount.display());
-    if let Some(parent) = mount.parent() {
+    let cannot = || format!("cannot make the mount point {}", config.mount.display());
+    if let Some(parent) = config.mount.parent() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(parent).with_context(cannot)?;
     }
-    if symlink(mount, mount).is_ok() {
+    if !directory && symlink(&config.mount, &config.mount).is_ok() {
         return Ok(());
     }
-    fs::DirBuilder::new().recursive(true).mode(0o500).create(mount).with_context(cannot)
+    // Whoever mounts as an ordinary user must be able to write there.
+    let mode = if directory { 0o700 } else { 0o500 };
+    fs::DirBuilder::new().recursive(true).mode(mode).create(&config.mount).with_context(cannot)
+}
+
+/// The instance is not mounted there any more, or could not be: puts the link where the directory
+/// was, so that nobody writes into that.
+pub(crate) fn close(config: &Config) {
+    let mount = &config.mount;
+    if !config.mount_made {
+        replace_directory(mount);
+    } else if fs::remove_dir(mount).is_ok() && symlink(mount, mount).is_err() {
+        // It is made again where there can be no link; in the way of nobody otherwise.
+        let _ = fs::DirBuilder::new().mode(0o500).create(mount);
+    }
+}
+
+/// Undoes what a dead instance left of its link.
+fn take_link_away(config: &Config) -> Result<()> {
+    let mount = &config.mount;
+    let cannot = || format!("cannot take away the link {}", mount.display());
+    fs::remove_file(mount).with_context(cannot)?;
+    if !config.mount_made {
+        fs::rename(aside(mount), mount).with_context(cannot)?;
+    }
+    Ok(())
 }
 
 /// Where it cannot be replaced, because it is a mount point of the kernel's or its parent is
@@ -90,12 +119,15 @@ fn replace_directory(mount: &Path) {
     }
 }
 
-/// Takes the link away and puts the user's directory back, unless another instance runs there.
+/// Takes the link or the directory away and puts the user's directory back, unless another instance
+/// runs there.
 pub(crate) fn take_away(config: &Config) -> io::Result<()> {
     let mount = &config.mount;
     if user_of(mount, Some(&config.name)).is_some() {
         return Ok(());
     }
+    // One that was left by a process which was killed; that of a living one is gone by now.
+    mayfly_fuse::unmount(mount);
     if is_loop(mount) {
         fs::remove_file(mount)?;
     } else if config.mount_made {
@@ -106,6 +138,25 @@ pub(crate) fn take_away(config: &Config) -> io::Result<()> {
         fs::rename(aside, mount)?;
     }
     Ok(())
+}
+
+/// A further place to mount at: an empty directory outside the instance.
+pub(crate) fn choose_further(config: &Config, point: &Path) -> Result<PathBuf> {
+    let point = instance::absolute(point)?;
+    ensure!(
+        !point.starts_with(&config.mount),
+        "{} is in the instance itself; choose a directory elsewhere",
+        point.display()
+    );
+    let mut entries = fs::read_dir(&point).with_context(|| {
+        format!("cannot mount at {}: make the directory first", point.display())
+    })?;
+    ensure!(
+        entries.next().is_none(),
+        "{} is not empty; choose an empty directory",
+        point.display()
+    );
+    Ok(point)
 }
 
 /// Is it a link to itself, as `put` makes it?

@@ -9,7 +9,7 @@ use mayfly_transport_shm::{AttachOptions, attach};
 use mayfly_types::{Errno, limits::DEADLINE_MS_DEFAULT};
 use mayfly_wire::{Counters, Status};
 use serde::Serialize;
-use std::os::unix::ffi::OsStrExt;
+use std::{os::unix::ffi::OsStrExt, path::PathBuf};
 
 use crate::{
     Config,
@@ -43,8 +43,12 @@ pub struct Report {
     pub daemon_pid: u32,
     /// Starts of the daemon after the first.
     pub restarts: u32,
-    /// Attached processes, without the one that asks.
+    /// Attached processes, without the one that asks and those that serve mounts.
     pub sessions: u32,
+    /// How programs reach the instance: `preload`, `fuse` or `both`.
+    pub access: &'static str,
+    /// Where the instance is mounted.
+    pub mounts: Vec<PathBuf>,
     /// What the daemon says.
     #[serde(flatten)]
     pub counted: Option<Counted>,
@@ -120,12 +124,20 @@ fn is_stopped(pid: u32) -> bool {
 
 impl Report {
     fn without_daemon(config: Config, view: &View, state: State) -> Report {
+        let mounts = view.mounts.clone();
+        let access = match (mounts.contains(&config.mount), config.options.access.as_str()) {
+            (true, "fuse") => "fuse",
+            (true, _) => "both",
+            (false, _) => "preload",
+        };
         Report {
             config,
             state,
+            access,
             daemon_pid: view.daemon_pid.unwrap_or(0),
             restarts: view.starts.saturating_sub(1),
-            sessions: view.sessions,
+            sessions: view.sessions.saturating_sub(mounts.len() as u32),
+            mounts,
             counted: None,
         }
     }
@@ -133,7 +145,7 @@ impl Report {
     fn new(config: Config, view: &View, counters: &Counters) -> Report {
         Report {
             daemon_pid: counters.daemon_pid,
-            sessions: counters.sessions.saturating_sub(1),
+            sessions: counters.sessions.saturating_sub(1 + view.mounts.len() as u32),
             counted: Some(Counted {
                 open_files: counters.open_files,
                 locks: counters.locks,

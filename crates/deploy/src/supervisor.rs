@@ -10,6 +10,7 @@ mod children;
 mod connections;
 mod images;
 mod lifeline;
+mod mounts;
 mod outbox;
 mod sessions;
 
@@ -39,11 +40,13 @@ use crate::{
     Config,
     control::{LOST, View},
     instance::{self, Keep, SOCKET_NAME},
+    mount_point,
 };
 use children::{Daemon, Restarts};
 use connections::Connections;
 use images::Images;
 use lifeline::{Lifeline, Word};
+use mounts::{Mounts, Said};
 use outbox::{Flushed, Outbox, Owed};
 use sessions::Sessions;
 
@@ -69,6 +72,8 @@ pub(crate) enum Source {
     Process(SessionId),
     /// A process that makes an image.
     Maker(u32),
+    /// The line to a process that serves a mount.
+    Mount(u32),
 }
 
 impl Source {
@@ -82,6 +87,7 @@ impl Source {
             Source::Evidence(session) => (6, session.0),
             Source::Process(session) => (7, session.0),
             Source::Maker(number) => (8, number),
+            Source::Mount(number) => (9, number),
         };
         u64::from(number) | kind << 32
     }
@@ -97,6 +103,7 @@ impl Source {
             6 => Source::Evidence(SessionId(number)),
             7 => Source::Process(SessionId(number)),
             8 => Source::Maker(number),
+            9 => Source::Mount(number),
             _ => return None,
         })
     }
@@ -138,6 +145,7 @@ struct Supervisor {
     sessions: Sessions,
     connections: Connections,
     images: Images,
+    mounts: Mounts,
     daemon: Option<Daemon>,
     outbox: Outbox,
     flushed: Flushed,
@@ -193,6 +201,7 @@ impl Supervisor {
             sessions: Sessions::new(config.instance),
             connections: Connections::default(),
             images: Images::default(),
+            mounts: Mounts::default(),
             restarts: Restarts::new(region),
             region,
             daemon: None,
@@ -273,6 +282,10 @@ impl Supervisor {
                 self.images.made(number, &self.config, &self.watch);
                 Ok(())
             }
+            Source::Mount(number) => {
+                self.hear_mount(number);
+                Ok(())
+            }
         };
         if let Err(error) = done {
             eprintln!("supervisor: {error:#}");
@@ -316,6 +329,9 @@ impl Supervisor {
             connections::Heard::Image { connection, pid, request } => {
                 self.images.ask(connection, pid, &request, &self.config, &self.watch);
             }
+            connections::Heard::Mount { connection, point } => {
+                self.mounts.add(&self.config, &point, Some(connection), &self.watch);
+            }
             connections::Heard::Look(connection) => self.view().tell(&connection),
             connections::Heard::Stop => self.end = Some(Ok(())),
         }
@@ -328,6 +344,7 @@ impl Supervisor {
             starts: self.region.head.daemon_starts.load(Relaxed),
             sessions: self.sessions.attached(),
             owed: self.outbox.len(),
+            mounts: self.mounts.points(),
             lost: self.lost.clone(),
         }
     }
@@ -348,7 +365,7 @@ impl Supervisor {
         match channel::receive(&daemon.channel) {
             Ok(Some((Message::Ready, _))) => {
                 if self.restarts.served() {
-                    self.lifeline.say("ready");
+                    self.first_served()?;
                 }
             }
             Ok(Some((Message::Ended(session), _))) => self.sessions.forget(session),
@@ -359,6 +376,33 @@ impl Supervisor {
             Err(error) => bail!("the channel to the daemon: {error}"),
         }
         Ok(())
+    }
+
+    /// The daemon serves: the instance does so too when it is mounted, if it is to be.
+    fn first_served(&mut self) -> Result<()> {
+        if self.config.is_mounted()? {
+            self.mounts.add(&self.config, &self.config.mount, None, &self.watch);
+        } else {
+            self.lifeline.say("ready");
+        }
+        Ok(())
+    }
+
+    fn hear_mount(&mut self, number: u32) {
+        match self.mounts.hear(number, &self.watch) {
+            Said::Mounted { main: true } => self.lifeline.say("ready"),
+            Said::Failed { main: true, why } if self.config.options.access == "auto" => {
+                eprintln!("supervisor: {why}; only the preload library leads to the instance");
+                mount_point::close(&self.config);
+                self.lifeline.say("ready");
+            }
+            Said::Failed { main: true, why } => self.end = Some(Err(anyhow!("{why}"))),
+            Said::Ended { main: true } => {
+                eprintln!("supervisor: {} is not mounted any more", self.config.mount.display());
+                mount_point::close(&self.config);
+            }
+            Said::Nothing | Said::Mounted { .. } | Said::Failed { .. } | Said::Ended { .. } => {}
+        }
     }
 
     fn daemon_died(&mut self) -> Result<()> {
@@ -401,6 +445,8 @@ impl Supervisor {
 
     fn finish(mut self) -> Result<()> {
         let ended = self.end.take().unwrap_or(Ok(()));
+        // While there is a daemon that takes what mapped pages still hold.
+        self.mounts.end();
         if let Some(daemon) = self.daemon.take() {
             daemon.stop();
         }

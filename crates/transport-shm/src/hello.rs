@@ -24,6 +24,8 @@ pub const KIND_CONTROL: u32 = 2;
 
 /// Kind of connection: somebody asks the supervisor how things stand.
 pub const KIND_LOOK: u32 = 3;
+/// Kind of connection: the instance is to be mounted at a further place, whose path follows.
+pub const KIND_MOUNT: u32 = 5;
 /// Kind of connection: a process wants the image of a library ([`crate::image`]).
 pub const KIND_IMAGE: u32 = 4;
 
@@ -60,6 +62,13 @@ pub fn hello(kind: u32) -> [u8; HELLO_BYTES] {
 #[must_use]
 pub fn kind_of(bytes: &[u8]) -> Option<u32> {
     if bytes.len() == HELLO_BYTES && is_ours(bytes) { word(bytes, 8) } else { None }
+}
+
+/// The path that follows a hello of [`KIND_MOUNT`]; `None` when these bytes are none.
+#[must_use]
+pub fn mount_path(bytes: &[u8]) -> Option<&[u8]> {
+    let (hello, path) = bytes.split_at_checked(HELLO_BYTES)?;
+    (kind_of(hello) == Some(KIND_MOUNT) && !path.is_empty()).then_some(path)
 }
 
 impl Answer {

@@ -1,12 +1,18 @@
 //! Connections to the supervisor's socket, until they have said what they want.
 
-use std::{collections::BTreeMap, os::fd::OwnedFd};
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    path::PathBuf,
+};
 
 use anyhow::Result;
 use mayfly_transport_shm::{
     hello,
     image::{self, ImageRequest},
 };
+use mayfly_types::limits::PATH_BYTES_MAX;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send, sockopt};
 
 use super::{Source, Watch};
@@ -14,6 +20,10 @@ use crate::places;
 
 /// Connections that have not said anything yet; more are closed at once.
 const WAITING_MAX: usize = 256;
+
+/// Longest first message, bytes: a hello with a path.
+const SAID_BYTES_MAX: usize = hello::HELLO_BYTES + PATH_BYTES_MAX;
+const _: () = assert!(image::REQUEST_BYTES <= SAID_BYTES_MAX);
 
 /// What a connection wants.
 pub(super) enum Heard {
@@ -32,6 +42,13 @@ pub(super) enum Heard {
         pid: u32,
         /// The library.
         request: ImageRequest,
+    },
+    /// The instance is to be mounted at a further place.
+    Mount {
+        /// Who asks.
+        connection: OwnedFd,
+        /// Where.
+        point: PathBuf,
     },
     /// Somebody asks how things stand.
     Look(OwnedFd),
@@ -76,14 +93,18 @@ impl Connections {
     pub(super) fn hear(&mut self, number: u32, watch: &Watch) -> Result<Option<Heard>> {
         let Some((connection, pid)) = self.waiting.remove(&number) else { return Ok(None) };
         watch.remove(&connection);
-        let mut bytes = [0; image::REQUEST_BYTES];
+        let mut bytes = [0; SAID_BYTES_MAX];
         let count = match recv(&connection, &mut bytes, RecvFlags::empty()) {
             Ok((count, _)) => count,
             Err(_) => return Ok(None),
         };
-        let said = &bytes[..count.min(image::REQUEST_BYTES)];
+        let said = &bytes[..count.min(SAID_BYTES_MAX)];
         if let Some(request) = ImageRequest::decode(said) {
             return Ok(Some(Heard::Image { connection, pid, request }));
+        }
+        if let Some(path) = hello::mount_path(said) {
+            let point = PathBuf::from(OsStr::from_bytes(path));
+            return Ok(Some(Heard::Mount { connection, point }));
         }
         match hello::kind_of(said) {
             Some(hello::KIND_ATTACH) => Ok(Some(Heard::Attach { connection, pid })),
