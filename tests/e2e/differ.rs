@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use mayfly_testkit::{Exclusive, Instance, Job, Random, Scratch, process};
+use mayfly_testkit::{Exclusive, Instance, Job, Random, Scratch, process, skip};
 
 const DIFFER: &str = env!("CARGO_BIN_EXE_differ");
 const STEPS: u32 = 2000;
@@ -73,6 +73,21 @@ fn random_calls_return_what_the_local_file_system_returns() -> Result<()> {
     let scratch = Scratch::new("differ")?;
     let instance = Instance::start(&scratch, "differ", &scratch.join("mount"))?;
     play(&scratch, &instance, &seeds(30, 10, "random calls"))?;
+    instance.expect_nothing_held(Duration::from_secs(10))?;
+    instance.stop()
+}
+
+#[test]
+fn random_calls_through_the_mount_return_what_the_local_file_system_returns() -> Result<()> {
+    if !skip::unless_mountable("random calls through the mount") {
+        return Ok(());
+    }
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("fdiffer")?;
+    let instance = Instance::named(&scratch, "fdiffer")?;
+    let start = instance.command("start").args(["--access", "fuse", "--mount"]);
+    start.args([scratch.join("mount")]).run_ok()?;
+    play(&scratch, &instance, &seeds(8, 4, "random calls through the mount"))?;
     instance.expect_nothing_held(Duration::from_secs(10))?;
     instance.stop()
 }

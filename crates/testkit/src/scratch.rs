@@ -75,6 +75,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         process::end_marked(&self.mark, Duration::from_secs(5));
+        unmount_below(&self.directory);
         if std::env::var_os("MAYFLY_TEST_KEEP").is_none() {
             if remove_dir_all(&self.directory).is_ok() {
                 return;
@@ -84,6 +85,17 @@ impl Drop for Scratch {
             // What could not be removed is in the temporary directory, where the next look finds
             // it.
             let _ = remove_dir_all(&self.directory);
+        }
+    }
+}
+
+/// A test that ends too soon leaves mounts whose process was just killed.
+fn unmount_below(directory: &Path) {
+    let table = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let points = table.lines().filter_map(|line| line.split(' ').nth(1));
+    for point in points.filter(|point| Path::new(point).starts_with(directory)) {
+        if !Command::new("umount").arg("-l").arg(point).output().is_ok_and(|o| o.status.success()) {
+            let _ = Command::new("fusermount3").args(["-uz", point]).output();
         }
     }
 }

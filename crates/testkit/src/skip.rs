@@ -5,7 +5,7 @@
 //! from which `cargo xtask test` corrects its count. With `MAYFLY_TEST_NO_SKIP` a skip is a
 //! failure.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -32,6 +32,15 @@ pub fn unless_installed(suite: &str, programs: &[&str], package_hint: &str) -> b
     }
     note(suite, &format!("{} not found; on Debian: {package_hint}", missing.join(", ")));
     false
+}
+
+/// Whether this user can mount with FUSE; notes the skip when not.
+pub fn unless_mountable(suite: &str) -> bool {
+    if let Err(error) = File::options().read(true).write(true).open("/dev/fuse") {
+        note(suite, &format!("/dev/fuse cannot be opened: {error}"));
+        return false;
+    }
+    rustix::process::geteuid().is_root() || unless_installed(suite, &["fusermount3"], "fuse3")
 }
 
 /// The first `name` on `PATH`.
