@@ -2,7 +2,7 @@
 
 use mayfly_client::NewOwner;
 use mayfly_sys::{
-    file::{O_CREAT, O_EXCL, O_WRONLY},
+    file::{O_CREAT, O_EXCL, O_TRUNC, O_WRONLY},
     text::PathText,
 };
 use mayfly_types::{Errno, FileId};
@@ -95,7 +95,9 @@ impl Server {
         let (flags, mode) = (fields.u32()?, fields.u32()?);
         fields.skip(8)?;
         let (directory, name) = (FileId(header.node), fields.name()?);
-        let flags = crate::data::lasting(flags) | O_CREAT | flags & O_EXCL;
+        // The kernel takes the file for a new one, and cuts nothing, even if somebody else has made
+        // it since it looked.
+        let flags = crate::data::lasting(flags) | O_CREAT | flags & (O_EXCL | O_TRUNC);
         let opened = self
             .client
             .open(named(directory, name), flags, owner(header, mode), &mut PathText::new())
