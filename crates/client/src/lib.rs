@@ -6,7 +6,8 @@
 //! through the [`Transport`]. Data of a file with an object are read and written by the calling
 //! thread on the object itself ([`objects`]), under a grant that is looked at again after the
 //! transfer; all other data travel through the daemon ([`data`]), the content of a small file
-//! together with the answer to its open ([`contents`]).
+//! together with the answer to its open ([`contents`]). What a path names is looked up in the
+//! daemon's records where they can be read ([`records`]).
 //!
 //! The file offset and the status flags of an open file description stand in the node's shared
 //! table, so that all processes that inherited it see one offset ([`offset`]).
@@ -26,13 +27,14 @@ mod objects;
 mod offset;
 mod open;
 mod pieces;
+mod records;
 mod slices;
 #[cfg(test)]
 mod testing;
 
 use mayfly_sys::{Errno, lock::Lock, text::PathText};
 use mayfly_transport::{Answer, Patience, Transport};
-use mayfly_transport_shm::layout::{FileEntry, OpenEntry};
+use mayfly_transport_shm::layout::{FileEntry, NodeHead, OpenEntry};
 use mayfly_wire::Operation;
 
 pub use names::{Attributes, NewOwner};
@@ -43,6 +45,8 @@ pub use pieces::TRANSFER_MAX;
 /// The tables of the node that all its processes share (`docs/SHM.md`).
 #[derive(Clone, Copy)]
 pub struct Node {
+    /// What is said once for the node.
+    pub head: &'static NodeHead,
     /// Open file descriptions.
     pub opens: &'static [OpenEntry],
     /// Open files.
@@ -70,6 +74,7 @@ pub struct Client<T, D> {
     node: Node,
     objects: objects::Objects<D>,
     contents: contents::Contents,
+    records: records::Records,
     append: Lock,
 }
 
@@ -86,7 +91,14 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     ) -> Result<Self, Errno> {
         let objects = objects::Objects::new(node.files.len(), directory, descriptors)?;
         let contents = contents::Contents::new();
-        Ok(Client { transport, node, objects, contents, append: Lock::new() })
+        let records = records::Records::default();
+        Ok(Client { transport, node, objects, contents, records, append: Lock::new() })
+    }
+
+    /// Lets the client look into the daemon's records, in the file behind `descriptor`. It is not
+    /// needed any more afterwards. Where there are no such records the daemon is asked.
+    pub fn read_records(&mut self, descriptor: i32) {
+        self.records = records::Records::of(descriptor);
     }
 
     /// The transport.

@@ -1,4 +1,4 @@
-//! Operations on names and attributes: one request each.
+//! Operations on names and attributes: one request each, or none for stat.
 
 use mayfly_sys::text::PathText;
 use mayfly_transport::Transport;
@@ -46,6 +46,11 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// # Errors
     /// As stat; [`Stop::Escaped`].
     pub fn stat(&self, target: Target<'_>, escape: &mut PathText) -> Result<Attr, Stop> {
+        if let Target::Path(walk) = &target
+            && let Some(found) = self.records.look(self.node.head, walk)
+        {
+            return found.map_err(Stop::Failed);
+        }
         self.walk(&Stat { target }, escape, Ok)
     }
 

@@ -300,5 +300,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         unsafe { memory::unmap(self.objects.places.cast(), bytes.max(1)) };
         // SAFETY: passed on to the caller.
         unsafe { self.contents.abandon() };
+        // SAFETY: as above.
+        unsafe { self.records.abandon() };
     }
 }

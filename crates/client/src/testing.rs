@@ -8,7 +8,7 @@ use std::{
 };
 
 use mayfly_transport::{Answer, Patience, Transport};
-use mayfly_transport_shm::layout::{FileEntry, OpenEntry};
+use mayfly_transport_shm::layout::{FileEntry, NodeHead, OpenEntry};
 use mayfly_types::{Errno, OpenRef};
 use mayfly_wire::{Op, Operation, Reader, Request, Wire, Writer};
 
@@ -95,7 +95,8 @@ pub(crate) fn client(
 ) -> Client<Scripted, InPlace> {
     let transport =
         Scripted { script: Mutex::new(Box::new(script)), asked: Mutex::new(Vec::new()) };
-    let node = Node { opens: zeroed::<OpenEntry>(4), files: zeroed::<FileEntry>(4) };
+    let head = &zeroed::<NodeHead>(1)[0];
+    let node = Node { head, opens: zeroed::<OpenEntry>(4), files: zeroed::<FileEntry>(4) };
     Client::new(transport, node, ObjectDirectory(directory), InPlace).expect("memory")
 }
 

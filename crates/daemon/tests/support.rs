@@ -8,6 +8,7 @@
 
 pub mod crowd;
 pub mod fsck;
+mod records;
 mod several;
 mod slow;
 
@@ -437,7 +438,12 @@ impl Node {
 
     pub fn stat(&mut self, path: &str, follow: bool) -> Answer<Attr> {
         let flags = if follow { WALK_FOLLOW } else { 0 };
-        self.ask(&Stat { target: Target::Path(walk(path, flags)) }, |attr| attr)
+        let answer = self.ask(&Stat { target: Target::Path(walk(path, flags)) }, |attr| attr);
+        if self.cores.len() == 1 {
+            self.end_batch(0);
+            records::check(&self.kept, path, follow, &answer);
+        }
+        answer
     }
 
     pub fn fstat(&mut self, open: OpenRef) -> Answer<Attr> {

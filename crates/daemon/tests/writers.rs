@@ -8,7 +8,7 @@
 mod support;
 
 use mayfly_types::{OpenRef, SessionId};
-use mayfly_wire::{Open, Opened, SET_SIZE, SetAttr, Target, Write};
+use mayfly_wire::{Open, OpenReply, SET_SIZE, SetAttr, Target, Write};
 use proptest::prelude::*;
 use support::{
     Node, O_CREAT, O_RDWR, config,
@@ -56,7 +56,7 @@ impl Files {
                 let flags = O_CREAT | O_RDWR;
                 let walk = walk(name, 0);
                 let open = Open { walk, flags, mode: 0o600, uid: 0, gid: 0 };
-                let opened = |opened: Opened| opened.open;
+                let opened = |reply: OpenReply<'_>| reply.opened.open;
                 crowd.node.ask_as(SessionId(client), &open, opened).unwrap()
             });
             opens.push(both);

@@ -116,7 +116,24 @@ fn limit_bytes(capacity_bytes: u64, shards: u32) -> u64 {
 fn open_store(config: &Config, place: &Place, capacity_bytes: u64) -> Result<Box<dyn Store>> {
     let durability = config.options.durability()?;
     let limit_bytes = limit_bytes(capacity_bytes, config.options.shards);
-    open_records(&config.meta_dir_of(place.shard().0), durability, limit_bytes)
+    let directory = config.meta_dir_of(place.shard().0);
+    let store = open_records(&directory, durability, limit_bytes)?;
+    if config.options.shards == 1 && durability == Durability::Process {
+        show_records(&config.run_dir, &directory)?;
+    }
+    Ok(store)
+}
+
+/// Lets the instance's processes find the file of a tree, to look into it.
+fn show_records(run_dir: &Path, directory: &Path) -> Result<()> {
+    let (file, shown) = (TreeStore::records_in(directory), run_dir.join("records"));
+    // Of an earlier daemon.
+    let _ = fs::remove_file(&shown);
+    if !TreeStore::is_in(directory) {
+        return Ok(());
+    }
+    std::os::unix::fs::symlink(&file, &shown)
+        .with_context(|| format!("cannot make {}", shown.display()))
 }
 
 /// What need not outlive this process is kept in its memory, which is faster; what must outlive the

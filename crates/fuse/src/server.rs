@@ -2,7 +2,7 @@
 
 use std::{
     os::{
-        fd::{AsFd, IntoRawFd},
+        fd::{AsFd, AsRawFd, IntoRawFd},
         unix::ffi::OsStrExt,
     },
     path::PathBuf,
@@ -129,10 +129,18 @@ fn open_client(place: &Place) -> Result<Client<ShmTransport, InPlace>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let objects = rustix::fs::open(&place.objects, flags, Mode::empty())
         .with_context(|| format!("cannot open {}", place.objects.display()))?;
-    let node = Node { opens: &attached.node.opens, files: &attached.node.files };
+    let node = Node {
+        head: &attached.node.head,
+        opens: &attached.node.opens,
+        files: &attached.node.files,
+    };
     let directory = ObjectDirectory(objects.into_raw_fd());
-    Client::new(attached.transport, node, directory, InPlace)
-        .map_err(|errno| anyhow!("the session's memory: {errno}"))
+    let mut client = Client::new(attached.transport, node, directory, InPlace)
+        .map_err(|errno| anyhow!("the session's memory: {errno}"))?;
+    if let Ok(records) = std::fs::File::open(place.socket.with_file_name("records")) {
+        client.read_records(records.as_raw_fd());
+    }
+    Ok(client)
 }
 
 impl Server {

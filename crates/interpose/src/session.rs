@@ -135,13 +135,25 @@ fn make() -> Result<&'static Session, Errno> {
     let flags = file::O_PATH | file::O_DIRECTORY | file::O_CLOEXEC;
     let objects = file::open_at(file::AT_FDCWD, &settings::require()?.objects, flags, 0)?;
     let objects = ObjectDirectory(hidden::conceal(objects)?);
-    let tables = Node { opens: &node.opens, files: &node.files };
+    let tables = Node { head: &node.head, opens: &node.opens, files: &node.files };
     let place = memory::map_anonymous(size_of::<Session>())?.cast::<Session>();
     // SAFETY: the mapping is fresh, large enough, page-aligned, and lives until `discard`.
     unsafe {
         place.write(Client::new(Lanes(transport), tables, objects, Hidden)?);
+        read_records(&mut *place.as_ptr())?;
         Ok(&*place.as_ptr())
     }
+}
+
+/// Lets the client look into the daemon's records, if they are where others may read them.
+fn read_records(session: &mut Session) -> Result<(), Errno> {
+    let mut path = PathText::from_bytes(settings::require()?.run.as_bytes())?;
+    path.push(b"/records")?;
+    if let Ok(records) = file::open_at(file::AT_FDCWD, &path, file::O_RDONLY | file::O_CLOEXEC, 0) {
+        session.read_records(records);
+        file::close(records);
+    }
+    Ok(())
 }
 
 /// Attaches the calling process. A child of vfork, whose parent has not attached, does so for

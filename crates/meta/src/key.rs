@@ -5,6 +5,8 @@
 //! (directory, name): entries of one slot then lie side by side, and a position in a listing is a
 //! number (a *cookie*) that means the same to every shard and after every restart.
 
+pub use mayfly_records::key::{COOKIE_MIN, DENTRY, INODE, cookie, numbered};
+use mayfly_records::key::{PLACE_BYTES, place};
 use mayfly_types::{FileId, limits::NAME_BYTES_MAX};
 
 /// Counters of the store and the next file number. Its place is beside the first inodes: a name
@@ -17,10 +19,6 @@ pub const INSTANCE: &[u8] = b"G";
 /// Slot table.
 pub const SLOTS: &[u8] = b"S";
 
-/// First byte of a dentry's key.
-pub const DENTRY: u8 = b'D';
-/// First byte of an inode's key.
-pub const INODE: u8 = b'I';
 /// First byte of the mark of a file that is open and has no name.
 pub const ORPHAN: u8 = b'O';
 /// First byte of the mark of a file whose size is not settled.
@@ -39,24 +37,6 @@ pub const INTENT: u8 = b'N';
 /// First byte of the mark that steps of such an operation were done here.
 pub const APPLIED: u8 = b'P';
 
-/// Smallest position of an entry: 0 is the beginning, 1 and 2 come after `.` and `..`.
-pub const COOKIE_MIN: u64 = 3;
-
-/// Position of the entry `name` in `directory`: the upper 63 bits of the hash whose upper 16 bits
-/// are the slot ([`mayfly_types::slot::of_dentry`]), since `getdents64` reports positions as signed
-/// numbers.
-#[must_use]
-pub fn cookie(directory: FileId, name: &[u8]) -> u64 {
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-    for byte in directory.0.to_le_bytes().iter().chain(name) {
-        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    }
-    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    hash ^= hash >> 31;
-    (hash >> 1).max(COOKIE_MIN)
-}
-
 /// Key of the dentry `name` in `directory`.
 #[must_use]
 pub fn dentry(directory: FileId, name: &[u8]) -> Vec<u8> {
@@ -68,7 +48,7 @@ pub fn dentry(directory: FileId, name: &[u8]) -> Vec<u8> {
 pub fn dentry_at(directory: FileId, cookie: u64, name: &[u8]) -> Vec<u8> {
     debug_assert!(name.len() <= NAME_BYTES_MAX);
     let mut key = Vec::with_capacity(PLACE_BYTES + name.len());
-    put_place(&mut key, directory, cookie);
+    key.extend_from_slice(&place(directory, cookie));
     key.extend_from_slice(name);
     key
 }
@@ -82,18 +62,7 @@ pub fn directory(directory: FileId) -> Vec<u8> {
 /// Where the dentries of `directory` at `cookie` and after it start.
 #[must_use]
 pub fn directory_from(directory: FileId, cookie: u64) -> Vec<u8> {
-    let mut key = Vec::with_capacity(PLACE_BYTES);
-    put_place(&mut key, directory, cookie);
-    key
-}
-
-/// What a dentry's key has before the name, bytes.
-const PLACE_BYTES: usize = 17;
-
-fn put_place(key: &mut Vec<u8>, directory: FileId, cookie: u64) {
-    key.push(DENTRY);
-    key.extend_from_slice(&directory.0.to_be_bytes());
-    key.extend_from_slice(&cookie.to_be_bytes());
+    place(directory, cookie).to_vec()
 }
 
 /// Splits the key of a dentry into directory, cookie and name.
@@ -104,14 +73,6 @@ pub fn split_dentry(key: &[u8]) -> Option<(FileId, u64, &[u8])> {
     let (cookie, name) = rest.split_first_chunk()?;
     let valid = !name.is_empty() && name.len() <= NAME_BYTES_MAX;
     valid.then_some((FileId(u64::from_be_bytes(*directory)), u64::from_be_bytes(*cookie), name))
-}
-
-/// Key of a record of kind `tag` ([`INODE`], [`ORPHAN`], [`UNSETTLED`], [`LOCKS`]) about `file`.
-#[must_use]
-pub fn numbered(tag: u8, file: FileId) -> [u8; 9] {
-    let mut key = [tag; 9];
-    key[1..].copy_from_slice(&file.0.to_be_bytes());
-    key
 }
 
 /// The file that the key of such a record is about.

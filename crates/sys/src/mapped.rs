@@ -18,7 +18,7 @@
 
 use core::{
     ptr::NonNull,
-    sync::atomic::{AtomicU64, Ordering, compiler_fence},
+    sync::atomic::{AtomicU64, Ordering, compiler_fence, fence},
 };
 
 use crate::{
@@ -89,12 +89,7 @@ impl Mapped {
     /// where that is not within the file.
     #[inline]
     pub fn prefetch(&self, at: usize) {
-        #[cfg(target_arch = "x86_64")]
-        if at < self.usable {
-            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: the address is within the mapping; fetching it changes nothing.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.start.as_ptr().add(at).cast()) };
-        }
+        prefetch(self.start, at, self.usable);
     }
 
     /// Writes `from` at `at`; false, and nothing written, where that is not within the file.
@@ -141,6 +136,8 @@ impl Mapped {
         // SAFETY: within the mapping, which starts at a page, and aligned.
         let number = unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(at).cast()) };
         number.store(value.to_le(), Ordering::Release);
+        // For those who read the file meanwhile; no instruction on x86-64.
+        fence(Ordering::Release);
         compiler_fence(Ordering::SeqCst);
         true
     }
@@ -158,8 +155,92 @@ impl Drop for Mapped {
     }
 }
 
+#[inline]
+fn prefetch(start: NonNull<u8>, at: usize, bytes: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if at < bytes {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: the address is within a mapping of so many bytes; fetching it changes nothing,
+        // and where nothing is to be fetched nothing happens.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(start.as_ptr().add(at).cast()) };
+    }
+}
+
 /// How much is mapped for a file of so many bytes: room to double.
 fn span_of(usable: usize) -> Result<usize, Errno> {
     let doubled = usable.checked_mul(2).ok_or(Errno::ENOMEM)?.max(SPAN_BYTES_MIN);
     doubled.checked_next_multiple_of(memory::PAGE_BYTES).ok_or(Errno::ENOMEM)
+}
+
+/// A file that another process changes, mapped for reading. What is read may be a mixture of what
+/// was and what will be.
+#[derive(Debug)]
+pub struct Shown {
+    start: NonNull<u8>,
+    span: usize,
+}
+
+// SAFETY: nothing is written through it, and it says of nothing that it stays as it is.
+unsafe impl Send for Shown {}
+// SAFETY: as above.
+unsafe impl Sync for Shown {}
+
+impl Shown {
+    /// Maps `span` bytes of the file behind `descriptor`, which need not be so long. The descriptor
+    /// need not stay open.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new(descriptor: i32, span: usize) -> Result<Shown, Errno> {
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+        let start = unsafe { memory::map(0, span, PROT_READ, MAP_SHARED, descriptor as usize, 0) }?;
+        let start = NonNull::new(start as *mut u8).ok_or(Errno::ENOMEM)?;
+        Ok(Shown { start, span })
+    }
+
+    /// The word at a multiple of 8, in one load; `None` beyond the mapping.
+    ///
+    /// # Safety
+    /// The file is so long.
+    #[must_use]
+    #[inline]
+    pub unsafe fn word(&self, at: usize) -> Option<u64> {
+        if !at.is_multiple_of(8) || at >= self.span || self.span - at < 8 {
+            return None;
+        }
+        // SAFETY: within the mapping, which starts at a page, and aligned; the file, says the
+        // caller, reaches there. Only loads happen.
+        let word = unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(at).cast()) };
+        Some(u64::from_le(word.load(Ordering::Acquire)))
+    }
+
+    /// The eight bytes at any place; `None` beyond the mapping.
+    ///
+    /// # Safety
+    /// The file is so long.
+    #[must_use]
+    #[inline]
+    pub unsafe fn chunk(&self, at: usize) -> Option<[u8; 8]> {
+        if at >= self.span || self.span - at < 8 {
+            return None;
+        }
+        // SAFETY: within the mapping and, says the caller, within the file. The other process may
+        // write meanwhile, then this is a mixture, and any bytes are valid as `u8`.
+        Some(unsafe { self.start.as_ptr().add(at).cast::<[u8; 8]>().read_volatile() })
+    }
+
+    /// As [`Mapped::prefetch`].
+    #[inline]
+    pub fn prefetch(&self, at: usize) {
+        prefetch(self.start, at, self.span);
+    }
+
+    /// Gives the mapping back.
+    ///
+    /// # Safety
+    /// Nobody looks any more.
+    pub unsafe fn end(&self) {
+        // SAFETY: the range is this value's mapping, and nobody looks, says the caller.
+        unsafe { memory::unmap(self.start, self.span) };
+    }
 }

@@ -16,12 +16,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("image", &[]),
     ("transport", &["types", "wire"]),
     ("transport-shm", &["types", "wire", "sys", "transport"]),
-    ("meta", &["types", "sys"]),
+    ("records", &["types"]),
+    ("meta", &["types", "sys", "records"]),
     ("object", &["types", "sys"]),
     ("daemon", &["types", "wire", "sys", "transport", "transport-shm", "meta", "object"]),
     // `transport-shm` for the layout of the node's open-file table, which lies in the session's
     // memory.
-    ("client", &["types", "wire", "sys", "transport", "transport-shm"]),
+    ("client", &["types", "wire", "sys", "records", "transport", "transport-shm"]),
     ("interpose", &["types", "wire", "sys", "transport", "transport-shm", "client"]),
     ("preload", &["types", "sys", "image", "interpose"]),
     ("fuse", &["types", "wire", "sys", "transport-shm", "client"]),
@@ -49,7 +50,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that must build without the standard library.
-const NO_STD: &[&str] = &["types", "wire", "sys", "transport", "client", "interpose", "preload"];
+const NO_STD: &[&str] =
+    &["types", "wire", "sys", "records", "transport", "client", "interpose", "preload"];
 
 /// Names that say nothing.
 const EMPTY_NAMES: &[&str] = &["utils", "util", "common", "helpers", "misc"];

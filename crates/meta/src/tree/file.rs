@@ -77,6 +77,13 @@ impl TreeStore {
         Ok(TreeStore { tree: Tree::new(pages) })
     }
 
+    /// The file of pages of a store in `directory`, which others may map to read it
+    /// (`mayfly_records`).
+    #[must_use]
+    pub fn records_in(directory: &Path) -> PathBuf {
+        directory.join(RECORDS)
+    }
+
     /// Whether there is such a store in `directory`.
     #[must_use]
     pub fn is_in(directory: &Path) -> bool {

@@ -5,6 +5,8 @@
 //! value (4), and the value's end if that is short: a file of 4096 bytes with its inode takes one
 //! page and a little in the leaf, not two.
 
+use mayfly_records::page::LONG_HEAD_BYTES as HEAD_BYTES;
+
 use super::{
     page::{LONG, PAGE_BYTES},
     pages::Pages,
@@ -12,7 +14,6 @@ use super::{
 };
 use crate::StoreError;
 
-const HEAD_BYTES: usize = 16;
 const DATA_BYTES: usize = PAGE_BYTES - HEAD_BYTES;
 /// First page and length.
 const PLACE_BYTES: usize = 8;

@@ -21,36 +21,23 @@
 //! a branch the value is a page (4), and the first key counts as smaller than all others, whatever
 //! it is. A level is one less than its parent's, so no page can lead back up.
 
+pub(super) use mayfly_records::page::{
+    CELL_HEAD_BYTES, HEAD_BYTES, LONG, LONG_MARK, NODE, PAGE_BYTES, PREFIX_BYTES_MAX, SLOT_BYTES,
+    hint,
+};
+use mayfly_records::page::{ENTRIES_MAX, PREFIX_AT};
+
 use crate::StoreError;
 
-/// Bytes in a page.
-pub(super) const PAGE_BYTES: usize = 4096;
-/// Head of a node.
-pub(super) const HEAD_BYTES: usize = 32;
-/// One slot.
-pub(super) const SLOT_BYTES: usize = 8;
-/// Length of the value before a cell's key.
-pub(super) const CELL_HEAD_BYTES: usize = 2;
 /// What entries have between them.
 pub(super) const ROOM_BYTES: usize = PAGE_BYTES - HEAD_BYTES;
 /// Longest cell: any two and a half fill a page, so that a page which is full can be split.
 pub(super) const CELL_BYTES_MAX: usize = ROOM_BYTES / 2 - SLOT_BYTES;
 /// The part of a node's head that an insertion changes.
 pub(super) const COUNTS_BYTES: usize = 8;
-const PREFIX_AT: usize = 16;
-/// Longest prefix that is taken note of.
-pub(super) const PREFIX_BYTES_MAX: usize = 16;
-const ENTRIES_MAX: usize = ROOM_BYTES / SLOT_BYTES;
 
-/// What a page is.
-pub(super) const NODE: u8 = 1;
-/// Part of a long value.
-pub(super) const LONG: u8 = 2;
-/// Nothing.
+/// What a page is: free.
 pub(super) const FREE: u8 = 3;
-
-/// In a cell's length: the value is long, and what stands here says where it is.
-pub(super) const LONG_MARK: u16 = 1 << 15;
 
 const BAD_NODE: StoreError = StoreError::Corrupt("a page is not the node that it should be");
 const BAD_CELL: StoreError = StoreError::Corrupt("a cell is not within its page");
@@ -82,18 +69,6 @@ pub(super) struct Cell<'a> {
 #[inline]
 fn u16_at(bytes: &Bytes, at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
-}
-
-/// The four bytes of a key after its first `prefix`; zeros where there are none.
-#[inline]
-pub(super) fn hint(key: &[u8], prefix: usize) -> u32 {
-    let rest = key.get(prefix..).unwrap_or_default();
-    if let Some(bytes) = rest.first_chunk() {
-        return u32::from_be_bytes(*bytes);
-    }
-    let mut bytes = [0; 4];
-    bytes[..rest.len()].copy_from_slice(rest);
-    u32::from_be_bytes(bytes)
 }
 
 /// The bytes of a slot.

@@ -14,6 +14,9 @@
 //! | 32 | 4 | first free page, 0 for none |
 //! | 36 | 4 | number of free pages |
 //! | 40 | 64 | boot id |
+//! | 104 | 8 | version: twice the last committed transaction, plus 1 during the next one |
+//!
+//! The version is for others who read the file (`mayfly_records`).
 //!
 //! A free page has the next one's number at offset 4.
 //!
@@ -22,6 +25,8 @@
 //! but for their link, the gap between the slots and the cells of a node, pages beyond the end) is
 //! written without. So that this stays true, a page that the transaction has freed joins the free
 //! pages only when it commits, and cells that it has given up are not written over.
+
+use mayfly_records::page::{PLACES_AT, VERSION_AT};
 
 use super::{
     journal::{Journal, range},
@@ -35,7 +40,6 @@ const MAGIC_AT: usize = 0;
 const PAGE_BYTES_AT: usize = 8;
 const BOOT_LENGTH_AT: usize = 12;
 const COMMITTED_AT: usize = 16;
-const PLACES_AT: usize = 24;
 const PLACES_BYTES: usize = 16;
 const BOOT_AT: usize = 40;
 const BOOT_BYTES_MAX: usize = 64;
@@ -128,6 +132,8 @@ impl<S: Space> Pages<S> {
         }
         let committed = u64_at(bytes, COMMITTED_AT)?;
         let journal = Journal::open(journal, committed, &mut space)?;
+        // What a dead process had under way is undone.
+        space.publish(VERSION_AT, version(committed))?;
         let bytes = space.bytes();
         let pages = Pages {
             committed,
@@ -230,6 +236,7 @@ impl<S: Space> Pages<S> {
     fn note_at(&mut self, at: usize, bytes: usize) -> Result<(), StoreError> {
         if !self.changed {
             self.journal.begin(self.committed.wrapping_add(1))?;
+            self.space.publish(VERSION_AT, version(self.committed) | 1)?;
             self.changed = true;
         }
         self.journal.note(at, range(self.space.bytes(), at, bytes)?)
@@ -365,6 +372,7 @@ impl<S: Space> Pages<S> {
         // under way any more.
         self.space.publish(COMMITTED_AT, self.committed.wrapping_add(1))?;
         self.committed = self.committed.wrapping_add(1);
+        self.space.publish(VERSION_AT, version(self.committed))?;
         self.changed = false;
         self.allocate_ahead();
         Ok(self.committed)
@@ -401,6 +409,11 @@ impl<S: Space> Pages<S> {
     pub(super) fn end(&self) -> u32 {
         self.end
     }
+}
+
+/// What a reader sees after this transaction.
+fn version(committed: u64) -> u64 {
+    committed.wrapping_mul(2)
 }
 
 #[inline]

@@ -1,5 +1,7 @@
 //! From the root to a leaf, and from leaf to leaf.
 
+use mayfly_records::page::DEPTH_MAX;
+
 use super::{
     Tree, long,
     page::{Cell, Node},
@@ -7,10 +9,6 @@ use super::{
     space::Space,
 };
 use crate::{Scan, StoreError};
-
-/// Levels of a tree at most. A branch that was split has at least three children, whatever the
-/// keys, and usually over a hundred.
-const DEPTH_MAX: usize = 24;
 
 const BAD_LEVEL: StoreError = StoreError::Corrupt("a page on another level than its parent says");
 const BAD_ORDER: StoreError = StoreError::Corrupt("a leaf that does not follow the one before it");

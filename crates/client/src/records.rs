@@ -1,0 +1,99 @@
+//! A look into the daemon's records.
+//!
+//! Where an instance's metadata lie in a file that its processes may map, what a path names is
+//! found there without a request ([`mayfly_records`]): it is what was committed at that moment, so
+//! with every change whose call has returned. What is not certain is asked for.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use mayfly_records::{Found, Question, Source, look, page::PAGE_BYTES, page::PLACES_AT};
+use mayfly_sys::{Errno, mapped::Shown};
+use mayfly_transport_shm::layout::{DAEMON_ASLEEP, DAEMON_AWAKE, NodeHead};
+use mayfly_types::{Attr, Times};
+use mayfly_wire::{WALK_FOLLOW, Walk};
+
+/// So much of the records is mapped, bytes: addresses, not memory. A million files take less; what
+/// lies beyond is asked for.
+const SPAN_BYTES: usize = 256 << 20;
+
+/// The records, if they can be read.
+#[derive(Debug, Default)]
+pub(crate) struct Records(Option<Shown>);
+
+/// As much of the file as is certainly there.
+struct View<'a> {
+    shown: &'a Shown,
+    bytes: usize,
+}
+
+impl<'a> View<'a> {
+    fn of(shown: &'a Shown) -> Option<View<'a>> {
+        // SAFETY: the file has a header from when it gets its name.
+        let places = unsafe { shown.word(PLACES_AT) }?;
+        // Pages before the end that the header names are allocated, and a file of records does not
+        // become shorter.
+        Some(View { shown, bytes: (places >> 32) as usize * PAGE_BYTES })
+    }
+}
+
+impl Source for View<'_> {
+    #[inline]
+    fn word(&self, at: usize) -> Option<u64> {
+        // SAFETY: the file reaches beyond that place.
+        if at < self.bytes { unsafe { self.shown.word(at) } } else { None }
+    }
+
+    #[inline]
+    fn chunk(&self, at: usize) -> Option<[u8; 8]> {
+        let fits = at <= self.bytes && 8 <= self.bytes - at;
+        // SAFETY: the file reaches to the end of that range.
+        if fits { unsafe { self.shown.chunk(at) } } else { None }
+    }
+
+    #[inline]
+    fn prefetch(&self, at: usize) {
+        self.shown.prefetch(at);
+    }
+}
+
+impl Records {
+    /// Those in the file behind `descriptor`.
+    pub(crate) fn of(descriptor: i32) -> Records {
+        Records(Shown::new(descriptor, SPAN_BYTES).ok())
+    }
+
+    /// What a path names, if that is certain.
+    pub(crate) fn look(&self, head: &NodeHead, walk: &Walk<'_>) -> Option<Result<Attr, Errno>> {
+        let view = View::of(self.0.as_ref()?)?;
+        let follow = walk.flags & WALK_FOLLOW != 0;
+        let found = look(&view, Question { start: walk.start, path: walk.path, follow }).ok()?;
+        // After the end of an instance its calls fail, whatever was in it.
+        if !matches!(head.daemon_state.load(Acquire), DAEMON_AWAKE | DAEMON_ASLEEP) {
+            return None;
+        }
+        Some(match found {
+            Found::File(attr) => Ok(timed(attr, head)),
+            Found::Nothing => Err(Errno::ENOENT),
+        })
+    }
+
+    /// Gives the mapping back.
+    ///
+    /// # Safety
+    /// Nobody uses the client any more.
+    pub(crate) unsafe fn abandon(&self) {
+        if let Some(shown) = &self.0 {
+            // SAFETY: passed on to the caller.
+            unsafe { shown.end() };
+        }
+    }
+}
+
+/// Without times a file has that of its creation.
+fn timed(attr: Attr, head: &NodeHead) -> Attr {
+    if head.times.load(Relaxed) == Times::None as u32 {
+        Attr { atime: attr.btime, mtime: attr.btime, ctime: attr.btime, ..attr }
+    } else {
+        attr
+    }
+}

@@ -1,0 +1,41 @@
+//! What a process finds in the records is what the daemon says, or it does not know.
+
+use std::{cell::Cell, fs::File, os::unix::fs::FileExt};
+
+use mayfly_records::{Found, Question, Source, look};
+use mayfly_types::{Attr, Errno, FileId};
+
+use super::{Answer, Failed, Kept};
+
+struct OnDisk {
+    file: File,
+    looks: Cell<u32>,
+}
+
+impl Source for OnDisk {
+    fn word(&self, at: usize) -> Option<u64> {
+        self.chunk(at).map(u64::from_le_bytes)
+    }
+
+    fn chunk(&self, at: usize) -> Option<[u8; 8]> {
+        self.looks.set(self.looks.get() + 1);
+        let mut bytes = [0; 8];
+        self.file.read_exact_at(&mut bytes, at as u64).ok().map(|()| bytes)
+    }
+}
+
+/// Compares an answer with what the records of a tree, if there is one, tell.
+pub fn check(kept: &Kept, path: &str, follow: bool, answer: &Answer<Attr>) {
+    let Kept::Disk(directory) = kept else { return };
+    let Ok(file) = File::open(directory.join("records")) else { return };
+    let source = OnDisk { file, looks: Cell::new(0) };
+    let question = Question { start: FileId::ROOT, path: path.as_bytes(), follow };
+    match look(&source, question) {
+        Ok(Found::File(attr)) => assert_eq!(Ok(attr), *answer, "{path}"),
+        Ok(Found::Nothing) => {
+            assert_eq!(Err(Failed::Errno(Errno::ENOENT)), *answer, "{path}");
+        }
+        Err(_) => {}
+    }
+    assert!(source.looks.get() < 1000, "a walk is short");
+}

@@ -1,0 +1,134 @@
+//! What a record tells of its file, as far as stat wants to know.
+//!
+//! `meta::record` has the whole of it. A record that has more than usual in the middle (a master
+//! copy, a residency map) is left to the daemon.
+
+use mayfly_types::{Attr, FileId, FileKind, Timestamp};
+
+use crate::Unsure;
+
+const PLAIN: u8 = 0x11;
+const FUSED: u8 = 0x12;
+const OWN: u8 = 0x21;
+
+const UNSETTLED: u8 = 1;
+
+/// What a directory's length is reported as.
+const DIRECTORY_BYTES: u64 = 4096;
+const BLOCK_BYTES: u64 = 512;
+/// What a small file takes is counted in these, bytes.
+const INLINE_UNIT: u64 = 4096;
+
+/// What tells is in the first bytes of a record, in eights.
+pub const RECORD_CHUNKS: usize = 14;
+
+/// What a dentry's record says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dentry {
+    /// The inode has a record of its own.
+    Plain(FileId, FileKind),
+    /// The inode is in the dentry.
+    Fused(Attr),
+}
+
+/// Bytes of a record, from the front.
+struct Take<'a>(&'a [u8]);
+
+impl Take<'_> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Unsure> {
+        let (head, rest) = self.0.split_first_chunk().ok_or(Unsure)?;
+        self.0 = rest;
+        Ok(*head)
+    }
+
+    fn u8(&mut self) -> Result<u8, Unsure> {
+        self.array().map(u8::from_le_bytes)
+    }
+
+    fn u16(&mut self) -> Result<u16, Unsure> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, Unsure> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, Unsure> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn time(&mut self) -> Result<Timestamp, Unsure> {
+        let seconds = i64::from_le_bytes(self.array()?);
+        let nanoseconds = self.u32()?;
+        if nanoseconds < 1_000_000_000 {
+            Ok(Timestamp { seconds, nanoseconds })
+        } else {
+            Err(Unsure)
+        }
+    }
+
+    fn kind(&mut self) -> Result<FileKind, Unsure> {
+        FileKind::from_raw(self.u8()?).ok_or(Unsure)
+    }
+}
+
+/// From the record of a dentry.
+///
+/// # Errors
+/// [`Unsure`].
+pub fn of_dentry(record: &[u8]) -> Result<Dentry, Unsure> {
+    match record.split_first() {
+        Some((&PLAIN, body)) => {
+            let mut from = Take(body);
+            let kind = from.kind()?;
+            Ok(Dentry::Plain(FileId(from.u64()?), kind))
+        }
+        Some((&FUSED, body)) => attributes(body).map(Dentry::Fused),
+        _ => Err(Unsure),
+    }
+}
+
+/// From the record of an inode of its own.
+///
+/// # Errors
+/// [`Unsure`].
+pub fn of_inode(record: &[u8]) -> Result<Attr, Unsure> {
+    match record.split_first() {
+        Some((&OWN, body)) => attributes(body),
+        _ => Err(Unsure),
+    }
+}
+
+fn attributes(body: &[u8]) -> Result<Attr, Unsure> {
+    let mut from = Take(body);
+    let id = FileId(from.u64()?);
+    let kind = from.kind()?;
+    // An object that is being written knows better; a directory may have to be fetched.
+    if from.u8()? != 0 {
+        return Err(Unsure);
+    }
+    let mode = u32::from(from.u16()?);
+    let (links, uid, gid, _generation) = (from.u32()?, from.u32()?, from.u32()?, from.u32()?);
+    let (mut size_bytes, mut blocks) = (from.u64()?, from.u64()?);
+    let (atime, mtime, ctime, btime) = (from.time()?, from.time()?, from.time()?, from.time()?);
+    // The layout and the replica.
+    let _layout: [u8; 9] = from.array()?;
+    // A master copy, a residency map.
+    if (from.u8()?, from.u8()?) != (0, 0) {
+        return Err(Unsure);
+    }
+    match kind {
+        FileKind::Directory => {
+            (size_bytes, blocks) = (DIRECTORY_BYTES, DIRECTORY_BYTES / BLOCK_BYTES)
+        }
+        FileKind::Regular => match from.u8()? {
+            0 => blocks = size_bytes.div_ceil(INLINE_UNIT) * (INLINE_UNIT / BLOCK_BYTES),
+            1 => {}
+            _ => return Err(Unsure),
+        },
+        FileKind::Symlink => {}
+    }
+    Ok(Attr { id, kind, mode, links, uid, gid, size_bytes, blocks, atime, mtime, ctime, btime })
+}
+
+const _: () = assert!(UNSETTLED == 1, "any flag makes the daemon be asked");

@@ -1,0 +1,46 @@
+//! The keys that a walk needs, and the order of a directory's entries.
+
+use mayfly_types::FileId;
+
+/// First byte of a dentry's key.
+pub const DENTRY: u8 = b'D';
+/// First byte of an inode's key.
+pub const INODE: u8 = b'I';
+
+/// Smallest position of an entry: 0 is the beginning, 1 and 2 come after `.` and `..`.
+pub const COOKIE_MIN: u64 = 3;
+
+/// What a dentry's key has before the name, bytes.
+pub const PLACE_BYTES: usize = 17;
+
+/// Position of the entry `name` in `directory`: the upper 63 bits of the hash whose upper 16 bits
+/// are the slot ([`mayfly_types::slot::of_dentry`]), since `getdents64` reports positions as signed
+/// numbers.
+#[must_use]
+pub fn cookie(directory: FileId, name: &[u8]) -> u64 {
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for byte in directory.0.to_le_bytes().iter().chain(name) {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^= hash >> 31;
+    (hash >> 1).max(COOKIE_MIN)
+}
+
+/// What the key of an entry of `directory` at `cookie` has before the name.
+#[must_use]
+pub fn place(directory: FileId, cookie: u64) -> [u8; PLACE_BYTES] {
+    let mut key = [DENTRY; PLACE_BYTES];
+    key[1..9].copy_from_slice(&directory.0.to_be_bytes());
+    key[9..].copy_from_slice(&cookie.to_be_bytes());
+    key
+}
+
+/// Key of a record of kind `tag` about `file`.
+#[must_use]
+pub fn numbered(tag: u8, file: FileId) -> [u8; 9] {
+    let mut key = [tag; 9];
+    key[1..].copy_from_slice(&file.0.to_be_bytes());
+    key
+}

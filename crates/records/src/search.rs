@@ -1,0 +1,262 @@
+//! From a key to its value, in pages that somebody else may be changing.
+
+use core::cmp::Ordering;
+
+use crate::{
+    Unsure,
+    page::{
+        CELL_HEAD_BYTES, DEPTH_MAX, ENTRIES_MAX, HEAD_BYTES, LONG, LONG_HEAD_BYTES, LONG_MARK,
+        NODE, PAGE_BYTES, PLACES_AT, PREFIX_AT, PREFIX_BYTES_MAX, SLOT_BYTES, hint,
+    },
+};
+
+const CACHE_LINE_BYTES: usize = 64;
+/// The head and the slots of some 35 entries.
+const SEARCHED_LINES: usize = 5;
+
+/// Longest key that is looked for, bytes.
+pub const KEY_BYTES_MAX: usize = 96;
+
+/// The bytes of the file, as they are at each look.
+pub trait Source {
+    /// The eight bytes at a multiple of eight, in one look; `None` where there are none.
+    fn word(&self, at: usize) -> Option<u64>;
+
+    /// The eight bytes at any place; `None` where there are not so many.
+    fn chunk(&self, at: usize) -> Option<[u8; 8]>;
+
+    /// `at` will be looked at.
+    fn prefetch(&self, _at: usize) {}
+}
+
+/// A key and its beginning as a number.
+struct Key<'a> {
+    bytes: &'a [u8],
+    first: u128,
+}
+
+impl<'a> Key<'a> {
+    fn of(bytes: &'a [u8]) -> Key<'a> {
+        let mut first = [0; PREFIX_BYTES_MAX];
+        let count = bytes.len().min(PREFIX_BYTES_MAX);
+        first[..count].copy_from_slice(&bytes[..count]);
+        Key { bytes, first: u128::from_be_bytes(first) }
+    }
+}
+
+/// A node, as its head was when it was looked at.
+struct Node<'a, S> {
+    source: &'a S,
+    start: usize,
+    level: u8,
+    count: usize,
+    prefix: usize,
+}
+
+/// An entry's key and cell.
+#[derive(Clone, Copy)]
+struct Slot(u64);
+
+impl Slot {
+    fn hint(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    fn key_bytes(self) -> usize {
+        usize::from(self.0 as u16)
+    }
+
+    /// Where the cell begins in its page.
+    fn cell(self) -> usize {
+        usize::from((self.0 >> 16) as u16)
+    }
+
+    fn value_at(self) -> usize {
+        self.cell() + CELL_HEAD_BYTES + self.key_bytes()
+    }
+}
+
+impl<'a, S: Source> Node<'a, S> {
+    fn of(source: &'a S, page: u32, end: u32) -> Result<Node<'a, S>, Unsure> {
+        if !(1..end).contains(&page) {
+            return Err(Unsure);
+        }
+        let start = page as usize * PAGE_BYTES;
+        for line in 1..SEARCHED_LINES {
+            source.prefetch(start + line * CACHE_LINE_BYTES);
+        }
+        let head = source.word(start).ok_or(Unsure)?.to_le_bytes();
+        let prefix = source.word(start + 8).ok_or(Unsure)?.to_le_bytes()[0];
+        let [kind, level, low, high, ..] = head;
+        let count = usize::from(u16::from_le_bytes([low, high]));
+        let fits = count <= ENTRIES_MAX && usize::from(prefix) <= PREFIX_BYTES_MAX;
+        if kind != NODE || !fits {
+            return Err(Unsure);
+        }
+        Ok(Node { source, start, level, count, prefix: usize::from(prefix) })
+    }
+
+    fn slot(&self, index: usize) -> Result<Slot, Unsure> {
+        if index >= self.count {
+            return Err(Unsure);
+        }
+        self.source.word(self.start + HEAD_BYTES + index * SLOT_BYTES).map(Slot).ok_or(Unsure)
+    }
+
+    /// Eight bytes of the page.
+    fn chunk(&self, at: usize) -> Result<[u8; 8], Unsure> {
+        if at + 8 > PAGE_BYTES {
+            return Err(Unsure);
+        }
+        self.source.chunk(self.start + at).ok_or(Unsure)
+    }
+
+    /// The `N` bytes at `at`, of which at least eight lie before it in the page.
+    fn short<const N: usize>(&self, at: usize) -> Result<[u8; N], Unsure> {
+        const { assert!(N <= 8) };
+        let chunk = self.chunk((at + N).checked_sub(8).ok_or(Unsure)?)?;
+        chunk.last_chunk().copied().ok_or(Unsure)
+    }
+
+    /// Compares an entry's key, whose first `known` bytes are those of `key`.
+    fn order(&self, slot: Slot, key: &[u8], known: usize) -> Result<Ordering, Unsure> {
+        let (length, start) = (slot.key_bytes(), slot.cell() + CELL_HEAD_BYTES);
+        let common = length.min(key.len());
+        let mut at = known;
+        while at < common {
+            // The last ones are read together with some that were read before.
+            let from = if common - at >= 8 { at } else { common.saturating_sub(8) };
+            // Of a key of less than eight bytes what follows it is read with it.
+            let beyond = 8 * 8_usize.saturating_sub(common);
+            let there = u64::from_be_bytes(self.chunk(start + from)?) >> beyond;
+            let mine = key.get(from..).and_then(|rest| rest.first_chunk()).ok_or(Unsure)?;
+            let order = there.cmp(&(u64::from_be_bytes(*mine) >> beyond));
+            if order != Ordering::Equal {
+                return Ok(order);
+            }
+            at = from + 8;
+        }
+        Ok(length.cmp(&key.len()))
+    }
+
+    /// The entry with `key`, or where it would stand, from entry `first` on.
+    fn search(&self, key: &Key<'_>, first: usize) -> Result<Result<usize, usize>, Unsure> {
+        if self.prefix > 0 {
+            let word = |at| self.source.word(self.start + PREFIX_AT + at).map(u64::swap_bytes);
+            let (high, low) = (word(0).ok_or(Unsure)?, word(8).ok_or(Unsure)?);
+            let beyond = 8 * (PREFIX_BYTES_MAX - self.prefix);
+            let prefix = (u128::from(high) << 64 | u128::from(low)) >> beyond;
+            match (key.first >> beyond).cmp(&prefix) {
+                Ordering::Less => return Ok(Err(first)),
+                Ordering::Greater => return Ok(Err(self.count.max(first))),
+                Ordering::Equal if key.bytes.len() < self.prefix => return Ok(Err(first)),
+                Ordering::Equal => {}
+            }
+        }
+        let wanted = hint(key.bytes, self.prefix);
+        let (mut low, mut high) = (first, self.count);
+        while low < high {
+            let middle = low.midpoint(high);
+            let slot = self.slot(middle)?;
+            let order = match slot.hint().cmp(&wanted) {
+                Ordering::Equal => self.order(slot, key.bytes, self.prefix)?,
+                order => order,
+            };
+            match order {
+                Ordering::Less => low = middle + 1,
+                Ordering::Greater => high = middle,
+                Ordering::Equal => return Ok(Ok(middle)),
+            }
+        }
+        Ok(Err(low))
+    }
+
+    /// The page below which `key` would be.
+    fn child(&self, key: &Key<'_>) -> Result<u32, Unsure> {
+        let index = match self.search(key, 1)? {
+            Ok(index) => index,
+            Err(index) => index.checked_sub(1).ok_or(Unsure)?,
+        };
+        self.short(self.slot(index)?.value_at()).map(u32::from_le_bytes)
+    }
+
+    /// Copies the beginning of the value of entry `index`; the number of bytes.
+    fn value<const N: usize>(
+        &self,
+        index: usize,
+        end: u32,
+        to: &mut [[u8; 8]; N],
+    ) -> Result<usize, Unsure> {
+        let slot = self.slot(index)?;
+        let mark = u16::from_le_bytes(self.short(slot.cell())?);
+        if mark & LONG_MARK != 0 {
+            let page = u32::from_le_bytes(self.short(slot.value_at())?);
+            return self.long_value(page, end, to);
+        }
+        let count = usize::from(mark).min(8 * N);
+        let (start, whole) = (slot.value_at(), count / 8);
+        for (at, to) in to.iter_mut().enumerate().take(whole) {
+            *to = self.chunk(start + 8 * at)?;
+        }
+        if count % 8 > 0 {
+            let last = self.chunk((start + count).checked_sub(8).ok_or(Unsure)?)?;
+            let rest = &last[8 - count % 8..];
+            to[whole][..rest.len()].copy_from_slice(rest);
+        }
+        Ok(count)
+    }
+
+    /// The beginning is in the first page of the chain.
+    fn long_value<const N: usize>(
+        &self,
+        page: u32,
+        end: u32,
+        to: &mut [[u8; 8]; N],
+    ) -> Result<usize, Unsure> {
+        const { assert!(8 * N <= PAGE_BYTES - LONG_HEAD_BYTES) };
+        if !(1..end).contains(&page) {
+            return Err(Unsure);
+        }
+        let start = page as usize * PAGE_BYTES;
+        if self.source.word(start).ok_or(Unsure)?.to_le_bytes()[0] != LONG {
+            return Err(Unsure);
+        }
+        for (at, to) in to.iter_mut().enumerate() {
+            let word = self.source.word(start + LONG_HEAD_BYTES + 8 * at).ok_or(Unsure)?;
+            *to = word.to_le_bytes();
+        }
+        Ok(8 * N)
+    }
+}
+
+/// Copies the beginning of the value of `key` to `to`; the number of bytes, or `None` when there is
+/// no such key. A long value is taken to be longer than `to`.
+///
+/// # Errors
+/// [`Unsure`]: what is there makes no sense, because it is being changed; or the key is longer than
+/// [`KEY_BYTES_MAX`], or shorter than 9 bytes.
+pub fn get<S: Source, const N: usize>(
+    source: &S,
+    key: &[u8],
+    to: &mut [[u8; 8]; N],
+) -> Result<Option<usize>, Unsure> {
+    if !(9..=KEY_BYTES_MAX).contains(&key.len()) {
+        return Err(Unsure);
+    }
+    let key = Key::of(key);
+    let places = source.word(PLACES_AT).ok_or(Unsure)?;
+    let (root, end) = (places as u32, (places >> 32) as u32);
+    let mut node = Node::of(source, root, end)?;
+    for _ in 0..DEPTH_MAX {
+        if node.level == 0 {
+            let Ok(index) = node.search(&key, 0)? else { return Ok(None) };
+            return node.value(index, end, to).map(Some);
+        }
+        let below = Node::of(source, node.child(&key)?, end)?;
+        if u16::from(below.level) + 1 != u16::from(node.level) {
+            return Err(Unsure);
+        }
+        node = below;
+    }
+    Err(Unsure)
+}

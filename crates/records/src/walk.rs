@@ -1,0 +1,122 @@
+//! From a path to attributes.
+
+use core::sync::atomic::{Ordering::Acquire, fence};
+
+use mayfly_types::{
+    Attr, FileId, FileKind,
+    limits::{NAME_BYTES_MAX, PATH_BYTES_MAX},
+};
+
+use crate::{
+    Unsure,
+    attributes::{Dentry, RECORD_CHUNKS, of_dentry, of_inode},
+    key::{self, PLACE_BYTES},
+    page::VERSION_AT,
+    search::{KEY_BYTES_MAX, Source, get},
+};
+
+/// What is asked.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// Where a relative path begins.
+    pub start: FileId,
+    /// The path; a leading slash is the root of the instance.
+    pub path: &'a [u8],
+    /// A symbolic link at the end is followed.
+    pub follow: bool,
+}
+
+/// What is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// A file, as its record has it.
+    File(Attr),
+    /// No file of that name, in a directory that is there.
+    Nothing,
+}
+
+/// Looks at the records for what a path names.
+///
+/// # Errors
+/// [`Unsure`]: to be asked for.
+pub fn look<S: Source>(source: &S, question: Question<'_>) -> Result<Found, Unsure> {
+    let before = source.word(VERSION_AT).ok_or(Unsure)?;
+    if before % 2 != 0 {
+        return Err(Unsure);
+    }
+    let found = walk(source, question)?;
+    // What was read was read before the version is looked at again.
+    fence(Acquire);
+    let after = source.word(VERSION_AT).ok_or(Unsure)?;
+    if before == after { Ok(found) } else { Err(Unsure) }
+}
+
+fn walk<S: Source>(source: &S, question: Question<'_>) -> Result<Found, Unsure> {
+    let Question { start, path, follow } = question;
+    if path.is_empty() || path.len() >= PATH_BYTES_MAX {
+        return Err(Unsure);
+    }
+    let absolute = path[0] == b'/';
+    let mut directory = if absolute { FileId::ROOT } else { start };
+    // That the first one is a directory, and is there, is known of the root only.
+    let mut is_directory = directory == FileId::ROOT;
+    let mut rest = path;
+    while let Some(name) = next(&mut rest) {
+        if name == b".." || name.len() > NAME_BYTES_MAX {
+            return Err(Unsure);
+        }
+        if name == b"." {
+            continue;
+        }
+        let last = rest.iter().all(|byte| *byte == b'/');
+        let Some(dentry) = dentry(source, directory, name)? else {
+            return if is_directory { Ok(Found::Nothing) } else { Err(Unsure) };
+        };
+        if last {
+            return end(source, dentry, follow, !rest.is_empty()).map(Found::File);
+        }
+        let Dentry::Plain(id, FileKind::Directory) = dentry else { return Err(Unsure) };
+        (directory, is_directory) = (id, true);
+    }
+    // Nothing but slashes and dots.
+    if is_directory { inode(source, directory).map(Found::File) } else { Err(Unsure) }
+}
+
+fn next<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let start = rest.iter().position(|byte| *byte != b'/')?;
+    let path = &rest[start..];
+    let end = path.iter().position(|byte| *byte == b'/').unwrap_or(path.len());
+    let (name, after) = path.split_at(end);
+    *rest = after;
+    Some(name)
+}
+
+/// The file that the last name stands for. Whether what a slash follows is a directory, and where a
+/// link leads, is the daemon's affair.
+fn end<S: Source>(source: &S, dentry: Dentry, follow: bool, slash: bool) -> Result<Attr, Unsure> {
+    let attr = match dentry {
+        Dentry::Fused(attr) => attr,
+        Dentry::Plain(id, _) => inode(source, id)?,
+    };
+    let directory = attr.kind == FileKind::Directory;
+    let link = attr.kind == FileKind::Symlink;
+    if link && follow || slash && !directory { Err(Unsure) } else { Ok(attr) }
+}
+
+fn dentry<S: Source>(source: &S, directory: FileId, name: &[u8]) -> Result<Option<Dentry>, Unsure> {
+    let mut key = [0; KEY_BYTES_MAX];
+    let (place, rest) = key.split_at_mut(PLACE_BYTES);
+    place.copy_from_slice(&key::place(directory, key::cookie(directory, name)));
+    // Longer names are left to the daemon.
+    let there = rest.get_mut(..name.len()).ok_or(Unsure)?;
+    there.iter_mut().zip(name).for_each(|(to, from)| *to = *from);
+    let mut record = [[0; 8]; RECORD_CHUNKS];
+    let count = get(source, &key[..PLACE_BYTES + name.len()], &mut record)?;
+    count.map(|count| of_dentry(&record.as_flattened()[..count])).transpose()
+}
+
+fn inode<S: Source>(source: &S, id: FileId) -> Result<Attr, Unsure> {
+    let mut record = [[0; 8]; RECORD_CHUNKS];
+    let count = get(source, &key::numbered(key::INODE, id), &mut record)?.ok_or(Unsure)?;
+    of_inode(&record.as_flattened()[..count])
+}

@@ -1,0 +1,74 @@
+/* What a process sees of the changes that another one makes meanwhile. */
+#include "check.h"
+
+/* A counter that two processes see. */
+static volatile int *shared_counter(void)
+{
+	return mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+}
+
+#define CHANGES 4000
+
+static void change_all(volatile int *done)
+{
+	for (int at = 1; at <= CHANGES; at++) {
+		struct timespec times[2] = {{at, 0}, {at, 0}};
+		char name[32];
+		utimensat(AT_FDCWD, "timed", times, 0);
+		if (truncate("long", at) != 0)
+			say("truncate refused");
+		snprintf(name, sizeof name, "new%d", at);
+		close(open(name, O_CREAT | O_WRONLY, 0600));
+		if (rename(name, "target") != 0)
+			say("rename refused");
+		snprintf(name, sizeof name, "made/%d", at);
+		mkdir(name, 0700);
+		if (at > 1) {
+			snprintf(name, sizeof name, "made/%d", at - 1);
+			rmdir(name);
+		}
+		__sync_synchronize();
+		*done = at;
+	}
+}
+
+/* Another process changes files all the time. What stat tells has every change that returned. */
+CHECK(what_stat_tells_is_never_older_than_what_has_returned)
+{
+	volatile int *done = shared_counter();
+	struct stat found;
+	close(open("timed", O_CREAT | O_WRONLY, 0600));
+	close(open("long", O_CREAT | O_WRONLY, 0600));
+	close(open("target", O_CREAT | O_WRONLY, 0600));
+	mkdir("made", 0700);
+	fflush(stdout);
+	pid_t child = fork();
+	if (child == 0) {
+		change_all(done);
+		fflush(stdout);
+		_exit(0);
+	}
+	for (int before = 0; before < CHANGES; ) {
+		char name[32];
+		before = *done;
+		__sync_synchronize();
+		if (before > 0 && (stat("timed", &found) != 0 || found.st_mtime < before))
+			say("%d: a time of %ld", before, (long)found.st_mtime);
+		if (stat("long", &found) != 0 || found.st_size < before)
+			say("%d: %ld bytes", before, (long)found.st_size);
+		if (stat("target", &found) != 0)
+			say("%d: no target", before);
+		snprintf(name, sizeof name, "made/%d", before - 1);
+		if (before > 1 && stat(name, &found) == 0)
+			say("%d: an old directory", before);
+		snprintf(name, sizeof name, "made/%d", before);
+		/* It may have been removed by now, but then the next one is there. */
+		if (before > 0 && stat(name, &found) != 0 && *done == before) {
+			snprintf(name, sizeof name, "made/%d", before + 1);
+			if (stat(name, &found) != 0 && *done == before)
+				say("%d: no directory", before);
+		}
+	}
+	waitpid(child, NULL, 0);
+	say("%d changes", *done);
+}
