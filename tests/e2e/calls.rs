@@ -83,6 +83,11 @@ checks! {
     fn modes_are_stored_and_reported = same;
     fn the_mode_of_a_link_cannot_be_changed = stated;
     fn times_are_set_by_every_call_that_sets_them = same;
+    fn extended_attributes_are_set_read_listed_and_removed = same;
+    fn extended_attributes_refuse_what_a_local_file_system_refuses = same;
+    fn cp_tar_and_python_keep_extended_attributes = same;
+    fn other_namespaces_and_large_extended_attributes_are_refused = stated;
+    fn extended_attributes_of_names_in_directories_are_served = stated;
     fn the_mask_takes_bits_of_new_files = same;
     fn new_files_have_the_group_that_a_thread_has_then = same;
     fn what_stat_tells_is_never_older_than_what_has_returned = same;

@@ -4,8 +4,8 @@ use mayfly_sys::text::PathText;
 use mayfly_transport::Transport;
 use mayfly_types::{Attr, Errno, FileId, OpenRef};
 use mayfly_wire::{
-    FsUse, Link, List, MakeDirectory, Open, Opened, PathOf, ReadLink, Rename, SetAttr, Stat,
-    StatFs, Symlink, Sync, Target, Unlink, Walk,
+    FsUse, GetXattr, Link, List, ListXattr, MakeDirectory, Open, Opened, PathOf, ReadLink,
+    RemoveXattr, Rename, SetAttr, SetXattr, Stat, StatFs, Symlink, Sync, Target, Unlink, Walk,
 };
 
 use crate::{Client, Descriptors, Stop};
@@ -166,6 +166,60 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         let Attributes { which, mode, uid, gid, size_bytes, atime, mtime } = *to;
         let request = SetAttr { target, which, mode, uid, gid, size_bytes, atime, mtime };
         self.walk(&request, escape, Ok)
+    }
+
+    /// Sets an extended attribute; `flags` are `mayfly_wire::XATTR_*`.
+    ///
+    /// # Errors
+    /// As setxattr; [`Stop::Escaped`].
+    pub fn set_xattr(
+        &self,
+        target: Target<'_>,
+        (name, value): (&[u8], &[u8]),
+        flags: u32,
+        escape: &mut PathText,
+    ) -> Result<(), Stop> {
+        self.walk(&SetXattr { target, name, value, flags }, escape, Ok)
+    }
+
+    /// Hands the value of an extended attribute to `take`.
+    ///
+    /// # Errors
+    /// As getxattr; [`Stop::Escaped`]; those of `take`.
+    pub fn get_xattr<R>(
+        &self,
+        target: Target<'_>,
+        name: &[u8],
+        escape: &mut PathText,
+        take: impl FnOnce(&[u8]) -> Result<R, Errno>,
+    ) -> Result<R, Stop> {
+        self.walk(&GetXattr { target, name }, escape, |text| take(text.bytes))
+    }
+
+    /// Hands the names of the extended attributes, each with a zero behind it, to `take`.
+    ///
+    /// # Errors
+    /// As listxattr; [`Stop::Escaped`]; those of `take`.
+    pub fn list_xattrs<R>(
+        &self,
+        target: Target<'_>,
+        escape: &mut PathText,
+        take: impl FnOnce(&[u8]) -> Result<R, Errno>,
+    ) -> Result<R, Stop> {
+        self.walk(&ListXattr { target }, escape, |text| take(text.bytes))
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// As removexattr; [`Stop::Escaped`].
+    pub fn remove_xattr(
+        &self,
+        target: Target<'_>,
+        name: &[u8],
+        escape: &mut PathText,
+    ) -> Result<(), Stop> {
+        self.walk(&RemoveXattr { target, name }, escape, Ok)
     }
 
     /// Hands packed entries of an open directory to `take`, from `cookie` on; none at the end.

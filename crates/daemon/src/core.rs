@@ -7,10 +7,10 @@
 //!
 //! Inside, the work of an operation falls into *dentry-owner* steps (`dentry.rs`: what a name
 //! stands for) and *inode-home* steps (`home.rs`: what a file is); operations (`names.rs`,
-//! `rename.rs`, `open.rs`, `attr.rs`, `data.rs`, `list.rs`, `lock_ops.rs`) put them together. The
-//! rule that keeps a batch whole: **an operation checks everything before its first write**, so an
-//! error leaves nothing behind; only a failing disk can strike in the middle, and then the whole
-//! batch is lost, unacknowledged.
+//! `rename.rs`, `open.rs`, `attr.rs`, `xattrs.rs`, `data.rs`, `list.rs`, `lock_ops.rs`) put them
+//! together. The rule that keeps a batch whole: **an operation checks everything before its first
+//! write**, so an error leaves nothing behind; only a failing disk can strike in the middle, and
+//! then the whole batch is lost, unacknowledged.
 //!
 //! The same rule lets an operation that needs other shards be broken off and run again: `task.rs`
 //! has what waits, `answer.rs` what others are told, `operation.rs` and `step.rs` what is changed
@@ -40,6 +40,7 @@ mod rename;
 mod step;
 mod task;
 mod walk;
+mod xattrs;
 
 pub use recover::OpenError;
 
@@ -335,6 +336,10 @@ impl Core {
             Request::Lock(lock) => self.lock(caller, &lock),
             Request::TestLock(test) => self.test_lock(caller, &test, to),
             Request::Cancel(cancel) => self.cancel(caller, cancel.request_id),
+            Request::SetXattr(set) => self.set_xattr(&set),
+            Request::GetXattr(get) => self.get_xattr(&get, to),
+            Request::ListXattr(list) => self.list_xattrs(&list.target, to),
+            Request::RemoveXattr(remove) => self.remove_xattr(&remove),
             Request::Status(_) => {
                 self.counters().encode(to)?;
                 Ok(Served::Replied)

@@ -9,7 +9,9 @@
 mod support;
 
 use mayfly_types::{Errno, FileId};
-use mayfly_wire::{Link, MakeDirectory, Open, Rename, Stat, Symlink, Target, Unlink, Walk};
+use mayfly_wire::{
+    Link, MakeDirectory, Open, RemoveXattr, Rename, SetXattr, Stat, Symlink, Target, Unlink, Walk,
+};
 use proptest::prelude::*;
 use support::{
     Node, config,
@@ -28,6 +30,8 @@ enum Do {
     Unlink(String, bool),
     Rename(String, String, u32),
     Stat(String),
+    SetXattr(String),
+    RemoveXattr(String),
 }
 
 fn path() -> impl Strategy<Value = String> {
@@ -44,6 +48,8 @@ fn what() -> impl Strategy<Value = Do> {
         8 => (path(), path(), prop_oneof![5 => Just(0_u32), 1 => Just(1), 1 => Just(2)])
             .prop_map(|(from, to, flags)| Do::Rename(from, to, flags)),
         2 => path().prop_map(Do::Stat),
+        2 => path().prop_map(Do::SetXattr),
+        1 => path().prop_map(Do::RemoveXattr),
     ]
 }
 
@@ -64,6 +70,13 @@ fn request(what: &Do) -> Sent {
         Do::Unlink(path, directory) => sent(&Unlink { walk: walk(path, 0), directory: *directory }),
         Do::Rename(from, to, flags) => {
             sent(&Rename { from: walk(from, 0), to: walk(to, 0), flags: *flags })
+        }
+        Do::SetXattr(path) => {
+            let target = Target::Path(walk(path, 0));
+            sent(&SetXattr { target, name: b"user.a", value: b"v", flags: 0 })
+        }
+        Do::RemoveXattr(path) => {
+            sent(&RemoveXattr { target: Target::Path(walk(path, 0)), name: b"user.a" })
         }
         Do::Stat(path) => sent(&Stat { target: Target::Path(walk(path, 0)) }),
     }

@@ -33,10 +33,10 @@ use mayfly_types::{
     Attr, Durability, Errno, FileId, FileKind, OpenRef, SessionId, Times, Timestamp,
 };
 use mayfly_wire::{
-    Close, Data, Escaped, GRANT_READ, GRANT_WRITE, Grant, Granted, Link, List, Listing,
+    Close, Data, Escaped, GRANT_READ, GRANT_WRITE, GetXattr, Grant, Granted, Link, List, Listing,
     MakeDirectory, Open, OpenReply, Operation, Read, ReadLink, Reader, Rename, Request,
-    STATUS_ESCAPED, SetAttr, Stat, Symlink, Target, Text, Unlink, WALK_FOLLOW, Walk, Wire, Write,
-    Writer, Written,
+    STATUS_ESCAPED, SetAttr, SetXattr, Stat, Symlink, Target, Text, Unlink, WALK_FOLLOW, Walk,
+    Wire, Write, Writer, Written,
 };
 
 pub use several::Several;
@@ -444,6 +444,21 @@ impl Node {
             records::check(&self.kept, path, follow, &answer);
         }
         answer
+    }
+
+    pub fn set_xattr(
+        &mut self,
+        target: Target<'_>,
+        name: &str,
+        value: &[u8],
+        flags: u32,
+    ) -> Answer<()> {
+        self.ask(&SetXattr { target, name: name.as_bytes(), value, flags }, |()| ())
+    }
+
+    pub fn get_xattr(&mut self, target: Target<'_>, name: &str) -> Answer<Vec<u8>> {
+        let request = GetXattr { target, name: name.as_bytes() };
+        self.ask(&request, |text: Text<'_>| text.bytes.to_vec())
     }
 
     pub fn fstat(&mut self, open: OpenRef) -> Answer<Attr> {

@@ -133,7 +133,7 @@ fn statx_of(attr: &Attr) -> KernelStatx {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-unsafe fn with_target(
+pub(crate) unsafe fn with_target(
     call: &Call,
     at: PathArguments,
     flags: usize,
@@ -167,7 +167,7 @@ unsafe fn with_target(
 }
 
 /// Does `work` with something that is open, so that no path can lead away.
-fn on_open(
+pub(crate) fn on_open(
     target: Target<'_>,
     work: &mut dyn FnMut(Target<'_>, &mut PathText) -> Result<isize, Stop>,
 ) -> Result<isize, Errno> {
@@ -185,7 +185,7 @@ fn descriptor_target(call: &Call) -> Result<Target<'static>, Errno> {
 }
 
 /// As [`descriptor_target`], for calls that O_PATH descriptors refuse.
-fn opened_target(call: &Call) -> Result<Target<'static>, Errno> {
+pub(crate) fn opened_target(call: &Call) -> Result<Target<'static>, Errno> {
     let (_, open) = session::require_open(argument(call, 0) as i32)?;
     if open.is_path() { Err(Errno::EBADF) } else { Ok(Target::Open(open.reference)) }
 }

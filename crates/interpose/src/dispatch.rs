@@ -4,7 +4,7 @@ use mayfly_sys::{Errno, number};
 
 use crate::{
     Call, Outcome, attributes, cwd, data, descriptors, dirs, exec, flight, fork, locks, mapping,
-    messages, moving, names, opening, owner, polling, refused, session, table,
+    messages, moving, names, opening, owner, polling, refused, session, table, xattrs,
 };
 
 /// Serves one call.
@@ -93,11 +93,13 @@ unsafe fn middle(call: &Call) -> Outcome {
             }
             READAHEAD => on_ours(call, data::advise),
             FSETXATTR | FGETXATTR | FLISTXATTR | FREMOVEXATTR => {
-                refused::on_descriptor(call, Errno::EOPNOTSUPP)
+                on_ours(call, |call| xattrs::serve(call))
             }
             SETUID | SETGID | SETREUID | SETREGID | SETRESUID | SETRESGID | SETFSUID | SETFSGID => {
                 owner::change()
             }
+            SETXATTR | LSETXATTR | GETXATTR | LGETXATTR | LISTXATTR | LLISTXATTR | REMOVEXATTR
+            | LREMOVEXATTR => xattrs::serve(call),
             _ => refuse_path(call),
         }
     }
@@ -144,6 +146,7 @@ unsafe fn high(call: &mut Call) -> Outcome {
                 refused::on_descriptor(call, Errno::EOPNOTSUPP)
             }
             SETNS | UNSHARE => owner::change(),
+            SETXATTRAT | GETXATTRAT | LISTXATTRAT | REMOVEXATTRAT => xattrs::serve(call),
             OPEN_BY_HANDLE_AT => refused::on_descriptor(call, Errno::EOPNOTSUPP),
             _ => refuse_path(call),
         }

@@ -53,6 +53,7 @@ mod serve;
 mod session;
 mod settings;
 mod table;
+mod xattrs;
 
 /// What became of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -28,7 +28,7 @@ pub(crate) unsafe fn with_paths(call: &Call, at: PathArguments, errno: Errno) ->
     if argument(call, at.path) == 0 {
         return Outcome::Pass;
     }
-    let follow = follows(call.number);
+    let follow = call.number != number::NAME_TO_HANDLE_AT;
     // SAFETY: passed on to the caller.
     if unsafe { at.path_of(call) } == Ok(b"") && at.directory.is_some() {
         // With AT_EMPTY_PATH it is about the descriptor; without, it fails anyway.
@@ -46,12 +46,6 @@ pub(crate) unsafe fn with_paths(call: &Call, at: PathArguments, errno: Errno) ->
             Err(Stop::Failed(errno))
         })
     }
-}
-
-/// Whether a refused call is about what a symbolic link points to.
-fn follows(call: usize) -> bool {
-    use number::*;
-    !matches!(call, LSETXATTR | LGETXATTR | LLISTXATTR | LREMOVEXATTR | NAME_TO_HANDLE_AT)
 }
 
 /// fallocate: only that of nothing can be told from success.
@@ -83,10 +77,7 @@ pub(crate) fn path_call(number: usize) -> Option<(PathArguments, Errno)> {
     use number::*;
     const SECOND: PathArguments = PathArguments::plain(1);
     Some(match number {
-        SETXATTR | LSETXATTR | GETXATTR | LGETXATTR | LISTXATTR | LLISTXATTR | REMOVEXATTR
-        | LREMOVEXATTR => (PLAIN, Errno::EOPNOTSUPP),
-        SETXATTRAT | GETXATTRAT | LISTXATTRAT | REMOVEXATTRAT | NAME_TO_HANDLE_AT
-        | FILE_GETATTR | FILE_SETATTR => (AT, Errno::EOPNOTSUPP),
+        NAME_TO_HANDLE_AT | FILE_GETATTR | FILE_SETATTR => (AT, Errno::EOPNOTSUPP),
         INOTIFY_ADD_WATCH => (SECOND, Errno::EOPNOTSUPP),
         FANOTIFY_MARK => (PathArguments::at(3), Errno::EOPNOTSUPP),
         CHROOT | UMOUNT2 | PIVOT_ROOT | ACCT | SWAPON | SWAPOFF | USELIB => (PLAIN, Errno::EPERM),

@@ -27,6 +27,8 @@ pub const UNSETTLED: u8 = b'U';
 pub const DOOMED: u8 = b'X';
 /// First byte of the note of an append that is under way.
 pub const APPEND: u8 = b'A';
+/// First byte of the extended attributes of a file.
+pub const XATTRS: u8 = b'E';
 /// First byte of the locks of a file.
 pub const LOCKS: u8 = b'L';
 
@@ -167,6 +169,7 @@ mod tests {
         );
         assert_eq!(cookie(FileId(1), b"a"), GOLDEN_COOKIE);
         assert_eq!(&numbered(INODE, FileId(258)), b"I\0\0\0\0\0\0\x01\x02");
+        assert_eq!(&numbered(XATTRS, FileId(258)), b"E\0\0\0\0\0\0\x01\x02");
         assert_eq!(doomed(FileId(2), 3), b"X\0\0\0\0\0\0\0\x02\0\0\0\x03");
         assert_eq!(split_doomed(&doomed(FileId(2), 3)), Some((FileId(2), 3)));
         assert_eq!(append(FileId(2), 3, 4), b"A\0\0\0\0\0\0\0\x02\0\0\0\x03\0\0\0\x04");

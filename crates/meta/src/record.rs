@@ -8,12 +8,14 @@ mod intent;
 mod small;
 #[cfg(test)]
 mod tests;
+mod xattrs;
 
 pub use inode::{Content, DirectoryNode, Inode, Layout, Origin, Policy};
 pub use intent::{Intent, Member, Step};
 pub use small::{
     Append, BirthKey, Counters, HeldLock, Instance, SlotRanges, decode_locks, encode_locks,
 };
+pub use xattrs::Xattrs;
 
 use mayfly_types::{FileId, FileKind};
 

@@ -183,6 +183,7 @@ fn inode() -> impl Strategy<Value = Inode> {
                 btime,
                 unsettled: false,
                 unlisted: false,
+                extended: false,
                 generation: if let Content::Object(generation) = content { generation } else { 0 },
                 layout: Layout::default(),
                 replica: 0,
@@ -228,6 +229,7 @@ proptest! {
         for unusual in [
             Inode { unsettled: true, ..inode.clone() },
             Inode { unlisted: true, ..inode.clone() },
+            Inode { extended: true, ..inode.clone() },
             Inode { residency: vec![1], ..inode.clone() },
             Inode { origin: Some(origin), ..inode.clone() },
         ] {

@@ -8,6 +8,12 @@ pub const PATH_BYTES_MAX: usize = 4096;
 pub const SYMLINK_BYTES_MAX: usize = 4095;
 /// Symbolic links followed in one walk.
 pub const SYMLINK_FOLLOWS_MAX: u32 = 40;
+/// Longest name of an extended attribute, bytes (XATTR_NAME_MAX).
+pub const XATTR_NAME_BYTES_MAX: usize = 255;
+/// Longest value of an extended attribute, bytes.
+pub const XATTR_VALUE_BYTES_MAX: usize = 4096;
+/// Names and values of the extended attributes of one file together, bytes.
+pub const XATTRS_BYTES_MAX: usize = 16 * 1024;
 /// Links to one file.
 pub const LINKS_MAX: u32 = 65_000;
 /// Directories in one directory, for each shard: what a link count can say.
@@ -54,4 +60,6 @@ const _: () = assert!(TRANSFER_BYTES_MAX + 4096 <= REQUEST_BYTES_MAX);
 const _: () = assert!(TRANSFER_BYTES_MAX + 4096 <= REPLY_BYTES_MAX);
 const _: () = assert!(2 * PATH_BYTES_MAX + 4096 <= REQUEST_BYTES_MAX);
 const _: () = assert!(INLINE_BYTES_MAX <= TRANSFER_BYTES_MAX);
+const _: () = assert!(XATTR_NAME_BYTES_MAX + XATTR_VALUE_BYTES_MAX <= XATTRS_BYTES_MAX);
+const _: () = assert!(2 * XATTRS_BYTES_MAX <= TRANSFER_BYTES_MAX);
 const _: () = assert!(SESSIONS_MAX.is_multiple_of(64));

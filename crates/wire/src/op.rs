@@ -65,4 +65,12 @@ ops! {
     Cancel = 21,
     /// The daemon's counters.
     Status = 22,
+    /// Sets an extended attribute.
+    SetXattr = 23,
+    /// Value of an extended attribute.
+    GetXattr = 24,
+    /// Names of the extended attributes.
+    ListXattr = 25,
+    /// Removes an extended attribute.
+    RemoveXattr = 26,
 }

@@ -167,7 +167,7 @@ wire_struct! { /// See [`Op::Symlink`].
 Symlink<'a> { target: &'a [u8], at: Walk<'a>, uid: u32, gid: u32, } }
 wire_struct! { /// See [`Op::ReadLink`].
 ReadLink<'a> { target: Target<'a>, } }
-wire_struct! { /// A byte string: the target of a link, a path.
+wire_struct! { /// A byte string: the target of a link, a path, an extended attribute.
 Text<'a> { bytes: &'a [u8], } }
 
 /// Change the permission bits.
@@ -349,6 +349,22 @@ wire_struct! {
     }
 }
 
+/// The extended attribute must not be there yet.
+pub const XATTR_CREATE: u32 = 1;
+/// The extended attribute must be there.
+pub const XATTR_REPLACE: u32 = 2;
+
+wire_struct! {
+    /// See [`Op::SetXattr`]. `flags` are `XATTR_*`.
+    SetXattr<'a> { target: Target<'a>, name: &'a [u8], value: &'a [u8], flags: u32, }
+}
+wire_struct! { /// See [`Op::GetXattr`].
+GetXattr<'a> { target: Target<'a>, name: &'a [u8], } }
+wire_struct! { /// See [`Op::ListXattr`]: the names, each with a zero behind it.
+ListXattr<'a> { target: Target<'a>, } }
+wire_struct! { /// See [`Op::RemoveXattr`].
+RemoveXattr<'a> { target: Target<'a>, name: &'a [u8], } }
+
 operations! {
     Ping => (), Ping;
     Stat<'a> => Attr, Stat;
@@ -372,6 +388,10 @@ operations! {
     TestLock => Conflict, TestLock;
     Cancel => (), Cancel;
     Status => Counters, Status;
+    SetXattr<'a> => (), SetXattr;
+    GetXattr<'a> => Text<'r>, GetXattr;
+    ListXattr<'a> => Text<'r>, ListXattr;
+    RemoveXattr<'a> => (), RemoveXattr;
 }
 
 macro_rules! any_request {
@@ -414,5 +434,5 @@ macro_rules! any_request {
 any_request! {
     Ping, Stat<'a>, Open<'a>, Close, MakeDirectory<'a>, Unlink<'a>, Rename<'a>, Link<'a>,
     Symlink<'a>, ReadLink<'a>, SetAttr<'a>, Read, Write<'a>, Grant, List, PathOf, StatFs, Sync<'a>,
-    Lock, TestLock, Cancel, Status,
+    Lock, TestLock, Cancel, Status, SetXattr<'a>, GetXattr<'a>, ListXattr<'a>, RemoveXattr<'a>,
 }

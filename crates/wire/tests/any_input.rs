@@ -2,8 +2,9 @@
 
 use mayfly_types::{Attr, FileId, FileKind, OpenRef, Timestamp};
 use mayfly_wire::{
-    Content, Data, Full, HEADER_BYTES, Header, Malformed, Op, Open, OpenReply, Opened, Operation,
-    Reader, Request, SetAttr, Target, Walk, Wire, Write, Writer,
+    Content, Data, Full, GetXattr, HEADER_BYTES, Header, ListXattr, Malformed, Op, Open, OpenReply,
+    Opened, Operation, Reader, RemoveXattr, Request, SetAttr, SetXattr, Target, Walk, Wire, Write,
+    Writer, XATTR_REPLACE,
 };
 use proptest::prelude::*;
 
@@ -22,7 +23,8 @@ fn encode_request(request: &Request<'_>) -> Vec<u8> {
     }
     each! {
         Ping Stat Open Close MakeDirectory Unlink Rename Link Symlink ReadLink SetAttr Read Write
-        Grant List PathOf StatFs Sync Lock TestLock Cancel Status
+        Grant List PathOf StatFs Sync Lock TestLock Cancel Status SetXattr
+        GetXattr ListXattr RemoveXattr
     }
 }
 
@@ -104,6 +106,23 @@ fn the_bytes_of_an_open_do_not_change() {
             1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, b'/', b'a', 0x42, 0, 0, 0, 0xa0, 1, 0,
             0, 3, 0, 0, 0, 4, 0, 0, 0
         ]
+    );
+}
+
+#[test]
+fn the_bytes_of_the_requests_for_extended_attributes_do_not_change() {
+    let target = Target::Open(OpenRef { index: 2, generation: 3 });
+    let open = [1, 2, 0, 0, 0, 3, 0, 0, 0];
+    let name = [2, 0, 0, 0, b'u', b'n'];
+    let set = SetXattr { target, name: b"un", value: b"v", flags: XATTR_REPLACE };
+    let rest = [1, 0, 0, 0, b'v', 2, 0, 0, 0];
+    assert_eq!(encoded(&set), [open.as_slice(), &name, &rest].concat());
+    assert_eq!(encoded(&GetXattr { target, name: b"un" }), [open.as_slice(), &name].concat());
+    assert_eq!(encoded(&RemoveXattr { target, name: b"un" }), [open.as_slice(), &name].concat());
+    assert_eq!(encoded(&ListXattr { target }), open);
+    assert_eq!(
+        [SetXattr::OP, GetXattr::OP, ListXattr::OP, RemoveXattr::OP].map(|op| op as u16),
+        [23, 24, 25, 26]
     );
 }
 

@@ -309,13 +309,6 @@ CHECK(calls_without_a_counterpart_are_refused)
 	REFUSED(ENOTTY, ioctl(fd, TCGETS, (char[64]){0}));
 	REFUSED(EINVAL, fcntl(fd, F_SETLEASE, F_RDLCK));
 	REFUSED(EBADF, fcntl(fd, F_SETPIPE_SZ, 4096));
-	REFUSED(EOPNOTSUPP, syscall(SYS_setxattr, "file", "user.a", "b", 1, 0));
-	REFUSED(EOPNOTSUPP, syscall(SYS_lsetxattr, "file", "user.a", "b", 1, 0));
-	REFUSED(EOPNOTSUPP, syscall(SYS_fsetxattr, fd, "user.a", "b", 1, 0));
-	REFUSED(EOPNOTSUPP, syscall(SYS_getxattr, "file", "user.a", (char[8]){0}, 8));
-	REFUSED(EOPNOTSUPP, syscall(SYS_fgetxattr, fd, "user.a", (char[8]){0}, 8));
-	REFUSED(EOPNOTSUPP, syscall(SYS_listxattr, "file", (char[8]){0}, 8));
-	REFUSED(EOPNOTSUPP, syscall(SYS_removexattr, "file", "user.a"));
 	IS(1, syscall(SYS_inotify_init1, 0) >= 0);
 	REFUSED(EOPNOTSUPP, syscall(SYS_inotify_add_watch, ends[1] + 1, "file", 2));
 	REFUSED(EOPNOTSUPP, syscall(SYS_name_to_handle_at, AT_FDCWD, "file", (char[200]){0},

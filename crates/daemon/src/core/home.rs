@@ -166,6 +166,7 @@ impl Core {
             btime: self.now,
             unsettled: false,
             unlisted: false,
+            extended: false,
             generation: 0,
             layout: Layout {
                 chunk_log2: self.config.chunk_bytes.trailing_zeros() as u8,
@@ -212,10 +213,13 @@ impl Core {
             self.forget_touched(inode.id);
             self.store.delete(&key::numbered(key::INODE, inode.id))?;
         }
+        if inode.extended {
+            self.store.delete(&key::numbered(key::XATTRS, inode.id))?;
+        }
         match inode.content {
             Content::Directory(_) => {
                 self.counters.directories -= 1;
-                self.removed.insert(inode.clone());
+                self.removed.insert(Inode { extended: false, ..inode.clone() });
             }
             Content::Object(_) => {
                 self.counters.files -= 1;

@@ -46,6 +46,11 @@ impl Core {
         }
     }
 
+    /// Is this directory one that is only remembered?
+    pub(super) fn is_only_remembered(&self, id: FileId) -> bool {
+        self.removed.inodes.contains_key(&id)
+    }
+
     /// Changes what is remembered; false when the directory has a record.
     pub(super) fn change_removed(&mut self, inode: &Inode) -> bool {
         let remembered = self.removed.inodes.get_mut(&inode.id);

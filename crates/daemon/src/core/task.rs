@@ -441,6 +441,10 @@ impl Core {
             Request::ReadLink(read) => target(&read.target),
             Request::SetAttr(set) => target(&set.target),
             Request::Link(link) => target(&link.from),
+            Request::SetXattr(set) => target(&set.target),
+            Request::GetXattr(get) => target(&get.target),
+            Request::ListXattr(list) => target(&list.target),
+            Request::RemoveXattr(remove) => target(&remove.target),
             Request::Sync(sync) if !sync.all => target(&sync.target),
             Request::PathOf(path) => home(path.directory),
             Request::Ping(_)

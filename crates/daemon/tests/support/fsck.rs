@@ -1,11 +1,11 @@
 //! Whether what several shards have stored fits together.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use mayfly_daemon::SlotTable;
 use mayfly_meta::{
     MemoryStore, Scan, Store, key,
-    record::{Content, Dentry, Inode, Member},
+    record::{Content, Dentry, Inode, Member, Xattrs},
 };
 use mayfly_types::{FileId, FileKind};
 
@@ -17,6 +17,8 @@ struct Found {
     names: HashMap<FileId, Vec<(FileId, Vec<u8>, FileKind)>>,
     inodes: HashMap<FileId, (u32, Inode)>,
     members: HashMap<(FileId, u32), Member>,
+    /// Files with extended attributes, and the shard that has them.
+    extended: HashSet<(FileId, u32)>,
     /// Entries and directories among them, for each directory and shard.
     entries: HashMap<(FileId, u32), (u64, u32)>,
 }
@@ -70,6 +72,10 @@ fn take_in(found: &mut Found, shard: u32, key: &[u8], record: &[u8]) -> Scan {
             let directory = key::split_numbered(key).unwrap();
             found.members.insert((directory, shard), Member::decode(record).unwrap());
         }
+        key::XATTRS => {
+            assert!(!Xattrs::decode(record).unwrap().is_empty());
+            found.extended.insert((key::split_numbered(key).unwrap(), shard));
+        }
         key::INTENT | key::APPLIED => panic!("something is left of an operation: {key:?}"),
         key::ORPHAN | key::UNSETTLED => panic!("a mark is left: {key:?}"),
         _ => {}
@@ -88,6 +94,9 @@ fn check_files(found: &Found, slots: &SlotTable) {
             assert_eq!(inode.links as usize, names.len(), "{names:?}");
         }
     }
+    let said = found.inodes.iter().filter(|(_, (_, inode))| inode.extended);
+    let said: HashSet<_> = said.map(|(id, (home, _))| (*id, *home)).collect();
+    assert_eq!(said, found.extended, "extended attributes are where an inode says so");
     for (id, (_, inode)) in &found.inodes {
         assert!(*id == FileId::ROOT || found.names.contains_key(id), "no name: {inode:?}");
     }

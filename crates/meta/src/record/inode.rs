@@ -16,7 +16,8 @@ const FIXED_BYTES: usize = 192;
 
 const FLAG_UNSETTLED: u8 = 1;
 const FLAG_UNLISTED: u8 = 2;
-const FLAGS_KNOWN: u8 = FLAG_UNSETTLED | FLAG_UNLISTED;
+const FLAG_EXTENDED: u8 = 4;
+const FLAGS_KNOWN: u8 = FLAG_UNSETTLED | FLAG_UNLISTED | FLAG_EXTENDED;
 
 /// Which server has which chunk of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,6 +127,8 @@ pub struct Inode {
     pub unsettled: bool,
     /// A directory of a caching tier whose entries were not fetched yet.
     pub unlisted: bool,
+    /// It has extended attributes, in a record of their own.
+    pub extended: bool,
     /// Last object generation that was used; the next spill takes the next one.
     pub generation: u32,
     /// Where the chunks are.
@@ -156,8 +159,9 @@ impl Inode {
         record.push(form);
         record.put_u64(self.id.0);
         record.push(self.kind() as u8);
-        let flags =
-            u8::from(self.unsettled) * FLAG_UNSETTLED + u8::from(self.unlisted) * FLAG_UNLISTED;
+        let flags = u8::from(self.unsettled) * FLAG_UNSETTLED
+            + u8::from(self.unlisted) * FLAG_UNLISTED
+            + u8::from(self.extended) * FLAG_EXTENDED;
         record.push(flags);
         record.put_u16(self.mode);
         for value in [self.links, self.uid, self.gid, self.generation] {
@@ -264,6 +268,7 @@ impl Inode {
             btime,
             unsettled: flags & FLAG_UNSETTLED != 0,
             unlisted: flags & FLAG_UNLISTED != 0,
+            extended: flags & FLAG_EXTENDED != 0,
             generation,
             layout,
             replica,

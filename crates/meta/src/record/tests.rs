@@ -24,6 +24,7 @@ fn inode(content: Content) -> Inode {
         btime: time(4),
         unsettled: false,
         unlisted: false,
+        extended: false,
         generation: 0,
         layout: Layout::default(),
         replica: 0,
@@ -100,6 +101,11 @@ fn the_bytes_of_the_small_records_do_not_change() {
     );
     let instance = Instance { id: 1, shard: 2, chunk_log2: 19 };
     assert_eq!(instance.encode(), [0x61, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 19]);
+    let mut xattrs = Xattrs::default();
+    assert_eq!(xattrs.replace(b"user.a", b"bc"), None);
+    let bytes = [0xb1, 1, 0, 6, b'u', b's', b'e', b'r', b'.', b'a', 2, 0, 0, 0, b'b', b'c'];
+    assert_eq!(xattrs.encode(), bytes);
+    assert_eq!(Xattrs::decode(&bytes).unwrap(), xattrs);
     let slots = SlotRanges { version: 1, runs: vec![(0, 0)] };
     assert_eq!(slots.encode(), [0x71, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
 }
@@ -165,6 +171,10 @@ fn what_is_kept_for_later_comes_back() {
     let mut directory = inode(Content::Directory(DirectoryNode::default()));
     directory.unlisted = true;
     assert_eq!(Inode::decode_own(&directory.encode_own()).unwrap(), directory);
+    directory.extended = true;
+    let record = directory.encode_own();
+    assert_eq!(record[10], 2 | 4, "the flags");
+    assert_eq!(Inode::decode_own(&record).unwrap(), directory);
 }
 
 /// A cached file of a tier: the size is the origin's word while nothing of the file is here, so an
@@ -217,7 +227,7 @@ proptest! {
     fn any_bytes_decode_to_a_value_or_an_error(
         mut bytes in prop::collection::vec(any::<u8>(), 0..300),
         form in prop::sample::select(vec![
-            0x11_u8, 0x12, 0x21, 0x31, 0x41, 0x51, 0x61, 0x71, 0x81, 0x91, 0xa1,
+            0x11_u8, 0x12, 0x21, 0x31, 0x41, 0x51, 0x61, 0x71, 0x81, 0x91, 0xa1, 0xb1,
         ]),
     ) {
         if let Some(first) = bytes.first_mut() {
@@ -234,6 +244,9 @@ proptest! {
         drop(SlotRanges::decode(&bytes));
         drop(Intent::decode(&bytes));
         drop(Member::decode(&bytes));
+        if let Ok(xattrs) = Xattrs::decode(&bytes) {
+            prop_assert_eq!(xattrs.encode(), bytes);
+        }
     }
 
     #[test]
