@@ -136,6 +136,23 @@ CHECK(data_and_holes_of_a_large_file_are_found)
 	SHOW(lseek(fd, 4 << 20, SEEK_HOLE));
 	SHOW(lseek(fd, 5 << 20, SEEK_DATA));
 	SHOW(lseek(fd, 8 << 20, SEEK_HOLE));
+	SHOW(lseek(fd, (4 << 20) + 5, SEEK_DATA));
+	SHOW(lseek(fd, -1, SEEK_DATA));
+	SHOW(lseek(fd, 0, SEEK_CUR));
+	/* One that may only be written, one that only names the file, and a directory. */
+	int writer = open("file", O_WRONLY), path = open("file", O_PATH);
+	SHOW(lseek(writer, 0, SEEK_DATA));
+	SHOW(lseek(writer, 4 << 20, SEEK_HOLE));
+	SHOW(lseek(path, 0, SEEK_DATA));
+	/* Somebody else's writes. */
+	SHOW(pwrite(writer, block, sizeof block, 1 << 20));
+	SHOW(fsync(writer));
+	SHOW(close(writer));
+	SHOW(lseek(fd, 0, SEEK_DATA));
+	SHOW(lseek(fd, 1 << 20, SEEK_HOLE));
+	SHOW(truncate("file", 2 << 20));
+	SHOW(lseek(fd, 2 << 20, SEEK_DATA));
+	SHOW(lseek(fd, (2 << 20) - 1, SEEK_HOLE));
 	show_file("file");
 }
 
