@@ -64,6 +64,10 @@ checks! {
     fn threads_share_descriptors_and_their_offset = same;
     fn a_file_that_others_change_is_read_as_it_is_now = same;
     fn threads_that_open_read_and_change_small_files_meet_no_old_bytes = same;
+    fn fallocate_lengthens_and_zeroes_small_files = same;
+    fn fallocate_takes_and_gives_back_space = same;
+    fn fallocate_refuses_what_a_local_file_system_refuses = same;
+    fn ranges_are_neither_collapsed_nor_inserted = stated;
 
     fn calls_relative_to_a_directory_descriptor_stay_there = same;
     fn attributes_agree_between_all_calls_that_report_them = same;

@@ -17,7 +17,7 @@ use mayfly_types::{
     Errno, FileKind,
     limits::{FILE_BYTES_MAX, INLINE_BYTES_MAX, TRANSFER_BYTES_MAX},
 };
-use mayfly_wire::{Read, Stat, Target, Write};
+use mayfly_wire::{Allocate, Read, Stat, Target, Write};
 
 use crate::{
     Client, Descriptors, OpenFile,
@@ -199,6 +199,22 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         let (result, to) = step(position.get())?;
         position.set(to);
         Ok(result)
+    }
+
+    /// Takes or gives back the space of `bytes` bytes at `offset`, as `mode` says
+    /// (`mayfly_wire::ALLOCATE_*`).
+    ///
+    /// # Errors
+    /// As fallocate.
+    pub fn allocate(
+        &self,
+        open: OpenFile,
+        mode: u32,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<(), Errno> {
+        self.ask(&Allocate { open: open.reference, mode, offset, bytes }, Ok)?;
+        self.sync_when_asked(open)
     }
 
     /// Length of the file.

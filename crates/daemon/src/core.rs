@@ -7,10 +7,10 @@
 //!
 //! Inside, the work of an operation falls into *dentry-owner* steps (`dentry.rs`: what a name
 //! stands for) and *inode-home* steps (`home.rs`: what a file is); operations (`names.rs`,
-//! `rename.rs`, `open.rs`, `attr.rs`, `xattrs.rs`, `data.rs`, `list.rs`, `lock_ops.rs`) put them
-//! together. The rule that keeps a batch whole: **an operation checks everything before its first
-//! write**, so an error leaves nothing behind; only a failing disk can strike in the middle, and
-//! then the whole batch is lost, unacknowledged.
+//! `rename.rs`, `open.rs`, `attr.rs`, `xattrs.rs`, `data.rs`, `allocate.rs`, `list.rs`,
+//! `lock_ops.rs`) put them together. The rule that keeps a batch whole: **an operation checks
+//! everything before its first write**, so an error leaves nothing behind; only a failing disk can
+//! strike in the middle, and then the whole batch is lost, unacknowledged.
 //!
 //! The same rule lets an operation that needs other shards be broken off and run again: `task.rs`
 //! has what waits, `answer.rs` what others are told, `operation.rs` and `step.rs` what is changed
@@ -18,6 +18,7 @@
 //! spread over shards. With one shard all of this stays idle. What an operation needs of a disk it
 //! waits for in the same way (`preparation.rs`).
 
+mod allocate;
 mod answer;
 mod append;
 mod attr;
@@ -340,6 +341,7 @@ impl Core {
             Request::GetXattr(get) => self.get_xattr(&get, to),
             Request::ListXattr(list) => self.list_xattrs(&list.target, to),
             Request::RemoveXattr(remove) => self.remove_xattr(&remove),
+            Request::Allocate(allocate) => self.allocate(caller, &allocate),
             Request::Status(_) => {
                 self.counters().encode(to)?;
                 Ok(Served::Replied)

@@ -57,6 +57,8 @@ pub(crate) struct OpenFile {
     pub(crate) allowance_end: u64,
     /// Space set aside while its size is not settled, bytes.
     pub(crate) charged_bytes: u64,
+    /// Of it, what allocations that are under way may take, bytes.
+    pub(crate) promised_bytes: u64,
     /// Nothing is set aside beyond what its object had when that was last looked at.
     pub(crate) trimmed: bool,
 }
@@ -444,6 +446,7 @@ fn new_file(index: u32, birth: BirthKey) -> OpenFile {
         object: false,
         allowance_end: 0,
         charged_bytes: 0,
+        promised_bytes: 0,
         trimmed: false,
     }
 }

@@ -5,11 +5,12 @@ use mayfly_sys::{
     Errno,
     file::{IoVec, RWF_APPEND},
     number,
+    process::{RLIMIT_FSIZE, SIGXFSZ, limit, raise},
     text::PathText,
     user,
 };
 use mayfly_types::FileKind;
-use mayfly_wire::{SET_SIZE, Target};
+use mayfly_wire::{ALLOCATE_ZERO_RANGE, SET_SIZE, Target};
 
 use crate::{
     Call, Outcome,
@@ -154,12 +155,31 @@ pub(crate) fn truncate(call: &Call) -> Outcome {
     }))
 }
 
+/// fallocate.
+pub(crate) fn allocate(call: &Call) -> Outcome {
+    done(session::require_open(argument(call, 0) as i32).and_then(|(session, open)| {
+        if open.is_path() {
+            return Err(Errno::EBADF);
+        }
+        let mode = argument(call, 1) as u32;
+        let positive = |index| u64::try_from(argument(call, index) as i64);
+        let offset = positive(2).map_err(|_| Errno::EINVAL)?;
+        let bytes = positive(3).ok().filter(|bytes| *bytes > 0).ok_or(Errno::EINVAL)?;
+        let end = offset.saturating_add(bytes);
+        let may_grow = open.writable() && matches!(mode, 0 | ALLOCATE_ZERO_RANGE);
+        // What is within the file already is allowed, whatever the process's limit.
+        if may_grow && end > limit(RLIMIT_FSIZE).soft && end > session.size(open)? {
+            check_size(end)?;
+        }
+        session.allocate(open, mode, offset, bytes).map(|()| 0)
+    }))
+}
+
 /// A new length within what files and this process may have.
 ///
 /// # Errors
 /// EFBIG, with the signal that belongs to the process's limit.
 pub(crate) fn check_size(size: u64) -> Result<(), Errno> {
-    use mayfly_sys::process::{RLIMIT_FSIZE, SIGXFSZ, limit, raise};
     if size > mayfly_types::limits::FILE_BYTES_MAX {
         return Err(Errno::EFBIG);
     }

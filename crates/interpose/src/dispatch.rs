@@ -141,7 +141,7 @@ unsafe fn high(call: &mut Call) -> Outcome {
             RECVMMSG => messages::receive_many(call),
             FADVISE64 => on_ours(call, data::advise),
             SYNC_FILE_RANGE | SYNCFS => on_ours(call, data::sync),
-            FALLOCATE => on_ours(call, refused::fallocate),
+            FALLOCATE => on_ours(call, data::allocate),
             CACHESTAT | QUOTACTL_FD | FINIT_MODULE => {
                 refused::on_descriptor(call, Errno::EOPNOTSUPP)
             }

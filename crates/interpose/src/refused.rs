@@ -6,7 +6,7 @@ use mayfly_sys::{Errno, number};
 
 use crate::{
     Call, Outcome,
-    serve::{AT, PLAIN, PathArguments, argument, done, with_path},
+    serve::{AT, PLAIN, PathArguments, argument, with_path},
     session,
 };
 
@@ -46,19 +46,6 @@ pub(crate) unsafe fn with_paths(call: &Call, at: PathArguments, errno: Errno) ->
             Err(Stop::Failed(errno))
         })
     }
-}
-
-/// fallocate: only that of nothing can be told from success.
-pub(crate) fn fallocate(call: &Call) -> Outcome {
-    done(session::require_open(argument(call, 0) as i32).and_then(|(_, open)| {
-        if !open.writable() {
-            return Err(Errno::EBADF);
-        }
-        if (argument(call, 2) as i64) < 0 || (argument(call, 3) as i64) <= 0 {
-            return Err(Errno::EINVAL);
-        }
-        Err(Errno::EOPNOTSUPP)
-    }))
 }
 
 /// epoll_ctl: regular files cannot be waited for.

@@ -14,9 +14,9 @@ use std::{
 };
 
 use mayfly_types::{Errno, Timestamp};
-use rustix::fs::{self, AtFlags, Mode, OFlags};
+use rustix::fs::{self, AtFlags, FallocateFlags, Mode, OFlags};
 
-use crate::{ObjectAttr, ObjectId, ObjectStore, Space};
+use crate::{Allocation, ObjectAttr, ObjectId, ObjectStore, Space};
 
 /// Descriptors kept open unless told otherwise.
 const DESCRIPTORS_MAX: usize = 512;
@@ -187,6 +187,35 @@ fn write_all(
     Ok(())
 }
 
+fn allocate(
+    descriptor: BorrowedFd<'_>,
+    flags: FallocateFlags,
+    (offset, bytes): (u64, u64),
+) -> Result<(), rustix::io::Errno> {
+    loop {
+        match fs::fallocate(descriptor, flags, offset, bytes) {
+            Err(rustix::io::Errno::INTR) => {}
+            done => return done,
+        }
+    }
+}
+
+/// Not every file system that takes and punches can do this at once; tmpfs cannot.
+fn zero(
+    descriptor: BorrowedFd<'_>,
+    length: FallocateFlags,
+    range: (u64, u64),
+) -> Result<(), rustix::io::Errno> {
+    match allocate(descriptor, FallocateFlags::ZERO_RANGE | length, range) {
+        Err(rustix::io::Errno::OPNOTSUPP) => {
+            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            allocate(descriptor, punch, range)?;
+            allocate(descriptor, length, range)
+        }
+        done => done,
+    }
+}
+
 fn timestamp(seconds: i64, nanoseconds: i64) -> Timestamp {
     Timestamp { seconds, nanoseconds: u32::try_from(nanoseconds).unwrap_or(0) }
 }
@@ -257,6 +286,24 @@ impl ObjectStore for DirectoryStore {
 
     fn set_size(&self, id: ObjectId, size_bytes: u64) -> Result<(), Errno> {
         self.with(id, Access::Change, |descriptor| fs::ftruncate(descriptor, size_bytes))
+    }
+
+    fn allocate(
+        &self,
+        id: ObjectId,
+        what: Allocation,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<(), Errno> {
+        let (keep, extend) = (FallocateFlags::KEEP_SIZE, FallocateFlags::empty());
+        let range = (offset, bytes);
+        self.with(id, Access::Change, |descriptor| match what {
+            Allocation::Extend => allocate(descriptor, extend, range),
+            Allocation::Reserve => allocate(descriptor, keep, range),
+            Allocation::Punch => allocate(descriptor, FallocateFlags::PUNCH_HOLE | keep, range),
+            Allocation::ZeroExtend => zero(descriptor, extend, range),
+            Allocation::Zero => zero(descriptor, keep, range),
+        })
     }
 
     fn attr(&self, id: ObjectId) -> Result<ObjectAttr, Errno> {

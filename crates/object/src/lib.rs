@@ -53,6 +53,21 @@ pub struct ObjectAttr {
     pub ctime: Timestamp,
 }
 
+/// What to do with a range of an object, as `fallocate` does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Allocation {
+    /// Its space is taken; the object reaches to its end at least.
+    Extend,
+    /// Its space is taken; the length stays.
+    Reserve,
+    /// It reads as zeros and gives its space back; the length stays.
+    Punch,
+    /// It reads as zeros, its space is taken, and the object reaches to its end at least.
+    ZeroExtend,
+    /// It reads as zeros and its space is taken; the length stays.
+    Zero,
+}
+
 /// Space of the file system below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
@@ -93,6 +108,18 @@ pub trait ObjectStore: Send + Sync {
     /// # Errors
     /// What the file system says.
     fn set_size(&self, id: ObjectId, size_bytes: u64) -> Result<(), Errno>;
+
+    /// Takes or gives back the space of `bytes` bytes at `offset`.
+    ///
+    /// # Errors
+    /// What the file system says; EOPNOTSUPP when it cannot do that.
+    fn allocate(
+        &self,
+        id: ObjectId,
+        what: Allocation,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<(), Errno>;
 
     /// Length, space and times.
     ///

@@ -7,7 +7,7 @@ use std::{
 
 use mayfly_types::{Errno, Timestamp};
 
-use crate::{ObjectAttr, ObjectId, ObjectStore, Space};
+use crate::{Allocation, ObjectAttr, ObjectId, ObjectStore, Space};
 
 #[derive(Debug, Default)]
 struct Object {
@@ -60,6 +60,27 @@ impl Object {
         Ok(())
     }
 
+    fn allocate(
+        &mut self,
+        what: Allocation,
+        offset: u64,
+        bytes: u64,
+        now: Timestamp,
+    ) -> Result<(), Errno> {
+        let end = offset.checked_add(bytes).filter(|_| bytes > 0).ok_or(Errno::EINVAL)?;
+        let extends = matches!(what, Allocation::Extend | Allocation::ZeroExtend);
+        let size_bytes = self.bytes.len() as u64;
+        if extends && end > size_bytes {
+            self.resize(end)?;
+        }
+        if !matches!(what, Allocation::Extend | Allocation::Reserve) {
+            let (start, end) = (offset.min(size_bytes), end.min(size_bytes));
+            self.bytes[start as usize..end as usize].fill(0);
+        }
+        self.mtime = now;
+        Ok(())
+    }
+
     fn write(&mut self, offset: u64, bytes: &[u8], now: Timestamp) -> Result<(), Errno> {
         if bytes.is_empty() {
             return Ok(());
@@ -109,6 +130,16 @@ impl ObjectStore for MemoryStore {
             object.mtime = now;
             object.resize(size_bytes)
         })
+    }
+
+    fn allocate(
+        &self,
+        id: ObjectId,
+        what: Allocation,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<(), Errno> {
+        self.with(id, |object, now| object.allocate(what, offset, bytes, now))
     }
 
     fn attr(&self, id: ObjectId) -> Result<ObjectAttr, Errno> {

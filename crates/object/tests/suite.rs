@@ -1,7 +1,7 @@
 //! What every object store must do, run on each of them.
 #![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
 
-use mayfly_object::{DirectoryStore, MemoryStore, ObjectId, ObjectStore};
+use mayfly_object::{Allocation, DirectoryStore, MemoryStore, ObjectId, ObjectStore};
 use mayfly_types::{Errno, FileId, Timestamp};
 use proptest::prelude::*;
 
@@ -95,6 +95,47 @@ fn bytes_behind_a_cut_do_not_come_back() {
 }
 
 #[test]
+fn ranges_are_zeroed_punched_and_extended() {
+    on_each(|store| {
+        store.create(id(1, 1), &[7; 20_000]).unwrap();
+        let size = |store: &dyn ObjectStore| store.attr(id(1, 1)).unwrap().size_bytes;
+        store.allocate(id(1, 1), Allocation::Punch, 4096, 8192).unwrap();
+        assert_eq!(read(store, id(1, 1), 4095, 3), [7, 0, 0]);
+        assert_eq!(read(store, id(1, 1), 12_287, 2), [0, 7]);
+        store.allocate(id(1, 1), Allocation::Zero, 19_990, 100).unwrap();
+        store.allocate(id(1, 1), Allocation::Reserve, 15_000, 15_000).unwrap();
+        store.allocate(id(1, 1), Allocation::Punch, 30_000, 1).unwrap();
+        assert_eq!((size(store), read(store, id(1, 1), 19_989, 2)), (20_000, vec![7, 0]));
+        store.allocate(id(1, 1), Allocation::Extend, 15_000, 10_000).unwrap();
+        assert_eq!((size(store), read(store, id(1, 1), 19_989, 2)), (25_000, vec![7, 0]));
+        store.allocate(id(1, 1), Allocation::ZeroExtend, 15_000, 15_000).unwrap();
+        assert_eq!((size(store), read(store, id(1, 1), 14_999, 2)), (30_000, vec![7, 0]));
+        store.allocate(id(1, 1), Allocation::Extend, 0, 10).unwrap();
+        assert_eq!((size(store), read(store, id(1, 1), 0, 2)), (30_000, vec![7, 7]));
+        let nothing = store.allocate(id(1, 1), Allocation::Extend, 0, 0);
+        assert_eq!(nothing.unwrap_err(), Errno::EINVAL);
+        let absent = store.allocate(id(2, 1), Allocation::Extend, 0, 1);
+        assert_eq!(absent.unwrap_err(), Errno::ENOENT);
+    });
+}
+
+#[test]
+fn a_punched_range_takes_no_space_and_an_extended_one_does() {
+    for place in [std::env::temp_dir().as_path(), std::path::Path::new("/dev/shm")] {
+        let Ok(directory) = tempfile::tempdir_in(place) else { continue };
+        let store = DirectoryStore::open(&directory.path().join("objects")).unwrap();
+        store.create(id(1, 1), b"").unwrap();
+        let blocks = || store.attr(id(1, 1)).unwrap().blocks;
+        store.allocate(id(1, 1), Allocation::Extend, 0, 1 << 20).unwrap();
+        assert!(blocks() >= 2048, "{place:?}");
+        store.allocate(id(1, 1), Allocation::Punch, 0, 1 << 19).unwrap();
+        assert!((1024..2048).contains(&blocks()), "{place:?}");
+        store.allocate(id(1, 1), Allocation::Zero, 0, 1 << 20).unwrap();
+        assert!(blocks() >= 2048, "{place:?}");
+    }
+}
+
+#[test]
 fn appends_go_to_the_end_and_leave_writes_where_they_belong() {
     on_each(|store| {
         store.create(id(1, 1), b"one").unwrap();
@@ -155,8 +196,14 @@ enum Op {
     Write(u64, u64, usize, u8),
     Append(u64, usize, u8),
     Resize(u64, u64),
+    Allocate(u64, Allocation, u64, u64),
     Remove(u64),
     Read(u64, u64, usize),
+}
+
+fn allocation() -> impl Strategy<Value = Allocation> {
+    use Allocation::{Extend, Punch, Reserve, Zero, ZeroExtend};
+    prop::sample::select(vec![Extend, Reserve, Punch, ZeroExtend, Zero])
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -167,6 +214,8 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(o, at, n, b)| Op::Write(o, at, n, b)),
         (object.clone(), 1..500_usize, any::<u8>()).prop_map(|(o, n, b)| Op::Append(o, n, b)),
         (object.clone(), 0..9000_u64).prop_map(|(o, n)| Op::Resize(o, n)),
+        (object.clone(), allocation(), 0..9000_u64, 0..9000_u64)
+            .prop_map(|(o, what, at, n)| Op::Allocate(o, what, at, n)),
         object.clone().prop_map(Op::Remove),
         (object, 0..9000_u64, 0..9000_usize).prop_map(|(o, at, n)| Op::Read(o, at, n)),
     ]
@@ -183,6 +232,9 @@ fn run(store: &dyn ObjectStore, op: &Op) -> (Result<Vec<u8>, Errno>, Result<u64,
             (store.append(id(o, 1), &vec![byte; count]).map(|end| end.to_le_bytes().to_vec()), o)
         }
         Op::Resize(o, size) => (store.set_size(id(o, 1), size).map(nothing), o),
+        Op::Allocate(o, what, at, count) => {
+            (store.allocate(id(o, 1), what, at, count).map(nothing), o)
+        }
         Op::Remove(o) => (store.remove(id(o, 1)).map(nothing), o),
         Op::Read(o, at, count) => {
             let mut bytes = vec![0; count];

@@ -73,4 +73,6 @@ ops! {
     ListXattr = 25,
     /// Removes an extended attribute.
     RemoveXattr = 26,
+    /// Takes or gives back the space of a range.
+    Allocate = 27,
 }

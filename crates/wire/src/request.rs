@@ -365,6 +365,18 @@ ListXattr<'a> { target: Target<'a>, } }
 wire_struct! { /// See [`Op::RemoveXattr`].
 RemoveXattr<'a> { target: Target<'a>, name: &'a [u8], } }
 
+/// The length stays.
+pub const ALLOCATE_KEEP_SIZE: u32 = 1;
+/// The range becomes a hole; only with [`ALLOCATE_KEEP_SIZE`].
+pub const ALLOCATE_PUNCH_HOLE: u32 = 2;
+/// The range becomes zeros.
+pub const ALLOCATE_ZERO_RANGE: u32 = 16;
+
+wire_struct! {
+    /// See [`Op::Allocate`]. `mode` is that of the kernel's fallocate (`ALLOCATE_*`).
+    Allocate { open: OpenRef, mode: u32, offset: u64, bytes: u64, }
+}
+
 operations! {
     Ping => (), Ping;
     Stat<'a> => Attr, Stat;
@@ -392,6 +404,7 @@ operations! {
     GetXattr<'a> => Text<'r>, GetXattr;
     ListXattr<'a> => Text<'r>, ListXattr;
     RemoveXattr<'a> => (), RemoveXattr;
+    Allocate => (), Allocate;
 }
 
 macro_rules! any_request {
@@ -435,4 +448,5 @@ any_request! {
     Ping, Stat<'a>, Open<'a>, Close, MakeDirectory<'a>, Unlink<'a>, Rename<'a>, Link<'a>,
     Symlink<'a>, ReadLink<'a>, SetAttr<'a>, Read, Write<'a>, Grant, List, PathOf, StatFs, Sync<'a>,
     Lock, TestLock, Cancel, Status, SetXattr<'a>, GetXattr<'a>, ListXattr<'a>, RemoveXattr<'a>,
+    Allocate,
 }

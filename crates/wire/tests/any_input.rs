@@ -2,9 +2,9 @@
 
 use mayfly_types::{Attr, FileId, FileKind, OpenRef, Timestamp};
 use mayfly_wire::{
-    Content, Data, Full, GetXattr, HEADER_BYTES, Header, ListXattr, Malformed, Op, Open, OpenReply,
-    Opened, Operation, Reader, RemoveXattr, Request, SetAttr, SetXattr, Target, Walk, Wire, Write,
-    Writer, XATTR_REPLACE,
+    Allocate, Content, Data, Full, GetXattr, HEADER_BYTES, Header, ListXattr, Malformed, Op, Open,
+    OpenReply, Opened, Operation, Reader, RemoveXattr, Request, SetAttr, SetXattr, Target, Walk,
+    Wire, Write, Writer, XATTR_REPLACE,
 };
 use proptest::prelude::*;
 
@@ -24,7 +24,7 @@ fn encode_request(request: &Request<'_>) -> Vec<u8> {
     each! {
         Ping Stat Open Close MakeDirectory Unlink Rename Link Symlink ReadLink SetAttr Read Write
         Grant List PathOf StatFs Sync Lock TestLock Cancel Status SetXattr
-        GetXattr ListXattr RemoveXattr
+        GetXattr ListXattr RemoveXattr Allocate
     }
 }
 
@@ -107,6 +107,15 @@ fn the_bytes_of_an_open_do_not_change() {
             0, 3, 0, 0, 0, 4, 0, 0, 0
         ]
     );
+}
+
+#[test]
+fn the_bytes_of_an_allocate_do_not_change() {
+    let open = OpenRef { index: 2, generation: 3 };
+    let bytes = encoded(&Allocate { open, mode: 16, offset: 4, bytes: 5 });
+    let numbers = [4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(bytes, [[2, 0, 0, 0, 3, 0, 0, 0, 16, 0, 0, 0].as_slice(), &numbers].concat());
+    assert_eq!(Allocate::OP as u16, 27);
 }
 
 #[test]

@@ -321,7 +321,6 @@ CHECK(calls_without_a_counterpart_are_refused)
 	int fd = make_file("file", "text"), other = make_file("other", ""), ends[2];
 	IS(0, pipe(ends));
 	REFUSED(EINVAL, splice(fd, NULL, ends[1], NULL, 4, 0));
-	REFUSED(EOPNOTSUPP, fallocate(fd, 0, 0, 4096));
 	REFUSED(EOPNOTSUPP, ioctl(other, 0x40049409, fd));
 	REFUSED(ENOTTY, ioctl(fd, TCGETS, (char[64]){0}));
 	REFUSED(EINVAL, fcntl(fd, F_SETLEASE, F_RDLCK));

@@ -67,6 +67,8 @@ pub(super) enum Reply {
     /// The same, and the description that was made for it; an error ends that.
     Opened(OpenRef),
     Nothing,
+    /// Nothing; so much space was promised for it, bytes.
+    Allocated(u64),
 }
 
 /// Background work of the shard.
@@ -240,6 +242,9 @@ impl Core {
                 self.work.in_flight.remove(&file);
             }
         }
+        if let Reply::Allocated(bytes) = change.reply {
+            self.promise_kept(file, bytes);
+        }
         let after = attr.and_then(|attr| self.after_change(&change, &attr));
         self.answer_change(&change, result, after);
     }
@@ -265,7 +270,7 @@ impl Core {
                 let opened = |attr| Opened { open: *open, attr, created: false };
                 after.and_then(|attr| encoded(0, &opened(attr)))
             }
-            Reply::Nothing => Ok(Vec::new()),
+            Reply::Nothing | Reply::Allocated(_) => Ok(Vec::new()),
         });
         if let (Err(_), Reply::Opened(open)) = (&body, &change.reply) {
             self.end_open(*open);

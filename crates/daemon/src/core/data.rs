@@ -152,7 +152,7 @@ impl Core {
         if end <= before.size_bytes && dense { Ok(()) } else { self.check_free(bytes) }
     }
 
-    fn check_free(&mut self, bytes: u64) -> Outcome<()> {
+    pub(super) fn check_free(&mut self, bytes: u64) -> Outcome<()> {
         if self.find_room(bytes)? { Ok(()) } else { Err(Errno::ENOSPC.into()) }
     }
 
@@ -223,7 +223,7 @@ impl Core {
     fn trim(&mut self, id: FileId, blocks: u64) {
         if let Some(file) = self.opens.file_mut(id) {
             file.trimmed = true;
-            let bytes = blocks * BLOCK_BYTES;
+            let bytes = blocks * BLOCK_BYTES + file.promised_bytes;
             let had = std::mem::replace(&mut file.charged_bytes, bytes);
             self.charged_bytes = (self.charged_bytes + bytes).saturating_sub(had);
         }

@@ -433,6 +433,7 @@ impl Core {
             Request::Close(close) => open(close.open.index),
             Request::Read(read) => open(read.open.index),
             Request::Write(write) => open(write.open.index),
+            Request::Allocate(allocate) => open(allocate.open.index),
             Request::Grant(grant) => open(grant.open.index),
             Request::List(list) => open(list.open.index),
             Request::Lock(lock) => open(lock.open.index),

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use mayfly_object::{DirectoryStore, ObjectAttr, ObjectId, ObjectStore, Space};
+use mayfly_object::{Allocation, DirectoryStore, ObjectAttr, ObjectId, ObjectStore, Space};
 use mayfly_types::{Errno, Timestamp};
 
 /// Objects that are at hand at once.
@@ -62,6 +62,16 @@ impl ObjectStore for SlowStore {
 
     fn set_size(&self, id: ObjectId, size_bytes: u64) -> Result<(), Errno> {
         self.uses(id).set_size(id, size_bytes)
+    }
+
+    fn allocate(
+        &self,
+        id: ObjectId,
+        what: Allocation,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<(), Errno> {
+        self.uses(id).allocate(id, what, offset, bytes)
     }
 
     fn attr(&self, id: ObjectId) -> Result<ObjectAttr, Errno> {
