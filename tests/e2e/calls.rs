@@ -34,7 +34,9 @@ fn every_check_of_the_program_is_run() -> Result<()> {
 checks! {
     fn open_makes_truncates_and_refuses_as_its_flags_say = same;
     fn open_sync_direct_and_nonblock_are_kept_and_reported = same;
-    fn direct_io_is_accepted_and_tmpfile_refused = stated;
+    fn direct_io_is_accepted = stated;
+    fn a_file_without_a_name_gets_one_by_a_link_and_goes_without = same;
+    fn what_o_tmpfile_needs_is_asked_for = same;
     fn an_o_path_descriptor_names_and_does_not_read = same;
     fn openat2_serves_what_it_can_and_refuses_the_rest = stated;
     fn copies_of_a_descriptor_share_offset_and_flags = same;

@@ -40,6 +40,7 @@ mod removed;
 mod rename;
 mod step;
 mod task;
+mod temporary;
 mod walk;
 mod xattrs;
 
@@ -210,6 +211,8 @@ pub struct Core {
     /// it takes it; whatever writes that record otherwise forgets it.
     touched: Option<Inode>,
     removed: removed::Removed,
+    /// Orphans that nobody has open and that an operation may be about to name.
+    spared_orphans: Vec<FileId>,
     /// The latest appends through the daemon to each object that is not settled, one for each lane.
     appends: HashMap<FileId, Vec<append::Noted>>,
     opens: OpenTable,
@@ -462,7 +465,10 @@ impl Core {
 
     /// A new file id whose home is the owner of the dentry `(directory, name)`.
     fn new_id(&mut self, directory: FileId, name: &[u8]) -> Outcome<FileId> {
-        let slot = mayfly_types::slot::of_dentry(directory, name);
+        self.new_id_in(mayfly_types::slot::of_dentry(directory, name))
+    }
+
+    fn new_id_in(&mut self, slot: u16) -> Outcome<FileId> {
         let id = FileId::new(slot, self.counters.next_file).ok_or(Errno::ENOSPC)?;
         self.counters.next_file += 1;
         Ok(id)

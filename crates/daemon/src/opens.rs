@@ -316,6 +316,15 @@ impl OpenTable {
         self.set_flag(id, FILE_UNLINKED);
     }
 
+    pub(crate) fn mark_linked(&mut self, id: FileId) {
+        if let Some(file) = self.files.get_mut(&id) {
+            file.unlinked = false;
+        }
+        if let Some(entry) = self.entry(id) {
+            entry.flags.fetch_and(!FILE_UNLINKED, Release);
+        }
+    }
+
     pub(crate) fn mark_object(&mut self, id: FileId) {
         if let Some(file) = self.files.get_mut(&id) {
             file.object = true;

@@ -271,6 +271,10 @@ pub(crate) unsafe fn link(call: &Call) -> Outcome {
             return outcome;
         }
         two_paths(call, from, to, &mut |from, to, escape| {
+            // The link in procfs itself is of another file system.
+            if matches!(from, Place::Descriptor(_)) && !follow {
+                return Err(Stop::Failed(Errno::EXDEV));
+            }
             session::get()?.link(from.target(follow)?, to.walk(false)?, escape)
         })
     }

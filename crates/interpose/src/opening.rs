@@ -133,13 +133,9 @@ fn open_place(
     mode: u32,
     escape: &mut PathText,
 ) -> Result<isize, Stop> {
-    // O_TMPFILE contains O_DIRECTORY, and is asked for only with its own bit.
-    if flags & (O_TMPFILE & !O_DIRECTORY) != 0 && flags & O_PATH == 0 {
-        return Err(Stop::Failed(Errno::EOPNOTSUPP));
-    }
     let follow = flags & O_NOFOLLOW == 0 && flags & (O_CREAT | O_EXCL) != O_CREAT | O_EXCL;
     let walk = match place {
-        Place::Descriptor(descriptor) => return reopen(descriptor, flags, escape),
+        Place::Descriptor(descriptor) => return reopen(descriptor, flags, mode, escape),
         place => place.walk(follow)?,
     };
     open_walk(walk, flags, mode, escape)
@@ -147,7 +143,8 @@ fn open_place(
 
 fn open_walk(walk: Walk<'_>, flags: u32, mode: u32, escape: &mut PathText) -> Result<isize, Stop> {
     let session = session::get()?;
-    let (uid, gid) = if flags & O_CREAT == 0 { (0, 0) } else { owner::get() };
+    let makes = flags & (O_CREAT | O_TMPFILE) != 0;
+    let (uid, gid) = if makes { owner::get() } else { (0, 0) };
     let mode = mode & !names::umask();
     // The bit for exec belongs to the descriptor, not to the description.
     let opened = session.open(walk, flags & !O_CLOEXEC, NewOwner { mode, uid, gid }, escape)?;
@@ -165,7 +162,7 @@ fn open_walk(walk: Walk<'_>, flags: u32, mode: u32, escape: &mut PathText) -> Re
 /// Opens what one of our descriptors refers to, by its name in procfs: by identity, a description
 /// of its own. Where the daemon cannot find a file by its identity alone, the description is
 /// shared: as if the descriptor had been duplicated, with the length cut when that was asked for.
-fn reopen(descriptor: i32, flags: u32, escape: &mut PathText) -> Result<isize, Stop> {
+fn reopen(descriptor: i32, flags: u32, mode: u32, escape: &mut PathText) -> Result<isize, Stop> {
     let (session, open) = session::require_open(descriptor)?;
     if flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL {
         return Err(Stop::Failed(Errno::EEXIST));
@@ -174,7 +171,7 @@ fn reopen(descriptor: i32, flags: u32, escape: &mut PathText) -> Result<isize, S
         return Err(Stop::Failed(Errno::ELOOP));
     }
     let walk = Walk { start: open.id(), flags: WALK_EMPTY, path: b"" };
-    match open_walk(walk, flags & !O_CREAT, 0, escape) {
+    match open_walk(walk, flags & !O_CREAT, mode, escape) {
         Err(Stop::Failed(Errno::ENOENT | Errno::ENOTDIR | Errno::ESTALE)) => {}
         opened => return opened,
     }

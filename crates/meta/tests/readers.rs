@@ -184,6 +184,7 @@ fn inode() -> impl Strategy<Value = Inode> {
                 unsettled: false,
                 unlisted: false,
                 extended: false,
+                linkable: false,
                 generation: if let Content::Object(generation) = content { generation } else { 0 },
                 layout: Layout::default(),
                 replica: 0,

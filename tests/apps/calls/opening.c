@@ -48,14 +48,115 @@ CHECK(open_sync_direct_and_nonblock_are_kept_and_reported)
 	show_read(fd, 20);
 }
 
-CHECK(direct_io_is_accepted_and_tmpfile_refused)
+CHECK(direct_io_is_accepted)
 {
 	int fd = open("file", O_CREAT | O_RDWR | O_DIRECT, 0600);
 	IS(1, fd >= 0);
 	/* No alignment is asked for. */
 	IS(5, write(fd, "hello", 5));
 	IS(3, pread(fd, (char[8]){0}, 3, 1));
-	REFUSED(EOPNOTSUPP, open(".", O_TMPFILE | O_RDWR, 0600));
+}
+
+static int named_by(int fd, const char *path)
+{
+	char procfs[64];
+	snprintf(procfs, sizeof procfs, "/proc/self/fd/%d", fd);
+	return linkat(AT_FDCWD, procfs, AT_FDCWD, path, AT_SYMLINK_FOLLOW);
+}
+
+CHECK(a_file_without_a_name_gets_one_by_a_link_and_goes_without)
+{
+	umask(022);
+	mkdir("dir", 0755);
+	int fd = open("dir", O_TMPFILE | O_RDWR, 0666);
+	SHOW(fd >= 0);
+	show_fstat(fd);
+	SHOW(write(fd, "text", 4));
+	show_names("dir");
+	SHOW((fcntl(fd, F_GETFL) & (O_TMPFILE | O_ACCMODE)) == (O_TMPFILE | O_RDWR));
+	SHOW(rmdir("dir"));
+	mkdir("dir", 0755);
+	SHOW(named_by(fd, "dir/named"));
+	show_fstat(fd);
+	show_names("dir");
+	show_file("dir/named");
+	SHOW(write(fd, " and more", 9));
+	show_file("dir/named");
+	SHOW(named_by(fd, "dir/named"));
+	SHOW(named_by(fd, "dir/second"));
+	show_stat("dir/second");
+	SHOW(unlink("dir/named") | unlink("dir/second"));
+	show_fstat(fd);
+	/* Its first name was its chance. */
+	SHOW(named_by(fd, "dir/again"));
+	SHOW(close(fd));
+	/* With the path of the descriptor empty, and large. */
+	fd = open(".", O_TMPFILE | O_WRONLY, 0600);
+	static char block[100000];
+	memset(block, 'b', sizeof block);
+	SHOW(write(fd, block, sizeof block));
+	SHOW(fchmod(fd, 0640));
+	SHOW(linkat(fd, "", AT_FDCWD, "large", AT_EMPTY_PATH));
+	SHOW(close(fd));
+	show_file("large");
+	show_stat("large");
+	/* One that may have no name. */
+	fd = open("dir", O_TMPFILE | O_RDWR | O_EXCL, 0600);
+	SHOW(fd >= 0);
+	SHOW(named_by(fd, "dir/never"));
+	SHOW(linkat(fd, "", AT_FDCWD, "dir/never", AT_EMPTY_PATH));
+	char procfs[64];
+	snprintf(procfs, sizeof procfs, "/proc/self/fd/%d", fd);
+	SHOW(linkat(AT_FDCWD, procfs, AT_FDCWD, "dir/never", 0));
+	/* Two links at one name: the second finds it taken, and the file can still have another. */
+	int one = open("dir", O_TMPFILE | O_RDWR, 0600), two = open("dir", O_TMPFILE | O_RDWR, 0600);
+	SHOW(named_by(one, "dir/name"));
+	SHOW(named_by(two, "dir/name"));
+	SHOW(named_by(two, "dir/other"));
+	/* A child has it too. */
+	fd = open("dir", O_TMPFILE | O_RDWR, 0600);
+	pid_t child = fork();
+	if (child == 0)
+		_exit(write(fd, "child", 5) == 5 && named_by(fd, "dir/childs") == 0 ? 7 : 8);
+	reap(child);
+	show_file("dir/childs");
+	show_names("dir");
+}
+
+CHECK(what_o_tmpfile_needs_is_asked_for)
+{
+	make_file("file", "text");
+	mkdir("dir", 02755);
+	symlink("dir", "link");
+	SHOW(open(".", O_TMPFILE | O_RDONLY, 0600));
+	SHOW(open(".", O_TMPFILE | O_RDWR | O_CREAT, 0600));
+	SHOW(open(".", (O_TMPFILE & ~O_DIRECTORY) | O_RDWR, 0600));
+	SHOW(open("file", O_TMPFILE | O_RDWR, 0600));
+	SHOW(open("file/", O_TMPFILE | O_RDWR, 0600));
+	SHOW(open("none", O_TMPFILE | O_RDWR, 0600));
+	SHOW(open("none", O_TMPFILE | O_RDONLY, 0600));
+	SHOW(open("link", O_TMPFILE | O_RDWR | O_NOFOLLOW, 0600));
+	SHOW(open("link", O_TMPFILE | O_RDWR, 0600) >= 0);
+	SHOW(open("link/", O_TMPFILE | O_RDWR, 0600) >= 0);
+	SHOW(open("dir/..", O_TMPFILE | O_RDWR | O_TRUNC, 0600) >= 0);
+	int fd = open("dir", O_TMPFILE | O_RDWR | O_APPEND | O_CLOEXEC, 01777);
+	show_fstat(fd);
+	SHOW(fcntl(fd, F_GETFD));
+	int path = open("dir", O_TMPFILE | O_RDWR | O_PATH, 0600), dir = open("dir", O_RDONLY);
+	show_fstat(path);
+	char procfs[64];
+	snprintf(procfs, sizeof procfs, "/proc/self/fd/%d", dir);
+	int inside = open(procfs, O_TMPFILE | O_RDWR, 0640);
+	show_fstat(inside);
+	SHOW(named_by(inside, "dir/inside"));
+	snprintf(procfs, sizeof procfs, "/proc/self/fd/%d", fd);
+	SHOW(open(procfs, O_TMPFILE | O_RDWR, 0640));
+	SHOW(open(procfs, O_RDONLY) >= 0);
+	SHOW(linkat(dir, "", AT_FDCWD, "directory", AT_EMPTY_PATH));
+	SHOW(linkat(fd, "", AT_FDCWD, "none/name", AT_EMPTY_PATH));
+	SHOW(linkat(fd, "", AT_FDCWD, "", AT_EMPTY_PATH));
+	show_names("dir");
+	show_names(".");
 }
 
 CHECK(an_o_path_descriptor_names_and_does_not_read)

@@ -167,6 +167,7 @@ impl Core {
             unsettled: false,
             unlisted: false,
             extended: false,
+            linkable: false,
             generation: 0,
             layout: Layout {
                 chunk_log2: self.config.chunk_bytes.trailing_zeros() as u8,
@@ -196,6 +197,17 @@ impl Core {
         self.opens.mark_unlinked(id);
         self.store.put(&key::numbered(key::ORPHAN, id), &located.birth().encode())?;
         self.unfuse(&mut located)
+    }
+
+    /// A file that was made without a name gets its first one. The caller counts it and saves the
+    /// inode.
+    pub(super) fn name_orphan(&mut self, located: &mut Located) -> Outcome<()> {
+        let id = located.inode.id;
+        located.inode.linkable = false;
+        self.store.delete(&key::numbered(key::ORPHAN, id))?;
+        self.counters.orphans = self.counters.orphans.saturating_sub(1);
+        self.opens.mark_linked(id);
+        Ok(())
     }
 
     /// An orphan's last open file description is gone.

@@ -99,7 +99,7 @@ impl Core {
         if let Some(file) = &last {
             self.charged_bytes -= file.charged_bytes;
             if file.unlinked {
-                return self.drop_orphan(found.id);
+                return self.end_orphan(found.id);
             }
         }
         let file = last.as_ref().or_else(|| self.opens.file(found.id));

@@ -108,7 +108,7 @@ impl Core {
         if kind == FileKind::Directory {
             return Err(Errno::EPERM.into());
         }
-        if source.inode.links == 0 {
+        if source.inode.links == 0 && !source.inode.linkable {
             return Err(Errno::ENOENT.into());
         }
         if source.inode.links >= LINKS_MAX {

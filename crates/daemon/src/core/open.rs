@@ -8,6 +8,7 @@ use super::{
     Core, Fault, Outcome, Served,
     background::{Change, Reply},
     home::{Located, Ownership},
+    temporary,
     walk::{Last, Place, Rule},
 };
 use crate::{api::Caller, message::At};
@@ -33,6 +34,9 @@ impl Core {
         to: &mut Writer<'_>,
     ) -> Outcome<Served> {
         let flags = effective(open.flags)?;
+        if flags & O_TMPFILE != 0 {
+            return self.open_temporary(caller, open, flags & !ONCE, to);
+        }
         let create = flags & O_CREAT != 0;
         let exclusive = create && flags & O_EXCL != 0;
         let mut walk = open.walk;
@@ -181,11 +185,11 @@ fn effective(flags: u32) -> Outcome<u32> {
     if flags & O_PATH != 0 {
         return Ok(flags & (O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     }
-    if flags & O_TMPFILE != 0 {
-        return Err(Errno::EOPNOTSUPP.into());
-    }
     if flags & O_CREAT != 0 && flags & O_DIRECTORY != 0 {
         return Err(Errno::EINVAL.into());
+    }
+    if flags & O_TMPFILE != 0 {
+        temporary::check_flags(flags)?;
     }
     Ok(flags)
 }

@@ -441,6 +441,7 @@ impl Core {
 
     pub(super) fn release_claims(&mut self, id: OperationId) {
         if self.claims.release(id) {
+            self.drop_spared_orphans();
             self.wake_blocked();
         }
     }

@@ -115,6 +115,7 @@ impl Core {
             looked_up: None,
             touched: None,
             removed: Removed::default(),
+            spared_orphans: Vec::new(),
             appends: HashMap::new(),
             opens: OpenTable::new(node, shard.0, totals.shards()),
             locks: LockTable::default(),

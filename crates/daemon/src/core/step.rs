@@ -27,7 +27,7 @@ impl Core {
             Step::AddLink { id, birth } => {
                 let Some(located) = self.present(*id, birth)? else { return Ok(false) };
                 match located.inode.links {
-                    0 => Err(Errno::ENOENT.into()),
+                    0 if !located.inode.linkable => Err(Errno::ENOENT.into()),
                     LINKS_MAX.. => Err(Errno::EMLINK.into()),
                     _ => Ok(true),
                 }
@@ -103,6 +103,9 @@ impl Core {
         match step {
             Step::AddLink { id, birth } => {
                 let mut located = self.load_birth(*id, birth)?;
+                if located.inode.links == 0 {
+                    self.name_orphan(&mut located)?;
+                }
                 located.inode.links += 1;
                 self.attribute_changed(&mut located.inode);
                 self.separate(located).map(drop)

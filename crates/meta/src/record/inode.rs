@@ -17,7 +17,8 @@ const FIXED_BYTES: usize = 192;
 const FLAG_UNSETTLED: u8 = 1;
 const FLAG_UNLISTED: u8 = 2;
 const FLAG_EXTENDED: u8 = 4;
-const FLAGS_KNOWN: u8 = FLAG_UNSETTLED | FLAG_UNLISTED | FLAG_EXTENDED;
+const FLAG_LINKABLE: u8 = 8;
+const FLAGS_KNOWN: u8 = FLAG_UNSETTLED | FLAG_UNLISTED | FLAG_EXTENDED | FLAG_LINKABLE;
 
 /// Which server has which chunk of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,6 +130,8 @@ pub struct Inode {
     pub unlisted: bool,
     /// It has extended attributes, in a record of their own.
     pub extended: bool,
+    /// It was made without a name and may get one.
+    pub linkable: bool,
     /// Last object generation that was used; the next spill takes the next one.
     pub generation: u32,
     /// Where the chunks are.
@@ -161,7 +164,8 @@ impl Inode {
         record.push(self.kind() as u8);
         let flags = u8::from(self.unsettled) * FLAG_UNSETTLED
             + u8::from(self.unlisted) * FLAG_UNLISTED
-            + u8::from(self.extended) * FLAG_EXTENDED;
+            + u8::from(self.extended) * FLAG_EXTENDED
+            + u8::from(self.linkable) * FLAG_LINKABLE;
         record.push(flags);
         record.put_u16(self.mode);
         for value in [self.links, self.uid, self.gid, self.generation] {
@@ -269,6 +273,7 @@ impl Inode {
             unsettled: flags & FLAG_UNSETTLED != 0,
             unlisted: flags & FLAG_UNLISTED != 0,
             extended: flags & FLAG_EXTENDED != 0,
+            linkable: flags & FLAG_LINKABLE != 0,
             generation,
             layout,
             replica,

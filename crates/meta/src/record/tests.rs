@@ -25,6 +25,7 @@ fn inode(content: Content) -> Inode {
         unsettled: false,
         unlisted: false,
         extended: false,
+        linkable: false,
         generation: 0,
         layout: Layout::default(),
         replica: 0,
@@ -172,8 +173,9 @@ fn what_is_kept_for_later_comes_back() {
     directory.unlisted = true;
     assert_eq!(Inode::decode_own(&directory.encode_own()).unwrap(), directory);
     directory.extended = true;
+    directory.linkable = true;
     let record = directory.encode_own();
-    assert_eq!(record[10], 2 | 4, "the flags");
+    assert_eq!(record[10], 2 | 4 | 8, "the flags");
     assert_eq!(Inode::decode_own(&record).unwrap(), directory);
 }
 
