@@ -76,7 +76,9 @@ checks! {
     fn access_tells_what_exists = same;
     fn rename_replaces_and_refuses_as_its_flags_say = same;
     fn exchange_swaps_two_names = same;
+    fn exchange_swaps_directories_and_links_between_parents = same;
     fn whiteout_is_refused = stated;
+    fn the_time_of_birth_is_told_and_stays = same;
     fn names_do_not_move_across_the_border = stated;
     fn links_count_and_unlinked_files_stay_open = same;
     fn mknod_makes_regular_files_only = stated;

@@ -323,6 +323,11 @@ CHECK(calls_without_a_counterpart_are_refused)
 	REFUSED(EINVAL, splice(fd, NULL, ends[1], NULL, 4, 0));
 	REFUSED(EOPNOTSUPP, ioctl(other, 0x40049409, fd));
 	REFUSED(ENOTTY, ioctl(fd, TCGETS, (char[64]){0}));
+	/* Flags of files: FS_IOC_GETFLAGS, SETFLAGS, FSGETXATTR, FSSETXATTR. */
+	REFUSED(ENOTTY, ioctl(fd, 0x80086601, (char[64]){0}));
+	REFUSED(ENOTTY, ioctl(fd, 0x40086602, (char[64]){0}));
+	REFUSED(ENOTTY, ioctl(fd, 0x801c581f, (char[64]){0}));
+	REFUSED(ENOTTY, ioctl(fd, 0x401c5820, (char[64]){0}));
 	REFUSED(EINVAL, fcntl(fd, F_SETLEASE, F_RDLCK));
 	REFUSED(EBADF, fcntl(fd, F_SETPIPE_SZ, 4096));
 	IS(1, syscall(SYS_inotify_init1, 0) >= 0);
