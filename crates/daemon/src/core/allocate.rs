@@ -16,6 +16,7 @@ use mayfly_wire::{ALLOCATE_KEEP_SIZE, ALLOCATE_PUNCH_HOLE, ALLOCATE_ZERO_RANGE, 
 
 use super::{
     Core, Outcome, Served,
+    attr::O_PATH,
     background::{Change, Reply},
     data::{BLOCK_BYTES, object_of},
     home::Located,
@@ -72,8 +73,12 @@ impl Wish {
 
 impl Core {
     pub(super) fn allocate(&mut self, caller: Caller, ask: &Allocate) -> Outcome<Served> {
-        let wish = Wish::of(ask)?;
         let open = self.opens.get(ask.open)?;
+        // As if it were no descriptor, whatever else is wrong.
+        if open.flags & O_PATH != 0 {
+            return Err(Errno::EBADF.into());
+        }
+        let wish = Wish::of(ask)?;
         if !open.may_write() {
             return Err(Errno::EBADF.into());
         }

@@ -21,7 +21,7 @@ use crate::{api::Caller, slots::ShardId};
 
 /// What a directory's length is reported as.
 const DIRECTORY_BYTES: u64 = 4096;
-const O_PATH: u32 = 0o10_000_000;
+pub(super) const O_PATH: u32 = 0o10_000_000;
 
 impl Core {
     pub(super) fn stat(&mut self, target: &Target<'_>, to: &mut Writer<'_>) -> Outcome<Served> {

@@ -76,7 +76,8 @@ impl Core {
 
     /// An orphan's last description is gone.
     pub(super) fn end_orphan(&mut self, id: FileId) -> Outcome<()> {
-        if self.claims.in_the_way(&[(Claim::File(id), true)], None).is_some() {
+        let claim = || [(Claim::File(id), true)];
+        if !self.claims.is_empty() && self.claims.in_the_way(&claim(), None).is_some() {
             if !self.spared_orphans.contains(&id) {
                 self.spared_orphans.push(id);
             }
