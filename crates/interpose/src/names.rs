@@ -139,7 +139,7 @@ pub(crate) unsafe fn mknod(call: &Call) -> Outcome {
     unsafe {
         with_path(call, at, &mut |place, escape| {
             if mode & TYPE != 0 && mode & TYPE != REGULAR {
-                return Err(Stop::Failed(Errno::EOPNOTSUPP));
+                return Err(refuse_special(place, escape)?);
             }
             use mayfly_sys::file::{O_CREAT, O_EXCL, O_WRONLY};
             let session = session::get()?;
@@ -148,6 +148,20 @@ pub(crate) unsafe fn mknod(call: &Call) -> Outcome {
             session.close(session.open_file(opened.open)?)?;
             Ok(0)
         })
+    }
+}
+
+/// Why a pipe, socket or device is not made: first what is wrong with its name, since programs ask
+/// so whether it is there.
+fn refuse_special(place: Place<'_>, escape: &mut PathText) -> Result<Stop, Stop> {
+    let session = session::get()?;
+    match session.stat(place.target(false)?, escape) {
+        Ok(_) => Ok(Stop::Failed(Errno::EEXIST)),
+        Err(Stop::Failed(Errno::ENOENT)) => {
+            session.stat(place.parent().target(true)?, escape)?;
+            Ok(Stop::Failed(Errno::EOPNOTSUPP))
+        }
+        Err(stop) => Err(stop),
     }
 }
 

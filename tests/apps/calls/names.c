@@ -222,6 +222,12 @@ CHECK(mknod_makes_regular_files_only)
 	REFUSED(EOPNOTSUPP, mkfifo("pipe", 0600));
 	REFUSED(EOPNOTSUPP, mknod("socket", S_IFSOCK | 0600, 0));
 	REFUSED(EOPNOTSUPP, mknod("device", S_IFCHR | 0600, 0x103));
+	REFUSED(EEXIST, mkfifo("file", 0600));
+	REFUSED(ENOENT, mkfifo("none/pipe", 0600));
+	REFUSED(ENOTDIR, mkfifo("file/pipe", 0600));
+	IS(0, symlink("round", "round"));
+	REFUSED(EEXIST, mkfifo("round", 0600));
+	REFUSED(ELOOP, mkfifo("round/pipe", 0600));
 	show_names(".");
 }
 
