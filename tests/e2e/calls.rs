@@ -59,6 +59,7 @@ checks! {
     fn private_mappings_see_the_file_and_do_not_write_it = same;
     fn two_processes_share_a_writable_mapping = same;
     fn a_small_file_can_be_mapped_shared_and_then_written = same;
+    fn a_mapping_outlives_the_descriptor_and_the_name = same;
     fn sendfile_and_copy_file_range_copy = same;
     fn calls_without_a_counterpart_are_refused = stated;
     fn advice_is_accepted = same;

@@ -16,6 +16,7 @@ use core::{
 use mayfly_sys::{Errno, arch, file, lock::Lock, memory, process, text::PathText};
 use mayfly_transport::Transport;
 use mayfly_transport_shm::layout::FILE_OBJECT;
+use mayfly_types::OBJECT_MAPPED;
 use mayfly_wire::{GRANT_OBJECT, GRANT_READ, GRANT_WRITE, Grant};
 
 use crate::{Client, OpenFile};
@@ -265,7 +266,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     }
 
     /// An object of the file, made when there is none, opened for the caller alone: for mappings
-    /// and exec. `path` receives its path relative to the object directory.
+    /// and exec, and marked as mapped. `path` receives its path relative to the object directory.
     ///
     /// # Errors
     /// ENODEV when the file cannot have one here; as [`Client::open_file`].
@@ -280,7 +281,9 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         if path.as_bytes().is_empty() {
             return Err(Errno::ENODEV);
         }
-        Ok(ObjectFile { descriptor: self.open_object(path, access)? })
+        let object = ObjectFile { descriptor: self.open_object(path, access)? };
+        mark_mapped(&object).map_err(|_| Errno::EIO)?;
+        Ok(object)
     }
 
     /// Does the file have an object, so that mapping it costs no copy?
@@ -303,4 +306,14 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         // SAFETY: as above.
         unsafe { self.records.abandon() };
     }
+}
+
+/// Marks an object as mapped, so that it is never cut behind the mapping's back: no descriptor
+/// tells of it. Only once, since the mark changes the object's times.
+fn mark_mapped(object: &ObjectFile) -> Result<(), Errno> {
+    let mode = file::mode(object.descriptor)?;
+    if mode & OBJECT_MAPPED != 0 {
+        return Ok(());
+    }
+    file::change_mode(object.descriptor, 0o700 | OBJECT_MAPPED)
 }

@@ -476,8 +476,7 @@ unsafe fn run_open(
 /// As [`run`].
 unsafe fn run_object(image: &Image<'_>, session: &Session, open: OpenFile) -> Errno {
     let mut name = PathText::new();
-    let prepared = session.own_object(open, O_RDONLY, &mut name).and_then(|object| {
-        file::change_mode(object.descriptor, 0o700)?;
+    let prepared = session.own_object(open, O_RDONLY, &mut name).and_then(|_| {
         let mut path = PathText::from_bytes(settings::require()?.objects.as_bytes())?;
         path.push_component(name.as_bytes())?;
         Ok(path)

@@ -13,7 +13,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use mayfly_types::{Errno, Timestamp};
+use mayfly_types::{Errno, OBJECT_MAPPED, Timestamp};
 use rustix::fs::{self, AtFlags, FallocateFlags, Mode, OFlags};
 
 use crate::{Allocation, ObjectAttr, ObjectId, ObjectStore, Space};
@@ -228,6 +228,7 @@ fn attr_of(descriptor: BorrowedFd<'_>) -> Result<ObjectAttr, Errno> {
         atime: timestamp(stat.st_atime, stat.st_atime_nsec as i64),
         mtime: timestamp(stat.st_mtime, stat.st_mtime_nsec as i64),
         ctime: timestamp(stat.st_ctime, stat.st_ctime_nsec as i64),
+        mapped: stat.st_mode & OBJECT_MAPPED != 0,
     })
 }
 
@@ -338,7 +339,12 @@ impl ObjectStore for DirectoryStore {
     }
 
     fn remove(&self, id: ObjectId) -> Result<(), Errno> {
-        match self.set_size(id, 0) {
+        let cut = self.with(id, Access::Change, |descriptor| {
+            // Whoever touched a page that was cut off would be killed.
+            let mapped = fs::fstat(descriptor)?.st_mode & OBJECT_MAPPED != 0;
+            if mapped { Ok(()) } else { fs::ftruncate(descriptor, 0) }
+        });
+        match cut {
             // A program that runs from it keeps its bytes until it ends.
             Ok(()) | Err(Errno::ENOENT | Errno::ETXTBSY) => {}
             Err(error) => return Err(error),

@@ -51,6 +51,9 @@ pub struct ObjectAttr {
     pub mtime: Timestamp,
     /// Last change.
     pub ctime: Timestamp,
+    /// Somebody may have mapped it ([`mayfly_types::OBJECT_MAPPED`]), and have its bytes in memory long after the
+    /// last descriptor was closed.
+    pub mapped: bool,
 }
 
 /// What to do with a range of an object, as `fallocate` does.
@@ -151,7 +154,8 @@ pub trait ObjectStore: Send + Sync {
     fn sync_all(&self) -> Result<(), Errno>;
 
     /// Cuts it to nothing, then removes it: a process that still has it open frees no space later.
-    /// An absent object is fine. One that is being executed keeps its bytes until that ends.
+    /// An absent object is fine. One that somebody may have mapped, to execute it or otherwise,
+    /// keeps its bytes until the last mapping ends.
     ///
     /// # Errors
     /// What the file system says.

@@ -150,6 +150,7 @@ impl ObjectStore for MemoryStore {
                 atime: object.atime,
                 mtime: object.mtime,
                 ctime: object.mtime,
+                mapped: false,
             })
         })
     }

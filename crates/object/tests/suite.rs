@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
 
 use mayfly_object::{Allocation, DirectoryStore, MemoryStore, ObjectId, ObjectStore};
-use mayfly_types::{Errno, FileId, Timestamp};
+use mayfly_types::{Errno, FileId, OBJECT_MAPPED, Timestamp};
 use proptest::prelude::*;
 
 fn id(number: u64, generation: u32) -> ObjectId {
@@ -177,6 +177,24 @@ fn times_are_set_one_by_one() {
         store.sync_all().unwrap();
         assert!(store.space().unwrap().free_bytes <= store.space().unwrap().total_bytes);
     });
+}
+
+/// A process that mapped an object and closed it was killed by its next touch of a page, when the
+/// object was cut before it was removed.
+#[test]
+fn a_mapped_object_that_is_removed_keeps_its_bytes_for_who_has_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = DirectoryStore::open(directory.path()).unwrap();
+    store.create(id(5, 1), b"mapped").unwrap();
+    assert!(!store.attr(id(5, 1)).unwrap().mapped);
+    let path = directory.path().join(id(5, 1).path());
+    let file = std::fs::File::open(&path).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700 | OBJECT_MAPPED);
+    file.set_permissions(mode).unwrap();
+    assert!(store.attr(id(5, 1)).unwrap().mapped);
+    store.remove(id(5, 1)).unwrap();
+    assert!(!path.exists());
+    assert_eq!(file.metadata().unwrap().len(), 6);
 }
 
 #[test]

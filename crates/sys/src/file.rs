@@ -233,13 +233,26 @@ pub fn seek(descriptor: i32, offset: i64, whence: usize) -> Result<u64, Errno> {
 /// The kernel's.
 pub fn length(descriptor: i32) -> Result<u64, Errno> {
     const SIZE_WORD: usize = 6;
+    attributes(descriptor)?.get(SIZE_WORD).copied().ok_or(Errno::EIO)
+}
+
+/// Type and permission bits of what is open.
+///
+/// # Errors
+/// The kernel's.
+pub fn mode(descriptor: i32) -> Result<u32, Errno> {
+    const MODE_WORD: usize = 3;
+    attributes(descriptor)?.get(MODE_WORD).map(|word| *word as u32).ok_or(Errno::EIO)
+}
+
+/// fstat: `struct stat` in words.
+fn attributes(descriptor: i32) -> Result<[u64; 18], Errno> {
     let mut attributes = [0_u64; 18];
     // SAFETY: the array has the size of the kernel's `struct stat` and outlives the call.
     let raw = unsafe {
         syscall3(number::FSTAT, descriptor as usize, attributes.as_mut_ptr() as usize, 0)
     };
-    result(raw)?;
-    attributes.get(SIZE_WORD).copied().ok_or(Errno::EIO)
+    result(raw).map(|_| attributes)
 }
 
 /// readlinkat.

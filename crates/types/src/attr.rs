@@ -2,6 +2,11 @@
 
 use crate::FileId;
 
+/// Permission bit of an object's file (the sticky bit, which means nothing to the kernel there):
+/// somebody has mapped the object or run it as a program. Nobody is told when a mapping ends, so it
+/// stays, and the object's bytes are never taken away but by a change of the file's length.
+pub const OBJECT_MAPPED: u32 = 0o1000;
+
 /// The type of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]

@@ -12,7 +12,7 @@ pub mod limits;
 mod options;
 pub mod slot;
 
-pub use attr::{Attr, FileKind, Timestamp};
+pub use attr::{Attr, FileKind, OBJECT_MAPPED, Timestamp};
 pub use errno::Errno;
 pub use id::{FileId, OpenRef, SessionId};
 pub use options::{Durability, Times};

@@ -277,6 +277,47 @@ CHECK(a_small_file_can_be_mapped_shared_and_then_written)
 	show_file("file");
 }
 
+/* A shared mapping of `size` bytes of a new file, which nobody has open any more. */
+static char *map_and_close(const char *name, long size)
+{
+	make_large(name, size);
+	int fd = open(name, O_RDWR);
+	char *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	SHOW(map == MAP_FAILED);
+	close(fd);
+	return map;
+}
+
+/* The mapping is all that holds the file: its pages stay whatever becomes of the name. */
+CHECK(a_mapping_outlives_the_descriptor_and_the_name)
+{
+	char *removed = map_and_close("removed", 70000);
+	SHOW(unlink("removed"));
+	show_bytes("removed", removed + 50000, 8);
+	memcpy(removed + 60000, "written", 8);
+	show_bytes("removed", removed + 60000, 8);
+
+	char *replaced = map_and_close("replaced", 70000);
+	make_large("other", 100);
+	SHOW(rename("other", "replaced"));
+	show_bytes("replaced", replaced + 50000, 8);
+
+	char *rewritten = map_and_close("rewritten", 70000);
+	int fd = open("rewritten", O_WRONLY | O_TRUNC);
+	SHOW(write(fd, "anew", 4));
+	SHOW(close(fd));
+	show_bytes("rewritten", rewritten, 8);
+	memcpy(rewritten, "A", 1);
+	show_file("rewritten");
+
+	char *small = map_and_close("small", 50);
+	small[0] = 'S';
+	SHOW(truncate("small", 3));
+	SHOW(truncate("small", 20));
+	small[5] = 'T';
+	show_file("small");
+}
+
 CHECK(sendfile_and_copy_file_range_copy)
 {
 	make_large("from", 700001);

@@ -343,19 +343,21 @@ impl Core {
         Ok(())
     }
 
-    /// `O_TRUNC`. A file that nobody else has open becomes a small one again; otherwise the object
-    /// is returned, which is to be cut in the pool.
+    /// `O_TRUNC`. A file that nobody else has open or mapped becomes a small one again; otherwise
+    /// the object is returned, which is to be cut in the pool.
     pub(super) fn truncate_at_open(&mut self, located: &mut Located) -> Outcome<Option<ObjectId>> {
         if located.inode.kind() != FileKind::Regular {
             return Ok(None);
         }
         let object = object_of(&located.inode);
-        if let Some(object) = object.filter(|object| self.opens.file(object.file).is_some()) {
-            self.object_to_change(located)?;
-            self.mark_unsettled(located, object)?;
-            return Ok(Some(object));
-        }
-        if object.is_some() {
+        if let Some(object) = object {
+            // What is written next must show in a mapping, which outlives every open.
+            let known = self.opens.file(object.file).is_some() || self.look(object)?.mapped;
+            if known {
+                self.object_to_change(located)?;
+                self.mark_unsettled(located, object)?;
+                return Ok(Some(object));
+            }
             self.doom_object(&located.inode)?;
             let inode = &mut located.inode;
             inode.content = Content::Inline(Vec::new());
