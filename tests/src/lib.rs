@@ -7,6 +7,7 @@
 //! normalised.
 
 pub mod calls;
+pub mod posix;
 pub mod program;
 pub mod source;
 pub mod suite;

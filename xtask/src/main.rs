@@ -13,7 +13,7 @@ use anyhow::{Result, bail};
 
 const USAGE: &str = "usage: cargo xtask COMMAND
 
-  test [--no-install]  every check and suite; installs missing Debian packages when it may
+  test [--no-install]  every check and suite; installs what is missing when it may
   tidy                 the rules that the compiler does not know
   deny                 licences and advisories of the dependencies, if cargo-deny is installed";
 

@@ -9,6 +9,7 @@ mod count;
 mod packages;
 mod remains;
 mod step;
+mod tools;
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -21,7 +22,7 @@ use self::count::Count;
 use self::remains::Remains;
 use self::step::Step;
 
-/// Whether missing Debian packages may be installed.
+/// Whether missing Debian packages, and suites from crates.io, may be installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Install {
     /// As root, or with sudo that asks nothing.
@@ -50,6 +51,7 @@ pub(crate) fn run(install: Install) -> Result<ExitCode> {
     let mut session = Session::new()?;
     session.say("packages");
     packages::ensure(install);
+    tools::ensure(install);
     session.cargo_check("formatting", &["fmt", "--all", "--check"]);
     // The preload library is built apart: in one build with the rest, its parts would be given
     // features that need the standard library.

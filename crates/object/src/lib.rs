@@ -51,8 +51,8 @@ pub struct ObjectAttr {
     pub mtime: Timestamp,
     /// Last change.
     pub ctime: Timestamp,
-    /// Somebody may have mapped it ([`mayfly_types::OBJECT_MAPPED`]), and have its bytes in memory long after the
-    /// last descriptor was closed.
+    /// Somebody may have mapped it, and have its bytes in memory long after the last descriptor
+    /// was closed ([`mayfly_types::OBJECT_MAPPED`]).
     pub mapped: bool,
 }
 

@@ -28,3 +28,8 @@ pub fn workspace() -> PathBuf {
 pub fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
 }
+
+/// Where `cargo xtask test` installs the suites that cargo can install; programs are in `bin`.
+pub fn tools_dir() -> PathBuf {
+    target_dir().join("test-tools")
+}

@@ -37,6 +37,8 @@ const NEEDS: &[Need] = &[
         programs: &["simpleFoam", "decomposePar", "mpirun.openmpi"],
         packages: &["openfoam", "openfoam-examples", "openmpi-bin"],
     },
+    Need { suite: "stress-ng", programs: &["stress-ng"], packages: &["stress-ng"] },
+    Need { suite: "fio", programs: &["fio"], packages: &["fio"] },
 ];
 
 /// Installs what is missing, if it may. Never fails: a suite without its programs skips itself.
@@ -47,19 +49,25 @@ pub(super) fn ensure(install: Install) {
         return;
     }
     let packages: Vec<&str> = missing.iter().flat_map(|need| need.packages).copied().collect();
-    let hint = packages.join(" ");
-    match privilege().filter(|_| install == Install::WhereAllowed) {
-        Some(prefix) => {
-            println!("installing {hint}");
-            if !apt_get(prefix, &["update"]) || !install_all(prefix, &packages) {
-                eprintln!("apt-get could not install all of: {hint}");
-            }
-        }
-        None => eprintln!("not installed, since that needs root and apt-get: {hint}"),
+    match install {
+        Install::WhereAllowed => add(&packages),
+        Install::Never => eprintln!("not installed: {}", packages.join(" ")),
     }
     for need in self::missing() {
         let packages = need.packages.join(" ");
         eprintln!("the suite `{}` will be skipped; it needs: {packages}", need.suite);
+    }
+}
+
+/// Installs these packages, or says why not.
+pub(super) fn add(packages: &[&str]) {
+    let hint = packages.join(" ");
+    let Some(prefix) = privilege() else {
+        return eprintln!("not installed, since that needs root and apt-get: {hint}");
+    };
+    println!("installing {hint}");
+    if !apt_get(prefix, &["update"]) || !install_all(prefix, packages) {
+        eprintln!("apt-get could not install all of: {hint}");
     }
 }
 

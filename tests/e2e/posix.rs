@@ -1,0 +1,189 @@
+//! The public POSIX suites find in a mount what they find on a local file system, but for what
+//! docs/SEMANTICS.md names.
+//!
+//! Each suite is a program that is not ours and knows nothing of Mayfly; see [`posix`].
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use mayfly_testkit::{Exclusive, Job, Outcome, Random, Scratch, binary, skip};
+use mayfly_tests::posix::{self, Verdicts};
+
+const DEADLINE: Duration = Duration::from_secs(300);
+
+/// Runs `script` in a new mount, started with `options`; the words of `variables` are set.
+fn mounted(
+    scratch: &Scratch,
+    options: &[&str],
+    script: &str,
+    variables: &[(&str, &Path)],
+) -> Result<Outcome> {
+    let mut job = Job::new(scratch, "mounted", binary::mayfly()?)
+        .args(["run", "--times", "all", "--data-dir"])
+        .args([scratch.join("data")])
+        .args(options)
+        .args(["--", "bash", "-c", &format!(r#"cd "$MAYFLY_MOUNT" && {script}"#)]);
+    for (name, value) in variables {
+        job = job.env(name, *value);
+    }
+    job.deadline(DEADLINE).run()
+}
+
+fn expect_success(outcome: &Outcome) -> Result<()> {
+    let text = [&outcome.stdout[..], &outcome.stderr].concat();
+    ensure!(outcome.code == 0, "exit status {}\n{}", outcome.code, String::from_utf8_lossy(&text));
+    Ok(())
+}
+
+fn read_verdicts(outcome: &Outcome) -> Result<Verdicts> {
+    let text = String::from_utf8_lossy(&outcome.stdout);
+    let verdicts = posix::verdicts(&text);
+    let error = String::from_utf8_lossy(&outcome.stderr);
+    ensure!(verdicts.len() > 300, "only {} tests ran\n{text}{error}", verdicts.len());
+    Ok(verdicts)
+}
+
+fn compare_pjdfstest(options: &[&str]) -> Result<()> {
+    let excluded = posix::excluded()?;
+    let Some(tool) = posix::tool("pjdfstest") else { return Ok(()) };
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("pjd")?;
+    let settings = posix::file("pjdfstest.toml");
+    let arguments = ["-c".as_ref(), settings.as_os_str(), "-s".as_ref()];
+    let second = scratch.join("tmp");
+    let native = scratch.join("native");
+    std::fs::create_dir(&native)?;
+    let job = Job::new(&scratch, "native", &tool).args(arguments).args([&second]);
+    let natively =
+        job.args(["-p".as_ref(), native.as_os_str()]).env("NO_COLOR", "1").deadline(DEADLINE);
+    let natively = read_verdicts(&natively.run()?)?;
+    let script = r#"NO_COLOR=1 RUST_BACKTRACE=0 "$TOOL" -c "$SETTINGS" -s "$SECOND""#;
+    let variables = [("TOOL", &*tool), ("SETTINGS", &*settings), ("SECOND", &*second)];
+    let inside = read_verdicts(&mounted(&scratch, options, script, &variables)?)?;
+    posix::expect_as_listed(&natively, &inside, &excluded)
+}
+
+#[test]
+fn pjdfstest_fails_only_what_is_excluded_with_a_reason() -> Result<()> {
+    compare_pjdfstest(&[])
+}
+
+#[test]
+fn pjdfstest_finds_the_same_on_three_shards() -> Result<()> {
+    compare_pjdfstest(&["--shards", "3"])
+}
+
+/// `operations` on one file; a failure prints the seed, with which `fsx` repeats it.
+fn exercise(operations: u64, seeds: &[u64]) -> Result<()> {
+    let Some(tool) = posix::tool("fsx") else { return Ok(()) };
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("fsx")?;
+    let settings = posix::file("fsx.toml");
+    for seed in seeds {
+        eprintln!("fsx: {operations} operations, seed {seed}");
+        let script = format!(
+            r#""$TOOL" -f "$SETTINGS" -S {seed} -N {operations} -P "$ARTIFACTS" file && rm file"#
+        );
+        let variables = [("TOOL", &*tool), ("SETTINGS", &*settings), ("ARTIFACTS", scratch.path())];
+        let outcome = mounted(&scratch, &[], &script, &variables)?;
+        expect_success(&outcome).map_err(|error| error.context(format!("seed {seed}")))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn fsx_reads_back_100_000_random_operations_on_one_file() -> Result<()> {
+    exercise(100_000, &[1])
+}
+
+/// Takes minutes; `cargo test --release -p mayfly-tests --test posix -- --ignored` runs it.
+#[test]
+#[ignore = "a million operations take minutes"]
+fn fsx_reads_back_a_million_random_operations_on_one_file() -> Result<()> {
+    exercise(1_000_000, &[Random::for_suite("fsx").below(1 << 40)])
+}
+
+/// Stressors of stress-ng on files. Those about what is refused (`inotify`, `xattr`, `mknod` of
+/// devices, `io-uring`, `dnotify`) are not here.
+const STRESSORS: &[&str] = &[
+    "access",
+    "chdir",
+    "chmod",
+    "chown",
+    "copy-file",
+    "dentry",
+    "dir",
+    "dirdeep",
+    "dirmany",
+    "fcntl",
+    "filename",
+    "flock",
+    "fstat",
+    "getdent",
+    "hdd",
+    "iomix",
+    "link",
+    "locka",
+    "lockf",
+    "lockofd",
+    "mmap",
+    "mmapfork",
+    "mmapmany",
+    "msync",
+    "open",
+    "rename",
+    "seek",
+    "sendfile",
+    "symlink",
+    "sync-file",
+    "touch",
+    "utime",
+];
+
+#[test]
+fn stress_ng_verifies_what_two_processes_do_to_files() -> Result<()> {
+    if !skip::unless_installed("stress-ng", &["stress-ng"], "stress-ng") {
+        return Ok(());
+    }
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("stress")?;
+    // A stressor that ended early, for want of something, exits with 0.
+    let script = format!(
+        r#"for name in {}; do
+            mkdir "$name"
+            log=$(timeout 60 stress-ng --"$name" 2 --"$name"-ops 50 --verify --temp-path "$name" \
+                --timeout 5 2>&1) || {{ echo "$name: exit status $?"; echo "$log"; }}
+            case $log in *fail:*|*prematurely*) echo "$name"; echo "$log";; esac
+            rmdir "$name" || echo "$name: left files"
+        done"#,
+        STRESSORS.join(" ")
+    );
+    let outcome = mounted(&scratch, &[], &script, &[])?;
+    expect_success(&outcome)?;
+    let text = String::from_utf8_lossy(&outcome.stdout);
+    ensure!(text.is_empty(), "{text}");
+    Ok(())
+}
+
+#[test]
+fn fio_verifies_what_it_wrote_by_calls_and_by_mappings() -> Result<()> {
+    if !skip::unless_installed("fio", &["fio"], "fio") {
+        return Ok(());
+    }
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("fio")?;
+    // fio's own preallocation is refused, as docs/SEMANTICS.md says of fallocate.
+    let script = r#"status=0
+        run() {
+            fio --name=verified --size=8m --fallocate=none --randseed=7 --verify=crc32c \
+                --verify_fatal=1 --verify_backlog=64 "$@" || status=1
+        }
+        for engine in psync vsync pvsync2 posixaio; do
+            run --filename=$engine --ioengine=$engine --rw=randwrite --bsrange=512-64k --fsync=50
+        done
+        run --filename=mmap --ioengine=mmap --rw=randwrite --bs=4k
+        run --directory=. --nrfiles=50 --numjobs=3 --ioengine=psync --rw=randrw --bs=1k --size=2m
+        exit $status"#;
+    expect_success(&mounted(&scratch, &[], script, &[])?)
+}
