@@ -248,3 +248,55 @@ CHECK(a_clone_with_a_stack_of_its_own_sees_the_files)
 	reap(pid);
 	SHOW(open("shared", O_RDONLY));
 }
+
+static void show_group(const char *name)
+{
+	struct stat found;
+	close(open(name, O_CREAT | O_WRONLY, 0666));
+	if (stat(name, &found) == 0)
+		say("%s: group %ld", name, (long)found.st_gid);
+}
+
+static void *make_as_another(void *group)
+{
+	if (syscall(SYS_setresgid, -1L, (long)(intptr_t)group, -1L) != 0)
+		say("setresgid refused");
+	show_group("by-thread");
+	return NULL;
+}
+
+static void *change_the_process(void *group)
+{
+	if (setegid((gid_t)(intptr_t)group) != 0)
+		say("setegid refused");
+	return NULL;
+}
+
+/* Of a thread, by the system call, or of all of them, by the C library: whoever changes the group,
+ * new files have that of the thread that makes them. */
+CHECK(new_files_have_the_group_that_a_thread_has_then)
+{
+	pthread_t thread;
+	gid_t own = getegid(), another = geteuid() == 0 ? 4711 : own;
+	show_group("first");
+	pthread_create(&thread, NULL, make_as_another, (void *)(intptr_t)another);
+	pthread_join(thread, NULL);
+	show_group("by-this");
+	pthread_create(&thread, NULL, change_the_process, (void *)(intptr_t)another);
+	pthread_join(thread, NULL);
+	show_group("by-all");
+	fflush(stdout);
+	if (fork() == 0) {
+		show_group("by-child");
+		if (setegid(own) != 0)
+			say("setegid refused");
+		show_group("by-child-again");
+		fflush(stdout);
+		_exit(0);
+	}
+	wait(NULL);
+	show_group("by-parent");
+	if (setegid(own) != 0)
+		say("setegid refused");
+	show_group("last");
+}
