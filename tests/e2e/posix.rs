@@ -10,8 +10,8 @@ use anyhow::{Result, ensure};
 use mayfly_testkit::{Exclusive, Job, Outcome, Random, Scratch, binary, skip};
 use mayfly_tests::posix::{self, Verdicts};
 
-/// Enough for a million operations on a busy machine.
-const DEADLINE: Duration = Duration::from_secs(20 * 60);
+/// For one run, on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(10 * 60);
 
 /// Runs `script` in a new mount, started with `options`; the words of `variables` are set.
 fn mounted(
@@ -98,11 +98,14 @@ fn fsx_reads_back_100_000_random_operations_on_one_file() -> Result<()> {
     exercise(100_000, &[1])
 }
 
-/// Takes minutes; `cargo test --release -p mayfly-tests --test posix -- --ignored` runs it.
+/// Takes minutes; `cargo test -p mayfly-tests --test posix -- --ignored` runs it. In parts, because
+/// fsx never unmaps what it read, and a process has room for 65,530 mappings.
 #[test]
 #[ignore = "a million operations take minutes"]
 fn fsx_reads_back_a_million_random_operations_on_one_file() -> Result<()> {
-    exercise(1_000_000, &[Random::for_suite("fsx").below(1 << 40)])
+    let mut random = Random::for_suite("fsx");
+    let seeds: Vec<u64> = (0..10).map(|_| random.below(1 << 40)).collect();
+    exercise(100_000, &seeds)
 }
 
 /// Stressors of stress-ng on files. Those about what is refused (`inotify`, `xattr`, `mknod` of
