@@ -16,6 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("image", &[]),
     ("transport", &["types", "wire"]),
     ("transport-shm", &["types", "wire", "sys", "transport"]),
+    ("transport-tcp", &["types", "wire"]),
     ("records", &["types"]),
     ("meta", &["types", "sys", "records"]),
     ("object", &["types", "sys"]),

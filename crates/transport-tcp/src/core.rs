@@ -1,0 +1,324 @@
+//! Everything that an endpoint knows, driven by whoever holds its lock: mostly the network thread,
+//! and for a moment a sender, so that what it sends needs no other thread to reach the kernel.
+//!
+//! The core never waits. Sockets do not block, what they bring is handled at once, and what they do
+//! not take stays in the sessions. It reads the injected clock, and says in `next_wake_ns` when it
+//! has to be looked at again; with nothing under way that is never, so an idle endpoint makes no
+//! system call.
+//!
+//! `accept.rs` has the handshake of either side, `dial.rs` how connections are begun and ended,
+//! `receive.rs` what frames do, `send.rs` what is written, `timers.rs` what time does.
+
+mod accept;
+mod dial;
+mod receive;
+mod send;
+mod timers;
+
+use std::{
+    collections::{BTreeSet, HashMap, VecDeque},
+    net::{SocketAddr, TcpListener},
+    os::fd::OwnedFd,
+    sync::Arc,
+};
+
+use rustix::event::epoll;
+
+use crate::{
+    Cause, Class, Event, Fate, Lane, NodeId, PeerState, RequestId, Ticket,
+    clock::Clock,
+    complaints::{Complaints, Trouble},
+    connection::Connection,
+    frame::Kind,
+    handshake::Identity,
+    limits::Limits,
+    peer::{Gauges, Peer, Token},
+    session::Item,
+};
+
+/// The token of the listening socket.
+pub(crate) const LISTENER: Token = 0;
+/// The token of the descriptor that wakes the network thread.
+pub(crate) const POKE: Token = 1;
+const FIRST_CONNECTION: Token = 2;
+
+/// What the program wants.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Address(NodeId, Option<SocketAddr>),
+    Request {
+        id: RequestId,
+        to: NodeId,
+        lane: Lane,
+        class: Class,
+        deadline_ns: u64,
+        body: Vec<u8>,
+    },
+    Reply {
+        ticket: Ticket,
+        lane: Lane,
+        body: Vec<u8>,
+    },
+    Cancel(RequestId),
+    /// Requests were taken from the inbox.
+    Taken(Vec<Credit>),
+}
+
+/// Whose request was taken.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Credit {
+    pub(crate) node: NodeId,
+    pub(crate) incarnation: u64,
+    pub(crate) lane: Lane,
+    pub(crate) class: Class,
+}
+
+/// An event, and what goes back to its sender when it is taken.
+#[derive(Debug)]
+pub(crate) struct Delivery {
+    pub(crate) event: Event,
+    pub(crate) credit: Option<Credit>,
+}
+
+/// A request without a reply.
+#[derive(Debug)]
+struct Outstanding {
+    to: NodeId,
+    lane: Lane,
+    class: Class,
+    deadline_ns: u64,
+    cancelled: bool,
+}
+
+/// Why a connection ends.
+#[derive(Debug)]
+enum End {
+    /// As it should.
+    Quiet,
+    Trouble(Trouble),
+    /// The kernel says so.
+    Broken,
+}
+
+impl From<std::io::Error> for End {
+    fn from(error: std::io::Error) -> End {
+        match error.kind() {
+            std::io::ErrorKind::InvalidData => End::Trouble(Trouble::Broken),
+            _ => End::Broken,
+        }
+    }
+}
+
+impl From<mayfly_wire::Malformed> for End {
+    fn from(mayfly_wire::Malformed: mayfly_wire::Malformed) -> End {
+        End::Trouble(Trouble::Broken)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    me: Identity,
+    limits: Limits,
+    clock: SharedClock,
+    complaints: Complaints,
+    epoll: Arc<OwnedFd>,
+    poke: Arc<OwnedFd>,
+    listener: TcpListener,
+    /// Accepting failed; it is tried again then.
+    listen_again_ns: Option<u64>,
+    peers: HashMap<NodeId, Peer>,
+    gauges: Arc<Gauges>,
+    connections: HashMap<Token, Connection>,
+    next_token: Token,
+    /// Connections of others that have proved nothing, oldest first; some are gone.
+    handshakes: VecDeque<Token>,
+    outstanding: HashMap<u64, Outstanding>,
+    deadlines: BTreeSet<(u64, u64)>,
+    /// Lanes on which something may have to be written.
+    dirty: BTreeSet<(NodeId, Lane)>,
+    deliveries: Vec<Delivery>,
+    /// When the core must be looked at, at the latest.
+    next_wake_ns: u64,
+    /// The network thread sleeps, and will look at the clock then.
+    asleep_until_ns: Option<u64>,
+    scratch: Vec<u8>,
+}
+
+#[derive(Clone)]
+pub(crate) struct SharedClock(pub(crate) Arc<dyn Clock>);
+
+impl std::fmt::Debug for SharedClock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Clock")
+    }
+}
+
+/// What a core is made of.
+pub(crate) struct Parts {
+    pub(crate) me: Identity,
+    pub(crate) limits: Limits,
+    pub(crate) clock: SharedClock,
+    pub(crate) complaints: Complaints,
+    pub(crate) epoll: Arc<OwnedFd>,
+    pub(crate) poke: Arc<OwnedFd>,
+    pub(crate) listener: TcpListener,
+    pub(crate) gauges: Arc<Gauges>,
+}
+
+/// Bytes read at once where a frame does not say where they belong.
+const SCRATCH_BYTES: usize = 128 * 1024;
+
+impl Core {
+    pub(crate) fn new(parts: Parts) -> std::io::Result<Core> {
+        parts.listener.set_nonblocking(true)?;
+        let core = Core {
+            me: parts.me,
+            limits: parts.limits,
+            clock: parts.clock,
+            complaints: parts.complaints,
+            epoll: parts.epoll,
+            poke: parts.poke,
+            listener: parts.listener,
+            listen_again_ns: None,
+            peers: HashMap::new(),
+            gauges: parts.gauges,
+            connections: HashMap::new(),
+            next_token: FIRST_CONNECTION,
+            handshakes: VecDeque::new(),
+            outstanding: HashMap::new(),
+            deadlines: BTreeSet::new(),
+            dirty: BTreeSet::new(),
+            deliveries: Vec::new(),
+            next_wake_ns: u64::MAX,
+            asleep_until_ns: None,
+            scratch: vec![0; SCRATCH_BYTES],
+        };
+        core.watch_listener()?;
+        Ok(core)
+    }
+
+    fn watch_listener(&self) -> std::io::Result<()> {
+        let data = epoll::EventData::new_u64(LISTENER);
+        Ok(epoll::add(&*self.epoll, &self.listener, data, epoll::EventFlags::IN)?)
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.0.now_ns()
+    }
+
+    /// The core must be looked at then.
+    fn arm(&mut self, at_ns: u64) {
+        self.next_wake_ns = self.next_wake_ns.min(at_ns);
+        if self.asleep_until_ns.is_some_and(|until| at_ns < until) {
+            self.asleep_until_ns = None;
+            // It cannot be full: the sleeper empties it.
+            let _ = rustix::io::write(&*self.poke, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// The network thread is about to sleep: how long?
+    pub(crate) fn sleep(&mut self) -> Option<std::time::Duration> {
+        self.asleep_until_ns = Some(self.next_wake_ns);
+        let left_ns = self.next_wake_ns.saturating_sub(self.now());
+        (self.next_wake_ns != u64::MAX).then(|| std::time::Duration::from_nanos(left_ns))
+    }
+
+    pub(crate) fn awake(&mut self) {
+        self.asleep_until_ns = None;
+    }
+
+    /// What happened since the last time.
+    pub(crate) fn take_deliveries(&mut self) -> Vec<Delivery> {
+        std::mem::take(&mut self.deliveries)
+    }
+
+    fn peer(&mut self, node: NodeId) -> &mut Peer {
+        let (gauges, limits) = (&self.gauges, &self.limits);
+        self.peers.entry(node).or_insert_with(|| Peer::new(limits, gauges.of(node)))
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.deliveries.push(Delivery { event, credit: None });
+    }
+
+    /// Says how the node is, when that is new.
+    fn tell_state(&mut self, node: NodeId, state: PeerState) {
+        let told = self.peer(node).told.replace(state);
+        if told != Some(state) {
+            self.tell(Event::Peer { node, state });
+        }
+    }
+
+    pub(crate) fn apply(&mut self, command: Command) {
+        match command {
+            Command::Address(node, address) => self.readdress(node, address),
+            Command::Request { id, to, lane, class, deadline_ns, body } => {
+                let kind = Kind::Request(class);
+                let item = Item { kind, request_id: id.0, deadline_ns, body: Arc::new(body) };
+                let outstanding = Outstanding { to, lane, class, deadline_ns, cancelled: false };
+                self.outstanding.insert(id.0, outstanding);
+                self.deadlines.insert((deadline_ns, id.0));
+                self.arm(deadline_ns);
+                self.push(to, lane, item);
+            }
+            Command::Reply { ticket, lane, body } => {
+                let peer = self.peer(ticket.node);
+                // Its daemon was replaced, or it was answered before.
+                if peer.incarnation != ticket.incarnation || !peer.owed.remove(&ticket.id.0) {
+                    return;
+                }
+                let (kind, body) = (Kind::Reply, Arc::new(body));
+                let item = Item { kind, request_id: ticket.id.0, deadline_ns: u64::MAX, body };
+                self.push(ticket.node, lane, item);
+            }
+            Command::Cancel(id) => self.cancel(id),
+            Command::Taken(credits) => {
+                for Credit { node, incarnation, lane, class } in credits {
+                    let peer = self.peer(node);
+                    if peer.incarnation == incarnation {
+                        peer.lane(lane).session.take(class);
+                        self.dirty.insert((node, lane));
+                    }
+                }
+            }
+        }
+    }
+
+    fn push(&mut self, to: NodeId, lane: Lane, item: Item) {
+        self.peer(to).lane(lane).session.push(item);
+        self.dirty.insert((to, lane));
+    }
+
+    fn cancel(&mut self, id: RequestId) {
+        let Some(request) = self.outstanding.get_mut(&id.0) else { return };
+        if std::mem::replace(&mut request.cancelled, true) {
+            return;
+        }
+        let (to, lane, class, deadline_ns) =
+            (request.to, request.lane, request.class, request.deadline_ns);
+        if self.peer(to).lane(lane).session.is_waiting(class, id.0) {
+            self.lose(id.0, Cause::Cancelled);
+        } else {
+            let body = Arc::default();
+            self.push(to, lane, Item { kind: Kind::Cancel, request_id: id.0, deadline_ns, body });
+        }
+    }
+
+    /// The request is over, with a reply or without.
+    fn finish(&mut self, id: u64) -> Option<Outstanding> {
+        let request = self.outstanding.remove(&id)?;
+        self.deadlines.remove(&(request.deadline_ns, id));
+        let Outstanding { to, lane, class, .. } = request;
+        if self.peer(to).gauge.leave(lane, class) {
+            self.tell(Event::Room { node: to, lane, class });
+        }
+        Some(request)
+    }
+
+    fn lose(&mut self, id: u64, cause: Cause) {
+        let Some(Outstanding { to, lane, class, .. }) = self.finish(id) else { return };
+        let withdrawn = self.peer(to).lane(lane).session.withdraw(class, id);
+        let fate = if withdrawn { Fate::Unsent } else { Fate::Unknown };
+        self.tell(Event::Lost { id: RequestId(id), to, cause, fate });
+    }
+}

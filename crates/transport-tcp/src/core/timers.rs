@@ -1,0 +1,116 @@
+//! What time does. All timers share one look at everything, which is taken when the first of them
+//! is due: at most some fifty times a second under load, and never when nothing is under way.
+
+use super::{Cause, Core, End};
+use crate::{
+    Lane, NodeId, clock::ms, complaints::Trouble, connection::Stage, frame::Kind, peer::Token,
+};
+
+impl Core {
+    pub(crate) fn tick(&mut self) {
+        let now_ns = self.now();
+        if now_ns < self.next_wake_ns {
+            return;
+        }
+        self.next_wake_ns = u64::MAX;
+        self.pass_deadlines(now_ns);
+        self.listen_again(now_ns);
+        let tokens: Vec<Token> = self.connections.keys().copied().collect();
+        for token in tokens {
+            match self.judge(token, now_ns) {
+                Ok(Some(at_ns)) => self.arm(at_ns),
+                Ok(None) => {}
+                Err(end) => self.close(token, end),
+            }
+        }
+        self.look_at_lanes(now_ns);
+    }
+
+    fn pass_deadlines(&mut self, now_ns: u64) {
+        while let Some((deadline_ns, id)) = self.deadlines.first().copied() {
+            if deadline_ns > now_ns {
+                return self.arm(deadline_ns);
+            }
+            self.deadlines.pop_first();
+            self.lose(id, Cause::Deadline);
+        }
+    }
+
+    fn listen_again(&mut self, now_ns: u64) {
+        let Some(at_ns) = self.listen_again_ns else { return };
+        if at_ns > now_ns || self.watch_listener().is_err() {
+            return self.arm(at_ns.max(now_ns + ms(1)));
+        }
+        self.listen_again_ns = None;
+    }
+
+    /// Is the connection too slow? If not, when must that be asked again?
+    fn judge(&mut self, token: Token, now_ns: u64) -> Result<Option<u64>, End> {
+        let limits = self.limits;
+        let Some(connection) = self.connections.get(&token) else { return Ok(None) };
+        let (until_ns, since_ns) = (connection.handshake_until_ns, connection.frame_since_ns);
+        match &connection.stage {
+            Stage::Up(_) => {}
+            Stage::Dialing(..) | Stage::Calling(_) if until_ns <= now_ns => {
+                return Err(End::Broken);
+            }
+            _ if until_ns <= now_ns => return Err(End::Trouble(Trouble::SlowHandshake)),
+            _ => return Ok(Some(until_ns)),
+        }
+        let frame_until_ns = since_ns.map(|since_ns| since_ns + ms(limits.frame_ms));
+        if frame_until_ns.is_some_and(|until_ns| until_ns <= now_ns) {
+            return Err(End::Trouble(Trouble::SlowFrame));
+        }
+        let Some((node, lane, _)) = connection.peer else { return Ok(None) };
+        let (heard_ns, probed_ns) = (connection.heard_ns, connection.probed_ns);
+        let probe_until_ns = if !self.peer(node).waits(lane) {
+            None
+        } else if let Some(probed_ns) = probed_ns {
+            let until_ns = probed_ns + ms(limits.probe_ms);
+            if until_ns <= now_ns {
+                return Err(End::Trouble(Trouble::Silent));
+            }
+            Some(until_ns)
+        } else if heard_ns + ms(limits.probe_after_ms) <= now_ns {
+            self.probe(token, node, lane, now_ns)?;
+            Some(now_ns + ms(limits.probe_ms))
+        } else {
+            Some(heard_ns + ms(limits.probe_after_ms))
+        };
+        Ok(frame_until_ns.into_iter().chain(probe_until_ns).min())
+    }
+
+    fn probe(&mut self, token: Token, node: NodeId, lane: Lane, now_ns: u64) -> Result<(), End> {
+        let Some(peer) = self.peers.get_mut(&node) else { return Ok(()) };
+        let Some(connection) = self.connections.get_mut(&token) else { return Ok(()) };
+        let header = super::send::control(Kind::Probe, &mut peer.lane(lane).session, 0);
+        connection.probed_ns = Some(now_ns);
+        connection.write_frame(header, std::sync::Arc::default());
+        self.dirty.insert((node, lane));
+        Ok(())
+    }
+
+    /// Acknowledgements that are due, and connections to be tried again.
+    fn look_at_lanes(&mut self, now_ns: u64) {
+        let (mut due, mut next_ns) = (Vec::new(), u64::MAX);
+        for (node, peer) in &self.peers {
+            for lane in Lane::ALL {
+                let state = &peer.lanes[lane.index()];
+                let retry_ns = (state.up.is_none() && state.dialing.is_none() && peer.needs(lane))
+                    .then_some(state.retry_ns)
+                    .filter(|_| peer.address.is_some());
+                for at_ns in retry_ns.into_iter().chain(state.acknowledge_ns) {
+                    if at_ns <= now_ns {
+                        due.push((*node, lane));
+                    } else {
+                        next_ns = next_ns.min(at_ns);
+                    }
+                }
+            }
+        }
+        self.dirty.extend(due);
+        if next_ns != u64::MAX {
+            self.arm(next_ns);
+        }
+    }
+}

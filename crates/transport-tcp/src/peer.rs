@@ -1,0 +1,128 @@
+//! What is known of another node: its sessions, its connections, and how to reach it.
+
+use std::{
+    collections::{HashMap, HashSet},
+    net::SocketAddr,
+    sync::{
+        Arc, RwLock,
+        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
+    },
+};
+
+use crate::{
+    Class, Lane, NodeId, PeerState,
+    class::CLASSES,
+    connection::Rank,
+    limits::Limits,
+    session::{Session, credits},
+};
+
+/// Number of a connection in this process, never used twice.
+pub(crate) type Token = u64;
+
+/// How many requests are queued or unanswered, counted where senders can see it without the core.
+#[derive(Debug, Default)]
+pub(crate) struct Gauge {
+    count: [[AtomicU32; CLASSES]; 2],
+    refused: [[AtomicBool; CLASSES]; 2],
+}
+
+impl Gauge {
+    /// Counts one more, unless there are `max`.
+    pub(crate) fn enter(&self, lane: Lane, class: Class, max: u32) -> bool {
+        let count = &self.count[lane.index()][class.index()];
+        let refused = &self.refused[lane.index()][class.index()];
+        let one_more = |count: u32| (count < max).then_some(count + 1);
+        if count.fetch_update(SeqCst, SeqCst, one_more).is_ok() {
+            return true;
+        }
+        // Who leaves looks at this afterwards; if the last one left before, there is room now.
+        refused.store(true, SeqCst);
+        count.fetch_update(SeqCst, SeqCst, one_more).is_ok()
+    }
+
+    /// Counts one less; true when somebody was refused.
+    pub(crate) fn leave(&self, lane: Lane, class: Class) -> bool {
+        self.count[lane.index()][class.index()].fetch_sub(1, SeqCst);
+        self.refused[lane.index()][class.index()].swap(false, SeqCst)
+    }
+
+    pub(crate) fn is_any(&self, lane: Lane) -> bool {
+        self.count[lane.index()].iter().any(|count| count.load(SeqCst) > 0)
+    }
+}
+
+/// The gauges of all nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Gauges(RwLock<HashMap<NodeId, Arc<Gauge>>>);
+
+impl Gauges {
+    pub(crate) fn of(&self, node: NodeId) -> Arc<Gauge> {
+        let known = self.0.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(gauge) = known.get(&node) {
+            return Arc::clone(gauge);
+        }
+        drop(known);
+        let mut all = self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        Arc::clone(all.entry(node).or_default())
+    }
+}
+
+/// One lane to a node.
+#[derive(Debug)]
+pub(crate) struct LaneState {
+    pub(crate) session: Session,
+    pub(crate) up: Option<(Token, Rank)>,
+    /// An attempt of this side that is not up yet.
+    pub(crate) dialing: Option<(Token, Rank)>,
+    /// Largest number of an attempt of either side.
+    pub(crate) attempts: u64,
+    /// Attempts that failed since the lane was last up.
+    pub(crate) failures: u32,
+    pub(crate) retry_ns: u64,
+    /// When an acknowledgement must be sent on its own.
+    pub(crate) acknowledge_ns: Option<u64>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) address: Option<SocketAddr>,
+    /// 0 when unknown.
+    pub(crate) incarnation: u64,
+    pub(crate) lanes: [LaneState; 2],
+    /// Its requests that were delivered and not answered.
+    pub(crate) owed: HashSet<u64>,
+    pub(crate) gauge: Arc<Gauge>,
+    pub(crate) told: Option<PeerState>,
+}
+
+impl Peer {
+    pub(crate) fn new(limits: &Limits, gauge: Arc<Gauge>) -> Peer {
+        let lane = |lane| LaneState {
+            session: Session::new(credits(limits, lane)),
+            up: None,
+            dialing: None,
+            attempts: 0,
+            failures: 0,
+            retry_ns: 0,
+            acknowledge_ns: None,
+        };
+        let lanes = Lane::ALL.map(lane);
+        Peer { address: None, incarnation: 0, lanes, owed: HashSet::new(), gauge, told: None }
+    }
+
+    pub(crate) fn lane(&mut self, lane: Lane) -> &mut LaneState {
+        &mut self.lanes[lane.index()]
+    }
+
+    /// True when a reply or an acknowledgement is awaited, so that silence means something.
+    pub(crate) fn waits(&self, lane: Lane) -> bool {
+        let owes = lane == Lane::Messages && !self.owed.is_empty();
+        owes || self.lanes[lane.index()].session.is_unacknowledged() || self.gauge.is_any(lane)
+    }
+
+    /// True when the lane should have a connection.
+    pub(crate) fn needs(&self, lane: Lane) -> bool {
+        self.lanes[lane.index()].session.has_work() || self.gauge.is_any(lane)
+    }
+}
