@@ -204,7 +204,8 @@ impl Endpoint {
         self.address
     }
 
-    /// Where a node listens, or that nobody knows. Connections that are up stay.
+    /// Where a node listens, or that nobody knows. Connections that are up stay. Either side of a
+    /// pair must know the other's: a reply may need a lane that its asker never opened.
     pub fn set_address(&self, node: NodeId, address: Option<SocketAddr>) {
         if node.0 < NODES_MAX && node != self.shared.node {
             self.shared.command(Command::Address(node, address));
@@ -307,7 +308,9 @@ impl Drop for Endpoint {
     fn drop(&mut self) {
         self.shared.stopping.store(true, SeqCst);
         self.shared.poke();
-        if let Some(thread) = self.thread.take() {
+        // The last holder may be a waker that the network thread itself runs.
+        let is_here = |thread: &JoinHandle<()>| thread.thread().id() == std::thread::current().id();
+        if let Some(thread) = self.thread.take().filter(|thread| !is_here(thread)) {
             // It ends by itself; a panic in it was said when it happened.
             let _ = thread.join();
         }
@@ -342,9 +345,8 @@ impl Shared {
     /// Ends a turn at the core. What happened reaches the inbox while the core is still held, so
     /// it lies there in the order in which it happened.
     fn drive(&self, core: &mut Core) -> News {
-        for command in std::mem::take(&mut *lock(&self.commands)) {
-            core.apply(command);
-        }
+        let commands = std::mem::take(&mut *lock(&self.commands));
+        commands.into_iter().for_each(|command| core.apply(command));
         core.flush();
         let deliveries = core.take_deliveries();
         if deliveries.is_empty() {

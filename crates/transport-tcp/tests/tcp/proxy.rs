@@ -72,7 +72,6 @@ impl Proxy {
 }
 
 /// For the tests of this transport alone.
-#[allow(dead_code, reason = "not every test program uses them")]
 impl Proxy {
     pub(crate) fn open(&self) -> u64 {
         self.state.open.load(SeqCst)

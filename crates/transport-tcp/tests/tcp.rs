@@ -1,10 +1,17 @@
-//! What every transport between nodes promises, as tests of anything that implements
-//! [`Network`](contract::Network). Another transport adds a line at the end of this file.
+//! What every transport between nodes promises (`suite/`), as tests of this one; what strangers and
+//! networks that lie cannot do to it (`tcp/hostile.rs`); what it costs (`tcp/measure.rs`).
+//!
+//! The suite knows a transport as [`contract::Network`]; another one is tested by a line as the
+//! last ones here.
 
 #[path = "suite/claims.rs"]
 mod claims;
 #[path = "suite/contract.rs"]
 mod contract;
+#[path = "tcp/hostile.rs"]
+mod hostile;
+#[path = "tcp/measure.rs"]
+mod measure;
 #[path = "tcp/network.rs"]
 mod network;
 #[path = "tcp/proxy.rs"]
