@@ -11,8 +11,8 @@ use std::{
 };
 
 use mayfly_transport_tcp::{
-    Cause, Class, Clock, Config, Encryption, Endpoint, Event, Lane, NodeId, Request, Secret,
-    limits::Limits,
+    Cause, Class, Clock, Config, Encryption, Endpoint, Event, Lane, MonotonicClock, NodeId,
+    Request, Secret, limits::Limits,
 };
 
 use crate::contract::{PATIENCE, Seat, request};
@@ -278,4 +278,38 @@ fn deadlines_are_those_of_the_injected_clock() {
         _ => None,
     };
     assert_eq!(Seat::new(&node).wait("its loss", lost), (id, Cause::Deadline));
+}
+
+/// Counts how often it is asked.
+#[derive(Default)]
+struct CountingClock {
+    clock: MonotonicClock,
+    asked: AtomicU64,
+}
+
+impl Clock for CountingClock {
+    fn now_ns(&self) -> u64 {
+        self.asked.fetch_add(1, SeqCst);
+        self.clock.now_ns()
+    }
+}
+
+#[test]
+fn an_endpoint_with_nothing_to_do_looks_at_no_clock() {
+    let clock = Arc::new(CountingClock::default());
+    let injected: Arc<dyn Clock> = Arc::<CountingClock>::clone(&clock);
+    let lines = Lines::default();
+    let watched = Config { clock: injected, ..config(0, 1, &lines) };
+    let (one, two, _proxy) = pair(watched, config(1, 1, &lines));
+    exchange(&one, &two, b"hello");
+    // What is under way ends: an acknowledgement, and the last of the timers.
+    let mut before = u64::MAX;
+    until("rest", || {
+        std::thread::sleep(Duration::from_millis(700));
+        std::mem::replace(&mut before, clock.asked.load(SeqCst)) == before
+    });
+    let rested = clock.asked.load(SeqCst);
+    std::thread::sleep(Duration::from_millis(1_500));
+    assert_eq!(clock.asked.load(SeqCst), rested);
+    exchange(&one, &two, b"and it goes on");
 }

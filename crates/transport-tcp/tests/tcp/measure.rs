@@ -141,11 +141,23 @@ fn bare_trips() -> Duration {
     start.elapsed() / TRIPS
 }
 
-fn bare_bulk() -> Duration {
-    let mut stream = bare(|mut stream| {
+/// Where the bytes of a bare stream lie.
+#[derive(Clone, Copy, PartialEq)]
+enum Memory {
+    /// Always in the same place.
+    Same,
+    /// In a place of its own each MiB, as messages do.
+    Own,
+}
+
+fn bare_bulk(memory: Memory) -> Duration {
+    let mut stream = bare(move |mut stream| {
         let mut bytes = vec![0; 1 << 20];
         'rounds: loop {
             for _ in 0..BULK_BYTES / bytes.len() {
+                if memory == Memory::Own {
+                    bytes = vec![0; 1 << 20];
+                }
                 if stream.read_exact(&mut bytes).is_err() {
                     break 'rounds;
                 }
@@ -156,7 +168,8 @@ fn bare_bulk() -> Duration {
     let piece = vec![3; 1 << 20];
     let mut round = || {
         for _ in 0..BULK_BYTES / piece.len() {
-            stream.write_all(&piece).expect("it is open");
+            let own = (memory == Memory::Own).then(|| piece.clone());
+            stream.write_all(own.as_ref().unwrap_or(&piece)).expect("it is open");
         }
         stream.read_exact(&mut [0]).expect("it is open");
     };
@@ -174,17 +187,20 @@ fn ratio(one: Duration, other: Duration) -> f64 {
 #[ignore = "a measurement"]
 fn costs_beside_bare_tcp() {
     for _ in 0..3 {
-        let (trip, stream) = (bare_trips(), bare_bulk());
-        println!("bare TCP: round trip {trip:?}, 64 MiB {stream:?}");
+        let (trip, stream) = (bare_trips(), bare_bulk(Memory::Same));
+        let own = bare_bulk(Memory::Own);
+        println!("bare TCP: round trip {trip:?}, 64 MiB {stream:?}, in own memory {own:?}");
         for encryption in [Encryption::Off, Encryption::On] {
             let (two, one) = (trips(encryption), trips_on_the_network_thread(encryption));
             let many = bulk(encryption);
             println!(
                 "encryption {encryption:?}: round trip {two:?} ({:.2} x), without a thread of its \
-                 own to wake {one:?} ({:.2} x), 64 MiB {many:?} ({:.2} x the bandwidth)",
+                 own to wake {one:?} ({:.2} x), 64 MiB {many:?} ({:.2} x the bandwidth; {:.2} x that \
+                 with memory of its own)",
                 ratio(two, trip),
                 ratio(one, trip),
                 ratio(stream, many),
+                ratio(own, many),
             );
         }
     }
