@@ -195,8 +195,8 @@ fn costs_beside_bare_tcp() {
             let many = bulk(encryption);
             println!(
                 "encryption {encryption:?}: round trip {two:?} ({:.2} x), without a thread of its \
-                 own to wake {one:?} ({:.2} x), 64 MiB {many:?} ({:.2} x the bandwidth; {:.2} x that \
-                 with memory of its own)",
+                 own to wake {one:?} ({:.2} x), 64 MiB {many:?} ({:.2} x the bandwidth; {:.2} x \
+                 that in own memory)",
                 ratio(two, trip),
                 ratio(one, trip),
                 ratio(stream, many),
