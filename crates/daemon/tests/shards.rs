@@ -88,16 +88,7 @@ fn crowd_of(shards: u32, seed: u64, deaths: usize) -> Crowd {
 
 fn play(plan: &[(u32, Do, usize)], shards: u32, seed: u64, deaths: usize) {
     let mut crowd = crowd_of(shards, seed, deaths);
-    for (client, what, steps) in plan {
-        while crowd.is_busy(*client) {
-            crowd.wait_for(*client);
-        }
-        crowd.begin(*client, request(what));
-        for _ in 0..*steps {
-            crowd.step();
-        }
-    }
-    crowd.finish();
+    crowd.play(plan, |crowd, client, what| crowd.begin(client, request(what)));
     fsck::check(&mut crowd.leave());
 }
 

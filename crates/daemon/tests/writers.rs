@@ -122,16 +122,7 @@ fn play(plan: &[(u32, Do, usize)], node: Node, deaths: usize) {
     let mut crowd = Crowd::new(node, CLIENTS, 0);
     let mut files = Files::open(&mut crowd);
     crowd.node.several.deaths = deaths;
-    for (client, what, steps) in plan {
-        while crowd.is_busy(*client) {
-            crowd.wait_for(*client);
-        }
-        files.begin(&mut crowd, *client, what);
-        for _ in 0..*steps {
-            crowd.step();
-        }
-    }
-    crowd.finish();
+    crowd.play(plan, |crowd, client, what| files.begin(crowd, client, what));
     assert!(crowd.statuses.iter().all(|(_, status)| *status == 0), "{:?}", crowd.statuses);
     let mut node = crowd.leave();
     node.settle_down();

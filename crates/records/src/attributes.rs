@@ -11,8 +11,6 @@ const PLAIN: u8 = 0x11;
 const FUSED: u8 = 0x12;
 const OWN: u8 = 0x21;
 
-const UNSETTLED: u8 = 1;
-
 /// What a directory's length is reported as.
 const DIRECTORY_BYTES: u64 = 4096;
 const BLOCK_BYTES: u64 = 512;
@@ -103,7 +101,7 @@ fn attributes(body: &[u8]) -> Result<Attr, Unsure> {
     let mut from = Take(body);
     let id = FileId(from.u64()?);
     let kind = from.kind()?;
-    // An object that is being written knows better; a directory may have to be fetched.
+    // Any flag: an object that is being written knows better, a directory may have to be fetched.
     if from.u8()? != 0 {
         return Err(Unsure);
     }
@@ -130,5 +128,3 @@ fn attributes(body: &[u8]) -> Result<Attr, Unsure> {
     }
     Ok(Attr { id, kind, mode, links, uid, gid, size_bytes, blocks, atime, mtime, ctime, btime })
 }
-
-const _: () = assert!(UNSETTLED == 1, "any flag makes the daemon be asked");

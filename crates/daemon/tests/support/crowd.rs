@@ -97,6 +97,25 @@ impl Crowd {
         assert!(moved || !self.is_busy(client), "not answered: {:?}", self.waiting);
     }
 
+    /// Begins what is planned, for each client one after the other, with so many steps after each
+    /// beginning, and goes on until everything is answered.
+    pub fn play<D>(
+        &mut self,
+        plan: &[(u32, D, usize)],
+        mut begin: impl FnMut(&mut Crowd, u32, &D),
+    ) {
+        for (client, what, steps) in plan {
+            while self.is_busy(*client) {
+                self.wait_for(*client);
+            }
+            begin(self, *client, what);
+            for _ in 0..*steps {
+                self.step();
+            }
+        }
+        self.finish();
+    }
+
     pub fn finish(&mut self) {
         while self.step() || self.node.several.deaths > 0 && !self.waiting.is_empty() {}
         assert!(self.waiting.is_empty(), "nobody waits for ever: {:?}", self.waiting);
