@@ -3,19 +3,15 @@
 //! `meta::record` has the whole of it. A record that has more than usual in the middle (a master
 //! copy, a residency map) is left to the daemon.
 
-use mayfly_types::{Attr, FileId, FileKind, Timestamp};
+use mayfly_types::{
+    Attr, BLOCK_BYTES, DIRECTORY_BYTES, FileId, FileKind, Timestamp, inline_blocks,
+};
 
 use crate::Unsure;
 
 const PLAIN: u8 = 0x11;
 const FUSED: u8 = 0x12;
 const OWN: u8 = 0x21;
-
-/// What a directory's length is reported as.
-const DIRECTORY_BYTES: u64 = 4096;
-const BLOCK_BYTES: u64 = 512;
-/// What a small file takes is counted in these, bytes.
-const INLINE_UNIT: u64 = 4096;
 
 /// What tells is in the first bytes of a record, in eights.
 pub const RECORD_CHUNKS: usize = 14;
@@ -120,7 +116,7 @@ fn attributes(body: &[u8]) -> Result<Attr, Unsure> {
             (size_bytes, blocks) = (DIRECTORY_BYTES, DIRECTORY_BYTES / BLOCK_BYTES)
         }
         FileKind::Regular => match from.u8()? {
-            0 => blocks = size_bytes.div_ceil(INLINE_UNIT) * (INLINE_UNIT / BLOCK_BYTES),
+            0 => blocks = inline_blocks(size_bytes),
             1 => {}
             _ => return Err(Unsure),
         },

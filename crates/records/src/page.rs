@@ -27,6 +27,11 @@ pub const ENTRIES_MAX: usize = (PAGE_BYTES - HEAD_BYTES) / SLOT_BYTES;
 /// keys, and usually over a hundred.
 pub const DEPTH_MAX: usize = 24;
 
+/// A search of a node begins with its head and the slots of some 35 entries: these cache lines.
+pub const SEARCHED_LINES: usize = 5;
+/// A cache line.
+pub const CACHE_LINE_BYTES: usize = 64;
+
 /// What a page is: a node.
 pub const NODE: u8 = 1;
 /// What a page is: part of a long value.

@@ -5,14 +5,11 @@ use core::cmp::Ordering;
 use crate::{
     Unsure,
     page::{
-        CELL_HEAD_BYTES, DEPTH_MAX, ENTRIES_MAX, HEAD_BYTES, LONG, LONG_HEAD_BYTES, LONG_MARK,
-        NODE, PAGE_BYTES, PLACES_AT, PREFIX_AT, PREFIX_BYTES_MAX, SLOT_BYTES, hint,
+        CACHE_LINE_BYTES, CELL_HEAD_BYTES, DEPTH_MAX, ENTRIES_MAX, HEAD_BYTES, LONG,
+        LONG_HEAD_BYTES, LONG_MARK, NODE, PAGE_BYTES, PLACES_AT, PREFIX_AT, PREFIX_BYTES_MAX,
+        SEARCHED_LINES, SLOT_BYTES, hint,
     },
 };
-
-const CACHE_LINE_BYTES: usize = 64;
-/// The head and the slots of some 35 entries.
-const SEARCHED_LINES: usize = 5;
 
 /// Longest key that is looked for, bytes.
 pub const KEY_BYTES_MAX: usize = 96;

@@ -7,6 +7,19 @@ use crate::FileId;
 /// stays, and the object's bytes are never taken away but by a change of the file's length.
 pub const OBJECT_MAPPED: u32 = 0o1000;
 
+/// What a directory's length is reported as, bytes.
+pub const DIRECTORY_BYTES: u64 = 4096;
+/// What a block in `st_blocks` is, bytes.
+pub const BLOCK_BYTES: u64 = 512;
+/// What a file in its record is reported to take is a multiple of this, bytes.
+const INLINE_UNIT_BYTES: u64 = 4096;
+
+/// The blocks that a file of this length is reported to take when its bytes are in its record.
+#[must_use]
+pub const fn inline_blocks(size_bytes: u64) -> u64 {
+    size_bytes.div_ceil(INLINE_UNIT_BYTES) * (INLINE_UNIT_BYTES / BLOCK_BYTES)
+}
+
 /// The type of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]

@@ -12,7 +12,9 @@ pub mod limits;
 mod options;
 pub mod slot;
 
-pub use attr::{Attr, FileKind, OBJECT_MAPPED, Timestamp};
+pub use attr::{
+    Attr, BLOCK_BYTES, DIRECTORY_BYTES, FileKind, OBJECT_MAPPED, Timestamp, inline_blocks,
+};
 pub use errno::Errno;
 pub use id::{FileId, OpenRef, SessionId};
 pub use options::{Durability, Times};

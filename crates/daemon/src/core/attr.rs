@@ -3,7 +3,7 @@
 use mayfly_meta::record::{Content, Inode, Step};
 use mayfly_object::ObjectAttr;
 use mayfly_types::{
-    Attr, Errno, FileId, FileKind, Times, Timestamp,
+    Attr, BLOCK_BYTES, DIRECTORY_BYTES, Errno, FileId, FileKind, Times, Timestamp, inline_blocks,
     limits::{FILE_BYTES_MAX, PATH_BYTES_MAX},
 };
 use mayfly_wire::{
@@ -19,8 +19,6 @@ use super::{
 };
 use crate::{api::Caller, slots::ShardId};
 
-/// What a directory's length is reported as.
-const DIRECTORY_BYTES: u64 = 4096;
 pub(super) const O_PATH: u32 = 0o10_000_000;
 
 impl Core {
@@ -87,14 +85,14 @@ impl Core {
                     attr.atime = attr.atime.max(object.atime);
                 }
             }
-            Content::Inline(_) => attr.blocks = inode.size_bytes.div_ceil(4096) * 8,
+            Content::Inline(_) => attr.blocks = inline_blocks(inode.size_bytes),
             Content::Directory(_) => {
                 let members = self.gather_members(inode)?;
                 attr.links += members.subdirectories;
                 attr.mtime = attr.mtime.max(members.mtime);
                 attr.ctime = attr.ctime.max(members.mtime);
                 attr.size_bytes = DIRECTORY_BYTES;
-                attr.blocks = DIRECTORY_BYTES / 512;
+                attr.blocks = DIRECTORY_BYTES / BLOCK_BYTES;
             }
             Content::Object(_) | Content::Symlink(_) => {}
         }

@@ -58,6 +58,14 @@ pub(super) struct Change {
     pub(super) reply: Reply,
 }
 
+impl Change {
+    /// Made, with this result. The object is opened if it is not, since it is looked at next.
+    fn done(self, objects: &dyn ObjectStore, result: Result<u64, Errno>) -> Done {
+        let looked = objects.attr(self.object).map(drop);
+        Done::Changed(self, result, looked)
+    }
+}
+
 /// What is answered after a change.
 #[derive(Debug)]
 pub(super) enum Reply {
@@ -179,8 +187,7 @@ impl Core {
         let objects = Arc::clone(&self.objects);
         self.start_job(move || {
             let result = work(&*objects);
-            let looked = objects.attr(change.object).map(drop);
-            Done::Changed(change, result, looked)
+            change.done(&*objects, result)
         });
         Served::Pending
     }
@@ -251,10 +258,7 @@ impl Core {
 
     fn look_again(&mut self, change: Change, result: Result<u64, Errno>) {
         let objects = Arc::clone(&self.objects);
-        self.jobs.submit(0, move || {
-            let looked = objects.attr(change.object).map(drop);
-            Done::Changed(change, result, looked)
-        });
+        self.jobs.submit(0, move || change.done(&*objects, result));
     }
 
     fn answer_change(

@@ -10,6 +10,7 @@ use mayfly_meta::{
     record::{Content, Inode},
 };
 use mayfly_object::{ObjectAttr, ObjectId, ObjectStore};
+pub(super) use mayfly_types::BLOCK_BYTES;
 use mayfly_types::{
     Errno, FileId, FileKind, Times,
     limits::{FILE_BYTES_MAX, INLINE_BYTES_MAX, TRANSFER_BYTES_MAX},
@@ -36,8 +37,6 @@ const ALLOWANCE_STEP_MIN: u64 = 1 << 20;
 const ALLOWANCE_STEP_MAX: u64 = 64 << 20;
 /// An access time older than this is renewed by a read, as `relatime` does.
 const ATIME_SECONDS: i64 = 24 * 60 * 60;
-/// What a block in `st_blocks` is.
-pub(super) const BLOCK_BYTES: u64 = 512;
 
 pub(super) fn object_of(inode: &Inode) -> Option<ObjectId> {
     match inode.content {

@@ -26,7 +26,7 @@
 //! written without. So that this stays true, a page that the transaction has freed joins the free
 //! pages only when it commits, and cells that it has given up are not written over.
 
-use mayfly_records::page::{PLACES_AT, VERSION_AT};
+use mayfly_records::page::{CACHE_LINE_BYTES, PLACES_AT, SEARCHED_LINES, VERSION_AT};
 
 use super::{
     journal::{Journal, range},
@@ -55,10 +55,6 @@ const AHEAD_BYTES_MAX: usize = 32 << 20;
 const RESERVE_BYTES_MIN: u64 = 64 << 20;
 /// The same as a part of the limit.
 const RESERVE_PART: u64 = 4;
-
-const CACHE_LINE_BYTES: usize = 64;
-/// The head and the slots of some 35 entries.
-const SEARCHED_LINES: usize = 5;
 
 /// What a header that is all zeros or of another boot means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
