@@ -125,4 +125,12 @@ fn print_counted(report: &Report, counted: &Counted) {
         "  daemon      process {}, restarted {} times, {} requests, {} transactions",
         report.daemon_pid, report.restarts, counted.requests, counted.transactions
     );
+    let waits = &counted.waits;
+    println!(
+        "  waits       {} polls ({} in vain), {} sleeps, {} moves",
+        waits.polls + waits.polls_in_vain,
+        waits.polls_in_vain,
+        waits.sleeps,
+        waits.moves
+    );
 }

@@ -5,11 +5,11 @@
 
 use anyhow::{Result, anyhow};
 use mayfly_transport::{Answer, Patience, Transport};
-use mayfly_transport_shm::{AttachOptions, attach};
+use mayfly_transport_shm::{AttachOptions, attach, layout::Waiting};
 use mayfly_types::{Errno, limits::DEADLINE_MS_DEFAULT};
 use mayfly_wire::{Counters, Status};
 use serde::Serialize;
-use std::{os::unix::ffi::OsStrExt, path::PathBuf};
+use std::{os::unix::ffi::OsStrExt, path::PathBuf, sync::atomic::Ordering::Relaxed};
 
 use crate::{
     Config,
@@ -77,6 +77,32 @@ pub struct Counted {
     pub requests: u64,
     /// Transactions committed by this daemon.
     pub transactions: u64,
+    /// How its waits for requests went.
+    pub waits: Waits,
+}
+
+/// What became of the waits of the thread that takes requests, since the instance began.
+#[derive(Debug, Clone, Serialize)]
+pub struct Waits {
+    /// Polls that found something to do.
+    pub polls: u64,
+    /// Polls that found nothing.
+    pub polls_in_vain: u64,
+    /// Sleeps, from which a request has to wake it.
+    pub sleeps: u64,
+    /// Moves to another processor than that of its clients.
+    pub moves: u64,
+}
+
+impl Waits {
+    fn of(waiting: &Waiting) -> Waits {
+        Waits {
+            polls: waiting.polls.load(Relaxed),
+            polls_in_vain: waiting.polls_in_vain.load(Relaxed),
+            sleeps: waiting.sleeps.load(Relaxed),
+            moves: waiting.moves.load(Relaxed),
+        }
+    }
 }
 
 /// Asks the instance.
@@ -93,14 +119,14 @@ pub fn report(config: Config) -> Result<Report> {
         return Ok(Report::without_daemon(config, &view, State::Stopped));
     }
     match counters(&config)? {
-        Ok(counters) => Ok(Report::new(config, &view, &counters)),
+        Ok((counters, waits)) => Ok(Report::new(config, &view, &counters, waits)),
         Err(Errno::EIO) => Ok(Report::without_daemon(config, &view, State::Silent)),
         Err(errno) => Err(anyhow!("the daemon of {:?}: {errno}", config.name)),
     }
 }
 
 /// Asks the daemon.
-fn counters(config: &Config) -> Result<Result<Counters, Errno>> {
+fn counters(config: &Config) -> Result<Result<(Counters, Waits), Errno>> {
     let socket = config.run_dir.join(SOCKET_NAME);
     let options =
         AttachOptions { socket_path: socket.as_os_str().as_bytes(), fd_min: 3, node: None };
@@ -108,7 +134,7 @@ fn counters(config: &Config) -> Result<Result<Counters, Errno>> {
         anyhow!("cannot attach to {:?} at {}: {errno}", config.name, socket.display())
     })?;
     attached.transport.exchange(&Status {}, Patience::Deadline, |answer| match answer {
-        Answer::Done(counters) => Ok(Ok(counters)),
+        Answer::Done(counters) => Ok(Ok((counters, Waits::of(&attached.node.head.waiting)))),
         Answer::Failed(errno) => Ok(Err(errno)),
         Answer::Escaped(_) => Err(anyhow!("the daemon answers another question")),
     })
@@ -142,7 +168,7 @@ impl Report {
         }
     }
 
-    fn new(config: Config, view: &View, counters: &Counters) -> Report {
+    fn new(config: Config, view: &View, counters: &Counters, waits: Waits) -> Report {
         Report {
             daemon_pid: counters.daemon_pid,
             sessions: counters.sessions.saturating_sub(1 + view.mounts.len() as u32),
@@ -157,6 +183,7 @@ impl Report {
                 capacity_bytes: counters.capacity_bytes,
                 requests: counters.requests,
                 transactions: counters.transactions,
+                waits,
             }),
             ..Report::without_daemon(config, view, State::Serving)
         }

@@ -47,6 +47,60 @@ pub fn pause() {
     core::hint::spin_loop();
 }
 
+/// When and where.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Moment {
+    /// As [`cycles`].
+    pub cycles: u64,
+    /// Number of the processor plus one; 0: not known. A hint: the thread may be elsewhere by now.
+    pub processor: u32,
+}
+
+/// How to learn the moment: some processors tell their number with the counter, by RDTSCP.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Moments {
+    told: bool,
+}
+
+impl Moments {
+    /// Asks the processor what it can. On a virtual machine that takes as long as several requests.
+    #[must_use]
+    pub fn find() -> Moments {
+        const RDTSCP: u32 = 1 << 27;
+        // Every processor with 64-bit mode has that leaf.
+        Moments { told: core::arch::x86_64::__cpuid(0x8000_0001).edx & RDTSCP != 0 }
+    }
+
+    /// Takes somebody's word for what [`Moments::tells_processor`] would say.
+    ///
+    /// # Safety
+    /// `told` only when a processor of this machine has said so.
+    #[must_use]
+    pub unsafe fn known(told: bool) -> Moments {
+        Moments { told }
+    }
+
+    /// Is the number of the processor told?
+    #[must_use]
+    pub fn tells_processor(self) -> bool {
+        self.told
+    }
+
+    /// Now and here.
+    #[inline]
+    #[must_use]
+    pub fn now(self) -> Moment {
+        if !self.told {
+            return Moment { cycles: cycles(), processor: 0 };
+        }
+        let mut place = 0;
+        // SAFETY: the processor has the instruction; it writes to the word it is given.
+        let cycles = unsafe { core::arch::x86_64::__rdtscp(&raw mut place) };
+        // Linux keeps the number of the memory node above that of the processor.
+        Moment { cycles, processor: (place & 0xfff) + 1 }
+    }
+}
+
 /// The processor's cycle counter: monotonic enough to bound a spin, never to tell time.
 #[inline]
 #[must_use]

@@ -127,3 +127,51 @@ pub fn preemptions() -> i64 {
     unsafe { syscall3(number::GETRUSAGE, RUSAGE_THREAD, usage.as_mut_ptr() as usize, 0) };
     usage[NIVCSW]
 }
+
+/// Moves the calling thread to another processor than the one with number `here`, if it may run on
+/// more than that one. Where it may run stays as it was. False when it has not moved.
+#[must_use]
+pub fn step_aside(here: u32) -> bool {
+    move_within(|allowed| set_bit(allowed, here, false))
+}
+
+/// Moves the calling thread to the processor with number `there`, if it may run on it. Where it may
+/// run stays as it was. False when it has not moved.
+#[must_use]
+pub fn step_over(there: u32) -> bool {
+    move_within(|allowed| {
+        let may =
+            allowed.get(there as usize / 64).is_some_and(|word| word >> (there % 64) & 1 != 0);
+        allowed.fill(0);
+        set_bit(allowed, there, may);
+    })
+}
+
+/// Processors, a bit each.
+type Mask = [u64; 64];
+
+fn set_bit(mask: &mut Mask, number: u32, on: bool) {
+    if let Some(word) = mask.get_mut(number as usize / 64) {
+        *word = *word & !(1 << (number % 64)) | u64::from(on) << (number % 64);
+    }
+}
+
+/// Takes away from where the thread may run for a moment what `narrow` takes away.
+fn move_within(narrow: impl FnOnce(&mut Mask)) -> bool {
+    let mut allowed: Mask = [0; 64];
+    let (at, bytes) = (allowed.as_mut_ptr() as usize, size_of_val(&allowed));
+    // SAFETY: the mask has the length given and outlives the call.
+    let raw = unsafe { syscall3(number::SCHED_GETAFFINITY, 0, bytes, at) };
+    let Ok(bytes) = result(raw) else { return false };
+    let mut narrowed = allowed;
+    narrow(&mut narrowed);
+    let set = |mask: &Mask| {
+        // SAFETY: as above; the kernel only reads it.
+        result(unsafe {
+            syscall3(number::SCHED_SETAFFINITY, 0, bytes, core::ptr::from_ref(mask) as usize)
+        })
+    };
+    let moved = narrowed.iter().any(|word| *word != 0) && set(&narrowed).is_ok();
+    // What was allowed before is allowed still.
+    moved && set(&allowed).is_ok()
+}

@@ -17,6 +17,7 @@ mod wait;
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use mayfly_sys::arch::{Moment, Moments};
 use mayfly_transport::{Answer, Patience, Transport};
 use mayfly_types::{
     Errno,
@@ -28,10 +29,11 @@ use mayfly_wire::{
 
 use crate::{
     layout::{
-        LANE_POSTED, LANE_REQUEST, Lane, LaneBuffers, NodeRegion, SessionHead, SessionRegion,
+        LANE_POSTED, LANE_REQUEST, Lane, LaneBuffers, NodeRegion, PROCESSORS_TELL, SessionHead,
+        SessionRegion,
     },
     raw,
-    spin::Spin,
+    spin::{Spin, Yield},
 };
 
 /// Carries the requests of one session. It lives as long as the process: the mappings are never
@@ -44,6 +46,18 @@ pub struct ShmTransport {
     id: u32,
     evidence_fd: i32,
     spin: Spin,
+    yields: Yield,
+    moments: Moments,
+}
+
+/// A request that was handed over.
+#[derive(Debug, Clone, Copy)]
+struct Submitted {
+    lane: usize,
+    id: u64,
+    at: Moment,
+    /// The daemon slept and was woken.
+    woken: bool,
 }
 
 // SAFETY: the regions are shared memory whose heads are atomics; a lane's buffers are touched only
@@ -61,7 +75,12 @@ impl ShmTransport {
     ) -> ShmTransport {
         // SAFETY: the region is mapped, as large as its type and made of atomics; see `head`.
         let id = unsafe { &(*session).head }.session.load(Relaxed) % SESSIONS_MAX;
-        ShmTransport { node, session, id, evidence_fd, spin: Spin::new(raw::processors()) }
+        // SAFETY: who made the region asked a processor of this machine, and no other value than
+        // that one is taken for the answer.
+        let moments =
+            unsafe { Moments::known(node.head.processors_tell.load(Relaxed) == PROCESSORS_TELL) };
+        let spin = Spin::new(raw::processors());
+        ShmTransport { node, session, id, evidence_fd, spin, yields: Yield::new(), moments }
     }
 
     fn head(&self) -> &SessionHead {
@@ -130,14 +149,16 @@ impl ShmTransport {
         }
     }
 
-    /// Hands a complete request to the daemon, the lane in `state`; true when it had to be woken.
-    fn submit(&self, lane: usize, id: u64, bytes: usize, state: u32) -> bool {
+    /// Hands a complete request to the daemon, the lane in `state`.
+    fn submit(&self, lane: usize, id: u64, bytes: usize, state: u32) -> Submitted {
         let control = self.lane(lane);
+        let at = self.moments.now();
         control.request_id.store(id, Relaxed);
         control.request_bytes.store(bytes as u32, Relaxed);
+        control.processor.store(at.processor, Relaxed);
         control.state.store(state, Release);
         self.node.mark(self.id);
-        self.node.wake_daemon()
+        Submitted { lane, id, at, woken: self.node.wake_daemon() }
     }
 
     fn answer<'r, R: Wire<'r>>(&'r self, lane: usize, op: Op) -> Answer<'r, R> {
@@ -182,8 +203,8 @@ impl Transport for ShmTransport {
                 return take(Answer::Failed(errno));
             }
         };
-        let woken = self.submit(lane, id, bytes, LANE_REQUEST);
-        if let Err(errno) = self.wait(lane, id, patience, woken) {
+        let submitted = self.submit(lane, id, bytes, LANE_REQUEST);
+        if let Err(errno) = self.wait(&submitted, patience) {
             return take(Answer::Failed(errno));
         }
         let taken = take(self.answer::<O::Reply<'_>>(lane, O::OP));

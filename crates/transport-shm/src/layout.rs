@@ -25,7 +25,7 @@ use mayfly_types::limits::{
 /// First word of either region.
 pub const MAGIC: u32 = 0x5346_594d; // "MYFS"
 /// Version of the layout; a client of another version does not attach.
-pub const LAYOUT_VERSION: u32 = 2;
+pub const LAYOUT_VERSION: u32 = 3;
 
 /// The daemon is polling: a request needs no system call.
 pub const DAEMON_AWAKE: u32 = 1;
@@ -35,6 +35,10 @@ pub const DAEMON_ASLEEP: u32 = 2;
 pub const DAEMON_ABSENT: u32 = 0;
 /// The daemon died, and nothing that it held outlives it: there will be no other, and no answer.
 pub const DAEMON_LOST: u32 = 3;
+
+/// In [`NodeHead::processors_tell`]: a value that does not get there by accident, since a process
+/// that takes it for true executes an instruction that not every processor has.
+pub const PROCESSORS_TELL: u32 = 0x5043_5354; // "TSCP"
 
 /// Head of the node region.
 #[repr(C, align(4096))]
@@ -57,8 +61,12 @@ pub struct NodeHead {
     pub locks: AtomicU32,
     /// Deadline of a request, milliseconds.
     pub deadline_ms: AtomicU32,
+    /// Processor on which the thread that takes requests runs, its number plus one; 0: not known.
+    pub daemon_processor: AtomicU32,
+    /// [`PROCESSORS_TELL`] when threads can ask where they run without the kernel.
+    pub processors_tell: AtomicU32,
     /// What is written above is written rarely, what follows with each request.
-    pub apart: [AtomicU64; 11],
+    pub apart: [AtomicU64; 10],
     /// Which words of `sessions_pending` are not zero.
     pub pending_summary: AtomicU64,
     /// Sessions with a request that the daemon has not seen, a bit each.
@@ -68,6 +76,24 @@ pub struct NodeHead {
     /// and because a client that dies after changing the state, before waking, would leave a
     /// sleeper whom nobody wakes.
     pub daemon_wakes: AtomicU32,
+    /// Only the daemon writes what follows, and nobody looks but for people.
+    pub apart_from_wakes: [AtomicU32; 13],
+    /// How its waiting went.
+    pub waiting: Waiting,
+}
+
+/// What became of the waits of the daemon's thread that takes requests, counted since the node
+/// began.
+#[repr(C)]
+pub struct Waiting {
+    /// Polls that found something to do.
+    pub polls: AtomicU64,
+    /// Polls that found nothing.
+    pub polls_in_vain: AtomicU64,
+    /// Sleeps.
+    pub sleeps: AtomicU64,
+    /// Moves to another processor than the clients'.
+    pub moves: AtomicU64,
 }
 
 /// Entry is free.
@@ -246,8 +272,8 @@ pub struct Lane {
     pub owner: AtomicU32,
     /// Length of the request, header included, bytes.
     pub request_bytes: AtomicU32,
-    /// Room.
-    pub reserved: AtomicU32,
+    /// Processor on which it was made, its number plus one; 0: not known.
+    pub processor: AtomicU32,
     /// Id of the request, unique in the session.
     pub request_id: AtomicU64,
     /// What is written above is the client's, and the state, at which it looks while it waits; what
@@ -317,7 +343,9 @@ const _: () = assert!(LANES_RESERVED < LANES);
 // The offsets that `docs/SHM.md` states.
 const _: () = assert!(core::mem::offset_of!(NodeHead, daemon_state) == 20);
 const _: () = assert!(core::mem::offset_of!(NodeHead, pending_summary) == 128);
+const _: () = assert!(core::mem::offset_of!(NodeHead, daemon_processor) == 40);
 const _: () = assert!(core::mem::offset_of!(NodeHead, daemon_wakes) == 648);
+const _: () = assert!(core::mem::offset_of!(NodeHead, waiting) == 704);
 const _: () = assert!(core::mem::offset_of!(NodeRegion, opens) == 4096);
 const _: () = assert!(core::mem::offset_of!(NodeRegion, files) == 4_198_400);
 const _: () = assert!(core::mem::offset_of!(NodeRegion, keys) == 8_392_704);

@@ -5,12 +5,16 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
+use mayfly_sys::arch::Moments;
 use mayfly_types::{Errno, SessionId};
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::{
     ShmTransport,
-    layout::{DAEMON_ABSENT, LAYOUT_VERSION, MAGIC, NodeRegion, SessionHead, SessionRegion},
+    layout::{
+        DAEMON_ABSENT, LAYOUT_VERSION, MAGIC, NodeRegion, PROCESSORS_TELL, SessionHead,
+        SessionRegion,
+    },
     raw,
 };
 
@@ -73,6 +77,9 @@ pub fn make_node(settings: &NodeSettings) -> Result<(OwnedFd, &'static NodeRegio
     head.locks.store(settings.locks, Relaxed);
     head.deadline_ms.store(settings.deadline_ms, Relaxed);
     head.daemon_state.store(DAEMON_ABSENT, Relaxed);
+    if Moments::find().tells_processor() {
+        head.processors_tell.store(PROCESSORS_TELL, Relaxed);
+    }
     head.magic.store(MAGIC, Relaxed);
     Ok((fd, node))
 }

@@ -67,6 +67,8 @@ pub struct Incoming {
     pub request_id: u64,
     /// Version of the slot table that the client used.
     pub slot_table_version: u32,
+    /// Processor on which it was made, its number plus one; 0: not known.
+    pub processor: u32,
 }
 
 /// A reply to be stored.
@@ -228,6 +230,7 @@ impl Server {
             op: header.op,
             request_id: header.request_id,
             slot_table_version: header.slot_table_version,
+            processor: control.processor.load(Relaxed),
         })
     }
 

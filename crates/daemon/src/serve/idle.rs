@@ -5,28 +5,55 @@
 //! at once when the kernel had to take the processor away from this thread: then there are more
 //! runnable threads than processors. An idle daemon sleeps without a time-out.
 //!
+//! **Together or apart.** A client that runs on this thread's processor cannot ask while we poll
+//! there, and the kernel, which sees one of the two run at a time, leaves them where they are. So
+//! requests say where they were made. Where all of them came from here, the thread sleeps at once,
+//! which costs a switch of threads for each request; after some of those it moves to another
+//! processor, where polling can pay. Where it did not, it moves to its clients: to wake a thread of
+//! another processor takes several times as long as to wake one of this.
+//!
+//! **When there are others.** Where the other processors are busy too, a thread that polls is kept
+//! waiting for whole slices of the scheduler's, and the clients with it; one that sleeps gets its
+//! turn at once. So after such a pause polling, and moving, has a rest, which is longer each time.
+//!
 //! The serving thread sleeps on a word of the node region, where clients wake it too; the threads
-//! of the other shards have words of their own.
+//! of the other shards have words of their own, and know of no processors.
+
+mod apart;
 
 use std::sync::{
     Arc,
     atomic::{
-        AtomicBool, AtomicU32,
-        Ordering::{AcqRel, SeqCst},
+        AtomicBool, AtomicU32, AtomicU64,
+        Ordering::{AcqRel, Relaxed, SeqCst},
         fence,
     },
 };
 
 use mayfly_sys::{arch, futex, process::preemptions};
-use mayfly_transport_shm::layout::{DAEMON_ASLEEP, DAEMON_AWAKE, NodeRegion, wake_sleeper};
+use mayfly_transport_shm::layout::{
+    DAEMON_ASLEEP, DAEMON_AWAKE, NodeRegion, Waiting, wake_sleeper,
+};
+
+use apart::{Apart, Clients};
 
 /// Longest poll, in cycles of the counter: some 40 µs at 2 GHz. It covers the pause that a busy
 /// client makes between two requests. The counter is read in a third of the time of the clock, and
 /// a request may come meanwhile.
 const POLL_CYCLES: u64 = 80_000;
+/// Between two polls without a sleep this is long, in cycles: somebody else had the processor. A
+/// slice of the scheduler's is six times as long.
+const GAP_CYCLES: u64 = 1_000_000;
 const CREDIT_MAX: u32 = 8;
-/// Without credit, one wait in so many polls all the same, to learn whether the times have changed.
-const PROBE_EVERY: u32 = 16;
+/// Without credit one wait in so many polls all the same, to learn whether the times have changed.
+const REST_MIN: u32 = 16;
+/// As long as such polls are in vain, the next comes after twice as many waits, up to so many.
+const REST_IDLE_MAX: u32 = 256;
+/// After somebody had the processor it comes after four times as many, up to so many: a slice is
+/// 3 ms, and so many waits take a hundred times as long.
+const REST_MAX: u32 = 1 << 16;
+/// So many polls that paid, with no such pause between them, and the rest is short again.
+const GOOD: u32 = 8192;
 
 #[derive(Debug, Default)]
 struct Words {
@@ -94,9 +121,17 @@ pub(super) enum For {
 pub(super) struct Idle {
     waker: Waker,
     credit: u32,
+    /// Waits since the last poll.
     waits: u32,
+    /// How many of them there must be where polling has not paid.
+    rest: u32,
+    /// Polls that paid since there were others.
+    good: u32,
     preemptions: i64,
+    /// When the last poll began, unless there was a sleep since.
+    polled: Option<u64>,
     alone: bool,
+    apart: Apart,
 }
 
 impl Idle {
@@ -109,14 +144,23 @@ impl Idle {
             waker,
             credit: CREDIT_MAX,
             waits: 0,
+            rest: REST_MIN,
+            good: 0,
             preemptions: preemptions(),
+            polled: None,
             alone: processors < 2,
+            apart: Apart::new(),
         }
+    }
+
+    /// A request was taken that was made on `processor` (its number plus one, or 0).
+    pub(super) fn served(&mut self, processor: u32) {
+        self.apart.served(processor);
     }
 
     /// Returns when there may be something to do.
     pub(super) fn wait(&mut self, what: For) {
-        if !self.poll(what) {
+        if !self.something_to_do(what) && !self.poll(what) {
             self.sleep(what);
         }
     }
@@ -129,27 +173,103 @@ impl Idle {
         requests || self.waker.is_poked()
     }
 
-    fn poll(&mut self, what: For) -> bool {
-        if self.something_to_do(what) {
-            return true;
+    fn count(&self, counter: impl Fn(&Waiting) -> &AtomicU64) {
+        if let Some(node) = self.waker.node {
+            // Nobody else writes there.
+            let counter = counter(&node.head.waiting);
+            counter.store(counter.load(Relaxed) + 1, Relaxed);
         }
-        self.waits = self.waits.wrapping_add(1);
-        if self.alone || (self.credit == 0 && !self.waits.is_multiple_of(PROBE_EVERY)) {
+    }
+
+    fn may_poll(&mut self) -> bool {
+        if self.alone {
             return false;
         }
+        let Some(node) = self.waker.node else { return self.credit > 0 || self.is_rested() };
+        let place = &node.head.daemon_processor;
+        let clients = self.apart.look(place);
+        if clients != Clients::Here && self.credit > 0 {
+            return true;
+        }
+        match (self.is_rested(), clients) {
+            (true, Clients::Here) => {
+                self.waits = 0;
+                let moved = self.apart.step_aside(place);
+                self.credit = if moved { CREDIT_MAX } else { 0 };
+                self.note_move(moved);
+                moved
+            }
+            (true, _) => true,
+            (false, Clients::There(there)) => {
+                let moved = self.apart.step_over(there, place);
+                self.note_move(moved);
+                false
+            }
+            (false, _) => false,
+        }
+    }
+
+    fn note_move(&self, moved: bool) {
+        if moved {
+            self.count(|waiting| &waiting.moves);
+        }
+    }
+
+    fn is_rested(&mut self) -> bool {
+        self.waits += 1;
+        self.waits >= self.rest
+    }
+
+    fn poll(&mut self, what: For) -> bool {
+        if !self.may_poll() {
+            return false;
+        }
+        self.waits = 0;
         let start = arch::cycles();
+        let last = self.polled.replace(start);
+        if last.is_some_and(|last| start.wrapping_sub(last) > GAP_CYCLES) {
+            self.look_for_others();
+        }
         loop {
             for _ in 0..32 {
                 if self.something_to_do(what) {
-                    self.credit = (self.credit + 1).min(CREDIT_MAX);
+                    self.note_success();
                     return true;
                 }
                 arch::pause();
             }
             if arch::cycles().wrapping_sub(start) > POLL_CYCLES {
-                self.credit = self.credit.saturating_sub(1);
+                self.note_failure();
                 return false;
             }
+        }
+    }
+
+    fn note_success(&mut self) {
+        self.credit = (self.credit + 1).min(CREDIT_MAX);
+        self.good += 1;
+        if self.good == GOOD {
+            (self.good, self.rest) = (0, REST_MIN);
+        }
+        self.count(|waiting| &waiting.polls);
+    }
+
+    fn note_failure(&mut self) {
+        if self.credit == 0 {
+            self.rest = self.rest.max((self.rest * 2).min(REST_IDLE_MAX));
+        }
+        self.credit = self.credit.saturating_sub(1);
+        self.count(|waiting| &waiting.polls_in_vain);
+    }
+
+    /// There was a long pause. If somebody else had the processor, there are more runnable threads
+    /// than processors.
+    fn look_for_others(&mut self) {
+        let preemptions = preemptions();
+        if preemptions > self.preemptions {
+            self.preemptions = preemptions;
+            (self.credit, self.good) = (0, 0);
+            self.rest = (self.rest * 4).min(REST_MAX);
         }
     }
 
@@ -158,9 +278,11 @@ impl Idle {
     fn sleep(&mut self, what: For) {
         let preemptions = preemptions();
         if preemptions > self.preemptions {
-            self.credit = 0;
             self.preemptions = preemptions;
+            self.credit = 0;
         }
+        self.polled = None;
+        self.count(|waiting| &waiting.sleeps);
         let (state, counter) = self.waker.bed();
         let wakes = counter.load(SeqCst);
         state.store(DAEMON_ASLEEP, SeqCst);
@@ -170,5 +292,8 @@ impl Idle {
             let _woken = futex::wait(counter, wakes, None);
         }
         state.store(DAEMON_AWAKE, SeqCst);
+        if let Some(node) = self.waker.node {
+            self.apart.show(&node.head.daemon_processor);
+        }
     }
 }

@@ -196,6 +196,7 @@ impl<S: Service> Serving<S> {
         }
         let mut body = std::mem::take(&mut self.body);
         if let Some(incoming) = self.shard.server.take(at, &mut body) {
+            self.idle.served(incoming.processor);
             self.execute(at, &incoming, &body);
         }
         self.body = body;

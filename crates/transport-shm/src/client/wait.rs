@@ -1,4 +1,4 @@
-//! Waiting for a reply: spin, yield, sleep, and what ends a sleep.
+//! Waiting for a reply: spin, sleep, and what ends a sleep.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
@@ -7,7 +7,7 @@ use mayfly_transport::{Patience, Transport};
 use mayfly_types::Errno;
 use mayfly_wire::Cancel;
 
-use super::{ShmTransport, replied};
+use super::{ShmTransport, Submitted, replied};
 use crate::{
     layout::{DAEMON_ABSENT, LANE_ABANDONED, LANE_REQUEST, LANE_SLEEPER},
     raw,
@@ -18,7 +18,8 @@ use crate::{
 pub(super) const POLL_NS: u64 = 100_000_000;
 /// A cancel is sent again after this long: the daemon that got the first may have died with it.
 const CANCEL_AGAIN_NS: u64 = 1_000_000_000;
-/// With one processor a yield lets the daemon answer; more of them only burn time.
+
+/// Threads that yield to each other spare the daemon the waking of each.
 const YIELDS: u32 = 2;
 
 const ASLEEP: u32 = LANE_REQUEST | LANE_SLEEPER;
@@ -29,23 +30,19 @@ impl ShmTransport {
     }
 
     /// Waits for the reply. After an error the lane is no longer ours.
-    pub(super) fn wait(
-        &self,
-        lane: usize,
-        id: u64,
-        patience: Patience,
-        woken: bool,
-    ) -> Result<(), Errno> {
+    pub(super) fn wait(&self, submitted: &Submitted, patience: Patience) -> Result<(), Errno> {
+        let Submitted { lane, id, at, .. } = *submitted;
         let control = self.lane(lane);
-        // A daemon that was asleep needs longer to come than a spin may last.
-        if !woken && self.spin.until(|| replied(control)) {
+        if replied(control)
+            || self.may_spin(submitted) && self.spin.until(at.cycles, || replied(control))
+        {
             return Ok(());
         }
-        for _ in 0..YIELDS {
+        if self.yields.until(YIELDS, || {
             raw::yield_now();
-            if replied(control) {
-                return Ok(());
-            }
+            replied(control)
+        }) {
+            return Ok(());
         }
         control.owner.store(raw::thread_id(), Relaxed);
         let slept = match control.state.compare_exchange(LANE_REQUEST, ASLEEP, AcqRel, Acquire) {
@@ -57,6 +54,14 @@ impl ShmTransport {
         };
         control.owner.store(0, Relaxed);
         slept
+    }
+
+    /// A daemon that was asleep needs longer to come than a spin may last, and one that runs on
+    /// this processor cannot run before we give way.
+    fn may_spin(&self, submitted: &Submitted) -> bool {
+        let here = submitted.at.processor;
+        let together = here != 0 && here == self.node.head.daemon_processor.load(Relaxed);
+        !submitted.woken && !together
     }
 
     fn sleep(&self, lane: usize) -> Result<(), Errno> {

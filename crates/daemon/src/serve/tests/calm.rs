@@ -12,6 +12,11 @@ use mayfly_transport_shm::{Attachment, layout::DAEMON_ASLEEP};
 use mayfly_types::{Errno, OpenRef, limits::LANES};
 use mayfly_wire::{LOCK_FLOCK, LOCK_WRITE, Lock, LockRange, Ping};
 
+use rustix::{
+    process::Pid,
+    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
+};
+
 use super::{
     super::{Ending, run},
     host::Host,
@@ -145,6 +150,59 @@ fn a_failed_commit_is_eio_and_ends_the_daemon() {
     assert_eq!(ping(&attachment), Ok(()), "a new daemon goes on");
     host.stop();
     serving.join().expect("no panic");
+}
+
+/// One wait in sixteen used to poll for 38 µs while the only one who could ask waited for the
+/// processor: a third of the time of a program that makes many files.
+#[test]
+fn a_daemon_does_not_poll_where_its_client_could_not_ask() {
+    let host = Host::new("together", 20_000);
+    let mut daemon = host.start_daemon();
+    host.wait_until_ready();
+    let attachment = host.attach();
+    if host.node.head.processors_tell.load(SeqCst) == 0 {
+        eprintln!("skipped: this processor does not tell its number");
+        host.stop();
+        daemon.wait().expect("it ends");
+        return;
+    }
+    pin(daemon.id());
+    let asking = thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            pin_this_thread();
+            let waiting = &host.node.head.waiting;
+            // It learns where its client is now.
+            (0..100).for_each(|_| assert_eq!(ping(&attachment), Ok(())));
+            let before = waiting.polls_in_vain.load(SeqCst);
+            (0..3200).for_each(|_| assert_eq!(ping(&attachment), Ok(())));
+            waiting.polls_in_vain.load(SeqCst) - before
+        });
+        asking.join().expect("no panic")
+    });
+    assert!(asking < 3, "{asking} polls in vain in 3200 requests");
+    host.stop();
+    daemon.wait().expect("it ends");
+}
+
+/// Confines all threads of a process to the first processor.
+fn pin(pid: u32) {
+    for task in std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives").flatten() {
+        let name = task.file_name();
+        let thread = name.to_str().and_then(|text| text.parse().ok()).and_then(Pid::from_raw);
+        sched_setaffinity(thread, &first_processor()).expect("allowed");
+    }
+}
+
+fn pin_this_thread() {
+    sched_setaffinity(None, &first_processor()).expect("allowed");
+}
+
+fn first_processor() -> CpuSet {
+    let allowed = sched_getaffinity(None).expect("known");
+    let first = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).expect("one at least");
+    let mut only = CpuSet::new();
+    only.set(first);
+    only
 }
 
 #[test]
