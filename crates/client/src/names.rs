@@ -1,4 +1,4 @@
-//! Operations on names and attributes: one request each, or none for stat.
+//! Operations on names and attributes: one request each, or none for stat and most listings.
 
 use mayfly_sys::text::PathText;
 use mayfly_transport::Transport;
@@ -8,7 +8,11 @@ use mayfly_wire::{
     RemoveXattr, Rename, SetAttr, SetXattr, Stat, StatFs, Symlink, Sync, Target, Unlink, Walk,
 };
 
-use crate::{Client, Descriptors, Stop};
+use crate::{Client, Descriptors, OpenFile, Stop};
+
+/// A listing by the records has at most so many bytes of packed entries, some hundred of them: they
+/// are on the stack of the host.
+const LISTED_BYTES: usize = 4096;
 
 /// Owner and permission bits of something new; the umask has been taken off.
 #[derive(Debug, Clone, Copy)]
@@ -228,11 +232,18 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// As getdents64; those of `take`.
     pub fn list<R>(
         &self,
-        open: OpenRef,
+        open: OpenFile,
         cookie: u64,
         bytes_max: usize,
         take: impl FnOnce(&[u8]) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
+        let mut piece = [0; LISTED_BYTES];
+        let room = piece.len().min(bytes_max);
+        if let Some(used) = self.records.list(self.node.head, open.id(), cookie, &mut piece[..room])
+        {
+            return take(&piece[..used]);
+        }
+        let open = open.reference;
         let bytes_max = bytes_max.min(mayfly_types::limits::TRANSFER_BYTES_MAX) as u32;
         self.ask(&List { open, cookie, bytes_max }, |listing| take(listing.entries))
     }

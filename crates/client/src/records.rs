@@ -1,16 +1,17 @@
 //! A look into the daemon's records.
 //!
-//! Where an instance's metadata lie in a file that its processes may map, what a path names is
-//! found there without a request ([`mayfly_records`]): it is what was committed at that moment, so
-//! with every change whose call has returned. What is not certain is asked for.
+//! Where an instance's metadata lie in a file that its processes may map, what a path names and
+//! what a directory has is found there without a request ([`mayfly_records`]): it is what was
+//! committed at that moment, so with every change whose call has returned. What is not certain is
+//! asked for.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use mayfly_records::{Found, Question, Source, look, page::PAGE_BYTES, page::PLACES_AT};
+use mayfly_records::{Found, Question, Source, list, look, page::PAGE_BYTES, page::PLACES_AT};
 use mayfly_sys::{Errno, mapped::Shown};
 use mayfly_transport_shm::layout::{DAEMON_ASLEEP, DAEMON_AWAKE, NodeHead};
-use mayfly_types::{Attr, Times};
-use mayfly_wire::{WALK_FOLLOW, Walk};
+use mayfly_types::{Attr, FileId, Times};
+use mayfly_wire::{WALK_FOLLOW, Walk, Wire, Writer, listing};
 
 /// So much of the records is mapped, bytes: addresses, not memory. A million files take less; what
 /// lies beyond is asked for.
@@ -67,14 +68,41 @@ impl Records {
         let view = View::of(self.0.as_ref()?)?;
         let follow = walk.flags & WALK_FOLLOW != 0;
         let found = look(&view, Question { start: walk.start, path: walk.path, follow }).ok()?;
-        // After the end of an instance its calls fail, whatever was in it.
-        if !matches!(head.daemon_state.load(Acquire), DAEMON_AWAKE | DAEMON_ASLEEP) {
+        if !is_served(head) {
             return None;
         }
         Some(match found {
             Found::File(attr) => Ok(timed(attr, head)),
             Found::Nothing => Err(Errno::ENOENT),
         })
+    }
+
+    /// Packs entries of a directory behind the position `cookie`, as many as fit; how many bytes,
+    /// none at the end. `None` when that is not certain.
+    pub(crate) fn list(
+        &self,
+        head: &NodeHead,
+        directory: FileId,
+        cookie: u64,
+        packed: &mut [u8],
+    ) -> Option<usize> {
+        let view = View::of(self.0.as_ref()?)?;
+        let mut used = 0;
+        let whole = list(&view, directory, cookie, |entry| {
+            let mut to = Writer::new(packed.get_mut(used..).unwrap_or_default());
+            let entry = listing::Entry {
+                id: entry.id,
+                kind: entry.kind,
+                next_cookie: entry.cookie,
+                name: entry.name,
+            };
+            let fits = entry.encode(&mut to).is_ok();
+            used += if fits { to.used() } else { 0 };
+            fits
+        });
+        // Nothing is the end, so there must be something where there may be more.
+        let certain = whole.is_ok_and(|whole| whole || used > 0);
+        (certain && is_served(head)).then_some(used)
     }
 
     /// Gives the mapping back.
@@ -87,6 +115,11 @@ impl Records {
             unsafe { shown.end() };
         }
     }
+}
+
+/// After the end of an instance its calls fail, whatever was in it.
+fn is_served(head: &NodeHead) -> bool {
+    matches!(head.daemon_state.load(Acquire), DAEMON_AWAKE | DAEMON_ASLEEP)
 }
 
 /// Without times a file has that of its creation.

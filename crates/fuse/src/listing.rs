@@ -25,7 +25,7 @@ impl Server {
         let (handle, cookie, room) = (fields.u64()?, fields.u64()?, fields.u32()? as usize);
         let open = self.handle(handle)?;
         let bytes_max = room.clamp(PAGE_BYTES_MIN, TRANSFER_BYTES_MAX);
-        self.client.list(open.reference, cookie, bytes_max, |packed| {
+        self.client.list(open, cookie, bytes_max, |packed| {
             for entry in entries(packed) {
                 let entry = entry.map_err(|_| Errno::EIO)?;
                 if !body.dirent(room, &entry) {

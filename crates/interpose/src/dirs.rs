@@ -79,7 +79,7 @@ pub(crate) unsafe fn list(call: &Call) -> Outcome {
             return Err(Errno::ENOTDIR);
         }
         session.with_position(open, |cookie| {
-            session.list(open.reference, cookie, room.max(RECORD_BYTES_MAX), |packed| {
+            session.list(open, cookie, room.max(RECORD_BYTES_MAX), |packed| {
                 // SAFETY: passed on to the caller.
                 let (used, next) = unsafe { pack_all(packed, to, room, cookie) }?;
                 Ok((used as isize, next))

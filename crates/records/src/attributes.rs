@@ -93,8 +93,46 @@ pub fn of_inode(record: &[u8]) -> Result<Attr, Unsure> {
     }
 }
 
-fn attributes(body: &[u8]) -> Result<Attr, Unsure> {
+/// Identity and type from the beginning of a dentry's record.
+///
+/// # Errors
+/// [`Unsure`].
+pub(crate) fn peek(record: &[u8]) -> Result<(FileId, FileKind), Unsure> {
+    let (form, body) = record.split_first().ok_or(Unsure)?;
     let mut from = Take(body);
+    match *form {
+        PLAIN => {
+            let kind = from.kind()?;
+            Ok((FileId(from.u64()?), kind))
+        }
+        FUSED => {
+            let id = FileId(from.u64()?);
+            Ok((id, from.kind()?))
+        }
+        _ => Err(Unsure),
+    }
+}
+
+/// From the record of a directory: its attributes, and its parent.
+///
+/// # Errors
+/// [`Unsure`].
+pub(crate) fn of_directory(record: &[u8]) -> Result<(Attr, FileId), Unsure> {
+    let Some((&OWN, body)) = record.split_first() else { return Err(Unsure) };
+    let mut from = Take(body);
+    let attr = take_attributes(&mut from)?;
+    if attr.kind != FileKind::Directory {
+        return Err(Unsure);
+    }
+    Ok((attr, FileId(from.u64()?)))
+}
+
+fn attributes(body: &[u8]) -> Result<Attr, Unsure> {
+    take_attributes(&mut Take(body))
+}
+
+/// As far as the attributes go.
+fn take_attributes(from: &mut Take<'_>) -> Result<Attr, Unsure> {
     let id = FileId(from.u64()?);
     let kind = from.kind()?;
     // Any flag: an object that is being written knows better, a directory may have to be fetched.

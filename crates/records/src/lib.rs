@@ -2,7 +2,7 @@
 //!
 //! The metadata of an instance that need only outlive its processes lie in a mapped file that is
 //! changed in place (`meta::tree`). A program of the same node can map it too, for reading, and
-//! find what a path names without asking anybody.
+//! find what a path names, and what a directory has, without asking anybody.
 //!
 //! **What is seen is what was committed.** The file's header has a *version* that is odd while a
 //! transaction is under way and another even number after each. A reader looks at it, reads, and
@@ -24,11 +24,13 @@ extern crate std;
 
 mod attributes;
 pub mod key;
+mod list;
 pub mod page;
 mod search;
 mod walk;
 
 pub use attributes::{Dentry, RECORD_CHUNKS, of_dentry, of_inode};
+pub use list::{Entry, list};
 pub use search::{KEY_BYTES_MAX, Source, get};
 pub use walk::{Found, Question, look};
 

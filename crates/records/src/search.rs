@@ -27,13 +27,13 @@ pub trait Source {
 }
 
 /// A key and its beginning as a number.
-struct Key<'a> {
+pub(crate) struct Key<'a> {
     bytes: &'a [u8],
     first: u128,
 }
 
 impl<'a> Key<'a> {
-    fn of(bytes: &'a [u8]) -> Key<'a> {
+    pub(crate) fn of(bytes: &'a [u8]) -> Key<'a> {
         let mut first = [0; PREFIX_BYTES_MAX];
         let count = bytes.len().min(PREFIX_BYTES_MAX);
         first[..count].copy_from_slice(&bytes[..count]);
@@ -42,29 +42,29 @@ impl<'a> Key<'a> {
 }
 
 /// A node, as its head was when it was looked at.
-struct Node<'a, S> {
+pub(crate) struct Node<'a, S> {
     source: &'a S,
     start: usize,
-    level: u8,
-    count: usize,
+    pub(crate) level: u8,
+    pub(crate) count: usize,
     prefix: usize,
 }
 
 /// An entry's key and cell.
 #[derive(Clone, Copy)]
-struct Slot(u64);
+pub(crate) struct Slot(u64);
 
 impl Slot {
     fn hint(self) -> u32 {
         (self.0 >> 32) as u32
     }
 
-    fn key_bytes(self) -> usize {
+    pub(crate) fn key_bytes(self) -> usize {
         usize::from(self.0 as u16)
     }
 
     /// Where the cell begins in its page.
-    fn cell(self) -> usize {
+    pub(crate) fn cell(self) -> usize {
         usize::from((self.0 >> 16) as u16)
     }
 
@@ -74,7 +74,7 @@ impl Slot {
 }
 
 impl<'a, S: Source> Node<'a, S> {
-    fn of(source: &'a S, page: u32, end: u32) -> Result<Node<'a, S>, Unsure> {
+    pub(crate) fn of(source: &'a S, page: u32, end: u32) -> Result<Node<'a, S>, Unsure> {
         if !(1..end).contains(&page) {
             return Err(Unsure);
         }
@@ -93,7 +93,7 @@ impl<'a, S: Source> Node<'a, S> {
         Ok(Node { source, start, level, count, prefix: usize::from(prefix) })
     }
 
-    fn slot(&self, index: usize) -> Result<Slot, Unsure> {
+    pub(crate) fn slot(&self, index: usize) -> Result<Slot, Unsure> {
         if index >= self.count {
             return Err(Unsure);
         }
@@ -101,7 +101,7 @@ impl<'a, S: Source> Node<'a, S> {
     }
 
     /// Eight bytes of the page.
-    fn chunk(&self, at: usize) -> Result<[u8; 8], Unsure> {
+    pub(crate) fn chunk(&self, at: usize) -> Result<[u8; 8], Unsure> {
         if at + 8 > PAGE_BYTES {
             return Err(Unsure);
         }
@@ -137,7 +137,11 @@ impl<'a, S: Source> Node<'a, S> {
     }
 
     /// The entry with `key`, or where it would stand, from entry `first` on.
-    fn search(&self, key: &Key<'_>, first: usize) -> Result<Result<usize, usize>, Unsure> {
+    pub(crate) fn search(
+        &self,
+        key: &Key<'_>,
+        first: usize,
+    ) -> Result<Result<usize, usize>, Unsure> {
         if self.prefix > 0 {
             let word = |at| self.source.word(self.start + PREFIX_AT + at).map(u64::swap_bytes);
             let (high, low) = (word(0).ok_or(Unsure)?, word(8).ok_or(Unsure)?);
@@ -168,17 +172,21 @@ impl<'a, S: Source> Node<'a, S> {
         Ok(Err(low))
     }
 
-    /// The page below which `key` would be.
-    fn child(&self, key: &Key<'_>) -> Result<u32, Unsure> {
-        let index = match self.search(key, 1)? {
-            Ok(index) => index,
-            Err(index) => index.checked_sub(1).ok_or(Unsure)?,
-        };
+    /// The entry below which `key` would be.
+    pub(crate) fn child_index(&self, key: &Key<'_>) -> Result<usize, Unsure> {
+        match self.search(key, 1)? {
+            Ok(index) => Ok(index),
+            Err(index) => index.checked_sub(1).ok_or(Unsure),
+        }
+    }
+
+    /// The page of entry `index`.
+    pub(crate) fn child_at(&self, index: usize) -> Result<u32, Unsure> {
         self.short(self.slot(index)?.value_at()).map(u32::from_le_bytes)
     }
 
     /// Copies the beginning of the value of entry `index`; the number of bytes.
-    fn value<const N: usize>(
+    pub(crate) fn value<const N: usize>(
         &self,
         index: usize,
         end: u32,
@@ -249,7 +257,7 @@ pub fn get<S: Source, const N: usize>(
             let Ok(index) = node.search(&key, 0)? else { return Ok(None) };
             return node.value(index, end, to).map(Some);
         }
-        let below = Node::of(source, node.child(&key)?, end)?;
+        let below = Node::of(source, node.child_at(node.child_index(&key)?)?, end)?;
         if u16::from(below.level) + 1 != u16::from(node.level) {
             return Err(Unsure);
         }

@@ -72,3 +72,82 @@ CHECK(what_stat_tells_is_never_older_than_what_has_returned)
 	waitpid(child, NULL, 0);
 	say("%d changes", *done);
 }
+
+#define STAYING 400
+#define ROUNDS 300
+
+/* Makes and removes entries in bursts; those below the counts have returned. */
+static void come_and_go(volatile int *counts)
+{
+	char name[48];
+	for (int at = 1; at <= ROUNDS && !counts[2]; at++) {
+		for (int more = 0; more < 8; more++) {
+			snprintf(name, sizeof name, "list/passing%d.%d", at, more);
+			close(open(name, O_CREAT | O_WRONLY, 0600));
+			unlink(name);
+		}
+		snprintf(name, sizeof name, "list/new%d", at);
+		close(open(name, O_CREAT | O_WRONLY, 0600));
+		__sync_synchronize();
+		counts[0] = at;
+		snprintf(name, sizeof name, "list/old%d", at);
+		unlink(name);
+		__sync_synchronize();
+		counts[1] = at;
+		usleep(300);
+	}
+	counts[2] = 1;
+}
+
+static void list_once(int made, int removed)
+{
+	static char stays[STAYING + 1], news[ROUNDS + 1];
+	memset(stays, 0, sizeof stays);
+	memset(news, 0, sizeof news);
+	DIR *listing = opendir("list");
+	for (struct dirent *entry; (entry = readdir(listing)) != NULL; ) {
+		int number;
+		if (sscanf(entry->d_name, "stays%d", &number) == 1)
+			stays[number]++;
+		else if (sscanf(entry->d_name, "new%d", &number) == 1)
+			news[number]++;
+		else if (sscanf(entry->d_name, "old%d", &number) == 1 && number <= removed)
+			say("old%d was removed before", number);
+	}
+	closedir(listing);
+	for (int at = 1; at <= STAYING; at++)
+		if (stays[at] != 1)
+			say("stays%d is there %d times", at, stays[at]);
+	for (int at = 1; at <= ROUNDS; at++)
+		if (news[at] > 1 || (at <= made && news[at] != 1))
+			say("new%d of %d is there %d times", at, made, news[at]);
+}
+
+CHECK(a_listing_has_once_what_stays_while_another_process_makes_and_removes_entries)
+{
+	volatile int *counts = shared_counter();
+	char name[48];
+	mkdir("list", 0700);
+	for (int at = 1; at <= STAYING; at++) {
+		snprintf(name, sizeof name, "list/stays%d", at);
+		close(open(name, O_CREAT | O_WRONLY, 0600));
+	}
+	for (int at = 1; at <= ROUNDS; at++) {
+		snprintf(name, sizeof name, "list/old%d", at);
+		close(open(name, O_CREAT | O_WRONLY, 0600));
+	}
+	fflush(stdout);
+	pid_t child = fork();
+	if (child == 0) {
+		come_and_go(counts);
+		_exit(0);
+	}
+	do {
+		int made = counts[0], removed = counts[1];
+		__sync_synchronize();
+		list_once(made, removed);
+	} while (!counts[2]);
+	waitpid(child, NULL, 0);
+	list_once(ROUNDS, ROUNDS);
+	say("%d made, %d removed", counts[0], counts[1]);
+}
