@@ -173,3 +173,28 @@ fn a_sweep_measures_an_instance_for_each_value() -> Result<()> {
     ensure!(labels == ["times=none", "times=all", "plain"], "{labels:?}");
     expect_clean(&scratch, &before)
 }
+
+#[test]
+fn a_process_is_measured_alone_and_beside_one_that_writes() -> Result<()> {
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("bench-beside")?;
+    let before = Before::look();
+    let json = scratch.join("out.json");
+    bench(&scratch, &SMALL)?
+        .args(["--workload", "beside", "--procs", "2"])
+        .args(["--json".as_ref(), json.as_os_str()])
+        .run_ok()?;
+    let report = read(&json)?;
+    let phases = list(&report, "phases")?;
+    let names: Vec<&str> = phases.iter().filter_map(|phase| phase["phase"].as_str()).collect();
+    ensure!(names == ["beside/alone", "beside/stream"], "{names:?}");
+    for (phase, writes) in phases.iter().zip([false, true]) {
+        for target in list(phase, "targets")? {
+            for run in list(target, "runs")? {
+                let (ops, bytes) = (number(run, "/ops")?, number(run, "/bytes")?);
+                ensure!(ops >= 1000.0 && (bytes > 0.0) == writes, "{ops} looks, {bytes} bytes");
+            }
+        }
+    }
+    expect_clean(&scratch, &before)
+}

@@ -176,6 +176,13 @@ pub enum Step {
         /// Directories of each process.
         directories: u64,
     },
+    /// The first process asks for the attributes of its files; the others write as long.
+    Beside {
+        /// How long.
+        milliseconds: u64,
+        /// Bytes of a write of the others; 0: they do nothing.
+        transfer_bytes: u64,
+    },
     /// Walks over those directories and counts what matches; a wrong count fails the run.
     Seek {
         /// Directories of each process.

@@ -4,6 +4,7 @@
 //! library, and answers on its standard output; where the library of an instance is loaded into
 //! it, the same calls are served by the instance. It ends with its input.
 
+mod beside;
 mod clock;
 mod data;
 mod files;
@@ -101,6 +102,9 @@ fn prepare(task: &Task) -> Result<Prepared> {
         }
         Step::Tree { call, tree } => tree::prepare(task, call, tree),
         Step::Data(transfers) => data::prepare(task, transfers),
+        Step::Beside { milliseconds, transfer_bytes } => {
+            beside::prepare(task, milliseconds, transfer_bytes)
+        }
         Step::Hide { directories } => find::prepare_hiding(task, directories),
         Step::Seek { directories } => find::prepare_seeking(task, directories),
     }

@@ -21,6 +21,10 @@ const HARD_TRANSFER_BYTES: u64 = 47_008;
 /// Directories in one directory: many file systems count them as links, of which they allow 65,000
 /// or a few more.
 const SUBDIRECTORIES_MAX: u64 = 60_000;
+/// How long one process looks at its files while others write.
+const BESIDE_MS: u64 = 500;
+/// Bytes of one of their writes.
+const BESIDE_BYTES: u64 = 64 << 20;
 /// Files of one directory of find.
 const FIND_FILES: u64 = 100;
 
@@ -34,6 +38,8 @@ pub enum Family {
     Data,
     /// Finding.
     Find,
+    /// What one process does to another.
+    Beside,
 }
 
 impl FromStr for Family {
@@ -44,7 +50,8 @@ impl FromStr for Family {
             "meta" => Ok(Family::Meta),
             "data" => Ok(Family::Data),
             "find" => Ok(Family::Find),
-            other => Err(format!("{other:?}: choose meta, data, find or all")),
+            "beside" => Ok(Family::Beside),
+            other => Err(format!("{other:?}: choose meta, data, find, beside or all")),
         }
     }
 }
@@ -124,6 +131,7 @@ pub(crate) fn groups(settings: &Settings, procs: u32) -> Vec<Group> {
             Family::Meta => groups.extend(metadata(settings, procs)),
             Family::Data => groups.extend(data(settings, procs)),
             Family::Find => groups.push(find(settings, procs)),
+            Family::Beside => groups.extend(beside(procs)),
         }
     }
     let wanted = &settings.only_phases;
@@ -231,6 +239,16 @@ fn find(settings: &Settings, procs: u32) -> Group {
         phase("walk", Step::Seek { directories }),
     ];
     Group { phases, name: "find".to_owned(), family: Family::Find }
+}
+
+/// The same calls of one process, alone and while the others write.
+fn beside(procs: u32) -> Option<Group> {
+    let phase = |word: &str, transfer_bytes| {
+        let step = Step::Beside { milliseconds: BESIDE_MS, transfer_bytes };
+        Phase { name: format!("beside/{word}"), step }
+    };
+    let phases = vec![phase("alone", 0), phase("stream", BESIDE_BYTES)];
+    (procs > 1).then(|| Group { phases, name: "beside".to_owned(), family: Family::Beside })
 }
 
 /// A size as it stands in a phase's name.

@@ -51,7 +51,8 @@ pub(crate) struct Bench {
     /// An instance for each value of one of its options, such as chunk-size=64K,4M; repeatable
     #[arg(long, value_name = "OPTION=VALUE,...", help_heading = "Targets")]
     sweep: Vec<String>,
-    /// Workloads: meta, data, find, or all of them
+    /// Workloads: meta, data, find, or all of these; beside: stat by one process while the others
+    /// write 64 MiB at a time
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "all")]
     workload: Vec<String>,
     /// Only groups with a phase whose name contains this; repeatable

@@ -42,6 +42,11 @@ impl Clock {
         Ok(())
     }
 
+    /// Time from the start to the last reading, nanoseconds.
+    pub(super) fn elapsed_ns(&self) -> u64 {
+        self.last_ns - self.share.start_ns
+    }
+
     /// What happened since the last lap was no operation, but is the file system's time: the open
     /// and the close around transfers.
     #[inline]
