@@ -14,7 +14,8 @@
 //!
 //! **When there are others.** Where the other processors are busy too, a thread that polls is kept
 //! waiting for whole slices of the scheduler's, and the clients with it; one that sleeps gets its
-//! turn at once. So after such a pause polling, and moving, has a rest, which is longer each time.
+//! turn at once. So after such a pause polling, and moving, has a rest, which is longer each time;
+//! but not when clients run on several processors, since then it is they who had the processor.
 //!
 //! The serving thread sleeps on a word of the node region, where clients wake it too; the threads
 //! of the other shards have words of their own, and know of no processors.
@@ -131,6 +132,8 @@ pub(super) struct Idle {
     /// When the last poll began, unless there was a sleep since.
     polled: Option<u64>,
     alone: bool,
+    /// Clients are on several processors: it is they who have this one in between.
+    crowd: bool,
     apart: Apart,
 }
 
@@ -149,6 +152,7 @@ impl Idle {
             preemptions: preemptions(),
             polled: None,
             alone: processors < 2,
+            crowd: false,
             apart: Apart::new(),
         }
     }
@@ -188,6 +192,7 @@ impl Idle {
         let Some(node) = self.waker.node else { return self.credit > 0 || self.is_rested() };
         let place = &node.head.daemon_processor;
         let clients = self.apart.look(place);
+        self.crowd = clients == Clients::Anywhere;
         if clients != Clients::Here && self.credit > 0 {
             return true;
         }
@@ -217,7 +222,7 @@ impl Idle {
 
     fn is_rested(&mut self) -> bool {
         self.waits += 1;
-        self.waits >= self.rest
+        self.waits >= if self.crowd { REST_MIN } else { self.rest }
     }
 
     fn poll(&mut self, what: For) -> bool {
@@ -227,7 +232,7 @@ impl Idle {
         self.waits = 0;
         let start = arch::cycles();
         let last = self.polled.replace(start);
-        if last.is_some_and(|last| start.wrapping_sub(last) > GAP_CYCLES) {
+        if !self.crowd && last.is_some_and(|last| start.wrapping_sub(last) > GAP_CYCLES) {
             self.look_for_others();
         }
         loop {
