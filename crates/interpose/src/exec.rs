@@ -137,9 +137,9 @@ impl Image<'_> {
     unsafe fn places(&self, lies_there: bool) -> Places<'static> {
         let mount = settings::get().map_or(&b""[..], |settings| settings.mount.as_bytes());
         // SAFETY: passed on to the caller.
-        let list = unsafe { environment::find(self.given, environment::LIBRARY_PATH) };
-        let library_path = list.unwrap_or(b"");
-        Places { mount, works_there: cwd::directory().is_some(), lies_there, library_path }
+        let list = |name| unsafe { environment::find(self.given, name) }.unwrap_or(b"");
+        let (library_path, preload) = (list(environment::LIBRARY_PATH), list(environment::PRELOAD));
+        Places { mount, works_there: cwd::directory().is_some(), lies_there, library_path, preload }
     }
 
     /// Rebuilds the environment; `program` is the program's path in the mount, `name` that of the

@@ -5,9 +5,12 @@
 //! (`docs/decisions/2026-11-21-loaded-as-an-audit-library.md`). So exec names us as one only where
 //! it matters: when a library that the program needs lies in a directory of `LD_LIBRARY_PATH` in
 //! the mount (build tools set that variable for everything they start, and most of it needs
-//! nothing from there), or when the program's own `DT_RUNPATH`, `DT_RPATH` or a `DT_NEEDED` with a
-//! slash leads into the mount. What the libraries need themselves, and symbolic links that lead
-//! into the mount, are not seen.
+//! nothing from there), when the program's own `DT_RUNPATH`, `DT_RPATH` or a `DT_NEEDED` with a
+//! slash leads into the mount, or when a library that `LD_PRELOAD` names lies there. What the
+//! libraries need themselves, and symbolic links that lead into the mount, are not seen.
+//!
+//! A program that needs the run-time library of AddressSanitizer gets us as an audit library too:
+//! it ends at its start when another library was loaded before that one.
 
 use mayfly_sys::{
     file::{self, AT_EMPTY_PATH, AT_FDCWD, O_CLOEXEC, O_RDONLY},
@@ -26,6 +29,9 @@ const ENTRIES: usize = 64;
 const ENTRIES_MAX: usize = 1024;
 /// Most of a search path that is looked at.
 const LIST_BYTES_MAX: usize = 4096;
+
+/// A library that ends its program unless it was loaded before all others.
+const MUST_BE_FIRST: &[u8] = b"libasan.so";
 
 const HEADER_BYTES: usize = 64;
 const PROGRAM_HEADER_BYTES: usize = 56;
@@ -48,6 +54,8 @@ pub(crate) struct Places<'a> {
     pub(crate) lies_there: bool,
     /// `LD_LIBRARY_PATH`.
     pub(crate) library_path: &'a [u8],
+    /// `LD_PRELOAD`.
+    pub(crate) preload: &'a [u8],
 }
 
 impl Places<'_> {
@@ -73,6 +81,16 @@ impl Places<'_> {
                         .and_then(|mut path| path.push_component(name).map(|()| is_there(&path)))
                         .unwrap_or(false)
             })
+    }
+
+    /// Does the mount have a library that is to be preloaded?
+    fn preload(self, is_there: &mut impl FnMut(&PathText) -> bool) -> bool {
+        let names = self.preload.split(|byte| matches!(byte, b':' | b' '));
+        let mut names = names.filter(|name| !name.is_empty());
+        names.any(|name| match name.contains(&b'/') {
+            true => self.hold(name),
+            false => self.provide(name, is_there),
+        })
     }
 
     /// Does a list of directories, as `DT_RUNPATH` has them, lead into the mount?
@@ -140,6 +158,9 @@ pub(crate) fn looks(
     find_dynamic(headers).is_some_and(|dynamic| {
         let Some((strings, names)) = names(dynamic, &mut read) else { return false };
         let Some(strings) = file_offset(headers, strings) else { return false };
+        if places.preload(&mut is_there) {
+            return true;
+        }
         let mut text = [0; LIST_BYTES_MAX];
         names.iter().take_while(|[kind, _]| *kind != DT_NULL).any(|[kind, name]| {
             let used = read(strings.wrapping_add(*name), &mut text);
@@ -147,6 +168,7 @@ pub(crate) fn looks(
             let text = text.split(|byte| *byte == 0).next().unwrap_or(&[]);
             match *kind {
                 DT_NEEDED if text.contains(&b'/') => places.hold(text),
+                DT_NEEDED if text.starts_with(MUST_BE_FIRST) => true,
                 DT_NEEDED => places.provide(text, &mut is_there),
                 _ => places.hold_any(text),
             }
@@ -225,7 +247,13 @@ mod tests {
     use super::*;
 
     fn places() -> Places<'static> {
-        Places { mount: b"/m/n", works_there: false, lies_there: false, library_path: b"/m/n" }
+        Places {
+            mount: b"/m/n",
+            works_there: false,
+            lies_there: false,
+            library_path: b"/m/n",
+            preload: b"",
+        }
     }
 
     #[test]
@@ -248,6 +276,17 @@ mod tests {
         assert!(!list.provide(b"libx.so", &mut lies_in(b"/lib/libx.so")));
         assert!(!list.provide(b"liby.so", &mut lies_in(b"/m/n/lib/libx.so")));
         assert!(!Places { library_path: b"", ..list }.provide(b"libx.so", &mut |_| true));
+    }
+
+    #[test]
+    fn a_preloaded_library_counts_where_it_lies_in_the_mount() {
+        let named = |preload: &'static [u8]| Places { preload, ..places() };
+        assert!(named(b"/lib/a.so:/m/n/b.so").preload(&mut |_| false));
+        assert!(named(b"/lib/a.so b.so").preload(&mut |path| path.as_bytes() == b"/m/n/b.so"));
+        assert!(!named(b"/lib/a.so: :b.so,lib/c.so").preload(&mut |_| false));
+        assert!(!named(b"").preload(&mut |_| true));
+        let there = Places { works_there: true, ..named(b"lib/c.so") };
+        assert!(there.preload(&mut |_| false));
     }
 
     #[test]
