@@ -3,52 +3,69 @@
 
 use anyhow::Result;
 use mayfly_testkit::{Exclusive, Scratch};
+use mayfly_tests::lines::LINES;
 use mayfly_tests::program::Program;
 use mayfly_tests::suite;
+use mayfly_tests::verdicts::{self, Verdict};
 
 fn compare(
+    test: &str,
     label: &str,
     program: impl FnOnce(&Exclusive, &Scratch) -> Result<Option<Program>>,
 ) -> Result<()> {
     let turn = Exclusive::take()?;
     let scratch = Scratch::new(label)?;
-    match program(&turn, &scratch)? {
-        Some(program) => program.compare(&turn, &scratch, |_| ()),
-        None => Ok(()),
-    }
+    // What is missing was said by who looked for it.
+    let Some(program) = program(&turn, &scratch)? else { return Ok(()) };
+    let compared = program.compare(&turn, &scratch, |_| ());
+    let verdict =
+        compared.map_or_else(|error| Verdict::Fails(format!("{error:#}")), |()| Verdict::Passes);
+    verdicts::settle(LINES, test, &verdict, &turn)
 }
 
 #[test]
 fn a_source_tree_configures_builds_and_runs() -> Result<()> {
-    compare("source", suite::source_tree)
+    compare("a_source_tree_configures_builds_and_runs", "source", suite::source_tree)
 }
 
 #[test]
 fn git_adds_commits_checks_and_clones() -> Result<()> {
-    compare("git", |_, _| Ok(suite::git()))
+    compare("git_adds_commits_checks_and_clones", "git", |_, _| Ok(suite::git()))
 }
 
 #[test]
 fn python_walks_copies_and_writes_in_parallel() -> Result<()> {
-    compare("python", |_, _| Ok(suite::python_files()))
+    compare(
+        "python_walks_copies_and_writes_in_parallel",
+        "python",
+        |_, _| Ok(suite::python_files()),
+    )
 }
 
 #[test]
 fn bash_redirects_appends_and_shares_offsets() -> Result<()> {
-    compare("bash", |_, _| Ok(suite::bash_redirections()))
+    compare("bash_redirects_appends_and_shares_offsets", "bash", |_, _| {
+        Ok(suite::bash_redirections())
+    })
 }
 
 #[test]
 fn mpi_ranks_share_a_file_by_posix_and_mpi_io() -> Result<()> {
-    compare("mpi", |_, _| Ok(suite::mpi()))
+    compare("mpi_ranks_share_a_file_by_posix_and_mpi_io", "mpi", |_, _| Ok(suite::mpi()))
 }
 
 #[test]
 fn openfoam_computes_the_same_fields_serial_and_decomposed() -> Result<()> {
-    compare("openfoam", |_, _| Ok(suite::openfoam()))
+    compare("openfoam_computes_the_same_fields_serial_and_decomposed", "openfoam", |_, _| {
+        Ok(suite::openfoam())
+    })
 }
 
 #[test]
 fn programs_find_their_libraries_in_the_mount() -> Result<()> {
-    compare("libraries", |_, _| Ok(suite::libraries()))
+    compare(
+        "programs_find_their_libraries_in_the_mount",
+        "libraries",
+        |_, _| Ok(suite::libraries()),
+    )
 }

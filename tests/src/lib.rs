@@ -1,4 +1,5 @@
-//! The program suite: seven unmodified programs, run natively and in a mount, with the same result.
+//! The program suite: unmodified programs, run natively and in a mount, with the same result. Seven
+//! large ones leave trees that are compared; [`rows`] are small, and many.
 //!
 //! The scripts in `apps/` know nothing of Mayfly. Each works in the directory that `APP_DIR` names,
 //! prints only what every run must print alike, and leaves a tree. [`program::Program`] runs a
@@ -7,7 +8,10 @@
 //! normalised.
 
 pub mod calls;
+pub mod lines;
 pub mod posix;
 pub mod program;
+pub mod rows;
 pub mod source;
 pub mod suite;
+pub mod verdicts;

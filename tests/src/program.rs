@@ -13,7 +13,7 @@ use mayfly_testkit::{Exclusive, Job, Outcome, Scratch, Tree, binary};
 pub const INSTANCE: &str = "suite";
 
 /// How long the traces of an instance may take to go after the command's end.
-const LEFTOVER_PATIENCE: Duration = Duration::from_secs(3);
+pub(crate) const LEFTOVER_PATIENCE: Duration = Duration::from_secs(3);
 
 /// A program of the suite.
 #[derive(Debug)]
@@ -142,7 +142,7 @@ impl Run {
     }
 }
 
-fn expect_same_text(what: &str, one: &[u8], two: &[u8]) -> Result<()> {
+pub(crate) fn expect_same_text(what: &str, one: &[u8], two: &[u8]) -> Result<()> {
     let (one, two) = (String::from_utf8_lossy(one), String::from_utf8_lossy(two));
     let lines = one.lines().zip(two.lines()).enumerate();
     for (number, (mine, theirs)) in lines {
@@ -152,7 +152,8 @@ fn expect_same_text(what: &str, one: &[u8], two: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn apps_dir() -> PathBuf {
+/// Where the scripts are.
+pub(crate) fn apps_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("apps")
 }
 

@@ -32,7 +32,7 @@ impl Before {
         let memory = shared_memory();
         let new = memory.difference(&self.shared_memory);
         found.extend(
-            new.filter(|path| is_ours(path))
+            new.filter(|path| is_ours(path) && !is_a_strangers(path, scratch.mark()))
                 .map(|path| format!("shared memory {}", path.display())),
         );
         let now = mounts();
@@ -70,6 +70,12 @@ impl Before {
 
 fn is_ours(path: &Path) -> bool {
     path.to_string_lossy().contains("mayfly")
+}
+
+/// Does a living process without our mark use it? Somebody else may run an instance meanwhile.
+fn is_a_strangers(path: &Path, mark: &str) -> bool {
+    let ours: BTreeSet<u32> = process::marked(mark).iter().map(|process| process.pid).collect();
+    process::using(path).into_iter().any(|pid| !ours.contains(&pid))
 }
 
 fn shared_memory() -> BTreeSet<PathBuf> {

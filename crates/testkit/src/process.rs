@@ -5,7 +5,7 @@
 //! ever signalled.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -41,6 +41,17 @@ pub fn with_variable(variable: &str, value: &str) -> Vec<Marked> {
         })
         .map(describe)
         .collect()
+}
+
+/// The living processes that have mapped or opened `path` or what lies below it.
+pub fn using(path: &Path) -> Vec<u32> {
+    let text = path.to_string_lossy();
+    let maps = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let opened = |pid: &u32| {
+        let links = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        links.filter_map(|link| fs::read_link(link.path()).ok()).any(|to| to.starts_with(path))
+    };
+    numbers().filter(|pid| maps(pid).contains(text.as_ref()) || opened(pid)).collect()
 }
 
 fn numbers() -> impl Iterator<Item = u32> {

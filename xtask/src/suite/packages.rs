@@ -4,6 +4,7 @@
 //! `sudo` wants no password. Otherwise the suites that will be skipped are named here, and say it
 //! again themselves.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use mayfly_testkit::skip;
@@ -13,6 +14,7 @@ use super::Install;
 /// What one suite needs.
 struct Need {
     suite: &'static str,
+    /// Names to be found on `PATH`, or whole paths.
     programs: &'static [&'static str],
     packages: &'static [&'static str],
 }
@@ -39,6 +41,47 @@ const NEEDS: &[Need] = &[
     },
     Need { suite: "stress-ng", programs: &["stress-ng"], packages: &["stress-ng"] },
     Need { suite: "fio", programs: &["fio"], packages: &["fio"] },
+    Need {
+        suite: "shells and tools",
+        programs: &["zsh", "dash", "rsync", "vim", "patch", "find"],
+        packages: &["zsh", "dash", "rsync", "vim", "patch", "findutils"],
+    },
+    Need {
+        suite: "cmake and ninja",
+        programs: &["cmake", "ninja"],
+        packages: &["cmake", "ninja-build"],
+    },
+    Need {
+        suite: "Python libraries",
+        programs: &[
+            "/usr/lib/python3/dist-packages/numpy",
+            "/usr/lib/python3/dist-packages/h5py",
+            "/usr/lib/python3/dist-packages/lmdb",
+        ],
+        packages: &["python3-numpy", "python3-h5py", "python3-lmdb"],
+    },
+    Need {
+        suite: "pip",
+        programs: &[
+            "/usr/bin/pip3",
+            "/usr/share/python-wheels",
+            "/usr/lib/python3/dist-packages/setuptools",
+            "/usr/lib/python3/dist-packages/wheel",
+        ],
+        packages: &["python3-pip", "python3-venv", "python3-setuptools", "python3-wheel"],
+    },
+    Need {
+        suite: "parallel HDF5",
+        programs: &["h5pcc.mpich"],
+        packages: &["libhdf5-mpich-dev", "mpich"],
+    },
+    Need {
+        suite: "PostgreSQL",
+        programs: &["pg_ctlcluster", "pg_config", "pgbench", "psql"],
+        packages: &["postgresql", "libpq-dev"],
+    },
+    Need { suite: "Java", programs: &["java", "javac"], packages: &["default-jdk-headless"] },
+    Need { suite: "Node.js", programs: &["node"], packages: &["nodejs"] },
 ];
 
 /// Installs what is missing, if it may. Never fails: a suite without its programs skips itself.
@@ -72,7 +115,11 @@ pub(super) fn add(packages: &[&str]) {
 }
 
 fn missing() -> Vec<&'static Need> {
-    let lacks = |need: &&Need| need.programs.iter().any(|program| skip::find(program).is_none());
+    let is_there = |name: &str| match name.contains('/') {
+        true => Path::new(name).exists(),
+        false => skip::find(name).is_some(),
+    };
+    let lacks = |need: &&Need| need.programs.iter().any(|program| !is_there(program));
     NEEDS.iter().filter(lacks).collect()
 }
 
