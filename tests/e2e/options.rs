@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Exclusive, Instance, Job, Scratch};
+use mayfly_testkit::{Exclusive, Instance, Job, Scratch, skip};
 
 /// Makes names in a directory that another process has removed: by a path, and by a descriptor and
 /// as working directory of processes that hold it.
@@ -71,5 +71,41 @@ fn help_says_what_parent_check_off_allows() -> Result<()> {
     let text = String::from_utf8_lossy(&help.stdout);
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     ensure!(text.contains("off allows daemons not to ask each other"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn a_saved_tree_has_the_extended_attributes_of_its_files_and_directories() -> Result<()> {
+    if !skip::unless_installed("saved attributes", &["python3"], "python3") {
+        return Ok(());
+    }
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("opt-save")?;
+    let saved = scratch.join("saved");
+    let program = "import os
+os.mkdir('sub'); open('sub/file', 'w').close(); open('plain', 'w').close()
+os.setxattr('sub', 'user.of', b'a directory')
+os.setxattr('sub/file', 'user.of', b'a file')
+os.setxattr('sub/file', 'user.empty', b'')
+os.setxattr('sub/file', 'user.large', bytes(range(256)) * 8)
+os.chmod('sub/file', 0o400)";
+    let shell = "cd \"$MAYFLY_MOUNT\" && exec python3 -c \"$0\"";
+    let arguments = ["run".as_ref(), "--save".as_ref(), saved.as_os_str(), "--".as_ref()];
+    let job = Job::new(&scratch, "save", mayfly_testkit::binary::mayfly()?).args(arguments);
+    job.args(["sh", "-c", shell, program]).run_ok()?;
+    let read = |path: &str, name: &str| -> Result<Vec<u8>> {
+        let mut value = vec![0; 8192];
+        let bytes = rustix::fs::getxattr(saved.join(path), name, &mut value[..])
+            .with_context(|| format!("{name} of {path}"))?;
+        value.truncate(bytes);
+        Ok(value)
+    };
+    ensure!(read("sub", "user.of")? == b"a directory");
+    ensure!(read("sub/file", "user.of")? == b"a file");
+    ensure!(read("sub/file", "user.empty")?.is_empty());
+    let large: Vec<u8> = (0..8).flat_map(|_| 0..=255).collect();
+    ensure!(read("sub/file", "user.large")? == large);
+    let mut names = [0; 256];
+    ensure!(rustix::fs::listxattr(saved.join("plain"), &mut names[..])? == 0);
     Ok(())
 }

@@ -2,8 +2,8 @@
 //!
 //! It runs as an ordinary program under the preload library (the hidden subcommand [`COPY`]), so it
 //! sees the instance as any program does. It keeps types, contents, modes, modification times,
-//! symbolic links and hard links, goes on after an error, and counts: the caller keeps the instance
-//! unless all is there.
+//! extended attributes, symbolic links and hard links, goes on after an error, and counts: the
+//! caller keeps the instance unless all is there.
 
 use std::{
     collections::HashMap,
@@ -11,6 +11,8 @@ use std::{
     os::unix::fs::{MetadataExt, PermissionsExt, symlink},
     path::{Path, PathBuf},
 };
+
+use crate::xattrs;
 
 /// The hidden subcommand that copies: `__copy FROM TO`.
 pub const COPY: &str = "__copy";
@@ -63,7 +65,7 @@ impl Copier<'_> {
         }
         self.copied.directories += 1;
         // Last: a directory without write permission, and the time of the last entry made in it.
-        let settled = fs::metadata(from).and_then(|meta| settle(&meta, to));
+        let settled = fs::metadata(from).and_then(|meta| settle(from, &meta, to));
         self.note(to, settled);
     }
 
@@ -96,11 +98,12 @@ fn contents(from: &Path, to: &Path, meta: &fs::Metadata) -> io::Result<u64> {
         return Err(io::Error::other(format!("{bytes} of {} bytes were read", meta.len())));
     }
     drop(target);
-    settle(meta, to)?;
+    settle(from, meta, to)?;
     Ok(bytes)
 }
 
-fn settle(meta: &fs::Metadata, to: &Path) -> io::Result<()> {
+fn settle(from: &Path, meta: &fs::Metadata, to: &Path) -> io::Result<()> {
+    xattrs::copy(from, to)?;
     let times = fs::FileTimes::new().set_modified(meta.modified()?);
     fs::File::open(to)?.set_times(times)?;
     fs::set_permissions(to, fs::Permissions::from_mode(meta.mode() & 0o7777))

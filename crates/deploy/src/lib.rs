@@ -20,6 +20,7 @@ mod mount_point;
 mod places;
 mod status;
 pub mod supervisor;
+mod xattrs;
 
 pub use config::{Access, Config, Options};
 pub use copy::{COPY, Copied, copy_tree};
