@@ -142,4 +142,13 @@ checks! {
     fn unshare_in_one_thread_keeps_working = same;
     fn a_program_with_an_empty_environment_is_served = same;
     fn a_static_program_in_the_mount_runs_without_the_instance = stated;
+
+    fn a_program_without_standard_descriptors_gets_the_lowest_numbers = same;
+    fn flags_of_dup3_and_marks_for_exec_are_kept = same;
+    fn times_may_be_null_in_every_call = same;
+    fn a_file_closed_by_one_thread_is_whole_for_those_inside_it = same;
+    fn a_vfork_child_that_closes_everything_leaves_its_parent_everything = same;
+    fn a_signal_handler_uses_files_while_a_call_on_them_is_interrupted = same;
+    fn checked_forms_of_calls_are_served = same;
+    fn a_child_of_clone3_shares_what_a_child_of_fork_does = same;
 }

@@ -232,6 +232,10 @@ static int child(int count, char **words)
 		for (int fd = 3; fd < 40; fd++)
 			if (fcntl(fd, F_GETFD) >= 0)
 				say("open: %d", fd);
+	} else if (strcmp(words[0], "--lowest") == 0) {
+		int one = open(words[1], O_RDONLY), two = open(words[1], O_RDONLY);
+		char byte = 0;
+		return pread(two, &byte, 1, 1) == 1 && byte == 'b' ? one * 10 + two : 99;
 	} else if (strcmp(words[0], "--who") == 0) {
 		char path[4096];
 		ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
