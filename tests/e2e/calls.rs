@@ -133,7 +133,10 @@ checks! {
 
     fn an_owner_for_signals_is_accepted = stated;
     fn unknown_fcntl_commands_are_refused = stated;
-    fn asynchronous_requests_fail_on_the_placeholder = stated;
+    fn io_uring_is_not_to_be_had = stated;
+    fn asynchronous_requests_are_carried_out = same;
+    fn asynchronous_requests_are_refused_as_they_should = same;
+    fn two_descriptors_are_told_apart = same;
     fn calls_that_make_no_sense_on_files_are_refused = stated;
     fn the_name_of_an_open_file_in_procfs_is_a_made_up_one = stated;
     fn select_takes_high_descriptors = stated;

@@ -112,6 +112,7 @@ fn fsx_reads_back_a_million_random_operations_on_one_file() -> Result<()> {
 /// devices, `io-uring`, `dnotify`) are not here.
 const STRESSORS: &[&str] = &[
     "access",
+    "aiol",
     "chdir",
     "chmod",
     "chown",
@@ -183,6 +184,7 @@ fn fio_verifies_what_it_wrote_by_calls_and_by_mappings() -> Result<()> {
             fio --name=verified --size=8m --fallocate=none --randseed=7 --verify=crc32c \
                 --verify_fatal=1 --verify_backlog=64 "$@" || status=1
         }
+        run --filename=libaio --ioengine=libaio --iodepth=8 --rw=randwrite --bsrange=512-64k
         for engine in psync vsync pvsync2 posixaio; do
             run --filename=$engine --ioengine=$engine --rw=randwrite --bsrange=512-64k --fsync=50
         done

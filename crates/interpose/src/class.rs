@@ -154,7 +154,7 @@ const LOOKED_AT: &[usize] = &[
     RECVMSG,
     RECVMMSG,
     IO_SUBMIT,
-    IO_URING_REGISTER,
+    IO_URING_SETUP,
     KCMP,
     // Credentials.
     SETUID,

@@ -42,9 +42,14 @@ pub(crate) unsafe fn transfer(call: &Call) -> Outcome {
     done(unsafe { try_transfer(call) }.map(|count| count as isize))
 }
 
+/// The same, with the number of bytes.
+///
+/// # Errors
+/// Those of the call.
+///
 /// # Safety
 /// As [`crate::dispatch`].
-unsafe fn try_transfer(call: &Call) -> Result<usize, Errno> {
+pub(crate) unsafe fn try_transfer(call: &Call) -> Result<usize, Errno> {
     use number::*;
     let (session, open) = session::require_open(argument(call, 0) as i32)?;
     let position = match call.number {

@@ -5,7 +5,7 @@ use mayfly_sys::{
     Errno,
     arch::syscall3,
     file::{self, O_APPEND, O_ASYNC, O_CLOEXEC, O_DIRECT, O_DIRECTORY, O_NOATIME, O_NONBLOCK},
-    number, result, user,
+    number, process, result, user,
 };
 use mayfly_types::OpenRef;
 
@@ -275,4 +275,30 @@ pub(crate) fn check_transfer(open: OpenFile, direction: moving::Direction) -> Re
         moving::Direction::In => open.writable(),
     };
     if allowed { Ok(()) } else { Err(Errno::EBADF) }
+}
+/// kcmp of two descriptors of this process: the kernel would take all of ours for one open file.
+pub(crate) fn compare(call: &Call) -> Outcome {
+    const FILES: usize = 0;
+    /// Not equal, and in no order.
+    const DIFFER: isize = 3;
+    let own = process::process_id() as usize;
+    let of_own = [0, 1].iter().all(|at| argument(call, *at) as u32 as usize == own);
+    if !of_own || argument(call, 2) as u32 as usize != FILES {
+        return Outcome::Pass;
+    }
+    let file = |at| session::open_file(argument(call, at) as i32);
+    done(match (file(3), file(4)) {
+        (Ok(None), Ok(None)) => return Outcome::Pass,
+        (Err(errno), _) | (_, Err(errno)) => Err(errno),
+        (Ok(Some(one)), Ok(Some(two))) if one.reference == two.reference => Ok(0),
+        (Ok(Some(one)), Ok(Some(two))) => {
+            Ok(if one.reference.index < two.reference.index { 1 } else { 2 })
+        }
+        (Ok(Some(_)), Ok(None)) => is_open(argument(call, 4)).map(|()| DIFFER),
+        (Ok(None), Ok(Some(_))) => is_open(argument(call, 3)).map(|()| DIFFER),
+    })
+}
+
+fn is_open(descriptor: usize) -> Result<(), Errno> {
+    file::control(descriptor as i32, file::F_GETFD, 0).map(|_| ())
 }

@@ -3,8 +3,9 @@
 use mayfly_sys::{Errno, number};
 
 use crate::{
-    Call, Outcome, attributes, cwd, data, descriptors, dirs, exec, flight, fork, locks, mapping,
-    messages, moving, names, opening, owner, polling, refused, session, table, xattrs,
+    Call, Outcome, asynchronous, attributes, cwd, data, descriptors, dirs, exec, flight, fork,
+    locks, mapping, messages, moving, names, opening, owner, polling, refused, session, table,
+    xattrs,
 };
 
 /// Serves one call.
@@ -136,6 +137,9 @@ unsafe fn high(call: &mut Call) -> Outcome {
             PPOLL => polling::poll(call),
             PSELECT6 => polling::select(call),
             EPOLL_CTL => refused::epoll(call),
+            IO_SUBMIT => asynchronous::submit(call),
+            IO_URING_SETUP => Outcome::Done(Errno::ENOSYS.as_result()),
+            KCMP => descriptors::compare(call),
             SPLICE | TEE | COPY_FILE_RANGE | VMSPLICE => moving::between(call),
             SENDMMSG => messages::send_many(call),
             RECVMMSG => messages::receive_many(call),

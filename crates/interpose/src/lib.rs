@@ -18,6 +18,7 @@
 #[cfg(test)]
 extern crate std;
 
+mod asynchronous;
 mod attributes;
 pub mod class;
 mod cwd;

@@ -6,14 +6,17 @@ use core::ops::Range;
 
 use mayfly_image::format::{BUILD_ID_BYTES_MAX, PAGE_BYTES};
 
-/// File names of the libraries that issue system calls for everybody.
-const NAMES: [&[u8]; 6] = [
+/// File names of the libraries that issue system calls for everybody; the last ones make
+/// asynchronous requests with instructions of their own.
+const NAMES: [&[u8]; 8] = [
     b"libc.so.6",
     b"ld-linux-x86-64.so.2",
     b"libpthread.so.0",
     b"ld-musl-x86_64.so.1",
     b"libc.musl-x86_64.so.1",
     b"libc.so",
+    b"libaio.so.1",
+    b"liburing.so.2",
 ];
 /// The loader's list is cut off here: it is data of the host.
 const LIBRARIES_MAX: usize = 4096;

@@ -1,6 +1,5 @@
 /* Calls that few programs make of files: what an instance answers to them. */
 #include "check.h"
-#include <linux/aio_abi.h>
 #include <sys/resource.h>
 
 CHECK(an_owner_for_signals_is_accepted)
@@ -20,19 +19,6 @@ CHECK(unknown_fcntl_commands_are_refused)
 	REFUSED(EINVAL, fcntl(fd, 4321, 0));
 }
 
-CHECK(asynchronous_requests_fail_on_the_placeholder)
-{
-	int fd = make_file("file", "text");
-	char byte = 'x';
-	aio_context_t context = 0;
-	IS(0, syscall(SYS_io_setup, 4, &context));
-	struct iocb request = {.aio_fildes = fd, .aio_lio_opcode = IOCB_CMD_PWRITE,
-			       .aio_buf = (uint64_t)(uintptr_t)&byte, .aio_nbytes = 1};
-	REFUSED(EBADF, syscall(SYS_io_submit, context, 1, (struct iocb *[]){&request}));
-	IS(0, syscall(SYS_io_destroy, context));
-	show_file("file");
-}
-
 CHECK(calls_that_make_no_sense_on_files_are_refused)
 {
 	int fd = make_file("file", "text"), dir = open(".", O_RDONLY), ends[2];
@@ -50,6 +36,11 @@ CHECK(calls_that_make_no_sense_on_files_are_refused)
 	REFUSED(EPERM, syscall(SYS_pivot_root, ".", "."));
 	REFUSED(EPERM, syscall(SYS_swapoff, "file"));
 	show_file("file");
+}
+
+CHECK(io_uring_is_not_to_be_had)
+{
+	REFUSED(ENOSYS, syscall(SYS_io_uring_setup, 4, (char[256]){0}));
 }
 
 CHECK(the_name_of_an_open_file_in_procfs_is_a_made_up_one)
