@@ -114,22 +114,47 @@ pub(crate) unsafe fn dup_onto(call: &Call) -> Outcome {
     };
     let (raw, last) = {
         let _held = identity::hold_numbers();
-        // SAFETY: passed on to the caller; the kernel replaces the descriptor in one step.
-        let raw = unsafe { issue(call) };
-        let mut last = false;
-        if raw >= 0 && old != new {
-            last = table::release(new).is_some_and(|(_, last)| last);
-            if let Meaning::Open(open) = table::get(old) {
-                // The number was in the table's range before, or the kernel's limit is beyond it.
-                let _ = table::adopt(new, open);
-            }
-        }
-        (raw, last)
+        // SAFETY: passed on to the caller.
+        unsafe { put_onto(call, old, new) }
     };
     if let (true, Some(open)) = (last, replaced) {
         identity::end(open);
     }
     Outcome::Done(raw)
+}
+
+/// The result of the call, and whether it took the last descriptor of an open file. At every moment
+/// a thread that uses the number meets what stood there before or what stands there then, never a
+/// placeholder that the table does not know.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+unsafe fn put_onto(call: &Call, old: i32, new: i32) -> (isize, bool) {
+    let moved = match table::get(old) {
+        Meaning::Open(open) if old != new => Some(open),
+        _ => None,
+    };
+    // Onto an open file of the kernel's, which cannot fail then: before the kernel's own step.
+    let early = moved.filter(|_| table::get(new) == Meaning::Foreign && replaces(call));
+    if let Some(open) = early {
+        // The number is in the table's range, or the kernel's limit is beyond it.
+        let _ = table::replace(new, open);
+    }
+    // SAFETY: passed on to the caller; the kernel replaces the descriptor in one step.
+    let raw = unsafe { issue(call) };
+    let dropped = match moved {
+        _ if raw < 0 && early.is_some() => table::release(new),
+        _ if raw < 0 || old == new || early.is_some() => None,
+        Some(open) => table::replace(new, open).unwrap_or_default(),
+        None => table::release(new),
+    };
+    (raw, dropped.is_some_and(|(_, last)| last))
+}
+
+/// Does this dup2 or dup3 put something in the place of an open descriptor?
+fn replaces(call: &Call) -> bool {
+    let flags = if call.number == number::DUP3 { argument(call, 2) as u32 } else { 0 };
+    flags & !O_CLOEXEC == 0 && is_open(argument(call, 1)).is_ok()
 }
 
 /// fcntl.

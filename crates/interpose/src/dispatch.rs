@@ -8,6 +8,9 @@ use crate::{
     xattrs,
 };
 
+/// So often a call begins again because its descriptor was replaced meanwhile.
+const REPLACEMENTS_MAX: usize = 32;
+
 /// Serves one call.
 ///
 /// # Safety
@@ -115,8 +118,8 @@ unsafe fn high(call: &mut Call) -> Outcome {
         match call.number {
             OPENAT => opening::open(call),
             OPENAT2 => opening::open_how(call),
-            NEWFSTATAT => attributes::stat(call),
-            STATX => attributes::statx(call),
+            NEWFSTATAT => again_if_replaced(call, |call| attributes::stat(call)),
+            STATX => again_if_replaced(call, |call| attributes::statx(call)),
             GETDENTS64 => on_ours(call, |call| dirs::list(call)),
             FACCESSAT | FACCESSAT2 => attributes::access(call),
             MKDIRAT => names::mkdir(call),
@@ -158,16 +161,33 @@ unsafe fn high(call: &mut Call) -> Outcome {
 }
 
 /// A call on its first descriptor, when that is ours: a child of vfork may have replaced it.
-fn on_ours(call: &Call, serve: impl FnOnce(&Call) -> Outcome) -> Outcome {
+fn on_ours(call: &Call, serve: impl Fn(&Call) -> Outcome) -> Outcome {
     if flight::child().is_some()
         && let Ok(None) = session::open_file(call.args[0] as i32)
     {
         return Outcome::Pass;
     }
-    match table::get(call.args[0] as i32) {
+    again_if_replaced(call, |call| match table::get(call.args[0] as i32) {
         table::Meaning::Foreign if flight::child().is_none() => Outcome::Pass,
         _ => serve(call),
+    })
+}
+
+/// Serves a call on its first descriptor, and once more when that fails because another thread put
+/// another file in the descriptor's place and the old one ended under the call. The kernel holds a
+/// file for the length of a call; we find it gone.
+fn again_if_replaced(call: &Call, serve: impl Fn(&Call) -> Outcome) -> Outcome {
+    let descriptor = call.args[0] as i32;
+    let mut meaning = table::get(descriptor);
+    for _ in 0..REPLACEMENTS_MAX {
+        let outcome = serve(call);
+        let now = table::get(descriptor);
+        if now == meaning || outcome != Outcome::Done(Errno::EBADF.as_result()) {
+            return outcome;
+        }
+        meaning = now;
     }
+    serve(call)
 }
 
 /// # Safety

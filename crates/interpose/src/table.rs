@@ -110,6 +110,14 @@ pub(crate) fn get(descriptor: i32) -> Meaning {
 /// # Errors
 /// EMFILE when the number is beyond the table.
 pub(crate) fn adopt(descriptor: i32, open: OpenRef) -> Result<(), Errno> {
+    replace(descriptor, open).map(|_| ())
+}
+
+/// The same in one step, and what [`release`] would say of what stood there.
+///
+/// # Errors
+/// EMFILE when the number is beyond the table.
+pub(crate) fn replace(descriptor: i32, open: OpenRef) -> Result<Option<(OpenRef, bool)>, Errno> {
     let word = word(descriptor).ok_or(Errno::EMFILE)?;
     let local = local(open.index).ok_or(Errno::EMFILE)?;
     local.generation.store(open.generation, Ordering::Relaxed);
@@ -117,8 +125,16 @@ pub(crate) fn adopt(descriptor: i32, open: OpenRef) -> Result<(), Errno> {
     COUNT.fetch_add(1, Ordering::Relaxed);
     BOUND.fetch_max(descriptor as u32 + 1, Ordering::Relaxed);
     OPEN_BOUND.fetch_max(descriptor as u32 + 1, Ordering::Relaxed);
-    word.store(open.index + 1, Ordering::Release);
-    Ok(())
+    let Meaning::Open(old) = meaning(word.swap(open.index + 1, Ordering::AcqRel)) else {
+        return Ok(None);
+    };
+    Ok(Some((old, count_down(old))))
+}
+
+/// One descriptor less for this description; was it the last one?
+fn count_down(open: OpenRef) -> bool {
+    COUNT.fetch_sub(1, Ordering::Relaxed);
+    local(open.index).is_some_and(|local| local.descriptors.fetch_sub(1, Ordering::AcqRel) == 1)
 }
 
 /// `descriptor` is ours no more. The open file description it referred to, and whether it was the
@@ -130,9 +146,7 @@ pub(crate) fn release(descriptor: i32) -> Option<(OpenRef, bool)> {
     if word.compare_exchange(old, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         return None;
     }
-    COUNT.fetch_sub(1, Ordering::Relaxed);
-    let last = local(open.index)?.descriptors.fetch_sub(1, Ordering::AcqRel) == 1;
-    Some((open, last))
+    Some((open, count_down(open)))
 }
 
 /// `descriptor` is one of our own.
@@ -198,7 +212,10 @@ mod tests {
         assert_eq!(release(5), Some((open, false)));
         assert_eq!(release(5), None);
         assert_eq!(release(11), None);
-        assert_eq!(release(9), Some((open, true)));
+        let other = OpenRef { index: 8, generation: 1 };
+        assert_eq!(replace(9, other), Ok(Some((open, true))));
+        assert_eq!(replace(9, other), Ok(Some((other, false))));
+        assert_eq!(release(9), Some((other, true)));
         assert!(is_empty());
         assert_eq!(get(-1), Meaning::Foreign);
         assert_eq!(adopt(i32::MAX, open), Err(Errno::EMFILE));

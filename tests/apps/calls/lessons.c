@@ -86,9 +86,11 @@ CHECK(times_may_be_null_in_every_call)
 	SHOW(syscall(SYS_futimesat, fd, NULL, NULL));
 }
 
-/* A file that threads read while others close it. */
+/* A file that threads read while others replace or close its descriptor. */
 struct race {
 	_Atomic int stop, fd;
+	/* The number always stands for the file. */
+	int always;
 	_Atomic long wrong;
 };
 
@@ -100,38 +102,74 @@ static void *read_on(void *argument)
 	while (!race->stop) {
 		int fd = race->fd;
 		ssize_t count = pread(fd, bytes, sizeof bytes, 4096);
-		if (count != (ssize_t)sizeof bytes ? count != -1 || errno != EBADF
-						   : memcmp(bytes, wanted, sizeof bytes) != 0)
+		if (count == -1 ? race->always || errno != EBADF
+				: count != (ssize_t)sizeof bytes ||
+					  memcmp(bytes, wanted, sizeof bytes) != 0)
 			race->wrong++;
 		struct stat got;
-		if (fstat(fd, &got) == 0 ? got.st_size != 8192 : errno != EBADF)
+		if (race->always && (fstat(fd, &got) != 0 || got.st_size != 8192))
 			race->wrong++;
 	}
 	return NULL;
 }
 
-CHECK(a_file_closed_by_one_thread_is_whole_for_those_inside_it)
+static void replace(struct race *race, int round)
+{
+	int old = race->fd, fresh = open(round % 2 ? "file" : "/proc/self/fd/0", O_RDONLY);
+	if (race->always) {
+		/* Over itself, over another open file, and over one of the kernel's. */
+		int copy = open("file", O_RDONLY);
+		dup2(copy, old), dup2(copy, fresh), close(copy), close(fresh);
+	} else {
+		close(fresh);
+		race->fd = open("file", O_RDONLY);
+		close(old);
+	}
+}
+
+CHECK(a_file_replaced_or_closed_by_one_thread_is_whole_for_those_inside_it)
 {
 	static struct race race;
 	static char content[8192];
 	memset(content, 'a', sizeof content);
 	SHOW(write(make_file("file", ""), content, sizeof content));
-	race.fd = open("file", O_RDONLY);
-	pthread_t threads[4];
-	for (int at = 0; at < 4; at++)
-		pthread_create(&threads[at], NULL, read_on, &race);
+	for (race.always = 1; race.always >= 0; race.always--) {
+		race.fd = open("file", O_RDONLY);
+		race.stop = 0;
+		pthread_t threads[4];
+		for (int at = 0; at < 4; at++)
+			pthread_create(&threads[at], NULL, read_on, &race);
+		for (int round = 0; round < 3000; round++)
+			replace(&race, round);
+		race.stop = 1;
+		for (int at = 0; at < 4; at++)
+			pthread_join(threads[at], NULL);
+		say("wrong: %ld", race.wrong);
+	}
+}
+
+static void *write_on(void *argument)
+{
+	struct race *race = argument;
+	while (!race->stop)
+		if (write(race->fd, "x", 1) != 1)
+			race->wrong++;
+	return NULL;
+}
+
+CHECK(standard_output_turns_from_a_device_into_a_file_and_back_without_a_gap)
+{
+	static struct race race;
+	int null = open("/dev/null", O_WRONLY), file = make_file("file", "");
+	race.fd = dup(null);
+	pthread_t thread;
+	pthread_create(&thread, NULL, write_on, &race);
 	for (int round = 0; round < 3000; round++) {
-		int old = race.fd, fresh = open("file", O_RDONLY);
-		if (round % 3 == 0)
-			dup2(fresh, old), close(fresh);
-		else
-			race.fd = fresh, close(old);
-		if (round % 500 == 0)
-			unlink("link"), link("file", "link");
+		dup2(file, race.fd);
+		dup2(null, race.fd);
 	}
 	race.stop = 1;
-	for (int at = 0; at < 4; at++)
-		pthread_join(threads[at], NULL);
+	pthread_join(thread, NULL);
 	say("wrong: %ld", race.wrong);
 }
 
