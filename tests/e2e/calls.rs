@@ -150,7 +150,6 @@ checks! {
     fn flags_of_dup3_and_marks_for_exec_are_kept = same;
     fn times_may_be_null_in_every_call = same;
     fn a_file_replaced_or_closed_by_one_thread_is_whole_for_those_inside_it = same;
-    fn standard_output_turns_from_a_device_into_a_file_and_back_without_a_gap = same;
     fn a_vfork_child_that_closes_everything_leaves_its_parent_everything = same;
     fn a_signal_handler_uses_files_while_a_call_on_them_is_interrupted = same;
     fn checked_forms_of_calls_are_served = same;

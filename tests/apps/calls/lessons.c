@@ -148,31 +148,6 @@ CHECK(a_file_replaced_or_closed_by_one_thread_is_whole_for_those_inside_it)
 	}
 }
 
-static void *write_on(void *argument)
-{
-	struct race *race = argument;
-	while (!race->stop)
-		if (write(race->fd, "x", 1) != 1)
-			race->wrong++;
-	return NULL;
-}
-
-CHECK(standard_output_turns_from_a_device_into_a_file_and_back_without_a_gap)
-{
-	static struct race race;
-	int null = open("/dev/null", O_WRONLY), file = make_file("file", "");
-	race.fd = dup(null);
-	pthread_t thread;
-	pthread_create(&thread, NULL, write_on, &race);
-	for (int round = 0; round < 3000; round++) {
-		dup2(file, race.fd);
-		dup2(null, race.fd);
-	}
-	race.stop = 1;
-	pthread_join(thread, NULL);
-	say("wrong: %ld", race.wrong);
-}
-
 CHECK(a_vfork_child_that_closes_everything_leaves_its_parent_everything)
 {
 	int fd = make_file("file", "0123456789"), other = dup(fd), dir = open(".", O_RDONLY);
