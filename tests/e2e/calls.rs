@@ -18,6 +18,7 @@ macro_rules! checks {
         )*
 
         const CHECKS: &[&str] = &[$(stringify!($name)),*];
+        const KINDS: &[&str] = &[$(stringify!($kind)),*];
     };
 }
 
@@ -29,6 +30,27 @@ fn every_check_of_the_program_is_run() -> Result<()> {
     let differ: Vec<_> = there.symmetric_difference(&run).collect();
     ensure!(differ.is_empty(), "only in the program, or only here: {differ:?}");
     Ok(())
+}
+
+/// What docs/FUSE.md says is different through the mount.
+const DIFFERENT_THROUGH_THE_KERNEL: &[&str] = &[
+    // Waits that can never end are not told (EDEADLK).
+    "two_processes_that_wait_for_each_other_are_told",
+    // A file can be waited for.
+    "poll_select_and_epoll_treat_files_as_files",
+    // A thread of another group sees nothing.
+    "new_files_have_the_group_that_a_thread_has_then",
+];
+
+#[test]
+fn single_calls_through_the_kernel_do_what_a_local_file_system_does_but_for_what_is_listed()
+-> Result<()> {
+    let same = CHECKS.iter().zip(KINDS).filter(|(_, kind)| **kind == "same");
+    let same: Vec<&str> = same
+        .map(|(name, _)| *name)
+        .filter(|name| !DIFFERENT_THROUGH_THE_KERNEL.contains(name))
+        .collect();
+    calls::through_the_kernel(&same, DIFFERENT_THROUGH_THE_KERNEL)
 }
 
 checks! {

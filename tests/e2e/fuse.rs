@@ -150,6 +150,35 @@ fn open_files_see_each_others_writes_cuts_and_appends_across_the_two() -> Result
 }
 
 #[test]
+fn attributes_space_and_nameless_files_are_the_same_on_both_sides() -> Result<()> {
+    let Some(bench) = Bench::new("attributes")? else { return Ok(()) };
+    if !skip::unless_installed("fuse: attributes", &["python3"], "python3") {
+        return Ok(());
+    }
+    let instance = bench.start("both")?;
+    let python = |text: &str| format!("python3 -c 'import os; {text}'");
+    let set =
+        r#"open("f", "w"); os.setxattr("f", "user.a", b"one"); os.setxattr(".", "user.d", b"d")"#;
+    inside(&instance, &python(set))?;
+    let look = r#"print(os.listxattr("f"), os.getxattr("f", "user.a"), os.getxattr(".", "user.d"));
+os.setxattr("f", "user.b", b"two"); os.removexattr("f", "user.a");
+fd = os.open(".", os.O_TMPFILE | os.O_RDWR); os.write(fd, b"text"); os.setxattr(fd, "user.t", b"t");
+os.link("/proc/self/fd/%d" % fd, "named", src_dir_fd=0, follow_symlinks=True);
+big = os.open("big", os.O_CREAT | os.O_RDWR); os.posix_fallocate(big, 0, 1 << 20);
+os.pwrite(big, b"x", 4 << 20); print(os.lseek(big, 1 << 21, os.SEEK_DATA) > 1 << 21);
+out = os.open("copy", os.O_CREAT | os.O_RDWR);
+print(os.copy_file_range(big, out, 8 << 20, 0), os.fstat(out).st_size)"#;
+    let seen = bench.outside(&format!("cd $M; {}", python(look)))?;
+    let expected = "['user.a'] b'one' b'd'\nTrue\n4194305 4194305\n";
+    ensure!(seen == expected, "outside: {seen:?}");
+    let look = r#"print(os.listxattr("f"), os.getxattr("named", "user.t"), open("named").read());
+print(os.stat("big").st_blocks >= 2048, open("copy", "rb").read() == open("big", "rb").read())"#;
+    let seen = inside(&instance, &python(look))?;
+    ensure!(seen == "['user.b'] b't' text\nTrue True\n", "inside: {seen:?}");
+    bench.finish(&instance)
+}
+
+#[test]
 fn a_static_program_works_in_the_mount_as_on_a_local_disk() -> Result<()> {
     let Some(bench) = Bench::new("static")? else { return Ok(()) };
     if !skip::unless_installed("fuse: static programs", &["gcc"], "gcc libc6-dev") {

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Exclusive, Job, Outcome, Scratch, binary, skip};
+use mayfly_testkit::{Exclusive, Instance, Job, Outcome, Scratch, binary, skip};
 
 /// Longer than the program's own alarm.
 const DEADLINE: Duration = Duration::from_secs(90);
@@ -59,6 +59,57 @@ fn stated_with(name: &str, options: &[&str]) -> Result<()> {
     let wrong: Vec<&str> = text.lines().filter(|line| line.starts_with("WRONG ")).collect();
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(())
+}
+
+/// Checks through the mount by the kernel, all on one instance, and natively: `same` print the
+/// same, those of `different` do not. An error names all that are otherwise.
+pub fn through_the_kernel(same: &[&str], different: &[&str]) -> Result<()> {
+    if !skip::unless_mountable("single calls through the mount") {
+        return Ok(());
+    }
+    let Some(programs) = programs("single calls through the mount")? else { return Ok(()) };
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("calls")?;
+    // Paths are printed, so both are called the same.
+    let mount = scratch.join("mount");
+    let run_all = || -> Result<Vec<Outcome>> {
+        let names = same.iter().map(|name| ("90", name)).chain(names_of(different));
+        let run = |(seconds, name): (&str, &&str)| {
+            let job = Job::new(&scratch, "check", "timeout").args([seconds]);
+            let job = job.args([&programs.calls, &mount]).args([name]);
+            let outcome = programs.given_to(job).run()?;
+            fs::remove_dir_all(mount.join("d"))?;
+            Ok(outcome)
+        };
+        names.map(run).collect()
+    };
+    fs::create_dir(&mount)?;
+    let natively = run_all()?;
+    scratch.rename("mount", "native")?;
+    let instance = Instance::named(&scratch, "calls")?;
+    let start = instance.command("start").args(["--access", "fuse", "--times", "all", "--mount"]);
+    // The directory for temporary files is listed by one of them.
+    let data = scratch.join("data");
+    start.args([mount.as_os_str(), "--data-dir".as_ref(), data.as_os_str()]).run_ok()?;
+    let mounted = run_all()?;
+    instance.stop()?;
+    let names = same.iter().chain(different);
+    let outcomes = names.zip(natively.iter().zip(&mounted)).enumerate();
+    let wrong = outcomes.filter_map(|(at, (name, (native, mounted)))| {
+        match (at < same.len(), expect_same(native, mounted)) {
+            (true, Err(error)) => Some(format!("{name}: {error:#}")),
+            (false, Ok(())) => Some(format!("{name} is listed as different, and is not")),
+            _ => None,
+        }
+    });
+    let wrong: Vec<String> = wrong.collect();
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+/// What is known to be different may also hang.
+fn names_of<'a>(different: &'a [&'a str]) -> impl Iterator<Item = (&'a str, &'a &'a str)> {
+    different.iter().map(|name| ("5", name))
 }
 
 /// The names of the program's checks.

@@ -36,10 +36,12 @@ macro_rules! opcodes {
 opcodes! {
     Lookup = 1, Forget = 2, GetAttr = 3, SetAttr = 4, ReadLink = 5, Symlink = 6, MakeNode = 8,
     MakeDirectory = 9, Unlink = 10, RemoveDirectory = 11, Rename = 12, Link = 13, Open = 14,
-    Read = 15, Write = 16, StatFs = 17, Release = 18, Sync = 20, Flush = 25, Init = 26,
+    Read = 15, Write = 16, StatFs = 17, Release = 18, Sync = 20, SetXattr = 21, GetXattr = 22,
+    ListXattr = 23, RemoveXattr = 24, Flush = 25, Init = 26,
     OpenDirectory = 27, ReadDirectory = 28, ReleaseDirectory = 29, SyncDirectory = 30,
     TestLock = 31, Lock = 32, LockWaiting = 33, Access = 34, Create = 35, Interrupt = 36,
-    Destroy = 38, BatchForget = 42, Rename2 = 45, Seek = 46,
+    Destroy = 38, BatchForget = 42, Allocate = 43, Rename2 = 45, Seek = 46, CopyRange = 47,
+    Temporary = 51, StatX = 52,
 }
 
 /// What the kernel offers at the start and what is taken of it.
@@ -67,6 +69,9 @@ pub(crate) mod valid {
     pub(crate) const ATIME_NOW: u32 = 1 << 7;
     pub(crate) const MTIME_NOW: u32 = 1 << 8;
 }
+
+/// What `statx` tells of a file here.
+const STATX_BASIC_AND_BIRTH: u32 = 0xfff;
 
 /// A file's data go past the page cache.
 pub(crate) const OPEN_DIRECT: u32 = 1;
@@ -188,6 +193,19 @@ impl Body {
         self.zeros(16).attr(attr)
     }
 
+    /// `struct fuse_statx_out`: the same with the time of birth. The kernel puts the device in.
+    pub(crate) fn extended_attributes(&mut self, attr: &Attr) -> &mut Self {
+        let mode = attr.kind.mode_bits() | attr.mode & 0o7777;
+        self.zeros(32).u32(STATX_BASIC_AND_BIRTH).u32(BLOCK_BYTES).zeros(8);
+        // The type and the mode have 16 bits here.
+        self.u32(attr.links).u32(attr.uid).u32(attr.gid).u32(mode);
+        self.u64(attr.id.0).u64(attr.size_bytes).u64(attr.blocks).zeros(8);
+        for time in [attr.atime, attr.btime, attr.ctime, attr.mtime] {
+            self.u64(time.seconds as u64).u32(time.nanoseconds).u32(0);
+        }
+        self.zeros(16 + 14 * 8)
+    }
+
     /// `struct fuse_entry_out`: a node whose name and attributes are valid for no time.
     pub(crate) fn entry(&mut self, attr: &Attr) -> &mut Self {
         self.u64(attr.id.0).zeros(32).attr(attr)
@@ -242,6 +260,12 @@ mod tests {
                 body.attributes(&attr);
             }),
             104
+        );
+        assert_eq!(
+            length(&|body| {
+                body.extended_attributes(&attr);
+            }),
+            288
         );
         assert_eq!(
             length(&|body| {

@@ -121,6 +121,12 @@ impl Server {
         Ok(())
     }
 
+    /// statx, where somebody asks for the time of birth.
+    pub(crate) fn get_extended(&self, header: &Header, body: &mut Body) -> Result<(), Errno> {
+        body.extended_attributes(&self.stat_node(header.node)?);
+        Ok(())
+    }
+
     pub(crate) fn set_attributes(
         &self,
         header: &Header,

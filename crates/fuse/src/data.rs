@@ -17,6 +17,9 @@ use crate::{
 /// The other half of `O_SYNC`.
 const O_SYNC_ALONE: u32 = 0o4_000_000;
 
+/// Copied by one request at most, bytes.
+const COPY_BYTES_MAX: u64 = 16 << 20;
+
 /// The flags of open that the description keeps.
 pub(crate) fn lasting(flags: u32) -> u32 {
     flags & (O_ACCMODE | O_DSYNC | O_SYNC_ALONE)
@@ -66,6 +69,41 @@ impl Server {
         let offset = (flags & O_APPEND == 0).then_some(offset);
         let count = self.client.write_slice(open, offset, from)?;
         body.u32(count as u32).u32(0);
+        Ok(())
+    }
+
+    /// fallocate; the kernel's modes are the daemon's.
+    pub(crate) fn allocate(&self, mut fields: Fields<'_>) -> Result<(), Errno> {
+        let (handle, offset, bytes) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        let mode = fields.u32()?;
+        self.client.allocate(self.handle(handle)?, mode, offset, bytes)
+    }
+
+    /// copy_file_range between two files of the mount. Less than asked for may be copied, so that
+    /// one request does not keep a thread for long.
+    pub(crate) fn copy_range(&self, mut fields: Fields<'_>, work: &mut Work) -> Result<(), Errno> {
+        let (from, from_offset) = (fields.u64()?, fields.u64()?);
+        fields.skip(8)?;
+        let (to, to_offset, bytes) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        let (from, to) = (self.handle(from)?, self.handle(to)?);
+        let bytes = bytes.min(COPY_BYTES_MAX);
+        let mut done = 0;
+        while done < bytes {
+            let room = usize::try_from(bytes - done).unwrap_or(usize::MAX).min(work.data.len());
+            let step = work.data.get_mut(..room).ok_or(Errno::EINVAL).and_then(|buffer| {
+                let got = self.client.read_slice(from, from_offset.saturating_add(done), buffer)?;
+                let got = buffer.get(..got).unwrap_or(&[]);
+                let at = to_offset.saturating_add(done);
+                if got.is_empty() { Ok(0) } else { self.client.write_slice(to, Some(at), got) }
+            });
+            match step {
+                Ok(0) => break,
+                Ok(count) => done += count as u64,
+                Err(errno) if done == 0 => return Err(errno),
+                Err(_) => break,
+            }
+        }
+        work.body.u32(done as u32).u32(0);
         Ok(())
     }
 

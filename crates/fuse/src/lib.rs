@@ -32,6 +32,7 @@ mod mount;
 mod names;
 mod nodes;
 mod server;
+mod xattrs;
 
 pub use mount::{Mounted, is_available, mounted, unmount};
 pub use server::{Place, serve};

@@ -2,7 +2,7 @@
 
 use mayfly_client::NewOwner;
 use mayfly_sys::{
-    file::{O_CREAT, O_EXCL, O_TRUNC, O_WRONLY},
+    file::{O_CREAT, O_DIRECTORY, O_EXCL, O_TMPFILE, O_TRUNC, O_WRONLY},
     text::PathText,
 };
 use mayfly_types::{Errno, FileId};
@@ -103,6 +103,26 @@ impl Server {
             .open(named(directory, name), flags, owner(header, mode), &mut PathText::new())
             .map_err(failed)?;
         self.tell(&opened.attr, directory, name, body);
+        crate::data::tell_opened(opened.open, body);
+        Ok(())
+    }
+
+    /// `O_TMPFILE`: a new file without a name. The kernel keeps `O_EXCL`, which forbids to give it
+    /// one, and sends a name of its own, which stands nowhere.
+    pub(crate) fn create_temporary(
+        &self,
+        header: &Header,
+        mut fields: Fields<'_>,
+        body: &mut Body,
+    ) -> Result<(), Errno> {
+        let (flags, mode) = (fields.u32()?, fields.u32()?);
+        let flags = crate::data::lasting(flags) | O_TMPFILE | O_DIRECTORY;
+        let walk = identified(header.node);
+        let opened = self
+            .client
+            .open(walk, flags, owner(header, mode), &mut PathText::new())
+            .map_err(|stop| lost(failed(stop)))?;
+        self.tell(&opened.attr, FileId(header.node), b"", body);
         crate::data::tell_opened(opened.open, body);
         Ok(())
     }

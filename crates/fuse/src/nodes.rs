@@ -13,7 +13,7 @@ use std::{
 
 use mayfly_types::{Attr, FileId, FileKind};
 
-/// A directory and a name in it.
+/// A directory and a name in it; an empty one is that of a file made without a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Name {
     pub(crate) directory: FileId,
