@@ -4,12 +4,14 @@
 //! seed and the first line that differs; `differ DIRECTORY SEED STEPS` plays it again.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
-use mayfly_testkit::{Exclusive, Instance, Job, Random, Scratch, process, skip};
+use anyhow::{Context, Result, bail, ensure};
+use mayfly_testkit::{Exclusive, Instance, Job, Random, Scratch, binary, process, skip};
 
 const DIFFER: &str = env!("CARGO_BIN_EXE_differ");
 const STEPS: u32 = 2000;
@@ -88,6 +90,100 @@ fn random_calls_through_the_mount_return_what_the_local_file_system_returns() ->
     let start = instance.command("start").args(["--access", "fuse", "--mount"]);
     start.args([scratch.join("mount")]).run_ok()?;
     play(&scratch, &instance, &seeds(8, 4, "random calls through the mount"))?;
+    instance.expect_nothing_held(Duration::from_secs(10))?;
+    instance.stop()
+}
+
+/// A process that plays a step when it is told to.
+struct Follower {
+    child: Child,
+    steps: ChildStdin,
+    results: BufReader<ChildStdout>,
+}
+
+impl Follower {
+    fn start(
+        scratch: &Scratch,
+        directory: &Path,
+        seed: u64,
+        attach: Option<&Instance<'_>>,
+    ) -> Result<Follower> {
+        let mayfly = binary::mayfly()?;
+        let mut command = Command::new("bash");
+        // What is started after `eval` is served.
+        let script = r#"test -z "$2" || eval "$("$1" env --name "$2")"; shift 2; exec "$0" "$@""#;
+        let name = attach.map_or("", Instance::name);
+        command.args(["-c".as_ref(), script.as_ref(), DIFFER.as_ref(), mayfly.as_os_str()]);
+        command.arg(name).arg(directory).args([&seed.to_string(), "follow"]);
+        command.envs(scratch.environment()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let steps = child.stdin.take().context("piped")?;
+        let results = BufReader::new(child.stdout.take().context("piped")?);
+        Ok(Follower { child, steps, results })
+    }
+
+    fn step(&mut self) -> Result<String> {
+        writeln!(self.steps)?;
+        let mut line = String::new();
+        self.results.read_line(&mut line)?;
+        Ok(line)
+    }
+
+    fn end(mut self) -> Result<()> {
+        drop(self.steps);
+        ensure!(self.child.wait()?.success(), "a player failed");
+        Ok(())
+    }
+}
+
+/// Turns in random order; what each step returned. Where there is an instance, every second player
+/// is preloaded.
+fn play_together(scratch: &Scratch, seed: u64, on: Option<&Instance<'_>>) -> Result<Vec<String>> {
+    const PLAYERS: u64 = 4;
+    let directory = scratch.join("mount").join(seed.to_string());
+    fs::create_dir_all(&directory)?;
+    let player = |number: u64| {
+        let attach = on.filter(|_| number.is_multiple_of(2));
+        let seed = seed * PLAYERS + number;
+        Follower::start(scratch, &directory, seed, attach).map(|one| (number, one))
+    };
+    let mut players: Vec<_> = (0..PLAYERS).map(player).collect::<Result<_>>()?;
+    let mut turns = seed;
+    let mut results = Vec::new();
+    for _ in 0..STEPS {
+        turns = turns.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+        let (number, player) = &mut players[(turns >> 33) as usize % PLAYERS as usize];
+        results.push(format!("{number}: {}", player.step()?));
+    }
+    if let Some(instance) = on {
+        let sessions = instance.counts()?.sessions;
+        ensure!(sessions == PLAYERS / 2, "{sessions} of {PLAYERS} players are preloaded");
+    }
+    players.into_iter().try_for_each(|(_, player)| player.end())?;
+    Ok(results)
+}
+
+#[test]
+fn preloaded_programs_and_those_of_the_mount_together_see_what_a_local_file_system_shows()
+-> Result<()> {
+    if !skip::unless_mountable("random calls on both ways") {
+        return Ok(());
+    }
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("mixed")?;
+    let seeds = seeds(6, 3, "random calls on both ways");
+    let native = |seed: &u64| play_together(&scratch, *seed, None);
+    let natively: Vec<_> = seeds.iter().map(native).collect::<Result<_>>()?;
+    fs::remove_dir_all(scratch.join("mount"))?;
+    let instance = Instance::named(&scratch, "mixed")?;
+    let start = instance.command("start").args(["--access", "both", "--mount"]);
+    start.args([scratch.join("mount")]).run_ok()?;
+    for (seed, native) in seeds.iter().zip(natively) {
+        let mixed = play_together(&scratch, *seed, Some(&instance))?;
+        for (step, (one, two)) in native.iter().zip(&mixed).enumerate() {
+            ensure!(one == two, "seed {seed}, step {step}\n  natively: {one}  mixed:    {two}");
+        }
+    }
     instance.expect_nothing_held(Duration::from_secs(10))?;
     instance.stop()
 }

@@ -45,8 +45,14 @@ fn read_verdicts(outcome: &Outcome) -> Result<Verdicts> {
     Ok(verdicts)
 }
 
+/// Through the kernel's mount, without the library.
+const BY_MOUNT: &[&str] = &["--access", "fuse"];
+
 fn compare_pjdfstest(options: &[&str]) -> Result<()> {
-    let excluded = posix::excluded()?;
+    let excluded = match options == BY_MOUNT {
+        true => posix::excluded_through_the_mount()?,
+        false => posix::excluded()?,
+    };
     let Some(tool) = posix::tool("pjdfstest") else { return Ok(()) };
     let _turn = Exclusive::take()?;
     let scratch = Scratch::new("pjd")?;
@@ -75,8 +81,16 @@ fn pjdfstest_finds_the_same_on_three_shards() -> Result<()> {
     compare_pjdfstest(&["--shards", "3"])
 }
 
+#[test]
+fn pjdfstest_through_the_mount_fails_only_what_is_excluded_with_a_reason() -> Result<()> {
+    if !skip::unless_mountable("pjdfstest through the mount") {
+        return Ok(());
+    }
+    compare_pjdfstest(BY_MOUNT)
+}
+
 /// `operations` on one file; a failure prints the seed, with which `fsx` repeats it.
-fn exercise(operations: u64, seeds: &[u64]) -> Result<()> {
+fn exercise(operations: u64, seeds: &[u64], options: &[&str]) -> Result<()> {
     let Some(tool) = posix::tool("fsx") else { return Ok(()) };
     let _turn = Exclusive::take()?;
     let scratch = Scratch::new("fsx")?;
@@ -87,7 +101,7 @@ fn exercise(operations: u64, seeds: &[u64]) -> Result<()> {
             r#""$TOOL" -f "$SETTINGS" -S {seed} -N {operations} -P "$ARTIFACTS" file && rm file"#
         );
         let variables = [("TOOL", &*tool), ("SETTINGS", &*settings), ("ARTIFACTS", scratch.path())];
-        let outcome = mounted(&scratch, &[], &script, &variables)?;
+        let outcome = mounted(&scratch, options, &script, &variables)?;
         expect_success(&outcome).map_err(|error| error.context(format!("seed {seed}")))?;
     }
     Ok(())
@@ -95,7 +109,15 @@ fn exercise(operations: u64, seeds: &[u64]) -> Result<()> {
 
 #[test]
 fn fsx_reads_back_100_000_random_operations_on_one_file() -> Result<()> {
-    exercise(100_000, &[1])
+    exercise(100_000, &[1], &[])
+}
+
+#[test]
+fn fsx_reads_back_20_000_random_operations_on_one_file_through_the_mount() -> Result<()> {
+    if !skip::unless_mountable("fsx through the mount") {
+        return Ok(());
+    }
+    exercise(20_000, &[2], BY_MOUNT)
 }
 
 /// Takes minutes; `cargo test -p mayfly-tests --test posix -- --ignored` runs it. In parts, because
@@ -105,7 +127,7 @@ fn fsx_reads_back_100_000_random_operations_on_one_file() -> Result<()> {
 fn fsx_reads_back_a_million_random_operations_on_one_file() -> Result<()> {
     let mut random = Random::for_suite("fsx");
     let seeds: Vec<u64> = (0..10).map(|_| random.below(1 << 40)).collect();
-    exercise(100_000, &seeds)
+    exercise(100_000, &seeds, &[])
 }
 
 /// Stressors of stress-ng on files. Those about what is refused (`inotify`, `xattr`, `mknod` of
@@ -146,8 +168,35 @@ const STRESSORS: &[&str] = &[
     "utime",
 ];
 
-#[test]
-fn stress_ng_verifies_what_two_processes_do_to_files() -> Result<()> {
+/// Those that the mount serves too; of the long ones some, since a call costs more there.
+const STRESSORS_BY_MOUNT: &[&str] = &[
+    "access",
+    "chmod",
+    "chown",
+    "copy-file",
+    "dentry",
+    "dir",
+    "fallocate",
+    "fcntl",
+    "flock",
+    "fpunch",
+    "getdent",
+    "hdd",
+    "io-uring",
+    "iomix",
+    "link",
+    "lockf",
+    "lockofd",
+    "mmap",
+    "msync",
+    "rename",
+    "splice",
+    "sync-file",
+    "utime",
+    "xattr",
+];
+
+fn stress(stressors: &[&str], seconds: u32, options: &[&str]) -> Result<()> {
     if !skip::unless_installed("stress-ng", &["stress-ng"], "stress-ng") {
         return Ok(());
     }
@@ -158,17 +207,30 @@ fn stress_ng_verifies_what_two_processes_do_to_files() -> Result<()> {
         r#"for name in {}; do
             mkdir "$name"
             log=$(timeout 60 stress-ng --"$name" 2 --"$name"-ops 50 --verify --temp-path "$name" \
-                --timeout 5 2>&1) || {{ echo "$name: exit status $?"; echo "$log"; }}
+                --timeout {seconds} 2>&1) || {{ echo "$name: exit status $?"; echo "$log"; }}
             case $log in *fail:*|*prematurely*) echo "$name"; echo "$log";; esac
             rmdir "$name" || echo "$name: left files"
         done"#,
-        STRESSORS.join(" ")
+        stressors.join(" ")
     );
-    let outcome = mounted(&scratch, &[], &script, &[])?;
+    let outcome = mounted(&scratch, options, &script, &[])?;
     expect_success(&outcome)?;
     let text = String::from_utf8_lossy(&outcome.stdout);
     ensure!(text.is_empty(), "{text}");
     Ok(())
+}
+
+#[test]
+fn stress_ng_verifies_what_two_processes_do_to_files() -> Result<()> {
+    stress(STRESSORS, 5, &[])
+}
+
+#[test]
+fn stress_ng_verifies_what_two_processes_do_to_files_through_the_mount() -> Result<()> {
+    if !skip::unless_mountable("stress-ng through the mount") {
+        return Ok(());
+    }
+    stress(STRESSORS_BY_MOUNT, 1, BY_MOUNT)
 }
 
 #[test]
@@ -178,7 +240,6 @@ fn fio_verifies_what_it_wrote_by_calls_and_by_mappings() -> Result<()> {
     }
     let _turn = Exclusive::take()?;
     let scratch = Scratch::new("fio")?;
-    // fio's own preallocation is refused, as docs/SEMANTICS.md says of fallocate.
     let script = r#"status=0
         run() {
             fio --name=verified --size=8m --fallocate=none --randseed=7 --verify=crc32c \
@@ -192,4 +253,23 @@ fn fio_verifies_what_it_wrote_by_calls_and_by_mappings() -> Result<()> {
         run --directory=. --nrfiles=50 --numjobs=3 --ioengine=psync --rw=randrw --bs=1k --size=2m
         exit $status"#;
     expect_success(&mounted(&scratch, &[], script, &[])?)
+}
+
+#[test]
+fn fio_with_io_uring_verifies_what_it_wrote_through_the_mount() -> Result<()> {
+    if !skip::unless_mountable("fio with io_uring")
+        || !skip::unless_installed("fio", &["fio"], "fio")
+    {
+        return Ok(());
+    }
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("uring")?;
+    let script = r#"status=0
+        for options in --direct=0 --direct=1 '--direct=0 --registerfiles'; do
+            fio --name=verified --filename=f --size=8m --ioengine=io_uring --iodepth=16 \
+                --rw=randwrite --bs=8k --randseed=7 --verify=crc32c --verify_fatal=1 \
+                --verify_backlog=64 $options || status=1
+        done
+        exit $status"#;
+    expect_success(&mounted(&scratch, BY_MOUNT, script, &[])?)
 }

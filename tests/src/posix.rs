@@ -59,24 +59,40 @@ pub fn verdicts(output: &str) -> Verdicts {
     output.lines().filter_map(line).collect()
 }
 
-/// The tests that are expected to fail.
+/// The tests that are expected to fail for a preloaded program.
 pub fn excluded() -> Result<BTreeSet<String>> {
-    let semantics = binary::workspace().join("docs/SEMANTICS.md");
-    let semantics = fs::read_to_string(&semantics).context("docs/SEMANTICS.md")?;
-    read_excluded(&fs::read_to_string(file("pjdfstest-excluded.txt"))?, &semantics)
+    listed("pjdfstest-excluded.txt", "docs/SEMANTICS.md")
 }
 
-/// The names in `list`; an error when one has no reason, or a reason stands not in `semantics`.
-fn read_excluded(list: &str, semantics: &str) -> Result<BTreeSet<String>> {
+/// The tests that are expected to fail through the kernel's mount.
+pub fn excluded_through_the_mount() -> Result<BTreeSet<String>> {
+    let mut names = excluded()?;
+    for name in listed("pjdfstest-mount.txt", "docs/FUSE.md")? {
+        match name.strip_prefix('-') {
+            Some(passes) => ensure!(names.remove(passes), "{passes} is not excluded anyway"),
+            None => ensure!(names.insert(name.clone()), "{name} is excluded anyway"),
+        }
+    }
+    Ok(names)
+}
+
+fn listed(list: &str, document: &str) -> Result<BTreeSet<String>> {
+    let text = fs::read_to_string(binary::workspace().join(document)).context("no document")?;
+    read_excluded(&fs::read_to_string(file(list))?, &text)
+        .with_context(|| format!("{list}, whose reasons are in {document}"))
+}
+
+/// The names in `list`; an error when one has no reason, or a reason stands not in `document`.
+fn read_excluded(list: &str, document: &str) -> Result<BTreeSet<String>> {
     // A sentence may be broken into lines there.
-    let semantics = semantics.split_whitespace().collect::<Vec<_>>().join(" ");
+    let document = document.split_whitespace().collect::<Vec<_>>().join(" ");
     let (mut names, mut reason) = (BTreeSet::new(), None);
     for line in list.lines().map(str::trim) {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
         if let Some(given) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-            ensure!(semantics.contains(given), "docs/SEMANTICS.md does not say `{given}`");
+            ensure!(document.contains(given), "the document does not say `{given}`");
             reason = Some(given);
             continue;
         }

@@ -33,11 +33,19 @@ const SIZES: &[u64] = &[0, 1, 17, 511, 4095, 4096, 4097, 9000, 70_000, 200_000];
 pub(crate) struct Player {
     random: Random,
     open: Vec<i32>,
+    /// Descriptors may append. Where others change the file meanwhile, the offset after an append
+    /// is not the same everywhere (docs/FUSE.md).
+    appends: bool,
 }
 
 impl Player {
     pub(crate) fn new(seed: u64) -> Self {
-        Player { random: Random::new(seed), open: Vec::new() }
+        Player { random: Random::new(seed), open: Vec::new(), appends: true }
+    }
+
+    /// One of several players in a directory.
+    pub(crate) fn following(seed: u64) -> Self {
+        Player { appends: false, ..Player::new(seed) }
     }
 
     pub(crate) fn play(mut self, steps: u32) {
@@ -51,7 +59,7 @@ impl Player {
         }
     }
 
-    fn step(&mut self) -> String {
+    pub(crate) fn step(&mut self) -> String {
         match self.random.below(100) {
             0..18 => self.open_file(),
             18..30 => self.write_some(),
@@ -107,6 +115,9 @@ impl Player {
         // What O_CREAT | O_DIRECTORY does depends on the kernel's version.
         if flags & libc::O_CREAT != 0 {
             flags &= !libc::O_DIRECTORY;
+        }
+        if !self.appends {
+            flags &= !libc::O_APPEND;
         }
         let mode = *self.random.pick(&[0o644, 0o600, 0o755, 0o666]);
         let fd = calls::open(&name(path), flags, mode);
