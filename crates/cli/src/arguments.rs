@@ -60,6 +60,8 @@ pub(crate) enum Do {
     Daemon { run_dir: PathBuf },
     #[command(name = "__fuse", hide = true)]
     Fuse { run_dir: PathBuf, point: PathBuf },
+    #[command(name = "__keep", hide = true)]
+    Keep { run_dir: PathBuf },
     #[command(name = "__image", hide = true)]
     Image { cache: PathBuf, pid: u32, request: String },
     #[command(name = "__copy", hide = true)]

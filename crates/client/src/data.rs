@@ -44,7 +44,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// The host wants its memory at `to` written.
     pub unsafe fn read(&self, open: OpenFile, to: &[IoVec]) -> Result<usize, Errno> {
         check_readable(open)?;
-        let position = offset::hold(open);
+        let position = offset::hold(open)?;
         // SAFETY: passed on to the caller.
         let count = unsafe { self.read_from(open, position.get(), Pieces::new(to)?) }?;
         position.set(position.get() + count as u64);
@@ -83,7 +83,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         if pieces.left() == 0 {
             return Ok(0);
         }
-        let position = offset::hold(open);
+        let position = offset::hold(open)?;
         let (count, end) = if open.appends() {
             // SAFETY: passed on to the caller.
             unsafe { self.append(open, pieces) }?
@@ -155,7 +155,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         if open.is_path() {
             return Err(Errno::EBADF);
         }
-        let position = offset::hold(open);
+        let position = offset::hold(open)?;
         let from = match whence {
             SEEK_SET => 0,
             SEEK_CUR => position.get(),
@@ -182,7 +182,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// The file offset.
     #[must_use]
     pub fn position(&self, open: OpenFile) -> u64 {
-        offset::hold(open).get()
+        offset::hold_whatever(open).get()
     }
 
     /// Runs `step` with the file offset held; it gets the offset and returns a result and the new
@@ -195,10 +195,29 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         open: OpenFile,
         step: impl FnOnce(u64) -> Result<(R, u64), Errno>,
     ) -> Result<R, Errno> {
-        let position = offset::hold(open);
+        let position = offset::hold(open)?;
         let (result, to) = step(position.get())?;
         position.set(to);
         Ok(result)
+    }
+
+    /// Gives the offset to a file of the kernel's mount that `step` opens there and has kept for
+    /// the others ([`mayfly_transport_shm::keeper`]). `None` when somebody did so before.
+    ///
+    /// # Errors
+    /// Those of `step`; nothing has changed then.
+    pub fn move_away<R>(
+        &self,
+        open: OpenFile,
+        step: impl FnOnce(u64) -> Result<R, Errno>,
+    ) -> Result<Option<R>, Errno> {
+        let position = offset::hold_whatever(open);
+        if open.is_moved() {
+            return Ok(None);
+        }
+        let done = step(position.get())?;
+        open.set_moved();
+        Ok(Some(done))
     }
 
     /// Takes or gives back the space of `bytes` bytes at `offset`, as `mode` says

@@ -11,6 +11,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use mayfly_sys::{arch, clock, futex, process};
 
+use mayfly_types::Errno;
+
 use crate::OpenFile;
 
 const FREE: u32 = 0;
@@ -46,7 +48,17 @@ impl Drop for OffsetHeld {
 }
 
 /// Waits for the right to move the offset.
-pub(crate) fn hold(open: OpenFile) -> OffsetHeld {
+///
+/// # Errors
+/// ESTALE when the offset is that of a file of the kernel's mount; nothing has happened then, and
+/// the call is the kernel's.
+pub(crate) fn hold(open: OpenFile) -> Result<OffsetHeld, Errno> {
+    let held = hold_whatever(open);
+    if open.is_moved() { Err(Errno::ESTALE) } else { Ok(held) }
+}
+
+/// The same, whoever's the offset is.
+pub(crate) fn hold_whatever(open: OpenFile) -> OffsetHeld {
     let word = &open.entry.offset_lock;
     let me = if open.is_private() { SAME_PROCESS } else { process::thread_id() };
     for _ in 0..SPINS {
@@ -85,7 +97,7 @@ fn wait(word: &AtomicU32, me: u32) {
         let deadline = clock::monotonic_ns() + PATIENCE_NS;
         let waited = futex::wait(word, wanted, Some(deadline));
         let owner = seen & !SLEEPERS;
-        if waited == Err(mayfly_types::Errno::ETIMEDOUT)
+        if waited == Err(Errno::ETIMEDOUT)
             && owner != SAME_PROCESS
             && !process::thread_lives(owner)
             && word
@@ -102,7 +114,6 @@ mod tests {
     use super::*;
     use crate::testing::{Reply, client, open_entry};
     use mayfly_transport_shm::layout::OPEN_SHARED;
-    use mayfly_types::Errno;
 
     #[test]
     fn a_dead_owner_hangs_nobody() {
@@ -111,7 +122,7 @@ mod tests {
         open.entry.state.store(OPEN_SHARED, Ordering::Relaxed);
         let dead = std::thread::spawn(process::thread_id).join().expect("no panic");
         open.entry.offset_lock.store(dead, Ordering::Relaxed);
-        let held = hold(open);
+        let held = hold(open).expect("not moved");
         held.set(5);
         drop(held);
         assert_eq!(open.entry.offset_lock.load(Ordering::Relaxed), 0);
@@ -125,7 +136,7 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..10_000 {
-                        let held = hold(open);
+                        let held = hold(open).expect("not moved");
                         held.set(held.get() + 1);
                     }
                 });

@@ -5,7 +5,8 @@ use core::sync::atomic::Ordering;
 use mayfly_sys::file::{O_ACCMODE, O_APPEND, O_PATH, O_RDWR, O_WRONLY};
 use mayfly_transport::Transport;
 use mayfly_transport_shm::layout::{
-    FILE_LOCKED, FileEntry, OPEN_FREE, OPEN_PRIVATE, OPEN_SHARED, OPEN_SHARING, OpenEntry,
+    FILE_LOCKED, FileEntry, OPEN_FREE, OPEN_MOVED, OPEN_PRIVATE, OPEN_SHARED, OPEN_SHARING,
+    OpenEntry,
 };
 use mayfly_types::{Errno, FileId, FileKind, OpenRef};
 use mayfly_wire::Close;
@@ -25,7 +26,13 @@ impl OpenFile {
     /// Access mode and status flags.
     #[must_use]
     pub fn flags(&self) -> u32 {
-        self.entry.flags.load(Ordering::Relaxed)
+        self.entry.flags.load(Ordering::Relaxed) & !OPEN_MOVED
+    }
+
+    /// Has it become a file of the kernel's mount? Its offset is that one's then.
+    #[must_use]
+    pub fn is_moved(&self) -> bool {
+        self.entry.flags.load(Ordering::Acquire) & OPEN_MOVED != 0
     }
 
     /// The file.
@@ -112,6 +119,10 @@ impl OpenFile {
             Some(old & !mask | flags & mask)
         });
     }
+
+    pub(crate) fn set_moved(&self) {
+        self.entry.flags.fetch_or(OPEN_MOVED, Ordering::Release);
+    }
 }
 
 impl<T: Transport, D: Descriptors> Client<T, D> {
@@ -152,6 +163,15 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
                 self.transport.post(&close)
             }
             _ => self.ask(&close, Ok),
+        }
+    }
+
+    /// Has anybody a lock on the file, of any kind?
+    #[must_use]
+    pub fn is_locked(&self, open: OpenFile) -> bool {
+        match self.file_entry(open) {
+            Ok((_, file)) => file.flags.load(Ordering::Acquire) & FILE_LOCKED != 0,
+            Err(_) => true,
         }
     }
 

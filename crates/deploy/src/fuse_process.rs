@@ -4,6 +4,7 @@ use std::{
     io::Write,
     os::{fd::AsFd, unix::net::UnixStream},
     path::Path,
+    process::{Child, Command, Stdio},
 };
 
 use anyhow::Result;
@@ -15,6 +16,10 @@ use crate::{Config, instance::SOCKET_NAME};
 /// line to the supervisor: it says `mounted` there, or why not, and ends when the line is cut.
 pub const FUSE: &str = "__fuse";
 
+/// The hidden subcommand that keeps files of the main mount for descriptions of preloaded programs:
+/// `__keep RUN_DIR`. It ends with its standard input.
+const KEEP: &str = "__keep";
+
 /// What a line says when all is well.
 pub(crate) const MOUNTED: &str = "mounted";
 
@@ -25,7 +30,12 @@ pub(crate) const MOUNTED: &str = "mounted";
 pub fn run_fuse(run_dir: &Path, point: &Path) -> Result<()> {
     let mut line = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     let mut said = line.try_clone()?;
-    let place = Config::load(run_dir).map(|config| Place {
+    let config = Config::load(run_dir);
+    let keeper = match &config {
+        Ok(config) if config.mount == point => start_keeper(run_dir),
+        _ => None,
+    };
+    let place = config.map(|config| Place {
         socket: run_dir.join(SOCKET_NAME),
         objects: config.object_dir,
         name: config.name,
@@ -36,7 +46,29 @@ pub fn run_fuse(run_dir: &Path, point: &Path) -> Result<()> {
     if let Err(error) = &served {
         say(&mut line, &format!("{error:#}"));
     }
+    if let Some(mut keeper) = keeper {
+        drop(keeper.stdin.take());
+        // It has nothing to wait for: the mount is gone.
+        let _ = keeper.wait();
+    }
     served
+}
+
+/// Without it, preloaded programs keep their descriptors to themselves.
+fn start_keeper(run_dir: &Path) -> Option<Child> {
+    let program = std::env::current_exe().ok()?;
+    let mut command = Command::new(program);
+    command.arg(KEEP).arg(run_dir).stdin(Stdio::piped()).stdout(Stdio::null());
+    let started = command.spawn();
+    started.inspect_err(|error| eprintln!("fuse: no process that keeps files: {error}")).ok()
+}
+
+/// Keeps files until the process of the mount ends.
+///
+/// # Errors
+/// Says why it cannot.
+pub fn run_keeper(run_dir: &Path) -> Result<()> {
+    mayfly_fuse::keep(run_dir, std::io::stdin())
 }
 
 /// In one piece, since the other side reads no further than that.

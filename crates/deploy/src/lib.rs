@@ -25,7 +25,7 @@ mod xattrs;
 pub use config::{Access, Config, Options};
 pub use copy::{COPY, Copied, copy_tree};
 pub use daemon_process::{DAEMON, run_daemon};
-pub use fuse_process::{FUSE, run_fuse};
+pub use fuse_process::{FUSE, run_fuse, run_keeper};
 pub use image_process::{IMAGE, make_image};
 pub use instance::{Found, Instance};
 pub use launch::{Lifeline, SUPERVISE, launch};

@@ -26,13 +26,16 @@ mod attributes;
 mod data;
 mod device;
 mod dispatch;
+mod keeper;
 mod listing;
 mod locks;
 mod mount;
+mod moved;
 mod names;
 mod nodes;
 mod server;
 mod xattrs;
 
+pub use keeper::keep;
 pub use mount::{Mounted, is_available, mounted, unmount};
 pub use server::{Place, serve};

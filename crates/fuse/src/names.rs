@@ -12,6 +12,7 @@ use crate::{
     abi::{Body, Fields, Header},
     attributes::{failed, identified, lost, named},
     dispatch::Reply,
+    moved,
     server::Server,
 };
 
@@ -95,6 +96,11 @@ impl Server {
         let (flags, mode) = (fields.u32()?, fields.u32()?);
         fields.skip(8)?;
         let (directory, name) = (FileId(header.node), fields.name()?);
+        if directory == FileId::ROOT
+            && let Some(open) = moved::description(name)
+        {
+            return self.open_moved(open, flags, body);
+        }
         // The kernel takes the file for a new one, and cuts nothing, even if somebody else has made
         // it since it looked.
         let flags = crate::data::lasting(flags) | O_CREAT | flags & (O_EXCL | O_TRUNC);

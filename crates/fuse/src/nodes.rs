@@ -44,7 +44,8 @@ impl Nodes {
         match all.get_mut(&attr.id.0) {
             Some(node) => {
                 node.told += 1;
-                if node.name.directory != directory || *node.name.name != *name {
+                let same = node.name.directory == directory && *node.name.name == *name;
+                if !same && !name.is_empty() {
                     node.name = Name { directory, name: name.into() };
                 }
             }

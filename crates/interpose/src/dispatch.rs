@@ -4,8 +4,8 @@ use mayfly_sys::{Errno, number};
 
 use crate::{
     Call, Outcome, asynchronous, attributes, cwd, data, descriptors, dirs, exec, flight, fork,
-    locks, mapping, messages, moving, names, opening, owner, polling, refused, session, table,
-    xattrs,
+    handover, locks, mapping, messages, moving, names, opening, owner, polling, refused, session,
+    table, xattrs,
 };
 
 /// So often a call begins again because its descriptor was replaced meanwhile.
@@ -141,7 +141,7 @@ unsafe fn high(call: &mut Call) -> Outcome {
             PSELECT6 => polling::select(call),
             EPOLL_CTL => refused::epoll(call),
             IO_SUBMIT => asynchronous::submit(call),
-            IO_URING_SETUP => Outcome::Done(Errno::ENOSYS.as_result()),
+            IO_URING_SETUP => handover::set_up_ring(),
             KCMP => descriptors::compare(call),
             SPLICE | TEE | COPY_FILE_RANGE | VMSPLICE => moving::between(call),
             SENDMMSG => messages::send_many(call),
@@ -169,6 +169,20 @@ fn on_ours(call: &Call, serve: impl Fn(&Call) -> Outcome) -> Outcome {
     }
     again_if_replaced(call, |call| match table::get(call.args[0] as i32) {
         table::Meaning::Foreign if flight::child().is_none() => Outcome::Pass,
+        table::Meaning::Open(open) if flight::child().is_none() => {
+            if handover::has_moved(open) {
+                return handover::pass_on(open);
+            }
+            match serve(call) {
+                // Another process has moved it meanwhile; nothing has been done.
+                Outcome::Done(raw)
+                    if raw == Errno::ESTALE.as_result() && handover::has_moved(open) =>
+                {
+                    handover::pass_on(open)
+                }
+                outcome => outcome,
+            }
+        }
         _ => serve(call),
     })
 }

@@ -32,7 +32,7 @@ use crate::{
     paths, program,
     serve::{AT, PLAIN, argument},
     session::{self, Session},
-    settings, table,
+    settings, strangers, table,
 };
 
 /// Interpreters of interpreters: as many as the kernel follows.
@@ -71,6 +71,16 @@ fn interpreter(head: &[u8]) -> Result<Option<Interpreter<'_>>, Errno> {
     let (path, rest) = line.split_at(length);
     let argument = rest.trim_ascii();
     Ok(Some(Interpreter { path, argument: (!argument.is_empty()).then_some(argument) }))
+}
+
+/// Puts the path of the interpreter into `to`; false when the open file is no script.
+pub(crate) fn interpreter_of(program: i32, to: &mut PathText) -> bool {
+    let mut head = [0; HEAD_BYTES];
+    let count = libraries::read_kernel(program, 0, &mut head);
+    match interpreter(head.get(..count).unwrap_or(&[])) {
+        Ok(Some(by)) => to.push(by.path).is_ok(),
+        _ => false,
+    }
 }
 
 /// Arguments and environment of the new program.
@@ -291,8 +301,10 @@ unsafe fn run_one(
                 // SAFETY: passed on to the caller.
                 unsafe { image.equip(b"", b"") }?;
             }
+            let moved = strangers::before_kernels(at, &text, flags);
             // SAFETY: passed on to the caller.
             let errno = unsafe { hand_over(image, at, &text, flags) };
+            moved.undo();
             let suspicious = links::is_suspicious(errno.as_result());
             if !suspicious || !links::resolve(at, text.as_bytes(), true, &mut next) {
                 // SAFETY: passed on to the caller.
@@ -461,12 +473,15 @@ unsafe fn run_open(
     unsafe {
         let thread = image.name;
         image.equip(name.as_bytes(), thread)?;
-        match run_object(image, session, open) {
+        let moved = strangers::before_ours(read);
+        let errno = match run_object(image, session, open) {
             Errno::ETXTBSY | Errno::EACCES | Errno::EPERM | Errno::ENODEV | Errno::EIO => {
-                Err(run_copy(image, session, open, attr.size_bytes)?)
+                run_copy(image, session, open, attr.size_bytes)
             }
-            errno => Err(errno),
-        }
+            errno => Ok(errno),
+        };
+        moved.undo();
+        Err(errno?)
     }
 }
 

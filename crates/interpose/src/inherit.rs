@@ -104,15 +104,24 @@ fn scan() {
     for descriptor in 0..3 {
         recognise(descriptor);
     }
+    each_in_kernel(|descriptor| {
+        if descriptor > 2 {
+            recognise(descriptor);
+        }
+    });
+}
+
+/// Calls `each` for every descriptor that procfs lists.
+pub(crate) fn each_in_kernel(each: impl FnMut(i32)) {
     if let Ok(path) = PathText::from_bytes(b"/proc/self/fd")
         && let Ok(directory) = file::open_at(AT_FDCWD, &path, O_DIRECTORY | O_CLOEXEC, 0)
     {
-        scan_directory(directory);
+        scan_directory(directory, each);
         file::close(directory);
     }
 }
 
-fn scan_directory(directory: i32) {
+fn scan_directory(directory: i32, mut each: impl FnMut(i32)) {
     const NAME_AT: usize = 19;
     let mut buffer = [0_u64; 128];
     loop {
@@ -133,10 +142,9 @@ fn scan_directory(directory: i32) {
             let name = entry.get(NAME_AT..).and_then(|name| name.split(|byte| *byte == 0).next());
             if let Some(number) = name.and_then(parse_decimal)
                 && let Ok(descriptor) = i32::try_from(number)
-                && descriptor > 2
                 && descriptor != directory
             {
-                recognise(descriptor);
+                each(descriptor);
             }
             rest = after;
         }

@@ -30,6 +30,7 @@ mod environment;
 mod exec;
 mod flight;
 mod fork;
+mod handover;
 mod hidden;
 mod identity;
 pub mod image;
@@ -53,6 +54,7 @@ mod report;
 mod serve;
 mod session;
 mod settings;
+mod strangers;
 mod table;
 mod xattrs;
 

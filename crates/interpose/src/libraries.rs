@@ -38,6 +38,8 @@ const PROGRAM_HEADER_BYTES: usize = 56;
 const ENTRY_BYTES: usize = 16;
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
+const PT_INTERP: u32 = 3;
+const MACHINE_X86_64: u16 = 62;
 const DT_NULL: u64 = 0;
 const DT_NEEDED: u64 = 1;
 const DT_STRTAB: u64 = 5;
@@ -133,7 +135,7 @@ pub(crate) fn is_there(path: &PathText) -> bool {
 /// The path may be that of a FIFO.
 const O_NONBLOCK: u32 = 0o4000;
 
-fn read_kernel(descriptor: i32, offset: u64, to: &mut [u8]) -> usize {
+pub(crate) fn read_kernel(descriptor: i32, offset: u64, to: &mut [u8]) -> usize {
     // SAFETY: the buffer is the caller's to write.
     unsafe { file::read_at(descriptor, to.as_mut_ptr(), to.len(), offset) }.unwrap_or(0)
 }
@@ -174,6 +176,25 @@ pub(crate) fn looks(
             }
         })
     })
+}
+
+/// Is what `read` reads a program of this architecture that a dynamic linker starts, which is what
+/// a preloaded library needs? True for what is no program at all: that runs nothing.
+pub(crate) fn is_dynamic(mut read: impl FnMut(u64, &mut [u8]) -> usize) -> bool {
+    let mut header = [0; HEADER_BYTES];
+    if read(0, &mut header) < HEADER_BYTES || !header.starts_with(b"\x7fELF") {
+        return true;
+    }
+    if !header.starts_with(b"\x7fELF\x02\x01") || word16(&header, 18) != MACHINE_X86_64 {
+        return false;
+    }
+    let (offset, count) = (word64(&header, 32), usize::from(word16(&header, 56)));
+    let mut table = [0; HEADERS_MAX * PROGRAM_HEADER_BYTES];
+    let bytes = count.min(HEADERS_MAX) * PROGRAM_HEADER_BYTES;
+    let Some(table) = table.get_mut(..bytes) else { return true };
+    let used = read(offset, table);
+    let mut headers = table.get(..used).unwrap_or(&[]).chunks_exact(PROGRAM_HEADER_BYTES);
+    headers.any(|header| word32(header, 0) == PT_INTERP)
 }
 
 /// File offset of the dynamic section, and its bytes.
@@ -287,6 +308,29 @@ mod tests {
         assert!(!named(b"").preload(&mut |_| true));
         let there = Places { works_there: true, ..named(b"lib/c.so") };
         assert!(there.preload(&mut |_| false));
+    }
+
+    #[test]
+    fn a_program_without_a_dynamic_linker_is_known() {
+        let mut program = std::fs::read("/proc/self/exe").expect("a test has a program");
+        let is = |program: &[u8]| {
+            is_dynamic(|offset, to| {
+                let rest = program.get(offset as usize..).unwrap_or(&[]);
+                let count = rest.len().min(to.len());
+                to[..count].copy_from_slice(&rest[..count]);
+                count
+            })
+        };
+        assert!(is(&program) && is(b"#!/bin/sh\n"));
+        let start = word64(&program, 32) as usize;
+        for at in (0..13).map(|header| start + header * PROGRAM_HEADER_BYTES) {
+            if word32(&program, at) == PT_INTERP {
+                program[at] = 0;
+            }
+        }
+        assert!(!is(&program));
+        program[18] = 3;
+        assert!(!is(&program));
     }
 
     #[test]

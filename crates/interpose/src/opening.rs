@@ -15,7 +15,7 @@ use mayfly_sys::{
 use mayfly_wire::{SET_SIZE, Target, WALK_EMPTY, Walk};
 
 use crate::{
-    Call, Outcome, identity,
+    Call, Outcome, handover, identity,
     locate::{Place, locate},
     names, owner,
     serve::{AT, PLAIN, PathArguments, argument, with_path},
@@ -150,7 +150,10 @@ fn open_walk(walk: Walk<'_>, flags: u32, mode: u32, escape: &mut PathText) -> Re
     let opened = session.open(walk, flags & !O_CLOEXEC, NewOwner { mode, uid, gid }, escape)?;
     let open = session.open_file(opened.open)?;
     match identity::assign(open, flags & O_CLOEXEC) {
-        Ok(descriptor) => Ok(descriptor as isize),
+        Ok(descriptor) => {
+            handover::opened(open);
+            Ok(descriptor as isize)
+        }
         Err(errno) => {
             // What the host is told is that no descriptor was to be had.
             let _ = session.close(open);

@@ -16,7 +16,7 @@ use mayfly_transport_shm::{AttachOptions, ShmTransport, attach, layout::NodeRegi
 use mayfly_wire::Operation;
 
 use crate::{
-    flight,
+    flight, handover,
     hidden::{self, Hidden},
     settings,
     table::{self, Meaning},
@@ -80,15 +80,20 @@ pub(crate) fn existing() -> Option<&'static Session> {
 /// The open file description that `descriptor` of the calling process refers to, if it is ours.
 ///
 /// # Errors
-/// EBADF when the descriptor is hidden or its description is gone.
+/// EBADF when the descriptor is hidden or its description is gone; EIO when it has become the
+/// kernel's and that is not to be had.
 pub(crate) fn open_file(descriptor: i32) -> Result<Option<OpenFile>, Errno> {
-    if let Some(child) = flight::child() {
-        return child.identify(descriptor);
-    }
-    match table::get(descriptor) {
-        Meaning::Foreign => Ok(None),
-        Meaning::Hidden => Err(Errno::EBADF),
-        Meaning::Open(open) => get()?.open_file(open).map(Some),
+    let found = match flight::child() {
+        Some(child) => child.identify(descriptor)?,
+        None => match table::get(descriptor) {
+            Meaning::Foreign => None,
+            Meaning::Hidden => return Err(Errno::EBADF),
+            Meaning::Open(open) => Some(get()?.open_file(open)?),
+        },
+    };
+    match found {
+        Some(open) if open.is_moved() => handover::follow(open).map(|()| None),
+        found => Ok(found),
     }
 }
 

@@ -245,6 +245,15 @@ pub fn mode(descriptor: i32) -> Result<u32, Errno> {
     attributes(descriptor)?.get(MODE_WORD).map(|word| *word as u32).ok_or(Errno::EIO)
 }
 
+/// Type and mode, user and group of an open file.
+///
+/// # Errors
+/// The kernel's.
+pub fn mode_and_owner(descriptor: i32) -> Result<(u32, u32, u32), Errno> {
+    let [_, _, _, mode_and_user, group, ..] = attributes(descriptor)?;
+    Ok((mode_and_user as u32, (mode_and_user >> 32) as u32, group as u32))
+}
+
 /// fstat: `struct stat` in words.
 fn attributes(descriptor: i32) -> Result<[u64; 18], Errno> {
     let mut attributes = [0_u64; 18];

@@ -105,6 +105,10 @@ pub const OPEN_SHARING: u32 = 2;
 /// Its life time is that of the kernel's open file description of the slot file `ofd/<index>`.
 pub const OPEN_SHARED: u32 = 3;
 
+/// In `OpenEntry::flags`: the description's offset is that of an open file of the kernel's mount,
+/// whose descriptor is kept for it ([`crate::keeper`]). Never taken back.
+pub const OPEN_MOVED: u32 = 1 << 31;
+
 /// An open file description. Made and freed by the daemon; offset and status flags belong to the
 /// processes that share it.
 #[repr(C, align(64))]
@@ -113,7 +117,7 @@ pub struct OpenEntry {
     pub state: AtomicU32,
     /// Generation of the entry, counted up when it is freed.
     pub generation: AtomicU32,
-    /// Access mode and status flags (`O_*`).
+    /// Access mode and status flags (`O_*`), and [`OPEN_MOVED`].
     pub flags: AtomicU32,
     /// Index of the file's entry.
     pub file: AtomicU32,

@@ -27,6 +27,7 @@ mod attach;
 mod client;
 pub mod hello;
 pub mod image;
+pub mod keeper;
 pub mod layout;
 mod raw;
 #[cfg(feature = "server")]

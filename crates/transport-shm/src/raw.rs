@@ -102,6 +102,27 @@ struct Control {
     fds: [i32; 2],
 }
 
+/// Sends a message and one descriptor with it.
+pub(crate) fn send_with(fd: i32, bytes: &[u8], passed: i32) -> Result<(), Errno> {
+    let mut vector = [bytes.as_ptr() as usize, bytes.len()];
+    // A head of 16 bytes and one number.
+    let mut control =
+        Control { length: 20, level: SOL_SOCKET as i32, kind: SCM_RIGHTS, fds: [passed, -1] };
+    let message = Message {
+        name: 0,
+        name_length: 0,
+        vector: vector.as_mut_ptr() as usize,
+        vector_length: 1,
+        control: (&raw mut control) as usize,
+        control_length: size_of::<Control>(),
+        flags: 0,
+    };
+    let at = (&raw const message) as usize;
+    // SAFETY: the message, its vector and its control data outlive the call.
+    let sent = again(|| unsafe { syscall3(number::SENDMSG, fd as usize, at, MSG_NOSIGNAL) })?;
+    if sent == bytes.len() { Ok(()) } else { Err(Errno::EIO) }
+}
+
 /// `struct msghdr` of 64-bit Linux.
 #[repr(C)]
 struct Message {

@@ -1,0 +1,99 @@
+//! Programs that this library cannot enter: static ones, those of another architecture, and those
+//! that run as somebody else.
+//!
+//! Such a program gets what it inherits from the kernel's mount, if there is one: its descriptors
+//! ([`crate::handover`]) and its working directory.
+
+use mayfly_sys::{
+    file::{self, AT_EMPTY_PATH, AT_FDCWD, O_CLOEXEC, O_DIRECTORY, O_PATH, O_RDONLY},
+    process,
+    text::PathText,
+};
+
+use crate::{cwd, exec, flight, handover, identity, libraries, table};
+
+/// Interpreters of interpreters that are looked through.
+const INTERPRETERS_MAX: usize = 5;
+/// The path may be that of a FIFO.
+const O_NONBLOCK: u32 = 0o4000;
+
+/// Has this process anything that a stranger would inherit, and is there a mount?
+fn is_concerned() -> bool {
+    let has = !table::is_empty() || flight::child().is_some() || cwd::directory().is_some();
+    has && handover::is_possible()
+}
+
+/// The working directory was put into the mount for a program that then did not start.
+pub(crate) struct Moved(bool);
+
+impl Moved {
+    /// Back to where this process works, as far as the kernel knows.
+    pub(crate) fn undo(self) {
+        if self.0
+            && let Ok(placeholder) = identity::placeholder()
+        {
+            let _ = file::enter(placeholder);
+        }
+    }
+}
+
+/// Before the kernel runs the program at `path`.
+pub(crate) fn before_kernels(directory: i32, path: &PathText, flags: usize) -> Moved {
+    if is_concerned() && is_stranger(directory, path, flags) { give() } else { Moved(false) }
+}
+
+/// Before a program of the instance is run that `read` reads (offset, buffer, bytes read).
+pub(crate) fn before_ours(read: impl FnMut(u64, &mut [u8]) -> usize) -> Moved {
+    if !libraries::is_dynamic(read) && is_concerned() { give() } else { Moved(false) }
+}
+
+fn give() -> Moved {
+    handover::give_inherited();
+    let Some(directory) = cwd::directory() else { return Moved(false) };
+    let mut path = PathText::new();
+    let opened = cwd::absolute(directory, &mut path)
+        .and_then(|()| file::open_at(AT_FDCWD, &path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0));
+    let Ok(place) = opened else { return Moved(false) };
+    let entered = file::enter(place).is_ok();
+    file::close(place);
+    Moved(entered)
+}
+
+/// False for what cannot be read; the kernel will say why.
+fn is_stranger(directory: i32, path: &PathText, flags: usize) -> bool {
+    if flags & AT_EMPTY_PATH != 0 && path.as_bytes().is_empty() {
+        return is_closed(directory);
+    }
+    let mut at = directory;
+    let mut name = PathText::new();
+    if name.push(path.as_bytes()).is_err() {
+        return false;
+    }
+    for _ in 0..INTERPRETERS_MAX {
+        let opened = file::open_at(at, &name, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
+        let Ok(program) = opened else { return false };
+        let mut next = PathText::new();
+        let is_script = exec::interpreter_of(program, &mut next);
+        let closed = !is_script && is_closed(program);
+        file::close(program);
+        if !is_script {
+            return closed;
+        }
+        (at, name) = (AT_FDCWD, next);
+    }
+    false
+}
+
+/// Is the open program one that a library cannot enter?
+fn is_closed(program: i32) -> bool {
+    runs_as_another(program)
+        || !libraries::is_dynamic(|offset, to| libraries::read_kernel(program, offset, to))
+}
+
+fn runs_as_another(program: i32) -> bool {
+    const SET_UID: u32 = 0o4000;
+    const SET_GID: u32 = 0o2010;
+    let Ok((mode, uid, gid)) = file::mode_and_owner(program) else { return false };
+    let (own_uid, own_gid) = process::owner();
+    mode & SET_UID != 0 && uid != own_uid || mode & SET_GID == SET_GID && gid != own_gid
+}

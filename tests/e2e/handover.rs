@@ -1,0 +1,213 @@
+//! Descriptors of preloaded programs that become the kernel's, since whom they are handed to cannot
+//! be entered by the library: static programs, rings, requests of aio.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use mayfly_testkit::leftovers::Before;
+use mayfly_testkit::{Exclusive, Instance, Job, Scratch, binary, process, skip};
+
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// An instance with the library and a mount, and a static program.
+struct Bench {
+    _turn: Exclusive,
+    scratch: Scratch,
+    before: Before,
+    program: PathBuf,
+}
+
+impl Bench {
+    /// `None` after saying why.
+    fn new(name: &str) -> Result<Option<Bench>> {
+        let suite = format!("handover: {name}");
+        if !skip::unless_mountable(&suite)
+            || !skip::unless_installed(&suite, &["gcc"], "gcc libc6-dev")
+        {
+            return Ok(None);
+        }
+        let turn = Exclusive::take()?;
+        let scratch = Scratch::new(name)?;
+        let program = scratch.join("share");
+        let job = Job::new(&scratch, "cc", "gcc").args(["-O1", "-Wall", "-static", "-o"]);
+        job.args([&program, &apps().join("share.c")]).run_ok()?;
+        Ok(Some(Bench { _turn: turn, scratch, before: Before::look(), program }))
+    }
+
+    fn start(&self, access: &str) -> Result<Instance<'_>> {
+        let instance = Instance::named(&self.scratch, "handover")?;
+        let start = instance.command("start").args(["--access", access, "--mount"]);
+        start.args([self.scratch.join("mount")]).run_ok()?;
+        Ok(instance)
+    }
+
+    /// What a script prints in the instance, on both outputs.
+    fn inside(&self, instance: &Instance<'_>, script: &str) -> Result<String> {
+        let script = format!("exec 2>&1; cd \"$MAYFLY_MOUNT\"; {script}");
+        let job = instance.shell("inside", &script).env("STATIC", self.program.clone());
+        let outcome = job.deadline(Duration::from_secs(60)).run_ok()?;
+        Ok(String::from_utf8_lossy(&outcome.stdout).into_owned())
+    }
+
+    fn finish(&self, instance: &Instance<'_>) -> Result<()> {
+        instance.expect_nothing_held(PATIENCE)?;
+        instance.stop()?;
+        self.before.expect_nothing_since(&self.scratch, &[], PATIENCE)
+    }
+}
+
+fn apps() -> PathBuf {
+    binary::workspace().join("tests/apps/fuse")
+}
+
+#[test]
+fn a_shell_and_static_programs_share_offsets_and_flags_as_on_a_local_disk() -> Result<()> {
+    let Some(bench) = Bench::new("mixed")? else { return Ok(()) };
+    let script = apps().join("mixed.sh");
+    let native = bench.scratch.join("native/work");
+    fs::create_dir_all(&native)?;
+    let there = format!("exec 2>&1; cd {}; . {}", native.display(), script.display());
+    let job = Job::new(&bench.scratch, "native", "bash").args(["-c", &there]);
+    let native = job.env("STATIC", bench.program.clone()).run_ok()?.stdout;
+    let instance = bench.start("both")?;
+    let script = format!("mkdir work; cd work; . {}", script.display());
+    let seen = bench.inside(&instance, &script)?;
+    let native = String::from_utf8_lossy(&native);
+    ensure!(native == seen, "natively:\n{native}in the instance:\n{seen}");
+    ensure!(native.contains("static 3") && !native.contains("EBADF"), "it shows nothing: {native}");
+    bench.finish(&instance)
+}
+
+#[test]
+fn who_writes_at_once_over_one_offset_loses_nothing() -> Result<()> {
+    let Some(bench) = Bench::new("atonce")? else { return Ok(()) };
+    let instance = bench.start("both")?;
+    let script = r#"words=(); for i in $(seq 400); do words+=(write 3 "static $i
+"); done
+        exec 3> file
+        ( for i in $(seq 400); do echo "child $i" >&3; done ) &
+        $STATIC "${words[@]}" 2> /dev/null &
+        for i in $(seq 400); do echo "shell $i" >&3; done; wait
+        sort -u file | wc -l; wc -l < file"#;
+    for _ in 0..3 {
+        let seen = bench.inside(&instance, script)?;
+        ensure!(seen == "1200\n1200\n", "of 1200 lines there are {seen}");
+    }
+    bench.finish(&instance)
+}
+
+#[test]
+fn spawned_static_programs_inherit_files_with_and_without_a_name() -> Result<()> {
+    let Some(bench) = Bench::new("spawned")? else { return Ok(()) };
+    if !skip::unless_installed("handover: spawn", &["python3"], "python3") {
+        return Ok(());
+    }
+    let instance = bench.start("both")?;
+    let script = r#"python3 -c '
+import os, subprocess
+static = os.environ["STATIC"]
+def run(text, to):
+    subprocess.run([static, "write", "1", text], stdout=to, stderr=subprocess.DEVNULL)
+f = open("f", "w"); f.write("one\n"); f.flush(); run("two\n", f); f.write("three\n"); f.flush()
+actions = [(os.POSIX_SPAWN_DUP2, f.fileno(), 1), (os.POSIX_SPAWN_CLOSE, 2)]
+os.posix_spawn(static, [static, "write", "1", "four\n"], os.environ, file_actions=actions)
+os.wait(); f.write("five\n"); f.close(); print(open("f").read().split())
+fd = os.open(".", os.O_TMPFILE | os.O_RDWR); os.write(fd, b"no "); run("name", fd)
+os.lseek(fd, 0, 0); print(os.read(fd, 100))
+fd = os.open("g", os.O_CREAT | os.O_RDWR); os.unlink("g"); run("gone", fd)
+print(os.pread(fd, 100, 0), os.lseek(fd, 0, 1), os.fstat(fd).st_nlink)'"#;
+    let seen = bench.inside(&instance, script)?;
+    let expected = "['one', 'two', 'three', 'four', 'five']\nb'no name'\nb'gone' 4 0\n";
+    ensure!(seen == expected, "{seen}");
+    bench.finish(&instance)
+}
+
+#[test]
+fn a_go_program_works_where_the_preloaded_shell_works() -> Result<()> {
+    let Some(bench) = Bench::new("where")? else { return Ok(()) };
+    if !skip::unless_installed("handover: Go", &["go"], "golang-go") {
+        return Ok(());
+    }
+    let program = bench.scratch.join("program");
+    let job = Job::new(&bench.scratch, "go", "go").args(["build", "-o"]);
+    let job = job.args([&program, &apps().join("main.go")]).env("CGO_ENABLED", "0");
+    job.env("HOME", bench.scratch.path()).deadline(Duration::from_secs(120)).run_ok()?;
+    let instance = bench.start("both")?;
+    let script = format!(
+        "mkdir -p a/b; cd a/b; P={}; $P . > ../out; cp $P ../program; ../program . > ../again; \
+         $P missing; /nonexistent; pwd -P | tail -c 5; ls; cmp ../out ../again && cat ../out",
+        program.display()
+    );
+    let native = bench.scratch.join("native");
+    fs::create_dir(&native)?;
+    let natively = format!("exec 2>&1; cd {}; {script}", native.display());
+    let native = Job::new(&bench.scratch, "native", "bash").args(["-c", &natively]).run_ok()?;
+    let (native, seen) =
+        (String::from_utf8_lossy(&native.stdout).into_owned(), bench.inside(&instance, &script)?);
+    // The shell calls itself by the number of the line, the paths differ.
+    let tail = |text: &str| text.lines().rev().take(8).collect::<Vec<_>>().join("\n");
+    ensure!(tail(&native) == tail(&seen), "natively:\n{native}in the instance:\n{seen}");
+    bench.finish(&instance)
+}
+
+#[test]
+fn fio_with_io_uring_and_libaio_verifies_what_it_wrote_below_the_library() -> Result<()> {
+    let Some(bench) = Bench::new("rings")? else { return Ok(()) };
+    if !skip::unless_installed("handover: rings", &["fio"], "fio") {
+        return Ok(());
+    }
+    let instance = bench.start("both")?;
+    let script = r#"for engine in io_uring libaio; do
+            fio --name=v --filename=$engine --size=4m --ioengine=$engine --iodepth=16 \
+                --rw=randwrite --bs=8k --verify=crc32c --verify_fatal=1 > log || cat log
+            stat -c %s $engine
+        done"#;
+    let seen = bench.inside(&instance, script)?;
+    ensure!(seen == "4194304\n4194304\n", "{seen}");
+    bench.finish(&instance)
+}
+
+#[test]
+fn a_stranger_meets_ebadf_without_a_mount_and_on_a_locked_file() -> Result<()> {
+    let Some(bench) = Bench::new("refused")? else { return Ok(()) };
+    let script = "exec 3> f; echo a >&3; $STATIC write 3 b; echo c >&3; cat f";
+    let instance = bench.start("preload")?;
+    let seen = bench.inside(&instance, script)?;
+    ensure!(seen == "write -1 EBADF\na\nc\n", "without a mount: {seen}");
+    instance.stop()?;
+    let instance = bench.start("both")?;
+    let script = "exec 3> f; flock 3; echo a >&3; $STATIC write 3 b; echo c >&3; cat f; \
+                  flock -n f true || echo still locked";
+    let seen = bench.inside(&instance, script)?;
+    ensure!(seen == "write -1 EBADF\na\nc\nstill locked\n", "locked: {seen}");
+    bench.finish(&instance)
+}
+
+#[test]
+fn a_file_that_was_handed_over_fails_with_eio_when_the_mount_has_died() -> Result<()> {
+    let Some(bench) = Bench::new("died")? else { return Ok(()) };
+    let instance = bench.start("both")?;
+    let script = r#"exec 3> f; exec 4> g; $STATIC write 3 static > /dev/null 2>&1 4>&-; touch ready
+        while test -e ready; do sleep 0.02; done
+        echo lost >&3 || echo failed; echo kept >&4; cat g"#;
+    let mount = bench.scratch.join("mount");
+    let job = instance.shell("inside", &format!("cd \"$MAYFLY_MOUNT\"; {script}"));
+    let shell = job.env("STATIC", bench.program.clone()).start()?;
+    let ready = || fs::exists(mount.join("ready")).unwrap_or(false);
+    for _ in 0..500 {
+        if ready() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    ensure!(ready(), "the shell does not come so far");
+    let marked = process::marked(bench.scratch.mark());
+    let server = marked.into_iter().find(|process| process.command.contains(" __fuse "));
+    ensure!(process::kill(server.context("nobody serves the mount")?.pid), "it has ended");
+    instance.shell("go", "rm \"$MAYFLY_MOUNT/ready\"").run_ok()?;
+    let outcome = shell.wait()?;
+    ensure!(outcome.stdout == b"failed\nkept\n", "{}", String::from_utf8_lossy(&outcome.stdout));
+    bench.finish(&instance)
+}
