@@ -88,6 +88,7 @@ pub(crate) struct Header {
     pub(crate) node: u64,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+    pub(crate) thread: u32,
 }
 
 impl Header {
@@ -101,8 +102,9 @@ impl Header {
             node: from.u64()?,
             uid: from.u32()?,
             gid: from.u32()?,
+            thread: from.u32()?,
         };
-        from.skip(8)?;
+        from.skip(4)?;
         Ok((header, from))
     }
 }

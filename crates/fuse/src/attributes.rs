@@ -112,18 +112,30 @@ impl Server {
         let name = fields.name()?;
         let directory = FileId(header.node);
         let attr = self.stat(named(directory, name))?;
+        self.recent.looked_up(header.thread, &attr);
         self.tell(&attr, directory, name, body);
         Ok(())
     }
 
     pub(crate) fn get_attributes(&self, header: &Header, body: &mut Body) -> Result<(), Errno> {
-        body.attributes(&self.stat_node(header.node)?);
+        body.attributes(&self.stat_known(header)?);
         Ok(())
+    }
+
+    /// The kernel makes two requests of one stat. A file that was renamed or removed between them
+    /// was there at the first one, which is what it is answered with.
+    fn stat_known(&self, header: &Header) -> Result<Attr, Errno> {
+        match self.stat_node(header.node) {
+            Err(Errno::ESTALE) => {
+                self.recent.found(header.thread, header.node).ok_or(Errno::ESTALE)
+            }
+            stat => stat,
+        }
     }
 
     /// statx, where somebody asks for the time of birth.
     pub(crate) fn get_extended(&self, header: &Header, body: &mut Body) -> Result<(), Errno> {
-        body.extended_attributes(&self.stat_node(header.node)?);
+        body.extended_attributes(&self.stat_known(header)?);
         Ok(())
     }
 

@@ -117,7 +117,8 @@ impl Server {
 
     /// A descriptor was closed. There is nothing to be written, only fcntl's locks to be freed.
     pub(crate) fn flush(&self, header: &Header, mut fields: Fields<'_>) -> Result<(), Errno> {
-        fields.skip(16)?;
+        self.locks.closed(fields.u64()?);
+        fields.skip(8)?;
         self.release_owner(header.node, fields.u64()?);
         Ok(())
     }
@@ -125,8 +126,10 @@ impl Server {
     /// The last descriptor was closed.
     pub(crate) fn release(&self, mut fields: Fields<'_>) -> Result<(), Errno> {
         let handle = fields.u64()?;
+        let closed = self.handle(handle).and_then(|open| self.client.close(open));
+        // The locks that went with it are free now.
         self.release_handle(handle);
-        self.client.close(self.handle(handle)?)
+        closed
     }
 
     pub(crate) fn sync(&self, mut fields: Fields<'_>) -> Result<(), Errno> {

@@ -33,6 +33,7 @@ mod mount;
 mod moved;
 mod names;
 mod nodes;
+mod recent;
 mod server;
 mod xattrs;
 

@@ -11,11 +11,15 @@
 //! milliseconds for those that others hold. So no number of waiting programs uses up the threads or
 //! the lanes, an interrupt takes a wait out of the queue, and a restarted daemon needs to know
 //! nothing. The price: two programs that wait for each other are not told (EDEADLK).
+//!
+//! A lock that is not to be waited for stands there too, for a moment, when a descriptor through
+//! which the file was locked was closed just now: the kernel does not wait until it has told us of
+//! the last close, and who asks after that must find the lock free.
 
 use std::{
     collections::{HashMap, VecDeque},
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use mayfly_sys::file::O_RDWR;
@@ -39,6 +43,8 @@ const EARLY_MAX: usize = 64;
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 /// Longest pause.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
+/// How long after the close of a descriptor the word of the last close may take.
+const CLOSING_MAX: Duration = Duration::from_millis(100);
 /// How the kernel says "to the end, wherever that is".
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
@@ -60,11 +66,22 @@ struct Wait {
     open: OpenRef,
     range: LockRange,
     interrupted: bool,
+    /// It is busy if it is not free by then.
+    until: Option<Instant>,
+}
+
+/// A handle through which flock's lock was taken.
+#[derive(Debug, Clone, Copy)]
+struct Flocked {
+    node: u64,
+    /// When a descriptor of it was closed.
+    closed: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     holders: HashMap<Owner, Held>,
+    flocked: HashMap<u64, Flocked>,
     waits: VecDeque<Wait>,
     early: VecDeque<u64>,
     /// Counts what was given up.
@@ -147,6 +164,25 @@ impl Locks {
         if fresh { PAUSE_MIN } else { (pause * 2).min(PAUSE_MAX) }
     }
 
+    fn flocked(&self, handle: u64, node: u64) {
+        self.state().flocked.insert(handle, Flocked { node, closed: None });
+    }
+
+    /// A descriptor of the handle was closed, maybe the last one.
+    pub(crate) fn closed(&self, handle: u64) {
+        if let Some(flocked) = self.state().flocked.get_mut(&handle) {
+            flocked.closed = Some(Instant::now());
+        }
+    }
+
+    /// May a lock of the file be on its way out?
+    fn is_closing(&self, node: u64) -> bool {
+        let recent = |at: Instant| at.elapsed() < CLOSING_MAX;
+        let state = self.state();
+        let mut of_it = state.flocked.values().filter(|flocked| flocked.node == node);
+        of_it.any(|flocked| flocked.closed.is_some_and(recent))
+    }
+
     fn waiting(&self) -> Vec<Wait> {
         self.state().waits.iter().copied().collect()
     }
@@ -196,12 +232,19 @@ impl Server {
             self.holder(header.node, &asked)?
         };
         match self.client.lock(open, range, false) {
-            Err(Errno::EAGAIN) if wait => {
+            Err(Errno::EAGAIN) if wait || self.locks.is_closing(header.node) => {
                 let unique = header.unique;
-                self.locks.queue(Wait { unique, open, range, interrupted: false })?;
+                let until = (!wait).then(|| Instant::now() + CLOSING_MAX);
+                if range.owner == LOCK_FLOCK {
+                    self.locks.flocked(asked.handle, header.node);
+                }
+                self.locks.queue(Wait { unique, open, range, interrupted: false, until })?;
                 Ok(Reply::Later)
             }
             Ok(()) => {
+                if range.owner == LOCK_FLOCK && range.kind != LOCK_UNLOCK {
+                    self.locks.flocked(asked.handle, header.node);
+                }
                 // A lock may also have become a weaker one.
                 self.locks.freed();
                 Ok(Reply::Body)
@@ -247,8 +290,9 @@ impl Server {
     /// A handle is going; what was locked through it and not by a process (F_OFD_SETLK) goes too.
     pub(crate) fn release_handle(&self, handle: u64) {
         let gone: Vec<OpenRef> = {
-            let holders = &mut self.locks.state().holders;
-            let of_it = holders.extract_if(|_, held| held.handle == handle);
+            let mut state = self.locks.state();
+            state.flocked.remove(&handle);
+            let of_it = state.holders.extract_if(|_, held| held.handle == handle);
             of_it.map(|(_, held)| held.open).collect()
         };
         for open in gone {
@@ -296,7 +340,8 @@ impl Server {
                     true => Err(Errno::EINTR),
                     false => self.client.lock(wait.open, wait.range, false),
                 };
-                if tried == Err(Errno::EAGAIN) {
+                let in_time = wait.until.is_none_or(|until| Instant::now() < until);
+                if tried == Err(Errno::EAGAIN) && in_time {
                     continue;
                 }
                 self.locks.take_out(wait.unique);
@@ -333,7 +378,8 @@ mod tests {
     fn an_interrupt_that_overtakes_its_request_ends_it() {
         let locks = Locks::default();
         let range = LockRange { owner: LOCK_OFD, kind: LOCK_WRITE, start: 0, end: 1 };
-        let wait = Wait { unique: 8, open: OpenRef::default(), range, interrupted: false };
+        let wait =
+            Wait { unique: 8, open: OpenRef::default(), range, interrupted: false, until: None };
         locks.state().early.push_back(8);
         assert_eq!(locks.queue(wait), Err(Errno::EINTR));
         assert_eq!(locks.queue(wait), Ok(()));
@@ -346,7 +392,8 @@ mod tests {
     fn pauses_grow_to_a_bound_and_begin_anew_when_something_is_freed() {
         let locks = Locks::default();
         let range = LockRange { owner: LOCK_OFD, kind: LOCK_WRITE, start: 0, end: 1 };
-        let wait = Wait { unique: 8, open: OpenRef::default(), range, interrupted: false };
+        let wait =
+            Wait { unique: 8, open: OpenRef::default(), range, interrupted: false, until: None };
         locks.queue(wait).expect("room");
         let (mut seen, mut pause) = (0, PAUSE_MIN);
         for _ in 0..8 {

@@ -2,8 +2,8 @@
 //!
 //! A preloaded program that has to hand a descriptor to somebody whom the library cannot enter
 //! opens a name in the root that says which description it is ([`NAME_PREFIX`]), to be created. No
-//! such file ever exists, so the kernel always asks for it to be made, and gets the description's file,
-//! whatever its names, opened anew.
+//! such file ever exists, so the kernel always asks for it to be made, and gets the description's
+//! file, whatever its names, opened anew.
 
 use mayfly_transport_shm::keeper::NAME_PREFIX;
 use mayfly_types::{Errno, FileId, FileKind, OpenRef};

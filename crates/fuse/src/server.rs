@@ -27,6 +27,7 @@ use crate::{
     locks::Locks,
     mount,
     nodes::Nodes,
+    recent::Recent,
 };
 
 /// Threads that perform requests. As many of a session's lanes stay free for the queue of locks.
@@ -72,6 +73,7 @@ pub(crate) struct Server {
     pub(crate) client: Client<ShmTransport, InPlace>,
     pub(crate) device: Device,
     pub(crate) nodes: Nodes,
+    pub(crate) recent: Recent,
     pub(crate) locks: Locks,
 }
 
@@ -93,6 +95,7 @@ pub fn serve(place: &Place, stop: impl AsFd, ready: impl FnOnce()) -> Result<()>
         client,
         device: Device::new(device),
         nodes: Nodes::default(),
+        recent: Recent::default(),
         locks: Locks::default(),
     };
     let server = Arc::new(server);
