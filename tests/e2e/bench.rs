@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use mayfly_testkit::leftovers::Before;
-use mayfly_testkit::{Exclusive, Job, Scratch, binary, process};
+use mayfly_testkit::{Exclusive, Job, Scratch, binary, process, skip};
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -45,6 +45,31 @@ fn list<'v>(value: &'v Value, field: &str) -> Result<&'v Vec<Value>> {
 fn number(value: &Value, pointer: &str) -> Result<f64> {
     let found = value.pointer(pointer).and_then(Value::as_f64);
     found.with_context(|| format!("no number {pointer} in {value}"))
+}
+
+#[test]
+fn the_mount_is_measured_beside_the_library_together_with_its_process() -> Result<()> {
+    if !skip::unless_mountable("bench of a mount") {
+        return Ok(());
+    }
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("benchm")?;
+    let before = Before::look();
+    let json = scratch.join("out.json");
+    let outcome = bench(&scratch, &SMALL)?
+        .args(["--sweep", "access=preload,fuse", "--procs", "1", "--phase", "64K/own"])
+        .args(["--json".as_ref(), json.as_os_str()])
+        .run_ok()?;
+    let report = read(&json)?;
+    let labels: Vec<_> =
+        list(&report, "targets")?.iter().filter_map(|target| target["label"].as_str()).collect();
+    ensure!(labels == ["access=preload", "access=fuse", "plain"], "the targets are {labels:?}");
+    let table = String::from_utf8_lossy(&outcome.stdout);
+    ensure!(table.contains("64K/own/remove"), "no such phase: {table}");
+    let phase = list(&report, "phases")?.first().context("there is a phase")?;
+    let peak = |target: usize| number(phase, &format!("/targets/{target}/daemon_peak_bytes"));
+    ensure!(peak(1)? > peak(0)? + 1e6, "the mount's process is not counted: {phase}");
+    expect_clean(&scratch, &before)
 }
 
 #[test]

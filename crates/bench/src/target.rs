@@ -124,11 +124,18 @@ impl Target {
         self.crew.as_mut().context("the workers are started before the first phase")
     }
 
-    /// The instance's own processes.
+    /// The instance's own processes: the supervisor and what it has started, the daemon and what
+    /// serves a mount.
     pub(crate) fn servants(&self) -> Vec<u32> {
-        self.own
-            .as_ref()
-            .map_or_else(Vec::new, |own| vec![own.daemon, own.lifeline.supervisor_pid()])
+        let Some(own) = &self.own else { return Vec::new() };
+        let supervisor = own.lifeline.supervisor_pid();
+        let mut all = vec![supervisor, own.daemon];
+        let children = format!("/proc/{supervisor}/task/{supervisor}/children");
+        // Kernels may be built without this file; a mount's processor time is not counted then.
+        let children = fs::read_to_string(children).unwrap_or_default();
+        let children = children.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok());
+        all.extend(children.filter(|pid| *pid != own.daemon));
+        all
     }
 
     /// Where the contents of its files lie. An instance's metadata lie elsewhere: where only pages

@@ -35,6 +35,8 @@ Examples:
       no instance: any directories against each other
   mayfly bench --workload data --transfer 4K,1M,16M --size 1G --cold --json out.json --svg out.svg
   mayfly bench --sweep chunk-size=64K,512K,4M --workload data
+  mayfly bench --sweep access=preload,fuse --transfer 8K,1M
+      the library, the mount and the local file system in one run
   mayfly bench --sweep times=none,mtime,all --phase 3901/shared
   mayfly bench --scaling strong --procs 1,2,4,8 --files 80000";
 
