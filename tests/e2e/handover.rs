@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use mayfly_testkit::leftovers::Before;
@@ -185,29 +185,46 @@ fn a_stranger_meets_ebadf_without_a_mount_and_on_a_locked_file() -> Result<()> {
     bench.finish(&instance)
 }
 
+/// What `script` prints, which makes the file `ready` and waits until it is gone; meanwhile the
+/// process with `command` in its command line is killed.
+fn killing(bench: &Bench, instance: &Instance<'_>, command: &str, script: &str) -> Result<String> {
+    let script = format!("exec 2>&1; cd \"$MAYFLY_MOUNT\"; {script}");
+    let job = instance.shell("inside", &script).env("STATIC", bench.program.clone());
+    let shell = job.start()?;
+    let ready = bench.scratch.join("mount/ready");
+    let deadline = Instant::now() + PATIENCE;
+    while !fs::exists(&ready)? {
+        ensure!(Instant::now() < deadline, "the shell does not come so far");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let marked = process::marked(bench.scratch.mark());
+    let victim = marked.into_iter().find(|process| process.command.contains(command));
+    ensure!(process::kill(victim.context("no such process")?.pid), "it has ended");
+    instance.shell("go", "rm \"$MAYFLY_MOUNT/ready\"").run_ok()?;
+    Ok(String::from_utf8_lossy(&shell.wait()?.stdout).into_owned())
+}
+
+const WAIT: &str = "touch ready; while test -e ready; do sleep 0.02; done";
+
 #[test]
 fn a_file_that_was_handed_over_fails_with_eio_when_the_mount_has_died() -> Result<()> {
     let Some(bench) = Bench::new("died")? else { return Ok(()) };
     let instance = bench.start("both")?;
-    let script = r#"exec 3> f; exec 4> g; $STATIC write 3 static > /dev/null 2>&1 4>&-; touch ready
-        while test -e ready; do sleep 0.02; done
-        echo lost >&3 || echo failed; echo kept >&4; cat g"#;
-    let mount = bench.scratch.join("mount");
-    let job = instance.shell("inside", &format!("cd \"$MAYFLY_MOUNT\"; {script}"));
-    let shell = job.env("STATIC", bench.program.clone()).start()?;
-    let ready = || fs::exists(mount.join("ready")).unwrap_or(false);
-    for _ in 0..500 {
-        if ready() {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    ensure!(ready(), "the shell does not come so far");
-    let marked = process::marked(bench.scratch.mark());
-    let server = marked.into_iter().find(|process| process.command.contains(" __fuse "));
-    ensure!(process::kill(server.context("nobody serves the mount")?.pid), "it has ended");
-    instance.shell("go", "rm \"$MAYFLY_MOUNT/ready\"").run_ok()?;
-    let outcome = shell.wait()?;
-    ensure!(outcome.stdout == b"failed\nkept\n", "{}", String::from_utf8_lossy(&outcome.stdout));
+    let script = format!(
+        "exec 3> f; exec 4> g; $STATIC write 3 static > /dev/null 2>&1 4>&-; {WAIT}; \
+         echo lost 2> /dev/null >&3 || echo failed; echo kept >&4; cat g"
+    );
+    let seen = killing(&bench, &instance, " __fuse ", &script)?;
+    ensure!(seen == "failed\nkept\n", "{seen}");
+    bench.finish(&instance)
+}
+
+#[test]
+fn without_the_process_that_keeps_files_descriptors_stay_with_the_library() -> Result<()> {
+    let Some(bench) = Bench::new("keeper")? else { return Ok(()) };
+    let instance = bench.start("both")?;
+    let script = format!("exec 3> f; {WAIT}; $STATIC write 3 b; echo c >&3; cat f");
+    let seen = killing(&bench, &instance, " __keep ", &script)?;
+    ensure!(seen == "write -1 EBADF\nc\n", "{seen}");
     bench.finish(&instance)
 }
