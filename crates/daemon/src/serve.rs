@@ -23,6 +23,7 @@ mod control;
 mod ends;
 mod handover;
 mod idle;
+mod nodes;
 mod peers;
 mod processes;
 pub mod releases;
@@ -36,6 +37,7 @@ mod worker;
 
 use handover::Handover;
 pub use idle::Waker;
+pub use nodes::Nodes;
 pub use rounds::Ending;
 pub use service::{Caller, Completion, Progress, Service};
 pub use start::{Opener, Place, run};

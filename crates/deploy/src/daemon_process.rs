@@ -39,7 +39,7 @@ pub fn run_daemon(run_dir: &Path) -> Result<()> {
     let slot_files = config.run_dir.join("ofd");
     let shards = config.options.shards;
     let opener = Shards { config, totals: Arc::new(Totals::new(shards)) };
-    match serve::run(channel, &slot_files, shards, &opener)? {
+    match serve::run(channel, &slot_files, shards, None, &opener)? {
         Ending::Stopped => Ok(()),
         other => Err(anyhow!("the daemon ends: {other:?}")),
     }

@@ -20,7 +20,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("records", &["types"]),
     ("meta", &["types", "sys", "records"]),
     ("object", &["types", "sys"]),
-    ("daemon", &["types", "wire", "sys", "transport", "transport-shm", "meta", "object"]),
+    (
+        "daemon",
+        &["types", "wire", "sys", "transport", "transport-shm", "transport-tcp", "meta", "object"],
+    ),
     // `transport-shm` for the layout of the node's open-file table, which lies in the session's
     // memory.
     ("client", &["types", "wire", "sys", "records", "transport", "transport-shm"]),

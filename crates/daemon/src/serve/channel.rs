@@ -35,6 +35,9 @@ pub enum Message {
         /// The process.
         pid: u32,
     },
+    /// To the daemon of an instance of several nodes, with the socket on which it is to listen for
+    /// the others: the instance's secret, as hexadecimal digits. Before [`Message::Start`].
+    Net(String),
     /// To the daemon: the process image of a session is gone.
     End(SessionId),
     /// To the daemon: that was everything, serve.
@@ -64,6 +67,7 @@ impl Message {
             Message::Ready => (7, 0, 0, ""),
             Message::Ended(session) => (8, session.0, 0, ""),
             Message::Failed(why) => (9, 0, 0, why),
+            Message::Net(secret) => (10, 0, 0, secret),
         }
     }
 
@@ -92,6 +96,7 @@ impl Message {
             7 => Message::Ready,
             8 => Message::Ended(SessionId(first)),
             9 => Message::Failed(String::from_utf8_lossy(text).into_owned()),
+            10 => Message::Net(String::from_utf8_lossy(text).into_owned()),
             _ => return None,
         })
     }

@@ -9,6 +9,7 @@ use mayfly_transport_shm::{
     layout::{DAEMON_ABSENT, NodeRegion},
     region,
 };
+use mayfly_transport_tcp::Secret;
 use mayfly_types::SessionId;
 use rustix::io::Errno;
 
@@ -33,6 +34,8 @@ pub(super) struct Handover {
     pub(super) node: &'static NodeRegion,
     pub(super) releases: OwnedFd,
     pub(super) sessions: Vec<Known>,
+    /// Where to listen for other nodes, and the instance's secret.
+    pub(super) net: Option<(OwnedFd, Secret)>,
     waker: Waker,
 }
 
@@ -42,7 +45,7 @@ impl Handover {
     /// # Errors
     /// EPIPE when the supervisor is gone, EPROTO when it does not keep to the protocol, ENOMEM.
     pub(super) fn receive(channel: OwnedFd) -> Result<Handover, Errno> {
-        let (mut node, mut releases, mut sessions) = (None, None, Vec::new());
+        let (mut node, mut releases, mut sessions, mut net) = (None, None, Vec::new(), None);
         loop {
             let (message, fds) = channel::receive(&channel)?.ok_or(Errno::PIPE)?;
             let mut fds = fds.into_iter();
@@ -54,6 +57,10 @@ impl Handover {
                     let process = fds.next().ok_or(Errno::PROTO)?;
                     sessions.push(Known { session, pid, region, process });
                 }
+                Message::Net(digits) => {
+                    let secret = secret(&digits).ok_or(Errno::PROTO)?;
+                    net = Some((fds.next().ok_or(Errno::PROTO)?, secret));
+                }
                 Message::Start => break,
                 _ => return Err(Errno::PROTO),
             }
@@ -62,7 +69,7 @@ impl Handover {
             .map_err(|errno| Errno::from_raw_os_error(errno.raw()))?;
         node.head.daemon_state.store(DAEMON_ABSENT, SeqCst);
         let releases = releases.ok_or(Errno::PROTO)?;
-        Ok(Handover { channel, node, releases, sessions, waker: Waker::new(node) })
+        Ok(Handover { channel, node, releases, sessions, net, waker: Waker::new(node) })
     }
 
     /// Starts of the daemon of this instance, this one included.
@@ -80,4 +87,16 @@ impl Handover {
         // The supervisor notices a daemon that just ends, too.
         let _told = channel::send(&self.channel, &Message::Failed(why.to_owned()), &[]);
     }
+}
+
+/// The secret from its hexadecimal digits.
+fn secret(digits: &str) -> Option<Secret> {
+    let mut bytes = [0; 32];
+    if digits.len() != 2 * bytes.len() || !digits.is_ascii() {
+        return None;
+    }
+    for (byte, at) in bytes.iter_mut().zip((0..).step_by(2)) {
+        *byte = u8::from_str_radix(digits.get(at..at + 2)?, 16).ok()?;
+    }
+    Some(Secret(bytes))
 }

@@ -23,7 +23,7 @@ use mayfly_transport_shm::{
 use mayfly_types::{SessionId, limits::SHARDS_MAX};
 
 use super::{
-    Ending, Handover, Service, Waker,
+    Ending, Handover, Nodes, Service, Waker,
     control::Control,
     handover::Known,
     peers::{Peers, StopOthers},
@@ -98,7 +98,8 @@ fn say(error: impl Display) -> String {
 
 /// A daemon's life: takes up what the supervisor at the other end of `channel` hands over, opens
 /// `shards` shards (at least one, at most [`SHARDS_MAX`]), serves until told to stop. `slot_files`
-/// is the directory of the slot files. When it returns, every shard is closed.
+/// is the directory of the slot files; `nodes` are those of an instance of several, whose supervisor
+/// has handed over a socket and a secret. When it returns, every shard is closed.
 ///
 /// # Errors
 /// When the supervisor does not keep to the protocol, or a shard cannot be opened, which the
@@ -107,9 +108,14 @@ pub fn run<O: Opener>(
     channel: OwnedFd,
     slot_files: &Path,
     shards: u32,
+    nodes: Option<Nodes>,
     opener: &O,
 ) -> io::Result<Ending> {
     let mut handover = Handover::receive(channel)?;
+    if nodes.is_some() != handover.net.is_some() {
+        handover.refuse("the list of nodes and the socket to listen on go together");
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
     let peers = Peers::new(handover.waker(), shards.clamp(1, SHARDS_MAX));
     thread::scope(|scope| {
         let _stop = StopOthers(peers.clone());

@@ -28,8 +28,9 @@ use super::{
 fn serve(host: &Host, ledgers: Ledgers) -> thread::JoinHandle<Ending> {
     let channel = host.begin();
     let slot_files = host.directory.join("ofd");
-    let serving =
-        thread::spawn(move || run(channel, &slot_files, ledgers.shards, &ledgers).expect("served"));
+    let serving = thread::spawn(move || {
+        run(channel, &slot_files, ledgers.shards, None, &ledgers).expect("served")
+    });
     host.wait_until_ready();
     serving
 }

@@ -27,7 +27,7 @@ fn daemon() {
     let Some((directory, shards)) = directory() else { return };
     let channel = std::io::stdin().as_fd().try_clone_to_owned().expect("the channel");
     let ledgers = Ledgers::new(&directory, shards);
-    super::super::run(channel, &directory.join("ofd"), shards, &ledgers).expect("served");
+    super::super::run(channel, &directory.join("ofd"), shards, None, &ledgers).expect("served");
 }
 
 /// Makes requests until the file `stop` appears; writes each acknowledged one to `acknowledged`.

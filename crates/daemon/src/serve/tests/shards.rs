@@ -24,7 +24,7 @@ const SHARDS: u32 = 3;
 fn serve(host: &Host, ledgers: Ledgers) -> thread::JoinHandle<std::io::Result<Ending>> {
     let channel = host.begin();
     let slot_files = host.directory.join("ofd");
-    thread::spawn(move || run(channel, &slot_files, ledgers.shards, &ledgers))
+    thread::spawn(move || run(channel, &slot_files, ledgers.shards, None, &ledgers))
 }
 
 fn ask(attachment: &Attachment, name: &str) -> Result<(), Errno> {
