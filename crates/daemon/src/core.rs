@@ -26,6 +26,7 @@ mod background;
 mod claims;
 mod data;
 mod dentry;
+mod distant;
 mod home;
 mod life;
 mod list;
@@ -69,6 +70,7 @@ use crate::{
     locks::LockTable,
     log,
     message::{At, OperationId, Question, Resolved},
+    numbering::{Numbering, origin},
     opens::OpenTable,
     slots::{ShardId, SlotTable, TRANSACTION_SHARD_SHIFT},
     totals::{ShardTotals, Totals},
@@ -93,9 +95,6 @@ pub(crate) enum Fault {
     /// These steps of several shards are what is to be done.
     Operate(operation::Parts),
 }
-
-/// The shard that hands in the clients' requests.
-const FRONT: ShardId = ShardId(0);
 
 impl Fault {
     /// For work that is all of this shard's.
@@ -160,8 +159,10 @@ pub struct Parts {
     pub node: &'static NodeRegion,
     /// Tells the time.
     pub clock: Box<dyn Clock>,
-    /// Which shard of the daemon this is.
-    pub shard: ShardId,
+    /// Which shard of the daemon this is, from 0.
+    pub shard: u32,
+    /// All shards.
+    pub numbering: Numbering,
     /// The counters of all shards of the daemon.
     pub totals: Arc<Totals>,
     /// Called from a thread of the I/O pool when [`Core::completions`] has something to do.
@@ -182,6 +183,7 @@ pub struct Core {
     clock: Box<dyn Clock>,
     node: &'static NodeRegion,
     shard: ShardId,
+    numbering: Numbering,
     totals: Arc<Totals>,
     /// There is no other shard.
     alone: bool,
@@ -217,7 +219,9 @@ pub struct Core {
     appends: HashMap<FileId, Vec<append::Noted>>,
     opens: OpenTable,
     locks: LockTable,
-    sessions: HashMap<SessionId, u32>,
+    /// Attached processes, those of other nodes too as far as they have asked for something here.
+    sessions: HashMap<SessionId, u64>,
+    distant: distant::Distant,
     counters: StoredCounters,
     counters_saved: StoredCounters,
     /// Space set aside for files whose size is not settled, bytes.
@@ -308,6 +312,9 @@ impl Core {
             if self.run.place.at == At::Start {
                 self.check_owner(&request)?;
             }
+            if self.opens_elsewhere(caller, &request, to)? {
+                return Ok(Served::Replied);
+            }
         }
         self.dispatch(caller, request, to)
     }
@@ -383,8 +390,13 @@ impl Core {
 
     /// A transaction's number, unique over the shards of the daemon. 0 stays 0.
     fn tagged(&self, transaction: u64) -> u64 {
-        let shard = u64::from(self.shard.0) << TRANSACTION_SHARD_SHIFT;
+        let shard = u64::from(self.own()) << TRANSACTION_SHARD_SHIFT;
         if transaction == 0 { 0 } else { transaction | shard }
+    }
+
+    /// Which shard of its daemon this is.
+    fn own(&self) -> u32 {
+        self.numbering.own(self.shard)
     }
 
     /// Number of the last commit.
@@ -404,7 +416,7 @@ impl Core {
     }
 
     fn publish_totals(&self) {
-        let row = self.totals.of(self.shard);
+        let row = self.totals.of(self.own());
         let counters = &self.counters;
         row.open_files.store(self.opens.count().into(), Relaxed);
         row.locks.store(self.locks.count() as u64, Relaxed);
@@ -421,11 +433,12 @@ impl Core {
     #[must_use]
     pub fn counters(&self) -> Counters {
         let sum = |own: u64, counter: fn(&ShardTotals) -> &AtomicU64| {
-            own + if self.alone { 0 } else { self.totals.others(self.shard, counter) }
+            own + if self.alone { 0 } else { self.totals.others(self.own(), counter) }
         };
         Counters {
             daemon_pid: std::process::id(),
-            sessions: self.sessions.len() as u32,
+            sessions: self.sessions.keys().filter(|session| origin(**session).is_none()).count()
+                as u32,
             open_files: sum(self.opens.count().into(), |row| &row.open_files) as u32,
             locks: sum(self.locks.count() as u64, |row| &row.locks) as u32,
             files: sum(self.counters.files, |row| &row.files),
@@ -447,7 +460,7 @@ impl Core {
     /// Space in use, objects and metadata of all shards together, bytes.
     fn used_bytes(&self) -> u64 {
         let own = self.own_used_bytes();
-        if self.alone { own } else { own + self.totals.others(self.shard, |row| &row.used_bytes) }
+        if self.alone { own } else { own + self.totals.others(self.own(), |row| &row.used_bytes) }
     }
 
     fn free_bytes(&self) -> u64 {
@@ -460,7 +473,9 @@ impl Core {
     }
 
     fn answer_after_commit(&mut self, caller: Caller, status: u32, body: Vec<u8>) {
-        self.uncommitted.push(Completion { caller, status, body });
+        let done = Completion { caller, status, body };
+        self.note_answer(&done);
+        self.uncommitted.push(done);
     }
 
     /// A new file id whose home is the owner of the dentry `(directory, name)`.

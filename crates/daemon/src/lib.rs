@@ -13,6 +13,7 @@ mod core;
 mod locks;
 mod log;
 mod message;
+mod numbering;
 mod opens;
 pub mod serve;
 mod slots;
@@ -22,6 +23,7 @@ pub use self::{
     api::{Caller, Clock, Completion, Config, Progress, Survivors, SystemClock},
     core::{Core, OpenError, Parts},
     message::Message,
+    numbering::Numbering,
     slots::{ShardId, SlotTable},
     totals::Totals,
 };

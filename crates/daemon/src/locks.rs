@@ -19,7 +19,8 @@ use crate::api::Caller;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Owner {
     Flock(OpenRef),
-    Posix(u32),
+    /// A process: its number, and in the upper half its node, if that is another one, and one.
+    Posix(u64),
     Ofd(OpenRef),
 }
 
@@ -121,7 +122,7 @@ impl LockTable {
 
     /// Follows who waits for whom, from the owners that stand in the way of `lock`, back to
     /// `process`.
-    fn would_deadlock(&self, process: u32, file: FileId, lock: &Lock) -> bool {
+    fn would_deadlock(&self, process: u64, file: FileId, lock: &Lock) -> bool {
         let mut seen = vec![];
         let mut next = self.blockers(file, lock);
         while let Some(blocker) = next.pop() {
@@ -143,7 +144,7 @@ impl LockTable {
         false
     }
 
-    fn blockers(&self, file: FileId, lock: &Lock) -> Vec<u32> {
+    fn blockers(&self, file: FileId, lock: &Lock) -> Vec<u64> {
         let held = self.files.get(&file).map(|locks| locks.held.as_slice()).unwrap_or_default();
         let posix = |held: &Lock| match held.owner {
             Owner::Posix(process) => Some(process),
@@ -176,7 +177,7 @@ impl LockTable {
     }
 
     /// Gives up every POSIX lock of a process; returns the files that changed.
-    pub(crate) fn release_process(&mut self, process: u32) -> Vec<FileId> {
+    pub(crate) fn release_process(&mut self, process: u64) -> Vec<FileId> {
         let owner = Owner::Posix(process);
         let held = |locks: &FileLocks| locks.held.iter().any(|held| held.owner == owner);
         let files: Vec<FileId> =
@@ -264,7 +265,7 @@ impl LockTable {
 fn to_record(lock: &Lock) -> HeldLock {
     let (owner, owner_generation) = match lock.owner {
         Owner::Flock(open) | Owner::Ofd(open) => (open.index, open.generation),
-        Owner::Posix(process) => (process, 0),
+        Owner::Posix(process) => (process as u32, (process >> 32) as u32),
     };
     HeldLock {
         owner_kind: lock.owner.wire_kind() as u8,
@@ -281,7 +282,7 @@ fn from_record(held: &HeldLock) -> Lock {
     let owner = match u32::from(held.owner_kind) {
         LOCK_FLOCK => Owner::Flock(open),
         LOCK_OFD => Owner::Ofd(open),
-        _ => Owner::Posix(held.owner),
+        _ => Owner::Posix(u64::from(held.owner) | u64::from(held.owner_generation) << 32),
     };
     Lock { owner, write: u32::from(held.kind) == LOCK_WRITE, start: held.start, end: held.end }
 }
@@ -341,7 +342,7 @@ mod tests {
 
     const FILE: FileId = FileId(9);
 
-    fn lock(process: u32, write: bool, start: u64, end: u64) -> Lock {
+    fn lock(process: u64, write: bool, start: u64, end: u64) -> Lock {
         Lock { owner: Owner::Posix(process), write, start, end }
     }
 
@@ -382,10 +383,10 @@ mod tests {
     fn a_circle_of_waiting_processes_is_refused() {
         let mut table = LockTable::default();
         for process in 1..=3_u64 {
-            table.take(FILE, lock(process as u32, true, process, process + 1), None).unwrap();
+            table.take(FILE, lock(process, true, process, process + 1), None).unwrap();
         }
         for process in 1..=2_u64 {
-            let wish = lock(process as u32, true, process + 1, process + 2);
+            let wish = lock(process, true, process + 1, process + 2);
             assert_eq!(table.take(FILE, wish, Some(caller(process))), Ok(Taken::Waiting));
         }
         assert_eq!(table.take(FILE, lock(3, true, 1, 2), Some(caller(3))), Err(Errno::EDEADLK));

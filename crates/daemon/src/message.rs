@@ -6,14 +6,15 @@
 //! when the batch that it rests on is committed.
 
 use mayfly_meta::record::{BirthKey, Step};
-use mayfly_types::{Errno, FileId, FileKind, SessionId, Timestamp};
+use mayfly_types::{Errno, FileId, FileKind, OpenRef, SessionId, Timestamp};
 use mayfly_wire::Op;
+use serde::{Deserialize, Serialize};
 
 use crate::api::Caller;
 
 /// Number of an operation over several shards: its age, then the shard that coordinates it. The
 /// smaller one is the older one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct OperationId(pub u64);
 
 impl OperationId {
@@ -55,7 +56,7 @@ pub struct Forward {
 }
 
 /// How far the path of a request (the first one, if it has two) was followed.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Resolved {
     pub(crate) at: At,
     /// Symbolic links followed.
@@ -64,7 +65,7 @@ pub(crate) struct Resolved {
     pub(crate) restarts: u32,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum At {
     /// Not at all.
     #[default]
@@ -76,7 +77,7 @@ pub(crate) enum At {
 }
 
 /// What a shard asks another one.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Question {
     /// What a name stands for. Asked of the dentry's owner.
     Lookup { directory: FileId, name: Vec<u8> },
@@ -110,10 +111,15 @@ pub enum Question {
     Executed(SessionId, u64),
     /// Allowances that are not used shall be given back.
     Reclaim,
+    /// The asker's node has no use any more for a description that it was given, and its session,
+    /// if one is named, has closed a descriptor of it.
+    Drop { open: OpenRef, closed_by: Option<SessionId>, last: bool },
+    /// Capacity and use of the node.
+    Space,
 }
 
 /// What is answered.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     Failed(Errno),
     /// Ask again from the start.
@@ -134,10 +140,11 @@ pub enum Answer {
     /// It is not as the asker believes.
     Changed,
     Over(bool),
+    Space(SpaceFacts),
 }
 
 /// A directory, for others than its home.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectoryFacts {
     pub(crate) parent: FileId,
     pub(crate) name: Vec<u8>,
@@ -149,10 +156,18 @@ pub struct DirectoryFacts {
 }
 
 /// What a member adds to a directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct MemberFacts {
     pub(crate) entries: u64,
     pub(crate) subdirectories: u32,
     /// When a name was added or removed, if that counts.
     pub(crate) mtime: Timestamp,
+}
+
+/// Capacity and use of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SpaceFacts {
+    pub(crate) capacity_bytes: u64,
+    pub(crate) used_bytes: u64,
+    pub(crate) files: u64,
 }

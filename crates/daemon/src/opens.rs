@@ -16,12 +16,21 @@ use mayfly_transport_shm::layout::{
 };
 use mayfly_types::{
     Errno, FileId, FileKind, OpenRef, SessionId,
-    limits::{FILES_OPEN_MAX, NAME_BYTES_MAX, OPEN_FILES_MAX},
+    limits::{FILES_OPEN_MAX, LANES, NAME_BYTES_MAX, OPEN_FILES_MAX},
 };
 
-use crate::{api::Caller, by_number::ByNumber};
+use crate::{
+    api::Caller,
+    by_number::ByNumber,
+    numbering::{node_of_owner, origin, session_of_node},
+    slots::ShardId,
+};
 
 const O_ACCMODE: u32 = 3;
+/// An entry has its lane and, above it, the shard of another node that has its file.
+const SHARD_SHIFT: u32 = 8;
+const LANE_MASK: u32 = (1 << SHARD_SHIFT) - 1;
+const _: () = assert!(LANES <= LANE_MASK as usize);
 const O_PATH: u32 = 0o10_000_000;
 
 /// An open file description.
@@ -31,6 +40,15 @@ pub(crate) struct Open {
     pub(crate) session: SessionId,
     pub(crate) id: FileId,
     pub(crate) flags: u32,
+    /// Where it really is, when the file is at home on another node.
+    pub(crate) remote: Option<Remote>,
+}
+
+/// A description at another node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Remote {
+    pub(crate) shard: ShardId,
+    pub(crate) open: OpenRef,
 }
 
 impl Open {
@@ -61,6 +79,8 @@ pub(crate) struct OpenFile {
     pub(crate) promised_bytes: u64,
     /// Nothing is set aside beyond what its object had when that was last looked at.
     pub(crate) trimmed: bool,
+    /// It is at home on another node.
+    pub(crate) elsewhere: bool,
 }
 
 /// What a region's entry says after a restart.
@@ -162,8 +182,9 @@ impl OpenTable {
         self.files.get_mut(&id)
     }
 
+    /// The open files that are at home here.
     pub(crate) fn files(&self) -> impl Iterator<Item = (FileId, &OpenFile)> {
-        self.files.iter().map(|(id, file)| (*id, file))
+        self.files.iter().filter(|(_, file)| !file.elsewhere).map(|(id, file)| (*id, file))
     }
 
     pub(crate) fn entry(&self, id: FileId) -> Option<&'static FileEntry> {
@@ -186,13 +207,15 @@ impl OpenTable {
             && self.files.len() < self.share.of(FILES_OPEN_MAX) as usize
     }
 
-    /// Makes an open file description.
+    /// Makes an open file description. One that a process of another node asks for belongs to that
+    /// node: what becomes of the process is known there.
     pub(crate) fn insert(
         &mut self,
         caller: Caller,
         (id, kind): (FileId, FileKind),
         birth: &BirthKey,
         flags: u32,
+        remote: Option<Remote>,
     ) -> Result<OpenRef, Errno> {
         if !self.has_room() {
             return Err(Errno::ENFILE);
@@ -201,17 +224,25 @@ impl OpenTable {
         let index = self.take_open_index();
         let entry = &self.node.opens[index as usize];
         let generation = entry.generation.load(Relaxed);
-        let open = Open { generation, session: caller.session, id, flags };
+        let origin = origin(caller.session);
+        let session = origin.map_or(caller.session, |(node, _)| session_of_node(node));
+        let open = Open { generation, session, id, flags, remote };
         entry.flags.store(flags, Relaxed);
         entry.file.store(file, Relaxed);
-        entry.session.store(caller.session.0, Relaxed);
+        entry.session.store(session.0, Relaxed);
         entry.offset_lock.store(0, Relaxed);
         entry.offset.store(0, Relaxed);
         entry.id.store(id.0, Relaxed);
         entry.kind.store(kind as u32, Relaxed);
         entry.reserved[0].store(caller.request_id as u32, Relaxed);
         entry.reserved[1].store((caller.request_id >> 32) as u32, Relaxed);
-        entry.reserved[2].store(caller.lane, Relaxed);
+        let (shard, there) = match remote {
+            Some(remote) => (remote.shard.0 + 1, remote.open),
+            None => (0, OpenRef { index: caller.session.0, generation: 0 }),
+        };
+        entry.reserved[2].store(caller.lane | shard << SHARD_SHIFT, Relaxed);
+        entry.reserved[3].store(there.index, Relaxed);
+        entry.reserved[4].store(there.generation, Relaxed);
         entry.state.store(OPEN_PRIVATE, Release);
         self.admit(index, open);
         Ok(OpenRef { index, generation })
@@ -221,6 +252,7 @@ impl OpenTable {
         let file = self.files.get_mut(&open.id).expect("the file was held just now");
         file.opens += 1;
         file.writers += u32::from(open.may_write());
+        file.elsewhere |= open.remote.is_some();
         self.node.files[file.index as usize].opens.store(file.opens, Relaxed);
         let own = self.share.own(index).expect("only the shard's own entries are used");
         self.opens[own] = Some(open);
@@ -386,6 +418,15 @@ impl OpenTable {
         name.truncate(name_bytes);
         let kind = u8::try_from(entry.kind.load(Relaxed)).ok().and_then(FileKind::from_raw)?;
         let session = SessionId(entry.session.load(Relaxed));
+        let word = entry.reserved[2].load(Relaxed);
+        let (index, remote_generation) =
+            (entry.reserved[3].load(Relaxed), entry.reserved[4].load(Relaxed));
+        let remote = (word >> SHARD_SHIFT).checked_sub(1).map(|shard| Remote {
+            shard: ShardId(shard),
+            open: OpenRef { index, generation: remote_generation },
+        });
+        let of_node = node_of_owner(session).is_some();
+        let made_by = if of_node { SessionId(index) } else { session };
         let request_id = u64::from(entry.reserved[0].load(Relaxed))
             | u64::from(entry.reserved[1].load(Relaxed)) << 32;
         Some(Found {
@@ -395,13 +436,14 @@ impl OpenTable {
                 session,
                 id,
                 flags: entry.flags.load(Relaxed),
+                remote,
             },
             shared: entry.state.load(Relaxed) == OPEN_SHARED,
             kind,
             file,
             birth: BirthKey { directory: FileId(key.directory.load(Relaxed)), name },
             allowance_end: file_entry.allowance_end.load(Relaxed),
-            made_by: Caller { session, lane: entry.reserved[2].load(Relaxed), request_id },
+            made_by: Caller { session: made_by, lane: word & LANE_MASK, request_id },
         })
     }
 
@@ -457,5 +499,6 @@ fn new_file(index: u32, birth: BirthKey) -> OpenFile {
         charged_bytes: 0,
         promised_bytes: 0,
         trimmed: false,
+        elsewhere: false,
     }
 }

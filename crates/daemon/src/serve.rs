@@ -20,9 +20,11 @@
 pub mod channel;
 mod contents;
 mod control;
+mod distant;
 mod ends;
 mod handover;
 mod idle;
+mod net;
 mod nodes;
 mod peers;
 mod processes;

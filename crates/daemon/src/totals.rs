@@ -6,8 +6,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::slots::ShardId;
-
 /// The counters of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct ShardTotals {
@@ -42,17 +40,13 @@ impl Totals {
         self.rows.len() as u32
     }
 
-    pub(crate) fn of(&self, shard: ShardId) -> &ShardTotals {
-        &self.rows[shard.0 as usize]
+    pub(crate) fn of(&self, own: u32) -> &ShardTotals {
+        &self.rows[own as usize]
     }
 
     /// The sum of a counter over all shards but one.
-    pub(crate) fn others(
-        &self,
-        shard: ShardId,
-        counter: impl Fn(&ShardTotals) -> &AtomicU64,
-    ) -> u64 {
-        let others = self.rows.iter().enumerate().filter(|(other, _)| *other != shard.0 as usize);
+    pub(crate) fn others(&self, own: u32, counter: impl Fn(&ShardTotals) -> &AtomicU64) -> u64 {
+        let others = self.rows.iter().enumerate().filter(|(other, _)| *other != own as usize);
         others.map(|(_, row)| counter(row).load(Relaxed)).sum()
     }
 }

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mayfly_daemon::{Core, Parts, Progress, ShardId, Survivors, Totals};
+use mayfly_daemon::{Core, Numbering, Parts, Progress, Survivors, Totals};
 use mayfly_meta::{LmdbOptions, LmdbStore, MemoryStore, Store, TreeOptions, TreeStore};
 use mayfly_object::DirectoryStore;
 use mayfly_wire::{Close, Open, Operation, Stat, Target, Unlink};
@@ -63,7 +63,8 @@ impl Bed {
             objects: Arc::new(DirectoryStore::open(&objects).unwrap()),
             node: region(),
             clock: Box::new(TestClock::default()),
-            shard: ShardId(0),
+            shard: 0,
+            numbering: Numbering::of_one_node(1),
             totals: Arc::new(Totals::new(1)),
             wake: Box::new(|| {}),
         };

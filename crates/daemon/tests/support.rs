@@ -24,7 +24,7 @@ use std::{
 };
 
 use mayfly_daemon::{
-    Caller, Clock, Completion, Config, Core, Parts, Progress, ShardId, Survivors, Totals,
+    Caller, Clock, Completion, Config, Core, Numbering, Parts, Progress, Survivors, Totals,
 };
 use mayfly_meta::{LmdbOptions, LmdbStore, MemoryDisk, MemoryStore, Store, TreeOptions, TreeStore};
 use mayfly_object::{BY_HAND, DirectoryStore, ObjectStore};
@@ -257,7 +257,7 @@ impl Node {
         let kept: Vec<Kept> = [self.kept.clone()].into_iter().chain(self.more.clone()).collect();
         self.may_wait.store(true, SeqCst);
         for (shard, kept) in (0..).zip(kept) {
-            let core = self.open_shard(ShardId(shard), &kept, &totals);
+            let core = self.open_shard(shard, &kept, &totals);
             self.cores.push(core);
         }
         self.may_wait.store(false, SeqCst);
@@ -266,7 +266,7 @@ impl Node {
         }
     }
 
-    fn open_shard(&mut self, shard: ShardId, kept: &Kept, totals: &Arc<Totals>) -> Core {
+    fn open_shard(&mut self, shard: u32, kept: &Kept, totals: &Arc<Totals>) -> Core {
         let limit_bytes = self.config.capacity_bytes;
         let store: Box<dyn Store> = match kept {
             Kept::Memory(disk) => Box::new(MemoryStore::open(disk, limit_bytes)),
@@ -289,7 +289,7 @@ impl Node {
             ),
         };
         // As the daemon does, which judges the replies in the lanes by it.
-        let number = store.committed_transaction() | u64::from(shard.0) << 48;
+        let number = store.committed_transaction() | u64::from(shard) << 48;
         self.several.committed.push(number);
         let directory = DirectoryStore::open(&self.objects).unwrap();
         let objects: Arc<dyn ObjectStore> = match self.slow {
@@ -306,6 +306,7 @@ impl Node {
             node: self.region,
             clock: Box::new(self.clock.clone()),
             shard,
+            numbering: Numbering::of_one_node(totals.shards()),
             totals: Arc::clone(totals),
             wake: Box::new(|| {}),
         };

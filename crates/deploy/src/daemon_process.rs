@@ -81,6 +81,7 @@ impl Opener for Shards {
             node: place.node(),
             clock: Box::new(SystemClock),
             shard: place.shard(),
+            numbering: place.numbering(),
             totals: Arc::clone(&self.totals),
             wake: Box::new(move || waker.wake()),
         };
@@ -116,7 +117,7 @@ fn limit_bytes(capacity_bytes: u64, shards: u32) -> u64 {
 fn open_store(config: &Config, place: &Place, capacity_bytes: u64) -> Result<Box<dyn Store>> {
     let durability = config.options.durability()?;
     let limit_bytes = limit_bytes(capacity_bytes, config.options.shards);
-    let directory = config.meta_dir_of(place.shard().0);
+    let directory = config.meta_dir_of(place.shard());
     let store = open_records(&directory, durability, limit_bytes)?;
     if config.options.shards == 1 && durability == Durability::Process {
         show_records(&config.run_dir, &directory)?;

@@ -39,6 +39,15 @@ pub const INTENT: u8 = b'N';
 /// First byte of the mark that steps of such an operation were done here.
 pub const APPLIED: u8 = b'P';
 
+/// First byte of the answer to the last request of a process of another node.
+pub const ANSWER: u8 = b'R';
+
+/// Key of the answer to the last request on this lane of this session that changed something.
+#[must_use]
+pub fn answer(session: u32, lane: u32) -> [u8; 9] {
+    numbered(ANSWER, FileId(u64::from(session) << 32 | u64::from(lane)))
+}
+
 /// Key of the dentry `name` in `directory`.
 #[must_use]
 pub fn dentry(directory: FileId, name: &[u8]) -> Vec<u8> {

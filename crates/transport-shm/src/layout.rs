@@ -131,8 +131,8 @@ pub struct OpenEntry {
     pub id: AtomicU64,
     /// `FileKind`.
     pub kind: AtomicU32,
-    /// Room.
-    pub reserved: [AtomicU32; 3],
+    /// What the daemon needs to find it again after a restart.
+    pub reserved: [AtomicU32; 5],
 }
 
 /// The file has an object: bytes are read and written there.

@@ -23,6 +23,7 @@ pub const fn inline_blocks(size_bytes: u64) -> u64 {
 /// The type of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum FileKind {
     /// A regular file.
     Regular = 1,
@@ -67,6 +68,7 @@ impl FileKind {
 
 /// A point in time: seconds and nanoseconds since the epoch, nanoseconds below 10^9.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Timestamp {
     /// Seconds since 1970-01-01 UTC; negative before.
     pub seconds: i64,

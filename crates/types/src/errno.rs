@@ -2,6 +2,7 @@
 
 /// A positive Linux error number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Errno(u16);
 
 macro_rules! errnos {

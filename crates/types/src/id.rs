@@ -5,6 +5,7 @@
 /// The upper 16 bits are the slot whose owner is the file's home, the lower 48 a number that the
 /// home hands out. It is what `st_ino` reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct FileId(pub u64);
 
 impl FileId {
@@ -33,11 +34,13 @@ impl FileId {
 
 /// One attached process image: its shared memory, open files and locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SessionId(pub u32);
 
 /// An open file description in the node's table: index and the generation that makes a stale
 /// reference harmless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct OpenRef {
     /// Index in the table, below [`crate::limits::OPEN_FILES_MAX`].
     pub index: u32,

@@ -444,6 +444,73 @@ macro_rules! any_request {
     };
 }
 
+impl<'a> Request<'a> {
+    /// The open file description that the request is about.
+    #[must_use]
+    pub fn open(&self) -> Option<OpenRef> {
+        match self {
+            Request::Close(Close { open })
+            | Request::Read(Read { open, .. })
+            | Request::Write(Write { open, .. })
+            | Request::Allocate(Allocate { open, .. })
+            | Request::Grant(Grant { open, .. })
+            | Request::List(List { open, .. })
+            | Request::Lock(Lock { open, .. })
+            | Request::TestLock(TestLock { open, .. }) => Some(*open),
+            _ => match self.target() {
+                Some(Target::Open(open)) => Some(open),
+                _ => None,
+            },
+        }
+    }
+
+    /// What the request is about, where that can be a path or something else.
+    #[must_use]
+    pub fn target(&self) -> Option<Target<'a>> {
+        match *self {
+            Request::Stat(Stat { target })
+            | Request::ReadLink(ReadLink { target })
+            | Request::SetAttr(SetAttr { target, .. })
+            | Request::SetXattr(SetXattr { target, .. })
+            | Request::GetXattr(GetXattr { target, .. })
+            | Request::ListXattr(ListXattr { target })
+            | Request::RemoveXattr(RemoveXattr { target, .. })
+            | Request::Sync(Sync { target, all: false })
+            | Request::Link(Link { from: target, .. }) => Some(target),
+            _ => None,
+        }
+    }
+
+    /// The same request about another open file description, if it is about one.
+    #[must_use]
+    pub fn with_open(mut self, other: OpenRef) -> Self {
+        if self.open().is_none() {
+            return self;
+        }
+        match &mut self {
+            Request::Close(Close { open })
+            | Request::Read(Read { open, .. })
+            | Request::Write(Write { open, .. })
+            | Request::Allocate(Allocate { open, .. })
+            | Request::Grant(Grant { open, .. })
+            | Request::List(List { open, .. })
+            | Request::Lock(Lock { open, .. })
+            | Request::TestLock(TestLock { open, .. }) => *open = other,
+            Request::Stat(Stat { target })
+            | Request::ReadLink(ReadLink { target })
+            | Request::SetAttr(SetAttr { target, .. })
+            | Request::SetXattr(SetXattr { target, .. })
+            | Request::GetXattr(GetXattr { target, .. })
+            | Request::ListXattr(ListXattr { target })
+            | Request::RemoveXattr(RemoveXattr { target, .. })
+            | Request::Sync(Sync { target, .. })
+            | Request::Link(Link { from: target, .. }) => *target = Target::Open(other),
+            _ => {}
+        }
+        self
+    }
+}
+
 any_request! {
     Ping, Stat<'a>, Open<'a>, Close, MakeDirectory<'a>, Unlink<'a>, Rename<'a>, Link<'a>,
     Symlink<'a>, ReadLink<'a>, SetAttr<'a>, Read, Write<'a>, Grant, List, PathOf, StatFs, Sync<'a>,

@@ -66,6 +66,11 @@ impl Core {
                 self.finished_elsewhere.insert((*session, *request_id), from);
                 Answer::Done
             }
+            Question::Drop { open, closed_by, last } => {
+                self.drop_for(self.numbering.node_of(from), *open, *closed_by, *last)?;
+                Answer::Done
+            }
+            Question::Space => Answer::Space(self.space()),
             Question::Reclaim => {
                 self.reclaim()?;
                 Answer::Done

@@ -7,8 +7,8 @@ use mayfly_types::{
     limits::{FILE_BYTES_MAX, PATH_BYTES_MAX},
 };
 use mayfly_wire::{
-    Counters, FsUse, SET_ATIME, SET_ATIME_NOW, SET_GID, SET_MODE, SET_MTIME, SET_MTIME_NOW,
-    SET_SIZE, SET_UID, SetAttr, Target, Text, Wire, Writer,
+    FsUse, SET_ATIME, SET_ATIME_NOW, SET_GID, SET_MODE, SET_MTIME, SET_MTIME_NOW, SET_SIZE,
+    SET_UID, SetAttr, Target, Text, Wire, Writer,
 };
 
 use super::{
@@ -17,7 +17,7 @@ use super::{
     data::object_of,
     home::Located,
 };
-use crate::{api::Caller, slots::ShardId};
+use crate::{api::Caller, message::SpaceFacts, slots::ShardId};
 
 pub(super) const O_PATH: u32 = 0o10_000_000;
 
@@ -253,14 +253,13 @@ impl Core {
     }
 
     pub(super) fn stat_fs(&mut self, to: &mut Writer<'_>) -> Outcome<Served> {
-        let Counters { files, directories, used_bytes, .. } = self.counters();
-        let files = files + directories;
+        let SpaceFacts { capacity_bytes, used_bytes, files } = self.space_of_all()?;
         FsUse {
-            capacity_bytes: self.config.capacity_bytes,
+            capacity_bytes,
             used_bytes,
             files,
             // What the remaining space holds when every file takes a page.
-            files_max: files + self.config.capacity_bytes.saturating_sub(used_bytes) / 4096,
+            files_max: files + capacity_bytes.saturating_sub(used_bytes) / 4096,
             block_bytes: 4096,
             fsid: self.config.instance,
         }

@@ -223,7 +223,12 @@ impl Core {
             Ok(body) => (0, body),
             Err(errno) => (errno.raw() as u32, Vec::new()),
         };
-        self.ready.push(Completion { caller, status, body });
+        let done = Completion { caller, status, body };
+        if self.note_answer(&done) {
+            self.uncommitted.push(done);
+        } else {
+            self.ready.push(done);
+        }
     }
 
     fn changed_object(

@@ -167,10 +167,10 @@ impl Core {
         Ok(self.free_bytes() >= bytes)
     }
 
-    /// The same at the other shards, once in a run.
+    /// The same at the other shards of the node, once in a run.
     fn reclaim_elsewhere(&mut self) -> Outcome<()> {
-        let own = self.shard.0;
-        let others: Vec<u32> = (0..self.totals.shards()).filter(|shard| *shard != own).collect();
+        let others = self.numbering.here().filter(|shard| *shard != self.shard);
+        let others: Vec<u32> = others.map(|shard| shard.0).collect();
         self.facts(&others, &Question::Reclaim).map(drop)
     }
 

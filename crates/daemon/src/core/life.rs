@@ -7,7 +7,7 @@
 
 use mayfly_types::{OpenRef, SessionId};
 
-use super::{Core, Fault, Outcome, Served};
+use super::{Core, Fault, Outcome, Served, distant::process_of};
 use crate::{api::Caller, locks::Owner, log};
 
 /// A store need not have room for more than so many at once.
@@ -17,7 +17,7 @@ impl Core {
     /// A process has attached. A session of the same process that is still there (before an exec)
     /// keeps its POSIX locks: they belong to the process.
     pub fn session_opened(&mut self, session: SessionId, pid: u32) {
-        self.sessions.insert(session, pid);
+        self.sessions.insert(session, process_of(session, pid));
     }
 
     /// A session's process image is gone: its private descriptions and its locks go, and nobody
@@ -37,6 +37,7 @@ impl Core {
         }
         self.forget_doubts(session);
         self.forget_finished(session);
+        self.forget_answers(session);
         let Some(process) = self.sessions.remove(&session) else { return };
         if self.sessions.values().any(|other| *other == process) {
             return;
@@ -71,6 +72,9 @@ impl Core {
         // A close that is repeated after a restart finds the description gone: that is what it
         // wanted.
         let Ok(found) = self.opens.get(open) else { return Ok(Served::Replied) };
+        if let Some(remote) = found.remote {
+            return self.close_elsewhere(caller, open, remote);
+        }
         if let Some(process) = self.sessions.get(&caller.session).copied()
             && self.locks.release(found.id, Owner::Posix(process), 0, u64::MAX)
         {
@@ -93,6 +97,10 @@ impl Core {
 
     fn try_end_open(&mut self, open: OpenRef) -> Outcome<()> {
         let Some((found, last)) = self.opens.remove(open) else { return Ok(()) };
+        if found.remote.is_some() {
+            self.drop_elsewhere(found.remote);
+            return Ok(());
+        }
         if self.locks.release_open(found.id, open) {
             self.locks_changed(found.id)?;
         }

@@ -17,7 +17,6 @@ use crate::{
     locks::{Lock as Wish, Owner, Taken, wish},
     message::Message,
     opens::Open,
-    slots::ShardId,
 };
 
 const O_PATH: u32 = 0o10_000_000;
@@ -131,7 +130,7 @@ impl Core {
                     end: held.end,
                 },
                 pid: match held.owner {
-                    Owner::Posix(process) => process as i32,
+                    Owner::Posix(process) => process as u32 as i32,
                     Owner::Flock(_) | Owner::Ofd(_) => -1,
                 },
             },
@@ -142,10 +141,8 @@ impl Core {
 
     pub(super) fn cancel(&mut self, caller: Caller, request_id: u64) -> Outcome<Served> {
         self.cancel_here(caller.session, request_id);
-        for shard in 0..self.totals.shards() {
-            if shard != self.shard.0 {
-                self.send(ShardId(shard), Message::Cancel(caller.session, request_id));
-            }
+        for shard in self.numbering.here().filter(|shard| *shard != self.shard) {
+            self.tasks.send(shard, Message::Cancel(caller.session, request_id));
         }
         Ok(Served::Replied)
     }

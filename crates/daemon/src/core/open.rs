@@ -24,7 +24,7 @@ const O_PATH: u32 = 0o10_000_000;
 const O_TMPFILE: u32 = 0o20_000_000;
 const O_NOCTTY: u32 = 0o400;
 /// Flags that say how to open, and are no property of the description.
-const ONCE: u32 = O_CREAT | O_EXCL | O_TRUNC | O_NOCTTY | O_CLOEXEC;
+pub(super) const ONCE: u32 = O_CREAT | O_EXCL | O_TRUNC | O_NOCTTY | O_CLOEXEC;
 
 impl Core {
     pub(super) fn open_file(
@@ -67,7 +67,7 @@ impl Core {
             _ => self.attr_of(inode)?,
         };
         let of = (inode.id, inode.kind());
-        let made = self.opens.insert(caller, of, &located.birth(), flags & !ONCE)?;
+        let made = self.opens.insert(caller, of, &located.birth(), flags & !ONCE, None)?;
         if matches!(inode.content, Content::Object(_)) {
             self.opens.mark_object(inode.id);
         }
@@ -170,18 +170,21 @@ impl Core {
         let made: Vec<Caller> =
             self.unclaimed_opens.keys().copied().filter(|made| same_lane(made)).collect();
         for made in made {
-            let index = self.unclaimed_opens.remove(&made);
-            if made.request_id == caller.request_id
-                && let Some((open, _)) = index.and_then(|index| self.opens.at(index))
-            {
-                self.end_open(open);
+            let again = made.request_id == caller.request_id;
+            let index = self.unclaimed_opens.get(&made).copied();
+            match index.and_then(|index| self.opens.at(index)) {
+                // The other node has the answer and will give it again: `adopt_open`.
+                Some((_, found)) if again && found.remote.is_some() => continue,
+                Some((open, _)) if again => self.end_open(open),
+                _ => {}
             }
+            self.unclaimed_opens.remove(&made);
         }
     }
 }
 
 /// The flags that count: with `O_PATH` most do not.
-fn effective(flags: u32) -> Outcome<u32> {
+pub(super) fn effective(flags: u32) -> Outcome<u32> {
     if flags & O_PATH != 0 {
         return Ok(flags & (O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     }

@@ -326,8 +326,7 @@ impl Core {
     /// The intent goes, or is kept for a request that will come again.
     fn end_intent(&mut self, id: OperationId, operation: &Operation) -> Result<(), StoreError> {
         let Caller { session, lane, request_id } = operation.caller;
-        let comes_again =
-            operation.task.is_none() && request_id != 0 && self.sessions.contains_key(&session);
+        let comes_again = operation.task.is_none() && request_id != 0 && self.is_known(session);
         if comes_again {
             let intent = Intent { session: session.0, lane, request_id, parts: Vec::new() };
             self.store.put(&key::intent(id.0), &intent.encode())?;
@@ -340,7 +339,11 @@ impl Core {
 
     fn keep_finished(&mut self, id: OperationId, session: SessionId, request_id: u64) {
         self.finished.insert((session, request_id), id);
-        self.ask(super::FRONT, Question::Executed(session, request_id), Purpose::Recovery);
+        self.ask(
+            self.numbering.front(),
+            Question::Executed(session, request_id),
+            Purpose::Recovery,
+        );
     }
 
     /// Gives back the claims of an operation that cannot be done.
@@ -498,7 +501,7 @@ impl Core {
 
     fn take_up_finished(&mut self, id: OperationId, intent: &Intent) -> Result<(), StoreError> {
         let session = SessionId(intent.session);
-        if self.sessions.contains_key(&session) {
+        if self.is_known(session) {
             self.keep_finished(id, session, intent.request_id);
         } else {
             self.store.delete(&key::intent(id.0))?;

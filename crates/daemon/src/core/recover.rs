@@ -19,6 +19,7 @@ use super::{
     background::Work,
     claims::Claims,
     data::{BLOCK_BYTES, object_of},
+    distant::{Distant, is_distant},
     home::{Located, Ownership},
     preparation::Preparations,
     removed::Removed,
@@ -90,14 +91,14 @@ impl Core {
     /// # Errors
     /// [`OpenError`].
     pub fn open(config: Config, parts: Parts, survivors: &Survivors) -> Result<Core, OpenError> {
-        let Parts { store, objects, node, clock, shard, totals, wake } = parts;
+        let Parts { store, objects, node, clock, shard, numbering, totals, wake } = parts;
         let now = clock.now();
         let mut core = Core {
             store,
             objects,
             clock,
             node,
-            alone: totals.shards() == 1,
+            alone: numbering.all() == 1,
             run: Run::default(),
             tasks: Tasks::default(),
             claims: Claims::default(),
@@ -106,20 +107,26 @@ impl Core {
             finished: HashMap::new(),
             finished_elsewhere: HashMap::new(),
             remembered: HashMap::new(),
-            shard,
+            shard: numbering.shard(shard),
+            numbering,
             jobs: Jobs::new(config.io_threads, wake),
             preparations: Preparations::default(),
             work: Work::default(),
-            slots: SlotTable::even(1, totals.shards()),
+            slots: SlotTable::even(1, numbering.all()),
             cache: DentryCache::new(config.cached_dentries_max),
             looked_up: None,
             touched: None,
             removed: Removed::default(),
             spared_orphans: Vec::new(),
             appends: HashMap::new(),
-            opens: OpenTable::new(node, shard.0, totals.shards()),
+            opens: OpenTable::new(node, shard, numbering.shards),
             locks: LockTable::default(),
-            sessions: survivors.sessions.iter().copied().collect(),
+            sessions: survivors
+                .sessions
+                .iter()
+                .map(|(session, pid)| (*session, (*pid).into()))
+                .collect(),
+            distant: Distant::default(),
             counters: Counters::default(),
             counters_saved: Counters::default(),
             charged_bytes: 0,
@@ -159,7 +166,7 @@ impl Core {
         }
         if let Some(record) = self.store.get(key::SLOTS)? {
             self.slots = SlotTable::from_record(&SlotRanges::decode(record)?);
-            if self.slots.shards() != self.totals.shards() {
+            if self.slots.shards() != self.numbering.all() {
                 return Err(OpenError::OtherShards(self.slots.shards()));
             }
         }
@@ -189,9 +196,10 @@ impl Core {
 
     fn take_up_opens(&mut self) {
         for found in self.opens.survey() {
-            let held = found.shared || self.sessions.contains_key(&found.open.session);
+            let held = found.shared || self.is_known(found.open.session);
             if !held || !self.is_right(&found) || !self.opens.adopt(&found) {
                 self.opens.discard(&found);
+                self.drop_elsewhere(found.open.remote);
                 continue;
             }
             if !found.shared {
@@ -204,6 +212,9 @@ impl Core {
     /// Whether the entry is about a file that exists. An entry of a create that was never committed
     /// is not.
     fn is_right(&mut self, found: &Found) -> bool {
+        if let Some(remote) = found.open.remote {
+            return remote.shard.0 < self.numbering.all() && !self.is_home(found.open.id);
+        }
         let Ok(located) = self.load_birth(found.open.id, &found.birth) else { return false };
         located.inode.kind() == found.kind
     }
@@ -280,7 +291,9 @@ impl Core {
             let held = decode_locks(&record)?;
             let (opens, sessions) = (&self.opens, &self.sessions);
             self.locks.restore(id, &held, |owner| match owner {
-                Owner::Posix(process) => sessions.values().any(|other| *other == process),
+                Owner::Posix(process) => {
+                    is_distant(process) || sessions.values().any(|other| *other == process)
+                }
                 Owner::Flock(open) | Owner::Ofd(open) => opens.get(open).is_ok(),
             });
             self.save_locks(id)?;

@@ -114,6 +114,16 @@ pub(super) struct Tasks {
     pub(super) recovering: usize,
 }
 
+impl Tasks {
+    pub(super) fn send(&mut self, to: ShardId, message: Message) {
+        self.unsent.push((to, message));
+    }
+
+    pub(super) fn answer(&mut self, done: Completion) {
+        self.answers.push(done);
+    }
+}
+
 impl Core {
     /// A fact about another shard. Nothing may have been written before.
     pub(super) fn fact(&mut self, shard: ShardId, question: Question) -> Outcome<Answer> {
@@ -163,15 +173,11 @@ impl Core {
         })
     }
 
-    pub(super) fn send(&mut self, to: ShardId, message: Message) {
-        self.tasks.unsent.push((to, message));
-    }
-
     pub(super) fn ask(&mut self, to: ShardId, question: Question, purpose: Purpose) {
         self.tasks.next += 1;
         let id = self.tasks.next;
         self.tasks.recovering += usize::from(purpose == Purpose::Recovery);
-        self.send(to, Message::Ask(id, question.clone()));
+        self.tasks.send(to, Message::Ask(id, question.clone()));
         self.tasks.asked.insert(id, Asked { to, question, purpose, void: false });
     }
 
@@ -183,6 +189,9 @@ impl Core {
         self.looked_up = None;
         match message {
             Message::Forward(forward) => {
+                if self.answer_again(&forward) {
+                    return;
+                }
                 let Forward { caller, op, body, place } = *forward;
                 self.begin_request(caller);
                 let run = Run { place, ..Run::default() };
@@ -234,11 +243,13 @@ impl Core {
     }
 
     pub(super) fn push_answer(&mut self, caller: Caller, status: u32, body: Vec<u8>) {
-        self.tasks.answers.push(Completion { caller, status, body });
+        let done = Completion { caller, status, body };
+        self.note_answer(&done);
+        self.tasks.answers.push(done);
     }
 
     pub(super) fn reply_question(&mut self, to: ShardId, id: u64, answer: Answer) {
-        self.send(to, Message::Answer(id, answer));
+        self.tasks.send(to, Message::Answer(id, answer));
     }
 
     /// Claims are gone: what waited for them tries again, soon.
@@ -252,7 +263,7 @@ impl Core {
     /// by then.
     pub(super) fn run_later(&mut self, task: Task, run: Run) {
         self.tasks.runnable.push_back((task, run));
-        self.send(self.shard, Message::Proceed);
+        self.tasks.send(self.shard, Message::Proceed);
     }
 
     pub(super) fn run_task(&mut self, task: Task, run: Run) {
@@ -312,6 +323,7 @@ impl Core {
     ) -> Result<(), Errno> {
         // Kept, because every request that is forwarded comes by here.
         self.tasks.encoded.resize(REQUEST_BYTES_MAX, 0);
+        let request = self.as_there(request, &fault);
         let mut to = Writer::new(&mut self.tasks.encoded);
         request.encode(&mut to).map_err(|_| Errno::EOVERFLOW)?;
         let used = to.used();
@@ -329,7 +341,7 @@ impl Core {
             Fault::Elsewhere(shard, place) => {
                 self.end_run();
                 let forward = Forward { caller, op, body, place: *place };
-                self.send(shard, Message::Forward(Box::new(forward)));
+                self.tasks.send(shard, Message::Forward(Box::new(forward)));
             }
             Fault::Again => {
                 let restarts = self.run.place.restarts + 1;
@@ -340,7 +352,7 @@ impl Core {
                 // By way of the queue of messages, so that what makes the name true can arrive.
                 let place = Resolved { restarts, ..Resolved::default() };
                 let forward = Forward { caller, op, body, place };
-                self.send(self.shard, Message::Forward(Box::new(forward)));
+                self.tasks.send(self.shard, Message::Forward(Box::new(forward)));
             }
             Fault::Errno(errno) => return Err(errno),
             Fault::Escaped(_) => return Err(Errno::EIO),
@@ -422,42 +434,13 @@ impl Core {
 
     /// The shard that a request belongs to by what it names without a path.
     pub(super) fn check_owner(&self, request: &Request<'_>) -> Outcome<()> {
-        let open = |index: u32| Some(ShardId(index % self.totals.shards()));
+        let open = |index: u32| Some(self.numbering.shard(index % self.numbering.shards));
         let home = |id: FileId| Some(self.slots.home(id));
-        let target = |target: &Target<'_>| match target {
-            Target::Path(_) => None,
-            Target::Open(found) => open(found.index),
-            Target::Directory(id) => home(*id),
-        };
-        let owner = match request {
-            Request::Close(close) => open(close.open.index),
-            Request::Read(read) => open(read.open.index),
-            Request::Write(write) => open(write.open.index),
-            Request::Allocate(allocate) => open(allocate.open.index),
-            Request::Grant(grant) => open(grant.open.index),
-            Request::List(list) => open(list.open.index),
-            Request::Lock(lock) => open(lock.open.index),
-            Request::TestLock(test) => open(test.open.index),
-            Request::Stat(stat) => target(&stat.target),
-            Request::ReadLink(read) => target(&read.target),
-            Request::SetAttr(set) => target(&set.target),
-            Request::Link(link) => target(&link.from),
-            Request::SetXattr(set) => target(&set.target),
-            Request::GetXattr(get) => target(&get.target),
-            Request::ListXattr(list) => target(&list.target),
-            Request::RemoveXattr(remove) => target(&remove.target),
-            Request::Sync(sync) if !sync.all => target(&sync.target),
-            Request::PathOf(path) => home(path.directory),
-            Request::Ping(_)
-            | Request::Open(_)
-            | Request::MakeDirectory(_)
-            | Request::Unlink(_)
-            | Request::Rename(_)
-            | Request::Symlink(_)
-            | Request::StatFs(_)
-            | Request::Sync(_)
-            | Request::Cancel(_)
-            | Request::Status(_) => None,
+        let owner = match (request.open(), request.target(), request) {
+            (Some(found), ..) => open(found.index),
+            (None, Some(Target::Directory(id)), _) => home(id),
+            (None, _, Request::PathOf(path)) => home(path.directory),
+            _ => None,
         };
         match owner.filter(|owner| *owner != self.shard) {
             Some(shard) => Err(Fault::Elsewhere(shard, Box::default())),

@@ -10,7 +10,7 @@ use mayfly_types::SessionId;
 
 #[derive(Debug, Default)]
 struct Closing {
-    /// Other shards that have not done their part.
+    /// Other shards and nodes that have not done their part.
     missing: u32,
     /// The supervisor has said so, and the serving thread's shard has done its part.
     told: bool,
@@ -33,9 +33,10 @@ impl Ends {
         self.closing.contains_key(&session)
     }
 
-    /// The session ends; true when that is new, so that the shards must be told.
-    pub(super) fn begin(&mut self, session: SessionId) -> bool {
-        let closing = Closing { missing: self.other_shards, told: false };
+    /// The session ends, of which so many other nodes must hear; true when that is new, so that the
+    /// shards must be told.
+    pub(super) fn begin(&mut self, session: SessionId, nodes: u32) -> bool {
+        let closing = Closing { missing: self.other_shards + nodes, told: false };
         let fresh = !self.contains(session);
         self.closing.entry(session).or_insert(closing);
         fresh
@@ -74,12 +75,12 @@ mod tests {
     fn a_session_is_over_when_everybody_has_spoken_in_any_order() {
         let session = SessionId(3);
         let mut ends = Ends::new(2);
-        assert!(ends.begin(session) && !ends.begin(session));
+        assert!(ends.begin(session, 0) && !ends.begin(session, 0));
         assert!(!ends.gone(session) && !ends.told(session) && ends.contains(session));
         assert!(ends.gone(session) && !ends.contains(session));
-        assert!(ends.begin(session));
+        assert!(ends.begin(session, 0));
         assert!(!ends.gone(session) && !ends.gone(session) && ends.told(session));
         let mut alone = Ends::new(0);
-        assert!(alone.begin(session) && alone.told(session));
+        assert!(alone.begin(session, 0) && alone.told(session));
     }
 }

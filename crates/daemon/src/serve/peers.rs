@@ -15,8 +15,8 @@ use std::{
 use mayfly_transport_shm::server::Session;
 use mayfly_types::{Errno, SessionId, limits::SHARDS_MAX};
 
-use super::Waker;
-use crate::{Message, ShardId};
+use super::{Waker, net::Net};
+use crate::{Message, Numbering, ShardId};
 
 /// [`Peers::send`] has a bit for each.
 const _: () = assert!(SHARDS_MAX <= u64::BITS);
@@ -32,6 +32,10 @@ pub(super) enum ToShard {
     SessionClosed(SessionId),
     /// A slot file was closed, when its entry had this generation.
     OpenReleased { index: u32, generation: u32 },
+    /// A process of another node asks for something.
+    StrangerCame { session: SessionId, pid: u32 },
+    /// It is over.
+    StrangerLeft(SessionId),
     /// Finish.
     Stop,
     /// To the serving thread.
@@ -65,54 +69,62 @@ impl Inbox {
 #[derive(Debug, Clone)]
 pub(super) struct Peers {
     inboxes: Arc<[Inbox]>,
-    me: ShardId,
+    /// Number of this one on the node.
+    me: u32,
+    numbering: Numbering,
+    /// Says to other nodes what is for their shards.
+    net: Option<Arc<Net>>,
 }
 
 impl Peers {
-    /// `shards` shards; the view of the first, whose thread `waker` wakes.
-    pub(super) fn new(waker: Waker, shards: u32) -> Peers {
-        let others = (1..shards).map(|_| Waker::of_worker());
+    /// The view of the node's first shard, whose thread `waker` wakes.
+    pub(super) fn new(waker: Waker, numbering: Numbering) -> Peers {
+        let others = (1..numbering.shards).map(|_| Waker::of_worker());
         let wakers = std::iter::once(waker).chain(others);
         let inboxes = wakers.map(|waker| Inbox { queue: Mutex::default(), waker }).collect();
-        Peers { inboxes, me: ShardId(0) }
+        Peers { inboxes, me: 0, numbering, net: None }
     }
 
     /// The views of the other shards.
     pub(super) fn others(&self) -> impl Iterator<Item = Peers> {
-        let inboxes = &self.inboxes;
-        self.other_numbers().map(|me| Peers { inboxes: Arc::clone(inboxes), me })
+        self.other_numbers().map(|me| Peers { me, ..self.clone() })
     }
 
-    fn other_numbers(&self) -> impl Iterator<Item = ShardId> + use<> {
+    fn other_numbers(&self) -> impl Iterator<Item = u32> + use<> {
         let me = self.me;
-        (0..self.count()).map(ShardId).filter(move |shard| *shard != me)
+        (0..self.count()).filter(move |shard| *shard != me)
     }
 
-    /// Number of shards.
+    /// Number of shards of the node.
     pub(super) fn count(&self) -> u32 {
         self.inboxes.len() as u32
     }
 
     /// Which of them this is.
-    pub(super) fn me(&self) -> ShardId {
+    pub(super) fn me(&self) -> u32 {
         self.me
+    }
+
+    /// All shards.
+    pub(super) fn numbering(&self) -> Numbering {
+        self.numbering
     }
 
     /// Wakes this one.
     pub(super) fn waker(&self) -> &Waker {
-        &self.inboxes[self.me.0 as usize].waker
+        &self.inboxes[self.me as usize].waker
     }
 
     /// Appends what has come for this one.
     pub(super) fn take(&self, items: &mut VecDeque<ToShard>) {
-        let inbox = &self.inboxes[self.me.0 as usize];
+        let inbox = &self.inboxes[self.me as usize];
         items.append(&mut inbox.queue.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Tells all others.
     pub(super) fn tell_others(&self, item: impl Fn() -> ToShard) {
         for shard in self.other_numbers() {
-            let inbox = &self.inboxes[shard.0 as usize];
+            let inbox = &self.inboxes[shard as usize];
             inbox.push(item());
             inbox.waker.wake();
         }
@@ -130,18 +142,43 @@ impl Peers {
         if messages.is_empty() {
             return;
         }
+        let from = self.numbering.shard(self.me);
         let mut woken = 0_u64;
         for (to, message) in messages {
-            // A shard that does not exist is an error of the sender, which must not stop the rest.
-            let Some(inbox) = self.inboxes.get(to.0 as usize) else { continue };
-            inbox.push(ToShard::Message { from: self.me, message });
-            woken |= 1 << to.0;
+            if self.numbering.is_here(to) {
+                let own = self.numbering.own(to);
+                self.inboxes[own as usize].push(ToShard::Message { from, message });
+                woken |= 1 << own;
+            } else if let Some(net) = &self.net {
+                net.send(from, to, message);
+            }
         }
         for (shard, inbox) in self.inboxes.iter().enumerate() {
             if woken & (1 << shard) != 0 {
                 inbox.waker.wake();
             }
         }
+        if let Some(net) = &self.net {
+            net.flush();
+        }
+    }
+
+    /// Hands one of this node's shards what came from another node.
+    pub(super) fn hand(&self, own: u32, item: ToShard) {
+        if let Some(inbox) = self.inboxes.get(own as usize) {
+            inbox.push(item);
+            inbox.waker.wake();
+        }
+    }
+
+    /// The connections to other nodes.
+    pub(super) fn net(&self) -> Option<&Arc<Net>> {
+        self.net.as_ref()
+    }
+
+    /// From now on there are other nodes. To be called before there are views of other shards.
+    pub(super) fn connect(&mut self, net: Arc<Net>) {
+        self.net = Some(net);
     }
 }
 

@@ -23,6 +23,7 @@ use super::{
     channel::{self, Message},
     contents,
     control::{Control, Event},
+    distant::Others,
     ends::Ends,
     idle::{For, Idle},
     peers::{Report, ToShard},
@@ -54,7 +55,7 @@ pub(super) struct Mapped {
 /// The serving loop.
 #[derive(Debug)]
 pub(super) struct Serving<S> {
-    shard: Shard<S>,
+    pub(super) shard: Shard<S>,
     control: Arc<Control>,
     idle: Idle,
     slot_files: PathBuf,
@@ -64,6 +65,7 @@ pub(super) struct Serving<S> {
     lanes: Vec<LaneRef>,
     body: Vec<u8>,
     inbox: VecDeque<ToShard>,
+    pub(super) others: Others,
     /// Shards that finish what earlier daemons left.
     recovering: u32,
 }
@@ -92,13 +94,14 @@ impl<S: Service> Serving<S> {
             lanes,
             body: Vec::new(),
             inbox: VecDeque::new(),
+            others: Others::default(),
         })
     }
 
     /// Takes up what outlived an earlier daemon.
     pub(super) fn take_up(&mut self, sessions: Vec<Mapped>, restarted: bool) {
         for Mapped { shared, pid, process } in sessions {
-            self.welcome(&shared, pid, process);
+            self.welcome(&shared, pid, process, true);
         }
         if restarted {
             self.release_unheld();
@@ -141,7 +144,14 @@ impl<S: Service> Serving<S> {
         }
     }
 
+    /// Whether requests have to wait.
+    pub(super) fn is_recovering(&self) -> bool {
+        self.recovering > 0
+    }
+
     fn serve(&mut self) -> Ending {
+        self.serve_held();
+        self.shard.finish();
         self.shard.node().head.daemon_state.store(DAEMON_AWAKE, SeqCst);
         self.tell(&Message::Ready);
         loop {
@@ -211,6 +221,9 @@ impl<S: Service> Serving<S> {
         if matches!(request, Request::Lock(_) | Request::TestLock(_)) {
             self.gather_evidence();
         }
+        if let (Request::Cancel(cancel), Some(net)) = (&request, self.shard.peers.net()) {
+            net.cancel(at.session, cancel.request_id);
+        }
         let caller = Caller { session: at.session, lane: at.lane, request_id };
         let node = self.shard.node();
         let Some(reply) = self.shard.server.reply_body(at) else { return };
@@ -255,24 +268,30 @@ impl<S: Service> Serving<S> {
                 // Only this thread says such things.
                 ToShard::SessionOpened { .. }
                 | ToShard::SessionClosed(_)
+                | ToShard::StrangerCame { .. }
+                | ToShard::StrangerLeft(_)
                 | ToShard::OpenReleased { .. }
                 | ToShard::Stop => {}
             }
         }
+        self.attend_nodes();
         None
     }
 
     fn hear(&mut self, report: &Report) -> Option<Ending> {
         match *report {
             Report::Recovered => self.recovering -= 1,
-            Report::SessionGone(session) => {
-                if self.ends.gone(session) {
-                    self.tell(&Message::Ended(session));
-                }
-            }
+            Report::SessionGone(session) => self.session_heard(session),
             Report::Failed(errno) => return Some(Ending::StoreFailed(errno)),
         }
         None
+    }
+
+    /// Another shard, or another node, has nothing left of a session.
+    pub(super) fn session_heard(&mut self, session: SessionId) {
+        if self.ends.gone(session) {
+            self.tell(&Message::Ended(session));
+        }
     }
 
     fn open_session(&mut self, session: SessionId, pid: u32, region: &OwnedFd, process: OwnedFd) {
@@ -280,13 +299,16 @@ impl<S: Service> Serving<S> {
         let Ok(mapping) = SessionMapping::map(region) else { return };
         let added = self.shard.server.add_session(session, mapping, &mut self.lanes);
         if let Some(shared) = added {
-            self.welcome(&shared, pid, process);
+            self.welcome(&shared, pid, process, false);
         }
     }
 
     /// All shards hear of a session before any request of it.
-    fn welcome(&mut self, shared: &Arc<Session>, pid: u32, process: OwnedFd) {
+    fn welcome(&mut self, shared: &Arc<Session>, pid: u32, process: OwnedFd, before: bool) {
         let session = shared.number();
+        if let Some(net) = self.shard.peers.net() {
+            net.session_opened(session, pid, before);
+        }
         self.shard.service.session_opened(session, pid);
         self.shard.peers.tell_others(|| ToShard::SessionOpened { pid, shared: Arc::clone(shared) });
         self.processes.add(session, process);
@@ -294,7 +316,10 @@ impl<S: Service> Serving<S> {
 
     /// All shards hear of an end once.
     fn close_session(&mut self, session: SessionId) {
-        if self.ends.begin(session) {
+        if !self.ends.contains(session) {
+            // Before another node hears that the session is over, every descriptor of it is.
+            let nodes = self.shard.peers.net().map_or(0, |net| net.session_closed(session));
+            self.ends.begin(session, nodes);
             self.shard.close_session(session);
             self.shard.peers.tell_others(|| ToShard::SessionClosed(session));
         }

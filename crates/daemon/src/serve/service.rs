@@ -32,6 +32,16 @@ pub trait Service {
     /// When the store is broken: nothing since the last commit happened, and the service is of no
     /// more use.
     fn commit(&mut self) -> Result<u64, Errno>;
+    /// A file of another node was opened there for a process of this one: makes the description
+    /// that stands for it here. The status and the body of the answer to the process, whose request
+    /// had the body `request`.
+    fn adopt_open(
+        &mut self,
+        caller: Caller,
+        shard: ShardId,
+        request: &[u8],
+        answer: &[u8],
+    ) -> (u32, Vec<u8>);
     /// A process attached.
     fn session_opened(&mut self, session: SessionId, pid: u32);
     /// Its process image is gone. A request of it that another shard had on its way may still
@@ -74,6 +84,16 @@ impl Service for Core {
 
     fn commit(&mut self) -> Result<u64, Errno> {
         Core::commit(self)
+    }
+
+    fn adopt_open(
+        &mut self,
+        caller: Caller,
+        shard: ShardId,
+        request: &[u8],
+        answer: &[u8],
+    ) -> (u32, Vec<u8>) {
+        Core::adopt_open(self, caller, shard, request, answer)
     }
 
     fn session_opened(&mut self, session: SessionId, pid: u32) {

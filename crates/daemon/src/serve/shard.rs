@@ -13,7 +13,7 @@ use mayfly_types::{Errno, SessionId};
 use mayfly_wire::Op;
 
 use super::{Caller, Completion, Service, peers::Peers};
-use crate::{Message, ShardId};
+use crate::{Message, ShardId, numbering::origin};
 
 /// Requests of one transaction at most, so that the first does not wait long for the last.
 pub(super) const BATCH_MAX: usize = 128;
@@ -34,13 +34,16 @@ pub(super) struct Shard<S> {
     pub(super) server: Server,
     pub(super) peers: Peers,
     stored: Vec<Stored>,
+    /// Answers for other nodes, which go out when the batch is committed.
+    for_others: Vec<Completion>,
     delivered: usize,
     failed: Option<Errno>,
 }
 
 impl<S: Service> Shard<S> {
     pub(super) fn new(service: S, server: Server, peers: Peers) -> Shard<S> {
-        Shard { service, server, peers, stored: Vec::new(), delivered: 0, failed: None }
+        let (stored, for_others) = (Vec::new(), Vec::new());
+        Shard { service, server, peers, stored, for_others, delivered: 0, failed: None }
     }
 
     pub(super) fn node(&self) -> &'static NodeRegion {
@@ -91,8 +94,12 @@ impl<S: Service> Shard<S> {
     }
 
     /// Stores the reply to a request that was left, here or by another thread.
-    fn answer(&mut self, completion: &Completion) {
+    pub(super) fn answer(&mut self, completion: &Completion) {
         let Caller { session, lane, request_id } = completion.caller;
+        if origin(session).is_some() {
+            self.for_others.push(completion.clone());
+            return;
+        }
         let at = LaneRef { session, lane };
         // The session may have ended meanwhile.
         let Some(op) = self.server.claim(at, request_id) else { return };
@@ -124,6 +131,7 @@ impl<S: Service> Shard<S> {
         self.store_answers();
         self.commit();
         if self.failed.is_none() {
+            self.answer_others();
             self.peers.send(self.service.outbox());
         }
     }
@@ -141,6 +149,13 @@ impl<S: Service> Shard<S> {
         }
         for stored in self.stored.drain(..) {
             self.server.publish(stored.at);
+        }
+    }
+
+    fn answer_others(&mut self) {
+        let Some(net) = self.peers.net().filter(|_| !self.for_others.is_empty()) else { return };
+        for done in self.for_others.drain(..) {
+            net.answer(&done);
         }
     }
 

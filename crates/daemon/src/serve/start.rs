@@ -26,27 +26,35 @@ use super::{
     Ending, Handover, Nodes, Service, Waker,
     control::Control,
     handover::Known,
+    net::Net,
     peers::{Peers, StopOthers},
     rounds::{Mapped, Serving},
     shard::Shard,
     worker::Worker,
 };
-use crate::slots::{ShardId, TRANSACTION_SHARD_SHIFT};
+use crate::{Numbering, slots::TRANSACTION_SHARD_SHIFT};
 
 /// Where a shard is opened, and what is there already.
 #[derive(Debug, Clone)]
 pub struct Place {
-    shard: ShardId,
+    shard: u32,
+    numbering: Numbering,
     node: &'static NodeRegion,
     sessions: Arc<[(SessionId, u32)]>,
     waker: Waker,
 }
 
 impl Place {
-    /// Which shard.
+    /// Which shard of the daemon.
     #[must_use]
-    pub fn shard(&self) -> ShardId {
+    pub fn shard(&self) -> u32 {
         self.shard
+    }
+
+    /// All shards.
+    #[must_use]
+    pub fn numbering(&self) -> Numbering {
+        self.numbering
     }
 
     /// The node region, mapped for good.
@@ -116,7 +124,17 @@ pub fn run<O: Opener>(
         handover.refuse("the list of nodes and the socket to listen on go together");
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let peers = Peers::new(handover.waker(), shards.clamp(1, SHARDS_MAX));
+    let shards = shards.clamp(1, SHARDS_MAX);
+    let numbering = nodes.as_ref().map_or(Numbering::of_one_node(shards), |nodes| Numbering {
+        node: nodes.me,
+        nodes: nodes.addresses.len() as u32,
+        shards,
+    });
+    let mut peers = Peers::new(handover.waker(), numbering);
+    if let (Some(nodes), Some(net)) = (&nodes, handover.net.take()) {
+        let starts = handover.starts();
+        peers.connect(Net::start(nodes, numbering, starts, net, handover.waker())?);
+    }
     thread::scope(|scope| {
         let _stop = StopOthers(peers.clone());
         let place = place(&handover, &peers);
@@ -146,7 +164,13 @@ pub fn run<O: Opener>(
 
 fn place(handover: &Handover, peers: &Peers) -> Place {
     let sessions = handover.sessions.iter().map(|known| (known.session, known.pid)).collect();
-    Place { shard: peers.me(), node: handover.node, sessions, waker: peers.waker().clone() }
+    Place {
+        shard: peers.me(),
+        numbering: peers.numbering(),
+        node: handover.node,
+        sessions,
+        waker: peers.waker().clone(),
+    }
 }
 
 fn map_sessions(handover: &mut Handover, server: &mut Server) -> (Vec<LaneRef>, Vec<Mapped>) {
@@ -182,7 +206,7 @@ fn open<'scope, O: Opener>(
         let place = Place { shard: peers.me(), waker: peers.waker().clone(), ..place.clone() };
         let (go, gone) = mpsc::channel();
         let started = Started { place, peers, said: said.clone(), go: gone };
-        let name = format!("shard-{}", started.place.shard.0);
+        let name = format!("shard-{}", started.place.shard);
         thread::Builder::new()
             .name(name)
             .spawn_scoped(scope, move || started.live(opener))
@@ -194,7 +218,7 @@ fn open<'scope, O: Opener>(
     let mut committed = vec![last; others.len() + 1];
     for _ in &others {
         let (shard, last) = heard.recv().map_err(say)??;
-        committed[shard.0 as usize] = last;
+        committed[shard as usize] = last;
     }
     judge(&committed);
     for go in &others {
@@ -212,7 +236,7 @@ struct Started {
     place: Place,
     peers: Peers,
     /// How far the store is committed, and then that the shard is open.
-    said: mpsc::Sender<Result<(ShardId, u64), String>>,
+    said: mpsc::Sender<Result<(u32, u64), String>>,
     /// The second step may begin; closed when it never will.
     go: mpsc::Receiver<()>,
 }

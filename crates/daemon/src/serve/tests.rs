@@ -10,6 +10,7 @@ mod host;
 mod hostile;
 mod lanes;
 mod ledger;
+mod nodes;
 mod pace;
 mod releases;
 mod roles;

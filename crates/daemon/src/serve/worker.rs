@@ -68,6 +68,10 @@ impl<S: Service> Worker<S> {
                     self.shard.server.remove_session(session);
                     self.closed.push(session);
                 }
+                ToShard::StrangerCame { session, pid } => {
+                    self.shard.service.session_opened(session, pid);
+                }
+                ToShard::StrangerLeft(session) => self.shard.close_session(session),
                 ToShard::OpenReleased { index, generation } => self.release(index, generation),
                 ToShard::Stop => self.stopped = true,
                 ToShard::Report(_) => {}

@@ -2,6 +2,8 @@
 
 use mayfly_types::{FileId, FileKind, Timestamp, limits::NAME_BYTES_MAX};
 
+use serde::{Deserialize, Serialize};
+
 use super::{BirthKey, kind, small::form};
 use crate::{
     StoreError,
@@ -14,7 +16,7 @@ const MEMBER_V1: u8 = 0xa1;
 const STEPS_MAX: usize = 70_000;
 
 /// What an operation changes at one shard. Executed once, by the owner of what it names.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Step {
     /// The inode gets another name, which another step sets.
     AddLink {

@@ -76,7 +76,7 @@ impl Counters {
 }
 
 /// The name under which a file was created, in whose dentry its inode may still be.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
 pub struct BirthKey {
     /// The directory; [`FileId::NONE`] when the inode never was in a dentry.
     pub directory: FileId,

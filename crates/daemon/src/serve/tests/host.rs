@@ -2,6 +2,7 @@
 
 use std::{
     mem::MaybeUninit,
+    net::TcpListener,
     os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -54,6 +55,8 @@ pub(super) struct Host {
     pub(super) node: &'static NodeRegion,
     pub(super) directory: PathBuf,
     pub(super) shards: u32,
+    /// Where its daemons listen for those of other nodes.
+    pub(super) listener: Option<TcpListener>,
 }
 
 impl Host {
@@ -75,7 +78,7 @@ impl Host {
         rustix::fs::inotify::add_watch(&releases, directory.join("ofd"), watched).expect("a watch");
         let told = Mutex::new((None, Vec::new()));
         let inner = Arc::new(Inner { node_fd, releases, told, last_session: AtomicU32::new(0) });
-        let host = Host { inner, node, directory, shards };
+        let host = Host { inner, node, directory, shards, listener: None };
         host.listen();
         host
     }
@@ -140,6 +143,10 @@ impl Host {
         channel::send(&ours, &Message::Releases, &releases).expect("send");
         for known in &told.1 {
             known.tell(&ours);
+        }
+        if let Some(listener) = &self.listener {
+            let message = Message::Net("5a".repeat(32));
+            channel::send(&ours, &message, &[listener.as_fd()]).expect("send");
         }
         channel::send(&ours, &Message::Start, &[]).expect("send");
         told.0 = Some(ours);

@@ -81,8 +81,8 @@ impl Ledgers {
     }
 
     fn refuse(&self, place: &Place, step: u32) -> Result<(), String> {
-        let refused = self.refusing == Some((place.shard().0, step));
-        if refused { Err(format!("shard {} is broken", place.shard().0)) } else { Ok(()) }
+        let refused = self.refusing == Some((place.shard(), step));
+        if refused { Err(format!("shard {} is broken", place.shard())) } else { Ok(()) }
     }
 }
 
@@ -104,13 +104,13 @@ impl Opener for Ledgers {
     fn store(&self, place: &Place) -> Result<(u64, u64), String> {
         self.refuse(place, 1)?;
         self.recovering.fetch_add(u32::from(self.shards > 1), SeqCst);
-        let committed = self.read_shard(place.shard().0).len() as u64;
+        let committed = self.read_shard(place.shard()).len() as u64;
         Ok((committed, committed))
     }
 
     fn service(&self, place: &Place, committed: u64) -> Result<Ledger, String> {
         self.refuse(place, 2)?;
-        let shard = place.shard().0;
+        let shard = place.shard();
         let file = OpenOptions::new()
             .append(true)
             .create(true)
@@ -271,6 +271,16 @@ impl Service for Ledger {
         self.open.clear();
         self.committed += 1;
         Ok(self.committed)
+    }
+
+    fn adopt_open(
+        &mut self,
+        _caller: Caller,
+        _shard: ShardId,
+        _request: &[u8],
+        answer: &[u8],
+    ) -> (u32, Vec<u8>) {
+        (0, answer.to_vec())
     }
 
     fn session_opened(&mut self, _session: SessionId, _pid: u32) {}

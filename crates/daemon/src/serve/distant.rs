@@ -1,0 +1,256 @@
+//! What the serving thread does with what comes from other nodes.
+
+use std::collections::{HashMap, HashSet};
+
+use mayfly_transport_tcp::{Cause, Class, Event, PeerState, Ticket};
+use mayfly_types::{Errno, SessionId};
+use mayfly_wire::Op;
+
+use super::{
+    Caller, Completion, Service,
+    net::{
+        self, Away, Loss, Net, Sent,
+        words::{self, Call, Reply},
+    },
+    peers::ToShard,
+    rounds::Serving,
+};
+use crate::{
+    Message, ShardId,
+    message::{Answer, Forward, Question, Resolved},
+    numbering::session_elsewhere,
+};
+
+/// What is known of another node.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// The daemon that has introduced itself.
+    incarnation: u64,
+    /// Its sessions that have asked for something here.
+    sessions: HashSet<SessionId>,
+}
+
+/// The other nodes, as the serving thread knows them.
+#[derive(Debug, Default)]
+pub(super) struct Others {
+    known: HashMap<u32, Known>,
+    /// The daemons that were connected last.
+    connected: HashMap<u32, u64>,
+    /// Clients' requests that came while earlier operations were being finished.
+    held: Vec<(Ticket, Vec<u8>)>,
+}
+
+impl<S: Service> Serving<S> {
+    /// Acts on all that has come from other nodes.
+    pub(super) fn attend_nodes(&mut self) {
+        let Some(net) = self.shard.peers.net().cloned() else { return };
+        let mut events = Vec::new();
+        net.take(&mut events);
+        for event in events {
+            match event {
+                Event::Request { ticket, class: Class::Client, body, .. }
+                    if self.is_recovering() =>
+                {
+                    self.others.held.push((ticket, body));
+                }
+                Event::Request { ticket, body, .. } => self.hear_call(&net, ticket, &body),
+                Event::Reply { id, body, .. } => {
+                    if let Some(sent) = net.sent(id) {
+                        self.hear_reply(&net, sent, &body);
+                    }
+                }
+                Event::Lost { id, cause, .. } => {
+                    if let Some(sent) = net.sent(id) {
+                        self.lost(&net, sent, cause == Cause::Deadline);
+                    }
+                }
+                Event::Room { node, .. } => net.room(node.0),
+                Event::Peer { node, state: PeerState::Up { incarnation } } => {
+                    let before = self.others.connected.insert(node.0, incarnation);
+                    if before.is_some_and(|before| before != incarnation) {
+                        net.introduce_anew(node.0);
+                    }
+                }
+                Event::Peer { .. } | Event::Cancelled(_) => {}
+            }
+        }
+        for sent in net.failed() {
+            self.lost(&net, sent, true);
+        }
+    }
+
+    /// Takes up the requests that had to wait.
+    pub(super) fn serve_held(&mut self) {
+        let Some(net) = self.shard.peers.net().cloned() else { return };
+        for (ticket, body) in std::mem::take(&mut self.others.held) {
+            self.hear_call(&net, ticket, &body);
+        }
+    }
+
+    fn hear_call(&mut self, net: &Net, ticket: Ticket, bytes: &[u8]) {
+        let node = ticket.node.0;
+        match words::decode::<Call>(bytes) {
+            Some((Call::Forward { to, session, pid, lane, request_id, op, place }, body)) => {
+                let Some(op) = words::op(op).filter(|_| self.is_mine(to)) else {
+                    let status = Errno::EPROTO.raw() as u32;
+                    return net.reply(ticket, &Reply::Done { status }, &[]);
+                };
+                let known = self.others.known.entry(node).or_default();
+                if known.incarnation != ticket.incarnation {
+                    return net.reply(ticket, &Reply::Unknown, &[]);
+                }
+                let session = self.meet(node, session, pid);
+                let caller = Caller { session, lane, request_id };
+                if net.begin(caller, ticket) {
+                    let forward = Forward { caller, op, body: body.to_vec(), place };
+                    self.hand(ShardId(to), ShardId(to), Message::Forward(Box::new(forward)));
+                }
+            }
+            Some((Call::Ask { from, to, question }, _)) => {
+                self.hear_question(net, ticket, (from, to), question);
+            }
+            Some((Call::Cancel { session, request_id }, _)) => {
+                let session = session_elsewhere(node, session);
+                for shard in self.shard.peers.numbering().here() {
+                    self.hand(shard, shard, Message::Cancel(session, request_id));
+                }
+                net.reply(ticket, &Reply::Heard, &[]);
+            }
+            Some((Call::Gone { session, pid, successor }, _)) => {
+                if let Some(successor) = successor {
+                    self.meet(node, successor, pid);
+                }
+                self.meet(node, session, pid);
+                self.part(node, session);
+                net.reply(ticket, &Reply::Heard, &[]);
+            }
+            Some((Call::Introduce { sessions }, _)) => {
+                self.introduced(ticket, &sessions);
+                net.reply(ticket, &Reply::Heard, &[]);
+            }
+            None => net.reply(ticket, &Reply::Answer(Answer::Failed(Errno::EPROTO)), &[]),
+        }
+    }
+
+    fn hear_question(
+        &mut self,
+        net: &Net,
+        ticket: Ticket,
+        (from, to): (u32, u32),
+        question: Question,
+    ) {
+        let theirs = self.shard.peers.numbering().node_of(ShardId(from)) == ticket.node.0;
+        if !theirs || !self.is_mine(to) {
+            return net.reply(ticket, &Reply::Answer(Answer::Failed(Errno::EPROTO)), &[]);
+        }
+        let id = net.asked(ticket);
+        self.hand(ShardId(from), ShardId(to), Message::Ask(id, question));
+    }
+
+    fn is_mine(&self, shard: u32) -> bool {
+        self.shard.peers.numbering().is_here(ShardId(shard))
+    }
+
+    /// Gives a message to a shard of this node.
+    fn hand(&mut self, from: ShardId, to: ShardId, message: Message) {
+        match self.shard.peers.numbering().own(to) {
+            0 => self.shard.deliver(from, message),
+            own => self.shard.peers.hand(own, ToShard::Message { from, message }),
+        }
+    }
+
+    /// What a process of another node is called here; every shard knows it from now on.
+    fn meet(&mut self, node: u32, session: SessionId, pid: u32) -> SessionId {
+        let here = session_elsewhere(node, session);
+        if self.others.known.entry(node).or_default().sessions.insert(session) {
+            self.shard.service.session_opened(here, pid);
+            self.shard.peers.tell_others(|| ToShard::StrangerCame { session: here, pid });
+        }
+        here
+    }
+
+    /// It is over.
+    fn part(&mut self, node: u32, session: SessionId) {
+        let here = session_elsewhere(node, session);
+        if self.others.known.entry(node).or_default().sessions.remove(&session) {
+            self.shard.close_session(here);
+            self.shard.peers.tell_others(|| ToShard::StrangerLeft(here));
+        }
+    }
+
+    fn introduced(&mut self, ticket: Ticket, sessions: &[SessionId]) {
+        let node = ticket.node.0;
+        let known = self.others.known.entry(node).or_default();
+        if ticket.incarnation < known.incarnation {
+            return;
+        }
+        known.incarnation = ticket.incarnation;
+        let gone: Vec<SessionId> =
+            known.sessions.iter().copied().filter(|known| !sessions.contains(known)).collect();
+        for session in gone {
+            self.part(node, session);
+        }
+    }
+
+    fn hear_reply(&mut self, net: &Net, sent: Sent, bytes: &[u8]) {
+        let Some((reply, body)) = words::decode::<Reply>(bytes) else {
+            return self.lost(net, sent, true);
+        };
+        match (sent, reply) {
+            (Sent::Forward(away), Reply::Done { status }) => self.done(*away, status, body),
+            (Sent::Forward(away), Reply::Elsewhere { shard, place }) => {
+                self.elsewhere(net, *away, ShardId(shard), place);
+            }
+            (Sent::Forward(away), Reply::Unknown) => {
+                let node = self.shard.peers.numbering().node_of(away.to);
+                net.introduce_anew(node);
+                net.again(Sent::Forward(away));
+            }
+            (Sent::Ask { from, to, id, .. }, Reply::Answer(answer)) => {
+                self.hand(to, from, Message::Answer(id, answer));
+            }
+            (Sent::Gone { session, .. }, Reply::Heard) => self.session_heard(session),
+            (Sent::Said, _) => {}
+            (sent, _) => self.lost(net, sent, true),
+        }
+    }
+
+    /// Another node has executed a client's request.
+    fn done(&mut self, away: Away, status: u32, body: &[u8]) {
+        let Away { caller, op, to, .. } = away;
+        let (status, body) = if op == Op::Open && status == 0 {
+            self.shard.service.adopt_open(caller, to, &away.body, body)
+        } else {
+            (status, body.to_vec())
+        };
+        self.shard.answer(&Completion { caller, status, body });
+    }
+
+    fn elsewhere(&mut self, net: &Net, away: Away, shard: ShardId, place: Resolved) {
+        let numbering = self.shard.peers.numbering();
+        if shard.0 >= numbering.all() {
+            let status = Errno::EIO.raw() as u32;
+            self.shard.answer(&Completion { caller: away.caller, status, body: Vec::new() });
+        } else if numbering.is_here(shard) {
+            let Away { caller, op, body, .. } = away;
+            let forward = Forward { caller, op, body, place };
+            self.hand(shard, shard, Message::Forward(Box::new(forward)));
+        } else {
+            net.again(Sent::Forward(Box::new(Away { to: shard, place, ..away })));
+        }
+    }
+
+    fn lost(&mut self, net: &Net, sent: Sent, late: bool) {
+        match net::lost(sent, late) {
+            Loss::Again(sent) => net.again(sent),
+            Loss::Client(caller) => {
+                let status = Errno::EIO.raw() as u32;
+                self.shard.answer(&Completion { caller, status, body: Vec::new() });
+            }
+            Loss::Shard { shard, from, id, answer } => {
+                self.hand(from, shard, Message::Answer(id, answer));
+            }
+            Loss::Nothing => {}
+        }
+    }
+}

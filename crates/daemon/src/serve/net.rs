@@ -1,0 +1,446 @@
+//! The way from this daemon's shards to those of other nodes and back.
+//!
+//! Any shard's thread sends. What comes in is taken by the serving thread alone (`distant.rs`),
+//! which hands it to the shard that it is for. A client's request that is passed on is one request
+//! of the transport; its reply has the answer, or says which shard to ask instead. So whoever
+//! serves a client's request never sends another one for it, and no queue of clients' requests waits
+//! for another one.
+//!
+//! What the transport loses is sent again until its time is over: requests that changed something
+//! are known again by their number (`core/distant.rs`), questions may be asked twice.
+
+pub(super) mod words;
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    io,
+    net::TcpListener,
+    os::fd::OwnedFd,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use mayfly_transport_tcp::{
+    Class, Config, Encryption, Endpoint, Event, Lane, MonotonicClock, NodeId, Request, RequestId,
+    Secret, SendError, Ticket,
+    limits::{Limits, MESSAGE_BYTES_MAX},
+};
+use mayfly_types::{Errno, SessionId, limits::DEADLINE_MS_DEFAULT};
+use mayfly_wire::{Op, Request as ClientRequest};
+
+use super::{Caller, Completion, Nodes, Waker};
+use crate::{
+    Message, Numbering, ShardId, log,
+    message::{Answer, Forward, Question, Resolved},
+    numbering::origin,
+};
+use words::{Call, Reply};
+
+/// For what somebody may wait as long as he likes: a year.
+const PATIENCE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// A client's request that was passed on.
+#[derive(Debug)]
+pub(super) struct Away {
+    pub(super) caller: Caller,
+    pub(super) pid: u32,
+    pub(super) op: Op,
+    pub(super) body: Vec<u8>,
+    pub(super) place: Resolved,
+    pub(super) to: ShardId,
+    pub(super) until: Instant,
+}
+
+/// What was sent and is not answered.
+#[derive(Debug)]
+pub(super) enum Sent {
+    Forward(Box<Away>),
+    Ask {
+        from: ShardId,
+        to: ShardId,
+        id: u64,
+        question: Question,
+        until: Instant,
+    },
+    /// A session's end, to be told until it is heard.
+    Gone {
+        node: u32,
+        session: SessionId,
+        pid: u32,
+        successor: Option<SessionId>,
+    },
+    /// Whether it is heard makes no difference.
+    Said,
+}
+
+/// Another node.
+#[derive(Debug, Default)]
+struct Peer {
+    /// It has heard which sessions there are.
+    introduced: bool,
+    /// What there was no room for.
+    waiting: VecDeque<Sent>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    sent: HashMap<RequestId, Sent>,
+    peers: HashMap<u32, Peer>,
+    /// This node's sessions, their processes, and the nodes that know of them.
+    sessions: HashMap<SessionId, (u32, HashSet<u32>)>,
+    /// Requests of other nodes' clients that are being executed.
+    running: HashMap<Caller, Ticket>,
+    /// Questions of other nodes, by the numbers that they have here.
+    asked: HashMap<u64, Ticket>,
+    last_asked: u64,
+    /// What could not be sent.
+    failed: Vec<Sent>,
+}
+
+/// The connections to the other nodes.
+#[derive(Debug)]
+pub(super) struct Net {
+    endpoint: Endpoint,
+    numbering: Numbering,
+    /// This daemon is not the node's first, so others may know sessions that it does not.
+    restarted: bool,
+    waker: Waker,
+    state: Mutex<State>,
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The class in which a question is asked. One that may ask another node itself must not stand
+/// behind its own kind: becoming a member asks a directory's home, which asks nobody.
+fn class_of(question: &Question) -> Class {
+    match question {
+        Question::Lookup { .. }
+        | Question::LinkTarget { .. }
+        | Question::Directory(_)
+        | Question::Join(_)
+        | Question::Member(_)
+        | Question::Entries { .. }
+        | Question::Forget { .. }
+        | Question::Release(_)
+        | Question::Drop { .. }
+        | Question::IsOver(_)
+        | Question::Space => Class::Leaf,
+        _ => Class::Shard,
+    }
+}
+
+/// Whether the question has to be answered, however late.
+fn must_arrive(question: &Question) -> bool {
+    matches!(
+        question,
+        Question::Apply { .. }
+            | Question::Release(_)
+            | Question::Forget { .. }
+            | Question::Drop { .. }
+            | Question::IsOver(_)
+            | Question::Await(_)
+    )
+}
+
+fn lane_for(body: &[u8]) -> Lane {
+    if body.len() > MESSAGE_BYTES_MAX { Lane::Bulk } else { Lane::Messages }
+}
+
+impl Net {
+    /// Begins to listen; connects to nobody yet.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(super) fn start(
+        nodes: &Nodes,
+        numbering: Numbering,
+        starts: u32,
+        (listener, secret): (OwnedFd, Secret),
+        waker: Waker,
+    ) -> io::Result<Arc<Net>> {
+        let listener = TcpListener::from(listener);
+        listener.set_nonblocking(true)?;
+        let endpoint = Endpoint::new(Config {
+            node: NodeId(nodes.me),
+            incarnation: u64::from(starts.max(1)),
+            secret,
+            instance: nodes.instance,
+            listener,
+            encryption: if nodes.encrypt { Encryption::On } else { Encryption::Off },
+            limits: Limits::default(),
+            clock: Arc::new(MonotonicClock::default()),
+            wake: Box::new({
+                let waker = waker.clone();
+                move || waker.wake()
+            }),
+            log: Box::new(|line| log::error("net", line)),
+        })?;
+        for (node, address) in (0..).zip(&nodes.addresses) {
+            endpoint.set_address(NodeId(node), Some(*address));
+        }
+        let (restarted, state) = (starts > 1, Mutex::default());
+        Ok(Arc::new(Net { endpoint, numbering, restarted, waker, state }))
+    }
+
+    /// What has come, oldest first.
+    pub(super) fn take(&self, events: &mut Vec<Event>) {
+        self.endpoint.take(events);
+    }
+
+    /// Sends what a shard has to say to one of another node; it may wait for [`Net::flush`].
+    pub(super) fn send(&self, from: ShardId, to: ShardId, message: Message) {
+        let mut state = lock(&self.state);
+        match message {
+            Message::Forward(forward) => self.pass_on(&mut state, to, *forward),
+            Message::Ask(id, question) => {
+                let until = Instant::now() + Duration::from_millis(DEADLINE_MS_DEFAULT);
+                self.post(&mut state, Sent::Ask { from, to, id, question, until });
+            }
+            Message::Answer(id, answer) => {
+                if let Some(ticket) = state.asked.remove(&id) {
+                    drop(state);
+                    self.reply(ticket, &Reply::Answer(answer), &[]);
+                }
+            }
+            // They stay on a node.
+            Message::Cancel(..) | Message::Proceed => {}
+        }
+    }
+
+    /// Sends what was posted.
+    pub(super) fn flush(&self) {
+        self.endpoint.flush();
+    }
+
+    fn pass_on(&self, state: &mut State, to: ShardId, forward: Forward) {
+        let Forward { caller, op, body, place } = forward;
+        if origin(caller.session).is_some() {
+            // Its node asks the other one itself.
+            if let Some(ticket) = state.running.remove(&caller) {
+                self.reply(ticket, &Reply::Elsewhere { shard: to.0, place }, &[]);
+            }
+            return;
+        }
+        let node = self.numbering.node_of(to);
+        let Some((pid, told)) = state.sessions.get_mut(&caller.session) else { return };
+        told.insert(node);
+        let (pid, until) = (*pid, Instant::now() + patience(op, &body));
+        let away = Away { caller, pid, op, body, place, to, until };
+        self.post(state, Sent::Forward(Box::new(away)));
+    }
+
+    /// Sends something, once more if need be.
+    fn post(&self, state: &mut State, sent: Sent) {
+        let now = Instant::now();
+        let (node, class, until) = match &sent {
+            Sent::Forward(away) => (self.numbering.node_of(away.to), Class::Client, away.until),
+            Sent::Ask { to, question, until, .. } => {
+                (self.numbering.node_of(*to), class_of(question), *until)
+            }
+            Sent::Gone { node, .. } => (*node, Class::Client, now + PATIENCE_MAX),
+            Sent::Said => return,
+        };
+        let peer = state.peers.entry(node).or_default();
+        if class == Class::Client && !std::mem::replace(&mut peer.introduced, true) {
+            let sessions = state.sessions.keys().copied().collect();
+            let body = words::encode(&Call::Introduce { sessions }, &[]);
+            let patience_ms = PATIENCE_MAX.as_millis() as u64;
+            if let Ok(id) = self.endpoint.post(request(node, Class::Client, patience_ms, body)) {
+                state.sent.insert(id, Sent::Said);
+            }
+        }
+        let body = encoded(&sent);
+        let patience = until.saturating_duration_since(now).max(Duration::from_millis(1));
+        let patience_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
+        match self.endpoint.post(request(node, class, patience_ms, body)) {
+            Ok(id) => drop(state.sent.insert(id, sent)),
+            Err(SendError::Full) => {
+                state.peers.entry(node).or_default().waiting.push_back(sent);
+            }
+            Err(error) => {
+                log::error("net", format_args!("to node {node}: {error}"));
+                state.failed.push(sent);
+                self.waker.wake();
+            }
+        }
+    }
+
+    /// What could not be sent at all since the last time.
+    pub(super) fn failed(&self) -> Vec<Sent> {
+        std::mem::take(&mut lock(&self.state).failed)
+    }
+
+    /// Sends again what could not be sent before.
+    pub(super) fn room(&self, node: u32) {
+        let mut state = lock(&self.state);
+        let waiting = std::mem::take(&mut state.peers.entry(node).or_default().waiting);
+        for sent in waiting {
+            self.post(&mut state, sent);
+        }
+        drop(state);
+        self.flush();
+    }
+
+    /// What the reply to a request, or its loss, is about.
+    pub(super) fn sent(&self, id: RequestId) -> Option<Sent> {
+        lock(&self.state).sent.remove(&id)
+    }
+
+    /// Sends again.
+    pub(super) fn again(&self, sent: Sent) {
+        self.post(&mut lock(&self.state), sent);
+        self.flush();
+    }
+
+    /// The other side of a connection is another daemon than before, or has not heard of us.
+    pub(super) fn introduce_anew(&self, node: u32) {
+        lock(&self.state).peers.entry(node).or_default().introduced = false;
+    }
+
+    pub(super) fn reply(&self, ticket: Ticket, reply: &Reply, body: &[u8]) {
+        let bytes = words::encode(reply, body);
+        let lane = lane_for(&bytes);
+        if let Err(error) = self.endpoint.reply(ticket, lane, bytes) {
+            log::error("net", format_args!("a reply to node {}: {error}", ticket.node.0));
+        }
+    }
+
+    /// A request of another node's client begins; false when it is under way already.
+    pub(super) fn begin(&self, caller: Caller, ticket: Ticket) -> bool {
+        lock(&self.state).running.insert(caller, ticket).is_none()
+    }
+
+    /// It is executed, and what it did is committed.
+    pub(super) fn answer(&self, done: &Completion) {
+        let ticket = lock(&self.state).running.remove(&done.caller);
+        if let Some(ticket) = ticket {
+            self.reply(ticket, &Reply::Done { status: done.status }, &done.body);
+        }
+    }
+
+    /// The number that a question of another node gets here.
+    pub(super) fn asked(&self, ticket: Ticket) -> u64 {
+        let mut state = lock(&self.state);
+        state.last_asked += 1;
+        let id = state.last_asked;
+        state.asked.insert(id, ticket);
+        id
+    }
+
+    /// A process of this node attached. What an earlier daemon told of it is not known.
+    pub(super) fn session_opened(&self, session: SessionId, pid: u32, before: bool) {
+        let all = 0..self.numbering.nodes;
+        let others = all.filter(|node| *node != self.numbering.node);
+        let told = if before && self.restarted { others.collect() } else { HashSet::new() };
+        lock(&self.state).sessions.insert(session, (pid, told));
+    }
+
+    /// A session is over: how many nodes have to hear of it.
+    pub(super) fn session_closed(&self, session: SessionId) -> u32 {
+        let mut state = lock(&self.state);
+        let Some((pid, told)) = state.sessions.remove(&session) else { return 0 };
+        let successor = state.sessions.iter_mut().find(|(_, (other, _))| *other == pid);
+        let successor = successor.map(|(successor, (_, knows))| {
+            knows.extend(&told);
+            *successor
+        });
+        let count = told.len() as u32;
+        for node in told {
+            self.post(&mut state, Sent::Gone { node, session, pid, successor });
+        }
+        drop(state);
+        self.flush();
+        count
+    }
+
+    /// A client does not wait for this request any more.
+    pub(super) fn cancel(&self, session: SessionId, request_id: u64) {
+        let mut state = lock(&self.state);
+        let node = state.sent.values().find_map(|sent| match sent {
+            Sent::Forward(away)
+                if away.caller.session == session && away.caller.request_id == request_id =>
+            {
+                Some(self.numbering.node_of(away.to))
+            }
+            _ => None,
+        });
+        let Some(node) = node else { return };
+        let body = words::encode(&Call::Cancel { session, request_id }, &[]);
+        if let Ok(id) = self.endpoint.post(request(node, Class::Client, DEADLINE_MS_DEFAULT, body))
+        {
+            state.sent.insert(id, Sent::Said);
+        }
+        drop(state);
+        self.flush();
+    }
+}
+
+fn request(node: u32, class: Class, patience_ms: u64, body: Vec<u8>) -> Request {
+    Request { to: NodeId(node), lane: lane_for(&body), class, patience_ms, body }
+}
+
+/// How long a client waits.
+fn patience(op: Op, body: &[u8]) -> Duration {
+    match ClientRequest::decode(op, body) {
+        Ok(ClientRequest::Lock(lock)) if lock.wait => PATIENCE_MAX,
+        _ => Duration::from_millis(DEADLINE_MS_DEFAULT),
+    }
+}
+
+fn encoded(sent: &Sent) -> Vec<u8> {
+    match sent {
+        Sent::Forward(away) => {
+            let Caller { session, lane, request_id } = away.caller;
+            let (pid, to, op) = (away.pid, away.to.0, away.op as u16);
+            let place = away.place.clone();
+            let call = Call::Forward { to, session, pid, lane, request_id, op, place };
+            words::encode(&call, &away.body)
+        }
+        Sent::Ask { from, to, question, .. } => {
+            let question = question.clone();
+            words::encode(&Call::Ask { from: from.0, to: to.0, question }, &[])
+        }
+        Sent::Gone { session, pid, successor, .. } => {
+            let (session, pid, successor) = (*session, *pid, *successor);
+            words::encode(&Call::Gone { session, pid, successor }, &[])
+        }
+        Sent::Said => Vec::new(),
+    }
+}
+
+/// What becomes of something that was lost.
+pub(super) enum Loss {
+    /// It is sent again.
+    Again(Sent),
+    /// A client is told.
+    Client(Caller),
+    /// A shard is told.
+    Shard {
+        shard: ShardId,
+        from: ShardId,
+        id: u64,
+        answer: Answer,
+    },
+    Nothing,
+}
+
+/// Decides that; `late` when its time is over.
+pub(super) fn lost(sent: Sent, late: bool) -> Loss {
+    match sent {
+        Sent::Forward(away) if late => Loss::Client(away.caller),
+        Sent::Ask { from, to, id, question, until } => {
+            if !late {
+                return Loss::Again(Sent::Ask { from, to, id, question, until });
+            }
+            if must_arrive(&question) {
+                let until = Instant::now() + Duration::from_millis(DEADLINE_MS_DEFAULT);
+                return Loss::Again(Sent::Ask { from, to, id, question, until });
+            }
+            Loss::Shard { shard: from, from: to, id, answer: Answer::Failed(Errno::EIO) }
+        }
+        Sent::Said => Loss::Nothing,
+        sent => Loss::Again(sent),
+    }
+}

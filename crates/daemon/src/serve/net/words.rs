@@ -1,0 +1,104 @@
+//! What daemons say to each other, in the bodies of the transport's requests and replies.
+//!
+//! A head in postcard's form, and behind it, for the body of a client's request or reply, its bytes
+//! as they are. What cannot be read is a protocol error of its sender.
+
+use mayfly_types::SessionId;
+use mayfly_wire::Op;
+use serde::{Deserialize, Serialize};
+
+use crate::message::{Answer, Question, Resolved};
+
+/// What a node asks of another one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Call {
+    /// A client's request, for the shard `to`; its body follows.
+    Forward {
+        to: u32,
+        session: SessionId,
+        pid: u32,
+        lane: u32,
+        request_id: u64,
+        op: u16,
+        place: Resolved,
+    },
+    /// What one shard asks another.
+    Ask { from: u32, to: u32, question: Question },
+    /// A session of the sender does not wait for this request any more.
+    Cancel { session: SessionId, request_id: u64 },
+    /// A session of the sender is over; its process may go on as another one.
+    Gone { session: SessionId, pid: u32, successor: Option<SessionId> },
+    /// The sender's sessions; what the receiver knows of others is over.
+    Introduce { sessions: Vec<SessionId> },
+}
+
+/// What it says to that.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Reply {
+    /// The request was executed; the body of its reply follows.
+    Done { status: u32 },
+    /// It belongs to this shard.
+    Elsewhere { shard: u32, place: Resolved },
+    /// The sender has to introduce itself first.
+    Unknown,
+    /// To a question.
+    Answer(Answer),
+    /// To anything else.
+    Heard,
+}
+
+/// Puts a head and what follows it together.
+pub(crate) fn encode(head: &impl Serialize, body: &[u8]) -> Vec<u8> {
+    // It fails for types that postcard has no form for, of which there is none here.
+    let mut bytes = postcard::to_stdvec(head).unwrap_or_default();
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+/// The head and what follows it.
+pub(crate) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<(T, &'a [u8])> {
+    postcard::take_from_bytes(bytes).ok()
+}
+
+/// The operation of a request that was passed on.
+pub(crate) fn op(raw: u16) -> Option<Op> {
+    Op::from_raw(raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use mayfly_types::{Errno, FileId};
+
+    use super::*;
+    use crate::message::At;
+
+    #[test]
+    fn what_is_said_is_what_is_heard() {
+        let place =
+            Resolved { at: At::Path(FileId(7), b"a/b\n".to_vec()), follows: 3, restarts: 1 };
+        let call = Call::Forward {
+            to: 5,
+            session: SessionId(9),
+            pid: 77,
+            lane: 3,
+            request_id: u64::MAX,
+            op: Op::Write as u16,
+            place,
+        };
+        let bytes = encode(&call, b"the body");
+        assert_eq!(decode::<Call>(&bytes), Some((call, &b"the body"[..])));
+        let reply = Reply::Answer(Answer::Failed(Errno::ENOENT));
+        assert_eq!(decode::<Reply>(&encode(&reply, b"")), Some((reply, &b""[..])));
+    }
+
+    #[test]
+    fn garbage_and_what_was_cut_off_is_no_message() {
+        let question = Question::Lookup { directory: FileId(1), name: b"name".to_vec() };
+        let bytes = encode(&Call::Ask { from: 1, to: 2, question }, b"");
+        for length in 0..bytes.len() {
+            assert_eq!(decode::<Call>(&bytes[..length]), None, "{length} bytes");
+        }
+        assert_eq!(decode::<Call>(&[0xff; 40]), None);
+        assert_eq!(decode::<Reply>(&[0x80; 40]), None);
+    }
+}
