@@ -419,14 +419,14 @@ impl OpenTable {
         let kind = u8::try_from(entry.kind.load(Relaxed)).ok().and_then(FileKind::from_raw)?;
         let session = SessionId(entry.session.load(Relaxed));
         let word = entry.reserved[2].load(Relaxed);
-        let (index, remote_generation) =
+        let (other, remote_generation) =
             (entry.reserved[3].load(Relaxed), entry.reserved[4].load(Relaxed));
         let remote = (word >> SHARD_SHIFT).checked_sub(1).map(|shard| Remote {
             shard: ShardId(shard),
-            open: OpenRef { index, generation: remote_generation },
+            open: OpenRef { index: other, generation: remote_generation },
         });
         let of_node = node_of_owner(session).is_some();
-        let made_by = if of_node { SessionId(index) } else { session };
+        let made_by = if of_node { SessionId(other) } else { session };
         let request_id = u64::from(entry.reserved[0].load(Relaxed))
             | u64::from(entry.reserved[1].load(Relaxed)) << 32;
         Some(Found {

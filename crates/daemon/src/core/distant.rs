@@ -258,6 +258,9 @@ impl Core {
         let Ok(mut opened) = Opened::decode(&mut Reader::new(answer)) else {
             return (Errno::EIO.raw() as u32, Vec::new());
         };
+        // The node may have passed it on to another one of its shards.
+        let first = self.numbering.front_of(self.numbering.node_of(shard)).0;
+        let shard = ShardId(first + opened.open.index % self.numbering.shards);
         let remote = Remote { shard, open: opened.open };
         match self.stand_for(caller, remote, request, &opened) {
             Ok(open) => {

@@ -186,6 +186,14 @@ impl Host {
         self.inner.told.lock().expect("no thread panics").1.len()
     }
 
+    /// Tells the daemon that the process of the last session is gone.
+    pub(super) fn end_last_session(&self) {
+        let mut told = self.inner.told.lock().expect("no thread panics");
+        let known = told.1.pop().expect("a session");
+        let channel = told.0.as_ref().expect("a daemon");
+        channel::send(channel, &Message::End(known.session), &[]).expect("send");
+    }
+
     pub(super) fn attach(&self) -> Attachment {
         attach_to(&self.socket()).expect("attached")
     }

@@ -15,8 +15,8 @@ use mayfly_transport_shm::Attachment;
 use mayfly_types::{Attr, Durability, Errno, FileId, OpenRef, Times};
 use mayfly_wire::{
     Close, LOCK_FLOCK, LOCK_POSIX, LOCK_UNLOCK, LOCK_WRITE, Link, List, Lock, LockRange,
-    MakeDirectory, Open, Operation, Read, Rename, Request, Stat, StatFs, Target, Unlink,
-    WALK_EMPTY, Walk, Write, listing,
+    MakeDirectory, Open, Operation, Read, Rename, Stat, StatFs, Target, Unlink, WALK_EMPTY, Walk,
+    Write, listing,
 };
 
 use super::{
@@ -102,6 +102,15 @@ impl Served {
         assert_eq!(self.host.hear(), Message::Ready);
     }
 
+    /// Objects of the node.
+    fn objects(&self) -> usize {
+        fn count(directory: &std::path::Path) -> usize {
+            let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+            entries.map(|entry| if entry.path().is_dir() { count(&entry.path()) } else { 1 }).sum()
+        }
+        count(&self.host.directory.join("objects"))
+    }
+
     fn stop(&mut self) {
         self.host.stop();
         let ending = self.thread.take().expect("it runs").join().expect("no panic");
@@ -133,6 +142,10 @@ impl Instance {
         served.iter_mut().for_each(Served::start);
         let clients = served.iter().map(|served| served.host.attach()).collect();
         Instance { served, clients }
+    }
+
+    fn take_clients(mut self) -> Vec<Attachment> {
+        std::mem::take(&mut self.clients)
     }
 
     fn ask<'a, O: Operation<'a>, T>(
@@ -251,4 +264,136 @@ fn what_one_node_makes_all_see_change_and_remove() {
     assert_eq!(instance.names(1, "d"), [".", ".."]);
     instance.unlink(1, "d", true).expect("removed");
     assert_eq!(instance.stat(0, "d"), Err(Errno::ENOENT));
+}
+
+fn lock(owner: u32, kind: u32, open: OpenRef, wait: bool) -> Lock {
+    let end = if owner == LOCK_FLOCK { u64::MAX } else { 10 };
+    Lock { open, range: LockRange { owner, kind, start: 0, end }, wait }
+}
+
+#[test]
+fn locks_exclude_each_other_over_nodes_and_end_with_their_process() {
+    let mut instance = Instance::new("locks", 3, 1);
+    for (round, owner) in [LOCK_FLOCK, LOCK_POSIX].into_iter().enumerate() {
+        let path = format!("file-{round}");
+        let opens: Vec<OpenRef> = (0..3)
+            .map(|node| instance.open(node, &path, O_RDWR | O_CREAT).expect("opened"))
+            .collect();
+        let take = |node: usize, kind, wait| {
+            instance.ask(node, &lock(owner, kind, opens[node], wait), |()| ())
+        };
+        assert_eq!(take(0, LOCK_WRITE, false), Ok(()));
+        assert_eq!(take(1, LOCK_WRITE, false), Err(Errno::EAGAIN));
+        assert_eq!(take(2, LOCK_WRITE, false), Err(Errno::EAGAIN));
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| take(1, LOCK_WRITE, true));
+            thread::sleep(std::time::Duration::from_millis(20));
+            assert!(!waits.is_finished());
+            assert_eq!(take(0, LOCK_UNLOCK, false), Ok(()));
+            assert_eq!(waits.join().expect("no panic"), Ok(()));
+        });
+        assert_eq!(take(2, LOCK_WRITE, false), Err(Errno::EAGAIN));
+        // Closing any description gives a POSIX lock up, closing the last one the other.
+        let other = instance.open(1, &path, O_RDWR).expect("opened");
+        instance.close(1, other).expect("closed");
+        let expected = if owner == LOCK_POSIX { Ok(()) } else { Err(Errno::EAGAIN) };
+        assert_eq!(take(2, LOCK_WRITE, false), expected);
+        instance.close(1, opens[1]).expect("closed");
+        assert_eq!(take(2, LOCK_WRITE, true), Ok(()));
+        // The process is gone, and with it its lock.
+        let wait = lock(owner, LOCK_WRITE, opens[0], true);
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| instance.ask(0, &wait, |()| ()));
+            thread::sleep(std::time::Duration::from_millis(20));
+            assert!(!waits.is_finished());
+            instance.served[2].host.end_last_session();
+            assert_eq!(waits.join().expect("no panic"), Ok(()));
+        });
+        instance.clients[2] = instance.served[2].host.attach();
+    }
+}
+
+#[test]
+fn names_move_between_nodes_and_links_are_counted() {
+    let instance = Instance::new("moves", 3, 2);
+    for directory in ["a", "b", "c"] {
+        instance.make_directory(0, directory).expect("made");
+    }
+    let mut before = Vec::new();
+    for number in 0..40 {
+        let path = format!("a/{number}");
+        let open = instance.open(number % 3, &path, O_RDWR | O_CREAT).expect("made");
+        instance.write(number % 3, open, 0, path.as_bytes()).expect("written");
+        instance.close(number % 3, open).expect("closed");
+        before.push(instance.stat(0, &path).expect("there").id);
+    }
+    for (number, id) in before.into_iter().enumerate() {
+        let node = (number + 1) % 3;
+        let (from, to, more) =
+            (format!("a/{number}"), format!("b/{number}"), format!("c/{number}"));
+        let rename = Rename { from: walk(&from), to: walk(&to), flags: 0 };
+        instance.ask(node, &rename, |()| ()).expect("renamed");
+        let link = Link { from: Target::Path(walk(&to)), to: walk(&more) };
+        instance.ask(node, &link, |()| ()).expect("linked");
+        for node in 0..3 {
+            assert_eq!(instance.stat(node, &from), Err(Errno::ENOENT));
+            let attr = instance.stat(node, &more).expect("there");
+            assert_eq!((attr.id, attr.links), (id, 2), "{number} on {node}");
+        }
+        instance.unlink(node, &to, false).expect("removed");
+        let open = instance.open(number % 3, &more, 0).expect("opened");
+        instance.unlink(node, &more, false).expect("removed");
+        assert_eq!(instance.read(number % 3, open, 0, 99), Ok(from.into_bytes()), "while open");
+        instance.close(number % 3, open).expect("closed");
+    }
+    let rename = Rename { from: walk("a"), to: walk("c/a"), flags: 0 };
+    instance.ask(1, &rename, |()| ()).expect("a directory moves");
+    assert_eq!(instance.names(2, "c"), [".", "..", "a"]);
+    for served in &instance.served {
+        assert_eq!(served.objects(), 0, "nothing is left");
+    }
+    // What was closed on another node goes a moment later.
+    let space = || instance.ask(2, &StatFs {}, |space| space).expect("counted");
+    while space().files > 4 {
+        thread::yield_now();
+    }
+    assert_eq!((space().capacity_bytes, space().files), (3 << 30, 4));
+}
+
+#[test]
+fn a_node_that_comes_back_has_everything_and_others_waited_for_it() {
+    let mut instance = Instance::new("back", 3, 1);
+    instance.make_directory(0, "d").expect("made");
+    let kept: Vec<OpenRef> = (0..12)
+        .map(|number| instance.open(0, &format!("kept-{number}"), O_RDWR | O_CREAT).expect("made"))
+        .collect();
+    for round in 0..3 {
+        let node = 1 + round % 2;
+        instance.served[node].stop();
+        let Instance { served, clients } = &mut instance;
+        let view = Instance { served: Vec::new(), clients: std::mem::take(clients) };
+        thread::scope(|scope| {
+            let works = scope.spawn(|| {
+                for number in 0..30 {
+                    let path = format!("d/{round}-{number}");
+                    let open = view.open(0, &path, O_RDWR | O_CREAT | O_EXCL).expect("made");
+                    view.write(0, open, 0, path.as_bytes()).expect("written");
+                    view.close(0, open).expect("closed");
+                    view.stat(0, &path).expect("there");
+                }
+                for (number, open) in kept.iter().enumerate() {
+                    let text = format!("{round} {number}");
+                    view.write(0, *open, 0, text.as_bytes()).expect("written");
+                    assert_eq!(view.read(0, *open, 0, 99), Ok(text.into_bytes()));
+                }
+            });
+            thread::sleep(std::time::Duration::from_millis(100));
+            served[node].start();
+            works.join().expect("no panic");
+        });
+        *clients = { view }.take_clients();
+    }
+    for node in 0..3 {
+        assert_eq!(instance.names(node, "d").len(), 92, "on {node}");
+    }
 }
