@@ -12,6 +12,9 @@ use mayfly_types::FileId;
 
 use crate::by_number::ByNumber;
 
+/// See [`DentryCache::insert`].
+pub(crate) const FOR_EVER: i64 = i64::MAX;
+
 /// What a cached name stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Cached {
@@ -23,6 +26,8 @@ struct Entry {
     directory: FileId,
     name: Box<[u8]>,
     cached: Cached,
+    /// Not to be believed from this second on.
+    until: i64,
 }
 
 type Map = HashMap<u64, Entry, ByNumber>;
@@ -38,9 +43,17 @@ impl DentryCache {
         DentryCache { young: Map::default(), old: Map::default(), entries_max }
     }
 
-    /// `hash` is the [`key::cookie`] of the name, here and below.
-    pub(crate) fn get(&mut self, hash: u64, directory: FileId, name: &[u8]) -> Option<Cached> {
-        let is_it = |entry: &&Entry| entry.directory == directory && *entry.name == *name;
+    /// `hash` is the [`key::cookie`] of the name, here and below; `now` the present, seconds.
+    pub(crate) fn get(
+        &mut self,
+        hash: u64,
+        directory: FileId,
+        name: &[u8],
+        now: i64,
+    ) -> Option<Cached> {
+        let is_it = |entry: &&Entry| {
+            entry.directory == directory && *entry.name == *name && now < entry.until
+        };
         if let Some(entry) = self.young.get(&hash).filter(is_it) {
             return Some(entry.cached.clone());
         }
@@ -51,10 +64,19 @@ impl DentryCache {
         Some(cached)
     }
 
-    pub(crate) fn insert(&mut self, directory: FileId, name: &[u8], cached: Cached) {
+    /// `until`: the second from which on it is not to be believed, [`FOR_EVER`] for who is told of
+    /// every change.
+    pub(crate) fn insert(&mut self, directory: FileId, name: &[u8], cached: Cached, until: i64) {
         let hash = key::cookie(directory, name);
         self.old.remove(&hash);
-        self.insert_entry(hash, Entry { directory, name: name.into(), cached });
+        self.insert_entry(hash, Entry { directory, name: name.into(), cached, until });
+    }
+
+    /// Whoever told of some of the entries may have forgotten that it did.
+    pub(crate) fn forget_leases(&mut self) {
+        for map in [&mut self.young, &mut self.old] {
+            map.retain(|_, entry| entry.until == FOR_EVER);
+        }
     }
 
     fn insert_entry(&mut self, hash: u64, entry: Entry) {
@@ -79,13 +101,24 @@ mod tests {
     fn the_cache_stays_within_its_bound_and_keeps_what_is_used() {
         let mut cache = DentryCache::new(100);
         let used = key::cookie(FileId(1), b"used");
-        cache.insert(FileId(1), b"used", Cached::Directory(FileId(2)));
+        cache.insert(FileId(1), b"used", Cached::Directory(FileId(2)), FOR_EVER);
         for number in 0..10_000_u64 {
-            cache.insert(FileId(number + 10), b"x", Cached::Directory(FileId(3)));
-            assert!(cache.get(used, FileId(1), b"used").is_some());
+            cache.insert(FileId(number + 10), b"x", Cached::Directory(FileId(3)), FOR_EVER);
+            assert!(cache.get(used, FileId(1), b"used", 0).is_some());
             assert!(cache.young.len() + cache.old.len() <= 101);
         }
         cache.forget(used);
-        assert_eq!(cache.get(used, FileId(1), b"used"), None);
+        assert_eq!(cache.get(used, FileId(1), b"used", 0), None);
+    }
+
+    #[test]
+    fn a_lease_runs_out() {
+        let mut cache = DentryCache::new(100);
+        let hash = key::cookie(FileId(1), b"name");
+        cache.insert(FileId(1), b"name", Cached::Directory(FileId(2)), 10);
+        assert!(cache.get(hash, FileId(1), b"name", 9).is_some());
+        assert_eq!(cache.get(hash, FileId(1), b"name", 10), None);
+        cache.forget_leases();
+        assert_eq!(cache.get(hash, FileId(1), b"name", 0), None);
     }
 }

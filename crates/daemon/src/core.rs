@@ -39,6 +39,7 @@ mod preparation;
 mod recover;
 mod removed;
 mod rename;
+mod returned;
 mod step;
 mod task;
 mod temporary;

@@ -116,6 +116,9 @@ pub enum Question {
     Drop { open: OpenRef, closed_by: Option<SessionId>, last: bool },
     /// Capacity and use of the node.
     Space,
+    /// The sender was restarted: what of the receiver's operations is decided and not finished, that
+    /// the sender has a part in? What else was agreed with it is void.
+    Returned,
 }
 
 /// What is answered.
@@ -141,6 +144,7 @@ pub enum Answer {
     Changed,
     Over(bool),
     Space(SpaceFacts),
+    Involved(Vec<(OperationId, Vec<Step>)>),
 }
 
 /// A directory, for others than its home.

@@ -48,6 +48,9 @@ pub const TRANSFER_BYTES_MAX: usize = 128 * 1024;
 pub const LOCKS_PER_FILE_MAX: usize = 4096;
 /// Default deadline of a request, milliseconds. A restarted daemon must fit in it.
 pub const DEADLINE_MS_DEFAULT: u64 = 8_000;
+/// How long a daemon believes what another node has told it about a directory's or a symbolic
+/// link's name, seconds.
+pub const LEASE_SECONDS: i64 = 4;
 /// How long a starting program waits for the image of a library that has none, milliseconds. Making
 /// that of a C library takes tens of them.
 pub const IMAGE_WAIT_MS: u32 = 2_000;

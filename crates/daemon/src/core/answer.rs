@@ -5,14 +5,20 @@
 //! change is told, but not to be remembered.
 
 use mayfly_meta::{key, record::Content};
-use mayfly_types::{Errno, FileId, FileKind};
+use mayfly_types::{
+    Errno, FileId, FileKind,
+    limits::{DEADLINE_MS_DEFAULT, LEASE_SECONDS},
+};
 
 use super::{Core, Outcome, claims::Claim, member::Parent};
 use crate::{
-    cache::Cached,
+    cache::{Cached, FOR_EVER},
     message::{Answer, Question},
     slots::ShardId,
 };
+
+/// A node that does not answer until a question's deadline has forgotten the name.
+const _: () = assert!(LEASE_SECONDS as u64 * 2000 <= DEADLINE_MS_DEFAULT);
 
 impl Core {
     pub(super) fn answer_question(
@@ -71,6 +77,7 @@ impl Core {
                 Answer::Done
             }
             Question::Space => Answer::Space(self.space()),
+            Question::Returned => Answer::Involved(self.shard_returned(from)),
             Question::Reclaim => {
                 self.reclaim()?;
                 Answer::Done
@@ -108,8 +115,16 @@ impl Core {
         if let Question::Lookup { directory, name } = question
             && let Answer::Found { file: Some((id, FileKind::Directory)), cacheable: true } = answer
         {
-            self.cache.insert(*directory, name, Cached::Directory(*id));
+            let until = self.remembered_until(*directory, name);
+            self.cache.insert(*directory, name, Cached::Directory(*id), until);
         }
+    }
+
+    /// How long an answer about a name may be believed. Its owner tells whoever has asked before it
+    /// changes the name, but a node that cannot be reached would keep it waiting for ever.
+    pub(super) fn remembered_until(&self, directory: FileId, name: &[u8]) -> i64 {
+        let owner = self.slots.dentry_owner(directory, name);
+        if self.numbering.is_here(owner) { FOR_EVER } else { self.now.seconds + LEASE_SECONDS }
     }
 
     pub(super) fn forget_name(&mut self, directory: FileId, name: &[u8]) {

@@ -66,6 +66,11 @@ impl Claims {
         holders.filter(other).min()
     }
 
+    /// Operations that have claims.
+    pub(super) fn holders(&self) -> impl Iterator<Item = OperationId> {
+        self.of.keys().copied()
+    }
+
     /// Takes what is not in anybody's way.
     pub(super) fn take(&mut self, operation: OperationId, wanted: Vec<Wanted>) {
         let claims = self.of.entry(operation).or_default();

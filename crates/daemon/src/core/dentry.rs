@@ -13,7 +13,7 @@ use mayfly_types::{Errno, FileId, FileKind};
 
 use super::{Core, Fault, Outcome, home::Located, member::unexpected};
 use crate::{
-    cache::Cached,
+    cache::{Cached, FOR_EVER},
     message::{Answer, Question},
 };
 
@@ -25,7 +25,7 @@ impl Core {
         name: &[u8],
     ) -> Outcome<Option<(FileId, FileKind)>> {
         let cookie = key::cookie(directory, name);
-        match self.cache.get(cookie, directory, name) {
+        match self.cache.get(cookie, directory, name, self.now.seconds) {
             Some(Cached::Directory(id)) => return Ok(Some((id, FileKind::Directory))),
             Some(Cached::Symlink(id, _)) => return Ok(Some((id, FileKind::Symlink))),
             None => {}
@@ -42,7 +42,7 @@ impl Core {
         let Some(record) = self.store.get(&key)? else { return Ok(None) };
         let (id, kind) = Dentry::peek(record)?;
         if kind == FileKind::Directory {
-            self.cache.insert(directory, name, Cached::Directory(id));
+            self.cache.insert(directory, name, Cached::Directory(id), FOR_EVER);
         } else if let Dentry::Fused(inode) = Dentry::decode(record)? {
             let birth = BirthKey { directory, name: name.to_vec() };
             self.looked_up = Some(Located { inode: *inode, fused: Some(birth) });
@@ -58,7 +58,9 @@ impl Core {
         id: FileId,
     ) -> Outcome<Arc<[u8]>> {
         let cookie = key::cookie(directory, name);
-        if let Some(Cached::Symlink(_, target)) = self.cache.get(cookie, directory, name) {
+        if let Some(Cached::Symlink(_, target)) =
+            self.cache.get(cookie, directory, name, self.now.seconds)
+        {
             return Ok(target);
         }
         if !self.is_home(id) {
@@ -99,7 +101,8 @@ impl Core {
                 return;
             }
         }
-        self.cache.insert(directory, name, Cached::Symlink(id, Arc::clone(target)));
+        let until = self.remembered_until(directory, name);
+        self.cache.insert(directory, name, Cached::Symlink(id, Arc::clone(target)), until);
     }
 
     /// Whether the dentry is this shard's.

@@ -24,7 +24,7 @@ use super::{
 use crate::{
     api::{Caller, Completion},
     locks::Owner,
-    message::{Answer, Forward, Question, SpaceFacts},
+    message::{Answer, Forward, OperationId, Question, SpaceFacts},
     numbering::{node_of_owner, origin, session_elsewhere},
     opens::Remote,
     slots::ShardId,
@@ -35,6 +35,8 @@ use crate::{
 pub(super) struct Distant {
     /// The answer will be kept.
     noted: HashSet<Caller>,
+    /// Operations that were over before it was known that this shard has a part in them.
+    pub(super) over: HashSet<OperationId>,
 }
 
 /// A process, among those of all nodes.

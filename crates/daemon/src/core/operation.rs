@@ -41,7 +41,7 @@ const WAVES: u8 = 3;
 pub(super) type Parts = Vec<(ShardId, Vec<Step>)>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+pub(super) enum Phase {
     Preparing,
     Forgetting,
     Applying(u8),
@@ -65,9 +65,9 @@ pub(super) struct Operation {
     /// Who asked; nobody, when it was taken up after a restart.
     task: Option<Task>,
     caller: Caller,
-    run: Run,
+    pub(super) run: Run,
     parts: Parts,
-    phase: Phase,
+    pub(super) phase: Phase,
     missing: usize,
     verdict: Verdict,
     prepared: Vec<ShardId>,
@@ -76,7 +76,12 @@ pub(super) struct Operation {
 }
 
 impl Operation {
-    fn steps(&self, shard: ShardId) -> &[Step] {
+    /// It is planned anew.
+    pub(super) fn void(&mut self) {
+        self.verdict = self.verdict.max(Verdict::Changed);
+    }
+
+    pub(super) fn steps(&self, shard: ShardId) -> &[Step] {
         let part = self.parts.iter().find(|part| part.0 == shard);
         part.map_or(&[], |part| part.1.as_slice())
     }
@@ -96,7 +101,7 @@ impl Operation {
     }
 }
 
-fn wanted(steps: &[Step]) -> Vec<Wanted> {
+pub(super) fn wanted(steps: &[Step]) -> Vec<Wanted> {
     steps.iter().flat_map(claims_of).collect()
 }
 
@@ -213,6 +218,8 @@ impl Core {
             Answer::Busy => Verdict::Busy(from),
             Answer::Changed | Answer::Retry => Verdict::Changed,
             Answer::Failed(errno) => {
+                // It may have been prepared and the answer lost.
+                operation.prepared.push(from);
                 if !matches!(operation.phase, Phase::Preparing) {
                     log::error("operation", format_args!("{question:?} failed: {errno}"));
                 }
@@ -233,7 +240,8 @@ impl Core {
         match operation.phase {
             Phase::Preparing if operation.verdict == Verdict::Fine => self.make_forget(id),
             Phase::Preparing => self.give_back(id),
-            Phase::Forgetting => self.decide(id),
+            Phase::Forgetting if operation.verdict == Verdict::Fine => self.decide(id),
+            Phase::Forgetting => self.give_back(id),
             Phase::Applying(wave) => self.run_waves(id, wave + 1),
             Phase::Releasing => self.give_up(id),
         }
@@ -450,6 +458,10 @@ impl Core {
     }
 
     pub(super) fn release_operation(&mut self, id: OperationId) -> Outcome<()> {
+        self.forget_prepares(|other| other == id);
+        if self.is_recovering() {
+            self.distant.over.insert(id);
+        }
         self.release_claims(id);
         Ok(self.clear_marks(id)?)
     }
@@ -493,6 +505,9 @@ impl Core {
                 self.ask(ShardId(id.shard()), Question::IsOver(id), Purpose::Recovery);
             }
         }
+        if self.numbering.nodes > 1 && self.store.committed_transaction() != 0 {
+            self.say_returned();
+        }
         for id in decided {
             self.run_waves(id, 0);
         }
@@ -514,6 +529,9 @@ impl Core {
             && let Err(error) = self.clear_marks(*id)
         {
             store_failed(&error);
+        }
+        if let Answer::Involved(operations) = answer {
+            self.take_part_again(operations);
         }
     }
 

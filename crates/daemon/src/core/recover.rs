@@ -33,6 +33,9 @@ use crate::{
     slots::SlotTable,
 };
 
+/// Above so many bits, the age of an operation has the number of starts of its daemon.
+const STARTS_SHIFT: u32 = 32;
+
 /// Why a shard cannot be opened.
 #[derive(Debug)]
 pub enum OpenError {
@@ -103,7 +106,8 @@ impl Core {
             tasks: Tasks::default(),
             claims: Claims::default(),
             operations: HashMap::new(),
-            next_age: 0,
+            // Numbers of an earlier daemon's operations may still be in use elsewhere.
+            next_age: u64::from(node.head.daemon_starts.load(Relaxed)) << STARTS_SHIFT,
             finished: HashMap::new(),
             finished_elsewhere: HashMap::new(),
             remembered: HashMap::new(),

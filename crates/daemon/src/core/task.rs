@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     api::{Caller, Completion, Progress},
+    log,
     message::{Answer, At, Forward, Message, OperationId, Question, Resolved},
     slots::ShardId,
 };
@@ -81,6 +82,8 @@ pub(super) enum Purpose {
     Operation(OperationId),
     /// Getting ready after a restart.
     Recovery,
+    /// The claims of an operation whose coordinator was restarted.
+    Claims(OperationId),
     /// Nothing: it is only to be done.
     Nothing,
 }
@@ -117,6 +120,21 @@ pub(super) struct Tasks {
 impl Tasks {
     pub(super) fn send(&mut self, to: ShardId, message: Message) {
         self.unsent.push((to, message));
+    }
+
+    /// Everything that waits, with what is known of it.
+    fn waiting(&mut self) -> impl Iterator<Item = (&Task, &mut Run)> {
+        let suspended = self.suspended.values_mut().map(|of| (&of.task, &mut of.run));
+        let others = self.blocked.iter_mut().chain(&mut self.runnable);
+        suspended.chain(others.map(|(task, run)| (&*task, run)))
+    }
+
+    /// Nobody has the right to move directories that was given to him before.
+    pub(super) fn unelect(&mut self) {
+        for (_, run) in self.waiting() {
+            run.elected = false;
+            run.facts.retain(|(_, question, _)| !matches!(question, Question::Prepare { .. }));
+        }
     }
 
     pub(super) fn answer(&mut self, done: Completion) {
@@ -397,6 +415,13 @@ impl Core {
             Purpose::Operation(operation) => {
                 self.operation_answered(operation, asked.to, &asked.question, answer);
             }
+            Purpose::Claims(operation) => {
+                if answer == Answer::Over(true)
+                    && let Err(Fault::Errno(errno)) = self.release_operation(operation)
+                {
+                    log::error("operation", format_args!("giving claims back: {errno}"));
+                }
+            }
             Purpose::Fact(task) => self.take_fact(task, asked, answer),
         }
     }
@@ -417,6 +442,20 @@ impl Core {
         if complete && let Some(Suspended { task, run, .. }) = self.tasks.suspended.remove(&task) {
             self.run_task(task, run);
         }
+    }
+
+    /// Nobody waits for the claims of these operations any more.
+    pub(super) fn forget_prepares(&mut self, is_it: impl Fn(OperationId) -> bool) {
+        let over = |task: &Task| match task {
+            Task::Question { question: Question::Prepare { operation, .. }, .. } => {
+                is_it(*operation)
+            }
+            _ => false,
+        };
+        self.tasks.suspended.retain(|_, of| !over(&of.task));
+        self.tasks.blocked.retain(|(task, _)| !over(task));
+        // Each of these has a message that says so; one too many is one for nobody.
+        self.tasks.runnable.retain(|(task, _)| !over(task));
     }
 
     /// Facts that `is_it` is true of are not to be relied on any more.

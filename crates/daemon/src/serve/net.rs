@@ -126,6 +126,7 @@ fn class_of(question: &Question) -> Class {
         | Question::Release(_)
         | Question::Drop { .. }
         | Question::IsOver(_)
+        | Question::Returned
         | Question::Space => Class::Leaf,
         _ => Class::Shard,
     }
@@ -137,7 +138,6 @@ fn must_arrive(question: &Question) -> bool {
         question,
         Question::Apply { .. }
             | Question::Release(_)
-            | Question::Forget { .. }
             | Question::Drop { .. }
             | Question::IsOver(_)
             | Question::Await(_)
@@ -438,7 +438,10 @@ pub(super) fn lost(sent: Sent, late: bool) -> Loss {
                 let until = Instant::now() + Duration::from_millis(DEADLINE_MS_DEFAULT);
                 return Loss::Again(Sent::Ask { from, to, id, question, until });
             }
-            Loss::Shard { shard: from, from: to, id, answer: Answer::Failed(Errno::EIO) }
+            // A name that nobody could be made to forget is not believed any more by then.
+            let forgotten = matches!(question, Question::Forget { .. });
+            let answer = if forgotten { Answer::Done } else { Answer::Failed(Errno::EIO) };
+            Loss::Shard { shard: from, from: to, id, answer }
         }
         Sent::Said => Loss::Nothing,
         sent => Loss::Again(sent),
