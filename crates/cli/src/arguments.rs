@@ -4,15 +4,19 @@ use std::{ffi::OsString, path::PathBuf};
 
 use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand};
-use mayfly_deploy::{Instance, Options, SHARDS_MAX};
+use mayfly_deploy::{
+    Instance, Options, SHARDS_MAX,
+    nodes::{NODE, RELAY},
+};
 
-use crate::{bench, size};
+use crate::{bench, nodes::Nodes, size};
 
 const AFTER: &str = "\
 Examples:
   mayfly run -- bash -c 'cd \"$MAYFLY_MOUNT\" && tar xf ~/case.tar && make'
   mayfly run --save results -- ./job.sh
   mayfly start --name work --data-dir /local/nvme
+  mayfly run --nodes n[01-16] -- mpirun ./solver
   eval \"$(mayfly env --name work)\"; ls \"$MAYFLY_MOUNT\"
   mayfly stop --name work";
 
@@ -41,7 +45,7 @@ pub(crate) enum Do {
     ///
     /// Programs that are started afterwards are served. The shell itself is not, and so not its own
     /// redirections: start another one (`exec bash`) for those.
-    Env(Which),
+    Env(Env),
     /// Mount a running instance at a further directory, for programs that the preload library
     /// cannot enter
     ///
@@ -54,6 +58,10 @@ pub(crate) enum Do {
     Bench(Box<bench::Bench>),
     #[command(name = mayfly_bench::WORKER, hide = true)]
     BenchWorker,
+    #[command(name = RELAY, hide = true)]
+    Relay,
+    #[command(name = NODE, hide = true)]
+    Node,
     #[command(name = "__supervise", hide = true)]
     Supervise { run_dir: PathBuf },
     #[command(name = "__daemon", hide = true)]
@@ -72,6 +80,8 @@ pub(crate) enum Do {
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) make: Make,
+    #[command(flatten)]
+    pub(crate) nodes: Nodes,
     /// Leave the data directory at the end, for `mayfly start --reopen`
     #[arg(long)]
     pub(crate) keep: bool,
@@ -90,6 +100,8 @@ pub(crate) struct Run {
 pub(crate) struct Start {
     #[command(flatten)]
     pub(crate) make: Make,
+    #[command(flatten)]
+    pub(crate) nodes: Nodes,
     /// Leave the data directory when the instance ends, for --reopen
     #[arg(long)]
     pub(crate) keep: bool,
@@ -112,10 +124,25 @@ pub(crate) struct Which {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Env {
+    /// Name of the instance
+    #[arg(long, default_value = "default")]
+    pub(crate) name: String,
+    /// Which node of an instance of several; it must be on this machine [default: $MAYFLY_NODE, or
+    /// the first one here]
+    #[arg(long, value_name = "K")]
+    pub(crate) node: Option<u32>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Mount {
     /// Name of the instance
     #[arg(long, default_value = "default")]
     pub(crate) name: String,
+    /// Which node of an instance of several; it must be on this machine [default: $MAYFLY_NODE, or
+    /// the first one here]
+    #[arg(long, value_name = "K")]
+    pub(crate) node: Option<u32>,
     /// An empty directory
     #[arg(value_name = "DIR")]
     pub(crate) point: PathBuf,

@@ -2,6 +2,8 @@
 
 mod arguments;
 mod bench;
+mod fleet;
+mod nodes;
 mod run;
 mod show;
 mod size;
@@ -29,11 +31,13 @@ fn perform(what: Do) -> Result<()> {
         Do::Start(start) => run::start(&start),
         Do::Stop(which) => run::stop(&which.name),
         Do::Status(status) => show::status(&status),
-        Do::Env(which) => show::environment(&which.name),
+        Do::Env(wanted) => show::environment(&wanted),
         Do::Mount(mount) => run::mount(&mount),
         Do::Doctor(doctor) => show::doctor(&doctor),
         Do::Bench(bench) => bench::bench(&bench),
         Do::BenchWorker => mayfly_bench::worker(),
+        Do::Relay => mayfly_deploy::nodes::run_relay(),
+        Do::Node => mayfly_deploy::nodes::run_node(),
         Do::Supervise { run_dir } => mayfly_deploy::supervisor::run(&run_dir),
         Do::Daemon { run_dir } => mayfly_deploy::run_daemon(&run_dir),
         Do::Fuse { run_dir, point } => mayfly_deploy::run_fuse(&run_dir, &point),

@@ -11,22 +11,54 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use mayfly_deploy::{
-    COPY, Config, Durability, Found, Lifeline, command, control, copy_tree, environment, launch,
+    COPY, Config, Durability, Found, Lifeline, command, control, copy_tree, default_run_root,
+    environment, launch,
+    nodes::{Fleet, Launch, stop_all},
 };
 
-use crate::{arguments, size};
+use crate::{arguments, fleet, size};
+
+/// Which node of an instance of several, for commands that do not say it.
+const NODE: &str = "MAYFLY_NODE";
 
 pub(crate) fn run(run: &arguments::Run) -> Result<()> {
     let save = run.save.as_deref().map(check_target).transpose()?;
-    let config = run.make.instance(run.name.clone(), run.keep)?.make()?;
-    let lifeline = launch(&config)?;
+    let instance = run.make.instance(run.name.clone(), run.keep)?;
+    let (hold, config) = match run.nodes.launch(instance.clone())? {
+        Some(many) => {
+            fleet::expect_first_here(&many)?;
+            let started = fleet::launch(&many)?;
+            let config = running(&started.members.name)?;
+            (Hold::Many(started), config)
+        }
+        None => {
+            let config = instance.make()?;
+            (Hold::One(launch(&config)?), config)
+        }
+    };
     let command = if run.command.is_empty() { vec![shell()] } else { run.command.clone() };
     let ended = command::run(&config, &command);
     let saved = match &save {
         Some(target) if ended.is_ok() => save_what_is_there(&config, target),
         _ => Ok(()),
     };
-    finish(lifeline, &config, ended, saved)
+    match hold {
+        Hold::One(lifeline) => finish(lifeline, &config, ended, saved),
+        Hold::Many(many) => {
+            let name = many.members.name.clone();
+            let stopped = many.stop().map(|lost| fleet::say_lost(&name, &lost));
+            let status = ended?;
+            saved?;
+            stopped?;
+            command::end_like(status);
+        }
+    }
+}
+
+/// What an instance hangs on while its command runs.
+enum Hold {
+    One(Lifeline),
+    Many(Fleet),
 }
 
 fn finish(
@@ -147,6 +179,9 @@ fn progress() -> ProgressBar {
 }
 
 pub(crate) fn start(start: &arguments::Start) -> Result<()> {
+    if let Some(many) = many(start)? {
+        return start_many(&many);
+    }
     let config = match &start.reopen {
         Some(data_dir) => start.make.instance(start.name.clone(), true)?.reopen(data_dir)?,
         None => {
@@ -165,6 +200,61 @@ pub(crate) fn start(start: &arguments::Start) -> Result<()> {
     Ok(())
 }
 
+/// What is to be started when that is several nodes.
+fn many(start: &arguments::Start) -> Result<Option<Launch>> {
+    if start.reopen.is_some() {
+        ensure!(!start.nodes.are_named(), "--reopen is for instances of one node");
+        return Ok(None);
+    }
+    let name = start.name.clone().unwrap_or_else(|| "default".to_owned());
+    start.nodes.launch(start.make.instance(Some(name), start.keep)?)
+}
+
+fn start_many(many: &Launch) -> Result<()> {
+    let started = fleet::launch(many)?;
+    let (name, count) = (started.members.name.clone(), started.members.nodes.len());
+    started.detach()?;
+    let Ok(config) = node(&name, None) else {
+        eprintln!("mayfly: {name:?} serves on {count} nodes, none of them here");
+        return Ok(());
+    };
+    println!("{}", config.mount.display());
+    eprintln!(
+        "mayfly: {name:?} serves {} on {count} nodes; enter with: \
+         eval \"$(mayfly env --name {name})\"",
+        config.mount.display(),
+    );
+    Ok(())
+}
+
+/// Names of run directories.
+pub(crate) fn names() -> Vec<String> {
+    let entries = std::fs::read_dir(default_run_root()).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries
+        .filter(|entry| entry.path().join("lock").exists())
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Those of nodes that share this machine with another one of their instance.
+pub(crate) fn names_of_nodes(name: &str) -> Vec<String> {
+    let mut names = names();
+    names.retain(|node| node.strip_prefix(name).is_some_and(|rest| rest.starts_with('@')));
+    names
+}
+
+/// The instance, as seen from one of its nodes on this machine.
+pub(crate) fn node(name: &str, wanted: Option<u32>) -> Result<Config> {
+    let usual = std::env::var(NODE).ok().filter(|text| !text.is_empty());
+    let usual = usual.map(|text| text.parse().with_context(|| format!("{NODE}={text}")));
+    match wanted.map(Ok).or(usual).transpose()? {
+        Some(node) => fleet::node(name, node),
+        None => running(name),
+    }
+}
+
 /// The configuration of a running instance, or an error that says what there is instead.
 pub(crate) fn running(name: &str) -> Result<Config> {
     match Found::look(name)? {
@@ -178,10 +268,14 @@ pub(crate) fn running(name: &str) -> Result<Config> {
 }
 
 pub(crate) fn mount(mount: &arguments::Mount) -> Result<()> {
-    control::mount(&running(&mount.name)?, &mount.point)
+    control::mount(&node(&mount.name, mount.node)?, &mount.point)
 }
 
 pub(crate) fn stop(name: &str) -> Result<()> {
+    if let Some(members) = fleet::members(name)? {
+        fleet::say_lost(name, &stop_all(&members)?);
+        return Ok(());
+    }
     let config = running(name)?;
     say_lost(&config, control::stop(&config)?.as_deref());
     if config.keep {

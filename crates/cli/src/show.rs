@@ -1,20 +1,28 @@
 //! Looking at instances.
 
-use std::io::Write;
+use std::{collections::BTreeSet, io::Write};
 
 use anyhow::{Result, anyhow, ensure};
 use mayfly_deploy::{Counted, Report, default_run_root, doctor, environment, report};
+use serde_json::Value;
 
-use crate::{arguments, run, size};
+use crate::{arguments, fleet, run, size};
 
-pub(crate) fn environment(name: &str) -> Result<()> {
-    let lines = environment::shell_lines(&run::running(name)?);
+pub(crate) fn environment(wanted: &arguments::Env) -> Result<()> {
+    let lines = environment::shell_lines(&run::node(&wanted.name, wanted.node)?);
     std::io::stdout().write_all(&lines)?;
     Ok(())
 }
 
 pub(crate) fn status(wanted: &arguments::Status) -> Result<()> {
     if let Some(name) = &wanted.name {
+        if let Some(members) = fleet::members(name)? {
+            let (value, trouble) = fleet::status(&members, wanted.json)?;
+            if let Some(value) = value {
+                println!("{}", serde_json::to_string_pretty(&value)?);
+            }
+            return trouble;
+        }
         let report = report(run::running(name)?)?;
         if wanted.json {
             println!("{}", serde_json::to_string_pretty(&report)?);
@@ -23,26 +31,40 @@ pub(crate) fn status(wanted: &arguments::Status) -> Result<()> {
         }
         return report.trouble().map_or(Ok(()), |trouble| Err(anyhow!(trouble)));
     }
-    let mut reports = Vec::new();
-    for name in names() {
-        match run::running(&name).and_then(report) {
-            Ok(report) => {
-                if let Some(trouble) = report.trouble() {
-                    eprintln!("mayfly: {trouble}");
-                }
-                reports.push(report);
-            }
+    let mut values = Vec::new();
+    let names = instances();
+    for name in &names {
+        match status_of(name, wanted.json) {
+            Ok(value) => values.extend(value),
             Err(error) => eprintln!("mayfly: {error:#}"),
         }
     }
     if wanted.json {
-        println!("{}", serde_json::to_string_pretty(&reports)?);
-    } else if reports.is_empty() {
+        println!("{}", serde_json::to_string_pretty(&values)?);
+    } else if names.is_empty() {
         println!("no instance is running in {}", default_run_root().display());
-    } else {
-        reports.iter().for_each(print);
     }
     Ok(())
+}
+
+/// One of all instances; its trouble is told and does not count.
+fn status_of(name: &str, as_json: bool) -> Result<Option<Value>> {
+    if let Some(members) = fleet::members(name)? {
+        let (value, trouble) = fleet::status(&members, as_json)?;
+        if let Err(trouble) = trouble {
+            eprintln!("mayfly: {trouble}");
+        }
+        return Ok(value);
+    }
+    let report = report(run::running(name)?)?;
+    if let Some(trouble) = report.trouble() {
+        eprintln!("mayfly: {trouble}");
+    }
+    if as_json {
+        return Ok(Some(serde_json::to_value(&report)?));
+    }
+    print(&report);
+    Ok(None)
 }
 
 pub(crate) fn doctor(wanted: &arguments::Doctor) -> Result<()> {
@@ -65,14 +87,11 @@ pub(crate) fn doctor(wanted: &arguments::Doctor) -> Result<()> {
     Ok(())
 }
 
-fn names() -> Vec<String> {
-    let entries = std::fs::read_dir(default_run_root()).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries
-        .filter(|entry| entry.path().join("lock").exists())
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect();
-    names.sort();
-    names
+/// Names of instances, those of several nodes once.
+fn instances() -> Vec<String> {
+    let whole = |name: String| name.split('@').next().unwrap_or_default().to_owned();
+    let names: BTreeSet<String> = run::names().into_iter().map(whole).collect();
+    names.into_iter().collect()
 }
 
 fn print(report: &Report) {

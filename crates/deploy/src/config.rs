@@ -157,6 +157,9 @@ pub struct Config {
     pub name: String,
     /// Its identity.
     pub instance: u64,
+    /// This node's number, in an instance of several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<u32>,
     /// Run directory.
     pub run_dir: PathBuf,
     /// Mount point, without symbolic links.
@@ -281,6 +284,14 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
+/// The same for a node that shares its host with another one of its instance: `name@3`.
+pub(crate) fn check_node_name(name: &str) -> Result<()> {
+    match name.rsplit_once('@') {
+        Some((name, node)) if node.parse::<u32>().is_ok() => check_name(name),
+        _ => check_name(name),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -291,6 +302,15 @@ mod tests {
             assert!(check_name(bad).is_err(), "{bad:?}");
         }
         assert!(check_name("job-17.a_b").is_ok());
+        assert!(check_name("job@3").is_err());
+    }
+
+    #[test]
+    fn a_node_has_its_number_behind_the_name() {
+        assert!(check_node_name("job@3").is_ok());
+        for bad in ["job@", "@3", "job@x", "job@3@4", "../job@3"] {
+            assert!(check_node_name(bad).is_err(), "{bad:?}");
+        }
     }
 
     #[test]

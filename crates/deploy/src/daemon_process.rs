@@ -16,7 +16,7 @@ use mayfly_meta::{LmdbOptions, LmdbStore, MemoryStore, Store, TreeOptions, TreeS
 use mayfly_object::{DirectoryStore, ObjectStore};
 use mayfly_types::Durability;
 
-use crate::Config;
+use crate::{Config, Members};
 
 /// The hidden subcommand that the daemon runs as. Its standard input is the channel to the
 /// supervisor.
@@ -38,11 +38,26 @@ pub fn run_daemon(run_dir: &Path) -> Result<()> {
     let channel = std::io::stdin().as_fd().try_clone_to_owned()?;
     let slot_files = config.run_dir.join("ofd");
     let shards = config.options.shards;
+    let nodes = nodes(&config)?;
     let opener = Shards { config, totals: Arc::new(Totals::new(shards)) };
-    match serve::run(channel, &slot_files, shards, None, &opener)? {
+    match serve::run(channel, &slot_files, shards, nodes, &opener)? {
         Ending::Stopped => Ok(()),
         other => Err(anyhow!("the daemon ends: {other:?}")),
     }
+}
+
+/// The other nodes, where there are some.
+fn nodes(config: &Config) -> Result<Option<serve::Nodes>> {
+    let Some(me) = config.node else { return Ok(None) };
+    let members = Members::load(&config.run_dir)?.context("the list of nodes is gone")?;
+    let mut instance = [0; 16];
+    instance[..8].copy_from_slice(&config.instance.to_le_bytes());
+    Ok(Some(serve::Nodes {
+        me,
+        addresses: members.nodes.iter().map(|member| member.address).collect(),
+        instance,
+        encrypt: members.encrypt,
+    }))
 }
 
 /// Opens the shards of an instance.

@@ -2,8 +2,10 @@
 
 use std::{
     fs,
+    io::{Read, Seek, SeekFrom},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use anyhow::{Context, Result, bail, ensure};
@@ -18,6 +20,15 @@ use crate::{
 static PRELOAD_LIBRARY: &[u8] = include_bytes!(env!("MAYFLY_PRELOAD_LIBRARY"));
 /// Its name in the run directory.
 pub(crate) const PRELOAD_NAME: &str = "libmayfly_preload.so";
+/// What supervisor and daemon say of trouble, in the run directory.
+pub(crate) const LOG_NAME: &str = "log";
+/// What a live supervisor holds locked, in the run directory.
+pub(crate) const LOCK_NAME: &str = "lock";
+/// Tries to lock it, with a pause after each, while others look whether it is locked.
+const LOCK_TRIES: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(1);
+/// Last bytes of a log that are shown when a start fails.
+const LOG_TAIL_BYTES: u64 = 2048;
 /// The supervisor's socket in the run directory.
 pub(crate) const SOCKET_NAME: &str = "sock";
 /// Longest path of a unix socket, bytes (`sun_path`, with its terminating zero).
@@ -51,9 +62,13 @@ pub enum Found {
     Absent,
 }
 
+/// The lock of a run directory, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Locked(#[expect(dead_code, reason = "it is held, not used")] fs::File);
+
 /// Takes the lock of a run directory; `None` when a live supervisor holds it.
-pub(crate) fn lock(run_dir: &Path) -> Result<Option<fs::File>> {
-    let path = run_dir.join("lock");
+pub(crate) fn lock(run_dir: &Path) -> Result<Option<Locked>> {
+    let path = run_dir.join(LOCK_NAME);
     let file = fs::OpenOptions::new()
         .create(true)
         .write(true)
@@ -61,9 +76,28 @@ pub(crate) fn lock(run_dir: &Path) -> Result<Option<fs::File>> {
         .mode(0o600)
         .open(&path)
         .with_context(|| format!("cannot open {}", path.display()))?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(file)),
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+    for _ in 0..LOCK_TRIES {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Some(Locked(file))),
+            // Perhaps by somebody who only looks.
+            Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
+            Err(error) => return Err(error).with_context(|| format!("lock {}", path.display())),
+        }
+    }
+    Ok(None)
+}
+
+/// Does a live supervisor hold this run directory? Makes nothing there, since it may be about to
+/// go, and keeps nobody else who looks from looking.
+fn is_held(run_dir: &Path) -> Result<bool> {
+    let path = run_dir.join(LOCK_NAME);
+    let file = match fs::File::open(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        file => file.with_context(|| format!("cannot open {}", path.display()))?,
+    };
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(false),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
         Err(error) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
     }
 }
@@ -74,12 +108,12 @@ impl Found {
     /// # Errors
     /// When its run directory cannot be read.
     pub fn look(name: &str) -> Result<Found> {
-        config::check_name(name)?;
+        config::check_node_name(name)?;
         let run_dir = places::default_run_root().join(name);
         if !run_dir.exists() {
             return Ok(Found::Absent);
         }
-        if lock(&run_dir)?.is_some() {
+        if !is_held(&run_dir)? {
             return Ok(Found::Stale(run_dir));
         }
         Config::load(&run_dir).map(|config| Found::Running(Box::new(config)))
@@ -97,21 +131,39 @@ impl Instance {
             Some(name) => name.clone(),
             None => format!("run-{}", std::process::id()),
         };
-        // First, since what a dead instance left may be where the mount point is to be.
-        if let Found::Stale(run_dir) = Found::look(&name)? {
-            clear_stale(&run_dir)?;
-        }
-        let config = self.lay_out(&name)?;
-        config.check()?;
-        make_run_dir(&config)?;
-        let made = make_rest(&config);
-        if made.is_err() {
-            remove(&config, Keep::Nothing);
-        }
-        made.map(|()| config)
+        config::check_name(&name)?;
+        let config = self.prepare(&name, fresh_identity()?)?;
+        finish_making(config, make_rest)
     }
 
-    fn lay_out(&self, name: &str) -> Result<Config> {
+    /// The same for one node of an instance; nobody takes its directories for those of a dead one
+    /// while the lock is held.
+    pub(crate) fn make_node(
+        &self,
+        base: &str,
+        instance: u64,
+        node: u32,
+    ) -> Result<(Config, Locked)> {
+        let config = Config { node: Some(node), ..self.prepare(base, instance)? };
+        let Some(lock) = lock(&config.run_dir)? else {
+            bail!("another node of this name is starting; choose another --name");
+        };
+        Ok((finish_making(config, make_rest)?, lock))
+    }
+
+    /// Makes the run directory, in place of one that a dead instance left.
+    fn prepare(&self, name: &str, instance: u64) -> Result<Config> {
+        // First, since what a dead instance left may be where the mount point is to be.
+        if let Found::Stale(run_dir) = Found::look(name)? {
+            clear_stale(&run_dir)?;
+        }
+        let config = self.lay_out(name, instance)?;
+        config.check()?;
+        make_run_dir(&config)?;
+        Ok(config)
+    }
+
+    fn lay_out(&self, name: &str, instance: u64) -> Result<Config> {
         let run_dir = absolute(&places::default_run_root().join(name))?;
         let socket = run_dir.join(SOCKET_NAME);
         ensure!(
@@ -131,7 +183,8 @@ impl Instance {
         Ok(Config {
             version: config::VERSION,
             name: name.to_owned(),
-            instance: fresh_identity()?,
+            instance,
+            node: None,
             mount,
             mount_made,
             object_dir: data_dir.join("objects"),
@@ -152,6 +205,28 @@ impl Instance {
     }
 }
 
+/// Leaves nothing when it fails.
+fn finish_making(config: Config, make: impl FnOnce(&Config) -> Result<()>) -> Result<Config> {
+    let made = make(&config);
+    if made.is_err() {
+        remove(&config, Keep::Nothing);
+    }
+    made.map(|()| config)
+}
+
+/// The last lines of the log in a run directory.
+pub(crate) fn log_tail(run_dir: &Path) -> String {
+    let tail = || -> std::io::Result<String> {
+        let mut log = fs::File::open(run_dir.join(LOG_NAME))?;
+        let skipped = log.metadata()?.len().saturating_sub(LOG_TAIL_BYTES);
+        log.seek(SeekFrom::Start(skipped))?;
+        let mut bytes = Vec::new();
+        log.take(LOG_TAIL_BYTES).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    tail().unwrap_or_default()
+}
+
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf> {
     let absolute = std::path::absolute(path)?;
     // Resolve what exists, so that the mount point has one name.
@@ -161,7 +236,7 @@ pub(crate) fn absolute(path: &Path) -> Result<PathBuf> {
     Ok(fs::canonicalize(existing)?.join(rest).components().collect())
 }
 
-fn fresh_identity() -> Result<u64> {
+pub(crate) fn fresh_identity() -> Result<u64> {
     let mut bytes = [0; 8];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(u64::from_le_bytes(bytes) | 1)
@@ -184,7 +259,7 @@ fn make_run_dir(config: &Config) -> Result<()> {
 
 /// Removes what a dead instance of the same name left. Its data are removed too, unless they were
 /// to be kept: then the name stays taken until the user has decided.
-fn clear_stale(run_dir: &Path) -> Result<()> {
+pub(crate) fn clear_stale(run_dir: &Path) -> Result<()> {
     if let Ok(config) = Config::load(run_dir) {
         if config.keep && config.data_dir.exists() {
             bail!(

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use crate::{Config, control::LOST};
+use crate::{Config, control::LOST, instance::LOG_NAME};
 
 /// The hidden subcommand that the supervisor runs as.
 pub const SUPERVISE: &str = "__supervise";
@@ -27,7 +27,7 @@ pub struct Lifeline {
 pub fn launch(config: &Config) -> Result<Lifeline> {
     let (ours, theirs) = UnixStream::pair()?;
     let program = std::env::current_exe().context("cannot find the mayfly program itself")?;
-    let log = std::fs::File::create(config.run_dir.join("log"))?;
+    let log = std::fs::File::create(config.run_dir.join(LOG_NAME))?;
     let supervisor = Command::new(program)
         .arg(SUPERVISE)
         .arg(&config.run_dir)
@@ -55,7 +55,9 @@ impl Lifeline {
     }
 
     fn say(&mut self, word: &str) -> Result<()> {
-        writeln!(self.line.get_mut(), "{word}").context("the supervisor is gone")
+        // In one piece: the supervisor may close the line when it has the word.
+        let line = format!("{word}\n");
+        self.line.get_mut().write_all(line.as_bytes()).context("the supervisor is gone")
     }
 
     /// Process id of the supervisor.

@@ -15,8 +15,10 @@ mod outbox;
 mod sessions;
 
 use std::{
-    fs::File,
-    os::fd::{AsFd, OwnedFd},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::net::UnixStream,
+    },
     path::Path,
     sync::atomic::Ordering::Relaxed,
 };
@@ -39,8 +41,9 @@ use rustix::{
 use crate::{
     Config,
     control::{LOST, View},
-    instance::{self, Keep, SOCKET_NAME},
+    instance::{self, Keep, Locked, SOCKET_NAME},
     mount_point,
+    nodes::Net,
 };
 use children::{Daemon, Restarts};
 use connections::Connections;
@@ -135,11 +138,12 @@ impl Watch {
 struct Supervisor {
     config: Config,
     keep: bool,
-    _lock: File,
+    _lock: Locked,
     watch: Watch,
     listener: OwnedFd,
     lifeline: Lifeline,
     node: OwnedFd,
+    net: Option<Net>,
     region: &'static NodeRegion,
     releases: OwnedFd,
     sessions: Sessions,
@@ -166,22 +170,47 @@ pub fn run(run_dir: &Path) -> Result<()> {
     raise_descriptor_limit();
     let config = Config::load(run_dir)?;
     let mut lifeline = Lifeline::from_stdin()?;
-    let mut supervisor = match Supervisor::begin(config.clone(), lifeline.try_clone()?) {
-        Ok(supervisor) => supervisor,
-        Err(error) => {
-            instance::remove(&config, if config.keep { Keep::Data } else { Keep::Nothing });
-            lifeline.say(&format!("{error:#}"));
-            return Err(error);
-        }
+    let Some(lock) = instance::lock(&config.run_dir)? else {
+        let why = format!("another supervisor holds {}", config.run_dir.display());
+        lifeline.say(&why);
+        bail!(why);
     };
-    supervisor.serve();
-    supervisor.finish()
+    life(config, lock, lifeline, None)
+}
+
+/// The same for one node of several, whose directories are made and locked. `line` leads to its
+/// relay.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn run_node(config: Config, lock: Locked, line: UnixStream, net: Net) -> Result<()> {
+    raise_descriptor_limit();
+    let lifeline = Lifeline::new(line, Some(net.node))?;
+    life(config, lock, lifeline, Some(net))
+}
+
+fn life(config: Config, lock: Locked, mut lifeline: Lifeline, net: Option<Net>) -> Result<()> {
+    match Supervisor::begin(config.clone(), lock, lifeline.try_clone()?, net) {
+        Ok(mut supervisor) => {
+            supervisor.serve();
+            supervisor.finish()
+        }
+        Err(error) => {
+            let log = instance::log_tail(&config.run_dir);
+            instance::remove(&config, if config.keep { Keep::Data } else { Keep::Nothing });
+            lifeline.say_failed(&format!("{error:#}"), log);
+            Err(error)
+        }
+    }
 }
 
 impl Supervisor {
-    fn begin(config: Config, lifeline: Lifeline) -> Result<Supervisor> {
-        let lock = instance::lock(&config.run_dir)?
-            .with_context(|| format!("another supervisor holds {}", config.run_dir.display()))?;
+    fn begin(
+        config: Config,
+        lock: Locked,
+        lifeline: Lifeline,
+        net: Option<Net>,
+    ) -> Result<Supervisor> {
         let watch = Watch(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let listener = listen_at(&config.run_dir.join(SOCKET_NAME))?;
         let settings = NodeSettings {
@@ -191,9 +220,7 @@ impl Supervisor {
             deadline_ms: limits::DEADLINE_MS_DEFAULT as u32,
         };
         let (node, region) = make_node(&settings).map_err(|errno| anyhow!("{errno}"))?;
-        let releases =
-            inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
-        inotify::add_watch(&releases, config.run_dir.join("ofd"), inotify::WatchFlags::CLOSE)?;
+        let releases = watch_slot_files(&config.run_dir.join("ofd"))?;
         watch.add(&listener, Source::Listener)?;
         watch.add(&lifeline, Source::Lifeline)?;
         let mut supervisor = Supervisor {
@@ -215,6 +242,7 @@ impl Supervisor {
             listener,
             lifeline,
             node,
+            net,
             releases,
         };
         supervisor.start_daemon()?;
@@ -242,7 +270,7 @@ impl Supervisor {
 
     /// Tells the daemon what it is owed, as far as it listens.
     fn flush(&mut self) {
-        let Supervisor { daemon, node, releases, sessions, outbox, .. } = self;
+        let Supervisor { daemon, node, releases, net, sessions, outbox, .. } = self;
         let Some(daemon) = daemon else { return };
         let say = |message: &Message, fd: &OwnedFd| {
             channel::send(&daemon.channel, message, &[fd.as_fd()])
@@ -250,6 +278,10 @@ impl Supervisor {
         let flushed = outbox.flush(|owed| match owed {
             Owed::Node => say(&Message::Node, node),
             Owed::Releases => say(&Message::Releases, releases),
+            Owed::Net => net.as_ref().map_or(Ok(()), |net| {
+                let message = Message::Net(net.secret.clone());
+                channel::send(&daemon.channel, &message, &[net.listener.as_fd()])
+            }),
             Owed::Session(session) => sessions.tell(session, &daemon.channel),
             Owed::End(session) => channel::send(&daemon.channel, &Message::End(session), &[]),
             Owed::Start => channel::send(&daemon.channel, &Message::Start, &[]),
@@ -300,6 +332,7 @@ impl Supervisor {
                 Word::Detach => {
                     self.watch.remove(&self.lifeline);
                     self.lifeline.say("detached");
+                    self.lifeline.close();
                 }
                 Word::Cut => {
                     eprintln!("supervisor: whoever started the instance is gone; it ends");
@@ -437,6 +470,9 @@ impl Supervisor {
         self.restarts.starting();
         self.outbox.push(Owed::Node);
         self.outbox.push(Owed::Releases);
+        if self.net.is_some() {
+            self.outbox.push(Owed::Net);
+        }
         self.sessions.alive().for_each(|session| self.outbox.push(Owed::Session(session)));
         self.outbox.push(Owed::Start);
         self.daemon = Some(daemon);
@@ -452,6 +488,7 @@ impl Supervisor {
         }
         self.images.end();
         let keep = if self.keep { Keep::Data } else { Keep::Nothing };
+        let log = ended.is_err().then(|| instance::log_tail(&self.config.run_dir));
         let left = instance::remove(&self.config, keep);
         let word = match (&ended, left.is_empty()) {
             (Ok(()), true) if self.lost.is_some() => {
@@ -461,17 +498,34 @@ impl Supervisor {
             (Ok(()), true) => "stopped".to_owned(),
             (Ok(()), false) => format!("could not be removed: {}", left.join(", ")),
         };
-        self.lifeline.say(&word);
+        match log {
+            Some(log) => self.lifeline.say_failed(&word, log),
+            None => self.lifeline.say(&word),
+        }
         self.connections.answer_stops(&word);
         ended
     }
 }
 
 /// Each session takes three descriptors here, and descriptors under way in the channel count too.
-fn raise_descriptor_limit() {
+pub(crate) fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     // Without it, fewer processes can attach.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// What tells of the end of shared open file descriptions.
+fn watch_slot_files(directory: &Path) -> Result<OwnedFd> {
+    let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
+    let releases = match inotify::init(flags) {
+        Err(rustix::io::Errno::MFILE) => bail!(
+            "this user has as many inotify instances as the kernel allows \
+             (fs.inotify.max_user_instances); each node takes one"
+        ),
+        releases => releases?,
+    };
+    inotify::add_watch(&releases, directory, inotify::WatchFlags::CLOSE)?;
+    Ok(releases)
 }
 
 fn listen_at(path: &Path) -> Result<OwnedFd> {

@@ -2,6 +2,7 @@
 
 use std::{
     io::{Read, Write},
+    net::Shutdown,
     os::{
         fd::{AsFd, BorrowedFd},
         unix::net::UnixStream,
@@ -9,6 +10,8 @@ use std::{
 };
 
 use anyhow::Result;
+
+use crate::nodes::word_of;
 
 /// Longest line that is read, bytes.
 const WORDS_BYTES_MAX: usize = 256;
@@ -26,28 +29,54 @@ pub(super) enum Word {
     Cut,
 }
 
-pub(super) struct Lifeline(UnixStream);
+pub(super) struct Lifeline {
+    line: UnixStream,
+    /// Whose words they are, where there are several nodes.
+    node: Option<u32>,
+}
 
 impl Lifeline {
     /// Standard input.
     pub(super) fn from_stdin() -> Result<Lifeline> {
         let line = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+        Lifeline::new(line, None)
+    }
+
+    pub(super) fn new(line: UnixStream, node: Option<u32>) -> Result<Lifeline> {
         line.set_nonblocking(true)?;
-        Ok(Lifeline(line))
+        Ok(Lifeline { line, node })
     }
 
     pub(super) fn try_clone(&self) -> Result<Lifeline> {
-        Ok(Lifeline(self.0.try_clone()?))
+        Ok(Lifeline { line: self.line.try_clone()?, node: self.node })
     }
 
     /// Says something; nobody may be listening.
     pub(super) fn say(&mut self, word: &str) {
-        let _ = writeln!(self.0, "{word}");
+        self.say_with(word, None);
+    }
+
+    /// Says why the instance ends, with the end of its log.
+    pub(super) fn say_failed(&mut self, why: &str, log: String) {
+        self.say_with(why, Some(log));
+    }
+
+    fn say_with(&mut self, word: &str, log: Option<String>) {
+        let bytes = match self.node {
+            Some(node) => word_of(node, word, log),
+            None => format!("{word}\n").into_bytes(),
+        };
+        let _ = self.line.write_all(&bytes);
+    }
+
+    /// Nobody is told anything any more.
+    pub(super) fn close(&mut self) {
+        let _ = self.line.shutdown(Shutdown::Both);
     }
 
     pub(super) fn hear(&mut self) -> Vec<Word> {
         let mut bytes = [0; WORDS_BYTES_MAX];
-        match self.0.read(&mut bytes) {
+        match self.line.read(&mut bytes) {
             Ok(0) => vec![Word::Cut],
             Ok(count) => words(&bytes[..count]),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Vec::new(),
@@ -58,7 +87,7 @@ impl Lifeline {
 
 impl AsFd for Lifeline {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.line.as_fd()
     }
 }
 

@@ -14,8 +14,8 @@ use std::collections::VecDeque;
 use mayfly_types::{SessionId, limits::SESSIONS_MAX};
 use rustix::io::Errno;
 
-/// Messages with which a fresh daemon is handed what is not a session's: node, releases, start.
-const HANDOVER_MESSAGES: usize = 3;
+/// Messages with which a fresh daemon is handed what is no session's: node, releases, net, start.
+const HANDOVER_MESSAGES: usize = 4;
 /// Messages owed at most.
 const OWED_MAX: usize = SESSIONS_MAX as usize + HANDOVER_MESSAGES;
 
@@ -24,6 +24,7 @@ const OWED_MAX: usize = SESSIONS_MAX as usize + HANDOVER_MESSAGES;
 pub(super) enum Owed {
     Node,
     Releases,
+    Net,
     Session(SessionId),
     End(SessionId),
     Start,
@@ -120,7 +121,7 @@ mod tests {
     #[test]
     fn a_daemon_that_never_listens_makes_the_queue_no_longer_than_its_bound() {
         let mut outbox = Outbox::default();
-        for owed in [Owed::Node, Owed::Releases, Owed::Start] {
+        for owed in [Owed::Node, Owed::Releases, Owed::Net, Owed::Start] {
             outbox.push(owed);
         }
         // Every number in use, then ended, then in use again, and so on.
@@ -130,6 +131,6 @@ mod tests {
             assert!(outbox.len() <= OWED_MAX);
             assert!(all().all(|session| outbox.take_back(session)));
         }
-        assert_eq!(outbox.len(), 3);
+        assert_eq!(outbox.len(), 4);
     }
 }

@@ -1,0 +1,216 @@
+//! Instances of several nodes, as the user sees them.
+
+use std::{io::IsTerminal, time::Duration};
+
+use anyhow::{Result, anyhow, bail, ensure};
+use indicatif::{ProgressBar, ProgressStyle};
+use mayfly_deploy::{
+    Config, Found, Members,
+    nodes::{Fleet, Launch, NodeReport, NodeState, Progress, Trouble, is_this_machine, report_all},
+};
+use serde_json::{Value, json};
+
+use crate::{run, size};
+
+/// Starts all nodes, with a line of progress on a terminal.
+pub(crate) fn launch(launch: &Launch) -> Result<Fleet> {
+    let bar = bar(launch.hosts.len());
+    let started = launch.start(&mut |now: Progress| {
+        // Each node is counted twice: when it listens, and when it serves.
+        bar.set_position((now.listening + now.ready) as u64);
+        bar.set_message(format!("{} of {} nodes serve", now.ready, now.count));
+    });
+    bar.finish_and_clear();
+    started
+}
+
+fn bar(count: usize) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(2 * count as u64);
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} starting: {msg} ({elapsed})") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+/// The command of `mayfly run` is a child of ours, so the first node must be here.
+pub(crate) fn expect_first_here(launch: &Launch) -> Result<()> {
+    let first = launch.hosts.first().map_or("", String::as_str);
+    ensure!(
+        is_this_machine(first),
+        "`mayfly run` runs the command on the first node, which must be this machine, and \
+         {first:?} is not. Put this machine first, or use `mayfly start`"
+    );
+    Ok(())
+}
+
+/// The nodes of an instance, from whatever node of it is on this machine; `None` when it has one
+/// node, or there is no such instance.
+pub(crate) fn members(name: &str) -> Result<Option<Members>> {
+    for name in std::iter::once(name.to_owned()).chain(run::names_of_nodes(name)) {
+        let run_dir = match Found::look(&name)? {
+            Found::Running(config) => config.run_dir,
+            Found::Stale(run_dir) => run_dir,
+            Found::Absent => continue,
+        };
+        if let Some(members) = Members::load(&run_dir)? {
+            return Ok(Some(members));
+        }
+    }
+    Ok(None)
+}
+
+/// The configuration of node `node` of the instance `name`, which must be on this machine.
+pub(crate) fn node(name: &str, node: u32) -> Result<Config> {
+    for name in std::iter::once(name.to_owned()).chain(run::names_of_nodes(name)) {
+        match Found::look(&name) {
+            Ok(Found::Running(config)) if config.node.unwrap_or(0) == node => return Ok(*config),
+            _ => {}
+        }
+    }
+    match members(name)? {
+        Some(members) => match members.nodes.get(node as usize) {
+            Some(member) => {
+                bail!("node {node} of {name:?} does not run here; its host is {}", member.host)
+            }
+            None => bail!("{name:?} has {} nodes, the first is number 0", members.nodes.len()),
+        },
+        None => run::running(name),
+    }
+}
+
+/// Tells the user what was lost with daemons that died.
+pub(crate) fn say_lost(name: &str, lost: &[Trouble]) {
+    for Trouble { node, host, why, .. } in lost {
+        eprintln!(
+            "mayfly: the content of node {node} of {name:?}, on {host}, was lost before its end: \
+             {why}"
+        );
+    }
+}
+
+/// A number in a node's report.
+fn number(report: &Value, field: &str) -> u64 {
+    report.get(field).and_then(Value::as_u64).unwrap_or(0)
+}
+
+fn sum(reports: &[NodeReport], field: &str) -> u64 {
+    let answers = reports.iter().filter_map(|report| match &report.state {
+        NodeState::Answers(report) => Some(number(report, field)),
+        NodeState::Unreachable { .. } => None,
+    });
+    answers.sum()
+}
+
+/// What is wrong, of each node with which something is.
+fn troubles(reports: &[NodeReport]) -> Vec<String> {
+    let trouble = |report: &NodeReport| {
+        let why = match &report.state {
+            NodeState::Answers(value) => value.get("trouble")?.as_str()?.to_owned(),
+            NodeState::Unreachable { why, .. } => why.clone(),
+        };
+        Some(format!("node {} on {}: {why}", report.node, report.host))
+    };
+    reports.iter().filter_map(trouble).collect()
+}
+
+/// All that is known of an instance, as JSON.
+fn json(members: &Members, reports: &[NodeReport]) -> Result<Value> {
+    let total = |field| sum(reports, field);
+    let serving = reports.iter().filter(|report| state(report) == "serving").count();
+    Ok(json!({
+        "name": members.name,
+        "instance": members.instance,
+        "state": if serving == reports.len() { "serving" } else { "degraded" },
+        "serving": serving,
+        "used_bytes": total("used_bytes"),
+        "capacity_bytes": total("capacity_bytes"),
+        "requests": total("requests"),
+        "sessions": total("sessions"),
+        "open_files": total("open_files"),
+        "locks": total("locks"),
+        "nodes": serde_json::to_value(reports)?,
+    }))
+}
+
+fn state(report: &NodeReport) -> &str {
+    match &report.state {
+        NodeState::Answers(value) => value.get("state").and_then(Value::as_str).unwrap_or("?"),
+        NodeState::Unreachable { state, .. } => state,
+    }
+}
+
+/// One instance: its JSON, or a table for people; and what is wrong with it.
+pub(crate) fn status(members: &Members, as_json: bool) -> Result<(Option<Value>, Result<()>)> {
+    let reports = report_all(members)?;
+    let value = if as_json {
+        Some(json(members, &reports)?)
+    } else {
+        print(members, &reports);
+        None
+    };
+    let troubles = troubles(&reports);
+    let trouble = match troubles.len() {
+        0 => Ok(()),
+        count => Err(anyhow!(
+            "{count} of {} nodes of {:?} do not serve:\n  {}",
+            reports.len(),
+            members.name,
+            troubles.join("\n  ")
+        )),
+    };
+    Ok((value, trouble))
+}
+
+const COLUMNS: [&str; 8] =
+    ["node", "host", "address", "capacity", "used", "operations", "sessions", "state"];
+
+fn print(members: &Members, reports: &[NodeReport]) {
+    println!("{}, {} nodes", members.name, reports.len());
+    let mut rows = vec![COLUMNS.map(str::to_owned)];
+    rows.extend(reports.iter().map(row));
+    let total = |field| sum(reports, field);
+    rows.push([
+        "all".to_owned(),
+        String::new(),
+        String::new(),
+        size::show(total("capacity_bytes")),
+        size::show(total("used_bytes")),
+        total("requests").to_string(),
+        total("sessions").to_string(),
+        String::new(),
+    ]);
+    let mut widths = [0; COLUMNS.len()];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.len().max(*width);
+        }
+    }
+    for row in &rows {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        println!("  {}", cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+}
+
+fn row(report: &NodeReport) -> [String; COLUMNS.len()] {
+    let counted = |field: &str, show: fn(u64) -> String| match &report.state {
+        NodeState::Answers(value) => {
+            value.get(field).and_then(Value::as_u64).map_or_else(|| "-".to_owned(), show)
+        }
+        NodeState::Unreachable { .. } => "-".to_owned(),
+    };
+    let plain: fn(u64) -> String = |number| number.to_string();
+    [
+        report.node.to_string(),
+        report.host.clone(),
+        report.address.to_string(),
+        counted("capacity_bytes", size::show),
+        counted("used_bytes", size::show),
+        counted("requests", plain),
+        counted("sessions", plain),
+        state(report).to_owned(),
+    ]
+}

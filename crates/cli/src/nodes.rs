@@ -1,0 +1,138 @@
+//! Which nodes an instance is to have, as the user says it.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use mayfly_deploy::{
+    Instance,
+    nodes::{
+        Fabric, Launch, Launcher, NODES_MAX, Network, expand_hosts, hosts_of_file,
+        hosts_of_the_job, parse_ports, this_host,
+    },
+};
+
+/// Set for a whole session or test suite, as `--nodes`. Not by clap, for which others would
+/// contradict it.
+const NODES: &str = "MAYFLY_NODES";
+/// Longest wait for a start that may be chosen, seconds.
+const START_TIMEOUT_S_MAX: u64 = 3600;
+
+/// The nodes of an instance.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Several nodes")]
+pub(crate) struct Nodes {
+    /// Hosts, one for each node: `a,b`, `n[01-16]`; `local:N` for N nodes on this machine; `job`
+    /// for the hosts of the Slurm, PBS, LSF, OAR or Flux job in which this runs [default:
+    /// $MAYFLY_NODES, or one node, here]
+    #[arg(long, value_name = "LIST")]
+    nodes: Option<String>,
+    /// A file of hosts, one or a list on each line
+    #[arg(long, value_name = "FILE", conflicts_with = "nodes")]
+    hostfile: Option<PathBuf>,
+    /// How other hosts are reached: `ssh`, `srun`, or a command line with the words {host} and
+    /// {command}; without --nodes and --hostfile it means `--nodes job` [default: srun in a Slurm
+    /// job, otherwise ssh]
+    #[arg(long, value_name = "local|ssh|srun|TEMPLATE")]
+    launcher: Option<String>,
+    /// Where the mayfly program is on other hosts [default: where it is here]
+    #[arg(long, value_name = "PATH")]
+    remote_path: Option<PathBuf>,
+    /// Interface (`ib0`) or network (`10.1.0.0/16`) by which nodes reach each other [default: the
+    /// address at which a host is reached]
+    #[arg(long, value_name = "IFACE|CIDR")]
+    net: Option<String>,
+    /// Ports on which nodes listen for each other [default: whichever are free]
+    #[arg(long, value_name = "A-B")]
+    ports: Option<String>,
+    /// Seal what nodes say to each other
+    #[arg(long)]
+    encrypt: bool,
+    /// How long to wait for all nodes to serve
+    #[arg(long, value_name = "SECONDS", default_value_t = 60,
+          value_parser = clap::value_parser!(u64).range(1..=START_TIMEOUT_S_MAX))]
+    start_timeout: u64,
+}
+
+impl Nodes {
+    /// What is to be started, when that is more than one node here.
+    pub(crate) fn launch(&self, instance: Instance) -> Result<Option<Launch>> {
+        let Some((hosts, local)) = self.hosts()? else {
+            self.refuse_alone()?;
+            return Ok(None);
+        };
+        ensure!(
+            !instance.keep,
+            "--keep is for instances of one node; several nodes are saved by `mayfly run --save`"
+        );
+        let fabric = self.net.as_deref().map(Fabric::parse).transpose()?;
+        let ports = self.ports.as_deref().map(parse_ports).transpose()?;
+        Ok(Some(Launch {
+            instance,
+            hosts,
+            launcher: if local { Launcher::Local } else { self.launcher()? },
+            remote_path: self.remote_path.clone(),
+            network: Network { fabric, ports },
+            encrypt: self.encrypt,
+            patience: Duration::from_secs(self.start_timeout),
+        }))
+    }
+
+    /// Were nodes asked for on this command line?
+    pub(crate) fn are_named(&self) -> bool {
+        self.nodes.is_some() || self.hostfile.is_some() || self.launcher.is_some()
+    }
+
+    /// The hosts, and whether they are all this one.
+    fn hosts(&self) -> Result<Option<(Vec<String>, bool)>> {
+        if let Some(file) = &self.hostfile {
+            let text = std::fs::read_to_string(file)
+                .with_context(|| format!("cannot read --hostfile {}", file.display()))?;
+            return Ok(Some((hosts_of_file(&text)?, false)));
+        }
+        let usual = || std::env::var(NODES).ok().filter(|text| !text.is_empty());
+        let Some(list) = self.nodes.clone().or_else(|| match self.launcher.as_deref() {
+            None => usual(),
+            Some(_) => Some("job".to_owned()),
+        }) else {
+            return Ok(None);
+        };
+        if let Some(count) = list.strip_prefix("local:") {
+            let other = self.launcher.as_deref().is_some_and(|launcher| launcher != "local");
+            ensure!(!other, "--nodes {list} needs no --launcher");
+            return Ok(Some((vec![this_host(); parse_count(count)?], true)));
+        }
+        ensure!(
+            self.launcher.as_deref() != Some("local"),
+            "--launcher local starts nodes on this machine only: say --nodes local:N"
+        );
+        let hosts = if list == "job" { hosts_of_the_job()? } else { expand_hosts(&list)? };
+        Ok(Some((hosts, false)))
+    }
+
+    fn launcher(&self) -> Result<Launcher> {
+        match &self.launcher {
+            Some(text) => Launcher::parse(text),
+            None if std::env::var_os("SLURM_JOB_ID").is_some() => Ok(Launcher::Srun),
+            None => Ok(Launcher::Ssh),
+        }
+    }
+
+    fn refuse_alone(&self) -> Result<()> {
+        let options = [
+            ("--net", self.net.is_some()),
+            ("--ports", self.ports.is_some()),
+            ("--encrypt", self.encrypt),
+            ("--remote-path", self.remote_path.is_some()),
+        ];
+        match options.iter().find(|(_, given)| *given) {
+            Some((option, _)) => bail!("{option} is for several nodes: name them with --nodes"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn parse_count(text: &str) -> Result<usize> {
+    let count = text.parse().ok().filter(|count| (1..=NODES_MAX).contains(count));
+    count.with_context(|| format!("--nodes local:{text}: choose 1 to {NODES_MAX} nodes"))
+}

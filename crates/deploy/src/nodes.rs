@@ -1,0 +1,52 @@
+//! Instances of several nodes: how they are started, looked at and ended.
+//!
+//! Daemons find each other through whoever starts them. The command line starts a *relay*
+//! ([`relay`]) and gives it the settings, the instance's secret among them, on a pipe. The relay
+//! starts a process for each node of its own host ([`agent`]), and reaches other hosts through a
+//! *launcher* ([`launcher`]), where the same program relays for those. Each node makes its
+//! directories, opens a socket on whatever port is free, and says where. When all have done so, the
+//! list goes down ([`members`]); each starts its daemon and says when that serves. The answer of
+//! the last is the end of the start: nothing is looked at again and again, nothing is shared.
+//!
+//! Until the nodes are left to themselves by one word, they end when their line is cut. The word is
+//! given to the relay, which is out of the terminal's reach and passes it on whatever happens to
+//! the command line; so a `mayfly start` that is killed leaves all of them or none.
+//!
+//! Looking and stopping go the same way, with another job for the relays.
+
+mod agent;
+mod batch;
+mod below;
+mod fleet;
+mod hosts;
+mod launcher;
+mod local;
+mod members;
+mod net;
+mod relay;
+mod words;
+
+pub use agent::run_node;
+pub(crate) use agent::{Net, word_of};
+pub use batch::hosts as hosts_of_the_job;
+pub use fleet::{Fleet, Launch, NodeReport, NodeState, Progress, Trouble, report_all, stop_all};
+pub use hosts::{NODES_MAX, expand as expand_hosts, of_file as hosts_of_file};
+pub use launcher::Launcher;
+pub use members::{Member, Members};
+pub use net::{Fabric, Net as Network, parse_ports};
+pub use relay::run_relay;
+pub use words::{NODE, RELAY};
+
+/// Name of the host on which we are.
+#[must_use]
+pub fn this_host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Does a list of hosts mean the machine on which we are?
+#[must_use]
+pub fn is_this_machine(host: &str) -> bool {
+    let short = |name: &str| name.split('.').next().unwrap_or_default().to_owned();
+    let this = this_host();
+    host == "localhost" || host == this || (!host.contains('.') && host == short(&this))
+}

@@ -1,0 +1,143 @@
+//! One node: makes its directories, opens its socket, tells where, hears who the others are, and is
+//! the node's supervisor from then on.
+//!
+//! Standard input is a socket to the relay on this host. Whatever goes wrong before the supervisor
+//! serves, or when the line is cut, the node's directories go again.
+
+use std::{
+    fs::File,
+    io::{BufReader, Write},
+    net::TcpListener,
+    os::{fd::AsFd, unix::net::UnixStream},
+    path::Path,
+};
+
+use anyhow::{Context, Result, ensure};
+
+use super::{
+    members::Members,
+    net,
+    words::{Job, Order, Place, Said, Settings, Up, read_line, write_line},
+};
+use crate::{
+    Config, Instance,
+    instance::{self, Keep, Locked},
+    supervisor,
+};
+
+/// What a node has that is not alone.
+#[derive(Debug)]
+pub(crate) struct Net {
+    /// Where its daemon is to listen.
+    pub(crate) listener: TcpListener,
+    /// 64 hexadecimal digits.
+    pub(crate) secret: String,
+    /// Its number.
+    pub(crate) node: u32,
+}
+
+/// Serves one node until its end.
+///
+/// # Errors
+/// When it cannot serve; it has been cleaned up, and the relay been told, then.
+pub fn run_node() -> Result<()> {
+    let _ = rustix::process::setsid();
+    let stream = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+    let mut line = BufReader::new(stream);
+    let order: Order = read_line(&mut line)?.context("nothing is ordered")?;
+    let place = order.places.first().context("a node has a place")?.clone();
+    let Job::Start(settings) = &order.job else { anyhow::bail!("a node is only started") };
+    match begin(&order, settings, &place, &mut line) {
+        Ok(Some((config, lock, net))) => supervisor::run_node(config, lock, line.into_inner(), net),
+        // Whoever wanted it has gone.
+        Ok(None) => Ok(()),
+        Err(error) => {
+            let said = Said::Failed { why: format!("{error:#}"), log: String::new() };
+            // The relay says it for us when it is there and we cannot.
+            let _ = write_line(line.get_mut(), &Up { node: place.node, said });
+            Err(error)
+        }
+    }
+}
+
+type Begun = (Config, Locked, Net);
+
+fn begin(
+    order: &Order,
+    settings: &Settings,
+    place: &Place,
+    line: &mut BufReader<UnixStream>,
+) -> Result<Option<Begun>> {
+    let listener = net::listen(&settings.net, &order.launcher, place)?;
+    let base = place.base(&order.name);
+    let (config, lock) = described(settings, place).make_node(&base, order.instance, place.node)?;
+    let joined = log_to(&config.run_dir).and_then(|()| {
+        let at = Said::At(listener.local_addr()?);
+        write_line(line.get_mut(), &Up { node: place.node, said: at })?;
+        join(order, place, &config, line)
+    });
+    if !matches!(joined, Ok(true)) {
+        instance::remove(&config, Keep::Nothing);
+    }
+    let net = Net { listener, secret: settings.secret.clone(), node: place.node };
+    joined.map(|joined| joined.then_some((config, lock, net)))
+}
+
+fn described(settings: &Settings, place: &Place) -> Instance {
+    let mount = settings.mount.clone().map(|mount| match place.shares {
+        true => {
+            let mut path = mount.into_os_string();
+            path.push(format!("@{}", place.node));
+            path.into()
+        }
+        false => mount,
+    });
+    Instance {
+        name: None,
+        mount,
+        data_dir: settings.data_dir.clone(),
+        meta_dir: settings.meta_dir.clone(),
+        keep: false,
+        options: settings.options.clone(),
+    }
+}
+
+/// From here on what is said of trouble is in the node's log.
+fn log_to(run_dir: &Path) -> Result<()> {
+    let log = File::create(run_dir.join(instance::LOG_NAME))?;
+    rustix::stdio::dup2_stderr(&log)?;
+    Ok(())
+}
+
+/// Hears of the others; false when the line is cut instead.
+fn join(
+    order: &Order,
+    place: &Place,
+    config: &Config,
+    line: &mut BufReader<UnixStream>,
+) -> Result<bool> {
+    let Some(members) = read_line::<Members>(line)? else { return Ok(false) };
+    ensure!(
+        members.instance == order.instance && members.nodes.len() > place.node as usize,
+        "the list of nodes is that of another instance"
+    );
+    members.store(&config.run_dir)?;
+    // Nothing more is said before this node is ready.
+    ensure!(line.buffer().is_empty(), "the relay speaks out of turn");
+    Ok(true)
+}
+
+/// The words of a supervisor as those of a node.
+pub(crate) fn word_of(node: u32, word: &str, log: Option<String>) -> Vec<u8> {
+    let said = match log {
+        Some(log) => Said::Failed { why: word.to_owned(), log },
+        None => Said::Word(word.to_owned()),
+    };
+    super::words::line(&Up { node, said }).unwrap_or_default()
+}
+
+/// Tells of a node in its relay's stead.
+pub(super) fn say(to: &mut impl Write, node: u32, said: Said) {
+    // Whoever does not listen any more need not know.
+    let _ = write_line(to, &Up { node, said });
+}

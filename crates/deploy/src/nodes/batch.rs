@@ -1,0 +1,82 @@
+//! The hosts that a batch system gave to the job in which we run.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::hosts;
+
+/// The hosts of the job, each once, in the batch system's order.
+///
+/// # Errors
+/// When no batch system's variables are set, or they make no sense.
+pub fn hosts() -> Result<Vec<String>> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.trim().is_empty());
+    let found = of_variables(&variable)?;
+    let found = match found {
+        Some(hosts) => hosts,
+        None if variable("FLUX_URI").is_some() => of_flux()?,
+        None => bail!(
+            "no job of Slurm, PBS, LSF, OAR or Flux here: none of their variables is set; name the \
+             hosts with --nodes or --hostfile"
+        ),
+    };
+    Ok(hosts::once(found))
+}
+
+fn of_variables(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Vec<String>>> {
+    for name in ["SLURM_JOB_NODELIST", "LSB_HOSTS"] {
+        if let Some(list) = variable(name) {
+            return hosts::expand(&list).with_context(|| format!("${name}")).map(Some);
+        }
+    }
+    if let Some(list) = variable("LSB_MCPU_HOSTS") {
+        // A host and its number of slots, again and again.
+        let words: Vec<&str> = list.split_whitespace().step_by(2).collect();
+        return hosts::expand(&words.join(",")).context("$LSB_MCPU_HOSTS").map(Some);
+    }
+    for name in ["PBS_NODEFILE", "OAR_NODEFILE"] {
+        if let Some(file) = variable(name) {
+            let text = std::fs::read_to_string(&file)
+                .with_context(|| format!("cannot read ${name}, {file}"))?;
+            return hosts::of_file(&text).with_context(|| format!("${name}, {file}")).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+fn of_flux() -> Result<Vec<String>> {
+    let output = Command::new("flux")
+        .args(["hostlist", "local"])
+        .output()
+        .context("$FLUX_URI is set, but the program `flux` cannot be run")?;
+    if !output.status.success() {
+        bail!("`flux hostlist local`: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    hosts::expand(&String::from_utf8_lossy(&output.stdout)).context("`flux hostlist local`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(name: &'static str, value: &str) -> Result<Option<Vec<String>>> {
+        let value = value.to_owned();
+        of_variables(&move |asked| (asked == name).then(|| value.clone()))
+    }
+
+    #[test]
+    fn the_variables_of_slurm_and_lsf_are_understood() {
+        let hosts = |name, value| found(name, value).expect("good").expect("set").join(" ");
+        assert_eq!(hosts("SLURM_JOB_NODELIST", "n[1-2,07],gpu3"), "n1 n2 n07 gpu3");
+        assert_eq!(hosts("LSB_HOSTS", "a a b"), "a a b");
+        assert_eq!(hosts("LSB_MCPU_HOSTS", "a 4 b 2"), "a b");
+    }
+
+    #[test]
+    fn a_node_file_that_is_not_there_is_named() {
+        let error = format!("{:#}", found("PBS_NODEFILE", "/nonexistent").expect_err("no file"));
+        assert!(error.contains("PBS_NODEFILE"), "{error}");
+        assert!(found("HOME", "/").expect("nothing wrong").is_none());
+    }
+}

@@ -1,0 +1,98 @@
+//! What is done on the host itself for nodes that are there: looking, stopping, clearing up.
+
+use std::{
+    os::unix::net::UnixStream,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    thread,
+};
+
+use anyhow::{Context, Result, bail};
+
+use super::{
+    agent::say,
+    below::Below,
+    words::{Job, Order, Place, Said},
+};
+use crate::{
+    Config, Found, control, instance, report,
+    status::{Report, State},
+};
+
+/// Nodes of one host that are asked at the same time. Asking is waiting.
+const AT_ONCE: usize = 64;
+/// Stack of the thread that asks one, bytes.
+const STACK_BYTES: usize = 256 << 10;
+
+/// Starts doing `order.job` at these places; their answers come on the line.
+pub(super) fn perform(order: &Order, places: Vec<Place>) -> Result<Below> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let below = Below::new(&places, ours)?;
+    let (line, next) = (Arc::new(Mutex::new(theirs)), Arc::new(AtomicUsize::new(0)));
+    let work = Arc::new((order.clone_without_places(), places));
+    for _ in 0..work.1.len().min(AT_ONCE) {
+        let (line, next, work) = (Arc::clone(&line), Arc::clone(&next), Arc::clone(&work));
+        let ask_each = move || {
+            while let Some(place) = work.1.get(next.fetch_add(1, Relaxed)) {
+                let said = one(&work.0, place).unwrap_or_else(|error| Said::Failed {
+                    why: format!("{error:#}"),
+                    log: String::new(),
+                });
+                let mut line = line.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                say(&mut *line, place.node, said);
+            }
+        };
+        thread::Builder::new().stack_size(STACK_BYTES).spawn(ask_each)?;
+    }
+    Ok(below)
+}
+
+fn one(order: &Order, place: &Place) -> Result<Said> {
+    let base = place.base(&order.name);
+    match &order.job {
+        Job::Start(_) => bail!("a node is started by a process of its own"),
+        Job::Status => {
+            let report = report(running(order, &base)?)?;
+            Ok(Said::Report(Box::new(serde_json::to_value(with_trouble(report))?)))
+        }
+        Job::Stop => Ok(Said::Word(match control::stop(&running(order, &base)?)? {
+            None => "stopped".to_owned(),
+            Some(how) => format!("{}{how}", control::LOST),
+        })),
+        Job::Clear => {
+            if let Found::Stale(run_dir) = Found::look(&base)? {
+                instance::clear_stale(&run_dir)?;
+            }
+            Ok(Said::Word("cleared".to_owned()))
+        }
+    }
+}
+
+fn running(order: &Order, base: &str) -> Result<Config> {
+    let config = match Found::look(base)? {
+        Found::Running(config) => *config,
+        Found::Stale(run_dir) => {
+            bail!("its supervisor is dead; `mayfly doctor --clean` removes {}", run_dir.display())
+        }
+        Found::Absent => bail!("it does not run"),
+    };
+    (config.instance == order.instance)
+        .then_some(config)
+        .context("another instance of that name runs there")
+}
+
+/// What people are to be told stands in the report.
+#[derive(serde::Serialize)]
+struct WithTrouble {
+    #[serde(flatten)]
+    report: Report,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trouble: Option<String>,
+}
+
+fn with_trouble(report: Report) -> WithTrouble {
+    let trouble = (report.state != State::Serving).then(|| report.trouble()).flatten();
+    WithTrouble { report, trouble }
+}
