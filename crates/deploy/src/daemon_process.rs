@@ -134,7 +134,8 @@ fn open_store(config: &Config, place: &Place, capacity_bytes: u64) -> Result<Box
     let limit_bytes = limit_bytes(capacity_bytes, config.options.shards);
     let directory = config.meta_dir_of(place.shard());
     let store = open_records(&directory, durability, limit_bytes)?;
-    if config.options.shards == 1 && durability == Durability::Process {
+    // With more shards the tree has only a part of the names.
+    if place.numbering().all() == 1 && durability == Durability::Process {
         show_records(&config.run_dir, &directory)?;
     }
     Ok(store)
