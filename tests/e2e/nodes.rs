@@ -29,6 +29,17 @@ fn text<'a>(of: &'a Value, field: &str) -> Result<&'a str> {
     of.get(field).and_then(Value::as_str).with_context(|| format!("no text {field} in {of}"))
 }
 
+fn daemon_of(node: &Value) -> Result<u64> {
+    node.get("daemon_pid").and_then(Value::as_u64).context("a node has a daemon")
+}
+
+/// The process whose child the node's daemon is.
+fn supervisor_of(node: &Value) -> Result<u32> {
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon_of(node)?))?;
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).context("a parent")?;
+    Ok(parent.trim().parse()?)
+}
+
 fn error_of(outcome: &Outcome) -> String {
     String::from_utf8_lossy(&outcome.stderr).into_owned()
 }
@@ -56,7 +67,7 @@ fn nodes_on_one_machine_start_together_answer_and_leave_nothing() -> Result<()> 
         ensure!(node.get("instance") == status.get("instance"), "{node}");
         mounts.push(text(node, "mount")?.to_owned());
         addresses.push(text(node, "address")?.to_owned());
-        daemons.push(node.get("daemon_pid").and_then(Value::as_u64).context("a daemon")?);
+        daemons.push(daemon_of(node)?);
     }
     ensure!(mounts[0] == mount.to_string_lossy() && mounts[4] == format!("{}@4", mounts[0]));
     for different in [&mut mounts, &mut addresses] {
@@ -113,10 +124,8 @@ fn a_killed_node_is_named_by_status_and_stop_which_ends_and_clears_all_nodes() -
     let before = Before::look();
     let instance = start(&scratch, "dead", &["--nodes", "local:3"])?;
     let status = instance.status()?;
-    let daemon = nodes(&status)?[1].get("daemon_pid").and_then(Value::as_u64).context("daemon")?;
-    let stat = fs::read_to_string(format!("/proc/{daemon}/status"))?;
-    let parent = stat.lines().find_map(|line| line.strip_prefix("PPid:")).context("a parent")?;
-    ensure!(process::kill(parent.trim().parse()?), "the supervisor is gone already");
+    let supervisor = supervisor_of(&nodes(&status)?[1])?;
+    ensure!(process::kill(supervisor), "the supervisor is gone already");
     let outcome = instance.command("status").args(["--json"]).run()?;
     ensure!(outcome.code == 1, "{outcome:?}");
     let after = Instance::read_status(&outcome)?;
@@ -127,6 +136,37 @@ fn a_killed_node_is_named_by_status_and_stop_which_ends_and_clears_all_nodes() -
     let stopped = instance.command("stop").run()?;
     ensure!(stopped.code == 1, "a node was dead, and stop says nothing of it");
     ensure!(error_of(&stopped).contains("node 1 on "), "{}", error_of(&stopped));
+    before.expect_nothing_since(&scratch, &[], PATIENCE)
+}
+
+#[test]
+fn doctor_finds_dead_nodes_and_removes_them_and_nothing_that_lives() -> Result<()> {
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("nodes-doctor")?;
+    let before = Before::look();
+    let living = start(&scratch, "living", &[])?;
+    let dead = start(&scratch, "dead", &["--nodes", "local:2"])?;
+    for node in nodes(&dead.status()?)? {
+        process::kill(supervisor_of(node)?);
+    }
+    let doctor = |options: &[&str]| {
+        let job = Job::new(&scratch, "doctor", binary::mayfly()?).args(["doctor"]).args(options);
+        Ok::<_, anyhow::Error>(String::from_utf8_lossy(&job.run_ok()?.stdout).into_owned())
+    };
+    let deadline = Instant::now() + PATIENCE;
+    let mut found = doctor(&[])?;
+    while found.lines().count() < 4 && Instant::now() < deadline {
+        // They were told to die and may not have done so yet.
+        std::thread::sleep(Duration::from_millis(10));
+        found = doctor(&[])?;
+    }
+    for name in ["dead", "dead@1"] {
+        ensure!(found.contains(&format!("dead instance {name:?}")), "{found}");
+    }
+    ensure!(!found.contains("living"), "{found}");
+    ensure!(doctor(&["--clean"])?.lines().count() == 2);
+    ensure!(doctor(&["--clean"])?.contains("nothing dead is left"));
+    living.stop()?;
     before.expect_nothing_since(&scratch, &[], PATIENCE)
 }
 
@@ -353,11 +393,7 @@ fn measure(scratch: &Scratch, count: usize) -> Result<(Duration, Duration, u64)>
     let start = started.run_ok()?.elapsed;
     let mut memory_kib = 0;
     for node in nodes(&instance.status()?)? {
-        let daemon = node.get("daemon_pid").and_then(Value::as_u64).context("a daemon")?;
-        let status = fs::read_to_string(format!("/proc/{daemon}/status"))?;
-        let parent =
-            status.lines().find_map(|line| line.strip_prefix("PPid:")).context("parent")?;
-        let own = own_memory_kib(&daemon.to_string())? + own_memory_kib(parent.trim())?;
+        let own = own_memory_kib(daemon_of(node)?)? + own_memory_kib(supervisor_of(node)?.into())?;
         memory_kib = memory_kib.max(own);
     }
     let stop = instance.command("stop").run_ok()?.elapsed;
@@ -365,7 +401,7 @@ fn measure(scratch: &Scratch, count: usize) -> Result<(Duration, Duration, u64)>
 }
 
 /// Memory that nobody else has, of a process.
-fn own_memory_kib(pid: &str) -> Result<u64> {
+fn own_memory_kib(pid: u64) -> Result<u64> {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     let lines = rollup.lines().filter_map(|line| line.strip_prefix("Private_"));
     let numbers = lines.filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());

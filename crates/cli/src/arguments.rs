@@ -52,7 +52,7 @@ pub(crate) enum Do {
     /// Programs on either side see each other's files and locks at once. It lasts until `umount`,
     /// or the instance's end.
     Mount(Mount),
-    /// Find mounts that a crash left
+    /// Find mounts and directories that a crash left
     Doctor(Doctor),
     /// Measure an instance beside other directories: metadata, data, find
     Bench(Box<bench::Bench>),
@@ -150,8 +150,8 @@ pub(crate) struct Mount {
 
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
-    /// Unmount those that are provably dead: no process serves them, and no instance of that name
-    /// runs
+    /// Unmount and remove those that are provably dead: no process serves the mount, no supervisor
+    /// holds the directory. Data that were to be kept stay
     #[arg(long)]
     pub(crate) clean: bool,
 }

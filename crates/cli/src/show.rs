@@ -68,23 +68,59 @@ fn status_of(name: &str, as_json: bool) -> Result<Option<Value>> {
 }
 
 pub(crate) fn doctor(wanted: &arguments::Doctor) -> Result<()> {
-    let dead = doctor::dead_mounts()?;
-    let mut left = 0;
-    for point in &dead {
-        if !wanted.clean {
+    // First, since a mount may be in what is removed then.
+    let mounts = mounts(wanted.clean)?;
+    let instances = dead_instances(wanted.clean);
+    if mounts.found + instances.found == 0 {
+        println!("nothing dead is left");
+    }
+    ensure!(mounts.left == 0, "{} dead mounts are left; root can unmount them", mounts.left);
+    ensure!(instances.left == 0, "{} dead instances are left", instances.left);
+    Ok(())
+}
+
+/// What was found dead, and what of it could not be cleared up.
+#[derive(Default)]
+struct Dead {
+    found: usize,
+    left: usize,
+}
+
+fn mounts(clean: bool) -> Result<Dead> {
+    let mut dead = Dead::default();
+    for point in doctor::dead_mounts()? {
+        dead.found += 1;
+        if !clean {
             println!("dead mount: {}; `mayfly doctor --clean` unmounts it", point.display());
-        } else if doctor::clear(point) {
+        } else if doctor::clear(&point) {
             println!("unmounted {}", point.display());
         } else {
-            left += 1;
+            dead.left += 1;
             eprintln!("mayfly: cannot unmount {}", point.display());
         }
     }
-    if dead.is_empty() {
-        println!("no dead mount");
+    Ok(dead)
+}
+
+fn dead_instances(clean: bool) -> Dead {
+    let mut dead = Dead::default();
+    for instance in doctor::dead_instances() {
+        dead.found += 1;
+        let run_dir = instance.run_dir.display();
+        if !clean {
+            println!("dead instance {:?}: {run_dir}", instance.name);
+            match &instance.kept {
+                Some(data) => println!("  its data were to be kept: {}", data.display()),
+                None => println!("  `mayfly doctor --clean` removes it"),
+            }
+        } else if let Err(error) = doctor::remove(&instance) {
+            dead.left += 1;
+            eprintln!("mayfly: {error:#}");
+        } else {
+            println!("removed {run_dir}");
+        }
     }
-    ensure!(left == 0, "{left} dead mounts are left; their user or root can unmount them");
-    Ok(())
+    dead
 }
 
 /// Names of instances, those of several nodes once.

@@ -1,14 +1,26 @@
 //! Finding what a crash left.
 //!
-//! Only mounts so far: one of ours whose process is gone, so that every call to it fails with
-//! ENOTCONN, and whose instance does not run.
+//! A mount of ours whose process is gone, so that every call to it fails with ENOTCONN, and whose
+//! instance does not run. A run directory that no supervisor holds, with what its configuration
+//! names: mount point, data.
 
-use std::path::PathBuf;
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::Result;
 use mayfly_fuse::Mounted;
 
-use crate::Found;
+use crate::{
+    Config, Found,
+    instance::{self, LOCK_NAME},
+    places,
+};
+
+/// A run directory without a lock file may be that of an instance which is just being made; not
+/// after so long.
+const MAKING_MAX: Duration = Duration::from_secs(10);
 
 /// Dead mounts of instances that do not run.
 ///
@@ -30,4 +42,49 @@ pub fn dead_mounts() -> Result<Vec<PathBuf>> {
 #[must_use]
 pub fn clear(point: &std::path::Path) -> bool {
     mayfly_fuse::unmount(point)
+}
+
+/// What an instance, or a node of one, has left that died.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dead {
+    /// Its name.
+    pub name: String,
+    /// Its run directory.
+    pub run_dir: PathBuf,
+    /// Its data, when they were to be kept: only the user can decide about those.
+    pub kept: Option<PathBuf>,
+}
+
+/// Instances of this user whose supervisors are dead.
+#[must_use]
+pub fn dead_instances() -> Vec<Dead> {
+    let entries = std::fs::read_dir(places::default_run_root()).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut dead: Vec<Dead> = names.filter_map(dead).collect();
+    dead.sort_by(|one, other| one.name.cmp(&other.name));
+    dead
+}
+
+fn dead(name: String) -> Option<Dead> {
+    let Ok(Found::Stale(run_dir)) = Found::look(&name) else { return None };
+    if !run_dir.is_dir() || is_being_made(&run_dir) {
+        return None;
+    }
+    let config = Config::load(&run_dir).ok().filter(|config| config.keep);
+    let kept = config.map(|config| config.data_dir).filter(|data| data.exists());
+    Some(Dead { name, run_dir, kept })
+}
+
+fn is_being_made(run_dir: &Path) -> bool {
+    let age = std::fs::metadata(run_dir).and_then(|found| found.modified());
+    let age = age.ok().and_then(|changed| changed.elapsed().ok());
+    !run_dir.join(LOCK_NAME).exists() && age.is_none_or(|age| age < MAKING_MAX)
+}
+
+/// Removes what a dead instance has left.
+///
+/// # Errors
+/// Names what is to be kept, or cannot be removed.
+pub fn remove(dead: &Dead) -> Result<()> {
+    instance::clear_stale(&dead.run_dir)
 }
