@@ -39,6 +39,11 @@ const NEEDS: &[Need] = &[
         programs: &["simpleFoam", "decomposePar", "mpirun.openmpi"],
         packages: &["openfoam", "openfoam-examples", "openmpi-bin"],
     },
+    Need {
+        suite: "ssh",
+        programs: &["sshd", "ssh"],
+        packages: &["openssh-server", "openssh-client"],
+    },
     Need { suite: "stress-ng", programs: &["stress-ng"], packages: &["stress-ng"] },
     Need { suite: "fio", programs: &["fio"], packages: &["fio"] },
     Need {

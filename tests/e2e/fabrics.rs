@@ -1,0 +1,193 @@
+//! Two nodes, each in a network namespace of its own, and two networks between them: the instance
+//! keeps to the one that `--net` names.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, process::Command, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use mayfly_testkit::{Exclusive, Instance, Job, Scratch, leftovers::Before, skip};
+use serde_json::Value;
+
+const SUITE: &str = "fabrics";
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Two network namespaces with two pairs of interfaces, `fab0` (10.77.0.0/24) and `fab1`
+/// (10.78.0.0/24). They go when this does.
+struct Namespaces {
+    names: [String; 2],
+}
+
+fn ip(words: &str) -> Result<()> {
+    let output = Command::new("ip").args(words.split(' ')).output()?;
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.success(), "ip {words}: {error}");
+    Ok(())
+}
+
+/// Says why not, when namespaces cannot be made here.
+fn is_possible() -> bool {
+    if !skip::unless_installed(SUITE, &["ip", "bash"], "iproute2 bash") {
+        return false;
+    }
+    let name = format!("mft-try-{}", std::process::id());
+    if let Err(error) = ip(&format!("netns add {name}")) {
+        skip::note(SUITE, &format!("network namespaces need root: {error}"));
+        return false;
+    }
+    ip(&format!("netns del {name}")).is_ok()
+}
+
+impl Namespaces {
+    fn new() -> Result<Namespaces> {
+        let names = ["a", "b"].map(|end| format!("mft-{}-{end}", std::process::id()));
+        let made = Namespaces { names };
+        let [a, b] = &made.names;
+        for name in [a, b] {
+            ip(&format!("netns add {name}"))?;
+            // Otherwise the kernel looks for neighbours and routers.
+            for which in ["all", "default"] {
+                let setting = format!("net.ipv6.conf.{which}.disable_ipv6=1");
+                ip(&format!("netns exec {name} sysctl -qw {setting}"))?;
+            }
+            ip(&format!("-n {name} link set lo up"))?;
+        }
+        for fabric in 0..2 {
+            let peer = format!("type veth peer name fab{fabric} netns {b}");
+            ip(&format!("link add fab{fabric} netns {a} {peer}"))?;
+            for (name, host) in [(a, 1), (b, 2)] {
+                let address = format!("10.{}.0.{host}/24", 77 + fabric);
+                ip(&format!("-n {name} addr add {address} dev fab{fabric}"))?;
+                ip(&format!("-n {name} link set fab{fabric} up"))?;
+            }
+        }
+        Ok(made)
+    }
+
+    /// Bytes that the first one has sent and received on `interface`.
+    fn bytes(&self, interface: &str) -> Result<u64> {
+        let counters = ["rx_bytes", "tx_bytes"]
+            .map(|counter| format!("/sys/class/net/{interface}/statistics/{counter}"));
+        // A fresh /sys belongs to the namespace.
+        let output = Command::new("ip")
+            .args(["netns", "exec", &self.names[0], "cat"])
+            .args(counters)
+            .output()?;
+        let text = String::from_utf8(output.stdout)?;
+        let numbers = text.split_whitespace().map(str::parse::<u64>);
+        let numbers: Vec<u64> = numbers.collect::<Result<_, _>>()?;
+        ensure!(numbers.len() == 2, "the counters of {interface} say {text:?}");
+        Ok(numbers.iter().sum())
+    }
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        for name in &self.names {
+            if let Err(error) = ip(&format!("netns del {name}")) {
+                eprintln!("{error}");
+            }
+        }
+    }
+}
+
+/// A launcher that enters the namespace, where the host has directories of its own.
+fn launcher(scratch: &Scratch) -> Result<String> {
+    let script = format!(
+        r#"#!/bin/sh
+host="$1"; shift
+export XDG_RUNTIME_DIR="{0}/$host/run" TMPDIR="{0}/$host/tmp"
+mkdir -p "$XDG_RUNTIME_DIR" "$TMPDIR"
+exec ip netns exec "$host" "$@"
+"#,
+        scratch.path().display()
+    );
+    let path = scratch.join("enter");
+    fs::write(&path, script)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o700))?;
+    Ok(format!("{} {{host}} {{command}}", path.display()))
+}
+
+fn run_dir(scratch: &Scratch, host: &str) -> PathBuf {
+    scratch.join(host).join("run")
+}
+
+fn addresses(status: &Value) -> Result<Vec<String>> {
+    let nodes = status.get("nodes").and_then(Value::as_array).context("no nodes")?;
+    let address = |node: &Value| Some(node.get("address")?.as_str()?.to_owned());
+    nodes.iter().map(|node| address(node).context("no address")).collect()
+}
+
+/// Programs on both nodes.
+fn use_both(scratch: &Scratch, instance: &Instance<'_>, hosts: &[String; 2]) -> Result<()> {
+    let work = r#"cd "$MAYFLY_MOUNT" && mkdir "$DIR" && for i in $(seq 50); do
+        echo "text $i" > "$DIR/$i"; done; cat "$DIR"/* | wc -l"#;
+    for (host, directory) in hosts.iter().zip(["one", "two"]) {
+        let job = instance.shell(directory, work).env("DIR", directory);
+        let outcome = job.env("XDG_RUNTIME_DIR", run_dir(scratch, host)).run_ok()?;
+        ensure!(outcome.stdout.trim_ascii() == b"50", "{outcome:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn an_instance_keeps_to_the_network_that_it_was_given() -> Result<()> {
+    let _turn = Exclusive::take()?;
+    if !is_possible() {
+        return Ok(());
+    }
+    let namespaces = Namespaces::new()?;
+    let scratch = Scratch::new("fabrics")?;
+    let before = Before::look();
+    let launcher = launcher(&scratch)?;
+    let list = namespaces.names.join(",");
+    for (net, prefix, used, silent) in
+        [("fab1", "10.78.0.", "fab1", "fab0"), ("10.77.0.0/24", "10.77.0.", "fab0", "fab1")]
+    {
+        let (used_before, silent_before) = (namespaces.bytes(used)?, namespaces.bytes(silent)?);
+        let instance = Instance::named(&scratch, used)?;
+        let options = ["--nodes", &list, "--launcher", &launcher, "--net", net];
+        instance.command("start").args(options).args(["--ports", "7400-7409"]).run_ok()?;
+        let here = run_dir(&scratch, &namespaces.names[0]);
+        let there = instance.command("status").args(["--json"]).env("XDG_RUNTIME_DIR", &here);
+        let addresses = addresses(&Instance::read_status(&there.run_ok()?)?)?;
+        for address in &addresses {
+            ensure!(address.starts_with(prefix) && address.contains(":740"), "{addresses:?}");
+        }
+        use_both(&scratch, &instance, &namespaces.names)?;
+        let (host, port) = addresses[1].split_once(':').context("address and port")?;
+        let connect = format!("exec 3<>/dev/tcp/{host}/{port} && echo hello >&3");
+        Job::new(&scratch, "connect", "ip")
+            .args(["netns", "exec", &namespaces.names[0], "bash", "-c", &connect])
+            .run_ok()?;
+        let (sent, leaked) =
+            (namespaces.bytes(used)? - used_before, namespaces.bytes(silent)? - silent_before);
+        ensure!(sent > 0, "nothing went over {used}, where it should");
+        ensure!(leaked == 0, "{leaked} bytes went over {silent}");
+        instance.command("stop").env("XDG_RUNTIME_DIR", &here).run_ok()?;
+    }
+    before.expect_nothing_since(&scratch, &[], PATIENCE)
+}
+
+#[test]
+fn a_node_that_is_not_on_the_network_fails_by_name() -> Result<()> {
+    let _turn = Exclusive::take()?;
+    if !is_possible() {
+        return Ok(());
+    }
+    let namespaces = Namespaces::new()?;
+    let [a, b] = &namespaces.names;
+    ip(&format!("-n {b} link del fab1"))?;
+    ip(&format!("-n {a} link add fab1 type veth peer name end"))?;
+    ip(&format!("-n {a} addr add 10.78.0.1/24 dev fab1"))?;
+    let scratch = Scratch::new("fabrics-off")?;
+    let before = Before::look();
+    let (launcher, list) = (launcher(&scratch)?, namespaces.names.join(","));
+    let options = ["--nodes", &list, "--launcher", &launcher, "--net", "fab1"];
+    let start = Instance::named(&scratch, "off")?.command("start").args(options);
+    let outcome = start.run()?;
+    let error = String::from_utf8_lossy(&outcome.stderr).into_owned();
+    let why = format!("{b} has no address on the interface fab1 (--net)");
+    for word in ["1 of 2 nodes", &format!("node 1 on {b}"), &why] {
+        ensure!(error.contains(word), "the error says nothing of {word:?}: {error}");
+    }
+    before.expect_nothing_since(&scratch, &[], PATIENCE)
+}
