@@ -2,14 +2,15 @@
 
 use std::{
     fs,
-    io::{Read, Seek, SeekFrom},
-    os::unix::fs::OpenOptionsExt,
+    io::{Read, Seek, SeekFrom, Write},
+    os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::fs::FlockOperation;
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, linkat, open};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     config::{self, Config, Options},
@@ -133,7 +134,7 @@ impl Instance {
         };
         config::check_name(&name)?;
         let config = self.prepare(&name, fresh_identity()?)?;
-        finish_making(config, make_rest)
+        finish_making(config, |config| make_rest(config, None))
     }
 
     /// The same for one node of an instance; nobody takes its directories for those of a dead one
@@ -143,12 +144,13 @@ impl Instance {
         base: &str,
         instance: u64,
         node: u32,
+        shared: Option<&Shared>,
     ) -> Result<(Config, Locked)> {
         let config = Config { node: Some(node), ..self.prepare(base, instance)? };
         let Some(lock) = lock(&config.run_dir)? else {
             bail!("another node of this name is starting; choose another --name");
         };
-        Ok((finish_making(config, make_rest)?, lock))
+        Ok((finish_making(config, |config| make_rest(config, shared))?, lock))
     }
 
     /// Makes the run directory, in place of one that a dead instance left.
@@ -282,7 +284,7 @@ pub(crate) fn clear_stale(run_dir: &Path) -> Result<()> {
     }
 }
 
-fn make_rest(config: &Config) -> Result<()> {
+fn make_rest(config: &Config, shared: Option<&Shared>) -> Result<()> {
     let data_dirs = [&config.data_dir, &config.meta_dir, &config.object_dir];
     ensure!(
         !config.data_dir.exists(),
@@ -294,7 +296,7 @@ fn make_rest(config: &Config) -> Result<()> {
         places::make_private(dir)?;
     }
     config.store(&config.data_dir)?;
-    make_ready(config)
+    make_ready(config, shared)
 }
 
 impl Instance {
@@ -322,7 +324,7 @@ impl Instance {
         }
         make_run_dir(&config)?;
         config.store(&config.data_dir)?;
-        let made = make_ready(&config);
+        let made = make_ready(&config, None);
         if made.is_err() {
             remove(&config, Keep::Data);
         }
@@ -330,15 +332,48 @@ impl Instance {
     }
 }
 
-fn make_ready(config: &Config) -> Result<()> {
-    places::make_private(&config.run_dir.join("ofd"))?;
-    let library = config.run_dir.join(PRELOAD_NAME);
-    fs::write(&library, PRELOAD_LIBRARY)
-        .with_context(|| format!("cannot write {}", library.display()))?;
+/// What nodes on one machine need not make for each of them. Prepared images are the other part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Shared {
+    /// The preload library: a descriptor of another process, to be linked to.
+    library: PathBuf,
+}
+
+impl Shared {
+    /// Makes it, as a file without a name, which goes with the descriptor. `None` where that cannot
+    /// be: each node makes its own then.
+    pub(crate) fn make() -> Option<(Shared, fs::File)> {
+        let root = places::default_run_root();
+        places::make_private(&root).ok()?;
+        let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+        let mut file = fs::File::from(open(&root, flags, Mode::from(0o600)).ok()?);
+        file.write_all(PRELOAD_LIBRARY).ok()?;
+        prepare_images(&places::image_cache());
+        let library = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+        Some((Shared { library: library.into() }, file))
+    }
+
+    fn link(&self, name: &Path) -> bool {
+        linkat(CWD, &self.library, CWD, name, AtFlags::SYMLINK_FOLLOW).is_ok()
+    }
+}
+
+fn prepare_images(cache: &Path) {
     for path in mayfly_image::maker::libraries_of_this_process() {
-        if let Err(error) = mayfly_image::maker::prepare(&path, &config.image_dir) {
+        if let Err(error) = mayfly_image::maker::prepare(&path, cache) {
             eprintln!("mayfly: programs that run with {} are not served: {error}", path.display());
         }
+    }
+}
+
+fn make_ready(config: &Config, shared: Option<&Shared>) -> Result<()> {
+    places::make_private(&config.run_dir.join("ofd"))?;
+    let library = config.run_dir.join(PRELOAD_NAME);
+    let shared = shared.is_some_and(|shared| shared.link(&library));
+    if !shared {
+        fs::write(&library, PRELOAD_LIBRARY)
+            .with_context(|| format!("cannot write {}", library.display()))?;
+        prepare_images(&config.image_dir);
     }
     mount_point::put(config)?;
     config.store(&config.run_dir)

@@ -70,7 +70,12 @@ fn begin(
 ) -> Result<Option<Begun>> {
     let listener = net::listen(&settings.net, &order.launcher, place)?;
     let base = place.base(&order.name);
-    let (config, lock) = described(settings, place).make_node(&base, order.instance, place.node)?;
+    let (config, lock) = described(settings, place).make_node(
+        &base,
+        order.instance,
+        place.node,
+        order.shared.as_ref(),
+    )?;
     let joined = log_to(&config.run_dir).and_then(|()| {
         let at = Said::At(listener.local_addr()?);
         write_line(line.get_mut(), &Up { node: place.node, said: at })?;

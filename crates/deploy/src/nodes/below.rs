@@ -17,6 +17,8 @@ use rustix::{
     process::{Pid, PidfdFlags, pidfd_open},
 };
 
+use crate::instance::Shared;
+
 use super::words::{Lines, NODE, Order, Place, RELAY, Said, Up, line};
 
 /// Last bytes that are kept of what is complained of on the way to another host.
@@ -53,7 +55,7 @@ pub(super) struct Heard {
 
 impl Below {
     /// A node on this host.
-    pub(super) fn node(order: &Order, place: Place) -> Result<Below> {
+    pub(super) fn node(order: &Order, place: Place, shared: Option<Shared>) -> Result<Below> {
         let program = std::env::current_exe().context("cannot find the mayfly program itself")?;
         let mut command = Command::new(program);
         command.arg(NODE).stdout(Stdio::null());
@@ -61,7 +63,7 @@ impl Below {
         for name in here {
             command.env_remove(name);
         }
-        let order = Order { places: vec![place], ..order.clone_without_places() };
+        let order = Order { places: vec![place], shared, ..order.clone_without_places() };
         let (line, theirs) = UnixStream::pair()?;
         command.stdin(Stdio::from(OwnedFd::from(theirs)));
         let child = command.spawn().context("cannot start a node")?;

@@ -291,6 +291,7 @@ fn order(
         name: name.to_owned(),
         instance,
         here: here.map(|place| place.host.clone()),
+        shared: None,
         places,
     }
 }

@@ -30,7 +30,7 @@ use super::{
     local,
     words::{Job, Lines, Order, Place, Said, read_line},
 };
-use crate::supervisor::raise_descriptor_limit;
+use crate::{default_run_root, instance::Shared, supervisor::raise_descriptor_limit};
 
 /// Other hosts that one relay reaches itself.
 const FANOUT: usize = 32;
@@ -56,11 +56,15 @@ pub fn run_relay() -> Result<()> {
         "this is mayfly {ours}, and that of the other hosts {}; give the same one by --remote-path",
         order.program
     );
-    let stay = order.launcher.must_stay() && matches!(order.job, Job::Start(_));
+    let starts = matches!(order.job, Job::Start(_));
     let mut relay = Relay::new(above)?;
     relay.start(&order);
     relay.serve()?;
-    if stay {
+    if starts {
+        // Made for what the nodes share; it stays while anything is in it.
+        let _ = std::fs::remove_dir(default_run_root());
+    }
+    if starts && order.launcher.must_stay() {
         relay.wait_for_own();
     }
     Ok(())
@@ -72,6 +76,8 @@ struct Relay {
     below: Vec<Below>,
     /// The line from above is cut, and then.
     cut: Option<Instant>,
+    /// What several nodes here have in common; held until they have linked to it.
+    library: Option<File>,
     /// Lines from above that are not whole.
     down: Lines,
 }
@@ -80,15 +86,26 @@ impl Relay {
     fn new(above: BufReader<File>) -> Result<Relay> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, std::io::stdin(), epoll::EventData::new_u64(ABOVE), EventFlags::IN)?;
-        Ok(Relay { above, epoll, below: Vec::new(), cut: None, down: Lines::default() })
+        Ok(Relay {
+            above,
+            epoll,
+            below: Vec::new(),
+            cut: None,
+            library: None,
+            down: Lines::default(),
+        })
     }
 
     fn start(&mut self, order: &Order) {
         let (here, there) = divide(order);
         match &order.job {
             Job::Start(_) => {
+                let shared = (here.len() > 1).then(Shared::make).flatten();
+                let (shared, library) = shared.unzip();
+                self.library = library;
                 for place in here {
-                    self.add(Below::node(order, place.clone()), &[place]);
+                    let node = Below::node(order, place.clone(), shared.clone());
+                    self.add(node, &[place]);
                 }
             }
             _ if here.is_empty() => {}
@@ -162,6 +179,8 @@ impl Relay {
         match self.down.add(bytes) {
             Ok(lines) => {
                 for line in lines {
+                    // Whoever hears anything has made its directories.
+                    self.library = None;
                     self.below.iter_mut().for_each(|below| below.owe(&line));
                 }
             }
@@ -229,6 +248,7 @@ mod tests {
             name: "x".to_owned(),
             instance: 1,
             here: Some(here.to_owned()),
+            shared: None,
             places: places
                 .map(|(host, node)| Place { node, host: host.clone(), shares: false })
                 .collect(),

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{launcher::Launcher, net::Net};
-use crate::Options;
+use crate::{Options, instance::Shared};
 
 /// Longest line that is read, bytes: the list of the largest instance fits.
 pub(super) const LINE_BYTES_MAX: u64 = 16 << 20;
@@ -38,6 +38,8 @@ pub(super) struct Order {
     pub(super) instance: u64,
     /// The name of the host that gets the order: it serves the places there itself.
     pub(super) here: Option<String>,
+    /// To a node: what it need not make itself.
+    pub(super) shared: Option<Shared>,
     pub(super) places: Vec<Place>,
 }
 
@@ -52,6 +54,7 @@ impl Order {
             name: self.name.clone(),
             instance: self.instance,
             here: self.here.clone(),
+            shared: None,
             places: Vec::new(),
         }
     }
