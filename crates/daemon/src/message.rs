@@ -116,8 +116,8 @@ pub enum Question {
     Drop { open: OpenRef, closed_by: Option<SessionId>, last: bool },
     /// Capacity and use of the node.
     Space,
-    /// The sender was restarted: what of the receiver's operations is decided and not finished, that
-    /// the sender has a part in? What else was agreed with it is void.
+    /// The sender was restarted: what of the receiver's operations is decided and not finished,
+    /// that the sender has a part in? What else was agreed with it is void.
     Returned,
 }
 

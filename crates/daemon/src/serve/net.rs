@@ -3,8 +3,8 @@
 //! Any shard's thread sends. What comes in is taken by the serving thread alone (`distant.rs`),
 //! which hands it to the shard that it is for. A client's request that is passed on is one request
 //! of the transport; its reply has the answer, or says which shard to ask instead. So whoever
-//! serves a client's request never sends another one for it, and no queue of clients' requests waits
-//! for another one.
+//! serves a client's request never sends another one for it, and no queue of clients' requests
+//! waits for another one.
 //!
 //! What the transport loses is sent again until its time is over: requests that changed something
 //! are known again by their number (`core/distant.rs`), questions may be asked twice.

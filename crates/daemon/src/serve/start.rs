@@ -106,8 +106,8 @@ fn say(error: impl Display) -> String {
 
 /// A daemon's life: takes up what the supervisor at the other end of `channel` hands over, opens
 /// `shards` shards (at least one, at most [`SHARDS_MAX`]), serves until told to stop. `slot_files`
-/// is the directory of the slot files; `nodes` are those of an instance of several, whose supervisor
-/// has handed over a socket and a secret. When it returns, every shard is closed.
+/// is the directory of the slot files; `nodes` are those of an instance of several, whose
+/// supervisor has handed over a socket and a secret. When it returns, every shard is closed.
 ///
 /// # Errors
 /// When the supervisor does not keep to the protocol, or a shard cannot be opened, which the
