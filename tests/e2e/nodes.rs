@@ -100,6 +100,37 @@ fn run_over_nodes_runs_its_command_on_the_first_and_leaves_nothing() -> Result<(
     before.expect_nothing_since(&scratch, &[], PATIENCE)
 }
 
+/// Maps files for reading, as a memory-mapped library does; some are at home on each node.
+const MAPS: &str = r#"
+import mmap, os
+refused = 0
+for number in range(24):
+    text = b"%d " % number * 40000
+    name = os.environ["MAYFLY_MOUNT"] + "/mapped-%d" % number
+    with open(name, "wb") as file:
+        file.write(text)
+    with open(name, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as view:
+        assert view[:] == text, name
+    with open(name, "r+b") as file:
+        try:
+            with mmap.mmap(file.fileno(), 0) as view:
+                view[:4] = b"here"
+            assert os.pread(file.fileno(), 4, 0) == b"here", name
+        except OSError as error:
+            assert error.errno == 19, name
+            refused += 1
+assert 0 < refused < 24, refused
+"#;
+
+#[test]
+fn files_of_other_nodes_are_mapped_for_reading_and_not_for_writing() -> Result<()> {
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("nodes-map")?;
+    let mapping = Job::new(&scratch, "run", binary::mayfly()?)
+        .args(["run", "--nodes", "local:3", "--", "python3", "-c", MAPS]);
+    mapping.run_ok().map(drop)
+}
+
 #[test]
 fn a_node_that_does_not_start_is_named_with_its_reason_and_no_other_is_left() -> Result<()> {
     let _turn = Exclusive::take()?;

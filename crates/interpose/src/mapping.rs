@@ -3,7 +3,9 @@
 //! The kernel maps the object, on a descriptor opened for this one purpose with the access the
 //! mapping may use, so that mprotect later allows no more than the application's own descriptor
 //! would. A private mapping of a file without an object, or of one whose file system forbids what
-//! is asked for, is memory filled once; a shared one is never imitated.
+//! is asked for, is memory filled once. So is a shared one of a file whose bytes are on another
+//! node, on a descriptor that cannot write: it shows the file as it was. A shared one that could
+//! write is never imitated.
 
 use mayfly_client::OpenFile;
 use mayfly_sys::{
@@ -79,6 +81,7 @@ unsafe fn try_map(call: &Call, flags: usize) -> Result<usize, Errno> {
         });
         match mapped {
             Err(Errno::EPERM | Errno::EACCES | Errno::EIO | Errno::ENODEV) if !shared => {}
+            Err(Errno::ENODEV) if !open.writable() => {}
             Err(Errno::EIO) => return Err(Errno::ENODEV),
             mapped => return mapped,
         }

@@ -3,7 +3,8 @@
 //! What a shard has promised to others it keeps in memory: claims, and who remembers its names. On
 //! one node all shards die together. A shard of a node that comes back asks the others which of
 //! their operations it still has a part in, before it serves anybody; by this they learn of it.
-//! What they had decided they tell, and it takes its claims again. What they had not they plan anew, and what they remember of its names they forget. Of its own operations they ask which
+//! What they had decided they tell, and it takes its claims again. What they had not they plan
+//! anew, and what they remember of its names they forget. Of its own operations they ask which
 //! ones it has decided; the claims of all others they give back.
 //!
 //! A node that cannot be reached until the deadline of a question is not waited for: what it
