@@ -112,6 +112,21 @@ impl Step {
         }
     }
 
+    /// Whether its names are as long as names can be. What is read from a record is.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let name = |name: &[u8]| name.len() <= NAME_BYTES_MAX;
+        match self {
+            Step::AddLink { birth, .. } | Step::DropLink { birth, .. } => name(&birth.name),
+            Step::Moved { birth, name: new, .. } => name(&birth.name) && name(new),
+            Step::SetName { name: set, .. } | Step::RemoveName { name: set, .. } => name(set),
+            Step::RemoveDirectory { .. }
+            | Step::DropMember { .. }
+            | Step::UpdateMember { .. }
+            | Step::Elect => true,
+        }
+    }
+
     fn encode(&self, to: &mut Vec<u8>) {
         match self {
             Step::AddLink { id, birth } => put_file(to, 1, *id, birth),

@@ -3,7 +3,11 @@
 //! A head in postcard's form, and behind it, for the body of a client's request or reply, its bytes
 //! as they are. What cannot be read is a protocol error of its sender.
 
-use mayfly_types::SessionId;
+use mayfly_meta::record::Step;
+use mayfly_types::{
+    SessionId,
+    limits::{LANES, NAME_BYTES_MAX, REPLY_BYTES_MAX, SESSIONS_MAX},
+};
 use mayfly_wire::Op;
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +64,41 @@ pub(crate) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<(T, &'a 
     postcard::take_from_bytes(bytes).ok()
 }
 
+/// A call, if every number and name in it can be.
+pub(crate) fn decode_call(bytes: &[u8]) -> Option<(Call, &[u8])> {
+    decode(bytes).filter(|(call, _)| is_sound(call))
+}
+
+fn is_sound(call: &Call) -> bool {
+    let session = |session: &SessionId| session.0 < SESSIONS_MAX;
+    match call {
+        Call::Forward { session: of, lane, .. } => session(of) && (*lane as usize) < LANES,
+        Call::Ask { question, .. } => is_sound_question(question),
+        Call::Cancel { session: of, .. } => session(of),
+        Call::Gone { session: of, successor, .. } => {
+            session(of) && successor.as_ref().is_none_or(session)
+        }
+        Call::Introduce { sessions } => sessions.iter().all(session),
+    }
+}
+
+fn is_sound_question(question: &Question) -> bool {
+    match question {
+        Question::Lookup { name, .. } | Question::Forget { name, .. } => {
+            name.len() <= NAME_BYTES_MAX
+        }
+        Question::LinkTarget { birth, .. } => birth.name.len() <= NAME_BYTES_MAX,
+        Question::Prepare { steps, .. } | Question::Apply { steps, .. } => {
+            steps.iter().all(Step::is_sound)
+        }
+        Question::Entries { bytes_max, .. } => *bytes_max as usize <= REPLY_BYTES_MAX,
+        Question::Drop { closed_by, .. } => {
+            closed_by.is_none_or(|session| session.0 < SESSIONS_MAX)
+        }
+        _ => true,
+    }
+}
+
 /// The operation of a request that was passed on.
 pub(crate) fn op(raw: u16) -> Option<Op> {
     Op::from_raw(raw)
@@ -68,6 +107,7 @@ pub(crate) fn op(raw: u16) -> Option<Op> {
 #[cfg(test)]
 mod tests {
     use mayfly_types::{Errno, FileId};
+    use proptest::prelude::*;
 
     use super::*;
     use crate::message::At;
@@ -100,5 +140,42 @@ mod tests {
         }
         assert_eq!(decode::<Call>(&[0xff; 40]), None);
         assert_eq!(decode::<Reply>(&[0x80; 40]), None);
+    }
+
+    #[test]
+    fn numbers_and_names_that_cannot_be_are_no_message() {
+        let session = SessionId(SESSIONS_MAX);
+        let name = vec![b'x'; NAME_BYTES_MAX + 1];
+        let ask = |question| Call::Ask { from: 0, to: 1, question };
+        let bad = [
+            Call::Cancel { session, request_id: 1 },
+            Call::Gone { session: SessionId(1), pid: 1, successor: Some(session) },
+            Call::Introduce { sessions: vec![SessionId(1), session] },
+            ask(Question::Lookup { directory: FileId(1), name: name.clone() }),
+            ask(Question::Entries { directory: FileId(1), from: 0, until: 1, bytes_max: u32::MAX }),
+            ask(Question::Prepare {
+                operation: crate::message::OperationId(1),
+                steps: vec![Step::Moved {
+                    id: FileId(1),
+                    birth: mayfly_meta::record::BirthKey::default(),
+                    parent: FileId(2),
+                    name,
+                }],
+            }),
+        ];
+        for call in bad {
+            let bytes = encode(&call, b"");
+            assert!(decode::<Call>(&bytes).is_some());
+            assert_eq!(decode_call(&bytes), None, "{call:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_message_or_none(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            // Neither panics, whatever comes.
+            drop(decode_call(&bytes));
+            drop(decode::<Reply>(&bytes));
+        }
     }
 }
