@@ -126,7 +126,12 @@ impl Core {
             return Err(Fault::Operate(parts));
         }
         self.unclaimed(|| wanted(steps))?;
-        // A file that goes leaves its dentry before that gets another one.
+        self.apply_whole(steps)
+    }
+
+    /// Does all steps of an operation that no other shard has a part in.
+    fn apply_whole(&mut self, steps: &[Step]) -> Outcome<()> {
+        // A file that goes leaves its dentry before that goes or gets another one.
         let ends =
             |step: &&Step| matches!(step, Step::DropLink { .. } | Step::RemoveDirectory { .. });
         for step in steps.iter().filter(ends).chain(steps.iter().filter(|step| !ends(step))) {
@@ -277,10 +282,17 @@ impl Core {
     }
 
     fn run_waves(&mut self, id: OperationId, first: u8) {
+        let alone = self.operations.get(&id).filter(|operation| operation.is_alone(self.shard));
+        if let Some(operation) = alone {
+            let own = operation.steps(self.shard).to_vec();
+            if let Err(fault) = self.apply_whole(&own) {
+                log::error("operation", format_args!("steps failed: {fault:?} of {own:?}"));
+            }
+            return self.finish(id);
+        }
         for wave in first..WAVES {
             let Some(operation) = self.operations.get(&id) else { return };
             let own = of_wave(operation.steps(self.shard), wave);
-            let alone = operation.is_alone(self.shard);
             let last = |steps: &[Step]| steps.iter().all(|step| step.wave() <= wave);
             let questions: Vec<(ShardId, Question)> = operation
                 .others(self.shard)
@@ -290,13 +302,8 @@ impl Core {
                     (shard, Question::Apply { operation: id, wave, steps, last })
                 })
                 .collect();
-            let applied = if alone {
-                own.iter().try_for_each(|step| self.apply_step(step))
-            } else {
-                self.apply_wave(id, wave, &own)
-            };
-            if let Err(fault) = applied {
-                log::error("operation", format_args!("a step failed: {fault:?}"));
+            if let Err(fault) = self.apply_wave(id, wave, &own) {
+                log::error("operation", format_args!("a step failed: {fault:?} of {own:?}"));
             }
             if !questions.is_empty() {
                 self.ask_all(id, Phase::Applying(wave), questions);

@@ -15,8 +15,8 @@ use mayfly_transport_shm::Attachment;
 use mayfly_types::{Attr, Durability, Errno, FileId, OpenRef, Times};
 use mayfly_wire::{
     Close, LOCK_FLOCK, LOCK_POSIX, LOCK_UNLOCK, LOCK_WRITE, Link, List, Lock, LockRange,
-    MakeDirectory, Open, Operation, Read, Rename, Stat, StatFs, Target, Unlink, WALK_EMPTY, Walk,
-    Write, listing,
+    MakeDirectory, Open, Operation, Read, Rename, Stat, StatFs, Symlink, Target, Unlink,
+    WALK_EMPTY, Walk, Write, listing,
 };
 
 use super::{
@@ -358,6 +358,27 @@ fn names_move_between_nodes_and_links_are_counted() {
         thread::yield_now();
     }
     assert_eq!((space().capacity_bytes, space().files), (3 << 30, 4));
+}
+
+#[test]
+fn a_removed_link_that_other_nodes_remember_is_not_counted_any_more() {
+    let instance = Instance::new("links", 3, 1);
+    instance.make_directory(0, "d").expect("made");
+    let files = || instance.ask(0, &StatFs {}, |space| space.files).expect("counted");
+    let before = files();
+    for number in 0..24 {
+        let path = format!("link-{number}");
+        let link = Symlink { at: walk(&path), target: b"d", uid: 1, gid: 1 };
+        instance.ask(0, &link, |()| ()).expect("made");
+        for node in 0..3 {
+            instance.stat(node, &format!("{path}/.")).expect("a directory");
+        }
+        instance.unlink(number % 3, &path, false).expect("removed");
+        for node in 0..3 {
+            assert_eq!(instance.stat(node, &format!("{path}/.")), Err(Errno::ENOENT));
+        }
+    }
+    assert_eq!(files(), before);
 }
 
 #[test]
