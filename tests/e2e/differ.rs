@@ -208,6 +208,53 @@ fn random_calls_do_not_notice_that_the_daemon_is_killed_every_200_ms() -> Result
     instance.stop()
 }
 
+/// Random calls on the first node of four while the daemon of one of them is killed.
+fn play_beside_a_dying_node(node: usize) -> Result<()> {
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("ndiffer")?;
+    let instance = Instance::named(&scratch, "ndiffer")?;
+    instance.command("start").args(["--nodes", "local:4"]).run_ok()?;
+    let seeds = seeds(4, 2, "random calls beside a dying node");
+    let (over, mut kills) = (AtomicBool::new(false), 0);
+    let played = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(150));
+                kills +=
+                    instance.daemon_pid_of(node).map_or(0, |pid| u32::from(process::kill(pid)));
+            }
+        });
+        let played = play(&scratch, &instance, &seeds);
+        over.store(true, Ordering::Relaxed);
+        played
+    });
+    eprintln!("the daemon of node {node} was killed {kills} times");
+    played?;
+    ensure!(kills >= 5, "only {kills} kills: too short a test");
+    let run_root = scratch.join("run/mayfly");
+    for name in ["ndiffer", "ndiffer@1", "ndiffer@2", "ndiffer@3"] {
+        let log = fs::read_to_string(run_root.join(name).join("log"))?;
+        let broken: Vec<&str> = log.lines().filter(|line| line.contains("ERROR op")).collect();
+        ensure!(broken.is_empty(), "{name}: {}", broken.join("\n"));
+    }
+    // A description at another node may outlive its own node's daemon: docs/NODES.md, "What is
+    // absent".
+    if node != 0 {
+        instance.expect_nothing_held(Duration::from_secs(10))?;
+    }
+    instance.stop()
+}
+
+#[test]
+fn random_calls_over_nodes_do_not_notice_that_another_node_is_killed() -> Result<()> {
+    play_beside_a_dying_node(1)
+}
+
+#[test]
+fn random_calls_over_nodes_do_not_notice_that_their_own_node_is_killed() -> Result<()> {
+    play_beside_a_dying_node(0)
+}
+
 /// Finds the daemon by its command line: `status` would ask the daemon, and wait for it.
 fn kill_every_200_ms(scratch: &Scratch, over: &AtomicBool) -> u32 {
     let mut kills = 0;

@@ -82,9 +82,16 @@ impl<'a> Instance<'a> {
         serde_json::from_slice(&outcome.stdout).context("`mayfly status --json` printed no JSON")
     }
 
-    /// The daemon's process number.
+    /// The daemon's process number; of several nodes the first one's.
     pub fn daemon_pid(&self) -> Result<u32> {
-        let pid = number(&self.status()?, "daemon_pid")?;
+        self.daemon_pid_of(0)
+    }
+
+    /// That of the daemon of one node.
+    pub fn daemon_pid_of(&self, node: usize) -> Result<u32> {
+        let status = self.status()?;
+        let of = status.get("nodes").map_or(Some(&status), |nodes| nodes.get(node));
+        let pid = number(of.context("there is no such node")?, "daemon_pid")?;
         u32::try_from(pid).context("daemon_pid is out of range")
     }
 
