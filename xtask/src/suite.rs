@@ -88,6 +88,8 @@ pub(crate) fn run(install: Install) -> Result<ExitCode> {
     );
     let again = ["--package", "mayfly-tests", "--test", "calls"];
     session.tests("calls on four nodes", &again, &[("MAYFLY_NODES", "local:4")]);
+    let again = ["--package", "mayfly-tests", "--test", "programs", "--", "python", "bash"];
+    session.tests("programs on four nodes", &again, &[("MAYFLY_NODES", "local:4")]);
     let remains = session.remains.expect_none(&session.mark);
     session.check("nothing is left behind", || remains);
     session.finish()
