@@ -115,7 +115,9 @@ static void *read_on(void *argument)
 
 static void replace(struct race *race, int round)
 {
-	int old = race->fd, fresh = open(round % 2 ? "file" : "/proc/self/fd/0", O_RDONLY);
+	/* A number that a reader has may be that of a new file by the time it reads. */
+	const char *path = race->always && round % 2 == 0 ? "/proc/self/fd/0" : "file";
+	int old = race->fd, fresh = open(path, O_RDONLY);
 	if (race->always) {
 		/* Over itself, over another open file, and over one of the kernel's. */
 		int copy = open("file", O_RDONLY);
