@@ -313,7 +313,7 @@ impl Core {
             if self.run.place.at == At::Start {
                 self.check_owner(&request)?;
             }
-            if self.opens_elsewhere(caller, &request, to)? {
+            if self.opens_elsewhere(&request, to)? {
                 return Ok(Served::Replied);
             }
         }

@@ -158,7 +158,6 @@ impl Core {
     /// could be answered here.
     pub(super) fn opens_elsewhere(
         &mut self,
-        _caller: Caller,
         request: &Request<'_>,
         to: &mut Writer<'_>,
     ) -> Outcome<bool> {
