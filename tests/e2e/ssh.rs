@@ -12,6 +12,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use mayfly_testkit::{Exclusive, Instance, Job, Outcome, Scratch, process, skip};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -20,6 +21,17 @@ const SUITE: &str = "ssh";
 /// The `ssh` that is found first on `PATH`: it knows our servers.
 struct Reach {
     path: String,
+    _servers: [Server; 2],
+}
+
+/// A server. It writes over its own environment, so the suite's mark does not find it.
+struct Server(Pid);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Nobody has waited for it, so the number is still its own.
+        let _ended = kill_process(self.0, Signal::TERM);
+    }
 }
 
 fn sshd() -> Option<PathBuf> {
@@ -48,7 +60,7 @@ fn key(scratch: &Scratch, name: &str) -> Result<()> {
 }
 
 /// Starts a server for the host `name`; its port.
-fn serve(scratch: &Scratch, name: &str) -> Result<u16> {
+fn serve(scratch: &Scratch, name: &str) -> Result<(u16, Server)> {
     let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
     let root = scratch.path().display();
     for directory in ["run", "tmp"] {
@@ -69,15 +81,16 @@ fn serve(scratch: &Scratch, name: &str) -> Result<u16> {
     let program = sshd().context("it was there")?;
     let arguments = ["-D".as_ref(), "-E".as_ref(), log.as_os_str(), "-f".as_ref()];
     let server = Job::new(scratch, &format!("sshd-{name}"), program).args(arguments);
-    // It ends with the scratch.
-    server.args([&path]).deadline(Duration::from_secs(600)).start()?;
+    let server = server.args([&path]).start()?;
+    let pid = i32::try_from(server.pid()).ok().and_then(Pid::from_raw);
+    let server = Server(pid.context("a process has a number")?);
     let deadline = Instant::now() + PATIENCE;
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
         let said = fs::read_to_string(&log).unwrap_or_default();
         ensure!(Instant::now() < deadline, "sshd does not answer: {said}");
         std::thread::sleep(Duration::from_millis(10));
     }
-    Ok(port)
+    Ok((port, server))
 }
 
 /// Servers for `n1` and `n2`, and nobody at `n3`.
@@ -89,7 +102,8 @@ fn servers(scratch: &Scratch) -> Result<Reach> {
     key(scratch, "host_key")?;
     key(scratch, "user_key")?;
     let nobody = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
-    let ports = [("n1", serve(scratch, "n1")?), ("n2", serve(scratch, "n2")?), ("n3", nobody)];
+    let ((first, one), (second, two)) = (serve(scratch, "n1")?, serve(scratch, "n2")?);
+    let ports = [("n1", first), ("n2", second), ("n3", nobody)];
     let (root, user) = (scratch.path().display(), user()?);
     let mut config = format!(
         "Host *\n  HostName 127.0.0.1\n  User {user}\n  IdentityFile {root}/user_key\n  \
@@ -108,7 +122,8 @@ fn servers(scratch: &Scratch) -> Result<Reach> {
     fs::write(programs.join("ssh"), script)?;
     fs::set_permissions(programs.join("ssh"), fs::Permissions::from_mode(0o700))?;
     let path = std::env::var("PATH")?;
-    Ok(Reach { path: format!("{}:{path}", programs.display()) })
+    let path = format!("{}:{path}", programs.display());
+    Ok(Reach { path, _servers: [one, two] })
 }
 
 impl Reach {
