@@ -1,6 +1,6 @@
 //! What drives a [`crate::Core`] and what it answers.
 
-use mayfly_types::{Durability, SessionId, Times, Timestamp};
+use mayfly_types::{Durability, Errno, SessionId, Times, Timestamp};
 
 /// Who asks: the reply goes back to this lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -32,6 +32,13 @@ pub struct Completion {
     pub status: u32,
     /// Its body.
     pub body: Vec<u8>,
+}
+
+impl Completion {
+    /// The request failed.
+    pub(crate) fn failed(caller: Caller, errno: Errno) -> Completion {
+        Completion { caller, status: errno.raw() as u32, body: Vec::new() }
+    }
 }
 
 /// The present, for time stamps.

@@ -444,10 +444,15 @@ macro_rules! any_request {
     };
 }
 
+/// What a request is about, where that is no name.
+enum About<'r, 'a> {
+    Open(&'r mut OpenRef),
+    Target(&'r mut Target<'a>),
+    Else,
+}
+
 impl<'a> Request<'a> {
-    /// The open file description that the request is about.
-    #[must_use]
-    pub fn open(&self) -> Option<OpenRef> {
+    fn about(&mut self) -> About<'_, 'a> {
         match self {
             Request::Close(Close { open })
             | Request::Read(Read { open, .. })
@@ -456,18 +461,7 @@ impl<'a> Request<'a> {
             | Request::Grant(Grant { open, .. })
             | Request::List(List { open, .. })
             | Request::Lock(Lock { open, .. })
-            | Request::TestLock(TestLock { open, .. }) => Some(*open),
-            _ => match self.target() {
-                Some(Target::Open(open)) => Some(open),
-                _ => None,
-            },
-        }
-    }
-
-    /// What the request is about, where that can be a path or something else.
-    #[must_use]
-    pub fn target(&self) -> Option<Target<'a>> {
-        match *self {
+            | Request::TestLock(TestLock { open, .. }) => About::Open(open),
             Request::Stat(Stat { target })
             | Request::ReadLink(ReadLink { target })
             | Request::SetAttr(SetAttr { target, .. })
@@ -476,36 +470,34 @@ impl<'a> Request<'a> {
             | Request::ListXattr(ListXattr { target })
             | Request::RemoveXattr(RemoveXattr { target, .. })
             | Request::Sync(Sync { target, all: false })
-            | Request::Link(Link { from: target, .. }) => Some(target),
-            _ => None,
+            | Request::Link(Link { from: target, .. }) => About::Target(target),
+            _ => About::Else,
+        }
+    }
+
+    /// The open file description that the request is about.
+    #[must_use]
+    pub fn open(mut self) -> Option<OpenRef> {
+        match self.about() {
+            About::Open(open) | About::Target(Target::Open(open)) => Some(*open),
+            About::Target(_) | About::Else => None,
+        }
+    }
+
+    /// What the request is about, where that can be a path or something else.
+    #[must_use]
+    pub fn target(mut self) -> Option<Target<'a>> {
+        match self.about() {
+            About::Target(target) => Some(*target),
+            About::Open(_) | About::Else => None,
         }
     }
 
     /// The same request about another open file description, if it is about one.
     #[must_use]
     pub fn with_open(mut self, other: OpenRef) -> Self {
-        if self.open().is_none() {
-            return self;
-        }
-        match &mut self {
-            Request::Close(Close { open })
-            | Request::Read(Read { open, .. })
-            | Request::Write(Write { open, .. })
-            | Request::Allocate(Allocate { open, .. })
-            | Request::Grant(Grant { open, .. })
-            | Request::List(List { open, .. })
-            | Request::Lock(Lock { open, .. })
-            | Request::TestLock(TestLock { open, .. }) => *open = other,
-            Request::Stat(Stat { target })
-            | Request::ReadLink(ReadLink { target })
-            | Request::SetAttr(SetAttr { target, .. })
-            | Request::SetXattr(SetXattr { target, .. })
-            | Request::GetXattr(GetXattr { target, .. })
-            | Request::ListXattr(ListXattr { target })
-            | Request::RemoveXattr(RemoveXattr { target, .. })
-            | Request::Sync(Sync { target, .. })
-            | Request::Link(Link { from: target, .. }) => *target = Target::Open(other),
-            _ => {}
+        if let About::Open(open) | About::Target(Target::Open(open)) = self.about() {
+            *open = other;
         }
         self
     }

@@ -95,8 +95,7 @@ impl Core {
                 false
             }
             Err(error) => {
-                let status = store_failed(&error).raw() as u32;
-                self.tasks.answer(Completion { caller: *caller, status, body: Vec::new() });
+                self.tasks.answer(Completion::failed(*caller, store_failed(&error)));
                 true
             }
         }
@@ -106,10 +105,9 @@ impl Core {
         let Some(record) = self.store.get(&key::answer(caller.session.0, caller.lane))? else {
             return Ok(None);
         };
-        let short = StoreError::Corrupt("an answer is too short");
-        let (request_id, rest) = record.split_first_chunk().ok_or(short)?;
-        let short = StoreError::Corrupt("an answer is too short");
-        let (status, body) = rest.split_first_chunk().ok_or(short)?;
+        let short = || StoreError::Corrupt("an answer is too short");
+        let (request_id, rest) = record.split_first_chunk().ok_or_else(short)?;
+        let (status, body) = rest.split_first_chunk().ok_or_else(short)?;
         let same = u64::from_le_bytes(*request_id) == caller.request_id;
         let (status, body) = (u32::from_le_bytes(*status), body.to_vec());
         Ok(same.then_some(Completion { caller, status, body }))

@@ -92,7 +92,7 @@ impl<S: Service> Serving<S> {
         let call = if self.is_member(node) { words::decode_call(bytes) } else { None };
         match call {
             Some((Call::Forward { to, session, pid, lane, request_id, op, place }, body)) => {
-                let Some(op) = words::op(op).filter(|_| self.is_mine(to)) else {
+                let Some(op) = Op::from_raw(op).filter(|_| self.is_mine(to)) else {
                     let status = Errno::EPROTO.raw() as u32;
                     return net.reply(ticket, &Reply::Done { status }, &[]);
                 };
@@ -236,8 +236,7 @@ impl<S: Service> Serving<S> {
     fn elsewhere(&mut self, net: &Net, away: Away, shard: ShardId, place: Resolved) {
         let numbering = self.shard.peers.numbering();
         if shard.0 >= numbering.all() {
-            let status = Errno::EIO.raw() as u32;
-            self.shard.answer(&Completion { caller: away.caller, status, body: Vec::new() });
+            self.shard.answer(&Completion::failed(away.caller, Errno::EIO));
         } else if numbering.is_here(shard) {
             let Away { caller, op, body, .. } = away;
             let forward = Forward { caller, op, body, place };
@@ -250,10 +249,7 @@ impl<S: Service> Serving<S> {
     fn lost(&mut self, net: &Net, sent: Sent, late: bool) {
         match net::lost(sent, late) {
             Loss::Again(sent) => net.again(sent),
-            Loss::Client(caller) => {
-                let status = Errno::EIO.raw() as u32;
-                self.shard.answer(&Completion { caller, status, body: Vec::new() });
-            }
+            Loss::Client(caller) => self.shard.answer(&Completion::failed(caller, Errno::EIO)),
             Loss::Shard { shard, from, id, answer } => {
                 self.hand(from, shard, Message::Answer(id, answer));
             }

@@ -188,49 +188,55 @@ impl Launch {
         let (count, places) = (order.places.len(), order.places.clone());
         let until = Instant::now() + self.patience;
         let mut root = Root::begin(&order)?;
-        let (mut addresses, mut troubles) = (BTreeMap::new(), Vec::new());
+        let mut addresses = BTreeMap::new();
         let mut now = Progress { listening: 0, ready: 0, count };
         progress(now);
-        let mut silent = numbers(&places);
-        root.hear(&mut silent, until, |node, said| {
-            match said {
-                Said::At(address) => {
-                    addresses.insert(node, address);
-                    now.listening += 1;
-                    progress(now);
-                }
-                other => troubles.push(trouble(&places, node, other)),
+        let troubles = self.all_say(&root, &places, until, |node, said| match said {
+            Said::At(address) => {
+                addresses.insert(node, address);
+                now.listening += 1;
+                progress(now);
+                Ok(())
             }
-            true
+            other => Err(other),
         });
-        self.silent(&places, silent, &mut troubles);
         if !troubles.is_empty() {
             return Err(give_up(root, order, troubles));
         }
         let members = self.members(&order, &addresses)?;
-        let mut silent = numbers(&places);
         root.say(&super::words::line(&members)?)?;
-        root.hear(&mut silent, until, |node, said| {
-            match said {
-                Said::Word(word) if word == "ready" => {
-                    now.ready += 1;
-                    progress(now);
-                }
-                other => troubles.push(trouble(&places, node, other)),
+        let troubles = self.all_say(&root, &places, until, |_, said| match said {
+            Said::Word(word) if word == "ready" => {
+                now.ready += 1;
+                progress(now);
+                Ok(())
             }
-            true
+            other => Err(other),
         });
-        self.silent(&places, silent, &mut troubles);
         if !troubles.is_empty() {
             return Err(give_up(root, order, troubles));
         }
         Ok(Fleet { root, places, members })
     }
 
-    fn silent(&self, places: &[Place], silent: BTreeSet<u32>, troubles: &mut Vec<Trouble>) {
+    /// Waits until each node has said something, which `take` gives back where it is not what was
+    /// to be said. What is wrong with those nodes, and with the silent ones.
+    fn all_say(
+        &self,
+        root: &Root,
+        places: &[Place],
+        until: Instant,
+        mut take: impl FnMut(u32, Said) -> Result<(), Said>,
+    ) -> Vec<Trouble> {
+        let (mut silent, mut troubles) = (numbers(places), Vec::new());
+        root.hear(&mut silent, until, |node, said| {
+            troubles.extend(take(node, said).err().map(|other| trouble(places, node, other)));
+            true
+        });
         let why = format!("it has not answered within {} s", self.patience.as_secs_f64());
         let said = Said::Failed { why, log: String::new() };
         troubles.extend(silent.into_iter().map(|node| trouble(places, node, said.clone())));
+        troubles
     }
 
     fn order(&self) -> Result<Order> {

@@ -8,7 +8,6 @@ use mayfly_types::{
     SessionId,
     limits::{LANES, NAME_BYTES_MAX, REPLY_BYTES_MAX, SESSIONS_MAX},
 };
-use mayfly_wire::Op;
 use serde::{Deserialize, Serialize};
 
 use crate::message::{Answer, Question, Resolved};
@@ -99,14 +98,10 @@ fn is_sound_question(question: &Question) -> bool {
     }
 }
 
-/// The operation of a request that was passed on.
-pub(crate) fn op(raw: u16) -> Option<Op> {
-    Op::from_raw(raw)
-}
-
 #[cfg(test)]
 mod tests {
     use mayfly_types::{Errno, FileId};
+    use mayfly_wire::Op;
     use proptest::prelude::*;
 
     use super::*;

@@ -1,10 +1,9 @@
 //! What other processes find in the file of a tree is what the tree has.
-#![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
 
-use std::{collections::BTreeMap, path::Path};
+use std::collections::BTreeMap;
 
 use mayfly_meta::{
-    Store, TreeOptions, TreeStore, key,
+    Store, key,
     record::{self, Content, DirectoryNode, Inode, Layout, Origin},
 };
 use mayfly_records::{
@@ -14,31 +13,7 @@ use mayfly_records::{
 use mayfly_types::{Attr, FileId, FileKind, Timestamp};
 use proptest::{prelude::*, strategy::ValueTree};
 
-struct Bytes(Vec<u8>);
-
-impl Source for Bytes {
-    fn word(&self, at: usize) -> Option<u64> {
-        assert!(at.is_multiple_of(8));
-        self.0.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
-    }
-
-    fn chunk(&self, at: usize) -> Option<[u8; 8]> {
-        self.0.get(at..)?.first_chunk().copied()
-    }
-}
-
-fn open(directory: &Path) -> TreeStore {
-    let options = TreeOptions {
-        directory: directory.to_owned(),
-        limit_bytes: 1 << 30,
-        boot_id: b"boot".to_vec(),
-    };
-    TreeStore::open(&options).unwrap()
-}
-
-fn read(directory: &Path) -> Bytes {
-    Bytes(std::fs::read(directory.join("records")).unwrap())
-}
+use super::{Bytes, open, read};
 
 fn version(bytes: &Bytes) -> u64 {
     bytes.word(VERSION_AT).unwrap()

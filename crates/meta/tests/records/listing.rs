@@ -1,41 +1,16 @@
 //! A directory listed by another process, from the file of a tree, has what the tree has.
-#![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
 
-use std::{collections::BTreeMap, path::Path};
+use std::collections::BTreeMap;
 
 use mayfly_meta::{
-    Store, TreeOptions, TreeStore, key,
+    Store, TreeStore, key,
     record::{Content, Dentry, DirectoryNode, Inode, Layout},
 };
 use mayfly_records::{KEY_BYTES_MAX, Source, Unsure, key::PLACE_BYTES, list, page::VERSION_AT};
 use mayfly_types::{FileId, FileKind, Timestamp};
 use proptest::prelude::*;
 
-struct Bytes(Vec<u8>);
-
-impl Source for Bytes {
-    fn word(&self, at: usize) -> Option<u64> {
-        assert!(at.is_multiple_of(8));
-        self.0.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
-    }
-
-    fn chunk(&self, at: usize) -> Option<[u8; 8]> {
-        self.0.get(at..)?.first_chunk().copied()
-    }
-}
-
-fn open(directory: &Path) -> TreeStore {
-    let options = TreeOptions {
-        directory: directory.to_owned(),
-        limit_bytes: 1 << 30,
-        boot_id: b"boot".to_vec(),
-    };
-    TreeStore::open(&options).unwrap()
-}
-
-fn read(directory: &Path) -> Bytes {
-    Bytes(std::fs::read(directory.join("records")).unwrap())
-}
+use super::{Bytes, open, read};
 
 fn inode(id: u64, links: u32, content: Content) -> Inode {
     let time = Timestamp { seconds: 1, nanoseconds: 2 };
