@@ -45,6 +45,42 @@ fn run_passes_a_signal_on_and_leaves_nothing() -> Result<()> {
     before.expect_nothing_since(&scratch, &[], PATIENCE)
 }
 
+/// As `scancel` and its like do.
+#[test]
+fn a_signal_to_every_process_of_a_job_leaves_its_command_the_file_system_until_it_ends()
+-> Result<()> {
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("left-all")?;
+    let before = Before::look();
+    let script = r#"cd "$MAYFLY_MOUNT"; trap 'sleep 0.3; echo saved > last; cat last' TERM
+        echo ready > file; cat file; sleep 60 & wait; wait"#;
+    let run =
+        Job::new(&scratch, "run", binary::mayfly()?).args(["run", "--", "bash", "-c", script]);
+    let running = run.start()?;
+    while fs::read(scratch.join("run.out"))?.is_empty() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for process in process::marked(scratch.mark()) {
+        process::terminate(process.pid);
+    }
+    let outcome = running.wait()?;
+    ensure!(outcome.stdout == b"ready\nsaved\n", "{}", String::from_utf8_lossy(&outcome.stdout));
+    before.expect_nothing_since(&scratch, &[], PATIENCE)
+}
+
+#[test]
+fn an_instance_that_was_left_to_itself_ends_when_it_is_told_so_by_a_signal() -> Result<()> {
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("left-term")?;
+    let before = Before::look();
+    let instance = Instance::start(&scratch, "left-term", &scratch.join("tmp/mount"))?;
+    instance.shell("work", r#"echo text > "$MAYFLY_MOUNT/file""#).run_ok()?;
+    for process in process::marked(scratch.mark()) {
+        process::terminate(process.pid);
+    }
+    before.expect_nothing_since(&scratch, &[], PATIENCE)
+}
+
 #[test]
 fn start_and_stop_leave_no_process_memory_mount_or_directory() -> Result<()> {
     let _turn = Exclusive::take()?;

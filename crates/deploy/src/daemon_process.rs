@@ -16,7 +16,7 @@ use mayfly_meta::{LmdbOptions, LmdbStore, MemoryStore, Store, TreeOptions, TreeS
 use mayfly_object::{DirectoryStore, ObjectStore};
 use mayfly_types::Durability;
 
-use crate::{Config, Members};
+use crate::{Config, Members, signals};
 
 /// The hidden subcommand that the daemon runs as. Its standard input is the channel to the
 /// supervisor.
@@ -34,6 +34,7 @@ const IO_THREADS: usize = 2;
 /// # Errors
 /// When a store cannot be opened, or the supervisor does not speak as expected.
 pub fn run_daemon(run_dir: &Path) -> Result<()> {
+    signals::outlive()?;
     let config = Config::load(run_dir)?;
     let channel = std::io::stdin().as_fd().try_clone_to_owned()?;
     let slot_files = config.run_dir.join("ofd");

@@ -10,7 +10,7 @@ use std::{
 use anyhow::Result;
 use mayfly_fuse::Place;
 
-use crate::{Config, instance::SOCKET_NAME};
+use crate::{Config, instance::SOCKET_NAME, signals};
 
 /// The hidden subcommand that serves a mount: `__fuse RUN_DIR POINT`. Its standard input is the
 /// line to the supervisor: it says `mounted` there, or why not, and ends when the line is cut.
@@ -28,6 +28,7 @@ pub(crate) const MOUNTED: &str = "mounted";
 /// # Errors
 /// Says why it cannot be served there; the supervisor has been told then.
 pub fn run_fuse(run_dir: &Path, point: &Path) -> Result<()> {
+    signals::outlive()?;
     let mut line = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     let mut said = line.try_clone()?;
     let config = Config::load(run_dir);
@@ -68,6 +69,7 @@ fn start_keeper(run_dir: &Path) -> Option<Child> {
 /// # Errors
 /// Says why it cannot.
 pub fn run_keeper(run_dir: &Path) -> Result<()> {
+    signals::outlive()?;
     mayfly_fuse::keep(run_dir, std::io::stdin())
 }
 

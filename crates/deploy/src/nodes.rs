@@ -43,10 +43,12 @@ pub fn this_host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Does a list of hosts mean the machine on which we are?
+/// Does a list of hosts mean the machine on which we are? Slurm may call it otherwise than it calls
+/// itself (`NodeHostname`).
 #[must_use]
 pub fn is_this_machine(host: &str) -> bool {
     let short = |name: &str| name.split('.').next().unwrap_or_default().to_owned();
     let this = this_host();
-    host == "localhost" || host == this || (!host.contains('.') && host == short(&this))
+    let by_slurm = std::env::var("SLURMD_NODENAME").is_ok_and(|name| name == host);
+    by_slurm || host == "localhost" || host == this || (!host.contains('.') && host == short(&this))
 }

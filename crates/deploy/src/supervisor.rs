@@ -15,6 +15,7 @@ mod outbox;
 mod sessions;
 
 use std::{
+    io::Read,
     os::{
         fd::{AsFd, OwnedFd},
         unix::net::UnixStream,
@@ -44,6 +45,7 @@ use crate::{
     instance::{self, Keep, Locked, SOCKET_NAME},
     mount_point,
     nodes::Net,
+    signals,
 };
 use children::{Daemon, Restarts};
 use connections::Connections;
@@ -77,6 +79,8 @@ pub(crate) enum Source {
     Maker(u32),
     /// The line to a process that serves a mount.
     Mount(u32),
+    /// Somebody has sent SIGTERM.
+    Told,
 }
 
 impl Source {
@@ -91,6 +95,7 @@ impl Source {
             Source::Process(session) => (7, session.0),
             Source::Maker(number) => (8, number),
             Source::Mount(number) => (9, number),
+            Source::Told => (10, 0),
         };
         u64::from(number) | kind << 32
     }
@@ -107,6 +112,7 @@ impl Source {
             7 => Source::Process(SessionId(number)),
             8 => Source::Maker(number),
             9 => Source::Mount(number),
+            10 => Source::Told,
             _ => return None,
         })
     }
@@ -142,6 +148,7 @@ struct Supervisor {
     watch: Watch,
     listener: OwnedFd,
     lifeline: Lifeline,
+    told: UnixStream,
     node: OwnedFd,
     net: Option<Net>,
     region: &'static NodeRegion,
@@ -223,6 +230,9 @@ impl Supervisor {
         let releases = watch_slot_files(&config.run_dir.join("ofd"))?;
         watch.add(&listener, Source::Listener)?;
         watch.add(&lifeline, Source::Lifeline)?;
+        signals::outlive()?;
+        let told = signals::told_to_end()?;
+        watch.add(&told, Source::Told)?;
         let mut supervisor = Supervisor {
             keep: config.keep,
             sessions: Sessions::new(config.instance),
@@ -241,6 +251,7 @@ impl Supervisor {
             watch,
             listener,
             lifeline,
+            told,
             node,
             net,
             releases,
@@ -318,6 +329,7 @@ impl Supervisor {
                 self.hear_mount(number);
                 Ok(())
             }
+            Source::Told => self.told(),
         };
         if let Err(error) = done {
             eprintln!("supervisor: {error:#}");
@@ -340,6 +352,16 @@ impl Supervisor {
                 }
             }
         }
+    }
+
+    /// Whoever started the instance has been told too, and decides when it ends.
+    fn told(&mut self) -> Result<()> {
+        let _ = (&self.told).read(&mut [0; 64])?;
+        if self.lifeline.is_closed() {
+            eprintln!("supervisor: the instance ends, since somebody sent SIGTERM");
+            self.end = Some(Ok(()));
+        }
+        Ok(())
     }
 
     fn hear_connection(&mut self, number: u32) -> Result<()> {

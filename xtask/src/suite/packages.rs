@@ -44,6 +44,11 @@ const NEEDS: &[Need] = &[
         programs: &["sshd", "ssh"],
         packages: &["openssh-server", "openssh-client"],
     },
+    Need {
+        suite: "slurm",
+        programs: &["/usr/sbin/slurmctld", "/usr/sbin/slurmd", "srun", "/usr/sbin/munged"],
+        packages: &["slurmctld", "slurmd", "slurm-client", "munge"],
+    },
     Need { suite: "stress-ng", programs: &["stress-ng"], packages: &["stress-ng"] },
     Need { suite: "fio", programs: &["fio"], packages: &["fio"] },
     Need {

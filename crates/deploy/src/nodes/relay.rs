@@ -30,7 +30,7 @@ use super::{
     local,
     words::{Job, Lines, Order, Place, Said, read_line},
 };
-use crate::{default_run_root, instance::Shared, supervisor::raise_descriptor_limit};
+use crate::{default_run_root, instance::Shared, signals, supervisor::raise_descriptor_limit};
 
 /// Other hosts that one relay reaches itself.
 const FANOUT: usize = 32;
@@ -47,6 +47,7 @@ const ABOVE: u64 = u64::MAX;
 pub fn run_relay() -> Result<()> {
     // A key pressed at a terminal is for programs, not for their file system.
     let _ = rustix::process::setsid();
+    signals::outlive()?;
     raise_descriptor_limit();
     let mut above = BufReader::new(File::from(std::io::stdin().as_fd().try_clone_to_owned()?));
     let order: Order = read_line(&mut above)?.context("nothing is ordered")?;

@@ -33,6 +33,7 @@ pub(super) struct Lifeline {
     line: UnixStream,
     /// Whose words they are, where there are several nodes.
     node: Option<u32>,
+    closed: bool,
 }
 
 impl Lifeline {
@@ -44,11 +45,11 @@ impl Lifeline {
 
     pub(super) fn new(line: UnixStream, node: Option<u32>) -> Result<Lifeline> {
         line.set_nonblocking(true)?;
-        Ok(Lifeline { line, node })
+        Ok(Lifeline { line, node, closed: false })
     }
 
     pub(super) fn try_clone(&self) -> Result<Lifeline> {
-        Ok(Lifeline { line: self.line.try_clone()?, node: self.node })
+        Ok(Lifeline { line: self.line.try_clone()?, ..*self })
     }
 
     /// Says something; nobody may be listening.
@@ -72,6 +73,12 @@ impl Lifeline {
     /// Nobody is told anything any more.
     pub(super) fn close(&mut self) {
         let _ = self.line.shutdown(Shutdown::Both);
+        self.closed = true;
+    }
+
+    /// The instance was left to itself.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
     }
 
     pub(super) fn hear(&mut self) -> Vec<Word> {

@@ -1,0 +1,38 @@
+//! Signals that a batch system, or an impatient user, sends to every process of a job.
+//!
+//! They are meant for the job's programs, which may want to save something then: their file system
+//! lives on until whoever started it is gone or says so. An instance that was left to itself has
+//! nobody else to say it, and takes SIGTERM as the word to end.
+
+use std::{
+    os::unix::net::UnixStream,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use anyhow::{Context, Result};
+use signal_hook::{
+    consts::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2},
+    flag, low_level,
+};
+
+/// None of these ends this process from now on.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn outlive() -> Result<()> {
+    let unread = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2] {
+        flag::register(signal, Arc::clone(&unread)).context("cannot listen for signals")?;
+    }
+    Ok(())
+}
+
+/// Can be read from once somebody has sent SIGTERM.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn told_to_end() -> Result<UnixStream> {
+    let (told, teller) = UnixStream::pair()?;
+    low_level::pipe::register(SIGTERM, teller).context("cannot listen for signals")?;
+    Ok(told)
+}
