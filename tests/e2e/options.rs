@@ -109,3 +109,30 @@ os.chmod('sub/file', 0o400)";
     ensure!(rustix::fs::listxattr(saved.join("plain"), &mut names[..])? == 0);
     Ok(())
 }
+
+fn field_of(pid: u32, field: &str) -> Result<String> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let value = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(":\t"));
+    Ok(value.context("no such field")?.to_owned())
+}
+
+#[test]
+fn the_daemon_keeps_to_the_processors_that_it_was_given_and_an_absent_one_is_named() -> Result<()> {
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("cpus")?;
+    start(&scratch, "cpus", &["--cpus", "0", "--io-threads", "1"])?;
+    let instance = Instance::named(&scratch, "cpus")?;
+    instance.shell("use", r#"seq 10000 > "$MAYFLY_MOUNT/file""#).run_ok()?;
+    let daemon = instance.daemon_pid()?;
+    for thread in std::fs::read_dir(format!("/proc/{daemon}/task"))? {
+        let thread = thread?.file_name().to_string_lossy().parse()?;
+        ensure!(field_of(thread, "Cpus_allowed_list")? == "0", "a thread runs elsewhere");
+    }
+    ensure!(field_of(std::process::id(), "Cpus_allowed_list")? != "0", "nothing was to be seen");
+    instance.stop()?;
+    let refused = Instance::named(&scratch, "none")?.command("start").args(["--cpus", "1023"]);
+    let outcome = refused.run()?;
+    let error = String::from_utf8_lossy(&outcome.stderr);
+    ensure!(outcome.code == 1 && error.contains("processor 1023 is not there"), "{error}");
+    Ok(())
+}

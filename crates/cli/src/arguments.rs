@@ -210,6 +210,12 @@ pub(crate) struct Make {
     /// with many cores [default: $MAYFLY_SHARDS, or 1]
     #[arg(long, value_name = "N", value_parser = parse_shards)]
     shards: Option<u32>,
+    /// Processors on which each daemon runs, such as 0-3,8 [default: all that it may use]
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<String>,
+    /// Threads of each shard that wait for the disk [default: 2]
+    #[arg(long, value_name = "N")]
+    io_threads: Option<u32>,
 }
 
 /// Set for a whole session or test suite. Not by clap, for which `--reopen` would contradict it.
@@ -269,6 +275,8 @@ impl Make {
                 durability: self.durability.clone().unwrap_or(usual.durability),
                 access: self.access.clone().or_else(usual_access).unwrap_or(usual.access),
                 shards,
+                cpus: self.cpus.clone(),
+                io_threads: self.io_threads.unwrap_or(usual.io_threads),
             },
         })
     }

@@ -9,6 +9,8 @@ use mayfly_types::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::processors;
+
 /// File name of the configuration, in the run directory and in the data directory.
 pub(crate) const FILE: &str = "instance.json";
 /// Version of the configuration file that this program writes and reads.
@@ -43,6 +45,19 @@ pub struct Options {
     /// Shards of the daemon. The data directory fixes it.
     #[serde(default = "one")]
     pub shards: u32,
+    /// Processors on which the daemon runs, as a list like `0-3,8`; `None`: all.
+    #[serde(default)]
+    pub cpus: Option<String>,
+    /// Threads of each shard that wait for the disk.
+    #[serde(default = "io_threads")]
+    pub io_threads: u32,
+}
+
+/// Most threads of a shard that wait for the disk.
+const IO_THREADS_MAX: u32 = 64;
+
+fn io_threads() -> u32 {
+    2
 }
 
 /// What an instance has that was started before there was a choice.
@@ -79,6 +94,8 @@ impl Default for Options {
             durability: "process".to_owned(),
             access: preload(),
             shards: 1,
+            cpus: None,
+            io_threads: io_threads(),
         }
     }
 }
@@ -137,6 +154,11 @@ impl Options {
             (1..=SHARDS_MAX).contains(&self.shards),
             "--shards {}: choose 1 to {SHARDS_MAX}",
             self.shards
+        );
+        ensure!(
+            (1..=IO_THREADS_MAX).contains(&self.io_threads),
+            "--io-threads {}: choose 1 to {IO_THREADS_MAX}",
+            self.io_threads
         );
         if let Some(capacity) = self.capacity_bytes {
             ensure!(
@@ -241,6 +263,7 @@ impl Config {
     /// Says which options do not go together and what to choose instead.
     pub fn check(&self) -> Result<()> {
         self.options.check()?;
+        self.options.cpus.as_deref().map(processors::of_list).transpose()?;
         self.is_mounted()?;
         let durability = self.options.durability()?;
         if self.keep && durability == Durability::None {

@@ -16,7 +16,7 @@ use mayfly_meta::{LmdbOptions, LmdbStore, MemoryStore, Store, TreeOptions, TreeS
 use mayfly_object::{DirectoryStore, ObjectStore};
 use mayfly_types::Durability;
 
-use crate::{Config, Members, signals};
+use crate::{Config, Members, processors, signals};
 
 /// The hidden subcommand that the daemon runs as. Its standard input is the channel to the
 /// supervisor.
@@ -26,8 +26,6 @@ pub const DAEMON: &str = "__daemon";
 const CACHED_DENTRIES_MAX: usize = 262_144;
 /// What a shard's records may always take, as far as the capacity goes, bytes.
 const LIMIT_BYTES_MIN: u64 = 64 << 20;
-/// Threads that wait for the disk so that the shard does not, for each.
-const IO_THREADS: usize = 2;
 
 /// Runs the daemon of the instance in `run_dir` until the supervisor ends it.
 ///
@@ -36,6 +34,9 @@ const IO_THREADS: usize = 2;
 pub fn run_daemon(run_dir: &Path) -> Result<()> {
     signals::outlive()?;
     let config = Config::load(run_dir)?;
+    if let Some(cpus) = &config.options.cpus {
+        processors::keep_to(cpus)?;
+    }
     let channel = std::io::stdin().as_fd().try_clone_to_owned()?;
     let slot_files = config.run_dir.join("ofd");
     let shards = config.options.shards;
@@ -119,7 +120,7 @@ fn core_config(config: &Config, capacity_bytes: u64) -> Result<CoreConfig> {
         uid: rustix::process::getuid().as_raw(),
         gid: rustix::process::getgid().as_raw(),
         cached_dentries_max: CACHED_DENTRIES_MAX,
-        io_threads: IO_THREADS,
+        io_threads: config.options.io_threads as usize,
     })
 }
 

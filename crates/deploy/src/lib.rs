@@ -19,6 +19,7 @@ mod launch;
 mod mount_point;
 pub mod nodes;
 mod places;
+mod processors;
 mod signals;
 mod status;
 pub mod supervisor;
