@@ -251,6 +251,34 @@ fn an_instance_that_a_job_starts_serves_its_steps_on_every_node_until_it_is_stop
     expect_nothing_left(&scratch)
 }
 
+/// In the shell that `salloc` opens, on a machine that is none of the job's.
+#[test]
+fn an_allocation_has_an_instance_that_is_looked_at_and_stopped_from_outside() -> Result<()> {
+    if !is_possible() {
+        return Ok(());
+    }
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("slurm-salloc")?;
+    let cluster = Cluster::start(&scratch)?;
+    let script = scratch.join("inside.sh");
+    let program = binary::mayfly()?;
+    let inside = format!(
+        "set -e\nmayfly() {{ {} \"$@\"; }}\nmayfly start --nodes job --name it\n\
+         mayfly status\nmayfly start --nodes job --name it && exit 1\nmayfly stop --name it\n\
+         mayfly status\n",
+        program.display()
+    );
+    fs::write(&script, inside)?;
+    let salloc = cluster.job("salloc", "salloc").args(["--nodes=2", "--quiet", "sh"]);
+    let outcome = salloc.args([script]).run()?;
+    let said = String::from_utf8_lossy(&outcome.stdout).into_owned();
+    let complaint = String::from_utf8_lossy(&outcome.stderr);
+    ensure!(outcome.code == 0, "{said}{complaint}");
+    ensure!(said.contains("it, 2 nodes") && said.contains("no instance is running"), "{said}");
+    ensure!(complaint.contains("was started from here on other hosts"), "{complaint}");
+    expect_nothing_left(&scratch)
+}
+
 #[test]
 fn a_slurm_job_that_is_cancelled_leaves_nothing_of_its_instance() -> Result<()> {
     if !is_possible() {

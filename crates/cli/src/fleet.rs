@@ -6,7 +6,10 @@ use anyhow::{Result, anyhow, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use mayfly_deploy::{
     Config, Found, Members,
-    nodes::{Fleet, Launch, NodeReport, NodeState, Progress, Trouble, is_this_machine, report_all},
+    nodes::{
+        Fleet, Launch, NodeReport, NodeState, Progress, Trouble, is_this_machine, remembered,
+        report_all,
+    },
 };
 use serde_json::{Value, json};
 
@@ -47,8 +50,8 @@ pub(crate) fn expect_first_here(launch: &Launch) -> Result<()> {
     Ok(())
 }
 
-/// The nodes of an instance, from whatever node of it is on this machine; `None` when it has one
-/// node, or there is no such instance.
+/// The nodes of an instance, from whatever node of it is on this machine, or since it was started
+/// from here; `None` when it has one node, or there is no such instance.
 pub(crate) fn members(name: &str) -> Result<Option<Members>> {
     for name in std::iter::once(name.to_owned()).chain(run::names_of_nodes(name)) {
         let run_dir = match Found::look(&name)? {
@@ -60,7 +63,7 @@ pub(crate) fn members(name: &str) -> Result<Option<Members>> {
             return Ok(Some(members));
         }
     }
-    Ok(None)
+    remembered(name)
 }
 
 /// The configuration of node `node` of the instance `name`, which must be on this machine.

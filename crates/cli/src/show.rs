@@ -3,7 +3,9 @@
 use std::{collections::BTreeSet, io::Write};
 
 use anyhow::{Result, anyhow, ensure};
-use mayfly_deploy::{Counted, Report, default_run_root, doctor, environment, report};
+use mayfly_deploy::{
+    Counted, Report, default_run_root, doctor, environment, nodes::names_elsewhere, report,
+};
 use serde_json::Value;
 
 use crate::{arguments, fleet, run, size};
@@ -126,7 +128,8 @@ fn dead_instances(clean: bool) -> Dead {
 /// Names of instances, those of several nodes once.
 fn instances() -> Vec<String> {
     let whole = |name: String| name.split('@').next().unwrap_or_default().to_owned();
-    let names: BTreeSet<String> = run::names().into_iter().map(whole).collect();
+    let elsewhere = names_elsewhere();
+    let names: BTreeSet<String> = run::names().into_iter().map(whole).chain(elsewhere).collect();
     names.into_iter().collect()
 }
 
@@ -151,13 +154,14 @@ fn print(report: &Report) {
     }
     println!(
         "  options     chunk-size {}, times {}, parent-check {}, locks {}, durability {}, \
-         shards {}{}",
+         shards {}{}{}",
         size::show(options.chunk_bytes),
         options.times,
         switch(options.parent_check),
         switch(options.locks),
         options.durability,
         options.shards,
+        options.cpus.as_ref().map_or(String::new(), |cpus| format!(", cpus {cpus}")),
         if config.keep { ", keep" } else { "" }
     );
 }

@@ -17,6 +17,7 @@
 mod agent;
 mod batch;
 mod below;
+mod elsewhere;
 mod fleet;
 mod hosts;
 mod launcher;
@@ -29,6 +30,7 @@ mod words;
 pub use agent::run_node;
 pub(crate) use agent::{Net, word_of};
 pub use batch::hosts as hosts_of_the_job;
+pub use elsewhere::{names_elsewhere, remembered};
 pub use fleet::{Fleet, Launch, NodeReport, NodeState, Progress, Trouble, report_all, stop_all};
 pub use hosts::{NODES_MAX, expand as expand_hosts, of_file as hosts_of_file};
 pub use launcher::Launcher;

@@ -17,7 +17,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::Serialize;
 
 use super::{
-    Launcher, Member, Members, NODES_MAX, Network,
+    Launcher, Member, Members, NODES_MAX, Network, elsewhere,
     words::{Job, Order, Place, RELAY, Said, Settings, Up, read_line, write_line},
 };
 use crate::{Instance, control::LOST, instance};
@@ -243,7 +243,7 @@ impl Launch {
         ensure!(self.hosts.len() <= NODES_MAX, "an instance has at most {NODES_MAX} nodes");
         let name = self.instance.name.clone();
         let name = name.unwrap_or_else(|| format!("run-{}", std::process::id()));
-        crate::config::check_name(&name)?;
+        elsewhere::expect_free(&name)?;
         let instance = instance::fresh_identity()?;
         let settings = Settings {
             secret: fresh_secret()?,
@@ -368,6 +368,9 @@ impl Fleet {
     /// # Errors
     /// Names nodes that have died meanwhile.
     pub fn detach(mut self) -> Result<()> {
+        if elsewhere::is_elsewhere(self.places.iter().map(|place| place.host.as_str())) {
+            elsewhere::remember(&self.members)?;
+        }
         self.root.say(b"detach\n")?;
         let troubles = self.ended("detached");
         ensure!(troubles.is_empty(), "{} nodes are gone{}", troubles.len(), list(&troubles));
@@ -480,5 +483,7 @@ pub fn stop_all(members: &Members) -> Result<Vec<Trouble>> {
             other => troubles.push(trouble(&places, place.node, other)),
         }
     }
-    judge(order, &places, troubles)
+    let lost = judge(order, &places, troubles)?;
+    elsewhere::forget(&members.name)?;
+    Ok(lost)
 }
