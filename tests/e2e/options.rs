@@ -136,3 +136,52 @@ fn the_daemon_keeps_to_the_processors_that_it_was_given_and_an_absent_one_is_nam
     ensure!(outcome.code == 1 && error.contains("processor 1023 is not there"), "{error}");
     Ok(())
 }
+
+/// Objects below the instance's directory in `place`.
+fn objects_in(place: &std::path::Path) -> Result<usize> {
+    let mut count = 0;
+    for instance in fs::read_dir(place)? {
+        for part in fs::read_dir(instance?.path().join("objects"))? {
+            let part = part?;
+            if part.file_type()?.is_dir() {
+                count += fs::read_dir(part.path())?.count();
+            }
+        }
+    }
+    Ok(count)
+}
+
+#[test]
+fn several_data_directories_share_the_files_and_nothing_is_left_in_any() -> Result<()> {
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("data-dirs")?;
+    let places = ["a", "b", "c"].map(|name| scratch.join(name));
+    for place in &places {
+        fs::create_dir(place)?;
+    }
+    let [a, b, c] = places.each_ref().map(|place| place.display().to_string());
+    let (fast, slow) = (format!("nvme={a},{b}"), format!("ssd={c}"));
+    start(&scratch, "wide", &["--data-dir", &fast, "--data-dir", &slow])?;
+    let instance = Instance::named(&scratch, "wide")?;
+    let make = r#"cd "$MAYFLY_MOUNT"; for i in $(seq 60); do
+        { echo $i; head -c 300000 /dev/zero; echo end $i; } > $i; done; cp /bin/true run; ./run"#;
+    instance.shell("make", make).run_ok()?;
+    let counts = places.iter().map(|place| objects_in(place)).collect::<Result<Vec<_>>>()?;
+    ensure!(counts.iter().all(|count| *count > 5), "not spread: {counts:?}");
+    let text = shown(&instance)?;
+    for words in [format!("{b}/mayfly-"), "(nvme)".to_owned(), "(ssd)".to_owned()] {
+        ensure!(text.contains(&words), "status does not show {words}:\n{text}");
+    }
+    mayfly_testkit::process::kill(instance.daemon_pid()?);
+    let look = r#"cd "$MAYFLY_MOUNT"; for i in $(seq 60); do
+        tail -c 3 $i | tr -dc '0-9\n'; rm $i; done"#;
+    let found = String::from_utf8(instance.shell("look", look).run_ok()?.stdout)?;
+    let expected: String = (1..=60).map(|i| format!("{i}\n")).collect();
+
+    ensure!(found == expected, "{found}");
+    instance.stop()?;
+    for place in &places {
+        ensure!(fs::read_dir(place)?.next().is_none(), "something is left in {}", place.display());
+    }
+    Ok(())
+}

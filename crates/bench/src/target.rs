@@ -64,7 +64,8 @@ pub fn beside(places: &[Place]) -> Vec<Place> {
     let mut found: Vec<PathBuf> = Vec::new();
     for place in places {
         if let PlaceKind::Instance(instance) = &place.kind {
-            let directory = instance.data_dir.clone().unwrap_or_else(std::env::temp_dir);
+            let first = instance.data_dirs.first().map(|first| first.path.clone());
+            let directory = first.unwrap_or_else(std::env::temp_dir);
             if !found.contains(&directory) {
                 found.push(directory);
             }

@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf};
 use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand};
 use mayfly_deploy::{
-    Instance, Options, SHARDS_MAX,
+    DataDir, Instance, Options, SHARDS_MAX,
     nodes::{NODE, RELAY},
 };
 
@@ -178,10 +178,11 @@ pub(crate) struct Make {
     /// the library otherwise [default: $MAYFLY_ACCESS, or preload]
     #[arg(long, value_parser = ["preload", "fuse", "both", "auto"])]
     access: Option<String>,
-    /// Where files and metadata are stored: fast storage of this node [default: the temporary
-    /// directory]
-    #[arg(long, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
+    /// Where files and metadata are stored: fast storage of this node. With several directories, as
+    /// in nvme=/a,/b, files are dealt out to them by their space, and the first one has the
+    /// metadata; the name in front is for you [default: the temporary directory]
+    #[arg(long, value_name = "[CLASS=]DIR[,DIR...]")]
+    data_dir: Vec<String>,
     /// Store the metadata elsewhere than the files
     #[arg(long, value_name = "DIR")]
     meta_dir: Option<PathBuf>,
@@ -254,6 +255,11 @@ fn parse_switch(text: &str) -> Result<bool, String> {
 }
 
 impl Make {
+    fn data_dirs(&self) -> Result<Vec<DataDir>> {
+        let parsed = self.data_dir.iter().map(|text| DataDir::parse(text));
+        Ok(parsed.collect::<Result<Vec<_>>>()?.concat())
+    }
+
     pub(crate) fn instance(&self, name: Option<String>, keep: bool) -> Result<Instance> {
         let usual = Options::default();
         let shards = match self.shards {
@@ -263,7 +269,7 @@ impl Make {
         Ok(Instance {
             name,
             mount: self.mount.clone(),
-            data_dir: self.data_dir.clone(),
+            data_dirs: self.data_dirs()?,
             meta_dir: self.meta_dir.clone(),
             keep,
             options: Options {

@@ -1,6 +1,6 @@
 //! Looking at instances.
 
-use std::{collections::BTreeSet, io::Write};
+use std::{collections::BTreeSet, io::Write, path::Path};
 
 use anyhow::{Result, anyhow, ensure};
 use mayfly_deploy::{
@@ -143,7 +143,10 @@ fn print(report: &Report) {
     for further in report.mounts.iter().filter(|point| **point != config.mount) {
         println!("  mounted at  {}", further.display());
     }
-    println!("  data        {}", config.data_dir.display());
+    print_data(config.data_class.as_deref(), &config.data_dir);
+    for further in &config.further {
+        print_data(further.class.as_deref(), &further.path);
+    }
     println!("  metadata    {}", config.meta_dir.display());
     match &report.counted {
         Some(counted) => print_counted(report, counted),
@@ -164,6 +167,11 @@ fn print(report: &Report) {
         options.cpus.as_ref().map_or(String::new(), |cpus| format!(", cpus {cpus}")),
         if config.keep { ", keep" } else { "" }
     );
+}
+
+fn print_data(class: Option<&str>, directory: &Path) {
+    let class = class.map_or(String::new(), |class| format!(" ({class})"));
+    println!("  data        {}{class}", directory.display());
 }
 
 fn print_counted(report: &Report, counted: &Counted) {

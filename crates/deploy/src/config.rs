@@ -9,7 +9,7 @@ use mayfly_types::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::processors;
+use crate::{data_dirs::DataDir, processors};
 
 /// File name of the configuration, in the run directory and in the data directory.
 pub(crate) const FILE: &str = "instance.json";
@@ -190,6 +190,12 @@ pub struct Config {
     pub mount_made: bool,
     /// This instance's own directory below `--data-dir`.
     pub data_dir: PathBuf,
+    /// Its class.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_class: Option<String>,
+    /// The same below further `--data-dir`s.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub further: Vec<DataDir>,
     /// Directory of the metadata store.
     pub meta_dir: PathBuf,
     /// Directory of the objects.
@@ -273,7 +279,8 @@ impl Config {
             );
         }
         if durability == Durability::Sync {
-            for dir in [&self.data_dir, &self.meta_dir] {
+            let further = self.further.iter().map(|dir| &dir.path);
+            for dir in [&self.data_dir, &self.meta_dir].into_iter().chain(further) {
                 refuse_memory(dir)?;
             }
         }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     config::{self, Config, Options},
+    data_dirs::{self, DataDir},
     mount_point, places,
 };
 
@@ -42,8 +43,8 @@ pub struct Instance {
     pub name: Option<String>,
     /// Mount point; `None`: in the run directory.
     pub mount: Option<PathBuf>,
-    /// Where the data go; `None`: the temporary directory.
-    pub data_dir: Option<PathBuf>,
+    /// Where the data go; none: the temporary directory. The first one has the rest too.
+    pub data_dirs: Vec<DataDir>,
     /// Where the metadata store goes; `None`: with the data.
     pub meta_dir: Option<PathBuf>,
     /// Leave the data at the end.
@@ -173,8 +174,7 @@ impl Instance {
             "{} is too long for a unix socket; choose a shorter --name, or set XDG_RUNTIME_DIR",
             socket.display()
         );
-        let data_root = absolute(&self.data_dir.clone().unwrap_or_else(std::env::temp_dir))?;
-        let data_dir = data_root.join(format!("mayfly-{}-{name}", places::uid()));
+        let (data_dir, data_class, further) = self.data_places(name)?;
         let meta_dir = match &self.meta_dir {
             Some(dir) => {
                 absolute(dir)?.join(format!("mayfly-{}-{name}", places::uid())).join("meta")
@@ -191,12 +191,27 @@ impl Instance {
             mount_made,
             object_dir: data_dir.join("objects"),
             data_dir,
+            data_class,
+            further,
             meta_dir,
             image_dir: places::image_cache(),
             keep: self.keep,
             options: self.options.clone(),
             run_dir,
         })
+    }
+
+    /// The instance's own directories: the first, its class, and the others.
+    fn data_places(&self, name: &str) -> Result<(PathBuf, Option<String>, Vec<DataDir>)> {
+        let usual = || vec![DataDir { class: None, path: std::env::temp_dir() }];
+        let chosen = if self.data_dirs.is_empty() { usual() } else { self.data_dirs.clone() };
+        let chosen = chosen.iter().map(DataDir::absolute).collect::<Result<Vec<_>>>()?;
+        let paths: Vec<PathBuf> = chosen.iter().map(|dir| dir.path.clone()).collect();
+        data_dirs::check(&paths)?;
+        let mut own =
+            chosen.into_iter().map(|dir| DataDir { path: dir.of_instance(name), class: dir.class });
+        let first = own.next().context("there is one at least")?;
+        Ok((first.path, first.class, own.collect()))
     }
 
     fn mount_point(&self, run_dir: &Path) -> Result<(PathBuf, bool)> {
@@ -295,6 +310,7 @@ fn make_rest(config: &Config, shared: Option<&Shared>) -> Result<()> {
     for dir in data_dirs {
         places::make_private(dir)?;
     }
+    data_dirs::deal_out(config)?;
     config.store(&config.data_dir)?;
     make_ready(config, shared)
 }
@@ -401,6 +417,7 @@ pub(crate) fn remove(config: &Config, keep: Keep) -> Vec<String> {
     if keep == Keep::Nothing {
         gone(&config.data_dir, fs::remove_dir_all(&config.data_dir));
         gone(&config.meta_dir, fs::remove_dir_all(&config.meta_dir));
+        data_dirs::remove(config, &mut gone);
         if let Some(parent) = config.meta_dir.parent().filter(|dir| dir.exists()) {
             gone(parent, fs::remove_dir(parent));
         }

@@ -208,6 +208,8 @@ mod tests {
             mount,
             mount_made,
             data_dir: nowhere.clone(),
+            data_class: None,
+            further: Vec::new(),
             meta_dir: nowhere.clone(),
             object_dir: nowhere.clone(),
             image_dir: nowhere,

@@ -16,7 +16,7 @@ use std::{
 use mayfly_types::{Errno, OBJECT_MAPPED, Timestamp};
 use rustix::fs::{self, AtFlags, FallocateFlags, Mode, OFlags};
 
-use crate::{Allocation, ObjectAttr, ObjectId, ObjectStore, Space};
+use crate::{Allocation, ObjectAttr, ObjectId, ObjectStore, Space, spread::file_systems};
 
 /// Descriptors kept open unless told otherwise.
 const DESCRIPTORS_MAX: usize = 512;
@@ -68,6 +68,8 @@ impl Cache {
 /// Objects in a directory.
 pub struct DirectoryStore {
     root: OwnedFd,
+    /// A directory on each file system that has objects.
+    below: Vec<OwnedFd>,
     cache: Mutex<Cache>,
     descriptors_max: usize,
     may_wait: bool,
@@ -100,9 +102,13 @@ impl DirectoryStore {
         make_directory(fs::mkdir(path, Mode::RWXU))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = fs::open(path, flags, Mode::empty()).map_err(errno)?;
-        let kind = fs::fstatfs(&root).map_err(errno)?.f_type;
-        let may_wait = !IN_MEMORY.contains(&u64::try_from(kind).unwrap_or(0));
-        Ok(DirectoryStore { root, cache: Mutex::default(), descriptors_max, may_wait })
+        let below = file_systems(root.try_clone().map_err(|_| Errno::EMFILE)?).map_err(errno)?;
+        let mut may_wait = false;
+        for directory in &below {
+            let kind = fs::fstatfs(directory).map_err(errno)?.f_type;
+            may_wait |= !IN_MEMORY.contains(&u64::try_from(kind).unwrap_or(0));
+        }
+        Ok(DirectoryStore { root, below, cache: Mutex::default(), descriptors_max, may_wait })
     }
 
     fn cached(&self, id: ObjectId, access: Access) -> Option<Arc<OwnedFd>> {
@@ -335,7 +341,7 @@ impl ObjectStore for DirectoryStore {
     }
 
     fn sync_all(&self) -> Result<(), Errno> {
-        fs::syncfs(&self.root).map_err(errno)
+        self.below.iter().try_for_each(|directory| fs::syncfs(directory).map_err(errno))
     }
 
     fn remove(&self, id: ObjectId) -> Result<(), Errno> {
@@ -380,10 +386,12 @@ impl ObjectStore for DirectoryStore {
     }
 
     fn space(&self) -> Result<Space, Errno> {
-        let space = fs::fstatvfs(&self.root).map_err(errno)?;
-        Ok(Space {
-            total_bytes: space.f_blocks.saturating_mul(space.f_frsize),
-            free_bytes: space.f_bavail.saturating_mul(space.f_frsize),
-        })
+        let mut all = Space { total_bytes: 0, free_bytes: 0 };
+        for directory in &self.below {
+            let space = fs::fstatvfs(directory).map_err(errno)?;
+            all.total_bytes += space.f_blocks.saturating_mul(space.f_frsize);
+            all.free_bytes += space.f_bavail.saturating_mul(space.f_frsize);
+        }
+        Ok(all)
     }
 }

@@ -13,10 +13,12 @@
 mod directory;
 mod jobs;
 mod memory;
+mod spread;
 
 pub use directory::DirectoryStore;
 pub use jobs::{BY_HAND, Jobs};
 pub use memory::MemoryStore;
+pub use spread::{Further, spread};
 
 use mayfly_types::{Errno, FileId, Timestamp};
 

@@ -100,7 +100,7 @@ fn described(settings: &Settings, place: &Place) -> Instance {
     Instance {
         name: None,
         mount,
-        data_dir: settings.data_dir.clone(),
+        data_dirs: settings.data_dirs.clone(),
         meta_dir: settings.meta_dir.clone(),
         keep: false,
         options: settings.options.clone(),

@@ -30,8 +30,8 @@ pub(super) fn expect_free(name: &str) -> Result<()> {
     let directory = directory_of(name)?;
     ensure!(
         !directory.exists(),
-        "an instance {name:?} was started from here on other hosts: `mayfly stop --name {name}` ends \
-         it. If its hosts are gone for good, remove {}",
+        "an instance {name:?} was started from here on other hosts: `mayfly stop --name {name}` \
+         ends it. If its hosts are gone for good, remove {}",
         directory.display()
     );
     Ok(())

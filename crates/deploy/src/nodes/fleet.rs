@@ -20,7 +20,7 @@ use super::{
     Launcher, Member, Members, NODES_MAX, Network, elsewhere,
     words::{Job, Order, Place, RELAY, Said, Settings, Up, read_line, write_line},
 };
-use crate::{Instance, control::LOST, instance};
+use crate::{DataDir, Instance, control::LOST, instance};
 
 /// How long nodes may take to end, or to say how they do.
 const ANSWER_MAX: Duration = Duration::from_secs(40);
@@ -249,7 +249,7 @@ impl Launch {
             secret: fresh_secret()?,
             encrypt: self.encrypt,
             mount: self.instance.mount.as_deref().map(std::path::absolute).transpose()?,
-            data_dir: self.instance.data_dir.as_deref().map(std::path::absolute).transpose()?,
+            data_dirs: self.data_dirs()?,
             meta_dir: self.instance.meta_dir.as_deref().map(std::path::absolute).transpose()?,
             options: self.instance.options.clone(),
             net: self.network.clone(),
@@ -262,6 +262,14 @@ impl Launch {
             job: Job::Start(Box::new(settings)),
             ..order(&self.launcher, remote_path, &name, instance, places(&self.hosts))
         })
+    }
+
+    /// As the hosts will find them: what of a path exists may be otherwise there.
+    fn data_dirs(&self) -> Result<Vec<DataDir>> {
+        let place = |dir: &DataDir| {
+            Ok(DataDir { class: dir.class.clone(), path: std::path::absolute(&dir.path)? })
+        };
+        self.instance.data_dirs.iter().map(place).collect()
     }
 
     fn members(&self, order: &Order, addresses: &BTreeMap<u32, SocketAddr>) -> Result<Members> {

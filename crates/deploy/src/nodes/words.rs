@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{launcher::Launcher, net::Net};
-use crate::{Options, instance::Shared};
+use crate::{Options, data_dirs::DataDir, instance::Shared};
 
 /// Longest line that is read, bytes: the list of the largest instance fits.
 pub(super) const LINE_BYTES_MAX: u64 = 16 << 20;
@@ -81,7 +81,7 @@ pub(super) struct Settings {
     pub(super) secret: String,
     pub(super) encrypt: bool,
     pub(super) mount: Option<PathBuf>,
-    pub(super) data_dir: Option<PathBuf>,
+    pub(super) data_dirs: Vec<DataDir>,
     pub(super) meta_dir: Option<PathBuf>,
     pub(super) options: Options,
     pub(super) net: Net,
