@@ -48,12 +48,9 @@ mod xattrs;
 
 pub use recover::OpenError;
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
 };
 
 use mayfly_meta::{
@@ -70,6 +67,7 @@ use crate::{
     cache::DentryCache,
     locks::LockTable,
     log,
+    maps::HashMap,
     message::{At, OperationId, Question, Resolved},
     numbering::{Numbering, origin},
     opens::OpenTable,

@@ -12,6 +12,7 @@ mod cache;
 mod core;
 mod locks;
 mod log;
+mod maps;
 mod message;
 mod numbering;
 mod opens;

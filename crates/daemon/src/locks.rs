@@ -7,13 +7,14 @@
 //! overlaps; waiters are tried in the order in which they came, and one that cannot be served does
 //! not stop those behind it. Only POSIX waits are searched for deadlocks.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use mayfly_meta::record::HeldLock;
 use mayfly_types::{Errno, FileId, OpenRef, SessionId, limits::LOCKS_PER_FILE_MAX};
 use mayfly_wire::{LOCK_FLOCK, LOCK_OFD, LOCK_POSIX, LOCK_READ, LOCK_UNLOCK, LOCK_WRITE};
 
 use crate::api::Caller;
+use crate::maps::HashMap;
 
 /// Whose a lock is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -17,6 +17,7 @@
 //! and the inotify queue belong to the supervisor and outlive this process; [`handover`] and
 //! [`start`] take them up.
 
+mod carrier;
 pub mod channel;
 mod contents;
 mod control;
@@ -26,6 +27,7 @@ mod handover;
 mod idle;
 mod net;
 mod nodes;
+mod outside;
 mod peers;
 mod processes;
 pub mod releases;
@@ -33,13 +35,17 @@ mod rounds;
 mod service;
 mod shard;
 mod start;
+pub mod stepped;
 #[cfg(test)]
 mod tests;
 mod worker;
 
+pub use carrier::Carrier;
 use handover::Handover;
+pub use handover::Known;
 pub use idle::Waker;
 pub use nodes::Nodes;
+pub use outside::{Event, Outside};
 pub use rounds::Ending;
 pub use service::{Caller, Completion, Progress, Service};
 pub use start::{Opener, Place, run};

@@ -8,7 +8,7 @@
 //! makes its description at once, and is answered when the object is cut; a size that nobody waits
 //! for is settled when the object can be looked at without waiting.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use mayfly_meta::{
     key,
@@ -28,6 +28,7 @@ use super::{
 use crate::{
     api::{Caller, Completion},
     log,
+    maps::HashMap,
 };
 
 /// What a job of the I/O pool has to report.

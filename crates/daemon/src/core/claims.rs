@@ -8,12 +8,10 @@
 //! and since an operation keeps its age, each is the oldest one day. Reading needs no claim: until
 //! the operation is acknowledged, what was before it is a right answer.
 
-use std::collections::HashMap;
-
 use mayfly_meta::record::Step;
 use mayfly_types::FileId;
 
-use crate::message::OperationId;
+use crate::{maps::HashMap, message::OperationId};
 
 /// Something that can be claimed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

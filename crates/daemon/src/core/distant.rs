@@ -8,8 +8,6 @@
 //! the same request may come again. What it changed must not be changed twice, so the answer to the
 //! last such request of each lane is kept with the change itself.
 
-use std::collections::HashSet;
-
 use mayfly_meta::{StoreError, key};
 use mayfly_transport_shm::layout::FILE_LOCKED;
 use mayfly_types::{Errno, OpenRef, SessionId, limits::LANES};
@@ -24,6 +22,7 @@ use super::{
 use crate::{
     api::{Caller, Completion},
     locks::Owner,
+    maps::HashSet,
     message::{Answer, Forward, OperationId, Question, SpaceFacts},
     numbering::{node_of_owner, origin, session_elsewhere},
     opens::Remote,

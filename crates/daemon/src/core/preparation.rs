@@ -15,8 +15,6 @@
 //! transaction in which the object becomes the file's. So an object that no record came to know is
 //! removed, by whoever finds the mark.
 
-use std::collections::HashMap;
-
 use mayfly_meta::{
     key,
     record::{Content, Inode},
@@ -30,6 +28,7 @@ use super::{
     home::Located,
     task::{Run, Task},
 };
+use crate::maps::HashMap;
 
 /// What is missing.
 #[derive(Debug)]

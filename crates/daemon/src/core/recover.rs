@@ -5,7 +5,7 @@
 //! nobody holds any more is finished as its owner would have: orphans are removed, sizes settled,
 //! locks dropped.
 
-use std::{collections::HashMap, fmt, sync::atomic::Ordering::Relaxed};
+use std::{fmt, sync::atomic::Ordering::Relaxed};
 
 use mayfly_meta::{
     Scan, StoreError, key,
@@ -29,6 +29,7 @@ use crate::{
     api::{Config, Survivors},
     cache::DentryCache,
     locks::{LockTable, Owner},
+    maps::HashMap,
     opens::{Found, OpenTable},
     slots::SlotTable,
 };
@@ -105,12 +106,12 @@ impl Core {
             run: Run::default(),
             tasks: Tasks::default(),
             claims: Claims::default(),
-            operations: HashMap::new(),
+            operations: HashMap::default(),
             // Numbers of an earlier daemon's operations may still be in use elsewhere.
             next_age: u64::from(node.head.daemon_starts.load(Relaxed)) << STARTS_SHIFT,
-            finished: HashMap::new(),
-            finished_elsewhere: HashMap::new(),
-            remembered: HashMap::new(),
+            finished: HashMap::default(),
+            finished_elsewhere: HashMap::default(),
+            remembered: HashMap::default(),
             shard: numbering.shard(shard),
             numbering,
             jobs: Jobs::new(config.io_threads, wake),
@@ -122,7 +123,7 @@ impl Core {
             touched: None,
             removed: Removed::default(),
             spared_orphans: Vec::new(),
-            appends: HashMap::new(),
+            appends: HashMap::default(),
             opens: OpenTable::new(node, shard, numbering.shards),
             locks: LockTable::default(),
             sessions: survivors
@@ -137,7 +138,7 @@ impl Core {
             now,
             uncommitted: Vec::new(),
             ready: Vec::new(),
-            unclaimed_opens: HashMap::new(),
+            unclaimed_opens: HashMap::default(),
             requests: 0,
             steps: 0,
             totals,

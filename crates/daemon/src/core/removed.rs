@@ -4,7 +4,7 @@
 //! record is gone, so what it was is remembered here, for as many as there is room, until the
 //! daemon ends. Opened again it becomes an orphan with a record like any other.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use mayfly_meta::{
     key,
@@ -13,6 +13,7 @@ use mayfly_meta::{
 use mayfly_types::{Errno, FileId, FileKind};
 
 use super::{Core, Outcome, home::Located};
+use crate::maps::HashMap;
 
 /// Removed directories that are remembered; about 200 bytes each.
 const REMOVED_MAX: usize = 16_384;

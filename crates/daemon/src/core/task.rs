@@ -10,7 +10,7 @@
 //! one that finds a claim in its way waits for it ([`Fault::Busy`]); one that has decided to change
 //! several shards hands its steps to `operation.rs` ([`Fault::Operate`]).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use mayfly_object::ObjectAttr;
 use mayfly_types::{
@@ -27,6 +27,7 @@ use super::{
 use crate::{
     api::{Caller, Completion, Progress},
     log,
+    maps::HashMap,
     message::{Answer, At, Forward, Message, OperationId, Question, Resolved},
     slots::ShardId,
 };

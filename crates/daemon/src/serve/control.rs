@@ -13,31 +13,14 @@ use std::{
     thread,
 };
 
-use mayfly_types::SessionId;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
     Waker,
     channel::{self, Message},
+    outside::Event,
     releases::{self, Released},
 };
-
-/// Something the serving loop must act on.
-#[derive(Debug)]
-pub(super) enum Event {
-    /// A process attached: session region and pidfd.
-    Session { session: SessionId, pid: u32, region: OwnedFd, process: OwnedFd },
-    /// A session's process image is gone.
-    End(SessionId),
-    /// A slot file was closed.
-    Released(u32),
-    /// Releases were lost.
-    Overflow,
-    /// Finish.
-    Stop,
-    /// The supervisor is gone: nobody holds the sessions any more.
-    Orphaned,
-}
 
 /// What both threads share.
 #[derive(Debug)]

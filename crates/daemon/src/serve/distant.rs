@@ -1,7 +1,5 @@
 //! What the serving thread does with what comes from other nodes.
 
-use std::collections::{HashMap, HashSet};
-
 use mayfly_transport_tcp::{Cause, Class, Event, PeerState, Ticket};
 use mayfly_types::{Errno, SessionId};
 use mayfly_wire::Op;
@@ -17,6 +15,7 @@ use super::{
 };
 use crate::{
     Message, ShardId,
+    maps::{HashMap, HashSet},
     message::{Answer, Forward, Question, Resolved},
     numbering::session_elsewhere,
 };
@@ -247,7 +246,7 @@ impl<S: Service> Serving<S> {
     }
 
     fn lost(&mut self, net: &Net, sent: Sent, late: bool) {
-        match net::lost(sent, late) {
+        match net::lost(sent, late, net.deadline_ns()) {
             Loss::Again(sent) => net.again(sent),
             Loss::Client(caller) => self.shard.answer(&Completion::failed(caller, Errno::EIO)),
             Loss::Shard { shard, from, id, answer } => {

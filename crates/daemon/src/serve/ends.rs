@@ -4,9 +4,9 @@
 //! is decided, and by the supervisor's word. The shards are told once. The supervisor hears that
 //! the number may be used again when it has spoken itself and every shard has committed its part.
 
-use std::collections::HashMap;
-
 use mayfly_types::SessionId;
+
+use crate::maps::HashMap;
 
 #[derive(Debug, Default)]
 struct Closing {
@@ -25,7 +25,7 @@ pub(super) struct Ends {
 
 impl Ends {
     pub(super) fn new(other_shards: u32) -> Ends {
-        Ends { other_shards, closing: HashMap::new() }
+        Ends { other_shards, closing: HashMap::default() }
     }
 
     /// True when the session is ending.

@@ -20,11 +20,15 @@ use super::{
 
 /// A session that exists already.
 #[derive(Debug)]
-pub(super) struct Known {
-    pub(super) session: SessionId,
-    pub(super) pid: u32,
-    pub(super) region: OwnedFd,
-    pub(super) process: OwnedFd,
+pub struct Known {
+    /// The session.
+    pub session: SessionId,
+    /// Its process.
+    pub pid: u32,
+    /// The memory of the session.
+    pub region: OwnedFd,
+    /// Evidence of the process.
+    pub process: OwnedFd,
 }
 
 /// Everything that outlives a daemon.

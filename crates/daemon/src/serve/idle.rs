@@ -106,6 +106,15 @@ impl Waker {
     fn is_poked(&self) -> bool {
         self.words.poked.load(SeqCst)
     }
+
+    /// Whether what ends such a wait is there.
+    pub(super) fn is_called(&self, what: For) -> bool {
+        let requests = match (what, self.node) {
+            (For::Requests, Some(node)) => node.head.pending_summary.load(SeqCst) != 0,
+            _ => false,
+        };
+        requests || self.is_poked()
+    }
 }
 
 /// What ends a wait.
@@ -164,17 +173,9 @@ impl Idle {
 
     /// Returns when there may be something to do.
     pub(super) fn wait(&mut self, what: For) {
-        if !self.something_to_do(what) && !self.poll(what) {
+        if !self.waker.is_called(what) && !self.poll(what) {
             self.sleep(what);
         }
-    }
-
-    fn something_to_do(&self, what: For) -> bool {
-        let requests = match (what, self.waker.node) {
-            (For::Requests, Some(node)) => node.head.pending_summary.load(SeqCst) != 0,
-            _ => false,
-        };
-        requests || self.waker.is_poked()
     }
 
     fn count(&self, counter: impl Fn(&Waiting) -> &AtomicU64) {
@@ -237,7 +238,7 @@ impl Idle {
         }
         loop {
             for _ in 0..32 {
-                if self.something_to_do(what) {
+                if self.waker.is_called(what) {
                     self.note_success();
                     return true;
                 }
@@ -292,7 +293,7 @@ impl Idle {
         let wakes = counter.load(SeqCst);
         state.store(DAEMON_ASLEEP, SeqCst);
         fence(SeqCst);
-        if !self.something_to_do(what) {
+        if !self.waker.is_called(what) {
             // Whatever the reason for waking, the caller looks at everything.
             let _woken = futex::wait(counter, wakes, None);
         }

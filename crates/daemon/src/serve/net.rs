@@ -12,12 +12,12 @@
 pub(super) mod words;
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::VecDeque,
     io,
     net::TcpListener,
     os::fd::OwnedFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use mayfly_transport_tcp::{
@@ -28,9 +28,13 @@ use mayfly_transport_tcp::{
 use mayfly_types::{Errno, SessionId, limits::DEADLINE_MS_DEFAULT};
 use mayfly_wire::{Op, Request as ClientRequest};
 
-use super::{Caller, Completion, Nodes, Waker};
+use super::{
+    Caller, Completion, Nodes, Waker,
+    carrier::{Carrier, Tcp},
+};
 use crate::{
     Message, Numbering, ShardId, log,
+    maps::{HashMap, HashSet},
     message::{Answer, Forward, Question, Resolved},
     numbering::origin,
 };
@@ -48,7 +52,8 @@ pub(super) struct Away {
     pub(super) body: Vec<u8>,
     pub(super) place: Resolved,
     pub(super) to: ShardId,
-    pub(super) until: Instant,
+    /// By the carrier's clock.
+    pub(super) until_ns: u64,
 }
 
 /// What was sent and is not answered.
@@ -60,7 +65,8 @@ pub(super) enum Sent {
         to: ShardId,
         id: u64,
         question: Question,
-        until: Instant,
+        /// By the carrier's clock.
+        until_ns: u64,
     },
     /// A session's end, to be told until it is heard.
     Gone {
@@ -100,7 +106,7 @@ struct State {
 /// The connections to the other nodes.
 #[derive(Debug)]
 pub(super) struct Net {
-    endpoint: Endpoint,
+    carrier: Box<dyn Carrier>,
     numbering: Numbering,
     /// This daemon is not the node's first, so others may know sessions that it does not.
     restarted: bool,
@@ -162,6 +168,7 @@ impl Net {
     ) -> io::Result<Arc<Net>> {
         let listener = TcpListener::from(listener);
         listener.set_nonblocking(true)?;
+        let clock = MonotonicClock::default();
         let endpoint = Endpoint::new(Config {
             node: NodeId(nodes.me),
             incarnation: u64::from(starts.max(1)),
@@ -170,7 +177,7 @@ impl Net {
             listener,
             encryption: if nodes.encrypt { Encryption::On } else { Encryption::Off },
             limits: Limits::default(),
-            clock: Arc::new(MonotonicClock::default()),
+            clock: Arc::new(clock),
             wake: Box::new({
                 let waker = waker.clone();
                 move || waker.wake()
@@ -180,13 +187,35 @@ impl Net {
         for (node, address) in (0..).zip(&nodes.addresses) {
             endpoint.set_address(NodeId(node), Some(*address));
         }
+        let carrier = Box::new(Tcp { endpoint, clock });
+        Ok(Arc::new(Net::over(carrier, numbering, starts, waker)))
+    }
+
+    /// With connections that somebody else has made. `starts` are those of this node's daemon.
+    pub(super) fn over(
+        carrier: Box<dyn Carrier>,
+        numbering: Numbering,
+        starts: u32,
+        waker: Waker,
+    ) -> Net {
         let (restarted, state) = (starts > 1, Mutex::default());
-        Ok(Arc::new(Net { endpoint, numbering, restarted, waker, state }))
+        Net { carrier, numbering, restarted, waker, state }
+    }
+
+    /// When something ends for which somebody waits so long.
+    fn after(&self, patience: Duration) -> u64 {
+        let patience_ns = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
+        self.carrier.now_ns().saturating_add(patience_ns)
+    }
+
+    /// When the time of a request that begins now is over.
+    pub(super) fn deadline_ns(&self) -> u64 {
+        self.after(Duration::from_millis(DEADLINE_MS_DEFAULT))
     }
 
     /// What has come, oldest first.
     pub(super) fn take(&self, events: &mut Vec<Event>) {
-        self.endpoint.take(events);
+        self.carrier.take(events);
     }
 
     /// Sends what a shard has to say to one of another node; it may wait for [`Net::flush`].
@@ -195,8 +224,8 @@ impl Net {
         match message {
             Message::Forward(forward) => self.pass_on(&mut state, to, *forward),
             Message::Ask(id, question) => {
-                let until = Instant::now() + Duration::from_millis(DEADLINE_MS_DEFAULT);
-                self.post(&mut state, Sent::Ask { from, to, id, question, until });
+                let until_ns = self.deadline_ns();
+                self.post(&mut state, Sent::Ask { from, to, id, question, until_ns });
             }
             Message::Answer(id, answer) => {
                 if let Some(ticket) = state.asked.remove(&id) {
@@ -211,7 +240,7 @@ impl Net {
 
     /// Sends what was posted.
     pub(super) fn flush(&self) {
-        self.endpoint.flush();
+        self.carrier.flush();
     }
 
     fn pass_on(&self, state: &mut State, to: ShardId, forward: Forward) {
@@ -226,20 +255,19 @@ impl Net {
         let node = self.numbering.node_of(to);
         let Some((pid, told)) = state.sessions.get_mut(&caller.session) else { return };
         told.insert(node);
-        let (pid, until) = (*pid, Instant::now() + patience(op, &body));
-        let away = Away { caller, pid, op, body, place, to, until };
+        let (pid, until_ns) = (*pid, self.after(patience(op, &body)));
+        let away = Away { caller, pid, op, body, place, to, until_ns };
         self.post(state, Sent::Forward(Box::new(away)));
     }
 
     /// Sends something, once more if need be.
     fn post(&self, state: &mut State, sent: Sent) {
-        let now = Instant::now();
-        let (node, class, until) = match &sent {
-            Sent::Forward(away) => (self.numbering.node_of(away.to), Class::Client, away.until),
-            Sent::Ask { to, question, until, .. } => {
-                (self.numbering.node_of(*to), class_of(question), *until)
+        let (node, class, until_ns) = match &sent {
+            Sent::Forward(away) => (self.numbering.node_of(away.to), Class::Client, away.until_ns),
+            Sent::Ask { to, question, until_ns, .. } => {
+                (self.numbering.node_of(*to), class_of(question), *until_ns)
             }
-            Sent::Gone { node, .. } => (*node, Class::Client, now + PATIENCE_MAX),
+            Sent::Gone { node, .. } => (*node, Class::Client, self.after(PATIENCE_MAX)),
             Sent::Said => return,
         };
         let peer = state.peers.entry(node).or_default();
@@ -247,14 +275,13 @@ impl Net {
             let sessions = state.sessions.keys().copied().collect();
             let body = words::encode(&Call::Introduce { sessions }, &[]);
             let patience_ms = PATIENCE_MAX.as_millis() as u64;
-            if let Ok(id) = self.endpoint.post(request(node, Class::Client, patience_ms, body)) {
+            if let Ok(id) = self.carrier.post(request(node, Class::Client, patience_ms, body)) {
                 state.sent.insert(id, Sent::Said);
             }
         }
         let body = encoded(&sent);
-        let patience = until.saturating_duration_since(now).max(Duration::from_millis(1));
-        let patience_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
-        match self.endpoint.post(request(node, class, patience_ms, body)) {
+        let patience_ms = (until_ns.saturating_sub(self.carrier.now_ns()) / 1_000_000).max(1);
+        match self.carrier.post(request(node, class, patience_ms, body)) {
             Ok(id) => drop(state.sent.insert(id, sent)),
             Err(SendError::Full) => {
                 state.peers.entry(node).or_default().waiting.push_back(sent);
@@ -302,7 +329,7 @@ impl Net {
     pub(super) fn reply(&self, ticket: Ticket, reply: &Reply, body: &[u8]) {
         let bytes = words::encode(reply, body);
         let lane = lane_for(&bytes);
-        if let Err(error) = self.endpoint.reply(ticket, lane, bytes) {
+        if let Err(error) = self.carrier.reply(ticket, lane, bytes) {
             log::error("net", format_args!("a reply to node {}: {error}", ticket.node.0));
         }
     }
@@ -333,7 +360,7 @@ impl Net {
     pub(super) fn session_opened(&self, session: SessionId, pid: u32, before: bool) {
         let all = 0..self.numbering.nodes;
         let others = all.filter(|node| *node != self.numbering.node);
-        let told = if before && self.restarted { others.collect() } else { HashSet::new() };
+        let told = if before && self.restarted { others.collect() } else { HashSet::default() };
         lock(&self.state).sessions.insert(session, (pid, told));
     }
 
@@ -368,8 +395,7 @@ impl Net {
         });
         let Some(node) = node else { return };
         let body = words::encode(&Call::Cancel { session, request_id }, &[]);
-        if let Ok(id) = self.endpoint.post(request(node, Class::Client, DEADLINE_MS_DEFAULT, body))
-        {
+        if let Ok(id) = self.carrier.post(request(node, Class::Client, DEADLINE_MS_DEFAULT, body)) {
             state.sent.insert(id, Sent::Said);
         }
         drop(state);
@@ -426,17 +452,16 @@ pub(super) enum Loss {
     Nothing,
 }
 
-/// Decides that; `late` when its time is over.
-pub(super) fn lost(sent: Sent, late: bool) -> Loss {
+/// Decides that. `late` when its time is over; what has to arrive gets until `next_ns` then.
+pub(super) fn lost(sent: Sent, late: bool, next_ns: u64) -> Loss {
     match sent {
         Sent::Forward(away) if late => Loss::Client(away.caller),
-        Sent::Ask { from, to, id, question, until } => {
+        Sent::Ask { from, to, id, question, until_ns } => {
             if !late {
-                return Loss::Again(Sent::Ask { from, to, id, question, until });
+                return Loss::Again(Sent::Ask { from, to, id, question, until_ns });
             }
             if must_arrive(&question) {
-                let until = Instant::now() + Duration::from_millis(DEADLINE_MS_DEFAULT);
-                return Loss::Again(Sent::Ask { from, to, id, question, until });
+                return Loss::Again(Sent::Ask { from, to, id, question, until_ns: next_ns });
             }
             // A name that nobody could be made to forget is not believed any more by then.
             let forgotten = matches!(question, Question::Forget { .. });

@@ -3,7 +3,6 @@
 use std::{
     collections::VecDeque,
     os::fd::OwnedFd,
-    path::PathBuf,
     sync::{
         Arc,
         atomic::Ordering::{Relaxed, SeqCst},
@@ -20,15 +19,13 @@ use mayfly_wire::Request;
 
 use super::{
     Caller, Progress, Service,
-    channel::{self, Message},
+    channel::Message,
     contents,
-    control::{Control, Event},
     distant::Others,
     ends::Ends,
     idle::{For, Idle},
+    outside::{Event, Outside},
     peers::{Report, ToShard},
-    processes::Processes,
-    releases,
     shard::{BATCH_MAX, Shard},
 };
 
@@ -44,6 +41,17 @@ pub enum Ending {
     StoreFailed(Errno),
 }
 
+/// What became of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Something; there may be more.
+    Done,
+    /// Nothing, until this comes.
+    Idle(For),
+    /// It was the last.
+    Over(Ending),
+}
+
 /// A session that was there before the loop.
 #[derive(Debug)]
 pub(super) struct Mapped {
@@ -56,10 +64,8 @@ pub(super) struct Mapped {
 #[derive(Debug)]
 pub(super) struct Serving<S> {
     pub(super) shard: Shard<S>,
-    control: Arc<Control>,
+    outside: Box<dyn Outside>,
     idle: Idle,
-    slot_files: PathBuf,
-    processes: Processes,
     /// Sessions whose end the service knows of.
     ends: Ends,
     lanes: Vec<LaneRef>,
@@ -68,34 +74,33 @@ pub(super) struct Serving<S> {
     pub(super) others: Others,
     /// Shards that finish what earlier daemons left.
     recovering: u32,
+    /// This one is among them.
+    mine: bool,
+    /// Clients are served.
+    is_open: bool,
 }
 
 impl<S: Service> Serving<S> {
-    /// For a shard whose lanes to look at first are `lanes`. `slot_files` is the directory of the
-    /// slot files.
-    ///
-    /// # Errors
-    /// When the kernel refuses a descriptor.
+    /// For a shard whose lanes to look at first are `lanes`.
     pub(super) fn new(
         shard: Shard<S>,
-        control: Arc<Control>,
-        slot_files: PathBuf,
+        outside: Box<dyn Outside>,
         lanes: Vec<LaneRef>,
-    ) -> std::io::Result<Serving<S>> {
+    ) -> Serving<S> {
         let shards = shard.peers.count();
-        Ok(Serving {
+        Serving {
             idle: Idle::new(shard.peers.waker().clone()),
             ends: Ends::new(shards - 1),
             recovering: shards,
+            mine: true,
+            is_open: false,
             shard,
-            control,
-            slot_files,
-            processes: Processes::new()?,
+            outside,
             lanes,
             body: Vec::new(),
             inbox: VecDeque::new(),
             others: Others::default(),
-        })
+        }
     }
 
     /// Takes up what outlived an earlier daemon.
@@ -110,38 +115,57 @@ impl<S: Service> Serving<S> {
 
     /// Serves until told to stop.
     pub(super) fn run(mut self) -> Ending {
-        let ending = self.recover().unwrap_or_else(|| self.serve());
+        self.begin();
+        let ending = loop {
+            match self.turn() {
+                Turn::Done => {}
+                Turn::Idle(what) => self.idle.wait(what),
+                Turn::Over(ending) => break ending,
+            }
+        };
         self.shard.node().head.daemon_state.store(DAEMON_ABSENT, SeqCst);
         ending
     }
 
-    /// Acts on all but the clients until every shard has finished what earlier daemons left.
-    fn recover(&mut self) -> Option<Ending> {
-        // What taking up the sessions changed.
+    /// Ends the batch of what taking up the sessions changed.
+    pub(super) fn begin(&mut self) {
         self.shard.finish();
-        let mut mine = true;
-        loop {
-            if mine && !self.shard.service.is_recovering() {
-                mine = false;
-                self.recovering -= 1;
-            }
-            if let Some(errno) = self.shard.failed() {
-                return Some(Ending::StoreFailed(errno));
-            }
-            if self.recovering == 0 {
-                return None;
-            }
-            if self.shard.peers.waker().was_poked() {
-                if let Some(ending) = self.attend() {
-                    return Some(ending);
-                }
-                self.shard.finish();
-            } else if self.shard.service.idle_work() {
-                self.shard.finish();
-            } else {
-                self.idle.wait(For::Waker);
-            }
+    }
+
+    /// Does what there is to do.
+    pub(super) fn turn(&mut self) -> Turn {
+        if self.is_open { self.round() } else { self.recover() }
+    }
+
+    /// Acts on all but the clients until every shard has finished what earlier daemons left.
+    fn recover(&mut self) -> Turn {
+        if self.mine && !self.shard.service.is_recovering() {
+            self.mine = false;
+            self.recovering -= 1;
         }
+        if let Some(errno) = self.shard.failed() {
+            return Turn::Over(Ending::StoreFailed(errno));
+        }
+        if self.recovering == 0 {
+            self.open_the_doors();
+            return Turn::Done;
+        }
+        if self.shard.peers.waker().was_poked() {
+            if let Some(ending) = self.attend() {
+                return Turn::Over(ending);
+            }
+            self.shard.finish();
+        } else if self.shard.service.idle_work() {
+            self.shard.finish();
+        } else {
+            return Turn::Idle(For::Waker);
+        }
+        Turn::Done
+    }
+
+    /// Whether clients are served.
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open
     }
 
     /// Whether requests have to wait.
@@ -149,37 +173,37 @@ impl<S: Service> Serving<S> {
         self.recovering > 0
     }
 
-    fn serve(&mut self) -> Ending {
+    fn open_the_doors(&mut self) {
+        self.is_open = true;
         self.serve_held();
         self.shard.finish();
         self.shard.node().head.daemon_state.store(DAEMON_AWAKE, SeqCst);
         self.tell(&Message::Ready);
-        loop {
-            if let Some(ending) = self.round() {
-                return ending;
-            }
-        }
     }
 
-    fn round(&mut self) -> Option<Ending> {
+    fn round(&mut self) -> Turn {
         let poked = self.shard.peers.waker().was_poked();
         if poked && let Some(ending) = self.attend() {
-            return Some(ending);
+            return Turn::Over(ending);
         }
         self.shard.server.collect(&mut self.lanes);
+        let mut idle = false;
         if !self.lanes.is_empty() {
             self.serve_lanes();
         } else if poked || self.shard.service.idle_work() {
             self.shard.finish();
         } else {
-            self.idle.wait(For::Requests);
+            idle = true;
         }
-        self.shard.failed().map(Ending::StoreFailed)
+        match self.shard.failed() {
+            Some(errno) => Turn::Over(Ending::StoreFailed(errno)),
+            None if idle => Turn::Idle(For::Requests),
+            None => Turn::Done,
+        }
     }
 
-    fn tell(&self, message: &Message) {
-        // When the supervisor is gone the control thread says so.
-        let _told = channel::send(&self.control.channel, message, &[]);
+    fn tell(&mut self, message: &Message) {
+        self.outside.tell(message);
     }
 
     fn serve_lanes(&mut self) {
@@ -244,7 +268,7 @@ impl<S: Service> Serving<S> {
 
     /// Acts on what the control thread has gathered and on what the other shards say.
     fn attend(&mut self) -> Option<Ending> {
-        for event in self.control.take() {
+        for event in self.outside.take() {
             match event {
                 Event::Session { session, pid, region, process } => {
                     self.open_session(session, pid, &region, process);
@@ -311,7 +335,7 @@ impl<S: Service> Serving<S> {
         }
         self.shard.service.session_opened(session, pid);
         self.shard.peers.tell_others(|| ToShard::SessionOpened { pid, shared: Arc::clone(shared) });
-        self.processes.add(session, process);
+        self.outside.watch(session, process);
     }
 
     /// All shards hear of an end once.
@@ -327,7 +351,7 @@ impl<S: Service> Serving<S> {
 
     fn end_session(&mut self, session: SessionId) {
         self.close_session(session);
-        self.processes.forget(session);
+        self.outside.forget(session);
         self.shard.server.remove_session(session);
         self.lanes.retain(|lane| lane.session != session);
         // The end must be durable before the number is used again.
@@ -341,14 +365,14 @@ impl<S: Service> Serving<S> {
     /// lock whose holder's death its parent has seen must not stand in anybody's way. The other
     /// shards find it in their inboxes before whatever follows from the lock request.
     fn gather_evidence(&mut self) {
-        let released = self.control.take_releases();
+        let released = self.outside.take_releases();
         for index in released.indexes {
             self.release(index);
         }
         if released.overflow {
             self.release_unheld();
         }
-        for session in self.processes.ended() {
+        for session in self.outside.ended() {
             self.close_session(session);
         }
     }
@@ -373,7 +397,7 @@ impl<S: Service> Serving<S> {
         if shared.is_empty() {
             return;
         }
-        let held = releases::holders(&self.slot_files);
+        let held = self.outside.held();
         for index in shared.into_iter().filter(|index| !held.contains(index)) {
             self.release(index);
         }

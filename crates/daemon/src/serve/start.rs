@@ -27,7 +27,9 @@ use super::{
     control::Control,
     handover::Known,
     net::Net,
+    outside::Host,
     peers::{Peers, StopOthers},
+    processes::Processes,
     rounds::{Mapped, Serving},
     shard::Shard,
     worker::Worker,
@@ -100,7 +102,7 @@ pub trait Opener: Sync {
     fn service(&self, place: &Place, store: Self::Store) -> Result<Self::Service, Self::Error>;
 }
 
-fn say(error: impl Display) -> String {
+pub(super) fn say(error: impl Display) -> String {
     format!("{error:#}")
 }
 
@@ -137,9 +139,9 @@ pub fn run<O: Opener>(
     }
     thread::scope(|scope| {
         let _stop = StopOthers(peers.clone());
-        let place = place(&handover, &peers);
+        let place = place(handover.node, &handover.sessions, &peers);
         let mut server = Server::new(handover.node);
-        let (lanes, sessions) = map_sessions(&mut handover, &mut server);
+        let (lanes, sessions) = map_sessions(std::mem::take(&mut handover.sessions), &mut server);
         let judge = |committed: &[u64]| {
             for at in &lanes {
                 server.judge(*at, |transaction| is_committed(committed, transaction));
@@ -155,27 +157,31 @@ pub fn run<O: Opener>(
         let (restarted, waker) = (handover.starts() > 1, handover.waker());
         let Handover { channel, releases, .. } = handover;
         let control = Control::start(channel, releases, waker)?;
+        let (processes, slot_files) = (Processes::new()?, slot_files.to_owned());
+        let outside = Box::new(Host { control, processes, slot_files });
         let shard = Shard::new(service, server, peers);
-        let mut serving = Serving::new(shard, control, slot_files.to_owned(), lanes)?;
+        let mut serving = Serving::new(shard, outside, lanes);
         serving.take_up(sessions, restarted);
         Ok(serving.run())
     })
 }
 
-fn place(handover: &Handover, peers: &Peers) -> Place {
-    let sessions = handover.sessions.iter().map(|known| (known.session, known.pid)).collect();
-    Place {
-        shard: peers.me(),
-        numbering: peers.numbering(),
-        node: handover.node,
-        sessions,
-        waker: peers.waker().clone(),
+pub(super) fn place(node: &'static NodeRegion, sessions: &[Known], peers: &Peers) -> Place {
+    let (shard, numbering) = (peers.me(), peers.numbering());
+    let sessions = sessions.iter().map(|known| (known.session, known.pid)).collect();
+    Place { shard, numbering, node, sessions, waker: peers.waker().clone() }
+}
+
+impl Place {
+    /// The same for another shard of the daemon.
+    pub(super) fn of(&self, peers: &Peers) -> Place {
+        Place { shard: peers.me(), waker: peers.waker().clone(), ..self.clone() }
     }
 }
 
-fn map_sessions(handover: &mut Handover, server: &mut Server) -> (Vec<LaneRef>, Vec<Mapped>) {
+pub(super) fn map_sessions(known: Vec<Known>, server: &mut Server) -> (Vec<LaneRef>, Vec<Mapped>) {
     let (mut lanes, mut sessions) = (Vec::new(), Vec::new());
-    for Known { session, pid, region, process } in handover.sessions.drain(..) {
+    for Known { session, pid, region, process } in known {
         // A region that cannot be mapped is a client that waits in vain, until its deadline.
         let Ok(mapping) = SessionMapping::map(&region) else { continue };
         let added = server.add_session(session, mapping, &mut lanes);
@@ -185,7 +191,7 @@ fn map_sessions(handover: &mut Handover, server: &mut Server) -> (Vec<LaneRef>, 
 }
 
 /// Whether a transaction is among those that the stores had committed, shard by shard.
-fn is_committed(committed: &[u64], transaction: u64) -> bool {
+pub(super) fn is_committed(committed: &[u64], transaction: u64) -> bool {
     let number = transaction & ((1 << TRANSACTION_SHARD_SHIFT) - 1);
     let last = committed.get((transaction >> TRANSACTION_SHARD_SHIFT) as usize);
     last.is_some_and(|last| number <= *last)
@@ -203,7 +209,7 @@ fn open<'scope, O: Opener>(
     let (said, heard) = mpsc::channel();
     let mut others = Vec::new();
     for peers in peers.others() {
-        let place = Place { shard: peers.me(), waker: peers.waker().clone(), ..place.clone() };
+        let place = place.of(&peers);
         let (go, gone) = mpsc::channel();
         let started = Started { place, peers, said: said.clone(), go: gone };
         let name = format!("shard-{}", started.place.shard);

@@ -31,27 +31,40 @@ impl<S: Service> Worker<S> {
         Worker { shard, idle, inbox, closed, recovering: true, stopped: false }
     }
 
+    pub(super) fn shard(&mut self) -> &mut Shard<S> {
+        &mut self.shard
+    }
+
     /// Works until told to stop, or until the store cannot commit.
     pub(super) fn run(mut self) {
-        // What opening the shard changed, and its first messages.
-        self.finish();
-        while !self.stopped && self.shard.failed().is_none() {
-            self.round();
-        }
-        if let Some(errno) = self.shard.failed() {
-            self.shard.peers.report(Report::Failed(errno));
+        self.begin();
+        while !self.is_over() {
+            if !self.turn() {
+                self.idle.wait(For::Waker);
+            }
         }
     }
 
-    fn round(&mut self) {
+    /// Ends the batch of what opening the shard changed, and sends its first messages.
+    pub(super) fn begin(&mut self) {
+        self.finish();
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.stopped || self.shard.failed().is_some()
+    }
+
+    /// Does what there is to do; false when that is nothing until somebody wakes it.
+    pub(super) fn turn(&mut self) -> bool {
         if self.shard.peers.waker().was_poked() {
             self.attend();
             self.finish();
         } else if self.shard.service.idle_work() {
             self.finish();
         } else {
-            self.idle.wait(For::Waker);
+            return false;
         }
+        true
     }
 
     fn attend(&mut self) {
@@ -94,7 +107,8 @@ impl<S: Service> Worker<S> {
     /// the batch had to say to other shards about the old one is in their inboxes.
     fn finish(&mut self) {
         self.shard.finish();
-        if self.shard.failed().is_some() {
+        if let Some(errno) = self.shard.failed() {
+            self.shard.peers.report(Report::Failed(errno));
             return;
         }
         for session in self.closed.drain(..) {

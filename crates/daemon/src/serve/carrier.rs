@@ -1,0 +1,69 @@
+//! What carries requests and replies between nodes, and the clock by which it loses them.
+//!
+//! In a daemon it is connections ([`Tcp`]). The simulator has one of its own, so that what stands
+//! above it is the same code in both.
+
+use std::fmt;
+
+use mayfly_transport_tcp::{
+    Clock, Endpoint, Event, Lane, MonotonicClock, Request, RequestId, SendError, Ticket,
+};
+
+/// Carries requests and replies. A request is delivered once at most; what becomes of it is told in
+/// an [`Event`], sooner or later. Any thread may call it.
+pub trait Carrier: fmt::Debug + Send + Sync {
+    /// Takes a request on; it may stay until [`Carrier::flush`].
+    ///
+    /// # Errors
+    /// Nothing was sent.
+    fn post(&self, request: Request) -> Result<RequestId, SendError>;
+
+    /// Answers a request of another node, at once.
+    ///
+    /// # Errors
+    /// Nothing was sent.
+    fn reply(&self, ticket: Ticket, lane: Lane, body: Vec<u8>) -> Result<(), SendError>;
+
+    /// Sends what was posted.
+    fn flush(&self);
+
+    /// Appends what has come, oldest first.
+    fn take(&self, events: &mut Vec<Event>);
+
+    /// Nanoseconds since some moment; never goes back.
+    fn now_ns(&self) -> u64;
+}
+
+/// Connections over TCP.
+pub(super) struct Tcp {
+    pub(super) endpoint: Endpoint,
+    pub(super) clock: MonotonicClock,
+}
+
+impl fmt::Debug for Tcp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tcp").finish_non_exhaustive()
+    }
+}
+
+impl Carrier for Tcp {
+    fn post(&self, request: Request) -> Result<RequestId, SendError> {
+        self.endpoint.post(request)
+    }
+
+    fn reply(&self, ticket: Ticket, lane: Lane, body: Vec<u8>) -> Result<(), SendError> {
+        self.endpoint.reply(ticket, lane, body)
+    }
+
+    fn flush(&self) {
+        self.endpoint.flush();
+    }
+
+    fn take(&self, events: &mut Vec<Event>) {
+        self.endpoint.take(events);
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.clock.now_ns()
+    }
+}

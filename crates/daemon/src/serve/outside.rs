@@ -1,0 +1,112 @@
+//! What the serving thread hears of the world outside of the daemon: its supervisor, and the
+//! kernel's evidence of processes and descriptors.
+//!
+//! In a daemon that is a channel, handles of processes and an inotify queue ([`Host`]). The
+//! simulator has one of its own, so that what stands above it is the same code in both.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    fmt,
+    os::fd::OwnedFd,
+    path::PathBuf,
+    sync::Arc,
+};
+
+use mayfly_types::SessionId;
+
+use super::{
+    channel::{self, Message},
+    control::Control,
+    processes::Processes,
+    releases::{self, Released},
+};
+
+/// Something the serving loop must act on.
+#[derive(Debug)]
+pub enum Event {
+    /// A process attached: session region and pidfd.
+    Session {
+        /// Its session.
+        session: SessionId,
+        /// The process.
+        pid: u32,
+        /// The memory of the session.
+        region: OwnedFd,
+        /// Evidence of the process.
+        process: OwnedFd,
+    },
+    /// A session's process image is gone.
+    End(SessionId),
+    /// A slot file was closed.
+    Released(u32),
+    /// Releases were lost.
+    Overflow,
+    /// Finish.
+    Stop,
+    /// The supervisor is gone: nobody holds the sessions any more.
+    Orphaned,
+}
+
+/// The supervisor and the kernel.
+pub trait Outside: fmt::Debug {
+    /// What has been queued.
+    fn take(&mut self) -> VecDeque<Event>;
+
+    /// The releases that the kernel knows of by now; everything else stays queued.
+    fn take_releases(&mut self) -> Released;
+
+    /// Tells the supervisor.
+    fn tell(&mut self, message: &Message);
+
+    /// Watches the process of a session.
+    fn watch(&mut self, session: SessionId, process: OwnedFd);
+
+    /// Watches it no more.
+    fn forget(&mut self, session: SessionId);
+
+    /// Sessions whose process has ended by now; each is returned once.
+    fn ended(&mut self) -> Vec<SessionId>;
+
+    /// Indexes of the slot files that some process holds open.
+    fn held(&self) -> HashSet<u32>;
+}
+
+/// Those of a real daemon.
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) control: Arc<Control>,
+    pub(super) processes: Processes,
+    /// Directory of the slot files.
+    pub(super) slot_files: PathBuf,
+}
+
+impl Outside for Host {
+    fn take(&mut self) -> VecDeque<Event> {
+        self.control.take()
+    }
+
+    fn take_releases(&mut self) -> Released {
+        self.control.take_releases()
+    }
+
+    fn tell(&mut self, message: &Message) {
+        // When the supervisor is gone the control thread says so.
+        let _told = channel::send(&self.control.channel, message, &[]);
+    }
+
+    fn watch(&mut self, session: SessionId, process: OwnedFd) {
+        self.processes.add(session, process);
+    }
+
+    fn forget(&mut self, session: SessionId) {
+        self.processes.forget(session);
+    }
+
+    fn ended(&mut self) -> Vec<SessionId> {
+        self.processes.ended()
+    }
+
+    fn held(&self) -> HashSet<u32> {
+        releases::holders(&self.slot_files)
+    }
+}
