@@ -108,7 +108,7 @@ pub(crate) struct Start {
     /// Take up the data directory that an instance with --keep left
     #[arg(long, value_name = "DIR", conflicts_with_all = [
         "data_dir", "meta_dir", "chunk_size", "capacity", "times", "parent_check", "locks",
-        "durability", "shards",
+        "durability", "shards", "deadline",
     ])]
     pub(crate) reopen: Option<PathBuf>,
     /// Name of the instance [default: default]
@@ -217,6 +217,10 @@ pub(crate) struct Make {
     /// Threads of each shard that wait for the disk [default: 2]
     #[arg(long, value_name = "N")]
     io_threads: Option<u32>,
+    /// How long a program waits for a daemon that does not answer, on this node or another one,
+    /// until its call fails with EIO, in seconds, 2 to 3600 [default: 8]
+    #[arg(long, value_name = "SECONDS")]
+    deadline: Option<u64>,
 }
 
 /// Set for a whole session or test suite. Not by clap, for which `--reopen` would contradict it.
@@ -283,6 +287,7 @@ impl Make {
                 shards,
                 cpus: self.cpus.clone(),
                 io_threads: self.io_threads.unwrap_or(usual.io_threads),
+                deadline_seconds: self.deadline.unwrap_or(usual.deadline_seconds),
             },
         })
     }

@@ -157,13 +157,14 @@ fn print(report: &Report) {
     }
     println!(
         "  options     chunk-size {}, times {}, parent-check {}, locks {}, durability {}, \
-         shards {}{}{}",
+         shards {}, deadline {} s{}{}",
         size::show(options.chunk_bytes),
         options.times,
         switch(options.parent_check),
         switch(options.locks),
         options.durability,
         options.shards,
+        options.deadline_seconds,
         options.cpus.as_ref().map_or(String::new(), |cpus| format!(", cpus {cpus}")),
         if config.keep { ", keep" } else { "" }
     );

@@ -82,6 +82,8 @@ pub struct Config {
     pub gid: u32,
     /// Dentries of directories and symbolic links that are remembered.
     pub cached_dentries_max: usize,
+    /// How long names of other nodes are believed, seconds; at most half of a request's deadline.
+    pub lease_seconds: i64,
     /// Threads for what may wait for a disk; with none everything is done on the spot,
     /// and with [`mayfly_object::BY_HAND`] when it is told.
     pub io_threads: usize,

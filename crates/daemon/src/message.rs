@@ -117,8 +117,10 @@ pub enum Question {
     /// Capacity and use of the node.
     Space,
     /// The sender was restarted: what of the receiver's operations is decided and not finished,
-    /// that the sender has a part in? What else was agreed with it is void.
-    Returned,
+    /// that the sender has a part in? What else was agreed with it is void. From the front of a
+    /// node, which has all of them, with the descriptions at the receiver that ones there stand
+    /// for; what else that node had there is given back.
+    Returned { standing: Option<Vec<OpenRef>> },
 }
 
 /// What is answered.

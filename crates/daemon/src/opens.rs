@@ -174,6 +174,12 @@ impl OpenTable {
         self.opens.iter().enumerate().filter_map(of).collect()
     }
 
+    /// The descriptions at another node's shard that ones here stand for.
+    pub(crate) fn standing_for(&self, shard: ShardId) -> impl Iterator<Item = OpenRef> {
+        let remotes = self.opens.iter().flatten().filter_map(|open| open.remote);
+        remotes.filter(move |remote| remote.shard == shard).map(|remote| remote.open)
+    }
+
     pub(crate) fn file(&self, id: FileId) -> Option<&OpenFile> {
         self.files.get(&id)
     }
@@ -400,6 +406,19 @@ impl OpenTable {
         found
     }
 
+    /// The request that made an entry, as the region has it.
+    pub(crate) fn made_by(&self, index: u32) -> Caller {
+        let entry = &self.node.opens[index as usize];
+        let session = SessionId(entry.session.load(Relaxed));
+        // The owner is a node; whose process it was stands beside it.
+        let of_node = node_of_owner(session).is_some();
+        let process = if of_node { SessionId(entry.reserved[3].load(Relaxed)) } else { session };
+        let lane = entry.reserved[2].load(Relaxed) & LANE_MASK;
+        let request_id = u64::from(entry.reserved[0].load(Relaxed))
+            | u64::from(entry.reserved[1].load(Relaxed)) << 32;
+        Caller { session: process, lane, request_id }
+    }
+
     fn read_entry(&self, index: u32) -> Option<Found> {
         let entry = &self.node.opens[index as usize];
         let file = entry.file.load(Relaxed);
@@ -425,10 +444,6 @@ impl OpenTable {
             shard: ShardId(shard),
             open: OpenRef { index: other, generation: remote_generation },
         });
-        let of_node = node_of_owner(session).is_some();
-        let made_by = if of_node { SessionId(other) } else { session };
-        let request_id = u64::from(entry.reserved[0].load(Relaxed))
-            | u64::from(entry.reserved[1].load(Relaxed)) << 32;
         Some(Found {
             index,
             open: Open {
@@ -443,7 +458,7 @@ impl OpenTable {
             file,
             birth: BirthKey { directory: FileId(key.directory.load(Relaxed)), name },
             allowance_end: file_entry.allowance_end.load(Relaxed),
-            made_by: Caller { session: made_by, lane: word & LANE_MASK, request_id },
+            made_by: self.made_by(index),
         })
     }
 

@@ -122,6 +122,7 @@ pub fn config() -> Config {
         uid: 0,
         gid: 0,
         cached_dentries_max: 64,
+        lease_seconds: mayfly_types::limits::LEASE_SECONDS,
         io_threads: 0,
     }
 }

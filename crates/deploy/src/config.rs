@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use mayfly_types::{
     Durability, Times,
-    limits::{self, SHARDS_MAX},
+    limits::{self, DEADLINE_SECONDS_MAX, DEADLINE_SECONDS_MIN, SHARDS_MAX},
 };
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +51,9 @@ pub struct Options {
     /// Threads of each shard that wait for the disk.
     #[serde(default = "io_threads")]
     pub io_threads: u32,
+    /// How long a request waits for whoever has to answer it, seconds.
+    #[serde(default = "usual_deadline")]
+    pub deadline_seconds: u64,
 }
 
 /// Most threads of a shard that wait for the disk.
@@ -63,6 +66,11 @@ fn io_threads() -> u32 {
 /// What an instance has that was started before there was a choice.
 fn one() -> u32 {
     1
+}
+
+/// The deadline that such an instance has.
+fn usual_deadline() -> u64 {
+    limits::DEADLINE_MS_DEFAULT / 1000
 }
 
 /// The same of the way in.
@@ -96,6 +104,7 @@ impl Default for Options {
             shards: 1,
             cpus: None,
             io_threads: io_threads(),
+            deadline_seconds: usual_deadline(),
         }
     }
 }
@@ -141,6 +150,12 @@ impl Options {
         })
     }
 
+    /// The deadline of a request, milliseconds.
+    #[must_use]
+    pub fn deadline_ms(&self) -> u64 {
+        self.deadline_seconds * 1000
+    }
+
     fn check(&self) -> Result<()> {
         self.access()?;
         self.times()?;
@@ -159,6 +174,11 @@ impl Options {
             (1..=IO_THREADS_MAX).contains(&self.io_threads),
             "--io-threads {}: choose 1 to {IO_THREADS_MAX}",
             self.io_threads
+        );
+        ensure!(
+            (DEADLINE_SECONDS_MIN..=DEADLINE_SECONDS_MAX).contains(&self.deadline_seconds),
+            "--deadline {}: choose {DEADLINE_SECONDS_MIN} to {DEADLINE_SECONDS_MAX} s",
+            self.deadline_seconds
         );
         if let Some(capacity) = self.capacity_bytes {
             ensure!(
@@ -361,6 +381,13 @@ mod tests {
     fn a_number_of_shards_out_of_bounds_is_refused() {
         for shards in [0, SHARDS_MAX + 1] {
             assert!(Options { shards, ..Options::default() }.check().is_err());
+        }
+    }
+
+    #[test]
+    fn a_deadline_out_of_bounds_is_refused() {
+        for deadline_seconds in [0, DEADLINE_SECONDS_MIN - 1, DEADLINE_SECONDS_MAX + 1, u64::MAX] {
+            assert!(Options { deadline_seconds, ..Options::default() }.check().is_err());
         }
     }
 

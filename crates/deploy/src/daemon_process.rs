@@ -14,7 +14,7 @@ use mayfly_daemon::{
 };
 use mayfly_meta::{LmdbOptions, LmdbStore, MemoryStore, Store, TreeOptions, TreeStore};
 use mayfly_object::{DirectoryStore, ObjectStore};
-use mayfly_types::Durability;
+use mayfly_types::{Durability, limits};
 
 use crate::{Config, Members, processors, signals};
 
@@ -59,6 +59,7 @@ fn nodes(config: &Config) -> Result<Option<serve::Nodes>> {
         addresses: members.nodes.iter().map(|member| member.address).collect(),
         instance,
         encrypt: members.encrypt,
+        deadline_ms: config.options.deadline_ms(),
     }))
 }
 
@@ -121,6 +122,7 @@ fn core_config(config: &Config, capacity_bytes: u64) -> Result<CoreConfig> {
         gid: rustix::process::getgid().as_raw(),
         cached_dentries_max: CACHED_DENTRIES_MAX,
         io_threads: config.options.io_threads as usize,
+        lease_seconds: limits::lease_seconds(config.options.deadline_ms()),
     })
 }
 

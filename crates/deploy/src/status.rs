@@ -6,7 +6,7 @@
 use anyhow::{Result, anyhow};
 use mayfly_transport::{Answer, Patience, Transport};
 use mayfly_transport_shm::{AttachOptions, attach, layout::Waiting};
-use mayfly_types::{Errno, limits::DEADLINE_MS_DEFAULT};
+use mayfly_types::Errno;
 use mayfly_wire::{Counters, Status};
 use serde::Serialize;
 use std::{os::unix::ffi::OsStrExt, path::PathBuf, sync::atomic::Ordering::Relaxed};
@@ -205,7 +205,7 @@ impl Report {
             ),
             State::Silent => format!(
                 "the daemon of {name:?} (process {pid}) does not answer within {} s; see {}",
-                DEADLINE_MS_DEFAULT / 1000,
+                self.config.options.deadline_seconds,
                 self.config.run_dir.join("log").display()
             ),
         })

@@ -30,7 +30,7 @@ use mayfly_transport_shm::{
     layout::NodeRegion,
     region::{NodeSettings, make_node},
 };
-use mayfly_types::{Durability, Errno, SessionId, limits};
+use mayfly_types::{Durability, Errno, SessionId};
 use rustix::{
     event::epoll,
     fs::inotify,
@@ -224,7 +224,7 @@ impl Supervisor {
             instance: config.instance,
             times: config.options.times()? as u32,
             locks: u32::from(config.options.locks),
-            deadline_ms: limits::DEADLINE_MS_DEFAULT as u32,
+            deadline_ms: config.options.deadline_ms() as u32,
         };
         let (node, region) = make_node(&settings).map_err(|errno| anyhow!("{errno}"))?;
         let releases = watch_slot_files(&config.run_dir.join("ofd"))?;

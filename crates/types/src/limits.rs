@@ -48,9 +48,24 @@ pub const TRANSFER_BYTES_MAX: usize = 128 * 1024;
 pub const LOCKS_PER_FILE_MAX: usize = 4096;
 /// Default deadline of a request, milliseconds. A restarted daemon must fit in it.
 pub const DEADLINE_MS_DEFAULT: u64 = 8_000;
+/// The shortest deadline that can be chosen, seconds: a lease has half of it, in whole ones.
+pub const DEADLINE_SECONDS_MIN: u64 = 2;
+/// The longest, seconds.
+pub const DEADLINE_SECONDS_MAX: u64 = 3600;
 /// How long a daemon believes what another node has told it about a directory's or a symbolic
-/// link's name, seconds.
+/// link's name at most, seconds.
 pub const LEASE_SECONDS: i64 = 4;
+
+/// How long it believes that where requests have this deadline: the owner of a name waits for a
+/// node that does not answer for a deadline, and by half of it the node believes nothing any more.
+#[must_use]
+pub const fn lease_seconds(deadline_ms: u64) -> i64 {
+    let half = deadline_ms / 2000;
+    if half < LEASE_SECONDS as u64 { half as i64 } else { LEASE_SECONDS }
+}
+
+const _: () = assert!(lease_seconds(DEADLINE_SECONDS_MIN * 1000) == 1);
+const _: () = assert!(lease_seconds(DEADLINE_MS_DEFAULT) == LEASE_SECONDS);
 /// How long a starting program waits for the image of a library that has none, milliseconds. Making
 /// that of a C library takes tens of them.
 pub const IMAGE_WAIT_MS: u32 = 2_000;

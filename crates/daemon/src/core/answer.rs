@@ -5,10 +5,7 @@
 //! change is told, but not to be remembered.
 
 use mayfly_meta::{key, record::Content};
-use mayfly_types::{
-    Errno, FileId, FileKind,
-    limits::{DEADLINE_MS_DEFAULT, LEASE_SECONDS},
-};
+use mayfly_types::{Errno, FileId, FileKind};
 
 use super::{Core, Outcome, claims::Claim, member::Parent};
 use crate::{
@@ -16,9 +13,6 @@ use crate::{
     message::{Answer, Question},
     slots::ShardId,
 };
-
-/// A node that does not answer until a question's deadline has forgotten the name.
-const _: () = assert!(LEASE_SECONDS as u64 * 2000 <= DEADLINE_MS_DEFAULT);
 
 impl Core {
     pub(super) fn answer_question(
@@ -77,7 +71,12 @@ impl Core {
                 Answer::Done
             }
             Question::Space => Answer::Space(self.space()),
-            Question::Returned => Answer::Involved(self.shard_returned(from)),
+            Question::Returned { standing } => {
+                if let Some(standing) = standing {
+                    self.give_back_for(self.numbering.node_of(from), standing);
+                }
+                Answer::Involved(self.shard_returned(from))
+            }
             Question::Reclaim => {
                 self.reclaim()?;
                 Answer::Done
@@ -124,7 +123,8 @@ impl Core {
     /// changes the name, but a node that cannot be reached would keep it waiting for ever.
     pub(super) fn remembered_until(&self, directory: FileId, name: &[u8]) -> i64 {
         let owner = self.slots.dentry_owner(directory, name);
-        if self.numbering.is_here(owner) { FOR_EVER } else { self.now.seconds + LEASE_SECONDS }
+        let lease = self.config.lease_seconds;
+        if self.numbering.is_here(owner) { FOR_EVER } else { self.now.seconds + lease }
     }
 
     pub(super) fn forget_name(&mut self, directory: FileId, name: &[u8]) {

@@ -22,9 +22,9 @@ use super::{
 use crate::{
     api::{Caller, Completion},
     locks::Owner,
-    maps::HashSet,
+    maps::{HashMap, HashSet},
     message::{Answer, Forward, OperationId, Question, SpaceFacts},
-    numbering::{node_of_owner, origin, session_elsewhere},
+    numbering::{node_of_owner, origin, session_elsewhere, session_of_node},
     opens::Remote,
     slots::ShardId,
 };
@@ -34,8 +34,18 @@ use crate::{
 pub(super) struct Distant {
     /// The answer will be kept.
     noted: HashSet<Caller>,
+    /// Descriptions that a node does not stand for, by the requests that made them, whose answers
+    /// may come again there.
+    pub(super) spared: HashMap<Caller, OpenRef>,
     /// Operations that were over before it was known that this shard has a part in them.
     pub(super) over: HashSet<OperationId>,
+}
+
+impl Distant {
+    /// Whether the request is being executed, and its answer will be kept.
+    pub(super) fn is_noted(&self, caller: Caller) -> bool {
+        self.noted.contains(&caller)
+    }
 }
 
 /// A process, among those of all nodes.
@@ -81,6 +91,7 @@ impl Core {
     /// Whether this request was answered before; then it is again.
     pub(super) fn answer_again(&mut self, forward: &Forward) -> bool {
         let Forward { caller, op, body, .. } = forward;
+        self.lane_goes_on(*caller);
         if origin(caller.session).is_none() || !is_once(*op, body) {
             return false;
         }
@@ -98,6 +109,12 @@ impl Core {
                 true
             }
         }
+    }
+
+    /// Whether the answer to this very request may be given again.
+    pub(super) fn is_answer_kept(&mut self, caller: Caller) -> bool {
+        // A store that fails says so at the next commit; until then nothing is given up.
+        self.kept_answer(caller).map_or(true, |kept| kept.is_some())
     }
 
     fn kept_answer(&mut self, caller: Caller) -> Result<Option<Completion>, StoreError> {
@@ -132,7 +149,8 @@ impl Core {
         if origin(session).is_none() {
             return;
         }
-        self.distant.noted.retain(|caller| caller.session != session);
+        self.end_spared(|made| made.session == session);
+        self.end_unanswered(session);
         for lane in 0..LANES as u32 {
             let key = key::answer(session.0, lane);
             let deleted = match self.store.get(&key) {
@@ -142,6 +160,19 @@ impl Core {
             };
             if let Err(error) = deleted {
                 store_failed(&error);
+            }
+        }
+    }
+
+    /// What is being executed for this session nobody will hear of: what it has opened by now goes.
+    fn end_unanswered(&mut self, session: SessionId) {
+        let of_it = |caller: &Caller| caller.session == session;
+        let unheard: HashSet<Caller> = self.distant.noted.extract_if(of_it).collect();
+        let node = origin(session).map(|(node, _)| session_of_node(node));
+        let Some(node) = node.filter(|_| !unheard.is_empty()) else { return };
+        for open in self.opens.of_session(node) {
+            if unheard.contains(&self.opens.made_by(open.index)) {
+                self.end_open(open);
             }
         }
     }

@@ -7,11 +7,17 @@
 //! anew, and what they remember of its names they forget. Of its own operations they ask which
 //! ones it has decided; the claims of all others they give back.
 //!
+//! What other nodes have of its descriptions it names: those that it stands for. The others it was
+//! giving back when it was killed, and they are given back now.
+//!
 //! A node that cannot be reached until the deadline of a question is not waited for: what it
 //! remembers has run out by then (`LEASE_SECONDS`). An operation that it had decided and not
 //! finished may then meet what was changed meanwhile, which is logged.
 
+use std::collections::HashSet;
+
 use mayfly_meta::record::Step;
+use mayfly_types::OpenRef;
 
 use super::{
     Core,
@@ -19,7 +25,9 @@ use super::{
     task::Purpose,
 };
 use crate::{
+    api::Caller,
     message::{OperationId, Question},
+    numbering::session_of_node,
     slots::ShardId,
 };
 
@@ -29,7 +37,55 @@ impl Core {
         let all = (0..self.numbering.all()).map(ShardId);
         let numbering = self.numbering;
         for shard in all.filter(|shard| !numbering.is_here(*shard)) {
-            self.ask(shard, Question::Returned, Purpose::Recovery);
+            let standing = self.standing_at(shard);
+            self.ask(shard, Question::Returned { standing }, Purpose::Recovery);
+        }
+    }
+
+    /// What stands for descriptions at other nodes is all in the table of the front.
+    fn standing_at(&self, shard: ShardId) -> Option<Vec<OpenRef>> {
+        let is_front = self.shard == self.numbering.front();
+        is_front.then(|| self.opens.standing_for(shard).collect())
+    }
+
+    /// Ends the descriptions of a node that came back which it does not stand for: it was killed
+    /// while it gave them back. The answer to an open that it did not take in may come again
+    /// there, so what that made is spared until its lane goes on.
+    pub(super) fn give_back_for(&mut self, node: u32, standing: &[OpenRef]) {
+        let standing: HashSet<OpenRef> = standing.iter().copied().collect();
+        for open in self.opens.of_session(session_of_node(node)) {
+            if standing.contains(&open) {
+                continue;
+            }
+            let made_by = self.opens.made_by(open.index);
+            if self.distant.is_noted(made_by) {
+                continue;
+            }
+            if self.is_answer_kept(made_by) {
+                self.distant.spared.insert(made_by, open);
+            } else {
+                self.unclaimed_opens.remove(&made_by);
+                self.end_open(open);
+            }
+        }
+    }
+
+    /// A lane of another node's process goes on: when that is not for the answer that made a spared
+    /// description, nobody will stand for it.
+    pub(super) fn lane_goes_on(&mut self, caller: Caller) {
+        if self.distant.spared.is_empty() {
+            return;
+        }
+        let same = |made: &Caller| made.session == caller.session && made.lane == caller.lane;
+        let ended = |made: &Caller| same(made) && made.request_id != caller.request_id;
+        self.end_spared(ended);
+        self.distant.spared.remove(&caller);
+    }
+
+    /// Ends spared descriptions that nobody will stand for.
+    pub(super) fn end_spared(&mut self, is_it: impl Fn(&Caller) -> bool) {
+        for (_, open) in self.distant.spared.extract_if(|made, _| is_it(made)).collect::<Vec<_>>() {
+            self.end_open(open);
         }
     }
 

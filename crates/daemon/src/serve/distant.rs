@@ -7,7 +7,7 @@ use mayfly_wire::Op;
 use super::{
     Caller, Completion, Service,
     net::{
-        self, Away, Loss, Net, Sent,
+        Away, Loss, Net, Sent,
         words::{self, Call, Reply},
     },
     peers::ToShard,
@@ -246,7 +246,7 @@ impl<S: Service> Serving<S> {
     }
 
     fn lost(&mut self, net: &Net, sent: Sent, late: bool) {
-        match net::lost(sent, late, net.deadline_ns()) {
+        match net.lost(sent, late) {
             Loss::Again(sent) => net.again(sent),
             Loss::Client(caller) => self.shard.answer(&Completion::failed(caller, Errno::EIO)),
             Loss::Shard { shard, from, id, answer } => {

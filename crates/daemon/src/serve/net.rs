@@ -25,7 +25,7 @@ use mayfly_transport_tcp::{
     Secret, SendError, Ticket,
     limits::{Limits, MESSAGE_BYTES_MAX},
 };
-use mayfly_types::{Errno, SessionId, limits::DEADLINE_MS_DEFAULT};
+use mayfly_types::{Errno, SessionId};
 use mayfly_wire::{Op, Request as ClientRequest};
 
 use super::{
@@ -108,6 +108,8 @@ struct State {
 pub(super) struct Net {
     carrier: Box<dyn Carrier>,
     numbering: Numbering,
+    /// For how long a request is sent.
+    deadline: Duration,
     /// This daemon is not the node's first, so others may know sessions that it does not.
     restarted: bool,
     waker: Waker,
@@ -132,7 +134,7 @@ fn class_of(question: &Question) -> Class {
         | Question::Release(_)
         | Question::Drop { .. }
         | Question::IsOver(_)
-        | Question::Returned
+        | Question::Returned { .. }
         | Question::Space => Class::Leaf,
         _ => Class::Shard,
     }
@@ -188,18 +190,20 @@ impl Net {
             endpoint.set_address(NodeId(node), Some(*address));
         }
         let carrier = Box::new(Tcp { endpoint, clock });
-        Ok(Arc::new(Net::over(carrier, numbering, starts, waker)))
+        let deadline = Duration::from_millis(nodes.deadline_ms);
+        Ok(Arc::new(Net::over(carrier, deadline, numbering, starts, waker)))
     }
 
     /// With connections that somebody else has made. `starts` are those of this node's daemon.
     pub(super) fn over(
         carrier: Box<dyn Carrier>,
+        deadline: Duration,
         numbering: Numbering,
         starts: u32,
         waker: Waker,
     ) -> Net {
         let (restarted, state) = (starts > 1, Mutex::default());
-        Net { carrier, numbering, restarted, waker, state }
+        Net { carrier, numbering, deadline, restarted, waker, state }
     }
 
     /// When something ends for which somebody waits so long.
@@ -210,7 +214,7 @@ impl Net {
 
     /// When the time of a request that begins now is over.
     pub(super) fn deadline_ns(&self) -> u64 {
-        self.after(Duration::from_millis(DEADLINE_MS_DEFAULT))
+        self.after(self.deadline)
     }
 
     /// What has come, oldest first.
@@ -255,9 +259,44 @@ impl Net {
         let node = self.numbering.node_of(to);
         let Some((pid, told)) = state.sessions.get_mut(&caller.session) else { return };
         told.insert(node);
-        let (pid, until_ns) = (*pid, self.after(patience(op, &body)));
+        let (pid, until_ns) = (*pid, self.after(self.patience(op, &body)));
         let away = Away { caller, pid, op, body, place, to, until_ns };
         self.post(state, Sent::Forward(Box::new(away)));
+    }
+
+    /// Tells a node which sessions there are, unless it has heard.
+    fn introduce(&self, state: &mut State, node: u32) {
+        let peer = state.peers.entry(node).or_default();
+        if std::mem::replace(&mut peer.introduced, true) {
+            return;
+        }
+        let sessions = state.sessions.keys().copied().collect();
+        let body = words::encode(&Call::Introduce { sessions }, &[]);
+        let patience_ms = PATIENCE_MAX.as_millis() as u64;
+        if let Ok(id) = self.carrier.post(request(node, Class::Client, patience_ms, body)) {
+            state.sent.insert(id, Sent::Said);
+        }
+    }
+
+    /// Tells all nodes, when they may know sessions that ended while there was no daemon.
+    pub(super) fn introduce_after_restart(&self) {
+        if !self.restarted {
+            return;
+        }
+        let mut state = lock(&self.state);
+        for node in (0..self.numbering.nodes).filter(|node| *node != self.numbering.node) {
+            self.introduce(&mut state, node);
+        }
+        drop(state);
+        self.flush();
+    }
+
+    /// How long a client waits.
+    fn patience(&self, op: Op, body: &[u8]) -> Duration {
+        match ClientRequest::decode(op, body) {
+            Ok(ClientRequest::Lock(lock)) if lock.wait => PATIENCE_MAX,
+            _ => self.deadline,
+        }
     }
 
     /// Sends something, once more if need be.
@@ -270,14 +309,8 @@ impl Net {
             Sent::Gone { node, .. } => (*node, Class::Client, self.after(PATIENCE_MAX)),
             Sent::Said => return,
         };
-        let peer = state.peers.entry(node).or_default();
-        if class == Class::Client && !std::mem::replace(&mut peer.introduced, true) {
-            let sessions = state.sessions.keys().copied().collect();
-            let body = words::encode(&Call::Introduce { sessions }, &[]);
-            let patience_ms = PATIENCE_MAX.as_millis() as u64;
-            if let Ok(id) = self.carrier.post(request(node, Class::Client, patience_ms, body)) {
-                state.sent.insert(id, Sent::Said);
-            }
+        if class == Class::Client {
+            self.introduce(state, node);
         }
         let body = encoded(&sent);
         let patience_ms = (until_ns.saturating_sub(self.carrier.now_ns()) / 1_000_000).max(1);
@@ -324,6 +357,28 @@ impl Net {
     /// The other side of a connection is another daemon than before, or has not heard of us.
     pub(super) fn introduce_anew(&self, node: u32) {
         lock(&self.state).peers.entry(node).or_default().introduced = false;
+    }
+
+    /// What becomes of something that was lost; `late` when its time is over.
+    pub(super) fn lost(&self, sent: Sent, late: bool) -> Loss {
+        match sent {
+            Sent::Forward(away) if late => Loss::Client(away.caller),
+            Sent::Ask { from, to, id, question, until_ns } => {
+                if !late {
+                    return Loss::Again(Sent::Ask { from, to, id, question, until_ns });
+                }
+                if must_arrive(&question) {
+                    let until_ns = self.deadline_ns();
+                    return Loss::Again(Sent::Ask { from, to, id, question, until_ns });
+                }
+                // A name that nobody could be made to forget is not believed any more by then.
+                let forgotten = matches!(question, Question::Forget { .. });
+                let answer = if forgotten { Answer::Done } else { Answer::Failed(Errno::EIO) };
+                Loss::Shard { shard: from, from: to, id, answer }
+            }
+            Sent::Said => Loss::Nothing,
+            sent => Loss::Again(sent),
+        }
     }
 
     pub(super) fn reply(&self, ticket: Ticket, reply: &Reply, body: &[u8]) {
@@ -395,7 +450,8 @@ impl Net {
         });
         let Some(node) = node else { return };
         let body = words::encode(&Call::Cancel { session, request_id }, &[]);
-        if let Ok(id) = self.carrier.post(request(node, Class::Client, DEADLINE_MS_DEFAULT, body)) {
+        let patience_ms = self.deadline.as_millis() as u64;
+        if let Ok(id) = self.carrier.post(request(node, Class::Client, patience_ms, body)) {
             state.sent.insert(id, Sent::Said);
         }
         drop(state);
@@ -405,14 +461,6 @@ impl Net {
 
 fn request(node: u32, class: Class, patience_ms: u64, body: Vec<u8>) -> Request {
     Request { to: NodeId(node), lane: lane_for(&body), class, patience_ms, body }
-}
-
-/// How long a client waits.
-fn patience(op: Op, body: &[u8]) -> Duration {
-    match ClientRequest::decode(op, body) {
-        Ok(ClientRequest::Lock(lock)) if lock.wait => PATIENCE_MAX,
-        _ => Duration::from_millis(DEADLINE_MS_DEFAULT),
-    }
 }
 
 fn encoded(sent: &Sent) -> Vec<u8> {
@@ -450,25 +498,4 @@ pub(super) enum Loss {
         answer: Answer,
     },
     Nothing,
-}
-
-/// Decides that. `late` when its time is over; what has to arrive gets until `next_ns` then.
-pub(super) fn lost(sent: Sent, late: bool, next_ns: u64) -> Loss {
-    match sent {
-        Sent::Forward(away) if late => Loss::Client(away.caller),
-        Sent::Ask { from, to, id, question, until_ns } => {
-            if !late {
-                return Loss::Again(Sent::Ask { from, to, id, question, until_ns });
-            }
-            if must_arrive(&question) {
-                return Loss::Again(Sent::Ask { from, to, id, question, until_ns: next_ns });
-            }
-            // A name that nobody could be made to forget is not believed any more by then.
-            let forgotten = matches!(question, Question::Forget { .. });
-            let answer = if forgotten { Answer::Done } else { Answer::Failed(Errno::EIO) };
-            Loss::Shard { shard: from, from: to, id, answer }
-        }
-        Sent::Said => Loss::Nothing,
-        sent => Loss::Again(sent),
-    }
 }

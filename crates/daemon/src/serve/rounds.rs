@@ -175,6 +175,9 @@ impl<S: Service> Serving<S> {
 
     fn open_the_doors(&mut self) {
         self.is_open = true;
+        if let Some(net) = self.shard.peers.net() {
+            net.introduce_after_restart();
+        }
         self.serve_held();
         self.shard.finish();
         self.shard.node().head.daemon_state.store(DAEMON_AWAKE, SeqCst);

@@ -3,7 +3,7 @@
 //! The loops are those of a real daemon ([`super::run`]); what decides when each goes on, what
 //! carries messages to other nodes and what the supervisor says is handed in.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use mayfly_transport_shm::{layout::NodeRegion, server::Server};
 
@@ -71,7 +71,9 @@ impl<S: Service> Stepped<S> {
         let waker = Waker::new(node);
         let mut peers = Peers::new(waker.clone(), numbering);
         let carrier = connect(waker.clone());
-        peers.connect(Arc::new(Net::over(carrier, numbering, starts, waker)));
+        let deadline_ms = node.head.deadline_ms.load(std::sync::atomic::Ordering::Relaxed);
+        let deadline = Duration::from_millis(deadline_ms.into());
+        peers.connect(Arc::new(Net::over(carrier, deadline, numbering, starts, waker)));
         let here = place(node, &sessions, &peers);
         let mut server = Server::new(node);
         let (lanes, sessions) = map_sessions(sessions, &mut server);

@@ -6,7 +6,7 @@
 use mayfly_meta::record::Step;
 use mayfly_types::{
     SessionId,
-    limits::{LANES, NAME_BYTES_MAX, REPLY_BYTES_MAX, SESSIONS_MAX},
+    limits::{LANES, NAME_BYTES_MAX, OPEN_FILES_MAX, REPLY_BYTES_MAX, SESSIONS_MAX},
 };
 use serde::{Deserialize, Serialize};
 
@@ -91,6 +91,9 @@ fn is_sound_question(question: &Question) -> bool {
             steps.iter().all(Step::is_sound)
         }
         Question::Entries { bytes_max, .. } => *bytes_max as usize <= REPLY_BYTES_MAX,
+        Question::Returned { standing: Some(standing) } => {
+            standing.len() <= OPEN_FILES_MAX as usize
+        }
         Question::Drop { closed_by, .. } => {
             closed_by.is_none_or(|session| session.0 < SESSIONS_MAX)
         }
@@ -140,6 +143,7 @@ mod tests {
     #[test]
     fn numbers_and_names_that_cannot_be_are_no_message() {
         let session = SessionId(SESSIONS_MAX);
+        let open = mayfly_types::OpenRef { index: 1, generation: 1 };
         let name = vec![b'x'; NAME_BYTES_MAX + 1];
         let ask = |question| Call::Ask { from: 0, to: 1, question };
         let bad = [
@@ -148,6 +152,7 @@ mod tests {
             Call::Introduce { sessions: vec![SessionId(1), session] },
             ask(Question::Lookup { directory: FileId(1), name: name.clone() }),
             ask(Question::Entries { directory: FileId(1), from: 0, until: 1, bytes_max: u32::MAX }),
+            ask(Question::Returned { standing: Some(vec![open; OPEN_FILES_MAX as usize + 1]) }),
             ask(Question::Prepare {
                 operation: crate::message::OperationId(1),
                 steps: vec![Step::Moved {

@@ -4,18 +4,24 @@ use std::{
     net::TcpListener,
     os::fd::OwnedFd,
     path::PathBuf,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::Ordering::{Relaxed, SeqCst},
+    },
     thread::{self, JoinHandle},
 };
 
 use mayfly_meta::{TreeOptions, TreeStore};
 use mayfly_object::DirectoryStore;
 use mayfly_transport::{Answer, Patience, Transport};
-use mayfly_transport_shm::Attachment;
-use mayfly_types::{Attr, Durability, Errno, FileId, OpenRef, Times};
+use mayfly_transport_shm::{Attachment, layout::OPEN_FREE};
+use mayfly_types::{
+    Attr, Durability, Errno, FileId, OpenRef, Times,
+    limits::{DEADLINE_MS_DEFAULT, LEASE_SECONDS},
+};
 use mayfly_wire::{
     Close, LOCK_FLOCK, LOCK_POSIX, LOCK_UNLOCK, LOCK_WRITE, Link, List, Lock, LockRange,
-    MakeDirectory, Open, Operation, Read, Rename, Stat, StatFs, Symlink, Target, Unlink,
+    MakeDirectory, Open, Operation, Read, Rename, Stat, StatFs, Status, Symlink, Target, Unlink,
     WALK_EMPTY, Walk, Write, listing,
 };
 
@@ -77,6 +83,7 @@ impl Opener for Files {
             uid: 1,
             gid: 1,
             cached_dentries_max: 1000,
+            lease_seconds: LEASE_SECONDS,
             io_threads: 1,
         };
         let survivors = Survivors { sessions: place.sessions().to_vec() };
@@ -135,8 +142,13 @@ impl Instance {
             let mut host = Host::of_shards(&format!("{name}-{me}"), 20_000, shards);
             host.listener = Some(listener);
             let instance = [7; 16];
-            let nodes =
-                Nodes { me, addresses: addresses.clone(), instance, encrypt: me == u32::MAX };
+            let nodes = Nodes {
+                me,
+                addresses: addresses.clone(),
+                instance,
+                encrypt: me == u32::MAX,
+                deadline_ms: DEADLINE_MS_DEFAULT,
+            };
             served.push(Served { host, thread: None, nodes });
         }
         served.iter_mut().for_each(Served::start);
@@ -417,4 +429,83 @@ fn a_node_that_comes_back_has_everything_and_others_waited_for_it() {
     for node in 0..3 {
         assert_eq!(instance.names(node, "d").len(), 92, "on {node}");
     }
+}
+
+/// Descriptions in all tables of a node.
+fn descriptions(instance: &Instance, node: usize) -> u32 {
+    instance.ask(node, &Status {}, |counters| counters.open_files).expect("counted")
+}
+
+/// A daemon was killed after it had freed its own descriptions and before the nodes of their files
+/// heard of it: nobody was left who would ever give those back.
+#[test]
+fn what_a_killed_daemon_was_giving_back_is_given_back_when_another_one_is_there() {
+    let mut instance = Instance::new("given", 2, 2);
+    let opened: Vec<OpenRef> = (0..40)
+        .map(|number| instance.open(0, &format!("file-{number}"), O_RDWR | O_CREAT).expect("made"))
+        .collect();
+    let there = descriptions(&instance, 1);
+    assert!(there > 4, "{there} files are at home on the other node");
+    for number in 0..40 {
+        instance.unlink(0, &format!("file-{number}"), false).expect("removed");
+    }
+    instance.served[0].stop();
+    let node = instance.served[0].host.node;
+    let stands_for = |open: &OpenRef| {
+        let entry = &node.opens[open.index as usize];
+        entry.reserved[2].load(Relaxed) >> 8 != 0
+    };
+    let remote: Vec<OpenRef> = opened.iter().copied().filter(stands_for).collect();
+    assert_eq!(remote.len() as u32, there);
+    let (kept, freed) = remote.split_at(remote.len() / 2);
+    for open in freed {
+        let entry = &node.opens[open.index as usize];
+        entry.state.store(OPEN_FREE, SeqCst);
+        entry.generation.fetch_add(1, SeqCst);
+    }
+    instance.served[0].start();
+    // The answer to the last request of a lane may come again, so what it made is spared until the
+    // lane goes on.
+    let spared = descriptions(&instance, 1) - kept.len() as u32;
+    assert!(spared <= 2, "{spared} of {} are left, for 2 shards", freed.len());
+    for number in 0..40 {
+        assert_eq!(instance.stat(0, &format!("file-{number}")), Err(Errno::ENOENT));
+    }
+    assert_eq!(descriptions(&instance, 1), kept.len() as u32);
+    for open in kept {
+        assert_eq!(instance.write(0, *open, 0, b"still"), Ok(5));
+        assert_eq!(instance.read(0, *open, 0, 9).expect("read"), b"still");
+        instance.close(0, *open).expect("closed");
+    }
+    let is_over = |instance: &Instance| descriptions(instance, 1) == 0;
+    while !is_over(&instance) {
+        thread::yield_now();
+    }
+}
+
+/// The answer to an open may come again at a node whose daemon was killed before it took it in.
+#[test]
+fn an_open_whose_answer_a_killed_daemon_did_not_take_in_is_not_given_back() {
+    let mut instance = Instance::new("spared", 2, 1);
+    let mut number = 0;
+    let open = loop {
+        number += 1;
+        let open = instance.open(0, &format!("file-{number}"), O_RDWR | O_CREAT).expect("made");
+        if descriptions(&instance, 1) > 0 {
+            break open;
+        }
+    };
+    let node = instance.served[0].host.node;
+    instance.served[0].stop();
+    let entry = &node.opens[open.index as usize];
+    entry.state.store(OPEN_FREE, SeqCst);
+    entry.generation.fetch_add(1, SeqCst);
+    instance.served[0].start();
+    assert_eq!(descriptions(&instance, 1), 1, "it is spared");
+    // Its process ends without having asked again.
+    instance.served[0].host.end_last_session();
+    while descriptions(&instance, 1) > 0 {
+        thread::yield_now();
+    }
+    instance.clients[0] = instance.served[0].host.attach();
 }
