@@ -237,11 +237,7 @@ fn play_beside_a_dying_node(node: usize) -> Result<()> {
         let broken: Vec<&str> = log.lines().filter(|line| line.contains("ERROR op")).collect();
         ensure!(broken.is_empty(), "{name}: {}", broken.join("\n"));
     }
-    // A description at another node may outlive its own node's daemon: docs/NODES.md, "What is
-    // absent".
-    if node != 0 {
-        instance.expect_nothing_held(Duration::from_secs(10))?;
-    }
+    instance.expect_nothing_held(Duration::from_secs(10))?;
     instance.stop()
 }
 

@@ -5,6 +5,7 @@ use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, process::Command, tim
 
 use anyhow::{Context, Result, ensure};
 use mayfly_testkit::{Exclusive, Instance, Job, Scratch, leftovers::Before, skip};
+use mayfly_tests::looks::{self, look_at_all, make_all};
 use serde_json::Value;
 
 const SUITE: &str = "fabrics";
@@ -189,5 +190,45 @@ fn a_node_that_is_not_on_the_network_fails_by_name() -> Result<()> {
     for word in ["1 of 2 nodes", &format!("node 1 on {b}"), &why] {
         ensure!(error.contains(word), "the error says nothing of {word:?}: {error}");
     }
+    before.expect_nothing_since(&scratch, &[], PATIENCE)
+}
+
+/// `--deadline` of the instance that is cut, seconds.
+const DEADLINE: u64 = 3;
+const FILES: usize = 32;
+
+#[test]
+fn a_node_that_is_cut_off_gives_eio_in_time_and_is_whole_again_when_it_is_back() -> Result<()> {
+    let _turn = Exclusive::take()?;
+    if !is_possible() {
+        return Ok(());
+    }
+    let namespaces = Namespaces::new()?;
+    let scratch = Scratch::new("fabrics-cut")?;
+    let before = Before::look();
+    let (launcher, list) = (launcher(&scratch)?, namespaces.names.join(","));
+    let deadline = DEADLINE.to_string();
+    let options = ["--nodes", &list, "--launcher", &launcher, "--net", "fab0"];
+    let instance = Instance::named(&scratch, "cut")?;
+    instance.command("start").args(options).args(["--deadline", &deadline]).run_ok()?;
+    let [a, b] = [0, 1].map(|which| run_dir(&scratch, &namespaces.names[which]));
+    instance.shell("make", &make_all(FILES)).env("XDG_RUNTIME_DIR", &a).run_ok()?;
+    let look = |label: &str, on: &PathBuf| {
+        look_at_all(&instance, label, FILES, |job| job.env("XDG_RUNTIME_DIR", on))
+    };
+    let cut = |what: &str| ip(&format!("-n {} link set fab0 {what}", namespaces.names[1]));
+    cut("down")?;
+    let mut lost = 0;
+    for (label, on) in [("here", &a), ("there", &b)] {
+        let looks = look(label, on)?;
+        lost += looks::expect_a_part_is_lost(&looks, Duration::from_secs(DEADLINE))?;
+    }
+    // What one side lacks the other has.
+    ensure!(lost == FILES, "{lost} of {FILES} files are lost on one of two sides");
+    cut("up")?;
+    for (label, on) in [("here-again", &a), ("there-again", &b)] {
+        looks::expect_all_is_there(&look(label, on)?)?;
+    }
+    instance.command("stop").env("XDG_RUNTIME_DIR", &a).run_ok()?;
     before.expect_nothing_since(&scratch, &[], PATIENCE)
 }

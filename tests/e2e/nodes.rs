@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -11,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use mayfly_testkit::{
     Exclusive, Instance, Job, Outcome, Scratch, binary, leftovers::Before, process,
 };
+use mayfly_tests::hosts::{hosts_of_their_own, template};
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -35,9 +35,8 @@ fn daemon_of(node: &Value) -> Result<u64> {
 
 /// The process whose child the node's daemon is.
 fn supervisor_of(node: &Value) -> Result<u32> {
-    let status = fs::read_to_string(format!("/proc/{}/status", daemon_of(node)?))?;
-    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).context("a parent")?;
-    Ok(parent.trim().parse()?)
+    let daemon = u32::try_from(daemon_of(node)?)?;
+    process::parent(daemon).context("a daemon has a supervisor")
 }
 
 fn error_of(outcome: &Outcome) -> String {
@@ -245,29 +244,6 @@ fn settled(scratch: &Scratch, instance: &Instance<'_>) -> Result<bool> {
         ensure!(Instant::now() < deadline, "{left} nodes and {relays} relays are left");
         std::thread::sleep(Duration::from_millis(20));
     }
-}
-
-/// A launcher that gives each host directories of its own, and keeps what is said to it.
-fn hosts_of_their_own(scratch: &Scratch) -> Result<PathBuf> {
-    let script = format!(
-        r#"#!/bin/sh
-host="$1"; shift
-case "$host" in nobody) echo "no host of that name" >&2; exit 12;; esac
-export XDG_RUNTIME_DIR="{0}/$host/run" TMPDIR="{0}/$host/tmp"
-mkdir -p "$XDG_RUNTIME_DIR" "$TMPDIR"
-env > "{0}/$host/environment"; echo "$host $PPID" >> "{0}/reached"
-tee "{0}/$host/said" | "$@"
-"#,
-        scratch.path().display()
-    );
-    let path = scratch.join("reach");
-    fs::write(&path, script)?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o700))?;
-    Ok(path)
-}
-
-fn template(script: &Path) -> String {
-    format!("{} {{host}} {{command}}", script.display())
 }
 
 /// Everything below the directories of these hosts but what the launcher itself wrote.

@@ -8,7 +8,9 @@
 //! normalised.
 
 pub mod calls;
+pub mod hosts;
 pub mod lines;
+pub mod looks;
 pub mod posix;
 pub mod program;
 pub mod rows;

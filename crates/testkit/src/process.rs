@@ -65,6 +65,12 @@ fn describe(pid: u32) -> Marked {
     Marked { pid, command, executable: fs::read_link(format!("/proc/{pid}/exe")).ok() }
 }
 
+/// The process that started it, while both live.
+pub fn parent(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+}
+
 /// Sends `signal`; a process that is already gone is no error.
 pub fn signal(pid: u32, signal: Signal) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
