@@ -1,8 +1,10 @@
-//! Development tasks: `cargo xtask test`, `cargo xtask tidy`, `cargo xtask deny`.
+//! Development tasks: `cargo xtask test`, `fuzz`, `tidy`, `deny`.
 //!
-//! `test` is the README's test command and the whole of CI; the others are steps of it.
+//! `test` is the README's test command and the whole of CI; `tidy` and `deny` are steps of it, and
+//! it runs what `fuzz` has kept.
 
 mod deny;
+mod fuzz;
 mod suite;
 mod tidy;
 mod tree;
@@ -14,6 +16,8 @@ use anyhow::{Result, bail};
 const USAGE: &str = "usage: cargo xtask COMMAND
 
   test [--no-install]  every check and suite; installs what is missing when it may
+  fuzz [--seconds N] [--keep] [TARGET...]
+                       what comes from outside, made up by a fuzzer (nightly, cargo-fuzz)
   tidy                 the rules that the compiler does not know
   deny                 licences and advisories of the dependencies, if cargo-deny is installed";
 
@@ -33,6 +37,7 @@ fn run() -> Result<ExitCode> {
     match words[..] {
         ["test"] => suite::run(suite::Install::WhereAllowed),
         ["test", "--no-install"] => suite::run(suite::Install::Never),
+        ["fuzz", ref rest @ ..] => fuzz::run(rest).map(|()| ExitCode::SUCCESS),
         ["tidy"] => tidy::run().map(|()| ExitCode::SUCCESS),
         ["deny"] => deny::run().map(|_| ExitCode::SUCCESS),
         _ => bail!("{USAGE}"),

@@ -6,8 +6,8 @@ mod fleet;
 mod nodes;
 mod run;
 mod show;
-mod size;
 
+use mayfly_deploy::size;
 use std::process::ExitCode;
 
 use anyhow::Result;

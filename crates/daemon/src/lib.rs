@@ -10,6 +10,8 @@ mod api;
 mod by_number;
 mod cache;
 mod core;
+#[doc(hidden)]
+pub mod hostile;
 mod locks;
 mod log;
 mod maps;

@@ -25,7 +25,7 @@ mod distant;
 mod ends;
 mod handover;
 mod idle;
-mod net;
+pub(crate) mod net;
 mod nodes;
 mod outside;
 mod peers;

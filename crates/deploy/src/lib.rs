@@ -22,6 +22,7 @@ pub mod nodes;
 mod places;
 mod processors;
 mod signals;
+pub mod size;
 mod status;
 pub mod supervisor;
 mod xattrs;

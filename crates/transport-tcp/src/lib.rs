@@ -35,6 +35,8 @@ mod endpoint;
 mod event;
 pub mod frame;
 mod handshake;
+#[doc(hidden)]
+pub mod hostile;
 pub mod limits;
 mod peer;
 mod record;

@@ -9,7 +9,7 @@
 //! What the transport loses is sent again until its time is over: requests that changed something
 //! are known again by their number (`core/distant.rs`), questions may be asked twice.
 
-pub(super) mod words;
+pub(crate) mod words;
 
 use std::{
     collections::VecDeque,

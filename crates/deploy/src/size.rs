@@ -1,7 +1,10 @@
 //! Sizes as people write them.
 
 /// Bytes from `4096`, `512K`, `64MiB`, `1G`: powers of 1024.
-pub(crate) fn parse(text: &str) -> Result<u64, String> {
+///
+/// # Errors
+/// For people.
+pub fn parse(text: &str) -> Result<u64, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     let number: u64 = number.parse().map_err(|_| "begin with a number, such as 512K".to_owned())?;
@@ -20,7 +23,8 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
 }
 
 /// Bytes for people.
-pub(crate) fn show(bytes: u64) -> String {
+#[must_use]
+pub fn show(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
     let mut unit = 0;

@@ -1,0 +1,48 @@
+//! A door for fuzzing: what other nodes say, without a connection. No part of the interface.
+
+use mayfly_types::{FileId, OpenRef, SessionId};
+use mayfly_wire::Op;
+
+use crate::{
+    message::{Answer, At, Question, Resolved},
+    serve::net::words::{Call, Reply, decode, decode_call, encode},
+};
+
+/// Reads a call and a reply.
+///
+/// # Panics
+/// When what was read is not what would be written.
+pub fn words(bytes: &[u8]) {
+    if let Some((call, body)) = decode_call(bytes) {
+        assert_eq!(decode_call(&encode(&call, body)), Some((call, body)));
+    }
+    if let Some((reply, body)) = decode::<Reply>(bytes) {
+        assert_eq!(decode::<Reply>(&encode(&reply, body)), Some((reply, body)));
+    }
+}
+
+/// Some of each that are right.
+#[must_use]
+pub fn seeds() -> Vec<Vec<u8>> {
+    let open = OpenRef { index: 3, generation: 7 };
+    let place = Resolved { at: At::Path(FileId(1), b"a/b".to_vec()), follows: 1, restarts: 0 };
+    let questions = [
+        Question::Lookup { directory: FileId(1), name: b"name".to_vec() },
+        Question::Entries { directory: FileId(1), from: 0, until: 9, bytes_max: 4096 },
+        Question::Drop { open, closed_by: Some(SessionId(2)), last: true },
+        Question::Returned { standing: Some(vec![open; 3]) },
+        Question::Space,
+    ];
+    let (session, op) = (SessionId(2), Op::Open as u16);
+    let calls = [
+        Call::Forward { to: 1, session, pid: 9, lane: 3, request_id: 4, op, place },
+        Call::Cancel { session, request_id: 5 },
+        Call::Gone { session, pid: 9, successor: Some(SessionId(3)) },
+        Call::Introduce { sessions: vec![SessionId(1), session] },
+    ];
+    let asked = questions.map(|question| Call::Ask { from: 0, to: 1, question });
+    let replies =
+        [Reply::Done { status: 0 }, Reply::Unknown, Reply::Answer(Answer::Entries(vec![1; 9]))];
+    let calls = calls.iter().chain(&asked).map(|call| encode(call, b"body"));
+    calls.chain(replies.iter().map(|reply| encode(reply, b"body"))).collect()
+}
