@@ -6,102 +6,13 @@
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::leftovers::Before;
-use mayfly_testkit::{Exclusive, Instance, Job, Scratch, binary, process, skip};
-
-const PATIENCE: Duration = Duration::from_secs(15);
-
-/// Everything a test needs, if the machine can mount.
-struct Bench {
-    _turn: Exclusive,
-    scratch: Scratch,
-    before: Before,
-    mount: PathBuf,
-}
-
-impl Bench {
-    /// `None` after saying why.
-    fn new(name: &str) -> Result<Option<Bench>> {
-        if !skip::unless_mountable(&format!("fuse: {name}")) {
-            return Ok(None);
-        }
-        let turn = Exclusive::take()?;
-        let scratch = Scratch::new(name)?;
-        let mount = scratch.join("tmp/mount");
-        Ok(Some(Bench { _turn: turn, scratch, before: Before::look(), mount }))
-    }
-
-    fn start(&self, access: &str) -> Result<Instance<'_>> {
-        let instance = Instance::named(&self.scratch, "fuse")?;
-        let start = instance.command("start").args(["--access", access, "--mount"]);
-        start.args([&self.mount]).run_ok()?;
-        Ok(instance)
-    }
-
-    /// A program outside, with `$M` for the mount point; its output.
-    fn outside(&self, script: &str) -> Result<String> {
-        let job = Job::new(&self.scratch, "outside", "bash").args(["-ec", script]);
-        let outcome = job.env("M", self.mount.clone()).run_ok()?;
-        Ok(String::from_utf8_lossy(&outcome.stdout).into_owned())
-    }
-
-    fn compile(&self, source: &str, options: &[&str]) -> Result<PathBuf> {
-        let program = self.scratch.join(source.replace('.', "-"));
-        let source = binary::workspace().join("tests/apps/fuse").join(source);
-        let job = Job::new(&self.scratch, "cc", "gcc").args(["-O1", "-Wall", "-o"]);
-        job.args([&program, &source]).args(options).run_ok()?;
-        Ok(program)
-    }
-
-    fn finish(&self, instance: &Instance<'_>) -> Result<()> {
-        instance.expect_nothing_held(PATIENCE)?;
-        instance.stop()?;
-        self.expect_nothing()
-    }
-
-    fn expect_nothing(&self) -> Result<()> {
-        self.before.expect_nothing_since(&self.scratch, &[], PATIENCE)
-    }
-
-    fn is_mounted(&self) -> bool {
-        is_mounted(&self.mount)
-    }
-}
-
-fn is_mounted(point: &Path) -> bool {
-    let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let point = point.to_string_lossy();
-    table.lines().any(|line| line.split(' ').nth(1) == Some(&point))
-}
-
-fn inside(instance: &Instance<'_>, script: &str) -> Result<String> {
-    let outcome = instance.shell("inside", &format!("cd \"$MAYFLY_MOUNT\"; {script}")).run_ok()?;
-    Ok(String::from_utf8_lossy(&outcome.stdout).into_owned())
-}
-
-fn wait_until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds()? {
-        ensure!(Instant::now() < deadline, "not so after {PATIENCE:?}: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    Ok(())
-}
-
-/// The process that serves the mount at `point`.
-fn server(bench: &Bench, point: &Path) -> Result<u32> {
-    let point = point.to_string_lossy().into_owned();
-    let is_it = |process: &process::Marked| {
-        process.command.contains(" __fuse ") && process.command.ends_with(&point)
-    };
-    let server = process::marked(bench.scratch.mark()).into_iter().find(is_it);
-    Ok(server.context("nobody serves the mount")?.pid)
-}
+use mayfly_testkit::{Job, binary, process, skip};
+use mayfly_tests::mount::{Bench, inside, is_mounted, server, wait_until};
 
 const SUMS: &str = "find . -type f -exec md5sum {} + | sort -k2; find . -type l -printf '%p %l\n'";
 

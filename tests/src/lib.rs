@@ -11,6 +11,7 @@ pub mod calls;
 pub mod hosts;
 pub mod lines;
 pub mod looks;
+pub mod mount;
 pub mod posix;
 pub mod program;
 pub mod rows;

@@ -178,6 +178,11 @@ pub(crate) struct Make {
     /// the library otherwise [default: $MAYFLY_ACCESS, or preload]
     #[arg(long, value_parser = ["preload", "fuse", "both", "auto"])]
     access: Option<String>,
+    /// What is seen of files through the mount: whatever returned elsewhere (strict), or with
+    /// caches of the kernel's for readers what was closed before it is opened (session)
+    /// [default: $MAYFLY_CONSISTENCY, or strict]
+    #[arg(long, value_parser = ["strict", "session"])]
+    consistency: Option<String>,
     /// Where files and metadata are stored: fast storage of this node. With several directories, as
     /// in nvme=/a,/b, files are dealt out to them by their space, and the first one has the
     /// metadata; the name in front is for you [default: the temporary directory]
@@ -229,9 +234,12 @@ const SHARDS: &str = "MAYFLY_SHARDS";
 /// The same.
 const ACCESS: &str = "MAYFLY_ACCESS";
 
-/// A word that is none of the four is refused with the other options.
-fn usual_access() -> Option<String> {
-    std::env::var(ACCESS).ok().filter(|text| !text.is_empty())
+/// The same.
+const CONSISTENCY: &str = "MAYFLY_CONSISTENCY";
+
+/// A word that is none of those to choose from is refused with the other options.
+fn usual_word(variable: &str) -> Option<String> {
+    std::env::var(variable).ok().filter(|text| !text.is_empty())
 }
 
 fn parse_shards(text: &str) -> Result<u32, String> {
@@ -283,7 +291,9 @@ impl Make {
                 parent_check: self.parent_check.unwrap_or(usual.parent_check),
                 locks: self.locks.unwrap_or(usual.locks),
                 durability: self.durability.clone().unwrap_or(usual.durability),
-                access: self.access.clone().or_else(usual_access).unwrap_or(usual.access),
+                access: self.access.clone().or_else(|| usual_word(ACCESS)).unwrap_or(usual.access),
+                consistency: (self.consistency.clone().or_else(|| usual_word(CONSISTENCY)))
+                    .unwrap_or(usual.consistency),
                 shards,
                 cpus: self.cpus.clone(),
                 io_threads: self.io_threads.unwrap_or(usual.io_threads),

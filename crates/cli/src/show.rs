@@ -157,12 +157,13 @@ fn print(report: &Report) {
     }
     println!(
         "  options     chunk-size {}, times {}, parent-check {}, locks {}, durability {}, \
-         shards {}, deadline {} s{}{}",
+         consistency {}, shards {}, deadline {} s{}{}",
         size::show(options.chunk_bytes),
         options.times,
         switch(options.parent_check),
         switch(options.locks),
         options.durability,
+        options.consistency,
         options.shards,
         options.deadline_seconds,
         options.cpus.as_ref().map_or(String::new(), |cpus| format!(", cpus {cpus}")),

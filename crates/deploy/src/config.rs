@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use mayfly_fuse::Consistency;
 use mayfly_types::{
     Durability, Times,
     limits::{self, DEADLINE_SECONDS_MAX, DEADLINE_SECONDS_MIN, SHARDS_MAX},
@@ -42,6 +43,9 @@ pub struct Options {
     /// `preload`, `fuse`, `both` or `auto`.
     #[serde(default = "preload")]
     pub access: String,
+    /// What holds across the mount and the library: `strict` or `session`.
+    #[serde(default = "strict")]
+    pub consistency: String,
     /// Shards of the daemon. The data directory fixes it.
     #[serde(default = "one")]
     pub shards: u32,
@@ -73,6 +77,11 @@ fn usual_deadline() -> u64 {
     limits::DEADLINE_MS_DEFAULT / 1000
 }
 
+/// The same of the consistency.
+fn strict() -> String {
+    "strict".to_owned()
+}
+
 /// The same of the way in.
 fn preload() -> String {
     "preload".to_owned()
@@ -101,6 +110,7 @@ impl Default for Options {
             locks: true,
             durability: "process".to_owned(),
             access: preload(),
+            consistency: strict(),
             shards: 1,
             cpus: None,
             io_threads: io_threads(),
@@ -156,8 +166,21 @@ impl Options {
         self.deadline_seconds * 1000
     }
 
+    /// How much the kernel may remember of the instance's files.
+    ///
+    /// # Errors
+    /// For a word that is none of the two.
+    pub fn consistency(&self) -> Result<Consistency> {
+        Ok(match self.consistency.as_str() {
+            "strict" => Consistency::Strict,
+            "session" => Consistency::Session,
+            other => bail!("--consistency {other}: choose strict or session"),
+        })
+    }
+
     fn check(&self) -> Result<()> {
         self.access()?;
+        self.consistency()?;
         self.times()?;
         self.durability()?;
         let chunk = self.chunk_bytes;

@@ -36,11 +36,14 @@ pub fn run_fuse(run_dir: &Path, point: &Path) -> Result<()> {
         Ok(config) if config.mount == point => start_keeper(run_dir),
         _ => None,
     };
-    let place = config.map(|config| Place {
-        socket: run_dir.join(SOCKET_NAME),
-        objects: config.object_dir,
-        name: config.name,
-        point: point.to_owned(),
+    let place = config.and_then(|config| {
+        Ok(Place {
+            consistency: config.options.consistency()?,
+            socket: run_dir.join(SOCKET_NAME),
+            objects: config.object_dir,
+            name: config.name,
+            point: point.to_owned(),
+        })
     });
     let ready = || say(&mut said, MOUNTED);
     let served = place.and_then(|place| mayfly_fuse::serve(&place, &line.try_clone()?, ready));

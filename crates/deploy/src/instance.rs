@@ -333,6 +333,7 @@ impl Instance {
             None => (config.run_dir.join("mnt"), true),
         };
         config.options.access.clone_from(&self.options.access);
+        config.options.consistency.clone_from(&self.options.consistency);
         config.image_dir = places::image_cache();
         config.check()?;
         if let Found::Stale(run_dir) = Found::look(&config.name)? {

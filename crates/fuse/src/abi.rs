@@ -40,7 +40,8 @@ opcodes! {
     ListXattr = 23, RemoveXattr = 24, Flush = 25, Init = 26,
     OpenDirectory = 27, ReadDirectory = 28, ReleaseDirectory = 29, SyncDirectory = 30,
     TestLock = 31, Lock = 32, LockWaiting = 33, Access = 34, Create = 35, Interrupt = 36,
-    Destroy = 38, BatchForget = 42, Allocate = 43, Rename2 = 45, Seek = 46, CopyRange = 47,
+    Destroy = 38, BatchForget = 42, Allocate = 43, ReadDirectoryPlus = 44,
+    Rename2 = 45, Seek = 46, CopyRange = 47,
     Temporary = 51, StatX = 52,
 }
 
@@ -51,8 +52,11 @@ pub(crate) mod init {
     pub(crate) const BIG_WRITES: u64 = 1 << 5;
     pub(crate) const FLOCK_LOCKS: u64 = 1 << 10;
     pub(crate) const AUTO_INVAL_DATA: u64 = 1 << 12;
+    pub(crate) const READDIRPLUS: u64 = 1 << 13;
+    pub(crate) const READDIRPLUS_AUTO: u64 = 1 << 14;
     pub(crate) const PARALLEL_DIROPS: u64 = 1 << 18;
     pub(crate) const MAX_PAGES: u64 = 1 << 22;
+    pub(crate) const CACHE_SYMLINKS: u64 = 1 << 23;
     pub(crate) const INIT_EXT: u64 = 1 << 30;
     pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
 }
@@ -75,8 +79,12 @@ const STATX_BASIC_AND_BIRTH: u32 = 0xfff;
 
 /// A file's data go past the page cache.
 pub(crate) const OPEN_DIRECT: u32 = 1;
+/// What the page cache has of a file is what the file holds.
+pub(crate) const OPEN_KEEP_CACHE: u32 = 1 << 1;
 /// Writes within a file's length need not queue.
 pub(crate) const OPEN_PARALLEL_WRITES: u32 = 1 << 6;
+/// A notice: what the kernel remembers of a node is not so any more.
+pub(crate) const NOTIFY_INVALID_NODE: i32 = 2;
 /// A lock is flock's.
 pub(crate) const LOCK_IS_FLOCK: u32 = 1;
 
@@ -150,15 +158,24 @@ impl<'a> Fields<'a> {
 
 /// The structure that an answer consists of.
 #[derive(Debug, Default)]
-pub(crate) struct Body(Vec<u8>);
+pub(crate) struct Body {
+    bytes: Vec<u8>,
+    /// How long the kernel may believe names and attributes, seconds.
+    valid_s: u64,
+}
 
 impl Body {
+    /// An empty one, whose names and attributes will be valid for so many seconds.
+    pub(crate) fn valid_for(valid_s: u64) -> Body {
+        Body { bytes: Vec::new(), valid_s }
+    }
+
     pub(crate) fn clear(&mut self) {
-        self.0.clear();
+        self.bytes.clear();
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.0
+        &self.bytes
     }
 
     pub(crate) fn u32(&mut self, value: u32) -> &mut Self {
@@ -170,12 +187,12 @@ impl Body {
     }
 
     pub(crate) fn raw(&mut self, bytes: &[u8]) -> &mut Self {
-        self.0.extend_from_slice(bytes);
+        self.bytes.extend_from_slice(bytes);
         self
     }
 
     pub(crate) fn zeros(&mut self, count: usize) -> &mut Self {
-        self.0.resize(self.0.len() + count, 0);
+        self.bytes.resize(self.bytes.len() + count, 0);
         self
     }
 
@@ -190,15 +207,15 @@ impl Body {
         self.u32(attr.uid).u32(attr.gid).u32(0).u32(BLOCK_BYTES).u32(0)
     }
 
-    /// `struct fuse_attr_out`: attributes that are valid for no time.
+    /// `struct fuse_attr_out`.
     pub(crate) fn attributes(&mut self, attr: &Attr) -> &mut Self {
-        self.zeros(16).attr(attr)
+        self.u64(self.valid_s).zeros(8).attr(attr)
     }
 
     /// `struct fuse_statx_out`: the same with the time of birth. The kernel puts the device in.
     pub(crate) fn extended_attributes(&mut self, attr: &Attr) -> &mut Self {
         let mode = attr.kind.mode_bits() | attr.mode & 0o7777;
-        self.zeros(32).u32(STATX_BASIC_AND_BIRTH).u32(BLOCK_BYTES).zeros(8);
+        self.u64(self.valid_s).zeros(24).u32(STATX_BASIC_AND_BIRTH).u32(BLOCK_BYTES).zeros(8);
         // The type and the mode have 16 bits here.
         self.u32(attr.links).u32(attr.uid).u32(attr.gid).u32(mode);
         self.u64(attr.id.0).u64(attr.size_bytes).u64(attr.blocks).zeros(8);
@@ -208,8 +225,14 @@ impl Body {
         self.zeros(16 + 14 * 8)
     }
 
-    /// `struct fuse_entry_out`: a node whose name and attributes are valid for no time.
+    /// `struct fuse_entry_out`.
     pub(crate) fn entry(&mut self, attr: &Attr) -> &mut Self {
+        let valid_s = self.valid_s;
+        self.u64(attr.id.0).zeros(8).u64(valid_s).u64(valid_s).zeros(8).attr(attr)
+    }
+
+    /// The same of a node whose name and attributes are valid for no time.
+    pub(crate) fn passing_entry(&mut self, attr: &Attr) -> &mut Self {
         self.u64(attr.id.0).zeros(32).attr(attr)
     }
 
@@ -220,8 +243,8 @@ impl Body {
 
     /// `struct fuse_dirent`, if it fits into `room` bytes of the whole body.
     pub(crate) fn dirent(&mut self, room: usize, entry: &mayfly_wire::listing::Entry<'_>) -> bool {
-        let bytes = (24 + entry.name.len()).next_multiple_of(8);
-        if self.0.len() + bytes > room {
+        let bytes = dirent_bytes(entry.name);
+        if self.bytes.len() + bytes > room {
             return false;
         }
         self.u64(entry.id.0).u64(entry.next_cookie);
@@ -229,6 +252,23 @@ impl Body {
         self.raw(entry.name).zeros(bytes - 24 - entry.name.len());
         true
     }
+
+    /// Would `struct fuse_direntplus` fit into `room` bytes of the whole body?
+    pub(crate) fn has_room_for(&self, room: usize, name: &[u8]) -> bool {
+        self.bytes.len() + ENTRY_BYTES + dirent_bytes(name) <= room
+    }
+
+    /// The first part of `struct fuse_direntplus`, for a name that comes without attributes.
+    pub(crate) fn no_entry(&mut self) -> &mut Self {
+        self.zeros(ENTRY_BYTES)
+    }
+}
+
+/// Length of `struct fuse_entry_out`.
+const ENTRY_BYTES: usize = 128;
+
+fn dirent_bytes(name: &[u8]) -> usize {
+    (24 + name.len()).next_multiple_of(8)
 }
 
 #[cfg(test)]
@@ -273,7 +313,7 @@ mod tests {
             length(&|body| {
                 body.entry(&attr);
             }),
-            128
+            ENTRY_BYTES
         );
         assert_eq!(
             length(&|body| {

@@ -1,14 +1,14 @@
 //! Attributes: finding a node, stat, chmod and its like, access, statfs.
 
-use mayfly_client::{Attributes, NewOwner, OpenFile, Stop};
+use mayfly_client::{Attributes, NewOwner, Stop};
 use mayfly_sys::{
     file::{O_NOFOLLOW, O_PATH},
     text::PathText,
 };
 use mayfly_types::{Attr, Errno, FileId, FileKind, Timestamp, limits::NAME_BYTES_MAX};
 use mayfly_wire::{
-    SET_ATIME, SET_ATIME_NOW, SET_GID, SET_MODE, SET_MTIME, SET_MTIME_NOW, SET_SIZE, SET_UID,
-    Target, WALK_EMPTY, Walk,
+    Opened, SET_ATIME, SET_ATIME_NOW, SET_GID, SET_MODE, SET_MTIME, SET_MTIME_NOW, SET_SIZE,
+    SET_UID, Target, WALK_EMPTY, Walk,
 };
 
 use crate::{
@@ -62,22 +62,34 @@ impl Server {
 
     /// A description of a node, with `flags`. The file is the node's whatever happens to its names
     /// meanwhile.
-    pub(crate) fn open_node(&self, node: u64, flags: u32) -> Result<OpenFile, Errno> {
-        if let Some(name) = self.nodes.name(node) {
-            let walk = named(name.directory, &name.name);
-            match self.open_walk(walk, flags | O_NOFOLLOW) {
-                Ok((open, id)) if id.0 == node => return Ok(open),
-                Ok((open, _)) => drop(self.client.close(open)),
-                Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP | Errno::EISDIR) => {}
-                Err(errno) => return Err(errno),
-            }
+    pub(crate) fn open_node(&self, node: u64, flags: u32) -> Result<Opened, Errno> {
+        match self.open_named_node(node, flags)? {
+            Some(opened) => Ok(opened),
+            None => self.open_walk(identified(node), flags).map_err(lost),
         }
-        self.open_walk(identified(node), flags).map(|(open, _)| open).map_err(lost)
     }
 
-    fn open_walk(&self, walk: Walk<'_>, flags: u32) -> Result<(OpenFile, FileId), Errno> {
-        let opened = self.client.open(walk, flags, NOBODY, &mut PathText::new()).map_err(failed)?;
-        Ok((self.client.open_file(opened.open)?, opened.attr.id))
+    /// The same by the node's last name; `None` where that is another file's by now, or nobody's.
+    pub(crate) fn open_named_node(&self, node: u64, flags: u32) -> Result<Option<Opened>, Errno> {
+        let Some(name) = self.nodes.name(node) else { return Ok(None) };
+        match self.open_walk(named(name.directory, &name.name), flags | O_NOFOLLOW) {
+            Ok(opened) if opened.attr.id.0 == node => Ok(Some(opened)),
+            Ok(other) => {
+                self.close_again(&other);
+                Ok(None)
+            }
+            Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP | Errno::EISDIR) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    pub(crate) fn open_walk(&self, walk: Walk<'_>, flags: u32) -> Result<Opened, Errno> {
+        self.client.open(walk, flags, NOBODY, &mut PathText::new()).map_err(failed)
+    }
+
+    /// What it was opened for is done or has failed already.
+    pub(crate) fn close_again(&self, opened: &Opened) {
+        let _ = self.client.open_file(opened.open).and_then(|open| self.client.close(open));
     }
 
     /// Does `work` with a node that cannot become another file meanwhile.
@@ -91,15 +103,15 @@ impl Server {
             done => return done,
         }
         let open = self.open_node(node, O_PATH)?;
-        let done = work(Target::Open(open.reference));
-        // What it was opened for is done or has failed already.
-        let _ = self.client.close(open);
+        let done = work(Target::Open(open.open));
+        self.close_again(&open);
         done
     }
 
     /// The kernel was told of a file that it looked up or made.
     pub(crate) fn tell(&self, attr: &Attr, directory: FileId, name: &[u8], body: &mut Body) {
         self.nodes.told(attr, directory, name);
+        self.show(attr);
         body.entry(attr);
     }
 
@@ -112,13 +124,13 @@ impl Server {
         let name = fields.name()?;
         let directory = FileId(header.node);
         let attr = self.stat(named(directory, name))?;
-        self.recent.looked_up(header.thread, &attr);
+        self.recent.remember(header.thread, attr.id.0, attr);
         self.tell(&attr, directory, name, body);
         Ok(())
     }
 
     pub(crate) fn get_attributes(&self, header: &Header, body: &mut Body) -> Result<(), Errno> {
-        body.attributes(&self.stat_known(header)?);
+        self.tell_attributes(&self.stat_known(header)?, body);
         Ok(())
     }
 
@@ -135,7 +147,9 @@ impl Server {
 
     /// statx, where somebody asks for the time of birth.
     pub(crate) fn get_extended(&self, header: &Header, body: &mut Body) -> Result<(), Errno> {
-        body.extended_attributes(&self.stat_known(header)?);
+        let attr = self.stat_known(header)?;
+        self.show(&attr);
+        body.extended_attributes(&attr);
         Ok(())
     }
 
@@ -157,16 +171,21 @@ impl Server {
             _ if to.which & SET_SIZE != 0 => self.truncate(header.node, &to)?,
             _ => self.with_node(header.node, set)?,
         };
-        body.attributes(&attr);
+        self.tell_attributes(&attr, body);
         Ok(())
+    }
+
+    fn tell_attributes(&self, attr: &Attr, body: &mut Body) {
+        self.show(attr);
+        body.attributes(attr);
     }
 
     /// A cut of a path needs a description that may write.
     fn truncate(&self, node: u64, to: &Attributes) -> Result<Attr, Errno> {
         let open = self.open_node(node, mayfly_sys::file::O_WRONLY)?;
-        let target = Target::Open(open.reference);
+        let target = Target::Open(open.open);
         let done = self.client.set_attributes(target, to, &mut PathText::new()).map_err(failed);
-        let _ = self.client.close(open);
+        self.close_again(&open);
         done
     }
 

@@ -7,9 +7,11 @@
 use mayfly_client::OpenFile;
 use mayfly_sys::file::{O_ACCMODE, O_APPEND, O_DSYNC};
 use mayfly_types::{Errno, OpenRef};
+use mayfly_wire::Opened;
 
 use crate::{
     abi::{Body, Fields, Header, OPEN_DIRECT, OPEN_PARALLEL_WRITES},
+    consistency::Consistency,
     dispatch::Reply,
     server::{READ_BYTES_MAX, Server, Work},
 };
@@ -29,11 +31,17 @@ pub(crate) fn handle_of(open: OpenRef) -> u64 {
     u64::from(open.index) | u64::from(open.generation) << 32
 }
 
-pub(crate) fn tell_opened(open: OpenRef, body: &mut Body) {
-    body.opened(handle_of(open), OPEN_DIRECT | OPEN_PARALLEL_WRITES);
-}
-
 impl Server {
+    /// Answers with a file that was opened with `flags`.
+    pub(crate) fn tell_opened(&self, opened: &Opened, flags: u32, body: &mut Body) {
+        let handle = handle_of(opened.open);
+        let how = match self.consistency {
+            Consistency::Strict => OPEN_DIRECT | OPEN_PARALLEL_WRITES,
+            Consistency::Session => self.open_in_session(&opened.attr, handle, flags),
+        };
+        body.opened(handle, how);
+    }
+
     pub(crate) fn handle(&self, handle: u64) -> Result<OpenFile, Errno> {
         let reference = OpenRef { index: handle as u32, generation: (handle >> 32) as u32 };
         self.client.open_file(reference)
@@ -46,8 +54,11 @@ impl Server {
         body: &mut Body,
     ) -> Result<(), Errno> {
         let flags = fields.u32()?;
-        let open = self.open_node(header.node, lasting(flags))?;
-        tell_opened(open.reference, body);
+        let opened = match self.consistency {
+            Consistency::Strict => self.open_node(header.node, lasting(flags))?,
+            Consistency::Session => self.open_looked_up(header, lasting(flags))?,
+        };
+        self.tell_opened(&opened, flags, body);
         Ok(())
     }
 
@@ -117,7 +128,9 @@ impl Server {
 
     /// A descriptor was closed. There is nothing to be written, only fcntl's locks to be freed.
     pub(crate) fn flush(&self, header: &Header, mut fields: Fields<'_>) -> Result<(), Errno> {
-        self.locks.closed(fields.u64()?);
+        let handle = fields.u64()?;
+        self.locks.closed(handle);
+        self.seen.closed(header.node, handle);
         fields.skip(8)?;
         self.release_owner(header.node, fields.u64()?);
         Ok(())

@@ -8,7 +8,7 @@ use std::{
 use mayfly_types::Errno;
 use rustix::io;
 
-use crate::abi::OUT_HEADER_BYTES;
+use crate::abi::{NOTIFY_INVALID_NODE, OUT_HEADER_BYTES};
 
 /// An open `/dev/fuse` that belongs to a mount.
 #[derive(Debug)]
@@ -44,6 +44,16 @@ impl Device {
     /// Answers request `unique`.
     pub(crate) fn answer(&self, unique: u64, body: &[u8]) {
         self.send(unique, 0, body);
+    }
+
+    /// Has the kernel forget the attributes of a node, if it knows any. This waits for nobody.
+    pub(crate) fn forget_attributes(&self, node: u64) {
+        // The code of the notice stands where an answer has its error, and no request has this
+        // number. The place is negative: no page is given up.
+        let mut notice = [0; 24];
+        notice[0..8].copy_from_slice(&node.to_ne_bytes());
+        notice[8..16].copy_from_slice(&(-1_i64).to_ne_bytes());
+        self.send(0, NOTIFY_INVALID_NODE, &notice);
     }
 
     /// Answers request `unique` with an error.

@@ -4,6 +4,7 @@ use mayfly_types::Errno;
 
 use crate::{
     abi::{Fields, Header, MAJOR, MINOR, MINOR_MIN, Opcode, init},
+    consistency::Consistency,
     server::{Server, WRITE_BYTES_MAX, Work},
 };
 
@@ -33,7 +34,7 @@ impl Server {
     ) -> Result<Reply, Errno> {
         let body = &mut work.body;
         match Opcode::of(header.opcode).ok_or(Errno::ENOSYS)? {
-            Opcode::Init => negotiate(fields, work)?,
+            Opcode::Init => negotiate(self.consistency, fields, work)?,
             Opcode::Lookup => self.lookup(header, fields, body)?,
             Opcode::Forget => return self.forget(header, fields),
             Opcode::BatchForget => return self.forget_many(fields),
@@ -68,6 +69,7 @@ impl Server {
             Opcode::Sync | Opcode::SyncDirectory => self.sync(fields)?,
             Opcode::OpenDirectory => self.open_directory(header, body)?,
             Opcode::ReadDirectory => self.read_directory(fields, body)?,
+            Opcode::ReadDirectoryPlus => self.read_directory_plus(header, fields, body)?,
             Opcode::ReleaseDirectory => self.release(fields)?,
             Opcode::TestLock => self.test_lock(header, fields, body)?,
             Opcode::Lock => return self.lock(header, fields, false),
@@ -79,8 +81,12 @@ impl Server {
     }
 }
 
-/// Takes of what the kernel offers what strict consistency allows.
-fn negotiate(mut fields: Fields<'_>, work: &mut Work) -> Result<(), Errno> {
+/// Takes of what the kernel offers what the consistency allows.
+fn negotiate(
+    consistency: Consistency,
+    mut fields: Fields<'_>,
+    work: &mut Work,
+) -> Result<(), Errno> {
     let (major, minor) = (fields.u32()?, fields.u32()?);
     if major != MAJOR || minor < MINOR_MIN {
         eprintln!("fuse: the kernel speaks version {major}.{minor}, {MAJOR}.{MINOR_MIN} is needed");
@@ -89,14 +95,22 @@ fn negotiate(mut fields: Fields<'_>, work: &mut Work) -> Result<(), Errno> {
     let readahead = fields.u32()?;
     let low = u64::from(fields.u32()?);
     let high = if low & init::INIT_EXT != 0 { u64::from(fields.u32()?) } else { 0 };
+    // Attributes that come with names are of use only if they may be believed for a while.
+    let listing = match consistency {
+        Consistency::Strict => 0,
+        Consistency::Session => init::READDIRPLUS | init::READDIRPLUS_AUTO,
+    };
     let taken = (low | high << 32)
-        & (init::ASYNC_READ
+        & (listing
+            | init::ASYNC_READ
             | init::POSIX_LOCKS
             | init::BIG_WRITES
             | init::FLOCK_LOCKS
             | init::AUTO_INVAL_DATA
             | init::PARALLEL_DIROPS
             | init::MAX_PAGES
+            // A link never changes; one that is replaced is another node.
+            | init::CACHE_SYMLINKS
             | init::INIT_EXT
             | init::DIRECT_IO_ALLOW_MMAP);
     let pages = (WRITE_BYTES_MAX / PAGE_BYTES) as u16;

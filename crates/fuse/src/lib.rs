@@ -4,9 +4,10 @@
 //! that somebody started elsewhere, the kernel's own reads at exec and mmap. The process that
 //! serves a mount is a session of the instance like any other.
 //!
-//! **Coherence.** Nothing is cached in the kernel: names and attributes are valid for no time at
-//! all, and reads and writes of files go past the page cache. So what returned on one side is seen
-//! by the next call on the other. Mappings are the exception (`docs/FUSE.md`).
+//! **Coherence.** In an instance with strict consistency nothing is cached in the kernel: names and
+//! attributes are valid for no time at all, and reads and writes of files go past the page cache.
+//! So what returned on one side is seen by the next call on the other. Mappings are the exception
+//! (`docs/FUSE.md`). With session consistency readers have caches ([`consistency`]).
 //!
 //! **Identity.** The kernel's node numbers are file ids. A directory is addressed by its id alone;
 //! the daemon finds another file by its id only while somebody has it open, so the name under which
@@ -23,6 +24,7 @@
 
 mod abi;
 mod attributes;
+mod consistency;
 mod data;
 mod device;
 mod dispatch;
@@ -33,10 +35,13 @@ mod mount;
 mod moved;
 mod names;
 mod nodes;
+mod placement;
 mod recent;
+mod seen;
 mod server;
 mod xattrs;
 
+pub use consistency::Consistency;
 pub use keeper::keep;
 pub use mount::{Mounted, is_available, mounted, unmount};
 pub use server::{Place, serve};

@@ -7,14 +7,8 @@
 
 use mayfly_transport_shm::keeper::NAME_PREFIX;
 use mayfly_types::{Errno, FileId, FileKind, OpenRef};
-use mayfly_wire::Target;
 
-use crate::{
-    abi::Body,
-    attributes::{failed, identified},
-    data::{lasting, tell_opened},
-    server::Server,
-};
+use crate::{abi::Body, data::lasting, server::Server};
 
 /// The description that a name stands for.
 pub(crate) fn description(name: &[u8]) -> Option<OpenRef> {
@@ -36,15 +30,11 @@ impl Server {
             return Err(Errno::EINVAL);
         }
         let own = self.open_node(moved.id().0, lasting(flags))?;
-        let target = Target::Path(identified(moved.id().0));
-        let mut escape = mayfly_sys::text::PathText::new();
-        let attr = self.client.stat(target, &mut escape).map_err(failed).inspect_err(|_| {
-            // It was of use only together with the attributes.
-            let _ = self.client.close(own);
-        })?;
         // Without a name: its own ones, if it has any, are looked up when somebody uses them.
-        self.tell(&attr, FileId::ROOT, b"", body);
-        tell_opened(own.reference, body);
+        self.nodes.told(&own.attr, FileId::ROOT, b"");
+        self.show(&own.attr);
+        body.passing_entry(&own.attr);
+        self.tell_opened(&own, flags, body);
         Ok(())
     }
 }

@@ -6,13 +6,14 @@ use mayfly_sys::{
     text::PathText,
 };
 use mayfly_types::{Errno, FileId};
-use mayfly_wire::Target;
+use mayfly_wire::{Opened, Target};
 
 use crate::{
     abi::{Body, Fields, Header},
     attributes::{failed, identified, lost, named},
     dispatch::Reply,
     moved,
+    nodes::Known,
     server::Server,
 };
 
@@ -24,7 +25,7 @@ impl Server {
     pub(crate) fn forget(&self, header: &Header, mut fields: Fields<'_>) -> Result<Reply, Errno> {
         // Nobody waits for an answer, so there is nobody to be told of a malformed one either.
         if let Ok(times) = fields.u64() {
-            self.nodes.forgotten(header.node, times);
+            self.forgotten(header.node, times);
         }
         Ok(Reply::Later)
     }
@@ -32,10 +33,16 @@ impl Server {
     pub(crate) fn forget_many(&self, mut fields: Fields<'_>) -> Result<Reply, Errno> {
         if fields.skip(8).is_ok() {
             while let (Ok(node), Ok(times)) = (fields.u64(), fields.u64()) {
-                self.nodes.forgotten(node, times);
+                self.forgotten(node, times);
             }
         }
         Ok(Reply::Later)
+    }
+
+    fn forgotten(&self, node: u64, times: u64) {
+        if self.nodes.forgotten(node, times) == Known::NoMore {
+            self.seen.forgotten(node);
+        }
     }
 
     /// Answers with what stands under a name that was just made.
@@ -78,10 +85,7 @@ impl Server {
             return Err(Errno::EOPNOTSUPP);
         }
         let flags = O_CREAT | O_EXCL | O_WRONLY;
-        let opened = self
-            .client
-            .open(named(directory, name), flags, owner(header, mode), &mut PathText::new())
-            .map_err(failed)?;
+        let opened = self.open_named(header, name, flags, mode)?;
         self.client.close(self.client.open_file(opened.open)?)?;
         self.tell(&opened.attr, directory, name, body);
         Ok(())
@@ -104,13 +108,22 @@ impl Server {
         // The kernel takes the file for a new one, and cuts nothing, even if somebody else has made
         // it since it looked.
         let flags = crate::data::lasting(flags) | O_CREAT | flags & (O_EXCL | O_TRUNC);
-        let opened = self
-            .client
-            .open(named(directory, name), flags, owner(header, mode), &mut PathText::new())
-            .map_err(failed)?;
+        let opened = self.open_named(header, name, flags, mode)?;
         self.tell(&opened.attr, directory, name, body);
-        crate::data::tell_opened(opened.open, body);
+        self.tell_opened(&opened, flags, body);
         Ok(())
+    }
+
+    /// Opens a name in the directory that the request is about, by which a file may be made.
+    fn open_named(
+        &self,
+        header: &Header,
+        name: &[u8],
+        flags: u32,
+        mode: u32,
+    ) -> Result<Opened, Errno> {
+        let walk = named(FileId(header.node), name);
+        self.client.open(walk, flags, owner(header, mode), &mut PathText::new()).map_err(failed)
     }
 
     /// `O_TMPFILE`: a new file without a name. The kernel keeps `O_EXCL`, which forbids to give it
@@ -129,7 +142,7 @@ impl Server {
             .open(walk, flags, owner(header, mode), &mut PathText::new())
             .map_err(|stop| lost(failed(stop)))?;
         self.tell(&opened.attr, FileId(header.node), b"", body);
-        crate::data::tell_opened(opened.open, body);
+        self.tell_opened(&opened, flags, body);
         Ok(())
     }
 
@@ -177,9 +190,9 @@ impl Server {
             return Err(Errno::EPERM);
         }
         let open = self.open_node(file, mayfly_sys::file::O_PATH)?;
-        let from = Target::Open(open.reference);
+        let from = Target::Open(open.open);
         let linked = self.client.link(from, to, &mut PathText::new()).map_err(failed);
-        let _ = self.client.close(open);
+        self.close_again(&open);
         linked?;
         self.tell_made(directory, name, body)
     }

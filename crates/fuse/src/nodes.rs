@@ -26,6 +26,13 @@ struct Node {
     told: u64,
 }
 
+/// Whether the kernel knows a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    Still,
+    NoMore,
+}
+
 /// What the kernel knows. Its own bound on the nodes that it remembers is the bound here.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes(Mutex<HashMap<u64, Node>>);
@@ -64,14 +71,15 @@ impl Nodes {
     }
 
     /// The kernel has forgotten a node that it was told of so many times.
-    pub(crate) fn forgotten(&self, node: u64, times: u64) {
+    pub(crate) fn forgotten(&self, node: u64, times: u64) -> Known {
         let mut all = self.all();
-        if let Some(known) = all.get_mut(&node) {
-            known.told = known.told.saturating_sub(times);
-            if known.told == 0 {
-                all.remove(&node);
-            }
+        let Some(known) = all.get_mut(&node) else { return Known::NoMore };
+        known.told = known.told.saturating_sub(times);
+        if known.told > 0 {
+            return Known::Still;
         }
+        all.remove(&node);
+        Known::NoMore
     }
 
     /// The last name of a node; `None` for a directory.

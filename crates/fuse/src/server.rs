@@ -14,7 +14,7 @@ use anyhow::{Context, Result, anyhow};
 use mayfly_client::{Client, Descriptors, Node, ObjectDirectory};
 use mayfly_sys::file;
 use mayfly_transport_shm::{AttachOptions, ShmTransport, attach};
-use mayfly_types::Errno;
+use mayfly_types::{Attr, Errno};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     fs::{Mode, OFlags},
@@ -22,12 +22,15 @@ use rustix::{
 
 use crate::{
     abi::{Body, Header, IN_HEADER_BYTES},
+    consistency::Consistency,
     device::{Device, Received},
     dispatch::Reply,
     locks::Locks,
     mount,
     nodes::Nodes,
+    placement::{self, Placement},
     recent::Recent,
+    seen::Seen,
 };
 
 /// Threads that perform requests. As many of a session's lanes stay free for the queue of locks.
@@ -52,6 +55,8 @@ pub struct Place {
     pub name: String,
     /// The directory to mount at.
     pub point: PathBuf,
+    /// What programs may rely on.
+    pub consistency: Consistency,
 }
 
 /// The session's descriptors stay where they are: this process has no application to hide them
@@ -73,8 +78,13 @@ pub(crate) struct Server {
     pub(crate) client: Client<ShmTransport, InPlace>,
     pub(crate) device: Device,
     pub(crate) nodes: Nodes,
-    pub(crate) recent: Recent,
+    pub(crate) recent: Recent<Attr>,
     pub(crate) locks: Locks,
+    pub(crate) consistency: Consistency,
+    pub(crate) seen: Seen,
+    placement: Placement,
+    /// Opens that were answered with a wish to look the name up again.
+    pub(crate) refreshed: Recent<()>,
 }
 
 /// What each thread has for itself, used again for each request.
@@ -97,6 +107,10 @@ pub fn serve(place: &Place, stop: impl AsFd, ready: impl FnOnce()) -> Result<()>
         nodes: Nodes::default(),
         recent: Recent::default(),
         locks: Locks::default(),
+        consistency: place.consistency,
+        seen: Seen::default(),
+        placement: Placement::default(),
+        refreshed: Recent::default(),
     };
     let server = Arc::new(server);
     for number in 0..THREADS {
@@ -149,8 +163,13 @@ fn open_client(place: &Place) -> Result<Client<ShmTransport, InPlace>> {
 impl Server {
     fn work(&self) {
         let mut request = vec![0; REQUEST_BYTES_MAX];
-        let mut work = Work { body: Body::default(), data: vec![0; READ_BYTES_MAX] };
+        let mut work = Work {
+            body: Body::valid_for(self.consistency.valid_s()),
+            data: vec![0; READ_BYTES_MAX],
+        };
+        let mut here = placement::Place::here();
         loop {
+            here.follow(&self.placement);
             match self.device.receive(&mut request) {
                 Ok(Received::Request(bytes)) => {
                     self.attend(request.get(..bytes).unwrap_or(&[]), &mut work);
@@ -167,6 +186,7 @@ impl Server {
     fn attend(&self, request: &[u8], work: &mut Work) {
         // Without a header there is nobody to answer.
         let Ok((header, fields)) = Header::split(request) else { return };
+        let _under_way = self.placement.attend(&header);
         work.body.clear();
         match self.perform(&header, fields, work) {
             Ok(Reply::Body) => self.device.answer(header.unique, work.body.bytes()),

@@ -4,8 +4,10 @@
 //! `system.posix_acl_access` for each file; an instance has none of those, which is answered here.
 //! Names in `user.` are the daemon's.
 
+use mayfly_client::Stop;
 use mayfly_sys::text::PathText;
 use mayfly_types::Errno;
+use mayfly_wire::Target;
 
 use crate::{
     abi::{Body, Fields, Header},
@@ -50,11 +52,9 @@ impl Server {
         let room = fields.u32()?;
         fields.skip(4)?;
         let name = known(fields.name()?)?;
-        let value = self.with_node(header.node, |target| {
-            let copy = |value: &[u8]| Ok(value.to_vec());
-            self.client.get_xattr(target, name, &mut PathText::new(), copy).map_err(failed)
-        })?;
-        give(&value, room, body)
+        self.give_of_node(header.node, room, body, |target| {
+            self.client.get_xattr(target, name, &mut PathText::new(), |value| Ok(value.to_vec()))
+        })
     }
 
     pub(crate) fn list_xattrs(
@@ -64,11 +64,20 @@ impl Server {
         body: &mut Body,
     ) -> Result<(), Errno> {
         let room = fields.u32()?;
-        let names = self.with_node(header.node, |target| {
-            let copy = |names: &[u8]| Ok(names.to_vec());
-            self.client.list_xattrs(target, &mut PathText::new(), copy).map_err(failed)
-        })?;
-        give(&names, room, body)
+        self.give_of_node(header.node, room, body, |target| {
+            self.client.list_xattrs(target, &mut PathText::new(), |names| Ok(names.to_vec()))
+        })
+    }
+
+    fn give_of_node(
+        &self,
+        node: u64,
+        room: u32,
+        body: &mut Body,
+        get: impl Fn(Target<'_>) -> Result<Vec<u8>, Stop>,
+    ) -> Result<(), Errno> {
+        let bytes = self.with_node(node, |target| get(target).map_err(failed))?;
+        give(&bytes, room, body)
     }
 
     pub(crate) fn remove_xattr(

@@ -1,0 +1,143 @@
+//! On which processor requests are served.
+//!
+//! A program that makes a call sleeps until it is answered, so whoever serves it can as well run on
+//! the same processor: that costs two switches of threads. The kernel's scheduler does not know
+//! this, and wakes the server on another processor if that is idle, from which it has to be fetched
+//! first. So the threads stay where the caller is, as long as one request comes after the other.
+//! Where several are under way at a time, the scheduler has them all.
+//!
+//! Where a caller runs stands in procfs only, which is looked at once in many requests.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::abi::{Header, Opcode};
+
+/// Requests from one decision to the next.
+const WINDOW: u32 = 256;
+/// This many of them may have met another one.
+const MET_MAX: u32 = WINDOW / 4;
+
+/// What all threads know.
+#[derive(Debug, Default)]
+pub(crate) struct Placement {
+    /// The processor to serve on plus one, 0 for any.
+    home: AtomicU32,
+    under_way: AtomicU32,
+    requests: AtomicU32,
+    met: AtomicU32,
+}
+
+/// A request that is being served.
+#[derive(Debug)]
+pub(crate) struct UnderWay<'a>(&'a Placement);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Placement {
+    /// A request has come. What nobody waits for does not count: it runs beside its caller's next.
+    pub(crate) fn attend(&self, header: &Header) -> Option<UnderWay<'_>> {
+        use Opcode::{BatchForget, Forget, Interrupt, Release, ReleaseDirectory};
+        let unattended = [Forget, BatchForget, Interrupt, Release, ReleaseDirectory];
+        let operation = Opcode::of(header.opcode)?;
+        (!unattended.contains(&operation)).then(|| self.begin(header.thread))
+    }
+
+    /// A request for whose answer `thread` waits has come. The words only steer, so no order
+    /// between them is needed.
+    fn begin(&self, thread: u32) -> UnderWay<'_> {
+        if self.under_way.fetch_add(1, Relaxed) > 0 {
+            self.met.fetch_add(1, Relaxed);
+        }
+        if self.requests.fetch_add(1, Relaxed) % WINDOW == WINDOW - 1 {
+            let home = match self.met.swap(0, Relaxed) {
+                ..=MET_MAX => processor_of(thread).map(|number| number + 1),
+                _ => Some(0),
+            };
+            if let Some(home) = home {
+                self.home.store(home, Relaxed);
+            }
+        }
+        UnderWay(self)
+    }
+}
+
+/// One thread's place.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// Where it may run.
+    allowed: Option<CpuSet>,
+    home: u32,
+}
+
+impl Place {
+    /// That of the calling thread.
+    pub(crate) fn here() -> Place {
+        Place { allowed: sched_getaffinity(None).ok(), home: 0 }
+    }
+
+    /// Has the calling thread run where it should from now on.
+    pub(crate) fn follow(&mut self, placement: &Placement) {
+        let home = placement.home.load(Relaxed);
+        let Some(allowed) = self.allowed.filter(|_| home != self.home) else { return };
+        self.home = home;
+        let mut there = CpuSet::new();
+        match home.checked_sub(1).map(|number| number as usize) {
+            Some(number) if number < CpuSet::MAX_CPU && allowed.is_set(number) => there.set(number),
+            _ => there = allowed,
+        }
+        // Where it cannot move it serves as well, only slower.
+        let _ = sched_setaffinity(None, &there);
+    }
+}
+
+/// Where a thread ran last; `None` when it has ended, or is not of this namespace.
+fn processor_of(thread: u32) -> Option<u32> {
+    /// Place of the processor after the name, which ends with the last parenthesis.
+    const PROCESSOR: usize = 36;
+    let stat = std::fs::read_to_string(format!("/proc/{thread}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_ascii_whitespace().nth(PROCESSOR)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own_thread() -> u32 {
+        rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
+    }
+
+    #[test]
+    fn one_request_after_the_other_is_served_where_it_is_made() {
+        let placement = Placement::default();
+        let mut place = Place::here();
+        for _ in 0..WINDOW {
+            drop(placement.begin(own_thread()));
+        }
+        place.follow(&placement);
+        let now = sched_getaffinity(None).expect("a thread has processors");
+        assert_eq!(now.count(), 1);
+        assert_eq!(placement.home.load(Relaxed), processor_of(own_thread()).expect("alive") + 1);
+    }
+
+    #[test]
+    fn requests_that_meet_are_served_anywhere() {
+        let placement = Placement::default();
+        let mut place = Place::here();
+        let before = sched_getaffinity(None).expect("a thread has processors");
+        placement.home.store(1, Relaxed);
+        place.follow(&placement);
+        let _other = placement.begin(own_thread());
+        for _ in 1..WINDOW {
+            drop(placement.begin(own_thread()));
+        }
+        place.follow(&placement);
+        assert_eq!(sched_getaffinity(None).expect("a thread has processors"), before);
+    }
+}
