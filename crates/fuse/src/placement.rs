@@ -6,9 +6,18 @@
 //! first. So the threads stay where the caller is, as long as one request comes after the other.
 //! Where several are under way at a time, the scheduler has them all.
 //!
-//! Where a caller runs stands in procfs only, which is looked at once in many requests.
+//! Where a caller runs stands in procfs only, which is looked at once in many requests. To look
+//! may have to wait for the caller, as while it executes a program of the mount; and that waits for
+//! its request. So a thread of its own looks, and nobody waits for that.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+        mpsc::{SyncSender, sync_channel},
+    },
+    thread,
+};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -20,10 +29,12 @@ const WINDOW: u32 = 256;
 const MET_MAX: u32 = WINDOW / 4;
 
 /// What all threads know.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Placement {
     /// The processor to serve on plus one, 0 for any.
-    home: AtomicU32,
+    home: Arc<AtomicU32>,
+    /// Who is to be looked at next; one at a time.
+    callers: SyncSender<u32>,
     under_way: AtomicU32,
     requests: AtomicU32,
     met: AtomicU32,
@@ -40,6 +51,26 @@ impl Drop for UnderWay<'_> {
 }
 
 impl Placement {
+    /// Starts the thread that looks. It ends with this.
+    pub(crate) fn start() -> std::io::Result<Placement> {
+        Placement::looking(processor_of)
+    }
+
+    fn looking(look: impl Fn(u32) -> Option<u32> + Send + 'static) -> std::io::Result<Placement> {
+        let (callers, asked) = sync_channel(1);
+        let home = Arc::new(AtomicU32::new(0));
+        let found = Arc::clone(&home);
+        thread::Builder::new().name("fuse-place".to_owned()).spawn(move || {
+            for caller in asked {
+                if let Some(number) = look(caller) {
+                    found.store(number + 1, Relaxed);
+                }
+            }
+        })?;
+        let zero = || AtomicU32::new(0);
+        Ok(Placement { home, callers, under_way: zero(), requests: zero(), met: zero() })
+    }
+
     /// A request has come. What nobody waits for does not count: it runs beside its caller's next.
     pub(crate) fn attend(&self, header: &Header) -> Option<UnderWay<'_>> {
         use Opcode::{BatchForget, Forget, Interrupt, Release, ReleaseDirectory};
@@ -55,12 +86,10 @@ impl Placement {
             self.met.fetch_add(1, Relaxed);
         }
         if self.requests.fetch_add(1, Relaxed) % WINDOW == WINDOW - 1 {
-            let home = match self.met.swap(0, Relaxed) {
-                ..=MET_MAX => processor_of(thread).map(|number| number + 1),
-                _ => Some(0),
-            };
-            if let Some(home) = home {
-                self.home.store(home, Relaxed);
+            match self.met.swap(0, Relaxed) {
+                // Where it still looks at somebody, it looks at another one later.
+                ..=MET_MAX => drop(self.callers.try_send(thread)),
+                _ => self.home.store(0, Relaxed),
             }
         }
         UnderWay(self)
@@ -115,20 +144,38 @@ mod tests {
 
     #[test]
     fn one_request_after_the_other_is_served_where_it_is_made() {
-        let placement = Placement::default();
+        let placement = Placement::start().expect("a thread");
         let mut place = Place::here();
         for _ in 0..WINDOW {
             drop(placement.begin(own_thread()));
         }
+        while placement.home.load(Relaxed) == 0 {
+            thread::yield_now();
+        }
         place.follow(&placement);
         let now = sched_getaffinity(None).expect("a thread has processors");
         assert_eq!(now.count(), 1);
-        assert_eq!(placement.home.load(Relaxed), processor_of(own_thread()).expect("alive") + 1);
+        assert!(now.is_set(placement.home.load(Relaxed) as usize - 1));
+    }
+
+    /// Once the thread that served a request looked itself. A program that was just being executed
+    /// let nobody look before it had its answer, and both waited for ever.
+    #[test]
+    fn no_request_waits_for_a_look_at_its_caller() {
+        let placement = Placement::looking(|_| {
+            loop {
+                thread::park();
+            }
+        });
+        let placement = placement.expect("a thread");
+        for _ in 0..10 * WINDOW {
+            drop(placement.begin(own_thread()));
+        }
     }
 
     #[test]
     fn requests_that_meet_are_served_anywhere() {
-        let placement = Placement::default();
+        let placement = Placement::start().expect("a thread");
         let mut place = Place::here();
         let before = sched_getaffinity(None).expect("a thread has processors");
         placement.home.store(1, Relaxed);

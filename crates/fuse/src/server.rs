@@ -109,7 +109,7 @@ pub fn serve(place: &Place, stop: impl AsFd, ready: impl FnOnce()) -> Result<()>
         locks: Locks::default(),
         consistency: place.consistency,
         seen: Seen::default(),
-        placement: Placement::default(),
+        placement: Placement::start()?,
         refreshed: Recent::default(),
     };
     let server = Arc::new(server);
