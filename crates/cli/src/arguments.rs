@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf};
 use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand};
 use mayfly_deploy::{
-    DataDir, Instance, Options, SHARDS_MAX,
+    Audience, DataDir, INSIDE, Instance, Options, SHARDS_MAX,
     nodes::{NODE, RELAY},
 };
 
@@ -68,6 +68,12 @@ pub(crate) enum Do {
     Daemon { run_dir: PathBuf },
     #[command(name = "__fuse", hide = true)]
     Fuse { run_dir: PathBuf, point: PathBuf },
+    #[command(name = INSIDE, hide = true)]
+    Inside {
+        run_dir: PathBuf,
+        #[arg(last = true)]
+        command: Vec<OsString>,
+    },
     #[command(name = "__keep", hide = true)]
     Keep { run_dir: PathBuf },
     #[command(name = "__image", hide = true)]
@@ -279,6 +285,7 @@ impl Make {
             None => usual_shards()?.unwrap_or(usual.shards),
         };
         Ok(Instance {
+            audience: Audience::default(),
             name,
             mount: self.mount.clone(),
             data_dirs: self.data_dirs()?,

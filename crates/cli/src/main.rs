@@ -41,6 +41,7 @@ fn perform(what: Do) -> Result<()> {
         Do::Supervise { run_dir } => mayfly_deploy::supervisor::run(&run_dir),
         Do::Daemon { run_dir } => mayfly_deploy::run_daemon(&run_dir),
         Do::Fuse { run_dir, point } => mayfly_deploy::run_fuse(&run_dir, &point),
+        Do::Inside { run_dir, command } => mayfly_deploy::run_inside(&run_dir, &command),
         Do::Keep { run_dir } => mayfly_deploy::run_keeper(&run_dir),
         Do::Image { cache, pid, request } => mayfly_deploy::make_image(&cache, pid, &request),
         Do::Copy { from, to } => run::copy(&from, &to),

@@ -4,15 +4,15 @@ use std::{
     ffi::OsString,
     io::IsTerminal,
     path::{Path, PathBuf},
-    process::{Command, ExitStatus},
+    process::ExitStatus,
     time::Duration,
 };
 
 use anyhow::{Context, Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use mayfly_deploy::{
-    COPY, Config, Durability, Found, Lifeline, command, control, copy_tree, default_run_root,
-    environment, launch,
+    Audience, COPY, Config, Durability, Found, Lifeline, command, command_inside, control,
+    copy_tree, default_run_root, environment, launch,
     nodes::{Fleet, Launch, stop_all},
 };
 
@@ -23,7 +23,8 @@ const NODE: &str = "MAYFLY_NODE";
 
 pub(crate) fn run(run: &arguments::Run) -> Result<()> {
     let save = run.save.as_deref().map(check_target).transpose()?;
-    let instance = run.make.instance(run.name.clone(), run.keep)?;
+    let mut instance = run.make.instance(run.name.clone(), run.keep)?;
+    instance.audience = Audience::Command;
     let (hold, config) = match run.nodes.launch(instance.clone())? {
         Some(many) => {
             fleet::expect_first_here(&many)?;
@@ -129,7 +130,7 @@ fn check_target(target: &Path) -> Result<PathBuf> {
 }
 
 fn save_to(config: &Config, target: &Path) -> Result<()> {
-    let status = Command::new(std::env::current_exe()?)
+    let status = command_inside(config, std::env::current_exe()?.as_os_str())?
         .arg(COPY)
         .arg(&config.mount)
         .arg(target)

@@ -139,7 +139,10 @@ fn print(report: &Report) {
     let switch = |on: bool| if on { "on" } else { "off" };
     println!("{}", config.name);
     println!("  mount       {}", config.mount.display());
-    println!("  access      {}", report.access);
+    match report.mounted_by {
+        Some(way) => println!("  access      {}, mounted by {way}", report.access),
+        None => println!("  access      {}", report.access),
+    }
     for further in report.mounts.iter().filter(|point| **point != config.mount) {
         println!("  mounted at  {}", further.display());
     }

@@ -4,7 +4,7 @@ use std::{
     ffi::OsString,
     io,
     os::unix::process::ExitStatusExt,
-    process::{Child, Command, ExitStatus},
+    process::{Child, ExitStatus},
     thread,
 };
 
@@ -16,7 +16,7 @@ use signal_hook::{
     low_level::siginfo::Cause,
 };
 
-use crate::{Config, environment};
+use crate::{Config, environment, namespace};
 
 /// Signals that are handed on to the command when somebody sends them to us.
 const HANDED_ON: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH];
@@ -30,7 +30,7 @@ pub fn run(config: &Config, command: &[OsString]) -> Result<ExitStatus> {
     let (program, arguments) = command.split_first().context("no command")?;
     let mut signals =
         SignalsInfo::<WithOrigin>::new(HANDED_ON).context("cannot listen for signals")?;
-    let child = Command::new(program)
+    let child = namespace::command(config, program)?
         .args(arguments)
         .envs(environment::variables(config))
         .spawn()

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use mayfly_fuse::Consistency;
+use mayfly_fuse::{Consistency, Way};
 use mayfly_types::{
     Durability, Times,
     limits::{self, DEADLINE_SECONDS_MAX, DEADLINE_SECONDS_MIN, SHARDS_MAX},
@@ -213,6 +213,26 @@ impl Options {
     }
 }
 
+/// Who is to reach an instance.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Audience {
+    /// Whoever runs on the machine.
+    #[default]
+    Everybody,
+    /// The command of `mayfly run`.
+    Command,
+}
+
+impl From<Audience> for mayfly_fuse::Audience {
+    fn from(audience: Audience) -> Self {
+        match audience {
+            Audience::Everybody => mayfly_fuse::Audience::Everybody,
+            Audience::Command => mayfly_fuse::Audience::Command,
+        }
+    }
+}
+
 /// An instance's configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
@@ -247,6 +267,9 @@ pub struct Config {
     pub image_dir: PathBuf,
     /// Leave the data directory at the end.
     pub keep: bool,
+    /// Whose programs there will be.
+    #[serde(default)]
+    pub audience: Audience,
     /// The rest.
     pub options: Options,
 }
@@ -291,18 +314,16 @@ impl Config {
         }
     }
 
-    /// Is the instance to be mounted at its mount point?
+    /// How the instance is to be mounted at its mount point; `None`: not at all.
     ///
     /// # Errors
     /// Says why it cannot be, where that was asked for.
-    pub(crate) fn is_mounted(&self) -> Result<bool> {
+    pub(crate) fn way(&self) -> Result<Option<Way>> {
+        let way = || mayfly_fuse::way(self.audience.into());
         Ok(match self.options.access()? {
-            Access::Preload => false,
-            Access::Auto => mayfly_fuse::is_available().is_ok(),
-            Access::Fuse | Access::Both => {
-                mayfly_fuse::is_available()?;
-                true
-            }
+            Access::Preload => None,
+            Access::Auto => way().ok(),
+            Access::Fuse | Access::Both => Some(way()?),
         })
     }
 
@@ -313,7 +334,7 @@ impl Config {
     pub fn check(&self) -> Result<()> {
         self.options.check()?;
         self.options.cpus.as_deref().map(processors::of_list).transpose()?;
-        self.is_mounted()?;
+        self.way()?;
         let durability = self.options.durability()?;
         if self.keep && durability == Durability::None {
             bail!(

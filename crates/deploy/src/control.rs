@@ -37,6 +37,8 @@ pub(crate) struct View {
     pub(crate) owed: usize,
     /// Where the instance is mounted, its mount point first if it is mounted there.
     pub(crate) mounts: Vec<PathBuf>,
+    /// The process that serves the instance's own mount point.
+    pub(crate) server: Option<u32>,
     /// How the daemon ended with which everything is gone.
     pub(crate) lost: Option<String>,
 }

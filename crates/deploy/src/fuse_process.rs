@@ -7,8 +7,8 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use anyhow::Result;
-use mayfly_fuse::Place;
+use anyhow::{Context, Result};
+use mayfly_fuse::{Audience, Place};
 
 use crate::{Config, instance::SOCKET_NAME, signals};
 
@@ -37,7 +37,12 @@ pub fn run_fuse(run_dir: &Path, point: &Path) -> Result<()> {
         _ => None,
     };
     let place = config.and_then(|config| {
+        let way = match config.mount == point {
+            true => config.way()?.context("it is not to be mounted")?,
+            false => mayfly_fuse::way(Audience::Everybody)?,
+        };
         Ok(Place {
+            way,
             consistency: config.options.consistency()?,
             socket: run_dir.join(SOCKET_NAME),
             objects: config.object_dir,

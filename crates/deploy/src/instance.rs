@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, linkat, open};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    config::{self, Config, Options},
+    config::{self, Audience, Config, Options},
     data_dirs::{self, DataDir},
     mount_point, places,
 };
@@ -49,6 +49,8 @@ pub struct Instance {
     pub meta_dir: Option<PathBuf>,
     /// Leave the data at the end.
     pub keep: bool,
+    /// Whose programs there will be.
+    pub audience: Audience,
     /// The rest.
     pub options: Options,
 }
@@ -196,6 +198,7 @@ impl Instance {
             meta_dir,
             image_dir: places::image_cache(),
             keep: self.keep,
+            audience: self.audience,
             options: self.options.clone(),
             run_dir,
         })
@@ -332,6 +335,7 @@ impl Instance {
             Some(_) => self.mount_point(&config.run_dir)?,
             None => (config.run_dir.join("mnt"), true),
         };
+        config.audience = self.audience;
         config.options.access.clone_from(&self.options.access);
         config.options.consistency.clone_from(&self.options.consistency);
         config.image_dir = places::image_cache();

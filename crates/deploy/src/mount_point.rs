@@ -17,6 +17,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use mayfly_fuse::Way;
 
 use crate::{
     Config,
@@ -60,9 +61,13 @@ pub(crate) fn choose(mount: &Path) -> Result<(PathBuf, bool)> {
 
 /// Puts what belongs there where the mount point is to be: the link, or a directory to mount on.
 pub(crate) fn put(config: &Config) -> Result<()> {
-    let directory = config.is_mounted()?;
+    let way = config.way()?;
+    let directory = way.is_some();
     if is_loop(&config.mount) && directory {
         take_link_away(config)?;
+    }
+    if way == Some(Way::Namespace) {
+        return put_unwritable(config);
     }
     if is_loop(&config.mount) || directory && !config.mount_made {
         return Ok(());
@@ -81,6 +86,18 @@ pub(crate) fn put(config: &Config) -> Result<()> {
     // Whoever mounts as an ordinary user must be able to write there.
     let mode = if directory { 0o700 } else { 0o500 };
     fs::DirBuilder::new().recursive(true).mode(mode).create(&config.mount).with_context(cannot)
+}
+
+/// A directory to mount on in a namespace: whoever is outside finds it empty and cannot write.
+fn put_unwritable(config: &Config) -> Result<()> {
+    let mount = &config.mount;
+    let cannot = || format!("cannot make the mount point {}", mount.display());
+    if !config.mount_made {
+        fs::rename(mount, aside(mount)).with_context(cannot)?;
+    } else if let Some(parent) = mount.parent() {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(parent).with_context(cannot)?;
+    }
+    fs::DirBuilder::new().mode(0o500).create(mount).with_context(cannot)
 }
 
 /// The instance is not mounted there any more, or could not be: puts the link where the directory
@@ -132,7 +149,7 @@ pub(crate) fn take_away(config: &Config) -> io::Result<()> {
     mayfly_fuse::unmount(mount);
     if is_loop(mount) {
         fs::remove_file(mount)?;
-    } else if config.mount_made {
+    } else if config.mount_made || aside(mount).is_dir() {
         fs::remove_dir(mount)?;
     }
     let aside = aside(mount);
@@ -214,6 +231,7 @@ mod tests {
             object_dir: nowhere.clone(),
             image_dir: nowhere,
             keep: false,
+            audience: crate::Audience::Everybody,
             options: crate::Options::default(),
         }
     }

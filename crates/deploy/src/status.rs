@@ -4,6 +4,7 @@
 //! attached process asks it, unless it is known that no answer would come.
 
 use anyhow::{Result, anyhow};
+use mayfly_fuse::Way;
 use mayfly_transport::{Answer, Patience, Transport};
 use mayfly_transport_shm::{AttachOptions, attach, layout::Waiting};
 use mayfly_types::Errno;
@@ -47,6 +48,8 @@ pub struct Report {
     pub sessions: u32,
     /// How programs reach the instance: `preload`, `fuse` or `both`.
     pub access: &'static str,
+    /// How it was mounted at its mount point: `root`, `fusermount3` or `namespace`.
+    pub mounted_by: Option<&'static str>,
     /// Where the instance is mounted.
     pub mounts: Vec<PathBuf>,
     /// What the daemon says.
@@ -156,7 +159,10 @@ impl Report {
             (true, _) => "both",
             (false, _) => "preload",
         };
+        let is_mounted = mounts.contains(&config.mount);
+        let way = is_mounted.then(|| config.way().ok().flatten()).flatten();
         Report {
+            mounted_by: way.map(Way::word),
             config,
             state,
             access,

@@ -400,6 +400,7 @@ impl Supervisor {
             sessions: self.sessions.attached(),
             owed: self.outbox.len(),
             mounts: self.mounts.points(),
+            server: self.mounts.server(),
             lost: self.lost.clone(),
         }
     }
@@ -435,7 +436,7 @@ impl Supervisor {
 
     /// The daemon serves: the instance does so too when it is mounted, if it is to be.
     fn first_served(&mut self) -> Result<()> {
-        if self.config.is_mounted()? {
+        if self.config.way()?.is_some() {
             self.mounts.add(&self.config, &self.config.mount, None, &self.watch);
         } else {
             self.lifeline.say("ready");

@@ -43,5 +43,5 @@ mod xattrs;
 
 pub use consistency::Consistency;
 pub use keeper::keep;
-pub use mount::{Mounted, is_available, mounted, unmount};
+pub use mount::{Audience, Mounted, Way, mounted, unmount, way};
 pub use server::{Place, serve};

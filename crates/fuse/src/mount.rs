@@ -1,4 +1,5 @@
-//! Mounting and unmounting: by the kernel as root, by `fusermount3` as anybody else.
+//! Mounting and unmounting: by the kernel as root, by `fusermount3` as anybody else, and by the
+//! kernel in a user namespace where neither is to be had. Such a mount is seen in there only.
 
 use std::{
     ffi::OsString,
@@ -12,7 +13,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail};
 use rustix::{
     mount::{MountFlags, UnmountFlags},
     net::{
@@ -28,19 +29,76 @@ const KIND: &str = "fuse.mayfly";
 /// What its source begins with; the instance's name follows.
 const SOURCE: &str = "mayfly:";
 
-/// Whether this user can mount here; otherwise why not and what to do.
+/// Chooses a way to mount, where several are there: a word of [`Way`].
+const CHOICE: &str = "MAYFLY_MOUNT_BY";
+
+/// How a mount is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// By the kernel, which root may ask for it.
+    Root,
+    /// By the program that is there for all others.
+    Helper,
+    /// By the kernel, in a namespace of its own.
+    Namespace,
+}
+
+/// For whom a mount is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Audience {
+    /// Whoever runs on the machine.
+    Everybody,
+    /// One command, which can be started in a namespace.
+    Command,
+}
+
+impl Way {
+    /// As `status` says it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Way::Root => "root",
+            Way::Helper => HELPER,
+            Way::Namespace => "namespace",
+        }
+    }
+}
+
+/// How this user can mount here; otherwise why not and what to do.
 ///
 /// # Errors
 /// As above.
-pub fn is_available() -> Result<()> {
+pub fn way(audience: Audience) -> Result<Way> {
     // The helper opens it as the user, too.
     open_device()?;
-    ensure!(
-        is_root() || helper().is_some(),
-        "{HELPER} is not installed, without which only root can mount: install the package fuse3, \
-         or choose --access preload"
-    );
-    Ok(())
+    let choice = std::env::var(CHOICE).ok().filter(|word| !word.is_empty());
+    let all = [Way::Root, Way::Helper, Way::Namespace];
+    let wanted =
+        all.into_iter().filter(|way| choice.as_deref().is_none_or(|word| word == way.word()));
+    let mut there = wanted.filter(|way| match way {
+        Way::Root => is_root(),
+        Way::Helper => helper().is_some(),
+        Way::Namespace => audience == Audience::Command && may_have_namespaces(),
+    });
+    there.next().with_context(|| match choice {
+        Some(word) => format!("{CHOICE}={word}: there is no such way to mount here"),
+        None => format!(
+            "{HELPER} is not installed, without which only root can mount, and a user namespace \
+             is for `mayfly run` where the machine allows it: install the package fuse3, or choose \
+             --access preload"
+        ),
+    })
+}
+
+/// As far as the machine's settings tell; the attempt tells the rest.
+fn may_have_namespaces() -> bool {
+    let setting = |name: &str| {
+        let text = std::fs::read_to_string(format!("/proc/sys/{name}")).ok()?;
+        text.trim().parse::<u64>().ok()
+    };
+    setting("user/max_user_namespaces").is_some_and(|most| most > 0)
+        && setting("kernel/unprivileged_userns_clone") != Some(0)
+        && setting("kernel/apparmor_restrict_unprivileged_userns").is_none_or(|no| no == 0)
 }
 
 fn open_device() -> Result<OwnedFd> {
@@ -63,12 +121,30 @@ fn helper() -> Option<PathBuf> {
 }
 
 /// Mounts the instance `name` at `point`; the connection to the kernel.
-pub(crate) fn mount(point: &Path, name: &str) -> Result<OwnedFd> {
-    let device = match is_root() {
-        true => mount_directly(point, name),
-        false => mount_with_helper(point, name),
+pub(crate) fn mount(point: &Path, name: &str, way: Way) -> Result<OwnedFd> {
+    let device = match way {
+        Way::Root => mount_directly(point, name),
+        Way::Helper => mount_with_helper(point, name),
+        Way::Namespace => enter_namespace().and_then(|()| mount_directly(point, name)),
     };
     device.with_context(|| format!("cannot mount at {}", point.display()))
+}
+
+/// In there this user is who they are, and nobody else exists.
+fn enter_namespace() -> Result<()> {
+    let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    mayfly_sys::process::enter_own_namespaces()
+        .map_err(|errno| anyhow!("a user namespace is not to be had: {errno}"))?;
+    let maps = [
+        ("setgroups", "deny".to_owned()),
+        ("uid_map", format!("{user} {user} 1")),
+        ("gid_map", format!("{group} {group} 1")),
+    ];
+    for (file, text) in maps {
+        std::fs::write(format!("/proc/self/{file}"), text)
+            .with_context(|| format!("cannot write {file} of a user namespace"))?;
+    }
+    Ok(())
 }
 
 /// The source of the mount of instance `name`.
@@ -133,9 +209,10 @@ pub fn unmount(point: &Path) -> bool {
     if !is_mounted(point) {
         return false;
     }
-    if is_root() {
-        return rustix::mount::unmount(point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
-            .is_ok();
+    let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
+    // As root, or in the namespace of the mount.
+    if rustix::mount::unmount(point, flags).is_ok() {
+        return true;
     }
     let helper = helper().unwrap_or_else(|| PathBuf::from(HELPER));
     let status = Command::new(helper)

@@ -26,7 +26,7 @@ use crate::{
     device::{Device, Received},
     dispatch::Reply,
     locks::Locks,
-    mount,
+    mount::{self, Way},
     nodes::Nodes,
     placement::{self, Placement},
     recent::Recent,
@@ -55,6 +55,8 @@ pub struct Place {
     pub name: String,
     /// The directory to mount at.
     pub point: PathBuf,
+    /// How to mount.
+    pub way: Way,
     /// What programs may rely on.
     pub consistency: Consistency,
 }
@@ -100,7 +102,7 @@ pub(crate) struct Work {
 /// Says why it cannot be served there.
 pub fn serve(place: &Place, stop: impl AsFd, ready: impl FnOnce()) -> Result<()> {
     let client = open_client(place)?;
-    let device = mount::mount(&place.point, &place.name)?;
+    let device = mount::mount(&place.point, &place.name, place.way)?;
     let server = Server {
         client,
         device: Device::new(device),

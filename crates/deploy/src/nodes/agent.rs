@@ -98,6 +98,7 @@ fn described(settings: &Settings, place: &Place) -> Instance {
         false => mount,
     });
     Instance {
+        audience: crate::Audience::Everybody,
         name: None,
         mount,
         data_dirs: settings.data_dirs.clone(),

@@ -67,6 +67,12 @@ impl Mounts {
         mounted.map(|mount| mount.point.clone()).collect()
     }
 
+    /// The process that serves the instance's own mount point.
+    pub(super) fn server(&self) -> Option<u32> {
+        let main = self.all.iter().find(|mount| mount.main && mount.mounted)?;
+        Some(main.child.id())
+    }
+
     /// Begins to mount at `point`; `asked` is answered, without one it is the main mount.
     pub(super) fn add(
         &mut self,
