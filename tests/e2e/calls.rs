@@ -104,7 +104,11 @@ checks! {
     fn the_time_of_birth_is_told_and_stays = same;
     fn names_do_not_move_across_the_border = stated;
     fn links_count_and_unlinked_files_stay_open = same;
-    fn mknod_makes_regular_files_only = stated;
+    fn mknod_makes_no_device = stated;
+    fn pipes_have_names_links_and_attributes = same;
+    fn pipes_wait_for_both_ends_and_carry_bytes = same;
+    fn sockets_are_bound_to_names_and_found_by_them = same;
+    fn datagrams_are_sent_to_names = same;
     fn directories_are_made_and_removed = same;
     fn a_listing_has_every_entry_once_and_can_be_moved = same;
     fn symbolic_links_lead_in_and_out = same;

@@ -89,6 +89,49 @@ print(os.stat("big").st_blocks >= 2048, open("copy", "rb").read() == open("big",
     bench.finish(&instance)
 }
 
+/// Both ends of each are opened from either side, under a name made on either side.
+#[test]
+fn pipes_and_sockets_are_the_same_on_both_sides() -> Result<()> {
+    let Some(bench) = Bench::new("special")? else { return Ok(()) };
+    if !skip::unless_installed("sockets on both sides", &["python3"], "python3") {
+        return Ok(());
+    }
+    let instance = bench.start("both")?;
+    inside(&instance, "mkfifo made-inside; mkdir sub")?;
+    bench.outside("mkfifo $M/made-outside; test -p $M/made-inside")?;
+    for pipe in ["made-inside", "made-outside"] {
+        for reads_inside in [true, false] {
+            let (read, write) = (format!("timeout 10 cat {pipe}"), format!("echo hello > {pipe}"));
+            let (here, there) = if reads_inside { (read, write) } else { (write, read) };
+            let there = format!("cd $M; {there}");
+            let other = Job::new(&bench.scratch, "other", "bash").args(["-ec", &there]);
+            let other = other.env("M", bench.mount.clone()).start()?;
+            let here = inside(&instance, &here)?;
+            let there = String::from_utf8_lossy(&other.wait()?.stdout).into_owned();
+            ensure!(format!("{here}{there}") == "hello\n", "{pipe}: {here:?} and {there:?}");
+        }
+    }
+    let serve = "import socket; s = socket.socket(socket.AF_UNIX); s.bind('sub/socket'); \
+                 s.listen(); open('ready', 'w').close(); c, _ = s.accept(); \
+                 c.sendall(c.recv(9).upper())";
+    let ask = "import socket; s = socket.socket(socket.AF_UNIX); s.connect('sub/socket'); \
+               s.sendall(b'hello'); print(s.recv(9).decode())";
+    let wait = "until test -e ready; do sleep 0.02; done";
+    let serve = format!("timeout 20 python3 -c \"{serve}\"");
+    let there = format!("cd $M; {serve}");
+    let other = Job::new(&bench.scratch, "server", "bash").args(["-ec", &there]);
+    let other = other.env("M", bench.mount.clone()).start()?;
+    let asked = inside(&instance, &format!("{wait}; python3 -c \"{ask}\"; rm ready sub/socket"))?;
+    other.wait()?;
+    ensure!(asked == "HELLO\n", "a server outside answers {asked:?}");
+    let server = instance.shell("server", &format!("cd \"$MAYFLY_MOUNT\"; {serve}")).start()?;
+    let asked =
+        bench.outside(&format!("cd $M; {wait}; python3 -c \"{ask}\"; ls -F sub; rm -r *"))?;
+    server.wait()?;
+    ensure!(asked == "HELLO\nsocket=\n", "a server inside answers {asked:?}");
+    bench.finish(&instance)
+}
+
 #[test]
 fn a_static_program_works_in_the_mount_as_on_a_local_disk() -> Result<()> {
     let Some(bench) = Bench::new("static")? else { return Ok(()) };

@@ -4,8 +4,9 @@ use mayfly_sys::text::PathText;
 use mayfly_transport::Transport;
 use mayfly_types::{Attr, Errno, FileId, OpenRef};
 use mayfly_wire::{
-    FsUse, GetXattr, Link, List, ListXattr, MakeDirectory, Open, Opened, PathOf, ReadLink,
-    RemoveXattr, Rename, SetAttr, SetXattr, Stat, StatFs, Symlink, Sync, Target, Unlink, Walk,
+    FsUse, GetXattr, Link, List, ListXattr, MakeDirectory, MakeSpecial, Open, Opened, PathOf,
+    Reach, ReadLink, RemoveXattr, Rename, SetAttr, SetXattr, Stat, StatFs, Symlink, Sync, Target,
+    Unlink, Walk,
 };
 
 use crate::{Client, Descriptors, OpenFile, Stop};
@@ -142,6 +143,36 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         escape: &mut PathText,
     ) -> Result<(), Stop> {
         self.walk(&Symlink { target, at, uid: new.uid, gid: new.gid }, escape, Ok)
+    }
+
+    /// Makes a pipe or a socket (`what` is a `mayfly_wire::SPECIAL_*`) that stands for the kernel's
+    /// at `place`.
+    ///
+    /// # Errors
+    /// As mknod; [`Stop::Escaped`].
+    pub fn make_special(
+        &self,
+        walk: Walk<'_>,
+        what: u32,
+        new: NewOwner,
+        place: &[u8],
+        escape: &mut PathText,
+    ) -> Result<(), Stop> {
+        let NewOwner { mode, uid, gid } = new;
+        self.walk(&MakeSpecial { walk, what, mode, uid, gid, place }, escape, Ok)
+    }
+
+    /// Hands to `take` which of the two a file is, and its place.
+    ///
+    /// # Errors
+    /// EINVAL when it is neither; [`Stop::Escaped`]; those of `take`.
+    pub fn reach<R>(
+        &self,
+        target: Target<'_>,
+        escape: &mut PathText,
+        take: impl FnOnce(u32, &[u8]) -> Result<R, Errno>,
+    ) -> Result<R, Stop> {
+        self.walk(&Reach { target }, escape, |reached| take(reached.what, reached.place))
     }
 
     /// Hands the target of a symbolic link to `take`.

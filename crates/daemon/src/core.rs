@@ -40,6 +40,7 @@ mod recover;
 mod removed;
 mod rename;
 mod returned;
+mod special;
 mod step;
 mod task;
 mod temporary;
@@ -351,6 +352,8 @@ impl Core {
             Request::ListXattr(list) => self.list_xattrs(&list.target, to),
             Request::RemoveXattr(remove) => self.remove_xattr(&remove),
             Request::Allocate(allocate) => self.allocate(caller, &allocate),
+            Request::MakeSpecial(make) => self.make_special(&make),
+            Request::Reach(reach) => self.reach(&reach.target, to),
             Request::Status(_) => {
                 self.counters().encode(to)?;
                 Ok(Served::Replied)

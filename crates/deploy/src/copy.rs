@@ -2,13 +2,13 @@
 //!
 //! It runs as an ordinary program under the preload library (the hidden subcommand [`COPY`]), so it
 //! sees the instance as any program does. It keeps types, contents, modes, modification times,
-//! extended attributes, symbolic links and hard links, goes on after an error, and counts: the
-//! caller keeps the instance unless all is there.
+//! extended attributes, symbolic links, hard links and pipes, leaves sockets out, goes on after an
+//! error, and counts: the caller keeps the instance unless all is there.
 
 use std::{
     collections::HashMap,
     fs, io,
-    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
+    os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink},
     path::{Path, PathBuf},
 };
 
@@ -78,6 +78,12 @@ impl Copier<'_> {
             fs::read_link(from).and_then(|target| symlink(target, to)).map(|()| 0)
         } else if let Some(earlier) = self.links.get(&meta.ino()).filter(|_| meta.nlink() > 1) {
             fs::hard_link(earlier, to).map(|()| 0)
+        } else if meta.file_type().is_socket() {
+            // Nobody could be reached through a copy.
+            return;
+        } else if meta.file_type().is_fifo() {
+            self.links.insert(meta.ino(), to.to_path_buf());
+            pipe(&meta, to).map(|()| 0)
         } else {
             self.links.insert(meta.ino(), to.to_path_buf());
             contents(from, to, &meta)
@@ -102,6 +108,13 @@ fn contents(from: &Path, to: &Path, meta: &fs::Metadata) -> io::Result<u64> {
     Ok(bytes)
 }
 
+/// A pipe of the same mode; it is not opened, since that would wait.
+fn pipe(meta: &fs::Metadata, to: &Path) -> io::Result<()> {
+    let mode = rustix::fs::Mode::from_raw_mode(meta.mode() & 0o7777);
+    rustix::fs::mknodat(rustix::fs::CWD, to, rustix::fs::FileType::Fifo, mode, 0)?;
+    fs::set_permissions(to, fs::Permissions::from_mode(meta.mode() & 0o7777))
+}
+
 fn settle(from: &Path, meta: &fs::Metadata, to: &Path) -> io::Result<()> {
     xattrs::copy(from, to)?;
     let times = fs::FileTimes::new().set_modified(meta.modified()?);
@@ -121,11 +134,25 @@ mod tests {
         fs::write(from.join("inner/file"), b"contents").expect("a file");
         fs::hard_link(from.join("inner/file"), from.join("second")).expect("a link");
         symlink("inner/file", from.join("symbolic")).expect("a link");
+        let pipe = fs::Permissions::from_mode(0o620);
+        let made = rustix::fs::mknodat(
+            rustix::fs::CWD,
+            from.join("pipe"),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR,
+            0,
+        );
+        made.expect("a pipe");
+        fs::set_permissions(from.join("pipe"), pipe).expect("a mode");
+        let _bound = std::os::unix::net::UnixListener::bind(from.join("socket")).expect("bound");
         fs::set_permissions(from.join("second"), fs::Permissions::from_mode(0o750))
             .expect("a mode");
         let copied = copy_tree(&from, &to, &mut |_| ());
         assert_eq!(copied.failed, Vec::<String>::new());
-        assert_eq!((copied.files, copied.directories, copied.bytes), (3, 2, 8));
+        assert_eq!((copied.files, copied.directories, copied.bytes), (4, 2, 8));
+        let pipe = fs::symlink_metadata(to.join("pipe")).expect("it was copied");
+        assert!(pipe.file_type().is_fifo() && pipe.mode() & 0o7777 == 0o620);
+        assert!(!to.join("socket").exists());
         let meta = fs::metadata(to.join("second")).expect("it was copied");
         assert_eq!((meta.nlink(), meta.mode() & 0o7777), (2, 0o750));
         let original = fs::metadata(from.join("second")).expect("it is there");

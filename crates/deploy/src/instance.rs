@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use mayfly_types::special::SPECIAL_DIRECTORY;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, linkat, open};
 use serde::{Deserialize, Serialize};
 
@@ -389,6 +390,7 @@ fn prepare_images(cache: &Path) {
 
 fn make_ready(config: &Config, shared: Option<&Shared>) -> Result<()> {
     places::make_private(&config.run_dir.join("ofd"))?;
+    places::make_private(&config.run_dir.join(SPECIAL_DIRECTORY))?;
     let library = config.run_dir.join(PRELOAD_NAME);
     let shared = shared.is_some_and(|shared| shared.link(&library));
     if !shared {

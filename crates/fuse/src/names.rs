@@ -6,7 +6,7 @@ use mayfly_sys::{
     text::PathText,
 };
 use mayfly_types::{Errno, FileId};
-use mayfly_wire::{Opened, Target};
+use mayfly_wire::{Opened, SPECIAL_FIFO, SPECIAL_SOCKET, Target};
 
 use crate::{
     abi::{Body, Fields, Header},
@@ -69,7 +69,8 @@ impl Server {
         self.tell_made(directory, name, body)
     }
 
-    /// Regular files only.
+    /// Regular files, pipes and sockets. What goes through the latter two is the kernel's, which
+    /// keeps one for each such file that it has looked up.
     pub(crate) fn make_node(
         &self,
         header: &Header,
@@ -78,11 +79,21 @@ impl Server {
     ) -> Result<(), Errno> {
         const TYPE: u32 = 0o170_000;
         const REGULAR: u32 = 0o100_000;
+        const FIFO: u32 = 0o010_000;
+        const SOCKET: u32 = 0o140_000;
         let mode = fields.u32()?;
         fields.skip(12)?;
         let (directory, name) = (FileId(header.node), fields.name()?);
-        if mode & TYPE != REGULAR {
-            return Err(Errno::EOPNOTSUPP);
+        let special = match mode & TYPE {
+            REGULAR => None,
+            FIFO => Some(SPECIAL_FIFO),
+            SOCKET => Some(SPECIAL_SOCKET),
+            _ => return Err(Errno::EPERM),
+        };
+        if let Some(what) = special {
+            let (walk, new) = (named(directory, name), owner(header, mode));
+            self.client.make_special(walk, what, new, b"", &mut PathText::new()).map_err(failed)?;
+            return self.tell_made(directory, name, body);
         }
         let flags = O_CREAT | O_EXCL | O_WRONLY;
         let opened = self.open_named(header, name, flags, mode)?;

@@ -156,6 +156,12 @@ const LOOKED_AT: &[usize] = &[
     IO_SUBMIT,
     IO_URING_SETUP,
     KCMP,
+    // Names of sockets.
+    BIND,
+    CONNECT,
+    SENDTO,
+    GETSOCKNAME,
+    GETPEERNAME,
     // Credentials.
     SETUID,
     SETGID,

@@ -5,7 +5,7 @@ use mayfly_sys::{Errno, number};
 use crate::{
     Call, Outcome, asynchronous, attributes, cwd, data, descriptors, dirs, exec, flight, fork,
     handover, locks, mapping, messages, moving, names, opening, owner, polling, refused, session,
-    table, xattrs,
+    sockets, table, xattrs,
 };
 
 /// So often a call begins again because its descriptor was replaced meanwhile.
@@ -52,6 +52,10 @@ unsafe fn low(call: &Call) -> Outcome {
             DUP2 => descriptors::dup_onto(call),
             SENDFILE => moving::send_file(call),
             SENDMSG => messages::send(call),
+            BIND => sockets::bind(call),
+            CONNECT => sockets::connect(call),
+            SENDTO => sockets::send_to(call),
+            GETSOCKNAME | GETPEERNAME => sockets::name(call),
             RECVMSG => messages::receive(call),
             CLONE | FORK | VFORK => fork::before(call),
             EXECVE => exec::exec(call),

@@ -412,7 +412,12 @@ unsafe fn run_ours(
         Place::Descriptor(descriptor) => (session::require_open(descriptor)?.1, false),
         place => {
             let nobody = NewOwner { mode: 0, uid: 0, gid: 0 };
-            let opened = session.open(place.walk(follow)?, O_RDONLY, nobody, escape)?;
+            let opened = session.open(place.walk(follow)?, O_RDONLY, nobody, escape);
+            let opened = opened.map_err(|stop| match stop {
+                // A pipe or a socket.
+                Stop::Failed(Errno::ENXIO) => Stop::Failed(Errno::EACCES),
+                stop => stop,
+            })?;
             (session.open_file(opened.open)?, true)
         }
     };

@@ -54,6 +54,8 @@ mod report;
 mod serve;
 mod session;
 mod settings;
+mod sockets;
+mod special;
 mod strangers;
 mod table;
 mod xattrs;

@@ -8,13 +8,15 @@
 use mayfly_sys::{
     Errno,
     arch::{syscall3, syscall6},
-    number, user,
+    number,
+    text::PathText,
+    user,
 };
 
 use crate::{
     Call, Outcome, flight, identity, inherit,
-    serve::{argument, issue},
-    session, table,
+    serve::{argument, done, issue},
+    session, sockets, table,
 };
 
 const SOL_SOCKET: i32 = 1;
@@ -104,6 +106,19 @@ fn share(descriptor: i32) -> Result<(), Errno> {
 /// # Safety
 /// As [`crate::dispatch`].
 pub(crate) unsafe fn send(call: &Call) -> Outcome {
+    // SAFETY: passed on to the caller.
+    let message = unsafe { user::read(argument(call, 1) as *const Message) };
+    // SAFETY: passed on to the caller.
+    match message.and_then(|message| unsafe {
+        sockets::destination(message.name, message.name_bytes as usize)
+    }) {
+        Ok(Some(real)) => {
+            // SAFETY: passed on to the caller.
+            return unsafe { send_there(call, &real) };
+        }
+        Ok(None) | Err(Errno::EFAULT) => {}
+        Err(errno) => return Outcome::Done(errno.as_result()),
+    }
     if table::is_empty() || flight::child().is_some() {
         return Outcome::Pass;
     }
@@ -116,6 +131,27 @@ pub(crate) unsafe fn send(call: &Call) -> Outcome {
         Err(Errno::EFAULT) | Ok(()) => Outcome::Pass,
         Err(errno) => Outcome::Done(errno.as_result()),
     }
+}
+
+/// sendmsg to a socket with a name of ours.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+unsafe fn send_there(call: &Call, real: &PathText) -> Outcome {
+    // SAFETY: passed on to the caller.
+    let sent = unsafe {
+        user::read(argument(call, 1) as *const Message).and_then(|message| {
+            if flight::child().is_none() {
+                for_each_descriptor(&message, share)?;
+            }
+            sockets::send_there(real, |name, bytes| {
+                let there = Message { name, name_bytes: bytes as u32, ..message };
+                let message = core::ptr::from_ref(&there) as usize;
+                syscall3(number::SENDMSG, argument(call, 0), message, argument(call, 2))
+            })
+        })
+    };
+    done(sent)
 }
 
 /// sendmmsg.

@@ -52,7 +52,9 @@ impl End {
             match open.kind() {
                 FileKind::Directory => return Err(Errno::EISDIR),
                 FileKind::Regular => {}
-                FileKind::Symlink => return Err(Errno::EBADF),
+                FileKind::Symlink | FileKind::Fifo | FileKind::Socket => {
+                    return Err(Errno::EBADF);
+                }
             }
         }
         let at = match (offset_at, open) {

@@ -13,7 +13,7 @@ use mayfly_sys::{
     user,
 };
 use mayfly_types::FileKind;
-use mayfly_wire::Target;
+use mayfly_wire::{SPECIAL_FIFO, SPECIAL_SOCKET, Target};
 
 use crate::{
     Call, Outcome, cwd, flight,
@@ -21,7 +21,7 @@ use crate::{
     owner,
     paths::{self, Special},
     serve::{self, AT, PLAIN, PathArguments, Work, argument, done, issue, with_path},
-    session, settings,
+    session, settings, special,
 };
 
 static UMASK: AtomicU32 = AtomicU32::new(0o022);
@@ -48,7 +48,7 @@ pub(crate) fn set_umask(call: &Call) -> Outcome {
     Outcome::Pass
 }
 
-fn new_owner(mode: usize) -> NewOwner {
+pub(crate) fn new_owner(mode: usize) -> NewOwner {
     let (uid, gid) = owner::get();
     NewOwner { mode: mode as u32 & 0o7777 & !umask(), uid, gid }
 }
@@ -124,42 +124,46 @@ pub(crate) unsafe fn symlink(call: &Call) -> Outcome {
     }
 }
 
-/// mknod, mknodat: regular files only.
+/// mknod, mknodat: regular files, pipes and sockets.
 ///
 /// # Safety
 /// As [`crate::dispatch`].
 pub(crate) unsafe fn mknod(call: &Call) -> Outcome {
     const TYPE: usize = 0o170_000;
-    const REGULAR: usize = 0o100_000;
     let (at, mode) = match call.number {
         number::MKNOD => (PLAIN, argument(call, 1)),
         _ => (AT, argument(call, 2)),
     };
     // SAFETY: passed on to the caller.
     unsafe {
-        with_path(call, at, &mut |place, escape| {
-            if mode & TYPE != 0 && mode & TYPE != REGULAR {
-                return Err(refuse_special(place, escape)?);
-            }
-            use mayfly_sys::file::{O_CREAT, O_EXCL, O_WRONLY};
-            let session = session::get()?;
-            let flags = O_CREAT | O_EXCL | O_WRONLY;
-            let opened = session.open(place.walk(false)?, flags, new_owner(mode), escape)?;
-            session.close(session.open_file(opened.open)?)?;
-            Ok(0)
+        with_path(call, at, &mut |place, escape| match mode & TYPE {
+            0 | 0o100_000 => make_regular(place, mode, escape),
+            0o010_000 => special::make(place, SPECIAL_FIFO, new_owner(mode), escape),
+            0o140_000 => special::make(place, SPECIAL_SOCKET, new_owner(mode), escape),
+            0o020_000 | 0o040_000 | 0o060_000 => refuse_node(place, Errno::EPERM, escape),
+            _ => Err(Stop::Failed(Errno::EINVAL)),
         })
     }
 }
 
-/// Why a pipe, socket or device is not made: first what is wrong with its name, since programs ask
-/// so whether it is there.
-fn refuse_special(place: Place<'_>, escape: &mut PathText) -> Result<Stop, Stop> {
+fn make_regular(place: Place<'_>, mode: usize, escape: &mut PathText) -> Result<isize, Stop> {
+    use mayfly_sys::file::{O_CREAT, O_EXCL, O_WRONLY};
+    let session = session::get()?;
+    let flags = O_CREAT | O_EXCL | O_WRONLY;
+    let opened = session.open(place.walk(false)?, flags, new_owner(mode), escape)?;
+    session.close(session.open_file(opened.open)?)?;
+    Ok(0)
+}
+
+/// Why a device is not made: first what is wrong with its name, since programs ask so whether it is
+/// there.
+fn refuse_node(place: Place<'_>, errno: Errno, escape: &mut PathText) -> Result<isize, Stop> {
     let session = session::get()?;
     match session.stat(place.target(false)?, escape) {
-        Ok(_) => Ok(Stop::Failed(Errno::EEXIST)),
+        Ok(_) => Err(Stop::Failed(Errno::EEXIST)),
         Err(Stop::Failed(Errno::ENOENT)) => {
             session.stat(place.parent().target(true)?, escape)?;
-            Ok(Stop::Failed(Errno::EOPNOTSUPP))
+            Err(Stop::Failed(errno))
         }
         Err(stop) => Err(stop),
     }

@@ -19,7 +19,7 @@ use crate::{
     locate::{Place, locate},
     names, owner,
     serve::{AT, PLAIN, PathArguments, argument, with_path},
-    session,
+    session, special,
 };
 
 const O_SYNC: u32 = 0o4_000_000 | O_DSYNC;
@@ -138,7 +138,10 @@ fn open_place(
         Place::Descriptor(descriptor) => return reopen(descriptor, flags, mode, escape),
         place => place.walk(follow)?,
     };
-    open_walk(walk, flags, mode, escape)
+    match open_walk(walk, flags, mode, escape) {
+        Err(Stop::Failed(Errno::ENXIO)) => special::open(place, flags, escape),
+        opened => opened,
+    }
 }
 
 fn open_walk(walk: Walk<'_>, flags: u32, mode: u32, escape: &mut PathText) -> Result<isize, Stop> {

@@ -13,8 +13,11 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use mayfly_types::{Errno, OBJECT_MAPPED, Timestamp};
-use rustix::fs::{self, AtFlags, FallocateFlags, Mode, OFlags};
+use mayfly_types::{
+    Errno, OBJECT_MAPPED, Timestamp,
+    special::{BOUND_SUFFIX, parse_place},
+};
+use rustix::fs::{self, AtFlags, FallocateFlags, FileType, Mode, OFlags};
 
 use crate::{Allocation, ObjectAttr, ObjectId, ObjectStore, Space, spread::file_systems};
 
@@ -359,6 +362,16 @@ impl ObjectStore for DirectoryStore {
         match fs::unlinkat(&self.root, id.path(), AtFlags::empty()) {
             Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
             Err(error) => Err(errno(error)),
+        }
+    }
+
+    fn abandon(&self, place: &[u8]) {
+        let Ok(found) = fs::lstat(place) else { return };
+        let kind = FileType::from_raw_mode(found.st_mode);
+        if parse_place(place).is_some() && matches!(kind, FileType::Fifo | FileType::Socket) {
+            // Whoever has it open keeps it. What stays goes with the instance.
+            let _ = fs::unlink(place);
+            let _ = fs::unlink([place, BOUND_SUFFIX.as_bytes()].concat());
         }
     }
 

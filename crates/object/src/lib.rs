@@ -178,6 +178,10 @@ pub trait ObjectStore: Send + Sync {
     /// What the file system says.
     fn attr_at_hand(&self, id: ObjectId) -> Result<Option<ObjectAttr>, Errno>;
 
+    /// Removes the kernel's own pipe or socket that stood for one in the instance, if it is one and
+    /// lies in a directory for them ([`mayfly_types::special`]) of this machine.
+    fn abandon(&self, place: &[u8]);
+
     /// Space below.
     ///
     /// # Errors

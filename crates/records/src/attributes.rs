@@ -158,7 +158,7 @@ fn take_attributes(from: &mut Take<'_>) -> Result<Attr, Unsure> {
             1 => {}
             _ => return Err(Unsure),
         },
-        FileKind::Symlink => {}
+        FileKind::Symlink | FileKind::Fifo | FileKind::Socket => {}
     }
     Ok(Attr { id, kind, mode, links, uid, gid, size_bytes, blocks, atime, mtime, ctime, btime })
 }

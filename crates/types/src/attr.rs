@@ -31,6 +31,10 @@ pub enum FileKind {
     Directory = 2,
     /// A symbolic link.
     Symlink = 3,
+    /// A pipe with a name. Its bytes are the kernel's.
+    Fifo = 4,
+    /// A socket with a name. What is sent through it is the kernel's.
+    Socket = 5,
 }
 
 impl FileKind {
@@ -41,6 +45,8 @@ impl FileKind {
             1 => Some(FileKind::Regular),
             2 => Some(FileKind::Directory),
             3 => Some(FileKind::Symlink),
+            4 => Some(FileKind::Fifo),
+            5 => Some(FileKind::Socket),
             _ => None,
         }
     }
@@ -52,6 +58,8 @@ impl FileKind {
             FileKind::Regular => 0o100_000,
             FileKind::Directory => 0o040_000,
             FileKind::Symlink => 0o120_000,
+            FileKind::Fifo => 0o010_000,
+            FileKind::Socket => 0o140_000,
         }
     }
 
@@ -62,6 +70,8 @@ impl FileKind {
             FileKind::Regular => 8,
             FileKind::Directory => 4,
             FileKind::Symlink => 10,
+            FileKind::Fifo => 1,
+            FileKind::Socket => 12,
         }
     }
 }

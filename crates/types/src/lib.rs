@@ -11,6 +11,7 @@ mod id;
 pub mod limits;
 mod options;
 pub mod slot;
+pub mod special;
 
 pub use attr::{
     Attr, BLOCK_BYTES, DIRECTORY_BYTES, FileKind, OBJECT_MAPPED, Timestamp, inline_blocks,

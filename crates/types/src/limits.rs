@@ -6,6 +6,8 @@ pub const NAME_BYTES_MAX: usize = 255;
 pub const PATH_BYTES_MAX: usize = 4096;
 /// Longest target of a symbolic link, bytes.
 pub const SYMLINK_BYTES_MAX: usize = 4095;
+/// Longest path of the kernel's pipe or socket that stands for one in an instance, bytes.
+pub const PLACE_BYTES_MAX: usize = 1024;
 /// Symbolic links followed in one walk.
 pub const SYMLINK_FOLLOWS_MAX: u32 = 40;
 /// Longest name of an extended attribute, bytes (XATTR_NAME_MAX).

@@ -75,4 +75,8 @@ ops! {
     RemoveXattr = 26,
     /// Takes or gives back the space of a range.
     Allocate = 27,
+    /// Makes a pipe or a socket with a name.
+    MakeSpecial = 28,
+    /// Where the kernel's own pipe or socket is that a name stands for.
+    Reach = 29,
 }

@@ -377,6 +377,21 @@ wire_struct! {
     Allocate { open: OpenRef, mode: u32, offset: u64, bytes: u64, }
 }
 
+/// A pipe ([`MakeSpecial`], [`Reached`]).
+pub const SPECIAL_FIFO: u32 = 1;
+/// A socket.
+pub const SPECIAL_SOCKET: u32 = 2;
+
+wire_struct! {
+    /// See [`Op::MakeSpecial`]. `place` is the path of the kernel's own pipe or socket, which the
+    /// caller makes; empty when it is what the kernel keeps for the name in a mount.
+    MakeSpecial<'a> { walk: Walk<'a>, what: u32, mode: u32, uid: u32, gid: u32, place: &'a [u8], }
+}
+wire_struct! { /// See [`Op::Reach`]. EINVAL for any other type of file.
+Reach<'a> { target: Target<'a>, } }
+wire_struct! { /// `SPECIAL_*`, and the place that was said when it was made.
+Reached<'a> { what: u32, place: &'a [u8], } }
+
 operations! {
     Ping => (), Ping;
     Stat<'a> => Attr, Stat;
@@ -405,6 +420,8 @@ operations! {
     ListXattr<'a> => Text<'r>, ListXattr;
     RemoveXattr<'a> => (), RemoveXattr;
     Allocate => (), Allocate;
+    MakeSpecial<'a> => (), MakeSpecial;
+    Reach<'a> => Reached<'r>, Reach;
 }
 
 macro_rules! any_request {
@@ -464,6 +481,7 @@ impl<'a> Request<'a> {
             | Request::TestLock(TestLock { open, .. }) => About::Open(open),
             Request::Stat(Stat { target })
             | Request::ReadLink(ReadLink { target })
+            | Request::Reach(Reach { target })
             | Request::SetAttr(SetAttr { target, .. })
             | Request::SetXattr(SetXattr { target, .. })
             | Request::GetXattr(GetXattr { target, .. })
@@ -507,5 +525,5 @@ any_request! {
     Ping, Stat<'a>, Open<'a>, Close, MakeDirectory<'a>, Unlink<'a>, Rename<'a>, Link<'a>,
     Symlink<'a>, ReadLink<'a>, SetAttr<'a>, Read, Write<'a>, Grant, List, PathOf, StatFs, Sync<'a>,
     Lock, TestLock, Cancel, Status, SetXattr<'a>, GetXattr<'a>, ListXattr<'a>, RemoveXattr<'a>,
-    Allocate,
+    Allocate, MakeSpecial<'a>, Reach<'a>,
 }

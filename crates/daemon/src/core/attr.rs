@@ -94,7 +94,7 @@ impl Core {
                 attr.size_bytes = DIRECTORY_BYTES;
                 attr.blocks = DIRECTORY_BYTES / BLOCK_BYTES;
             }
-            Content::Object(_) | Content::Symlink(_) => {}
+            Content::Object(_) | Content::Symlink(_) | Content::Fifo(_) | Content::Socket(_) => {}
         }
         if self.config.times == Times::None {
             (attr.atime, attr.mtime, attr.ctime) = (attr.btime, attr.btime, attr.btime);
@@ -271,7 +271,7 @@ impl Core {
 fn check_size(kind: FileKind, size_bytes: u64) -> Outcome<()> {
     match kind {
         FileKind::Directory => Err(Errno::EISDIR.into()),
-        FileKind::Symlink => Err(Errno::EINVAL.into()),
+        FileKind::Symlink | FileKind::Fifo | FileKind::Socket => Err(Errno::EINVAL.into()),
         FileKind::Regular if size_bytes > i64::MAX as u64 => Err(Errno::EINVAL.into()),
         FileKind::Regular if size_bytes > FILE_BYTES_MAX => Err(Errno::EFBIG.into()),
         FileKind::Regular => Ok(()),

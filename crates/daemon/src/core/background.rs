@@ -45,6 +45,8 @@ pub(super) enum Done {
     Prepared(Subject, Prepared),
     /// An object is gone, or is not.
     Removed(ObjectId, Result<(), Errno>),
+    /// The kernel's file of a pipe or a socket is gone, as far as it was here.
+    Abandoned,
 }
 
 /// A change of an object, and what is to be done after it.
@@ -89,11 +91,21 @@ pub(super) struct Work {
     pub(super) doomed: Vec<ObjectId>,
     /// Objects that are removed and whose mark can go.
     removed: Vec<ObjectId>,
+    /// The kernel's files of pipes and sockets that were removed.
+    abandoned: Vec<Vec<u8>>,
     /// Changes under way, for each file.
     in_flight: HashMap<FileId, u32>,
 }
 
 impl Work {
+    /// A pipe or a socket is gone; so is the kernel's own, once that is committed. One that stays
+    /// when the daemon dies in between goes with the instance.
+    pub(super) fn abandon(&mut self, place: &[u8]) {
+        if !place.is_empty() {
+            self.abandoned.push(place.to_vec());
+        }
+    }
+
     pub(super) fn is_in_flight(&self, file: FileId) -> bool {
         self.in_flight.contains_key(&file)
     }
@@ -131,6 +143,13 @@ impl Core {
         }
         for object in std::mem::take(&mut self.work.doomed) {
             self.start_removal(object);
+        }
+        for place in std::mem::take(&mut self.work.abandoned) {
+            let objects = Arc::clone(&self.objects);
+            self.jobs.submit(0, move || {
+                objects.abandon(&place);
+                Done::Abandoned
+            });
         }
     }
 
@@ -209,6 +228,7 @@ impl Core {
                     self.changed_object(change, result, looked);
                 }
                 Done::Prepared(subject, prepared) => self.prepared(subject, prepared),
+                Done::Abandoned => {}
                 Done::Removed(object, Ok(())) => self.work.removed.push(object),
                 Done::Removed(object, Err(errno)) => {
                     // It keeps its mark.

@@ -70,7 +70,9 @@ impl Core {
                 return Ok(self.start_read(caller, object, read.offset, count));
             }
             Content::Directory(_) => return Err(Errno::EISDIR.into()),
-            Content::Symlink(_) => return Err(Errno::EINVAL.into()),
+            Content::Symlink(_) | Content::Fifo(_) | Content::Socket(_) => {
+                return Err(Errno::EINVAL.into());
+            }
         }
         self.touch_atime(&mut located)?;
         Ok(Served::Replied)
@@ -377,7 +379,9 @@ impl Core {
         match located.inode.kind() {
             FileKind::Regular => {}
             FileKind::Directory => return Err(Errno::EISDIR.into()),
-            FileKind::Symlink => return Err(Errno::EINVAL.into()),
+            FileKind::Symlink | FileKind::Fifo | FileKind::Socket => {
+                return Err(Errno::EINVAL.into());
+            }
         }
         let generation = self
             .opens

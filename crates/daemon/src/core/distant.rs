@@ -75,7 +75,8 @@ fn is_once(op: Op, body: &[u8]) -> bool {
         | Op::SetAttr
         | Op::SetXattr
         | Op::RemoveXattr
-        | Op::Allocate => true,
+        | Op::Allocate
+        | Op::MakeSpecial => true,
         _ => false,
     }
 }

@@ -150,7 +150,9 @@ impl Core {
         let (links, size_bytes) = match &content {
             Content::Directory(_) => (2, 0),
             Content::Symlink(target) => (1, target.len() as u64),
-            Content::Inline(_) | Content::Object(_) => (1, 0),
+            Content::Inline(_) | Content::Object(_) | Content::Fifo(_) | Content::Socket(_) => {
+                (1, 0)
+            }
         };
         Inode {
             id,
@@ -238,6 +240,10 @@ impl Core {
                 self.doom_object(inode)?;
             }
             Content::Inline(_) | Content::Symlink(_) => self.counters.files -= 1,
+            Content::Fifo(ref place) | Content::Socket(ref place) => {
+                self.counters.files -= 1;
+                self.work.abandon(place);
+            }
         }
         Ok(())
     }

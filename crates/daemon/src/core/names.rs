@@ -26,7 +26,7 @@ type Found = (FileId, FileKind);
 impl Core {
     /// A place where a name can be made, and its directory. `kind` is the new file's: a trailing
     /// slash is fine for a directory.
-    fn vacant(&mut self, walk: &Walk<'_>, kind: FileKind) -> Outcome<(Place, Parent)> {
+    pub(super) fn vacant(&mut self, walk: &Walk<'_>, kind: FileKind) -> Outcome<(Place, Parent)> {
         let place = self.walk(walk, Rule::Name)?;
         check_vacant(&place, kind)?;
         self.unclaimed(|| place.claims())?;

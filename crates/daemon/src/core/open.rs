@@ -217,6 +217,8 @@ fn check_existing(inode: &Inode, flags: u32, exclusive: bool, slash: bool) -> Ou
         FileKind::Directory if flags & O_ACCMODE != 0 || flags & O_TRUNC != 0 => {
             Err(Errno::EISDIR.into())
         }
+        // The kernel's own pipe is opened by whoever gets this answer.
+        FileKind::Fifo | FileKind::Socket => Err(Errno::ENXIO.into()),
         FileKind::Directory | FileKind::Regular => Ok(()),
     }
 }

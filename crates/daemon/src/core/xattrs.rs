@@ -118,7 +118,7 @@ fn check(inode: &Inode, name: &[u8], access: Access) -> Outcome<()> {
         return Err(Errno::EINVAL.into());
     }
     let Some(rest) = name.strip_prefix(USER) else { return Err(Errno::EOPNOTSUPP.into()) };
-    if inode.kind() == FileKind::Symlink {
+    if !matches!(inode.kind(), FileKind::Regular | FileKind::Directory) {
         let errno = if access == Access::Write { Errno::EPERM } else { Errno::ENODATA };
         return Err(errno.into());
     }

@@ -100,6 +100,10 @@ impl ObjectStore for SlowStore {
         self.waits().remove(id)
     }
 
+    fn abandon(&self, place: &[u8]) {
+        self.waits().abandon(place);
+    }
+
     fn let_run(&self, id: ObjectId) {
         self.gives_up(id);
         self.objects.let_run(id);

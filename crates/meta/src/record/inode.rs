@@ -2,7 +2,9 @@
 
 use mayfly_types::{
     FileId, FileKind, Timestamp,
-    limits::{CHUNK_BYTES_DEFAULT, INLINE_BYTES_MAX, NAME_BYTES_MAX, SYMLINK_BYTES_MAX},
+    limits::{
+        CHUNK_BYTES_DEFAULT, INLINE_BYTES_MAX, NAME_BYTES_MAX, PLACE_BYTES_MAX, SYMLINK_BYTES_MAX,
+    },
 };
 
 use super::kind;
@@ -97,6 +99,11 @@ pub enum Content {
     Symlink(Vec<u8>),
     /// A directory.
     Directory(DirectoryNode),
+    /// A pipe, and the path of the kernel's own one that stands for it; empty when it is whatever
+    /// the kernel keeps for the name in a mount.
+    Fifo(Vec<u8>),
+    /// A socket, and the same.
+    Socket(Vec<u8>),
 }
 
 /// An inode.
@@ -154,6 +161,8 @@ impl Inode {
             Content::Inline(_) | Content::Object(_) => FileKind::Regular,
             Content::Symlink(_) => FileKind::Symlink,
             Content::Directory(_) => FileKind::Directory,
+            Content::Fifo(_) => FileKind::Fifo,
+            Content::Socket(_) => FileKind::Socket,
         }
     }
 
@@ -192,7 +201,10 @@ impl Inode {
 
     fn content_bytes(&self) -> usize {
         match &self.content {
-            Content::Inline(bytes) | Content::Symlink(bytes) => bytes.len(),
+            Content::Inline(bytes)
+            | Content::Symlink(bytes)
+            | Content::Fifo(bytes)
+            | Content::Socket(bytes) => bytes.len(),
             Content::Object(_) => 0,
             Content::Directory(node) => node.name.len(),
         }
@@ -220,7 +232,9 @@ impl Inode {
                 record.push(0);
                 put_long(record, bytes);
             }
-            Content::Symlink(target) => put_long(record, target),
+            Content::Symlink(bytes) | Content::Fifo(bytes) | Content::Socket(bytes) => {
+                put_long(record, bytes);
+            }
             Content::Directory(node) => {
                 record.put_u64(node.parent.0);
                 record.push(node.name.len() as u8);
@@ -343,6 +357,8 @@ fn decode_content(
 ) -> Result<Content, StoreError> {
     match kind {
         FileKind::Symlink => Ok(Content::Symlink(take_long(from, SYMLINK_BYTES_MAX)?.to_vec())),
+        FileKind::Fifo => Ok(Content::Fifo(take_long(from, PLACE_BYTES_MAX)?.to_vec())),
+        FileKind::Socket => Ok(Content::Socket(take_long(from, PLACE_BYTES_MAX)?.to_vec())),
         FileKind::Regular => match from.u8()? {
             0 => Ok(Content::Inline(take_long(from, INLINE_BYTES_MAX)?.to_vec())),
             1 if generation != 0 => Ok(Content::Object(generation)),

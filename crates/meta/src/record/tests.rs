@@ -153,6 +153,25 @@ fn the_steps_of_an_intent_come_back() {
     assert_eq!(Intent::decode(&intent.encode()).unwrap(), intent);
 }
 
+/// By kind, each with its place behind the fixed fields.
+#[test]
+fn pipes_and_sockets_are_a_kind_and_a_place() {
+    for (kind, content) in
+        [(4, Content::Fifo(b"/r/special/1".to_vec())), (5, Content::Socket(Vec::new()))]
+    {
+        let place = match &content {
+            Content::Fifo(place) | Content::Socket(place) => place.clone(),
+            _ => unreachable!(),
+        };
+        let record = inode(content);
+        let bytes = record.encode_own();
+        assert_eq!(bytes[1 + 8], kind);
+        assert_eq!(bytes[bytes.len() - place.len()..], place);
+        assert_eq!(bytes[bytes.len() - place.len() - 4..][..4], (place.len() as u32).to_le_bytes());
+        assert_eq!(Inode::decode_own(&bytes).unwrap(), record);
+    }
+}
+
 /// Every form that is reserved for later comes back as it was stored.
 #[test]
 fn what_is_kept_for_later_comes_back() {
