@@ -113,7 +113,7 @@ pub(crate) struct Start {
     pub(crate) keep: bool,
     /// Take up the data directory that an instance with --keep left
     #[arg(long, value_name = "DIR", conflicts_with_all = [
-        "data_dir", "meta_dir", "chunk_size", "capacity", "times", "parent_check", "locks",
+        "data_dir", "meta_dir", "chunk_size", "layout", "capacity", "times", "parent_check", "locks",
         "durability", "shards", "deadline",
     ])]
     pub(crate) reopen: Option<PathBuf>,
@@ -200,6 +200,11 @@ pub(crate) struct Make {
     /// Unit in which files are cut over servers, a power of two [default: 512K]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     chunk_size: Option<u64>,
+    /// Where the bytes of a file are in an instance of several nodes: all of them at its home, chunks
+    /// in turn on all nodes or on WIDTH of them, or each chunk on a node by hash [default:
+    /// $MAYFLY_LAYOUT, or home]
+    #[arg(long, value_name = "home|stripe[:WIDTH]|hash")]
+    layout: Option<String>,
     /// Most that files and metadata may use together [default: what the file system has free]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     capacity: Option<u64>,
@@ -243,7 +248,13 @@ const ACCESS: &str = "MAYFLY_ACCESS";
 /// The same.
 const CONSISTENCY: &str = "MAYFLY_CONSISTENCY";
 
-/// A word that is none of those to choose from is refused with the other options.
+/// The same.
+const LAYOUT: &str = "MAYFLY_LAYOUT";
+
+/// The same.
+const CHUNK_SIZE: &str = "MAYFLY_CHUNK_SIZE";
+
+/// What a variable says; words that mean nothing are refused with the other options.
 fn usual_word(variable: &str) -> Option<String> {
     std::env::var(variable).ok().filter(|text| !text.is_empty())
 }
@@ -284,6 +295,13 @@ impl Make {
             Some(shards) => shards,
             None => usual_shards()?.unwrap_or(usual.shards),
         };
+        let chunk_bytes = match (self.chunk_size, usual_word(CHUNK_SIZE)) {
+            (Some(bytes), _) => bytes,
+            (None, Some(text)) => {
+                size::parse(&text).map_err(|why| anyhow::anyhow!("{CHUNK_SIZE}={text}: {why}"))?
+            }
+            (None, None) => usual.chunk_bytes,
+        };
         Ok(Instance {
             audience: Audience::default(),
             name,
@@ -292,7 +310,7 @@ impl Make {
             meta_dir: self.meta_dir.clone(),
             keep,
             options: Options {
-                chunk_bytes: self.chunk_size.unwrap_or(usual.chunk_bytes),
+                chunk_bytes,
                 capacity_bytes: self.capacity,
                 times: self.times.clone().unwrap_or(usual.times),
                 parent_check: self.parent_check.unwrap_or(usual.parent_check),
@@ -305,6 +323,7 @@ impl Make {
                 cpus: self.cpus.clone(),
                 io_threads: self.io_threads.unwrap_or(usual.io_threads),
                 deadline_seconds: self.deadline.unwrap_or(usual.deadline_seconds),
+                layout: self.layout.clone().or_else(|| usual_word(LAYOUT)).unwrap_or(usual.layout),
             },
         })
     }

@@ -159,9 +159,10 @@ fn print(report: &Report) {
         ),
     }
     println!(
-        "  options     chunk-size {}, times {}, parent-check {}, locks {}, durability {}, \
+        "  options     chunk-size {}, layout {}, times {}, parent-check {}, locks {}, durability {}, \
          consistency {}, shards {}, deadline {} s{}{}",
         size::show(options.chunk_bytes),
+        options.layout,
         options.times,
         switch(options.parent_check),
         switch(options.locks),

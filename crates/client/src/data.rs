@@ -5,7 +5,8 @@
 //! transfer on an object the grant is looked at again: when it was revoked meanwhile (a truncation,
 //! a move), the transfer may have met the old object and is repeated.
 //!
-//! On one node an object is laid out as the file is: same offsets, same length.
+//! An object that a process has leave to use is laid out as the file is: same offsets, same length.
+//! What is on several nodes is read and written by requests, which end at the border of a chunk.
 
 use mayfly_sys::{
     file::{self, IoVec, O_DSYNC},
@@ -15,7 +16,7 @@ use mayfly_sys::{
 use mayfly_transport::Transport;
 use mayfly_types::{
     Errno, FileKind,
-    limits::{FILE_BYTES_MAX, INLINE_BYTES_MAX, TRANSFER_BYTES_MAX},
+    limits::{CHUNK_BYTES_MIN, FILE_BYTES_MAX, INLINE_BYTES_MAX, TRANSFER_BYTES_MAX},
 };
 use mayfly_wire::{Allocate, Read, Stat, Target, Write};
 
@@ -324,7 +325,9 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
                 Err(errno) if done == 0 => return Err(errno),
                 Err(_) => break,
             }
-            if got != Ok(asked) {
+            // The bytes of another chunk are asked for in a request of their own.
+            let at_border = (offset + done as u64).is_multiple_of(CHUNK_BYTES_MIN);
+            if got != Ok(asked) && (got == Ok(0) || !at_border) {
                 break;
             }
         }
@@ -363,7 +366,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// # Safety
     /// As [`Client::write`].
     unsafe fn append(&self, open: OpenFile, pieces: Pieces<'_>) -> Result<(usize, u64), Errno> {
-        for _ in 0..TRIES {
+        let by_request = self.appends_by_request(open)?;
+        for _ in 0..if by_request { 0 } else { TRIES } {
             // The size may grow meanwhile by others' hands: the allowance is a bound on capacity,
             // not on where the bytes go.
             let want = pieces.left() as u64;

@@ -15,7 +15,7 @@ use core::{
 
 use mayfly_sys::{Errno, arch, file, lock::Lock, memory, process, text::PathText};
 use mayfly_transport::Transport;
-use mayfly_transport_shm::layout::FILE_OBJECT;
+use mayfly_transport_shm::layout::{FILE_APPEND_BY_REQUEST, FILE_BY_REQUEST, FILE_OBJECT};
 use mayfly_types::OBJECT_MAPPED;
 use mayfly_wire::{GRANT_OBJECT, GRANT_READ, GRANT_WRITE, Grant};
 
@@ -185,7 +185,11 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// Leave to use the object of `open`, or `None` when its data go through the daemon.
     pub(crate) fn object(&self, open: OpenFile, need: Need) -> Result<Option<InUse<'_>>, Errno> {
         let (index, entry) = self.file_entry(open)?;
-        let has_object = entry.flags.load(Ordering::Acquire) & FILE_OBJECT != 0;
+        let flags = entry.flags.load(Ordering::Acquire);
+        if flags & FILE_BY_REQUEST != 0 {
+            return Ok(None);
+        }
+        let has_object = flags & FILE_OBJECT != 0;
         let (want, end) = match need {
             Need::Look if open.readable() => (GRANT_READ, 0),
             // A description that may only be written has no leave to read, not even the length.
@@ -223,6 +227,12 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             Err(errno) => return Err(errno),
         }
         Ok(self.objects.find(index, id, generation, write))
+    }
+
+    /// Does what is appended go through the daemon?
+    pub(crate) fn appends_by_request(&self, open: OpenFile) -> Result<bool, Errno> {
+        let (_, entry) = self.file_entry(open)?;
+        Ok(entry.flags.load(Ordering::Acquire) & FILE_APPEND_BY_REQUEST != 0)
     }
 
     /// Has the grant under which a transfer was done ended meanwhile?

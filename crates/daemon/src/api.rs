@@ -1,5 +1,6 @@
 //! What drives a [`crate::Core`] and what it answers.
 
+use mayfly_meta::record::Policy;
 use mayfly_types::{Durability, Errno, SessionId, Times, Timestamp};
 
 /// Who asks: the reply goes back to this lane.
@@ -70,6 +71,10 @@ pub struct Config {
     pub capacity_bytes: u64,
     /// Size of a chunk, bytes; a power of two.
     pub chunk_bytes: u64,
+    /// How the chunks of new files are dealt out.
+    pub policy: Policy,
+    /// To how many nodes; all of them if there are not so many.
+    pub width: u16,
     /// Time stamps that are kept.
     pub times: Times,
     /// What survives what.

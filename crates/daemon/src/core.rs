@@ -35,6 +35,7 @@ mod member;
 mod names;
 mod open;
 mod operation;
+mod part;
 mod preparation;
 mod recover;
 mod removed;
@@ -42,6 +43,8 @@ mod rename;
 mod returned;
 mod special;
 mod step;
+mod striped;
+mod striped_append;
 mod task;
 mod temporary;
 mod walk;
@@ -213,6 +216,9 @@ pub struct Core {
     /// it takes it; whatever writes that record otherwise forgets it.
     touched: Option<Inode>,
     removed: removed::Removed,
+    /// Parts of striped files that are being changed.
+    parts: part::Table,
+    striped: striped::Striped,
     /// Orphans that nobody has open and that an operation may be about to name.
     spared_orphans: Vec<FileId>,
     /// The latest appends through the daemon to each object that is not settled, one for each lane.
@@ -304,6 +310,9 @@ impl Core {
         to: &mut Writer<'_>,
     ) -> Outcome<Served> {
         if !self.alone {
+            if let At::Part(place) = self.run.place.at {
+                return self.serve_part(caller, &request, &place, to);
+            }
             if (!self.finished.is_empty() || !self.finished_elsewhere.is_empty())
                 && self.was_executed(caller)?
             {

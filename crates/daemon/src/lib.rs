@@ -20,6 +20,7 @@ mod numbering;
 mod opens;
 pub mod serve;
 mod slots;
+mod stripes;
 mod totals;
 
 pub use self::{

@@ -5,7 +5,7 @@
 //! there too; every question has one answer. Messages may overtake each other; a message is sent
 //! when the batch that it rests on is committed.
 
-use mayfly_meta::record::{BirthKey, Step};
+use mayfly_meta::record::{BirthKey, PartOf, Step};
 use mayfly_types::{Errno, FileId, FileKind, OpenRef, SessionId, Timestamp};
 use mayfly_wire::Op;
 use serde::{Deserialize, Serialize};
@@ -74,6 +74,15 @@ pub(crate) enum At {
     Path(FileId, Vec<u8>),
     /// To this file, through a name or by its identity; a slash followed.
     File { id: FileId, slash: bool, named: bool },
+    /// To the part of this file that has the bytes which it is about.
+    Part(PartPlace),
+}
+
+/// A part of a striped file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PartPlace {
+    pub(crate) file: FileId,
+    pub(crate) part: PartOf,
 }
 
 /// What a shard asks another one.
@@ -116,6 +125,21 @@ pub enum Question {
     Drop { open: OpenRef, closed_by: Option<SessionId>, last: bool },
     /// Capacity and use of the node.
     Space,
+    /// How far a part reaches. `round` tells repetitions in one run apart.
+    Part { file: FileId, generation: u32, round: u8 },
+    /// The same; from now on the file's home knows its times, until it is changed again.
+    CleanPart { file: FileId, generation: u32 },
+    /// The same, and whoever changes the part from now on asks the file's home before.
+    SettlePart { file: FileId, generation: u32 },
+    /// The file is gone, and its parts shall go.
+    DropPart { file: FileId, generation: u32 },
+    /// The asker is about to change its part of a file: will its home ask for the length? Asked of
+    /// the home, which remembers it durably.
+    Admit { file: FileId, generation: u32 },
+    /// The length of a striped file. Asked of its home.
+    Size { file: FileId, generation: u32 },
+    /// Bytes for the end of a file, which are to be written if nobody else has written there.
+    AppendPart { place: PartPlace, offset: u64, bytes: Vec<u8> },
     /// The sender was restarted: what of the receiver's operations is decided and not finished,
     /// that the sender has a part in? What else was agreed with it is void. From the front of a
     /// node, which has all of them, with the descriptions at the receiver that ones there stand
@@ -146,6 +170,8 @@ pub enum Answer {
     Changed,
     Over(bool),
     Space(SpaceFacts),
+    Part(PartFacts),
+    Size(u64),
     Involved(Vec<(OperationId, Vec<Step>)>),
 }
 
@@ -168,6 +194,20 @@ pub struct MemberFacts {
     pub(crate) subdirectories: u32,
     /// When a name was added or removed, if that counts.
     pub(crate) mtime: Timestamp,
+}
+
+/// A part of a striped file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PartFacts {
+    /// Up to where in the file it has bytes.
+    pub(crate) end_bytes: u64,
+    pub(crate) blocks: u64,
+    pub(crate) mtime: Timestamp,
+    pub(crate) ctime: Timestamp,
+    /// The times are of a change that the home does not know of.
+    pub(crate) dirty: bool,
+    /// How often it was cut.
+    pub(crate) cuts: u32,
 }
 
 /// Capacity and use of a node.

@@ -12,7 +12,8 @@ use std::{
 
 use mayfly_meta::record::BirthKey;
 use mayfly_transport_shm::layout::{
-    FILE_OBJECT, FILE_UNLINKED, FileEntry, NodeRegion, OPEN_FREE, OPEN_PRIVATE, OPEN_SHARED,
+    FILE_APPEND_BY_REQUEST, FILE_BY_REQUEST, FILE_OBJECT, FILE_UNLINKED, FileEntry, NodeRegion,
+    OPEN_FREE, OPEN_PRIVATE, OPEN_SHARED,
 };
 use mayfly_types::{
     Errno, FileId, FileKind, OpenRef, SessionId,
@@ -368,6 +369,15 @@ impl OpenTable {
             file.object = true;
         }
         self.set_flag(id, FILE_OBJECT);
+    }
+
+    /// Bytes of the file are not all in the object any more: whoever has leave to use it has to ask.
+    pub(crate) fn mark_striped(&mut self, id: FileId) {
+        self.set_flag(id, FILE_BY_REQUEST | FILE_APPEND_BY_REQUEST);
+        if let Some(entry) = self.entry(id) {
+            entry.grant_generation.fetch_add(1, Release);
+        }
+        self.set_allowance(id, 0);
     }
 
     pub(crate) fn set_allowance(&mut self, id: FileId, end: u64) {

@@ -112,6 +112,8 @@ pub struct Node {
 
 pub fn config() -> Config {
     Config {
+        policy: mayfly_meta::record::Policy::Stripe,
+        width: 1,
         instance: 0x1234,
         mount: b"/mnt/mayfly".to_vec(),
         capacity_bytes: 1 << 30,

@@ -6,7 +6,10 @@ use anyhow::{Context, Result, bail, ensure};
 use mayfly_fuse::{Consistency, Way};
 use mayfly_types::{
     Durability, Times,
-    limits::{self, DEADLINE_SECONDS_MAX, DEADLINE_SECONDS_MIN, SHARDS_MAX},
+    limits::{
+        self, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, DEADLINE_SECONDS_MAX, DEADLINE_SECONDS_MIN,
+        SHARDS_MAX,
+    },
 };
 use serde::{Deserialize, Serialize};
 
@@ -16,8 +19,6 @@ use crate::{data_dirs::DataDir, processors};
 pub(crate) const FILE: &str = "instance.json";
 /// Version of the configuration file that this program writes and reads.
 pub(crate) const VERSION: u32 = 1;
-const CHUNK_BYTES_MIN: u64 = 64 * 1024;
-const CHUNK_BYTES_MAX: u64 = 1 << 30;
 /// Below this the metadata store's own reserve leaves nothing to the user.
 const CAPACITY_BYTES_MIN: u64 = 64 << 20;
 const NAME_BYTES_MAX: usize = 64;
@@ -58,6 +59,9 @@ pub struct Options {
     /// How long a request waits for whoever has to answer it, seconds.
     #[serde(default = "usual_deadline")]
     pub deadline_seconds: u64,
+    /// `home`, `stripe`, `stripe:WIDTH` or `hash`.
+    #[serde(default = "home")]
+    pub layout: String,
 }
 
 /// Most threads of a shard that wait for the disk.
@@ -65,6 +69,22 @@ const IO_THREADS_MAX: u32 = 64;
 
 fn io_threads() -> u32 {
     2
+}
+
+/// Where the bytes of files are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placement {
+    /// All of a file at its home.
+    Home,
+    /// Chunks in turn on so many nodes, from the home on.
+    Stripe(u16),
+    /// Each chunk on the node that a hash of file and number gives.
+    Hash,
+}
+
+/// The same of where bytes are.
+fn home() -> String {
+    "home".to_owned()
 }
 
 /// What an instance has that was started before there was a choice.
@@ -115,6 +135,7 @@ impl Default for Options {
             cpus: None,
             io_threads: io_threads(),
             deadline_seconds: usual_deadline(),
+            layout: home(),
         }
     }
 }
@@ -178,7 +199,26 @@ impl Options {
         })
     }
 
+    /// Where the bytes of files are.
+    ///
+    /// # Errors
+    /// For words that are none of these.
+    pub fn placement(&self) -> Result<Placement> {
+        let width = |text: &str| text.parse().ok().filter(|width| *width > 0);
+        match self.layout.split_once(':') {
+            None if self.layout == "home" => return Ok(Placement::Home),
+            None if self.layout == "stripe" => return Ok(Placement::Stripe(u16::MAX)),
+            None if self.layout == "hash" => return Ok(Placement::Hash),
+            Some(("stripe", text)) if let Some(width) = width(text) => {
+                return Ok(Placement::Stripe(width));
+            }
+            _ => {}
+        }
+        bail!("--layout {}: choose home, stripe, stripe:WIDTH or hash", self.layout)
+    }
+
     fn check(&self) -> Result<()> {
+        self.placement()?;
         self.access()?;
         self.consistency()?;
         self.times()?;

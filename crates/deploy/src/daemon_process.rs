@@ -12,11 +12,13 @@ use mayfly_daemon::{
     Config as CoreConfig, Core, Parts, Survivors, SystemClock, Totals,
     serve::{self, Ending, Opener, Place},
 };
-use mayfly_meta::{LmdbOptions, LmdbStore, MemoryStore, Store, TreeOptions, TreeStore};
+use mayfly_meta::{
+    LmdbOptions, LmdbStore, MemoryStore, Store, TreeOptions, TreeStore, record::Policy,
+};
 use mayfly_object::{DirectoryStore, ObjectStore};
 use mayfly_types::{Durability, limits};
 
-use crate::{Config, Members, processors, signals};
+use crate::{Config, Members, Placement, processors, signals};
 
 /// The hidden subcommand that the daemon runs as. Its standard input is the channel to the
 /// supervisor.
@@ -110,11 +112,18 @@ impl Opener for Shards {
 }
 
 fn core_config(config: &Config, capacity_bytes: u64) -> Result<CoreConfig> {
+    let (policy, width) = match config.options.placement()? {
+        Placement::Home => (Policy::Stripe, 1),
+        Placement::Stripe(width) => (Policy::Stripe, width),
+        Placement::Hash => (Policy::Hash, u16::MAX),
+    };
     Ok(CoreConfig {
         instance: config.instance,
         mount: config.mount.as_os_str().as_bytes().to_vec(),
         capacity_bytes,
         chunk_bytes: config.options.chunk_bytes,
+        policy,
+        width,
         times: config.options.times()?,
         durability: config.options.durability()?,
         locks: config.options.locks,

@@ -28,7 +28,7 @@ mod status;
 pub mod supervisor;
 mod xattrs;
 
-pub use config::{Access, Audience, Config, Options};
+pub use config::{Access, Audience, Config, Options, Placement};
 pub use copy::{COPY, Copied, copy_tree};
 pub use daemon_process::{DAEMON, run_daemon};
 pub use data_dirs::DataDir;

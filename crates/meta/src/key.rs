@@ -39,6 +39,11 @@ pub const INTENT: u8 = b'N';
 /// First byte of the mark that steps of such an operation were done here.
 pub const APPLIED: u8 = b'P';
 
+/// First byte of what a server keeps of its part of a file.
+pub const PART: u8 = b'T';
+/// First byte of the mark that parts of a file that is gone are to be removed.
+pub const GONE: u8 = b'Q';
+
 /// First byte of the answer to the last request of a process of another node.
 pub const ANSWER: u8 = b'R';
 
@@ -141,10 +146,28 @@ pub fn doomed(file: FileId, generation: u32) -> Vec<u8> {
     key
 }
 
+/// Key of the mark that parts of generation `generation` of `file` are to be removed.
+#[must_use]
+pub fn gone(file: FileId, generation: u32) -> Vec<u8> {
+    let mut key = numbered(GONE, file).to_vec();
+    key.extend_from_slice(&generation.to_be_bytes());
+    key
+}
+
+/// File and generation of such a key.
+#[must_use]
+pub fn split_gone(key: &[u8]) -> Option<(FileId, u32)> {
+    split_generation(GONE, key)
+}
+
 /// The object that such a key is about.
 #[must_use]
 pub fn split_doomed(key: &[u8]) -> Option<(FileId, u32)> {
-    let rest = key.strip_prefix(&[DOOMED])?;
+    split_generation(DOOMED, key)
+}
+
+fn split_generation(tag: u8, key: &[u8]) -> Option<(FileId, u32)> {
+    let rest = key.strip_prefix(&[tag])?;
     let (file, generation) = rest.split_first_chunk()?;
     let generation: [u8; 4] = generation.try_into().ok()?;
     Some((FileId(u64::from_be_bytes(*file)), u32::from_be_bytes(generation)))

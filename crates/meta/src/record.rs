@@ -5,13 +5,15 @@
 
 mod inode;
 mod intent;
+mod part;
 mod small;
 #[cfg(test)]
 mod tests;
 mod xattrs;
 
 pub use inode::{Content, DirectoryNode, Inode, Layout, Origin, Policy};
-pub use intent::{Intent, Member, Step};
+pub use intent::{Intent, Member, PartOf, Step};
+pub use part::{Part, PendingCut};
 pub use small::{
     Append, BirthKey, Counters, HeldLock, Instance, SlotRanges, decode_locks, encode_locks,
 };

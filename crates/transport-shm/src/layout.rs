@@ -141,6 +141,10 @@ pub const FILE_OBJECT: u32 = 1;
 pub const FILE_UNLINKED: u32 = 2;
 /// Somebody has had a lock on the file since it was opened.
 pub const FILE_LOCKED: u32 = 4;
+/// Its bytes are read and written by requests, whether it has an object or not.
+pub const FILE_BY_REQUEST: u32 = 8;
+/// What is appended goes through the daemon.
+pub const FILE_APPEND_BY_REQUEST: u32 = 16;
 
 /// An open file, shared by its open file descriptions. Written by the daemon only.
 #[repr(C, align(64))]

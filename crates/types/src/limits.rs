@@ -27,6 +27,10 @@ pub const FILE_BYTES_MAX: u64 = (i64::MAX as u64) - (1 << 40);
 pub const INLINE_BYTES_MAX: usize = 4096;
 /// Default size of a chunk, bytes.
 pub const CHUNK_BYTES_DEFAULT: u64 = 512 * 1024;
+/// Smallest size of a chunk, bytes. One request moves bytes of one chunk.
+pub const CHUNK_BYTES_MIN: u64 = 64 * 1024;
+/// Largest size of a chunk, bytes.
+pub const CHUNK_BYTES_MAX: u64 = 1 << 30;
 /// Slots that names and files hash to.
 pub const SLOTS: usize = 65_536;
 

@@ -86,6 +86,10 @@ impl Core {
             return Err(Errno::EFBIG.into());
         }
         let mut located = self.load_open(open.id)?;
+        if located.inode.layout.striped || self.outgrows_chunk(&located.inode, wish.end) {
+            // A C library then writes a byte to each block, and that asks every part for space.
+            return Err(Errno::EOPNOTSUPP.into());
+        }
         self.check_at_rest(open.id)?;
         let size_bytes = self.size_of(&located.inode)?;
         let inside = wish.within(size_bytes);

@@ -4,7 +4,10 @@
 //! before the name changes, each of them is made to forget it. A name that an operation is about to
 //! change is told, but not to be remembered.
 
-use mayfly_meta::{key, record::Content};
+use mayfly_meta::{
+    key,
+    record::{BirthKey, Content},
+};
 use mayfly_types::{Errno, FileId, FileKind};
 
 use super::{Core, Outcome, claims::Claim, member::Parent};
@@ -22,12 +25,7 @@ impl Core {
     ) -> Outcome<Answer> {
         Ok(match question {
             Question::Lookup { directory, name } => self.tell_name(from, *directory, name)?,
-            Question::LinkTarget { id, birth } => {
-                match self.load_birth(*id, birth)?.inode.content {
-                    Content::Symlink(target) => Answer::LinkTarget(target),
-                    _ => Answer::Failed(Errno::EIO),
-                }
-            }
+            Question::LinkTarget { id, birth } => self.tell_link(*id, birth)?,
             Question::Directory(id) => Answer::Directory(self.directory_facts(*id)?),
             Question::Join(id) => {
                 self.unclaimed(|| vec![(Claim::Place(*id), false)])?;
@@ -70,17 +68,34 @@ impl Core {
                 self.drop_for(self.numbering.node_of(from), *open, *closed_by, *last)?;
                 Answer::Done
             }
-            Question::Space => Answer::Space(self.space()),
-            Question::Returned { standing } => {
-                if let Some(standing) = standing {
-                    self.give_back_for(self.numbering.node_of(from), standing);
-                }
-                Answer::Involved(self.shard_returned(from))
+            Question::Part { file, generation, .. } => self.tell_part(*file, *generation)?,
+            Question::CleanPart { file, generation } => self.clean_part(*file, *generation)?,
+            Question::SettlePart { file, generation } => self.settle_part(*file, *generation)?,
+            Question::DropPart { file, generation } => {
+                self.drop_part(*file, *generation)?;
+                Answer::Done
             }
+            Question::Admit { file, generation } => {
+                self.admit_change(*file, *generation)?;
+                Answer::Done
+            }
+            Question::Size { file, generation } => self.tell_size(*file, *generation)?,
+            Question::AppendPart { place, offset, bytes } => {
+                self.append_part(place, *offset, bytes)?
+            }
+            Question::Space => Answer::Space(self.space()),
+            Question::Returned { standing } => self.welcome_back(from, standing.as_deref()),
             Question::Reclaim => {
                 self.reclaim()?;
                 Answer::Done
             }
+        })
+    }
+
+    fn tell_link(&mut self, id: FileId, birth: &BirthKey) -> Outcome<Answer> {
+        Ok(match self.load_birth(id, birth)?.inode.content {
+            Content::Symlink(target) => Answer::LinkTarget(target),
+            _ => Answer::Failed(Errno::EIO),
         })
     }
 

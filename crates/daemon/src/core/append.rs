@@ -77,7 +77,32 @@ impl Core {
         noted.doubtful_end.filter(|_| same).map(|end| (start, end))
     }
 
-    fn note_append(
+    /// Where the bytes of this request go, or went, in a striped file.
+    pub(super) fn noted_start(&self, caller: Caller, file: FileId, count: usize) -> Option<u64> {
+        let notes = self.appends.get(&file)?;
+        let noted = notes.iter().find(|noted| noted.is_of(caller.session.0, caller.lane))?;
+        let Append { request_id, start, bytes, .. } = noted.append;
+        (request_id == caller.request_id && bytes as usize == count).then_some(start)
+    }
+
+    /// Up to where bytes of a striped file are written, or will be by a request that comes again.
+    pub(super) fn noted_end(&self, file: FileId) -> u64 {
+        let notes = self.appends.get(&file).into_iter().flatten();
+        let known = notes.filter(|noted| self.is_known(SessionId(noted.append.session)));
+        let ends = known.map(|noted| noted.append.start + u64::from(noted.append.bytes));
+        ends.max().unwrap_or(0)
+    }
+
+    /// Nothing was written where a note says.
+    pub(super) fn forget_noted(&mut self, caller: Caller, file: FileId) -> Outcome<()> {
+        let Caller { session: SessionId(session), lane, .. } = caller;
+        if let Some(notes) = self.appends.get_mut(&file) {
+            notes.retain(|noted| !noted.is_of(session, lane));
+        }
+        Ok(self.store.delete(&key::append(file, session, lane)).map(drop)?)
+    }
+
+    pub(super) fn note_append(
         &mut self,
         caller: Caller,
         file: FileId,

@@ -46,6 +46,7 @@ impl Core {
     /// What stat reports. While the size is unsettled the object knows it, and its space and times.
     pub(super) fn attr_of(&mut self, inode: &Inode) -> Outcome<Attr> {
         let object = match object_of(inode).filter(|_| inode.unsettled) {
+            Some(_) if inode.layout.striped => Some(self.look_striped(inode)?),
             Some(object) => Some(self.look(object)?),
             None => None,
         };
@@ -118,6 +119,12 @@ impl Core {
             }
         }
         let mut located = self.load_target(&set.target)?;
+        if located.inode.kind() == FileKind::Regular {
+            self.prepare_striped(&mut located, set)?;
+        }
+        if located.inode.layout.striped {
+            return self.set_attr_striped(located, set, to);
+        }
         if let Some(object) = object_of(&located.inode).filter(|_| located.inode.unsettled) {
             // The reply tells of it.
             self.look(object)?;
@@ -189,7 +196,7 @@ impl Core {
 
     /// The access and modification times that are asked for. The object gets them too, since it is
     /// asked while the size is unsettled.
-    fn apply_times(
+    pub(super) fn apply_times(
         &self,
         inode: &mut Inode,
         set: &SetAttr<'_>,
@@ -268,7 +275,7 @@ impl Core {
     }
 }
 
-fn check_size(kind: FileKind, size_bytes: u64) -> Outcome<()> {
+pub(super) fn check_size(kind: FileKind, size_bytes: u64) -> Outcome<()> {
     match kind {
         FileKind::Directory => Err(Errno::EISDIR.into()),
         FileKind::Symlink | FileKind::Fifo | FileKind::Socket => Err(Errno::EINVAL.into()),
@@ -279,7 +286,7 @@ fn check_size(kind: FileKind, size_bytes: u64) -> Outcome<()> {
 }
 
 /// Mode and owner. A change of owner takes away what let others run the file as the former one.
-fn apply(inode: &mut Inode, set: &SetAttr<'_>) {
+pub(super) fn apply(inode: &mut Inode, set: &SetAttr<'_>) {
     if set.which & (SET_UID | SET_GID) != 0 && inode.kind() == FileKind::Regular {
         inode.mode &= if inode.mode & 0o010 == 0 { !0o4000 } else { !0o6000 };
     }

@@ -22,6 +22,7 @@ use super::{
     Core, Outcome, Served,
     data::{BLOCK_BYTES, object_of},
     home::Located,
+    part,
     preparation::{Prepared, Subject},
     store_failed,
 };
@@ -41,6 +42,10 @@ pub(super) enum Done {
     /// An object was changed: with what came of it, an offset for writes, and whether the object
     /// can be looked at.
     Changed(Change, Result<u64, Errno>, Result<(), Errno>),
+    /// A part of a striped file was read.
+    PartRead(part::ReadDone),
+    /// Bytes were written to a part.
+    PartWritten(part::WriteDone),
     /// What an operation was put aside for.
     Prepared(Subject, Prepared),
     /// An object is gone, or is not.
@@ -169,7 +174,7 @@ impl Core {
         self.start_job(move || Done::Prepared(subject, work(&*objects)));
     }
 
-    fn start_job(&mut self, job: impl FnOnce() -> Done + Send + 'static) {
+    pub(super) fn start_job(&mut self, job: impl FnOnce() -> Done + Send + 'static) {
         if self.store.pending_transaction() == 0 {
             self.jobs.submit(0, job);
         } else {
@@ -227,6 +232,8 @@ impl Core {
                 Done::Changed(change, result, looked) => {
                     self.changed_object(change, result, looked);
                 }
+                Done::PartRead(done) => self.part_was_read(done),
+                Done::PartWritten(done) => self.part_was_written(done),
                 Done::Prepared(subject, prepared) => self.prepared(subject, prepared),
                 Done::Abandoned => {}
                 Done::Removed(object, Ok(())) => self.work.removed.push(object),
@@ -239,7 +246,7 @@ impl Core {
         }
     }
 
-    fn complete(&mut self, caller: Caller, body: Result<Vec<u8>, Errno>) {
+    pub(super) fn complete(&mut self, caller: Caller, body: Result<Vec<u8>, Errno>) {
         let (status, body) = match body {
             Ok(body) => (0, body),
             Err(errno) => (errno.raw() as u32, Vec::new()),
@@ -273,6 +280,7 @@ impl Core {
             *count -= 1;
             if *count == 0 {
                 self.work.in_flight.remove(&file);
+                self.wake_blocked();
             }
         }
         if let Reply::Allocated(bytes) = change.reply {
@@ -314,6 +322,10 @@ impl Core {
     pub(super) fn settle_soon(&mut self, located: &mut Located) -> Outcome<()> {
         let object = object_of(&located.inode).filter(|_| located.inode.unsettled);
         let Some(object) = object else { return Ok(()) };
+        if located.inode.layout.striped {
+            self.settle_striped(located);
+            return Ok(());
+        }
         if let Some(attr) = self.objects.attr_at_hand(object)? {
             return self.settle(located, &attr);
         }
@@ -369,7 +381,7 @@ impl Core {
 /// Room for a reply beside its bytes, bytes.
 const REPLY_ROOM: usize = 256;
 
-fn encoded<'a>(bytes: usize, reply: &impl Wire<'a>) -> Result<Vec<u8>, Errno> {
+pub(super) fn encoded<'a>(bytes: usize, reply: &impl Wire<'a>) -> Result<Vec<u8>, Errno> {
     let mut body = vec![0; bytes + REPLY_ROOM];
     let mut to = Writer::new(&mut body);
     reply.encode(&mut to).map_err(|_| Errno::EOVERFLOW)?;

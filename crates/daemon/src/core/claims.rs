@@ -23,6 +23,8 @@ pub(super) enum Claim {
     /// A directory, as far as it may have entries here. Shared by those who make and remove
     /// entries.
     Place(FileId),
+    /// The bytes of a striped file, as far as they are here.
+    Bytes(FileId),
     /// The right to move directories.
     Election,
 }
@@ -112,6 +114,7 @@ pub(super) fn claims_of(step: &Step) -> Vec<Wanted> {
         }
         Step::DropMember { id } => vec![(Claim::Place(*id), true)],
         Step::UpdateMember { id, .. } => vec![(Claim::Place(*id), false)],
+        Step::CutPart { id, .. } => vec![(Claim::Bytes(*id), true)],
         Step::Elect => vec![(Claim::Election, true)],
     }
 }

@@ -57,6 +57,9 @@ impl Core {
             return Err(Errno::EBADF.into());
         }
         let mut located = self.load_open(open.id)?;
+        if located.inode.layout.striped {
+            return self.read_striped(caller, &located.inode, read, to);
+        }
         let count = (read.count as usize).min(TRANSFER_BYTES_MAX);
         match &located.inode.content {
             Content::Inline(bytes) => {
@@ -100,6 +103,9 @@ impl Core {
             return Err(Errno::EBADF.into());
         }
         let mut located = self.load_open(open.id)?;
+        if located.inode.layout.striped {
+            return self.write_striped(caller, &located, write, to);
+        }
         let start = if write.append { self.size_of(&located.inode)? } else { write.offset };
         let bytes = fitting(start, write.bytes)?;
         let end = start + bytes.len() as u64;
@@ -109,6 +115,10 @@ impl Core {
             return Ok(Served::Replied);
         }
         self.check_at_rest(open.id)?;
+        let reach = if write.append { self.reach_of_append(open.id, end) } else { end };
+        if self.outgrows_chunk(&located.inode, reach) && self.stripe(&mut located)? {
+            return self.write_striped(caller, &located, write, to);
+        }
         if let Content::Inline(content) = &mut located.inode.content
             && end <= INLINE_BYTES_MAX as u64
         {
@@ -188,7 +198,8 @@ impl Core {
         let mut far = Vec::new();
         for id in files {
             let inode = self.load_open(id)?.inode;
-            let Some(object) = object_of(&inode).filter(|_| inode.unsettled) else { continue };
+            let unsettled = inode.unsettled && !inode.layout.striped;
+            let Some(object) = object_of(&inode).filter(|_| unsettled) else { continue };
             let Some(before) = self.objects.attr_at_hand(object)? else {
                 far.push(object);
                 continue;
@@ -231,8 +242,9 @@ impl Core {
     }
 
     /// The length now.
-    pub(super) fn size_of(&self, inode: &Inode) -> Outcome<u64> {
+    pub(super) fn size_of(&mut self, inode: &Inode) -> Outcome<u64> {
         match object_of(inode) {
+            Some(_) if inode.layout.striped => Ok(self.look_striped(inode)?.size_bytes),
             Some(object) if inode.unsettled => Ok(self.look(object)?.size_bytes),
             _ => Ok(inode.size_bytes),
         }
@@ -303,7 +315,7 @@ impl Core {
     }
 
     /// Gives back what is set aside for an open file.
-    fn discharge(&mut self, id: FileId) {
+    pub(super) fn discharge(&mut self, id: FileId) {
         if let Some(file) = self.opens.file_mut(id) {
             self.charged_bytes -= std::mem::take(&mut file.charged_bytes);
             self.opens.set_allowance(id, 0);
@@ -313,6 +325,9 @@ impl Core {
     /// The object's record goes; the object itself follows after the commit.
     pub(super) fn doom_object(&mut self, inode: &Inode) -> Outcome<()> {
         let Some(object) = object_of(inode) else { return Ok(()) };
+        if inode.layout.striped {
+            return self.doom_striped(inode);
+        }
         self.store.put(&key::doomed(object.file, object.generation), &[1])?;
         if inode.unsettled {
             self.discharge(object.file);
@@ -351,9 +366,15 @@ impl Core {
             return Ok(None);
         }
         let object = object_of(&located.inode);
+        let striped = located.inode.layout.striped;
+        if striped && self.opens.file(located.inode.id).is_some() {
+            // Its parts were cut before.
+            return Ok(None);
+        }
         if let Some(object) = object {
             // What is written next must show in a mapping, which outlives every open.
-            let known = self.opens.file(object.file).is_some() || self.look(object)?.mapped;
+            let known =
+                !striped && (self.opens.file(object.file).is_some() || self.look(object)?.mapped);
             if known {
                 self.object_to_change(located)?;
                 self.mark_unsettled(located, object)?;
@@ -363,6 +384,7 @@ impl Core {
             let inode = &mut located.inode;
             inode.content = Content::Inline(Vec::new());
             (inode.size_bytes, inode.blocks, inode.unsettled) = (0, 0, false);
+            inode.layout.striped = false;
             let now = self.now;
             self.changed(&mut located.inode, now);
         } else {
@@ -388,6 +410,11 @@ impl Core {
             .entry(open.id)
             .map_or(0, |entry| entry.grant_generation.load(std::sync::atomic::Ordering::Relaxed));
         let writes = grant.want & GRANT_WRITE != 0;
+        let outgrows = writes && self.outgrows_chunk(&located.inode, grant.end);
+        if located.inode.layout.striped || outgrows && self.stripe(&mut located)? {
+            Granted { object_path: b"", generation }.encode(to)?;
+            return Ok(Served::Replied);
+        }
         let inline = object_of(&located.inode).is_none();
         let outgrows = writes && grant.end > INLINE_BYTES_MAX as u64;
         if inline && !outgrows && grant.want & GRANT_OBJECT == 0 {
@@ -457,7 +484,8 @@ impl Core {
         // A sixteenth of the room at most: what idle writers have set aside is lost to everybody
         // else.
         let step = base.clamp(ALLOWANCE_STEP_MIN, ALLOWANCE_STEP_MAX).min(room / 16);
-        Ok(match base.saturating_add(step).min(FILE_BYTES_MAX) {
+        let end_max = self.grant_end_max(inode);
+        Ok(match base.saturating_add(step).min(end_max) {
             generous if generous <= room => Some(generous),
             _ if base <= room => Some(base),
             _ => None,
@@ -493,7 +521,7 @@ fn check_grant(open: &Open, grant: &Grant) -> Outcome<()> {
 }
 
 /// As much of `bytes` as fits below the longest file.
-fn fitting(start: u64, bytes: &[u8]) -> Outcome<&[u8]> {
+pub(super) fn fitting(start: u64, bytes: &[u8]) -> Outcome<&[u8]> {
     if start > i64::MAX as u64 {
         return Err(Errno::EINVAL.into());
     }

@@ -9,7 +9,7 @@
 //! last such request of each lane is kept with the change itself.
 
 use mayfly_meta::{StoreError, key};
-use mayfly_transport_shm::layout::FILE_LOCKED;
+use mayfly_transport_shm::layout::{FILE_BY_REQUEST, FILE_LOCKED};
 use mayfly_types::{Errno, OpenRef, SessionId, limits::LANES};
 use mayfly_wire::{Granted, Op, Opened, Reader, Request, Wire, Writer};
 
@@ -198,6 +198,11 @@ impl Core {
                 Granted { object_path: b"", generation: 0 }.encode(to)?;
                 return Ok(true);
             }
+            Request::Read(_) | Request::Write(_) => {
+                if let Some((shard, place)) = self.known_place(file, request) {
+                    return Err(self.to_part(shard, place));
+                }
+            }
             Request::Lock(_) => self.opens.set_flag(file, FILE_LOCKED),
             _ => {}
         }
@@ -236,6 +241,7 @@ impl Core {
             }
             if last {
                 self.opens.remove(open);
+                self.forget_place(found.id);
             }
         } else if last {
             self.end_open(open);
@@ -331,13 +337,10 @@ impl Core {
         }
         let flags = effective(open.flags).map_err(|fault| fault.errno())? & !ONCE;
         let of = (opened.attr.id, opened.attr.kind);
-        self.opens.insert(
-            caller,
-            of,
-            &mayfly_meta::record::BirthKey::default(),
-            flags,
-            Some(remote),
-        )
+        let birth = mayfly_meta::record::BirthKey::default();
+        let made = self.opens.insert(caller, of, &birth, flags, Some(remote))?;
+        self.opens.set_flag(of.0, FILE_BY_REQUEST);
+        Ok(made)
     }
 
     /// Capacity and use of this node.

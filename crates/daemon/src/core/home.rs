@@ -6,7 +6,7 @@
 
 use mayfly_meta::{
     key,
-    record::{BirthKey, Content, Dentry, DirectoryNode, Inode, Layout},
+    record::{BirthKey, Content, Dentry, DirectoryNode, Inode},
 };
 use mayfly_types::{Errno, FileId, Times, Timestamp};
 
@@ -171,10 +171,7 @@ impl Core {
             extended: false,
             linkable: false,
             generation: 0,
-            layout: Layout {
-                chunk_log2: self.config.chunk_bytes.trailing_zeros() as u8,
-                ..Layout::default()
-            },
+            layout: self.new_layout(),
             replica: 0,
             origin: None,
             residency: Vec::new(),

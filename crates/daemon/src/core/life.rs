@@ -99,6 +99,7 @@ impl Core {
         let Some((found, last)) = self.opens.remove(open) else { return Ok(()) };
         if found.remote.is_some() {
             self.drop_elsewhere(found.remote);
+            self.forget_place(found.id);
             return Ok(());
         }
         if self.locks.release_open(found.id, open) {

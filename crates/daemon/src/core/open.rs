@@ -46,6 +46,7 @@ impl Core {
         }
         let (mut located, slash, created) = match self.run.place.at {
             At::File { id, slash, named } => (self.load_arrived(id, named)?, slash, false),
+            At::Part(_) => return Err(Errno::EPROTO.into()),
             At::Start | At::Path(..) => {
                 let place = self.walk(&walk, if create { Rule::Create } else { Rule::Target })?;
                 self.locate(&place, open, create)?
@@ -58,6 +59,9 @@ impl Core {
             return Err(Errno::ENFILE.into());
         }
         let before = if created { None } else { Some(self.attr_of(&located.inode)?) };
+        if flags & O_TRUNC != 0 && located.inode.layout.striped {
+            self.cut_at_open(&mut located)?;
+        }
         self.revive(&located)?;
         let truncate = !created && flags & O_TRUNC != 0;
         let cut = if truncate { self.truncate_at_open(&mut located)? } else { None };
@@ -71,6 +75,7 @@ impl Core {
         if matches!(inode.content, Content::Object(_)) {
             self.opens.mark_object(inode.id);
         }
+        self.mark_layout(inode);
         if inode.links == 0 {
             self.opens.mark_unlinked(inode.id);
         }

@@ -97,7 +97,7 @@ impl Operation {
 
     /// The request is run again when other shards are ready, instead of being answered.
     fn goes_on(&self) -> bool {
-        matches!(&self.task, Some(Task::Request { op: Op::SetAttr, .. }))
+        matches!(&self.task, Some(Task::Request { op: Op::SetAttr | Op::Open, .. }))
     }
 }
 

@@ -17,7 +17,7 @@
 
 use mayfly_meta::{
     key,
-    record::{Content, Inode},
+    record::{Content, Inode, PendingCut},
 };
 use mayfly_object::{ObjectAttr, ObjectId, ObjectStore};
 use mayfly_types::{Errno, FileId, Timestamp};
@@ -26,6 +26,7 @@ use super::{
     Core, Fault, Outcome,
     data::BLOCK_BYTES,
     home::Located,
+    part,
     task::{Run, Task},
 };
 use crate::maps::HashMap;
@@ -39,6 +40,10 @@ pub(crate) enum Preparation {
     Cut(ObjectId, Cut),
     /// To make an object with these bytes.
     Move(Moved),
+    /// To make the object of a part if there is none, and to cut it.
+    Part(ObjectId, Option<PendingCut>),
+    /// To write bytes for the end of a file to the object of a part.
+    Append(ObjectId, u64, Vec<u8>),
     /// To know what space the objects of open files take.
     Survey(Vec<ObjectId>),
     /// What somebody else has begun.
@@ -50,6 +55,8 @@ pub(crate) enum Preparation {
 pub(crate) enum Subject {
     Object(ObjectId),
     Content(FileId),
+    Part(ObjectId),
+    Append(ObjectId),
     Space,
 }
 
@@ -109,6 +116,8 @@ impl Preparation {
             Preparation::Open(object) => Subject::Object(*object),
             Preparation::Cut(object, _) => Subject::Content(object.file),
             Preparation::Move(moved) => Subject::Content(moved.object.file),
+            Preparation::Part(object, _) => Subject::Part(*object),
+            Preparation::Append(object, ..) => Subject::Append(*object),
             Preparation::Survey(_) => Subject::Space,
             Preparation::Join(subject) => *subject,
         }
@@ -121,6 +130,9 @@ pub(super) enum Prepared {
     /// The object is open, or cut.
     Object(ObjectId, Result<(), Errno>),
     Moved(Moved, Result<ObjectAttr, Errno>),
+    Part(ObjectId, Option<PendingCut>, Result<(), Errno>),
+    /// True: the bytes are there. False: others are.
+    Appended(ObjectId, Result<bool, Errno>),
     /// With the space that each takes, in blocks, where that can be seen.
     Survey(Vec<(ObjectId, Option<u64>)>),
 }
@@ -148,6 +160,15 @@ impl Core {
             Some(errno) => Err(errno.into()),
             None => Err(Fault::Prepare(Preparation::Open(object))),
         }
+    }
+
+    /// Waits while bytes are being written to the end of a part.
+    pub(super) fn check_no_append(&self, object: ObjectId) -> Outcome<()> {
+        let subject = Subject::Append(object);
+        if self.preparations.waiting.contains_key(&subject) {
+            return Err(Fault::Prepare(Preparation::Join(subject)));
+        }
+        Ok(())
     }
 
     /// Waits while the bytes of the file are being moved or cut for somebody else. For whoever is
@@ -278,6 +299,14 @@ impl Core {
                 let blocks = |object| objects.attr(object).map(|attr| attr.blocks).ok();
                 Prepared::Survey(far.into_iter().map(|object| (object, blocks(object))).collect())
             }),
+            Preparation::Part(object, cut) => self.start_preparation(subject, move |objects| {
+                Prepared::Part(object, cut, part::make_ready(object, cut, objects))
+            }),
+            Preparation::Append(object, at, bytes) => {
+                self.start_preparation(subject, move |objects| {
+                    Prepared::Appended(object, part::append_at(object, at, &bytes, objects))
+                });
+            }
             Preparation::Move(moved) => {
                 let ObjectId { file, generation } = moved.object;
                 let marked = self.store.put(&key::doomed(file, generation), &[1]);
@@ -302,6 +331,19 @@ impl Core {
             Prepared::Survey(surveyed) => {
                 self.tell_waiting(subject, |run| run.surveyed = true);
                 self.take_survey(&surveyed);
+            }
+            Prepared::Part(object, cut, result) => {
+                let result = result.and_then(|()| self.part_is_ready(object, cut));
+                let failure = result.err().map(|errno| (subject, errno));
+                self.tell_waiting(subject, |run| run.failures.extend(failure));
+            }
+            Prepared::Appended(object, result) => {
+                self.part_has_grown(object);
+                // The others begin on their own.
+                let waiting = self.preparations.waiting.get_mut(&subject);
+                if let Some((_, run)) = waiting.and_then(|waiting| waiting.first_mut()) {
+                    run.appended = Some(result);
+                }
             }
             Prepared::Moved(moved, Err(errno)) => {
                 self.start_removal(moved.object);

@@ -21,8 +21,10 @@ use super::{
     data::{BLOCK_BYTES, object_of},
     distant::{Distant, is_distant},
     home::{Located, Ownership},
+    part,
     preparation::Preparations,
     removed::Removed,
+    striped,
     task::{Run, Tasks},
 };
 use crate::{
@@ -122,6 +124,8 @@ impl Core {
             looked_up: None,
             touched: None,
             removed: Removed::default(),
+            parts: part::Table::default(),
+            striped: striped::Striped::default(),
             spared_orphans: Vec::new(),
             appends: HashMap::default(),
             opens: OpenTable::new(node, shard, numbering.shards),
@@ -148,9 +152,11 @@ impl Core {
         core.take_up_opens();
         core.take_up_appends().map_err(OpenError::Failed)?;
         core.take_up_orphans()?;
+        core.take_up_parts()?;
         core.take_up_unsettled()?;
         core.take_up_locks()?;
         core.take_up_doomed()?;
+        core.take_up_gone()?;
         core.take_up_operations()?;
         core.commit().map_err(OpenError::Failed)?;
         core.node.head.slot_table_version.store(core.slots.version(), Relaxed);
@@ -251,6 +257,12 @@ impl Core {
         for (id, record) in self.marks(key::UNSETTLED)? {
             let birth = BirthKey::decode(&record)?;
             let mut located = self.load_birth(id, &birth)?;
+            if located.inode.layout.striped {
+                if self.opens.file(id).is_none_or(|file| file.writers == 0) {
+                    self.settle_striped(&located);
+                }
+                continue;
+            }
             if self.opens.file(id).is_none_or(|file| file.writers == 0) {
                 self.settle_now(&mut located)?;
                 self.commit_now_and_then()?;
@@ -285,7 +297,8 @@ impl Core {
         if matches!(inode.content, Content::Object(_)) {
             self.opens.mark_object(id);
         }
-        let allowed = inode.unsettled;
+        self.mark_layout(&inode);
+        let allowed = inode.unsettled && !inode.layout.striped;
         let end = self.opens.file(id).map_or(0, |file| file.allowance_end);
         self.opens.set_allowance(id, if allowed { end } else { 0 });
         Ok(())

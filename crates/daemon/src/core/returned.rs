@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     api::Caller,
-    message::{OperationId, Question},
+    message::{Answer, OperationId, Question},
     numbering::session_of_node,
     slots::ShardId,
 };
@@ -87,6 +87,14 @@ impl Core {
         for (_, open) in self.distant.spared.extract_if(|made, _| is_it(made)).collect::<Vec<_>>() {
             self.end_open(open);
         }
+    }
+
+    /// The same for one that says which descriptions here it stands for.
+    pub(super) fn welcome_back(&mut self, shard: ShardId, standing: Option<&[OpenRef]>) -> Answer {
+        if let Some(standing) = standing {
+            self.give_back_for(self.numbering.node_of(shard), standing);
+        }
+        Answer::Involved(self.shard_returned(shard))
     }
 
     /// A shard of another node is back.

@@ -51,7 +51,7 @@ impl Core {
                 self.check_empty(*id)
             }
             Step::DropMember { id } => self.check_empty(*id),
-            Step::UpdateMember { .. } | Step::Elect => Ok(true),
+            Step::UpdateMember { .. } | Step::Elect | Step::CutPart { .. } => Ok(true),
         }
     }
 
@@ -150,6 +150,7 @@ impl Core {
                 }
                 self.save_member(*id, &member)
             }
+            Step::CutPart { id, part, size_bytes } => self.cut_part(*id, part, *size_bytes),
             Step::Elect => Ok(()),
         }
     }

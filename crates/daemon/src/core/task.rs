@@ -59,9 +59,21 @@ pub(super) struct Run {
     pub(super) failures: Vec<(Subject, Errno)>,
     /// What open files take was looked at.
     pub(super) surveyed: bool,
+    /// A part was read and ended too early.
+    pub(super) short: bool,
+    /// The striped file that it cuts, or has cut.
+    pub(super) cut: Option<FileId>,
+    /// The striped file to which nobody else appends until it is over.
+    pub(super) appends_to: Option<FileId>,
+    /// What came of bytes for the end of a part.
+    pub(super) appended: Option<Result<bool, Errno>>,
 }
 
 impl Run {
+    pub(super) fn at(place: Resolved) -> Run {
+        Run { place, ..Run::default() }
+    }
+
     pub(super) fn failure(&self, subject: Subject) -> Option<Errno> {
         self.failures.iter().find(|failure| failure.0 == subject).map(|failure| failure.1)
     }
@@ -85,6 +97,10 @@ pub(super) enum Purpose {
     Recovery,
     /// The claims of an operation whose coordinator was restarted.
     Claims(OperationId),
+    /// The size of a striped file is to be settled; the number of the attempt.
+    Settle(FileId, u64),
+    /// The parts of this generation are to go.
+    Gone(FileId, u32),
     /// Nothing: it is only to be done.
     Nothing,
 }
@@ -213,7 +229,7 @@ impl Core {
                 }
                 let Forward { caller, op, body, place } = *forward;
                 self.begin_request(caller);
-                let run = Run { place, ..Run::default() };
+                let run = Run::at(place);
                 self.run_task(Task::Request { caller, op, body }, run);
             }
             Message::Cancel(session, request_id) => self.cancel_here(session, request_id),
@@ -397,6 +413,7 @@ impl Core {
     /// The run is over, whatever became of it.
     pub(super) fn end_run(&mut self) {
         self.drop_moved();
+        self.end_append();
         if self.run.elected
             && let Some(operation) = self.run.operation
         {
@@ -423,6 +440,8 @@ impl Core {
                     log::error("operation", format_args!("giving claims back: {errno}"));
                 }
             }
+            Purpose::Settle(file, attempt) => self.part_settled(file, attempt, &answer),
+            Purpose::Gone(file, generation) => self.part_gone(file, generation, &answer),
             Purpose::Fact(task) => self.take_fact(task, asked, answer),
         }
     }

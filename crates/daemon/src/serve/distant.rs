@@ -16,7 +16,7 @@ use super::{
 use crate::{
     Message, ShardId,
     maps::{HashMap, HashSet},
-    message::{Answer, Forward, Question, Resolved},
+    message::{Answer, At, Forward, Question, Resolved},
     numbering::session_elsewhere,
 };
 
@@ -233,6 +233,9 @@ impl<S: Service> Serving<S> {
     }
 
     fn elsewhere(&mut self, net: &Net, away: Away, shard: ShardId, place: Resolved) {
+        if let At::Part(place) = &place.at {
+            self.shard.service.learn(place);
+        }
         let numbering = self.shard.peers.numbering();
         if shard.0 >= numbering.all() {
             self.shard.answer(&Completion::failed(away.caller, Errno::EIO));

@@ -135,6 +135,11 @@ fn class_of(question: &Question) -> Class {
         | Question::Drop { .. }
         | Question::IsOver(_)
         | Question::Returned { .. }
+        | Question::Part { .. }
+        | Question::CleanPart { .. }
+        | Question::SettlePart { .. }
+        | Question::DropPart { .. }
+        | Question::Admit { .. }
         | Question::Space => Class::Leaf,
         _ => Class::Shard,
     }
@@ -147,6 +152,7 @@ fn must_arrive(question: &Question) -> bool {
         Question::Apply { .. }
             | Question::Release(_)
             | Question::Drop { .. }
+            | Question::DropPart { .. }
             | Question::IsOver(_)
             | Question::Await(_)
     )

@@ -4,7 +4,7 @@ use mayfly_types::{Errno, SessionId};
 use mayfly_wire::Request;
 
 pub use crate::api::{Caller, Completion, Progress};
-use crate::{Core, Message, ShardId};
+use crate::{Core, Message, ShardId, message::PartPlace};
 
 /// A shard of a file system that can be served, always by the same thread. Requests and messages
 /// are handled one after the other; what they change becomes durable together, at the next
@@ -42,6 +42,8 @@ pub trait Service {
         request: &[u8],
         answer: &[u8],
     ) -> (u32, Vec<u8>);
+    /// A request of this node was sent on to this place, where others like it go.
+    fn learn(&mut self, place: &PartPlace);
     /// A process attached.
     fn session_opened(&mut self, session: SessionId, pid: u32);
     /// Its process image is gone. A request of it that another shard had on its way may still
@@ -94,6 +96,10 @@ impl Service for Core {
         answer: &[u8],
     ) -> (u32, Vec<u8>) {
         Core::adopt_open(self, caller, shard, request, answer)
+    }
+
+    fn learn(&mut self, place: &PartPlace) {
+        Core::learn(self, place);
     }
 
     fn session_opened(&mut self, session: SessionId, pid: u32) {

@@ -16,3 +16,4 @@ mod releases;
 mod roles;
 mod shards;
 mod storm;
+mod stripes;

@@ -7,6 +7,8 @@ use mayfly_types::{
     },
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::kind;
 use crate::{
     StoreError,
@@ -20,10 +22,12 @@ const FLAG_UNSETTLED: u8 = 1;
 const FLAG_UNLISTED: u8 = 2;
 const FLAG_EXTENDED: u8 = 4;
 const FLAG_LINKABLE: u8 = 8;
-const FLAGS_KNOWN: u8 = FLAG_UNSETTLED | FLAG_UNLISTED | FLAG_EXTENDED | FLAG_LINKABLE;
+const FLAG_STRIPED: u8 = 16;
+const FLAGS_KNOWN: u8 =
+    FLAG_UNSETTLED | FLAG_UNLISTED | FLAG_EXTENDED | FLAG_LINKABLE | FLAG_STRIPED;
 
 /// Which server has which chunk of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Policy {
     /// Chunk *i* at server `first + i mod width`.
@@ -37,7 +41,7 @@ pub enum Policy {
 }
 
 /// Where the chunks of a file are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Layout {
     /// Server of chunk 0.
     pub first_server: u32,
@@ -47,6 +51,17 @@ pub struct Layout {
     pub policy: Policy,
     /// Logarithm to base 2 of the chunk size in bytes.
     pub chunk_log2: u8,
+    /// Chunks have been dealt out: each server may have a part. Before that there is the first
+    /// chunk at most, or everything is in one object.
+    pub striped: bool,
+}
+
+impl Layout {
+    /// Whether there can be such a layout.
+    #[must_use]
+    pub fn is_possible(&self) -> bool {
+        self.width != 0 && (12..=40).contains(&self.chunk_log2)
+    }
 }
 
 impl Default for Layout {
@@ -56,6 +71,7 @@ impl Default for Layout {
             width: 1,
             policy: Policy::Stripe,
             chunk_log2: CHUNK_BYTES_DEFAULT.trailing_zeros() as u8,
+            striped: false,
         }
     }
 }
@@ -174,7 +190,8 @@ impl Inode {
         let flags = u8::from(self.unsettled) * FLAG_UNSETTLED
             + u8::from(self.unlisted) * FLAG_UNLISTED
             + u8::from(self.extended) * FLAG_EXTENDED
-            + u8::from(self.linkable) * FLAG_LINKABLE;
+            + u8::from(self.linkable) * FLAG_LINKABLE
+            + u8::from(self.layout.striped) * FLAG_STRIPED;
         record.push(flags);
         record.put_u16(self.mode);
         for value in [self.links, self.uid, self.gid, self.generation] {
@@ -185,10 +202,7 @@ impl Inode {
         for time in [self.atime, self.mtime, self.ctime, self.btime] {
             record.put_time(time);
         }
-        record.put_u32(self.layout.first_server);
-        record.put_u16(self.layout.width);
-        record.push(self.layout.policy as u8);
-        record.push(self.layout.chunk_log2);
+        put_layout(&mut record, &self.layout);
         record.push(self.replica);
         self.encode_origin(&mut record);
         record.push(u8::from(!self.residency.is_empty()));
@@ -262,7 +276,8 @@ impl Inode {
         let (size_bytes, blocks) = (from.u64()?, from.u64()?);
         let (atime, mtime) = (from.time()?, from.time()?);
         let (ctime, btime) = (from.time()?, from.time()?);
-        let layout = decode_layout(&mut from)?;
+        let striped = flags & FLAG_STRIPED != 0;
+        let layout = Layout { striped, ..decode_layout(&mut from)? };
         let replica = from.u8()?;
         let origin = decode_origin(&mut from)?;
         let residency = match from.u8()? {
@@ -317,7 +332,14 @@ fn take_long<'a>(from: &mut Take<'a>, bytes_max: usize) -> Result<&'a [u8], Stor
     from.bytes(count)
 }
 
-fn decode_layout(from: &mut Take<'_>) -> Result<Layout, StoreError> {
+pub(super) fn put_layout(record: &mut Vec<u8>, layout: &Layout) {
+    record.put_u32(layout.first_server);
+    record.put_u16(layout.width);
+    record.push(layout.policy as u8);
+    record.push(layout.chunk_log2);
+}
+
+pub(super) fn decode_layout(from: &mut Take<'_>) -> Result<Layout, StoreError> {
     let (first_server, width) = (from.u32()?, from.u16()?);
     let policy = match from.u8()? {
         0 => Policy::Stripe,
@@ -326,11 +348,9 @@ fn decode_layout(from: &mut Take<'_>) -> Result<Layout, StoreError> {
         3 => Policy::Pool,
         _ => return Err(StoreError::Corrupt("an unknown placement policy")),
     };
-    let chunk_log2 = from.u8()?;
-    if width == 0 || !(12..=40).contains(&chunk_log2) {
-        return Err(StoreError::Corrupt("an impossible layout"));
-    }
-    Ok(Layout { first_server, width, policy, chunk_log2 })
+    let layout =
+        Layout { first_server, width, policy, chunk_log2: from.u8()?, ..Layout::default() };
+    if layout.is_possible() { Ok(layout) } else { Err(StoreError::Corrupt("an impossible layout")) }
 }
 
 fn decode_origin(from: &mut Take<'_>) -> Result<Option<Origin>, StoreError> {

@@ -4,7 +4,12 @@ use mayfly_types::{FileId, FileKind, Timestamp, limits::NAME_BYTES_MAX};
 
 use serde::{Deserialize, Serialize};
 
-use super::{BirthKey, kind, small::form};
+use super::{
+    BirthKey, Layout,
+    inode::{decode_layout, put_layout},
+    kind,
+    small::form,
+};
 use crate::{
     StoreError,
     bytes::{Put, Take},
@@ -92,6 +97,34 @@ pub enum Step {
     },
     /// No other directory is moved to another parent meanwhile.
     Elect,
+    /// A server's part of a file gets the length that belongs to a file of so many bytes.
+    CutPart {
+        /// The file.
+        id: FileId,
+        /// What the record of the part is to be if there is none.
+        part: PartOf,
+        /// Length of the file, bytes.
+        size_bytes: u64,
+    },
+}
+
+/// A part of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PartOf {
+    /// Generation of the file's objects.
+    pub generation: u32,
+    /// Where the chunks of the file are.
+    pub layout: Layout,
+    /// Which part it is, counted from the first server's.
+    pub index: u16,
+}
+
+impl PartOf {
+    /// Whether there can be such a part.
+    #[must_use]
+    pub fn is_possible(&self) -> bool {
+        self.generation != 0 && self.layout.is_possible() && self.index < self.layout.width
+    }
 }
 
 impl Step {
@@ -103,6 +136,7 @@ impl Step {
             Step::AddLink { .. }
             | Step::Moved { .. }
             | Step::SetName { .. }
+            | Step::CutPart { .. }
             | Step::UpdateMember { .. } => 0,
             Step::RemoveName { .. } => 1,
             Step::DropLink { .. }
@@ -120,6 +154,7 @@ impl Step {
             Step::AddLink { birth, .. } | Step::DropLink { birth, .. } => name(&birth.name),
             Step::Moved { birth, name: new, .. } => name(&birth.name) && name(new),
             Step::SetName { name: set, .. } | Step::RemoveName { name: set, .. } => name(set),
+            Step::CutPart { part, .. } => part.is_possible(),
             Step::RemoveDirectory { .. }
             | Step::DropMember { .. }
             | Step::UpdateMember { .. }
@@ -164,6 +199,14 @@ impl Step {
                 to.push(u8::from(*forget_times));
             }
             Step::Elect => to.push(9),
+            Step::CutPart { id, part, size_bytes } => {
+                to.push(10);
+                to.put_u64(id.0);
+                to.put_u32(part.generation);
+                put_layout(to, &part.layout);
+                to.put_u16(part.index);
+                to.put_u64(*size_bytes);
+            }
         }
     }
 
@@ -207,6 +250,15 @@ impl Step {
                 forget_times: from.u8()? != 0,
             },
             9 => Step::Elect,
+            10 => Step::CutPart {
+                id: FileId(from.u64()?),
+                part: PartOf {
+                    generation: from.u32()?,
+                    layout: Layout { striped: true, ..decode_layout(from)? },
+                    index: from.u16()?,
+                },
+                size_bytes: from.u64()?,
+            },
             _ => return Err(StoreError::Corrupt("an unknown step of an operation")),
         })
     }

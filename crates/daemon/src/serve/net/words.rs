@@ -6,11 +6,13 @@
 use mayfly_meta::record::Step;
 use mayfly_types::{
     SessionId,
-    limits::{LANES, NAME_BYTES_MAX, OPEN_FILES_MAX, REPLY_BYTES_MAX, SESSIONS_MAX},
+    limits::{
+        LANES, NAME_BYTES_MAX, OPEN_FILES_MAX, REPLY_BYTES_MAX, SESSIONS_MAX, TRANSFER_BYTES_MAX,
+    },
 };
 use serde::{Deserialize, Serialize};
 
-use crate::message::{Answer, Question, Resolved};
+use crate::message::{Answer, At, Question, Resolved};
 
 /// What a node asks of another one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,13 +73,22 @@ pub(crate) fn decode_call(bytes: &[u8]) -> Option<(Call, &[u8])> {
 fn is_sound(call: &Call) -> bool {
     let session = |session: &SessionId| session.0 < SESSIONS_MAX;
     match call {
-        Call::Forward { session: of, lane, .. } => session(of) && (*lane as usize) < LANES,
+        Call::Forward { session: of, lane, place, .. } => {
+            session(of) && (*lane as usize) < LANES && is_sound_place(place)
+        }
         Call::Ask { question, .. } => is_sound_question(question),
         Call::Cancel { session: of, .. } => session(of),
         Call::Gone { session: of, successor, .. } => {
             session(of) && successor.as_ref().is_none_or(session)
         }
         Call::Introduce { sessions } => sessions.iter().all(session),
+    }
+}
+
+fn is_sound_place(place: &Resolved) -> bool {
+    match &place.at {
+        At::Part(place) => place.part.is_possible(),
+        At::Start | At::Path(..) | At::File { .. } => true,
     }
 }
 
@@ -94,6 +105,9 @@ fn is_sound_question(question: &Question) -> bool {
         Question::Returned { standing: Some(standing) } => {
             standing.len() <= OPEN_FILES_MAX as usize
         }
+        Question::AppendPart { place, bytes, .. } => {
+            place.part.is_possible() && bytes.len() <= TRANSFER_BYTES_MAX
+        }
         Question::Drop { closed_by, .. } => {
             closed_by.is_none_or(|session| session.0 < SESSIONS_MAX)
         }
@@ -108,7 +122,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::message::At;
 
     #[test]
     fn what_is_said_is_what_is_heard() {

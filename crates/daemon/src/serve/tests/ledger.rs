@@ -26,7 +26,7 @@ use mayfly_wire::{Op, Request};
 use super::super::{Caller, Completion, Opener, Place, Progress, Service};
 use crate::{
     Message, ShardId,
-    message::{Answer, Forward, Question, Resolved},
+    message::{Answer, Forward, PartPlace, Question, Resolved},
 };
 
 /// The ledgers of a daemon.
@@ -282,6 +282,8 @@ impl Service for Ledger {
     ) -> (u32, Vec<u8>) {
         (0, answer.to_vec())
     }
+
+    fn learn(&mut self, _place: &PartPlace) {}
 
     fn session_opened(&mut self, _session: SessionId, _pid: u32) {}
 

@@ -11,7 +11,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use mayfly_meta::{TreeOptions, TreeStore};
+use mayfly_meta::{TreeOptions, TreeStore, record::Policy};
 use mayfly_object::DirectoryStore;
 use mayfly_transport::{Answer, Patience, Transport};
 use mayfly_transport_shm::{Attachment, layout::OPEN_FREE};
@@ -39,6 +39,7 @@ const O_DIRECTORY: u32 = 0o200_000;
 /// Opens the shards of one node.
 struct Files {
     directory: PathBuf,
+    chunks: (u64, Policy),
     totals: Arc<Totals>,
 }
 
@@ -76,7 +77,9 @@ impl Opener for Files {
             instance: 77,
             mount: b"/mnt".to_vec(),
             capacity_bytes: 1 << 30,
-            chunk_bytes: 1 << 19,
+            chunk_bytes: self.chunks.0,
+            policy: self.chunks.1,
+            width: u16::MAX,
             times: Times::Mtime,
             durability: Durability::Process,
             locks: true,
@@ -91,26 +94,28 @@ impl Opener for Files {
     }
 }
 
-struct Served {
-    host: Host,
+pub(super) struct Served {
+    pub(super) host: Host,
+    chunks: (u64, Policy),
     thread: Option<JoinHandle<std::io::Result<Ending>>>,
     nodes: Nodes,
 }
 
 impl Served {
-    fn start(&mut self) {
+    pub(super) fn start(&mut self) {
         let channel: OwnedFd = self.host.begin();
         let slot_files = self.host.directory.join("ofd");
         let (nodes, shards) = (self.nodes.clone(), self.host.shards);
         let totals = Arc::new(Totals::new(shards));
-        let files = Files { directory: self.host.directory.clone(), totals };
+        let directory = self.host.directory.clone();
+        let files = Files { directory, chunks: self.chunks, totals };
         self.thread =
             Some(thread::spawn(move || run(channel, &slot_files, shards, Some(nodes), &files)));
         assert_eq!(self.host.hear(), Message::Ready);
     }
 
     /// Objects of the node.
-    fn objects(&self) -> usize {
+    pub(super) fn objects(&self) -> usize {
         fn count(directory: &std::path::Path) -> usize {
             let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
             entries.map(|entry| if entry.path().is_dir() { count(&entry.path()) } else { 1 }).sum()
@@ -118,7 +123,7 @@ impl Served {
         count(&self.host.directory.join("objects"))
     }
 
-    fn stop(&mut self) {
+    pub(super) fn stop(&mut self) {
         self.host.stop();
         let ending = self.thread.take().expect("it runs").join().expect("no panic");
         assert_eq!(ending.expect("served"), Ending::Stopped);
@@ -126,13 +131,18 @@ impl Served {
 }
 
 /// An instance of several nodes; each has a process attached.
-struct Instance {
-    served: Vec<Served>,
-    clients: Vec<Attachment>,
+pub(super) struct Instance {
+    pub(super) served: Vec<Served>,
+    pub(super) clients: Vec<Attachment>,
 }
 
 impl Instance {
     fn new(name: &str, nodes: u32, shards: u32) -> Instance {
+        Instance::striped(name, nodes, shards, (1 << 19, Policy::Stripe))
+    }
+
+    /// With chunks of that size, dealt out so.
+    pub(super) fn striped(name: &str, nodes: u32, shards: u32, chunks: (u64, Policy)) -> Instance {
         let listeners: Vec<TcpListener> =
             (0..nodes).map(|_| TcpListener::bind("127.0.0.1:0").expect("a port")).collect();
         let addresses: Vec<_> =
@@ -149,18 +159,18 @@ impl Instance {
                 encrypt: me == u32::MAX,
                 deadline_ms: DEADLINE_MS_DEFAULT,
             };
-            served.push(Served { host, thread: None, nodes });
+            served.push(Served { host, chunks, thread: None, nodes });
         }
         served.iter_mut().for_each(Served::start);
         let clients = served.iter().map(|served| served.host.attach()).collect();
         Instance { served, clients }
     }
 
-    fn take_clients(mut self) -> Vec<Attachment> {
+    pub(super) fn take_clients(mut self) -> Vec<Attachment> {
         std::mem::take(&mut self.clients)
     }
 
-    fn ask<'a, O: Operation<'a>, T>(
+    pub(super) fn ask<'a, O: Operation<'a>, T>(
         &self,
         node: usize,
         request: &O,
@@ -174,25 +184,37 @@ impl Instance {
         })
     }
 
-    fn open(&self, node: usize, path: &str, flags: u32) -> Result<OpenRef, Errno> {
+    pub(super) fn open(&self, node: usize, path: &str, flags: u32) -> Result<OpenRef, Errno> {
         let open = Open { walk: walk(path), flags, mode: 0o644, uid: 1, gid: 1 };
         self.ask(node, &open, |reply| reply.opened.open)
     }
 
-    fn write(&self, node: usize, open: OpenRef, offset: u64, bytes: &[u8]) -> Result<u32, Errno> {
+    pub(super) fn write(
+        &self,
+        node: usize,
+        open: OpenRef,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<u32, Errno> {
         let write = Write { open, offset, append: false, bytes };
         self.ask(node, &write, |written| written.count)
     }
 
-    fn read(&self, node: usize, open: OpenRef, offset: u64, count: u32) -> Result<Vec<u8>, Errno> {
+    pub(super) fn read(
+        &self,
+        node: usize,
+        open: OpenRef,
+        offset: u64,
+        count: u32,
+    ) -> Result<Vec<u8>, Errno> {
         self.ask(node, &Read { open, offset, count }, |data| data.bytes.to_vec())
     }
 
-    fn stat(&self, node: usize, path: &str) -> Result<Attr, Errno> {
+    pub(super) fn stat(&self, node: usize, path: &str) -> Result<Attr, Errno> {
         self.ask(node, &Stat { target: Target::Path(walk(path)) }, |attr| attr)
     }
 
-    fn close(&self, node: usize, open: OpenRef) -> Result<(), Errno> {
+    pub(super) fn close(&self, node: usize, open: OpenRef) -> Result<(), Errno> {
         self.ask(node, &Close { open }, |()| ())
     }
 
@@ -201,7 +223,7 @@ impl Instance {
         self.ask(node, &make, |()| ())
     }
 
-    fn unlink(&self, node: usize, path: &str, directory: bool) -> Result<(), Errno> {
+    pub(super) fn unlink(&self, node: usize, path: &str, directory: bool) -> Result<(), Errno> {
         self.ask(node, &Unlink { walk: walk(path), directory }, |()| ())
     }
 

@@ -1,0 +1,615 @@
+//! This node's parts of striped files.
+//!
+//! A request for bytes of a striped file comes straight to the shard that has the part, which does
+//! not know the file. It has a record of the part, made before the object is, and asks the file's
+//! home only for what it cannot know: before it changes the part for the first time since the home
+//! took over the file's length (*admission*), so that the home asks for the length from then on;
+//! and when a read ends early, whether the file does.
+//!
+//! A cut is decided by an operation over all parts, whose step notes it in the record. Before
+//! anything else is done with the object the I/O pool makes it. While such an operation is under
+//! way nobody else uses the part.
+
+use std::{collections::HashMap, sync::Arc};
+
+use mayfly_meta::{
+    Scan, StoreError, key,
+    record::{Part, PartOf, PendingCut},
+};
+use mayfly_object::{ObjectAttr, ObjectId, ObjectStore};
+use mayfly_types::{Errno, FileId, limits::TRANSFER_BYTES_MAX};
+use mayfly_wire::{Data, Op, Read, Request, Wire, Write, Writer, Written};
+
+use super::{
+    Core, Fault, Outcome, Served,
+    background::{Done, encoded},
+    claims::Claim,
+    data::{BLOCK_BYTES, fitting},
+    preparation::{Preparation, Subject},
+    store_failed,
+    task::{Run, Task},
+};
+use crate::{
+    api::Caller,
+    log,
+    message::{Answer, At, PartFacts, PartPlace, Question, Resolved},
+    stripes::Stripes,
+};
+
+/// Room for the body of a read, bytes.
+const READ_BODY_BYTES: usize = 64;
+
+/// The parts that are being changed.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    active: HashMap<FileId, Active>,
+}
+
+#[derive(Debug, Default)]
+struct Active {
+    /// The file's home knows that the part may change.
+    admitted: bool,
+    /// There is an object.
+    made: bool,
+    /// Space set aside for it while its record is dirty, bytes.
+    charged_bytes: u64,
+    /// Writes under way.
+    jobs: u32,
+}
+
+/// A read of a part that was done.
+#[derive(Debug)]
+pub(super) struct ReadDone {
+    caller: Caller,
+    place: PartPlace,
+    read: Read,
+    count: usize,
+    /// Length of the file, when it was asked for.
+    size_bytes: Option<u64>,
+    cuts: u32,
+    result: Result<Vec<u8>, Errno>,
+}
+
+/// A write that was done.
+#[derive(Debug)]
+pub(super) struct WriteDone {
+    caller: Caller,
+    object: ObjectId,
+    written: Written,
+    result: Result<(), Errno>,
+}
+
+impl PartPlace {
+    fn object(&self) -> ObjectId {
+        ObjectId { file: self.file, generation: self.part.generation }
+    }
+}
+
+/// Makes the object of a part, unless there is one, and cuts it.
+pub(super) fn make_ready(
+    object: ObjectId,
+    cut: Option<PendingCut>,
+    objects: &dyn ObjectStore,
+) -> Result<(), Errno> {
+    match objects.attr(object) {
+        Err(Errno::ENOENT) => objects.create(object, &[])?,
+        other => drop(other?),
+    }
+    let Some(cut) = cut else { return Ok(()) };
+    if objects.attr(object)?.size_bytes > cut.at_most {
+        objects.set_size(object, cut.at_most)?;
+    }
+    if objects.attr(object)?.size_bytes < cut.at_least {
+        objects.set_size(object, cut.at_least)?;
+    }
+    Ok(())
+}
+
+/// Writes bytes at `at`, where the object should end; false when others have written there. The
+/// same bytes may have been written before, or a beginning of them, by a daemon that was killed.
+pub(super) fn append_at(
+    object: ObjectId,
+    at: u64,
+    bytes: &[u8],
+    objects: &dyn ObjectStore,
+) -> Result<bool, Errno> {
+    let mut there = vec![0; bytes.len()];
+    let count = objects.read(object, at, &mut there)?;
+    let ours = bytes.starts_with(&there[..count]);
+    if !ours || objects.attr(object)?.size_bytes > at + bytes.len() as u64 {
+        return Ok(false);
+    }
+    objects.write(object, at, bytes).map(|()| true)
+}
+
+impl Core {
+    /// A request that is about the bytes of a part.
+    pub(super) fn serve_part(
+        &mut self,
+        caller: Caller,
+        request: &Request<'_>,
+        place: &PartPlace,
+        to: &mut Writer<'_>,
+    ) -> Outcome<Served> {
+        let offset = match request {
+            Request::Read(read) => read.offset,
+            Request::Write(write) if !write.append => write.offset,
+            _ => return Err(Errno::EPROTO.into()),
+        };
+        let PartPlace { file, part: PartOf { layout, index, .. } } = place;
+        let mine = self.part_shard(*file, layout, *index) == self.shard;
+        if !mine || layout.part_of(*file, offset) != *index {
+            return Err(Errno::EPROTO.into());
+        }
+        self.unclaimed(|| vec![(Claim::Bytes(*file), false)])?;
+        match request {
+            Request::Read(read) => self.read_part(caller, place, read, to),
+            Request::Write(write) => self.write_part(caller, place, write, to),
+            _ => Err(Errno::EPROTO.into()),
+        }
+    }
+
+    fn read_part(
+        &mut self,
+        caller: Caller,
+        place: &PartPlace,
+        read: &Read,
+        to: &mut Writer<'_>,
+    ) -> Outcome<Served> {
+        let layout = &place.part.layout;
+        let count = u64::from(read.count).min(TRANSFER_BYTES_MAX as u64);
+        let count = count.min(layout.left_in_chunk(read.offset)) as usize;
+        let Some(part) = self.part_of(place.object())? else {
+            let size_bytes = self.size_at_home(place)?;
+            let zeros = vec![0; size_bytes.saturating_sub(read.offset).min(count as u64) as usize];
+            Data { object: true, bytes: &zeros }.encode(to)?;
+            return Ok(Served::Replied);
+        };
+        let size_bytes = if self.run.short { Some(self.size_at_home(place)?) } else { None };
+        if part.cut.is_some() {
+            self.ready_part(place.object(), &part)?;
+        }
+        let (objects, object) = (Arc::clone(&self.objects), place.object());
+        let (at, cuts, place, read) = (layout.in_part(read.offset), part.cuts, *place, *read);
+        self.start_job(move || {
+            let mut bytes = vec![0; count];
+            let result = match objects.read(object, at, &mut bytes) {
+                // Its record is there, and it was not made.
+                Err(Errno::ENOENT) => Ok(0),
+                other => other,
+            };
+            let result = result.map(|count| {
+                bytes.truncate(count);
+                bytes
+            });
+            Done::PartRead(ReadDone { caller, place, read, count, size_bytes, cuts, result })
+        });
+        Ok(Served::Pending)
+    }
+
+    /// What was read is answered, when it is known that the file ends where it does.
+    pub(super) fn part_was_read(&mut self, done: ReadDone) {
+        let ReadDone { caller, place, read, count, size_bytes, cuts, result } = done;
+        let mut bytes = match result {
+            Ok(bytes) => bytes,
+            Err(errno) => return self.complete(caller, Err(errno)),
+        };
+        if bytes.len() < count {
+            let part = self.part_of(place.object());
+            let same = matches!(part, Ok(Some(part)) if part.cuts == cuts);
+            let Some(size_bytes) = size_bytes.filter(|_| same) else {
+                return self.read_again(caller, place, &read);
+            };
+            let there = size_bytes.saturating_sub(read.offset).min(count as u64) as usize;
+            bytes.resize(there.max(bytes.len()), 0);
+        }
+        let body = encoded(bytes.len(), &Data { object: true, bytes: &bytes });
+        self.complete(caller, body);
+    }
+
+    fn read_again(&mut self, caller: Caller, place: PartPlace, read: &Read) {
+        let mut body = vec![0; READ_BODY_BYTES];
+        let mut to = Writer::new(&mut body);
+        if read.encode(&mut to).is_err() {
+            return self.complete(caller, Err(Errno::EIO));
+        }
+        let used = to.used();
+        body.truncate(used);
+        let place = Resolved { at: At::Part(place), ..Resolved::default() };
+        let mut run = Run::at(place);
+        run.short = true;
+        self.run_later(Task::Request { caller, op: Op::Read, body }, run);
+    }
+
+    fn size_at_home(&mut self, place: &PartPlace) -> Outcome<u64> {
+        let (file, generation) = (place.file, place.part.generation);
+        if self.is_home(file) {
+            return self.striped_size(file, generation);
+        }
+        match self.fact(self.slots.home(file), Question::Size { file, generation })? {
+            Answer::Size(size_bytes) => Ok(size_bytes),
+            Answer::Failed(errno) => Err(errno.into()),
+            _ => Err(Errno::EIO.into()),
+        }
+    }
+
+    fn write_part(
+        &mut self,
+        caller: Caller,
+        place: &PartPlace,
+        write: &Write<'_>,
+        to: &mut Writer<'_>,
+    ) -> Outcome<Served> {
+        let layout = &place.part.layout;
+        let bytes = fitting(write.offset, write.bytes)?;
+        let count = layout.left_in_chunk(write.offset).min(bytes.len() as u64) as usize;
+        let bytes = &bytes[..count];
+        let end = write.offset + count as u64;
+        let written = Written { object: true, count: count as u32, end };
+        if bytes.is_empty() {
+            written.encode(to)?;
+            return Ok(Served::Replied);
+        }
+        self.admit_at_home(place)?;
+        let object = self.part_to_change(place)?;
+        self.check_no_append(object)?;
+        let at = layout.in_part(write.offset);
+        self.take_room(object, at + count as u64, count as u64)?;
+        let active = self.parts.active.entry(object.file).or_default();
+        active.jobs += 1;
+        let (objects, bytes) = (Arc::clone(&self.objects), bytes.to_vec());
+        self.start_job(move || {
+            let result = objects.write(object, at, &bytes);
+            Done::PartWritten(WriteDone { caller, object, written, result })
+        });
+        Ok(Served::Pending)
+    }
+
+    pub(super) fn part_was_written(&mut self, done: WriteDone) {
+        let WriteDone { caller, object, written, result } = done;
+        if result == Err(Errno::EIO) {
+            log::error(format_args!("object {}", object.path()), "changing it: EIO");
+        }
+        if let Some(active) = self.parts.active.get_mut(&object.file) {
+            active.jobs = active.jobs.saturating_sub(1);
+        }
+        self.part_has_grown(object);
+        self.complete(caller, result.and_then(|()| encoded(0, &written)));
+    }
+
+    /// What an object takes is known again when nobody writes it.
+    pub(super) fn part_has_grown(&mut self, object: ObjectId) {
+        let idle = |active: &&mut Active| active.jobs == 0;
+        let Some(active) = self.parts.active.get_mut(&object.file).filter(idle) else { return };
+        if let Ok(Some(attr)) = self.objects.attr_at_hand(object)
+            && active.charged_bytes != 0
+        {
+            let bytes = attr.blocks * BLOCK_BYTES;
+            let had = std::mem::replace(&mut active.charged_bytes, bytes);
+            self.charged_bytes = (self.charged_bytes + bytes).saturating_sub(had);
+        }
+        self.wake_blocked();
+    }
+
+    /// Makes sure that the file's home will ask for its length.
+    fn admit_at_home(&mut self, place: &PartPlace) -> Outcome<()> {
+        let (file, generation) = (place.file, place.part.generation);
+        if self.parts.active.get(&file).is_some_and(|active| active.admitted) {
+            return Ok(());
+        }
+        if self.is_home(file) {
+            self.admit_change(file, generation)?;
+        } else {
+            match self.fact(self.slots.home(file), Question::Admit { file, generation })? {
+                Answer::Done => {}
+                Answer::Failed(errno) => return Err(errno.into()),
+                _ => return Err(Errno::EIO.into()),
+            }
+        }
+        self.parts.active.entry(file).or_default().admitted = true;
+        Ok(())
+    }
+
+    fn record_of_part(&mut self, file: FileId) -> Outcome<Option<Part>> {
+        let record = self.store.get(&key::numbered(key::PART, file))?;
+        Ok(record.map(Part::decode).transpose()?)
+    }
+
+    fn part_of(&mut self, object: ObjectId) -> Outcome<Option<Part>> {
+        let part = self.record_of_part(object.file)?;
+        Ok(part.filter(|part| part.generation == object.generation))
+    }
+
+    pub(super) fn save_part(&mut self, file: FileId, part: &Part) -> Outcome<()> {
+        Ok(self.store.put(&key::numbered(key::PART, file), &part.encode())?)
+    }
+
+    /// The object of a part that is about to be changed; its record says so.
+    fn part_to_change(&mut self, place: &PartPlace) -> Outcome<ObjectId> {
+        let (file, object) = (place.file, place.object());
+        let part = match self.record_of_part(file)? {
+            Some(part) if part.generation == object.generation => part,
+            // The file was emptied since.
+            Some(part) if part.generation > object.generation => return Err(Errno::EIO.into()),
+            _ => {
+                self.check_room()?;
+                self.new_part(place, None)?
+            }
+        };
+        let part = self.soil(file, part)?;
+        self.ready_part(object, &part)?;
+        Ok(object)
+    }
+
+    /// The record of a part that is new here. An older file's is gone.
+    fn new_part(&mut self, place: &PartPlace, cut: Option<PendingCut>) -> Outcome<Part> {
+        let PartPlace { file, part: PartOf { generation, layout, index } } = *place;
+        if let Some(old) = self.record_of_part(file)? {
+            self.forget_part(file, &old)?;
+        }
+        let part = Part { generation, layout, index, dirty: true, blocks: 0, cuts: 0, cut };
+        self.counters.objects += 1;
+        self.save_part(file, &part)?;
+        Ok(part)
+    }
+
+    /// The part's object is about to be changed: its space is counted by what it takes.
+    fn soil(&mut self, file: FileId, part: Part) -> Outcome<Part> {
+        if part.dirty {
+            return Ok(part);
+        }
+        let bytes = part.blocks * BLOCK_BYTES;
+        self.counters.settled_bytes = self.counters.settled_bytes.saturating_sub(bytes);
+        self.charge_part(file, bytes);
+        let part = Part { dirty: true, ..part };
+        self.save_part(file, &part)?;
+        Ok(part)
+    }
+
+    fn charge_part(&mut self, file: FileId, bytes: u64) {
+        self.parts.active.entry(file).or_default().charged_bytes += bytes;
+        self.charged_bytes += bytes;
+    }
+
+    fn discharge_part(&mut self, file: FileId) {
+        if let Some(active) = self.parts.active.get_mut(&file) {
+            let bytes = std::mem::take(&mut active.charged_bytes);
+            self.charged_bytes = self.charged_bytes.saturating_sub(bytes);
+        }
+    }
+
+    /// Refuses what there is no room for, and sets aside what a write may take.
+    fn take_room(&mut self, object: ObjectId, end: u64, bytes: u64) -> Outcome<()> {
+        let before = self.look(object)?;
+        let dense = before.blocks * BLOCK_BYTES >= before.size_bytes;
+        if end > before.size_bytes || !dense {
+            self.check_free(bytes)?;
+            self.charge_part(object.file, bytes);
+        }
+        Ok(())
+    }
+
+    /// The object is there, and cut as was decided.
+    fn ready_part(&mut self, object: ObjectId, part: &Part) -> Outcome<()> {
+        let made = self.parts.active.get(&object.file).is_some_and(|active| active.made);
+        if made && part.cut.is_none() {
+            return Ok(());
+        }
+        if let Some(errno) = self.run.failure(Subject::Part(object)) {
+            return Err(errno.into());
+        }
+        if self.objects.may_wait() {
+            return Err(Fault::Prepare(Preparation::Part(object, part.cut)));
+        }
+        make_ready(object, part.cut, &*self.objects)?;
+        Ok(self.part_is_ready(object, part.cut)?)
+    }
+
+    /// What the I/O pool has prepared is noted.
+    pub(super) fn part_is_ready(
+        &mut self,
+        object: ObjectId,
+        cut: Option<PendingCut>,
+    ) -> Result<(), Errno> {
+        let found = self.part_of(object).map_err(|fault| fault.errno())?;
+        let Some(part) = found else { return Ok(()) };
+        self.parts.active.entry(object.file).or_default().made = true;
+        if cut.is_some() && part.cut == cut {
+            let saved = self.save_part(object.file, &Part { cut: None, ..part });
+            saved.map_err(|fault| fault.errno())?;
+        }
+        Ok(())
+    }
+
+    /// A step of an operation that cuts a file: what is to be done to the object is noted.
+    pub(super) fn cut_part(&mut self, file: FileId, of: &PartOf, size_bytes: u64) -> Outcome<()> {
+        self.void(|question| matches!(question, Question::Size { file: cut, .. } if *cut == file));
+        self.keep_unsettled(file);
+        let (length, exact) = of.layout.length_of_part(file, of.index, size_bytes);
+        let at_least = if exact { length } else { 0 };
+        let place = PartPlace { file, part: *of };
+        let Some(part) = self.part_of(place.object())? else {
+            if at_least > 0 {
+                let cut = PendingCut { at_most: length, at_least };
+                self.new_part(&place, Some(cut))?;
+            }
+            return Ok(());
+        };
+        let part = self.soil(file, part)?;
+        let before = part.cut.unwrap_or(PendingCut { at_most: u64::MAX, at_least: 0 });
+        let cut = PendingCut {
+            at_most: before.at_most.min(length),
+            at_least: before.at_least.min(length).max(at_least),
+        };
+        let cuts = part.cuts.wrapping_add(1);
+        self.save_part(file, &Part { cuts, cut: Some(cut), ..part })
+    }
+
+    fn part_facts(&mut self, object: ObjectId) -> Outcome<(PartFacts, Option<Part>)> {
+        let Some(part) = self.part_of(object)? else { return Ok((PartFacts::default(), None)) };
+        if part.cut.is_some() {
+            self.ready_part(object, &part)?;
+        }
+        let attr = match self.look(object) {
+            Err(Fault::Errno(Errno::ENOENT)) => ObjectAttr::default(),
+            other => other?,
+        };
+        let facts = PartFacts {
+            end_bytes: part.layout.end_of_part(part.index, attr.size_bytes),
+            blocks: attr.blocks,
+            mtime: attr.mtime,
+            ctime: attr.ctime,
+            dirty: part.dirty,
+            cuts: part.cuts,
+        };
+        Ok((facts, Some(Part { cut: None, ..part })))
+    }
+
+    /// How far a part reaches.
+    pub(super) fn tell_part(&mut self, file: FileId, generation: u32) -> Outcome<Answer> {
+        Ok(Answer::Part(self.part_facts(ObjectId { file, generation })?.0))
+    }
+
+    /// The same; the file's home takes over the times.
+    pub(super) fn clean_part(&mut self, file: FileId, generation: u32) -> Outcome<Answer> {
+        let object = ObjectId { file, generation };
+        if self.parts.active.get(&file).is_some_and(|active| active.jobs > 0) {
+            return Err(Fault::Busy);
+        }
+        self.check_no_append(object)?;
+        let (facts, part) = self.part_facts(object)?;
+        if let Some(part) = part.filter(|part| part.dirty) {
+            self.discharge_part(file);
+            self.counters.settled_bytes += facts.blocks * BLOCK_BYTES;
+            self.save_part(file, &Part { dirty: false, blocks: facts.blocks, ..part })?;
+        }
+        Ok(Answer::Part(facts))
+    }
+
+    /// The same; the file's home takes over the length too.
+    pub(super) fn settle_part(&mut self, file: FileId, generation: u32) -> Outcome<Answer> {
+        let answer = self.clean_part(file, generation)?;
+        self.forget_admission(file);
+        self.parts.active.remove(&file);
+        Ok(answer)
+    }
+
+    fn forget_admission(&mut self, file: FileId) {
+        let is_it = |question: &Question| matches!(question, Question::Admit { file: admitted, .. } if *admitted == file);
+        self.void(is_it);
+    }
+
+    /// The file is gone.
+    pub(super) fn drop_part(&mut self, file: FileId, generation: u32) -> Outcome<()> {
+        self.forget_admission(file);
+        match self.record_of_part(file)?.filter(|part| part.generation <= generation) {
+            Some(part) => self.forget_part(file, &part),
+            None => Ok(()),
+        }
+    }
+
+    fn forget_part(&mut self, file: FileId, part: &Part) -> Outcome<()> {
+        let object = ObjectId { file, generation: part.generation };
+        self.store.put(&key::doomed(file, part.generation), &[1])?;
+        self.store.delete(&key::numbered(key::PART, file))?;
+        if part.dirty {
+            self.discharge_part(file);
+        } else {
+            let bytes = part.blocks * BLOCK_BYTES;
+            self.counters.settled_bytes = self.counters.settled_bytes.saturating_sub(bytes);
+        }
+        self.parts.active.remove(&file);
+        self.counters.objects = self.counters.objects.saturating_sub(1);
+        self.work.doomed.push(object);
+        Ok(())
+    }
+
+    /// Takes over the object of a file as its first part.
+    pub(super) fn adopt_part(&mut self, place: &PartPlace, attr: &ObjectAttr) -> Outcome<()> {
+        let PartPlace { file, part: PartOf { generation, layout, index } } = *place;
+        let part = Part { generation, layout, index, dirty: true, blocks: 0, cuts: 0, cut: None };
+        self.save_part(file, &part)?;
+        self.charge_part(file, attr.blocks * BLOCK_BYTES);
+        let active = self.parts.active.entry(file).or_default();
+        (active.admitted, active.made) = (true, true);
+        Ok(())
+    }
+
+    /// Bytes for the end of the file, from its home.
+    pub(super) fn append_part(
+        &mut self,
+        place: &PartPlace,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Outcome<Answer> {
+        if let Some(result) = self.run.appended.take() {
+            return Ok(appended(result));
+        }
+        self.unclaimed(|| vec![(Claim::Bytes(place.file), false)])?;
+        self.parts.active.entry(place.file).or_default().admitted = true;
+        let object = self.part_to_change(place)?;
+        let at = place.part.layout.in_part(offset);
+        self.check_no_append(object)?;
+        if self.parts.active.get(&place.file).is_some_and(|active| active.jobs > 0) {
+            return Err(Fault::Busy);
+        }
+        self.take_room(object, at + bytes.len() as u64, bytes.len() as u64)?;
+        if self.objects.may_wait() {
+            return Err(Fault::Prepare(Preparation::Append(object, at, bytes.to_vec())));
+        }
+        let result = append_at(object, at, bytes, &*self.objects);
+        self.part_has_grown(object);
+        Ok(appended(result))
+    }
+
+    /// Counts what the parts take that the predecessor was changing.
+    pub(super) fn take_up_parts(&mut self) -> Result<(), StoreError> {
+        let mut dirty = Vec::new();
+        for (file, record) in self.marks(key::PART)? {
+            let part = Part::decode(&record)?;
+            if part.dirty {
+                dirty.push(ObjectId { file, generation: part.generation });
+            }
+        }
+        for object in dirty {
+            let attr = self.objects.attr(object).unwrap_or_default();
+            self.charge_part(object.file, attr.blocks * BLOCK_BYTES);
+        }
+        Ok(())
+    }
+
+    /// Asks for the removal of the parts of files that are gone.
+    pub(super) fn take_up_gone(&mut self) -> Result<(), StoreError> {
+        let mut gone = Vec::new();
+        self.store.scan(&[key::GONE], &[key::GONE], &mut |key, record| {
+            gone.extend(key::split_gone(key).map(|of| (of, record.to_vec())));
+            Scan::More
+        })?;
+        for ((file, generation), record) in gone {
+            let layout = mayfly_meta::record::Layout::decode_gone(&record)?;
+            self.ask_to_drop(file, generation, &layout);
+        }
+        Ok(())
+    }
+
+    /// A server has removed its part of a file, or has none.
+    pub(super) fn part_gone(&mut self, file: FileId, generation: u32, answer: &Answer) {
+        if *answer != Answer::Done {
+            log::error(format_args!("file {:016x}", file.0), format_args!("parts: {answer:?}"));
+            return;
+        }
+        if self.striped.was_last_to_go(file, generation)
+            && let Err(error) = self.store.delete(&key::gone(file, generation))
+        {
+            store_failed(&error);
+        }
+    }
+}
+
+fn appended(result: Result<bool, Errno>) -> Answer {
+    match result {
+        Ok(true) => Answer::Done,
+        Ok(false) => Answer::Changed,
+        Err(errno) => Answer::Failed(errno),
+    }
+}

@@ -1,0 +1,513 @@
+//! Striped files, at their home.
+//!
+//! A file that may be on several nodes begins as any other: in its record, then in an object at
+//! home. When it outgrows its first chunk it is *striped*: the object becomes its first part, its
+//! grants end, and from then on bytes are asked for where they are (`part.rs`). The inode stays
+//! unsettled while anybody may write, and the length is what the parts say: asked of all of them,
+//! until two rounds agree.
+//!
+//! The size is settled when the last writer is gone, all parts have said how far they reach, and
+//! none was admitted to changes meanwhile; whoever was asked asks for admission before it changes
+//! its part again. Parts of a file that goes are noted until each of their servers has removed its
+//! own.
+
+use std::collections::HashMap;
+
+use mayfly_meta::{
+    key,
+    record::{BirthKey, Content, Inode, Layout, PartOf, Policy, Step},
+};
+use mayfly_object::ObjectAttr;
+use mayfly_transport_shm::layout::{FILE_APPEND_BY_REQUEST, FILE_BY_REQUEST};
+use mayfly_types::{Durability, Errno, FileId, FileKind, Times, limits::FILE_BYTES_MAX};
+use mayfly_wire::{
+    Read, Request, SET_ATIME, SET_ATIME_NOW, SET_MTIME, SET_MTIME_NOW, SET_SIZE, SetAttr, Wire,
+    Write, Writer,
+};
+
+use super::{
+    Core, Fault, Outcome, Served,
+    attr::{apply, check_size},
+    data::object_of,
+    home::Located,
+    task::Purpose,
+};
+use crate::{
+    api::Caller,
+    log,
+    message::{Answer, At, PartFacts, PartPlace, Question, Resolved},
+    slots::ShardId,
+    stripes::Stripes,
+};
+
+/// How often the parts are asked for their ends, until two rounds agree.
+const ROUNDS_MAX: u8 = 8;
+
+/// What a shard knows of striped files besides their records.
+#[derive(Debug, Default)]
+pub(super) struct Striped {
+    settling: HashMap<FileId, Settling>,
+    attempts: u64,
+    /// Parts that still have to go.
+    going: HashMap<(FileId, u32), usize>,
+    /// Where bytes of open files are whose home is elsewhere.
+    places: HashMap<FileId, PartOf>,
+    /// Who appends to which file of this home just now.
+    pub(super) appending: HashMap<FileId, Caller>,
+}
+
+/// An attempt to settle a size.
+#[derive(Debug)]
+struct Settling {
+    attempt: u64,
+    birth: BirthKey,
+    missing: usize,
+    facts: Vec<PartFacts>,
+}
+
+impl Striped {
+    /// A part is gone; true when there is no other.
+    pub(super) fn was_last_to_go(&mut self, file: FileId, generation: u32) -> bool {
+        let Some(missing) = self.going.get_mut(&(file, generation)) else { return false };
+        *missing -= 1;
+        let last = *missing == 0;
+        if last {
+            self.going.remove(&(file, generation));
+        }
+        last
+    }
+}
+
+/// What all parts say together.
+fn sum(inode: &Inode, facts: &[PartFacts]) -> ObjectAttr {
+    let dirty = || facts.iter().filter(|facts| facts.dirty);
+    ObjectAttr {
+        size_bytes: facts.iter().map(|facts| facts.end_bytes).max().unwrap_or(0),
+        blocks: facts.iter().map(|facts| facts.blocks).sum(),
+        atime: inode.atime,
+        mtime: dirty().map(|facts| facts.mtime).max().unwrap_or(inode.mtime),
+        ctime: dirty().map(|facts| facts.ctime).max().unwrap_or(inode.ctime),
+        mapped: false,
+    }
+}
+
+fn generation_of(inode: &Inode) -> Outcome<u32> {
+    match inode.content {
+        Content::Object(generation) => Ok(generation),
+        _ => Err(Errno::EIO.into()),
+    }
+}
+
+impl Core {
+    /// The layout of a new file.
+    pub(super) fn new_layout(&self) -> Layout {
+        let numbering = &self.numbering;
+        // What is synced is synced by the file's home.
+        let whole = self.config.durability == Durability::Sync;
+        let width = if whole { 1 } else { self.config.width.min(numbering.nodes as u16).max(1) };
+        Layout {
+            first_server: numbering.node,
+            width,
+            policy: if width == 1 { Policy::Stripe } else { self.config.policy },
+            chunk_log2: self.config.chunk_bytes.trailing_zeros() as u8,
+            striped: false,
+        }
+    }
+
+    /// Who has a part of a file. The first one is its home's.
+    pub(super) fn part_shard(&self, file: FileId, layout: &Layout, index: u16) -> ShardId {
+        if index == 0 {
+            return self.slots.home(file);
+        }
+        let numbering = &self.numbering;
+        let node = (layout.first_server + u32::from(index)) % numbering.nodes;
+        ShardId(numbering.front_of(node).0 + (file.0 % u64::from(numbering.shards)) as u32)
+    }
+
+    fn part_shards(&self, file: FileId, layout: &Layout) -> Vec<u32> {
+        (0..layout.width).map(|index| self.part_shard(file, layout, index).0).collect()
+    }
+
+    fn place_in(&self, file: FileId, of: &PartOf, offset: u64) -> (ShardId, PartPlace) {
+        let part = PartOf { index: of.layout.part_of(file, offset), ..*of };
+        (self.part_shard(file, &part.layout, part.index), PartPlace { file, part })
+    }
+
+    fn place_of(&self, inode: &Inode, offset: u64) -> Outcome<(ShardId, PartPlace)> {
+        let generation = generation_of(inode)?;
+        let of = PartOf { generation, layout: inode.layout, index: 0 };
+        Ok(self.place_in(inode.id, &of, offset))
+    }
+
+    /// The request is about bytes that are there.
+    #[expect(clippy::unused_self, reason = "beside `elsewhere`, which needs it")]
+    pub(super) fn to_part(&self, shard: ShardId, place: PartPlace) -> Fault {
+        let place = Resolved { at: At::Part(place), ..Resolved::default() };
+        Fault::Elsewhere(shard, Box::new(place))
+    }
+
+    /// A request went to a part: others about that file can go there too.
+    pub(crate) fn learn(&mut self, place: &PartPlace) {
+        if self.opens.file(place.file).is_some_and(|file| file.elsewhere) {
+            self.striped.places.insert(place.file, place.part);
+        }
+    }
+
+    /// Where the bytes are that a request is about, if it is known of this file.
+    pub(super) fn known_place(
+        &self,
+        file: FileId,
+        request: &Request<'_>,
+    ) -> Option<(ShardId, PartPlace)> {
+        let of = self.striped.places.get(&file)?;
+        let offset = match request {
+            Request::Read(read) => read.offset,
+            Request::Write(write) if !write.append => write.offset,
+            _ => return None,
+        };
+        Some(self.place_in(file, of, offset))
+    }
+
+    /// Perhaps nobody of this node has the file open any more, so its parts may change.
+    pub(super) fn forget_place(&mut self, file: FileId) {
+        if self.opens.file(file).is_none() {
+            self.striped.places.remove(&file);
+        }
+    }
+
+    pub(super) fn read_striped(
+        &mut self,
+        caller: Caller,
+        inode: &Inode,
+        read: &Read,
+        to: &mut Writer<'_>,
+    ) -> Outcome<Served> {
+        if read.offset > i64::MAX as u64 {
+            return Err(Errno::EINVAL.into());
+        }
+        let (shard, place) = self.place_of(inode, read.offset)?;
+        if shard == self.shard {
+            return self.serve_part(caller, &Request::Read(*read), &place, to);
+        }
+        Err(self.to_part(shard, place))
+    }
+
+    pub(super) fn write_striped(
+        &mut self,
+        caller: Caller,
+        located: &Located,
+        write: &Write<'_>,
+        to: &mut Writer<'_>,
+    ) -> Outcome<Served> {
+        if write.append {
+            return self.append_striped(caller, located, write, to);
+        }
+        let (shard, place) = self.place_of(&located.inode, write.offset)?;
+        if shard == self.shard {
+            return self.serve_part(caller, &Request::Write(*write), &place, to);
+        }
+        Err(self.to_part(shard, place))
+    }
+
+    /// Tells the processes of the node how the bytes of a file are used that is open.
+    pub(super) fn mark_layout(&mut self, inode: &Inode) {
+        if inode.layout.striped {
+            self.opens.set_flag(inode.id, FILE_BY_REQUEST | FILE_APPEND_BY_REQUEST);
+        } else if inode.layout.width > 1 && inode.kind() == FileKind::Regular {
+            self.opens.set_flag(inode.id, FILE_APPEND_BY_REQUEST);
+        }
+    }
+
+    /// Whether bytes up to `end` belong on other nodes, while all are in one object.
+    #[expect(clippy::unused_self, reason = "beside `stripe`, which needs it")]
+    pub(super) fn outgrows_chunk(&self, inode: &Inode, end: u64) -> bool {
+        let Layout { width, striped, .. } = inode.layout;
+        width > 1 && !striped && end > inode.layout.chunk_bytes()
+    }
+
+    /// How far bytes may reach that are appended to an object of which others have leave to write.
+    pub(super) fn reach_of_append(&self, file: FileId, end: u64) -> u64 {
+        let allowed = self.opens.file(file).map_or(0, |file| file.allowance_end);
+        if allowed == 0 { end } else { u64::MAX }
+    }
+
+    /// How far processes may be given leave to write an object.
+    pub(super) fn grant_end_max(&self, inode: &Inode) -> u64 {
+        let whole = !self.outgrows_chunk(inode, u64::MAX);
+        if whole { FILE_BYTES_MAX } else { inode.layout.chunk_bytes() }
+    }
+
+    /// Makes the object of a file the first one of its parts; false when it stays in one object
+    /// for good, since somebody may have mapped that.
+    pub(super) fn stripe(&mut self, located: &mut Located) -> Outcome<bool> {
+        let file = located.inode.id;
+        let object = self.object_to_change(located)?;
+        let attr = self.look(object)?;
+        if attr.mapped {
+            located.inode.layout.width = 1;
+            self.save(located)?;
+            return Ok(false);
+        }
+        if self.work.is_in_flight(file) {
+            return Err(Fault::Busy);
+        }
+        self.mark_unsettled(located, object)?;
+        self.forget_append(file)?;
+        self.discharge(file);
+        located.inode.layout.striped = true;
+        let part = PartOf { generation: object.generation, layout: located.inode.layout, index: 0 };
+        self.adopt_part(&PartPlace { file, part }, &attr)?;
+        self.opens.mark_striped(file);
+        self.save(located)?;
+        Ok(true)
+    }
+
+    /// Length, space and times of a striped file.
+    pub(super) fn look_striped(&mut self, inode: &Inode) -> Outcome<ObjectAttr> {
+        if !inode.unsettled {
+            let Inode { size_bytes, blocks, atime, mtime, ctime, .. } = *inode;
+            return Ok(ObjectAttr { size_bytes, blocks, atime, mtime, ctime, mapped: false });
+        }
+        let (file, generation) = (inode.id, generation_of(inode)?);
+        self.unclaimed(|| vec![(super::claims::Claim::Bytes(file), false)])?;
+        let shards = self.part_shards(file, &inode.layout);
+        let mut before = None;
+        for round in 0..ROUNDS_MAX {
+            let question = Question::Part { file, generation, round };
+            let facts = facts_of(self.facts(&shards, &question)?)?;
+            if before.as_ref() == Some(&facts) {
+                break;
+            }
+            before = Some(facts);
+        }
+        Ok(sum(inode, &before.unwrap_or_default()))
+    }
+
+    /// The length of an open file of this home, for who has a part of it.
+    pub(super) fn striped_size(&mut self, file: FileId, generation: u32) -> Outcome<u64> {
+        let inode = self.load_open(file)?.inode;
+        if generation_of(&inode)? != generation || !inode.layout.striped {
+            return Err(Errno::EIO.into());
+        }
+        Ok(self.look_striped(&inode)?.size_bytes)
+    }
+
+    pub(super) fn tell_size(&mut self, file: FileId, generation: u32) -> Outcome<Answer> {
+        Ok(Answer::Size(self.striped_size(file, generation)?))
+    }
+
+    /// A part is about to change: the size is unsettled from here on.
+    pub(super) fn admit_change(&mut self, file: FileId, generation: u32) -> Outcome<()> {
+        if self.opens.file(file).is_none_or(|file| file.writers == 0) {
+            // Whoever wrote is gone.
+            return Err(Errno::EBADF.into());
+        }
+        let mut located = self.load_open(file)?;
+        if generation_of(&located.inode)? != generation || !located.inode.layout.striped {
+            return Err(Errno::EIO.into());
+        }
+        self.unsettle_striped(&mut located)
+    }
+
+    pub(super) fn unsettle_striped(&mut self, located: &mut Located) -> Outcome<()> {
+        let file = located.inode.id;
+        self.keep_unsettled(file);
+        if located.inode.unsettled {
+            return Ok(());
+        }
+        located.inode.unsettled = true;
+        let mark = located.birth().encode();
+        self.store.put(&key::numbered(key::UNSETTLED, file), &mark)?;
+        self.save(located)
+    }
+
+    /// What the parts say from here on may not be true for long.
+    pub(super) fn keep_unsettled(&mut self, file: FileId) {
+        self.striped.settling.remove(&file);
+    }
+
+    /// Begins to settle the size: nobody can write any more.
+    pub(super) fn settle_striped(&mut self, located: &Located) {
+        let inode = &located.inode;
+        let Some(object) = object_of(inode).filter(|_| inode.unsettled) else { return };
+        let (file, generation) = (object.file, object.generation);
+        let shards = self.part_shards(file, &inode.layout);
+        self.striped.attempts += 1;
+        let attempt = self.striped.attempts;
+        let (missing, birth) = (shards.len(), located.birth());
+        let settling = Settling { attempt, birth, missing, facts: Vec::new() };
+        self.striped.settling.insert(file, settling);
+        for shard in shards {
+            let question = Question::SettlePart { file, generation };
+            self.ask(ShardId(shard), question, Purpose::Settle(file, attempt));
+        }
+    }
+
+    /// A part has said how far it reaches.
+    pub(super) fn part_settled(&mut self, file: FileId, attempt: u64, answer: &Answer) {
+        let is_it = |settling: &&mut Settling| settling.attempt == attempt;
+        let settling = self.striped.settling.get_mut(&file).filter(is_it);
+        match (settling, answer) {
+            (Some(settling), Answer::Part(facts)) => {
+                settling.facts.push(*facts);
+                settling.missing -= 1;
+                if settling.missing > 0 {
+                    return;
+                }
+                let settled = self.striped.settling.remove(&file);
+                if let Some(settled) = settled
+                    && let Err(fault) = self.finish_settling(file, &settled)
+                {
+                    let why = format_args!("settling its size: {}", fault.errno());
+                    log::error(format_args!("file {:016x}", file.0), why);
+                }
+            }
+            // Not all are there: it stays unsettled, which is right.
+            (Some(_), _) => self.keep_unsettled(file),
+            (None, Answer::Part(facts)) if facts.dirty => self.keep_times(file, facts),
+            (None, _) => {}
+        }
+    }
+
+    fn finish_settling(&mut self, file: FileId, settled: &Settling) -> Outcome<()> {
+        if self.opens.file(file).is_some_and(|file| file.writers > 0) {
+            settled.facts.iter().filter(|of| of.dirty).for_each(|of| self.keep_times(file, of));
+            return Ok(());
+        }
+        let mut located = self.load_birth(file, &settled.birth)?;
+        let inode = &mut located.inode;
+        let attr = sum(inode, &settled.facts);
+        (inode.size_bytes, inode.blocks) = (attr.size_bytes, attr.blocks);
+        if self.config.times != Times::None {
+            inode.mtime = attr.mtime;
+            inode.ctime = inode.ctime.max(attr.ctime);
+        }
+        inode.unsettled = false;
+        self.forget_append(file)?;
+        self.store.delete(&key::numbered(key::UNSETTLED, file))?;
+        self.save(&located)
+    }
+
+    /// A part gave its times away, and the size was not settled after all.
+    fn keep_times(&mut self, file: FileId, facts: &PartFacts) {
+        let Ok(mut located) = self.load_open(file) else { return };
+        let inode = &mut located.inode;
+        if self.config.times != Times::None && inode.mtime < facts.mtime {
+            inode.mtime = facts.mtime;
+            inode.ctime = inode.ctime.max(facts.ctime);
+            // A store that fails has said so.
+            drop(self.save(&located));
+        }
+    }
+
+    /// The inode goes, or becomes a small one; its parts follow.
+    pub(super) fn doom_striped(&mut self, inode: &Inode) -> Outcome<()> {
+        let (file, generation) = (inode.id, generation_of(inode)?);
+        self.keep_unsettled(file);
+        self.forget_append(file)?;
+        if inode.unsettled {
+            self.store.delete(&key::numbered(key::UNSETTLED, file))?;
+        }
+        self.store.put(&key::gone(file, generation), &inode.layout.encode_gone())?;
+        self.ask_to_drop(file, generation, &inode.layout);
+        Ok(())
+    }
+
+    pub(super) fn ask_to_drop(&mut self, file: FileId, generation: u32, layout: &Layout) {
+        let shards = self.part_shards(file, layout);
+        self.striped.going.insert((file, generation), shards.len());
+        for shard in shards {
+            let question = Question::DropPart { file, generation };
+            self.ask(ShardId(shard), question, Purpose::Gone(file, generation));
+        }
+    }
+
+    /// Cuts all parts, unless this run has done so.
+    fn cut_striped(&mut self, located: &mut Located, size_bytes: u64) -> Outcome<()> {
+        let inode = &located.inode;
+        let file = inode.id;
+        if self.run.operated && self.run.cut == Some(file) {
+            return Ok(());
+        }
+        if self.striped.appending.contains_key(&file) {
+            return Err(Fault::Busy);
+        }
+        let (generation, layout) = (generation_of(inode)?, inode.layout);
+        self.unsettle_striped(located)?;
+        self.forget_append(file)?;
+        (self.run.cut, self.run.operated) = (Some(file), false);
+        let steps = (0..layout.width).map(|index| {
+            let part = PartOf { generation, layout, index };
+            let step = Step::CutPart { id: file, part, size_bytes };
+            (self.part_shard(file, &layout, index), vec![step])
+        });
+        Err(Fault::Operate(steps.collect()))
+    }
+
+    /// `O_TRUNC`, when others have the file open: they keep its parts.
+    pub(super) fn cut_at_open(&mut self, located: &mut Located) -> Outcome<()> {
+        let file = located.inode.id;
+        if self.opens.file(file).is_none() {
+            return Ok(());
+        }
+        self.cut_striped(located, 0)
+    }
+
+    /// Before attributes of a file are set: one that outgrows its chunk is striped.
+    pub(super) fn prepare_striped(
+        &mut self,
+        located: &mut Located,
+        set: &SetAttr<'_>,
+    ) -> Outcome<()> {
+        if set.which & SET_SIZE == 0 {
+            return Ok(());
+        }
+        check_size(FileKind::Regular, set.size_bytes)?;
+        if self.outgrows_chunk(&located.inode, set.size_bytes) {
+            self.check_room()?;
+            self.stripe(located)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_attr_striped(
+        &mut self,
+        mut located: Located,
+        set: &SetAttr<'_>,
+        to: &mut Writer<'_>,
+    ) -> Outcome<Served> {
+        const TIMES: u32 = SET_ATIME | SET_ATIME_NOW | SET_MTIME | SET_MTIME_NOW;
+        let file = located.inode.id;
+        if set.which & SET_SIZE != 0 {
+            self.cut_striped(&mut located, set.size_bytes)?;
+        }
+        if set.which & TIMES != 0 && located.inode.unsettled {
+            let generation = generation_of(&located.inode)?;
+            let shards = self.part_shards(file, &located.inode.layout);
+            let question = Question::CleanPart { file, generation };
+            facts_of(self.facts(&shards, &question)?)?;
+        }
+        // The reply tells of it.
+        let looked = self.look_striped(&located.inode)?;
+        apply(&mut located.inode, set);
+        self.apply_times(&mut located.inode, set);
+        self.attribute_changed(&mut located.inode);
+        self.save(&located)?;
+        if self.opens.file(file).is_none_or(|file| file.writers == 0) {
+            self.settle_striped(&located);
+        }
+        let mtime = if set.which & TIMES == 0 { looked.mtime } else { located.inode.mtime };
+        let looked = ObjectAttr { mtime, ..looked };
+        self.attr_with(&located.inode, Some(&looked))?.encode(to)?;
+        Ok(Served::Replied)
+    }
+}
+
+fn facts_of(answers: Vec<Answer>) -> Outcome<Vec<PartFacts>> {
+    let facts = answers.into_iter().map(|answer| match answer {
+        Answer::Part(facts) => Ok(facts),
+        Answer::Failed(errno) => Err(errno.into()),
+        _ => Err(Errno::EIO.into()),
+    });
+    facts.collect()
+}

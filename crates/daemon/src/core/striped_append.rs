@@ -1,0 +1,117 @@
+//! Appends to striped files.
+//!
+//! The file's home does them one after the other. Where one lands is decided and noted, durably,
+//! before the first byte goes to a part; so a request that comes again after a crash writes the
+//! same bytes to the same place. A part refuses when somebody else has written there meanwhile, and
+//! then the append is planned anew.
+
+use mayfly_meta::record::PartOf;
+use mayfly_types::Errno;
+use mayfly_wire::{Wire, Write, Writer, Written};
+
+use super::{Core, Fault, Outcome, Served, claims::Claim, data::fitting, home::Located};
+use crate::{
+    api::Caller,
+    message::{Answer, PartPlace, Question},
+    slots::ShardId,
+    stripes::Stripes,
+};
+
+/// Bytes for one part.
+type Piece<'a> = (ShardId, PartPlace, u64, &'a [u8]);
+
+impl Core {
+    pub(super) fn append_striped(
+        &mut self,
+        caller: Caller,
+        located: &Located,
+        write: &Write<'_>,
+        to: &mut Writer<'_>,
+    ) -> Outcome<Served> {
+        let inode = &located.inode;
+        let file = inode.id;
+        if self.striped.appending.get(&file).is_some_and(|other| *other != caller) {
+            return Err(Fault::Busy);
+        }
+        self.unclaimed(|| vec![(Claim::Bytes(file), false)])?;
+        self.striped.appending.insert(file, caller);
+        self.run.appends_to = Some(file);
+        self.unsettle_striped(&mut located.clone())?;
+        let start = match self.noted_start(caller, file, write.bytes.len()) {
+            Some(start) => start,
+            None => {
+                let size_bytes = self.look_striped(inode)?.size_bytes;
+                let start = size_bytes.max(self.noted_end(file));
+                let bytes = fitting(start, write.bytes)?;
+                if bytes.is_empty() {
+                    Written { object: true, count: 0, end: start }.encode(to)?;
+                    return Ok(Served::Replied);
+                }
+                self.note_append(caller, file, start, write.bytes.len())?;
+                start
+            }
+        };
+        let bytes = fitting(start, write.bytes)?;
+        let Some(count) = self.append_pieces(located, start, bytes)? else {
+            // Somebody else wrote there: from the beginning.
+            self.forget_noted(caller, file)?;
+            self.forget_facts();
+            return self.append_striped(caller, located, write, to);
+        };
+        let end = start + count as u64;
+        Written { object: true, count: count as u32, end }.encode(to)?;
+        Ok(Served::Replied)
+    }
+
+    /// How many bytes were written; `None` when none were because others are there.
+    fn append_pieces(
+        &mut self,
+        located: &Located,
+        start: u64,
+        bytes: &[u8],
+    ) -> Outcome<Option<usize>> {
+        let mut done = 0;
+        for (shard, place, offset, bytes) in self.pieces_of(located, start, bytes)? {
+            let question = Question::AppendPart { place, offset, bytes: bytes.to_vec() };
+            match self.fact(shard, question)? {
+                Answer::Done => done += bytes.len(),
+                Answer::Changed if done == 0 => return Ok(None),
+                Answer::Failed(errno) if done == 0 => return Err(errno.into()),
+                Answer::Changed | Answer::Failed(_) => break,
+                _ => return Err(Errno::EIO.into()),
+            }
+        }
+        Ok(Some(done))
+    }
+
+    fn pieces_of<'b>(
+        &self,
+        located: &Located,
+        start: u64,
+        bytes: &'b [u8],
+    ) -> Outcome<Vec<Piece<'b>>> {
+        let inode = &located.inode;
+        let mayfly_meta::record::Content::Object(generation) = inode.content else {
+            return Err(Errno::EIO.into());
+        };
+        let (layout, file) = (inode.layout, inode.id);
+        let (mut pieces, mut rest, mut at) = (Vec::new(), bytes, start);
+        while !rest.is_empty() {
+            let count = layout.left_in_chunk(at).min(rest.len() as u64) as usize;
+            let (piece, later) = rest.split_at(count);
+            let part = PartOf { generation, layout, index: layout.part_of(file, at) };
+            let shard = self.part_shard(file, &layout, part.index);
+            pieces.push((shard, PartPlace { file, part }, at, piece));
+            (rest, at) = (later, at + count as u64);
+        }
+        Ok(pieces)
+    }
+
+    /// The run is over: the next one may append.
+    pub(super) fn end_append(&mut self) {
+        if let Some(file) = self.run.appends_to.take() {
+            self.striped.appending.remove(&file);
+            self.wake_blocked();
+        }
+    }
+}

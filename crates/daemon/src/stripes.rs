@@ -1,0 +1,159 @@
+//! Where the bytes of a striped file are.
+//!
+//! A file is cut into chunks, which are dealt out to *parts*: part 0 is at the file's home and has
+//! the first chunk, each of the others is on another node. Under `stripe` a part's chunks lie side
+//! by side in its object; under `hash` every byte is at the offset that it has in the file. Either
+//! way the length of its object says up to where in the file a part has bytes, and the greatest of
+//! these ends is the length of the file.
+
+use mayfly_meta::record::{Layout, Policy};
+use mayfly_types::FileId;
+
+/// Parts of a file, from what its layout says.
+pub(crate) trait Stripes {
+    /// The part that has the byte at `offset`.
+    fn part_of(&self, file: FileId, offset: u64) -> u16;
+    /// Where that byte is in the object of its part.
+    fn in_part(&self, offset: u64) -> u64;
+    /// Bytes from `offset` to the end of its chunk.
+    fn left_in_chunk(&self, offset: u64) -> u64;
+    /// Up to where in the file a part has bytes whose object is `length` bytes long.
+    fn end_of_part(&self, part: u16, length: u64) -> u64;
+    /// How long the object of a part can be in a file of `size_bytes`, and whether it is exactly
+    /// that long because it has the file's last byte.
+    fn length_of_part(&self, file: FileId, part: u16, size_bytes: u64) -> (u64, bool);
+    /// Bytes in a chunk.
+    fn chunk_bytes(&self) -> u64;
+}
+
+impl Stripes for Layout {
+    fn part_of(&self, file: FileId, offset: u64) -> u16 {
+        let chunk = offset >> self.chunk_log2;
+        let number =
+            if self.policy == Policy::Hash && chunk > 0 { mix(file, chunk) } else { chunk };
+        (number % u64::from(self.width)) as u16
+    }
+
+    fn in_part(&self, offset: u64) -> u64 {
+        if self.policy == Policy::Hash {
+            return offset;
+        }
+        let row = (offset >> self.chunk_log2) / u64::from(self.width);
+        (row << self.chunk_log2) + offset % self.chunk_bytes()
+    }
+
+    fn left_in_chunk(&self, offset: u64) -> u64 {
+        self.chunk_bytes() - offset % self.chunk_bytes()
+    }
+
+    fn end_of_part(&self, part: u16, length: u64) -> u64 {
+        let Some(last) = length.checked_sub(1).filter(|_| self.policy != Policy::Hash) else {
+            return length;
+        };
+        let row = last >> self.chunk_log2;
+        let chunk = row.saturating_mul(self.width.into()).saturating_add(part.into());
+        chunk.saturating_mul(self.chunk_bytes()).saturating_add(last % self.chunk_bytes() + 1)
+    }
+
+    fn length_of_part(&self, file: FileId, part: u16, size_bytes: u64) -> (u64, bool) {
+        let Some(last) = size_bytes.checked_sub(1) else { return (0, true) };
+        let has_last = self.part_of(file, last) == part;
+        if self.policy == Policy::Hash {
+            return (size_bytes, has_last);
+        }
+        let chunk = self.chunk_bytes();
+        let row_bytes = chunk.saturating_mul(self.width.into());
+        let in_row = (size_bytes % row_bytes).saturating_sub(chunk * u64::from(part)).min(chunk);
+        (size_bytes / row_bytes * chunk + in_row, has_last)
+    }
+
+    fn chunk_bytes(&self) -> u64 {
+        1 << self.chunk_log2
+    }
+}
+
+/// SplitMix64's finisher (Steele et al. 2014) over both numbers.
+fn mix(file: FileId, chunk: u64) -> u64 {
+    let mut value = file.0 ^ chunk.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const FILE: FileId = FileId(0x1234_0000_0000_0007);
+
+    fn layout(width: u16, hashed: bool) -> Layout {
+        let policy = if hashed { Policy::Hash } else { Policy::Stripe };
+        Layout { width, policy, chunk_log2: 16, striped: true, ..Layout::default() }
+    }
+
+    #[test]
+    fn the_first_chunk_is_at_home_and_the_next_ones_go_round() {
+        let layout = layout(3, false);
+        let parts: Vec<u16> = (0..7).map(|chunk| layout.part_of(FILE, chunk << 16)).collect();
+        assert_eq!(parts, [0, 1, 2, 0, 1, 2, 0]);
+        assert_eq!(layout.in_part((3 << 16) + 5), (1 << 16) + 5);
+        assert_eq!(layout.end_of_part(0, (1 << 16) + 6), (3 << 16) + 6);
+    }
+
+    #[test]
+    fn hashed_chunks_are_dealt_out_evenly() {
+        let layout = layout(8, true);
+        assert_eq!(layout.part_of(FILE, 77), 0);
+        let mut counts = [0; 8];
+        for chunk in 0..8000 {
+            counts[usize::from(layout.part_of(FILE, chunk << 16))] += 1;
+        }
+        assert!(counts.iter().all(|count| (850..1150).contains(count)), "{counts:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn every_byte_has_one_place_and_the_parts_say_how_long_the_file_is(
+            width in 1_u16..9,
+            hashed: bool,
+            offsets in prop::collection::vec(0_u64..40 << 16, 1..40),
+        ) {
+            let layout = layout(width, hashed);
+            let mut lengths: HashMap<u16, u64> = HashMap::new();
+            let mut places = HashMap::new();
+            for offset in &offsets {
+                let place = (layout.part_of(FILE, *offset), layout.in_part(*offset));
+                let other = places.insert(place, *offset);
+                prop_assert!(other.is_none_or(|other| other == *offset));
+                let length = lengths.entry(place.0).or_default();
+                *length = (*length).max(place.1 + 1);
+                prop_assert!(layout.end_of_part(place.0, place.1 + 1) == offset + 1);
+            }
+            let ends = lengths.iter().map(|(part, length)| layout.end_of_part(*part, *length));
+            prop_assert_eq!(ends.max(), offsets.iter().max().map(|last| last + 1));
+        }
+
+        #[test]
+        fn parts_that_are_cut_make_a_file_of_that_length(
+            width in 1_u16..9,
+            hashed: bool,
+            size_bytes in 0_u64..40 << 16,
+            offset in 0_u64..40 << 16,
+        ) {
+            let layout = layout(width, hashed);
+            let ends = (0..width).map(|part| {
+                let (length, exact) = layout.length_of_part(FILE, part, size_bytes);
+                layout.end_of_part(part, if exact { length } else { 0 })
+            });
+            prop_assert_eq!(ends.max(), Some(size_bytes));
+            // A byte survives exactly if it is below the cut.
+            let part = layout.part_of(FILE, offset);
+            let (length, _) = layout.length_of_part(FILE, part, size_bytes);
+            prop_assert_eq!(layout.in_part(offset) < length, offset < size_bytes);
+        }
+    }
+}
