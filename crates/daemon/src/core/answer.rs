@@ -68,21 +68,13 @@ impl Core {
                 self.drop_for(self.numbering.node_of(from), *open, *closed_by, *last)?;
                 Answer::Done
             }
-            Question::Part { file, generation, .. } => self.tell_part(*file, *generation)?,
-            Question::CleanPart { file, generation } => self.clean_part(*file, *generation)?,
-            Question::SettlePart { file, generation } => self.settle_part(*file, *generation)?,
-            Question::DropPart { file, generation } => {
-                self.drop_part(*file, *generation)?;
-                Answer::Done
-            }
-            Question::Admit { file, generation } => {
-                self.admit_change(*file, *generation)?;
-                Answer::Done
-            }
-            Question::Size { file, generation } => self.tell_size(*file, *generation)?,
-            Question::AppendPart { place, offset, bytes } => {
-                self.append_part(place, *offset, bytes)?
-            }
+            Question::Part { .. }
+            | Question::CleanPart { .. }
+            | Question::SettlePart { .. }
+            | Question::DropPart { .. }
+            | Question::Admit { .. }
+            | Question::Size { .. }
+            | Question::AppendPart { .. } => self.answer_about_bytes(question)?,
             Question::Space => Answer::Space(self.space()),
             Question::Returned { standing } => self.welcome_back(from, standing.as_deref()),
             Question::Reclaim => {
@@ -97,6 +89,26 @@ impl Core {
             Content::Symlink(target) => Answer::LinkTarget(target),
             _ => Answer::Failed(Errno::EIO),
         })
+    }
+
+    /// What servers ask each other about striped files.
+    fn answer_about_bytes(&mut self, question: &Question) -> Outcome<Answer> {
+        match question {
+            Question::Part { file, generation, .. } => self.tell_part(*file, *generation),
+            Question::CleanPart { file, generation } => self.clean_part(*file, *generation),
+            Question::SettlePart { file, generation } => self.settle_part(*file, *generation),
+            Question::DropPart { file, generation } => {
+                self.drop_part(*file, *generation).map(|()| Answer::Done)
+            }
+            Question::Admit { file, generation } => {
+                self.admit_change(*file, *generation).map(|()| Answer::Done)
+            }
+            Question::Size { file, generation } => self.tell_size(*file, *generation),
+            Question::AppendPart { place, offset, bytes } => {
+                self.append_part(place, *offset, bytes)
+            }
+            _ => Err(Errno::EIO.into()),
+        }
     }
 
     fn tell_name(&mut self, from: ShardId, directory: FileId, name: &[u8]) -> Outcome<Answer> {

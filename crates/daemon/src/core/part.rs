@@ -273,6 +273,9 @@ impl Core {
         if let Some(active) = self.parts.active.get_mut(&object.file) {
             active.jobs = active.jobs.saturating_sub(1);
         }
+        if let Err(fault) = self.soil_again(object) {
+            return self.complete(caller, Err(fault.errno()));
+        }
         self.part_has_grown(object);
         self.complete(caller, result.and_then(|()| encoded(0, &written)));
     }
@@ -378,6 +381,14 @@ impl Core {
         }
     }
 
+    /// The part was cleaned while somebody wrote to it.
+    fn soil_again(&mut self, object: ObjectId) -> Outcome<()> {
+        match self.part_of(object)? {
+            Some(part) => self.soil(object.file, part).map(drop),
+            None => Ok(()),
+        }
+    }
+
     /// Refuses what there is no room for, and sets aside what a write may take.
     fn take_room(&mut self, object: ObjectId, end: u64, bytes: u64) -> Outcome<()> {
         let before = self.look(object)?;
@@ -470,12 +481,10 @@ impl Core {
         Ok(Answer::Part(self.part_facts(ObjectId { file, generation })?.0))
     }
 
-    /// The same; the file's home takes over the times.
+    /// The same; the file's home takes over the times. A write that is under way makes the part
+    /// dirty again.
     pub(super) fn clean_part(&mut self, file: FileId, generation: u32) -> Outcome<Answer> {
         let object = ObjectId { file, generation };
-        if self.parts.active.get(&file).is_some_and(|active| active.jobs > 0) {
-            return Err(Fault::Busy);
-        }
         self.check_no_append(object)?;
         let (facts, part) = self.part_facts(object)?;
         if let Some(part) = part.filter(|part| part.dirty) {
@@ -488,6 +497,9 @@ impl Core {
 
     /// The same; the file's home takes over the length too.
     pub(super) fn settle_part(&mut self, file: FileId, generation: u32) -> Outcome<Answer> {
+        if self.parts.active.get(&file).is_some_and(|active| active.jobs > 0) {
+            return Err(Fault::Busy);
+        }
         let answer = self.clean_part(file, generation)?;
         self.forget_admission(file);
         self.parts.active.remove(&file);

@@ -41,7 +41,7 @@ use crate::{
 };
 
 /// How often the parts are asked for their ends, until two rounds agree.
-const ROUNDS_MAX: u8 = 8;
+const ROUNDS_MAX: u8 = 6;
 
 /// What a shard knows of striped files besides their records.
 #[derive(Debug, Default)]
@@ -89,6 +89,12 @@ fn sum(inode: &Inode, facts: &[PartFacts]) -> ObjectAttr {
         ctime: dirty().map(|facts| facts.ctime).max().unwrap_or(inode.ctime),
         mapped: false,
     }
+}
+
+/// Whether nothing grew and nothing was cut between two rounds.
+fn agree(before: &[PartFacts], after: &[PartFacts]) -> bool {
+    let length = |facts: &PartFacts| (facts.end_bytes, facts.cuts);
+    before.iter().map(length).eq(after.iter().map(length))
 }
 
 fn generation_of(inode: &Inode) -> Outcome<u32> {
@@ -275,10 +281,11 @@ impl Core {
         for round in 0..ROUNDS_MAX {
             let question = Question::Part { file, generation, round };
             let facts = facts_of(self.facts(&shards, &question)?)?;
-            if before.as_ref() == Some(&facts) {
+            let same = before.as_deref().is_some_and(|before| agree(before, &facts));
+            before = Some(facts);
+            if same {
                 break;
             }
-            before = Some(facts);
         }
         Ok(sum(inode, &before.unwrap_or_default()))
     }

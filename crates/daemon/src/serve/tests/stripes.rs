@@ -146,9 +146,9 @@ fn what_was_cut_off_does_not_come_back() {
         assert_eq!(instance.length((node + 1) % 4, opens[(node + 1) % 4]), size);
         let longer = 12 * CHUNK + 3;
         instance.set((node + 2) % 4, opens[(node + 2) % 4], SET_SIZE, longer).expect("extended");
-        for node in 0..4 {
-            assert_eq!(instance.length(node, opens[node]), longer);
-            let found = instance.read_all(node, opens[node], 0);
+        for (node, open) in opens.iter().enumerate() {
+            assert_eq!(instance.length(node, *open), longer);
+            let found = instance.read_all(node, *open, 0);
             assert_eq!(found.len() as u64, longer);
             assert!(found[..size as usize] == bytes[..size as usize], "below {size}");
             assert!(found[size as usize..].iter().all(|byte| *byte == 0), "above {size}");
@@ -167,8 +167,8 @@ fn appends_of_all_nodes_stand_one_behind_the_other() {
     const LINES: usize = 40;
     const LINE: usize = 5000;
     thread::scope(|scope| {
-        for node in 0..4 {
-            let (instance, open) = (&instance, opens[node]);
+        for (node, open) in opens.iter().copied().enumerate() {
+            let instance = &instance;
             scope.spawn(move || {
                 for line in 0..LINES {
                     let text = vec![(node * LINES + line) as u8; LINE];
@@ -227,9 +227,9 @@ fn a_file_without_a_name_is_used_by_all_until_the_last_one_closes_it() {
     instance.write_all(0, opens[0], 0, &bytes);
     instance.unlink(1, "file", false).expect("removed");
     instance.write_all(2, opens[2], 7 * CHUNK, &bytes);
-    for node in 0..4 {
-        assert_eq!(instance.read_all(node, opens[node], 7 * CHUNK), bytes);
-        instance.close(node, opens[node]).expect("closed");
+    for (node, open) in opens.iter().enumerate() {
+        assert_eq!(instance.read_all(node, *open, 7 * CHUNK), bytes);
+        instance.close(node, *open).expect("closed");
     }
     instance.wait_until("no part is left", |instance| instance.objects() == 0);
     assert_eq!(instance.open(0, "file", 0), Err(Errno::ENOENT));
@@ -268,13 +268,13 @@ fn daemons_that_come_back_have_their_parts_and_lose_no_cut() {
             works.join().expect("no panic");
         });
         *clients = { view }.take_clients();
-        for node in 0..4 {
-            assert_eq!(instance.length(node, opens[node]), expected.len() as u64);
-            assert!(instance.read_all(node, opens[node], 0) == expected, "{round} {node}");
+        for (node, open) in opens.iter().enumerate() {
+            assert_eq!(instance.length(node, *open), expected.len() as u64);
+            assert!(instance.read_all(node, *open, 0) == expected, "{round} {node}");
         }
     }
-    for node in 0..4 {
-        instance.close(node, opens[node]).expect("closed");
+    for (node, open) in opens.iter().enumerate() {
+        instance.close(node, *open).expect("closed");
     }
     instance.unlink(0, "file", false).expect("removed");
     instance.wait_until("no part is left", |instance| instance.objects() == 0);
