@@ -209,11 +209,11 @@ fn random_calls_do_not_notice_that_the_daemon_is_killed_every_200_ms() -> Result
 }
 
 /// Random calls on the first node of four while the daemon of one of them is killed.
-fn play_beside_a_dying_node(node: usize) -> Result<()> {
+fn play_beside_a_dying_node(node: usize, options: &[&str]) -> Result<()> {
     let _turn = Exclusive::take()?;
     let scratch = Scratch::new("ndiffer")?;
     let instance = Instance::named(&scratch, "ndiffer")?;
-    instance.command("start").args(["--nodes", "local:4"]).run_ok()?;
+    instance.command("start").args(["--nodes", "local:4"]).args(options).run_ok()?;
     let seeds = seeds(4, 2, "random calls beside a dying node");
     let (over, mut kills) = (AtomicBool::new(false), 0);
     let played = std::thread::scope(|scope| {
@@ -243,12 +243,20 @@ fn play_beside_a_dying_node(node: usize) -> Result<()> {
 
 #[test]
 fn random_calls_over_nodes_do_not_notice_that_another_node_is_killed() -> Result<()> {
-    play_beside_a_dying_node(1)
+    play_beside_a_dying_node(1, &[])
 }
 
 #[test]
 fn random_calls_over_nodes_do_not_notice_that_their_own_node_is_killed() -> Result<()> {
-    play_beside_a_dying_node(0)
+    play_beside_a_dying_node(0, &[])
+}
+
+#[test]
+fn random_calls_on_striped_files_do_not_notice_that_a_node_is_killed() -> Result<()> {
+    for node in [1, 0] {
+        play_beside_a_dying_node(node, &["--layout", "stripe", "--chunk-size", "64K"])?;
+    }
+    Ok(())
 }
 
 /// Finds the daemon by its command line: `status` would ask the daemon, and wait for it.

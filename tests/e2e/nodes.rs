@@ -130,6 +130,78 @@ fn files_of_other_nodes_are_mapped_for_reading_and_not_for_writing() -> Result<(
     mapping.run_ok().map(drop)
 }
 
+/// Changes a file through several descriptors, and a copy of it outside in the same way.
+const STRIPES: &str = r#"
+import os, random, sys
+outside, mount, count = sys.argv[1], sys.argv[2], 120
+draw = random.Random(7)
+files = [open(mount + "/file", "r+b", buffering=0) for _ in range(3)]
+ends = [open(mount + "/file", "ab", buffering=0) for _ in range(3)]
+copy, end = open(outside, "r+b", buffering=0), open(outside, "ab", buffering=0)
+for step in range(count):
+    which = draw.randrange(len(files))
+    offset, length = draw.randrange(1 << 20), draw.randrange(200000)
+    what = draw.choice(["write", "write", "append", "cut", "read", "read", "size"])
+    for file, tail in [(files[which], ends[which]), (copy, end)]:
+        if what == "write":
+            os.pwrite(file.fileno(), bytes([step % 251]) * length, offset)
+        elif what == "append":
+            tail.write(bytes([step % 241]) * (length % 30000))
+        elif what == "cut":
+            file.truncate(offset)
+    got = [(os.pread(file.fileno(), length, offset), os.fstat(file.fileno()).st_size)
+           for file in (files[draw.randrange(len(files))], copy)]
+    assert got[0] == got[1], (step, what, offset, length, got[0][1], got[1][1])
+"#;
+
+/// Objects below the data directory of the instance's nodes.
+fn objects_of(instance: &Instance<'_>) -> Result<Vec<usize>> {
+    let status = instance.status()?;
+    let count = |node: &Value| {
+        let mut found = Vec::new();
+        files_below(Path::new(text(node, "object_dir")?), Path::new("/"), &mut found);
+        Ok(found.len())
+    };
+    nodes(&status)?.iter().map(count).collect()
+}
+
+fn bytes_go_round(layout: &str) -> Result<()> {
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("nodes-stripes")?;
+    let options = ["--nodes", "local:4", "--chunk-size", "64K", "--layout", layout];
+    let instance = start(&scratch, "stripes", &options)?;
+    let steps = scratch.join("steps.py");
+    fs::write(&steps, STRIPES)?;
+    let copy = scratch.join("copy");
+    fs::write(&copy, vec![1; 1 << 20])?;
+    for node in 0..4 {
+        let copied = format!("cp '{}' \"$MAYFLY_MOUNT/file\"", copy.display());
+        on_node(&instance, node, &copied)?;
+        let objects = objects_of(&instance)?;
+        ensure!(objects.iter().all(|count| *count == 1), "a part on each node: {objects:?}");
+        let (steps, copy) = (steps.display(), copy.display());
+        let run = format!("python3 '{steps}' '{copy}' \"$MAYFLY_MOUNT\"");
+        on_node(&instance, node, &run)?;
+        let same = format!("cmp '{copy}' \"$MAYFLY_MOUNT/file\"");
+        on_node(&instance, (node + 1) % 4, &same)?;
+    }
+    let refused = r#"! fallocate -l 10M "$MAYFLY_MOUNT/file" 2>&1"#;
+    ensure!(on_node(&instance, 3, refused)?.contains("not supported"), "it takes space ahead");
+    on_node(&instance, 2, "rm \"$MAYFLY_MOUNT/file\"")?;
+    let deadline = Instant::now() + PATIENCE;
+    while objects_of(&instance)? != [0, 0, 0, 0] {
+        ensure!(Instant::now() < deadline, "parts are left: {:?}", objects_of(&instance)?);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    instance.stop()
+}
+
+#[test]
+fn the_bytes_of_a_striped_file_are_on_every_node_and_all_see_them() -> Result<()> {
+    bytes_go_round("stripe")?;
+    bytes_go_round("hash")
+}
+
 #[test]
 fn a_node_that_does_not_start_is_named_with_its_reason_and_no_other_is_left() -> Result<()> {
     let _turn = Exclusive::take()?;

@@ -113,8 +113,8 @@ pub(crate) struct Start {
     pub(crate) keep: bool,
     /// Take up the data directory that an instance with --keep left
     #[arg(long, value_name = "DIR", conflicts_with_all = [
-        "data_dir", "meta_dir", "chunk_size", "layout", "capacity", "times", "parent_check", "locks",
-        "durability", "shards", "deadline",
+        "data_dir", "meta_dir", "chunk_size", "layout", "capacity", "times", "parent_check",
+        "locks", "durability", "shards", "deadline",
     ])]
     pub(crate) reopen: Option<PathBuf>,
     /// Name of the instance [default: default]
@@ -200,8 +200,8 @@ pub(crate) struct Make {
     /// Unit in which files are cut over servers, a power of two [default: 512K]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     chunk_size: Option<u64>,
-    /// Where the bytes of a file are in an instance of several nodes: all of them at its home, chunks
-    /// in turn on all nodes or on WIDTH of them, or each chunk on a node by hash [default:
+    /// Where the bytes of a file are in an instance of several nodes: all at its home, chunks in
+    /// turn on all nodes or on WIDTH of them, or each chunk on a node by hash [default:
     /// $MAYFLY_LAYOUT, or home]
     #[arg(long, value_name = "home|stripe[:WIDTH]|hash")]
     layout: Option<String>,

@@ -159,8 +159,8 @@ fn print(report: &Report) {
         ),
     }
     println!(
-        "  options     chunk-size {}, layout {}, times {}, parent-check {}, locks {}, durability {}, \
-         consistency {}, shards {}, deadline {} s{}{}",
+        "  options     chunk-size {}, layout {}, times {}, parent-check {}, locks {}, \
+         durability {}, consistency {}, shards {}, deadline {} s{}{}",
         size::show(options.chunk_bytes),
         options.layout,
         options.times,

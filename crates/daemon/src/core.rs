@@ -36,6 +36,7 @@ mod names;
 mod open;
 mod operation;
 mod part;
+mod part_life;
 mod preparation;
 mod recover;
 mod removed;

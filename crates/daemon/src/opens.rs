@@ -371,7 +371,7 @@ impl OpenTable {
         self.set_flag(id, FILE_OBJECT);
     }
 
-    /// Bytes of the file are not all in the object any more: whoever has leave to use it has to ask.
+    /// Bytes of the file are not all in the object any more: whoever may use it has to ask.
     pub(crate) fn mark_striped(&mut self, id: FileId) {
         self.set_flag(id, FILE_BY_REQUEST | FILE_APPEND_BY_REQUEST);
         if let Some(entry) = self.entry(id) {

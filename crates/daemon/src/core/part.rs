@@ -13,7 +13,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use mayfly_meta::{
-    Scan, StoreError, key,
+    key,
     record::{Part, PartOf, PendingCut},
 };
 use mayfly_object::{ObjectAttr, ObjectId, ObjectStore};
@@ -26,13 +26,12 @@ use super::{
     claims::Claim,
     data::{BLOCK_BYTES, fitting},
     preparation::{Preparation, Subject},
-    store_failed,
     task::{Run, Task},
 };
 use crate::{
     api::Caller,
     log,
-    message::{Answer, At, PartFacts, PartPlace, Question, Resolved},
+    message::{Answer, At, PartPlace, Question, Resolved},
     stripes::Stripes,
 };
 
@@ -42,11 +41,11 @@ const READ_BODY_BYTES: usize = 64;
 /// The parts that are being changed.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    active: HashMap<FileId, Active>,
+    pub(super) active: HashMap<FileId, Active>,
 }
 
 #[derive(Debug, Default)]
-struct Active {
+pub(super) struct Active {
     /// The file's home knows that the part may change.
     admitted: bool,
     /// There is an object.
@@ -54,7 +53,7 @@ struct Active {
     /// Space set aside for it while its record is dirty, bytes.
     charged_bytes: u64,
     /// Writes under way.
-    jobs: u32,
+    pub(super) jobs: u32,
 }
 
 /// A read of a part that was done.
@@ -80,7 +79,7 @@ pub(super) struct WriteDone {
 }
 
 impl PartPlace {
-    fn object(&self) -> ObjectId {
+    pub(super) fn object(&self) -> ObjectId {
         ObjectId { file: self.file, generation: self.part.generation }
     }
 }
@@ -313,12 +312,12 @@ impl Core {
         Ok(())
     }
 
-    fn record_of_part(&mut self, file: FileId) -> Outcome<Option<Part>> {
+    pub(super) fn record_of_part(&mut self, file: FileId) -> Outcome<Option<Part>> {
         let record = self.store.get(&key::numbered(key::PART, file))?;
         Ok(record.map(Part::decode).transpose()?)
     }
 
-    fn part_of(&mut self, object: ObjectId) -> Outcome<Option<Part>> {
+    pub(super) fn part_of(&mut self, object: ObjectId) -> Outcome<Option<Part>> {
         let part = self.record_of_part(object.file)?;
         Ok(part.filter(|part| part.generation == object.generation))
     }
@@ -345,7 +344,7 @@ impl Core {
     }
 
     /// The record of a part that is new here. An older file's is gone.
-    fn new_part(&mut self, place: &PartPlace, cut: Option<PendingCut>) -> Outcome<Part> {
+    pub(super) fn new_part(&mut self, place: &PartPlace, cut: Option<PendingCut>) -> Outcome<Part> {
         let PartPlace { file, part: PartOf { generation, layout, index } } = *place;
         if let Some(old) = self.record_of_part(file)? {
             self.forget_part(file, &old)?;
@@ -357,7 +356,7 @@ impl Core {
     }
 
     /// The part's object is about to be changed: its space is counted by what it takes.
-    fn soil(&mut self, file: FileId, part: Part) -> Outcome<Part> {
+    pub(super) fn soil(&mut self, file: FileId, part: Part) -> Outcome<Part> {
         if part.dirty {
             return Ok(part);
         }
@@ -369,12 +368,12 @@ impl Core {
         Ok(part)
     }
 
-    fn charge_part(&mut self, file: FileId, bytes: u64) {
+    pub(super) fn charge_part(&mut self, file: FileId, bytes: u64) {
         self.parts.active.entry(file).or_default().charged_bytes += bytes;
         self.charged_bytes += bytes;
     }
 
-    fn discharge_part(&mut self, file: FileId) {
+    pub(super) fn discharge_part(&mut self, file: FileId) {
         if let Some(active) = self.parts.active.get_mut(&file) {
             let bytes = std::mem::take(&mut active.charged_bytes);
             self.charged_bytes = self.charged_bytes.saturating_sub(bytes);
@@ -401,7 +400,7 @@ impl Core {
     }
 
     /// The object is there, and cut as was decided.
-    fn ready_part(&mut self, object: ObjectId, part: &Part) -> Outcome<()> {
+    pub(super) fn ready_part(&mut self, object: ObjectId, part: &Part) -> Outcome<()> {
         let made = self.parts.active.get(&object.file).is_some_and(|active| active.made);
         if made && part.cut.is_none() {
             return Ok(());
@@ -429,110 +428,6 @@ impl Core {
             let saved = self.save_part(object.file, &Part { cut: None, ..part });
             saved.map_err(|fault| fault.errno())?;
         }
-        Ok(())
-    }
-
-    /// A step of an operation that cuts a file: what is to be done to the object is noted.
-    pub(super) fn cut_part(&mut self, file: FileId, of: &PartOf, size_bytes: u64) -> Outcome<()> {
-        self.void(|question| matches!(question, Question::Size { file: cut, .. } if *cut == file));
-        self.keep_unsettled(file);
-        let (length, exact) = of.layout.length_of_part(file, of.index, size_bytes);
-        let at_least = if exact { length } else { 0 };
-        let place = PartPlace { file, part: *of };
-        let Some(part) = self.part_of(place.object())? else {
-            if at_least > 0 {
-                let cut = PendingCut { at_most: length, at_least };
-                self.new_part(&place, Some(cut))?;
-            }
-            return Ok(());
-        };
-        let part = self.soil(file, part)?;
-        let before = part.cut.unwrap_or(PendingCut { at_most: u64::MAX, at_least: 0 });
-        let cut = PendingCut {
-            at_most: before.at_most.min(length),
-            at_least: before.at_least.min(length).max(at_least),
-        };
-        let cuts = part.cuts.wrapping_add(1);
-        self.save_part(file, &Part { cuts, cut: Some(cut), ..part })
-    }
-
-    fn part_facts(&mut self, object: ObjectId) -> Outcome<(PartFacts, Option<Part>)> {
-        let Some(part) = self.part_of(object)? else { return Ok((PartFacts::default(), None)) };
-        if part.cut.is_some() {
-            self.ready_part(object, &part)?;
-        }
-        let attr = match self.look(object) {
-            Err(Fault::Errno(Errno::ENOENT)) => ObjectAttr::default(),
-            other => other?,
-        };
-        let facts = PartFacts {
-            end_bytes: part.layout.end_of_part(part.index, attr.size_bytes),
-            blocks: attr.blocks,
-            mtime: attr.mtime,
-            ctime: attr.ctime,
-            dirty: part.dirty,
-            cuts: part.cuts,
-        };
-        Ok((facts, Some(Part { cut: None, ..part })))
-    }
-
-    /// How far a part reaches.
-    pub(super) fn tell_part(&mut self, file: FileId, generation: u32) -> Outcome<Answer> {
-        Ok(Answer::Part(self.part_facts(ObjectId { file, generation })?.0))
-    }
-
-    /// The same; the file's home takes over the times. A write that is under way makes the part
-    /// dirty again.
-    pub(super) fn clean_part(&mut self, file: FileId, generation: u32) -> Outcome<Answer> {
-        let object = ObjectId { file, generation };
-        self.check_no_append(object)?;
-        let (facts, part) = self.part_facts(object)?;
-        if let Some(part) = part.filter(|part| part.dirty) {
-            self.discharge_part(file);
-            self.counters.settled_bytes += facts.blocks * BLOCK_BYTES;
-            self.save_part(file, &Part { dirty: false, blocks: facts.blocks, ..part })?;
-        }
-        Ok(Answer::Part(facts))
-    }
-
-    /// The same; the file's home takes over the length too.
-    pub(super) fn settle_part(&mut self, file: FileId, generation: u32) -> Outcome<Answer> {
-        if self.parts.active.get(&file).is_some_and(|active| active.jobs > 0) {
-            return Err(Fault::Busy);
-        }
-        let answer = self.clean_part(file, generation)?;
-        self.forget_admission(file);
-        self.parts.active.remove(&file);
-        Ok(answer)
-    }
-
-    fn forget_admission(&mut self, file: FileId) {
-        let is_it = |question: &Question| matches!(question, Question::Admit { file: admitted, .. } if *admitted == file);
-        self.void(is_it);
-    }
-
-    /// The file is gone.
-    pub(super) fn drop_part(&mut self, file: FileId, generation: u32) -> Outcome<()> {
-        self.forget_admission(file);
-        match self.record_of_part(file)?.filter(|part| part.generation <= generation) {
-            Some(part) => self.forget_part(file, &part),
-            None => Ok(()),
-        }
-    }
-
-    fn forget_part(&mut self, file: FileId, part: &Part) -> Outcome<()> {
-        let object = ObjectId { file, generation: part.generation };
-        self.store.put(&key::doomed(file, part.generation), &[1])?;
-        self.store.delete(&key::numbered(key::PART, file))?;
-        if part.dirty {
-            self.discharge_part(file);
-        } else {
-            let bytes = part.blocks * BLOCK_BYTES;
-            self.counters.settled_bytes = self.counters.settled_bytes.saturating_sub(bytes);
-        }
-        self.parts.active.remove(&file);
-        self.counters.objects = self.counters.objects.saturating_sub(1);
-        self.work.doomed.push(object);
         Ok(())
     }
 
@@ -572,49 +467,6 @@ impl Core {
         let result = append_at(object, at, bytes, &*self.objects);
         self.part_has_grown(object);
         Ok(appended(result))
-    }
-
-    /// Counts what the parts take that the predecessor was changing.
-    pub(super) fn take_up_parts(&mut self) -> Result<(), StoreError> {
-        let mut dirty = Vec::new();
-        for (file, record) in self.marks(key::PART)? {
-            let part = Part::decode(&record)?;
-            if part.dirty {
-                dirty.push(ObjectId { file, generation: part.generation });
-            }
-        }
-        for object in dirty {
-            let attr = self.objects.attr(object).unwrap_or_default();
-            self.charge_part(object.file, attr.blocks * BLOCK_BYTES);
-        }
-        Ok(())
-    }
-
-    /// Asks for the removal of the parts of files that are gone.
-    pub(super) fn take_up_gone(&mut self) -> Result<(), StoreError> {
-        let mut gone = Vec::new();
-        self.store.scan(&[key::GONE], &[key::GONE], &mut |key, record| {
-            gone.extend(key::split_gone(key).map(|of| (of, record.to_vec())));
-            Scan::More
-        })?;
-        for ((file, generation), record) in gone {
-            let layout = mayfly_meta::record::Layout::decode_gone(&record)?;
-            self.ask_to_drop(file, generation, &layout);
-        }
-        Ok(())
-    }
-
-    /// A server has removed its part of a file, or has none.
-    pub(super) fn part_gone(&mut self, file: FileId, generation: u32, answer: &Answer) {
-        if *answer != Answer::Done {
-            log::error(format_args!("file {:016x}", file.0), format_args!("parts: {answer:?}"));
-            return;
-        }
-        if self.striped.was_last_to_go(file, generation)
-            && let Err(error) = self.store.delete(&key::gone(file, generation))
-        {
-            store_failed(&error);
-        }
     }
 }
 

@@ -1,0 +1,167 @@
+//! What becomes of this node's parts: they are cut, they say how far they reach, their file's home
+//! takes over what they say, and they go.
+
+use mayfly_meta::{
+    Scan, StoreError, key,
+    record::{Layout, Part, PartOf, PendingCut},
+};
+use mayfly_object::{ObjectAttr, ObjectId};
+use mayfly_types::{Errno, FileId};
+
+use super::{Core, Fault, Outcome, data::BLOCK_BYTES, store_failed};
+use crate::{
+    log,
+    message::{Answer, PartFacts, PartPlace, Question},
+    stripes::Stripes,
+};
+
+impl Core {
+    /// A step of an operation that cuts a file: what is to be done to the object is noted.
+    pub(super) fn cut_part(&mut self, file: FileId, of: &PartOf, size_bytes: u64) -> Outcome<()> {
+        self.void(|question| matches!(question, Question::Size { file: cut, .. } if *cut == file));
+        self.keep_unsettled(file);
+        let (length, exact) = of.layout.length_of_part(file, of.index, size_bytes);
+        let at_least = if exact { length } else { 0 };
+        let place = PartPlace { file, part: *of };
+        let Some(part) = self.part_of(place.object())? else {
+            if at_least > 0 {
+                let cut = PendingCut { at_most: length, at_least };
+                self.new_part(&place, Some(cut))?;
+            }
+            return Ok(());
+        };
+        let part = self.soil(file, part)?;
+        let before = part.cut.unwrap_or(PendingCut { at_most: u64::MAX, at_least: 0 });
+        let cut = PendingCut {
+            at_most: before.at_most.min(length),
+            at_least: before.at_least.min(length).max(at_least),
+        };
+        let cuts = part.cuts.wrapping_add(1);
+        self.save_part(file, &Part { cuts, cut: Some(cut), ..part })
+    }
+
+    fn part_facts(&mut self, object: ObjectId) -> Outcome<(PartFacts, Option<Part>)> {
+        let Some(part) = self.part_of(object)? else { return Ok((PartFacts::default(), None)) };
+        if part.cut.is_some() {
+            self.ready_part(object, &part)?;
+        }
+        let attr = match self.look(object) {
+            Err(Fault::Errno(Errno::ENOENT)) => ObjectAttr::default(),
+            other => other?,
+        };
+        let facts = PartFacts {
+            end_bytes: part.layout.end_of_part(part.index, attr.size_bytes),
+            blocks: attr.blocks,
+            mtime: attr.mtime,
+            ctime: attr.ctime,
+            dirty: part.dirty,
+            cuts: part.cuts,
+        };
+        Ok((facts, Some(Part { cut: None, ..part })))
+    }
+
+    /// How far a part reaches.
+    pub(super) fn tell_part(&mut self, file: FileId, generation: u32) -> Outcome<Answer> {
+        Ok(Answer::Part(self.part_facts(ObjectId { file, generation })?.0))
+    }
+
+    /// The same; the file's home takes over the times. A write that is under way makes the part
+    /// dirty again.
+    pub(super) fn clean_part(&mut self, file: FileId, generation: u32) -> Outcome<Answer> {
+        let object = ObjectId { file, generation };
+        self.check_no_append(object)?;
+        let (facts, part) = self.part_facts(object)?;
+        if let Some(part) = part.filter(|part| part.dirty) {
+            self.discharge_part(file);
+            self.counters.settled_bytes += facts.blocks * BLOCK_BYTES;
+            self.save_part(file, &Part { dirty: false, blocks: facts.blocks, ..part })?;
+        }
+        Ok(Answer::Part(facts))
+    }
+
+    /// The same; the file's home takes over the length too.
+    pub(super) fn settle_part(&mut self, file: FileId, generation: u32) -> Outcome<Answer> {
+        if self.parts.active.get(&file).is_some_and(|active| active.jobs > 0) {
+            return Err(Fault::Busy);
+        }
+        let answer = self.clean_part(file, generation)?;
+        self.forget_admission(file);
+        self.parts.active.remove(&file);
+        Ok(answer)
+    }
+
+    fn forget_admission(&mut self, file: FileId) {
+        self.void(|question| match question {
+            Question::Admit { file: admitted, .. } => *admitted == file,
+            _ => false,
+        });
+    }
+
+    /// The file is gone.
+    pub(super) fn drop_part(&mut self, file: FileId, generation: u32) -> Outcome<()> {
+        self.forget_admission(file);
+        match self.record_of_part(file)?.filter(|part| part.generation <= generation) {
+            Some(part) => self.forget_part(file, &part),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn forget_part(&mut self, file: FileId, part: &Part) -> Outcome<()> {
+        let object = ObjectId { file, generation: part.generation };
+        self.store.put(&key::doomed(file, part.generation), &[1])?;
+        self.store.delete(&key::numbered(key::PART, file))?;
+        if part.dirty {
+            self.discharge_part(file);
+        } else {
+            let bytes = part.blocks * BLOCK_BYTES;
+            self.counters.settled_bytes = self.counters.settled_bytes.saturating_sub(bytes);
+        }
+        self.parts.active.remove(&file);
+        self.counters.objects = self.counters.objects.saturating_sub(1);
+        self.work.doomed.push(object);
+        Ok(())
+    }
+
+    /// Counts what the parts take that the predecessor was changing.
+    pub(super) fn take_up_parts(&mut self) -> Result<(), StoreError> {
+        let mut dirty = Vec::new();
+        for (file, record) in self.marks(key::PART)? {
+            let part = Part::decode(&record)?;
+            if part.dirty {
+                dirty.push(ObjectId { file, generation: part.generation });
+            }
+        }
+        for object in dirty {
+            let attr = self.objects.attr(object).unwrap_or_default();
+            self.charge_part(object.file, attr.blocks * BLOCK_BYTES);
+        }
+        Ok(())
+    }
+
+    /// Asks for the removal of the parts of files that are gone.
+    pub(super) fn take_up_gone(&mut self) -> Result<(), StoreError> {
+        let mut gone = Vec::new();
+        self.store.scan(&[key::GONE], &[key::GONE], &mut |key, record| {
+            gone.extend(key::split_gone(key).map(|of| (of, record.to_vec())));
+            Scan::More
+        })?;
+        for ((file, generation), record) in gone {
+            let layout = Layout::decode_gone(&record)?;
+            self.ask_to_drop(file, generation, &layout);
+        }
+        Ok(())
+    }
+
+    /// A server has removed its part of a file, or has none.
+    pub(super) fn part_gone(&mut self, file: FileId, generation: u32, answer: &Answer) {
+        if *answer != Answer::Done {
+            log::error(format_args!("file {:016x}", file.0), format_args!("parts: {answer:?}"));
+            return;
+        }
+        if self.striped.was_last_to_go(file, generation)
+            && let Err(error) = self.store.delete(&key::gone(file, generation))
+        {
+            store_failed(&error);
+        }
+    }
+}
