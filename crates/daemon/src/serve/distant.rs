@@ -52,7 +52,7 @@ impl<S: Service> Serving<S> {
                 {
                     self.others.held.push((ticket, body));
                 }
-                Event::Request { ticket, body, .. } => self.hear_call(&net, ticket, &body),
+                Event::Request { ticket, body, .. } => self.hear_call(&net, ticket, body),
                 Event::Reply { id, body, .. } => {
                     if let Some(sent) = net.sent(id) {
                         self.hear_reply(&net, sent, &body);
@@ -82,15 +82,16 @@ impl<S: Service> Serving<S> {
     pub(super) fn serve_held(&mut self) {
         let Some(net) = self.shard.peers.net().cloned() else { return };
         for (ticket, body) in std::mem::take(&mut self.others.held) {
-            self.hear_call(&net, ticket, &body);
+            self.hear_call(&net, ticket, body);
         }
     }
 
-    fn hear_call(&mut self, net: &Net, ticket: Ticket, bytes: &[u8]) {
+    fn hear_call(&mut self, net: &Net, ticket: Ticket, mut bytes: Vec<u8>) {
         let node = ticket.node.0;
-        let call = if self.is_member(node) { words::decode_call(bytes) } else { None };
+        let call = if self.is_member(node) { words::decode_call(&bytes) } else { None };
+        let call = call.map(|(call, body)| (call, bytes.len() - body.len()));
         match call {
-            Some((Call::Forward { to, session, pid, lane, request_id, op, place }, body)) => {
+            Some((Call::Forward { to, session, pid, lane, request_id, op, place }, head)) => {
                 let Some(op) = Op::from_raw(op).filter(|_| self.is_mine(to)) else {
                     let status = Errno::EPROTO.raw() as u32;
                     return net.reply(ticket, &Reply::Done { status }, &[]);
@@ -102,7 +103,9 @@ impl<S: Service> Serving<S> {
                 let session = self.meet(node, session, pid);
                 let caller = Caller { session, lane, request_id };
                 if net.begin(caller, ticket) {
-                    let forward = Forward { caller, op, body: body.to_vec(), place };
+                    // In the same memory: a body may be as large as a transfer.
+                    bytes.drain(..head);
+                    let forward = Forward { caller, op, body: bytes, place };
                     self.hand(ShardId(to), ShardId(to), Message::Forward(Box::new(forward)));
                 }
             }
