@@ -311,6 +311,16 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         mut pieces: Pieces<'_>,
     ) -> Result<usize, Errno> {
         let mut done = 0;
+        if let Some(run) = long_run(&pieces) {
+            // SAFETY: passed on to the caller.
+            let (count, failed) = unsafe { self.read_ahead(open, offset, run) };
+            match failed {
+                Some(errno) if count == 0 => return Err(errno),
+                Some(_) => return Ok(count),
+                None => pieces.advance(count),
+            }
+            done = count;
+        }
         while pieces.left() > 0 {
             let asked = pieces.left().min(TRANSFER_BYTES_MAX);
             let request =
@@ -426,6 +436,19 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         let append = offset == u64::MAX;
         let mut end = if append { 0 } else { offset };
         let mut done = 0;
+        if let Some(run) = long_run(&pieces).filter(|_| !append) {
+            if !mayfly_sys::user::plausible(run.base as usize, run.bytes) {
+                return Err(Errno::EFAULT);
+            }
+            // SAFETY: passed on to the caller.
+            let (count, failed) = unsafe { self.write_ahead(open, offset, run) };
+            (done, end) = (count, end + count as u64);
+            match failed {
+                Some(errno) if count == 0 => return Err(errno),
+                Some(_) => return Ok((done, end)),
+                None => pieces.advance(count),
+            }
+        }
         while pieces.left() > 0 {
             // SAFETY: passed on to the caller.
             let sent = unsafe { self.send(open, end, append, &pieces) };
@@ -476,6 +499,12 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         let count = unsafe { pieces.gather(scratch.as_mut_slice()) }?;
         request(scratch.as_slice().get(..count).unwrap_or(&[]))
     }
+}
+
+/// What is left, when that is one run of memory and several transfers long.
+fn long_run(pieces: &Pieces<'_>) -> Option<IoVec> {
+    let long = pieces.left() > TRANSFER_BYTES_MAX && pieces.is_one_run();
+    pieces.run().filter(|_| long)
 }
 
 fn check_readable(open: OpenFile) -> Result<(), Errno> {

@@ -19,6 +19,7 @@
 #[cfg(test)]
 extern crate std;
 
+mod ahead;
 mod contents;
 mod data;
 mod locks;

@@ -7,7 +7,7 @@ use std::{
     vec::Vec,
 };
 
-use mayfly_transport::{Answer, Patience, Transport};
+use mayfly_transport::{Answer, Begun, Patience, Transport};
 use mayfly_transport_shm::layout::{FileEntry, NodeHead, OpenEntry};
 use mayfly_types::{Errno, OpenRef};
 use mayfly_wire::{Op, Operation, Reader, Request, Wire, Writer};
@@ -37,6 +37,10 @@ type Script = Box<dyn FnMut(Request<'_>) -> Reply + Send>;
 pub(crate) struct Scripted {
     script: Mutex<Script>,
     pub(crate) asked: Mutex<Vec<Op>>,
+    /// Requests that were begun, by their numbers.
+    begun: Mutex<Vec<Vec<u8>>>,
+    /// How many were under way at a time.
+    pub(crate) most: Mutex<usize>,
 }
 
 impl Transport for Scripted {
@@ -46,13 +50,54 @@ impl Transport for Scripted {
         _patience: Patience,
         take: impl for<'r> FnOnce(Answer<'r, O::Reply<'r>>) -> T,
     ) -> T {
-        let mut bytes = vec![0; 1 << 18];
-        let mut to = Writer::new(&mut bytes);
-        request.encode(&mut to).expect("room");
-        let used = to.used();
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(O::OP);
-        let request = Request::decode(O::OP, &bytes[..used]).expect("own encoding");
-        let reply = (self.script.lock().unwrap_or_else(PoisonError::into_inner))(request);
+        self.answer::<O, T>(&encoded(request), take)
+    }
+
+    fn begin<'a, O: Operation<'a>>(&self, request: &O) -> Option<Begun> {
+        let mut begun = lock(&self.begun);
+        begun.push(encoded(request));
+        let under_way = begun.iter().filter(|request| !request.is_empty()).count();
+        let mut most = lock(&self.most);
+        *most = under_way.max(*most);
+        Some(Begun { lane: 0, id: begun.len() as u64 - 1 })
+    }
+
+    fn finish<'a, O: Operation<'a>, T>(
+        &self,
+        begun: Begun,
+        take: impl for<'r> FnOnce(Answer<'r, O::Reply<'r>>) -> T,
+    ) -> T {
+        let request = core::mem::take(&mut lock(&self.begun)[begun.id as usize]);
+        self.answer::<O, T>(&request, take)
+    }
+
+    fn post<'a, O: Operation<'a>>(&self, request: &O) -> Result<(), Errno> {
+        self.exchange(request, Patience::Deadline, |_| Ok(()))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn encoded<'a>(request: &impl Operation<'a>) -> Vec<u8> {
+    let mut bytes = vec![0; 1 << 18];
+    let mut to = Writer::new(&mut bytes);
+    request.encode(&mut to).expect("room");
+    let used = to.used();
+    bytes.truncate(used);
+    bytes
+}
+
+impl Scripted {
+    fn answer<'a, O: Operation<'a>, T>(
+        &self,
+        request: &[u8],
+        take: impl for<'r> FnOnce(Answer<'r, O::Reply<'r>>) -> T,
+    ) -> T {
+        lock(&self.asked).push(O::OP);
+        let request = Request::decode(O::OP, request).expect("own encoding");
+        let reply = (lock(&self.script))(request);
         match reply {
             Reply::Failed(errno) => take(Answer::Failed(errno)),
             Reply::Escaped(path) => take(Answer::Escaped(path)),
@@ -61,10 +106,6 @@ impl Transport for Scripted {
                 take(Answer::Done(O::Reply::decode(&mut from).expect("a reply of this operation")))
             }
         }
-    }
-
-    fn post<'a, O: Operation<'a>>(&self, request: &O) -> Result<(), Errno> {
-        self.exchange(request, Patience::Deadline, |_| Ok(()))
     }
 }
 
@@ -93,8 +134,9 @@ pub(crate) fn client(
     directory: i32,
     script: impl FnMut(Request<'_>) -> Reply + Send + 'static,
 ) -> Client<Scripted, InPlace> {
-    let transport =
-        Scripted { script: Mutex::new(Box::new(script)), asked: Mutex::new(Vec::new()) };
+    let script: Script = Box::new(script);
+    let (asked, begun, most) = Default::default();
+    let transport = Scripted { script: Mutex::new(script), asked, begun, most };
     let head = &zeroed::<NodeHead>(1)[0];
     let node = Node { head, opens: zeroed::<OpenEntry>(4), files: zeroed::<FileEntry>(4) };
     Client::new(transport, node, ObjectDirectory(directory), InPlace).expect("memory")

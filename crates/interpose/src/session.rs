@@ -11,7 +11,7 @@ use core::{
 
 use mayfly_client::{Client, Node, ObjectDirectory, OpenFile};
 use mayfly_sys::{Errno, file, lock::Lock, memory, text::PathText};
-use mayfly_transport::{Answer, Patience, Transport};
+use mayfly_transport::{Answer, Begun, Patience, Transport};
 use mayfly_transport_shm::{AttachOptions, ShmTransport, attach, layout::NodeRegion};
 use mayfly_wire::Operation;
 
@@ -36,6 +36,18 @@ impl Transport for Lanes {
         take: impl for<'r> FnOnce(Answer<'r, O::Reply<'r>>) -> T,
     ) -> T {
         self.0.exchange(request, patience, take)
+    }
+
+    fn begin<'a, O: Operation<'a>>(&self, request: &O) -> Option<Begun> {
+        self.0.begin(request)
+    }
+
+    fn finish<'a, O: Operation<'a>, T>(
+        &self,
+        begun: Begun,
+        take: impl for<'r> FnOnce(Answer<'r, O::Reply<'r>>) -> T,
+    ) -> T {
+        self.0.finish::<O, T>(begun, take)
     }
 
     fn post<'a, O: Operation<'a>>(&self, request: &O) -> Result<(), Errno> {

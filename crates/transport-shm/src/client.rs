@@ -18,7 +18,7 @@ mod wait;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use mayfly_sys::arch::{Moment, Moments};
-use mayfly_transport::{Answer, Patience, Transport};
+use mayfly_transport::{Answer, Begun, Patience, Transport};
 use mayfly_types::{
     Errno,
     limits::{LANES, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, SESSIONS_MAX},
@@ -205,6 +205,33 @@ impl Transport for ShmTransport {
         };
         let submitted = self.submit(lane, id, bytes, LANE_REQUEST);
         if let Err(errno) = self.wait(&submitted, patience) {
+            return take(Answer::Failed(errno));
+        }
+        let taken = take(self.answer::<O::Reply<'_>>(lane, O::OP));
+        self.release(lane);
+        taken
+    }
+
+    fn begin<'a, O: Operation<'a>>(&self, request: &O) -> Option<Begun> {
+        if self.node.is_lost() {
+            return None;
+        }
+        let lane = self.try_claim(Patience::Deadline)?;
+        let id = self.head().last_request_id.fetch_add(1, Relaxed) + 1;
+        let bytes = self.encode(lane, id, request).inspect_err(|_| self.release(lane)).ok()?;
+        self.submit(lane, id, bytes, LANE_REQUEST);
+        Some(Begun { lane, id })
+    }
+
+    fn finish<'a, O: Operation<'a>, T>(
+        &self,
+        begun: Begun,
+        take: impl for<'r> FnOnce(Answer<'r, O::Reply<'r>>) -> T,
+    ) -> T {
+        let Begun { lane, id } = begun;
+        // Some time has passed since it was sent: where the daemon was does not matter any more.
+        let submitted = Submitted { lane, id, at: self.moments.now(), woken: true };
+        if let Err(errno) = self.wait(&submitted, Patience::Deadline) {
             return take(Answer::Failed(errno));
         }
         let taken = take(self.answer::<O::Reply<'_>>(lane, O::OP));

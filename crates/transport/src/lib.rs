@@ -26,6 +26,15 @@ pub enum Patience {
     Interruptible,
 }
 
+/// A request that was sent, and whose reply the thread that sent it will wait for.
+#[derive(Debug)]
+pub struct Begun {
+    /// Where it is.
+    pub lane: usize,
+    /// Its number.
+    pub id: u64,
+}
+
 /// Carries requests. An implementation may be used by several threads and inside signal handlers.
 pub trait Transport {
     /// Sends `request`, waits for the reply and hands it to `take` while its bytes are still in
@@ -36,6 +45,22 @@ pub trait Transport {
         patience: Patience,
         take: impl for<'r> FnOnce(Answer<'r, O::Reply<'r>>) -> T,
     ) -> T;
+
+    /// Sends `request` and does not wait, so that others can be sent meanwhile. `None` when that
+    /// cannot be done at once, or not at all; then nothing was sent.
+    fn begin<'a, O: Operation<'a>>(&self, _request: &O) -> Option<Begun> {
+        None
+    }
+
+    /// Waits for the reply to a request of this operation that was begun, until its deadline, and
+    /// hands it to `take`. Every one that was begun has to be finished, by the same thread.
+    fn finish<'a, O: Operation<'a>, T>(
+        &self,
+        _begun: Begun,
+        take: impl for<'r> FnOnce(Answer<'r, O::Reply<'r>>) -> T,
+    ) -> T {
+        take(Answer::Failed(Errno::EIO))
+    }
 
     /// Sends `request`, whose reply nobody needs, and does not wait. It is executed at least once
     /// as long as this process lives, and may be executed after requests that are sent later; so it

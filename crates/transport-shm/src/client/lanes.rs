@@ -20,7 +20,7 @@ impl ShmTransport {
         }
     }
 
-    fn try_claim(&self, patience: Patience) -> Option<usize> {
+    pub(super) fn try_claim(&self, patience: Patience) -> Option<usize> {
         let first = match patience {
             Patience::Deadline => 0,
             Patience::Interruptible => LANES_RESERVED,

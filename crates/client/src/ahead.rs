@@ -1,0 +1,144 @@
+//! A long transfer by requests: several are under way at a time, so that what each waits for (a
+//! switch of threads, another node) is waited for at the same time.
+//!
+//! They begin at multiples of a transfer. The first that fails or falls short ends the transfer:
+//! what counts is what came before it. Later ones that were under way may have been done all the
+//! same; of a write they leave bytes behind what the call says it has written.
+
+use mayfly_sys::{file::IoVec, user::copy_out};
+use mayfly_transport::{Answer, Begun, Transport};
+use mayfly_types::{Errno, limits::TRANSFER_BYTES_MAX};
+use mayfly_wire::{Operation, Read, Write};
+
+use crate::{Client, Descriptors, OpenFile};
+
+/// Requests of one transfer at a time; a process has more lanes, which others of its threads need.
+const WINDOW: usize = 4;
+
+/// A request under way.
+struct Piece {
+    begun: Begun,
+    at: usize,
+    bytes: usize,
+}
+
+/// How far a transfer has come.
+struct Progress {
+    /// Bytes from the beginning that are done for certain.
+    done: usize,
+    /// It goes no further: an error, or the end of the file.
+    over: Option<Result<(), Errno>>,
+}
+
+impl Progress {
+    fn note(&mut self, bytes: usize, result: Result<usize, Errno>) {
+        if self.over.is_some() {
+            return;
+        }
+        match result {
+            Ok(count) => {
+                self.done += count;
+                self.over = (count < bytes).then_some(Ok(()));
+            }
+            Err(errno) => self.over = Some(Err(errno)),
+        }
+    }
+}
+
+/// Length of the piece at `at` of a transfer of `bytes` bytes that begins at `offset`.
+fn piece_bytes(offset: u64, at: usize, bytes: usize) -> usize {
+    let into = ((offset + at as u64) % TRANSFER_BYTES_MAX as u64) as usize;
+    (TRANSFER_BYTES_MAX - into).min(bytes.saturating_sub(at))
+}
+
+impl<T: Transport, D: Descriptors> Client<T, D> {
+    /// Writes a run of the host's memory at `offset`: bytes that are written, and why no more, if
+    /// that is an error. Nothing, when requests cannot be under way side by side.
+    ///
+    /// # Safety
+    /// The host wants its memory at `run` read.
+    pub(crate) unsafe fn write_ahead(
+        &self,
+        open: OpenFile,
+        offset: u64,
+        run: IoVec,
+    ) -> (usize, Option<Errno>) {
+        self.ahead::<Write<'_>>(
+            offset,
+            run.bytes,
+            |at, bytes| {
+                // SAFETY: the host vouches for that many bytes at this address during its call.
+                let bytes = unsafe { core::slice::from_raw_parts(run.base.add(at), bytes) };
+                let offset = offset + at as u64;
+                self.transport.begin(&Write { open: open.reference, offset, append: false, bytes })
+            },
+            |_, written| Ok(written.count as usize),
+        )
+    }
+
+    /// Reads into a run of the host's memory.
+    ///
+    /// # Safety
+    /// The host wants its memory at `run` written.
+    pub(crate) unsafe fn read_ahead(
+        &self,
+        open: OpenFile,
+        offset: u64,
+        run: IoVec,
+    ) -> (usize, Option<Errno>) {
+        self.ahead::<Read>(
+            offset,
+            run.bytes,
+            |at, bytes| {
+                let (offset, count) = (offset + at as u64, bytes as u32);
+                self.transport.begin(&Read { open: open.reference, offset, count })
+            },
+            |(at, bytes), data| {
+                let data = data.bytes.get(..bytes).unwrap_or(data.bytes);
+                // SAFETY: passed on to the caller; the piece is inside the run.
+                unsafe { copy_out(data, run.base.wrapping_add(at))? };
+                Ok(data.len())
+            },
+        )
+    }
+
+    fn ahead<'a, O: Operation<'a>>(
+        &self,
+        offset: u64,
+        bytes: usize,
+        mut begin: impl FnMut(usize, usize) -> Option<Begun>,
+        mut take: impl for<'r> FnMut((usize, usize), O::Reply<'r>) -> Result<usize, Errno>,
+    ) -> (usize, Option<Errno>) {
+        let mut flight: [Option<Piece>; WINDOW] = [const { None }; WINDOW];
+        let mut progress = Progress { done: 0, over: None };
+        let mut sent = 0;
+        // The oldest is always in the next place that is filled.
+        for slot in (0..WINDOW).cycle() {
+            let Some(slot) = flight.get_mut(slot) else { break };
+            if let Some(Piece { begun, at, bytes }) = slot.take() {
+                let wanted = progress.over.is_none();
+                let result = self.transport.finish::<O, _>(begun, |answer| match answer {
+                    Answer::Done(reply) if wanted => take((at, bytes), reply),
+                    Answer::Done(_) => Ok(0),
+                    Answer::Failed(errno) => Err(errno),
+                    Answer::Escaped(_) => Err(Errno::EIO),
+                });
+                progress.note(bytes, result);
+            }
+            let count = piece_bytes(offset, sent, bytes);
+            let goes_on = count > 0 && progress.over.is_none();
+            if let Some(begun) = goes_on.then(|| begin(sent, count)).flatten() {
+                *slot = Some(Piece { begun, at: sent, bytes: count });
+                sent += count;
+            }
+            // What could not begin, the caller does one by one.
+            if flight.iter().all(Option::is_none) {
+                break;
+            }
+        }
+        (progress.done, progress.over.and_then(Result::err))
+    }
+}
+
+#[cfg(test)]
+mod tests;
