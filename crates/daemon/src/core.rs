@@ -225,6 +225,8 @@ pub struct Core {
     /// The latest appends through the daemon to each object that is not settled, one for each lane.
     appends: HashMap<FileId, Vec<append::Noted>>,
     opens: OpenTable,
+    /// A record that is being made: a buffer that is there already.
+    record: Vec<u8>,
     locks: LockTable,
     /// Attached processes, those of other nodes too as far as they have asked for something here.
     sessions: HashMap<SessionId, u64>,

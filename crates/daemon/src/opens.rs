@@ -220,7 +220,7 @@ impl OpenTable {
         &mut self,
         caller: Caller,
         (id, kind): (FileId, FileKind),
-        birth: &BirthKey,
+        birth: BirthKey,
         flags: u32,
         remote: Option<Remote>,
     ) -> Result<OpenRef, Errno> {
@@ -294,7 +294,7 @@ impl OpenTable {
         })
     }
 
-    fn hold_file(&mut self, id: FileId, birth: &BirthKey) -> u32 {
+    fn hold_file(&mut self, id: FileId, birth: BirthKey) -> u32 {
         if let Some(file) = self.files.get(&id) {
             return file.index;
         }
@@ -303,13 +303,13 @@ impl OpenTable {
             self.share.nodes(self.file_used.len() - 1)
         });
         self.use_file(index, true);
-        self.write_key(index, birth);
+        self.write_key(index, &birth);
         let entry = &self.node.files[index as usize];
         entry.flags.store(0, Relaxed);
         entry.allowance_end.store(0, Relaxed);
         entry.opens.store(0, Relaxed);
         entry.id.store(id.0, Release);
-        self.files.insert(id, new_file(index, birth.clone()));
+        self.files.insert(id, new_file(index, birth));
         index
     }
 

@@ -1,15 +1,20 @@
 //! What the operations of a core cost, each in a transaction of its own, without the way from and
 //! to a process. Run in release with `--ignored --nocapture`; nothing is asserted.
-//! `PACE_STORE=tree` leaves the other stores out, `PACE_FILES` is the number of files.
+//! `PACE_STORE=tree` leaves the other stores out, `PACE_FILES` is the number of files, `PACE_BATCH`
+//! that of requests between two commits, and
+//! `PACE_UNTIL=create` leaves out what comes after the creates, and so on: under valgrind the
+//! difference of two such runs, or of two numbers of files, is what an operation costs in
+//! instructions, which are the same on a busy machine.
 #![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
 
 mod support;
 
 use std::{
+    ops::ControlFlow,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use mayfly_daemon::{Core, Numbering, Parts, Progress, Survivors, Totals};
@@ -26,6 +31,9 @@ struct Bed {
     node: Node,
     body: Vec<u8>,
     directory: tempfile::TempDir,
+    asked: u32,
+    /// Requests of a transaction.
+    batch: u32,
 }
 
 type Opening = fn(&Path) -> Box<dyn Store>;
@@ -70,7 +78,8 @@ impl Bed {
         };
         let core = Core::open(config(), parts, &Survivors::default()).unwrap();
         let node = Node::around(core, objects);
-        Bed { node, body: vec![0; 8192], directory }
+        let batch = std::env::var("PACE_BATCH").map_or(1, |batch| batch.parse().unwrap());
+        Bed { node, body: vec![0; 8192], directory, asked: 0, batch }
     }
 
     /// What the store's files take, allocated ahead or used.
@@ -83,7 +92,8 @@ impl Bed {
         let caller = self.node.next_caller(SESSION);
         let progress = self.node.submit(caller, request, &mut self.body);
         let core = self.node.core();
-        if core.batch_transaction() != 0 {
+        self.asked += 1;
+        if core.batch_transaction() != 0 && self.asked.is_multiple_of(self.batch) {
             core.commit().unwrap();
         }
         match progress {
@@ -98,12 +108,13 @@ fn files() -> u32 {
     std::env::var("PACE_FILES").map_or(100_000, |files| files.parse().unwrap())
 }
 
-fn each(name: &str, mut work: impl FnMut(u32)) -> Duration {
+/// Whether `name` was to be the last.
+fn each(name: &str, mut work: impl FnMut(u32)) -> ControlFlow<()> {
     let begun = Instant::now();
     (0..files()).for_each(&mut work);
-    let each = begun.elapsed() / files();
-    println!("{name:14} {each:?}");
-    each
+    println!("{name:14} {:?}", begun.elapsed() / files());
+    let last = std::env::var("PACE_UNTIL").is_ok_and(|last| last == name);
+    if last { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }
 
 #[test]
@@ -115,11 +126,11 @@ fn operations() {
             continue;
         }
         println!("on the store {name}");
-        operations_of(Bed::new(open));
+        let _until = operations_of(Bed::new(open));
     }
 }
 
-fn operations_of(mut bed: Bed) {
+fn operations_of(mut bed: Bed) -> ControlFlow<()> {
     bed.node.mkdir("d").unwrap();
     let paths: Vec<String> = (0..files()).map(|number| format!("d/file{number}")).collect();
     let path = |number: u32| walk(&paths[number as usize], 0);
@@ -135,24 +146,24 @@ fn operations_of(mut bed: Bed) {
         } else {
             opens.push(opened.open);
         }
-    });
+    })?;
     println!("{:14} {} MiB", "on disk", bed.meta_bytes() >> 20);
-    each("close (half)", |number| {
+    each("close", |number| {
         if let Some(open) = opens.get(number as usize) {
             bed.ask(&Close { open: *open });
         }
-    });
+    })?;
     each("stat", |number| {
         bed.ask(&Stat { target: Target::Path(path(number)) });
-    });
-    each("open, close", |number| {
+    })?;
+    each("open", |number| {
         let open = Open { walk: path(number), flags: O_RDWR, mode: 0, uid: 0, gid: 0 };
         let bytes = bed.ask(&open);
         let mut from = mayfly_wire::Reader::new(&bed.body[..bytes]);
         let opened = <mayfly_wire::Opened as mayfly_wire::Wire>::decode(&mut from).unwrap();
         bed.ask(&Close { open: opened.open });
-    });
+    })?;
     each("unlink", |number| {
         bed.ask(&Unlink { walk: path(number), directory: false });
-    });
+    })
 }

@@ -20,7 +20,7 @@ fn number(at: usize, usual: usize) -> usize {
 fn keys(count: usize) -> Vec<Vec<u8>> {
     let key = |at: usize| {
         let directory = FileId(at as u64 / 1000 + 1);
-        key::dentry(directory, format!("file-{at}").as_bytes())
+        key::dentry(directory, format!("file-{at}").as_bytes()).to_vec()
     };
     (0..count).map(key).collect()
 }

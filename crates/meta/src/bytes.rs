@@ -6,7 +6,8 @@ use crate::StoreError;
 
 pub(crate) struct Take<'a>(pub(crate) &'a [u8]);
 
-const SHORT: StoreError = StoreError::Corrupt("a record is too short");
+/// A record ends too early.
+pub(crate) const SHORT: StoreError = StoreError::Corrupt("a record is too short");
 
 impl<'a> Take<'a> {
     pub(crate) fn bytes(&mut self, count: usize) -> Result<&'a [u8], StoreError> {

@@ -7,6 +7,8 @@
 
 pub use mayfly_records::key::{COOKIE_MIN, DENTRY, INODE, cookie, numbered};
 use mayfly_records::key::{PLACE_BYTES, place};
+use std::ops::Deref;
+
 use mayfly_types::{FileId, limits::NAME_BYTES_MAX};
 
 /// Counters of the store and the next file number. Its place is beside the first inodes: a name
@@ -53,20 +55,39 @@ pub fn answer(session: u32, lane: u32) -> [u8; 9] {
     numbered(ANSWER, FileId(u64::from(session) << 32 | u64::from(lane)))
 }
 
-/// Key of the dentry `name` in `directory`.
+/// The key of a dentry. Each request makes a few, so it is no allocation.
+#[derive(Debug, Clone, Copy)]
+pub struct DentryKey {
+    bytes: [u8; PLACE_BYTES + NAME_BYTES_MAX],
+    used: usize,
+}
+
+impl Deref for DentryKey {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.bytes.get(..self.used).unwrap_or(&self.bytes)
+    }
+}
+
+/// Key of the dentry `name` in `directory`. A name has at most [`NAME_BYTES_MAX`] bytes.
 #[must_use]
-pub fn dentry(directory: FileId, name: &[u8]) -> Vec<u8> {
+pub fn dentry(directory: FileId, name: &[u8]) -> DentryKey {
     dentry_at(directory, cookie(directory, name), name)
 }
 
 /// The same when the [`cookie`] is known.
 #[must_use]
-pub fn dentry_at(directory: FileId, cookie: u64, name: &[u8]) -> Vec<u8> {
+#[inline]
+pub fn dentry_at(directory: FileId, cookie: u64, name: &[u8]) -> DentryKey {
     debug_assert!(name.len() <= NAME_BYTES_MAX);
-    let mut key = Vec::with_capacity(PLACE_BYTES + name.len());
-    key.extend_from_slice(&place(directory, cookie));
-    key.extend_from_slice(name);
-    key
+    let mut bytes = [0; PLACE_BYTES + NAME_BYTES_MAX];
+    let (head, rest) = bytes.split_at_mut(PLACE_BYTES);
+    head.copy_from_slice(&place(directory, cookie));
+    let name = name.get(..NAME_BYTES_MAX).unwrap_or(name);
+    rest[..name.len()].copy_from_slice(name);
+    DentryKey { bytes, used: PLACE_BYTES + name.len() }
 }
 
 /// What the keys of all dentries of `directory` start with.
@@ -195,9 +216,9 @@ mod tests {
     #[test]
     fn the_bytes_of_the_keys_do_not_change() {
         assert_eq!(
-            dentry(FileId(1), b"a"),
+            *dentry(FileId(1), b"a"),
             [b"D\0\0\0\0\0\0\0\x01".as_slice(), &cookie(FileId(1), b"a").to_be_bytes(), b"a"]
-                .concat()
+                .concat()[..]
         );
         assert_eq!(cookie(FileId(1), b"a"), GOLDEN_COOKIE);
         assert_eq!(&numbered(INODE, FileId(258)), b"I\0\0\0\0\0\0\x01\x02");

@@ -119,13 +119,27 @@ impl Inode {
     /// The record of a dentry with this inode in it ([`Dentry::Fused`]).
     #[must_use]
     pub fn encode_fused(&self) -> Vec<u8> {
-        self.encode(FUSED_V1)
+        let mut record = Vec::new();
+        self.encode_fused_to(&mut record);
+        record
+    }
+
+    /// The same in the place of what is in `record`.
+    pub fn encode_fused_to(&self, record: &mut Vec<u8>) {
+        self.encode(FUSED_V1, record);
     }
 
     /// The record under the inode's own key.
     #[must_use]
     pub fn encode_own(&self) -> Vec<u8> {
-        self.encode(INODE_V1)
+        let mut record = Vec::new();
+        self.encode_own_to(&mut record);
+        record
+    }
+
+    /// The same in the place of what is in `record`.
+    pub fn encode_own_to(&self, record: &mut Vec<u8>) {
+        self.encode(INODE_V1, record);
     }
 
     /// From the record under the inode's own key.

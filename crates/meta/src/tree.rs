@@ -38,7 +38,7 @@ use self::{
     page::{Builder, Bytes, PAGE_BYTES},
     pages::Pages,
     space::Space,
-    walk::Last,
+    walk::{Last, Often},
 };
 use crate::{KEY_BYTES_MAX, Scan, Store, StoreError};
 
@@ -49,6 +49,7 @@ struct Tree<S> {
     poisoned: bool,
     run: Run,
     last: Last,
+    often: Often,
     /// Pages that are being made.
     builder: Builder,
     other: Builder,
@@ -73,6 +74,7 @@ impl<S: Space> Tree<S> {
             poisoned: false,
             run: Run::default(),
             last: Last::default(),
+            often: Often::default(),
             builder: Builder::new(),
             other: Builder::new(),
             old: Box::new([0; PAGE_BYTES]),

@@ -129,7 +129,7 @@ impl Core {
     }
 
     /// The key of a dentry that is about to change.
-    fn forget_dentry(&mut self, directory: FileId, name: &[u8]) -> Vec<u8> {
+    pub(super) fn forget_dentry(&mut self, directory: FileId, name: &[u8]) -> key::DentryKey {
         let cookie = key::cookie(directory, name);
         self.cache.forget(cookie);
         self.looked_up = None;

@@ -338,7 +338,7 @@ impl Core {
         let flags = effective(open.flags).map_err(|fault| fault.errno())? & !ONCE;
         let of = (opened.attr.id, opened.attr.kind);
         let birth = mayfly_meta::record::BirthKey::default();
-        let made = self.opens.insert(caller, of, &birth, flags, Some(remote))?;
+        let made = self.opens.insert(caller, of, birth, flags, Some(remote))?;
         self.opens.set_flag(of.0, FILE_BY_REQUEST);
         Ok(made)
     }

@@ -99,12 +99,14 @@ impl Core {
         match &located.fused {
             Some(birth) => {
                 let key = key::dentry(birth.directory, &birth.name);
-                Ok(self.store.put(&key, &located.inode.encode_fused())?)
+                located.inode.encode_fused_to(&mut self.record);
+                Ok(self.store.put(&key, &self.record)?)
             }
             None => {
                 self.forget_touched(located.inode.id);
                 let key = key::numbered(key::INODE, located.inode.id);
-                Ok(self.store.put(&key, &located.inode.encode_own())?)
+                located.inode.encode_own_to(&mut self.record);
+                Ok(self.store.put(&key, &self.record)?)
             }
         }
     }

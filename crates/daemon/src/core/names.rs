@@ -45,7 +45,9 @@ impl Core {
     ) -> Outcome<Inode> {
         let id = self.new_id(place.directory, &place.name)?;
         let inode = self.new_inode(id, owner, content);
-        self.put_dentry(place.directory, &place.name, &inode.encode_fused())?;
+        let key = self.forget_dentry(place.directory, &place.name);
+        inode.encode_fused_to(&mut self.record);
+        self.store.put(&key, &self.record)?;
         self.touch_directory(parent, 1, 0)?;
         self.counters.files += 1;
         Ok(inode)

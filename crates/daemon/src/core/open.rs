@@ -1,6 +1,6 @@
 //! Open: finds or creates a file and makes an open file description in the node's table.
 
-use mayfly_meta::record::{Content, Inode};
+use mayfly_meta::record::{BirthKey, Content, Inode};
 use mayfly_types::{Errno, FileId, FileKind};
 use mayfly_wire::{Open, Opened, WALK_FOLLOW, Walk, Wire, Writer};
 
@@ -49,7 +49,7 @@ impl Core {
             At::Part(_) => return Err(Errno::EPROTO.into()),
             At::Start | At::Path(..) => {
                 let place = self.walk(&walk, if create { Rule::Create } else { Rule::Target })?;
-                self.locate(&place, open, create)?
+                self.locate(place, open, create)?
             }
         };
         if !created {
@@ -65,13 +65,15 @@ impl Core {
         self.revive(&located)?;
         let truncate = !created && flags & O_TRUNC != 0;
         let cut = if truncate { self.truncate_at_open(&mut located)? } else { None };
+        let cut = cut.map(|object| (object, located.birth()));
+        let birth = located.fused.take().unwrap_or_default();
         let inode = &located.inode;
         let attr = match before {
             Some(attr) if !truncate || cut.is_some() => attr,
             _ => self.attr_of(inode)?,
         };
         let of = (inode.id, inode.kind());
-        let made = self.opens.insert(caller, of, &located.birth(), flags & !ONCE, None)?;
+        let made = self.opens.insert(caller, of, birth, flags & !ONCE, None)?;
         if matches!(inode.content, Content::Object(_)) {
             self.opens.mark_object(inode.id);
         }
@@ -79,8 +81,7 @@ impl Core {
         if inode.links == 0 {
             self.opens.mark_unlinked(inode.id);
         }
-        if let Some(object) = cut {
-            let birth = located.birth();
+        if let Some((object, birth)) = cut {
             let change = Change { caller: Some(caller), object, birth, reply: Reply::Opened(made) };
             return Ok(
                 self.start_change(change, move |objects| objects.set_size(object, 0).map(|()| 0))
@@ -94,7 +95,7 @@ impl Core {
     /// new.
     fn locate(
         &mut self,
-        place: &Place,
+        place: Place,
         open: &Open<'_>,
         create: bool,
     ) -> Outcome<(Located, bool, bool)> {
@@ -102,14 +103,17 @@ impl Core {
             None if place.last != Last::Name => {
                 self.load_start(place.directory, !open.walk.path.is_empty())?
             }
-            None if create => return Ok((self.create(place, open)?, place.slash, true)),
+            None if create => {
+                let slash = place.slash;
+                return Ok((self.create(place, open)?, slash, true));
+            }
             None => return Err(Errno::ENOENT.into()),
-            Some((id, _)) => self.load_named(id, place)?,
+            Some((id, _)) => self.load_named(id, &place)?,
         };
         Ok((found, place.slash, false))
     }
 
-    fn create(&mut self, place: &Place, open: &Open<'_>) -> Outcome<Located> {
+    fn create(&mut self, place: Place, open: &Open<'_>) -> Outcome<Located> {
         if !self.opens.has_room() {
             return Err(Errno::ENFILE.into());
         }
@@ -118,8 +122,9 @@ impl Core {
         self.check_room()?;
         let gid = parent.inherited_group(open.gid);
         let owner = Ownership { mode: open.mode, uid: open.uid, gid };
-        let inode = self.add_fused(place, parent, owner, Content::Inline(Vec::new()))?;
-        Ok(Located { inode, fused: Some(place.birth()) })
+        let inode = self.add_fused(&place, parent, owner, Content::Inline(Vec::new()))?;
+        let Place { directory, name, .. } = place;
+        Ok(Located { inode, fused: Some(BirthKey { directory, name }) })
     }
 
     /// What a path names, for operations that need it to exist.

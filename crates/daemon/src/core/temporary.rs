@@ -68,7 +68,7 @@ impl Core {
         self.save(&Located { inode, fused: None })?;
         self.counters.files += 1;
         self.counters.orphans += 1;
-        let made = self.opens.insert(caller, (id, FileKind::Regular), &birth, kept, None)?;
+        let made = self.opens.insert(caller, (id, FileKind::Regular), birth, kept, None)?;
         self.opens.mark_unlinked(id);
         Opened { open: made, attr, created: true }.encode(to)?;
         Ok(Served::Replied)

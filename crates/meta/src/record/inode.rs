@@ -12,11 +12,14 @@ use serde::{Deserialize, Serialize};
 use super::kind;
 use crate::{
     StoreError,
-    bytes::{Put, Take},
+    bytes::{Put, SHORT, Take},
 };
 
 /// What a record takes besides names and content, an origin included, bytes.
 const FIXED_BYTES: usize = 192;
+/// What every inode has, before its origin, bytes: the form of the record, then the rest.
+const HEAD_BYTES: usize = 1 + BODY_HEAD_BYTES;
+const BODY_HEAD_BYTES: usize = 8 + 1 + 1 + 2 + 4 * 4 + 2 * 8 + 4 * 12 + 8 + 1;
 
 const FLAG_UNSETTLED: u8 = 1;
 const FLAG_UNLISTED: u8 = 2;
@@ -182,35 +185,45 @@ impl Inode {
         }
     }
 
-    pub(super) fn encode(&self, form: u8) -> Vec<u8> {
-        let mut record = Vec::with_capacity(FIXED_BYTES + self.content_bytes());
-        record.push(form);
-        record.put_u64(self.id.0);
-        record.push(self.kind() as u8);
+    /// Puts the record of this form in the place of what is in `record`.
+    pub(super) fn encode(&self, form: u8, record: &mut Vec<u8>) {
+        record.clear();
+        record.reserve(FIXED_BYTES + self.content_bytes());
+        record.extend_from_slice(&self.head(form));
+        self.encode_origin(record);
+        record.push(u8::from(!self.residency.is_empty()));
+        if !self.residency.is_empty() {
+            put_long(record, &self.residency);
+        }
+        self.encode_content(record);
+    }
+
+    fn head(&self, form: u8) -> [u8; HEAD_BYTES] {
         let flags = u8::from(self.unsettled) * FLAG_UNSETTLED
             + u8::from(self.unlisted) * FLAG_UNLISTED
             + u8::from(self.extended) * FLAG_EXTENDED
             + u8::from(self.linkable) * FLAG_LINKABLE
             + u8::from(self.layout.striped) * FLAG_STRIPED;
-        record.push(flags);
-        record.put_u16(self.mode);
+        let mut head = Head { bytes: [0; HEAD_BYTES], used: 0 };
+        head.put([form]);
+        head.put(self.id.0.to_le_bytes());
+        head.put([self.kind() as u8, flags]);
+        head.put(self.mode.to_le_bytes());
         for value in [self.links, self.uid, self.gid, self.generation] {
-            record.put_u32(value);
+            head.put(value.to_le_bytes());
         }
-        record.put_u64(self.size_bytes);
-        record.put_u64(self.blocks);
+        head.put(self.size_bytes.to_le_bytes());
+        head.put(self.blocks.to_le_bytes());
         for time in [self.atime, self.mtime, self.ctime, self.btime] {
-            record.put_time(time);
+            head.put(time.seconds.to_le_bytes());
+            head.put(time.nanoseconds.to_le_bytes());
         }
-        put_layout(&mut record, &self.layout);
-        record.push(self.replica);
-        self.encode_origin(&mut record);
-        record.push(u8::from(!self.residency.is_empty()));
-        if !self.residency.is_empty() {
-            put_long(&mut record, &self.residency);
-        }
-        self.encode_content(&mut record);
-        record
+        let Layout { first_server, width, policy, chunk_log2, striped: _ } = self.layout;
+        head.put(first_server.to_le_bytes());
+        head.put(width.to_le_bytes());
+        head.put([policy as u8, chunk_log2, self.replica]);
+        debug_assert_eq!(head.used, HEAD_BYTES);
+        head.bytes
     }
 
     fn content_bytes(&self) -> usize {
@@ -263,7 +276,9 @@ impl Inode {
     }
 
     pub(super) fn decode_body(body: &[u8]) -> Result<Inode, StoreError> {
-        let mut from = Take(body);
+        // Of so many bytes none is looked for twice.
+        let (head, rest) = body.split_first_chunk::<BODY_HEAD_BYTES>().ok_or(SHORT)?;
+        let mut from = Take(head);
         let id = FileId(from.u64()?);
         let kind = kind(from.u8()?)?;
         let flags = from.u8()?;
@@ -279,6 +294,8 @@ impl Inode {
         let striped = flags & FLAG_STRIPED != 0;
         let layout = Layout { striped, ..decode_layout(&mut from)? };
         let replica = from.u8()?;
+        from.finish()?;
+        let mut from = Take(rest);
         let origin = decode_origin(&mut from)?;
         let residency = match from.u8()? {
             0 => Vec::new(),
@@ -310,6 +327,22 @@ impl Inode {
             residency,
             content,
         })
+    }
+}
+
+/// The beginning of a record that is being made.
+struct Head {
+    bytes: [u8; HEAD_BYTES],
+    used: usize,
+}
+
+impl Head {
+    #[inline(always)]
+    fn put<const N: usize>(&mut self, value: [u8; N]) {
+        if let Some(to) = self.bytes.get_mut(self.used..).and_then(|to| to.first_chunk_mut()) {
+            *to = value;
+        }
+        self.used += N;
     }
 }
 

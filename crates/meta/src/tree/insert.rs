@@ -46,13 +46,16 @@ struct Entry<'a> {
 impl<S: Space> Tree<S> {
     /// As [`crate::Store::put`].
     pub(super) fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        if let Some((leaf, index)) = self.often.find(&self.pages, key)
+            && self.overwrite((leaf, index), key, value)?
+        {
+            return Ok(());
+        }
         let found = self.find(key)?;
         if let Ok(index) = found.index {
-            let old = self.pages.node(found.leaf)?.cell(index)?;
-            if !old.long && old.stored.len() == value.len() {
-                let at = old.at + CELL_HEAD_BYTES + key.len();
-                self.pages.note(found.leaf, at, value.len())?;
-                return self.pages.write(found.leaf, at, value);
+            if self.overwrite((found.leaf, index), key, value)? {
+                self.often.note(key, found.leaf, index);
+                return Ok(());
             }
             self.take_out(found.leaf, index)?;
         }
@@ -62,6 +65,23 @@ impl<S: Space> Tree<S> {
         let done = made.and_then(|()| self.insert(&found, Entry { key, cell: &cell }));
         self.cell = cell;
         done
+    }
+
+    /// Puts a value in the place of another one; false when that was not of the same length.
+    fn overwrite(
+        &mut self,
+        (leaf, index): (u32, usize),
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<bool, StoreError> {
+        let old = self.pages.node(leaf)?.cell(index)?;
+        if old.long || old.stored.len() != value.len() {
+            return Ok(false);
+        }
+        let at = old.at + CELL_HEAD_BYTES + key.len();
+        self.pages.note(leaf, at, value.len())?;
+        self.pages.write(leaf, at, value)?;
+        Ok(true)
     }
 
     fn insert(&mut self, found: &Found, entry: Entry<'_>) -> Result<(), StoreError> {

@@ -21,6 +21,8 @@
 //! a branch the value is a page (4), and the first key counts as smaller than all others, whatever
 //! it is. A level is one less than its parent's, so no page can lead back up.
 
+use core::cmp::Ordering;
+
 pub(super) use mayfly_records::page::{
     CELL_HEAD_BYTES, HEAD_BYTES, LONG, LONG_MARK, NODE, PAGE_BYTES, PREFIX_BYTES_MAX, SLOT_BYTES,
     hint,
@@ -193,17 +195,23 @@ impl<'a> Node<'a> {
             return Ok(Err(if start < prefix { first } else { self.count.max(first) }));
         }
         let wanted = hint(key, prefix.len());
+        let slots = self.bytes.get(HEAD_BYTES..self.slots_end()).ok_or(BAD_CELL)?;
+        let (slots, _) = slots.as_chunks::<SLOT_BYTES>();
         let (mut low, mut high) = (first, self.count);
         while low < high {
             let middle = low.midpoint(high);
-            let slot = self.slot(middle)?;
-            let order = ((slot >> 32) as u32).cmp(&wanted).then_with(|| {
-                self.key_of(slot).map_or(core::cmp::Ordering::Less, |at| at.cmp(key))
-            });
-            match order {
-                core::cmp::Ordering::Less => low = middle + 1,
-                core::cmp::Ordering::Greater => high = middle,
-                core::cmp::Ordering::Equal => return Ok(Ok(middle)),
+            let slot = u64::from_le_bytes(*slots.get(middle).ok_or(BAD_CELL)?);
+            let there = (slot >> 32) as u32;
+            if there < wanted {
+                low = middle + 1;
+            } else if there > wanted {
+                high = middle;
+            } else {
+                match self.key_of(slot)?.cmp(key) {
+                    Ordering::Less => low = middle + 1,
+                    Ordering::Greater => high = middle,
+                    Ordering::Equal => return Ok(Ok(middle)),
+                }
             }
         }
         Ok(Err(low))

@@ -38,6 +38,7 @@ impl<S: Space> Tree<S> {
                 return Ok(());
             }
             let (empty, at) = (node.count == 0, usize::from(above.index));
+            self.often.forget();
             let neighbours = self.pages.node(above.page)?.count;
             if empty {
                 self.pages.give_up(page);
@@ -92,6 +93,7 @@ impl<S: Space> Tree<S> {
             if node.level() == 0 || node.count > 1 {
                 return Ok(());
             }
+            self.often.forget();
             if node.count == 0 {
                 self.builder.clear(0);
                 return self.pages.replace(root, self.builder.finish()?);

@@ -435,3 +435,36 @@ fn a_transaction_larger_than_the_journal_makes_it_grow() {
     let mut tree = open(files(tree)).unwrap();
     assert!(all(&mut tree).unwrap().is_empty());
 }
+
+/// A place that was believed after its page had been joined with another one, or split, took the
+/// value with it.
+#[test]
+fn values_that_are_written_again_and_again_are_found_wherever_their_pages_went() {
+    let mut tree = open(fresh()).unwrap();
+    let again: Vec<Vec<u8>> = (1000..1004).map(key).collect();
+    let mut written = 0_u32;
+    let mut write_again = |tree: &mut Tree<Traced>| {
+        written += 1;
+        for key in &again {
+            tree.put(key, &written.to_be_bytes()).unwrap();
+        }
+        for key in &again {
+            assert_eq!(tree.get(key).unwrap(), Some(&written.to_be_bytes()[..]));
+        }
+    };
+    write_again(&mut tree);
+    for round in 0..3 {
+        for number in 0..400 {
+            tree.put(&key(number), &[1; 200]).unwrap();
+            write_again(&mut tree);
+        }
+        for number in (0..400).rev() {
+            tree.delete(&key(number)).unwrap();
+            write_again(&mut tree);
+            if round == 1 {
+                tree.commit().unwrap();
+            }
+        }
+    }
+    assert_eq!(all(&mut tree).unwrap().len(), again.len());
+}

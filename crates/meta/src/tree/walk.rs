@@ -89,6 +89,54 @@ impl Last {
     }
 }
 
+/// How many places [`Often`] knows.
+const OFTEN: usize = 4;
+
+/// Where values stand that are written again and again, each time as long as before: a directory in
+/// which names are made, the counters. Nothing is looked up for them.
+///
+/// A place is believed if its page still has the key there. So whatever moves entries within a page
+/// or to a new one only costs a search. A page that is given up keeps its bytes for a while, so
+/// whoever does that says so.
+#[derive(Debug, Default)]
+pub(super) struct Often {
+    places: [(Vec<u8>, Step); OFTEN],
+    next: usize,
+}
+
+impl Often {
+    /// A page is given up.
+    #[inline]
+    pub(super) fn forget(&mut self) {
+        for (key, _) in &mut self.places {
+            key.clear();
+        }
+    }
+
+    /// The value of `key` was written where it stood.
+    pub(super) fn note(&mut self, key: &[u8], leaf: u32, index: usize) {
+        let known = self.places.iter().position(|(known, _)| known == key);
+        let at = known.unwrap_or(self.next);
+        if known.is_none() {
+            self.next = (self.next + 1) % OFTEN;
+        }
+        if let Some((known, step)) = self.places.get_mut(at) {
+            known.clear();
+            known.extend_from_slice(key);
+            *step = Step { page: leaf, index: index as u16 };
+        }
+    }
+
+    /// The leaf that has `key`, and the key's entry there.
+    #[inline]
+    pub(super) fn find<S: Space>(&self, pages: &Pages<S>, key: &[u8]) -> Option<(u32, usize)> {
+        let (_, Step { page, index }) = self.places.iter().find(|(known, _)| known == key)?;
+        let index = usize::from(*index);
+        let node = pages.node(*page).ok()?;
+        (node.level() == 0 && node.key(index).ok() == Some(key)).then_some((*page, index))
+    }
+}
+
 /// The page below an entry of a branch.
 #[inline]
 fn below<'a, S: Space>(

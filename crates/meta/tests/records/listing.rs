@@ -61,7 +61,7 @@ fn fill(store: &mut TreeStore, id: u64, names: &[String]) -> Vec<(u64, FileKind,
                 (Dentry::Fused(Box::new(inode(file, 1, content))), FileKind::Regular)
             }
         };
-        let place = key::dentry(own, name.as_bytes());
+        let place = key::dentry(own, name.as_bytes()).to_vec();
         store.put(&place, &dentry.encode()).unwrap();
         entries.insert(place, (file, kind, name.clone()));
     }

@@ -30,7 +30,7 @@ enum Op {
 fn some_key() -> impl Strategy<Value = Vec<u8>> {
     let long = prop::collection::vec(0..3_u8, 1..120);
     let dentry = (1..4_u64, "[a-c]{1,3}")
-        .prop_map(|(directory, name)| key::dentry(FileId(directory), name.as_bytes()));
+        .prop_map(|(directory, name)| key::dentry(FileId(directory), name.as_bytes()).to_vec());
     prop_oneof![3 => dentry, 1 => long]
 }
 
@@ -232,9 +232,9 @@ fn a_walk_answers_what_is_certain_and_nothing_else() {
     for (key, value) in [
         (key::numbered(key::INODE, FileId::ROOT).to_vec(), root.encode_own()),
         (key::numbered(key::INODE, FileId(2)).to_vec(), dir.encode_own()),
-        (key::dentry(FileId::ROOT, b"d"), plain(2, FileKind::Directory)),
-        (key::dentry(FileId(2), b"f"), file.encode_fused()),
-        (key::dentry(FileId(2), b"l"), link.encode_fused()),
+        (key::dentry(FileId::ROOT, b"d").to_vec(), plain(2, FileKind::Directory)),
+        (key::dentry(FileId(2), b"f").to_vec(), file.encode_fused()),
+        (key::dentry(FileId(2), b"l").to_vec(), link.encode_fused()),
     ] {
         store.put(&key, &value).unwrap();
     }
