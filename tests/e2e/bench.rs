@@ -223,3 +223,30 @@ fn a_process_is_measured_alone_and_beside_one_that_writes() -> Result<()> {
     }
     expect_clean(&scratch, &before)
 }
+
+#[test]
+fn what_else_one_node_is_asked_for_is_measured() -> Result<()> {
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("bench-bars")?;
+    let before = Before::look();
+    let json = scratch.join("out.json");
+    bench(&scratch, &SMALL)?
+        .args(["--workload", "bars", "--procs", "1,2"])
+        .args(["--json".as_ref(), json.as_os_str()])
+        .run_ok()?;
+    let report = read(&json)?;
+    let phases = list(&report, "phases")?;
+    let names: Vec<&str> = phases.iter().filter_map(|phase| phase["phase"].as_str()).collect();
+    let wanted = ["idle/rest", "first/stat", "list/create", "list/attributes", "list/remove"];
+    ensure!(names == [&wanted[..], &["burners/create"]].concat(), "{names:?}");
+    let of =
+        |name: &str| phases.iter().find(|phase| phase["phase"] == name).context("there is one");
+    for target in list(of("list/attributes")?, "targets")? {
+        let listed = number(target, "/runs/0/ops")?;
+        ensure!(listed == 40.0, "{listed} entries were listed");
+    }
+    // To attach takes longer than this; a process that had asked before would need a microsecond.
+    let first = number(of("first/stat")?, "/targets/0/latency/p50_us")?;
+    ensure!(first > 10.0, "no process needs {first} us for its first call");
+    expect_clean(&scratch, &before)
+}

@@ -183,6 +183,28 @@ pub enum Step {
         /// Bytes of a write of the others; 0: they do nothing.
         transfer_bytes: u64,
     },
+    /// The first half of the processes makes files, the other half only burns processor time.
+    Burn {
+        /// How long.
+        milliseconds: u64,
+    },
+    /// New processes, one after the other, each with one call: that is timed.
+    First {
+        /// How many.
+        count: u64,
+    },
+    /// The one call of such a process.
+    Look,
+    /// The entries of the process's own directory and the attributes of each.
+    List {
+        /// How many there are.
+        count: u64,
+    },
+    /// Nothing: what that costs.
+    Rest {
+        /// How long.
+        milliseconds: u64,
+    },
     /// Walks over those directories and counts what matches; a wrong count fails the run.
     Seek {
         /// Directories of each process.

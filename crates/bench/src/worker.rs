@@ -4,6 +4,7 @@
 //! library, and answers on its standard output; where the library of an instance is loaded into
 //! it, the same calls are served by the instance. It ends with its input.
 
+mod bars;
 mod beside;
 mod clock;
 mod data;
@@ -105,6 +106,11 @@ fn prepare(task: &Task) -> Result<Prepared> {
         Step::Beside { milliseconds, transfer_bytes } => {
             beside::prepare(task, milliseconds, transfer_bytes)
         }
+        Step::Burn { milliseconds } => bars::prepare_burning(task, milliseconds),
+        Step::First { count } => Ok(bars::prepare_first(task, count)),
+        Step::Look => bars::prepare_look(task),
+        Step::List { count } => bars::prepare_listing(task, count),
+        Step::Rest { milliseconds } => Ok(bars::prepare_rest(milliseconds)),
         Step::Hide { directories } => find::prepare_hiding(task, directories),
         Step::Seek { directories } => find::prepare_seeking(task, directories),
     }

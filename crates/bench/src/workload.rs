@@ -25,6 +25,12 @@ const SUBDIRECTORIES_MAX: u64 = 60_000;
 const BESIDE_MS: u64 = 500;
 /// Bytes of one of their writes.
 const BESIDE_BYTES: u64 = 64 << 20;
+/// How long half of the processes makes files beside the other half.
+const BURN_MS: u64 = 500;
+/// How long nothing is done.
+const REST_MS: u64 = 200;
+/// Processes whose first call is timed.
+const FIRST: u64 = 50;
 /// Files of one directory of find.
 const FIND_FILES: u64 = 100;
 
@@ -40,6 +46,8 @@ pub enum Family {
     Find,
     /// What one process does to another.
     Beside,
+    /// What else one node is asked for: memory, first calls, long listings, creates under load.
+    Bars,
 }
 
 impl FromStr for Family {
@@ -51,7 +59,8 @@ impl FromStr for Family {
             "data" => Ok(Family::Data),
             "find" => Ok(Family::Find),
             "beside" => Ok(Family::Beside),
-            other => Err(format!("{other:?}: choose meta, data, find, beside or all")),
+            "bars" => Ok(Family::Bars),
+            other => Err(format!("{other:?}: choose meta, data, find, beside, bars or all")),
         }
     }
 }
@@ -132,6 +141,7 @@ pub(crate) fn groups(settings: &Settings, procs: u32) -> Vec<Group> {
             Family::Data => groups.extend(data(settings, procs)),
             Family::Find => groups.push(find(settings, procs)),
             Family::Beside => groups.extend(beside(procs)),
+            Family::Bars => groups.extend(bars(settings, procs)),
         }
     }
     let wanted = &settings.only_phases;
@@ -249,6 +259,32 @@ fn beside(procs: u32) -> Option<Group> {
     };
     let phases = vec![phase("alone", 0), phase("stream", BESIDE_BYTES)];
     (procs > 1).then(|| Group { phases, name: "beside".to_owned(), family: Family::Beside })
+}
+
+/// With one process what it costs to have an instance, to come to it, and to fill and list a large
+/// directory; with more, creates beside others that want the processors.
+fn bars(settings: &Settings, procs: u32) -> Vec<Group> {
+    let group = |name: &str, steps: &[(&str, Step)]| {
+        let phase =
+            |(word, step): &(&str, Step)| Phase { name: format!("{name}/{word}"), step: *step };
+        let phases = steps.iter().map(phase).collect();
+        Group { phases, name: name.to_owned(), family: Family::Bars }
+    };
+    if procs > 1 {
+        return vec![group("burners", &[("create", Step::Burn { milliseconds: BURN_MS })])];
+    }
+    let (layout, count) = (Layout::Own, settings.files_each(procs));
+    let files = |call| Step::Files { call, layout, bytes: 0, count };
+    let list = [
+        ("create", files(Call::Create)),
+        ("attributes", Step::List { count }),
+        ("remove", files(Call::Remove)),
+    ];
+    vec![
+        group("idle", &[("rest", Step::Rest { milliseconds: REST_MS })]),
+        group("first", &[("stat", Step::First { count: FIRST })]),
+        group("list", &list),
+    ]
 }
 
 /// A size as it stands in a phase's name.

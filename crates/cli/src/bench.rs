@@ -54,7 +54,8 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "OPTION=VALUE,...", help_heading = "Targets")]
     sweep: Vec<String>,
     /// Workloads: meta, data, find, or all of these; beside: stat by one process while the others
-    /// write 64 MiB at a time
+    /// write 64 MiB at a time; bars: memory, first calls and a long listing (one process), creates
+    /// by half of the processes while the other half burns processor time (more)
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "all")]
     workload: Vec<String>,
     /// Only groups with a phase whose name contains this; repeatable

@@ -64,6 +64,17 @@ impl Clock {
         Ok(())
     }
 
+    /// Somebody else timed a call since the last reading, as so many nanoseconds; the rest was the
+    /// worker's own.
+    pub(super) fn took(&mut self, ns: u64) -> Result<()> {
+        let now = now_ns()?;
+        self.latencies.record(ns);
+        self.share.aside_ns += (now - self.last_ns).saturating_sub(ns);
+        self.last_ns = now;
+        self.share.ops += 1;
+        Ok(())
+    }
+
     /// Bytes that the last call moved.
     #[inline]
     pub(super) fn moved(&mut self, bytes: u64) {
