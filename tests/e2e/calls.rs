@@ -127,6 +127,8 @@ checks! {
     fn new_files_have_the_group_that_a_thread_has_then = same;
     fn what_stat_tells_is_never_older_than_what_has_returned = same;
     fn a_listing_has_once_what_stays_while_another_process_makes_and_removes_entries = same;
+    fn what_open_and_read_give_is_never_older_than_what_has_returned = same;
+    fn a_listing_with_attributes_is_never_older_than_what_has_returned = same;
     fn statfs_tells_the_instance = stated;
 
     fn posix_locks_exclude_report_and_wait = same;

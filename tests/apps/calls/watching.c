@@ -151,3 +151,119 @@ CHECK(a_listing_has_once_what_stays_while_another_process_makes_and_removes_entr
 	list_once(ROUNDS, ROUNDS);
 	say("%d made, %d removed", counts[0], counts[1]);
 }
+
+#define REWRITES 1500
+#define WHOLE 3901
+
+static void write_whole(int fd, const char *text)
+{
+	if (pwrite(fd, text, WHOLE, 0) != WHOLE)
+		say("a write refused");
+	close(fd);
+}
+
+static void rewrite_and_replace(volatile int *done)
+{
+	static char text[WHOLE];
+	memset(text, 'n', sizeof text);
+	for (int at = 1; at <= REWRITES; at++) {
+		snprintf(text, sizeof text, "%08d", at);
+		write_whole(open("rewritten", O_WRONLY), text);
+		write_whole(open("next", O_CREAT | O_WRONLY, 0600), text);
+		if (rename("next", "replaced") != 0)
+			say("rename refused");
+		__sync_synchronize();
+		*done = at;
+	}
+}
+
+static void expect_content(const char *what, int fd, int before)
+{
+	char got[WHOLE + 1] = "";
+	long count = pread(fd, got, sizeof got, 0);
+	if (before > 0 && (count != WHOLE || atoi(got) < before))
+		say("%d: %s has %ld bytes, %.8s", before, what, count, got);
+}
+
+static void open_and_expect(const char *name, int before)
+{
+	int fd = open(name, O_RDONLY);
+	expect_content(name, fd, before);
+	close(fd);
+}
+
+/* What opens of small files bring with them has every change that returned before the read. */
+CHECK(what_open_and_read_give_is_never_older_than_what_has_returned)
+{
+	volatile int *done = shared_counter();
+	close(open("rewritten", O_CREAT | O_WRONLY, 0600));
+	close(open("replaced", O_CREAT | O_WRONLY, 0600));
+	int kept = open("rewritten", O_RDONLY);
+	fflush(stdout);
+	pid_t child = fork();
+	if (child == 0) {
+		rewrite_and_replace(done);
+		fflush(stdout);
+		_exit(0);
+	}
+	for (int before = 0; before < REWRITES; ) {
+		before = *done;
+		__sync_synchronize();
+		open_and_expect("rewritten", before);
+		open_and_expect("replaced", before);
+		expect_content("kept", kept, before);
+	}
+	waitpid(child, NULL, 0);
+	say("%d changes", *done);
+}
+
+#define SIZED 16
+
+/* A listing with attributes, as ls -l makes it. */
+static void list_sizes(int before)
+{
+	struct stat found;
+	DIR *listing = opendir("sizes");
+	for (struct dirent *entry; (entry = readdir(listing)) != NULL; ) {
+		int number;
+		if (sscanf(entry->d_name, "sized%d", &number) != 1)
+			continue;
+		/* The last change of this one that has returned. */
+		int least = before - (before + SIZED - number) % SIZED;
+		if (fstatat(dirfd(listing), entry->d_name, &found, AT_SYMLINK_NOFOLLOW) != 0 ||
+		    found.st_size < least)
+			say("%d: sized%d has %ld bytes", before, number, (long)found.st_size);
+	}
+	closedir(listing);
+}
+
+CHECK(a_listing_with_attributes_is_never_older_than_what_has_returned)
+{
+	volatile int *done = shared_counter();
+	char name[32];
+	mkdir("sizes", 0700);
+	for (int at = 0; at < SIZED; at++) {
+		snprintf(name, sizeof name, "sizes/sized%d", at);
+		close(open(name, O_CREAT | O_WRONLY, 0600));
+	}
+	fflush(stdout);
+	pid_t child = fork();
+	if (child == 0) {
+		for (int at = 1; at <= CHANGES; at++) {
+			snprintf(name, sizeof name, "sizes/sized%d", at % SIZED);
+			if (truncate(name, at) != 0)
+				say("truncate refused");
+			__sync_synchronize();
+			*done = at;
+		}
+		fflush(stdout);
+		_exit(0);
+	}
+	for (int before = 0; before < CHANGES; ) {
+		before = *done;
+		__sync_synchronize();
+		list_sizes(before);
+	}
+	waitpid(child, NULL, 0);
+	say("%d changes", *done);
+}
