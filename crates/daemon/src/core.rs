@@ -225,6 +225,8 @@ pub struct Core {
     /// The latest appends through the daemon to each object that is not settled, one for each lane.
     appends: HashMap<FileId, Vec<append::Noted>>,
     opens: OpenTable,
+    /// What a small file held that this request has opened for reading.
+    opened_content: Option<Vec<u8>>,
     /// A record that is being made: a buffer that is there already.
     record: Vec<u8>,
     locks: LockTable,
@@ -265,10 +267,17 @@ impl Core {
         progress
     }
 
+    /// What the file held that the last request opened, if that was for reading alone and it has no
+    /// object.
+    pub fn opened_content(&mut self) -> Option<Vec<u8>> {
+        self.opened_content.take()
+    }
+
     fn begin_request(&mut self, caller: Caller) {
         self.requests += 1;
         self.now = self.clock.now();
         self.looked_up = None;
+        self.opened_content = None;
         if !self.unclaimed_opens.is_empty() {
             self.drop_unclaimed(caller);
         }

@@ -88,6 +88,11 @@ impl Core {
             );
         }
         Opened { open: made, attr, created }.encode(to)?;
+        if let Content::Inline(bytes) = located.inode.content
+            && flags & (O_ACCMODE | O_PATH) == 0
+        {
+            self.opened_content = Some(bytes);
+        }
         Ok(Served::Replied)
     }
 

@@ -129,6 +129,7 @@ impl Core {
             spared_orphans: Vec::new(),
             appends: HashMap::default(),
             opens: OpenTable::new(node, shard, numbering.shards),
+            opened_content: None,
             record: Vec::new(),
             locks: LockTable::default(),
             sessions: survivors

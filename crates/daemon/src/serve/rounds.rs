@@ -259,7 +259,7 @@ impl<S: Service> Serving<S> {
                 let more = match request {
                     Request::Open(open) if status == 0 => {
                         let service = &mut self.shard.service;
-                        contents::append(service, node, caller, &open, reply, bytes)
+                        contents::append(service, node, &open, reply, bytes)
                     }
                     _ => 0,
                 };

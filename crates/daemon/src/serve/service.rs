@@ -12,6 +12,9 @@ use crate::{Core, Message, ShardId, message::PartPlace};
 pub trait Service {
     /// Executes a request; writes the body of the reply to `body`.
     fn handle(&mut self, caller: Caller, request: Request<'_>, body: &mut [u8]) -> Progress;
+    /// What the file held that the request just handled has opened, if that was for reading alone
+    /// and the file has no object.
+    fn opened_content(&mut self) -> Option<Vec<u8>>;
     /// Takes in a message of another shard. What a shard sends to one other arrives in order.
     fn deliver(&mut self, from: ShardId, message: Message);
     /// Answers to requests that are pending, here or where they were taken from a client, and were
@@ -62,6 +65,10 @@ pub trait Service {
 impl Service for Core {
     fn handle(&mut self, caller: Caller, request: Request<'_>, body: &mut [u8]) -> Progress {
         Core::handle(self, caller, request, body)
+    }
+
+    fn opened_content(&mut self) -> Option<Vec<u8>> {
+        Core::opened_content(self)
     }
 
     fn deliver(&mut self, from: ShardId, message: Message) {

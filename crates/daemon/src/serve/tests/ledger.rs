@@ -228,6 +228,10 @@ impl Service for Ledger {
         }
     }
 
+    fn opened_content(&mut self) -> Option<Vec<u8>> {
+        None
+    }
+
     fn deliver(&mut self, from: ShardId, message: Message) {
         match message {
             Message::Forward(forward) => self.execute(*forward),
