@@ -1,0 +1,155 @@
+//! Processor time of everybody for one operation on what other nodes have, with 64 nodes and
+//! with 2.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::{FileExt, MetadataExt},
+    path::{Path, PathBuf},
+};
+
+use anyhow::Result;
+use mayfly_testkit::{Instance, Scratch};
+
+use crate::{
+    instance::{self, mount},
+    placing, processor, report,
+};
+
+const FEW: usize = 2;
+const MANY: usize = 64;
+const ROUNDS: usize = 5;
+const OPERATIONS: usize = 200;
+const ENTRIES: usize = 100;
+const LISTINGS: usize = 20;
+/// More than a record holds.
+const SPILLED_BYTES: usize = 16 << 10;
+
+const KINDS: [&str; 10] = [
+    "create",
+    "stat",
+    "stat-open",
+    "write-4K",
+    "read-4K",
+    "remove",
+    "remove-spilled",
+    "mkdir",
+    "rmdir",
+    "readdir-100",
+];
+
+pub(crate) fn run() -> Result<()> {
+    let scratch = Scratch::new("nodes-growth")?;
+    let few = instance::start(&scratch, "few", FEW)?;
+    let many = instance::start(&scratch, "many", MANY)?;
+    let mut said = [String::new(), String::new()];
+    for _ in 0..ROUNDS {
+        for (text, instance) in said.iter_mut().zip([&few, &many]) {
+            text.push_str(&once(instance)?);
+        }
+    }
+    println!(
+        "\n| processor time of all nodes, an operation | {MANY} nodes | {FEW} nodes | ratio |\n\
+         |---|---:|---:|---:|"
+    );
+    for kind in KINDS {
+        let [few, many] = said.each_ref().map(|text| report::numbers(text, kind));
+        report::row(kind, "µs", &many, &few);
+    }
+    few.stop()?;
+    many.stop()
+}
+
+fn once(instance: &Instance<'_>) -> Result<String> {
+    let processes: Vec<String> =
+        instance::processes(instance)?.iter().map(u32::to_string).collect();
+    let nodes = (processes.len() / 2).to_string();
+    let mut words = vec!["__growth", &nodes];
+    words.extend(processes.iter().map(String::as_str));
+    instance::child(instance, 0, &words)
+}
+
+/// Everybody whose time counts.
+struct All(Vec<u32>);
+
+impl All {
+    fn count(
+        &self,
+        name: &str,
+        operations: usize,
+        work: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let before = processor::time_ns(&self.0);
+        work()?;
+        // What nobody waited for is part of it.
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        let used = processor::time_ns(&self.0) - before;
+        println!("{name} {}", used as f64 / 1000.0 / operations as f64);
+        Ok(())
+    }
+}
+
+pub(crate) fn child(nodes: &str, daemons: &[&str]) -> Result<()> {
+    let nodes: usize = nodes.parse()?;
+    let mut all = daemons.iter().map(|pid| Ok(pid.parse()?)).collect::<Result<Vec<u32>>>()?;
+    all.push(std::process::id());
+    let all = All(all);
+    let directory = mount()?.join(format!("work-{}", std::process::id()));
+    fs::create_dir(&directory)?;
+    // As from a node that has nothing itself.
+    let names = placing::names_elsewhere(fs::metadata(&directory)?.ino(), "f", nodes);
+    let paths: Vec<PathBuf> = names.take(OPERATIONS).map(|name| directory.join(name)).collect();
+    // Every node has been asked for something.
+    for path in &paths {
+        File::create(path)?;
+        fs::remove_file(path)?;
+    }
+    files(&all, &paths)?;
+    spilled(&all, &paths)?;
+    directories(&all, &paths)?;
+    listing(&all, &directory)?;
+    Ok(fs::remove_dir(directory)?)
+}
+
+fn files(all: &All, paths: &[PathBuf]) -> Result<()> {
+    let each = |work: &dyn Fn(&PathBuf) -> io::Result<()>| paths.iter().try_for_each(work);
+    all.count("create", OPERATIONS, || Ok(each(&|path| File::create(path).map(drop))?))?;
+    let stat = || Ok(each(&|path| fs::metadata(path).map(|_| ()))?);
+    all.count("stat", OPERATIONS, stat)?;
+    let open = |path| File::options().read(true).write(true).open(path);
+    let files: Vec<File> = paths.iter().map(open).collect::<Result<_, _>>()?;
+    all.count("stat-open", OPERATIONS, stat)?;
+    let mut bytes = [1; 4096];
+    all.count("write-4K", OPERATIONS, || {
+        Ok(files.iter().try_for_each(|file| file.write_all_at(&bytes, 0))?)
+    })?;
+    all.count("read-4K", OPERATIONS, || {
+        Ok(files.iter().try_for_each(|file| file.read_exact_at(&mut bytes, 0))?)
+    })?;
+    drop(files);
+    all.count("remove", OPERATIONS, || Ok(each(&|path| fs::remove_file(path))?))
+}
+
+fn spilled(all: &All, paths: &[PathBuf]) -> Result<()> {
+    paths.iter().try_for_each(|path| fs::write(path, [1; SPILLED_BYTES]))?;
+    all.count("remove-spilled", OPERATIONS, || Ok(paths.iter().try_for_each(fs::remove_file)?))
+}
+
+fn directories(all: &All, paths: &[PathBuf]) -> Result<()> {
+    let each = |work: &dyn Fn(&PathBuf) -> io::Result<()>| paths.iter().try_for_each(work);
+    all.count("mkdir", OPERATIONS, || Ok(each(&|path| fs::create_dir(path))?))?;
+    all.count("rmdir", OPERATIONS, || Ok(each(&|path| fs::remove_dir(path))?))
+}
+
+fn listing(all: &All, directory: &Path) -> Result<()> {
+    let entries: Vec<PathBuf> =
+        (0..ENTRIES).map(|number| directory.join(format!("e{number}"))).collect();
+    entries.iter().try_for_each(|path| File::create(path).map(drop))?;
+    all.count("readdir-100", LISTINGS, || {
+        for _ in 0..LISTINGS {
+            anyhow::ensure!(fs::read_dir(directory)?.count() == ENTRIES, "entries are missing");
+        }
+        Ok(())
+    })?;
+    Ok(entries.iter().try_for_each(fs::remove_file)?)
+}

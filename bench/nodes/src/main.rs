@@ -1,0 +1,60 @@
+//! What an instance of several nodes costs, beside the plainest thing that could do the same in the
+//! same run:
+//!
+//! `cargo build --release -p mayfly-cli && TMPDIR=/dev/shm cargo run --release -p nodes [BAR...]`
+//!
+//! Both sides take turns, and the medians of the ratios are printed with their span. A process that
+//! calls is one of its own, with the library in it; relay and server of the other side are
+//! processes too. Data are in `TMPDIR`.
+
+mod bulk;
+mod counts;
+mod failure;
+mod growth;
+mod instance;
+mod latency;
+mod placing;
+mod processor;
+mod report;
+mod stream;
+
+use anyhow::{Result, bail};
+
+/// A bar, by name.
+type Bar = (&'static str, fn() -> Result<()>);
+
+const BARS: [Bar; 6] = [
+    ("latency", latency::run),
+    ("bulk", bulk::run),
+    ("counts", counts::run),
+    ("growth", growth::run),
+    ("balance", placing::balance),
+    ("failure", failure::run),
+];
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["__latency", address, name] => return latency::child(address, name),
+        ["__bulk", address, name, ref processes @ ..] => {
+            return bulk::child(address, name, processes);
+        }
+        ["__counts", what, ..] => return counts::child(what, &words[2..]),
+        ["__growth", nodes, ref daemons @ ..] => return growth::child(nodes, daemons),
+        ["__failure", name] => return failure::child(name),
+        ["__echo"] => return stream::echo(),
+        ["__relay", address] => return stream::relay(address),
+        ["__sink", directory] => return stream::sink(directory),
+        _ => {}
+    }
+    for word in &words {
+        if !BARS.iter().any(|bar| bar.0 == *word) {
+            bail!("usage: nodes [{}]...", BARS.map(|bar| bar.0).join("|"));
+        }
+    }
+    for (_, run) in BARS.iter().filter(|bar| words.is_empty() || words.contains(&bar.0)) {
+        run()?;
+    }
+    Ok(())
+}
