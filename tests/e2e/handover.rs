@@ -170,6 +170,56 @@ fn fio_with_io_uring_and_libaio_verifies_what_it_wrote_below_the_library() -> Re
 }
 
 #[test]
+fn descriptors_in_messages_reach_static_programs_with_their_offset() -> Result<()> {
+    let Some(bench) = Bench::new("messages")? else { return Ok(()) };
+    if !skip::unless_installed("handover: messages", &["python3"], "python3") {
+        return Ok(());
+    }
+    let instance = bench.start("both")?;
+    let script = r#"
+        python3 - "$STATIC" <<'END'
+import os, socket, subprocess, sys
+ours, theirs = socket.socketpair()
+def send(fd, *words):
+    child = subprocess.Popen([sys.argv[1], "receive", str(theirs.fileno()), "9", *words],
+                             pass_fds=[theirs.fileno()])
+    socket.send_fds(ours, [b"x"], [fd])
+    child.wait()
+fd = os.open("f", os.O_RDWR | os.O_CREAT)
+os.write(fd, b"first ")
+send(fd, "where", "9", "write", "9", "second ")
+os.write(fd, b"third")
+os.lseek(fd, 0, os.SEEK_SET)
+print(os.read(fd, 100).decode(), flush=True)
+os.mkdir("d")
+for name in range(5):
+    open(f"d/{name}", "w").write("text")
+directory = os.open("d", os.O_RDONLY)
+send(directory, "open", "9", "3", "list", "9")
+print(len(os.listdir(directory)), os.stat("4", dir_fd=directory).st_size)
+END"#;
+    let seen = bench.inside(&instance, script)?;
+    // The other one has listed the directory to its end, for both.
+    let expected = "receive 9\nwhere 6\nwrite 7\nfirst second third\n\
+                    receive 9\nread 4\ntext\nlist 7\n0 4\n";
+    ensure!(seen == expected, "{seen}");
+    bench.finish(&instance)
+}
+
+#[test]
+fn static_programs_inherit_directories_where_their_listing_stands() -> Result<()> {
+    let Some(bench) = Bench::new("directories")? else { return Ok(()) };
+    let instance = bench.start("both")?;
+    let script = "mkdir d; for i in 1 2 3; do echo $i > d/$i; done; exec 3< d; \
+                  $STATIC list 3 list 3 seek 3 0 list 3 open 3 2; mv d e; $STATIC open 3 3; \
+                  ls /proc/self/fd/3/";
+    let seen = bench.inside(&instance, script)?;
+    let expected = "list 5\nlist 0\nseek 0\nlist 5\nread 2\n2\n\nread 2\n3\n\n1\n2\n3\n";
+    ensure!(seen == expected, "{seen}");
+    bench.finish(&instance)
+}
+
+#[test]
 fn a_stranger_meets_ebadf_without_a_mount_and_on_a_locked_file() -> Result<()> {
     let Some(bench) = Bench::new("refused")? else { return Ok(()) };
     let script = "exec 3> f; echo a >&3; $STATIC write 3 b; echo c >&3; cat f";

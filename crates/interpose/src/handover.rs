@@ -7,8 +7,9 @@
 //! puts it in place of its own descriptors, and has nothing more to do with them. The file is kept
 //! for them ([`mayfly_transport_shm::keeper`]), since who moved it may have ended by then.
 //!
-//! A file that somebody has locked stays ours: a lock cannot be taken along. So do directories.
-//! Without a mount nothing is moved; the stranger meets the placeholder then.
+//! A file that somebody has locked stays ours: a lock cannot be taken along. So does a directory
+//! that was removed: it is opened in the mount by its path. Without a mount nothing is moved; the
+//! stranger meets the placeholder then.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,15 +17,15 @@ use mayfly_client::OpenFile;
 use mayfly_sys::{
     Errno,
     file::{
-        self, AT_FDCWD, O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECT, O_DSYNC, O_NOATIME,
-        O_NONBLOCK,
+        self, AT_FDCWD, O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECT, O_DIRECTORY, O_DSYNC,
+        O_NOATIME, O_NOFOLLOW, O_NONBLOCK, O_PATH,
     },
     text::PathText,
 };
 use mayfly_transport_shm::keeper;
 use mayfly_types::{FileKind, OpenRef};
 
-use crate::{Outcome, flight, identity, inherit, session, settings, table};
+use crate::{Outcome, cwd, flight, identity, inherit, session, settings, table};
 
 /// Flags that the kernel's open file takes over; with both halves of `O_SYNC`.
 const LASTING: u32 =
@@ -80,9 +81,11 @@ pub(crate) fn pass_on(reference: OpenRef) -> Outcome {
 /// # Errors
 /// Why they stay ours.
 pub(crate) fn give(open: OpenFile) -> Result<(), Errno> {
-    if open.kind() != FileKind::Regular || open.is_path() {
-        return Err(Errno::EBADF);
-    }
+    let open_there = match open.kind() {
+        FileKind::Regular if !open.is_path() => open_in_mount,
+        FileKind::Directory => open_directory_in_mount,
+        _ => return Err(Errno::EBADF),
+    };
     if open.is_moved() {
         return follow(open);
     }
@@ -95,7 +98,7 @@ pub(crate) fn give(open: OpenFile) -> Result<(), Errno> {
     }
     let moved = session.move_away(open, |position| {
         let connection = connect()?;
-        let descriptor = open_in_mount(open, position).inspect_err(|_| file::close(connection))?;
+        let descriptor = open_there(open, position).inspect_err(|_| file::close(connection))?;
         keeper::keep(connection, open.reference, descriptor)
             .inspect_err(|_| file::close(descriptor))?;
         Ok(descriptor)
@@ -124,6 +127,25 @@ fn put_over(descriptor: i32, placeholder: i32) -> Result<i32, Errno> {
     let flags = file::control(placeholder, file::F_GETFD, 0)?;
     let cloexec = if flags & file::FD_CLOEXEC == 0 { 0 } else { O_CLOEXEC };
     file::duplicate_onto(descriptor, placeholder, cloexec)
+}
+
+/// A directory may have been moved between the look at its path and the open.
+fn open_directory_in_mount(open: OpenFile, position: u64) -> Result<i32, Errno> {
+    let mut path = PathText::new();
+    cwd::absolute(open.id(), &mut path)?;
+    let path_alone = if open.is_path() { O_PATH } else { 0 };
+    let flags = open.flags() & LASTING | path_alone | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    let descriptor = file::open_at(AT_FDCWD, &path, flags, 0)?;
+    let inode = file::inode(descriptor);
+    let ready = inode.and_then(|id| if id == open.id().0 { Ok(()) } else { Err(Errno::ESTALE) });
+    // The kernel's offset in a directory of the mount is the daemon's cookie, as ours is.
+    let place = |()| match (open.is_path(), i64::try_from(position)) {
+        (true, _) => Ok(()),
+        (false, Ok(position)) => file::seek(descriptor, position, 0).map(drop),
+        (false, Err(_)) => Err(Errno::EINVAL),
+    };
+    ready.and_then(place).inspect_err(|_| file::close(descriptor))?;
+    Ok(descriptor)
 }
 
 /// A placeholder that could not be replaced stays one, and is tried again at its next use.

@@ -1,9 +1,10 @@
 //! Descriptors in messages (SCM_RIGHTS).
 //!
-//! A descriptor that is sent gets its identity first. One that arrives is recognised by its link in
-//! procfs. A receiving call can only be looked at behind, so it is issued here when it has room for
-//! control data; the wait for the message is a poll, which a signal always ends, so that a handler
-//! runs when it should.
+//! A descriptor that is sent gets its identity first. Who will receive it cannot be known, so where
+//! the instance is mounted it becomes one of the mount, which anybody can use. One that arrives is
+//! recognised by its link in procfs. A receiving call can only be looked at behind, so it is issued
+//! here when it has room for control data; the wait for the message is a poll, which a signal
+//! always ends, so that a handler runs when it should.
 
 use mayfly_sys::{
     Errno,
@@ -14,7 +15,7 @@ use mayfly_sys::{
 };
 
 use crate::{
-    Call, Outcome, flight, identity, inherit,
+    Call, Outcome, flight, handover, identity, inherit,
     serve::{argument, done, issue},
     session, sockets, table,
 };
@@ -94,11 +95,14 @@ unsafe fn for_each_descriptor(
     Ok(())
 }
 
+/// What cannot be given to the mount is sent all the same: a preloaded program can use it.
 fn share(descriptor: i32) -> Result<(), Errno> {
-    match session::open_file(descriptor)? {
-        Some(open) => identity::share(open),
-        None => Ok(()),
+    let Some(open) = session::open_file(descriptor)? else { return Ok(()) };
+    identity::share(open)?;
+    if handover::is_possible() {
+        let _ = handover::give(open);
     }
+    Ok(())
 }
 
 /// sendmsg.

@@ -245,6 +245,15 @@ pub fn mode(descriptor: i32) -> Result<u32, Errno> {
     attributes(descriptor)?.get(MODE_WORD).map(|word| *word as u32).ok_or(Errno::EIO)
 }
 
+/// Number of an open file in its file system.
+///
+/// # Errors
+/// The kernel's.
+pub fn inode(descriptor: i32) -> Result<u64, Errno> {
+    let [_, inode, ..] = attributes(descriptor)?;
+    Ok(inode)
+}
+
 /// Type and mode, user and group of an open file.
 ///
 /// # Errors
