@@ -202,6 +202,48 @@ fn the_bytes_of_a_striped_file_are_on_every_node_and_all_see_them() -> Result<()
     bytes_go_round("hash")
 }
 
+/// Reads a byte of each of a file's first eight chunks; which ones fail, and how long that takes.
+const CHUNKS: &str = r#"
+import os, time
+file, lost, slowest = os.open(os.environ["MAYFLY_MOUNT"] + "/file", os.O_RDONLY), [], 0
+for chunk in range(8):
+    began = time.monotonic()
+    try:
+        assert os.pread(file, 1, chunk << 16) == b"x"
+    except OSError as error:
+        assert error.errno == 5, error
+        lost.append(chunk)
+    slowest = max(slowest, time.monotonic() - began)
+print(*lost, "in time" if slowest < 10 else slowest)
+"#;
+
+#[test]
+fn a_lost_node_takes_its_chunks_with_it_and_no_others() -> Result<()> {
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("nodes-lost")?;
+    let before = Before::look();
+    let options = ["--nodes", "local:4", "--chunk-size", "64K", "--layout", "stripe"];
+    let instance = start(&scratch, "lost", &options)?;
+    let made =
+        r#"cd "$MAYFLY_MOUNT" && head -c 524288 /dev/zero | tr '\0' x > file && stat -c %i file"#;
+    // The upper bits of a file's number are its slot, and slots are dealt out evenly.
+    let slot = on_node(&instance, 0, made)?.parse::<u64>()? >> 48;
+    let home = (slot * 4 >> 16) as usize;
+    let script = scratch.join("chunks.py");
+    fs::write(&script, CHUNKS)?;
+    let read = format!("python3 '{}'", script.display());
+    let reader = (home + 2) % 4;
+    ensure!(on_node(&instance, reader, &read)? == "in time", "all are there");
+    let status = instance.status()?;
+    let victim = &nodes(&status)?[(home + 3) % 4];
+    let daemon = u32::try_from(daemon_of(victim)?)?;
+    ensure!(process::kill(supervisor_of(victim)?), "the supervisor is gone already");
+    process::kill(daemon);
+    ensure!(on_node(&instance, reader, &read)? == "3 7 in time", "every fourth chunk is lost");
+    instance.command("stop").run()?;
+    before.expect_nothing_since(&scratch, &[], PATIENCE)
+}
+
 #[test]
 fn a_node_that_does_not_start_is_named_with_its_reason_and_no_other_is_left() -> Result<()> {
     let _turn = Exclusive::take()?;

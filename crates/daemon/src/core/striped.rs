@@ -110,7 +110,8 @@ impl Core {
         let numbering = &self.numbering;
         // What is synced is synced by the file's home.
         let whole = self.config.durability == Durability::Sync;
-        let width = if whole { 1 } else { self.config.width.min(numbering.nodes as u16).max(1) };
+        let nodes = u16::try_from(numbering.nodes).unwrap_or(u16::MAX).max(1);
+        let width = if whole { 1 } else { self.config.width.clamp(1, nodes) };
         Layout {
             first_server: numbering.node,
             width,
