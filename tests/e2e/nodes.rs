@@ -191,7 +191,6 @@ fn bytes_go_round(layout: &str) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while objects_of(&instance)? != [0, 0, 0, 0] {
         ensure!(Instant::now() < deadline, "parts are left: {:?}", objects_of(&instance)?);
-        std::thread::sleep(Duration::from_millis(20));
     }
     instance.stop()
 }
@@ -237,8 +236,7 @@ fn a_lost_node_takes_its_chunks_with_it_and_no_others() -> Result<()> {
     let status = instance.status()?;
     let victim = &nodes(&status)?[(home + 3) % 4];
     let daemon = u32::try_from(daemon_of(victim)?)?;
-    ensure!(process::kill(supervisor_of(victim)?), "the supervisor is gone already");
-    process::kill(daemon);
+    ensure!(process::kill(supervisor_of(victim)?) && process::kill(daemon), "they are gone");
     ensure!(on_node(&instance, reader, &read)? == "3 7 in time", "every fourth chunk is lost");
     instance.command("stop").run()?;
     before.expect_nothing_since(&scratch, &[], PATIENCE)

@@ -90,6 +90,7 @@ impl Core {
             // A C library then writes a byte to each block, and that asks every part for space.
             return Err(Errno::EOPNOTSUPP.into());
         }
+        self.check_append_is_alone(&located.inode, false)?;
         self.check_at_rest(open.id)?;
         let size_bytes = self.size_of(&located.inode)?;
         let inside = wish.within(size_bytes);

@@ -280,6 +280,7 @@ impl Core {
             *count -= 1;
             if *count == 0 {
                 self.work.in_flight.remove(&file);
+                self.striped.appending.remove(&file);
                 self.wake_blocked();
             }
         }

@@ -115,6 +115,7 @@ impl Core {
             return Ok(Served::Replied);
         }
         self.check_at_rest(open.id)?;
+        self.check_append_is_alone(&located.inode, write.append)?;
         let reach = if write.append { self.reach_of_append(open.id, end) } else { end };
         if self.outgrows_chunk(&located.inode, reach) && self.stripe(&mut located)? {
             return self.write_striped(caller, &located, write, to);
@@ -142,7 +143,12 @@ impl Core {
         let birth = located.birth();
         let change = Change { caller: Some(caller), object, birth, reply: Reply::Written(written) };
         if write.append {
-            return self.append(change, bytes, start, to);
+            self.append_alone(&located.inode, caller);
+            let appended = self.append(change, bytes, start, to);
+            if !matches!(appended, Ok(Served::Pending)) {
+                self.striped.appending.remove(&open.id);
+            }
+            return appended;
         }
         let bytes = bytes.to_vec();
         let work =
@@ -410,6 +416,9 @@ impl Core {
             .entry(open.id)
             .map_or(0, |entry| entry.grant_generation.load(std::sync::atomic::Ordering::Relaxed));
         let writes = grant.want & GRANT_WRITE != 0;
+        if writes {
+            self.check_append_is_alone(&located.inode, false)?;
+        }
         let outgrows = writes && self.outgrows_chunk(&located.inode, grant.end);
         if located.inode.layout.striped || outgrows && self.stripe(&mut located)? {
             Granted { object_path: b"", generation }.encode(to)?;

@@ -238,6 +238,24 @@ impl Core {
         if allowed == 0 { end } else { u64::MAX }
     }
 
+    /// Waits while bytes are appended to the one object of a file that may be striped, and with an
+    /// append until nobody changes it: it must end where it was found to end, since behind its first
+    /// chunk an object is not the file's next one.
+    pub(super) fn check_append_is_alone(&self, inode: &Inode, append: bool) -> Outcome<()> {
+        let Layout { width, striped, .. } = inode.layout;
+        let whole = width == 1 || striped;
+        let busy = self.striped.appending.contains_key(&inode.id)
+            || append && self.work.is_in_flight(inode.id);
+        if busy && !whole { Err(Fault::Busy) } else { Ok(()) }
+    }
+
+    /// Bytes are about to be appended to such an object.
+    pub(super) fn append_alone(&mut self, inode: &Inode, caller: Caller) {
+        if inode.layout.width > 1 {
+            self.striped.appending.insert(inode.id, caller);
+        }
+    }
+
     /// How far processes may be given leave to write an object.
     pub(super) fn grant_end_max(&self, inode: &Inode) -> u64 {
         let whole = !self.outgrows_chunk(inode, u64::MAX);
@@ -471,6 +489,7 @@ impl Core {
             return Ok(());
         }
         check_size(FileKind::Regular, set.size_bytes)?;
+        self.check_append_is_alone(&located.inode, false)?;
         if self.outgrows_chunk(&located.inode, set.size_bytes) {
             self.check_room()?;
             self.stripe(located)?;
