@@ -23,7 +23,7 @@ use super::{
     Core, Fault, Outcome,
     claims::{Wanted, claims_of},
     store_failed,
-    task::{Purpose, Run, Task},
+    task::{Purpose, RESTARTS_MAX, Run, Task},
 };
 use crate::{
     api::Caller,
@@ -153,10 +153,7 @@ impl Core {
         for step in &own {
             match self.check_step(step) {
                 Ok(true) => {}
-                Ok(false) => {
-                    log::error("operation", format_args!("planned on what is not so: {step:?}"));
-                    return Err(Errno::EIO);
-                }
+                Ok(false) => return self.plan_again(task, step),
                 Err(Fault::Errno(errno)) => return Err(errno),
                 // Whether there is room.
                 Err(Fault::Ask(questions)) => {
@@ -189,6 +186,20 @@ impl Core {
             .collect();
         self.operations.insert(id, operation);
         self.ask_all(id, Phase::Preparing, questions);
+        Ok(())
+    }
+
+    /// What was to be done here rests on what others said, and is not so any more: of the file that
+    /// a name of theirs stood for, say, the last name has gone meanwhile.
+    fn plan_again(&mut self, task: Task, step: &Step) -> Result<(), Errno> {
+        self.run.place.restarts += 1;
+        if self.alone || self.run.place.restarts > RESTARTS_MAX {
+            log::error("operation", format_args!("planned on what is not so: {step:?}"));
+            return Err(Errno::EIO);
+        }
+        self.forget_facts();
+        let run = std::mem::take(&mut self.run);
+        self.run_later(task, run);
         Ok(())
     }
 

@@ -48,6 +48,7 @@ impl Core {
         }
         self.check_circle(&from, &to, exchange)?;
         if to.found.is_some_and(|target| target.0 == source.0) {
+            self.keep_both(&from, &to, source)?;
             return Ok(Served::Replied);
         }
         self.check_target(&from, &to, exchange)?;
@@ -57,6 +58,18 @@ impl Core {
             self.move_name(&from, &to)?
         }
         Ok(Served::Replied)
+    }
+
+    /// Two names of one file stay as they are. But a file that is being moved has two for a moment:
+    /// each is set to what it is, which waits for the move and finds out that one has gone.
+    fn keep_both(&mut self, from: &Place, to: &Place, of: (FileId, FileKind)) -> Outcome<()> {
+        if self.alone || from.directory == to.directory && from.name == to.name {
+            return Ok(());
+        }
+        let mut parts = Parts::new();
+        self.add_set(&mut parts, from, of);
+        self.add_set(&mut parts, to, of);
+        self.operate(parts)
     }
 
     fn check_slashes(&mut self, from: &Place, to: &Place, exchange: bool) -> Outcome<()> {

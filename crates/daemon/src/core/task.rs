@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// How often a walk is begun anew because the file that a name led to was gone.
-const RESTARTS_MAX: u32 = 1000;
+pub(super) const RESTARTS_MAX: u32 = 1000;
 
 /// Something that is put aside.
 #[derive(Debug, Clone)]

@@ -1,0 +1,132 @@
+//! What several processes do at the same time to few names, registers, a log and a lock is as if
+//! they had done it one after the other, in an order that fits what each of them saw.
+//!
+//! The processes are real ones and note the times of their calls; `histories` looks for the order.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use histories::{Event, State, check};
+use mayfly_testkit::{Exclusive, Instance, Job, Random, Scratch, skip};
+
+const RECORDER: &str = env!("CARGO_BIN_EXE_recorder");
+const PROCESSES: usize = 4;
+const OPERATIONS: u64 = 1500;
+/// Histories of one instance.
+const ROUNDS: u64 = 3;
+
+/// Where a process does its part.
+type Place<'p> = &'p dyn Fn(usize, &str) -> Result<Job<'p>>;
+
+/// The events of one round, by their objects.
+fn record(round: u64, seed: u64, place: Place<'_>) -> Result<BTreeMap<String, Vec<Event>>> {
+    let process = |process: usize| {
+        let numbers = format!("{} {PROCESSES} {OPERATIONS} {seed}", process + 1);
+        place(process, &format!(r#"exec "$RECORDER" "$D/{round}" {numbers}"#))?.start()
+    };
+    place(0, &format!(r#"mkdir "$D/{round}""#))?.run_ok()?;
+    let running = (0..PROCESSES).map(process).collect::<Result<Vec<_>>>()?;
+    let mut events: BTreeMap<String, Vec<Event>> = BTreeMap::new();
+    for one in running {
+        let outcome = one.wait()?;
+        let error = String::from_utf8_lossy(&outcome.stderr).into_owned();
+        ensure!(outcome.code == 0, "seed {seed}: a process failed: {error}");
+        for line in String::from_utf8_lossy(&outcome.stdout).lines() {
+            let (object, event) = Event::parse(line).with_context(|| format!("`{line}`"))?;
+            events.entry(object).or_default().push(event);
+        }
+    }
+    Ok(events)
+}
+
+/// Records histories and looks for their orders. They must have been at the same time, or they say
+/// nothing.
+fn expect_linearizable(place: Place<'_>) -> Result<()> {
+    let mut random = Random::for_suite("histories");
+    for round in 0..ROUNDS {
+        let seed = random.below(1 << 40);
+        let events = record(round, seed, place)?;
+        ensure!(events.len() == 5, "objects: {:?}", events.keys());
+        let overlaps: usize = events.values().map(|events| overlapping(events)).sum();
+        ensure!(overlaps > 100, "seed {seed}: only {overlaps} events were at the same time");
+        for (object, events) in &events {
+            let first = State::first(object).with_context(|| format!("an object {object}"))?;
+            if let Err(why) = check(first, events) {
+                anyhow::bail!("{object}, seed {seed}: {why}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// How many events were called before an earlier one had returned.
+fn overlapping(events: &[Event]) -> usize {
+    let mut times: Vec<_> = events.iter().map(|event| (event.called, event.returned)).collect();
+    times.sort_unstable();
+    let mut last = 0;
+    let overlaps = times.iter().filter(|(called, returned)| {
+        let overlaps = *called < last;
+        last = last.max(*returned);
+        overlaps
+    });
+    overlaps.count()
+}
+
+/// On an instance started with these options; the processes whose numbers `outside` picks are in
+/// the mount, without the library.
+fn on_instance(options: &[&str], outside: fn(usize) -> bool) -> Result<()> {
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("hist")?;
+    let mount = scratch.join("mount");
+    let instance = Instance::named(&scratch, "hist")?;
+    let start = instance.command("start").args(options).args(["--mount"]);
+    start.args([mount.as_os_str()]).run_ok()?;
+    let place = |process: usize, script: &str| {
+        let label = format!("process-{process}");
+        let job = if outside(process) {
+            Job::new(&scratch, &label, "bash").args(["-c", &format!("D=\"$MOUNT\"; {script}")])
+        } else {
+            instance.shell(&label, &format!("D=\"$MAYFLY_MOUNT\"; {script}"))
+        };
+        // One node for each, where there are several.
+        let job = job.env("MAYFLY_NODE", process.to_string()).env("MOUNT", mount.clone());
+        Ok(job.env("RECORDER", RECORDER))
+    };
+    expect_linearizable(&place)?;
+    instance.stop()
+}
+
+/// Shows that the recorder, and the orders that the checker finds, fit a local file system.
+#[test]
+fn what_processes_do_at_the_same_time_on_a_local_disk_is_linearizable() -> Result<()> {
+    let scratch = Scratch::new("hist")?;
+    let place = |process: usize, script: &str| {
+        let job = Job::new(&scratch, &format!("process-{process}"), "bash").args(["-c", script]);
+        Ok(job.env("D", scratch.join("tmp")).env("RECORDER", RECORDER))
+    };
+    expect_linearizable(&place)
+}
+
+#[test]
+fn what_processes_do_at_the_same_time_is_linearizable() -> Result<()> {
+    on_instance(&[], |_| false)
+}
+
+#[test]
+fn what_processes_do_at_the_same_time_on_three_shards_is_linearizable() -> Result<()> {
+    on_instance(&["--shards", "3"], |_| false)
+}
+
+#[test]
+fn what_processes_of_four_nodes_do_at_the_same_time_is_linearizable() -> Result<()> {
+    on_instance(&["--nodes", "local:4"], |_| false)
+}
+
+#[test]
+fn what_preloaded_processes_and_those_of_the_mount_do_at_the_same_time_is_linearizable()
+-> Result<()> {
+    if !skip::unless_mountable("histories on both ways") {
+        return Ok(());
+    }
+    on_instance(&["--access", "both"], |process| process % 2 == 1)
+}

@@ -1,0 +1,45 @@
+//! Is a recorded history linearizable?
+//!
+//! Processes do operations on few objects and note when each was called, when it returned, and what
+//! it returned ([`Event`], a line of text). A history is linearizable when its operations can be put
+//! into one order that each process, and every pair of operations of which one had returned before
+//! the other was called, sees so too, and in which every operation returns what [`model`] says.
+//!
+//! [`check`] is the search of Wing and Gong with Lowe's memory of what was tried (J. M. Wing, C. Gong,
+//! "Testing and verifying concurrent objects", 1993; G. Lowe, "Testing for linearizability", 2017).
+//! A history is linearizable when that of each object is, so objects are checked one by one.
+
+pub mod check;
+pub mod model;
+
+pub use check::check;
+pub use model::{Action, State};
+
+/// One operation of one process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// When it was called, by the clock of the machine, nanoseconds.
+    pub called: u64,
+    /// When it had returned.
+    pub returned: u64,
+    /// What was done, and what came of it.
+    pub action: Action,
+}
+
+impl Event {
+    /// The object and the event of a line that [`Event::line`] made.
+    #[must_use]
+    pub fn parse(line: &str) -> Option<(String, Event)> {
+        let mut words = line.split(' ');
+        let object = words.next()?.to_owned();
+        let (called, returned) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let action = Action::parse(words)?;
+        Some((object, Event { called, returned, action }))
+    }
+
+    /// The event as a line of text.
+    #[must_use]
+    pub fn line(&self, object: &str) -> String {
+        format!("{object} {} {} {}", self.called, self.returned, self.action.words())
+    }
+}
