@@ -11,9 +11,18 @@ use mayfly_testkit::{Exclusive, Instance, Job, Random, Scratch, skip};
 
 const RECORDER: &str = env!("CARGO_BIN_EXE_recorder");
 const PROCESSES: usize = 4;
-const OPERATIONS: u64 = 1500;
+const OPERATIONS: u64 = 600;
 /// Histories of one instance.
-const ROUNDS: u64 = 3;
+const ROUNDS: u64 = 2;
+
+/// How a rename is seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moves {
+    /// At one moment.
+    AtOnce,
+    /// For a moment under both names: where they belong to two shards.
+    InHalves,
+}
 
 /// Where a process does its part.
 type Place<'p> = &'p dyn Fn(usize, &str) -> Result<Job<'p>>;
@@ -41,7 +50,7 @@ fn record(round: u64, seed: u64, place: Place<'_>) -> Result<BTreeMap<String, Ve
 
 /// Records histories and looks for their orders. They must have been at the same time, or they say
 /// nothing.
-fn expect_linearizable(place: Place<'_>) -> Result<()> {
+fn expect_linearizable(moves: Moves, place: Place<'_>) -> Result<()> {
     let mut random = Random::for_suite("histories");
     for round in 0..ROUNDS {
         let seed = random.below(1 << 40);
@@ -49,9 +58,12 @@ fn expect_linearizable(place: Place<'_>) -> Result<()> {
         ensure!(events.len() == 5, "objects: {:?}", events.keys());
         let overlaps: usize = events.values().map(|events| overlapping(events)).sum();
         ensure!(overlaps > 100, "seed {seed}: only {overlaps} events were at the same time");
-        for (object, events) in &events {
-            let first = State::first(object).with_context(|| format!("an object {object}"))?;
-            if let Err(why) = check(first, events) {
+        for (object, mut events) in events {
+            if moves == Moves::InHalves {
+                events = events.into_iter().flat_map(Event::in_halves).collect();
+            }
+            let first = State::first(&object).with_context(|| format!("an object {object}"))?;
+            if let Err(why) = check(first, &events) {
                 anyhow::bail!("{object}, seed {seed}: {why}");
             }
         }
@@ -74,7 +86,7 @@ fn overlapping(events: &[Event]) -> usize {
 
 /// On an instance started with these options; the processes whose numbers `outside` picks are in
 /// the mount, without the library.
-fn on_instance(options: &[&str], outside: fn(usize) -> bool) -> Result<()> {
+fn on_instance(options: &[&str], moves: Moves, outside: fn(usize) -> bool) -> Result<()> {
     let _turn = Exclusive::take()?;
     let scratch = Scratch::new("hist")?;
     let mount = scratch.join("mount");
@@ -92,7 +104,7 @@ fn on_instance(options: &[&str], outside: fn(usize) -> bool) -> Result<()> {
         let job = job.env("MAYFLY_NODE", process.to_string()).env("MOUNT", mount.clone());
         Ok(job.env("RECORDER", RECORDER))
     };
-    expect_linearizable(&place)?;
+    expect_linearizable(moves, &place)?;
     instance.stop()
 }
 
@@ -104,22 +116,22 @@ fn what_processes_do_at_the_same_time_on_a_local_disk_is_linearizable() -> Resul
         let job = Job::new(&scratch, &format!("process-{process}"), "bash").args(["-c", script]);
         Ok(job.env("D", scratch.join("tmp")).env("RECORDER", RECORDER))
     };
-    expect_linearizable(&place)
+    expect_linearizable(Moves::AtOnce, &place)
 }
 
 #[test]
 fn what_processes_do_at_the_same_time_is_linearizable() -> Result<()> {
-    on_instance(&[], |_| false)
+    on_instance(&[], Moves::AtOnce, |_| false)
 }
 
 #[test]
 fn what_processes_do_at_the_same_time_on_three_shards_is_linearizable() -> Result<()> {
-    on_instance(&["--shards", "3"], |_| false)
+    on_instance(&["--shards", "3"], Moves::InHalves, |_| false)
 }
 
 #[test]
 fn what_processes_of_four_nodes_do_at_the_same_time_is_linearizable() -> Result<()> {
-    on_instance(&["--nodes", "local:4"], |_| false)
+    on_instance(&["--nodes", "local:4"], Moves::InHalves, |_| false)
 }
 
 #[test]
@@ -128,5 +140,5 @@ fn what_preloaded_processes_and_those_of_the_mount_do_at_the_same_time_is_linear
     if !skip::unless_mountable("histories on both ways") {
         return Ok(());
     }
-    on_instance(&["--access", "both"], |process| process % 2 == 1)
+    on_instance(&["--access", "both"], Moves::AtOnce, |process| process % 2 == 1)
 }

@@ -73,11 +73,15 @@ pub(crate) fn run(install: Install) -> Result<ExitCode> {
     session.check_or_skip("cargo deny", crate::deny::run);
     session.cargo_check("release build", &["build", "--release", "--package", "mayfly-cli"]);
     // What starts instances comes last, and the preload library is built apart.
-    let elsewhere = ["mayfly-tests", "differ", "mayfly-preload"];
+    let elsewhere = ["mayfly-tests", "differ", "histories", "mayfly-preload"];
     let excluded = elsewhere.iter().flat_map(|name| ["--exclude", name]);
     let unit: Vec<&str> = std::iter::once("--workspace").chain(excluded).collect();
     session.tests("unit tests", &unit, &[]);
-    session.tests("program suite", &["--package", "mayfly-tests", "--package", "differ"], &[]);
+    session.tests(
+        "program suite",
+        &["--package", "mayfly-tests", "--package", "differ", "--package", "histories"],
+        &[],
+    );
     // What one shard does three do too; the suites that meet most of the daemon are enough to see.
     let again = ["calls", "crashes", "leftovers"].iter().flat_map(|suite| ["--test", suite]);
     let again: Vec<&str> = ["--package", "mayfly-tests"].into_iter().chain(again).collect();

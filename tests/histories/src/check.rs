@@ -147,12 +147,28 @@ mod tests {
     /// A moved file that is for a moment under neither name, or under both.
     #[test]
     fn a_rename_that_is_seen_half_done_is_found() {
-        let start = [(0, 1, Create(0, Some(7))), (2, 20, Rename(0, 1, true))];
+        let start = [(0, 1, Create(0, Some(7))), (2, 20, Rename(1, 0, 1, true))];
         let with = |looks: &[(u64, u64, Action)]| [&start[..], looks].concat();
         assert!(holds("names", &with(&[(3, 4, Look(0, Some(7))), (5, 6, Look(1, Some(7)))])));
         assert!(!holds("names", &with(&[(3, 4, Look(0, None)), (5, 6, Look(1, None))])));
         assert!(!holds("names", &with(&[(3, 4, Look(1, Some(7))), (5, 6, Look(0, Some(7)))])));
         assert!(!holds("names", &with(&[(21, 22, Remove(0, true))])));
+    }
+
+    /// Both names for a moment, but never neither, and not the old one again.
+    #[test]
+    fn a_rename_in_halves_may_be_seen_under_both_names() {
+        let with = |looks: &[(u64, u64, Action)]| {
+            let start = [(0, 1, Create(0, Some(7))), (2, 20, Rename(1, 0, 1, true))];
+            let events = history(&[&start[..], looks].concat());
+            let halves: Vec<Event> = events.into_iter().flat_map(Event::in_halves).collect();
+            check(State::first("names").expect("known"), &halves).is_ok()
+        };
+        assert!(with(&[(3, 4, Look(1, Some(7))), (5, 6, Look(0, Some(7)))]));
+        assert!(!with(&[(3, 4, Look(0, None)), (5, 6, Look(1, None))]));
+        assert!(!with(&[(3, 4, Look(0, None)), (5, 6, Look(0, Some(7)))]));
+        assert!(!with(&[(21, 22, Look(0, Some(7)))]));
+        assert!(!with(&[(3, 4, Look(1, Some(7))), (5, 6, Look(1, None))]));
     }
 
     #[test]
@@ -186,7 +202,9 @@ mod tests {
         for action in [
             Create(1, Some(5)),
             Create(0, None),
-            Rename(0, 2, true),
+            Rename(1, 0, 2, true),
+            Enter(1, 0, 2),
+            Leave(1, 0),
             Remove(1, false),
             Look(2, None),
             Write(3),

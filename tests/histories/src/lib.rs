@@ -1,13 +1,14 @@
 //! Is a recorded history linearizable?
 //!
 //! Processes do operations on few objects and note when each was called, when it returned, and what
-//! it returned ([`Event`], a line of text). A history is linearizable when its operations can be put
-//! into one order that each process, and every pair of operations of which one had returned before
-//! the other was called, sees so too, and in which every operation returns what [`model`] says.
+//! it returned ([`Event`], a line of text). A history is linearizable when its operations can be
+//! put into one order in which each returns what [`model`] says, and in which an operation that had
+//! returned before another one was called comes before that one.
 //!
-//! [`check`] is the search of Wing and Gong with Lowe's memory of what was tried (J. M. Wing, C. Gong,
-//! "Testing and verifying concurrent objects", 1993; G. Lowe, "Testing for linearizability", 2017).
-//! A history is linearizable when that of each object is, so objects are checked one by one.
+//! [`check()`] is the search of Wing and Gong with Lowe's memory of what was tried (J. M. Wing and
+//! C. Gong, "Testing and verifying concurrent objects", 1993; G. Lowe, "Testing for
+//! linearizability", 2017). A history is linearizable when that of each object is, so objects are
+//! checked one by one.
 
 pub mod check;
 pub mod model;
@@ -35,6 +36,16 @@ impl Event {
         let (called, returned) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
         let action = Action::parse(words)?;
         Some((object, Event { called, returned, action }))
+    }
+
+    /// The event as what it may be seen as where a file can have both names for a moment, as
+    /// rename(2) allows: two events at the same time.
+    #[must_use]
+    pub fn in_halves(self) -> Vec<Event> {
+        let Action::Rename(process, from, to, true) = self.action else { return vec![self] };
+        [Action::Enter(process, from, to), Action::Leave(process, from)]
+            .map(|action| Event { action, ..self.clone() })
+            .to_vec()
     }
 
     /// The event as a line of text.

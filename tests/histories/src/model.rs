@@ -2,14 +2,20 @@
 
 /// Names in the directory.
 pub const NAMES: usize = 3;
+/// Processes, numbered from 1.
+pub const PROCESSES_MAX: usize = 8;
 
 /// An operation and its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// A file was created, which must not have been there; its number, or it was there.
     Create(usize, Option<u64>),
-    /// A name was moved over another one; whether it was there.
-    Rename(usize, usize, bool),
+    /// A process moved a name over another one; whether it was there.
+    Rename(u64, usize, usize, bool),
+    /// The first half of a move in two halves: the file has the second name too.
+    Enter(u64, usize, usize),
+    /// The second: it has the first name no more.
+    Leave(u64, usize),
     /// A name was removed; whether it was there.
     Remove(usize, bool),
     /// What a name stands for.
@@ -31,8 +37,8 @@ pub enum Action {
 /// What an object is at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
-    /// What the names stand for; 0 for nothing.
-    Names([u64; NAMES]),
+    /// What the names stand for, and what each process has half moved; 0 for nothing.
+    Names([u64; NAMES], [u64; PROCESSES_MAX]),
     /// The value of a register.
     Register(u64),
     /// How many values were appended, and their digest.
@@ -52,7 +58,7 @@ impl State {
     #[must_use]
     pub fn first(object: &str) -> Option<State> {
         Some(match object {
-            "names" => State::Names([0; NAMES]),
+            "names" => State::Names([0; NAMES], [0; PROCESSES_MAX]),
             "small" | "large" => State::Register(0),
             "log" => State::Log(0, 0),
             "lock" => State::Lock(0),
@@ -64,7 +70,12 @@ impl State {
     #[must_use]
     pub fn after(self, action: Action) -> Option<State> {
         match (self, action) {
-            (State::Names(names), action) => after_on_names(names, action).map(State::Names),
+            (State::Names(names, moving), Action::Enter(..) | Action::Leave(..)) => {
+                half_moved(names, moving, action)
+            }
+            (State::Names(names, moving), action) => {
+                after_on_names(names, action).map(|names| State::Names(names, moving))
+            }
             (State::Register(_), Action::Write(value)) => Some(State::Register(value)),
             (State::Register(value), Action::Read(read)) => (read == value).then_some(self),
             (State::Log(count, before), Action::Append(value)) => {
@@ -85,6 +96,33 @@ impl State {
     }
 }
 
+fn half_moved(
+    mut names: [u64; NAMES],
+    mut moving: [u64; PROCESSES_MAX],
+    action: Action,
+) -> Option<State> {
+    match action {
+        Action::Enter(process, from, to) => {
+            let (there, moved) = (*names.get(from)?, moving.get_mut(process as usize)?);
+            if there == 0 || *moved != 0 {
+                return None;
+            }
+            *moved = there;
+            *names.get_mut(to)? = there;
+        }
+        Action::Leave(process, from) => {
+            let moved = std::mem::take(moving.get_mut(process as usize)?);
+            let name = names.get_mut(from)?;
+            if moved == 0 || *name != moved {
+                return None;
+            }
+            *name = 0;
+        }
+        _ => return None,
+    }
+    Some(State::Names(names, moving))
+}
+
 fn after_on_names(mut names: [u64; NAMES], action: Action) -> Option<[u64; NAMES]> {
     match action {
         Action::Create(name, made) => {
@@ -97,7 +135,7 @@ fn after_on_names(mut names: [u64; NAMES], action: Action) -> Option<[u64; NAMES
                 None => (there != 0).then_some(names),
             }
         }
-        Action::Rename(from, to, moved) => {
+        Action::Rename(_, from, to, moved) => {
             let there = *names.get(from)?;
             if moved {
                 *names.get_mut(from)? = 0;
@@ -120,7 +158,11 @@ impl Action {
     pub fn words(&self) -> String {
         match *self {
             Action::Create(name, made) => format!("create {name} {}", made.unwrap_or(0)),
-            Action::Rename(from, to, moved) => format!("rename {from} {to} {}", u8::from(moved)),
+            Action::Rename(process, from, to, moved) => {
+                format!("rename {process} {from} {to} {}", u8::from(moved))
+            }
+            Action::Enter(process, from, to) => format!("enter {process} {from} {to}"),
+            Action::Leave(process, from) => format!("leave {process} {from}"),
             Action::Remove(name, removed) => format!("remove {name} {}", u8::from(removed)),
             Action::Look(name, seen) => format!("look {name} {}", seen.unwrap_or(0)),
             Action::Write(value) => format!("write {value}"),
@@ -139,9 +181,11 @@ impl Action {
         let some = |number: u64| (number != 0).then_some(number);
         Some(match (what, numbers.as_slice()) {
             ("create", &[name, made]) => Action::Create(name as usize, some(made)),
-            ("rename", &[from, to, moved]) => {
-                Action::Rename(from as usize, to as usize, moved != 0)
+            ("rename", &[process, from, to, moved]) => {
+                Action::Rename(process, from as usize, to as usize, moved != 0)
             }
+            ("enter", &[process, from, to]) => Action::Enter(process, from as usize, to as usize),
+            ("leave", &[process, from]) => Action::Leave(process, from as usize),
             ("remove", &[name, removed]) => Action::Remove(name as usize, removed != 0),
             ("look", &[name, seen]) => Action::Look(name as usize, some(seen)),
             ("write", &[value]) => Action::Write(value),

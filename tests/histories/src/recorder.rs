@@ -6,7 +6,10 @@
 use std::{
     fs::{File, OpenOptions},
     io::Write,
-    os::unix::fs::{FileExt, MetadataExt},
+    os::{
+        fd::AsRawFd,
+        unix::fs::{FileExt, MetadataExt},
+    },
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -16,11 +19,6 @@ use histories::{
     Action, Event,
     model::{NAMES, digest},
 };
-use rustix::{
-    fs::FlockOperation,
-    io::Errno,
-    time::{ClockId, clock_gettime},
-};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// A register in a file that outgrew its record, and how large that is.
@@ -28,8 +26,27 @@ const LARGE_AT: u64 = 32 * 1024;
 const LARGE_BYTES: usize = 64 * 1024;
 
 fn now() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the structure outlives the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// F_SETLK on the whole file. By the C library: a system call of this program's own would not be
+/// served.
+fn set_lock(file: &File, kind: libc::c_int) -> std::io::Result<()> {
+    let whole = libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    // SAFETY: the structure outlives the call.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const whole) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
 }
 
 /// A xorshift generator.
@@ -102,14 +119,16 @@ impl Recorder {
         self.process << 32 | self.values
     }
 
-    fn step(&mut self) -> Result<(&'static str, Action)> {
-        Ok(match self.random.below(10) {
-            0..=4 => ("names", self.on_names()?),
-            5 => ("small", self.on_register(false)?),
-            6 => ("large", self.on_register(true)?),
-            7 => ("log", self.on_log()?),
-            _ => ("lock", self.on_lock()?),
-        })
+    fn step(&mut self, called: u64) -> Result<(&'static str, Action)> {
+        let (object, done) = match self.random.below(10) {
+            0..=4 => ("names", self.on_names()),
+            5 => ("small", self.on_register(false)),
+            6 => ("large", self.on_register(true)),
+            7 => ("log", self.on_log()),
+            _ => ("lock", self.on_lock()),
+        };
+        let took = || format!("on {object}, after {} us", (now() - called) / 1000);
+        Ok((object, done.with_context(took)?))
     }
 
     fn on_names(&mut self) -> Result<Action> {
@@ -125,10 +144,17 @@ impl Recorder {
             },
             2 => {
                 let to = (name + 1 + self.random.below(NAMES - 1)) % NAMES;
-                Action::Rename(name, to, there(std::fs::rename(&path, self.name(to)))?.is_some())
+                let moved = there(std::fs::rename(&path, self.name(to))).context("rename")?;
+                Action::Rename(self.process, name, to, moved.is_some())
             }
-            3 => Action::Remove(name, there(std::fs::remove_file(&path))?.is_some()),
-            _ => Action::Look(name, there(std::fs::metadata(&path))?.map(|found| found.ino())),
+            3 => Action::Remove(
+                name,
+                there(std::fs::remove_file(&path)).context("remove")?.is_some(),
+            ),
+            _ => Action::Look(
+                name,
+                there(std::fs::metadata(&path)).context("stat")?.map(|found| found.ino()),
+            ),
         })
     }
 
@@ -161,14 +187,20 @@ impl Recorder {
 
     fn on_lock(&mut self) -> Result<Action> {
         if self.random.below(2) == 0 {
-            rustix::fs::fcntl_lock(&self.lock, FlockOperation::NonBlockingUnlock)?;
-            return Ok(Action::Unlock(self.process));
+            return self.unlock();
         }
-        match rustix::fs::fcntl_lock(&self.lock, FlockOperation::NonBlockingLockExclusive) {
+        match set_lock(&self.lock, libc::F_WRLCK) {
             Ok(()) => Ok(Action::Lock(self.process, true)),
-            Err(Errno::AGAIN | Errno::ACCESS) => Ok(Action::Lock(self.process, false)),
-            Err(errno) => Err(errno).context("lock"),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
+                Ok(Action::Lock(self.process, false))
+            }
+            Err(error) => Err(error).context("lock"),
         }
+    }
+
+    fn unlock(&mut self) -> Result<Action> {
+        set_lock(&self.lock, libc::F_UNLCK).context("unlock")?;
+        Ok(Action::Unlock(self.process))
     }
 }
 
@@ -197,9 +229,11 @@ fn main() -> Result<()> {
         wait_for(&directory.join(format!("ready{other}")))?;
     }
     let mut lines = String::new();
-    for _ in 0..operations {
+    for left in (0..operations).rev() {
         let called = now();
-        let (object, action) = recorder.step()?;
+        // The end of a process would give up its lock, and note nothing.
+        let (object, action) =
+            if left == 0 { ("lock", recorder.unlock()?) } else { recorder.step(called)? };
         let event = Event { called, returned: now(), action };
         lines.push_str(&event.line(object));
         lines.push('\n');
