@@ -173,6 +173,9 @@ impl Core {
         (id, kind): (FileId, FileKind),
     ) -> Outcome<()> {
         let replaced = self.name_here(directory, name)?;
+        if replaced == Some((id, kind)) {
+            return Ok(());
+        }
         if let Some((old, _)) = replaced {
             let located = self.present(old, &BirthKey { directory, name: name.to_vec() });
             // A file at home elsewhere is not in this dentry.
