@@ -147,6 +147,33 @@ pub enum Question {
     Returned { standing: Option<Vec<OpenRef>> },
 }
 
+impl Question {
+    /// Whether a shard answers it while it does not know yet in which decided operations it has a
+    /// part: what changes nothing but by such operations, and promises nothing.
+    pub(crate) fn is_of_recovery(&self) -> bool {
+        match self {
+            Question::Apply { .. }
+            | Question::Release(_)
+            | Question::Await(_)
+            | Question::Forget { .. }
+            | Question::IsOver(_)
+            | Question::Executed(..)
+            | Question::Reclaim
+            | Question::Drop { .. }
+            | Question::Space
+            | Question::Returned => true,
+            Question::Lookup { .. }
+            | Question::LinkTarget { .. }
+            | Question::Directory(_)
+            | Question::Join(_)
+            | Question::Host(_)
+            | Question::Member(_)
+            | Question::Entries { .. }
+            | Question::Prepare { .. } => false,
+        }
+    }
+}
+
 /// What is answered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {

@@ -10,7 +10,7 @@ use mayfly_meta::{
 };
 use mayfly_types::{Errno, FileId, FileKind};
 
-use super::{Core, Outcome, claims::Claim, member::Parent};
+use super::{Core, Fault, Outcome, claims::Claim, member::Parent};
 use crate::{
     cache::{Cached, FOR_EVER},
     message::{Answer, Question},
@@ -23,6 +23,11 @@ impl Core {
         from: ShardId,
         question: &Question,
     ) -> Outcome<Answer> {
+        // Another node's operation may have been decided with claims that died with this shard's
+        // predecessor. Until they are known again, who asks for a promise waits.
+        if !question.is_of_recovery() && self.is_recovering() {
+            return Err(Fault::Busy);
+        }
         Ok(match question {
             Question::Lookup { directory, name } => self.tell_name(from, *directory, name)?,
             Question::LinkTarget { id, birth } => self.tell_link(*id, birth)?,

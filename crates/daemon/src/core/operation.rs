@@ -336,7 +336,7 @@ impl Core {
         self.release_claims(id);
         let goes_on = operation.goes_on();
         let Operation { task, caller, run, .. } = operation;
-        let Some(task) = task else { return };
+        let Some(task) = task else { return self.wake_when_recovered() };
         self.run = run;
         if goes_on {
             self.forget_facts();

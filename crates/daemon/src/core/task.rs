@@ -294,6 +294,13 @@ impl Core {
         }
     }
 
+    /// What waited for the end of the recovery goes on.
+    pub(super) fn wake_when_recovered(&mut self) {
+        if !self.is_recovering() {
+            self.wake_blocked();
+        }
+    }
+
     /// Runs a task as soon as a message of its own says so: the answer of what runs now is stored
     /// by then.
     pub(super) fn run_later(&mut self, task: Task, run: Run) {
@@ -429,6 +436,7 @@ impl Core {
             Purpose::Recovery => {
                 self.tasks.recovering -= 1;
                 self.recovery_answered(&asked.question, &answer);
+                self.wake_when_recovered();
             }
             Purpose::Operation(operation) => {
                 self.operation_answered(operation, asked.to, &asked.question, answer);
