@@ -161,7 +161,7 @@ impl Question {
             | Question::Reclaim
             | Question::Drop { .. }
             | Question::Space
-            | Question::Returned => true,
+            | Question::Returned { .. } => true,
             Question::Lookup { .. }
             | Question::LinkTarget { .. }
             | Question::Directory(_)
@@ -169,7 +169,15 @@ impl Question {
             | Question::Host(_)
             | Question::Member(_)
             | Question::Entries { .. }
-            | Question::Prepare { .. } => false,
+            | Question::Prepare { .. }
+            // A part may have to be cut yet.
+            | Question::Part { .. }
+            | Question::CleanPart { .. }
+            | Question::SettlePart { .. }
+            | Question::DropPart { .. }
+            | Question::Admit { .. }
+            | Question::Size { .. }
+            | Question::AppendPart { .. } => false,
         }
     }
 }

@@ -178,6 +178,27 @@ impl Core {
         }
     }
 
+    /// Of the sessions of a node only these are there any more: answers that are kept for others
+    /// go. A daemon that was restarted knows those by nothing else.
+    pub fn end_strangers(&mut self, node: u32, living: &[SessionId]) {
+        let (mut over, prefix) = (Vec::new(), [key::ANSWER]);
+        let kept = self.store.scan(&prefix, &prefix, &mut |key, _| {
+            let session = key::split_answer(key).map(SessionId);
+            let theirs = session.and_then(origin).filter(|origin| origin.0 == node);
+            if theirs.is_some_and(|(_, number)| !living.contains(&number)) {
+                over.extend(session);
+            }
+            mayfly_meta::Scan::More
+        });
+        if let Err(error) = kept {
+            store_failed(&error);
+        }
+        over.dedup();
+        for session in over {
+            self.forget_answers(session);
+        }
+    }
+
     fn remote(&self, request: &Request<'_>) -> Option<(Remote, mayfly_types::FileId)> {
         let found = self.opens.get(request.open()?).ok()?;
         found.remote.map(|remote| (remote, found.id))

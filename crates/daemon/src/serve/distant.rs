@@ -1,5 +1,7 @@
 //! What the serving thread does with what comes from other nodes.
 
+use std::sync::Arc;
+
 use mayfly_transport_tcp::{Cause, Class, Event, PeerState, Ticket};
 use mayfly_types::{Errno, SessionId};
 use mayfly_wire::Op;
@@ -199,6 +201,12 @@ impl<S: Service> Serving<S> {
         for session in gone {
             self.part(node, session);
         }
+        // Of others an earlier daemon of ours may have kept something.
+        self.shard.end_strangers(node, sessions);
+        let living: Arc<[SessionId]> = sessions.into();
+        self.shard
+            .peers
+            .tell_others(|| ToShard::StrangersAre { node, sessions: Arc::clone(&living) });
     }
 
     fn hear_reply(&mut self, net: &Net, sent: Sent, bytes: &[u8]) {

@@ -262,39 +262,10 @@ impl Net {
             }
             return;
         }
-        let node = self.numbering.node_of(to);
-        let Some((pid, told)) = state.sessions.get_mut(&caller.session) else { return };
-        told.insert(node);
+        let Some((pid, _)) = state.sessions.get(&caller.session) else { return };
         let (pid, until_ns) = (*pid, self.after(self.patience(op, &body)));
         let away = Away { caller, pid, op, body, place, to, until_ns };
         self.post(state, Sent::Forward(Box::new(away)));
-    }
-
-    /// Tells a node which sessions there are, unless it has heard.
-    fn introduce(&self, state: &mut State, node: u32) {
-        let peer = state.peers.entry(node).or_default();
-        if std::mem::replace(&mut peer.introduced, true) {
-            return;
-        }
-        let sessions = state.sessions.keys().copied().collect();
-        let body = words::encode(&Call::Introduce { sessions }, &[]);
-        let patience_ms = PATIENCE_MAX.as_millis() as u64;
-        if let Ok(id) = self.carrier.post(request(node, Class::Client, patience_ms, body)) {
-            state.sent.insert(id, Sent::Said);
-        }
-    }
-
-    /// Tells all nodes, when they may know sessions that ended while there was no daemon.
-    pub(super) fn introduce_after_restart(&self) {
-        if !self.restarted {
-            return;
-        }
-        let mut state = lock(&self.state);
-        for node in (0..self.numbering.nodes).filter(|node| *node != self.numbering.node) {
-            self.introduce(&mut state, node);
-        }
-        drop(state);
-        self.flush();
     }
 
     /// How long a client waits.
@@ -315,7 +286,13 @@ impl Net {
             Sent::Gone { node, .. } => (*node, Class::Client, self.after(PATIENCE_MAX)),
             Sent::Said => return,
         };
-        if class == Class::Client {
+        if let Sent::Forward(away) = &sent {
+            // Whoever executes it has to hear of the session's end, after it.
+            let Some((_, told)) = state.sessions.get_mut(&away.caller.session) else { return };
+            told.insert(node);
+        }
+        let introduced = state.peers.entry(node).or_default().introduced;
+        if class == Class::Client && !introduced {
             self.introduce(state, node);
         }
         let body = encoded(&sent);
@@ -331,6 +308,28 @@ impl Net {
                 self.waker.wake();
             }
         }
+    }
+
+    /// Tells a node which sessions there are.
+    fn introduce(&self, state: &mut State, node: u32) {
+        state.peers.entry(node).or_default().introduced = true;
+        let sessions = state.sessions.keys().copied().collect();
+        let body = words::encode(&Call::Introduce { sessions }, &[]);
+        let patience_ms = PATIENCE_MAX.as_millis() as u64;
+        if let Ok(id) = self.carrier.post(request(node, Class::Client, patience_ms, body)) {
+            state.sent.insert(id, Sent::Said);
+        }
+    }
+
+    /// Sessions may have ended that an earlier daemon had told other nodes of.
+    pub(super) fn introduce_to_all(&self) {
+        let others = (0..self.numbering.nodes).filter(|node| *node != self.numbering.node);
+        let mut state = lock(&self.state);
+        for node in others {
+            self.introduce(&mut state, node);
+        }
+        drop(state);
+        self.flush();
     }
 
     /// What could not be sent at all since the last time.

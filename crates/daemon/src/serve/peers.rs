@@ -36,6 +36,8 @@ pub(super) enum ToShard {
     StrangerCame { session: SessionId, pid: u32 },
     /// It is over.
     StrangerLeft(SessionId),
+    /// A node has no others than these.
+    StrangersAre { node: u32, sessions: Arc<[SessionId]> },
     /// Finish.
     Stop,
     /// To the serving thread.

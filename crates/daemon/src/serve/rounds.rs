@@ -110,6 +110,9 @@ impl<S: Service> Serving<S> {
         }
         if restarted {
             self.release_unheld();
+            if let Some(net) = self.shard.peers.net() {
+                net.introduce_to_all();
+            }
         }
     }
 
@@ -175,9 +178,6 @@ impl<S: Service> Serving<S> {
 
     fn open_the_doors(&mut self) {
         self.is_open = true;
-        if let Some(net) = self.shard.peers.net() {
-            net.introduce_after_restart();
-        }
         self.serve_held();
         self.shard.finish();
         self.shard.node().head.daemon_state.store(DAEMON_AWAKE, SeqCst);
@@ -297,6 +297,7 @@ impl<S: Service> Serving<S> {
                 | ToShard::SessionClosed(_)
                 | ToShard::StrangerCame { .. }
                 | ToShard::StrangerLeft(_)
+                | ToShard::StrangersAre { .. }
                 | ToShard::OpenReleased { .. }
                 | ToShard::Stop => {}
             }

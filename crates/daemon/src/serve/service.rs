@@ -52,6 +52,9 @@ pub trait Service {
     /// Its process image is gone. A request of it that another shard had on its way may still
     /// arrive in a message, and is nobody's then. What was executed before may be committed here.
     fn session_closed(&mut self, session: SessionId);
+    /// Another node has no other sessions than `living`, as it numbers them: what was kept for
+    /// others goes. Those that this daemon knows have been closed.
+    fn end_strangers(&mut self, node: u32, living: &[SessionId]);
     /// The last descriptor of a shared open file description was closed, which may be another
     /// shard's.
     fn open_released(&mut self, index: u32);
@@ -115,6 +118,10 @@ impl Service for Core {
 
     fn session_closed(&mut self, session: SessionId) {
         Core::session_closed(self, session);
+    }
+
+    fn end_strangers(&mut self, node: u32, living: &[SessionId]) {
+        Core::end_strangers(self, node, living);
     }
 
     fn open_released(&mut self, index: u32) {

@@ -72,6 +72,12 @@ impl<S: Service> Shard<S> {
         self.service.session_closed(session);
     }
 
+    /// Of another node's sessions only these are there.
+    pub(super) fn end_strangers(&mut self, node: u32, living: &[SessionId]) {
+        self.store_answers();
+        self.service.end_strangers(node, living);
+    }
+
     /// A shared open file description was closed for the last time.
     pub(super) fn release(&mut self, index: u32) {
         self.store_answers();

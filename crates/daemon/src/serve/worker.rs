@@ -85,6 +85,9 @@ impl<S: Service> Worker<S> {
                     self.shard.service.session_opened(session, pid);
                 }
                 ToShard::StrangerLeft(session) => self.shard.close_session(session),
+                ToShard::StrangersAre { node, sessions } => {
+                    self.shard.end_strangers(node, &sessions);
+                }
                 ToShard::OpenReleased { index, generation } => self.release(index, generation),
                 ToShard::Stop => self.stopped = true,
                 ToShard::Report(_) => {}

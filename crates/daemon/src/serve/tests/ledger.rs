@@ -291,6 +291,8 @@ impl Service for Ledger {
 
     fn session_opened(&mut self, _session: SessionId, _pid: u32) {}
 
+    fn end_strangers(&mut self, _node: u32, _living: &[SessionId]) {}
+
     fn session_closed(&mut self, session: SessionId) {
         self.waiting.retain(|caller| caller.session != session);
         // As a long end of a session does.
