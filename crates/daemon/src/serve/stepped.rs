@@ -131,6 +131,12 @@ impl<S: Service> Stepped<S> {
         }
     }
 
+    /// Wakes the loop that listens to the supervisor.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        self.serving.shard.peers.waker().clone()
+    }
+
     /// A shard.
     pub fn service(&mut self, shard: u32) -> &mut S {
         match shard.checked_sub(1) {

@@ -1,0 +1,454 @@
+//! A client: a process that does one thing after the other and notes what it hears.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use mayfly_types::{Attr, Errno, FileId, FileKind, OpenRef, limits::LANES};
+use mayfly_wire::{
+    Close, Link, List, Listing, MakeDirectory, Open, OpenReply, Read, Reader, Rename, Request,
+    SET_SIZE, SetAttr, Stat, Target, Unlink, WALK_EMPTY, Walk, Wire, Write, Written, listing,
+};
+
+use crate::{
+    bytes::{BLOCK_BYTES, BLOCKS_MAX, block, read_block},
+    history::{BytesOp, EntryOp, Event, Heard, NameOp, Op},
+    lanes::Lanes,
+    names::Group,
+    node::Node,
+    plan::Act,
+};
+
+const O_RDWR: u32 = 2;
+const O_CREAT: u32 = 0o100;
+const O_EXCL: u32 = 0o200;
+const O_DIRECTORY: u32 = 0o200_000;
+/// A page of a listing, bytes: a few entries.
+const PAGE_BYTES: u32 = 300;
+
+/// What a request is for.
+#[derive(Debug, Clone)]
+enum What {
+    Create { bytes: u32 },
+    OpenFile { file: usize, then: BytesOp },
+    Bytes(BytesOp),
+    Plain,
+    Stat,
+    Add { directory: usize, name: String },
+    OpenDirectory { directory: usize },
+    Page { open: OpenRef, names: Vec<String> },
+    Unnoted,
+}
+
+#[derive(Debug)]
+struct Doing {
+    what: What,
+    lane: usize,
+    request_id: u64,
+    /// Its place in the history.
+    event: Option<usize>,
+}
+
+/// What all clients share.
+#[derive(Debug)]
+pub struct Common {
+    /// What happened.
+    pub history: Vec<Event>,
+    /// Groups of names.
+    pub groups: Vec<Group>,
+    /// Paths that are made before and removed after everything else; whether they are directories.
+    pub paths: Vec<(String, bool)>,
+    /// The present, nanoseconds.
+    pub now_ns: u64,
+    /// Answers to requests so far.
+    pub answers: u64,
+}
+
+/// A process, or several in succession.
+#[derive(Debug)]
+pub struct Client {
+    number: usize,
+    /// Its node.
+    pub node: u32,
+    session: Option<(u32, Lanes)>,
+    acts: VecDeque<(u64, Act)>,
+    made: VecDeque<OpenRef>,
+    files: BTreeMap<usize, OpenRef>,
+    entries: Vec<(usize, String)>,
+    last_entry: u32,
+    doing: Option<Doing>,
+    /// Which process it is.
+    pub life: u64,
+}
+
+fn walk(path: &str) -> Walk<'_> {
+    Walk { start: FileId::ROOT, flags: WALK_EMPTY, path: path.as_bytes() }
+}
+
+fn open(path: &str, flags: u32) -> Request<'_> {
+    Request::Open(Open { walk: walk(path), flags, mode: 0o644, uid: 1, gid: 1 })
+}
+
+fn directory(path: &str) -> Request<'_> {
+    Request::MakeDirectory(MakeDirectory { walk: walk(path), mode: 0o755, uid: 1, gid: 1 })
+}
+
+fn unlink(path: &str, directory: bool) -> Request<'_> {
+    Request::Unlink(Unlink { walk: walk(path), directory })
+}
+
+fn close(open: OpenRef) -> Request<'static> {
+    Request::Close(Close { open })
+}
+
+fn decode<'a, T: Wire<'a>>(body: &'a [u8]) -> T {
+    T::decode(&mut Reader::new(body)).expect("a daemon's replies can be read")
+}
+
+impl Client {
+    /// One that does these things.
+    #[must_use]
+    pub fn new(number: usize, node: u32, acts: Vec<(u64, Act)>) -> Client {
+        Client {
+            number,
+            node,
+            session: None,
+            acts: acts.into(),
+            made: VecDeque::new(),
+            files: BTreeMap::new(),
+            entries: Vec::new(),
+            last_entry: 0,
+            doing: None,
+            life: 0,
+        }
+    }
+
+    /// Whether everything is done, or given up.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.acts.is_empty() && self.doing.is_none() && self.session.is_none()
+    }
+
+    /// Gives up what it has not begun.
+    pub fn give_up(&mut self) {
+        self.acts.clear();
+    }
+
+    /// The pause before the next thing.
+    #[must_use]
+    pub fn pause_ns(&self) -> u64 {
+        self.acts.front().map_or(0, |act| act.0)
+    }
+
+    /// Number of the request that is under way.
+    #[must_use]
+    pub fn request(&self) -> Option<u64> {
+        self.doing.as_ref().map(|doing| doing.request_id)
+    }
+
+    /// The process is killed.
+    pub fn kill(&mut self, node: &mut Node) {
+        self.doing = None;
+        self.end(node);
+    }
+
+    fn end(&mut self, node: &mut Node) {
+        if let Some((session, _)) = self.session.take() {
+            node.detach(session);
+        }
+        self.made.clear();
+        self.files.clear();
+        self.life += 1;
+    }
+
+    /// Nobody waits so long: the request is given up.
+    pub fn abandon(&mut self) {
+        let Some(doing) = self.doing.take() else { return };
+        if let Some((_, lanes)) = &mut self.session {
+            lanes.abandon(doing.lane);
+        }
+    }
+
+    /// Begins the next thing; false when there is nothing to wait for.
+    pub fn begin(&mut self, node: &mut Node, common: &mut Common) -> bool {
+        if self.doing.is_some() {
+            return true;
+        }
+        if self.session.is_none() && !self.acts.is_empty() {
+            self.session = node.attach();
+            if self.session.is_none() {
+                return false;
+            }
+        }
+        let Some((_, act)) = self.acts.pop_front() else {
+            self.end(node);
+            return false;
+        };
+        self.act(node, common, act);
+        self.doing.is_some()
+    }
+
+    fn act(&mut self, node: &Node, common: &mut Common, act: Act) {
+        match act {
+            Act::Name(group, op, bytes) => self.name(node, common, group, op, bytes),
+            Act::Bytes(file, op) => self.begin_bytes(node, common, file, op),
+            Act::CloseFile(file) => {
+                if let Some(open) = self.files.remove(&file) {
+                    self.ask(node, &close(open), What::Unnoted, None);
+                }
+            }
+            Act::CloseMade => {
+                if let Some(open) = self.made.pop_front() {
+                    self.ask(node, &close(open), What::Unnoted, None);
+                }
+            }
+            Act::Add(directory) => self.add(node, common, directory),
+            Act::Remove(directory) => self.remove(node, common, directory),
+            Act::List(directory) => {
+                let path = format!("l{directory}");
+                let what = What::OpenDirectory { directory };
+                self.ask(node, &open(&path, O_DIRECTORY), what, None);
+            }
+            Act::Make(at) => {
+                let (path, is_directory) = common.paths[at].clone();
+                let request = match is_directory {
+                    true => directory(&path),
+                    false => open(&path, O_RDWR | O_CREAT | O_EXCL),
+                };
+                self.ask(node, &request, What::Unnoted, None);
+            }
+            Act::Clear(at) => {
+                let (path, is_directory) = common.paths[at].clone();
+                self.ask(node, &unlink(&path, is_directory), What::Unnoted, None);
+            }
+        }
+    }
+
+    fn name(&mut self, node: &Node, common: &mut Common, number: usize, op: NameOp, bytes: u32) {
+        let group = common.groups[number];
+        let event = self.note(common, Op::Name(number, op));
+        let path = |place| group.path(number, place);
+        let (first, second) = match op {
+            NameOp::Rename(from, to) | NameOp::Link(from, to) => (path(from), path(to)),
+            NameOp::Create(at)
+            | NameOp::MakeDirectory(at)
+            | NameOp::Unlink(at)
+            | NameOp::RemoveDirectory(at)
+            | NameOp::Stat(at) => (path(at), String::new()),
+        };
+        let (from, to) = (walk(&first), walk(&second));
+        let (request, what) = match op {
+            NameOp::Create(_) => (open(&first, O_RDWR | O_CREAT | O_EXCL), What::Create { bytes }),
+            NameOp::MakeDirectory(_) => (directory(&first), What::Plain),
+            NameOp::Unlink(_) => (unlink(&first, false), What::Plain),
+            NameOp::RemoveDirectory(_) => (unlink(&first, true), What::Plain),
+            NameOp::Rename(..) => (Request::Rename(Rename { from, to, flags: 0 }), What::Plain),
+            NameOp::Link(..) => (Request::Link(Link { from: Target::Path(from), to }), What::Plain),
+            NameOp::Stat(_) => (Request::Stat(Stat { target: Target::Path(from) }), What::Stat),
+        };
+        self.ask(node, &request, what, event);
+    }
+
+    fn begin_bytes(&mut self, node: &Node, common: &mut Common, file: usize, op: BytesOp) {
+        match self.files.get(&file) {
+            Some(open) => self.bytes(node, common, file, *open, op),
+            None => {
+                let path = format!("d{file}");
+                let what = What::OpenFile { file, then: op };
+                self.ask(node, &open(&path, O_RDWR), what, None);
+            }
+        }
+    }
+
+    fn bytes(&mut self, node: &Node, common: &mut Common, file: usize, open: OpenRef, op: BytesOp) {
+        let event = self.note(common, Op::Bytes(file, op));
+        let offset = |at: u8| u64::from(at) * BLOCK_BYTES as u64;
+        let target = Target::Open(open);
+        let what = What::Bytes(op);
+        match op {
+            BytesOp::Write(at, of) => {
+                let (offset, append) = (offset(at), false);
+                let request = Write { open, offset, append, bytes: &block(of) };
+                self.ask(node, &Request::Write(request), what, event);
+            }
+            BytesOp::Append(of) => {
+                let request = Write { open, offset: 0, append: true, bytes: &block(of) };
+                self.ask(node, &Request::Write(request), what, event);
+            }
+            BytesOp::Read(at) => {
+                let count = BLOCK_BYTES as u32;
+                let request = Request::Read(Read { open, offset: offset(at), count });
+                self.ask(node, &request, what, event);
+            }
+            BytesOp::Truncate(blocks) => {
+                let request = SetAttr {
+                    target,
+                    which: SET_SIZE,
+                    mode: 0,
+                    uid: 0,
+                    gid: 0,
+                    size_bytes: offset(blocks),
+                    atime: Default::default(),
+                    mtime: Default::default(),
+                };
+                self.ask(node, &Request::SetAttr(request), what, event);
+            }
+            BytesOp::Length => self.ask(node, &Request::Stat(Stat { target }), what, event),
+        }
+    }
+
+    fn add(&mut self, node: &Node, common: &mut Common, directory: usize) {
+        self.last_entry += 1;
+        let name = format!("{}-{}", self.number, self.last_entry);
+        let path = format!("l{directory}/{name}");
+        let event = self.note(common, Op::Entry(directory, EntryOp::Add(name.clone())));
+        let what = What::Add { directory, name };
+        self.ask(node, &open(&path, O_RDWR | O_CREAT | O_EXCL), what, event);
+    }
+
+    fn remove(&mut self, node: &Node, common: &mut Common, directory: usize) {
+        let Some(at) = self.entries.iter().position(|entry| entry.0 == directory) else { return };
+        let (_, name) = self.entries.swap_remove(at);
+        let path = format!("l{directory}/{name}");
+        let event = self.note(common, Op::Entry(directory, EntryOp::Remove(name)));
+        self.ask(node, &unlink(&path, false), What::Plain, event);
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "as the request has it")]
+    fn note(&mut self, common: &mut Common, op: Op) -> Option<usize> {
+        let (client, from_ns) = (self.number, common.now_ns);
+        common.history.push(Event { client, op, from_ns, to_ns: None, heard: Heard::Unknown });
+        Some(common.history.len() - 1)
+    }
+
+    fn ask(&mut self, node: &Node, request: &Request<'_>, what: What, event: Option<usize>) {
+        let Some((_, lanes)) = &mut self.session else { return };
+        // All lanes are in use only when requests were given up in all of them.
+        let Some(lane) = (0..LANES).find(|lane| lanes.is_free(*lane)) else { return };
+        let request_id = lanes.submit(node.region(), lane, request);
+        self.doing = Some(Doing { what, lane, request_id, event });
+    }
+
+    /// Takes an answer, if it is there; true when the client has got further.
+    pub fn hear(&mut self, node: &mut Node, common: &mut Common) -> bool {
+        let (Some(doing), Some((_, lanes))) = (&self.doing, &mut self.session) else {
+            return false;
+        };
+        let Some((status, body)) = lanes.reply(doing.lane, doing.request_id) else { return false };
+        let Some(doing) = self.doing.take() else { return false };
+        common.answers += 1;
+        let heard = match status {
+            0 => self.take(node, common, &doing, &body),
+            status => match Errno::from_raw(status as i32) {
+                None | Some(Errno::EIO) => Some(Heard::Unknown),
+                Some(errno) => Some(Heard::Failed(errno)),
+            },
+        };
+        if let (Some(event), Some(heard)) = (doing.event, heard) {
+            let event = &mut common.history[event];
+            event.to_ns = (heard != Heard::Unknown).then_some(common.now_ns);
+            event.heard = heard;
+        }
+        true
+    }
+
+    fn take(
+        &mut self,
+        node: &Node,
+        common: &mut Common,
+        doing: &Doing,
+        body: &[u8],
+    ) -> Option<Heard> {
+        match &doing.what {
+            What::Create { bytes } => {
+                let opened = decode::<OpenReply<'_>>(body).opened;
+                self.made.push_back(opened.open);
+                if *bytes > 0 {
+                    let bytes = vec![7; *bytes as usize];
+                    let write =
+                        Write { open: opened.open, offset: 0, append: false, bytes: &bytes };
+                    self.ask(node, &Request::Write(write), What::Unnoted, None);
+                }
+                Some(heard_attr(&opened.attr))
+            }
+            What::OpenFile { file, then } => {
+                let open = decode::<OpenReply<'_>>(body).opened.open;
+                self.files.insert(*file, open);
+                self.bytes(node, common, *file, open, *then);
+                None
+            }
+            What::Bytes(op) => Some(heard_bytes(*op, body)),
+            What::Plain => Some(Heard::Done),
+            What::Stat => Some(heard_attr(&decode(body))),
+            What::Add { directory, name } => {
+                self.made.push_back(decode::<OpenReply<'_>>(body).opened.open);
+                self.entries.push((*directory, name.clone()));
+                Some(Heard::Done)
+            }
+            What::OpenDirectory { directory } => {
+                let open = decode::<OpenReply<'_>>(body).opened.open;
+                let event = self.note(common, Op::Entry(*directory, EntryOp::List));
+                let page = Request::List(List { open, cookie: 0, bytes_max: PAGE_BYTES });
+                self.ask(node, &page, What::Page { open, names: Vec::new() }, event);
+                None
+            }
+            What::Page { open, names } => self.page(node, doing.event, *open, names.clone(), body),
+            What::Unnoted => None,
+        }
+    }
+
+    fn page(
+        &mut self,
+        node: &Node,
+        event: Option<usize>,
+        open: OpenRef,
+        mut names: Vec<String>,
+        body: &[u8],
+    ) -> Option<Heard> {
+        let mut last = None;
+        for entry in listing::entries(decode::<Listing<'_>>(body).entries) {
+            let entry = entry.expect("a daemon's listings can be read");
+            last = Some(entry.next_cookie);
+            names.push(String::from_utf8_lossy(entry.name).into_owned());
+        }
+        let Some(cookie) = last else {
+            self.ask(node, &close(open), What::Unnoted, None);
+            return Some(Heard::Names(names));
+        };
+        let page = Request::List(List { open, cookie, bytes_max: PAGE_BYTES });
+        self.ask(node, &page, What::Page { open, names }, event);
+        None
+    }
+}
+
+fn heard_attr(attr: &Attr) -> Heard {
+    Heard::File { id: attr.id.0, kind: attr.kind, links: attr.links }
+}
+
+fn heard_length(bytes: u64) -> Heard {
+    if bytes.is_multiple_of(BLOCK_BYTES as u64) {
+        Heard::Length(bytes / BLOCK_BYTES as u64)
+    } else {
+        Heard::Torn(format!("a length of {bytes} bytes"))
+    }
+}
+
+fn heard_bytes(op: BytesOp, body: &[u8]) -> Heard {
+    match op {
+        BytesOp::Write(..) | BytesOp::Append(_) => {
+            let written: Written = decode(body);
+            match op {
+                _ if written.count as usize != BLOCK_BYTES => {
+                    Heard::Torn(format!("{} bytes were written", written.count))
+                }
+                BytesOp::Append(_) => heard_length(written.end),
+                _ => Heard::Done,
+            }
+        }
+        BytesOp::Read(_) => read_block(decode::<mayfly_wire::Data<'_>>(body).bytes),
+        BytesOp::Truncate(_) => Heard::Done,
+        BytesOp::Length => {
+            let attr: Attr = decode(body);
+            debug_assert!(attr.kind == FileKind::Regular);
+            heard_length(attr.size_bytes.min((BLOCKS_MAX * BLOCK_BYTES) as u64 * 1000))
+        }
+    }
+}

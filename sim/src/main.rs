@@ -1,0 +1,120 @@
+//! Runs seeds.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use mayfly_sim::{
+    plan::{Plan, Shape},
+    shrink::{Part, shrink},
+    world::{Options, Report, run},
+};
+
+/// Lines of what is wrong with a run that are printed.
+const WRONG_MAX: usize = 4;
+
+/// Runs the daemons of many nodes in simulation, one run for each seed.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// So many seeds.
+    #[arg(long, default_value_t = 100)]
+    seeds: u64,
+    /// From this one on.
+    #[arg(long, default_value_t = 1)]
+    from: u64,
+    /// This one only.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Nodes of every run; otherwise as the seed says.
+    #[arg(long)]
+    nodes: Option<u32>,
+    /// Shards of each node; otherwise as the seed says.
+    #[arg(long)]
+    shards: Option<u32>,
+    /// Only this part of what the seed says, as printed for a run that failed.
+    #[arg(long)]
+    part: Option<Part>,
+    /// Print everything that happens.
+    #[arg(long)]
+    trace: bool,
+    /// What is known to stay when daemons are killed is wrong too.
+    #[arg(long)]
+    leaks: bool,
+    /// Do not look for a smaller run that fails.
+    #[arg(long)]
+    no_shrink: bool,
+}
+
+impl Arguments {
+    fn run(&self, plan: &Plan, trace: bool) -> Report {
+        let mut report = run(plan, Options { trace, bug: None });
+        if self.leaks {
+            report.wrong.append(&mut report.leaked);
+        }
+        report
+    }
+
+    fn shape(&self) -> Shape {
+        Shape { nodes: self.nodes, shards: self.shards }
+    }
+
+    fn plan(&self, seed: u64) -> Plan {
+        let plan = Plan::draw(seed, self.shape());
+        self.part.as_ref().map_or(plan.clone(), |part| part.of(&plan))
+    }
+
+    fn command(&self, seed: u64, part: &Part) -> String {
+        let mut command = format!("cargo run --release -p mayfly-sim -- --seed {seed}");
+        if let Some(nodes) = self.nodes {
+            command += &format!(" --nodes {nodes}");
+        }
+        if let Some(shards) = self.shards {
+            command += &format!(" --shards {shards}");
+        }
+        command + &format!(" --part {part}")
+    }
+
+    fn tell(&self, seed: u64, plan: &Plan, report: &Report) {
+        println!("seed {seed} fails: {} nodes of {} shards", plan.nodes, plan.shards);
+        let mut smaller = report.clone();
+        if !self.no_shrink && self.part.is_none() {
+            let kind = report.wrong[0].kind();
+            let fails =
+                |plan: &Plan| self.run(plan, false).wrong.iter().any(|wrong| wrong.kind() == kind);
+            let part = shrink(plan, fails);
+            smaller = self.run(&part.of(plan), false);
+            println!("  repeat: {}", self.command(seed, &part));
+            for (at_ns, trouble) in &part.of(plan).troubles {
+                println!("  trouble at {:.6}: {trouble:?}", *at_ns as f64 / 1e9);
+            }
+        }
+        for wrong in smaller.wrong.iter().take(WRONG_MAX) {
+            println!("  {}", wrong.0);
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let (from, count) = match arguments.seed {
+        Some(seed) => (seed, 1),
+        None => (arguments.from, arguments.seeds),
+    };
+    let (mut failed, mut leaked, mut answers, mut good, mut undecided) = (0, 0, 0, 0, 0);
+    for seed in from..from + count {
+        let plan = arguments.plan(seed);
+        let report = arguments.run(&plan, arguments.trace);
+        answers += report.answers;
+        good += report.good;
+        undecided += report.undecided;
+        leaked += u64::from(!report.leaked.is_empty());
+        if !report.wrong.is_empty() {
+            failed += 1;
+            arguments.tell(seed, &plan, &report);
+        }
+    }
+    println!(
+        "{count} seeds, {failed} failed, {leaked} leaked; {answers} answers; \
+         histories: {good} right, {undecided} undecided"
+    );
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,517 @@
+//! A run: one thread, one queue of what is due, and time that jumps from one to the next.
+
+mod trouble;
+
+use std::{
+    cmp::Reverse,
+    collections::BinaryHeap,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
+
+use mayfly_daemon::{Numbering, serve::stepped::Step};
+use mayfly_types::limits::DEADLINE_MS_DEFAULT;
+
+use crate::{
+    client::{Client, Common},
+    dice::Dice,
+    disk::Disk,
+    history::{EntryOp, Op},
+    judge::{Wrong, judge},
+    names::PLACES,
+    network::{self, MS, Network, SECOND, Shared, US},
+    node::{Node, SimClock},
+    plan::{Act, Plan, WORK_NS},
+    rest,
+};
+
+/// Steps of a run that goes on for ever.
+const STEPS_MAX: u64 = 3_000_000;
+/// After the last trouble everything has come to rest by then, nanoseconds.
+const REST_NS: u64 = 60 * SECOND;
+/// A disk that is slow is so many times slower.
+const SLOW_DISK: u64 = 100;
+
+/// A bug that is put in on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bug {
+    /// The network breaks its promise.
+    Network(network::Planted),
+    /// The stores break theirs.
+    Forgetful,
+    /// The disks break theirs.
+    Disk(crate::disk::Planted),
+}
+
+/// How to run a plan.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// Print what happens.
+    pub trace: bool,
+    /// A bug that is put in.
+    pub bug: Option<Bug>,
+}
+
+/// What became of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// What is wrong.
+    pub wrong: Vec<Wrong>,
+    /// What is known to stay when daemons are killed, and stayed.
+    pub leaked: Vec<Wrong>,
+    /// Histories that could not be decided.
+    pub undecided: usize,
+    /// Histories that are right.
+    pub good: usize,
+    /// Operations that clients began.
+    pub operations: usize,
+    /// Answers that they got.
+    pub answers: u64,
+    /// Requests between nodes.
+    pub requests: u64,
+    /// Virtual time, nanoseconds.
+    pub time_ns: u64,
+    /// Of everything that happened, in order.
+    pub hash: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Due {
+    Turn { node: usize, shard: u32, life: u64 },
+    Job { node: usize, shard: u32, life: u64 },
+    Net(usize),
+    Client { client: usize, life: u64 },
+    Deadline { client: usize, life: u64, request: u64 },
+    Trouble(usize),
+    Over(usize),
+    Start(usize),
+}
+
+struct Member {
+    node: Node,
+    /// Whether a turn of each shard is due.
+    scheduled: Vec<bool>,
+    /// Jobs of each shard that are due.
+    jobs: Vec<usize>,
+    paused_until_ns: u64,
+    slow_disk: u32,
+}
+
+/// A run that is under way.
+pub struct World<'a> {
+    plan: &'a Plan,
+    options: Options,
+    now_ns: u64,
+    sequence: u64,
+    queue: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    dues: Vec<Due>,
+    net_dues: Vec<network::Due>,
+    dice: Dice,
+    network: Shared,
+    clock: SimClock,
+    members: Vec<Member>,
+    clients: Vec<Client>,
+    common: Common,
+    wrong: Vec<Wrong>,
+    leaked: Vec<Wrong>,
+    steps: u64,
+    hash: DefaultHasher,
+}
+
+/// Runs a plan.
+#[must_use]
+pub fn run(plan: &Plan, options: Options) -> Report {
+    let mut world = World::new(plan, options);
+    world.live();
+    let mut judgement = judge(&world.common.history, &plan.groups);
+    let mut wrong = std::mem::take(&mut judgement.wrong);
+    wrong.append(&mut world.wrong);
+    let requests = world.network.lock().requests;
+    Report {
+        wrong,
+        leaked: world.leaked,
+        undecided: judgement.undecided,
+        good: judgement.good,
+        operations: world.common.history.len(),
+        answers: world.common.answers,
+        requests,
+        time_ns: world.now_ns,
+        hash: world.hash.finish(),
+    }
+}
+
+impl<'a> World<'a> {
+    fn new(plan: &'a Plan, options: Options) -> World<'a> {
+        let planted = match options.bug {
+            Some(Bug::Network(planted)) => Some(planted),
+            _ => None,
+        };
+        let dice = Dice::new(plan.seed, 10);
+        let network = Network::new(plan.nodes, plan.weather.clone(), dice, planted);
+        let clock = SimClock::default();
+        let forgetful = (options.bug == Some(Bug::Forgetful)).then_some(plan.seed);
+        let members = (0..plan.nodes).map(|node| {
+            let numbering = Numbering { node, nodes: plan.nodes, shards: plan.shards };
+            let shards = plan.shards as usize;
+            let mut node = Node::new(numbering, clock.another(), forgetful);
+            if let Some(Bug::Disk(planted)) = options.bug {
+                node.disk = Arc::new(Disk::planted(planted));
+            }
+            Member {
+                node,
+                scheduled: vec![false; shards],
+                jobs: vec![0; shards],
+                paused_until_ns: 0,
+                slow_disk: 0,
+            }
+        });
+        let members = members.collect();
+        World {
+            plan,
+            options,
+            now_ns: 0,
+            sequence: 0,
+            queue: BinaryHeap::new(),
+            dues: Vec::new(),
+            net_dues: Vec::new(),
+            dice: Dice::new(plan.seed, 11),
+            network: Shared::new(network),
+            clock,
+            members,
+            clients: Vec::new(),
+            common: Common {
+                history: Vec::new(),
+                groups: plan.groups.clone(),
+                paths: fixed_paths(plan),
+                now_ns: 0,
+                answers: 0,
+            },
+            wrong: Vec::new(),
+            leaked: Vec::new(),
+            steps: 0,
+            hash: DefaultHasher::new(),
+        }
+    }
+
+    fn live(&mut self) {
+        for node in 0..self.members.len() {
+            self.start(node);
+        }
+        let made = (0..self.common.paths.len()).map(Act::Make);
+        let added = (0..self.plan.directories).flat_map(|of| [Act::Add(of); 12]);
+        self.stage(0, made.chain(added).collect());
+        let scripts = self.plan.scripts.clone();
+        let first = self.clients.len();
+        for script in scripts {
+            self.client(script.node, script.acts);
+        }
+        for (at, (after_ns, _)) in self.plan.troubles.iter().enumerate() {
+            self.after(*after_ns, Due::Trouble(at));
+        }
+        let end_ns = self.now_ns + WORK_NS;
+        while self.clients[first..].iter().any(|client| !client.is_done()) && self.wrong.is_empty()
+        {
+            if self.now_ns > end_ns {
+                self.clients.iter_mut().for_each(Client::give_up);
+            }
+            if !self.step() {
+                break;
+            }
+        }
+        self.heal();
+        self.rest();
+        let last = self.plan.nodes - 1;
+        self.stage(last, audit(self.plan));
+        let cleared = self.clear();
+        self.stage(0, cleared);
+        self.rest();
+        if self.wrong.is_empty() {
+            let nodes = self.members.iter_mut().map(|member| &mut member.node);
+            let mut left = rest::check(nodes, self.plan.shards);
+            self.wrong.append(&mut left.wrong);
+            self.leaked = left.leaked;
+        }
+    }
+
+    /// Everything that is there any more, to be removed: below first.
+    fn clear(&mut self) -> Vec<Act> {
+        let before = self.common.paths.len();
+        for (number, group) in self.plan.groups.iter().enumerate() {
+            for place in (0..PLACES as u8).rev() {
+                let path = group.path(number, place);
+                self.common.paths.push((path.clone(), false));
+                self.common.paths.push((path, true));
+            }
+        }
+        for event in &self.common.history {
+            if let Op::Entry(directory, EntryOp::Add(name)) = &event.op {
+                self.common.paths.push((format!("l{directory}/{name}"), false));
+            }
+        }
+        let all = self.common.paths.len();
+        // Twice, since a disk may have been told to fail and come to it only now.
+        let once = (before..all).chain(0..before);
+        once.clone().chain(once).map(Act::Clear).collect()
+    }
+
+    /// One client does these things, and everything else goes on until it has.
+    fn stage(&mut self, node: u32, acts: Vec<Act>) {
+        if !self.wrong.is_empty() {
+            return;
+        }
+        let client = self.client(node, acts.into_iter().map(|act| (0, act)).collect());
+        while !self.clients[client].is_done() && self.wrong.is_empty() && self.step() {}
+    }
+
+    fn client(&mut self, node: u32, acts: Vec<(u64, Act)>) -> usize {
+        let number = self.clients.len();
+        self.clients.push(Client::new(number, node, acts));
+        self.after(0, Due::Client { client: number, life: 0 });
+        number
+    }
+
+    fn after(&mut self, delay_ns: u64, due: Due) {
+        self.dues.push(due);
+        self.sequence += 1;
+        let at_ns = self.now_ns + delay_ns;
+        self.queue.push(Reverse((at_ns, self.sequence, self.dues.len() - 1)));
+    }
+
+    /// The next thing that is due happens; false when there is none.
+    fn step(&mut self) -> bool {
+        let Some(Reverse((at_ns, _, due))) = self.queue.pop() else { return false };
+        self.steps += 1;
+        if self.steps > STEPS_MAX {
+            self.wrong.push(Wrong(format!("after {STEPS_MAX} steps it still goes on")));
+            return false;
+        }
+        self.now_ns = self.now_ns.max(at_ns);
+        self.clock.set(self.now_ns);
+        self.common.now_ns = self.now_ns;
+        self.network.lock().set_now(self.now_ns);
+        let due = self.dues[due];
+        (self.now_ns, due).hash(&mut self.hash);
+        if self.options.trace {
+            self.trace(due);
+        }
+        self.happen(due);
+        self.gather();
+        true
+    }
+
+    fn trace(&self, due: Due) {
+        let what = match due {
+            Due::Net(at) => format!("{:?}", self.net_dues[at]),
+            Due::Trouble(at) => format!("trouble {:?}", self.plan.troubles[at].1),
+            due => format!("{due:?}"),
+        };
+        println!("{:.9} {what}", self.now_ns as f64 / 1e9);
+    }
+
+    fn happen(&mut self, due: Due) {
+        match due {
+            Due::Turn { node, shard, life } => self.turn(node, shard, life),
+            Due::Job { node, shard, life } => self.job(node, shard, life),
+            Due::Net(at) => self.network.lock().happen(self.net_dues[at]),
+            Due::Client { client, life } if self.clients[client].life == life => {
+                self.go_on(client);
+            }
+            Due::Client { .. } => {}
+            Due::Deadline { client, life, request } => {
+                let of = &mut self.clients[client];
+                if of.life == life && of.request() == Some(request) {
+                    of.abandon();
+                    self.go_on(client);
+                }
+            }
+            Due::Trouble(at) => self.trouble(at),
+            Due::Over(at) => self.over(at),
+            Due::Start(node) => self.start(node),
+        }
+    }
+
+    /// Takes up what follows from what happened.
+    fn gather(&mut self) {
+        let agenda = std::mem::take(&mut self.network.lock().agenda);
+        for (at_ns, due) in agenda {
+            self.net_dues.push(due);
+            let due = Due::Net(self.net_dues.len() - 1);
+            self.after(at_ns.saturating_sub(self.now_ns), due);
+        }
+        for node in 0..self.members.len() {
+            for shard in 0..self.plan.shards {
+                let member = &mut self.members[node];
+                if !member.scheduled[shard as usize] && member.node.has_work(shard) {
+                    self.schedule(node, shard);
+                }
+            }
+        }
+    }
+
+    fn schedule(&mut self, node: usize, shard: u32) {
+        // Now and then somebody else has the processor.
+        let most = if self.dice.once_in(50) { 5 * MS } else { 20 * US };
+        let delay_ns = US + self.dice.below(most);
+        let member = &mut self.members[node];
+        member.scheduled[shard as usize] = true;
+        let delay_ns = delay_ns.max(member.paused_until_ns.saturating_sub(self.now_ns));
+        let life = member.node.lives;
+        self.after(delay_ns, Due::Turn { node, shard, life });
+    }
+
+    fn turn(&mut self, node: usize, shard: u32, life: u64) {
+        let member = &mut self.members[node];
+        if member.node.lives != life || member.node.daemon.is_none() {
+            return;
+        }
+        member.scheduled[shard as usize] = false;
+        let step = member.node.turn(shard);
+        match step {
+            Step::Idle => {}
+            Step::Done => self.schedule(node, shard),
+            Step::Over(_) => {
+                self.kill(node, MS);
+                return;
+            }
+        }
+        self.schedule_jobs(node, shard, life);
+        for client in 0..self.clients.len() {
+            if self.clients[client].node as usize == node {
+                self.listen(client);
+            }
+        }
+    }
+
+    fn schedule_jobs(&mut self, node: usize, shard: u32, life: u64) {
+        let member = &mut self.members[node];
+        let Some(daemon) = member.node.daemon.as_mut() else { return };
+        let waiting = daemon.service(shard).background_jobs();
+        let due = &mut member.jobs[shard as usize];
+        let more = waiting.saturating_sub(*due);
+        *due += more;
+        let slow = if member.slow_disk > 0 { SLOW_DISK } else { 1 };
+        for _ in 0..more {
+            let delay_ns = US + self.dice.below(self.plan.disk_ns * slow);
+            self.after(delay_ns, Due::Job { node, shard, life });
+        }
+    }
+
+    fn job(&mut self, node: usize, shard: u32, life: u64) {
+        let which = self.dice.index(3);
+        let member = &mut self.members[node];
+        if member.node.lives != life {
+            return;
+        }
+        let Some(daemon) = member.node.daemon.as_mut() else { return };
+        let due = &mut member.jobs[shard as usize];
+        *due = due.saturating_sub(1);
+        let core = daemon.service(shard);
+        let _ran = core.run_job(which) || core.run_job(0);
+    }
+
+    fn listen(&mut self, client: usize) {
+        let of = &mut self.clients[client];
+        if of.hear(&mut self.members[of.node as usize].node, &mut self.common) {
+            match of.request() {
+                Some(_) => self.wait(client),
+                None => self.pause(client),
+            }
+        }
+    }
+
+    fn pause(&mut self, client: usize) {
+        let of = &self.clients[client];
+        let (delay_ns, life) = (of.pause_ns(), of.life);
+        self.after(delay_ns, Due::Client { client, life });
+    }
+
+    fn wait(&mut self, client: usize) {
+        let of = &self.clients[client];
+        if let Some(request) = of.request() {
+            let due = Due::Deadline { client, life: of.life, request };
+            self.after(DEADLINE_MS_DEFAULT * MS, due);
+        }
+    }
+
+    fn go_on(&mut self, client: usize) {
+        let of = &mut self.clients[client];
+        let node = &mut self.members[of.node as usize].node;
+        if of.begin(node, &mut self.common) {
+            self.wait(client);
+        } else if !self.clients[client].is_done() {
+            self.pause(client);
+        }
+    }
+
+    fn start(&mut self, node: usize) {
+        let member = &mut self.members[node];
+        if member.node.daemon.is_some() {
+            return;
+        }
+        member.scheduled.fill(false);
+        member.jobs.fill(0);
+        if let Err(why) = member.node.start(&self.network) {
+            self.wrong.push(Wrong(format!("node {node} cannot be started: {why}")));
+        }
+        for shard in 0..self.plan.shards {
+            self.schedule(node, shard);
+        }
+    }
+
+    /// A daemon dies; its supervisor starts another one.
+    fn kill(&mut self, node: usize, after_ns: u64) {
+        let member = &mut self.members[node];
+        if member.node.daemon.is_none() {
+            return;
+        }
+        member.node.kill(&self.network, &mut self.dice);
+        self.after(after_ns, Due::Start(node));
+    }
+
+    /// Waits until every trouble is over.
+    fn heal(&mut self) {
+        let last_ns = self.plan.troubles.iter().map(|of| of.0).max().unwrap_or(0);
+        let until_ns = self.now_ns.max(last_ns) + 15 * SECOND;
+        self.until(until_ns);
+    }
+
+    /// Waits until nothing goes on any more.
+    fn rest(&mut self) {
+        self.until(self.now_ns + REST_NS);
+    }
+
+    fn until(&mut self, until_ns: u64) {
+        while self.wrong.is_empty() && self.queue.peek().is_some_and(|next| next.0.0 <= until_ns) {
+            if !self.step() {
+                return;
+            }
+        }
+        self.now_ns = self.now_ns.max(until_ns);
+    }
+}
+
+/// What is made before anybody else comes.
+fn fixed_paths(plan: &Plan) -> Vec<(String, bool)> {
+    let mut paths = Vec::new();
+    for (number, group) in plan.groups.iter().enumerate() {
+        paths.extend(group.directories(number).into_iter().map(|path| (path, true)));
+    }
+    paths.extend((0..plan.files).map(|file| (format!("d{file}"), false)));
+    paths.extend((0..plan.directories).map(|directory| (format!("l{directory}"), true)));
+    paths
+}
+
+/// A look at everything at the end.
+fn audit(plan: &Plan) -> Vec<Act> {
+    use crate::history::{BytesOp, NameOp};
+    let mut acts = Vec::new();
+    for group in 0..plan.groups.len() {
+        acts.extend((0..PLACES as u8).map(|at| Act::Name(group, NameOp::Stat(at), 0)));
+    }
+    for file in 0..plan.files {
+        acts.push(Act::Bytes(file, BytesOp::Length));
+        acts.extend((0..16).map(|at| Act::Bytes(file, BytesOp::Read(at))));
+    }
+    acts.extend((0..plan.directories).map(Act::List));
+    acts
+}

@@ -1,0 +1,52 @@
+//! Bugs that are put in on purpose are found.
+
+use mayfly_sim::{
+    disk, network,
+    plan::{Plan, Shape},
+    world::{Bug, Options, run},
+};
+
+/// Seeds that may be needed to meet one.
+const SEEDS: u64 = 150;
+
+/// What is wrong with the first run that shows the bug.
+fn found(bug: Bug) -> String {
+    let options = Options { bug: Some(bug), ..Options::default() };
+    let wrong = (1..=SEEDS).find_map(|seed| {
+        let plan = Plan::draw(seed, Shape::default());
+        run(&plan, options).wrong.first().map(|wrong| format!("seed {seed}: {}", wrong.0))
+    });
+    wrong.unwrap_or_else(|| panic!("{bug:?} goes unnoticed in {SEEDS} seeds"))
+}
+
+#[test]
+fn a_store_that_forgets_what_it_acknowledged_is_found() {
+    found(Bug::Forgetful);
+}
+
+#[test]
+fn a_request_that_is_delivered_again_late_is_found() {
+    found(Bug::Network(network::Planted::Twice));
+}
+
+#[test]
+fn what_outlives_the_daemon_that_it_was_sent_to_is_found() {
+    found(Bug::Network(network::Planted::Survives));
+}
+
+#[test]
+fn a_loss_that_is_not_told_is_found() {
+    found(Bug::Network(network::Planted::Silent));
+}
+
+#[test]
+fn a_disk_that_loses_writes_is_found() {
+    let wrong = found(Bug::Disk(disk::Planted::LosesWrites));
+    assert!(wrong.contains("content of file"), "{wrong}");
+}
+
+#[test]
+fn a_disk_that_keeps_what_was_removed_is_found() {
+    let wrong = found(Bug::Disk(disk::Planted::KeepsObjects));
+    assert!(wrong.contains("objects of no file"), "{wrong}");
+}
