@@ -29,6 +29,8 @@ use crate::{
 const STEPS_MAX: u64 = 3_000_000;
 /// After the last trouble everything has come to rest by then, nanoseconds.
 const REST_NS: u64 = 60 * SECOND;
+/// A disk that was told to fail may do so when a daemon is opened, so many times in a run.
+const REFUSED_MAX: u32 = 20;
 /// A disk that is slow is so many times slower.
 const SLOW_DISK: u64 = 100;
 
@@ -95,6 +97,8 @@ struct Member {
     jobs: Vec<usize>,
     paused_until_ns: u64,
     slow_disk: u32,
+    /// How often its daemon could not be opened.
+    refused: u32,
 }
 
 /// A run that is under way.
@@ -163,6 +167,7 @@ impl<'a> World<'a> {
                 jobs: vec![0; shards],
                 paused_until_ns: 0,
                 slow_disk: 0,
+                refused: 0,
             }
         });
         let members = members.collect();
@@ -318,16 +323,25 @@ impl<'a> World<'a> {
             }
             Due::Client { .. } => {}
             Due::Deadline { client, life, request } => {
-                let of = &mut self.clients[client];
+                let of = &self.clients[client];
                 if of.life == life && of.request() == Some(request) {
-                    of.abandon();
-                    self.go_on(client);
+                    self.give_up(client);
                 }
             }
             Due::Trouble(at) => self.trouble(at),
             Due::Over(at) => self.over(at),
             Due::Start(node) => self.start(node),
         }
+    }
+
+    /// A client waits no more. Where nothing goes wrong that must not happen.
+    fn give_up(&mut self, client: usize) {
+        if self.plan.troubles.is_empty() {
+            let why = format!("client {client} got no answer though nothing went wrong");
+            self.wrong.push(Wrong(why));
+        }
+        self.clients[client].abandon();
+        self.go_on(client);
     }
 
     /// Takes up what follows from what happened.
@@ -451,7 +465,12 @@ impl<'a> World<'a> {
         member.scheduled.fill(false);
         member.jobs.fill(0);
         if let Err(why) = member.node.start(&self.network) {
-            self.wrong.push(Wrong(format!("node {node} cannot be started: {why}")));
+            self.network.lock().end(node as u32);
+            member.refused += 1;
+            if member.refused > REFUSED_MAX {
+                self.wrong.push(Wrong(format!("node {node} cannot be started: {why}")));
+            }
+            return self.after(100 * MS, Due::Start(node));
         }
         for shard in 0..self.plan.shards {
             self.schedule(node, shard);
