@@ -69,7 +69,7 @@ impl<S: Service> Serving<S> {
                 Event::Peer { node, state: PeerState::Up { incarnation } } => {
                     let before = self.others.connected.insert(node.0, incarnation);
                     if before.is_some_and(|before| before != incarnation) {
-                        net.introduce_anew(node.0);
+                        net.introduce_to(node.0);
                     }
                 }
                 Event::Peer { .. } | Event::Cancelled(_) => {}

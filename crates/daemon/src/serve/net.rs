@@ -321,6 +321,12 @@ impl Net {
         }
     }
 
+    /// The daemon of a node is another one: what its predecessor heard may be lost.
+    pub(super) fn introduce_to(&self, node: u32) {
+        self.introduce(&mut lock(&self.state), node);
+        self.flush();
+    }
+
     /// Sessions may have ended that an earlier daemon had told other nodes of.
     pub(super) fn introduce_to_all(&self) {
         let others = (0..self.numbering.nodes).filter(|node| *node != self.numbering.node);
