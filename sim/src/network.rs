@@ -140,9 +140,6 @@ struct Link {
 pub enum Planted {
     /// Some requests are delivered a second time, long after the first.
     Twice,
-    /// Some requests overtake their connection's end: what was under way to a daemon that died
-    /// reaches its successor.
-    Survives,
     /// Some losses are not told.
     Silent,
 }
@@ -346,9 +343,6 @@ impl Network {
 
     /// `node` learns that the daemon of `other` is another one.
     fn replaced(&mut self, node: u32, other: u32) {
-        if self.planted == Some(Planted::Survives) && self.dice.once_in(2) {
-            return;
-        }
         let mut waiting = Vec::new();
         for lane in 0..2 {
             let Some(stream) = self.streams.get_mut(&(node, other, lane)) else { continue };

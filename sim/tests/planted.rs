@@ -30,11 +30,6 @@ fn a_request_that_is_delivered_again_late_is_found() {
 }
 
 #[test]
-fn what_outlives_the_daemon_that_it_was_sent_to_is_found() {
-    found(Bug::Network(network::Planted::Survives));
-}
-
-#[test]
 fn a_loss_that_is_not_told_is_found() {
     found(Bug::Network(network::Planted::Silent));
 }

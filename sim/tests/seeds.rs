@@ -77,6 +77,13 @@ fn a_session_that_ends_while_its_daemon_is_away_ends_everywhere() {
     ]);
 }
 
+/// A node had heard of a session's end and died before that was committed; nobody told its
+/// successor.
+#[test]
+fn a_sessions_end_that_was_heard_and_lost_is_told_again() {
+    kept(&[(2574, "1///3-6,8-9,12-13,18-19,21-23")]);
+}
+
 /// The node that had passed a request on to a third one did not hear of the session's end from the
 /// client's node, but the third one had to, and did not.
 #[test]
