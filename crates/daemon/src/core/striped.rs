@@ -239,7 +239,7 @@ impl Core {
     }
 
     /// Waits while bytes are appended to the one object of a file that may be striped, and with an
-    /// append until nobody changes it: it must end where it was found to end, since behind its first
+    /// append until nobody changes it: it must end where it was found to end, as behind its first
     /// chunk an object is not the file's next one.
     pub(super) fn check_append_is_alone(&self, inode: &Inode, append: bool) -> Outcome<()> {
         let Layout { width, striped, .. } = inode.layout;
