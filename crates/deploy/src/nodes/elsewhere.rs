@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Members, is_this_machine};
+use super::{Members, NodeReport, NodeState, is_this_machine, report_all};
 use crate::places;
 
 /// In the run root, where no instance can have such a name.
@@ -25,16 +25,17 @@ pub(super) fn is_elsewhere<'a>(mut hosts: impl Iterator<Item = &'a str>) -> bool
     !hosts.any(is_this_machine)
 }
 
-/// Refuses a name that another instance has which was started from here.
+/// Refuses a name that another instance has which was started from here, and serves. One that was
+/// stopped from elsewhere, or is dead, is forgotten.
 pub(super) fn expect_free(name: &str) -> Result<()> {
-    let directory = directory_of(name)?;
+    let Some(members) = remembered(name)? else { return Ok(()) };
+    let answers = |report: &NodeReport| matches!(report.state, NodeState::Answers(_));
     ensure!(
-        !directory.exists(),
+        !report_all(&members)?.iter().any(answers),
         "an instance {name:?} was started from here on other hosts: `mayfly stop --name {name}` \
-         ends it. If its hosts are gone for good, remove {}",
-        directory.display()
+         ends it"
     );
-    Ok(())
+    forget(name)
 }
 
 /// Keeps the list of an instance that serves.
