@@ -20,13 +20,16 @@ use mayfly_daemon::{
         stepped::{Step, Stepped, Surroundings},
     },
 };
-use mayfly_meta::{MemoryDisk, MemoryStore, Store};
+use mayfly_meta::{MemoryDisk, MemoryStore, Store, record::Policy};
 use mayfly_object::{BY_HAND, ObjectStore};
 use mayfly_transport_shm::{
     layout::{DAEMON_ABSENT, LAYOUT_VERSION, MAGIC, NodeRegion},
     region,
 };
-use mayfly_types::{Durability, SessionId, Times, Timestamp, limits::DEADLINE_MS_DEFAULT};
+use mayfly_types::{
+    Durability, SessionId, Times, Timestamp,
+    limits::{DEADLINE_MS_DEFAULT, LEASE_SECONDS},
+};
 
 use crate::{
     dice::Dice,
@@ -159,12 +162,15 @@ fn config() -> Config {
         mount: b"/mnt".to_vec(),
         capacity_bytes: CAPACITY_BYTES,
         chunk_bytes: 1 << 19,
+        policy: Policy::Stripe,
+        width: 1,
         times: Times::Mtime,
         durability: Durability::Process,
         locks: true,
         uid: 1,
         gid: 1,
         cached_dentries_max: 100,
+        lease_seconds: LEASE_SECONDS,
         io_threads: BY_HAND,
     }
 }

@@ -38,7 +38,7 @@ fn tree() -> &'static Tree {
 }
 
 fn name(number: u64) -> Vec<u8> {
-    mayfly_meta::key::dentry(FileId(1 + number % 3), format!("name-{number}").as_bytes())
+    mayfly_meta::key::dentry(FileId(1 + number % 3), format!("name-{number}").as_bytes()).to_vec()
 }
 
 /// The bytes of a file that nobody else changes.
