@@ -36,9 +36,14 @@ fn a_seed_decides_everything() {
 
 /// Runs that went wrong once.
 fn kept(runs: &[(u64, &str)]) {
+    kept_of(Shape::default(), runs);
+}
+
+/// The same for other numbers of nodes and shards.
+fn kept_of(shape: Shape, runs: &[(u64, &str)]) {
     for (seed, part) in runs {
         let part: Part = part.parse().expect("a part of a plan");
-        let plan = part.of(&Plan::draw(*seed, Shape::default()));
+        let plan = part.of(&Plan::draw(*seed, shape));
         let wrong = run(&plan, Options::default()).wrong;
         assert!(wrong.is_empty(), "seed {seed}, part {part}: {wrong:#?}");
     }
@@ -89,4 +94,12 @@ fn a_sessions_end_that_was_heard_and_lost_is_told_again() {
 #[test]
 fn a_node_that_a_request_reached_by_way_of_another_one_hears_of_the_sessions_end() {
     kept(&[(138, "//////1/1-2/0-1")]);
+}
+
+/// An append was noted, the file was cut below where it had ended then, the bytes were appended, and
+/// the daemon died. Its successor looked for them behind that place, and appended them again.
+#[test]
+fn an_append_beside_a_cut_is_not_done_twice_when_the_daemon_dies() {
+    let part = "1,3/0-1/0,2-4,8-10/0-1,3,5-7,10-11/1-2,4,7-12,14/0-1,4,6-9/0-4,7-10,12/1-2,4,6";
+    kept_of(Shape { nodes: Some(1), shards: Some(4) }, &[(625, part)]);
 }

@@ -2,10 +2,10 @@
 //!
 //! Where an append lands is known only when it is done, because processes with leave to use the
 //! object append to it at the same time. So a repeated one must be recognised. What it is about to
-//! do is committed first: who asks, and from where on its bytes can be. A daemon that died between
-//! the write and the reply left that note; when the request comes again, its successor looks for
-//! the bytes among those that were there when it started, and adds what is missing. Each lane has a
-//! note of its own, since the requests of several may be in doubt at once.
+//! do is committed first: who asks, and from where on its bytes can be, whatever is cut meanwhile.
+//! A daemon that died between the write and the reply left that note; when the request comes again,
+//! its successor looks for the bytes among those that were there when it started, and adds what is
+//! missing. Each lane has a note of its own, since the requests of several may be in doubt at once.
 
 use mayfly_meta::{Scan, key, record::Append};
 use mayfly_object::{ObjectId, ObjectStore};
@@ -47,7 +47,8 @@ impl Core {
         let Some(caller) = change.caller else { return Err(Errno::EINVAL.into()) };
         let doubtful = self.doubtful(caller, object.file, bytes.len());
         if doubtful.is_none() {
-            self.note_append(caller, object.file, size_bytes, bytes.len())?;
+            let from = self.work.least_end(object.file, size_bytes);
+            self.note_append(caller, object.file, from, bytes.len())?;
         }
         let append = move |objects: &dyn ObjectStore, bytes: &[u8]| match doubtful {
             Some(range) => append_again(objects, object, range, bytes),
@@ -115,6 +116,18 @@ impl Core {
         let notes = self.appends.entry(file).or_default();
         notes.retain(|noted| !noted.is_of(session, lane));
         notes.push(Noted { append, lane, doubtful_end: None });
+        Ok(())
+    }
+
+    /// The object is about to be cut: what was noted and is not done may land at its new end.
+    pub(super) fn expect_cut(&mut self, file: FileId, size_bytes: u64) -> Outcome<()> {
+        self.work.cut(file, size_bytes);
+        let notes = self.appends.get_mut(&file).into_iter().flatten();
+        for noted in notes.filter(|noted| noted.append.start > size_bytes) {
+            noted.append.start = size_bytes;
+            let key = key::append(file, noted.append.session, noted.lane);
+            self.store.put(&key, &noted.append.encode())?;
+        }
         Ok(())
     }
 

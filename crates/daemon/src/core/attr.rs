@@ -142,6 +142,7 @@ impl Core {
         if let Some(object) = cut {
             self.object_to_change(&mut located)?;
             self.mark_unsettled(&mut located, object)?;
+            self.expect_cut(object.file, set.size_bytes)?;
         } else if set.which & SET_SIZE != 0 {
             self.resize(&mut located, set.size_bytes)?;
         }

@@ -100,6 +100,8 @@ pub(super) struct Work {
     abandoned: Vec<Vec<u8>>,
     /// Changes under way, for each file.
     in_flight: HashMap<FileId, u32>,
+    /// To which length at least a change that is under way cuts the file, bytes.
+    cuts: HashMap<FileId, u64>,
 }
 
 impl Work {
@@ -113,6 +115,17 @@ impl Work {
 
     pub(super) fn is_in_flight(&self, file: FileId) -> bool {
         self.in_flight.contains_key(&file)
+    }
+
+    /// A change cuts the file to this length.
+    pub(super) fn cut(&mut self, file: FileId, size_bytes: u64) {
+        let least = self.cuts.entry(file).or_insert(size_bytes);
+        *least = size_bytes.min(*least);
+    }
+
+    /// Where a file that is so long now may end when what is under way is done, at the least.
+    pub(super) fn least_end(&self, file: FileId, size_bytes: u64) -> u64 {
+        self.cuts.get(&file).map_or(size_bytes, |cut| size_bytes.min(*cut))
     }
 }
 
@@ -280,6 +293,7 @@ impl Core {
             *count -= 1;
             if *count == 0 {
                 self.work.in_flight.remove(&file);
+                self.work.cuts.remove(&file);
                 self.striped.appending.remove(&file);
                 self.wake_blocked();
             }

@@ -82,6 +82,7 @@ impl Core {
             self.opens.mark_unlinked(inode.id);
         }
         if let Some((object, birth)) = cut {
+            self.expect_cut(object.file, 0)?;
             let change = Change { caller: Some(caller), object, birth, reply: Reply::Opened(made) };
             return Ok(
                 self.start_change(change, move |objects| objects.set_size(object, 0).map(|()| 0))
