@@ -503,11 +503,25 @@ impl Core {
         set: &SetAttr<'_>,
         to: &mut Writer<'_>,
     ) -> Outcome<Served> {
+        if set.which & SET_SIZE == 0 {
+            return self.set_other_striped(located, set, to);
+        }
+        self.cut_striped(&mut located, set.size_bytes)?;
+        // The cut is decided, and made whatever comes: nobody may hear that nothing happened.
+        self.set_other_striped(located, set, to).map_err(|fault| match fault {
+            Fault::Errno(_) => Errno::EIO.into(),
+            other => other,
+        })
+    }
+
+    fn set_other_striped(
+        &mut self,
+        mut located: Located,
+        set: &SetAttr<'_>,
+        to: &mut Writer<'_>,
+    ) -> Outcome<Served> {
         const TIMES: u32 = SET_ATIME | SET_ATIME_NOW | SET_MTIME | SET_MTIME_NOW;
         let file = located.inode.id;
-        if set.which & SET_SIZE != 0 {
-            self.cut_striped(&mut located, set.size_bytes)?;
-        }
         if set.which & TIMES != 0 && located.inode.unsettled {
             let generation = generation_of(&located.inode)?;
             let shards = self.part_shards(file, &located.inode.layout);

@@ -52,12 +52,22 @@ impl Core {
             }
         };
         let bytes = fitting(start, write.bytes)?;
-        let Some(count) = self.append_pieces(located, start, bytes)? else {
+        let appended = self.append_pieces(located, start, bytes);
+        if let Err(Fault::Errno(errno)) = &appended
+            && *errno != Errno::EIO
+        {
+            // Nothing was written: the next one begins where this one would have.
+            self.forget_noted(caller, file)?;
+        }
+        let Some(count) = appended? else {
             // Somebody else wrote there: from the beginning.
             self.forget_noted(caller, file)?;
             self.forget_facts();
             return self.append_striped(caller, located, write, to);
         };
+        if count < bytes.len() {
+            self.forget_noted(caller, file)?;
+        }
         let end = start + count as u64;
         Written { object: true, count: count as u32, end }.encode(to)?;
         Ok(Served::Replied)
