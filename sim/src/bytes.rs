@@ -6,8 +6,10 @@ use crate::{
 };
 use mayfly_types::Errno;
 
-/// Length of a block, bytes. Six make a file that does not fit its record any more.
-pub const BLOCK_BYTES: usize = 700;
+/// Length of a block, bytes. A few make a file that does not fit its record any more.
+pub const BLOCK_BYTES: usize = 1024;
+/// Length of a chunk where files are striped: whole blocks, of which several make a file.
+pub const CHUNK_BYTES: usize = 4 * BLOCK_BYTES;
 /// Blocks at which clients read and write.
 pub const BLOCKS: u64 = 8;
 /// A file that appends have made so long is cut soon, or not appended to any more.

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use mayfly_sim::{
+    node::Chunks,
     plan::{Plan, Shape},
     shrink::{Part, shrink},
     world::{Options, Report, run},
@@ -30,6 +31,9 @@ struct Arguments {
     /// Shards of each node; otherwise as the seed says.
     #[arg(long)]
     shards: Option<u32>,
+    /// The chunks of files go round all nodes.
+    #[arg(long)]
+    striped: bool,
     /// Only this part of what the seed says, as printed for a run that failed.
     #[arg(long)]
     part: Option<Part>,
@@ -46,11 +50,15 @@ struct Arguments {
 
 impl Arguments {
     fn run(&self, plan: &Plan, trace: bool) -> Report {
-        let mut report = run(plan, Options { trace, bug: None });
+        let mut report = run(plan, Options { trace, bug: None, chunks: self.chunks() });
         if self.leaks {
             report.wrong.append(&mut report.leaked);
         }
         report
+    }
+
+    fn chunks(&self) -> Chunks {
+        if self.striped { Chunks::OnAll } else { Chunks::AtHome }
     }
 
     fn shape(&self) -> Shape {
@@ -69,6 +77,9 @@ impl Arguments {
         }
         if let Some(shards) = self.shards {
             command += &format!(" --shards {shards}");
+        }
+        if self.striped {
+            command += " --striped";
         }
         command + &format!(" --part {part}")
     }

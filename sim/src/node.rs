@@ -28,10 +28,11 @@ use mayfly_transport_shm::{
 };
 use mayfly_types::{
     Durability, SessionId, Times, Timestamp,
-    limits::{DEADLINE_MS_DEFAULT, LEASE_SECONDS},
+    limits::{CHUNK_BYTES_DEFAULT, DEADLINE_MS_DEFAULT, LEASE_SECONDS},
 };
 
 use crate::{
+    bytes::CHUNK_BYTES,
     dice::Dice,
     disk::{Disk, Forgetful},
     lanes::Lanes,
@@ -118,6 +119,17 @@ struct Shards {
     clock: SimClock,
     totals: Arc<Totals>,
     forgetful: Option<u64>,
+    chunks: Chunks,
+}
+
+/// Where the chunks of files are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Chunks {
+    /// All of a file at its home.
+    #[default]
+    AtHome,
+    /// On all nodes in turn, some blocks each.
+    OnAll,
 }
 
 impl Opener for Shards {
@@ -152,18 +164,22 @@ impl Opener for Shards {
             wake: Box::new(move || waker.wake()),
         };
         let survivors = Survivors { sessions: place.sessions().to_vec() };
-        Core::open(config(), parts, &survivors).map_err(|error| error.to_string())
+        Core::open(config(self.chunks), parts, &survivors).map_err(|error| error.to_string())
     }
 }
 
-fn config() -> Config {
+fn config(chunks: Chunks) -> Config {
+    let (chunk_bytes, width) = match chunks {
+        Chunks::AtHome => (CHUNK_BYTES_DEFAULT, 1),
+        Chunks::OnAll => (CHUNK_BYTES as u64, u16::MAX),
+    };
     Config {
         instance: INSTANCE,
         mount: b"/mnt".to_vec(),
         capacity_bytes: CAPACITY_BYTES,
-        chunk_bytes: 1 << 19,
+        chunk_bytes,
         policy: Policy::Stripe,
-        width: 1,
+        width,
         times: Times::Mtime,
         durability: Durability::Process,
         locks: true,
@@ -230,6 +246,7 @@ pub struct Node {
     last_pid: u32,
     null: OwnedFd,
     forgetful: Option<u64>,
+    chunks: Chunks,
     /// Daemons so far.
     pub lives: u64,
 }
@@ -243,7 +260,12 @@ impl std::fmt::Debug for Node {
 impl Node {
     /// Without a daemon yet. With `forgetful` its stores break their promise.
     #[must_use]
-    pub fn new(numbering: Numbering, clock: SimClock, forgetful: Option<u64>) -> Node {
+    pub fn new(
+        numbering: Numbering,
+        clock: SimClock,
+        forgetful: Option<u64>,
+        chunks: Chunks,
+    ) -> Node {
         let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
         let null = rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty());
         Node {
@@ -262,6 +284,7 @@ impl Node {
             last_pid: 100,
             null: null.expect("there is a null device"),
             forgetful,
+            chunks,
             lives: 0,
         }
     }
@@ -301,6 +324,7 @@ impl Node {
             clock: self.clock.clone(),
             totals: Arc::new(Totals::new(self.numbering.shards)),
             forgetful: self.forgetful.map(|seed| seed + u64::from(starts)),
+            chunks: self.chunks,
         };
         let (network, number) = (network.clone(), self.number);
         let connect = |waker: mayfly_daemon::serve::Waker| {

@@ -20,7 +20,7 @@ use crate::{
     judge::{Wrong, judge},
     names::PLACES,
     network::{self, MS, Network, SECOND, Shared, US},
-    node::{Node, SimClock},
+    node::{Chunks, Node, SimClock},
     plan::{Act, Plan, WORK_NS},
     rest,
 };
@@ -52,6 +52,8 @@ pub struct Options {
     pub trace: bool,
     /// A bug that is put in.
     pub bug: Option<Bug>,
+    /// Where the chunks of files are.
+    pub chunks: Chunks,
 }
 
 /// What became of a run.
@@ -157,7 +159,7 @@ impl<'a> World<'a> {
         let members = (0..plan.nodes).map(|node| {
             let numbering = Numbering { node, nodes: plan.nodes, shards: plan.shards };
             let shards = plan.shards as usize;
-            let mut node = Node::new(numbering, clock.another(), forgetful);
+            let mut node = Node::new(numbering, clock.another(), forgetful, options.chunks);
             if let Some(Bug::Disk(planted)) = options.bug {
                 node.disk = Arc::new(Disk::planted(planted));
             }
