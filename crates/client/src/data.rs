@@ -436,7 +436,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         let append = offset == u64::MAX;
         let mut end = if append { 0 } else { offset };
         let mut done = 0;
-        if let Some(run) = long_run(&pieces).filter(|_| !append) {
+        // On the own node several at a time gain nothing, and where little is free take more.
+        if let Some(run) = long_run(&pieces).filter(|_| !append && self.is_by_request(open)) {
             if !mayfly_sys::user::plausible(run.base as usize, run.bytes) {
                 return Err(Errno::EFAULT);
             }

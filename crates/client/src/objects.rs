@@ -182,6 +182,12 @@ impl<D: Descriptors> Objects<D> {
 }
 
 impl<T: Transport, D: Descriptors> Client<T, D> {
+    /// Whether the bytes are at another node, or at several.
+    pub(crate) fn is_by_request(&self, open: OpenFile) -> bool {
+        self.file_entry(open)
+            .is_ok_and(|(_, entry)| entry.flags.load(Ordering::Acquire) & FILE_BY_REQUEST != 0)
+    }
+
     /// Leave to use the object of `open`, or `None` when its data go through the daemon.
     pub(crate) fn object(&self, open: OpenFile, need: Need) -> Result<Option<InUse<'_>>, Errno> {
         let (index, entry) = self.file_entry(open)?;

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, sync::Mutex, vec, vec::Vec};
 
-use mayfly_transport_shm::layout::FILE_OBJECT;
+use mayfly_transport_shm::layout::FILE_BY_REQUEST;
 use mayfly_types::OpenRef;
 use mayfly_wire::{Data, Granted, Request, Written};
 
@@ -39,7 +39,7 @@ fn far(bytes: Arc<Mutex<Vec<u8>>>, limit: usize) -> Client<Scripted, InPlace> {
 fn open(client: &Client<Scripted, InPlace>) -> (OpenRef, OpenFile) {
     use core::sync::atomic::Ordering::Relaxed;
     let reference = open_entry(client, 9, O_RDWR);
-    client.node.files[1].flags.store(FILE_OBJECT, Relaxed);
+    client.node.files[1].flags.store(FILE_BY_REQUEST, Relaxed);
     (reference, client.open_file(reference).unwrap())
 }
 
