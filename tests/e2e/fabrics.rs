@@ -163,7 +163,7 @@ fn an_instance_keeps_to_the_network_that_it_was_given() -> Result<()> {
             (namespaces.bytes(used)? - used_before, namespaces.bytes(silent)? - silent_before);
         ensure!(sent > 0, "nothing went over {used}, where it should");
         ensure!(leaked == 0, "{leaked} bytes went over {silent}");
-        instance.command("stop").env("XDG_RUNTIME_DIR", &here).run_ok()?;
+        instance.command("stop").run_ok()?;
     }
     before.expect_nothing_since(&scratch, &[], PATIENCE)
 }
@@ -229,6 +229,6 @@ fn a_node_that_is_cut_off_gives_eio_in_time_and_is_whole_again_when_it_is_back()
     for (label, on) in [("here-again", &a), ("there-again", &b)] {
         looks::expect_all_is_there(&look(label, on)?)?;
     }
-    instance.command("stop").env("XDG_RUNTIME_DIR", &a).run_ok()?;
+    instance.command("stop").run_ok()?;
     before.expect_nothing_since(&scratch, &[], PATIENCE)
 }

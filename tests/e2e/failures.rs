@@ -160,7 +160,7 @@ fn a_full_disk_of_one_node_is_enospc_there_and_nowhere_else() -> Result<()> {
     let here = scratch.join("h1/run");
     let outcome = instance.shell("fill", FILL).env("XDG_RUNTIME_DIR", &here).run()?;
     ensure!(outcome.code == 0, "{outcome:?}");
-    instance.command("stop").env("XDG_RUNTIME_DIR", &here).run_ok()?;
+    instance.command("stop").run_ok()?;
     before.expect_nothing_since(&scratch, &[], PATIENCE)?;
     drop(small);
     Ok(())
