@@ -171,6 +171,31 @@ mod tests {
         assert!(!with(&[(3, 4, Look(1, Some(7))), (5, 6, Look(1, None))]));
     }
 
+    /// Two moves of one file that both succeed, of which one found it moved; but not of two files.
+    #[test]
+    fn a_kernel_may_say_that_it_moved_what_somebody_else_did() {
+        let with = |looks: &[(u64, u64, Action)]| {
+            let start = [
+                (0, 1, Create(0, Some(7))),
+                (2, 20, Rename(1, 0, 1, true)),
+                (3, 10, Rename(2, 0, 1, true)),
+            ];
+            let events = history(&[&start[..], looks].concat());
+            let seen = events.into_iter().flat_map(|event| match event.action {
+                Rename(1, ..) => event.by_a_kernel(),
+                _ => vec![event],
+            });
+            check(State::first("names").expect("known"), &seen.collect::<Vec<_>>()).is_ok()
+        };
+        assert!(with(&[(21, 22, Look(1, Some(7))), (23, 24, Look(0, None))]));
+        assert!(!with(&[(21, 22, Look(0, Some(7)))]));
+        assert!(!with(&[(11, 12, Look(0, Some(7)))]));
+        // A file that came to the first name meanwhile is moved, or stays.
+        assert!(with(&[(11, 12, Create(0, Some(8))), (21, 22, Look(1, Some(8)))]));
+        assert!(with(&[(11, 12, Create(0, Some(8))), (21, 22, Look(1, Some(7)))]));
+        assert!(!with(&[(11, 12, Create(0, Some(8))), (21, 22, Look(1, None))]));
+    }
+
     #[test]
     fn an_append_that_is_lost_or_torn_out_of_its_place_is_found() {
         let both = digest(digest(0, 1), 2);
@@ -205,6 +230,8 @@ mod tests {
             Rename(1, 0, 2, true),
             Enter(1, 0, 2),
             Leave(1, 0),
+            Notice(2, 1),
+            Arrive(2, 1, 0),
             Remove(1, false),
             Look(2, None),
             Write(3),

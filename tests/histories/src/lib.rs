@@ -48,6 +48,18 @@ impl Event {
             .to_vec()
     }
 
+    /// The event as what it may be where a kernel looks both names up before it asks for the move:
+    /// when somebody else moved the file meanwhile it finds one file under both names, and says
+    /// that all is done (`vfs_rename` does nothing for two names of one file). Two events at the
+    /// same time.
+    #[must_use]
+    pub fn by_a_kernel(self) -> Vec<Event> {
+        let Action::Rename(process, from, to, true) = self.action else { return vec![self] };
+        [Action::Notice(process, from), Action::Arrive(process, from, to)]
+            .map(|action| Event { action, ..self.clone() })
+            .to_vec()
+    }
+
     /// The event as a line of text.
     #[must_use]
     pub fn line(&self, object: &str) -> String {

@@ -16,6 +16,10 @@ pub enum Action {
     Enter(u64, usize, usize),
     /// The second: it has the first name no more.
     Leave(u64, usize),
+    /// A kernel that is about to move a name looked up what it stands for.
+    Notice(u64, usize),
+    /// It moved the name, or found what it had noticed under the second one already.
+    Arrive(u64, usize, usize),
     /// A name was removed; whether it was there.
     Remove(usize, bool),
     /// What a name stands for.
@@ -37,7 +41,7 @@ pub enum Action {
 /// What an object is at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
-    /// What the names stand for, and what each process has half moved; 0 for nothing.
+    /// What the names stand for, and what each process has half moved or noticed; 0 for nothing.
     Names([u64; NAMES], [u64; PROCESSES_MAX]),
     /// The value of a register.
     Register(u64),
@@ -72,6 +76,9 @@ impl State {
         match (self, action) {
             (State::Names(names, moving), Action::Enter(..) | Action::Leave(..)) => {
                 half_moved(names, moving, action)
+            }
+            (State::Names(names, moving), Action::Notice(..) | Action::Arrive(..)) => {
+                moved_by_a_kernel(names, moving, action)
             }
             (State::Names(names, moving), action) => {
                 after_on_names(names, action).map(|names| State::Names(names, moving))
@@ -123,6 +130,29 @@ fn half_moved(
     Some(State::Names(names, moving))
 }
 
+fn moved_by_a_kernel(
+    names: [u64; NAMES],
+    mut moving: [u64; PROCESSES_MAX],
+    action: Action,
+) -> Option<State> {
+    let names = match action {
+        Action::Notice(process, from) => {
+            *moving.get_mut(process as usize)? = *names.get(from)?;
+            names
+        }
+        Action::Arrive(process, from, to) => {
+            let noticed = std::mem::take(moving.get_mut(process as usize)?);
+            if noticed != 0 && *names.get(to)? == noticed {
+                names
+            } else {
+                after_on_names(names, Action::Rename(process, from, to, true))?
+            }
+        }
+        _ => return None,
+    };
+    Some(State::Names(names, moving))
+}
+
 fn after_on_names(mut names: [u64; NAMES], action: Action) -> Option<[u64; NAMES]> {
     match action {
         Action::Create(name, made) => {
@@ -163,6 +193,8 @@ impl Action {
             }
             Action::Enter(process, from, to) => format!("enter {process} {from} {to}"),
             Action::Leave(process, from) => format!("leave {process} {from}"),
+            Action::Notice(process, from) => format!("notice {process} {from}"),
+            Action::Arrive(process, from, to) => format!("arrive {process} {from} {to}"),
             Action::Remove(name, removed) => format!("remove {name} {}", u8::from(removed)),
             Action::Look(name, seen) => format!("look {name} {}", seen.unwrap_or(0)),
             Action::Write(value) => format!("write {value}"),
@@ -186,6 +218,8 @@ impl Action {
             }
             ("enter", &[process, from, to]) => Action::Enter(process, from as usize, to as usize),
             ("leave", &[process, from]) => Action::Leave(process, from as usize),
+            ("notice", &[process, from]) => Action::Notice(process, from as usize),
+            ("arrive", &[process, from, to]) => Action::Arrive(process, from as usize, to as usize),
             ("remove", &[name, removed]) => Action::Remove(name as usize, removed != 0),
             ("look", &[name, seen]) => Action::Look(name as usize, some(seen)),
             ("write", &[value]) => Action::Write(value),

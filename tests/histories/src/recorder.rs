@@ -120,6 +120,10 @@ impl Recorder {
     }
 
     fn step(&mut self, called: u64) -> Result<(&'static str, Action)> {
+        // On a busy machine a process would do all of its part in one slice, beside nobody.
+        if self.random.below(4) == 0 {
+            std::thread::yield_now();
+        }
         let (object, done) = match self.random.below(10) {
             0..=4 => ("names", self.on_names()),
             5 => ("small", self.on_register(false)),
