@@ -7,10 +7,10 @@
 //!
 //! Inside, the work of an operation falls into *dentry-owner* steps (`dentry.rs`: what a name
 //! stands for) and *inode-home* steps (`home.rs`: what a file is); operations (`names.rs`,
-//! `rename.rs`, `open.rs`, `attr.rs`, `xattrs.rs`, `data.rs`, `allocate.rs`, `list.rs`,
-//! `lock_ops.rs`) put them together. The rule that keeps a batch whole: **an operation checks
-//! everything before its first write**, so an error leaves nothing behind; only a failing disk can
-//! strike in the middle, and then the whole batch is lost, unacknowledged.
+//! `rename.rs`, `open.rs`, `attr.rs`, `xattrs.rs`, `layout.rs`, `data.rs`, `allocate.rs`,
+//! `list.rs`, `lock_ops.rs`) put them together. The rule that keeps a batch whole: **an operation
+//! checks everything before its first write**, so an error leaves nothing behind; only a failing
+//! disk can strike in the middle, and then the whole batch is lost, unacknowledged.
 //!
 //! The same rule lets an operation that needs other shards be broken off and run again: `task.rs`
 //! has what waits, `answer.rs` what others are told, `operation.rs` and `step.rs` what is changed
@@ -28,6 +28,7 @@ mod data;
 mod dentry;
 mod distant;
 mod home;
+mod layout;
 mod life;
 mod list;
 mod lock_ops;

@@ -12,6 +12,7 @@ mod cache;
 mod core;
 #[doc(hidden)]
 pub mod hostile;
+mod layouts;
 mod locks;
 mod log;
 mod maps;
@@ -26,6 +27,7 @@ mod totals;
 pub use self::{
     api::{Caller, Clock, Completion, Config, Progress, Survivors, SystemClock},
     core::{Core, OpenError, Parts},
+    layouts::{LAYOUT_XATTR, LayoutWords, NODES_XATTR},
     message::Message,
     numbering::Numbering,
     slots::{ShardId, SlotTable},

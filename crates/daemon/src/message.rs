@@ -5,7 +5,7 @@
 //! there too; every question has one answer. Messages may overtake each other; a message is sent
 //! when the batch that it rests on is committed.
 
-use mayfly_meta::record::{BirthKey, PartOf, Step};
+use mayfly_meta::record::{BirthKey, Layout, PartOf, Step};
 use mayfly_types::{Errno, FileId, FileKind, OpenRef, SessionId, Timestamp};
 use mayfly_wire::Op;
 use serde::{Deserialize, Serialize};
@@ -220,6 +220,8 @@ pub struct DirectoryFacts {
     pub(crate) gid: u32,
     pub(crate) entries: u64,
     pub(crate) members: Vec<u32>,
+    /// Of what is made in it.
+    pub(crate) layout: Layout,
 }
 
 /// What a member adds to a directory.

@@ -114,6 +114,9 @@ pub(super) fn claims_of(step: &Step) -> Vec<Wanted> {
         }
         Step::DropMember { id } => vec![(Claim::Place(*id), true)],
         Step::UpdateMember { id, .. } => vec![(Claim::Place(*id), false)],
+        Step::SetLayout { id, .. } | Step::SetMemberLayout { id, .. } => {
+            vec![(Claim::Place(*id), true)]
+        }
         Step::CutPart { id, .. } => vec![(Claim::Bytes(*id), true)],
         Step::Elect => vec![(Claim::Election, true)],
     }

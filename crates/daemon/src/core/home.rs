@@ -6,7 +6,7 @@
 
 use mayfly_meta::{
     key,
-    record::{BirthKey, Content, Dentry, DirectoryNode, Inode},
+    record::{BirthKey, Content, Dentry, DirectoryNode, Inode, Layout},
 };
 use mayfly_types::{Errno, FileId, Times, Timestamp};
 
@@ -148,7 +148,16 @@ impl Core {
         }
     }
 
-    pub(super) fn new_inode(&self, id: FileId, owner: Ownership, content: Content) -> Inode {
+    /// A new file's inode; `inherited` is the layout of its directory.
+    pub(super) fn new_inode(
+        &self,
+        id: FileId,
+        owner: Ownership,
+        content: Content,
+        inherited: &Layout,
+    ) -> Inode {
+        let directory = matches!(content, Content::Directory(_));
+        let layout = if directory { *inherited } else { self.file_layout(inherited) };
         let (links, size_bytes) = match &content {
             Content::Directory(_) => (2, 0),
             Content::Symlink(target) => (1, target.len() as u64),
@@ -173,7 +182,7 @@ impl Core {
             extended: false,
             linkable: false,
             generation: 0,
-            layout: self.new_layout(),
+            layout,
             replica: 0,
             origin: None,
             residency: Vec::new(),

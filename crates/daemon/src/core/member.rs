@@ -8,7 +8,7 @@
 
 use mayfly_meta::{
     key,
-    record::{DirectoryNode, Inode, Member},
+    record::{DirectoryNode, Inode, Layout, Member},
 };
 use mayfly_types::{Errno, FileId, Times, limits::SUBDIRECTORIES_MAX};
 
@@ -40,6 +40,14 @@ impl Parent {
         }
     }
 
+    /// Layout of what is made in it.
+    pub(super) fn layout(&self) -> &Layout {
+        match self {
+            Parent::Home(located) => &located.inode.layout,
+            Parent::Member(_, member) => &member.layout,
+        }
+    }
+
     /// Whether no other directory can be made in it. With members the bound is each shard's.
     pub(super) fn is_full(&self) -> bool {
         match self {
@@ -65,9 +73,9 @@ impl Core {
         }
         let home = self.slots.home(directory);
         match self.fact(home, Question::Join(directory))? {
-            Answer::Directory(facts) => {
-                let DirectoryFacts { mode, gid, .. } = facts;
-                Ok(Parent::Member(directory, Member { mode, gid, ..Member::default() }))
+            Answer::Directory(facts) if facts.layout.is_possible() => {
+                let DirectoryFacts { mode, gid, layout, .. } = facts;
+                Ok(Parent::Member(directory, Member { mode, gid, layout, ..Member::default() }))
             }
             answer => Err(unexpected(&answer)),
         }
@@ -191,6 +199,7 @@ fn facts_of(inode: &Inode) -> Outcome<DirectoryFacts> {
         gid: inode.gid,
         entries: node.entries,
         members: node.members.clone(),
+        layout: inode.layout,
     })
 }
 

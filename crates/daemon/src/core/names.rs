@@ -44,7 +44,7 @@ impl Core {
         content: Content,
     ) -> Outcome<Inode> {
         let id = self.new_id(place.directory, &place.name)?;
-        let inode = self.new_inode(id, owner, content);
+        let inode = self.new_inode(id, owner, content, parent.layout());
         let key = self.forget_dentry(place.directory, &place.name);
         inode.encode_fused_to(&mut self.record);
         self.store.put(&key, &self.record)?;
@@ -69,7 +69,7 @@ impl Core {
             name: place.name.clone(),
             ..DirectoryNode::default()
         };
-        let inode = self.new_inode(id, owner, Content::Directory(node));
+        let inode = self.new_inode(id, owner, Content::Directory(node), parent.layout());
         self.save(&Located { inode, fused: None })?;
         let dentry = Dentry::Plain { id, kind: FileKind::Directory };
         self.put_dentry(place.directory, &place.name, &dentry.encode())?;

@@ -201,7 +201,8 @@ impl Core {
         }
         let owner = Ownership { mode: 0o755, uid: self.config.uid, gid: self.config.gid };
         let node = DirectoryNode { parent: FileId::ROOT, ..DirectoryNode::default() };
-        let inode = self.new_inode(FileId::ROOT, owner, Content::Directory(node));
+        let layout = self.usual_layout();
+        let inode = self.new_inode(FileId::ROOT, owner, Content::Directory(node), &layout);
         self.save(&Located { inode, fused: None })?;
         self.counters.directories = 1;
         Ok(())

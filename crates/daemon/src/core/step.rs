@@ -51,7 +51,17 @@ impl Core {
                 self.check_empty(*id)
             }
             Step::DropMember { id } => self.check_empty(*id),
-            Step::UpdateMember { .. } | Step::Elect | Step::CutPart { .. } => Ok(true),
+            Step::SetLayout { id, members, .. } => {
+                let found = self.present(*id, &BirthKey::default())?;
+                let same = |located: &Located| {
+                    Ok(located.inode.links > 0 && located.directory()?.members == *members)
+                };
+                found.as_ref().map_or(Ok(false), same)
+            }
+            Step::UpdateMember { .. }
+            | Step::SetMemberLayout { .. }
+            | Step::Elect
+            | Step::CutPart { .. } => Ok(true),
         }
     }
 
@@ -148,6 +158,19 @@ impl Core {
                 if *forget_times {
                     member.mtime = mayfly_types::Timestamp::default();
                 }
+                self.save_member(*id, &member)
+            }
+            Step::SetLayout { id, layout, .. } => {
+                let mut located = self.load_own(*id)?;
+                located.inode.layout = *layout;
+                self.attribute_changed(&mut located.inode);
+                self.save(&located)
+            }
+            Step::SetMemberLayout { id, layout } => {
+                // The answer of the home may be on its way.
+                self.void(|question| *question == Question::Join(*id));
+                let Some(mut member) = self.member(*id)? else { return Ok(()) };
+                member.layout = *layout;
                 self.save_member(*id, &member)
             }
             Step::CutPart { id, part, size_bytes } => self.cut_part(*id, part, *size_bytes),

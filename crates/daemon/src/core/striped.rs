@@ -15,11 +15,11 @@ use std::collections::HashMap;
 
 use mayfly_meta::{
     key,
-    record::{BirthKey, Content, Inode, Layout, PartOf, Policy, Step},
+    record::{BirthKey, Content, Inode, Layout, PartOf, Step},
 };
 use mayfly_object::ObjectAttr;
 use mayfly_transport_shm::layout::{FILE_APPEND_BY_REQUEST, FILE_BY_REQUEST};
-use mayfly_types::{Durability, Errno, FileId, FileKind, Times, limits::FILE_BYTES_MAX};
+use mayfly_types::{Errno, FileId, FileKind, Times, limits::FILE_BYTES_MAX};
 use mayfly_wire::{
     Read, Request, SET_ATIME, SET_ATIME_NOW, SET_MTIME, SET_MTIME_NOW, SET_SIZE, SetAttr, Wire,
     Write, Writer,
@@ -105,22 +105,6 @@ fn generation_of(inode: &Inode) -> Outcome<u32> {
 }
 
 impl Core {
-    /// The layout of a new file.
-    pub(super) fn new_layout(&self) -> Layout {
-        let numbering = &self.numbering;
-        // What is synced is synced by the file's home.
-        let whole = self.config.durability == Durability::Sync;
-        let nodes = u16::try_from(numbering.nodes).unwrap_or(u16::MAX).max(1);
-        let width = if whole { 1 } else { self.config.width.clamp(1, nodes) };
-        Layout {
-            first_server: numbering.node,
-            width,
-            policy: if width == 1 { Policy::Stripe } else { self.config.policy },
-            chunk_log2: self.config.chunk_bytes.trailing_zeros() as u8,
-            striped: false,
-        }
-    }
-
     /// Who has a part of a file. The first one is its home's.
     pub(super) fn part_shard(&self, file: FileId, layout: &Layout, index: u16) -> ShardId {
         if index == 0 {

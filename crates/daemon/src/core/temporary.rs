@@ -59,7 +59,8 @@ impl Core {
         let id = self.new_id_in(directory.id.slot())?;
         let gid = if directory.mode & 0o2000 == 0 { open.gid } else { directory.gid };
         let owner = Ownership { mode: open.mode, uid: open.uid, gid };
-        let mut inode = self.new_inode(id, owner, Content::Inline(Vec::new()));
+        let content = Content::Inline(Vec::new());
+        let mut inode = self.new_inode(id, owner, content, &directory.layout);
         inode.links = 0;
         inode.linkable = open.flags & O_EXCL == 0;
         let attr = self.attr_of(&inode)?;

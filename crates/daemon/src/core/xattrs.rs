@@ -3,6 +3,8 @@
 //! They stand in a record of their own at the file's home, under its id, so they stay when a name
 //! moves or the content spills. A bit in the inode says that there is such a record: what asks for
 //! none of it, or removes a file that has none, does not look for it.
+//!
+//! Those called `user.mayfly.` are no records: `layout.rs`.
 
 use mayfly_meta::{
     key,
@@ -20,6 +22,8 @@ use super::{Core, Outcome, Served, home::Located};
 
 /// The namespace that is kept.
 const USER: &[u8] = b"user.";
+/// What is the instance's to say. A listing has none of it, so that no copy takes it along.
+const OWN: &[u8] = b"user.mayfly.";
 
 /// What is to be done with an attribute.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,6 +39,9 @@ impl Core {
         }
         let located = self.load_target(&set.target)?;
         check(&located.inode, set.name, Access::Write)?;
+        if set.name.starts_with(OWN) {
+            return self.set_own_xattr(located, set);
+        }
         let mut xattrs = self.xattrs_of(&located.inode)?;
         let had = xattrs.replace(set.name, set.value);
         match had {
@@ -54,6 +61,9 @@ impl Core {
     pub(super) fn remove_xattr(&mut self, remove: &RemoveXattr<'_>) -> Outcome<Served> {
         let located = self.load_target(&remove.target)?;
         check(&located.inode, remove.name, Access::Write)?;
+        if remove.name.starts_with(OWN) {
+            return self.remove_own_xattr(located, remove.name);
+        }
         let mut xattrs = self.xattrs_of(&located.inode)?;
         xattrs.remove(remove.name).ok_or(Errno::ENODATA)?;
         self.save_xattrs(located, &xattrs)
@@ -62,6 +72,11 @@ impl Core {
     pub(super) fn get_xattr(&mut self, get: &GetXattr<'_>, to: &mut Writer<'_>) -> Outcome<Served> {
         let inode = self.load_target(&get.target)?.inode;
         check(&inode, get.name, Access::Read)?;
+        if get.name.starts_with(OWN) {
+            let text = self.own_xattr(&inode, get.name)?;
+            Text { bytes: text.as_bytes() }.encode(to)?;
+            return Ok(Served::Replied);
+        }
         let xattrs = self.xattrs_of(&inode)?;
         let bytes = xattrs.get(get.name).ok_or(Errno::ENODATA)?;
         Text { bytes }.encode(to)?;

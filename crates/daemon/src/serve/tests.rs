@@ -9,6 +9,7 @@ mod calm;
 mod host;
 mod hostile;
 mod lanes;
+mod layouts;
 mod ledger;
 mod nodes;
 mod pace;

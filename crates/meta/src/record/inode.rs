@@ -43,12 +43,12 @@ pub enum Policy {
     Pool = 3,
 }
 
-/// Where the chunks of a file are.
+/// Where the chunks of a file are; of a directory, of the files that are made in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Layout {
-    /// Server of chunk 0.
+    /// Server of chunk 0; means nothing in a directory.
     pub first_server: u32,
-    /// Number of servers.
+    /// Number of servers. In a directory there may be less of them.
     pub width: u16,
     /// How chunks are dealt out.
     pub policy: Policy,

@@ -16,7 +16,7 @@ use crate::{
 };
 
 const INTENT_V1: u8 = 0x91;
-const MEMBER_V1: u8 = 0xa1;
+const MEMBER_V2: u8 = 0xa2;
 /// Steps of one operation at most: a rename over a directory of as many members.
 const STEPS_MAX: usize = 70_000;
 
@@ -95,6 +95,22 @@ pub enum Step {
         /// The times at its home are the ones that count.
         forget_times: bool,
     },
+    /// What is made in a directory from now on has another layout, at its home.
+    SetLayout {
+        /// The directory.
+        id: FileId,
+        /// Its layout.
+        layout: Layout,
+        /// The members that it must have.
+        members: Vec<u32>,
+    },
+    /// The same at a member.
+    SetMemberLayout {
+        /// The directory.
+        id: FileId,
+        /// Its layout.
+        layout: Layout,
+    },
     /// No other directory is moved to another parent meanwhile.
     Elect,
     /// A server's part of a file gets the length that belongs to a file of so many bytes.
@@ -137,7 +153,9 @@ impl Step {
             | Step::Moved { .. }
             | Step::SetName { .. }
             | Step::CutPart { .. }
-            | Step::UpdateMember { .. } => 0,
+            | Step::UpdateMember { .. }
+            | Step::SetLayout { .. }
+            | Step::SetMemberLayout { .. } => 0,
             Step::RemoveName { .. } => 1,
             Step::DropLink { .. }
             | Step::RemoveDirectory { .. }
@@ -155,6 +173,9 @@ impl Step {
             Step::Moved { birth, name: new, .. } => name(&birth.name) && name(new),
             Step::SetName { name: set, .. } | Step::RemoveName { name: set, .. } => name(set),
             Step::CutPart { part, .. } => part.is_possible(),
+            Step::SetLayout { layout, .. } | Step::SetMemberLayout { layout, .. } => {
+                layout.is_possible()
+            }
             Step::RemoveDirectory { .. }
             | Step::DropMember { .. }
             | Step::UpdateMember { .. }
@@ -184,8 +205,7 @@ impl Step {
             Step::RemoveDirectory { id, members } => {
                 to.push(6);
                 to.put_u64(id.0);
-                to.put_u16(members.len() as u16);
-                members.iter().for_each(|member| to.put_u32(*member));
+                put_members(to, members);
             }
             Step::DropMember { id } => {
                 to.push(7);
@@ -206,6 +226,17 @@ impl Step {
                 put_layout(to, &part.layout);
                 to.put_u16(part.index);
                 to.put_u64(*size_bytes);
+            }
+            Step::SetLayout { id, layout, members } => {
+                to.push(11);
+                to.put_u64(id.0);
+                put_layout(to, layout);
+                put_members(to, members);
+            }
+            Step::SetMemberLayout { id, layout } => {
+                to.push(12);
+                to.put_u64(id.0);
+                put_layout(to, layout);
             }
         }
     }
@@ -236,12 +267,7 @@ impl Step {
                 let (id, birth) = take_file(from)?;
                 Step::DropLink { id, birth }
             }
-            6 => {
-                let id = FileId(from.u64()?);
-                let count = from.u16()?;
-                let members = (0..count).map(|_| from.u32()).collect::<Result<_, _>>()?;
-                Step::RemoveDirectory { id, members }
-            }
+            6 => Step::RemoveDirectory { id: FileId(from.u64()?), members: take_members(from)? },
             7 => Step::DropMember { id: FileId(from.u64()?) },
             8 => Step::UpdateMember {
                 id: FileId(from.u64()?),
@@ -259,9 +285,25 @@ impl Step {
                 },
                 size_bytes: from.u64()?,
             },
+            11 => Step::SetLayout {
+                id: FileId(from.u64()?),
+                layout: decode_layout(from)?,
+                members: take_members(from)?,
+            },
+            12 => Step::SetMemberLayout { id: FileId(from.u64()?), layout: decode_layout(from)? },
             _ => return Err(StoreError::Corrupt("an unknown step of an operation")),
         })
     }
+}
+
+fn put_members(to: &mut Vec<u8>, members: &[u32]) {
+    to.put_u16(members.len() as u16);
+    members.iter().for_each(|member| to.put_u32(*member));
+}
+
+fn take_members(from: &mut Take<'_>) -> Result<Vec<u32>, StoreError> {
+    let count = from.u16()?;
+    (0..count).map(|_| from.u32()).collect()
 }
 
 fn put_file(to: &mut Vec<u8>, tag: u8, id: FileId, birth: &BirthKey) {
@@ -362,18 +404,21 @@ pub struct Member {
     pub gid: u32,
     /// When a name was last added or removed here; 0 when that does not count.
     pub mtime: Timestamp,
+    /// Layout of the directory, for what is made in it.
+    pub layout: Layout,
 }
 
 impl Member {
     /// The record.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut record = vec![MEMBER_V1];
+        let mut record = vec![MEMBER_V2];
         record.put_u64(self.entries);
         record.put_u32(self.subdirectories);
         record.put_u16(self.mode);
         record.put_u32(self.gid);
         record.put_time(self.mtime);
+        put_layout(&mut record, &self.layout);
         record
     }
 
@@ -382,13 +427,14 @@ impl Member {
     /// # Errors
     /// [`StoreError::Corrupt`].
     pub fn decode(record: &[u8]) -> Result<Member, StoreError> {
-        let mut from = form(record, MEMBER_V1)?;
+        let mut from = form(record, MEMBER_V2)?;
         let member = Member {
             entries: from.u64()?,
             subdirectories: from.u32()?,
             mode: from.u16()?,
             gid: from.u32()?,
             mtime: from.time()?,
+            layout: decode_layout(&mut from)?,
         };
         from.finish()?;
         Ok(member)

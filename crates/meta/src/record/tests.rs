@@ -113,9 +113,11 @@ fn the_bytes_of_the_small_records_do_not_change() {
 
 #[test]
 fn the_bytes_of_the_records_of_several_shards_do_not_change() {
-    let member = Member { entries: 1, subdirectories: 2, mode: 3, gid: 4, mtime: time(5) };
-    let mut bytes = vec![0xa1, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 3, 0, 4, 0, 0, 0];
+    let layout = Layout { first_server: 6, width: 7, ..Layout::default() };
+    let member = Member { entries: 1, subdirectories: 2, mode: 3, gid: 4, mtime: time(5), layout };
+    let mut bytes = vec![0xa2, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 3, 0, 4, 0, 0, 0];
     bytes.extend([5, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0]);
+    bytes.extend([6, 0, 0, 0, 7, 0, 0, 19]);
     assert_eq!(member.encode(), bytes);
     assert_eq!(Member::decode(&bytes).unwrap(), member);
     let step = Step::RemoveName {
@@ -142,6 +144,8 @@ fn the_steps_of_an_intent_come_back() {
         Step::SetName { directory, name: name.clone(), id, kind, expected: None },
         Step::SetName { directory, name: name.clone(), id, kind, expected: Some((id, kind)) },
         Step::UpdateMember { id, mode: 0o755, gid: 1, forget_times: true },
+        Step::SetLayout { id, layout: Layout::default(), members: vec![3] },
+        Step::SetMemberLayout { id, layout: Layout::default() },
         Step::RemoveName { directory, name, id, kind },
         Step::DropLink { id, birth },
         Step::RemoveDirectory { id, members: vec![1, 2] },
@@ -248,7 +252,7 @@ proptest! {
     fn any_bytes_decode_to_a_value_or_an_error(
         mut bytes in prop::collection::vec(any::<u8>(), 0..300),
         form in prop::sample::select(vec![
-            0x11_u8, 0x12, 0x21, 0x31, 0x41, 0x51, 0x61, 0x71, 0x81, 0x91, 0xa1, 0xb1,
+            0x11_u8, 0x12, 0x21, 0x31, 0x41, 0x51, 0x61, 0x71, 0x81, 0x91, 0xa2, 0xb1,
         ]),
     ) {
         if let Some(first) = bytes.first_mut() {

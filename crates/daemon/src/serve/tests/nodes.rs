@@ -40,6 +40,7 @@ const O_DIRECTORY: u32 = 0o200_000;
 struct Files {
     directory: PathBuf,
     chunks: (u64, Policy),
+    width: u16,
     totals: Arc<Totals>,
 }
 
@@ -79,7 +80,7 @@ impl Opener for Files {
             capacity_bytes: 1 << 30,
             chunk_bytes: self.chunks.0,
             policy: self.chunks.1,
-            width: u16::MAX,
+            width: self.width,
             times: Times::Mtime,
             durability: Durability::Process,
             locks: true,
@@ -97,6 +98,7 @@ impl Opener for Files {
 pub(super) struct Served {
     pub(super) host: Host,
     chunks: (u64, Policy),
+    width: u16,
     thread: Option<JoinHandle<std::io::Result<Ending>>>,
     nodes: Nodes,
 }
@@ -108,7 +110,8 @@ impl Served {
         let (nodes, shards) = (self.nodes.clone(), self.host.shards);
         let totals = Arc::new(Totals::new(shards));
         let directory = self.host.directory.clone();
-        let files = Files { directory, chunks: self.chunks, totals };
+        let (chunks, width) = (self.chunks, self.width);
+        let files = Files { directory, chunks, width, totals };
         self.thread =
             Some(thread::spawn(move || run(channel, &slot_files, shards, Some(nodes), &files)));
         assert_eq!(self.host.hear(), Message::Ready);
@@ -143,6 +146,17 @@ impl Instance {
 
     /// With chunks of that size, dealt out so.
     pub(super) fn striped(name: &str, nodes: u32, shards: u32, chunks: (u64, Policy)) -> Instance {
+        Instance::laid(name, nodes, shards, chunks, u16::MAX)
+    }
+
+    /// On so many nodes.
+    pub(super) fn laid(
+        name: &str,
+        nodes: u32,
+        shards: u32,
+        chunks: (u64, Policy),
+        width: u16,
+    ) -> Instance {
         let listeners: Vec<TcpListener> =
             (0..nodes).map(|_| TcpListener::bind("127.0.0.1:0").expect("a port")).collect();
         let addresses: Vec<_> =
@@ -159,7 +173,7 @@ impl Instance {
                 encrypt: me == u32::MAX,
                 deadline_ms: DEADLINE_MS_DEFAULT,
             };
-            served.push(Served { host, chunks, thread: None, nodes });
+            served.push(Served { host, chunks, width, thread: None, nodes });
         }
         served.iter_mut().for_each(Served::start);
         let clients = served.iter().map(|served| served.host.attach()).collect();
@@ -218,7 +232,7 @@ impl Instance {
         self.ask(node, &Close { open }, |()| ())
     }
 
-    fn make_directory(&self, node: usize, path: &str) -> Result<(), Errno> {
+    pub(super) fn make_directory(&self, node: usize, path: &str) -> Result<(), Errno> {
         let make = MakeDirectory { walk: walk(path), mode: 0o755, uid: 1, gid: 1 };
         self.ask(node, &make, |()| ())
     }
@@ -259,7 +273,7 @@ impl Drop for Instance {
     }
 }
 
-fn walk(path: &str) -> Walk<'_> {
+pub(super) fn walk(path: &str) -> Walk<'_> {
     Walk { start: FileId::ROOT, flags: WALK_EMPTY, path: path.as_bytes() }
 }
 
