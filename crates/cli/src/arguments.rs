@@ -54,6 +54,9 @@ pub(crate) enum Do {
     Mount(Mount),
     /// Find mounts and directories that a crash left
     Doctor(Doctor),
+    /// Show or choose on which nodes the bytes of files are, directory by directory
+    #[command(subcommand)]
+    Layout(Layout),
     /// Measure an instance beside other directories: metadata, data, find
     Bench(Box<bench::Bench>),
     #[command(name = mayfly_bench::WORKER, hide = true)]
@@ -160,6 +163,56 @@ pub(crate) struct Doctor {
     /// holds the directory. Data that were to be kept stay
     #[arg(long)]
     pub(crate) clean: bool,
+}
+
+const LAYOUTS: &str = "\
+Layouts:
+  home         all of a file on the node that its name gives
+  stripe[:W]   the first chunk there, the next ones in turn on the next nodes, W in all
+               (without W all nodes): large files, and files that many nodes read or write
+  hash[:W]     the same, but which node has a chunk is drawn: accesses at regular distances
+               do not meet on one node
+
+A directory hands its layout to what is made in it; files and directories that are there
+already keep theirs. A file is cut into chunks when it outgrows the first one.
+The same by any program: setfattr -n user.mayfly.layout -v stripe:4,chunk=1M DIR.
+
+Examples:
+  mayfly layout set stripe \"$MAYFLY_MOUNT/checkpoints\"
+  mayfly layout set stripe:4 --chunk-size 1M \"$MAYFLY_MOUNT/results\"
+  mayfly layout get \"$MAYFLY_MOUNT\"/checkpoints/*";
+
+#[derive(Debug, Subcommand)]
+#[command(after_help = LAYOUTS)]
+pub(crate) enum Layout {
+    /// Show layouts, and which nodes have how much of a file
+    Get(LayoutGet),
+    /// Choose the layout of what is made in a directory from now on
+    Set(LayoutSet),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LayoutGet {
+    /// Files and directories of one instance
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Print JSON: a list
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = LAYOUTS)]
+pub(crate) struct LayoutSet {
+    /// How files are dealt out to nodes
+    #[arg(value_name = "home|stripe[:W]|hash[:W]")]
+    pub(crate) layout: String,
+    /// Unit in which files are cut, a power of two [default: as it is]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub(crate) chunk_size: Option<u64>,
+    /// Directories of one instance
+    #[arg(required = true, value_name = "DIR")]
+    pub(crate) directories: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -3,6 +3,7 @@
 mod arguments;
 mod bench;
 mod fleet;
+mod layout;
 mod nodes;
 mod run;
 mod show;
@@ -13,7 +14,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 
-use arguments::{Arguments, Do};
+use arguments::{Arguments, Do, Layout};
 
 fn main() -> ExitCode {
     match perform(Arguments::parse().subcommand) {
@@ -34,6 +35,8 @@ fn perform(what: Do) -> Result<()> {
         Do::Env(wanted) => show::environment(&wanted),
         Do::Mount(mount) => run::mount(&mount),
         Do::Doctor(doctor) => show::doctor(&doctor),
+        Do::Layout(Layout::Get(wanted)) => layout::get(&wanted),
+        Do::Layout(Layout::Set(wanted)) => layout::set(&wanted),
         Do::Bench(bench) => bench::bench(&bench),
         Do::BenchWorker => mayfly_bench::worker(),
         Do::Relay => mayfly_deploy::nodes::run_relay(),

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use mayfly_daemon::LayoutWords;
 use mayfly_fuse::{Consistency, Way};
 use mayfly_types::{
     Durability, Times,
@@ -59,7 +60,7 @@ pub struct Options {
     /// How long a request waits for whoever has to answer it, seconds.
     #[serde(default = "usual_deadline")]
     pub deadline_seconds: u64,
-    /// `home`, `stripe`, `stripe:WIDTH` or `hash`.
+    /// `home`, `stripe`, `hash`, the latter two with a width or without, as in `stripe:4`.
     #[serde(default = "home")]
     pub layout: String,
 }
@@ -69,17 +70,6 @@ const IO_THREADS_MAX: u32 = 64;
 
 fn io_threads() -> u32 {
     2
-}
-
-/// Where the bytes of files are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Placement {
-    /// All of a file at its home.
-    Home,
-    /// Chunks in turn on so many nodes, from the home on.
-    Stripe(u16),
-    /// Each chunk on the node that a hash of file and number gives.
-    Hash,
 }
 
 /// The same of where bytes are.
@@ -199,22 +189,15 @@ impl Options {
         })
     }
 
-    /// Where the bytes of files are.
+    /// Where the bytes of files are, in directories of which nothing else is said.
     ///
     /// # Errors
     /// For words that are none of these.
-    pub fn placement(&self) -> Result<Placement> {
-        let width = |text: &str| text.parse().ok().filter(|width| *width > 0);
-        match self.layout.split_once(':') {
-            None if self.layout == "home" => return Ok(Placement::Home),
-            None if self.layout == "stripe" => return Ok(Placement::Stripe(u16::MAX)),
-            None if self.layout == "hash" => return Ok(Placement::Hash),
-            Some(("stripe", text)) if let Some(width) = width(text) => {
-                return Ok(Placement::Stripe(width));
-            }
-            _ => {}
-        }
-        bail!("--layout {}: choose home, stripe, stripe:WIDTH or hash", self.layout)
+    pub fn placement(&self) -> Result<LayoutWords> {
+        let layout: Result<LayoutWords, _> = self.layout.parse();
+        let layout = layout.map_err(|why| anyhow!("--layout {}: {why}", self.layout))?;
+        ensure!(layout.chunk_bytes.is_none(), "--layout {}: say --chunk-size", self.layout);
+        Ok(layout)
     }
 
     fn check(&self) -> Result<()> {

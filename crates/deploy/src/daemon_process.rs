@@ -9,16 +9,14 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use mayfly_daemon::{
-    Config as CoreConfig, Core, Parts, Survivors, SystemClock, Totals,
+    Config as CoreConfig, Core, LayoutWords, Parts, Survivors, SystemClock, Totals,
     serve::{self, Ending, Opener, Place},
 };
-use mayfly_meta::{
-    LmdbOptions, LmdbStore, MemoryStore, Store, TreeOptions, TreeStore, record::Policy,
-};
+use mayfly_meta::{LmdbOptions, LmdbStore, MemoryStore, Store, TreeOptions, TreeStore};
 use mayfly_object::{DirectoryStore, ObjectStore};
 use mayfly_types::{Durability, limits};
 
-use crate::{Config, Members, Placement, processors, signals};
+use crate::{Config, Members, processors, signals};
 
 /// The hidden subcommand that the daemon runs as. Its standard input is the channel to the
 /// supervisor.
@@ -112,11 +110,7 @@ impl Opener for Shards {
 }
 
 fn core_config(config: &Config, capacity_bytes: u64) -> Result<CoreConfig> {
-    let (policy, width) = match config.options.placement()? {
-        Placement::Home => (Policy::Stripe, 1),
-        Placement::Stripe(width) => (Policy::Stripe, width),
-        Placement::Hash => (Policy::Hash, u16::MAX),
-    };
+    let LayoutWords { policy, width, .. } = config.options.placement()?;
     Ok(CoreConfig {
         instance: config.instance,
         mount: config.mount.as_os_str().as_bytes().to_vec(),

@@ -68,3 +68,29 @@ fn set(path: &CStr, name: &CStr, value: &[u8]) -> io::Result<()> {
     let result = unsafe { libc::lsetxattr(path.as_ptr(), name.as_ptr(), bytes, value.len(), 0) };
     checked(result as isize).map(|_| ())
 }
+
+/// The value of one attribute of the file to which the path leads.
+///
+/// # Errors
+/// As of `getxattr`.
+pub(crate) fn read(path: &Path, name: &str) -> io::Result<Vec<u8>> {
+    let (path, name) = (text(path)?, text(Path::new(name))?);
+    let mut value = vec![0; BYTES_MAX];
+    let room = value.as_mut_ptr().cast::<c_void>();
+    // SAFETY: path and name end with a zero, and the buffer has that many bytes.
+    let result = unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), room, value.len()) };
+    value.truncate(checked(result)?);
+    Ok(value)
+}
+
+/// Sets one attribute of the file to which the path leads.
+///
+/// # Errors
+/// As of `setxattr`.
+pub(crate) fn write(path: &Path, name: &str, value: &[u8]) -> io::Result<()> {
+    let (path, name) = (text(path)?, text(Path::new(name))?);
+    let bytes = value.as_ptr().cast::<c_void>();
+    // SAFETY: path and name end with a zero, and the value has that many bytes.
+    let result = unsafe { libc::setxattr(path.as_ptr(), name.as_ptr(), bytes, value.len(), 0) };
+    checked(result as isize).map(|_| ())
+}

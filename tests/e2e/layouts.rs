@@ -1,0 +1,80 @@
+//! Layouts of directories, set and looked at from outside and inside.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use mayfly_testkit::{Exclusive, Instance, Job, Outcome, Scratch, binary, leftovers::Before};
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(15);
+
+fn start<'a>(scratch: &'a Scratch, name: &str, options: &[&str]) -> Result<Instance<'a>> {
+    let instance = Instance::named(scratch, name)?;
+    instance.command("start").args(options).run_ok()?;
+    Ok(instance)
+}
+
+fn error_of(outcome: &Outcome) -> String {
+    String::from_utf8_lossy(&outcome.stderr).into_owned()
+}
+
+/// Runs `script` on one node of the instance.
+fn on_node(instance: &Instance<'_>, node: usize, script: &str) -> Result<String> {
+    let label = format!("{}-on-{node}", instance.name());
+    let outcome = instance.shell(&label, script).env("MAYFLY_NODE", node.to_string()).run_ok()?;
+    Ok(String::from_utf8_lossy(&outcome.stdout).trim().to_owned())
+}
+
+#[test]
+fn a_directory_hands_its_layout_to_its_files_and_mayfly_shows_which_nodes_have_them() -> Result<()>
+{
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("nodes-layout")?;
+    let before = Before::look();
+    let instance = start(&scratch, "laid", &["--nodes", "local:4", "--chunk-size", "64K"])?;
+    let mount = on_node(&instance, 0, r#"cd "$MAYFLY_MOUNT" && mkdir wide plain && pwd"#)?;
+    let mayfly = binary::mayfly()?;
+    let layout = |what: &[&str]| -> Result<Outcome> {
+        Job::new(&scratch, "layout", &mayfly).args(["layout"]).args(what).run()
+    };
+    let path = |name: &str| format!("{mount}/{name}");
+    // From outside, through another node by a program, and inside.
+    let set = layout(&["set", "stripe:3", "--chunk-size", "128K", &path("wide")])?;
+    ensure!(set.code == 0, "{set:?}");
+    let program = "import os
+os.chdir(os.environ['MAYFLY_MOUNT']); os.mkdir('wide/below')
+print(os.getxattr('wide/below', 'user.mayfly.layout').decode(), os.listxattr('wide'))
+os.setxattr('plain', 'user.mayfly.layout', b'hash:2')
+for name in ('wide/below/file', 'plain/file', 'file'):
+    with open(name, 'wb') as file: file.write(bytes(1 << 20))";
+    let told = on_node(&instance, 2, &format!("python3 -c \"{program}\""))?;
+    ensure!(told == "stripe:3,chunk=128K []", "{told}");
+    let get = format!("cd \"$MAYFLY_MOUNT\" && '{}' layout get --json", mayfly.display());
+    let told = on_node(&instance, 1, &format!("{get} wide plain wide/below/file plain/file file"))?;
+    let told: Value = serde_json::from_str(&told)?;
+    let laid: Vec<(&str, usize)> = told
+        .as_array()
+        .context("a list")?
+        .iter()
+        .map(|laid| {
+            let nodes = laid.get("nodes").and_then(Value::as_object).map_or(0, |nodes| nodes.len());
+            (laid.get("layout").and_then(Value::as_str).unwrap_or_default(), nodes)
+        })
+        .collect();
+    let wanted = [("stripe:3", 0), ("hash:2", 0), ("stripe:3", 3), ("hash:2", 2), ("home", 1)];
+    ensure!(laid == wanted, "{told}");
+    let table = layout(&["get", &path("wide/below/file")])?;
+    let table = String::from_utf8_lossy(&table.stdout).into_owned();
+    ensure!(table.contains("stripe:3  128.0 KiB") && table.contains("384.0 KiB"), "{table}");
+    for (what, why) in [
+        (["set", "raid", &path("wide")], "raid: choose home"),
+        (["set", "stripe", &path("file")], "a file keeps the layout"),
+        (["set", "stripe", "/tmp"], "not a file or directory of a running instance"),
+        (["set", "stripe", &path("none")], "No such file or directory"),
+    ] {
+        let refused = layout(&what)?;
+        ensure!(refused.code == 1 && error_of(&refused).contains(why), "{refused:?}");
+    }
+    instance.stop()?;
+    before.expect_nothing_since(&scratch, &[], PATIENCE)
+}
