@@ -60,6 +60,66 @@ fn open_files_see_each_others_writes_cuts_and_appends_across_the_two() -> Result
     bench.finish(&instance)
 }
 
+/// Bytes that a process has read by read and its like: not those that it has spliced.
+fn bytes_read(process: u32) -> Result<u64> {
+    let counters = fs::read_to_string(format!("/proc/{process}/io"))?;
+    let read = counters.lines().find_map(|line| line.strip_prefix("rchar: "));
+    Ok(read.context("no rchar")?.parse()?)
+}
+
+#[test]
+fn long_reads_of_a_local_object_are_not_copied_by_the_process_that_serves_the_mount() -> Result<()>
+{
+    const MIB: u64 = 1 << 20;
+    let Some(bench) = Bench::new("long")? else { return Ok(()) };
+    let instance = bench.start("both")?;
+    let copy = bench.scratch.join("copy");
+    let whole =
+        format!("cmp $M/long {0}; dd if=$M/long bs=1M status=none | cmp - {0}", copy.display());
+    let make = format!("head -c 33554431 /dev/urandom > long; cp long {}", copy.display());
+    inside(&instance, &make)?;
+    let server = server(&bench, &bench.mount)?;
+    let before = bytes_read(server)?;
+    bench.outside(&whole)?;
+    let copied = bytes_read(server)? - before;
+    ensure!(copied < MIB, "{copied} bytes went through the process");
+    // Where no page begins, at the end, and beyond it.
+    for (skip, count) in [(4097, 1_500_000), (33_000_001, MIB), (33_554_431, 70_000)] {
+        let piece = |file: &Path, bs| {
+            format!(
+                "dd if={} iflag=skip_bytes,count_bytes skip={skip} count={count} bs={bs} \
+                 status=none | md5sum",
+                file.display()
+            )
+        };
+        let script =
+            format!("{}; {}", piece(&bench.mount.join("long"), 700_001), piece(&copy, 512));
+        let seen = bench.outside(&script)?;
+        let sums: Vec<&str> = seen.lines().collect();
+        ensure!(sums.len() == 2 && sums[0] == sums[1], "{count} bytes at {skip}: {seen}");
+    }
+    bench.finish(&instance)
+}
+
+#[test]
+fn who_reads_while_others_cut_and_fill_a_file_gets_bytes_that_were_there() -> Result<()> {
+    let Some(bench) = Bench::new("cutting")? else { return Ok(()) };
+    let instance = bench.start("both")?;
+    let script = "cd \"$MAYFLY_MOUNT\"; yes a | head -c 3000000 > f; touch ready; \
+                  for i in 1 2 3 4 5 6 7 8; do for c in b c; do \
+                  truncate -s 100 f; yes $c | head -c 3000000 > f; \
+                  yes $c | head -c 3000000 | dd of=f bs=300k conv=notrunc status=none; done; done; \
+                  touch stop";
+    let cutting = instance.shell("cutting", script).start()?;
+    let look = "cd $M; while ! test -e ready; do sleep 0.01; done; \
+                while ! test -e stop; do dd if=f bs=1M status=none | tr -d 'abc\\n\\000' | \
+                head -c 9; done; wc -c < f; tr -d 'c\\n' < f | wc -c";
+    let seen = bench.outside(look)?;
+    ensure!(cutting.wait()?.code == 0, "who cuts the file fails");
+    ensure!(seen == "3000000\n0\n", "{seen:?}");
+    bench.finish(&instance)
+}
+
 #[test]
 fn attributes_space_and_nameless_files_are_the_same_on_both_sides() -> Result<()> {
     let Some(bench) = Bench::new("attributes")? else { return Ok(()) };

@@ -508,7 +508,7 @@ fn long_run(pieces: &Pieces<'_>) -> Option<IoVec> {
     pieces.run().filter(|_| long)
 }
 
-fn check_readable(open: OpenFile) -> Result<(), Errno> {
+pub(crate) fn check_readable(open: OpenFile) -> Result<(), Errno> {
     if !open.readable() {
         return Err(Errno::EBADF);
     }

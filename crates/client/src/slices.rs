@@ -5,7 +5,7 @@ use mayfly_sys::file::IoVec;
 use mayfly_transport::Transport;
 use mayfly_types::Errno;
 
-use crate::{Client, Descriptors, OpenFile};
+use crate::{Client, Descriptors, OpenFile, data::check_readable, objects::Need};
 
 impl<T: Transport, D: Descriptors> Client<T, D> {
     /// Reads at `offset`; fewer bytes than there is room for only at the end of the file.
@@ -17,6 +17,22 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         let piece = [IoVec { base: to.as_mut_ptr(), bytes: to.len() }];
         // SAFETY: the piece is the slice, which nobody else sees meanwhile.
         unsafe { self.read_at(open, offset, &piece) }
+    }
+
+    /// Has `step` read the file's object by itself, with offsets and length as the file's. `None`
+    /// when there is none that this process may use, or not any more when `step` had done.
+    ///
+    /// # Errors
+    /// As pread, and those of `step`.
+    pub fn with_object<R>(
+        &self,
+        open: OpenFile,
+        step: impl FnOnce(i32) -> Result<R, Errno>,
+    ) -> Result<Option<R>, Errno> {
+        check_readable(open)?;
+        let Some(object) = self.object(open, Need::Look)? else { return Ok(None) };
+        let done = step(object.descriptor);
+        if self.revoked(open, &object) { Ok(None) } else { done.map(Some) }
     }
 
     /// Writes at `offset`, or with `None` at the end of the file.

@@ -62,10 +62,18 @@ impl Server {
         Ok(())
     }
 
-    pub(crate) fn read(&self, mut fields: Fields<'_>, work: &mut Work) -> Result<Reply, Errno> {
+    pub(crate) fn read(
+        &self,
+        header: &Header,
+        mut fields: Fields<'_>,
+        work: &mut Work,
+    ) -> Result<Reply, Errno> {
         let (handle, offset, bytes) = (fields.u64()?, fields.u64()?, fields.u32()?);
         let open = self.handle(handle)?;
         let bytes = (bytes as usize).min(READ_BYTES_MAX);
+        if self.read_spliced(&mut work.pipe, header.unique, open, offset, bytes)? {
+            return Ok(Reply::Later);
+        }
         let to = work.data.get_mut(..bytes).ok_or(Errno::EINVAL)?;
         self.client.read_slice(open, offset, to).map(Reply::Data)
     }

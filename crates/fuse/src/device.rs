@@ -6,7 +6,10 @@ use std::{
 };
 
 use mayfly_types::Errno;
-use rustix::io;
+use rustix::{
+    io,
+    pipe::{SpliceFlags, splice},
+};
 
 use crate::abi::{NOTIFY_INVALID_NODE, OUT_HEADER_BYTES};
 
@@ -46,6 +49,20 @@ impl Device {
         self.send(unique, 0, body);
     }
 
+    /// Answers request `unique` with what is in a pipe: a header and data, `bytes` together.
+    ///
+    /// # Errors
+    /// Part of it may be left in the pipe.
+    pub(crate) fn answer_from(&self, pipe: &OwnedFd, unique: u64, bytes: usize) -> io::Result<()> {
+        match splice(pipe, None, &self.0, None, bytes, SpliceFlags::empty()) {
+            Ok(sent) if sent == bytes => return Ok(()),
+            // As with `send`: nobody waits any more, or somebody must not be left waiting.
+            Err(io::Errno::NOENT | io::Errno::NODEV) => {}
+            Ok(_) | Err(_) => self.refuse(unique, Errno::EIO),
+        }
+        Err(io::Errno::PIPE)
+    }
+
     /// Has the kernel forget the attributes of a node, if it knows any. This waits for nobody.
     pub(crate) fn forget_attributes(&self, node: u64) {
         // The code of the notice stands where an answer has its error, and no request has this
@@ -62,11 +79,7 @@ impl Device {
     }
 
     fn send(&self, unique: u64, error: i32, body: &[u8]) {
-        let mut header = [0; OUT_HEADER_BYTES];
-        let bytes = (OUT_HEADER_BYTES + body.len()) as u32;
-        header[0..4].copy_from_slice(&bytes.to_ne_bytes());
-        header[4..8].copy_from_slice(&error.to_ne_bytes());
-        header[8..16].copy_from_slice(&unique.to_ne_bytes());
+        let header = header(unique, error, body.len());
         // It fails when nobody waits any more: the request was aborted, or the mount is gone. An
         // answer that the kernel cannot make sense of must not leave its caller waiting.
         let sent = io::writev(&self.0, &[IoSlice::new(&header), IoSlice::new(body)]);
@@ -74,6 +87,15 @@ impl Device {
             self.send(unique, -Errno::EIO.raw(), &[]);
         }
     }
+}
+
+/// What an answer with `bytes` bytes of data begins with.
+pub(crate) fn header(unique: u64, error: i32, bytes: usize) -> [u8; OUT_HEADER_BYTES] {
+    let mut header = [0; OUT_HEADER_BYTES];
+    header[0..4].copy_from_slice(&((OUT_HEADER_BYTES + bytes) as u32).to_ne_bytes());
+    header[4..8].copy_from_slice(&error.to_ne_bytes());
+    header[8..16].copy_from_slice(&unique.to_ne_bytes());
+    header
 }
 
 impl AsFd for Device {

@@ -21,7 +21,7 @@ pub(crate) enum Reply {
     Body,
     /// With so many bytes of data.
     Data(usize),
-    /// Not now, or not at all.
+    /// Not now, not at all, or done already.
     Later,
 }
 
@@ -59,7 +59,7 @@ impl Server {
             Opcode::ListXattr => self.list_xattrs(header, fields, body)?,
             Opcode::RemoveXattr => self.remove_xattr(header, fields)?,
             Opcode::Open => self.open(header, fields, body)?,
-            Opcode::Read => return self.read(fields, work),
+            Opcode::Read => return self.read(header, fields, work),
             Opcode::Write => self.write(fields, body)?,
             Opcode::Allocate => self.allocate(fields)?,
             Opcode::CopyRange => self.copy_range(fields, work)?,

@@ -39,6 +39,7 @@ mod placement;
 mod recent;
 mod seen;
 mod server;
+mod spliced;
 mod xattrs;
 
 pub use consistency::Consistency;

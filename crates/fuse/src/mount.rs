@@ -22,6 +22,8 @@ use rustix::{
     },
 };
 
+use crate::server::READ_BYTES_MAX;
+
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
 /// The type that a mount has in `/proc/mounts`.
@@ -155,7 +157,7 @@ fn source(name: &str) -> String {
 fn mount_directly(point: &Path, name: &str) -> Result<OwnedFd> {
     let device = open_device()?;
     let options = format!(
-        "fd={},rootmode=40000,user_id={},group_id={}\0",
+        "fd={},rootmode=40000,user_id={},group_id={},max_read={READ_BYTES_MAX}\0",
         device.as_raw_fd(),
         rustix::process::getuid().as_raw(),
         rustix::process::getgid().as_raw()
@@ -177,7 +179,10 @@ fn mount_with_helper(point: &Path, name: &str) -> Result<OwnedFd> {
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     let output = Command::new(helper)
         .arg("-o")
-        .arg(format!("nosuid,nodev,subtype=mayfly,fsname={}", source(name)))
+        .arg(format!(
+            "nosuid,nodev,max_read={READ_BYTES_MAX},subtype=mayfly,fsname={}",
+            source(name)
+        ))
         .arg("--")
         .arg(point)
         .env("_FUSE_COMMFD", "0")

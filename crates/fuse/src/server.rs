@@ -31,14 +31,15 @@ use crate::{
     placement::{self, Placement},
     recent::Recent,
     seen::Seen,
+    spliced::Pipe,
 };
 
 /// Threads that perform requests. As many of a session's lanes stay free for the queue of locks.
 const THREADS: usize = 8;
 /// Data in one write request, bytes.
 pub(crate) const WRITE_BYTES_MAX: usize = 1 << 20;
-/// Data in one answer to a read, bytes.
-pub(crate) const READ_BYTES_MAX: usize = 1 << 20;
+/// Data in one answer to a read, bytes: what fits into a pipe ([`crate::spliced`]).
+pub(crate) const READ_BYTES_MAX: usize = 1 << 19;
 /// A write request as a whole: header, `struct fuse_write_in`, data.
 const REQUEST_BYTES_MAX: usize = IN_HEADER_BYTES + 40 + WRITE_BYTES_MAX;
 
@@ -93,6 +94,7 @@ pub(crate) struct Server {
 pub(crate) struct Work {
     pub(crate) body: Body,
     pub(crate) data: Vec<u8>,
+    pub(crate) pipe: Pipe,
 }
 
 /// Mounts the instance, says so with `ready`, and serves it until `stop` hangs up or the mount is
@@ -168,6 +170,7 @@ impl Server {
         let mut work = Work {
             body: Body::valid_for(self.consistency.valid_s()),
             data: vec![0; READ_BYTES_MAX],
+            pipe: Pipe::default(),
         };
         let mut here = placement::Place::here();
         loop {

@@ -217,6 +217,26 @@ pub unsafe fn write_pieces(
     })
 }
 
+/// splice from `offset` of a file into a pipe: the pipe gets the file's pages, not a copy of them.
+///
+/// # Errors
+/// The kernel's.
+pub fn splice_from(descriptor: i32, offset: u64, pipe: i32, bytes: usize) -> Result<usize, Errno> {
+    let mut offset = offset as i64;
+    // SAFETY: the kernel reads and writes the offset, which lives until it returns.
+    result(unsafe {
+        syscall6(
+            number::SPLICE,
+            descriptor as usize,
+            &raw mut offset as usize,
+            pipe as usize,
+            0,
+            bytes,
+            0,
+        )
+    })
+}
+
 /// lseek.
 ///
 /// # Errors
