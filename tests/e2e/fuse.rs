@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -57,6 +58,39 @@ fn open_files_see_each_others_writes_cuts_and_appends_across_the_two() -> Result
     let expected = "13\n14\n0123456789ABCD\n4\n0123\n12 0\nother\n";
     let seen = bench.outside(&script)?;
     ensure!(seen == expected, "expected {expected:?}, got {seen:?}");
+    bench.finish(&instance)
+}
+
+#[test]
+fn a_name_that_is_replaced_all_the_time_is_opened_through_the_mount_at_each_try() -> Result<()> {
+    const OPENS: u32 = 6_000;
+    let Some(bench) = Bench::new("replaced")? else { return Ok(()) };
+    if !skip::unless_installed("fuse: replaced names", &["gcc"], "gcc libc6-dev") {
+        return Ok(());
+    }
+    let program = bench.compile("replace.c", &[])?;
+    let instance = bench.start("both")?;
+    inside(&instance, "echo a > name")?;
+    let replace = program.display();
+    let script =
+        format!("cd \"$MAYFLY_MOUNT\"; {replace} name stop 1 & {replace} name stop 2; wait $!");
+    let replacing = instance.shell("replacing", &script).start()?;
+    let (name, mut others) = (bench.mount.join("name"), 0);
+    let mut last = 0;
+    for number in 0..OPENS {
+        let file = fs::File::open(&name).with_context(|| format!("open number {number}"))?;
+        let id = file.metadata()?.ino();
+        others += u32::from(id != last);
+        last = id;
+        drop(file);
+        // By its path, which is looked up and then used as well.
+        fs::set_permissions(&name, fs::Permissions::from_mode(0o644))
+            .with_context(|| format!("chmod number {number}"))?;
+    }
+    fs::write(bench.mount.join("stop"), "")?;
+    let end = replacing.wait()?;
+    ensure!(end.code == 0, "who replaces the name ends with {}", end.code);
+    ensure!(others > OPENS / 100, "the name was another file's at {others} opens only");
     bench.finish(&instance)
 }
 

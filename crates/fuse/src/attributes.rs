@@ -123,7 +123,7 @@ impl Server {
     ) -> Result<(), Errno> {
         let name = fields.name()?;
         let directory = FileId(header.node);
-        let attr = self.stat(named(directory, name))?;
+        let attr = self.stat_to_use(header, directory, name)?;
         self.recent.remember(header.thread, attr.id.0, attr);
         self.tell(&attr, directory, name, body);
         Ok(())

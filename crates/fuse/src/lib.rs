@@ -28,6 +28,7 @@ mod consistency;
 mod data;
 mod device;
 mod dispatch;
+mod held;
 mod keeper;
 mod listing;
 mod locks;

@@ -25,6 +25,7 @@ use crate::{
     consistency::Consistency,
     device::{Device, Received},
     dispatch::Reply,
+    held::Held,
     locks::Locks,
     mount::{self, Way},
     nodes::Nodes,
@@ -85,6 +86,7 @@ pub(crate) struct Server {
     pub(crate) locks: Locks,
     pub(crate) consistency: Consistency,
     pub(crate) seen: Seen,
+    pub(crate) held: Held,
     placement: Placement,
     /// Opens that were answered with a wish to look the name up again.
     pub(crate) refreshed: Recent<()>,
@@ -113,6 +115,7 @@ pub fn serve(place: &Place, stop: impl AsFd, ready: impl FnOnce()) -> Result<()>
         locks: Locks::default(),
         consistency: place.consistency,
         seen: Seen::default(),
+        held: Held::default(),
         placement: Placement::start()?,
         refreshed: Recent::default(),
     };
@@ -193,7 +196,10 @@ impl Server {
         let Ok((header, fields)) = Header::split(request) else { return };
         let _under_way = self.placement.attend(&header);
         work.body.clear();
-        match self.perform(&header, fields, work) {
+        let performed = self.perform(&header, fields, work);
+        // Before the answer, after which the thread may ask for the next thing.
+        self.performed(&header, performed.err());
+        match performed {
             Ok(Reply::Body) => self.device.answer(header.unique, work.body.bytes()),
             Ok(Reply::Data(count)) => {
                 self.device.answer(header.unique, work.data.get(..count).unwrap_or(&[]));

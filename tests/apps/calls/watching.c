@@ -185,19 +185,9 @@ static void expect_content(const char *what, int fd, int before)
 		say("%d: %s has %ld bytes, %.8s", before, what, count, got);
 }
 
-/* Through a mount of the kernel's a name that is replaced twice while it is opened is ESTALE. */
-static int open_again(const char *name)
-{
-	int fd;
-	do
-		fd = open(name, O_RDONLY);
-	while (fd < 0 && errno == ESTALE);
-	return fd;
-}
-
 static void open_and_expect(const char *name, int before)
 {
-	int fd = open_again(name);
+	int fd = open(name, O_RDONLY);
 	expect_content(name, fd, before);
 	close(fd);
 }

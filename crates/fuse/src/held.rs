@@ -1,0 +1,165 @@
+//! Files that stay findable from the look at their name to their use.
+//!
+//! The kernel looks a name up and then opens what it found, by number; a file whose name was
+//! replaced in between and that nobody has open is lost by then. It is told so (ESTALE) and begins
+//! anew, once. Where a name is replaced all the time that may not be enough: so what a thread looks
+//! up after it was told so is held open until it has come to the use of it.
+
+use std::{
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use mayfly_sys::file::{O_NOFOLLOW, O_PATH};
+use mayfly_types::{Attr, Errno, FileId, FileKind, OpenRef};
+
+use crate::{
+    abi::{Header, Opcode},
+    attributes::named,
+    server::Server,
+};
+
+/// Threads that are looked after at a time; two that meet in one place take it from each other.
+const THREADS: usize = 64;
+/// Between being told and the use of what was looked up then.
+const SOON: Duration = Duration::from_millis(100);
+
+#[derive(Debug, Clone, Copy)]
+struct Lost {
+    thread: u32,
+    at: Instant,
+    held: Option<OpenRef>,
+}
+
+/// Threads that were told that a file is lost, and what they have looked up since.
+#[derive(Debug)]
+pub(crate) struct Held {
+    /// How many places are taken: mostly none, which is all that a request then looks at.
+    taken: AtomicUsize,
+    places: [Mutex<Option<Lost>>; THREADS],
+}
+
+impl Default for Held {
+    fn default() -> Self {
+        Held { taken: AtomicUsize::new(0), places: [const { Mutex::new(None) }; THREADS] }
+    }
+}
+
+impl Held {
+    fn place(&self, thread: u32) -> MutexGuard<'_, Option<Lost>> {
+        self.places[thread as usize % THREADS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.taken.load(Ordering::Relaxed) == 0
+    }
+
+    /// A thread is being told that a file is lost. What was held in its place is to be closed.
+    fn lost(&self, thread: u32) -> Option<OpenRef> {
+        let mut place = self.place(thread);
+        if place.is_none() {
+            self.taken.fetch_add(1, Ordering::Relaxed);
+        }
+        place.replace(Lost { thread, at: Instant::now(), held: None })?.held
+    }
+
+    /// Was the thread told so a moment ago?
+    fn was_lost(&self, thread: u32) -> bool {
+        let is_it = |lost: &Lost| lost.thread == thread && lost.at.elapsed() < SOON;
+        !self.is_empty() && self.place(thread).as_ref().is_some_and(is_it)
+    }
+
+    /// Keeps a file for the thread; another one is to be closed.
+    fn hold(&self, thread: u32, open: OpenRef) -> Option<OpenRef> {
+        let mut place = self.place(thread);
+        match place.as_mut().filter(|lost| lost.thread == thread) {
+            Some(lost) => lost.held.replace(open),
+            None => Some(open),
+        }
+    }
+
+    /// The thread has used what it looked up. That is to be closed, and what others never came to
+    /// use.
+    fn used(&self, thread: u32) -> Vec<OpenRef> {
+        let over = |lost: &mut Lost| lost.thread == thread || lost.at.elapsed() >= SOON;
+        let gone = self
+            .places
+            .iter()
+            .filter_map(|place| place.lock().unwrap_or_else(PoisonError::into_inner).take_if(over));
+        gone.inspect(|_| _ = self.taken.fetch_sub(1, Ordering::Relaxed))
+            .filter_map(|lost| lost.held)
+            .collect()
+    }
+}
+
+impl Server {
+    /// What stands under a name, which stays findable if the thread has lost a file before.
+    pub(crate) fn stat_to_use(
+        &self,
+        header: &Header,
+        directory: FileId,
+        name: &[u8],
+    ) -> Result<Attr, Errno> {
+        let attr = self.stat(named(directory, name))?;
+        if attr.kind == FileKind::Directory || !self.held.was_lost(header.thread) {
+            return Ok(attr);
+        }
+        let opened = self.open_walk(named(directory, name), O_PATH | O_NOFOLLOW)?;
+        if let Some(before) = self.held.hold(header.thread, opened.open) {
+            self.let_go(before);
+        }
+        Ok(opened.attr)
+    }
+
+    /// A request was performed, with this result. Looking up goes on to the last name of a path.
+    pub(crate) fn performed(&self, header: &Header, failure: Option<Errno>) {
+        if failure == Some(Errno::ESTALE) {
+            if let Some(before) = self.held.lost(header.thread) {
+                self.let_go(before);
+            }
+        } else if !self.held.is_empty() && Opcode::of(header.opcode) != Some(Opcode::Lookup) {
+            for open in self.held.used(header.thread) {
+                self.let_go(open);
+            }
+        }
+    }
+
+    fn let_go(&self, open: OpenRef) {
+        // The end of the session closes it, too.
+        let _ = self.client.open_file(open).and_then(|open| self.client.close(open));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_has_lost_a_file_has_the_next_one_held_until_it_is_used() {
+        let held = Held::default();
+        let open = |index| OpenRef { index, generation: 1 };
+        assert!(held.is_empty() && !held.was_lost(3));
+        assert_eq!(held.hold(3, open(1)), Some(open(1)), "nobody to hold it for");
+        assert_eq!(held.lost(3), None);
+        assert!(held.was_lost(3) && !held.was_lost(4) && !held.was_lost(3 + THREADS as u32));
+        assert_eq!(held.hold(3, open(2)), None);
+        assert_eq!(held.hold(3, open(3)), Some(open(2)), "the next name of the path");
+        assert_eq!(held.used(4), []);
+        assert_eq!(held.used(3), [open(3)]);
+        assert!(held.is_empty() && held.used(3).is_empty());
+    }
+
+    #[test]
+    fn who_takes_a_place_has_what_was_held_there_closed() {
+        let held = Held::default();
+        let open = OpenRef { index: 7, generation: 1 };
+        held.lost(3);
+        held.hold(3, open);
+        assert_eq!(held.lost(3 + THREADS as u32), Some(open));
+        assert_eq!(held.used(3 + THREADS as u32), []);
+        assert!(held.is_empty());
+    }
+}
