@@ -34,6 +34,9 @@ struct Arguments {
     /// The chunks of files go round all nodes.
     #[arg(long)]
     striped: bool,
+    /// Files are on the nodes whose clients make them.
+    #[arg(long, conflicts_with = "striped")]
+    local: bool,
     /// Only this part of what the seed says, as printed for a run that failed.
     #[arg(long)]
     part: Option<Part>,
@@ -58,7 +61,11 @@ impl Arguments {
     }
 
     fn chunks(&self) -> Chunks {
-        if self.striped { Chunks::OnAll } else { Chunks::AtHome }
+        match (self.striped, self.local) {
+            (true, _) => Chunks::OnAll,
+            (false, true) => Chunks::AtMaker,
+            (false, false) => Chunks::AtHome,
+        }
     }
 
     fn shape(&self) -> Shape {
@@ -80,6 +87,9 @@ impl Arguments {
         }
         if self.striped {
             command += " --striped";
+        }
+        if self.local {
+            command += " --local";
         }
         command + &format!(" --part {part}")
     }

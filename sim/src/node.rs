@@ -130,6 +130,8 @@ pub enum Chunks {
     AtHome,
     /// On all nodes in turn, some blocks each.
     OnAll,
+    /// All of a file on the node whose client makes it.
+    AtMaker,
 }
 
 impl Opener for Shards {
@@ -169,16 +171,17 @@ impl Opener for Shards {
 }
 
 fn config(chunks: Chunks) -> Config {
-    let (chunk_bytes, width) = match chunks {
-        Chunks::AtHome => (CHUNK_BYTES_DEFAULT, 1),
-        Chunks::OnAll => (CHUNK_BYTES as u64, u16::MAX),
+    let (chunk_bytes, width, policy) = match chunks {
+        Chunks::AtHome => (CHUNK_BYTES_DEFAULT, 1, Policy::Stripe),
+        Chunks::OnAll => (CHUNK_BYTES as u64, u16::MAX, Policy::Stripe),
+        Chunks::AtMaker => (CHUNK_BYTES_DEFAULT, 1, Policy::Local),
     };
     Config {
         instance: INSTANCE,
         mount: b"/mnt".to_vec(),
         capacity_bytes: CAPACITY_BYTES,
         chunk_bytes,
-        policy: Policy::Stripe,
+        policy,
         width,
         times: Times::Mtime,
         durability: Durability::Process,

@@ -36,6 +36,12 @@ fn they_find_nothing_either_where_the_chunks_of_files_go_round_the_nodes() {
     find_nothing(Options { chunks: Chunks::OnAll, ..Options::default() });
 }
 
+/// To be repeated with `--local`.
+#[test]
+fn nor_where_files_are_on_the_nodes_that_make_them() {
+    find_nothing(Options { chunks: Chunks::AtMaker, ..Options::default() });
+}
+
 #[test]
 fn a_seed_decides_everything() {
     for seed in 1..=30 {

@@ -259,6 +259,14 @@ fn random_calls_on_striped_files_do_not_notice_that_a_node_is_killed() -> Result
     Ok(())
 }
 
+#[test]
+fn random_calls_on_local_files_do_not_notice_that_a_node_is_killed() -> Result<()> {
+    for node in [1, 0] {
+        play_beside_a_dying_node(node, &["--layout", "local"])?;
+    }
+    Ok(())
+}
+
 /// Finds the daemon by its command line: `status` would ask the daemon, and wait for it.
 fn kill_every_200_ms(scratch: &Scratch, over: &AtomicBool) -> u32 {
     let mut kills = 0;

@@ -78,3 +78,28 @@ for name in ('wide/below/file', 'plain/file', 'file'):
     instance.stop()?;
     before.expect_nothing_since(&scratch, &[], PATIENCE)
 }
+
+#[test]
+fn a_local_file_is_on_the_node_of_the_program_that_makes_it() -> Result<()> {
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("layouts-local")?;
+    let instance = start(&scratch, "own", &["--nodes", "local:4", "--layout", "local"])?;
+    for node in 0..4 {
+        let program = format!(
+            "import os
+os.chdir(os.environ['MAYFLY_MOUNT'])
+for number in range(20):
+    name = '{node}-%d' % number
+    file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    os.write(file, b'x' * (100 if number % 2 else 1 << 20))
+    os.close(file)
+    on = os.getxattr(name, 'user.mayfly.nodes').decode().split()
+    assert on[::2] == ['{node}'], (name, on)
+assert os.getxattr(name, 'user.mayfly.layout') == b'local,chunk=512K'"
+        );
+        on_node(&instance, node, &format!("python3 -c \"{program}\""))?;
+    }
+    let rest = r#"cd "$MAYFLY_MOUNT" && cat * | wc -c && rm -r * && ls -A"#;
+    ensure!(on_node(&instance, 1, rest)? == (40 * ((1 << 20) + 100)).to_string(), "all read them");
+    instance.stop()
+}

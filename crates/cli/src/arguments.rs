@@ -172,6 +172,8 @@ Layouts:
                (without W all nodes): large files, and files that many nodes read or write
   hash[:W]     the same, but which node has a chunk is drawn: accesses at regular distances
                do not meet on one node
+  local        all of a file on the node whose process makes it: files that one node writes and
+               reads, such as scratch files; making and removing one takes more messages
 
 A directory hands its layout to what is made in it; files and directories that are there
 already keep theirs. A file is cut into chunks when it outgrows the first one.
@@ -205,7 +207,7 @@ pub(crate) struct LayoutGet {
 #[command(after_help = LAYOUTS)]
 pub(crate) struct LayoutSet {
     /// How files are dealt out to nodes
-    #[arg(value_name = "home|stripe[:W]|hash[:W]")]
+    #[arg(value_name = "home|stripe[:W]|hash[:W]|local")]
     pub(crate) layout: String,
     /// Unit in which files are cut, a power of two [default: as it is]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
@@ -253,10 +255,9 @@ pub(crate) struct Make {
     /// Unit in which files are cut over servers, a power of two [default: 512K]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     chunk_size: Option<u64>,
-    /// Where the bytes of a file are in an instance of several nodes: all at its home, chunks in
-    /// turn on all nodes or on WIDTH of them, or each chunk on a node by hash [default:
-    /// $MAYFLY_LAYOUT, or home]
-    #[arg(long, value_name = "home|stripe[:WIDTH]|hash")]
+    /// Where the bytes of files are in an instance of several nodes, unless a directory has a layout
+    /// of its own; `mayfly layout --help` explains them [default: $MAYFLY_LAYOUT, or home]
+    #[arg(long, value_name = "home|stripe[:W]|hash[:W]|local")]
     layout: Option<String>,
     /// Most that files and metadata may use together [default: what the file system has free]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]

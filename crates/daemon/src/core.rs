@@ -221,6 +221,8 @@ pub struct Core {
     /// Parts of striped files that are being changed.
     parts: part::Table,
     striped: striped::Striped,
+    /// Numbers of files that are to be made at other shards.
+    numbers: HashMap<ShardId, std::ops::Range<u64>>,
     /// Orphans that nobody has open and that an operation may be about to name.
     spared_orphans: Vec<FileId>,
     /// The latest appends through the daemon to each object that is not settled, one for each lane.

@@ -52,7 +52,8 @@ impl FromStr for LayoutWords {
             ("home", None) => (Policy::Stripe, 1),
             ("stripe", width) => (Policy::Stripe, width.unwrap_or(u16::MAX)),
             ("hash", width) => (Policy::Hash, width.unwrap_or(u16::MAX)),
-            _ => return Err("choose home, stripe[:WIDTH] or hash[:WIDTH]".to_owned()),
+            ("local", None) => (Policy::Local, 1),
+            _ => return Err("choose home, stripe[:WIDTH], hash[:WIDTH] or local".to_owned()),
         };
         Ok(LayoutWords { policy, width, chunk_bytes })
     }
@@ -61,6 +62,7 @@ impl FromStr for LayoutWords {
 impl fmt::Display for LayoutWords {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.policy, self.width) {
+            (Policy::Local, _) => f.write_str("local")?,
             (_, 1) => f.write_str("home")?,
             (Policy::Hash, u16::MAX) => f.write_str("hash")?,
             (Policy::Hash, width) => write!(f, "hash:{width}")?,
@@ -109,6 +111,7 @@ mod tests {
     fn a_layout_is_said_as_it_is_understood() {
         for text in [
             "home,chunk=512K",
+            "local,chunk=1M",
             "stripe,chunk=64K",
             "stripe:4,chunk=1M",
             "hash,chunk=1024M",
@@ -129,6 +132,7 @@ mod tests {
             "",
             "raid",
             "home:2",
+            "local:2",
             "stripe:",
             "stripe:0",
             "stripe:-1",

@@ -140,6 +140,8 @@ pub enum Question {
     Size { file: FileId, generation: u32 },
     /// Bytes for the end of a file, which are to be written if nobody else has written there.
     AppendPart { place: PartPlace, offset: u64, bytes: Vec<u8> },
+    /// Numbers of files that the asker will make at the receiver, which gives them to nobody else.
+    Numbers,
     /// The sender was restarted: what of the receiver's operations is decided and not finished,
     /// that the sender has a part in? What else was agreed with it is void. From the front of a
     /// node, which has all of them, with the descriptions at the receiver that ones there stand
@@ -177,7 +179,8 @@ impl Question {
             | Question::DropPart { .. }
             | Question::Admit { .. }
             | Question::Size { .. }
-            | Question::AppendPart { .. } => false,
+            | Question::AppendPart { .. }
+            | Question::Numbers => false,
         }
     }
 }
@@ -208,6 +211,8 @@ pub enum Answer {
     Part(PartFacts),
     Size(u64),
     Involved(Vec<(OperationId, Vec<Step>)>),
+    /// From this one on, `NUMBERS_AT_ONCE` of them.
+    Numbers(u64),
 }
 
 /// A directory, for others than its home.

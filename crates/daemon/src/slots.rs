@@ -51,6 +51,16 @@ impl SlotTable {
         self.owners[usize::from(slot::of_dentry(directory, name))]
     }
 
+    /// One of the slots of a shard, as `hash` says; `None` when it has none.
+    #[must_use]
+    pub fn slot_of(&self, owner: ShardId, hash: u16) -> Option<u16> {
+        // The runs of all tables ascend with their owners.
+        let first = self.owners.partition_point(|other| *other < owner);
+        let count = self.owners[first..].partition_point(|other| *other == owner);
+        let slot = first + usize::from(hash).checked_rem(count)?;
+        u16::try_from(slot).ok()
+    }
+
     /// Home of the inode `file`.
     #[must_use]
     pub fn home(&self, file: FileId) -> ShardId {
@@ -118,6 +128,19 @@ mod tests {
             assert!(cookie < until);
         }
         assert_eq!(table.run_at(u64::MAX >> 1), (ShardId(2), 1 << 63));
+    }
+
+    #[test]
+    fn a_slot_of_a_shard_is_its_own() {
+        let table = SlotTable::even(1, 7);
+        for owner in (0..7).map(ShardId) {
+            for hash in [0, 1, 9_362, 9_363, 65_535] {
+                let slot = table.slot_of(owner, hash).expect("it has some");
+                let id = FileId::new(slot, 5).expect("a number");
+                assert_eq!(table.home(id), owner);
+            }
+        }
+        assert_eq!(table.slot_of(ShardId(7), 3), None);
     }
 
     #[test]

@@ -46,6 +46,9 @@ pub const PART: u8 = b'T';
 /// First byte of the mark that parts of a file that is gone are to be removed.
 pub const GONE: u8 = b'Q';
 
+/// First byte of the note of who made a file whose name is another shard's.
+pub const MADE: u8 = b'C';
+
 /// First byte of the answer to the last request of a process of another node.
 pub const ANSWER: u8 = b'R';
 

@@ -12,7 +12,7 @@ mod tests;
 mod xattrs;
 
 pub use inode::{Content, DirectoryNode, Inode, Layout, Origin, Policy};
-pub use intent::{Intent, Member, PartOf, Step};
+pub use intent::{Intent, Maker, Member, PartOf, Step};
 pub use part::{Part, PendingCut};
 pub use small::{
     Append, BirthKey, Counters, HeldLock, Instance, SlotRanges, decode_locks, encode_locks,

@@ -80,6 +80,7 @@ impl Core {
             | Question::Admit { .. }
             | Question::Size { .. }
             | Question::AppendPart { .. } => self.answer_about_bytes(question)?,
+            Question::Numbers => Answer::Numbers(self.give_numbers()?),
             Question::Space => Answer::Space(self.space()),
             Question::Returned { standing } => self.welcome_back(from, standing.as_deref()),
             Question::Reclaim => {

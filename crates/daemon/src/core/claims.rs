@@ -103,9 +103,10 @@ impl Claims {
 /// What a step needs.
 pub(super) fn claims_of(step: &Step) -> Vec<Wanted> {
     match step {
-        Step::AddLink { id, .. } | Step::Moved { id, .. } | Step::DropLink { id, .. } => {
-            vec![(Claim::File(*id), true)]
-        }
+        Step::MakeFile { id, .. }
+        | Step::AddLink { id, .. }
+        | Step::Moved { id, .. }
+        | Step::DropLink { id, .. } => vec![(Claim::File(*id), true)],
         Step::SetName { directory, name, .. } | Step::RemoveName { directory, name, .. } => {
             vec![(Claim::Name(*directory, name.clone()), true), (Claim::Place(*directory), false)]
         }

@@ -238,6 +238,7 @@ impl Core {
         if inode.extended {
             self.store.delete(&key::numbered(key::XATTRS, inode.id))?;
         }
+        self.forget_maker(inode)?;
         match inode.content {
             Content::Directory(_) => {
                 self.counters.directories -= 1;

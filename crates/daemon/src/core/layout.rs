@@ -6,25 +6,46 @@
 //! them: nothing is made in it meanwhile, and what is made afterwards has the new layout. A file
 //! keeps the layout with which it was made.
 //!
+//! Under the policy `local` a file is at home on the node whose process makes it. When its name is
+//! another node's, the name's shard has it made there, by an operation that sets the name
+//! afterwards, and sends the request on to be opened there. Who made it is noted with the file until
+//! it has been opened by that request: so one that comes again, after any of the daemons was killed,
+//! still finds its own new file, and an exclusive one of somebody else does not.
+//!
 //! Programs see layouts as extended attributes that no listing has.
 
 use std::fmt::Write;
 
-use mayfly_meta::record::{Content, Inode, Layout, Policy, Step};
-use mayfly_types::{Durability, Errno, FileKind};
+use mayfly_meta::{
+    key,
+    record::{Content, Inode, Layout, Maker, Policy, Step},
+};
+use mayfly_types::{Durability, Errno, FileId, FileKind, slot};
 use mayfly_wire::{SetXattr, XATTR_CREATE};
 
 use super::{
-    Core, Outcome, Served,
+    Core, Fault, Outcome, Served,
     data::{BLOCK_BYTES, object_of},
-    home::Located,
+    home::{Located, Ownership},
+    member::unexpected,
     operation::{Parts, add_step},
+    walk::Place,
 };
 use crate::{
+    api::Caller,
     layouts::{LAYOUT_XATTR, LayoutWords, NODES_XATTR},
     message::{Answer, Question},
+    numbering::origin,
     slots::ShardId,
 };
+
+/// Numbers of files that a shard asks another one for at a time.
+const NUMBERS_AT_ONCE: u64 = 64;
+
+/// Whether a file may have been made by another shard than its home.
+fn is_placed(inode: &Inode) -> bool {
+    inode.kind() == FileKind::Regular && inode.layout.policy == Policy::Local
+}
 
 impl Core {
     /// The layout of the root directory, until somebody sets another one.
@@ -45,13 +66,144 @@ impl Core {
         let whole = self.config.durability == Durability::Sync;
         let nodes = u16::try_from(numbering.nodes).unwrap_or(u16::MAX).max(1);
         let width = if whole { 1 } else { inherited.width.clamp(1, nodes) };
+        let policy = match inherited.policy {
+            Policy::Stripe | Policy::Hash if width == 1 => Policy::Stripe,
+            policy => policy,
+        };
         Layout {
             first_server: numbering.node,
             width,
-            policy: if width == 1 { Policy::Stripe } else { inherited.policy },
+            policy,
             chunk_log2: inherited.chunk_log2,
             striped: false,
         }
+    }
+
+    /// The shard at which a new file is to be made, when that is on another node than its name.
+    pub(super) fn chosen_home(
+        &self,
+        layout: &Layout,
+        caller: Caller,
+        place: &Place,
+    ) -> Option<ShardId> {
+        let node = match layout.policy {
+            Policy::Local => self.maker(caller).node,
+            Policy::Stripe | Policy::Hash | Policy::Pool => return None,
+        };
+        let numbering = &self.numbering;
+        if node == numbering.node || node >= numbering.nodes {
+            return None;
+        }
+        let own = u32::from(slot::of_dentry(place.directory, &place.name)) % numbering.shards;
+        let shard = ShardId(numbering.front_of(node).0 + own);
+        // A node that owns nothing has no files.
+        self.slots.slot_of(shard, 0).map(|_| shard)
+    }
+
+    /// What is to be done for a file whose home is another shard than its name's.
+    pub(super) fn create_at(
+        &mut self,
+        home: ShardId,
+        caller: Caller,
+        place: &Place,
+        of: (Ownership, Layout),
+    ) -> Fault {
+        self.plan_create(home, caller, place, of).map_or_else(|fault| fault, Fault::Operate)
+    }
+
+    fn plan_create(
+        &mut self,
+        home: ShardId,
+        caller: Caller,
+        place: &Place,
+        (owner, layout): (Ownership, Layout),
+    ) -> Outcome<Parts> {
+        if self.run.operated {
+            // It was made, and removed by others since.
+            return Err(Fault::Again);
+        }
+        let number = self.number_at(home)?;
+        let slot = slot::of_dentry(place.directory, &place.name);
+        let slot = self.slots.slot_of(home, slot).ok_or(Errno::EIO)?;
+        let id = FileId::new(slot, number).ok_or(Errno::ENOSPC)?;
+        self.host_here(place.directory)?;
+        let (mode, maker) = ((owner.mode & 0o7777) as u16, self.maker(caller));
+        let mut parts = Parts::new();
+        let (uid, gid) = (owner.uid, owner.gid);
+        add_step(&mut parts, home, Step::MakeFile { id, mode, uid, gid, layout, maker });
+        let (directory, name, kind) = (place.directory, place.name.clone(), FileKind::Regular);
+        let step = Step::SetName { directory, name, id, kind, expected: None };
+        add_step(&mut parts, self.shard, step);
+        Ok(parts)
+    }
+
+    /// A number that no file of another shard has or will have.
+    fn number_at(&mut self, home: ShardId) -> Outcome<u64> {
+        if let Some(number) = self.numbers.get_mut(&home).and_then(Iterator::next) {
+            return Ok(number);
+        }
+        let first = match self.fact(home, Question::Numbers)? {
+            Answer::Numbers(first) => first,
+            answer => return Err(unexpected(&answer)),
+        };
+        let end = first.checked_add(NUMBERS_AT_ONCE).ok_or(Errno::EIO)?;
+        let given = self.numbers.entry(home).or_default();
+        if first < given.end {
+            // They were used meanwhile.
+            return Err(Fault::Again);
+        }
+        *given = first + 1..end;
+        Ok(first)
+    }
+
+    /// Gives numbers away.
+    pub(super) fn give_numbers(&mut self) -> Outcome<u64> {
+        let first = self.counters.next_file;
+        self.counters.next_file += NUMBERS_AT_ONCE;
+        // With the answer, even if nothing else is written.
+        self.store.put(key::COUNTERS, &self.counters.encode())?;
+        Ok(first)
+    }
+
+    fn maker(&self, caller: Caller) -> Maker {
+        let here = (self.numbering.node, caller.session);
+        let (node, session) = origin(caller.session).unwrap_or(here);
+        Maker { node, session: session.0, request_id: caller.request_id }
+    }
+
+    /// A step of an operation: there is a new file, which will get its name.
+    pub(super) fn make_file(
+        &mut self,
+        id: FileId,
+        owner: Ownership,
+        inherited: &Layout,
+        maker: &Maker,
+    ) -> Outcome<()> {
+        let inode = self.new_inode(id, owner, Content::Inline(Vec::new()), inherited);
+        self.save(&Located { inode, fused: None })?;
+        self.counters.files += 1;
+        Ok(self.store.put(&key::numbered(key::MADE, id), &maker.encode())?)
+    }
+
+    /// Whether this request has made the file, and not opened it so far.
+    pub(super) fn was_made_for(&mut self, inode: &Inode, caller: Caller) -> Outcome<bool> {
+        if self.alone || !is_placed(inode) {
+            return Ok(false);
+        }
+        let maker = self.maker(caller);
+        let Some(record) = self.store.get(&key::numbered(key::MADE, inode.id))? else {
+            return Ok(false);
+        };
+        Ok(Maker::decode(record)? == maker)
+    }
+
+    /// The file was opened by its maker, or is gone.
+    pub(super) fn forget_maker(&mut self, inode: &Inode) -> Outcome<()> {
+        let key = key::numbered(key::MADE, inode.id);
+        if !self.alone && is_placed(inode) && self.store.get(&key)?.is_some() {
+            self.store.delete(&key)?;
+        }
+        Ok(())
     }
 
     pub(super) fn own_xattr(&mut self, inode: &Inode, name: &[u8]) -> Outcome<String> {

@@ -49,9 +49,10 @@ impl Core {
             At::Part(_) => return Err(Errno::EPROTO.into()),
             At::Start | At::Path(..) => {
                 let place = self.walk(&walk, if create { Rule::Create } else { Rule::Target })?;
-                self.locate(place, open, create)?
+                self.locate(caller, place, open, create)?
             }
         };
+        let created = created || create && self.was_made_for(&located.inode, caller)?;
         if !created {
             check_existing(&located.inode, flags, exclusive, slash)?;
         }
@@ -78,6 +79,9 @@ impl Core {
             self.opens.mark_object(inode.id);
         }
         self.mark_layout(inode);
+        if created {
+            self.forget_maker(inode)?;
+        }
         if inode.links == 0 {
             self.opens.mark_unlinked(inode.id);
         }
@@ -101,6 +105,7 @@ impl Core {
     /// new.
     fn locate(
         &mut self,
+        caller: Caller,
         place: Place,
         open: &Open<'_>,
         create: bool,
@@ -111,7 +116,7 @@ impl Core {
             }
             None if create => {
                 let slash = place.slash;
-                return Ok((self.create(place, open)?, slash, true));
+                return Ok((self.create(caller, place, open)?, slash, true));
             }
             None => return Err(Errno::ENOENT.into()),
             Some((id, _)) => self.load_named(id, &place)?,
@@ -119,7 +124,7 @@ impl Core {
         Ok((found, place.slash, false))
     }
 
-    fn create(&mut self, place: Place, open: &Open<'_>) -> Outcome<Located> {
+    fn create(&mut self, caller: Caller, place: Place, open: &Open<'_>) -> Outcome<Located> {
         if !self.opens.has_room() {
             return Err(Errno::ENFILE.into());
         }
@@ -128,6 +133,9 @@ impl Core {
         self.check_room()?;
         let gid = parent.inherited_group(open.gid);
         let owner = Ownership { mode: open.mode, uid: open.uid, gid };
+        if let Some(home) = self.chosen_home(parent.layout(), caller, &place) {
+            return Err(self.create_at(home, caller, &place, (owner, *parent.layout())));
+        }
         let inode = self.add_fused(&place, parent, owner, Content::Inline(Vec::new()))?;
         let Place { directory, name, .. } = place;
         Ok(Located { inode, fused: Some(BirthKey { directory, name }) })

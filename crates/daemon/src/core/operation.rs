@@ -4,8 +4,8 @@
 //! takes part checks its steps and claims what they change. When all can, whoever remembers one of
 //! the names is made to forget it. Then the operation is decided, by one record in the
 //! coordinator's store, the *intent*; from there on it will be finished, whatever dies. The steps
-//! are applied in waves: what makes names, what removes them, what ends files; so no name is ever
-//! missing. Each shard marks a wave as done in the transaction that does it and does it once,
+//! are applied in waves: what makes files, what makes names, what removes them, what ends files; so
+//! neither a name nor what it stands for is ever missing. Each shard marks a wave as done in the transaction that does it and does it once,
 //! however often it is told. The intent goes with the batch in which the request is answered.
 //!
 //! After a restart a shard takes up its intents from the first wave and asks about marks that it
@@ -35,7 +35,7 @@ use crate::{
 /// The shard that says who may move a directory to another parent.
 pub(super) const ELECTOR: ShardId = ShardId(0);
 /// See [`Step::wave`].
-const WAVES: u8 = 3;
+const WAVES: u8 = 4;
 
 /// What each shard does.
 pub(super) type Parts = Vec<(ShardId, Vec<Step>)>;

@@ -126,6 +126,7 @@ impl Core {
             removed: Removed::default(),
             parts: part::Table::default(),
             striped: striped::Striped::default(),
+            numbers: HashMap::default(),
             spared_orphans: Vec::new(),
             appends: HashMap::default(),
             opens: OpenTable::new(node, shard, numbering.shards),

@@ -10,7 +10,10 @@ use mayfly_meta::{
 };
 use mayfly_types::{Errno, FileId, FileKind, limits::LINKS_MAX};
 
-use super::{Core, Fault, Outcome, home::Located};
+use super::{
+    Core, Fault, Outcome,
+    home::{Located, Ownership},
+};
 use crate::message::Question;
 
 /// What a name stands for.
@@ -51,6 +54,13 @@ impl Core {
                 self.check_empty(*id)
             }
             Step::DropMember { id } => self.check_empty(*id),
+            Step::MakeFile { id, .. } => {
+                if !self.is_home(*id) {
+                    return Err(Errno::EIO.into());
+                }
+                self.check_room()?;
+                Ok(true)
+            }
             Step::SetLayout { id, members, .. } => {
                 let found = self.present(*id, &BirthKey::default())?;
                 let same = |located: &Located| {
@@ -159,6 +169,10 @@ impl Core {
                     member.mtime = mayfly_types::Timestamp::default();
                 }
                 self.save_member(*id, &member)
+            }
+            Step::MakeFile { id, mode, uid, gid, layout, maker } => {
+                let owner = Ownership { mode: u32::from(*mode), uid: *uid, gid: *gid };
+                self.make_file(*id, owner, layout, maker)
             }
             Step::SetLayout { id, layout, .. } => {
                 let mut located = self.load_own(*id)?;

@@ -17,6 +17,7 @@ use crate::{
 
 const INTENT_V1: u8 = 0x91;
 const MEMBER_V2: u8 = 0xa2;
+const MAKER_V1: u8 = 0xe1;
 /// Steps of one operation at most: a rename over a directory of as many members.
 const STEPS_MAX: usize = 70_000;
 
@@ -95,6 +96,21 @@ pub enum Step {
         /// The times at its home are the ones that count.
         forget_times: bool,
     },
+    /// There is a new file, whose name is another shard's.
+    MakeFile {
+        /// The file.
+        id: FileId,
+        /// Its mode.
+        mode: u16,
+        /// Its owner.
+        uid: u32,
+        /// Its group.
+        gid: u32,
+        /// The layout of its directory.
+        layout: Layout,
+        /// By whom.
+        maker: Maker,
+    },
     /// What is made in a directory from now on has another layout, at its home.
     SetLayout {
         /// The directory.
@@ -124,6 +140,48 @@ pub enum Step {
     },
 }
 
+/// The request that makes a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Maker {
+    /// Node of the process.
+    pub node: u32,
+    /// What the process is called there.
+    pub session: u32,
+    /// Id of the request.
+    pub request_id: u64,
+}
+
+impl Maker {
+    /// The record.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut record = vec![MAKER_V1];
+        self.put(&mut record);
+        record
+    }
+
+    /// From the record.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`].
+    pub fn decode(record: &[u8]) -> Result<Maker, StoreError> {
+        let mut from = form(record, MAKER_V1)?;
+        let maker = Maker::take(&mut from)?;
+        from.finish()?;
+        Ok(maker)
+    }
+
+    fn put(&self, to: &mut Vec<u8>) {
+        to.put_u32(self.node);
+        to.put_u32(self.session);
+        to.put_u64(self.request_id);
+    }
+
+    fn take(from: &mut Take<'_>) -> Result<Maker, StoreError> {
+        Ok(Maker { node: from.u32()?, session: from.u32()?, request_id: from.u64()? })
+    }
+}
+
 /// A part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PartOf {
@@ -144,23 +202,25 @@ impl PartOf {
 }
 
 impl Step {
-    /// Steps of a later wave are executed when all of the earlier ones are: what makes names (0),
-    /// what removes them (1), what ends files (2), so that nothing is ever missing.
+    /// Steps of a later wave are executed when all of the earlier ones are: what makes files (0),
+    /// what makes names (1), what removes them (2), what ends files (3), so that nothing is ever
+    /// missing.
     #[must_use]
     pub fn wave(&self) -> u8 {
         match self {
+            Step::MakeFile { .. } => 0,
             Step::AddLink { .. }
             | Step::Moved { .. }
             | Step::SetName { .. }
             | Step::CutPart { .. }
             | Step::UpdateMember { .. }
             | Step::SetLayout { .. }
-            | Step::SetMemberLayout { .. } => 0,
-            Step::RemoveName { .. } => 1,
+            | Step::SetMemberLayout { .. } => 1,
+            Step::RemoveName { .. } => 2,
             Step::DropLink { .. }
             | Step::RemoveDirectory { .. }
             | Step::DropMember { .. }
-            | Step::Elect => 2,
+            | Step::Elect => 3,
         }
     }
 
@@ -173,9 +233,9 @@ impl Step {
             Step::Moved { birth, name: new, .. } => name(&birth.name) && name(new),
             Step::SetName { name: set, .. } | Step::RemoveName { name: set, .. } => name(set),
             Step::CutPart { part, .. } => part.is_possible(),
-            Step::SetLayout { layout, .. } | Step::SetMemberLayout { layout, .. } => {
-                layout.is_possible()
-            }
+            Step::SetLayout { layout, .. }
+            | Step::SetMemberLayout { layout, .. }
+            | Step::MakeFile { layout, .. } => layout.is_possible(),
             Step::RemoveDirectory { .. }
             | Step::DropMember { .. }
             | Step::UpdateMember { .. }
@@ -238,6 +298,15 @@ impl Step {
                 to.put_u64(id.0);
                 put_layout(to, layout);
             }
+            Step::MakeFile { id, mode, uid, gid, layout, maker } => {
+                to.push(13);
+                to.put_u64(id.0);
+                to.put_u16(*mode);
+                to.put_u32(*uid);
+                to.put_u32(*gid);
+                put_layout(to, layout);
+                maker.put(to);
+            }
         }
     }
 
@@ -291,6 +360,14 @@ impl Step {
                 members: take_members(from)?,
             },
             12 => Step::SetMemberLayout { id: FileId(from.u64()?), layout: decode_layout(from)? },
+            13 => Step::MakeFile {
+                id: FileId(from.u64()?),
+                mode: from.u16()?,
+                uid: from.u32()?,
+                gid: from.u32()?,
+                layout: decode_layout(from)?,
+                maker: Maker::take(from)?,
+            },
             _ => return Err(StoreError::Corrupt("an unknown step of an operation")),
         })
     }

@@ -120,6 +120,10 @@ fn the_bytes_of_the_records_of_several_shards_do_not_change() {
     bytes.extend([6, 0, 0, 0, 7, 0, 0, 19]);
     assert_eq!(member.encode(), bytes);
     assert_eq!(Member::decode(&bytes).unwrap(), member);
+    let maker = Maker { node: 1, session: 2, request_id: 3 };
+    let bytes = [0xe1, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(maker.encode(), bytes);
+    assert_eq!(Maker::decode(&bytes).unwrap(), maker);
     let step = Step::RemoveName {
         directory: FileId(1),
         name: b"ab".to_vec(),
@@ -138,14 +142,16 @@ fn the_bytes_of_the_records_of_several_shards_do_not_change() {
 fn the_steps_of_an_intent_come_back() {
     let (id, birth) = (FileId(5), BirthKey { directory: FileId(1), name: b"n".to_vec() });
     let (directory, name, kind) = (FileId(1), b"n".to_vec(), FileKind::Directory);
+    let (layout, maker) = (Layout::default(), Maker { node: 1, session: 2, request_id: 3 });
     let steps = vec![
+        Step::MakeFile { id, mode: 0o644, uid: 1, gid: 2, layout, maker },
         Step::AddLink { id, birth: birth.clone() },
         Step::Moved { id, birth: birth.clone(), parent: directory, name: name.clone() },
         Step::SetName { directory, name: name.clone(), id, kind, expected: None },
         Step::SetName { directory, name: name.clone(), id, kind, expected: Some((id, kind)) },
         Step::UpdateMember { id, mode: 0o755, gid: 1, forget_times: true },
-        Step::SetLayout { id, layout: Layout::default(), members: vec![3] },
-        Step::SetMemberLayout { id, layout: Layout::default() },
+        Step::SetLayout { id, layout, members: vec![3] },
+        Step::SetMemberLayout { id, layout },
         Step::RemoveName { directory, name, id, kind },
         Step::DropLink { id, birth },
         Step::RemoveDirectory { id, members: vec![1, 2] },
@@ -252,7 +258,7 @@ proptest! {
     fn any_bytes_decode_to_a_value_or_an_error(
         mut bytes in prop::collection::vec(any::<u8>(), 0..300),
         form in prop::sample::select(vec![
-            0x11_u8, 0x12, 0x21, 0x31, 0x41, 0x51, 0x61, 0x71, 0x81, 0x91, 0xa2, 0xb1,
+            0x11_u8, 0x12, 0x21, 0x31, 0x41, 0x51, 0x61, 0x71, 0x81, 0x91, 0xa2, 0xb1, 0xe1,
         ]),
     ) {
         if let Some(first) = bytes.first_mut() {
@@ -269,6 +275,7 @@ proptest! {
         drop(SlotRanges::decode(&bytes));
         drop(Intent::decode(&bytes));
         drop(Member::decode(&bytes));
+        drop(Maker::decode(&bytes));
         if let Ok(xattrs) = Xattrs::decode(&bytes) {
             prop_assert_eq!(xattrs.encode(), bytes);
         }

@@ -205,3 +205,56 @@ fn a_layout_that_cannot_be_is_refused_and_changes_nothing() {
     assert_eq!(instance.make(3, "d/g", 9 * CHUNK).len(), NODES);
     assert_eq!(instance.layout(0, "d/g"), "stripe:4,chunk=64K");
 }
+
+#[test]
+fn local_files_are_on_the_node_that_makes_them_whatever_their_name() {
+    let instance = homes("local", 2);
+    instance.directory(0, "d");
+    instance.lay(0, "d", "local");
+    for number in 0..40 {
+        let (node, path) = (number % NODES, format!("d/{number}"));
+        // In its record, and in an object.
+        let bytes = if number % 2 == 0 { 100 } else { 5 * CHUNK };
+        assert_eq!(instance.make(node, &path, bytes), [node], "{path}");
+        assert_eq!(instance.layout(3, &path), "local,chunk=64K");
+        let again = instance.open(node, &path, O_RDWR | O_CREAT | O_EXCL);
+        assert_eq!(again, Err(Errno::EEXIST), "it was made");
+        let other = (node + 1) % NODES;
+        assert_eq!(instance.open(other, &path, O_RDWR | O_CREAT | O_EXCL), Err(Errno::EEXIST));
+        let open = instance.open(other, &path, O_RDWR | O_CREAT).expect("opened");
+        assert_eq!(instance.read(other, open, 0, 100).map(|bytes| bytes.len()), Ok(100));
+        instance.close(other, open).expect("closed");
+    }
+    assert_eq!(instance.names(1, "d").len(), 42);
+    for number in 0..40 {
+        instance.unlink((number + 2) % NODES, &format!("d/{number}"), false).expect("removed");
+    }
+    assert_eq!(instance.names(2, "d"), [".", ".."]);
+    instance.unlink(3, "d", true).expect("removed");
+}
+
+#[test]
+fn one_of_many_makes_a_local_file_exclusively() {
+    let instance = homes("exclusive", 1);
+    instance.directory(0, "d");
+    instance.lay(0, "d", "local");
+    for number in 0..60 {
+        let path = format!("d/{number}");
+        let made: Vec<bool> = thread::scope(|scope| {
+            let tries: Vec<_> = (0..NODES)
+                .map(|node| {
+                    let (instance, path) = (&instance, &path);
+                    scope.spawn(move || match instance.open(node, path, O_CREAT | O_EXCL) {
+                        Ok(open) => instance.close(node, open).is_ok(),
+                        Err(errno) => {
+                            assert_eq!(errno, Errno::EEXIST);
+                            false
+                        }
+                    })
+                })
+                .collect();
+            tries.into_iter().map(|one| one.join().expect("no panic")).collect()
+        });
+        assert_eq!(made.iter().filter(|made| **made).count(), 1, "{path}: {made:?}");
+    }
+}

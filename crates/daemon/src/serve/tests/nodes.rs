@@ -241,7 +241,7 @@ impl Instance {
         self.ask(node, &Unlink { walk: walk(path), directory }, |()| ())
     }
 
-    fn names(&self, node: usize, path: &str) -> Vec<String> {
+    pub(super) fn names(&self, node: usize, path: &str) -> Vec<String> {
         let open = self.open(node, path, O_DIRECTORY).expect("a directory");
         let (mut names, mut cookie) = (Vec::new(), 0);
         loop {
