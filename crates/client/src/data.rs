@@ -6,7 +6,8 @@
 //! a move), the transfer may have met the old object and is repeated.
 //!
 //! An object that a process has leave to use is laid out as the file is: same offsets, same length.
-//! What is on several nodes is read and written by requests, which end at the border of a chunk.
+//! What is on several nodes is read and written by requests, which end at the border of a chunk, as
+//! far as it is not in the own node's part ([`crate::parts`]).
 
 use mayfly_sys::{
     file::{self, IoVec, O_DSYNC},
@@ -28,7 +29,7 @@ use crate::{
 };
 
 /// Repetitions after revoked grants before the daemon does the transfer.
-const TRIES: usize = 8;
+pub(crate) const TRIES: usize = 8;
 const SEEK_SET: usize = 0;
 const SEEK_CUR: usize = 1;
 const SEEK_END: usize = 2;
@@ -298,20 +299,24 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         if let Some(read) = unsafe { self.contents.read(open.reference, file, offset, pieces) } {
             return read;
         }
+        if self.is_striped(open) {
+            // SAFETY: passed on to the caller.
+            return unsafe { self.read_parts(open, offset, pieces) };
+        }
         // SAFETY: passed on to the caller.
         unsafe { self.read_through(open, offset, pieces) }
     }
 
     /// # Safety
     /// As [`Client::read`].
-    unsafe fn read_through(
+    pub(crate) unsafe fn read_through(
         &self,
         open: OpenFile,
         offset: u64,
         mut pieces: Pieces<'_>,
     ) -> Result<usize, Errno> {
         let mut done = 0;
-        if let Some(run) = long_run(&pieces) {
+        if let Some(run) = pieces.long_run() {
             // SAFETY: passed on to the caller.
             let (count, failed) = unsafe { self.read_ahead(open, offset, run) };
             match failed {
@@ -367,6 +372,10 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             }
         }
         let pieces = within_limit(offset, pieces)?;
+        if self.is_striped(open) {
+            // SAFETY: passed on to the caller.
+            return unsafe { self.write_parts(open, offset, pieces) };
+        }
         // SAFETY: passed on to the caller.
         unsafe { self.write_through(open, offset, pieces) }.map(|(count, _)| count)
     }
@@ -427,7 +436,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     ///
     /// # Safety
     /// As [`Client::write`].
-    unsafe fn write_through(
+    pub(crate) unsafe fn write_through(
         &self,
         open: OpenFile,
         offset: u64,
@@ -437,7 +446,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         let mut end = if append { 0 } else { offset };
         let mut done = 0;
         // On the own node several at a time gain nothing, and where little is free take more.
-        if let Some(run) = long_run(&pieces).filter(|_| !append && self.is_by_request(open)) {
+        if let Some(run) = pieces.long_run().filter(|_| !append && self.is_by_request(open)) {
             if !mayfly_sys::user::plausible(run.base as usize, run.bytes) {
                 return Err(Errno::EFAULT);
             }
@@ -502,12 +511,6 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     }
 }
 
-/// What is left, when that is one run of memory and several transfers long.
-fn long_run(pieces: &Pieces<'_>) -> Option<IoVec> {
-    let long = pieces.left() > TRANSFER_BYTES_MAX && pieces.is_one_run();
-    pieces.run().filter(|_| long)
-}
-
 pub(crate) fn check_readable(open: OpenFile) -> Result<(), Errno> {
     if !open.readable() {
         return Err(Errno::EBADF);
@@ -532,7 +535,11 @@ fn within_limit(offset: u64, pieces: Pieces<'_>) -> Result<Pieces<'_>, Errno> {
 
 /// # Safety
 /// As [`Client::read`].
-unsafe fn read_object(object: &InUse<'_>, offset: u64, pieces: Pieces<'_>) -> Result<usize, Errno> {
+pub(crate) unsafe fn read_object(
+    object: &InUse<'_>,
+    offset: u64,
+    pieces: Pieces<'_>,
+) -> Result<usize, Errno> {
     match pieces.untouched() {
         // SAFETY: passed on to the caller; the kernel checks the memory.
         Some([one]) => unsafe { file::read_at(object.descriptor, one.base, one.bytes, offset) },
@@ -569,7 +576,7 @@ fn run_by_run(
 
 /// # Safety
 /// As [`Client::write`].
-unsafe fn write_object(
+pub(crate) unsafe fn write_object(
     object: &InUse<'_>,
     offset: u64,
     pieces: Pieces<'_>,

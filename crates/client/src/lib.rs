@@ -27,6 +27,7 @@ mod names;
 mod objects;
 mod offset;
 mod open;
+mod parts;
 mod pieces;
 mod records;
 mod slices;

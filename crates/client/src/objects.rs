@@ -17,7 +17,7 @@ use mayfly_sys::{Errno, arch, file, lock::Lock, memory, process, text::PathText}
 use mayfly_transport::Transport;
 use mayfly_transport_shm::layout::{FILE_APPEND_BY_REQUEST, FILE_BY_REQUEST, FILE_OBJECT};
 use mayfly_types::OBJECT_MAPPED;
-use mayfly_wire::{GRANT_OBJECT, GRANT_READ, GRANT_WRITE, Grant};
+use mayfly_wire::{GRANT_OBJECT, GRANT_READ, GRANT_WRITE, Grant, OwnPart};
 
 use crate::{Client, OpenFile};
 
@@ -65,6 +65,41 @@ struct Place {
     generation: AtomicU32,
     /// Zero when the object could only be opened for reading: it is being executed.
     writable: AtomicU32,
+    /// What the object is a part of ([`packed`]).
+    layout: AtomicU64,
+}
+
+/// What is kept of a striped file besides the object of the node's own part.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Layout {
+    pub(crate) own: OwnPart,
+    /// There is no leave to read the part.
+    pub(crate) unreadable: bool,
+}
+
+impl Layout {
+    /// Of what is not striped.
+    const WHOLE: Layout = Layout { own: OwnPart::WHOLE, unreadable: false };
+}
+
+/// In one word.
+fn packed(layout: Layout) -> u64 {
+    let OwnPart { width, index, chunk_log2, hashed } = layout.own;
+    u64::from(width)
+        | u64::from(index) << 16
+        | u64::from(chunk_log2) << 32
+        | u64::from(hashed) << 40
+        | u64::from(layout.unreadable) << 41
+}
+
+fn unpacked(word: u64) -> Layout {
+    let own = OwnPart {
+        width: word as u16,
+        index: (word >> 16) as u16,
+        chunk_log2: (word >> 32) as u8,
+        hashed: word >> 40 & 1 != 0,
+    };
+    Layout { own, unreadable: word >> 41 & 1 != 0 }
 }
 
 /// What the caller needs the object for.
@@ -130,7 +165,13 @@ impl<D: Descriptors> Objects<D> {
         places.get(index as usize)
     }
 
-    fn find(&self, index: u32, id: u64, generation: u32, write: bool) -> Option<InUse<'_>> {
+    pub(crate) fn find(
+        &self,
+        index: u32,
+        id: u64,
+        generation: u32,
+        write: bool,
+    ) -> Option<InUse<'_>> {
         let place = self.place(index)?;
         if place.users.fetch_add(1, Ordering::Acquire) & CHANGING == 0 {
             let descriptor = place.descriptor.load(Ordering::Relaxed) - 1;
@@ -146,22 +187,51 @@ impl<D: Descriptors> Objects<D> {
         None
     }
 
-    fn keep(&self, index: u32, id: u64, generation: u32, descriptor: i32, writable: bool) {
+    /// What is kept of the file's layout for this generation.
+    pub(crate) fn layout(&self, index: u32, id: u64, generation: u32) -> Option<Layout> {
+        let place = self.place(index)?;
+        let still = place.users.fetch_add(1, Ordering::Acquire) & CHANGING == 0;
+        let layout = unpacked(place.layout.load(Ordering::Relaxed));
+        let known = still
+            && layout.own.width != 0
+            && place.id.load(Ordering::Relaxed) == id
+            && place.generation.load(Ordering::Relaxed) == generation;
+        place.users.fetch_sub(1, Ordering::Release);
+        known.then_some(layout)
+    }
+
+    /// Keeps an object of a file and grant open; with a negative descriptor, what is known of its
+    /// layout.
+    pub(crate) fn keep(
+        &self,
+        index: u32,
+        (id, generation): (u64, u32),
+        descriptor: i32,
+        writable: bool,
+        layout: Layout,
+    ) {
         let _held = self.change.hold();
         let at = self.next_kept.fetch_add(1, Ordering::Relaxed) % KEPT_MAX;
         if let Some(kept) = self.kept.get(at) {
             let oldest = kept.swap(index, Ordering::Relaxed);
             if oldest != index {
-                self.put(oldest, 0, 0, -1, false);
+                self.put(oldest, (0, 0), -1, false, Layout::WHOLE);
             }
         }
-        self.put(index, id, generation, descriptor, writable);
+        self.put(index, (id, generation), descriptor, writable, layout);
     }
 
     /// Changes a place. The caller holds `change`.
-    fn put(&self, index: u32, id: u64, generation: u32, descriptor: i32, writable: bool) {
+    fn put(
+        &self,
+        index: u32,
+        (id, generation): (u64, u32),
+        descriptor: i32,
+        writable: bool,
+        layout: Layout,
+    ) {
         let Some(place) = self.place(index) else { return };
-        if descriptor < 0 && place.descriptor.load(Ordering::Relaxed) == 0 {
+        if id == 0 && place.id.load(Ordering::Relaxed) == 0 {
             return;
         }
         let mut tries = 0_u32;
@@ -174,6 +244,7 @@ impl<D: Descriptors> Objects<D> {
         place.id.store(id, Ordering::Relaxed);
         place.generation.store(generation, Ordering::Relaxed);
         place.writable.store(u32::from(writable), Ordering::Relaxed);
+        place.layout.store(packed(layout), Ordering::Relaxed);
         place.users.fetch_and(!CHANGING, Ordering::Release);
         if old > 0 {
             self.descriptors.release(old - 1);
@@ -226,7 +297,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         }
         match self.open_and_conceal(&path, write) {
             Ok((descriptor, writable)) => {
-                self.objects.keep(index, id, generation, descriptor, writable);
+                let of = (id, generation);
+                self.objects.keep(index, of, descriptor, writable, Layout::WHOLE);
             }
             // The application has used up its descriptors; the daemon has its own.
             Err(Errno::EMFILE | Errno::ENFILE) => return Ok(None),
@@ -263,7 +335,11 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     }
 
     /// A hidden descriptor of the object, and whether it may be written.
-    fn open_and_conceal(&self, path: &PathText, write: bool) -> Result<(i32, bool), Errno> {
+    pub(crate) fn open_and_conceal(
+        &self,
+        path: &PathText,
+        write: bool,
+    ) -> Result<(i32, bool), Errno> {
         // For reading only unless it is to be written: a file that somebody holds open for writing
         // cannot be executed.
         let access = if write { file::O_RDWR } else { file::O_RDONLY };

@@ -5,6 +5,7 @@ use mayfly_sys::{
     file::IoVec,
     user::{copy_in, copy_out},
 };
+use mayfly_types::limits::TRANSFER_BYTES_MAX;
 
 /// Most bytes that one call transfers (`MAX_RW_COUNT`).
 pub const TRANSFER_MAX: usize = 0x7fff_f000;
@@ -68,6 +69,12 @@ impl<'p> Pieces<'p> {
             skip -= piece.bytes;
         }
         None
+    }
+
+    /// What is left, when that is one run of memory and several transfers long.
+    pub(crate) fn long_run(&self) -> Option<IoVec> {
+        let long = self.left > TRANSFER_BYTES_MAX && self.is_one_run();
+        self.run().filter(|_| long)
     }
 
     /// `count` more bytes are done.

@@ -154,3 +154,29 @@ pub(crate) fn open_entry(client: &Client<Scripted, InPlace>, id: u64, flags: u32
     client.node.files[1].id.store(id, Relaxed);
     OpenRef { index: 1, generation: 0 }
 }
+
+/// A directory for objects that goes away with the test.
+pub(crate) struct Objects {
+    pub(crate) path: std::path::PathBuf,
+    pub(crate) descriptor: i32,
+}
+
+impl Objects {
+    pub(crate) fn new(name: &str) -> Objects {
+        let name = std::format!("mayfly-client-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("a directory");
+        let text = mayfly_sys::text::PathText::from_bytes(path.as_os_str().as_encoded_bytes());
+        let flags = mayfly_sys::file::O_DIRECTORY | mayfly_sys::file::O_PATH;
+        let descriptor =
+            mayfly_sys::file::open_at(mayfly_sys::file::AT_FDCWD, &text.expect("short"), flags, 0);
+        Objects { path, descriptor: descriptor.expect("a directory") }
+    }
+}
+
+impl Drop for Objects {
+    fn drop(&mut self) {
+        mayfly_sys::file::close(self.descriptor);
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}

@@ -37,6 +37,7 @@ mod names;
 mod open;
 mod operation;
 mod part;
+mod part_leave;
 mod part_life;
 mod preparation;
 mod recover;
@@ -363,7 +364,7 @@ impl Core {
             Request::SetAttr(set) => self.set_attr(caller, &set, to),
             Request::Read(read) => self.read(caller, &read, to),
             Request::Write(write) => self.write(caller, &write, to),
-            Request::Grant(grant) => self.grant(&grant, to),
+            Request::Grant(grant) => self.grant(caller, &grant, to),
             Request::List(list) => self.list(&list, to),
             Request::PathOf(path) => self.path_of(path.directory, to),
             Request::StatFs(_) => self.stat_fs(to),

@@ -12,8 +12,8 @@ use std::{
 
 use mayfly_meta::record::BirthKey;
 use mayfly_transport_shm::layout::{
-    FILE_APPEND_BY_REQUEST, FILE_BY_REQUEST, FILE_OBJECT, FILE_UNLINKED, FileEntry, NodeRegion,
-    OPEN_FREE, OPEN_PRIVATE, OPEN_SHARED,
+    FILE_APPEND_BY_REQUEST, FILE_BY_REQUEST, FILE_OBJECT, FILE_STRIPED, FILE_UNLINKED, FileEntry,
+    NodeRegion, OPEN_FREE, OPEN_PRIVATE, OPEN_SHARED,
 };
 use mayfly_types::{
     Errno, FileId, FileKind, OpenRef, SessionId,
@@ -373,7 +373,7 @@ impl OpenTable {
 
     /// Bytes of the file are not all in the object any more: whoever may use it has to ask.
     pub(crate) fn mark_striped(&mut self, id: FileId) {
-        self.set_flag(id, FILE_BY_REQUEST | FILE_APPEND_BY_REQUEST);
+        self.set_flag(id, FILE_BY_REQUEST | FILE_APPEND_BY_REQUEST | FILE_STRIPED);
         if let Some(entry) = self.entry(id) {
             entry.grant_generation.fetch_add(1, Release);
         }
@@ -507,6 +507,19 @@ impl OpenTable {
             let entry = &self.node.files[*index as usize];
             if entry.id.swap(0, Release) != 0 {
                 entry.grant_generation.fetch_add(1, Release);
+            }
+        }
+        self.void_parts();
+    }
+
+    /// Nobody uses a part of a striped file with the leave of an earlier daemon.
+    fn void_parts(&self) {
+        let used = self.file_used.iter().enumerate().filter(|(_, used)| **used);
+        for index in used.map(|(own, _)| self.share.nodes(own)) {
+            let entry = &self.node.files[index as usize];
+            if entry.flags.fetch_and(!FILE_STRIPED, Release) & FILE_STRIPED != 0 {
+                entry.grant_generation.fetch_add(1, Release);
+                entry.allowance_end.store(0, Release);
             }
         }
     }

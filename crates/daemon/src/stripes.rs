@@ -6,11 +6,15 @@
 //! way the length of its object says up to where in the file a part has bytes, and the greatest of
 //! these ends is the length of the file.
 
+use std::num::NonZeroU16;
+
 use mayfly_meta::record::{Layout, Policy};
-use mayfly_types::FileId;
+use mayfly_types::{Chunks, FileId};
 
 /// Parts of a file, from what its layout says.
 pub(crate) trait Stripes {
+    /// The same for whoever only has to find bytes.
+    fn chunks(&self) -> Chunks;
     /// The part that has the byte at `offset`.
     fn part_of(&self, file: FileId, offset: u64) -> u16;
     /// Where that byte is in the object of its part.
@@ -27,23 +31,23 @@ pub(crate) trait Stripes {
 }
 
 impl Stripes for Layout {
+    fn chunks(&self) -> Chunks {
+        let hashed = self.policy == Policy::Hash;
+        // No layout has no part.
+        let width = NonZeroU16::new(self.width).unwrap_or(NonZeroU16::MIN);
+        Chunks { width, chunk_log2: self.chunk_log2, hashed }
+    }
+
     fn part_of(&self, file: FileId, offset: u64) -> u16 {
-        let chunk = offset >> self.chunk_log2;
-        let number =
-            if self.policy == Policy::Hash && chunk > 0 { mix(file, chunk) } else { chunk };
-        (number % u64::from(self.width)) as u16
+        self.chunks().part_of(file, offset)
     }
 
     fn in_part(&self, offset: u64) -> u64 {
-        if self.policy == Policy::Hash {
-            return offset;
-        }
-        let row = (offset >> self.chunk_log2) / u64::from(self.width);
-        (row << self.chunk_log2) + offset % self.chunk_bytes()
+        self.chunks().in_part(offset)
     }
 
     fn left_in_chunk(&self, offset: u64) -> u64 {
-        self.chunk_bytes() - offset % self.chunk_bytes()
+        self.chunks().left_in_chunk(offset)
     }
 
     fn end_of_part(&self, part: u16, length: u64) -> u64 {
@@ -70,14 +74,6 @@ impl Stripes for Layout {
     fn chunk_bytes(&self) -> u64 {
         1 << self.chunk_log2
     }
-}
-
-/// SplitMix64's finisher (Steele et al. 2014) over both numbers.
-fn mix(file: FileId, chunk: u64) -> u64 {
-    let mut value = file.0 ^ chunk.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
 }
 
 #[cfg(test)]

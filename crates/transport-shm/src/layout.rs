@@ -145,6 +145,8 @@ pub const FILE_LOCKED: u32 = 4;
 pub const FILE_BY_REQUEST: u32 = 8;
 /// What is appended goes through the daemon.
 pub const FILE_APPEND_BY_REQUEST: u32 = 16;
+/// Its chunks are on several nodes; of those on this one leave can be had.
+pub const FILE_STRIPED: u32 = 32;
 
 /// An open file, shared by its open file descriptions. Written by the daemon only.
 #[repr(C, align(64))]
@@ -155,7 +157,7 @@ pub struct FileEntry {
     pub grant_generation: AtomicU32,
     /// `FILE_*`.
     pub flags: AtomicU32,
-    /// Local writes may reach up to this offset without asking.
+    /// Local writes may reach up to this offset of the object without asking.
     pub allowance_end: AtomicU64,
     /// Open file descriptions of this file.
     pub opens: AtomicU32,

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod attr;
+mod chunks;
 mod errno;
 mod id;
 pub mod limits;
@@ -16,6 +17,7 @@ pub mod special;
 pub use attr::{
     Attr, BLOCK_BYTES, DIRECTORY_BYTES, FileKind, OBJECT_MAPPED, Timestamp, inline_blocks,
 };
+pub use chunks::Chunks;
 pub use errno::Errno;
 pub use id::{FileId, OpenRef, SessionId};
 pub use options::{Durability, Times};

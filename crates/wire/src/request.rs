@@ -230,6 +230,9 @@ pub const GRANT_READ: u32 = 1;
 pub const GRANT_WRITE: u32 = 2;
 /// The caller needs an object even when the file would fit its record (mmap, exec).
 pub const GRANT_OBJECT: u32 = 4;
+/// The caller finds the chunks by itself that its node's part of a striped file has, and wants
+/// leave for that part.
+pub const GRANT_PART: u32 = 8;
 
 wire_struct! {
     /// See [`Op::Grant`]. `end` is the offset after the last byte that the caller wants to write.
@@ -244,8 +247,29 @@ wire_struct! {
         object_path: &'a [u8],
         /// Value of the entry's grant generation to which this leave belongs.
         generation: u32,
+        /// What the object is a part of.
+        own: OwnPart,
     }
 }
+wire_struct! {
+    /// A node's part of a striped file.
+    OwnPart {
+        /// Parts that there are; 0: the object is not a part, it has the whole file.
+        width: u16,
+        /// Which one is the node's own; one that is not below `width` when it has none.
+        index: u16,
+        /// Logarithm to base 2 of the chunk size in bytes.
+        chunk_log2: u8,
+        /// The chunks are dealt out by a hash.
+        hashed: bool,
+    }
+}
+
+impl OwnPart {
+    /// Of what is not striped.
+    pub const WHOLE: OwnPart = OwnPart { width: 0, index: 0, chunk_log2: 0, hashed: false };
+}
+
 wire_struct! {
     /// See [`Op::List`]. Cookie 0 starts from the beginning.
     List { open: OpenRef, cookie: u64, bytes_max: u32, }

@@ -4,7 +4,7 @@ use std::{sync::Arc, sync::Mutex, vec, vec::Vec};
 
 use mayfly_transport_shm::layout::FILE_BY_REQUEST;
 use mayfly_types::OpenRef;
-use mayfly_wire::{Data, Granted, Request, Written};
+use mayfly_wire::{Data, Granted, OwnPart, Request, Written};
 
 use super::*;
 use crate::testing::{InPlace, Reply, Scripted, body, client, open_entry};
@@ -16,7 +16,9 @@ const LENGTH: usize = 7 * TRANSFER_BYTES_MAX + 1000;
 /// begins beyond it fails.
 fn far(bytes: Arc<Mutex<Vec<u8>>>, limit: usize) -> Client<Scripted, InPlace> {
     client(-1, move |request| match request {
-        Request::Grant(_) => body(&Granted { object_path: b"", generation: 0 }),
+        Request::Grant(_) => {
+            body(&Granted { object_path: b"", generation: 0, own: OwnPart::WHOLE })
+        }
         Request::Write(write) => {
             let at = write.offset as usize;
             if at > limit {

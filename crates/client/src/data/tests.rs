@@ -3,22 +3,21 @@
 use core::sync::atomic::Ordering::Relaxed;
 use std::{
     fs,
-    path::PathBuf,
     string::String,
     sync::{Arc, Mutex},
     vec,
     vec::Vec,
 };
 
-use mayfly_sys::file::{IoVec, O_APPEND, O_DIRECTORY, O_PATH, O_RDONLY, O_RDWR, O_WRONLY};
+use mayfly_sys::file::{IoVec, O_APPEND, O_RDONLY, O_RDWR, O_WRONLY};
 use mayfly_sys::text::PathText;
 use mayfly_transport_shm::layout::FILE_OBJECT;
 use mayfly_types::{Attr, Errno, FileId, FileKind, OpenRef};
-use mayfly_wire::{Content, Data, Granted, Op, OpenReply, Opened, Request, Walk, Written};
+use mayfly_wire::{Content, Data, Granted, Op, OpenReply, Opened, OwnPart, Request, Walk, Written};
 
 use crate::{
     NewOwner, Stop,
-    testing::{Reply, Scripted, body, client, open_entry},
+    testing::{Objects, Reply, Scripted, body, client, open_entry},
 };
 
 type Client = crate::Client<Scripted, crate::testing::InPlace>;
@@ -29,32 +28,6 @@ fn piece(bytes: &mut [u8]) -> [IoVec; 1] {
 
 fn asked(client: &Client) -> Vec<Op> {
     core::mem::take(&mut client.transport().asked.lock().expect("no panic"))
-}
-
-/// A directory for objects that goes away with the test.
-struct Objects {
-    path: PathBuf,
-    descriptor: i32,
-}
-
-impl Objects {
-    fn new(name: &str) -> Objects {
-        let name = std::format!("mayfly-client-{}-{name}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path).expect("a directory");
-        let text = mayfly_sys::text::PathText::from_bytes(path.as_os_str().as_encoded_bytes());
-        let flags = O_DIRECTORY | O_PATH;
-        let descriptor =
-            mayfly_sys::file::open_at(mayfly_sys::file::AT_FDCWD, &text.expect("short"), flags, 0);
-        Objects { path, descriptor: descriptor.expect("a directory") }
-    }
-}
-
-impl Drop for Objects {
-    fn drop(&mut self) {
-        mayfly_sys::file::close(self.descriptor);
-        let _ = fs::remove_dir_all(&self.path);
-    }
 }
 
 fn granting(client: &Client, allowance: u64) {
@@ -164,7 +137,7 @@ fn a_long_write_asks_for_an_object_and_writes_it_directly() {
     fs::write(objects.path.join("one"), b"").expect("an object");
     let client = client(objects.descriptor, |request| match request {
         Request::Grant(grant) if grant.end == 10_000 => {
-            body(&Granted { object_path: b"one", generation: 0 })
+            body(&Granted { object_path: b"one", generation: 0, own: OwnPart::WHOLE })
         }
         _ => Reply::Failed(Errno::EIO),
     });
@@ -189,7 +162,7 @@ fn growth_beyond_the_allowance_asks_first_and_may_find_the_disk_full() {
     fs::write(objects.path.join("one"), [0; 100]).expect("an object");
     let client = client(objects.descriptor, |request| match request {
         Request::Grant(grant) if grant.end <= 100 => {
-            body(&Granted { object_path: b"one", generation: 0 })
+            body(&Granted { object_path: b"one", generation: 0, own: OwnPart::WHOLE })
         }
         _ => Reply::Failed(Errno::ENOSPC),
     });
@@ -210,7 +183,9 @@ fn a_revoked_grant_is_asked_for_again() {
     fs::write(objects.path.join("one"), b"old").expect("an object");
     fs::write(objects.path.join("two"), b"new").expect("an object");
     let client = client(objects.descriptor, |request| match request {
-        Request::Grant(_) => body(&Granted { object_path: b"two", generation: 5 }),
+        Request::Grant(_) => {
+            body(&Granted { object_path: b"two", generation: 5, own: OwnPart::WHOLE })
+        }
         _ => Reply::Failed(Errno::EIO),
     });
     let open = client.open_file(open_entry(&client, 9, O_RDONLY)).expect("open");
@@ -233,7 +208,9 @@ fn appends_to_an_object_end_where_the_offset_then_stands() {
     let objects = Objects::new("append");
     fs::write(objects.path.join("one"), b"begun,").expect("an object");
     let client = client(objects.descriptor, |request| match request {
-        Request::Grant(_) => body(&Granted { object_path: b"one", generation: 0 }),
+        Request::Grant(_) => {
+            body(&Granted { object_path: b"one", generation: 0, own: OwnPart::WHOLE })
+        }
         _ => Reply::Failed(Errno::EIO),
     });
     let open = client.open_file(open_entry(&client, 9, O_WRONLY | O_APPEND)).expect("open");

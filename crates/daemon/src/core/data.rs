@@ -16,7 +16,8 @@ use mayfly_types::{
     limits::{FILE_BYTES_MAX, INLINE_BYTES_MAX, TRANSFER_BYTES_MAX},
 };
 use mayfly_wire::{
-    Data, GRANT_OBJECT, GRANT_READ, GRANT_WRITE, Grant, Granted, Read, Wire, Write, Writer, Written,
+    Data, GRANT_OBJECT, GRANT_PART, GRANT_READ, GRANT_WRITE, Grant, Granted, OwnPart, Read, Wire,
+    Write, Writer, Written,
 };
 
 use super::{
@@ -186,7 +187,7 @@ impl Core {
     }
 
     /// The same at the other shards of the node, once in a run.
-    fn reclaim_elsewhere(&mut self) -> Outcome<()> {
+    pub(super) fn reclaim_elsewhere(&mut self) -> Outcome<()> {
         let others = self.numbering.here().filter(|shard| *shard != self.shard);
         let others: Vec<u32> = others.map(|shard| shard.0).collect();
         self.facts(&others, &Question::Reclaim).map(drop)
@@ -219,6 +220,7 @@ impl Core {
                 None => far.push(object),
             }
         }
+        self.reclaim_parts(&mut far);
         if far.is_empty() || self.run.surveyed {
             return Ok(());
         }
@@ -231,6 +233,9 @@ impl Core {
     /// What objects that were not open take. A file that was allowed more since is left alone.
     pub(super) fn take_survey(&mut self, surveyed: &[(ObjectId, Option<u64>)]) {
         for (object, blocks) in surveyed {
+            if blocks.is_some_and(|blocks| self.trim_part(*object, blocks)) {
+                continue;
+            }
             let file = self.opens.file(object.file).filter(|file| file.allowance_end == 0);
             if let (Some(_), Some(blocks)) = (file, blocks) {
                 self.trim(object.file, *blocks);
@@ -400,7 +405,12 @@ impl Core {
         Ok(None)
     }
 
-    pub(super) fn grant(&mut self, grant: &Grant, to: &mut Writer<'_>) -> Outcome<Served> {
+    pub(super) fn grant(
+        &mut self,
+        caller: Caller,
+        grant: &Grant,
+        to: &mut Writer<'_>,
+    ) -> Outcome<Served> {
         let open = self.opens.get(grant.open)?;
         check_grant(&open, grant)?;
         let mut located = self.load_open(open.id)?;
@@ -415,26 +425,29 @@ impl Core {
             .opens
             .entry(open.id)
             .map_or(0, |entry| entry.grant_generation.load(std::sync::atomic::Ordering::Relaxed));
+        if located.inode.layout.striped && grant.want & GRANT_PART != 0 {
+            return self.grant_striped(caller, &located.inode, grant, to);
+        }
         let writes = grant.want & GRANT_WRITE != 0;
         if writes {
             self.check_append_is_alone(&located.inode, false)?;
         }
         let outgrows = writes && self.outgrows_chunk(&located.inode, grant.end);
         if located.inode.layout.striped || outgrows && self.stripe(&mut located)? {
-            Granted { object_path: b"", generation }.encode(to)?;
+            Granted { object_path: b"", generation, own: OwnPart::WHOLE }.encode(to)?;
             return Ok(Served::Replied);
         }
         let inline = object_of(&located.inode).is_none();
         let outgrows = writes && grant.end > INLINE_BYTES_MAX as u64;
         if inline && !outgrows && grant.want & GRANT_OBJECT == 0 {
-            Granted { object_path: b"", generation }.encode(to)?;
+            Granted { object_path: b"", generation, own: OwnPart::WHOLE }.encode(to)?;
             return Ok(Served::Replied);
         }
         let allowance = if writes { self.allowance(&located.inode, grant.end)? } else { None };
         if writes && allowance.is_none() {
             // No room for a dense file of that length. Writes through the daemon are charged for
             // what they take.
-            Granted { object_path: b"", generation }.encode(to)?;
+            Granted { object_path: b"", generation, own: OwnPart::WHOLE }.encode(to)?;
             return Ok(Served::Replied);
         }
         let object = self.object_to_use(&mut located, writes)?;
@@ -446,7 +459,9 @@ impl Core {
             self.mark_unsettled(&mut located, object)?;
             self.allow(open.id, allowance);
         }
-        Granted { object_path: object.path().as_bytes(), generation }.encode(to)?;
+        let object_path = object.path();
+        let object_path = object_path.as_bytes();
+        Granted { object_path, generation, own: OwnPart::WHOLE }.encode(to)?;
         Ok(Served::Replied)
     }
 
@@ -490,15 +505,7 @@ impl Core {
             }
             room = self.room_for(inode);
         }
-        // A sixteenth of the room at most: what idle writers have set aside is lost to everybody
-        // else.
-        let step = base.clamp(ALLOWANCE_STEP_MIN, ALLOWANCE_STEP_MAX).min(room / 16);
-        let end_max = self.grant_end_max(inode);
-        Ok(match base.saturating_add(step).min(end_max) {
-            generous if generous <= room => Some(generous),
-            _ if base <= room => Some(base),
-            _ => None,
-        })
+        Ok(generous(base, room, self.grant_end_max(inode)))
     }
 
     fn allow(&mut self, id: FileId, allowance: u64) {
@@ -514,8 +521,19 @@ impl Core {
     }
 }
 
-fn check_grant(open: &Open, grant: &Grant) -> Outcome<()> {
-    if grant.want & !(GRANT_READ | GRANT_WRITE | GRANT_OBJECT) != 0 {
+/// An allowance that covers `base`, and more if there is room.
+pub(super) fn generous(base: u64, room: u64, end_max: u64) -> Option<u64> {
+    // A sixteenth of the room at most: what idle writers have set aside is lost to everybody else.
+    let step = base.clamp(ALLOWANCE_STEP_MIN, ALLOWANCE_STEP_MAX).min(room / 16);
+    match base.saturating_add(step).min(end_max) {
+        generous if generous <= room => Some(generous),
+        _ if base <= room => Some(base),
+        _ => None,
+    }
+}
+
+pub(super) fn check_grant(open: &Open, grant: &Grant) -> Outcome<()> {
+    if grant.want & !(GRANT_READ | GRANT_WRITE | GRANT_OBJECT | GRANT_PART) != 0 {
         return Err(Errno::EINVAL.into());
     }
     if grant.want & GRANT_READ != 0 && !open.may_read()

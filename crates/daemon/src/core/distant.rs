@@ -11,10 +11,11 @@
 use mayfly_meta::{StoreError, key};
 use mayfly_transport_shm::layout::{FILE_BY_REQUEST, FILE_LOCKED};
 use mayfly_types::{Errno, OpenRef, SessionId, limits::LANES};
-use mayfly_wire::{Granted, Op, Opened, Reader, Request, Wire, Writer};
+use mayfly_wire::{GRANT_PART, Granted, Op, Opened, OwnPart, Reader, Request, Wire, Writer};
 
 use super::{
     Core, Fault, Outcome, Served,
+    data::check_grant,
     open::{ONCE, effective},
     store_failed,
     task::Purpose,
@@ -214,9 +215,16 @@ impl Core {
         let Some((remote, file)) = self.remote(request) else { return Ok(false) };
         match request {
             Request::Close(_) => return Ok(false),
+            Request::Grant(grant) if grant.want & GRANT_PART != 0 => {
+                check_grant(&self.opens.get(grant.open)?, grant)?;
+                return match self.grant_elsewhere(file, to)? {
+                    Some((shard, place)) => Err(self.to_part(shard, place)),
+                    None => Ok(true),
+                };
+            }
             // There is no object here.
             Request::Grant(_) => {
-                Granted { object_path: b"", generation: 0 }.encode(to)?;
+                Granted { object_path: b"", generation: 0, own: OwnPart::WHOLE }.encode(to)?;
                 return Ok(true);
             }
             Request::Read(_) | Request::Write(_) => {

@@ -164,7 +164,7 @@ impl Core {
                 Err(_) => return Err(Errno::EIO),
             }
         }
-        self.claims.take(id, wanted);
+        self.set_aside(id, &own);
         let names = self.remembering(&own);
         let Task::Request { caller, .. } = task else { return Err(Errno::EIO) };
         let operation = Operation {
@@ -422,7 +422,7 @@ impl Core {
                 return Ok(Answer::Changed);
             }
         }
-        self.claims.take(id, wanted);
+        self.set_aside(id, steps);
         Ok(Answer::Prepared(self.remembering(steps)))
     }
 

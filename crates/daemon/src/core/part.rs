@@ -25,6 +25,7 @@ use super::{
     background::{Done, encoded},
     claims::Claim,
     data::{BLOCK_BYTES, fitting},
+    part_leave::Leave,
     preparation::{Preparation, Subject},
     task::{Run, Task},
 };
@@ -42,6 +43,10 @@ const READ_BODY_BYTES: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Table {
     pub(super) active: HashMap<FileId, Active>,
+    /// What processes of the node may do by themselves.
+    pub(super) leaves: HashMap<FileId, Leave>,
+    /// When there are so many, those are looked for whose file is not open any more.
+    pub(super) leaves_max: usize,
 }
 
 #[derive(Debug, Default)]
@@ -51,7 +56,7 @@ pub(super) struct Active {
     /// There is an object.
     made: bool,
     /// Space set aside for it while its record is dirty, bytes.
-    charged_bytes: u64,
+    pub(super) charged_bytes: u64,
     /// Writes under way.
     pub(super) jobs: u32,
 }
@@ -122,7 +127,7 @@ pub(super) fn append_at(
 }
 
 impl Core {
-    /// A request that is about the bytes of a part.
+    /// A request that is about the bytes of a part, or about leave to use them.
     pub(super) fn serve_part(
         &mut self,
         caller: Caller,
@@ -131,19 +136,21 @@ impl Core {
         to: &mut Writer<'_>,
     ) -> Outcome<Served> {
         let offset = match request {
-            Request::Read(read) => read.offset,
-            Request::Write(write) if !write.append => write.offset,
+            Request::Read(read) => Some(read.offset),
+            Request::Write(write) if !write.append => Some(write.offset),
+            Request::Grant(_) => None,
             _ => return Err(Errno::EPROTO.into()),
         };
         let PartPlace { file, part: PartOf { layout, index, .. } } = place;
         let mine = self.part_shard(*file, layout, *index) == self.shard;
-        if !mine || layout.part_of(*file, offset) != *index {
+        if !mine || offset.is_some_and(|offset| layout.part_of(*file, offset) != *index) {
             return Err(Errno::EPROTO.into());
         }
         self.unclaimed(|| vec![(Claim::Bytes(*file), false)])?;
         match request {
             Request::Read(read) => self.read_part(caller, place, read, to),
             Request::Write(write) => self.write_part(caller, place, write, to),
+            Request::Grant(grant) => self.grant_part(caller, place, grant, to),
             _ => Err(Errno::EPROTO.into()),
         }
     }
@@ -282,11 +289,12 @@ impl Core {
     /// What an object takes is known again when nobody writes it.
     pub(super) fn part_has_grown(&mut self, object: ObjectId) {
         let idle = |active: &&mut Active| active.jobs == 0;
+        let allowed_end = self.allowed_end(object.file);
         let Some(active) = self.parts.active.get_mut(&object.file).filter(idle) else { return };
         if let Ok(Some(attr)) = self.objects.attr_at_hand(object)
             && active.charged_bytes != 0
         {
-            let bytes = attr.blocks * BLOCK_BYTES;
+            let bytes = (attr.blocks * BLOCK_BYTES).max(allowed_end);
             let had = std::mem::replace(&mut active.charged_bytes, bytes);
             self.charged_bytes = (self.charged_bytes + bytes).saturating_sub(had);
         }
@@ -294,7 +302,7 @@ impl Core {
     }
 
     /// Makes sure that the file's home will ask for its length.
-    fn admit_at_home(&mut self, place: &PartPlace) -> Outcome<()> {
+    pub(super) fn admit_at_home(&mut self, place: &PartPlace) -> Outcome<()> {
         let (file, generation) = (place.file, place.part.generation);
         if self.parts.active.get(&file).is_some_and(|active| active.admitted) {
             return Ok(());
@@ -327,7 +335,7 @@ impl Core {
     }
 
     /// The object of a part that is about to be changed; its record says so.
-    fn part_to_change(&mut self, place: &PartPlace) -> Outcome<ObjectId> {
+    pub(super) fn part_to_change(&mut self, place: &PartPlace) -> Outcome<ObjectId> {
         let (file, object) = (place.file, place.object());
         let part = match self.record_of_part(file)? {
             Some(part) if part.generation == object.generation => part,
@@ -349,6 +357,7 @@ impl Core {
         if let Some(old) = self.record_of_part(file)? {
             self.forget_part(file, &old)?;
         }
+        self.end_leave(file);
         let part = Part { generation, layout, index, dirty: true, blocks: 0, cuts: 0, cut };
         self.counters.objects += 1;
         self.save_part(file, &part)?;
@@ -461,6 +470,7 @@ impl Core {
             return Err(Fault::Busy);
         }
         self.take_room(object, at + bytes.len() as u64, bytes.len() as u64)?;
+        self.end_leave_to_write(object.file);
         if self.objects.may_wait() {
             return Err(Fault::Prepare(Preparation::Append(object, at, bytes.to_vec())));
         }

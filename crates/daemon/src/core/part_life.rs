@@ -70,6 +70,8 @@ impl Core {
     pub(super) fn clean_part(&mut self, file: FileId, generation: u32) -> Outcome<Answer> {
         let object = ObjectId { file, generation };
         self.check_no_append(object)?;
+        // Before the object is looked at: what is written later makes the part dirty again.
+        self.end_leave_to_write(file);
         let (facts, part) = self.part_facts(object)?;
         if let Some(part) = part.filter(|part| part.dirty) {
             self.discharge_part(file);
@@ -108,6 +110,7 @@ impl Core {
 
     pub(super) fn forget_part(&mut self, file: FileId, part: &Part) -> Outcome<()> {
         let object = ObjectId { file, generation: part.generation };
+        self.end_leave(file);
         self.store.put(&key::doomed(file, part.generation), &[1])?;
         self.store.delete(&key::numbered(key::PART, file))?;
         if part.dirty {

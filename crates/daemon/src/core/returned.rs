@@ -21,7 +21,7 @@ use mayfly_types::OpenRef;
 
 use super::{
     Core,
-    operation::{ELECTOR, Phase, wanted},
+    operation::{ELECTOR, Phase},
     task::Purpose,
 };
 use crate::{
@@ -135,7 +135,7 @@ impl Core {
         for (id, steps) in operations {
             self.next_age = self.next_age.max(id.age());
             if !self.distant.over.contains(id) {
-                self.claims.take(*id, wanted(steps));
+                self.set_aside(*id, steps);
             }
         }
     }

@@ -18,11 +18,11 @@ use mayfly_meta::{
     record::{BirthKey, Content, Inode, Layout, PartOf, Step},
 };
 use mayfly_object::ObjectAttr;
-use mayfly_transport_shm::layout::{FILE_APPEND_BY_REQUEST, FILE_BY_REQUEST};
+use mayfly_transport_shm::layout::{FILE_APPEND_BY_REQUEST, FILE_BY_REQUEST, FILE_STRIPED};
 use mayfly_types::{Errno, FileId, FileKind, Times, limits::FILE_BYTES_MAX};
 use mayfly_wire::{
-    Read, Request, SET_ATIME, SET_ATIME_NOW, SET_MTIME, SET_MTIME_NOW, SET_SIZE, SetAttr, Wire,
-    Write, Writer,
+    Grant, Read, Request, SET_ATIME, SET_ATIME_NOW, SET_MTIME, SET_MTIME_NOW, SET_SIZE, SetAttr,
+    Wire, Write, Writer,
 };
 
 use super::{
@@ -141,7 +141,13 @@ impl Core {
     pub(crate) fn learn(&mut self, place: &PartPlace) {
         if self.opens.file(place.file).is_some_and(|file| file.elsewhere) {
             self.striped.places.insert(place.file, place.part);
+            self.opens.set_flag(place.file, FILE_STRIPED);
         }
+    }
+
+    /// The layout of a file whose home is elsewhere, if it is known.
+    pub(super) fn place_known(&self, file: FileId) -> Option<PartOf> {
+        self.striped.places.get(&file).copied()
     }
 
     /// Where the bytes are that a request is about, if it is known of this file.
@@ -164,6 +170,18 @@ impl Core {
         if self.opens.file(file).is_none() {
             self.striped.places.remove(&file);
         }
+    }
+
+    /// Leave to use the part at the file's home, for a process of this node.
+    pub(super) fn grant_striped(
+        &mut self,
+        caller: Caller,
+        inode: &Inode,
+        grant: &Grant,
+        to: &mut Writer<'_>,
+    ) -> Outcome<Served> {
+        let (_, place) = self.place_of(inode, 0)?;
+        self.serve_part(caller, &Request::Grant(*grant), &place, to)
     }
 
     pub(super) fn read_striped(
@@ -203,7 +221,7 @@ impl Core {
     /// Tells the processes of the node how the bytes of a file are used that is open.
     pub(super) fn mark_layout(&mut self, inode: &Inode) {
         if inode.layout.striped {
-            self.opens.set_flag(inode.id, FILE_BY_REQUEST | FILE_APPEND_BY_REQUEST);
+            self.opens.set_flag(inode.id, FILE_BY_REQUEST | FILE_APPEND_BY_REQUEST | FILE_STRIPED);
         } else if inode.layout.width > 1 && inode.kind() == FileKind::Regular {
             self.opens.set_flag(inode.id, FILE_APPEND_BY_REQUEST);
         }

@@ -1,10 +1,24 @@
 //! Files whose bytes are on several nodes.
 
-use std::{thread, time::Duration};
+use std::{
+    fs::File,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::atomic::{
+        AtomicBool,
+        Ordering::{Acquire, Relaxed},
+    },
+    thread,
+    time::Duration,
+};
 
 use mayfly_meta::record::Policy;
-use mayfly_types::{Errno, OpenRef, limits::CHUNK_BYTES_MIN};
-use mayfly_wire::{SET_MTIME, SET_SIZE, SetAttr, Stat, StatFs, Target, Write};
+use mayfly_transport_shm::layout::{FILE_STRIPED, FileEntry};
+use mayfly_types::{Chunks, Errno, FileId, OpenRef, limits::CHUNK_BYTES_MIN};
+use mayfly_wire::{
+    GRANT_PART, GRANT_READ, GRANT_WRITE, Grant, SET_MTIME, SET_SIZE, SetAttr, Stat, StatFs, Target,
+    Write,
+};
 
 use super::nodes::Instance;
 
@@ -285,4 +299,263 @@ fn daemons_that_come_back_have_their_parts_and_lose_no_cut() {
     }
     instance.unlink(0, "file", false).expect("removed");
     instance.wait_until("no part is left", |instance| instance.objects() == 0);
+}
+
+/// A process that uses its node's part of a file by itself, as far as it has leave.
+struct Direct<'i> {
+    instance: &'i Instance,
+    objects: PathBuf,
+    node: usize,
+    open: OpenRef,
+}
+
+/// Leave that was given.
+struct Leave {
+    object: File,
+    generation: u32,
+}
+
+impl Instance {
+    fn direct(&self, node: usize, path: &str) -> Direct<'_> {
+        self.direct_in(node, path, self.objects_of(node))
+    }
+
+    fn direct_in(&self, node: usize, path: &str, objects: PathBuf) -> Direct<'_> {
+        let open = self.open(node, path, O_RDWR | O_CREAT).expect("opened");
+        Direct { instance: self, objects, node, open }
+    }
+
+    fn objects_of(&self, node: usize) -> PathBuf {
+        self.served[node].host.directory.join("objects")
+    }
+}
+
+impl Direct<'_> {
+    fn entry(&self) -> &'static FileEntry {
+        let node = self.instance.clients[self.node].node;
+        let file = node.opens[self.open.index as usize].file.load(Acquire);
+        &node.files[file as usize]
+    }
+
+    fn is_striped(&self) -> bool {
+        self.entry().flags.load(Acquire) & FILE_STRIPED != 0
+    }
+
+    /// Leave for the chunk at `offset`, and where that is in the object, if it is the node's own.
+    fn leave(&self, want: u32, offset: u64, end: u64) -> Option<(Leave, u64)> {
+        let grant = Grant { open: self.open, want: GRANT_PART | want, end };
+        let answer = self.instance.ask(self.node, &grant, |granted| {
+            let path = String::from_utf8(granted.object_path.to_vec()).expect("text");
+            (path, granted.generation, granted.own)
+        });
+        let (path, generation, own) = answer.expect("answered");
+        let width = own.width.try_into().ok()?;
+        let chunks = Chunks { width, chunk_log2: own.chunk_log2, hashed: own.hashed };
+        let file = FileId(self.entry().id.load(Relaxed));
+        let is_own = chunks.part_of(file, offset) == own.index && !path.is_empty();
+        if !is_own || want == GRANT_WRITE && own.hashed {
+            return None;
+        }
+        let object = File::options().read(true).write(true).open(self.objects.join(path));
+        let object = object.expect("an object of which leave was given is there");
+        Some((Leave { object, generation }, chunks.in_part(offset)))
+    }
+
+    fn ended(&self, leave: &Leave) -> bool {
+        self.entry().grant_generation.load(Acquire) != leave.generation
+    }
+
+    /// Bytes of one chunk; true when they were written without the daemon.
+    fn write_chunk(&self, offset: u64, bytes: &[u8]) -> bool {
+        let leave =
+            self.is_striped().then(|| self.leave(GRANT_WRITE, offset, offset + bytes.len() as u64));
+        if let Some((leave, at)) = leave.flatten() {
+            leave.object.write_all_at(bytes, at).expect("written");
+            if !self.ended(&leave) {
+                return true;
+            }
+        }
+        self.instance.write_all(self.node, self.open, offset, bytes);
+        false
+    }
+
+    /// How many chunks were written without the daemon.
+    fn write(&self, offset: u64, bytes: &[u8]) -> usize {
+        let (mut at, mut rest, mut direct) = (offset, bytes, 0);
+        while !rest.is_empty() {
+            let count = (CHUNK - at % CHUNK).min(rest.len() as u64);
+            let (now, later) = rest.split_at(count as usize);
+            direct += usize::from(self.write_chunk(at, now));
+            (at, rest) = (at + count, later);
+        }
+        direct
+    }
+
+    fn read_chunk(&self, offset: u64) -> Option<Vec<u8>> {
+        let (leave, at) = self.leave(GRANT_READ, offset, 0)?;
+        let mut bytes = vec![0; (CHUNK - offset % CHUNK) as usize];
+        leave.object.read_exact_at(&mut bytes, at).ok()?;
+        (!self.ended(&leave)).then_some(bytes)
+    }
+}
+
+#[test]
+fn a_process_uses_the_chunks_of_its_own_node_without_the_daemon() {
+    for (shards, policy) in [(1, Policy::Stripe), (2, Policy::Stripe), (2, Policy::Hash)] {
+        let name = format!("own-{shards}-{}", policy as u8);
+        let instance = Instance::striped(&name, 4, shards, (CHUNK, policy));
+        let bytes = pattern(12 * CHUNK as usize, 5);
+        let mut read_directly = 0;
+        for node in 0..4 {
+            let path = format!("file-{node}");
+            let writer = instance.direct(node, &path);
+            // The node learns by the first request where the chunks are.
+            writer.write(0, &bytes);
+            let direct = writer.write(0, &bytes);
+            assert_eq!(direct, if policy == Policy::Hash { 0 } else { 3 }, "of {node}");
+            for reader in 0..4 {
+                let reader = instance.direct(reader, &path);
+                assert_eq!(instance.length(reader.node, reader.open), bytes.len() as u64);
+                assert!(instance.read_all(reader.node, reader.open, 0) == bytes, "by requests");
+                for chunk in 0..12 {
+                    if let Some(read) = reader.read_chunk(chunk * CHUNK) {
+                        read_directly += 1;
+                        assert!(read == bytes[(chunk * CHUNK) as usize..][..CHUNK as usize]);
+                    }
+                }
+                instance.close(reader.node, reader.open).expect("closed");
+            }
+            instance.close(node, writer.open).expect("closed");
+            let settled = |instance: &Instance| {
+                let attr = instance.stat(0, &path).expect("there");
+                attr.size_bytes == bytes.len() as u64 && attr.blocks * 512 >= attr.size_bytes
+            };
+            instance.wait_until("the size is right", settled);
+            instance.unlink(3 - node, &path, false).expect("removed");
+        }
+        assert_eq!(read_directly, 4 * 12, "each chunk by one node");
+        instance.wait_until("no part is left", |instance| instance.objects() == 0);
+        let used = |instance: &Instance| instance.ask(0, &StatFs {}, |space| space.used_bytes);
+        instance.wait_until("no space is counted", |instance| used(instance).unwrap() < 4 << 20);
+    }
+}
+
+#[test]
+fn leave_to_use_a_part_ends_before_a_cut_an_append_or_a_settled_time() {
+    let instance = stripes("leave");
+    for node in 0..4 {
+        let file = instance.direct(node, &format!("file-{node}"));
+        file.write(0, &pattern(12 * CHUNK as usize, 2));
+        let other = (node + 1) % 4;
+        let there = instance.open(other, &format!("file-{node}"), O_RDWR).expect("opened");
+        let own = |want| {
+            let end = 12 * CHUNK;
+            (0..4).find_map(|chunk| file.leave(want, (8 + chunk) * CHUNK, end)).expect("leave")
+        };
+        let (leave, at) = own(GRANT_WRITE);
+        let size = 12 * CHUNK - 100;
+        instance.set(other, there, SET_SIZE, size).expect("cut");
+        assert!(file.ended(&leave), "by a cut");
+        // A transfer that was under way all the time: it is seen until it is made again.
+        leave.object.write_all_at(b"late", at + CHUNK - 4).expect("written");
+        instance.set(other, there, SET_SIZE, size).expect("cut");
+        assert_eq!(instance.length(other, there), size);
+
+        let (reads, _) = own(GRANT_READ);
+        let (leave, _) = own(GRANT_WRITE);
+        instance.set(other, there, SET_MTIME, 0).expect("set");
+        assert!(file.ended(&leave), "by a time");
+        let mtime = || instance.stat(2, &format!("file-{node}")).expect("there").mtime.seconds;
+        assert_eq!(mtime(), 77);
+        let (leave, at) = own(GRANT_WRITE);
+        leave.object.write_all_at(b"x", at).expect("written");
+        assert!(!file.ended(&leave) && mtime() > 77, "leave says that the part changes");
+        drop(reads);
+
+        // Each part is appended to.
+        for _ in 0..5 {
+            instance.append(other, there, &vec![1; CHUNK as usize]).expect("appended");
+        }
+        assert!(file.ended(&leave), "by appends");
+        let (reads, _) = own(GRANT_READ);
+        instance.append(other, there, b"z").expect("appended");
+        assert!(!file.ended(&reads), "who reads is in nobody's way");
+        instance.close(node, file.open).expect("closed");
+        instance.close(other, there).expect("closed");
+    }
+}
+
+/// Direct writes of all nodes, beside everything that ends leave, and daemons that are restarted.
+#[test]
+fn nothing_that_was_written_without_the_daemon_is_lost() {
+    for shards in [1, 2] {
+        let mut instance =
+            Instance::striped(&format!("kept-{shards}"), 4, shards, (CHUNK, Policy::Stripe));
+        let objects: Vec<PathBuf> = (0..4).map(|node| instance.objects_of(node)).collect();
+        let Instance { served, clients } = &mut instance;
+        let view = Instance { served: Vec::new(), clients: std::mem::take(clients) };
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let (view, over, objects) = (&view, &over, &objects);
+            let writers: Vec<_> = (0..4)
+                .map(|node| scope.spawn(move || write_records(view, node, &objects[node])))
+                .collect();
+            let restarts = scope.spawn(move || {
+                for node in (0..4).cycle() {
+                    if over.load(Relaxed) {
+                        break;
+                    }
+                    served[node].stop();
+                    thread::sleep(Duration::from_millis(20));
+                    served[node].start();
+                    thread::sleep(Duration::from_millis(100));
+                }
+            });
+            let times = view.open(3, "file", O_RDWR | O_CREAT).expect("opened");
+            let mut lengths = 0;
+            while !writers.iter().all(thread::ScopedJoinHandle::is_finished) {
+                view.set(3, times, SET_MTIME, 0).expect("set");
+                let length = view.length(3, times);
+                assert!(length >= lengths, "{length} after {lengths}");
+                lengths = length;
+            }
+            view.close(3, times).expect("closed");
+            let direct: usize = writers.into_iter().map(|of| of.join().expect("no panic")).sum();
+            assert!(direct > 50, "only {direct} records without the daemon");
+            over.store(true, Relaxed);
+            restarts.join().expect("no panic");
+            for node in 0..4 {
+                let open = view.open(node, "file", 0).expect("opened");
+                let bytes = view.read_all(node, open, 0);
+                assert_eq!(bytes.len() as u64, 4 * ROUNDS * RECORD);
+                for (number, record) in bytes.chunks(RECORD as usize).enumerate() {
+                    assert!(record == vec![number as u8 | 1; RECORD as usize], "record {number}");
+                }
+                view.close(node, open).expect("closed");
+            }
+            view.unlink(0, "file", false).expect("removed");
+        });
+        *clients = { view }.take_clients();
+        instance.wait_until("no part is left", |instance| instance.objects() == 0);
+    }
+}
+
+/// Length of a record: they lie across the borders of chunks, and of others' pages.
+const RECORD: u64 = 5000;
+/// Records of each writer.
+const ROUNDS: u64 = 150;
+
+/// Every fourth record; how many were written without the daemon. The file is closed from time to
+/// time, so that its size is settled.
+fn write_records(view: &Instance, node: usize, objects: &Path) -> usize {
+    let mut direct = 0;
+    for round in 0..ROUNDS {
+        let file = view.direct_in(node, "file", objects.to_owned());
+        let number = round * 4 + node as u64;
+        direct += file.write(number * RECORD, &vec![number as u8 | 1; RECORD as usize]);
+        // Again, since by now it is known where the chunks are.
+        direct += file.write(number * RECORD, &vec![number as u8 | 1; RECORD as usize]);
+        view.close(node, file.open).expect("closed");
+    }
+    direct
 }
