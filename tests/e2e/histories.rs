@@ -161,6 +161,13 @@ fn what_processes_of_four_nodes_do_at_the_same_time_is_linearizable() -> Result<
     on_instance(&["--nodes", "local:4"], Moves::InHalves, |_| false)
 }
 
+/// The process of one node uses the chunk that they all use by itself, the others by requests.
+#[test]
+fn what_processes_of_four_nodes_do_to_a_striped_file_is_linearizable() -> Result<()> {
+    let options = ["--nodes", "local:4", "--layout", "stripe", "--chunk-size", "64K"];
+    on_instance(&options, Moves::InHalves, |_| false)
+}
+
 #[test]
 fn what_preloaded_processes_and_those_of_the_mount_do_at_the_same_time_is_linearizable()
 -> Result<()> {

@@ -21,9 +21,12 @@ use histories::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// A register in a file that outgrew its record, and how large that is.
-const LARGE_AT: u64 = 32 * 1024;
-const LARGE_BYTES: usize = 64 * 1024;
+/// A register in a file that outgrew its record, and how large that is: three of the shortest chunks
+/// that an instance can have, of which the register is in the second one.
+const LARGE_AT: u64 = 96 * 1024;
+const LARGE_BYTES: usize = 192 * 1024;
+/// The log stays shorter.
+const LOG_BYTES_MAX: usize = 64 * 1024;
 
 fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -180,9 +183,9 @@ impl Recorder {
             ensure!((&self.log).write(&value.to_le_bytes())? == 8, "an append was cut");
             return Ok(Action::Append(value));
         }
-        let mut bytes = vec![0; LARGE_BYTES];
+        let mut bytes = vec![0; LOG_BYTES_MAX];
         let count = self.log.read_at(&mut bytes, 0)?;
-        ensure!(count % 8 == 0 && count < LARGE_BYTES, "{count} bytes of a log of values");
+        ensure!(count % 8 == 0 && count < LOG_BYTES_MAX, "{count} bytes of a log of values");
         let values = bytes[..count]
             .chunks_exact(8)
             .map(|value| u64::from_le_bytes(value.try_into().expect("a chunk of eight bytes")));
