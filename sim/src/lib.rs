@@ -6,6 +6,7 @@ pub mod bytes;
 pub mod client;
 pub mod dice;
 pub mod disk;
+pub mod fabric;
 pub mod history;
 pub mod judge;
 pub mod lanes;

@@ -8,15 +8,21 @@
 //! time is over is lost, whether it was executed or not. A connection that breaks, or a link that
 //! is cut, delays: the frames are sent again over the next connection.
 
+mod carrier;
+mod metered;
+
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
-use mayfly_daemon::serve::{Carrier, Waker};
+pub use carrier::{Shared, SimCarrier};
+use mayfly_daemon::serve::Waker;
 use mayfly_transport_tcp::{
     Cause, Class, Event, Fate, Lane, NodeId, PeerState, Request, RequestId, SendError, Ticket,
 };
+use metered::Meter;
+pub use metered::Work;
 
 use crate::dice::Dice;
 
@@ -63,12 +69,23 @@ pub enum Due {
     Again(usize),
     /// A request's time is over.
     Alarm(u32, u64, RequestId),
+    /// A stage of the fabric is through with what it had.
+    Stage(usize),
+    /// A stream may send.
+    Pump(u32, u32, usize),
 }
 
 #[derive(Debug, Clone)]
 enum Frame {
     Request { id: RequestId, class: Class, deadline_ns: u64, body: Arc<Vec<u8>> },
     Reply { id: RequestId, body: Arc<Vec<u8>> },
+}
+
+impl Frame {
+    fn bytes(&self) -> u64 {
+        let (Frame::Request { body, .. } | Frame::Reply { body, .. }) = self;
+        body.len() as u64
+    }
 }
 
 /// One lane from one node to another.
@@ -157,6 +174,7 @@ pub struct Network {
     last_connection: u64,
     planted: Option<Planted>,
     again: Vec<(u32, Event)>,
+    meter: Meter,
     /// What is due, and when.
     pub agenda: Vec<(u64, Due)>,
     /// Requests between nodes so far.
@@ -186,6 +204,7 @@ impl Network {
             last_connection: 0,
             planted,
             again: Vec::new(),
+            meter: Meter::new(nodes),
             agenda: Vec::new(),
             requests: 0,
         }
@@ -298,6 +317,8 @@ impl Network {
                 self.tell(to, event);
             }
             Due::Alarm(node, life, id) => self.alarm(node, life, id),
+            Due::Stage(stage) => self.stage(stage),
+            Due::Pump(from, to, lane) => self.pump(from, to, lane),
         }
     }
 
@@ -401,6 +422,9 @@ impl Network {
 
     /// Sends what may be sent.
     fn pump(&mut self, from: u32, to: u32, lane: usize) {
+        if self.meter.holds((from, to, lane)) {
+            return;
+        }
         let connection =
             self.pairs.get(&(from.min(to), from.max(to))).map_or(0, |of| of.connection);
         if connection == 0 {
@@ -408,6 +432,8 @@ impl Network {
         }
         let link = self.links.get(&(from, to)).copied().unwrap_or_default();
         let (now_ns, credits) = (self.now_ns, self.weather.credits);
+        let has_fabric = self.fabric().is_some();
+        let mut loads = Vec::new();
         let stream = self.streams.entry((from, to, lane)).or_default();
         loop {
             if stream.flying == stream.kept.len() {
@@ -422,11 +448,19 @@ impl Network {
                 stream.kept.push_back(next);
             }
             stream.flying += 1;
+            let due = Due::Arrive { from, to, lane, connection };
+            if has_fabric {
+                loads.extend(stream.kept.get(stream.flying - 1).map(|frame| (due, frame.bytes())));
+                continue;
+            }
             let jitter = self.dice.below(self.weather.jitter_ns + 1);
             let arrival = now_ns + self.weather.delay_ns + jitter + link.slower_ns;
             let arrival = arrival.max(stream.last_arrival_ns + 1);
             stream.last_arrival_ns = arrival;
-            self.agenda.push((arrival, Due::Arrive { from, to, lane, connection }));
+            self.agenda.push((arrival, due));
+        }
+        for (due, bytes) in loads {
+            self.load(due, bytes);
         }
     }
 
@@ -504,6 +538,7 @@ impl Network {
             self.agenda.push((deadline_ns, Due::Alarm(node, end.life, id)));
         }
         self.requests += 1;
+        self.meter.sends(node, true, request.body.len());
         let frame = Frame::Request { id, class, deadline_ns, body: Arc::new(request.body) };
         let stream = self.streams.entry((node, to, lane)).or_default();
         stream.waiting[class as usize].push_back(frame);
@@ -517,6 +552,7 @@ impl Network {
         if self.life(to) != Some(ticket.incarnation) || ticket.id.0 >> 62 != 0 {
             return;
         }
+        self.meter.sends(node, false, body.len());
         let frame = Frame::Reply { id: ticket.id, body: Arc::new(body) };
         self.streams.entry((node, to, index_of(lane))).or_default().urgent.push_back(frame);
         self.pump(node, to, index_of(lane));
@@ -526,6 +562,7 @@ impl Network {
         let Some(end) = &mut self.ends[node as usize] else { return };
         let mut credits = Vec::new();
         for (event, credit) in end.inbox.drain(..) {
+            self.meter.takes(node, &event);
             events.push(event);
             credits.extend(credit);
         }
@@ -535,52 +572,5 @@ impl Network {
             }
             self.pump(from, node, lane);
         }
-    }
-}
-
-/// The network, as all nodes share it.
-#[derive(Debug, Clone)]
-pub struct Shared(Arc<Mutex<Network>>);
-
-impl Shared {
-    /// To be shared.
-    #[must_use]
-    pub fn new(network: Network) -> Shared {
-        Shared(Arc::new(Mutex::new(network)))
-    }
-
-    /// The network, for a moment.
-    pub fn lock(&self) -> MutexGuard<'_, Network> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A daemon's end of the network.
-#[derive(Debug)]
-pub struct SimCarrier {
-    /// The network.
-    pub network: Shared,
-    /// The daemon's node.
-    pub node: u32,
-}
-
-impl Carrier for SimCarrier {
-    fn post(&self, request: Request) -> Result<RequestId, SendError> {
-        self.network.lock().post(self.node, request)
-    }
-
-    fn reply(&self, ticket: Ticket, lane: Lane, body: Vec<u8>) -> Result<(), SendError> {
-        self.network.lock().reply(self.node, ticket, lane, body);
-        Ok(())
-    }
-
-    fn flush(&self) {}
-
-    fn take(&self, events: &mut Vec<Event>) {
-        self.network.lock().take(self.node, events);
-    }
-
-    fn now_ns(&self) -> u64 {
-        self.network.lock().now_ns
     }
 }

@@ -132,6 +132,8 @@ pub enum Chunks {
     OnAll,
     /// All of a file on the node whose client makes it.
     AtMaker,
+    /// On all nodes in turn, so many bytes each.
+    Striped(u64),
 }
 
 impl Opener for Shards {
@@ -175,6 +177,7 @@ fn config(chunks: Chunks) -> Config {
         Chunks::AtHome => (CHUNK_BYTES_DEFAULT, 1, Policy::Stripe),
         Chunks::OnAll => (CHUNK_BYTES as u64, u16::MAX, Policy::Stripe),
         Chunks::AtMaker => (CHUNK_BYTES_DEFAULT, 1, Policy::Local),
+        Chunks::Striped(chunk_bytes) => (chunk_bytes, u16::MAX, Policy::Stripe),
     };
     Config {
         instance: INSTANCE,
