@@ -8,6 +8,7 @@
 //! processes too. Data are in `TMPDIR`.
 
 mod bulk;
+mod costs;
 mod counts;
 mod failure;
 mod growth;
@@ -16,6 +17,7 @@ mod latency;
 mod placing;
 mod processor;
 mod report;
+mod shaped;
 mod stream;
 
 use anyhow::{Result, bail};
@@ -23,13 +25,15 @@ use anyhow::{Result, bail};
 /// A bar, by name.
 type Bar = (&'static str, fn() -> Result<()>);
 
-const BARS: [Bar; 6] = [
+const BARS: [Bar; 8] = [
     ("latency", latency::run),
     ("bulk", bulk::run),
     ("counts", counts::run),
     ("growth", growth::run),
     ("balance", placing::balance),
     ("failure", failure::run),
+    ("costs", costs::run),
+    ("shaped", shaped::bar),
 ];
 
 fn main() -> Result<()> {
@@ -41,6 +45,8 @@ fn main() -> Result<()> {
             return bulk::child(address, name, processes);
         }
         ["__counts", what, ..] => return counts::child(what, &words[2..]),
+        ["__shaped", ref words @ ..] => return shaped::child(words),
+        ["__costs", ref words @ ..] => return costs::child(words),
         ["__growth", nodes, ref daemons @ ..] => return growth::child(nodes, daemons),
         ["__failure", name] => return failure::child(name),
         ["__echo"] => return stream::echo(),
