@@ -37,6 +37,9 @@ struct Arguments {
     /// Files are on the nodes whose clients make them.
     #[arg(long, conflicts_with = "striped")]
     local: bool,
+    /// Some nodes own no names, and some of these no bytes either.
+    #[arg(long)]
+    roles: bool,
     /// Only this part of what the seed says, as printed for a run that failed.
     #[arg(long)]
     part: Option<Part>,
@@ -69,7 +72,7 @@ impl Arguments {
     }
 
     fn shape(&self) -> Shape {
-        Shape { nodes: self.nodes, shards: self.shards }
+        Shape { nodes: self.nodes, shards: self.shards, roles: self.roles }
     }
 
     fn plan(&self, seed: u64) -> Plan {
@@ -90,6 +93,9 @@ impl Arguments {
         }
         if self.local {
             command += " --local";
+        }
+        if self.roles {
+            command += " --roles";
         }
         command + &format!(" --part {part}")
     }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use mayfly_daemon::{
-    Clock, Config, Core, Numbering, Parts, Survivors, Totals,
+    Clock, Config, Core, Numbering, Parts, Roles, Survivors, Totals,
     serve::{
         Event, Known, Opener, Outside, Place,
         channel::Message,
@@ -119,7 +119,7 @@ struct Shards {
     clock: SimClock,
     totals: Arc<Totals>,
     forgetful: Option<u64>,
-    chunks: Chunks,
+    placing: Placing,
 }
 
 /// Where the chunks of files are.
@@ -134,6 +134,15 @@ pub enum Chunks {
     AtMaker,
     /// On all nodes in turn, so many bytes each.
     Striped(u64),
+}
+
+/// Where everything is.
+#[derive(Debug, Clone)]
+pub struct Placing {
+    /// Chunks of files.
+    pub chunks: Chunks,
+    /// Names, and parts of files.
+    pub roles: Roles,
 }
 
 impl Opener for Shards {
@@ -168,12 +177,12 @@ impl Opener for Shards {
             wake: Box::new(move || waker.wake()),
         };
         let survivors = Survivors { sessions: place.sessions().to_vec() };
-        Core::open(config(self.chunks), parts, &survivors).map_err(|error| error.to_string())
+        Core::open(config(&self.placing), parts, &survivors).map_err(|error| error.to_string())
     }
 }
 
-fn config(chunks: Chunks) -> Config {
-    let (chunk_bytes, width, policy) = match chunks {
+fn config(placing: &Placing) -> Config {
+    let (chunk_bytes, width, policy) = match placing.chunks {
         Chunks::AtHome => (CHUNK_BYTES_DEFAULT, 1, Policy::Stripe),
         Chunks::OnAll => (CHUNK_BYTES as u64, u16::MAX, Policy::Stripe),
         Chunks::AtMaker => (CHUNK_BYTES_DEFAULT, 1, Policy::Local),
@@ -186,6 +195,7 @@ fn config(chunks: Chunks) -> Config {
         chunk_bytes,
         policy,
         width,
+        roles: placing.roles.clone(),
         times: Times::Mtime,
         durability: Durability::Process,
         locks: true,
@@ -252,7 +262,7 @@ pub struct Node {
     last_pid: u32,
     null: OwnedFd,
     forgetful: Option<u64>,
-    chunks: Chunks,
+    placing: Placing,
     /// Daemons so far.
     pub lives: u64,
 }
@@ -270,7 +280,7 @@ impl Node {
         numbering: Numbering,
         clock: SimClock,
         forgetful: Option<u64>,
-        chunks: Chunks,
+        placing: Placing,
     ) -> Node {
         let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
         let null = rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty());
@@ -290,7 +300,7 @@ impl Node {
             last_pid: 100,
             null: null.expect("there is a null device"),
             forgetful,
-            chunks,
+            placing,
             lives: 0,
         }
     }
@@ -330,7 +340,7 @@ impl Node {
             clock: self.clock.clone(),
             totals: Arc::new(Totals::new(self.numbering.shards)),
             forgetful: self.forgetful.map(|seed| seed + u64::from(starts)),
-            chunks: self.chunks,
+            placing: self.placing.clone(),
         };
         let (network, number) = (network.clone(), self.number);
         let connect = |waker: mayfly_daemon::serve::Waker| {

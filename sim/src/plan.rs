@@ -2,6 +2,8 @@
 //!
 //! A plan is data, so that a failing one can be made smaller.
 
+use mayfly_daemon::Roles;
+
 use crate::{
     bytes::BLOCKS,
     dice::Dice,
@@ -85,6 +87,8 @@ pub struct Plan {
     pub nodes: u32,
     /// Shards of each.
     pub shards: u32,
+    /// Which nodes have what.
+    pub roles: Roles,
     /// The network.
     pub weather: Weather,
     /// A job of a disk takes up to so long, nanoseconds.
@@ -108,6 +112,8 @@ pub struct Shape {
     pub nodes: Option<u32>,
     /// So many shards of each.
     pub shards: Option<u32>,
+    /// Some nodes own no names, and some of these no bytes either.
+    pub roles: bool,
 }
 
 impl Plan {
@@ -133,6 +139,7 @@ impl Plan {
             seed,
             nodes,
             shards,
+            roles: if shape.roles { draw_roles(seed, nodes) } else { Roles::default() },
             weather,
             disk_ns: [100 * US, 5 * MS][dice.index(2)],
             groups,
@@ -217,6 +224,23 @@ impl Plan {
             }
         }
     }
+}
+
+/// One node at least owns names, and one does not if there are two.
+fn draw_roles(seed: u64, nodes: u32) -> Roles {
+    let dice = &mut Dice::new(seed, 4);
+    let mut order: Vec<u32> = (0..nodes).collect();
+    for last in (1..order.len()).rev() {
+        order.swap(last, dice.index(last + 1));
+    }
+    let owners = 1 + dice.index(order.len().saturating_sub(1).max(1));
+    let servers = owners + dice.index(order.len() + 1 - owners);
+    let chosen = |count: usize| {
+        let mut chosen = order[..count].to_vec();
+        chosen.sort_unstable();
+        chosen
+    };
+    Roles { metadata: chosen(owners), servers: chosen(servers) }
 }
 
 fn draw_name(dice: &mut Dice, group: Group) -> NameOp {

@@ -20,7 +20,7 @@ use crate::{
     judge::{Wrong, judge},
     names::PLACES,
     network::{self, MS, Network, SECOND, Shared, US},
-    node::{Chunks, Node, SimClock},
+    node::{Chunks, Node, Placing, SimClock},
     plan::{Act, Plan, WORK_NS},
     rest,
 };
@@ -159,7 +159,8 @@ impl<'a> World<'a> {
         let members = (0..plan.nodes).map(|node| {
             let numbering = Numbering { node, nodes: plan.nodes, shards: plan.shards };
             let shards = plan.shards as usize;
-            let mut node = Node::new(numbering, clock.another(), forgetful, options.chunks);
+            let placing = Placing { chunks: options.chunks, roles: plan.roles.clone() };
+            let mut node = Node::new(numbering, clock.another(), forgetful, placing);
             if let Some(Bug::Disk(planted)) = options.bug {
                 node.disk = Arc::new(Disk::planted(planted));
             }

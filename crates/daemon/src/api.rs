@@ -3,6 +3,8 @@
 use mayfly_meta::record::Policy;
 use mayfly_types::{Durability, Errno, SessionId, Times, Timestamp};
 
+use crate::Roles;
+
 /// Who asks: the reply goes back to this lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Caller {
@@ -73,8 +75,10 @@ pub struct Config {
     pub chunk_bytes: u64,
     /// How the chunks of new files are dealt out.
     pub policy: Policy,
-    /// To how many nodes; all of them if there are not so many.
+    /// To how many servers; all of them if there are not so many.
     pub width: u16,
+    /// Which nodes own slots, and which are servers.
+    pub roles: Roles,
     /// Time stamps that are kept.
     pub times: Times,
     /// What survives what.

@@ -462,6 +462,8 @@ impl Core {
         let sum = |own: u64, counter: fn(&ShardTotals) -> &AtomicU64| {
             own + if self.alone { 0 } else { self.totals.others(self.own(), counter) }
         };
+        // What a node takes that has nothing of the instance is no part of its space.
+        let is_server = self.config.roles.is_server(self.numbering.node);
         Counters {
             daemon_pid: std::process::id(),
             sessions: self.sessions.keys().filter(|session| origin(**session).is_none()).count()
@@ -472,8 +474,8 @@ impl Core {
             directories: sum(self.counters.directories, |row| &row.directories),
             orphans: sum(self.counters.orphans, |row| &row.orphans),
             objects: sum(self.counters.objects, |row| &row.objects),
-            used_bytes: self.used_bytes(),
-            capacity_bytes: self.config.capacity_bytes,
+            used_bytes: if is_server { self.used_bytes() } else { 0 },
+            capacity_bytes: if is_server { self.config.capacity_bytes } else { 0 },
             requests: sum(self.requests, |row| &row.requests),
             transactions: sum(self.store.committed_transaction(), |row| &row.transactions),
             restarts: self.node.head.daemon_starts.load(Relaxed).saturating_sub(1),

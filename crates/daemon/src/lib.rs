@@ -19,6 +19,7 @@ mod maps;
 mod message;
 mod numbering;
 mod opens;
+mod roles;
 pub mod serve;
 mod slots;
 mod stripes;
@@ -30,6 +31,7 @@ pub use self::{
     layouts::{LAYOUT_XATTR, LayoutWords, NODES_XATTR},
     message::Message,
     numbering::Numbering,
+    roles::Roles,
     slots::{ShardId, SlotTable},
     totals::Totals,
 };

@@ -28,9 +28,15 @@ impl SlotTable {
     /// Slots dealt out evenly to `shards` shards in runs; at least one.
     #[must_use]
     pub fn even(version: u32, shards: u32) -> Self {
-        let shards = shards.max(1) as usize;
-        let owners = (0..SLOTS).map(|slot| ShardId((slot * shards / SLOTS) as u32)).collect();
-        SlotTable { version, owners }
+        let all: Vec<ShardId> = (0..shards.max(1)).map(ShardId).collect();
+        SlotTable::of(version, &all)
+    }
+
+    /// Slots dealt out evenly to these shards in runs; at least one.
+    #[must_use]
+    pub fn of(version: u32, shards: &[ShardId]) -> Self {
+        let owner = |slot: usize| shards[slot * shards.len() / SLOTS];
+        SlotTable { version, owners: (0..SLOTS).map(owner).collect() }
     }
 
     /// Its version.
@@ -39,10 +45,13 @@ impl SlotTable {
         self.version
     }
 
-    /// Number of shards that own slots, if they are numbered without gaps.
+    /// Number of shards that own slots.
     #[must_use]
     pub fn shards(&self) -> u32 {
-        self.owners.iter().map(|owner| owner.0 + 1).max().unwrap_or(1)
+        let mut owners = self.owners.clone();
+        owners.sort_unstable();
+        owners.dedup();
+        owners.len() as u32
     }
 
     /// Owner of the dentry `name` in `directory`.
@@ -116,6 +125,19 @@ mod tests {
         let record = SlotRanges::decode(&table.to_record().encode()).unwrap();
         assert_eq!(SlotTable::from_record(&record), table);
         assert_eq!(record.runs.len(), 5);
+    }
+
+    #[test]
+    fn only_the_chosen_shards_own_slots_and_as_many_each() {
+        let chosen = [1, 4, 5].map(ShardId);
+        let table = SlotTable::of(1, &chosen);
+        let counts =
+            chosen.map(|shard| table.owners.iter().filter(|owner| **owner == shard).count());
+        assert_eq!(counts.iter().sum::<usize>(), SLOTS);
+        assert!(counts.iter().all(|count| count.abs_diff(SLOTS / 3) <= 1), "{counts:?}");
+        assert_eq!(table.shards(), 3);
+        let record = SlotRanges::decode(&table.to_record().encode()).unwrap();
+        assert_eq!(SlotTable::from_record(&record), table);
     }
 
     #[test]

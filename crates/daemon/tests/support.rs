@@ -114,6 +114,7 @@ pub fn config() -> Config {
     Config {
         policy: mayfly_meta::record::Policy::Stripe,
         width: 1,
+        roles: mayfly_daemon::Roles::default(),
         instance: 0x1234,
         mount: b"/mnt/mayfly".to_vec(),
         capacity_bytes: 1 << 30,

@@ -118,6 +118,7 @@ fn core_config(config: &Config, capacity_bytes: u64) -> Result<CoreConfig> {
         chunk_bytes: config.options.chunk_bytes,
         policy,
         width,
+        roles: mayfly_daemon::Roles::default(),
         times: config.options.times()?,
         durability: config.options.durability()?,
         locks: config.options.locks,

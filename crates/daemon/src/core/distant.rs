@@ -376,16 +376,17 @@ impl Core {
     pub(super) fn space(&self) -> SpaceFacts {
         let counters = self.counters();
         SpaceFacts {
-            capacity_bytes: self.config.capacity_bytes,
+            capacity_bytes: counters.capacity_bytes,
             used_bytes: counters.used_bytes,
             files: counters.files + counters.directories,
         }
     }
 
-    /// Of all nodes that answer.
+    /// Of all servers that answer.
     pub(super) fn space_of_all(&mut self) -> Outcome<SpaceFacts> {
         let mut sum = self.space();
-        let others = (0..self.numbering.nodes).filter(|node| *node != self.numbering.node);
+        let (me, roles) = (self.numbering.node, &self.config.roles);
+        let others = (0..self.numbering.nodes).filter(|node| *node != me && roles.is_server(*node));
         let others: Vec<u32> = others.map(|node| self.numbering.front_of(node).0).collect();
         if others.is_empty() {
             return Ok(sum);

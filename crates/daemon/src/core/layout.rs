@@ -64,8 +64,9 @@ impl Core {
         let numbering = &self.numbering;
         // What is synced is synced by the file's home.
         let whole = self.config.durability == Durability::Sync;
-        let nodes = u16::try_from(numbering.nodes).unwrap_or(u16::MAX).max(1);
-        let width = if whole { 1 } else { inherited.width.clamp(1, nodes) };
+        let servers = self.config.roles.server_count(*numbering);
+        let servers = u16::try_from(servers).unwrap_or(u16::MAX);
+        let width = if whole { 1 } else { inherited.width.clamp(1, servers) };
         let policy = match inherited.policy {
             Policy::Stripe | Policy::Hash if width == 1 => Policy::Stripe,
             policy => policy,

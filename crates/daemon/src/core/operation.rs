@@ -32,8 +32,6 @@ use crate::{
     slots::ShardId,
 };
 
-/// The shard that says who may move a directory to another parent.
-pub(super) const ELECTOR: ShardId = ShardId(0);
 /// See [`Step::wave`].
 const WAVES: u8 = 4;
 
@@ -374,11 +372,12 @@ impl Core {
 
     /// Gives back the claims of an operation that cannot be done.
     fn give_back(&mut self, id: OperationId) {
+        let elector = self.elector();
         let Some(operation) = self.operations.get_mut(&id) else { return };
         let mut holders = std::mem::take(&mut operation.prepared);
         if matches!(operation.verdict, Verdict::Busy(_)) && operation.run.elected {
             operation.run.elected = false;
-            holders.push(ELECTOR);
+            holders.push(elector);
         }
         let questions = holders.into_iter().map(|shard| (shard, Question::Release(id))).collect();
         self.release_claims(id);

@@ -50,8 +50,10 @@ pub enum OpenError {
     OtherChunkSize(u64),
     /// The store is another shard's.
     OtherShard(u32),
-    /// The instance was made with so many shards.
+    /// The instance was made with so many shards that own names.
     OtherShards(u32),
+    /// Names belonged to other shards when the instance was made.
+    OtherOwners,
     /// Something failed on the way.
     Failed(Errno),
 }
@@ -71,6 +73,9 @@ impl fmt::Display for OpenError {
             }
             OpenError::OtherShards(shards) => {
                 write!(f, "the data directory was made with {shards} shards")
+            }
+            OpenError::OtherOwners => {
+                write!(f, "the data directory was made with other metadata nodes")
             }
             OpenError::Failed(errno) => write!(f, "cannot take up the metadata: {errno}"),
         }
@@ -119,7 +124,7 @@ impl Core {
             jobs: Jobs::new(config.io_threads, wake),
             preparations: Preparations::default(),
             work: Work::default(),
-            slots: SlotTable::even(1, numbering.all()),
+            slots: SlotTable::of(1, &config.roles.owners(numbering)),
             cache: DentryCache::new(config.cached_dentries_max),
             looked_up: None,
             touched: None,
@@ -179,9 +184,12 @@ impl Core {
             return Err(OpenError::OtherShard(instance.shard));
         }
         if let Some(record) = self.store.get(key::SLOTS)? {
-            self.slots = SlotTable::from_record(&SlotRanges::decode(record)?);
-            if self.slots.shards() != self.numbering.all() {
-                return Err(OpenError::OtherShards(self.slots.shards()));
+            let made_with = SlotTable::from_record(&SlotRanges::decode(record)?);
+            if made_with.shards() != self.slots.shards() {
+                return Err(OpenError::OtherShards(made_with.shards()));
+            }
+            if made_with != self.slots {
+                return Err(OpenError::OtherOwners);
             }
         }
         let missing = StoreError::Corrupt("the counters are missing");

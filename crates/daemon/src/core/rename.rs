@@ -12,15 +12,20 @@ use mayfly_wire::Rename;
 use super::{
     Core, Outcome, Served,
     member::unexpected,
-    operation::{ELECTOR, Parts, add_step},
+    operation::{Parts, add_step},
     walk::{Last, Place, Rule},
 };
-use crate::message::Question;
+use crate::{message::Question, slots::ShardId};
 
 const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
 
 impl Core {
+    /// The shard that says who may move a directory to another parent.
+    pub(super) fn elector(&self) -> ShardId {
+        self.slots.home(FileId::ROOT)
+    }
+
     pub(super) fn rename(&mut self, rename: &Rename<'_>) -> Outcome<Served> {
         let flags = rename.flags;
         let both = RENAME_NOREPLACE | RENAME_EXCHANGE;
@@ -196,7 +201,7 @@ impl Core {
         self.forget_facts();
         let question =
             Question::Prepare { operation: self.operation_id(), steps: vec![Step::Elect] };
-        match self.fact(ELECTOR, question) {
+        match self.fact(self.elector(), question) {
             Ok(answer) => Err(unexpected(&answer)),
             Err(fault) => Err(fault),
         }

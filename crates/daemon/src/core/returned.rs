@@ -19,11 +19,7 @@ use std::collections::HashSet;
 use mayfly_meta::record::Step;
 use mayfly_types::OpenRef;
 
-use super::{
-    Core,
-    operation::{ELECTOR, Phase},
-    task::Purpose,
-};
+use super::{Core, operation::Phase, task::Purpose};
 use crate::{
     api::Caller,
     message::{Answer, OperationId, Question},
@@ -107,12 +103,13 @@ impl Core {
         for operation in theirs {
             self.ask(shard, Question::IsOver(operation), Purpose::Claims(operation));
         }
-        if shard == ELECTOR {
+        let elector = self.elector();
+        if shard == elector {
             self.tasks.unelect();
         }
         let mut involved = Vec::new();
         for (id, operation) in &mut self.operations {
-            let elected = shard == ELECTOR && operation.run.elected;
+            let elected = shard == elector && operation.run.elected;
             let mut steps = operation.steps(shard).to_vec();
             if elected {
                 steps.push(Step::Elect);

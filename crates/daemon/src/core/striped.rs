@@ -111,7 +111,8 @@ impl Core {
             return self.slots.home(file);
         }
         let numbering = &self.numbering;
-        let node = (layout.first_server + u32::from(index)) % numbering.nodes;
+        let roles = &self.config.roles;
+        let node = roles.server_after(*numbering, layout.first_server, index.into());
         ShardId(numbering.front_of(node).0 + (file.0 % u64::from(numbering.shards)) as u32)
     }
 

@@ -425,7 +425,7 @@ impl Core {
             && let Some(operation) = self.run.operation
         {
             self.run.elected = false;
-            self.ask(super::operation::ELECTOR, Question::Release(operation), Purpose::Nothing);
+            self.ask(self.elector(), Question::Release(operation), Purpose::Nothing);
         }
     }
 

@@ -5,6 +5,7 @@
 //! get killed are child processes: this test program again, told its role by the name of an ignored
 //! test ([`roles`]).
 
+mod apart;
 mod calm;
 mod host;
 mod hostile;

@@ -29,7 +29,7 @@ use super::{
     super::{Ending, Nodes, Opener, Place, channel::Message, run},
     host::Host,
 };
-use crate::{Config, Core, Parts, Survivors, SystemClock, Totals};
+use crate::{Config, Core, Parts, Roles, Survivors, SystemClock, Totals};
 
 const O_RDWR: u32 = 2;
 const O_CREAT: u32 = 0o100;
@@ -41,6 +41,7 @@ struct Files {
     directory: PathBuf,
     chunks: (u64, Policy),
     width: u16,
+    roles: Roles,
     totals: Arc<Totals>,
 }
 
@@ -81,6 +82,7 @@ impl Opener for Files {
             chunk_bytes: self.chunks.0,
             policy: self.chunks.1,
             width: self.width,
+            roles: self.roles.clone(),
             times: Times::Mtime,
             durability: Durability::Process,
             locks: true,
@@ -99,6 +101,7 @@ pub(super) struct Served {
     pub(super) host: Host,
     chunks: (u64, Policy),
     width: u16,
+    roles: Roles,
     thread: Option<JoinHandle<std::io::Result<Ending>>>,
     nodes: Nodes,
 }
@@ -110,8 +113,8 @@ impl Served {
         let (nodes, shards) = (self.nodes.clone(), self.host.shards);
         let totals = Arc::new(Totals::new(shards));
         let directory = self.host.directory.clone();
-        let (chunks, width) = (self.chunks, self.width);
-        let files = Files { directory, chunks, width, totals };
+        let (chunks, width, roles) = (self.chunks, self.width, self.roles.clone());
+        let files = Files { directory, chunks, width, roles, totals };
         self.thread =
             Some(thread::spawn(move || run(channel, &slot_files, shards, Some(nodes), &files)));
         assert_eq!(self.host.hear(), Message::Ready);
@@ -157,6 +160,25 @@ impl Instance {
         chunks: (u64, Policy),
         width: u16,
     ) -> Instance {
+        Instance::made(name, (nodes, shards), (chunks, width), &Roles::default())
+    }
+
+    /// With so many nodes of so many shards that have these roles.
+    pub(super) fn of_roles(
+        name: &str,
+        counts: (u32, u32),
+        chunks: (u64, Policy),
+        roles: &Roles,
+    ) -> Instance {
+        Instance::made(name, counts, (chunks, u16::MAX), roles)
+    }
+
+    fn made(
+        name: &str,
+        (nodes, shards): (u32, u32),
+        (chunks, width): ((u64, Policy), u16),
+        roles: &Roles,
+    ) -> Instance {
         let listeners: Vec<TcpListener> =
             (0..nodes).map(|_| TcpListener::bind("127.0.0.1:0").expect("a port")).collect();
         let addresses: Vec<_> =
@@ -173,7 +195,8 @@ impl Instance {
                 encrypt: me == u32::MAX,
                 deadline_ms: DEADLINE_MS_DEFAULT,
             };
-            served.push(Served { host, chunks, width, thread: None, nodes });
+            let roles = roles.clone();
+            served.push(Served { host, chunks, width, roles, thread: None, nodes });
         }
         served.iter_mut().for_each(Served::start);
         let clients = served.iter().map(|served| served.host.attach()).collect();
