@@ -129,3 +129,13 @@ fn an_append_beside_a_cut_is_not_done_twice_when_the_daemon_dies() {
     let part = "1,3/0-1/0,2-4,8-10/0-1,3,5-7,10-11/1-2,4,7-12,14/0-1,4,6-9/0-4,7-10,12/1-2,4,6";
     kept_of(Shape { nodes: Some(1), shards: Some(4), roles: false }, &[(625, part)]);
 }
+
+/// A node had asked what a directory's name stands for and stood still for 10 s before it took the
+/// answer in. The directory was removed and made again meanwhile, without waiting for that node any
+/// longer than a deadline; it believed the answer for a whole lease, and made a file in the
+/// directory that was gone.
+#[test]
+fn an_answer_about_a_name_is_believed_from_the_question_on() {
+    let part = "0,3,18/0-3,5-8/0-3,8-9/2,4-9/0,2-7,9,15/0-2,4/0-1,4-9,11";
+    kept_of(Shape { roles: true, ..Shape::default() }, &[(5037, part)]);
+}

@@ -142,22 +142,29 @@ impl Core {
         }
     }
 
-    /// Keeps what may be kept of an answer.
-    pub(super) fn remember(&mut self, question: &Question, answer: &Answer) {
+    /// Keeps what may be kept of an answer to a run that first asked then.
+    pub(super) fn remember(&mut self, question: &Question, answer: &Answer, asked_at: Option<i64>) {
         if let Question::Lookup { directory, name } = question
             && let Answer::Found { file: Some((id, FileKind::Directory)), cacheable: true } = answer
         {
-            let until = self.remembered_until(*directory, name);
+            let until = self.remembered_until(*directory, name, asked_at);
             self.cache.insert(*directory, name, Cached::Directory(*id), until);
         }
     }
 
     /// How long an answer about a name may be believed. Its owner tells whoever has asked before it
-    /// changes the name, but a node that cannot be reached would keep it waiting for ever.
-    pub(super) fn remembered_until(&self, directory: FileId, name: &[u8]) -> i64 {
+    /// changes the name, but a node that cannot be reached would keep it waiting for ever. The time
+    /// runs from the question on: a node may stand still before it takes the answer in.
+    pub(super) fn remembered_until(
+        &self,
+        directory: FileId,
+        name: &[u8],
+        asked_at: Option<i64>,
+    ) -> i64 {
         let owner = self.slots.dentry_owner(directory, name);
         let lease = self.config.lease_seconds;
-        if self.numbering.is_here(owner) { FOR_EVER } else { self.now.seconds + lease }
+        let since = asked_at.unwrap_or(self.now.seconds);
+        if self.numbering.is_here(owner) { FOR_EVER } else { since + lease }
     }
 
     pub(super) fn forget_name(&mut self, directory: FileId, name: &[u8]) {

@@ -101,7 +101,7 @@ impl Core {
                 return;
             }
         }
-        let until = self.remembered_until(directory, name);
+        let until = self.remembered_until(directory, name, self.run.asked_at);
         self.cache.insert(directory, name, Cached::Symlink(id, Arc::clone(target)), until);
     }
 

@@ -47,6 +47,8 @@ pub(super) enum Task {
 pub(super) struct Run {
     pub(super) place: Resolved,
     facts: Vec<(ShardId, Question, Answer)>,
+    /// When it first asked, seconds.
+    pub(super) asked_at: Option<i64>,
     /// Its number, once it needs one; the same in each attempt.
     pub(super) operation: Option<OperationId>,
     /// It has the right to move directories.
@@ -405,7 +407,8 @@ impl Core {
     pub(super) fn suspend(&mut self, task: Task, questions: Vec<(ShardId, Question)>) {
         self.tasks.next += 1;
         let id = self.tasks.next;
-        let run = std::mem::take(&mut self.run);
+        let mut run = std::mem::take(&mut self.run);
+        run.asked_at.get_or_insert(self.now.seconds);
         self.tasks.suspended.insert(id, Suspended { task, run, missing: questions.len() });
         for (shard, question) in questions {
             self.ask(shard, question, Purpose::Fact(id));
@@ -463,7 +466,8 @@ impl Core {
             if matches!(asked.question, Question::Prepare { .. }) {
                 suspended.run.elected |= matches!(answer, Answer::Prepared(_));
             }
-            self.remember(&asked.question, &answer);
+            let asked_at = suspended.run.asked_at;
+            self.remember(&asked.question, &answer, asked_at);
             let Some(suspended) = self.tasks.suspended.get_mut(&task) else { return };
             suspended.run.facts.push((asked.to, asked.question, answer));
         }
