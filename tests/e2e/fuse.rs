@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Job, binary, process, skip};
+use mayfly_testkit::{Instance, Job, binary, process, skip};
 use mayfly_tests::mount::{Bench, inside, is_mounted, server, wait_until};
 
 const SUMS: &str = "find . -type f -exec md5sum {} + | sort -k2; find . -type l -printf '%p %l\n'";
@@ -535,4 +535,24 @@ fn run_with_access_auto_mounts_where_that_is_possible() -> Result<()> {
     let outcome = run.args(["--", "bash", "-c", script]).args([&bench.mount]).run()?;
     ensure!(outcome.code == 3, "the status 3 became {}", outcome.code);
     bench.expect_nothing()
+}
+
+#[test]
+fn status_says_what_auto_took_and_who_has_mounted_it() -> Result<()> {
+    let Some(bench) = Bench::new("ways")? else { return Ok(()) };
+    if !skip::unless_installed("fuse: ways to mount", &["fusermount3"], "fuse3") {
+        return Ok(());
+    }
+    let root = rustix::process::geteuid().is_root();
+    for way in ["root", "fusermount3"].into_iter().filter(|way| root || *way != "root") {
+        let instance = Instance::named(&bench.scratch, "fuse")?;
+        let start = instance.command("start").args(["--access", "auto", "--mount"]);
+        start.args([&bench.mount]).env("MAYFLY_MOUNT_BY", way).run_ok()?;
+        let status = instance.status()?;
+        ensure!(status["access"] == "both", "{way}: auto took {}", status["access"]);
+        ensure!(status["mounted_by"] == way, "{way}: mounted by {}", status["mounted_by"]);
+        bench.outside("echo through > $M/file; cat $M/file")?;
+        bench.finish(&instance)?;
+    }
+    Ok(())
 }

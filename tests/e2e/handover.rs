@@ -2,6 +2,7 @@
 //! be entered by the library: static programs, rings, requests of aio.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -232,6 +233,32 @@ fn a_stranger_meets_ebadf_without_a_mount_and_on_a_locked_file() -> Result<()> {
                   flock -n f true || echo still locked";
     let seen = bench.inside(&instance, script)?;
     ensure!(seen == "write -1 EBADF\na\nc\nstill locked\n", "locked: {seen}");
+    bench.finish(&instance)
+}
+
+/// Whose program it is nobody else can say, so it takes root to try it.
+#[test]
+fn a_set_id_program_uses_what_it_inherits_and_opens_nothing_itself() -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        skip::note("handover: set-id programs", "only root can make one of another user");
+        return Ok(());
+    }
+    let Some(bench) = Bench::new("set-id")? else { return Ok(()) };
+    let tool = bench.scratch.join("tool");
+    fs::copy(&bench.program, &tool)?;
+    let nobody = Some(65_534);
+    std::os::unix::fs::chown(&tool, nobody, nobody)?;
+    fs::set_permissions(&tool, fs::Permissions::from_mode(0o4755))?;
+    let instance = bench.start("both")?;
+    let script = format!(
+        "echo in > f; exec 3> g 4< f; echo before >&3; {0} write 3 tool where 3 read 4 9 cat f; \
+         echo after >&3; cat g",
+        tool.display()
+    );
+    let seen = bench.inside(&instance, &script)?;
+    // The last one is the file that it has not opened.
+    let expected = "write 4\nwhere 11\nread 3\nin\n\nread -1 EBADF\nbefore\ntoolafter\n";
+    ensure!(seen == expected, "{seen:?}");
     bench.finish(&instance)
 }
 

@@ -293,6 +293,9 @@ pub struct Config {
     /// Whose programs there will be.
     #[serde(default)]
     pub audience: Audience,
+    /// The way to mount that was chosen when it was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount_by: Option<String>,
     /// The rest.
     pub options: Options,
 }
@@ -342,7 +345,7 @@ impl Config {
     /// # Errors
     /// Says why it cannot be, where that was asked for.
     pub(crate) fn way(&self) -> Result<Option<Way>> {
-        let way = || mayfly_fuse::way(self.audience.into());
+        let way = || mayfly_fuse::way(self.audience.into(), self.mount_by.as_deref());
         Ok(match self.options.access()? {
             Access::Preload => None,
             Access::Auto => way().ok(),

@@ -39,7 +39,7 @@ pub fn run_fuse(run_dir: &Path, point: &Path) -> Result<()> {
     let place = config.and_then(|config| {
         let way = match config.mount == point {
             true => config.way()?.context("it is not to be mounted")?,
-            false => mayfly_fuse::way(Audience::Everybody)?,
+            false => mayfly_fuse::way(Audience::Everybody, config.mount_by.as_deref())?,
         };
         Ok(Place {
             way,

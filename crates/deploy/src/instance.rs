@@ -200,6 +200,7 @@ impl Instance {
             image_dir: places::image_cache(),
             keep: self.keep,
             audience: self.audience,
+            mount_by: mayfly_fuse::choice(),
             options: self.options.clone(),
             run_dir,
         })
@@ -337,6 +338,7 @@ impl Instance {
             None => (config.run_dir.join("mnt"), true),
         };
         config.audience = self.audience;
+        config.mount_by = mayfly_fuse::choice();
         config.options.access.clone_from(&self.options.access);
         config.options.consistency.clone_from(&self.options.consistency);
         config.image_dir = places::image_cache();

@@ -232,6 +232,7 @@ mod tests {
             image_dir: nowhere,
             keep: false,
             audience: crate::Audience::Everybody,
+            mount_by: None,
             options: crate::Options::default(),
         }
     }

@@ -45,5 +45,5 @@ mod xattrs;
 
 pub use consistency::Consistency;
 pub use keeper::keep;
-pub use mount::{Audience, Mounted, Way, mounted, unmount, way};
+pub use mount::{Audience, Mounted, Way, choice, mounted, unmount, way};
 pub use server::{Place, serve};

@@ -66,17 +66,21 @@ impl Way {
     }
 }
 
-/// How this user can mount here; otherwise why not and what to do.
+/// The way that this process's environment chooses, if any.
+#[must_use]
+pub fn choice() -> Option<String> {
+    std::env::var(CHOICE).ok().filter(|word| !word.is_empty())
+}
+
+/// How this user can mount here, by `choice` where there is one; otherwise why not and what to do.
 ///
 /// # Errors
 /// As above.
-pub fn way(audience: Audience) -> Result<Way> {
+pub fn way(audience: Audience, choice: Option<&str>) -> Result<Way> {
     // The helper opens it as the user, too.
     open_device()?;
-    let choice = std::env::var(CHOICE).ok().filter(|word| !word.is_empty());
     let all = [Way::Root, Way::Helper, Way::Namespace];
-    let wanted =
-        all.into_iter().filter(|way| choice.as_deref().is_none_or(|word| word == way.word()));
+    let wanted = all.into_iter().filter(|way| choice.is_none_or(|word| word == way.word()));
     let mut there = wanted.filter(|way| match way {
         Way::Root => is_root(),
         Way::Helper => helper().is_some(),
