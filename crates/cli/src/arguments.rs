@@ -255,8 +255,8 @@ pub(crate) struct Make {
     /// Unit in which files are cut over servers, a power of two [default: 512K]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     chunk_size: Option<u64>,
-    /// Where the bytes of files are in an instance of several nodes, unless a directory has a layout
-    /// of its own; `mayfly layout --help` explains them [default: $MAYFLY_LAYOUT, or home]
+    /// Where the bytes of files are in an instance of several nodes, unless a directory has a
+    /// layout of its own; `mayfly layout --help` explains them [default: $MAYFLY_LAYOUT, or home]
     #[arg(long, value_name = "home|stripe[:W]|hash[:W]|local")]
     layout: Option<String>,
     /// Most that files and metadata may use together [default: what the file system has free]

@@ -21,8 +21,8 @@ use histories::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// A register in a file that outgrew its record, and how large that is: three of the shortest chunks
-/// that an instance can have, of which the register is in the second one.
+/// A register in a file that outgrew its record, and how large that is: three of the shortest
+/// chunks that an instance can have, of which the register is in the second one.
 const LARGE_AT: u64 = 96 * 1024;
 const LARGE_BYTES: usize = 192 * 1024;
 /// The log stays shorter.

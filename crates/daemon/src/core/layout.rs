@@ -8,9 +8,9 @@
 //!
 //! Under the policy `local` a file is at home on the node whose process makes it. When its name is
 //! another node's, the name's shard has it made there, by an operation that sets the name
-//! afterwards, and sends the request on to be opened there. Who made it is noted with the file until
-//! it has been opened by that request: so one that comes again, after any of the daemons was killed,
-//! still finds its own new file, and an exclusive one of somebody else does not.
+//! afterwards, and sends the request on to be opened there. Who made it is noted with the file
+//! until it has been opened by that request: so one that comes again, after any of the daemons was
+//! killed, still finds its own new file, and an exclusive one of somebody else does not.
 //!
 //! Programs see layouts as extended attributes that no listing has.
 

@@ -5,8 +5,9 @@
 //! the names is made to forget it. Then the operation is decided, by one record in the
 //! coordinator's store, the *intent*; from there on it will be finished, whatever dies. The steps
 //! are applied in waves: what makes files, what makes names, what removes them, what ends files; so
-//! neither a name nor what it stands for is ever missing. Each shard marks a wave as done in the transaction that does it and does it once,
-//! however often it is told. The intent goes with the batch in which the request is answered.
+//! neither a name nor what it stands for is ever missing. Each shard marks a wave as done in the
+//! transaction that does it and does it once, however often it is told. The intent goes with the
+//! batch in which the request is answered.
 //!
 //! After a restart a shard takes up its intents from the first wave and asks about marks that it
 //! finds; no request is served before all that is over. What was finished but perhaps not answered
