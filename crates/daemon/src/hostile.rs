@@ -41,8 +41,11 @@ pub fn seeds() -> Vec<Vec<u8>> {
         Call::Introduce { sessions: vec![SessionId(1), session] },
     ];
     let asked = questions.map(|question| Call::Ask { from: 0, to: 1, question });
-    let replies =
-        [Reply::Done { status: 0 }, Reply::Unknown, Reply::Answer(Answer::Entries(vec![1; 9]))];
+    let replies = [
+        Reply::Done { status: 0 },
+        Reply::Unknown,
+        Reply::Answer(Answer::Entries { packed: vec![1; 9], more: true }),
+    ];
     let calls = calls.iter().chain(&asked).map(|call| encode(call, b"body"));
     calls.chain(replies.iter().map(|reply| encode(reply, b"body"))).collect()
 }

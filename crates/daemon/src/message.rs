@@ -199,7 +199,11 @@ pub enum Answer {
     LinkTarget(Vec<u8>),
     Directory(DirectoryFacts),
     Member(MemberFacts),
-    Entries(Vec<u8>),
+    /// Packed entries, and whether there are more than there was room for.
+    Entries {
+        packed: Vec<u8>,
+        more: bool,
+    },
     /// The steps can be done. Who remembers the names that they change.
     Prepared(Vec<(u32, FileId, Vec<u8>)>),
     /// An older operation is in the way.

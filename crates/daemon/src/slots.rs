@@ -22,6 +22,8 @@ pub struct ShardId(pub u32);
 pub struct SlotTable {
     version: u32,
     owners: Vec<ShardId>,
+    /// The slots after which the owner is another one, and the last.
+    ends: Vec<usize>,
 }
 
 impl SlotTable {
@@ -36,7 +38,13 @@ impl SlotTable {
     #[must_use]
     pub fn of(version: u32, shards: &[ShardId]) -> Self {
         let owner = |slot: usize| shards[slot * shards.len() / SLOTS];
-        SlotTable { version, owners: (0..SLOTS).map(owner).collect() }
+        SlotTable::new(version, (0..SLOTS).map(owner).collect())
+    }
+
+    fn new(version: u32, owners: Vec<ShardId>) -> Self {
+        let mut ends: Vec<usize> = (1..SLOTS).filter(|at| owners[at - 1] != owners[*at]).collect();
+        ends.push(SLOTS);
+        SlotTable { version, owners, ends }
     }
 
     /// Its version.
@@ -81,10 +89,8 @@ impl SlotTable {
     #[must_use]
     pub fn run_at(&self, cookie: u64) -> (ShardId, u64) {
         let slot = ((cookie >> COOKIE_SLOT_SHIFT) as usize).min(SLOTS - 1);
-        let owner = self.owners[slot];
-        let after = self.owners[slot..].iter().position(|other| *other != owner);
-        let end = after.map_or(SLOTS, |count| slot + count);
-        (owner, (end as u64) << COOKIE_SLOT_SHIFT)
+        let end = self.ends[self.ends.partition_point(|end| *end <= slot)];
+        (self.owners[slot], (end as u64) << COOKIE_SLOT_SHIFT)
     }
 
     /// As a record.
@@ -111,7 +117,7 @@ impl SlotTable {
             }
             owners.push(owner);
         }
-        SlotTable { version: record.version, owners }
+        SlotTable::new(record.version, owners)
     }
 }
 

@@ -258,6 +258,37 @@ fn a_wide_directory_lies_on_all_shards_and_counts_as_one() {
     fsck::check(&mut node);
 }
 
+/// Questions that a whole listing costs, with `entries` in a directory of 16 shards.
+fn questions_of_a_listing(entries: usize, page_bytes: u32) -> usize {
+    let mut node = Node::several(config(), 16, 5, false);
+    node.mkdir("wide").unwrap();
+    for number in 0..entries {
+        node.mkdir(&format!("wide/{number}")).unwrap();
+    }
+    let open = node.open("wide", 0).unwrap().0;
+    let before = node.several.asked;
+    let names = node.list(open, page_bytes).unwrap();
+    assert_eq!(names.len(), entries + 2);
+    let asked = node.several.asked - before;
+    node.close(open);
+    asked
+}
+
+/// Each member was asked twice, one after the other, and one request is a network away.
+#[test]
+fn a_listing_asks_each_member_once_when_there_is_room_for_all() {
+    // The last one is asked again whether that was all.
+    let asked = questions_of_a_listing(100, 32 * 1024);
+    assert!(asked <= 16, "{asked} questions to 15 members");
+}
+
+#[test]
+fn a_listing_asks_no_more_members_than_there_is_room_for() {
+    // Some forty pages, and each of the members ends within one.
+    let asked = questions_of_a_listing(1600, 1000);
+    assert!(asked <= 90, "{asked} questions");
+}
+
 #[test]
 fn a_walk_starts_where_it_is_told_on_any_shard() {
     let mut node = Node::several(config(), 5, 3, false);

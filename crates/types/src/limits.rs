@@ -50,6 +50,8 @@ pub const REQUEST_BYTES_MAX: usize = 128 * 1024 + 4096;
 pub const REPLY_BYTES_MAX: usize = 128 * 1024 + 4096;
 /// File data in one request or reply, bytes.
 pub const TRANSFER_BYTES_MAX: usize = 128 * 1024;
+/// Members of a directory that are asked for entries at the same time.
+pub const LISTED_MEMBERS_MAX: usize = 128;
 /// Byte-range locks of one file.
 pub const LOCKS_PER_FILE_MAX: usize = 4096;
 /// Default deadline of a request, milliseconds. A restarted daemon must fit in it.

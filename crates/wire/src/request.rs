@@ -112,6 +112,7 @@ wire_struct! {
     /// An open file description was made; its entry in the node's table is filled in.
     Opened {
         open: OpenRef,
+        /// Of a directory without what its entries at other shards add to links and times.
         attr: Attr,
         /// True when this call created the file.
         created: bool,

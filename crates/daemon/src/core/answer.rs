@@ -42,7 +42,8 @@ impl Core {
             }
             Question::Member(id) => Answer::Member(self.member_facts(*id)?),
             Question::Entries { directory, from, until, bytes_max } => {
-                Answer::Entries(self.entries(*directory, (*from, *until), *bytes_max)?)
+                let (packed, more) = self.entries(*directory, (*from, *until), *bytes_max)?;
+                Answer::Entries { packed, more }
             }
             Question::Prepare { operation, steps } => self.prepare(*operation, steps)?,
             Question::Apply { operation, wave, steps, last } => {

@@ -17,7 +17,11 @@ use super::{
     data::object_of,
     home::Located,
 };
-use crate::{api::Caller, message::SpaceFacts, slots::ShardId};
+use crate::{
+    api::Caller,
+    message::{MemberFacts, SpaceFacts},
+    slots::ShardId,
+};
 
 pub(super) const O_PATH: u32 = 0o10_000_000;
 
@@ -53,11 +57,30 @@ impl Core {
         self.attr_with(inode, object.as_ref())
     }
 
-    /// The same, with what its object is like while the size is unsettled.
+    /// What goes with the answer to an open. What the members of a directory add is left out:
+    /// nobody looks for it there, and each of them would have to be asked.
+    pub(super) fn attr_at_open(&mut self, inode: &Inode) -> Outcome<Attr> {
+        match inode.content {
+            Content::Directory(_) => self.attr_from(inode, None, &MemberFacts::default()),
+            _ => self.attr_of(inode),
+        }
+    }
+
+    /// What stat reports, with what its object is like while the size is unsettled.
     pub(super) fn attr_with(
         &mut self,
         inode: &Inode,
         object: Option<&ObjectAttr>,
+    ) -> Outcome<Attr> {
+        let members = self.gather_members(inode)?;
+        self.attr_from(inode, object, &members)
+    }
+
+    fn attr_from(
+        &self,
+        inode: &Inode,
+        object: Option<&ObjectAttr>,
+        members: &MemberFacts,
     ) -> Outcome<Attr> {
         let mut attr = Attr {
             id: inode.id,
@@ -88,7 +111,6 @@ impl Core {
             }
             Content::Inline(_) => attr.blocks = inline_blocks(inode.size_bytes),
             Content::Directory(_) => {
-                let members = self.gather_members(inode)?;
                 attr.links += members.subdirectories;
                 attr.mtime = attr.mtime.max(members.mtime);
                 attr.ctime = attr.ctime.max(members.mtime);

@@ -59,7 +59,7 @@ impl Core {
         if !self.opens.has_room() {
             return Err(Errno::ENFILE.into());
         }
-        let before = if created { None } else { Some(self.attr_of(&located.inode)?) };
+        let before = if created { None } else { Some(self.attr_at_open(&located.inode)?) };
         if flags & O_TRUNC != 0 && located.inode.layout.striped {
             self.cut_at_open(&mut located)?;
         }
@@ -71,7 +71,7 @@ impl Core {
         let inode = &located.inode;
         let attr = match before {
             Some(attr) if !truncate || cut.is_some() => attr,
-            _ => self.attr_of(inode)?,
+            _ => self.attr_at_open(inode)?,
         };
         let of = (inode.id, inode.kind());
         let made = self.opens.insert(caller, of, birth, flags & !ONCE, None)?;

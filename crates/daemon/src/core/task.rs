@@ -171,6 +171,16 @@ impl Core {
         }
     }
 
+    /// A fact about another shard that is known, whatever else was asked.
+    pub(super) fn known_fact(
+        &self,
+        shard: ShardId,
+        is_it: impl Fn(&Question) -> bool,
+    ) -> Option<Answer> {
+        let known = self.run.facts.iter().find(|fact| fact.0 == shard && is_it(&fact.1));
+        known.map(|(_, _, answer)| answer.clone())
+    }
+
     /// The same fact about several shards, in their order.
     pub(super) fn facts(&mut self, shards: &[u32], question: &Question) -> Outcome<Vec<Answer>> {
         let mut answers = Vec::with_capacity(shards.len());

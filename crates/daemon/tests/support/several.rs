@@ -35,6 +35,8 @@ pub struct Several {
     /// The daemon dies once in so many steps of a request; 0: never.
     pub deaths: usize,
     flying: Vec<(ShardId, ShardId, Message)>,
+    /// Questions that were sent.
+    pub asked: usize,
     /// Last transaction of each shard when the daemon was started.
     pub committed: Vec<u64>,
     /// Replies that are stored: who asked, the transaction, the reply.
@@ -49,6 +51,7 @@ impl Several {
             dice: Dice::new(seed),
             deaths: 0,
             flying: Vec::new(),
+            asked: 0,
             committed: Vec::new(),
             stored: Vec::new(),
             published: Vec::new(),
@@ -106,6 +109,8 @@ impl Node {
     fn send(&mut self, shard: usize) {
         let from = ShardId(shard as u32);
         let sent = self.shard(shard).outbox();
+        let is_question = |(_, message): &&(ShardId, Message)| matches!(message, Message::Ask(..));
+        self.several.asked += sent.iter().filter(is_question).count();
         self.several.flying.extend(sent.into_iter().map(|(to, message)| (from, to, message)));
     }
 
