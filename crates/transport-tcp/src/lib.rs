@@ -1,5 +1,4 @@
-//! Authenticated connections between the daemons of an instance, over TCP. Nothing uses this yet:
-//! an instance has one node.
+//! Authenticated connections between the daemons of an instance, over TCP.
 //!
 //! Daemons talk through an [`Endpoint`]: requests with a class and a deadline, and replies, which
 //! may overtake each other. To each other node there are at most two connections, made when first

@@ -25,8 +25,13 @@ pub(crate) const UNACKNOWLEDGED_BYTES_MAX: usize = 8 * 1024 * 1024;
 pub(crate) const ACKNOWLEDGE_FRAMES: u64 = 32;
 /// Or after so many bytes.
 pub(crate) const ACKNOWLEDGE_BYTES: usize = 1024 * 1024;
-/// Or after this time, milliseconds.
-pub(crate) const ACKNOWLEDGE_MS: u64 = 20;
+/// Or after this time, milliseconds. Long, since mostly a frame that says it by the way goes
+/// before, and one that goes alone wakes its receiver for nothing else. What is kept for it
+/// meanwhile is bounded by the two above.
+pub(crate) const ACKNOWLEDGE_MS: u64 = 400;
+/// By default, silence of a peer from which something is expected, before it is probed,
+/// milliseconds.
+const PROBE_AFTER_MS: u64 = 1_000;
 /// Bytes read from a connection before the next one has its turn.
 pub(crate) const READ_TURN_BYTES: usize = 1024 * 1024;
 /// Pieces handed to the kernel in one call.
@@ -69,7 +74,7 @@ impl Default for Limits {
             handshakes_max: 128,
             handshake_ms: 2_000,
             frame_ms: 10_000,
-            probe_after_ms: 1_000,
+            probe_after_ms: PROBE_AFTER_MS,
             probe_ms: 2_000,
             backoff_ms: 10,
             backoff_ms_max: 1_000,
@@ -81,4 +86,6 @@ const _: () = assert!(MESSAGE_BYTES_MAX <= OUTPUT_BYTES_MAX);
 const _: () = assert!(BULK_BYTES_MAX < UNACKNOWLEDGED_BYTES_MAX);
 // A sender that waits for acknowledgements must not wait for one that is not due.
 const _: () = assert!(ACKNOWLEDGE_BYTES + BULK_BYTES_MAX <= UNACKNOWLEDGED_BYTES_MAX);
+// An acknowledgement that is not due yet is no silence.
+const _: () = assert!(2 * ACKNOWLEDGE_MS <= PROBE_AFTER_MS);
 const _: () = assert!(mayfly_types::limits::REQUEST_BYTES_MAX <= BULK_BYTES_MAX);
