@@ -138,9 +138,21 @@ struct End {
     waker: Waker,
     inbox: VecDeque<(Event, Option<Credit>)>,
     outstanding: BTreeMap<RequestId, Outstanding>,
+    /// How many of them there are for each node, lane and class.
+    under_way: BTreeMap<(u32, usize, usize), usize>,
     /// Refused with Full: to whom, on which lane, for which class.
     refused: Vec<(u32, Lane, Class)>,
     next_id: u64,
+}
+
+impl End {
+    /// A request is under way no more.
+    fn is_over(&mut self, id: RequestId) -> Option<Outstanding> {
+        let of = self.outstanding.remove(&id)?;
+        let under_way = self.under_way.entry((of.to, of.lane, of.class as usize)).or_default();
+        *under_way = under_way.saturating_sub(1);
+        Some(of)
+    }
 }
 
 /// What a link does to frames of one direction.
@@ -222,6 +234,7 @@ impl Network {
             waker,
             inbox: VecDeque::new(),
             outstanding: BTreeMap::new(),
+            under_way: BTreeMap::new(),
             refused: Vec::new(),
             next_id: 0,
         });
@@ -394,7 +407,7 @@ impl Network {
 
     fn lose(&mut self, node: u32, id: RequestId, cause: Cause) {
         let Some(end) = &mut self.ends[node as usize] else { return };
-        let Some(of) = end.outstanding.remove(&id) else { return };
+        let Some(of) = end.is_over(id) else { return };
         let mut fate = Fate::Unknown;
         if let Some(stream) = self.streams.get_mut(&(node, of.to, of.lane)) {
             let queue = &mut stream.waiting[of.class as usize];
@@ -487,7 +500,7 @@ impl Network {
             }
             Frame::Reply { id, body } => {
                 let Some(end) = &mut self.ends[to as usize] else { return };
-                let Some(of) = end.outstanding.remove(&id) else { return };
+                let Some(of) = end.is_over(id) else { return };
                 let body = Arc::unwrap_or_clone(body);
                 self.tell(to, Event::Reply { id, from: NodeId(from), body });
                 self.make_room(to, of.to, of.lane, of.class);
@@ -524,12 +537,12 @@ impl Network {
         let most = self.weather.outstanding_max;
         // The daemon that asks lives.
         let Some(end) = &mut self.ends[node as usize] else { return Err(SendError::NoSuchNode) };
-        let under_way = end.outstanding.values();
-        let under_way = under_way.filter(|of| (of.to, of.lane, of.class) == (to, lane, class));
-        if under_way.count() >= most {
+        let under_way = end.under_way.entry((to, lane, class as usize)).or_default();
+        if *under_way >= most {
             end.refused.push((to, request.lane, class));
             return Err(SendError::Full);
         }
+        *under_way += 1;
         end.next_id += 1;
         let id = RequestId(end.next_id);
         end.outstanding.insert(id, Outstanding { to, lane, class });
