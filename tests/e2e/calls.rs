@@ -36,6 +36,9 @@ fn every_check_of_the_program_is_run() -> Result<()> {
 const DIFFERENT_THROUGH_THE_KERNEL: &[&str] = &[
     // Waits that can never end are not told (EDEADLK).
     "two_processes_that_wait_for_each_other_are_told",
+    "processes_that_wait_for_each_other_over_files_are_told",
+    "one_of_four_processes_in_a_circle_is_told_and_the_others_go_on",
+    "two_readers_that_both_want_to_write_are_told",
     // A file can be waited for.
     "poll_select_and_epoll_treat_files_as_files",
     // A thread of another group sees nothing.
@@ -139,6 +142,14 @@ checks! {
     fn locks_are_free_when_their_process_has_ended = same;
     fn locks_are_free_when_their_process_was_killed = same;
     fn two_processes_that_wait_for_each_other_are_told = same;
+    fn processes_that_wait_for_each_other_over_files_are_told = same;
+    fn one_of_four_processes_in_a_circle_is_told_and_the_others_go_on = same;
+    fn a_wait_that_a_signal_ended_is_part_of_no_circle = same;
+    fn descriptions_that_wait_for_locks_are_part_of_no_circle = same;
+    fn two_readers_that_both_want_to_write_are_told = same;
+    fn locks_are_upgraded_and_downgraded = same;
+    fn locks_are_given_in_the_order_in_which_they_were_asked_for = stated;
+    fn locks_go_with_descriptors_and_processes_in_any_order = same;
     fn with_locks_off_every_lock_is_enolck = stated_without_locks;
 
     fn a_child_shares_offsets_and_not_new_files = same;

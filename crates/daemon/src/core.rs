@@ -16,13 +16,15 @@
 //! has what waits, `answer.rs` what others are told, `operation.rs` and `step.rs` what is changed
 //! at several shards, `claims.rs` what keeps such changes apart, `member.rs` directories that are
 //! spread over shards. With one shard all of this stays idle. What an operation needs of a disk it
-//! waits for in the same way (`preparation.rs`).
+//! waits for in the same way (`preparation.rs`). Waits for locks that can never end, since they lie
+//! at several shards, are found by `chase.rs`.
 
 mod allocate;
 mod answer;
 mod append;
 mod attr;
 mod background;
+mod chase;
 mod claims;
 mod data;
 mod dentry;
@@ -234,6 +236,7 @@ pub struct Core {
     /// A record that is being made: a buffer that is there already.
     record: Vec<u8>,
     locks: LockTable,
+    chases: chase::Chases,
     /// Attached processes, those of other nodes too as far as they have asked for something here.
     sessions: HashMap<SessionId, u64>,
     distant: distant::Distant,
@@ -263,6 +266,7 @@ impl Core {
     /// Serves one request; the reply's body is written to `body`.
     pub fn handle(&mut self, caller: Caller, request: Request<'_>, body: &mut [u8]) -> Progress {
         self.begin_request(caller);
+        self.chases.lane_goes_on(caller);
         self.run = task::Run::default();
         let progress = self.serve(caller, request, body);
         if !self.alone {

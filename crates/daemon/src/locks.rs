@@ -5,12 +5,13 @@
 //! world of their own, POSIX and OFD locks in one; a POSIX lock belongs to a process, the others to
 //! an open file description; locks of one owner never conflict, a new one replaces what it
 //! overlaps; waiters are tried in the order in which they came, and one that cannot be served does
-//! not stop those behind it. Only POSIX waits are searched for deadlocks.
+//! not stop those behind it. Only POSIX waits are searched for deadlocks: here those that lie
+//! within the shard, in `core/chase.rs` the others.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use mayfly_meta::record::HeldLock;
-use mayfly_types::{Errno, FileId, OpenRef, SessionId, limits::LOCKS_PER_FILE_MAX};
+use mayfly_types::{Errno, FileId, OpenRef, SessionId, Timestamp, limits::LOCKS_PER_FILE_MAX};
 use mayfly_wire::{LOCK_FLOCK, LOCK_OFD, LOCK_POSIX, LOCK_READ, LOCK_UNLOCK, LOCK_WRITE};
 
 use crate::api::Caller;
@@ -44,6 +45,13 @@ impl Owner {
             Owner::Posix(_) => None,
         }
     }
+
+    fn process(self) -> Option<u64> {
+        match self {
+            Owner::Posix(process) => Some(process),
+            Owner::Flock(_) | Owner::Ofd(_) => None,
+        }
+    }
 }
 
 /// A lock: held, or wanted.
@@ -69,10 +77,40 @@ impl Lock {
     }
 }
 
+/// Number of a wait, of which a shard has no two, nor has it those of its predecessors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct WaitId(pub(crate) u64);
+
+/// Who asks for a lock that he would wait for, and since when.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patient {
+    pub(crate) caller: Caller,
+    pub(crate) since: Timestamp,
+}
+
+/// A process that a wait was seen to be held up by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) process: u64,
+    /// The same only as long as the process was in the way without a break.
+    pub(crate) sighting: u64,
+}
+
+/// A wait of a process for a lock, as others are told of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WaitFacts {
+    pub(crate) wait: WaitId,
+    pub(crate) since: Timestamp,
+    pub(crate) by: Vec<Seen>,
+}
+
 #[derive(Debug)]
 struct Waiter {
-    caller: Caller,
+    id: WaitId,
+    patient: Patient,
     lock: Lock,
+    /// Who was seen in its way, as far as he still is.
+    seen: Vec<Seen>,
 }
 
 #[derive(Debug, Default)]
@@ -81,26 +119,45 @@ struct FileLocks {
     waiting: VecDeque<Waiter>,
 }
 
+impl FileLocks {
+    fn waiter(&self, wait: WaitId) -> Option<&Waiter> {
+        self.waiting.iter().find(|waiter| waiter.id == wait)
+    }
+
+    fn waiter_mut(&mut self, wait: WaitId) -> Option<&mut Waiter> {
+        self.waiting.iter_mut().find(|waiter| waiter.id == wait)
+    }
+}
+
 /// What became of a wish for a lock.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     Held,
-    Waiting,
+    Waiting(WaitId),
 }
 
 /// All locks of the shard's files.
 #[derive(Debug, Default)]
 pub(crate) struct LockTable {
     files: HashMap<FileId, FileLocks>,
+    /// Where processes wait (not descriptions).
+    waits: BTreeMap<(u64, WaitId), FileId>,
+    /// Number of the last wait or sighting.
+    last: u64,
 }
 
 impl LockTable {
+    /// Waits and sightings get numbers above this one.
+    pub(crate) fn numbered_from(last: u64) -> LockTable {
+        LockTable { last, ..LockTable::default() }
+    }
+
     /// Takes `lock`, or queues the wish when `wait`.
     pub(crate) fn take(
         &mut self,
         file: FileId,
         lock: Lock,
-        wait: Option<Caller>,
+        wait: Option<Patient>,
     ) -> Result<Taken, Errno> {
         let locks = self.files.entry(file).or_default();
         if locks.held.len() + 2 > LOCKS_PER_FILE_MAX {
@@ -110,15 +167,18 @@ impl LockTable {
             replace(&mut locks.held, lock.owner, lock.start, lock.end, Some(lock));
             return Ok(Taken::Held);
         }
-        let Some(caller) = wait else { return Err(Errno::EAGAIN) };
-        if let Owner::Posix(process) = lock.owner
-            && self.would_deadlock(process, file, &lock)
-        {
-            return Err(Errno::EDEADLK);
+        let Some(patient) = wait else { return Err(Errno::EAGAIN) };
+        self.last += 1;
+        let id = WaitId(self.last);
+        if let Owner::Posix(process) = lock.owner {
+            if self.would_deadlock(process, file, &lock) {
+                return Err(Errno::EDEADLK);
+            }
+            self.waits.insert((process, id), file);
         }
         let locks = self.files.entry(file).or_default();
-        locks.waiting.push_back(Waiter { caller, lock });
-        Ok(Taken::Waiting)
+        locks.waiting.push_back(Waiter { id, patient, lock, seen: Vec::new() });
+        Ok(Taken::Waiting(id))
     }
 
     /// Follows who waits for whom, from the owners that stand in the way of `lock`, back to
@@ -134,24 +194,75 @@ impl LockTable {
                 continue;
             }
             seen.push(blocker);
-            for (file, locks) in &self.files {
-                for waiter in &locks.waiting {
-                    if waiter.lock.owner == Owner::Posix(blocker) {
-                        next.extend(self.blockers(*file, &waiter.lock));
-                    }
-                }
+            for (wait, file) in self.waits_of(blocker) {
+                let waiter = self.files.get(&file).and_then(|locks| locks.waiter(wait));
+                next.extend(waiter.into_iter().flat_map(|of| self.blockers(file, &of.lock)));
             }
         }
         false
     }
 
+    fn waits_of(&self, process: u64) -> impl Iterator<Item = (WaitId, FileId)> + use<'_> {
+        let all = (process, WaitId(0))..=(process, WaitId(u64::MAX));
+        self.waits.range(all).map(|((_, wait), file)| (*wait, *file))
+    }
+
+    /// What a process waits for here, and who is in its way.
+    pub(crate) fn look_at(&mut self, process: u64) -> Vec<WaitFacts> {
+        let waits: Vec<(WaitId, FileId)> = self.waits_of(process).collect();
+        let facts = waits.into_iter().filter_map(|(wait, file)| self.look_at_wait(wait, file));
+        facts.collect()
+    }
+
+    /// The same of one wait, if it still lasts.
+    pub(crate) fn look_at_one(&mut self, process: u64, wait: WaitId) -> Option<WaitFacts> {
+        let file = *self.waits.get(&(process, wait))?;
+        self.look_at_wait(wait, file)
+    }
+
+    fn look_at_wait(&mut self, wait: WaitId, file: FileId) -> Option<WaitFacts> {
+        let lock = self.files.get(&file)?.waiter(wait)?.lock;
+        let mut blockers = self.blockers(file, &lock);
+        blockers.sort_unstable();
+        blockers.dedup();
+        let waiter = self.files.get_mut(&file)?.waiter_mut(wait)?;
+        for process in blockers {
+            if waiter.seen.iter().all(|seen| seen.process != process) {
+                self.last += 1;
+                waiter.seen.push(Seen { process, sighting: self.last });
+            }
+        }
+        Some(WaitFacts { wait, since: waiter.patient.since, by: waiter.seen.clone() })
+    }
+
+    /// Whether that wait still lasts and is held up as it was when that was seen.
+    pub(crate) fn still(&self, process: u64, wait: WaitId, seen: Seen) -> bool {
+        let file = self.waits.get(&(process, wait)).and_then(|file| self.files.get(file));
+        file.and_then(|locks| locks.waiter(wait)).is_some_and(|waiter| waiter.seen.contains(&seen))
+    }
+
+    /// Ends that wait; the caller to be answered with EDEADLK.
+    pub(crate) fn refuse(&mut self, process: u64, wait: WaitId) -> Option<Caller> {
+        let file = self.waits.remove(&(process, wait))?;
+        let waiting = &mut self.files.get_mut(&file)?.waiting;
+        let at = waiting.iter().position(|waiter| waiter.id == wait)?;
+        waiting.remove(at).map(|waiter| waiter.patient.caller)
+    }
+
+    /// The waits of processes by the request that this session made.
+    pub(crate) fn waits_for(&self, session: SessionId, request_id: u64) -> Vec<(u64, WaitId)> {
+        let is_it = |waiter: &&Waiter| {
+            let caller = waiter.patient.caller;
+            caller.session == session && caller.request_id == request_id
+        };
+        let waiting = self.files.values().flat_map(|locks| &locks.waiting).filter(is_it);
+        waiting.filter_map(|waiter| Some((waiter.lock.owner.process()?, waiter.id))).collect()
+    }
+
     fn blockers(&self, file: FileId, lock: &Lock) -> Vec<u64> {
         let held = self.files.get(&file).map(|locks| locks.held.as_slice()).unwrap_or_default();
-        let posix = |held: &Lock| match held.owner {
-            Owner::Posix(process) => Some(process),
-            Owner::Flock(_) | Owner::Ofd(_) => None,
-        };
-        held.iter().filter(|held| held.conflicts(lock)).filter_map(posix).collect()
+        let in_the_way = held.iter().filter(|held| held.conflicts(lock));
+        in_the_way.filter_map(|held| held.owner.process()).collect()
     }
 
     /// Gives up what `owner` holds in a range; true when it held something.
@@ -191,8 +302,15 @@ impl LockTable {
 
     /// Forgets the waits of a session; returns nothing because nobody is there to be answered.
     pub(crate) fn drop_waits(&mut self, session: SessionId) {
+        let waits = &mut self.waits;
         for locks in self.files.values_mut() {
-            locks.waiting.retain(|waiter| waiter.caller.session != session);
+            locks.waiting.retain(|waiter| {
+                let stays = waiter.patient.caller.session != session;
+                if !stays && let Some(process) = waiter.lock.owner.process() {
+                    waits.remove(&(process, waiter.id));
+                }
+                stays
+            });
         }
     }
 
@@ -200,10 +318,15 @@ impl LockTable {
     pub(crate) fn cancel(&mut self, session: SessionId, request_id: u64) -> Option<Caller> {
         for locks in self.files.values_mut() {
             let is_it = |waiter: &Waiter| {
-                waiter.caller.session == session && waiter.caller.request_id == request_id
+                let caller = waiter.patient.caller;
+                caller.session == session && caller.request_id == request_id
             };
             if let Some(at) = locks.waiting.iter().position(is_it) {
-                return locks.waiting.remove(at).map(|waiter| waiter.caller);
+                let waiter = locks.waiting.remove(at)?;
+                if let Some(process) = waiter.lock.owner.process() {
+                    self.waits.remove(&(process, waiter.id));
+                }
+                return Some(waiter.patient.caller);
             }
         }
         None
@@ -220,8 +343,18 @@ impl LockTable {
                 still.push_back(waiter);
             } else {
                 replace(&mut locks.held, lock.owner, lock.start, lock.end, Some(lock));
-                granted.push(waiter.caller);
+                granted.push(waiter.patient.caller);
+                if let Some(process) = lock.owner.process() {
+                    self.waits.remove(&(process, waiter.id));
+                }
             }
+        }
+        for waiter in &mut still {
+            let lock = waiter.lock;
+            waiter.seen.retain(|seen| {
+                let theirs = |held: &&Lock| held.owner == Owner::Posix(seen.process);
+                locks.held.iter().filter(theirs).any(|held| held.conflicts(&lock))
+            });
         }
         locks.waiting = still;
         if locks.held.is_empty() && locks.waiting.is_empty() {
@@ -351,6 +484,10 @@ mod tests {
         Caller { session: SessionId(1), lane: 0, request_id }
     }
 
+    fn patient(request_id: u64) -> Option<Patient> {
+        Some(Patient { caller: caller(request_id), since: Timestamp::default() })
+    }
+
     fn ranges(table: &LockTable) -> Vec<(u64, u64, bool)> {
         table.files[&FILE].held.iter().map(|lock| (lock.start, lock.end, lock.write)).collect()
     }
@@ -373,7 +510,8 @@ mod tests {
         table.take(FILE, lock(1, false, 0, 10), None).unwrap();
         table.take(FILE, lock(2, false, 0, 10), None).unwrap();
         assert_eq!(table.take(FILE, lock(3, true, 5, 6), None), Err(Errno::EAGAIN));
-        assert_eq!(table.take(FILE, lock(3, true, 5, 6), Some(caller(7))), Ok(Taken::Waiting));
+        let waits = table.take(FILE, lock(3, true, 5, 6), patient(7));
+        assert!(matches!(waits, Ok(Taken::Waiting(_))));
         table.release(FILE, Owner::Posix(1), 0, u64::MAX);
         assert!(table.grant_waiting(FILE).is_empty());
         table.release(FILE, Owner::Posix(2), 0, u64::MAX);
@@ -388,9 +526,31 @@ mod tests {
         }
         for process in 1..=2_u64 {
             let wish = lock(process, true, process + 1, process + 2);
-            assert_eq!(table.take(FILE, wish, Some(caller(process))), Ok(Taken::Waiting));
+            let waits = table.take(FILE, wish, patient(process));
+            assert!(matches!(waits, Ok(Taken::Waiting(_))));
         }
-        assert_eq!(table.take(FILE, lock(3, true, 1, 2), Some(caller(3))), Err(Errno::EDEADLK));
+        assert_eq!(table.take(FILE, lock(3, true, 1, 2), patient(3)), Err(Errno::EDEADLK));
+    }
+
+    #[test]
+    fn who_went_out_of_the_way_and_came_back_was_not_there_all_the_time() {
+        let mut table = LockTable::default();
+        table.take(FILE, lock(1, true, 0, 10), None).unwrap();
+        table.take(FILE, lock(2, true, 10, 20), None).unwrap();
+        let waits = table.take(FILE, lock(3, true, 0, 20), patient(7));
+        let Ok(Taken::Waiting(wait)) = waits else { panic!("{waits:?}") };
+        let by = table.look_at(3).remove(0).by;
+        assert_eq!(by.iter().map(|seen| seen.process).collect::<Vec<_>>(), [1, 2]);
+        assert!(by.iter().all(|seen| table.still(3, wait, *seen)));
+        table.release(FILE, Owner::Posix(1), 0, 10);
+        assert!(table.grant_waiting(FILE).is_empty());
+        table.take(FILE, lock(1, true, 0, 10), None).unwrap();
+        let again = table.look_at_one(3, wait).unwrap().by;
+        let still: Vec<bool> = by.iter().map(|seen| table.still(3, wait, *seen)).collect();
+        assert_eq!(still, [false, true]);
+        assert!(again.iter().all(|seen| table.still(3, wait, *seen)));
+        assert_eq!(table.refuse(3, wait), Some(caller(7)));
+        assert!(table.look_at(3).is_empty() && table.refuse(3, wait).is_none());
     }
 
     #[test]
@@ -408,7 +568,7 @@ mod tests {
     fn a_cancelled_wait_is_not_granted_later() {
         let mut table = LockTable::default();
         table.take(FILE, lock(1, true, 0, 10), None).unwrap();
-        table.take(FILE, lock(2, true, 0, 10), Some(caller(7))).unwrap();
+        table.take(FILE, lock(2, true, 0, 10), patient(7)).unwrap();
         assert_eq!(table.cancel(SessionId(1), 7), Some(caller(7)));
         table.release(FILE, Owner::Posix(1), 0, u64::MAX);
         assert!(table.grant_waiting(FILE).is_empty());

@@ -38,6 +38,9 @@ pub enum Message {
     Forward(Box<Forward>),
     /// The request of this session that still waits is answered with EINTR.
     Cancel(SessionId, u64),
+    /// This request of the session is on its way once more. If it waits for a lock, it is looked at
+    /// once more, too, whether it can ever end.
+    LookAgain(SessionId, u64),
     /// To oneself: the next of what waited for claims can go on.
     Proceed,
     /// Something to answer; `id` is the sender's.
@@ -147,6 +150,13 @@ pub enum Question {
     /// node, which has all of them, with the descriptions at the receiver that ones there stand
     /// for; what else that node had there is given back.
     Returned { standing: Option<Vec<OpenRef>> },
+    /// For whom do these processes wait at the receiver, to get locks, and to which shards has it
+    /// sent requests of theirs that may wait?
+    Waits { processes: Vec<Process> },
+    /// Do these waits last, held up as they were when that was told?
+    Stand { delays: Vec<Delay> },
+    /// The sender believes that this wait at the receiver can never end.
+    Suspect { waiter: Process, wait: u64 },
 }
 
 impl Question {
@@ -163,6 +173,10 @@ impl Question {
             | Question::Reclaim
             | Question::Drop { .. }
             | Question::Space
+            // Waits that are gone with a predecessor are made again, and looked at then.
+            | Question::Waits { .. }
+            | Question::Stand { .. }
+            | Question::Suspect { .. }
             | Question::Returned { .. } => true,
             Question::Lookup { .. }
             | Question::LinkTarget { .. }
@@ -217,6 +231,31 @@ pub enum Answer {
     Involved(Vec<(OperationId, Vec<Step>)>),
     /// From this one on, `NUMBERS_AT_ONCE` of them.
     Numbers(u64),
+    Waits {
+        delays: Vec<Delay>,
+        /// Shards to which requests of these processes were sent.
+        elsewhere: Vec<(Process, u32)>,
+    },
+}
+
+/// A process, among those of all nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Process {
+    pub(crate) node: u32,
+    pub(crate) pid: u32,
+}
+
+/// A process waits for a lock, and a lock that another one holds is in its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Delay {
+    pub(crate) waiter: Process,
+    /// Number of the wait at the shard where it is.
+    pub(crate) wait: u64,
+    /// By the clock of that shard's node.
+    pub(crate) since: Timestamp,
+    pub(crate) blocker: Process,
+    /// The same only as long as the blocker is in the way without a break.
+    pub(crate) sighting: u64,
 }
 
 /// A directory, for others than its home.

@@ -54,6 +54,15 @@ pub const TRANSFER_BYTES_MAX: usize = 128 * 1024;
 pub const LISTED_MEMBERS_MAX: usize = 128;
 /// Byte-range locks of one file.
 pub const LOCKS_PER_FILE_MAX: usize = 4096;
+/// Waits of processes for locks, and places where they may wait, that are looked at to find out
+/// whether one wait can ever end. A circle that is not found among so many waits until somebody is
+/// interrupted.
+pub const CHASE_LOOKS_MAX: usize = 4096;
+/// How often that is begun anew because something moved meanwhile.
+pub const CHASE_ATTEMPTS_MAX: u32 = 16;
+/// How long what was lost on the way to another node has to have taken before it is asked again,
+/// seconds.
+pub const CHASE_PAUSE_SECONDS: u64 = 1;
 /// Default deadline of a request, milliseconds. A restarted daemon must fit in it.
 pub const DEADLINE_MS_DEFAULT: u64 = 8_000;
 /// The shortest deadline that can be chosen, seconds: a lease has half of it, in whole ones.

@@ -1,11 +1,5 @@
 /* flock, POSIX locks and locks of open file descriptions, between processes. */
-#include "check.h"
-
-static int set(int fd, int command, int type, long start, long length)
-{
-	struct flock lock = {.l_type = type, .l_start = start, .l_len = length};
-	return fcntl(fd, command, &lock);
-}
+#include "locking.h"
 
 static void show_holder(int fd, int command, long start, long length)
 {
@@ -17,23 +11,6 @@ static void show_holder(int fd, int command, long start, long length)
 	else
 		say("held %d from %ld for %ld by %d", lock.l_type, (long)lock.l_start,
 		    (long)lock.l_len, lock.l_pid == -1 ? -1 : lock.l_pid == getppid());
-}
-
-/* A child that runs `body` between its start and its end; `go()` waits for the parent's word. */
-static int to_child[2], to_parent[2];
-static void word(int fd) { if (write(fd, "x", 1) != 1) _exit(97); }
-static void hear(int fd) { if (read(fd, (char[1]){0}, 1) != 1) _exit(96); }
-
-static pid_t start(void (*body)(void))
-{
-	if (pipe(to_child) != 0 || pipe(to_parent) != 0)
-		say("pipe");
-	pid_t pid = fork();
-	if (pid == 0) {
-		body();
-		_exit(0);
-	}
-	return pid;
 }
 
 static void look_at_posix(void)
@@ -169,8 +146,6 @@ CHECK(flock_excludes_shares_and_waits)
 	SHOW(flock(dir, LOCK_EX | LOCK_NB));
 }
 
-static void on_alarm(int signal) { (void)signal; }
-
 static void wait_with_alarm(void)
 {
 	int fd = open("file", O_RDWR);
@@ -244,26 +219,178 @@ CHECK(locks_are_free_when_their_process_was_killed)
 	SHOW(flock(fd, LOCK_EX | LOCK_NB));
 }
 
-static void second_of_two(void)
+static void read_and_upgrade(void)
 {
 	int fd = open("file", O_RDWR);
-	SHOW(set(fd, F_SETLK, F_WRLCK, 1, 1));
+	SHOW(set(fd, F_SETLK, F_RDLCK, 0, 10));
+	SHOW(set(fd, F_SETLK, F_WRLCK, 0, 10));
 	word(to_parent[1]);
 	hear(to_child[0]);
-	/* The parent waits for byte 1 by now. */
 	pause_ms(150);
-	SHOW(set(fd, F_SETLKW, F_WRLCK, 0, 1));
+	SHOW(set(fd, F_SETLK, F_UNLCK, 0, 5));
+	say("child gives it");
+	set(fd, F_SETLK, F_UNLCK, 5, 5);
+	hear(to_child[0]);
+	SHOW(set(fd, F_SETLK, F_RDLCK, 0, 10));
+	word(to_parent[1]);
+	SHOW(set(fd, F_SETLKW, F_RDLCK, 0, 10));
+	say("child reads beside it");
 }
 
-CHECK(two_processes_that_wait_for_each_other_are_told)
+CHECK(locks_are_upgraded_and_downgraded)
 {
 	int fd = make_file("file", "text");
-	SHOW(set(fd, F_SETLK, F_WRLCK, 0, 1));
-	pid_t pid = start(second_of_two);
+	SHOW(set(fd, F_SETLK, F_RDLCK, 0, 10));
+	pid_t pid = start(read_and_upgrade);
 	hear(to_parent[0]);
+	SHOW(set(fd, F_SETLK, F_WRLCK, 0, 10));
 	word(to_child[1]);
-	SHOW(set(fd, F_SETLKW, F_WRLCK, 1, 1));
+	int result = set(fd, F_SETLKW, F_WRLCK, 0, 10);
+	say("parent writes: %d", result);
+	word(to_child[1]);
+	hear(to_parent[0]);
+	pause_ms(150);
+	say("parent reads again");
+	set(fd, F_SETLK, F_RDLCK, 0, 10);
 	reap(pid);
+	int other = open("file", O_RDWR);
+	SHOW(flock(fd, LOCK_SH));
+	SHOW(flock(fd, LOCK_EX | LOCK_NB));
+	SHOW(flock(other, LOCK_SH | LOCK_NB));
+	SHOW(flock(fd, LOCK_SH | LOCK_NB));
+	SHOW(flock(other, LOCK_SH | LOCK_NB));
+	SHOW(flock(fd, LOCK_EX | LOCK_NB));
+	SHOW(flock(other, LOCK_UN));
+	SHOW(flock(fd, LOCK_EX | LOCK_NB));
+}
+
+/* Kinds of locks, for what is the same with all of them. */
+enum { POSIX, DESCRIPTION, FLOCK, KINDS };
+
+static int take(int kind, int fd, int wait)
+{
+	if (kind == FLOCK)
+		return flock(fd, LOCK_EX | (wait ? 0 : LOCK_NB));
+	int command = kind == POSIX ? F_SETLK : F_OFD_SETLK;
+	int waiting = kind == POSIX ? F_SETLKW : F_OFD_SETLKW;
+	return set(fd, wait ? waiting : command, F_WRLCK, 0, 10);
+}
+
+static int give(int kind, int fd)
+{
+	if (kind == FLOCK)
+		return flock(fd, LOCK_UN);
+	return set(fd, kind == POSIX ? F_SETLK : F_OFD_SETLK, F_UNLCK, 0, 10);
+}
+
+static int kind_of_all, turn, in_turn;
+
+/* Waits for a lock; its number is written where all find it when it has it. */
+static void wait_for_a_turn(void)
+{
+	int fd = open("file", O_RDWR);
+	word(to_parent[1]);
+	if (take(kind_of_all, fd, 1) != 0)
+		_exit(95);
+	char number = '0' + turn;
+	if (write(in_turn, &number, 1) != 1)
+		_exit(94);
+	give(kind_of_all, fd);
+}
+
+CHECK(locks_are_given_in_the_order_in_which_they_were_asked_for)
+{
+	for (kind_of_all = 0; kind_of_all < KINDS; kind_of_all++) {
+		int fd = make_file("file", "text"), turns[2];
+		IS(0, pipe(turns));
+		in_turn = turns[1];
+		IS(0, take(kind_of_all, fd, 0));
+		pid_t pids[4];
+		for (turn = 0; turn < 4; turn++) {
+			pids[turn] = start(wait_for_a_turn);
+			hear(to_parent[0]);
+			pause_ms(100);
+		}
+		IS(0, give(kind_of_all, fd));
+		for (int number = 0; number < 4; number++)
+			reap(pids[number]);
+		char order[5] = "";
+		IS(4, read(turns[0], order, 4));
+		IS(0, strcmp(order, "0123"));
+		close(fd);
+	}
+}
+
+static void hold_two_descriptors(void)
+{
+	int fd = open("file", O_RDWR), copy = dup(fd);
+	if (take(kind_of_all, fd, 0) != 0)
+		_exit(95);
+	word(to_parent[1]);
+	hear(to_child[0]);
+	close(copy);
+	word(to_parent[1]);
+	hear(to_child[0]);
+	close(fd);
+	word(to_parent[1]);
+	pause();
+}
+
+static void wait_and_say(void)
+{
+	int fd = open("file", O_RDWR);
+	word(to_parent[1]);
+	int result = take(kind_of_all, fd, 1);
+	_exit(result == 0 ? 0 : 93);
+}
+
+static void show_end(pid_t pid, int patience_ms)
+{
+	int status;
+	for (int passed = 0; passed < patience_ms; passed += 10) {
+		if (waitpid(pid, &status, WNOHANG) == pid) {
+			say("ended with %d", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+			return;
+		}
+		pause_ms(10);
+	}
+	say("waits");
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
+CHECK(locks_go_with_descriptors_and_processes_in_any_order)
+{
+	for (kind_of_all = 0; kind_of_all < KINDS; kind_of_all++) {
+		close(make_file("file", "text"));
+		for (int closed = 0; closed < 3; closed++) {
+			pid_t holder = start(hold_two_descriptors);
+			int said = to_parent[0], tell = to_child[1];
+			hear(said);
+			for (int number = 0; number < closed; number++) {
+				word(tell);
+				hear(said);
+			}
+			/* Is it still held, and is it free when the holder was killed? */
+			int fd = open("file", O_RDWR);
+			say("kind %d, %d closed", kind_of_all, closed);
+			SHOW(take(kind_of_all, fd, 0));
+			close(fd);
+			pid_t first = start(wait_and_say);
+			hear(to_parent[0]);
+			pid_t killed = start(wait_and_say);
+			hear(to_parent[0]);
+			pause_ms(50);
+			kill(killed, SIGKILL);
+			waitpid(killed, NULL, 0);
+			kill(holder, SIGKILL);
+			waitpid(holder, NULL, 0);
+			show_end(first, 20000);
+			fd = open("file", O_RDWR);
+			SHOW(take(kind_of_all, fd, 0));
+			close(fd);
+		}
+	}
 }
 
 CHECK(with_locks_off_every_lock_is_enolck)

@@ -88,6 +88,12 @@ impl Core {
                 self.reclaim()?;
                 Answer::Done
             }
+            Question::Waits { processes } => self.tell_waits(processes),
+            Question::Stand { delays } => self.tell_standing(delays),
+            Question::Suspect { waiter, wait } => {
+                self.suspect(*waiter, *wait);
+                Answer::Done
+            }
         })
     }
 

@@ -57,7 +57,12 @@ pub(super) fn process_of(session: SessionId, pid: u32) -> u64 {
 
 /// Whether it is another node's.
 pub(super) fn is_distant(process: u64) -> bool {
-    process >> 32 != 0
+    node_of_process(process).is_some()
+}
+
+/// Of which other node.
+pub(super) fn node_of_process(process: u64) -> Option<u32> {
+    ((process >> 32) as u32).checked_sub(1)
 }
 
 /// Whether a request that comes again must not be executed again. Bytes that are written at an

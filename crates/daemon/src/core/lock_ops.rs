@@ -14,7 +14,7 @@ use mayfly_wire::{
 use super::{Core, Outcome, Served};
 use crate::{
     api::Caller,
-    locks::{Lock as Wish, Owner, Taken, wish},
+    locks::{Lock as Wish, Owner, Patient, Taken, wish},
     message::Message,
     opens::Open,
 };
@@ -80,8 +80,14 @@ impl Core {
         if matches!(wish.owner, Owner::Flock(_)) && self.locks.release_for_conversion(file, &wish) {
             self.locks_changed(file)?;
         }
-        match self.locks.take(file, wish, wait.then_some(caller))? {
-            Taken::Waiting => Ok(Served::Pending),
+        let patient = wait.then_some(Patient { caller, since: self.now });
+        match self.locks.take(file, wish, patient)? {
+            Taken::Waiting(wait) => {
+                if let Owner::Posix(process) = wish.owner {
+                    self.chase(process, wait);
+                }
+                Ok(Served::Pending)
+            }
             Taken::Held => {
                 // A write lock that became a read lock lets others in.
                 self.locks_changed(file)?;

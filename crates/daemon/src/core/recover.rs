@@ -17,6 +17,7 @@ use mayfly_types::{Errno, FileId};
 use super::{
     Core, Fault, Outcome, Parts,
     background::Work,
+    chase,
     claims::Claims,
     data::{BLOCK_BYTES, object_of},
     distant::{Distant, is_distant},
@@ -36,7 +37,8 @@ use crate::{
     slots::SlotTable,
 };
 
-/// Above so many bits, the age of an operation has the number of starts of its daemon.
+/// Above so many bits, the age of an operation and the number of a wait have the number of starts
+/// of its daemon.
 const STARTS_SHIFT: u32 = 32;
 
 /// Why a shard cannot be opened.
@@ -104,6 +106,8 @@ impl Core {
     pub fn open(config: Config, parts: Parts, survivors: &Survivors) -> Result<Core, OpenError> {
         let Parts { store, objects, node, clock, shard, numbering, totals, wake } = parts;
         let now = clock.now();
+        // Numbers of an earlier daemon may still be in use elsewhere.
+        let first_number = u64::from(node.head.daemon_starts.load(Relaxed)) << STARTS_SHIFT;
         let mut core = Core {
             store,
             objects,
@@ -114,8 +118,7 @@ impl Core {
             tasks: Tasks::default(),
             claims: Claims::default(),
             operations: HashMap::default(),
-            // Numbers of an earlier daemon's operations may still be in use elsewhere.
-            next_age: u64::from(node.head.daemon_starts.load(Relaxed)) << STARTS_SHIFT,
+            next_age: first_number,
             finished: HashMap::default(),
             finished_elsewhere: HashMap::default(),
             remembered: HashMap::default(),
@@ -137,7 +140,8 @@ impl Core {
             opens: OpenTable::new(node, shard, numbering.shards),
             opened_content: None,
             record: Vec::new(),
-            locks: LockTable::default(),
+            locks: LockTable::numbered_from(first_number),
+            chases: chase::Chases::default(),
             sessions: survivors
                 .sessions
                 .iter()

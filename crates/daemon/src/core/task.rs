@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     api::{Caller, Completion, Progress},
+    locks::WaitId,
     log,
     maps::HashMap,
     message::{Answer, At, Forward, Message, OperationId, Question, Resolved},
@@ -103,14 +104,16 @@ pub(super) enum Purpose {
     Settle(FileId, u64),
     /// The parts of this generation are to go.
     Gone(FileId, u32),
+    /// Whether a wait for a lock can end; the number of the attempt.
+    Chase(WaitId, u64),
     /// Nothing: it is only to be done.
     Nothing,
 }
 
 #[derive(Debug)]
-struct Asked {
-    to: ShardId,
-    question: Question,
+pub(super) struct Asked {
+    pub(super) to: ShardId,
+    pub(super) question: Question,
     purpose: Purpose,
     /// What happened meanwhile may make the answer wrong.
     void: bool,
@@ -245,6 +248,7 @@ impl Core {
                 self.run_task(Task::Request { caller, op, body }, run);
             }
             Message::Cancel(session, request_id) => self.cancel_here(session, request_id),
+            Message::LookAgain(session, request_id) => self.look_again_at(session, request_id),
             Message::Ask(id, question) => {
                 self.run_task(Task::Question { from, id, question }, Run::default());
             }
@@ -394,6 +398,7 @@ impl Core {
             }
             Fault::Elsewhere(shard, place) => {
                 self.end_run();
+                self.note_sent_on(caller, &request, shard);
                 let forward = Forward { caller, op, body, place: *place };
                 self.tasks.send(shard, Message::Forward(Box::new(forward)));
             }
@@ -463,6 +468,7 @@ impl Core {
             }
             Purpose::Settle(file, attempt) => self.part_settled(file, attempt, &answer),
             Purpose::Gone(file, generation) => self.part_gone(file, generation, &answer),
+            Purpose::Chase(wait, round) => self.chase_answered(wait, round, &asked, answer),
             Purpose::Fact(task) => self.take_fact(task, asked, answer),
         }
     }

@@ -109,6 +109,11 @@ impl<S: Service> Serving<S> {
                     bytes.drain(..head);
                     let forward = Forward { caller, op, body: bytes, place };
                     self.hand(ShardId(to), ShardId(to), Message::Forward(Box::new(forward)));
+                } else if op == Op::Lock {
+                    // A daemon that was restarted knows only now where its process waits.
+                    for shard in self.shard.peers.numbering().here() {
+                        self.hand(shard, shard, Message::LookAgain(session, request_id));
+                    }
                 }
             }
             Some((Call::Ask { from, to, question }, _)) => {

@@ -140,6 +140,9 @@ fn class_of(question: &Question) -> Class {
         | Question::SettlePart { .. }
         | Question::DropPart { .. }
         | Question::Admit { .. }
+        | Question::Waits { .. }
+        | Question::Stand { .. }
+        | Question::Suspect { .. }
         | Question::Space => Class::Leaf,
         _ => Class::Shard,
     }
@@ -244,7 +247,7 @@ impl Net {
                 }
             }
             // They stay on a node.
-            Message::Cancel(..) | Message::Proceed => {}
+            Message::Cancel(..) | Message::LookAgain(..) | Message::Proceed => {}
         }
     }
 

@@ -7,6 +7,7 @@
 
 mod apart;
 mod calm;
+mod circles;
 mod host;
 mod hostile;
 mod lanes;

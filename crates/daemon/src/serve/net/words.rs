@@ -7,7 +7,8 @@ use mayfly_meta::record::Step;
 use mayfly_types::{
     SessionId,
     limits::{
-        LANES, NAME_BYTES_MAX, OPEN_FILES_MAX, REPLY_BYTES_MAX, SESSIONS_MAX, TRANSFER_BYTES_MAX,
+        CHASE_LOOKS_MAX, LANES, NAME_BYTES_MAX, OPEN_FILES_MAX, REPLY_BYTES_MAX, SESSIONS_MAX,
+        TRANSFER_BYTES_MAX,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -108,6 +109,8 @@ fn is_sound_question(question: &Question) -> bool {
         Question::AppendPart { place, bytes, .. } => {
             place.part.is_possible() && bytes.len() <= TRANSFER_BYTES_MAX
         }
+        Question::Waits { processes } => processes.len() <= CHASE_LOOKS_MAX,
+        Question::Stand { delays } => delays.len() <= CHASE_LOOKS_MAX,
         Question::Drop { closed_by, .. } => {
             closed_by.is_none_or(|session| session.0 < SESSIONS_MAX)
         }

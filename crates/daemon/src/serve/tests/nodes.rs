@@ -143,7 +143,7 @@ pub(super) struct Instance {
 }
 
 impl Instance {
-    fn new(name: &str, nodes: u32, shards: u32) -> Instance {
+    pub(super) fn new(name: &str, nodes: u32, shards: u32) -> Instance {
         Instance::striped(name, nodes, shards, (1 << 19, Policy::Stripe))
     }
 
