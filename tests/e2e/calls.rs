@@ -34,10 +34,8 @@ fn every_check_of_the_program_is_run() -> Result<()> {
 
 /// What docs/FUSE.md says is different through the mount.
 const DIFFERENT_THROUGH_THE_KERNEL: &[&str] = &[
-    // Waits that can never end are not told (EDEADLK).
+    // Waits for locks of one file that can never end are not told (EDEADLK).
     "two_processes_that_wait_for_each_other_are_told",
-    "processes_that_wait_for_each_other_over_files_are_told",
-    "one_of_four_processes_in_a_circle_is_told_and_the_others_go_on",
     "two_readers_that_both_want_to_write_are_told",
     // A file can be waited for.
     "poll_select_and_epoll_treat_files_as_files",

@@ -10,14 +10,21 @@
 //! the order in which they came, when a lock was given up through this mount, and every few
 //! milliseconds for those that others hold. So no number of waiting programs uses up the threads or
 //! the lanes, an interrupt takes a wait out of the queue, and a restarted daemon needs to know
-//! nothing. The price: two programs that wait for each other are not told (EDEADLK).
+//! nothing. The price: the daemon does not see who waits, so programs that wait for each other are
+//! told (EDEADLK) only when all of them are of this mount. For that it is kept here what each owner
+//! holds: a lock is noted after it was taken, and crossed out before it is given up, so whoever
+//! stands there does hold it.
+//!
+//! The kernel does not say whether an owner is a process or a description (F_OFD_SETLK), which is
+//! never told. One that holds a lock by another open file than the one by which it waits is a
+//! process; only such ones count.
 //!
 //! A lock that is not to be waited for stands there too, for a moment, when a descriptor through
 //! which the file was locked was closed just now: the kernel does not wait until it has told us of
 //! the last close, and who asks after that must find the lock free.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -51,18 +58,52 @@ const OFFSET_MAX: u64 = i64::MAX as u64;
 /// Who holds fcntl's locks: the file and the kernel's number of the owner.
 type Owner = (u64, u64);
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Held {
     /// The description that holds them.
     open: OpenRef,
     /// The handle through which the first one was taken.
     handle: u64,
     pid: u32,
+    /// What is locked; no two of them overlap.
+    ranges: Vec<LockRange>,
+}
+
+impl Held {
+    /// Takes in what was locked or given up.
+    fn note(&mut self, range: LockRange) {
+        let mut now = range;
+        let mut rest = Vec::new();
+        for old in std::mem::take(&mut self.ranges) {
+            let touches = old.start <= range.end && range.start <= old.end;
+            if touches && old.kind == range.kind {
+                (now.start, now.end) = (now.start.min(old.start), now.end.max(old.end));
+                continue;
+            }
+            let before = LockRange { end: old.end.min(range.start), ..old };
+            let behind = LockRange { start: old.start.max(range.end), ..old };
+            rest.extend([before, behind].into_iter().filter(|part| part.start < part.end));
+        }
+        if range.kind != LOCK_UNLOCK {
+            rest.push(now);
+        }
+        self.ranges = rest;
+    }
+
+    fn is_in_the_way_of(&self, wanted: &LockRange) -> bool {
+        self.ranges.iter().any(|held| {
+            held.start < wanted.end
+                && wanted.start < held.end
+                && (held.kind == LOCK_WRITE || wanted.kind == LOCK_WRITE)
+        })
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Wait {
     unique: u64,
+    owner: Owner,
+    handle: u64,
     open: OpenRef,
     range: LockRange,
     interrupted: bool,
@@ -86,6 +127,50 @@ struct State {
     early: VecDeque<u64>,
     /// Counts what was given up.
     freed: u64,
+}
+
+impl State {
+    /// Whether a wait that begins would wait for itself, by way of others of this mount.
+    fn closes_a_circle(&self, begins: &Wait) -> bool {
+        let (mut seen, mut next) = (HashSet::new(), vec![*begins]);
+        while let Some(wait) = next.pop() {
+            if !wait.may_last() {
+                continue;
+            }
+            let others = self
+                .holders
+                .iter()
+                .filter(|(other, _)| other.0 == wait.owner.0 && other.1 != wait.owner.1);
+            let in_the_way = others.filter(|(_, held)| held.is_in_the_way_of(&wait.range));
+            for ((_, owner), held) in in_the_way {
+                if *owner == begins.owner.1 && held.handle != begins.handle {
+                    return true;
+                }
+                let theirs = self
+                    .waits
+                    .iter()
+                    .filter(|other| other.owner.1 == *owner && other.handle != held.handle);
+                next.extend(theirs.filter(|other| seen.insert(other.unique)));
+            }
+        }
+        false
+    }
+
+    /// An owner holds something, or does not any more.
+    fn note(&mut self, owner: Owner, range: LockRange) {
+        if range.owner != LOCK_FLOCK
+            && let Some(held) = self.holders.get_mut(&owner)
+        {
+            held.note(range);
+        }
+    }
+}
+
+impl Wait {
+    /// A wait for fcntl's lock, however long.
+    fn may_last(&self) -> bool {
+        self.until.is_none() && self.range.owner != LOCK_FLOCK
+    }
 }
 
 /// The locks of a mount.
@@ -139,6 +224,9 @@ impl Locks {
         if state.waits.len() >= WAITS_MAX {
             return Err(Errno::ENOLCK);
         }
+        if state.closes_a_circle(&wait) {
+            return Err(Errno::EDEADLK);
+        }
         state.waits.push_back(wait);
         self.changed.notify_one();
         Ok(())
@@ -187,8 +275,13 @@ impl Locks {
         self.state().waits.iter().copied().collect()
     }
 
-    fn take_out(&self, unique: u64) {
-        self.state().waits.retain(|wait| wait.unique != unique);
+    /// A wait is over, with the lock or without it.
+    fn take_out(&self, wait: &Wait, served: bool) {
+        let mut state = self.state();
+        state.waits.retain(|other| other.unique != wait.unique);
+        if served {
+            state.note(wait.owner, wait.range);
+        }
     }
 }
 
@@ -205,7 +298,8 @@ impl Server {
         let none = mayfly_client::NewOwner { mode: 0, uid: 0, gid: 0 };
         let mut escape = mayfly_sys::text::PathText::new();
         let opened = self.client.open(walk, O_RDWR, none, &mut escape).map_err(failed)?;
-        let held = Held { open: opened.open, handle: asked.handle, pid: asked.pid };
+        let (open, handle, pid) = (opened.open, asked.handle, asked.pid);
+        let held = Held { open, handle, pid, ranges: Vec::new() };
         let first = self.locks.state().holders.entry(key).or_insert(held).open;
         if first != opened.open {
             // Another thread of the owner was quicker.
@@ -222,11 +316,13 @@ impl Server {
     ) -> Result<Reply, Errno> {
         let asked = Asked::of(fields)?;
         let range = asked.range;
-        let known = || self.locks.state().holders.get(&(header.node, asked.owner)).copied();
+        let owner = (header.node, asked.owner);
         let open = if range.owner == LOCK_FLOCK {
             self.handle(asked.handle)?.reference
         } else if range.kind == LOCK_UNLOCK {
-            let Some(held) = known() else { return Ok(Reply::Body) };
+            let mut state = self.locks.state();
+            let Some(held) = state.holders.get_mut(&owner) else { return Ok(Reply::Body) };
+            held.note(range);
             held.open
         } else {
             self.holder(header.node, &asked)?
@@ -238,10 +334,13 @@ impl Server {
                 if range.owner == LOCK_FLOCK {
                     self.locks.flocked(asked.handle, header.node);
                 }
-                self.locks.queue(Wait { unique, open, range, interrupted: false, until })?;
+                let handle = asked.handle;
+                let wait = Wait { unique, owner, handle, open, range, interrupted: false, until };
+                self.locks.queue(wait)?;
                 Ok(Reply::Later)
             }
             Ok(()) => {
+                self.locks.state().note(owner, range);
                 if range.owner == LOCK_FLOCK && range.kind != LOCK_UNLOCK {
                     self.locks.flocked(asked.handle, header.node);
                 }
@@ -344,7 +443,7 @@ impl Server {
                 if tried == Err(Errno::EAGAIN) && in_time {
                     continue;
                 }
-                self.locks.take_out(wait.unique);
+                self.locks.take_out(&wait, tried.is_ok());
                 match tried {
                     Ok(()) => self.device.answer(wait.unique, &[]),
                     Err(errno) => self.device.refuse(wait.unique, errno),
@@ -374,26 +473,93 @@ mod tests {
         assert_eq!(of(&request(19, 3, 0)), Err(Errno::EINVAL));
     }
 
+    fn range(kind: u32, (start, end): (u64, u64)) -> LockRange {
+        LockRange { owner: LOCK_OFD, kind, start, end }
+    }
+
+    fn wait(unique: u64, owner: Owner, handle: u64, bytes: (u64, u64)) -> Wait {
+        let (open, range) = (OpenRef::default(), range(LOCK_WRITE, bytes));
+        Wait { unique, owner, handle, open, range, interrupted: false, until: None }
+    }
+
+    fn hold(locks: &Locks, owner: Owner, handle: u64, bytes: (u64, u64)) {
+        let mut state = locks.state();
+        let (open, ranges) = (OpenRef::default(), Vec::new());
+        state.holders.entry(owner).or_insert(Held { open, handle, pid: 1, ranges });
+        state.note(owner, range(LOCK_WRITE, bytes));
+    }
+
+    #[test]
+    fn what_an_owner_holds_is_cut_and_joined() {
+        let held = Held { open: OpenRef::default(), handle: 1, pid: 1, ranges: Vec::new() };
+        let mut held = held;
+        let bytes = |held: &Held| {
+            let mut bytes: Vec<_> =
+                held.ranges.iter().map(|range| (range.start, range.end, range.kind)).collect();
+            bytes.sort_unstable();
+            bytes
+        };
+        for byte in 0..50 {
+            held.note(range(LOCK_WRITE, (byte, byte + 1)));
+        }
+        assert_eq!(bytes(&held), [(0, 50, LOCK_WRITE)]);
+        held.note(range(LOCK_READ, (10, 20)));
+        held.note(range(LOCK_UNLOCK, (15, 30)));
+        assert_eq!(bytes(&held), [(0, 10, LOCK_WRITE), (10, 15, LOCK_READ), (30, 50, LOCK_WRITE)]);
+        assert!(held.is_in_the_way_of(&range(LOCK_WRITE, (14, 16))));
+        assert!(!held.is_in_the_way_of(&range(LOCK_READ, (10, 30))));
+        held.note(range(LOCK_UNLOCK, (0, u64::MAX)));
+        assert!(held.ranges.is_empty());
+    }
+
+    #[test]
+    fn who_would_wait_for_itself_is_told_and_only_then() {
+        let locks = Locks::default();
+        // Processes 1 to 3 hold a file each, and have opened all of them.
+        for owner in 1..=3 {
+            hold(&locks, (owner, owner), 10 * owner + owner, (0, 10));
+        }
+        let ask = |owner: u64, file: u64| {
+            let handle = 10 * owner + file;
+            locks.queue(wait(handle, (file, owner), handle, (5, 6)))
+        };
+        assert_eq!(ask(1, 2), Ok(()));
+        assert_eq!(ask(2, 3), Ok(()));
+        assert_eq!(ask(3, 1), Err(Errno::EDEADLK));
+        // The second one is interrupted.
+        locks.take_out(&wait(23, (3, 2), 23, (5, 6)), false);
+        assert_eq!(ask(3, 1), Ok(()));
+        assert_eq!(ask(2, 3), Err(Errno::EDEADLK));
+        // The third one gives up what the first one's way to itself leads by.
+        locks.state().note((3, 3), range(LOCK_UNLOCK, (0, 10)));
+        assert_eq!(ask(2, 3), Ok(()));
+    }
+
+    #[test]
+    fn an_owner_that_may_be_a_description_is_not_told() {
+        let locks = Locks::default();
+        hold(&locks, (1, 7), 17, (0, 10));
+        hold(&locks, (1, 8), 18, (10, 20));
+        assert_eq!(locks.queue(wait(1, (1, 7), 17, (10, 20))), Ok(()));
+        assert_eq!(locks.queue(wait(2, (1, 8), 18, (0, 10))), Ok(()));
+    }
+
     #[test]
     fn an_interrupt_that_overtakes_its_request_ends_it() {
         let locks = Locks::default();
-        let range = LockRange { owner: LOCK_OFD, kind: LOCK_WRITE, start: 0, end: 1 };
-        let wait =
-            Wait { unique: 8, open: OpenRef::default(), range, interrupted: false, until: None };
+        let wait = wait(8, (3, 77), 1, (0, 1));
         locks.state().early.push_back(8);
         assert_eq!(locks.queue(wait), Err(Errno::EINTR));
         assert_eq!(locks.queue(wait), Ok(()));
         assert_eq!(locks.waiting().len(), 1);
-        locks.take_out(8);
+        locks.take_out(&wait, false);
         assert!(locks.waiting().is_empty());
     }
 
     #[test]
     fn pauses_grow_to_a_bound_and_begin_anew_when_something_is_freed() {
         let locks = Locks::default();
-        let range = LockRange { owner: LOCK_OFD, kind: LOCK_WRITE, start: 0, end: 1 };
-        let wait =
-            Wait { unique: 8, open: OpenRef::default(), range, interrupted: false, until: None };
+        let wait = wait(8, (3, 77), 1, (0, 1));
         locks.queue(wait).expect("room");
         let (mut seen, mut pause) = (0, PAUSE_MIN);
         for _ in 0..8 {
