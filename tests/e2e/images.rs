@@ -16,7 +16,7 @@ const MUSL: &str = "/lib/ld-musl-x86_64.so.1";
 /// The wait for an image is bounded at 2 s; the rest is for a busy machine.
 const UNSERVED_AFTER: Duration = Duration::from_secs(6);
 
-/// Changes the build id of the library, or takes it away.
+/// Changes the build id of the library, or takes it away: a note of another kind is none.
 fn rewrite_build_id(path: &Path, change: impl FnOnce(&mut [u8], usize)) -> Result<()> {
     let mut bytes = fs::read(path)?;
     // Bytes of the id, kind 3, its owner.
@@ -33,6 +33,27 @@ fn another_build(bytes: &mut [u8], place: usize) {
 
 fn no_build(bytes: &mut [u8], place: usize) {
     bytes[place + 4] = 99;
+}
+
+/// Changes a byte of code that is never executed: padding between functions.
+fn change_padding(path: &Path) -> Result<()> {
+    let mut bytes = fs::read(path)?;
+    // A return, and a filler up to the next boundary.
+    let filler = [0xc3, 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0];
+    let place = bytes.windows(filler.len()).position(|window| window == filler);
+    bytes[place.context("no padding")? + 7] = 1;
+    Ok(fs::write(path, bytes)?)
+}
+
+/// Makes the library's code writable, which no image of it is.
+fn make_code_writable(path: &Path) -> Result<()> {
+    let mut bytes = fs::read(path)?;
+    let (start, bytes_each) = (64, 56);
+    let headers = bytes[start..].chunks_exact_mut(bytes_each).take(16);
+    // Loaded, readable and executable.
+    let mut code = headers.filter(|header| header[..8] == [1, 0, 0, 0, 5, 0, 0, 0]);
+    code.next().context("the library has no code")?[4] = 7;
+    Ok(fs::write(path, bytes)?)
 }
 
 /// Copies of the machine's loader and C library in `directory`.
@@ -121,6 +142,32 @@ fn a_program_with_another_c_library_is_served_from_its_first_start() -> Result<(
 }
 
 #[test]
+fn a_program_whose_c_library_has_no_build_id_is_served() -> Result<()> {
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("img-none")?;
+    let setting = Setting::new(&scratch, "img-none")?;
+    let (prepared, libraries) = (setting.images()?, scratch.join("lib"));
+    copy_glibc(&libraries)?;
+    for name in ["ld-linux-x86-64.so.2", "libc.so.6"] {
+        rewrite_build_id(&libraries.join(name), no_build)?;
+    }
+    for round in ["first", "second"] {
+        expect_text(&setting.run(round, &libraries, READ)?)?;
+    }
+    ensure!(setting.images()? == prepared + 2, "{} images", setting.images()?);
+    // Other code under the same names is another library: one instruction of padding changed.
+    let other = scratch.join("other");
+    copy_glibc(&other)?;
+    for name in ["ld-linux-x86-64.so.2", "libc.so.6"] {
+        rewrite_build_id(&other.join(name), no_build)?;
+    }
+    change_padding(&other.join("libc.so.6"))?;
+    expect_text(&setting.run("other", &other, READ)?)?;
+    ensure!(setting.images()? == prepared + 3, "{} images", setting.images()?);
+    setting.instance.stop()
+}
+
+#[test]
 fn programs_that_start_at_once_have_one_image_made() -> Result<()> {
     let _turn = Exclusive::take()?;
     let scratch = Scratch::new("img-crowd")?;
@@ -138,17 +185,26 @@ fn programs_that_start_at_once_have_one_image_made() -> Result<()> {
 
 #[test]
 fn a_program_with_another_musl_is_served() -> Result<()> {
+    serve_musl("img-musl", another_build)
+}
+
+#[test]
+fn a_program_with_a_musl_without_build_id_is_served() -> Result<()> {
+    serve_musl("img-alpine", no_build)
+}
+
+fn serve_musl(name: &str, change: fn(&mut [u8], usize)) -> Result<()> {
     if !skip::unless_installed("another musl", &["musl-gcc"], "musl-tools") {
         return Ok(());
     }
     let _turn = Exclusive::take()?;
-    let scratch = Scratch::new("img-musl")?;
-    let setting = Setting::new(&scratch, "img-musl")?;
+    let scratch = Scratch::new(name)?;
+    let setting = Setting::new(&scratch, name)?;
     let libraries = scratch.join("lib");
     fs::create_dir_all(&libraries)?;
     let loader = libraries.join("ld-musl-x86_64.so.1");
     fs::copy(MUSL, &loader)?;
-    rewrite_build_id(&loader, another_build)?;
+    rewrite_build_id(&loader, change)?;
     let source = libraries.join("cat.c");
     fs::write(&source, CAT)?;
     let mut linker = std::ffi::OsString::from("-Wl,--dynamic-linker=");
@@ -179,8 +235,9 @@ fn a_library_that_cannot_have_an_image_leaves_its_program_unserved_and_says_so()
     let prepared = setting.images()?;
     let libraries = scratch.join("lib");
     copy_glibc(&libraries)?;
-    rewrite_build_id(&libraries.join("libc.so.6"), no_build)?;
-    expect_unserved(&setting.run("no-id", &libraries, READ)?, "Exec format error")?;
+    rewrite_build_id(&libraries.join("libc.so.6"), another_build)?;
+    make_code_writable(&libraries.join("libc.so.6"))?;
+    expect_unserved(&setting.run("unfit", &libraries, READ)?, "Exec format error")?;
     ensure!(setting.images()? == prepared, "an image was made");
     setting.instance.stop()
 }

@@ -34,7 +34,7 @@ pub fn make_image(cache: &Path, pid: u32, request: &str) -> Result<()> {
         address: request.address,
         text_vaddr: request.text_vaddr,
         text_bytes: request.text_bytes,
-        build_id: request.build_id().to_vec(),
+        key: request.key().to_vec(),
     };
     match prepare_mapped(&mapped, cache) {
         Ok(Some(library)) => eprintln!("supervisor: made an image of {}", library.display()),

@@ -82,7 +82,7 @@ pub fn images() -> &'static Path {
         let cache = directory().join("images");
         for library in maker::libraries_of_this_process() {
             let made = maker::make(&library).expect("the C library can be patched");
-            let path = cache.join(maker::image_name(made.header.build_id()));
+            let path = cache.join(maker::image_name(made.header.key()));
             if std::fs::read(&path).is_ok_and(|bytes| bytes != made.bytes) {
                 // Of another state of the maker, under the same version.
                 std::fs::remove_file(&path).expect("the cache is ours");

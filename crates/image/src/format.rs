@@ -20,8 +20,8 @@ pub const VERSION: u32 = 1;
 pub const MAGIC: [u8; 8] = *b"MAYFLYIM";
 /// Bytes of a page, and of the header.
 pub const PAGE_BYTES: usize = 4096;
-/// Longest build id kept (GNU ld writes 20 bytes).
-pub const BUILD_ID_BYTES_MAX: usize = 32;
+/// Longest key: GNU ld writes build ids of 20 bytes, [`sum_of_code`] gives 32.
+pub const KEY_BYTES_MAX: usize = 32;
 /// Where the area is mapped relative to the text, unless something is there already.
 pub const DELTA: i64 = -(1 << 30);
 /// Call numbers that the filter looks up; larger ones pass.
@@ -78,10 +78,10 @@ pub struct Table {
 /// size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    /// Build id of the library, zero-padded.
-    pub build_id: [u8; BUILD_ID_BYTES_MAX],
-    /// How many bytes of `build_id` count.
-    pub build_id_bytes: u32,
+    /// What the library is known by, zero-padded: its build id, or the sum of its code.
+    pub key: [u8; KEY_BYTES_MAX],
+    /// How many bytes of `key` count.
+    pub key_bytes: u32,
     /// Address of the executable segment in the library's own numbering, page-aligned.
     pub text_vaddr: u64,
     /// Bytes of text, whole pages.
@@ -179,8 +179,8 @@ impl Header {
             return Err(Invalid::Checksum);
         }
         let header = Header {
-            build_id_bytes: fields.u32(),
-            build_id: fields.take(),
+            key_bytes: fields.u32(),
+            key: fields.take(),
             text_vaddr: fields.u64(),
             text_bytes: fields.u64(),
             text_offset: fields.u64(),
@@ -207,8 +207,8 @@ impl Header {
         let mut writer = Writer { page: &mut page, at: 0 };
         writer.put(&MAGIC);
         writer.put(&VERSION.to_le_bytes());
-        writer.put(&self.build_id_bytes.to_le_bytes());
-        writer.put(&self.build_id);
+        writer.put(&self.key_bytes.to_le_bytes());
+        writer.put(&self.key);
         for field in [self.text_vaddr, self.text_bytes, self.text_offset] {
             writer.put(&field.to_le_bytes());
         }
@@ -228,10 +228,10 @@ impl Header {
         page
     }
 
-    /// The build id without its padding.
+    /// The key without its padding.
     #[must_use]
-    pub fn build_id(&self) -> &[u8] {
-        &self.build_id[..(self.build_id_bytes as usize).min(BUILD_ID_BYTES_MAX)]
+    pub fn key(&self) -> &[u8] {
+        &self.key[..(self.key_bytes as usize).min(KEY_BYTES_MAX)]
     }
 
     fn check(&self, file_bytes: u64) -> Result<(), Invalid> {
@@ -240,7 +240,7 @@ impl Header {
             .iter()
             .chain([self.area_bytes, self.delta.unsigned_abs()].iter())
             .all(|field| field % page == 0);
-        let sized = (1..=BUILD_ID_BYTES_MAX as u32).contains(&self.build_id_bytes)
+        let sized = (1..=KEY_BYTES_MAX as u32).contains(&self.key_bytes)
             && (page..=TEXT_BYTES_MAX).contains(&self.text_bytes)
             && (2 * page..=AREA_BYTES_MAX).contains(&self.area_bytes)
             && (TEXT_BYTES_MAX..=(1 << 30)).contains(&self.delta.unsigned_abs());
@@ -290,6 +290,26 @@ pub fn checksum(bytes: &[u8]) -> u64 {
     sum
 }
 
+/// The key of a library without a build id: a sum over its code as it is in memory, whole pages.
+/// Four lanes take every fourth word each, so that it is as fast as memory. Every step can be
+/// undone, so two texts that differ in one word never agree; it tells builds apart and is no
+/// defence.
+#[must_use]
+pub fn sum_of_code(text: &[u8]) -> [u8; KEY_BYTES_MAX] {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut lanes = [1_u64, 2, 3, 4].map(|lane| (text.len() as u64).wrapping_add(lane << 56));
+    for block in text.as_chunks::<KEY_BYTES_MAX>().0 {
+        for (lane, word) in lanes.iter_mut().zip(block.as_chunks::<8>().0) {
+            *lane = (*lane ^ u64::from_le_bytes(*word)).wrapping_mul(ODD).rotate_left(29);
+        }
+    }
+    let mut key = [0; KEY_BYTES_MAX];
+    for (place, lane) in key.as_chunks_mut::<8>().0.iter_mut().zip(lanes) {
+        *place = lane.to_le_bytes();
+    }
+    key
+}
+
 /// The library address, as an offset into the text, that the instruction at `area_offset` stands
 /// for. `points` is the area's points table. `None` when no instruction begins there.
 #[must_use]
@@ -308,10 +328,10 @@ fn word(record: &[u8; POINT_BYTES], at: usize) -> u32 {
     u32::from_le_bytes(bytes)
 }
 
-/// Writes the name of the image of a build, `<build id in hex>.<version>.img`, and returns its
+/// Writes the name of the image of a library, `<key in hex>.<version>.img`, and returns its
 /// bytes used; `None` when `name` is too small.
 #[must_use]
-pub fn file_name(build_id: &[u8], name: &mut [u8]) -> Option<usize> {
+pub fn file_name(key: &[u8], name: &mut [u8]) -> Option<usize> {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let mut at = 0;
     let mut put = |byte: u8| -> Option<()> {
@@ -319,7 +339,7 @@ pub fn file_name(build_id: &[u8], name: &mut [u8]) -> Option<usize> {
         at += 1;
         Some(())
     };
-    for byte in build_id {
+    for byte in key {
         put(HEX[usize::from(byte >> 4)])?;
         put(HEX[usize::from(byte & 15)])?;
     }
@@ -330,3 +350,21 @@ pub fn file_name(build_id: &[u8], name: &mut [u8]) -> Option<usize> {
 }
 
 const _: () = assert!(VERSION < 10, "file_name writes one digit");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sum_of_code_tells_every_change_of_a_byte() {
+        let mut text = [0x90; 2 * PAGE_BYTES];
+        let sum = sum_of_code(&text);
+        for at in (0..text.len()).step_by(13) {
+            text[at] ^= 1;
+            assert_ne!(sum_of_code(&text), sum, "byte {at}");
+            text[at] ^= 1;
+        }
+        assert_eq!(sum_of_code(&text), sum);
+        assert_ne!(sum_of_code(&text[..PAGE_BYTES]), sum);
+    }
+}

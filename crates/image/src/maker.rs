@@ -79,7 +79,7 @@ pub struct Made {
 /// Makes the image of the library at `path`.
 ///
 /// # Errors
-/// When the file cannot be read or is not a library with a build id and one executable segment.
+/// When the file cannot be read or is not a library with one executable segment.
 pub fn make(path: &Path) -> Result<Made, Error> {
     let bytes = fs::read(path).map_err(|error| Error::Io(path.into(), error))?;
     make_from(&bytes).map_err(|why| Error::Unfit(path.into(), why))
@@ -104,8 +104,8 @@ pub fn prepare(library_path: &Path, cache_dir: &Path) -> Result<PathBuf, Error> 
     private_directory(cache_dir)?;
     let bytes = fs::read(library_path).map_err(|error| Error::Io(library_path.into(), error))?;
     let unfit = |why| Error::Unfit(library_path.into(), why);
-    let build_id = elf::build_id_of(&bytes).map_err(unfit)?;
-    let path = cache_dir.join(image_name(&build_id));
+    let key = elf::key_of(&bytes).map_err(unfit)?;
+    let path = cache_dir.join(image_name(&key));
     if present(&path) {
         return Ok(path);
     }
@@ -114,22 +114,23 @@ pub fn prepare(library_path: &Path, cache_dir: &Path) -> Result<PathBuf, Error> 
     Ok(path)
 }
 
-/// The file name of a build's image.
+/// The file name of the image of the library with this key.
 #[must_use]
-pub fn image_name(build_id: &[u8]) -> String {
-    let mut name = [0; 2 * format::BUILD_ID_BYTES_MAX + 16];
-    let bytes = format::file_name(build_id, &mut name).unwrap_or(0);
+pub fn image_name(key: &[u8]) -> String {
+    let mut name = [0; 2 * format::KEY_BYTES_MAX + 16];
+    let bytes = format::file_name(key, &mut name).unwrap_or(0);
     String::from_utf8_lossy(&name[..bytes]).into_owned()
 }
 
 /// Whether a usable image of ours is already there.
 fn present(path: &Path) -> bool {
     let Ok(metadata) = fs::symlink_metadata(path) else { return false };
-    let ours = metadata.is_file()
-        && metadata.uid() == effective_user()
-        && metadata.mode() & 0o077 == 0
-        && metadata.len() >= format::PAGE_BYTES as u64;
-    ours && fs::read(path).is_ok_and(|bytes| format::Header::parse(&bytes, metadata.len()).is_ok())
+    let ours =
+        metadata.is_file() && metadata.uid() == effective_user() && metadata.mode() & 0o077 == 0;
+    let says_nothing = || metadata.len() == 0;
+    let is_image =
+        || fs::read(path).is_ok_and(|bytes| format::Header::parse(&bytes, metadata.len()).is_ok());
+    ours && (says_nothing() || is_image())
 }
 
 fn private_directory(path: &Path) -> Result<(), Error> {

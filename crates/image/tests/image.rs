@@ -146,8 +146,8 @@ fn what_is_not_a_library_is_refused() {
 fn valid_header() -> Header {
     let table = format::Table { offset: 8192, count: 10 };
     Header {
-        build_id: [7; 32],
-        build_id_bytes: 20,
+        key: [7; 32],
+        key_bytes: 20,
         text_vaddr: 0x2_6000,
         text_bytes: 4096,
         text_offset: 4096,

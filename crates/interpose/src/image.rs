@@ -8,7 +8,7 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use mayfly_sys::{Errno, text::PathText};
-use mayfly_transport_shm::image::{BUILD_ID_BYTES_MAX, ImageRequest, request_image};
+use mayfly_transport_shm::image::{ImageRequest, KEY_BYTES_MAX, request_image};
 
 use crate::{report, settings};
 
@@ -25,8 +25,8 @@ pub struct Wanted<'a> {
     pub text_vaddr: usize,
     /// Bytes of code, whole pages.
     pub text_bytes: usize,
-    /// Its build id.
-    pub build_id: &'a [u8],
+    /// What its image is found by.
+    pub key: &'a [u8],
 }
 
 /// Has an image made; returns when it is in the cache.
@@ -37,9 +37,9 @@ pub fn have_image_made(wanted: &Wanted<'_>) -> Result<(), Errno> {
     if GIVEN_UP.load(Ordering::Relaxed) {
         return Err(Errno::ETIMEDOUT);
     }
-    let mut build_id = [0; BUILD_ID_BYTES_MAX];
-    let room = build_id.get_mut(..wanted.build_id.len()).ok_or(Errno::ENOEXEC)?;
-    room.copy_from_slice(wanted.build_id);
+    let mut key = [0; KEY_BYTES_MAX];
+    let room = key.get_mut(..wanted.key.len()).ok_or(Errno::ENOEXEC)?;
+    room.copy_from_slice(wanted.key);
     let mut socket = PathText::from_bytes(settings::require()?.run.as_bytes())?;
     socket.push(b"/sock")?;
     let made = request_image(
@@ -48,8 +48,8 @@ pub fn have_image_made(wanted: &Wanted<'_>) -> Result<(), Errno> {
             address: wanted.address as u64,
             text_vaddr: wanted.text_vaddr as u64,
             text_bytes: wanted.text_bytes as u64,
-            build_id_bytes: wanted.build_id.len() as u32,
-            build_id,
+            key_bytes: wanted.key.len() as u32,
+            key,
         },
     );
     if made == Err(Errno::ETIMEDOUT) {

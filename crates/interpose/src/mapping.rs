@@ -2,10 +2,11 @@
 //!
 //! The kernel maps the object, on a descriptor opened for this one purpose with the access the
 //! mapping may use, so that mprotect later allows no more than the application's own descriptor
-//! would. A private mapping of a file without an object, or of one whose file system forbids what
-//! is asked for, is memory filled once. So is a shared one of a file whose bytes are on another
-//! node, on a descriptor that cannot write: it shows the file as it was. A shared one that could
-//! write is never imitated.
+//! would. Code gets an object, so that it can be found by what the kernel says is mapped. Another
+//! private mapping of a file without an object, or of one whose file system forbids what is asked
+//! for, is memory filled once. So is a shared one of a file whose bytes are on another node, on a
+//! descriptor that cannot write: it shows the file as it was. A shared one that could write is
+//! never imitated.
 
 use mayfly_client::OpenFile;
 use mayfly_sys::{
@@ -13,7 +14,7 @@ use mayfly_sys::{
     file::{IoVec, O_RDONLY, O_RDWR},
     memory::{
         self, MAP_ANONYMOUS, MAP_FIXED, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, PAGE_BYTES,
-        PROT_READ, PROT_WRITE,
+        PROT_EXEC, PROT_READ, PROT_WRITE,
     },
     text::PathText,
 };
@@ -63,7 +64,8 @@ unsafe fn try_map(call: &Call, flags: usize) -> Result<usize, Errno> {
     if !open.readable() || shared && protection & PROT_WRITE != 0 && !open.writable() {
         return Err(Errno::EACCES);
     }
-    if shared || session.has_object(open) {
+    let (code, had_object) = (protection & PROT_EXEC != 0, session.has_object(open));
+    if shared || code || had_object {
         let access = if shared && open.writable() { O_RDWR } else { O_RDONLY };
         let mut path = PathText::new();
         let mapped = session.own_object(open, access, &mut path).and_then(|object| {
@@ -81,6 +83,8 @@ unsafe fn try_map(call: &Call, flags: usize) -> Result<usize, Errno> {
         });
         match mapped {
             Err(Errno::EPERM | Errno::EACCES | Errno::EIO | Errno::ENODEV) if !shared => {}
+            // It was for the name in `/proc/PID/maps` only.
+            Err(_) if !shared && !had_object => {}
             Err(Errno::ENODEV) if !open.writable() => {}
             Err(Errno::EIO) => return Err(Errno::ENODEV),
             mapped => return mapped,

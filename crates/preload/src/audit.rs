@@ -26,8 +26,6 @@ const VERSION_MIN: u32 = 2;
 
 /// What the constructor was given.
 static mut GIVEN: Option<Given> = None;
-/// What libraries are patched with; `None` unless this copy serves the process.
-static mut PREPARED: Option<Prepared> = None;
 /// Our name in the environment's `LD_PRELOAD` while it is blanked, and its length.
 static BLANKED: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 static BLANKED_BYTES: AtomicUsize = AtomicUsize::new(0);
@@ -47,8 +45,9 @@ pub(crate) unsafe extern "C" fn la_version(version: u32) -> u32 {
     // SAFETY: as in `keep`.
     unsafe {
         let Some(given) = GIVEN.filter(|_| version >= VERSION_MIN) else { return 0 };
-        let Some(prepared) = start::prepare(&given) else { return 0 };
-        PREPARED = Some(prepared);
+        if start::prepare(&given).is_none() {
+            return 0;
+        }
         blank(&given);
     }
     version
@@ -101,8 +100,7 @@ pub(crate) unsafe extern "C" fn la_objopen(
 }
 
 unsafe extern "C" fn opened(map: *const LinkMap) {
-    // SAFETY: set before the first call, and the loader's lock is held.
-    let Some(Prepared { images, pointers }) = (unsafe { PREPARED }) else { return };
+    let Some(Prepared { images, pointers }) = start::prepared() else { return };
     // SAFETY: the loader has just mapped it.
     let Some((library, name)) = (unsafe { process::wanted(map) }) else { return };
     if !name.starts_with(b"ld-") {

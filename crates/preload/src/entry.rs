@@ -13,7 +13,7 @@ use mayfly_image::format::{FILTER_BYTES, SYSCALL_BYTES};
 use mayfly_interpose::{Call, Outcome};
 use mayfly_sys::number;
 
-use crate::{action, backend, deferral};
+use crate::{action, backend, deferral, late};
 
 /// The host's registers while a hook runs. What a callee preserves is not in it.
 #[repr(C, align(16))]
@@ -153,12 +153,13 @@ unsafe extern "C" fn dispatch(frame: *mut Frame) {
     // it.
     let frame = unsafe { &mut *frame };
     frame.unblock = 0;
-    let outcome = if frame.call.number == number::RT_SIGACTION {
-        // SAFETY: the host's own arguments, checked by the kernel before they are used.
-        unsafe { action::serve(&frame.call) }
-    } else {
-        // SAFETY: these are the registers of a call that the host is about to issue.
-        unsafe { backend::dispatch(&mut frame.call) }
+    // SAFETY: the host's own arguments, in the registers of a call that it is about to issue.
+    let outcome = unsafe {
+        match frame.call.number {
+            number::RT_SIGACTION => action::serve(&frame.call),
+            number::MMAP => late::map(&mut frame.call),
+            _ => backend::dispatch(&mut frame.call),
+        }
     };
     match outcome {
         Outcome::Done(result) => {

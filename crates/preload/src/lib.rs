@@ -4,8 +4,9 @@
 //! whose libraries may lie in the mount ([`audit`]). At start it asks `interpose` whether the
 //! process belongs to an instance; if so it maps prepared images ([`patch`]) over the code of the
 //! C library and the dynamic loader, so that every `syscall` instruction in them passes a filter,
-//! and what the filter does not let through arrives at [`entry`]. Signals are delivered to the
-//! host with the host's view of things ([`signal`]), never in the middle of a hook.
+//! and what the filter does not let through arrives at [`entry`]. What the program loads later
+//! gets its image when it is mapped ([`late`]). Signals are delivered to the host with the host's
+//! view of things ([`signal`]), never in the middle of a hook.
 //!
 //! The library needs no other library, resolves no symbol, exports none but the two of an audit
 //! library, allocates nothing from the host, takes no lock and never unwinds.
@@ -24,6 +25,7 @@ mod context;
 mod deferral;
 mod entry;
 mod kernel;
+mod late;
 mod panic;
 mod patch;
 mod process;

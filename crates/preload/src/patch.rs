@@ -6,10 +6,13 @@
 //! copied and its displacements are corrected for another place.
 //!
 //! An image that is missing is asked for; when none is to be had the library keeps its code, and
-//! [`MISSING`] counts it.
+//! [`MISSING`] counts it. An empty image says that there is nothing to redirect.
+//!
+//! Libraries that are loaded later ([`crate::late`]) go again. Their areas are given up when
+//! something else is mapped in a library's place, or when all are taken and a library is gone.
 
 use core::ops::Range;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 
 use mayfly_image::format::{
     self, Header, PAGE_BYTES, POINT_BYTES, SLOT_CLASSES, SLOT_DESCRIPTORS, SLOT_ENTRY, Table,
@@ -21,20 +24,26 @@ use mayfly_sys::{Errno, number};
 use crate::kernel::{
     self, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, Mapping, PROT_EXEC, PROT_READ, PROT_WRITE,
 };
-use crate::process::{Library, Text};
+use crate::process::{Key, Library, Text};
+use crate::start::{IMAGES_PATH_BYTES_MAX, Prepared};
 use crate::{backend, entry};
 
-/// Libraries that can be patched.
-const AREAS_MAX: usize = 8;
+/// Libraries that can be patched at one time.
+const AREAS_MAX: usize = 64;
+/// Most code of a library that is loaded later. It is looked through each time, and what is larger
+/// (Go's, a Java machine) makes its calls through the C library, or has stacks too small for us.
+pub(crate) const LATE_TEXT_BYTES_MAX: usize = 2 << 20;
 /// Distance of one alternative place of the area from the next.
 const PLACE_STEP: i64 = 64 << 20;
 
 /// Libraries left unpatched for want of a usable image.
 pub(crate) static MISSING: AtomicU32 = AtomicU32::new(0);
 
-/// A mapped area, for the signal wrapper. Written before the text is replaced, and then never
-/// again.
+/// A mapped area, for the signal wrapper. Written before the text is replaced; while it is not
+/// complete `code_end` is zero.
 struct Area {
+    /// [`FREE`], [`EARLY`] or [`LATE`].
+    use_of: AtomicU32,
     base: AtomicUsize,
     code_end: AtomicUsize,
     common_start: AtomicUsize,
@@ -42,10 +51,21 @@ struct Area {
     points: AtomicUsize,
     points_count: AtomicUsize,
     text: AtomicUsize,
+    text_bytes: AtomicUsize,
+    bytes: AtomicUsize,
 }
+
+const FREE: u32 = 0;
+/// Of a library that was there at the start, and stays.
+const EARLY: u32 = 1;
+/// Of one that came later.
+const LATE: u32 = 2;
+/// The base of an area that is nowhere, in the middle of the table.
+const NOWHERE: usize = 1;
 
 static AREAS: [Area; AREAS_MAX] = [const {
     Area {
+        use_of: AtomicU32::new(FREE),
         base: AtomicUsize::new(0),
         code_end: AtomicUsize::new(0),
         common_start: AtomicUsize::new(0),
@@ -53,8 +73,69 @@ static AREAS: [Area; AREAS_MAX] = [const {
         points: AtomicUsize::new(0),
         points_count: AtomicUsize::new(0),
         text: AtomicUsize::new(0),
+        text_bytes: AtomicUsize::new(0),
+        bytes: AtomicUsize::new(0),
     }
 }; AREAS_MAX];
+
+impl Area {
+    /// A free place in the table, or that of a library that is gone.
+    fn take(use_of: u32) -> Option<&'static Area> {
+        let free = || {
+            AREAS.iter().find(|area| {
+                let taken =
+                    area.use_of.compare_exchange(FREE, use_of, Ordering::AcqRel, Ordering::Relaxed);
+                taken.is_ok()
+            })
+        };
+        let area = free().or_else(|| {
+            AREAS.iter().filter(|area| area.is_of_nobody()).for_each(Area::give_up);
+            free()
+        })?;
+        area.base.store(NOWHERE, Ordering::Release);
+        Some(area)
+    }
+
+    /// Does it belong to this library, or does the library's place overlap with that?
+    fn overlaps(&self, text: &Range<usize>) -> bool {
+        let start = self.text.load(Ordering::Relaxed);
+        let bytes = self.text_bytes.load(Ordering::Relaxed);
+        bytes != 0 && start < text.end && text.start < start.saturating_add(bytes)
+    }
+
+    /// Was its library loaded later, and is it unmapped?
+    fn is_of_nobody(&self) -> bool {
+        if self.use_of.load(Ordering::Acquire) != LATE {
+            return false;
+        }
+        let mut resident = 0_u8;
+        let (text, answer) = (self.text.load(Ordering::Relaxed), (&raw mut resident) as usize);
+        // SAFETY: asks for one page, and there is room for the answer.
+        text != 0 && unsafe { syscall3(number::MINCORE, text, PAGE_BYTES, answer) } < 0
+    }
+
+    /// Unmaps an area whose library is gone. Nobody is in it: it is reached from the library only.
+    fn give_up(&self) {
+        if self.use_of.load(Ordering::Acquire) != LATE {
+            return;
+        }
+        self.code_end.store(0, Ordering::Relaxed);
+        self.text_bytes.store(0, Ordering::Relaxed);
+        fence(Ordering::Release);
+        let base = self.base.swap(NOWHERE, Ordering::AcqRel);
+        if base != NOWHERE {
+            // SAFETY: the mapping is ours and nothing leads there any more.
+            unsafe { kernel::unmap(base, self.bytes.load(Ordering::Relaxed)) };
+        }
+        self.use_of.store(FREE, Ordering::Release);
+    }
+}
+
+/// Something else is mapped where these bytes are: a library that was there is gone.
+pub(crate) fn forget(address: usize, bytes: usize) {
+    let range = address..address.saturating_add(bytes);
+    AREAS.iter().filter(|area| area.overlaps(&range)).for_each(Area::give_up);
+}
 
 /// The pointers that every area's data page holds.
 #[derive(Clone, Copy)]
@@ -81,24 +162,58 @@ fn try_to_patch(
     pointers: Pointers,
 ) -> Result<(), Errno> {
     let text = library.text().ok_or(Errno::ENOEXEC)?;
-    let build_id = library.build_id().ok_or(Errno::ENOEXEC)?;
-    let image = match Image::open(images, build_id) {
-        Some(image) => image,
-        None => {
-            let (address, text_bytes) = (text.range.start, text.range.len());
-            let text_vaddr = text.vaddr;
-            let wanted = Wanted { name, address, text_vaddr, text_bytes, build_id };
-            backend::have_image_made(&wanted)?;
-            Image::open(images, build_id).ok_or(Errno::ENOENT)?
-        }
-    };
-    let fits = image.header.build_id() == build_id
-        && image.header.text_vaddr as usize == text.vaddr
-        && image.header.text_bytes as usize == text.range.len();
-    if !fits {
-        return Err(Errno::ENOEXEC);
+    if AREAS.iter().any(|area| area.overlaps(&text.range)) {
+        // When it was mapped.
+        return Ok(());
     }
-    image.apply(&text, pointers).ok_or(Errno::ENOMEM)
+    // SAFETY: its code was not replaced.
+    let key = unsafe { library.key(&text) };
+    match find(&text, &key, images, name)? {
+        Found::Image(image) => image.apply(&text, pointers, EARLY).ok_or(Errno::ENOMEM),
+        Found::Nothing | Found::Missing => Err(Errno::ENOENT),
+    }
+}
+
+/// Patches a library that has just been mapped, if there is anything to redirect.
+///
+/// # Errors
+/// ENOENT and those of the supervisor when no image is to be had; ENOEXEC when it is of other code;
+/// ENOMEM.
+pub(crate) fn patch_late(text: &Text, key: &Key, prepared: Prepared) -> Result<(), Errno> {
+    match find(text, key, prepared.images, b"")? {
+        Found::Image(image) => image.apply(text, prepared.pointers, LATE).ok_or(Errno::ENOMEM),
+        Found::Nothing => Ok(()),
+        Found::Missing => Err(Errno::ENOENT),
+    }
+}
+
+/// The image of a library, made if it is missing.
+fn find(text: &Text, key: &Key, images: &[u8], name: &[u8]) -> Result<Found, Errno> {
+    let key = key.as_slice();
+    let mut found = Image::open(images, key);
+    if matches!(found, Found::Missing) {
+        let (address, text_bytes) = (text.range.start, text.range.len());
+        let wanted = Wanted { name, address, text_vaddr: text.vaddr, text_bytes, key };
+        backend::have_image_made(&wanted)?;
+        found = Image::open(images, key);
+    }
+    let fits = |header: &Header| {
+        header.key() == key
+            && header.text_vaddr as usize == text.vaddr
+            && header.text_bytes as usize == text.range.len()
+    };
+    match &found {
+        Found::Image(image) if !fits(&image.header) => Err(Errno::ENOEXEC),
+        _ => Ok(found),
+    }
+}
+
+/// What the cache has of a library.
+enum Found {
+    Image(Image),
+    /// There is nothing to redirect in it.
+    Nothing,
+    Missing,
 }
 
 /// An open image whose header has been checked.
@@ -114,32 +229,46 @@ impl Drop for Image {
 }
 
 impl Image {
-    fn open(images: &[u8], build_id: &[u8]) -> Option<Image> {
-        let mut path = [0; 1024];
+    fn open(images: &[u8], key: &[u8]) -> Found {
+        let Some(fd) = Image::open_file(images, key) else { return Found::Missing };
+        let mut page = [0; PAGE_BYTES];
+        let file_bytes = own_file_bytes(fd);
+        let header = file_bytes.and_then(|file_bytes| {
+            kernel::read_at_start(fd, &mut page);
+            Header::parse(&page, file_bytes).ok()
+        });
+        match header {
+            Some(header) => Found::Image(Image { fd, header }),
+            None => {
+                kernel::close(fd);
+                if file_bytes == Some(0) { Found::Nothing } else { Found::Missing }
+            }
+        }
+    }
+
+    fn open_file(images: &[u8], key: &[u8]) -> Option<usize> {
+        let mut path = [0; IMAGES_PATH_BYTES_MAX + 124];
         let directory = path.get_mut(..images.len())?;
         directory.copy_from_slice(images);
         *path.get_mut(images.len())? = b'/';
         // The last byte stays zero.
         let room = path.len() - 1;
-        format::file_name(build_id, path.get_mut(images.len() + 1..room)?)?;
+        format::file_name(key, path.get_mut(images.len() + 1..room)?)?;
         // SAFETY: the path ends with a zero.
-        let fd = usize::try_from(unsafe { kernel::open(path.as_ptr()) }).ok()?;
-        let mut page = [0; PAGE_BYTES];
-        let header = own_file_bytes(fd).and_then(|file_bytes| {
-            kernel::read_at_start(fd, &mut page);
-            Header::parse(&page, file_bytes).ok()
-        });
-        match header {
-            Some(header) => Some(Image { fd, header }),
-            None => {
-                kernel::close(fd);
-                None
-            }
-        }
+        usize::try_from(unsafe { kernel::open(path.as_ptr()) }).ok()
     }
 
-    fn apply(&self, text: &Text, pointers: Pointers) -> Option<()> {
-        let slot = AREAS.iter().find(|area| area.base.load(Ordering::Relaxed) == 0)?;
+    fn apply(&self, text: &Text, pointers: Pointers, use_of: u32) -> Option<()> {
+        let slot = Area::take(use_of)?;
+        let applied = self.apply_in(slot, text, pointers);
+        if applied.is_none() {
+            slot.text_bytes.store(0, Ordering::Relaxed);
+            slot.use_of.store(FREE, Ordering::Release);
+        }
+        applied
+    }
+
+    fn apply_in(&self, slot: &Area, text: &Text, pointers: Pointers) -> Option<()> {
         let usual = text.range.start.wrapping_add_signed(self.header.delta as isize);
         let usual = if crate::backend::avoids_usual_place() { None } else { Some(usual) };
         let base = usual.and_then(|usual| self.map_area(usual, PROT_READ | PROT_EXEC));
@@ -203,13 +332,15 @@ impl Image {
         put(SLOT_ENTRY, entry::mayfly_entry as *const () as usize);
         put(SLOT_CLASSES, pointers.classes.expose_provenance());
         put(SLOT_DESCRIPTORS, pointers.descriptors.expose_provenance());
-        slot.code_end.store(self.header.code_end as usize, Ordering::Relaxed);
         slot.common_start.store(self.header.common_start as usize, Ordering::Relaxed);
         slot.common_end.store(self.header.common_end as usize, Ordering::Relaxed);
         slot.points.store(base + self.header.points.offset as usize, Ordering::Relaxed);
         slot.points_count.store(self.header.points.count as usize, Ordering::Relaxed);
+        slot.bytes.store(self.header.area_bytes as usize, Ordering::Relaxed);
         slot.text.store(text.range.start, Ordering::Relaxed);
+        slot.text_bytes.store(text.range.len(), Ordering::Relaxed);
         slot.base.store(base, Ordering::Release);
+        slot.code_end.store(self.header.code_end as usize, Ordering::Release);
         Some(())
     }
 

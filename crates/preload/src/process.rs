@@ -4,7 +4,7 @@
 use core::ffi::CStr;
 use core::ops::Range;
 
-use mayfly_image::format::{BUILD_ID_BYTES_MAX, PAGE_BYTES};
+use mayfly_image::format::{KEY_BYTES_MAX, PAGE_BYTES, sum_of_code};
 
 /// File names of the libraries that issue system calls for everybody; the last ones make
 /// asynchronous requests with instructions of their own.
@@ -28,6 +28,7 @@ const PT_DYNAMIC: u32 = 2;
 const PT_NOTE: u32 = 4;
 const PT_PHDR: u32 = 6;
 const PF_X: u32 = 1;
+const MACHINE_X86_64: u32 = 62;
 const DT_DEBUG: usize = 21;
 const NT_GNU_BUILD_ID: u32 = 3;
 
@@ -68,9 +69,50 @@ pub(crate) struct LinkMap {
 }
 
 /// A loaded library that may have an image.
-pub(crate) struct Library {
+pub(crate) struct Library<'h> {
     bias: usize,
-    headers: &'static [ProgramHeader],
+    headers: &'h [ProgramHeader],
+}
+
+/// A part of a file in memory.
+pub(crate) struct Mapped {
+    pub(crate) address: usize,
+    pub(crate) bytes: usize,
+    /// Where it begins in the file.
+    pub(crate) offset: usize,
+}
+
+/// Words at the beginning of a file that have room for its header and 17 program headers.
+pub(crate) const HEAD_WORDS: usize = 128;
+
+/// What a library's image is found by: its build id, or else a sum of its code.
+#[derive(Clone, Copy)]
+pub(crate) struct Key {
+    bytes: [u8; KEY_BYTES_MAX],
+    count: usize,
+}
+
+impl Key {
+    /// The build id that is among `notes`.
+    pub(crate) fn among(notes: &[u8]) -> Option<Key> {
+        let build_id = build_id_in(notes)?;
+        let mut key = Key { bytes: [0; KEY_BYTES_MAX], count: build_id.len() };
+        key.bytes.get_mut(..build_id.len())?.copy_from_slice(build_id);
+        Some(key)
+    }
+
+    /// The sum of the code.
+    ///
+    /// # Safety
+    /// The text is mapped, and still what its file has.
+    pub(crate) unsafe fn of_code(text: &Text) -> Key {
+        // SAFETY: the caller's promise.
+        Key { bytes: sum_of_code(unsafe { text.bytes() }), count: KEY_BYTES_MAX }
+    }
+
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        self.bytes.get(..self.count).unwrap_or(&[])
+    }
 }
 
 /// What the executable segment is called in its own numbering and where it is.
@@ -81,13 +123,39 @@ pub(crate) struct Text {
     pub(crate) range: Range<usize>,
 }
 
+impl Text {
+    /// # Safety
+    /// The text is mapped for as long as the result is used.
+    unsafe fn bytes(&self) -> &[u8] {
+        let first = core::ptr::with_exposed_provenance(self.range.start);
+        // SAFETY: the caller's promise.
+        unsafe { core::slice::from_raw_parts(first, self.range.len()) }
+    }
+
+    /// Do the bytes of a `syscall` occur, as an instruction or within one?
+    ///
+    /// # Safety
+    /// The text is mapped.
+    pub(crate) unsafe fn has_syscall(&self) -> bool {
+        /// Looked at without a branch, so that the compiler compares many bytes at once.
+        const BLOCK_BYTES: usize = 512;
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { self.bytes() };
+        let second = bytes.get(1..).unwrap_or(&[]).chunks(BLOCK_BYTES);
+        bytes.chunks(BLOCK_BYTES).zip(second).any(|(first, second)| {
+            let pairs = first.iter().zip(second);
+            pairs.fold(0, |found, (a, b)| found | u8::from(*a == 0x0f) & u8::from(*b == 0x05)) != 0
+        })
+    }
+}
+
 /// Calls `visit` for each loaded library that issues system calls for others, with its file name.
 ///
 /// # Safety
 /// `auxiliary` is this process's auxiliary vector, and no other thread loads or unloads libraries.
 pub(crate) unsafe fn for_each_library(
     auxiliary: *const [usize; 2],
-    mut visit: impl FnMut(&Library, &[u8]),
+    mut visit: impl FnMut(&Library<'_>, &[u8]),
 ) {
     // SAFETY: the caller's promise.
     let Some(mut map) = (unsafe { first_library(auxiliary) }) else { return };
@@ -110,7 +178,7 @@ pub(crate) unsafe fn for_each_library(
 ///
 /// # Safety
 /// The record is valid, and the library's first page is mapped.
-pub(crate) unsafe fn wanted(map: *const LinkMap) -> Option<(Library, &'static [u8])> {
+pub(crate) unsafe fn wanted(map: *const LinkMap) -> Option<(Library<'static>, &'static [u8])> {
     // SAFETY: the caller's promise; the loader keeps names as long as it keeps the library.
     let (bias, name) = unsafe { ((*map).bias, (*map).name) };
     if name.is_null() {
@@ -168,10 +236,10 @@ unsafe fn first_library(auxiliary: *const [usize; 2]) -> Option<*const LinkMap> 
     Some(unsafe { *core::ptr::with_exposed_provenance::<*const LinkMap>(debug).add(1) })
 }
 
-impl Library {
+impl<'h> Library<'h> {
     /// # Safety
     /// A library's file header is mapped at `bias`, for as long as the result lives.
-    pub(crate) unsafe fn at(bias: usize) -> Library {
+    pub(crate) unsafe fn at(bias: usize) -> Library<'h> {
         let header = core::ptr::with_exposed_provenance::<FileHeader>(bias);
         // SAFETY: the caller's promise.
         let (ident, offset, count) =
@@ -185,33 +253,85 @@ impl Library {
         Library { bias, headers }
     }
 
+    /// The library whose file begins with `head`, of which `used` bytes were read; it is nowhere
+    /// yet.
+    pub(crate) fn in_file(head: &'h [u64; HEAD_WORDS], used: usize) -> Option<Library<'h>> {
+        // SAFETY: the words are as many bytes as the header has, and aligned.
+        let header = unsafe { &*head.as_ptr().cast::<FileHeader>() };
+        let (offset, count) = (header.program_headers, usize::from(header.program_header_count));
+        let end = offset.checked_add(count * size_of::<ProgramHeader>())?;
+        let is_wanted = header.ident.starts_with(b"\x7fELF\x02\x01")
+            && header.kind_machine_version[0] >> 16 == MACHINE_X86_64
+            && offset.is_multiple_of(align_of::<ProgramHeader>())
+            && end <= used.min(size_of_val(head));
+        let first = head.as_ptr().wrapping_byte_add(offset).cast::<ProgramHeader>();
+        // SAFETY: inside of the words, and aligned.
+        let headers = || unsafe { core::slice::from_raw_parts(first, count) };
+        is_wanted.then(|| Library { bias: 0, headers: headers() })
+    }
+
+    /// The same library where its code is mapped; `None` when the mapping has not all of it.
+    pub(crate) fn placed(self, mapped: &Mapped) -> Option<Library<'h>> {
+        let header = self.code()?;
+        let skew = header.vaddr % PAGE_BYTES;
+        let whole = header.offset % PAGE_BYTES == skew && header.file_bytes == header.memory_bytes;
+        let within = header.offset.checked_sub(skew)?.checked_sub(mapped.offset)?;
+        let end = within.checked_add(skew)?.checked_add(header.file_bytes)?;
+        let address = mapped.address.checked_add(within)?;
+        let bias = address.wrapping_sub(header.vaddr - skew);
+        let fits = whole && end <= mapped.bytes.checked_next_multiple_of(PAGE_BYTES)?;
+        fits.then_some(Library { bias, ..self })
+    }
+
     /// The only executable segment.
-    pub(crate) fn text(&self) -> Option<Text> {
+    fn code(&self) -> Option<&'h ProgramHeader> {
         let mut executable =
             self.headers.iter().filter(|header| header.kind == PT_LOAD && header.flags & PF_X != 0);
         let header = executable.next()?;
-        if executable.next().is_some() {
-            return None;
-        }
+        if executable.next().is_some() { None } else { Some(header) }
+    }
+
+    /// Where the code ends in the file.
+    pub(crate) fn code_end(&self) -> Option<usize> {
+        let header = self.code()?;
+        header.offset.checked_add(header.file_bytes)
+    }
+
+    /// Where notes are in the file.
+    pub(crate) fn notes(&self) -> impl Iterator<Item = usize> + use<'h> {
+        let notes = self.headers.iter().filter(|header| header.kind == PT_NOTE);
+        notes.map(|header| header.offset)
+    }
+
+    /// The code, wherever it is.
+    pub(crate) fn text(&self) -> Option<Text> {
+        let header = self.code()?;
         let vaddr = header.vaddr & !(PAGE_BYTES - 1);
         let end = (header.vaddr + header.memory_bytes).next_multiple_of(PAGE_BYTES);
         Some(Text { vaddr, range: self.bias + vaddr..self.bias + end })
     }
 
+    /// What the image of this library, whose code is `text`, is found by.
+    ///
+    /// # Safety
+    /// The code has not been replaced.
+    pub(crate) unsafe fn key(&self, text: &Text) -> Key {
+        // SAFETY: the caller's promise; the library's code is mapped.
+        self.build_id().unwrap_or_else(|| unsafe { Key::of_code(text) })
+    }
+
     /// The build id, from the notes in memory.
-    pub(crate) fn build_id(&self) -> Option<&'static [u8]> {
-        let notes = self.headers.iter().filter(|header| header.kind == PT_NOTE);
-        notes
-            .filter_map(|header| {
-                let first = core::ptr::with_exposed_provenance(self.bias + header.vaddr);
-                // SAFETY: note segments are mapped; the loader relies on it.
-                build_id_in(unsafe { core::slice::from_raw_parts(first, header.memory_bytes) })
-            })
-            .next()
+    fn build_id(&self) -> Option<Key> {
+        let mut notes = self.headers.iter().filter(|header| header.kind == PT_NOTE);
+        notes.find_map(|header| {
+            let first = core::ptr::with_exposed_provenance(self.bias + header.vaddr);
+            // SAFETY: note segments are mapped; the loader relies on it.
+            Key::among(unsafe { core::slice::from_raw_parts(first, header.memory_bytes) })
+        })
     }
 }
 
-fn build_id_in(mut notes: &'static [u8]) -> Option<&'static [u8]> {
+fn build_id_in(mut notes: &[u8]) -> Option<&[u8]> {
     let word = |bytes: &[u8], at: usize| -> Option<usize> {
         let bytes = bytes.get(at..at + 4)?;
         Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
@@ -222,7 +342,8 @@ fn build_id_in(mut notes: &'static [u8]) -> Option<&'static [u8]> {
         let value_at = 12 + name_bytes.next_multiple_of(4);
         let value = notes.get(value_at..value_at.checked_add(value_bytes)?)?;
         let named = notes.get(12..12 + name_bytes)? == b"GNU\0";
-        if named && kind == NT_GNU_BUILD_ID as usize && value_bytes <= BUILD_ID_BYTES_MAX {
+        let sized = (1..=KEY_BYTES_MAX).contains(&value_bytes);
+        if named && kind == NT_GNU_BUILD_ID as usize && sized {
             return Some(value);
         }
         notes = notes.get(value_at + value_bytes.next_multiple_of(4)..)?;

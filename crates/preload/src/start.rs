@@ -41,6 +41,11 @@ unsafe extern "C" {
     static __ehdr_start: u8;
 }
 
+static mut PREPARED: Option<Prepared> = None;
+
+/// Longest path of the image cache, bytes.
+pub(crate) const IMAGES_PATH_BYTES_MAX: usize = 900;
+
 /// What the kernel left on the stack of the new process.
 #[derive(Clone, Copy)]
 pub(crate) struct Given {
@@ -104,13 +109,35 @@ pub(crate) unsafe fn prepare(given: &Given) -> Option<Prepared> {
         return None;
     }
     // SAFETY: as above.
-    let images = unsafe { variable(given, b"MAYFLY_IMAGES=") }?;
+    let images = unsafe { keep_images(variable(given, b"MAYFLY_IMAGES=")?) }?;
     // SAFETY: the library's own file header.
     let own = unsafe { Library::at((&raw const __ehdr_start) as usize) };
     signal::set_up(own.text()?.range);
     deferral::set_up();
     *mark = SERVED;
-    Some(Prepared { images, pointers: set_up_classes() })
+    let prepared = Prepared { images, pointers: set_up_classes() };
+    // SAFETY: one thread, and no code is replaced yet.
+    unsafe { PREPARED = Some(prepared) };
+    Some(prepared)
+}
+
+/// What libraries are patched with; `None` unless this copy serves the process.
+pub(crate) fn prepared() -> Option<Prepared> {
+    // SAFETY: written once, before there is another thread or a hook.
+    unsafe { PREPARED }
+}
+
+/// The path in memory of our own: programs write over their environment.
+///
+/// # Safety
+/// The process has one thread.
+unsafe fn keep_images(path: &[u8]) -> Option<&'static [u8]> {
+    static mut PATH: [u8; IMAGES_PATH_BYTES_MAX] = [0; IMAGES_PATH_BYTES_MAX];
+    let place = &raw mut PATH;
+    // SAFETY: the caller's promise, and this is called once.
+    let kept = unsafe { &mut *place }.get_mut(..path.len())?;
+    kept.copy_from_slice(path);
+    Some(kept)
 }
 
 fn set_up_classes() -> Pointers {
@@ -118,7 +145,9 @@ fn set_up_classes() -> Pointers {
     // SAFETY: nothing reads the table before a library is patched.
     unsafe {
         *classes = *backend::classes();
-        (*classes)[number::RT_SIGACTION] = class::ALWAYS;
+        for call in [number::RT_SIGACTION, number::MMAP] {
+            (*classes)[call] = class::ALWAYS;
+        }
     }
     Pointers { classes: classes.cast(), descriptors: backend::descriptor_table() }
 }

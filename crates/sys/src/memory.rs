@@ -8,6 +8,8 @@ use crate::{Errno, arch::syscall6, number, result};
 pub const PROT_READ: usize = 1;
 /// Pages may be written.
 pub const PROT_WRITE: usize = 2;
+/// Executable memory.
+pub const PROT_EXEC: usize = 4;
 /// Private to the process.
 pub const MAP_PRIVATE: usize = 2;
 /// Seen by others.

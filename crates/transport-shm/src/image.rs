@@ -1,7 +1,8 @@
 //! Asking the supervisor for the image of a library.
 //!
 //! A process that finds no image of its C library names the library by where its code is mapped in
-//! the asking process, and by its build id. The supervisor has the file found and disassembled
+//! the asking process, and by its key: its build id, or a sum of its code. The supervisor has the
+//! file found and disassembled
 //! elsewhere, and answers when the image is in the cache, or cannot be made. The connection serves
 //! for this one question.
 //!
@@ -11,9 +12,9 @@
 //! | 16 | 8 | address of the code in the process |
 //! | 24 | 8 | address of the code in the library's numbering |
 //! | 32 | 8 | bytes of code, whole pages |
-//! | 40 | 4 | bytes of build id |
+//! | 40 | 4 | bytes of the key |
 //! | 44 | 4 | 0 |
-//! | 48 | 32 | build id, zero-padded |
+//! | 48 | 32 | the key, zero-padded |
 //!
 //! The answer is a [`hello::Answer`] without descriptors.
 
@@ -23,8 +24,8 @@ use crate::{hello, raw};
 
 /// Length of a request, bytes.
 pub const REQUEST_BYTES: usize = 80;
-/// Longest build id, bytes.
-pub const BUILD_ID_BYTES_MAX: usize = 32;
+/// Longest key, bytes.
+pub const KEY_BYTES_MAX: usize = 32;
 
 /// Which library an image is wanted of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -35,10 +36,10 @@ pub struct ImageRequest {
     pub text_vaddr: u64,
     /// Bytes of it, whole pages.
     pub text_bytes: u64,
-    /// Bytes of the build id.
-    pub build_id_bytes: u32,
-    /// Build id, zero-padded.
-    pub build_id: [u8; BUILD_ID_BYTES_MAX],
+    /// Bytes of the key.
+    pub key_bytes: u32,
+    /// The key, zero-padded.
+    pub key: [u8; KEY_BYTES_MAX],
 }
 
 impl ImageRequest {
@@ -50,12 +51,12 @@ impl ImageRequest {
         bytes[16..24].copy_from_slice(&self.address.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.text_vaddr.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.text_bytes.to_le_bytes());
-        bytes[40..44].copy_from_slice(&self.build_id_bytes.to_le_bytes());
-        bytes[48..].copy_from_slice(&self.build_id);
+        bytes[40..44].copy_from_slice(&self.key_bytes.to_le_bytes());
+        bytes[48..].copy_from_slice(&self.key);
         bytes
     }
 
-    /// From bytes; `None` for a stranger, another version, or a build id that is too long.
+    /// From bytes; `None` for a stranger, another version, or a key that is too long.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<ImageRequest> {
         let bytes: &[u8; REQUEST_BYTES] = bytes.try_into().ok()?;
@@ -64,17 +65,17 @@ impl ImageRequest {
             address: word(16)?,
             text_vaddr: word(24)?,
             text_bytes: word(32)?,
-            build_id_bytes: u32::from_le_bytes(bytes[40..44].try_into().ok()?),
-            build_id: bytes[48..].try_into().ok()?,
+            key_bytes: u32::from_le_bytes(bytes[40..44].try_into().ok()?),
+            key: bytes[48..].try_into().ok()?,
         };
-        let sized = (1..=BUILD_ID_BYTES_MAX).contains(&(request.build_id_bytes as usize));
+        let sized = (1..=KEY_BYTES_MAX).contains(&(request.key_bytes as usize));
         (hello::kind_of(&bytes[..16]) == Some(hello::KIND_IMAGE) && sized).then_some(request)
     }
 
-    /// The build id without its padding.
+    /// The key without its padding.
     #[must_use]
-    pub fn build_id(&self) -> &[u8] {
-        self.build_id.get(..self.build_id_bytes as usize).unwrap_or(&[])
+    pub fn key(&self) -> &[u8] {
+        self.key.get(..self.key_bytes as usize).unwrap_or(&[])
     }
 }
 
@@ -110,12 +111,12 @@ mod tests {
             address: 0x7f00_1234_5000,
             text_vaddr: 0x2_6000,
             text_bytes: 0x15_5000,
-            build_id_bytes: 20,
-            build_id: core::array::from_fn(|at| if at < 20 { at as u8 + 1 } else { 0 }),
+            key_bytes: 20,
+            key: core::array::from_fn(|at| if at < 20 { at as u8 + 1 } else { 0 }),
         };
         let bytes = request.encode();
         assert_eq!(ImageRequest::decode(&bytes), Some(request));
-        assert_eq!(request.build_id().len(), 20);
+        assert_eq!(request.key().len(), 20);
         assert_eq!(ImageRequest::decode(&bytes[..79]), None);
         for (at, value) in [(0, 0), (8, 9), (40, 0), (40, 33)] {
             let mut bad = bytes;

@@ -36,7 +36,7 @@ const FINISH_MAX: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// What tells libraries apart; not where a process has mapped it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Identity {
-    build_id: Vec<u8>,
+    key: Vec<u8>,
     text_vaddr: u64,
     text_bytes: u64,
 }
@@ -44,7 +44,7 @@ struct Identity {
 impl Identity {
     fn of(request: &ImageRequest) -> Identity {
         Identity {
-            build_id: request.build_id().to_vec(),
+            key: request.key().to_vec(),
             text_vaddr: request.text_vaddr,
             text_bytes: request.text_bytes,
         }

@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use object::elf::{PF_X, PT_LOAD, SHF_EXECINSTR};
-use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
+use object::elf::{DF_TEXTREL, DT_FLAGS, DT_TEXTREL, PF_X, PT_LOAD, SHF_EXECINSTR};
+use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol, SectionFlags, SymbolKind};
 
-use crate::format::{BUILD_ID_BYTES_MAX, PAGE_BYTES, TEXT_BYTES_MAX};
+use crate::format::{KEY_BYTES_MAX, PAGE_BYTES, TEXT_BYTES_MAX, sum_of_code};
 
 /// Records of the table in `.eh_frame_hdr` are sorted pairs of 32-bit offsets; this is how the
 /// header says so (pointer encodings: count udata4, table datarel | sdata4).
@@ -16,8 +16,8 @@ const EH_TABLE_ENCODING: [u8; 2] = [0x03, 0x3b];
 
 /// A shared library, as far as patching it goes. Addresses are the library's own ("vaddr").
 pub(super) struct Library<'a> {
-    /// Build id without padding.
-    pub(super) build_id: Vec<u8>,
+    /// Key without padding.
+    pub(super) key: Vec<u8>,
     /// Page-aligned address of the executable segment.
     pub(super) text_vaddr: u64,
     /// The executable segment's pages as they are in memory.
@@ -30,15 +30,46 @@ pub(super) struct Library<'a> {
     pub(super) data: Vec<(u64, &'a [u8])>,
 }
 
-/// The build id of the ELF file with these contents.
-pub(super) fn build_id_of(bytes: &[u8]) -> Result<Vec<u8>, String> {
+/// The key of the ELF file with these contents: what a process finds in its memory, which are the
+/// notes that are mapped, or else the code.
+pub(super) fn key_of(bytes: &[u8]) -> Result<Vec<u8>, String> {
     let file = open(bytes)?;
-    let build_id = file.build_id().map_err(|error| error.to_string())?;
-    let build_id = build_id.ok_or("has no build id")?;
-    if build_id.is_empty() || build_id.len() > BUILD_ID_BYTES_MAX {
-        return Err(format!("a build id of {} bytes is not supported", build_id.len()));
+    match build_id(&file, bytes) {
+        Some(build_id) => Ok(build_id.to_vec()),
+        None => Ok(sum_of_code(&executable_segment(&file, bytes)?.1).to_vec()),
     }
-    Ok(build_id.to_vec())
+}
+
+/// Must the code of the ELF file with these contents stay as it is? Go's stacks are too small for a
+/// hook, and the run-time libraries of sanitizers watch the process from below.
+pub(super) fn is_left_alone(bytes: &[u8]) -> Result<bool, String> {
+    const GO: [&str; 3] = [".note.go.buildid", ".go.buildinfo", ".gopclntab"];
+    let file = open(bytes)?;
+    let is_go = GO.iter().any(|name| file.section_by_name(name).is_some());
+    let mut symbols = file.dynamic_symbols().filter(|symbol| symbol.is_definition());
+    let sanitizes = symbols
+        .any(|symbol| symbol.name_bytes().is_ok_and(|name| name.starts_with(b"__sanitizer_")));
+    Ok(is_go || sanitizes)
+}
+
+fn build_id<'a>(file: &ElfFile64<'_, Endianness>, bytes: &'a [u8]) -> Option<&'a [u8]> {
+    let endian = file.endian();
+    let mut notes = file.elf_program_headers().iter().filter_map(|header| {
+        // Damaged notes are none.
+        header.notes(endian, bytes).ok().flatten()
+    });
+    notes.find_map(|mut notes| {
+        while let Ok(Some(note)) = notes.next() {
+            let sized = (1..=KEY_BYTES_MAX).contains(&note.desc().len());
+            if note.name() == object::elf::ELF_NOTE_GNU
+                && note.n_type(endian) == object::elf::NT_GNU_BUILD_ID
+                && sized
+            {
+                return Some(note.desc());
+            }
+        }
+        None
+    })
 }
 
 fn open(bytes: &[u8]) -> Result<ElfFile64<'_, Endianness>, String> {
@@ -59,7 +90,11 @@ impl<'a> Library<'a> {
         let code = code_ranges(&file, &text_range);
         let starts = function_starts(&file, &code);
         let data = data_segments(&file, bytes);
-        Ok(Library { build_id: build_id_of(bytes)?, text_vaddr, text, code, starts, data })
+        if has_text_relocations(&file, bytes) {
+            return Err("has code that the loader changes".into());
+        }
+        let key = build_id(&file, bytes).map_or_else(|| sum_of_code(&text).into(), Vec::from);
+        Ok(Library { key, text_vaddr, text, code, starts, data })
     }
 
     /// Whether `vaddr` lies in the executable segment.
@@ -106,6 +141,19 @@ fn executable_segment(
     let source = bytes.get(from..from + available).ok_or("is cut short")?;
     text[..available].copy_from_slice(source);
     Ok((vaddr - skew, text))
+}
+
+fn has_text_relocations(file: &ElfFile64<'_, Endianness>, bytes: &[u8]) -> bool {
+    let endian = file.endian();
+    let headers = file.elf_program_headers().iter();
+    let mut entries = headers.filter_map(|header| header.dynamic(endian, bytes).ok().flatten());
+    entries.any(|entries| {
+        entries.iter().any(|entry| {
+            let (tag, value) = (entry.d_tag(endian), entry.d_val(endian));
+            tag == u64::from(DT_TEXTREL)
+                || tag == u64::from(DT_FLAGS) && value & u64::from(DF_TEXTREL) != 0
+        })
+    })
 }
 
 fn code_ranges(file: &ElfFile64<'_, Endianness>, text: &Range<u64>) -> Vec<Range<u64>> {

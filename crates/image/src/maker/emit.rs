@@ -22,7 +22,7 @@ use super::sweep::has_near_target;
 use super::window::{JUMP_BYTES, Plan, Window};
 use super::{Made, Reason, Unpatched};
 use crate::format::{
-    BUILD_ID_BYTES_MAX, CALLS_MAX, DELTA, DESCRIPTORS_MAX, FILTER_BYTES, Header, PAGE_BYTES,
+    CALLS_MAX, DELTA, DESCRIPTORS_MAX, FILTER_BYTES, Header, KEY_BYTES_MAX, PAGE_BYTES,
     SLOT_CLASSES, SLOT_DESCRIPTORS, SLOT_ENTRY, Table,
 };
 
@@ -244,11 +244,11 @@ impl Emitter {
         let text_relocations = self.table(&self.text_relocations.clone(), 1);
         let area_relocations = self.table(&self.area_relocations.clone(), 1);
         self.area.resize(self.area.len().next_multiple_of(PAGE_BYTES), 0);
-        let mut build_id = [0; BUILD_ID_BYTES_MAX];
-        build_id[..library.build_id.len()].copy_from_slice(&library.build_id);
+        let mut key = [0; KEY_BYTES_MAX];
+        key[..library.key.len()].copy_from_slice(&library.key);
         let header = Header {
-            build_id,
-            build_id_bytes: library.build_id.len() as u32,
+            key,
+            key_bytes: library.key.len() as u32,
             text_vaddr: library.text_vaddr,
             text_bytes: self.text.len() as u64,
             text_offset: PAGE_BYTES as u64,

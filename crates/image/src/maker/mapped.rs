@@ -2,7 +2,7 @@
 //!
 //! A path that a process gives may mean another file there (a container's root, a loader that was
 //! run by its name), so the file is looked up in what the kernel says is mapped, and opened in that
-//! process's own root. What is read is believed when it has the build id and the code that are
+//! process's own root. What is read is believed when it has the key and the code that are
 //! mapped.
 
 use std::fs;
@@ -27,12 +27,13 @@ pub struct Mapped {
     pub text_vaddr: u64,
     /// Bytes of code, whole pages.
     pub text_bytes: u64,
-    /// The library's build id.
-    pub build_id: Vec<u8>,
+    /// The library's key.
+    pub key: Vec<u8>,
 }
 
 /// Makes sure that `cache_dir` holds the image of a library that a process has mapped; returns the
-/// library's path there when it had to be made.
+/// library's path there when it had to be made. An empty image says that nothing is to be
+/// redirected: there is no `syscall` in the code, or it must be left alone.
 ///
 /// # Errors
 /// When the process or the file is gone or cannot be read, the file is not the mapped one, cannot
@@ -40,22 +41,30 @@ pub struct Mapped {
 pub fn prepare_mapped(mapped: &Mapped, cache_dir: &Path) -> Result<Option<PathBuf>, Error> {
     private_directory(cache_dir)?;
     let path = path_of(mapped)?;
-    let image = cache_dir.join(image_name(&mapped.build_id));
+    let image = cache_dir.join(image_name(&mapped.key));
     if present(&image) {
         return Ok(None);
     }
     let bytes = read(mapped.pid, &path).map_err(|error| Error::Io(path.clone(), error))?;
     let unfit = |why| Error::Unfit(path.clone(), why);
     let differs = || unfit("is not the file that is mapped".to_owned());
-    if elf::build_id_of(&bytes).map_err(unfit)? != mapped.build_id {
+    if elf::key_of(&bytes).map_err(unfit)? != mapped.key {
         return Err(differs());
+    }
+    let write = |bytes: &[u8]| {
+        write_atomically(&image, bytes).map_err(|error| Error::Io(image.clone(), error))
+    };
+    if elf::is_left_alone(&bytes).map_err(unfit)? {
+        return write(&[]).map(|()| None);
     }
     let made = make_from(&bytes).map_err(unfit)?;
     if (made.header.text_vaddr, made.header.text_bytes) != (mapped.text_vaddr, mapped.text_bytes) {
         return Err(differs());
     }
-    write_atomically(&image, &made.bytes).map_err(|error| Error::Io(image, error))?;
-    Ok(Some(path))
+    if made.header.sites == 0 {
+        return write(&[]).map(|()| None);
+    }
+    write(&made.bytes).map(|()| Some(path))
 }
 
 /// The path that the kernel gives for the mapping.
@@ -63,8 +72,9 @@ fn path_of(mapped: &Mapped) -> Result<PathBuf, Error> {
     let maps = PathBuf::from(format!("/proc/{}/maps", mapped.pid));
     let text = fs::read_to_string(&maps).map_err(|error| Error::Io(maps.clone(), error))?;
     let found = text.lines().find_map(|line| path_in(line, mapped.address));
-    let missing = || format!("has no file at {:#x}", mapped.address);
-    found.map(PathBuf::from).ok_or_else(|| Error::Unfit(maps, missing()))
+    // Of this process; in another the library may have one.
+    let missing = || io::Error::other(format!("no file is mapped at {:#x}", mapped.address));
+    found.map(PathBuf::from).ok_or_else(|| Error::Io(maps, missing()))
 }
 
 /// The path in a line of `/proc/PID/maps` when its range begins at `address`.
