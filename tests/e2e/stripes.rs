@@ -1,0 +1,51 @@
+//! What processes ask for of files whose chunks are on several nodes.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use mayfly_testkit::{Exclusive, Instance, Scratch};
+use serde_json::Value;
+
+/// Writes and reads a piece of one chunk a hundred times each.
+const PIECES: &str = r#"
+import os, sys
+file, at = os.open(os.environ["MAYFLY_MOUNT"] + "/file", os.O_RDWR), int(sys.argv[1]) << 16
+for round in range(100):
+    piece = bytes([round]) * 4096
+    assert os.pwrite(file, piece, at + 100) == 4096
+    assert os.pread(file, 4096, at + 100) == piece
+"#;
+
+#[test]
+fn a_process_uses_chunks_of_its_own_node_without_a_request() -> Result<()> {
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("nodes-own")?;
+    let options = ["--nodes", "local:4", "--chunk-size", "64K", "--layout", "stripe"];
+    let instance = Instance::named(&scratch, "own")?;
+    instance.command("start").args(options).run_ok()?;
+    let make = r#"head -c 524288 /dev/zero > "$MAYFLY_MOUNT/file""#;
+    instance.shell("make", make).run_ok()?;
+    let script = scratch.join("pieces.py");
+    fs::write(&script, PIECES)?;
+    for node in 0..4 {
+        let mut without = 0;
+        for chunk in 0..4 {
+            let before = requests(&instance)?;
+            let run = format!("python3 '{}' {chunk}", script.display());
+            instance.shell("pieces", &run).env("MAYFLY_NODE", node.to_string()).run_ok()?;
+            let asked = requests(&instance)? - before;
+            eprintln!("chunk {chunk}, used on node {node}: {asked} requests");
+            ensure!(!(100..200).contains(&asked), "{asked} requests: neither nor");
+            without += usize::from(asked < 100);
+        }
+        ensure!(without == 1, "{without} of four chunks are used without requests");
+    }
+    instance.stop()
+}
+
+/// Requests that all daemons have executed.
+fn requests(instance: &Instance<'_>) -> Result<u64> {
+    let status = instance.status()?;
+    let nodes = status.get("nodes").and_then(Value::as_array).context("a list of nodes")?;
+    Ok(nodes.iter().filter_map(|node| node["requests"].as_u64()).sum())
+}
