@@ -194,6 +194,8 @@ fn config(placing: &Placing) -> Config {
         capacity_bytes: CAPACITY_BYTES,
         chunk_bytes,
         policy,
+        pool: 0,
+        pools: Vec::new(),
         width,
         roles: placing.roles.clone(),
         times: Times::Mtime,

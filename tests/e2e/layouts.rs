@@ -1,6 +1,6 @@
 //! Layouts of directories, set and looked at from outside and inside.
 
-use std::time::Duration;
+use std::{fs, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use mayfly_testkit::{Exclusive, Instance, Job, Outcome, Scratch, binary, leftovers::Before};
@@ -102,4 +102,42 @@ assert os.getxattr(name, 'user.mayfly.layout') == b'local,chunk=512K'"
     let rest = r#"cd "$MAYFLY_MOUNT" && cat * | wc -c && rm -r * && ls -A"#;
     ensure!(on_node(&instance, 1, rest)? == (40 * ((1 << 20) + 100)).to_string(), "all read them");
     instance.stop()
+}
+
+#[test]
+fn pools_are_named_at_the_start_shown_by_status_and_chosen_by_directories() -> Result<()> {
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("layouts-pool")?;
+    let file = scratch.join("pools");
+    fs::write(&file, "near=[1-2] # a leaf\n")?;
+    let file = file.to_str().context("plain text")?;
+    let nodes = ["--nodes", "local:4", "--chunk-size", "64K"];
+    let options = [&nodes[..], &["--pool-file", file, "--pool", "far=0,3"]].concat();
+    let instance = start(&scratch, "pools", &options)?;
+    let wanted = serde_json::json!([
+        { "name": "far", "nodes": [0, 3] },
+        { "name": "near", "nodes": [1, 2] },
+    ]);
+    let status = instance.status()?;
+    ensure!(status.get("pools") == Some(&wanted), "{status}");
+    let table = instance.command("status").run_ok()?;
+    let table = String::from_utf8_lossy(&table.stdout).into_owned();
+    ensure!(table.contains("pool near: nodes 1-2"), "{table}");
+    let program = "import os
+os.chdir(os.environ['MAYFLY_MOUNT'])
+for pool, nodes in (('near', {'1', '2'}), ('far', {'0', '3'})):
+    os.mkdir(pool)
+    os.setxattr(pool, 'user.mayfly.layout', b'pool:' + pool.encode())
+    for number in range(20):
+        name = '%s/%d' % (pool, number)
+        with open(name, 'xb') as file: file.write(b'x' * (500000 if number % 2 else 100))
+        on = set(os.getxattr(name, 'user.mayfly.nodes').decode().split()[::2])
+        assert on == nodes if number % 2 else on < nodes, (name, on)";
+    on_node(&instance, 1, &format!("python3 -c \"{program}\""))?;
+    instance.stop()?;
+    let refused = Instance::named(&scratch, "bad")?.command("start");
+    let refused = refused.args(nodes).args(["--pool", "near=nowhere"]).run()?;
+    let why = "\"nowhere\" is neither a host of the instance nor the number of a node";
+    ensure!(refused.code == 1 && error_of(&refused).contains(why), "{refused:?}");
+    Ok(())
 }

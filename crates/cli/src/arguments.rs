@@ -174,6 +174,7 @@ Layouts:
                do not meet on one node
   local        all of a file on the node whose process makes it: files that one node writes and
                reads, such as scratch files; making and removing one takes more messages
+  pool:NAME[:W]  as stripe, but on nodes of this pool only (--pool of start and run)
 
 A directory hands its layout to what is made in it; files and directories that are there
 already keep theirs. A file is cut into chunks when it outgrows the first one.
@@ -207,7 +208,7 @@ pub(crate) struct LayoutGet {
 #[command(after_help = LAYOUTS)]
 pub(crate) struct LayoutSet {
     /// How files are dealt out to nodes
-    #[arg(value_name = "home|stripe[:W]|hash[:W]|local")]
+    #[arg(value_name = "home|stripe[:W]|hash[:W]|local|pool:NAME[:W]")]
     pub(crate) layout: String,
     /// Unit in which files are cut, a power of two [default: as it is]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
@@ -257,7 +258,7 @@ pub(crate) struct Make {
     chunk_size: Option<u64>,
     /// Where the bytes of files are in an instance of several nodes, unless a directory has a
     /// layout of its own; `mayfly layout --help` explains them [default: $MAYFLY_LAYOUT, or home]
-    #[arg(long, value_name = "home|stripe[:W]|hash[:W]|local")]
+    #[arg(long, value_name = "home|stripe[:W]|hash[:W]|local|pool:NAME[:W]")]
     layout: Option<String>,
     /// Most that files and metadata may use together [default: what the file system has free]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
@@ -378,6 +379,7 @@ impl Make {
                 io_threads: self.io_threads.unwrap_or(usual.io_threads),
                 deadline_seconds: self.deadline.unwrap_or(usual.deadline_seconds),
                 layout: self.layout.clone().or_else(|| usual_word(LAYOUT)).unwrap_or(usual.layout),
+                pools: usual.pools,
             },
         })
     }

@@ -5,7 +5,7 @@ use std::{io::IsTerminal, time::Duration};
 use anyhow::{Result, anyhow, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use mayfly_deploy::{
-    Config, Found, Members,
+    Config, Found, Members, Pool,
     nodes::{
         Fleet, Launch, NodeReport, NodeState, Progress, Trouble, is_this_machine, remembered,
         report_all,
@@ -135,8 +135,28 @@ fn json(members: &Members, reports: &[NodeReport]) -> Result<Value> {
         "sessions": total("sessions"),
         "open_files": total("open_files"),
         "locks": total("locks"),
+        "pools": pools(reports),
         "nodes": serde_json::to_value(reports)?,
     }))
+}
+
+/// The pools, from whichever node answers.
+fn pools(reports: &[NodeReport]) -> Value {
+    let of = |report: &NodeReport| match &report.state {
+        NodeState::Answers(value) => value.get("options")?.get("pools").cloned(),
+        NodeState::Unreachable { .. } => None,
+    };
+    reports.iter().find_map(of).unwrap_or_else(|| json!([]))
+}
+
+/// Numbers of nodes for people: `0-3, 8`.
+fn runs(nodes: &[u32]) -> String {
+    let of = |run: &[u32]| match run {
+        [first, .., last] => format!("{first}-{last}"),
+        one => one.first().map_or_else(String::new, u32::to_string),
+    };
+    let runs: Vec<String> = nodes.chunk_by(|one, next| one + 1 == *next).map(of).collect();
+    runs.join(", ")
 }
 
 fn state(report: &NodeReport) -> &str {
@@ -195,6 +215,10 @@ fn print(members: &Members, reports: &[NodeReport]) {
     for row in &rows {
         let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
         println!("  {}", cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+    let pools: Vec<Pool> = serde_json::from_value(pools(reports)).unwrap_or_default();
+    for pool in pools {
+        println!("  pool {}: nodes {}", pool.name, runs(&pool.nodes));
     }
 }
 

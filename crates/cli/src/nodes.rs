@@ -5,10 +5,10 @@ use std::{path::PathBuf, time::Duration};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use mayfly_deploy::{
-    Instance,
+    Instance, Pool,
     nodes::{
         Fabric, Launch, Launcher, NODES_MAX, Network, expand_hosts, hosts_of_file,
-        hosts_of_the_job, parse_ports, this_host,
+        hosts_of_the_job, parse_ports, pools, pools_of_file, this_host,
     },
 };
 
@@ -45,6 +45,14 @@ pub(crate) struct Nodes {
     /// Ports on which nodes listen for each other [default: whichever are free]
     #[arg(long, value_name = "A-B")]
     ports: Option<String>,
+    /// Nodes under a name, for directories whose files shall be on these only (`mayfly layout set
+    /// pool:NAME`): hosts, or numbers of nodes, as in near=n[01-24] or near=[0-3]; may be said
+    /// several times
+    #[arg(long, value_name = "NAME=LIST")]
+    pool: Vec<String>,
+    /// A file of pools, one NAME=LIST on each line
+    #[arg(long, value_name = "FILE")]
+    pool_file: Option<PathBuf>,
     /// Seal what nodes say to each other
     #[arg(long)]
     encrypt: bool,
@@ -56,7 +64,7 @@ pub(crate) struct Nodes {
 
 impl Nodes {
     /// What is to be started, when that is more than one node here.
-    pub(crate) fn launch(&self, instance: Instance) -> Result<Option<Launch>> {
+    pub(crate) fn launch(&self, mut instance: Instance) -> Result<Option<Launch>> {
         let Some((hosts, local)) = self.hosts()? else {
             self.refuse_alone()?;
             return Ok(None);
@@ -65,6 +73,7 @@ impl Nodes {
             !instance.keep,
             "--keep is for instances of one node; several nodes are saved by `mayfly run --save`"
         );
+        instance.options.pools = self.pools(&hosts)?;
         let fabric = self.net.as_deref().map(Fabric::parse).transpose()?;
         let ports = self.ports.as_deref().map(parse_ports).transpose()?;
         Ok(Some(Launch {
@@ -76,6 +85,16 @@ impl Nodes {
             encrypt: self.encrypt,
             patience: Duration::from_secs(self.start_timeout),
         }))
+    }
+
+    fn pools(&self, hosts: &[String]) -> Result<Vec<Pool>> {
+        let mut texts = self.pool.clone();
+        if let Some(file) = &self.pool_file {
+            let text = std::fs::read_to_string(file)
+                .with_context(|| format!("cannot read --pool-file {}", file.display()))?;
+            texts.extend(pools_of_file(&text));
+        }
+        pools(&texts, hosts)
     }
 
     /// Were nodes asked for on this command line?
@@ -124,6 +143,8 @@ impl Nodes {
             ("--ports", self.ports.is_some()),
             ("--encrypt", self.encrypt),
             ("--remote-path", self.remote_path.is_some()),
+            ("--pool", !self.pool.is_empty()),
+            ("--pool-file", self.pool_file.is_some()),
         ];
         match options.iter().find(|(_, given)| *given) {
             Some((option, _)) => bail!("{option} is for several nodes: name them with --nodes"),

@@ -3,7 +3,7 @@
 use mayfly_meta::record::Policy;
 use mayfly_types::{Durability, Errno, SessionId, Times, Timestamp};
 
-use crate::Roles;
+use crate::{Roles, layouts::Pool};
 
 /// Who asks: the reply goes back to this lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -77,6 +77,10 @@ pub struct Config {
     pub policy: Policy,
     /// To how many servers; all of them if there are not so many.
     pub width: u16,
+    /// Number of their pool, when that is the policy.
+    pub pool: u32,
+    /// Subsets of the servers that directories may choose.
+    pub pools: Vec<Pool>,
     /// Which nodes own slots, and which are servers.
     pub roles: Roles,
     /// Time stamps that are kept.

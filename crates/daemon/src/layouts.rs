@@ -6,6 +6,7 @@ use std::{fmt, str::FromStr};
 
 use mayfly_meta::record::{Layout, Policy};
 use mayfly_types::limits::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
+use serde::{Deserialize, Serialize};
 
 /// The layout of a file or of a directory, as an extended attribute.
 pub const LAYOUT_XATTR: &str = "user.mayfly.layout";
@@ -16,6 +17,15 @@ pub const NODES_XATTR: &str = "user.mayfly.nodes";
 /// What stands before the size of a chunk.
 const CHUNK: &str = "chunk=";
 
+/// Some of the nodes of an instance, under a name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pool {
+    /// Its name.
+    pub name: String,
+    /// Their numbers, ascending.
+    pub nodes: Vec<u32>,
+}
+
 /// A layout as people say it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LayoutWords {
@@ -23,16 +33,28 @@ pub struct LayoutWords {
     pub policy: Policy,
     /// To how many nodes; one is all of a file at its home, and `u16::MAX` all nodes.
     pub width: u16,
+    /// Name of the pool, under [`Policy::Pool`].
+    pub pool: Option<String>,
     /// Size of a chunk, bytes, if it is said.
     pub chunk_bytes: Option<u64>,
 }
 
 impl LayoutWords {
-    /// What a layout says.
+    /// What a layout says in an instance with these pools.
     #[must_use]
-    pub fn of(layout: &Layout) -> LayoutWords {
-        let Layout { policy, width, chunk_log2, .. } = *layout;
-        LayoutWords { policy, width, chunk_bytes: Some(1 << chunk_log2) }
+    pub fn of(layout: &Layout, pools: &[Pool]) -> LayoutWords {
+        let Layout { policy, width, chunk_log2, first_server, .. } = *layout;
+        let pool = pools.get(first_server as usize).filter(|_| policy == Policy::Pool);
+        let pool = pool.map(|pool| pool.name.clone());
+        LayoutWords { policy, width, pool, chunk_bytes: Some(1 << chunk_log2) }
+    }
+
+    /// The number of its pool among these; 0 when it has none, and nothing when there is none.
+    #[must_use]
+    pub fn number_of_pool(&self, pools: &[Pool]) -> Option<u32> {
+        let Some(name) = &self.pool else { return Some(0) };
+        let number = pools.iter().position(|pool| pool.name == *name)?;
+        u32::try_from(number).ok()
     }
 }
 
@@ -44,6 +66,15 @@ impl FromStr for LayoutWords {
             None => (text, None),
             Some((words, chunk)) => (words, Some(chunk_of(chunk)?)),
         };
+        if let Some(pool) = words.strip_prefix("pool:") {
+            let (name, width) = match pool.split_once(':') {
+                Some((name, width)) => (name, width_of(width)?),
+                None => (pool, u16::MAX),
+            };
+            let pool = Some(name.to_owned()).filter(|name| is_name(name));
+            let pool = Some(pool.ok_or_else(|| format!("{name:?} is no name of a pool"))?);
+            return Ok(LayoutWords { policy: Policy::Pool, width, pool, chunk_bytes });
+        }
         let (policy, width) = match words.split_once(':') {
             Some((policy, width)) => (policy, Some(width_of(width)?)),
             None => (words, None),
@@ -53,15 +84,22 @@ impl FromStr for LayoutWords {
             ("stripe", width) => (Policy::Stripe, width.unwrap_or(u16::MAX)),
             ("hash", width) => (Policy::Hash, width.unwrap_or(u16::MAX)),
             ("local", None) => (Policy::Local, 1),
-            _ => return Err("choose home, stripe[:WIDTH], hash[:WIDTH] or local".to_owned()),
+            _ => {
+                return Err("choose home, stripe[:WIDTH], hash[:WIDTH], local or \
+                            pool:NAME[:WIDTH]"
+                    .to_owned());
+            }
         };
-        Ok(LayoutWords { policy, width, chunk_bytes })
+        Ok(LayoutWords { policy, width, pool: None, chunk_bytes })
     }
 }
 
 impl fmt::Display for LayoutWords {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pool = self.pool.as_deref().unwrap_or_default();
         match (self.policy, self.width) {
+            (Policy::Pool, u16::MAX) => write!(f, "pool:{pool}")?,
+            (Policy::Pool, width) => write!(f, "pool:{pool}:{width}")?,
             (Policy::Local, _) => f.write_str("local")?,
             (_, 1) => f.write_str("home")?,
             (Policy::Hash, u16::MAX) => f.write_str("hash")?,
@@ -76,6 +114,16 @@ impl fmt::Display for LayoutWords {
             None => Ok(()),
         }
     }
+}
+
+/// Longest name of a pool, bytes.
+const POOL_NAME_BYTES_MAX: usize = 64;
+
+/// Whether a pool can have that name.
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    (1..=POOL_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(fine)
 }
 
 fn width_of(text: &str) -> Result<u16, String> {
@@ -112,6 +160,8 @@ mod tests {
         for text in [
             "home,chunk=512K",
             "local,chunk=1M",
+            "pool:leaf-1,chunk=1M",
+            "pool:a:1",
             "stripe,chunk=64K",
             "stripe:4,chunk=1M",
             "hash,chunk=1024M",
@@ -133,6 +183,11 @@ mod tests {
             "raid",
             "home:2",
             "local:2",
+            "pool",
+            "pool:",
+            "pool:a b",
+            "pool:a:0",
+            "pool:a:2:3",
             "stripe:",
             "stripe:0",
             "stripe:-1",

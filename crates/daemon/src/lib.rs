@@ -28,7 +28,7 @@ mod totals;
 pub use self::{
     api::{Caller, Clock, Completion, Config, Progress, Survivors, SystemClock},
     core::{Core, OpenError, Parts},
-    layouts::{LAYOUT_XATTR, LayoutWords, NODES_XATTR},
+    layouts::{LAYOUT_XATTR, LayoutWords, NODES_XATTR, Pool, is_name},
     message::Message,
     numbering::Numbering,
     roles::Roles,

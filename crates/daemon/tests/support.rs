@@ -113,6 +113,8 @@ pub struct Node {
 pub fn config() -> Config {
     Config {
         policy: mayfly_meta::record::Policy::Stripe,
+        pool: 0,
+        pools: Vec::new(),
         width: 1,
         roles: mayfly_daemon::Roles::default(),
         instance: 0x1234,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use mayfly_daemon::LayoutWords;
+use mayfly_daemon::{LayoutWords, Pool};
 use mayfly_fuse::{Consistency, Way};
 use mayfly_types::{
     Durability, Times,
@@ -60,9 +60,12 @@ pub struct Options {
     /// How long a request waits for whoever has to answer it, seconds.
     #[serde(default = "usual_deadline")]
     pub deadline_seconds: u64,
-    /// `home`, `stripe`, `hash`, the latter two with a width or without, as in `stripe:4`.
+    /// `home`, `local`, or `stripe`, `hash`, `pool:NAME` with a width or without, as in `stripe:4`.
     #[serde(default = "home")]
     pub layout: String,
+    /// Nodes that directories may choose, under names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<Pool>,
 }
 
 /// Most threads of a shard that wait for the disk.
@@ -126,6 +129,7 @@ impl Default for Options {
             io_threads: io_threads(),
             deadline_seconds: usual_deadline(),
             layout: home(),
+            pools: Vec::new(),
         }
     }
 }
@@ -197,6 +201,8 @@ impl Options {
         let layout: Result<LayoutWords, _> = self.layout.parse();
         let layout = layout.map_err(|why| anyhow!("--layout {}: {why}", self.layout))?;
         ensure!(layout.chunk_bytes.is_none(), "--layout {}: say --chunk-size", self.layout);
+        let there = layout.number_of_pool(&self.pools).is_some();
+        ensure!(there, "--layout {}: there is no such --pool", self.layout);
         Ok(layout)
     }
 

@@ -110,7 +110,10 @@ impl Opener for Shards {
 }
 
 fn core_config(config: &Config, capacity_bytes: u64) -> Result<CoreConfig> {
-    let LayoutWords { policy, width, .. } = config.options.placement()?;
+    let layout = config.options.placement()?;
+    let pools = config.options.pools.clone();
+    let pool = layout.number_of_pool(&pools).context("the pool of the layout is missing")?;
+    let LayoutWords { policy, width, .. } = layout;
     Ok(CoreConfig {
         instance: config.instance,
         mount: config.mount.as_os_str().as_bytes().to_vec(),
@@ -119,6 +122,8 @@ fn core_config(config: &Config, capacity_bytes: u64) -> Result<CoreConfig> {
         policy,
         width,
         roles: mayfly_daemon::Roles::default(),
+        pool,
+        pools,
         times: config.options.times()?,
         durability: config.options.durability()?,
         locks: config.options.locks,

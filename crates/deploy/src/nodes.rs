@@ -24,6 +24,7 @@ mod launcher;
 mod local;
 mod members;
 mod net;
+mod pools;
 mod relay;
 mod words;
 
@@ -36,6 +37,7 @@ pub use hosts::{NODES_MAX, expand as expand_hosts, of_file as hosts_of_file};
 pub use launcher::Launcher;
 pub use members::{Member, Members};
 pub use net::{Fabric, Net as Network, parse_ports};
+pub use pools::{POOLS_MAX, pools, pools_of_file};
 pub use relay::run_relay;
 pub use words::{NODE, RELAY};
 

@@ -6,11 +6,12 @@
 //! them: nothing is made in it meanwhile, and what is made afterwards has the new layout. A file
 //! keeps the layout with which it was made.
 //!
-//! Under the policy `local` a file is at home on the node whose process makes it. When its name is
-//! another node's, the name's shard has it made there, by an operation that sets the name
-//! afterwards, and sends the request on to be opened there. Who made it is noted with the file
-//! until it has been opened by that request: so one that comes again, after any of the daemons was
-//! killed, still finds its own new file, and an exclusive one of somebody else does not.
+//! Under the policy `local` a file is at home on the node whose process makes it, under `pool` on a
+//! node of the pool. When its name is another node's, the name's shard has it made there, by an
+//! operation that sets the name afterwards, and sends the request on to be opened there. Who made
+//! it is noted with the file until it has been opened by that request: so one that comes again,
+//! after any of the daemons was killed, still finds its own new file, and an exclusive one of
+//! somebody else does not.
 //!
 //! Programs see layouts as extended attributes that no listing has.
 
@@ -33,7 +34,7 @@ use super::{
 };
 use crate::{
     api::Caller,
-    layouts::{LAYOUT_XATTR, LayoutWords, NODES_XATTR},
+    layouts::{LAYOUT_XATTR, LayoutWords, NODES_XATTR, Pool},
     message::{Answer, Question},
     numbering::origin,
     slots::ShardId,
@@ -44,14 +45,15 @@ const NUMBERS_AT_ONCE: u64 = 64;
 
 /// Whether a file may have been made by another shard than its home.
 fn is_placed(inode: &Inode) -> bool {
-    inode.kind() == FileKind::Regular && inode.layout.policy == Policy::Local
+    let placed = matches!(inode.layout.policy, Policy::Local | Policy::Pool);
+    placed && inode.kind() == FileKind::Regular
 }
 
 impl Core {
     /// The layout of the root directory, until somebody sets another one.
     pub(super) fn usual_layout(&self) -> Layout {
         Layout {
-            first_server: 0,
+            first_server: self.config.pool,
             width: self.config.width.max(1),
             policy: self.config.policy,
             chunk_log2: self.config.chunk_bytes.trailing_zeros() as u8,
@@ -64,20 +66,41 @@ impl Core {
         let numbering = &self.numbering;
         // What is synced is synced by the file's home.
         let whole = self.config.durability == Durability::Sync;
-        let servers = self.config.roles.server_count(*numbering);
-        let servers = u16::try_from(servers).unwrap_or(u16::MAX);
-        let width = if whole { 1 } else { inherited.width.clamp(1, servers) };
+        let servers = self.config.roles.server_count(*numbering) as usize;
+        let nodes = self.pool_of(inherited).map_or(servers, |pool| pool.nodes.len());
+        let nodes = u16::try_from(nodes).unwrap_or(u16::MAX).max(1);
+        let width = if whole { 1 } else { inherited.width.clamp(1, nodes) };
         let policy = match inherited.policy {
             Policy::Stripe | Policy::Hash if width == 1 => Policy::Stripe,
             policy => policy,
         };
         Layout {
-            first_server: numbering.node,
+            first_server: if pool.is_some() { inherited.first_server } else { numbering.node },
             width,
             policy,
             chunk_log2: inherited.chunk_log2,
             striped: false,
         }
+    }
+
+    /// The pool of a layout.
+    fn pool_of(&self, layout: &Layout) -> Option<&Pool> {
+        let number = Some(layout.first_server).filter(|_| layout.policy == Policy::Pool);
+        let pool = self.config.pools.get(number? as usize);
+        pool.filter(|pool| !pool.nodes.is_empty())
+    }
+
+    /// The node that has a part of a file. The first one is its home's.
+    pub(super) fn node_of_part(&self, file: FileId, layout: &Layout, index: u16) -> u32 {
+        let numbering = &self.numbering;
+        let Some(Pool { nodes, .. }) = self.pool_of(layout) else {
+            let roles = &self.config.roles;
+            return roles.server_after(*numbering, layout.first_server, index.into());
+        };
+        let home = numbering.node_of(self.slots.home(file));
+        // Where no node of the pool owns anything, a file of it is at home elsewhere.
+        let first = nodes.iter().position(|node| *node == home).unwrap_or(file.0 as usize);
+        nodes[first.wrapping_add(index.into()) % nodes.len()]
     }
 
     /// The shard at which a new file is to be made, when that is on another node than its name.
@@ -87,15 +110,21 @@ impl Core {
         caller: Caller,
         place: &Place,
     ) -> Option<ShardId> {
+        let numbering = &self.numbering;
+        let hash = u32::from(slot::of_dentry(place.directory, &place.name));
         let node = match layout.policy {
             Policy::Local => self.maker(caller).node,
-            Policy::Stripe | Policy::Hash | Policy::Pool => return None,
+            Policy::Pool => {
+                let nodes = &self.pool_of(layout)?.nodes;
+                let outside = !nodes.contains(&numbering.node);
+                *nodes.get((hash / numbering.shards) as usize % nodes.len()).filter(|_| outside)?
+            }
+            Policy::Stripe | Policy::Hash => return None,
         };
-        let numbering = &self.numbering;
         if node == numbering.node || node >= numbering.nodes {
             return None;
         }
-        let own = u32::from(slot::of_dentry(place.directory, &place.name)) % numbering.shards;
+        let own = hash % numbering.shards;
         let shard = ShardId(numbering.front_of(node).0 + own);
         // A node that owns nothing has no files.
         self.slots.slot_of(shard, 0).map(|_| shard)
@@ -209,7 +238,7 @@ impl Core {
 
     pub(super) fn own_xattr(&mut self, inode: &Inode, name: &[u8]) -> Outcome<String> {
         if name == LAYOUT_XATTR.as_bytes() {
-            return Ok(LayoutWords::of(&inode.layout).to_string());
+            return Ok(LayoutWords::of(&inode.layout, &self.config.pools).to_string());
         }
         if name == NODES_XATTR.as_bytes() && inode.kind() == FileKind::Regular {
             return self.bytes_of_nodes(inode);
@@ -262,8 +291,9 @@ impl Core {
         let before = located.inode.layout;
         let chunk_log2 =
             words.chunk_bytes.map_or(before.chunk_log2, |bytes| bytes.trailing_zeros() as u8);
+        let first_server = words.number_of_pool(&self.config.pools).ok_or(Errno::EINVAL)?;
         let LayoutWords { policy, width, .. } = words;
-        self.set_layout(&located, Layout { width, policy, chunk_log2, ..before })
+        self.set_layout(&located, Layout { first_server, width, policy, chunk_log2, ..before })
     }
 
     /// The directory has the instance's layout again.

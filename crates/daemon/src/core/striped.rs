@@ -111,8 +111,7 @@ impl Core {
             return self.slots.home(file);
         }
         let numbering = &self.numbering;
-        let roles = &self.config.roles;
-        let node = roles.server_after(*numbering, layout.first_server, index.into());
+        let node = self.node_of_part(file, layout, index);
         ShardId(numbering.front_of(node).0 + (file.0 % u64::from(numbering.shards)) as u32)
     }
 

@@ -46,7 +46,8 @@ pub enum Policy {
 /// Where the chunks of a file are; of a directory, of the files that are made in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Layout {
-    /// Server of chunk 0; means nothing in a directory.
+    /// Server of chunk 0; means nothing in a directory. Under [`Policy::Pool`] it is the number of
+    /// the pool, in both.
     pub first_server: u32,
     /// Number of servers. In a directory there may be less of them.
     pub width: u16,

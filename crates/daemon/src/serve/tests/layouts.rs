@@ -258,3 +258,49 @@ fn one_of_many_makes_a_local_file_exclusively() {
         assert_eq!(made.iter().filter(|made| **made).count(), 1, "{path}: {made:?}");
     }
 }
+
+#[test]
+fn files_of_a_pool_are_on_its_nodes_only() {
+    let instance = homes("pool", 2);
+    for directory in ["d", "one"] {
+        instance.directory(0, directory);
+    }
+    instance.lay(0, "d", "pool:near");
+    instance.lay(0, "one", "pool:near:1");
+    let mut homes = [0; NODES];
+    for number in 0..40 {
+        let node = number % NODES;
+        let small = instance.make(node, &format!("d/small{number}"), 100);
+        assert!(matches!(small[..], [1 | 2]), "{small:?}");
+        homes[small[0]] += 1;
+        let path = format!("d/large{number}");
+        let mut large = instance.make(node, &path, 6 * CHUNK);
+        large.sort_unstable();
+        assert_eq!(large, [1, 2], "{path}");
+        assert_eq!(instance.layout(3, &path), "pool:near:2,chunk=64K");
+        let open = instance.open((node + 1) % NODES, &path, 0).expect("opened");
+        let middle = instance.read((node + 1) % NODES, open, 3 * CHUNK as u64, 10);
+        assert_eq!(middle, Ok(vec![7; 10]));
+        instance.close((node + 1) % NODES, open).expect("closed");
+        let one = instance.make(node, &format!("one/{number}"), 6 * CHUNK);
+        assert!(matches!(one[..], [1 | 2]), "{one:?}");
+    }
+    assert!(homes[1] > 8 && homes[2] > 8, "{homes:?}");
+    let unknown = instance.set_text(0, "d", LAYOUT_XATTR, "pool:far");
+    assert_eq!(unknown, Err(Errno::EINVAL));
+    for number in 0..40 {
+        for path in
+            [format!("d/small{number}"), format!("d/large{number}"), format!("one/{number}")]
+        {
+            instance.unlink(number % NODES, &path, false).expect("removed");
+        }
+    }
+    let objects = || instance.served.iter().map(|served| served.objects()).sum::<usize>();
+    for _ in 0..1000 {
+        if objects() == 0 {
+            return;
+        }
+        thread::sleep(std::time::Duration::from_millis(5));
+    }
+    panic!("{} objects are left", objects());
+}

@@ -29,7 +29,7 @@ use super::{
     super::{Ending, Nodes, Opener, Place, channel::Message, run},
     host::Host,
 };
-use crate::{Config, Core, Parts, Roles, Survivors, SystemClock, Totals};
+use crate::{Config, Core, Parts, Pool, Roles, Survivors, SystemClock, Totals};
 
 const O_RDWR: u32 = 2;
 const O_CREAT: u32 = 0o100;
@@ -83,6 +83,8 @@ impl Opener for Files {
             policy: self.chunks.1,
             width: self.width,
             roles: self.roles.clone(),
+            pool: 0,
+            pools: vec![Pool { name: "near".to_owned(), nodes: vec![1, 2] }],
             times: Times::Mtime,
             durability: Durability::Process,
             locks: true,
