@@ -109,10 +109,10 @@ fn pools_are_named_at_the_start_shown_by_status_and_chosen_by_directories() -> R
     let _turn = Exclusive::take()?;
     let scratch = Scratch::new("layouts-pool")?;
     let file = scratch.join("pools");
-    fs::write(&file, "near=[1-2] # a leaf\n")?;
+    fs::write(&file, "near=@[1-2] # a leaf\n")?;
     let file = file.to_str().context("plain text")?;
     let nodes = ["--nodes", "local:4", "--chunk-size", "64K"];
-    let options = [&nodes[..], &["--pool-file", file, "--pool", "far=0,3"]].concat();
+    let options = [&nodes[..], &["--pool-file", file, "--pool", "far=@0,@3"]].concat();
     let instance = start(&scratch, "pools", &options)?;
     let wanted = serde_json::json!([
         { "name": "far", "nodes": [0, 3] },

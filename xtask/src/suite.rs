@@ -94,6 +94,11 @@ pub(crate) fn run(install: Install) -> Result<ExitCode> {
     );
     let again = ["--package", "mayfly-tests", "--test", "calls"];
     session.tests("calls on four nodes", &again, &[("MAYFLY_NODES", "local:4")]);
+    session.tests(
+        "calls from a node that stores nothing",
+        &again,
+        &[("MAYFLY_NODES", "local:4"), ("MAYFLY_SERVERS", "@[1-3]")],
+    );
     let again = ["--package", "mayfly-tests", "--test", "programs", "--", "python", "bash"];
     session.tests("programs on four nodes", &again, &[("MAYFLY_NODES", "local:4")]);
     let remains = session.remains.expect_none(&session.mark);

@@ -47,6 +47,11 @@ pub(crate) fn expect_first_here(launch: &Launch) -> Result<()> {
         "`mayfly run` runs the command on the first node, which must be this machine, and \
          {first:?} is not. Put this machine first, or use `mayfly start`"
     );
+    ensure!(
+        launch.roles()?.first().is_some_and(|roles| roles.client),
+        "`mayfly run` runs the command on the first node, which is not among --clients: put it \
+         there, or a client first"
+    );
     Ok(())
 }
 
@@ -188,8 +193,8 @@ pub(crate) fn status(members: &Members, as_json: bool) -> Result<(Option<Value>,
     Ok((value, trouble))
 }
 
-const COLUMNS: [&str; 8] =
-    ["node", "host", "address", "capacity", "used", "operations", "sessions", "state"];
+const COLUMNS: [&str; 9] =
+    ["node", "host", "address", "roles", "capacity", "used", "operations", "sessions", "state"];
 
 fn print(members: &Members, reports: &[NodeReport]) {
     println!("{}, {} nodes", members.name, reports.len());
@@ -198,6 +203,7 @@ fn print(members: &Members, reports: &[NodeReport]) {
     let total = |field| sum(reports, field);
     rows.push([
         "all".to_owned(),
+        String::new(),
         String::new(),
         String::new(),
         size::show(total("capacity_bytes")),
@@ -234,6 +240,7 @@ fn row(report: &NodeReport) -> [String; COLUMNS.len()] {
         report.node.to_string(),
         report.host.clone(),
         report.address.to_string(),
+        report.roles.to_string(),
         counted("capacity_bytes", size::show),
         counted("used_bytes", size::show),
         counted("requests", plain),

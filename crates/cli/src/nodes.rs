@@ -7,7 +7,7 @@ use clap::Args;
 use mayfly_deploy::{
     Instance, Pool,
     nodes::{
-        Fabric, Launch, Launcher, NODES_MAX, Network, expand_hosts, hosts_of_file,
+        Fabric, Launch, Launcher, NODES_MAX, Network, RoleLists, expand_hosts, hosts_of_file,
         hosts_of_the_job, parse_ports, pools, pools_of_file, this_host,
     },
 };
@@ -15,6 +15,8 @@ use mayfly_deploy::{
 /// Set for a whole session or test suite, as `--nodes`. Not by clap, for which others would
 /// contradict it.
 const NODES: &str = "MAYFLY_NODES";
+/// The same of the roles, for nodes that [`NODES`] names.
+const ROLES: [&str; 3] = ["MAYFLY_SERVERS", "MAYFLY_METADATA_NODES", "MAYFLY_CLIENTS"];
 /// Longest wait for a start that may be chosen, seconds.
 const START_TIMEOUT_S_MAX: u64 = 3600;
 
@@ -30,6 +32,19 @@ pub(crate) struct Nodes {
     /// A file of hosts, one or a list on each line
     #[arg(long, value_name = "FILE", conflicts_with = "nodes")]
     hostfile: Option<PathBuf>,
+    /// The nodes that have the bytes of files: hosts as in --nodes, or numbers of nodes as in
+    /// @[1-3]. The others use the instance and store nothing [default: all nodes]
+    #[arg(long, value_name = "LIST")]
+    servers: Option<String>,
+    /// The servers that have names, attributes and small files. Servers that are not among them
+    /// have chunks of large files, for which there has to be --layout stripe or hash [default: all
+    /// servers]
+    #[arg(long, value_name = "LIST")]
+    metadata_nodes: Option<String>,
+    /// The nodes on which programs use the instance; on others there are no mount point and no
+    /// `mayfly env` [default: all nodes]
+    #[arg(long, value_name = "LIST")]
+    clients: Option<String>,
     /// How other hosts are reached: `ssh`, `srun`, or a command line with the words {host} and
     /// {command}; without --nodes and --hostfile it means `--nodes job` [default: srun in a Slurm
     /// job, otherwise ssh]
@@ -46,7 +61,7 @@ pub(crate) struct Nodes {
     #[arg(long, value_name = "A-B")]
     ports: Option<String>,
     /// Nodes under a name, for directories whose files shall be on these only (`mayfly layout set
-    /// pool:NAME`): hosts, or numbers of nodes, as in near=n[01-24] or near=[0-3]; may be said
+    /// pool:NAME`): hosts, or numbers of nodes, as in near=n[01-24] or near=@[0-3]; may be said
     /// several times
     #[arg(long, value_name = "NAME=LIST")]
     pool: Vec<String>,
@@ -79,6 +94,7 @@ impl Nodes {
         Ok(Some(Launch {
             instance,
             hosts,
+            roles: self.roles(),
             launcher: if local { Launcher::Local } else { self.launcher()? },
             remote_path: self.remote_path.clone(),
             network: Network { fabric, ports },
@@ -95,6 +111,21 @@ impl Nodes {
             texts.extend(pools_of_file(&text));
         }
         pools(&texts, hosts)
+    }
+
+    /// The lists of roles; the usual ones belong to the usual nodes.
+    fn roles(&self) -> RoleLists {
+        let given = RoleLists {
+            servers: self.servers.clone(),
+            metadata: self.metadata_nodes.clone(),
+            clients: self.clients.clone(),
+        };
+        if self.are_named() || given != RoleLists::default() {
+            return given;
+        }
+        let [servers, metadata, clients] =
+            ROLES.map(|name| std::env::var(name).ok().filter(|text| !text.is_empty()));
+        RoleLists { servers, metadata, clients }
     }
 
     /// Were nodes asked for on this command line?
@@ -145,6 +176,9 @@ impl Nodes {
             ("--remote-path", self.remote_path.is_some()),
             ("--pool", !self.pool.is_empty()),
             ("--pool-file", self.pool_file.is_some()),
+            ("--servers", self.servers.is_some()),
+            ("--metadata-nodes", self.metadata_nodes.is_some()),
+            ("--clients", self.clients.is_some()),
         ];
         match options.iter().find(|(_, given)| *given) {
             Some((option, _)) => bail!("{option} is for several nodes: name them with --nodes"),

@@ -250,9 +250,24 @@ pub(crate) fn names_of_nodes(name: &str) -> Vec<String> {
 pub(crate) fn node(name: &str, wanted: Option<u32>) -> Result<Config> {
     let usual = std::env::var(NODE).ok().filter(|text| !text.is_empty());
     let usual = usual.map(|text| text.parse().with_context(|| format!("{NODE}={text}")));
-    match wanted.map(Ok).or(usual).transpose()? {
-        Some(node) => fleet::node(name, node),
-        None => running(name),
+    if let Some(node) = wanted.map(Ok).or(usual).transpose()? {
+        let config = fleet::node(name, node)?;
+        ensure!(
+            config.serves_programs,
+            "node {node} of {name:?} serves no programs: it is not among the --clients of its start"
+        );
+        return Ok(config);
+    }
+    let first = running(name);
+    if first.as_ref().is_ok_and(|config| config.serves_programs) {
+        return first;
+    }
+    let others = names_of_nodes(name).into_iter().filter_map(|name| running(&name).ok());
+    let others = others.filter(|config| config.serves_programs);
+    match others.min_by_key(|config| config.node) {
+        Some(config) => Ok(config),
+        None if first.is_ok() => bail!("no node of {name:?} here is among its --clients"),
+        None => first,
     }
 }
 

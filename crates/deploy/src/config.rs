@@ -85,6 +85,16 @@ fn one() -> u32 {
     1
 }
 
+/// The same of nodes that no program can use.
+fn yes() -> bool {
+    true
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_true(what: &bool) -> bool {
+    *what
+}
+
 /// The deadline that such an instance has.
 fn usual_deadline() -> u64 {
     limits::DEADLINE_MS_DEFAULT / 1000
@@ -274,6 +284,9 @@ pub struct Config {
     /// This node's number, in an instance of several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<u32>,
+    /// Whether programs of this host can use it: then there are a mount point and a library.
+    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    pub serves_programs: bool,
     /// Run directory.
     pub run_dir: PathBuf,
     /// Mount point, without symbolic links.
@@ -351,6 +364,9 @@ impl Config {
     /// # Errors
     /// Says why it cannot be, where that was asked for.
     pub(crate) fn way(&self) -> Result<Option<Way>> {
+        if !self.serves_programs {
+            return Ok(None);
+        }
         let way = || mayfly_fuse::way(self.audience.into(), self.mount_by.as_deref());
         Ok(match self.options.access()? {
             Access::Preload => None,

@@ -9,14 +9,14 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use mayfly_daemon::{
-    Config as CoreConfig, Core, LayoutWords, Parts, Survivors, SystemClock, Totals,
+    Config as CoreConfig, Core, LayoutWords, Parts, Roles, Survivors, SystemClock, Totals,
     serve::{self, Ending, Opener, Place},
 };
 use mayfly_meta::{LmdbOptions, LmdbStore, MemoryStore, Store, TreeOptions, TreeStore};
 use mayfly_object::{DirectoryStore, ObjectStore};
 use mayfly_types::{Durability, limits};
 
-use crate::{Config, Members, processors, signals};
+use crate::{Config, Members, nodes, processors, signals};
 
 /// The hidden subcommand that the daemon runs as. Its standard input is the channel to the
 /// supervisor.
@@ -40,8 +40,13 @@ pub fn run_daemon(run_dir: &Path) -> Result<()> {
     let channel = std::io::stdin().as_fd().try_clone_to_owned()?;
     let slot_files = config.run_dir.join("ofd");
     let shards = config.options.shards;
-    let nodes = nodes(&config)?;
-    let opener = Shards { config, totals: Arc::new(Totals::new(shards)) };
+    let members = match config.node {
+        Some(_) => Some(Members::load(&config.run_dir)?.context("the list of nodes is gone")?),
+        None => None,
+    };
+    let nodes = members.as_ref().and_then(|members| nodes(&config, members));
+    let roles = members.as_ref().map(roles).unwrap_or_default();
+    let opener = Shards { config, roles, totals: Arc::new(Totals::new(shards)) };
     match serve::run(channel, &slot_files, shards, nodes, &opener)? {
         Ending::Stopped => Ok(()),
         other => Err(anyhow!("the daemon ends: {other:?}")),
@@ -49,23 +54,32 @@ pub fn run_daemon(run_dir: &Path) -> Result<()> {
 }
 
 /// The other nodes, where there are some.
-fn nodes(config: &Config) -> Result<Option<serve::Nodes>> {
-    let Some(me) = config.node else { return Ok(None) };
-    let members = Members::load(&config.run_dir)?.context("the list of nodes is gone")?;
+fn nodes(config: &Config, members: &Members) -> Option<serve::Nodes> {
+    let me = config.node?;
     let mut instance = [0; 16];
     instance[..8].copy_from_slice(&config.instance.to_le_bytes());
-    Ok(Some(serve::Nodes {
+    Some(serve::Nodes {
         me,
         addresses: members.nodes.iter().map(|member| member.address).collect(),
         instance,
         encrypt: members.encrypt,
         deadline_ms: config.options.deadline_ms(),
-    }))
+    })
+}
+
+/// Who has what.
+fn roles(members: &Members) -> Roles {
+    let those = |chosen: fn(&nodes::Roles) -> bool| {
+        let all = (0..).zip(&members.nodes);
+        all.filter(|(_, member)| chosen(&member.roles)).map(|(node, _)| node).collect()
+    };
+    Roles { metadata: those(|roles| roles.metadata), servers: those(|roles| roles.server) }
 }
 
 /// Opens the shards of an instance.
 struct Shards {
     config: Config,
+    roles: Roles,
     totals: Arc<Totals>,
 }
 
@@ -103,7 +117,8 @@ impl Opener for Shards {
             totals: Arc::clone(&self.totals),
             wake: Box::new(move || waker.wake()),
         };
-        let config = core_config(&self.config, kept.capacity_bytes)?;
+        let roles = self.roles.clone();
+        let config = CoreConfig { roles, ..core_config(&self.config, kept.capacity_bytes)? };
         let survivors = Survivors { sessions: place.sessions().to_vec() };
         Core::open(config, parts, &survivors).map_err(|error| anyhow!("{error}"))
     }
@@ -121,7 +136,7 @@ fn core_config(config: &Config, capacity_bytes: u64) -> Result<CoreConfig> {
         chunk_bytes: config.options.chunk_bytes,
         policy,
         width,
-        roles: mayfly_daemon::Roles::default(),
+        roles: Roles::default(),
         pool,
         pools,
         times: config.options.times()?,

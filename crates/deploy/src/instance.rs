@@ -148,9 +148,11 @@ impl Instance {
         base: &str,
         instance: u64,
         node: u32,
+        serves_programs: bool,
         shared: Option<&Shared>,
     ) -> Result<(Config, Locked)> {
-        let config = Config { node: Some(node), ..self.prepare(base, instance)? };
+        let config = self.prepare(base, instance)?;
+        let config = Config { node: Some(node), serves_programs, ..config };
         let Some(lock) = lock(&config.run_dir)? else {
             bail!("another node of this name is starting; choose another --name");
         };
@@ -190,6 +192,7 @@ impl Instance {
             name: name.to_owned(),
             instance,
             node: None,
+            serves_programs: true,
             mount,
             mount_made,
             object_dir: data_dir.join("objects"),
@@ -393,6 +396,9 @@ fn prepare_images(cache: &Path) {
 fn make_ready(config: &Config, shared: Option<&Shared>) -> Result<()> {
     places::make_private(&config.run_dir.join("ofd"))?;
     places::make_private(&config.run_dir.join(SPECIAL_DIRECTORY))?;
+    if !config.serves_programs {
+        return config.store(&config.run_dir);
+    }
     let library = config.run_dir.join(PRELOAD_NAME);
     let shared = shared.is_some_and(|shared| shared.link(&library));
     if !shared {
@@ -422,7 +428,9 @@ pub(crate) fn remove(config: &Config, keep: Keep) -> Vec<String> {
         }
         _ => {}
     };
-    gone(&config.mount, mount_point::take_away(config));
+    if config.serves_programs {
+        gone(&config.mount, mount_point::take_away(config));
+    }
     if keep == Keep::Nothing {
         gone(&config.data_dir, fs::remove_dir_all(&config.data_dir));
         gone(&config.meta_dir, fs::remove_dir_all(&config.meta_dir));

@@ -217,6 +217,7 @@ mod tests {
     fn config(mount: PathBuf, mount_made: bool) -> Config {
         let nowhere = PathBuf::from("/nonexistent");
         Config {
+            serves_programs: true,
             version: 1,
             name: "mount-point-test".to_owned(),
             instance: 1,

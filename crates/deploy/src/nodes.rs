@@ -21,11 +21,13 @@ mod elsewhere;
 mod fleet;
 mod hosts;
 mod launcher;
+mod lists;
 mod local;
 mod members;
 mod net;
 mod pools;
 mod relay;
+mod roles;
 mod words;
 
 pub use agent::run_node;
@@ -39,6 +41,7 @@ pub use members::{Member, Members};
 pub use net::{Fabric, Net as Network, parse_ports};
 pub use pools::{POOLS_MAX, pools, pools_of_file};
 pub use relay::run_relay;
+pub use roles::{RoleLists, Roles};
 pub use words::{NODE, RELAY};
 
 /// Name of the host on which we are.

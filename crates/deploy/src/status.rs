@@ -46,7 +46,7 @@ pub struct Report {
     pub restarts: u32,
     /// Attached processes, without the one that asks and those that serve mounts.
     pub sessions: u32,
-    /// How programs reach the instance: `preload`, `fuse` or `both`.
+    /// How programs reach the instance: `preload`, `fuse`, `both`, or `none` do.
     pub access: &'static str,
     /// How it was mounted at its mount point: `root`, `fusermount3` or `namespace`.
     pub mounted_by: Option<&'static str>,
@@ -157,6 +157,7 @@ impl Report {
         let access = match (mounts.contains(&config.mount), config.options.access.as_str()) {
             (true, "fuse") => "fuse",
             (true, _) => "both",
+            (false, _) if !config.serves_programs => "none",
             (false, _) => "preload",
         };
         let is_mounted = mounts.contains(&config.mount);

@@ -67,7 +67,8 @@ impl Core {
         // What is synced is synced by the file's home.
         let whole = self.config.durability == Durability::Sync;
         let servers = self.config.roles.server_count(*numbering) as usize;
-        let nodes = self.pool_of(inherited).map_or(servers, |pool| pool.nodes.len());
+        let pool = self.pool_of(inherited);
+        let nodes = pool.map_or(servers, |pool| pool.nodes.len());
         let nodes = u16::try_from(nodes).unwrap_or(u16::MAX).max(1);
         let width = if whole { 1 } else { inherited.width.clamp(1, nodes) };
         let policy = match inherited.policy {

@@ -74,6 +74,7 @@ fn begin(
         &base,
         order.instance,
         place.node,
+        place.roles.client,
         order.shared.as_ref(),
     )?;
     let joined = log_to(&config.run_dir).and_then(|()| {

@@ -17,7 +17,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::Serialize;
 
 use super::{
-    Launcher, Member, Members, NODES_MAX, Network, elsewhere,
+    Launcher, Member, Members, NODES_MAX, Network, RoleLists, Roles, elsewhere,
     words::{Job, Order, Place, RELAY, Said, Settings, Up, read_line, write_line},
 };
 use crate::{DataDir, Instance, control::LOST, instance};
@@ -36,6 +36,8 @@ pub struct Launch {
     pub instance: Instance,
     /// Of each node; several nodes may be on one.
     pub hosts: Vec<String>,
+    /// What each of them does.
+    pub roles: RoleLists,
     /// How other hosts are reached.
     pub launcher: Launcher,
     /// Where the program is there; `None`: where it is here.
@@ -81,6 +83,8 @@ pub struct NodeReport {
     pub host: String,
     /// Where its daemon listens for others.
     pub address: SocketAddr,
+    /// What it does.
+    pub roles: Roles,
     /// What it says of itself, or why it says nothing.
     #[serde(flatten)]
     pub state: NodeState,
@@ -260,8 +264,24 @@ impl Launch {
         };
         Ok(Order {
             job: Job::Start(Box::new(settings)),
-            ..order(&self.launcher, remote_path, &name, instance, places(&self.hosts))
+            ..order(&self.launcher, remote_path, &name, instance, self.places()?)
         })
+    }
+
+    /// The nodes, by their numbers.
+    ///
+    /// # Errors
+    /// As [`RoleLists::resolve`].
+    pub fn roles(&self) -> Result<Vec<Roles>> {
+        self.roles.resolve(&self.hosts, &self.instance.options)
+    }
+
+    fn places(&self) -> Result<Vec<Place>> {
+        let mut places = places(&self.hosts);
+        for (place, roles) in places.iter_mut().zip(self.roles()?) {
+            place.roles = roles;
+        }
+        Ok(places)
     }
 
     /// As the hosts will find them: what of a path exists may be otherwise there.
@@ -276,7 +296,8 @@ impl Launch {
         let member = |place: &Place| {
             let address = addresses.get(&place.node).copied();
             let address = address.context("every node has said where it listens")?;
-            Ok(Member { host: place.host.clone(), shares: place.shares, address })
+            let Place { shares, roles, .. } = *place;
+            Ok(Member { host: place.host.clone(), shares, address, roles })
         };
         Ok(Members {
             name: order.name.clone(),
@@ -316,6 +337,7 @@ fn places(hosts: &[String]) -> Vec<Place> {
         node,
         host: host.clone(),
         shares: !known.insert(host.clone()),
+        roles: Roles::ALL,
     };
     hosts.iter().zip(0..).map(place).collect()
 }
@@ -464,6 +486,7 @@ pub fn report_all(members: &Members) -> Result<Vec<NodeReport>> {
         node: place.node,
         host: member.host.clone(),
         address: member.address,
+        roles: member.roles,
         state: match answers.remove(&place.node).unwrap_or_else(no_answer) {
             Said::Report(report) => NodeState::Answers(report),
             other => {

@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::{launcher::Launcher, words::Place};
+use super::{Roles, launcher::Launcher, words::Place};
 
 /// File name in the run directory.
 const FILE: &str = "nodes.json";
@@ -39,6 +39,9 @@ pub struct Member {
     pub shares: bool,
     /// Where its daemon listens for others.
     pub address: SocketAddr,
+    /// What it does.
+    #[serde(default = "Roles::all", skip_serializing_if = "Roles::is_all")]
+    pub roles: Roles,
 }
 
 impl Members {
@@ -72,6 +75,7 @@ impl Members {
             node: u32::try_from(node).unwrap_or(u32::MAX),
             host: member.host.clone(),
             shares: member.shares,
+            roles: member.roles,
         };
         self.nodes.iter().enumerate().map(place).collect()
     }

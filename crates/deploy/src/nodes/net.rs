@@ -179,6 +179,7 @@ fn by_route() -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nodes::Roles;
     use proptest::prelude::*;
 
     #[test]
@@ -197,7 +198,7 @@ mod tests {
 
     #[test]
     fn ports_are_taken_from_the_range_until_it_is_used_up() {
-        let place = Place { node: 0, host: "here".to_owned(), shares: false };
+        let place = Place { node: 0, host: "here".to_owned(), shares: false, roles: Roles::ALL };
         let free = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let port = free.local_addr().expect("bound").port();
         let net = Net { fabric: None, ports: Some((port, port)) };
@@ -213,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_host_without_such_an_address_is_named() {
-        let place = Place { node: 0, host: "n7".to_owned(), shares: false };
+        let place = Place { node: 0, host: "n7".to_owned(), shares: false, roles: Roles::ALL };
         let fabric = Fabric::parse("nosuch0").expect("a name");
         let net = Net { fabric: Some(fabric), ports: None };
         let error = format!("{:#}", listen(&net, &Launcher::Ssh, &place).expect_err("none"));

@@ -1,17 +1,14 @@
 //! Pools: nodes under a name, for the layouts of directories.
 
-use std::collections::BTreeSet;
-
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use mayfly_daemon::{Pool, is_name};
 
-use super::expand_hosts;
+use super::lists::nodes_of;
 
 /// Pools of an instance at most.
 pub const POOLS_MAX: usize = 4096;
 
-/// The pools that are said as `NAME=LIST`, in an instance with these hosts. In the list stand
-/// hosts, each for all its nodes, or numbers of nodes.
+/// The pools that are said as `NAME=LIST`, in an instance with these hosts.
 ///
 /// # Errors
 /// Says which pool cannot be, and why.
@@ -38,20 +35,8 @@ fn pool(text: &str, hosts: &[String]) -> Result<Pool> {
     let (name, list) = text.split_once('=').context("say NAME=LIST, such as near=n[1-24]")?;
     let name = name.trim();
     ensure!(is_name(name), "use up to 64 letters, digits, '-', '_' and '.' for the name");
-    let mut nodes = BTreeSet::new();
-    for item in expand_hosts(list)? {
-        let before = nodes.len();
-        let there = hosts.iter().zip(0..).filter(|(host, _)| **host == item);
-        nodes.extend(there.map(|(_, node): (_, u32)| node));
-        if nodes.len() > before || hosts.contains(&item) {
-            continue;
-        }
-        match item.parse::<u32>() {
-            Ok(node) if (node as usize) < hosts.len() => drop(nodes.insert(node)),
-            _ => bail!("{item:?} is neither a host of the instance nor the number of a node"),
-        }
-    }
-    Ok(Pool { name: name.to_owned(), nodes: nodes.into_iter().collect() })
+    let nodes = nodes_of("its list", list, hosts)?;
+    Ok(Pool { name: name.to_owned(), nodes: nodes.into_iter().map(|node| node as u32).collect() })
 }
 
 #[cfg(test)]
@@ -67,7 +52,7 @@ mod tests {
 
     #[test]
     fn a_pool_has_all_nodes_of_its_hosts_and_those_that_are_numbered() {
-        let pools = of(&["near=a[1-2]", "far = b1, 0, 0", "odd=[1-3],7"]).expect("pools");
+        let pools = of(&["near=a[1-2]", "far = b1, @0", "odd=@[1-3],7"]).expect("pools");
         let wanted = [("near", vec![0, 1]), ("far", vec![0, 2, 3]), ("odd", vec![1, 2, 3, 4])];
         assert_eq!(pools, wanted.map(|(name, nodes)| (name.to_owned(), nodes)));
         assert_eq!(pools_of_file("near=a1 # a leaf\n\n# none\nfar=b1\n"), ["near=a1", "far=b1"]);
@@ -75,7 +60,17 @@ mod tests {
 
     #[test]
     fn a_pool_that_cannot_be_is_refused_by_name() {
-        for bad in ["near", "=a1", "near=", "near=c1", "near=5", "ne/ar=a1", "near=a[2-1]"] {
+        for bad in [
+            "near",
+            "=a1",
+            "near=",
+            "near=c1",
+            "near=@5",
+            "near=0",
+            "near=@0,@0",
+            "ne/ar=a1",
+            "near=a[2-1]",
+        ] {
             assert!(of(&[bad]).is_err(), "{bad:?}");
         }
         assert!(of(&["near=a1", "near=a2"]).is_err(), "twice");

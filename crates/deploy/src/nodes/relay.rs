@@ -237,7 +237,7 @@ fn divide(order: &Order) -> (Vec<Place>, Vec<Vec<Place>>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nodes::Launcher;
+    use crate::nodes::{Launcher, Roles};
 
     fn order(hosts: &[String], here: &str) -> Order {
         let places = hosts.iter().zip(0..);
@@ -251,7 +251,12 @@ mod tests {
             here: Some(here.to_owned()),
             shared: None,
             places: places
-                .map(|(host, node)| Place { node, host: host.clone(), shares: false })
+                .map(|(host, node)| Place {
+                    node,
+                    host: host.clone(),
+                    shares: false,
+                    roles: Roles::ALL,
+                })
                 .collect(),
         }
     }

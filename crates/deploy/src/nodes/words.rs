@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{launcher::Launcher, net::Net};
+use super::{Roles, launcher::Launcher, net::Net};
 use crate::{Options, data_dirs::DataDir, instance::Shared};
 
 /// Longest line that is read, bytes: the list of the largest instance fits.
@@ -96,6 +96,8 @@ pub(super) struct Place {
     /// Another node of the instance, with a lower number, is on the same host: this one's
     /// directories have `@` and its number at their ends.
     pub(super) shares: bool,
+    #[serde(default = "Roles::all", skip_serializing_if = "Roles::is_all")]
+    pub(super) roles: Roles,
 }
 
 impl Place {
@@ -201,7 +203,7 @@ mod tests {
 
     #[test]
     fn only_nodes_that_share_a_host_have_their_number_in_their_names() {
-        let place = |shares| Place { node: 3, host: "n".to_owned(), shares };
+        let place = |shares| Place { node: 3, host: "n".to_owned(), shares, roles: Roles::ALL };
         assert_eq!(place(true).base("job"), "job@3");
         assert_eq!(place(false).base("job"), "job");
     }
