@@ -47,7 +47,7 @@ fn one_of_a_circle_of_processes_on_four_nodes_is_told_and_the_others_go_on() -> 
     let instance = Instance::named(&scratch, "circle")?;
     instance.command("start").args(["--nodes", "local:4"]).run_ok()?;
     for round in 0..3 {
-        let words = scratch.join(&format!("words-{round}"));
+        let words = scratch.join(format!("words-{round}"));
         fs::create_dir(&words)?;
         let words = words.display();
         let script = format!("timeout 60 python3 -c '{IN_A_CIRCLE}' $MAYFLY_NODE {NODES} {words}");
