@@ -1,10 +1,10 @@
-//! Processor time of everybody for one operation on what other nodes have, with 64 nodes and
-//! with 2.
+//! Processor time of everybody for one operation from a node that stores nothing, with 64 nodes
+//! that do and with 2.
 
 use std::{
     fs::{self, File},
     io,
-    os::unix::fs::{FileExt, MetadataExt},
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -14,7 +14,7 @@ use mayfly_testkit::{Instance, Scratch};
 
 use crate::{
     instance::{self, mount},
-    placing, processor, report,
+    processor, report,
 };
 
 const FEW: usize = 2;
@@ -43,8 +43,8 @@ const KINDS: [&str; 10] = [
 
 pub(crate) fn run() -> Result<()> {
     let scratch = Scratch::new("nodes-growth")?;
-    let few = instance::start(&scratch, "few", FEW)?;
-    let many = instance::start(&scratch, "many", MANY)?;
+    let few = instance::start_apart(&scratch, "few", FEW)?;
+    let many = instance::start_apart(&scratch, "many", MANY)?;
     let mut said = [String::new(), String::new()];
     for _ in 0..ROUNDS {
         for (text, instance) in said.iter_mut().zip([&few, &many]) {
@@ -66,8 +66,7 @@ pub(crate) fn run() -> Result<()> {
 fn once(instance: &Instance<'_>) -> Result<String> {
     let processes: Vec<String> =
         instance::processes(instance)?.iter().map(u32::to_string).collect();
-    let nodes = (processes.len() / 2).to_string();
-    let mut words = vec!["__growth", &nodes];
+    let mut words = vec!["__growth"];
     words.extend(processes.iter().map(String::as_str));
     instance::child(instance, 0, &words)
 }
@@ -92,16 +91,14 @@ impl All {
     }
 }
 
-pub(crate) fn child(nodes: &str, daemons: &[&str]) -> Result<()> {
-    let nodes: usize = nodes.parse()?;
+pub(crate) fn child(daemons: &[&str]) -> Result<()> {
     let mut all = daemons.iter().map(|pid| Ok(pid.parse()?)).collect::<Result<Vec<u32>>>()?;
     all.push(std::process::id());
     let all = All(all);
     let directory = mount()?.join(format!("work-{}", std::process::id()));
     fs::create_dir(&directory)?;
-    // As from a node that has nothing itself.
-    let names = placing::names_elsewhere(fs::metadata(&directory)?.ino(), "f", nodes);
-    let paths: Vec<PathBuf> = names.take(OPERATIONS).map(|name| directory.join(name)).collect();
+    let paths: Vec<PathBuf> =
+        (0..OPERATIONS).map(|number| directory.join(format!("f-{number}"))).collect();
     // Every node has been asked for something.
     for path in &paths {
         File::create(path)?;

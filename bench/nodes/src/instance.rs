@@ -13,6 +13,18 @@ pub(crate) fn start<'a>(scratch: &'a Scratch, name: &str, nodes: usize) -> Resul
     Ok(instance)
 }
 
+/// Starts one whose first node stores nothing, besides so many that do.
+pub(crate) fn start_apart<'a>(
+    scratch: &'a Scratch,
+    name: &str,
+    servers: usize,
+) -> Result<Instance<'a>> {
+    let instance = Instance::named(scratch, name)?;
+    let (nodes, servers) = (format!("local:{}", servers + 1), format!("@[1-{servers}]"));
+    instance.command("start").args(["--nodes", &nodes, "--servers", &servers]).run_ok()?;
+    Ok(instance)
+}
+
 fn program() -> Result<PathBuf> {
     std::env::current_exe().context("this program has a path")
 }

@@ -47,7 +47,7 @@ fn main() -> Result<()> {
         ["__counts", what, ..] => return counts::child(what, &words[2..]),
         ["__shaped", ref words @ ..] => return shaped::child(words),
         ["__costs", ref words @ ..] => return costs::child(words),
-        ["__growth", nodes, ref daemons @ ..] => return growth::child(nodes, daemons),
+        ["__growth", ref daemons @ ..] => return growth::child(daemons),
         ["__failure", name] => return failure::child(name),
         ["__echo"] => return stream::echo(),
         ["__relay", address] => return stream::relay(address),

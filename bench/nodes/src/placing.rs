@@ -20,16 +20,6 @@ pub(crate) fn names_in(
     all.filter(move |name| node_of(FileId(directory), name, nodes) == node)
 }
 
-/// Names that are at home on any node but the first one.
-pub(crate) fn names_elsewhere(
-    directory: u64,
-    prefix: &str,
-    nodes: usize,
-) -> impl Iterator<Item = String> {
-    let all = (0_u64..).map(move |number| format!("{prefix}-{number}"));
-    all.filter(move |name| node_of(FileId(directory), name, nodes) != 0)
-}
-
 /// The first of them in the root.
 pub(crate) fn name(prefix: &str, node: usize, nodes: usize) -> Result<String> {
     names_in(FileId::ROOT.0, prefix, node, nodes).next().context("names are endless")
