@@ -142,6 +142,10 @@ rm -r more moved two/large && ls two/deep | wc -l && ls"#;
     let said = on_node(&instance, 1, script)?;
     ensure!(said == "text\ntext 1\n38\none\ntwo", "{said}");
     ensure!(began.elapsed() < Duration::from_secs(6), "it took {:?}", began.elapsed());
+    // It had used this directory a moment before, and may believe in the name for as long again.
+    let moved =
+        on_node(&instance, 2, r#"cd "$MAYFLY_MOUNT" && mv two/deep deep && ls deep | wc -l"#)?;
+    ensure!(moved == "38", "{moved}");
     let ended = instance.command("stop").run()?;
     ensure!(error_of(&ended).contains("node 0 on"), "{}", error_of(&ended));
     Ok(())

@@ -25,7 +25,7 @@ use mayfly_transport_tcp::{
     Secret, SendError, Ticket,
     limits::{Limits, MESSAGE_BYTES_MAX},
 };
-use mayfly_types::{Errno, SessionId};
+use mayfly_types::{Errno, SessionId, limits::lease_seconds};
 use mayfly_wire::{Op, Request as ClientRequest};
 
 use super::{
@@ -226,6 +226,15 @@ impl Net {
         self.after(self.deadline)
     }
 
+    /// How long an answer is waited for. What a node was told of a name it believes for a lease, so
+    /// half a lease more is enough until it has forgotten; who waits for the change can be told.
+    fn patience_with(&self, question: &Question) -> Duration {
+        let Question::Forget { .. } = question else { return self.deadline };
+        let deadline_ms = u64::try_from(self.deadline.as_millis()).unwrap_or(u64::MAX);
+        let lease_ms = 1000 * lease_seconds(deadline_ms).unsigned_abs();
+        Duration::from_millis(lease_ms + lease_ms / 2).min(self.deadline)
+    }
+
     /// What has come, oldest first.
     pub(super) fn take(&self, events: &mut Vec<Event>) {
         self.carrier.take(events);
@@ -237,7 +246,7 @@ impl Net {
         match message {
             Message::Forward(forward) => self.pass_on(&mut state, to, *forward),
             Message::Ask(id, question) => {
-                let until_ns = self.deadline_ns();
+                let until_ns = self.after(self.patience_with(&question));
                 self.post(&mut state, Sent::Ask { from, to, id, question, until_ns });
             }
             Message::Answer(id, answer) => {
