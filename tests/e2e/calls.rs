@@ -183,6 +183,13 @@ checks! {
     fn a_program_with_an_empty_environment_is_served = same;
     fn a_static_program_in_the_mount_runs_without_the_instance = stated;
 
+    fn locks_are_made_stronger_and_weaker = same;
+    fn a_mapping_is_protected_grown_and_moved = same;
+    fn a_file_that_a_rename_replaces_stays_open = same;
+    fn directories_move_while_files_are_made_in_them = same;
+    fn a_thread_that_is_cancelled_between_calls_on_files_cleans_up = same;
+    fn a_program_with_threads_forks_while_they_use_files = same;
+
     fn a_program_without_standard_descriptors_gets_the_lowest_numbers = same;
     fn flags_of_dup3_and_marks_for_exec_are_kept = same;
     fn times_may_be_null_in_every_call = same;
