@@ -96,6 +96,15 @@ rows! {
     };
     fn the_loader_takes_shared_objects_from_the_mount =
         Row { programs: GCC, modules: &["ctypes"], ..Row::new("loading.sh", "gcc libc6-dev") };
+    fn libraries_with_calls_of_their_own_are_served_when_they_are_loaded_later = Row {
+        programs: GCC,
+        modules: &["ctypes"],
+        ..Row::new("raw_calls.sh", "gcc libc6-dev libaio1")
+    };
+    fn the_loader_runs_programs_that_it_is_given = Row {
+        programs: &["gcc", "ldd", "/lib64/ld-linux-x86-64.so.2"],
+        ..Row::new("loader_argument.sh", "gcc libc6-dev libc-bin")
+    };
     fn programs_run_from_the_mount_by_every_name =
         Row { programs: GCC, ..Row::new("executing.sh", "gcc libc6-dev") };
     fn java_streams_maps_and_locks = Row {

@@ -166,6 +166,17 @@ pub const LINES: &[Line] = &[
         does: "LD_LIBRARY_PATH, DT_RUNPATH, DT_RPATH, $ORIGIN",
     },
     Line {
+        test: "the_loader_runs_programs_that_it_is_given",
+        program: "the dynamic loader, ldd",
+        does: "a program of the mount as the loader's argument, with each option; ldd; musl's",
+    },
+    Line {
+        test: "libraries_with_calls_of_their_own_are_served_when_they_are_loaded_later",
+        program: "libraries with system calls of their own",
+        does: "dlopened from both sides, again and again, by 4 threads, with and without a build \
+               id; libaio by Python's ctypes",
+    },
+    Line {
         test: "programs_run_from_the_mount_by_every_name",
         program: "programs in the mount",
         does: "executed by path, PATH, links, as interpreter, by find, xargs, nice; removed \

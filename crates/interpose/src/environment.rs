@@ -30,6 +30,8 @@ pub(crate) const DESCRIPTORS: &[u8] = b"MAYFLY_FDS";
 pub(crate) const DIRECTORY: &[u8] = b"MAYFLY_CWD";
 /// Path of the program in the mount.
 pub(crate) const PROGRAM: &[u8] = b"MAYFLY_EXE";
+/// Path in the mount of the program that was given to a dynamic loader ([`crate::loader`]).
+pub(crate) const LOADED: &[u8] = b"MAYFLY_LOADED";
 /// The thread's name, when the kernel takes it from another file than the one that was asked for.
 pub(crate) const NAME: &[u8] = b"MAYFLY_COMM";
 /// `1`: print at the end what became of the calls. The user's to set and to pass on.
@@ -41,8 +43,8 @@ pub(crate) const REPORT: &[u8] = b"MAYFLY_REPORT";
 const TUNABLES: &[u8] = b"GLIBC_TUNABLES";
 const STORAGE: &[u8] = b"glibc.rtld.optional_static_tls=4096";
 
-const OURS: [&[u8]; 10] =
-    [RUN, MOUNT, OBJECTS, IMAGES, PRELOAD, AUDIT, DESCRIPTORS, DIRECTORY, PROGRAM, NAME];
+const OURS: [&[u8]; 11] =
+    [RUN, MOUNT, OBJECTS, IMAGES, PRELOAD, AUDIT, DESCRIPTORS, DIRECTORY, PROGRAM, LOADED, NAME];
 
 /// The value in `NAME=value` when the name is `name`.
 pub(crate) fn value_of<'e>(entry: &'e [u8], name: &[u8]) -> Option<&'e [u8]> {
@@ -192,6 +194,7 @@ pub(crate) struct Additions<'a> {
     pub(crate) descriptors: Option<&'a [u8]>,
     pub(crate) directory: &'a [u8],
     pub(crate) program: &'a [u8],
+    pub(crate) loaded: &'a [u8],
     /// Name for the thread, or empty.
     pub(crate) name: &'a [u8],
 }
@@ -231,6 +234,7 @@ pub(crate) unsafe fn rebuild(
         (IMAGES, additions.images),
         (DIRECTORY, additions.directory),
         (PROGRAM, additions.program),
+        (LOADED, additions.loaded),
         (NAME, additions.name),
     ];
     let descriptors = additions.descriptors.unwrap_or(b"");
@@ -307,6 +311,7 @@ mod tests {
             descriptors: Some(b"1:4:0"),
             directory: b"",
             program: b"",
+            loaded: b"",
             name: b"",
         }
     }

@@ -22,12 +22,17 @@ use mayfly_sys::{
 use mayfly_types::{FileKind, limits::SYMLINK_FOLLOWS_MAX};
 use mayfly_wire::Target;
 
+mod loaded;
+mod program_file;
+
+use program_file::{object_path, read_ours, sealed_copy};
+
 use crate::{
     Call, Outcome, cwd,
     environment::{self, Additions, Vector},
     flight, identity, inherit,
     libraries::{self, Places},
-    links,
+    links, loader,
     locate::{Place, locate},
     paths, program,
     serve::{AT, PLAIN, argument},
@@ -38,8 +43,8 @@ use crate::{
 /// Interpreters of interpreters: as many as the kernel follows.
 const INTERPRETERS_MAX: usize = 5;
 /// Argument lists and environments built on the way: two for each interpreter, those of the
-/// program, and one more for its libraries.
-const VECTORS_MAX: usize = 2 * INTERPRETERS_MAX + 3;
+/// program, one more for its libraries, and two for a loader.
+const VECTORS_MAX: usize = 2 * INTERPRETERS_MAX + 5;
 /// Bytes of a file that the kernel looks at (`BINPRM_BUF_SIZE`).
 const HEAD_BYTES: usize = 256;
 /// Most that a list of inherited descriptors takes.
@@ -93,6 +98,8 @@ struct Image<'h> {
     name: &'h [u8],
     /// The program looks for libraries in the mount.
     audits: bool,
+    /// What a program that a loader runs is told about itself.
+    loaded: PathText,
     /// Buffers of replaced argument lists and environments.
     kept: [Option<Vector>; VECTORS_MAX],
     used: usize,
@@ -174,6 +181,7 @@ impl Image<'_> {
             descriptors: describe(&mut room)?,
             directory: directory.as_bytes(),
             program,
+            loaded: self.loaded.as_bytes(),
             name,
         };
         // SAFETY: passed on to the caller.
@@ -229,6 +237,7 @@ pub(crate) unsafe fn exec(call: &Call) -> Outcome {
         given,
         name: paths::split_last(path).1,
         audits: false,
+        loaded: PathText::new(),
         kept: [const { None }; VECTORS_MAX],
         used: 0,
     };
@@ -294,6 +303,14 @@ unsafe fn run_one(
             locate(at, text.as_bytes(), &mut room)?
         };
         if place == Place::Kernel {
+            let knows_names = || {
+                let read = |program| {
+                    loader::knows_names(|offset, to| libraries::read_kernel(program, offset, to))
+                };
+                libraries::with_kernels(at, &text, read).unwrap_or(false)
+            };
+            // SAFETY: passed on to the caller.
+            let prepared = unsafe { loaded::prepare(image, text.as_bytes(), knows_names) }?;
             // SAFETY: passed on to the caller.
             let places = unsafe { image.places(false) };
             if !image.audits && libraries::kernel_program_looks(at, &text, flags, places) {
@@ -305,6 +322,7 @@ unsafe fn run_one(
             // SAFETY: passed on to the caller.
             let errno = unsafe { hand_over(image, at, &text, flags) };
             moved.undo();
+            prepared.undo(image);
             let suspicious = links::is_suspicious(errno.as_result());
             if !suspicious || !links::resolve(at, text.as_bytes(), true, &mut next) {
                 // SAFETY: passed on to the caller.
@@ -466,18 +484,18 @@ unsafe fn run_open(
     if let Place::Tree { start, path } = place {
         program::canonical(session, start, path, &mut name)?;
     }
-    let read = |offset: u64, to: &mut [u8]| {
-        let room = [IoVec { base: to.as_mut_ptr(), bytes: to.len() }];
-        // SAFETY: the buffer is the caller's to write.
-        unsafe { session.read_at(open, offset as i64, &room) }.unwrap_or(0)
-    };
+    let read = |offset: u64, to: &mut [u8]| read_ours(session, open, offset, to);
     // SAFETY: passed on to the caller.
     let places = unsafe { image.places(true) };
     image.audits = libraries::looks(read, libraries::is_there, places);
     // SAFETY: passed on to the caller.
     unsafe {
+        let prepared = loaded::prepare(image, name.as_bytes(), || loader::knows_names(read))?;
         let thread = image.name;
-        image.equip(name.as_bytes(), thread)?;
+        if let Err(errno) = image.equip(name.as_bytes(), thread) {
+            prepared.undo(image);
+            return Err(errno);
+        }
         let moved = strangers::before_ours(read);
         let errno = match run_object(image, session, open) {
             Errno::ETXTBSY | Errno::EACCES | Errno::EPERM | Errno::ENODEV | Errno::EIO => {
@@ -486,6 +504,7 @@ unsafe fn run_open(
             errno => Ok(errno),
         };
         moved.undo();
+        prepared.undo(image);
         Err(errno?)
     }
 }
@@ -496,12 +515,8 @@ unsafe fn run_open(
 /// As [`run`].
 unsafe fn run_object(image: &Image<'_>, session: &Session, open: OpenFile) -> Errno {
     let mut name = PathText::new();
-    let prepared = session.own_object(open, O_RDONLY, &mut name).and_then(|_| {
-        let mut path = PathText::from_bytes(settings::require()?.objects.as_bytes())?;
-        path.push_component(name.as_bytes())?;
-        Ok(path)
-    });
-    match prepared {
+    let prepared = session.own_object(open, O_RDONLY, &mut name);
+    match prepared.and_then(|_| object_path(name.as_bytes())) {
         // SAFETY: passed on to the caller.
         Ok(path) => unsafe { hand_over(image, AT_FDCWD, &path, 0) },
         Err(errno) => errno,
@@ -518,39 +533,11 @@ unsafe fn run_copy(
     open: OpenFile,
     bytes: u64,
 ) -> Result<Errno, Errno> {
-    const F_ADD_SEALS: usize = 1033;
-    const ALL_SEALS: usize = 15;
-    let copy = file::memory_file(&PathText::from_bytes(program::COPY_NAME)?)?;
-    let copied = copy_to(session, open, bytes, copy);
-    let errno = match copied {
-        Ok(()) => {
-            // Without seals the copy would still run; nobody else has a descriptor of it.
-            let _ = file::control(copy, F_ADD_SEALS, ALL_SEALS);
-            // SAFETY: passed on to the caller.
-            unsafe { hand_over(image, copy, &PathText::new(), AT_EMPTY_PATH) }
-        }
-        Err(errno) => errno,
-    };
+    let copy = sealed_copy(session, open, bytes)?;
+    // SAFETY: passed on to the caller.
+    let errno = unsafe { hand_over(image, copy, &PathText::new(), AT_EMPTY_PATH) };
     file::close(copy);
     Ok(errno)
-}
-
-fn copy_to(session: &Session, open: OpenFile, bytes: u64, to: i32) -> Result<(), Errno> {
-    let mut scratch = Scratch::take(1)?;
-    let buffer = scratch.as_mut_slice();
-    let mut done = 0;
-    while done < bytes {
-        let room = [IoVec { base: buffer.as_mut_ptr(), bytes: buffer.len() }];
-        // SAFETY: the buffer is ours.
-        let count = unsafe { session.read_at(open, done as i64, &room) }?;
-        if count == 0 {
-            break;
-        }
-        // SAFETY: as above.
-        let written = unsafe { file::write_at(to, buffer.as_ptr(), count, done) }?;
-        done += written as u64;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -13,7 +13,10 @@ use mayfly_sys::{
 };
 use mayfly_types::{FileId, OpenRef};
 
-use crate::{cwd, environment, fork, identity, names, program, report, session, settings, table};
+use crate::{
+    cwd, environment, fork, identity, loader, names, paths, program, report, session, settings,
+    table,
+};
 
 /// Takes everything up.
 ///
@@ -32,6 +35,8 @@ pub(crate) unsafe fn start(envp: *const *const u8) -> Result<(), Errno> {
     }
     let objects = find(environment::OBJECTS).map_or(&b""[..], without_slashes);
     let program = find(environment::PROGRAM).zip(program::disguise(objects));
+    let loaded = find(environment::LOADED)
+        .and_then(|value| loader::take_up(value, program.as_ref().map(|(program, _)| *program)));
     settings::set(|settings| {
         settings.run.push(without_slashes(run))?;
         settings.mount.push(mount)?;
@@ -40,9 +45,14 @@ pub(crate) unsafe fn start(envp: *const *const u8) -> Result<(), Errno> {
         let libraries = find(environment::PRELOAD).or_else(|| find(environment::AUDIT));
         let libraries = libraries.unwrap_or(b"");
         settings.library.push(environment::first_library(libraries))?;
-        if let Some((program, origin)) = &program {
+        if let Some((program, _)) = &program {
             settings.program.push(program)?;
-            settings.origin.push(origin.as_bytes())?;
+        }
+        // A loader may itself be a program of the mount.
+        let taken = program.as_ref().map(|(program, origin)| [*program, origin.as_bytes()]);
+        if let Some([program, origin]) = loaded.or(taken) {
+            settings.origin.push(origin)?;
+            settings.home.push(paths::split_last(program).0)?;
         }
         Ok(())
     })?;

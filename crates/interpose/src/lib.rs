@@ -37,6 +37,7 @@ pub mod image;
 mod inherit;
 mod libraries;
 mod links;
+mod loader;
 mod locate;
 mod locks;
 mod mapping;

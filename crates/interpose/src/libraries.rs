@@ -113,12 +113,21 @@ pub(crate) fn kernel_program_looks(
     if flags & AT_EMPTY_PATH != 0 && path.as_bytes().is_empty() {
         return looks(|offset, to| read_kernel(directory, offset, to), is_there, places);
     }
-    let Ok(program) = file::open_at(directory, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0) else {
-        return false;
-    };
-    let found = looks(|offset, to| read_kernel(program, offset, to), is_there, places);
+    let look = |program| looks(|offset, to| read_kernel(program, offset, to), is_there, places);
+    with_kernels(directory, path, look).unwrap_or(false)
+}
+
+/// Calls `look` with a descriptor of the kernel's file at `path`, if it can be read.
+pub(crate) fn with_kernels<T>(
+    directory: i32,
+    path: &PathText,
+    look: impl FnOnce(i32) -> T,
+) -> Option<T> {
+    let flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
+    let program = file::open_at(directory, path, flags, 0).ok()?;
+    let found = look(program);
     file::close(program);
-    found
+    Some(found)
 }
 
 /// Is there a file of the instance at `path`?

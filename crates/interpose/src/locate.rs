@@ -158,7 +158,7 @@ fn below_program<'p>(
     joined: &'p mut PathText,
 ) -> Result<Place<'p>, Errno> {
     joined.clear();
-    joined.push(paths::split_last(settings.program.as_bytes()).0)?;
+    joined.push(settings.home.as_bytes())?;
     joined.push_component(rest)?;
     match paths::below(settings.mount.as_bytes(), joined.as_bytes()) {
         Some(path) => Ok(Place::Tree { start: FileId::ROOT, path }),

@@ -21,7 +21,7 @@ use crate::{cwd, locate::Place, paths, session::Session};
 pub(crate) const COPY_NAME: &[u8] = b"mayfly-exec/copy";
 
 /// What the kernel shows of it.
-const COPY_LINK: &[u8] = b"/memfd:mayfly-exec/copy";
+pub(crate) const COPY_LINK: &[u8] = b"/memfd:mayfly-exec/copy";
 
 /// The directory of the object or copy that runs, by the kernel's name of the program; `None` when
 /// it is neither.

@@ -22,8 +22,10 @@ pub(crate) struct Settings {
     pub(crate) library: PathText,
     /// Path under which the running program was found in the mount, or empty.
     pub(crate) program: PathText,
-    /// The directory that the loader takes for that program's, or empty.
+    /// The directory that the loader takes for the program's, or empty.
     pub(crate) origin: PathText,
+    /// The program's directory in the mount where `origin` stands for it.
+    pub(crate) home: PathText,
 }
 
 static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(core::ptr::null_mut());
@@ -60,6 +62,7 @@ pub(crate) fn set(fill: impl FnOnce(&mut Settings) -> Result<(), Errno>) -> Resu
             library: PathText::new(),
             program: PathText::new(),
             origin: PathText::new(),
+            home: PathText::new(),
         });
         &mut *place.as_ptr()
     };
