@@ -1,0 +1,213 @@
+//! What things cost: every parameter of the study, and where it comes from.
+//!
+//! Processor times are those of real daemons, measured with 16 processes at work:
+//! `TMPDIR=/dev/shm cargo run --release -p nodes -- costs`.
+
+use mayfly_sim::{
+    fabric::{Speed, Topology},
+    network::Work,
+};
+
+/// Nodes under one leaf switch.
+pub const PER_LEAF: u32 = 24;
+/// Core switches, each with one link to every leaf: all that 24 nodes can send, a half, a sixth.
+pub const CORES: [u32; 3] = [6, 3, 1];
+/// A node's network interface, gigabits a second in each direction.
+pub const NIC_GIGABITS: f64 = 100.0;
+/// A link between a leaf and a core switch, gigabits a second in each direction.
+pub const UPLINK_GIGABITS: f64 = 400.0;
+/// From the end of sending to the beginning of receiving: switches, interfaces, kernels,
+/// nanoseconds. Half a round trip of TCP in one data centre, about.
+const ONE_WAY_NS: u64 = 10_000;
+/// A process between an answer and its next request, nanoseconds: `client µs` of `mayfly bench`.
+const CLIENT_NS: u64 = 2_000;
+/// Headers of Ethernet, IP, TCP and of a frame of the transport, bytes.
+const OVERHEAD_BYTES: u64 = 66 + 44;
+
+/// Hardware around the daemons.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Machine {
+    /// Core switches.
+    pub cores: u32,
+    /// From the end of sending to the beginning of receiving, nanoseconds.
+    pub one_way_ns: u64,
+    /// A process between an answer and its next request, nanoseconds.
+    pub client_ns: u64,
+    /// The network threads: as long as one kind of operation runs, that kind's.
+    pub thread: Speed,
+}
+
+impl Machine {
+    /// With this many core switches, for operations of this cost.
+    #[must_use]
+    pub fn new(cores: u32, cost: &Cost) -> Machine {
+        let thread = Speed { frame_ns: cost.frame_ns, byte_ns: 0.0 };
+        Machine { cores, one_way_ns: ONE_WAY_NS, client_ns: CLIENT_NS, thread }
+    }
+
+    /// For so many nodes.
+    #[must_use]
+    pub fn topology(&self, nodes: u32) -> Topology {
+        Topology {
+            nodes,
+            per_leaf: PER_LEAF,
+            cores: self.cores,
+            nic: Speed::of_link(NIC_GIGABITS),
+            uplink: Speed::of_link(UPLINK_GIGABITS),
+            thread: self.thread,
+            overhead_bytes: OVERHEAD_BYTES,
+        }
+    }
+}
+
+/// What was measured of one kind of operation, microseconds of processor time of each thread.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Operation {
+    /// Its name in the tables.
+    pub name: &'static str,
+    /// Requests of the process: creating has one more, to close.
+    pub requests: f64,
+    /// The asking node's front thread.
+    pub ask_us: f64,
+    /// The owning node's front thread.
+    pub serve_us: f64,
+    /// A front thread whose own processes ask for what the node has itself.
+    pub own_us: f64,
+    /// Both network threads together.
+    pub network_us: f64,
+    /// The owner's I/O pool.
+    pub pool_us: f64,
+}
+
+/// Costs of one kind of operation, for each request, nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Cost {
+    /// To pass a request on, or to take the reply to one.
+    pub pass_ns: f64,
+    /// To do what another node asks for.
+    pub serve_ns: f64,
+    /// To do what an own process asks for.
+    pub own_ns: f64,
+    /// The network thread's, for a frame that it sends or receives.
+    pub frame_ns: f64,
+    /// A thread's of the I/O pool, for a job.
+    pub pool_ns: u64,
+    /// The disk's, for a job, after the one before.
+    pub disk_ns: u64,
+}
+
+impl Operation {
+    /// For each request of it.
+    #[must_use]
+    pub fn cost(&self) -> Cost {
+        let each_ns = 1000.0 / self.requests;
+        Cost {
+            pass_ns: self.ask_us * each_ns / 2.0,
+            serve_ns: self.serve_us * each_ns,
+            own_ns: self.own_us * each_ns,
+            // A request and a reply, each sent by one network thread and received by another.
+            frame_ns: self.network_us * each_ns / 4.0,
+            pool_ns: (self.pool_us * each_ns) as u64,
+            disk_ns: 0,
+        }
+    }
+}
+
+impl Cost {
+    /// Of a turn in which `asked` requests of own processes were taken.
+    #[must_use]
+    pub fn of_turn(&self, asked: u64, work: &Work) -> u64 {
+        let passed = work.requests_out + work.replies_in;
+        // What was not passed on was done here.
+        let own = asked.saturating_sub(work.requests_out);
+        let ns = passed as f64 * self.pass_ns
+            + work.requests_in as f64 * self.serve_ns
+            + own as f64 * self.own_ns;
+        ns.round() as u64
+    }
+
+    /// With a disk that moves so many bytes a second, where a job moves `bytes`.
+    #[must_use]
+    pub fn with_disk(self, bytes: u64, bytes_per_second: f64) -> Cost {
+        Cost { disk_ns: (bytes as f64 / bytes_per_second * 1e9) as u64, ..self }
+    }
+}
+
+/// `create`, with the close that nobody waits for.
+pub const CREATE: Operation = Operation {
+    name: "create",
+    requests: 2.0,
+    ask_us: 16.05,
+    serve_us: 15.20,
+    own_us: 7.50,
+    network_us: 5.20 + 4.48,
+    pool_us: 0.0,
+};
+/// `stat` of a path.
+pub const STAT: Operation = Operation {
+    name: "stat",
+    requests: 1.0,
+    ask_us: 12.14,
+    serve_us: 8.32,
+    own_us: 4.80,
+    network_us: 2.99 + 2.94,
+    pool_us: 0.0,
+};
+/// `unlink` of an empty file.
+pub const REMOVE: Operation = Operation {
+    name: "remove",
+    requests: 1.0,
+    ask_us: 13.52,
+    serve_us: 11.60,
+    own_us: 6.27,
+    network_us: 4.20 + 4.30,
+    pool_us: 0.0,
+};
+/// A write of 8 KiB into a file that has an object.
+pub const WRITE_8K: Operation = Operation {
+    name: "write of 8 KiB",
+    requests: 1.0,
+    ask_us: 18.61,
+    serve_us: 22.26,
+    own_us: 1.44,
+    network_us: 5.82 + 8.37,
+    pool_us: 11.79,
+};
+/// A read of them.
+pub const READ_8K: Operation = Operation {
+    name: "read of 8 KiB",
+    requests: 1.0,
+    ask_us: 15.83,
+    serve_us: 19.79,
+    own_us: 1.00,
+    network_us: 8.80 + 5.14,
+    pool_us: 9.09,
+};
+/// A write of 1 MiB, in eight requests.
+pub const WRITE_1M: Operation = Operation {
+    name: "write of 1 MiB",
+    requests: 8.0,
+    ask_us: 730.80,
+    serve_us: 619.70,
+    own_us: 53.68,
+    network_us: 692.61 + 594.25,
+    pool_us: 451.43,
+};
+/// A read of it.
+pub const READ_1M: Operation = Operation {
+    name: "read of 1 MiB",
+    requests: 8.0,
+    ask_us: 855.33,
+    serve_us: 1141.12,
+    own_us: 58.96,
+    network_us: 610.26 + 143.70,
+    pool_us: 576.57,
+};
+/// All of them, for the document.
+pub const MEASURED: [Operation; 7] = [CREATE, STAT, REMOVE, WRITE_8K, READ_8K, WRITE_1M, READ_1M];
+
+/// What a start is made of. The node's part was measured (processor time of supervisor and daemon
+/// of `mayfly start --nodes local:32`, 7.4 to 8.7 ms); launchers are somebody else's, and what
+/// passing on a line costs is assumed.
+pub const START: crate::startup::Parts =
+    crate::startup::Parts { spawn_s: 0.002, launch_s: 0.3, node_s: 0.009, line_s: 20e-6 };

@@ -1,0 +1,53 @@
+//! Predicts what an instance of up to 4,096 nodes would do:
+//!
+//! `cargo run --release -p scaling [-- --nodes-max 256] [--write]`
+
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use clap::Parser;
+use scaling::{
+    document, report,
+    study::{self, Curve, Workload},
+};
+
+/// Simulates the daemons of many nodes with what things cost, and goes on by a model.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Simulate every daemon up to so many nodes.
+    #[arg(long, default_value_t = 64)]
+    nodes_max: u32,
+    /// Write the tables and plots of docs/SCALING.md instead of printing the tables.
+    #[arg(long)]
+    write: bool,
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let one = |workload: Workload| {
+        let start = Instant::now();
+        let curve = study::curve(workload, arguments.nodes_max);
+        eprintln!("{}: {:.1} s", workload.name(), start.elapsed().as_secs_f64());
+        curve
+    };
+    // Each workload has instances of its own, and a seed decides each.
+    let curves: Vec<Curve> = std::thread::scope(|scope| {
+        let threads = Workload::ALL.map(|workload| scope.spawn(move || one(workload)));
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<Curve>>| {
+            thread.join().unwrap_or_else(|_| bail!("a workload's thread has ended"))
+        };
+        threads.into_iter().map(join).collect::<Result<_>>()
+    })?;
+    let peak = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let peak = peak.lines().find(|line| line.starts_with("VmHWM"));
+    eprintln!("memory at most: {}", peak.unwrap_or("unknown"));
+    let mut blocks = report::computed();
+    blocks.extend(report::blocks(&curves));
+    if arguments.write {
+        return document::write(&blocks, &report::plots(&curves)?);
+    }
+    for (name, text) in blocks {
+        println!("\n{name}\n\n{text}");
+    }
+    Ok(())
+}

@@ -1,0 +1,298 @@
+//! What is looked at: each workload at each number of nodes, simulated where that is feasible and
+//! by the model beyond.
+
+use anyhow::{Context, Result};
+use mayfly_sim::node::Chunks;
+use mayfly_types::limits::{CHUNK_BYTES_MIN, TRANSFER_BYTES_MAX};
+
+use crate::{
+    cluster::{Act, Cluster, Measured, PROCESSES},
+    costs::{self, CORES, Cost, Machine, Operation},
+    model::{self, Target},
+};
+
+/// Numbers of nodes in the tables and plots.
+pub const NODES: [u32; 13] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
+/// Bytes of a small transfer.
+pub const SMALL_BYTES: u32 = 8 << 10;
+/// Operations of each process before those that are measured: every node has become a member of
+/// the directory, and every connection is there.
+const WARM: u32 = 6;
+/// Operations of each process that are measured.
+const OPERATIONS: u32 = 12;
+
+/// Nodes up to which long transfers are simulated.
+const LONG_NODES_MAX: u32 = 32;
+
+/// A workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Workload {
+    /// Empty files in one directory, which all its nodes have entries of already.
+    Create,
+    /// The same files are looked at.
+    Stat,
+    /// The same files are removed.
+    Remove,
+    /// A new directory for each process, and a few files in it.
+    CreateOwn,
+    /// One file, at which all look.
+    HotFile,
+    /// A file for each process, written in small pieces.
+    WriteEach,
+    /// The same, read.
+    ReadEach,
+    /// One file for all, at its home alone.
+    WriteOneHome,
+    /// One file for all, its chunks on all nodes in turn.
+    WriteOneStriped,
+    /// A file for each process, written 1 MiB at a time.
+    WriteLong,
+    /// The same, read.
+    ReadLong,
+}
+
+impl Workload {
+    /// All of them.
+    pub const ALL: [Workload; 11] = [
+        Workload::Create,
+        Workload::Stat,
+        Workload::Remove,
+        Workload::CreateOwn,
+        Workload::HotFile,
+        Workload::WriteEach,
+        Workload::ReadEach,
+        Workload::WriteOneHome,
+        Workload::WriteOneStriped,
+        Workload::WriteLong,
+        Workload::ReadLong,
+    ];
+
+    /// In tables and plots.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Workload::Create => "create, one directory",
+            Workload::Stat => "stat, one directory",
+            Workload::Remove => "remove, one directory",
+            Workload::CreateOwn => "create, new directories",
+            Workload::HotFile => "stat of one file",
+            Workload::WriteEach => "8 KiB write, file per process",
+            Workload::ReadEach => "8 KiB read, file per process",
+            Workload::WriteOneHome => "8 KiB write, one file at home",
+            Workload::WriteOneStriped => "8 KiB write, one striped file",
+            Workload::WriteLong => "1 MiB write, file per process",
+            Workload::ReadLong => "1 MiB read, file per process",
+        }
+    }
+
+    /// Bytes that one request moves.
+    #[must_use]
+    pub fn bytes(self) -> u32 {
+        match self {
+            Workload::WriteLong | Workload::ReadLong => TRANSFER_BYTES_MAX as u32,
+            Workload::WriteEach
+            | Workload::ReadEach
+            | Workload::WriteOneHome
+            | Workload::WriteOneStriped => SMALL_BYTES,
+            _ => 0,
+        }
+    }
+
+    /// Whether it is the bytes that count.
+    #[must_use]
+    pub fn is_long(self) -> bool {
+        matches!(self, Workload::WriteLong | Workload::ReadLong)
+    }
+
+    /// Requests of a process that are under way at a time.
+    fn depth(self) -> u32 {
+        if self.is_long() { 4 } else { 1 }
+    }
+
+    fn operation(self) -> Operation {
+        match self {
+            Workload::Create | Workload::CreateOwn => costs::CREATE,
+            Workload::Stat | Workload::HotFile => costs::STAT,
+            Workload::Remove => costs::REMOVE,
+            Workload::ReadEach => costs::READ_8K,
+            Workload::WriteLong => costs::WRITE_1M,
+            Workload::ReadLong => costs::READ_1M,
+            Workload::WriteEach | Workload::WriteOneHome | Workload::WriteOneStriped => {
+                costs::WRITE_8K
+            }
+        }
+    }
+
+    fn target(self) -> Target {
+        match self {
+            Workload::HotFile | Workload::WriteOneHome => Target::One,
+            _ => Target::All,
+        }
+    }
+
+    fn chunks(self) -> Chunks {
+        match self {
+            Workload::WriteOneStriped => Chunks::Striped(CHUNK_BYTES_MIN),
+            _ => Chunks::AtHome,
+        }
+    }
+
+    /// One instance of so many nodes at work.
+    ///
+    /// # Errors
+    /// An operation failed, or was not answered.
+    pub fn simulate(self, nodes: u32) -> Result<Measured> {
+        let cost = self.operation().cost();
+        let machine = Machine::new(CORES[0], &cost);
+        let lanes = self.depth().max(2);
+        let mut cluster = Cluster::start(&machine, nodes, self.chunks(), lanes)?;
+        prepare(self, &mut cluster, cost)?;
+        let depth = self.depth() as usize;
+        let measured = cluster.phase(cost, depth, |process| self.acts(process));
+        measured.with_context(|| format!("{} on {nodes} nodes", self.name()))
+    }
+
+    fn acts(self, process: u32) -> Vec<Act> {
+        let file = |at| format!("d/f.{process}.{at}");
+        let each = |act: &dyn Fn(u32) -> Act| (0..OPERATIONS).map(act).collect();
+        let count = self.bytes();
+        let bytes = u64::from(count);
+        match self {
+            Workload::Create => each(&|at| Act::Create(file(at))),
+            Workload::Stat => each(&|at| Act::Stat(file(at))),
+            Workload::Remove => each(&|at| Act::Unlink(file(at))),
+            Workload::CreateOwn => each(&|at| Act::Create(format!("o{process}/f.{at}"))),
+            Workload::HotFile => each(&|_| Act::Stat("d/hot".to_owned())),
+            Workload::WriteEach => each(&|at| Act::Write(u64::from(at) * bytes, count)),
+            Workload::ReadEach => each(&|at| Act::Read(u64::from(at) * bytes, count)),
+            // The same bytes again, so that hundreds of nodes fit into memory.
+            Workload::WriteLong => each(&|at| Act::Write(u64::from(at % 4) * bytes, count)),
+            Workload::ReadLong => each(&|at| Act::Read(u64::from(at % 4) * bytes, count)),
+            Workload::WriteOneHome | Workload::WriteOneStriped => {
+                let first = u64::from(process * OPERATIONS);
+                each(&|at| Act::Write((first + u64::from(at)) * bytes, SMALL_BYTES))
+            }
+        }
+    }
+}
+
+/// Everything before what is measured.
+fn prepare(workload: Workload, cluster: &mut Cluster, cost: Cost) -> Result<()> {
+    let first = |process: u32, act: Act| if process == 0 { vec![act] } else { Vec::new() };
+    cluster.phase(cost, 1, |process| first(process, Act::MakeDirectory("d".to_owned())))?;
+    match workload {
+        Workload::Create | Workload::Stat | Workload::Remove => {
+            let warm = |process| (0..WARM).map(move |at| format!("d/w.{process}.{at}"));
+            cluster.phase(cost, 1, |process| warm(process).map(Act::Create).collect())?;
+            if workload != Workload::Create {
+                cluster.phase(cost, 1, |process| Workload::Create.acts(process))?;
+            }
+        }
+        Workload::CreateOwn => {
+            let make = |process| vec![Act::MakeDirectory(format!("o{process}"))];
+            cluster.phase(cost, 1, make)?;
+        }
+        Workload::HotFile => {
+            let hot = || "d/hot".to_owned();
+            cluster.phase(cost, 1, |process| first(process, Act::Create(hot())))?;
+            cluster.phase(cost, 1, |_| vec![Act::Stat(hot()); 2])?;
+        }
+        Workload::WriteEach | Workload::ReadEach | Workload::WriteLong | Workload::ReadLong => {
+            let own = |process| vec![Act::Open(format!("d/e.{process}"))];
+            cluster.phase(cost, 1, own)?;
+            // What outgrows its record gets an object once.
+            let fill = if workload.is_long() { Workload::WriteLong } else { Workload::WriteEach };
+            cluster.phase(cost, 1, |process| fill.acts(process))?;
+        }
+        Workload::WriteOneHome | Workload::WriteOneStriped => {
+            let one = || Act::Open("d/one".to_owned());
+            cluster.phase(cost, 1, |process| first(process, one()))?;
+            let end = u64::from(cluster.nodes() * PROCESSES * OPERATIONS - 1);
+            let last = || Act::Write(end * u64::from(SMALL_BYTES), SMALL_BYTES);
+            cluster.phase(cost, 1, |process| first(process, last()))?;
+            cluster.phase(
+                cost,
+                1,
+                |process| if process == 0 { Vec::new() } else { vec![one()] },
+            )?;
+            cluster.phase(cost, 1, |process| workload.acts(process))?;
+        }
+    }
+    Ok(())
+}
+
+/// Where a point comes from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Point {
+    /// The product's daemons, simulated.
+    Simulated(f64),
+    /// The model: the least and the most that it may be.
+    Modelled(f64, f64),
+}
+
+impl Point {
+    /// One number.
+    #[must_use]
+    pub fn middle(self) -> f64 {
+        match self {
+            Point::Simulated(rate) => rate,
+            Point::Modelled(least, most) => (least * most).sqrt(),
+        }
+    }
+}
+
+/// A workload at every number of nodes.
+#[derive(Debug, Clone)]
+pub struct Curve {
+    /// Which.
+    pub workload: Workload,
+    /// By number of nodes.
+    pub points: Vec<(u32, Point)>,
+    /// What was simulated.
+    pub measured: Vec<(u32, Measured)>,
+    /// The simulated rate by the model's, at the largest simulated number of nodes.
+    pub factor: f64,
+    /// How far the model, fitted at a quarter of that number, was off at the largest.
+    pub error: f64,
+}
+
+/// Simulates up to `nodes_max` nodes and goes on by the model.
+///
+/// # Errors
+/// As [`Workload::simulate`].
+pub fn curve(workload: Workload, nodes_max: u32) -> Result<Curve> {
+    let mut measured = Vec::new();
+    // They move real bytes through every daemon.
+    let nodes_max = if workload.is_long() { nodes_max.min(LONG_NODES_MAX) } else { nodes_max };
+    for nodes in NODES.into_iter().filter(|nodes| *nodes <= nodes_max) {
+        measured.push((nodes, workload.simulate(nodes)?));
+    }
+    Ok(extend(workload, measured))
+}
+
+fn extend(workload: Workload, measured: Vec<(u32, Measured)>) -> Curve {
+    let operation = workload.operation();
+    let (cost, machine) = (operation.cost(), Machine::new(CORES[0], &operation.cost()));
+    let model = |nodes| {
+        // Each of its requests is one of the operations that are counted, but for creating.
+        let requests = if operation.name == "create" { operation.requests } else { 1.0 };
+        let processes = PROCESSES * workload.depth();
+        model::rate(&cost, &machine, nodes, workload.target(), requests, processes)
+    };
+    let factors: Vec<f64> = measured.iter().map(|(nodes, of)| of.rate / model(*nodes)).collect();
+    let last = factors.len() - 1;
+    let (factor, before) = (factors[last], factors[last.saturating_sub(2)]);
+    // What the factor lost with the last two doublings it may lose with each further two.
+    let falls = (factor / before).min(1.0);
+    let largest = f64::from(measured[last].0);
+    let point = |nodes: u32| {
+        if let Some((_, of)) = measured.iter().find(|(of, _)| *of == nodes) {
+            return Point::Simulated(of.rate);
+        }
+        let rate = model(nodes) * factor;
+        let steps = (f64::from(nodes) / largest).log2() / 2.0;
+        Point::Modelled(rate * falls.powf(steps), rate)
+    };
+    let points = NODES.into_iter().map(|nodes| (nodes, point(nodes))).collect();
+    Curve { workload, points, measured, factor, error: before / factor - 1.0 }
+}

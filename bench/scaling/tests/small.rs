@@ -1,0 +1,79 @@
+//! The study runs, and the document is what it writes.
+
+use scaling::{
+    document, report,
+    study::{self, NODES, Workload},
+};
+
+/// Nodes that a test can afford.
+const NODES_MAX: u32 = 4;
+/// By how much a rate may differ from that in the document: more means that the document is old.
+const TOLERANCE: f64 = 0.1;
+
+fn document_text() -> String {
+    std::fs::read_to_string(document::path()).expect("the document is in the tree")
+}
+
+/// The column of a workload in the table of rates that has it.
+fn column(text: &str, workload: Workload) -> Vec<String> {
+    let name = if workload.bytes() == 0 { "metadata" } else { "data" };
+    let table = document::block(text, name).expect("the document has the block");
+    let mut rows = table.lines().map(|line| line.trim_matches('|').split('|').map(str::trim));
+    let heading = rows.next().expect("a table has a heading");
+    let place = heading.into_iter().position(|cell| cell.starts_with(workload.name()));
+    let place = place.unwrap_or_else(|| panic!("no column {}", workload.name()));
+    rows.skip(1).map(|mut row| row.nth(place).unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn the_documents_rates_are_those_of_the_study() {
+    let text = document_text();
+    for workload in Workload::ALL {
+        let column = column(&text, workload);
+        assert_eq!(column.len(), NODES.len(), "{}", workload.name());
+        let scale = match workload.is_long() {
+            true => f64::from(workload.bytes()) / f64::from(1 << 30),
+            false => 1.0,
+        };
+        for (nodes, cell) in NODES.into_iter().zip(&column).filter(|of| of.0 <= NODES_MAX) {
+            let rate = workload.simulate(nodes).expect("the study runs").rate * scale;
+            let written = report::long(cell).unwrap_or_else(|| panic!("{cell:?} is no rate"));
+            let ratio = rate / written;
+            assert!(
+                (1.0 - TOLERANCE..1.0 + TOLERANCE).contains(&ratio),
+                "{} on {nodes} nodes: {rate}, in the document {cell}; \
+                 cargo run --release -p scaling -- --write",
+                workload.name()
+            );
+        }
+    }
+}
+
+#[test]
+fn the_document_has_everything_that_the_study_writes() {
+    let text = document_text();
+    let old = "the document is old: cargo run --release -p scaling -- --write";
+    // What is computed from parameters alone has to be the same to the letter.
+    for (name, block) in report::computed() {
+        let written = document::block(&text, name).expect("the document has the block");
+        assert_eq!(written, block, "{old}");
+    }
+    let links = document::block(&text, "links").expect("the document has the block");
+    for row in report::link_rows(&report::LINK_NODES[..2]).lines() {
+        assert!(links.contains(row), "{old}: {row}");
+    }
+    let curves = [study::curve(Workload::Stat, 4).expect("the study runs")];
+    for (name, _) in report::plots(&curves).expect("plots can be drawn") {
+        let file = document::root().join("docs/scaling").join(name);
+        assert!(file.exists(), "{}", file.display());
+        assert!(text.contains(&format!("scaling/{name}")), "{name} is in the document");
+    }
+}
+
+#[test]
+fn a_hot_file_is_limited_by_its_home_and_other_files_are_not() {
+    let hot = |nodes| Workload::HotFile.simulate(nodes).expect("the study runs").rate;
+    let spread = |nodes| Workload::Stat.simulate(nodes).expect("the study runs").rate;
+    assert!(hot(8) < 1.3 * hot(4), "one node answers for the file");
+    assert!(spread(8) > 1.6 * spread(4), "twice the nodes answer");
+}
