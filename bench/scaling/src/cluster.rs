@@ -10,12 +10,12 @@ mod process;
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use anyhow::{Result, ensure};
-use mayfly_daemon::{Numbering, serve::stepped::Step};
+use mayfly_daemon::{Numbering, Roles, serve::stepped::Step};
 use mayfly_sim::{
     dice::Dice,
     fabric::{Fabric, Topology},
     network::{self, Network, Shared, Weather},
-    node::{Chunks, Node, SimClock},
+    node::{Chunks, Node, Placing, SimClock},
 };
 use mayfly_transport_tcp::limits::Limits;
 
@@ -27,6 +27,8 @@ use crate::costs::{Cost, Machine};
 pub const PROCESSES: u32 = 16;
 /// A request that gets no answer in this time is an error of the study, virtual nanoseconds.
 const PATIENCE_NS: u64 = 60_000_000_000;
+/// Nothing of a phase that is under way is farther ahead, virtual nanoseconds.
+const QUIET_NS: u64 = 100_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
@@ -93,10 +95,11 @@ impl Cluster {
         let mut network = Network::new(nodes, weather, Dice::new(1, 10), None);
         network.set_fabric(Fabric::new(machine.topology(nodes)));
         let clock = SimClock::default();
+        let placing = Placing { chunks, roles: Roles::default() };
         let members = (0..nodes).map(|node| {
             let numbering = Numbering { node, nodes, shards: 1 };
             Member {
-                node: Node::new(numbering, clock.another(), None, chunks),
+                node: Node::new(numbering, clock.another(), None, placing.clone()),
                 is_scheduled: false,
                 busy_until_ns: 0,
                 asked: 0,
@@ -163,6 +166,12 @@ impl Cluster {
         while self.processes.iter().any(|process| !process.is_done()) {
             // Many steps before everybody is looked at again.
             for _ in 0..1000 {
+                // Nothing but deadlines of requests that were answered long ago.
+                let next_ns = self.queue.peek().map_or(u64::MAX, |next| next.0.0);
+                let is_quiet = next_ns > self.now_ns + QUIET_NS;
+                if is_quiet && self.processes.iter().all(Process::is_done) {
+                    break;
+                }
                 if !self.step() || self.wrong.is_some() {
                     break;
                 }
