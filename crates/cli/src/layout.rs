@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{arguments, run, size};
 
+const EINVAL: i32 = 22;
 const ENODATA: i32 = 61;
 const EOPNOTSUPP: i32 = 95;
 
@@ -51,7 +52,7 @@ pub(crate) fn set(wanted: &arguments::LayoutSet) -> Result<()> {
         // Elsewhere the attribute may well be set, and would mean nothing.
         layout_of(path).map_err(|error| anyhow!("{}: {}", path.display(), why_not_told(&error)))?;
         set_layout(path, &layout)
-            .map_err(|error| anyhow!("{}: {}", path.display(), why_not_set(&error)))?;
+            .map_err(|error| anyhow!("{}: {}", path.display(), why_not_set(&error, &layout)))?;
     }
     Ok(())
 }
@@ -63,9 +64,13 @@ fn why_not_told(error: &io::Error) -> String {
     }
 }
 
-fn why_not_set(error: &io::Error) -> String {
-    match error.raw_os_error() {
-        Some(EOPNOTSUPP) => "a file keeps the layout with which it was made. Set that of a \
+fn why_not_set(error: &io::Error, layout: &LayoutWords) -> String {
+    match (error.raw_os_error(), &layout.pool) {
+        (Some(EINVAL), Some(pool)) => format!(
+            "the instance has no pool {pool}: it was started without such a --pool. `mayfly \
+             status` shows its pools"
+        ),
+        (Some(EOPNOTSUPP), _) => "a file keeps the layout with which it was made. Set that of a \
                              directory and copy the file into it"
             .to_owned(),
         _ => error.to_string(),
