@@ -56,12 +56,12 @@ fn a_killed_daemon_goes_unnoticed_by_a_build() -> Result<()> {
 
 #[test]
 fn a_killed_daemon_goes_unnoticed_by_git() -> Result<()> {
-    survives("kgit", 6, |_, _| Ok(suite::git()))
+    survives("kgit", 3, |_, _| Ok(suite::git()))
 }
 
 #[test]
 fn a_killed_daemon_goes_unnoticed_by_python() -> Result<()> {
-    survives("kpython", 12, |_, _| Ok(suite::python_files()))
+    survives("kpython", 6, |_, _| Ok(suite::python_files()))
 }
 
 const CLIENTS: u32 = 9;
