@@ -67,10 +67,19 @@ fn kept(runs: &[(u64, &str)]) {
 
 /// The same for other numbers of nodes and shards.
 fn kept_of(shape: Shape, runs: &[(u64, &str)]) {
+    kept_in(shape, Options::default(), runs);
+}
+
+/// The same where the chunks of files go round the nodes.
+fn kept_striped(shape: Shape, runs: &[(u64, &str)]) {
+    kept_in(shape, Options { chunks: Chunks::OnAll, ..Options::default() }, runs);
+}
+
+fn kept_in(shape: Shape, options: Options, runs: &[(u64, &str)]) {
     for (seed, part) in runs {
         let part: Part = part.parse().expect("a part of a plan");
         let plan = part.of(&Plan::draw(*seed, shape));
-        let wrong = run(&plan, Options::default()).wrong;
+        let wrong = run(&plan, options).wrong;
         assert!(wrong.is_empty(), "seed {seed}, part {part}: {wrong:#?}");
     }
 }
@@ -138,4 +147,13 @@ fn an_append_beside_a_cut_is_not_done_twice_when_the_daemon_dies() {
 fn an_answer_about_a_name_is_believed_from_the_question_on() {
     let part = "0,3,18/0-3,5-8/0-3,8-9/2,4-9/0,2-7,9,15/0-2,4/0-1,4-9,11";
     kept_of(Shape { roles: true, ..Shape::default() }, &[(5037, part)]);
+}
+
+/// A part did not take an append, and its process was told EIO. Its place stayed noted, so the next
+/// append stood behind a hole of its length.
+#[test]
+fn an_append_that_failed_leaves_no_hole_before_the_next_one() {
+    kept_striped(Shape::default(), &[(3671, "1,8,10,17/3/0-4,6")]);
+    let part = "0,5,15//0-2/1-2,5,7/30-31/1-12,14-25,29/0-5//0-1,4-6,11";
+    kept_striped(Shape { roles: true, ..Shape::default() }, &[(1210, part)]);
 }

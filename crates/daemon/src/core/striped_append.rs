@@ -53,10 +53,10 @@ impl Core {
         };
         let bytes = fitting(start, write.bytes)?;
         let appended = self.append_pieces(located, start, bytes);
-        if let Err(Fault::Errno(errno)) = &appended
-            && *errno != Errno::EIO
-        {
-            // Nothing was written: the next one begins where this one would have.
+        if let Err(Fault::Errno(_)) = &appended {
+            // Nobody repeats it. The next one begins where the parts end: in its place, or behind
+            // it when its bytes are there. Should they be written later, which an EIO does not rule
+            // out, the part refuses those that come last, unless they go on where the others end.
             self.forget_noted(caller, file)?;
         }
         let Some(count) = appended? else {
