@@ -157,3 +157,11 @@ fn an_append_that_failed_leaves_no_hole_before_the_next_one() {
     let part = "0,5,15//0-2/1-2,5,7/30-31/1-12,14-25,29/0-5//0-1,4-6,11";
     kept_striped(Shape { roles: true, ..Shape::default() }, &[(1210, part)]);
 }
+
+/// A read ended early and asked for the file's length. Before it used the answer the file was cut,
+/// so that it read nothing below that length and took it for a hole.
+#[test]
+fn what_was_cut_off_while_a_read_asked_for_the_length_is_not_a_hole() {
+    let part = "0/0-9,11-12,14-18/0-20/0-11,13/0-7,12-15/0-17/0-6,8-15/0-16/0,2-5,7-10";
+    kept_striped(Shape { roles: true, ..Shape::default() }, &[(1303, part)]);
+}

@@ -171,12 +171,14 @@ impl Core {
             Data { object: true, bytes: &zeros }.encode(to)?;
             return Ok(Served::Replied);
         };
-        let size_bytes = if self.run.short { Some(self.size_at_home(place)?) } else { None };
+        let size_bytes = self.run.short.map(|_| self.size_at_home(place)).transpose()?;
         if part.cut.is_some() {
             self.ready_part(place.object(), &part)?;
         }
         let (objects, object) = (Arc::clone(&self.objects), place.object());
-        let (at, cuts, place, read) = (layout.in_part(read.offset), part.cuts, *place, *read);
+        // A cut since the size was asked for makes it wrong too.
+        let cuts = self.run.short.unwrap_or(part.cuts);
+        let (at, place, read) = (layout.in_part(read.offset), *place, *read);
         self.start_job(move || {
             let mut bytes = vec![0; count];
             let result = match objects.read(object, at, &mut bytes) {
@@ -201,10 +203,12 @@ impl Core {
             Err(errno) => return self.complete(caller, Err(errno)),
         };
         if bytes.len() < count {
-            let part = self.part_of(place.object());
-            let same = matches!(part, Ok(Some(part)) if part.cuts == cuts);
-            let Some(size_bytes) = size_bytes.filter(|_| same) else {
-                return self.read_again(caller, place, &read);
+            let now = match self.part_of(place.object()) {
+                Ok(part) => part.map(|part| part.cuts),
+                Err(fault) => return self.complete(caller, Err(fault.errno())),
+            };
+            let Some(size_bytes) = size_bytes.filter(|_| now == Some(cuts)) else {
+                return self.read_again(caller, place, &read, now.unwrap_or(0));
             };
             let there = size_bytes.saturating_sub(read.offset).min(count as u64) as usize;
             bytes.resize(there.max(bytes.len()), 0);
@@ -213,7 +217,7 @@ impl Core {
         self.complete(caller, body);
     }
 
-    fn read_again(&mut self, caller: Caller, place: PartPlace, read: &Read) {
+    fn read_again(&mut self, caller: Caller, place: PartPlace, read: &Read, cuts: u32) {
         let mut body = vec![0; READ_BODY_BYTES];
         let mut to = Writer::new(&mut body);
         if read.encode(&mut to).is_err() {
@@ -223,7 +227,7 @@ impl Core {
         body.truncate(used);
         let place = Resolved { at: At::Part(place), ..Resolved::default() };
         let mut run = Run::at(place);
-        run.short = true;
+        run.short = Some(cuts);
         self.run_later(Task::Request { caller, op: Op::Read, body }, run);
     }
 

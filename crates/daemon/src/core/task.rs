@@ -62,8 +62,8 @@ pub(super) struct Run {
     pub(super) failures: Vec<(Subject, Errno)>,
     /// What open files take was looked at.
     pub(super) surveyed: bool,
-    /// A part was read and ended too early.
-    pub(super) short: bool,
+    /// A part was read and ended too early; how often it had been cut by then.
+    pub(super) short: Option<u32>,
     /// The striped file that it cuts, or has cut.
     pub(super) cut: Option<FileId>,
     /// The striped file to which nobody else appends until it is over.
