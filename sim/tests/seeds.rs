@@ -67,19 +67,20 @@ fn kept(runs: &[(u64, &str)]) {
 
 /// The same for other numbers of nodes and shards.
 fn kept_of(shape: Shape, runs: &[(u64, &str)]) {
-    kept_in(shape, Options::default(), runs);
+    kept_where(Chunks::AtHome, shape, runs);
 }
 
 /// The same where the chunks of files go round the nodes.
 fn kept_striped(shape: Shape, runs: &[(u64, &str)]) {
-    kept_in(shape, Options { chunks: Chunks::OnAll, ..Options::default() }, runs);
+    kept_where(Chunks::OnAll, shape, runs);
 }
 
-fn kept_in(shape: Shape, options: Options, runs: &[(u64, &str)]) {
+/// The same for other places of chunks.
+fn kept_where(chunks: Chunks, shape: Shape, runs: &[(u64, &str)]) {
     for (seed, part) in runs {
         let part: Part = part.parse().expect("a part of a plan");
         let plan = part.of(&Plan::draw(*seed, shape));
-        let wrong = run(&plan, options).wrong;
+        let wrong = run(&plan, Options { chunks, ..Options::default() }).wrong;
         assert!(wrong.is_empty(), "seed {seed}, part {part}: {wrong:#?}");
     }
 }
@@ -164,4 +165,13 @@ fn an_append_that_failed_leaves_no_hole_before_the_next_one() {
 fn what_was_cut_off_while_a_read_asked_for_the_length_is_not_a_hole() {
     let part = "0/0-9,11-12,14-18/0-20/0-11,13/0-7,12-15/0-17/0-6,8-15/0-16/0,2-5,7-10";
     kept_striped(Shape { roles: true, ..Shape::default() }, &[(1303, part)]);
+}
+
+/// A shard had done the last wave of an operation and had given its claims back. The coordinator
+/// forgot the operation, and died before it had said that all was over; when it came back it was
+/// asked about claims alone, and the mark of the wave stayed.
+#[test]
+fn a_coordinator_that_comes_back_is_asked_about_waves_that_were_done() {
+    let shape = Shape { nodes: Some(2), ..Shape::default() };
+    kept_where(Chunks::OnAll, shape, &[(1664, "0/0,4-5/0-4,7/0-8")]);
 }

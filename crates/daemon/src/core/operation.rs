@@ -509,12 +509,7 @@ impl Core {
             self.operations.insert(id, taken_up(intent));
             decided.push(id);
         }
-        let mut marks: Vec<OperationId> = Vec::new();
-        self.store.scan(&[key::APPLIED], &[key::APPLIED], &mut |key, _| {
-            marks.extend(key::split_applied(key).map(OperationId));
-            mayfly_meta::Scan::More
-        })?;
-        marks.dedup();
+        let marks = self.applied_here()?;
         for id in marks.into_iter().filter(|id| !decided.contains(id)) {
             self.next_age = self.next_age.max(id.age());
             if id.shard() == self.shard.0 {

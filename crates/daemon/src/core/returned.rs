@@ -14,12 +14,12 @@
 //! remembers has run out by then (`LEASE_SECONDS`). An operation that it had decided and not
 //! finished may then meet what was changed meanwhile, which is logged.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
-use mayfly_meta::record::Step;
+use mayfly_meta::{Scan, StoreError, key, record::Step};
 use mayfly_types::OpenRef;
 
-use super::{Core, operation::Phase, task::Purpose};
+use super::{Core, operation::Phase, store_failed, task::Purpose};
 use crate::{
     api::Caller,
     message::{Answer, OperationId, Question},
@@ -98,9 +98,7 @@ impl Core {
         self.cache.forget_leases();
         self.void(|question| matches!(question, Question::Lookup { .. }));
         self.forget_prepares(|operation| operation.shard() == shard.0);
-        let theirs: Vec<OperationId> =
-            self.claims.holders().filter(|operation| operation.shard() == shard.0).collect();
-        for operation in theirs {
+        for operation in self.unfinished_of(shard) {
             self.ask(shard, Question::IsOver(operation), Purpose::Claims(operation));
         }
         let elector = self.elector();
@@ -125,6 +123,30 @@ impl Core {
             }
         }
         involved
+    }
+
+    /// Operations of which this shard has done a wave and has not heard since that they are over.
+    pub(super) fn applied_here(&mut self) -> Result<Vec<OperationId>, StoreError> {
+        let mut marks: Vec<OperationId> = Vec::new();
+        self.store.scan(&[key::APPLIED], &[key::APPLIED], &mut |key, _| {
+            marks.extend(key::split_applied(key).map(OperationId));
+            Scan::More
+        })?;
+        marks.dedup();
+        Ok(marks)
+    }
+
+    /// Operations of another shard of which there is something here: claims, or what says that a
+    /// wave was done. After the last wave there is only that, and its coordinator may have died
+    /// before it said that all is over.
+    fn unfinished_of(&mut self, shard: ShardId) -> BTreeSet<OperationId> {
+        let applied = self.applied_here().unwrap_or_else(|error| {
+            // They are asked about at the next start.
+            store_failed(&error);
+            Vec::new()
+        });
+        let all = self.claims.holders().chain(applied);
+        all.filter(|operation| operation.shard() == shard.0).collect()
     }
 
     /// Takes the claims of decided operations again.
