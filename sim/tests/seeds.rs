@@ -167,6 +167,16 @@ fn what_was_cut_off_while_a_read_asked_for_the_length_is_not_a_hole() {
     kept_striped(Shape { roles: true, ..Shape::default() }, &[(1303, part)]);
 }
 
+/// Bytes were written at an offset for a process of another node, which was killed before the
+/// answer came. Somebody appended behind them and somebody cut the file below. Then the node was
+/// back, the request came again, and the bytes that had been cut off were there again. In the
+/// second run the node that had written them was killed too before the request came again.
+#[test]
+fn a_write_that_comes_again_is_not_done_again_behind_a_cut() {
+    let parts = ["0/3/1-2/////0,2", "0-1/1,3/0,2/4/2/1/1/0,2"];
+    kept_where(Chunks::AtMaker, Shape::default(), &parts.map(|part| (327, part)));
+}
+
 /// A shard had done the last wave of an operation and had given its claims back. The coordinator
 /// forgot the operation, and died before it had said that all was over; when it came back it was
 /// asked about claims alone, and the mark of the wave stayed.

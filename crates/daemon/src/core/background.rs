@@ -4,9 +4,9 @@
 //! A job that changes an object is started on an inode that is unsettled, so the object is asked
 //! for length and space from then on. While such jobs are *in flight* the size is not settled; the
 //! last one to come back does it when no writer is left. A write at an offset may be made again
-//! after a restart; an append may not, and is noted first (`append.rs`). An open that truncates
-//! makes its description at once, and is answered when the object is cut; a size that nobody waits
-//! for is settled when the object can be looked at without waiting.
+//! when its daemon dies in between; an append may not, and is noted first (`append.rs`). An open
+//! that truncates makes its description at once, and is answered when the object is cut; a size
+//! that nobody waits for is settled when the object can be looked at without waiting.
 
 use std::sync::Arc;
 

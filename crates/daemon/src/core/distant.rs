@@ -7,6 +7,12 @@
 //! A node that asks for something may be restarted, and so may the one that is asked; either way
 //! the same request may come again. What it changed must not be changed twice, so the answer to the
 //! last such request of each lane is kept with the change itself.
+//!
+//! A write at an offset, too, is done once: when it comes again after its node's restart, somebody
+//! may have cut the file or written the same bytes since. Its answer is kept in memory, which costs
+//! no commit. It goes to the store with the batch that is open, if one is, as whenever the bytes go
+//! to the record; and when its node cannot be reached, so that it is there when this daemon, too,
+//! dies before the request comes again. Both must die at once for bytes to be written twice.
 
 use mayfly_meta::{StoreError, key};
 use mayfly_transport_shm::layout::{FILE_BY_REQUEST, FILE_LOCKED};
@@ -35,6 +41,10 @@ use crate::{
 pub(super) struct Distant {
     /// The answer will be kept.
     noted: HashSet<Caller>,
+    /// The last write at an offset of each lane.
+    written: HashMap<(SessionId, u32), Written>,
+    /// Nodes that cannot be reached, so that answers may not arrive.
+    unreached: HashSet<u32>,
     /// Descriptions that a node does not stand for, by the requests that made them, whose answers
     /// may come again there.
     pub(super) spared: HashMap<Caller, OpenRef>,
@@ -42,7 +52,45 @@ pub(super) struct Distant {
     pub(super) over: HashSet<OperationId>,
 }
 
+/// A write at an offset.
+#[derive(Debug)]
+struct Written {
+    request_id: u64,
+    /// Nothing, while it is under way or when another shard does it.
+    answer: Option<(u32, Vec<u8>)>,
+}
+
 impl Distant {
+    /// Keeps the answer in memory; false when it is none to a write at an offset.
+    fn keep_written(&mut self, done: &Completion) -> bool {
+        if self.written.is_empty() {
+            return false;
+        }
+        let Caller { session, lane, request_id } = done.caller;
+        let written = self.written.get_mut(&(session, lane));
+        let Some(written) = written.filter(|written| written.request_id == request_id) else {
+            return false;
+        };
+        written.answer = Some((done.status, done.body.clone()));
+        true
+    }
+
+    fn is_unreached(&self, caller: Caller) -> bool {
+        origin(caller.session).is_some_and(|(node, _)| self.unreached.contains(&node))
+    }
+
+    /// Answers to the last writes of a node's processes.
+    fn written_from(&self, node: u32) -> Vec<(Caller, u32, Vec<u8>)> {
+        let theirs = |session| origin(session).is_some_and(|(other, _)| other == node);
+        let written = self.written.iter().filter(|((session, _), _)| theirs(*session));
+        let answers = written.filter_map(|((session, lane), written)| {
+            let (status, body) = written.answer.clone()?;
+            let caller = Caller { session: *session, lane: *lane, request_id: written.request_id };
+            Some((caller, status, body))
+        });
+        answers.collect()
+    }
+
     /// Whether the request is being executed, and its answer will be kept.
     pub(super) fn is_noted(&self, caller: Caller) -> bool {
         self.noted.contains(&caller)
@@ -65,13 +113,22 @@ pub(super) fn node_of_process(process: u64) -> Option<u32> {
     ((process >> 32) as u32).checked_sub(1)
 }
 
-/// Whether a request that comes again must not be executed again. Bytes that are written at an
-/// offset may be written twice.
-fn is_once(op: Op, body: &[u8]) -> bool {
+/// Which answers are kept, because the request must not be executed again when it comes again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    No,
+    /// To a write at an offset.
+    InMemory,
+    WithChange,
+}
+
+fn kept(op: Op, body: &[u8]) -> Kept {
     match op {
-        Op::Write => {
-            matches!(Request::decode(op, body), Ok(Request::Write(write)) if write.append)
-        }
+        Op::Write => match Request::decode(op, body) {
+            Ok(Request::Write(write)) if write.append => Kept::WithChange,
+            Ok(_) => Kept::InMemory,
+            Err(_) => Kept::No,
+        },
         Op::Open
         | Op::MakeDirectory
         | Op::Unlink
@@ -82,8 +139,8 @@ fn is_once(op: Op, body: &[u8]) -> bool {
         | Op::SetXattr
         | Op::RemoveXattr
         | Op::Allocate
-        | Op::MakeSpecial => true,
-        _ => false,
+        | Op::MakeSpecial => Kept::WithChange,
+        _ => Kept::No,
     }
 }
 
@@ -99,23 +156,57 @@ impl Core {
     pub(super) fn answer_again(&mut self, forward: &Forward) -> bool {
         let Forward { caller, op, body, .. } = forward;
         self.lane_goes_on(*caller);
-        if origin(caller.session).is_none() || !is_once(*op, body) {
+        if origin(caller.session).is_none() {
             return false;
         }
-        match self.kept_answer(*caller) {
+        let found = match kept(*op, body) {
+            Kept::No => return false,
+            Kept::InMemory => self.find_written(*caller),
+            Kept::WithChange => {
+                // The lane goes on, and its last answer is another one.
+                if !self.distant.written.is_empty() {
+                    self.distant.written.remove(&(caller.session, caller.lane));
+                }
+                let found = self.kept_answer(*caller);
+                if matches!(found, Ok(None)) {
+                    self.distant.noted.insert(*caller);
+                }
+                found
+            }
+        };
+        match found {
             Ok(Some(done)) => {
                 self.tasks.answer(done);
                 true
             }
-            Ok(None) => {
-                self.distant.noted.insert(*caller);
-                false
-            }
+            Ok(None) => false,
             Err(error) => {
                 self.tasks.answer(Completion::failed(*caller, store_failed(&error)));
                 true
             }
         }
+    }
+
+    /// The answer to this very write, if it was done; otherwise that will be kept.
+    fn find_written(&mut self, caller: Caller) -> Result<Option<Completion>, StoreError> {
+        let Caller { session, lane, request_id } = caller;
+        match self.distant.written.get(&(session, lane)) {
+            Some(written) if written.request_id == request_id => {
+                if let Some((status, body)) = &written.answer {
+                    let (status, body) = (*status, body.clone());
+                    return Ok(Some(Completion { caller, status, body }));
+                }
+            }
+            Some(_) => {}
+            // The lane's first one since the start: perhaps a predecessor did it.
+            None => {
+                if let Some(done) = self.kept_answer(caller)? {
+                    return Ok(Some(done));
+                }
+            }
+        }
+        self.distant.written.insert((session, lane), Written { request_id, answer: None });
+        Ok(None)
     }
 
     /// Whether the answer to this very request may be given again.
@@ -138,17 +229,39 @@ impl Core {
 
     /// Keeps an answer, if it is to be; it then rests on the batch that is open.
     pub(super) fn note_answer(&mut self, done: &Completion) -> bool {
-        if self.distant.noted.is_empty() || !self.distant.noted.remove(&done.caller) {
+        let noted = !self.distant.noted.is_empty() && self.distant.noted.remove(&done.caller);
+        let written = self.distant.keep_written(done)
+            && (self.store.pending_transaction() != 0 || self.distant.is_unreached(done.caller));
+        if !noted && !written {
             return false;
         }
-        let Caller { session, lane, request_id } = done.caller;
+        self.store_answer(done.caller, done.status, &done.body);
+        true
+    }
+
+    fn store_answer(&mut self, caller: Caller, status: u32, body: &[u8]) {
+        let Caller { session, lane, request_id } = caller;
         let mut record = request_id.to_le_bytes().to_vec();
-        record.extend_from_slice(&done.status.to_le_bytes());
-        record.extend_from_slice(&done.body);
+        record.extend_from_slice(&status.to_le_bytes());
+        record.extend_from_slice(body);
         if let Err(error) = self.store.put(&key::answer(session.0, lane), &record) {
             store_failed(&error);
         }
-        true
+    }
+
+    /// A node can be reached no more, or again. What its processes have written is done once, even
+    /// if this daemon is restarted before they ask again.
+    pub fn node_reached(&mut self, node: u32, reached: bool) {
+        if reached {
+            self.distant.unreached.remove(&node);
+            return;
+        }
+        if !self.distant.unreached.insert(node) {
+            return;
+        }
+        for (caller, status, body) in self.distant.written_from(node) {
+            self.store_answer(caller, status, &body);
+        }
     }
 
     /// Nobody repeats a request of this session any more.
@@ -159,6 +272,7 @@ impl Core {
         self.end_spared(|made| made.session == session);
         self.end_unanswered(session);
         for lane in 0..LANES as u32 {
+            self.distant.written.remove(&(session, lane));
             let key = key::answer(session.0, lane);
             let deleted = match self.store.get(&key) {
                 Ok(Some(_)) => self.store.delete(&key).map(drop),
@@ -187,18 +301,21 @@ impl Core {
     /// Of the sessions of a node only these are there any more: answers that are kept for others
     /// go. A daemon that was restarted knows those by nothing else.
     pub fn end_strangers(&mut self, node: u32, living: &[SessionId]) {
-        let (mut over, prefix) = (Vec::new(), [key::ANSWER]);
+        let prefix = [key::ANSWER];
+        let is_over = |session: &SessionId| {
+            let theirs = origin(*session).filter(|origin| origin.0 == node);
+            theirs.is_some_and(|(_, number)| !living.contains(&number))
+        };
+        let written = self.distant.written.keys().map(|(session, _)| *session);
+        let mut over: Vec<SessionId> = written.filter(is_over).collect();
         let kept = self.store.scan(&prefix, &prefix, &mut |key, _| {
-            let session = key::split_answer(key).map(SessionId);
-            let theirs = session.and_then(origin).filter(|origin| origin.0 == node);
-            if theirs.is_some_and(|(_, number)| !living.contains(&number)) {
-                over.extend(session);
-            }
+            over.extend(key::split_answer(key).map(SessionId).filter(is_over));
             mayfly_meta::Scan::More
         });
         if let Err(error) = kept {
             store_failed(&error);
         }
+        over.sort_unstable_by_key(|session| session.0);
         over.dedup();
         for session in over {
             self.forget_answers(session);

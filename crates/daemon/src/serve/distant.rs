@@ -71,8 +71,10 @@ impl<S: Service> Serving<S> {
                     if before.is_some_and(|before| before != incarnation) {
                         net.introduce_to(node.0);
                     }
+                    self.node_reached(node.0, true);
                 }
-                Event::Peer { .. } | Event::Cancelled(_) => {}
+                Event::Peer { node, state: PeerState::Down } => self.node_reached(node.0, false),
+                Event::Cancelled(_) => {}
             }
         }
         for sent in net.failed() {
@@ -212,6 +214,11 @@ impl<S: Service> Serving<S> {
         self.shard
             .peers
             .tell_others(|| ToShard::StrangersAre { node, sessions: Arc::clone(&living) });
+    }
+
+    fn node_reached(&mut self, node: u32, reached: bool) {
+        self.shard.node_reached(node, reached);
+        self.shard.peers.tell_others(|| ToShard::NodeReached { node, reached });
     }
 
     fn hear_reply(&mut self, net: &Net, sent: Sent, bytes: &[u8]) {

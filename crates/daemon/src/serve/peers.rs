@@ -38,6 +38,8 @@ pub(super) enum ToShard {
     StrangerLeft(SessionId),
     /// A node has no others than these.
     StrangersAre { node: u32, sessions: Arc<[SessionId]> },
+    /// A node can be reached no more, or again.
+    NodeReached { node: u32, reached: bool },
     /// Finish.
     Stop,
     /// To the serving thread.

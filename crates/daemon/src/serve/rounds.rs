@@ -299,6 +299,7 @@ impl<S: Service> Serving<S> {
                 | ToShard::StrangerLeft(_)
                 | ToShard::StrangersAre { .. }
                 | ToShard::OpenReleased { .. }
+                | ToShard::NodeReached { .. }
                 | ToShard::Stop => {}
             }
         }

@@ -55,6 +55,9 @@ pub trait Service {
     /// Another node has no other sessions than `living`, as it numbers them: what was kept for
     /// others goes. Those that this daemon knows have been closed.
     fn end_strangers(&mut self, node: u32, living: &[SessionId]);
+    /// Another node can be reached no more, or again. What was answered to its processes may not
+    /// have arrived; a commit must follow.
+    fn node_reached(&mut self, node: u32, reached: bool);
     /// The last descriptor of a shared open file description was closed, which may be another
     /// shard's.
     fn open_released(&mut self, index: u32);
@@ -122,6 +125,10 @@ impl Service for Core {
 
     fn end_strangers(&mut self, node: u32, living: &[SessionId]) {
         Core::end_strangers(self, node, living);
+    }
+
+    fn node_reached(&mut self, node: u32, reached: bool) {
+        Core::node_reached(self, node, reached);
     }
 
     fn open_released(&mut self, index: u32) {

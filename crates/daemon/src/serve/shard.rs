@@ -78,6 +78,12 @@ impl<S: Service> Shard<S> {
         self.service.end_strangers(node, living);
     }
 
+    /// Another node can be reached no more, or again.
+    pub(super) fn node_reached(&mut self, node: u32, reached: bool) {
+        self.store_answers();
+        self.service.node_reached(node, reached);
+    }
+
     /// A shared open file description was closed for the last time.
     pub(super) fn release(&mut self, index: u32) {
         self.store_answers();

@@ -88,6 +88,7 @@ impl<S: Service> Worker<S> {
                 ToShard::StrangersAre { node, sessions } => {
                     self.shard.end_strangers(node, &sessions);
                 }
+                ToShard::NodeReached { node, reached } => self.shard.node_reached(node, reached),
                 ToShard::OpenReleased { index, generation } => self.release(index, generation),
                 ToShard::Stop => self.stopped = true,
                 ToShard::Report(_) => {}

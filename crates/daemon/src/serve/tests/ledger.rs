@@ -294,6 +294,8 @@ impl Service for Ledger {
 
     fn end_strangers(&mut self, _node: u32, _living: &[SessionId]) {}
 
+    fn node_reached(&mut self, _node: u32, _reached: bool) {}
+
     fn session_closed(&mut self, session: SessionId) {
         self.waiting.retain(|caller| caller.session != session);
         // As a long end of a session does.
