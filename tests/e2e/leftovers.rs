@@ -55,7 +55,7 @@ fn a_signal_to_every_process_of_a_job_leaves_its_command_the_file_system_until_i
     // It gets the signal once more from `mayfly run`, which hands it on.
     let script = r#"cd "$MAYFLY_MOUNT"
         trap 'trap "" TERM; sleep 0.3; echo saved > last; cat last' TERM
-        echo ready > file; cat file; sleep 60 & wait; wait"#;
+        sleep 60 & echo ready > file; cat file; wait; wait"#;
     let run =
         Job::new(&scratch, "run", binary::mayfly()?).args(["run", "--", "bash", "-c", script]);
     let running = run.start()?;
