@@ -42,7 +42,6 @@ struct Known {
 
 struct Inner {
     node_fd: OwnedFd,
-    releases: OwnedFd,
     /// Channel to the daemon, and the sessions it must hear of; one lock, so that it hears of each
     /// once.
     told: Mutex<(Option<OwnedFd>, Vec<Known>)>,
@@ -57,6 +56,9 @@ pub(super) struct Host {
     pub(super) shards: u32,
     /// Where its daemons listen for those of other nodes.
     pub(super) listener: Option<TcpListener>,
+    releases: OwnedFd,
+    /// Where it hears of processes.
+    door: Arc<OwnedFd>,
 }
 
 impl Host {
@@ -77,10 +79,10 @@ impl Host {
         let watched = rustix::fs::inotify::WatchFlags::CLOSE;
         rustix::fs::inotify::add_watch(&releases, directory.join("ofd"), watched).expect("a watch");
         let told = Mutex::new((None, Vec::new()));
-        let inner = Arc::new(Inner { node_fd, releases, told, last_session: AtomicU32::new(0) });
-        let host = Host { inner, node, directory, shards, listener: None };
-        host.listen();
-        host
+        let inner = Arc::new(Inner { node_fd, told, last_session: AtomicU32::new(0) });
+        let door = Arc::new(listen(&directory.join("sock")));
+        attend_all(&door, &inner);
+        Host { inner, node, directory, shards, listener: None, releases, door }
     }
 
     pub(super) fn socket(&self) -> PathBuf {
@@ -105,26 +107,6 @@ impl Host {
         channel::receive(&channel).expect("the daemon speaks").expect("it lives").0
     }
 
-    fn listen(&self) {
-        let listener = rustix::net::socket_with(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .expect("a socket");
-        let address = rustix::net::SocketAddrUnix::new(self.socket()).expect("a short path");
-        rustix::net::bind(&listener, &address).expect("bind");
-        rustix::net::listen(&listener, 64).expect("listen");
-        let inner = Arc::clone(&self.inner);
-        thread::spawn(move || {
-            while let Ok(connection) = rustix::net::accept_with(&listener, SocketFlags::CLOEXEC) {
-                let inner = Arc::clone(&inner);
-                thread::spawn(move || inner.attend(&connection));
-            }
-        });
-    }
-
     /// Hands everything to a daemon at the other end of the socket that is returned.
     pub(super) fn begin(&self) -> OwnedFd {
         let (ours, theirs) = rustix::net::socketpair(
@@ -139,7 +121,7 @@ impl Host {
         let mut told = self.inner.told.lock().expect("no thread panics");
         let node = [self.inner.node_fd.as_fd()];
         channel::send(&ours, &Message::Node, &node).expect("send");
-        let releases = [self.inner.releases.as_fd()];
+        let releases = [self.releases.as_fd()];
         channel::send(&ours, &Message::Releases, &releases).expect("send");
         for known in &told.1 {
             known.tell(&ours);
@@ -202,8 +184,36 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         self.stop();
+        // Daemons would keep the inotify queue, of which a user has 128, until all tests end.
+        self.inner.told.lock().expect("no thread panics").0 = None;
+        let _shut = rustix::net::shutdown(&*self.door, rustix::net::Shutdown::Both);
         let _removed = std::fs::remove_dir_all(&self.directory);
     }
+}
+
+fn listen(socket: &Path) -> OwnedFd {
+    let listener = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .expect("a socket");
+    let address = rustix::net::SocketAddrUnix::new(socket).expect("a short path");
+    rustix::net::bind(&listener, &address).expect("bind");
+    rustix::net::listen(&listener, 64).expect("listen");
+    listener
+}
+
+/// Until the door is shut.
+fn attend_all(door: &Arc<OwnedFd>, inner: &Arc<Inner>) {
+    let (door, inner) = (Arc::clone(door), Arc::clone(inner));
+    thread::spawn(move || {
+        while let Ok(connection) = rustix::net::accept_with(&*door, SocketFlags::CLOEXEC) {
+            let inner = Arc::clone(&inner);
+            thread::spawn(move || inner.attend(&connection));
+        }
+    });
 }
 
 pub(super) fn attach_to(socket: &Path) -> Result<Attachment, Errno> {
