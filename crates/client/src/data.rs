@@ -188,7 +188,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     }
 
     /// Runs `step` with the file offset held; it gets the offset and returns a result and the new
-    /// one.
+    /// one, which is written when it is another: the entry may be that of the next file by now.
     ///
     /// # Errors
     /// Those of `step`.
@@ -198,8 +198,11 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         step: impl FnOnce(u64) -> Result<(R, u64), Errno>,
     ) -> Result<R, Errno> {
         let position = offset::hold(open)?;
-        let (result, to) = step(position.get())?;
-        position.set(to);
+        let from = position.get();
+        let (result, to) = step(from)?;
+        if to != from {
+            position.set(to);
+        }
         Ok(result)
     }
 

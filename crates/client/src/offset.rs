@@ -128,6 +128,24 @@ mod tests {
         assert_eq!(open.entry.offset_lock.load(Ordering::Relaxed), 0);
     }
 
+    /// A thread gave descriptions their identities before a fork, while another one closed one of
+    /// them and opened the next file, which got the same entry: its first write began at the old
+    /// offset.
+    #[test]
+    fn an_offset_that_stays_is_not_written() {
+        let client = client(-1, |_| Reply::Failed(Errno::EIO));
+        let open = client.open_file(open_entry(&client, 9, 0)).expect("open");
+        open.entry.offset.store(64, Ordering::Relaxed);
+        let next = |position| {
+            open.entry.offset.store(0, Ordering::Relaxed);
+            Ok(((), position))
+        };
+        client.with_position(open, next).expect("held");
+        assert_eq!(open.entry.offset.load(Ordering::Relaxed), 0);
+        client.with_position(open, |position| Ok(((), position + 5))).expect("held");
+        assert_eq!(open.entry.offset.load(Ordering::Relaxed), 5);
+    }
+
     #[test]
     fn threads_take_turns() {
         let client = client(-1, |_| Reply::Failed(Errno::EIO));
