@@ -69,7 +69,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         self.run_by_run(open, To::Read, offset, pieces, |at, own, run| {
             let direct = match own {
                 // SAFETY: passed on to the caller.
-                Some(own) => unsafe { self.read_own(open, own, at, run) }?,
+                Some(own) => unsafe { self.move_own(open, To::Read, own, at, run) }?,
                 None => None,
             };
             let mut rest = run;
@@ -100,7 +100,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         self.run_by_run(open, To::Write, offset, pieces, |at, own, run| {
             let direct = match own {
                 // SAFETY: passed on to the caller.
-                Some(own) => unsafe { self.write_own(open, own, at, run) }?,
+                Some(own) => unsafe { self.move_own(open, To::Write, own, at, run) }?,
                 None => None,
             };
             match direct {
@@ -153,41 +153,27 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         Ok(done)
     }
 
-    /// Bytes of one chunk of the own part; `None` when they are to be asked for.
+    /// Bytes of one chunk of the own part; `None` when they are to be moved by requests.
     ///
     /// # Safety
-    /// As [`Client::read`].
-    unsafe fn read_own(
+    /// As [`Client::read`] and [`Client::write`].
+    unsafe fn move_own(
         &self,
         open: OpenFile,
+        to: To,
         own: Own,
         at: u64,
         run: Pieces<'_>,
     ) -> Result<Option<usize>, Errno> {
         for _ in 0..TRIES {
-            let Some(object) = self.part_object(open, To::Read, own, at, &run)? else { break };
-            // SAFETY: passed on to the caller.
-            let count = unsafe { read_object(&object, own.chunks.in_part(at), run) };
-            if !self.revoked(open, &object) {
-                return count.map(Some);
-            }
-        }
-        Ok(None)
-    }
-
-    /// # Safety
-    /// As [`Client::write`].
-    unsafe fn write_own(
-        &self,
-        open: OpenFile,
-        own: Own,
-        at: u64,
-        run: Pieces<'_>,
-    ) -> Result<Option<usize>, Errno> {
-        for _ in 0..TRIES {
-            let Some(object) = self.part_object(open, To::Write, own, at, &run)? else { break };
-            // SAFETY: passed on to the caller.
-            let count = unsafe { write_object(&object, own.chunks.in_part(at), run) };
+            let Some(object) = self.part_object(open, to, own, at, &run)? else { break };
+            let offset = own.chunks.in_part(at);
+            let count = match to {
+                // SAFETY: passed on to the caller.
+                To::Read => unsafe { read_object(&object, offset, run) },
+                // SAFETY: passed on to the caller.
+                To::Write => unsafe { write_object(&object, offset, run) },
+            };
             if !self.revoked(open, &object) {
                 return count.map(Some);
             }
