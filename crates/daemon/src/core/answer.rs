@@ -8,6 +8,7 @@ use mayfly_meta::{
     key,
     record::{BirthKey, Content},
 };
+use mayfly_transport_shm::layout::FILE_MAPPED;
 use mayfly_types::{Errno, FileId, FileKind};
 
 use super::{Core, Fault, Outcome, claims::Claim, member::Parent};
@@ -36,10 +37,7 @@ impl Core {
                 self.unclaimed(|| vec![(Claim::Place(*id), false)])?;
                 Answer::Directory(self.join(*id, from.0)?)
             }
-            Question::Host(id) => {
-                self.host_here(*id)?;
-                Answer::Done
-            }
+            Question::Host(id) => self.host_here(*id).map(|()| Answer::Done)?,
             Question::Member(id) => Answer::Member(self.member_facts(*id)?),
             Question::Entries { directory, from, until, bytes_max } => {
                 let (packed, more) = self.entries(*directory, (*from, *until), *bytes_max)?;
@@ -80,7 +78,9 @@ impl Core {
             | Question::DropPart { .. }
             | Question::Admit { .. }
             | Question::Size { .. }
-            | Question::AppendPart { .. } => self.answer_about_bytes(question)?,
+            | Question::AppendPart { .. }
+            | Question::Mapped(_)
+            | Question::Changed(_) => self.answer_about_bytes(question)?,
             Question::Numbers => Answer::Numbers(self.give_numbers()?),
             Question::Space => Answer::Space(self.space()),
             Question::Returned { standing } => self.welcome_back(from, standing.as_deref()),
@@ -104,7 +104,7 @@ impl Core {
         })
     }
 
-    /// What servers ask each other about striped files.
+    /// What servers ask each other about striped files, and nodes about mapped ones.
     fn answer_about_bytes(&mut self, question: &Question) -> Outcome<Answer> {
         match question {
             Question::Part { file, generation, .. } => self.tell_part(*file, *generation),
@@ -120,6 +120,11 @@ impl Core {
             Question::AppendPart { place, offset, bytes } => {
                 self.append_part(place, *offset, bytes)
             }
+            Question::Mapped(file) => {
+                self.opens.set_flag(*file, FILE_MAPPED);
+                Ok(Answer::Done)
+            }
+            Question::Changed(change) => self.mounts_told(change).map(|()| Answer::Done),
             _ => Err(Errno::EIO.into()),
         }
     }
