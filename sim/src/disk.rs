@@ -10,7 +10,7 @@ use std::{
 };
 
 use mayfly_meta::{MemoryDisk, MemoryStore, Scan, Store, StoreError};
-use mayfly_object::{Allocation, ObjectAttr, ObjectId, ObjectStore, Space};
+use mayfly_object::{Allocation, Listed, ObjectAttr, ObjectId, ObjectStore, Space};
 use mayfly_types::{Errno, Timestamp};
 
 use crate::dice::Dice;
@@ -164,6 +164,10 @@ impl ObjectStore for Disk {
     fn remove(&self, id: ObjectId) -> Result<(), Errno> {
         self.at_hand().retain(|other| *other != id);
         if self.meets(Planted::KeepsObjects) { Ok(()) } else { self.objects.remove(id) }
+    }
+
+    fn list(&self, after: Option<ObjectId>, count_max: usize) -> Result<Vec<Listed>, Errno> {
+        self.objects.list(after, count_max)
     }
 
     fn let_run(&self, id: ObjectId) {

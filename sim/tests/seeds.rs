@@ -159,6 +159,15 @@ fn an_append_that_failed_leaves_no_hole_before_the_next_one() {
     kept_striped(Shape { roles: true, ..Shape::default() }, &[(1210, part)]);
 }
 
+/// An append had found the end of the file. Before its bytes were there somebody wrote further on,
+/// in another part, and somebody read the hole.
+#[test]
+fn nobody_makes_a_file_longer_while_bytes_are_appended_to_it() {
+    let part = "0-1,3,7-8,10-11/0-1,3-18,20,22-24/0-7,9-15,17,19,21/0-8,10-11,13-17,19-21/0-5,9-10\
+                /0-7,9-10,13/0-8,13-14";
+    kept_striped(Shape { roles: true, ..Shape::default() }, &[(393, part)]);
+}
+
 /// A read ended early and asked for the file's length. Before it used the answer the file was cut,
 /// so that it read nothing below that length and took it for a hole.
 #[test]

@@ -113,4 +113,9 @@ rows! {
     };
     fn node_reads_and_writes_from_its_thread_pool =
         Row { programs: &["node"], ..Row::new("node.sh", "nodejs") };
+    fn programs_in_namespaces_of_their_own_are_in_the_instance = Row {
+        programs: &["unshare", "nsenter", "pgrep", "hostname", "python3"],
+        namespaces: true,
+        ..Row::new("namespaces.sh", "util-linux procps hostname python3")
+    };
 }

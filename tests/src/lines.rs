@@ -192,4 +192,10 @@ pub const LINES: &[Line] = &[
         program: "Node.js",
         does: "blocking calls, 500 promises at once, streams, modules and children from the mount",
     },
+    Line {
+        test: "programs_in_namespaces_of_their_own_are_in_the_instance",
+        program: "unshare, nsenter",
+        does: "user, mount, pid, ipc, uts, net, cgroup and time namespaces: files, locks and \
+               inherited descriptors; a process that joins",
+    },
 ];

@@ -36,6 +36,8 @@ pub struct Row {
     pub packages: &'static str,
     /// Root becomes this user first, since the program refuses root.
     pub user: Option<&'static str>,
+    /// Whether it needs user namespaces.
+    pub namespaces: bool,
 }
 
 impl Row {
@@ -50,6 +52,7 @@ impl Row {
             modules: &[],
             packages,
             user: None,
+            namespaces: false,
         }
     }
 
@@ -82,6 +85,9 @@ impl Row {
         let lacks = |name: &&&str| skip::find(name).is_none() && !Path::new(name).is_file();
         if let Some(name) = self.programs.iter().chain(&self.shell).find(lacks) {
             return Err(missing(name));
+        }
+        if self.namespaces && said_by(Command::new("unshare").args(["--user", "id"])).is_none() {
+            return Err("user namespaces are not allowed here".into());
         }
         let python = self.needs_python().then(|| python_with(self.modules));
         if python == Some(None) {

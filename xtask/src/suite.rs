@@ -73,14 +73,10 @@ pub(crate) fn run(install: Install) -> Result<ExitCode> {
     session.check_or_skip("cargo deny", crate::deny::run);
     session.cargo_check("release build", &["build", "--release", "--package", "mayfly-cli"]);
     // What starts instances comes last, and the preload library is built apart.
-    let elsewhere =
-        ["mayfly-tests", "differ", "histories", "mayfly-preload", "mayfly-sim", "scaling"];
+    let elsewhere = ["mayfly-tests", "differ", "histories", "mayfly-preload"];
     let excluded = elsewhere.iter().flat_map(|name| ["--exclude", name]);
     let unit: Vec<&str> = std::iter::once("--workspace").chain(excluded).collect();
-    session.tests("unit tests", &unit, &[]);
-    // Unoptimized, its hundreds of runs take minutes.
-    let simulated = ["--release", "--package", "mayfly-sim", "--package", "scaling"];
-    session.tests("simulator and scaling study", &simulated, &[]);
+    session.tests("unit tests, simulator and scaling study", &unit, &[]);
     session.tests(
         "program suite",
         &["--package", "mayfly-tests", "--package", "differ", "--package", "histories"],

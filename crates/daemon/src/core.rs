@@ -41,6 +41,7 @@ mod names;
 mod open;
 mod operation;
 mod part;
+mod part_hold;
 mod part_leave;
 mod part_life;
 mod preparation;

@@ -141,8 +141,15 @@ pub enum Question {
     Admit { file: FileId, generation: u32 },
     /// The length of a striped file. Asked of its home.
     Size { file: FileId, generation: u32 },
+    /// How far a part reaches, which is not to change by writes until [`Question::LetEnd`] comes:
+    /// bytes are being appended to the file. `append` is the home's number for that.
+    HoldEnd { file: FileId, generation: u32, append: u64 },
+    /// The append is over.
+    LetEnd { file: FileId, append: u64 },
     /// Bytes for the end of a file, which are to be written if nobody else has written there.
-    AppendPart { place: PartPlace, offset: u64, bytes: Vec<u8> },
+    /// `behind`: somebody has written behind them, so that they are there already, or will not be
+    /// written.
+    AppendPart { place: PartPlace, offset: u64, bytes: Vec<u8>, behind: bool },
     /// Numbers of files that the asker will make at the receiver, which gives them to nobody else.
     Numbers,
     /// The sender was restarted: what of the receiver's operations is decided and not finished,
@@ -200,6 +207,9 @@ impl Question {
             | Question::DropPart { .. }
             | Question::Admit { .. }
             | Question::Size { .. }
+            // It comes after what it is about.
+            | Question::HoldEnd { .. }
+            | Question::LetEnd { .. }
             | Question::AppendPart { .. }
             | Question::Numbers => false,
         }

@@ -21,9 +21,9 @@ pub struct ShardId(pub u32);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotTable {
     version: u32,
+    /// First slot and owner of each run, ascending from slot 0.
+    runs: Vec<(u16, ShardId)>,
     owners: Vec<ShardId>,
-    /// The slots after which the owner is another one, and the last.
-    ends: Vec<usize>,
 }
 
 impl SlotTable {
@@ -37,14 +37,18 @@ impl SlotTable {
     /// Slots dealt out evenly to these shards in runs; at least one.
     #[must_use]
     pub fn of(version: u32, shards: &[ShardId]) -> Self {
-        let owner = |slot: usize| shards[slot * shards.len() / SLOTS];
-        SlotTable::new(version, (0..SLOTS).map(owner).collect())
+        let first = |index: usize| (index * SLOTS).div_ceil(shards.len()) as u16;
+        let runs = shards.iter().enumerate().map(|(index, shard)| (first(index), *shard));
+        SlotTable::new(version, runs.collect())
     }
 
-    fn new(version: u32, owners: Vec<ShardId>) -> Self {
-        let mut ends: Vec<usize> = (1..SLOTS).filter(|at| owners[at - 1] != owners[*at]).collect();
-        ends.push(SLOTS);
-        SlotTable { version, owners, ends }
+    fn new(version: u32, runs: Vec<(u16, ShardId)>) -> Self {
+        let ends = runs.iter().skip(1).map(|run| usize::from(run.0)).chain([SLOTS]);
+        let mut owners = Vec::with_capacity(SLOTS);
+        for ((_, owner), end) in runs.iter().zip(ends) {
+            owners.resize(end, *owner);
+        }
+        SlotTable { version, runs, owners }
     }
 
     /// Its version.
@@ -56,7 +60,7 @@ impl SlotTable {
     /// Number of shards that own slots.
     #[must_use]
     pub fn shards(&self) -> u32 {
-        let mut owners = self.owners.clone();
+        let mut owners: Vec<ShardId> = self.runs.iter().map(|run| run.1).collect();
         owners.sort_unstable();
         owners.dedup();
         owners.len() as u32
@@ -89,35 +93,23 @@ impl SlotTable {
     #[must_use]
     pub fn run_at(&self, cookie: u64) -> (ShardId, u64) {
         let slot = ((cookie >> COOKIE_SLOT_SHIFT) as usize).min(SLOTS - 1);
-        let end = self.ends[self.ends.partition_point(|end| *end <= slot)];
+        let next = self.runs.partition_point(|run| usize::from(run.0) <= slot);
+        let end = self.runs.get(next).map_or(SLOTS, |run| usize::from(run.0));
         (self.owners[slot], (end as u64) << COOKIE_SLOT_SHIFT)
     }
 
     /// As a record.
     #[must_use]
     pub fn to_record(&self) -> SlotRanges {
-        let mut runs: Vec<(u16, u32)> = Vec::new();
-        for (slot, owner) in self.owners.iter().enumerate() {
-            if runs.last().is_none_or(|run| run.1 != owner.0) {
-                runs.push((slot as u16, owner.0));
-            }
-        }
+        let runs = self.runs.iter().map(|(first, owner)| (*first, owner.0)).collect();
         SlotRanges { version: self.version, runs }
     }
 
     /// From a record.
     #[must_use]
     pub fn from_record(record: &SlotRanges) -> Self {
-        let mut owners = Vec::with_capacity(SLOTS);
-        let mut runs = record.runs.iter().peekable();
-        let mut owner = ShardId(0);
-        for slot in 0..SLOTS {
-            if let Some(run) = runs.next_if(|run| usize::from(run.0) == slot) {
-                owner = ShardId(run.1);
-            }
-            owners.push(owner);
-        }
-        SlotTable::new(record.version, owners)
+        let runs = record.runs.iter().map(|(first, owner)| (*first, ShardId(*owner))).collect();
+        SlotTable::new(record.version, runs)
     }
 }
 

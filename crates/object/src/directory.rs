@@ -19,7 +19,11 @@ use mayfly_types::{
 };
 use rustix::fs::{self, AtFlags, FallocateFlags, FileType, Mode, OFlags};
 
-use crate::{Allocation, ObjectAttr, ObjectId, ObjectStore, Space, spread::file_systems};
+use crate::{
+    Allocation, Listed, ObjectAttr, ObjectId, ObjectStore, Space,
+    listing::{self, errno},
+    spread::file_systems,
+};
 
 /// Descriptors kept open unless told otherwise.
 const DESCRIPTORS_MAX: usize = 512;
@@ -82,10 +86,6 @@ impl std::fmt::Debug for DirectoryStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("DirectoryStore").field("root", &self.root).finish_non_exhaustive()
     }
-}
-
-fn errno(error: rustix::io::Errno) -> Errno {
-    Errno::from_raw(error.raw_os_error()).unwrap_or(Errno::EIO)
 }
 
 impl DirectoryStore {
@@ -373,6 +373,10 @@ impl ObjectStore for DirectoryStore {
             let _ = fs::unlink(place);
             let _ = fs::unlink([place, BOUND_SUFFIX.as_bytes()].concat());
         }
+    }
+
+    fn list(&self, after: Option<ObjectId>, count_max: usize) -> Result<Vec<Listed>, Errno> {
+        listing::list(&self.root, after, count_max).map_err(errno)
     }
 
     fn let_run(&self, id: ObjectId) {

@@ -12,6 +12,7 @@
 
 mod directory;
 mod jobs;
+mod listing;
 mod memory;
 mod spread;
 
@@ -36,8 +37,38 @@ impl ObjectId {
     /// directories short, then file id and generation.
     #[must_use]
     pub fn path(self) -> String {
-        format!("{:02x}/{:016x}.{}", self.file.0 & 0xff, self.file.0, self.generation)
+        format!("{:02x}/{:016x}.{}", self.directory(), self.file.0, self.generation)
     }
+
+    fn directory(self) -> u64 {
+        self.file.0 & 0xff
+    }
+
+    /// The object whose path this is; nothing when there is none.
+    #[must_use]
+    pub fn of_path(path: &str) -> Option<ObjectId> {
+        let (file, generation) = path.split_once('/')?.1.split_once('.')?;
+        let file = FileId(u64::from_str_radix(file, 16).ok()?);
+        let id = ObjectId { file, generation: generation.parse().ok()? };
+        // Signs, leading zeros, another directory: another path.
+        (id.path() == path).then_some(id)
+    }
+
+    /// In which order objects are listed: as they lie in directories.
+    fn place(self) -> (u64, ObjectId) {
+        (self.directory(), self)
+    }
+}
+
+/// An object in a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listed {
+    /// Which.
+    pub id: ObjectId,
+    /// Length, bytes.
+    pub size_bytes: u64,
+    /// Allocated space in units of 512 bytes.
+    pub blocks: u64,
 }
 
 /// What an object's length, space and times are.
@@ -162,6 +193,14 @@ pub trait ObjectStore: Send + Sync {
     /// # Errors
     /// What the file system says.
     fn remove(&self, id: ObjectId) -> Result<(), Errno>;
+
+    /// The objects that come after `after`, or the first ones, at most `count_max` of them, in an
+    /// order that does not change; fewer only at the end. What is made or removed meanwhile may be
+    /// among them or not.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn list(&self, after: Option<ObjectId>, count_max: usize) -> Result<Vec<Listed>, Errno>;
 
     /// Gives up every descriptor with which the store could write the object, as long as no call
     /// needs one: the kernel does not execute a file that is open for writing.

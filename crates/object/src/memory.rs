@@ -7,7 +7,7 @@ use std::{
 
 use mayfly_types::{Errno, Timestamp};
 
-use crate::{Allocation, ObjectAttr, ObjectId, ObjectStore, Space};
+use crate::{Allocation, Listed, ObjectAttr, ObjectId, ObjectStore, Space, listing::Page};
 
 #[derive(Debug, Default)]
 struct Object {
@@ -179,6 +179,17 @@ impl ObjectStore for MemoryStore {
     fn remove(&self, id: ObjectId) -> Result<(), Errno> {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner).0.remove(&id);
         Ok(())
+    }
+
+    fn list(&self, after: Option<ObjectId>, count_max: usize) -> Result<Vec<Listed>, Errno> {
+        let objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut page = Page::new(after, count_max);
+        objects.0.keys().for_each(|id| page.offer(*id));
+        let listed = |id: ObjectId| {
+            let size_bytes = objects.0.get(&id)?.bytes.len() as u64;
+            Some(Listed { id, size_bytes, blocks: size_bytes.div_ceil(512) })
+        };
+        Ok(page.sorted().filter_map(listed).collect())
     }
 
     fn let_run(&self, _id: ObjectId) {}

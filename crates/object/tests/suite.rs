@@ -36,6 +36,52 @@ fn an_object_that_was_never_made_is_missing() {
 }
 
 #[test]
+fn pages_have_every_object_once() {
+    on_each(|store| {
+        assert!(store.list(None, 3).unwrap().is_empty());
+        // Several in one directory, in neighbouring ones, and of several generations.
+        let mut made: Vec<ObjectId> = (0..40).map(|number| id(number * 64 + 1, 1)).collect();
+        made.extend([id(1, 2), id(1, 10), id(u64::MAX, u32::MAX)]);
+        for (size, object) in made.iter().enumerate() {
+            store.create(*object, &vec![b'x'; size]).unwrap();
+        }
+        for count_max in [1, 7, made.len(), 1000] {
+            let mut seen = Vec::new();
+            loop {
+                let page = store.list(seen.last().copied(), count_max).unwrap();
+                assert!(page.len() <= count_max);
+                for listed in &page {
+                    let which = made.iter().position(|id| *id == listed.id).unwrap();
+                    assert_eq!(listed.size_bytes, which as u64);
+                }
+                seen.extend(page.iter().map(|listed| listed.id));
+                if page.len() < count_max {
+                    break;
+                }
+            }
+            assert_eq!(seen.len(), made.len());
+            assert_eq!(seen.iter().collect::<std::collections::HashSet<_>>().len(), made.len());
+        }
+        let last = store.list(None, 1000).unwrap().last().unwrap().id;
+        store.remove(last).unwrap();
+        assert!(store.list(Some(last), 1000).unwrap().is_empty(), "after one that is gone");
+    });
+}
+
+#[test]
+fn what_is_no_object_is_not_listed() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = DirectoryStore::open(directory.path()).unwrap();
+    store.create(id(0x105, 3), b"x").unwrap();
+    for name in ["05/note", "05/0000000000000105.03", "05/0000000000000106.1", "stray"] {
+        std::fs::write(directory.path().join(name), b"x").unwrap();
+    }
+    let listed: Vec<ObjectId> =
+        store.list(None, 10).unwrap().into_iter().map(|listed| listed.id).collect();
+    assert_eq!(listed, [id(0x105, 3)]);
+}
+
+#[test]
 fn an_object_can_be_executed_once_nobody_writes_it() {
     let directory = tempfile::tempdir().unwrap();
     let store = DirectoryStore::open(directory.path()).unwrap();

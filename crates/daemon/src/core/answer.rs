@@ -8,6 +8,7 @@ use mayfly_meta::{
     key,
     record::{BirthKey, Content},
 };
+use mayfly_object::ObjectId;
 use mayfly_transport_shm::layout::FILE_MAPPED;
 use mayfly_types::{Errno, FileId, FileKind};
 
@@ -72,15 +73,6 @@ impl Core {
                 self.drop_for(self.numbering.node_of(from), *open, *closed_by, *last)?;
                 Answer::Done
             }
-            Question::Part { .. }
-            | Question::CleanPart { .. }
-            | Question::SettlePart { .. }
-            | Question::DropPart { .. }
-            | Question::Admit { .. }
-            | Question::Size { .. }
-            | Question::AppendPart { .. }
-            | Question::Mapped(_)
-            | Question::Changed(_) => self.answer_about_bytes(question)?,
             Question::Numbers => Answer::Numbers(self.give_numbers()?),
             Question::Space => Answer::Space(self.space()),
             Question::Returned { standing } => self.welcome_back(from, standing.as_deref()),
@@ -94,6 +86,7 @@ impl Core {
                 self.suspect(*waiter, *wait);
                 Answer::Done
             }
+            about_bytes => self.answer_about_bytes(from, about_bytes)?,
         })
     }
 
@@ -105,7 +98,7 @@ impl Core {
     }
 
     /// What servers ask each other about striped files, and nodes about mapped ones.
-    fn answer_about_bytes(&mut self, question: &Question) -> Outcome<Answer> {
+    fn answer_about_bytes(&mut self, from: ShardId, question: &Question) -> Outcome<Answer> {
         match question {
             Question::Part { file, generation, .. } => self.tell_part(*file, *generation),
             Question::CleanPart { file, generation } => self.clean_part(*file, *generation),
@@ -117,8 +110,16 @@ impl Core {
                 self.admit_change(*file, *generation).map(|()| Answer::Done)
             }
             Question::Size { file, generation } => self.tell_size(*file, *generation),
-            Question::AppendPart { place, offset, bytes } => {
-                self.append_part(place, *offset, bytes)
+            Question::HoldEnd { file, generation, append } => {
+                let object = ObjectId { file: *file, generation: *generation };
+                self.hold_end(from, object, *append)
+            }
+            Question::LetEnd { file, append } => {
+                self.let_end(from, *file, *append);
+                Ok(Answer::Done)
+            }
+            Question::AppendPart { place, offset, bytes, behind } => {
+                self.append_part(place, *offset, bytes, *behind)
             }
             Question::Mapped(file) => {
                 self.opens.set_flag(*file, FILE_MAPPED);

@@ -25,6 +25,7 @@ use super::{
     background::{Done, encoded},
     claims::Claim,
     data::{BLOCK_BYTES, fitting},
+    part_hold::Hold,
     part_leave::Leave,
     preparation::{Preparation, Subject},
     task::{Run, Task},
@@ -47,6 +48,8 @@ pub(super) struct Table {
     pub(super) leaves: HashMap<FileId, Leave>,
     /// When there are so many, those are looked for whose file is not open any more.
     pub(super) leaves_max: usize,
+    /// Who must not become longer.
+    pub(super) holds: HashMap<FileId, Hold>,
 }
 
 #[derive(Debug, Default)]
@@ -110,15 +113,19 @@ pub(super) fn make_ready(
 }
 
 /// Writes bytes at `at`, where the object should end; false when others have written there. The
-/// same bytes may have been written before, or a beginning of them, by a daemon that was killed.
+/// same bytes may have been written before, or a beginning of them, by a daemon that was killed;
+/// when somebody has written `behind` them, it was all of them or none.
 pub(super) fn append_at(
     object: ObjectId,
     at: u64,
-    bytes: &[u8],
+    (bytes, behind): (&[u8], bool),
     objects: &dyn ObjectStore,
 ) -> Result<bool, Errno> {
     let mut there = vec![0; bytes.len()];
     let count = objects.read(object, at, &mut there)?;
+    if behind {
+        return Ok(there[..count] == *bytes);
+    }
     let ours = bytes.starts_with(&there[..count]);
     if !ours || objects.attr(object)?.size_bytes > at + bytes.len() as u64 {
         return Ok(false);
@@ -263,6 +270,7 @@ impl Core {
         self.admit_at_home(place)?;
         let object = self.part_to_change(place)?;
         self.check_no_append(object)?;
+        self.check_end(place, end)?;
         let at = layout.in_part(write.offset);
         self.take_room(object, at + count as u64, count as u64)?;
         let active = self.parts.active.entry(object.file).or_default();
@@ -461,6 +469,7 @@ impl Core {
         place: &PartPlace,
         offset: u64,
         bytes: &[u8],
+        behind: bool,
     ) -> Outcome<Answer> {
         if let Some(result) = self.run.appended.take() {
             return Ok(appended(result));
@@ -476,9 +485,9 @@ impl Core {
         self.take_room(object, at + bytes.len() as u64, bytes.len() as u64)?;
         self.end_leave_to_write(object.file);
         if self.objects.may_wait() {
-            return Err(Fault::Prepare(Preparation::Append(object, at, bytes.to_vec())));
+            return Err(Fault::Prepare(Preparation::Append(object, at, bytes.to_vec(), behind)));
         }
-        let result = append_at(object, at, bytes, &*self.objects);
+        let result = append_at(object, at, (bytes, behind), &*self.objects);
         self.part_has_grown(object);
         Ok(appended(result))
     }

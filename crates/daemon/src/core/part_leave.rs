@@ -143,6 +143,7 @@ impl Core {
 
     fn leave_to_write(&mut self, place: &PartPlace, entry: u32, end: u64) -> Outcome<bool> {
         self.check_no_append(place.object())?;
+        self.check_end(place, u64::MAX)?;
         self.admit_at_home(place)?;
         let object = self.part_to_change(place)?;
         let Some(allowance_end) = self.part_allowance(object, end)? else { return Ok(false) };

@@ -111,6 +111,9 @@ impl Core {
     pub(super) fn forget_part(&mut self, file: FileId, part: &Part) -> Outcome<()> {
         let object = ObjectId { file, generation: part.generation };
         self.end_leave(file);
+        if self.parts.holds.remove(&file).is_some() {
+            self.wake_blocked();
+        }
         self.store.put(&key::doomed(file, part.generation), &[1])?;
         self.store.delete(&key::numbered(key::PART, file))?;
         if part.dirty {

@@ -42,8 +42,8 @@ pub(crate) enum Preparation {
     Move(Moved),
     /// To make the object of a part if there is none, and to cut it.
     Part(ObjectId, Option<PendingCut>),
-    /// To write bytes for the end of a file to the object of a part.
-    Append(ObjectId, u64, Vec<u8>),
+    /// To write bytes for the end of a file to the object of a part, as [`part::append_at`] does.
+    Append(ObjectId, u64, Vec<u8>, bool),
     /// To know what space the objects of open files take.
     Survey(Vec<ObjectId>),
     /// What somebody else has begun.
@@ -302,9 +302,12 @@ impl Core {
             Preparation::Part(object, cut) => self.start_preparation(subject, move |objects| {
                 Prepared::Part(object, cut, part::make_ready(object, cut, objects))
             }),
-            Preparation::Append(object, at, bytes) => {
+            Preparation::Append(object, at, bytes, behind) => {
                 self.start_preparation(subject, move |objects| {
-                    Prepared::Appended(object, part::append_at(object, at, &bytes, objects))
+                    Prepared::Appended(
+                        object,
+                        part::append_at(object, at, (&bytes, behind), objects),
+                    )
                 });
             }
             Preparation::Move(moved) => {
@@ -359,6 +362,15 @@ impl Core {
             }
         }
         self.go_on_after(subject);
+    }
+
+    /// Tasks that nobody waits for any more are taken out.
+    pub(super) fn give_up_waiting(&mut self, over: impl Fn(&Task) -> bool) -> Vec<Task> {
+        let mut given_up = Vec::new();
+        for waiting in self.preparations.waiting.values_mut() {
+            given_up.extend(waiting.extract_if(.., |(task, _)| over(task)).map(|(task, _)| task));
+        }
+        given_up
     }
 
     fn tell_waiting(&mut self, subject: Subject, tell: impl Fn(&mut Run)) {

@@ -98,6 +98,9 @@ impl Core {
         self.cache.forget_leases();
         self.void(|question| matches!(question, Question::Lookup { .. }));
         self.forget_prepares(|operation| operation.shard() == shard.0);
+        self.let_ends_of(shard);
+        // What it held it does not hold any more.
+        self.void(|question| matches!(question, Question::HoldEnd { .. }));
         for operation in self.unfinished_of(shard) {
             self.ask(shard, Question::IsOver(operation), Purpose::Claims(operation));
         }

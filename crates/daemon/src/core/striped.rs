@@ -48,6 +48,7 @@ const ROUNDS_MAX: u8 = 6;
 pub(super) struct Striped {
     settling: HashMap<FileId, Settling>,
     attempts: u64,
+    appends: u64,
     /// Parts that still have to go.
     going: HashMap<(FileId, u32), usize>,
     /// Where bytes of open files are whose home is elsewhere.
@@ -66,6 +67,12 @@ struct Settling {
 }
 
 impl Striped {
+    /// A new number.
+    pub(super) fn number_of_append(&mut self) -> u64 {
+        self.appends += 1;
+        self.appends
+    }
+
     /// A part is gone; true when there is no other.
     pub(super) fn was_last_to_go(&mut self, file: FileId, generation: u32) -> bool {
         let Some(missing) = self.going.get_mut(&(file, generation)) else { return false };
@@ -97,7 +104,7 @@ fn agree(before: &[PartFacts], after: &[PartFacts]) -> bool {
     before.iter().map(length).eq(after.iter().map(length))
 }
 
-fn generation_of(inode: &Inode) -> Outcome<u32> {
+pub(super) fn generation_of(inode: &Inode) -> Outcome<u32> {
     match inode.content {
         Content::Object(generation) => Ok(generation),
         _ => Err(Errno::EIO.into()),
@@ -115,7 +122,7 @@ impl Core {
         ShardId(numbering.front_of(node).0 + (file.0 % u64::from(numbering.shards)) as u32)
     }
 
-    fn part_shards(&self, file: FileId, layout: &Layout) -> Vec<u32> {
+    pub(super) fn part_shards(&self, file: FileId, layout: &Layout) -> Vec<u32> {
         (0..layout.width).map(|index| self.part_shard(file, layout, index).0).collect()
     }
 
@@ -546,7 +553,7 @@ impl Core {
     }
 }
 
-fn facts_of(answers: Vec<Answer>) -> Outcome<Vec<PartFacts>> {
+pub(super) fn facts_of(answers: Vec<Answer>) -> Outcome<Vec<PartFacts>> {
     let facts = answers.into_iter().map(|answer| match answer {
         Answer::Part(facts) => Ok(facts),
         Answer::Failed(errno) => Err(errno.into()),

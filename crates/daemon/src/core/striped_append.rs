@@ -2,20 +2,37 @@
 //!
 //! The file's home does them one after the other. Where one lands is decided and noted, durably,
 //! before the first byte goes to a part; so a request that comes again after a crash writes the
-//! same bytes to the same place. A part refuses when somebody else has written there meanwhile, and
-//! then the append is planned anew.
+//! same bytes to the same place. Meanwhile nothing else makes a part longer (`part_hold.rs`). When
+//! a daemon was restarted in between somebody may have written there, and the part refuses, or
+//! behind it; then the append is planned anew, unless its bytes are there.
 
 use mayfly_meta::record::PartOf;
-use mayfly_types::Errno;
+use mayfly_types::{Errno, FileId};
 use mayfly_wire::{Wire, Write, Writer, Written};
 
-use super::{Core, Fault, Outcome, Served, claims::Claim, data::fitting, home::Located};
+use super::{
+    Core, Fault, Outcome, Served,
+    claims::Claim,
+    data::fitting,
+    home::Located,
+    striped::{facts_of, generation_of},
+    task::Purpose,
+};
 use crate::{
     api::Caller,
     message::{Answer, PartPlace, Question},
     slots::ShardId,
     stripes::Stripes,
 };
+
+/// Parts of a file that do not become longer.
+#[derive(Debug)]
+pub(super) struct Held {
+    file: FileId,
+    /// Number of the append.
+    append: u64,
+    shards: Vec<u32>,
+}
 
 /// Bytes for one part.
 type Piece<'a> = (ShardId, PartPlace, u64, &'a [u8]);
@@ -37,10 +54,14 @@ impl Core {
         self.striped.appending.insert(file, caller);
         self.run.appends_to = Some(file);
         self.unsettle_striped(&mut located.clone())?;
+        let held = self.held_size(located);
+        if let Err(Fault::Errno(_)) = &held {
+            self.forget_noted(caller, file)?;
+        }
+        let size_bytes = held?;
         let start = match self.noted_start(caller, file, write.bytes.len()) {
             Some(start) => start,
             None => {
-                let size_bytes = self.look_striped(inode)?.size_bytes;
                 let start = size_bytes.max(self.noted_end(file));
                 let bytes = fitting(start, write.bytes)?;
                 if bytes.is_empty() {
@@ -52,7 +73,8 @@ impl Core {
             }
         };
         let bytes = fitting(start, write.bytes)?;
-        let appended = self.append_pieces(located, start, bytes);
+        let behind = size_bytes > start + bytes.len() as u64;
+        let appended = self.append_pieces(located, start, (bytes, behind));
         if let Err(Fault::Errno(_)) = &appended {
             // Nobody repeats it. The next one begins where the parts end: in its place, or behind
             // it when its bytes are there. Should they be written later, which an EIO does not rule
@@ -73,17 +95,42 @@ impl Core {
         Ok(Served::Replied)
     }
 
+    /// The length, which nobody changes until the run is over.
+    fn held_size(&mut self, located: &Located) -> Outcome<u64> {
+        let inode = &located.inode;
+        let (file, generation) = (inode.id, generation_of(inode)?);
+        let append = match &self.run.holds {
+            Some(held) => held.append,
+            None => self.striped.number_of_append(),
+        };
+        let shards = self.part_shards(file, &inode.layout);
+        let question = Question::HoldEnd { file, generation, append };
+        self.run.holds = Some(Held { file, append, shards: shards.clone() });
+        let facts = facts_of(self.facts(&shards, &question)?)?;
+        Ok(facts.iter().map(|facts| facts.end_bytes).max().unwrap_or(0))
+    }
+
     /// How many bytes were written; `None` when none were because others are there.
     fn append_pieces(
         &mut self,
         located: &Located,
         start: u64,
-        bytes: &[u8],
+        (bytes, behind): (&[u8], bool),
     ) -> Outcome<Option<usize>> {
         let mut done = 0;
         for (shard, place, offset, bytes) in self.pieces_of(located, start, bytes)? {
-            let question = Question::AppendPart { place, offset, bytes: bytes.to_vec() };
-            match self.fact(shard, question)? {
+            let bytes_of = |question: &Question| match question {
+                Question::AppendPart { offset: known, .. } => *known == offset,
+                _ => false,
+            };
+            let answer = match self.known_fact(shard, bytes_of) {
+                Some(answer) => answer,
+                None => {
+                    let bytes = bytes.to_vec();
+                    self.fact(shard, Question::AppendPart { place, offset, bytes, behind })?
+                }
+            };
+            match answer {
                 Answer::Done => done += bytes.len(),
                 Answer::Changed if done == 0 => return Ok(None),
                 Answer::Failed(errno) if done == 0 => return Err(errno.into()),
@@ -101,9 +148,7 @@ impl Core {
         bytes: &'b [u8],
     ) -> Outcome<Vec<Piece<'b>>> {
         let inode = &located.inode;
-        let mayfly_meta::record::Content::Object(generation) = inode.content else {
-            return Err(Errno::EIO.into());
-        };
+        let generation = generation_of(inode)?;
         let (layout, file) = (inode.layout, inode.id);
         let (mut pieces, mut rest, mut at) = (Vec::new(), bytes, start);
         while !rest.is_empty() {
@@ -119,6 +164,11 @@ impl Core {
 
     /// The run is over: the next one may append.
     pub(super) fn end_append(&mut self) {
+        if let Some(Held { file, append, shards }) = self.run.holds.take() {
+            for shard in shards {
+                self.ask(ShardId(shard), Question::LetEnd { file, append }, Purpose::Nothing);
+            }
+        }
         if let Some(file) = self.run.appends_to.take() {
             self.striped.appending.remove(&file);
             self.wake_blocked();

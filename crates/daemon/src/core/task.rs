@@ -23,6 +23,7 @@ use super::{
     Core, Fault, Outcome,
     claims::Wanted,
     preparation::{Moved, Subject},
+    striped_append::Held,
 };
 use crate::{
     api::{Caller, Completion, Progress},
@@ -68,6 +69,8 @@ pub(super) struct Run {
     pub(super) cut: Option<FileId>,
     /// The striped file to which nobody else appends until it is over.
     pub(super) appends_to: Option<FileId>,
+    /// Parts that must not become longer until it is over.
+    pub(super) holds: Option<Held>,
     /// What came of bytes for the end of a part.
     pub(super) appended: Option<Result<bool, Errno>>,
 }
@@ -504,6 +507,29 @@ impl Core {
         self.tasks.blocked.retain(|(task, _)| !over(task));
         // Each of these has a message that says so; one too many is one for nobody.
         self.tasks.runnable.retain(|(task, _)| !over(task));
+    }
+
+    /// Questions of a shard that it does not wait for any more are not answered, but said to be
+    /// lost.
+    pub(super) fn give_up_questions(&mut self, by: ShardId, is_it: impl Fn(&Question) -> bool) {
+        let over = |task: &Task| match task {
+            Task::Question { from, question, .. } => *from == by && is_it(question),
+            Task::Request { .. } => false,
+        };
+        let mut given_up = self.give_up_waiting(over);
+        let blocked = self.tasks.blocked.extract_if(.., |(task, _)| over(task));
+        given_up.extend(blocked.map(|(task, _)| task));
+        // Each of these has a message that says so; one too many is one for nobody.
+        let (over, others) =
+            std::mem::take(&mut self.tasks.runnable).into_iter().partition(|(task, _)| over(task));
+        self.tasks.runnable = others;
+        let over: VecDeque<(Task, Run)> = over;
+        given_up.extend(over.into_iter().map(|(task, _)| task));
+        for task in given_up {
+            if let Task::Question { from, id, .. } = task {
+                self.reply_question(from, id, Answer::Failed(Errno::EIO));
+            }
+        }
     }
 
     /// Facts that `is_it` is true of are not to be relied on any more.

@@ -140,6 +140,8 @@ fn class_of(question: &Question) -> Class {
         | Question::SettlePart { .. }
         | Question::DropPart { .. }
         | Question::Admit { .. }
+        | Question::HoldEnd { .. }
+        | Question::LetEnd { .. }
         | Question::Waits { .. }
         | Question::Stand { .. }
         | Question::Suspect { .. }
@@ -156,6 +158,7 @@ fn must_arrive(question: &Question) -> bool {
             | Question::Release(_)
             | Question::Drop { .. }
             | Question::DropPart { .. }
+            | Question::LetEnd { .. }
             | Question::IsOver(_)
             | Question::Await(_)
     )

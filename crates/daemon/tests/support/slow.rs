@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use mayfly_object::{Allocation, DirectoryStore, ObjectAttr, ObjectId, ObjectStore, Space};
+use mayfly_object::{Allocation, DirectoryStore, Listed, ObjectAttr, ObjectId, ObjectStore, Space};
 use mayfly_types::{Errno, Timestamp};
 
 /// Objects that are at hand at once.
@@ -102,6 +102,10 @@ impl ObjectStore for SlowStore {
 
     fn abandon(&self, place: &[u8]) {
         self.waits().abandon(place);
+    }
+
+    fn list(&self, after: Option<ObjectId>, count_max: usize) -> Result<Vec<Listed>, Errno> {
+        self.objects.list(after, count_max)
     }
 
     fn let_run(&self, id: ObjectId) {

@@ -1,5 +1,7 @@
 //! Files whose bytes are on several nodes.
 
+mod held;
+
 use std::{
     fs::File,
     os::unix::fs::FileExt,

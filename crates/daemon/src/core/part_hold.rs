@@ -1,0 +1,92 @@
+//! Writes that wait while bytes are appended to a striped file.
+//!
+//! An append asks all parts for the end of the file and then changes one or a few of them. Were the
+//! file made longer in between, the append would land below its end. So a part that is asked by
+//! [`Question::HoldEnd`] lets the writes that are under way end, says how far it reaches, and keeps
+//! every write waiting that would make it longer, until the file's home says that the append is
+//! over ([`Question::LetEnd`], which is repeated until it is heard). Leave to write without the
+//! daemon ends before, and is not given meanwhile.
+//!
+//! There is one such hold for each file, since its home appends one after the other. It goes with
+//! either daemon: the home of a new one of a part asks again, and a home that comes back has no
+//! append under way.
+
+use mayfly_object::ObjectId;
+use mayfly_types::FileId;
+
+use super::{Core, Fault, Outcome};
+use crate::{
+    message::{Answer, PartPlace, Question},
+    slots::ShardId,
+};
+
+/// Nobody makes a part longer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hold {
+    /// The file's home, and its number for the append.
+    by: (ShardId, u64),
+    /// Up to where in the file the part reaches, bytes; `None` while writes are under way.
+    end: Option<u64>,
+}
+
+impl Core {
+    /// How far a part reaches, and will until the append is over.
+    pub(super) fn hold_end(
+        &mut self,
+        from: ShardId,
+        object: ObjectId,
+        append: u64,
+    ) -> Outcome<Answer> {
+        let file = object.file;
+        let by = (from, append);
+        if self.parts.holds.get(&file).is_none_or(|hold| hold.by != by) {
+            self.parts.holds.insert(file, Hold { by, end: None });
+            self.end_leave_to_write(file);
+        }
+        self.check_no_append(object)?;
+        if self.parts.active.get(&file).is_some_and(|active| active.jobs > 0) {
+            return Err(Fault::Busy);
+        }
+        let answer = self.tell_part(file, object.generation)?;
+        if let Answer::Part(facts) = &answer {
+            let end = Some(facts.end_bytes);
+            self.parts.holds.insert(file, Hold { by, end });
+        }
+        Ok(answer)
+    }
+
+    /// The append is over.
+    pub(super) fn let_end(&mut self, from: ShardId, file: FileId, append: u64) {
+        let late = |question: &Question| match question {
+            Question::HoldEnd { file: held, append: number, .. } => {
+                (*held, *number) == (file, append)
+            }
+            _ => false,
+        };
+        self.give_up_questions(from, late);
+        let is_it = |hold: &Hold| hold.by == (from, append);
+        if self.parts.holds.get(&file).is_some_and(is_it) {
+            self.parts.holds.remove(&file);
+            self.wake_blocked();
+        }
+    }
+
+    /// A file's home was restarted: it appends to nothing.
+    pub(super) fn let_ends_of(&mut self, home: ShardId) {
+        self.give_up_questions(home, |question| matches!(question, Question::HoldEnd { .. }));
+        let before = self.parts.holds.len();
+        self.parts.holds.retain(|_, hold| hold.by.0 != home);
+        if self.parts.holds.len() < before {
+            self.wake_blocked();
+        }
+    }
+
+    /// Waits while the part may not become longer, if it would.
+    pub(super) fn check_end(&self, place: &PartPlace, end: u64) -> Outcome<()> {
+        let hold = self.parts.holds.get(&place.file);
+        if hold.is_some_and(|hold| hold.end.is_none_or(|held| end > held)) {
+            return Err(Fault::Busy);
+        }
+        Ok(())
+    }
+}
