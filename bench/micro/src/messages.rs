@@ -71,7 +71,7 @@ pub(crate) fn open_reply(count: u64) {
     let mut buffer = [0; 512];
     let open = OpenRef { index: 7, generation: 3 };
     for _ in 0..count {
-        reply(&mut buffer, &black_box(Opened { open, attr: attr(), created: true }));
+        reply(&mut buffer, &black_box(Opened { open, attr: attr(), created: true, mapped: false }));
     }
 }
 

@@ -223,6 +223,7 @@ pub struct Change {
     pub(crate) by: SessionId,
     /// Number of the request that tells of it.
     pub(crate) request_id: u64,
+    /// Any, when there is none.
     pub(crate) file: FileId,
     pub(crate) start: u64,
     pub(crate) end: u64,

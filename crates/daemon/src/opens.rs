@@ -82,6 +82,8 @@ pub(crate) struct OpenFile {
     pub(crate) trimmed: bool,
     /// It is at home on another node.
     pub(crate) elsewhere: bool,
+    /// Nodes whose mounts may keep pages of it; an earlier daemon may have known of others.
+    pub(crate) mapped_at: Vec<u32>,
 }
 
 /// What a region's entry says after a restart.
@@ -173,6 +175,15 @@ impl OpenTable {
             Some(OpenRef { index: self.share.nodes(index), generation: open.generation })
         };
         self.opens.iter().enumerate().filter_map(of).collect()
+    }
+
+    /// The other nodes that have a file open.
+    pub(crate) fn nodes_with(&self, id: FileId) -> Vec<u32> {
+        let theirs = self.opens.iter().flatten().filter(|open| open.id == id);
+        let mut nodes: Vec<u32> = theirs.filter_map(|open| node_of_owner(open.session)).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes
     }
 
     /// The descriptions at another node's shard that ones here stand for.
@@ -277,7 +288,14 @@ impl OpenTable {
         file.opens -= 1;
         file.writers -= u32::from(found.may_write());
         self.node.files[file.index as usize].opens.store(file.opens, Relaxed);
-        let last = if file.opens == 0 { self.drop_file(found.id) } else { None };
+        let (opens, mapped) = (file.opens, !file.mapped_at.is_empty());
+        if mapped && let Some(node) = node_of_owner(found.session) {
+            let with = self.nodes_with(found.id);
+            if let Some(file) = self.files.get_mut(&found.id) {
+                file.mapped_at.retain(|other| *other != node || with.contains(other));
+            }
+        }
+        let last = if opens == 0 { self.drop_file(found.id) } else { None };
         Some((found, last))
     }
 
@@ -542,5 +560,6 @@ fn new_file(index: u32, birth: BirthKey) -> OpenFile {
         promised_bytes: 0,
         trimmed: false,
         elsewhere: false,
+        mapped_at: Vec::new(),
     }
 }

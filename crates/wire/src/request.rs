@@ -116,6 +116,8 @@ wire_struct! {
         attr: Attr,
         /// True when this call created the file.
         created: bool,
+        /// Mounts may keep pages of it ([`Op::Map`]).
+        mapped: bool,
     }
 }
 wire_struct! {

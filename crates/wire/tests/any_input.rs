@@ -178,7 +178,8 @@ fn the_answer_to_an_open_may_end_before_the_content() {
         ctime: Timestamp::default(),
         btime: Timestamp::default(),
     };
-    let opened = Opened { open: OpenRef { index: 1, generation: 2 }, attr, created: false };
+    let opened =
+        Opened { open: OpenRef { index: 1, generation: 2 }, attr, created: false, mapped: true };
     let data = Data { object: false, bytes: b"hi" };
     let with = OpenReply { opened, content: Some(Content { version: 0x0403_0201, data }) };
     let bytes = encoded(&with);

@@ -41,12 +41,16 @@ static void beyond(int signal) {
     siglongjmp(back, 1);
 }
 
+static unsigned char model[LENGTH + LOOKS];
+
 static void look(const char *name, int asked, int answers) {
     struct asked ask;
     int fd = open(name, O_RDWR);
     volatile unsigned char *map = mmap(0, LENGTH, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (fd < 0 || map == MAP_FAILED)
         fail("map", fd, 0);
+    /* A mapping of which nothing was read yet knows the length of the open. */
+    model[0] = map[0];
     signal(SIGBUS, beyond);
     while (read(asked, &ask, sizeof ask) == sizeof ask && ask.what != 'e') {
         struct seen seen = {0};
@@ -64,7 +68,6 @@ static void look(const char *name, int asked, int answers) {
     exit(0);
 }
 
-static unsigned char model[LENGTH + LOOKS];
 static long size;
 static unsigned long state;
 
@@ -85,6 +88,13 @@ static void put(long at, const char *bytes, long count) {
         size = at + count;
 }
 
+/* What cannot be done to a striped file. */
+static const char *refused(const char *what, long at, long count) {
+    if (errno != EOPNOTSUPP)
+        fail(what, at, count);
+    return "nothing";
+}
+
 /* One change; what it was. */
 static const char *change(const char *name, int fd, int end) {
     static char bytes[LENGTH];
@@ -103,11 +113,11 @@ static const char *change(const char *name, int fd, int end) {
         return cut(at), "truncate";
     case 2:
         if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, count))
-            fail("punch", at, count);
+            return refused("punch", at, count);
         return memset(model + at, 0, count), "punch";
     case 3:
         if (fallocate(fd, 0, at, count))
-            fail("fallocate", at, count);
+            return refused("fallocate", at, count);
         return size = at + count > size ? at + count : size, "fallocate";
     case 4:
         if (size + count > LENGTH)

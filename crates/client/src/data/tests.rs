@@ -89,7 +89,7 @@ fn content_that_came_with_an_open_is_read_without_a_request_until_it_changes() {
                 ctime: Default::default(),
                 btime: Default::default(),
             };
-            let opened = Opened { open: OPEN, attr, created: false };
+            let opened = Opened { open: OPEN, attr, created: false, mapped: false };
             let data = Data { object: false, bytes: b"first" };
             body(&OpenReply { opened, content: Some(Content { version: 3, data }) })
         }

@@ -9,7 +9,6 @@ use mayfly_meta::{
     record::{BirthKey, Content},
 };
 use mayfly_object::ObjectId;
-use mayfly_transport_shm::layout::FILE_MAPPED;
 use mayfly_types::{Errno, FileId, FileKind};
 
 use super::{Core, Fault, Outcome, claims::Claim, member::Parent};
@@ -122,7 +121,7 @@ impl Core {
                 self.append_part(place, *offset, bytes, *behind)
             }
             Question::Mapped(file) => {
-                self.opens.set_flag(*file, FILE_MAPPED);
+                self.mapped_elsewhere(*file);
                 Ok(Answer::Done)
             }
             Question::Changed(change) => self.mounts_told(change).map(|()| Answer::Done),

@@ -15,6 +15,7 @@ use mayfly_meta::{
     record::{BirthKey, Content},
 };
 use mayfly_object::{ObjectAttr, ObjectId, ObjectStore};
+use mayfly_transport_shm::layout::FILE_MAPPED;
 use mayfly_types::{Attr, Durability, Errno, FileId, OpenRef};
 use mayfly_wire::{Data, Opened, Sync, Wire, Writer, Written};
 
@@ -320,7 +321,8 @@ impl Core {
             Reply::Written(written) => encoded(0, &Written { end, ..*written }),
             Reply::Attr => after.and_then(|attr| encoded(0, &attr)),
             Reply::Opened(open) => {
-                let opened = |attr| Opened { open: *open, attr, created: false };
+                let mapped = self.opens.has_flag(change.object.file, FILE_MAPPED);
+                let opened = |attr| Opened { open: *open, attr, created: false, mapped };
                 after.and_then(|attr| encoded(0, &opened(attr)))
             }
             Reply::Nothing | Reply::Allocated(_) => Ok(Vec::new()),

@@ -15,7 +15,7 @@
 //! dies before the request comes again. Both must die at once for bytes to be written twice.
 
 use mayfly_meta::{StoreError, key};
-use mayfly_transport_shm::layout::{FILE_BY_REQUEST, FILE_LOCKED};
+use mayfly_transport_shm::layout::{FILE_BY_REQUEST, FILE_LOCKED, FILE_MAPPED};
 use mayfly_types::{Errno, OpenRef, SessionId, limits::LANES};
 use mayfly_wire::{GRANT_PART, Granted, Op, Opened, OwnPart, Reader, Request, Wire, Writer};
 
@@ -253,7 +253,9 @@ impl Core {
     /// if this daemon is restarted before they ask again.
     pub fn node_reached(&mut self, node: u32, reached: bool) {
         if reached {
-            self.distant.unreached.remove(&node);
+            if self.distant.unreached.remove(&node) {
+                self.anything_may_have_changed(self.numbering.front_of(node));
+            }
             return;
         }
         if !self.distant.unreached.insert(node) {
@@ -491,6 +493,9 @@ impl Core {
         let birth = mayfly_meta::record::BirthKey::default();
         let made = self.opens.insert(caller, of, birth, flags, Some(remote))?;
         self.opens.set_flag(of.0, FILE_BY_REQUEST);
+        if opened.mapped || self.mounts.was_mapped(of.0) {
+            self.opens.set_flag(of.0, FILE_MAPPED);
+        }
         Ok(made)
     }
 

@@ -19,9 +19,11 @@
 //! waited for until it asks again, and is told then that anything may have changed; so is one that
 //! has more to be told than [`NOTICES_MAX`], and one whose daemon was restarted.
 
+use std::collections::VecDeque;
+
 use mayfly_transport_shm::layout::FILE_MAPPED;
 use mayfly_types::{
-    Errno, OpenRef, SessionId, Timestamp,
+    Errno, FileId, OpenRef, SessionId, Timestamp,
     limits::{NOTICE_MS, NOTICES_MAX},
 };
 use mayfly_wire::{
@@ -29,16 +31,26 @@ use mayfly_wire::{
     notices::{self, NOTICE_BYTES, Notice},
 };
 
-use super::{Core, Fault, Outcome, Served, background::encoded};
+use super::{Core, Fault, Outcome, Served, background::encoded, task::Purpose};
 use crate::{
     api::Caller,
     maps::HashMap,
     message::{Change, Question},
-    numbering::{origin, session_elsewhere},
+    numbering::{origin, session_elsewhere, session_of_node},
+    slots::ShardId,
 };
+
+/// Files that were mapped while they may have been being opened here. What more there is shows what
+/// is changed here when somebody asks for the attributes.
+const MAPPED_MAX: usize = 256;
 
 /// A change, by who told of it in which request.
 type Key = (SessionId, u64);
+
+fn is_late(since: Timestamp, now: Timestamp) -> bool {
+    let ms = |time: Timestamp| time.seconds * 1000 + i64::from(time.nanoseconds / 1_000_000);
+    ms(now) - ms(since) >= i64::from(NOTICE_MS)
+}
 
 /// A mount of this node.
 #[derive(Debug, Default)]
@@ -70,20 +82,27 @@ impl Mount {
     }
 
     fn is_late(&self, now: Timestamp) -> bool {
-        let ms = |time: Timestamp| time.seconds * 1000 + i64::from(time.nanoseconds / 1_000_000);
-        self.since.is_some_and(|since| ms(now) - ms(since) >= i64::from(NOTICE_MS))
+        self.since.is_some_and(|since| is_late(since, now))
     }
 
     fn add(&mut self, change: &Change, now: Timestamp) {
         let Change { by, request_id, file, start, end } = *change;
         self.queued.push((by, request_id));
         self.since.get_or_insert(now);
-        if self.changes.len() < NOTICES_MAX {
+        if self.changes.len() < NOTICES_MAX && file != FileId::NONE {
             self.changes.push(Notice { file, start, end });
         } else {
             self.missed = true;
         }
     }
+}
+
+/// Another node that was told of something and has not answered.
+#[derive(Debug)]
+struct Asked {
+    since: Timestamp,
+    /// It was not told of what came later.
+    missed: bool,
 }
 
 /// The mounts of a node, and of which changes they are being told.
@@ -92,9 +111,20 @@ pub(super) struct Mounts {
     all: HashMap<SessionId, Mount>,
     /// How many mounts have not dealt with a change.
     missing: HashMap<Key, u32>,
+    asked: HashMap<u32, Asked>,
+    /// Number of the last change that this shard told of by itself.
+    own_changes: u64,
+    /// Files that others have mapped and that may be being opened for somebody here.
+    mapped: VecDeque<FileId>,
 }
 
 impl Mounts {
+    /// Whether a file that is open elsewhere, and now here, was mapped meanwhile.
+    pub(super) fn was_mapped(&mut self, file: FileId) -> bool {
+        let at = self.mapped.iter().position(|mapped| *mapped == file);
+        at.is_some_and(|at| self.mapped.remove(at).is_some())
+    }
+
     /// A mount has dealt with these.
     fn dealt_with(&mut self, keys: &[Key]) {
         for key in keys {
@@ -124,12 +154,49 @@ fn body_of((all, changes): (bool, Vec<Notice>)) -> Result<Vec<u8>, Errno> {
 }
 
 impl Core {
-    /// A mount's kernel keeps pages of a file.
-    pub(super) fn map(&mut self, open: OpenRef) -> Outcome<Served> {
+    /// A mount's kernel keeps pages of a file: all that have it open learn so.
+    pub(super) fn map(&mut self, caller: Caller, open: OpenRef) -> Outcome<Served> {
         let id = self.opens.get(open)?.id;
+        let node = self.node_of(caller);
         // Before others are asked, so that whoever opens it meanwhile hears of it.
         self.opens.set_flag(id, FILE_MAPPED);
+        if let Some(file) = self.opens.file_mut(id)
+            && !file.mapped_at.contains(&node)
+        {
+            file.mapped_at.push(node);
+        }
+        if !self.alone {
+            // Not those that open it while these are asked.
+            let nodes = match self.run.mapped_with.take() {
+                Some(nodes) => nodes,
+                None => self.opens.nodes_with(id),
+            };
+            self.run.mapped_with = Some(nodes.clone());
+            let shards = nodes.into_iter().flat_map(|node| {
+                let first = self.numbering.front_of(node).0;
+                first..first + self.numbering.shards
+            });
+            let shards: Vec<u32> = shards.collect();
+            self.facts(&shards, &Question::Mapped(id))?;
+        }
         Ok(Served::Replied)
+    }
+
+    /// A mount of another node keeps pages of a file.
+    pub(super) fn mapped_elsewhere(&mut self, file: FileId) {
+        if self.opens.file(file).is_some() {
+            self.opens.set_flag(file, FILE_MAPPED);
+            return;
+        }
+        // The answer to an open may be on its way.
+        if self.mounts.mapped.len() >= MAPPED_MAX {
+            self.mounts.mapped.pop_front();
+        }
+        self.mounts.mapped.push_back(file);
+    }
+
+    fn node_of(&self, caller: Caller) -> u32 {
+        origin(caller.session).map_or(self.numbering.node, |(node, _)| node)
     }
 
     /// A file was changed: answers when the mounts that may keep pages of it have dealt with that.
@@ -144,13 +211,63 @@ impl Core {
         };
         let Tell { start, end, .. } = *tell;
         let change = Change { by, request_id: caller.request_id, file, start, end };
-        let own = self.numbering.front();
-        if own == self.shard {
-            self.mounts_told(&change)?;
-        } else {
-            self.facts(&[own.0], &Question::Changed(change))?;
+        let mut nodes = self.opens.file(file).map_or(Vec::new(), |file| file.mapped_at.clone());
+        if nodes.is_empty() {
+            // An earlier daemon knew.
+            nodes = self.opens.nodes_with(file);
+            nodes.push(self.numbering.node);
         }
-        Ok(Served::Replied)
+        let fronts: Vec<ShardId> =
+            nodes.into_iter().map(|node| self.numbering.front_of(node)).collect();
+        let question = Question::Changed(change);
+        let own = self.shard;
+        let others = fronts.iter().filter(|front| **front != own);
+        let others: Vec<u32> =
+            others.filter(|front| self.may_wait_for(**front, &question)).map(|to| to.0).collect();
+        let here = fronts.contains(&self.shard);
+        // All are told before any is waited for.
+        let told = if here { self.mounts_told(&change) } else { Ok(()) };
+        self.facts(&others, &question)?;
+        for front in others {
+            self.has_answered(ShardId(front));
+        }
+        told.map(|()| Served::Replied)
+    }
+
+    /// Whether a node is to be told of this, and waited for; if it has not answered for long it
+    /// hears later that anything may have changed.
+    fn may_wait_for(&mut self, front: ShardId, question: &Question) -> bool {
+        if self.known_fact(front, |known| known == question).is_some() {
+            return true;
+        }
+        let (now, node) = (self.now, self.numbering.node_of(front));
+        let asked = self.mounts.asked.entry(node).or_insert(Asked { since: now, missed: false });
+        if !is_late(asked.since, now) {
+            return true;
+        }
+        // Its front hears so, too, and waits no longer for a mount that takes its time.
+        if !std::mem::replace(&mut asked.missed, true) {
+            self.anything_may_have_changed(front);
+        }
+        false
+    }
+
+    /// A node has answered what it was told.
+    fn has_answered(&mut self, front: ShardId) {
+        let node = self.numbering.node_of(front);
+        let Some(asked) = self.mounts.asked.remove(&node) else { return };
+        if asked.missed {
+            self.anything_may_have_changed(front);
+        }
+    }
+
+    /// The mounts of another node have missed something.
+    pub(super) fn anything_may_have_changed(&mut self, front: ShardId) {
+        self.mounts.own_changes += 1;
+        let by = session_of_node(self.numbering.node);
+        let request_id = self.mounts.own_changes << 16 | u64::from(self.own());
+        let change = Change { by, request_id, file: FileId::NONE, start: 0, end: u64::MAX };
+        self.ask(front, Question::Changed(change), Purpose::Nothing);
     }
 
     /// Hands a change to the mounts of this node, when it comes for the first time, and waits until

@@ -1,6 +1,7 @@
 //! Open: finds or creates a file and makes an open file description in the node's table.
 
 use mayfly_meta::record::{BirthKey, Content, Inode};
+use mayfly_transport_shm::layout::FILE_MAPPED;
 use mayfly_types::{Errno, FileId, FileKind};
 use mayfly_wire::{Open, Opened, WALK_FOLLOW, Walk, Wire, Writer};
 
@@ -92,7 +93,8 @@ impl Core {
                 self.start_change(change, move |objects| objects.set_size(object, 0).map(|()| 0))
             );
         }
-        Opened { open: made, attr, created }.encode(to)?;
+        let mapped = self.opens.has_flag(attr.id, FILE_MAPPED);
+        Opened { open: made, attr, created, mapped }.encode(to)?;
         if let Content::Inline(bytes) = located.inode.content
             && flags & (O_ACCMODE | O_PATH) == 0
         {

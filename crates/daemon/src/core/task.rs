@@ -71,6 +71,8 @@ pub(super) struct Run {
     pub(super) appends_to: Option<FileId>,
     /// Parts that must not become longer until it is over.
     pub(super) holds: Option<Held>,
+    /// The other nodes that had the file open of which a mount keeps pages.
+    pub(super) mapped_with: Option<Vec<u32>>,
     /// What came of bytes for the end of a part.
     pub(super) appended: Option<Result<bool, Errno>>,
 }

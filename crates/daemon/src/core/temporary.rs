@@ -71,7 +71,7 @@ impl Core {
         self.counters.orphans += 1;
         let made = self.opens.insert(caller, (id, FileKind::Regular), birth, kept, None)?;
         self.opens.mark_unlinked(id);
-        Opened { open: made, attr, created: true }.encode(to)?;
+        Opened { open: made, attr, created: true, mapped: false }.encode(to)?;
         Ok(Served::Replied)
     }
 
