@@ -31,7 +31,7 @@ use crate::{
 /// Repetitions after revoked grants before the daemon does the transfer.
 pub(crate) const TRIES: usize = 8;
 const SEEK_SET: usize = 0;
-const SEEK_CUR: usize = 1;
+pub(crate) const SEEK_CUR: usize = 1;
 const SEEK_END: usize = 2;
 const SEEK_DATA: usize = 3;
 const SEEK_HOLE: usize = 4;
@@ -96,6 +96,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             (count, at + count as u64)
         };
         position.set(end);
+        self.changed(open, end.saturating_sub(count as u64), end);
         self.sync_when_asked(open)?;
         Ok(count)
     }
@@ -119,13 +120,15 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         if pieces.left() == 0 {
             return Ok(0);
         }
-        let count = if open.appends() {
+        let (count, end) = if open.appends() {
             // SAFETY: passed on to the caller.
-            unsafe { self.append(open, pieces) }?.0
+            unsafe { self.append(open, pieces) }?
         } else {
             // SAFETY: passed on to the caller.
-            unsafe { self.write_to(open, offset, pieces) }?
+            let count = unsafe { self.write_to(open, offset, pieces) }?;
+            (count, offset + count as u64)
         };
+        self.changed(open, end.saturating_sub(count as u64), end);
         self.sync_when_asked(open)?;
         Ok(count)
     }
@@ -144,7 +147,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             return Ok(0);
         }
         // SAFETY: passed on to the caller.
-        let count = unsafe { self.append(open, pieces) }?.0;
+        let (count, end) = unsafe { self.append(open, pieces) }?;
+        self.changed(open, end.saturating_sub(count as u64), end);
         self.sync_when_asked(open)?;
         Ok(count)
     }
@@ -238,6 +242,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         bytes: u64,
     ) -> Result<(), Errno> {
         self.ask(&Allocate { open: open.reference, mode, offset, bytes }, Ok)?;
+        self.changed(open, offset, offset.saturating_add(bytes));
         self.sync_when_asked(open)
     }
 
@@ -383,58 +388,6 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         unsafe { self.write_through(open, offset, pieces) }.map(|(count, _)| count)
     }
 
-    /// Bytes appended and the offset after them.
-    ///
-    /// # Safety
-    /// As [`Client::write`].
-    unsafe fn append(&self, open: OpenFile, pieces: Pieces<'_>) -> Result<(usize, u64), Errno> {
-        let by_request = self.appends_by_request(open)?;
-        for _ in 0..if by_request { 0 } else { TRIES } {
-            // The size may grow meanwhile by others' hands: the allowance is a bound on capacity,
-            // not on where the bytes go.
-            let want = pieces.left() as u64;
-            let need = match self.object(open, Need::Look)? {
-                Some(object) => Need::Write { end: file::length(object.descriptor)? + want },
-                None if want > INLINE_BYTES_MAX as u64 => Need::Spill { end: want },
-                None => break,
-            };
-            let Some(object) = self.object(open, need)? else { break };
-            // SAFETY: passed on to the caller.
-            let appended = unsafe { self.append_object(&object, pieces) };
-            if !self.revoked(open, &object) {
-                return appended;
-            }
-        }
-        let pieces = within_limit(self.size(open)?, pieces)?;
-        // SAFETY: passed on to the caller.
-        unsafe { self.write_through(open, u64::MAX, pieces) }
-    }
-
-    /// The kernel appends atomically; the descriptor's own offset tells where it ended. That offset
-    /// is shared by the threads of this process, hence the lock.
-    ///
-    /// # Safety
-    /// As [`Client::write`].
-    unsafe fn append_object(
-        &self,
-        object: &InUse<'_>,
-        pieces: Pieces<'_>,
-    ) -> Result<(usize, u64), Errno> {
-        let run;
-        let list = match pieces.untouched() {
-            Some(list) => list,
-            None => {
-                run = [pieces.run().ok_or(Errno::EINVAL)?];
-                &run
-            }
-        };
-        let _held = self.append.hold();
-        // SAFETY: passed on to the caller; the kernel checks the memory.
-        let count =
-            unsafe { file::write_pieces(object.descriptor, list, u64::MAX, file::RWF_APPEND) }?;
-        Ok((count, file::seek(object.descriptor, 0, SEEK_CUR)?))
-    }
-
     /// Writes through the daemon; at the end when `offset` is `u64::MAX`.
     ///
     /// # Safety
@@ -527,7 +480,7 @@ fn check_writable(open: OpenFile) -> Result<(), Errno> {
 
 /// Writes on objects meet the kernel's own check of RLIMIT_FSIZE; those through the daemon meet
 /// this: what fits is written, and only a write that starts at the limit fails.
-fn within_limit(offset: u64, pieces: Pieces<'_>) -> Result<Pieces<'_>, Errno> {
+pub(crate) fn within_limit(offset: u64, pieces: Pieces<'_>) -> Result<Pieces<'_>, Errno> {
     let limit = process::limit(process::RLIMIT_FSIZE).soft;
     if offset >= limit {
         process::raise(process::SIGXFSZ);

@@ -7,7 +7,8 @@
 //! thread on the object itself ([`objects`]), under a grant that is looked at again after the
 //! transfer; all other data travel through the daemon ([`data`]), the content of a small file
 //! together with the answer to its open ([`contents`]). What a path names is looked up in the
-//! daemon's records where they can be read ([`records`]).
+//! daemon's records where they can be read ([`records`]). What mounts may keep pages of is said to
+//! be changed ([`told`]).
 //!
 //! The file offset and the status flags of an open file description stand in the node's shared
 //! table, so that all processes that inherited it see one offset ([`offset`]).
@@ -20,6 +21,7 @@
 extern crate std;
 
 mod ahead;
+mod append;
 mod contents;
 mod data;
 mod locks;
@@ -33,6 +35,7 @@ mod records;
 mod slices;
 #[cfg(test)]
 mod testing;
+mod told;
 
 use mayfly_sys::{Errno, lock::Lock, text::PathText};
 use mayfly_transport::{Answer, Patience, Transport};
@@ -78,6 +81,8 @@ pub struct Client<T, D> {
     contents: contents::Contents,
     records: records::Records,
     append: Lock,
+    /// It says by itself what it has changed.
+    tells: bool,
 }
 
 impl<T: Transport, D: Descriptors> Client<T, D> {
@@ -94,7 +99,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         let objects = objects::Objects::new(node.files.len(), directory, descriptors)?;
         let contents = contents::Contents::new();
         let records = records::Records::default();
-        Ok(Client { transport, node, objects, contents, records, append: Lock::new() })
+        Ok(Client { transport, node, objects, contents, records, append: Lock::new(), tells: true })
     }
 
     /// Lets the client look into the daemon's records, in the file behind `descriptor`. It is not

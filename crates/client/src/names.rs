@@ -1,12 +1,15 @@
 //! Operations on names and attributes: one request each, or none for stat and most listings.
 
-use mayfly_sys::text::PathText;
+use mayfly_sys::{
+    file::{O_TRUNC, O_WRONLY},
+    text::PathText,
+};
 use mayfly_transport::Transport;
 use mayfly_types::{Attr, Errno, FileId, OpenRef};
 use mayfly_wire::{
     FsUse, GetXattr, Link, List, ListXattr, MakeDirectory, MakeSpecial, Open, Opened, PathOf,
-    Reach, ReadLink, RemoveXattr, Rename, SetAttr, SetXattr, Stat, StatFs, Symlink, Sync, Target,
-    Unlink, Walk,
+    Reach, ReadLink, RemoveXattr, Rename, SET_SIZE, SetAttr, SetXattr, Stat, StatFs, Symlink, Sync,
+    Target, Unlink, Walk,
 };
 
 use crate::{Client, Descriptors, OpenFile, Stop};
@@ -76,6 +79,14 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
                 self.contents.keep(reply.opened.open, content);
             }
             Ok(reply.opened)
+        })
+        .inspect(|opened| {
+            if flags & O_TRUNC != 0
+                && !opened.created
+                && let Ok(open) = self.open_file(opened.open)
+            {
+                self.changed(open, 0, u64::MAX);
+            }
         })
     }
 
@@ -200,7 +211,36 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     ) -> Result<Attr, Stop> {
         let Attributes { which, mode, uid, gid, size_bytes, atime, mtime } = *to;
         let request = SetAttr { target, which, mode, uid, gid, size_bytes, atime, mtime };
-        self.walk(&request, escape, Ok)
+        let done = self.walk(&request, escape, Ok);
+        match (target, done) {
+            (Target::Open(open), Ok(attr)) if which & SET_SIZE != 0 => {
+                if let Ok(open) = self.open_file(open) {
+                    self.changed(open, size_bytes, u64::MAX);
+                }
+                Ok(attr)
+            }
+            // Who cuts a file of which mounts may keep pages has to have it open.
+            (Target::Path(walk), Err(Stop::Failed(Errno::ESTALE))) if which & SET_SIZE != 0 => {
+                self.set_attributes_open(walk, to, escape)
+            }
+            (_, done) => done,
+        }
+    }
+
+    fn set_attributes_open(
+        &self,
+        walk: Walk<'_>,
+        to: &Attributes,
+        escape: &mut PathText,
+    ) -> Result<Attr, Stop> {
+        let new = NewOwner { mode: 0, uid: 0, gid: 0 };
+        let opened = self.open(walk, O_WRONLY, new, escape)?;
+        let done = self.set_attributes(Target::Open(opened.open), to, escape);
+        if let Ok(open) = self.open_file(opened.open) {
+            // What it was opened for is done or has failed already.
+            let _ = self.close(open);
+        }
+        done
     }
 
     /// Sets an extended attribute; `flags` are `mayfly_wire::XATTR_*`.

@@ -17,7 +17,8 @@
 //! at several shards, `claims.rs` what keeps such changes apart, `member.rs` directories that are
 //! spread over shards. With one shard all of this stays idle. What an operation needs of a disk it
 //! waits for in the same way (`preparation.rs`). Waits for locks that can never end, since they lie
-//! at several shards, are found by `chase.rs`.
+//! at several shards, are found by `chase.rs`. Mounts whose kernel keeps pages of files are told of
+//! changes by `mounts.rs`.
 
 mod allocate;
 mod answer;
@@ -35,6 +36,7 @@ mod life;
 mod list;
 mod lock_ops;
 mod member;
+mod mounts;
 mod names;
 mod open;
 mod operation;
@@ -241,6 +243,8 @@ pub struct Core {
     /// Attached processes, those of other nodes too as far as they have asked for something here.
     sessions: HashMap<SessionId, u64>,
     distant: distant::Distant,
+    /// Mounts of this node, where this shard is its front.
+    mounts: mounts::Mounts,
     counters: StoredCounters,
     counters_saved: StoredCounters,
     /// Space set aside for files whose size is not settled, bytes.
@@ -384,6 +388,9 @@ impl Core {
             Request::Allocate(allocate) => self.allocate(caller, &allocate),
             Request::MakeSpecial(make) => self.make_special(&make),
             Request::Reach(reach) => self.reach(&reach.target, to),
+            Request::Map(map) => self.map(map.open),
+            Request::Tell(tell) => self.tell(caller, &tell),
+            Request::Watch(_) => self.watch(caller, to),
             Request::Status(_) => {
                 self.counters().encode(to)?;
                 Ok(Served::Replied)

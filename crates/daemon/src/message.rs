@@ -164,6 +164,11 @@ pub enum Question {
     Stand { delays: Vec<Delay> },
     /// The sender believes that this wait at the receiver can never end.
     Suspect { waiter: Process, wait: u64 },
+    /// Mounts may keep pages of a file. Asked of who has it open.
+    Mapped(FileId),
+    /// Bytes of a file have changed: answered when the mounts of the receiver's node have dealt
+    /// with it. Asked of the front of a node.
+    Changed(Change),
 }
 
 impl Question {
@@ -184,6 +189,8 @@ impl Question {
             | Question::Waits { .. }
             | Question::Stand { .. }
             | Question::Suspect { .. }
+            | Question::Mapped(_)
+            | Question::Changed(_)
             | Question::Returned { .. } => true,
             Question::Lookup { .. }
             | Question::LinkTarget { .. }
@@ -207,6 +214,18 @@ impl Question {
             | Question::Numbers => false,
         }
     }
+}
+
+/// A change of a file of which mounts are to be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Change {
+    /// Who made it, as other nodes call that session. It knows of it.
+    pub(crate) by: SessionId,
+    /// Number of the request that tells of it.
+    pub(crate) request_id: u64,
+    pub(crate) file: FileId,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
 }
 
 /// What is answered.

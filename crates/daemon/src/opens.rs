@@ -348,6 +348,10 @@ impl OpenTable {
         }
     }
 
+    pub(crate) fn has_flag(&self, id: FileId, flag: u32) -> bool {
+        self.entry(id).is_some_and(|entry| entry.flags.load(Relaxed) & flag != 0)
+    }
+
     pub(crate) fn mark_unlinked(&mut self, id: FileId) {
         if let Some(file) = self.files.get_mut(&id) {
             file.unlinked = true;

@@ -85,6 +85,12 @@ pub(crate) const OPEN_KEEP_CACHE: u32 = 1 << 1;
 pub(crate) const OPEN_PARALLEL_WRITES: u32 = 1 << 6;
 /// A notice: what the kernel remembers of a node is not so any more.
 pub(crate) const NOTIFY_INVALID_NODE: i32 = 2;
+/// A notice: bytes for the page cache.
+pub(crate) const NOTIFY_STORE: i32 = 4;
+/// A read names who reads: it is a call's. One without is for the page cache.
+pub(crate) const READ_HAS_OWNER: u32 = 1 << 1;
+/// A write is of pages of a mapping.
+pub(crate) const WRITE_OF_PAGES: u32 = 1;
 /// A lock is flock's.
 pub(crate) const LOCK_IS_FLOCK: u32 = 1;
 

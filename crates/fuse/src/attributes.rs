@@ -13,7 +13,7 @@ use mayfly_wire::{
 
 use crate::{
     abi::{Body, Fields, Header, valid},
-    server::Server,
+    server::{Server, Work},
 };
 
 const NOBODY: NewOwner = NewOwner { mode: 0, uid: 0, gid: 0 };
@@ -157,7 +157,7 @@ impl Server {
         &self,
         header: &Header,
         fields: Fields<'_>,
-        body: &mut Body,
+        work: &mut Work,
     ) -> Result<(), Errno> {
         let (to, handle) = wished(fields)?;
         let set = |target: Target<'_>| {
@@ -166,12 +166,15 @@ impl Server {
         let attr = match handle {
             // ftruncate; whether the descriptor may write has been checked by the kernel.
             Some(handle) if to.which & SET_SIZE != 0 => {
-                set(Target::Open(self.handle(handle)?.reference))?
+                let open = self.handle(handle)?;
+                let attr = set(Target::Open(open.reference))?;
+                self.was_changed(open, (to.size_bytes, u64::MAX), false, work);
+                attr
             }
-            _ if to.which & SET_SIZE != 0 => self.truncate(header.node, &to)?,
+            _ if to.which & SET_SIZE != 0 => self.truncate(header.node, &to, work)?,
             _ => self.with_node(header.node, set)?,
         };
-        self.tell_attributes(&attr, body);
+        self.tell_attributes(&attr, &mut work.body);
         Ok(())
     }
 
@@ -181,10 +184,19 @@ impl Server {
     }
 
     /// A cut of a path needs a description that may write.
-    fn truncate(&self, node: u64, to: &Attributes) -> Result<Attr, Errno> {
+    fn truncate(&self, node: u64, to: &Attributes, work: &mut Work) -> Result<Attr, Errno> {
         let open = self.open_node(node, mayfly_sys::file::O_WRONLY)?;
         let target = Target::Open(open.open);
         let done = self.client.set_attributes(target, to, &mut PathText::new()).map_err(failed);
+        if let Ok(file) = self.client.open_file(open.open)
+            && done.is_ok()
+            && self.client.is_mapped(file)
+        {
+            // It is closed after it was told of.
+            self.was_changed(file, (to.size_bytes, u64::MAX), false, work);
+            work.closes = Some(open.open);
+            return done;
+        }
         self.close_again(&open);
         done
     }

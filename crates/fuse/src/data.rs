@@ -10,7 +10,9 @@ use mayfly_types::{Errno, OpenRef};
 use mayfly_wire::Opened;
 
 use crate::{
-    abi::{Body, Fields, Header, OPEN_DIRECT, OPEN_PARALLEL_WRITES},
+    abi::{
+        Body, Fields, Header, OPEN_DIRECT, OPEN_PARALLEL_WRITES, READ_HAS_OWNER, WRITE_OF_PAGES,
+    },
     consistency::Consistency,
     dispatch::Reply,
     server::{READ_BYTES_MAX, Server, Work},
@@ -36,7 +38,10 @@ impl Server {
     pub(crate) fn tell_opened(&self, opened: &Opened, flags: u32, body: &mut Body) {
         let handle = handle_of(opened.open);
         let how = match self.consistency {
-            Consistency::Strict => OPEN_DIRECT | OPEN_PARALLEL_WRITES,
+            Consistency::Strict => {
+                self.mapped.opened(opened.attr.id.0, handle);
+                OPEN_DIRECT | OPEN_PARALLEL_WRITES
+            }
             Consistency::Session => self.open_in_session(&opened.attr, handle, flags),
         };
         body.opened(handle, how);
@@ -70,6 +75,9 @@ impl Server {
     ) -> Result<Reply, Errno> {
         let (handle, offset, bytes) = (fields.u64()?, fields.u64()?, fields.u32()?);
         let open = self.handle(handle)?;
+        if fields.u32()? & READ_HAS_OWNER == 0 {
+            self.pages_are_read(header.node, handle)?;
+        }
         let bytes = (bytes as usize).min(READ_BYTES_MAX);
         if self.read_spliced(&mut work.pipe, header.unique, open, offset, bytes)? {
             return Ok(Reply::Later);
@@ -78,24 +86,31 @@ impl Server {
         self.client.read_slice(open, offset, to).map(Reply::Data)
     }
 
-    pub(crate) fn write(&self, mut fields: Fields<'_>, body: &mut Body) -> Result<(), Errno> {
+    pub(crate) fn write(&self, mut fields: Fields<'_>, work: &mut Work) -> Result<(), Errno> {
         let (handle, offset, bytes) = (fields.u64()?, fields.u64()?, fields.u32()?);
-        fields.skip(12)?;
+        let of_pages = fields.u32()? & WRITE_OF_PAGES != 0;
+        fields.skip(8)?;
         let flags = fields.u32()?;
         fields.skip(4)?;
         let from = fields.data(bytes)?;
         let open = self.handle(handle)?;
         let offset = (flags & O_APPEND == 0).then_some(offset);
         let count = self.client.write_slice(open, offset, from)?;
-        body.u32(count as u32).u32(0);
+        work.body.u32(count as u32).u32(0);
+        // Where the end was is not known here.
+        let end = offset.map_or(u64::MAX, |start| start.saturating_add(count as u64));
+        self.was_changed(open, (offset.unwrap_or(0), end), of_pages, work);
         Ok(())
     }
 
     /// fallocate; the kernel's modes are the daemon's.
-    pub(crate) fn allocate(&self, mut fields: Fields<'_>) -> Result<(), Errno> {
+    pub(crate) fn allocate(&self, mut fields: Fields<'_>, work: &mut Work) -> Result<(), Errno> {
         let (handle, offset, bytes) = (fields.u64()?, fields.u64()?, fields.u64()?);
         let mode = fields.u32()?;
-        self.client.allocate(self.handle(handle)?, mode, offset, bytes)
+        let open = self.handle(handle)?;
+        self.client.allocate(open, mode, offset, bytes)?;
+        self.was_changed(open, (offset, offset.saturating_add(bytes)), false, work);
+        Ok(())
     }
 
     /// copy_file_range between two files of the mount. Less than asked for may be copied, so that
@@ -123,6 +138,7 @@ impl Server {
             }
         }
         work.body.u32(done as u32).u32(0);
+        self.was_changed(to, (to_offset, to_offset.saturating_add(done)), false, work);
         Ok(())
     }
 
@@ -145,8 +161,17 @@ impl Server {
     }
 
     /// The last descriptor was closed.
-    pub(crate) fn release(&self, mut fields: Fields<'_>) -> Result<(), Errno> {
+    pub(crate) fn release(&self, header: &Header, mut fields: Fields<'_>) -> Result<(), Errno> {
         let handle = fields.u64()?;
+        self.mapped.closed(header.node, handle);
+        // What was written back through it is told of by it.
+        if self.telling.close_later(handle) {
+            return Ok(());
+        }
+        self.close_handle(handle)
+    }
+
+    pub(crate) fn close_handle(&self, handle: u64) -> Result<(), Errno> {
         let closed = self.handle(handle).and_then(|open| self.client.close(open));
         // The locks that went with it are free now.
         self.release_handle(handle);

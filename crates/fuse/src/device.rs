@@ -11,7 +11,7 @@ use rustix::{
     pipe::{SpliceFlags, splice},
 };
 
-use crate::abi::{NOTIFY_INVALID_NODE, OUT_HEADER_BYTES};
+use crate::abi::{NOTIFY_INVALID_NODE, NOTIFY_STORE, OUT_HEADER_BYTES};
 
 /// An open `/dev/fuse` that belongs to a mount.
 #[derive(Debug)]
@@ -65,12 +65,40 @@ impl Device {
 
     /// Has the kernel forget the attributes of a node, if it knows any. This waits for nobody.
     pub(crate) fn forget_attributes(&self, node: u64) {
-        // The code of the notice stands where an answer has its error, and no request has this
-        // number. The place is negative: no page is given up.
+        // The place is negative: no page is given up.
+        self.invalidate(node, -1, 0);
+    }
+
+    /// Has the kernel give up the pages of a node from `start` up to `end`, and its attributes. It
+    /// writes back first what was changed in them, and waits for pages that are being read: whoever
+    /// serves these must not call this.
+    pub(crate) fn give_up_pages(&self, node: u64, start: u64, end: u64) {
+        let longest = i64::MAX as u64;
+        let start = start.min(longest);
+        // A length of zero, or one that the kernel cannot add up, is "to the end".
+        let bytes = if end > longest { 0 } else { end.saturating_sub(start) };
+        self.invalidate(node, start as i64, bytes as i64);
+    }
+
+    fn invalidate(&self, node: u64, start: i64, bytes: i64) {
         let mut notice = [0; 24];
         notice[0..8].copy_from_slice(&node.to_ne_bytes());
-        notice[8..16].copy_from_slice(&(-1_i64).to_ne_bytes());
+        notice[8..16].copy_from_slice(&start.to_ne_bytes());
+        notice[16..24].copy_from_slice(&bytes.to_ne_bytes());
+        // The code of a notice stands where an answer has its error, and no request has this
+        // number.
         self.send(0, NOTIFY_INVALID_NODE, &notice);
+    }
+
+    /// Tells the kernel that a node is at least `size` bytes long, of which `last` is the last one.
+    /// No other notice says how long a file is.
+    pub(crate) fn lengthen(&self, node: u64, size: u64, last: u8) {
+        let mut notice = [0; 25];
+        notice[0..8].copy_from_slice(&node.to_ne_bytes());
+        notice[8..16].copy_from_slice(&size.saturating_sub(1).to_ne_bytes());
+        notice[16..20].copy_from_slice(&1_u32.to_ne_bytes());
+        notice[24] = last;
+        self.send(0, NOTIFY_STORE, &notice);
     }
 
     /// Answers request `unique` with an error.

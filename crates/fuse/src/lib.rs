@@ -32,6 +32,7 @@ mod held;
 mod keeper;
 mod listing;
 mod locks;
+mod mapped;
 mod mount;
 mod moved;
 mod names;

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, anyhow};
 use mayfly_client::{Client, Descriptors, Node, ObjectDirectory};
 use mayfly_sys::file;
 use mayfly_transport_shm::{AttachOptions, ShmTransport, attach};
-use mayfly_types::{Attr, Errno};
+use mayfly_types::{Attr, Errno, OpenRef};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     fs::{Mode, OFlags},
@@ -27,6 +27,7 @@ use crate::{
     dispatch::Reply,
     held::Held,
     locks::Locks,
+    mapped::{Changed, Mapped, Telling},
     mount::{self, Way},
     nodes::Nodes,
     placement::{self, Placement},
@@ -87,6 +88,8 @@ pub(crate) struct Server {
     pub(crate) consistency: Consistency,
     pub(crate) seen: Seen,
     pub(crate) held: Held,
+    pub(crate) mapped: Mapped,
+    pub(crate) telling: Telling,
     placement: Placement,
     /// Opens that were answered with a wish to look the name up again.
     pub(crate) refreshed: Recent<()>,
@@ -97,6 +100,10 @@ pub(crate) struct Work {
     pub(crate) body: Body,
     pub(crate) data: Vec<u8>,
     pub(crate) pipe: Pipe,
+    /// Of which other mounts are to be told before the answer.
+    pub(crate) changed: Option<Changed>,
+    /// To be closed after that.
+    pub(crate) closes: Option<OpenRef>,
 }
 
 /// Mounts the instance, says so with `ready`, and serves it until `stop` hangs up or the mount is
@@ -116,6 +123,8 @@ pub fn serve(place: &Place, stop: impl AsFd, ready: impl FnOnce()) -> Result<()>
         consistency: place.consistency,
         seen: Seen::default(),
         held: Held::default(),
+        mapped: Mapped::default(),
+        telling: Telling::default(),
         placement: Placement::start()?,
         refreshed: Recent::default(),
     };
@@ -126,6 +135,12 @@ pub fn serve(place: &Place, stop: impl AsFd, ready: impl FnOnce()) -> Result<()>
     }
     let waiter = Arc::clone(&server);
     thread::Builder::new().name("fuse-locks".to_owned()).spawn(move || waiter.serve_waiting())?;
+    for (name, work) in
+        [("fuse-watch", Server::watch as fn(&Server)), ("fuse-tell", Server::tell_others)]
+    {
+        let server = Arc::clone(&server);
+        thread::Builder::new().name(name.to_owned()).spawn(move || work(&server))?;
+    }
     ready();
     wait_for_end(&server.device, stop)?;
     mount::unmount(&place.point);
@@ -161,6 +176,7 @@ fn open_client(place: &Place) -> Result<Client<ShmTransport, InPlace>> {
     let directory = ObjectDirectory(objects.into_raw_fd());
     let mut client = Client::new(attached.transport, node, directory, InPlace)
         .map_err(|errno| anyhow!("the session's memory: {errno}"))?;
+    client.leave_telling();
     if let Ok(records) = std::fs::File::open(place.socket.with_file_name("records")) {
         client.read_records(records.as_raw_fd());
     }
@@ -174,6 +190,8 @@ impl Server {
             body: Body::valid_for(self.consistency.valid_s()),
             data: vec![0; READ_BYTES_MAX],
             pipe: Pipe::default(),
+            changed: None,
+            closes: None,
         };
         let mut here = placement::Place::here();
         loop {
@@ -196,11 +214,15 @@ impl Server {
         let Ok((header, fields)) = Header::split(request) else { return };
         let _under_way = self.placement.attend(&header);
         work.body.clear();
+        (work.changed, work.closes) = (None, None);
         let performed = self.perform(&header, fields, work);
         // Before the answer, after which the thread may ask for the next thing.
         self.performed(&header, performed.err());
         match performed {
-            Ok(Reply::Body) => self.device.answer(header.unique, work.body.bytes()),
+            Ok(Reply::Body) => match work.changed.take() {
+                Some(changed) => self.answer_when_told(header.unique, changed, work),
+                None => self.device.answer(header.unique, work.body.bytes()),
+            },
             Ok(Reply::Data(count)) => {
                 self.device.answer(header.unique, work.data.get(..count).unwrap_or(&[]));
             }

@@ -147,6 +147,8 @@ pub const FILE_BY_REQUEST: u32 = 8;
 pub const FILE_APPEND_BY_REQUEST: u32 = 16;
 /// Its chunks are on several nodes; of those on this one leave can be had.
 pub const FILE_STRIPED: u32 = 32;
+/// Mounts may keep pages of it: whoever has changed bytes or length tells of it (`Op::Tell`).
+pub const FILE_MAPPED: u32 = 64;
 
 /// An open file, shared by its open file descriptions. Written by the daemon only.
 #[repr(C, align(64))]

@@ -22,6 +22,11 @@ pub enum Answer<'r, R> {
 pub enum Patience {
     /// Until the request's deadline; then EIO.
     Deadline,
+    /// For a moment only (`limits::NOTICE_MS`), then EIO: what is asked for is good to have.
+    Brief,
+    /// As long as this process lives, whatever becomes of the peer. A thread that has nothing else
+    /// to do waits so, and looks at nothing meanwhile.
+    Endless,
     /// As long as the peer's node lives; a signal cancels it and the answer is EINTR.
     Interruptible,
 }

@@ -63,6 +63,11 @@ pub const CHASE_ATTEMPTS_MAX: u32 = 16;
 /// How long what was lost on the way to another node has to have taken before it is asked again,
 /// seconds.
 pub const CHASE_PAUSE_SECONDS: u64 = 1;
+/// How long a change of a file waits for mounts whose kernel may keep pages of it, milliseconds.
+/// One that has not dealt with it by then is told later that anything may have changed.
+pub const NOTICE_MS: u32 = 1_000;
+/// Changes that a mount is told of at once; of more it is told that anything may have changed.
+pub const NOTICES_MAX: usize = 1024;
 /// Default deadline of a request, milliseconds. A restarted daemon must fit in it.
 pub const DEADLINE_MS_DEFAULT: u64 = 8_000;
 /// The shortest deadline that can be chosen, seconds: a lease has half of it, in whole ones.

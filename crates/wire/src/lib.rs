@@ -11,6 +11,7 @@
 mod codec;
 mod header;
 pub mod listing;
+pub mod notices;
 mod op;
 mod request;
 

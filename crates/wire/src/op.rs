@@ -79,4 +79,10 @@ ops! {
     MakeSpecial = 28,
     /// Where the kernel's own pipe or socket is that a name stands for.
     Reach = 29,
+    /// A mount's kernel keeps pages of the file from now on.
+    Map = 30,
+    /// Bytes of a file were changed of which mounts may keep pages.
+    Tell = 31,
+    /// Waits for changes of files of which the caller's mount may keep pages.
+    Watch = 32,
 }

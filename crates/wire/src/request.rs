@@ -417,6 +417,31 @@ Reach<'a> { target: Target<'a>, } }
 wire_struct! { /// `SPECIAL_*`, and the place that was said when it was made.
 Reached<'a> { what: u32, place: &'a [u8], } }
 
+wire_struct! {
+    /// See [`Op::Map`]. Whoever changes bytes of the file from now on tells of it ([`Tell`]), until
+    /// nobody has it open.
+    Map { open: OpenRef, }
+}
+wire_struct! {
+    /// See [`Op::Tell`]: bytes from `start` up to and without `end`, or the length. Answered when
+    /// every mount but the caller's own has dealt with it.
+    Tell { open: OpenRef, start: u64, end: u64, }
+}
+wire_struct! {
+    /// See [`Op::Watch`]: what earlier replies told of is dealt with. Such a request has no
+    /// deadline; the first one of a session is answered at once.
+    Watch {}
+}
+wire_struct! {
+    /// What changed.
+    Notices<'a> {
+        /// Anything may have changed.
+        all: bool,
+        /// The changes ([`crate::notices`]).
+        changes: &'a [u8],
+    }
+}
+
 operations! {
     Ping => (), Ping;
     Stat<'a> => Attr, Stat;
@@ -447,6 +472,9 @@ operations! {
     Allocate => (), Allocate;
     MakeSpecial<'a> => (), MakeSpecial;
     Reach<'a> => Reached<'r>, Reach;
+    Map => (), Map;
+    Tell => (), Tell;
+    Watch => Notices<'r>, Watch;
 }
 
 macro_rules! any_request {
@@ -503,7 +531,9 @@ impl<'a> Request<'a> {
             | Request::Grant(Grant { open, .. })
             | Request::List(List { open, .. })
             | Request::Lock(Lock { open, .. })
-            | Request::TestLock(TestLock { open, .. }) => About::Open(open),
+            | Request::TestLock(TestLock { open, .. })
+            | Request::Map(Map { open })
+            | Request::Tell(Tell { open, .. }) => About::Open(open),
             Request::Stat(Stat { target })
             | Request::ReadLink(ReadLink { target })
             | Request::Reach(Reach { target })
@@ -550,5 +580,5 @@ any_request! {
     Ping, Stat<'a>, Open<'a>, Close, MakeDirectory<'a>, Unlink<'a>, Rename<'a>, Link<'a>,
     Symlink<'a>, ReadLink<'a>, SetAttr<'a>, Read, Write<'a>, Grant, List, PathOf, StatFs, Sync<'a>,
     Lock, TestLock, Cancel, Status, SetXattr<'a>, GetXattr<'a>, ListXattr<'a>, RemoveXattr<'a>,
-    Allocate, MakeSpecial<'a>, Reach<'a>,
+    Allocate, MakeSpecial<'a>, Reach<'a>, Map, Tell, Watch,
 }

@@ -2,9 +2,9 @@
 
 use mayfly_types::{Attr, FileId, FileKind, OpenRef, Timestamp};
 use mayfly_wire::{
-    Allocate, Content, Data, Full, GetXattr, HEADER_BYTES, Header, ListXattr, Malformed, Op, Open,
-    OpenReply, Opened, Operation, Reader, RemoveXattr, Request, SetAttr, SetXattr, Target, Walk,
-    Wire, Write, Writer, XATTR_REPLACE,
+    Allocate, Content, Data, Full, GetXattr, HEADER_BYTES, Header, ListXattr, Malformed, Map,
+    Notices, Op, Open, OpenReply, Opened, Operation, Reader, RemoveXattr, Request, SetAttr,
+    SetXattr, Target, Tell, Walk, Watch, Wire, Write, Writer, XATTR_REPLACE, notices,
 };
 use proptest::prelude::*;
 
@@ -24,7 +24,7 @@ fn encode_request(request: &Request<'_>) -> Vec<u8> {
     each! {
         Ping Stat Open Close MakeDirectory Unlink Rename Link Symlink ReadLink SetAttr Read Write
         Grant List PathOf StatFs Sync Lock TestLock Cancel Status SetXattr
-        GetXattr ListXattr RemoveXattr Allocate MakeSpecial Reach
+        GetXattr ListXattr RemoveXattr Allocate MakeSpecial Reach Map Tell Watch
     }
 }
 
@@ -116,6 +116,25 @@ fn the_bytes_of_an_allocate_do_not_change() {
     let numbers = [4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0];
     assert_eq!(bytes, [[2, 0, 0, 0, 3, 0, 0, 0, 16, 0, 0, 0].as_slice(), &numbers].concat());
     assert_eq!(Allocate::OP as u16, 27);
+}
+
+#[test]
+fn the_bytes_of_what_mounts_are_told_do_not_change() {
+    let open = OpenRef { index: 2, generation: 3 };
+    let number = |value| [value, 0, 0, 0, 0, 0, 0, 0];
+    let reference = [2, 0, 0, 0, 3, 0, 0, 0];
+    assert_eq!(encoded(&Map { open }), reference);
+    let tell = encoded(&Tell { open, start: 4, end: 5 });
+    assert_eq!(tell, [reference, number(4), number(5)].concat());
+    assert_eq!(encoded(&Watch {}), []);
+    let change = notices::Notice { file: FileId(6), start: 4, end: 5 };
+    let packed = encoded(&change);
+    assert_eq!(packed, [number(6), number(4), number(5)].concat());
+    assert_eq!(packed.len(), notices::NOTICE_BYTES);
+    let told = encoded(&Notices { all: true, changes: &packed });
+    assert_eq!(told, [[1, 24, 0, 0, 0].as_slice(), &packed].concat());
+    assert_eq!(notices::changes(&packed).collect::<Vec<_>>(), [change]);
+    assert_eq!((Map::OP as u16, Tell::OP as u16, Watch::OP as u16), (30, 31, 32));
 }
 
 #[test]

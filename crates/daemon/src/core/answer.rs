@@ -9,6 +9,7 @@ use mayfly_meta::{
     record::{BirthKey, Content},
 };
 use mayfly_object::ObjectId;
+use mayfly_transport_shm::layout::FILE_MAPPED;
 use mayfly_types::{Errno, FileId, FileKind};
 
 use super::{Core, Fault, Outcome, claims::Claim, member::Parent};
@@ -37,10 +38,7 @@ impl Core {
                 self.unclaimed(|| vec![(Claim::Place(*id), false)])?;
                 Answer::Directory(self.join(*id, from.0)?)
             }
-            Question::Host(id) => {
-                self.host_here(*id)?;
-                Answer::Done
-            }
+            Question::Host(id) => self.host_here(*id).map(|()| Answer::Done)?,
             Question::Member(id) => Answer::Member(self.member_facts(*id)?),
             Question::Entries { directory, from, until, bytes_max } => {
                 let (packed, more) = self.entries(*directory, (*from, *until), *bytes_max)?;
@@ -99,7 +97,7 @@ impl Core {
         })
     }
 
-    /// What servers ask each other about striped files.
+    /// What servers ask each other about striped files, and nodes about mapped ones.
     fn answer_about_bytes(&mut self, from: ShardId, question: &Question) -> Outcome<Answer> {
         match question {
             Question::Part { file, generation, .. } => self.tell_part(*file, *generation),
@@ -123,6 +121,11 @@ impl Core {
             Question::AppendPart { place, offset, bytes, behind } => {
                 self.append_part(place, *offset, bytes, *behind)
             }
+            Question::Mapped(file) => {
+                self.opens.set_flag(*file, FILE_MAPPED);
+                Ok(Answer::Done)
+            }
+            Question::Changed(change) => self.mounts_told(change).map(|()| Answer::Done),
             _ => Err(Errno::EIO.into()),
         }
     }

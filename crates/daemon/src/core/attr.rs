@@ -2,6 +2,7 @@
 
 use mayfly_meta::record::{Content, Inode, Step};
 use mayfly_object::ObjectAttr;
+use mayfly_transport_shm::layout::FILE_MAPPED;
 use mayfly_types::{
     Attr, BLOCK_BYTES, DIRECTORY_BYTES, Errno, FileId, FileKind, Times, Timestamp, inline_blocks,
     limits::{FILE_BYTES_MAX, PATH_BYTES_MAX},
@@ -141,6 +142,13 @@ impl Core {
             }
         }
         let mut located = self.load_target(&set.target)?;
+        if set.which & SET_SIZE != 0
+            && matches!(set.target, Target::Path(_))
+            && self.opens.has_flag(located.inode.id, FILE_MAPPED)
+        {
+            // Mounts are told of the cut by who has the file open.
+            return Err(Errno::ESTALE.into());
+        }
         if located.inode.kind() == FileKind::Regular {
             self.prepare_striped(&mut located, set)?;
         }

@@ -25,6 +25,7 @@ impl Core {
     pub fn session_closed(&mut self, session: SessionId) {
         self.now = self.clock.now();
         self.locks.drop_waits(session);
+        self.mount_ended(session);
         self.chases.session_closed(session);
         self.ready.retain(|done| done.caller.session != session);
         self.uncommitted.retain(|done| done.caller.session != session);

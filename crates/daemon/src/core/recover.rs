@@ -134,6 +134,7 @@ impl Core {
             removed: Removed::default(),
             parts: part::Table::default(),
             striped: striped::Striped::default(),
+            mounts: super::mounts::Mounts::default(),
             numbers: HashMap::default(),
             spared_orphans: Vec::new(),
             appends: HashMap::default(),

@@ -22,8 +22,8 @@ impl ShmTransport {
 
     pub(super) fn try_claim(&self, patience: Patience) -> Option<usize> {
         let first = match patience {
-            Patience::Deadline => 0,
-            Patience::Interruptible => LANES_RESERVED,
+            Patience::Deadline | Patience::Brief => 0,
+            Patience::Interruptible | Patience::Endless => LANES_RESERVED,
         };
         let count = LANES - first;
         let here = 0_u8;
@@ -53,17 +53,20 @@ impl ShmTransport {
             }
             let look_up = clock::monotonic_ns() + POLL_NS;
             let wake_at = match patience {
-                Patience::Deadline => deadline.min(look_up),
-                Patience::Interruptible => look_up,
+                Patience::Deadline | Patience::Brief => deadline.min(look_up),
+                Patience::Interruptible | Patience::Endless => look_up,
             };
             let slept = futex::wait(freed, seen, Some(wake_at));
             if self.node.is_lost() {
                 return Err(Errno::EIO);
             }
             match patience {
-                Patience::Deadline if clock::monotonic_ns() >= deadline => return Err(Errno::EIO),
-                Patience::Deadline => {}
-                Patience::Interruptible => {
+                Patience::Deadline | Patience::Brief => {
+                    if clock::monotonic_ns() >= deadline {
+                        return Err(Errno::EIO);
+                    }
+                }
+                Patience::Interruptible | Patience::Endless => {
                     if slept == Err(Errno::EINTR) && DEFERRED.load(Relaxed) > 0 {
                         return Err(Errno::EINTR);
                     }

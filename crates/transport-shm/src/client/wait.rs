@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use mayfly_sys::{clock, futex, interrupt::DEFERRED};
 use mayfly_transport::{Patience, Transport};
-use mayfly_types::Errno;
+use mayfly_types::{Errno, limits::NOTICE_MS};
 use mayfly_wire::Cancel;
 
 use super::{ShmTransport, Submitted, replied};
@@ -47,7 +47,12 @@ impl ShmTransport {
         control.owner.store(raw::thread_id(), Relaxed);
         let slept = match control.state.compare_exchange(LANE_REQUEST, ASLEEP, AcqRel, Acquire) {
             Ok(_) => match patience {
-                Patience::Deadline => self.sleep(lane),
+                Patience::Deadline => self.sleep(lane, self.deadline_ns()),
+                Patience::Brief => self.sleep(lane, u64::from(NOTICE_MS) * 1_000_000),
+                Patience::Endless => {
+                    self.sleep_for_good(lane);
+                    Ok(())
+                }
                 Patience::Interruptible => self.sleep_interruptibly(lane, id),
             },
             Err(_) => Ok(()),
@@ -64,11 +69,11 @@ impl ShmTransport {
         !submitted.woken && !together
     }
 
-    fn sleep(&self, lane: usize) -> Result<(), Errno> {
+    fn sleep(&self, lane: usize, deadline_ns: u64) -> Result<(), Errno> {
         let control = self.lane(lane);
         // Reading the clock is a system call here: once for a sleep that ends with the reply.
         let mut now = clock::monotonic_ns();
-        let deadline = now + self.deadline_ns();
+        let deadline = now + deadline_ns;
         while !replied(control) {
             // Nobody wakes those whose daemon is lost: they look up.
             let look_up = deadline.min(now + POLL_NS);
@@ -83,6 +88,14 @@ impl ShmTransport {
             }
         }
         Ok(())
+    }
+
+    fn sleep_for_good(&self, lane: usize) {
+        let control = self.lane(lane);
+        while !replied(control) {
+            // Whatever ends it, the state says whether it is over.
+            let _ = futex::wait(&control.state, ASLEEP, None);
+        }
     }
 
     fn sleep_interruptibly(&self, lane: usize, id: u64) -> Result<(), Errno> {

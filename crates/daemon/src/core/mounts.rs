@@ -1,0 +1,240 @@
+//! What mounts are told: changes of files of which their kernel keeps pages.
+//!
+//! The process of a mount says of a file that the kernel has begun to keep pages of it (`Map`), for
+//! a mapping; nobody says when a mapping ends. From then on, as long as the file is open anywhere,
+//! it is marked in the tables of all nodes that have it open, and whoever has changed its bytes or
+//! its length says so (`Tell`), after the change and before the call returns. The file's home asks
+//! the fronts of the nodes with such mounts, and each of them hands the change to the mounts of its
+//! node, which wait for that (`Watch`). A mount has dealt with what it was told when it asks for
+//! more.
+//!
+//! So the bytes are the new ones before a page is given up, and a page that the kernel reads
+//! meanwhile is read either after the change, or given up after it.
+//!
+//! **No circle.** A request of a mount never waits for that mount. Pages that its kernel writes
+//! back have to be served while the mount gives up others, so its process tells of what it wrote
+//! from a thread on which nothing else waits.
+//!
+//! **Bounds.** Whoever tells waits for [`NOTICE_MS`] at most. A mount that takes longer is not
+//! waited for until it asks again, and is told then that anything may have changed; so is one that
+//! has more to be told than [`NOTICES_MAX`], and one whose daemon was restarted.
+
+use mayfly_transport_shm::layout::FILE_MAPPED;
+use mayfly_types::{
+    Errno, OpenRef, SessionId, Timestamp,
+    limits::{NOTICE_MS, NOTICES_MAX},
+};
+use mayfly_wire::{
+    Notices, Tell, Writer,
+    notices::{self, NOTICE_BYTES, Notice},
+};
+
+use super::{Core, Fault, Outcome, Served, background::encoded};
+use crate::{
+    api::Caller,
+    maps::HashMap,
+    message::{Change, Question},
+    numbering::{origin, session_elsewhere},
+};
+
+/// A change, by who told of it in which request.
+type Key = (SessionId, u64);
+
+/// A mount of this node.
+#[derive(Debug, Default)]
+struct Mount {
+    /// Its request that waits for changes.
+    waits: Option<Caller>,
+    changes: Vec<Notice>,
+    /// What `changes` are of.
+    queued: Vec<Key>,
+    /// What it was told and has not dealt with.
+    told: Vec<Key>,
+    /// Since when something is queued or told.
+    since: Option<Timestamp>,
+    /// There was more than it was told.
+    missed: bool,
+    /// Too slow to be waited for.
+    silent: bool,
+}
+
+impl Mount {
+    /// Takes what is to be told.
+    fn take(&mut self) -> (bool, Vec<Notice>) {
+        self.told.append(&mut self.queued);
+        (std::mem::take(&mut self.missed), std::mem::take(&mut self.changes))
+    }
+
+    fn has_news(&self) -> bool {
+        self.missed || !self.queued.is_empty()
+    }
+
+    fn is_late(&self, now: Timestamp) -> bool {
+        let ms = |time: Timestamp| time.seconds * 1000 + i64::from(time.nanoseconds / 1_000_000);
+        self.since.is_some_and(|since| ms(now) - ms(since) >= i64::from(NOTICE_MS))
+    }
+
+    fn add(&mut self, change: &Change, now: Timestamp) {
+        let Change { by, request_id, file, start, end } = *change;
+        self.queued.push((by, request_id));
+        self.since.get_or_insert(now);
+        if self.changes.len() < NOTICES_MAX {
+            self.changes.push(Notice { file, start, end });
+        } else {
+            self.missed = true;
+        }
+    }
+}
+
+/// The mounts of a node, and of which changes they are being told.
+#[derive(Debug, Default)]
+pub(super) struct Mounts {
+    all: HashMap<SessionId, Mount>,
+    /// How many mounts have not dealt with a change.
+    missing: HashMap<Key, u32>,
+}
+
+impl Mounts {
+    /// A mount has dealt with these.
+    fn dealt_with(&mut self, keys: &[Key]) {
+        for key in keys {
+            if let Some(missing) = self.missing.get_mut(key) {
+                *missing = missing.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Nobody waits for a mount any more; what it was not told it has missed.
+    fn give_up(&mut self, session: SessionId) {
+        let Some(mount) = self.all.get_mut(&session) else { return };
+        let keys: Vec<Key> = mount.queued.drain(..).chain(mount.told.drain(..)).collect();
+        mount.changes.clear();
+        (mount.since, mount.missed, mount.silent) = (None, true, true);
+        self.dealt_with(&keys);
+    }
+}
+
+fn body_of((all, changes): (bool, Vec<Notice>)) -> Result<Vec<u8>, Errno> {
+    let mut packed = vec![0; changes.len() * NOTICE_BYTES];
+    let mut to = Writer::new(&mut packed);
+    for change in &changes {
+        notices::push(change, &mut to).map_err(|_| Errno::EOVERFLOW)?;
+    }
+    encoded(packed.len(), &Notices { all, changes: &packed })
+}
+
+impl Core {
+    /// A mount's kernel keeps pages of a file.
+    pub(super) fn map(&mut self, open: OpenRef) -> Outcome<Served> {
+        let id = self.opens.get(open)?.id;
+        // Before others are asked, so that whoever opens it meanwhile hears of it.
+        self.opens.set_flag(id, FILE_MAPPED);
+        Ok(Served::Replied)
+    }
+
+    /// A file was changed: answers when the mounts that may keep pages of it have dealt with that.
+    pub(super) fn tell(&mut self, caller: Caller, tell: &Tell) -> Outcome<Served> {
+        let file = self.opens.get(tell.open)?.id;
+        if !self.opens.has_flag(file, FILE_MAPPED) {
+            return Ok(Served::Replied);
+        }
+        let by = match origin(caller.session) {
+            Some(_) => caller.session,
+            None => session_elsewhere(self.numbering.node, caller.session),
+        };
+        let Tell { start, end, .. } = *tell;
+        let change = Change { by, request_id: caller.request_id, file, start, end };
+        let own = self.numbering.front();
+        if own == self.shard {
+            self.mounts_told(&change)?;
+        } else {
+            self.facts(&[own.0], &Question::Changed(change))?;
+        }
+        Ok(Served::Replied)
+    }
+
+    /// Hands a change to the mounts of this node, when it comes for the first time, and waits until
+    /// all have dealt with it.
+    pub(super) fn mounts_told(&mut self, change: &Change) -> Outcome<()> {
+        let key = (change.by, change.request_id);
+        match self.mounts.missing.get(&key).copied() {
+            None => self.hand_out(key, change),
+            Some(0) => {}
+            Some(_) => return Err(Fault::Busy),
+        }
+        match self.mounts.missing.get(&key) {
+            Some(0) | None => {
+                self.mounts.missing.remove(&key);
+                Ok(())
+            }
+            Some(_) => Err(Fault::Busy),
+        }
+    }
+
+    fn hand_out(&mut self, key: Key, change: &Change) {
+        let now = self.now;
+        let maker = origin(change.by).filter(|(node, _)| *node == self.numbering.node);
+        let late = |(session, mount): (&SessionId, &Mount)| mount.is_late(now).then_some(*session);
+        let late: Vec<SessionId> = self.mounts.all.iter().filter_map(late).collect();
+        for session in &late {
+            self.mounts.give_up(*session);
+        }
+        let (mut missing, mut answers) = (0, Vec::new());
+        for (session, mount) in &mut self.mounts.all {
+            if maker.is_some_and(|(_, maker)| maker == *session) {
+                continue;
+            }
+            if mount.silent {
+                mount.missed = true;
+                continue;
+            }
+            mount.add(change, now);
+            missing += 1;
+            if let Some(caller) = mount.waits.take() {
+                answers.push((caller, mount.take()));
+            }
+        }
+        self.mounts.missing.insert(key, missing);
+        for (caller, news) in answers {
+            self.complete(caller, body_of(news));
+        }
+        if !late.is_empty() {
+            self.wake_blocked();
+        }
+    }
+
+    /// The process of a mount has dealt with what it was told, and waits for more.
+    pub(super) fn watch(&mut self, caller: Caller, to: &mut Writer<'_>) -> Outcome<Served> {
+        let now = self.now;
+        let fresh = || Mount { missed: true, ..Mount::default() };
+        let mount = self.mounts.all.entry(caller.session).or_insert_with(fresh);
+        let done = std::mem::take(&mut mount.told);
+        mount.silent = false;
+        mount.since = (!mount.queued.is_empty()).then_some(now);
+        let news = mount.has_news().then(|| mount.take());
+        let before = match &news {
+            Some(_) => mount.waits.take(),
+            None => mount.waits.replace(caller),
+        };
+        self.mounts.dealt_with(&done);
+        if !done.is_empty() {
+            self.wake_blocked();
+        }
+        if let Some(before) = before.filter(|before| *before != caller) {
+            self.complete(before, Err(Errno::EINTR));
+        }
+        let Some((all, changes)) = news else { return Ok(Served::Pending) };
+        let body = body_of((all, changes))?;
+        to.put(&body)?;
+        Ok(Served::Replied)
+    }
+
+    /// The process of a mount is gone: nobody waits for it.
+    pub(super) fn mount_ended(&mut self, session: SessionId) {
+        if self.mounts.all.contains_key(&session) {
+            self.mounts.give_up(session);
+            self.mounts.all.remove(&session);
+            self.wake_blocked();
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Pages that the kernel keeps for mappings, in a strict instance.
+//!
+//! Nothing tells of a mapping. But a read for the page cache names no owner, and with strict
+//! consistency only mappings have pages there. From the first such read on the file counts as
+//! mapped as long as it is open through this mount: the daemon marks it, and whoever changes it
+//! elsewhere has this process told before the call returns. Then the kernel gives the pages up, and
+//! reads them anew when they are used.
+//!
+//! **Who waits for whom.** Giving up a page waits until it is read, and until what was changed in
+//! it is written back: both are requests to this process. So it is done by a thread that serves
+//! none ([`Server::watch`]). The requests do not wait for it, nor for other mounts: what they
+//! changed is told of by another thread, which answers them then ([`Server::tell_others`]). Pages
+//! that are written back are answered before, since a mount elsewhere may be waited for that waits
+//! for just that.
+//!
+//! **Length.** The kernel believes the length that it was told last, and refuses what lies behind
+//! it in a mapping. It learns of a shorter one when a read ends early. That a file became longer
+//! only bytes tell that are put into the page cache; they are given up at once.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use mayfly_client::OpenFile;
+use mayfly_types::{Errno, OpenRef, limits::NOTICE_MS};
+use mayfly_wire::notices;
+
+use crate::{
+    consistency::Consistency,
+    data::handle_of,
+    server::{Server, Work},
+};
+
+/// A change that other mounts are to be told of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Changed {
+    open: OpenRef,
+    start: u64,
+    end: u64,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    /// What is open of it.
+    handles: Vec<u64>,
+    mapped: bool,
+    /// The length that the kernel was told here, at least.
+    length: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    nodes: HashMap<u64, Node>,
+    /// The daemon knows that this is a mount.
+    watching: bool,
+}
+
+/// Files that are open through the mount, and which of them have pages.
+#[derive(Debug, Default)]
+pub(crate) struct Mapped {
+    state: Mutex<State>,
+    begun: Condvar,
+}
+
+impl Mapped {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A description of a file was given to the kernel.
+    pub(crate) fn opened(&self, node: u64, handle: u64) {
+        self.state().nodes.entry(node).or_default().handles.push(handle);
+    }
+
+    /// The kernel has closed it.
+    pub(crate) fn closed(&self, node: u64, handle: u64) {
+        let mut state = self.state();
+        let Some(known) = state.nodes.get_mut(&node) else { return };
+        known.handles.retain(|other| *other != handle);
+        if known.handles.is_empty() {
+            state.nodes.remove(&node);
+        }
+    }
+
+    fn is_mapped(&self, node: u64) -> bool {
+        self.state().nodes.get(&node).is_some_and(|node| node.mapped)
+    }
+
+    fn set_mapped(&self, node: u64) {
+        if let Some(node) = self.state().nodes.get_mut(&node) {
+            node.mapped = true;
+        }
+    }
+
+    /// Descriptions of a node that has pages, and the length that the kernel knows.
+    fn pages_of(&self, node: u64) -> Option<(Vec<u64>, u64)> {
+        let state = self.state();
+        let node = state.nodes.get(&node).filter(|node| node.mapped)?;
+        Some((node.handles.clone(), node.length))
+    }
+
+    fn set_length(&self, node: u64, length: u64) {
+        if let Some(node) = self.state().nodes.get_mut(&node) {
+            node.length = length;
+        }
+    }
+
+    fn all(&self) -> Vec<u64> {
+        let state = self.state();
+        let mapped = state.nodes.iter().filter(|(_, node)| node.mapped);
+        mapped.map(|(node, _)| *node).collect()
+    }
+}
+
+/// Something that waits for other mounts.
+#[derive(Debug)]
+enum Item {
+    /// Of this they are to be told, before the request is answered.
+    Change { changed: Changed, answer: Option<(u64, Vec<u8>)>, closes: Option<OpenRef> },
+    /// The last close of this handle.
+    Close(u64),
+}
+
+/// What other mounts are to be told, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Telling {
+    queue: Mutex<(VecDeque<Item>, bool)>,
+    more: Condvar,
+}
+
+impl Telling {
+    fn push(&self, item: Item) {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.0.push_back(item);
+        self.more.notify_one();
+    }
+
+    /// Leaves a close until everything before it was told; false when that is so.
+    pub(crate) fn close_later(&self, handle: u64) -> bool {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let (items, busy) = &mut *queue;
+        if items.is_empty() && !*busy {
+            return false;
+        }
+        items.push_back(Item::Close(handle));
+        self.more.notify_one();
+        true
+    }
+
+    fn next(&self) -> Item {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            queue.1 = false;
+            if let Some(item) = queue.0.pop_front() {
+                queue.1 = true;
+                return item;
+            }
+            queue = self.more.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Server {
+    /// The kernel reads pages to keep them.
+    ///
+    /// # Errors
+    /// EIO: nobody would tell of changes.
+    pub(crate) fn pages_are_read(&self, node: u64, handle: u64) -> Result<(), Errno> {
+        if self.consistency == Consistency::Session || self.mapped.is_mapped(node) {
+            return Ok(());
+        }
+        let mut state = self.mapped.state();
+        if !state.watching {
+            // Changes are kept for this process from the answer on.
+            self.client.begin_watching()?;
+            state.watching = true;
+            self.mapped.begun.notify_one();
+        }
+        drop(state);
+        self.client.map(self.handle(handle)?.reference)?;
+        self.mapped.set_mapped(node);
+        Ok(())
+    }
+
+    /// Has the kernel give up what others have changed, for ever. It does not return while there is
+    /// a daemon, or may be one.
+    pub(crate) fn watch(&self) {
+        let mut state = self.mapped.state();
+        while !state.watching {
+            state = self.mapped.begun.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(state);
+        loop {
+            let news = self
+                .client
+                .watch(|news| Ok((news.all, notices::changes(news.changes).collect::<Vec<_>>())));
+            let (all, changes) = news.unwrap_or_else(|_| {
+                // The daemon is lost, or there was no lane. What is missed nobody knows.
+                thread::sleep(Duration::from_millis(NOTICE_MS.into()));
+                (true, Vec::new())
+            });
+            if all {
+                for node in self.mapped.all() {
+                    self.give_up_pages(node, 0, u64::MAX);
+                }
+            } else {
+                for change in changes {
+                    self.give_up_pages(change.file.0, change.start, change.end);
+                }
+            }
+        }
+    }
+
+    fn give_up_pages(&self, node: u64, start: u64, end: u64) {
+        let Some((handles, known)) = self.mapped.pages_of(node) else { return };
+        let open = |handle: &u64| self.handle(*handle).ok().filter(OpenFile::readable);
+        if let Some(open) = handles.iter().find_map(open)
+            && let Ok(length) = self.client.size(open)
+            && length != known
+        {
+            let mut last = [0];
+            let lengthened = length > known
+                && self.client.read_slice(open, length.saturating_sub(1), &mut last) == Ok(1);
+            if lengthened {
+                self.device.lengthen(node, length, last[0]);
+                self.device.give_up_pages(node, length - 1, length);
+            }
+            self.mapped.set_length(node, length);
+        }
+        self.device.give_up_pages(node, start, end);
+    }
+
+    /// Bytes of a file, or its length, were changed by a request.
+    pub(crate) fn was_changed(
+        &self,
+        open: OpenFile,
+        (start, end): (u64, u64),
+        of_pages: bool,
+        work: &mut Work,
+    ) {
+        if !self.client.is_mapped(open) {
+            return;
+        }
+        let changed = Changed { open: open.reference, start, end };
+        if of_pages {
+            self.telling.push(Item::Change { changed, answer: None, closes: None });
+        } else {
+            work.changed = Some(changed);
+        }
+    }
+
+    /// Leaves the answer to a request until other mounts were told what it has changed.
+    pub(crate) fn answer_when_told(&self, unique: u64, changed: Changed, work: &mut Work) {
+        let answer = Some((unique, work.body.bytes().to_vec()));
+        let closes = work.closes.take();
+        self.telling.push(Item::Change { changed, answer, closes });
+    }
+
+    /// Tells other mounts what was changed through this one, for ever.
+    pub(crate) fn tell_others(&self) {
+        loop {
+            match self.telling.next() {
+                Item::Change { changed, answer, closes } => {
+                    self.client.tell(changed.open, changed.start, changed.end);
+                    if let Some((unique, body)) = answer {
+                        self.device.answer(unique, &body);
+                    }
+                    if let Some(open) = closes {
+                        // The end of the session closes it, too.
+                        let _ = self.close_handle(handle_of(open));
+                    }
+                }
+                Item::Close(handle) => {
+                    // The kernel was answered.
+                    let _ = self.close_handle(handle);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_counts_as_mapped_while_any_descriptor_of_the_mount_is_open() {
+        let mapped = Mapped::default();
+        mapped.opened(5, 1);
+        mapped.opened(5, 2);
+        assert!(!mapped.is_mapped(5) && mapped.all().is_empty());
+        mapped.set_mapped(5);
+        mapped.closed(5, 1);
+        assert_eq!(mapped.pages_of(5), Some((vec![2], 0)));
+        mapped.closed(5, 2);
+        assert!(!mapped.is_mapped(5));
+        mapped.opened(5, 3);
+        assert_eq!(mapped.pages_of(5), None, "the kernel reads its pages anew");
+    }
+
+    #[test]
+    fn a_close_comes_after_what_was_written_through_it() {
+        let telling = Telling::default();
+        assert!(!telling.close_later(1), "there is nothing to wait for");
+        let changed = Changed { open: OpenRef { index: 1, generation: 1 }, start: 0, end: 1 };
+        telling.push(Item::Change { changed, answer: None, closes: None });
+        assert!(telling.close_later(1));
+        assert!(matches!(telling.next(), Item::Change { .. }));
+        assert!(telling.close_later(2), "it is being told");
+        assert!(matches!(telling.next(), Item::Close(1)));
+        assert!(matches!(telling.next(), Item::Close(2)));
+    }
+}
