@@ -159,6 +159,15 @@ fn an_append_that_failed_leaves_no_hole_before_the_next_one() {
     kept_striped(Shape { roles: true, ..Shape::default() }, &[(1210, part)]);
 }
 
+/// A node stood still for longer than the deadline of an open that was on its way to it. It was
+/// executed when nobody waited for it any more, and its description stayed.
+#[test]
+fn an_open_that_was_given_up_leaves_no_description() {
+    let part: Part = "0//////0//".parse().expect("a part of a plan");
+    let report = run(&part.of(&Plan::draw(272, Shape::default())), Options::default());
+    assert_eq!((report.wrong, report.leaked), (Vec::new(), Vec::new()));
+}
+
 /// An append had found the end of the file. Before its bytes were there somebody wrote further on,
 /// in another part, and somebody read the hole.
 #[test]

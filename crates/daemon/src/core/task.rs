@@ -251,6 +251,7 @@ impl Core {
                 self.run_task(Task::Request { caller, op, body }, run);
             }
             Message::Cancel(session, request_id) => self.cancel_here(session, request_id),
+            Message::GivenUp(caller) => self.give_up_open(caller),
             Message::LookAgain(session, request_id) => self.look_again_at(session, request_id),
             Message::Ask(id, question) => {
                 self.run_task(Task::Question { from, id, question }, Run::default());
