@@ -30,6 +30,7 @@ mod data;
 mod dentry;
 mod distant;
 mod home;
+mod inspect;
 mod layout;
 mod life;
 mod list;
@@ -383,6 +384,8 @@ impl Core {
             Request::Allocate(allocate) => self.allocate(caller, &allocate),
             Request::MakeSpecial(make) => self.make_special(&make),
             Request::Reach(reach) => self.reach(&reach.target, to),
+            Request::Inspect(inspect) => self.inspect(caller, &inspect, to),
+            Request::RemoveStray(stray) => self.remove_stray(&stray),
             Request::Status(_) => {
                 self.counters().encode(to)?;
                 Ok(Served::Replied)

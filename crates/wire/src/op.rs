@@ -79,4 +79,8 @@ ops! {
     MakeSpecial = 28,
     /// Where the kernel's own pipe or socket is that a name stands for.
     Reach = 29,
+    /// A page of what a shard keeps, or of its node's objects.
+    Inspect = 30,
+    /// Removes an object that no file has.
+    RemoveStray = 31,
 }

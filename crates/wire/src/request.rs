@@ -417,6 +417,35 @@ Reach<'a> { target: Target<'a>, } }
 wire_struct! { /// `SPECIAL_*`, and the place that was said when it was made.
 Reached<'a> { what: u32, place: &'a [u8], } }
 
+/// The records of a shard ([`Inspect`]); `after` is a key.
+pub const INSPECT_RECORDS: u8 = 1;
+/// The objects of the shard's node; `after` is a file id and a generation, big-endian.
+pub const INSPECT_OBJECTS: u8 = 2;
+/// The open file descriptions of a shard; `after` is a number, big-endian.
+pub const INSPECT_OPENS: u8 = 3;
+
+wire_struct! {
+    /// See [`Op::Inspect`]. `what` is one of `INSPECT_*`; `after` is what an earlier page said, or
+    /// empty for the first one.
+    Inspect<'a> { shard: u32, what: u8, after: &'a [u8], }
+}
+wire_struct! {
+    /// A page of facts ([`crate::inspection::facts`]).
+    Inspected<'a> {
+        /// Nodes of the instance.
+        nodes: u32,
+        /// Shards of each node.
+        shards: u32,
+        /// Where the next page begins; empty when there is none.
+        next: &'a [u8],
+        facts: &'a [u8],
+    }
+}
+wire_struct! {
+    /// See [`Op::RemoveStray`]. EBUSY when something at that shard stands for the object.
+    RemoveStray { shard: u32, file: FileId, generation: u32, }
+}
+
 operations! {
     Ping => (), Ping;
     Stat<'a> => Attr, Stat;
@@ -447,6 +476,8 @@ operations! {
     Allocate => (), Allocate;
     MakeSpecial<'a> => (), MakeSpecial;
     Reach<'a> => Reached<'r>, Reach;
+    Inspect<'a> => Inspected<'r>, Inspect;
+    RemoveStray => (), RemoveStray;
 }
 
 macro_rules! any_request {
@@ -550,5 +581,5 @@ any_request! {
     Ping, Stat<'a>, Open<'a>, Close, MakeDirectory<'a>, Unlink<'a>, Rename<'a>, Link<'a>,
     Symlink<'a>, ReadLink<'a>, SetAttr<'a>, Read, Write<'a>, Grant, List, PathOf, StatFs, Sync<'a>,
     Lock, TestLock, Cancel, Status, SetXattr<'a>, GetXattr<'a>, ListXattr<'a>, RemoveXattr<'a>,
-    Allocate, MakeSpecial<'a>, Reach<'a>,
+    Allocate, MakeSpecial<'a>, Reach<'a>, Inspect<'a>, RemoveStray,
 }
