@@ -442,6 +442,35 @@ wire_struct! {
     }
 }
 
+/// The records of a shard ([`Inspect`]); `after` is a key.
+pub const INSPECT_RECORDS: u8 = 1;
+/// The objects of the shard's node; `after` is a file id and a generation, big-endian.
+pub const INSPECT_OBJECTS: u8 = 2;
+/// The open file descriptions of a shard; `after` is a number, big-endian.
+pub const INSPECT_OPENS: u8 = 3;
+
+wire_struct! {
+    /// See [`Op::Inspect`]. `what` is one of `INSPECT_*`; `after` is what an earlier page said, or
+    /// empty for the first one.
+    Inspect<'a> { shard: u32, what: u8, after: &'a [u8], }
+}
+wire_struct! {
+    /// A page of facts ([`crate::inspection::facts`]).
+    Inspected<'a> {
+        /// Nodes of the instance.
+        nodes: u32,
+        /// Shards of each node.
+        shards: u32,
+        /// Where the next page begins; empty when there is none.
+        next: &'a [u8],
+        facts: &'a [u8],
+    }
+}
+wire_struct! {
+    /// See [`Op::RemoveStray`]. EBUSY when something at that shard stands for the object.
+    RemoveStray { shard: u32, file: FileId, generation: u32, }
+}
+
 operations! {
     Ping => (), Ping;
     Stat<'a> => Attr, Stat;
@@ -475,6 +504,8 @@ operations! {
     Map => (), Map;
     Tell => (), Tell;
     Watch => Notices<'r>, Watch;
+    Inspect<'a> => Inspected<'r>, Inspect;
+    RemoveStray => (), RemoveStray;
 }
 
 macro_rules! any_request {
@@ -580,5 +611,5 @@ any_request! {
     Ping, Stat<'a>, Open<'a>, Close, MakeDirectory<'a>, Unlink<'a>, Rename<'a>, Link<'a>,
     Symlink<'a>, ReadLink<'a>, SetAttr<'a>, Read, Write<'a>, Grant, List, PathOf, StatFs, Sync<'a>,
     Lock, TestLock, Cancel, Status, SetXattr<'a>, GetXattr<'a>, ListXattr<'a>, RemoveXattr<'a>,
-    Allocate, MakeSpecial<'a>, Reach<'a>, Map, Tell, Watch,
+    Allocate, MakeSpecial<'a>, Reach<'a>, Map, Tell, Watch, Inspect<'a>, RemoveStray,
 }

@@ -17,7 +17,7 @@ use mayfly_types::{
     Errno, FileId,
     limits::{REPLY_BYTES_MAX, REQUEST_BYTES_MAX},
 };
-use mayfly_wire::{Op, Request, Target, Writer};
+use mayfly_wire::{Inspect, Op, RemoveStray, Request, Target, Writer};
 
 use super::{
     Core, Fault, Outcome,
@@ -554,6 +554,11 @@ impl Core {
             (Some(found), ..) => open(found.index),
             (None, Some(Target::Directory(id)), _) => home(id),
             (None, _, Request::PathOf(path)) => home(path.directory),
+            (None, _, Request::Inspect(Inspect { shard, .. }))
+            | (None, _, Request::RemoveStray(RemoveStray { shard, .. })) => {
+                // One that is not there is refused here.
+                Some(ShardId(*shard)).filter(|shard| shard.0 < self.numbering.all())
+            }
             _ => None,
         };
         match owner.filter(|owner| *owner != self.shard) {
