@@ -11,10 +11,10 @@ use mayfly_meta::{
     record::{BirthKey, Content, Dentry, Inode, Member},
 };
 use mayfly_object::{DirectoryStore, ObjectId, ObjectStore};
-use mayfly_types::{Errno, FileId, FileKind};
+use mayfly_types::{Errno, FileId, FileKind, OpenRef};
 use mayfly_wire::{
     INSPECT_OBJECTS, INSPECT_OPENS, INSPECT_RECORDS, Inspect, Inspected, RemoveStray,
-    inspection::facts,
+    inspection::{Directory, Fact, File, Mark, Name, Object, Open, Operation, Part, Spread, facts},
 };
 use support::{Kept, Node, O_CREAT, O_RDWR, config, failed, fsck};
 
@@ -230,6 +230,101 @@ fn marks_of_nothing_and_records_that_make_no_sense_are_found() {
     let node = lived_in();
     put(&node, 1, &key::applied(0x4242_0001, 1), &[1]);
     assert_eq!(kinds(&node), BTreeSet::from([Kind::Operation]));
+}
+
+/// A root directory and a striped file with a part on each of two nodes.
+fn two_nodes() -> Vec<(u32, Fact<'static>)> {
+    let spread = Spread { width: 2, hashed: false, chunk_log2: 16, striped: true };
+    let whole = Spread { width: 1, striped: false, ..spread };
+    let (id, name) = (FileId(7), b"f");
+    let file = File {
+        id,
+        kind: FileKind::Regular,
+        links: 1,
+        unsettled: false,
+        extended: false,
+        generation: 1,
+        size_bytes: 100_000,
+        spread,
+    };
+    let root = File { id: FileId::ROOT, kind: FileKind::Directory, links: 2, ..file };
+    let root = File { generation: 0, size_bytes: 0, spread: whole, ..root };
+    let (parent, kind) = (FileId::ROOT, FileKind::Regular);
+    let part = |index| Fact::Part(Part { file: id, generation: 1, index, spread, cut: false });
+    let object = |size_bytes| Fact::Object(Object { file: id, generation: 1, size_bytes });
+    let directory = Directory { id: parent, parent, name: b"", entries: 1, members: &[] };
+    vec![
+        (0, Fact::File(root)),
+        (0, Fact::Directory(directory)),
+        (0, Fact::Name(Name { directory: parent, file: id, kind, name })),
+        (0, Fact::File(file)),
+        (0, part(0)),
+        (0, object(1 << 16)),
+        (1, part(1)),
+        (1, object(100_000 - (1 << 16))),
+    ]
+}
+
+fn found(facts: &[(u32, Fact<'_>)]) -> Vec<(Kind, String)> {
+    let mut look = Look::new(1);
+    facts.iter().for_each(|(shard, fact)| look.take(*shard, fact));
+    look.findings().into_iter().map(|finding| (finding.kind, finding.what)).collect()
+}
+
+#[test]
+fn parts_without_their_file_and_a_wrong_length_of_a_striped_file_are_found() {
+    assert_eq!(found(&two_nodes()), []);
+    let mut facts = two_nodes();
+    facts.retain(|(_, fact)| !matches!(fact, Fact::File(File { id: FileId(7), .. })));
+    let kinds: BTreeSet<Kind> = found(&facts).into_iter().map(|(kind, _)| kind).collect();
+    assert_eq!(kinds, BTreeSet::from([Kind::Name, Kind::Part]));
+    facts.retain(|(_, fact)| !matches!(fact, Fact::Name(_)));
+    facts[1].1 = match facts[1].1 {
+        Fact::Directory(root) => Fact::Directory(Directory { entries: 0, ..root }),
+        other => other,
+    };
+    assert_eq!(found(&facts).len(), 2);
+    // They are on their way out: that alone is what stays.
+    facts.push((0, Fact::Mark(Mark { what: key::GONE, file: FileId(7), generation: 1 })));
+    assert_eq!(found(&facts).first().unwrap().0, Kind::Mark);
+    let mut facts = two_nodes();
+    facts.retain(|(shard, fact)| *shard == 0 || !matches!(fact, Fact::Object(_)));
+    assert_eq!(found(&facts).first().unwrap().0, Kind::Length);
+    let mut facts = two_nodes();
+    facts.retain(|(shard, fact)| *shard == 0 || !matches!(fact, Fact::Part(_)));
+    let kinds: Vec<Kind> = found(&facts).into_iter().map(|(kind, _)| kind).collect();
+    assert_eq!(kinds, [Kind::Length, Kind::Object]);
+}
+
+#[test]
+fn descriptions_of_nobody_are_found() {
+    let (mut facts, file) = (two_nodes(), FileId(7));
+    let number = |index| OpenRef { index, generation: 3 };
+    let at_home =
+        Open { open: number(4), file, of_node: 2, at_shard: 0, there: number(4), held: false };
+    let stand_in = Open { open: number(9), of_node: 0, at_shard: 1, held: true, ..at_home };
+    facts.push((0, Fact::Open(at_home)));
+    assert!(found(&facts)[0].1.contains("does not know it"), "{:?}", found(&facts));
+    facts.push((1, Fact::Open(stand_in)));
+    assert_eq!(found(&facts), []);
+    facts.retain(|(_, fact)| *fact != Fact::Open(at_home));
+    assert!(found(&facts)[0].1.contains("not at shard 0"), "{:?}", found(&facts));
+    let mut facts = two_nodes();
+    facts.push((0, Fact::Open(Open { of_node: 0, ..at_home })));
+    assert!(found(&facts)[0].1.contains("a process that is gone"), "{:?}", found(&facts));
+    facts.push((0, Fact::Open(Open { open: number(5), file: FileId(8), ..at_home })));
+    assert!(found(&facts).iter().any(|found| found.1.contains("has no file")));
+}
+
+#[test]
+fn an_operation_that_is_under_way_explains_what_it_is_at() {
+    let mut facts = two_nodes();
+    facts.retain(|(_, fact)| !matches!(fact, Fact::File(File { id: FileId(7), .. })));
+    let operation = Operation { id: 0x50000, file: FileId(7) };
+    facts.push((0, Fact::Operation(operation)));
+    let found = found(&facts);
+    assert_eq!(found.len(), 1, "only that it is not finished: {found:?}");
+    assert_eq!(found[0].0, Kind::Operation);
 }
 
 #[test]
