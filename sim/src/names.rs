@@ -69,15 +69,19 @@ pub struct Node {
 const UNSEEN: u128 = 1 << 64;
 
 /// Which part of an operation. A link is made of a file that was found before, in a kernel too: in
-/// between its first name may have come to stand for something else. A rename over several shards
+/// between its first name may have come to stand for something else. So does a stat look at a file
+/// that it found before, and how many names that has is not told by the moment when it had this
+/// one. A rename over several shards
 /// sets the new name before it removes the old one; in between, who looks sees both, and who wants
 /// to change one of them waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// All of it.
     Whole,
-    /// The file of a link is found.
+    /// The file of a link or a stat is found.
     Find,
+    /// The file that a stat has found is looked at.
+    Look,
     /// The link is made.
     Make,
     /// The new name of a rename is set.
@@ -105,6 +109,7 @@ impl Step {
     pub fn parts(op: NameOp, heard: &Heard, number: u64) -> Vec<Step> {
         let parts: &[Part] = match op {
             NameOp::Link(..) => &[Part::Find, Part::Make],
+            NameOp::Stat(_) if is_linkable(heard) => &[Part::Find, Part::Look],
             NameOp::Rename(..) if matches!(heard, Heard::Done | Heard::Unknown) => {
                 &[Part::Set, Part::Unset]
             }
@@ -142,10 +147,18 @@ impl Model for Group {
 
     fn apply(&self, state: &State, step: &Step) -> Option<State> {
         let mut next = state.clone();
-        if step.part == Part::Find {
-            let NameOp::Link(from, _) = step.op else { return None };
-            next.found.push((step.number, self.find(&state.places, from)));
-            return Some(next);
+        match (step.part, step.op) {
+            (Part::Find, NameOp::Link(from, _)) => {
+                next.found.push((step.number, self.find(&state.places, from)));
+                return Some(next);
+            }
+            (Part::Find, NameOp::Stat(at)) => {
+                let found = self.find(&state.places, at).ok()?;
+                next.found.push((step.number, Ok(found)));
+                return may_be(found, &step.heard).then_some(next);
+            }
+            (Part::Look, _) => return look(next, step),
+            _ => {}
         }
         if step.part == Part::Unset {
             return unset(next, step);
@@ -171,7 +184,8 @@ impl Model for Group {
             (Heard::Failed(errno), Err(errors)) => errors.contains(errno).then_some(unchanged),
             (Heard::Done, Ok(None)) => Some(next),
             (Heard::File { id, kind, links }, Ok(Some(place))) => {
-                see(next, place, ((*id).into(), *kind, *links))
+                let node = next.places[usize::from(place)]?;
+                see(next, node, ((*id).into(), *kind, *links))
             }
             _ => None,
         }
@@ -203,10 +217,28 @@ fn changes_moving(state: &State, step: &Step) -> bool {
     }
 }
 
-/// The state in which what is at `place` was seen.
-fn see(mut state: State, place: u8, seen: (u128, FileKind, u32)) -> Option<State> {
+/// Whether others can change how many names a file has that was seen.
+fn is_linkable(heard: &Heard) -> bool {
+    matches!(heard, Heard::File { kind: FileKind::Regular, .. })
+}
+
+/// Whether it can be what was seen.
+fn may_be(node: Node, heard: &Heard) -> bool {
+    let Heard::File { id, kind, .. } = *heard else { return false };
+    node.kind == kind && (node.id & UNSEEN != 0 || node.id == id.into())
+}
+
+/// A file that was found is looked at.
+fn look(mut next: State, step: &Step) -> Option<State> {
+    let at = next.found.iter().position(|found| found.0 == step.number)?;
+    let node = next.found.remove(at).1.ok()?;
+    let Heard::File { id, kind, links } = step.heard else { return None };
+    see(next, node, (id.into(), kind, links))
+}
+
+/// The state in which a file was seen.
+fn see(mut state: State, node: Node, seen: (u128, FileKind, u32)) -> Option<State> {
     let (id, kind, links) = seen;
-    let node = state.places[usize::from(place)]?;
     let twice = |of: &&Move| of.from != of.to && is_at(&state, of.from, node);
     let twice = state.moving.iter().filter(twice).count() as u32;
     let same = state.places.iter().flatten().filter(|of| of.id == node.id).count() as u32 - twice;

@@ -159,6 +159,24 @@ fn an_append_that_failed_leaves_no_hole_before_the_next_one() {
     kept_striped(Shape { roles: true, ..Shape::default() }, &[(1210, part)]);
 }
 
+/// A stat found a file by a name that a link had just made. Before it looked at the file that name
+/// was removed again, and the file had one name, another one. So it is in a kernel; the judge took
+/// the two for one moment.
+#[test]
+fn a_stat_tells_how_many_names_a_file_has_that_it_found_before() {
+    let part = "0-2/0-14/1-4,6-8,10,12-15,18-22/0-10,15/0-5,7-8,11-12/8-12/0-16,18-20";
+    kept_where(Chunks::AtMaker, Shape::default(), &[(321, part)]);
+}
+
+/// A node stood still for longer than the deadline of an open that was on its way to it. It was
+/// executed when nobody waited for it any more, and its description stayed.
+#[test]
+fn an_open_that_was_given_up_leaves_no_description() {
+    let part: Part = "0//////0//".parse().expect("a part of a plan");
+    let report = run(&part.of(&Plan::draw(272, Shape::default())), Options::default());
+    assert_eq!((report.wrong, report.leaked), (Vec::new(), Vec::new()));
+}
+
 /// An append had found the end of the file. Before its bytes were there somebody wrote further on,
 /// in another part, and somebody read the hole.
 #[test]

@@ -54,6 +54,8 @@ pub(crate) enum Do {
     Mount(Mount),
     /// Find mounts and directories that a crash left
     Doctor(Doctor),
+    /// Check that everything that an instance keeps fits together, on all nodes
+    Fsck(Fsck),
     /// Show or choose on which nodes the bytes of files are, directory by directory
     #[command(subcommand)]
     Layout(Layout),
@@ -163,6 +165,35 @@ pub(crate) struct Doctor {
     /// holds the directory. Data that were to be kept stay
     #[arg(long)]
     pub(crate) clean: bool,
+}
+
+const FSCK: &str = "\
+Every name has to have its file, every file its names, its bytes and the right length, every
+object and every part its file, every directory members that say the same, every open
+description a process, and nothing may be left of operations that are over. What is used
+meanwhile is looked at again before it is called wrong: an instance at work is checked
+without being held up.
+
+Exit status: 0 nothing is wrong, 1 something is, 2 it could not be looked at (a node does not
+answer; no node of the instance is on this machine).
+
+Examples:
+  mayfly fsck
+  mayfly fsck --name work --repair
+  mayfly fsck --json | jq .wrong";
+
+#[derive(Debug, Args)]
+#[command(after_help = FSCK)]
+pub(crate) struct Fsck {
+    /// Name of the instance
+    #[arg(long, default_value = "default")]
+    pub(crate) name: String,
+    /// Print JSON: what was looked at, how much of each kind is wrong, and what it is
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Remove objects that no file has, and nothing else; what else is wrong is only told
+    #[arg(long)]
+    pub(crate) repair: bool,
 }
 
 const LAYOUTS: &str = "\

@@ -3,6 +3,7 @@
 mod arguments;
 mod bench;
 mod fleet;
+mod fsck;
 mod layout;
 mod nodes;
 mod run;
@@ -17,7 +18,12 @@ use clap::Parser;
 use arguments::{Arguments, Do, Layout};
 
 fn main() -> ExitCode {
-    match perform(Arguments::parse().subcommand) {
+    let subcommand = Arguments::parse().subcommand;
+    if let Do::Fsck(wanted) = &subcommand {
+        // Whether nothing is wrong and whether that could be seen are told apart.
+        return fsck::fsck(wanted);
+    }
+    match perform(subcommand) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("mayfly: {error:#}");
@@ -28,6 +34,7 @@ fn main() -> ExitCode {
 
 fn perform(what: Do) -> Result<()> {
     match what {
+        Do::Fsck(_) => Ok(()),
         Do::Run(run) => run::run(&run),
         Do::Start(start) => run::start(&start),
         Do::Stop(which) => run::stop(&which.name),

@@ -31,6 +31,7 @@ mod data;
 mod dentry;
 mod distant;
 mod home;
+mod inspect;
 mod layout;
 mod life;
 mod list;
@@ -391,6 +392,8 @@ impl Core {
             Request::Map(map) => self.map(caller, map.open),
             Request::Tell(tell) => self.tell(caller, &tell),
             Request::Watch(_) => self.watch(caller, to),
+            Request::Inspect(inspect) => self.inspect(caller, &inspect, to),
+            Request::RemoveStray(stray) => self.remove_stray(&stray),
             Request::Status(_) => {
                 self.counters().encode(to)?;
                 Ok(Served::Replied)

@@ -10,6 +10,7 @@ mod api;
 mod by_number;
 mod cache;
 mod core;
+pub mod fsck;
 #[doc(hidden)]
 pub mod hostile;
 mod layouts;

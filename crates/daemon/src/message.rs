@@ -41,6 +41,9 @@ pub enum Message {
     /// This request of the session is on its way once more. If it waits for a lock, it is looked at
     /// once more, too, whether it can ever end.
     LookAgain(SessionId, u64),
+    /// An open of another node's process that was executed has been given up there: what it made is
+    /// of no use.
+    GivenUp(Caller),
     /// To oneself: the next of what waited for claims can go on.
     Proceed,
     /// Something to answer; `id` is the sender's.

@@ -164,6 +164,16 @@ impl OpenTable {
         Some((OpenRef { index, generation: open.generation }, open))
     }
 
+    /// All of them, by number.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (OpenRef, Open)> {
+        let number = |(own, open): (usize, &Option<Open>)| {
+            let open = (*open)?;
+            let index = self.share.nodes(own);
+            Some((OpenRef { index, generation: open.generation }, open))
+        };
+        self.opens.iter().enumerate().filter_map(number)
+    }
+
     /// True when the kernel keeps the entry alive, not the session.
     pub(crate) fn is_shared(&self, index: u32) -> bool {
         self.node.opens[index as usize].state.load(Acquire) == OPEN_SHARED

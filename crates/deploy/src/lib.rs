@@ -13,6 +13,7 @@ mod daemon_process;
 mod data_dirs;
 pub mod doctor;
 pub mod environment;
+pub mod fsck;
 mod fuse_process;
 mod image_process;
 mod instance;

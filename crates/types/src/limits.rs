@@ -52,6 +52,10 @@ pub const REPLY_BYTES_MAX: usize = 128 * 1024 + 4096;
 pub const TRANSFER_BYTES_MAX: usize = 128 * 1024;
 /// Members of a directory that are asked for entries at the same time.
 pub const LISTED_MEMBERS_MAX: usize = 128;
+/// Records of a shard that are looked at for one page of an inspection.
+pub const INSPECTED_RECORDS_MAX: usize = 2048;
+/// Objects of a node in such a page.
+pub const INSPECTED_OBJECTS_MAX: usize = 4096;
 /// Byte-range locks of one file.
 pub const LOCKS_PER_FILE_MAX: usize = 4096;
 /// Waits of processes for locks, and places where they may wait, that are looked at to find out

@@ -10,6 +10,7 @@
 
 mod codec;
 mod header;
+pub mod inspection;
 pub mod listing;
 pub mod notices;
 mod op;

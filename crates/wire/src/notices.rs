@@ -1,8 +1,35 @@
-//! Changes of files, packed: file id, first byte, offset after the last byte, 8 bytes each.
+//! What is said about files of which mounts keep pages. Changes are packed: file id, first byte,
+//! offset after the last byte, 8 bytes each.
+#![allow(missing_docs, reason = "the fields are the words of the protocol")]
 
-use mayfly_types::FileId;
+use mayfly_types::{FileId, OpenRef};
 
 use crate::{Full, Reader, Wire, Writer, wire_struct};
+
+wire_struct! {
+    /// See [`crate::Op::Map`]. Whoever changes bytes of the file from now on tells of it
+    /// ([`Tell`]), until nobody has it open.
+    Map { open: OpenRef, }
+}
+wire_struct! {
+    /// See [`crate::Op::Tell`]: bytes from `start` up to and without `end`, or the length. Answered
+    /// when every mount but the caller's own has dealt with it.
+    Tell { open: OpenRef, start: u64, end: u64, }
+}
+wire_struct! {
+    /// See [`crate::Op::Watch`]: what earlier replies told of is dealt with. Such a request has no
+    /// deadline; the first one of a session is answered at once.
+    Watch {}
+}
+wire_struct! {
+    /// What changed.
+    Notices<'a> {
+        /// Anything may have changed.
+        all: bool,
+        /// The changes ([`changes`]).
+        changes: &'a [u8],
+    }
+}
 
 /// Length of a packed change, bytes.
 pub const NOTICE_BYTES: usize = 24;

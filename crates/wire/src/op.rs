@@ -85,4 +85,8 @@ ops! {
     Tell = 31,
     /// Waits for changes of files of which the caller's mount may keep pages.
     Watch = 32,
+    /// A page of what a shard keeps, or of its node's objects.
+    Inspect = 33,
+    /// Removes an object that no file has.
+    RemoveStray = 34,
 }

@@ -5,6 +5,7 @@
 
 use mayfly_types::{Attr, FileId, OpenRef, Timestamp};
 
+pub use crate::notices::{Map, Notices, Tell, Watch};
 use crate::{Full, Malformed, Op, Reader, Wire, Writer, wire_struct};
 
 /// Status of a reply that is no error: the walk left the instance, the body is an [`Escaped`].
@@ -419,29 +420,33 @@ Reach<'a> { target: Target<'a>, } }
 wire_struct! { /// `SPECIAL_*`, and the place that was said when it was made.
 Reached<'a> { what: u32, place: &'a [u8], } }
 
+/// The records of a shard ([`Inspect`]); `after` is a key.
+pub const INSPECT_RECORDS: u8 = 1;
+/// The objects of the shard's node; `after` is a file id and a generation, big-endian.
+pub const INSPECT_OBJECTS: u8 = 2;
+/// The open file descriptions of a shard; `after` is a number, big-endian.
+pub const INSPECT_OPENS: u8 = 3;
+
 wire_struct! {
-    /// See [`Op::Map`]. Whoever changes bytes of the file from now on tells of it ([`Tell`]), until
-    /// nobody has it open.
-    Map { open: OpenRef, }
+    /// See [`Op::Inspect`]. `what` is one of `INSPECT_*`; `after` is what an earlier page said, or
+    /// empty for the first one.
+    Inspect<'a> { shard: u32, what: u8, after: &'a [u8], }
 }
 wire_struct! {
-    /// See [`Op::Tell`]: bytes from `start` up to and without `end`, or the length. Answered when
-    /// every mount but the caller's own has dealt with it.
-    Tell { open: OpenRef, start: u64, end: u64, }
-}
-wire_struct! {
-    /// See [`Op::Watch`]: what earlier replies told of is dealt with. Such a request has no
-    /// deadline; the first one of a session is answered at once.
-    Watch {}
-}
-wire_struct! {
-    /// What changed.
-    Notices<'a> {
-        /// Anything may have changed.
-        all: bool,
-        /// The changes ([`crate::notices`]).
-        changes: &'a [u8],
+    /// A page of facts ([`crate::inspection::facts`]).
+    Inspected<'a> {
+        /// Nodes of the instance.
+        nodes: u32,
+        /// Shards of each node.
+        shards: u32,
+        /// Where the next page begins; empty when there is none.
+        next: &'a [u8],
+        facts: &'a [u8],
     }
+}
+wire_struct! {
+    /// See [`Op::RemoveStray`]. EBUSY when something at that shard stands for the object.
+    RemoveStray { shard: u32, file: FileId, generation: u32, }
 }
 
 operations! {
@@ -477,6 +482,8 @@ operations! {
     Map => (), Map;
     Tell => (), Tell;
     Watch => Notices<'r>, Watch;
+    Inspect<'a> => Inspected<'r>, Inspect;
+    RemoveStray => (), RemoveStray;
 }
 
 macro_rules! any_request {
@@ -582,5 +589,5 @@ any_request! {
     Ping, Stat<'a>, Open<'a>, Close, MakeDirectory<'a>, Unlink<'a>, Rename<'a>, Link<'a>,
     Symlink<'a>, ReadLink<'a>, SetAttr<'a>, Read, Write<'a>, Grant, List, PathOf, StatFs, Sync<'a>,
     Lock, TestLock, Cancel, Status, SetXattr<'a>, GetXattr<'a>, ListXattr<'a>, RemoveXattr<'a>,
-    Allocate, MakeSpecial<'a>, Reach<'a>, Map, Tell, Watch,
+    Allocate, MakeSpecial<'a>, Reach<'a>, Map, Tell, Watch, Inspect<'a>, RemoveStray,
 }

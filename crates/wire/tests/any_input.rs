@@ -2,9 +2,10 @@
 
 use mayfly_types::{Attr, FileId, FileKind, OpenRef, Timestamp};
 use mayfly_wire::{
-    Allocate, Content, Data, Full, GetXattr, HEADER_BYTES, Header, ListXattr, Malformed, Map,
-    Notices, Op, Open, OpenReply, Opened, Operation, Reader, RemoveXattr, Request, SetAttr,
-    SetXattr, Target, Tell, Walk, Watch, Wire, Write, Writer, XATTR_REPLACE, notices,
+    Allocate, Content, Data, Full, GetXattr, HEADER_BYTES, Header, INSPECT_OBJECTS, Inspect,
+    Inspected, ListXattr, Malformed, Map, Notices, Op, Open, OpenReply, Opened, Operation, Reader,
+    RemoveStray, RemoveXattr, Request, SetAttr, SetXattr, Target, Tell, Walk, Watch, Wire, Write,
+    Writer, XATTR_REPLACE, notices,
 };
 use proptest::prelude::*;
 
@@ -24,11 +25,19 @@ fn encode_request(request: &Request<'_>) -> Vec<u8> {
     each! {
         Ping Stat Open Close MakeDirectory Unlink Rename Link Symlink ReadLink SetAttr Read Write
         Grant List PathOf StatFs Sync Lock TestLock Cancel Status SetXattr
-        GetXattr ListXattr RemoveXattr Allocate MakeSpecial Reach Map Tell Watch
+        GetXattr ListXattr RemoveXattr Allocate MakeSpecial Reach Map Tell Watch Inspect
+        RemoveStray
     }
 }
 
 proptest! {
+    #[test]
+    fn no_bytes_upset_who_reads_facts(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        for fact in mayfly_wire::inspection::facts(&bytes) {
+            let _ = fact.map(|fact| encoded(&fact));
+        }
+    }
+
     #[test]
     fn no_bytes_upset_the_header_decoder(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
         let _ = Header::decode(&bytes);
@@ -135,6 +144,79 @@ fn the_bytes_of_what_mounts_are_told_do_not_change() {
     assert_eq!(told, [[1, 24, 0, 0, 0].as_slice(), &packed].concat());
     assert_eq!(notices::changes(&packed).collect::<Vec<_>>(), [change]);
     assert_eq!((Map::OP as u16, Tell::OP as u16, Watch::OP as u16), (30, 31, 32));
+}
+
+#[test]
+fn the_bytes_of_an_inspection_do_not_change() {
+    let inspect = Inspect { shard: 3, what: INSPECT_OBJECTS, after: b"k" };
+    assert_eq!(encoded(&inspect), [3, 0, 0, 0, 2, 1, 0, 0, 0, b'k']);
+    let remove = RemoveStray { shard: 3, file: FileId(4), generation: 5 };
+    assert_eq!(encoded(&remove), [3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0]);
+    assert_eq!([Inspect::OP as u16, RemoveStray::OP as u16], [33, 34]);
+    let page = Inspected { nodes: 4, shards: 1, next: b"", facts: b"f" };
+    assert_eq!(encoded(&page), [4, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, b'f']);
+}
+
+#[test]
+fn the_bytes_of_facts_do_not_change() {
+    use mayfly_wire::inspection::{
+        Directory, Fact, File, Mark, Member, Name, Object, Open, Operation, Part, Spread,
+        Unreadable, facts,
+    };
+    let (file, spread) =
+        (FileId(2), Spread { width: 4, hashed: true, chunk_log2: 16, striped: true });
+    let there = OpenRef { index: 8, generation: 9 };
+    let all = [
+        Fact::Name(Name { directory: FileId(1), file, kind: FileKind::Regular, name: b"n" }),
+        Fact::File(File {
+            id: file,
+            kind: FileKind::Regular,
+            links: 3,
+            unsettled: true,
+            extended: false,
+            generation: 5,
+            size_bytes: 6,
+            spread,
+        }),
+        Fact::Directory(Directory {
+            id: file,
+            parent: FileId(1),
+            name: b"d",
+            entries: 7,
+            members: &[5],
+        }),
+        Fact::Member(Member { directory: file, entries: 7, subdirectories: 1 }),
+        Fact::Mark(Mark { what: b'X', file, generation: 5 }),
+        Fact::Part(Part { file, generation: 5, index: 3, spread, cut: true }),
+        Fact::Operation(Operation { id: 10, file }),
+        Fact::Object(Object { file, generation: 5, size_bytes: 6 }),
+        Fact::Open(Open { open: there, file, of_node: 1, at_shard: 2, there, held: true }),
+        Fact::Unreadable(Unreadable { key: b"k" }),
+    ];
+    let long = |low: u8| [low, 0, 0, 0, 0, 0, 0, 0];
+    let wanted = [
+        [&[1], &long(1)[..], &long(2), &[1, 1, 0, 0, 0, b'n']].concat(),
+        [&[2], &long(2)[..], &[1, 3, 0, 0, 0, 1, 0, 5, 0, 0, 0], &long(6), &[4, 0, 1, 16, 1]]
+            .concat(),
+        [&[3], &long(2)[..], &long(1), &[1, 0, 0, 0, b'd'], &long(7), &[1, 0, 0, 0, 5]].concat(),
+        [&[4], &long(2)[..], &long(7), &[1, 0, 0, 0]].concat(),
+        [&[5, b'X'], &long(2)[..], &[5, 0, 0, 0]].concat(),
+        [&[6], &long(2)[..], &[5, 0, 0, 0, 3, 0, 4, 0, 1, 16, 1, 1]].concat(),
+        [&[7], &long(10)[..], &long(2)].concat(),
+        [&[8], &long(2)[..], &[5, 0, 0, 0], &long(6)].concat(),
+        [
+            &[9, 8, 0, 0, 0, 9, 0, 0, 0],
+            &long(2)[..],
+            &[1, 0, 0, 0, 2, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0, 1],
+        ]
+        .concat(),
+        vec![10, 1, 0, 0, 0, b'k'],
+    ];
+    for (fact, wanted) in all.iter().zip(&wanted) {
+        assert_eq!(encoded(fact), *wanted, "{fact:?}");
+    }
+    let packed = wanted.concat();
+    assert_eq!(facts(&packed).collect::<Result<Vec<_>, _>>(), Ok(all.to_vec()));
 }
 
 #[test]

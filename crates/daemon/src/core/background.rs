@@ -14,7 +14,7 @@ use mayfly_meta::{
     key,
     record::{BirthKey, Content},
 };
-use mayfly_object::{ObjectAttr, ObjectId, ObjectStore};
+use mayfly_object::{Listed, ObjectAttr, ObjectId, ObjectStore};
 use mayfly_transport_shm::layout::FILE_MAPPED;
 use mayfly_types::{Attr, Durability, Errno, FileId, OpenRef};
 use mayfly_wire::{Data, Opened, Sync, Wire, Writer, Written};
@@ -45,6 +45,8 @@ pub(super) enum Done {
     Changed(Change, Result<u64, Errno>, Result<(), Errno>),
     /// A part of a striped file was read.
     PartRead(part::ReadDone),
+    /// Objects of this node that somebody has asked for.
+    Listed(Caller, Result<Vec<Listed>, Errno>),
     /// Bytes were written to a part.
     PartWritten(part::WriteDone),
     /// What an operation was put aside for.
@@ -246,6 +248,7 @@ impl Core {
                 Done::Changed(change, result, looked) => {
                     self.changed_object(change, result, looked);
                 }
+                Done::Listed(caller, listed) => self.objects_listed(caller, listed),
                 Done::PartRead(done) => self.part_was_read(done),
                 Done::PartWritten(done) => self.part_was_written(done),
                 Done::Prepared(subject, prepared) => self.prepared(subject, prepared),

@@ -8,7 +8,8 @@
 //! ones it has decided; the claims of all others they give back.
 //!
 //! What other nodes have of its descriptions it names: those that it stands for. The others it was
-//! giving back when it was killed, and they are given back now.
+//! giving back when it was killed, and they are given back now. An open whose answer it has given
+//! up it names too, behind that request on its way.
 //!
 //! A node that cannot be reached until the deadline of a question is not waited for: what it
 //! remembers has run out by then (`LEASE_SECONDS`). An operation that it had decided and not
@@ -23,7 +24,7 @@ use super::{Core, operation::Phase, store_failed, task::Purpose};
 use crate::{
     api::Caller,
     message::{Answer, OperationId, Question},
-    numbering::session_of_node,
+    numbering::{origin, session_of_node},
     slots::ShardId,
 };
 
@@ -61,6 +62,19 @@ impl Core {
                 self.distant.spared.insert(made_by, open);
             } else {
                 self.unclaimed_opens.remove(&made_by);
+                self.end_open(open);
+            }
+        }
+    }
+
+    /// The node of this caller takes no answer to this open any more. Nobody stands for what it
+    /// made.
+    pub(super) fn give_up_open(&mut self, caller: Caller) {
+        let Some((node, _)) = origin(caller.session) else { return };
+        for open in self.opens.of_session(session_of_node(node)) {
+            if self.opens.made_by(open.index) == caller {
+                self.unclaimed_opens.remove(&caller);
+                self.distant.spared.remove(&caller);
                 self.end_open(open);
             }
         }

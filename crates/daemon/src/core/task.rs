@@ -17,7 +17,7 @@ use mayfly_types::{
     Errno, FileId,
     limits::{REPLY_BYTES_MAX, REQUEST_BYTES_MAX},
 };
-use mayfly_wire::{Op, Request, Target, Writer};
+use mayfly_wire::{Inspect, Op, RemoveStray, Request, Target, Writer};
 
 use super::{
     Core, Fault, Outcome,
@@ -253,6 +253,7 @@ impl Core {
                 self.run_task(Task::Request { caller, op, body }, run);
             }
             Message::Cancel(session, request_id) => self.cancel_here(session, request_id),
+            Message::GivenUp(caller) => self.give_up_open(caller),
             Message::LookAgain(session, request_id) => self.look_again_at(session, request_id),
             Message::Ask(id, question) => {
                 self.run_task(Task::Question { from, id, question }, Run::default());
@@ -555,6 +556,11 @@ impl Core {
             (Some(found), ..) => open(found.index),
             (None, Some(Target::Directory(id)), _) => home(id),
             (None, _, Request::PathOf(path)) => home(path.directory),
+            (None, _, Request::Inspect(Inspect { shard, .. }))
+            | (None, _, Request::RemoveStray(RemoveStray { shard, .. })) => {
+                // One that is not there is refused here.
+                Some(ShardId(*shard)).filter(|shard| shard.0 < self.numbering.all())
+            }
             _ => None,
         };
         match owner.filter(|owner| *owner != self.shard) {

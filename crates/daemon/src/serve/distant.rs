@@ -128,6 +128,16 @@ impl<S: Service> Serving<S> {
                 }
                 net.reply(ticket, &Reply::Heard, &[]);
             }
+            Some((Call::GivenUp { session, lane, request_id }, _)) => {
+                let session = session_elsewhere(node, session);
+                let caller = Caller { session, lane, request_id };
+                if !net.give_up_running(caller) {
+                    for shard in self.shard.peers.numbering().here() {
+                        self.hand(shard, shard, Message::GivenUp(caller));
+                    }
+                }
+                net.reply(ticket, &Reply::Heard, &[]);
+            }
             Some((Call::Gone { session, pid, successor }, _)) => {
                 if let Some(successor) = successor {
                     self.meet(node, successor, pid);
@@ -239,6 +249,7 @@ impl<S: Service> Serving<S> {
                 self.hand(to, from, Message::Answer(id, answer));
             }
             (Sent::Gone { session, .. }, Reply::Heard) => self.session_heard(session),
+            (Sent::GivenUp { node, .. }, Reply::Heard) => net.given_up_heard(node),
             (Sent::Said, _) => {}
             (sent, _) => self.lost(net, sent, true),
         }
@@ -274,7 +285,13 @@ impl<S: Service> Serving<S> {
     fn lost(&mut self, net: &Net, sent: Sent, late: bool) {
         match net.lost(sent, late) {
             Loss::Again(sent) => net.again(sent),
-            Loss::Client(caller) => self.shard.answer(&Completion::failed(caller, Errno::EIO)),
+            Loss::Client(away) => {
+                if away.op == Op::Open {
+                    // It may be executed all the same, or was.
+                    net.give_up(&away);
+                }
+                self.shard.answer(&Completion::failed(away.caller, Errno::EIO));
+            }
             Loss::Shard { shard, from, id, answer } => {
                 self.hand(from, shard, Message::Answer(id, answer));
             }

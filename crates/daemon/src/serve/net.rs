@@ -40,6 +40,10 @@ use crate::{
 };
 use words::{Call, Reply};
 
+/// So many opens are remembered that were given up and of which a node has not heard; what others
+/// made there stays until the instance ends.
+const GIVEN_UP_MAX: usize = 1 << 16;
+
 /// For what somebody may wait as long as he likes: a year.
 const PATIENCE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -75,6 +79,11 @@ pub(super) enum Sent {
         pid: u32,
         successor: Option<SessionId>,
     },
+    /// An open that was given up, to be told until it is heard.
+    GivenUp {
+        node: u32,
+        caller: Caller,
+    },
     /// Whether it is heard makes no difference.
     Said,
 }
@@ -84,6 +93,8 @@ pub(super) enum Sent {
 struct Peer {
     /// It has heard which sessions there are.
     introduced: bool,
+    /// Opens given up of which it has not heard.
+    given_up: usize,
     /// What there was no room for.
     waiting: VecDeque<Sent>,
 }
@@ -96,6 +107,8 @@ struct State {
     sessions: HashMap<SessionId, (u32, HashSet<u32>)>,
     /// Requests of other nodes' clients that are being executed.
     running: HashMap<Caller, Ticket>,
+    /// Those of them that nobody waits for any more, and that may open something.
+    given_up: HashSet<Caller>,
     /// Questions of other nodes, by the numbers that they have here.
     asked: HashMap<u64, Ticket>,
     last_asked: u64,
@@ -259,7 +272,10 @@ impl Net {
                 }
             }
             // They stay on a node.
-            Message::Cancel(..) | Message::LookAgain(..) | Message::Proceed => {}
+            Message::Cancel(..)
+            | Message::GivenUp(_)
+            | Message::LookAgain(..)
+            | Message::Proceed => {}
         }
     }
 
@@ -272,6 +288,7 @@ impl Net {
         let Forward { caller, op, body, place } = forward;
         if origin(caller.session).is_some() {
             // Its node asks the other one itself.
+            state.given_up.remove(&caller);
             if let Some(ticket) = state.running.remove(&caller) {
                 self.reply(ticket, &Reply::Elsewhere { shard: to.0, place }, &[]);
             }
@@ -298,7 +315,9 @@ impl Net {
             Sent::Ask { to, question, until_ns, .. } => {
                 (self.numbering.node_of(*to), class_of(question), *until_ns)
             }
-            Sent::Gone { node, .. } => (*node, Class::Client, self.after(PATIENCE_MAX)),
+            Sent::Gone { node, .. } | Sent::GivenUp { node, .. } => {
+                (*node, Class::Client, self.after(PATIENCE_MAX))
+            }
             Sent::Said => return,
         };
         if let Sent::Forward(away) = &sent {
@@ -388,7 +407,7 @@ impl Net {
     /// What becomes of something that was lost; `late` when its time is over.
     pub(super) fn lost(&self, sent: Sent, late: bool) -> Loss {
         match sent {
-            Sent::Forward(away) if late => Loss::Client(away.caller),
+            Sent::Forward(away) if late => Loss::Client(away),
             Sent::Ask { from, to, id, question, until_ns } => {
                 if !late {
                     return Loss::Again(Sent::Ask { from, to, id, question, until_ns });
@@ -421,11 +440,46 @@ impl Net {
     }
 
     /// It is executed, and what it did is committed.
-    pub(super) fn answer(&self, done: &Completion) {
-        let ticket = lock(&self.state).running.remove(&done.caller);
+    /// False when it was given up.
+    pub(super) fn answer(&self, done: &Completion) -> bool {
+        let mut state = lock(&self.state);
+        let ticket = state.running.remove(&done.caller);
+        let given_up = state.given_up.remove(&done.caller);
+        drop(state);
         if let Some(ticket) = ticket {
             self.reply(ticket, &Reply::Done { status: done.status }, &done.body);
         }
+        !given_up
+    }
+
+    /// An open of another node's client was given up; false when it is not under way.
+    pub(super) fn give_up_running(&self, caller: Caller) -> bool {
+        let mut state = lock(&self.state);
+        let is_running = state.running.contains_key(&caller);
+        if is_running {
+            state.given_up.insert(caller);
+        }
+        is_running
+    }
+
+    /// Tells a node that an open which was sent there is given up.
+    pub(super) fn give_up(&self, away: &Away) {
+        let node = self.numbering.node_of(away.to);
+        let mut state = lock(&self.state);
+        let given_up = &mut state.peers.entry(node).or_default().given_up;
+        if *given_up < GIVEN_UP_MAX {
+            *given_up += 1;
+            self.post(&mut state, Sent::GivenUp { node, caller: away.caller });
+        }
+        drop(state);
+        self.flush();
+    }
+
+    /// A node has heard of one.
+    pub(super) fn given_up_heard(&self, node: u32) {
+        let mut state = lock(&self.state);
+        let given_up = &mut state.peers.entry(node).or_default().given_up;
+        *given_up = given_up.saturating_sub(1);
     }
 
     /// The number that a question of another node gets here.
@@ -506,6 +560,10 @@ fn encoded(sent: &Sent) -> Vec<u8> {
             let (session, pid, successor) = (*session, *pid, *successor);
             words::encode(&Call::Gone { session, pid, successor }, &[])
         }
+        Sent::GivenUp { caller, .. } => {
+            let Caller { session, lane, request_id } = *caller;
+            words::encode(&Call::GivenUp { session, lane, request_id }, &[])
+        }
         Sent::Said => Vec::new(),
     }
 }
@@ -515,7 +573,7 @@ pub(super) enum Loss {
     /// It is sent again.
     Again(Sent),
     /// A client is told.
-    Client(Caller),
+    Client(Box<Away>),
     /// A shard is told.
     Shard {
         shard: ShardId,

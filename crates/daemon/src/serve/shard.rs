@@ -12,7 +12,10 @@ use mayfly_transport_shm::{
 use mayfly_types::{Errno, SessionId};
 use mayfly_wire::Op;
 
-use super::{Caller, Completion, Service, peers::Peers};
+use super::{
+    Caller, Completion, Service,
+    peers::{Peers, ToShard},
+};
 use crate::{Message, ShardId, numbering::origin};
 
 /// Requests of one transaction at most, so that the first does not wait long for the last.
@@ -166,8 +169,14 @@ impl<S: Service> Shard<S> {
 
     fn answer_others(&mut self) {
         let Some(net) = self.peers.net().filter(|_| !self.for_others.is_empty()) else { return };
+        let me = self.peers.me();
         for done in self.for_others.drain(..) {
-            net.answer(&done);
+            if !net.answer(&done) {
+                // It was executed here.
+                let message = Message::GivenUp(done.caller);
+                let from = self.peers.numbering().shard(me);
+                self.peers.hand(me, ToShard::Message { from, message });
+            }
         }
     }
 

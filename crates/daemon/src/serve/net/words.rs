@@ -32,6 +32,9 @@ pub(crate) enum Call {
     Ask { from: u32, to: u32, question: Question },
     /// A session of the sender does not wait for this request any more.
     Cancel { session: SessionId, request_id: u64 },
+    /// The sender takes no answer to this open of its session any more, if it was or will be
+    /// executed.
+    GivenUp { session: SessionId, lane: u32, request_id: u64 },
     /// A session of the sender is over; its process may go on as another one.
     Gone { session: SessionId, pid: u32, successor: Option<SessionId> },
     /// The sender's sessions; what the receiver knows of others is over.
@@ -77,6 +80,7 @@ fn is_sound(call: &Call) -> bool {
         Call::Forward { session: of, lane, place, .. } => {
             session(of) && (*lane as usize) < LANES && is_sound_place(place)
         }
+        Call::GivenUp { session: of, lane, .. } => session(of) && (*lane as usize) < LANES,
         Call::Ask { question, .. } => is_sound_question(question),
         Call::Cancel { session: of, .. } => session(of),
         Call::Gone { session: of, successor, .. } => {
