@@ -221,18 +221,48 @@ fn static_programs_inherit_directories_where_their_listing_stands() -> Result<()
 }
 
 #[test]
-fn a_stranger_meets_ebadf_without_a_mount_and_on_a_locked_file() -> Result<()> {
+fn a_stranger_meets_ebadf_without_a_mount_and_where_fcntl_has_locked() -> Result<()> {
     let Some(bench) = Bench::new("refused")? else { return Ok(()) };
     let script = "exec 3> f; echo a >&3; $STATIC write 3 b; echo c >&3; cat f";
     let instance = bench.start("preload")?;
     let seen = bench.inside(&instance, script)?;
     ensure!(seen == "write -1 EBADF\na\nc\n", "without a mount: {seen}");
     instance.stop()?;
+    if !skip::unless_installed("handover: locks of fcntl", &["python3"], "python3") {
+        return Ok(());
+    }
+    let instance = bench.start("both")?;
+    let script = r#"python3 - "$STATIC" 2>&1 <<END
+import fcntl, os, subprocess, sys
+def try_it(lock, kind):
+    file = os.open("f", os.O_RDWR | os.O_CREAT)
+    lock(file)
+    subprocess.run([sys.argv[1], "write", str(file), "b"], pass_fds=[file], check=True)
+    print(os.fstat(file).st_size, flush=True)
+    os.close(file)
+try_it(lambda file: fcntl.lockf(file, fcntl.LOCK_EX), "process")
+whole = b"\1\0" + bytes(30)
+try_it(lambda file: fcntl.fcntl(file, fcntl.F_OFD_SETLK, whole), "description")
+END"#;
+    let seen = bench.inside(&instance, script)?;
+    ensure!(seen == "write -1 EBADF\n0\nwrite -1 EBADF\n0\n", "locked: {seen}");
+    bench.finish(&instance)
+}
+
+#[test]
+fn a_lock_of_flock_goes_along_to_the_mount() -> Result<()> {
+    let Some(bench) = Bench::new("flock")? else { return Ok(()) };
     let instance = bench.start("both")?;
     let script = "exec 3> f; flock 3; echo a >&3; $STATIC write 3 b; echo c >&3; cat f; \
-                  flock -n f true || echo still locked";
+                  flock -n f true || echo still locked; flock -n 3 && echo its own; \
+                  (flock -u 3); flock -n f true && echo free";
     let seen = bench.inside(&instance, script)?;
-    ensure!(seen == "write -1 EBADF\na\nc\nstill locked\n", "locked: {seen}");
+    ensure!(seen == "write 1\na\nbc\nstill locked\nits own\nfree\n", "locked: {seen}");
+    // One that others have, too, stays so, and the last close ends it.
+    let script = "echo > g; exec 3< g 4< g; flock -s 3; flock -s 4; $STATIC read 3 1; exec 4<&-; \
+                  flock -n g true || echo still shared; exec 3<&-; flock -w 10 g true && echo free";
+    let seen = bench.inside(&instance, script)?;
+    ensure!(seen == "read 1\n\n\nstill shared\nfree\n", "shared: {seen}");
     bench.finish(&instance)
 }
 

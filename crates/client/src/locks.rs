@@ -2,7 +2,7 @@
 
 use mayfly_transport::{Answer, Patience, Transport};
 use mayfly_types::{Errno, OpenRef};
-use mayfly_wire::{Conflict, LOCK_UNLOCK, Lock, LockRange, TestLock};
+use mayfly_wire::{Conflict, LOCK_UNLOCK, Lock, LockRange, MoveLock, TestLock};
 
 use crate::{Client, Descriptors};
 
@@ -20,6 +20,14 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             Answer::Failed(errno) => Err(errno),
             Answer::Escaped(_) => Err(Errno::EIO),
         })
+    }
+
+    /// Gives flock's lock of a description, if it has one, to another one of the file.
+    ///
+    /// # Errors
+    /// EBUSY while there are other locks.
+    pub fn move_lock(&self, open: OpenRef, to: OpenRef) -> Result<(), Errno> {
+        self.ask(&MoveLock { open, to }, Ok)
     }
 
     /// Who stands in the way of a lock.

@@ -389,6 +389,7 @@ impl Core {
             Request::Allocate(allocate) => self.allocate(caller, &allocate),
             Request::MakeSpecial(make) => self.make_special(&make),
             Request::Reach(reach) => self.reach(&reach.target, to),
+            Request::MoveLock(asked) => self.move_lock(&asked),
             Request::Map(map) => self.map(caller, map.open),
             Request::Tell(tell) => self.tell(caller, &tell),
             Request::Watch(_) => self.watch(caller, to),

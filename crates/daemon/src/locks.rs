@@ -279,6 +279,17 @@ impl LockTable {
         converts && replace(&mut locks.held, lock.owner, 0, u64::MAX, None)
     }
 
+    /// Gives flock's lock of `from` to `to`, if it has one; `None` while there are other locks.
+    pub(crate) fn hand_on(&mut self, file: FileId, from: OpenRef, to: OpenRef) -> Option<bool> {
+        let Some(locks) = self.files.get_mut(&file) else { return Some(false) };
+        let waits = locks.waiting.iter().any(|waiter| waiter.lock.owner.open() == Some(from));
+        if waits || !locks.held.iter().all(|held| held.owner.is_flock()) {
+            return None;
+        }
+        let own = locks.held.iter_mut().find(|held| held.owner == Owner::Flock(from));
+        Some(own.map(|held| held.owner = Owner::Flock(to)).is_some())
+    }
+
     /// Gives up everything of an open file description, waits included.
     pub(crate) fn release_open(&mut self, file: FileId, open: OpenRef) -> bool {
         let Some(locks) = self.files.get_mut(&file) else { return false };

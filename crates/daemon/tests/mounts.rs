@@ -1,4 +1,5 @@
-//! What mounts are told of changes of files of which they keep pages, and who waits for them.
+//! What mounts are told of changes of files of which they keep pages, who waits for them, and locks
+//! that move to them.
 #![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
 
 mod support;
@@ -9,7 +10,8 @@ use mayfly_types::{
     limits::{NOTICE_MS, NOTICES_MAX},
 };
 use mayfly_wire::{
-    Map, Notices, Open, OpenReply, Operation, Ping, Reader, Request, SET_SIZE, Target, Tell,
+    LOCK_FLOCK, LOCK_OFD, LOCK_READ, LOCK_UNLOCK, LOCK_WRITE, Lock, LockRange, Map, MoveLock,
+    Notices, Open, OpenReply, Operation, Ping, Reader, Request, SET_SIZE, Target, Tell,
     WALK_FOLLOW, Watch, Wire, Writer,
     notices::{Notice, changes},
 };
@@ -189,4 +191,33 @@ fn who_cuts_a_mapped_file_by_its_name_is_told_to_open_it() {
     play.map();
     assert_eq!(failed(play.node.set_attr(target, SET_SIZE, set())), Errno::ESTALE);
     play.node.set_attr(Target::Open(play.file), SET_SIZE, set()).unwrap();
+}
+
+#[test]
+fn a_lock_of_flock_moves_to_another_description_unless_there_are_others() {
+    let node = &mut Node::several(config(), 3, 1, false);
+    let mut opens = (0..4).map(|_| node.open("f", O_CREAT | O_RDWR).unwrap().0).collect::<Vec<_>>();
+    let (other, [from, to, third]) = (opens.pop().unwrap(), [opens[0], opens[1], opens[2]]);
+    let elsewhere = node.open("g", O_CREAT | O_RDWR).unwrap().0;
+    let lock = |node: &mut Node, open, owner, kind| {
+        let range = LockRange { owner, kind, start: 0, end: u64::MAX };
+        node.ask(&Lock { open, range, wait: false }, |()| ())
+    };
+    let hand_on = |node: &mut Node, open, to| node.ask(&MoveLock { open, to }, |()| ());
+    lock(node, from, LOCK_FLOCK, LOCK_WRITE).unwrap();
+    assert_eq!(failed(hand_on(node, from, elsewhere)), Errno::EINVAL);
+    hand_on(node, from, to).unwrap();
+    node.restart();
+    assert_eq!(failed(lock(node, from, LOCK_FLOCK, LOCK_READ)), Errno::EAGAIN);
+    lock(node, to, LOCK_FLOCK, LOCK_READ).unwrap();
+    hand_on(node, from, third).unwrap();
+    lock(node, from, LOCK_FLOCK, LOCK_READ).unwrap();
+    node.close(to);
+    lock(node, from, LOCK_FLOCK, LOCK_WRITE).unwrap();
+    lock(node, other, LOCK_OFD, LOCK_READ).unwrap();
+    assert_eq!(failed(hand_on(node, from, third)), Errno::EBUSY);
+    lock(node, other, LOCK_OFD, LOCK_UNLOCK).unwrap();
+    hand_on(node, from, third).unwrap();
+    node.close(from);
+    assert_eq!(failed(lock(node, other, LOCK_FLOCK, LOCK_READ)), Errno::EAGAIN);
 }

@@ -40,7 +40,7 @@ opcodes! {
     ListXattr = 23, RemoveXattr = 24, Flush = 25, Init = 26,
     OpenDirectory = 27, ReadDirectory = 28, ReleaseDirectory = 29, SyncDirectory = 30,
     TestLock = 31, Lock = 32, LockWaiting = 33, Access = 34, Create = 35, Interrupt = 36,
-    Destroy = 38, BatchForget = 42, Allocate = 43, ReadDirectoryPlus = 44,
+    Destroy = 38, Control = 39, BatchForget = 42, Allocate = 43, ReadDirectoryPlus = 44,
     Rename2 = 45, Seek = 46, CopyRange = 47,
     Temporary = 51, StatX = 52,
 }

@@ -33,6 +33,10 @@ pub(crate) fn handle_of(open: OpenRef) -> u64 {
     u64::from(open.index) | u64::from(open.generation) << 32
 }
 
+pub(crate) fn reference_of(handle: u64) -> OpenRef {
+    OpenRef { index: handle as u32, generation: (handle >> 32) as u32 }
+}
+
 impl Server {
     /// Answers with a file that was opened with `flags`.
     pub(crate) fn tell_opened(&self, opened: &Opened, flags: u32, body: &mut Body) {
@@ -48,8 +52,7 @@ impl Server {
     }
 
     pub(crate) fn handle(&self, handle: u64) -> Result<OpenFile, Errno> {
-        let reference = OpenRef { index: handle as u32, generation: (handle >> 32) as u32 };
-        self.client.open_file(reference)
+        self.client.open_file(reference_of(handle))
     }
 
     pub(crate) fn open(

@@ -74,6 +74,7 @@ impl Server {
             Opcode::TestLock => self.test_lock(header, fields, body)?,
             Opcode::Lock => return self.lock(header, fields, false),
             Opcode::LockWaiting => return self.lock(header, fields, true),
+            Opcode::Control => self.control(header, fields, body)?,
             Opcode::Interrupt => return self.interrupt(fields),
             Opcode::Destroy => {}
         }

@@ -252,7 +252,7 @@ impl Locks {
         if fresh { PAUSE_MIN } else { (pause * 2).min(PAUSE_MAX) }
     }
 
-    fn flocked(&self, handle: u64, node: u64) {
+    pub(crate) fn flocked(&self, handle: u64, node: u64) {
         self.state().flocked.insert(handle, Flocked { node, closed: None });
     }
 

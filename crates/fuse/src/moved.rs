@@ -5,10 +5,14 @@
 //! such file ever exists, so the kernel always asks for it to be made, and gets the description's
 //! file, whatever its names, opened anew.
 
-use mayfly_transport_shm::keeper::NAME_PREFIX;
+use mayfly_transport_shm::keeper::{NAME_PREFIX, TAKE_LOCK};
 use mayfly_types::{Errno, FileId, FileKind, OpenRef};
 
-use crate::{abi::Body, data::lasting, server::Server};
+use crate::{
+    abi::{Body, Fields, Header},
+    data::{lasting, reference_of},
+    server::Server,
+};
 
 /// The description that a name stands for.
 pub(crate) fn description(name: &[u8]) -> Option<OpenRef> {
@@ -35,6 +39,29 @@ impl Server {
         self.show(&own.attr);
         body.passing_entry(&own.attr);
         self.tell_opened(&own, flags, body);
+        Ok(())
+    }
+}
+
+impl Server {
+    /// ioctl. There is one, by which a file takes over the lock of the description that it was
+    /// opened for: after everything else that can go wrong.
+    pub(crate) fn control(
+        &self,
+        header: &Header,
+        mut fields: Fields<'_>,
+        body: &mut Body,
+    ) -> Result<(), Errno> {
+        let handle = fields.u64()?;
+        fields.skip(4)?;
+        let (command, argument) = (fields.u32()?, fields.u64()?);
+        if command != TAKE_LOCK {
+            return Err(Errno::ENOTTY);
+        }
+        let to = self.handle(handle)?.reference;
+        self.client.move_lock(reference_of(argument), to)?;
+        self.locks.flocked(handle, header.node);
+        body.zeros(16);
         Ok(())
     }
 }

@@ -7,9 +7,9 @@
 //! puts it in place of its own descriptors, and has nothing more to do with them. The file is kept
 //! for them ([`mayfly_transport_shm::keeper`]), since who moved it may have ended by then.
 //!
-//! A file that somebody has locked stays ours: a lock cannot be taken along. So does a directory
-//! that was removed: it is opened in the mount by its path. Without a mount nothing is moved; the
-//! stranger meets the placeholder then.
+//! A lock of flock is taken along. A file that somebody has locked by fcntl stays ours: these locks
+//! cannot be. So does a directory that was removed: it is opened in the mount by its path. Without
+//! a mount nothing is moved; the stranger meets the placeholder then.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -90,7 +90,7 @@ pub(crate) fn give(open: OpenFile) -> Result<(), Errno> {
         return follow(open);
     }
     let session = session::get()?;
-    if session.is_locked(open) {
+    if session.is_locked(open) && open.kind() != FileKind::Regular {
         return Err(Errno::EBUSY);
     }
     if flight::child().is_none() {
@@ -101,12 +101,22 @@ pub(crate) fn give(open: OpenFile) -> Result<(), Errno> {
         let descriptor = open_there(open, position).inspect_err(|_| file::close(connection))?;
         keeper::keep(connection, open.reference, descriptor)
             .inspect_err(|_| file::close(descriptor))?;
+        if session.is_locked(open) {
+            take_lock(open, descriptor).inspect_err(|_| file::close(descriptor))?;
+        }
         Ok(descriptor)
     })?;
     let Some(descriptor) = moved else { return follow(open) };
     replace(open, descriptor);
     file::close(descriptor);
     Ok(())
+}
+
+/// The last thing that can go wrong: the lock does not come back.
+fn take_lock(open: OpenFile, descriptor: i32) -> Result<(), Errno> {
+    let OpenRef { index, generation } = open.reference;
+    let argument = u64::from(index) | u64::from(generation) << 32;
+    file::command(descriptor, keeper::TAKE_LOCK, argument).map(drop)
 }
 
 fn open_in_mount(open: OpenFile, position: u64) -> Result<i32, Errno> {

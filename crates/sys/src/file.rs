@@ -120,6 +120,16 @@ pub fn control(descriptor: i32, command: usize, argument: usize) -> Result<usize
     result(unsafe { syscall3(number::FCNTL, descriptor as usize, command, argument) })
 }
 
+/// An ioctl whose argument is a number.
+///
+/// # Errors
+/// The kernel's.
+pub fn command(descriptor: i32, command: u32, argument: u64) -> Result<usize, Errno> {
+    let (command, argument) = (command as usize, argument as usize);
+    // SAFETY: the commands used here take an integer and touch no memory.
+    result(unsafe { syscall3(number::IOCTL, descriptor as usize, command, argument) })
+}
+
 /// dup3.
 ///
 /// # Errors

@@ -19,6 +19,9 @@ pub const SOCKET_NAME: &str = "kept";
 /// Begins a name in the mount's root that opens the file of a description: index and generation
 /// follow as decimals, each after a hyphen.
 pub const NAME_PREFIX: &str = ".mayfly-ofd";
+/// The ioctl by which a file that was opened so gets the lock of the description, whose index and
+/// generation (in the upper half) are its argument.
+pub const TAKE_LOCK: u32 = (b'M' as u32) << 8 | 1;
 /// Bytes of a request.
 pub const REQUEST_BYTES: usize = 16;
 /// First word of a request.

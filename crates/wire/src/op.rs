@@ -89,4 +89,6 @@ ops! {
     Inspect = 33,
     /// Removes an object that no file has.
     RemoveStray = 34,
+    /// Gives a lock of flock to another description of the file.
+    MoveLock = 35,
 }

@@ -344,6 +344,8 @@ wire_struct! {
 }
 wire_struct! { /// See [`Op::TestLock`].
 TestLock { open: OpenRef, range: LockRange, } }
+wire_struct! { /// See [`Op::MoveLock`]. EBUSY while there is another lock.
+MoveLock { open: OpenRef, to: OpenRef, } }
 wire_struct! {
     /// The lock that stands in the way, or `kind` = `LOCK_UNLOCK`.
     Conflict {
@@ -471,6 +473,7 @@ operations! {
     Lock => (), Lock;
     TestLock => Conflict, TestLock;
     Cancel => (), Cancel;
+    MoveLock => (), MoveLock;
     Status => Counters, Status;
     SetXattr<'a> => (), SetXattr;
     GetXattr<'a> => Text<'r>, GetXattr;
@@ -541,6 +544,7 @@ impl<'a> Request<'a> {
             | Request::List(List { open, .. })
             | Request::Lock(Lock { open, .. })
             | Request::TestLock(TestLock { open, .. })
+            | Request::MoveLock(MoveLock { open, .. })
             | Request::Map(Map { open })
             | Request::Tell(Tell { open, .. }) => About::Open(open),
             Request::Stat(Stat { target })
@@ -589,5 +593,5 @@ any_request! {
     Ping, Stat<'a>, Open<'a>, Close, MakeDirectory<'a>, Unlink<'a>, Rename<'a>, Link<'a>,
     Symlink<'a>, ReadLink<'a>, SetAttr<'a>, Read, Write<'a>, Grant, List, PathOf, StatFs, Sync<'a>,
     Lock, TestLock, Cancel, Status, SetXattr<'a>, GetXattr<'a>, ListXattr<'a>, RemoveXattr<'a>,
-    Allocate, MakeSpecial<'a>, Reach<'a>, Map, Tell, Watch, Inspect<'a>, RemoveStray,
+    Allocate, MakeSpecial<'a>, Reach<'a>, MoveLock, Map, Tell, Watch, Inspect<'a>, RemoveStray,
 }

@@ -3,9 +3,9 @@
 use mayfly_types::{Attr, FileId, FileKind, OpenRef, Timestamp};
 use mayfly_wire::{
     Allocate, Content, Data, Full, GetXattr, HEADER_BYTES, Header, INSPECT_OBJECTS, Inspect,
-    Inspected, ListXattr, Malformed, Map, Notices, Op, Open, OpenReply, Opened, Operation, Reader,
-    RemoveStray, RemoveXattr, Request, SetAttr, SetXattr, Target, Tell, Walk, Watch, Wire, Write,
-    Writer, XATTR_REPLACE, notices,
+    Inspected, ListXattr, Malformed, Map, MoveLock, Notices, Op, Open, OpenReply, Opened,
+    Operation, Reader, RemoveStray, RemoveXattr, Request, SetAttr, SetXattr, Target, Tell, Walk,
+    Watch, Wire, Write, Writer, XATTR_REPLACE, notices,
 };
 use proptest::prelude::*;
 
@@ -25,7 +25,7 @@ fn encode_request(request: &Request<'_>) -> Vec<u8> {
     each! {
         Ping Stat Open Close MakeDirectory Unlink Rename Link Symlink ReadLink SetAttr Read Write
         Grant List PathOf StatFs Sync Lock TestLock Cancel Status SetXattr
-        GetXattr ListXattr RemoveXattr Allocate MakeSpecial Reach Map Tell Watch Inspect
+        GetXattr ListXattr RemoveXattr Allocate MakeSpecial Reach Map Tell Watch MoveLock Inspect
         RemoveStray
     }
 }
@@ -217,6 +217,14 @@ fn the_bytes_of_facts_do_not_change() {
     }
     let packed = wanted.concat();
     assert_eq!(facts(&packed).collect::<Result<Vec<_>, _>>(), Ok(all.to_vec()));
+}
+
+#[test]
+fn the_bytes_of_a_lock_that_moves_do_not_change() {
+    let (open, to) = (OpenRef { index: 2, generation: 3 }, OpenRef { index: 4, generation: 5 });
+    let bytes = [2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5, 0, 0, 0];
+    assert_eq!(encoded(&MoveLock { open, to }), bytes);
+    assert_eq!(MoveLock::OP as u16, 35);
 }
 
 #[test]

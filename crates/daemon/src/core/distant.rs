@@ -17,7 +17,9 @@
 use mayfly_meta::{StoreError, key};
 use mayfly_transport_shm::layout::{FILE_BY_REQUEST, FILE_LOCKED, FILE_MAPPED};
 use mayfly_types::{Errno, OpenRef, SessionId, limits::LANES};
-use mayfly_wire::{GRANT_PART, Granted, Op, Opened, OwnPart, Reader, Request, Wire, Writer};
+use mayfly_wire::{
+    GRANT_PART, Granted, MoveLock, Op, Opened, OwnPart, Reader, Request, Wire, Writer,
+};
 
 use super::{
     Core, Fault, Outcome, Served,
@@ -366,7 +368,15 @@ impl Core {
     pub(super) fn as_there<'r>(&self, request: &Request<'r>, fault: &Fault) -> Request<'r> {
         match (fault, self.remote(request)) {
             (Fault::Elsewhere(shard, _), Some((remote, _))) if *shard == remote.shard => {
-                request.with_open(remote.open)
+                match request.with_open(remote.open) {
+                    // The other one, too; one that is not there is nobody's.
+                    Request::MoveLock(MoveLock { open, to }) => {
+                        let to = self.opens.get(to).ok().and_then(|to| to.remote);
+                        let to = to.map_or_else(OpenRef::default, |to| to.open);
+                        Request::MoveLock(MoveLock { open, to })
+                    }
+                    there => there,
+                }
             }
             _ => *request,
         }

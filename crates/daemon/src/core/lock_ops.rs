@@ -8,7 +8,7 @@ use mayfly_transport_shm::layout::FILE_LOCKED;
 use mayfly_types::{Errno, FileId, OpenRef, SessionId};
 use mayfly_wire::{
     Conflict, LOCK_FLOCK, LOCK_OFD, LOCK_POSIX, LOCK_READ, LOCK_UNLOCK, LOCK_WRITE, Lock,
-    LockRange, TestLock, Wire, Writer,
+    LockRange, MoveLock, TestLock, Wire, Writer,
 };
 
 use super::{Core, Outcome, Served};
@@ -94,6 +94,19 @@ impl Core {
                 Ok(Served::Replied)
             }
         }
+    }
+
+    /// A description becomes another one, which has its lock from now on. Those of fcntl are of
+    /// processes, or of numbers of the kernel's that nobody knows here.
+    pub(super) fn move_lock(&mut self, asked: &MoveLock) -> Outcome<Served> {
+        let (from, to) = (self.opens.get(asked.open)?, self.opens.get(asked.to)?);
+        if from.id != to.id {
+            return Err(Errno::EINVAL.into());
+        }
+        if self.locks.hand_on(from.id, asked.open, asked.to).ok_or(Errno::EBUSY)? {
+            self.save_locks(from.id)?;
+        }
+        Ok(Served::Replied)
     }
 
     /// Serves who can be served now and keeps what is held.
