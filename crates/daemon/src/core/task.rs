@@ -71,8 +71,8 @@ pub(super) struct Run {
     pub(super) appends_to: Option<FileId>,
     /// Parts that must not become longer until it is over.
     pub(super) holds: Option<Held>,
-    /// What came of bytes for the end of a part.
-    pub(super) appended: Option<Result<bool, Errno>>,
+    /// What came of a change of a part.
+    pub(super) changed: Option<Result<bool, Errno>>,
 }
 
 impl Run {
