@@ -432,6 +432,7 @@ impl Core {
         if self.objects.may_wait() {
             return Err(Fault::Prepare(Preparation::Part(object, part.cut)));
         }
+        self.commit_before_making()?;
         make_ready(object, part.cut, &*self.objects)?;
         Ok(self.part_is_ready(object, part.cut)?)
     }

@@ -20,7 +20,7 @@ use mayfly_meta::{
     record::{Content, Inode, PendingCut},
 };
 use mayfly_object::{ObjectAttr, ObjectId, ObjectStore};
-use mayfly_types::{Errno, FileId, Timestamp};
+use mayfly_types::{Durability, Errno, FileId, Timestamp};
 
 use super::{
     Core, Fault, Outcome,
@@ -217,7 +217,7 @@ impl Core {
                 if self.objects.may_wait() {
                     return Err(Fault::Prepare(Preparation::Move(moved)));
                 }
-                (moved.object, moved.make(&*self.objects)?)
+                (moved.object, self.make_here(&moved)?)
             }
         };
         let inode = &mut located.inode;
@@ -229,6 +229,33 @@ impl Core {
         self.counters.settled_bytes += attr.blocks * BLOCK_BYTES;
         self.opens.mark_object(file);
         Ok(object)
+    }
+
+    /// Makes an object on the spot. Its mark is committed first, as where somebody else makes it:
+    /// who is killed before the record is committed leaves no object that nobody knows.
+    fn make_here(&mut self, moved: &Moved) -> Outcome<ObjectAttr> {
+        let mark = key::doomed(moved.object.file, moved.object.generation);
+        self.store.put(&mark, &[1])?;
+        self.commit_before_making()?;
+        match moved.make(&*self.objects) {
+            Ok(attr) => {
+                self.store.delete(&mark)?;
+                Ok(attr)
+            }
+            Err(errno) => {
+                self.start_removal(moved.object);
+                Err(errno.into())
+            }
+        }
+    }
+
+    /// What names an object, or removes it, is committed before it is made; the batch goes on in
+    /// another transaction. What does not outlive the daemon needs no care.
+    pub(super) fn commit_before_making(&mut self) -> Outcome<()> {
+        if self.config.durability != Durability::None && self.store.pending_transaction() != 0 {
+            self.commit().map_err(Fault::Errno)?;
+        }
+        Ok(())
     }
 
     /// The object that was made for this operation, which takes it over.
