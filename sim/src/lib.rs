@@ -7,6 +7,7 @@ pub mod client;
 pub mod dice;
 pub mod disk;
 pub mod fabric;
+pub mod fits;
 pub mod history;
 pub mod judge;
 pub mod lanes;

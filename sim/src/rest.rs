@@ -17,7 +17,7 @@ pub struct Left {
 }
 
 /// What should not be there.
-pub fn check<'a>(nodes: impl Iterator<Item = &'a mut Node>, shards: u32) -> Left {
+pub fn check(nodes: &mut dyn Iterator<Item = &mut Node>, shards: u32) -> Left {
     let mut left = Left::default();
     let (mut kept, mut open_files) = (Vec::new(), Vec::new());
     for (number, node) in nodes.enumerate() {

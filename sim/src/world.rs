@@ -16,13 +16,14 @@ use crate::{
     client::{Client, Common},
     dice::Dice,
     disk::Disk,
+    fits,
     history::{EntryOp, Op},
     judge::{Wrong, judge},
     names::PLACES,
     network::{self, MS, Network, SECOND, Shared, US},
     node::{Chunks, Node, Placing, SimClock},
     plan::{Act, Plan, WORK_NS},
-    rest,
+    rest::{self, Left},
 };
 
 /// Steps of a run that goes on for ever.
@@ -228,16 +229,23 @@ impl<'a> World<'a> {
         }
         self.heal();
         self.rest();
+        self.check(fits::check);
         let last = self.plan.nodes - 1;
         self.stage(last, audit(self.plan));
         let cleared = self.clear();
         self.stage(0, cleared);
         self.rest();
+        self.check(fits::check);
+        self.check(rest::check);
+    }
+
+    /// A look at what all nodes keep, while nothing goes on.
+    fn check(&mut self, look: fn(&mut dyn Iterator<Item = &mut Node>, u32) -> Left) {
         if self.wrong.is_empty() {
-            let nodes = self.members.iter_mut().map(|member| &mut member.node);
-            let mut left = rest::check(nodes, self.plan.shards);
+            let mut nodes = self.members.iter_mut().map(|member| &mut member.node);
+            let mut left = look(&mut nodes, self.plan.shards);
             self.wrong.append(&mut left.wrong);
-            self.leaked = left.leaked;
+            self.leaked.append(&mut left.leaked);
         }
     }
 

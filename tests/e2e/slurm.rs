@@ -18,6 +18,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const SUITE: &str = "slurm";
 const NODES: [&str; 2] = ["n1", "n2"];
 
+/// Each node has a leaf switch of its own.
+const TOPOLOGY: &str = "SwitchName=leaf1 Nodes=n1\nSwitchName=leaf2 Nodes=n2\n\
+                        SwitchName=spine Switches=leaf[1-2]\n";
+
 /// The daemons of a cluster. They end with the scratch, whose mark they have.
 struct Cluster<'a> {
     scratch: &'a Scratch,
@@ -76,7 +80,8 @@ fn config(scratch: &Scratch) -> Result<String> {
          SlurmdSpoolDir={root}/spool.%n\nSlurmctldPidFile={root}/ctld.pid\n\
          SlurmdPidFile={root}/slurmd.%n.pid\nProctrackType=proctrack/linuxproc\n\
          TaskPlugin=task/none\nSelectType=select/cons_tres\nMpiDefault=none\nReturnToService=2\n\
-         KillWait=5\nTaskProlog={root}/prolog\nPartitionName=all Nodes=ALL Default=YES State=UP\n"
+         KillWait=5\nTaskProlog={root}/prolog\nTopologyPlugin=topology/tree\n\
+         PartitionName=all Nodes=ALL Default=YES State=UP\n"
     );
     for (name, port) in NODES.iter().zip([first, second]) {
         text.push_str(&format!(
@@ -103,6 +108,7 @@ impl<'a> Cluster<'a> {
         private(&scratch.join("munge.key"), key, 0o400)?;
         let path = scratch.join("slurm.conf");
         private(&path, config(scratch)?, 0o600)?;
+        private(&scratch.join("topology.conf"), TOPOLOGY, 0o600)?;
         let cluster = Cluster { scratch, config: path };
         cluster.munged()?;
         cluster.daemon("slurmctld", "slurmctld", &["-D"])?;
@@ -246,6 +252,26 @@ fn an_instance_that_a_job_starts_serves_its_steps_on_every_node_until_it_is_stop
     );
     let said = cluster.run("start", &script)?;
     for words in ["it, 2 nodes", "0: of n2", "1: of n1"] {
+        ensure!(said.contains(words), "nothing of {words:?}: {said}");
+    }
+    expect_nothing_left(&scratch)
+}
+
+#[test]
+fn leaf_switches_of_slurm_are_pools_for_directories() -> Result<()> {
+    if !is_possible() {
+        return Ok(());
+    }
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("slurm-pools")?;
+    let cluster = Cluster::start(&scratch)?;
+    let script = "mayfly start --nodes job --name it --pools topology\nmayfly status --name it\n\
+         eval \"$(mayfly env --name it)\"\nsh -c 'mkdir \"$MAYFLY_MOUNT/d\"'\n\
+         mayfly layout set pool:leaf2 \"$MAYFLY_MOUNT/d\"\n\
+         sh -c 'head -c 100000 /dev/zero > \"$MAYFLY_MOUNT/d/file\"'\n\
+         mayfly layout get --json \"$MAYFLY_MOUNT/d/file\" | tr -d ' \\n'\nmayfly stop --name it\n";
+    let said = cluster.run("pools", script)?;
+    for words in ["pool leaf1: nodes 0", "pool leaf2: nodes 1", "\"nodes\":{\"1\":"] {
         ensure!(said.contains(words), "nothing of {words:?}: {said}");
     }
     expect_nothing_left(&scratch)

@@ -153,7 +153,7 @@ pub(crate) fn expect_same_text(what: &str, one: &[u8], two: &[u8]) -> Result<()>
 }
 
 /// Where the scripts are.
-pub(crate) fn apps_dir() -> PathBuf {
+pub fn apps_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("apps")
 }
 

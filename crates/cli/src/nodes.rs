@@ -7,8 +7,9 @@ use clap::Args;
 use mayfly_deploy::{
     Instance, Pool,
     nodes::{
-        Fabric, Launch, Launcher, NODES_MAX, Network, RoleLists, expand_hosts, hosts_of_file,
-        hosts_of_the_job, parse_ports, pools, pools_of_file, this_host,
+        Fabric, Launch, Launcher, NODES_MAX, Network, POOLS_MAX, RoleLists, expand_hosts,
+        hosts_of_file, hosts_of_the_job, parse_ports, pools, pools_of_file, pools_of_the_topology,
+        this_host,
     },
 };
 
@@ -68,6 +69,10 @@ pub(crate) struct Nodes {
     /// A file of pools, one NAME=LIST on each line
     #[arg(long, value_name = "FILE")]
     pool_file: Option<PathBuf>,
+    /// Pools from the network as Slurm knows it: one for each leaf switch, under the switch's name,
+    /// with those nodes of the instance that are below it
+    #[arg(long, value_name = "topology", value_parser = ["topology"])]
+    pools: Option<String>,
     /// Seal what nodes say to each other
     #[arg(long)]
     encrypt: bool,
@@ -110,7 +115,16 @@ impl Nodes {
                 .with_context(|| format!("cannot read --pool-file {}", file.display()))?;
             texts.extend(pools_of_file(&text));
         }
-        pools(&texts, hosts)
+        let mut named = pools(&texts, hosts)?;
+        if self.pools.is_some() {
+            for pool in pools_of_the_topology(hosts)? {
+                let twice = named.iter().any(|other| other.name == pool.name);
+                ensure!(!twice, "--pools topology: there is a pool {:?} already", pool.name);
+                named.push(pool);
+            }
+            ensure!(named.len() <= POOLS_MAX, "an instance has at most {POOLS_MAX} pools");
+        }
+        Ok(named)
     }
 
     /// The lists of roles; the usual ones belong to the usual nodes.
@@ -176,6 +190,7 @@ impl Nodes {
             ("--remote-path", self.remote_path.is_some()),
             ("--pool", !self.pool.is_empty()),
             ("--pool-file", self.pool_file.is_some()),
+            ("--pools", self.pools.is_some()),
             ("--servers", self.servers.is_some()),
             ("--metadata-nodes", self.metadata_nodes.is_some()),
             ("--clients", self.clients.is_some()),

@@ -153,6 +153,11 @@ pub enum Question {
     /// `behind`: somebody has written behind them, so that they are there already, or will not be
     /// written.
     AppendPart { place: PartPlace, offset: u64, bytes: Vec<u8>, behind: bool },
+    /// fallocate of a range of the file with this mode, as far as it is the part's. With `look`:
+    /// is there room?
+    AllocatePart { place: PartPlace, mode: u32, start: u64, end: u64, look: bool },
+    /// What was written to the part shall survive the machine.
+    SyncPart { file: FileId, generation: u32 },
     /// Numbers of files that the asker will make at the receiver, which gives them to nobody else.
     Numbers,
     /// The sender was restarted: what of the receiver's operations is decided and not finished,
@@ -214,6 +219,8 @@ impl Question {
             | Question::HoldEnd { .. }
             | Question::LetEnd { .. }
             | Question::AppendPart { .. }
+            | Question::AllocatePart { .. }
+            | Question::SyncPart { .. }
             | Question::Numbers => false,
         }
     }

@@ -6,10 +6,16 @@
 //! way the length of its object says up to where in the file a part has bytes, and the greatest of
 //! these ends is the length of the file.
 
-use std::num::NonZeroU16;
+use std::{num::NonZeroU16, ops::Range};
 
 use mayfly_meta::record::{Layout, Policy};
 use mayfly_types::{Chunks, FileId};
+
+/// Ranges of an object at most that one call changes. Only under `hash` there is more than one.
+pub(crate) const RUNS_MAX: usize = 1 << 18;
+
+/// Ranges of an object, as offset and length.
+pub(crate) type Ranges = Vec<(u64, u64)>;
 
 /// Parts of a file, from what its layout says.
 pub(crate) trait Stripes {
@@ -26,6 +32,9 @@ pub(crate) trait Stripes {
     /// How long the object of a part can be in a file of `size_bytes`, and whether it is exactly
     /// that long because it has the file's last byte.
     fn length_of_part(&self, file: FileId, part: u16, size_bytes: u64) -> (u64, bool);
+    /// Where the bytes of a range of the file that are a part's are in its object, as offset and
+    /// length; `None` when they are in too many places.
+    fn ranges_of_part(&self, file: FileId, part: u16, range: Range<u64>) -> Option<Ranges>;
     /// Bytes in a chunk.
     fn chunk_bytes(&self) -> u64;
 }
@@ -69,6 +78,26 @@ impl Stripes for Layout {
         let row_bytes = chunk.saturating_mul(self.width.into());
         let in_row = (size_bytes % row_bytes).saturating_sub(chunk * u64::from(part)).min(chunk);
         (size_bytes / row_bytes * chunk + in_row, has_last)
+    }
+
+    fn ranges_of_part(&self, file: FileId, part: u16, range: Range<u64>) -> Option<Ranges> {
+        if self.policy != Policy::Hash {
+            let length = |end| self.length_of_part(file, part, end).0;
+            let (start, end) = (length(range.start), length(range.end));
+            return Some(if start < end { vec![(start, end - start)] } else { Vec::new() });
+        }
+        let (mut ranges, mut at) = (Vec::new(), range.start);
+        for _ in 0..RUNS_MAX {
+            if at >= range.end {
+                return Some(ranges);
+            }
+            let (bytes, own) = self.chunks().run(file, part, at, range.end - at);
+            if own {
+                ranges.push((at, bytes));
+            }
+            at += bytes;
+        }
+        None
     }
 
     fn chunk_bytes(&self) -> u64 {

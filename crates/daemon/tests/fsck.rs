@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, path::Path};
 
 use mayfly_daemon::fsck::{Doubts, Finding, Kind, Look};
 use mayfly_meta::{
@@ -13,7 +13,8 @@ use mayfly_meta::{
 use mayfly_object::{DirectoryStore, ObjectId, ObjectStore};
 use mayfly_types::{Errno, FileId, FileKind, OpenRef};
 use mayfly_wire::{
-    INSPECT_OBJECTS, INSPECT_OPENS, INSPECT_RECORDS, Inspect, Inspected, RemoveStray,
+    GRANT_WRITE, Grant, INSPECT_OBJECTS, INSPECT_OPENS, INSPECT_RECORDS, Inspect, Inspected,
+    RemoveStray,
     inspection::{Directory, Fact, File, Mark, Name, Object, Open, Operation, Part, Spread, facts},
 };
 use support::{Kept, Node, O_CREAT, O_RDWR, config, failed, fsck};
@@ -342,17 +343,41 @@ fn what_changes_between_two_looks_is_no_doubt_any_more() {
     assert_eq!((doubts.looks(), doubts.found().clone()), (3, BTreeSet::from([other])));
 }
 
+/// Where objects lie in memory they are made on the spot, in the middle of a batch.
+#[test]
+fn a_daemon_that_is_killed_when_it_has_made_an_object_leaves_none_of_nobody() {
+    let memory = Path::new("/dev/shm");
+    if !memory.is_dir() {
+        return;
+    }
+    let mut node = Node::on_disk_in(config(), memory);
+    let open = node.open("file", O_CREAT | O_RDWR).unwrap().0;
+    node.write(open, 0, b"small").unwrap();
+    node.settle_down();
+    let caller = node.next_caller(support::SESSION);
+    let grant = Grant { open, want: GRANT_WRITE, end: 100_000 };
+    node.submit(caller, &grant, &mut vec![0; 4096]);
+    assert_eq!(objects(&node).list(None, 10).unwrap().len(), 1, "it is made");
+    node.restart();
+    node.settle_down();
+    assert_eq!(objects(&node).list(None, 10).unwrap(), []);
+    assert_eq!(ask_all(&mut node, 1).0.findings(), BTreeSet::new());
+    node.write(open, 0, &vec![b'x'; 100_000]).unwrap();
+    node.settle_down();
+    let look = ask_all(&mut node, 1).0;
+    assert_eq!((look.findings(), look.counts().objects), (BTreeSet::new(), 1));
+}
+
 /// Looks as `mayfly fsck` does.
-fn ask_all(node: &mut Node) -> (Look, u32) {
-    let (mut look, mut pages) = (Look::new(SHARDS), 0);
-    for (what, shards) in [(INSPECT_OPENS, SHARDS), (INSPECT_OBJECTS, 1), (INSPECT_RECORDS, SHARDS)]
-    {
+fn ask_all(node: &mut Node, all: u32) -> (Look, u32) {
+    let (mut look, mut pages) = (Look::new(all), 0);
+    for (what, shards) in [(INSPECT_OPENS, all), (INSPECT_OBJECTS, 1), (INSPECT_RECORDS, all)] {
         for shard in 0..shards {
             let mut after = Vec::new();
             loop {
                 let request = Inspect { shard, what, after: &after };
                 let take = |page: Inspected<'_>| {
-                    assert_eq!((page.nodes, page.shards), (1, SHARDS));
+                    assert_eq!((page.nodes, page.shards), (1, all));
                     facts(page.facts).for_each(|fact| look.take(shard, &fact.unwrap()));
                     page.next.to_vec()
                 };
@@ -374,7 +399,7 @@ fn shards_tell_by_pages_what_they_keep() {
         node.symlink("x", &format!("b/{number}")).unwrap();
     }
     node.settle_down();
-    let (asked, pages) = ask_all(&mut node);
+    let (asked, pages) = ask_all(&mut node, SHARDS);
     assert_eq!(asked.findings(), BTreeSet::new());
     assert_eq!(asked.counts(), fsck::look(&node).counts());
     assert!(pages > 2 * SHARDS + 1, "{pages} pages");

@@ -28,6 +28,7 @@ mod net;
 mod pools;
 mod relay;
 mod roles;
+mod topology;
 mod words;
 
 pub use agent::run_node;
@@ -42,6 +43,7 @@ pub use net::{Fabric, Net as Network, parse_ports};
 pub use pools::{POOLS_MAX, pools, pools_of_file};
 pub use relay::run_relay;
 pub use roles::{RoleLists, Roles};
+pub use topology::pools_of_the_topology;
 pub use words::{NODE, RELAY};
 
 /// Name of the host on which we are.

@@ -8,6 +8,35 @@ use mayfly_types::{FileId, FileKind, OpenRef};
 
 use crate::{Full, Malformed, Reader, Wire, Writer, wire_struct};
 
+/// The records of a shard ([`Inspect`]); `after` is a key.
+pub const INSPECT_RECORDS: u8 = 1;
+/// The objects of the shard's node; `after` is a file id and a generation, big-endian.
+pub const INSPECT_OBJECTS: u8 = 2;
+/// The open file descriptions of a shard; `after` is a number, big-endian.
+pub const INSPECT_OPENS: u8 = 3;
+
+wire_struct! {
+    /// See [`crate::Op::Inspect`]. `what` is one of `INSPECT_*`; `after` is what an earlier page
+    /// said, or empty for the first one.
+    Inspect<'a> { shard: u32, what: u8, after: &'a [u8], }
+}
+wire_struct! {
+    /// A page of facts ([`facts`]).
+    Inspected<'a> {
+        /// Nodes of the instance.
+        nodes: u32,
+        /// Shards of each node.
+        shards: u32,
+        /// Where the next page begins; empty when there is none.
+        next: &'a [u8],
+        facts: &'a [u8],
+    }
+}
+wire_struct! {
+    /// See [`crate::Op::RemoveStray`]. EBUSY when something at that shard stands for the object.
+    RemoveStray { shard: u32, file: FileId, generation: u32, }
+}
+
 wire_struct! {
     /// A name.
     Name<'a> { directory: FileId, file: FileId, kind: FileKind, name: &'a [u8], }

@@ -5,6 +5,9 @@
 
 use mayfly_types::{Attr, FileId, OpenRef, Timestamp};
 
+pub use crate::inspection::{
+    INSPECT_OBJECTS, INSPECT_OPENS, INSPECT_RECORDS, Inspect, Inspected, RemoveStray,
+};
 pub use crate::notices::{Map, Notices, Tell, Watch};
 use crate::{Full, Malformed, Op, Reader, Wire, Writer, wire_struct};
 
@@ -421,35 +424,6 @@ wire_struct! { /// See [`Op::Reach`]. EINVAL for any other type of file.
 Reach<'a> { target: Target<'a>, } }
 wire_struct! { /// `SPECIAL_*`, and the place that was said when it was made.
 Reached<'a> { what: u32, place: &'a [u8], } }
-
-/// The records of a shard ([`Inspect`]); `after` is a key.
-pub const INSPECT_RECORDS: u8 = 1;
-/// The objects of the shard's node; `after` is a file id and a generation, big-endian.
-pub const INSPECT_OBJECTS: u8 = 2;
-/// The open file descriptions of a shard; `after` is a number, big-endian.
-pub const INSPECT_OPENS: u8 = 3;
-
-wire_struct! {
-    /// See [`Op::Inspect`]. `what` is one of `INSPECT_*`; `after` is what an earlier page said, or
-    /// empty for the first one.
-    Inspect<'a> { shard: u32, what: u8, after: &'a [u8], }
-}
-wire_struct! {
-    /// A page of facts ([`crate::inspection::facts`]).
-    Inspected<'a> {
-        /// Nodes of the instance.
-        nodes: u32,
-        /// Shards of each node.
-        shards: u32,
-        /// Where the next page begins; empty when there is none.
-        next: &'a [u8],
-        facts: &'a [u8],
-    }
-}
-wire_struct! {
-    /// See [`Op::RemoveStray`]. EBUSY when something at that shard stands for the object.
-    RemoveStray { shard: u32, file: FileId, generation: u32, }
-}
 
 operations! {
     Ping => (), Ping;

@@ -25,29 +25,44 @@ use crate::api::Caller;
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy)]
-struct Wish {
-    what: Allocation,
-    start: u64,
-    end: u64,
+pub(super) struct Wish {
+    pub(super) what: Allocation,
+    pub(super) start: u64,
+    pub(super) end: u64,
+}
+
+const KEEP_AND_PUNCH: u32 = ALLOCATE_KEEP_SIZE | ALLOCATE_PUNCH_HOLE;
+const KEEP_AND_ZERO: u32 = ALLOCATE_KEEP_SIZE | ALLOCATE_ZERO_RANGE;
+
+pub(super) fn what_of(mode: u32) -> Option<Allocation> {
+    Some(match mode {
+        0 => Allocation::Extend,
+        ALLOCATE_KEEP_SIZE => Allocation::Reserve,
+        KEEP_AND_PUNCH => Allocation::Punch,
+        ALLOCATE_ZERO_RANGE => Allocation::ZeroExtend,
+        KEEP_AND_ZERO => Allocation::Zero,
+        _ => return None,
+    })
+}
+
+pub(super) fn mode_of(what: Allocation) -> u32 {
+    match what {
+        Allocation::Extend => 0,
+        Allocation::Reserve => ALLOCATE_KEEP_SIZE,
+        Allocation::Punch => KEEP_AND_PUNCH,
+        Allocation::ZeroExtend => ALLOCATE_ZERO_RANGE,
+        Allocation::Zero => KEEP_AND_ZERO,
+    }
 }
 
 impl Wish {
     /// The checks of the kernel's `vfs_fallocate`, in its order.
     fn of(ask: &Allocate) -> Outcome<Wish> {
-        const KEEP_AND_PUNCH: u32 = ALLOCATE_KEEP_SIZE | ALLOCATE_PUNCH_HOLE;
-        const KEEP_AND_ZERO: u32 = ALLOCATE_KEEP_SIZE | ALLOCATE_ZERO_RANGE;
         let signed = |value: u64| value <= i64::MAX as u64;
         if !signed(ask.offset) || !signed(ask.bytes) || ask.bytes == 0 {
             return Err(Errno::EINVAL.into());
         }
-        let what = match ask.mode {
-            0 => Allocation::Extend,
-            ALLOCATE_KEEP_SIZE => Allocation::Reserve,
-            KEEP_AND_PUNCH => Allocation::Punch,
-            ALLOCATE_ZERO_RANGE => Allocation::ZeroExtend,
-            KEEP_AND_ZERO => Allocation::Zero,
-            _ => return Err(Errno::EOPNOTSUPP.into()),
-        };
+        let what = what_of(ask.mode).ok_or(Errno::EOPNOTSUPP)?;
         Ok(Wish { what, start: ask.offset, end: ask.offset + ask.bytes })
     }
 
@@ -86,12 +101,17 @@ impl Core {
             return Err(Errno::EFBIG.into());
         }
         let mut located = self.load_open(open.id)?;
-        if located.inode.layout.striped || self.outgrows_chunk(&located.inode, wish.end) {
-            // A C library then writes a byte to each block, and that asks every part for space.
-            return Err(Errno::EOPNOTSUPP.into());
+        if located.inode.layout.striped {
+            return self.allocate_striped(caller, &located, wish);
         }
         self.check_append_is_alone(&located.inode, false)?;
         self.check_at_rest(open.id)?;
+        if wish.extends() && self.outgrows_chunk(&located.inode, wish.end) {
+            self.check_room()?;
+            if self.stripe(&mut located)? {
+                return self.allocate_striped(caller, &located, wish);
+            }
+        }
         let size_bytes = self.size_of(&located.inode)?;
         let inside = wish.within(size_bytes);
         if inside.start >= inside.end {

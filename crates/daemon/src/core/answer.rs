@@ -11,7 +11,7 @@ use mayfly_meta::{
 use mayfly_object::ObjectId;
 use mayfly_types::{Errno, FileId, FileKind};
 
-use super::{Core, Fault, Outcome, claims::Claim, member::Parent};
+use super::{Core, Fault, Outcome, allocate::what_of, claims::Claim, member::Parent};
 use crate::{
     cache::{Cached, FOR_EVER},
     message::{Answer, Question},
@@ -125,6 +125,13 @@ impl Core {
                 Ok(Answer::Done)
             }
             Question::Changed(change) => self.mounts_told(change).map(|()| Answer::Done),
+            Question::AllocatePart { place, mode, start, end, look } => {
+                let what = what_of(*mode).ok_or(Errno::EPROTO)?;
+                self.allocate_part(place, what, (*start, *end), *look)
+            }
+            Question::SyncPart { file, generation } => {
+                self.sync_part(ObjectId { file: *file, generation: *generation })
+            }
             _ => Err(Errno::EIO.into()),
         }
     }

@@ -141,6 +141,9 @@ impl Core {
         } else {
             let inode = self.load_target(&sync.target)?.inode;
             let Content::Object(generation) = inode.content else { return Ok(Served::Replied) };
+            if inode.layout.striped {
+                return self.sync_striped(&inode);
+            }
             Some(ObjectId { file: inode.id, generation })
         };
         if self.config.durability != Durability::Sync {

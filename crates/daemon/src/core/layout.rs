@@ -21,7 +21,7 @@ use mayfly_meta::{
     key,
     record::{Content, Inode, Layout, Maker, Policy, Step},
 };
-use mayfly_types::{Durability, Errno, FileId, FileKind, slot};
+use mayfly_types::{Errno, FileId, FileKind, slot};
 use mayfly_wire::{SetXattr, XATTR_CREATE};
 
 use super::{
@@ -64,13 +64,11 @@ impl Core {
     /// The layout of a new file in a directory with this one.
     pub(super) fn file_layout(&self, inherited: &Layout) -> Layout {
         let numbering = &self.numbering;
-        // What is synced is synced by the file's home.
-        let whole = self.config.durability == Durability::Sync;
         let servers = self.config.roles.server_count(*numbering) as usize;
         let pool = self.pool_of(inherited);
         let nodes = pool.map_or(servers, |pool| pool.nodes.len());
         let nodes = u16::try_from(nodes).unwrap_or(u16::MAX).max(1);
-        let width = if whole { 1 } else { inherited.width.clamp(1, nodes) };
+        let width = inherited.width.clamp(1, nodes);
         let policy = match inherited.policy {
             Policy::Stripe | Policy::Hash if width == 1 => Policy::Stripe,
             policy => policy,

@@ -55,7 +55,7 @@ pub(super) struct Table {
 #[derive(Debug, Default)]
 pub(super) struct Active {
     /// The file's home knows that the part may change.
-    admitted: bool,
+    pub(super) admitted: bool,
     /// There is an object.
     made: bool,
     /// Space set aside for it while its record is dirty, bytes.
@@ -410,7 +410,7 @@ impl Core {
     }
 
     /// Refuses what there is no room for, and sets aside what a write may take.
-    fn take_room(&mut self, object: ObjectId, end: u64, bytes: u64) -> Outcome<()> {
+    pub(super) fn take_room(&mut self, object: ObjectId, end: u64, bytes: u64) -> Outcome<()> {
         let before = self.look(object)?;
         let dense = before.blocks * BLOCK_BYTES >= before.size_bytes;
         if end > before.size_bytes || !dense {
@@ -432,6 +432,7 @@ impl Core {
         if self.objects.may_wait() {
             return Err(Fault::Prepare(Preparation::Part(object, part.cut)));
         }
+        self.commit_before_making()?;
         make_ready(object, part.cut, &*self.objects)?;
         Ok(self.part_is_ready(object, part.cut)?)
     }
@@ -461,42 +462,5 @@ impl Core {
         let active = self.parts.active.entry(file).or_default();
         (active.admitted, active.made) = (true, true);
         Ok(())
-    }
-
-    /// Bytes for the end of the file, from its home.
-    pub(super) fn append_part(
-        &mut self,
-        place: &PartPlace,
-        offset: u64,
-        bytes: &[u8],
-        behind: bool,
-    ) -> Outcome<Answer> {
-        if let Some(result) = self.run.appended.take() {
-            return Ok(appended(result));
-        }
-        self.unclaimed(|| vec![(Claim::Bytes(place.file), false)])?;
-        self.parts.active.entry(place.file).or_default().admitted = true;
-        let object = self.part_to_change(place)?;
-        let at = place.part.layout.in_part(offset);
-        self.check_no_append(object)?;
-        if self.parts.active.get(&place.file).is_some_and(|active| active.jobs > 0) {
-            return Err(Fault::Busy);
-        }
-        self.take_room(object, at + bytes.len() as u64, bytes.len() as u64)?;
-        self.end_leave_to_write(object.file);
-        if self.objects.may_wait() {
-            return Err(Fault::Prepare(Preparation::Append(object, at, bytes.to_vec(), behind)));
-        }
-        let result = append_at(object, at, (bytes, behind), &*self.objects);
-        self.part_has_grown(object);
-        Ok(appended(result))
-    }
-}
-
-fn appended(result: Result<bool, Errno>) -> Answer {
-    match result {
-        Ok(true) => Answer::Done,
-        Ok(false) => Answer::Changed,
-        Err(errno) => Answer::Failed(errno),
     }
 }

@@ -20,13 +20,14 @@ use mayfly_meta::{
     record::{Content, Inode, PendingCut},
 };
 use mayfly_object::{ObjectAttr, ObjectId, ObjectStore};
-use mayfly_types::{Errno, FileId, Timestamp};
+use mayfly_types::{Durability, Errno, FileId, Timestamp};
 
 use super::{
     Core, Fault, Outcome,
     data::BLOCK_BYTES,
     home::Located,
     part,
+    part_change::PartChange,
     task::{Run, Task},
 };
 use crate::maps::HashMap;
@@ -42,8 +43,8 @@ pub(crate) enum Preparation {
     Move(Moved),
     /// To make the object of a part if there is none, and to cut it.
     Part(ObjectId, Option<PendingCut>),
-    /// To write bytes for the end of a file to the object of a part, as [`part::append_at`] does.
-    Append(ObjectId, u64, Vec<u8>, bool),
+    /// To change the object of a part for the file's home.
+    Change(ObjectId, PartChange),
     /// To know what space the objects of open files take.
     Survey(Vec<ObjectId>),
     /// What somebody else has begun.
@@ -56,7 +57,9 @@ pub(crate) enum Subject {
     Object(ObjectId),
     Content(FileId),
     Part(ObjectId),
+    /// Nobody else changes it meanwhile.
     Append(ObjectId),
+    Sync(ObjectId),
     Space,
 }
 
@@ -117,7 +120,7 @@ impl Preparation {
             Preparation::Cut(object, _) => Subject::Content(object.file),
             Preparation::Move(moved) => Subject::Content(moved.object.file),
             Preparation::Part(object, _) => Subject::Part(*object),
-            Preparation::Append(object, ..) => Subject::Append(*object),
+            Preparation::Change(object, change) => change.subject(*object),
             Preparation::Survey(_) => Subject::Space,
             Preparation::Join(subject) => *subject,
         }
@@ -131,8 +134,8 @@ pub(super) enum Prepared {
     Object(ObjectId, Result<(), Errno>),
     Moved(Moved, Result<ObjectAttr, Errno>),
     Part(ObjectId, Option<PendingCut>, Result<(), Errno>),
-    /// True: the bytes are there. False: others are.
-    Appended(ObjectId, Result<bool, Errno>),
+    /// As [`PartChange::make`] says.
+    Changed(ObjectId, Result<bool, Errno>),
     /// With the space that each takes, in blocks, where that can be seen.
     Survey(Vec<(ObjectId, Option<u64>)>),
 }
@@ -214,7 +217,7 @@ impl Core {
                 if self.objects.may_wait() {
                     return Err(Fault::Prepare(Preparation::Move(moved)));
                 }
-                (moved.object, moved.make(&*self.objects)?)
+                (moved.object, self.make_here(&moved)?)
             }
         };
         let inode = &mut located.inode;
@@ -226,6 +229,33 @@ impl Core {
         self.counters.settled_bytes += attr.blocks * BLOCK_BYTES;
         self.opens.mark_object(file);
         Ok(object)
+    }
+
+    /// Makes an object on the spot. Its mark is committed first, as where somebody else makes it:
+    /// who is killed before the record is committed leaves no object that nobody knows.
+    fn make_here(&mut self, moved: &Moved) -> Outcome<ObjectAttr> {
+        let mark = key::doomed(moved.object.file, moved.object.generation);
+        self.store.put(&mark, &[1])?;
+        self.commit_before_making()?;
+        match moved.make(&*self.objects) {
+            Ok(attr) => {
+                self.store.delete(&mark)?;
+                Ok(attr)
+            }
+            Err(errno) => {
+                self.start_removal(moved.object);
+                Err(errno.into())
+            }
+        }
+    }
+
+    /// What names an object, or removes it, is committed before it is made; the batch goes on in
+    /// another transaction. What does not outlive the daemon needs no care.
+    pub(super) fn commit_before_making(&mut self) -> Outcome<()> {
+        if self.config.durability != Durability::None && self.store.pending_transaction() != 0 {
+            self.commit().map_err(Fault::Errno)?;
+        }
+        Ok(())
     }
 
     /// The object that was made for this operation, which takes it over.
@@ -302,14 +332,10 @@ impl Core {
             Preparation::Part(object, cut) => self.start_preparation(subject, move |objects| {
                 Prepared::Part(object, cut, part::make_ready(object, cut, objects))
             }),
-            Preparation::Append(object, at, bytes, behind) => {
-                self.start_preparation(subject, move |objects| {
-                    Prepared::Appended(
-                        object,
-                        part::append_at(object, at, (&bytes, behind), objects),
-                    )
-                });
-            }
+            Preparation::Change(object, change) => self
+                .start_preparation(subject, move |objects| {
+                    Prepared::Changed(object, change.make(object, objects))
+                }),
             Preparation::Move(moved) => {
                 let ObjectId { file, generation } = moved.object;
                 let marked = self.store.put(&key::doomed(file, generation), &[1]);
@@ -340,12 +366,12 @@ impl Core {
                 let failure = result.err().map(|errno| (subject, errno));
                 self.tell_waiting(subject, |run| run.failures.extend(failure));
             }
-            Prepared::Appended(object, result) => {
+            Prepared::Changed(object, result) => {
                 self.part_has_grown(object);
                 // The others begin on their own.
                 let waiting = self.preparations.waiting.get_mut(&subject);
                 if let Some((_, run)) = waiting.and_then(|waiting| waiting.first_mut()) {
-                    run.appended = Some(result);
+                    run.changed = Some(result);
                 }
             }
             Prepared::Moved(moved, Err(errno)) => {

@@ -553,6 +553,18 @@ impl Core {
     }
 }
 
+/// Whether all have done it.
+pub(super) fn facts_of_all(answers: Vec<Answer>) -> Outcome<()> {
+    for answer in answers {
+        match answer {
+            Answer::Done => {}
+            Answer::Failed(errno) => return Err(errno.into()),
+            _ => return Err(Errno::EIO.into()),
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn facts_of(answers: Vec<Answer>) -> Outcome<Vec<PartFacts>> {
     let facts = answers.into_iter().map(|answer| match answer {
         Answer::Part(facts) => Ok(facts),

@@ -73,8 +73,8 @@ pub(super) struct Run {
     pub(super) holds: Option<Held>,
     /// The other nodes that had the file open of which a mount keeps pages.
     pub(super) mapped_with: Option<Vec<u32>>,
-    /// What came of bytes for the end of a part.
-    pub(super) appended: Option<Result<bool, Errno>>,
+    /// What came of a change of a part.
+    pub(super) changed: Option<Result<bool, Errno>>,
 }
 
 impl Run {

@@ -7,7 +7,6 @@
 use std::{collections::BTreeSet, fmt};
 
 use anyhow::{Result, bail, ensure};
-use mayfly_types::Durability;
 use serde::{Deserialize, Serialize};
 
 use super::lists::nodes_of;
@@ -100,10 +99,9 @@ impl RoleLists {
         }
         if let Some(node) = servers.difference(&metadata).next() {
             ensure!(
-                options.placement()?.width > 1 && options.durability()? != Durability::Sync,
+                options.placement()?.width > 1,
                 "--servers: {} would have no bytes, since without stripes all of a file is where \
-                 its name is: choose --layout stripe or hash (without --durability sync), or put \
-                 it into --metadata-nodes too",
+                 its name is: choose --layout stripe or hash, or put it into --metadata-nodes too",
                 name(node)
             );
         }

@@ -7,8 +7,8 @@ use mayfly_meta::record::Step;
 use mayfly_types::{
     SessionId,
     limits::{
-        CHASE_LOOKS_MAX, LANES, NAME_BYTES_MAX, OPEN_FILES_MAX, REPLY_BYTES_MAX, SESSIONS_MAX,
-        TRANSFER_BYTES_MAX,
+        CHASE_LOOKS_MAX, FILE_BYTES_MAX, LANES, NAME_BYTES_MAX, OPEN_FILES_MAX, REPLY_BYTES_MAX,
+        SESSIONS_MAX, TRANSFER_BYTES_MAX,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -112,6 +112,9 @@ fn is_sound_question(question: &Question) -> bool {
         }
         Question::AppendPart { place, bytes, .. } => {
             place.part.is_possible() && bytes.len() <= TRANSFER_BYTES_MAX
+        }
+        Question::AllocatePart { place, start, end, .. } => {
+            place.part.is_possible() && start <= end && *end <= FILE_BYTES_MAX
         }
         Question::Waits { processes } => processes.len() <= CHASE_LOOKS_MAX,
         Question::Stand { delays } => delays.len() <= CHASE_LOOKS_MAX,

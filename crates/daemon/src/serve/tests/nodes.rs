@@ -42,6 +42,7 @@ struct Files {
     chunks: (u64, Policy),
     width: u16,
     roles: Roles,
+    durability: Durability,
     totals: Arc<Totals>,
 }
 
@@ -86,7 +87,7 @@ impl Opener for Files {
             pool: 0,
             pools: vec![Pool { name: "near".to_owned(), nodes: vec![1, 2] }],
             times: Times::Mtime,
-            durability: Durability::Process,
+            durability: self.durability,
             locks: true,
             uid: 1,
             gid: 1,
@@ -104,6 +105,8 @@ pub(super) struct Served {
     chunks: (u64, Policy),
     width: u16,
     roles: Roles,
+    /// From the next start on.
+    pub(super) durability: Durability,
     thread: Option<JoinHandle<std::io::Result<Ending>>>,
     nodes: Nodes,
 }
@@ -116,7 +119,8 @@ impl Served {
         let totals = Arc::new(Totals::new(shards));
         let directory = self.host.directory.clone();
         let (chunks, width, roles) = (self.chunks, self.width, self.roles.clone());
-        let files = Files { directory, chunks, width, roles, totals };
+        let durability = self.durability;
+        let files = Files { directory, chunks, width, roles, durability, totals };
         self.thread =
             Some(thread::spawn(move || run(channel, &slot_files, shards, Some(nodes), &files)));
         assert_eq!(self.host.hear(), Message::Ready);
@@ -198,7 +202,8 @@ impl Instance {
                 deadline_ms: DEADLINE_MS_DEFAULT,
             };
             let roles = roles.clone();
-            served.push(Served { host, chunks, width, roles, thread: None, nodes });
+            let durability = Durability::Process;
+            served.push(Served { host, chunks, width, roles, durability, thread: None, nodes });
         }
         served.iter_mut().for_each(Served::start);
         let clients = served.iter().map(|served| served.host.attach()).collect();

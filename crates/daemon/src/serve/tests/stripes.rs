@@ -1,6 +1,7 @@
 //! Files whose bytes are on several nodes.
 
 mod held;
+mod space;
 
 use std::{
     fs::File,

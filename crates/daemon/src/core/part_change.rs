@@ -1,0 +1,175 @@
+//! Changes of a part that its file's home asks for: bytes for its end, space, and that what is
+//! there survives the machine.
+//!
+//! They are made in the I/O pool where objects lie on a disk, one after the other for each part,
+//! and nobody writes to the part meanwhile ([`Core::check_no_append`]); a sync is in nobody's way.
+
+use mayfly_object::{Allocation, ObjectId, ObjectStore};
+use mayfly_types::Errno;
+
+use super::{
+    Core, Fault, Outcome,
+    claims::Claim,
+    data::BLOCK_BYTES,
+    part::append_at,
+    preparation::{Preparation, Subject},
+};
+use crate::{
+    message::{Answer, PartPlace},
+    stripes::Stripes,
+};
+
+/// What is to be done to the object of a part.
+#[derive(Debug)]
+pub(crate) enum PartChange {
+    /// As [`append_at`] does.
+    Append {
+        at: u64,
+        bytes: Vec<u8>,
+        behind: bool,
+    },
+    /// In these ranges of the object, as offset and length.
+    Allocate {
+        what: Allocation,
+        ranges: Vec<(u64, u64)>,
+    },
+    Sync,
+}
+
+impl PartChange {
+    pub(super) fn subject(&self, object: ObjectId) -> Subject {
+        match self {
+            PartChange::Append { .. } | PartChange::Allocate { .. } => Subject::Append(object),
+            PartChange::Sync => Subject::Sync(object),
+        }
+    }
+
+    /// False when others have written where bytes were to be appended.
+    pub(super) fn make(&self, object: ObjectId, objects: &dyn ObjectStore) -> Result<bool, Errno> {
+        match self {
+            PartChange::Append { at, bytes, behind } => {
+                append_at(object, *at, (bytes, *behind), objects)
+            }
+            PartChange::Allocate { what, ranges } => {
+                for (at, bytes) in ranges {
+                    objects.allocate(object, *what, *at, *bytes)?;
+                }
+                Ok(true)
+            }
+            PartChange::Sync => objects.sync(object).map(|()| true),
+        }
+    }
+}
+
+fn changed(result: Result<bool, Errno>) -> Answer {
+    match result {
+        Ok(true) => Answer::Done,
+        Ok(false) => Answer::Changed,
+        Err(errno) => Answer::Failed(errno),
+    }
+}
+
+impl Core {
+    pub(super) fn change_part(&mut self, object: ObjectId, change: PartChange) -> Outcome<Answer> {
+        if self.objects.may_wait() {
+            return Err(Fault::Prepare(Preparation::Change(object, change)));
+        }
+        let result = change.make(object, &*self.objects);
+        self.part_has_grown(object);
+        Ok(changed(result))
+    }
+
+    /// What came of the change that this run has asked for.
+    fn part_changed(&mut self) -> Option<Answer> {
+        self.run.changed.take().map(changed)
+    }
+
+    /// The part, for its file's home, when nobody changes it. The home knows that it does.
+    fn part_at_rest(&mut self, place: &PartPlace) -> Outcome<ObjectId> {
+        self.unclaimed(|| vec![(Claim::Bytes(place.file), false)])?;
+        self.parts.active.entry(place.file).or_default().admitted = true;
+        let object = self.part_to_change(place)?;
+        self.check_no_append(object)?;
+        if self.parts.active.get(&place.file).is_some_and(|active| active.jobs > 0) {
+            return Err(Fault::Busy);
+        }
+        Ok(object)
+    }
+
+    /// Bytes for the end of the file, from its home.
+    pub(super) fn append_part(
+        &mut self,
+        place: &PartPlace,
+        offset: u64,
+        bytes: &[u8],
+        behind: bool,
+    ) -> Outcome<Answer> {
+        if let Some(answer) = self.part_changed() {
+            return Ok(answer);
+        }
+        let object = self.part_at_rest(place)?;
+        let at = place.part.layout.in_part(offset);
+        self.take_room(object, at + bytes.len() as u64, bytes.len() as u64)?;
+        self.end_leave_to_write(object.file);
+        self.change_part(object, PartChange::Append { at, bytes: bytes.to_vec(), behind })
+    }
+
+    /// fallocate, as far as the range is this part's. With `look` nothing is done but to look
+    /// whether there is room.
+    pub(super) fn allocate_part(
+        &mut self,
+        place: &PartPlace,
+        what: Allocation,
+        (start, end): (u64, u64),
+        look: bool,
+    ) -> Outcome<Answer> {
+        if let Some(answer) = self.part_changed() {
+            return Ok(answer);
+        }
+        let ranges = place.part.layout.ranges_of_part(place.file, place.part.index, start..end);
+        let ranges = ranges.ok_or(Errno::EOPNOTSUPP)?;
+        let object = self.part_at_rest(place)?;
+        if what != Allocation::Punch {
+            let bytes = self.space_missing(object, &ranges)?;
+            self.check_free(bytes)?;
+            if !look {
+                self.charge_part(object.file, bytes);
+            }
+        }
+        if look {
+            return Ok(Answer::Done);
+        }
+        self.end_leave_to_write(object.file);
+        self.change_part(object, PartChange::Allocate { what, ranges })
+    }
+
+    /// How much of these ranges of an object may have no space yet, bytes.
+    fn space_missing(&mut self, object: ObjectId, ranges: &[(u64, u64)]) -> Outcome<u64> {
+        let before = self.look(object)?;
+        let size_bytes = before.size_bytes;
+        let inside = |(at, bytes): &(u64, u64)| (at + bytes).min(size_bytes).saturating_sub(*at);
+        // Of the space that there is, what does not fit outside the ranges is in them.
+        let outside = size_bytes - ranges.iter().map(inside).sum::<u64>().min(size_bytes);
+        let had = (before.blocks * BLOCK_BYTES).saturating_sub(outside);
+        Ok(ranges.iter().map(|range| range.1).sum::<u64>().saturating_sub(had))
+    }
+
+    /// fsync, for the file's home: what was acknowledged survives the machine.
+    pub(super) fn sync_part(&mut self, object: ObjectId) -> Outcome<Answer> {
+        if let Some(answer) = self.part_changed() {
+            return Ok(answer);
+        }
+        let Some(part) = self.part_of(object)? else { return Ok(Answer::Done) };
+        if part.cut.is_some() {
+            self.ready_part(object, &part)?;
+        }
+        match self.look(object) {
+            // Its record is there, and it was not made.
+            Err(Fault::Errno(Errno::ENOENT)) => Ok(Answer::Done),
+            looked => {
+                looked?;
+                self.change_part(object, PartChange::Sync)
+            }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Space of striped files, and what survives the machine, at their home: all parts are asked.
+//!
+//! While space is taken or given back nobody appends to the file or cuts it. First all parts look
+//! whether there is room, so that a call for which there is none has changed nothing; one that
+//! fails all the same may have made the file longer.
+
+use mayfly_object::Allocation;
+use mayfly_types::{Durability, Errno};
+
+use super::{
+    Core, Fault, Outcome, Served,
+    allocate::Wish,
+    claims::Claim,
+    home::Located,
+    striped::{facts_of_all, generation_of},
+};
+use crate::{
+    api::Caller,
+    message::{PartPlace, Question},
+    stripes::Stripes,
+};
+use mayfly_meta::record::{Inode, PartOf};
+
+impl Core {
+    pub(super) fn allocate_striped(
+        &mut self,
+        caller: Caller,
+        located: &Located,
+        wish: Wish,
+    ) -> Outcome<Served> {
+        let inode = &located.inode;
+        let file = inode.id;
+        if self.striped.appending.get(&file).is_some_and(|other| *other != caller) {
+            return Err(Fault::Busy);
+        }
+        self.unclaimed(|| vec![(Claim::Bytes(file), false)])?;
+        self.striped.appending.insert(file, caller);
+        self.run.appends_to = Some(file);
+        self.unsettle_striped(&mut located.clone())?;
+        let Some(wish) = self.clip(inode, wish)? else { return Ok(Served::Replied) };
+        if wish.what != Allocation::Punch {
+            self.allocate_parts(inode, wish, true)?;
+        }
+        self.allocate_parts(inode, wish, false)?;
+        Ok(Served::Replied)
+    }
+
+    /// What is to be done below the end of the file, or up to a new end.
+    fn clip(&mut self, inode: &Inode, wish: Wish) -> Outcome<Option<Wish>> {
+        let what = match wish.what {
+            Allocation::Reserve => Allocation::Extend,
+            Allocation::Zero => Allocation::ZeroExtend,
+            whole => return Ok(Some(Wish { what: whole, ..wish })),
+        };
+        let end = wish.end.min(self.look_striped(inode)?.size_bytes);
+        if wish.start >= end {
+            // What is promised is only that there is room just now, and here.
+            self.check_free(wish.end - wish.start)?;
+            return Ok(None);
+        }
+        // The parts become longer, and the file does not.
+        Ok(Some(Wish { what, end, ..wish }))
+    }
+
+    fn allocate_parts(&mut self, inode: &Inode, wish: Wish, look: bool) -> Outcome<()> {
+        let (file, layout, generation) = (inode.id, inode.layout, generation_of(inode)?);
+        let Wish { what, start, end } = wish;
+        let mut missing = Vec::new();
+        let mut answers = Vec::new();
+        for index in 0..layout.width {
+            if layout.ranges_of_part(file, index, start..end).ok_or(Errno::EOPNOTSUPP)?.is_empty() {
+                continue;
+            }
+            let place = PartPlace { file, part: PartOf { generation, layout, index } };
+            let mode = super::allocate::mode_of(what);
+            let question = Question::AllocatePart { place, mode, start, end, look };
+            match self.fact(self.part_shard(file, &layout, index), question) {
+                Ok(answer) => answers.push(answer),
+                Err(Fault::Ask(questions)) => missing.extend(questions),
+                Err(fault) => return Err(fault),
+            }
+        }
+        if !missing.is_empty() {
+            return Err(Fault::Ask(missing));
+        }
+        facts_of_all(answers)
+    }
+
+    /// fsync of a striped file.
+    pub(super) fn sync_striped(&mut self, inode: &Inode) -> Outcome<Served> {
+        if self.config.durability == Durability::Sync {
+            let (file, generation) = (inode.id, generation_of(inode)?);
+            let shards: Vec<u32> = self.part_shards(file, &inode.layout);
+            let answers = self.facts(&shards, &Question::SyncPart { file, generation })?;
+            facts_of_all(answers)?;
+        }
+        Ok(Served::Replied)
+    }
+}
