@@ -46,4 +46,5 @@ with os.scandir(".") as entries:
         if index % LOOK_EVERY == 0:
             most = {process: max(most[process], anonymous_kib(process)) for process in most}
 grown = {process: most[process] - before[process] for process in most}
-print(json.dumps({"failed": len(failed), "once": once, "self": grown["self"], "daemon": grown[daemon]}))
+said = {"failed": len(failed), "once": once, "self": grown["self"], "daemon": grown[daemon]}
+print(json.dumps(said))

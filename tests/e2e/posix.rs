@@ -124,8 +124,8 @@ fn seeds(count: u64) -> Vec<u64> {
     (0..count).map(|_| random.below(1 << 40)).collect()
 }
 
-/// Where an instance keeps its data in memory. On a disk the operations of `fsx` that sync take nine
-/// tenths of its time.
+/// Where an instance keeps its data in memory. On a disk the operations of `fsx` that sync take
+/// nine tenths of its time.
 fn in_memory() -> &'static [&'static str] {
     match Path::new("/dev/shm").is_dir() {
         true => &["--data-dir", "/dev/shm"],

@@ -27,7 +27,7 @@ fn a_listing_of_a_million_entries_takes_no_memory() -> Result<()> {
     let program = apps_dir().join("wide.py");
     let daemon = instance.daemon_pid()?;
     let script = format!(
-        r#"mkdir "$MAYFLY_MOUNT/wide" && cd "$MAYFLY_MOUNT/wide" && python3 '{}' {ENTRIES} {daemon}"#,
+        r#"cd "$MAYFLY_MOUNT" && mkdir wide && cd wide && python3 '{}' {ENTRIES} {daemon}"#,
         program.display()
     );
     let outcome = instance.shell("list", &script).deadline(DEADLINE).run_ok()?;

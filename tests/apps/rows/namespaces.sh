@@ -32,8 +32,9 @@ done
 flock -u 4
 cat log inherited directory/moved*
 # Somebody goes into the namespaces of another one.
-unshare --user --map-root-user --uts --fork sh -ec 'hostname inner; touch ready; read -r _ < go' &
 mkfifo go
+program='hostname inner; touch ready; read -r _ < go'
+unshare --user --map-root-user --uts --fork sh -ec "$program" &
 while [ ! -e ready ]; do sleep 0.01; done
 nsenter --user --uts --preserve-credentials --target "$(pgrep -P $!)" sh -ec 'hostname > name; cat file name'
 echo > go
