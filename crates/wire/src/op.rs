@@ -89,4 +89,6 @@ ops! {
     Inspect = 33,
     /// Removes an object that no file has.
     RemoveStray = 34,
+    /// Where the next data or the next hole of a file is.
+    Seek = 36,
 }

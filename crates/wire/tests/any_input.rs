@@ -4,8 +4,8 @@ use mayfly_types::{Attr, FileId, FileKind, OpenRef, Timestamp};
 use mayfly_wire::{
     Allocate, Content, Data, Full, GetXattr, HEADER_BYTES, Header, INSPECT_OBJECTS, Inspect,
     Inspected, ListXattr, Malformed, Map, Notices, Op, Open, OpenReply, Opened, Operation, Reader,
-    RemoveStray, RemoveXattr, Request, SetAttr, SetXattr, Target, Tell, Walk, Watch, Wire, Write,
-    Writer, XATTR_REPLACE, notices,
+    RemoveStray, RemoveXattr, Request, Seek, SetAttr, SetXattr, Sought, Target, Tell, Walk, Watch,
+    Wire, Write, Writer, XATTR_REPLACE, notices,
 };
 use proptest::prelude::*;
 
@@ -26,7 +26,7 @@ fn encode_request(request: &Request<'_>) -> Vec<u8> {
         Ping Stat Open Close MakeDirectory Unlink Rename Link Symlink ReadLink SetAttr Read Write
         Grant List PathOf StatFs Sync Lock TestLock Cancel Status SetXattr
         GetXattr ListXattr RemoveXattr Allocate MakeSpecial Reach Map Tell Watch Inspect
-        RemoveStray
+        RemoveStray Seek
     }
 }
 
@@ -217,6 +217,15 @@ fn the_bytes_of_facts_do_not_change() {
     }
     let packed = wanted.concat();
     assert_eq!(facts(&packed).collect::<Result<Vec<_>, _>>(), Ok(all.to_vec()));
+}
+
+#[test]
+fn the_bytes_of_a_seek_do_not_change() {
+    let open = OpenRef { index: 2, generation: 3 };
+    let bytes = encoded(&Seek { open, offset: 4, hole: true });
+    assert_eq!(bytes, [2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 1]);
+    assert_eq!(encoded(&Sought { offset: 5 }), [5, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(Seek::OP as u16, 36);
 }
 
 #[test]

@@ -72,7 +72,7 @@ pub(super) struct Run {
     /// Parts that must not become longer until it is over.
     pub(super) holds: Option<Held>,
     /// What came of a change of a part.
-    pub(super) changed: Option<Result<bool, Errno>>,
+    pub(super) changed: Option<Result<u64, Errno>>,
 }
 
 impl Run {
