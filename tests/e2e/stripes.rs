@@ -49,3 +49,57 @@ fn requests(instance: &Instance<'_>) -> Result<u64> {
     let nodes = status.get("nodes").and_then(Value::as_array).context("a list of nodes")?;
     Ok(nodes.iter().filter_map(|node| node["requests"].as_u64()).sum())
 }
+
+/// Space and holes of a file that is given, step by step.
+const SPARSE: &str = r#"
+import os, subprocess, sys
+path = sys.argv[1]
+file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+def extents():
+    end, at, found = os.fstat(file).st_size, 0, []
+    while at < end:
+        try:
+            start = os.lseek(file, at, os.SEEK_DATA)
+        except OSError as error:
+            found.append(error.errno)
+            break
+        at = os.lseek(file, start, os.SEEK_HOLE)
+        found.append((start, at))
+    return end, found
+chunk = 1 << 16
+os.ftruncate(file, 40 * chunk)
+print(extents())
+os.pwrite(file, b"x" * chunk, 3 * chunk)
+os.pwrite(file, b"x" * 5 * chunk, 10 * chunk)
+print(extents())
+def fallocate(*arguments):
+    subprocess.run(["fallocate", *map(str, arguments), path], check=True)
+    print(extents(), os.fstat(file).st_blocks * 512 // chunk)
+fallocate("-p", "-o", 11 * chunk, "-l", 2 * chunk)
+fallocate("-o", 38 * chunk, "-l", 9 * chunk)
+fallocate("-z", "-n", "-o", 3 * chunk, "-l", chunk)
+print(sum(os.pread(file, 50 * chunk, 0)))
+"#;
+
+#[test]
+fn space_and_holes_of_a_striped_file_are_those_of_a_local_one() -> Result<()> {
+    let _turn = Exclusive::take()?;
+    let scratch = Scratch::new("nodes-sparse")?;
+    let options = ["--nodes", "local:4", "--chunk-size", "64K", "--layout", "stripe"];
+    let instance = Instance::named(&scratch, "sparse")?;
+    instance.command("start").args(options).run_ok()?;
+    let script = scratch.join("sparse.py");
+    fs::write(&script, SPARSE)?;
+    let run = |node: usize, file: &str| -> Result<String> {
+        let run = format!("python3 '{}' \"{file}\"", script.display());
+        let outcome = instance.shell("sparse", &run).env("MAYFLY_NODE", node.to_string()).run()?;
+        ensure!(outcome.code == 0, "{outcome:?}");
+        Ok(String::from_utf8(outcome.stdout)?)
+    };
+    let native = run(0, &scratch.join("file").display().to_string())?;
+    for node in 0..4 {
+        let mounted = run(node, "$MAYFLY_MOUNT/file")?;
+        ensure!(mounted == native, "on node {node}:\n{mounted}natively:\n{native}");
+    }
+    instance.stop()
+}

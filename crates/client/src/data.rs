@@ -19,7 +19,7 @@ use mayfly_types::{
     Errno, FileKind,
     limits::{CHUNK_BYTES_MIN, FILE_BYTES_MAX, INLINE_BYTES_MAX, TRANSFER_BYTES_MAX},
 };
-use mayfly_wire::{Allocate, Read, Stat, Target, Write};
+use mayfly_wire::{Allocate, Read, Seek, Stat, Target, Write};
 
 use crate::{
     Client, Descriptors, OpenFile,
@@ -268,12 +268,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
                 return found;
             }
         }
-        let size = self.size(open)?;
-        match whence {
-            _ if from >= size => Err(Errno::ENXIO),
-            SEEK_DATA => Ok(from),
-            _ => Ok(size),
-        }
+        let seek = Seek { open: open.reference, offset: from, hole: whence == SEEK_HOLE };
+        self.ask(&seek, |sought| Ok(sought.offset))
     }
 
     fn sync_when_asked(&self, open: OpenFile) -> Result<(), Errno> {

@@ -390,6 +390,7 @@ impl Core {
             Request::RemoveXattr(remove) => self.remove_xattr(&remove),
             Request::Allocate(allocate) => self.allocate(caller, &allocate),
             Request::MakeSpecial(make) => self.make_special(&make),
+            Request::Seek(seek) => self.seek(&seek, to),
             Request::Reach(reach) => self.reach(&reach.target, to),
             Request::MoveLock(asked) => self.move_lock(&asked),
             Request::Map(map) => self.map(caller, map.open),

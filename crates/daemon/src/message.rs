@@ -156,6 +156,8 @@ pub enum Question {
     /// fallocate of a range of the file with this mode, as far as it is the part's. With `look`:
     /// is there room?
     AllocatePart { place: PartPlace, mode: u32, start: u64, end: u64, look: bool },
+    /// Where the part's next data of the file, or its next hole, is from `offset` on.
+    SeekPart { place: PartPlace, offset: u64, hole: bool },
     /// What was written to the part shall survive the machine.
     SyncPart { file: FileId, generation: u32 },
     /// Numbers of files that the asker will make at the receiver, which gives them to nobody else.
@@ -221,6 +223,7 @@ impl Question {
             | Question::AppendPart { .. }
             | Question::AllocatePart { .. }
             | Question::SyncPart { .. }
+            | Question::SeekPart { .. }
             | Question::Numbers => false,
         }
     }

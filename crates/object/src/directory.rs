@@ -316,6 +316,19 @@ impl ObjectStore for DirectoryStore {
         })
     }
 
+    fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>, Errno> {
+        let to = if hole {
+            rustix::fs::SeekFrom::Hole(offset)
+        } else {
+            rustix::fs::SeekFrom::Data(offset)
+        };
+        self.with(id, Access::Look, |descriptor| match rustix::fs::seek(descriptor, to) {
+            Ok(found) => Ok(Some(found)),
+            Err(rustix::io::Errno::NXIO) => Ok(None),
+            Err(error) => Err(error),
+        })
+    }
+
     fn attr(&self, id: ObjectId) -> Result<ObjectAttr, Errno> {
         match self.cached(id, Access::Look) {
             Some(descriptor) => attr_of(descriptor.as_fd()),

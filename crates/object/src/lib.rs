@@ -180,6 +180,16 @@ pub trait ObjectStore: Send + Sync {
     /// What the file system says.
     fn sync(&self, id: ObjectId) -> Result<(), Errno>;
 
+    /// The first offset from `offset` on that has data, or the first in a hole; the end is one.
+    /// `None` when there is none. A store that does not know of holes has none but that.
+    ///
+    /// # Errors
+    /// What the file system says; ENOENT when there is no such object.
+    fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>, Errno> {
+        let end = self.attr(id)?.size_bytes;
+        Ok((offset < end).then_some(if hole { end } else { offset }))
+    }
+
     /// Makes the bytes of every object survive a power loss.
     ///
     /// # Errors

@@ -91,4 +91,6 @@ ops! {
     RemoveStray = 34,
     /// Gives a lock of flock to another description of the file.
     MoveLock = 35,
+    /// Where the next data or the next hole of a file is.
+    Seek = 36,
 }

@@ -422,6 +422,10 @@ wire_struct! {
 }
 wire_struct! { /// See [`Op::Reach`]. EINVAL for any other type of file.
 Reach<'a> { target: Target<'a>, } }
+wire_struct! { /// See [`Op::Seek`]. ENXIO when there is none from `offset` on.
+Seek { open: OpenRef, offset: u64, hole: bool, } }
+wire_struct! { /// See [`Op::Seek`].
+Sought { offset: u64, } }
 wire_struct! { /// `SPECIAL_*`, and the place that was said when it was made.
 Reached<'a> { what: u32, place: &'a [u8], } }
 
@@ -461,6 +465,7 @@ operations! {
     Watch => Notices<'r>, Watch;
     Inspect<'a> => Inspected<'r>, Inspect;
     RemoveStray => (), RemoveStray;
+    Seek => Sought, Seek;
 }
 
 macro_rules! any_request {
@@ -514,6 +519,7 @@ impl<'a> Request<'a> {
             | Request::Read(Read { open, .. })
             | Request::Write(Write { open, .. })
             | Request::Allocate(Allocate { open, .. })
+            | Request::Seek(Seek { open, .. })
             | Request::Grant(Grant { open, .. })
             | Request::List(List { open, .. })
             | Request::Lock(Lock { open, .. })
@@ -567,5 +573,5 @@ any_request! {
     Ping, Stat<'a>, Open<'a>, Close, MakeDirectory<'a>, Unlink<'a>, Rename<'a>, Link<'a>,
     Symlink<'a>, ReadLink<'a>, SetAttr<'a>, Read, Write<'a>, Grant, List, PathOf, StatFs, Sync<'a>,
     Lock, TestLock, Cancel, Status, SetXattr<'a>, GetXattr<'a>, ListXattr<'a>, RemoveXattr<'a>,
-    Allocate, MakeSpecial<'a>, Reach<'a>, MoveLock, Map, Tell, Watch, Inspect<'a>, RemoveStray,
+    Allocate, MakeSpecial<'a>, Reach<'a>, MoveLock, Map, Tell, Watch, Inspect<'a>, RemoveStray, Seek,
 }

@@ -4,8 +4,8 @@ use mayfly_types::{Attr, FileId, FileKind, OpenRef, Timestamp};
 use mayfly_wire::{
     Allocate, Content, Data, Full, GetXattr, HEADER_BYTES, Header, INSPECT_OBJECTS, Inspect,
     Inspected, ListXattr, Malformed, Map, MoveLock, Notices, Op, Open, OpenReply, Opened,
-    Operation, Reader, RemoveStray, RemoveXattr, Request, SetAttr, SetXattr, Target, Tell, Walk,
-    Watch, Wire, Write, Writer, XATTR_REPLACE, notices,
+    Operation, Reader, RemoveStray, RemoveXattr, Request, Seek, SetAttr, SetXattr, Sought, Target,
+    Tell, Walk, Watch, Wire, Write, Writer, XATTR_REPLACE, notices,
 };
 use proptest::prelude::*;
 
@@ -26,7 +26,7 @@ fn encode_request(request: &Request<'_>) -> Vec<u8> {
         Ping Stat Open Close MakeDirectory Unlink Rename Link Symlink ReadLink SetAttr Read Write
         Grant List PathOf StatFs Sync Lock TestLock Cancel Status SetXattr
         GetXattr ListXattr RemoveXattr Allocate MakeSpecial Reach Map Tell Watch MoveLock Inspect
-        RemoveStray
+        RemoveStray Seek
     }
 }
 
@@ -225,6 +225,15 @@ fn the_bytes_of_a_lock_that_moves_do_not_change() {
     let bytes = [2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5, 0, 0, 0];
     assert_eq!(encoded(&MoveLock { open, to }), bytes);
     assert_eq!(MoveLock::OP as u16, 35);
+}
+
+#[test]
+fn the_bytes_of_a_seek_do_not_change() {
+    let open = OpenRef { index: 2, generation: 3 };
+    let bytes = encoded(&Seek { open, offset: 4, hole: true });
+    assert_eq!(bytes, [2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 1]);
+    assert_eq!(encoded(&Sought { offset: 5 }), [5, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(Seek::OP as u16, 36);
 }
 
 #[test]

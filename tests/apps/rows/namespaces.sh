@@ -36,7 +36,8 @@ mkfifo go
 program='hostname inner; touch ready; read -r _ < go'
 unshare --user --map-root-user --uts --fork sh -ec "$program" &
 while [ ! -e ready ]; do sleep 0.01; done
-nsenter --user --uts --preserve-credentials --target "$(pgrep -P $!)" sh -ec 'hostname > name; cat file name'
+target=$(pgrep -P $!)
+nsenter --user --uts --preserve-credentials --target "$target" sh -ec 'hostname > name; cat file name'
 echo > go
 wait
 ls -A

@@ -129,6 +129,7 @@ impl Core {
                 let what = what_of(*mode).ok_or(Errno::EPROTO)?;
                 self.allocate_part(place, what, (*start, *end), *look)
             }
+            Question::SeekPart { place, offset, hole } => self.seek_part(place, *offset, *hole),
             Question::SyncPart { file, generation } => {
                 self.sync_part(ObjectId { file: *file, generation: *generation })
             }

@@ -4,6 +4,7 @@
 //! They are made in the I/O pool where objects lie on a disk, one after the other for each part,
 //! and nobody writes to the part meanwhile ([`Core::check_no_append`]); a sync is in nobody's way.
 
+use mayfly_meta::record::PartOf;
 use mayfly_object::{Allocation, ObjectId, ObjectStore};
 use mayfly_types::Errno;
 
@@ -18,6 +19,11 @@ use crate::{
     message::{Answer, PartPlace},
     stripes::Stripes,
 };
+
+/// Runs of other parts' chunks that one seek passes over.
+const SEEKS_MAX: usize = 4096;
+/// And their length at most, bytes.
+const RUN_BYTES_MAX: u64 = 1 << 40;
 
 /// What is to be done to the object of a part.
 #[derive(Debug)]
@@ -34,37 +40,88 @@ pub(crate) enum PartChange {
         ranges: Vec<(u64, u64)>,
     },
     Sync,
+    /// Where the part's next data or the next hole is.
+    Seek {
+        place: PartPlace,
+        offset: u64,
+        hole: bool,
+    },
+}
+
+/// What [`PartChange::make`] says when others have written where bytes were to be appended.
+const OTHERS: u64 = 0;
+const DONE: u64 = 1;
+/// And when there is no data, or no hole.
+pub(super) const NOWHERE: u64 = u64::MAX;
+
+/// Looks for data or a hole in the part's own chunks, from this offset of the file on.
+fn seek(
+    place: &PartPlace,
+    mut offset: u64,
+    hole: bool,
+    objects: &dyn ObjectStore,
+) -> Result<u64, Errno> {
+    let PartOf { layout, index, .. } = place.part;
+    for _ in 0..SEEKS_MAX {
+        let (others, own) = layout.chunks().run(place.file, index, offset, RUN_BYTES_MAX);
+        if !own {
+            offset = offset.saturating_add(others);
+            if others == RUN_BYTES_MAX {
+                break;
+            }
+        }
+        let at = layout.in_part(offset);
+        let found = match objects.seek(place.object(), at, hole) {
+            // Its record is there, and it was not made.
+            Err(Errno::ENOENT) => None,
+            found => found?,
+        };
+        let found = match found {
+            Some(found) => layout.end_of_part(index, found + 1) - 1,
+            // Behind the end of the object.
+            None if hole => offset,
+            None => return Ok(NOWHERE),
+        };
+        if layout.part_of(place.file, found) == index {
+            return Ok(found);
+        }
+        offset = found;
+    }
+    // So many runs of others' chunks: it is taken for one without holes.
+    Ok(if hole { NOWHERE } else { offset })
 }
 
 impl PartChange {
     pub(super) fn subject(&self, object: ObjectId) -> Subject {
         match self {
             PartChange::Append { .. } | PartChange::Allocate { .. } => Subject::Append(object),
-            PartChange::Sync => Subject::Sync(object),
+            PartChange::Sync | PartChange::Seek { .. } => Subject::Sync(object),
         }
     }
 
-    /// False when others have written where bytes were to be appended.
-    pub(super) fn make(&self, object: ObjectId, objects: &dyn ObjectStore) -> Result<bool, Errno> {
+    /// [`DONE`], or [`OTHERS`], or where it was found.
+    pub(super) fn make(&self, object: ObjectId, objects: &dyn ObjectStore) -> Result<u64, Errno> {
         match self {
             PartChange::Append { at, bytes, behind } => {
-                append_at(object, *at, (bytes, *behind), objects)
+                let done = append_at(object, *at, (bytes, *behind), objects)?;
+                Ok(if done { DONE } else { OTHERS })
             }
+            PartChange::Seek { place, offset, hole } => seek(place, *offset, *hole, objects),
             PartChange::Allocate { what, ranges } => {
                 for (at, bytes) in ranges {
                     objects.allocate(object, *what, *at, *bytes)?;
                 }
-                Ok(true)
+                Ok(DONE)
             }
-            PartChange::Sync => objects.sync(object).map(|()| true),
+            PartChange::Sync => objects.sync(object).map(|()| DONE),
         }
     }
 }
 
-fn changed(result: Result<bool, Errno>) -> Answer {
+fn changed(result: Result<u64, Errno>) -> Answer {
     match result {
-        Ok(true) => Answer::Done,
-        Ok(false) => Answer::Changed,
+        Ok(DONE) => Answer::Done,
+        Ok(_) => Answer::Changed,
         Err(errno) => Answer::Failed(errno),
     }
 }
@@ -171,5 +228,26 @@ impl Core {
                 self.change_part(object, PartChange::Sync)
             }
         }
+    }
+
+    /// For lseek, for the file's home.
+    pub(super) fn seek_part(
+        &mut self,
+        place: &PartPlace,
+        offset: u64,
+        hole: bool,
+    ) -> Outcome<Answer> {
+        if let Some(found) = self.run.changed.take() {
+            return Ok(found.map_or_else(Answer::Failed, Answer::Size));
+        }
+        let object = place.object();
+        let seek = PartChange::Seek { place: *place, offset, hole };
+        if let Some(part) = self.part_of(object)?.filter(|part| part.cut.is_some()) {
+            self.ready_part(object, &part)?;
+        }
+        if self.objects.may_wait() {
+            return Err(Fault::Prepare(Preparation::Change(object, seek)));
+        }
+        Ok(seek.make(object, &*self.objects).map_or_else(Answer::Failed, Answer::Size))
     }
 }

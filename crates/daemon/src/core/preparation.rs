@@ -135,7 +135,7 @@ pub(super) enum Prepared {
     Moved(Moved, Result<ObjectAttr, Errno>),
     Part(ObjectId, Option<PendingCut>, Result<(), Errno>),
     /// As [`PartChange::make`] says.
-    Changed(ObjectId, Result<bool, Errno>),
+    Changed(ObjectId, Result<u64, Errno>),
     /// With the space that each takes, in blocks, where that can be seen.
     Survey(Vec<(ObjectId, Option<u64>)>),
 }

@@ -6,17 +6,19 @@
 
 use mayfly_object::Allocation;
 use mayfly_types::{Durability, Errno};
+use mayfly_wire::{Seek, Sought, Wire, Writer};
 
 use super::{
     Core, Fault, Outcome, Served,
     allocate::Wish,
     claims::Claim,
     home::Located,
+    part_change::NOWHERE,
     striped::{facts_of_all, generation_of},
 };
 use crate::{
     api::Caller,
-    message::{PartPlace, Question},
+    message::{Answer, PartPlace, Question},
     stripes::Stripes,
 };
 use mayfly_meta::record::{Inode, PartOf};
@@ -95,5 +97,43 @@ impl Core {
             facts_of_all(answers)?;
         }
         Ok(Served::Replied)
+    }
+
+    /// Where the next data or the next hole is. What is at home in one object is all data for those
+    /// who have no object.
+    pub(super) fn seek(&mut self, seek: &Seek, to: &mut Writer<'_>) -> Outcome<Served> {
+        let open = self.opens.get(seek.open)?;
+        let inode = self.load_open(open.id)?.inode;
+        let size_bytes = self.size_of(&inode)?;
+        if seek.offset >= size_bytes {
+            return Err(Errno::ENXIO.into());
+        }
+        let offset = match (inode.layout.striped, seek.hole) {
+            (true, _) => self.seek_parts(&inode, seek)?.min(size_bytes),
+            (false, true) => size_bytes,
+            (false, false) => seek.offset,
+        };
+        if !seek.hole && offset >= size_bytes {
+            return Err(Errno::ENXIO.into());
+        }
+        Sought { offset }.encode(to)?;
+        Ok(Served::Replied)
+    }
+
+    fn seek_parts(&mut self, inode: &Inode, seek: &Seek) -> Outcome<u64> {
+        let (file, layout, generation) = (inode.id, inode.layout, generation_of(inode)?);
+        let (mut first, mut missing) = (NOWHERE, Vec::new());
+        for index in 0..layout.width {
+            let place = PartPlace { file, part: PartOf { generation, layout, index } };
+            let question = Question::SeekPart { place, offset: seek.offset, hole: seek.hole };
+            match self.fact(self.part_shard(file, &layout, index), question) {
+                Ok(Answer::Size(found)) => first = first.min(found),
+                Ok(Answer::Failed(errno)) => return Err(errno.into()),
+                Ok(_) => return Err(Errno::EIO.into()),
+                Err(Fault::Ask(questions)) => missing.extend(questions),
+                Err(fault) => return Err(fault),
+            }
+        }
+        if missing.is_empty() { Ok(first) } else { Err(Fault::Ask(missing)) }
     }
 }

@@ -74,7 +74,7 @@ pub(super) struct Run {
     /// The other nodes that had the file open of which a mount keeps pages.
     pub(super) mapped_with: Option<Vec<u32>>,
     /// What came of a change of a part.
-    pub(super) changed: Option<Result<bool, Errno>>,
+    pub(super) changed: Option<Result<u64, Errno>>,
 }
 
 impl Run {

@@ -113,6 +113,7 @@ fn is_sound_question(question: &Question) -> bool {
         Question::AppendPart { place, bytes, .. } => {
             place.part.is_possible() && bytes.len() <= TRANSFER_BYTES_MAX
         }
+        Question::SeekPart { place, .. } => place.part.is_possible(),
         Question::AllocatePart { place, start, end, .. } => {
             place.part.is_possible() && start <= end && *end <= FILE_BYTES_MAX
         }

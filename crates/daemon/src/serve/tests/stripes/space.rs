@@ -3,7 +3,8 @@
 use mayfly_meta::record::Policy;
 use mayfly_types::{Durability, Errno, OpenRef};
 use mayfly_wire::{
-    ALLOCATE_KEEP_SIZE, ALLOCATE_PUNCH_HOLE, ALLOCATE_ZERO_RANGE, Allocate, StatFs, Sync, Target,
+    ALLOCATE_KEEP_SIZE, ALLOCATE_PUNCH_HOLE, ALLOCATE_ZERO_RANGE, Allocate, Seek, StatFs, Sync,
+    Target,
 };
 
 use super::{CHUNK, Instance, O_CREAT, O_RDWR, pattern, stripes};
@@ -102,4 +103,35 @@ fn a_sync_of_a_striped_file_waits_for_every_node_that_has_a_part() {
     instance.served[2].start();
     instance.sync(0, open).expect("synced");
     instance.close(0, open).expect("closed");
+}
+
+#[test]
+fn data_and_holes_of_a_striped_file_are_found() {
+    for policy in [Policy::Stripe, Policy::Hash] {
+        let name = format!("sought-{}", policy as u8);
+        let instance = Instance::striped(&name, 4, 1, (CHUNK, policy));
+        let open = instance.open(1, "file", O_RDWR | O_CREAT).expect("made");
+        // Data in the second chunk, in all from the tenth to the fourteenth, and at the end.
+        instance.write_all(1, open, CHUNK, &[1; CHUNK as usize]);
+        instance.write_all(1, open, 10 * CHUNK, &[1; 5 * CHUNK as usize]);
+        instance.write_all(1, open, 30 * CHUNK, &[1; 4096]);
+        let end = 30 * CHUNK + 4096;
+        let seek = |node, open, offset, hole| {
+            instance.ask(node, &Seek { open, offset, hole }, |sought| sought.offset)
+        };
+        for node in 0..4 {
+            let open = instance.open(node, "file", O_RDWR).expect("opened");
+            assert_eq!(seek(node, open, 0, false), Ok(CHUNK));
+            assert_eq!(seek(node, open, 0, true), Ok(0));
+            assert_eq!(seek(node, open, CHUNK, true), Ok(2 * CHUNK));
+            assert_eq!(seek(node, open, 2 * CHUNK, false), Ok(10 * CHUNK));
+            assert_eq!(seek(node, open, 11 * CHUNK + 5, false), Ok(11 * CHUNK + 5));
+            assert_eq!(seek(node, open, 11 * CHUNK + 5, true), Ok(15 * CHUNK));
+            assert_eq!(seek(node, open, 15 * CHUNK, false), Ok(30 * CHUNK));
+            assert_eq!(seek(node, open, 30 * CHUNK + 1, true), Ok(end));
+            assert_eq!(seek(node, open, end, true), Err(Errno::ENXIO));
+            instance.close(node, open).expect("closed");
+        }
+        instance.close(1, open).expect("closed");
+    }
 }
