@@ -573,5 +573,6 @@ any_request! {
     Ping, Stat<'a>, Open<'a>, Close, MakeDirectory<'a>, Unlink<'a>, Rename<'a>, Link<'a>,
     Symlink<'a>, ReadLink<'a>, SetAttr<'a>, Read, Write<'a>, Grant, List, PathOf, StatFs, Sync<'a>,
     Lock, TestLock, Cancel, Status, SetXattr<'a>, GetXattr<'a>, ListXattr<'a>, RemoveXattr<'a>,
-    Allocate, MakeSpecial<'a>, Reach<'a>, MoveLock, Map, Tell, Watch, Inspect<'a>, RemoveStray, Seek,
+    Allocate, MakeSpecial<'a>, Reach<'a>, MoveLock, Map, Tell, Watch, Inspect<'a>, RemoveStray,
+    Seek,
 }

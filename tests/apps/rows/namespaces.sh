@@ -37,7 +37,8 @@ program='hostname inner; touch ready; read -r _ < go'
 unshare --user --map-root-user --uts --fork sh -ec "$program" &
 while [ ! -e ready ]; do sleep 0.01; done
 target=$(pgrep -P $!)
-nsenter --user --uts --preserve-credentials --target "$target" sh -ec 'hostname > name; cat file name'
+nsenter --user --uts --preserve-credentials --target "$target" \
+    sh -ec 'hostname > name; cat file name'
 echo > go
 wait
 ls -A
