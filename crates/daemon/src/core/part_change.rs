@@ -144,13 +144,23 @@ impl Core {
     /// The part, for its file's home, when nobody changes it. The home knows that it does.
     fn part_at_rest(&mut self, place: &PartPlace) -> Outcome<ObjectId> {
         self.unclaimed(|| vec![(Claim::Bytes(place.file), false)])?;
-        self.parts.active.entry(place.file).or_default().admitted = true;
+        self.admit_for_home(place)?;
         let object = self.part_to_change(place)?;
         self.check_no_append(object)?;
         if self.parts.active.get(&place.file).is_some_and(|active| active.jobs > 0) {
             return Err(Fault::Busy);
         }
         Ok(object)
+    }
+
+    /// What the home asks for has its leave, as of when it asked. Where there is no part, that may
+    /// have gone since, with its file: the home may have been killed while this was put aside.
+    fn admit_for_home(&mut self, place: &PartPlace) -> Outcome<()> {
+        if self.part_of(place.object())?.is_none() {
+            return self.admit_at_home(place);
+        }
+        self.parts.active.entry(place.file).or_default().admitted = true;
+        Ok(())
     }
 
     /// Bytes for the end of the file, from its home.

@@ -102,9 +102,14 @@ impl Core {
     /// The file is gone.
     pub(super) fn drop_part(&mut self, file: FileId, generation: u32) -> Outcome<()> {
         self.forget_admission(file);
-        match self.record_of_part(file)?.filter(|part| part.generation <= generation) {
-            Some(part) => self.forget_part(file, &part),
-            None => Ok(()),
+        match self.record_of_part(file)? {
+            Some(part) if part.generation <= generation => self.forget_part(file, &part),
+            Some(_) => Ok(()),
+            None => {
+                // Somebody was admitted and has made none so far.
+                self.parts.active.remove(&file);
+                Ok(())
+            }
         }
     }
 
