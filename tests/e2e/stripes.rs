@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Exclusive, Instance, Scratch};
+use mayfly_testkit::{Exclusive, Instance, Scratch, skip};
 use serde_json::Value;
 
 /// Writes and reads a piece of one chunk a hundred times each.
@@ -102,4 +102,40 @@ fn space_and_holes_of_a_striped_file_are_those_of_a_local_one() -> Result<()> {
         ensure!(mounted == native, "on node {node}:\n{mounted}natively:\n{native}");
     }
     instance.stop()
+}
+
+/// Maps a file that is on all nodes and writes to it.
+const MAPPED: &str = r#"
+import mmap, os
+file = os.open(os.environ["MAYFLY_MOUNT"] + "/file", os.O_RDWR | os.O_CREAT)
+os.pwrite(file, b"a" * (10 << 16), 0)
+try:
+    pages = mmap.mmap(file, 10 << 16)
+    pages[70000], pages[300000] = b"bc"
+    pages.flush()
+    print((os.pread(file, 2, 70000) + os.pread(file, 2, 300000)).decode())
+except OSError as error:
+    print(error.errno)
+"#;
+
+#[test]
+fn a_striped_file_is_mapped_through_the_mount_where_there_is_one() -> Result<()> {
+    let mountable = skip::unless_mountable("a mapping of a striped file");
+    for (access, said) in [("preload", "19"), ("both", "baca")] {
+        if access == "both" && !mountable {
+            continue;
+        }
+        let _turn = Exclusive::take()?;
+        let scratch = Scratch::new("nodes-mapped")?;
+        let options = ["--nodes", "local:4", "--chunk-size", "64K", "--layout", "stripe"];
+        let instance = Instance::named(&scratch, "mapped")?;
+        instance.command("start").args(options).args(["--access", access]).run_ok()?;
+        let script = scratch.join("mapped.py");
+        fs::write(&script, MAPPED)?;
+        let outcome = instance.shell("map", &format!("python3 '{}'", script.display())).run()?;
+        let heard = String::from_utf8(outcome.stdout)?;
+        ensure!(heard.trim() == said, "with --access {access}: {heard}");
+        instance.stop()?;
+    }
+    Ok(())
 }

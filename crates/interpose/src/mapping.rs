@@ -6,7 +6,7 @@
 //! private mapping of a file without an object, or of one whose file system forbids what is asked
 //! for, is memory filled once. So is a shared one of a file whose bytes are on another node, on a
 //! descriptor that cannot write: it shows the file as it was. A shared one that could write is
-//! never imitated.
+//! never imitated: it is the mount's, where the instance is mounted, and ENODEV elsewhere.
 
 use mayfly_client::OpenFile;
 use mayfly_sys::{
@@ -21,7 +21,7 @@ use mayfly_sys::{
 use mayfly_types::FileKind;
 
 use crate::{
-    Call, Outcome,
+    Call, Outcome, handover,
     serve::{argument, done},
     session::{self, Session},
 };
@@ -39,7 +39,20 @@ pub(crate) unsafe fn map(call: &Call) -> Outcome {
         return Outcome::Pass;
     }
     // SAFETY: passed on to the caller.
-    done(unsafe { try_map(call, flags) }.map(|address| address as isize))
+    let mapped = unsafe { try_map(call, flags) };
+    if mapped == Err(Errno::ENODEV) && flags & MAP_TYPE != MAP_PRIVATE && give(call) {
+        return Outcome::Pass;
+    }
+    done(mapped.map(|address| address as isize))
+}
+
+/// A file whose bytes are not all in one object here is mapped through the mount, if there is one:
+/// from now on it is the mount's.
+fn give(call: &Call) -> bool {
+    let open = session::require_open(argument(call, 4) as i32).map(|(_, open)| open);
+    let is_file = |open: &OpenFile| open.kind() == FileKind::Regular;
+    let open = open.ok().filter(is_file).filter(|_| handover::is_possible());
+    open.is_some_and(|open| handover::give(open).is_ok())
 }
 
 /// # Safety
