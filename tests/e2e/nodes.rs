@@ -187,7 +187,9 @@ fn bytes_go_round(layout: &str) -> Result<()> {
     }
     let taken = r#"fallocate -l 10M "$MAYFLY_MOUNT/file" && stat -c '%s %b' "$MAYFLY_MOUNT/file""#;
     let taken = on_node(&instance, 3, taken)?;
-    ensure!(taken == "10485760 20480", "it takes space ahead: {taken}");
+    // The file system below may need some for itself.
+    let blocks = taken.strip_prefix("10485760 ").context(taken.clone())?.parse::<u64>()?;
+    ensure!((20480..21504).contains(&blocks), "it takes space ahead: {taken}");
     on_node(&instance, 2, "rm \"$MAYFLY_MOUNT/file\"")?;
     let deadline = Instant::now() + PATIENCE;
     while objects_of(&instance)? != [0, 0, 0, 0] {
