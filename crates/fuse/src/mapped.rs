@@ -138,6 +138,28 @@ impl Telling {
         self.more.notify_one();
     }
 
+    /// Pages were written back. What waits of the same description is told of together, so that
+    /// there is not more to be told than descriptions are open.
+    fn push_pages(&self, changed: Changed) {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = queue.0.iter_mut().find_map(|item| match item {
+            Item::Change { changed: waiting, answer: None, closes: None }
+                if waiting.open == changed.open =>
+            {
+                Some(waiting)
+            }
+            _ => None,
+        });
+        match waiting {
+            Some(waiting) => {
+                waiting.start = waiting.start.min(changed.start);
+                waiting.end = waiting.end.max(changed.end);
+            }
+            None => queue.0.push_back(Item::Change { changed, answer: None, closes: None }),
+        }
+        self.more.notify_one();
+    }
+
     /// Leaves a close until everything before it was told; false when that is so.
     pub(crate) fn close_later(&self, handle: u64) -> bool {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
@@ -246,7 +268,7 @@ impl Server {
         }
         let changed = Changed { open: open.reference, start, end };
         if of_pages {
-            self.telling.push(Item::Change { changed, answer: None, closes: None });
+            self.telling.push_pages(changed);
         } else {
             work.changed = Some(changed);
         }
@@ -299,6 +321,23 @@ mod tests {
         assert!(!mapped.is_mapped(5));
         mapped.opened(5, 3);
         assert_eq!(mapped.pages_of(5), None, "the kernel reads its pages anew");
+    }
+
+    #[test]
+    fn what_waits_of_one_description_is_told_of_together() {
+        let telling = Telling::default();
+        let open = OpenRef { index: 1, generation: 1 };
+        let other = OpenRef { index: 2, generation: 1 };
+        for (open, start, end) in [(open, 8, 9), (other, 1, 2), (open, 4, 5)] {
+            telling.push_pages(Changed { open, start, end });
+        }
+        let told = |item| match item {
+            Item::Change { changed, .. } => (changed.open, changed.start, changed.end),
+            Item::Close(_) => panic!("nothing was closed"),
+        };
+        assert_eq!(told(telling.next()), (open, 4, 9));
+        assert_eq!(told(telling.next()), (other, 1, 2));
+        assert_eq!(telling.queue.lock().unwrap().0.len(), 0);
     }
 
     #[test]
