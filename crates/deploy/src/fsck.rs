@@ -5,19 +5,19 @@
 //! nodes. Descriptions are looked at first, then objects, then records: what is made while the look
 //! lasts has its record before it has the rest.
 
-use std::{collections::BTreeSet, os::unix::ffi::OsStrExt, thread::sleep, time::Duration};
+use std::{collections::BTreeSet, thread::sleep, time::Duration};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 pub use mayfly_daemon::fsck::{Counts, Finding, Kind, Stray};
 use mayfly_daemon::fsck::{Doubts, Look};
 use mayfly_transport::{Answer, Patience, Transport};
-use mayfly_transport_shm::{AttachOptions, Attachment, attach};
+use mayfly_transport_shm::Attachment;
 use mayfly_types::Errno;
 use mayfly_wire::{
     INSPECT_OBJECTS, INSPECT_OPENS, INSPECT_RECORDS, Inspect, RemoveStray, inspection::facts,
 };
 
-use crate::{Config, instance::SOCKET_NAME};
+use crate::{Config, status::attached};
 
 /// Looks that have to agree before anything is called wrong.
 const LOOKS: u32 = 4;
@@ -115,12 +115,7 @@ pub fn repair(config: &Config, checked: &mut Checked) -> Result<()> {
 
 impl<'c> Inspector<'c> {
     fn new(config: &'c Config) -> Result<Inspector<'c>> {
-        let socket = config.run_dir.join(SOCKET_NAME);
-        let options =
-            AttachOptions { socket_path: socket.as_os_str().as_bytes(), fd_min: 3, node: None };
-        let attached = attach(&options).map_err(|errno| {
-            anyhow!("cannot attach to {:?} at {}: {errno}", config.name, socket.display())
-        })?;
+        let attached = attached(config)?;
         Ok(Inspector { config, attached, shards: 0, nodes: 0 })
     }
 

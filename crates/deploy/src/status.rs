@@ -6,7 +6,7 @@
 use anyhow::{Result, anyhow};
 use mayfly_fuse::Way;
 use mayfly_transport::{Answer, Patience, Transport};
-use mayfly_transport_shm::{AttachOptions, attach, layout::Waiting};
+use mayfly_transport_shm::{AttachOptions, Attachment, attach, layout::Waiting};
 use mayfly_types::Errno;
 use mayfly_wire::{Counters, Status};
 use serde::Serialize;
@@ -128,14 +128,19 @@ pub fn report(config: Config) -> Result<Report> {
     }
 }
 
-/// Asks the daemon.
-fn counters(config: &Config) -> Result<Result<(Counters, Waits), Errno>> {
+/// This process, attached to an instance as any other.
+pub(crate) fn attached(config: &Config) -> Result<Attachment> {
     let socket = config.run_dir.join(SOCKET_NAME);
     let options =
         AttachOptions { socket_path: socket.as_os_str().as_bytes(), fd_min: 3, node: None };
-    let attached = attach(&options).map_err(|errno| {
+    attach(&options).map_err(|errno| {
         anyhow!("cannot attach to {:?} at {}: {errno}", config.name, socket.display())
-    })?;
+    })
+}
+
+/// Asks the daemon.
+fn counters(config: &Config) -> Result<Result<(Counters, Waits), Errno>> {
+    let attached = attached(config)?;
     attached.transport.exchange(&Status {}, Patience::Deadline, |answer| match answer {
         Answer::Done(counters) => Ok(Ok((counters, Waits::of(&attached.node.head.waiting)))),
         Answer::Failed(errno) => Ok(Err(errno)),

@@ -45,15 +45,8 @@ impl Core {
         write: &Write<'_>,
         to: &mut Writer<'_>,
     ) -> Outcome<Served> {
-        let inode = &located.inode;
-        let file = inode.id;
-        if self.striped.appending.get(&file).is_some_and(|other| *other != caller) {
-            return Err(Fault::Busy);
-        }
-        self.unclaimed(|| vec![(Claim::Bytes(file), false)])?;
-        self.striped.appending.insert(file, caller);
-        self.run.appends_to = Some(file);
-        self.unsettle_striped(&mut located.clone())?;
+        self.take_turn(caller, located)?;
+        let file = located.inode.id;
         let held = self.held_size(located);
         if let Err(Fault::Errno(_)) = &held {
             self.forget_noted(caller, file)?;
@@ -93,6 +86,19 @@ impl Core {
         let end = start + count as u64;
         Written { object: true, count: count as u32, end }.encode(to)?;
         Ok(Served::Replied)
+    }
+
+    /// Waits until nobody else appends to the file or cuts it, and keeps others from it until the
+    /// run is over.
+    pub(super) fn take_turn(&mut self, caller: Caller, located: &Located) -> Outcome<()> {
+        let file = located.inode.id;
+        if self.striped.appending.get(&file).is_some_and(|other| *other != caller) {
+            return Err(Fault::Busy);
+        }
+        self.unclaimed(|| vec![(Claim::Bytes(file), false)])?;
+        self.striped.appending.insert(file, caller);
+        self.run.appends_to = Some(file);
+        self.unsettle_striped(&mut located.clone())
     }
 
     /// The length, which nobody changes until the run is over.

@@ -11,7 +11,6 @@ use mayfly_wire::{Seek, Sought, Wire, Writer};
 use super::{
     Core, Fault, Outcome, Served,
     allocate::Wish,
-    claims::Claim,
     home::Located,
     part_change::NOWHERE,
     striped::{facts_of_all, generation_of},
@@ -31,14 +30,7 @@ impl Core {
         wish: Wish,
     ) -> Outcome<Served> {
         let inode = &located.inode;
-        let file = inode.id;
-        if self.striped.appending.get(&file).is_some_and(|other| *other != caller) {
-            return Err(Fault::Busy);
-        }
-        self.unclaimed(|| vec![(Claim::Bytes(file), false)])?;
-        self.striped.appending.insert(file, caller);
-        self.run.appends_to = Some(file);
-        self.unsettle_striped(&mut located.clone())?;
+        self.take_turn(caller, located)?;
         let Some(wish) = self.clip(inode, wish)? else { return Ok(Served::Replied) };
         if wish.what != Allocation::Punch {
             self.allocate_parts(inode, wish, true)?;
