@@ -83,6 +83,19 @@ pub(crate) fn two_paths(
     shown(i64::from(unsafe { call(from.as_ptr(), to.as_ptr()) }))
 }
 
+/// rename. A kernel that finds a directory which others have moved, not through its mount, in the
+/// middle of a rename to another directory answers ESTALE (docs/FUSE.md). It knows where the
+/// directory is once it was looked at.
+pub(crate) fn rename(from: &CStr, to: &CStr) -> String {
+    let done = two_paths(libc::rename, from, to);
+    if done != format!("errno {}", libc::ESTALE) {
+        return done;
+    }
+    lstat(from);
+    lstat(to);
+    two_paths(libc::rename, from, to)
+}
+
 pub(crate) fn readlink(path: &CStr) -> String {
     let mut buffer = [0_u8; 300];
     // SAFETY: the buffer has the length given.

@@ -278,10 +278,7 @@ impl Player {
         let (from, to) = (self.name(), self.name());
         let (from_c, to_c) = (name(from), name(to));
         match self.random.below(4) {
-            0 | 1 => format!(
-                "rename {from:?} {to:?} = {}",
-                calls::two_paths(libc::rename, &from_c, &to_c)
-            ),
+            0 | 1 => format!("rename {from:?} {to:?} = {}", calls::rename(&from_c, &to_c)),
             2 => format!("link {from:?} {to:?} = {}", calls::two_paths(libc::link, &from_c, &to_c)),
             _ => format!(
                 "symlink {from:?} {to:?} = {}",
