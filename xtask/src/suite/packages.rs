@@ -26,6 +26,7 @@ const NEEDS: &[Need] = &[
         programs: &["gcc", "make"],
         packages: &["gcc", "libc6-dev", "make"],
     },
+    Need { suite: "musl", programs: &["musl-gcc"], packages: &["musl-tools"] },
     Need { suite: "fuse", programs: &["fusermount3"], packages: &["fuse3"] },
     Need { suite: "git", programs: &["git"], packages: &["git"] },
     Need { suite: "Python", programs: &["python3"], packages: &["python3"] },
