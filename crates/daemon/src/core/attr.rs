@@ -132,22 +132,9 @@ impl Core {
         set: &SetAttr<'_>,
         to: &mut Writer<'_>,
     ) -> Outcome<Served> {
-        if let Target::Open(open) = &set.target {
-            let open = self.opens.get(*open)?;
-            // A description that was opened with O_PATH names the file like a path does (chmod of
-            // its name in procfs); what fchmod and its like may not do with it, the client knows.
-            if set.which & SET_SIZE != 0 && !open.may_write() {
-                let errno = if open.flags & O_PATH != 0 { Errno::EBADF } else { Errno::EINVAL };
-                return Err(errno.into());
-            }
-        }
         let mut located = self.load_target(&set.target)?;
-        if set.which & SET_SIZE != 0
-            && matches!(set.target, Target::Path(_))
-            && self.opens.has_flag(located.inode.id, FILE_MAPPED)
-        {
-            // Mounts are told of the cut by who has the file open.
-            return Err(Errno::ESTALE.into());
+        if set.which & SET_SIZE != 0 {
+            self.check_may_cut(&set.target, located.inode.id)?;
         }
         if located.inode.kind() == FileKind::Regular {
             self.prepare_striped(&mut located, set)?;
@@ -200,6 +187,23 @@ impl Core {
         }
         self.attr_of(&located.inode)?.encode(to)?;
         Ok(Served::Replied)
+    }
+
+    /// Whether a length can be set by who names the file so.
+    fn check_may_cut(&self, target: &Target<'_>, file: FileId) -> Outcome<()> {
+        let Target::Open(open) = target else {
+            // Mounts are told of the cut by who has the file open.
+            let mapped = self.opens.has_flag(file, FILE_MAPPED);
+            return if mapped { Err(Errno::ESTALE.into()) } else { Ok(()) };
+        };
+        let open = self.opens.get(*open)?;
+        // A description that was opened with O_PATH names the file like a path does (chmod of
+        // its name in procfs); what fchmod and its like may not do with it, the client knows.
+        match open.may_write() {
+            true => Ok(()),
+            false if open.flags & O_PATH != 0 => Err(Errno::EBADF.into()),
+            false => Err(Errno::EINVAL.into()),
+        }
     }
 
     /// What members know of a directory, and what they say of its times, is changed with it.

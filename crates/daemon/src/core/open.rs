@@ -76,22 +76,16 @@ impl Core {
         };
         let of = (inode.id, inode.kind());
         let made = self.opens.insert(caller, of, birth, flags & !ONCE, None)?;
-        if matches!(inode.content, Content::Object(_)) {
-            self.opens.mark_object(inode.id);
-        }
-        self.mark_layout(inode);
+        self.mark_opened(inode);
         if created {
             self.forget_maker(inode)?;
-        }
-        if inode.links == 0 {
-            self.opens.mark_unlinked(inode.id);
         }
         if let Some((object, birth)) = cut {
             self.expect_cut(object.file, 0)?;
             let change = Change { caller: Some(caller), object, birth, reply: Reply::Opened(made) };
-            return Ok(
-                self.start_change(change, move |objects| objects.set_size(object, 0).map(|()| 0))
-            );
+            return Ok(self.start_change(change, move |objects| {
+                objects.set_size(object, 0).map(|()| 0)
+            }));
         }
         let mapped = self.opens.has_flag(attr.id, FILE_MAPPED);
         Opened { open: made, attr, created, mapped }.encode(to)?;
@@ -101,6 +95,17 @@ impl Core {
             self.opened_content = Some(bytes);
         }
         Ok(Served::Replied)
+    }
+
+    /// What the node's processes have to know of a file that is open.
+    fn mark_opened(&mut self, inode: &Inode) {
+        if matches!(inode.content, Content::Object(_)) {
+            self.opens.mark_object(inode.id);
+        }
+        self.mark_layout(inode);
+        if inode.links == 0 {
+            self.opens.mark_unlinked(inode.id);
+        }
     }
 
     /// The file that the walk led to, or a new one; whether a slash followed, and whether it is

@@ -161,19 +161,25 @@ impl Core {
             totals,
             config,
         };
-        core.take_up_store()?;
-        core.take_up_opens();
-        core.take_up_appends().map_err(OpenError::Failed)?;
-        core.take_up_orphans()?;
-        core.take_up_parts()?;
-        core.take_up_unsettled()?;
-        core.take_up_locks()?;
-        core.take_up_doomed()?;
-        core.take_up_gone()?;
-        core.take_up_operations()?;
-        core.commit().map_err(OpenError::Failed)?;
-        core.node.head.slot_table_version.store(core.slots.version(), Relaxed);
+        core.take_up()?;
         Ok(core)
+    }
+
+    /// Goes on with what an earlier daemon left.
+    fn take_up(&mut self) -> Result<(), OpenError> {
+        self.take_up_store()?;
+        self.take_up_opens();
+        self.take_up_appends().map_err(OpenError::Failed)?;
+        self.take_up_orphans()?;
+        self.take_up_parts()?;
+        self.take_up_unsettled()?;
+        self.take_up_locks()?;
+        self.take_up_doomed()?;
+        self.take_up_gone()?;
+        self.take_up_operations()?;
+        self.commit().map_err(OpenError::Failed)?;
+        self.node.head.slot_table_version.store(self.slots.version(), Relaxed);
+        Ok(())
     }
 
     fn take_up_store(&mut self) -> Result<(), OpenError> {
