@@ -17,7 +17,7 @@ use mayfly_wire::{ALLOCATE_KEEP_SIZE, ALLOCATE_PUNCH_HOLE, ALLOCATE_ZERO_RANGE, 
 use super::{
     Core, Outcome, Served,
     attr::O_PATH,
-    background::{Change, Reply},
+    background::{Change, Length, Reply},
     data::{BLOCK_BYTES, object_of},
     home::Located,
 };
@@ -139,7 +139,7 @@ impl Core {
         let work = move |objects: &dyn ObjectStore| {
             objects.allocate(object, what, start, end - start).map(|()| 0)
         };
-        Ok(self.start_change(change, work))
+        Ok(self.start_change(Length::Any, change, work))
     }
 
     fn allocate_inline(&mut self, located: &mut Located, wish: Wish) -> Outcome<Served> {

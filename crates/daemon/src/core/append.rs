@@ -14,7 +14,7 @@ use mayfly_wire::{Wire, Writer, Written};
 
 use super::{
     Core, Fault, Outcome, Served,
-    background::{Change, Reply},
+    background::{Change, Length, Reply},
     data::BLOCK_BYTES,
 };
 use crate::api::Caller;
@@ -56,7 +56,9 @@ impl Core {
         };
         if self.objects.may_wait() {
             let bytes = bytes.to_vec();
-            return Ok(self.start_change(change, move |objects| append(objects, &bytes)));
+            return Ok(
+                self.start_change(Length::Any, change, move |objects| append(objects, &bytes))
+            );
         }
         // The batch goes on in another transaction.
         self.commit().map_err(Fault::Errno)?;

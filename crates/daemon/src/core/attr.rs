@@ -14,7 +14,7 @@ use mayfly_wire::{
 
 use super::{
     Core, Fault, Outcome, Served,
-    background::{Change, Reply},
+    background::{Change, Length, Reply},
     data::object_of,
     home::Located,
 };
@@ -176,7 +176,7 @@ impl Core {
         if let Some(object) = cut.or(timed.filter(|_| self.objects.may_wait())) {
             let size_bytes = cut.map(|_| set.size_bytes);
             let change = Change { caller: Some(caller), object, birth, reply: Reply::Attr };
-            return Ok(self.start_change(change, move |objects| {
+            return Ok(self.start_change(Length::Any, change, move |objects| {
                 size_bytes.map_or(Ok(()), |size_bytes| objects.set_size(object, size_bytes))?;
                 // After the cut, which is a change of its own time.
                 if times != (None, None) {

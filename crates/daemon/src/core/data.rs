@@ -22,7 +22,7 @@ use mayfly_wire::{
 
 use super::{
     Core, Fault, Outcome, Served,
-    background::{Change, Reply},
+    background::{Change, Length, Reply},
     home::Located,
     preparation::Preparation,
 };
@@ -151,10 +151,10 @@ impl Core {
             }
             return appended;
         }
-        let bytes = bytes.to_vec();
+        let (bytes, length) = (bytes.to_vec(), bytes.len());
         let work =
             move |objects: &dyn ObjectStore| objects.write(object, start, &bytes).map(|()| end);
-        Ok(self.start_change(change, work))
+        Ok(self.start_change(Length::Bytes(length), change, work))
     }
 
     /// Refuses what the capacity has no room for.

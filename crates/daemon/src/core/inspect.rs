@@ -19,7 +19,7 @@ use mayfly_wire::{
 
 use super::{
     Core, Outcome, Served,
-    background::{Done, encoded},
+    background::{Done, Length, encoded},
 };
 use crate::{api::Caller, fsck::facts_of, numbering::node_of_owner};
 
@@ -168,7 +168,9 @@ impl Core {
     fn inspect_objects(&mut self, caller: Caller, after: &[u8]) -> Outcome<Served> {
         let after = object_of_place(after)?;
         let objects = Arc::clone(&self.objects);
-        self.start_job(move || Done::Listed(caller, objects.list(after, INSPECTED_OBJECTS_MAX)));
+        self.start_job(Length::Any, move || {
+            Done::Listed(caller, objects.list(after, INSPECTED_OBJECTS_MAX))
+        });
         Ok(Served::Pending)
     }
 

@@ -7,7 +7,7 @@ use mayfly_wire::{Open, Opened, WALK_FOLLOW, Walk, Wire, Writer};
 
 use super::{
     Core, Fault, Outcome, Served,
-    background::{Change, Reply},
+    background::{Change, Length, Reply},
     home::{Located, Ownership},
     temporary,
     walk::{Last, Place, Rule},
@@ -83,7 +83,7 @@ impl Core {
         if let Some((object, birth)) = cut {
             self.expect_cut(object.file, 0)?;
             let change = Change { caller: Some(caller), object, birth, reply: Reply::Opened(made) };
-            return Ok(self.start_change(change, move |objects| {
+            return Ok(self.start_change(Length::Any, change, move |objects| {
                 objects.set_size(object, 0).map(|()| 0)
             }));
         }

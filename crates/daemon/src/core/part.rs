@@ -22,7 +22,7 @@ use mayfly_wire::{Data, Op, Read, Request, Wire, Write, Writer, Written};
 
 use super::{
     Core, Fault, Outcome, Served,
-    background::{Done, encoded},
+    background::{Done, Length, encoded},
     claims::Claim,
     data::{BLOCK_BYTES, fitting},
     part_hold::Hold,
@@ -186,7 +186,7 @@ impl Core {
         // A cut since the size was asked for makes it wrong too.
         let cuts = self.run.short.unwrap_or(part.cuts);
         let (at, place, read) = (layout.in_part(read.offset), *place, *read);
-        self.start_job(move || {
+        self.start_job(Length::Bytes(count), move || {
             let mut bytes = vec![0; count];
             let result = match objects.read(object, at, &mut bytes) {
                 // Its record is there, and it was not made.
@@ -276,7 +276,7 @@ impl Core {
         let active = self.parts.active.entry(object.file).or_default();
         active.jobs += 1;
         let (objects, bytes) = (Arc::clone(&self.objects), bytes.to_vec());
-        self.start_job(move || {
+        self.start_job(Length::Bytes(count), move || {
             let result = objects.write(object, at, &bytes);
             Done::PartWritten(WriteDone { caller, object, written, result })
         });
