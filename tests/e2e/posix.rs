@@ -158,7 +158,7 @@ fn fsx_reads_back_ten_million_random_operations() -> Result<()> {
     exercise(20_000, &seeds(500), in_memory())
 }
 
-/// Stressors of stress-ng on files. Those about what is refused (`inotify`, `xattr`, `mknod` of
+/// Stressors of stress-ng on files. Those about what is refused (`inotify`, `mknod` of
 /// devices, `io-uring`, `dnotify`) are not here.
 const STRESSORS: &[&str] = &[
     "access",
@@ -171,9 +171,11 @@ const STRESSORS: &[&str] = &[
     "dir",
     "dirdeep",
     "dirmany",
+    "fallocate",
     "fcntl",
     "filename",
     "flock",
+    "fpunch",
     "fstat",
     "getdent",
     "hdd",
@@ -194,6 +196,7 @@ const STRESSORS: &[&str] = &[
     "sync-file",
     "touch",
     "utime",
+    "xattr",
 ];
 
 /// Those that the mount serves too; of the long ones some, since a call costs more there.
