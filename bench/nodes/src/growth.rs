@@ -42,20 +42,31 @@ const KINDS: [&str; 10] = [
 ];
 
 pub(crate) fn run() -> Result<()> {
+    compare("__growth", [FEW, MANY], &KINDS, &[])
+}
+
+/// This program in `role` in instances of so many nodes that store something, by turns.
+pub(crate) fn compare(
+    role: &str,
+    nodes: [usize; 2],
+    kinds: &[&str],
+    options: &[&str],
+) -> Result<()> {
     let scratch = Scratch::new("nodes-growth")?;
-    let few = instance::start_apart(&scratch, "few", FEW)?;
-    let many = instance::start_apart(&scratch, "many", MANY)?;
+    let few = instance::start_apart(&scratch, "few", nodes[0], options)?;
+    let many = instance::start_apart(&scratch, "many", nodes[1], options)?;
     let mut said = [String::new(), String::new()];
     for _ in 0..ROUNDS {
         for (text, instance) in said.iter_mut().zip([&few, &many]) {
-            text.push_str(&once(instance)?);
+            text.push_str(&once(instance, role)?);
         }
     }
     println!(
-        "\n| processor time of all nodes, an operation | {MANY} nodes | {FEW} nodes | ratio |\n\
-         |---|---:|---:|---:|"
+        "\n| processor time of all nodes, an operation | {} nodes | {} nodes | ratio |\n\
+         |---|---:|---:|---:|",
+        nodes[1], nodes[0]
     );
-    for kind in KINDS {
+    for kind in kinds {
         let [few, many] = said.each_ref().map(|text| report::numbers(text, kind));
         report::row(kind, "µs", &many, &few);
     }
@@ -63,19 +74,26 @@ pub(crate) fn run() -> Result<()> {
     many.stop()
 }
 
-fn once(instance: &Instance<'_>) -> Result<String> {
+fn once(instance: &Instance<'_>, role: &str) -> Result<String> {
     let processes: Vec<String> =
         instance::processes(instance)?.iter().map(u32::to_string).collect();
-    let mut words = vec!["__growth"];
+    let mut words = vec![role];
     words.extend(processes.iter().map(String::as_str));
     instance::child(instance, 0, &words)
 }
 
 /// Everybody whose time counts.
-struct All(Vec<u32>);
+pub(crate) struct All(Vec<u32>);
 
 impl All {
-    fn count(
+    /// These processes and this one.
+    pub(crate) fn with_this_one(others: &[&str]) -> Result<All> {
+        let mut all = others.iter().map(|pid| Ok(pid.parse()?)).collect::<Result<Vec<u32>>>()?;
+        all.push(std::process::id());
+        Ok(All(all))
+    }
+
+    pub(crate) fn count(
         &self,
         name: &str,
         operations: usize,
@@ -92,9 +110,7 @@ impl All {
 }
 
 pub(crate) fn child(daemons: &[&str]) -> Result<()> {
-    let mut all = daemons.iter().map(|pid| Ok(pid.parse()?)).collect::<Result<Vec<u32>>>()?;
-    all.push(std::process::id());
-    let all = All(all);
+    let all = All::with_this_one(daemons)?;
     let directory = mount()?.join(format!("work-{}", std::process::id()));
     fs::create_dir(&directory)?;
     let paths: Vec<PathBuf> =

@@ -18,10 +18,12 @@ pub(crate) fn start_apart<'a>(
     scratch: &'a Scratch,
     name: &str,
     servers: usize,
+    options: &[&str],
 ) -> Result<Instance<'a>> {
     let instance = Instance::named(scratch, name)?;
     let (nodes, servers) = (format!("local:{}", servers + 1), format!("@[1-{servers}]"));
-    instance.command("start").args(["--nodes", &nodes, "--servers", &servers]).run_ok()?;
+    let start = instance.command("start").args(["--nodes", &nodes, "--servers", &servers]);
+    start.args(options).run_ok()?;
     Ok(instance)
 }
 

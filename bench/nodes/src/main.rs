@@ -14,10 +14,12 @@ mod failure;
 mod growth;
 mod instance;
 mod latency;
+mod long;
 mod placing;
 mod processor;
 mod report;
 mod shaped;
+mod shared;
 mod stream;
 
 use anyhow::{Result, bail};
@@ -25,11 +27,13 @@ use anyhow::{Result, bail};
 /// A bar, by name.
 type Bar = (&'static str, fn() -> Result<()>);
 
-const BARS: [Bar; 8] = [
+const BARS: [Bar; 10] = [
     ("latency", latency::run),
     ("bulk", bulk::run),
     ("counts", counts::run),
     ("growth", growth::run),
+    ("long", long::run),
+    ("shared", shared::run),
     ("balance", placing::balance),
     ("failure", failure::run),
     ("costs", costs::run),
@@ -48,6 +52,8 @@ fn main() -> Result<()> {
         ["__shaped", ref words @ ..] => return shaped::child(words),
         ["__costs", ref words @ ..] => return costs::child(words),
         ["__growth", ref daemons @ ..] => return growth::child(daemons),
+        ["__long", ref daemons @ ..] => return long::child(daemons),
+        ["__shared", ref words @ ..] => return shared::child(words),
         ["__failure", name] => return failure::child(name),
         ["__echo"] => return stream::echo(),
         ["__relay", address] => return stream::relay(address),
