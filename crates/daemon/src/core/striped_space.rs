@@ -18,6 +18,7 @@ use super::{
 use crate::{
     api::Caller,
     message::{Answer, PartPlace, Question},
+    slots::ShardId,
     stripes::Stripes,
 };
 use mayfly_meta::record::{Inode, PartOf};
@@ -59,8 +60,7 @@ impl Core {
     fn allocate_parts(&mut self, inode: &Inode, wish: Wish, look: bool) -> Outcome<()> {
         let (file, layout, generation) = (inode.id, inode.layout, generation_of(inode)?);
         let Wish { what, start, end } = wish;
-        let mut missing = Vec::new();
-        let mut answers = Vec::new();
+        let mut questions = Vec::new();
         for index in 0..layout.width {
             if layout.ranges_of_part(file, index, start..end).ok_or(Errno::EOPNOTSUPP)?.is_empty() {
                 continue;
@@ -68,16 +68,22 @@ impl Core {
             let place = PartPlace { file, part: PartOf { generation, layout, index } };
             let mode = super::allocate::mode_of(what);
             let question = Question::AllocatePart { place, mode, start, end, look };
-            match self.fact(self.part_shard(file, &layout, index), question) {
+            questions.push((self.part_shard(file, &layout, index), question));
+        }
+        facts_of_all(self.ask_parts(questions)?)
+    }
+
+    /// The answers to a question of its own for each part, all asked at once.
+    fn ask_parts(&mut self, questions: Vec<(ShardId, Question)>) -> Outcome<Vec<Answer>> {
+        let (mut answers, mut missing) = (Vec::new(), Vec::new());
+        for (shard, question) in questions {
+            match self.fact(shard, question) {
                 Ok(answer) => answers.push(answer),
                 Err(Fault::Ask(questions)) => missing.extend(questions),
                 Err(fault) => return Err(fault),
             }
         }
-        if !missing.is_empty() {
-            return Err(Fault::Ask(missing));
-        }
-        facts_of_all(answers)
+        if missing.is_empty() { Ok(answers) } else { Err(Fault::Ask(missing)) }
     }
 
     /// fsync of a striped file.
@@ -114,18 +120,16 @@ impl Core {
 
     fn seek_parts(&mut self, inode: &Inode, seek: &Seek) -> Outcome<u64> {
         let (file, layout, generation) = (inode.id, inode.layout, generation_of(inode)?);
-        let (mut first, mut missing) = (NOWHERE, Vec::new());
-        for index in 0..layout.width {
+        let question = |index| {
             let place = PartPlace { file, part: PartOf { generation, layout, index } };
             let question = Question::SeekPart { place, offset: seek.offset, hole: seek.hole };
-            match self.fact(self.part_shard(file, &layout, index), question) {
-                Ok(Answer::Size(found)) => first = first.min(found),
-                Ok(Answer::Failed(errno)) => return Err(errno.into()),
-                Ok(_) => return Err(Errno::EIO.into()),
-                Err(Fault::Ask(questions)) => missing.extend(questions),
-                Err(fault) => return Err(fault),
-            }
-        }
-        if missing.is_empty() { Ok(first) } else { Err(Fault::Ask(missing)) }
+            (self.part_shard(file, &layout, index), question)
+        };
+        let questions = (0..layout.width).map(question).collect();
+        self.ask_parts(questions)?.into_iter().try_fold(NOWHERE, |first, answer| match answer {
+            Answer::Size(found) => Ok(first.min(found)),
+            Answer::Failed(errno) => Err(errno.into()),
+            _ => Err(Errno::EIO.into()),
+        })
     }
 }
