@@ -45,7 +45,7 @@ impl Completion {
 }
 
 /// The present, for time stamps.
-pub trait Clock {
+pub trait Clock: Send {
     /// Time since the epoch.
     fn now(&self) -> Timestamp;
 }

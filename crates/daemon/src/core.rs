@@ -434,6 +434,12 @@ impl Core {
         self.tagged(self.store.pending_transaction())
     }
 
+    /// Whether another thread may go on after a commit.
+    #[must_use]
+    pub fn may_move(&self) -> bool {
+        self.store.may_move()
+    }
+
     /// A transaction's number, unique over the shards of the daemon. 0 stays 0.
     fn tagged(&self, transaction: u64) -> u64 {
         let shard = u64::from(self.own()) << TRANSACTION_SHARD_SHIFT;

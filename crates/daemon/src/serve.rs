@@ -7,10 +7,10 @@
 //! its transaction made it, and executed otherwise: each request exactly once.
 //!
 //! The first shard's thread, the *serving thread*, is the one that gathers the marked lanes of all
-//! sessions ([`rounds`]). What belongs to another shard is left in its lane and goes there in a
-//! message; the thread of the shard that finishes it stores and shows the reply itself. Those
-//! threads act on their inboxes only ([`worker`], [`peers`]). With one shard there is one thread
-//! and no message.
+//! sessions ([`rounds`]); while it sleeps the network thread may take its place ([`lead`]). What
+//! belongs to another shard is left in its lane and goes there in a message; the thread of the
+//! shard that finishes it stores and shows the reply itself. Those threads act on their inboxes
+//! only ([`worker`], [`peers`]). With one shard there is one thread and no message.
 //!
 //! A loop never waits but in [`idle`]. Descriptors (the supervisor's channel, the inotify queue)
 //! are watched by a further thread ([`control`]). The sessions themselves, the processes' handles
@@ -25,6 +25,7 @@ mod distant;
 mod ends;
 mod handover;
 mod idle;
+mod lead;
 pub(crate) mod net;
 mod nodes;
 mod outside;

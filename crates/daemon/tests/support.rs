@@ -13,13 +13,14 @@ mod several;
 mod slow;
 
 use std::{
-    cell::Cell,
     os::unix::fs::FileExt,
     path::PathBuf,
-    rc::Rc,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
 };
 
@@ -59,12 +60,11 @@ pub type Answer<T> = Result<T, Failed>;
 
 /// Time that moves a millisecond with each look.
 #[derive(Debug, Clone, Default)]
-pub struct TestClock(Rc<Cell<u64>>);
+pub struct TestClock(Arc<AtomicU64>);
 
 impl Clock for TestClock {
     fn now(&self) -> Timestamp {
-        self.0.set(self.0.get() + 1);
-        let now = self.0.get();
+        let now = self.0.fetch_add(1, Relaxed) + 1;
         Timestamp { seconds: (now / 1000) as i64, nanoseconds: (now % 1000 * 1_000_000) as u32 }
     }
 }

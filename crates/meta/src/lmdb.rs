@@ -19,7 +19,8 @@
 //!   ones reached the disk, so a power loss can tear everything, also what a late sync had saved
 //!   once. So `sync` commits synchronously, and a store kept without is called lost when the boot
 //!   id changed.
-//! * **Threads.** A write transaction belongs to the thread that began it; the type is not `Send`.
+//! * **Threads.** A write transaction belongs to the thread that began it; the wrapper around it
+//!   panics in any other. So the store says that it may not move.
 
 use std::{
     fs::File,
@@ -28,6 +29,7 @@ use std::{
 };
 
 use heed::{Database, Env, EnvFlags, EnvOpenOptions, MdbError, RwTxn, WithoutTls, types::Bytes};
+use send_wrapper::SendWrapper;
 
 use crate::{KEY_BYTES_MAX, Scan, Store, StoreError, key};
 
@@ -62,7 +64,7 @@ type Records = Database<Bytes, Bytes>;
 /// A store in an LMDB environment.
 pub struct LmdbStore {
     /// The transaction under way. Declared before `env`: it is dropped first.
-    transaction: Option<RwTxn<'static>>,
+    transaction: Option<SendWrapper<RwTxn<'static>>>,
     changed: bool,
     records: Records,
     committed: u64,
@@ -180,7 +182,7 @@ impl LmdbStore {
             // first.
             let transaction =
                 unsafe { std::mem::transmute::<RwTxn<'_>, RwTxn<'static>>(transaction) };
-            self.transaction = Some(transaction);
+            self.transaction = Some(SendWrapper::new(transaction));
         }
         Ok(())
     }
@@ -195,7 +197,7 @@ impl LmdbStore {
     fn poison(&mut self) {
         self.poisoned = true;
         if let Some(transaction) = self.transaction.take() {
-            transaction.abort();
+            transaction.take().abort();
         }
     }
 
@@ -354,7 +356,7 @@ impl Store for LmdbStore {
         }
         let Some(transaction) = self.transaction.take() else { return Ok(self.committed) };
         let number = transaction.id() as u64;
-        let result = transaction.commit();
+        let result = transaction.take().commit();
         self.written(result)?;
         if std::mem::take(&mut self.changed) {
             self.committed = number;
@@ -375,6 +377,10 @@ impl Store for LmdbStore {
         self.committed
     }
 
+    fn may_move(&self) -> bool {
+        false
+    }
+
     fn used_bytes(&self) -> u64 {
         self.used_bytes
     }
@@ -383,7 +389,7 @@ impl Store for LmdbStore {
         if self.disk_full && !self.changed && !self.poisoned {
             // It may have been somebody else's bytes. A transaction that has only read can go.
             if let Some(transaction) = self.transaction.take() {
-                transaction.abort();
+                transaction.take().abort();
             }
             self.allocate_ahead();
         }

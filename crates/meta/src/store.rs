@@ -57,7 +57,7 @@ pub enum Scan {
 /// writes of the transaction. After any error from a writing call the transaction cannot be saved:
 /// the store is poisoned and only an opening from disk leads on, with the last committed state. A
 /// caller that wants ENOSPC instead asks [`Store::has_room`] *before* it writes.
-pub trait Store {
+pub trait Store: Send {
     /// The value of `key`.
     ///
     /// # Errors
@@ -102,6 +102,11 @@ pub trait Store {
 
     /// Number of the last committed transaction.
     fn committed_transaction(&self) -> u64;
+
+    /// Whether another thread may go on with it after a commit.
+    fn may_move(&self) -> bool {
+        true
+    }
 
     /// Space that the records take, bytes.
     fn used_bytes(&self) -> u64;

@@ -103,7 +103,7 @@ impl<S: Space> Tree<S> {
     }
 }
 
-impl<S: Space> Store for Tree<S> {
+impl<S: Space + Send> Store for Tree<S> {
     fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, StoreError> {
         self.check(key)?;
         self.look_up(key)

@@ -32,7 +32,7 @@ use crate::{
 const SPAN_BYTES_MIN: usize = 64 << 20;
 const MREMAP_MAYMOVE: usize = 1;
 
-/// A file, mapped shared for reading and writing. Belongs to one thread.
+/// A file, mapped shared for reading and writing. Belongs to one thread at a time.
 #[derive(Debug)]
 pub struct Mapped {
     start: NonNull<u8>,
@@ -41,6 +41,9 @@ pub struct Mapped {
     /// Bytes that are mapped.
     span: usize,
 }
+
+// SAFETY: the mapping belongs to the process, and it is changed through `&mut` only.
+unsafe impl Send for Mapped {}
 
 impl Mapped {
     /// Maps the file behind `descriptor`, of which the first `usable` bytes are allocated. The

@@ -54,10 +54,19 @@ pub struct Config {
     pub limits: Limits,
     /// Tells the time.
     pub clock: Arc<dyn Clock>,
-    /// Called, from any thread, when [`Endpoint::take`] has something. It may call the endpoint.
-    pub wake: Box<dyn Fn() + Send + Sync>,
+    /// Called when [`Endpoint::take`] has something. It may call the endpoint.
+    pub wake: Box<dyn Fn(Finder) + Send + Sync>,
     /// Takes lines for people. It must not call the endpoint.
     pub log: Box<dyn Fn(&str) + Send + Sync>,
+}
+
+/// Whose thread has found that there is something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Finder {
+    /// That of somebody who called the endpoint, with whatever it holds.
+    Caller,
+    /// The network thread, which holds nothing. Nobody looks after the sockets until it is back.
+    Network,
 }
 
 impl fmt::Debug for Config {
@@ -130,7 +139,7 @@ struct Shared {
     outstanding_max: u32,
     next_id: AtomicU64,
     stopping: AtomicBool,
-    wake: Box<dyn Fn() + Send + Sync>,
+    wake: Box<dyn Fn(Finder) + Send + Sync>,
 }
 
 /// Connections to the other nodes of the instance. Dropping it ends them; what is under way is
@@ -338,7 +347,7 @@ impl Shared {
             };
             let news = self.drive(&mut core);
             drop(core);
-            self.wake_for(news);
+            self.wake_for(news, Finder::Caller);
         }
     }
 
@@ -364,9 +373,9 @@ impl Shared {
         News::Some
     }
 
-    fn wake_for(&self, news: News) {
+    fn wake_for(&self, news: News, finder: Finder) {
         if news == News::Some {
-            (self.wake)();
+            (self.wake)(finder);
         }
     }
 
@@ -393,7 +402,7 @@ impl Shared {
             core.tick();
             let news = self.drive(&mut core);
             drop(core);
-            self.wake_for(news);
+            self.wake_for(news, Finder::Network);
         }
     }
 

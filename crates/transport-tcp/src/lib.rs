@@ -44,7 +44,7 @@ mod session;
 pub use self::{
     class::{Class, Lane, NodeId, RequestId},
     clock::{Clock, MonotonicClock},
-    endpoint::{Config, Endpoint, Request, SendError},
+    endpoint::{Config, Endpoint, Finder, Request, SendError},
     event::{Cause, Event, Fate, PeerState, Ticket},
     handshake::{Encryption, PROTOCOL_VERSION, Secret},
 };

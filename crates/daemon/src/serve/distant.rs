@@ -12,6 +12,7 @@ use super::{
         Away, Loss, Net, Sent,
         words::{self, Call, Reply},
     },
+    outside::Outside,
     peers::ToShard,
     rounds::Serving,
 };
@@ -41,7 +42,7 @@ pub(super) struct Others {
     held: Vec<(Ticket, Vec<u8>)>,
 }
 
-impl<S: Service> Serving<S> {
+impl<S: Service, O: Outside> Serving<S, O> {
     /// Acts on all that has come from other nodes.
     pub(super) fn attend_nodes(&mut self) {
         let Some(net) = self.shard.peers.net().cloned() else { return };

@@ -85,9 +85,20 @@ impl Waker {
 
     /// The thread will look at everything again.
     pub fn wake(&self) {
-        self.words.poked.store(true, SeqCst);
+        self.poke();
         let (state, wakes) = self.bed();
         wake_sleeper(state, wakes);
+    }
+
+    /// Whoever looks next will look at everything; wakes nobody.
+    pub(super) fn poke(&self) {
+        self.words.poked.store(true, SeqCst);
+    }
+
+    /// Sleeps until somebody has woken the thread since `wakes` were counted.
+    pub(super) fn sleep(&self, wakes: Wakes) {
+        // Whatever the reason for waking, the caller looks at everything.
+        let _woken = futex::wait(self.bed().1, wakes.0, None);
     }
 
     /// What the thread says and sleeps on.
@@ -126,6 +137,10 @@ pub(super) enum For {
     Waker,
 }
 
+/// How often the thread had been woken when it said that it sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wakes(u32);
+
 /// The waiting of a shard's thread.
 #[derive(Debug)]
 pub(super) struct Idle {
@@ -143,6 +158,8 @@ pub(super) struct Idle {
     alone: bool,
     /// Clients are on several processors: it is they who have this one in between.
     crowd: bool,
+    /// What is waited for is with other nodes.
+    away: bool,
     apart: Apart,
 }
 
@@ -162,6 +179,7 @@ impl Idle {
             polled: None,
             alone: processors < 2,
             crowd: false,
+            away: false,
             apart: Apart::new(),
         }
     }
@@ -171,10 +189,61 @@ impl Idle {
         self.apart.served(processor);
     }
 
+    /// Whether what is waited for is with other nodes only. The network thread hears of it: to poll
+    /// would be to keep a processor from that one.
+    pub(super) fn went_away(&mut self, away: bool) {
+        self.away = away;
+    }
+
     /// Returns when there may be something to do.
     pub(super) fn wait(&mut self, what: For) {
-        if !self.waker.is_called(what) && !self.poll(what) {
-            self.sleep(what);
+        if let Some(wakes) = self.lie_down(what) {
+            self.waker.sleep(wakes);
+            self.rise();
+        }
+    }
+
+    /// Polls for a moment. `None` when there may be something to do; otherwise everybody knows that
+    /// the thread sleeps, which it has to do ([`Waker::sleep`]), and to [`Idle::rise`] then.
+    pub(super) fn lie_down(&mut self, what: For) -> Option<Wakes> {
+        if self.waker.is_called(what) || self.poll(what) {
+            return None;
+        }
+        let preemptions = preemptions();
+        if preemptions > self.preemptions {
+            self.preemptions = preemptions;
+            self.credit = 0;
+        }
+        self.polled = None;
+        self.count(|waiting| &waiting.sleeps);
+        let wakes = Wakes(self.waker.bed().1.load(SeqCst));
+        if self.is_over(what) { Some(wakes) } else { None }
+    }
+
+    /// Says that the thread sleeps, and is true, unless there may be something to do.
+    ///
+    /// Whoever means to sleep has read the counter before, so whoever sees that it sleeps changes a
+    /// counter that was read, and the futex does not let it sleep.
+    pub(super) fn is_over(&self, what: For) -> bool {
+        self.waker.bed().0.store(DAEMON_ASLEEP, SeqCst);
+        fence(SeqCst);
+        let called = self.waker.is_called(what);
+        if called {
+            self.rise();
+        }
+        !called
+    }
+
+    /// Says that the thread sleeps, and has to be woken.
+    pub(super) fn give_up_place(&self) {
+        self.waker.bed().0.store(DAEMON_ASLEEP, SeqCst);
+    }
+
+    /// Says that the thread that calls it looks after everything.
+    pub(super) fn rise(&self) {
+        self.waker.bed().0.store(DAEMON_AWAKE, SeqCst);
+        if let Some(node) = self.waker.node {
+            self.apart.show(&node.head.daemon_processor);
         }
     }
 
@@ -187,7 +256,7 @@ impl Idle {
     }
 
     fn may_poll(&mut self) -> bool {
-        if self.alone {
+        if self.alone || std::mem::take(&mut self.away) {
             return false;
         }
         let Some(node) = self.waker.node else { return self.credit > 0 || self.is_rested() };
@@ -276,30 +345,6 @@ impl Idle {
             self.preemptions = preemptions;
             (self.credit, self.good) = (0, 0);
             self.rest = (self.rest * 4).min(REST_MAX);
-        }
-    }
-
-    /// The counter is read before the state says ASLEEP, so whoever sees that state changes a
-    /// counter that we have read, and the futex does not let us sleep.
-    fn sleep(&mut self, what: For) {
-        let preemptions = preemptions();
-        if preemptions > self.preemptions {
-            self.preemptions = preemptions;
-            self.credit = 0;
-        }
-        self.polled = None;
-        self.count(|waiting| &waiting.sleeps);
-        let (state, counter) = self.waker.bed();
-        let wakes = counter.load(SeqCst);
-        state.store(DAEMON_ASLEEP, SeqCst);
-        fence(SeqCst);
-        if !self.waker.is_called(what) {
-            // Whatever the reason for waking, the caller looks at everything.
-            let _woken = futex::wait(counter, wakes, None);
-        }
-        state.store(DAEMON_AWAKE, SeqCst);
-        if let Some(node) = self.waker.node {
-            self.apart.show(&node.head.daemon_processor);
         }
     }
 }

@@ -21,8 +21,8 @@ use std::{
 };
 
 use mayfly_transport_tcp::{
-    Class, Config, Encryption, Endpoint, Event, Lane, MonotonicClock, NodeId, Request, RequestId,
-    Secret, SendError, Ticket,
+    Class, Config, Encryption, Endpoint, Event, Finder, Lane, MonotonicClock, NodeId, Request,
+    RequestId, Secret, SendError, Ticket,
     limits::{Limits, MESSAGE_BYTES_MAX},
 };
 use mayfly_types::{Errno, SessionId, limits::lease_seconds};
@@ -31,6 +31,7 @@ use mayfly_wire::{Op, Request as ClientRequest};
 use super::{
     Caller, Completion, Nodes, Waker,
     carrier::{Carrier, Tcp},
+    lead::Door,
 };
 use crate::{
     Message, Numbering, ShardId, log,
@@ -192,6 +193,7 @@ impl Net {
         starts: u32,
         (listener, secret): (OwnedFd, Secret),
         waker: Waker,
+        door: &Door,
     ) -> io::Result<Arc<Net>> {
         let listener = TcpListener::from(listener);
         listener.set_nonblocking(true)?;
@@ -206,8 +208,11 @@ impl Net {
             limits: Limits::default(),
             clock: Arc::new(clock),
             wake: Box::new({
-                let waker = waker.clone();
-                move || waker.wake()
+                let (waker, door) = (waker.clone(), door.clone());
+                move |finder| match finder {
+                    Finder::Network => door.knock(&waker),
+                    Finder::Caller => waker.wake(),
+                }
             }),
             log: Box::new(|line| log::error("net", line)),
         })?;
@@ -229,6 +234,11 @@ impl Net {
     ) -> Net {
         let (restarted, state) = (starts > 1, Mutex::default());
         Net { carrier, numbering, deadline, restarted, waker, state }
+    }
+
+    /// Whether an answer of another node is waited for.
+    pub(super) fn is_waiting(&self) -> bool {
+        !lock(&self.state).sent.is_empty()
     }
 
     /// When something ends for which somebody waits so long.

@@ -110,3 +110,33 @@ impl Outside for Host {
         releases::holders(&self.slot_files)
     }
 }
+
+impl Outside for Box<dyn Outside> {
+    fn take(&mut self) -> VecDeque<Event> {
+        self.as_mut().take()
+    }
+
+    fn take_releases(&mut self) -> Released {
+        self.as_mut().take_releases()
+    }
+
+    fn tell(&mut self, message: &Message) {
+        self.as_mut().tell(message);
+    }
+
+    fn watch(&mut self, session: SessionId, process: OwnedFd) {
+        self.as_mut().watch(session, process);
+    }
+
+    fn forget(&mut self, session: SessionId) {
+        self.as_mut().forget(session);
+    }
+
+    fn ended(&mut self) -> Vec<SessionId> {
+        self.as_mut().ended()
+    }
+
+    fn held(&self) -> HashSet<u32> {
+        self.as_ref().held()
+    }
+}

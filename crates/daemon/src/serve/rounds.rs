@@ -24,6 +24,7 @@ use super::{
     distant::Others,
     ends::Ends,
     idle::{For, Idle},
+    net::Net,
     outside::{Event, Outside},
     peers::{Report, ToShard},
     shard::{BATCH_MAX, Shard},
@@ -62,10 +63,10 @@ pub(super) struct Mapped {
 
 /// The serving loop.
 #[derive(Debug)]
-pub(super) struct Serving<S> {
+pub(super) struct Serving<S, O> {
     pub(super) shard: Shard<S>,
-    outside: Box<dyn Outside>,
-    idle: Idle,
+    outside: O,
+    pub(super) idle: Idle,
     /// Sessions whose end the service knows of.
     ends: Ends,
     lanes: Vec<LaneRef>,
@@ -76,24 +77,26 @@ pub(super) struct Serving<S> {
     recovering: u32,
     /// This one is among them.
     mine: bool,
+    /// A request was answered at once since the last wait.
+    answered: bool,
     /// Clients are served.
     is_open: bool,
+    /// How it ended, when somebody else than the serving thread has seen it.
+    ending: Option<Ending>,
 }
 
-impl<S: Service> Serving<S> {
+impl<S: Service, O: Outside> Serving<S, O> {
     /// For a shard whose lanes to look at first are `lanes`.
-    pub(super) fn new(
-        shard: Shard<S>,
-        outside: Box<dyn Outside>,
-        lanes: Vec<LaneRef>,
-    ) -> Serving<S> {
+    pub(super) fn new(shard: Shard<S>, outside: O, lanes: Vec<LaneRef>) -> Serving<S, O> {
         let shards = shard.peers.count();
         Serving {
             idle: Idle::new(shard.peers.waker().clone()),
             ends: Ends::new(shards - 1),
             recovering: shards,
             mine: true,
+            answered: false,
             is_open: false,
+            ending: None,
             shard,
             outside,
             lanes,
@@ -116,18 +119,9 @@ impl<S: Service> Serving<S> {
         }
     }
 
-    /// Serves until told to stop.
-    pub(super) fn run(mut self) -> Ending {
-        self.begin();
-        let ending = loop {
-            match self.turn() {
-                Turn::Done => {}
-                Turn::Idle(what) => self.idle.wait(what),
-                Turn::Over(ending) => break ending,
-            }
-        };
+    /// Says that nobody serves any more.
+    pub(super) fn close_the_doors(&self) {
         self.shard.node().head.daemon_state.store(DAEMON_ABSENT, SeqCst);
-        ending
     }
 
     /// Ends the batch of what taking up the sessions changed.
@@ -137,7 +131,16 @@ impl<S: Service> Serving<S> {
 
     /// Does what there is to do.
     pub(super) fn turn(&mut self) -> Turn {
-        if self.is_open { self.round() } else { self.recover() }
+        match self.ending {
+            Some(ending) => Turn::Over(ending),
+            None if self.is_open => self.round(),
+            None => self.recover(),
+        }
+    }
+
+    /// There are no more turns.
+    pub(super) fn end(&mut self, ending: Ending) {
+        self.ending = Some(ending);
     }
 
     /// Acts on all but the clients until every shard has finished what earlier daemons left.
@@ -200,7 +203,12 @@ impl<S: Service> Serving<S> {
         }
         match self.shard.failed() {
             Some(errno) => Turn::Over(Ending::StoreFailed(errno)),
-            None if idle => Turn::Idle(For::Requests),
+            None if idle => {
+                let answered = std::mem::take(&mut self.answered);
+                let is_waiting = |net: &Arc<Net>| net.is_waiting();
+                self.idle.went_away(!answered && self.shard.peers.net().is_some_and(is_waiting));
+                Turn::Idle(For::Requests)
+            }
             None => Turn::Done,
         }
     }
@@ -256,6 +264,7 @@ impl<S: Service> Serving<S> {
         let Some(reply) = self.shard.server.reply_body(at) else { return };
         match self.shard.service.handle(caller, request, reply) {
             Progress::Replied(status, bytes) => {
+                self.answered = true;
                 let more = match request {
                     Request::Open(open) if status == 0 => {
                         let service = &mut self.shard.service;

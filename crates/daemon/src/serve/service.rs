@@ -6,10 +6,12 @@ use mayfly_wire::Request;
 pub use crate::api::{Caller, Completion, Progress};
 use crate::{Core, Message, ShardId, message::PartPlace};
 
-/// A shard of a file system that can be served, always by the same thread. Requests and messages
+/// A shard of a file system that can be served. Requests and messages
 /// are handled one after the other; what they change becomes durable together, at the next
 /// [`Service::commit`].
 pub trait Service {
+    /// Whether another thread may go on with it after a commit.
+    fn may_move(&self) -> bool;
     /// Executes a request; writes the body of the reply to `body`.
     fn handle(&mut self, caller: Caller, request: Request<'_>, body: &mut [u8]) -> Progress;
     /// What the file held that the request just handled has opened, if that was for reading alone
@@ -69,6 +71,10 @@ pub trait Service {
 }
 
 impl Service for Core {
+    fn may_move(&self) -> bool {
+        Core::may_move(self)
+    }
+
     fn handle(&mut self, caller: Caller, request: Request<'_>, body: &mut [u8]) -> Progress {
         Core::handle(self, caller, request, body)
     }

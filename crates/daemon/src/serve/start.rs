@@ -26,6 +26,7 @@ use super::{
     Ending, Handover, Nodes, Service, Waker,
     control::Control,
     handover::Known,
+    lead::{self, Door},
     net::Net,
     outside::Host,
     peers::{Peers, StopOthers},
@@ -84,7 +85,7 @@ pub trait Opener: Sync {
     /// What a shard keeps.
     type Store;
     /// The shard.
-    type Service: Service;
+    type Service: Service + Send + 'static;
     /// Why it cannot be opened, for people.
     type Error: Display;
 
@@ -132,10 +133,10 @@ pub fn run<O: Opener>(
         nodes: nodes.addresses.len() as u32,
         shards,
     });
-    let mut peers = Peers::new(handover.waker(), numbering);
+    let (mut peers, door) = (Peers::new(handover.waker(), numbering), Door::default());
     if let (Some(nodes), Some(net)) = (&nodes, handover.net.take()) {
         let starts = handover.starts();
-        peers.connect(Net::start(nodes, numbering, starts, net, handover.waker())?);
+        peers.connect(Net::start(nodes, numbering, starts, net, handover.waker(), &door)?);
     }
     thread::scope(|scope| {
         let _stop = StopOthers(peers.clone());
@@ -158,11 +159,11 @@ pub fn run<O: Opener>(
         let Handover { channel, releases, .. } = handover;
         let control = Control::start(channel, releases, waker)?;
         let (processes, slot_files) = (Processes::new()?, slot_files.to_owned());
-        let outside = Box::new(Host { control, processes, slot_files });
+        let outside = Host { control, processes, slot_files };
         let shard = Shard::new(service, server, peers);
         let mut serving = Serving::new(shard, outside, lanes);
         serving.take_up(sessions, restarted);
-        Ok(serving.run())
+        Ok(lead::run(serving, &door))
     })
 }
 

@@ -51,7 +51,7 @@ pub enum Step {
 /// The daemon. To drop it is to kill it.
 #[derive(Debug)]
 pub struct Stepped<S> {
-    serving: Serving<S>,
+    serving: Serving<S, Box<dyn Outside>>,
     workers: Vec<Worker<S>>,
 }
 

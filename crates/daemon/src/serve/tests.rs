@@ -20,3 +20,4 @@ mod roles;
 mod shards;
 mod storm;
 mod stripes;
+mod turns;

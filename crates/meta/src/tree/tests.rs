@@ -1,7 +1,10 @@
 //! The tree in memory that can be cut off, and with bytes that nobody wrote.
 #![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
 
-use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
 
 use proptest::prelude::*;
 
@@ -29,7 +32,7 @@ enum Which {
     Journal,
 }
 
-type Changes = Rc<RefCell<Vec<(Which, Change)>>>;
+type Changes = Arc<Mutex<Vec<(Which, Change)>>>;
 
 /// Memory that remembers in which order it was changed.
 #[derive(Debug)]
@@ -46,7 +49,7 @@ impl Traced {
 
     fn trace(&self, change: impl FnOnce() -> Change) {
         if let Some(changes) = &self.changes {
-            changes.borrow_mut().push((self.which, change()));
+            changes.lock().expect("nobody panics").push((self.which, change()));
         }
     }
 
@@ -147,7 +150,7 @@ fn open_traced(files: Files) -> Result<(Tree<Traced>, Changes), StoreError> {
     let changes = Changes::default();
     let mut pages = Traced::new(files.pages, Which::Pages);
     let mut journal = Traced::new(files.journal, Which::Journal);
-    (pages.changes, journal.changes) = (Some(Rc::clone(&changes)), Some(Rc::clone(&changes)));
+    (pages.changes, journal.changes) = (Some(Arc::clone(&changes)), Some(Arc::clone(&changes)));
     Ok((Pages::open(pages, journal, LIMIT_BYTES).map(Tree::new)?, changes))
 }
 
@@ -304,7 +307,7 @@ fn die_everywhere(before: Files, model: &Model, ops: &[Op]) -> usize {
         }
     }
     let mut left = before;
-    let changes = changes.borrow();
+    let changes = changes.lock().expect("nobody panics");
     for (at, change) in changes.iter().enumerate() {
         let mut half = left.clone();
         half.apply_half(change);
@@ -320,7 +323,7 @@ fn check_left(left: Files, committed: &[Model], first: u64, cut: usize) {
     let (tree, undoing) = open_traced(left.clone()).unwrap();
     drop(tree);
     let mut again = left;
-    let undoing = undoing.borrow();
+    let undoing = undoing.lock().expect("nobody panics");
     for change in &undoing[..cut % (undoing.len() + 1)] {
         again.apply(change);
     }

@@ -28,7 +28,7 @@ fn node(
 ) -> Arc<Endpoint> {
     let door: Arc<OnceLock<std::sync::Weak<Endpoint>>> = Arc::default();
     let inside = Arc::clone(&door);
-    let wake = move || {
+    let wake = move |_| {
         let Some(endpoint) = inside.get().and_then(std::sync::Weak::upgrade) else { return };
         let mut events = Vec::new();
         endpoint.take(&mut events);

@@ -42,7 +42,7 @@ pub(crate) fn config(node: u32, incarnation: u64, lines: &Lines) -> Config {
         encryption: Encryption::Off,
         limits: limits(),
         clock: Arc::new(MonotonicClock::default()),
-        wake: Box::new(|| {}),
+        wake: Box::new(|_| {}),
         log: Box::new(move |line| lines.lock().expect("no panic").push(line.to_owned())),
     }
 }

@@ -202,6 +202,10 @@ impl Ledger {
 }
 
 impl Service for Ledger {
+    fn may_move(&self) -> bool {
+        true
+    }
+
     fn handle(&mut self, caller: Caller, request: Request<'_>, _body: &mut [u8]) -> Progress {
         assert_eq!(self.recovering.load(SeqCst), 0, "requests wait for the recovery");
         let locks = owner_of_locks(self.shards);
