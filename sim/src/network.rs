@@ -19,7 +19,7 @@ use std::{
 pub use carrier::{Shared, SimCarrier};
 use mayfly_daemon::serve::Waker;
 use mayfly_transport_tcp::{
-    Cause, Class, Event, Fate, Lane, NodeId, PeerState, Request, RequestId, SendError, Ticket,
+    Body, Cause, Class, Event, Fate, Lane, NodeId, PeerState, Request, RequestId, SendError, Ticket,
 };
 use metered::Meter;
 pub use metered::Work;
@@ -552,21 +552,22 @@ impl Network {
         }
         self.requests += 1;
         self.meter.sends(node, true, request.body.len());
-        let frame = Frame::Request { id, class, deadline_ns, body: Arc::new(request.body) };
+        let frame =
+            Frame::Request { id, class, deadline_ns, body: Arc::new(request.body.to_vec()) };
         let stream = self.streams.entry((node, to, lane)).or_default();
         stream.waiting[class as usize].push_back(frame);
         self.pump(node, to, lane);
         Ok(id)
     }
 
-    fn reply(&mut self, node: u32, ticket: Ticket, lane: Lane, body: Vec<u8>) {
+    fn reply(&mut self, node: u32, ticket: Ticket, lane: Lane, body: &Body) {
         // An answer to an earlier daemon is for nobody.
         let to = ticket.node.0;
         if self.life(to) != Some(ticket.incarnation) || ticket.id.0 >> 62 != 0 {
             return;
         }
         self.meter.sends(node, false, body.len());
-        let frame = Frame::Reply { id: ticket.id, body: Arc::new(body) };
+        let frame = Frame::Reply { id: ticket.id, body: Arc::new(body.to_vec()) };
         self.streams.entry((node, to, index_of(lane))).or_default().urgent.push_back(frame);
         self.pump(node, to, index_of(lane));
     }

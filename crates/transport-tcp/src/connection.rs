@@ -5,22 +5,27 @@ use std::{
     io::{self, IoSlice, Read, Write},
     net::{SocketAddr, TcpStream},
     os::fd::OwnedFd,
-    sync::Arc,
 };
 
 use mayfly_wire::Malformed;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
+use rustix::{
+    buffer::spare_capacity,
+    net::{AddressFamily, SocketFlags, SocketType, connect, socket_with},
+};
 
 use crate::{
-    Lane, NodeId,
-    frame::{Decoder, Frame, FrameHeader, Sums, body_checksum},
+    Bytes, Lane, NodeId,
+    frame::{Decoder, Frame, FrameHeader, Sums, body_checksum_of},
     handshake::{Accepted, Caller, Encryption, Sealed},
     limits::WRITE_PIECES_MAX,
     record::{self, Opener},
+    session::Pieces,
 };
 
 /// Shortest rest of a body that is read in place and not through the scratch buffer, bytes.
 const DIRECT_BYTES: usize = 16 * 1024;
+/// Bytes that are read at a time where a long frame begins: what comes of its body is copied.
+const BEGINNING_BYTES: usize = 4 * 1024;
 
 /// Which of two connections between the same nodes on the same lane is kept: the later attempt, and
 /// of two attempts of the same age (both connected at the same time) that of the lower node. Both
@@ -77,12 +82,20 @@ impl Channel {
         sealed || self.decoder.is_inside()
     }
 
-    /// A place in which the rest of a long body can be read without a copy.
-    fn place(&mut self) -> Option<&mut [u8]> {
+    /// Where the rest of a long body can be read without a copy, and how long it is.
+    fn place(&mut self) -> Option<(&mut Vec<u8>, usize)> {
         if self.sealed.is_some() {
             return None;
         }
-        self.decoder.hole().filter(|hole| hole.len() >= DIRECT_BYTES)
+        self.decoder.hole().filter(|(_, missing)| *missing >= DIRECT_BYTES)
+    }
+
+    /// How much is read that is copied afterwards.
+    fn scratch_bytes(&self, lane: Lane) -> usize {
+        match lane {
+            Lane::Bulk if self.sealed.is_none() => BEGINNING_BYTES,
+            Lane::Bulk | Lane::Messages => usize::MAX,
+        }
     }
 
     pub(crate) fn feed(
@@ -117,7 +130,7 @@ fn decode_all(
 #[derive(Debug)]
 enum Piece {
     Own(Vec<u8>),
-    Shared(Arc<Vec<u8>>),
+    Shared(Bytes),
 }
 
 impl Piece {
@@ -218,20 +231,19 @@ impl Connection {
     }
 
     /// Appends a frame to what is to be written.
-    pub(crate) fn write_frame(&mut self, mut header: FrameHeader, body: Arc<Vec<u8>>) {
+    pub(crate) fn write_frame(&mut self, mut header: FrameHeader, body: Pieces) {
         let Stage::Up(channel) = &mut self.stage else { return };
         let Some((keys, _)) = &mut channel.sealed else {
-            header.body_checksum = body_checksum(&body);
-            let head = header.encode();
-            self.output_bytes += head.len() + body.len();
-            self.output.push_back(Piece::Own(head.to_vec()));
-            if !body.is_empty() {
-                self.output.push_back(Piece::Shared(body));
+            header.body_checksum = body_checksum_of(&[&body[0], &body[1]]);
+            self.write_raw(header.encode().to_vec());
+            for piece in body.into_iter().filter(|piece| !piece.is_empty()) {
+                self.output_bytes += piece.len();
+                self.output.push_back(Piece::Shared(piece));
             }
             return;
         };
         let mut plain = header.encode().to_vec();
-        plain.extend(body.iter());
+        body.iter().for_each(|piece| plain.extend_from_slice(piece));
         let mut bytes = Vec::with_capacity(plain.len() + 64);
         record::seal(keys, &plain, &mut bytes);
         self.write_raw(bytes);
@@ -300,14 +312,17 @@ impl Connection {
         frames: &mut Vec<Frame>,
     ) -> io::Result<Progress> {
         let Stage::Up(channel) = &mut self.stage else { return Ok(Progress::Drained) };
-        let wrong = |Malformed| io::Error::from(io::ErrorKind::InvalidData);
-        let direct = channel.place();
-        let is_direct = direct.is_some();
-        let room = direct.unwrap_or(&mut *scratch);
-        let (room_bytes, before) = (room.len(), frames.len());
-        let count = match self.stream.read(room) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(count) => count,
+        let lane = self.peer.map_or(Lane::Messages, |(_, lane, _)| lane);
+        let before = frames.len();
+        let read = match channel.place() {
+            Some(_) => read_in_place(&self.stream, channel, frames),
+            None => {
+                let room = scratch.len().min(channel.scratch_bytes(lane));
+                read_by_copy(&self.stream, channel, &mut scratch[..room], frames)
+            }
+        };
+        let progress = match read {
+            Ok(progress) => progress,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 return Ok(Progress::Drained);
             }
@@ -316,11 +331,6 @@ impl Connection {
             }
             Err(error) => return Err(error),
         };
-        if is_direct {
-            frames.extend(channel.decoder.filled(count).map_err(wrong)?);
-        } else {
-            channel.feed(&scratch[..count], frames).map_err(wrong)?;
-        }
         self.heard_ns = now_ns;
         self.probed_ns = None;
         self.frame_since_ns = match (channel.is_inside(), frames.len() > before) {
@@ -328,12 +338,46 @@ impl Connection {
             (true, true) => Some(now_ns),
             (true, false) => self.frame_since_ns.or(Some(now_ns)),
         };
-        // A short read means that there is no more; the next one would say so at the price of a
-        // system call.
-        if count < room_bytes && !is_direct {
-            Ok(Progress::Drained)
-        } else {
-            Ok(Progress::Some(count))
-        }
+        Ok(progress)
     }
+}
+
+fn wrong(Malformed: Malformed) -> io::Error {
+    io::ErrorKind::InvalidData.into()
+}
+
+/// Reads what is missing of a body behind what there is of it.
+fn read_in_place(
+    stream: &TcpStream,
+    channel: &mut Channel,
+    frames: &mut Vec<Frame>,
+) -> io::Result<Progress> {
+    let Some((body, missing)) = channel.place() else { return Ok(Progress::Some(0)) };
+    let end = body.len() + missing;
+    let count = rustix::io::read(stream, spare_capacity(body))?;
+    if count == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    // There may be more room than was asked for.
+    let beyond = body.split_off(end.min(body.len()));
+    frames.extend(channel.decoder.filled().map_err(wrong)?);
+    channel.feed(&beyond, frames).map_err(wrong)?;
+    Ok(Progress::Some(count))
+}
+
+/// Reads whatever there is.
+fn read_by_copy(
+    mut stream: &TcpStream,
+    channel: &mut Channel,
+    scratch: &mut [u8],
+    frames: &mut Vec<Frame>,
+) -> io::Result<Progress> {
+    let count = stream.read(scratch)?;
+    if count == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    channel.feed(&scratch[..count], frames).map_err(wrong)?;
+    // A short read means that there is no more; the next one would say so at the price of a system
+    // call.
+    Ok(if count < scratch.len() { Progress::Drained } else { Progress::Some(count) })
 }

@@ -25,7 +25,7 @@ use std::{
 use rustix::event::epoll;
 
 use crate::{
-    Cause, Class, Event, Fate, Lane, NodeId, PeerState, RequestId, Ticket,
+    Body, Cause, Class, Event, Fate, Lane, NodeId, PeerState, RequestId, Ticket,
     clock::Clock,
     complaints::{Complaints, Trouble},
     connection::Connection,
@@ -52,12 +52,12 @@ pub(crate) enum Command {
         lane: Lane,
         class: Class,
         deadline_ns: u64,
-        body: Vec<u8>,
+        body: Body,
     },
     Reply {
         ticket: Ticket,
         lane: Lane,
-        body: Vec<u8>,
+        body: Body,
     },
     Cancel(RequestId),
     /// Requests were taken from the inbox.
@@ -254,7 +254,8 @@ impl Core {
             Command::Address(node, address) => self.readdress(node, address),
             Command::Request { id, to, lane, class, deadline_ns, body } => {
                 let kind = Kind::Request(class);
-                let item = Item { kind, request_id: id.0, deadline_ns, body: Arc::new(body) };
+                let body = body.into_pieces();
+                let item = Item { kind, request_id: id.0, deadline_ns, body };
                 let outstanding = Outstanding { to, lane, class, deadline_ns, cancelled: false };
                 self.outstanding.insert(id.0, outstanding);
                 self.deadlines.insert((deadline_ns, id.0));
@@ -267,7 +268,7 @@ impl Core {
                 if peer.incarnation != ticket.incarnation || !peer.owed.remove(&ticket.id.0) {
                     return;
                 }
-                let (kind, body) = (Kind::Reply, Arc::new(body));
+                let (kind, body) = (Kind::Reply, body.into_pieces());
                 let item = Item { kind, request_id: ticket.id.0, deadline_ns: u64::MAX, body };
                 self.push(ticket.node, lane, item);
             }
@@ -299,7 +300,7 @@ impl Core {
         if self.peer(to).lane(lane).session.is_waiting(class, id.0) {
             self.lose(id.0, Cause::Cancelled);
         } else {
-            let body = Arc::default();
+            let body = Default::default();
             self.push(to, lane, Item { kind: Kind::Cancel, request_id: id.0, deadline_ns, body });
         }
     }

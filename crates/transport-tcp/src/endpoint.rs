@@ -24,7 +24,7 @@ use std::{
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
 use crate::{
-    Class, Encryption, Event, Lane, NodeId, PeerState, RequestId, Secret, Ticket,
+    Body, Class, Encryption, Event, Lane, NodeId, PeerState, RequestId, Secret, Ticket,
     clock::{Clock, ms},
     complaints::Complaints,
     core::{Command, Core, Delivery, LISTENER, POKE, Parts, SharedClock},
@@ -111,7 +111,7 @@ pub struct Request {
     /// How long its sender waits, milliseconds; then it is [`Event::Lost`].
     pub patience_ms: u64,
     /// What it says.
-    pub body: Vec<u8>,
+    pub body: Body,
 }
 
 #[derive(Debug, Default)]
@@ -261,7 +261,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`SendError::TooLong`].
-    pub fn reply(&self, ticket: Ticket, lane: Lane, body: Vec<u8>) -> Result<(), SendError> {
+    pub fn reply(&self, ticket: Ticket, lane: Lane, body: Body) -> Result<(), SendError> {
         check_length(lane, &body)?;
         self.shared.command(Command::Reply { ticket, lane, body });
         self.shared.serve();
@@ -305,7 +305,7 @@ impl Endpoint {
     }
 }
 
-fn check_length(lane: Lane, body: &[u8]) -> Result<(), SendError> {
+fn check_length(lane: Lane, body: &Body) -> Result<(), SendError> {
     if body.len() > lane.bytes_max() { Err(SendError::TooLong) } else { Ok(()) }
 }
 

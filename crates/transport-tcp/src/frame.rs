@@ -178,30 +178,93 @@ impl FrameHeader {
 /// Checksum of a body: never 0, which means that there is none.
 #[must_use]
 pub fn body_checksum(body: &[u8]) -> u32 {
-    let sum = checksum(body);
+    body_checksum_of(&[body])
+}
+
+/// Checksum of a body in pieces.
+pub(crate) fn body_checksum_of(pieces: &[&[u8]]) -> u32 {
+    let mut sum = Sum::default();
+    pieces.iter().for_each(|piece| sum.add(piece));
+    let sum = sum.end();
     ((sum ^ (sum >> 32)) as u32).max(1)
 }
 
-/// Four lanes of a multiply-and-fold mixer, so that the multiplications overlap. Each has a
-/// variable of its own: bulk data come by here twice, and it must be as fast as a copy of them.
 fn checksum(bytes: &[u8]) -> u64 {
-    let (mut one, mut two, mut three, mut four) =
-        (0x9e37_79b9_7f4a_7c15_u64, 0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb, 1);
-    let (blocks, rest) = bytes.as_chunks::<32>();
-    for block in blocks {
-        let ([a, b, c, d], _) = block.as_chunks::<8>() else { continue };
-        one = mix(one, u64::from_le_bytes(*a));
-        two = mix(two, u64::from_le_bytes(*b));
-        three = mix(three, u64::from_le_bytes(*c));
-        four = mix(four, u64::from_le_bytes(*d));
+    let mut sum = Sum::default();
+    sum.add(bytes);
+    sum.end()
+}
+
+const SUM_LANES: usize = 4;
+/// Two words for each lane.
+const SUM_BLOCK_BYTES: usize = 16 * SUM_LANES;
+const SUM_KEYS: [u64; SUM_LANES] =
+    [0x9e37_79b9_7f4a_7c15, 0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb, 0x8ebc_6af0_9c88_c6e3];
+
+/// A multiply-and-fold mixer, as in wyhash: a multiplication for two words, and four lanes, so that
+/// the multiplications overlap. Bulk data come by here twice, so it must be about as fast as a copy
+/// of them; what it is given in pieces has the sum of the whole.
+struct Sum {
+    lanes: [u64; SUM_LANES],
+    /// The beginning of a block.
+    begun: [u8; SUM_BLOCK_BYTES],
+    begun_bytes: usize,
+    all_bytes: u64,
+}
+
+impl Default for Sum {
+    fn default() -> Sum {
+        Sum { lanes: SUM_KEYS, begun: [0; SUM_BLOCK_BYTES], begun_bytes: 0, all_bytes: 0 }
     }
-    let mut sum = bytes.len() as u64;
-    for word in rest.chunks(8) {
-        let mut padded = [0; 8];
-        padded[..word.len()].copy_from_slice(word);
-        sum = mix(sum, u64::from_le_bytes(padded));
+}
+
+impl Sum {
+    fn add(&mut self, mut bytes: &[u8]) {
+        self.all_bytes += bytes.len() as u64;
+        if self.begun_bytes > 0 {
+            let count = bytes.len().min(SUM_BLOCK_BYTES - self.begun_bytes);
+            let (now, later) = bytes.split_at(count);
+            self.begin(now);
+            if self.begun_bytes < SUM_BLOCK_BYTES {
+                return;
+            }
+            self.begun_bytes = 0;
+            mix_block(&mut self.lanes, &self.begun);
+            bytes = later;
+        }
+        let (blocks, rest) = bytes.as_chunks();
+        // A variable of its own stays in registers.
+        let mut lanes = self.lanes;
+        blocks.iter().for_each(|block| mix_block(&mut lanes, block));
+        self.lanes = lanes;
+        self.begin(rest);
     }
-    [one, two, three, four].into_iter().fold(sum, mix)
+
+    fn begin(&mut self, bytes: &[u8]) {
+        let end = self.begun_bytes + bytes.len();
+        self.begun[self.begun_bytes..end].copy_from_slice(bytes);
+        self.begun_bytes = end;
+    }
+
+    fn end(&self) -> u64 {
+        let mut sum = self.all_bytes;
+        for word in self.begun[..self.begun_bytes].chunks(8) {
+            let mut padded = [0; 8];
+            padded[..word.len()].copy_from_slice(word);
+            sum = mix(sum, u64::from_le_bytes(padded));
+        }
+        self.lanes.into_iter().fold(sum, mix)
+    }
+}
+
+#[inline]
+fn mix_block(lanes: &mut [u64; SUM_LANES], block: &[u8; SUM_BLOCK_BYTES]) {
+    let (words, _) = block.as_chunks::<8>();
+    for (at, lane) in lanes.iter_mut().enumerate() {
+        let (one, two) = (u64::from_le_bytes(words[2 * at]), u64::from_le_bytes(words[2 * at + 1]));
+        let product = u128::from(one ^ SUM_KEYS[at]) * u128::from(two ^ *lane);
+        *lane = (product as u64) ^ (product >> 64) as u64;
+    }
 }
 
 #[inline]
@@ -234,8 +297,14 @@ pub struct Decoder {
 #[derive(Debug)]
 struct Partial {
     header: FrameHeader,
+    /// As much as has come. There is room for the rest, which nobody has filled with zeros.
     body: Vec<u8>,
-    used: usize,
+}
+
+impl Partial {
+    fn missing(&self) -> usize {
+        (self.header.body_bytes as usize).saturating_sub(self.body.len())
+    }
 }
 
 /// Whether bodies have checksums.
@@ -260,21 +329,31 @@ impl Decoder {
         self.head_used > 0
     }
 
-    /// The part of a body that is missing, for who can fill it without a copy; to be told with
-    /// [`Decoder::filled`].
-    pub fn hole(&mut self) -> Option<&mut [u8]> {
-        self.body.as_mut().map(|partial| &mut partial.body[partial.used..])
+    /// The body that is under way and how many bytes of it are missing, for who can put them behind
+    /// it without a copy; to be told with [`Decoder::filled`].
+    pub fn hole(&mut self) -> Option<(&mut Vec<u8>, usize)> {
+        self.body.as_mut().map(|partial| {
+            let missing = partial.missing();
+            (&mut partial.body, missing)
+        })
     }
 
-    /// So many bytes of [`Decoder::hole`] were filled.
+    /// Bytes were put where [`Decoder::hole`] says, no more than were missing.
     ///
     /// # Errors
     /// [`Malformed`] when the frame that this ends has another checksum.
-    pub fn filled(&mut self, count: usize) -> Result<Option<Frame>, Malformed> {
-        if let Some(partial) = &mut self.body {
-            partial.used = partial.body.len().min(partial.used + count);
-        }
-        self.finish()
+    pub fn filled(&mut self) -> Result<Option<Frame>, Malformed> {
+        let Some(Partial { header, body }) = self.body.take_if(|partial| partial.missing() == 0)
+        else {
+            return Ok(None);
+        };
+        self.head_used = 0;
+        let expected = match self.sums {
+            Sums::Checked => body_checksum(&body),
+            Sums::Absent => 0,
+        };
+        let whole = header.body_checksum == expected;
+        if whole { Ok(Some(Frame { header, body })) } else { Err(Malformed) }
     }
 
     /// Takes bytes from the front of `input` up to the end of a frame, or all of them.
@@ -291,26 +370,14 @@ impl Decoder {
                 return Ok(None);
             }
             let header = FrameHeader::decode(&self.head, self.lane)?;
-            let body = vec![0; header.body_bytes as usize];
-            self.body = Some(Partial { header, body, used: 0 });
+            let body = Vec::with_capacity(header.body_bytes as usize);
+            self.body = Some(Partial { header, body });
         }
-        let hole = self.hole().expect("a body is under way");
-        let count = input.len().min(hole.len());
-        hole[..count].copy_from_slice(&input[..count]);
-        *input = &input[count..];
-        self.filled(count)
-    }
-
-    fn finish(&mut self) -> Result<Option<Frame>, Malformed> {
-        let whole = |partial: &mut Partial| partial.used == partial.body.len();
-        let Some(partial) = self.body.take_if(whole) else { return Ok(None) };
-        self.head_used = 0;
-        let frame = Frame { header: partial.header, body: partial.body };
-        let expected = match self.sums {
-            Sums::Checked => body_checksum(&frame.body),
-            Sums::Absent => 0,
-        };
-        if frame.header.body_checksum == expected { Ok(Some(frame)) } else { Err(Malformed) }
+        let (body, missing) = self.hole().expect("a body is under way");
+        let (now, later) = input.split_at(input.len().min(missing));
+        body.extend_from_slice(now);
+        *input = later;
+        self.filled()
     }
 }
 

@@ -2,7 +2,7 @@
 //! interface.
 
 use crate::{
-    Class, Encryption, Lane, NodeId, Secret,
+    Bytes, Class, Encryption, Lane, NodeId, Secret,
     frame::{Decoder, Frame, Kind, Sums},
     handshake::{Acceptance, CALL_BYTES, CONFIRMATION_BYTES, Callee, Caller, Hello, Identity},
     session::{Arrival, Item, Session},
@@ -119,7 +119,7 @@ impl Ear {
 
     /// The program sends something, as far as the peer has granted it.
     pub fn send(&mut self, class: Class, id: u64) {
-        let (kind, body) = (Kind::Request(class), vec![1; 16].into());
+        let (kind, body) = (Kind::Request(class), [vec![1; 16].into(), Bytes::default()]);
         self.session.push(Item { kind, request_id: id, deadline_ns: 9, body });
         while self.session.next(1).is_some() {}
     }

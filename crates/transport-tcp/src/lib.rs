@@ -25,6 +25,7 @@
 //! `docs/TCP.md` has the bytes and the states.
 #![forbid(unsafe_code)]
 
+mod body;
 mod class;
 mod clock;
 mod complaints;
@@ -42,6 +43,7 @@ mod record;
 mod session;
 
 pub use self::{
+    body::{Body, Bytes},
     class::{Class, Lane, NodeId, RequestId},
     clock::{Clock, MonotonicClock},
     endpoint::{Config, Endpoint, Finder, Request, SendError},

@@ -12,12 +12,12 @@
 //!
 //! A session does no input or output and reads no clock.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::collections::VecDeque;
 
 use mayfly_wire::Malformed;
 
 use crate::{
-    Class, Lane,
+    Bytes, Class, Lane,
     class::CLASSES,
     frame::{CREDIT_BYTES, FrameHeader, Kind},
     limits::{ACKNOWLEDGE_BYTES, ACKNOWLEDGE_FRAMES, UNACKNOWLEDGED_BYTES_MAX},
@@ -30,7 +30,15 @@ pub(crate) struct Item {
     pub(crate) request_id: u64,
     /// Of a request.
     pub(crate) deadline_ns: u64,
-    pub(crate) body: Arc<Vec<u8>>,
+    pub(crate) body: Pieces,
+}
+
+/// What a frame carries, in two pieces behind each other.
+pub(crate) type Pieces = [Bytes; 2];
+
+/// Length of both, bytes.
+pub(crate) fn length(body: &Pieces) -> usize {
+    body.iter().map(|piece| piece.len()).sum()
 }
 
 impl Item {
@@ -38,7 +46,7 @@ impl Item {
         let left_ms = self.deadline_ns.saturating_sub(now_ns) / 1_000_000;
         FrameHeader {
             kind: self.kind,
-            body_bytes: self.body.len() as u32,
+            body_bytes: length(&self.body) as u32,
             sequence,
             acknowledged: 0,
             request_id: self.request_id,
@@ -149,7 +157,7 @@ impl Session {
         }
         while self.first_kept <= sequence {
             let item = self.kept.pop_front().expect("the number is that of a kept frame");
-            self.kept_bytes -= item.body.len();
+            self.kept_bytes -= length(&item.body);
             self.first_kept += 1;
         }
         self.cursor = self.cursor.max(self.first_kept);
@@ -157,11 +165,11 @@ impl Session {
     }
 
     /// The next frame to write, if there is one that may be written.
-    pub(crate) fn next(&mut self, now_ns: u64) -> Option<(FrameHeader, Arc<Vec<u8>>)> {
+    pub(crate) fn next(&mut self, now_ns: u64) -> Option<(FrameHeader, Pieces)> {
         let end = self.first_kept + self.kept.len() as u64;
         if self.cursor == end {
             let item = self.next_new()?;
-            self.kept_bytes += item.body.len();
+            self.kept_bytes += length(&item.body);
             self.kept.push_back(item);
         }
         let sequence = self.cursor;
@@ -170,11 +178,11 @@ impl Session {
         if let Kind::Request(class) = item.kind
             && item.deadline_ns <= now_ns
         {
-            self.kept_bytes -= item.body.len();
+            self.kept_bytes -= length(&item.body);
             item.kind = Kind::Void(class);
-            item.body = Arc::default();
+            item.body = Pieces::default();
         }
-        Some((item.header(sequence, now_ns), Arc::clone(&item.body)))
+        Some((item.header(sequence, now_ns), item.body.clone()))
     }
 
     fn next_new(&mut self) -> Option<Item> {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mayfly_daemon::serve::Carrier;
-use mayfly_transport_tcp::{Event, Lane, Request, RequestId, SendError, Ticket};
+use mayfly_transport_tcp::{Body, Event, Lane, Request, RequestId, SendError, Ticket};
 
 use super::Network;
 
@@ -38,8 +38,8 @@ impl Carrier for SimCarrier {
         self.network.lock().post(self.node, request)
     }
 
-    fn reply(&self, ticket: Ticket, lane: Lane, body: Vec<u8>) -> Result<(), SendError> {
-        self.network.lock().reply(self.node, ticket, lane, body);
+    fn reply(&self, ticket: Ticket, lane: Lane, body: Body) -> Result<(), SendError> {
+        self.network.lock().reply(self.node, ticket, lane, &body);
         Ok(())
     }
 

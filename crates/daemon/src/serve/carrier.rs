@@ -6,7 +6,7 @@
 use std::fmt;
 
 use mayfly_transport_tcp::{
-    Clock, Endpoint, Event, Lane, MonotonicClock, Request, RequestId, SendError, Ticket,
+    Body, Clock, Endpoint, Event, Lane, MonotonicClock, Request, RequestId, SendError, Ticket,
 };
 
 /// Carries requests and replies. A request is delivered once at most; what becomes of it is told in
@@ -22,7 +22,7 @@ pub trait Carrier: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// Nothing was sent.
-    fn reply(&self, ticket: Ticket, lane: Lane, body: Vec<u8>) -> Result<(), SendError>;
+    fn reply(&self, ticket: Ticket, lane: Lane, body: Body) -> Result<(), SendError>;
 
     /// Sends what was posted.
     fn flush(&self);
@@ -51,7 +51,7 @@ impl Carrier for Tcp {
         self.endpoint.post(request)
     }
 
-    fn reply(&self, ticket: Ticket, lane: Lane, body: Vec<u8>) -> Result<(), SendError> {
+    fn reply(&self, ticket: Ticket, lane: Lane, body: Body) -> Result<(), SendError> {
         self.endpoint.reply(ticket, lane, body)
     }
 

@@ -439,7 +439,7 @@ impl Net {
     pub(super) fn reply(&self, ticket: Ticket, reply: &Reply, body: &[u8]) {
         let bytes = words::encode(reply, body);
         let lane = lane_for(&bytes);
-        if let Err(error) = self.carrier.reply(ticket, lane, bytes) {
+        if let Err(error) = self.carrier.reply(ticket, lane, bytes.into()) {
             log::error("net", format_args!("a reply to node {}: {error}", ticket.node.0));
         }
     }
@@ -550,7 +550,7 @@ impl Net {
 }
 
 fn request(node: u32, class: Class, patience_ms: u64, body: Vec<u8>) -> Request {
-    Request { to: NodeId(node), lane: lane_for(&body), class, patience_ms, body }
+    Request { to: NodeId(node), lane: lane_for(&body), class, patience_ms, body: body.into() }
 }
 
 fn encoded(sent: &Sent) -> Vec<u8> {

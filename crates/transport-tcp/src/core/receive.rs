@@ -11,7 +11,7 @@ use crate::{
     frame::{Frame, Kind},
     limits::{ACKNOWLEDGE_MS, READ_TURN_BYTES},
     peer::Token,
-    session::Arrival,
+    session::{Arrival, Pieces},
 };
 
 /// Requests of one node that may be unanswered at a time. Its own bound keeps an honest one far
@@ -82,7 +82,7 @@ impl Core {
             Kind::Credit => session.grant(&body)?,
             Kind::Probe => {
                 let alive = super::send::control(Kind::Alive, session, 0);
-                connection.write_frame(alive, std::sync::Arc::default());
+                connection.write_frame(alive, Pieces::default());
             }
             Kind::Acknowledge | Kind::Alive => {}
             Kind::Request(_) | Kind::Reply | Kind::Cancel | Kind::Void(_) => {

@@ -1,17 +1,15 @@
 //! What is written: everything that may be sent on a lane, as far as the kernel takes it, in one
 //! call for as many frames as there are.
 
-use std::sync::Arc;
-
 use super::{Core, End};
 use crate::{
-    Lane, NodeId,
+    Bytes, Lane, NodeId,
     clock::ms,
     connection::Connection,
     frame::{FrameHeader, Kind},
     limits::OUTPUT_BYTES_MAX,
     peer::Token,
-    session::Session,
+    session::{Pieces, Session},
 };
 
 /// The header of a frame that is about its connection.
@@ -75,7 +73,7 @@ impl Core {
         let late = state.acknowledge_ns.is_some_and(|at_ns| at_ns <= now_ns);
         if state.session.must_acknowledge() || late && state.session.owes_acknowledgement() {
             let header = control(Kind::Acknowledge, &mut state.session, 0);
-            connection.write_frame(header, Arc::default());
+            connection.write_frame(header, Pieces::default());
             connection.flush()?;
         }
         if !state.session.owes_acknowledgement() {
@@ -89,7 +87,7 @@ impl Core {
 fn fill(connection: &mut Connection, session: &mut Session, now_ns: u64) {
     if let Some(grants) = session.grants_to_tell() {
         let header = control(Kind::Credit, session, grants.len());
-        connection.write_frame(header, Arc::new(grants.to_vec()));
+        connection.write_frame(header, [grants.to_vec().into(), Bytes::default()]);
     }
     while connection.output_bytes() < OUTPUT_BYTES_MAX {
         let Some((mut header, body)) = session.next(now_ns) else { return };

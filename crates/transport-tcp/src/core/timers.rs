@@ -85,7 +85,7 @@ impl Core {
         let Some(connection) = self.connections.get_mut(&token) else { return Ok(()) };
         let header = super::send::control(Kind::Probe, &mut peer.lane(lane).session, 0);
         connection.probed_ns = Some(now_ns);
-        connection.write_frame(header, std::sync::Arc::default());
+        connection.write_frame(header, Default::default());
         self.dirty.insert((node, lane));
         Ok(())
     }

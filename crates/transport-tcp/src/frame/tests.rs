@@ -33,8 +33,8 @@ fn the_bytes_of_a_frame_do_not_change() {
     assert_eq!(bytes[40..], GOLDEN_HEADER_SUM.to_le_bytes());
 }
 
-const GOLDEN_BODY_SUM: u32 = 0x499e_12b8;
-const GOLDEN_HEADER_SUM: u64 = 0x7aec_e85e_f026_819b;
+const GOLDEN_BODY_SUM: u32 = 0x88a5_dec6;
+const GOLDEN_HEADER_SUM: u64 = 0x17d9_adc8_6986_cf2c;
 
 #[test]
 fn any_flipped_bit_of_a_header_is_found() {
@@ -109,4 +109,49 @@ proptest! {
         prop_assert_eq!(got, bodies);
         prop_assert!(!decoder.is_inside());
     }
+
+    #[test]
+    fn a_body_in_pieces_has_the_sum_of_the_whole(
+        body in vec(any::<u8>(), 0..400), cuts in vec(0..400_usize, 0..3),
+    ) {
+        let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(body.len())).collect();
+        cuts.extend([0, body.len()]);
+        cuts.sort_unstable();
+        let pieces: Vec<&[u8]> = cuts.windows(2).map(|cut| &body[cut[0]..cut[1]]).collect();
+        prop_assert_eq!(body_checksum_of(&pieces), body_checksum(&body));
+    }
+}
+
+#[test]
+fn any_flipped_bit_of_a_body_is_found() {
+    let body: Vec<u8> = (0..200_u32).map(|at| (at * 7 / 3) as u8).collect();
+    let sum = body_checksum(&body);
+    for bit in 0..body.len() * 8 {
+        let mut torn = body.clone();
+        torn[bit / 8] ^= 1 << (bit % 8);
+        assert_ne!(body_checksum(&torn), sum, "bit {bit}");
+    }
+    // Nor are zeros nothing.
+    let zeros = [0; 200];
+    assert_ne!(body_checksum(&zeros), body_checksum(&zeros[1..]));
+}
+
+#[test]
+fn what_is_put_behind_a_body_ends_its_frame() {
+    let body = b"read where it stays";
+    let (body_bytes, body_checksum) = (body.len() as u32, body_checksum(body));
+    let header = FrameHeader { body_bytes, body_checksum, ..sample() }.encode();
+    let mut decoder = Decoder::new(Lane::Bulk, Sums::Checked);
+    assert!(decoder.hole().is_none());
+    let mut input = &[&header[..], b"read"].concat()[..];
+    assert_eq!(decoder.next(&mut input), Ok(None));
+    for (piece, missing) in [(&body[4..10], 15), (&body[10..], 9)] {
+        assert_eq!(decoder.filled(), Ok(None));
+        let hole = decoder.hole().expect("a body is under way");
+        assert_eq!(hole.1, missing);
+        hole.0.extend(piece);
+    }
+    let frame = decoder.filled().expect("it is sound").expect("it is whole");
+    assert_eq!(frame.body, body);
+    assert!(!decoder.is_inside());
 }

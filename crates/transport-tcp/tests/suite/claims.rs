@@ -162,7 +162,7 @@ pub(crate) fn the_largest_message_arrives_whole_and_a_larger_one_is_refused<W: N
         let body: Vec<u8> = (0..lane.bytes_max()).map(|at| (at * 7 / 3) as u8).collect();
         let largest = Request { lane, ..request(1, Class::Shard, &body) };
         let mut larger = largest.clone();
-        larger.body.push(0);
+        larger.body = [&body[..], &[0]].concat().into();
         let id = asker.node.request(largest).expect("it is allowed");
         server.echo();
         assert!(asker.reply_to(id) == body, "on {lane:?}");

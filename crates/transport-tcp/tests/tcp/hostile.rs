@@ -99,7 +99,7 @@ fn another_version_is_refused_by_name() {
     let lines = Lines::default();
     let node = start(config(1, 1, &lines));
     let mut stream = connect(node.local_address());
-    stream.write_all(b"MFYN\x02\x00").expect("it listens");
+    stream.write_all(b"MFYN\x03\x00").expect("it listens");
     assert!(is_closed(&mut stream));
     until_said(&lines, "another version");
 }

@@ -46,7 +46,7 @@ fn server(encryption: Encryption) -> Arc<Endpoint> {
     node(1, encryption, |endpoint, event| {
         if let Event::Request { ticket, body, .. } = event {
             let answer = if body.len() == SMALL_BYTES { body } else { Vec::new() };
-            endpoint.reply(ticket, Lane::Messages, answer).expect("it is short");
+            endpoint.reply(ticket, Lane::Messages, answer.into()).expect("it is short");
         }
     })
 }

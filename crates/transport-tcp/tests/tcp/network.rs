@@ -53,7 +53,7 @@ impl Node for Endpoint {
     }
 
     fn reply(&self, ticket: Ticket, lane: Lane, body: Vec<u8>) {
-        Endpoint::reply(self, ticket, lane, body).expect("it is short enough");
+        Endpoint::reply(self, ticket, lane, body.into()).expect("it is short enough");
     }
 
     fn cancel(&self, id: RequestId) {
