@@ -1,6 +1,7 @@
 //! What drives a [`crate::Core`] and what it answers.
 
 use mayfly_meta::record::Policy;
+use mayfly_transport_tcp::Body;
 use mayfly_types::{Durability, Errno, SessionId, Times, Timestamp};
 
 use crate::{Roles, layouts::Pool};
@@ -34,13 +35,13 @@ pub struct Completion {
     /// Status of the reply.
     pub status: u32,
     /// Its body.
-    pub body: Vec<u8>,
+    pub body: Body,
 }
 
 impl Completion {
     /// The request failed.
     pub(crate) fn failed(caller: Caller, errno: Errno) -> Completion {
-        Completion { caller, status: errno.raw() as u32, body: Vec::new() }
+        Completion { caller, status: errno.raw() as u32, body: Body::default() }
     }
 }
 

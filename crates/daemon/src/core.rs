@@ -33,6 +33,7 @@ mod distant;
 mod home;
 mod inspect;
 mod layout;
+mod lent;
 mod life;
 mod list;
 mod lock_ops;
@@ -74,6 +75,7 @@ use mayfly_meta::{
 };
 use mayfly_object::{Jobs, ObjectStore};
 use mayfly_transport_shm::layout::NodeRegion;
+use mayfly_transport_tcp::Bytes;
 use mayfly_types::{Errno, FileId, SessionId, Timestamp};
 use mayfly_wire::{Counters, Escaped, Full, Request, STATUS_ESCAPED, Wire, Writer};
 
@@ -239,6 +241,8 @@ pub struct Core {
     opens: OpenTable,
     /// What a small file held that this request has opened for reading.
     opened_content: Option<Vec<u8>>,
+    /// The body of the request that is being executed, if that may be kept.
+    lent: Bytes,
     /// A record that is being made: a buffer that is there already.
     record: Vec<u8>,
     locks: LockTable,
@@ -527,7 +531,7 @@ impl Core {
     }
 
     fn answer_after_commit(&mut self, caller: Caller, status: u32, body: Vec<u8>) {
-        let done = Completion { caller, status, body };
+        let done = Completion { caller, status, body: body.into() };
         self.note_answer(&done);
         self.uncommitted.push(done);
     }

@@ -6,8 +6,9 @@
 //! when the batch that it rests on is committed.
 
 use mayfly_meta::record::{BirthKey, Layout, PartOf, Step};
+use mayfly_transport_tcp::Body;
 use mayfly_types::{Errno, FileId, FileKind, OpenRef, SessionId, Timestamp};
-use mayfly_wire::Op;
+use mayfly_wire::{Malformed, Op, Reader, Request, Wire, Write, WriteHead};
 use serde::{Deserialize, Serialize};
 
 use crate::api::Caller;
@@ -57,8 +58,27 @@ pub enum Message {
 pub struct Forward {
     pub(crate) caller: Caller,
     pub(crate) op: Op,
-    pub(crate) body: Vec<u8>,
+    pub(crate) body: Body,
     pub(crate) place: Resolved,
+}
+
+/// The request that a body is.
+///
+/// # Errors
+/// [`Malformed`].
+pub(crate) fn request_in(op: Op, body: &Body) -> Result<Request<'_>, Malformed> {
+    if let Some(bytes) = body.whole() {
+        return Request::decode(op, bytes);
+    }
+    // Nothing is lent but the bytes of a write.
+    let (head, bytes) = body.pieces();
+    let mut from = Reader::new(head);
+    let WriteHead { open, offset, append, count } = WriteHead::decode(&mut from)?;
+    from.finish()?;
+    if op != Op::Write || count as usize != bytes.len() {
+        return Err(Malformed);
+    }
+    Ok(Request::Write(Write { open, offset, append, bytes }))
 }
 
 /// How far the path of a request (the first one, if it has two) was followed.
@@ -344,4 +364,33 @@ pub struct SpaceFacts {
     pub(crate) capacity_bytes: u64,
     pub(crate) used_bytes: u64,
     pub(crate) files: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use mayfly_wire::Writer;
+
+    use super::*;
+
+    #[test]
+    fn a_write_is_the_same_however_its_bytes_are_lent() {
+        let bytes = b"what is written";
+        let open = OpenRef { index: 1, generation: 2 };
+        let write = Write { open, offset: 3, append: false, bytes };
+        let mut room = [0; 100];
+        let mut to = Writer::new(&mut room);
+        write.encode(&mut to).unwrap();
+        let used = to.used();
+        let (head, lent) = room[..used].split_at(used - bytes.len());
+        let body = |head: &[u8], lent: &[u8]| Body::new(head.to_vec(), lent.to_vec().into());
+        for body in [body(head, lent), body(&room[..used], b""), body(b"", &room[..used])] {
+            assert_eq!(request_in(Op::Write, &body), Ok(Request::Write(write)));
+        }
+        let bad =
+            [body(head, &lent[1..]), body(&head[1..], lent), body(&[head, b"x"].concat(), lent)];
+        for body in bad {
+            assert_eq!(request_in(Op::Write, &body), Err(Malformed));
+        }
+        assert_eq!(request_in(Op::Stat, &body(head, lent)), Err(Malformed));
+    }
 }

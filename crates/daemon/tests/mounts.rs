@@ -47,7 +47,8 @@ fn begin<'a, O: Operation<'a>>(node: &mut Node, session: SessionId, request: &O)
 
 fn told(done: &Completion) -> (bool, Vec<Notice>) {
     assert_eq!(done.status, 0);
-    let news = Notices::decode(&mut Reader::new(&done.body)).unwrap();
+    let body = done.body.to_vec();
+    let news = Notices::decode(&mut Reader::new(&body)).unwrap();
     (news.all, changes(news.changes).collect())
 }
 

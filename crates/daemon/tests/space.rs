@@ -163,7 +163,8 @@ fn repeat_among_others(mut node: Node) {
     node.restart();
     let done = node.answer_to(caller, &request);
     assert_eq!(done.status, 0);
-    let mut from = mayfly_wire::Reader::new(&done.body);
+    let body = done.body.to_vec();
+    let mut from = mayfly_wire::Reader::new(&body);
     let written = <mayfly_wire::Written as mayfly_wire::Wire>::decode(&mut from).unwrap();
     assert_eq!((written.count, written.end), (4, 5004));
     assert_eq!(node.read(open, 5000, 100).unwrap(), b"minetheirs");

@@ -363,6 +363,7 @@ impl Node {
     ) -> Answer<T> {
         let caller = self.next_caller(session);
         let Completion { status, body, .. } = self.answer_to(caller, request);
+        let body = body.to_vec();
         match status {
             0 => {
                 let mut from = Reader::new(&body);
@@ -390,7 +391,7 @@ impl Node {
         let (status, bytes) =
             self.drive(caller, request, &mut body).expect("the request is answered");
         body.truncate(bytes);
-        Completion { caller, status, body }
+        Completion { caller, status, body: body.into() }
     }
 
     pub fn ask<'a, O: Operation<'a>, T>(

@@ -43,7 +43,7 @@ fn truncate(node: &mut Node, caller: Caller) {
 
 fn opened(done: &Completion) -> Opened {
     assert_eq!(done.status, 0);
-    Opened::decode(&mut Reader::new(&done.body)).unwrap()
+    Opened::decode(&mut Reader::new(&done.body.to_vec())).unwrap()
 }
 
 #[test]

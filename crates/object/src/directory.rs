@@ -17,6 +17,7 @@ use mayfly_types::{
     Errno, OBJECT_MAPPED, Timestamp,
     special::{BOUND_SUFFIX, parse_place},
 };
+use rustix::buffer::spare_capacity;
 use rustix::fs::{self, AtFlags, FallocateFlags, FileType, Mode, OFlags};
 
 use crate::{
@@ -270,6 +271,23 @@ impl ObjectStore for DirectoryStore {
                 }
             }
             Ok(done)
+        })
+    }
+
+    fn read_up_to(&self, id: ObjectId, offset: u64, count: usize) -> Result<Vec<u8>, Errno> {
+        self.with(id, Access::Look, |descriptor| {
+            let mut bytes = Vec::with_capacity(count);
+            while bytes.len() < count {
+                let at = offset + bytes.len() as u64;
+                match rustix::io::pread(descriptor, spare_capacity(&mut bytes), at) {
+                    Ok(0) => break,
+                    Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            // There may have been more room than was asked for.
+            bytes.truncate(count);
+            Ok(bytes)
         })
     }
 

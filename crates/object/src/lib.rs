@@ -127,6 +127,18 @@ pub trait ObjectStore: Send + Sync {
     /// What the file system says; ENOENT when there is no such object.
     fn read(&self, id: ObjectId, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno>;
 
+    /// As [`ObjectStore::read`], into memory of its own: so many bytes, or fewer where the object
+    /// ends.
+    ///
+    /// # Errors
+    /// As [`ObjectStore::read`].
+    fn read_up_to(&self, id: ObjectId, offset: u64, count: usize) -> Result<Vec<u8>, Errno> {
+        let mut bytes = vec![0; count];
+        let count = self.read(id, offset, &mut bytes)?;
+        bytes.truncate(count);
+        Ok(bytes)
+    }
+
     /// Writes all of `bytes` at `offset`.
     ///
     /// # Errors

@@ -11,6 +11,8 @@ use std::{
     sync::Arc,
 };
 
+use crate::limits::LENT_BYTES_MIN;
+
 /// A part of a piece of memory that several hold at a time and nobody changes.
 #[derive(Clone, Default)]
 pub struct Bytes {
@@ -119,6 +121,17 @@ impl Body {
         Body { head, rest: self.rest.clone() }
     }
 
+    /// The same without the first `count` bytes, which stand in one place.
+    #[must_use]
+    pub fn without(mut self, count: usize) -> Body {
+        if self.head.is_empty() {
+            self.rest = self.rest.without(count);
+        } else {
+            self.head.drain(..count.min(self.head.len()));
+        }
+        self
+    }
+
     /// All of it in one place.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
@@ -132,14 +145,12 @@ impl Body {
 }
 
 impl From<Vec<u8>> for Body {
-    fn from(head: Vec<u8>) -> Body {
-        Body { head, rest: Bytes::default() }
-    }
-}
-
-impl From<Bytes> for Body {
-    fn from(rest: Bytes) -> Body {
-        Body { head: Vec::new(), rest }
+    fn from(bytes: Vec<u8>) -> Body {
+        if bytes.len() < LENT_BYTES_MIN {
+            Body { head: bytes, rest: Bytes::default() }
+        } else {
+            Body { head: Vec::new(), rest: bytes.into() }
+        }
     }
 }
 
@@ -174,6 +185,10 @@ mod tests {
         assert_eq!(body, Body::from(b"in front, behind".to_vec()));
         assert_eq!(body.behind(b"before ".to_vec()).to_vec(), b"before in front, behind");
         assert!(body.whole().is_none());
-        assert_eq!(Body::from(body.lent().clone()).whole(), Some(&b"behind"[..]));
+        let long = vec![7; LENT_BYTES_MIN];
+        let address = long.as_ptr().wrapping_add(3);
+        let lent = Body::from(long).without(3);
+        assert_eq!(lent.whole().map(<[u8]>::as_ptr), Some(address), "it stays where it is");
+        assert_eq!(Body::from(b"head, rest".to_vec()).without(6), b"rest".to_vec().into());
     }
 }

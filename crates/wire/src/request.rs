@@ -218,8 +218,16 @@ wire_struct! {
     }
 }
 wire_struct! {
+    /// What stands in front of the bytes of a [`Data`], of which there are `count`.
+    DataHead { object: bool, count: u32, }
+}
+wire_struct! {
     /// See [`Op::Write`]. With `append`, `offset` is ignored and the bytes go to the end.
     Write<'a> { open: OpenRef, offset: u64, append: bool, bytes: &'a [u8], }
+}
+wire_struct! {
+    /// What stands in front of the bytes of a [`Write`], of which there are `count`.
+    WriteHead { open: OpenRef, offset: u64, append: bool, count: u32, }
 }
 wire_struct! {
     /// Bytes written and where they end.

@@ -2,10 +2,10 @@
 
 use mayfly_types::{Attr, FileId, FileKind, OpenRef, Timestamp};
 use mayfly_wire::{
-    Allocate, Content, Data, Full, GetXattr, HEADER_BYTES, Header, INSPECT_OBJECTS, Inspect,
-    Inspected, ListXattr, Malformed, Map, MoveLock, Notices, Op, Open, OpenReply, Opened,
+    Allocate, Content, Data, DataHead, Full, GetXattr, HEADER_BYTES, Header, INSPECT_OBJECTS,
+    Inspect, Inspected, ListXattr, Malformed, Map, MoveLock, Notices, Op, Open, OpenReply, Opened,
     Operation, Reader, RemoveStray, RemoveXattr, Request, Seek, SetAttr, SetXattr, Sought, Target,
-    Tell, Walk, Watch, Wire, Write, Writer, XATTR_REPLACE, notices,
+    Tell, Walk, Watch, Wire, Write, WriteHead, Writer, XATTR_REPLACE, notices,
 };
 use proptest::prelude::*;
 
@@ -290,4 +290,15 @@ fn the_answer_to_an_open_may_end_before_the_content() {
     assert_eq!(OpenReply::decode(&mut Reader::new(&opened_bytes)), Ok(without));
     let cut = &bytes[..bytes.len() - 1];
     assert_eq!(OpenReply::decode(&mut Reader::new(cut)), Err(Malformed));
+}
+
+#[test]
+fn a_head_and_its_bytes_are_what_stands_behind_each_other() {
+    let (bytes, count) = (&b"bytes"[..], 5);
+    let (open, offset, append) = (OpenRef { index: 7, generation: 8 }, u64::MAX - 1, true);
+    let whole = encoded(&Write { open, offset, append, bytes });
+    let head = encoded(&WriteHead { open, offset, append, count });
+    assert_eq!(whole, [&head, bytes].concat());
+    let whole = encoded(&Data { object: true, bytes });
+    assert_eq!(whole, [&encoded(&DataHead { object: true, count }), bytes].concat());
 }

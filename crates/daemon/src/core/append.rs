@@ -55,7 +55,7 @@ impl Core {
             None => objects.append(object, bytes),
         };
         if self.objects.may_wait() {
-            let bytes = bytes.to_vec();
+            let bytes = self.keep(bytes);
             return Ok(
                 self.start_change(Length::Any, change, move |objects| append(objects, &bytes))
             );

@@ -16,8 +16,9 @@ use mayfly_meta::{
 };
 use mayfly_object::{Listed, ObjectAttr, ObjectId, ObjectStore};
 use mayfly_transport_shm::layout::FILE_MAPPED;
+use mayfly_transport_tcp::{Body, limits::LENT_BYTES_MIN};
 use mayfly_types::{Attr, Durability, Errno, FileId, OpenRef};
-use mayfly_wire::{Data, Opened, Sync, Wire, Writer, Written};
+use mayfly_wire::{Data, DataHead, Opened, Sync, Wire, Writer, Written};
 
 use super::{
     Core, Outcome, Served,
@@ -240,11 +241,7 @@ impl Core {
     ) -> Served {
         let objects = Arc::clone(&self.objects);
         self.submit(Length::Bytes(count), move || {
-            let mut bytes = vec![0; count];
-            let result = objects.read(object, offset, &mut bytes).map(|count| {
-                bytes.truncate(count);
-                bytes
-            });
+            let result = objects.read_up_to(object, offset, count);
             Done::Read(caller, result)
         });
         Served::Pending
@@ -273,10 +270,7 @@ impl Core {
             match done {
                 Done::Answer(caller, result) => self.complete(caller, result.map(|()| Vec::new())),
                 Done::Read(caller, result) => {
-                    let body = result.and_then(|bytes| {
-                        encoded(bytes.len(), &Data { object: true, bytes: &bytes })
-                    });
-                    self.complete(caller, body);
+                    self.complete_read(caller, result);
                 }
                 Done::Changed(change, result, looked) => {
                     self.changed_object(change, result, looked);
@@ -297,9 +291,27 @@ impl Core {
     }
 
     pub(super) fn complete(&mut self, caller: Caller, body: Result<Vec<u8>, Errno>) {
+        self.complete_with(caller, body.map(Body::from));
+    }
+
+    /// Answers with bytes of an object, which stay where they are if there are many.
+    pub(super) fn complete_read(&mut self, caller: Caller, read: Result<Vec<u8>, Errno>) {
+        let body = read.and_then(|bytes| {
+            if bytes.len() < LENT_BYTES_MIN {
+                let data = Data { object: true, bytes: &bytes };
+                return encoded(bytes.len(), &data).map(Body::from);
+            }
+            let count = u32::try_from(bytes.len()).map_err(|_| Errno::EOVERFLOW)?;
+            let head = encoded(0, &DataHead { object: true, count })?;
+            Ok(Body::new(head, bytes.into()))
+        });
+        self.complete_with(caller, body);
+    }
+
+    fn complete_with(&mut self, caller: Caller, body: Result<Body, Errno>) {
         let (status, body) = match body {
             Ok(body) => (0, body),
-            Err(errno) => (errno.raw() as u32, Vec::new()),
+            Err(errno) => (errno.raw() as u32, Body::default()),
         };
         let done = Completion { caller, status, body };
         if self.note_answer(&done) {

@@ -151,7 +151,7 @@ impl Core {
             }
             return appended;
         }
-        let (bytes, length) = (bytes.to_vec(), bytes.len());
+        let (bytes, length) = (self.keep(bytes), bytes.len());
         let work =
             move |objects: &dyn ObjectStore| objects.write(object, start, &bytes).map(|()| end);
         Ok(self.start_change(Length::Bytes(length), change, work))

@@ -16,6 +16,7 @@
 
 use mayfly_meta::{StoreError, key};
 use mayfly_transport_shm::layout::{FILE_BY_REQUEST, FILE_LOCKED, FILE_MAPPED};
+use mayfly_transport_tcp::Body;
 use mayfly_types::{Errno, OpenRef, SessionId, limits::LANES};
 use mayfly_wire::{
     GRANT_PART, Granted, MoveLock, Op, Opened, OwnPart, Reader, Request, Wire, Writer,
@@ -32,7 +33,7 @@ use crate::{
     api::{Caller, Completion},
     locks::Owner,
     maps::{HashMap, HashSet},
-    message::{Answer, Forward, OperationId, Question, SpaceFacts},
+    message::{Answer, Forward, OperationId, Question, SpaceFacts, request_in},
     numbering::{node_of_owner, origin, session_elsewhere, session_of_node},
     opens::Remote,
     slots::ShardId,
@@ -59,7 +60,7 @@ pub(super) struct Distant {
 struct Written {
     request_id: u64,
     /// Nothing, while it is under way or when another shard does it.
-    answer: Option<(u32, Vec<u8>)>,
+    answer: Option<(u32, Body)>,
 }
 
 impl Distant {
@@ -82,7 +83,7 @@ impl Distant {
     }
 
     /// Answers to the last writes of a node's processes.
-    fn written_from(&self, node: u32) -> Vec<(Caller, u32, Vec<u8>)> {
+    fn written_from(&self, node: u32) -> Vec<(Caller, u32, Body)> {
         let theirs = |session| origin(session).is_some_and(|(other, _)| other == node);
         let written = self.written.iter().filter(|((session, _), _)| theirs(*session));
         let answers = written.filter_map(|((session, lane), written)| {
@@ -124,9 +125,9 @@ enum Kept {
     WithChange,
 }
 
-fn kept(op: Op, body: &[u8]) -> Kept {
+fn kept(op: Op, body: &Body) -> Kept {
     match op {
-        Op::Write => match Request::decode(op, body) {
+        Op::Write => match request_in(op, body) {
             Ok(Request::Write(write)) if write.append => Kept::WithChange,
             Ok(_) => Kept::InMemory,
             Err(_) => Kept::No,
@@ -225,7 +226,7 @@ impl Core {
         let (request_id, rest) = record.split_first_chunk().ok_or_else(short)?;
         let (status, body) = rest.split_first_chunk().ok_or_else(short)?;
         let same = u64::from_le_bytes(*request_id) == caller.request_id;
-        let (status, body) = (u32::from_le_bytes(*status), body.to_vec());
+        let (status, body) = (u32::from_le_bytes(*status), body.to_vec().into());
         Ok(same.then_some(Completion { caller, status, body }))
     }
 
@@ -241,11 +242,13 @@ impl Core {
         true
     }
 
-    fn store_answer(&mut self, caller: Caller, status: u32, body: &[u8]) {
+    fn store_answer(&mut self, caller: Caller, status: u32, body: &Body) {
         let Caller { session, lane, request_id } = caller;
         let mut record = request_id.to_le_bytes().to_vec();
         record.extend_from_slice(&status.to_le_bytes());
-        record.extend_from_slice(body);
+        let (head, rest) = body.pieces();
+        record.extend_from_slice(head);
+        record.extend_from_slice(rest);
         if let Err(error) = self.store.put(&key::answer(session.0, lane), &record) {
             store_failed(&error);
         }

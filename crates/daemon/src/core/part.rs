@@ -187,16 +187,11 @@ impl Core {
         let cuts = self.run.short.unwrap_or(part.cuts);
         let (at, place, read) = (layout.in_part(read.offset), *place, *read);
         self.start_job(Length::Bytes(count), move || {
-            let mut bytes = vec![0; count];
-            let result = match objects.read(object, at, &mut bytes) {
+            let result = match objects.read_up_to(object, at, count) {
                 // Its record is there, and it was not made.
-                Err(Errno::ENOENT) => Ok(0),
+                Err(Errno::ENOENT) => Ok(Vec::new()),
                 other => other,
             };
-            let result = result.map(|count| {
-                bytes.truncate(count);
-                bytes
-            });
             Done::PartRead(ReadDone { caller, place, read, count, size_bytes, cuts, result })
         });
         Ok(Served::Pending)
@@ -220,8 +215,7 @@ impl Core {
             let there = size_bytes.saturating_sub(read.offset).min(count as u64) as usize;
             bytes.resize(there.max(bytes.len()), 0);
         }
-        let body = encoded(bytes.len(), &Data { object: true, bytes: &bytes });
-        self.complete(caller, body);
+        self.complete_read(caller, Ok(bytes));
     }
 
     fn read_again(&mut self, caller: Caller, place: PartPlace, read: &Read, cuts: u32) {
@@ -232,6 +226,7 @@ impl Core {
         }
         let used = to.used();
         body.truncate(used);
+        let body = body.into();
         let place = Resolved { at: At::Part(place), ..Resolved::default() };
         let mut run = Run::at(place);
         run.short = Some(cuts);
@@ -275,7 +270,7 @@ impl Core {
         self.take_room(object, at + count as u64, count as u64)?;
         let active = self.parts.active.entry(object.file).or_default();
         active.jobs += 1;
-        let (objects, bytes) = (Arc::clone(&self.objects), bytes.to_vec());
+        let (objects, bytes) = (Arc::clone(&self.objects), self.keep(bytes));
         self.start_job(Length::Bytes(count), move || {
             let result = objects.write(object, at, &bytes);
             Done::PartWritten(WriteDone { caller, object, written, result })

@@ -12,6 +12,7 @@ use mayfly_meta::{
     record::{BirthKey, Content, Counters, DirectoryNode, Instance, SlotRanges, decode_locks},
 };
 use mayfly_object::{Jobs, ObjectId};
+use mayfly_transport_tcp::Bytes;
 use mayfly_types::{Errno, FileId};
 
 use super::{
@@ -140,6 +141,7 @@ impl Core {
             appends: HashMap::default(),
             opens: OpenTable::new(node, shard, numbering.shards),
             opened_content: None,
+            lent: Bytes::default(),
             record: Vec::new(),
             locks: LockTable::numbered_from(first_number),
             chases: chase::Chases::default(),

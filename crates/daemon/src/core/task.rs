@@ -13,11 +13,9 @@
 use std::collections::VecDeque;
 
 use mayfly_object::ObjectAttr;
-use mayfly_types::{
-    Errno, FileId,
-    limits::{REPLY_BYTES_MAX, REQUEST_BYTES_MAX},
-};
-use mayfly_wire::{Inspect, Op, RemoveStray, Request, Target, Writer};
+use mayfly_transport_tcp::{Body, Bytes};
+use mayfly_types::{Errno, FileId, limits::REPLY_BYTES_MAX};
+use mayfly_wire::{Inspect, Op, RemoveStray, Request, Target};
 
 use super::{
     Core, Fault, Outcome,
@@ -30,7 +28,7 @@ use crate::{
     locks::WaitId,
     log,
     maps::HashMap,
-    message::{Answer, At, Forward, Message, OperationId, Question, Resolved},
+    message::{Answer, At, Forward, Message, OperationId, Question, Resolved, request_in},
     slots::ShardId,
 };
 
@@ -40,7 +38,7 @@ pub(super) const RESTARTS_MAX: u32 = 1000;
 /// Something that is put aside.
 #[derive(Debug, Clone)]
 pub(super) enum Task {
-    Request { caller: Caller, op: Op, body: Vec<u8> },
+    Request { caller: Caller, op: Op, body: Body },
     Question { from: ShardId, id: u64, question: Question },
 }
 
@@ -139,7 +137,7 @@ pub(super) struct Tasks {
     /// Room for the reply of a task.
     buffer: Vec<u8>,
     /// Room for a request that is put aside.
-    encoded: Vec<u8>,
+    pub(super) encoded: Vec<u8>,
     /// Questions of [`Purpose::Recovery`] that are not answered.
     pub(super) recovering: usize,
 }
@@ -300,6 +298,7 @@ impl Core {
     }
 
     pub(super) fn push_answer(&mut self, caller: Caller, status: u32, body: Vec<u8>) {
+        let body = body.into();
         let done = Completion { caller, status, body };
         self.note_answer(&done);
         self.tasks.answers.push(done);
@@ -339,7 +338,7 @@ impl Core {
         }
     }
 
-    fn run_request(&mut self, caller: Caller, op: Op, body: &[u8]) {
+    fn run_request(&mut self, caller: Caller, op: Op, body: &Body) {
         if !self.sessions.contains_key(&caller.session) {
             // Nobody waits for it, and nothing may be opened that no end of the session would
             // close.
@@ -348,10 +347,12 @@ impl Core {
         }
         let mut reply = std::mem::take(&mut self.tasks.buffer);
         reply.resize(REPLY_BYTES_MAX, 0);
-        let progress = match Request::decode(op, body) {
+        self.lent = body.lent().clone();
+        let progress = match request_in(op, body) {
             Ok(request) => self.serve(caller, request, &mut reply),
             Err(_) => Progress::Replied(Errno::EPROTO.raw() as u32, 0),
         };
+        self.lent = Bytes::default();
         if let Progress::Replied(status, bytes) = progress {
             self.push_answer(caller, status, reply[..bytes].to_vec());
         }
@@ -385,14 +386,8 @@ impl Core {
         request: &Request<'_>,
         fault: Fault,
     ) -> Result<(), Errno> {
-        // Kept, because every request that is forwarded comes by here.
-        self.tasks.encoded.resize(REQUEST_BYTES_MAX, 0);
         let request = self.as_there(request, &fault);
-        let mut to = Writer::new(&mut self.tasks.encoded);
-        request.encode(&mut to).map_err(|_| Errno::EOVERFLOW)?;
-        let used = to.used();
-        let body = self.tasks.encoded[..used].to_vec();
-        let op = request.op();
+        let (op, body) = (request.op(), self.body_of(&request)?);
         match fault {
             Fault::Ask(questions) => self.suspend(Task::Request { caller, op, body }, questions),
             Fault::Busy => self.block(Task::Request { caller, op, body }),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mayfly_transport_tcp::{Cause, Class, Event, PeerState, Ticket};
+use mayfly_transport_tcp::{Body, Cause, Class, Event, PeerState, Ticket};
 use mayfly_types::{Errno, SessionId};
 use mayfly_wire::Op;
 
@@ -58,7 +58,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
                 Event::Request { ticket, body, .. } => self.hear_call(&net, ticket, body),
                 Event::Reply { id, body, .. } => {
                     if let Some(sent) = net.sent(id) {
-                        self.hear_reply(&net, sent, &body);
+                        self.hear_reply(&net, sent, body);
                     }
                 }
                 Event::Lost { id, cause, .. } => {
@@ -91,7 +91,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
         }
     }
 
-    fn hear_call(&mut self, net: &Net, ticket: Ticket, mut bytes: Vec<u8>) {
+    fn hear_call(&mut self, net: &Net, ticket: Ticket, bytes: Vec<u8>) {
         let node = ticket.node.0;
         let call = if self.is_member(node) { words::decode_call(&bytes) } else { None };
         let call = call.map(|(call, body)| (call, bytes.len() - body.len()));
@@ -99,18 +99,17 @@ impl<S: Service, O: Outside> Serving<S, O> {
             Some((Call::Forward { to, session, pid, lane, request_id, op, place }, head)) => {
                 let Some(op) = Op::from_raw(op).filter(|_| self.is_mine(to)) else {
                     let status = Errno::EPROTO.raw() as u32;
-                    return net.reply(ticket, &Reply::Done { status }, &[]);
+                    return net.reply(ticket, &Reply::Done { status }, &Body::default());
                 };
                 let known = self.others.known.entry(node).or_default();
                 if known.incarnation != ticket.incarnation {
-                    return net.reply(ticket, &Reply::Unknown, &[]);
+                    return net.reply(ticket, &Reply::Unknown, &Body::default());
                 }
                 let session = self.meet(node, session, pid);
                 let caller = Caller { session, lane, request_id };
                 if net.begin(caller, ticket) {
-                    // In the same memory: a body may be as large as a transfer.
-                    bytes.drain(..head);
-                    let forward = Forward { caller, op, body: bytes, place };
+                    let body = Body::from(bytes).without(head);
+                    let forward = Forward { caller, op, body, place };
                     self.hand(ShardId(to), ShardId(to), Message::Forward(Box::new(forward)));
                 } else if op == Op::Lock {
                     // A daemon that was restarted knows only now where its process waits.
@@ -127,7 +126,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
                 for shard in self.shard.peers.numbering().here() {
                     self.hand(shard, shard, Message::Cancel(session, request_id));
                 }
-                net.reply(ticket, &Reply::Heard, &[]);
+                net.reply(ticket, &Reply::Heard, &Body::default());
             }
             Some((Call::GivenUp { session, lane, request_id }, _)) => {
                 let session = session_elsewhere(node, session);
@@ -137,7 +136,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
                         self.hand(shard, shard, Message::GivenUp(caller));
                     }
                 }
-                net.reply(ticket, &Reply::Heard, &[]);
+                net.reply(ticket, &Reply::Heard, &Body::default());
             }
             Some((Call::Gone { session, pid, successor }, _)) => {
                 if let Some(successor) = successor {
@@ -145,13 +144,15 @@ impl<S: Service, O: Outside> Serving<S, O> {
                 }
                 self.meet(node, session, pid);
                 self.part(node, session);
-                net.reply(ticket, &Reply::Heard, &[]);
+                net.reply(ticket, &Reply::Heard, &Body::default());
             }
             Some((Call::Introduce { sessions }, _)) => {
                 self.introduced(ticket, &sessions);
-                net.reply(ticket, &Reply::Heard, &[]);
+                net.reply(ticket, &Reply::Heard, &Body::default());
             }
-            None => net.reply(ticket, &Reply::Answer(Answer::Failed(Errno::EPROTO)), &[]),
+            None => {
+                net.reply(ticket, &Reply::Answer(Answer::Failed(Errno::EPROTO)), &Body::default())
+            }
         }
     }
 
@@ -164,7 +165,11 @@ impl<S: Service, O: Outside> Serving<S, O> {
     ) {
         let theirs = self.shard.peers.numbering().node_of(ShardId(from)) == ticket.node.0;
         if !theirs || !self.is_mine(to) {
-            return net.reply(ticket, &Reply::Answer(Answer::Failed(Errno::EPROTO)), &[]);
+            return net.reply(
+                ticket,
+                &Reply::Answer(Answer::Failed(Errno::EPROTO)),
+                &Body::default(),
+            );
         }
         let id = net.asked(ticket);
         self.hand(ShardId(from), ShardId(to), Message::Ask(id, question));
@@ -232,12 +237,15 @@ impl<S: Service, O: Outside> Serving<S, O> {
         self.shard.peers.tell_others(|| ToShard::NodeReached { node, reached });
     }
 
-    fn hear_reply(&mut self, net: &Net, sent: Sent, bytes: &[u8]) {
-        let Some((reply, body)) = words::decode::<Reply>(bytes) else {
+    fn hear_reply(&mut self, net: &Net, sent: Sent, bytes: Vec<u8>) {
+        let Some((reply, body)) = words::decode::<Reply>(&bytes) else {
             return self.lost(net, sent, true);
         };
+        let head = bytes.len() - body.len();
         match (sent, reply) {
-            (Sent::Forward(away), Reply::Done { status }) => self.done(*away, status, body),
+            (Sent::Forward(away), Reply::Done { status }) => {
+                self.done(*away, status, Body::from(bytes).without(head));
+            }
             (Sent::Forward(away), Reply::Elsewhere { shard, place }) => {
                 self.elsewhere(net, *away, ShardId(shard), place);
             }
@@ -257,12 +265,14 @@ impl<S: Service, O: Outside> Serving<S, O> {
     }
 
     /// Another node has executed a client's request.
-    fn done(&mut self, away: Away, status: u32, body: &[u8]) {
+    fn done(&mut self, away: Away, status: u32, body: Body) {
         let Away { caller, op, to, .. } = away;
         let (status, body) = if op == Op::Open && status == 0 {
-            self.shard.service.adopt_open(caller, to, &away.body, body)
+            let (request, answer) = (away.body.to_vec(), body.to_vec());
+            let (status, body) = self.shard.service.adopt_open(caller, to, &request, &answer);
+            (status, body.into())
         } else {
-            (status, body.to_vec())
+            (status, body)
         };
         self.shard.answer(&Completion { caller, status, body });
     }

@@ -21,8 +21,8 @@ use std::{
 };
 
 use mayfly_transport_tcp::{
-    Class, Config, Encryption, Endpoint, Event, Finder, Lane, MonotonicClock, NodeId, Request,
-    RequestId, Secret, SendError, Ticket,
+    Body, Class, Config, Encryption, Endpoint, Event, Finder, Lane, MonotonicClock, NodeId,
+    Request, RequestId, Secret, SendError, Ticket,
     limits::{Limits, MESSAGE_BYTES_MAX},
 };
 use mayfly_types::{Errno, SessionId, limits::lease_seconds};
@@ -36,7 +36,7 @@ use super::{
 use crate::{
     Message, Numbering, ShardId, log,
     maps::{HashMap, HashSet},
-    message::{Answer, Forward, Question, Resolved},
+    message::{Answer, Forward, Question, Resolved, request_in},
     numbering::origin,
 };
 use words::{Call, Reply};
@@ -54,7 +54,7 @@ pub(super) struct Away {
     pub(super) caller: Caller,
     pub(super) pid: u32,
     pub(super) op: Op,
-    pub(super) body: Vec<u8>,
+    pub(super) body: Body,
     pub(super) place: Resolved,
     pub(super) to: ShardId,
     /// By the carrier's clock.
@@ -178,7 +178,7 @@ fn must_arrive(question: &Question) -> bool {
     )
 }
 
-fn lane_for(body: &[u8]) -> Lane {
+fn lane_for(body: &Body) -> Lane {
     if body.len() > MESSAGE_BYTES_MAX { Lane::Bulk } else { Lane::Messages }
 }
 
@@ -278,7 +278,7 @@ impl Net {
             Message::Answer(id, answer) => {
                 if let Some(ticket) = state.asked.remove(&id) {
                     drop(state);
-                    self.reply(ticket, &Reply::Answer(answer), &[]);
+                    self.reply(ticket, &Reply::Answer(answer), &Body::default());
                 }
             }
             // They stay on a node.
@@ -300,7 +300,7 @@ impl Net {
             // Its node asks the other one itself.
             state.given_up.remove(&caller);
             if let Some(ticket) = state.running.remove(&caller) {
-                self.reply(ticket, &Reply::Elsewhere { shard: to.0, place }, &[]);
+                self.reply(ticket, &Reply::Elsewhere { shard: to.0, place }, &Body::default());
             }
             return;
         }
@@ -311,8 +311,8 @@ impl Net {
     }
 
     /// How long a client waits.
-    fn patience(&self, op: Op, body: &[u8]) -> Duration {
-        match ClientRequest::decode(op, body) {
+    fn patience(&self, op: Op, body: &Body) -> Duration {
+        match request_in(op, body) {
             Ok(ClientRequest::Lock(lock)) if lock.wait => PATIENCE_MAX,
             _ => self.deadline,
         }
@@ -358,7 +358,7 @@ impl Net {
     fn introduce(&self, state: &mut State, node: u32) {
         state.peers.entry(node).or_default().introduced = true;
         let sessions = state.sessions.keys().copied().collect();
-        let body = words::encode(&Call::Introduce { sessions }, &[]);
+        let body = words::encode(&Call::Introduce { sessions }, &Body::default());
         let patience_ms = PATIENCE_MAX.as_millis() as u64;
         if let Ok(id) = self.carrier.post(request(node, Class::Client, patience_ms, body)) {
             state.sent.insert(id, Sent::Said);
@@ -436,10 +436,10 @@ impl Net {
         }
     }
 
-    pub(super) fn reply(&self, ticket: Ticket, reply: &Reply, body: &[u8]) {
+    pub(super) fn reply(&self, ticket: Ticket, reply: &Reply, body: &Body) {
         let bytes = words::encode(reply, body);
         let lane = lane_for(&bytes);
-        if let Err(error) = self.carrier.reply(ticket, lane, bytes.into()) {
+        if let Err(error) = self.carrier.reply(ticket, lane, bytes) {
             log::error("net", format_args!("a reply to node {}: {error}", ticket.node.0));
         }
     }
@@ -539,7 +539,7 @@ impl Net {
             _ => None,
         });
         let Some(node) = node else { return };
-        let body = words::encode(&Call::Cancel { session, request_id }, &[]);
+        let body = words::encode(&Call::Cancel { session, request_id }, &Body::default());
         let patience_ms = self.deadline.as_millis() as u64;
         if let Ok(id) = self.carrier.post(request(node, Class::Client, patience_ms, body)) {
             state.sent.insert(id, Sent::Said);
@@ -549,11 +549,11 @@ impl Net {
     }
 }
 
-fn request(node: u32, class: Class, patience_ms: u64, body: Vec<u8>) -> Request {
-    Request { to: NodeId(node), lane: lane_for(&body), class, patience_ms, body: body.into() }
+fn request(node: u32, class: Class, patience_ms: u64, body: Body) -> Request {
+    Request { to: NodeId(node), lane: lane_for(&body), class, patience_ms, body }
 }
 
-fn encoded(sent: &Sent) -> Vec<u8> {
+fn encoded(sent: &Sent) -> Body {
     match sent {
         Sent::Forward(away) => {
             let Caller { session, lane, request_id } = away.caller;
@@ -564,17 +564,17 @@ fn encoded(sent: &Sent) -> Vec<u8> {
         }
         Sent::Ask { from, to, question, .. } => {
             let question = question.clone();
-            words::encode(&Call::Ask { from: from.0, to: to.0, question }, &[])
+            words::encode(&Call::Ask { from: from.0, to: to.0, question }, &Body::default())
         }
         Sent::Gone { session, pid, successor, .. } => {
             let (session, pid, successor) = (*session, *pid, *successor);
-            words::encode(&Call::Gone { session, pid, successor }, &[])
+            words::encode(&Call::Gone { session, pid, successor }, &Body::default())
         }
         Sent::GivenUp { caller, .. } => {
             let Caller { session, lane, request_id } = *caller;
-            words::encode(&Call::GivenUp { session, lane, request_id }, &[])
+            words::encode(&Call::GivenUp { session, lane, request_id }, &Body::default())
         }
-        Sent::Said => Vec::new(),
+        Sent::Said => Body::default(),
     }
 }
 

@@ -14,6 +14,7 @@ use mayfly_transport_shm::{
     region::SessionMapping,
     server::{Incoming, LaneRef, Session},
 };
+use mayfly_transport_tcp::{Bytes, limits::LENT_BYTES_MIN};
 use mayfly_types::{Errno, SessionId};
 use mayfly_wire::Request;
 
@@ -242,9 +243,20 @@ impl<S: Service, O: Outside> Serving<S, O> {
         let mut body = std::mem::take(&mut self.body);
         if let Some(incoming) = self.shard.server.take(at, &mut body) {
             self.idle.served(incoming.processor);
+            if body.len() >= LENT_BYTES_MIN {
+                return self.execute_lent(at, &incoming, body);
+            }
             self.execute(at, &incoming, &body);
         }
         self.body = body;
+    }
+
+    /// Executes a request whose body is long: who needs its bytes for longer has a share of them.
+    fn execute_lent(&mut self, at: LaneRef, incoming: &Incoming, body: Vec<u8>) {
+        let body = Bytes::from(body);
+        self.shard.service.lend(body.clone());
+        self.execute(at, incoming, &body);
+        self.shard.service.lend(Bytes::default());
     }
 
     fn execute(&mut self, at: LaneRef, incoming: &Incoming, body: &[u8]) {

@@ -1,5 +1,6 @@
 //! What the threads of a daemon ask of the file system behind them.
 
+use mayfly_transport_tcp::Bytes;
 use mayfly_types::{Errno, SessionId};
 use mayfly_wire::Request;
 
@@ -12,6 +13,9 @@ use crate::{Core, Message, ShardId, message::PartPlace};
 pub trait Service {
     /// Whether another thread may go on with it after a commit.
     fn may_move(&self) -> bool;
+    /// The body of the request that is handled next, or, when that was handled, none. What is kept
+    /// of it need not be copied.
+    fn lend(&mut self, _body: Bytes) {}
     /// Executes a request; writes the body of the reply to `body`.
     fn handle(&mut self, caller: Caller, request: Request<'_>, body: &mut [u8]) -> Progress;
     /// What the file held that the request just handled has opened, if that was for reading alone
@@ -73,6 +77,10 @@ pub trait Service {
 impl Service for Core {
     fn may_move(&self) -> bool {
         Core::may_move(self)
+    }
+
+    fn lend(&mut self, body: Bytes) {
+        Core::lend(self, body);
     }
 
     fn handle(&mut self, caller: Caller, request: Request<'_>, body: &mut [u8]) -> Progress {

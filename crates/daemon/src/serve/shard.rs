@@ -30,6 +30,13 @@ struct Stored {
     transaction: u64,
 }
 
+/// Copies as much of `bytes` as there is room for, and says how much.
+fn fill(room: &mut [u8], bytes: &[u8]) -> usize {
+    let count = bytes.len().min(room.len());
+    room[..count].copy_from_slice(&bytes[..count]);
+    count
+}
+
 /// A shard with its hands on the lanes and on the other shards.
 #[derive(Debug)]
 pub(super) struct Shard<S> {
@@ -119,8 +126,9 @@ impl<S: Service> Shard<S> {
         // The session may have ended meanwhile.
         let Some(op) = self.server.claim(at, request_id) else { return };
         let Some(reply) = self.server.reply_body(at) else { return };
-        let count = completion.body.len().min(reply.len());
-        reply[..count].copy_from_slice(&completion.body[..count]);
+        let (head, rest) = completion.body.pieces();
+        let count = fill(&mut *reply, head);
+        let count = count + fill(&mut reply[count..], rest);
         self.store(at, op, request_id, completion.status, count);
     }
 

@@ -13,6 +13,7 @@ mod hostile;
 mod lanes;
 mod layouts;
 mod ledger;
+mod long;
 mod nodes;
 mod pace;
 mod releases;

@@ -175,7 +175,7 @@ impl Node {
         self.hand_in(caller, request, body);
         loop {
             if let Some(done) = self.published(caller) {
-                body[..done.body.len()].copy_from_slice(&done.body);
+                body[..done.body.len()].copy_from_slice(&done.body.to_vec());
                 return Some((done.status, done.body.len()));
             }
             let deaths = self.several.deaths;
@@ -191,7 +191,7 @@ impl Node {
         let progress = self.shard(0).handle(caller, request, body);
         if let Progress::Replied(status, bytes) = progress {
             let transaction = self.shard(0).batch_transaction();
-            let done = Completion { caller, status, body: body[..bytes].to_vec() };
+            let done = Completion { caller, status, body: body[..bytes].to_vec().into() };
             self.several.stored.push((caller, transaction, done));
         }
         self.store_answers(0);

@@ -4,6 +4,7 @@
 //! as they are. What cannot be read is a protocol error of its sender.
 
 use mayfly_meta::record::Step;
+use mayfly_transport_tcp::Body;
 use mayfly_types::{
     SessionId,
     limits::{
@@ -57,11 +58,9 @@ pub(crate) enum Reply {
 }
 
 /// Puts a head and what follows it together.
-pub(crate) fn encode(head: &impl Serialize, body: &[u8]) -> Vec<u8> {
+pub(crate) fn encode(head: &impl Serialize, body: &Body) -> Body {
     // It fails for types that postcard has no form for, of which there is none here.
-    let mut bytes = postcard::to_stdvec(head).unwrap_or_default();
-    bytes.extend_from_slice(body);
-    bytes
+    body.behind(postcard::to_stdvec(head).unwrap_or_default())
 }
 
 /// The head and what follows it.
@@ -134,6 +133,10 @@ mod tests {
 
     use super::*;
 
+    fn written(head: &impl Serialize, body: &[u8]) -> Vec<u8> {
+        encode(head, &body.to_vec().into()).to_vec()
+    }
+
     #[test]
     fn what_is_said_is_what_is_heard() {
         let place =
@@ -147,16 +150,16 @@ mod tests {
             op: Op::Write as u16,
             place,
         };
-        let bytes = encode(&call, b"the body");
+        let bytes = written(&call, b"the body");
         assert_eq!(decode::<Call>(&bytes), Some((call, &b"the body"[..])));
         let reply = Reply::Answer(Answer::Failed(Errno::ENOENT));
-        assert_eq!(decode::<Reply>(&encode(&reply, b"")), Some((reply, &b""[..])));
+        assert_eq!(decode::<Reply>(&written(&reply, b"")), Some((reply, &b""[..])));
     }
 
     #[test]
     fn garbage_and_what_was_cut_off_is_no_message() {
         let question = Question::Lookup { directory: FileId(1), name: b"name".to_vec() };
-        let bytes = encode(&Call::Ask { from: 1, to: 2, question }, b"");
+        let bytes = written(&Call::Ask { from: 1, to: 2, question }, b"");
         for length in 0..bytes.len() {
             assert_eq!(decode::<Call>(&bytes[..length]), None, "{length} bytes");
         }
@@ -188,7 +191,7 @@ mod tests {
             }),
         ];
         for call in bad {
-            let bytes = encode(&call, b"");
+            let bytes = written(&call, b"");
             assert!(decode::<Call>(&bytes).is_some());
             assert_eq!(decode_call(&bytes), None, "{call:?}");
         }

@@ -20,6 +20,7 @@ use std::{
     },
 };
 
+use mayfly_transport_tcp::Body;
 use mayfly_types::{Errno, FileId, SessionId};
 use mayfly_wire::{Op, Request};
 
@@ -155,12 +156,13 @@ pub(super) struct Ledger {
 }
 
 fn completion(caller: Caller, status: u32) -> Completion {
-    Completion { caller, status, body: Vec::new() }
+    Completion { caller, status, body: Body::default() }
 }
 
 impl Ledger {
     fn send_on(&mut self, to: u32, caller: Caller, op: Op, body: &[u8]) -> Progress {
-        let forward = Forward { caller, op, body: body.to_vec(), place: Resolved::default() };
+        let forward =
+            Forward { caller, op, body: body.to_vec().into(), place: Resolved::default() };
         self.outbox.push((ShardId(to), Message::Forward(Box::new(forward))));
         Progress::Pending
     }
@@ -187,6 +189,7 @@ impl Ledger {
 
     fn execute(&mut self, forward: Forward) {
         let Forward { caller, op, body, .. } = forward;
+        let body = body.to_vec();
         match op {
             Op::MakeDirectory if owner(&body, self.shards) == self.shard => {
                 self.open.push(String::from_utf8_lossy(&body).into_owned());
