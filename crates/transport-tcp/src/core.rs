@@ -139,6 +139,8 @@ pub(crate) struct Core {
     deliveries: Vec<Delivery>,
     /// When the core must be looked at, at the latest.
     next_wake_ns: u64,
+    /// When everything was last looked at.
+    looked_ns: u64,
     /// The network thread sleeps, and will look at the clock then.
     asleep_until_ns: Option<u64>,
     scratch: Vec<u8>,
@@ -190,6 +192,7 @@ impl Core {
             dirty: BTreeSet::new(),
             deliveries: Vec::new(),
             next_wake_ns: u64::MAX,
+            looked_ns: 0,
             asleep_until_ns: None,
             scratch: vec![0; SCRATCH_BYTES],
         };
@@ -218,8 +221,13 @@ impl Core {
 
     /// The network thread is about to sleep: how long?
     pub(crate) fn sleep(&mut self) -> Option<std::time::Duration> {
+        let now_ns = self.now();
+        self.look_early(now_ns);
+        if !self.dirty.is_empty() || !self.deliveries.is_empty() {
+            return Some(std::time::Duration::ZERO);
+        }
         self.asleep_until_ns = Some(self.next_wake_ns);
-        let left_ns = self.next_wake_ns.saturating_sub(self.now());
+        let left_ns = self.next_wake_ns.saturating_sub(now_ns);
         (self.next_wake_ns != u64::MAX).then(|| std::time::Duration::from_nanos(left_ns))
     }
 

@@ -31,6 +31,9 @@ pub(crate) const ACKNOWLEDGE_BYTES: usize = 1024 * 1024;
 /// before, and one that goes alone wakes its receiver for nothing else. What is kept for it
 /// meanwhile is bounded by the two above.
 pub(crate) const ACKNOWLEDGE_MS: u64 = 400;
+/// Everything is looked at before a sleep, to see what need not end it, after so much time for each
+/// node and connection, ns: a hundred times what the look at one takes.
+pub(crate) const LOOK_EARLY_NS_EACH: u64 = 10_000;
 /// By default, silence of a peer from which something is expected, before it is probed,
 /// milliseconds.
 const PROBE_AFTER_MS: u64 = 1_000;

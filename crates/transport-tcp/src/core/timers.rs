@@ -1,17 +1,32 @@
 //! What time does. All timers share one look at everything, which is taken when the first of them
-//! is due: at most some fifty times a second under load, and never when nothing is under way.
+//! is due, or before a sleep: for a hundredth of the time at most, and never when nothing is under
+//! way.
 
 use super::{Cause, Core, End};
 use crate::{
-    Lane, NodeId, clock::ms, complaints::Trouble, connection::Stage, frame::Kind, peer::Token,
+    Lane, NodeId, clock::ms, complaints::Trouble, connection::Stage, frame::Kind,
+    limits::LOOK_EARLY_NS_EACH, peer::Token,
 };
 
 impl Core {
     pub(crate) fn tick(&mut self) {
         let now_ns = self.now();
-        if now_ns < self.next_wake_ns {
-            return;
+        if now_ns >= self.next_wake_ns {
+            self.look(now_ns);
         }
+    }
+
+    /// What a timer was for has mostly happened by the way long before, and nobody has taken it
+    /// back. Whoever is awake anyway looks now and then, so that he is not woken for nothing.
+    pub(crate) fn look_early(&mut self, now_ns: u64) {
+        let pause_ns = LOOK_EARLY_NS_EACH * (self.peers.len() + self.connections.len()) as u64;
+        if self.next_wake_ns != u64::MAX && now_ns.saturating_sub(self.looked_ns) >= pause_ns {
+            self.look(now_ns);
+        }
+    }
+
+    fn look(&mut self, now_ns: u64) {
+        self.looked_ns = now_ns;
         self.next_wake_ns = u64::MAX;
         self.pass_deadlines(now_ns);
         self.listen_again(now_ns);
