@@ -13,6 +13,7 @@ use anyhow::Result;
 use mayfly_testkit::{Instance, Scratch};
 
 use crate::{
+    echoes,
     instance::{self, mount},
     processor, report,
 };
@@ -42,7 +43,8 @@ const KINDS: [&str; 10] = [
 ];
 
 pub(crate) fn run() -> Result<()> {
-    compare("__growth", [FEW, MANY], &KINDS, &[])
+    compare("__growth", [FEW, MANY], &KINDS, &[])?;
+    echoes::row(MANY, FEW)
 }
 
 /// This program in `role` in instances of so many nodes that store something, by turns.

@@ -10,6 +10,7 @@
 mod bulk;
 mod costs;
 mod counts;
+mod echoes;
 mod failure;
 mod growth;
 mod instance;
