@@ -9,7 +9,7 @@ use std::{
 
 use mayfly_transport::{Answer, Begun, Patience, Transport};
 use mayfly_transport_shm::layout::{FileEntry, NodeHead, OpenEntry};
-use mayfly_types::{Errno, OpenRef};
+use mayfly_types::{Errno, OpenRef, limits::REQUEST_BYTES_MAX};
 use mayfly_wire::{Op, Operation, Reader, Request, Wire, Writer};
 
 use crate::{Client, Descriptors, Node, ObjectDirectory};
@@ -23,7 +23,7 @@ pub(crate) enum Reply {
 
 /// The bytes of a reply.
 pub(crate) fn body<'a>(reply: &impl Wire<'a>) -> Reply {
-    let mut bytes = vec![0; 1 << 18];
+    let mut bytes = vec![0; REQUEST_BYTES_MAX];
     let mut to = Writer::new(&mut bytes);
     reply.encode(&mut to).expect("room");
     let used = to.used();
@@ -81,7 +81,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 fn encoded<'a>(request: &impl Operation<'a>) -> Vec<u8> {
-    let mut bytes = vec![0; 1 << 18];
+    let mut bytes = vec![0; REQUEST_BYTES_MAX];
     let mut to = Writer::new(&mut bytes);
     request.encode(&mut to).expect("room");
     let used = to.used();

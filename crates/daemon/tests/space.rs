@@ -6,6 +6,7 @@ mod support;
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use mayfly_daemon::Progress;
 use mayfly_types::{Errno, OpenRef};
 use mayfly_wire::{GRANT_READ, GRANT_WRITE, Write};
 use support::{Failed, Node, O_CREAT, O_RDWR, SESSION, config, failed};
@@ -46,6 +47,38 @@ fn a_full_instance_refuses_and_still_removes() {
     node.settle_down();
     let open = made(&mut node, "next");
     node.write(open, 0, &[3; 100_000]).unwrap();
+}
+
+/// Each was held against what was free before the others had taken theirs: four transfers of a long
+/// write from another node together took three of them more than the capacity.
+#[test]
+fn writes_under_way_at_the_same_time_take_no_more_than_there_is() {
+    let capacity_bytes = 4 << 20;
+    let mut node = Node::memory(mayfly_daemon::Config { capacity_bytes, ..config() });
+    let open = made(&mut node, "big");
+    node.write(open, 0, &[1; 100_000]).unwrap();
+    let bytes = vec![2; 100_000];
+    let mut end = 100_000;
+    let refused = loop {
+        let request = Write { open, offset: end, append: false, bytes: &bytes };
+        let caller = node.next_caller(SESSION);
+        match node.submit(caller, &request, &mut [0; 100]) {
+            Progress::Pending => end += 100_000,
+            Progress::Replied(status, _) => break status,
+        }
+        assert!(end <= capacity_bytes, "nothing was taken in yet, and all were let in");
+    };
+    assert_eq!(refused, Errno::ENOSPC.raw() as u32);
+    node.settle_down();
+    assert!(node.core().counters().used_bytes <= capacity_bytes);
+    // What is done is not counted any more.
+    node.close(open);
+    node.unlink("big", false).unwrap();
+    node.settle_down();
+    let open = made(&mut node, "next");
+    for offset in (0..end - 100_000).step_by(100_000) {
+        node.write(open, offset, &bytes).unwrap();
+    }
 }
 
 #[test]

@@ -25,7 +25,7 @@ use mayfly_types::limits::{
 /// First word of either region.
 pub const MAGIC: u32 = 0x5346_594d; // "MYFS"
 /// Version of the layout; a client of another version does not attach.
-pub const LAYOUT_VERSION: u32 = 4;
+pub const LAYOUT_VERSION: u32 = 5;
 
 /// The daemon is polling: a request needs no system call.
 pub const DAEMON_AWAKE: u32 = 1;
@@ -367,6 +367,6 @@ const _: () = assert!(core::mem::offset_of!(Lane, request_id) == 16);
 const _: () = assert!(core::mem::offset_of!(Lane, reply_bytes) == 64);
 const _: () = assert!(core::mem::offset_of!(Lane, answered_id) == 72);
 const _: () = assert!(core::mem::offset_of!(Lane, answered_transaction) == 80);
-const _: () = assert!(size_of::<LaneBuffers>() == 270_336);
-const _: () = assert!(size_of::<SessionRegion>() == 4096 + LANES * 270_336);
+const _: () = assert!(size_of::<LaneBuffers>() == 1_056_768);
+const _: () = assert!(size_of::<SessionRegion>() == 4096 + LANES * 1_056_768);
 const _: () = assert!(size_of::<NodeRegion>() == 8_392_704 + 65_536 * 320);

@@ -45,11 +45,12 @@ pub const SESSIONS_MAX: u32 = 4096;
 /// Requests under way at once for one session (threads beyond that wait for a lane).
 pub const LANES: usize = 16;
 /// Body and header of a request, bytes.
-pub const REQUEST_BYTES_MAX: usize = 128 * 1024 + 4096;
+pub const REQUEST_BYTES_MAX: usize = TRANSFER_BYTES_MAX + 4096;
 /// Body and header of a reply, bytes.
-pub const REPLY_BYTES_MAX: usize = 128 * 1024 + 4096;
-/// File data in one request or reply, bytes.
-pub const TRANSFER_BYTES_MAX: usize = 128 * 1024;
+pub const REPLY_BYTES_MAX: usize = TRANSFER_BYTES_MAX + 4096;
+/// File data in one request or reply, bytes: as much as a chunk has by default. To wake all threads
+/// that it goes by costs as much as to copy a quarter of it.
+pub const TRANSFER_BYTES_MAX: usize = 512 * 1024;
 /// Members of a directory that are asked for entries at the same time.
 pub const LISTED_MEMBERS_MAX: usize = 128;
 /// Records of a shard that are looked at for one page of an inspection.
@@ -100,8 +101,7 @@ pub const IMAGES_MADE_MAX: usize = 4;
 /// Processes that may wait for images at a time.
 pub const IMAGE_WAITERS_MAX: usize = 512;
 
-const _: () = assert!(TRANSFER_BYTES_MAX + 4096 <= REQUEST_BYTES_MAX);
-const _: () = assert!(TRANSFER_BYTES_MAX + 4096 <= REPLY_BYTES_MAX);
+const _: () = assert!(TRANSFER_BYTES_MAX as u64 <= CHUNK_BYTES_DEFAULT);
 const _: () = assert!(2 * PATH_BYTES_MAX + 4096 <= REQUEST_BYTES_MAX);
 const _: () = assert!(INLINE_BYTES_MAX <= TRANSFER_BYTES_MAX);
 const _: () = assert!(XATTR_NAME_BYTES_MAX + XATTR_VALUE_BYTES_MAX <= XATTRS_BYTES_MAX);

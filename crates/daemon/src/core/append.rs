@@ -65,7 +65,7 @@ impl Core {
         let end = append(&*self.objects, bytes)?;
         let after = self.objects.attr(object)?;
         self.charge(object.file, after.blocks * BLOCK_BYTES);
-        if let Reply::Written(written) = change.reply {
+        if let Reply::Written(written, _) = change.reply {
             Written { end, ..written }.encode(to)?;
         }
         Ok(Served::Replied)

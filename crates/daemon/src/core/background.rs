@@ -96,7 +96,8 @@ impl Change {
 /// What is answered after a change.
 #[derive(Debug)]
 pub(super) enum Reply {
-    Written(Written),
+    /// And how much of [`Work::growing_bytes`] is for it.
+    Written(Written, u64),
     /// The attributes as they are then.
     Attr,
     /// The same, and the description that was made for it; an error ends that.
@@ -119,6 +120,8 @@ pub(super) struct Work {
     abandoned: Vec<Vec<u8>>,
     /// Changes under way, for each file.
     in_flight: HashMap<FileId, u32>,
+    /// What writes among them may take that does not count as taken yet.
+    pub(super) growing_bytes: u64,
     /// To which length at least a change that is under way cuts the file, bytes.
     cuts: HashMap<FileId, u64>,
 }
@@ -347,8 +350,10 @@ impl Core {
                 self.wake_blocked();
             }
         }
-        if let Reply::Allocated(bytes) = change.reply {
-            self.promise_kept(file, bytes);
+        match change.reply {
+            Reply::Allocated(bytes) => self.promise_kept(file, bytes),
+            Reply::Written(_, growth) => self.work.growing_bytes -= growth,
+            Reply::Attr | Reply::Opened(_) | Reply::Nothing => {}
         }
         let after = attr.and_then(|attr| self.after_change(&change, &attr));
         self.answer_change(&change, result, after);
@@ -366,7 +371,7 @@ impl Core {
         after: Result<Attr, Errno>,
     ) {
         let body = result.and_then(|end| match &change.reply {
-            Reply::Written(written) => encoded(0, &Written { end, ..*written }),
+            Reply::Written(written, _) => encoded(0, &Written { end, ..*written }),
             Reply::Attr => after.and_then(|attr| encoded(0, &attr)),
             Reply::Opened(open) => {
                 let mapped = self.opens.has_flag(change.object.file, FILE_MAPPED);

@@ -137,12 +137,13 @@ impl Core {
             reply(false).encode(to)?;
             return Ok(Served::Replied);
         }
-        self.check_growth(&located.inode, end, bytes.len() as u64)?;
+        let growth = self.check_growth(&located.inode, end, bytes.len() as u64)?;
         let object = self.object_to_change(&mut located)?;
         self.mark_unsettled(&mut located, object)?;
         let written = Written { object: true, count: bytes.len() as u32, end };
         let birth = located.birth();
-        let change = Change { caller: Some(caller), object, birth, reply: Reply::Written(written) };
+        let change =
+            Change { caller: Some(caller), object, birth, reply: Reply::Written(written, 0) };
         if write.append {
             self.append_alone(&located.inode, caller);
             let appended = self.append(change, bytes, start, to);
@@ -151,23 +152,32 @@ impl Core {
             }
             return appended;
         }
+        let change = Change { reply: Reply::Written(written, growth), ..change };
+        self.work.growing_bytes += growth;
         let (bytes, length) = (self.keep(bytes), bytes.len());
         let work =
             move |objects: &dyn ObjectStore| objects.write(object, start, &bytes).map(|()| end);
         Ok(self.start_change(Length::Bytes(length), change, work))
     }
 
-    /// Refuses what the capacity has no room for.
-    fn check_growth(&mut self, inode: &Inode, end: u64, bytes: u64) -> Outcome<()> {
-        let Some(object) = object_of(inode) else {
+    /// Refuses what the capacity has no room for; how much a write may take, bytes. It counts as
+    /// taken when it is done, so until then there is room for others only beside it.
+    fn check_growth(&mut self, inode: &Inode, end: u64, bytes: u64) -> Outcome<u64> {
+        let growth = if let Some(object) = object_of(inode) {
+            let before = self.look(object)?;
+            // Overwriting what is there takes no space; anything else may.
+            let dense = before.blocks * BLOCK_BYTES >= before.size_bytes;
+            if end <= before.size_bytes && dense {
+                return Ok(0);
+            }
+            bytes
+        } else {
             self.check_room()?;
             // What is in the inode moves to the object too.
-            return self.check_free(bytes + inode.size_bytes);
+            bytes + inode.size_bytes
         };
-        let before = self.look(object)?;
-        // Overwriting what is there takes no space; anything else may.
-        let dense = before.blocks * BLOCK_BYTES >= before.size_bytes;
-        if end <= before.size_bytes && dense { Ok(()) } else { self.check_free(bytes) }
+        self.check_free(self.work.growing_bytes + growth)?;
+        Ok(growth)
     }
 
     pub(super) fn check_free(&mut self, bytes: u64) -> Outcome<()> {
