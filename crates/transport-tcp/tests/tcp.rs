@@ -4,6 +4,8 @@
 //! The suite knows a transport as [`contract::Network`]; another one is tested by a line as the
 //! last ones here.
 
+#[path = "tcp/calm.rs"]
+mod calm;
 #[path = "suite/claims.rs"]
 mod claims;
 #[path = "suite/contract.rs"]
