@@ -291,7 +291,12 @@ pub enum Answer {
     Space(SpaceFacts),
     Part(PartFacts),
     Size(u64),
-    Involved(Vec<(OperationId, Vec<Step>)>),
+    Involved {
+        operations: Vec<(OperationId, Vec<Step>)>,
+        /// Requests of the asking node's processes, as that calls them, whose answers may come
+        /// again here and nowhere else.
+        executed: Vec<(SessionId, u64)>,
+    },
     /// From this one on, `NUMBERS_AT_ONCE` of them.
     Numbers(u64),
     Waits {

@@ -94,6 +94,18 @@ impl Distant {
         answers.collect()
     }
 
+    /// Requests that are being executed and whose answers will be kept.
+    pub(super) fn noted(&self) -> impl Iterator<Item = &Caller> {
+        self.noted.iter()
+    }
+
+    /// Another shard executes it.
+    pub(super) fn sent_on(&mut self, caller: Caller) {
+        if !self.noted.is_empty() {
+            self.noted.remove(&caller);
+        }
+    }
+
     /// Whether the request is being executed, and its answer will be kept.
     pub(super) fn is_noted(&self, caller: Caller) -> bool {
         self.noted.contains(&caller)

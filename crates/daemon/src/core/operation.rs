@@ -458,7 +458,7 @@ impl Core {
         Ok(self.store.put(&mark, &[1])?)
     }
 
-    fn clear_marks(&mut self, id: OperationId) -> Result<(), StoreError> {
+    pub(super) fn clear_marks(&mut self, id: OperationId) -> Result<(), StoreError> {
         for wave in 0..WAVES {
             let mark = key::applied(id.0, wave);
             if self.store.get(&mark)?.is_some() {
@@ -535,30 +535,6 @@ impl Core {
             self.store.delete(&key::intent(id.0))?;
         }
         Ok(())
-    }
-
-    pub(super) fn recovery_answered(&mut self, question: &Question, answer: &Answer) {
-        if let (Question::IsOver(id), Answer::Over(true)) = (question, answer)
-            && let Err(error) = self.clear_marks(*id)
-        {
-            store_failed(&error);
-        }
-        if let Answer::Involved(operations) = answer {
-            self.take_part_again(operations);
-        }
-    }
-
-    /// Whether an earlier daemon executed this request; its operation is forgotten then.
-    pub(super) fn was_executed(&mut self, caller: Caller) -> Outcome<bool> {
-        let request = (caller.session, caller.request_id);
-        if let Some(shard) = self.finished_elsewhere.remove(&request)
-            && shard != self.shard
-        {
-            return Err(Fault::Elsewhere(shard, Box::default()));
-        }
-        let Some(id) = self.finished.remove(&request) else { return Ok(false) };
-        self.store.delete(&key::intent(id.0))?;
-        Ok(true)
     }
 
     /// Nobody repeats a request of this session any more.

@@ -18,9 +18,10 @@
 use std::collections::{BTreeSet, HashSet};
 
 use mayfly_meta::{Scan, StoreError, key, record::Step};
-use mayfly_types::OpenRef;
+use mayfly_types::{OpenRef, SessionId};
+use mayfly_wire::Request;
 
-use super::{Core, operation::Phase, store_failed, task::Purpose};
+use super::{Core, Fault, Outcome, operation::Phase, store_failed, task::Purpose};
 use crate::{
     api::Caller,
     message::{Answer, OperationId, Question},
@@ -104,7 +105,69 @@ impl Core {
         if let Some(standing) = standing {
             self.give_back_for(self.numbering.node_of(shard), standing);
         }
-        Answer::Involved(self.shard_returned(shard))
+        let executed = if standing.is_some() {
+            self.executed_for(self.numbering.node_of(shard))
+        } else {
+            Vec::new()
+        };
+        Answer::Involved { operations: self.shard_returned(shard), executed }
+    }
+
+    /// Requests of a node's processes that are being executed here, or whose answers are kept. The
+    /// node passes them on to here when they come again: following their paths anew may lead
+    /// elsewhere by now, or nowhere, since what they changed has been changed by others.
+    fn executed_for(&mut self, node: u32) -> Vec<(SessionId, u64)> {
+        let number = |session| origin(session).filter(|(of, _)| *of == node).map(|(_, own)| own);
+        let mut executed: Vec<(SessionId, u64)> = self
+            .distant
+            .noted()
+            .filter_map(|caller| Some((number(caller.session)?, caller.request_id)))
+            .collect();
+        let kept = self.store.scan(&[key::ANSWER], &[key::ANSWER], &mut |key, record| {
+            let session = key::split_answer(key).map(SessionId).and_then(number);
+            let request_id = record.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+            executed.extend(session.zip(request_id));
+            Scan::More
+        });
+        if let Err(error) = kept {
+            store_failed(&error);
+        }
+        executed
+    }
+
+    pub(super) fn recovery_answered(
+        &mut self,
+        from: ShardId,
+        question: &Question,
+        answer: &Answer,
+    ) {
+        if let (Question::IsOver(id), Answer::Over(true)) = (question, answer)
+            && let Err(error) = self.clear_marks(*id)
+        {
+            store_failed(&error);
+        }
+        if let Answer::Involved { operations, executed } = answer {
+            self.take_part_again(operations);
+            let living = executed.iter().filter(|(session, _)| self.sessions.contains_key(session));
+            let executed = living.map(|request| (*request, from));
+            self.finished_elsewhere.extend(executed);
+        }
+    }
+
+    /// Whether an earlier daemon executed this request; its operation is forgotten then. What
+    /// another node has executed is sent there, to be answered again.
+    pub(super) fn was_executed(&mut self, caller: Caller, request: &Request<'_>) -> Outcome<bool> {
+        let by = (caller.session, caller.request_id);
+        if let Some(shard) = self.finished_elsewhere.remove(&by)
+            && shard != self.shard
+            // What names a description goes where that is anyway, and has another name for it there.
+            && (request.open().is_none() || self.numbering.is_here(shard))
+        {
+            return Err(Fault::Elsewhere(shard, Box::default()));
+        }
+        let Some(id) = self.finished.remove(&by) else { return Ok(false) };
+        self.store.delete(&key::intent(id.0))?;
+        Ok(true)
     }
 
     /// A shard of another node is back.

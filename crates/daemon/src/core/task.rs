@@ -399,6 +399,8 @@ impl Core {
             }
             Fault::Elsewhere(shard, place) => {
                 self.end_run();
+                // Whoever answers it keeps the answer.
+                self.distant.sent_on(caller);
                 self.note_sent_on(caller, &request, shard);
                 let forward = Forward { caller, op, body, place: *place };
                 self.tasks.send(shard, Message::Forward(Box::new(forward)));
@@ -454,7 +456,7 @@ impl Core {
             Purpose::Nothing => {}
             Purpose::Recovery => {
                 self.tasks.recovering -= 1;
-                self.recovery_answered(&asked.question, &answer);
+                self.recovery_answered(asked.to, &asked.question, &answer);
                 self.wake_when_recovered();
             }
             Purpose::Operation(operation) => {
