@@ -212,3 +212,20 @@ fn a_coordinator_that_comes_back_is_asked_about_waves_that_were_done() {
     let shape = Shape { nodes: Some(2), ..Shape::default() };
     kept_where(Chunks::OnAll, shape, &[(1664, "0/0,4-5/0-4,7/0-8")]);
 }
+
+/// A daemon had passed an unlink on to another node, which executed it, and was killed before the
+/// answer came. Meanwhile somebody removed the directory. The request came again, its path led
+/// nowhere any more, and the process was told that the file had not been there.
+#[test]
+fn a_request_that_another_node_executed_goes_there_again_wherever_its_path_leads_now() {
+    let part = "0/0-2,4-6/0-5/1-9/0,9-12/0-3/0,3-6/0-2,4,30";
+    kept_striped(Shape { roles: true, ..Shape::default() }, &[(2206, part)]);
+}
+
+/// The place of an append was noted, and before its first byte was written the daemons of the file
+/// and of the process were killed. The process gave up, and the next append stood behind a hole.
+#[test]
+fn an_append_that_was_never_begun_leaves_no_hole_either() {
+    let part = "0,2/0-6/0-1,4,6";
+    kept_striped(Shape { roles: true, ..Shape::default() }, &[(41340, part)]);
+}

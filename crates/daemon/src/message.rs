@@ -169,10 +169,10 @@ pub enum Question {
     HoldEnd { file: FileId, generation: u32, append: u64 },
     /// The append is over.
     LetEnd { file: FileId, append: u64 },
-    /// Bytes for the end of a file, which are to be written if nobody else has written there.
-    /// `behind`: somebody has written behind them, so that they are there already, or will not be
-    /// written.
-    AppendPart { place: PartPlace, offset: u64, bytes: Vec<u8>, behind: bool },
+    /// Bytes for the end of a file, which are to be written if nobody else has written there, and
+    /// only while the part is held for this append. `behind`: somebody has written behind them, so
+    /// that they are there already, or will not be written.
+    AppendPart { place: PartPlace, append: u64, offset: u64, bytes: Vec<u8>, behind: bool },
     /// fallocate of a range of the file with this mode, as far as it is the part's. With `look`:
     /// is there room?
     AllocatePart { place: PartPlace, mode: u32, start: u64, end: u64, look: bool },

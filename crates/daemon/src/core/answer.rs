@@ -117,8 +117,8 @@ impl Core {
                 self.let_end(from, *file, *append);
                 Ok(Answer::Done)
             }
-            Question::AppendPart { place, offset, bytes, behind } => {
-                self.append_part(place, *offset, bytes, *behind)
+            Question::AppendPart { place, append, offset, bytes, behind } => {
+                self.append_part(place, (from, *append), *offset, (bytes, *behind))
             }
             Question::Mapped(file) => {
                 self.mapped_elsewhere(*file);

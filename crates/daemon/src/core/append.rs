@@ -105,6 +105,16 @@ impl Core {
         Ok(self.store.delete(&key::append(file, session, lane)).map(drop)?)
     }
 
+    /// Nothing is written of an append whose place begins where the file ends. Its daemon or that
+    /// of its process was killed first; should it come again, it gets a place behind others.
+    pub(super) fn forget_unwritten(&mut self, file: FileId, size_bytes: u64) -> Outcome<()> {
+        let Some(notes) = self.appends.get_mut(&file) else { return Ok(()) };
+        for noted in notes.extract_if(.., |noted| noted.append.start >= size_bytes) {
+            self.store.delete(&key::append(file, noted.append.session, noted.lane))?;
+        }
+        Ok(())
+    }
+
     pub(super) fn note_append(
         &mut self,
         caller: Caller,

@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     message::{Answer, PartPlace},
+    slots::ShardId,
     stripes::Stripes,
 };
 
@@ -167,12 +168,16 @@ impl Core {
     pub(super) fn append_part(
         &mut self,
         place: &PartPlace,
+        by: (ShardId, u64),
         offset: u64,
-        bytes: &[u8],
-        behind: bool,
+        (bytes, behind): (&[u8], bool),
     ) -> Outcome<Answer> {
         if let Some(answer) = self.part_changed() {
             return Ok(answer);
+        }
+        if !self.is_held(place.file, by) {
+            // The home has given it up, or has to ask again how far this part reaches.
+            return Ok(Answer::Retry);
         }
         let object = self.part_at_rest(place)?;
         let at = place.part.layout.in_part(offset);

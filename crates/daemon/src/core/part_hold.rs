@@ -55,6 +55,14 @@ impl Core {
         Ok(answer)
     }
 
+    /// A part of a file of this home is not held any more for the append that is under way.
+    pub(super) fn ask_to_hold_again(&mut self, file: FileId) {
+        self.void(|question| match question {
+            Question::HoldEnd { file: held, .. } => *held == file,
+            _ => false,
+        });
+    }
+
     /// The append is over.
     pub(super) fn let_end(&mut self, from: ShardId, file: FileId, append: u64) {
         let late = |question: &Question| match question {
@@ -79,6 +87,11 @@ impl Core {
         if self.parts.holds.len() < before {
             self.wake_blocked();
         }
+    }
+
+    /// Whether the part is held for this append of its file's home.
+    pub(super) fn is_held(&self, file: FileId, by: (ShardId, u64)) -> bool {
+        self.parts.holds.get(&file).is_some_and(|hold| hold.by == by)
     }
 
     /// Waits while the part may not become longer, if it would.

@@ -134,7 +134,7 @@ impl Core {
             touched: None,
             removed: Removed::default(),
             parts: part::Table::default(),
-            striped: striped::Striped::default(),
+            striped: striped::Striped::numbered_from(first_number),
             mounts: super::mounts::Mounts::default(),
             numbers: HashMap::default(),
             spared_orphans: Vec::new(),

@@ -67,6 +67,11 @@ struct Settling {
 }
 
 impl Striped {
+    /// Appends have numbers behind this one.
+    pub(super) fn numbered_from(first: u64) -> Striped {
+        Striped { appends: first, ..Striped::default() }
+    }
+
     /// A new number.
     pub(super) fn number_of_append(&mut self) -> u64 {
         self.appends += 1;

@@ -55,6 +55,7 @@ impl Core {
         let start = match self.noted_start(caller, file, write.bytes.len()) {
             Some(start) => start,
             None => {
+                self.forget_unwritten(file, size_bytes)?;
                 let start = size_bytes.max(self.noted_end(file));
                 let bytes = fitting(start, write.bytes)?;
                 if bytes.is_empty() {
@@ -123,6 +124,7 @@ impl Core {
         start: u64,
         (bytes, behind): (&[u8], bool),
     ) -> Outcome<Option<usize>> {
+        let append = self.run.holds.as_ref().map_or(0, |held| held.append);
         let mut done = 0;
         for (shard, place, offset, bytes) in self.pieces_of(located, start, bytes)? {
             let bytes_of = |question: &Question| match question {
@@ -133,7 +135,8 @@ impl Core {
                 Some(answer) => answer,
                 None => {
                     let bytes = bytes.to_vec();
-                    self.fact(shard, Question::AppendPart { place, offset, bytes, behind })?
+                    let question = Question::AppendPart { place, append, offset, bytes, behind };
+                    self.fact(shard, question)?
                 }
             };
             match answer {

@@ -477,6 +477,9 @@ impl Core {
     }
 
     fn take_fact(&mut self, task: u64, asked: Asked, answer: Answer) {
+        if let (Question::AppendPart { place, .. }, Answer::Retry) = (&asked.question, &answer) {
+            self.ask_to_hold_again(place.file);
+        }
         let Some(suspended) = self.tasks.suspended.get_mut(&task) else { return };
         suspended.missing -= 1;
         let complete = suspended.missing == 0;
