@@ -168,13 +168,61 @@ fn a_stat_tells_how_many_names_a_file_has_that_it_found_before() {
     kept_where(Chunks::AtMaker, Shape::default(), &[(321, part)]);
 }
 
+/// Runs after which a node once had a description at another one that it did not know of.
+fn kept_leaks(chunks: Chunks, shape: Shape, runs: &[(u64, &str)]) {
+    for (seed, part) in runs {
+        let part: Part = part.parse().expect("a part of a plan");
+        let plan = part.of(&Plan::draw(*seed, shape));
+        let report = run(&plan, Options { chunks, ..Options::default() });
+        assert_eq!((report.wrong, report.leaked), (Vec::new(), Vec::new()), "seed {seed}");
+    }
+}
+
 /// A node stood still for longer than the deadline of an open that was on its way to it. It was
 /// executed when nobody waited for it any more, and its description stayed.
 #[test]
 fn an_open_that_was_given_up_leaves_no_description() {
-    let part: Part = "0//////0//".parse().expect("a part of a plan");
-    let report = run(&part.of(&Plan::draw(272, Shape::default())), Options::default());
-    assert_eq!((report.wrong, report.leaked), (Vec::new(), Vec::new()));
+    kept_leaks(Chunks::AtHome, Shape::default(), &[(272, "0//////0//")]);
+}
+
+/// A daemon that came back could not say for which descriptions it stood, since the other node was
+/// away, too, or cut off, for longer than it waited; or the other one had not yet executed an open
+/// of its predecessor. Nobody gave up what it did not know of.
+#[test]
+fn a_node_that_can_be_reached_again_is_asked_for_what_it_stands() {
+    let runs = [
+        (75, "0,13,17///0"),
+        (164, "0-1//////"),
+        (260, "0,3,5//////0//"),
+        (288, "0,8///////0,2"),
+        (330, "2,18/0-1,3-7///"),
+        (807, "0-1///4/0-1,9,11/0-3/0-4"),
+    ];
+    kept_leaks(Chunks::AtHome, Shape::default(), &runs);
+}
+
+/// A connection broke while an open was executed, and its answer arrived by the next one. The
+/// description was ended since nobody had stood for it in between.
+#[test]
+fn an_open_whose_connection_breaks_stays_open() {
+    kept_striped(Shape { roles: true, ..Shape::default() }, &[(129, "0///0/0/0,2-3//")]);
+}
+
+/// An operation was over, and its coordinator was killed before it could say so to a node that was
+/// cut off from it for longer than it waited when it was back. What that had of the operation
+/// stayed.
+#[test]
+fn a_node_that_can_be_reached_again_is_asked_what_is_over() {
+    let part = "1,3,5-6/0/0/0-1/0-1/0/0-1,6/0-1";
+    kept_where(Chunks::AtMaker, Shape { roles: true, ..Shape::default() }, &[(931, part)]);
+}
+
+/// A truncate was decided, its coordinator was killed and finished it when it was back. Somebody
+/// wrote behind the cut; then the request came again, and cut that off.
+#[test]
+fn a_cut_that_was_decided_is_not_made_once_more_when_its_request_comes_again() {
+    let part = "0-1/0-2/0-2/0-1/0,2/0/0/0";
+    kept_striped(Shape { roles: true, ..Shape::default() }, &[(2486, part)]);
 }
 
 /// An append had found the end of the file. Before its bytes were there somebody wrote further on,

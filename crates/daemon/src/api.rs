@@ -17,6 +17,17 @@ pub struct Caller {
     pub request_id: u64,
 }
 
+/// Whether another node can be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reached {
+    /// Not any more.
+    No,
+    /// The daemon that could be before, or the first one.
+    Yes,
+    /// Another daemon than before: what its predecessor asked for is not answered any more.
+    Restarted,
+}
+
 /// What became of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {

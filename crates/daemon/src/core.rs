@@ -53,6 +53,7 @@ mod removed;
 mod rename;
 mod returned;
 mod special;
+mod standing;
 mod step;
 mod striped;
 mod striped_append;
@@ -212,7 +213,7 @@ pub struct Core {
     /// Age of the last operation, of any shard, as far as known.
     next_age: u64,
     /// Requests that an earlier daemon executed and perhaps did not answer.
-    finished: HashMap<(SessionId, u64), OperationId>,
+    finished: HashMap<(SessionId, u64), operation::Finished>,
     /// The same at other shards.
     finished_elsewhere: HashMap<(SessionId, u64), ShardId>,
     /// Names that other shards may have in their dentry caches.

@@ -5,7 +5,7 @@ use mayfly_wire::Op;
 use serde::Serialize;
 
 use crate::{
-    message::{Answer, At, Question, Resolved},
+    message::{Answer, At, Description, Question, Resolved},
     serve::net::words::{Call, Reply, decode, decode_call, encode},
 };
 
@@ -30,12 +30,14 @@ fn written(head: &impl Serialize, body: &[u8]) -> Vec<u8> {
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let open = OpenRef { index: 3, generation: 7 };
+    let lent = Description { open, session: SessionId(2), lane: 1, request_id: 3 };
     let place = Resolved { at: At::Path(FileId(1), b"a/b".to_vec()), follows: 1, restarts: 0 };
     let questions = [
         Question::Lookup { directory: FileId(1), name: b"name".to_vec() },
         Question::Entries { directory: FileId(1), from: 0, until: 9, bytes_max: 4096 },
         Question::Drop { open, closed_by: Some(SessionId(2)), last: true },
-        Question::Returned { standing: Some(vec![open; 3]) },
+        Question::Returned,
+        Question::Standing(vec![lent; 3]),
         Question::Space,
     ];
     let (session, op) = (SessionId(2), Op::Open as u16);

@@ -39,8 +39,8 @@ pub enum Message {
     Forward(Box<Forward>),
     /// The request of this session that still waits is answered with EINTR.
     Cancel(SessionId, u64),
-    /// This request of the session is on its way once more. If it waits for a lock, it is looked at
-    /// once more, too, whether it can ever end.
+    /// This request of the session has come once more while it is executed, so its answer will be
+    /// heard. If it waits for a lock, it is looked at once more whether it can ever end.
     LookAgain(SessionId, u64),
     /// An open of another node's process that was executed has been given up there: what it made is
     /// of no use.
@@ -183,10 +183,11 @@ pub enum Question {
     /// Numbers of files that the asker will make at the receiver, which gives them to nobody else.
     Numbers,
     /// The sender was restarted: what of the receiver's operations is decided and not finished,
-    /// that the sender has a part in? What else was agreed with it is void. From the front of a
-    /// node, which has all of them, with the descriptions at the receiver that ones there stand
-    /// for; what else that node had there is given back.
-    Returned { standing: Option<Vec<OpenRef>> },
+    /// that the sender has a part in? What else was agreed with it is void.
+    Returned,
+    /// For which of these descriptions at the sender does none at the receiver's node stand, and
+    /// will none? Asked of the front of a node, which has all that do.
+    Standing(Vec<Description>),
     /// For whom do these processes wait at the receiver, to get locks, and to which shards has it
     /// sent requests of theirs that may wait?
     Waits { processes: Vec<Process> },
@@ -221,7 +222,8 @@ impl Question {
             | Question::Suspect { .. }
             | Question::Mapped(_)
             | Question::Changed(_)
-            | Question::Returned { .. } => true,
+            | Question::Returned
+            | Question::Standing(_) => true,
             Question::Lookup { .. }
             | Question::LinkTarget { .. }
             | Question::Directory(_)
@@ -299,11 +301,23 @@ pub enum Answer {
     },
     /// From this one on, `NUMBERS_AT_ONCE` of them.
     Numbers(u64),
+    /// Nobody stands for these.
+    Unheld(Vec<OpenRef>),
     Waits {
         delays: Vec<Delay>,
         /// Shards to which requests of these processes were sent.
         elsewhere: Vec<(Process, u32)>,
     },
+}
+
+/// A description that another node has at the one that asks, and the request of a process there
+/// that made it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Description {
+    pub(crate) open: OpenRef,
+    pub(crate) session: SessionId,
+    pub(crate) lane: u32,
+    pub(crate) request_id: u64,
 }
 
 /// A process, among those of all nodes.

@@ -48,5 +48,5 @@ pub use idle::Waker;
 pub use nodes::Nodes;
 pub use outside::{Event, Outside};
 pub use rounds::Ending;
-pub use service::{Caller, Completion, Progress, Service};
+pub use service::{Caller, Completion, Progress, Reached, Service};
 pub use start::{Opener, Place, run};

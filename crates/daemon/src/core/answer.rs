@@ -74,7 +74,8 @@ impl Core {
             }
             Question::Numbers => Answer::Numbers(self.give_numbers()?),
             Question::Space => Answer::Space(self.space()),
-            Question::Returned { standing } => self.welcome_back(from, standing.as_deref()),
+            Question::Returned => self.welcome_back(from),
+            Question::Standing(opens) => self.tell_unheld(from, opens),
             Question::Reclaim => {
                 self.reclaim()?;
                 Answer::Done

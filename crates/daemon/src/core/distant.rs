@@ -30,7 +30,7 @@ use super::{
     task::Purpose,
 };
 use crate::{
-    api::{Caller, Completion},
+    api::{Caller, Completion, Reached},
     locks::Owner,
     maps::{HashMap, HashSet},
     message::{Answer, Forward, OperationId, Question, SpaceFacts, request_in},
@@ -51,6 +51,10 @@ pub(super) struct Distant {
     /// Descriptions that a node does not stand for, by the requests that made them, whose answers
     /// may come again there.
     pub(super) spared: HashMap<Caller, OpenRef>,
+    /// Requests that made descriptions of which their nodes are asked whether they stand for them.
+    pub(super) asked_about: HashSet<Caller>,
+    /// Requests that are being executed for daemons that are gone.
+    pub(super) unheard: HashSet<Caller>,
     /// Operations that were over before it was known that this shard has a part in them.
     pub(super) over: HashSet<OperationId>,
 }
@@ -99,10 +103,18 @@ impl Distant {
         self.noted.iter()
     }
 
+    /// Its answer, which is not known yet, will be heard.
+    pub(super) fn heard_again(&mut self, session: SessionId, request_id: u64) {
+        let other = |caller: &Caller| (caller.session, caller.request_id) != (session, request_id);
+        self.unheard.retain(other);
+        self.spared.retain(|caller, _| other(caller));
+    }
+
     /// Another shard executes it.
     pub(super) fn sent_on(&mut self, caller: Caller) {
         if !self.noted.is_empty() {
             self.noted.remove(&caller);
+            self.unheard.remove(&caller);
         }
     }
 
@@ -251,6 +263,7 @@ impl Core {
             return false;
         }
         self.store_answer(done.caller, done.status, &done.body);
+        self.spare_unheard(done.caller);
         true
     }
 
@@ -268,11 +281,12 @@ impl Core {
 
     /// A node can be reached no more, or again. What its processes have written is done once, even
     /// if this daemon is restarted before they ask again.
-    pub fn node_reached(&mut self, node: u32, reached: bool) {
-        if reached {
+    pub fn node_reached(&mut self, node: u32, reached: Reached) {
+        if reached != Reached::No {
             if self.distant.unreached.remove(&node) {
                 self.anything_may_have_changed(self.numbering.front_of(node));
             }
+            self.ask_what_was_missed(node, reached);
             return;
         }
         if !self.distant.unreached.insert(node) {
@@ -289,6 +303,7 @@ impl Core {
             return;
         }
         self.end_spared(|made| made.session == session);
+        self.distant.unheard.retain(|caller| caller.session != session);
         self.end_unanswered(session);
         for lane in 0..LANES as u32 {
             self.distant.written.remove(&(session, lane));
@@ -334,9 +349,11 @@ impl Core {
         if let Err(error) = kept {
             store_failed(&error);
         }
+        over.extend(self.finished.keys().map(|(session, _)| *session).filter(is_over));
         over.sort_unstable_by_key(|session| session.0);
         over.dedup();
         for session in over {
+            self.forget_finished(session);
             self.forget_answers(session);
         }
     }

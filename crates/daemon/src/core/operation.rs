@@ -59,6 +59,14 @@ enum Verdict {
     Failed(i32),
 }
 
+/// An operation that an earlier daemon decided, and whose request may come again.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Finished {
+    pub(super) id: OperationId,
+    /// The striped file that it has cut. The rest of the request is still to be done.
+    pub(super) cut: Option<FileId>,
+}
+
 #[derive(Debug)]
 pub(super) struct Operation {
     /// Who asked; nobody, when it was taken up after a restart.
@@ -92,6 +100,22 @@ impl Operation {
 
     fn is_alone(&self, own: ShardId) -> bool {
         self.others(own).next().is_none()
+    }
+
+    /// What is kept of it once it is finished, in case the request comes again. One that was to be
+    /// run again is run once more from its beginning, but it cuts nothing twice: others may have
+    /// written there meanwhile.
+    fn executed(&self) -> Intent {
+        let Caller { session, lane, request_id } = self.caller;
+        let steps = self.parts.iter().flat_map(|(_, steps)| steps);
+        let mut cuts = steps.filter_map(|step| match step {
+            Step::CutPart { id, .. } => Some(*id),
+            _ => None,
+        });
+        let cut = cuts.next();
+        let kept = cut.is_some() || !self.goes_on();
+        let request_id = if kept { request_id } else { 0 };
+        Intent { session: session.0, lane, request_id, cut, parts: Vec::new() }
     }
 
     /// The request is run again when other shards are ready, instead of being answered.
@@ -279,10 +303,8 @@ impl Core {
     fn decide(&mut self, id: OperationId) {
         let Some(operation) = self.operations.get(&id) else { return };
         if !operation.is_alone(self.shard) {
-            let Caller { session, lane, request_id } = operation.caller;
-            let request_id = if operation.goes_on() { 0 } else { request_id };
             let parts = operation.parts.iter().map(|(shard, steps)| (shard.0, steps.clone()));
-            let intent = Intent { session: session.0, lane, request_id, parts: parts.collect() };
+            let intent = Intent { parts: parts.collect(), ..operation.executed() };
             if let Err(error) = self.store.put(&key::intent(id.0), &intent.encode()) {
                 store_failed(&error);
                 return;
@@ -350,20 +372,21 @@ impl Core {
 
     /// The intent goes, or is kept for a request that will come again.
     fn end_intent(&mut self, id: OperationId, operation: &Operation) -> Result<(), StoreError> {
-        let Caller { session, lane, request_id } = operation.caller;
-        let comes_again = operation.task.is_none() && request_id != 0 && self.is_known(session);
+        let executed = operation.executed();
+        let known = self.is_known(operation.caller.session);
+        let comes_again = operation.task.is_none() && executed.request_id != 0 && known;
         if comes_again {
-            let intent = Intent { session: session.0, lane, request_id, parts: Vec::new() };
-            self.store.put(&key::intent(id.0), &intent.encode())?;
-            self.keep_finished(id, session, request_id);
+            self.store.put(&key::intent(id.0), &executed.encode())?;
+            self.keep_finished(id, &executed);
         } else if !operation.is_alone(self.shard) {
             self.store.delete(&key::intent(id.0))?;
         }
         Ok(())
     }
 
-    fn keep_finished(&mut self, id: OperationId, session: SessionId, request_id: u64) {
-        self.finished.insert((session, request_id), id);
+    fn keep_finished(&mut self, id: OperationId, of: &Intent) {
+        let (session, request_id) = (SessionId(of.session), of.request_id);
+        self.finished.insert((session, request_id), Finished { id, cut: of.cut });
         self.ask(
             self.numbering.front(),
             Question::Executed(session, request_id),
@@ -528,9 +551,8 @@ impl Core {
     }
 
     fn take_up_finished(&mut self, id: OperationId, intent: &Intent) -> Result<(), StoreError> {
-        let session = SessionId(intent.session);
-        if self.is_known(session) {
-            self.keep_finished(id, session, intent.request_id);
+        if self.is_known(SessionId(intent.session)) {
+            self.keep_finished(id, intent);
         } else {
             self.store.delete(&key::intent(id.0))?;
         }
@@ -543,7 +565,7 @@ impl Core {
         let theirs: Vec<_> =
             self.finished.keys().copied().filter(|request| request.0 == session).collect();
         for request in theirs {
-            if let Some(id) = self.finished.remove(&request)
+            if let Some(Finished { id, .. }) = self.finished.remove(&request)
                 && let Err(error) = self.store.delete(&key::intent(id.0))
             {
                 store_failed(&error);
@@ -553,7 +575,7 @@ impl Core {
 }
 
 fn taken_up(intent: Intent) -> Operation {
-    let Intent { session, lane, request_id, parts } = intent;
+    let Intent { session, lane, request_id, parts, .. } = intent;
     Operation {
         task: None,
         caller: Caller { session: SessionId(session), lane, request_id },

@@ -7,109 +7,47 @@
 //! anew, and what they remember of its names they forget. Of its own operations they ask which
 //! ones it has decided; the claims of all others they give back.
 //!
-//! What other nodes have of its descriptions it names: those that it stands for. The others it was
-//! giving back when it was killed, and they are given back now. An open whose answer it has given
-//! up it names too, behind that request on its way.
+//! What stands for descriptions at another node is asked for whenever that node can be reached
+//! again (`standing.rs`).
 //!
 //! A node that cannot be reached until the deadline of a question is not waited for: what it
 //! remembers has run out by then (`LEASE_SECONDS`). An operation that it had decided and not
 //! finished may then meet what was changed meanwhile, which is logged.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use mayfly_meta::{Scan, StoreError, key, record::Step};
-use mayfly_types::{OpenRef, SessionId};
+use mayfly_types::SessionId;
 use mayfly_wire::Request;
 
-use super::{Core, Fault, Outcome, operation::Phase, store_failed, task::Purpose};
+use super::{
+    Core, Fault, Outcome,
+    operation::{Finished, Phase},
+    store_failed,
+    task::Purpose,
+};
 use crate::{
     api::Caller,
     message::{Answer, OperationId, Question},
-    numbering::{origin, session_of_node},
+    numbering::origin,
     slots::ShardId,
 };
 
 impl Core {
     /// Asks all shards of other nodes.
     pub(super) fn say_returned(&mut self) {
-        let all = (0..self.numbering.all()).map(ShardId);
         let numbering = self.numbering;
+        let all = (0..numbering.all()).map(ShardId);
         for shard in all.filter(|shard| !numbering.is_here(*shard)) {
-            let standing = self.standing_at(shard);
-            self.ask(shard, Question::Returned { standing }, Purpose::Recovery);
+            self.ask(shard, Question::Returned, Purpose::Recovery);
         }
     }
 
-    /// What stands for descriptions at other nodes is all in the table of the front.
-    fn standing_at(&self, shard: ShardId) -> Option<Vec<OpenRef>> {
-        let is_front = self.shard == self.numbering.front();
-        is_front.then(|| self.opens.standing_for(shard).collect())
-    }
-
-    /// Ends the descriptions of a node that came back which it does not stand for: it was killed
-    /// while it gave them back. The answer to an open that it did not take in may come again
-    /// there, so what that made is spared until its lane goes on.
-    pub(super) fn give_back_for(&mut self, node: u32, standing: &[OpenRef]) {
-        let standing: HashSet<OpenRef> = standing.iter().copied().collect();
-        for open in self.opens.of_session(session_of_node(node)) {
-            if standing.contains(&open) {
-                continue;
-            }
-            let made_by = self.opens.made_by(open.index);
-            if self.distant.is_noted(made_by) {
-                continue;
-            }
-            if self.is_answer_kept(made_by) {
-                self.distant.spared.insert(made_by, open);
-            } else {
-                self.unclaimed_opens.remove(&made_by);
-                self.end_open(open);
-            }
-        }
-    }
-
-    /// The node of this caller takes no answer to this open any more. Nobody stands for what it
-    /// made.
-    pub(super) fn give_up_open(&mut self, caller: Caller) {
-        let Some((node, _)) = origin(caller.session) else { return };
-        for open in self.opens.of_session(session_of_node(node)) {
-            if self.opens.made_by(open.index) == caller {
-                self.unclaimed_opens.remove(&caller);
-                self.distant.spared.remove(&caller);
-                self.end_open(open);
-            }
-        }
-    }
-
-    /// A lane of another node's process goes on: when that is not for the answer that made a spared
-    /// description, nobody will stand for it.
-    pub(super) fn lane_goes_on(&mut self, caller: Caller) {
-        if self.distant.spared.is_empty() {
-            return;
-        }
-        let same = |made: &Caller| made.session == caller.session && made.lane == caller.lane;
-        let ended = |made: &Caller| same(made) && made.request_id != caller.request_id;
-        self.end_spared(ended);
-        self.distant.spared.remove(&caller);
-    }
-
-    /// Ends spared descriptions that nobody will stand for.
-    pub(super) fn end_spared(&mut self, is_it: impl Fn(&Caller) -> bool) {
-        for (_, open) in self.distant.spared.extract_if(|made, _| is_it(made)).collect::<Vec<_>>() {
-            self.end_open(open);
-        }
-    }
-
-    /// The same for one that says which descriptions here it stands for.
-    pub(super) fn welcome_back(&mut self, shard: ShardId, standing: Option<&[OpenRef]>) -> Answer {
-        if let Some(standing) = standing {
-            self.give_back_for(self.numbering.node_of(shard), standing);
-        }
-        let executed = if standing.is_some() {
-            self.executed_for(self.numbering.node_of(shard))
-        } else {
-            Vec::new()
-        };
+    /// A shard of another node is back. Its front hears of the requests of its processes.
+    pub(super) fn welcome_back(&mut self, shard: ShardId) -> Answer {
+        let node = self.numbering.node_of(shard);
+        let is_front = shard == self.numbering.front_of(node);
+        let executed = if is_front { self.executed_for(node) } else { Vec::new() };
         Answer::Involved { operations: self.shard_returned(shard), executed }
     }
 
@@ -121,7 +59,9 @@ impl Core {
         let mut executed: Vec<(SessionId, u64)> = self
             .distant
             .noted()
-            .filter_map(|caller| Some((number(caller.session)?, caller.request_id)))
+            .map(|caller| (caller.session, caller.request_id))
+            .chain(self.finished.keys().copied())
+            .filter_map(|(session, request_id)| Some((number(session)?, request_id)))
             .collect();
         let kept = self.store.scan(&[key::ANSWER], &[key::ANSWER], &mut |key, record| {
             let session = key::split_answer(key).map(SessionId).and_then(number);
@@ -154,31 +94,39 @@ impl Core {
         }
     }
 
-    /// Whether an earlier daemon executed this request; its operation is forgotten then. What
-    /// another node has executed is sent there, to be answered again.
+    /// Whether an earlier daemon executed this request; its operation is forgotten then, unless it
+    /// was a cut, behind which the request goes on. What another node has executed is sent there,
+    /// to be answered again.
     pub(super) fn was_executed(&mut self, caller: Caller, request: &Request<'_>) -> Outcome<bool> {
         let by = (caller.session, caller.request_id);
         if let Some(shard) = self.finished_elsewhere.remove(&by)
             && shard != self.shard
-            // What names a description goes where that is anyway, and has another name for it there.
+            // What names a description goes where that is anyway, under another name.
             && (request.open().is_none() || self.numbering.is_here(shard))
         {
             return Err(Fault::Elsewhere(shard, Box::default()));
         }
-        let Some(id) = self.finished.remove(&by) else { return Ok(false) };
+        let Some(Finished { id, cut }) = self.finished.get(&by).copied() else {
+            return Ok(false);
+        };
+        if cut.is_some() {
+            self.run.cut_before = cut;
+            return Ok(false);
+        }
+        self.finished.remove(&by);
         self.store.delete(&key::intent(id.0))?;
         Ok(true)
     }
 
-    /// A shard of another node is back.
-    pub(super) fn shard_returned(&mut self, shard: ShardId) -> Vec<(OperationId, Vec<Step>)> {
+    /// What was agreed with it and not decided is void.
+    fn shard_returned(&mut self, shard: ShardId) -> Vec<(OperationId, Vec<Step>)> {
         self.cache.forget_leases();
         self.void(|question| matches!(question, Question::Lookup { .. }));
         self.forget_prepares(|operation| operation.shard() == shard.0);
         self.let_ends_of(shard);
         // What it held it does not hold any more.
         self.void(|question| matches!(question, Question::HoldEnd { .. }));
-        for operation in self.unfinished_of(shard) {
+        for operation in self.unfinished_of(|of| of == shard) {
             self.ask(shard, Question::IsOver(operation), Purpose::Claims(operation));
         }
         let elector = self.elector();
@@ -216,17 +164,20 @@ impl Core {
         Ok(marks)
     }
 
-    /// Operations of another shard of which there is something here: claims, or what says that a
+    /// Operations of other shards of which there is something here: claims, or what says that a
     /// wave was done. After the last wave there is only that, and its coordinator may have died
     /// before it said that all is over.
-    fn unfinished_of(&mut self, shard: ShardId) -> BTreeSet<OperationId> {
+    pub(super) fn unfinished_of(
+        &mut self,
+        is_it: impl Fn(ShardId) -> bool,
+    ) -> BTreeSet<OperationId> {
         let applied = self.applied_here().unwrap_or_else(|error| {
             // They are asked about at the next start.
             store_failed(&error);
             Vec::new()
         });
         let all = self.claims.holders().chain(applied);
-        all.filter(|operation| operation.shard() == shard.0).collect()
+        all.filter(|operation| is_it(ShardId(operation.shard()))).collect()
     }
 
     /// Takes the claims of decided operations again.

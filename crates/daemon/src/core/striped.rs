@@ -466,7 +466,8 @@ impl Core {
     fn cut_striped(&mut self, located: &mut Located, size_bytes: u64) -> Outcome<()> {
         let inode = &located.inode;
         let file = inode.id;
-        if self.run.operated && self.run.cut == Some(file) {
+        let done = self.run.operated && self.run.cut == Some(file);
+        if done || self.run.cut_before == Some(file) {
             return Ok(());
         }
         if self.striped.appending.contains_key(&file) {

@@ -65,6 +65,8 @@ pub(super) struct Run {
     pub(super) short: Option<u32>,
     /// The striped file that it cuts, or has cut.
     pub(super) cut: Option<FileId>,
+    /// The one that it cut before the daemon was restarted.
+    pub(super) cut_before: Option<FileId>,
     /// The striped file to which nobody else appends until it is over.
     pub(super) appends_to: Option<FileId>,
     /// Parts that must not become longer until it is over.
@@ -109,6 +111,8 @@ pub(super) enum Purpose {
     Gone(FileId, u32),
     /// Whether a wait for a lock can end; the number of the attempt.
     Chase(WaitId, u64),
+    /// For which of its descriptions here this node stands.
+    Standing(u32),
     /// Nothing: it is only to be done.
     Nothing,
 }
@@ -252,7 +256,10 @@ impl Core {
             }
             Message::Cancel(session, request_id) => self.cancel_here(session, request_id),
             Message::GivenUp(caller) => self.give_up_open(caller),
-            Message::LookAgain(session, request_id) => self.look_again_at(session, request_id),
+            Message::LookAgain(session, request_id) => {
+                self.distant.heard_again(session, request_id);
+                self.look_again_at(session, request_id);
+            }
             Message::Ask(id, question) => {
                 self.run_task(Task::Question { from, id, question }, Run::default());
             }
@@ -469,6 +476,7 @@ impl Core {
                     log::error("operation", format_args!("giving claims back: {errno}"));
                 }
             }
+            Purpose::Standing(node) => self.standing_answered(node, &asked.question, &answer),
             Purpose::Settle(file, attempt) => self.part_settled(file, attempt, &answer),
             Purpose::Gone(file, generation) => self.part_gone(file, generation, &answer),
             Purpose::Chase(wait, round) => self.chase_answered(wait, round, &asked, answer),

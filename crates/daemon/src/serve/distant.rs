@@ -7,7 +7,7 @@ use mayfly_types::{Errno, SessionId};
 use mayfly_wire::Op;
 
 use super::{
-    Caller, Completion, Service,
+    Caller, Completion, Reached, Service,
     net::{
         Away, Loss, Net, Sent,
         words::{self, Call, Reply},
@@ -69,12 +69,16 @@ impl<S: Service, O: Outside> Serving<S, O> {
                 Event::Room { node, .. } => net.room(node.0),
                 Event::Peer { node, state: PeerState::Up { incarnation } } => {
                     let before = self.others.connected.insert(node.0, incarnation);
-                    if before.is_some_and(|before| before != incarnation) {
+                    let restarted = before.is_some_and(|before| before != incarnation);
+                    if restarted {
                         net.introduce_to(node.0);
                     }
-                    self.node_reached(node.0, true);
+                    let reached = if restarted { Reached::Restarted } else { Reached::Yes };
+                    self.node_reached(node.0, reached);
                 }
-                Event::Peer { node, state: PeerState::Down } => self.node_reached(node.0, false),
+                Event::Peer { node, state: PeerState::Down } => {
+                    self.node_reached(node.0, Reached::No);
+                }
                 Event::Cancelled(_) => {}
             }
         }
@@ -111,8 +115,9 @@ impl<S: Service, O: Outside> Serving<S, O> {
                     let body = Body::from(bytes).without(head);
                     let forward = Forward { caller, op, body, place };
                     self.hand(ShardId(to), ShardId(to), Message::Forward(Box::new(forward)));
-                } else if op == Op::Lock {
-                    // A daemon that was restarted knows only now where its process waits.
+                } else if matches!(op, Op::Lock | Op::Open) {
+                    // A daemon that was restarted knows only now where its process waits, and will
+                    // stand for what is being opened.
                     for shard in self.shard.peers.numbering().here() {
                         self.hand(shard, shard, Message::LookAgain(session, request_id));
                     }
@@ -161,7 +166,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
         net: &Net,
         ticket: Ticket,
         (from, to): (u32, u32),
-        question: Question,
+        mut question: Question,
     ) {
         let theirs = self.shard.peers.numbering().node_of(ShardId(from)) == ticket.node.0;
         if !theirs || !self.is_mine(to) {
@@ -170,6 +175,9 @@ impl<S: Service, O: Outside> Serving<S, O> {
                 &Reply::Answer(Answer::Failed(Errno::EPROTO)),
                 &Body::default(),
             );
+        }
+        if let Question::Standing(lent) = &mut question {
+            net.leave_out_opens_under_way(lent);
         }
         let id = net.asked(ticket);
         self.hand(ShardId(from), ShardId(to), Message::Ask(id, question));
@@ -232,7 +240,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
             .tell_others(|| ToShard::StrangersAre { node, sessions: Arc::clone(&living) });
     }
 
-    fn node_reached(&mut self, node: u32, reached: bool) {
+    fn node_reached(&mut self, node: u32, reached: Reached) {
         self.shard.node_reached(node, reached);
         self.shard.peers.tell_others(|| ToShard::NodeReached { node, reached });
     }

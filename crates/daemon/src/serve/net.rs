@@ -9,6 +9,7 @@
 //! What the transport loses is sent again until its time is over: requests that changed something
 //! are known again by their number (`core/distant.rs`), questions may be asked twice.
 
+mod standing;
 pub(crate) mod words;
 
 use std::{
@@ -148,7 +149,8 @@ fn class_of(question: &Question) -> Class {
         | Question::Release(_)
         | Question::Drop { .. }
         | Question::IsOver(_)
-        | Question::Returned { .. }
+        | Question::Returned
+        | Question::Standing(_)
         | Question::Part { .. }
         | Question::CleanPart { .. }
         | Question::SettlePart { .. }
@@ -175,6 +177,7 @@ fn must_arrive(question: &Question) -> bool {
             | Question::LetEnd { .. }
             | Question::IsOver(_)
             | Question::Await(_)
+            | Question::Standing(_)
     )
 }
 

@@ -39,7 +39,7 @@ pub(super) enum ToShard {
     /// A node has no others than these.
     StrangersAre { node: u32, sessions: Arc<[SessionId]> },
     /// A node can be reached no more, or again.
-    NodeReached { node: u32, reached: bool },
+    NodeReached { node: u32, reached: super::Reached },
     /// Finish.
     Stop,
     /// To the serving thread.

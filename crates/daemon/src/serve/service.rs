@@ -4,7 +4,7 @@ use mayfly_transport_tcp::Bytes;
 use mayfly_types::{Errno, SessionId};
 use mayfly_wire::Request;
 
-pub use crate::api::{Caller, Completion, Progress};
+pub use crate::api::{Caller, Completion, Progress, Reached};
 use crate::{Core, Message, ShardId, message::PartPlace};
 
 /// A shard of a file system that can be served. Requests and messages
@@ -63,7 +63,7 @@ pub trait Service {
     fn end_strangers(&mut self, node: u32, living: &[SessionId]);
     /// Another node can be reached no more, or again. What was answered to its processes may not
     /// have arrived; a commit must follow.
-    fn node_reached(&mut self, node: u32, reached: bool);
+    fn node_reached(&mut self, node: u32, reached: Reached);
     /// The last descriptor of a shared open file description was closed, which may be another
     /// shard's.
     fn open_released(&mut self, index: u32);
@@ -141,7 +141,7 @@ impl Service for Core {
         Core::end_strangers(self, node, living);
     }
 
-    fn node_reached(&mut self, node: u32, reached: bool) {
+    fn node_reached(&mut self, node: u32, reached: Reached) {
         Core::node_reached(self, node, reached);
     }
 

@@ -13,7 +13,7 @@ use mayfly_types::{Errno, SessionId};
 use mayfly_wire::Op;
 
 use super::{
-    Caller, Completion, Service,
+    Caller, Completion, Reached, Service,
     peers::{Peers, ToShard},
 };
 use crate::{Message, ShardId, numbering::origin};
@@ -89,7 +89,7 @@ impl<S: Service> Shard<S> {
     }
 
     /// Another node can be reached no more, or again.
-    pub(super) fn node_reached(&mut self, node: u32, reached: bool) {
+    pub(super) fn node_reached(&mut self, node: u32, reached: Reached) {
         self.store_answers();
         self.service.node_reached(node, reached);
     }

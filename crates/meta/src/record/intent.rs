@@ -15,7 +15,7 @@ use crate::{
     bytes::{Put, Take},
 };
 
-const INTENT_V1: u8 = 0x91;
+const INTENT_V2: u8 = 0x92;
 const MEMBER_V2: u8 = 0xa2;
 const MAKER_V1: u8 = 0xe1;
 /// Steps of one operation at most: a rename over a directory of as many members.
@@ -426,6 +426,8 @@ pub struct Intent {
     pub lane: u32,
     /// Id of the request.
     pub request_id: u64,
+    /// The striped file that it cuts.
+    pub cut: Option<FileId>,
     /// What each shard does.
     pub parts: Vec<(u32, Vec<Step>)>,
 }
@@ -434,10 +436,11 @@ impl Intent {
     /// The record.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut record = vec![INTENT_V1];
+        let mut record = vec![INTENT_V2];
         record.put_u32(self.session);
         record.put_u32(self.lane);
         record.put_u64(self.request_id);
+        record.put_u64(self.cut.unwrap_or(FileId::NONE).0);
         record.put_u32(self.parts.len() as u32);
         for (shard, steps) in &self.parts {
             record.put_u32(*shard);
@@ -452,8 +455,9 @@ impl Intent {
     /// # Errors
     /// [`StoreError::Corrupt`].
     pub fn decode(record: &[u8]) -> Result<Intent, StoreError> {
-        let mut from = form(record, INTENT_V1)?;
+        let mut from = form(record, INTENT_V2)?;
         let (session, lane, request_id) = (from.u32()?, from.u32()?, from.u64()?);
+        let cut = Some(FileId(from.u64()?)).filter(|file| *file != FileId::NONE);
         let mut parts = Vec::new();
         let mut left = STEPS_MAX;
         for _ in 0..from.u32()? {
@@ -464,7 +468,7 @@ impl Intent {
             parts.push((shard, steps));
         }
         from.finish()?;
-        Ok(Intent { session, lane, request_id, parts })
+        Ok(Intent { session, lane, request_id, cut, parts })
     }
 }
 

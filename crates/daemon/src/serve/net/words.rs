@@ -14,7 +14,7 @@ use mayfly_types::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::message::{Answer, At, Question, Resolved};
+use crate::message::{Answer, At, Description, Question, Resolved};
 
 /// What a node asks of another one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,8 +106,10 @@ fn is_sound_question(question: &Question) -> bool {
             steps.iter().all(Step::is_sound)
         }
         Question::Entries { bytes_max, .. } => *bytes_max as usize <= REPLY_BYTES_MAX,
-        Question::Returned { standing: Some(standing) } => {
-            standing.len() <= OPEN_FILES_MAX as usize
+        Question::Standing(lent) => {
+            let sound =
+                |lent: &Description| lent.session.0 < SESSIONS_MAX && (lent.lane as usize) < LANES;
+            lent.len() <= OPEN_FILES_MAX as usize && lent.iter().all(sound)
         }
         Question::AppendPart { place, bytes, .. } => {
             place.part.is_possible() && bytes.len() <= TRANSFER_BYTES_MAX
@@ -171,6 +173,7 @@ mod tests {
     fn numbers_and_names_that_cannot_be_are_no_message() {
         let session = SessionId(SESSIONS_MAX);
         let open = mayfly_types::OpenRef { index: 1, generation: 1 };
+        let lent = Description { open, session: SessionId(1), lane: 0, request_id: 1 };
         let name = vec![b'x'; NAME_BYTES_MAX + 1];
         let ask = |question| Call::Ask { from: 0, to: 1, question };
         let bad = [
@@ -179,7 +182,8 @@ mod tests {
             Call::Introduce { sessions: vec![SessionId(1), session] },
             ask(Question::Lookup { directory: FileId(1), name: name.clone() }),
             ask(Question::Entries { directory: FileId(1), from: 0, until: 1, bytes_max: u32::MAX }),
-            ask(Question::Returned { standing: Some(vec![open; OPEN_FILES_MAX as usize + 1]) }),
+            ask(Question::Standing(vec![lent; OPEN_FILES_MAX as usize + 1])),
+            ask(Question::Standing(vec![Description { session, ..lent }])),
             ask(Question::Prepare {
                 operation: crate::message::OperationId(1),
                 steps: vec![Step::Moved {

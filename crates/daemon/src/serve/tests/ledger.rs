@@ -24,7 +24,7 @@ use mayfly_transport_tcp::Body;
 use mayfly_types::{Errno, FileId, SessionId};
 use mayfly_wire::{Op, Request};
 
-use super::super::{Caller, Completion, Opener, Place, Progress, Service};
+use super::super::{Caller, Completion, Opener, Place, Progress, Reached, Service};
 use crate::{
     Message, ShardId,
     message::{Answer, Forward, PartPlace, Question, Resolved},
@@ -302,7 +302,7 @@ impl Service for Ledger {
 
     fn end_strangers(&mut self, _node: u32, _living: &[SessionId]) {}
 
-    fn node_reached(&mut self, _node: u32, _reached: bool) {}
+    fn node_reached(&mut self, _node: u32, _reached: Reached) {}
 
     fn session_closed(&mut self, session: SessionId) {
         self.waiting.retain(|caller| caller.session != session);

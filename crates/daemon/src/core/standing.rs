@@ -1,0 +1,150 @@
+//! Descriptions here that belong to other nodes, and whether anybody there stands for them.
+//!
+//! A node that is killed may have been giving back a description, or never have taken in the answer
+//! to an open; its successor does not know of it. So whenever a node can be reached again it is
+//! asked for which of its descriptions here it stands. One whose open is under way there it leaves
+//! out. One whose answer may come again is spared until the lane of that request goes on: a request
+//! that comes again before the node's answer about it has been heard is not asked about any more.
+//! What is still being opened for a daemon that is gone is spared in the same way.
+//!
+//! At the same moment it is asked which of its operations that this shard has a part in are over,
+//! since what it said of them may have been lost.
+//!
+//! An open whose answer a node has given up it names itself, behind that request on its way.
+
+use mayfly_types::OpenRef;
+
+use super::{Core, task::Purpose};
+use crate::{
+    api::{Caller, Reached},
+    maps::HashSet,
+    message::{Answer, Description, Question},
+    numbering::{node_of_owner, origin, session_elsewhere, session_of_node},
+    slots::ShardId,
+};
+
+impl Core {
+    /// A node can be reached, perhaps again: asks it what it may not have been able to tell.
+    pub(super) fn ask_what_was_missed(&mut self, node: u32, reached: Reached) {
+        let numbering = self.numbering;
+        for operation in self.unfinished_of(|shard| numbering.node_of(shard) == node) {
+            let coordinator = ShardId(operation.shard());
+            self.ask(coordinator, Question::IsOver(operation), Purpose::Claims(operation));
+        }
+        if reached == Reached::Restarted {
+            let theirs = |caller: &&Caller| origin(caller.session).is_some_and(|of| of.0 == node);
+            let unheard: Vec<Caller> = self.distant.noted().filter(theirs).copied().collect();
+            self.distant.unheard.extend(unheard);
+        }
+        let lent = self.open_for(node);
+        if lent.is_empty() {
+            return;
+        }
+        self.distant.asked_about.extend(lent.iter().map(|lent| caller_of(node, lent)));
+        self.ask(numbering.front_of(node), Question::Standing(lent), Purpose::Standing(node));
+    }
+
+    /// What is open here for a node, but for what is being opened.
+    fn open_for(&self, node: u32) -> Vec<Description> {
+        let mut lent = Vec::new();
+        for open in self.opens.of_session(session_of_node(node)) {
+            let made_by = self.opens.made_by(open.index);
+            let Caller { session, lane, request_id } = made_by;
+            let known =
+                self.distant.is_noted(made_by) || self.distant.spared.contains_key(&made_by);
+            if let Some((_, session)) = origin(session).filter(|_| !known) {
+                lent.push(Description { open, session, lane, request_id });
+            }
+        }
+        lent
+    }
+
+    /// For which of them nothing here stands.
+    pub(super) fn tell_unheld(&self, shard: ShardId, lent: &[Description]) -> Answer {
+        let standing: HashSet<OpenRef> = self.opens.standing_for(shard).collect();
+        let opens = lent.iter().map(|lent| lent.open);
+        Answer::Unheld(opens.filter(|open| !standing.contains(open)).collect())
+    }
+
+    /// Ends what a node does not stand for.
+    pub(super) fn standing_answered(&mut self, node: u32, question: &Question, answer: &Answer) {
+        let Question::Standing(lent) = question else { return };
+        let unheld = match answer {
+            Answer::Unheld(unheld) => unheld.as_slice(),
+            _ => &[],
+        };
+        let unheld: HashSet<OpenRef> = unheld.iter().copied().collect();
+        for lent in lent {
+            let caller = caller_of(node, lent);
+            if !self.distant.asked_about.remove(&caller) || !unheld.contains(&lent.open) {
+                continue;
+            }
+            let theirs = self.opens.get(lent.open).map(|found| node_of_owner(found.session));
+            if theirs != Ok(Some(node)) || self.opens.made_by(lent.open.index) != caller {
+                continue;
+            }
+            if self.is_answer_kept(caller) {
+                self.distant.spared.insert(caller, lent.open);
+            } else {
+                self.unclaimed_opens.remove(&caller);
+                self.end_open(lent.open);
+            }
+        }
+    }
+
+    /// The node of this caller takes no answer to this open any more. Nobody stands for what it
+    /// made.
+    pub(super) fn give_up_open(&mut self, caller: Caller) {
+        let Some((node, _)) = origin(caller.session) else { return };
+        for open in self.opens.of_session(session_of_node(node)) {
+            if self.opens.made_by(open.index) == caller {
+                self.unclaimed_opens.remove(&caller);
+                self.distant.spared.remove(&caller);
+                self.end_open(open);
+            }
+        }
+    }
+
+    /// A lane of another node's process goes on: when that is not for the answer that made a spared
+    /// description, nobody will stand for it.
+    pub(super) fn lane_goes_on(&mut self, caller: Caller) {
+        if !self.distant.asked_about.is_empty() {
+            self.distant.asked_about.remove(&caller);
+        }
+        if !self.distant.unheard.is_empty() {
+            self.distant.unheard.remove(&caller);
+        }
+        if self.distant.spared.is_empty() {
+            return;
+        }
+        let same = |made: &Caller| made.session == caller.session && made.lane == caller.lane;
+        let ended = |made: &Caller| same(made) && made.request_id != caller.request_id;
+        self.end_spared(ended);
+        self.distant.spared.remove(&caller);
+    }
+
+    /// A request has been executed. When it came from a daemon that is gone, and not again since,
+    /// nobody stands yet for what it has opened.
+    pub(super) fn spare_unheard(&mut self, caller: Caller) {
+        if self.distant.unheard.is_empty() || !self.distant.unheard.remove(&caller) {
+            return;
+        }
+        let Some((node, _)) = origin(caller.session) else { return };
+        let opens = self.opens.of_session(session_of_node(node));
+        let made = opens.into_iter().find(|open| self.opens.made_by(open.index) == caller);
+        self.distant.spared.extend(made.map(|open| (caller, open)));
+    }
+
+    /// Ends spared descriptions that nobody will stand for.
+    pub(super) fn end_spared(&mut self, is_it: impl Fn(&Caller) -> bool) {
+        for (_, open) in self.distant.spared.extract_if(|made, _| is_it(made)).collect::<Vec<_>>() {
+            self.end_open(open);
+        }
+    }
+}
+
+/// Who made it, as that is called here.
+fn caller_of(node: u32, lent: &Description) -> Caller {
+    let session = session_elsewhere(node, lent.session);
+    Caller { session, lane: lent.lane, request_id: lent.request_id }
+}
