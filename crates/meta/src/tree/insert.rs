@@ -9,7 +9,7 @@ use super::{
     },
     pages::Pages,
     space::Space,
-    walk::{Found, Way},
+    walk::Way,
 };
 use crate::StoreError;
 
@@ -46,10 +46,8 @@ struct Entry<'a> {
 impl<S: Space> Tree<S> {
     /// As [`crate::Store::put`].
     pub(super) fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
-        if let Some((leaf, index)) = self.often.find(&self.pages, key)
-            && self.overwrite((leaf, index), key, value)?
-        {
-            return Ok(());
+        if let Some((leaf, at)) = self.often.find(&self.pages, key, value.len()) {
+            return self.overwrite_at(leaf, at, value);
         }
         let found = self.find(key)?;
         if let Ok(index) = found.index {
@@ -60,9 +58,16 @@ impl<S: Space> Tree<S> {
             self.take_out(found.leaf, index)?;
         }
         self.last.forget();
+        let (Ok(index) | Err(index)) = found.index;
+        let in_order = found.index.is_err() && self.run.goes_on(found.leaf, index);
+        if insert_plain(&mut self.pages, (found.leaf, index), key, value)? {
+            return Ok(());
+        }
         let mut cell = std::mem::take(&mut self.cell);
         let made = make_cell(&mut self.pages, key, value, &mut cell);
-        let done = made.and_then(|()| self.insert(&found, Entry { key, cell: &cell }));
+        let mut way = self.last.way();
+        let entry = Entry { key, cell: &cell };
+        let done = made.and_then(|()| self.insert_at(&mut way, found.leaf, index, entry, in_order));
         self.cell = cell;
         done
     }
@@ -79,16 +84,13 @@ impl<S: Space> Tree<S> {
             return Ok(false);
         }
         let at = old.at + CELL_HEAD_BYTES + key.len();
-        self.pages.note(leaf, at, value.len())?;
-        self.pages.write(leaf, at, value)?;
-        Ok(true)
+        self.overwrite_at(leaf, at, value).map(|()| true)
     }
 
-    fn insert(&mut self, found: &Found, entry: Entry<'_>) -> Result<(), StoreError> {
-        let (Ok(index) | Err(index)) = found.index;
-        let in_order = found.index.is_err() && self.run.goes_on(found.leaf, index);
-        let mut way = found.way;
-        self.insert_at(&mut way, found.leaf, index, entry, in_order)
+    #[inline]
+    fn overwrite_at(&mut self, leaf: u32, at: usize, value: &[u8]) -> Result<(), StoreError> {
+        self.pages.note(leaf, at, value.len())?;
+        self.pages.write(leaf, at, value)
     }
 
     /// Puts an entry into a node that `way` leads to.
@@ -102,7 +104,7 @@ impl<S: Space> Tree<S> {
     ) -> Result<(), StoreError> {
         let node = self.pages.node(page)?;
         let takes = SLOT_BYTES + entry.cell.len();
-        if node.low() - node.slots_end() >= takes && entry.key.starts_with(node.prefix()) {
+        if node.low() - node.slots_end() >= takes && node.begins(entry.key) {
             return insert_into_gap(&mut self.pages, page, index, entry);
         }
         if node.used() + takes <= ROOM_BYTES {
@@ -185,6 +187,7 @@ impl<S: Space> Tree<S> {
 }
 
 /// The counts in a node's head.
+#[inline]
 fn counts(count: usize, low: usize, live: usize) -> [u8; 6] {
     let mut bytes = [0; 6];
     for (to, number) in bytes.chunks_exact_mut(2).zip([count, low, live]) {
@@ -193,26 +196,85 @@ fn counts(count: usize, low: usize, live: usize) -> [u8; 6] {
     bytes
 }
 
-/// The cell goes where nothing stood; what is changed besides is noted.
+/// Puts an entry into the gap of a leaf without its cell being made elsewhere first; false when it
+/// does not go there, or its value not into a cell.
 #[inline]
+fn insert_plain<S: Space>(
+    pages: &mut Pages<S>,
+    (page, index): (u32, usize),
+    key: &[u8],
+    value: &[u8],
+) -> Result<bool, StoreError> {
+    let node = pages.node(page)?;
+    let takes = CELL_HEAD_BYTES + key.len() + value.len();
+    let fits = takes <= CELL_BYTES_MAX
+        && node.low() - node.slots_end() >= SLOT_BYTES + takes
+        && node.begins(key);
+    if fits {
+        let gap = Gap::note(pages, page, (index, takes))?;
+        pages.write(page, gap.low, &(value.len() as u16).to_le_bytes())?;
+        pages.write(page, gap.low + CELL_HEAD_BYTES, key)?;
+        pages.write(page, gap.low + CELL_HEAD_BYTES + key.len(), value)?;
+        gap.take(pages, page, key)?;
+    }
+    Ok(fits)
+}
+
+/// The cell goes where nothing stood; what is changed besides is noted.
 fn insert_into_gap<S: Space>(
     pages: &mut Pages<S>,
     page: u32,
     index: usize,
     entry: Entry<'_>,
 ) -> Result<(), StoreError> {
-    let node = pages.node(page)?;
-    let hint = hint(entry.key, node.prefix().len());
-    let (count, low, live) =
-        (node.count + 1, node.low() - entry.cell.len(), node.live() + entry.cell.len());
-    let at = HEAD_BYTES + index * SLOT_BYTES;
-    let behind = node.slots_end().saturating_sub(at);
-    pages.note(page, 0, COUNTS_BYTES)?;
-    pages.note(page, at, behind)?;
-    pages.write(page, low, entry.cell)?;
-    pages.shift(page, at, behind, at + SLOT_BYTES)?;
-    pages.write(page, at, &slot(hint, low, entry.key.len()))?;
-    pages.write(page, 2, &counts(count, low, live))
+    let gap = Gap::note(pages, page, (index, entry.cell.len()))?;
+    pages.write(page, gap.low, entry.cell)?;
+    gap.take(pages, page, entry.key)
+}
+
+/// Where an entry goes into the gap of a node.
+struct Gap {
+    /// Where its cell begins.
+    low: usize,
+    /// Where its slot is.
+    at: usize,
+    /// Bytes of the slots behind it.
+    behind: usize,
+    counts: [u8; 6],
+    prefix: usize,
+}
+
+impl Gap {
+    /// A cell of `takes` bytes becomes entry `index`. Notes what that changes.
+    #[inline]
+    fn note<S: Space>(
+        pages: &mut Pages<S>,
+        page: u32,
+        (index, takes): (usize, usize),
+    ) -> Result<Gap, StoreError> {
+        let node = pages.node(page)?;
+        let at = HEAD_BYTES + index * SLOT_BYTES;
+        let low = node.low() - takes;
+        let gap = Gap {
+            low,
+            at,
+            behind: node.slots_end().saturating_sub(at),
+            counts: counts(node.count + 1, low, node.live() + takes),
+            prefix: node.prefix().len(),
+        };
+        pages.note(page, 0, COUNTS_BYTES)?;
+        pages.note(page, at, gap.behind)?;
+        Ok(gap)
+    }
+
+    /// The cell is there: it becomes the entry.
+    #[inline]
+    fn take<S: Space>(self, pages: &mut Pages<S>, page: u32, key: &[u8]) -> Result<(), StoreError> {
+        let Gap { low, at, behind, counts, prefix } = self;
+        pages.shift(page, at, behind, at + SLOT_BYTES)?;
+        pages.write(page, at, &slot(hint(key, prefix), low, key.len()))?;
+        pages.write(page, 2, &counts)
+    }
 }
 
 fn make_cell<S: Space>(
@@ -293,6 +355,10 @@ fn split_point(
         let uneven = if at == wanted { 0 } else { 1 + left.abs_diff(right) };
         if best.is_none_or(|(least, _)| uneven < least) {
             best = Some((uneven, at));
+        }
+        if at >= wanted && left >= right {
+            // It only becomes more uneven.
+            break;
         }
     }
     best.map(|(_, at)| at).ok_or(StoreError::Corrupt("a full page that cannot be split"))

@@ -44,6 +44,17 @@ pub(super) const FREE: u8 = 3;
 const BAD_NODE: StoreError = StoreError::Corrupt("a page is not the node that it should be");
 const BAD_CELL: StoreError = StoreError::Corrupt("a cell is not within its page");
 
+/// The first so many bytes of a number that was read little-endian.
+const PREFIX_MASKS: [u128; PREFIX_BYTES_MAX + 1] = {
+    let mut masks = [u128::MAX; PREFIX_BYTES_MAX + 1];
+    let mut length = 0;
+    while length < PREFIX_BYTES_MAX {
+        masks[length] = (1 << (8 * length)) - 1;
+        length += 1;
+    }
+    masks
+};
+
 /// The bytes of a page.
 pub(super) type Bytes = [u8; PAGE_BYTES];
 
@@ -77,6 +88,12 @@ fn u16_at(bytes: &Bytes, at: usize) -> u16 {
 #[inline]
 pub(super) fn slot(hint: u32, cell: usize, key: usize) -> [u8; SLOT_BYTES] {
     (u64::from(hint) << 32 | (cell as u64) << 16 | key as u64).to_le_bytes()
+}
+
+/// The hint in a slot.
+#[inline]
+fn hint_of(slot: [u8; SLOT_BYTES]) -> u32 {
+    (u64::from_le_bytes(slot) >> 32) as u32
 }
 
 impl<'a> Node<'a> {
@@ -179,8 +196,37 @@ impl<'a> Node<'a> {
     /// [`StoreError::Corrupt`].
     #[inline]
     pub(super) fn child(&self, index: usize) -> Result<u32, StoreError> {
-        let stored = self.cell(index)?.stored;
-        stored.try_into().map(u32::from_le_bytes).map_err(|_| BAD_CELL)
+        let slot = self.slot(index)?;
+        let (at, key) = (usize::from((slot >> 16) as u16), usize::from(slot as u16));
+        let head = self.bytes.get(at..).and_then(|rest| rest.first_chunk()).ok_or(BAD_CELL)?;
+        let rest = self.bytes.get(at + CELL_HEAD_BYTES + key..).ok_or(BAD_CELL)?;
+        let child = rest.first_chunk().ok_or(BAD_CELL)?;
+        let length = u16::from_le_bytes(*head) & !LONG_MARK;
+        if at < self.slots_end() || usize::from(length) != child.len() {
+            return Err(BAD_CELL);
+        }
+        Ok(u32::from_le_bytes(*child))
+    }
+
+    /// Whether `key` begins with what the keys of the page have in common.
+    #[inline]
+    pub(super) fn begins(&self, key: &[u8]) -> bool {
+        self.compare_prefix(key) == Ordering::Equal
+    }
+
+    /// How `key` begins, compared with what the keys of the page have in common.
+    #[inline]
+    fn compare_prefix(&self, key: &[u8]) -> Ordering {
+        let prefix = self.prefix();
+        // Most keys are so long, and begin like the page's.
+        if let Some(start) = key.first_chunk()
+            && let Some(there) = self.bytes[PREFIX_AT..].first_chunk()
+            && let Some(mask) = PREFIX_MASKS.get(prefix.len())
+            && (u128::from_le_bytes(*start) ^ u128::from_le_bytes(*there)) & mask == 0
+        {
+            return Ordering::Equal;
+        }
+        key[..key.len().min(prefix.len())].cmp(prefix)
     }
 
     /// The entry with `key`, or where it would stand, from entry `first` on.
@@ -189,30 +235,31 @@ impl<'a> Node<'a> {
     /// [`StoreError::Corrupt`].
     #[inline]
     fn search(&self, key: &[u8], first: usize) -> Result<Result<usize, usize>, StoreError> {
-        let prefix = self.prefix();
-        let start = &key[..key.len().min(prefix.len())];
-        if start != prefix {
-            return Ok(Err(if start < prefix { first } else { self.count.max(first) }));
+        match self.compare_prefix(key) {
+            Ordering::Less => return Ok(Err(first)),
+            Ordering::Greater => return Ok(Err(self.count.max(first))),
+            Ordering::Equal => {}
         }
-        let wanted = hint(key, prefix.len());
+        let wanted = hint(key, self.prefix_length());
         let slots = self.bytes.get(HEAD_BYTES..self.slots_end()).ok_or(BAD_CELL)?;
         let (slots, _) = slots.as_chunks::<SLOT_BYTES>();
-        let (mut low, mut high) = (first, self.count);
+        let behind = slots.get(first..).unwrap_or_default();
+        let mut low = first + behind.partition_point(|slot| hint_of(*slot) < wanted);
+        let mut high = self.count;
+        // Of those with this hint there is mostly one, or none. But there may be any number.
+        let mut middle = low;
         while low < high {
-            let middle = low.midpoint(high);
-            let slot = u64::from_le_bytes(*slots.get(middle).ok_or(BAD_CELL)?);
-            let there = (slot >> 32) as u32;
-            if there < wanted {
-                low = middle + 1;
-            } else if there > wanted {
+            let slot = *slots.get(middle).ok_or(BAD_CELL)?;
+            if hint_of(slot) != wanted {
                 high = middle;
             } else {
-                match self.key_of(slot)?.cmp(key) {
+                match self.key_of(u64::from_le_bytes(slot))?.cmp(key) {
                     Ordering::Less => low = middle + 1,
                     Ordering::Greater => high = middle,
                     Ordering::Equal => return Ok(Ok(middle)),
                 }
             }
+            middle = low.midpoint(high);
         }
         Ok(Err(low))
     }

@@ -24,8 +24,11 @@ impl<S: Space> Tree<S> {
         let found = self.find(key)?;
         let Ok(index) = found.index else { return Ok(false) };
         self.take_out(found.leaf, index)?;
-        let mut way = found.way;
-        self.tidy(&mut way, found.leaf)?;
+        let node = self.pages.node(found.leaf)?;
+        if node.used() < FEW_BYTES || node.count == 0 {
+            let mut way = self.last.way();
+            self.tidy(&mut way, found.leaf)?;
+        }
         Ok(true)
     }
 

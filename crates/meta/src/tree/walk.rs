@@ -1,6 +1,6 @@
 //! From the root to a leaf, and from leaf to leaf.
 
-use mayfly_records::page::DEPTH_MAX;
+use mayfly_records::page::{CELL_HEAD_BYTES, DEPTH_MAX};
 
 use super::{
     Tree, long,
@@ -47,6 +47,7 @@ impl Way {
     }
 
     /// The lowest page of the way.
+    #[inline]
     pub(super) fn last(&self) -> Option<Step> {
         self.length.checked_sub(1).and_then(|last| self.steps.get(last)).copied()
     }
@@ -55,8 +56,6 @@ impl Way {
 /// Where a key is. It holds until an entry is put into a node or taken out of one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found {
-    /// The branches above the leaf.
-    pub(super) way: Way,
     pub(super) leaf: u32,
     /// The entry with the key, or where it would stand.
     pub(super) index: Result<usize, usize>,
@@ -67,25 +66,34 @@ pub(super) struct Found {
 pub(super) struct Last {
     key: Vec<u8>,
     found: Option<Found>,
+    /// The branches above the leaf; it stays here, since it is long and seldom asked for.
+    way: Way,
 }
 
 impl Last {
-    #[inline]
-    fn set(&mut self, key: &[u8], found: Found) {
-        self.key.clear();
-        self.key.extend_from_slice(key);
-        self.found = Some(found);
-    }
-
     /// Entries are about to move.
     #[inline]
     pub(super) fn forget(&mut self) {
         self.found = None;
     }
 
+    /// The way to what was found last. Before anything is done that changes branches it is taken
+    /// from here.
+    pub(super) fn way(&self) -> Way {
+        self.way
+    }
+
     #[inline]
-    fn get(&self, key: &[u8]) -> Option<Found> {
-        self.found.filter(|_| self.key == key)
+    fn find<S: Space>(&mut self, pages: &Pages<S>, key: &[u8]) -> Result<Found, StoreError> {
+        if let Some(found) = self.found.filter(|_| self.key == key) {
+            return Ok(found);
+        }
+        self.found = None;
+        let found = find(pages, key, &mut self.way)?;
+        self.key.clear();
+        self.key.extend_from_slice(key);
+        self.found = Some(found);
+        Ok(found)
     }
 }
 
@@ -127,13 +135,19 @@ impl Often {
         }
     }
 
-    /// The leaf that has `key`, and the key's entry there.
+    /// The leaf that has `key`, and where in it its value is, if that is so long.
     #[inline]
-    pub(super) fn find<S: Space>(&self, pages: &Pages<S>, key: &[u8]) -> Option<(u32, usize)> {
+    pub(super) fn find<S: Space>(
+        &self,
+        pages: &Pages<S>,
+        key: &[u8],
+        length: usize,
+    ) -> Option<(u32, usize)> {
         let (_, Step { page, index }) = self.places.iter().find(|(known, _)| known == key)?;
-        let index = usize::from(*index);
         let node = pages.node(*page).ok()?;
-        (node.level() == 0 && node.key(index).ok() == Some(key)).then_some((*page, index))
+        let cell = node.cell(usize::from(*index)).ok()?;
+        let same = cell.key == key && cell.stored.len() == length && !cell.long;
+        (same && node.level() == 0).then_some((*page, cell.at + CELL_HEAD_BYTES + key.len()))
     }
 }
 
@@ -154,13 +168,12 @@ fn below<'a, S: Space>(
     }
 }
 
-/// Looks for `key`.
+/// Looks for `key`; `way` becomes the way there.
 ///
 /// # Errors
 /// [`StoreError::Corrupt`].
-#[inline]
-pub(super) fn find<S: Space>(pages: &Pages<S>, key: &[u8]) -> Result<Found, StoreError> {
-    let mut way = Way::default();
+fn find<S: Space>(pages: &Pages<S>, key: &[u8], way: &mut Way) -> Result<Found, StoreError> {
+    way.length = 0;
     let mut page = pages.root();
     let mut node = pages.node(page)?;
     while node.level() > 0 {
@@ -168,7 +181,7 @@ pub(super) fn find<S: Space>(pages: &Pages<S>, key: &[u8]) -> Result<Found, Stor
         way.push(page, index)?;
         (page, node) = below(pages, &node, index)?;
     }
-    Ok(Found { way, leaf: page, index: node.find(key)? })
+    Ok(Found { leaf: page, index: node.find(key)? })
 }
 
 /// Goes from the end of a leaf to the next one. False when there is none.
@@ -199,8 +212,7 @@ impl<S: Space> Tree<S> {
     /// As [`crate::Store::get`].
     #[inline]
     pub(super) fn look_up(&mut self, key: &[u8]) -> Result<Option<&[u8]>, StoreError> {
-        let found = find(&self.pages, key)?;
-        self.last.set(key, found);
+        let found = self.find(key)?;
         let Ok(index) = found.index else { return Ok(None) };
         let cell = self.pages.node(found.leaf)?.cell(index)?;
         if cell.long {
@@ -210,13 +222,13 @@ impl<S: Space> Tree<S> {
         Ok(Some(cell.stored))
     }
 
-    /// Looks for a key that is about to be written.
+    /// Looks for a key.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`].
     #[inline]
-    pub(super) fn find(&self, key: &[u8]) -> Result<Found, StoreError> {
-        self.last.get(key).map_or_else(|| find(&self.pages, key), Ok)
+    pub(super) fn find(&mut self, key: &[u8]) -> Result<Found, StoreError> {
+        self.last.find(&self.pages, key)
     }
 
     /// As [`crate::Store::scan`].
@@ -227,7 +239,8 @@ impl<S: Space> Tree<S> {
         visit: &mut dyn FnMut(&[u8], &[u8]) -> Scan,
     ) -> Result<(), StoreError> {
         let Tree { pages, value, .. } = self;
-        let mut found = find(pages, from)?;
+        let mut way = Way::default();
+        let mut found = find(pages, from, &mut way)?;
         let (Ok(mut index) | Err(mut index)) = found.index;
         loop {
             let node = pages.node(found.leaf)?;
@@ -240,7 +253,7 @@ impl<S: Space> Tree<S> {
             }
             // Keys rise, or the pages lead in a circle.
             let last = node.count.checked_sub(1).map(|last| node.key(last)).transpose()?;
-            if !next_leaf(pages, &mut found.way, &mut found.leaf)? {
+            if !next_leaf(pages, &mut way, &mut found.leaf)? {
                 return Ok(());
             }
             let next = pages.node(found.leaf)?.key(0)?;
