@@ -10,6 +10,11 @@ pub struct Malformed;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full;
 
+/// Bytes of a [`Timestamp`].
+const STAMP_BYTES: usize = 12;
+/// Bytes of an [`Attr`].
+const ATTR_BYTES: usize = 8 + 1 + 4 * 4 + 2 * 8 + 4 * STAMP_BYTES;
+
 /// Takes values from the front of a byte slice.
 #[derive(Debug, Clone)]
 pub struct Reader<'a> {
@@ -173,10 +178,11 @@ impl<'a> Wire<'a> for OpenRef {
 }
 
 impl<'a> Wire<'a> for Timestamp {
+    #[inline]
     fn encode(&self, to: &mut Writer<'_>) -> Result<(), Full> {
-        self.seconds.encode(to)?;
-        self.nanoseconds.encode(to)
+        to.put(&stamp(*self))
     }
+    #[inline]
     fn decode(from: &mut Reader<'a>) -> Result<Self, Malformed> {
         let stamp = Timestamp { seconds: i64::decode(from)?, nanoseconds: u32::decode(from)? };
         if stamp.nanoseconds < 1_000_000_000 { Ok(stamp) } else { Err(Malformed) }
@@ -231,17 +237,52 @@ macro_rules! wire_struct {
     };
 }
 
-wire_struct!(@impl Attr {
-    id: FileId,
-    kind: FileKind,
-    mode: u32,
-    links: u32,
-    uid: u32,
-    gid: u32,
-    size_bytes: u64,
-    blocks: u64,
-    atime: Timestamp,
-    mtime: Timestamp,
-    ctime: Timestamp,
-    btime: Timestamp,
-});
+fn stamp(time: Timestamp) -> [u8; STAMP_BYTES] {
+    let mut bytes = [0; STAMP_BYTES];
+    bytes[..8].copy_from_slice(&time.seconds.to_le_bytes());
+    bytes[8..].copy_from_slice(&time.nanoseconds.to_le_bytes());
+    bytes
+}
+
+/// Its fields in order. It goes with most answers, so its bytes are put together without the buffer
+/// being asked for each of them.
+impl<'a> Wire<'a> for Attr {
+    fn encode(&self, to: &mut Writer<'_>) -> Result<(), Full> {
+        let mut bytes = [0; ATTR_BYTES];
+        let (id, rest) = bytes.split_at_mut(8);
+        id.copy_from_slice(&self.id.0.to_le_bytes());
+        rest[0] = self.kind as u8;
+        let (words, rest) = rest[1..].split_at_mut(16);
+        let numbers = [self.mode, self.links, self.uid, self.gid];
+        for (to, number) in words.as_chunks_mut().0.iter_mut().zip(numbers) {
+            *to = number.to_le_bytes();
+        }
+        let (sizes, times) = rest.split_at_mut(16);
+        for (to, number) in sizes.as_chunks_mut().0.iter_mut().zip([self.size_bytes, self.blocks]) {
+            *to = number.to_le_bytes();
+        }
+        let stamps = [self.atime, self.mtime, self.ctime, self.btime];
+        for (to, time) in times.as_chunks_mut().0.iter_mut().zip(stamps) {
+            *to = stamp(time);
+        }
+        to.put(&bytes)
+    }
+
+    fn decode(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let from = &mut Reader::new(from.take(ATTR_BYTES)?);
+        Ok(Attr {
+            id: FileId::decode(from)?,
+            kind: FileKind::decode(from)?,
+            mode: u32::decode(from)?,
+            links: u32::decode(from)?,
+            uid: u32::decode(from)?,
+            gid: u32::decode(from)?,
+            size_bytes: u64::decode(from)?,
+            blocks: u64::decode(from)?,
+            atime: Timestamp::decode(from)?,
+            mtime: Timestamp::decode(from)?,
+            ctime: Timestamp::decode(from)?,
+            btime: Timestamp::decode(from)?,
+        })
+    }
+}
