@@ -89,7 +89,7 @@ use crate::{
     message::{At, OperationId, Question, Resolved},
     numbering::{Numbering, origin},
     opens::OpenTable,
-    slots::{ShardId, SlotTable, TRANSACTION_SHARD_SHIFT},
+    slots::{ShardId, SlotTable, TRANSACTION_SHARD_SHIFT, slot_of_cookie},
     totals::{ShardTotals, Totals},
 };
 
@@ -225,10 +225,12 @@ pub struct Core {
     cache: DentryCache,
     /// What the walk of this request found last, so that it need not be read again. Whatever writes
     /// a record forgets it.
-    looked_up: Option<home::Located>,
+    looked_up: Option<home::Looked>,
     /// The directory in which a name was made or removed last, as its record has it. Whoever loads
     /// it takes it; whatever writes that record otherwise forgets it.
-    touched: Option<Inode>,
+    touched: Option<Box<Inode>>,
+    /// Its record, and of which directory it is: none when it was written otherwise since.
+    touched_record: (FileId, Vec<u8>),
     removed: removed::Removed,
     /// Parts of striped files that are being changed.
     parts: part::Table,
@@ -306,7 +308,7 @@ impl Core {
 
     fn serve(&mut self, caller: Caller, request: Request<'_>, body: &mut [u8]) -> Progress {
         let mut to = Writer::new(body);
-        let fault = match self.attempt(caller, request, &mut to) {
+        let fault = match self.attempt(caller, &request, &mut to) {
             Ok(served) => {
                 let used = to.used();
                 self.end_run();
@@ -339,12 +341,12 @@ impl Core {
     fn attempt(
         &mut self,
         caller: Caller,
-        request: Request<'_>,
+        request: &Request<'_>,
         to: &mut Writer<'_>,
     ) -> Outcome<Served> {
         if !self.alone {
             if let At::Part(place) = self.run.place.at {
-                return self.serve_part(caller, &request, &place, to);
+                return self.serve_part(caller, request, &place, to);
             }
             if (!self.finished.is_empty() || !self.finished_elsewhere.is_empty())
                 && self.was_executed(caller, &request)?
@@ -352,9 +354,9 @@ impl Core {
                 return Ok(Served::Replied);
             }
             if self.run.place.at == At::Start {
-                self.check_owner(&request)?;
+                self.check_owner(request)?;
             }
-            if self.opens_elsewhere(&request, to)? {
+            if self.opens_elsewhere(request, to)? {
                 return Ok(Served::Replied);
             }
         }
@@ -364,45 +366,45 @@ impl Core {
     fn dispatch(
         &mut self,
         caller: Caller,
-        request: Request<'_>,
+        request: &Request<'_>,
         to: &mut Writer<'_>,
     ) -> Outcome<Served> {
         match request {
             Request::Ping(_) => Ok(Served::Replied),
             Request::Stat(stat) => self.stat(&stat.target, to),
-            Request::Open(open) => self.open_file(caller, &open, to),
+            Request::Open(open) => self.open_file(caller, open, to),
             Request::Close(close) => self.close(caller, close.open),
-            Request::MakeDirectory(make) => self.make_directory(&make),
-            Request::Unlink(unlink) => self.unlink(&unlink),
-            Request::Rename(rename) => self.rename(&rename),
-            Request::Link(link) => self.link(&link),
-            Request::Symlink(symlink) => self.symlink(&symlink),
+            Request::MakeDirectory(make) => self.make_directory(make),
+            Request::Unlink(unlink) => self.unlink(unlink),
+            Request::Rename(rename) => self.rename(rename),
+            Request::Link(link) => self.link(link),
+            Request::Symlink(symlink) => self.symlink(symlink),
             Request::ReadLink(read) => self.read_link(&read.target, to),
-            Request::SetAttr(set) => self.set_attr(caller, &set, to),
-            Request::Read(read) => self.read(caller, &read, to),
-            Request::Write(write) => self.write(caller, &write, to),
-            Request::Grant(grant) => self.grant(caller, &grant, to),
-            Request::List(list) => self.list(&list, to),
+            Request::SetAttr(set) => self.set_attr(caller, set, to),
+            Request::Read(read) => self.read(caller, read, to),
+            Request::Write(write) => self.write(caller, write, to),
+            Request::Grant(grant) => self.grant(caller, grant, to),
+            Request::List(list) => self.list(list, to),
             Request::PathOf(path) => self.path_of(path.directory, to),
             Request::StatFs(_) => self.stat_fs(to),
-            Request::Sync(sync) => self.sync(caller, &sync),
-            Request::Lock(lock) => self.lock(caller, &lock),
-            Request::TestLock(test) => self.test_lock(caller, &test, to),
+            Request::Sync(sync) => self.sync(caller, sync),
+            Request::Lock(lock) => self.lock(caller, lock),
+            Request::TestLock(test) => self.test_lock(caller, test, to),
             Request::Cancel(cancel) => self.cancel(caller, cancel.request_id),
-            Request::SetXattr(set) => self.set_xattr(&set),
-            Request::GetXattr(get) => self.get_xattr(&get, to),
+            Request::SetXattr(set) => self.set_xattr(set),
+            Request::GetXattr(get) => self.get_xattr(get, to),
             Request::ListXattr(list) => self.list_xattrs(&list.target, to),
-            Request::RemoveXattr(remove) => self.remove_xattr(&remove),
-            Request::Allocate(allocate) => self.allocate(caller, &allocate),
-            Request::MakeSpecial(make) => self.make_special(&make),
-            Request::Seek(seek) => self.seek(&seek, to),
+            Request::RemoveXattr(remove) => self.remove_xattr(remove),
+            Request::Allocate(allocate) => self.allocate(caller, allocate),
+            Request::MakeSpecial(make) => self.make_special(make),
+            Request::Seek(seek) => self.seek(seek, to),
             Request::Reach(reach) => self.reach(&reach.target, to),
-            Request::MoveLock(asked) => self.move_lock(&asked),
+            Request::MoveLock(asked) => self.move_lock(asked),
             Request::Map(map) => self.map(caller, map.open),
-            Request::Tell(tell) => self.tell(caller, &tell),
+            Request::Tell(tell) => self.tell(caller, tell),
             Request::Watch(_) => self.watch(caller, to),
-            Request::Inspect(inspect) => self.inspect(caller, &inspect, to),
-            Request::RemoveStray(stray) => self.remove_stray(&stray),
+            Request::Inspect(inspect) => self.inspect(caller, inspect, to),
+            Request::RemoveStray(stray) => self.remove_stray(stray),
             Request::Status(_) => {
                 self.counters().encode(to)?;
                 Ok(Served::Replied)
@@ -424,7 +426,9 @@ impl Core {
         }
         let number = self.store.commit().map_err(|error| store_failed(&error))?;
         let number = self.tagged(number);
-        self.ready.append(&mut self.uncommitted);
+        if !self.uncommitted.is_empty() {
+            self.ready.append(&mut self.uncommitted);
+        }
         self.release_messages();
         if !self.alone {
             self.publish_totals();
@@ -537,9 +541,9 @@ impl Core {
         self.uncommitted.push(done);
     }
 
-    /// A new file id whose home is the owner of the dentry `(directory, name)`.
-    fn new_id(&mut self, directory: FileId, name: &[u8]) -> Outcome<FileId> {
-        self.new_id_in(mayfly_types::slot::of_dentry(directory, name))
+    /// A new file id whose home is the owner of the dentry with this cookie.
+    fn new_id(&mut self, cookie: u64) -> Outcome<FileId> {
+        self.new_id_in(slot_of_cookie(cookie))
     }
 
     fn new_id_in(&mut self, slot: u16) -> Outcome<FileId> {

@@ -6,7 +6,7 @@
 //! a restart everything, checked.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
     sync::atomic::Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -130,21 +130,75 @@ pub(crate) struct OpenTable {
     opens: Vec<Option<Open>>,
     free_opens: Vec<u32>,
     files: HashMap<FileId, OpenFile, ByNumber>,
-    file_used: Vec<bool>,
-    free_files: Vec<u32>,
+    entries: FileEntries,
     count: u32,
+}
+
+/// Which of the node's entries for files are in use, of those that are the shard's.
+struct FileEntries {
+    node: &'static NodeRegion,
+    share: Share,
+    used: Vec<bool>,
+    free: Vec<u32>,
+}
+
+impl FileEntries {
+    /// A file that is opened, with an entry.
+    fn take(&mut self, id: FileId, birth: BirthKey) -> OpenFile {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.used.push(false);
+            self.share.nodes(self.used.len() - 1)
+        });
+        self.mark(index, true);
+        self.write_key(index, &birth);
+        let entry = &self.node.files[index as usize];
+        entry.flags.store(0, Relaxed);
+        entry.allowance_end.store(0, Relaxed);
+        entry.opens.store(0, Relaxed);
+        entry.id.store(id.0, Release);
+        new_file(index, birth)
+    }
+
+    fn mark(&mut self, index: u32, used: bool) {
+        let own = self.share.own(index).expect("only the shard's own entries are used");
+        self.used[own] = used;
+    }
+
+    fn write_key(&self, index: u32, birth: &BirthKey) {
+        let key = &self.node.keys[index as usize];
+        key.directory.store(birth.directory.0, Relaxed);
+        key.name_bytes.store(birth.name.len() as u32, Relaxed);
+        let (words, rest) = birth.name.as_chunks();
+        let mut last = [0; 4];
+        last[..rest.len()].copy_from_slice(rest);
+        for (word, bytes) in key.name.iter().zip(words.iter().chain([&last])) {
+            word.store(u32::from_le_bytes(*bytes), Relaxed);
+        }
+    }
+
+    /// The file's last description is gone.
+    fn give_back(&mut self, file: &OpenFile) {
+        let entry = &self.node.files[file.index as usize];
+        // Whoever kept a descriptor of the object must ask again before using it.
+        entry.grant_generation.fetch_add(1, Release);
+        entry.allowance_end.store(0, Relaxed);
+        entry.flags.store(0, Relaxed);
+        entry.id.store(0, Release);
+        self.mark(file.index, false);
+        self.free.push(file.index);
+    }
 }
 
 impl OpenTable {
     pub(crate) fn new(node: &'static NodeRegion, shard: u32, shards: u32) -> Self {
+        let share = Share { shard, shards };
         OpenTable {
             node,
-            share: Share { shard, shards },
+            share,
             opens: Vec::new(),
             free_opens: Vec::new(),
             files: HashMap::default(),
-            file_used: Vec::new(),
-            free_files: Vec::new(),
+            entries: FileEntries { node, share, used: Vec::new(), free: Vec::new() },
             count: 0,
         }
     }
@@ -248,13 +302,13 @@ impl OpenTable {
         if !self.has_room() {
             return Err(Errno::ENFILE);
         }
-        let file = self.hold_file(id, birth);
         let index = self.take_open_index();
         let entry = &self.node.opens[index as usize];
         let generation = entry.generation.load(Relaxed);
         let origin = origin(caller.session);
         let session = origin.map_or(caller.session, |(node, _)| session_of_node(node));
         let open = Open { generation, session, id, flags, remote };
+        let file = self.admit(index, open, |files| files.take(id, birth));
         entry.flags.store(flags, Relaxed);
         entry.file.store(file, Relaxed);
         entry.session.store(session.0, Relaxed);
@@ -272,12 +326,17 @@ impl OpenTable {
         entry.reserved[3].store(there.index, Relaxed);
         entry.reserved[4].store(there.generation, Relaxed);
         entry.state.store(OPEN_PRIVATE, Release);
-        self.admit(index, open);
         Ok(OpenRef { index, generation })
     }
 
-    fn admit(&mut self, index: u32, open: Open) {
-        let file = self.files.get_mut(&open.id).expect("the file was held just now");
+    /// Takes a description in, with its file if that was not open; the file's entry.
+    fn admit(
+        &mut self,
+        index: u32,
+        open: Open,
+        file: impl FnOnce(&mut FileEntries) -> OpenFile,
+    ) -> u32 {
+        let file = self.files.entry(open.id).or_insert_with(|| file(&mut self.entries));
         file.opens += 1;
         file.writers += u32::from(open.may_write());
         file.elsewhere |= open.remote.is_some();
@@ -285,6 +344,7 @@ impl OpenTable {
         let own = self.share.own(index).expect("only the shard's own entries are used");
         self.opens[own] = Some(open);
         self.count += 1;
+        file.index
     }
 
     /// Frees an open file description; the file, when it was the last one.
@@ -294,19 +354,27 @@ impl OpenTable {
         self.count -= 1;
         self.clear_entry(open.index);
         self.free_opens.push(open.index);
-        let file = self.files.get_mut(&found.id).expect("an open file description has its file");
+        let Entry::Occupied(mut held) = self.files.entry(found.id) else {
+            unreachable!("an open file description has its file")
+        };
+        let file = held.get_mut();
         file.opens -= 1;
         file.writers -= u32::from(found.may_write());
         self.node.files[file.index as usize].opens.store(file.opens, Relaxed);
-        let (opens, mapped) = (file.opens, !file.mapped_at.is_empty());
-        if mapped && let Some(node) = node_of_owner(found.session) {
+        if file.opens == 0 {
+            let file = held.remove();
+            self.entries.give_back(&file);
+            return Some((found, Some(file)));
+        }
+        if !file.mapped_at.is_empty()
+            && let Some(node) = node_of_owner(found.session)
+        {
             let with = self.nodes_with(found.id);
             if let Some(file) = self.files.get_mut(&found.id) {
                 file.mapped_at.retain(|other| *other != node || with.contains(other));
             }
         }
-        let last = if opens == 0 { self.drop_file(found.id) } else { None };
-        Some((found, last))
+        Some((found, None))
     }
 
     fn clear_entry(&self, index: u32) {
@@ -320,54 +388,6 @@ impl OpenTable {
             self.opens.push(None);
             self.share.nodes(self.opens.len() - 1)
         })
-    }
-
-    fn hold_file(&mut self, id: FileId, birth: BirthKey) -> u32 {
-        if let Some(file) = self.files.get(&id) {
-            return file.index;
-        }
-        let index = self.free_files.pop().unwrap_or_else(|| {
-            self.file_used.push(false);
-            self.share.nodes(self.file_used.len() - 1)
-        });
-        self.use_file(index, true);
-        self.write_key(index, &birth);
-        let entry = &self.node.files[index as usize];
-        entry.flags.store(0, Relaxed);
-        entry.allowance_end.store(0, Relaxed);
-        entry.opens.store(0, Relaxed);
-        entry.id.store(id.0, Release);
-        self.files.insert(id, new_file(index, birth));
-        index
-    }
-
-    fn use_file(&mut self, index: u32, used: bool) {
-        let own = self.share.own(index).expect("only the shard's own entries are used");
-        self.file_used[own] = used;
-    }
-
-    fn write_key(&self, index: u32, birth: &BirthKey) {
-        let key = &self.node.keys[index as usize];
-        key.directory.store(birth.directory.0, Relaxed);
-        key.name_bytes.store(birth.name.len() as u32, Relaxed);
-        for (word, bytes) in key.name.iter().zip(birth.name.chunks(4)) {
-            let mut padded = [0; 4];
-            padded[..bytes.len()].copy_from_slice(bytes);
-            word.store(u32::from_le_bytes(padded), Relaxed);
-        }
-    }
-
-    fn drop_file(&mut self, id: FileId) -> Option<OpenFile> {
-        let file = self.files.remove(&id)?;
-        let entry = &self.node.files[file.index as usize];
-        // Whoever kept a descriptor of the object must ask again before using it.
-        entry.grant_generation.fetch_add(1, Release);
-        entry.allowance_end.store(0, Relaxed);
-        entry.flags.store(0, Relaxed);
-        entry.id.store(0, Release);
-        self.use_file(file.index, false);
-        self.free_files.push(file.index);
-        Some(file)
     }
 
     pub(crate) fn set_flag(&self, id: FileId, flag: u32) {
@@ -444,7 +464,7 @@ impl OpenTable {
         };
         let files = share.of(FILES_OPEN_MAX) as usize;
         let unused = |own: &usize| never_used(&self.node.files[share.nodes(*own) as usize]);
-        self.file_used = vec![false; (0..files).find(unused).unwrap_or(files)];
+        self.entries.used = vec![false; (0..files).find(unused).unwrap_or(files)];
         found
     }
 
@@ -506,20 +526,18 @@ impl OpenTable {
 
     /// Takes over an entry of the region; false when it contradicts another one.
     pub(crate) fn adopt(&mut self, found: &Found) -> bool {
-        let taken = self.share.own(found.file).and_then(|own| self.file_used.get(own).copied());
+        let taken = self.share.own(found.file).and_then(|own| self.entries.used.get(own).copied());
         let Some(taken) = taken else { return false };
         match self.files.get(&found.open.id) {
             Some(file) if file.index != found.file => return false,
-            Some(_) => {}
             None if taken => return false,
-            None => {
-                self.use_file(found.file, true);
-                let mut file = new_file(found.file, found.birth.clone());
-                file.allowance_end = found.allowance_end;
-                self.files.insert(found.open.id, file);
-            }
+            _ => {}
         }
-        self.admit(found.index, found.open);
+        self.admit(found.index, found.open, |files| {
+            files.mark(found.file, true);
+            let allowance_end = found.allowance_end;
+            OpenFile { allowance_end, ..new_file(found.file, found.birth.clone()) }
+        });
         true
     }
 
@@ -534,8 +552,8 @@ impl OpenTable {
         let free = |(own, open): (usize, &Option<Open>)| open.is_none().then_some(share.nodes(own));
         self.free_opens = self.opens.iter().enumerate().filter_map(free).collect();
         let free = |(own, used): (usize, &bool)| (!used).then_some(share.nodes(own));
-        self.free_files = self.file_used.iter().enumerate().filter_map(free).collect();
-        for index in &self.free_files {
+        self.entries.free = self.entries.used.iter().enumerate().filter_map(free).collect();
+        for index in &self.entries.free {
             let entry = &self.node.files[*index as usize];
             if entry.id.swap(0, Release) != 0 {
                 entry.grant_generation.fetch_add(1, Release);
@@ -546,7 +564,7 @@ impl OpenTable {
 
     /// Nobody uses a part of a striped file with the leave of an earlier daemon.
     fn void_parts(&self) {
-        let used = self.file_used.iter().enumerate().filter(|(_, used)| **used);
+        let used = self.entries.used.iter().enumerate().filter(|(_, used)| **used);
         for index in used.map(|(own, _)| self.share.nodes(own)) {
             let entry = &self.node.files[index as usize];
             if entry.flags.fetch_and(!FILE_STRIPED, Release) & FILE_STRIPED != 0 {

@@ -10,6 +10,11 @@ use mayfly_types::{FileId, limits::SLOTS, slot};
 /// Where the slot begins in a cookie ([`mayfly_meta::key::cookie`]).
 const COOKIE_SLOT_SHIFT: u32 = 47;
 
+/// The slot of a dentry that has this cookie.
+pub(crate) fn slot_of_cookie(cookie: u64) -> u16 {
+    (cookie >> COOKIE_SLOT_SHIFT) as u16
+}
+
 /// Where the shard stands in the number of a transaction that is unique over shards.
 pub(crate) const TRANSACTION_SHARD_SHIFT: u32 = 48;
 

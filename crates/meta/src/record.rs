@@ -142,6 +142,12 @@ impl Inode {
         self.encode(INODE_V1, record);
     }
 
+    /// Brings `record` up to date, which was this directory's before names were made or removed in
+    /// it: links, times of change and number of entries. False when it has to be made anew.
+    pub fn touch_own(&self, record: &mut [u8]) -> bool {
+        record.first() == Some(&INODE_V1) && self.touch(record)
+    }
+
     /// From the record under the inode's own key.
     ///
     /// # Errors

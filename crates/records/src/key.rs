@@ -1,6 +1,6 @@
 //! The keys that a walk needs, and the order of a directory's entries.
 
-use mayfly_types::FileId;
+use mayfly_types::{FileId, slot::hash_of_dentry};
 
 /// First byte of a dentry's key.
 pub const DENTRY: u8 = b'D';
@@ -18,14 +18,7 @@ pub const PLACE_BYTES: usize = 17;
 /// numbers.
 #[must_use]
 pub fn cookie(directory: FileId, name: &[u8]) -> u64 {
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-    for byte in directory.0.to_le_bytes().iter().chain(name) {
-        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    }
-    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    hash ^= hash >> 31;
-    (hash >> 1).max(COOKIE_MIN)
+    (hash_of_dentry(directory, name) >> 1).max(COOKIE_MIN)
 }
 
 /// What the key of an entry of `directory` at `cookie` has before the name.

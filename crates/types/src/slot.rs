@@ -7,13 +7,25 @@ use crate::FileId;
 /// 2014) because FNV alone leaves the upper bits of short names uneven.
 #[must_use]
 pub fn of_dentry(directory: FileId, name: &[u8]) -> u16 {
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-    for byte in directory.0.to_le_bytes().iter().chain(name) {
-        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    }
-    (mix(hash) >> 48) as u16
+    (hash_of_dentry(directory, name) >> 48) as u16
 }
 
+/// The whole of that hash.
+#[must_use]
+#[inline]
+pub fn hash_of_dentry(directory: FileId, name: &[u8]) -> u64 {
+    mix(fold(fold(0xcbf2_9ce4_8422_2325, &directory.0.to_le_bytes()), name))
+}
+
+#[inline]
+fn fold(mut hash: u64, bytes: &[u8]) -> u64 {
+    for byte in bytes {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    hash
+}
+
+#[inline]
 fn mix(mut value: u64) -> u64 {
     value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

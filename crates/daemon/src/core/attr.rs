@@ -77,7 +77,7 @@ impl Core {
         self.attr_from(inode, object, &members)
     }
 
-    fn attr_from(
+    pub(super) fn attr_from(
         &self,
         inode: &Inode,
         object: Option<&ObjectAttr>,

@@ -181,6 +181,10 @@ impl Core {
 
     /// Called after a commit: objects can be changed as it says, and those that it unlinked can go.
     pub(super) fn start_deferred(&mut self) {
+        let Work { deferred, doomed, abandoned, .. } = &self.work;
+        if deferred.is_empty() && doomed.is_empty() && abandoned.is_empty() {
+            return;
+        }
         for (length, job) in std::mem::take(&mut self.work.deferred) {
             self.submit(length, job);
         }

@@ -11,7 +11,7 @@ use mayfly_meta::{
 };
 use mayfly_types::{Errno, FileId, FileKind};
 
-use super::{Core, Fault, Outcome, home::Located, member::unexpected};
+use super::{Core, Fault, Outcome, home::Looked, member::unexpected};
 use crate::{
     cache::{Cached, FOR_EVER},
     message::{Answer, Question},
@@ -24,7 +24,16 @@ impl Core {
         directory: FileId,
         name: &[u8],
     ) -> Outcome<Option<(FileId, FileKind)>> {
-        let cookie = key::cookie(directory, name);
+        self.lookup_at(directory, key::cookie(directory, name), name)
+    }
+
+    /// The same for a name whose cookie is known.
+    pub(super) fn lookup_at(
+        &mut self,
+        directory: FileId,
+        cookie: u64,
+        name: &[u8],
+    ) -> Outcome<Option<(FileId, FileKind)>> {
         match self.cache.get(cookie, directory, name, self.now.seconds) {
             Some(Cached::Directory(id)) => return Ok(Some((id, FileKind::Directory))),
             Some(Cached::Symlink(id, _)) => return Ok(Some((id, FileKind::Symlink))),
@@ -44,8 +53,7 @@ impl Core {
         if kind == FileKind::Directory {
             self.cache.insert(directory, name, Cached::Directory(id), FOR_EVER);
         } else if let Dentry::Fused(inode) = Dentry::decode(record)? {
-            let birth = BirthKey { directory, name: name.to_vec() };
-            self.looked_up = Some(Located { inode: *inode, fused: Some(birth) });
+            self.looked_up = Some(Looked { directory, cookie, inode });
         }
         Ok(Some((id, kind)))
     }
@@ -117,20 +125,31 @@ impl Core {
         name: &[u8],
         record: &[u8],
     ) -> Outcome<()> {
-        let key = self.forget_dentry(directory, name);
+        let key = self.forget_dentry(directory, key::cookie(directory, name), name);
         Ok(self.store.put(&key, record)?)
     }
 
     /// Removes a name.
     pub(super) fn delete_dentry(&mut self, directory: FileId, name: &[u8]) -> Outcome<()> {
-        let key = self.forget_dentry(directory, name);
-        self.store.delete(&key)?;
+        let cookie = key::cookie(directory, name);
+        self.delete_dentry_at(cookie, &key::dentry_at(directory, cookie, name))
+    }
+
+    /// The same for a name whose key is known.
+    pub(super) fn delete_dentry_at(&mut self, cookie: u64, key: &key::DentryKey) -> Outcome<()> {
+        self.cache.forget(cookie);
+        self.looked_up = None;
+        self.store.delete(key)?;
         Ok(())
     }
 
     /// The key of a dentry that is about to change.
-    pub(super) fn forget_dentry(&mut self, directory: FileId, name: &[u8]) -> key::DentryKey {
-        let cookie = key::cookie(directory, name);
+    pub(super) fn forget_dentry(
+        &mut self,
+        directory: FileId,
+        cookie: u64,
+        name: &[u8],
+    ) -> key::DentryKey {
         self.cache.forget(cookie);
         self.looked_up = None;
         key::dentry_at(directory, cookie, name)

@@ -15,9 +15,18 @@ use super::{Core, Outcome};
 /// An inode and where its record is.
 #[derive(Debug, Clone)]
 pub(super) struct Located {
-    pub(super) inode: Inode,
+    /// Boxed, since it is long and handed on a few times in each request.
+    pub(super) inode: Box<Inode>,
     /// The dentry that it is fused into.
     pub(super) fused: Option<BirthKey>,
+}
+
+/// An inode that a walk found fused into a dentry.
+#[derive(Debug)]
+pub(super) struct Looked {
+    pub(super) directory: FileId,
+    pub(super) cookie: u64,
+    pub(super) inode: Box<Inode>,
 }
 
 impl Located {
@@ -57,20 +66,32 @@ impl Core {
         directory: FileId,
         name: &[u8],
     ) -> Outcome<Located> {
-        let is_it = |located: &mut Located| {
-            let same = |birth: &BirthKey| birth.directory == directory && birth.name == name;
-            located.inode.id == id && located.fused.as_ref().is_some_and(same)
-        };
-        if let Some(located) = self.looked_up.take_if(is_it) {
-            return Ok(located);
+        if directory == FileId::NONE {
+            self.load_own(id)
+        } else {
+            self.load_under(id, directory, key::cookie(directory, name), name.to_vec())
         }
-        if directory != FileId::NONE
-            && let Some(record) = self.store.get(&key::dentry(directory, name))?
+    }
+
+    /// The same for a name that there can be, and whose cookie is known.
+    pub(super) fn load_under(
+        &mut self,
+        id: FileId,
+        directory: FileId,
+        cookie: u64,
+        name: Vec<u8>,
+    ) -> Outcome<Located> {
+        let is_it = |looked: &mut Looked| {
+            looked.inode.id == id && looked.directory == directory && looked.cookie == cookie
+        };
+        if let Some(Looked { inode, .. }) = self.looked_up.take_if(is_it) {
+            return Ok(Located { inode, fused: Some(BirthKey { directory, name }) });
+        }
+        if let Some(record) = self.store.get(&key::dentry_at(directory, cookie, &name))?
             && Dentry::peek(record)?.0 == id
             && let Dentry::Fused(inode) = Dentry::decode(record)?
         {
-            let fused = Some(BirthKey { directory, name: name.to_vec() });
-            return Ok(Located { inode: *inode, fused });
+            return Ok(Located { inode, fused: Some(BirthKey { directory, name }) });
         }
         self.load_own(id)
     }
@@ -85,7 +106,7 @@ impl Core {
             return Ok(Located { inode, fused: None });
         }
         let record = self.store.get(&key::numbered(key::INODE, id))?.ok_or(Errno::ENOENT)?;
-        Ok(Located { inode: Inode::decode_own(record)?, fused: None })
+        Ok(Located { inode: Box::new(Inode::decode_own(record)?), fused: None })
     }
 
     /// An open file's inode.
@@ -114,6 +135,23 @@ impl Core {
     /// The record of a directory that was touched last is about to change.
     fn forget_touched(&mut self, id: FileId) {
         self.touched.take_if(|inode| inode.id == id);
+        if self.touched_record.0 == id {
+            self.touched_record.0 = FileId::NONE;
+        }
+    }
+
+    /// Saves a directory in which names were made or removed, and in which nothing else has changed
+    /// since it was loaded.
+    pub(super) fn save_touched(&mut self, inode: Box<Inode>) -> Outcome<()> {
+        self.looked_up = None;
+        let (of, record) = &mut self.touched_record;
+        if *of != inode.id || !inode.touch_own(record) {
+            inode.encode_own_to(record);
+            *of = inode.id;
+        }
+        self.store.put(&key::numbered(key::INODE, inode.id), record)?;
+        self.touched = Some(inode);
+        Ok(())
     }
 
     /// Gives the inode a record of its own. The caller replaces or removes the dentry.
@@ -242,7 +280,7 @@ impl Core {
         match inode.content {
             Content::Directory(_) => {
                 self.counters.directories -= 1;
-                self.removed.insert(Inode { extended: false, ..inode.clone() });
+                self.removed.insert(Inode { extended: false, ..Inode::clone(inode) });
             }
             Content::Object(_) => {
                 self.counters.files -= 1;

@@ -21,7 +21,7 @@ use mayfly_meta::{
     key,
     record::{Content, Inode, Layout, Maker, Policy, Step},
 };
-use mayfly_types::{Errno, FileId, FileKind, slot};
+use mayfly_types::{Errno, FileId, FileKind};
 use mayfly_wire::{SetXattr, XATTR_CREATE};
 
 use super::{
@@ -37,7 +37,7 @@ use crate::{
     layouts::{LAYOUT_XATTR, LayoutWords, NODES_XATTR, Pool},
     message::{Answer, Question},
     numbering::origin,
-    slots::ShardId,
+    slots::{ShardId, slot_of_cookie},
 };
 
 /// Numbers of files that a shard asks another one for at a time.
@@ -110,7 +110,7 @@ impl Core {
         place: &Place,
     ) -> Option<ShardId> {
         let numbering = &self.numbering;
-        let hash = u32::from(slot::of_dentry(place.directory, &place.name));
+        let hash = u32::from(slot_of_cookie(place.cookie));
         let node = match layout.policy {
             Policy::Local => self.maker(caller).node,
             Policy::Pool => {
@@ -152,7 +152,7 @@ impl Core {
             return Err(Fault::Again);
         }
         let number = self.number_at(home)?;
-        let slot = slot::of_dentry(place.directory, &place.name);
+        let slot = slot_of_cookie(place.cookie);
         let slot = self.slots.slot_of(home, slot).ok_or(Errno::EIO)?;
         let id = FileId::new(slot, number).ok_or(Errno::ENOSPC)?;
         self.host_here(place.directory)?;
@@ -209,7 +209,7 @@ impl Core {
         maker: &Maker,
     ) -> Outcome<()> {
         let inode = self.new_inode(id, owner, Content::Inline(Vec::new()), inherited);
-        self.save(&Located { inode, fused: None })?;
+        self.save(&Located { inode: Box::new(inode), fused: None })?;
         self.counters.files += 1;
         Ok(self.store.put(&key::numbered(key::MADE, id), &maker.encode())?)
     }

@@ -114,9 +114,7 @@ impl Core {
                 let node = located.directory_mut()?;
                 node.entries = node.entries.saturating_add_signed(entries);
                 self.changed(&mut located.inode, now);
-                self.save(&located)?;
-                self.touched = Some(located.inode);
-                Ok(())
+                self.save_touched(located.inode)
             }
             Parent::Member(directory, mut member) => {
                 member.entries = member.entries.saturating_add_signed(entries);

@@ -43,9 +43,9 @@ impl Core {
         owner: Ownership,
         content: Content,
     ) -> Outcome<Inode> {
-        let id = self.new_id(place.directory, &place.name)?;
+        let id = self.new_id(place.cookie)?;
         let inode = self.new_inode(id, owner, content, parent.layout());
-        let key = self.forget_dentry(place.directory, &place.name);
+        let key = self.forget_dentry(place.directory, place.cookie, &place.name);
         inode.encode_fused_to(&mut self.record);
         self.store.put(&key, &self.record)?;
         self.touch_directory(parent, 1, 0)?;
@@ -58,7 +58,7 @@ impl Core {
         if parent.is_full() {
             return Err(Errno::EMLINK.into());
         }
-        let id = self.new_id(place.directory, &place.name)?;
+        let id = self.new_id(place.cookie)?;
         let owner = Ownership {
             mode: make.mode | parent.mode() & 0o2000,
             uid: make.uid,
@@ -70,7 +70,7 @@ impl Core {
             ..DirectoryNode::default()
         };
         let inode = self.new_inode(id, owner, Content::Directory(node), parent.layout());
-        self.save(&Located { inode, fused: None })?;
+        self.save(&Located { inode: Box::new(inode), fused: None })?;
         let dentry = Dentry::Plain { id, kind: FileKind::Directory };
         self.put_dentry(place.directory, &place.name, &dentry.encode())?;
         self.touch_directory(parent, 1, 1)?;
@@ -127,10 +127,10 @@ impl Core {
 
     pub(super) fn unlink(&mut self, unlink: &Unlink<'_>) -> Outcome<Served> {
         let place = self.walk(&unlink.walk, Rule::Name)?;
-        if unlink.directory { self.remove_directory(&place) } else { self.remove_file(&place) }
+        if unlink.directory { self.remove_directory(&place) } else { self.remove_file(place) }
     }
 
-    fn remove_file(&mut self, place: &Place) -> Outcome<Served> {
+    fn remove_file(&mut self, place: Place) -> Outcome<Served> {
         if place.last != Last::Name {
             return Err(Errno::EISDIR.into());
         }
@@ -142,12 +142,13 @@ impl Core {
             return Err(Errno::ENOTDIR.into());
         }
         if !self.is_home(id) || self.is_remembered(place.directory, &place.name) {
-            return self.remove_elsewhere(place, (id, kind));
+            return self.remove_elsewhere(&place, (id, kind));
         }
         self.unclaimed(|| [place.claims(), vec![(Claim::File(id), true)]].concat())?;
         let parent = self.load_holder(place.directory)?;
-        let located = self.load_at(id, place.directory, &place.name)?;
-        self.delete_dentry(place.directory, &place.name)?;
+        let (cookie, key) = (place.cookie, place.key());
+        let located = self.load_placed(id, place)?;
+        self.delete_dentry_at(cookie, &key)?;
         self.drop_link(located)?;
         self.touch_directory(parent, -1, 0)?;
         Ok(Served::Replied)

@@ -12,7 +12,10 @@ use super::{
     temporary,
     walk::{Last, Place, Rule},
 };
-use crate::{api::Caller, message::At};
+use crate::{
+    api::Caller,
+    message::{At, MemberFacts},
+};
 
 const O_ACCMODE: u32 = 0o3;
 const O_CREAT: u32 = 0o100;
@@ -45,15 +48,19 @@ impl Core {
         if exclusive || flags & O_NOFOLLOW != 0 {
             walk.flags &= !WALK_FOLLOW;
         }
-        let (mut located, slash, created) = match self.run.place.at {
-            At::File { id, slash, named } => (self.load_arrived(id, named)?, slash, false),
+        let (mut located, slash) = match self.run.place.at {
+            At::File { id, slash, named } => (self.load_arrived(id, named)?, slash),
             At::Part(_) => return Err(Errno::EPROTO.into()),
             At::Start | At::Path(..) => {
                 let place = self.walk(&walk, if create { Rule::Create } else { Rule::Target })?;
-                self.locate(caller, place, open, create)?
+                if create && place.found.is_none() && place.last == Last::Name {
+                    return self.create(caller, place, open, to);
+                }
+                let slash = place.slash;
+                (self.locate(place, open)?, slash)
             }
         };
-        let created = created || create && self.was_made_for(&located.inode, caller)?;
+        let created = create && self.was_made_for(&located.inode, caller)?;
         if !created {
             check_existing(&located.inode, flags, exclusive, slash)?;
         }
@@ -108,30 +115,26 @@ impl Core {
         }
     }
 
-    /// The file that the walk led to, or a new one; whether a slash followed, and whether it is
-    /// new.
-    fn locate(
+    /// The file that the walk led to.
+    fn locate(&mut self, place: Place, open: &Open<'_>) -> Outcome<Located> {
+        match place.found {
+            None if place.last != Last::Name => {
+                self.load_start(place.directory, !open.walk.path.is_empty())
+            }
+            None => Err(Errno::ENOENT.into()),
+            Some((id, _)) => self.load_named(id, place),
+        }
+    }
+
+    /// Makes the file and opens it. Nothing that can be true of a file that was there before is
+    /// asked about it.
+    fn create(
         &mut self,
         caller: Caller,
         place: Place,
         open: &Open<'_>,
-        create: bool,
-    ) -> Outcome<(Located, bool, bool)> {
-        let found = match place.found {
-            None if place.last != Last::Name => {
-                self.load_start(place.directory, !open.walk.path.is_empty())?
-            }
-            None if create => {
-                let slash = place.slash;
-                return Ok((self.create(caller, place, open)?, slash, true));
-            }
-            None => return Err(Errno::ENOENT.into()),
-            Some((id, _)) => self.load_named(id, &place)?,
-        };
-        Ok((found, place.slash, false))
-    }
-
-    fn create(&mut self, caller: Caller, place: Place, open: &Open<'_>) -> Outcome<Located> {
+        to: &mut Writer<'_>,
+    ) -> Outcome<Served> {
         if !self.opens.has_room() {
             return Err(Errno::ENFILE.into());
         }
@@ -144,8 +147,17 @@ impl Core {
             return Err(self.create_at(home, caller, &place, (owner, *parent.layout())));
         }
         let inode = self.add_fused(&place, parent, owner, Content::Inline(Vec::new()))?;
+        let attr = self.attr_from(&inode, None, &MemberFacts::default())?;
         let Place { directory, name, .. } = place;
-        Ok(Located { inode, fused: Some(BirthKey { directory, name }) })
+        let (of, birth) = ((inode.id, FileKind::Regular), BirthKey { directory, name });
+        let made = self.opens.insert(caller, of, birth, open.flags & !ONCE, None)?;
+        self.mark_layout(&inode);
+        self.forget_maker(&inode)?;
+        Opened { open: made, attr, created: true, mapped: false }.encode(to)?;
+        if open.flags & (O_ACCMODE | O_PATH) == 0 {
+            self.opened_content = Some(Vec::new());
+        }
+        Ok(Served::Replied)
     }
 
     /// What a path names, for operations that need it to exist.
@@ -165,19 +177,24 @@ impl Core {
         if place.slash && kind != FileKind::Directory {
             return Err(Errno::ENOTDIR.into());
         }
-        self.load_named(id, &place)
+        self.load_named(id, place)
     }
 
     /// The file that a walk found under a name. A request whose file is at home elsewhere goes
     /// there.
-    fn load_named(&mut self, id: FileId, place: &Place) -> Outcome<Located> {
+    fn load_named(&mut self, id: FileId, place: Place) -> Outcome<Located> {
         if !self.is_home(id) {
             return Err(self.elsewhere(id, place.slash, true));
         }
-        match self.load_at(id, place.directory, &place.name) {
+        match self.load_placed(id, place) {
             Err(Fault::Errno(Errno::ENOENT)) if !self.alone => Err(Fault::Again),
             other => other,
         }
+    }
+
+    /// The file that a walk found under a name, from its record.
+    pub(super) fn load_placed(&mut self, id: FileId, place: Place) -> Outcome<Located> {
+        self.load_under(id, place.directory, place.cookie, place.name)
     }
 
     /// The file that a request of another shard is about.

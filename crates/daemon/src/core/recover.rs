@@ -132,6 +132,7 @@ impl Core {
             cache: DentryCache::new(config.cached_dentries_max),
             looked_up: None,
             touched: None,
+            touched_record: (FileId::NONE, Vec::new()),
             removed: Removed::default(),
             parts: part::Table::default(),
             striped: striped::Striped::numbered_from(first_number),
@@ -225,7 +226,7 @@ impl Core {
         let node = DirectoryNode { parent: FileId::ROOT, ..DirectoryNode::default() };
         let layout = self.usual_layout();
         let inode = self.new_inode(FileId::ROOT, owner, Content::Directory(node), &layout);
-        self.save(&Located { inode, fused: None })?;
+        self.save(&Located { inode: Box::new(inode), fused: None })?;
         self.counters.directories = 1;
         Ok(())
     }

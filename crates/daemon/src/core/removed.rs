@@ -36,20 +36,25 @@ impl Removed {
         self.order.push_back(inode.id);
         self.inodes.insert(inode.id, inode);
     }
+
+    /// Mostly there is none, and then it is not looked for.
+    fn get(&self, id: FileId) -> Option<&Inode> {
+        if self.inodes.is_empty() { None } else { self.inodes.get(&id) }
+    }
 }
 
 impl Core {
     /// A directory, also a removed one.
     pub(super) fn load_directory(&mut self, id: FileId) -> Outcome<Located> {
-        match self.removed.inodes.get(&id) {
-            Some(inode) => Ok(Located { inode: inode.clone(), fused: None }),
+        match self.removed.get(id) {
+            Some(inode) => Ok(Located { inode: Box::new(inode.clone()), fused: None }),
             None => self.load_own(id),
         }
     }
 
     /// Is this directory one that is only remembered?
     pub(super) fn is_only_remembered(&self, id: FileId) -> bool {
-        self.removed.inodes.contains_key(&id)
+        self.removed.get(id).is_some()
     }
 
     /// Changes what is remembered; false when the directory has a record.
@@ -61,7 +66,7 @@ impl Core {
     /// Gives a removed directory a record again, since it is opened.
     pub(super) fn revive(&mut self, located: &Located) -> Outcome<()> {
         let id = located.inode.id;
-        if self.removed.inodes.remove(&id).is_none() {
+        if self.removed.get(id).is_none() || self.removed.inodes.remove(&id).is_none() {
             return Ok(());
         }
         self.counters.directories += 1;

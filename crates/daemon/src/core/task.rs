@@ -289,7 +289,9 @@ impl Core {
 
     /// The batch is committed that the messages rest on.
     pub(super) fn release_messages(&mut self) {
-        self.tasks.sendable.append(&mut self.tasks.unsent);
+        if !self.tasks.unsent.is_empty() {
+            self.tasks.sendable.append(&mut self.tasks.unsent);
+        }
     }
 
     /// Operations over several shards that an earlier daemon left are being finished. While any

@@ -66,7 +66,7 @@ impl Core {
         let attr = self.attr_of(&inode)?;
         let birth = BirthKey::default();
         self.store.put(&key::numbered(key::ORPHAN, id), &birth.encode())?;
-        self.save(&Located { inode, fused: None })?;
+        self.save(&Located { inode: Box::new(inode), fused: None })?;
         self.counters.files += 1;
         self.counters.orphans += 1;
         let made = self.opens.insert(caller, (id, FileKind::Regular), birth, kept, None)?;

@@ -7,7 +7,7 @@
 
 use std::{borrow::Cow, ops::Range};
 
-use mayfly_meta::record::BirthKey;
+use mayfly_meta::{key, record::BirthKey};
 use mayfly_types::{
     Errno, FileId, FileKind,
     limits::{NAME_BYTES_MAX, PATH_BYTES_MAX, SYMLINK_FOLLOWS_MAX},
@@ -59,6 +59,8 @@ pub(super) struct Place {
     /// none.
     pub(super) directory: FileId,
     pub(super) name: Vec<u8>,
+    /// The name's [`key::cookie`], worked out once; means nothing where there is no name.
+    pub(super) cookie: u64,
     pub(super) last: Last,
     /// A slash follows the last component: it must be a directory.
     pub(super) slash: bool,
@@ -85,6 +87,11 @@ impl Place {
         BirthKey { directory: self.directory, name: self.name.clone() }
     }
 
+    /// The key of the name's dentry.
+    pub(super) fn key(&self) -> key::DentryKey {
+        key::dentry_at(self.directory, self.cookie, &self.name)
+    }
+
     /// What an operation needs that makes or removes the name.
     pub(super) fn claims(&self) -> Vec<Wanted> {
         vec![
@@ -102,10 +109,11 @@ impl Place {
 }
 
 impl Progress<'_> {
-    fn place(&self, name: Range<usize>, found: Option<(FileId, FileKind)>) -> Place {
+    fn place(&self, name: Range<usize>, cookie: u64, found: Option<(FileId, FileKind)>) -> Place {
         Place {
             directory: self.directory,
             name: self.path[name].to_vec(),
+            cookie,
             last: Last::Name,
             slash: self.slash,
             found,
@@ -183,7 +191,7 @@ impl Core {
             }
         }
         let Progress { directory, slash, .. } = progress;
-        Ok(Place { directory, name: Vec::new(), last, slash, found: None })
+        Ok(Place { directory, name: Vec::new(), cookie: 0, last, slash, found: None })
     }
 
     /// The rest of the request is for the owner of the last name.
@@ -210,11 +218,12 @@ impl Core {
         }
         if name.len() > NAME_BYTES_MAX {
             if is_last && rule == Rule::Name {
-                return Ok(Some(progress.place(range, None)));
+                return Ok(Some(progress.place(range, 0, None)));
             }
             return Err(Errno::ENAMETOOLONG.into());
         }
-        let found = self.lookup(progress.directory, name)?;
+        let cookie = key::cookie(progress.directory, name);
+        let found = self.lookup_at(progress.directory, cookie, name)?;
         let follow = match rule {
             Rule::Name => !is_last,
             Rule::Target => !is_last || wished || progress.slash,
@@ -233,7 +242,7 @@ impl Core {
             None if !is_last => return Err(Errno::ENOENT.into()),
             _ => {}
         }
-        Ok(Some(progress.place(range, found)))
+        Ok(Some(progress.place(range, cookie, found)))
     }
 
     /// Puts the target of a link in front of what is left of the path.

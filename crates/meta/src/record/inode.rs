@@ -20,6 +20,11 @@ const FIXED_BYTES: usize = 192;
 /// What every inode has, before its origin, bytes: the form of the record, then the rest.
 const HEAD_BYTES: usize = 1 + BODY_HEAD_BYTES;
 const BODY_HEAD_BYTES: usize = 8 + 1 + 1 + 2 + 4 * 4 + 2 * 8 + 4 * 12 + 8 + 1;
+/// Places in a record of what changes in a directory with each name.
+const LINKS_AT: usize = 1 + 8 + 1 + 1 + 2;
+const MTIME_AT: usize = LINKS_AT + 4 * 4 + 2 * 8 + TIME_BYTES;
+const CTIME_AT: usize = MTIME_AT + TIME_BYTES;
+const TIME_BYTES: usize = 12;
 
 const FLAG_UNSETTLED: u8 = 1;
 const FLAG_UNLISTED: u8 = 2;
@@ -199,6 +204,26 @@ impl Inode {
         self.encode_content(record);
     }
 
+    /// As [`Inode::touch_own`], whatever form the record has.
+    pub(super) fn touch(&self, record: &mut [u8]) -> bool {
+        let Content::Directory(node) = &self.content else { return false };
+        let entries_at = HEAD_BYTES + 2 + 8 + 1 + node.name.len();
+        let short = record.len() != entries_at + 8 + 2 + 4 * node.members.len();
+        if short || self.origin.is_some() || !self.residency.is_empty() {
+            return false;
+        }
+        let mut set = |at: usize, bytes: &[u8]| {
+            record[at..at + bytes.len()].copy_from_slice(bytes);
+        };
+        set(LINKS_AT, &self.links.to_le_bytes());
+        for (at, time) in [(MTIME_AT, self.mtime), (CTIME_AT, self.ctime)] {
+            set(at, &time.seconds.to_le_bytes());
+            set(at + 8, &time.nanoseconds.to_le_bytes());
+        }
+        set(entries_at, &node.entries.to_le_bytes());
+        true
+    }
+
     fn head(&self, form: u8) -> [u8; HEAD_BYTES] {
         let flags = u8::from(self.unsettled) * FLAG_UNSETTLED
             + u8::from(self.unlisted) * FLAG_UNLISTED
@@ -279,23 +304,22 @@ impl Inode {
     pub(super) fn decode_body(body: &[u8]) -> Result<Inode, StoreError> {
         // Of so many bytes none is looked for twice.
         let (head, rest) = body.split_first_chunk::<BODY_HEAD_BYTES>().ok_or(SHORT)?;
-        let mut from = Take(head);
-        let id = FileId(from.u64()?);
-        let kind = kind(from.u8()?)?;
-        let flags = from.u8()?;
+        let mut head = Fields { bytes: head, used: 0 };
+        let id = FileId(u64::from_le_bytes(head.take()));
+        let [kind, flags] = head.take();
+        let kind = super::kind(kind)?;
         if flags & !FLAGS_KNOWN != 0 {
             return Err(StoreError::Corrupt("an inode has unknown flags"));
         }
-        let mode = from.u16()?;
-        let (links, uid, gid) = (from.u32()?, from.u32()?, from.u32()?);
-        let generation = from.u32()?;
-        let (size_bytes, blocks) = (from.u64()?, from.u64()?);
-        let (atime, mtime) = (from.time()?, from.time()?);
-        let (ctime, btime) = (from.time()?, from.time()?);
+        let mode = u16::from_le_bytes(head.take());
+        let [links, uid, gid, generation] = [(); 4].map(|()| u32::from_le_bytes(head.take()));
+        let [size_bytes, blocks] = [(); 2].map(|()| u64::from_le_bytes(head.take()));
+        let (atime, mtime) = (head.time()?, head.time()?);
+        let (ctime, btime) = (head.time()?, head.time()?);
         let striped = flags & FLAG_STRIPED != 0;
-        let layout = Layout { striped, ..decode_layout(&mut from)? };
-        let replica = from.u8()?;
-        from.finish()?;
+        let layout = Layout { striped, ..decode_layout(&mut Take(&head.take::<8>()))? };
+        let [replica] = head.take();
+        debug_assert_eq!(head.used, BODY_HEAD_BYTES);
         let mut from = Take(rest);
         let origin = decode_origin(&mut from)?;
         let residency = match from.u8()? {
@@ -347,6 +371,27 @@ impl Head {
     }
 }
 
+/// The beginning of a record that is read: all of it is there, so that nothing can be missing.
+struct Fields<'a> {
+    bytes: &'a [u8; BODY_HEAD_BYTES],
+    used: usize,
+}
+
+impl Fields<'_> {
+    #[inline(always)]
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        let field = self.bytes.get(self.used..).and_then(|rest| rest.first_chunk());
+        self.used += N;
+        field.copied().unwrap_or([0; N])
+    }
+
+    #[inline(always)]
+    fn time(&mut self) -> Result<Timestamp, StoreError> {
+        let (seconds, nanoseconds) = (self.take(), self.take());
+        crate::bytes::time(i64::from_le_bytes(seconds), u32::from_le_bytes(nanoseconds))
+    }
+}
+
 pub(super) fn peek(body: &[u8]) -> Result<(FileId, FileKind), StoreError> {
     let mut from = Take(body);
     let id = FileId(from.u64()?);
@@ -358,6 +403,7 @@ fn put_long(record: &mut Vec<u8>, bytes: &[u8]) {
     record.extend_from_slice(bytes);
 }
 
+#[inline]
 fn take_long<'a>(from: &mut Take<'a>, bytes_max: usize) -> Result<&'a [u8], StoreError> {
     let count = from.u32()? as usize;
     if count > bytes_max {
@@ -373,6 +419,7 @@ pub(super) fn put_layout(record: &mut Vec<u8>, layout: &Layout) {
     record.push(layout.chunk_log2);
 }
 
+#[inline]
 pub(super) fn decode_layout(from: &mut Take<'_>) -> Result<Layout, StoreError> {
     let (first_server, width) = (from.u32()?, from.u16()?);
     let policy = match from.u8()? {
@@ -404,6 +451,7 @@ fn decode_origin(from: &mut Take<'_>) -> Result<Option<Origin>, StoreError> {
     Ok(Some(Origin { source, mtime, size_bytes, resident, dirty }))
 }
 
+#[inline]
 fn decode_content(
     from: &mut Take<'_>,
     kind: FileKind,

@@ -8,6 +8,8 @@ use crate::{
 };
 
 const COUNTERS_V1: u8 = 0x31;
+/// The form, and six numbers.
+const COUNTERS_BYTES: usize = 1 + 6 * 8;
 const BIRTH_V1: u8 = 0x41;
 const APPEND_V1: u8 = 0x81;
 const LOCKS_V1: u8 = 0x51;
@@ -39,9 +41,9 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// The record.
+    /// The record. Almost each batch makes one, so it is no allocation.
     #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
+    pub fn encode(&self) -> [u8; COUNTERS_BYTES] {
         let values = [
             self.next_file,
             self.files,
@@ -50,9 +52,11 @@ impl Counters {
             self.objects,
             self.settled_bytes,
         ];
-        let mut record = Vec::with_capacity(1 + size_of_val(&values));
-        record.push(COUNTERS_V1);
-        values.iter().for_each(|value| record.put_u64(*value));
+        let mut record = [COUNTERS_V1; COUNTERS_BYTES];
+        let (to, _) = record[1..].as_chunks_mut();
+        for (to, value) in to.iter_mut().zip(values) {
+            *to = value.to_le_bytes();
+        }
         record
     }
 
