@@ -36,11 +36,44 @@ pub(crate) struct DentryCache {
     young: Map,
     old: Map,
     entries_max: usize,
+    trodden: Trodden,
+}
+
+/// So many directories a path may lead through to be remembered as a whole.
+const TRODDEN_MAX: usize = 8;
+
+/// The hashes of the names of directories that a walk led through.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Way {
+    hashes: [u64; TRODDEN_MAX],
+    pub(crate) count: usize,
+}
+
+impl Way {
+    /// One more; `None` when they are too many.
+    pub(crate) fn and(mut self, hash: u64) -> Option<Way> {
+        *self.hashes.get_mut(self.count)? = hash;
+        self.count += 1;
+        Some(self)
+    }
+}
+
+/// The beginning of a path that was walked, and where it led: through directories that are names
+/// of each other, by no link and not upwards. Who asks for one file of a directory asks for the
+/// next one mostly by the same words.
+#[derive(Debug, Default)]
+struct Trodden {
+    start: FileId,
+    /// With the slash behind it.
+    path: Vec<u8>,
+    directory: FileId,
+    way: Way,
 }
 
 impl DentryCache {
     pub(crate) fn new(entries_max: usize) -> Self {
-        DentryCache { young: Map::default(), old: Map::default(), entries_max }
+        let (young, old) = (Map::default(), Map::default());
+        DentryCache { young, old, entries_max, trodden: Trodden::default() }
     }
 
     /// `hash` is the [`key::cookie`] of the name, here and below; `now` the present, seconds.
@@ -86,8 +119,29 @@ impl DentryCache {
         self.young.insert(hash, entry);
     }
 
+    /// How much of a path need not be walked, since it was just now, and the directory to which
+    /// that led. What is left begins with a name.
+    pub(crate) fn trodden(&self, start: FileId, path: &[u8]) -> Option<(usize, FileId, Way)> {
+        let Trodden { start: from, path: known, directory, way } = &self.trodden;
+        let behind = path.get(known.len()).is_some_and(|byte| *byte != b'/');
+        let it_is = !known.is_empty() && *from == start && behind && path.starts_with(known);
+        it_is.then_some((known.len(), *directory, *way))
+    }
+
+    /// A walk from `start` along `path`, which ends with a slash, led through these names of
+    /// directories alone. Each of them is forgotten before it changes.
+    pub(crate) fn tread(&mut self, (start, path): (FileId, &[u8]), directory: FileId, way: Way) {
+        let known = &mut self.trodden;
+        (known.start, known.directory, known.way) = (start, directory, way);
+        known.path.clear();
+        known.path.extend_from_slice(path);
+    }
+
     /// To be called whenever the dentry changes.
     pub(crate) fn forget(&mut self, hash: u64) {
+        if self.trodden.way.hashes.contains(&hash) {
+            self.trodden = Trodden::default();
+        }
         self.young.remove(&hash);
         self.old.remove(&hash);
     }
@@ -109,6 +163,26 @@ mod tests {
         }
         cache.forget(used);
         assert_eq!(cache.get(used, FileId(1), b"used", 0), None);
+    }
+
+    #[test]
+    fn a_way_is_forgotten_with_each_of_its_names() {
+        let names = [key::cookie(FileId(1), b"a"), key::cookie(FileId(2), b"b")];
+        let way = Way::default().and(names[0]).and_then(|way| way.and(names[1])).unwrap();
+        for name in names {
+            let mut cache = DentryCache::new(100);
+            cache.tread((FileId(1), b"a//b/"), FileId(3), way);
+            let found = cache.trodden(FileId(1), b"a//b/name").map(|found| (found.0, found.1));
+            assert_eq!(found, Some((5, FileId(3))));
+            for other in ["a//b/", "a//b", "a//b//name", "a/b/name", "a//bc/name", ""] {
+                assert!(cache.trodden(FileId(1), other.as_bytes()).is_none(), "{other}");
+            }
+            assert!(cache.trodden(FileId(2), b"a//b/name").is_none(), "from elsewhere");
+            cache.forget(key::cookie(FileId(3), b"name"));
+            assert!(cache.trodden(FileId(1), b"a//b/name").is_some());
+            cache.forget(name);
+            assert!(cache.trodden(FileId(1), b"a//b/name").is_none());
+        }
     }
 
     #[test]

@@ -342,6 +342,37 @@ fn links_in_a_circle_end_and_forty_links_do_not() {
     assert_eq!(failed(node.stat("a/x", true)), Errno::ELOOP);
 }
 
+/// The beginning of a path is remembered from one request to the next, as far as it led through
+/// directories.
+#[test]
+fn a_path_that_was_just_walked_leads_where_its_names_lead_now() {
+    let mut node = node();
+    let found = |node: &mut Node, path: &str| node.stat(path, false).map(|attr| attr.id);
+    let none = |errno| Err(Failed::Errno(errno));
+    node.mkdir("a").unwrap();
+    node.mkdir("a/b").unwrap();
+    made(&mut node, "a/b/file");
+    let first = found(&mut node, "a/b/file").unwrap();
+    node.rename("a", "c", 0).unwrap();
+    assert_eq!(found(&mut node, "a/b/file"), none(Errno::ENOENT), "above");
+    assert_eq!(found(&mut node, "c/b/file"), Ok(first));
+    node.symlink("c", "a").unwrap();
+    assert_eq!(found(&mut node, "a/b/file"), Ok(first));
+    node.unlink("a", false).unwrap();
+    assert_eq!(found(&mut node, "a/b/file"), none(Errno::ENOENT), "by a link");
+    assert_eq!(found(&mut node, "c/b/../b/file"), Ok(first));
+    node.rename("c/b", "d", 0).unwrap();
+    assert_eq!(found(&mut node, "c/b/file"), none(Errno::ENOENT), "the last one");
+    node.mkdir("c/b").unwrap();
+    made(&mut node, "c/b/file");
+    assert_ne!(found(&mut node, "c/b/file"), Ok(first), "another one of the same name");
+    node.unlink("c/b/file", false).unwrap();
+    node.unlink("c/b", true).unwrap();
+    assert_eq!(failed(node.open("c/b/file", O_CREAT | O_RDWR)), Errno::ENOENT);
+    made(&mut node, "c/b");
+    assert_eq!(found(&mut node, "c/b/file"), none(Errno::ENOTDIR));
+}
+
 #[test]
 fn the_path_of_a_directory_follows_its_renames() {
     let mut node = node();

@@ -18,7 +18,10 @@ use super::{
     Core, Fault, Outcome,
     claims::{Claim, Wanted},
 };
-use crate::message::{At, Resolved};
+use crate::{
+    cache::Way,
+    message::{At, Resolved},
+};
 
 /// What the last component of a path is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +77,9 @@ struct Progress<'a> {
     directory: FileId,
     slash: bool,
     follows: u32,
+    /// Where the path began, and the directories through which it led since, while it led through
+    /// nothing else.
+    way: Option<(FileId, Way)>,
 }
 
 impl Place {
@@ -164,22 +170,32 @@ impl Core {
             directory: if absolute { FileId::ROOT } else { walk.start },
             slash: false,
             follows: 0,
+            way: None,
         };
         if let (Which::First, At::Path(directory, rest)) = (which, &self.run.place.at) {
             progress.path = Cow::Owned(rest.clone());
             progress.directory = *directory;
             progress.follows = self.run.place.follows;
         }
+        let known = self.go_ahead(&mut progress);
         while let Some((range, is_last)) = progress.next() {
             match &progress.path[range.clone()] {
                 b"." => last = Last::Dot,
                 b".." => {
                     progress.directory = self.step_up(&progress)?;
+                    progress.way = None;
                     last = Last::DotDot;
                 }
                 name => {
                     if is_last && which == Which::First {
                         self.stay(&progress, name, range.start)?;
+                    }
+                    if is_last
+                        && let Some((start, way)) = progress.way
+                        && way.count > known
+                    {
+                        let path = (start, &progress.path[..range.start]);
+                        self.cache.tread(path, progress.directory, way);
                     }
                     let follow = walk.flags & WALK_FOLLOW != 0;
                     if let Some(place) = self.step(&mut progress, range, is_last, (rule, follow))? {
@@ -192,6 +208,20 @@ impl Core {
         }
         let Progress { directory, slash, .. } = progress;
         Ok(Place { directory, name: Vec::new(), cookie: 0, last, slash, found: None })
+    }
+
+    /// Skips what the last walk led through as well; through how many directories. With several
+    /// shards, a name that is another one's may be believed for a time only.
+    fn go_ahead(&self, progress: &mut Progress<'_>) -> usize {
+        let start = progress.directory;
+        if !self.alone || !matches!(progress.path, Cow::Borrowed(_)) {
+            return 0;
+        }
+        let known = self.cache.trodden(start, &progress.path);
+        let (at, directory, way) = known.unwrap_or((0, start, Way::default()));
+        (progress.at, progress.directory) = (at, directory);
+        progress.way = Some((start, way));
+        way.count
     }
 
     /// The rest of the request is for the owner of the last name.
@@ -236,6 +266,8 @@ impl Core {
             }
             Some((id, FileKind::Directory)) if !is_last => {
                 progress.directory = id;
+                let through = |(start, way): (FileId, Way)| Some((start, way.and(cookie)?));
+                progress.way = progress.way.and_then(through);
                 return Ok(None);
             }
             Some(_) if !is_last => return Err(Errno::ENOTDIR.into()),
@@ -253,6 +285,7 @@ impl Core {
         id: FileId,
     ) -> Outcome<()> {
         progress.follows += 1;
+        progress.way = None;
         if progress.follows > SYMLINK_FOLLOWS_MAX {
             return Err(Errno::ELOOP.into());
         }
