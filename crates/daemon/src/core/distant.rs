@@ -256,6 +256,7 @@ impl Core {
 
     /// Keeps an answer, if it is to be; it then rests on the batch that is open.
     pub(super) fn note_answer(&mut self, done: &Completion) -> bool {
+        self.forget_cut(done.caller);
         let noted = !self.distant.noted.is_empty() && self.distant.noted.remove(&done.caller);
         let written = self.distant.keep_written(done)
             && (self.store.pending_transaction() != 0 || self.distant.is_unreached(done.caller));

@@ -373,25 +373,35 @@ impl Core {
     /// The intent goes, or is kept for a request that will come again.
     fn end_intent(&mut self, id: OperationId, operation: &Operation) -> Result<(), StoreError> {
         let executed = operation.executed();
-        let known = self.is_known(operation.caller.session);
-        let comes_again = operation.task.is_none() && executed.request_id != 0 && known;
-        if comes_again {
+        let recovered = operation.task.is_none();
+        // Until it is answered a request that goes on may come again, too.
+        let kept = recovered || executed.cut.is_some() && operation.goes_on();
+        if kept && executed.request_id != 0 && self.is_known(operation.caller.session) {
             self.store.put(&key::intent(id.0), &executed.encode())?;
-            self.keep_finished(id, &executed);
+            self.keep_finished(id, &executed, recovered)?;
         } else if !operation.is_alone(self.shard) {
             self.store.delete(&key::intent(id.0))?;
         }
         Ok(())
     }
 
-    fn keep_finished(&mut self, id: OperationId, of: &Intent) {
-        let (session, request_id) = (SessionId(of.session), of.request_id);
-        self.finished.insert((session, request_id), Finished { id, cut: of.cut });
-        self.ask(
-            self.numbering.front(),
-            Question::Executed(session, request_id),
-            Purpose::Recovery,
-        );
+    fn keep_finished(
+        &mut self,
+        id: OperationId,
+        of: &Intent,
+        recovered: bool,
+    ) -> Result<(), StoreError> {
+        let request = (SessionId(of.session), of.request_id);
+        if let Some(before) = self.finished.insert(request, Finished { id, cut: of.cut })
+            && before.id != id
+        {
+            self.store.delete(&key::intent(before.id.0))?;
+        }
+        if recovered {
+            let question = Question::Executed(request.0, request.1);
+            self.ask(self.numbering.front(), question, Purpose::Recovery);
+        }
+        Ok(())
     }
 
     /// Gives back the claims of an operation that cannot be done.
@@ -552,7 +562,7 @@ impl Core {
 
     fn take_up_finished(&mut self, id: OperationId, intent: &Intent) -> Result<(), StoreError> {
         if self.is_known(SessionId(intent.session)) {
-            self.keep_finished(id, intent);
+            self.keep_finished(id, intent, true)?;
         } else {
             self.store.delete(&key::intent(id.0))?;
         }

@@ -118,6 +118,17 @@ impl Core {
         Ok(true)
     }
 
+    /// The request is answered: it is not to be told that it has cut a file any more.
+    pub(super) fn forget_cut(&mut self, caller: Caller) {
+        let by = (caller.session, caller.request_id);
+        let kept = if self.finished.is_empty() { None } else { self.finished.get(&by).copied() };
+        let Some(Finished { id, .. }) = kept.filter(|kept| kept.cut.is_some()) else { return };
+        self.finished.remove(&by);
+        if let Err(error) = self.store.delete(&key::intent(id.0)) {
+            store_failed(&error);
+        }
+    }
+
     /// What was agreed with it and not decided is void.
     fn shard_returned(&mut self, shard: ShardId) -> Vec<(OperationId, Vec<Step>)> {
         self.cache.forget_leases();
