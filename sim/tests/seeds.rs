@@ -226,6 +226,14 @@ fn a_cut_that_was_decided_is_not_made_once_more_when_its_request_comes_again() {
     kept_striped(Shape { roles: true, ..Shape::default() }, &parts);
 }
 
+/// The process was killed while its truncate was made; what was kept in case its request came again
+/// stayed.
+#[test]
+fn nothing_is_kept_of_a_cut_whose_process_has_ended() {
+    let shape = Shape { roles: true, ..Shape::default() };
+    kept_striped(shape, &[(3337, "0/1-6,8-10//1/16,21//")]);
+}
+
 /// An append had found the end of the file. Before its bytes were there somebody wrote further on,
 /// in another part, and somebody read the hole.
 #[test]

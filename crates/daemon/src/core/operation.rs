@@ -374,8 +374,8 @@ impl Core {
     fn end_intent(&mut self, id: OperationId, operation: &Operation) -> Result<(), StoreError> {
         let executed = operation.executed();
         let recovered = operation.task.is_none();
-        // Until it is answered a request that goes on may come again, too.
-        let kept = recovered || executed.cut.is_some() && operation.goes_on();
+        let goes_on = executed.cut.is_some() && operation.goes_on();
+        let kept = recovered || goes_on && self.sessions.contains_key(&operation.caller.session);
         if kept && executed.request_id != 0 && self.is_known(operation.caller.session) {
             self.store.put(&key::intent(id.0), &executed.encode())?;
             self.keep_finished(id, &executed, recovered)?;
