@@ -349,7 +349,7 @@ impl Core {
                 return self.serve_part(caller, request, &place, to);
             }
             if (!self.finished.is_empty() || !self.finished_elsewhere.is_empty())
-                && self.was_executed(caller, &request)?
+                && self.was_executed(caller, request)?
             {
                 return Ok(Served::Replied);
             }
