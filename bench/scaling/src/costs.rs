@@ -183,6 +183,9 @@ pub const READ_8K: Operation = Operation {
     network_us: 8.80 + 5.14,
     pool_us: 9.09,
 };
+/// What one request of the long ones moved when they were measured, bytes. A transfer is four times
+/// as long by now.
+pub const LONG_REQUEST_BYTES: u32 = 128 << 10;
 /// A write of 1 MiB, in eight requests.
 pub const WRITE_1M: Operation = Operation {
     name: "write of 1 MiB",

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result};
 use mayfly_sim::node::Chunks;
-use mayfly_types::limits::{CHUNK_BYTES_MIN, TRANSFER_BYTES_MAX};
+use mayfly_types::limits::CHUNK_BYTES_MIN;
 
 use crate::{
     cluster::{Act, Cluster, Measured, PROCESSES},
@@ -89,7 +89,7 @@ impl Workload {
     #[must_use]
     pub fn bytes(self) -> u32 {
         match self {
-            Workload::WriteLong | Workload::ReadLong => TRANSFER_BYTES_MAX as u32,
+            Workload::WriteLong | Workload::ReadLong => costs::LONG_REQUEST_BYTES,
             Workload::WriteEach
             | Workload::ReadEach
             | Workload::WriteOneHome
