@@ -121,7 +121,9 @@ impl Waker {
     /// Whether what ends such a wait is there.
     pub(super) fn is_called(&self, what: For) -> bool {
         let requests = match (what, self.node) {
-            (For::Requests, Some(node)) => node.head.pending_summary.load(SeqCst) != 0,
+            (For::Requests | For::Answers, Some(node)) => {
+                node.head.pending_summary.load(SeqCst) != 0
+            }
             _ => false,
         };
         requests || self.is_poked()
@@ -133,6 +135,9 @@ impl Waker {
 pub(super) enum For {
     /// Requests of clients, and the waker.
     Requests,
+    /// The same, where all that is under way is with other nodes. The network thread hears of it:
+    /// to poll would be to keep a processor from that one.
+    Answers,
     /// The waker only.
     Waker,
 }
@@ -158,8 +163,6 @@ pub(super) struct Idle {
     alone: bool,
     /// Clients are on several processors: it is they who have this one in between.
     crowd: bool,
-    /// What is waited for is with other nodes.
-    away: bool,
     apart: Apart,
 }
 
@@ -179,7 +182,6 @@ impl Idle {
             polled: None,
             alone: processors < 2,
             crowd: false,
-            away: false,
             apart: Apart::new(),
         }
     }
@@ -187,12 +189,6 @@ impl Idle {
     /// A request was taken that was made on `processor` (its number plus one, or 0).
     pub(super) fn served(&mut self, processor: u32) {
         self.apart.served(processor);
-    }
-
-    /// Whether what is waited for is with other nodes only. The network thread hears of it: to poll
-    /// would be to keep a processor from that one.
-    pub(super) fn went_away(&mut self, away: bool) {
-        self.away = away;
     }
 
     /// Returns when there may be something to do.
@@ -255,8 +251,8 @@ impl Idle {
         }
     }
 
-    fn may_poll(&mut self) -> bool {
-        if self.alone || std::mem::take(&mut self.away) {
+    fn may_poll(&mut self, what: For) -> bool {
+        if self.alone || what == For::Answers {
             return false;
         }
         let Some(node) = self.waker.node else { return self.credit > 0 || self.is_rested() };
@@ -296,7 +292,7 @@ impl Idle {
     }
 
     fn poll(&mut self, what: For) -> bool {
-        if !self.may_poll() {
+        if !self.may_poll(what) {
             return false;
         }
         self.waits = 0;

@@ -207,8 +207,8 @@ impl<S: Service, O: Outside> Serving<S, O> {
             None if idle => {
                 let answered = std::mem::take(&mut self.answered);
                 let is_waiting = |net: &Arc<Net>| net.is_waiting();
-                self.idle.went_away(!answered && self.shard.peers.net().is_some_and(is_waiting));
-                Turn::Idle(For::Requests)
+                let away = !answered && self.shard.peers.net().is_some_and(is_waiting);
+                Turn::Idle(if away { For::Answers } else { For::Requests })
             }
             None => Turn::Done,
         }
