@@ -103,11 +103,11 @@ impl<S: Service, O: Outside> Serving<S, O> {
             Some((Call::Forward { to, session, pid, lane, request_id, op, place }, head)) => {
                 let Some(op) = Op::from_raw(op).filter(|_| self.is_mine(to)) else {
                     let status = Errno::EPROTO.raw() as u32;
-                    return net.reply(ticket, &Reply::Done { status }, &Body::default());
+                    return net.say(ticket, &Reply::Done { status });
                 };
                 let known = self.others.known.entry(node).or_default();
                 if known.incarnation != ticket.incarnation {
-                    return net.reply(ticket, &Reply::Unknown, &Body::default());
+                    return net.say(ticket, &Reply::Unknown);
                 }
                 let session = self.meet(node, session, pid);
                 let caller = Caller { session, lane, request_id };
@@ -131,7 +131,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
                 for shard in self.shard.peers.numbering().here() {
                     self.hand(shard, shard, Message::Cancel(session, request_id));
                 }
-                net.reply(ticket, &Reply::Heard, &Body::default());
+                net.say(ticket, &Reply::Heard);
             }
             Some((Call::GivenUp { session, lane, request_id }, _)) => {
                 let session = session_elsewhere(node, session);
@@ -141,7 +141,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
                         self.hand(shard, shard, Message::GivenUp(caller));
                     }
                 }
-                net.reply(ticket, &Reply::Heard, &Body::default());
+                net.say(ticket, &Reply::Heard);
             }
             Some((Call::Gone { session, pid, successor }, _)) => {
                 if let Some(successor) = successor {
@@ -149,15 +149,13 @@ impl<S: Service, O: Outside> Serving<S, O> {
                 }
                 self.meet(node, session, pid);
                 self.part(node, session);
-                net.reply(ticket, &Reply::Heard, &Body::default());
+                net.say(ticket, &Reply::Heard);
             }
             Some((Call::Introduce { sessions }, _)) => {
                 self.introduced(ticket, &sessions);
-                net.reply(ticket, &Reply::Heard, &Body::default());
+                net.say(ticket, &Reply::Heard);
             }
-            None => {
-                net.reply(ticket, &Reply::Answer(Answer::Failed(Errno::EPROTO)), &Body::default())
-            }
+            None => net.say(ticket, &Reply::Answer(Answer::Failed(Errno::EPROTO))),
         }
     }
 
@@ -170,11 +168,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
     ) {
         let theirs = self.shard.peers.numbering().node_of(ShardId(from)) == ticket.node.0;
         if !theirs || !self.is_mine(to) {
-            return net.reply(
-                ticket,
-                &Reply::Answer(Answer::Failed(Errno::EPROTO)),
-                &Body::default(),
-            );
+            return net.say(ticket, &Reply::Answer(Answer::Failed(Errno::EPROTO)));
         }
         if let Question::Standing(lent) = &mut question {
             net.leave_out_opens_under_way(lent);

@@ -281,7 +281,7 @@ impl Net {
             Message::Answer(id, answer) => {
                 if let Some(ticket) = state.asked.remove(&id) {
                     drop(state);
-                    self.reply(ticket, &Reply::Answer(answer), &Body::default());
+                    self.say(ticket, &Reply::Answer(answer));
                 }
             }
             // They stay on a node.
@@ -303,7 +303,7 @@ impl Net {
             // Its node asks the other one itself.
             state.given_up.remove(&caller);
             if let Some(ticket) = state.running.remove(&caller) {
-                self.reply(ticket, &Reply::Elsewhere { shard: to.0, place }, &Body::default());
+                self.say(ticket, &Reply::Elsewhere { shard: to.0, place });
             }
             return;
         }
@@ -422,11 +422,8 @@ impl Net {
         match sent {
             Sent::Forward(away) if late => Loss::Client(away),
             Sent::Ask { from, to, id, question, until_ns } => {
-                if !late {
-                    return Loss::Again(Sent::Ask { from, to, id, question, until_ns });
-                }
-                if must_arrive(&question) {
-                    let until_ns = self.deadline_ns();
+                if !late || must_arrive(&question) {
+                    let until_ns = if late { self.deadline_ns() } else { until_ns };
                     return Loss::Again(Sent::Ask { from, to, id, question, until_ns });
                 }
                 // A name that nobody could be made to forget is not believed any more by then.
@@ -439,7 +436,11 @@ impl Net {
         }
     }
 
-    pub(super) fn reply(&self, ticket: Ticket, reply: &Reply, body: &Body) {
+    pub(super) fn say(&self, ticket: Ticket, reply: &Reply) {
+        self.reply(ticket, reply, &Body::default());
+    }
+
+    fn reply(&self, ticket: Ticket, reply: &Reply, body: &Body) {
         let bytes = words::encode(reply, body);
         let lane = lane_for(&bytes);
         if let Err(error) = self.carrier.reply(ticket, lane, bytes) {
