@@ -1,7 +1,7 @@
 //! Who is woken when nothing happens any more.
 
 use std::{
-    sync::{Arc, Mutex, OnceLock, Weak},
+    sync::{Arc, Mutex},
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -11,7 +11,7 @@ use mayfly_transport_tcp::{
 };
 
 use crate::contract::{PATIENCE, request};
-use crate::network::{Lines, config};
+use crate::network::{Lines, answering, config};
 
 /// Two looks at the clock that are further apart belong to two wake-ups.
 const APART: Duration = Duration::from_millis(150);
@@ -56,33 +56,18 @@ fn until_replied(endpoint: &Endpoint) {
     }
 }
 
-/// A node that answers in its network thread, as a daemon does.
-fn server(clock: &Arc<Asked>, base: Config) -> Arc<Endpoint> {
-    let door: Arc<OnceLock<Weak<Endpoint>>> = Arc::default();
-    let inside = Arc::clone(&door);
-    let wake = move |_| {
-        let Some(endpoint) = inside.get().and_then(Weak::upgrade) else { return };
-        let mut events = Vec::new();
-        endpoint.take(&mut events);
-        for event in events {
-            if let Event::Request { ticket, body, .. } = event {
-                endpoint.reply(ticket, Lane::Messages, body.into()).expect("it is short");
-            }
-        }
-    };
-    let config = Config { clock: clock.clone(), wake: Box::new(wake), ..base };
-    let endpoint = Arc::new(Endpoint::new(config).expect("there are descriptors"));
-    door.set(Arc::downgrade(&endpoint)).expect("it is set once");
-    endpoint
-}
-
 /// Once for the acknowledgement of its reply. It used to wake up for the one that the reply had
 /// carried too, and to see whether it had to ask if the other side lives.
 #[test]
 fn a_server_is_woken_once_after_its_last_reply() {
     let (clock, lines) = (Arc::<Asked>::default(), Lines::default());
     let calm = |node| Config { limits: Limits::default(), ..config(node, 1, &lines) };
-    let server = server(&clock, calm(1));
+    // In its network thread, as a daemon does.
+    let server = answering(Config { clock: clock.clone(), ..calm(1) }, |endpoint, event| {
+        if let Event::Request { ticket, body, .. } = event {
+            endpoint.reply(ticket, Lane::Messages, body.into()).expect("it is short");
+        }
+    });
     let client = Endpoint::new(calm(0)).expect("there are descriptors");
     client.set_address(NodeId(1), Some(server.local_address()));
     server.set_address(NodeId(0), Some(client.local_address()));

@@ -4,7 +4,7 @@
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
-    sync::{Arc, OnceLock, mpsc},
+    sync::{Arc, mpsc},
     time::{Duration, Instant},
 };
 
@@ -13,33 +13,20 @@ use mayfly_transport_tcp::{
 };
 
 use crate::contract::request;
-use crate::network::{Lines, config};
+use crate::network::{Lines, answering, config};
 
 const SMALL_BYTES: usize = 64;
 const TRIPS: u32 = 20_000;
 const BULK_BYTES: usize = 64 << 20;
 const ROUNDS: u32 = 8;
 
-/// A node whose `answer` is called on its network thread with every event.
 fn node(
     number: u32,
     encryption: Encryption,
     answer: impl Fn(&Endpoint, Event) + Send + Sync + 'static,
 ) -> Arc<Endpoint> {
-    let door: Arc<OnceLock<std::sync::Weak<Endpoint>>> = Arc::default();
-    let inside = Arc::clone(&door);
-    let wake = move |_| {
-        let Some(endpoint) = inside.get().and_then(std::sync::Weak::upgrade) else { return };
-        let mut events = Vec::new();
-        endpoint.take(&mut events);
-        events.into_iter().for_each(|event| answer(&endpoint, event));
-    };
-    let limits = Limits::default();
     let base = config(number, 1, &Lines::default());
-    let config = Config { encryption, limits, wake: Box::new(wake), ..base };
-    let endpoint = Arc::new(Endpoint::new(config).expect("there are descriptors"));
-    door.set(Arc::downgrade(&endpoint)).expect("it is set once");
-    endpoint
+    answering(Config { encryption, limits: Limits::default(), ..base }, answer)
 }
 
 fn server(encryption: Encryption) -> Arc<Endpoint> {

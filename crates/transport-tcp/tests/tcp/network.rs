@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     net::TcpListener,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock, Weak},
 };
 
 use mayfly_transport_tcp::{
@@ -45,6 +45,25 @@ pub(crate) fn config(node: u32, incarnation: u64, lines: &Lines) -> Config {
         wake: Box::new(|_| {}),
         log: Box::new(move |line| lines.lock().expect("no panic").push(line.to_owned())),
     }
+}
+
+/// A node whose `answer` is called on its network thread with every event.
+pub(crate) fn answering(
+    base: Config,
+    answer: impl Fn(&Endpoint, Event) + Send + Sync + 'static,
+) -> Arc<Endpoint> {
+    let door: Arc<OnceLock<Weak<Endpoint>>> = Arc::default();
+    let inside = Arc::clone(&door);
+    let wake = move |_| {
+        let Some(endpoint) = inside.get().and_then(Weak::upgrade) else { return };
+        let mut events = Vec::new();
+        endpoint.take(&mut events);
+        events.into_iter().for_each(|event| answer(&endpoint, event));
+    };
+    let config = Config { wake: Box::new(wake), ..base };
+    let endpoint = Arc::new(Endpoint::new(config).expect("there are descriptors"));
+    door.set(Arc::downgrade(&endpoint)).expect("it is set once");
+    endpoint
 }
 
 impl Node for Endpoint {
