@@ -4,9 +4,9 @@
 //! chooses names here harms his own instance only; and what a run does must follow from what it was
 //! given, so that the simulator can repeat it.
 
-use std::hash::{BuildHasherDefault, DefaultHasher};
+use mayfly_types::BuildFold;
 
 /// A map.
-pub(crate) type HashMap<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
+pub(crate) type HashMap<K, V> = std::collections::HashMap<K, V, BuildFold>;
 /// A set.
-pub(crate) type HashSet<K> = std::collections::HashSet<K, BuildHasherDefault<DefaultHasher>>;
+pub(crate) type HashSet<K> = std::collections::HashSet<K, BuildFold>;

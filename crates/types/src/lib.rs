@@ -8,6 +8,7 @@
 mod attr;
 mod chunks;
 mod errno;
+mod fold;
 mod id;
 pub mod limits;
 mod options;
@@ -19,5 +20,6 @@ pub use attr::{
 };
 pub use chunks::Chunks;
 pub use errno::Errno;
+pub use fold::{BuildFold, FoldHasher};
 pub use id::{FileId, OpenRef, SessionId};
 pub use options::{Durability, Times};
