@@ -353,7 +353,7 @@ fn read_in_place(
     frames: &mut Vec<Frame>,
 ) -> io::Result<Progress> {
     let Some((body, missing)) = channel.place() else { return Ok(Progress::Some(0)) };
-    let end = body.len() + missing;
+    let (end, room) = (body.len() + missing, body.capacity() - body.len());
     let count = rustix::io::read(stream, spare_capacity(body))?;
     if count == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
@@ -362,7 +362,8 @@ fn read_in_place(
     let beyond = body.split_off(end.min(body.len()));
     frames.extend(channel.decoder.filled().map_err(wrong)?);
     channel.feed(&beyond, frames).map_err(wrong)?;
-    Ok(Progress::Some(count))
+    // A short read means that there is no more.
+    Ok(if count < room { Progress::Drained } else { Progress::Some(count) })
 }
 
 /// Reads whatever there is.

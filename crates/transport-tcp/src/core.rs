@@ -19,14 +19,15 @@ use std::{
     collections::{BTreeSet, HashMap, VecDeque},
     net::{SocketAddr, TcpListener},
     os::fd::OwnedFd,
-    sync::Arc,
+    sync::{Arc, MutexGuard},
 };
 
+use mayfly_types::BuildFold;
 use rustix::event::epoll;
 
 use crate::{
     Body, Cause, Class, Event, Fate, Lane, NodeId, PeerState, RequestId, Ticket,
-    clock::Clock,
+    clock::{Clock, ms},
     complaints::{Complaints, Trouble},
     connection::Connection,
     frame::Kind,
@@ -126,23 +127,32 @@ pub(crate) struct Core {
     listener: TcpListener,
     /// Accepting failed; it is tried again then.
     listen_again_ns: Option<u64>,
-    peers: HashMap<NodeId, Peer>,
+    peers: HashMap<NodeId, Peer, BuildFold>,
     gauges: Arc<Gauges>,
-    connections: HashMap<Token, Connection>,
+    connections: HashMap<Token, Box<Connection>, BuildFold>,
     next_token: Token,
     /// Connections of others that have proved nothing, oldest first; some are gone.
     handshakes: VecDeque<Token>,
-    outstanding: HashMap<u64, Outstanding>,
+    outstanding: HashMap<u64, Outstanding, BuildFold>,
     deadlines: BTreeSet<(u64, u64)>,
     /// Lanes on which something may have to be written.
-    dirty: BTreeSet<(NodeId, Lane)>,
+    dirty: Vec<(NodeId, Lane)>,
+    /// Lanes that owe an acknowledgement, or have to be tried again. Of most nodes there is nothing
+    /// to say, and to look at each is to look at much that lies cold.
+    timed: Vec<(NodeId, Lane)>,
     deliveries: Vec<Delivery>,
+    /// Memory for the next list of them.
+    commands: Vec<Command>,
     /// When the core must be looked at, at the latest.
     next_wake_ns: u64,
+    /// When the turn began that is under way.
+    now_ns: u64,
     /// When everything was last looked at.
     looked_ns: u64,
     /// The network thread sleeps, and will look at the clock then.
     asleep_until_ns: Option<u64>,
+    /// When something was last asked.
+    asked_ns: Option<u64>,
     scratch: Vec<u8>,
 }
 
@@ -167,13 +177,15 @@ pub(crate) struct Parts {
     pub(crate) gauges: Arc<Gauges>,
 }
 
+/// For so many commands there is memory without asking for it.
+const COMMANDS_KEPT: usize = 256;
 /// Bytes read at once where a frame does not say where they belong.
 const SCRATCH_BYTES: usize = 128 * 1024;
 
 impl Core {
     pub(crate) fn new(parts: Parts) -> std::io::Result<Core> {
         parts.listener.set_nonblocking(true)?;
-        let core = Core {
+        let mut core = Core {
             me: parts.me,
             limits: parts.limits,
             clock: parts.clock,
@@ -182,20 +194,25 @@ impl Core {
             poke: parts.poke,
             listener: parts.listener,
             listen_again_ns: None,
-            peers: HashMap::new(),
+            peers: HashMap::default(),
             gauges: parts.gauges,
-            connections: HashMap::new(),
+            connections: HashMap::default(),
             next_token: FIRST_CONNECTION,
             handshakes: VecDeque::new(),
-            outstanding: HashMap::new(),
+            outstanding: HashMap::default(),
             deadlines: BTreeSet::new(),
-            dirty: BTreeSet::new(),
+            dirty: Vec::new(),
+            timed: Vec::new(),
             deliveries: Vec::new(),
+            commands: Vec::new(),
             next_wake_ns: u64::MAX,
+            now_ns: 0,
             looked_ns: 0,
             asleep_until_ns: None,
+            asked_ns: None,
             scratch: vec![0; SCRATCH_BYTES],
         };
+        core.begin();
         core.watch_listener()?;
         Ok(core)
     }
@@ -206,7 +223,12 @@ impl Core {
     }
 
     fn now(&self) -> u64 {
-        self.clock.0.now_ns()
+        self.now_ns
+    }
+
+    /// A turn begins: the one look at the clock that it takes.
+    pub(crate) fn begin(&mut self) {
+        self.now_ns = self.clock.0.now_ns();
     }
 
     /// The core must be looked at then.
@@ -221,28 +243,52 @@ impl Core {
 
     /// The network thread is about to sleep: how long?
     pub(crate) fn sleep(&mut self) -> Option<std::time::Duration> {
+        self.begin();
         let now_ns = self.now();
         self.look_early(now_ns);
         if !self.dirty.is_empty() || !self.deliveries.is_empty() {
             return Some(std::time::Duration::ZERO);
         }
-        self.asleep_until_ns = Some(self.next_wake_ns);
-        let left_ns = self.next_wake_ns.saturating_sub(now_ns);
-        (self.next_wake_ns != u64::MAX).then(|| std::time::Duration::from_nanos(left_ns))
+        let mut until_ns = self.next_wake_ns;
+        let pause_ns = ms(self.limits.probe_after_ms);
+        if self.asked_ns.is_some_and(|asked_ns| now_ns < asked_ns + pause_ns) {
+            // Who asks once may ask again, and will have to know when a probe is due. To look up
+            // then, for nothing if he does not, is cheaper than to be woken by each request.
+            until_ns = until_ns.min(now_ns + pause_ns);
+        }
+        self.asleep_until_ns = Some(until_ns);
+        let left_ns = until_ns.saturating_sub(now_ns);
+        (until_ns != u64::MAX).then(|| std::time::Duration::from_nanos(left_ns))
     }
 
     pub(crate) fn awake(&mut self) {
+        self.begin();
         self.asleep_until_ns = None;
     }
 
     /// What happened since the last time.
-    pub(crate) fn take_deliveries(&mut self) -> Vec<Delivery> {
-        std::mem::take(&mut self.deliveries)
+    pub(crate) fn deliveries(&mut self) -> std::vec::Drain<'_, Delivery> {
+        self.deliveries.drain(..)
     }
 
     fn peer(&mut self, node: NodeId) -> &mut Peer {
         let (gauges, limits) = (&self.gauges, &self.limits);
         self.peers.entry(node).or_insert_with(|| Peer::new(limits, gauges.of(node)))
+    }
+
+    /// Something may have to be written on the lane.
+    fn touch(&mut self, node: NodeId, lane: Lane) {
+        if !std::mem::replace(&mut self.peer(node).lane(lane).listed, true) {
+            self.dirty.push((node, lane));
+        }
+    }
+
+    /// Something has to be done on the lane at that time.
+    fn arm_lane(&mut self, node: NodeId, lane: Lane, at_ns: u64) {
+        if !std::mem::replace(&mut self.peer(node).lane(lane).timed, true) {
+            self.timed.push((node, lane));
+        }
+        self.arm(at_ns);
     }
 
     fn tell(&mut self, event: Event) {
@@ -257,7 +303,18 @@ impl Core {
         }
     }
 
-    pub(crate) fn apply(&mut self, command: Command) {
+    /// Does what is wanted. The list goes back to its lock at once, with memory of the last time.
+    pub(crate) fn apply_all(&mut self, mut list: MutexGuard<'_, Vec<Command>>) {
+        let mut commands = std::mem::take(&mut self.commands);
+        std::mem::swap(&mut *list, &mut commands);
+        drop(list);
+        commands.drain(..).for_each(|command| self.apply(command));
+        if commands.capacity() <= COMMANDS_KEPT {
+            self.commands = commands;
+        }
+    }
+
+    fn apply(&mut self, command: Command) {
         match command {
             Command::Address(node, address) => self.readdress(node, address),
             Command::Request { id, to, lane, class, deadline_ns, body } => {
@@ -266,6 +323,7 @@ impl Core {
                 let item = Item { kind, request_id: id.0, deadline_ns, body };
                 let outstanding = Outstanding { to, lane, class, deadline_ns, cancelled: false };
                 self.outstanding.insert(id.0, outstanding);
+                self.asked_ns = Some(self.now_ns);
                 self.deadlines.insert((deadline_ns, id.0));
                 self.arm(deadline_ns);
                 self.push(to, lane, item);
@@ -285,8 +343,11 @@ impl Core {
                 for Credit { node, incarnation, lane, class } in credits {
                     let peer = self.peer(node);
                     if peer.incarnation == incarnation {
-                        peer.lane(lane).session.take(class);
-                        self.dirty.insert((node, lane));
+                        let session = &mut peer.lane(lane).session;
+                        session.take(class);
+                        if session.owes_grants() {
+                            self.touch(node, lane);
+                        }
                     }
                 }
             }
@@ -295,7 +356,7 @@ impl Core {
 
     fn push(&mut self, to: NodeId, lane: Lane, item: Item) {
         self.peer(to).lane(lane).session.push(item);
-        self.dirty.insert((to, lane));
+        self.touch(to, lane);
     }
 
     fn cancel(&mut self, id: RequestId) {

@@ -345,6 +345,7 @@ impl Shared {
                 Err(TryLockError::WouldBlock) => return,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             };
+            core.begin();
             let news = self.drive(&mut core);
             drop(core);
             self.wake_for(news, Finder::Caller);
@@ -354,11 +355,10 @@ impl Shared {
     /// Ends a turn at the core. What happened reaches the inbox while the core is still held, so
     /// it lies there in the order in which it happened.
     fn drive(&self, core: &mut Core) -> News {
-        let commands = std::mem::take(&mut *lock(&self.commands));
-        commands.into_iter().for_each(|command| core.apply(command));
+        core.apply_all(lock(&self.commands));
         core.flush();
-        let deliveries = core.take_deliveries();
-        if deliveries.is_empty() {
+        let mut deliveries = core.deliveries().peekable();
+        if deliveries.peek().is_none() {
             return News::None;
         }
         let mut inbox = lock(&self.inbox);

@@ -185,8 +185,7 @@ pub fn body_checksum(body: &[u8]) -> u32 {
 pub(crate) fn body_checksum_of(pieces: &[&[u8]]) -> u32 {
     let mut sum = Sum::default();
     pieces.iter().for_each(|piece| sum.add(piece));
-    let sum = sum.end();
-    ((sum ^ (sum >> 32)) as u32).max(1)
+    sum.end_of_body()
 }
 
 fn checksum(bytes: &[u8]) -> u64 {
@@ -204,6 +203,7 @@ const SUM_KEYS: [u64; SUM_LANES] =
 /// A multiply-and-fold mixer, as in wyhash: a multiplication for two words, and four lanes, so that
 /// the multiplications overlap. Bulk data come by here twice, so it must be about as fast as a copy
 /// of them; what it is given in pieces has the sum of the whole.
+#[derive(Debug)]
 struct Sum {
     lanes: [u64; SUM_LANES],
     /// The beginning of a block.
@@ -255,6 +255,11 @@ impl Sum {
         }
         self.lanes.into_iter().fold(sum, mix)
     }
+
+    fn end_of_body(&self) -> u32 {
+        let sum = self.end();
+        ((sum ^ (sum >> 32)) as u32).max(1)
+    }
 }
 
 #[inline]
@@ -299,11 +304,34 @@ struct Partial {
     header: FrameHeader,
     /// As much as has come. There is room for the rest, which nobody has filled with zeros.
     body: Vec<u8>,
+    /// Of as much of it, where bodies have checksums: what has just come is still in the cache.
+    sum: Sum,
+    summed_bytes: usize,
 }
 
 impl Partial {
+    fn new(header: FrameHeader) -> Partial {
+        let body = Vec::with_capacity(header.body_bytes as usize);
+        Partial { header, body, sum: Sum::default(), summed_bytes: 0 }
+    }
+
     fn missing(&self) -> usize {
         (self.header.body_bytes as usize).saturating_sub(self.body.len())
+    }
+
+    /// Takes in what has come since the last time.
+    fn add_to_sum(&mut self) {
+        self.sum.add(&self.body[self.summed_bytes..]);
+        self.summed_bytes = self.body.len();
+    }
+
+    /// Whether the body, which is complete, is what was sent.
+    fn is_sound(&self, sums: Sums) -> bool {
+        let expected = match sums {
+            Sums::Checked => self.sum.end_of_body(),
+            Sums::Absent => 0,
+        };
+        self.header.body_checksum == expected
     }
 }
 
@@ -343,17 +371,19 @@ impl Decoder {
     /// # Errors
     /// [`Malformed`] when the frame that this ends has another checksum.
     pub fn filled(&mut self) -> Result<Option<Frame>, Malformed> {
-        let Some(Partial { header, body }) = self.body.take_if(|partial| partial.missing() == 0)
-        else {
+        let Some(partial) = &mut self.body else { return Ok(None) };
+        if self.sums == Sums::Checked {
+            partial.add_to_sum();
+        }
+        let Some(partial) = self.body.take_if(|partial| partial.missing() == 0) else {
             return Ok(None);
         };
         self.head_used = 0;
-        let expected = match self.sums {
-            Sums::Checked => body_checksum(&body),
-            Sums::Absent => 0,
-        };
-        let whole = header.body_checksum == expected;
-        if whole { Ok(Some(Frame { header, body })) } else { Err(Malformed) }
+        if !partial.is_sound(self.sums) {
+            return Err(Malformed);
+        }
+        let Partial { header, body, .. } = partial;
+        Ok(Some(Frame { header, body }))
     }
 
     /// Takes bytes from the front of `input` up to the end of a frame, or all of them.
@@ -370,8 +400,7 @@ impl Decoder {
                 return Ok(None);
             }
             let header = FrameHeader::decode(&self.head, self.lane)?;
-            let body = Vec::with_capacity(header.body_bytes as usize);
-            self.body = Some(Partial { header, body });
+            self.body = Some(Partial::new(header));
         }
         let (body, missing) = self.hole().expect("a body is under way");
         let (now, later) = input.split_at(input.len().min(missing));

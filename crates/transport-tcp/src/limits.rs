@@ -27,10 +27,16 @@ pub(crate) const UNACKNOWLEDGED_BYTES_MAX: usize = 8 * 1024 * 1024;
 pub(crate) const ACKNOWLEDGE_FRAMES: u64 = 32;
 /// Or after so many bytes.
 pub(crate) const ACKNOWLEDGE_BYTES: usize = 1024 * 1024;
-/// Or after this time, milliseconds. Long, since mostly a frame that says it by the way goes
-/// before, and one that goes alone wakes its receiver for nothing else. What is kept for it
-/// meanwhile is bounded by the two above.
+/// Or after this time, milliseconds, where there is enough to wait for. Long, since mostly a frame
+/// that says it by the way goes before, and one that goes alone wakes its receiver for nothing
+/// else. What is kept for it meanwhile is bounded by the two above.
 pub(crate) const ACKNOWLEDGE_MS: u64 = 400;
+/// Fewer bytes than these are acknowledged by the way only: to keep them is cheaper than to wake
+/// two nodes. So many may be kept for each node after the last word to it.
+pub(crate) const KEPT_QUIETLY_BYTES: usize = 8 * 1024;
+/// After so many attempts in a row nobody connects just to send again what was sent and not
+/// acknowledged: who waits for it connects.
+pub(crate) const UNHEARD_ATTEMPTS_MAX: u32 = 10;
 /// Everything is looked at before a sleep, to see what need not end it, after so much time for each
 /// node and connection, ns: a hundred times what the look at one takes.
 pub(crate) const LOOK_EARLY_NS_EACH: u64 = 10_000;
@@ -93,4 +99,5 @@ const _: () = assert!(BULK_BYTES_MAX < UNACKNOWLEDGED_BYTES_MAX);
 const _: () = assert!(ACKNOWLEDGE_BYTES + BULK_BYTES_MAX <= UNACKNOWLEDGED_BYTES_MAX);
 // An acknowledgement that is not due yet is no silence.
 const _: () = assert!(2 * ACKNOWLEDGE_MS <= PROBE_AFTER_MS);
+const _: () = assert!(KEPT_QUIETLY_BYTES <= ACKNOWLEDGE_BYTES);
 const _: () = assert!(mayfly_types::limits::REQUEST_BYTES_MAX <= BULK_BYTES_MAX);

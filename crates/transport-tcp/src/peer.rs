@@ -9,11 +9,13 @@ use std::{
     },
 };
 
+use mayfly_types::BuildFold;
+
 use crate::{
     Class, Lane, NodeId, PeerState,
     class::CLASSES,
     connection::Rank,
-    limits::Limits,
+    limits::{Limits, UNHEARD_ATTEMPTS_MAX},
     session::{Session, credits},
 };
 
@@ -54,7 +56,7 @@ impl Gauge {
 
 /// The gauges of all nodes.
 #[derive(Debug, Default)]
-pub(crate) struct Gauges(RwLock<HashMap<NodeId, Arc<Gauge>>>);
+pub(crate) struct Gauges(RwLock<HashMap<NodeId, Arc<Gauge>, BuildFold>>);
 
 impl Gauges {
     pub(crate) fn of(&self, node: NodeId) -> Arc<Gauge> {
@@ -82,6 +84,10 @@ pub(crate) struct LaneState {
     pub(crate) retry_ns: u64,
     /// When an acknowledgement must be sent on its own.
     pub(crate) acknowledge_ns: Option<u64>,
+    /// It is in the list of those on which something may have to be written.
+    pub(crate) listed: bool,
+    /// It is in the list of those for which time may have to do something.
+    pub(crate) timed: bool,
 }
 
 #[derive(Debug)]
@@ -91,7 +97,7 @@ pub(crate) struct Peer {
     pub(crate) incarnation: u64,
     pub(crate) lanes: [LaneState; 2],
     /// Its requests that were delivered and not answered.
-    pub(crate) owed: HashSet<u64>,
+    pub(crate) owed: HashSet<u64, BuildFold>,
     pub(crate) gauge: Arc<Gauge>,
     pub(crate) told: Option<PeerState>,
 }
@@ -106,9 +112,11 @@ impl Peer {
             failures: 0,
             retry_ns: 0,
             acknowledge_ns: None,
+            listed: false,
+            timed: false,
         };
         let lanes = Lane::ALL.map(lane);
-        Peer { address: None, incarnation: 0, lanes, owed: HashSet::new(), gauge, told: None }
+        Peer { address: None, incarnation: 0, lanes, owed: HashSet::default(), gauge, told: None }
     }
 
     pub(crate) fn lane(&mut self, lane: Lane) -> &mut LaneState {
@@ -117,12 +125,38 @@ impl Peer {
 
     /// True when a reply or an acknowledgement is awaited, so that silence means something.
     pub(crate) fn waits(&self, lane: Lane) -> bool {
-        let owes = lane == Lane::Messages && !self.owed.is_empty();
-        owes || self.lanes[lane.index()].session.is_unacknowledged() || self.gauge.is_any(lane)
+        // The reply to what went by the other lane may be short.
+        let short =
+            lane == Lane::Messages && (!self.owed.is_empty() || self.gauge.is_any(Lane::Bulk));
+        let state = &self.lanes[lane.index()];
+        short || state.session.awaits_acknowledgement() || self.gauge.is_any(lane)
     }
 
     /// True when the lane should have a connection.
     pub(crate) fn needs(&self, lane: Lane) -> bool {
-        self.lanes[lane.index()].session.has_work() || self.gauge.is_any(lane)
+        let LaneState { session, failures, .. } = &self.lanes[lane.index()];
+        let again = session.is_unacknowledged() && *failures < UNHEARD_ATTEMPTS_MAX;
+        again || session.is_queued() || self.gauge.is_any(lane)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{frame::Kind, session::Item};
+
+    #[test]
+    fn to_send_a_short_reply_again_is_tried_some_times_and_is_nothing_to_probe_for() {
+        let mut peer = Peer::new(&Limits::default(), Arc::default());
+        let body = [vec![1; 100].into(), Default::default()];
+        let reply = Item { kind: Kind::Reply, request_id: 1, deadline_ns: u64::MAX, body };
+        let state = peer.lane(Lane::Messages);
+        state.session.push(reply);
+        state.failures = UNHEARD_ATTEMPTS_MAX;
+        assert!(peer.needs(Lane::Messages), "it was never sent");
+        assert!(peer.lane(Lane::Messages).session.next(0).is_some());
+        assert!(!peer.needs(Lane::Messages) && !peer.waits(Lane::Messages));
+        peer.lane(Lane::Messages).failures = 0;
+        assert!(peer.needs(Lane::Messages) && !peer.waits(Lane::Messages));
     }
 }

@@ -20,7 +20,7 @@ use crate::{
     Bytes, Class, Lane,
     class::CLASSES,
     frame::{CREDIT_BYTES, FrameHeader, Kind},
-    limits::{ACKNOWLEDGE_BYTES, ACKNOWLEDGE_FRAMES, UNACKNOWLEDGED_BYTES_MAX},
+    limits::{ACKNOWLEDGE_BYTES, ACKNOWLEDGE_FRAMES, KEPT_QUIETLY_BYTES, UNACKNOWLEDGED_BYTES_MAX},
 };
 
 /// A numbered frame.
@@ -132,14 +132,19 @@ impl Session {
         self.waiting[class.index()].iter().any(|item| item.request_id == request_id)
     }
 
-    /// True when a connection is needed.
-    pub(crate) fn has_work(&self) -> bool {
-        let queued = !self.urgent.is_empty() || self.waiting.iter().any(|queue| !queue.is_empty());
-        queued || self.is_unacknowledged()
+    /// True when there is something that was never given to a connection.
+    pub(crate) fn is_queued(&self) -> bool {
+        !self.urgent.is_empty() || self.waiting.iter().any(|queue| !queue.is_empty())
     }
 
+    /// True when something may have to be sent again.
     pub(crate) fn is_unacknowledged(&self) -> bool {
         !self.kept.is_empty()
+    }
+
+    /// True when the peer will say on its own that it has what was sent.
+    pub(crate) fn awaits_acknowledgement(&self) -> bool {
+        self.kept_bytes >= KEPT_QUIETLY_BYTES
     }
 
     /// A new connection carries the session on; the peer has everything up to `received`.
@@ -246,20 +251,45 @@ impl Session {
         self.acknowledged < self.received
     }
 
+    /// True when the peer should hear after a while, even if no frame says it by the way.
+    pub(crate) fn will_acknowledge(&self) -> bool {
+        self.bytes_unacknowledged >= KEPT_QUIETLY_BYTES
+    }
+
     /// True when the peer should hear without waiting for a frame that says it by the way.
     pub(crate) fn must_acknowledge(&self) -> bool {
         self.received - self.acknowledged >= ACKNOWLEDGE_FRAMES
             || self.bytes_unacknowledged >= ACKNOWLEDGE_BYTES
     }
 
-    /// The grants, when the peer should hear them: half of one is used up.
-    pub(crate) fn grants_to_tell(&mut self) -> Option<[u8; CREDIT_BYTES]> {
-        let grants = self.taken.map(|taken| taken + self.credits);
+    fn grants(&self) -> [u64; CLASSES] {
+        self.taken.map(|taken| taken + self.credits)
+    }
+
+    /// True when the peer should hear of grants: half of one is used up.
+    pub(crate) fn owes_grants(&self) -> bool {
         let step = (self.credits / 2).max(1);
-        let due = grants.iter().zip(&self.told).any(|(grant, told)| grant - told >= step);
-        if !due {
+        self.grants().iter().zip(&self.told).any(|(grant, told)| grant - told >= step)
+    }
+
+    /// True when there is something that may be written at once.
+    pub(crate) fn has_to_write(&self) -> bool {
+        let sendable = |class: usize| {
+            !self.waiting[class].is_empty() && self.used[class] < self.granted[class]
+        };
+        self.cursor < self.first_kept + self.kept.len() as u64
+            || !self.urgent.is_empty()
+            || self.must_acknowledge()
+            || self.owes_grants()
+            || (0..CLASSES).any(sendable)
+    }
+
+    /// The grants, when the peer should hear them.
+    pub(crate) fn grants_to_tell(&mut self) -> Option<[u8; CREDIT_BYTES]> {
+        if !self.owes_grants() {
             return None;
         }
+        let grants = self.grants();
         self.told = grants;
         let mut body = [0; CREDIT_BYTES];
         for (bytes, grant) in body.chunks_exact_mut(8).zip(grants) {

@@ -207,7 +207,7 @@ impl Core {
         for other in [replaced, beaten].into_iter().flatten() {
             self.connections.remove(&other);
         }
-        self.dirty.insert((node, lane));
+        self.touch(node, lane);
         if lane == Lane::Messages {
             self.tell_state(node, PeerState::Up { incarnation });
         }
@@ -224,7 +224,7 @@ impl Core {
             let up = state.up.take().map(|(token, _)| token);
             state.acknowledge_ns = None;
             state.session.restart();
-            self.dirty.insert((node, lane));
+            self.touch(node, lane);
             if let Some(token) = up {
                 self.connections.remove(&token);
             }

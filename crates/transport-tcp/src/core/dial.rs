@@ -30,7 +30,7 @@ impl Core {
         let flags = interest(connection.wants_write);
         epoll::add(&*self.epoll, connection.stream(), data, flags).ok()?;
         self.arm(connection.handshake_until_ns);
-        self.connections.insert(token, connection);
+        self.connections.insert(token, Box::new(connection));
         Some(token)
     }
 
@@ -45,7 +45,7 @@ impl Core {
         }
         if now_ns < state.retry_ns {
             let at_ns = state.retry_ns;
-            return self.arm(at_ns);
+            return self.arm_lane(node, lane, at_ns);
         }
         state.attempts = state.attempts.saturating_add(1);
         let rank = Rank { attempt: state.attempts, by: me };
@@ -72,7 +72,7 @@ impl Core {
         let pause_ms = first_ms.saturating_mul(1 << doublings).min(max_ms);
         state.retry_ns = now_ns + ms(pause_ms);
         let (at_ns, is_up) = (state.retry_ns, state.up.is_some());
-        self.arm(at_ns);
+        self.arm_lane(node, lane, at_ns);
         if lane == Lane::Messages && !is_up {
             self.tell_state(node, PeerState::Down);
         }
@@ -92,7 +92,7 @@ impl Core {
             if let Some((token, _)) = state.dialing.take() {
                 self.connections.remove(&token);
             }
-            self.dirty.insert((node, lane));
+            self.touch(node, lane);
         }
     }
 
@@ -119,7 +119,7 @@ impl Core {
         let state = self.peer(node).lane(lane);
         if state.dialing.take_if(|(it, _)| *it == token).is_some() {
             self.dial_failed(node, lane);
-            self.dirty.insert((node, lane));
+            self.touch(node, lane);
         } else if state.up.take_if(|(it, _)| *it == token).is_some() {
             state.acknowledge_ns = None;
             if now_ns.saturating_sub(connection.up_ns) >= ms(STABLE_MS) {
@@ -127,7 +127,7 @@ impl Core {
             } else {
                 self.dial_failed(node, lane);
             }
-            self.dirty.insert((node, lane));
+            self.touch(node, lane);
             if lane == Lane::Messages {
                 self.tell_state(node, PeerState::Down);
             }

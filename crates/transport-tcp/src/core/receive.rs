@@ -47,11 +47,10 @@ impl Core {
         let Some((node, lane, _)) = connection.peer.filter(|_| connection.is_up()) else {
             return Ok(());
         };
-        self.dirty.insert((node, lane));
         // Even when it has broken: what came before that counts.
         let mut bytes = 0;
+        let now_ns = self.now();
         while bytes < READ_TURN_BYTES {
-            let now_ns = self.now();
             let mut frames = Vec::new();
             let progress = connection.read_frames(&mut self.scratch, now_ns, &mut frames);
             for frame in frames {
@@ -64,6 +63,9 @@ impl Core {
         }
         if let Some(since_ns) = connection.frame_since_ns {
             self.arm(since_ns + ms(self.limits.frame_ms));
+        }
+        if connection.output_bytes() > 0 || self.peer(node).lane(lane).session.has_to_write() {
+            self.touch(node, lane);
         }
         Ok(())
     }
@@ -87,10 +89,12 @@ impl Core {
             Kind::Acknowledge | Kind::Alive => {}
             Kind::Request(_) | Kind::Reply | Kind::Cancel | Kind::Void(_) => {
                 let arrival = session.arrive(&header)?;
-                let due_ns = self.now() + ms(ACKNOWLEDGE_MS);
-                let due = self.peer(node).lane(lane).acknowledge_ns.get_or_insert(due_ns);
-                let due_ns = *due;
-                self.arm(due_ns);
+                if session.will_acknowledge() {
+                    let due_ns = self.now() + ms(ACKNOWLEDGE_MS);
+                    let due = self.peer(node).lane(lane).acknowledge_ns.get_or_insert(due_ns);
+                    let due_ns = *due;
+                    self.arm_lane(node, lane, due_ns);
+                }
                 if arrival == Arrival::New {
                     self.deliver(node, lane, Frame { header, body })?;
                 }
@@ -110,6 +114,8 @@ impl Core {
                 if peer.owed.len() >= OWED_MAX || !peer.owed.insert(id.0) {
                     return Err(End::Trouble(Trouble::Broken));
                 }
+                // From now on silence means something.
+                self.arm(self.now() + ms(self.limits.probe_after_ms));
                 let event = Event::Request { ticket, class, left_ms: header.left_ms, body };
                 let credit = Some(Credit { node, incarnation, lane, class });
                 self.deliveries.push(Delivery { event, credit });

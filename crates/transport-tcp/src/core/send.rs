@@ -30,14 +30,23 @@ impl Core {
     pub(crate) fn flush(&mut self) {
         // Closing a connection makes its lane dirty again: it is dialed in the second round.
         for _ in 0..3 {
-            for (node, lane) in std::mem::take(&mut self.dirty) {
+            if self.dirty.is_empty() {
+                return;
+            }
+            let mut dirty = std::mem::take(&mut self.dirty);
+            for (node, lane) in dirty.drain(..) {
                 let peer = self.peer(node);
+                peer.lane(lane).listed = false;
                 let (up, needs) = (peer.lane(lane).up, peer.needs(lane));
                 match up {
                     Some((token, _)) => self.pump(token, node, lane),
                     None if needs => self.dial(node, lane),
                     None => {}
                 }
+            }
+            // The memory serves the next turn.
+            if self.dirty.is_empty() {
+                self.dirty = dirty;
             }
         }
     }

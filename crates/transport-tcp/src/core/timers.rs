@@ -101,31 +101,32 @@ impl Core {
         let header = super::send::control(Kind::Probe, &mut peer.lane(lane).session, 0);
         connection.probed_ns = Some(now_ns);
         connection.write_frame(header, Default::default());
-        self.dirty.insert((node, lane));
+        self.touch(node, lane);
         Ok(())
     }
 
     /// Acknowledgements that are due, and connections to be tried again.
     fn look_at_lanes(&mut self, now_ns: u64) {
-        let (mut due, mut next_ns) = (Vec::new(), u64::MAX);
-        for (node, peer) in &self.peers {
-            for lane in Lane::ALL {
-                let state = &peer.lanes[lane.index()];
-                let retry_ns = (state.up.is_none() && state.dialing.is_none() && peer.needs(lane))
-                    .then_some(state.retry_ns)
-                    .filter(|_| peer.address.is_some());
-                for at_ns in retry_ns.into_iter().chain(state.acknowledge_ns) {
-                    if at_ns <= now_ns {
-                        due.push((*node, lane));
-                    } else {
-                        next_ns = next_ns.min(at_ns);
-                    }
-                }
+        let mut timed = std::mem::take(&mut self.timed);
+        timed.retain(|(node, lane)| {
+            let next_ns = self.next_of_lane(*node, *lane);
+            match next_ns {
+                Some(at_ns) if at_ns > now_ns => self.arm(at_ns),
+                Some(_) => self.touch(*node, *lane),
+                None => self.peer(*node).lane(*lane).timed = false,
             }
-        }
-        self.dirty.extend(due);
-        if next_ns != u64::MAX {
-            self.arm(next_ns);
-        }
+            next_ns.is_some()
+        });
+        self.timed = timed;
+    }
+
+    /// When the lane has to acknowledge something, or is to be tried again.
+    fn next_of_lane(&mut self, node: NodeId, lane: Lane) -> Option<u64> {
+        let peer = self.peer(node);
+        let state = &peer.lanes[lane.index()];
+        let is_down = state.up.is_none() && state.dialing.is_none();
+        let is_tried = is_down && peer.address.is_some() && peer.needs(lane);
+        let retry_ns = is_tried.then_some(state.retry_ns);
+        retry_ns.into_iter().chain(state.acknowledge_ns).min()
     }
 }

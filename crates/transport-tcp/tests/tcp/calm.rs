@@ -18,17 +18,21 @@ const APART: Duration = Duration::from_millis(150);
 /// Longer than an acknowledgement waits, and a probe.
 const LONG: Duration = Duration::from_millis(1_600);
 
-/// A clock that remembers who asked it when.
+/// A clock that remembers when it was asked, and when by the network thread.
 #[derive(Default)]
 struct Asked {
     clock: MonotonicClock,
     times: Mutex<Vec<u64>>,
+    by_network: Mutex<Vec<u64>>,
 }
 
 impl Clock for Asked {
     fn now_ns(&self) -> u64 {
         let now_ns = self.clock.now_ns();
         self.times.lock().expect("no panic").push(now_ns);
+        if std::thread::current().name() == Some("mayfly-net") {
+            self.by_network.lock().expect("no panic").push(now_ns);
+        }
         now_ns
     }
 }
@@ -56,16 +60,17 @@ fn until_replied(endpoint: &Endpoint) {
     }
 }
 
-/// Once for the acknowledgement of its reply. It used to wake up for the one that the reply had
-/// carried too, and to see whether it had to ask if the other side lives.
-#[test]
-fn a_server_is_woken_once_after_its_last_reply() {
+/// How often a server wakes up after its last reply of so many bytes. It used to wake up for the
+/// acknowledgement that the reply had carried, too, and to see whether it had to ask if the other
+/// side lives.
+fn wakes_after_replies_of(bytes: usize) -> usize {
     let (clock, lines) = (Arc::<Asked>::default(), Lines::default());
     let calm = |node| Config { limits: Limits::default(), ..config(node, 1, &lines) };
     // In its network thread, as a daemon does.
-    let server = answering(Config { clock: clock.clone(), ..calm(1) }, |endpoint, event| {
-        if let Event::Request { ticket, body, .. } = event {
-            endpoint.reply(ticket, Lane::Messages, body.into()).expect("it is short");
+    let server = answering(Config { clock: clock.clone(), ..calm(1) }, move |endpoint, event| {
+        if let Event::Request { ticket, .. } = event {
+            let body = vec![7; bytes].into();
+            endpoint.reply(ticket, Lane::Messages, body).expect("it is short");
         }
     });
     let client = Endpoint::new(calm(0)).expect("there are descriptors");
@@ -78,5 +83,42 @@ fn a_server_is_woken_once_after_its_last_reply() {
     }
     let since_ns = clock.clock.now_ns();
     sleep(LONG);
-    assert_eq!(clock.wakes_since(since_ns), 1);
+    clock.wakes_since(since_ns)
+}
+
+/// To keep it costs less than to wake two nodes so that it can be forgotten.
+#[test]
+fn nobody_is_woken_to_acknowledge_a_short_reply() {
+    assert_eq!(wakes_after_replies_of(200), 0);
+}
+
+#[test]
+fn a_server_is_woken_once_after_its_last_long_reply() {
+    assert_eq!(wakes_after_replies_of(20_000), 1);
+}
+
+/// It used to be woken by each request that came when nothing else was under way, to know when to
+/// ask if the other side lives.
+#[test]
+fn a_request_soon_after_another_does_not_wake_its_senders_network_thread() {
+    const ANSWERS_AFTER: Duration = Duration::from_millis(300);
+    let (clock, lines) = (Arc::<Asked>::default(), Lines::default());
+    let calm = |node| Config { limits: Limits::default(), ..config(node, 1, &lines) };
+    let server = answering(calm(1), |endpoint, event| {
+        if let Event::Request { ticket, .. } = event {
+            sleep(ANSWERS_AFTER);
+            endpoint.reply(ticket, Lane::Messages, Vec::new().into()).expect("it is short");
+        }
+    });
+    let client = Endpoint::new(Config { clock: clock.clone(), ..calm(0) }).expect("descriptors");
+    client.set_address(NodeId(1), Some(server.local_address()));
+    server.set_address(NodeId(0), Some(client.local_address()));
+    client.request(request(1, Class::Client, b"question")).expect("there is room");
+    until_replied(&client);
+    sleep(Duration::from_millis(50));
+    let since_ns = clock.clock.now_ns();
+    client.request(request(1, Class::Client, b"question")).expect("there is room");
+    sleep(ANSWERS_AFTER / 2);
+    let looks = clock.by_network.lock().expect("no panic").clone();
+    assert!(looks.iter().all(|at| *at <= since_ns), "{looks:?} since {since_ns}");
 }
