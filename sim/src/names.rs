@@ -71,9 +71,10 @@ const UNSEEN: u128 = 1 << 64;
 /// Which part of an operation. A link is made of a file that was found before, in a kernel too: in
 /// between its first name may have come to stand for something else. So does a stat look at a file
 /// that it found before, and how many names that has is not told by the moment when it had this
-/// one. A rename over several shards
-/// sets the new name before it removes the old one; in between, who looks sees both, and who wants
-/// to change one of them waits.
+/// one. A file that is made at another shard than that of its name is opened after others may have
+/// linked or removed it, and the answer has how many names it has then. A rename over several
+/// shards sets the new name before it removes the old one; in between, who looks sees both, and who
+/// wants to change one of them waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// All of it.
@@ -84,6 +85,8 @@ pub enum Part {
     Look,
     /// The link is made.
     Make,
+    /// The file is made, and looked at later.
+    Create,
     /// The new name of a rename is set.
     Set,
     /// The old one goes.
@@ -110,6 +113,7 @@ impl Step {
         let parts: &[Part] = match op {
             NameOp::Link(..) => &[Part::Find, Part::Make],
             NameOp::Stat(_) if is_linkable(heard) => &[Part::Find, Part::Look],
+            NameOp::Create(_) if was_changed(heard) => &[Part::Create, Part::Look],
             NameOp::Rename(..) if matches!(heard, Heard::Done | Heard::Unknown) => {
                 &[Part::Set, Part::Unset]
             }
@@ -172,6 +176,11 @@ impl Model for Group {
             found = Some(next.found.remove(place).1);
         }
         let done = self.carry_out(&mut next.places, step, found);
+        if step.part == Part::Create {
+            let made = next.places[usize::from(done.ok()??)]?;
+            next.found.push((step.number, Ok(made)));
+            return Some(next);
+        }
         let unchanged = State { places: state.places, ..next.clone() };
         if step.part == Part::Set {
             done.ok()?;
@@ -220,6 +229,11 @@ fn changes_moving(state: &State, step: &Step) -> bool {
 /// Whether others can change how many names a file has that was seen.
 fn is_linkable(heard: &Heard) -> bool {
     matches!(heard, Heard::File { kind: FileKind::Regular, .. })
+}
+
+/// Whether others have changed how many names a new file has.
+fn was_changed(heard: &Heard) -> bool {
+    matches!(heard, Heard::File { links, .. } if *links != 1)
 }
 
 /// Whether it can be what was seen.

@@ -286,3 +286,30 @@ fn an_append_that_was_never_begun_leaves_no_hole_either() {
     let part = "0,2/0-6/0-1,4,6";
     kept_striped(Shape { roles: true, ..Shape::default() }, &[(41340, part)]);
 }
+
+/// A directory had its new name, and its old one was about to go. Another rename over the new name
+/// removed the directory, since what had been done there was not claimed any more; the old name
+/// stood for a directory that was gone.
+#[test]
+fn the_new_name_of_a_rename_stays_until_the_old_one_has_gone() {
+    kept(&[(20015, "1-2,12,17//13/0,10-12,28,35/2,4/3,10-11,19,25,34")]);
+    let part = "0,12,17//12-13/0,10-12,28,35/2,4/3,10-11,19,25,34";
+    kept_where(Chunks::AtMaker, Shape::default(), &[(20015, part)]);
+}
+
+/// A file was made on the node of its process, and removed by its name before that had opened it.
+/// The request began anew and made the file once more. The judge took the answer to the create for
+/// the moment of its name, though the file had none any more when it was opened.
+#[test]
+fn a_file_that_is_removed_before_its_maker_has_opened_it_is_not_made_again() {
+    let part = "0-1/0-10,12-15/6//0-9,11-13/0-13/0-17/0-7,13/0,6-8,10-11";
+    kept_where(Chunks::AtMaker, Shape::default(), &[(1367, part)]);
+}
+
+/// An object was cut, and its daemon was killed before the request was answered. Somebody appended
+/// behind the cut; then the request came again, and cut that off.
+#[test]
+fn a_cut_of_one_object_is_not_made_once_more_either() {
+    let part = "1/0-8/0-4/0-7/0-3/1-3,6-8,12/2-5,8/0-7/0-7";
+    kept_of(Shape { roles: true, ..Shape::default() }, &[(457, part)]);
+}

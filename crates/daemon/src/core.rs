@@ -27,9 +27,11 @@ mod attr;
 mod background;
 mod chase;
 mod claims;
+mod cut;
 mod data;
 mod dentry;
 mod distant;
+mod finished;
 mod home;
 mod inspect;
 mod layout;
@@ -37,6 +39,7 @@ mod lent;
 mod life;
 mod list;
 mod lock_ops;
+mod made;
 mod member;
 mod mounts;
 mod names;
@@ -213,7 +216,7 @@ pub struct Core {
     /// Age of the last operation, of any shard, as far as known.
     next_age: u64,
     /// Requests that an earlier daemon executed and perhaps did not answer.
-    finished: HashMap<(SessionId, u64), operation::Finished>,
+    finished: HashMap<(SessionId, u64), finished::Finished>,
     /// The same at other shards.
     finished_elsewhere: HashMap<(SessionId, u64), ShardId>,
     /// Names that other shards may have in their dentry caches.
@@ -313,7 +316,10 @@ impl Core {
                 let used = to.used();
                 self.end_run();
                 return match served {
-                    Served::Replied => Progress::Replied(0, used),
+                    Served::Replied => {
+                        self.forget_cut(caller);
+                        Progress::Replied(0, used)
+                    }
                     Served::Pending => Progress::Pending,
                 };
             }
@@ -344,15 +350,15 @@ impl Core {
         request: &Request<'_>,
         to: &mut Writer<'_>,
     ) -> Outcome<Served> {
+        if let At::Part(place) = self.run.place.at {
+            return self.serve_part(caller, request, &place, to);
+        }
+        if (!self.finished.is_empty() || !self.finished_elsewhere.is_empty())
+            && self.was_executed(caller, request)?
+        {
+            return Ok(Served::Replied);
+        }
         if !self.alone {
-            if let At::Part(place) = self.run.place.at {
-                return self.serve_part(caller, request, &place, to);
-            }
-            if (!self.finished.is_empty() || !self.finished_elsewhere.is_empty())
-                && self.was_executed(caller, request)?
-            {
-                return Ok(Served::Replied);
-            }
             if self.run.place.at == At::Start {
                 self.check_owner(request)?;
             }

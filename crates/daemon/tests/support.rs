@@ -406,6 +406,8 @@ impl Node {
         self.core().commit().unwrap();
         let mut done = std::mem::take(&mut self.several.published);
         done.extend(self.core().completions());
+        done.extend(self.core().answers());
+        self.core().commit().unwrap();
         done
     }
 

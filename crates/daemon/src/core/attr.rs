@@ -154,13 +154,15 @@ impl Core {
         if set.which & SET_MODE != 0 && kind == FileKind::Symlink {
             return Err(Errno::EOPNOTSUPP.into());
         }
-        let cut = object_of(&located.inode).filter(|_| set.which & SET_SIZE != 0);
+        let sized = set.which & SET_SIZE != 0 && !self.was_cut_before(located.inode.id);
+        let cut = object_of(&located.inode).filter(|_| sized);
         let birth = located.birth();
         if let Some(object) = cut {
+            self.check_at_rest(object.file)?;
             self.object_to_change(&mut located)?;
             self.mark_unsettled(&mut located, object)?;
-            self.expect_cut(object.file, set.size_bytes)?;
-        } else if set.which & SET_SIZE != 0 {
+            self.note_cut(caller, &located.inode, set.size_bytes)?;
+        } else if sized {
             self.resize(&mut located, set.size_bytes)?;
         }
         apply(&mut located.inode, set);

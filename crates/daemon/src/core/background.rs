@@ -145,6 +145,11 @@ impl Work {
         *least = size_bytes.min(*least);
     }
 
+    /// Whether a change that is under way cuts the file.
+    pub(super) fn is_being_cut(&self, file: FileId) -> bool {
+        !self.cuts.is_empty() && self.cuts.contains_key(&file)
+    }
+
     /// Where a file that is so long now may end when what is under way is done, at the least.
     pub(super) fn least_end(&self, file: FileId, size_bytes: u64) -> u64 {
         self.cuts.get(&file).map_or(size_bytes, |cut| size_bytes.min(*cut))
@@ -321,7 +326,11 @@ impl Core {
             Err(errno) => (errno.raw() as u32, Body::default()),
         };
         let done = Completion { caller, status, body };
-        if self.note_answer(&done) {
+        if self.forget_cut(caller) {
+            // It is stored before the commit that forgets what was noted.
+            self.note_answer(&done);
+            self.tasks.answer(done);
+        } else if self.note_answer(&done) {
             self.uncommitted.push(done);
         } else {
             self.ready.push(done);

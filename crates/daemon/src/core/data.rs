@@ -393,6 +393,7 @@ impl Core {
             return Ok(None);
         }
         if let Some(object) = object {
+            self.check_at_rest(object.file)?;
             // What is written next must show in a mapping, which outlives every open.
             let known =
                 !striped && (self.opens.file(object.file).is_some() || self.look(object)?.mapped);

@@ -203,7 +203,9 @@ impl Core {
         };
         match found {
             Ok(Some(done)) => {
-                self.tasks.answer(done);
+                if !self.go_to_made(forward, &done) {
+                    self.tasks.answer(done);
+                }
                 true
             }
             Ok(None) => false,
@@ -242,6 +244,14 @@ impl Core {
         self.kept_answer(caller).map_or(true, |kept| kept.is_some())
     }
 
+    /// Whether another one than that to this request is kept of its lane, and a later one.
+    pub(super) fn has_later_answer(&mut self, caller: Caller) -> bool {
+        let Caller { session, lane, request_id } = caller;
+        let kept = self.store.get(&key::answer(session.0, lane)).ok().flatten();
+        let kept = kept.and_then(|record| record.first_chunk());
+        kept.is_some_and(|kept| u64::from_le_bytes(*kept) > request_id)
+    }
+
     fn kept_answer(&mut self, caller: Caller) -> Result<Option<Completion>, StoreError> {
         let Some(record) = self.store.get(&key::answer(caller.session.0, caller.lane))? else {
             return Ok(None);
@@ -268,7 +278,7 @@ impl Core {
         true
     }
 
-    fn store_answer(&mut self, caller: Caller, status: u32, body: &Body) {
+    pub(super) fn store_answer(&mut self, caller: Caller, status: u32, body: &Body) {
         let Caller { session, lane, request_id } = caller;
         let mut record = request_id.to_le_bytes().to_vec();
         record.extend_from_slice(&status.to_le_bytes());

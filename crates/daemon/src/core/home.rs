@@ -10,7 +10,7 @@ use mayfly_meta::{
 };
 use mayfly_types::{Errno, FileId, Times, Timestamp};
 
-use super::{Core, Outcome};
+use super::{Core, Outcome, made::is_placed};
 
 /// An inode and where its record is.
 #[derive(Debug, Clone)]
@@ -229,7 +229,8 @@ impl Core {
     }
 
     /// A name of the file is gone (its dentry is removed or replaced by the caller, before or
-    /// after). With the last one the file goes too, or becomes an orphan while it is open.
+    /// after). With the last one the file goes too, or becomes an orphan while it is open or about
+    /// to be opened by its maker.
     pub(super) fn drop_link(&mut self, mut located: Located) -> Outcome<()> {
         let directory = matches!(located.inode.content, Content::Directory(_));
         located.inode.links = if directory { 0 } else { located.inode.links.saturating_sub(1) };
@@ -238,7 +239,8 @@ impl Core {
             return self.save(&located);
         }
         let id = located.inode.id;
-        if self.opens.file(id).is_none() {
+        let awaited = is_placed(&located.inode) && self.is_awaited(id)?;
+        if self.opens.file(id).is_none() && !awaited {
             return self.destroy(&located);
         }
         self.counters.orphans += 1;

@@ -6,12 +6,10 @@
 //! them: nothing is made in it meanwhile, and what is made afterwards has the new layout. A file
 //! keeps the layout with which it was made.
 //!
-//! Under the policy `local` a file is at home on the node whose process makes it, under `pool` on a
-//! node of the pool. When its name is another node's, the name's shard has it made there, by an
-//! operation that sets the name afterwards, and sends the request on to be opened there. Who made
-//! it is noted with the file until it has been opened by that request: so one that comes again,
-//! after any of the daemons was killed, still finds its own new file, and an exclusive one of
-//! somebody else does not.
+//! Under the policy `local` a file is at home on the node whose process makes it, under `pool` on
+//! a node of the pool. When its name is another node's, the name's shard has it made there, by an
+//! operation that sets the name afterwards, and sends the request on to be opened there
+//! (`made.rs`).
 //!
 //! Programs see layouts as extended attributes that no listing has.
 
@@ -19,7 +17,7 @@ use std::fmt::Write;
 
 use mayfly_meta::{
     key,
-    record::{Content, Inode, Layout, Maker, Policy, Step},
+    record::{Content, Inode, Layout, Policy, Step},
 };
 use mayfly_types::{Errno, FileId, FileKind};
 use mayfly_wire::{SetXattr, XATTR_CREATE};
@@ -36,18 +34,11 @@ use crate::{
     api::Caller,
     layouts::{LAYOUT_XATTR, LayoutWords, NODES_XATTR, Pool},
     message::{Answer, Question},
-    numbering::origin,
     slots::{ShardId, slot_of_cookie},
 };
 
 /// Numbers of files that a shard asks another one for at a time.
 const NUMBERS_AT_ONCE: u64 = 64;
-
-/// Whether a file may have been made by another shard than its home.
-fn is_placed(inode: &Inode) -> bool {
-    let placed = matches!(inode.layout.policy, Policy::Local | Policy::Pool);
-    placed && inode.kind() == FileKind::Regular
-}
 
 impl Core {
     /// The layout of the root directory, until somebody sets another one.
@@ -148,7 +139,7 @@ impl Core {
         (owner, layout): (Ownership, Layout),
     ) -> Outcome<Parts> {
         if self.run.operated {
-            // It was made, and removed by others since.
+            // It has cut a file that is gone by now: this is another operation.
             return Err(Fault::Again);
         }
         let number = self.number_at(home)?;
@@ -192,47 +183,6 @@ impl Core {
         // With the answer, even if nothing else is written.
         self.store.put(key::COUNTERS, &self.counters.encode())?;
         Ok(first)
-    }
-
-    fn maker(&self, caller: Caller) -> Maker {
-        let here = (self.numbering.node, caller.session);
-        let (node, session) = origin(caller.session).unwrap_or(here);
-        Maker { node, session: session.0, request_id: caller.request_id }
-    }
-
-    /// A step of an operation: there is a new file, which will get its name.
-    pub(super) fn make_file(
-        &mut self,
-        id: FileId,
-        owner: Ownership,
-        inherited: &Layout,
-        maker: &Maker,
-    ) -> Outcome<()> {
-        let inode = self.new_inode(id, owner, Content::Inline(Vec::new()), inherited);
-        self.save(&Located { inode: Box::new(inode), fused: None })?;
-        self.counters.files += 1;
-        Ok(self.store.put(&key::numbered(key::MADE, id), &maker.encode())?)
-    }
-
-    /// Whether this request has made the file, and not opened it so far.
-    pub(super) fn was_made_for(&mut self, inode: &Inode, caller: Caller) -> Outcome<bool> {
-        if self.alone || !is_placed(inode) {
-            return Ok(false);
-        }
-        let maker = self.maker(caller);
-        let Some(record) = self.store.get(&key::numbered(key::MADE, inode.id))? else {
-            return Ok(false);
-        };
-        Ok(Maker::decode(record)? == maker)
-    }
-
-    /// The file was opened by its maker, or is gone.
-    pub(super) fn forget_maker(&mut self, inode: &Inode) -> Outcome<()> {
-        let key = key::numbered(key::MADE, inode.id);
-        if !self.alone && is_placed(inode) && self.store.get(&key)?.is_some() {
-            self.store.delete(&key)?;
-        }
-        Ok(())
     }
 
     pub(super) fn own_xattr(&mut self, inode: &Inode, name: &[u8]) -> Outcome<String> {

@@ -40,7 +40,9 @@ impl Core {
         self.forget_doubts(session);
         self.forget_finished(session);
         self.forget_answers(session);
-        let Some(process) = self.sessions.remove(&session) else { return };
+        let known = self.sessions.remove(&session);
+        self.forget_made_by(session);
+        let Some(process) = known else { return };
         if self.sessions.values().any(|other| *other == process) {
             return;
         }

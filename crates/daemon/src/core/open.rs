@@ -9,6 +9,7 @@ use super::{
     Core, Fault, Outcome, Served,
     background::{Change, Length, Reply},
     home::{Located, Ownership},
+    made::is_placed,
     temporary,
     walk::{Last, Place, Rule},
 };
@@ -49,7 +50,10 @@ impl Core {
             walk.flags &= !WALK_FOLLOW;
         }
         let (mut located, slash) = match self.run.place.at {
-            At::File { id, slash, named } => (self.load_arrived(id, named)?, slash),
+            At::File { id, slash, named } => {
+                let others = named && !(create && self.was_made_for(id, caller)?);
+                (self.load_arrived(id, others)?, slash)
+            }
             At::Part(_) => return Err(Errno::EPROTO.into()),
             At::Start | At::Path(..) => {
                 let place = self.walk(&walk, if create { Rule::Create } else { Rule::Target })?;
@@ -60,7 +64,8 @@ impl Core {
                 (self.locate(place, open)?, slash)
             }
         };
-        let created = create && self.was_made_for(&located.inode, caller)?;
+        let placed = create && is_placed(&located.inode);
+        let created = placed && self.was_made_for(located.inode.id, caller)?;
         if !created {
             check_existing(&located.inode, flags, exclusive, slash)?;
         }
@@ -72,7 +77,7 @@ impl Core {
             self.cut_at_open(&mut located)?;
         }
         self.revive(&located)?;
-        let truncate = !created && flags & O_TRUNC != 0;
+        let truncate = !created && flags & O_TRUNC != 0 && !self.was_cut_before(located.inode.id);
         let cut = if truncate { self.truncate_at_open(&mut located)? } else { None };
         let cut = cut.map(|object| (object, located.birth()));
         let birth = located.fused.take().unwrap_or_default();
@@ -88,7 +93,7 @@ impl Core {
             self.forget_maker(inode)?;
         }
         if let Some((object, birth)) = cut {
-            self.expect_cut(object.file, 0)?;
+            self.note_cut(caller, inode, 0)?;
             let change = Change { caller: Some(caller), object, birth, reply: Reply::Opened(made) };
             return Ok(self.start_change(Length::Any, change, move |objects| {
                 objects.set_size(object, 0).map(|()| 0)

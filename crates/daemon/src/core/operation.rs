@@ -11,7 +11,7 @@
 //!
 //! After a restart a shard takes up its intents from the first wave and asks about marks that it
 //! finds; no request is served before all that is over. What was finished but perhaps not answered
-//! is kept until the request comes again or its session ends.
+//! is kept (`finished.rs`).
 
 use mayfly_meta::{
     StoreError, key,
@@ -59,19 +59,11 @@ enum Verdict {
     Failed(i32),
 }
 
-/// An operation that an earlier daemon decided, and whose request may come again.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Finished {
-    pub(super) id: OperationId,
-    /// The striped file that it has cut. The rest of the request is still to be done.
-    pub(super) cut: Option<FileId>,
-}
-
 #[derive(Debug)]
 pub(super) struct Operation {
     /// Who asked; nobody, when it was taken up after a restart.
-    task: Option<Task>,
-    caller: Caller,
+    pub(super) task: Option<Task>,
+    pub(super) caller: Caller,
     pub(super) run: Run,
     parts: Parts,
     pub(super) phase: Phase,
@@ -93,19 +85,30 @@ impl Operation {
         part.map_or(&[], |part| part.1.as_slice())
     }
 
+    pub(super) fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
     fn others(&self, own: ShardId) -> impl Iterator<Item = (ShardId, &[Step])> {
         let others = self.parts.iter().filter(move |part| part.0 != own);
         others.map(|(shard, steps)| (*shard, steps.as_slice()))
     }
 
-    fn is_alone(&self, own: ShardId) -> bool {
+    /// Whether nothing is left to be done anywhere after this wave. Until then nobody gives claims
+    /// back: who could change the new name of a rename while the old one stands would end a file
+    /// that still has that.
+    fn is_last(&self, wave: u8) -> bool {
+        self.parts.iter().flat_map(|(_, steps)| steps).all(|step| step.wave() <= wave)
+    }
+
+    pub(super) fn is_alone(&self, own: ShardId) -> bool {
         self.others(own).next().is_none()
     }
 
     /// What is kept of it once it is finished, in case the request comes again. One that was to be
     /// run again is run once more from its beginning, but it cuts nothing twice: others may have
     /// written there meanwhile.
-    fn executed(&self) -> Intent {
+    pub(super) fn executed(&self) -> Intent {
         let Caller { session, lane, request_id } = self.caller;
         let steps = self.parts.iter().flat_map(|(_, steps)| steps);
         let mut cuts = steps.filter_map(|step| match step {
@@ -113,13 +116,13 @@ impl Operation {
             _ => None,
         });
         let cut = cuts.next();
-        let kept = cut.is_some() || !self.goes_on();
+        let kept = cut.is_some() || self.made().is_some() || !self.goes_on();
         let request_id = if kept { request_id } else { 0 };
         Intent { session: session.0, lane, request_id, cut, parts: Vec::new() }
     }
 
     /// The request is run again when other shards are ready, instead of being answered.
-    fn goes_on(&self) -> bool {
+    pub(super) fn goes_on(&self) -> bool {
         matches!(&self.task, Some(Task::Request { op: Op::SetAttr | Op::Open, .. }))
     }
 }
@@ -325,12 +328,12 @@ impl Core {
         for wave in first..WAVES {
             let Some(operation) = self.operations.get(&id) else { return };
             let own = of_wave(operation.steps(self.shard), wave);
-            let last = |steps: &[Step]| steps.iter().all(|step| step.wave() <= wave);
+            let last = operation.is_last(wave);
             let questions: Vec<(ShardId, Question)> = operation
                 .others(self.shard)
                 .filter(|(_, steps)| steps.iter().any(|step| step.wave() == wave))
                 .map(|(shard, steps)| {
-                    let (last, steps) = (last(steps), of_wave(steps, wave));
+                    let steps = of_wave(steps, wave);
                     (shard, Question::Apply { operation: id, wave, steps, last })
                 })
                 .collect();
@@ -355,11 +358,13 @@ impl Core {
             store_failed(&error);
         }
         self.release_claims(id);
-        let goes_on = operation.goes_on();
+        let (goes_on, made) = (operation.goes_on(), operation.made());
         let Operation { task, caller, run, .. } = operation;
         let Some(task) = task else { return self.wake_when_recovered() };
         self.run = run;
-        if goes_on {
+        if let Some(file) = made {
+            self.open_made(task, file);
+        } else if goes_on {
             self.forget_facts();
             self.run.operated = true;
             let run = std::mem::take(&mut self.run);
@@ -368,40 +373,6 @@ impl Core {
             self.end_run();
             self.push_answer(caller, 0, Vec::new());
         }
-    }
-
-    /// The intent goes, or is kept for a request that will come again.
-    fn end_intent(&mut self, id: OperationId, operation: &Operation) -> Result<(), StoreError> {
-        let executed = operation.executed();
-        let recovered = operation.task.is_none();
-        let goes_on = executed.cut.is_some() && operation.goes_on();
-        let kept = recovered || goes_on && self.sessions.contains_key(&operation.caller.session);
-        if kept && executed.request_id != 0 && self.is_known(operation.caller.session) {
-            self.store.put(&key::intent(id.0), &executed.encode())?;
-            self.keep_finished(id, &executed, recovered)?;
-        } else if !operation.is_alone(self.shard) {
-            self.store.delete(&key::intent(id.0))?;
-        }
-        Ok(())
-    }
-
-    fn keep_finished(
-        &mut self,
-        id: OperationId,
-        of: &Intent,
-        recovered: bool,
-    ) -> Result<(), StoreError> {
-        let request = (SessionId(of.session), of.request_id);
-        if let Some(before) = self.finished.insert(request, Finished { id, cut: of.cut })
-            && before.id != id
-        {
-            self.store.delete(&key::intent(before.id.0))?;
-        }
-        if recovered {
-            let question = Question::Executed(request.0, request.1);
-            self.ask(self.numbering.front(), question, Purpose::Recovery);
-        }
-        Ok(())
     }
 
     /// Gives back the claims of an operation that cannot be done.
@@ -558,29 +529,6 @@ impl Core {
             self.run_waves(id, 0);
         }
         Ok(())
-    }
-
-    fn take_up_finished(&mut self, id: OperationId, intent: &Intent) -> Result<(), StoreError> {
-        if self.is_known(SessionId(intent.session)) {
-            self.keep_finished(id, intent, true)?;
-        } else {
-            self.store.delete(&key::intent(id.0))?;
-        }
-        Ok(())
-    }
-
-    /// Nobody repeats a request of this session any more.
-    pub(super) fn forget_finished(&mut self, session: SessionId) {
-        self.finished_elsewhere.retain(|request, _| request.0 != session);
-        let theirs: Vec<_> =
-            self.finished.keys().copied().filter(|request| request.0 == session).collect();
-        for request in theirs {
-            if let Some(Finished { id, .. }) = self.finished.remove(&request)
-                && let Err(error) = self.store.delete(&key::intent(id.0))
-            {
-                store_failed(&error);
-            }
-        }
     }
 }
 

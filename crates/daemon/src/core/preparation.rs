@@ -177,6 +177,9 @@ impl Core {
     /// Waits while the bytes of the file are being moved or cut for somebody else. For whoever is
     /// about to change them.
     pub(super) fn check_at_rest(&self, file: FileId) -> Outcome<()> {
+        if self.work.is_being_cut(file) {
+            return Err(Fault::Busy);
+        }
         let subject = Subject::Content(file);
         let mine = self.run.moved.is_some();
         if !mine && self.preparations.waiting.contains_key(&subject) {

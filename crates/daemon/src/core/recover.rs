@@ -175,6 +175,7 @@ impl Core {
         self.take_up_appends().map_err(OpenError::Failed)?;
         self.take_up_orphans()?;
         self.take_up_parts()?;
+        self.take_up_cuts()?;
         self.take_up_unsettled()?;
         self.take_up_locks()?;
         self.take_up_doomed()?;
@@ -271,7 +272,7 @@ impl Core {
         for (id, _) in self.marks(key::ORPHAN)? {
             if self.opens.file(id).is_some() {
                 self.opens.mark_unlinked(id);
-            } else {
+            } else if !self.is_awaited(id)? {
                 self.drop_orphan(id)?;
                 self.commit_now_and_then()?;
             }

@@ -18,16 +18,9 @@ use std::collections::BTreeSet;
 
 use mayfly_meta::{Scan, StoreError, key, record::Step};
 use mayfly_types::SessionId;
-use mayfly_wire::Request;
 
-use super::{
-    Core, Fault, Outcome,
-    operation::{Finished, Phase},
-    store_failed,
-    task::Purpose,
-};
+use super::{Core, operation::Phase, store_failed, task::Purpose};
 use crate::{
-    api::Caller,
     message::{Answer, OperationId, Question},
     numbering::origin,
     slots::ShardId,
@@ -91,41 +84,6 @@ impl Core {
             let living = executed.iter().filter(|(session, _)| self.sessions.contains_key(session));
             let executed = living.map(|request| (*request, from));
             self.finished_elsewhere.extend(executed);
-        }
-    }
-
-    /// Whether an earlier daemon executed this request; its operation is forgotten then, unless it
-    /// was a cut, behind which the request goes on. What another node has executed is sent there,
-    /// to be answered again.
-    pub(super) fn was_executed(&mut self, caller: Caller, request: &Request<'_>) -> Outcome<bool> {
-        let by = (caller.session, caller.request_id);
-        if let Some(shard) = self.finished_elsewhere.remove(&by)
-            && shard != self.shard
-            // What names a description goes where that is anyway, under another name.
-            && (request.open().is_none() || self.numbering.is_here(shard))
-        {
-            return Err(Fault::Elsewhere(shard, Box::default()));
-        }
-        let Some(Finished { id, cut }) = self.finished.get(&by).copied() else {
-            return Ok(false);
-        };
-        if cut.is_some() {
-            self.run.cut_before = cut;
-            return Ok(false);
-        }
-        self.finished.remove(&by);
-        self.store.delete(&key::intent(id.0))?;
-        Ok(true)
-    }
-
-    /// The request is answered: it is not to be told that it has cut a file any more.
-    pub(super) fn forget_cut(&mut self, caller: Caller) {
-        let by = (caller.session, caller.request_id);
-        let kept = if self.finished.is_empty() { None } else { self.finished.get(&by).copied() };
-        let Some(Finished { id, .. }) = kept.filter(|kept| kept.cut.is_some()) else { return };
-        self.finished.remove(&by);
-        if let Err(error) = self.store.delete(&key::intent(id.0)) {
-            store_failed(&error);
         }
     }
 

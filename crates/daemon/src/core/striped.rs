@@ -280,6 +280,7 @@ impl Core {
     /// for good, since somebody may have mapped that.
     pub(super) fn stripe(&mut self, located: &mut Located) -> Outcome<bool> {
         let file = located.inode.id;
+        self.check_at_rest(file)?;
         let object = self.object_to_change(located)?;
         let attr = self.look(object)?;
         if attr.mapped {

@@ -84,6 +84,9 @@ impl Core {
             }
             return Ok(());
         }
+        if self.is_awaited(id)? {
+            return Ok(());
+        }
         self.drop_orphan(id)
     }
 

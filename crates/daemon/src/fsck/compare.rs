@@ -112,7 +112,7 @@ impl Look {
             verdict.say(id, Kind::File, format!("{of}, and its inode says {links} links"));
         } else if !self.is_marked(key::ORPHAN, id, 0, home) {
             verdict.say(id, Kind::File, format!("{of}, and nothing says that it is open"));
-        } else if !open {
+        } else if !open && !self.is_marked(key::MADE, id, 0, home) {
             verdict.say(id, Kind::File, format!("{of}, and nobody has it open"));
         }
     }

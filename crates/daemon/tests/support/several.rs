@@ -90,6 +90,7 @@ impl Node {
         self.send(shard);
         let mut completions: Vec<Completion> = self.shard(shard).completions().collect();
         if self.shard(shard).idle_work() {
+            self.store_answers(shard);
             self.shard(shard).commit().unwrap();
             completions.extend(self.shard(shard).completions());
         }
