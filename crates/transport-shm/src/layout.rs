@@ -36,6 +36,10 @@ pub const DAEMON_ABSENT: u32 = 0;
 /// The daemon died, and nothing that it held outlives it: there will be no other, and no answer.
 pub const DAEMON_LOST: u32 = 3;
 
+/// In [`NodeHead::daemon_processor`]: the thread is being moved to another processor than the
+/// clients', and serves as soon as it is there.
+pub const ON_THE_WAY: u32 = u32::MAX;
+
 /// In [`NodeHead::processors_tell`]: a value that does not get there by accident, since a process
 /// that takes it for true executes an instruction that not every processor has.
 pub const PROCESSORS_TELL: u32 = 0x5043_5354; // "TSCP"
@@ -61,7 +65,8 @@ pub struct NodeHead {
     pub locks: AtomicU32,
     /// Deadline of a request, milliseconds.
     pub deadline_ms: AtomicU32,
-    /// Processor on which the thread that takes requests runs, its number plus one; 0: not known.
+    /// Processor on which the thread that takes requests runs, its number plus one; 0: not known;
+    /// or [`ON_THE_WAY`].
     pub daemon_processor: AtomicU32,
     /// [`PROCESSORS_TELL`] when threads can ask where they run without the kernel.
     pub processors_tell: AtomicU32,

@@ -95,7 +95,17 @@ pub struct Server {
     node: &'static NodeRegion,
     number: Holder,
     sessions: Vec<Option<Arc<Session>>>,
+    /// Lanes whose replies are shown, and whose threads sleep.
+    sleepers: Vec<LaneRef>,
+    /// The session that was alone in asking when the marks were last taken down.
+    sole: Option<SessionId>,
+    /// So often it was looked at without a look at the marks.
+    in_a_row: u32,
 }
+
+/// So often requests of the one session that asks are taken before there is another look at the
+/// marks of all.
+const IN_A_ROW_MAX: u32 = 8;
 
 impl Server {
     /// For a node region without sessions yet.
@@ -103,7 +113,23 @@ impl Server {
     pub fn new(node: &'static NodeRegion) -> Server {
         let mut sessions = Vec::new();
         sessions.resize_with(SESSIONS_MAX as usize, || None);
-        Server { node, number: Holder::new(NEXT.fetch_add(1, Relaxed)), sessions }
+        let (number, sleepers) = (Holder::new(NEXT.fetch_add(1, Relaxed)), Vec::new());
+        Server { node, number, sessions, sleepers, sole: None, in_a_row: 0 }
+    }
+
+    /// Wakes whom replies were shown to while they slept; true when there was anybody. Whoever is
+    /// woken may take the processor at once, so everything else should be shown before.
+    pub fn wake_sleepers(&mut self) -> bool {
+        let any = !self.sleepers.is_empty();
+        let mut sleepers = std::mem::take(&mut self.sleepers);
+        for at in sleepers.drain(..) {
+            let lane = self.session(at.session).and_then(|session| session.lane(at.lane));
+            if let Some((control, _)) = lane {
+                futex::wake(&control.state, 1);
+            }
+        }
+        self.sleepers = sleepers;
+        any
     }
 
     /// The node region.
@@ -152,18 +178,46 @@ impl Server {
     /// Appends the lanes that wait, of the sessions that clients have marked since the last time,
     /// whether they have been taken already or not. Of a session that is not known yet all lanes
     /// are looked at when it is added.
+    ///
+    /// Where one session alone asks, its lanes are looked at first, and its marks stay where they
+    /// are for a while: each side's turn at a line that both write costs as much as the rest of a
+    /// short request.
     pub fn collect(&mut self, lanes: &mut Vec<LaneRef>) {
+        if let Some(session) = self.sole.filter(|_| self.in_a_row < IN_A_ROW_MAX) {
+            let fresh = self.session(session).map_or(0, Session::fresh);
+            lanes.extend(bits(fresh).map(|lane| LaneRef { session, lane }));
+            self.in_a_row += 1;
+            if fresh != 0 {
+                return;
+            }
+        }
+        self.in_a_row = 0;
         if !self.has_requests() {
             return;
         }
         let head = &self.node.head;
+        let mut marked = (0, None);
         for word in bits(head.pending_summary.swap(0, SeqCst)) {
             for bit in bits(head.sessions_pending[word as usize].swap(0, SeqCst)) {
                 let session = SessionId(word * 64 + bit);
+                marked = (marked.0 + 1, Some(session));
                 let Some(known) = self.session(session) else { continue };
                 lanes.extend(bits(known.waiting()).map(|lane| LaneRef { session, lane }));
             }
         }
+        self.sole = marked.1.filter(|_| marked.0 == 1);
+    }
+
+    /// What is left in the lanes of this session is not taken any more: its process has ended.
+    pub fn give_up(&mut self, session: SessionId) {
+        self.sole = self.sole.filter(|sole| *sole != session);
+    }
+
+    /// Whether the session that is alone in asking has asked again; `None` without such a one.
+    #[must_use]
+    pub fn is_asked_again(&self) -> Option<bool> {
+        let sole = self.session(self.sole?)?;
+        Some(sole.fresh() != 0)
     }
 
     /// Judges what an earlier daemon stored in a lane: shows the reply if `is_committed` says of
@@ -308,26 +362,30 @@ impl Server {
         control.answered_id.store(reply.request_id, Release);
     }
 
-    /// Shows the stored reply to the client, and wakes it if it sleeps. When it has given up, the
-    /// lane becomes free instead. The lane is not held any more.
+    /// Shows the stored reply to the client, which [`Server::wake_sleepers`] has to wake if it
+    /// sleeps. When it has given up, the lane becomes free instead. The lane is not held any more.
     pub fn publish(&mut self, at: LaneRef) {
         let Some((session, control, under_way)) = self.held(at) else { return };
-        show(session, control);
+        let sleeps = show(session, control);
         if session.taker == self.number {
             under_way.end_of_taker();
         } else if under_way.end() {
             session.mark(self.node);
         }
+        if sleeps {
+            self.sleepers.push(at);
+        }
     }
 }
 
-fn show(session: &Session, control: &Lane) {
+/// Whether somebody sleeps who waits for it.
+fn show(session: &Session, control: &Lane) -> bool {
     let mut seen = control.state.load(Relaxed);
     loop {
         let next = match seen & !LANE_SLEEPER {
             LANE_REQUEST => LANE_REPLY,
             LANE_ABANDONED | LANE_POSTED => LANE_FREE,
-            _ => return,
+            _ => return false,
         };
         match control.state.compare_exchange_weak(seen, next, AcqRel, Relaxed) {
             Ok(_) => break,
@@ -336,9 +394,9 @@ fn show(session: &Session, control: &Lane) {
     }
     if matches!(seen, LANE_ABANDONED | LANE_POSTED) {
         session.wake_lane_waiters();
-    } else if seen & LANE_SLEEPER != 0 {
-        futex::wake(&control.state, 1);
+        return false;
     }
+    seen & LANE_SLEEPER != 0
 }
 
 /// Positions of the bits set.

@@ -15,9 +15,13 @@ use mayfly_sys::arch::cycles;
 
 const CREDIT_MAX: i32 = 8;
 const PROBE_EVERY: u32 = 16;
-/// Cycles of a full spin: some 10 µs at 3 GHz. A request that only touches metadata takes one or
-/// two.
-const SPIN_CYCLES: u64 = 30_000;
+/// Cycles of a full spin: some 30 µs at 3 GHz, as long as it takes to sleep and be woken. A request
+/// that only touches metadata takes one or two, but some find the daemon's thread or its memory
+/// cold; and whoever is woken may be put on the daemon's processor, and stay there.
+const SPIN_CYCLES: u64 = 80_000;
+/// Cycles of a wait for a daemon that is being moved: some 100 µs. The kernel takes half as long in
+/// a virtual machine, and everything is cold then.
+const ARRIVAL_CYCLES: u64 = 260_000;
 
 /// The memory of past attempts. Racy updates lose a count, no more.
 #[derive(Debug)]
@@ -62,16 +66,25 @@ impl Spin {
         if self.alone || !self.credit.worth_trying() {
             return false;
         }
-        loop {
-            for _ in 0..16 {
-                if done() {
-                    return self.credit.note(true);
-                }
-                mayfly_sys::arch::pause();
+        self.credit.note(spin(start, SPIN_CYCLES, &mut done))
+    }
+
+    /// Spins until `done` says so, or until a daemon on its way must have come; true when it did.
+    pub(crate) fn until_arrival(&self, start: u64, mut done: impl FnMut() -> bool) -> bool {
+        !self.alone && spin(start, ARRIVAL_CYCLES, &mut done)
+    }
+}
+
+fn spin(start: u64, longest: u64, done: &mut impl FnMut() -> bool) -> bool {
+    loop {
+        for _ in 0..16 {
+            if done() {
+                return true;
             }
-            if cycles().wrapping_sub(start) > SPIN_CYCLES {
-                return self.credit.note(false);
-            }
+            mayfly_sys::arch::pause();
+        }
+        if cycles().wrapping_sub(start) > longest {
+            return false;
         }
     }
 }
@@ -109,6 +122,18 @@ mod tests {
         assert!(tried(&spin));
         let spun = (0..160).filter(|_| tried(&spin)).count();
         assert!((9..20).contains(&spun), "{spun} of 160");
+    }
+
+    #[test]
+    fn a_daemon_on_its_way_is_waited_for_without_credit() {
+        let spin = Spin::new(2);
+        (0..160).for_each(|_| assert!(!spin.until(cycles(), || false)));
+        let mut looks = 0;
+        assert!(spin.until_arrival(cycles(), || {
+            looks += 1;
+            looks > 20
+        }));
+        assert!(!Spin::new(1).until_arrival(cycles(), || true), "it could not arrive");
     }
 
     #[test]

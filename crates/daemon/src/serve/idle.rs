@@ -10,7 +10,8 @@
 //! requests say where they were made. Where all of them came from here, the thread sleeps at once,
 //! which costs a switch of threads for each request; after some of those it moves to another
 //! processor, where polling can pay. Where it did not, it moves to its clients: to wake a thread of
-//! another processor takes several times as long as to wake one of this.
+//! another processor takes several times as long as to wake one of this. But it is the kernel that
+//! places whom a reply wakes, so a move may be in vain, and then the next one comes later.
 //!
 //! **When there are others.** Where the other processors are busy too, a thread that polls is kept
 //! waiting for whole slices of the scheduler's, and the clients with it; one that sleeps gets its
@@ -42,6 +43,12 @@ use apart::{Apart, Clients};
 /// client makes between two requests. The counter is read in a third of the time of the clock, and
 /// a request may come meanwhile.
 const POLL_CYCLES: u64 = 80_000;
+/// So long a poll looks at the lanes of the one client that asks only: some 2 µs.
+const LINGER_CYCLES: u64 = 5_000;
+/// A poll goes on for so many when a client was woken: until it runs, and has asked again, takes
+/// 50 µs in a virtual machine whose processors sleep. Where both sides sleep between any two
+/// requests, each takes twice as long, and no poll that is shorter ends that.
+const ROUSED_CYCLES: u64 = 180_000;
 /// Between two polls without a sleep this is long, in cycles: somebody else had the processor. A
 /// slice of the scheduler's is six times as long.
 const GAP_CYCLES: u64 = 1_000_000;
@@ -161,6 +168,8 @@ pub(super) struct Idle {
     /// When the last poll began, unless there was a sleep since.
     polled: Option<u64>,
     alone: bool,
+    /// A client was woken since the last wait.
+    roused: bool,
     /// Clients are on several processors: it is they who have this one in between.
     crowd: bool,
     apart: Apart,
@@ -181,6 +190,7 @@ impl Idle {
             preemptions: preemptions(),
             polled: None,
             alone: processors < 2,
+            roused: false,
             crowd: false,
             apart: Apart::new(),
         }
@@ -191,9 +201,14 @@ impl Idle {
         self.apart.served(processor);
     }
 
+    /// Whether a client was woken since the last wait.
+    pub(super) fn roused(&mut self, roused: bool) {
+        self.roused = roused;
+    }
+
     /// Returns when there may be something to do.
     pub(super) fn wait(&mut self, what: For) {
-        if let Some(wakes) = self.lie_down(what) {
+        if let Some(wakes) = self.lie_down(what, || None) {
             self.waker.sleep(wakes);
             self.rise();
         }
@@ -201,8 +216,19 @@ impl Idle {
 
     /// Polls for a moment. `None` when there may be something to do; otherwise everybody knows that
     /// the thread sleeps, which it has to do ([`Waker::sleep`]), and to [`Idle::rise`] then.
-    pub(super) fn lie_down(&mut self, what: For) -> Option<Wakes> {
-        if self.waker.is_called(what) || self.poll(what) {
+    ///
+    /// `again` says whether the one client that asks has asked again, if it is one only. Its marks
+    /// from the last time may still stand then, and are looked at when it has not for a moment.
+    pub(super) fn lie_down(
+        &mut self,
+        what: For,
+        again: impl Fn() -> Option<bool>,
+    ) -> Option<Wakes> {
+        let called = || {
+            again()
+                .map_or_else(|| self.waker.is_called(what), |asked| asked || self.waker.is_poked())
+        };
+        if called() || self.poll(what, &again) || self.waker.is_called(what) {
             return None;
         }
         let preemptions = preemptions();
@@ -259,25 +285,28 @@ impl Idle {
         let place = &node.head.daemon_processor;
         let clients = self.apart.look(place);
         self.crowd = clients == Clients::Anywhere;
-        if clients != Clients::Here && self.credit > 0 {
-            return true;
-        }
-        match (self.is_rested(), clients) {
-            (true, Clients::Here) => {
-                self.waits = 0;
-                let moved = self.apart.step_aside(place);
-                self.credit = if moved { CREDIT_MAX } else { 0 };
-                self.note_move(moved);
-                moved
-            }
-            (true, _) => true,
-            (false, Clients::There(there)) => {
+        let pays = self.credit > 0 || self.is_rested();
+        match clients {
+            Clients::Here => pays && self.step_aside(),
+            Clients::There(there) if !pays => {
                 let moved = self.apart.step_over(there, place);
                 self.note_move(moved);
                 false
             }
-            (false, _) => false,
+            _ => pays,
         }
+    }
+
+    /// Away from the clients; true when there is somewhere else.
+    fn step_aside(&mut self) -> bool {
+        let Some(node) = self.waker.node.filter(|_| self.apart.may_step_aside()) else {
+            return false;
+        };
+        let moved = self.apart.step_aside(&node.head.daemon_processor);
+        self.waits = 0;
+        self.credit = if moved { CREDIT_MAX } else { 0 };
+        self.note_move(moved);
+        moved
     }
 
     fn note_move(&self, moved: bool) {
@@ -291,7 +320,7 @@ impl Idle {
         self.waits >= if self.crowd { REST_MIN } else { self.rest }
     }
 
-    fn poll(&mut self, what: For) -> bool {
+    fn poll(&mut self, what: For, again: &impl Fn() -> Option<bool>) -> bool {
         if !self.may_poll(what) {
             return false;
         }
@@ -301,24 +330,61 @@ impl Idle {
         if !self.crowd && last.is_some_and(|last| start.wrapping_sub(last) > GAP_CYCLES) {
             self.look_for_others();
         }
+        let paid = self.linger(start, again)
+            || self.watch(what, start, POLL_CYCLES)
+            || self.roused && self.await_roused(what);
+        if paid {
+            self.note_success();
+        } else {
+            self.note_failure();
+        }
+        paid
+    }
+
+    /// Until the one client has asked again, which takes some hundred cycles.
+    fn linger(&self, start: u64, again: &impl Fn() -> Option<bool>) -> bool {
         loop {
-            for _ in 0..32 {
-                if self.waker.is_called(what) {
-                    self.note_success();
-                    return true;
+            for _ in 0..16 {
+                match again() {
+                    None => return false,
+                    Some(true) => return true,
+                    Some(false) if self.waker.is_poked() => return true,
+                    Some(false) => arch::pause(),
                 }
-                arch::pause();
             }
-            if arch::cycles().wrapping_sub(start) > POLL_CYCLES {
-                self.note_failure();
+            if arch::cycles().wrapping_sub(start) > LINGER_CYCLES {
                 return false;
             }
         }
     }
 
+    /// Until something comes, or so many cycles after `start`.
+    fn watch(&self, what: For, start: u64, cycles: u64) -> bool {
+        loop {
+            for _ in 0..32 {
+                if self.waker.is_called(what) {
+                    return true;
+                }
+                arch::pause();
+            }
+            if arch::cycles().wrapping_sub(start) > cycles {
+                return false;
+            }
+        }
+    }
+
+    /// Goes on for a client that was woken. The kernel may have put it behind this thread.
+    fn await_roused(&mut self, what: For) -> bool {
+        std::thread::yield_now();
+        // Nobody has taken the processor away.
+        self.preemptions = preemptions();
+        self.watch(what, arch::cycles(), ROUSED_CYCLES)
+    }
+
     fn note_success(&mut self) {
         self.credit = (self.credit + 1).min(CREDIT_MAX);
         self.good += 1;
+        self.apart.poll_paid();
         if self.good == GOOD {
             (self.good, self.rest) = (0, REST_MIN);
         }

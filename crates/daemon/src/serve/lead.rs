@@ -81,7 +81,7 @@ impl<S: Service, O: Outside> Rounds<S, O> {
                 Turn::Done => {}
                 Turn::Over(ending) => break ending,
                 Turn::Idle(what) => {
-                    let Some(wakes) = serving.idle.lie_down(what) else { continue };
+                    let Some(wakes) = serving.lie_down(what) else { continue };
                     drop(place);
                     self.waker.sleep(wakes);
                     place = self.lock();

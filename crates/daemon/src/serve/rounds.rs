@@ -24,7 +24,7 @@ use super::{
     contents,
     distant::Others,
     ends::Ends,
-    idle::{For, Idle},
+    idle::{For, Idle, Wakes},
     net::Net,
     outside::{Event, Outside},
     peers::{Report, ToShard},
@@ -139,6 +139,12 @@ impl<S: Service, O: Outside> Serving<S, O> {
         }
     }
 
+    /// Waits as [`Idle::lie_down`] does.
+    pub(super) fn lie_down(&mut self, what: For) -> Option<Wakes> {
+        let server = &self.shard.server;
+        self.idle.lie_down(what, || server.is_asked_again())
+    }
+
     /// There are no more turns.
     pub(super) fn end(&mut self, ending: Ending) {
         self.ending = Some(ending);
@@ -205,6 +211,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
         match self.shard.failed() {
             Some(errno) => Turn::Over(Ending::StoreFailed(errno)),
             None if idle => {
+                self.idle.roused(self.shard.has_woken());
                 let answered = std::mem::take(&mut self.answered);
                 let is_waiting = |net: &Arc<Net>| net.is_waiting();
                 let away = !answered && self.shard.peers.net().is_some_and(is_waiting);
@@ -238,6 +245,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
         // What a dead process still had in its lanes nobody waits for, and nothing may be opened
         // for it that no end of the session would close.
         if self.ends.contains(at.session) {
+            self.shard.server.give_up(at.session);
             return;
         }
         let mut body = std::mem::take(&mut self.body);

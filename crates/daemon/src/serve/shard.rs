@@ -47,13 +47,16 @@ pub(super) struct Shard<S> {
     /// Answers for other nodes, which go out when the batch is committed.
     for_others: Vec<Completion>,
     delivered: usize,
+    /// A client was woken since somebody asked.
+    woke: bool,
     failed: Option<Errno>,
 }
 
 impl<S: Service> Shard<S> {
     pub(super) fn new(service: S, server: Server, peers: Peers) -> Shard<S> {
         let (stored, for_others) = (Vec::new(), Vec::new());
-        Shard { service, server, peers, stored, for_others, delivered: 0, failed: None }
+        let (woke, failed) = (false, None);
+        Shard { service, server, peers, stored, for_others, delivered: 0, woke, failed }
     }
 
     pub(super) fn node(&self) -> &'static NodeRegion {
@@ -173,6 +176,12 @@ impl<S: Service> Shard<S> {
         for stored in self.stored.drain(..) {
             self.server.publish(stored.at);
         }
+        self.woke |= self.server.wake_sleepers();
+    }
+
+    /// Whether a client was woken since the last call.
+    pub(super) fn has_woken(&mut self) -> bool {
+        std::mem::take(&mut self.woke)
     }
 
     fn answer_others(&mut self) {

@@ -9,7 +9,7 @@ use mayfly_wire::Cancel;
 
 use super::{ShmTransport, Submitted, replied};
 use crate::{
-    layout::{DAEMON_ABSENT, LANE_ABANDONED, LANE_REQUEST, LANE_SLEEPER},
+    layout::{DAEMON_ABSENT, LANE_ABANDONED, LANE_REQUEST, LANE_SLEEPER, ON_THE_WAY},
     raw,
 };
 
@@ -31,11 +31,9 @@ impl ShmTransport {
 
     /// Waits for the reply. After an error the lane is no longer ours.
     pub(super) fn wait(&self, submitted: &Submitted, patience: Patience) -> Result<(), Errno> {
-        let Submitted { lane, id, at, .. } = *submitted;
+        let Submitted { lane, id, .. } = *submitted;
         let control = self.lane(lane);
-        if replied(control)
-            || self.may_spin(submitted) && self.spin.until(at.cycles, || replied(control))
-        {
+        if replied(control) || self.spin(submitted) {
             return Ok(());
         }
         if self.yields.until(YIELDS, || {
@@ -61,12 +59,19 @@ impl ShmTransport {
         slept
     }
 
-    /// A daemon that was asleep needs longer to come than a spin may last, and one that runs on
-    /// this processor cannot run before we give way.
-    fn may_spin(&self, submitted: &Submitted) -> bool {
-        let here = submitted.at.processor;
-        let together = here != 0 && here == self.node.head.daemon_processor.load(Relaxed);
-        !submitted.woken && !together
+    /// True when it has brought the reply. A daemon that was asleep needs longer to come than a
+    /// spin may last, and one that runs on this processor cannot run before we give way.
+    fn spin(&self, submitted: &Submitted) -> bool {
+        let Submitted { lane, at, woken, .. } = *submitted;
+        let control = self.lane(lane);
+        if woken {
+            return false;
+        }
+        match self.node.head.daemon_processor.load(Relaxed) {
+            ON_THE_WAY => self.spin.until_arrival(at.cycles, || replied(control)),
+            there if there != 0 && there == at.processor => false,
+            _ => self.spin.until(at.cycles, || replied(control)),
+        }
     }
 
     fn sleep(&self, lane: usize, deadline_ns: u64) -> Result<(), Errno> {

@@ -58,16 +58,27 @@ impl Session {
     /// at all of its lanes, whose lines stay with this processor while nothing happens in them,
     /// takes less time than one more line takes that both sides write.
     pub(super) fn waiting(&self) -> u64 {
-        let mut waiting = 0;
+        self.lanes_where(|_, state| matches!(state, LANE_REQUEST | LANE_POSTED | LANE_ABANDONED))
+    }
+
+    /// The lanes with a request that nobody has taken, a bit each.
+    pub(super) fn fresh(&self) -> u64 {
+        self.lanes_where(|at, state| {
+            matches!(state, LANE_REQUEST | LANE_POSTED) && !self.under_way[at].is_busy()
+        })
+    }
+
+    /// The lanes that are in use and of which `holds` is true, given their state without
+    /// [`LANE_SLEEPER`]; a bit each.
+    fn lanes_where(&self, holds: impl Fn(usize, u32) -> bool) -> u64 {
+        let mut found = 0;
         for (at, lane) in self.mapping.head().lanes.iter().enumerate() {
             let state = lane.state.load(Acquire);
-            if state != LANE_FREE
-                && matches!(state & !LANE_SLEEPER, LANE_REQUEST | LANE_POSTED | LANE_ABANDONED)
-            {
-                waiting |= 1 << at;
+            if state != LANE_FREE && holds(at, state & !LANE_SLEEPER) {
+                found |= 1 << at;
             }
         }
-        waiting
+        found
     }
 
     /// Marks the session as its client does, and wakes the taker.

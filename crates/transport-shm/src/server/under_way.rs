@@ -71,6 +71,11 @@ impl UnderWay {
         true
     }
 
+    /// Whether somebody is at the lane.
+    pub(super) fn is_busy(&self) -> bool {
+        self.word.load(Acquire) & STATE != IDLE
+    }
+
     /// For the taker: true when this very request is being answered. Only the taker changes the id.
     pub(super) fn is_at(&self, request_id: u64) -> bool {
         self.word.load(Acquire) & STATE != IDLE && self.request_id.load(Relaxed) == request_id

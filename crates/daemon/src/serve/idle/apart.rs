@@ -6,9 +6,17 @@ use mayfly_sys::{
     arch::Moments,
     process::{step_aside, step_over},
 };
+use mayfly_transport_shm::layout::ON_THE_WAY;
 
 /// So many waits in a row say that no client runs elsewhere.
 const SURE: u32 = 4;
+/// After a move in vain the next one in that direction comes after twice as many waits, so many
+/// times. The kernel places whom a reply wakes: where it has a processor without work it moves
+/// clients away from this thread, and where it takes the other processor for loaded it moves them
+/// to it.
+const DOUBLED_MAX: u32 = 10;
+/// So many polls that paid since a move away from clients say that it was not in vain.
+const SETTLED: u32 = 64;
 
 /// Where the requests since the last wait were made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +36,12 @@ pub(super) struct Apart {
     together: u32,
     /// Waits in a row that found all clients on one other processor, and which.
     elsewhere: (u32, u32),
+    /// Moves away from clients that did not follow.
+    asides_in_vain: u32,
+    /// Polls that paid since the last of them.
+    paid: u32,
+    /// Moves to clients that stayed where they were.
+    overs_in_vain: u32,
 }
 
 /// Where the clients are.
@@ -43,7 +57,15 @@ pub(super) enum Clients {
 
 impl Apart {
     pub(super) fn new() -> Apart {
-        Apart { moments: Moments::find(), makers: Makers::Nobody, together: 0, elsewhere: (0, 0) }
+        Apart {
+            moments: Moments::find(),
+            makers: Makers::Nobody,
+            together: 0,
+            elsewhere: (0, 0),
+            asides_in_vain: 0,
+            paid: 0,
+            overs_in_vain: 0,
+        }
     }
 
     /// A request was taken that was made on `processor`.
@@ -58,6 +80,10 @@ impl Apart {
     /// Looks where the clients are, and shows them where this thread is.
     pub(super) fn look(&mut self, shown: &AtomicU32) -> Clients {
         let here = self.show(shown);
+        self.look_from(here)
+    }
+
+    fn look_from(&mut self, here: u32) -> Clients {
         let makers = std::mem::replace(&mut self.makers, Makers::Nobody);
         let (waits, there) = self.elsewhere;
         (self.together, self.elsewhere) = match makers {
@@ -67,24 +93,50 @@ impl Apart {
             _ => (0, (0, 0)),
         };
         match self.elsewhere {
-            _ if self.together >= SURE => Clients::Here,
+            _ if self.together >= SURE => {
+                self.overs_in_vain = 0;
+                Clients::Here
+            }
             (waits, there) if waits >= SURE => Clients::There(there),
             _ => Clients::Anywhere,
         }
     }
 
+    /// A poll paid.
+    pub(super) fn poll_paid(&mut self) {
+        self.paid += 1;
+        if self.paid == SETTLED {
+            self.asides_in_vain = 0;
+        }
+    }
+
+    /// Whether clients have been here long enough for a move away from them.
+    pub(super) fn may_step_aside(&self) -> bool {
+        self.together >= SURE << self.asides_in_vain
+    }
+
     /// To another processor than this; false when there is none.
     pub(super) fn step_aside(&mut self, shown: &AtomicU32) -> bool {
+        self.asides_in_vain = DOUBLED_MAX.min(self.asides_in_vain + 1);
+        self.paid = 0;
         let here = self.moments.now().processor;
-        self.moved(here != 0 && step_aside(here - 1), shown)
+        self.go(shown, || here != 0 && step_aside(here - 1))
     }
 
-    /// To the processor with the number `there`, less one.
+    /// To the processor with the number `there`, less one, unless such moves are in vain.
     pub(super) fn step_over(&mut self, there: u32, shown: &AtomicU32) -> bool {
-        self.moved(there != 0 && step_over(there - 1), shown)
+        if self.elsewhere.0 < SURE << self.overs_in_vain {
+            return false;
+        }
+        self.overs_in_vain = DOUBLED_MAX.min(self.overs_in_vain + 1);
+        self.go(shown, || there != 0 && step_over(there - 1))
     }
 
-    fn moved(&mut self, moved: bool, shown: &AtomicU32) -> bool {
+    /// Who asks while the kernel moves this thread must not take it for where it was: it would
+    /// sleep, and be woken on this thread's new processor.
+    fn go(&mut self, shown: &AtomicU32, step: impl FnOnce() -> bool) -> bool {
+        shown.store(ON_THE_WAY, Relaxed);
+        let moved = step();
         (self.together, self.elsewhere) = (0, (0, 0));
         self.show(shown);
         moved
@@ -134,6 +186,41 @@ mod tests {
         assert_eq!(serve(&mut apart, 0), Clients::Anywhere, "where it runs need not be known");
     }
 
+    /// Each move costs as much as some requests; daemon and client used to change places every five
+    /// requests for as long as they lasted, at 100 µs a request.
+    #[test]
+    fn after_moves_in_vain_the_next_comes_later_until_polls_have_paid() {
+        let mut apart = Apart::new();
+        let shown = AtomicU32::new(0);
+        let waits_for = |apart: &mut Apart, place: u32, moves: &dyn Fn(&mut Apart) -> bool| {
+            (1..10_000).find(|_| {
+                apart.served(place);
+                let moving = apart.look_from(7) != Clients::Anywhere;
+                moving && moves(apart)
+            })
+        };
+        let aside = |apart: &mut Apart| {
+            let due = apart.may_step_aside();
+            if due {
+                apart.step_aside(&shown);
+            }
+            due
+        };
+        let over = |apart: &mut Apart| {
+            let before = apart.overs_in_vain;
+            apart.step_over(4096, &shown);
+            apart.overs_in_vain > before
+        };
+        let asides: Vec<_> = (0..3).map(|_| waits_for(&mut apart, 7, &aside)).collect();
+        assert_eq!(asides, [Some(SURE), Some(2 * SURE), Some(4 * SURE)]);
+        (0..SETTLED).for_each(|_| apart.poll_paid());
+        assert_eq!(waits_for(&mut apart, 7, &aside), Some(SURE));
+        let overs: Vec<_> = (0..3).map(|_| waits_for(&mut apart, 8, &over)).collect();
+        assert_eq!(overs, [Some(SURE), Some(2 * SURE), Some(4 * SURE)]);
+        assert_eq!(waits_for(&mut apart, 7, &aside), Some(2 * SURE), "some stayed");
+        assert_eq!(waits_for(&mut apart, 8, &over), Some(SURE));
+    }
+
     #[test]
     fn who_steps_aside_runs_elsewhere_and_may_still_run_everywhere() {
         let shown = AtomicU32::new(0);
@@ -144,12 +231,12 @@ mod tests {
         }
         let back = (0..100).any(|_| {
             let before = apart.show(&shown);
-            apart.step_aside(&shown)
-                && shown.load(Relaxed) != before
-                && apart.step_over(before, &shown)
-                && shown.load(Relaxed) == before
+            let there = apart.step_aside(&shown) && shown.load(Relaxed) != before;
+            apart.elsewhere = (u32::MAX, before);
+            there && apart.step_over(before, &shown) && shown.load(Relaxed) == before
         });
         assert!(back);
+        apart.elsewhere = (u32::MAX, 4096);
         assert!(!apart.step_over(4096, &shown), "there is no such processor");
         assert_eq!(std::thread::available_parallelism().expect("known").get(), allowed);
     }

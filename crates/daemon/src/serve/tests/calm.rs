@@ -185,6 +185,33 @@ fn a_daemon_does_not_poll_where_its_client_could_not_ask() {
     daemon.wait().expect("it ends");
 }
 
+/// Both used to sleep between any two requests, for 100 µs each, and the daemon followed its client
+/// from processor to processor: a client that had been slow for a while stayed slow.
+#[test]
+fn a_daemon_that_has_given_up_polling_takes_it_up_when_requests_come_close_together() {
+    const REQUESTS: u64 = 3000;
+    let host = Host::new("again", 20_000);
+    let mut daemon = host.start_daemon();
+    host.wait_until_ready();
+    let attachment = host.attach();
+    let waiting = &host.node.head.waiting;
+    let sleeps_in_a_row = || {
+        for _ in 0..40 {
+            thread::sleep(Duration::from_millis(1));
+            assert_eq!(ping(&attachment), Ok(()));
+        }
+        let before = waiting.sleeps.load(SeqCst);
+        (0..REQUESTS).for_each(|_| assert_eq!(ping(&attachment), Ok(())));
+        waiting.sleeps.load(SeqCst) - before
+    };
+    let alone = thread::available_parallelism().is_ok_and(|processors| processors.get() < 2);
+    // Other programs may need the processors for a while.
+    let took_it_up = alone || (0..20).any(|_| sleeps_in_a_row() < REQUESTS / 3);
+    assert!(took_it_up);
+    host.stop();
+    daemon.wait().expect("it ends");
+}
+
 /// Confines all threads of a process to the first processor.
 fn pin(pid: u32) {
     for task in std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives").flatten() {

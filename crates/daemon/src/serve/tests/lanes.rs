@@ -45,12 +45,26 @@ impl Scene {
         self.client.act(&Scribble::Submit { lane: AT.lane as usize, length: 0, header });
     }
 
+    /// The client makes a request, and is the only one whose marks the first server finds.
+    fn ask_alone(&mut self, request_id: u64) {
+        self.submit(request_id);
+        self.node.mark(AT.session.0);
+        assert!(self.marked());
+    }
+
     /// The client makes a request, and the first server leaves it.
     fn leave(&mut self, request_id: u64) {
         self.submit(request_id);
         let taken = self.taker.take(AT, &mut Vec::new()).expect("taken");
         assert_eq!(taken.request_id, request_id);
         self.taker.leave(AT);
+    }
+
+    fn serve(&mut self, request_id: u64) {
+        if self.taker.take(AT, &mut Vec::new()).is_some() {
+            Scene::store(&mut self.taker, request_id);
+            self.taker.publish(AT);
+        }
     }
 
     fn store(server: &mut Server, request_id: u64) {
@@ -83,9 +97,49 @@ fn a_lane_that_its_taker_met_too_early_is_marked_again() {
     scene.other.claim(AT, 8).expect("it was left");
     assert!(scene.taker.take(AT, &mut Vec::new()).is_none(), "it is being answered");
     scene.other.publish(AT);
-    scene.submit(9);
-    assert!(!scene.marked(), "nothing was overlooked");
-    assert_eq!(scene.node.head.pending_summary.load(SeqCst), 0);
+    assert_eq!(scene.node.head.pending_summary.load(SeqCst), 0, "nothing was overlooked");
+}
+
+/// Both sides write to the marks, which costs as much as the rest of a short request.
+#[test]
+fn the_one_that_asks_is_heard_without_its_marks_and_others_soon() {
+    let mut scene = Scene::new();
+    assert_eq!(scene.taker.is_asked_again(), None);
+    scene.ask_alone(1);
+    scene.serve(1);
+    assert_eq!(scene.taker.is_asked_again(), Some(false));
+    scene.node.mark(AT.session.0 + 1);
+    let unseen = (2..100).take_while(|request_id| {
+        scene.submit(*request_id);
+        assert_eq!(scene.taker.is_asked_again(), Some(true));
+        assert!(scene.marked() || scene.node.head.pending_summary.load(SeqCst) == 0);
+        scene.serve(*request_id);
+        scene.node.head.pending_summary.load(SeqCst) != 0
+    });
+    assert!((1..20).contains(&unseen.count()));
+}
+
+#[test]
+fn what_was_left_is_not_asked_again() {
+    let mut scene = Scene::new();
+    scene.ask_alone(7);
+    assert!(scene.taker.take(AT, &mut Vec::new()).is_some());
+    assert_eq!(scene.taker.is_asked_again(), Some(false));
+    scene.taker.leave(AT);
+    assert_eq!(scene.taker.is_asked_again(), Some(false));
+    assert!(!scene.marked());
+}
+
+/// A daemon that has heard of a process's end, and waits for another node to forget it, must not
+/// look at what the process left in its lanes again and again.
+#[test]
+fn what_a_dead_process_left_is_not_asked_again() {
+    let mut scene = Scene::new();
+    scene.ask_alone(7);
+    assert_eq!(scene.taker.is_asked_again(), Some(true));
+    scene.taker.give_up(AT.session);
+    assert_eq!(scene.taker.is_asked_again(), None);
+    assert!(!scene.marked());
 }
 
 #[test]
