@@ -4,6 +4,7 @@
 use std::{
     fs::File,
     io::{Read, Write},
+    net::TcpStream,
     os::unix::fs::FileExt,
     time::Instant,
 };
@@ -17,7 +18,7 @@ use crate::{
 };
 
 const ROUNDS: usize = 9;
-const TRANSFER_BYTES: usize = 64 << 20;
+pub(crate) const TRANSFER_BYTES: usize = 64 << 20;
 
 pub(crate) fn run() -> Result<()> {
     let scratch = Scratch::new("nodes-bulk")?;
@@ -56,6 +57,16 @@ fn time(name: &str, others: &[u32], once: impl FnOnce() -> Result<()>) -> Result
     Ok(())
 }
 
+/// To or from the file of the other end of a bare stream.
+pub(crate) fn bare(stream: &mut TcpStream, writes: bool, bytes: &mut [u8]) -> Result<()> {
+    stream.write_all(&order(if writes { b'w' } else { b'r' }))?;
+    if writes {
+        stream.write_all(bytes)?;
+        return Ok(stream.read_exact(&mut [0])?);
+    }
+    Ok(stream.read_exact(bytes)?)
+}
+
 fn order(what: u8) -> [u8; 9] {
     let mut order = [what; 9];
     order[1..].copy_from_slice(&(TRANSFER_BYTES as u64).to_le_bytes());
@@ -68,20 +79,13 @@ pub(crate) fn child(address: &str, name: &str, processes: &[&str]) -> Result<()>
     let path = mount()?.join(name);
     let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
     let mut bytes = vec![7; TRANSFER_BYTES];
-    let mut bare = stream::connect(address)?;
+    let mut stream = stream::connect(address)?;
     for round in 0..=ROUNDS {
         // The first one is for nobody: files grow.
         let name = |name: &str| if round == 0 { "warm".to_owned() } else { name.to_owned() };
-        time(&name("bare-write"), sink, || {
-            bare.write_all(&order(b'w'))?;
-            bare.write_all(&bytes)?;
-            Ok(bare.read_exact(&mut [0])?)
-        })?;
+        time(&name("bare-write"), sink, || bare(&mut stream, true, &mut bytes))?;
         time(&name("write"), daemons, || Ok(file.write_all_at(&bytes, 0)?))?;
-        time(&name("bare-read"), sink, || {
-            bare.write_all(&order(b'r'))?;
-            Ok(bare.read_exact(&mut bytes)?)
-        })?;
+        time(&name("bare-read"), sink, || bare(&mut stream, false, &mut bytes))?;
         time(&name("read"), daemons, || Ok(file.read_exact_at(&mut bytes, 0)?))?;
     }
     Ok(())

@@ -36,14 +36,15 @@ impl<'a> Echoes<'a> {
 
     /// Processor time of a request, of all processes, µs.
     fn round(&mut self) -> Result<f64> {
-        let mut all: Vec<u32> = self.listening.iter().map(Listening::pid).collect();
-        all.push(std::process::id());
+        let others: Vec<u32> = self.listening.iter().map(Listening::pid).collect();
         let (mut bytes, count) = ([0; REQUEST_BYTES], self.streams.len());
-        let before = processor::time_ns(&all);
-        for trip in 0..TRIPS {
-            stream::trip(&mut self.streams[trip * STRIDE % count], &mut bytes, REPLY_BYTES)?;
-        }
-        Ok((processor::time_ns(&all) - before) as f64 / 1000.0 / TRIPS as f64)
+        let (done, used) = processor::used_ns(&others, || {
+            (0..TRIPS).try_for_each(|trip| {
+                stream::trip(&mut self.streams[trip * STRIDE % count], &mut bytes, REPLY_BYTES)
+            })
+        });
+        done?;
+        Ok(used as f64 / 1000.0 / TRIPS as f64)
     }
 
     fn end(self) -> Result<()> {

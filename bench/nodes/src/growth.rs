@@ -84,15 +84,13 @@ fn once(instance: &Instance<'_>, role: &str) -> Result<String> {
     instance::child(instance, 0, &words)
 }
 
-/// Everybody whose time counts.
+/// Everybody whose time counts besides this process.
 pub(crate) struct All(Vec<u32>);
 
 impl All {
     /// These processes and this one.
     pub(crate) fn with_this_one(others: &[&str]) -> Result<All> {
-        let mut all = others.iter().map(|pid| Ok(pid.parse()?)).collect::<Result<Vec<u32>>>()?;
-        all.push(std::process::id());
-        Ok(All(all))
+        Ok(All(others.iter().map(|pid| Ok(pid.parse()?)).collect::<Result<_>>()?))
     }
 
     pub(crate) fn count(
@@ -101,11 +99,13 @@ impl All {
         operations: usize,
         work: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        let before = processor::time_ns(&self.0);
-        work()?;
-        // What nobody waited for is part of it: acknowledgements that travel alone, timers.
-        std::thread::sleep(AFTERMATH);
-        let used = processor::time_ns(&self.0) - before;
+        let (done, used) = processor::used_ns(&self.0, || {
+            let done = work();
+            // What nobody waited for is part of it: acknowledgements that travel alone, timers.
+            std::thread::sleep(AFTERMATH);
+            done
+        });
+        done?;
         println!("{name} {}", used as f64 / 1000.0 / operations as f64);
         Ok(())
     }

@@ -7,6 +7,7 @@
 //! calls is one of its own, with the library in it; relay and server of the other side are
 //! processes too. Data are in `TMPDIR`.
 
+mod beside;
 mod bulk;
 mod costs;
 mod counts;
@@ -28,9 +29,10 @@ use anyhow::{Result, bail};
 /// A bar, by name.
 type Bar = (&'static str, fn() -> Result<()>);
 
-const BARS: [Bar; 10] = [
+const BARS: [Bar; 11] = [
     ("latency", latency::run),
     ("bulk", bulk::run),
+    ("beside", beside::run),
     ("counts", counts::run),
     ("growth", growth::run),
     ("long", long::run),
@@ -49,6 +51,10 @@ fn main() -> Result<()> {
         ["__bulk", address, name, ref processes @ ..] => {
             return bulk::child(address, name, processes);
         }
+        ["__beside", address, long, here, there] => {
+            return beside::child(address, long, [here, there]);
+        }
+        ["__beside_stream", address, name] => return beside::transfers(address, name),
         ["__counts", what, ..] => return counts::child(what, &words[2..]),
         ["__shaped", ref words @ ..] => return shaped::child(words),
         ["__costs", ref words @ ..] => return costs::child(words),
