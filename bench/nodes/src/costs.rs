@@ -1,5 +1,6 @@
 //! Processor time of each thread of the daemons for one operation, with 16 processes at work: what
-//! the scaling study (`bench/scaling`) takes for its costs.
+//! the scaling study (`bench/scaling`) takes for its costs. How many operations a second that was
+//! tells whether somebody else had the processors.
 //!
 //! With so many processes the daemons seldom sleep, and requests travel together; that is how nodes
 //! are loaded that the study is about. What waking up costs one lonely request is in `latency`.
@@ -7,9 +8,11 @@
 use std::{
     collections::BTreeMap,
     fs::{self, File},
+    io::{BufRead, BufReader, Read, Write},
     os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
-    process::{Child, Command},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail, ensure};
@@ -50,7 +53,7 @@ pub(crate) fn run() -> Result<()> {
     let said = instance::child(&instance, 0, &["__costs", "all", &here?, &there?])?;
     println!(
         "\n| µs of processor time, {PROCESSES} processes | asking node: front | network | pool | \
-         owner: front | network | pool |\n|---|---:|---:|---:|---:|---:|---:|"
+         owner: front | network | pool | operations/s |\n|---|---:|---:|---:|---:|---:|---:|---:|"
     );
     for (place, _) in PLACES {
         for (kind, _) in KINDS {
@@ -61,7 +64,8 @@ pub(crate) fn run() -> Result<()> {
                     row.push_str(&format!(" {} |", report::span(&report::numbers(&said, &name))));
                 }
             }
-            println!("{row}");
+            let rates = report::numbers(&said, &format!("{kind}-{place}-rate"));
+            println!("{row} {:.0} |", report::median(&rates));
         }
     }
     instance.stop()
@@ -100,20 +104,10 @@ fn all(daemons: [&str; 2]) -> Result<()> {
     for round in 0..=ROUNDS {
         for (place, _) in PLACES {
             for (kind, operations) in KINDS {
-                let before = daemons.map(threads);
-                together(kind, &directory, place)?;
-                for (of, (before, pid)) in before.into_iter().zip(daemons).enumerate() {
-                    let (before, after) = (before?, threads(pid)?);
-                    for thread in THREADS {
-                        let of_thread =
-                            |times: &BTreeMap<_, u64>| times.get(thread).copied().unwrap_or(0);
-                        let used = of_thread(&after).saturating_sub(of_thread(&before));
-                        let each = used as f64 / 1000.0 / (operations * PROCESSES) as f64;
-                        // The first round is for nobody: files grow, connections are made.
-                        if round > 0 {
-                            println!("{kind}-{place}-{of}-{thread} {each}");
-                        }
-                    }
+                let run = together(kind, &directory, place, daemons)?;
+                // The first round is for nobody: files grow, connections are made.
+                if round > 0 {
+                    run.print(&format!("{kind}-{place}"), operations * PROCESSES);
                 }
             }
         }
@@ -121,17 +115,74 @@ fn all(daemons: [&str; 2]) -> Result<()> {
     Ok(fs::remove_dir_all(directory)?)
 }
 
-fn together(kind: &str, directory: &Path, place: &str) -> Result<()> {
+/// What some processes together took.
+struct Run {
+    /// Processor time of each daemon's threads.
+    used: [Vec<(&'static str, u64)>; 2],
+    lasted: Duration,
+}
+
+impl Run {
+    fn print(&self, name: &str, operations: usize) {
+        let operations = operations as f64;
+        for (of, used) in self.used.iter().enumerate() {
+            for (thread, used_ns) in used {
+                println!("{name}-{of}-{thread} {}", *used_ns as f64 / 1000.0 / operations);
+            }
+        }
+        println!("{name}-rate {}", operations / self.lasted.as_secs_f64());
+    }
+}
+
+/// All of them begin when all are there, and nobody ends before all are done.
+fn together(kind: &str, directory: &Path, place: &str, daemons: [&str; 2]) -> Result<Run> {
     let directory = directory.display().to_string();
     let start = |number: usize| {
         let words = ["__costs", "loop", kind, &directory, place, &number.to_string()];
-        Command::new(std::env::current_exe()?).args(words).spawn()
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
+        Ok(command.spawn()?)
     };
-    let children: Vec<Child> = (0..PROCESSES).map(start).collect::<Result<_, _>>()?;
+    let mut children: Vec<Child> = (0..PROCESSES).map(start).collect::<Result<_>>()?;
+    let said = |child: &mut Child| child.stdout.take().context("its output is a pipe");
+    let mut said: Vec<_> =
+        children.iter_mut().map(|child| Ok(BufReader::new(said(child)?))).collect::<Result<_>>()?;
+    let mut hear_all = || -> Result<()> {
+        for said in &mut said {
+            ensure!(said.read_line(&mut String::new())? > 0, "a process failed");
+        }
+        Ok(())
+    };
+    hear_all()?;
+    let before = daemons.map(threads);
+    let begun = Instant::now();
+    for child in &mut children {
+        child.stdin.as_mut().context("its input is a pipe")?.write_all(b".")?;
+    }
+    hear_all()?;
+    let lasted = begun.elapsed();
+    let after = daemons.map(threads);
     for mut child in children {
         ensure!(child.wait()?.success(), "a process failed");
     }
-    Ok(())
+    let [here, there] = before;
+    let [here_after, there_after] = after;
+    let used = [since(&here?, &here_after?), since(&there?, &there_after?)];
+    Ok(Run { used, lasted })
+}
+
+fn since(
+    before: &BTreeMap<&'static str, u64>,
+    after: &BTreeMap<&'static str, u64>,
+) -> Vec<(&'static str, u64)> {
+    let of = |times: &BTreeMap<_, u64>, thread| times.get(thread).copied().unwrap_or(0);
+    THREADS.map(|thread| (thread, of(after, thread).saturating_sub(of(before, thread)))).to_vec()
+}
+
+/// Tells whoever has started this process that it is there, and waits for his word.
+fn wait_for_all() -> Result<()> {
+    println!("here");
+    Ok(std::io::stdin().read_exact(&mut [0])?)
 }
 
 fn repeat(kind: &str, directory: &str, place: &str, number: &str) -> Result<()> {
@@ -146,6 +197,7 @@ fn repeat(kind: &str, directory: &str, place: &str, number: &str) -> Result<()> 
     let open = || File::options().read(true).write(true).create(true).truncate(false).open(&data);
     let each = |work: &dyn Fn(&PathBuf) -> std::io::Result<()>| paths.iter().try_for_each(work);
     let mut bytes = vec![1; if kind.ends_with("1M") { LONG_BYTES } else { PAYLOAD_BYTES }];
+    wait_for_all()?;
     match kind {
         "create" => each(&|path| File::create(path).map(drop))?,
         "stat" => each(&|path| fs::metadata(path).map(|_| ()))?,
@@ -171,5 +223,8 @@ fn repeat(kind: &str, directory: &str, place: &str, number: &str) -> Result<()> 
             }
         }
     }
+    println!("done");
+    // The others may need the processor that it takes to end.
+    std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
 }
