@@ -347,7 +347,7 @@ impl Node {
         let (network, number) = (network.clone(), self.number);
         let connect = |waker: mayfly_daemon::serve::Waker| {
             network.lock().begin(number, u64::from(starts), waker);
-            Box::new(SimCarrier { network: network.clone(), node: number }) as Box<_>
+            Box::new(SimCarrier::new(network.clone(), number)) as Box<_>
         };
         self.daemon = Some(Stepped::start(surroundings, connect, &opener)?);
         Ok(())

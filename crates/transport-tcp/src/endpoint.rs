@@ -252,7 +252,7 @@ impl Endpoint {
         Ok(id)
     }
 
-    /// Sends what was posted.
+    /// Sends what was posted, requests and replies.
     pub fn flush(&self) {
         self.shared.serve();
     }
@@ -262,9 +262,18 @@ impl Endpoint {
     /// # Errors
     /// [`SendError::TooLong`].
     pub fn reply(&self, ticket: Ticket, lane: Lane, body: Body) -> Result<(), SendError> {
+        self.post_reply(ticket, lane, body)?;
+        self.shared.serve();
+        Ok(())
+    }
+
+    /// As [`Endpoint::reply`], but it may wait for [`Endpoint::flush`].
+    ///
+    /// # Errors
+    /// [`SendError::TooLong`].
+    pub fn post_reply(&self, ticket: Ticket, lane: Lane, body: Body) -> Result<(), SendError> {
         check_length(lane, &body)?;
         self.shared.command(Command::Reply { ticket, lane, body });
-        self.shared.serve();
         Ok(())
     }
 

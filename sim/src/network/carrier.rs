@@ -1,6 +1,9 @@
 //! How daemons reach the network.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 use mayfly_daemon::serve::Carrier;
 use mayfly_transport_tcp::{Body, Event, Lane, Request, RequestId, SendError, Ticket};
@@ -24,28 +27,41 @@ impl Shared {
     }
 }
 
-/// A daemon's end of the network.
+/// A daemon's end of the network. What is posted is under way at once, but a turn of the daemon
+/// must not end before it was flushed: by a connection it would not have gone.
 #[derive(Debug)]
 pub struct SimCarrier {
-    /// The network.
-    pub network: Shared,
-    /// The daemon's node.
-    pub node: u32,
+    network: Shared,
+    node: u32,
+    has_posted: AtomicBool,
+}
+
+impl SimCarrier {
+    /// Of the daemon of this node.
+    #[must_use]
+    pub fn new(network: Shared, node: u32) -> SimCarrier {
+        SimCarrier { network, node, has_posted: AtomicBool::new(false) }
+    }
 }
 
 impl Carrier for SimCarrier {
     fn post(&self, request: Request) -> Result<RequestId, SendError> {
+        self.has_posted.store(true, Relaxed);
         self.network.lock().post(self.node, request)
     }
 
     fn reply(&self, ticket: Ticket, lane: Lane, body: Body) -> Result<(), SendError> {
+        self.has_posted.store(true, Relaxed);
         self.network.lock().reply(self.node, ticket, lane, &body);
         Ok(())
     }
 
-    fn flush(&self) {}
+    fn flush(&self) {
+        self.has_posted.store(false, Relaxed);
+    }
 
     fn take(&self, events: &mut Vec<Event>) {
+        assert!(!self.has_posted.load(Relaxed), "what the last turn posted was not sent");
         self.network.lock().take(self.node, events);
     }
 

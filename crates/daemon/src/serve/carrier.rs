@@ -18,7 +18,7 @@ pub trait Carrier: fmt::Debug + Send + Sync {
     /// Nothing was sent.
     fn post(&self, request: Request) -> Result<RequestId, SendError>;
 
-    /// Answers a request of another node, at once.
+    /// Answers a request of another node; it may stay until [`Carrier::flush`].
     ///
     /// # Errors
     /// Nothing was sent.
@@ -52,7 +52,7 @@ impl Carrier for Tcp {
     }
 
     fn reply(&self, ticket: Ticket, lane: Lane, body: Body) -> Result<(), SendError> {
-        self.endpoint.reply(ticket, lane, body)
+        self.endpoint.post_reply(ticket, lane, body)
     }
 
     fn flush(&self) {

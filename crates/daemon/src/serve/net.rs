@@ -269,7 +269,7 @@ impl Net {
         self.carrier.take(events);
     }
 
-    /// Sends what a shard has to say to one of another node; it may wait for [`Net::flush`].
+    /// Takes what a shard has to say to one of another node; it may wait for [`Net::flush`].
     pub(super) fn send(&self, from: ShardId, to: ShardId, message: Message) {
         let mut state = lock(&self.state);
         match message {
@@ -281,7 +281,7 @@ impl Net {
             Message::Answer(id, answer) => {
                 if let Some(ticket) = state.asked.remove(&id) {
                     drop(state);
-                    self.say(ticket, &Reply::Answer(answer));
+                    self.post_reply(ticket, &Reply::Answer(answer), &Body::default());
                 }
             }
             // They stay on a node.
@@ -303,7 +303,7 @@ impl Net {
             // Its node asks the other one itself.
             state.given_up.remove(&caller);
             if let Some(ticket) = state.running.remove(&caller) {
-                self.say(ticket, &Reply::Elsewhere { shard: to.0, place });
+                self.post_reply(ticket, &Reply::Elsewhere { shard: to.0, place }, &Body::default());
             }
             return;
         }
@@ -437,10 +437,11 @@ impl Net {
     }
 
     pub(super) fn say(&self, ticket: Ticket, reply: &Reply) {
-        self.reply(ticket, reply, &Body::default());
+        self.post_reply(ticket, reply, &Body::default());
+        self.flush();
     }
 
-    fn reply(&self, ticket: Ticket, reply: &Reply, body: &Body) {
+    fn post_reply(&self, ticket: Ticket, reply: &Reply, body: &Body) {
         let bytes = words::encode(reply, body);
         let lane = lane_for(&bytes);
         if let Err(error) = self.carrier.reply(ticket, lane, bytes) {
@@ -453,7 +454,7 @@ impl Net {
         lock(&self.state).running.insert(caller, ticket).is_none()
     }
 
-    /// It is executed, and what it did is committed.
+    /// It is executed, and what it did is committed; the answer may wait for [`Net::flush`].
     /// False when it was given up.
     pub(super) fn answer(&self, done: &Completion) -> bool {
         let mut state = lock(&self.state);
@@ -461,7 +462,7 @@ impl Net {
         let given_up = state.given_up.remove(&done.caller);
         drop(state);
         if let Some(ticket) = ticket {
-            self.reply(ticket, &Reply::Done { status: done.status }, &done.body);
+            self.post_reply(ticket, &Reply::Done { status: done.status }, &done.body);
         }
         !given_up
     }

@@ -195,6 +195,8 @@ impl<S: Service> Shard<S> {
                 self.peers.hand(me, ToShard::Message { from, message });
             }
         }
+        // All of a batch go out together: each by itself would wake its receiver.
+        net.flush();
     }
 
     /// The commit failed: nothing that rests on it happened. The caller cannot be told the

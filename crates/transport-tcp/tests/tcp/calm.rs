@@ -122,3 +122,43 @@ fn a_request_soon_after_another_does_not_wake_its_senders_network_thread() {
     let looks = clock.by_network.lock().expect("no panic").clone();
     assert!(looks.iter().all(|at| *at <= since_ns), "{looks:?} since {since_ns}");
 }
+
+/// Each used to be a system call of its sender's, and woke its receiver.
+#[test]
+fn replies_that_were_posted_travel_together_and_wake_their_receiver_once() {
+    const REQUESTS: usize = 16;
+    const PAUSE: Duration = Duration::from_millis(50);
+    let (clock, lines) = (Arc::<Asked>::default(), Lines::default());
+    let server = Endpoint::new(config(1, 1, &lines)).expect("there are descriptors");
+    let client = Config { clock: clock.clone(), ..config(0, 1, &lines) };
+    let client = Endpoint::new(client).expect("there are descriptors");
+    client.set_address(NodeId(1), Some(server.local_address()));
+    server.set_address(NodeId(0), Some(client.local_address()));
+    for _ in 0..REQUESTS {
+        client.request(request(1, Class::Leaf, b"question")).expect("there is room");
+    }
+    let (end, mut requests) = (Instant::now() + PATIENCE, Vec::new());
+    let is_request = |event: &Event| matches!(event, Event::Request { .. });
+    while requests.iter().filter(|event| is_request(event)).count() < REQUESTS {
+        assert!(Instant::now() < end, "no requests");
+        sleep(Duration::from_millis(1));
+        server.take(&mut requests);
+    }
+    sleep(PAUSE);
+    let since_ns = clock.clock.now_ns();
+    for event in requests {
+        if let Event::Request { ticket, .. } = event {
+            server.post_reply(ticket, Lane::Messages, b"answer".to_vec().into()).expect("short");
+        }
+    }
+    server.flush();
+    sleep(PAUSE);
+    let mut replies = Vec::new();
+    client.take(&mut replies);
+    let is_reply = |event: &&Event| matches!(event, Event::Reply { .. });
+    assert_eq!(replies.iter().filter(is_reply).count(), REQUESTS);
+    // It looks at the clock when it wakes up, and before it sleeps.
+    let looks = clock.by_network.lock().expect("no panic").clone();
+    let looks = looks.iter().filter(|at| **at > since_ns).count();
+    assert!(looks < REQUESTS / 2, "{looks} looks at the clock");
+}
