@@ -18,6 +18,7 @@ use mayfly_sim::{
     node::{Chunks, Node, Placing, SimClock},
 };
 use mayfly_transport_tcp::limits::Limits;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 pub use self::process::Act;
 use self::process::Process;
@@ -62,6 +63,13 @@ pub struct Measured {
     pub median_front: f64,
 }
 
+/// Each session is a few of them, and those of all nodes are more than a process may usually have.
+fn allow_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    // Without it a smaller study runs; a large one says what it lacks.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
 /// All nodes, and what they are connected by.
 pub struct Cluster {
     machine: Machine,
@@ -85,6 +93,7 @@ impl Cluster {
     /// # Errors
     /// A daemon cannot be opened.
     pub fn start(machine: &Machine, nodes: u32, chunks: Chunks, lanes: u32) -> Result<Cluster> {
+        allow_descriptors();
         let limits = Limits::default();
         let weather = Weather {
             delay_ns: machine.one_way_ns,
@@ -127,8 +136,8 @@ impl Cluster {
             member.node.start(&cluster.network).map_err(anyhow::Error::msg)?;
         }
         for node in 0..nodes {
-            let sessions = process::attach(&mut cluster.members[node as usize].node, lanes)?;
-            cluster.processes.extend(process::share(node, sessions, lanes));
+            let of = &mut cluster.members[node as usize].node;
+            cluster.processes.extend(process::attach(node, of, lanes)?);
             cluster.schedule(node);
         }
         Ok(cluster)
@@ -192,7 +201,9 @@ impl Cluster {
             0..8 => (start_ns, self.done_ns[count - 1]),
             _ => (self.done_ns[first], self.done_ns[last]),
         };
-        let within = if count < 8 { count } else { last - first };
+        // A turn answers many at one moment: who is counted has to fit the time between two.
+        let later = |of_ns| count - self.done_ns.partition_point(|done_ns| *done_ns <= of_ns);
+        let within = later(from_ns) - later(to_ns);
         let seconds = (to_ns - from_ns).max(1) as f64 / 1e9;
         let whole_ns = (self.done_ns[count - 1] - start_ns).max(1) as f64;
         let mut busy: Vec<u64> = self.members.iter().map(|member| member.busy_ns).collect();

@@ -77,3 +77,16 @@ fn a_hot_file_is_limited_by_its_home_and_other_files_are_not() {
     assert!(hot(8) < 1.3 * hot(4), "one node answers for the file");
     assert!(spread(8) > 1.6 * spread(4), "twice the nodes answer");
 }
+
+/// All in one process at the same time, each in a thread of its own, beside the other tests.
+#[test]
+fn a_run_of_the_study_is_the_same_wherever_and_whenever_it_is_made() {
+    for workload in [Workload::Remove, Workload::WriteOneStriped] {
+        let run = move || workload.simulate(2).expect("the study runs");
+        let first = run();
+        let threads = [(); 3].map(|()| std::thread::spawn(run));
+        for thread in threads {
+            assert_eq!(thread.join().expect("no panic"), first, "{}", workload.name());
+        }
+    }
+}

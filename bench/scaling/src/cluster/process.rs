@@ -5,7 +5,7 @@ use std::{cell::RefCell, collections::VecDeque, rc::Rc};
 use anyhow::{Context, Result};
 use mayfly_sim::{lanes::Lanes, node::Node};
 use mayfly_transport_shm::layout::NodeRegion;
-use mayfly_types::{Errno, FileId, OpenRef, limits::LANES};
+use mayfly_types::{Errno, FileId, OpenRef};
 use mayfly_wire::{
     Close, MakeDirectory, Open, OpenReply, Read, Reader, Request, Stat, Target, Unlink, WALK_EMPTY,
     Walk, Wire, Write,
@@ -16,6 +16,12 @@ use super::PROCESSES;
 const O_RDWR: u32 = 2;
 const O_CREAT: u32 = 0o100;
 const O_EXCL: u32 = 0o200;
+
+/// Sessions of a node.
+const SESSIONS: u32 = 4;
+
+/// Lanes that several processes use.
+type Session = Rc<RefCell<Lanes>>;
 
 /// What a process does.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,12 +50,8 @@ enum Kind {
     Other,
 }
 
-/// A session, whose lanes several processes use.
-type Session = Rc<RefCell<Lanes>>;
-
 #[derive(Debug)]
 struct Slot {
-    session: Session,
     lane: usize,
     /// What is under way in it: the request's number.
     busy: Option<(u64, Kind)>,
@@ -59,6 +61,7 @@ struct Slot {
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) node: u32,
+    session: Session,
     slots: Vec<Slot>,
     acts: VecDeque<Act>,
     /// Files to be closed, for which nobody waits.
@@ -74,37 +77,30 @@ pub(super) struct Answers {
     pub(super) done: u64,
 }
 
-/// Sessions with lanes for all processes of a node.
-pub(super) fn attach(node: &mut Node, lanes: u32) -> Result<Vec<Session>> {
-    let count = (PROCESSES * lanes).div_ceil(LANES as u32);
-    let one = |_| {
-        let (_, lanes) = node.attach().context("a session for the study")?;
-        Ok(Rc::new(RefCell::new(lanes)))
-    };
-    (0..count).map(one).collect()
-}
-
-/// Deals the lanes of a node's sessions out to its processes.
-pub(super) fn share(
-    node: u32,
-    sessions: Vec<Session>,
-    lanes: u32,
-) -> impl Iterator<Item = Process> {
-    (0..PROCESSES).map(move |process| {
-        let slot = |at: u32| {
-            let number = (process * lanes + at) as usize;
-            let session = Rc::clone(&sessions[number / LANES]);
-            Slot { session, lane: number % LANES, busy: None }
-        };
+/// The processes of a node, each with so many lanes. In the product each has a session of its own;
+/// here some share one, since a session is several descriptors of this one process. Neighbours do
+/// not: a daemon looks at the lanes of a session that asks alone without a look at the others', and
+/// then takes requests in smaller batches.
+pub(super) fn attach(number: u32, node: &mut Node, lanes: u32) -> Result<Vec<Process>> {
+    let sessions = (0..SESSIONS).map(|_| {
+        let (_, session) = node.attach().context("a session for the study")?;
+        Ok(Rc::new(RefCell::new(session)))
+    });
+    let sessions = sessions.collect::<Result<Vec<Session>>>()?;
+    let one = |process: u32| {
+        let first = process / SESSIONS * lanes;
+        let slot = |at: u32| Slot { lane: (first + at) as usize, busy: None };
         Process {
-            node,
+            node: number,
+            session: Rc::clone(&sessions[(process % SESSIONS) as usize]),
             slots: (0..lanes).map(slot).collect(),
             acts: VecDeque::new(),
             posted: VecDeque::new(),
             open: None,
             depth: 1,
         }
-    })
+    };
+    Ok((0..PROCESSES).map(one).collect())
 }
 
 fn walk(path: &str) -> Walk<'_> {
@@ -132,12 +128,13 @@ impl Process {
             let under_way = self.slots.iter().filter_map(|slot| slot.busy);
             let waited_for = under_way.filter(|busy| busy.1 != Kind::Close).count();
             let Some(slot) = self.slots.iter_mut().find(|slot| slot.busy.is_none()) else { break };
+            let session = &mut self.session.borrow_mut();
             if let Some(open) = self.posted.pop_front() {
-                slot.submit(node, &Request::Close(Close { open }), Kind::Close);
+                slot.submit(session, node, &Request::Close(Close { open }), Kind::Close);
             } else if waited_for < self.depth
                 && let Some(act) = self.acts.pop_front()
             {
-                slot.act(node, self.open, &act);
+                slot.act(session, node, self.open, &act);
             } else {
                 break;
             }
@@ -151,7 +148,7 @@ impl Process {
         let mut heard = Answers::default();
         for slot in &mut self.slots {
             let Some((id, kind)) = slot.busy else { continue };
-            let Some((status, body)) = slot.session.borrow_mut().reply(slot.lane, id) else {
+            let Some((status, body)) = self.session.borrow_mut().reply(slot.lane, id) else {
                 continue;
             };
             slot.busy = None;
@@ -174,40 +171,47 @@ impl Process {
 }
 
 impl Slot {
-    fn act(&mut self, node: &NodeRegion, opened: Option<OpenRef>, act: &Act) {
+    fn act(&mut self, session: &mut Lanes, node: &NodeRegion, opened: Option<OpenRef>, act: &Act) {
+        let mut submit = |request: &Request<'_>, kind| self.submit(session, node, request, kind);
         let of_open = || opened.expect("the study opens a file before it uses it");
         match act {
             Act::MakeDirectory(path) => {
                 let request = MakeDirectory { walk: walk(path), mode: 0o755, uid: 1, gid: 1 };
-                self.submit(node, &Request::MakeDirectory(request), Kind::Other);
+                submit(&Request::MakeDirectory(request), Kind::Other);
             }
             Act::Create(path) => {
-                self.submit(node, &open(path, O_RDWR | O_CREAT | O_EXCL), Kind::Create);
+                submit(&open(path, O_RDWR | O_CREAT | O_EXCL), Kind::Create);
             }
-            Act::Open(path) => self.submit(node, &open(path, O_RDWR | O_CREAT), Kind::Open),
+            Act::Open(path) => submit(&open(path, O_RDWR | O_CREAT), Kind::Open),
             Act::Stat(path) => {
                 let request = Stat { target: Target::Path(walk(path)) };
-                self.submit(node, &Request::Stat(request), Kind::Other);
+                submit(&Request::Stat(request), Kind::Other);
             }
             Act::Unlink(path) => {
                 let request = Unlink { walk: walk(path), directory: false };
-                self.submit(node, &Request::Unlink(request), Kind::Other);
+                submit(&Request::Unlink(request), Kind::Other);
             }
             Act::Write(offset, count) => {
                 let bytes = vec![7; *count as usize];
                 let request =
                     Write { open: of_open(), offset: *offset, append: false, bytes: &bytes };
-                self.submit(node, &Request::Write(request), Kind::Other);
+                submit(&Request::Write(request), Kind::Other);
             }
             Act::Read(offset, count) => {
                 let request = Read { open: of_open(), offset: *offset, count: *count };
-                self.submit(node, &Request::Read(request), Kind::Other);
+                submit(&Request::Read(request), Kind::Other);
             }
         }
     }
 
-    fn submit(&mut self, node: &NodeRegion, request: &Request<'_>, kind: Kind) {
-        let id = self.session.borrow_mut().submit(node, self.lane, request);
+    fn submit(
+        &mut self,
+        session: &mut Lanes,
+        node: &NodeRegion,
+        request: &Request<'_>,
+        kind: Kind,
+    ) {
+        let id = session.submit(node, self.lane, request);
         self.busy = Some((id, kind));
     }
 }
