@@ -91,12 +91,14 @@ pub fn dentry(directory: FileId, name: &[u8]) -> DentryKey {
 #[inline]
 pub fn dentry_at(directory: FileId, cookie: u64, name: &[u8]) -> DentryKey {
     debug_assert!(name.len() <= NAME_BYTES_MAX);
-    let mut bytes = [0; PLACE_BYTES + NAME_BYTES_MAX];
-    let (head, rest) = bytes.split_at_mut(PLACE_BYTES);
-    head.copy_from_slice(&place(directory, cookie));
     let name = name.get(..NAME_BYTES_MAX).unwrap_or(name);
+    // Made where it stays: to move it costs as much as to make it.
+    let used = PLACE_BYTES + name.len();
+    let mut key = DentryKey { bytes: [0; PLACE_BYTES + NAME_BYTES_MAX], used };
+    let (head, rest) = key.bytes.split_at_mut(PLACE_BYTES);
+    head.copy_from_slice(&place(directory, cookie));
     rest[..name.len()].copy_from_slice(name);
-    DentryKey { bytes, used: PLACE_BYTES + name.len() }
+    key
 }
 
 /// What the keys of all dentries of `directory` start with.

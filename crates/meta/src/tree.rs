@@ -35,7 +35,7 @@ pub use file::{TreeOptions, TreeStore};
 
 use self::{
     insert::Run,
-    page::{Builder, Bytes, PAGE_BYTES},
+    page::{Builder, Bytes},
     pages::Pages,
     space::Space,
     walk::{Last, Often},
@@ -53,8 +53,6 @@ struct Tree<S> {
     /// Pages that are being made.
     builder: Builder,
     other: Builder,
-    /// A page that is being split, as it was.
-    old: Box<Bytes>,
     /// An entry that is being made.
     cell: Vec<u8>,
     /// A long value, put together.
@@ -77,7 +75,6 @@ impl<S: Space> Tree<S> {
             often: Often::default(),
             builder: Builder::new(),
             other: Builder::new(),
-            old: Box::new([0; PAGE_BYTES]),
             cell: Vec::new(),
             value: Vec::new(),
         }

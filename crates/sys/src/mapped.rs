@@ -31,6 +31,8 @@ use crate::{
 /// A mapping is at least so long, bytes: addresses cost nothing.
 const SPAN_BYTES_MIN: usize = 64 << 20;
 const MREMAP_MAYMOVE: usize = 1;
+/// What is fetched at once.
+const CACHE_LINE_BYTES: usize = 64;
 
 /// A file, mapped shared for reading and writing. Belongs to one thread at a time.
 #[derive(Debug)]
@@ -88,11 +90,17 @@ impl Mapped {
         unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.usable) }
     }
 
-    /// Has the processor fetch the cache line at `at`, which is about to be read. Nothing happens
-    /// where that is not within the file.
+    /// Has the processor fetch cache lines from `at` on, which are about to be read. Nothing
+    /// happens where they are not within the file.
     #[inline]
-    pub fn prefetch(&self, at: usize) {
-        prefetch(self.start, at, self.usable);
+    pub fn prefetch<const LINES: usize>(&self, at: usize) {
+        if self.holds(at, LINES * CACHE_LINE_BYTES) {
+            // SAFETY: within the mapping, as was just looked.
+            let start = unsafe { self.start.add(at) };
+            for line in 0..LINES {
+                prefetch(start, line * CACHE_LINE_BYTES, LINES * CACHE_LINE_BYTES);
+            }
+        }
     }
 
     /// Writes `from` at `at`; false, and nothing written, where that is not within the file.
@@ -232,7 +240,7 @@ impl Shown {
         Some(unsafe { self.start.as_ptr().add(at).cast::<[u8; 8]>().read_volatile() })
     }
 
-    /// As [`Mapped::prefetch`].
+    /// Has the processor fetch the cache line at `at`, as [`Mapped::prefetch`].
     #[inline]
     pub fn prefetch(&self, at: usize) {
         prefetch(self.start, at, self.span);

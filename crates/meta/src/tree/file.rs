@@ -187,8 +187,8 @@ impl Space for FileSpace {
     }
 
     #[inline]
-    fn prefetch(&self, at: usize) {
-        self.mapped.prefetch(at);
+    fn prefetch<const LINES: usize>(&self, at: usize) {
+        self.mapped.prefetch::<LINES>(at);
     }
 
     #[inline]

@@ -1,6 +1,8 @@
 //! Setting a value: in its place, into the gap of its leaf, into a leaf put in order, or into one
 //! of the two that a full leaf becomes.
 
+use core::ops::Range;
+
 use super::{
     Tree, long,
     page::{
@@ -16,6 +18,9 @@ use crate::StoreError;
 /// After so many insertions each behind the one before, the page is split behind the last one: who
 /// inserts in order leaves full pages.
 const RUN: u32 = 4;
+
+/// Slots up to there are noted together with the head of their page, bytes.
+const NEAR_BYTES: usize = 256;
 
 /// Where insertions went last.
 #[derive(Debug, Default)]
@@ -109,9 +114,7 @@ impl<S: Space> Tree<S> {
         }
         if node.used() + takes <= ROOM_BYTES {
             self.builder.clear(node.level());
-            fill(&mut self.builder, &node, 0, index)?;
-            self.builder.push(entry.key.len(), entry.cell)?;
-            fill(&mut self.builder, &node, index, node.count)?;
+            fill_with(&mut self.builder, &node, (index, entry), 0..node.count + 1)?;
             return self.pages.replace(page, self.builder.finish()?);
         }
         self.split(way, page, index, entry, in_order)
@@ -126,23 +129,15 @@ impl<S: Space> Tree<S> {
         entry: Entry<'_>,
         in_order: bool,
     ) -> Result<(), StoreError> {
-        *self.old = *self.pages.page(page)?;
-        let old = Node::of(&self.old)?;
+        let old = self.pages.node(page)?;
         let level = old.level();
         let at = split_point(&old, index, entry, in_order)?;
-        let pieces = |from: usize, to: usize| (from..to).map(|at| at_of(&old, index, entry, at));
         self.builder.clear(level);
-        for piece in pieces(0, at) {
-            let piece = piece?;
-            self.builder.push(piece.key.len(), piece.cell)?;
-        }
+        fill_with(&mut self.builder, &old, (index, entry), 0..at)?;
         self.other.clear(level);
-        for piece in pieces(at, old.count + 1) {
-            let piece = piece?;
-            self.other.push(piece.key.len(), piece.cell)?;
-        }
-        let (left, right) =
-            (at_of(&old, index, entry, at - 1)?.key, at_of(&old, index, entry, at)?.key);
+        fill_with(&mut self.other, &old, (index, entry), at..old.count + 1)?;
+        let left = key_of(&old, (index, entry), at - 1)?;
+        let right = key_of(&old, (index, entry), at)?;
         // What separates two leaves need only be larger than the left one's keys.
         let length = if level == 0 { shared(left, right) + 1 } else { right.len() };
         let separator = right[..length.min(right.len())].to_vec();
@@ -178,8 +173,7 @@ impl<S: Space> Tree<S> {
         let (count, low, live) = (node.count - 1, node.low(), node.live().saturating_sub(taken));
         let from = HEAD_BYTES + index * SLOT_BYTES;
         let behind = node.slots_end() - from;
-        self.pages.note(page, 0, COUNTS_BYTES)?;
-        self.pages.note(page, from, behind)?;
+        note_slots(&mut self.pages, page, from, behind)?;
         self.pages.shift(page, from + SLOT_BYTES, behind - SLOT_BYTES, from)?;
         self.pages.write(page, 2, &counts(count, low, live))?;
         if long { long::give_up(&mut self.pages, &self.value) } else { Ok(()) }
@@ -232,6 +226,22 @@ fn insert_into_gap<S: Space>(
     gap.take(pages, page, entry.key)
 }
 
+/// Notes the counts of a node and the slots of `bytes` bytes from `at` on.
+#[inline]
+fn note_slots<S: Space>(
+    pages: &mut Pages<S>,
+    page: u32,
+    at: usize,
+    bytes: usize,
+) -> Result<(), StoreError> {
+    // A note costs more than a few more bytes in it.
+    if at < NEAR_BYTES {
+        return pages.note(page, 0, at + bytes);
+    }
+    pages.note(page, 0, COUNTS_BYTES)?;
+    pages.note(page, at, bytes)
+}
+
 /// Where an entry goes into the gap of a node.
 struct Gap {
     /// Where its cell begins.
@@ -262,8 +272,7 @@ impl Gap {
             counts: counts(node.count + 1, low, node.live() + takes),
             prefix: node.prefix().len(),
         };
-        pages.note(page, 0, COUNTS_BYTES)?;
-        pages.note(page, at, gap.behind)?;
+        note_slots(pages, page, at, gap.behind)?;
         Ok(gap)
     }
 
@@ -311,24 +320,35 @@ pub(super) fn fill(
     to: usize,
 ) -> Result<(), StoreError> {
     for index in from..to {
-        let cell = node.cell(index)?;
-        builder.push(cell.key.len(), cell.bytes)?;
+        let (key, cell) = node.whole(index)?;
+        builder.push(key, cell)?;
     }
     Ok(())
 }
 
-/// Entry `at` of a node into which `entry` was put at `index`.
-fn at_of<'a>(
-    node: &Node<'a>,
-    index: usize,
-    entry: Entry<'a>,
-    at: usize,
-) -> Result<Entry<'a>, StoreError> {
-    if at == index {
-        return Ok(entry);
+/// Copies entries `range` of a node into which `entry` was put at `index`.
+fn fill_with(
+    builder: &mut Builder,
+    node: &Node<'_>,
+    (index, entry): (usize, Entry<'_>),
+    range: Range<usize>,
+) -> Result<(), StoreError> {
+    // An entry behind the new one is the one before it in the node.
+    let behind = |at: usize| at.saturating_sub(1).max(index);
+    fill(builder, node, range.start.min(index), range.end.min(index))?;
+    if range.contains(&index) {
+        builder.push(entry.key.len(), entry.cell)?;
     }
-    let cell = node.cell(if at < index { at } else { at - 1 })?;
-    Ok(Entry { key: cell.key, cell: cell.bytes })
+    fill(builder, node, behind(range.start), behind(range.end))
+}
+
+/// The key of entry `at` of such a node.
+fn key_of<'a>(
+    node: &Node<'a>,
+    (index, entry): (usize, Entry<'a>),
+    at: usize,
+) -> Result<&'a [u8], StoreError> {
+    if at == index { Ok(entry.key) } else { node.key(at - usize::from(at > index)) }
 }
 
 /// How many entries stay in the left page. Both pages get at least one and have room for what they
@@ -339,7 +359,11 @@ fn split_point(
     entry: Entry<'_>,
     in_order: bool,
 ) -> Result<usize, StoreError> {
-    let takes = |at: usize| at_of(node, index, entry, at).map(|at| at.cell.len() + SLOT_BYTES);
+    let takes = |at: usize| {
+        let cell =
+            if at == index { entry.cell } else { node.whole(at - usize::from(at > index))?.1 };
+        Ok::<usize, StoreError>(cell.len() + SLOT_BYTES)
+    };
     let whole: usize = node.used() + SLOT_BYTES + entry.cell.len();
     let wanted = if in_order { index + usize::from(index < node.count) } else { 0 };
     let (mut left, mut best) = (0, None);

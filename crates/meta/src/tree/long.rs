@@ -111,6 +111,25 @@ pub(super) fn load<S: Space>(
     Ok(())
 }
 
+/// The value of such a cell, if it lies in one page, as that of a file of 3,901 bytes does.
+///
+/// # Errors
+/// [`StoreError::Corrupt`].
+pub(super) fn whole<'a, S: Space>(
+    pages: &'a Pages<S>,
+    stored: &[u8],
+) -> Result<Option<&'a [u8]>, StoreError> {
+    let (page, count, bytes, rest) = place(stored)?;
+    if count != 1 || !rest.is_empty() {
+        return Ok(None);
+    }
+    let content = pages.page(page)?;
+    if content[0] != LONG || u32_at(content, 4)? != 0 {
+        return Err(BAD_CHAIN);
+    }
+    Ok(content.get(HEAD_BYTES..HEAD_BYTES + bytes))
+}
+
 /// Gives up the pages of such a cell.
 ///
 /// # Errors

@@ -23,11 +23,11 @@
 
 use core::cmp::Ordering;
 
+use mayfly_records::page::PREFIX_AT;
 pub(super) use mayfly_records::page::{
     CELL_HEAD_BYTES, HEAD_BYTES, LONG, LONG_MARK, NODE, PAGE_BYTES, PREFIX_BYTES_MAX, SLOT_BYTES,
     hint,
 };
-use mayfly_records::page::{ENTRIES_MAX, PREFIX_AT};
 
 use crate::StoreError;
 
@@ -35,6 +35,8 @@ use crate::StoreError;
 pub(super) const ROOM_BYTES: usize = PAGE_BYTES - HEAD_BYTES;
 /// Longest cell: any two and a half fill a page, so that a page which is full can be split.
 pub(super) const CELL_BYTES_MAX: usize = ROOM_BYTES / 2 - SLOT_BYTES;
+/// The number of a page, which is what an entry of a branch has.
+const CHILD_BYTES: usize = 4;
 /// The part of a node's head that an insertion changes.
 pub(super) const COUNTS_BYTES: usize = 8;
 
@@ -62,6 +64,7 @@ pub(super) type Bytes = [u8; PAGE_BYTES];
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Node<'a> {
     bytes: &'a Bytes,
+    slots: &'a [[u8; SLOT_BYTES]],
     pub(super) count: usize,
 }
 
@@ -103,9 +106,10 @@ impl<'a> Node<'a> {
     /// [`StoreError::Corrupt`].
     #[inline]
     pub(super) fn of(bytes: &'a Bytes) -> Result<Node<'a>, StoreError> {
-        let node = Node { bytes, count: usize::from(u16_at(bytes, 2)) };
-        let fits = node.count <= ENTRIES_MAX
-            && node.slots_end() <= node.low()
+        let count = usize::from(u16_at(bytes, 2));
+        let slots = bytes.get(HEAD_BYTES..HEAD_BYTES + count * SLOT_BYTES).ok_or(BAD_NODE)?;
+        let node = Node { bytes, slots: slots.as_chunks().0, count };
+        let fits = node.slots_end() <= node.low()
             && node.low() <= PAGE_BYTES
             && node.prefix_length() <= PREFIX_BYTES_MAX
             && node.live() <= ROOM_BYTES;
@@ -152,11 +156,7 @@ impl<'a> Node<'a> {
 
     #[inline]
     fn slot(&self, index: usize) -> Result<u64, StoreError> {
-        if index >= self.count {
-            return Err(BAD_CELL);
-        }
-        let rest = self.bytes.get(HEAD_BYTES + index * SLOT_BYTES..).ok_or(BAD_CELL)?;
-        rest.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).ok_or(BAD_CELL)
+        self.slots.get(index).map(|slot| u64::from_le_bytes(*slot)).ok_or(BAD_CELL)
     }
 
     #[inline]
@@ -170,24 +170,38 @@ impl<'a> Node<'a> {
         self.key_of(self.slot(index)?)
     }
 
+    /// Where the cell of entry `index` is, and the length of its key.
+    #[inline]
+    fn place(&self, index: usize) -> Result<(usize, usize), StoreError> {
+        let slot = self.slot(index)?;
+        let (at, key) = (usize::from((slot >> 16) as u16), usize::from(slot as u16));
+        if at < self.slots_end() { Err(BAD_CELL) } else { Ok((at, key)) }
+    }
+
+    /// The cell of entry `index`, and the length of its key.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when there is none, or it is not within the page.
+    #[inline]
+    pub(super) fn whole(&self, index: usize) -> Result<(usize, &'a [u8]), StoreError> {
+        let (at, key) = self.place(index)?;
+        let rest = self.bytes.get(at..).ok_or(BAD_CELL)?;
+        let mark = u16::from_le_bytes(*rest.first_chunk().ok_or(BAD_CELL)?);
+        let bytes = CELL_HEAD_BYTES + key + usize::from(mark & !LONG_MARK);
+        Ok((key, rest.get(..bytes).ok_or(BAD_CELL)?))
+    }
+
     /// Entry `index`.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] when there is none, or it is not within the page.
     #[inline]
     pub(super) fn cell(&self, index: usize) -> Result<Cell<'a>, StoreError> {
-        let slot = self.slot(index)?;
-        let key = self.key_of(slot)?;
-        let at = usize::from((slot >> 16) as u16);
-        if at < self.slots_end() || at + CELL_HEAD_BYTES > PAGE_BYTES {
-            return Err(BAD_CELL);
-        }
-        let mark = u16_at(self.bytes, at);
-        let length = usize::from(mark & !LONG_MARK);
-        let from = at + CELL_HEAD_BYTES + key.len();
-        let stored = self.bytes.get(from..from + length).ok_or(BAD_CELL)?;
-        let bytes = &self.bytes[at..from + length];
-        Ok(Cell { bytes, key, stored, long: mark & LONG_MARK != 0, at })
+        let (key, bytes) = self.whole(index)?;
+        let (mark, rest) = bytes.split_first_chunk().ok_or(BAD_CELL)?;
+        let (key, stored) = rest.split_at_checked(key).ok_or(BAD_CELL)?;
+        let long = u16::from_le_bytes(*mark) & LONG_MARK != 0;
+        Ok(Cell { bytes, key, stored, long, at: self.place(index)?.0 })
     }
 
     /// The page below entry `index` of a branch.
@@ -196,13 +210,12 @@ impl<'a> Node<'a> {
     /// [`StoreError::Corrupt`].
     #[inline]
     pub(super) fn child(&self, index: usize) -> Result<u32, StoreError> {
-        let slot = self.slot(index)?;
-        let (at, key) = (usize::from((slot >> 16) as u16), usize::from(slot as u16));
-        let head = self.bytes.get(at..).and_then(|rest| rest.first_chunk()).ok_or(BAD_CELL)?;
-        let rest = self.bytes.get(at + CELL_HEAD_BYTES + key..).ok_or(BAD_CELL)?;
-        let child = rest.first_chunk().ok_or(BAD_CELL)?;
-        let length = u16::from_le_bytes(*head) & !LONG_MARK;
-        if at < self.slots_end() || usize::from(length) != child.len() {
+        let (at, key) = self.place(index)?;
+        let cell = self.bytes.get(at..at + CELL_HEAD_BYTES + key + CHILD_BYTES).ok_or(BAD_CELL)?;
+        let (Some(mark), Some(child)) = (cell.first_chunk(), cell.last_chunk()) else {
+            return Err(BAD_CELL);
+        };
+        if usize::from(u16::from_le_bytes(*mark) & !LONG_MARK) != CHILD_BYTES {
             return Err(BAD_CELL);
         }
         Ok(u32::from_le_bytes(*child))
@@ -233,7 +246,7 @@ impl<'a> Node<'a> {
     ///
     /// # Errors
     /// [`StoreError::Corrupt`].
-    #[inline]
+    #[inline(always)]
     fn search(&self, key: &[u8], first: usize) -> Result<Result<usize, usize>, StoreError> {
         match self.compare_prefix(key) {
             Ordering::Less => return Ok(Err(first)),
@@ -241,15 +254,25 @@ impl<'a> Node<'a> {
             Ordering::Equal => {}
         }
         let wanted = hint(key, self.prefix_length());
-        let slots = self.bytes.get(HEAD_BYTES..self.slots_end()).ok_or(BAD_CELL)?;
-        let (slots, _) = slots.as_chunks::<SLOT_BYTES>();
-        let behind = slots.get(first..).unwrap_or_default();
-        let mut low = first + behind.partition_point(|slot| hint_of(*slot) < wanted);
-        let mut high = self.count;
-        // Of those with this hint there is mostly one, or none. But there may be any number.
-        let mut middle = low;
+        let behind = self.slots.get(first..).unwrap_or_default();
+        let low = first + behind.partition_point(|slot| hint_of(*slot) < wanted);
+        match self.slots.get(low) {
+            Some(slot) if hint_of(*slot) == wanted => self.search_hinted(key, wanted, low),
+            _ => Ok(Err(low)),
+        }
+    }
+
+    /// The same among the entries from `low` on, the first one with this hint. Mostly it is the
+    /// only one, but there may be any number.
+    fn search_hinted(
+        &self,
+        key: &[u8],
+        wanted: u32,
+        mut low: usize,
+    ) -> Result<Result<usize, usize>, StoreError> {
+        let (mut high, mut middle) = (self.count, low);
         while low < high {
-            let slot = *slots.get(middle).ok_or(BAD_CELL)?;
+            let slot = *self.slots.get(middle).ok_or(BAD_CELL)?;
             if hint_of(slot) != wanted {
                 high = middle;
             } else {
@@ -309,6 +332,7 @@ impl Builder {
         (self.count, self.low) = (0, PAGE_BYTES);
     }
 
+    #[inline]
     fn room(&mut self, bytes: usize) -> Result<usize, StoreError> {
         let end = HEAD_BYTES + (self.count + 1) * SLOT_BYTES;
         // The bytes of the pages that it came from do not add up.
@@ -320,6 +344,7 @@ impl Builder {
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] when it does not fit.
+    #[inline]
     pub(super) fn push(&mut self, key: usize, cell: &[u8]) -> Result<(), StoreError> {
         let low = self.room(cell.len())?;
         self.bytes[low..self.low].copy_from_slice(cell);
@@ -341,6 +366,7 @@ impl Builder {
         Ok(())
     }
 
+    #[inline]
     fn put_slot(&mut self, low: usize, key: usize) {
         let at = HEAD_BYTES + self.count * SLOT_BYTES;
         self.bytes[at..at + SLOT_BYTES].copy_from_slice(&slot(0, low, key));
@@ -368,10 +394,13 @@ impl Builder {
             length = if first + 1 == self.count { 0 } else { length };
             prefix[..length].copy_from_slice(&one[..length]);
         }
-        for index in first..self.count {
-            let hint = hint(Node::of(&self.bytes)?.key(index)?, length);
-            let at = HEAD_BYTES + index * SLOT_BYTES + 4;
-            self.bytes[at..at + 4].copy_from_slice(&hint.to_le_bytes());
+        let (slots, cells) = self.bytes.split_at_mut(HEAD_BYTES + self.count * SLOT_BYTES);
+        let slots_end = slots.len();
+        for slot in slots[HEAD_BYTES..].as_chunks_mut::<SLOT_BYTES>().0.iter_mut().skip(first) {
+            let (key, at) = (u16::from_le_bytes([slot[0], slot[1]]), [slot[2], slot[3]]);
+            let from = usize::from(u16::from_le_bytes(at)) + CELL_HEAD_BYTES - slots_end;
+            let key = cells.get(from..from + usize::from(key)).ok_or(BAD_CELL)?;
+            slot[4..].copy_from_slice(&hint(key, length).to_le_bytes());
         }
         self.bytes[8] = length as u8;
         self.bytes[PREFIX_AT..HEAD_BYTES].copy_from_slice(&prefix);

@@ -26,7 +26,7 @@
 //! written without. So that this stays true, a page that the transaction has freed joins the free
 //! pages only when it commits, and cells that it has given up are not written over.
 
-use mayfly_records::page::{CACHE_LINE_BYTES, PLACES_AT, SEARCHED_LINES, VERSION_AT};
+use mayfly_records::page::{PLACES_AT, SEARCHED_LINES, VERSION_AT};
 
 use super::{
     journal::{Journal, range},
@@ -205,9 +205,7 @@ impl<S: Space> Pages<S> {
     /// otherwise be waited for one after the other.
     #[inline]
     pub(super) fn prefetch(&self, number: u32) {
-        for line in 0..SEARCHED_LINES {
-            self.space.prefetch(place(number) + line * CACHE_LINE_BYTES);
-        }
+        self.space.prefetch::<SEARCHED_LINES>(place(number));
     }
 
     /// A page that must be a node.

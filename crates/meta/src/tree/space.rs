@@ -14,8 +14,8 @@ pub(super) trait Space {
     /// All of them.
     fn bytes(&self) -> &[u8];
 
-    /// The bytes at `at` are about to be read: whatever makes that faster.
-    fn prefetch(&self, _at: usize) {}
+    /// So many cache lines from `at` on are about to be read: whatever makes that faster.
+    fn prefetch<const LINES: usize>(&self, _at: usize) {}
 
     /// Writes `from` at `at`.
     ///

@@ -104,34 +104,47 @@ const OFTEN: usize = 4;
 /// which names are made, the counters. Nothing is looked up for them.
 ///
 /// A place is believed if its page still has the key there. So whatever moves entries within a page
-/// or to a new one only costs a search. A page that is given up keeps its bytes for a while, so
-/// whoever does that says so.
+/// or to a new one only costs a search, as do two keys with the same mark. A page that is given up
+/// keeps its bytes for a while, so whoever does that says so.
 #[derive(Debug, Default)]
 pub(super) struct Often {
-    places: [(Vec<u8>, Step); OFTEN],
+    /// Marks of the keys.
+    marks: [u64; OFTEN],
+    /// Page 0 is none that has a key.
+    places: [Step; OFTEN],
     next: usize,
+}
+
+/// What tells a key from most others: its end, with its beginning and its length.
+#[inline]
+fn mark(key: &[u8]) -> u64 {
+    let begin = key.first().copied().map_or(0, u64::from);
+    let end = key.last_chunk().map_or(0, |end| u64::from_le_bytes(*end));
+    end ^ begin << 56 ^ (key.len() as u64) << 48
 }
 
 impl Often {
     /// A page is given up.
     #[inline]
     pub(super) fn forget(&mut self) {
-        for (key, _) in &mut self.places {
-            key.clear();
-        }
+        self.places = [Step::default(); OFTEN];
+    }
+
+    #[inline]
+    fn position(&self, mark: u64) -> Option<usize> {
+        self.marks.iter().position(|known| *known == mark)
     }
 
     /// The value of `key` was written where it stood.
     pub(super) fn note(&mut self, key: &[u8], leaf: u32, index: usize) {
-        let known = self.places.iter().position(|(known, _)| known == key);
-        let at = known.unwrap_or(self.next);
-        if known.is_none() {
+        let mark = mark(key);
+        let at = self.position(mark).unwrap_or_else(|| {
             self.next = (self.next + 1) % OFTEN;
-        }
-        if let Some((known, step)) = self.places.get_mut(at) {
-            known.clear();
-            known.extend_from_slice(key);
-            *step = Step { page: leaf, index: index as u16 };
+            self.next
+        });
+        if let (Some(known), Some(place)) = (self.marks.get_mut(at), self.places.get_mut(at)) {
+            *known = mark;
+            *place = Step { page: leaf, index: index as u16 };
         }
     }
 
@@ -143,11 +156,11 @@ impl Often {
         key: &[u8],
         length: usize,
     ) -> Option<(u32, usize)> {
-        let (_, Step { page, index }) = self.places.iter().find(|(known, _)| known == key)?;
-        let node = pages.node(*page).ok()?;
-        let cell = node.cell(usize::from(*index)).ok()?;
+        let Step { page, index } = *self.places.get(self.position(mark(key))?)?;
+        let node = pages.node(page).ok()?;
+        let cell = node.cell(usize::from(index)).ok()?;
         let same = cell.key == key && cell.stored.len() == length && !cell.long;
-        (same && node.level() == 0).then_some((*page, cell.at + CELL_HEAD_BYTES + key.len()))
+        (same && node.level() == 0).then_some((page, cell.at + CELL_HEAD_BYTES + key.len()))
     }
 }
 
@@ -216,6 +229,9 @@ impl<S: Space> Tree<S> {
         let Ok(index) = found.index else { return Ok(None) };
         let cell = self.pages.node(found.leaf)?.cell(index)?;
         if cell.long {
+            if let Some(value) = long::whole(&self.pages, cell.stored)? {
+                return Ok(Some(value));
+            }
             long::load(&self.pages, cell.stored, &mut self.value)?;
             return Ok(Some(&self.value));
         }
@@ -273,6 +289,9 @@ fn visit_cell<S: Space>(
     visit: &mut dyn FnMut(&[u8], &[u8]) -> Scan,
 ) -> Result<bool, StoreError> {
     if cell.long {
+        if let Some(value) = long::whole(pages, cell.stored)? {
+            return Ok(visit(cell.key, value) == Scan::Enough);
+        }
         long::load(pages, cell.stored, value)?;
         return Ok(visit(cell.key, value) == Scan::Enough);
     }
