@@ -56,6 +56,10 @@ impl Way {
         self.count += 1;
         Some(self)
     }
+
+    fn hashes(&self) -> &[u64] {
+        self.hashes.get(..self.count).unwrap_or(&self.hashes)
+    }
 }
 
 /// The beginning of a path that was walked, and where it led: through directories that are names
@@ -139,11 +143,13 @@ impl DentryCache {
 
     /// To be called whenever the dentry changes.
     pub(crate) fn forget(&mut self, hash: u64) {
-        if self.trodden.way.hashes.contains(&hash) {
+        if self.trodden.way.hashes().contains(&hash) {
             self.trodden = Trodden::default();
         }
         self.young.remove(&hash);
-        self.old.remove(&hash);
+        if !self.old.is_empty() {
+            self.old.remove(&hash);
+        }
     }
 }
 

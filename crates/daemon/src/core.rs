@@ -55,6 +55,7 @@ mod recover;
 mod removed;
 mod rename;
 mod returned;
+mod run;
 mod special;
 mod standing;
 mod step;
@@ -208,7 +209,7 @@ pub struct Core {
     /// There is no other shard.
     alone: bool,
     /// What the operation that runs knows of other shards.
-    run: task::Run,
+    run: run::Run,
     tasks: task::Tasks,
     claims: claims::Claims,
     /// Operations over several shards that this one coordinates.
@@ -285,7 +286,9 @@ impl Core {
     pub fn handle(&mut self, caller: Caller, request: Request<'_>, body: &mut [u8]) -> Progress {
         self.begin_request(caller);
         self.chases.lane_goes_on(caller);
-        self.run = task::Run::default();
+        if !self.run.is_fresh() {
+            self.run = run::Run::default();
+        }
         let progress = self.serve(caller, request, body);
         if !self.alone {
             self.publish_totals();

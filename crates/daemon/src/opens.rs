@@ -105,22 +105,30 @@ pub(crate) struct Found {
 struct Share {
     shard: u32,
     shards: u32,
+    /// How many descriptions may be open.
+    opens_max: u32,
+    /// How many files may be.
+    files_max: u32,
 }
 
 impl Share {
+    fn new(shard: u32, shards: u32) -> Share {
+        let (opens_max, files_max) = (OPEN_FILES_MAX / shards, FILES_OPEN_MAX / shards);
+        Share { shard, shards, opens_max, files_max }
+    }
+
     /// Number in the shard's own tables.
     fn own(self, index: u32) -> Option<usize> {
+        // A division takes long.
+        if self.shards == 1 {
+            return Some(index as usize);
+        }
         (index % self.shards == self.shard).then_some((index / self.shards) as usize)
     }
 
     /// Number in the node's tables.
     fn nodes(self, own: usize) -> u32 {
         own as u32 * self.shards + self.shard
-    }
-
-    /// How many of `all` entries are the shard's.
-    fn of(self, all: u32) -> u32 {
-        all / self.shards
     }
 }
 
@@ -191,7 +199,7 @@ impl FileEntries {
 
 impl OpenTable {
     pub(crate) fn new(node: &'static NodeRegion, shard: u32, shards: u32) -> Self {
-        let share = Share { shard, shards };
+        let share = Share::new(shard, shards);
         OpenTable {
             node,
             share,
@@ -285,8 +293,7 @@ impl OpenTable {
     /// Whether another description, and if need be another file, can be open. Checked before
     /// anything is changed for an open.
     pub(crate) fn has_room(&self) -> bool {
-        self.count < self.share.of(OPEN_FILES_MAX)
-            && self.files.len() < self.share.of(FILES_OPEN_MAX) as usize
+        self.count < self.share.opens_max && self.files.len() < self.share.files_max as usize
     }
 
     /// Makes an open file description. One that a process of another node asks for belongs to that
@@ -446,7 +453,7 @@ impl OpenTable {
     pub(crate) fn survey(&mut self) -> Vec<Found> {
         let mut found = Vec::new();
         let share = self.share;
-        for index in (0..share.of(OPEN_FILES_MAX) as usize).map(|own| share.nodes(own)) {
+        for index in (0..share.opens_max as usize).map(|own| share.nodes(own)) {
             let entry = &self.node.opens[index as usize];
             let free = entry.state.load(Acquire) == OPEN_FREE;
             if free && entry.generation.load(Relaxed) == 0 {
@@ -462,7 +469,7 @@ impl OpenTable {
         let never_used = |entry: &FileEntry| {
             entry.id.load(Relaxed) == 0 && entry.grant_generation.load(Relaxed) == 0
         };
-        let files = share.of(FILES_OPEN_MAX) as usize;
+        let files = share.files_max as usize;
         let unused = |own: &usize| never_used(&self.node.files[share.nodes(*own) as usize]);
         self.entries.used = vec![false; (0..files).find(unused).unwrap_or(files)];
         found

@@ -4,7 +4,8 @@
 //! that of requests between two commits, and
 //! `PACE_UNTIL=create` leaves out what comes after the creates, and so on: under valgrind the
 //! difference of two such runs, or of two numbers of files, is what an operation costs in
-//! instructions, which are the same on a busy machine.
+//! instructions, which are the same on a busy machine. `PACE_BYTES` is what a small file has
+//! that is made, written and closed (`fill`), and opened, read and closed (`look`).
 #![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
 
 mod support;
@@ -20,7 +21,10 @@ use std::{
 use mayfly_daemon::{Core, Numbering, Parts, Progress, Survivors, Totals};
 use mayfly_meta::{LmdbOptions, LmdbStore, MemoryStore, Store, TreeOptions, TreeStore};
 use mayfly_object::DirectoryStore;
-use mayfly_wire::{Close, Open, Operation, Stat, Target, Unlink};
+use mayfly_types::OpenRef;
+use mayfly_wire::{
+    Close, Open, Opened, Operation, Read, Reader, Stat, Target, Unlink, Walk, Wire, Write,
+};
 use support::{Node, O_CREAT, O_RDWR, SESSION, TestClock, config, region, walk};
 
 const LIMIT_BYTES: u64 = 1 << 30;
@@ -101,6 +105,12 @@ impl Bed {
             other => panic!("{other:?}"),
         }
     }
+
+    fn open(&mut self, walk: Walk<'_>, flags: u32) -> OpenRef {
+        let bytes = self.ask(&Open { walk, flags, mode: 0o644, uid: 0, gid: 0 });
+        let mut from = Reader::new(&self.body[..bytes]);
+        Opened::decode(&mut from).unwrap().open
+    }
 }
 
 /// How many files are made.
@@ -136,15 +146,11 @@ fn operations_of(mut bed: Bed) -> ControlFlow<()> {
     let path = |number: u32| walk(&paths[number as usize], 0);
     let mut opens = Vec::new();
     each("create", |number| {
-        let flags = O_CREAT | O_RDWR;
-        let open = Open { walk: path(number), flags, mode: 0o644, uid: 0, gid: 0 };
-        let bytes = bed.ask(&open);
-        let mut from = mayfly_wire::Reader::new(&bed.body[..bytes]);
-        let opened = <mayfly_wire::Opened as mayfly_wire::Wire>::decode(&mut from).unwrap();
+        let open = bed.open(path(number), O_CREAT | O_RDWR);
         if number.is_multiple_of(2) || opens.len() == OPENS_MAX {
-            bed.ask(&Close { open: opened.open });
+            bed.ask(&Close { open });
         } else {
-            opens.push(opened.open);
+            opens.push(open);
         }
     })?;
     println!("{:14} {} MiB", "on disk", bed.meta_bytes() >> 20);
@@ -157,13 +163,30 @@ fn operations_of(mut bed: Bed) -> ControlFlow<()> {
         bed.ask(&Stat { target: Target::Path(path(number)) });
     })?;
     each("open", |number| {
-        let open = Open { walk: path(number), flags: O_RDWR, mode: 0, uid: 0, gid: 0 };
-        let bytes = bed.ask(&open);
-        let mut from = mayfly_wire::Reader::new(&bed.body[..bytes]);
-        let opened = <mayfly_wire::Opened as mayfly_wire::Wire>::decode(&mut from).unwrap();
-        bed.ask(&Close { open: opened.open });
+        let open = bed.open(path(number), O_RDWR);
+        bed.ask(&Close { open });
     })?;
     each("unlink", |number| {
+        bed.ask(&Unlink { walk: path(number), directory: false });
+    })?;
+    let Ok(bytes) = std::env::var("PACE_BYTES") else { return ControlFlow::Continue(()) };
+    let content = vec![7; bytes.parse().unwrap()];
+    each("fill", |number| {
+        let open = bed.open(path(number), O_CREAT | O_RDWR);
+        bed.ask(&Write { open, offset: 0, append: false, bytes: &content });
+        bed.ask(&Close { open });
+    })?;
+    each("look", |number| {
+        let open = bed.open(path(number), 0);
+        assert_eq!(bed.node.core().opened_content().unwrap_or_default(), content);
+        bed.ask(&Close { open });
+    })?;
+    each("read", |number| {
+        let open = bed.open(path(number), O_RDWR);
+        bed.ask(&Read { open, offset: 0, count: content.len() as u32 });
+        bed.ask(&Close { open });
+    })?;
+    each("remove", |number| {
         bed.ask(&Unlink { walk: path(number), directory: false });
     })
 }

@@ -125,8 +125,7 @@ impl Core {
             && end <= INLINE_BYTES_MAX as u64
         {
             let grows = end > content.len() as u64;
-            content.resize(content.len().max(end as usize), 0);
-            content[start as usize..end as usize].copy_from_slice(bytes);
+            put_into(content, start as usize, bytes);
             located.inode.size_bytes = content.len() as u64;
             if grows {
                 self.check_room()?;
@@ -556,6 +555,19 @@ pub(super) fn check_grant(open: &Open, grant: &Grant) -> Outcome<()> {
         return Err(Errno::EFBIG.into());
     }
     Ok(())
+}
+
+/// Puts bytes into a small file; what it did not have before them is zeros.
+fn put_into(content: &mut Vec<u8>, start: usize, bytes: &[u8]) {
+    if start >= content.len() {
+        content.reserve_exact(start - content.len() + bytes.len());
+        content.resize(start, 0);
+        content.extend_from_slice(bytes);
+        return;
+    }
+    let end = start + bytes.len();
+    content.resize(content.len().max(end), 0);
+    content[start..end].copy_from_slice(bytes);
 }
 
 /// As much of `bytes` as fits below the longest file.

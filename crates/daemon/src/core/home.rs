@@ -112,7 +112,11 @@ impl Core {
     /// An open file's inode.
     pub(super) fn load_open(&mut self, id: FileId) -> Outcome<Located> {
         let birth = self.opens.file(id).ok_or(Errno::EBADF)?.birth.clone();
-        self.load_birth(id, &birth)
+        let BirthKey { directory, name } = birth;
+        if directory == FileId::NONE {
+            return self.load_own(id);
+        }
+        self.load_under(id, directory, key::cookie(directory, &name), name)
     }
 
     pub(super) fn save(&mut self, located: &Located) -> Outcome<()> {

@@ -40,17 +40,14 @@ impl Core {
         &mut self,
         place: &Place,
         parent: Parent,
-        owner: Ownership,
-        content: Content,
-    ) -> Outcome<Inode> {
-        let id = self.new_id(place.cookie)?;
-        let inode = self.new_inode(id, owner, content, parent.layout());
+        inode: &Inode,
+    ) -> Outcome<()> {
         let key = self.forget_dentry(place.directory, place.cookie, &place.name);
         inode.encode_fused_to(&mut self.record);
         self.store.put(&key, &self.record)?;
         self.touch_directory(parent, 1, 0)?;
         self.counters.files += 1;
-        Ok(inode)
+        Ok(())
     }
 
     pub(super) fn make_directory(&mut self, make: &MakeDirectory<'_>) -> Outcome<Served> {
@@ -89,7 +86,9 @@ impl Core {
         let owner =
             Ownership { mode: 0o777, uid: symlink.uid, gid: parent.inherited_group(symlink.gid) };
         let content = Content::Symlink(symlink.target.to_vec());
-        self.add_fused(&place, parent, owner, content)?;
+        let id = self.new_id(place.cookie)?;
+        let inode = self.new_inode(id, owner, content, parent.layout());
+        self.add_fused(&place, parent, &inode)?;
         Ok(Served::Replied)
     }
 

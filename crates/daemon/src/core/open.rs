@@ -151,7 +151,9 @@ impl Core {
         if let Some(home) = self.chosen_home(parent.layout(), caller, &place) {
             return Err(self.create_at(home, caller, &place, (owner, *parent.layout())));
         }
-        let inode = self.add_fused(&place, parent, owner, Content::Inline(Vec::new()))?;
+        let id = self.new_id(place.cookie)?;
+        let inode = self.new_inode(id, owner, Content::Inline(Vec::new()), parent.layout());
+        self.add_fused(&place, parent, &inode)?;
         let attr = self.attr_from(&inode, None, &MemberFacts::default())?;
         let Place { directory, name, .. } = place;
         let (of, birth) = ((inode.id, FileKind::Regular), BirthKey { directory, name });

@@ -23,8 +23,9 @@ use mayfly_wire::Op;
 use super::{
     Core, Fault, Outcome,
     claims::{Wanted, claims_of},
+    run::Run,
     store_failed,
-    task::{Purpose, RESTARTS_MAX, Run, Task},
+    task::{Purpose, RESTARTS_MAX, Task},
 };
 use crate::{
     api::Caller,

@@ -28,7 +28,8 @@ use super::{
     part_hold::Hold,
     part_leave::Leave,
     preparation::{Preparation, Subject},
-    task::{Run, Task},
+    run::Run,
+    task::Task,
 };
 use crate::{
     api::Caller,

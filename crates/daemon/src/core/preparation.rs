@@ -23,12 +23,8 @@ use mayfly_object::{ObjectAttr, ObjectId, ObjectStore};
 use mayfly_types::{Durability, Errno, FileId, Timestamp};
 
 use super::{
-    Core, Fault, Outcome,
-    data::BLOCK_BYTES,
-    home::Located,
-    part,
-    part_change::PartChange,
-    task::{Run, Task},
+    Core, Fault, Outcome, data::BLOCK_BYTES, home::Located, part, part_change::PartChange,
+    run::Run, task::Task,
 };
 use crate::maps::HashMap;
 

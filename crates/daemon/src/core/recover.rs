@@ -26,8 +26,9 @@ use super::{
     part,
     preparation::Preparations,
     removed::Removed,
+    run::Run,
     striped,
-    task::{Run, Tasks},
+    task::Tasks,
 };
 use crate::{
     api::{Config, Survivors},

@@ -25,7 +25,9 @@ impl Core {
         let (at, parent) = self.vacant(&make.walk, kind)?;
         let gid = parent.inherited_group(make.gid);
         let owner = Ownership { mode: make.mode, uid: make.uid, gid };
-        self.add_fused(&at, parent, owner, content)?;
+        let id = self.new_id(at.cookie)?;
+        let inode = self.new_inode(id, owner, content, parent.layout());
+        self.add_fused(&at, parent, &inode)?;
         Ok(Served::Replied)
     }
 

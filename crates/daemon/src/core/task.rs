@@ -12,17 +12,11 @@
 
 use std::collections::VecDeque;
 
-use mayfly_object::ObjectAttr;
 use mayfly_transport_tcp::{Body, Bytes};
 use mayfly_types::{Errno, FileId, limits::REPLY_BYTES_MAX};
 use mayfly_wire::{Inspect, Op, RemoveStray, Request, Target};
 
-use super::{
-    Core, Fault, Outcome,
-    claims::Wanted,
-    preparation::{Moved, Subject},
-    striped_append::Held,
-};
+use super::{Core, Fault, Outcome, claims::Wanted, run::Run};
 use crate::{
     api::{Caller, Completion, Progress},
     locks::WaitId,
@@ -40,51 +34,6 @@ pub(super) const RESTARTS_MAX: u32 = 1000;
 pub(super) enum Task {
     Request { caller: Caller, op: Op, body: Body },
     Question { from: ShardId, id: u64, question: Question },
-}
-
-/// What a run of an operation knows besides what the shard has.
-#[derive(Debug, Default)]
-pub(super) struct Run {
-    pub(super) place: Resolved,
-    facts: Vec<(ShardId, Question, Answer)>,
-    /// When it first asked, seconds.
-    pub(super) asked_at: Option<i64>,
-    /// Its number, once it needs one; the same in each attempt.
-    pub(super) operation: Option<OperationId>,
-    /// It has the right to move directories.
-    pub(super) elected: bool,
-    /// What it had to change at other shards is done.
-    pub(super) operated: bool,
-    /// The object that was made for it.
-    pub(super) moved: Option<(Moved, ObjectAttr)>,
-    /// What could not be prepared.
-    pub(super) failures: Vec<(Subject, Errno)>,
-    /// What open files take was looked at.
-    pub(super) surveyed: bool,
-    /// A part was read and ended too early; how often it had been cut by then.
-    pub(super) short: Option<u32>,
-    /// The striped file that it cuts, or has cut.
-    pub(super) cut: Option<FileId>,
-    /// The one that it cut before the daemon was restarted.
-    pub(super) cut_before: Option<FileId>,
-    /// The striped file to which nobody else appends until it is over.
-    pub(super) appends_to: Option<FileId>,
-    /// Parts that must not become longer until it is over.
-    pub(super) holds: Option<Held>,
-    /// The other nodes that had the file open of which a mount keeps pages.
-    pub(super) mapped_with: Option<Vec<u32>>,
-    /// What came of a change of a part.
-    pub(super) changed: Option<Result<u64, Errno>>,
-}
-
-impl Run {
-    pub(super) fn at(place: Resolved) -> Run {
-        Run { place, ..Run::default() }
-    }
-
-    pub(super) fn failure(&self, subject: Subject) -> Option<Errno> {
-        self.failures.iter().find(|failure| failure.0 == subject).map(|failure| failure.1)
-    }
 }
 
 #[derive(Debug)]
@@ -449,6 +398,9 @@ impl Core {
 
     /// The run is over, whatever became of it.
     pub(super) fn end_run(&mut self) {
+        if !self.run.holds_something() {
+            return;
+        }
         self.drop_moved();
         self.end_append();
         if self.run.elected

@@ -1,0 +1,77 @@
+//! What a run of an operation has found out so far (`task.rs`).
+
+use mayfly_object::ObjectAttr;
+use mayfly_types::{Errno, FileId};
+
+use super::{
+    preparation::{Moved, Subject},
+    striped_append::Held,
+};
+use crate::{
+    message::{Answer, At, OperationId, Question, Resolved},
+    slots::ShardId,
+};
+
+/// What a run of an operation knows besides what the shard has.
+#[derive(Debug, Default)]
+pub(super) struct Run {
+    pub(super) place: Resolved,
+    pub(super) facts: Vec<(ShardId, Question, Answer)>,
+    /// When it first asked, seconds.
+    pub(super) asked_at: Option<i64>,
+    /// Its number, once it needs one; the same in each attempt.
+    pub(super) operation: Option<OperationId>,
+    /// It has the right to move directories.
+    pub(super) elected: bool,
+    /// What it had to change at other shards is done.
+    pub(super) operated: bool,
+    /// The object that was made for it.
+    pub(super) moved: Option<(Moved, ObjectAttr)>,
+    /// What could not be prepared.
+    pub(super) failures: Vec<(Subject, Errno)>,
+    /// What open files take was looked at.
+    pub(super) surveyed: bool,
+    /// A part was read and ended too early; how often it had been cut by then.
+    pub(super) short: Option<u32>,
+    /// The striped file that it cuts, or has cut.
+    pub(super) cut: Option<FileId>,
+    /// The one that it cut before the daemon was restarted.
+    pub(super) cut_before: Option<FileId>,
+    /// The striped file to which nobody else appends until it is over.
+    pub(super) appends_to: Option<FileId>,
+    /// Parts that must not become longer until it is over.
+    pub(super) holds: Option<Held>,
+    /// The other nodes that had the file open of which a mount keeps pages.
+    pub(super) mapped_with: Option<Vec<u32>>,
+    /// What came of a change of a part.
+    pub(super) changed: Option<Result<u64, Errno>>,
+}
+
+impl Run {
+    pub(super) fn at(place: Resolved) -> Run {
+        Run { place, ..Run::default() }
+    }
+
+    /// Nothing was noted in it: so are those of nearly all requests.
+    pub(super) fn is_fresh(&self) -> bool {
+        let Run { place: Resolved { at, follows, restarts }, facts, asked_at, operation, .. } =
+            self;
+        let Run { elected, operated, moved, failures, surveyed, short, .. } = self;
+        let Run { cut, cut_before, appends_to, holds, mapped_with, changed, .. } = self;
+        let asked = asked_at.is_some() || operation.is_some() || !facts.is_empty();
+        let walked = *at != At::Start || *follows != 0 || *restarts != 0;
+        let said = *elected || *operated || *surveyed || !failures.is_empty();
+        let changes = moved.is_some() || short.is_some() || cut.is_some() || cut_before.is_some();
+        let held = appends_to.is_some() || holds.is_some() || mapped_with.is_some();
+        !(asked || walked || said || changes || held || changed.is_some())
+    }
+
+    /// Something ends with it.
+    pub(super) fn holds_something(&self) -> bool {
+        self.moved.is_some() || self.holds.is_some() || self.appends_to.is_some() || self.elected
+    }
+
+    pub(super) fn failure(&self, subject: Subject) -> Option<Errno> {
+        self.failures.iter().find(|failure| failure.0 == subject).map(|failure| failure.1)
+    }
+}
