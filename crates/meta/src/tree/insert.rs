@@ -11,7 +11,7 @@ use super::{
     },
     pages::Pages,
     space::Space,
-    walk::Way,
+    walk::{Standing, Way},
 };
 use crate::StoreError;
 
@@ -51,13 +51,16 @@ struct Entry<'a> {
 impl<S: Space> Tree<S> {
     /// As [`crate::Store::put`].
     pub(super) fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
-        if let Some((leaf, at)) = self.often.find(&self.pages, key, value.len()) {
-            return self.overwrite_at(leaf, at, value);
+        if let Some((standing, _)) = self.often.find(&self.pages, key)
+            && self.replace(standing, key, value)?
+        {
+            return Ok(());
         }
         let found = self.find(key)?;
         if let Ok(index) = found.index {
-            if self.overwrite((found.leaf, index), key, value)? {
-                self.often.note(key, found.leaf, index);
+            self.often.note(key, found.leaf, index);
+            let standing = self.pages.node(found.leaf)?.cell(index)?.standing(found.leaf, index);
+            if self.replace(standing, key, value)? {
                 return Ok(());
             }
             self.take_out(found.leaf, index)?;
@@ -66,6 +69,7 @@ impl<S: Space> Tree<S> {
         let (Ok(index) | Err(index)) = found.index;
         let in_order = found.index.is_err() && self.run.goes_on(found.leaf, index);
         if insert_plain(&mut self.pages, (found.leaf, index), key, value)? {
+            self.often.note(key, found.leaf, index);
             return Ok(());
         }
         let mut cell = std::mem::take(&mut self.cell);
@@ -77,25 +81,60 @@ impl<S: Space> Tree<S> {
         done
     }
 
-    /// Puts a value in the place of another one; false when that was not of the same length.
-    fn overwrite(
+    /// Puts a value in the place of another one; false when its cell is longer. So a file that was
+    /// just made and then written takes no room twice, and its page is not put in order again and
+    /// again.
+    #[inline(always)]
+    fn replace(
         &mut self,
-        (leaf, index): (u32, usize),
+        standing: Standing,
         key: &[u8],
         value: &[u8],
     ) -> Result<bool, StoreError> {
-        let old = self.pages.node(leaf)?.cell(index)?;
-        if old.long || old.stored.len() != value.len() {
+        let Standing { leaf, at, stored, long, .. } = standing;
+        if !long && stored == value.len() {
+            let at = at + CELL_HEAD_BYTES + key.len();
+            self.pages.note(leaf, at, value.len())?;
+            self.pages.write(leaf, at, value)?;
+            return Ok(true);
+        }
+        if cell_bytes(key, value) > standing.bytes {
             return Ok(false);
         }
-        let at = old.at + CELL_HEAD_BYTES + key.len();
-        self.overwrite_at(leaf, at, value).map(|()| true)
+        self.shrink(standing, key, value).map(|()| true)
     }
 
-    #[inline]
-    fn overwrite_at(&mut self, leaf: u32, at: usize, value: &[u8]) -> Result<(), StoreError> {
-        self.pages.note(leaf, at, value.len())?;
-        self.pages.write(leaf, at, value)
+    /// Puts a value in the place of another one whose cell is at least as long.
+    #[inline(never)]
+    fn shrink(&mut self, standing: Standing, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        let mut cell = std::mem::take(&mut self.cell);
+        let made = make_cell(&mut self.pages, key, value, &mut cell);
+        let done = made.and_then(|()| self.put_cell(standing, key, &cell));
+        self.cell = cell;
+        done
+    }
+
+    /// Writes a cell over one that is at least as long.
+    fn put_cell(&mut self, standing: Standing, key: &[u8], cell: &[u8]) -> Result<(), StoreError> {
+        let Standing { leaf: page, index, at, bytes: taken, long, .. } = standing;
+        let node = self.pages.node(page)?;
+        if long {
+            self.value.clear();
+            self.value.extend_from_slice(node.cell(index)?.stored);
+        }
+        // Of the lowest cell the gap gets what is left over.
+        let lowest = at == node.low();
+        let to = if lowest { at + taken.saturating_sub(cell.len()) } else { at };
+        let low = if lowest { to } else { node.low() };
+        let live = node.live().saturating_sub(taken) + cell.len();
+        let (counts, prefix) = (counts(node.count, low, live), node.prefix().len());
+        let slot_at = HEAD_BYTES + index * SLOT_BYTES;
+        self.pages.note(page, at, taken)?;
+        note_slots(&mut self.pages, page, slot_at, SLOT_BYTES)?;
+        self.pages.write(page, to, cell)?;
+        self.pages.write(page, slot_at, &slot(hint(key, prefix), to, key.len()))?;
+        self.pages.write(page, 2, &counts)?;
+        if long { long::give_up(&mut self.pages, &self.value) } else { Ok(()) }
     }
 
     /// Puts an entry into a node that `way` leads to.
@@ -169,10 +208,16 @@ impl<S: Space> Tree<S> {
             self.value.clear();
             self.value.extend_from_slice(cell.stored);
         }
-        let (long, taken) = (cell.long, cell.bytes.len());
-        let (count, low, live) = (node.count - 1, node.low(), node.live().saturating_sub(taken));
+        let (long, taken, at) = (cell.long, cell.bytes.len(), cell.at);
+        let (count, live) = (node.count - 1, node.live().saturating_sub(taken));
+        // The lowest cell becomes part of the gap, and may be written over.
+        let lowest = at == node.low();
+        let low = if lowest { at + taken } else { node.low() };
         let from = HEAD_BYTES + index * SLOT_BYTES;
         let behind = node.slots_end() - from;
+        if lowest {
+            self.pages.note(page, at, taken)?;
+        }
         note_slots(&mut self.pages, page, from, behind)?;
         self.pages.shift(page, from + SLOT_BYTES, behind - SLOT_BYTES, from)?;
         self.pages.write(page, 2, &counts(count, low, live))?;
@@ -284,6 +329,15 @@ impl Gap {
         pages.write(page, at, &slot(hint(key, prefix), low, key.len()))?;
         pages.write(page, 2, &counts)
     }
+}
+
+/// How long the cell of an entry of a leaf is.
+fn cell_bytes(key: &[u8], value: &[u8]) -> usize {
+    let inline = CELL_HEAD_BYTES + key.len() + value.len();
+    if inline <= CELL_BYTES_MAX {
+        return inline;
+    }
+    CELL_HEAD_BYTES + key.len() + long::stored_bytes(value.len())
 }
 
 fn make_cell<S: Space>(

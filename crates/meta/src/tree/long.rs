@@ -30,6 +30,11 @@ fn shape(length: usize) -> (usize, usize) {
     }
 }
 
+/// Bytes that the cell of a value of this length has besides its key.
+pub(super) fn stored_bytes(length: usize) -> usize {
+    PLACE_BYTES + shape(length).1
+}
+
 /// Puts `value` into pages, and what its cell is to hold behind `stored`.
 ///
 /// # Errors

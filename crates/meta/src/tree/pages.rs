@@ -24,7 +24,8 @@
 //! noted in the journal before it is changed for the first time. What meant nothing (free pages
 //! but for their link, the gap between the slots and the cells of a node, pages beyond the end) is
 //! written without. So that this stays true, a page that the transaction has freed joins the free
-//! pages only when it commits, and cells that it has given up are not written over.
+//! pages only when it commits, and cells that it has given up are not written over, except where
+//! they were noted.
 
 use mayfly_records::page::{PLACES_AT, SEARCHED_LINES, VERSION_AT};
 

@@ -365,6 +365,16 @@ fn a_death_after_any_change_leaves_the_last_commit_and_nothing_else() {
     }
     ops.push(Op::Put(b"long".to_vec(), 12_500, 4));
     ops.push(Op::Commit);
+    // What lies lowest in its page becomes shorter or goes, and others come where it was.
+    for number in 120..126 {
+        for (length, byte) in [(130, 6), (4000, 7), (40, 8), (100, 9)] {
+            ops.push(Op::Put(key(number), length, byte));
+            ops.extend((number % 2 == 0).then_some(Op::Commit));
+        }
+        ops.extend([Op::Delete(key(number)), Op::Put(key(number + 10), 90, 10)]);
+        ops.push(Op::Commit);
+    }
+    ops.extend((130..136).map(|number| Op::Delete(key(number))));
     ops.extend((0..115).map(|number| Op::Delete(key(number))));
     ops.push(Op::Delete(b"long".to_vec()));
     ops.push(Op::Commit);
@@ -396,6 +406,26 @@ fn filling_and_emptying_does_not_make_the_file_grow() {
         ends.push(tree.pages.end());
     }
     assert!(ends[5] <= ends[0] + ends[0] / 20, "{ends:?}");
+}
+
+/// Each such file took the room of both its records in its page, which was put in order again after
+/// every sixth.
+#[test]
+fn a_record_that_is_made_short_and_then_long_leaves_its_page_in_order() {
+    let (mut tree, changes) = open_traced(fresh()).unwrap();
+    for number in 0..400 {
+        tree.put(&key(number), &[1; 140]).unwrap();
+        tree.commit().unwrap();
+        tree.put(&key(number), &[2; 4000]).unwrap();
+        tree.commit().unwrap();
+    }
+    let changes = changes.lock().expect("nobody panics");
+    let of_whole_page = |change: &&(Which, Change)| match change {
+        (Which::Pages, Change::Bytes { bytes, .. }) => bytes.len() == PAGE_BYTES,
+        _ => false,
+    };
+    let pages = changes.iter().filter(of_whole_page).count();
+    assert!(pages < 60, "{pages} pages");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! From the root to a leaf, and from leaf to leaf.
 
-use mayfly_records::page::{CELL_HEAD_BYTES, DEPTH_MAX};
+use mayfly_records::page::DEPTH_MAX;
 
 use super::{
     Tree, long,
@@ -98,69 +98,95 @@ impl Last {
 }
 
 /// How many places [`Often`] knows.
-const OFTEN: usize = 4;
+const OFTEN: usize = 64;
 
-/// Where values stand that are written again and again, each time as long as before: a directory in
-/// which names are made, the counters. Nothing is looked up for them.
+/// Where entries stand that were looked up, made or written lately: a directory in which names are
+/// made, the counters, a file that was made and is written. They are not searched again.
 ///
 /// A place is believed if its page still has the key there. So whatever moves entries within a page
-/// or to a new one only costs a search, as do two keys with the same mark. A page that is given up
+/// or to a new one only costs a search, as do two keys that want one place. A page that is given up
 /// keeps its bytes for a while, so whoever does that says so.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Often {
-    /// Marks of the keys.
-    marks: [u64; OFTEN],
-    /// Page 0 is none that has a key.
-    places: [Step; OFTEN],
-    next: usize,
+    /// The mark of a key, and where that is. Page 0 is none that has a key.
+    places: [(u64, Step); OFTEN],
+}
+
+impl Default for Often {
+    fn default() -> Often {
+        Often { places: [(0, Step::default()); OFTEN] }
+    }
 }
 
 /// What tells a key from most others: its end, with its beginning and its length.
 #[inline]
 fn mark(key: &[u8]) -> u64 {
     let begin = key.first().copied().map_or(0, u64::from);
-    let end = key.last_chunk().map_or(0, |end| u64::from_le_bytes(*end));
+    let end = key.last_chunk().map_or(0, |end| u64::from_be_bytes(*end));
     end ^ begin << 56 ^ (key.len() as u64) << 48
+}
+
+/// Which of the places is for keys with this mark.
+#[inline]
+fn place_of(mark: u64) -> usize {
+    (mark.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % OFTEN
+}
+
+/// An entry of a leaf.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Standing {
+    pub(super) leaf: u32,
+    pub(super) index: usize,
+    /// Where its cell begins.
+    pub(super) at: usize,
+    /// Length of the cell.
+    pub(super) bytes: usize,
+    /// Length of what stands in it for the value.
+    pub(super) stored: usize,
+    pub(super) long: bool,
 }
 
 impl Often {
     /// A page is given up.
     #[inline]
     pub(super) fn forget(&mut self) {
-        self.places = [Step::default(); OFTEN];
+        *self = Often::default();
     }
 
+    /// An entry is there.
     #[inline]
-    fn position(&self, mark: u64) -> Option<usize> {
-        self.marks.iter().position(|known| *known == mark)
-    }
-
-    /// The value of `key` was written where it stood.
     pub(super) fn note(&mut self, key: &[u8], leaf: u32, index: usize) {
         let mark = mark(key);
-        let at = self.position(mark).unwrap_or_else(|| {
-            self.next = (self.next + 1) % OFTEN;
-            self.next
-        });
-        if let (Some(known), Some(place)) = (self.marks.get_mut(at), self.places.get_mut(at)) {
-            *known = mark;
-            *place = Step { page: leaf, index: index as u16 };
+        if let Some(place) = self.places.get_mut(place_of(mark)) {
+            *place = (mark, Step { page: leaf, index: index as u16 });
         }
     }
 
-    /// The leaf that has `key`, and where in it its value is, if that is so long.
-    #[inline]
-    pub(super) fn find<S: Space>(
+    /// The entry with `key`, if its place is known.
+    #[inline(always)]
+    pub(super) fn find<'a, S: Space>(
         &self,
-        pages: &Pages<S>,
+        pages: &'a Pages<S>,
         key: &[u8],
-        length: usize,
-    ) -> Option<(u32, usize)> {
-        let Step { page, index } = *self.places.get(self.position(mark(key))?)?;
+    ) -> Option<(Standing, Cell<'a>)> {
+        let mark = mark(key);
+        let (known, Step { page, index }) = *self.places.get(place_of(mark))?;
+        if known != mark {
+            return None;
+        }
         let node = pages.node(page).ok()?;
-        let cell = node.cell(usize::from(index)).ok()?;
-        let same = cell.key == key && cell.stored.len() == length && !cell.long;
-        (same && node.level() == 0).then_some((page, cell.at + CELL_HEAD_BYTES + key.len()))
+        let (leaf, index) = (page, usize::from(index));
+        let cell = node.cell(index).ok()?;
+        let there = cell.key == key && node.level() == 0;
+        there.then(|| (cell.standing(leaf, index), cell))
+    }
+}
+
+impl Cell<'_> {
+    #[inline(always)]
+    pub(super) fn standing(&self, leaf: u32, index: usize) -> Standing {
+        let (bytes, stored) = (self.bytes.len(), self.stored.len());
+        Standing { leaf, index, at: self.at, bytes, stored, long: self.long }
     }
 }
 
@@ -225,9 +251,15 @@ impl<S: Space> Tree<S> {
     /// As [`crate::Store::get`].
     #[inline]
     pub(super) fn look_up(&mut self, key: &[u8]) -> Result<Option<&[u8]>, StoreError> {
-        let found = self.find(key)?;
-        let Ok(index) = found.index else { return Ok(None) };
-        let cell = self.pages.node(found.leaf)?.cell(index)?;
+        let cell = match self.often.find(&self.pages, key) {
+            Some((_, cell)) => cell,
+            None => {
+                let found = self.last.find(&self.pages, key)?;
+                let Ok(index) = found.index else { return Ok(None) };
+                self.often.note(key, found.leaf, index);
+                self.pages.node(found.leaf)?.cell(index)?
+            }
+        };
         if cell.long {
             if let Some(value) = long::whole(&self.pages, cell.stored)? {
                 return Ok(Some(value));
