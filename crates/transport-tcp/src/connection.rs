@@ -15,7 +15,7 @@ use rustix::{
 
 use crate::{
     Bytes, Lane, NodeId,
-    frame::{Decoder, Frame, FrameHeader, Sums, body_checksum_of},
+    frame::{Decoder, FRAME_HEADER_BYTES, Frame, FrameHeader, Sums, body_checksum_of},
     handshake::{Accepted, Caller, Encryption, Sealed},
     limits::WRITE_PIECES_MAX,
     record::{self, Opener},
@@ -129,6 +129,7 @@ fn decode_all(
 /// A piece of what is to be written.
 #[derive(Debug)]
 enum Piece {
+    Header([u8; FRAME_HEADER_BYTES]),
     Own(Vec<u8>),
     Shared(Bytes),
 }
@@ -136,6 +137,7 @@ enum Piece {
 impl Piece {
     fn bytes(&self) -> &[u8] {
         match self {
+            Piece::Header(bytes) => bytes,
             Piece::Own(bytes) => bytes,
             Piece::Shared(bytes) => bytes,
         }
@@ -226,8 +228,12 @@ impl Connection {
     }
 
     pub(crate) fn write_raw(&mut self, bytes: Vec<u8>) {
-        self.output_bytes += bytes.len();
-        self.output.push_back(Piece::Own(bytes));
+        self.append(Piece::Own(bytes));
+    }
+
+    fn append(&mut self, piece: Piece) {
+        self.output_bytes += piece.bytes().len();
+        self.output.push_back(piece);
     }
 
     /// Appends a frame to what is to be written.
@@ -235,10 +241,9 @@ impl Connection {
         let Stage::Up(channel) = &mut self.stage else { return };
         let Some((keys, _)) = &mut channel.sealed else {
             header.body_checksum = body_checksum_of(&[&body[0], &body[1]]);
-            self.write_raw(header.encode().to_vec());
+            self.append(Piece::Header(header.encode()));
             for piece in body.into_iter().filter(|piece| !piece.is_empty()) {
-                self.output_bytes += piece.len();
-                self.output.push_back(Piece::Shared(piece));
+                self.append(Piece::Shared(piece));
             }
             return;
         };

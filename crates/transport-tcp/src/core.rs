@@ -30,7 +30,7 @@ use crate::{
     clock::{Clock, ms},
     complaints::{Complaints, Trouble},
     connection::Connection,
-    frame::Kind,
+    frame::{Frame, Kind},
     handshake::Identity,
     limits::Limits,
     peer::{Gauges, Peer, Token},
@@ -143,6 +143,8 @@ pub(crate) struct Core {
     deliveries: Vec<Delivery>,
     /// Memory for the next list of them.
     commands: Vec<Command>,
+    /// Memory for what the next read brings.
+    frames: Vec<Frame>,
     /// When the core must be looked at, at the latest.
     next_wake_ns: u64,
     /// When the turn began that is under way.
@@ -205,6 +207,7 @@ impl Core {
             timed: Vec::new(),
             deliveries: Vec::new(),
             commands: Vec::new(),
+            frames: Vec::new(),
             next_wake_ns: u64::MAX,
             now_ns: 0,
             looked_ns: 0,

@@ -40,15 +40,17 @@ pub(super) struct Others {
     connected: HashMap<u32, u64>,
     /// Clients' requests that came while earlier operations were being finished.
     held: Vec<(Ticket, Vec<u8>)>,
+    /// Memory for what comes.
+    events: Vec<Event>,
 }
 
 impl<S: Service, O: Outside> Serving<S, O> {
     /// Acts on all that has come from other nodes.
     pub(super) fn attend_nodes(&mut self) {
         let Some(net) = self.shard.peers.net().cloned() else { return };
-        let mut events = Vec::new();
+        let mut events = std::mem::take(&mut self.others.events);
         net.take(&mut events);
-        for event in events {
+        for event in events.drain(..) {
             match event {
                 Event::Request { ticket, class: Class::Client, body, .. }
                     if self.is_recovering() =>
@@ -82,6 +84,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
                 Event::Cancelled(_) => {}
             }
         }
+        self.others.events = events;
         for sent in net.failed() {
             self.lost(&net, sent, true);
         }
@@ -276,7 +279,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
         } else {
             (status, body)
         };
-        self.shard.answer(&Completion { caller, status, body });
+        self.shard.answer(Completion { caller, status, body });
     }
 
     fn elsewhere(&mut self, net: &Net, away: Away, shard: ShardId, place: Resolved) {
@@ -285,7 +288,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
         }
         let numbering = self.shard.peers.numbering();
         if shard.0 >= numbering.all() {
-            self.shard.answer(&Completion::failed(away.caller, Errno::EIO));
+            self.shard.answer(Completion::failed(away.caller, Errno::EIO));
         } else if numbering.is_here(shard) {
             let Away { caller, op, body, .. } = away;
             let forward = Forward { caller, op, body, place };
@@ -303,7 +306,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
                     // It may be executed all the same, or was.
                     net.give_up(&away);
                 }
-                self.shard.answer(&Completion::failed(away.caller, Errno::EIO));
+                self.shard.answer(Completion::failed(away.caller, Errno::EIO));
             }
             Loss::Shard { shard, from, id, answer } => {
                 self.hand(from, shard, Message::Answer(id, answer));

@@ -119,10 +119,10 @@ impl<S: Service> Shard<S> {
     }
 
     /// Stores the reply to a request that was left, here or by another thread.
-    pub(super) fn answer(&mut self, completion: &Completion) {
+    pub(super) fn answer(&mut self, completion: Completion) {
         let Caller { session, lane, request_id } = completion.caller;
         if origin(session).is_some() {
-            self.for_others.push(completion.clone());
+            self.for_others.push(completion);
             return;
         }
         let at = LaneRef { session, lane };
@@ -138,7 +138,7 @@ impl<S: Service> Shard<S> {
     /// To be called before whatever may commit: a long end of a session does, in between.
     fn store_answers(&mut self) {
         for answer in self.service.answers() {
-            self.answer(&answer);
+            self.answer(answer);
         }
     }
 
@@ -147,7 +147,7 @@ impl<S: Service> Shard<S> {
     pub(super) fn finish(&mut self) {
         self.end_batch();
         for completion in self.service.completions() {
-            self.answer(&completion);
+            self.answer(completion);
         }
         self.end_batch();
     }

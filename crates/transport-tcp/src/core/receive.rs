@@ -17,6 +17,8 @@ use crate::{
 /// Requests of one node that may be unanswered at a time. Its own bound keeps an honest one far
 /// below.
 const OWED_MAX: usize = 1 << 20;
+/// For so many frames there is memory without asking for it.
+const FRAMES_KEPT: usize = 256;
 
 impl Core {
     /// Epoll says that something can be done.
@@ -50,16 +52,19 @@ impl Core {
         // Even when it has broken: what came before that counts.
         let mut bytes = 0;
         let now_ns = self.now();
+        let mut frames = std::mem::take(&mut self.frames);
         while bytes < READ_TURN_BYTES {
-            let mut frames = Vec::new();
             let progress = connection.read_frames(&mut self.scratch, now_ns, &mut frames);
-            for frame in frames {
+            for frame in frames.drain(..) {
                 self.frame(connection, node, lane, frame)?;
             }
             match progress? {
                 Progress::Some(count) => bytes += count,
                 Progress::Drained => break,
             }
+        }
+        if frames.capacity() <= FRAMES_KEPT {
+            self.frames = frames;
         }
         if let Some(since_ns) = connection.frame_since_ns {
             self.arm(since_ns + ms(self.limits.frame_ms));
