@@ -313,3 +313,22 @@ fn a_cut_of_one_object_is_not_made_once_more_either() {
     let part = "1/0-8/0-4/0-7/0-3/1-3,6-8,12/2-5,8/0-7/0-7";
     kept_of(Shape { roles: true, ..Shape::default() }, &[(457, part)]);
 }
+
+/// A daemon that came back held an open while earlier operations were being finished. Meanwhile the
+/// node that asked got a new daemon, too, which was asked for what it stood; only then was the open
+/// executed, for the daemon that was gone.
+#[test]
+fn an_open_that_was_held_is_not_executed_for_a_daemon_that_is_gone() {
+    let part = "0,3,10/0-1,3-5///3,5//0-4,6,8";
+    kept_leaks(Chunks::OnAll, Shape::default(), &[(2016, part)]);
+    let shape = Shape { roles: true, ..Shape::default() };
+    kept_leaks(Chunks::OnAll, shape, &[(7305, "0,5,13,16//////0-1/0-1/")]);
+}
+
+/// An open was executed, and both connection and daemon were lost before it was answered. The node
+/// that had asked left it out of what it was asked about, since it was to be sent again; then its
+/// process was killed, and it was not.
+#[test]
+fn an_open_that_is_not_sent_again_since_its_process_ended_is_given_up() {
+    kept_leaks(Chunks::AtHome, Shape::default(), &[(20150, "0,2,4,7,9-10,16/0,3-6,8/0-1")]);
+}

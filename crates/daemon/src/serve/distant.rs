@@ -109,7 +109,10 @@ impl<S: Service, O: Outside> Serving<S, O> {
                     return net.say(ticket, &Reply::Done { status });
                 };
                 let known = self.others.known.entry(node).or_default();
-                if known.incarnation != ticket.incarnation {
+                // One that was held, and whose daemon is gone meanwhile, the next one sends again
+                // if somebody still waits; that was asked for what it stands without it.
+                let last = self.others.connected.get(&node).copied().unwrap_or_default();
+                if known.incarnation != ticket.incarnation || last > ticket.incarnation {
                     return net.say(ticket, &Reply::Unknown);
                 }
                 let session = self.meet(node, session, pid);
@@ -302,10 +305,8 @@ impl<S: Service, O: Outside> Serving<S, O> {
         match net.lost(sent, late) {
             Loss::Again(sent) => net.again(sent),
             Loss::Client(away) => {
-                if away.op == Op::Open {
-                    // It may be executed all the same, or was.
-                    net.give_up(&away);
-                }
+                // It may be executed all the same, or was.
+                net.give_up(&away);
                 self.shard.answer(Completion::failed(away.caller, Errno::EIO));
             }
             Loss::Shard { shard, from, id, answer } => {

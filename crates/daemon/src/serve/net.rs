@@ -42,10 +42,6 @@ use crate::{
 };
 use words::{Call, Reply};
 
-/// So many opens are remembered that were given up and of which a node has not heard; what others
-/// made there stays until the instance ends.
-const GIVEN_UP_MAX: usize = 1 << 16;
-
 /// For what somebody may wait as long as he likes: a year.
 const PATIENCE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -335,7 +331,10 @@ impl Net {
         };
         if let Sent::Forward(away) = &sent {
             // Whoever executes it has to hear of the session's end, after it.
-            let Some((_, told)) = state.sessions.get_mut(&away.caller.session) else { return };
+            let Some((_, told)) = state.sessions.get_mut(&away.caller.session) else {
+                // It may have been executed when it was sent before.
+                return self.give_up_in(state, away);
+            };
             told.insert(node);
         }
         let introduced = state.peers.entry(node).or_default().introduced;
@@ -465,36 +464,6 @@ impl Net {
             self.post_reply(ticket, &Reply::Done { status: done.status }, &done.body);
         }
         !given_up
-    }
-
-    /// An open of another node's client was given up; false when it is not under way.
-    pub(super) fn give_up_running(&self, caller: Caller) -> bool {
-        let mut state = lock(&self.state);
-        let is_running = state.running.contains_key(&caller);
-        if is_running {
-            state.given_up.insert(caller);
-        }
-        is_running
-    }
-
-    /// Tells a node that an open which was sent there is given up.
-    pub(super) fn give_up(&self, away: &Away) {
-        let node = self.numbering.node_of(away.to);
-        let mut state = lock(&self.state);
-        let given_up = &mut state.peers.entry(node).or_default().given_up;
-        if *given_up < GIVEN_UP_MAX {
-            *given_up += 1;
-            self.post(&mut state, Sent::GivenUp { node, caller: away.caller });
-        }
-        drop(state);
-        self.flush();
-    }
-
-    /// A node has heard of one.
-    pub(super) fn given_up_heard(&self, node: u32) {
-        let mut state = lock(&self.state);
-        let given_up = &mut state.peers.entry(node).or_default().given_up;
-        *given_up = given_up.saturating_sub(1);
     }
 
     /// The number that a question of another node gets here.
