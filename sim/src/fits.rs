@@ -4,24 +4,17 @@
 
 use std::collections::BTreeSet;
 
-use mayfly_daemon::fsck::{Finding, Kind, Look, facts_of};
+use mayfly_daemon::fsck::{Finding, Look, facts_of};
 use mayfly_meta::{Scan, Store};
 use mayfly_object::ObjectStore;
 use mayfly_wire::inspection::{Fact, Object};
 
-use crate::{judge::Wrong, node::Node, rest::Left};
+use crate::{judge::Wrong, node::Node};
 
-/// What does not fit. Descriptions that a node does not know of are known to be left.
-pub fn check(nodes: &mut dyn Iterator<Item = &mut Node>, shards: u32) -> Left {
-    let mut left = Left::default();
-    for Finding { kind, what, .. } in findings(nodes, shards) {
-        let wrong = Wrong(format!("{}: {what}", kind.words()));
-        match kind {
-            Kind::Description => left.leaked.push(wrong),
-            _ => left.wrong.push(wrong),
-        }
-    }
-    left
+/// What does not fit.
+pub fn check(nodes: &mut dyn Iterator<Item = &mut Node>, shards: u32) -> Vec<Wrong> {
+    let say = |Finding { kind, what, .. }| Wrong(format!("{}: {what}", kind.words()));
+    findings(nodes, shards).into_iter().map(say).collect()
 }
 
 fn findings(nodes: &mut dyn Iterator<Item = &mut Node>, shards: u32) -> BTreeSet<Finding> {

@@ -23,7 +23,7 @@ use crate::{
     network::{self, MS, Network, SECOND, Shared, US},
     node::{Chunks, Node, Placing, SimClock},
     plan::{Act, Plan, WORK_NS},
-    rest::{self, Left},
+    rest,
 };
 
 /// Steps of a run that goes on for ever.
@@ -62,8 +62,6 @@ pub struct Options {
 pub struct Report {
     /// What is wrong.
     pub wrong: Vec<Wrong>,
-    /// What is known to stay when daemons are killed, and stayed.
-    pub leaked: Vec<Wrong>,
     /// Histories that could not be decided.
     pub undecided: usize,
     /// Histories that are right.
@@ -120,7 +118,6 @@ pub struct World<'a> {
     clients: Vec<Client>,
     common: Common,
     wrong: Vec<Wrong>,
-    leaked: Vec<Wrong>,
     steps: u64,
     hash: DefaultHasher,
 }
@@ -136,7 +133,6 @@ pub fn run(plan: &Plan, options: Options) -> Report {
     let requests = world.network.lock().requests;
     Report {
         wrong,
-        leaked: world.leaked,
         undecided: judgement.undecided,
         good: judgement.good,
         operations: world.common.history.len(),
@@ -196,7 +192,6 @@ impl<'a> World<'a> {
                 answers: 0,
             },
             wrong: Vec::new(),
-            leaked: Vec::new(),
             steps: 0,
             hash: DefaultHasher::new(),
         }
@@ -240,12 +235,10 @@ impl<'a> World<'a> {
     }
 
     /// A look at what all nodes keep, while nothing goes on.
-    fn check(&mut self, look: fn(&mut dyn Iterator<Item = &mut Node>, u32) -> Left) {
+    fn check(&mut self, look: fn(&mut dyn Iterator<Item = &mut Node>, u32) -> Vec<Wrong>) {
         if self.wrong.is_empty() {
             let mut nodes = self.members.iter_mut().map(|member| &mut member.node);
-            let mut left = look(&mut nodes, self.plan.shards);
-            self.wrong.append(&mut left.wrong);
-            self.leaked.append(&mut left.leaked);
+            self.wrong = look(&mut nodes, self.plan.shards);
         }
     }
 

@@ -168,21 +168,11 @@ fn a_stat_tells_how_many_names_a_file_has_that_it_found_before() {
     kept_where(Chunks::AtMaker, Shape::default(), &[(321, part)]);
 }
 
-/// Runs after which a node once had a description at another one that it did not know of.
-fn kept_leaks(chunks: Chunks, shape: Shape, runs: &[(u64, &str)]) {
-    for (seed, part) in runs {
-        let part: Part = part.parse().expect("a part of a plan");
-        let plan = part.of(&Plan::draw(*seed, shape));
-        let report = run(&plan, Options { chunks, ..Options::default() });
-        assert_eq!((report.wrong, report.leaked), (Vec::new(), Vec::new()), "seed {seed}");
-    }
-}
-
 /// A node stood still for longer than the deadline of an open that was on its way to it. It was
 /// executed when nobody waited for it any more, and its description stayed.
 #[test]
 fn an_open_that_was_given_up_leaves_no_description() {
-    kept_leaks(Chunks::AtHome, Shape::default(), &[(272, "0//////0//")]);
+    kept_where(Chunks::AtHome, Shape::default(), &[(272, "0//////0//")]);
 }
 
 /// A daemon that came back could not say for which descriptions it stood, since the other node was
@@ -198,7 +188,7 @@ fn a_node_that_can_be_reached_again_is_asked_for_what_it_stands() {
         (330, "2,18/0-1,3-7///"),
         (807, "0-1///4/0-1,9,11/0-3/0-4"),
     ];
-    kept_leaks(Chunks::AtHome, Shape::default(), &runs);
+    kept_where(Chunks::AtHome, Shape::default(), &runs);
 }
 
 /// A connection broke while an open was executed, and its answer arrived by the next one. The
@@ -320,9 +310,9 @@ fn a_cut_of_one_object_is_not_made_once_more_either() {
 #[test]
 fn an_open_that_was_held_is_not_executed_for_a_daemon_that_is_gone() {
     let part = "0,3,10/0-1,3-5///3,5//0-4,6,8";
-    kept_leaks(Chunks::OnAll, Shape::default(), &[(2016, part)]);
+    kept_where(Chunks::OnAll, Shape::default(), &[(2016, part)]);
     let shape = Shape { roles: true, ..Shape::default() };
-    kept_leaks(Chunks::OnAll, shape, &[(7305, "0,5,13,16//////0-1/0-1/")]);
+    kept_where(Chunks::OnAll, shape, &[(7305, "0,5,13,16//////0-1/0-1/")]);
 }
 
 /// An open was executed, and both connection and daemon were lost before it was answered. The node
@@ -330,5 +320,5 @@ fn an_open_that_was_held_is_not_executed_for_a_daemon_that_is_gone() {
 /// process was killed, and it was not.
 #[test]
 fn an_open_that_is_not_sent_again_since_its_process_ended_is_given_up() {
-    kept_leaks(Chunks::AtHome, Shape::default(), &[(20150, "0,2,4,7,9-10,16/0,3-6,8/0-1")]);
+    kept_where(Chunks::AtHome, Shape::default(), &[(20150, "0,2,4,7,9-10,16/0,3-6,8/0-1")]);
 }
