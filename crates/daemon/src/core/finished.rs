@@ -20,7 +20,7 @@ use crate::{
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Finished {
     pub(super) id: OperationId,
-    /// The striped file that it has cut. The rest of the request is still to be done.
+    /// The file that it has cut. The rest of the request is still to be done.
     pub(super) cut: Option<FileId>,
 }
 

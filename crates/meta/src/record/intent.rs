@@ -426,7 +426,7 @@ pub struct Intent {
     pub lane: u32,
     /// Id of the request.
     pub request_id: u64,
-    /// The striped file that it cuts.
+    /// The file that it cuts.
     pub cut: Option<FileId>,
     /// What each shard does.
     pub parts: Vec<(u32, Vec<Step>)>,

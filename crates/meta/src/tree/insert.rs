@@ -331,13 +331,15 @@ impl Gap {
     }
 }
 
-/// How long the cell of an entry of a leaf is.
+/// Whether the cell of an entry of a leaf has its whole value.
+fn is_inline(key: &[u8], value: &[u8]) -> bool {
+    CELL_HEAD_BYTES + key.len() + value.len() <= CELL_BYTES_MAX
+}
+
+/// How long such a cell is.
 fn cell_bytes(key: &[u8], value: &[u8]) -> usize {
-    let inline = CELL_HEAD_BYTES + key.len() + value.len();
-    if inline <= CELL_BYTES_MAX {
-        return inline;
-    }
-    CELL_HEAD_BYTES + key.len() + long::stored_bytes(value.len())
+    let stored = if is_inline(key, value) { value.len() } else { long::stored_bytes(value.len()) };
+    CELL_HEAD_BYTES + key.len() + stored
 }
 
 fn make_cell<S: Space>(
@@ -347,7 +349,7 @@ fn make_cell<S: Space>(
     cell: &mut Vec<u8>,
 ) -> Result<(), StoreError> {
     cell.clear();
-    let inline = CELL_HEAD_BYTES + key.len() + value.len() <= CELL_BYTES_MAX;
+    let inline = is_inline(key, value);
     let mark = if inline { value.len() as u16 } else { LONG_MARK };
     cell.extend_from_slice(&mark.to_le_bytes());
     cell.extend_from_slice(key);
@@ -396,13 +398,18 @@ fn fill_with(
     fill(builder, node, behind(range.start), behind(range.end))
 }
 
+/// Where entry `at` of such a node stands without the new one; `None` for that.
+fn place_without(index: usize, at: usize) -> Option<usize> {
+    (at != index).then(|| at - usize::from(at > index))
+}
+
 /// The key of entry `at` of such a node.
 fn key_of<'a>(
     node: &Node<'a>,
     (index, entry): (usize, Entry<'a>),
     at: usize,
 ) -> Result<&'a [u8], StoreError> {
-    if at == index { Ok(entry.key) } else { node.key(at - usize::from(at > index)) }
+    place_without(index, at).map_or(Ok(entry.key), |at| node.key(at))
 }
 
 /// How many entries stay in the left page. Both pages get at least one and have room for what they
@@ -414,9 +421,8 @@ fn split_point(
     in_order: bool,
 ) -> Result<usize, StoreError> {
     let takes = |at: usize| {
-        let cell =
-            if at == index { entry.cell } else { node.whole(at - usize::from(at > index))?.1 };
-        Ok::<usize, StoreError>(cell.len() + SLOT_BYTES)
+        let cell = place_without(index, at).map_or(Ok(entry.cell), |at| Ok(node.whole(at)?.1));
+        cell.map(|cell: &[u8]| cell.len() + SLOT_BYTES)
     };
     let whole: usize = node.used() + SLOT_BYTES + entry.cell.len();
     let wanted = if in_order { index + usize::from(index < node.count) } else { 0 };

@@ -101,29 +101,26 @@ fn follow<S: Space>(
     if page == 0 { Ok(()) } else { Err(BAD_CHAIN) }
 }
 
-/// Puts the value of such a cell together.
+/// The value of such a cell, put together in `value` unless it lies in one page.
 ///
 /// # Errors
 /// [`StoreError::Corrupt`].
-pub(super) fn load<S: Space>(
-    pages: &Pages<S>,
+pub(super) fn load<'a, S: Space>(
+    pages: &'a Pages<S>,
     stored: &[u8],
-    value: &mut Vec<u8>,
-) -> Result<(), StoreError> {
+    value: &'a mut Vec<u8>,
+) -> Result<&'a [u8], StoreError> {
+    if let Some(whole) = whole(pages, stored)? {
+        return Ok(whole);
+    }
     value.clear();
     follow(pages, stored, |_, data| value.extend_from_slice(data))?;
     value.extend_from_slice(place(stored)?.3);
-    Ok(())
+    Ok(value)
 }
 
 /// The value of such a cell, if it lies in one page, as that of a file of 3,901 bytes does.
-///
-/// # Errors
-/// [`StoreError::Corrupt`].
-pub(super) fn whole<'a, S: Space>(
-    pages: &'a Pages<S>,
-    stored: &[u8],
-) -> Result<Option<&'a [u8]>, StoreError> {
+fn whole<'a, S: Space>(pages: &'a Pages<S>, stored: &[u8]) -> Result<Option<&'a [u8]>, StoreError> {
     let (page, count, bytes, rest) = place(stored)?;
     if count != 1 || !rest.is_empty() {
         return Ok(None);

@@ -260,14 +260,7 @@ impl<S: Space> Tree<S> {
                 self.pages.node(found.leaf)?.cell(index)?
             }
         };
-        if cell.long {
-            if let Some(value) = long::whole(&self.pages, cell.stored)? {
-                return Ok(Some(value));
-            }
-            long::load(&self.pages, cell.stored, &mut self.value)?;
-            return Ok(Some(&self.value));
-        }
-        Ok(Some(cell.stored))
+        value_of(&self.pages, &cell, &mut self.value).map(Some)
     }
 
     /// Looks for a key.
@@ -313,6 +306,16 @@ impl<S: Space> Tree<S> {
     }
 }
 
+/// The value of an entry of a leaf, put together in `value` where it has to be.
+#[inline]
+fn value_of<'a, S: Space>(
+    pages: &'a Pages<S>,
+    cell: &Cell<'a>,
+    value: &'a mut Vec<u8>,
+) -> Result<&'a [u8], StoreError> {
+    if cell.long { long::load(pages, cell.stored, value) } else { Ok(cell.stored) }
+}
+
 /// True when the visitor has had enough.
 fn visit_cell<S: Space>(
     pages: &Pages<S>,
@@ -320,12 +323,5 @@ fn visit_cell<S: Space>(
     value: &mut Vec<u8>,
     visit: &mut dyn FnMut(&[u8], &[u8]) -> Scan,
 ) -> Result<bool, StoreError> {
-    if cell.long {
-        if let Some(value) = long::whole(pages, cell.stored)? {
-            return Ok(visit(cell.key, value) == Scan::Enough);
-        }
-        long::load(pages, cell.stored, value)?;
-        return Ok(visit(cell.key, value) == Scan::Enough);
-    }
-    Ok(visit(cell.key, cell.stored) == Scan::Enough)
+    Ok(visit(cell.key, value_of(pages, cell, value)?) == Scan::Enough)
 }
