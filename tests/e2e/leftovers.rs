@@ -52,9 +52,10 @@ fn a_signal_to_every_process_of_a_job_leaves_its_command_the_file_system_until_i
     let _turn = Exclusive::take()?;
     let scratch = Scratch::new("left-all")?;
     let before = Before::look();
-    // It gets the signal once more from `mayfly run`, which hands it on.
+    // It gets the signal once more from `mayfly run`, which hands it on: before the trap ignores
+    // it, or after. A shell whose trap ends it does not begin the trap again.
     let script = r#"cd "$MAYFLY_MOUNT"
-        trap 'trap "" TERM; sleep 0.3; echo saved > last; cat last' TERM
+        trap 'trap "" TERM; sleep 0.3; echo saved > last; cat last; exit' TERM
         sleep 60 & echo ready > file; cat file; wait; wait"#;
     let run =
         Job::new(&scratch, "run", binary::mayfly()?).args(["run", "--", "bash", "-c", script]);
