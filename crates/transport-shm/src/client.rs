@@ -13,18 +13,22 @@
 //! signal handler that interrupted it: the inner call simply takes another lane.
 
 mod lanes;
+mod posting;
 mod wait;
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{
+    AtomicBool,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 use mayfly_sys::arch::{Moment, Moments};
 use mayfly_transport::{Answer, Begun, Patience, Transport};
 use mayfly_types::{
-    Errno,
+    Errno, OpenRef,
     limits::{LANES, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, SESSIONS_MAX},
 };
 use mayfly_wire::{
-    Escaped, HEADER_BYTES, Header, Op, Operation, Reader, STATUS_ESCAPED, Wire, Writer,
+    Escaped, HEADER_BYTES, Header, Op, Open, Operation, Reader, STATUS_ESCAPED, Wire, Writer,
 };
 
 use crate::{
@@ -48,6 +52,8 @@ pub struct ShmTransport {
     spin: Spin,
     yields: Yield,
     moments: Moments,
+    /// A thread is posting.
+    posting: AtomicBool,
 }
 
 /// A request that was handed over.
@@ -80,7 +86,16 @@ impl ShmTransport {
         let moments =
             unsafe { Moments::known(node.head.processors_tell.load(Relaxed) == PROCESSORS_TELL) };
         let spin = Spin::new(raw::processors());
-        ShmTransport { node, session, id, evidence_fd, spin, yields: Yield::new(), moments }
+        ShmTransport {
+            node,
+            session,
+            id,
+            evidence_fd,
+            spin,
+            yields: Yield::new(),
+            moments,
+            posting: AtomicBool::new(false),
+        }
     }
 
     fn head(&self) -> &SessionHead {
@@ -248,6 +263,14 @@ impl Transport for ShmTransport {
         let bytes = self.encode(lane, id, request).inspect_err(|_| self.release(lane))?;
         self.submit(lane, id, bytes, LANE_POSTED);
         Ok(())
+    }
+
+    fn post_create(&self, open: &Open<'_>) -> Option<OpenRef> {
+        self.post_in_ring(open)
+    }
+
+    fn withdraw(&self, open: OpenRef) -> bool {
+        self.withdraw_from_ring(open)
     }
 }
 

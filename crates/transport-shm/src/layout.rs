@@ -17,6 +17,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
+use crate::posts::{Posts, RINGS};
 use mayfly_types::limits::{
     FILES_OPEN_MAX, LANES, NAME_BYTES_MAX, OPEN_FILES_MAX, REPLY_BYTES_MAX, REQUEST_BYTES_MAX,
     SESSIONS_MAX,
@@ -25,7 +26,7 @@ use mayfly_types::limits::{
 /// First word of either region.
 pub const MAGIC: u32 = 0x5346_594d; // "MYFS"
 /// Version of the layout; a client of another version does not attach.
-pub const LAYOUT_VERSION: u32 = 5;
+pub const LAYOUT_VERSION: u32 = 6;
 
 /// The daemon is polling: a request needs no system call.
 pub const DAEMON_AWAKE: u32 = 1;
@@ -85,6 +86,15 @@ pub struct NodeHead {
     pub apart_from_wakes: [AtomicU32; 13],
     /// How its waiting went.
     pub waiting: Waiting,
+    /// When the node began, by the processors' counter.
+    pub began_cycles: AtomicU64,
+    /// The same in nanoseconds since the epoch.
+    pub began_ns: AtomicU64,
+    /// What is posted is looked at by everybody.
+    pub apart_from_waiting: [AtomicU64; 2],
+    /// Rings that have records which were not executed and committed, a bit each
+    /// ([`crate::posts`]).
+    pub posted: AtomicU64,
 }
 
 /// What became of the waits of the daemon's thread that takes requests, counted since the node
@@ -109,6 +119,8 @@ pub const OPEN_PRIVATE: u32 = 1;
 pub const OPEN_SHARING: u32 = 2;
 /// Its life time is that of the kernel's open file description of the slot file `ofd/<index>`.
 pub const OPEN_SHARED: u32 = 3;
+/// Set aside for what a process posts ([`crate::posts`]).
+pub const OPEN_PROMISED: u32 = 4;
 
 /// In `OpenEntry::flags`: the description's offset is that of an open file of the kernel's mount,
 /// whose descriptor is kept for it ([`crate::keeper`]). Never taken back.
@@ -197,6 +209,8 @@ pub struct NodeRegion {
     pub files: [FileEntry; FILES_OPEN_MAX as usize],
     /// Their record keys.
     pub keys: [KeyEntry; FILES_OPEN_MAX as usize],
+    /// Creates that nobody waits for.
+    pub posts: [Posts; RINGS],
 }
 
 impl NodeRegion {
@@ -374,4 +388,5 @@ const _: () = assert!(core::mem::offset_of!(Lane, answered_id) == 72);
 const _: () = assert!(core::mem::offset_of!(Lane, answered_transaction) == 80);
 const _: () = assert!(size_of::<LaneBuffers>() == 1_056_768);
 const _: () = assert!(size_of::<SessionRegion>() == 4096 + LANES * 1_056_768);
-const _: () = assert!(size_of::<NodeRegion>() == 8_392_704 + 65_536 * 320);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, posts) == 8_392_704 + 65_536 * 320);
+const _: () = assert!(core::mem::offset_of!(NodeHead, posted) == 768);

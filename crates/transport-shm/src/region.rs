@@ -3,9 +3,10 @@
 use std::{
     os::fd::{AsFd, OwnedFd},
     sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
-use mayfly_sys::arch::Moments;
+use mayfly_sys::arch::{Moments, cycles};
 use mayfly_types::{Errno, SessionId};
 use rustix::fs::{MemfdFlags, SealFlags};
 
@@ -80,6 +81,9 @@ pub fn make_node(settings: &NodeSettings) -> Result<(OwnedFd, &'static NodeRegio
     if Moments::find().tells_processor() {
         head.processors_tell.store(PROCESSORS_TELL, Relaxed);
     }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    head.began_cycles.store(cycles(), Relaxed);
+    head.began_ns.store(now.as_nanos() as u64, Relaxed);
     head.magic.store(MAGIC, Relaxed);
     Ok((fd, node))
 }

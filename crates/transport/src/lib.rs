@@ -3,8 +3,8 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
-use mayfly_types::Errno;
-use mayfly_wire::Operation;
+use mayfly_types::{Errno, OpenRef};
+use mayfly_wire::{Open, Operation};
 
 /// What came back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,4 +74,17 @@ pub trait Transport {
     /// # Errors
     /// EIO when it cannot be sent before its deadline.
     fn post<'a, O: Operation<'a>>(&self, request: &O) -> Result<(), Errno>;
+
+    /// Posts the making of a file that is certainly new, and certainly made: the description that
+    /// it will have. Nobody waits for it, and everybody sees it. `None` when it has to be asked
+    /// for.
+    fn post_create(&self, _open: &Open<'_>) -> Option<OpenRef> {
+        None
+    }
+
+    /// Takes back the wish for a description that [`Transport::post_create`] has named: true when
+    /// it will not be made, false when it is there, or will be.
+    fn withdraw(&self, _open: OpenRef) -> bool {
+        false
+    }
 }
