@@ -29,6 +29,7 @@ mod chase;
 mod claims;
 mod cut;
 mod data;
+mod delegation;
 mod dentry;
 mod distant;
 mod finished;
@@ -50,6 +51,8 @@ mod part_change;
 mod part_hold;
 mod part_leave;
 mod part_life;
+mod posted;
+mod posted_before;
 mod preparation;
 mod recover;
 mod removed;
@@ -252,6 +255,8 @@ pub struct Core {
     lent: Bytes,
     /// A record that is being made: a buffer that is there already.
     record: Vec<u8>,
+    /// Who may make names without asking.
+    delegations: delegation::Delegations,
     locks: LockTable,
     chases: chase::Chases,
     /// Attached processes, those of other nodes too as far as they have asked for something here.
@@ -313,6 +318,7 @@ impl Core {
     }
 
     fn serve(&mut self, caller: Caller, request: Request<'_>, body: &mut [u8]) -> Progress {
+        self.execute_posted();
         let mut to = Writer::new(body);
         let fault = match self.attempt(caller, &request, &mut to) {
             Ok(served) => {
@@ -434,6 +440,7 @@ impl Core {
             self.counters_saved = self.counters;
         }
         let number = self.store.commit().map_err(|error| store_failed(&error))?;
+        self.posted_committed();
         let number = self.tagged(number);
         if !self.uncommitted.is_empty() {
             self.ready.append(&mut self.uncommitted);

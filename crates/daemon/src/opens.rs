@@ -13,7 +13,7 @@ use std::{
 use mayfly_meta::record::BirthKey;
 use mayfly_transport_shm::layout::{
     FILE_APPEND_BY_REQUEST, FILE_BY_REQUEST, FILE_OBJECT, FILE_STRIPED, FILE_UNLINKED, FileEntry,
-    NodeRegion, OPEN_FREE, OPEN_PRIVATE, OPEN_SHARED,
+    NodeRegion, OPEN_FREE, OPEN_PRIVATE, OPEN_PROMISED, OPEN_SHARED,
 };
 use mayfly_types::{
     Errno, FileId, FileKind, OpenRef, SessionId,
@@ -140,6 +140,10 @@ pub(crate) struct OpenTable {
     files: HashMap<FileId, OpenFile, ByNumber>,
     entries: FileEntries,
     count: u32,
+    /// Descriptions that are set aside.
+    promised: u32,
+    /// Entries that an earlier daemon had set aside.
+    reserved: Vec<u32>,
 }
 
 /// Which of the node's entries for files are in use, of those that are the shard's.
@@ -208,6 +212,8 @@ impl OpenTable {
             files: HashMap::default(),
             entries: FileEntries { node, share, used: Vec::new(), free: Vec::new() },
             count: 0,
+            promised: 0,
+            reserved: Vec::new(),
         }
     }
 
@@ -293,7 +299,88 @@ impl OpenTable {
     /// Whether another description, and if need be another file, can be open. Checked before
     /// anything is changed for an open.
     pub(crate) fn has_room(&self) -> bool {
-        self.count < self.share.opens_max && self.files.len() < self.share.files_max as usize
+        self.count + self.promised < self.share.opens_max
+            && self.files.len() < self.share.files_max as usize
+    }
+
+    /// Sets a description aside for what a process posts.
+    pub(crate) fn promise(&mut self, session: SessionId) -> Option<OpenRef> {
+        if !self.has_room() {
+            return None;
+        }
+        let index = self.take_open_index();
+        self.promised += 1;
+        let entry = &self.node.opens[index as usize];
+        entry.flags.store(0, Relaxed);
+        entry.session.store(session.0, Relaxed);
+        entry.offset_lock.store(0, Relaxed);
+        entry.offset.store(0, Relaxed);
+        entry.id.store(FileId::NONE.0, Relaxed);
+        entry.kind.store(FileKind::Regular as u32, Relaxed);
+        entry.state.store(OPEN_PROMISED, Release);
+        Some(OpenRef { index, generation: entry.generation.load(Relaxed) })
+    }
+
+    /// What was promised was not wanted: it is promised once more, under another name.
+    pub(crate) fn promise_again(&mut self, open: OpenRef) -> OpenRef {
+        let entry = &self.node.opens[open.index as usize];
+        OpenRef { generation: entry.generation.fetch_add(1, Release).wrapping_add(1), ..open }
+    }
+
+    /// A promise ends with the leave that it was given with.
+    pub(crate) fn break_promise(&mut self, open: OpenRef) {
+        self.promised -= 1;
+        self.clear_entry(open.index);
+        self.free_opens.push(open.index);
+    }
+
+    /// Takes up a promise of an earlier daemon; false when it is none.
+    pub(crate) fn take_reserved(&mut self, open: OpenRef, session: SessionId) -> bool {
+        let Some(at) = self.reserved.iter().position(|index| *index == open.index) else {
+            return false;
+        };
+        let entry = &self.node.opens[open.index as usize];
+        let same = entry.generation.load(Relaxed) == open.generation
+            && entry.session.load(Relaxed) == session.0;
+        if same {
+            self.reserved.swap_remove(at);
+            self.promised += 1;
+        }
+        same
+    }
+
+    /// Frees what nobody has taken up.
+    pub(crate) fn break_reserved(&mut self) {
+        for index in std::mem::take(&mut self.reserved) {
+            self.clear_entry(index);
+            self.free_opens.push(index);
+        }
+    }
+
+    /// Makes a description that was promised.
+    pub(crate) fn keep_promise(
+        &mut self,
+        open: OpenRef,
+        session: SessionId,
+        id: FileId,
+        birth: BirthKey,
+        flags: u32,
+    ) {
+        self.promised -= 1;
+        let OpenRef { index, generation } = open;
+        let made = Open { generation, session, id, flags, remote: None };
+        let file = self.admit(index, made, |files| files.take(id, birth));
+        let entry = &self.node.opens[index as usize];
+        entry.file.store(file, Relaxed);
+        entry.id.store(id.0, Relaxed);
+        for word in &entry.reserved {
+            word.store(0, Relaxed);
+        }
+        // It may be in use already, if it was made by a daemon that died before its commit.
+        if entry.state.load(Acquire) == OPEN_PROMISED {
+            entry.flags.store(flags, Relaxed);
+            entry.state.store(OPEN_PRIVATE, Release);
+        }
     }
 
     /// Makes an open file description. One that a process of another node asks for belongs to that
@@ -450,7 +537,9 @@ impl OpenTable {
     ///
     /// Entries are taken from the lowest one up, so the first that was never used ends the search:
     /// the pages of an unused table stay untouched.
-    pub(crate) fn survey(&mut self) -> Vec<Found> {
+    ///
+    /// What was promised, or is `awaited` because it will be made once more, is left as it is.
+    pub(crate) fn survey(&mut self, awaited: &[OpenRef]) -> Vec<Found> {
         let mut found = Vec::new();
         let share = self.share;
         for index in (0..share.opens_max as usize).map(|own| share.nodes(own)) {
@@ -460,6 +549,11 @@ impl OpenTable {
                 break;
             }
             self.opens.push(None);
+            let open = OpenRef { index, generation: entry.generation.load(Relaxed) };
+            if entry.state.load(Relaxed) == OPEN_PROMISED || awaited.contains(&open) {
+                self.reserved.push(index);
+                continue;
+            }
             match self.read_entry(index) {
                 _ if free => {}
                 Some(entry) => found.push(entry),
@@ -556,7 +650,11 @@ impl OpenTable {
     /// After the adoptions: what nobody uses is free.
     pub(crate) fn finish_survey(&mut self) {
         let share = self.share;
-        let free = |(own, open): (usize, &Option<Open>)| open.is_none().then_some(share.nodes(own));
+        let reserved = &self.reserved;
+        let free = |(own, open): (usize, &Option<Open>)| {
+            let index = share.nodes(own);
+            (open.is_none() && reserved.binary_search(&index).is_err()).then_some(index)
+        };
         self.free_opens = self.opens.iter().enumerate().filter_map(free).collect();
         let free = |(own, used): (usize, &bool)| (!used).then_some(share.nodes(own));
         self.entries.free = self.entries.used.iter().enumerate().filter_map(free).collect();

@@ -5,8 +5,8 @@
 //! (directory, name): entries of one slot then lie side by side, and a position in a listing is a
 //! number (a *cookie*) that means the same to every shard and after every restart.
 
-pub use mayfly_records::key::{COOKIE_MIN, DENTRY, INODE, cookie, numbered};
-use mayfly_records::key::{PLACE_BYTES, place};
+use mayfly_records::key::place;
+pub use mayfly_records::key::{COOKIE_MIN, DENTRY, INODE, PLACE_BYTES, cookie, numbered};
 use std::ops::Deref;
 
 use mayfly_types::{FileId, limits::NAME_BYTES_MAX};

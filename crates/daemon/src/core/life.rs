@@ -23,6 +23,8 @@ impl Core {
     /// A session's process image is gone: its private descriptions and its locks go, and nobody
     /// waits for its requests any more. Changes records: a commit must follow.
     pub fn session_closed(&mut self, session: SessionId) {
+        self.execute_posted();
+        self.end_delegation(session);
         self.now = self.clock.now();
         self.locks.drop_waits(session);
         self.mount_ended(session);
@@ -64,6 +66,7 @@ impl Core {
     /// The kernel holds no reference to the shared description `index` any more. Changes records: a
     /// commit must follow.
     pub fn open_released(&mut self, index: u32) {
+        self.execute_posted();
         self.now = self.clock.now();
         if let Some((open, _)) = self.opens.at(index)
             && self.opens.is_shared(index)

@@ -49,6 +49,14 @@ impl Parent {
     }
 
     /// Whether no other directory can be made in it. With members the bound is each shard's.
+    /// Names in the directory, those of other shards not counted.
+    pub(super) fn entries(&self) -> u64 {
+        match self {
+            Parent::Home(located) => located.directory().map_or(0, |node| node.entries),
+            Parent::Member(_, member) => member.entries,
+        }
+    }
+
     pub(super) fn is_full(&self) -> bool {
         match self {
             Parent::Home(located) => located.inode.links >= SUBDIRECTORIES_MAX,

@@ -27,7 +27,10 @@ impl Core {
     /// A place where a name can be made, and its directory. `kind` is the new file's: a trailing
     /// slash is fine for a directory.
     pub(super) fn vacant(&mut self, walk: &Walk<'_>, kind: FileKind) -> Outcome<(Place, Parent)> {
-        let place = self.walk(walk, Rule::Name)?;
+        let mut place = self.walk(walk, Rule::Name)?;
+        if self.reserve_name(place.directory, &place.name) {
+            place = self.walk(walk, Rule::Name)?;
+        }
         check_vacant(&place, kind)?;
         self.unclaimed(|| place.claims())?;
         let parent = self.load_parent(place.directory)?;
@@ -101,7 +104,10 @@ impl Core {
             }
             Target::Directory(_) => return Err(Errno::EPERM.into()),
         };
-        let place = self.walk_second(&link.to, Rule::Name)?;
+        let mut place = self.walk_second(&link.to, Rule::Name)?;
+        if self.reserve_name(place.directory, &place.name) {
+            place = self.walk_second(&link.to, Rule::Name)?;
+        }
         check_vacant(&place, FileKind::Regular)?;
         self.host(place.directory, &place.name)?;
         self.check_room()?;
@@ -179,6 +185,7 @@ impl Core {
         if self.is_remembered(place.directory, &place.name) || !self.is_home(id) {
             return self.remove_spread(place, id);
         }
+        self.recall(id);
         let located = self.load_own(id)?;
         if !located.directory()?.members.is_empty() {
             return self.remove_spread(place, id);

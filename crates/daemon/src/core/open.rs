@@ -143,6 +143,12 @@ impl Core {
         if !self.opens.has_room() {
             return Err(Errno::ENFILE.into());
         }
+        if self.reserve_name(place.directory, &place.name)
+            && self.lookup_at(place.directory, place.cookie, &place.name)?.is_some()
+        {
+            // Nobody posts it once more.
+            return self.open_file(caller, open, to);
+        }
         self.unclaimed(|| place.claims())?;
         let parent = self.load_parent(place.directory)?;
         self.check_room()?;
@@ -160,6 +166,7 @@ impl Core {
         let made = self.opens.insert(caller, of, birth, open.flags & !ONCE, None)?;
         self.mark_layout(&inode);
         self.forget_maker(&inode)?;
+        self.consider_delegating(caller, directory, &open.walk)?;
         Opened { open: made, attr, created: true, mapped: false }.encode(to)?;
         if open.flags & (O_ACCMODE | O_PATH) == 0 {
             self.opened_content = Some(Vec::new());

@@ -13,7 +13,7 @@ use mayfly_meta::{
 };
 use mayfly_object::{Jobs, ObjectId};
 use mayfly_transport_tcp::Bytes;
-use mayfly_types::{Errno, FileId};
+use mayfly_types::{Errno, FileId, OpenRef};
 
 use super::{
     Core, Fault, Outcome, Parts,
@@ -21,6 +21,7 @@ use super::{
     chase,
     claims::Claims,
     data::{BLOCK_BYTES, object_of},
+    delegation::Delegations,
     distant::{Distant, is_distant},
     home::{Located, Ownership},
     part,
@@ -145,6 +146,7 @@ impl Core {
             opened_content: None,
             lent: Bytes::default(),
             record: Vec::new(),
+            delegations: Delegations::new(&node.head),
             locks: LockTable::numbered_from(first_number),
             chases: chase::Chases::default(),
             sessions: survivors
@@ -171,8 +173,9 @@ impl Core {
 
     /// Goes on with what an earlier daemon left.
     fn take_up(&mut self) -> Result<(), OpenError> {
+        let awaited = self.judge_posted();
         self.take_up_store()?;
-        self.take_up_opens();
+        self.take_up_opens(&awaited);
         self.take_up_appends().map_err(OpenError::Failed)?;
         self.take_up_orphans()?;
         self.take_up_parts()?;
@@ -182,6 +185,7 @@ impl Core {
         self.take_up_doomed()?;
         self.take_up_gone()?;
         self.take_up_operations()?;
+        self.take_up_posted();
         self.commit().map_err(OpenError::Failed)?;
         self.node.head.slot_table_version.store(self.slots.version(), Relaxed);
         Ok(())
@@ -233,8 +237,8 @@ impl Core {
         Ok(())
     }
 
-    fn take_up_opens(&mut self) {
-        for found in self.opens.survey() {
+    fn take_up_opens(&mut self, awaited: &[OpenRef]) {
+        for found in self.opens.survey(awaited) {
             let held = found.shared || self.is_known(found.open.session);
             if !held || !self.is_right(&found) || !self.opens.adopt(&found) {
                 self.opens.discard(&found);

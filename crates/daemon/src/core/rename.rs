@@ -32,8 +32,12 @@ impl Core {
         if flags & !both != 0 || flags & both == both {
             return Err(Errno::EINVAL.into());
         }
-        let from = self.walk(&rename.from, Rule::Name)?;
-        let to = self.walk_second(&rename.to, Rule::Name)?;
+        let mut from = self.walk(&rename.from, Rule::Name)?;
+        let mut to = self.walk_second(&rename.to, Rule::Name)?;
+        if self.reserve_renamed(&from, &to, flags & RENAME_EXCHANGE != 0) {
+            from = self.walk(&rename.from, Rule::Name)?;
+            to = self.walk_second(&rename.to, Rule::Name)?;
+        }
         if from.last != Last::Name {
             return Err(Errno::EBUSY.into());
         }
@@ -63,6 +67,16 @@ impl Core {
             self.move_name(&from, &to)?
         }
         Ok(Served::Replied)
+    }
+
+    /// Nobody posts a name that comes to be; where a directory is moved, or replaced, nobody posts
+    /// anything. True when what was found may not be so any more.
+    fn reserve_renamed(&mut self, from: &Place, to: &Place, exchange: bool) -> bool {
+        if from.is_directory() || to.is_directory() {
+            return self.recall_all();
+        }
+        let target = self.reserve_name(to.directory, &to.name);
+        exchange && self.reserve_name(from.directory, &from.name) || target
     }
 
     /// Two names of one file stay as they are. But a file that is being moved has two for a moment:

@@ -121,6 +121,10 @@ impl Waker {
         self.words.poked.load(SeqCst) && self.words.poked.swap(false, AcqRel)
     }
 
+    fn is_posted(&self) -> bool {
+        self.node.is_some_and(is_posted)
+    }
+
     fn is_poked(&self) -> bool {
         self.words.poked.load(SeqCst)
     }
@@ -129,12 +133,17 @@ impl Waker {
     pub(super) fn is_called(&self, what: For) -> bool {
         let requests = match (what, self.node) {
             (For::Requests | For::Answers, Some(node)) => {
-                node.head.pending_summary.load(SeqCst) != 0
+                node.head.pending_summary.load(SeqCst) != 0 || is_posted(node)
             }
             _ => false,
         };
         requests || self.is_poked()
     }
+}
+
+/// Whether there is something to do that nobody waits for.
+fn is_posted(node: &NodeRegion) -> bool {
+    node.head.posted.load(SeqCst) != 0
 }
 
 /// What ends a wait.
@@ -225,8 +234,10 @@ impl Idle {
         again: impl Fn() -> Option<bool>,
     ) -> Option<Wakes> {
         let called = || {
-            again()
-                .map_or_else(|| self.waker.is_called(what), |asked| asked || self.waker.is_poked())
+            again().map_or_else(
+                || self.waker.is_called(what),
+                |asked| asked || self.waker.is_poked() || self.waker.is_posted(),
+            )
         };
         if called() || self.poll(what, &again) || self.waker.is_called(what) {
             return None;
@@ -348,7 +359,7 @@ impl Idle {
                 match again() {
                     None => return false,
                     Some(true) => return true,
-                    Some(false) if self.waker.is_poked() => return true,
+                    Some(false) if self.waker.is_poked() || self.waker.is_posted() => return true,
                     Some(false) => arch::pause(),
                 }
             }

@@ -121,7 +121,11 @@ impl<S: Service, O: Outside> Serving<S, O> {
     }
 
     /// Says that nobody serves any more.
-    pub(super) fn close_the_doors(&self) {
+    pub(super) fn close_the_doors(&mut self) {
+        // What was posted is kept, and nothing is posted any more.
+        if self.shard.failed().is_none() && self.shard.service.recall() {
+            self.shard.finish();
+        }
         self.shard.node().head.daemon_state.store(DAEMON_ABSENT, SeqCst);
     }
 

@@ -67,6 +67,9 @@ pub trait Service {
     /// The last descriptor of a shared open file description was closed, which may be another
     /// shard's.
     fn open_released(&mut self, index: u32);
+    /// Nobody makes anything any more without asking. True when something was executed that nobody
+    /// had asked for, so that a commit must follow.
+    fn recall(&mut self) -> bool;
     /// Answers to pending requests that have become known; asked for after a commit.
     fn completions(&mut self) -> Vec<Completion>;
     /// Work that can wait; called when there is no request. True when it changed records, so that a
@@ -147,6 +150,10 @@ impl Service for Core {
 
     fn open_released(&mut self, index: u32) {
         Core::open_released(self, index);
+    }
+
+    fn recall(&mut self) -> bool {
+        Core::recall_all(self)
     }
 
     fn completions(&mut self) -> Vec<Completion> {

@@ -317,6 +317,10 @@ impl Service for Ledger {
         self.open.push(format!("released-{index}"));
     }
 
+    fn recall(&mut self) -> bool {
+        false
+    }
+
     fn completions(&mut self) -> Vec<Completion> {
         std::mem::take(&mut self.answered)
     }

@@ -1,0 +1,320 @@
+//! Who may make names in a directory without asking: its *delegation*, as NFS calls it.
+//!
+//! A process that makes files in one directory in a row is given it, if it is not another's. From
+//! then on whatever else makes a name there reserves it first ([`Core::reserve_name`]): the
+//! process posts nothing while the name goes into its filter, and what it had posted is executed.
+//! A directory that is removed, and the path to any directory that is moved, ends delegations.
+//!
+//! Only where one shard has everything, and where what a process was told survives the daemon.
+
+use mayfly_meta::{Scan, key};
+use mayfly_transport_shm::layout::NodeHead;
+use mayfly_transport_shm::posts::{FILTER_NAMES_MAX, PREFIX_BYTES_MAX, RECORDS, RINGS, hash_of};
+use mayfly_types::{Durability, FileId, FileKind, SessionId, Timestamp};
+use mayfly_wire::Walk;
+
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+
+use super::{Core, Outcome, posted::Ring};
+use crate::{api::Caller, maps::HashMap};
+
+/// So many files in a row a process makes in a directory before it need not ask.
+const IN_A_ROW: u32 = 8;
+/// A directory has so many times as many names at most as were made in a row: they all go into the
+/// filter.
+const NAMES_FOR_EACH: u64 = 16;
+/// A directory with more names is not delegated.
+const NAMES_MAX: u64 = FILTER_NAMES_MAX as u64 / 2;
+/// With less free space nothing is promised, bytes: all that all rings may hold takes less.
+const FREE_BYTES_MIN: u64 = (RINGS * RECORDS) as u64 * 2048;
+
+/// Files that a process has made in a row.
+#[derive(Debug, Clone, Copy, Default)]
+struct Streak {
+    session: SessionId,
+    directory: FileId,
+    files: u32,
+}
+
+/// Who may make names without asking, by ring.
+#[derive(Debug)]
+pub(super) struct Delegations {
+    pub(super) rings: Vec<Option<Ring>>,
+    streaks: Vec<Streak>,
+    by_directory: HashMap<FileId, usize>,
+    /// Rings of which something was executed since the last commit, a bit each.
+    pub(super) touched: u64,
+    pub(super) clock: Cycles,
+}
+
+/// Tells time by the processors' counter, which processes read without a system call: what it was
+/// when the node began, and the time then in nanoseconds.
+#[derive(Debug)]
+pub(super) struct Cycles {
+    began: u64,
+    began_ns: i128,
+}
+
+const NS: i128 = 1_000_000_000;
+
+impl Cycles {
+    fn of(head: &NodeHead) -> Cycles {
+        let began = head.began_cycles.load(Relaxed);
+        Cycles { began, began_ns: i128::from(head.began_ns.load(Relaxed)) }
+    }
+
+    /// The time when the counter said `then`, if it says `cycles` at `now`: not before the node
+    /// began, and not later than now.
+    pub(super) fn time(&self, then: u64, cycles: u64, now: Timestamp) -> Timestamp {
+        let ran = i128::from(cycles.saturating_sub(self.began));
+        let ago = i128::from(cycles.saturating_sub(then)).min(ran);
+        let end = i128::from(now.seconds) * NS + i128::from(now.nanoseconds);
+        // A clock that was set back tells nothing.
+        if ran == 0 || end <= self.began_ns {
+            return now;
+        }
+        let then = end - (end - self.began_ns) * ago / ran;
+        Timestamp { seconds: (then / NS) as i64, nanoseconds: (then % NS) as u32 }
+    }
+}
+
+impl Delegations {
+    pub(super) fn new(head: &NodeHead) -> Delegations {
+        Delegations {
+            rings: (0..RINGS).map(|_| None).collect(),
+            streaks: vec![Streak::default(); RINGS],
+            by_directory: HashMap::default(),
+            touched: 0,
+            clock: Cycles::of(head),
+        }
+    }
+}
+
+pub(super) fn ring_of(session: SessionId) -> usize {
+    session.0 as usize % RINGS
+}
+
+impl Core {
+    /// Whoever has the directory delegated posts no such name from here on. True when something was
+    /// executed, so that what was found out before may not be so any more.
+    pub(super) fn reserve_name(&mut self, directory: FileId, name: &[u8]) -> bool {
+        let Some(&ring) = self.delegations.by_directory.get(&directory) else { return false };
+        let posts = self.posts(ring);
+        posts.take_back();
+        let executed = self.execute_ring(ring);
+        posts.add_name(hash_of(name));
+        posts.give();
+        executed
+    }
+
+    /// The directory is not delegated any more. True as above.
+    pub(super) fn recall(&mut self, directory: FileId) -> bool {
+        let Some(ring) = self.delegations.by_directory.remove(&directory) else { return false };
+        self.posts(ring).take_back();
+        let executed = self.execute_ring(ring);
+        if let Some(ring) = &mut self.delegations.rings[ring] {
+            ring.directory = None;
+        }
+        executed
+    }
+
+    /// Notes that nobody has it delegated.
+    pub(super) fn undelegate(&mut self, directory: Option<FileId>) {
+        if let Some(directory) = directory {
+            self.delegations.by_directory.remove(&directory);
+        }
+    }
+
+    /// Nothing is delegated any more. True as above.
+    pub fn recall_all(&mut self) -> bool {
+        let all: Vec<FileId> = self.delegations.by_directory.keys().copied().collect();
+        all.into_iter().fold(false, |executed, directory| self.recall(directory) | executed)
+    }
+
+    pub(super) fn has_room_for_posted(&mut self) -> bool {
+        self.store.has_room() && self.free_bytes() >= FREE_BYTES_MIN
+    }
+
+    /// A process has made a file by asking.
+    pub(super) fn consider_delegating(
+        &mut self,
+        caller: Caller,
+        directory: FileId,
+        walk: &Walk<'_>,
+    ) -> Outcome<()> {
+        if !self.alone || self.config.durability != Durability::Process {
+            return Ok(());
+        }
+        let ring = ring_of(caller.session);
+        if self.delegations.by_directory.get(&directory) == Some(&ring) {
+            // It may have asked because the ring was full.
+            self.free_places(ring);
+            return Ok(());
+        }
+        let streak = &mut self.delegations.streaks[ring];
+        if (streak.session, streak.directory) != (caller.session, directory) {
+            *streak = Streak { session: caller.session, directory, files: 0 };
+        }
+        streak.files = streak.files.saturating_add(1);
+        let files = streak.files;
+        if files >= IN_A_ROW && files.is_power_of_two() && self.has_room_for_posted() {
+            self.delegate(caller.session, directory, walk, files)?;
+        }
+        Ok(())
+    }
+
+    fn delegate(
+        &mut self,
+        session: SessionId,
+        directory: FileId,
+        walk: &Walk<'_>,
+        files: u32,
+    ) -> Outcome<()> {
+        let slash = walk.path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+        let prefix = &walk.path[..slash];
+        let names = self.load_parent(directory)?.entries();
+        if names > NAMES_MAX.min(u64::from(files) * NAMES_FOR_EACH)
+            || prefix.len() >= PREFIX_BYTES_MAX
+            || !self.leads_plainly(walk.start, prefix, directory)?
+            || !self.is_free_to_delegate(directory)
+            || !self.take_ring(session)
+        {
+            return Ok(());
+        }
+        let ring = ring_of(session);
+        self.fill_filter(ring, directory)?;
+        let posts = self.posts(ring);
+        posts.dedicate(session.0, walk.start.0, directory.0, prefix);
+        if let Some(ring) = &mut self.delegations.rings[ring] {
+            ring.directory = Some(directory);
+        }
+        self.delegations.by_directory.insert(directory, ring);
+        posts.give();
+        Ok(())
+    }
+
+    /// Whether the prefix leads to the directory by names of directories alone, which do not change
+    /// unless one of them is moved.
+    fn leads_plainly(&mut self, start: FileId, prefix: &[u8], to: FileId) -> Outcome<bool> {
+        let mut at = if prefix.starts_with(b"/") { FileId::ROOT } else { start };
+        for name in prefix.split(|byte| *byte == b'/') {
+            match name {
+                b"" | b"." => {}
+                b".." => return Ok(false),
+                name => match self.lookup(at, name)? {
+                    Some((id, FileKind::Directory)) => at = id,
+                    _ => return Ok(false),
+                },
+            }
+        }
+        Ok(at == to)
+    }
+
+    /// It is nobody's, or of somebody who has stopped posting: who has posted nothing since the
+    /// last one who wanted it loses it.
+    fn is_free_to_delegate(&mut self, directory: FileId) -> bool {
+        let Some(&ring) = self.delegations.by_directory.get(&directory) else { return true };
+        let Some(held) = &mut self.delegations.rings[ring] else { return true };
+        if std::mem::replace(&mut held.wanted_at, held.executed) != held.executed {
+            return false;
+        }
+        self.recall(directory);
+        true
+    }
+
+    /// The session's ring is its own, and nothing is delegated by it.
+    fn take_ring(&mut self, session: SessionId) -> bool {
+        let ring = ring_of(session);
+        match &self.delegations.rings[ring] {
+            Some(held) if held.session != session => false,
+            Some(Ring { directory: Some(directory), .. }) => {
+                let directory = *directory;
+                self.recall(directory);
+                true
+            }
+            Some(_) => true,
+            None => self.make_ring(session),
+        }
+    }
+
+    fn make_ring(&mut self, session: SessionId) -> bool {
+        let ring = ring_of(session);
+        let posts = self.posts(ring);
+        let first = posts.published.load(SeqCst) as u32;
+        let promises: Vec<_> = (0..RECORDS).map_while(|_| self.opens.promise(session)).collect();
+        if promises.len() < RECORDS {
+            promises.into_iter().for_each(|promise| self.opens.break_promise(promise));
+            return false;
+        }
+        for (record, promise) in posts.records.iter().zip(&promises) {
+            record.set_promise(*promise);
+        }
+        let promises = promises.into_iter().map(Some).collect();
+        posts.executed.store(first, Relaxed);
+        posts.promised.store(first.wrapping_add(RECORDS as u32), Release);
+        let held = Ring::new(session, first, promises);
+        self.delegations.rings[ring] = Some(held);
+        true
+    }
+
+    fn fill_filter(&mut self, ring: usize, directory: FileId) -> Outcome<()> {
+        let posts = self.posts(ring);
+        posts.clear_filter();
+        let prefix = key::directory(directory);
+        self.store.scan(&prefix, &prefix, &mut |key, _| {
+            if let Some(name) = key.get(key::PLACE_BYTES..) {
+                posts.add_name(hash_of(name));
+            }
+            Scan::More
+        })?;
+        Ok(())
+    }
+
+    /// The session is over: what it had posted is executed, and its ring is free.
+    pub(super) fn end_delegation(&mut self, session: SessionId) {
+        let at = ring_of(session);
+        let Some(ring) = &self.delegations.rings[at] else { return };
+        if ring.session != session {
+            return;
+        }
+        match ring.directory {
+            Some(directory) => drop(self.recall(directory)),
+            None => drop(self.execute_ring(at)),
+        }
+        let Some(ring) = self.delegations.rings[at].take() else { return };
+        self.posts(at).session.store(0, Relaxed);
+        for (at, promise) in ring.promises.into_iter().enumerate() {
+            if let Some(unused) = promise.filter(|_| ring.opened & 1 << at == 0) {
+                self.opens.break_promise(unused);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 2_000_000_000;
+
+    fn at(seconds: i64, nanoseconds: u32) -> Timestamp {
+        Timestamp { seconds, nanoseconds }
+    }
+
+    #[test]
+    fn the_time_of_a_post_is_found_from_the_counter() {
+        let clock = Cycles { began: 7 * SECOND, began_ns: 100 * NS };
+        let now = (17 * SECOND, at(110, 0));
+        let time = |then| clock.time(then, now.0, now.1);
+        assert_eq!(time(17 * SECOND), at(110, 0));
+        assert_eq!(time(16 * SECOND + SECOND / 4), at(109, 250_000_000));
+        assert_eq!(time(0), at(100, 0), "nothing was posted before the node began");
+        assert_eq!(time(18 * SECOND), at(110, 0), "nor is anything posted later than now");
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_tells_the_present() {
+        let clock = Cycles { began: 7 * SECOND, began_ns: 100 * NS };
+        assert_eq!(clock.time(8 * SECOND, 9 * SECOND, at(50, 3)), at(50, 3));
+    }
+}

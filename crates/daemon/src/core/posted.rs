@@ -1,0 +1,212 @@
+//! Creates that nobody waits for ([`mayfly_transport_shm::posts`]): what becomes of them.
+//!
+//! What is posted is executed before anything else that this shard does for somebody, and seen by
+//! those who ask nobody only when it is committed. Who may post is `delegation.rs`'s subject.
+
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+
+use mayfly_meta::{
+    key,
+    record::{BirthKey, Content},
+};
+use mayfly_sys::arch::cycles;
+use mayfly_transport_shm::posts::{Posts, RECORDS, Record};
+use mayfly_types::{Errno, FileId, OpenRef, SessionId, Timestamp};
+
+use super::{
+    Core, Outcome,
+    home::Ownership,
+    open::ONCE,
+    walk::{Last, Place},
+};
+use crate::log;
+
+/// A ring that belongs to a session, as the daemon knows it.
+#[derive(Debug)]
+pub(super) struct Ring {
+    pub(super) session: SessionId,
+    /// Whose names the session may make without asking.
+    pub(super) directory: Option<FileId>,
+    /// Records that were executed.
+    pub(super) executed: u32,
+    /// Records whose places are free again.
+    pub(super) freed: u32,
+    /// Records that were executed when somebody else last wanted the directory.
+    pub(super) wanted_at: u32,
+    /// Places of which the description was made and which are not free again, a bit each.
+    pub(super) opened: u64,
+    /// What is promised, by place: nothing where there was no room after a restart.
+    pub(super) promises: Vec<Option<OpenRef>>,
+}
+
+impl Ring {
+    /// A ring in which nothing waits behind the record `first`.
+    pub(super) fn new(session: SessionId, first: u32, promises: Vec<Option<OpenRef>>) -> Ring {
+        let (executed, freed, wanted_at) = (first, first, first.wrapping_sub(1));
+        Ring { session, directory: None, executed, freed, wanted_at, opened: 0, promises }
+    }
+}
+
+const _: () = assert!(RECORDS <= u64::BITS as usize);
+
+/// The place of a record.
+pub(super) fn place_of(record: u32) -> usize {
+    record as usize % RECORDS
+}
+
+impl Core {
+    pub(super) fn posts(&self, ring: usize) -> &'static Posts {
+        let node = self.node;
+        &node.posts[ring]
+    }
+
+    /// Executes what was posted. A commit must follow.
+    pub(super) fn execute_posted(&mut self) {
+        let mut rings = self.node.head.posted.load(SeqCst);
+        while rings != 0 {
+            let ring = rings.trailing_zeros() as usize;
+            rings &= rings - 1;
+            self.execute_ring(ring);
+            if self.delegations.touched & 1 << ring == 0 {
+                // There was nothing; whoever posts meanwhile is not overlooked.
+                self.show_executed(ring);
+            }
+        }
+        if self.delegations.touched != 0 && self.store.pending_transaction() == 0 {
+            // Nothing came of it, so nothing will be committed.
+            self.posted_committed();
+        }
+    }
+
+    /// Executes what was posted in a ring; whether there was anything.
+    pub(super) fn execute_ring(&mut self, ring: usize) -> bool {
+        let posts = self.posts(ring);
+        let Some(mut held) = self.delegations.rings[ring].take() else { return false };
+        let published = posts.published.load(SeqCst) as u32;
+        let any = published != held.executed;
+        if any {
+            self.delegations.touched |= 1 << ring;
+            self.execute_records(posts, &mut held, published);
+        }
+        self.delegations.rings[ring] = Some(held);
+        any
+    }
+
+    fn execute_records(&mut self, posts: &Posts, ring: &mut Ring, published: u32) {
+        if published.wrapping_sub(ring.freed) as usize > RECORDS {
+            log::error("posted", format_args!("session {} has broken its ring", ring.session.0));
+            return self.give_up_ring(posts, ring);
+        }
+        let present = (cycles(), self.clock.now());
+        while ring.executed != published {
+            let at = place_of(ring.executed);
+            if let Err(fault) = self.execute_record(&posts.records[at], at, ring, present) {
+                log::error("posted", format_args!("a create was not done: {fault:?}"));
+            }
+            ring.executed = ring.executed.wrapping_add(1);
+        }
+        self.now = present.1;
+        self.looked_up = None;
+        // Which records are executed is as true as that transaction.
+        posts.transaction.store(0, Release);
+        posts.stored.store(ring.executed, Release);
+        posts.transaction.store(self.batch_transaction(), Release);
+    }
+
+    /// What such a ring says means nothing.
+    fn give_up_ring(&mut self, posts: &Posts, ring: &mut Ring) {
+        posts.take_back();
+        self.undelegate(ring.directory.take());
+        let published = posts.published.load(SeqCst) as u32;
+        (ring.executed, ring.freed) = (published, published);
+    }
+
+    fn execute_record(
+        &mut self,
+        record: &Record,
+        at: usize,
+        ring: &mut Ring,
+        present: (u64, Timestamp),
+    ) -> Outcome<()> {
+        let directory = ring.directory.ok_or(Errno::EPROTO)?;
+        let name = name_in(record)?;
+        self.now = self.delegations.clock.time(record.cycles.load(Relaxed), present.0, present.1);
+        self.looked_up = None;
+        self.requests += 1;
+        let cookie = key::cookie(directory, &name);
+        // Only a process that does not keep to its delegation can have posted what is there.
+        if self.lookup_at(directory, cookie, &name)?.is_some() {
+            return Err(Errno::EEXIST.into());
+        }
+        let place = Place { directory, name, cookie, last: Last::Name, slash: false, found: None };
+        let parent = self.load_parent(directory)?;
+        let gid = parent.inherited_group(record.gid.load(Relaxed));
+        let mode = record.mode.load(Relaxed) & 0o7777;
+        let owner = Ownership { mode, uid: record.uid.load(Relaxed), gid };
+        let id = self.new_id(cookie)?;
+        let inode = self.new_inode(id, owner, Content::Inline(Vec::new()), parent.layout());
+        self.add_fused(&place, parent, &inode)?;
+        if let Some(promise) = ring.promises[at].filter(|_| record.execute()) {
+            let birth = BirthKey { directory, name: place.name };
+            let flags = record.flags.load(Relaxed) & !ONCE;
+            self.opens.keep_promise(promise, ring.session, id, birth, flags);
+            self.mark_layout(&inode);
+            ring.opened |= 1 << at;
+        }
+        Ok(())
+    }
+
+    /// What was executed is committed: everybody sees it, and its places are free again.
+    pub(super) fn posted_committed(&mut self) {
+        let mut rings = std::mem::take(&mut self.delegations.touched);
+        while rings != 0 {
+            let ring = rings.trailing_zeros() as usize;
+            rings &= rings - 1;
+            self.free_places(ring);
+            self.show_executed(ring);
+        }
+    }
+
+    /// Says that nothing waits in a ring, unless something does.
+    fn show_executed(&mut self, ring: usize) {
+        let (head, bit) = (&self.node.head, 1 << ring);
+        head.posted.fetch_and(!bit, SeqCst);
+        let published = self.posts(ring).published.load(SeqCst) as u32;
+        if let Some(ring) = &self.delegations.rings[ring]
+            && ring.executed != published
+        {
+            head.posted.fetch_or(bit, SeqCst);
+        }
+    }
+
+    /// Promises descriptions with the places whose records are executed.
+    pub(super) fn free_places(&mut self, ring: usize) {
+        let posts = self.posts(ring);
+        let room = self.has_room_for_posted();
+        let Some(ring) = &mut self.delegations.rings[ring] else { return };
+        posts.executed.store(ring.executed, Release);
+        while ring.freed != ring.executed && room {
+            let at = place_of(ring.freed);
+            let next = match ring.promises[at].filter(|_| ring.opened & 1 << at == 0) {
+                Some(unused) => Some(self.opens.promise_again(unused)),
+                None => self.opens.promise(ring.session),
+            };
+            // Without it the ring is full until there is room again, and its process asks.
+            let Some(next) = next else { break };
+            ring.promises[at] = Some(next);
+            ring.opened &= !(1 << at);
+            posts.records[at].set_promise(next);
+            ring.freed = ring.freed.wrapping_add(1);
+        }
+        posts.promised.store(ring.freed.wrapping_add(RECORDS as u32), Release);
+    }
+}
+
+/// The name in a record, which may be anything.
+fn name_in(record: &Record) -> Outcome<Vec<u8>> {
+    let mut name = Vec::new();
+    record.read_name(&mut name);
+    let is_name = !matches!(name.as_slice(), b"" | b"." | b"..");
+    let plain = !name.iter().any(|byte| matches!(byte, b'/' | 0));
+    if is_name && plain { Ok(name) } else { Err(Errno::EPROTO.into()) }
+}

@@ -1,0 +1,360 @@
+//! What processes post is executed once, whatever comes between.
+#![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
+
+mod support;
+
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use mayfly_daemon::Config;
+use mayfly_transport_shm::{
+    layout::{OPEN_FREE, OPEN_PRIVATE, OPEN_PROMISED},
+    posts::{Create, Posts, RECORDS, RINGS, hash_of},
+};
+use mayfly_types::{Durability, Errno, OpenRef, SessionId};
+use mayfly_wire::{Open, OpenReply, Ping};
+use proptest::prelude::*;
+use support::{Node, O_CREAT, O_RDWR, PID, SESSION, config, failed, walk};
+
+const OTHER: SessionId = SessionId(2);
+const O_EXCL: u32 = 0o200;
+
+fn posts(node: &Node, session: SessionId) -> &'static Posts {
+    let region = node.region;
+    &region.posts[session.0 as usize % RINGS]
+}
+
+/// As a process does it: the promised description, or nothing when it has to ask.
+fn post_as(node: &Node, session: SessionId, path: &str) -> Option<OpenRef> {
+    let posts = posts(node, session);
+    let (prefix, name) = path.split_at(path.rfind('/').map_or(0, |slash| slash + 1));
+    let start = walk(path, 0).start.0;
+    let delegation = posts.delegation_for(session.0, start, prefix.as_bytes())?;
+    let (name, flags) = (name.as_bytes(), O_CREAT | O_RDWR);
+    let create = Create { name, hash: hash_of(name), flags, mode: 0o640, uid: 3, gid: 4 };
+    let promised = posts.post(delegation, &create)?;
+    node.region.head.posted.fetch_or(1 << (session.0 as usize % RINGS), SeqCst);
+    Some(promised)
+}
+
+fn post(node: &Node, path: &str) -> Option<OpenRef> {
+    post_as(node, SESSION, path)
+}
+
+fn make_as(node: &mut Node, session: SessionId, path: &str) -> support::Answer<(OpenRef, bool)> {
+    let flags = O_CREAT | O_RDWR;
+    let request = Open { walk: walk(path, 0), flags, mode: 0o644, uid: 0, gid: 0 };
+    node.ask_as(session, &request, |reply: OpenReply<'_>| (reply.opened.open, reply.opened.created))
+}
+
+/// Makes eight files, so that the directory is delegated.
+fn warm(node: &mut Node, directory: &str) {
+    let first = node.core().counters().files;
+    for number in first..first + 8 {
+        let path = format!("{directory}/warm{number}");
+        let (open, created) = make_as(node, SESSION, &path).unwrap();
+        assert!(created);
+        node.close(open);
+    }
+}
+
+fn node() -> Node {
+    let mut node = Node::memory(config());
+    node.core().session_opened(OTHER, PID + 1);
+    node.sessions.push((OTHER, PID + 1));
+    node.mkdir("d").unwrap();
+    warm(&mut node, "d");
+    node
+}
+
+fn state(node: &Node, open: OpenRef) -> u32 {
+    let entry = &node.region.opens[open.index as usize];
+    if entry.generation.load(Relaxed) == open.generation {
+        entry.state.load(Relaxed)
+    } else {
+        OPEN_FREE
+    }
+}
+
+#[test]
+fn what_was_posted_is_there_for_the_next_request_with_its_description() {
+    let mut node = node();
+    let open = post(&node, "d/f").unwrap();
+    assert_eq!(state(&node, open), OPEN_PROMISED);
+    let attr = node.stat("d/f", false).unwrap();
+    assert_eq!((attr.mode & 0o7777, attr.uid, attr.gid, attr.links), (0o640, 3, 4, 1));
+    assert_eq!(state(&node, open), OPEN_PRIVATE);
+    node.write(open, 0, b"text").unwrap();
+    assert_eq!(node.fstat(open).unwrap().size_bytes, 4);
+    node.close(open);
+    assert_eq!(state(&node, open), OPEN_FREE);
+    assert_eq!(node.region.head.posted.load(SeqCst), 0);
+}
+
+#[test]
+fn a_description_that_was_closed_before_it_was_made_never_is() {
+    let mut node = node();
+    let before = node.core().counters().open_files;
+    for round in 0..3 * RECORDS {
+        let open = post(&node, &format!("d/f{round}")).unwrap();
+        assert!(posts(&node, SESSION).withdraw(open));
+        if round % 40 == 39 {
+            node.ask(&Ping {}, |()| ()).unwrap();
+            assert_eq!(node.core().counters().open_files, before);
+        }
+        assert_ne!(state(&node, open), OPEN_PRIVATE);
+    }
+    node.stat("d/f0", false).unwrap();
+    assert_eq!(node.core().counters().files as usize, 8 + 3 * RECORDS);
+}
+
+#[test]
+fn a_full_ring_has_its_process_ask_and_goes_on_then() {
+    let mut node = node();
+    let posted = (0..).take_while(|number| post(&node, &format!("d/f{number}")).is_some()).count();
+    assert_eq!(posted, RECORDS);
+    let (open, created) = make_as(&mut node, SESSION, "d/asked").unwrap();
+    assert!(created);
+    node.close(open);
+    assert!(post(&node, "d/more").is_some());
+    assert_eq!(node.core().counters().files as usize, 8 + RECORDS + 1);
+}
+
+#[test]
+fn a_restart_before_the_commit_executes_it_and_one_after_it_does_not() {
+    let mut node = node();
+    let early = post(&node, "d/early").unwrap();
+    node.restart();
+    assert_eq!(state(&node, early), OPEN_PRIVATE);
+    node.write(early, 0, b"text").unwrap();
+    node.close(early);
+    node.unlink("d/early", false).unwrap();
+    assert!(post(&node, "d/none").is_none(), "nothing is delegated after a restart");
+    node.restart();
+    assert_eq!(failed(node.stat("d/early", false)), Errno::ENOENT);
+
+    warm(&mut node, "d/.");
+    let executed = post(&node, "d/./executed").unwrap();
+    // Executed, and not committed.
+    let mut body = vec![0; 4096];
+    let caller = node.next_caller(SESSION);
+    node.submit(caller, &Ping {}, &mut body);
+    node.restart();
+    node.stat("d/executed", false).unwrap();
+    assert_eq!(state(&node, executed), OPEN_PRIVATE);
+    assert_eq!(node.core().counters().files, 8 + 8 + 1);
+}
+
+#[test]
+fn a_process_that_is_gone_after_a_restart_leaves_its_files_and_no_description() {
+    let mut node = node();
+    let open = post(&node, "d/f").unwrap();
+    let closed = post(&node, "d/g").unwrap();
+    assert!(posts(&node, SESSION).withdraw(closed));
+    node.sessions.retain(|(session, _)| *session != SESSION);
+    node.restart();
+    assert_eq!((state(&node, open), state(&node, closed)), (OPEN_FREE, OPEN_FREE));
+    assert_eq!(node.core().counters().open_files, 0);
+    assert_eq!(node.core().counters().files, 8 + 2);
+    assert_eq!(posts(&node, SESSION).session.load(Relaxed), 0);
+    let promised = |entry: &&mayfly_transport_shm::layout::OpenEntry| {
+        entry.state.load(Relaxed) == OPEN_PROMISED
+    };
+    assert_eq!(node.region.opens.iter().filter(promised).count(), 0);
+}
+
+#[test]
+fn the_end_of_a_process_executes_what_it_posted() {
+    let mut node = node();
+    let open = post(&node, "d/f").unwrap();
+    node.core().session_closed(SESSION);
+    node.core().commit().unwrap();
+    assert_eq!(state(&node, open), OPEN_FREE);
+    assert!(post(&node, "d/late").is_none());
+    let counters = node.core().counters();
+    assert_eq!((counters.files, counters.open_files), (9, 0));
+}
+
+#[test]
+fn a_name_that_another_process_makes_is_posted_by_nobody() {
+    let mut node = node();
+    post(&node, "d/mine").unwrap();
+    assert!(!make_as(&mut node, OTHER, "d/mine").unwrap().1);
+    assert!(make_as(&mut node, OTHER, "d/theirs").unwrap().1);
+    assert!(post(&node, "d/theirs").is_none());
+    assert!(post(&node, "d/next").is_some(), "other names are");
+    node.link("d/next", "d/linked").unwrap();
+    node.symlink("nowhere", "d/symbolic").unwrap();
+    node.mkdir("d/made").unwrap();
+    node.rename("d/mine", "d/moved", 0).unwrap();
+    for name in ["linked", "symbolic", "made", "moved"] {
+        assert!(post(&node, &format!("d/{name}")).is_none(), "{name}");
+    }
+    assert!(post(&node, "d/last").is_some());
+}
+
+#[test]
+fn a_name_that_was_posted_just_before_is_there_for_what_would_make_it() {
+    let mut node = node();
+    make_as(&mut node, OTHER, "e").unwrap();
+    // As if it were posted after the request was taken up: what reserves the name finds it.
+    post(&node, "d/f").unwrap();
+    node.region.head.posted.store(0, SeqCst);
+    let exclusive = Open {
+        walk: walk("d/f", 0),
+        flags: O_CREAT | O_EXCL | O_RDWR,
+        mode: 0o644,
+        uid: 0,
+        gid: 0,
+    };
+    let made = node.ask_as(OTHER, &exclusive, |_: OpenReply<'_>| ());
+    assert_eq!(failed(made), Errno::EEXIST);
+    for (number, made) in [
+        Node::mkdir as fn(&mut Node, &str) -> support::Answer<()>,
+        |node, path| node.link("e", path),
+        |node, path| node.symlink("e", path),
+        |node, path| node.rename("e", path, 1),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let path = format!("d/f{number}");
+        post(&node, &path).unwrap();
+        node.region.head.posted.store(0, SeqCst);
+        assert_eq!(failed(made(&mut node, &path)), Errno::EEXIST, "{number}");
+    }
+}
+
+#[test]
+fn a_directory_that_is_moved_or_removed_is_delegated_no_more() {
+    let mut node = node();
+    post(&node, "d/f").unwrap();
+    node.region.head.posted.store(0, SeqCst);
+    assert_eq!(failed(node.unlink("d", true)), Errno::ENOTEMPTY);
+    assert!(post(&node, "d/g").is_none());
+    warm(&mut node, "d/.");
+    assert!(post(&node, "d/./g").is_some());
+    node.mkdir("e").unwrap();
+    node.rename("e", "elsewhere", 0).unwrap();
+    assert!(post(&node, "d/./h").is_none(), "the way to it may have changed");
+    node.stat("d/g", false).unwrap();
+}
+
+#[test]
+fn who_posts_nothing_loses_a_directory_to_who_would() {
+    let mut node = node();
+    let make = |node: &mut Node, from: u32, to: u32| {
+        for number in from..to {
+            let (open, _) = make_as(node, OTHER, &format!("d/o{number}")).unwrap();
+            node.ask_as(OTHER, &mayfly_wire::Close { open }, |()| ()).unwrap();
+        }
+    };
+    make(&mut node, 0, 8);
+    post(&node, "d/f").unwrap();
+    make(&mut node, 8, 16);
+    assert!(post_as(&node, OTHER, "d/not yet").is_none());
+    make(&mut node, 16, 32);
+    assert!(post_as(&node, OTHER, "d/theirs").is_some());
+    assert!(post(&node, "d/mine no more").is_none());
+}
+
+#[test]
+fn nothing_is_delegated_where_it_could_not_be_kept() {
+    let small = Config { capacity_bytes: 4 << 20, ..config() };
+    let volatile = Config { durability: Durability::None, ..config() };
+    for config in [small, volatile] {
+        let mut node = Node::memory(config);
+        node.mkdir("d").unwrap();
+        warm(&mut node, "d");
+        assert!(post(&node, "d/f").is_none());
+    }
+    let mut node = Node::several(config(), 2, 1, false);
+    node.mkdir("d").unwrap();
+    warm(&mut node, "d");
+    assert!(post(&node, "d/f").is_none(), "with several shards");
+    let mut node = Node::memory(config());
+    node.mkdir("d").unwrap();
+    node.symlink("d", "link").unwrap();
+    warm(&mut node, "link");
+    assert!(post(&node, "link/f").is_none(), "by way of a link, which could be set anew");
+}
+
+/// Words that a process without reason writes into its ring.
+#[derive(Debug, Clone)]
+struct Scribble {
+    published: u64,
+    record: usize,
+    words: [u32; 8],
+    name: Vec<u64>,
+    bits: u64,
+    restart: bool,
+}
+
+fn scribble() -> impl Strategy<Value = Scribble> {
+    let published = prop_oneof![0..200_u64, (1_u64 << 32)..(1_u64 << 32) + 200, any::<u64>()];
+    let word = prop_oneof![0..70_u32, any::<u32>()];
+    let record =
+        (0..RECORDS, proptest::array::uniform8(word), prop::collection::vec(any::<u64>(), 32));
+    (published, record, any::<u64>(), any::<bool>()).prop_map(
+        |(published, (record, words, name), bits, restart)| Scribble {
+            published,
+            record,
+            words,
+            name,
+            bits,
+            restart,
+        },
+    )
+}
+
+impl Scribble {
+    fn write(&self, node: &Node) {
+        let posts = posts(node, SESSION);
+        let record = &posts.records[self.record];
+        let [state, index, generation, flags, mode, uid, gid, bytes] = self.words;
+        record.state.store(state, Relaxed);
+        record.open_index.store(index, Relaxed);
+        record.open_generation.store(generation, Relaxed);
+        record.flags.store(flags, Relaxed);
+        record.mode.store(mode, Relaxed);
+        record.uid.store(uid, Relaxed);
+        record.gid.store(gid, Relaxed);
+        record.name_bytes.store(bytes, Relaxed);
+        record.cycles.store(self.bits, Relaxed);
+        record.name.iter().zip(&self.name).for_each(|(to, word)| to.store(*word, Relaxed));
+        posts.published.store(self.published, SeqCst);
+        posts.executed.store(state, Relaxed);
+        posts.stored.store(index, Relaxed);
+        posts.directory.store(u64::from(flags), Relaxed);
+        node.region.head.posted.store(self.bits, SeqCst);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..<_>::default() })]
+
+    #[test]
+    fn a_process_that_scribbles_over_its_ring_harms_nobody_else(
+        scribbles in prop::collection::vec(scribble(), 1..12),
+    ) {
+        let mut node = node();
+        node.mkdir("theirs").unwrap();
+        for (number, scribble) in scribbles.iter().enumerate() {
+            scribble.write(&node);
+            if scribble.restart {
+                node.restart();
+            }
+            let path = format!("theirs/f{number}");
+            let (open, created) = make_as(&mut node, OTHER, &path).unwrap();
+            prop_assert!(created);
+            node.ask_as(OTHER, &mayfly_wire::Close { open }, |()| ()).unwrap();
+            node.settle_down();
+            prop_assert_eq!(node.region.head.posted.load(SeqCst), 0, "the daemon can rest");
+        }
+        for number in 0..scribbles.len() {
+            node.stat(&format!("theirs/f{number}"), false).unwrap();
+        }
+        node.core().session_closed(SESSION);
+        node.core().commit().unwrap();
+        prop_assert_eq!(node.core().counters().open_files, 0);
+    }
+}
