@@ -198,6 +198,7 @@ fn print_counted(report: &Report, counted: &Counted) {
         "  daemon      process {}, restarted {} times, {} requests, {} transactions",
         report.daemon_pid, report.restarts, counted.requests, counted.transactions
     );
+    println!("  posted      {} files made without waiting", counted.posted);
     let waits = &counted.waits;
     println!(
         "  waits       {} polls ({} in vain), {} sleeps, {} moves",

@@ -5,13 +5,13 @@ use core::sync::atomic::Ordering;
 use mayfly_sys::file::{O_ACCMODE, O_APPEND, O_PATH, O_RDWR, O_WRONLY};
 use mayfly_transport::Transport;
 use mayfly_transport_shm::layout::{
-    FILE_LOCKED, FileEntry, OPEN_FREE, OPEN_MOVED, OPEN_PRIVATE, OPEN_SHARED, OPEN_SHARING,
-    OpenEntry,
+    FILE_LOCKED, FileEntry, OPEN_FREE, OPEN_MOVED, OPEN_PRIVATE, OPEN_PROMISED, OPEN_SHARED,
+    OPEN_SHARING, OpenEntry,
 };
 use mayfly_types::{Errno, FileId, FileKind, OpenRef};
-use mayfly_wire::Close;
+use mayfly_wire::{Close, Open, Ping, Walk};
 
-use crate::{Client, Descriptors};
+use crate::{Client, Descriptors, NewOwner};
 
 /// An open file description.
 #[derive(Clone, Copy)]
@@ -137,7 +137,46 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         {
             return Err(Errno::EBADF);
         }
+        if entry.state.load(Ordering::Acquire) == OPEN_PROMISED {
+            self.settle(reference, entry)?;
+        }
         Ok(OpenFile { reference, entry })
+    }
+
+    /// Has a description made that was promised with what this process posted.
+    #[cold]
+    fn settle(&self, reference: OpenRef, entry: &OpenEntry) -> Result<(), Errno> {
+        // What is posted is executed before anything else.
+        self.ask(&Ping {}, |_| Ok(()))?;
+        let same = entry.generation.load(Ordering::Acquire) == reference.generation;
+        match entry.state.load(Ordering::Acquire) {
+            OPEN_PROMISED | OPEN_FREE => Err(Errno::EBADF),
+            _ if !same => Err(Errno::EBADF),
+            _ => Ok(()),
+        }
+    }
+
+    /// Was the description promised, and is it not made yet as far as one look tells?
+    #[must_use]
+    pub fn is_promised(&self, reference: OpenRef) -> bool {
+        let entry = self.node.opens.get(reference.index as usize);
+        entry.is_some_and(|entry| entry.state.load(Ordering::Acquire) == OPEN_PROMISED)
+    }
+
+    /// Makes a file without waiting for it, where that cannot fail and the name is certainly new.
+    /// The description is promised: [`Client::open_file`] has it made when it is used.
+    #[must_use]
+    pub fn post_create(&self, walk: Walk<'_>, flags: u32, new: NewOwner) -> Option<OpenFile> {
+        let NewOwner { mode, uid, gid } = new;
+        let reference = self.transport.post_create(&Open { walk, flags, mode, uid, gid })?;
+        let entry = self.node.opens.get(reference.index as usize)?;
+        Some(OpenFile { reference, entry })
+    }
+
+    /// Closes a description that was promised, before it is made; false when that is too late.
+    #[must_use]
+    pub fn withdraw(&self, reference: OpenRef) -> bool {
+        self.transport.withdraw(reference)
     }
 
     /// The open file description that stands at `index` now: for one whose slot file somebody holds

@@ -66,6 +66,9 @@ impl Records {
     /// What a path names, if that is certain.
     pub(crate) fn look(&self, head: &NodeHead, walk: &Walk<'_>) -> Option<Result<Attr, Errno>> {
         let view = View::of(self.0.as_ref()?)?;
+        if is_posted(head) {
+            return None;
+        }
         let follow = walk.flags & WALK_FOLLOW != 0;
         let found = look(&view, Question { start: walk.start, path: walk.path, follow }).ok()?;
         if !is_served(head) {
@@ -87,6 +90,9 @@ impl Records {
         packed: &mut [u8],
     ) -> Option<usize> {
         let view = View::of(self.0.as_ref()?)?;
+        if is_posted(head) {
+            return None;
+        }
         let mut used = 0;
         let whole = list(&view, directory, cookie, |entry| {
             let mut to = Writer::new(packed.get_mut(used..).unwrap_or_default());
@@ -115,6 +121,11 @@ impl Records {
             unsafe { shown.end() };
         }
     }
+}
+
+/// Was anything posted that is not in the records? What was before this look is there otherwise.
+fn is_posted(head: &NodeHead) -> bool {
+    head.posted.load(Acquire) != 0
 }
 
 /// After the end of an instance its calls fail, whatever was in it.

@@ -6,7 +6,11 @@
 use anyhow::{Result, anyhow};
 use mayfly_fuse::Way;
 use mayfly_transport::{Answer, Patience, Transport};
-use mayfly_transport_shm::{AttachOptions, Attachment, attach, layout::Waiting};
+use mayfly_transport_shm::{
+    AttachOptions, Attachment, attach,
+    layout::{NodeRegion, Waiting},
+    posts::Posts,
+};
 use mayfly_types::Errno;
 use mayfly_wire::{Counters, Status};
 use serde::Serialize;
@@ -80,6 +84,8 @@ pub struct Counted {
     pub requests: u64,
     /// Transactions committed by this daemon.
     pub transactions: u64,
+    /// Files that processes have made without waiting for it, since the instance began.
+    pub posted: u64,
     /// How its waits for requests went.
     pub waits: Waits,
 }
@@ -95,6 +101,20 @@ pub struct Waits {
     pub sleeps: u64,
     /// Moves to another processor than that of its clients.
     pub moves: u64,
+}
+
+/// What stands in the node's shared memory.
+#[derive(Debug)]
+struct Words {
+    posted: u64,
+    waits: Waits,
+}
+
+impl Words {
+    fn of(node: &NodeRegion) -> Words {
+        let posted = node.posts.iter().map(Posts::count).map(u64::from).sum();
+        Words { posted, waits: Waits::of(&node.head.waiting) }
+    }
 }
 
 impl Waits {
@@ -122,7 +142,7 @@ pub fn report(config: Config) -> Result<Report> {
         return Ok(Report::without_daemon(config, &view, State::Stopped));
     }
     match counters(&config)? {
-        Ok((counters, waits)) => Ok(Report::new(config, &view, &counters, waits)),
+        Ok((counters, words)) => Ok(Report::new(config, &view, &counters, words)),
         Err(Errno::EIO) => Ok(Report::without_daemon(config, &view, State::Silent)),
         Err(errno) => Err(anyhow!("the daemon of {:?}: {errno}", config.name)),
     }
@@ -139,10 +159,10 @@ pub(crate) fn attached(config: &Config) -> Result<Attachment> {
 }
 
 /// Asks the daemon.
-fn counters(config: &Config) -> Result<Result<(Counters, Waits), Errno>> {
+fn counters(config: &Config) -> Result<Result<(Counters, Words), Errno>> {
     let attached = attached(config)?;
     attached.transport.exchange(&Status {}, Patience::Deadline, |answer| match answer {
-        Answer::Done(counters) => Ok(Ok((counters, Waits::of(&attached.node.head.waiting)))),
+        Answer::Done(counters) => Ok(Ok((counters, Words::of(attached.node)))),
         Answer::Failed(errno) => Ok(Err(errno)),
         Answer::Escaped(_) => Err(anyhow!("the daemon answers another question")),
     })
@@ -180,7 +200,7 @@ impl Report {
         }
     }
 
-    fn new(config: Config, view: &View, counters: &Counters, waits: Waits) -> Report {
+    fn new(config: Config, view: &View, counters: &Counters, words: Words) -> Report {
         Report {
             daemon_pid: counters.daemon_pid,
             sessions: counters.sessions.saturating_sub(1 + view.mounts.len() as u32),
@@ -195,7 +215,8 @@ impl Report {
                 capacity_bytes: counters.capacity_bytes,
                 requests: counters.requests,
                 transactions: counters.transactions,
-                waits,
+                posted: words.posted,
+                waits: words.waits,
             }),
             ..Report::without_daemon(config, view, State::Serving)
         }

@@ -12,7 +12,7 @@ use mayfly_types::OpenRef;
 use crate::{
     Call, Outcome, flight, identity, locks, moving,
     serve::{argument, done, issue},
-    session,
+    session::{self, Session},
     table::{self, Meaning},
 };
 
@@ -44,7 +44,7 @@ pub(crate) unsafe fn close(call: &Call) -> Outcome {
 
 /// Closes a descriptor of ours. The kernel's close cannot fail.
 fn close_ours(descriptor: i32, reference: OpenRef) {
-    let open = before_close(reference);
+    let closing = before_close(reference);
     let last = {
         let _held = identity::hold_numbers();
         let released = table::release(descriptor);
@@ -53,18 +53,47 @@ fn close_ours(descriptor: i32, reference: OpenRef) {
         }
         released.is_some_and(|(_, last)| last)
     };
-    if let (true, Some(open)) = (last, open) {
-        identity::end(open);
+    if last {
+        closing.end();
+    }
+}
+
+/// What a descriptor that is closed refers to.
+enum Closing {
+    /// Nothing that could end.
+    Nothing,
+    Open(OpenFile),
+    /// A description that was not used and is not made yet.
+    Promised(&'static Session, OpenRef),
+}
+
+impl Closing {
+    /// It was the last descriptor.
+    fn end(self) {
+        match self {
+            Closing::Nothing => {}
+            Closing::Open(open) => identity::end(open),
+            Closing::Promised(session, reference) => {
+                if !session.withdraw(reference)
+                    && let Ok(open) = session.open_file(reference)
+                {
+                    identity::end(open);
+                }
+            }
+        }
     }
 }
 
 /// Gives up the locks that go with any close of the file. Without a session there are none, and no
 /// private description either: a child of fork that only closes what it inherited need not attach.
-fn before_close(reference: OpenRef) -> Option<OpenFile> {
-    let session = session::existing()?;
-    let open = session.open_file(reference).ok()?;
+fn before_close(reference: OpenRef) -> Closing {
+    let Some(session) = session::existing() else { return Closing::Nothing };
+    if session.is_promised(reference) {
+        return Closing::Promised(session, reference);
+    }
+    let Ok(open) = session.open_file(reference) else { return Closing::Nothing };
     locks::released(session, open);
-    Some(open)
+    Closing::Open(open)
 }
 
 /// Duplicates a descriptor of ours to the lowest number from `lowest` on.
@@ -110,15 +139,15 @@ pub(crate) unsafe fn dup_onto(call: &Call) -> Outcome {
     }
     let replaced = match onto {
         Meaning::Open(reference) if old != new => before_close(reference),
-        _ => None,
+        _ => Closing::Nothing,
     };
     let (raw, last) = {
         let _held = identity::hold_numbers();
         // SAFETY: passed on to the caller.
         unsafe { put_onto(call, old, new) }
     };
-    if let (true, Some(open)) = (last, replaced) {
-        identity::end(open);
+    if last {
+        replaced.end();
     }
     Outcome::Done(raw)
 }

@@ -221,9 +221,14 @@ pub(crate) fn set_up_ring() -> Outcome {
     Outcome::Pass
 }
 
+/// Has the process a ring, which uses files unseen?
+pub(crate) fn has_ring() -> bool {
+    HAS_RING.load(Ordering::Relaxed)
+}
+
 /// A file was opened.
 pub(crate) fn opened(open: OpenFile) {
-    if HAS_RING.load(Ordering::Relaxed) {
+    if has_ring() {
         let _ = give(open);
     }
 }

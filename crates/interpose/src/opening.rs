@@ -1,6 +1,6 @@
 //! open, openat, openat2, creat.
 
-use mayfly_client::{NewOwner, Stop};
+use mayfly_client::{NewOwner, OpenFile, Stop};
 use mayfly_sys::{
     Errno,
     file::{
@@ -15,11 +15,12 @@ use mayfly_sys::{
 use mayfly_wire::{SET_SIZE, Target, WALK_EMPTY, Walk};
 
 use crate::{
-    Call, Outcome, handover, identity,
+    Call, Outcome, flight, handover, identity,
     locate::{Place, locate},
     names, owner,
     serve::{AT, PLAIN, PathArguments, argument, with_path},
-    session, special,
+    session::{self, Session},
+    special,
 };
 
 const O_SYNC: u32 = 0o4_000_000 | O_DSYNC;
@@ -149,6 +150,13 @@ fn open_walk(walk: Walk<'_>, flags: u32, mode: u32, escape: &mut PathText) -> Re
     let makes = flags & (O_CREAT | O_TMPFILE) != 0;
     let (uid, gid) = if makes { owner::get() } else { (0, 0) };
     let mode = mode & !names::umask();
+    if flags & O_CREAT != 0
+        && flight::child().is_none()
+        && let Some(open) =
+            session.post_create(walk, flags & !O_CLOEXEC, NewOwner { mode, uid, gid })
+    {
+        return posted(session, open, flags);
+    }
     // The bit for exec belongs to the descriptor, not to the description.
     let opened = session.open(walk, flags & !O_CLOEXEC, NewOwner { mode, uid, gid }, escape)?;
     let open = session.open_file(opened.open)?;
@@ -160,6 +168,24 @@ fn open_walk(walk: Walk<'_>, flags: u32, mode: u32, escape: &mut PathText) -> Re
         Err(errno) => {
             // What the host is told is that no descriptor was to be had.
             let _ = session.close(open);
+            Err(Stop::Failed(errno))
+        }
+    }
+}
+
+/// A descriptor for a file that was posted. Its description is made when it is used.
+fn posted(session: &Session, open: OpenFile, flags: u32) -> Result<isize, Stop> {
+    match identity::assign(open, flags & O_CLOEXEC) {
+        Ok(descriptor) => {
+            if handover::has_ring() {
+                handover::opened(session.open_file(open.reference)?);
+            }
+            Ok(descriptor as isize)
+        }
+        Err(errno) => {
+            if !session.withdraw(open.reference) {
+                let _ = session.open_file(open.reference).and_then(|open| session.close(open));
+            }
             Err(Stop::Failed(errno))
         }
     }

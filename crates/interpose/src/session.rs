@@ -13,7 +13,8 @@ use mayfly_client::{Client, Node, ObjectDirectory, OpenFile};
 use mayfly_sys::{Errno, file, lock::Lock, memory, text::PathText};
 use mayfly_transport::{Answer, Begun, Patience, Transport};
 use mayfly_transport_shm::{AttachOptions, ShmTransport, attach, layout::NodeRegion};
-use mayfly_wire::Operation;
+use mayfly_types::OpenRef;
+use mayfly_wire::{Open, Operation};
 
 use crate::{
     flight, handover,
@@ -52,6 +53,14 @@ impl Transport for Lanes {
 
     fn post<'a, O: Operation<'a>>(&self, request: &O) -> Result<(), Errno> {
         self.0.post(request)
+    }
+
+    fn post_create(&self, open: &Open<'_>) -> Option<OpenRef> {
+        self.0.post_create(open)
+    }
+
+    fn withdraw(&self, open: OpenRef) -> bool {
+        self.0.withdraw(open)
     }
 }
 
