@@ -233,6 +233,8 @@ pub struct Core {
     /// What the walk of this request found last, so that it need not be read again. Whatever writes
     /// a record forgets it.
     looked_up: Option<home::Looked>,
+    /// The key of a dentry, made where it stays.
+    key: key::DentryKey,
     /// The directory in which a name was made or removed last, as its record has it. Whoever loads
     /// it takes it; whatever writes that record otherwise forgets it.
     touched: Option<Box<Inode>>,

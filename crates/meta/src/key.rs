@@ -71,6 +71,26 @@ pub struct DentryKey {
     used: usize,
 }
 
+impl Default for DentryKey {
+    fn default() -> DentryKey {
+        DentryKey { bytes: [0; PLACE_BYTES + NAME_BYTES_MAX], used: 0 }
+    }
+}
+
+impl DentryKey {
+    /// Becomes the key of the dentry `name` in `directory`, whose [`cookie`] is known. Made where
+    /// it stays: to move it costs as much as to make it.
+    #[inline]
+    pub fn set(&mut self, directory: FileId, cookie: u64, name: &[u8]) {
+        debug_assert!(name.len() <= NAME_BYTES_MAX);
+        let name = name.get(..NAME_BYTES_MAX).unwrap_or(name);
+        let (head, rest) = self.bytes.split_at_mut(PLACE_BYTES);
+        head.copy_from_slice(&place(directory, cookie));
+        rest[..name.len()].copy_from_slice(name);
+        self.used = PLACE_BYTES + name.len();
+    }
+}
+
 impl Deref for DentryKey {
     type Target = [u8];
 
@@ -90,14 +110,8 @@ pub fn dentry(directory: FileId, name: &[u8]) -> DentryKey {
 #[must_use]
 #[inline]
 pub fn dentry_at(directory: FileId, cookie: u64, name: &[u8]) -> DentryKey {
-    debug_assert!(name.len() <= NAME_BYTES_MAX);
-    let name = name.get(..NAME_BYTES_MAX).unwrap_or(name);
-    // Made where it stays: to move it costs as much as to make it.
-    let used = PLACE_BYTES + name.len();
-    let mut key = DentryKey { bytes: [0; PLACE_BYTES + NAME_BYTES_MAX], used };
-    let (head, rest) = key.bytes.split_at_mut(PLACE_BYTES);
-    head.copy_from_slice(&place(directory, cookie));
-    rest[..name.len()].copy_from_slice(name);
+    let mut key = DentryKey::default();
+    key.set(directory, cookie, name);
     key
 }
 

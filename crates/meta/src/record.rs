@@ -106,6 +106,14 @@ impl Dentry {
         }
     }
 
+    /// Whether all there is of the file is in this record, and the file ends with this name: a
+    /// regular file without an object, with this one name, without extended attributes, and of a
+    /// layout that lets no other shard have made it.
+    #[must_use]
+    pub fn is_light(record: &[u8]) -> bool {
+        matches!(record.split_first(), Some((&FUSED_V1, body)) if inode::is_light(body))
+    }
+
     fn plain(body: &[u8]) -> Result<(FileId, FileKind), StoreError> {
         let mut from = Take(body);
         let kind = kind(from.u8()?)?;

@@ -17,6 +17,15 @@ use crate::{
     message::{Answer, Question},
 };
 
+/// What a name is looked up for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// The file, whose inode is mostly wanted next.
+    File,
+    /// The name: it is made, removed or moved.
+    Name,
+}
+
 impl Core {
     /// What the name stands for, without its inode.
     pub(super) fn lookup(
@@ -24,15 +33,14 @@ impl Core {
         directory: FileId,
         name: &[u8],
     ) -> Outcome<Option<(FileId, FileKind)>> {
-        self.lookup_at(directory, key::cookie(directory, name), name)
+        self.lookup_at((directory, key::cookie(directory, name), name), Wanted::File)
     }
 
     /// The same for a name whose cookie is known.
     pub(super) fn lookup_at(
         &mut self,
-        directory: FileId,
-        cookie: u64,
-        name: &[u8],
+        (directory, cookie, name): (FileId, u64, &[u8]),
+        wanted: Wanted,
     ) -> Outcome<Option<(FileId, FileKind)>> {
         match self.cache.get(cookie, directory, name, self.now.seconds) {
             Some(Cached::Directory(id)) => return Ok(Some((id, FileKind::Directory))),
@@ -47,13 +55,15 @@ impl Core {
                 answer => Err(unexpected(&answer)),
             };
         }
-        let key = key::dentry_at(directory, cookie, name);
-        let Some(record) = self.store.get(&key)? else { return Ok(None) };
+        self.key.set(directory, cookie, name);
+        let Some(record) = self.store.get(&self.key)? else { return Ok(None) };
         let (id, kind) = Dentry::peek(record)?;
         if kind == FileKind::Directory {
             self.cache.insert(directory, name, Cached::Directory(id), FOR_EVER);
+        } else if wanted == Wanted::Name && Dentry::is_light(record) {
+            self.looked_up = Some(Looked { directory, cookie, id, inode: None });
         } else if let Dentry::Fused(inode) = Dentry::decode(record)? {
-            self.looked_up = Some(Looked { directory, cookie, inode });
+            self.looked_up = Some(Looked { directory, cookie, id, inode: Some(inode) });
         }
         Ok(Some((id, kind)))
     }
@@ -125,34 +135,32 @@ impl Core {
         name: &[u8],
         record: &[u8],
     ) -> Outcome<()> {
-        let key = self.forget_dentry(directory, key::cookie(directory, name), name);
-        Ok(self.store.put(&key, record)?)
+        self.forget_dentry(directory, key::cookie(directory, name), name);
+        Ok(self.store.put(&self.key, record)?)
     }
 
     /// Removes a name.
     pub(super) fn delete_dentry(&mut self, directory: FileId, name: &[u8]) -> Outcome<()> {
-        let cookie = key::cookie(directory, name);
-        self.delete_dentry_at(cookie, &key::dentry_at(directory, cookie, name))
+        self.delete_dentry_at(directory, key::cookie(directory, name), name)
     }
 
-    /// The same for a name whose key is known.
-    pub(super) fn delete_dentry_at(&mut self, cookie: u64, key: &key::DentryKey) -> Outcome<()> {
-        self.cache.forget(cookie);
-        self.looked_up = None;
-        self.store.delete(key)?;
-        Ok(())
-    }
-
-    /// The key of a dentry that is about to change.
-    pub(super) fn forget_dentry(
+    /// The same for a name whose cookie is known.
+    pub(super) fn delete_dentry_at(
         &mut self,
         directory: FileId,
         cookie: u64,
         name: &[u8],
-    ) -> key::DentryKey {
+    ) -> Outcome<()> {
+        self.forget_dentry(directory, cookie, name);
+        self.store.delete(&self.key)?;
+        Ok(())
+    }
+
+    /// A dentry is about to change: `self.key` becomes its key.
+    pub(super) fn forget_dentry(&mut self, directory: FileId, cookie: u64, name: &[u8]) {
         self.cache.forget(cookie);
         self.looked_up = None;
-        key::dentry_at(directory, cookie, name)
+        self.key.set(directory, cookie, name);
     }
 
     /// Whether the directory has no entries here.

@@ -21,12 +21,20 @@ pub(super) struct Located {
     pub(super) fused: Option<BirthKey>,
 }
 
-/// An inode that a walk found fused into a dentry.
+/// A file that a walk found fused into a dentry.
 #[derive(Debug)]
 pub(super) struct Looked {
     pub(super) directory: FileId,
     pub(super) cookie: u64,
-    pub(super) inode: Box<Inode>,
+    pub(super) id: FileId,
+    /// Its inode; none where the name was looked up and the file is light ([`Dentry::is_light`]).
+    pub(super) inode: Option<Box<Inode>>,
+}
+
+impl Looked {
+    pub(super) fn is(&self, id: FileId, directory: FileId, cookie: u64) -> bool {
+        self.id == id && self.directory == directory && self.cookie == cookie
+    }
 }
 
 impl Located {
@@ -81,13 +89,12 @@ impl Core {
         cookie: u64,
         name: Vec<u8>,
     ) -> Outcome<Located> {
-        let is_it = |looked: &mut Looked| {
-            looked.inode.id == id && looked.directory == directory && looked.cookie == cookie
-        };
-        if let Some(Looked { inode, .. }) = self.looked_up.take_if(is_it) {
+        let is_it = |looked: &mut Looked| looked.is(id, directory, cookie);
+        if let Some(Looked { inode: Some(inode), .. }) = self.looked_up.take_if(is_it) {
             return Ok(Located { inode, fused: Some(BirthKey { directory, name }) });
         }
-        if let Some(record) = self.store.get(&key::dentry_at(directory, cookie, &name))?
+        self.key.set(directory, cookie, &name);
+        if let Some(record) = self.store.get(&self.key)?
             && Dentry::peek(record)?.0 == id
             && let Dentry::Fused(inode) = Dentry::decode(record)?
         {
@@ -123,9 +130,10 @@ impl Core {
         self.looked_up = None;
         match &located.fused {
             Some(birth) => {
-                let key = key::dentry(birth.directory, &birth.name);
+                let BirthKey { directory, name } = birth;
+                self.key.set(*directory, key::cookie(*directory, name), name);
                 located.inode.encode_fused_to(&mut self.record);
-                Ok(self.store.put(&key, &self.record)?)
+                Ok(self.store.put(&self.key, &self.record)?)
             }
             None => {
                 self.forget_touched(located.inode.id);

@@ -45,9 +45,9 @@ impl Core {
         parent: Parent,
         inode: &Inode,
     ) -> Outcome<()> {
-        let key = self.forget_dentry(place.directory, place.cookie, &place.name);
+        self.forget_dentry(place.directory, place.cookie, &place.name);
         inode.encode_fused_to(&mut self.record);
-        self.store.put(&key, &self.record)?;
+        self.store.put(&self.key, &self.record)?;
         self.touch_directory(parent, 1, 0)?;
         self.counters.files += 1;
         Ok(())
@@ -151,12 +151,26 @@ impl Core {
         }
         self.unclaimed(|| [place.claims(), vec![(Claim::File(id), true)]].concat())?;
         let parent = self.load_holder(place.directory)?;
-        let (cookie, key) = (place.cookie, place.key());
-        let located = self.load_placed(id, place)?;
-        self.delete_dentry_at(cookie, &key)?;
-        self.drop_link(located)?;
+        if self.is_light(&place, id) {
+            self.delete_dentry_at(place.directory, place.cookie, &place.name)?;
+            self.counters.files -= 1;
+        } else {
+            let Place { directory, cookie, name, .. } = place;
+            let located = self.load_under(id, directory, cookie, name.clone())?;
+            self.delete_dentry_at(directory, cookie, &name)?;
+            self.drop_link(located)?;
+        }
         self.touch_directory(parent, -1, 0)?;
         Ok(Served::Replied)
+    }
+
+    /// Whether the file that the walk has found goes with this name, and nothing besides: it has no
+    /// other name and is not open, and all there is of it is in the record of the name.
+    fn is_light(&self, place: &Place, id: FileId) -> bool {
+        let found = self.looked_up.as_ref().is_some_and(|looked| {
+            looked.inode.is_none() && looked.is(id, place.directory, place.cookie)
+        });
+        found && self.opens.file(id).is_none()
     }
 
     /// The inode is at home elsewhere, or others remember the name.

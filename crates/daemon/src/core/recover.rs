@@ -133,6 +133,7 @@ impl Core {
             slots: SlotTable::of(1, &config.roles.owners(numbering)),
             cache: DentryCache::new(config.cached_dentries_max),
             looked_up: None,
+            key: key::DentryKey::default(),
             touched: None,
             touched_record: (FileId::NONE, Vec::new()),
             removed: Removed::default(),

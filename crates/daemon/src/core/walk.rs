@@ -16,7 +16,8 @@ use mayfly_wire::{WALK_EMPTY, WALK_FOLLOW, Walk};
 
 use super::{
     Core, Fault, Outcome,
-    claims::{Claim, Wanted},
+    claims::{self, Claim},
+    dentry::Wanted,
 };
 use crate::{
     cache::Way,
@@ -93,13 +94,8 @@ impl Place {
         BirthKey { directory: self.directory, name: self.name.clone() }
     }
 
-    /// The key of the name's dentry.
-    pub(super) fn key(&self) -> key::DentryKey {
-        key::dentry_at(self.directory, self.cookie, &self.name)
-    }
-
     /// What an operation needs that makes or removes the name.
-    pub(super) fn claims(&self) -> Vec<Wanted> {
+    pub(super) fn claims(&self) -> Vec<claims::Wanted> {
         vec![
             (Claim::Name(self.directory, self.name.clone()), true),
             (Claim::Place(self.directory), false),
@@ -253,7 +249,8 @@ impl Core {
             return Err(Errno::ENAMETOOLONG.into());
         }
         let cookie = key::cookie(progress.directory, name);
-        let found = self.lookup_at(progress.directory, cookie, name)?;
+        let wanted = if is_last && rule == Rule::Name { Wanted::Name } else { Wanted::File };
+        let found = self.lookup_at((progress.directory, cookie, name), wanted)?;
         let follow = match rule {
             Rule::Name => !is_last,
             Rule::Target => !is_last || wished || progress.slash,

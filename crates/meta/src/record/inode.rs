@@ -20,11 +20,15 @@ const FIXED_BYTES: usize = 192;
 /// What every inode has, before its origin, bytes: the form of the record, then the rest.
 const HEAD_BYTES: usize = 1 + BODY_HEAD_BYTES;
 const BODY_HEAD_BYTES: usize = 8 + 1 + 1 + 2 + 4 * 4 + 2 * 8 + 4 * 12 + 8 + 1;
-/// Places in a record of what changes in a directory with each name.
-const LINKS_AT: usize = 1 + 8 + 1 + 1 + 2;
+/// Places in a record: type and flags.
+const KIND_AT: usize = 1 + 8;
+/// Of what changes in a directory with each name.
+const LINKS_AT: usize = KIND_AT + 1 + 1 + 2;
 const MTIME_AT: usize = LINKS_AT + 4 * 4 + 2 * 8 + TIME_BYTES;
 const CTIME_AT: usize = MTIME_AT + TIME_BYTES;
 const TIME_BYTES: usize = 12;
+/// Of the layout's policy.
+const POLICY_AT: usize = HEAD_BYTES - 1 - 1 - 1;
 
 const FLAG_UNSETTLED: u8 = 1;
 const FLAG_UNLISTED: u8 = 2;
@@ -396,6 +400,19 @@ pub(super) fn peek(body: &[u8]) -> Result<(FileId, FileKind), StoreError> {
     let mut from = Take(body);
     let id = FileId(from.u64()?);
     Ok((id, kind(from.u8()?)?))
+}
+
+/// As [`super::Dentry::is_light`].
+pub(super) fn is_light(body: &[u8]) -> bool {
+    let Some((head, rest)) = body.split_first_chunk::<BODY_HEAD_BYTES>() else { return false };
+    // Neither an origin nor a residency map, and its bytes follow.
+    let inline = rest.starts_with(&[0, 0, 0]);
+    let policy = head[POLICY_AT - 1];
+    let one = 1_u32.to_le_bytes();
+    inline
+        && head[KIND_AT - 1..LINKS_AT - 1 - 2] == [FileKind::Regular as u8, 0]
+        && head[LINKS_AT - 1..LINKS_AT - 1 + one.len()] == one
+        && (policy == Policy::Stripe as u8 || policy == Policy::Hash as u8)
 }
 
 fn put_long(record: &mut Vec<u8>, bytes: &[u8]) {

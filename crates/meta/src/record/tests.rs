@@ -69,6 +69,38 @@ fn the_bytes_of_a_directory_do_not_change() {
     assert_eq!(record, [&[0x12], golden_head(2).as_slice(), &tail].concat());
 }
 
+/// Who removes the name of a light file looks at nothing else.
+#[test]
+fn a_light_file_has_one_name_and_nothing_outside_its_record() {
+    let light = inode(Content::Inline(b"hi".to_vec()));
+    let is_light = |inode: &Inode| Dentry::is_light(&inode.encode_fused());
+    assert!(is_light(&light));
+    assert!(!Dentry::is_light(&light.encode_own()));
+    let plain = Dentry::Plain { id: light.id, kind: FileKind::Regular };
+    assert!(!Dentry::is_light(&plain.encode()));
+    assert!(!Dentry::is_light(&light.encode_fused()[..102]));
+    let layout = |policy| Layout { policy, ..Layout::default() };
+    let source = Origin { source: 1, mtime: time(1), size_bytes: 2, resident: true, dirty: false };
+    let heavy = [
+        Inode { links: 2, ..light.clone() },
+        Inode { links: 0, ..light.clone() },
+        Inode { links: 257, ..light.clone() },
+        Inode { unsettled: true, ..light.clone() },
+        Inode { extended: true, ..light.clone() },
+        Inode { linkable: true, ..light.clone() },
+        Inode { layout: layout(Policy::Local), ..light.clone() },
+        Inode { layout: layout(Policy::Pool), ..light.clone() },
+        Inode { origin: Some(source), ..light.clone() },
+        Inode { residency: vec![1], ..light.clone() },
+        Inode { generation: 1, content: Content::Object(1), ..light.clone() },
+        inode(Content::Symlink(b"hi".to_vec())),
+        inode(Content::Fifo(Vec::new())),
+    ];
+    for inode in &heavy {
+        assert!(!is_light(inode), "{inode:?}");
+    }
+}
+
 /// Each create touches its directory, so the record is not made anew. A field more that a touch
 /// changes has to be brought up to date as well.
 #[test]
