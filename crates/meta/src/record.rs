@@ -137,6 +137,13 @@ impl Inode {
         self.encode(FUSED_V1, record);
     }
 
+    /// The same of a small file that has `bytes` now, whatever it had before.
+    pub fn encode_fused_with(&self, bytes: &[u8], record: &mut Vec<u8>) {
+        debug_assert!(matches!(self.content, Content::Inline(_)));
+        debug_assert_eq!(self.size_bytes, bytes.len() as u64);
+        self.encode_with(FUSED_V1, Some(bytes), record);
+    }
+
     /// The record under the inode's own key.
     #[must_use]
     pub fn encode_own(&self) -> Vec<u8> {

@@ -124,15 +124,22 @@ impl Core {
         if let Content::Inline(content) = &mut located.inode.content
             && end <= INLINE_BYTES_MAX as u64
         {
-            let grows = end > content.len() as u64;
-            put_into(content, start as usize, bytes);
-            located.inode.size_bytes = content.len() as u64;
+            let before = content.len() as u64;
+            let grows = end > before;
+            let whole = start == 0 && end >= before && located.fused.is_some();
+            if !whole {
+                put_into(content, start as usize, bytes);
+            }
+            located.inode.size_bytes = end.max(before);
             if grows {
                 self.check_room()?;
             }
             let now = self.now;
             self.changed(&mut located.inode, now);
-            self.save(&located)?;
+            match &located.fused {
+                Some(birth) if whole => self.save_bytes(&located.inode, birth, bytes)?,
+                _ => self.save(&located)?,
+            }
             reply(false).encode(to)?;
             return Ok(Served::Replied);
         }

@@ -130,10 +130,8 @@ impl Core {
         self.looked_up = None;
         match &located.fused {
             Some(birth) => {
-                let BirthKey { directory, name } = birth;
-                self.key.set(*directory, key::cookie(*directory, name), name);
                 located.inode.encode_fused_to(&mut self.record);
-                Ok(self.store.put(&self.key, &self.record)?)
+                self.put_fused(birth)
             }
             None => {
                 self.forget_touched(located.inode.id);
@@ -142,6 +140,25 @@ impl Core {
                 Ok(self.store.put(&key, &self.record)?)
             }
         }
+    }
+
+    /// Saves a small file that has `bytes` now, whatever it had before; they are copied no more
+    /// often than they have to be.
+    pub(super) fn save_bytes(
+        &mut self,
+        inode: &Inode,
+        birth: &BirthKey,
+        bytes: &[u8],
+    ) -> Outcome<()> {
+        self.looked_up = None;
+        inode.encode_fused_with(bytes, &mut self.record);
+        self.put_fused(birth)
+    }
+
+    /// Stores the record that was made under this name.
+    fn put_fused(&mut self, BirthKey { directory, name }: &BirthKey) -> Outcome<()> {
+        self.key.set(*directory, key::cookie(*directory, name), name);
+        Ok(self.store.put(&self.key, &self.record)?)
     }
 
     /// The record of a directory that was touched last is about to change.

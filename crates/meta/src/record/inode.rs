@@ -197,15 +197,23 @@ impl Inode {
 
     /// Puts the record of this form in the place of what is in `record`.
     pub(super) fn encode(&self, form: u8, record: &mut Vec<u8>) {
+        self.encode_with(form, None, record);
+    }
+
+    /// The same of a small file that has these bytes in the place of its own.
+    pub(super) fn encode_with(&self, form: u8, bytes: Option<&[u8]>, record: &mut Vec<u8>) {
         record.clear();
-        record.reserve(FIXED_BYTES + self.content_bytes());
+        record.reserve(FIXED_BYTES + bytes.map_or_else(|| self.content_bytes(), <[u8]>::len));
         record.extend_from_slice(&self.head(form));
         self.encode_origin(record);
         record.push(u8::from(!self.residency.is_empty()));
         if !self.residency.is_empty() {
             put_long(record, &self.residency);
         }
-        self.encode_content(record);
+        match bytes {
+            Some(bytes) => encode_inline(bytes, record),
+            None => self.encode_content(record),
+        }
     }
 
     /// As [`Inode::touch_own`], whatever form the record has.
@@ -285,10 +293,7 @@ impl Inode {
                 debug_assert_eq!(*generation, self.generation);
                 record.push(1);
             }
-            Content::Inline(bytes) => {
-                record.push(0);
-                put_long(record, bytes);
-            }
+            Content::Inline(bytes) => encode_inline(bytes, record),
             Content::Symlink(bytes) | Content::Fifo(bytes) | Content::Socket(bytes) => {
                 put_long(record, bytes);
             }
@@ -400,6 +405,11 @@ pub(super) fn peek(body: &[u8]) -> Result<(FileId, FileKind), StoreError> {
     let mut from = Take(body);
     let id = FileId(from.u64()?);
     Ok((id, kind(from.u8()?)?))
+}
+
+fn encode_inline(bytes: &[u8], record: &mut Vec<u8>) {
+    record.push(0);
+    put_long(record, bytes);
 }
 
 /// As [`super::Dentry::is_light`].
