@@ -27,6 +27,6 @@ impl Clock for MonotonicClock {
 }
 
 /// Nanoseconds of so many milliseconds.
-pub(crate) fn ms(count: u64) -> u64 {
+pub(crate) const fn ms(count: u64) -> u64 {
     count.saturating_mul(1_000_000)
 }

@@ -155,6 +155,8 @@ pub(crate) struct Core {
     asleep_until_ns: Option<u64>,
     /// When something was last asked.
     asked_ns: Option<u64>,
+    /// When something was last sent or received in bulk.
+    bulk_ns: Option<u64>,
     scratch: Vec<u8>,
 }
 
@@ -181,6 +183,8 @@ pub(crate) struct Parts {
 
 /// For so many commands there is memory without asking for it.
 const COMMANDS_KEPT: usize = 256;
+/// The next part of a transfer comes within so long.
+const BULK_LASTS_NS: u64 = ms(2);
 /// Bytes read at once where a frame does not say where they belong.
 const SCRATCH_BYTES: usize = 128 * 1024;
 
@@ -213,6 +217,7 @@ impl Core {
             looked_ns: 0,
             asleep_until_ns: None,
             asked_ns: None,
+            bulk_ns: None,
             scratch: vec![0; SCRATCH_BYTES],
         };
         core.begin();
@@ -269,6 +274,17 @@ impl Core {
         self.asleep_until_ns = None;
     }
 
+    /// Whether nothing long is under way, of which more may come.
+    pub(crate) fn is_brief(&self) -> bool {
+        self.bulk_ns.is_none_or(|bulk_ns| self.now_ns >= bulk_ns + BULK_LASTS_NS)
+    }
+
+    fn note_lane(&mut self, lane: Lane) {
+        if lane == Lane::Bulk {
+            self.bulk_ns = Some(self.now_ns);
+        }
+    }
+
     /// What happened since the last time.
     pub(crate) fn deliveries(&mut self) -> std::vec::Drain<'_, Delivery> {
         self.deliveries.drain(..)
@@ -281,6 +297,7 @@ impl Core {
 
     /// Something may have to be written on the lane.
     fn touch(&mut self, node: NodeId, lane: Lane) {
+        self.note_lane(lane);
         if !std::mem::replace(&mut self.peer(node).lane(lane).listed, true) {
             self.dirty.push((node, lane));
         }

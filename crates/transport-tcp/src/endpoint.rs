@@ -19,18 +19,20 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
     thread::JoinHandle,
+    time::Duration,
 };
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
 use crate::{
     Body, Class, Encryption, Event, Lane, NodeId, PeerState, RequestId, Secret, Ticket,
-    clock::{Clock, ms},
+    clock::{Clock, MonotonicClock, ms},
     complaints::Complaints,
     core::{Command, Core, Delivery, LISTENER, POKE, Parts, SharedClock},
     handshake::Identity,
     limits::{Limits, NODES_MAX},
     peer::Gauges,
+    watch::Watch,
 };
 
 /// Events of epoll handled at a time.
@@ -391,12 +393,23 @@ impl Shared {
     /// The network thread.
     fn run(&self) {
         let mut events = Vec::with_capacity(EVENTS_AT_ONCE);
+        // What takes time here is the processor, whatever time the endpoint is told.
+        let clock = MonotonicClock::default();
+        let mut watch = Watch::new(std::thread::available_parallelism().map_or(1, usize::from));
         while !self.stopping.load(SeqCst) {
-            let patience = lock(&self.core).sleep();
+            let mut core = lock(&self.core);
+            let patience = core.sleep();
+            // Where long bodies travel, processor time is what is short.
+            let may_look = !events.is_empty() && core.is_brief();
+            drop(core);
             events.clear();
             // A command that came while the core was held is not left behind.
             self.serve();
-            self.wait(&mut events, patience);
+            let look = || self.wait(&mut events, Some(Duration::ZERO));
+            let came = may_look && watch.until(|| clock.now_ns(), look);
+            if !came {
+                self.wait(&mut events, patience);
+            }
             let mut core = lock(&self.core);
             core.awake();
             for event in &events {
@@ -415,10 +428,11 @@ impl Shared {
         }
     }
 
-    fn wait(&self, events: &mut Vec<epoll::Event>, patience: Option<std::time::Duration>) {
+    /// Waits for what comes; true when something has.
+    fn wait(&self, events: &mut Vec<epoll::Event>, patience: Option<Duration>) -> bool {
         let timeout = patience.and_then(|patience| Timespec::try_from(patience).ok());
         let room = rustix::buffer::spare_capacity(events);
         // Interrupted is as good as woken.
-        let _ = epoll::wait(&*self.epoll, room, timeout.as_ref());
+        matches!(epoll::wait(&*self.epoll, room, timeout.as_ref()), Ok(1..))
     }
 }

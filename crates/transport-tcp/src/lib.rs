@@ -41,6 +41,7 @@ pub mod limits;
 mod peer;
 mod record;
 mod session;
+mod watch;
 
 pub use self::{
     body::{Body, Bytes},

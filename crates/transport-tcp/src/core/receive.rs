@@ -49,6 +49,7 @@ impl Core {
         let Some((node, lane, _)) = connection.peer.filter(|_| connection.is_up()) else {
             return Ok(());
         };
+        self.note_lane(lane);
         // Even when it has broken: what came before that counts.
         let mut bytes = 0;
         let now_ns = self.now();
