@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use mayfly_testkit::leftovers::Before;
-use mayfly_testkit::{Exclusive, Instance, Job, Outcome, Scratch, binary, process, skip};
+use mayfly_testkit::{Instance, Job, Outcome, Scratch, Turn, binary, process, skip};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -40,7 +40,7 @@ fn text(path: &Path) -> Result<&str> {
 
 #[test]
 fn a_mount_point_in_use_is_refused() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("bad-mount")?;
     let before = Before::look();
     let (full, file) = (scratch.join("full"), scratch.join("file"));
@@ -59,7 +59,7 @@ fn a_mount_point_in_use_is_refused() -> Result<()> {
 
 #[test]
 fn a_second_instance_of_a_name_is_refused_and_the_first_goes_on() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("bad-name")?;
     let instance = Instance::start(&scratch, "twice", &scratch.join("mount"))?;
     instance.shell("write", r#"echo text > "$MAYFLY_MOUNT/file""#).run_ok()?;
@@ -89,7 +89,7 @@ fn kill_supervisor(scratch: &Scratch) -> Result<()> {
 
 #[test]
 fn start_cleans_up_after_a_killed_supervisor() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("bad-stale")?;
     let before = Before::look();
     let mount = scratch.join("tmp/mount");
@@ -106,7 +106,7 @@ fn start_cleans_up_after_a_killed_supervisor() -> Result<()> {
 
 #[test]
 fn what_a_killed_supervisor_was_to_keep_is_kept() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("bad-keep")?;
     let data = scratch.join("data");
     mayfly(&scratch, &["start", "--name", "kept", "--keep", "--data-dir", text(&data)?])?
@@ -124,7 +124,7 @@ fn what_a_killed_supervisor_was_to_keep_is_kept() -> Result<()> {
 
 #[test]
 fn garbage_in_the_run_directory_does_no_harm() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("bad-rundir")?;
     let run = scratch.join("run/mayfly/garbage");
     fs::create_dir_all(run.join("sock"))?;
@@ -169,7 +169,7 @@ fn a_process_of_another_user_gets_no_byte() -> Result<()> {
     if !skip::unless_installed("another user", &["python3"], "python3") {
         return Ok(());
     }
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("bad-user")?;
     let instance = Instance::start(&scratch, "alone", &scratch.join("mount"))?;
     let run = scratch.join("run/mayfly/alone");
@@ -229,7 +229,7 @@ dd if=/dev/zero of=again bs=1M count=20 2> /dev/null && stat -c %s again
 
 #[test]
 fn a_full_instance_says_enospc_tears_nothing_and_can_be_emptied() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("bad-full")?;
     let arguments = ["run", "--capacity", "64M", "--", "bash", "-c", FILL];
     let outcome = mayfly(&scratch, &arguments)?.run()?;
@@ -252,7 +252,7 @@ fn a_full_instance_says_enospc_tears_nothing_and_can_be_emptied() -> Result<()> 
 
 #[test]
 fn options_that_cannot_be_are_refused_with_what_to_do() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("bad-options")?;
     let before = Before::look();
     let cases: [(&[&str], &[&str]); 14] = [
@@ -284,7 +284,7 @@ fn options_that_cannot_be_are_refused_with_what_to_do() -> Result<()> {
 
 #[test]
 fn saving_onto_a_full_directory_is_refused_before_the_command_runs() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("bad-save")?;
     let target = scratch.join("target");
     fs::create_dir(&target)?;
@@ -317,7 +317,7 @@ find . -type f -print0 | sort -z | xargs -0 md5sum
 
 #[test]
 fn what_was_kept_comes_back_as_it_was() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("bad-reopen")?;
     let data = scratch.join("data");
     let start = ["start", "--name", "kept", "--keep", "--times", "all", "--data-dir"];
@@ -343,7 +343,7 @@ fn what_was_kept_comes_back_as_it_was() -> Result<()> {
 
 #[test]
 fn the_number_of_shards_is_kept_with_the_data() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("bad-shards")?;
     let data = scratch.join("data");
     let start = ["start", "--name", "kept", "--keep", "--shards", "3", "--data-dir"];
@@ -364,7 +364,7 @@ fn the_number_of_shards_is_kept_with_the_data() -> Result<()> {
 
 #[test]
 fn a_directory_of_100_000_files_is_made_listed_and_removed() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("bad-many")?;
     let script = r#"
         cd "$MAYFLY_MOUNT" && mkdir many && cd many

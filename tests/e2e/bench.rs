@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use mayfly_testkit::leftovers::Before;
-use mayfly_testkit::{Exclusive, Job, Scratch, binary, process, skip};
+use mayfly_testkit::{Job, Scratch, Turn, binary, process, skip};
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -52,7 +52,7 @@ fn the_mount_is_measured_beside_the_library_together_with_its_process() -> Resul
     if !skip::unless_mountable("bench of a mount") {
         return Ok(());
     }
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("benchm")?;
     let before = Before::look();
     let json = scratch.join("out.json");
@@ -74,7 +74,7 @@ fn the_mount_is_measured_beside_the_library_together_with_its_process() -> Resul
 
 #[test]
 fn bench_measures_every_phase_on_every_target_and_leaves_nothing() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("bench")?;
     let before = Before::look();
     let (json, svg) = (scratch.join("out.json"), scratch.join("out.svg"));
@@ -128,7 +128,7 @@ fn expect_plausible(phase: &Value) -> Result<()> {
 
 #[test]
 fn a_failing_call_ends_bench_with_phase_path_and_errno() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("bench-full")?;
     let before = Before::look();
     let arguments = ["--capacity", "64M", "--size", "128M", "--workload", "data", "--runs", "1"];
@@ -143,7 +143,7 @@ fn a_failing_call_ends_bench_with_phase_path_and_errno() -> Result<()> {
 
 #[test]
 fn an_interrupted_bench_removes_what_it_made() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("bench-stop")?;
     let before = Before::look();
     let running = bench(&scratch, &["--workload", "meta", "--runs", "1000"])?.start()?;
@@ -163,7 +163,7 @@ fn an_interrupted_bench_removes_what_it_made() -> Result<()> {
 
 #[test]
 fn what_cannot_be_measured_is_refused_before_anything_is_made() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("bench-bad")?;
     let wrong: [(&[&str], &str); 6] = [
         (&["--only", "/nonexistent"], "/nonexistent"),
@@ -184,7 +184,7 @@ fn what_cannot_be_measured_is_refused_before_anything_is_made() -> Result<()> {
 
 #[test]
 fn a_sweep_measures_an_instance_for_each_value() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("bench-sweep")?;
     let before = Before::look();
     let json = scratch.join("out.json");
@@ -201,7 +201,7 @@ fn a_sweep_measures_an_instance_for_each_value() -> Result<()> {
 
 #[test]
 fn a_process_is_measured_alone_and_beside_one_that_writes() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("bench-beside")?;
     let before = Before::look();
     let json = scratch.join("out.json");
@@ -226,7 +226,7 @@ fn a_process_is_measured_alone_and_beside_one_that_writes() -> Result<()> {
 
 #[test]
 fn what_else_one_node_is_asked_for_is_measured() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("bench-bars")?;
     let before = Before::look();
     let json = scratch.join("out.json");

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use mayfly_testkit::{Exclusive, Instance, Random, Scratch, process};
+use mayfly_testkit::{Instance, Random, Scratch, Turn, process};
 use mayfly_tests::program::{INSTANCE, Program};
 use mayfly_tests::suite;
 
@@ -33,11 +33,11 @@ fn kill_daemons(scratch: &Scratch, label: &str, over: &AtomicBool) -> Result<u32
 fn survives(
     label: &str,
     rounds: u32,
-    program: impl FnOnce(&Exclusive, &Scratch) -> Result<Option<Program>>,
+    program: impl FnOnce(&Scratch) -> Result<Option<Program>>,
 ) -> Result<()> {
-    let turn = Exclusive::take()?;
+    let turn = Turn::take()?;
     let scratch = Scratch::new(label)?;
-    let Some(program) = program(&turn, &scratch)? else { return Ok(()) };
+    let Some(program) = program(&scratch)? else { return Ok(()) };
     let program = Program { rounds, ..program };
     let mut kills = Ok(0);
     let result =
@@ -56,12 +56,12 @@ fn a_killed_daemon_goes_unnoticed_by_a_build() -> Result<()> {
 
 #[test]
 fn a_killed_daemon_goes_unnoticed_by_git() -> Result<()> {
-    survives("kgit", 3, |_, _| Ok(suite::git()))
+    survives("kgit", 3, |_| Ok(suite::git()))
 }
 
 #[test]
 fn a_killed_daemon_goes_unnoticed_by_python() -> Result<()> {
-    survives("kpython", 6, |_, _| Ok(suite::python_files()))
+    survives("kpython", 6, |_| Ok(suite::python_files()))
 }
 
 const CLIENTS: u32 = 9;
@@ -111,7 +111,7 @@ fn kill_clients(scratch: &Scratch, random: &mut Random) {
 
 #[test]
 fn killed_clients_leave_no_lock_no_file_and_no_session() -> Result<()> {
-    let turn = Exclusive::take()?;
+    let turn = Turn::take()?;
     let scratch = Scratch::new("kclients")?;
     let mut random = Random::for_suite("killed clients");
     let instance = Instance::start(&scratch, "kclients", &scratch.join("mount"))?;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use mayfly_testkit::{Exclusive, Instance, Job, Random, Scratch, binary, process, skip};
+use mayfly_testkit::{Instance, Job, Random, Scratch, Turn, binary, process, skip};
 
 const DIFFER: &str = env!("CARGO_BIN_EXE_differ");
 const STEPS: u32 = 2000;
@@ -71,7 +71,7 @@ fn play(scratch: &Scratch, instance: &Instance<'_>, seeds: &[u64]) -> Result<()>
 
 #[test]
 fn random_calls_return_what_the_local_file_system_returns() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("differ")?;
     let instance = Instance::start(&scratch, "differ", &scratch.join("mount"))?;
     play(&scratch, &instance, &seeds(30, 10, "random calls"))?;
@@ -84,7 +84,7 @@ fn random_calls_through_the_mount_return_what_the_local_file_system_returns() ->
     if !skip::unless_mountable("random calls through the mount") {
         return Ok(());
     }
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("fdiffer")?;
     let instance = Instance::named(&scratch, "fdiffer")?;
     let start = instance.command("start").args(["--access", "fuse", "--mount"]);
@@ -169,7 +169,7 @@ fn preloaded_programs_and_those_of_the_mount_together_see_what_a_local_file_syst
     if !skip::unless_mountable("random calls on both ways") {
         return Ok(());
     }
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("mixed")?;
     let seeds = seeds(6, 3, "random calls on both ways");
     let native = |seed: &u64| play_together(&scratch, *seed, None);
@@ -190,7 +190,7 @@ fn preloaded_programs_and_those_of_the_mount_together_see_what_a_local_file_syst
 
 #[test]
 fn random_calls_do_not_notice_that_the_daemon_is_killed_every_200_ms() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("kdiffer")?;
     let instance = Instance::start(&scratch, "kdiffer", &scratch.join("mount"))?;
     let seeds = seeds(12, 4, "random calls beside a dying daemon");
@@ -210,7 +210,7 @@ fn random_calls_do_not_notice_that_the_daemon_is_killed_every_200_ms() -> Result
 
 /// Random calls on the first node of four while the daemon of one of them is killed.
 fn play_beside_a_dying_node(node: usize, options: &[&str]) -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("ndiffer")?;
     let instance = Instance::named(&scratch, "ndiffer")?;
     instance.command("start").args(["--nodes", "local:4"]).args(options).run_ok()?;

@@ -4,7 +4,7 @@
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, process::Command, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Exclusive, Instance, Job, Scratch, leftovers::Before, skip};
+use mayfly_testkit::{Instance, Job, Scratch, Turn, leftovers::Before, skip};
 use mayfly_tests::looks::{self, look_at_all, make_all};
 use serde_json::Value;
 
@@ -131,7 +131,7 @@ fn use_both(scratch: &Scratch, instance: &Instance<'_>, hosts: &[String; 2]) -> 
 
 #[test]
 fn an_instance_keeps_to_the_network_that_it_was_given() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     if !is_possible() {
         return Ok(());
     }
@@ -170,7 +170,7 @@ fn an_instance_keeps_to_the_network_that_it_was_given() -> Result<()> {
 
 #[test]
 fn a_node_that_is_not_on_the_network_fails_by_name() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     if !is_possible() {
         return Ok(());
     }
@@ -199,7 +199,7 @@ const FILES: usize = 32;
 
 #[test]
 fn a_node_that_is_cut_off_gives_eio_in_time_and_is_whole_again_when_it_is_back() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     if !is_possible() {
         return Ok(());
     }

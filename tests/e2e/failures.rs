@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Exclusive, Instance, Scratch, leftovers::Before, process, skip};
+use mayfly_testkit::{Instance, Scratch, Turn, leftovers::Before, process, skip};
 use mayfly_tests::{
     hosts::{hosts_of_their_own, template},
     looks::{self, Look, look_at_all, make_all},
@@ -45,7 +45,7 @@ fn expect_a_part_is_lost(instance: &Instance<'_>, label: &str) -> Result<usize> 
 
 #[test]
 fn a_stopped_node_gives_eio_after_the_chosen_deadline_while_others_go_on() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("failures-stop")?;
     let before = Before::look();
     let instance = three(&scratch, "halt")?;
@@ -75,7 +75,7 @@ for pid in $pids; do wait $pid || exit 1; done
 
 #[test]
 fn a_node_that_is_lost_for_good_takes_its_part_and_no_more() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("failures-lost")?;
     let instance = three(&scratch, "lost")?;
     let daemon = instance.daemon_pid_of(2)?;
@@ -149,7 +149,7 @@ rm -f big-*
 
 #[test]
 fn a_full_disk_of_one_node_is_enospc_there_and_nowhere_else() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("failures-full")?;
     let Some(small) = SmallDisk::mount(scratch.join("h2/tmp"))? else { return Ok(()) };
     let before = Before::look();

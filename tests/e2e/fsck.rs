@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Exclusive, Instance, Outcome, Random, Scratch, process};
+use mayfly_testkit::{Instance, Outcome, Random, Scratch, Turn, process};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -120,7 +120,7 @@ fn work(scratch: &Scratch, instance: &Instance<'_>, random: &mut Random) -> Resu
 }
 
 fn kills_leave_nothing(name: &str, options: &[&str]) -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new(name)?;
     let mut random = Random::for_suite(name);
     let instance = start(&scratch, name, options)?;
@@ -161,7 +161,7 @@ fn kills_leave_nothing_that_does_not_fit_of_striped_files() -> Result<()> {
 
 #[test]
 fn an_instance_at_work_is_not_called_wrong() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("fsck-busy")?;
     let mut random = Random::for_suite("fsck of a busy instance");
     let options = ["--nodes", "local:4", "--layout", "stripe", "--chunk-size", "64K"];
@@ -188,7 +188,7 @@ fn objects_of(instance: &Instance<'_>, node: usize) -> Result<PathBuf> {
 
 #[test]
 fn an_object_of_nobody_is_found_named_and_removed() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("fsck-stray")?;
     let instance = start(&scratch, "stray", &["--nodes", "local:3"])?;
     let script =
@@ -218,7 +218,7 @@ fn an_object_of_nobody_is_found_named_and_removed() -> Result<()> {
 
 #[test]
 fn what_cannot_be_looked_at_is_told_apart_from_what_is_wrong() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("fsck-unseen")?;
     let instance = start(&scratch, "unseen", &["--nodes", "local:2", "--deadline", "2"])?;
     let stopped = instance.daemon_pid_of(1)?;

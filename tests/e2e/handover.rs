@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use mayfly_testkit::leftovers::Before;
-use mayfly_testkit::{Exclusive, Instance, Job, Scratch, binary, process, skip};
+use mayfly_testkit::{Instance, Job, Scratch, Turn, binary, process, skip};
 
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// An instance with the library and a mount, and a static program.
 struct Bench {
-    _turn: Exclusive,
+    _turn: Turn,
     scratch: Scratch,
     before: Before,
     program: PathBuf,
@@ -29,7 +29,7 @@ impl Bench {
         {
             return Ok(None);
         }
-        let turn = Exclusive::take()?;
+        let turn = Turn::take()?;
         let scratch = Scratch::new(name)?;
         let program = scratch.join("share");
         let job = Job::new(&scratch, "cc", "gcc").args(["-O1", "-Wall", "-static", "-o"]);

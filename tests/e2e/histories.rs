@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
 use histories::{Action, Event, State, check};
-use mayfly_testkit::{Exclusive, Instance, Job, Random, Scratch, skip};
+use mayfly_testkit::{Instance, Job, Random, Scratch, Turn, skip};
 
 const RECORDER: &str = env!("CARGO_BIN_EXE_recorder");
 const PROCESSES: usize = 4;
@@ -114,7 +114,7 @@ fn overlapping(events: &[Event]) -> usize {
 /// On an instance started with these options; the processes whose numbers `outside` picks are in
 /// the mount, without the library.
 fn on_instance(options: &[&str], moves: Moves, outside: fn(usize) -> bool) -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("hist")?;
     let mount = scratch.join("mount");
     let instance = Instance::named(&scratch, "hist")?;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Exclusive, Instance, Job, Outcome, Scratch, process, skip};
+use mayfly_testkit::{Instance, Job, Outcome, Scratch, Turn, process, skip};
 use rustix::process::Signal;
 
 const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
@@ -125,7 +125,7 @@ fn expect_unserved(outcome: &Outcome, reason: &str) -> Result<()> {
 
 #[test]
 fn a_program_with_another_c_library_is_served_from_its_first_start() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("img-other")?;
     let setting = Setting::new(&scratch, "img-other")?;
     let (prepared, libraries) = (setting.images()?, scratch.join("lib"));
@@ -143,7 +143,7 @@ fn a_program_with_another_c_library_is_served_from_its_first_start() -> Result<(
 
 #[test]
 fn a_program_whose_c_library_has_no_build_id_is_served() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("img-none")?;
     let setting = Setting::new(&scratch, "img-none")?;
     let (prepared, libraries) = (setting.images()?, scratch.join("lib"));
@@ -169,7 +169,7 @@ fn a_program_whose_c_library_has_no_build_id_is_served() -> Result<()> {
 
 #[test]
 fn programs_that_start_at_once_have_one_image_made() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("img-crowd")?;
     let setting = Setting::new(&scratch, "img-crowd")?;
     let libraries = scratch.join("lib");
@@ -197,7 +197,7 @@ fn serve_musl(name: &str, change: fn(&mut [u8], usize)) -> Result<()> {
     if !skip::unless_installed("another musl", &["musl-gcc"], "musl-tools") {
         return Ok(());
     }
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new(name)?;
     let setting = Setting::new(&scratch, name)?;
     let libraries = scratch.join("lib");
@@ -229,7 +229,7 @@ int main(int count, char **names) {
 
 #[test]
 fn a_library_that_cannot_have_an_image_leaves_its_program_unserved_and_says_so() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("img-unfit")?;
     let setting = Setting::new(&scratch, "img-unfit")?;
     let prepared = setting.images()?;
@@ -244,7 +244,7 @@ fn a_library_that_cannot_have_an_image_leaves_its_program_unserved_and_says_so()
 
 #[test]
 fn a_program_waits_a_bounded_time_for_an_image() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("img-wait")?;
     let setting = Setting::new(&scratch, "img-wait")?;
     let libraries = scratch.join("lib");

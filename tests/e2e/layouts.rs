@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Exclusive, Instance, Job, Outcome, Scratch, binary, leftovers::Before};
+use mayfly_testkit::{Instance, Job, Outcome, Scratch, Turn, binary, leftovers::Before};
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -28,7 +28,7 @@ fn on_node(instance: &Instance<'_>, node: usize, script: &str) -> Result<String>
 #[test]
 fn a_directory_hands_its_layout_to_its_files_and_mayfly_shows_which_nodes_have_them() -> Result<()>
 {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("nodes-layout")?;
     let before = Before::look();
     let instance = start(&scratch, "laid", &["--nodes", "local:4", "--chunk-size", "64K"])?;
@@ -81,7 +81,7 @@ for name in ('wide/below/file', 'plain/file', 'file'):
 
 #[test]
 fn a_local_file_is_on_the_node_of_the_program_that_makes_it() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("layouts-local")?;
     let instance = start(&scratch, "own", &["--nodes", "local:4", "--layout", "local"])?;
     for node in 0..4 {
@@ -106,7 +106,7 @@ assert os.getxattr(name, 'user.mayfly.layout') == b'local,chunk=512K'"
 
 #[test]
 fn pools_are_named_at_the_start_shown_by_status_and_chosen_by_directories() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("layouts-pool")?;
     let file = scratch.join("pools");
     fs::write(&file, "near=@[1-2] # a leaf\n")?;

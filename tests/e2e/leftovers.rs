@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use mayfly_testkit::leftovers::Before;
-use mayfly_testkit::{Exclusive, Instance, Job, Scratch, binary, process};
+use mayfly_testkit::{Instance, Job, Scratch, Turn, binary, process};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[test]
 fn run_leaves_no_process_memory_mount_or_directory() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("left-run")?;
     let before = Before::look();
     let script = r#"cd "$MAYFLY_MOUNT" && mkdir a && echo text > a/b && sleep 0.1 & wait; exit 5"#;
@@ -24,7 +24,7 @@ fn run_leaves_no_process_memory_mount_or_directory() -> Result<()> {
 
 #[test]
 fn run_passes_a_signal_on_and_leaves_nothing() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("left-signal")?;
     let before = Before::look();
     let script = "trap 'exit 42' TERM; echo ready; while :; do sleep 0.05; done";
@@ -49,7 +49,7 @@ fn run_passes_a_signal_on_and_leaves_nothing() -> Result<()> {
 #[test]
 fn a_signal_to_every_process_of_a_job_leaves_its_command_the_file_system_until_it_ends()
 -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("left-all")?;
     let before = Before::look();
     // It gets the signal once more from `mayfly run`, which hands it on: before the trap ignores
@@ -73,7 +73,7 @@ fn a_signal_to_every_process_of_a_job_leaves_its_command_the_file_system_until_i
 
 #[test]
 fn an_instance_that_was_left_to_itself_ends_when_it_is_told_so_by_a_signal() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("left-term")?;
     let before = Before::look();
     let instance = Instance::start(&scratch, "left-term", &scratch.join("tmp/mount"))?;
@@ -86,7 +86,7 @@ fn an_instance_that_was_left_to_itself_ends_when_it_is_told_so_by_a_signal() -> 
 
 #[test]
 fn start_and_stop_leave_no_process_memory_mount_or_directory() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("left-stop")?;
     let before = Before::look();
     let instance = Instance::start(&scratch, "left-stop", &scratch.join("tmp/mount"))?;
@@ -99,7 +99,7 @@ fn start_and_stop_leave_no_process_memory_mount_or_directory() -> Result<()> {
 
 #[test]
 fn a_killed_run_leaves_nothing_once_its_command_ended() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("left-kill")?;
     let before = Before::look();
     let script = r#"echo text > "$MAYFLY_MOUNT/file"; echo ready; sleep 1"#;
@@ -116,7 +116,7 @@ fn a_killed_run_leaves_nothing_once_its_command_ended() -> Result<()> {
 
 #[test]
 fn an_idle_daemon_uses_no_processor_time() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::alone()?;
     let scratch = Scratch::new("idle")?;
     let instance = Instance::start(&scratch, "idle", &scratch.join("mount"))?;
     instance.shell("work", r#"seq 1000 > "$MAYFLY_MOUNT/file""#).run_ok()?;

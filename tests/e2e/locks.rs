@@ -3,7 +3,7 @@
 use std::{fs, thread};
 
 use anyhow::{Result, ensure};
-use mayfly_testkit::{Exclusive, Instance, Scratch};
+use mayfly_testkit::{Instance, Scratch, Turn};
 
 const NODES: usize = 4;
 
@@ -42,7 +42,7 @@ fn on_all_nodes(instance: &Instance<'_>, script: &str) -> Result<Vec<String>> {
 
 #[test]
 fn one_of_a_circle_of_processes_on_four_nodes_is_told_and_the_others_go_on() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("locks-circle")?;
     let instance = Instance::named(&scratch, "circle")?;
     instance.command("start").args(["--nodes", "local:4"]).run_ok()?;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Exclusive, Instance, Job, Random, Scratch, skip};
+use mayfly_testkit::{Instance, Job, Random, Scratch, Turn, skip};
 
 const STEPS: &str = "600";
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/apps/mappings.py");
@@ -44,7 +44,7 @@ fn random_mappings_show_what_they_show_on_a_local_disk() -> Result<()> {
     if !skip::unless_installed("mappings", &["python3"], "python3") {
         return Ok(());
     }
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("maps")?;
     let instance = Instance::start(&scratch, "maps", &scratch.join("mount"))?;
     let mut random = Random::for_suite("mappings");

@@ -7,9 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{
-    Exclusive, Instance, Job, Outcome, Scratch, binary, leftovers::Before, process,
-};
+use mayfly_testkit::{Instance, Job, Outcome, Scratch, Turn, binary, leftovers::Before, process};
 use mayfly_tests::hosts::{hosts_of_their_own, template};
 use serde_json::Value;
 
@@ -52,7 +50,7 @@ fn on_node(instance: &Instance<'_>, node: usize, script: &str) -> Result<String>
 
 #[test]
 fn nodes_on_one_machine_start_together_answer_and_leave_nothing() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("nodes")?;
     let before = Before::look();
     let mount = scratch.join("tmp/mount");
@@ -87,7 +85,7 @@ fn nodes_on_one_machine_start_together_answer_and_leave_nothing() -> Result<()> 
 
 #[test]
 fn run_over_nodes_runs_its_command_on_the_first_and_leaves_nothing() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("nodes-run")?;
     let before = Before::look();
     let script = r#"echo text > "$MAYFLY_MOUNT/file" && cat "$MAYFLY_MOUNT/file"; exit 7"#;
@@ -123,7 +121,7 @@ assert 0 < refused < 24, refused
 
 #[test]
 fn files_of_other_nodes_are_mapped_for_reading_and_not_for_writing() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("nodes-map")?;
     let mapping = Job::new(&scratch, "run", binary::mayfly()?)
         .args(["run", "--nodes", "local:3", "--", "python3", "-c", MAPS]);
@@ -166,7 +164,7 @@ fn objects_of(instance: &Instance<'_>) -> Result<Vec<usize>> {
 }
 
 fn bytes_go_round(layout: &str) -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("nodes-stripes")?;
     let options = ["--nodes", "local:4", "--chunk-size", "64K", "--layout", layout];
     let instance = start(&scratch, "stripes", &options)?;
@@ -221,7 +219,7 @@ print(*lost, "in time" if slowest < 10 else slowest)
 
 #[test]
 fn a_lost_node_takes_its_chunks_with_it_and_no_others() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("nodes-lost")?;
     let before = Before::look();
     let options = ["--nodes", "local:4", "--chunk-size", "64K", "--layout", "stripe"];
@@ -247,7 +245,7 @@ fn a_lost_node_takes_its_chunks_with_it_and_no_others() -> Result<()> {
 
 #[test]
 fn a_node_that_does_not_start_is_named_with_its_reason_and_no_other_is_left() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("nodes-bad")?;
     let before = Before::look();
     let taken = format!("mayfly-{}-bad@2", rustix::process::getuid().as_raw());
@@ -264,7 +262,7 @@ fn a_node_that_does_not_start_is_named_with_its_reason_and_no_other_is_left() ->
 
 #[test]
 fn a_killed_node_is_named_by_status_and_stop_which_ends_and_clears_all_nodes() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("nodes-dead")?;
     let before = Before::look();
     let instance = start(&scratch, "dead", &["--nodes", "local:3"])?;
@@ -286,7 +284,7 @@ fn a_killed_node_is_named_by_status_and_stop_which_ends_and_clears_all_nodes() -
 
 #[test]
 fn doctor_finds_dead_nodes_and_removes_them_and_nothing_that_lives() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("nodes-doctor")?;
     let before = Before::look();
     let living = start(&scratch, "living", &[])?;
@@ -317,7 +315,7 @@ fn doctor_finds_dead_nodes_and_removes_them_and_nothing_that_lives() -> Result<(
 
 #[test]
 fn a_start_that_is_killed_leaves_every_node_or_none() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("nodes-cut")?;
     let before = Before::look();
     let (mut whole, mut none) = (0, 0);
@@ -370,7 +368,7 @@ fn left_on(scratch: &Scratch, host: &str) -> Vec<PathBuf> {
 
 #[test]
 fn many_hosts_are_reached_as_a_tree_without_a_shared_directory() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("nodes-tree")?;
     let before = Before::look();
     let launcher = template(&hosts_of_their_own(&scratch)?);
@@ -402,7 +400,7 @@ fn many_hosts_are_reached_as_a_tree_without_a_shared_directory() -> Result<()> {
 
 #[test]
 fn a_host_that_cannot_be_reached_is_named_with_what_its_launcher_says() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("nodes-reach")?;
     let before = Before::look();
     let launcher = template(&hosts_of_their_own(&scratch)?);
@@ -418,7 +416,7 @@ fn a_host_that_cannot_be_reached_is_named_with_what_its_launcher_says() -> Resul
 
 #[test]
 fn a_node_without_an_address_in_the_network_fails_by_name() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("nodes-net")?;
     let before = Before::look();
     let options = ["--nodes", "local:2", "--net", "198.51.100.0/24"];
@@ -443,7 +441,7 @@ fn files_below(directory: &Path, except: &Path, found: &mut Vec<PathBuf>) {
 
 #[test]
 fn the_secret_is_in_no_file_no_environment_and_on_no_command_line() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("nodes-secret")?;
     let launcher = template(&hosts_of_their_own(&scratch)?);
     let options = ["--nodes", "h1,h2", "--launcher", &launcher, "--net", "lo"];
@@ -534,7 +532,7 @@ fn own_memory_kib(pid: u64) -> Result<u64> {
 
 #[test]
 fn sixty_four_nodes_serve_within_a_second_and_a_half() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::alone()?;
     let scratch = Scratch::new("nodes-64")?;
     let before = Before::look();
     let mut memory_kib = 0;
@@ -565,7 +563,7 @@ impl Drop for Raised {
 #[test]
 #[ignore = "a measurement of 20 s, which raises a limit of the kernel's for its time"]
 fn five_hundred_and_twelve_nodes_start_and_stop_within_the_bars() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::alone()?;
     let scratch = Scratch::new("nodes-512")?;
     let before = Before::look();
     let raised = Raised(fs::read_to_string(INOTIFY_INSTANCES)?);

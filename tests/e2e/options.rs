@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Exclusive, Instance, Job, Scratch, skip};
+use mayfly_testkit::{Instance, Job, Scratch, Turn, skip};
 
 /// Makes names in a directory that another process has removed: by a path, and by a descriptor and
 /// as working directory of processes that hold it.
@@ -45,7 +45,7 @@ fn expect_parent_check_off(instance: &Instance<'_>) -> Result<()> {
 
 #[test]
 fn parent_check_off_is_kept_shown_and_loosens_nothing_on_one_node() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("opt-parent")?;
     let data = scratch.join("data");
     let data = data.to_str().context("a path of this suite is text")?;
@@ -79,7 +79,7 @@ fn a_saved_tree_has_the_extended_attributes_of_its_files_and_directories() -> Re
     if !skip::unless_installed("saved attributes", &["python3"], "python3") {
         return Ok(());
     }
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("opt-save")?;
     let saved = scratch.join("saved");
     let program = "import os
@@ -118,7 +118,7 @@ fn field_of(pid: u32, field: &str) -> Result<String> {
 
 #[test]
 fn the_daemon_keeps_to_the_processors_that_it_was_given_and_an_absent_one_is_named() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("cpus")?;
     start(&scratch, "cpus", &["--cpus", "0", "--io-threads", "1"])?;
     let instance = Instance::named(&scratch, "cpus")?;
@@ -153,7 +153,7 @@ fn objects_in(place: &std::path::Path) -> Result<usize> {
 
 #[test]
 fn several_data_directories_share_the_files_and_nothing_is_left_in_any() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("data-dirs")?;
     let places = ["a", "b", "c"].map(|name| scratch.join(name));
     for place in &places {

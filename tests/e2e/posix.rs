@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Exclusive, Job, Outcome, Random, Scratch, binary, skip};
+use mayfly_testkit::{Job, Outcome, Random, Scratch, Turn, binary, skip};
 use mayfly_tests::posix::{self, Verdicts};
 
 /// For one run, on a busy machine.
@@ -59,7 +59,7 @@ fn compare_pjdfstest(options: &[&str]) -> Result<()> {
         false => posix::excluded()?,
     };
     let Some(tool) = posix::tool("pjdfstest") else { return Ok(()) };
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("pjd")?;
     let settings = posix::file("pjdfstest.toml");
     let arguments = ["-c".as_ref(), settings.as_os_str(), "-s".as_ref()];
@@ -102,7 +102,7 @@ fn pjdfstest_through_the_mount_fails_only_what_is_excluded_with_a_reason() -> Re
 /// file takes the kernel the longer the more maps it has.
 fn exercise(operations: u64, seeds: &[u64], options: &[&str]) -> Result<()> {
     let Some(tool) = posix::tool("fsx") else { return Ok(()) };
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("fsx")?;
     let settings = posix::file("fsx.toml");
     let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
@@ -231,7 +231,7 @@ fn stress(stressors: &[&str], seconds: u32, options: &[&str]) -> Result<()> {
     if !skip::unless_installed("stress-ng", &["stress-ng"], "stress-ng") {
         return Ok(());
     }
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("stress")?;
     // A stressor that ended early, for want of something, exits with 0.
     let script = format!(
@@ -269,7 +269,7 @@ fn fio_verifies_what_it_wrote_by_calls_and_by_mappings() -> Result<()> {
     if !skip::unless_installed("fio", &["fio"], "fio") {
         return Ok(());
     }
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("fio")?;
     let script = r#"status=0
         run() {
@@ -293,7 +293,7 @@ fn fio_with_io_uring_verifies_what_it_wrote_through_the_mount() -> Result<()> {
     {
         return Ok(());
     }
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("uring")?;
     let script = r#"status=0
         for options in --direct=0 --direct=1 '--direct=0 --registerfiles'; do

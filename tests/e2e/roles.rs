@@ -7,9 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{
-    Exclusive, Instance, Job, Outcome, Scratch, binary, leftovers::Before, process,
-};
+use mayfly_testkit::{Instance, Job, Outcome, Scratch, Turn, binary, leftovers::Before, process};
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -77,7 +75,7 @@ cksum < two/large
 
 #[test]
 fn a_node_that_is_only_a_client_stores_nothing_and_its_programs_do_everything() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("roles")?;
     let before = Before::look();
     let instance = start(&scratch, "apart")?;
@@ -120,7 +118,7 @@ fn a_node_that_is_only_a_client_stores_nothing_and_its_programs_do_everything() 
 
 #[test]
 fn nobody_misses_a_client_that_is_lost() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("roles-lost")?;
     let instance = start(&scratch, "lost")?;
     on_node(&instance, 0, WORK)?;

@@ -2,7 +2,7 @@
 //! here.
 
 use anyhow::Result;
-use mayfly_testkit::{Exclusive, Scratch};
+use mayfly_testkit::Scratch;
 use mayfly_tests::lines::LINES;
 use mayfly_tests::rows::Row;
 use mayfly_tests::verdicts;
@@ -13,10 +13,11 @@ macro_rules! rows {
         $(
             #[test]
             fn $name() -> Result<()> {
-                let turn = Exclusive::take()?;
+                let row = $row;
+                let turn = row.turn()?;
                 let scratch = Scratch::new("row")?;
-                let verdict = $row.verdict(&turn, &scratch)?;
-                verdicts::settle(LINES, stringify!($name), &verdict, &turn)
+                let verdict = row.verdict(&turn, &scratch)?;
+                verdicts::settle(LINES, stringify!($name), &verdict)
             }
         )*
 
@@ -26,7 +27,6 @@ macro_rules! rows {
 
 #[test]
 fn the_table_of_programs_has_a_line_for_each_test() -> Result<()> {
-    let _turn = Exclusive::take()?;
     for name in ROWS {
         assert!(LINES.iter().any(|line| line.test == *name), "{name} has no line");
     }

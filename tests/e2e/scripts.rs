@@ -4,17 +4,14 @@
 //! system.
 
 use anyhow::Result;
-use mayfly_testkit::{Exclusive, Scratch};
+use mayfly_testkit::{Scratch, Turn};
 use mayfly_tests::program::Program;
 use mayfly_tests::suite;
 
-fn repeats(
-    label: &str,
-    program: impl FnOnce(&Exclusive, &Scratch) -> Result<Option<Program>>,
-) -> Result<()> {
-    let turn = Exclusive::take()?;
+fn repeats(label: &str, program: impl FnOnce(&Scratch) -> Result<Option<Program>>) -> Result<()> {
+    let turn = Turn::take()?;
     let scratch = Scratch::new(label)?;
-    let Some(program) = program(&turn, &scratch)? else { return Ok(()) };
+    let Some(program) = program(&scratch)? else { return Ok(()) };
     let first = program.native(&turn, &scratch, "native")?;
     first.expect_same(&program.native(&turn, &scratch, "again")?)
 }
@@ -26,30 +23,30 @@ fn the_source_tree_script_is_deterministic() -> Result<()> {
 
 #[test]
 fn the_git_script_is_deterministic() -> Result<()> {
-    repeats("git", |_, _| Ok(suite::git()))
+    repeats("git", |_| Ok(suite::git()))
 }
 
 #[test]
 fn the_python_script_is_deterministic() -> Result<()> {
-    repeats("python", |_, _| Ok(suite::python_files()))
+    repeats("python", |_| Ok(suite::python_files()))
 }
 
 #[test]
 fn the_bash_script_is_deterministic() -> Result<()> {
-    repeats("bash", |_, _| Ok(suite::bash_redirections()))
+    repeats("bash", |_| Ok(suite::bash_redirections()))
 }
 
 #[test]
 fn the_mpi_script_is_deterministic() -> Result<()> {
-    repeats("mpi", |_, _| Ok(suite::mpi()))
+    repeats("mpi", |_| Ok(suite::mpi()))
 }
 
 #[test]
 fn the_openfoam_script_is_deterministic() -> Result<()> {
-    repeats("openfoam", |_, _| Ok(suite::openfoam()))
+    repeats("openfoam", |_| Ok(suite::openfoam()))
 }
 
 #[test]
 fn the_libraries_script_is_deterministic() -> Result<()> {
-    repeats("libraries", |_, _| Ok(suite::libraries()))
+    repeats("libraries", |_| Ok(suite::libraries()))
 }

@@ -5,14 +5,13 @@
 use std::{
     fs,
     io::Read,
-    net::TcpListener,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Exclusive, Job, Outcome, Scratch, binary, process, skip};
+use mayfly_testkit::{Job, Outcome, Scratch, Turn, binary, port, process, skip};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const SUITE: &str = "slurm";
@@ -44,10 +43,6 @@ fn is_possible() -> bool {
     missing.is_none()
 }
 
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
-}
-
 fn private(path: &Path, bytes: impl AsRef<[u8]>, mode: u32) -> Result<()> {
     fs::write(path, bytes)?;
     Ok(fs::set_permissions(path, fs::Permissions::from_mode(mode))?)
@@ -72,7 +67,7 @@ fn config(scratch: &Scratch) -> Result<String> {
     let root = scratch.path().display();
     let host = said(scratch, "uname", "-n")?;
     let user = said(scratch, "id", "-un")?;
-    let (control, first, second) = (free_port()?, free_port()?, free_port()?);
+    let (control, first, second) = (port::free()?, port::free()?, port::free()?);
     let mut text = format!(
         "ClusterName=mayfly\nSlurmctldHost={host}(127.0.0.1)\nSlurmctldPort={control}\n\
          SlurmUser={user}\nSlurmdUser={user}\nAuthType=auth/munge\nCredType=cred/munge\n\
@@ -215,7 +210,7 @@ fn run_serves_a_command_over_the_nodes_of_its_slurm_job() -> Result<()> {
     if !is_possible() {
         return Ok(());
     }
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("slurm")?;
     let cluster = Cluster::start(&scratch)?;
     let script = "mayfly run --nodes job --name it -- sh -c '\n\
@@ -231,7 +226,7 @@ fn an_instance_that_a_job_starts_serves_its_steps_on_every_node_until_it_is_stop
     if !is_possible() {
         return Ok(());
     }
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("slurm-start")?;
     let cluster = Cluster::start(&scratch)?;
     let step = scratch.join("step.sh");
@@ -262,7 +257,7 @@ fn leaf_switches_of_slurm_are_pools_for_directories() -> Result<()> {
     if !is_possible() {
         return Ok(());
     }
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("slurm-pools")?;
     let cluster = Cluster::start(&scratch)?;
     let script = "mayfly start --nodes job --name it --pools topology\nmayfly status --name it\n\
@@ -283,7 +278,7 @@ fn an_allocation_has_an_instance_that_is_looked_at_and_stopped_from_outside() ->
     if !is_possible() {
         return Ok(());
     }
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("slurm-salloc")?;
     let cluster = Cluster::start(&scratch)?;
     let script = scratch.join("inside.sh");
@@ -310,7 +305,7 @@ fn a_slurm_job_that_is_cancelled_leaves_nothing_of_its_instance() -> Result<()> 
     if !is_possible() {
         return Ok(());
     }
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("slurm-cancel")?;
     let cluster = Cluster::start(&scratch)?;
     let script = "mayfly run --nodes job --name it -- sh -c 'echo serving; sleep 600'\n";

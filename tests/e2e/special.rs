@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Exclusive, Instance, Job, Scratch, binary, leftovers::Before, skip};
+use mayfly_testkit::{Instance, Job, Scratch, Turn, binary, leftovers::Before, skip};
 
 const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -27,7 +27,7 @@ fn a_pipe_works_on_the_node_that_made_it_and_is_refused_on_others() -> Result<()
     if !skip::unless_installed("pipes on nodes", &["python3"], "python3") {
         return Ok(());
     }
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("special")?;
     let before = Before::look();
     let instance = Instance::named(&scratch, "special")?;
@@ -55,7 +55,7 @@ fn removed_pipes_and_sockets_leave_nothing_where_the_kernels_own_are() -> Result
     if !skip::unless_installed("removed sockets", &["python3"], "python3") {
         return Ok(());
     }
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("special")?;
     let instance = Instance::named(&scratch, "special")?;
     instance.command("start").run_ok()?;
@@ -94,7 +94,7 @@ fn a_saved_tree_has_its_pipes_and_not_its_sockets() -> Result<()> {
     if !skip::unless_installed("saved sockets", &["python3"], "python3") {
         return Ok(());
     }
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("special")?;
     let saved = scratch.join("saved");
     let make = format!("cd \"$MAYFLY_MOUNT\"; mkfifo pipe; python3 -c \"{MAKE}\"; echo x > file");

@@ -4,14 +4,14 @@
 
 use std::{
     fs,
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::PathBuf,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Exclusive, Instance, Job, Outcome, Scratch, process, skip};
+use mayfly_testkit::{Instance, Job, Outcome, Scratch, Turn, port, process, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -61,7 +61,7 @@ fn key(scratch: &Scratch, name: &str) -> Result<()> {
 
 /// Starts a server for the host `name`; its port.
 fn serve(scratch: &Scratch, name: &str) -> Result<(u16, Server)> {
-    let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+    let port = port::free()?;
     let root = scratch.path().display();
     for directory in ["run", "tmp"] {
         fs::create_dir_all(scratch.join(name).join(directory))?;
@@ -101,7 +101,7 @@ fn servers(scratch: &Scratch) -> Result<Reach> {
     }
     key(scratch, "host_key")?;
     key(scratch, "user_key")?;
-    let nobody = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+    let nobody = port::free()?;
     let ((first, one), (second, two)) = (serve(scratch, "n1")?, serve(scratch, "n2")?);
     let ports = [("n1", first), ("n2", second), ("n3", nobody)];
     let (root, user) = (scratch.path().display(), user()?);
@@ -164,7 +164,7 @@ fn nodes_on_hosts_behind_ssh_outlive_its_sessions_and_leave_nothing() -> Result<
     if !is_possible() {
         return Ok(());
     }
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("ssh")?;
     let reach = servers(&scratch)?;
     let instance = Instance::named(&scratch, "far")?;
@@ -196,7 +196,7 @@ fn a_host_that_ssh_cannot_reach_or_without_the_program_is_named_and_nothing_is_l
     if !is_possible() {
         return Ok(());
     }
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("ssh-not")?;
     let reach = servers(&scratch)?;
     let instance = Instance::named(&scratch, "not")?;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use mayfly_testkit::leftovers::Before;
-use mayfly_testkit::{Exclusive, Instance, Scratch, process};
+use mayfly_testkit::{Instance, Scratch, Turn, process};
 use rustix::process::Signal;
 
 /// More than the channel between supervisor and daemon holds.
@@ -73,7 +73,7 @@ fn expect_served(instance: &Instance<'_>) -> Result<()> {
 
 #[test]
 fn a_stopped_daemon_keeps_the_supervisor_from_nothing() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("stopped")?;
     let before = Before::look();
     let (instance, daemon) = start(&scratch, "stopped")?;
@@ -90,7 +90,7 @@ fn a_stopped_daemon_keeps_the_supervisor_from_nothing() -> Result<()> {
 
 #[test]
 fn a_daemon_killed_while_stopped_is_replaced() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("stopped-kill")?;
     let (instance, daemon) = start(&scratch, "stopped-kill")?;
     ensure!(process::signal(daemon, Signal::STOP), "the daemon is gone");
@@ -102,7 +102,7 @@ fn a_daemon_killed_while_stopped_is_replaced() -> Result<()> {
 
 #[test]
 fn an_instance_with_a_stopped_daemon_can_be_ended() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("stopped-end")?;
     let before = Before::look();
     let (instance, daemon) = start(&scratch, "stopped-end")?;

@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Exclusive, Instance, Scratch, skip};
+use mayfly_testkit::{Instance, Scratch, Turn, skip};
 use serde_json::Value;
 
 /// Writes and reads a piece of one chunk a hundred times each.
@@ -18,7 +18,7 @@ for round in range(100):
 
 #[test]
 fn a_process_uses_chunks_of_its_own_node_without_a_request() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("nodes-own")?;
     let options = ["--nodes", "local:4", "--chunk-size", "64K", "--layout", "stripe"];
     let instance = Instance::named(&scratch, "own")?;
@@ -83,7 +83,7 @@ print(sum(os.pread(file, 50 * chunk, 0)))
 
 #[test]
 fn space_and_holes_of_a_striped_file_are_those_of_a_local_one() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("nodes-sparse")?;
     let options = ["--nodes", "local:4", "--chunk-size", "64K", "--layout", "stripe"];
     let instance = Instance::named(&scratch, "sparse")?;
@@ -125,7 +125,7 @@ fn a_striped_file_is_mapped_through_the_mount_where_there_is_one() -> Result<()>
         if access == "both" && !mountable {
             continue;
         }
-        let _turn = Exclusive::take()?;
+        let _turn = Turn::take()?;
         let scratch = Scratch::new("nodes-mapped")?;
         let options = ["--nodes", "local:4", "--chunk-size", "64K", "--layout", "stripe"];
         let instance = Instance::named(&scratch, "mapped")?;

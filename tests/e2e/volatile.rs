@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use mayfly_testkit::leftovers::Before;
-use mayfly_testkit::{Exclusive, Instance, Job, Scratch, binary, process};
+use mayfly_testkit::{Instance, Job, Scratch, Turn, binary, process};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -41,7 +41,7 @@ quickly";
 
 #[test]
 fn a_lost_instance_fails_every_call_at_once_and_says_so() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("volatile")?;
     let before = Before::look();
     let flag = scratch.join("flag");
@@ -87,7 +87,7 @@ fn lost_status(instance: &Instance<'_>) -> Result<String> {
 
 #[test]
 fn a_lost_instance_saves_nothing_and_can_be_stopped() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("volatile-stop")?;
     let before = Before::look();
     let instance = Instance::named(&scratch, "lost")?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use mayfly_testkit::leftovers::Before;
-use mayfly_testkit::{Exclusive, Instance, Scratch};
+use mayfly_testkit::{Instance, Scratch, Turn};
 use mayfly_tests::program::apps_dir;
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 #[test]
 fn a_listing_of_a_million_entries_takes_no_memory() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("wide")?;
     let before = Before::look();
     let instance = Instance::start(&scratch, "wide", &scratch.join("tmp/mount"))?;

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Exclusive, Instance, Job, Outcome, Scratch, binary, skip};
+use mayfly_testkit::{Instance, Job, Outcome, Scratch, Turn, binary, skip};
 
 /// Longer than the program's own alarm.
 const DEADLINE: Duration = Duration::from_secs(90);
@@ -38,7 +38,7 @@ struct Programs {
 /// The check prints the same in a mount as on the local file system.
 pub fn same(name: &str) -> Result<()> {
     let Some(programs) = programs(name)? else { return Ok(()) };
-    let turn = Exclusive::take()?;
+    let turn = Turn::take()?;
     let scratch = Scratch::new("calls")?;
     let mount = scratch.join("mount");
     fs::create_dir(&mount)?;
@@ -71,7 +71,7 @@ pub fn stated_without_locks(name: &str) -> Result<()> {
 
 fn stated_with(name: &str, options: &[&str]) -> Result<()> {
     let Some(programs) = programs(name)? else { return Ok(()) };
-    let turn = Exclusive::take()?;
+    let turn = Turn::take()?;
     let scratch = Scratch::new("calls")?;
     let outcome = programs.mounted(&turn, &scratch, name, options)?;
     expect_end(&outcome)?;
@@ -90,7 +90,7 @@ pub fn through_the_kernel(same: &[&str], different: &[&str]) -> Result<()> {
     let Some(programs) = programs("single calls through the mount")? else { return Ok(()) };
     // Whether such a one differs depends on where its file is at home.
     let same: Vec<&str> = same.iter().copied().filter(|name| over_nodes(name).is_none()).collect();
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("calls")?;
     // Paths are printed, so both are called the same.
     let mount = scratch.join("mount");
@@ -149,7 +149,7 @@ impl Programs {
 
     fn mounted(
         &self,
-        _turn: &Exclusive,
+        _turn: &Turn,
         scratch: &Scratch,
         name: &str,
         options: &[&str],

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use mayfly_testkit::leftovers::Before;
-use mayfly_testkit::{Exclusive, Instance, Job, Scratch, binary, process, skip};
+use mayfly_testkit::{Instance, Job, Scratch, Turn, binary, process, skip};
 
 /// How long what must come may take.
 pub const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Everything a test needs, if the machine can mount.
 pub struct Bench {
-    _turn: Exclusive,
+    _turn: Turn,
     /// Its own directory.
     pub scratch: Scratch,
     before: Before,
@@ -27,10 +27,19 @@ pub struct Bench {
 impl Bench {
     /// `None` after saying why.
     pub fn new(name: &str) -> Result<Option<Bench>> {
+        Self::in_turn(name, Turn::take)
+    }
+
+    /// The same for who makes namespaces: a copy of the mounts keeps those of other tests alive.
+    pub fn alone(name: &str) -> Result<Option<Bench>> {
+        Self::in_turn(name, Turn::alone)
+    }
+
+    fn in_turn(name: &str, turn: fn() -> Result<Turn>) -> Result<Option<Bench>> {
         if !skip::unless_mountable(&format!("fuse: {name}")) {
             return Ok(None);
         }
-        let turn = Exclusive::take()?;
+        let turn = turn()?;
         let scratch = Scratch::new(name)?;
         let mount = scratch.join("tmp/mount");
         Ok(Some(Bench { _turn: turn, scratch, before: Before::look(), mount }))

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use mayfly_testkit::leftovers::Before;
-use mayfly_testkit::{Exclusive, Job, Outcome, Scratch, Tree, binary};
+use mayfly_testkit::{Job, Outcome, Scratch, Tree, Turn, binary};
 
 /// The run's name for `mayfly`, unique only within its scratch directory.
 pub const INSTANCE: &str = "suite";
@@ -50,7 +50,7 @@ impl Program {
     /// one, until the flag it is given says that this is over.
     pub fn compare(
         &self,
-        turn: &Exclusive,
+        turn: &Turn,
         scratch: &Scratch,
         disturb: impl FnOnce(&AtomicBool) + Send,
     ) -> Result<()> {
@@ -70,7 +70,7 @@ impl Program {
     }
 
     /// Runs it in the directory `mount` of the scratch, which is then moved to `label`.
-    pub fn native(&self, _turn: &Exclusive, scratch: &Scratch, label: &str) -> Result<Run> {
+    pub fn native(&self, _turn: &Turn, scratch: &Scratch, label: &str) -> Result<Run> {
         let mount = scratch.join("mount");
         fs::create_dir(&mount)?;
         let archive = scratch.join(format!("{label}.tar"));
@@ -82,7 +82,7 @@ impl Program {
     }
 
     /// Runs it in a mount at the directory `mount` of the scratch, saved to `saved`.
-    fn mounted(&self, _turn: &Exclusive, scratch: &Scratch) -> Result<Run> {
+    fn mounted(&self, _turn: &Turn, scratch: &Scratch) -> Result<Run> {
         let archive = scratch.join("mounted.tar");
         let data = scratch.join("data");
         let (mount, saved) = (scratch.join("mount"), scratch.join("saved"));

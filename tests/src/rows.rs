@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use mayfly_testkit::leftovers::Before;
-use mayfly_testkit::{Exclusive, Job, Outcome, Scratch, binary, skip};
+use mayfly_testkit::{Job, Outcome, Scratch, Turn, binary, skip};
 
 use crate::program::{LEFTOVER_PATIENCE, apps_dir, expect_same_text};
 use crate::verdicts::Verdict;
@@ -56,11 +56,20 @@ impl Row {
         }
     }
 
+    /// Its turn to run. A namespace has a copy of all mounts, which keeps those of other tests
+    /// alive.
+    ///
+    /// # Errors
+    /// The files that are locked for it cannot be made.
+    pub fn turn(&self) -> Result<Turn> {
+        if self.namespaces { Turn::alone() } else { Turn::take() }
+    }
+
     /// Runs it both ways.
     ///
     /// # Errors
     /// It could not be tried.
-    pub fn verdict(&self, turn: &Exclusive, scratch: &Scratch) -> Result<Verdict> {
+    pub fn verdict(&self, turn: &Turn, scratch: &Scratch) -> Result<Verdict> {
         let command = match self.command() {
             Ok(command) => command,
             Err(missing) => return Ok(Verdict::Missing(missing)),
@@ -126,7 +135,7 @@ impl Row {
         Ok(words.map(PathBuf::from).to_vec())
     }
 
-    fn native(&self, _turn: &Exclusive, scratch: &Scratch, command: &[PathBuf]) -> Result<Outcome> {
+    fn native(&self, _turn: &Turn, scratch: &Scratch, command: &[PathBuf]) -> Result<Outcome> {
         let mount = scratch.join("mount");
         std::fs::create_dir(&mount)?;
         let job = Job::new(scratch, "native", &command[0]).args(&command[1..]);
@@ -135,12 +144,7 @@ impl Row {
         Ok(outcome)
     }
 
-    fn mounted(
-        &self,
-        _turn: &Exclusive,
-        scratch: &Scratch,
-        command: &[PathBuf],
-    ) -> Result<Outcome> {
+    fn mounted(&self, _turn: &Turn, scratch: &Scratch, command: &[PathBuf]) -> Result<Outcome> {
         let (mount, data) = (scratch.join("mount"), scratch.join("data"));
         let mayfly = binary::mayfly()?;
         // The instance has to be that user's too.

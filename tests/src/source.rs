@@ -10,13 +10,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Exclusive, Job, Scratch, binary};
+use mayfly_testkit::{Job, Scratch, binary};
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// The directory that holds `hello_*.orig.tar.gz`, fetched unless a former run did. Other drivers
-/// must not run meanwhile, hence the proof of that.
-pub fn fetch(_turn: &Exclusive, scratch: &Scratch) -> Result<PathBuf> {
+/// The directory that holds `hello_*.orig.tar.gz`, fetched unless a former run did.
+pub fn fetch(scratch: &Scratch) -> Result<PathBuf> {
     let cache = binary::target_dir().join("test-input/hello");
     if !has_archive(&cache) {
         download(scratch, &cache)?;
@@ -43,8 +42,8 @@ fn download(scratch: &Scratch, cache: &Path) -> Result<()> {
     for entry in fs::read_dir(state.join("download"))? {
         let entry = entry?;
         if entry.file_name().to_string_lossy().ends_with(".orig.tar.gz") {
-            // Under its final name only when it is whole.
-            let partial = cache.join("partial");
+            // Under its final name only when it is whole; another test may be fetching it too.
+            let partial = cache.join(format!("partial-{}", scratch.mark()));
             fs::copy(entry.path(), &partial)?;
             fs::rename(&partial, cache.join(entry.file_name()))?;
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use mayfly_testkit::{Exclusive, Scratch, skip};
+use mayfly_testkit::{Scratch, skip};
 
 use crate::program::Program;
 use crate::source;
@@ -11,11 +11,11 @@ use crate::source;
 const BUILD_TOOLS: &[&str] = &["gcc", "make", "tar", "diff", "apt-get"];
 
 /// Program 1, or nothing when the machine cannot run it; so for the others.
-pub fn source_tree(turn: &Exclusive, scratch: &Scratch) -> Result<Option<Program>> {
+pub fn source_tree(scratch: &Scratch) -> Result<Option<Program>> {
     if !skip::unless_installed("source tree", BUILD_TOOLS, "gcc make diffutils") {
         return Ok(None);
     }
-    match source::fetch(turn, scratch) {
+    match source::fetch(scratch) {
         Ok(input) => {
             let deadline = Duration::from_secs(300);
             let program = Program::new("source_tree", deadline);

@@ -5,15 +5,16 @@
 //!
 //! `MAYFLY_PROGRAMS=write cargo test -p mayfly-tests --test rows --test programs`
 //!
-//! makes the table anew. Suites take turns, so no two tests write at once. A program that is
-//! missing is a skip, said as every skip is, and settles nothing unless the table is written.
+//! makes the table anew. A program that is missing is a skip, said as every skip is, and settles
+//! nothing unless the table is written.
 
 use std::fmt;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, bail, ensure};
-use mayfly_testkit::{Exclusive, binary, skip};
+use mayfly_testkit::{binary, skip};
 
 /// One line of the table.
 #[derive(Debug)]
@@ -61,6 +62,12 @@ that is missing on a machine is skipped there, and said so at the end of `cargo 
 |---|---|---|---|
 ";
 
+/// Tests of one process settle their lines one after the other.
+fn table_turn() -> MutexGuard<'static, ()> {
+    static TABLE: Mutex<()> = Mutex::new(());
+    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Where the table stands.
 fn path() -> PathBuf {
     binary::workspace().join("docs/PROGRAMS.md")
@@ -83,9 +90,10 @@ impl Line {
 ///
 /// # Errors
 /// The program fails, or ends otherwise than the table says.
-pub fn settle(lines: &[Line], test: &str, verdict: &Verdict, _turn: &Exclusive) -> Result<()> {
+pub fn settle(lines: &[Line], test: &str, verdict: &Verdict) -> Result<()> {
     let line = lines.iter().find(|line| line.test == test);
     let line = line.with_context(|| format!("{test} has no line in the table of programs"))?;
+    let _turn = table_turn();
     if std::env::var_os("MAYFLY_PROGRAMS").is_some_and(|word| word == "write") {
         let table = fs::read_to_string(path()).unwrap_or_default();
         fs::write(path(), with(lines, &table, line, verdict)).context("docs/PROGRAMS.md")?;
@@ -117,6 +125,7 @@ fn with(lines: &[Line], table: &str, changed: &Line, verdict: &Verdict) -> Strin
 
 /// An error unless the table has exactly these lines.
 pub fn expect_lines(lines: &[Line]) -> Result<()> {
+    let _turn = table_turn();
     let table = fs::read_to_string(path()).context("docs/PROGRAMS.md")?;
     let mut wanted = INTRODUCTION.to_owned();
     for line in lines {

@@ -37,8 +37,8 @@ impl Before {
         );
         let now = mounts();
         let new = now.difference(&self.mounts);
-        let ours = |mount: &&String| mount.contains("mayfly") || mount.contains(scratch.mark());
-        found.extend(new.filter(ours).map(|mount| format!("mount {mount}")));
+        let ours = new.filter(|mount| is_our_mount(mount, scratch.mark()));
+        found.extend(ours.map(|mount| format!("mount {mount}")));
         for directory in ["tmp", "run"] {
             found.extend(names(&scratch.join(directory)).into_iter().filter_map(|path| {
                 let name = path.file_name()?.to_str()?;
@@ -78,6 +78,12 @@ fn is_a_strangers(path: &Path, mark: &str) -> bool {
     process::using(path).into_iter().any(|pid| !ours.contains(&pid))
 }
 
+/// A mount in another test's directory is that one's, which may run beside this one.
+fn is_our_mount(mount: &str, mark: &str) -> bool {
+    let is_anothers = mount.contains(&format!("/{}", crate::scratch::PREFIX));
+    mount.contains(mark) || mount.contains("mayfly") && !is_anothers
+}
+
 fn shared_memory() -> BTreeSet<PathBuf> {
     names(Path::new("/dev/shm"))
 }
@@ -90,4 +96,19 @@ fn mounts() -> BTreeSet<String> {
 fn names(directory: &Path) -> BTreeSet<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_is_ours_unless_it_is_in_another_tests_directory() {
+        let ours = |mount: &str| is_our_mount(mount, "mft-names-7-2");
+        assert!(ours("mayfly:a /tmp/mft-1/mft-names-7-2/tmp/mount fuse.mayfly rw 0 0"));
+        assert!(ours("tmpfs /tmp/mft-names-7-2/h2 tmpfs rw 0 0"));
+        assert!(ours("mayfly:a /mnt/somewhere fuse.mayfly rw 0 0"));
+        assert!(!ours("mayfly:a /tmp/mft-1/mft-other-7-3/tmp/mount fuse.mayfly rw 0 0"));
+        assert!(!ours("tmpfs /tmp/other tmpfs rw 0 0"));
+    }
 }

@@ -10,19 +10,20 @@
 //! Nothing here uses a crate of the product: the suites see only the `mayfly` command.
 
 pub mod binary;
-pub mod exclusive;
 pub mod instance;
 pub mod job;
 pub mod leftovers;
+pub mod port;
 pub mod process;
 pub mod random;
 pub mod scratch;
 pub mod skip;
 pub mod tree;
+pub mod turn;
 
-pub use exclusive::Exclusive;
 pub use instance::{Counts, Instance};
 pub use job::{Job, Outcome};
 pub use random::Random;
 pub use scratch::Scratch;
 pub use tree::Tree;
+pub use turn::Turn;

@@ -12,6 +12,9 @@ use anyhow::{Context, Result};
 
 use crate::process::{self, MARK};
 
+/// How the names of suites' directories begin.
+pub(crate) const PREFIX: &str = "mft-";
+
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// A directory with room for one suite. When dropped, every marked process is ended and the
@@ -27,7 +30,7 @@ impl Scratch {
     /// 108 bytes.
     pub fn new(suite: &str) -> Result<Self> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let mark = format!("mft-{suite}-{}-{number}", std::process::id());
+        let mark = format!("{PREFIX}{suite}-{}-{number}", std::process::id());
         let directory = std::env::temp_dir().join(&mark);
         for path in [directory.clone(), directory.join("tmp"), directory.join("run")] {
             DirBuilder::new()
