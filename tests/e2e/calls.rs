@@ -43,15 +43,45 @@ const DIFFERENT_THROUGH_THE_KERNEL: &[&str] = &[
     "new_files_have_the_group_that_a_thread_has_then",
 ];
 
-#[test]
-fn single_calls_through_the_kernel_do_what_a_local_file_system_does_but_for_what_is_listed()
--> Result<()> {
-    let same = CHECKS.iter().zip(KINDS).filter(|(_, kind)| **kind == "same");
-    let same: Vec<&str> = same
-        .map(|(name, _)| *name)
-        .filter(|name| !DIFFERENT_THROUGH_THE_KERNEL.contains(name))
-        .collect();
-    calls::through_the_kernel(&same, DIFFERENT_THROUGH_THE_KERNEL)
+/// All checks through the mount of one instance take minutes; so each part has its own, beside the
+/// others.
+mod single_calls_through_the_kernel_do_what_a_local_file_system_does_but_for_what_is_listed {
+    use super::*;
+
+    const PARTS: usize = 4;
+
+    fn part(number: usize) -> Result<()> {
+        let same = CHECKS.iter().zip(KINDS).filter(|(_, kind)| **kind == "same");
+        let same = same.map(|(name, _)| *name);
+        let same = same.filter(|name| !DIFFERENT_THROUGH_THE_KERNEL.contains(name));
+        let of_part = |names: Vec<&'static str>| -> Vec<&'static str> {
+            names.into_iter().skip(number).step_by(PARTS).collect()
+        };
+        calls::through_the_kernel(
+            &of_part(same.collect()),
+            &of_part(DIFFERENT_THROUGH_THE_KERNEL.to_vec()),
+        )
+    }
+
+    macro_rules! parts {
+        ($(fn $name:ident = $number:expr;)*) => {
+            $(
+                #[test]
+                fn $name() -> Result<()> {
+                    part($number)
+                }
+            )*
+
+            const _: () = assert!([$($number),*].len() == PARTS);
+        };
+    }
+
+    parts! {
+        fn part_1 = 0;
+        fn part_2 = 1;
+        fn part_3 = 2;
+        fn part_4 = 3;
+    }
 }
 
 checks! {
