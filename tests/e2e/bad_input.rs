@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use mayfly_testkit::leftovers::Before;
 use mayfly_testkit::{Instance, Job, Outcome, Scratch, Turn, binary, process, skip};
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 fn mayfly<'a>(scratch: &'a Scratch, arguments: &[&str]) -> Result<Job<'a>> {
     let label = format!("mayfly-{}", arguments.first().copied().unwrap_or_default());

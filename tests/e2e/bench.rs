@@ -11,7 +11,7 @@ use mayfly_testkit::leftovers::Before;
 use mayfly_testkit::{Job, Scratch, Turn, binary, process, skip};
 use serde_json::Value;
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Sizes that end within seconds.
 const SMALL: [&str; 10] =
     ["--files", "40", "--tree", "2,2,3", "--size", "256K", "--transfer", "512,64K", "--runs", "2"];

@@ -11,7 +11,7 @@ use mayfly_tests::program::{INSTANCE, Program};
 use mayfly_tests::suite;
 
 /// How long a restarted daemon may take to free what dead clients held.
-const CLEANUP_PATIENCE: Duration = Duration::from_secs(10);
+const CLEANUP_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Kills the daemon again and again until the script is done, which is when the archive is begun,
 /// or until the run is `over` for another reason. Returns how often.

@@ -14,6 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use mayfly_testkit::{Instance, Job, binary, process, skip};
 use mayfly_tests::mount::{Bench, inside, is_mounted, server, wait_until};
+use rustix::process::Signal;
 
 const SUMS: &str = "find . -type f -exec md5sum {} + | sort -k2; find . -type l -printf '%p %l\n'";
 
@@ -345,6 +346,14 @@ impl Holder {
     }
 }
 
+/// Whether a process has a handler for this signal.
+fn catches(pid: u32, signal: Signal) -> Result<bool> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = u64::from_str_radix(caught.context("procfs tells")?.trim(), 16)?;
+    Ok(caught >> (signal.as_raw() - 1) & 1 == 1)
+}
+
 #[test]
 fn locks_exclude_each_other_across_the_two_and_waits_end() -> Result<()> {
     let Some(bench) = Bench::new("locks")? else { return Ok(()) };
@@ -393,10 +402,15 @@ fn locks_exclude_each_other_across_the_two_and_waits_end() -> Result<()> {
         // from being served.
         let holder = Holder::start(hold_there())?;
         let job = Job::new(&bench.scratch, "interrupted", &outside);
-        let waiting = job.args(arguments("hold")).start()?;
+        let mut waiting = job.args(arguments("hold")).start()?;
+        wait_until("it handles the signal", || catches(waiting.pid(), Signal::USR1))?;
         std::thread::sleep(Duration::from_millis(200));
         bench.outside("ls $M > /dev/null; echo x > $M/other; cat $M/other")?;
-        ensure!(process::signal(waiting.pid(), rustix::process::Signal::USR1), "it has ended");
+        // Before it waits a signal interrupts nothing.
+        wait_until("a signal interrupts it", || {
+            process::signal(waiting.pid(), Signal::USR1);
+            waiting.is_over()
+        })?;
         ensure!(waiting.wait()?.stdout == b"interrupted\n", "{kind}: a signal is not noticed");
         // A killed holder holds nothing.
         let pid = holder.child.id();
@@ -486,7 +500,7 @@ fn a_dead_mount_is_found_and_taken_away_by_doctor() -> Result<()> {
         .find(|process| process.command.contains(" __supervise "))
         .context("no supervisor")?;
     // Stopped, it cannot clean up after the other; then both are dead.
-    process::signal(supervisor.pid, rustix::process::Signal::STOP);
+    process::signal(supervisor.pid, Signal::STOP);
     ensure!(process::kill(server) && process::kill(supervisor.pid), "they have ended");
     wait_until("nobody serves the mount", || {
         Ok(fs::read_dir(&bench.mount).is_err_and(|error| error.raw_os_error() == Some(107)))

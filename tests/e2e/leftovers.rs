@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use mayfly_testkit::leftovers::Before;
 use mayfly_testkit::{Instance, Job, Scratch, Turn, binary, process};
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 #[test]
 fn run_leaves_no_process_memory_mount_or_directory() -> Result<()> {

@@ -237,7 +237,7 @@ fn stress(stressors: &[&str], seconds: u32, options: &[&str]) -> Result<()> {
     let script = format!(
         r#"for name in {}; do
             mkdir "$name"
-            log=$(timeout 60 stress-ng --"$name" 2 --"$name"-ops 50 --verify --temp-path "$name" \
+            log=$(timeout 180 stress-ng --"$name" 2 --"$name"-ops 50 --verify --temp-path "$name" \
                 --timeout {seconds} 2>&1) || {{ echo "$name: exit status $?"; echo "$log"; }}
             case $log in *fail:*|*prematurely*) echo "$name"; echo "$log";; esac
             rmdir "$name" || echo "$name: left files"

@@ -1,5 +1,6 @@
 //! A daemon that is stopped keeps nobody but those who need it waiting.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -11,12 +12,12 @@ use rustix::process::Signal;
 const CROWD: u64 = 400;
 /// How long `status` may take while the daemon is stopped; it needs milliseconds.
 const STATUS_MAX: Duration = Duration::from_secs(4);
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(40);
 
-/// Processes that attach, wait for the daemon, and are killed while they wait.
+/// Processes that attach, wait for the daemon, and are killed while they wait, when that is told.
 const ATTACH_AND_DIE: &str = r#"
 for i in $(seq "$CROWD"); do cat "$MAYFLY_MOUNT/file" & done
-sleep 2
+while [ ! -e "$TOLD" ]; do sleep 0.05; done
 kill -9 $(jobs -p)
 wait 2> /dev/null
 true
@@ -45,24 +46,25 @@ fn expect_status_says_stopped(instance: &Instance<'_>, daemon: u32) -> Result<u6
 }
 
 /// Lets the crowd attach to a stopped daemon and die, and looks at `status` meanwhile and after.
-fn crowd(instance: &Instance<'_>, daemon: u32) -> Result<()> {
-    let crowd = instance.shell("crowd", ATTACH_AND_DIE).env("CROWD", CROWD.to_string()).start()?;
+fn crowd(scratch: &Scratch, instance: &Instance<'_>, daemon: u32) -> Result<()> {
+    let told = scratch.join("told");
+    let crowd = instance.shell("crowd", ATTACH_AND_DIE).env("CROWD", CROWD.to_string());
+    let crowd = crowd.env("TOLD", &told).deadline(3 * PATIENCE).start()?;
     let deadline = Instant::now() + PATIENCE;
     let mut most = 0;
-    while most < CROWD && Instant::now() < deadline && !process_is_over(crowd.pid()) {
+    while most < CROWD && Instant::now() < deadline {
         most = most.max(expect_status_says_stopped(instance, daemon)?);
     }
+    fs::write(&told, "")?;
     let outcome = crowd.wait()?;
+    fs::remove_file(&told)?;
     ensure!(outcome.code == 0, "the crowd ended with {}", outcome.code);
     ensure!(most >= CROWD, "only {most} processes were attached at a time");
+    let deadline = Instant::now() + PATIENCE;
     while expect_status_says_stopped(instance, daemon)? > 0 {
         ensure!(Instant::now() < deadline, "dead processes count as attached");
     }
     Ok(())
-}
-
-fn process_is_over(pid: u32) -> bool {
-    process::processor_time(pid).is_none()
 }
 
 fn expect_served(instance: &Instance<'_>) -> Result<()> {
@@ -79,7 +81,7 @@ fn a_stopped_daemon_keeps_the_supervisor_from_nothing() -> Result<()> {
     let (instance, daemon) = start(&scratch, "stopped")?;
     for _ in 0..2 {
         ensure!(process::signal(daemon, Signal::STOP), "the daemon is gone");
-        crowd(&instance, daemon)?;
+        crowd(&scratch, &instance, daemon)?;
         ensure!(process::signal(daemon, Signal::CONT), "the daemon is gone");
         expect_served(&instance)?;
         ensure!(instance.daemon_pid()? == daemon, "the daemon was replaced");
@@ -94,7 +96,7 @@ fn a_daemon_killed_while_stopped_is_replaced() -> Result<()> {
     let scratch = Scratch::new("stopped-kill")?;
     let (instance, daemon) = start(&scratch, "stopped-kill")?;
     ensure!(process::signal(daemon, Signal::STOP), "the daemon is gone");
-    crowd(&instance, daemon)?;
+    crowd(&scratch, &instance, daemon)?;
     ensure!(process::kill(daemon), "the daemon is gone");
     expect_served(&instance)?;
     instance.stop()
@@ -107,7 +109,7 @@ fn an_instance_with_a_stopped_daemon_can_be_ended() -> Result<()> {
     let before = Before::look();
     let (instance, daemon) = start(&scratch, "stopped-end")?;
     ensure!(process::signal(daemon, Signal::STOP), "the daemon is gone");
-    crowd(&instance, daemon)?;
+    crowd(&scratch, &instance, daemon)?;
     instance.stop()?;
     before.expect_nothing_since(&scratch, &[], PATIENCE)
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use mayfly_testkit::leftovers::Before;
 use mayfly_testkit::{Instance, Job, Scratch, Turn, binary, process};
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Works, waits for the daemon's death, then shows what calls get: on a new path, on an open file
 /// with an object, on a path that was there, and in a wait for a lock that began before.
@@ -97,11 +97,15 @@ fn a_lost_instance_saves_nothing_and_can_be_stopped() -> Result<()> {
     lost_status(&instance)?;
     let stop = instance.command("stop").run_ok()?;
     ensure!(text(&stop.stderr).contains("was lost"), "{}", text(&stop.stderr));
-    let kill = r#"kill -9 $(pgrep -f "__daemon $MAYFLY_RUN"); sleep 0.5"#;
+    // The command ends when it is known that nothing is left to be saved.
+    let kill = r#"kill -9 $(pgrep -f "__daemon $MAYFLY_RUN")
+        until "$MAYFLY" status --name saving --json | grep -q '"lost"'; do sleep 0.05; done"#;
     let target = scratch.join("saved");
     let target = target.to_str().context("a path of this suite is text")?;
-    let arguments = ["run", "--durability", "none", "--save", target, "--", "bash", "-c", kill];
-    let outcome = Job::new(&scratch, "save", binary::mayfly()?).args(arguments).run()?;
+    let arguments = ["run", "--name", "saving", "--durability", "none", "--save", target];
+    let job = Job::new(&scratch, "save", binary::mayfly()?).args(arguments);
+    let job = job.args(["--", "bash", "-c", kill]).env("MAYFLY", binary::mayfly()?);
+    let outcome = job.run()?;
     let error = text(&outcome.stderr);
     ensure!(outcome.code == 1 && error.contains("nothing is saved"), "{}: {error}", outcome.code);
     before.expect_nothing_since(&scratch, &[], PATIENCE)
