@@ -60,6 +60,18 @@ fn until_replied(endpoint: &Endpoint) {
     }
 }
 
+/// Waits until the network thread has done what it was woken for; the time then.
+fn until_calm(clock: &Asked) -> u64 {
+    loop {
+        let since_ns = clock.clock.now_ns();
+        sleep(Duration::from_millis(50));
+        let looks = clock.by_network.lock().expect("no panic");
+        if looks.iter().all(|at| *at <= since_ns) {
+            return clock.clock.now_ns();
+        }
+    }
+}
+
 /// How often a server wakes up after its last reply of so many bytes. It used to wake up for the
 /// acknowledgement that the reply had carried, too, and to see whether it had to ask if the other
 /// side lives.
@@ -115,8 +127,7 @@ fn a_request_soon_after_another_does_not_wake_its_senders_network_thread() {
     server.set_address(NodeId(0), Some(client.local_address()));
     client.request(request(1, Class::Client, b"question")).expect("there is room");
     until_replied(&client);
-    sleep(Duration::from_millis(50));
-    let since_ns = clock.clock.now_ns();
+    let since_ns = until_calm(&clock);
     client.request(request(1, Class::Client, b"question")).expect("there is room");
     sleep(ANSWERS_AFTER / 2);
     let looks = clock.by_network.lock().expect("no panic").clone();
@@ -152,11 +163,13 @@ fn replies_that_were_posted_travel_together_and_wake_their_receiver_once() {
         }
     }
     server.flush();
-    sleep(PAUSE);
-    let mut replies = Vec::new();
-    client.take(&mut replies);
+    let (end, mut replies) = (Instant::now() + PATIENCE, Vec::new());
     let is_reply = |event: &&Event| matches!(event, Event::Reply { .. });
-    assert_eq!(replies.iter().filter(is_reply).count(), REQUESTS);
+    while replies.iter().filter(is_reply).count() < REQUESTS {
+        assert!(Instant::now() < end, "no replies");
+        sleep(PAUSE);
+        client.take(&mut replies);
+    }
     // It looks at the clock when it wakes up, and before it sleeps.
     let looks = clock.by_network.lock().expect("no panic").clone();
     let looks = looks.iter().filter(|at| **at > since_ns).count();

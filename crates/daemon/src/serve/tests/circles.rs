@@ -19,7 +19,7 @@ const O_CREAT: u32 = 0o100;
 /// Longer than a node is away here, shorter than it is missed.
 const SOON: Duration = Duration::from_secs(20);
 /// Until a request has come to where it waits.
-const WHILE: Duration = Duration::from_millis(100);
+const WHILE: Duration = Duration::from_millis(300);
 
 /// A process on each node, each of which has locked a file.
 struct Circle {

@@ -14,6 +14,7 @@ use std::{
         },
     },
     thread,
+    time::{Duration, Instant},
 };
 
 use mayfly_transport_shm::{
@@ -32,6 +33,18 @@ use super::{
     super::channel::{self, Message},
     ledger::Ledgers,
 };
+
+/// How long what must come may take while other programs use the processors.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits for something that must come.
+pub(super) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "not so after {PATIENCE:?}: {what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
 
 struct Known {
     session: SessionId,
@@ -96,6 +109,20 @@ impl Host {
     /// What the daemons of this node did.
     pub(super) fn done(&self) -> Vec<String> {
         self.ledgers().read().into_iter().flatten().collect()
+    }
+
+    /// The requests of client processes that were answered.
+    pub(super) fn acknowledged(&self) -> Vec<String> {
+        let file = self.directory.join("acknowledged");
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// Waits until a client process was answered: so the daemon has heard of its session.
+    pub(super) fn until_answered(&self, client: u32) {
+        let of_client = format!("{client}-");
+        let is_its = |name: &String| name.starts_with(&of_client);
+        until("a client is answered", || self.acknowledged().iter().any(is_its));
     }
 
     /// What the daemon says next to its supervisor.

@@ -5,7 +5,7 @@ use std::{
     process::{Command, Stdio},
     sync::atomic::Ordering::SeqCst,
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use mayfly_transport::{Patience, Transport};
@@ -16,7 +16,7 @@ use rustix::fs::{Mode, OFlags, inotify};
 
 use super::{
     super::releases,
-    host::{Host, spawn},
+    host::{Host, spawn, until},
 };
 
 /// As a process does that shares an open file description: access mode 3, neither read nor write.
@@ -33,16 +33,14 @@ fn watch(host: &Host) -> OwnedFd {
     queue
 }
 
-/// The indexes released within a second, at least one unless none comes.
+/// The indexes that are released next.
 fn released(queue: &OwnedFd) -> Vec<u32> {
-    let patience = Instant::now();
-    loop {
-        let found = releases::drain(queue).indexes;
-        if !found.is_empty() || patience.elapsed() > Duration::from_secs(1) {
-            return found;
-        }
-        thread::sleep(Duration::from_millis(1));
-    }
+    let mut found = Vec::new();
+    until("one is released", || {
+        found = releases::drain(queue).indexes;
+        !found.is_empty()
+    });
+    found
 }
 
 #[test]
@@ -69,23 +67,18 @@ fn holders_are_found_in_proc() {
     let held = hold(&host, 7);
     let other = hold(&host, 8);
     drop(other);
+    until_unheld(&host, 8);
     let found = releases::holders(&host.directory.join("ofd"));
-    assert!(found.contains(&7) && !found.contains(&8), "{found:?}");
+    assert_eq!(found.into_iter().collect::<Vec<_>>(), [7]);
     drop(held);
+    until_unheld(&host, 7);
     assert!(releases::holders(&host.directory.join("ofd")).is_empty());
 }
 
 /// Waits until the file system of the test was told.
-fn told(host: &Host, index: u32) -> bool {
-    let patience = Instant::now();
+fn until_told(host: &Host, index: u32) {
     let name = format!("released-{index}");
-    while patience.elapsed() < Duration::from_secs(2) {
-        if host.done().into_iter().any(|entry| entry == name) {
-            return true;
-        }
-        thread::sleep(Duration::from_millis(1));
-    }
-    false
+    until("a release is told", || host.done().contains(&name));
 }
 
 #[test]
@@ -100,12 +93,12 @@ fn a_release_reaches_the_file_system_also_when_the_daemon_was_dead() {
     host.wait_until_ready();
     drop(private);
     drop(first);
-    assert!(told(&host, 1));
+    until_told(&host, 1);
     daemon.kill().expect("killed");
     daemon.wait().expect("it ends");
     drop(third);
     let mut daemon = host.start_daemon();
-    assert!(told(&host, 3));
+    until_told(&host, 3);
     let names: Vec<String> = host.done();
     assert!(!names.contains(&"released-2".to_owned()), "it was not shared: {names:?}");
     assert!(!names.contains(&"released-4".to_owned()), "it is held: {names:?}");
@@ -127,9 +120,8 @@ fn a_lock_of_another_shard_is_decided_with_all_that_the_kernel_knows() {
 
 /// A process that another test is just starting has a copy of every descriptor until its exec.
 fn until_unheld(host: &Host, index: u32) {
-    while releases::holders(&host.directory.join("ofd")).contains(&index) {
-        thread::sleep(Duration::from_millis(5));
-    }
+    let directory = host.directory.join("ofd");
+    until("nobody holds it", || !releases::holders(&directory).contains(&index));
 }
 
 fn decide_locks(host: &Host) {
@@ -150,17 +142,12 @@ fn decide_locks(host: &Host) {
     }
     for session in 2..12 {
         let mut client = spawn("client", &host.directory, session).spawn().expect("a client");
-        while host.sessions() < 2 {
-            thread::sleep(Duration::from_millis(1));
-        }
         // Until the daemon has heard of it, its end is not the daemon's to see.
-        thread::sleep(Duration::from_millis(20));
+        host.until_answered(session);
         client.kill().expect("killed");
         client.wait().expect("it ends");
         assert!(written(&format!("closed-{session}")), "session {session}");
-        while host.sessions() > 1 {
-            thread::sleep(Duration::from_millis(1));
-        }
+        until("its session ends", || host.sessions() == 1);
     }
     host.stop();
     daemon.wait().expect("it ends");

@@ -12,7 +12,7 @@ use mayfly_wire::{LOCK_FLOCK, LOCK_WRITE, LockRange, TestLock};
 
 use super::{
     super::{Ending, channel::Message, run},
-    host::{Host, spawn},
+    host::{Host, spawn, until},
     hostile::Client,
     ledger::{Ledgers, owner},
     roles::make,
@@ -114,9 +114,7 @@ fn the_end_of_a_session_is_told_when_every_shard_has_committed_it() {
     assert_eq!(host.hear(), Message::Ready);
     for number in 1..=10 {
         let mut client = spawn("client", &host.directory, number).spawn().expect("a client");
-        while host.sessions() < 1 {
-            thread::sleep(Duration::from_millis(1));
-        }
+        until("it attaches", || host.sessions() == 1);
         thread::sleep(Duration::from_millis(u64::from(number)));
         client.kill().expect("killed");
         client.wait().expect("it ends");
@@ -141,10 +139,8 @@ fn an_end_that_evidence_showed_first_is_told_once() {
     let range = LockRange { owner: LOCK_FLOCK, kind: LOCK_WRITE, start: 0, end: u64::MAX };
     let look = TestLock { open: OpenRef::default(), range };
     let mut client = spawn("client", &host.directory, 2).spawn().expect("a client");
-    while host.sessions() < 2 {
-        thread::sleep(Duration::from_millis(1));
-    }
-    thread::sleep(Duration::from_millis(20));
+    // Until the daemon has heard of it, its end is not the daemon's to see.
+    host.until_answered(2);
     client.kill().expect("killed");
     client.wait().expect("it ends");
     attachment.transport.exchange(&look, Patience::Deadline, |_| ());
@@ -161,9 +157,7 @@ fn answer_all(host: &Host, count: usize) {
         let lanes = client.head().lanes.iter();
         lanes.filter(|lane| lane.state.load(SeqCst) & !LANE_SLEEPER == LANE_REQUEST)
     };
-    while waiting().count() < count {
-        thread::sleep(Duration::from_millis(1));
-    }
+    until("all have asked", || waiting().count() == count);
     for (lane, shard) in waiting().zip((0..host.shards).cycle()) {
         lane.answered_transaction.store(u64::from(shard) << 48 | 1, SeqCst);
         lane.answered_id.store(lane.request_id.load(SeqCst), SeqCst);
