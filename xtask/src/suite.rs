@@ -1,9 +1,10 @@
 //! `cargo xtask test`: every check and every suite, with one count at the end.
 //!
 //! Each step prints its output as it comes and a line with its time; a failed step does not keep
-//! the others from running. The last line is `N passed, N failed, N skipped`: the tests of all
-//! suites, where each check (formatting, clippy, tidy, …) is one test. A suite whose tools are
-//! missing is skipped, and named with the reason before the count.
+//! the others from running. Suites that start instances run side by side, and their lines mix. The
+//! last line is `N passed, N failed, N skipped`: the tests of all suites, where each check
+//! (formatting, clippy, tidy, …) is one test. A suite whose tools are missing is skipped, and named
+//! with the reason before the count.
 
 mod count;
 mod packages;
@@ -33,6 +34,74 @@ pub(crate) enum Install {
 
 /// One step may take this long; the whole is meant to take 40 minutes at most on two cores.
 const STEP_DEADLINE: Duration = Duration::from_secs(30 * 60);
+
+/// Those whose tests start instances. They are always built together: each selection of packages
+/// has features of its own for what they use, which would be built again.
+const OF_INSTANCES: &[&str] =
+    &["--package", "mayfly-tests", "--package", "differ", "--package", "histories"];
+
+/// All of their tests.
+const PROGRAMS: Tests<'_> =
+    Tests { name: "program suite", packages: OF_INSTANCES, which: &[], variables: &[] };
+
+/// What one shard does three do too, and four nodes; the suites that meet most of the daemon are
+/// enough to see. The calls through a mount, which take minutes, are made with one shard and on
+/// four nodes, and of the programs whose daemon is killed the build is made again.
+const AGAIN: &[Tests<'_>] = &[
+    Tests {
+        name: "calls, crashes and leftovers on three shards",
+        packages: OF_INSTANCES,
+        which: &[
+            "--test=calls",
+            "--test=crashes",
+            "--test=leftovers",
+            "--",
+            "--skip=single_calls_through_the_kernel",
+            "--skip=unnoticed_by_git",
+            "--skip=unnoticed_by_python",
+        ],
+        variables: &[("MAYFLY_SHARDS", "3")],
+    },
+    Tests {
+        name: "calls on four nodes",
+        packages: OF_INSTANCES,
+        which: &["--test=calls"],
+        variables: &[("MAYFLY_NODES", "local:4")],
+    },
+    // What a node asks others for, when it has nothing itself.
+    Tests {
+        name: "calls from a node that stores nothing",
+        packages: OF_INSTANCES,
+        which: &[
+            "--test=calls",
+            "--",
+            "link",
+            "listing",
+            "append",
+            "lock",
+            "offset",
+            "director",
+            "mapping",
+        ],
+        variables: &[("MAYFLY_NODES", "local:4"), ("MAYFLY_SERVERS", "@[1-3]")],
+    },
+    Tests {
+        name: "programs on four nodes",
+        packages: OF_INSTANCES,
+        which: &["--test=programs", "--", "python", "bash"],
+        variables: &[("MAYFLY_NODES", "local:4")],
+    },
+];
+
+/// `cargo test` of some tests.
+#[derive(Debug, Clone, Copy)]
+struct Tests<'a> {
+    name: &'a str,
+    packages: &'a [&'a str],
+    /// Which of them; none: all.
+    which: &'a [&'a str],
+    variables: &'a [(&'a str, &'a str)],
+}
 
 /// Everything that has to do with one run of all steps.
 #[derive(Debug)]
@@ -76,38 +145,14 @@ pub(crate) fn run(install: Install) -> Result<ExitCode> {
     let elsewhere = ["mayfly-tests", "differ", "histories", "mayfly-preload"];
     let excluded = elsewhere.iter().flat_map(|name| ["--exclude", name]);
     let unit: Vec<&str> = std::iter::once("--workspace").chain(excluded).collect();
-    session.tests("unit tests, simulator and scaling study", &unit, &[]);
-    session.tests(
-        "program suite",
-        &["--package", "mayfly-tests", "--package", "differ", "--package", "histories"],
-        &[],
-    );
-    // What one shard does three do too; the suites that meet most of the daemon are enough to see.
-    // The calls through a mount, which take a minute, are made with one shard and on four nodes,
-    // and of the programs whose daemon is killed the build is made again.
-    let not_mounted = ["--", "--skip", "single_calls_through_the_kernel"];
-    let not_again = ["--skip", "unnoticed_by_git", "--skip", "unnoticed_by_python"];
-    let again = ["calls", "crashes", "leftovers"].iter().flat_map(|suite| ["--test", suite]);
-    let skipped = not_mounted.into_iter().chain(not_again);
-    let again: Vec<&str> =
-        ["--package", "mayfly-tests"].into_iter().chain(again).chain(skipped).collect();
-    session.tests(
-        "calls, crashes and leftovers on three shards",
-        &again,
-        &[("MAYFLY_SHARDS", "3")],
-    );
-    let again = ["--package", "mayfly-tests", "--test", "calls"];
-    session.tests("calls on four nodes", &again, &[("MAYFLY_NODES", "local:4")]);
-    // What a node asks others for, when it has nothing itself.
-    let asked = ["--", "link", "listing", "append", "lock", "offset", "director", "mapping"];
-    let again: Vec<&str> = again.into_iter().chain(asked).collect();
-    session.tests(
-        "calls from a node that stores nothing",
-        &again,
-        &[("MAYFLY_NODES", "local:4"), ("MAYFLY_SERVERS", "@[1-3]")],
-    );
-    let again = ["--package", "mayfly-tests", "--test", "programs", "--", "python", "bash"];
-    session.tests("programs on four nodes", &again, &[("MAYFLY_NODES", "local:4")]);
+    let unit = Tests {
+        name: "unit tests, simulator and scaling study",
+        packages: &unit,
+        which: &[],
+        variables: &[],
+    };
+    session.side_by_side(&[&[unit]]);
+    session.side_by_side(&[&[PROGRAMS], AGAIN]);
     let remains = session.remains.expect_none(&session.mark);
     session.check("nothing is left behind", || remains);
     session.finish()
@@ -160,25 +205,47 @@ impl Session {
         }
     }
 
-    /// `cargo test`, whose tests are counted from its output, with these variables.
-    fn tests(&mut self, name: &str, selection: &[&str], variables: &[(&str, &str)]) {
-        self.say(name);
-        let arguments: Vec<&str> =
-            ["test", "--no-fail-fast"].iter().chain(selection).copied().collect();
-        let mut found = Count::default();
-        let mut command = self.cargo(&arguments);
-        command.envs(variables.iter().copied());
-        let step = Step::run(command, STEP_DEADLINE, |line| found.add_result_line(line));
-        let failed = found.failed;
-        self.count.add(found);
-        match step {
-            Ok(step) if step.succeeded || failed > 0 => {}
-            Ok(_) => self.fail(name, "did not build, or ended early"),
-            Err(error) => {
-                remains::end_all(&self.mark);
-                self.fail(name, &format!("{error:#}"));
+    /// Rows of `cargo test`, one after the other in each row, whose tests are counted from their
+    /// output. Tests that start instances take turns, so the rows do not hinder each other; while
+    /// one row builds, or waits for its last test, the others go on.
+    fn side_by_side(&mut self, rows: &[&[Tests<'_>]]) {
+        let this = &*self;
+        let run_row = |row: &[Tests<'_>]| -> Vec<(Count, Option<String>)> {
+            row.iter().map(|tests| this.tests(tests)).collect()
+        };
+        let ends: Vec<_> = std::thread::scope(|scope| {
+            let running: Vec<_> = rows.iter().map(|row| scope.spawn(|| run_row(row))).collect();
+            running.into_iter().map(|row| row.join().expect("no panic")).collect()
+        });
+        let of = rows.iter().flat_map(|row| row.iter()).zip(ends.into_iter().flatten());
+        for (tests, (count, failure)) in of {
+            self.count.add(count);
+            if let Some(why) = failure {
+                self.fail(tests.name, &why);
             }
         }
+    }
+
+    /// One of them: what was counted, and why it failed if no test says it.
+    fn tests(&self, tests: &Tests<'_>) -> (Count, Option<String>) {
+        self.say(tests.name);
+        let mut found = Count::default();
+        let mut command = self.cargo(&["test", "--no-fail-fast"]);
+        command.args(tests.packages).args(tests.which).envs(tests.variables.iter().copied());
+        let of_step = format!("{}-{}", self.mark, tests.name);
+        command.env(remains::STEP, &of_step);
+        let step = Step::run(command, STEP_DEADLINE, |line| found.add_result_line(line));
+        self.say(&format!("{} is over", tests.name));
+        found.reasons.iter_mut().for_each(|reason| *reason = format!("{reason} ({})", tests.name));
+        let failure = match step {
+            Ok(step) if step.succeeded || found.failed > 0 => None,
+            Ok(_) => Some("did not build, or ended early".to_owned()),
+            Err(error) => {
+                remains::end_all(remains::STEP, &of_step);
+                Some(format!("{error:#}"))
+            }
+        };
+        (found, failure)
     }
 
     fn fail(&mut self, name: &str, why: &str) {

@@ -11,6 +11,9 @@ use mayfly_testkit::process;
 /// The variable that all processes of one run carry.
 pub(super) const MARK: &str = "MAYFLY_TEST_RUN";
 
+/// The variable that all processes of one of its steps carry besides.
+pub(super) const STEP: &str = "MAYFLY_TEST_STEP";
+
 /// How the names of our shared memory begin.
 const PREFIX: &str = "mayfly";
 
@@ -49,17 +52,17 @@ impl Remains {
         let running =
             running.iter().map(|process| format!("process {}: {}", process.pid, process.command));
         let found: Vec<String> = paths.chain(running).collect();
-        end_all(mark);
+        end_all(MARK, mark);
         fs::remove_dir_all(&self.directory).context("removing the run's temporary directory")?;
         ensure!(found.is_empty(), "left behind:\n  {}", found.join("\n  "));
         Ok(())
     }
 }
 
-/// Ends every process of this run: a run that failed leaves the machine as clean as one that did
-/// not.
-pub(super) fn end_all(mark: &str) {
-    for process in process::with_variable(MARK, mark) {
+/// Ends every process of this run, or of a step: a run that failed leaves the machine as clean as
+/// one that did not.
+pub(super) fn end_all(variable: &str, value: &str) {
+    for process in process::with_variable(variable, value) {
         process::kill(process.pid);
     }
 }
