@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Exclusive, Instance, Outcome, Random, Scratch, process};
+use mayfly_testkit::{Instance, Outcome, Random, Scratch, Turn, process};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -25,7 +25,7 @@ fn run(instance: &Instance<'_>, label: &str, parts: &str) -> Result<Outcome> {
 }
 
 fn holds(parts: &str) -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("posted")?;
     let instance = Instance::start(&scratch, "posted", &scratch.join("mount"))?;
     run(&instance, "once", parts)?;
@@ -67,7 +67,7 @@ fn what_a_killed_process_had_posted_is_there() -> Result<()> {
 
 #[test]
 fn a_daemon_that_is_killed_loses_nothing_that_was_posted() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("kposted")?;
     let instance = Instance::start(&scratch, "kposted", &scratch.join("mount"))?;
     let over = AtomicBool::new(false);
@@ -99,7 +99,7 @@ fn kill_daemons(instance: &Instance<'_>, over: &AtomicBool) -> u32 {
 
 #[test]
 fn nothing_is_made_after_the_end_of_the_instance() -> Result<()> {
-    let _turn = Exclusive::take()?;
+    let _turn = Turn::take()?;
     let scratch = Scratch::new("posted-end")?;
     let instance = Instance::start(&scratch, "posted-end", &scratch.join("mount"))?;
     let script = r#"import os, sys
