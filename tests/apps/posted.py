@@ -1,80 +1,138 @@
-"""Files that are made without being asked for, seen from all sides. Usage: posted.py DIRECTORY [PART...]"""
+"""Files that are made without being asked for. Usage: posted.py DIRECTORY [PART...]"""
+
 import errno, fcntl, os, signal, subprocess, sys, time
 
 root = sys.argv[1]
+
+
 def expect(code, act, *args):
-    try: act(*args)
-    except OSError as e: assert e.errno == code, (e, errno.errorcode[code]); return
+    try:
+        act(*args)
+    except OSError as e:
+        assert e.errno == code, (e, errno.errorcode[code])
+        return
     raise AssertionError(f'no {errno.errorcode[code]}: {act} {args}')
+
+
 def make(path, flags=0):
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | flags, 0o640))
+
+
 def warm(name, count=20):
-    d = f'{root}/{name}'; os.mkdir(d)
-    for i in range(count): make(f'{d}/w{i}')
+    d = f'{root}/{name}'
+    os.mkdir(d)
+    for i in range(count):
+        make(f'{d}/w{i}')
     return d
+
 
 def peer(d):
     for line in sys.stdin:
         op, name = line.split()
         try:
-            if op == 'stat': os.stat(f'{d}/{name}'); r = 'ok'
-            elif op == 'list': r = 'ok' if name in os.listdir(d) else 'missing'
-            elif op == 'make': make(f'{d}/{name}'); r = 'ok'
-            elif op == 'remove': os.unlink(f'{d}/{name}'); r = 'ok'
-            elif op == 'read': r = open(f'{d}/{name}').read() or 'empty'
-        except OSError as e: r = errno.errorcode[e.errno]
+            if op == 'stat':
+                os.stat(f'{d}/{name}')
+                r = 'ok'
+            elif op == 'list':
+                r = 'ok' if name in os.listdir(d) else 'missing'
+            elif op == 'make':
+                make(f'{d}/{name}')
+                r = 'ok'
+            elif op == 'remove':
+                os.unlink(f'{d}/{name}')
+                r = 'ok'
+            elif op == 'read':
+                r = open(f'{d}/{name}').read() or 'empty'
+        except OSError as e:
+            r = errno.errorcode[e.errno]
         print(r, flush=True)
+
 
 class Peer:
     def __init__(self, d):
-        self.p = subprocess.Popen([sys.executable, __file__, root, 'peer', d], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.p = subprocess.Popen(
+            [sys.executable, __file__, root, 'peer', d],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
     def ask(self, op, name):
-        print(op, name, file=self.p.stdin, flush=True); return self.p.stdout.readline().strip()
+        print(op, name, file=self.p.stdin, flush=True)
+        return self.p.stdout.readline().strip()
+
     def end(self):
-        self.p.stdin.close(); assert self.p.wait() == 0
+        self.p.stdin.close()
+        assert self.p.wait() == 0
+
 
 def seen_at_once():
-    d = warm('seen'); p = Peer(d)
+    d = warm('seen')
+    p = Peer(d)
     for i in range(200):
         make(f'{d}/f{i}')
         assert p.ask('stat' if i % 2 else 'list', f'f{i}') == 'ok', i
         assert os.path.exists(f'{d}/f{i}') and len(os.listdir(d)) == 21 + i
     p.end()
 
+
 def made_once():
-    d = warm('once'); p = Peer(d)
+    d = warm('once')
+    p = Peer(d)
     for i in range(200):
         if i % 3 == 0:
-            make(f'{d}/f{i}'); assert p.ask('make', f'f{i}') == 'EEXIST'
+            make(f'{d}/f{i}')
+            assert p.ask('make', f'f{i}') == 'EEXIST'
         elif i % 3 == 1:
-            assert p.ask('make', f'f{i}') == 'ok'; expect(errno.EEXIST, make, f'{d}/f{i}')
+            assert p.ask('make', f'f{i}') == 'ok'
+            expect(errno.EEXIST, make, f'{d}/f{i}')
         else:
-            make(f'{d}/f{i}'); expect(errno.EEXIST, make, f'{d}/f{i}')
-    assert len(os.listdir(d)) == 220; p.end()
-
-def removed_and_made_again():
-    d = warm('again'); p = Peer(d)
-    for i in range(50):
-        make(f'{d}/f'); os.unlink(f'{d}/f'); expect(errno.ENOENT, os.stat, f'{d}/f')
-        make(f'{d}/f'); assert p.ask('remove', 'f') == 'ok'; expect(errno.ENOENT, os.stat, f'{d}/f')
+            make(f'{d}/f{i}')
+            expect(errno.EEXIST, make, f'{d}/f{i}')
+    assert len(os.listdir(d)) == 220
     p.end()
 
+
+def removed_and_made_again():
+    d = warm('again')
+    p = Peer(d)
+    for i in range(50):
+        make(f'{d}/f')
+        os.unlink(f'{d}/f')
+        expect(errno.ENOENT, os.stat, f'{d}/f')
+        make(f'{d}/f')
+        assert p.ask('remove', 'f') == 'ok'
+        expect(errno.ENOENT, os.stat, f'{d}/f')
+    p.end()
+
+
 def used():
-    d = warm('used'); p = Peer(d)
+    d = warm('used')
+    p = Peer(d)
     for i in range(60):
         fd = os.open(f'{d}/f{i}', os.O_CREAT | os.O_RDWR, 0o640)
         k = i % 6
-        if k == 0: os.write(fd, b'text')
+        if k == 0:
+            os.write(fd, b'text')
         elif k == 1:
-            other = os.dup(fd); os.close(fd); os.write(other, b'text'); fd = other
+            other = os.dup(fd)
+            os.close(fd)
+            os.write(other, b'text')
+            fd = other
         elif k == 2:
-            if os.fork() == 0: os.write(fd, b'text'); os._exit(0)
+            if os.fork() == 0:
+                os.write(fd, b'text')
+                os._exit(0)
             assert os.wait()[1] == 0
         elif k == 3:
             os.set_inheritable(fd, True)
             subprocess.run(['sh', '-c', f'printf text >&{fd}'], pass_fds=[fd], check=True)
-        elif k == 4: os.pwrite(fd, b'xt', 2); os.pwrite(fd, b'te', 0)
-        elif k == 5: os.ftruncate(fd, 4); os.pwrite(fd, b'text', 0)
+        elif k == 4:
+            os.pwrite(fd, b'xt', 2)
+            os.pwrite(fd, b'te', 0)
+        elif k == 5:
+            os.ftruncate(fd, 4)
+            os.pwrite(fd, b'text', 0)
         assert os.fstat(fd).st_size == 4, k
         assert os.pread(fd, 10, 0) == b'text', k
         os.close(fd)
@@ -82,68 +140,129 @@ def used():
     expect(errno.EBADF, os.write, fd, b'x')
     p.end()
 
+
 def ways():
     d = warm('ways')
-    make(f'{d}/f'); expect(errno.ENOTEMPTY, os.rmdir, d)
-    for i in range(20): make(f'{d}/x{i}')
-    make(f'{d}/g'); os.rename(d, f'{root}/moved'); expect(errno.ENOENT, make, f'{d}/h')
+    make(f'{d}/f')
+    expect(errno.ENOTEMPTY, os.rmdir, d)
+    for i in range(20):
+        make(f'{d}/x{i}')
+    make(f'{d}/g')
+    os.rename(d, f'{root}/moved')
+    expect(errno.ENOENT, make, f'{d}/h')
     assert os.path.exists(f'{root}/moved/g')
-    for i in range(20): make(f'{root}/moved/y{i}')
+    for i in range(20):
+        make(f'{root}/moved/y{i}')
     os.chdir(f'{root}/moved')
-    for i in range(20): make(f'z{i}')
-    os.mkdir('sub'); expect(errno.EEXIST, make, 'sub'); os.symlink('nowhere', 'link'); expect(errno.EEXIST, make, 'link')
-    os.link('z1', 'hard'); expect(errno.EEXIST, make, 'hard'); os.rename('z2', 'z99'); expect(errno.EEXIST, make, 'z99'); make('z2')
-    fd = os.open('link', os.O_CREAT | os.O_WRONLY); os.close(fd); assert os.path.exists('nowhere')
-    for n in os.listdir('.'): (os.rmdir if n == 'sub' else os.unlink)(n)
-    os.chdir('/'); os.rmdir(f'{root}/moved'); expect(errno.ENOENT, make, f'{root}/moved/q')
+    for i in range(20):
+        make(f'z{i}')
+    os.mkdir('sub')
+    expect(errno.EEXIST, make, 'sub')
+    os.symlink('nowhere', 'link')
+    expect(errno.EEXIST, make, 'link')
+    os.link('z1', 'hard')
+    expect(errno.EEXIST, make, 'hard')
+    os.rename('z2', 'z99')
+    expect(errno.EEXIST, make, 'z99')
+    make('z2')
+    fd = os.open('link', os.O_CREAT | os.O_WRONLY)
+    os.close(fd)
+    assert os.path.exists('nowhere')
+    for n in os.listdir('.'):
+        (os.rmdir if n == 'sub' else os.unlink)(n)
+    os.chdir('/')
+    os.rmdir(f'{root}/moved')
+    expect(errno.ENOENT, make, f'{root}/moved/q')
     for i in range(100):
-        e = f'{root}/e'; os.mkdir(e)
-        for k in range(12): make(f'{e}/k{k}')
-        for k in range(12): os.unlink(f'{e}/k{k}')
+        e = f'{root}/e'
+        os.mkdir(e)
+        for k in range(12):
+            make(f'{e}/k{k}')
+        for k in range(12):
+            os.unlink(f'{e}/k{k}')
         os.rmdir(e)
 
+
 def times():
-    d = warm('times'); spans = []
+    d = warm('times')
+    spans = []
     for i in range(20):
-        before = time.time(); make(f'{d}/f{i}'); spans.append((before, time.time())); time.sleep(0.02)
+        before = time.time()
+        make(f'{d}/f{i}')
+        spans.append((before, time.time()))
+        time.sleep(0.02)
     for i, (before, after) in enumerate(spans):
         at = os.stat(f'{d}/f{i}').st_mtime
         assert before - 0.005 <= at <= after + 0.005, (i, before, at, after)
 
+
 def modes():
-    d = warm('modes'); os.umask(0o027)
-    make(f'{d}/f'); s = os.stat(f'{d}/f'); assert s.st_mode & 0o7777 == 0o640 and s.st_uid == os.getuid() and s.st_gid == os.getgid()
-    os.chmod(d, 0o2755); make(f'{d}/g'); assert os.stat(f'{d}/g').st_gid == os.stat(d).st_gid
-    for n in ['n' * 255, 'a\nb', '...', '\xff\x01']: make(f'{d}/{n}'); assert n in os.listdir(d)
+    d = warm('modes')
+    os.umask(0o027)
+    make(f'{d}/f')
+    s = os.stat(f'{d}/f')
+    assert s.st_mode & 0o7777 == 0o640 and s.st_uid == os.getuid() and s.st_gid == os.getgid()
+    os.chmod(d, 0o2755)
+    make(f'{d}/g')
+    assert os.stat(f'{d}/g').st_gid == os.stat(d).st_gid
+    for n in ['n' * 255, 'a\nb', '...', '\xff\x01']:
+        make(f'{d}/{n}')
+        assert n in os.listdir(d)
     expect(errno.ENAMETOOLONG, make, f'{d}/' + 'n' * 256)
+
 
 def killed():
     d = warm('killed')
-    code = f"import os\nfor i in range(100000): os.close(os.open('{d}/k%d' % i, os.O_CREAT | os.O_WRONLY)); os.write(1, b'%d\\n' % i)"
-    p = subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE)
-    for _ in range(500): last = p.stdout.readline()
-    p.kill(); rest = p.stdout.read().split(); p.wait()
+    code = """import os, sys
+for i in range(100000):
+    os.close(os.open(f'{sys.argv[1]}/k{i}', os.O_CREAT | os.O_WRONLY))
+    os.write(1, b'%d\\n' % i)
+"""
+    p = subprocess.Popen([sys.executable, '-c', code, d], stdout=subprocess.PIPE)
+    for _ in range(500):
+        last = p.stdout.readline()
+    p.kill()
+    rest = p.stdout.read().split()
+    p.wait()
     last = int(rest[-1] if rest else last)
-    for i in range(last + 1): os.stat(f'{d}/k{i}')
+    for i in range(last + 1):
+        os.stat(f'{d}/k{i}')
+
 
 def many():
     procs = []
     os.mkdir(f'{root}/shared')
     for k in range(6):
         if os.fork() == 0:
-            d = f'{root}/many{k}'; os.mkdir(d)
+            d = f'{root}/many{k}'
+            os.mkdir(d)
             for i in range(3000):
                 make(f'{d}/f{i}')
-                if i % 7 == 0: make(f'{root}/shared/f{k}.{i}')
-                if i % 50 == 0: assert len(os.listdir(d)) == i + 1
+                if i % 7 == 0:
+                    make(f'{root}/shared/f{k}.{i}')
+                if i % 50 == 0:
+                    assert len(os.listdir(d)) == i + 1
             os._exit(0)
-    for _ in range(6): assert os.wait()[1] == 0
-    for k in range(6): assert len(os.listdir(f'{root}/many{k}')) == 3000
+    for _ in range(6):
+        assert os.wait()[1] == 0
+    for k in range(6):
+        assert len(os.listdir(f'{root}/many{k}')) == 3000
     assert len(os.listdir(f'{root}/shared')) == 6 * 429, len(os.listdir(f'{root}/shared'))
+
 
 if sys.argv[2:3] == ['peer']:
     peer(sys.argv[3])
 else:
-    parts = [seen_at_once, made_once, removed_and_made_again, used, ways, times, modes, killed, many]
+    parts = [
+        seen_at_once,
+        made_once,
+        removed_and_made_again,
+        used,
+        ways,
+        times,
+        modes,
+        killed,
+        many,
+    ]
     for part in [globals()[name] for name in sys.argv[2:]] or parts:
         part()

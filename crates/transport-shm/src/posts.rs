@@ -1,16 +1,16 @@
 //! Creates that nobody waits for: the ring in which a process posts them.
 //!
-//! A process that alone makes the names of a directory may be given the *delegation* to do so without
-//! asking: it writes what is to be made into its ring, goes on, and the daemon executes what stands
-//! in the rings before it answers anybody. So nothing that was posted may fail, and everybody sees
-//! it who looks later:
+//! A process that alone makes the names of a directory may be *delegated* the directory: it writes
+//! what is to be made into its ring, goes on, and the daemon executes what stands in the rings
+//! before it answers anybody. So nothing that was posted may fail, and everybody sees it who looks
+//! later:
 //!
-//! * **One word** has the number of the delegation and how many records were published. A record counts
-//!   from the compare-and-swap that publishes it. The daemon takes a delegation back by adding to the
-//!   number in that word: nothing is published after that, and what was before is executed. Nobody
-//!   waits for the process, which may be stopped.
-//! * **Names that are there** are in a filter: the process puts each name that it makes into it, the
-//!   daemon those that were there. What the filter does not have is not there. What it seems to
+//! * **One word** has the number of the delegation and how many records were published. A record
+//!   counts from the compare-and-swap that publishes it. The daemon takes a delegation back by
+//!   adding to the number in that word: nothing is published after that, and what was before is
+//!   executed. Nobody waits for the process, which may be stopped.
+//! * **Names that are there** are in a filter: the process puts each name that it makes into it,
+//!   the daemon those that were there. What the filter does not have is not there. What it seems to
 //!   have is asked for.
 //! * **Descriptions** are promised: each place of the ring has one that the daemon has set aside.
 //!   What was posted is answered with it. Until the record was executed its state says
@@ -20,7 +20,8 @@
 //!   ([`NodeHead::posted`](crate::layout::NodeHead)), and asks then.
 //!
 //! Everything here is written by processes that may write anything. The daemon bounds each number
-//! that it reads and keeps its own copy of the delegation, of what it has executed and of the promises.
+//! that it reads and keeps its own copy of the delegation, of what it has executed and of the
+//! promises.
 
 use core::sync::atomic::{
     AtomicU32, AtomicU64,
@@ -153,7 +154,8 @@ fn write_bytes(words: &[AtomicU64], bytes: &[u8]) {
 #[repr(C, align(4096))]
 #[derive(Debug)]
 pub struct Posts {
-    /// Number of the delegation in the upper half; records published so far, modulo 2³², in the lower.
+    /// Number of the delegation in the upper half; records published so far, modulo 2³², in the
+    /// lower.
     /// Written by the process, and by the daemon that takes a delegation back.
     pub published: AtomicU64,
     apart: [AtomicU64; 7],
@@ -231,8 +233,8 @@ impl Posts {
                 .all(|(word, said)| word.load(Relaxed) == u64::from_le_bytes(*said))
     }
 
-    /// Posts a create under `delegation`; the description that is promised for it. `None` when it is
-    /// to be asked for. One thread at a time.
+    /// Posts a create under `delegation`; the description that is promised for it. `None` when it
+    /// is to be asked for. One thread at a time.
     #[must_use]
     pub fn post(&self, delegation: u32, create: &Create<'_>) -> Option<OpenRef> {
         let seen = self.published.load(Acquire);
@@ -335,8 +337,13 @@ mod tests {
     const PREFIX: &[u8] = b"a/directory/";
 
     fn posts() -> Box<Posts> {
-        // SAFETY: it consists of atomics, of which zeros are a value.
-        let posts: Box<Posts> = unsafe { Box::new_zeroed().assume_init() };
+        // SAFETY: memory of that layout, from the allocator that the box gives it back to; it
+        // consists of atomics, of which zeros are a value.
+        let posts = unsafe {
+            Box::from_raw(
+                std::alloc::alloc_zeroed(std::alloc::Layout::new::<Posts>()).cast::<Posts>(),
+            )
+        };
         for (index, record) in (0..).zip(&posts.records) {
             record.set_promise(OpenRef { index, generation: 3 });
         }

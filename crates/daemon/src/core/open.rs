@@ -144,7 +144,7 @@ impl Core {
             return Err(Errno::ENFILE.into());
         }
         if self.reserve_name(place.directory, &place.name)
-            && self.lookup_at(place.directory, place.cookie, &place.name)?.is_some()
+            && self.lookup(place.directory, &place.name)?.is_some()
         {
             // Nobody posts it once more.
             return self.open_file(caller, open, to);

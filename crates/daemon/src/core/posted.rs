@@ -15,6 +15,7 @@ use mayfly_types::{Errno, FileId, OpenRef, SessionId, Timestamp};
 
 use super::{
     Core, Outcome,
+    dentry::Wanted,
     home::Ownership,
     open::ONCE,
     walk::{Last, Place},
@@ -135,7 +136,7 @@ impl Core {
         self.requests += 1;
         let cookie = key::cookie(directory, &name);
         // Only a process that does not keep to its delegation can have posted what is there.
-        if self.lookup_at(directory, cookie, &name)?.is_some() {
+        if self.lookup_at((directory, cookie, &name), Wanted::Name)?.is_some() {
             return Err(Errno::EEXIST.into());
         }
         let place = Place { directory, name, cookie, last: Last::Name, slash: false, found: None };
