@@ -6,6 +6,7 @@ mod support;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use mayfly_daemon::Config;
+use mayfly_sys::arch::Moment;
 use mayfly_transport_shm::{
     layout::{OPEN_FREE, OPEN_PRIVATE, OPEN_PROMISED},
     posts::{Create, Posts, RECORDS, RINGS, hash_of},
@@ -30,7 +31,8 @@ fn post_as(node: &Node, session: SessionId, path: &str) -> Option<OpenRef> {
     let start = walk(path, 0).start.0;
     let delegation = posts.delegation_for(session.0, start, prefix.as_bytes())?;
     let (name, flags) = (name.as_bytes(), O_CREAT | O_RDWR);
-    let create = Create { name, hash: hash_of(name), flags, mode: 0o640, uid: 3, gid: 4 };
+    let moment = Moment::default();
+    let create = Create { name, hash: hash_of(name), flags, mode: 0o640, uid: 3, gid: 4, moment };
     let promised = posts.post(delegation, &create)?;
     node.region.head.posted.fetch_or(1 << (session.0 as usize % RINGS), SeqCst);
     Some(promised)
@@ -276,6 +278,28 @@ fn nothing_is_delegated_where_it_could_not_be_kept() {
     node.symlink("d", "link").unwrap();
     warm(&mut node, "link");
     assert!(post(&node, "link/f").is_none(), "by way of a link, which could be set anew");
+}
+
+/// The filter forgets nothing: a program that makes and removes the same names again and again
+/// would have to ask for ever.
+#[test]
+fn names_that_are_gone_are_posted_again_after_a_while() {
+    let mut node = node();
+    for number in 0..RECORDS / 2 {
+        assert!(post(&node, &format!("d/f{number}")).is_some());
+    }
+    for number in 0..RECORDS / 2 {
+        node.unlink(&format!("d/f{number}"), false).unwrap();
+    }
+    assert!(post(&node, "d/f1").is_none());
+    for _ in 0..2 * RECORDS {
+        let (open, _) = make_as(&mut node, SESSION, "d/f0").unwrap();
+        node.close(open);
+        node.unlink("d/f0", false).unwrap();
+    }
+    assert!(post(&node, "d/f1").is_some());
+    assert!(post(&node, "d/warm0").is_none(), "what is there is not");
+    assert!(!make_as(&mut node, SESSION, "d/f1").unwrap().1);
 }
 
 /// Words that a process without reason writes into its ring.

@@ -28,7 +28,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 
-use mayfly_sys::arch::cycles;
+use mayfly_sys::arch::Moment;
 use mayfly_types::{OpenRef, limits::NAME_BYTES_MAX};
 
 /// Rings of a node. A session's is the one of its number's remainder, if nobody else has it.
@@ -70,6 +70,8 @@ pub struct Create<'a> {
     pub uid: u32,
     /// Group.
     pub gid: u32,
+    /// When and where.
+    pub moment: Moment,
 }
 
 /// A record of a ring.
@@ -94,6 +96,9 @@ pub struct Record {
     pub name_bytes: AtomicU32,
     /// When it was posted, by the processor's counter.
     pub cycles: AtomicU64,
+    /// Processor on which that was, its number plus one; 0: not known.
+    pub processor: AtomicU32,
+    reserved: AtomicU32,
     /// The name, eight bytes to a word, little-endian.
     pub name: [AtomicU64; NAME_WORDS],
 }
@@ -105,7 +110,8 @@ impl Record {
         self.uid.store(create.uid, Relaxed);
         self.gid.store(create.gid, Relaxed);
         self.name_bytes.store(create.name.len() as u32, Relaxed);
-        self.cycles.store(cycles(), Relaxed);
+        self.cycles.store(create.moment.cycles, Relaxed);
+        self.processor.store(create.moment.processor, Relaxed);
         write_bytes(&self.name, create.name);
         self.state.store(RECORD_POSTED, Relaxed);
     }
@@ -355,7 +361,8 @@ mod tests {
 
     fn create(name: &str) -> Create<'_> {
         let (name, hash) = (name.as_bytes(), hash_of(name.as_bytes()));
-        Create { name, hash, flags: 0o101, mode: 0o644, uid: 1, gid: 2 }
+        let moment = Moment { cycles: 7, processor: 1 };
+        Create { name, hash, flags: 0o101, mode: 0o644, uid: 1, gid: 2, moment }
     }
 
     fn delegation(posts: &Posts) -> Option<u32> {

@@ -44,6 +44,8 @@ pub(super) struct Delegations {
     by_directory: HashMap<FileId, usize>,
     /// Rings of which something was executed since the last commit, a bit each.
     pub(super) touched: u64,
+    /// Where the last of it was posted, since somebody asked.
+    pub(super) posted_on: Option<u32>,
     pub(super) clock: Cycles,
 }
 
@@ -85,6 +87,7 @@ impl Delegations {
             streaks: vec![Streak::default(); RINGS],
             by_directory: HashMap::default(),
             touched: 0,
+            posted_on: None,
             clock: Cycles::of(head),
         }
     }
@@ -145,22 +148,52 @@ impl Core {
         if !self.alone || self.config.durability != Durability::Process {
             return Ok(());
         }
+        let files = self.count_asked(caller.session, directory);
         let ring = ring_of(caller.session);
-        if self.delegations.by_directory.get(&directory) == Some(&ring) {
-            // It may have asked because the ring was full.
-            self.free_places(ring);
-            return Ok(());
+        let due = files >= IN_A_ROW && files.is_power_of_two() && self.has_room_for_posted();
+        if self.delegations.by_directory.get(&directory) != Some(&ring) {
+            return if due {
+                self.delegate(caller.session, directory, walk, files)
+            } else {
+                Ok(())
+            };
         }
-        let streak = &mut self.delegations.streaks[ring];
-        if (streak.session, streak.directory) != (caller.session, directory) {
-            *streak = Streak { session: caller.session, directory, files: 0 };
-        }
-        streak.files = streak.files.saturating_add(1);
-        let files = streak.files;
-        if files >= IN_A_ROW && files.is_power_of_two() && self.has_room_for_posted() {
-            self.delegate(caller.session, directory, walk, files)?;
+        // It may have asked because the ring was full.
+        self.free_places(ring);
+        if due && files as usize >= RECORDS {
+            self.refresh(ring, directory, files)?;
         }
         Ok(())
+    }
+
+    /// Files that the session has made in the directory by asking, in a row.
+    fn count_asked(&mut self, session: SessionId, directory: FileId) -> u32 {
+        let streak = &mut self.delegations.streaks[ring_of(session)];
+        if (streak.session, streak.directory) != (session, directory) {
+            *streak = Streak { session, directory, files: 0 };
+        }
+        streak.files = streak.files.saturating_add(1);
+        streak.files
+    }
+
+    /// The filter has names that are gone, so that many seem to be there that are not.
+    fn refresh(&mut self, ring: usize, directory: FileId, files: u32) -> Outcome<()> {
+        if !self.fits_filter(directory, files)? {
+            return Ok(());
+        }
+        let posts = self.posts(ring);
+        posts.take_back();
+        self.execute_ring(ring);
+        self.fill_filter(ring, directory)?;
+        posts.give();
+        Ok(())
+    }
+
+    /// Whether the directory has so few names that all of them may go into the filter, for as many
+    /// files that were asked for.
+    fn fits_filter(&mut self, directory: FileId, files: u32) -> Outcome<bool> {
+        let names = self.load_parent(directory)?.entries();
+        Ok(names <= NAMES_MAX.min(u64::from(files) * NAMES_FOR_EACH))
     }
 
     fn delegate(
@@ -172,8 +205,7 @@ impl Core {
     ) -> Outcome<()> {
         let slash = walk.path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
         let prefix = &walk.path[..slash];
-        let names = self.load_parent(directory)?.entries();
-        if names > NAMES_MAX.min(u64::from(files) * NAMES_FOR_EACH)
+        if !self.fits_filter(directory, files)?
             || prefix.len() >= PREFIX_BYTES_MAX
             || !self.leads_plainly(walk.start, prefix, directory)?
             || !self.is_free_to_delegate(directory)

@@ -79,6 +79,12 @@ impl Core {
         }
     }
 
+    /// The processor on which the last of what was executed was posted, as a request says it; none
+    /// when nothing was since the last call.
+    pub fn posted_on(&mut self) -> Option<u32> {
+        self.delegations.posted_on.take()
+    }
+
     /// Executes what was posted in a ring; whether there was anything.
     pub(super) fn execute_ring(&mut self, ring: usize) -> bool {
         let posts = self.posts(ring);
@@ -134,6 +140,7 @@ impl Core {
         self.now = self.delegations.clock.time(record.cycles.load(Relaxed), present.0, present.1);
         self.looked_up = None;
         self.requests += 1;
+        self.delegations.posted_on = Some(record.processor.load(Relaxed));
         let cookie = key::cookie(directory, &name);
         // Only a process that does not keep to its delegation can have posted what is there.
         if self.lookup_at((directory, cookie, &name), Wanted::Name)?.is_some() {

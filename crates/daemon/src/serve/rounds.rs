@@ -212,6 +212,9 @@ impl<S: Service, O: Outside> Serving<S, O> {
         } else {
             idle = true;
         }
+        if let Some(processor) = self.shard.service.posted_on() {
+            self.idle.served(processor);
+        }
         match self.shard.failed() {
             Some(errno) => Turn::Over(Ending::StoreFailed(errno)),
             None if idle => {

@@ -67,6 +67,9 @@ pub trait Service {
     /// The last descriptor of a shared open file description was closed, which may be another
     /// shard's.
     fn open_released(&mut self, index: u32);
+    /// Where the last of what was executed was posted that nobody waits for, if anything was since
+    /// the last call: a processor's number plus one, or 0.
+    fn posted_on(&mut self) -> Option<u32>;
     /// Nobody makes anything any more without asking. True when something was executed that nobody
     /// had asked for, so that a commit must follow.
     fn recall(&mut self) -> bool;
@@ -150,6 +153,10 @@ impl Service for Core {
 
     fn open_released(&mut self, index: u32) {
         Core::open_released(self, index);
+    }
+
+    fn posted_on(&mut self) -> Option<u32> {
+        Core::posted_on(self)
     }
 
     fn recall(&mut self) -> bool {

@@ -59,13 +59,16 @@ impl ShmTransport {
             mode: open.mode,
             uid: open.uid,
             gid: open.gid,
+            moment: self.moments.now(),
         };
         if self.posting.swap(true, Acquire) {
             return None;
         }
         let promise = posts.post(delegation, &create);
         self.posting.store(false, Release);
-        self.show_posted(ring, posts);
+        if promise.is_some() {
+            self.show_posted(ring, posts);
+        }
         promise
     }
 

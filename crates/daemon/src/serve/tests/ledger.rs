@@ -317,6 +317,10 @@ impl Service for Ledger {
         self.open.push(format!("released-{index}"));
     }
 
+    fn posted_on(&mut self) -> Option<u32> {
+        None
+    }
+
     fn recall(&mut self) -> bool {
         false
     }
