@@ -1,7 +1,14 @@
 //! Two nodes, each in a network namespace of its own, and two networks between them: the instance
 //! keeps to the one that `--net` names.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, process::Command, time::Duration};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::PathBuf,
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
 
 use anyhow::{Context, Result, ensure};
 use mayfly_testkit::{Instance, Job, Scratch, Turn, leftovers::Before, skip};
@@ -24,12 +31,18 @@ fn ip(words: &str) -> Result<()> {
     Ok(())
 }
 
+/// What nobody else calls his: the machine's namespaces have one list of names.
+fn number() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
 /// Says why not, when namespaces cannot be made here.
 fn is_possible() -> bool {
     if !skip::unless_installed(SUITE, &["ip", "bash"], "iproute2 bash") {
         return false;
     }
-    let name = format!("mft-try-{}", std::process::id());
+    let name = format!("mft-{}-try", number());
     if let Err(error) = ip(&format!("netns add {name}")) {
         skip::note(SUITE, &format!("network namespaces need root: {error}"));
         return false;
@@ -39,7 +52,8 @@ fn is_possible() -> bool {
 
 impl Namespaces {
     fn new() -> Result<Namespaces> {
-        let names = ["a", "b"].map(|end| format!("mft-{}-{end}", std::process::id()));
+        let number = number();
+        let names = ["a", "b"].map(|end| format!("mft-{number}-{end}"));
         let made = Namespaces { names };
         let [a, b] = &made.names;
         for name in [a, b] {
