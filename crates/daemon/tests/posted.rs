@@ -9,7 +9,7 @@ use mayfly_daemon::Config;
 use mayfly_sys::arch::Moment;
 use mayfly_transport_shm::{
     layout::{OPEN_FREE, OPEN_PRIVATE, OPEN_PROMISED},
-    posts::{Create, Posts, RECORDS, RINGS, hash_of},
+    posts::{Create, Posts, RECORDS, ring_of, split},
 };
 use mayfly_types::{Durability, Errno, OpenRef, SessionId};
 use mayfly_wire::{Open, OpenReply, Ping};
@@ -21,20 +21,20 @@ const O_EXCL: u32 = 0o200;
 
 fn posts(node: &Node, session: SessionId) -> &'static Posts {
     let region = node.region;
-    &region.posts[session.0 as usize % RINGS]
+    &region.posts[ring_of(session.0)]
 }
 
 /// As a process does it: the promised description, or nothing when it has to ask.
 fn post_as(node: &Node, session: SessionId, path: &str) -> Option<OpenRef> {
     let posts = posts(node, session);
-    let (prefix, name) = path.split_at(path.rfind('/').map_or(0, |slash| slash + 1));
+    let (prefix, name) = split(path.as_bytes());
     let start = walk(path, 0).start.0;
-    let delegation = posts.delegation_for(session.0, start, prefix.as_bytes())?;
-    let (name, flags) = (name.as_bytes(), O_CREAT | O_RDWR);
+    let delegation = posts.delegation_for(session.0, start, prefix)?;
+    let flags = O_CREAT | O_RDWR;
     let moment = Moment::default();
-    let create = Create { name, hash: hash_of(name), flags, mode: 0o640, uid: 3, gid: 4, moment };
+    let create = Create { name, flags, mode: 0o640, uid: 3, gid: 4, moment };
     let promised = posts.post(delegation, &create)?;
-    node.region.head.posted.fetch_or(1 << (session.0 as usize % RINGS), SeqCst);
+    node.region.head.posted.fetch_or(1 << ring_of(session.0), SeqCst);
     Some(promised)
 }
 

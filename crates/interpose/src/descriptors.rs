@@ -73,13 +73,7 @@ impl Closing {
         match self {
             Closing::Nothing => {}
             Closing::Open(open) => identity::end(open),
-            Closing::Promised(session, reference) => {
-                if !session.withdraw(reference)
-                    && let Ok(open) = session.open_file(reference)
-                {
-                    identity::end(open);
-                }
-            }
+            Closing::Promised(session, reference) => identity::end_promised(session, reference),
         }
     }
 }

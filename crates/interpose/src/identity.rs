@@ -19,7 +19,13 @@ use mayfly_sys::{
     text::{PathText, parse_decimal},
 };
 
-use crate::{flight, hidden, session, settings, table};
+use mayfly_types::OpenRef;
+
+use crate::{
+    flight, hidden,
+    session::{self, Session},
+    settings, table,
+};
 
 /// The hidden descriptor that placeholders duplicate, plus one.
 static PLACEHOLDER: AtomicI32 = AtomicI32::new(0);
@@ -184,6 +190,15 @@ pub(crate) fn end(open: OpenFile) {
     }
     // The host has closed it whatever the daemon says; the session's end would free it too.
     let _ = session.close(open);
+}
+
+/// The same for a description that was promised, whether it is made by now or not.
+pub(crate) fn end_promised(session: &Session, reference: OpenRef) {
+    if !session.withdraw(reference)
+        && let Ok(open) = session.open_file(reference)
+    {
+        end(open);
+    }
 }
 
 /// The state is changed before the extra descriptor is closed: should another thread have closed

@@ -183,9 +183,7 @@ fn posted(session: &Session, open: OpenFile, flags: u32) -> Result<isize, Stop> 
             Ok(descriptor as isize)
         }
         Err(errno) => {
-            if !session.withdraw(open.reference) {
-                let _ = session.open_file(open.reference).and_then(|open| session.close(open));
-            }
+            identity::end_promised(session, open.reference);
             Err(Stop::Failed(errno))
         }
     }

@@ -60,8 +60,6 @@ const EPOCH: u64 = 1 << 32;
 pub struct Create<'a> {
     /// The name, without a slash.
     pub name: &'a [u8],
-    /// The name's hash, from which its place in the filter comes.
-    pub hash: u64,
     /// Flags of open.
     pub flags: u32,
     /// Permission bits.
@@ -147,13 +145,29 @@ impl Record {
     }
 }
 
-fn write_bytes(words: &[AtomicU64], bytes: &[u8]) {
+/// Eight bytes to a word, little-endian, with zeros behind the last.
+fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> {
     let (whole, rest) = bytes.as_chunks();
     let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);
-    for (word, bytes) in words.iter().zip(whole.iter().chain([&last])) {
-        word.store(u64::from_le_bytes(*bytes), Relaxed);
-    }
+    whole.iter().copied().chain([last]).map(u64::from_le_bytes)
+}
+
+fn write_bytes(to: &[AtomicU64], bytes: &[u8]) {
+    to.iter().zip(words_of(bytes)).for_each(|(to, word)| to.store(word, Relaxed));
+}
+
+/// The ring that a session may have.
+#[must_use]
+pub fn ring_of(session: u32) -> usize {
+    session as usize % RINGS
+}
+
+/// What is before the last name of a path, with its slash, and that name.
+#[must_use]
+pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    let slash = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+    path.split_at_checked(slash).unwrap_or((b"", path))
 }
 
 /// A ring with its delegation.
@@ -161,8 +175,7 @@ fn write_bytes(words: &[AtomicU64], bytes: &[u8]) {
 #[derive(Debug)]
 pub struct Posts {
     /// Number of the delegation in the upper half; records published so far, modulo 2³², in the
-    /// lower.
-    /// Written by the process, and by the daemon that takes a delegation back.
+    /// lower. Written by the process, and by the daemon that takes a delegation back.
     pub published: AtomicU64,
     apart: [AtomicU64; 7],
     /// The delegation that counts; 0: none. Written by the daemon, as all that follows.
@@ -196,25 +209,22 @@ pub struct Posts {
 
 /// Hash of a name, for the filter: FxHash's multiplication on eight bytes at a time, and a last
 /// mixing since the filter takes its upper half.
-#[must_use]
-pub fn hash_of(name: &[u8]) -> u64 {
+fn hash_of(name: &[u8]) -> u64 {
     const FACTOR: u64 = 0x517c_c1b7_2722_0a95;
-    let (whole, rest) = name.as_chunks();
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    let words = whole.iter().chain([&last]).map(|bytes| u64::from_le_bytes(*bytes));
-    let hash = words
+    let hash = words_of(name)
         .fold(name.len() as u64, |hash, word| (hash.rotate_left(5) ^ word).wrapping_mul(FACTOR));
     (hash ^ hash >> 32).wrapping_mul(FACTOR)
 }
 
-fn in_filter(hash: u64) -> (usize, u64) {
+/// The word of the filter, and its bits, that a name has.
+fn in_filter(name: &[u8]) -> (usize, u64) {
+    let hash = hash_of(name);
     let bits = 1 << (hash >> 16 & 63) | 1 << (hash >> 22 & 63) | 1 << (hash >> 28 & 63);
     ((hash >> 40) as usize % FILTER_WORDS, bits)
 }
 
 impl Posts {
-    /// Is `session` given delegation to post names behind this prefix? The delegation then.
+    /// The delegation, if `session` has one for names behind this prefix.
     #[must_use]
     pub fn delegation_for(&self, session: u32, start: u64, prefix: &[u8]) -> Option<u32> {
         let delegation = self.delegation.load(Acquire);
@@ -227,16 +237,8 @@ impl Posts {
     }
 
     fn has_prefix(&self, prefix: &[u8]) -> bool {
-        let (whole, rest) = prefix.as_chunks();
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        let said = whole.iter().chain([&last]);
-        prefix.len() < PREFIX_BYTES_MAX
-            && self
-                .prefix
-                .iter()
-                .zip(said)
-                .all(|(word, said)| word.load(Relaxed) == u64::from_le_bytes(*said))
+        let mut words = self.prefix.iter().zip(words_of(prefix));
+        prefix.len() < PREFIX_BYTES_MAX && words.all(|(word, said)| word.load(Relaxed) == said)
     }
 
     /// Posts a create under `delegation`; the description that is promised for it. `None` when it
@@ -248,7 +250,7 @@ impl Posts {
         if (seen >> 32) as u32 != delegation || count == self.promised.load(Acquire) {
             return None;
         }
-        let (word, bits) = in_filter(create.hash);
+        let (word, bits) = in_filter(create.name);
         let word = &self.filter[word];
         if word.load(Relaxed) & bits == bits {
             return None;
@@ -293,7 +295,7 @@ impl Posts {
         self.published.fetch_add(EPOCH, SeqCst);
     }
 
-    /// Gives delegation.
+    /// The session may post, under another number than before it was taken back.
     pub fn give(&self) {
         let mut number = (self.published.load(SeqCst) >> 32) as u32;
         if number == 0 {
@@ -320,8 +322,8 @@ impl Posts {
     }
 
     /// The filter has a name.
-    pub fn add_name(&self, hash: u64) {
-        let (word, bits) = in_filter(hash);
+    pub fn add_name(&self, name: &[u8]) {
+        let (word, bits) = in_filter(name);
         self.filter[word].fetch_or(bits, Relaxed);
     }
 }
@@ -360,9 +362,8 @@ mod tests {
     }
 
     fn create(name: &str) -> Create<'_> {
-        let (name, hash) = (name.as_bytes(), hash_of(name.as_bytes()));
-        let moment = Moment { cycles: 7, processor: 1 };
-        Create { name, hash, flags: 0o101, mode: 0o644, uid: 1, gid: 2, moment }
+        let (name, moment) = (name.as_bytes(), Moment { cycles: 7, processor: 1 });
+        Create { name, flags: 0o101, mode: 0o644, uid: 1, gid: 2, moment }
     }
 
     fn delegation(posts: &Posts) -> Option<u32> {
@@ -398,7 +399,7 @@ mod tests {
     fn a_name_that_is_there_or_was_posted_is_asked_for() {
         let posts = posts();
         let given = delegation(&posts).expect("it was given");
-        posts.add_name(hash_of(b"there"));
+        posts.add_name(b"there");
         assert_eq!(posts.post(given, &create("there")), None);
         assert!(posts.post(given, &create("new")).is_some());
         assert_eq!(posts.post(given, &create("new")), None);
@@ -449,10 +450,10 @@ mod tests {
     fn few_names_that_are_not_there_seem_to_be() {
         let posts = posts();
         for number in 0..FILTER_NAMES_MAX {
-            posts.add_name(hash_of(format!("file.{number}").as_bytes()));
+            posts.add_name(format!("file.{number}").as_bytes());
         }
         let seems = |name: String| {
-            let (word, bits) = in_filter(hash_of(name.as_bytes()));
+            let (word, bits) = in_filter(name.as_bytes());
             posts.filter[word].load(Relaxed) & bits == bits
         };
         assert!((0..FILTER_NAMES_MAX).all(|number| seems(format!("file.{number}"))));

@@ -121,25 +121,8 @@ impl Core {
         if self.outgrows_chunk(&located.inode, reach) && self.stripe(&mut located)? {
             return self.write_striped(caller, &located, write, to);
         }
-        if let Content::Inline(content) = &mut located.inode.content
-            && end <= INLINE_BYTES_MAX as u64
-        {
-            let before = content.len() as u64;
-            let grows = end > before;
-            let whole = start == 0 && end >= before && located.fused.is_some();
-            if !whole {
-                put_into(content, start as usize, bytes);
-            }
-            located.inode.size_bytes = end.max(before);
-            if grows {
-                self.check_room()?;
-            }
-            let now = self.now;
-            self.changed(&mut located.inode, now);
-            match &located.fused {
-                Some(birth) if whole => self.save_bytes(&located.inode, birth, bytes)?,
-                _ => self.save(&located)?,
-            }
+        if matches!(located.inode.content, Content::Inline(_)) && end <= INLINE_BYTES_MAX as u64 {
+            self.write_inline(&mut located, start, bytes)?;
             reply(false).encode(to)?;
             return Ok(Served::Replied);
         }
@@ -164,6 +147,28 @@ impl Core {
         let work =
             move |objects: &dyn ObjectStore| objects.write(object, start, &bytes).map(|()| end);
         Ok(self.start_change(Length::Bytes(length), change, work))
+    }
+
+    /// Writes to the record of a small file that stays one.
+    fn write_inline(&mut self, located: &mut Located, start: u64, bytes: &[u8]) -> Outcome<()> {
+        let Content::Inline(content) = &mut located.inode.content else {
+            return Err(Errno::EINVAL.into());
+        };
+        let (before, end) = (content.len() as u64, start + bytes.len() as u64);
+        let whole = start == 0 && end >= before && located.fused.is_some();
+        if !whole {
+            put_into(content, start as usize, bytes);
+        }
+        located.inode.size_bytes = end.max(before);
+        if end > before {
+            self.check_room()?;
+        }
+        let now = self.now;
+        self.changed(&mut located.inode, now);
+        match &located.fused {
+            Some(birth) if whole => self.save_bytes(&located.inode, birth, bytes),
+            _ => self.save(located),
+        }
     }
 
     /// Refuses what the capacity has no room for; how much a write may take, bytes. It counts as

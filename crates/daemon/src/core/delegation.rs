@@ -9,7 +9,9 @@
 
 use mayfly_meta::{Scan, key};
 use mayfly_transport_shm::layout::NodeHead;
-use mayfly_transport_shm::posts::{FILTER_NAMES_MAX, PREFIX_BYTES_MAX, RECORDS, RINGS, hash_of};
+use mayfly_transport_shm::posts::{
+    FILTER_NAMES_MAX, PREFIX_BYTES_MAX, RECORDS, RINGS, ring_of, split,
+};
 use mayfly_types::{Durability, FileId, FileKind, SessionId, Timestamp};
 use mayfly_wire::Walk;
 
@@ -93,10 +95,6 @@ impl Delegations {
     }
 }
 
-pub(super) fn ring_of(session: SessionId) -> usize {
-    session.0 as usize % RINGS
-}
-
 impl Core {
     /// Whoever has the directory delegated posts no such name from here on. True when something was
     /// executed, so that what was found out before may not be so any more.
@@ -105,7 +103,7 @@ impl Core {
         let posts = self.posts(ring);
         posts.take_back();
         let executed = self.execute_ring(ring);
-        posts.add_name(hash_of(name));
+        posts.add_name(name);
         posts.give();
         executed
     }
@@ -149,7 +147,7 @@ impl Core {
             return Ok(());
         }
         let files = self.count_asked(caller.session, directory);
-        let ring = ring_of(caller.session);
+        let ring = ring_of(caller.session.0);
         let due = files >= IN_A_ROW && files.is_power_of_two() && self.has_room_for_posted();
         if self.delegations.by_directory.get(&directory) != Some(&ring) {
             return if due {
@@ -168,7 +166,7 @@ impl Core {
 
     /// Files that the session has made in the directory by asking, in a row.
     fn count_asked(&mut self, session: SessionId, directory: FileId) -> u32 {
-        let streak = &mut self.delegations.streaks[ring_of(session)];
+        let streak = &mut self.delegations.streaks[ring_of(session.0)];
         if (streak.session, streak.directory) != (session, directory) {
             *streak = Streak { session, directory, files: 0 };
         }
@@ -203,8 +201,7 @@ impl Core {
         walk: &Walk<'_>,
         files: u32,
     ) -> Outcome<()> {
-        let slash = walk.path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
-        let prefix = &walk.path[..slash];
+        let (prefix, _) = split(walk.path);
         if !self.fits_filter(directory, files)?
             || prefix.len() >= PREFIX_BYTES_MAX
             || !self.leads_plainly(walk.start, prefix, directory)?
@@ -213,7 +210,7 @@ impl Core {
         {
             return Ok(());
         }
-        let ring = ring_of(session);
+        let ring = ring_of(session.0);
         self.fill_filter(ring, directory)?;
         let posts = self.posts(ring);
         posts.dedicate(session.0, walk.start.0, directory.0, prefix);
@@ -256,7 +253,7 @@ impl Core {
 
     /// The session's ring is its own, and nothing is delegated by it.
     fn take_ring(&mut self, session: SessionId) -> bool {
-        let ring = ring_of(session);
+        let ring = ring_of(session.0);
         match &self.delegations.rings[ring] {
             Some(held) if held.session != session => false,
             Some(Ring { directory: Some(directory), .. }) => {
@@ -270,7 +267,7 @@ impl Core {
     }
 
     fn make_ring(&mut self, session: SessionId) -> bool {
-        let ring = ring_of(session);
+        let ring = ring_of(session.0);
         let posts = self.posts(ring);
         let first = posts.published.load(SeqCst) as u32;
         let promises: Vec<_> = (0..RECORDS).map_while(|_| self.opens.promise(session)).collect();
@@ -295,7 +292,7 @@ impl Core {
         let prefix = key::directory(directory);
         self.store.scan(&prefix, &prefix, &mut |key, _| {
             if let Some(name) = key.get(key::PLACE_BYTES..) {
-                posts.add_name(hash_of(name));
+                posts.add_name(name);
             }
             Scan::More
         })?;
@@ -304,7 +301,7 @@ impl Core {
 
     /// The session is over: what it had posted is executed, and its ring is free.
     pub(super) fn end_delegation(&mut self, session: SessionId) {
-        let at = ring_of(session);
+        let at = ring_of(session.0);
         let Some(ring) = &self.delegations.rings[at] else { return };
         if ring.session != session {
             return;

@@ -10,7 +10,7 @@ use mayfly_types::{OpenRef, limits::NAME_BYTES_MAX};
 use mayfly_wire::Open;
 
 use super::ShmTransport;
-use crate::posts::{Create, PREFIX_BYTES_MAX, Posts, RECORDS, RINGS, hash_of};
+use crate::posts::{Create, PREFIX_BYTES_MAX, Posts, RECORDS, ring_of, split};
 
 /// Flags that say nothing more about a file that is new and empty than a description knows.
 const PLAIN: u32 = O_ACCMODE
@@ -29,7 +29,7 @@ const WAKE_AT: u32 = RECORDS as u32 / 2;
 
 impl ShmTransport {
     fn ring(&self) -> (usize, &'static Posts) {
-        let ring = self.id as usize % RINGS;
+        let ring = ring_of(self.id);
         (ring, &self.node.posts[ring])
     }
 
@@ -42,9 +42,7 @@ impl ShmTransport {
         {
             return None;
         }
-        let path = open.walk.path;
-        let slash = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
-        let (prefix, name) = path.split_at_checked(slash)?;
+        let (prefix, name) = split(open.walk.path);
         if prefix.len() >= PREFIX_BYTES_MAX
             || name.len() > NAME_BYTES_MAX
             || matches!(name, b"" | b"." | b"..")
@@ -54,7 +52,6 @@ impl ShmTransport {
         let delegation = posts.delegation_for(self.id, open.walk.start.0, prefix)?;
         let create = Create {
             name,
-            hash: hash_of(name),
             flags: open.flags,
             mode: open.mode,
             uid: open.uid,
