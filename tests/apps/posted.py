@@ -1,6 +1,6 @@
-"""Files that are made without being asked for. Usage: posted.py DIRECTORY [PART...]"""
+"""What is done to files without asking. Usage: posted.py DIRECTORY [PART...]"""
 
-import errno, fcntl, os, signal, subprocess, sys, time
+import ctypes, errno, os, resource, signal, subprocess, sys, time
 
 root = sys.argv[1]
 
@@ -106,6 +106,107 @@ def removed_and_made_again():
     p.end()
 
 
+def gone_at_once():
+    d = warm('gone')
+    p = Peer(d)
+    os.mkdir(f'{d}/directory')
+    for i in range(200):
+        f = f'{d}/f{i}'
+        if i % 4 == 3:
+            assert p.ask('make', f'f{i}') == 'ok'
+        else:
+            make(f)
+        os.unlink(f)
+        assert p.ask('stat' if i % 2 else 'list', f'f{i}') in ('ENOENT', 'missing'), i
+        expect(errno.ENOENT, os.unlink, f)
+        expect(errno.ENOENT, os.stat, f)
+        expect(errno.EISDIR, os.unlink, f'{d}/directory')
+    assert p.ask('remove', 'w0') == 'ok'
+    expect(errno.ENOENT, os.unlink, f'{d}/w0')
+    os.rename(f'{d}/w1', f'{d}/moved')
+    expect(errno.ENOENT, os.unlink, f'{d}/w1')
+    os.link(f'{d}/moved', f'{d}/linked')
+    os.unlink(f'{d}/moved')
+    assert os.stat(f'{d}/linked').st_nlink == 1
+    os.symlink('linked', f'{d}/symbolic')
+    os.unlink(f'{d}/symbolic')
+    assert p.ask('read', 'linked') == 'empty'
+    p.end()
+    os.chdir(d)
+    os.rmdir('directory')
+    for n in os.listdir('.'):
+        os.unlink(n)
+    os.rmdir(d)
+
+
+def written():
+    d = warm('written')
+    p = Peer(d)
+    for i in range(320):
+        k, f = i % 8, f'{d}/f{i}'
+        append = os.O_APPEND if k == 3 else 0
+        fd = os.open(f, os.O_CREAT | (os.O_RDONLY if k == 7 else os.O_RDWR) | append, 0o640)
+        expected = 'text'
+        if k == 0:
+            os.write(fd, b'text')
+            assert i % 3 or p.ask('read', f'f{i}') == 'text'
+        elif k == 1:
+            os.write(fd, b'te')
+            assert i % 3 or p.ask('read', f'f{i}') == 'te'
+            os.write(fd, b'xt')
+        elif k == 2:
+            os.writev(fd, [b'te', b'', b'xt'])
+        elif k == 3:
+            os.write(fd, b'te')
+            os.write(fd, b'xt')
+        elif k == 4:
+            expected = 'x' * 4096 + 'yz'
+            os.write(fd, b'x' * 4096)
+            os.write(fd, b'yz')
+        elif k == 5:
+            os.write(fd, b'TEXT')
+            os.lseek(fd, 0, 0)
+            os.write(fd, b'text')
+        elif k == 6:
+            os.write(fd, b'text')
+            os.unlink(f)
+            assert os.pread(fd, 9, 0) == b'text' and os.fstat(fd).st_nlink == 0
+        elif k == 7:
+            expect(errno.EBADF, os.write, fd, b'x')
+            expected = 'empty'
+        os.close(fd)
+        if k == 6:
+            expect(errno.ENOENT, os.stat, f)
+        elif i % 5 == 0:
+            assert p.ask('read', f'f{i}') == expected, k
+        else:
+            assert (open(f).read() or 'empty') == expected, k
+    p.end()
+    before = time.time()
+    fd = os.open(f'{d}/later', os.O_CREAT | os.O_WRONLY)
+    time.sleep(0.05)
+    os.write(fd, b'x')
+    os.close(fd)
+    assert before + 0.045 <= os.stat(f'{d}/later').st_mtime <= time.time() + 0.005
+
+
+def limited():
+    d = warm('limited')
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = os.open(f'{d}/nowhere', os.O_CREAT | os.O_WRONLY)
+    assert libc.write(fd, ctypes.c_void_p(8), 10) == -1 and ctypes.get_errno() == errno.EFAULT
+    os.close(fd)
+    assert os.stat(f'{d}/nowhere').st_size == 0
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2, resource.RLIM_INFINITY))
+    fd = os.open(f'{d}/short', os.O_CREAT | os.O_WRONLY)
+    assert os.write(fd, b'text') == 2
+    expect(errno.EFBIG, os.write, fd, b'xt')
+    os.close(fd)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert os.stat(f'{d}/short').st_size == 2
+
+
 def used():
     d = warm('used')
     p = Peer(d)
@@ -136,7 +237,8 @@ def used():
         assert os.fstat(fd).st_size == 4, k
         assert os.pread(fd, 10, 0) == b'text', k
         os.close(fd)
-        assert p.ask('read', f'f{i}') == 'text', k
+        answer = p.ask('read', f'f{i}')
+        assert answer == 'text', (k, i, answer)
     expect(errno.EBADF, os.write, fd, b'x')
     p.end()
 
@@ -215,7 +317,11 @@ def killed():
     d = warm('killed')
     code = """import os, sys
 for i in range(100000):
-    os.close(os.open(f'{sys.argv[1]}/k{i}', os.O_CREAT | os.O_WRONLY))
+    fd = os.open(f'{sys.argv[1]}/k{i}', os.O_CREAT | os.O_WRONLY)
+    os.write(fd, b'%d' % i)
+    os.close(fd)
+    if i >= 20:
+        os.unlink(f'{sys.argv[1]}/k{i - 20}')
     os.write(1, b'%d\\n' % i)
 """
     p = subprocess.Popen([sys.executable, '-c', code, d], stdout=subprocess.PIPE)
@@ -225,8 +331,11 @@ for i in range(100000):
     rest = p.stdout.read().split()
     p.wait()
     last = int(rest[-1] if rest else last)
-    for i in range(last + 1):
-        os.stat(f'{d}/k{i}')
+    # What it was at when it was killed may have been done.
+    for i in range(last - 18, last + 1):
+        assert open(f'{d}/k{i}').read() == str(i)
+    for i in range(last - 19):
+        expect(errno.ENOENT, os.stat, f'{d}/k{i}')
 
 
 def many():
@@ -237,16 +346,23 @@ def many():
             d = f'{root}/many{k}'
             os.mkdir(d)
             for i in range(3000):
-                make(f'{d}/f{i}')
+                fd = os.open(f'{d}/f{i}', os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+                os.write(fd, b'%d' % (k * i))
+                os.close(fd)
                 if i % 7 == 0:
                     make(f'{root}/shared/f{k}.{i}')
                 if i % 50 == 0:
                     assert len(os.listdir(d)) == i + 1
+            for i in range(0, 3000, 2):
+                os.unlink(f'{d}/f{i}')
             os._exit(0)
     for _ in range(6):
         assert os.wait()[1] == 0
     for k in range(6):
-        assert len(os.listdir(f'{root}/many{k}')) == 3000
+        names = os.listdir(f'{root}/many{k}')
+        assert len(names) == 1500
+        for n in names:
+            assert open(f'{root}/many{k}/{n}').read() == str(k * int(n[1:]))
     assert len(os.listdir(f'{root}/shared')) == 6 * 429, len(os.listdir(f'{root}/shared'))
 
 
@@ -257,6 +373,9 @@ else:
         seen_at_once,
         made_once,
         removed_and_made_again,
+        gone_at_once,
+        written,
+        limited,
         used,
         ways,
         times,

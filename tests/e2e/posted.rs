@@ -1,5 +1,4 @@
-//! Files that are made without being asked for are seen by everybody at once, and nothing of them
-//! is lost.
+//! What is posted is seen by everybody at once, and nothing of it is lost.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,6 +42,16 @@ fn what_was_posted_is_seen_by_every_process_at_once() -> Result<()> {
 #[test]
 fn a_name_is_made_once_whoever_makes_it() -> Result<()> {
     holds("made_once removed_and_made_again")
+}
+
+#[test]
+fn a_name_that_was_removed_is_gone_for_every_process_at_once() -> Result<()> {
+    holds("gone_at_once")
+}
+
+#[test]
+fn what_is_written_to_a_file_that_was_posted_is_there_for_every_process_at_once() -> Result<()> {
+    holds("written limited")
 }
 
 #[test]

@@ -101,6 +101,37 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         Ok(count)
     }
 
+    /// Writes at the end of a file that was posted a moment ago, and moves the offset, without
+    /// waiting for anybody. `None` when the description has to be made and written to.
+    ///
+    /// # Safety
+    /// As [`Client::write`].
+    pub unsafe fn post_content(
+        &self,
+        open: OpenFile,
+        from: &[IoVec],
+    ) -> Option<Result<usize, Errno>> {
+        let pieces = Pieces::new(from).ok()?;
+        let bytes = pieces.left();
+        if bytes == 0 || bytes > INLINE_BYTES_MAX {
+            return None;
+        }
+        let position = offset::hold(open).ok()?;
+        if process::limit(process::RLIMIT_FSIZE).soft < INLINE_BYTES_MAX as u64 {
+            return None;
+        }
+        let mut fill = |to: &mut [u8]| {
+            // SAFETY: passed on to the caller.
+            unsafe { pieces.gather(to) }
+        };
+        let added =
+            self.transport.post_content(open.reference, position.get(), bytes, &mut fill)?;
+        Some(added.map(|end| {
+            position.set(end);
+            bytes
+        }))
+    }
+
     /// Writes at `offset`; as on Linux, at the end when the description appends.
     ///
     /// # Errors

@@ -84,6 +84,11 @@ impl OpenFile {
         self.entry.state.load(Ordering::Acquire) == OPEN_PRIVATE
     }
 
+    /// Is it this process's alone, made or promised?
+    pub(crate) fn is_of_one_process(&self) -> bool {
+        matches!(self.entry.state.load(Ordering::Acquire), OPEN_PRIVATE | OPEN_PROMISED)
+    }
+
     /// Claims a private description, to give it a kernel identity or to close it; false when it is
     /// shared, claimed by somebody else, or gone.
     #[must_use]
@@ -143,6 +148,16 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         Ok(OpenFile { reference, entry })
     }
 
+    /// Has the description become a file of the kernel's mount? One that is promised has not.
+    #[must_use]
+    pub fn has_moved(&self, reference: OpenRef) -> bool {
+        let entry = self.node.opens.get(reference.index as usize);
+        entry.is_some_and(|entry| {
+            let open = OpenFile { reference, entry };
+            open.is_moved() && entry.generation.load(Ordering::Acquire) == reference.generation
+        })
+    }
+
     /// Has a description made that was promised with what this process posted.
     #[cold]
     fn settle(&self, reference: OpenRef, entry: &OpenEntry) -> Result<(), Errno> {
@@ -171,6 +186,22 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         let reference = self.transport.post_create(&Open { walk, flags, mode, uid, gid })?;
         let entry = self.node.opens.get(reference.index as usize)?;
         Some(OpenFile { reference, entry })
+    }
+
+    /// Removes a name without waiting for it, where that cannot fail since it is certainly there
+    /// and no directory's.
+    #[must_use]
+    pub fn post_removal(&self, walk: Walk<'_>) -> bool {
+        self.transport.post_removal(&walk)
+    }
+
+    /// The open file description, also when it is promised and not made yet.
+    #[must_use]
+    pub fn promised(&self, reference: OpenRef) -> Option<OpenFile> {
+        let entry = self.node.opens.get(reference.index as usize)?;
+        let promised = entry.state.load(Ordering::Acquire) == OPEN_PROMISED
+            && entry.generation.load(Ordering::Acquire) == reference.generation;
+        promised.then_some(OpenFile { reference, entry })
     }
 
     /// Closes a description that was promised, before it is made; false when that is too late.

@@ -43,6 +43,7 @@ mod lock_ops;
 mod made;
 mod member;
 mod mounts;
+mod named;
 mod names;
 mod open;
 mod operation;
@@ -320,7 +321,12 @@ impl Core {
     }
 
     fn serve(&mut self, caller: Caller, request: Request<'_>, body: &mut [u8]) -> Progress {
-        self.execute_posted();
+        if matches!(request, Request::Close(_)) {
+            // What is closed was made before, and nobody waits for the answer.
+            self.execute_ripe();
+        } else {
+            self.execute_posted();
+        }
         let mut to = Writer::new(body);
         let fault = match self.attempt(caller, &request, &mut to) {
             Ok(served) => {
@@ -392,7 +398,7 @@ impl Core {
             Request::Open(open) => self.open_file(caller, open, to),
             Request::Close(close) => self.close(caller, close.open),
             Request::MakeDirectory(make) => self.make_directory(make),
-            Request::Unlink(unlink) => self.unlink(unlink),
+            Request::Unlink(unlink) => self.unlink(caller, unlink),
             Request::Rename(rename) => self.rename(rename),
             Request::Link(link) => self.link(link),
             Request::Symlink(symlink) => self.symlink(symlink),

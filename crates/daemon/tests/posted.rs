@@ -6,76 +6,18 @@ mod support;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use mayfly_daemon::Config;
-use mayfly_sys::arch::Moment;
 use mayfly_transport_shm::{
     layout::{OPEN_FREE, OPEN_PRIVATE, OPEN_PROMISED},
-    posts::{Create, Posts, RECORDS, ring_of, split},
+    posts::RECORDS,
 };
-use mayfly_types::{Durability, Errno, OpenRef, SessionId};
+use mayfly_types::{Durability, Errno};
 use mayfly_wire::{Open, OpenReply, Ping};
 use proptest::prelude::*;
-use support::{Node, O_CREAT, O_RDWR, PID, SESSION, config, failed, walk};
-
-const OTHER: SessionId = SessionId(2);
-const O_EXCL: u32 = 0o200;
-
-fn posts(node: &Node, session: SessionId) -> &'static Posts {
-    let region = node.region;
-    &region.posts[ring_of(session.0)]
-}
-
-/// As a process does it: the promised description, or nothing when it has to ask.
-fn post_as(node: &Node, session: SessionId, path: &str) -> Option<OpenRef> {
-    let posts = posts(node, session);
-    let (prefix, name) = split(path.as_bytes());
-    let start = walk(path, 0).start.0;
-    let delegation = posts.delegation_for(session.0, start, prefix)?;
-    let flags = O_CREAT | O_RDWR;
-    let moment = Moment::default();
-    let create = Create { name, flags, mode: 0o640, uid: 3, gid: 4, moment };
-    let promised = posts.post(delegation, &create)?;
-    node.region.head.posted.fetch_or(1 << ring_of(session.0), SeqCst);
-    Some(promised)
-}
-
-fn post(node: &Node, path: &str) -> Option<OpenRef> {
-    post_as(node, SESSION, path)
-}
-
-fn make_as(node: &mut Node, session: SessionId, path: &str) -> support::Answer<(OpenRef, bool)> {
-    let flags = O_CREAT | O_RDWR;
-    let request = Open { walk: walk(path, 0), flags, mode: 0o644, uid: 0, gid: 0 };
-    node.ask_as(session, &request, |reply: OpenReply<'_>| (reply.opened.open, reply.opened.created))
-}
-
-/// Makes eight files, so that the directory is delegated.
-fn warm(node: &mut Node, directory: &str) {
-    let first = node.core().counters().files;
-    for number in first..first + 8 {
-        let path = format!("{directory}/warm{number}");
-        let (open, created) = make_as(node, SESSION, &path).unwrap();
-        assert!(created);
-        node.close(open);
-    }
-}
-
-fn node() -> Node {
-    let mut node = Node::memory(config());
-    node.core().session_opened(OTHER, PID + 1);
-    node.sessions.push((OTHER, PID + 1));
-    node.mkdir("d").unwrap();
-    warm(&mut node, "d");
-    node
-}
-
-fn state(node: &Node, open: OpenRef) -> u32 {
-    let entry = &node.region.opens[open.index as usize];
-    if entry.generation.load(Relaxed) == open.generation {
-        entry.state.load(Relaxed)
-    } else {
-        OPEN_FREE
-    }
-}
+use support::{
+    Node, O_CREAT, O_RDWR, PID, SESSION, config, failed,
+    posting::{O_EXCL, OTHER, add, make_as, node, post, post_as, posts, remove, state, warm},
+    walk,
+};
 
 #[test]
 fn what_was_posted_is_there_for_the_next_request_with_its_description() {
@@ -280,26 +222,91 @@ fn nothing_is_delegated_where_it_could_not_be_kept() {
     assert!(post(&node, "link/f").is_none(), "by way of a link, which could be set anew");
 }
 
-/// The filter forgets nothing: a program that makes and removes the same names again and again
-/// would have to ask for ever.
 #[test]
-fn names_that_are_gone_are_posted_again_after_a_while() {
+fn names_come_and_go_without_anybody_asking() {
     let mut node = node();
-    for number in 0..RECORDS / 2 {
-        assert!(post(&node, &format!("d/f{number}")).is_some());
+    for round in 0..3 {
+        for number in 0..RECORDS / 4 {
+            let name = format!("d/f{number}");
+            let open = post(&node, &name).unwrap();
+            assert!(add(&node, open, name.as_bytes()), "round {round}");
+            assert!(posts(&node, SESSION).withdraw(open));
+            assert!(post(&node, &name).is_none(), "it is there");
+            assert!(number % 2 == 0 || remove(&node, &name));
+        }
+        for number in 0..RECORDS / 4 {
+            let name = format!("d/f{number}");
+            let attr = node.stat(&name, false);
+            assert_eq!(attr.is_ok(), number % 2 == 0);
+            assert!(attr.is_err() || attr.unwrap().size_bytes == name.len() as u64);
+            assert_eq!(remove(&node, &name), number % 2 == 0);
+        }
     }
-    for number in 0..RECORDS / 2 {
+    node.ask(&Ping {}, |()| ()).unwrap();
+    assert_eq!(node.core().counters().files, 8);
+    assert!(!remove(&node, "d/f0") && !remove(&node, "d/nowhere"));
+}
+
+#[test]
+fn a_file_that_is_open_outlives_the_posted_removal_of_its_name() {
+    let mut node = node();
+    let open = post(&node, "d/f").unwrap();
+    assert!(add(&node, open, b"kept") && remove(&node, "d/f"));
+    assert_eq!(failed(node.stat("d/f", false)), Errno::ENOENT);
+    let attr = node.fstat(open).unwrap();
+    assert_eq!((attr.size_bytes, attr.links), (4, 0));
+    node.write(open, 4, b" and written").unwrap();
+    assert_eq!(node.read(open, 0, 99).unwrap(), b"kept and written");
+    node.close(open);
+    assert_eq!(node.core().counters().files, 8);
+}
+
+#[test]
+fn who_removes_in_a_row_need_not_ask_for_what_others_have_made() {
+    let mut node = Node::memory(config());
+    node.core().session_opened(OTHER, PID + 1);
+    node.sessions.push((OTHER, PID + 1));
+    node.mkdir("d").unwrap();
+    for number in 0..40 {
+        let (open, _) = make_as(&mut node, OTHER, &format!("d/f{number}")).unwrap();
+        node.ask_as(OTHER, &mayfly_wire::Close { open }, |()| ()).unwrap();
+    }
+    node.mkdir("d/directory").unwrap();
+    node.link("d/f39", "d/linked").unwrap();
+    node.ask(&Ping {}, |()| ()).unwrap();
+    // Who had it has posted nothing since, which is seen when it is wanted again.
+    for number in 0..16 {
+        assert!(!remove(&node, &format!("d/f{number}")));
         node.unlink(&format!("d/f{number}"), false).unwrap();
     }
-    assert!(post(&node, "d/f1").is_none());
-    for _ in 0..2 * RECORDS {
-        let (open, _) = make_as(&mut node, SESSION, "d/f0").unwrap();
-        node.close(open);
-        node.unlink("d/f0", false).unwrap();
+    for name in ["f16", "f17", "f39", "linked"] {
+        assert!(remove(&node, &format!("d/{name}")), "{name}");
     }
-    assert!(post(&node, "d/f1").is_some());
-    assert!(post(&node, "d/warm0").is_none(), "what is there is not");
-    assert!(!make_as(&mut node, SESSION, "d/f1").unwrap().1);
+    assert!(!remove(&node, "d/directory"));
+    assert_eq!(failed(node.unlink("d/f17", false)), Errno::ENOENT);
+    assert_eq!(node.stat("d", false).unwrap().links, 3);
+    assert_eq!(node.core().counters().files, 21);
+}
+
+#[test]
+fn a_directory_with_too_many_names_is_delegated_no_more() {
+    let mut node = node();
+    let mut number = 0;
+    while let Some(open) = post(&node, &format!("d/{number}")) {
+        assert!(posts(&node, SESSION).withdraw(open));
+        number += 1;
+        if number % 50 == 0 {
+            node.ask(&Ping {}, |()| ()).unwrap();
+        }
+        assert!(number < 200_000);
+    }
+    assert!(number > 60_000, "{number}");
+    let (open, created) = make_as(&mut node, SESSION, &format!("d/{number}")).unwrap();
+    assert!(created);
+    node.close(open);
+    assert!(!remove(&node, "d/0"));
+    node.unlink("d/0", false).unwrap();
+    assert_eq!(node.core().counters().files, number + 8);
 }
 
 /// Words that a process without reason writes into its ring.

@@ -8,6 +8,7 @@
 
 pub mod crowd;
 pub mod fsck;
+pub mod posting;
 mod records;
 mod several;
 mod slow;

@@ -51,6 +51,10 @@ pub(crate) unsafe fn transfer(call: &Call) -> Outcome {
 /// As [`crate::dispatch`].
 pub(crate) unsafe fn try_transfer(call: &Call) -> Result<usize, Errno> {
     use number::*;
+    // SAFETY: passed on to the caller.
+    if let Some(written) = unsafe { post_content(call) } {
+        return written;
+    }
     let (session, open) = session::require_open(argument(call, 0) as i32)?;
     let position = match call.number {
         PREAD64 | PWRITE64 | PREADV | PWRITEV => Position::At(argument(call, 3) as i64),
@@ -66,12 +70,9 @@ pub(crate) unsafe fn try_transfer(call: &Call) -> Result<usize, Errno> {
     if flags & !(RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RWF_APPEND) != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    let single;
+    let single = [single(call)];
     let pieces = match call.number {
-        READ | WRITE | PREAD64 | PWRITE64 => {
-            single = [IoVec { base: argument(call, 1) as *mut u8, bytes: argument(call, 2) }];
-            &single[..]
-        }
+        READ | WRITE | PREAD64 | PWRITE64 => &single[..],
         // SAFETY: the host passes an array of pieces.
         _ => unsafe { pieces(argument(call, 1), argument(call, 2)) }?,
     };
@@ -93,6 +94,30 @@ pub(crate) unsafe fn try_transfer(call: &Call) -> Result<usize, Errno> {
         session.sync(open.reference)?;
     }
     Ok(count)
+}
+
+/// The memory that the call is about, if it is one piece.
+fn single(call: &Call) -> IoVec {
+    IoVec { base: argument(call, 1) as *mut u8, bytes: argument(call, 2) }
+}
+
+/// Writes to a file that this process has posted a moment ago; `None` when that is too late.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+unsafe fn post_content(call: &Call) -> Option<Result<usize, Errno>> {
+    if !matches!(call.number, number::WRITE | number::WRITEV) {
+        return None;
+    }
+    let (session, open) = session::promised(argument(call, 0) as i32)?;
+    let single = [single(call)];
+    let from = match call.number {
+        number::WRITE => &single[..],
+        // SAFETY: the host passes an array of pieces.
+        _ => unsafe { pieces(argument(call, 1), argument(call, 2)) }.ok()?,
+    };
+    // SAFETY: the host wants its memory read.
+    unsafe { session.post_content(open, from) }
 }
 
 /// The host's array of pieces, where it stands.

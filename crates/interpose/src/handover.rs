@@ -51,8 +51,7 @@ pub(crate) fn is_possible() -> bool {
 
 /// Has the description become the kernel's?
 pub(crate) fn has_moved(reference: OpenRef) -> bool {
-    let open = session::get().and_then(|session| session.open_file(reference));
-    open.is_ok_and(|open| open.is_moved())
+    session::get().is_ok_and(|session| session.has_moved(reference))
 }
 
 /// Puts the kernel's file in place of the descriptors of a description that has moved.

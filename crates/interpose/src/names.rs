@@ -95,7 +95,10 @@ pub(crate) unsafe fn remove(call: &Call) -> Outcome {
             if directory {
                 session.remove_directory(place.walk(false)?, escape)?;
             } else {
-                session.unlink(place.walk(false)?, escape)?;
+                let walk = place.walk(false)?;
+                if flight::child().is_some() || !session.post_removal(walk) {
+                    session.unlink(walk, escape)?;
+                }
             }
             Ok(0)
         })

@@ -14,7 +14,7 @@ use mayfly_sys::{Errno, file, lock::Lock, memory, text::PathText};
 use mayfly_transport::{Answer, Begun, Patience, Transport};
 use mayfly_transport_shm::{AttachOptions, ShmTransport, attach, layout::NodeRegion};
 use mayfly_types::OpenRef;
-use mayfly_wire::{Open, Operation};
+use mayfly_wire::{Open, Operation, Walk};
 
 use crate::{
     flight, handover,
@@ -57,6 +57,20 @@ impl Transport for Lanes {
 
     fn post_create(&self, open: &Open<'_>) -> Option<OpenRef> {
         self.0.post_create(open)
+    }
+
+    fn post_removal(&self, walk: &Walk<'_>) -> bool {
+        self.0.post_removal(walk)
+    }
+
+    fn post_content(
+        &self,
+        open: OpenRef,
+        at: u64,
+        bytes: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> Result<usize, Errno>,
+    ) -> Option<Result<u64, Errno>> {
+        self.0.post_content(open, at, bytes, fill)
     }
 
     fn withdraw(&self, open: OpenRef) -> bool {
@@ -125,6 +139,16 @@ pub(crate) fn open_file(descriptor: i32) -> Result<Option<OpenFile>, Errno> {
 pub(crate) fn require_open(descriptor: i32) -> Result<(&'static Session, OpenFile), Errno> {
     let open = open_file(descriptor)?.ok_or(Errno::EBADF)?;
     Ok((get()?, open))
+}
+
+/// The description that `descriptor` refers to, if it was promised and is not made yet.
+pub(crate) fn promised(descriptor: i32) -> Option<(&'static Session, OpenFile)> {
+    let Meaning::Open(open) = table::get(descriptor) else { return None };
+    if flight::child().is_some() {
+        return None;
+    }
+    let session = existing()?;
+    session.promised(open).map(|open| (session, open))
 }
 
 /// Device number that stat reports: of the anonymous kind (major 0), differing between instances.

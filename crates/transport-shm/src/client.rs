@@ -28,7 +28,7 @@ use mayfly_types::{
     limits::{LANES, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, SESSIONS_MAX},
 };
 use mayfly_wire::{
-    Escaped, HEADER_BYTES, Header, Op, Open, Operation, Reader, STATUS_ESCAPED, Wire, Writer,
+    Escaped, HEADER_BYTES, Header, Op, Open, Operation, Reader, STATUS_ESCAPED, Walk, Wire, Writer,
 };
 
 use crate::{
@@ -267,6 +267,20 @@ impl Transport for ShmTransport {
 
     fn post_create(&self, open: &Open<'_>) -> Option<OpenRef> {
         self.post_in_ring(open)
+    }
+
+    fn post_removal(&self, walk: &Walk<'_>) -> bool {
+        self.post_removal_in_ring(walk)
+    }
+
+    fn post_content(
+        &self,
+        open: OpenRef,
+        at: u64,
+        bytes: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> Result<usize, Errno>,
+    ) -> Option<Result<u64, Errno>> {
+        self.add_in_ring(open, at, bytes, fill)
     }
 
     fn withdraw(&self, open: OpenRef) -> bool {

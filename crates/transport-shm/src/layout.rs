@@ -26,7 +26,7 @@ use mayfly_types::limits::{
 /// First word of either region.
 pub const MAGIC: u32 = 0x5346_594d; // "MYFS"
 /// Version of the layout; a client of another version does not attach.
-pub const LAYOUT_VERSION: u32 = 6;
+pub const LAYOUT_VERSION: u32 = 7;
 
 /// The daemon is polling: a request needs no system call.
 pub const DAEMON_AWAKE: u32 = 1;
@@ -95,6 +95,8 @@ pub struct NodeHead {
     /// Rings that have records which were not executed and committed, a bit each
     /// ([`crate::posts`]).
     pub posted: AtomicU64,
+    /// Those in which the daemon finds something that it should not put off.
+    pub ripe: AtomicU64,
 }
 
 /// What became of the waits of the daemon's thread that takes requests, counted since the node
@@ -390,3 +392,4 @@ const _: () = assert!(size_of::<LaneBuffers>() == 1_056_768);
 const _: () = assert!(size_of::<SessionRegion>() == 4096 + LANES * 1_056_768);
 const _: () = assert!(core::mem::offset_of!(NodeRegion, posts) == 8_392_704 + 65_536 * 320);
 const _: () = assert!(core::mem::offset_of!(NodeHead, posted) == 768);
+const _: () = assert!(core::mem::offset_of!(NodeHead, ripe) == 776);

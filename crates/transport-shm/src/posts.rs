@@ -1,35 +1,47 @@
-//! Creates that nobody waits for: the ring in which a process posts them.
+//! Operations that nobody waits for: the ring in which a process posts them.
 //!
-//! A process that alone makes the names of a directory may be *delegated* the directory: it writes
-//! what is to be made into its ring, goes on, and the daemon executes what stands in the rings
-//! before it answers anybody. So nothing that was posted may fail, and everybody sees it who looks
-//! later:
+//! A process that alone makes and removes the names of a directory may be *delegated* the
+//! directory: it writes what is to be done into its ring, goes on, and the daemon executes what
+//! stands in the rings before it answers anybody. So nothing that was posted may fail, and
+//! everybody sees it who looks later:
 //!
 //! * **One word** has the number of the delegation and how many records were published. A record
 //!   counts from the compare-and-swap that publishes it. The daemon takes a delegation back by
 //!   adding to the number in that word: nothing is published after that, and what was before is
 //!   executed. Nobody waits for the process, which may be stopped.
-//! * **Names that are there** are in a filter: the process puts each name that it makes into it,
-//!   the daemon those that were there. What the filter does not have is not there. What it seems to
-//!   have is asked for.
+//! * **Names that are there** are in a table ([`names`]) that the daemon keeps; what the process
+//!   has posted and may not be in it yet stands beside the records. A file is posted when its name
+//!   is not there, its removal when it is.
 //! * **Descriptions** are promised: each place of the ring has one that the daemon has set aside.
 //!   What was posted is answered with it. Until the record was executed its state says
 //!   [`OPEN_PROMISED`](crate::layout::OPEN_PROMISED), and who wants to use it asks the daemon for
 //!   anything at all first. One that is closed before the record was executed is never made.
+//! * **Content** of a small file goes with its record, as long as that was not executed: each place
+//!   has room for it, and the word with the record's state says how much of it counts.
 //! * **Who reads the records by himself** looks first whether any ring has something
 //!   ([`NodeHead::posted`](crate::layout::NodeHead)), and asks then.
 //!
-//! Everything here is written by processes that may write anything. The daemon bounds each number
-//! that it reads and keeps its own copy of the delegation, of what it has executed and of the
-//! promises.
+//! Everything here but the table is written by processes that may write anything. The daemon bounds
+//! each number that it reads and keeps its own copy of the delegation, of what it has executed and
+//! of the promises.
+
+pub mod names;
+mod record;
 
 use core::sync::atomic::{
     AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 
-use mayfly_sys::arch::Moment;
-use mayfly_types::{OpenRef, limits::NAME_BYTES_MAX};
+use mayfly_types::{OpenRef, limits::INLINE_BYTES_MAX};
+
+use names::{Names, Print, Standing};
+#[cfg(feature = "server")]
+pub use record::Asked;
+use record::parts;
+pub use record::{
+    Create, RECORD_CLOSED, RECORD_OPENED, RECORD_POSTED, RECORD_REMOVES, Record, Removal,
+};
 
 /// Rings of a node. A session's is the one of its number's remainder, if nobody else has it.
 pub const RINGS: usize = 64;
@@ -37,113 +49,10 @@ pub const RINGS: usize = 64;
 pub const RECORDS: usize = 64;
 /// Longest path before the name, bytes.
 pub const PREFIX_BYTES_MAX: usize = 256;
-/// Words of a filter, of 64 bits.
-const FILTER_WORDS: usize = 8192;
-/// So many names a filter takes: one in some thirty that is not there seems to be then.
-pub const FILTER_NAMES_MAX: u32 = 65_536;
-
 /// So many of the latest records are looked through for one that is withdrawn.
 const LATEST: u32 = 4;
 
-/// Nobody has closed what the record makes, nor has the daemon executed it.
-pub const RECORD_POSTED: u32 = 1;
-/// It was closed before it was executed.
-pub const RECORD_CLOSED: u32 = 2;
-/// The daemon has made the description, or is about to.
-pub const RECORD_OPENED: u32 = 3;
-
-const NAME_WORDS: usize = NAME_BYTES_MAX.div_ceil(8);
 const EPOCH: u64 = 1 << 32;
-
-/// A create, as a process posts it.
-#[derive(Debug, Clone, Copy)]
-pub struct Create<'a> {
-    /// The name, without a slash.
-    pub name: &'a [u8],
-    /// Flags of open.
-    pub flags: u32,
-    /// Permission bits.
-    pub mode: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// When and where.
-    pub moment: Moment,
-}
-
-/// A record of a ring.
-#[repr(C, align(64))]
-#[derive(Debug)]
-pub struct Record {
-    /// `RECORD_*`.
-    pub state: AtomicU32,
-    /// The promised description: written by the daemon.
-    pub open_index: AtomicU32,
-    /// Its generation.
-    pub open_generation: AtomicU32,
-    /// Flags of open.
-    pub flags: AtomicU32,
-    /// Permission bits.
-    pub mode: AtomicU32,
-    /// Owner.
-    pub uid: AtomicU32,
-    /// Group.
-    pub gid: AtomicU32,
-    /// Length of the name, bytes.
-    pub name_bytes: AtomicU32,
-    /// When it was posted, by the processor's counter.
-    pub cycles: AtomicU64,
-    /// Processor on which that was, its number plus one; 0: not known.
-    pub processor: AtomicU32,
-    reserved: AtomicU32,
-    /// The name, eight bytes to a word, little-endian.
-    pub name: [AtomicU64; NAME_WORDS],
-}
-
-impl Record {
-    fn write(&self, create: &Create<'_>) {
-        self.flags.store(create.flags, Relaxed);
-        self.mode.store(create.mode, Relaxed);
-        self.uid.store(create.uid, Relaxed);
-        self.gid.store(create.gid, Relaxed);
-        self.name_bytes.store(create.name.len() as u32, Relaxed);
-        self.cycles.store(create.moment.cycles, Relaxed);
-        self.processor.store(create.moment.processor, Relaxed);
-        write_bytes(&self.name, create.name);
-        self.state.store(RECORD_POSTED, Relaxed);
-    }
-
-    /// The description that is promised with this place.
-    #[must_use]
-    pub fn promise(&self) -> OpenRef {
-        let index = self.open_index.load(Relaxed);
-        OpenRef { index, generation: self.open_generation.load(Relaxed) }
-    }
-
-    /// Promises a description.
-    pub fn set_promise(&self, open: OpenRef) {
-        self.open_index.store(open.index, Relaxed);
-        self.open_generation.store(open.generation, Relaxed);
-    }
-
-    #[cfg(feature = "server")]
-    /// Appends the name to `to`, as long as it says it is but not longer than a name can be.
-    pub fn read_name(&self, to: &mut Vec<u8>) {
-        let bytes = (self.name_bytes.load(Relaxed) as usize).min(NAME_BYTES_MAX);
-        for word in &self.name[..bytes.div_ceil(8)] {
-            to.extend_from_slice(&word.load(Relaxed).to_le_bytes());
-        }
-        to.truncate(bytes);
-    }
-
-    /// The daemon executes the record; whether the description is wanted.
-    #[must_use]
-    pub fn execute(&self) -> bool {
-        let opened = self.state.compare_exchange(RECORD_POSTED, RECORD_OPENED, SeqCst, Acquire);
-        matches!(opened, Ok(_) | Err(RECORD_OPENED))
-    }
-}
 
 /// Eight bytes to a word, little-endian, with zeros behind the last.
 fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> {
@@ -186,7 +95,7 @@ pub struct Posts {
     pub executed: AtomicU32,
     /// Records up to which descriptions are promised.
     pub promised: AtomicU32,
-    /// Records that were executed in [`Posts::transaction`].
+    /// Records that were executed, the last of them in [`Posts::transaction`].
     pub stored: AtomicU32,
     reserved: AtomicU32,
     /// Transaction whose commit makes that true.
@@ -201,26 +110,15 @@ pub struct Posts {
     reserved_too: AtomicU32,
     /// What is before the name, with its slash.
     prefix: [AtomicU64; PREFIX_BYTES_MAX / 8],
+    /// The names that the latest records are about, by place: as a slot of the table has one that
+    /// may be removed where it was made, and one that is to be asked for where it was removed.
+    latest: [AtomicU64; RECORDS],
     /// The records.
     pub records: [Record; RECORDS],
-    /// Of each name that may be there: a bit pattern in one word.
-    filter: [AtomicU64; FILTER_WORDS],
-}
-
-/// Hash of a name, for the filter: FxHash's multiplication on eight bytes at a time, and a last
-/// mixing since the filter takes its upper half.
-fn hash_of(name: &[u8]) -> u64 {
-    const FACTOR: u64 = 0x517c_c1b7_2722_0a95;
-    let hash = words_of(name)
-        .fold(name.len() as u64, |hash, word| (hash.rotate_left(5) ^ word).wrapping_mul(FACTOR));
-    (hash ^ hash >> 32).wrapping_mul(FACTOR)
-}
-
-/// The word of the filter, and its bits, that a name has.
-fn in_filter(name: &[u8]) -> (usize, u64) {
-    let hash = hash_of(name);
-    let bits = 1 << (hash >> 16 & 63) | 1 << (hash >> 22 & 63) | 1 << (hash >> 28 & 63);
-    ((hash >> 40) as usize % FILTER_WORDS, bits)
+    /// The names that are there, for what was executed.
+    pub names: Names,
+    /// The content of the files, by place.
+    contents: [[AtomicU64; INLINE_BYTES_MAX / 8]; RECORDS],
 }
 
 impl Posts {
@@ -241,40 +139,116 @@ impl Posts {
         prefix.len() < PREFIX_BYTES_MAX && words.all(|(word, said)| word.load(Relaxed) == said)
     }
 
+    /// How a name stands for the process whose ring it is, when `count` records are published;
+    /// none when it is not there.
+    fn standing(&self, print: Print, count: u32) -> Option<Standing> {
+        // What was executed is in the table, committed or not; others may have changed it since.
+        let waiting = count.wrapping_sub(self.stored.load(Acquire)).min(RECORDS as u32);
+        for back in 1..=waiting {
+            let word = self.latest[count.wrapping_sub(back) as usize % RECORDS].load(Relaxed);
+            match print.in_word(word) {
+                Some(Standing::Plain) => return Some(Standing::Plain),
+                // It was removed.
+                Some(Standing::Asked) => return None,
+                None => {}
+            }
+        }
+        self.names.find(print)
+    }
+
+    /// The word that publishes, and the place of the next record, where something may be posted
+    /// under `delegation`.
+    fn next(&self, delegation: u32) -> Option<(u64, usize)> {
+        let seen = self.published.load(Acquire);
+        let count = seen as u32;
+        let may = (seen >> 32) as u32 == delegation && count != self.promised.load(Acquire);
+        may.then_some((seen, count as usize % RECORDS))
+    }
+
+    fn publish(&self, seen: u64) -> bool {
+        let next = seen & !u64::from(u32::MAX) | u64::from((seen as u32).wrapping_add(1));
+        self.published.compare_exchange(seen, next, SeqCst, Relaxed).is_ok()
+    }
+
     /// Posts a create under `delegation`; the description that is promised for it. `None` when it
     /// is to be asked for. One thread at a time.
     #[must_use]
-    pub fn post(&self, delegation: u32, create: &Create<'_>) -> Option<OpenRef> {
-        let seen = self.published.load(Acquire);
-        let count = seen as u32;
-        if (seen >> 32) as u32 != delegation || count == self.promised.load(Acquire) {
+    pub fn post_create(&self, delegation: u32, create: &Create<'_>) -> Option<OpenRef> {
+        let (seen, place) = self.next(delegation)?;
+        let print = Print::of(create.name);
+        if self.standing(print, seen as u32).is_some() {
             return None;
         }
-        let (word, bits) = in_filter(create.name);
-        let word = &self.filter[word];
-        if word.load(Relaxed) & bits == bits {
-            return None;
-        }
-        word.fetch_or(bits, Relaxed);
-        let record = &self.records[count as usize % RECORDS];
-        record.write(create);
+        let record = &self.records[place];
+        record.write_create(create);
+        self.latest[place].store(print.word(Standing::Plain), Relaxed);
         // Another one may be promised as soon as the record is published.
         let promise = record.promise();
-        let next = u64::from(delegation) << 32 | u64::from(count.wrapping_add(1));
-        self.published.compare_exchange(seen, next, SeqCst, Relaxed).ok().map(|_| promise)
+        self.publish(seen).then_some(promise)
+    }
+
+    /// Posts that a name goes; false when that is to be asked for. One thread at a time.
+    #[must_use]
+    pub fn post_removal(&self, delegation: u32, removal: &Removal<'_>) -> bool {
+        let Some((seen, place)) = self.next(delegation) else { return false };
+        let print = Print::of(removal.name);
+        if self.standing(print, seen as u32) != Some(Standing::Plain) {
+            return false;
+        }
+        self.records[place].write_removal(removal);
+        self.latest[place].store(print.word(Standing::Asked), Relaxed);
+        self.publish(seen)
+    }
+
+    /// The record with which a description was promised, if it was posted a moment ago: its place
+    /// and the state in which nobody has executed or closed it.
+    fn posted_lately(&self, open: OpenRef) -> Option<(usize, u32)> {
+        let count = self.published.load(Acquire) as u32;
+        let latest = (1..=LATEST).map(|back| count.wrapping_sub(back) as usize % RECORDS);
+        let place = latest.into_iter().find(|place| self.records[*place].promise() == open)?;
+        let state = self.records[place].state.load(Acquire);
+        (parts(state).0 == RECORD_POSTED).then_some((place, state))
     }
 
     /// Closes what was posted a moment ago, before it is executed; false when it was not so lately,
     /// or was executed.
     #[must_use]
     pub fn withdraw(&self, open: OpenRef) -> bool {
-        let count = self.published.load(Acquire) as u32;
-        let latest = (1..=LATEST).map(|back| count.wrapping_sub(back) as usize % RECORDS);
-        let mut records = latest.map(|place| &self.records[place]);
-        let record = records.find(|record| record.promise() == open);
-        record.is_some_and(|record| {
-            record.state.compare_exchange(RECORD_POSTED, RECORD_CLOSED, SeqCst, Relaxed).is_ok()
+        self.posted_lately(open).is_some_and(|(place, state)| {
+            self.records[place].change(state, RECORD_CLOSED, parts(state).1)
         })
+    }
+
+    /// Where content is added to a file that was posted a moment ago. `None` when it is too late
+    /// for that.
+    #[must_use]
+    pub fn addition(&self, open: OpenRef) -> Option<Addition<'_>> {
+        let (place, state) = self.posted_lately(open)?;
+        Some(Addition { posts: self, place, state })
+    }
+
+    /// The content of a file that has so many bytes, in place of what `to` had.
+    #[cfg(feature = "server")]
+    pub fn read_content(&self, place: usize, bytes: usize, to: &mut Vec<u8>) {
+        let bytes = bytes.min(INLINE_BYTES_MAX);
+        to.clear();
+        to.reserve(bytes);
+        // SAFETY: the place has room for the longest content, and `to` for so much; any bytes are
+        // a value of it, whoever writes them.
+        unsafe {
+            let from = self.contents[place].as_ptr().cast::<u8>();
+            core::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), bytes);
+            to.set_len(bytes);
+        }
+    }
+
+    /// Whether the last of `count` records makes a file that nobody has closed yet: its process may
+    /// be about to add content.
+    #[cfg(feature = "server")]
+    #[must_use]
+    pub fn is_last_open(&self, count: u32) -> bool {
+        let last = &self.records[count.wrapping_sub(1) as usize % RECORDS];
+        parts(last.state.load(Acquire)).0 == RECORD_POSTED
     }
 
     /// Records that were published since the node began, modulo 2³².
@@ -313,38 +287,71 @@ impl Posts {
         self.prefix_bytes.store(prefix.len() as u32, Relaxed);
         write_bytes(&self.prefix, prefix);
     }
+}
 
-    /// The filter has no name.
-    pub fn clear_filter(&self) {
-        for word in self.filter.iter().filter(|word| word.load(Relaxed) != 0) {
-            word.store(0, Relaxed);
-        }
+/// Content that is being added to a file that was posted.
+#[derive(Debug)]
+pub struct Addition<'a> {
+    posts: &'a Posts,
+    place: usize,
+    state: u32,
+}
+
+impl Addition<'_> {
+    fn record(&self) -> &Record {
+        &self.posts.records[self.place]
     }
 
-    /// The filter has a name.
-    pub fn add_name(&self, name: &[u8]) {
-        let (word, bits) = in_filter(name);
-        self.filter[word].fetch_or(bits, Relaxed);
+    /// Bytes that the file has.
+    #[must_use]
+    pub fn start(&self) -> usize {
+        parts(self.state).1 as usize
+    }
+
+    /// Flags with which it was opened.
+    #[must_use]
+    pub fn flags(&self) -> u32 {
+        self.record().flags.load(Relaxed)
+    }
+
+    /// Room for `bytes` more, which nobody reads before they are added. One thread at a time.
+    #[must_use]
+    pub fn room(&self, bytes: usize) -> Option<*mut u8> {
+        let end = self.start().checked_add(bytes)?;
+        let content = self.posts.contents[self.place].as_ptr().cast::<u8>().cast_mut();
+        (end <= INLINE_BYTES_MAX).then(|| content.wrapping_add(self.start()))
+    }
+
+    /// The file has `bytes` more, which stand in the room; false when it was executed before that.
+    #[must_use]
+    pub fn add(self, bytes: usize, cycles: u64) -> bool {
+        self.record().changed_cycles.store(cycles, Relaxed);
+        let content = (self.start() + bytes) as u32;
+        self.record().change(self.state, RECORD_POSTED, content)
     }
 }
 
 // What `docs/SHM.md` states.
-const _: () = assert!(size_of::<Record>() == 320);
-const _: () = assert!(size_of::<Posts>() == 90_112);
+const _: () = assert!(size_of::<Posts>() == 1_335_296);
 const _: () = assert!(core::mem::offset_of!(Posts, delegation) == 64);
 const _: () = assert!(core::mem::offset_of!(Posts, transaction) == 88);
 const _: () = assert!(core::mem::offset_of!(Posts, start) == 128);
-const _: () = assert!(core::mem::offset_of!(Posts, records) == 448);
-const _: () = assert!(core::mem::offset_of!(Posts, filter) == 20_928);
+const _: () = assert!(core::mem::offset_of!(Posts, latest) == 408);
+const _: () = assert!(core::mem::offset_of!(Posts, records) == 960);
+const _: () = assert!(core::mem::offset_of!(Posts, names) == 21_440);
+const _: () = assert!(core::mem::offset_of!(Posts, contents) == 1_070_080);
 
 #[cfg(all(test, feature = "server"))]
 mod tests {
-    use super::*;
+    use mayfly_sys::arch::Moment;
+    use mayfly_types::limits::NAME_BYTES_MAX;
+
+    use super::{names::Tally, *};
 
     const SESSION: u32 = 7;
     const PREFIX: &[u8] = b"a/directory/";
 
-    fn posts() -> Box<Posts> {
+    fn posts_and_tally() -> (Box<Posts>, Tally) {
         // SAFETY: memory of that layout, from the allocator that the box gives it back to; it
         // consists of atomics, of which zeros are a value.
         let posts = unsafe {
@@ -357,8 +364,14 @@ mod tests {
         }
         posts.promised.store(RECORDS as u32, Relaxed);
         posts.dedicate(SESSION, 1, 5, PREFIX);
+        let mut tally = Tally::default();
+        assert!(posts.names.lay_out(&mut tally, 0));
         posts.give();
-        posts
+        (posts, tally)
+    }
+
+    fn posts() -> Box<Posts> {
+        posts_and_tally().0
     }
 
     fn create(name: &str) -> Create<'_> {
@@ -376,7 +389,7 @@ mod tests {
         let given = delegation(&posts).expect("it was given");
         for (index, name) in (0..).zip(["f", "eight by", "nine byte", &"n".repeat(NAME_BYTES_MAX)])
         {
-            let promise = posts.post(given, &create(name));
+            let promise = posts.post_create(given, &create(name));
             assert_eq!(promise, Some(OpenRef { index, generation: 3 }), "{name}");
             let mut read = Vec::new();
             posts.records[index as usize].read_name(&mut read);
@@ -395,16 +408,68 @@ mod tests {
         }
     }
 
+    fn put(posts: &Posts, tally: &mut Tally, name: &str, standing: Standing) {
+        assert!(posts.names.put(tally, Print::of(name.as_bytes()), standing));
+    }
+
+    fn remove(posts: &Posts, given: u32, name: &str) -> bool {
+        let (name, moment) = (name.as_bytes(), Moment { cycles: 7, processor: 1 });
+        posts.post_removal(given, &Removal { name, moment })
+    }
+
     #[test]
     fn a_name_that_is_there_or_was_posted_is_asked_for() {
+        let (posts, mut tally) = posts_and_tally();
+        let given = delegation(&posts).expect("it was given");
+        put(&posts, &mut tally, "there", Standing::Plain);
+        assert_eq!(posts.post_create(given, &create("there")), None);
+        assert!(posts.post_create(given, &create("new")).is_some());
+        assert_eq!(posts.post_create(given, &create("new")), None);
+        posts.names.remove(&mut tally, Print::of(b"there"));
+        assert!(posts.post_create(given, &create("there")).is_some());
+    }
+
+    #[test]
+    fn a_name_is_removed_that_is_there_or_was_posted_and_no_other() {
+        let (posts, mut tally) = posts_and_tally();
+        let given = delegation(&posts).expect("it was given");
+        put(&posts, &mut tally, "there", Standing::Plain);
+        put(&posts, &mut tally, "directory", Standing::Asked);
+        assert!(!remove(&posts, given, "nowhere") && !remove(&posts, given, "directory"));
+        assert!(remove(&posts, given, "there") && !remove(&posts, given, "there"));
+        for _ in 0..3 {
+            assert!(posts.post_create(given, &create("there")).is_some());
+            assert!(remove(&posts, given, "there") && !remove(&posts, given, "there"));
+        }
+        assert_eq!(posts.records[0].execute(), Asked::Removal);
+        // What was executed counts as the table has it.
+        posts.stored.store(posts.count(), Relaxed);
+        assert!(remove(&posts, given, "there"));
+    }
+
+    #[test]
+    fn content_goes_with_its_file_until_that_is_executed_or_closed() {
         let posts = posts();
         let given = delegation(&posts).expect("it was given");
-        posts.add_name(b"there");
-        assert_eq!(posts.post(given, &create("there")), None);
-        assert!(posts.post(given, &create("new")).is_some());
-        assert_eq!(posts.post(given, &create("new")), None);
-        posts.clear_filter();
-        assert!(posts.post(given, &create("there")).is_some());
+        let add = |open, bytes: &[u8]| {
+            let addition = posts.addition(open)?;
+            let room = addition.room(bytes.len())?;
+            // SAFETY: room for so many bytes in a ring that nobody else knows.
+            unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), room, bytes.len()) };
+            addition.add(bytes.len(), 9).then_some(())
+        };
+        let first = posts.post_create(given, &create("first")).expect("there is room");
+        assert!(add(first, b"some ").is_some() && add(first, b"content").is_some());
+        assert!(add(first, &[0; INLINE_BYTES_MAX - 11]).is_none(), "more than a record takes");
+        assert_eq!(posts.records[0].execute(), Asked::File { open: true, bytes: 12 });
+        assert!(add(first, b"late").is_none());
+        let mut content = vec![1, 2];
+        posts.read_content(0, 12, &mut content);
+        assert_eq!(content, b"some content");
+        let second = posts.post_create(given, &create("second")).expect("there is room");
+        assert!(add(second, b"x").is_some() && posts.withdraw(second));
+        assert!(add(second, b"y").is_none());
+        assert_eq!(posts.records[1].execute(), Asked::File { open: false, bytes: 1 });
     }
 
     #[test]
@@ -413,11 +478,11 @@ mod tests {
         let given = delegation(&posts).expect("it was given");
         let names: Vec<String> = (0..=RECORDS).map(|number| format!("f{number}")).collect();
         for name in &names[..RECORDS] {
-            assert!(posts.post(given, &create(name)).is_some());
+            assert!(posts.post_create(given, &create(name)).is_some());
         }
-        assert_eq!(posts.post(given, &create(&names[RECORDS])), None);
+        assert_eq!(posts.post_create(given, &create(&names[RECORDS])), None);
         posts.promised.fetch_add(1, Relaxed);
-        assert!(posts.post(given, &create("one more")).is_some());
+        assert!(posts.post_create(given, &create("one more")).is_some());
     }
 
     #[test]
@@ -425,11 +490,11 @@ mod tests {
         let posts = posts();
         let given = delegation(&posts).expect("it was given");
         posts.take_back();
-        assert_eq!((delegation(&posts), posts.post(given, &create("late"))), (None, None));
+        assert_eq!((delegation(&posts), posts.post_create(given, &create("late"))), (None, None));
         posts.give();
-        assert_eq!(posts.post(given, &create("later")), None, "that was another delegation");
+        assert_eq!(posts.post_create(given, &create("later")), None, "that was another delegation");
         let again = delegation(&posts).expect("it was given again");
-        assert!(posts.post(again, &create("now")).is_some());
+        assert!(posts.post_create(again, &create("now")).is_some());
         assert_eq!(posts.count(), 1);
     }
 
@@ -437,27 +502,18 @@ mod tests {
     fn either_the_process_closes_a_description_or_the_daemon_makes_it() {
         let posts = posts();
         let given = delegation(&posts).expect("it was given");
-        let first = posts.post(given, &create("first")).expect("there is room");
+        let first = posts.post_create(given, &create("first")).expect("there is room");
         assert!(posts.withdraw(first) && !posts.withdraw(first));
-        assert!(!posts.records[0].execute() && !posts.records[0].execute());
-        let second = posts.post(given, &create("second")).expect("there is room");
-        assert!(posts.records[1].execute());
+        let closed = Asked::File { open: false, bytes: 0 };
+        assert!(posts.records[0].execute() == closed && posts.records[0].execute() == closed);
+        let second = posts.post_create(given, &create("second")).expect("there is room");
+        let opened = Asked::File { open: true, bytes: 0 };
+        assert_eq!(posts.records[1].execute(), opened);
         assert!(!posts.withdraw(second));
-        assert!(posts.records[1].execute(), "and so does a daemon that is started again");
-    }
-
-    #[test]
-    fn few_names_that_are_not_there_seem_to_be() {
-        let posts = posts();
-        for number in 0..FILTER_NAMES_MAX {
-            posts.add_name(format!("file.{number}").as_bytes());
-        }
-        let seems = |name: String| {
-            let (word, bits) = in_filter(name.as_bytes());
-            posts.filter[word].load(Relaxed) & bits == bits
-        };
-        assert!((0..FILTER_NAMES_MAX).all(|number| seems(format!("file.{number}"))));
-        let wrong = (0..10_000).filter(|number| seems(format!("other.{number}"))).count();
-        assert!(wrong < 600, "{wrong} of 10000");
+        assert_eq!(
+            posts.records[1].execute(),
+            opened,
+            "and so does a daemon that is started again"
+        );
     }
 }

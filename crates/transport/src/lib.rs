@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use mayfly_types::{Errno, OpenRef};
-use mayfly_wire::{Open, Operation};
+use mayfly_wire::{Open, Operation, Walk};
 
 /// What came back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +79,26 @@ pub trait Transport {
     /// it will have. Nobody waits for it, and everybody sees it. `None` when it has to be asked
     /// for.
     fn post_create(&self, _open: &Open<'_>) -> Option<OpenRef> {
+        None
+    }
+
+    /// Posts the removal of a name that is certainly there, and no directory's. Nobody waits for
+    /// it, and everybody sees it. False when it has to be asked for.
+    fn post_removal(&self, _walk: &Walk<'_>) -> bool {
+        false
+    }
+
+    /// Adds `bytes` to a file that [`Transport::post_create`] has posted a moment ago, which `fill`
+    /// writes and everybody sees: the length that the file has then. They go to its end, which is
+    /// at `at` unless the description appends. `None` when it is too late for that, and the file
+    /// has to be written.
+    fn post_content(
+        &self,
+        _open: OpenRef,
+        _at: u64,
+        _bytes: usize,
+        _fill: &mut dyn FnMut(&mut [u8]) -> Result<usize, Errno>,
+    ) -> Option<Result<u64, Errno>> {
         None
     }
 

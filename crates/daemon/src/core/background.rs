@@ -448,7 +448,7 @@ impl Core {
     /// Work that no request waits for, and results of the pool. True when a commit must follow,
     /// after which there may be completions; a further call may find more.
     pub fn idle_work(&mut self) -> bool {
-        self.execute_posted();
+        self.execute_ripe();
         self.absorb();
         for object in std::mem::take(&mut self.work.removed) {
             if let Err(error) = self.store.delete(&key::doomed(object.file, object.generation)) {

@@ -7,10 +7,11 @@
 //!
 //! Only where one shard has everything, and where what a process was told survives the daemon.
 
-use mayfly_meta::{Scan, key};
 use mayfly_transport_shm::layout::NodeHead;
 use mayfly_transport_shm::posts::{
-    FILTER_NAMES_MAX, PREFIX_BYTES_MAX, RECORDS, RINGS, ring_of, split,
+    PREFIX_BYTES_MAX, RECORDS, RINGS,
+    names::{SLOTS_MAX, Tally},
+    ring_of, split,
 };
 use mayfly_types::{Durability, FileId, FileKind, SessionId, Timestamp};
 use mayfly_wire::Walk;
@@ -22,15 +23,17 @@ use crate::{api::Caller, maps::HashMap};
 
 /// So many files in a row a process makes in a directory before it need not ask.
 const IN_A_ROW: u32 = 8;
-/// A directory has so many times as many names at most as were made in a row: they all go into the
-/// filter.
-const NAMES_FOR_EACH: u64 = 16;
+/// A directory has so many times as many names at most as were made or removed in a row: they all
+/// go into a table.
+const NAMES_FOR_EACH: u64 = 32;
 /// A directory with more names is not delegated.
-const NAMES_MAX: u64 = FILTER_NAMES_MAX as u64 / 2;
-/// With less free space nothing is promised, bytes: all that all rings may hold takes less.
-const FREE_BYTES_MIN: u64 = (RINGS * RECORDS) as u64 * 2048;
+const NAMES_MAX: u64 = SLOTS_MAX as u64 / 2;
+/// With less free space nothing is promised, bytes.
+const FREE_BYTES_MIN: u64 = 8 << 20;
+/// Nor with less for each ring in use: all that it may hold takes less.
+const FREE_BYTES_FOR_EACH: u64 = RECORDS as u64 * 8192;
 
-/// Files that a process has made in a row.
+/// Files that a process has made or removed in a row.
 #[derive(Debug, Clone, Copy, Default)]
 struct Streak {
     session: SessionId,
@@ -43,12 +46,18 @@ struct Streak {
 pub(super) struct Delegations {
     pub(super) rings: Vec<Option<Ring>>,
     streaks: Vec<Streak>,
-    by_directory: HashMap<FileId, usize>,
+    pub(super) by_directory: HashMap<FileId, usize>,
+    /// What is known of each ring's table of names.
+    pub(super) tallies: Vec<Tally>,
+    /// The ring of which something is being executed.
+    pub(super) executing: Option<usize>,
     /// Rings of which something was executed since the last commit, a bit each.
     pub(super) touched: u64,
     /// Where the last of it was posted, since somebody asked.
     pub(super) posted_on: Option<u32>,
     pub(super) clock: Cycles,
+    /// What a file that was posted has: kept for its memory.
+    pub(super) content: Vec<u8>,
 }
 
 /// Tells time by the processors' counter, which processes read without a system call: what it was
@@ -88,35 +97,36 @@ impl Delegations {
             rings: (0..RINGS).map(|_| None).collect(),
             streaks: vec![Streak::default(); RINGS],
             by_directory: HashMap::default(),
+            tallies: vec![Tally::default(); RINGS],
+            executing: None,
             touched: 0,
             posted_on: None,
             clock: Cycles::of(head),
+            content: Vec::new(),
         }
     }
 }
 
 impl Core {
-    /// Whoever has the directory delegated posts no such name from here on. True when something was
-    /// executed, so that what was found out before may not be so any more.
-    pub(super) fn reserve_name(&mut self, directory: FileId, name: &[u8]) -> bool {
-        let Some(&ring) = self.delegations.by_directory.get(&directory) else { return false };
-        let posts = self.posts(ring);
-        posts.take_back();
-        let executed = self.execute_ring(ring);
-        posts.add_name(name);
-        posts.give();
-        executed
-    }
-
-    /// The directory is not delegated any more. True as above.
+    /// The directory is not delegated any more. True when something was executed, so that what was
+    /// found out before may not be so any more.
     pub(super) fn recall(&mut self, directory: FileId) -> bool {
         let Some(ring) = self.delegations.by_directory.remove(&directory) else { return false };
         self.posts(ring).take_back();
-        let executed = self.execute_ring(ring);
-        if let Some(ring) = &mut self.delegations.rings[ring] {
-            ring.directory = None;
+        self.execute_ring(ring)
+    }
+
+    /// Nothing is delegated by the ring any more.
+    fn release(&mut self, ring: usize) {
+        let held = self.delegations.rings[ring].as_ref();
+        match held.and_then(|held| held.directory) {
+            Some(directory) if self.is_delegated(directory, ring) => drop(self.recall(directory)),
+            _ => drop(self.execute_ring(ring)),
         }
-        executed
+    }
+
+    pub(super) fn is_delegated(&self, directory: FileId, ring: usize) -> bool {
+        self.delegations.by_directory.get(&directory) == Some(&ring)
     }
 
     /// Notes that nobody has it delegated.
@@ -133,10 +143,12 @@ impl Core {
     }
 
     pub(super) fn has_room_for_posted(&mut self) -> bool {
-        self.store.has_room() && self.free_bytes() >= FREE_BYTES_MIN
+        let rings = self.delegations.rings.iter().flatten().count() as u64 + 1;
+        self.store.has_room()
+            && self.free_bytes() >= FREE_BYTES_MIN.max(rings * FREE_BYTES_FOR_EACH)
     }
 
-    /// A process has made a file by asking.
+    /// A process has made or removed a file by asking.
     pub(super) fn consider_delegating(
         &mut self,
         caller: Caller,
@@ -158,13 +170,10 @@ impl Core {
         }
         // It may have asked because the ring was full.
         self.free_places(ring);
-        if due && files as usize >= RECORDS {
-            self.refresh(ring, directory, files)?;
-        }
         Ok(())
     }
 
-    /// Files that the session has made in the directory by asking, in a row.
+    /// Files that the session has made or removed in the directory by asking, in a row.
     fn count_asked(&mut self, session: SessionId, directory: FileId) -> u32 {
         let streak = &mut self.delegations.streaks[ring_of(session.0)];
         if (streak.session, streak.directory) != (session, directory) {
@@ -172,19 +181,6 @@ impl Core {
         }
         streak.files = streak.files.saturating_add(1);
         streak.files
-    }
-
-    /// The filter has names that are gone, so that many seem to be there that are not.
-    fn refresh(&mut self, ring: usize, directory: FileId, files: u32) -> Outcome<()> {
-        if !self.fits_filter(directory, files)? {
-            return Ok(());
-        }
-        let posts = self.posts(ring);
-        posts.take_back();
-        self.execute_ring(ring);
-        self.fill_filter(ring, directory)?;
-        posts.give();
-        Ok(())
     }
 
     /// Whether the directory has so few names that all of them may go into the filter, for as many
@@ -211,7 +207,9 @@ impl Core {
             return Ok(());
         }
         let ring = ring_of(session.0);
-        self.fill_filter(ring, directory)?;
+        if !self.fill_table(ring, directory)? {
+            return Ok(());
+        }
         let posts = self.posts(ring);
         posts.dedicate(session.0, walk.start.0, directory.0, prefix);
         if let Some(ring) = &mut self.delegations.rings[ring] {
@@ -256,12 +254,10 @@ impl Core {
         let ring = ring_of(session.0);
         match &self.delegations.rings[ring] {
             Some(held) if held.session != session => false,
-            Some(Ring { directory: Some(directory), .. }) => {
-                let directory = *directory;
-                self.recall(directory);
+            Some(_) => {
+                self.release(ring);
                 true
             }
-            Some(_) => true,
             None => self.make_ring(session),
         }
     }
@@ -280,23 +276,11 @@ impl Core {
         }
         let promises = promises.into_iter().map(Some).collect();
         posts.executed.store(first, Relaxed);
+        posts.stored.store(first, Relaxed);
         posts.promised.store(first.wrapping_add(RECORDS as u32), Release);
         let held = Ring::new(session, first, promises);
         self.delegations.rings[ring] = Some(held);
         true
-    }
-
-    fn fill_filter(&mut self, ring: usize, directory: FileId) -> Outcome<()> {
-        let posts = self.posts(ring);
-        posts.clear_filter();
-        let prefix = key::directory(directory);
-        self.store.scan(&prefix, &prefix, &mut |key, _| {
-            if let Some(name) = key.get(key::PLACE_BYTES..) {
-                posts.add_name(name);
-            }
-            Scan::More
-        })?;
-        Ok(())
     }
 
     /// The session is over: what it had posted is executed, and its ring is free.
@@ -306,10 +290,7 @@ impl Core {
         if ring.session != session {
             return;
         }
-        match ring.directory {
-            Some(directory) => drop(self.recall(directory)),
-            None => drop(self.execute_ring(at)),
-        }
+        self.release(at);
         let Some(ring) = self.delegations.rings[at].take() else { return };
         self.posts(at).session.store(0, Relaxed);
         for (at, promise) in ring.promises.into_iter().enumerate() {

@@ -11,7 +11,7 @@ use mayfly_meta::{
 };
 use mayfly_types::{Errno, FileId, FileKind};
 
-use super::{Core, Fault, Outcome, home::Looked, member::unexpected};
+use super::{Core, Fault, Outcome, home::Looked, member::unexpected, named::standing_of};
 use crate::{
     cache::{Cached, FOR_EVER},
     message::{Answer, Question},
@@ -136,7 +136,10 @@ impl Core {
         record: &[u8],
     ) -> Outcome<()> {
         self.forget_dentry(directory, key::cookie(directory, name), name);
-        Ok(self.store.put(&self.key, record)?)
+        self.store.put(&self.key, record)?;
+        let (_, kind) = Dentry::peek(record)?;
+        self.name_changed(directory, name, Some(standing_of(kind)));
+        Ok(())
     }
 
     /// Removes a name.
@@ -153,6 +156,7 @@ impl Core {
     ) -> Outcome<()> {
         self.forget_dentry(directory, cookie, name);
         self.store.delete(&self.key)?;
+        self.name_changed(directory, name, None);
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! Operations on names: make a directory, link, symbolic link; remove a name.
 
 use mayfly_meta::record::{Content, Dentry, DirectoryNode, Inode, Step};
+use mayfly_transport_shm::posts::names::Standing;
 use mayfly_types::{
     Errno, FileId, FileKind,
     limits::{LINKS_MAX, SYMLINK_BYTES_MAX},
@@ -16,6 +17,7 @@ use super::{
     walk::{Last, Place, Rule},
 };
 use crate::{
+    api::Caller,
     message::{Answer, Question},
     slots::ShardId,
 };
@@ -45,9 +47,26 @@ impl Core {
         parent: Parent,
         inode: &Inode,
     ) -> Outcome<()> {
-        self.forget_dentry(place.directory, place.cookie, &place.name);
         inode.encode_fused_to(&mut self.record);
+        self.add_encoded(place, parent)
+    }
+
+    /// The same for a small file that has `bytes`.
+    pub(super) fn add_fused_with(
+        &mut self,
+        place: &Place,
+        parent: Parent,
+        inode: &Inode,
+        bytes: &[u8],
+    ) -> Outcome<()> {
+        inode.encode_fused_with(bytes, &mut self.record);
+        self.add_encoded(place, parent)
+    }
+
+    fn add_encoded(&mut self, place: &Place, parent: Parent) -> Outcome<()> {
+        self.forget_dentry(place.directory, place.cookie, &place.name);
         self.store.put(&self.key, &self.record)?;
+        self.name_changed(place.directory, &place.name, Some(Standing::Plain));
         self.touch_directory(parent, 1, 0)?;
         self.counters.files += 1;
         Ok(())
@@ -130,12 +149,21 @@ impl Core {
         Ok(Served::Replied)
     }
 
-    pub(super) fn unlink(&mut self, unlink: &Unlink<'_>) -> Outcome<Served> {
-        let place = self.walk(&unlink.walk, Rule::Name)?;
-        if unlink.directory { self.remove_directory(&place) } else { self.remove_file(place) }
+    pub(super) fn unlink(&mut self, caller: Caller, unlink: &Unlink<'_>) -> Outcome<Served> {
+        let mut place = self.walk(&unlink.walk, Rule::Name)?;
+        if unlink.directory {
+            return self.remove_directory(&place);
+        }
+        if place.found.is_some() && self.reserve_name(place.directory, &place.name) {
+            place = self.walk(&unlink.walk, Rule::Name)?;
+        }
+        let directory = place.directory;
+        let served = self.remove_file(place)?;
+        self.consider_delegating(caller, directory, &unlink.walk)?;
+        Ok(served)
     }
 
-    fn remove_file(&mut self, place: Place) -> Outcome<Served> {
+    pub(super) fn remove_file(&mut self, place: Place) -> Outcome<Served> {
         if place.last != Last::Name {
             return Err(Errno::EISDIR.into());
         }

@@ -1,16 +1,19 @@
-//! Creates that nobody waits for ([`mayfly_transport_shm::posts`]): what becomes of them.
+//! Operations that nobody waits for ([`mayfly_transport_shm::posts`]): what becomes of them.
 //!
 //! What is posted is executed before anything else that this shard does for somebody, and seen by
 //! those who ask nobody only when it is committed. Who may post is `delegation.rs`'s subject.
 
-use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, Release, SeqCst},
+};
 
 use mayfly_meta::{
     key,
-    record::{BirthKey, Content},
+    record::{BirthKey, Content, Inode},
 };
 use mayfly_sys::arch::cycles;
-use mayfly_transport_shm::posts::{Posts, RECORDS, Record};
+use mayfly_transport_shm::posts::{Asked, Posts, RECORDS, Record};
 use mayfly_types::{Errno, FileId, OpenRef, SessionId, Timestamp};
 
 use super::{
@@ -25,6 +28,9 @@ use crate::log;
 /// To look at the clock takes less, in cycles of the counter: some 50 µs.
 const PRESENT_CYCLES: u64 = 100_000;
 const PRESENT_TRIES: u32 = 4;
+/// Nothing is published after a delegation was taken back, and that happens once while a ring is
+/// executed.
+const TURNS: u32 = 2;
 
 /// A ring that belongs to a session, as the daemon knows it.
 #[derive(Debug)]
@@ -42,6 +48,15 @@ pub(super) struct Ring {
     pub(super) opened: u64,
     /// What is promised, by place: nothing where there was no room after a restart.
     pub(super) promises: Vec<Option<OpenRef>>,
+}
+
+/// How much of a ring is executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Until {
+    /// All of it.
+    Last,
+    /// All but a last file that is open: content may come.
+    Open,
 }
 
 impl Ring {
@@ -67,11 +82,21 @@ impl Core {
 
     /// Executes what was posted. A commit must follow.
     pub(super) fn execute_posted(&mut self) {
-        let mut rings = self.node.head.posted.load(SeqCst);
+        let rings = self.node.head.posted.load(SeqCst);
+        self.execute_rings(rings, Until::Last);
+    }
+
+    /// The same while nobody asks for anything: only what need not be put off.
+    pub(super) fn execute_ripe(&mut self) {
+        let rings = self.node.head.ripe.load(SeqCst);
+        self.execute_rings(rings, Until::Open);
+    }
+
+    fn execute_rings(&mut self, mut rings: u64, until: Until) {
         while rings != 0 {
             let ring = rings.trailing_zeros() as usize;
             rings &= rings - 1;
-            self.execute_ring(ring);
+            self.execute_until(ring, until);
             if self.delegations.touched & 1 << ring == 0 {
                 // There was nothing; whoever posts meanwhile is not overlooked.
                 self.show_executed(ring);
@@ -91,14 +116,32 @@ impl Core {
 
     /// Executes what was posted in a ring; whether there was anything.
     pub(super) fn execute_ring(&mut self, ring: usize) -> bool {
+        self.execute_until(ring, Until::Last)
+    }
+
+    fn execute_until(&mut self, ring: usize, until: Until) -> bool {
         let posts = self.posts(ring);
+        // Before the look at what there is: whoever sets it later has something that is seen.
+        self.node.head.ripe.fetch_and(!(1 << ring), SeqCst);
         let Some(mut held) = self.delegations.rings[ring].take() else { return false };
-        let published = posts.published.load(SeqCst) as u32;
-        let any = published != held.executed;
-        if any {
-            self.delegations.touched |= 1 << ring;
-            self.execute_records(posts, &mut held, published);
+        self.delegations.executing = Some(ring);
+        let mut any = false;
+        for _ in 0..TURNS {
+            let mut published = posts.published.load(SeqCst) as u32;
+            if published != held.executed && until == Until::Open && posts.is_last_open(published) {
+                published = published.wrapping_sub(1);
+            }
+            if published != held.executed {
+                any = true;
+                self.execute_records(posts, &mut held, published);
+            }
+            if held.directory.is_some_and(|held| self.is_delegated(held, ring)) {
+                break;
+            }
         }
+        held.directory.take_if(|held| !self.is_delegated(*held, ring));
+        self.delegations.executing = None;
+        self.delegations.touched |= u64::from(any) << ring;
         self.delegations.rings[ring] = Some(held);
         any
     }
@@ -111,8 +154,8 @@ impl Core {
         let present = self.look_at_clock();
         while ring.executed != published {
             let at = place_of(ring.executed);
-            if let Err(fault) = self.execute_record(&posts.records[at], at, ring, present) {
-                log::error("posted", format_args!("a create was not done: {fault:?}"));
+            if let Err(fault) = self.execute_record(posts, at, ring, present) {
+                log::error("posted", format_args!("what was posted was not done: {fault:?}"));
             }
             ring.executed = ring.executed.wrapping_add(1);
         }
@@ -145,42 +188,73 @@ impl Core {
         self.undelegate(ring.directory.take());
         let published = posts.published.load(SeqCst) as u32;
         (ring.executed, ring.freed) = (published, published);
+        posts.stored.store(published, Release);
     }
 
     fn execute_record(
         &mut self,
-        record: &Record,
+        posts: &Posts,
         at: usize,
         ring: &mut Ring,
         present: (u64, Timestamp),
     ) -> Outcome<()> {
+        let record = &posts.records[at];
         let directory = ring.directory.ok_or(Errno::EPROTO)?;
         let name = name_in(record)?;
-        self.now = self.delegations.clock.time(record.cycles.load(Relaxed), present.0, present.1);
+        self.now = self.time_of(&record.cycles, present);
         self.looked_up = None;
         self.requests += 1;
         self.delegations.posted_on = Some(record.processor.load(Relaxed));
         let cookie = key::cookie(directory, &name);
-        // Only a process that does not keep to its delegation can have posted what is there.
-        if self.lookup_at((directory, cookie, &name), Wanted::Name)?.is_some() {
-            return Err(Errno::EEXIST.into());
+        let found = self.lookup_at((directory, cookie, &name), Wanted::Name)?;
+        let place = Place { directory, name, cookie, last: Last::Name, slash: false, found };
+        match record.execute() {
+            Asked::Removal => self.remove_file(place).map(drop),
+            // Only a process that does not keep to its delegation can have posted what is there.
+            Asked::File { .. } if found.is_some() => Err(Errno::EEXIST.into()),
+            Asked::File { open, bytes } => {
+                let mut content = std::mem::take(&mut self.delegations.content);
+                posts.read_content(at, bytes, &mut content);
+                let changed = self.time_of(&record.changed_cycles, present);
+                let made = self.make_posted(record, &place, &content, changed);
+                self.delegations.content = content;
+                let inode = made?;
+                if let Some(promise) = ring.promises[at].filter(|_| open) {
+                    let birth = BirthKey { directory, name: place.name };
+                    let flags = record.flags.load(Relaxed) & !ONCE;
+                    self.opens.keep_promise(promise, ring.session, inode.id, birth, flags);
+                    self.mark_layout(&inode);
+                    ring.opened |= 1 << at;
+                }
+                Ok(())
+            }
         }
-        let place = Place { directory, name, cookie, last: Last::Name, slash: false, found: None };
-        let parent = self.load_parent(directory)?;
+    }
+
+    fn time_of(&self, then: &AtomicU64, (cycles, now): (u64, Timestamp)) -> Timestamp {
+        self.delegations.clock.time(then.load(Relaxed), cycles, now)
+    }
+
+    /// Makes the file that a record asks for, which has `content` since `changed`.
+    fn make_posted(
+        &mut self,
+        record: &Record,
+        place: &Place,
+        content: &[u8],
+        changed: Timestamp,
+    ) -> Outcome<Inode> {
+        let parent = self.load_parent(place.directory)?;
         let gid = parent.inherited_group(record.gid.load(Relaxed));
         let mode = record.mode.load(Relaxed) & 0o7777;
         let owner = Ownership { mode, uid: record.uid.load(Relaxed), gid };
-        let id = self.new_id(cookie)?;
-        let inode = self.new_inode(id, owner, Content::Inline(Vec::new()), parent.layout());
-        self.add_fused(&place, parent, &inode)?;
-        if let Some(promise) = ring.promises[at].filter(|_| record.execute()) {
-            let birth = BirthKey { directory, name: place.name };
-            let flags = record.flags.load(Relaxed) & !ONCE;
-            self.opens.keep_promise(promise, ring.session, id, birth, flags);
-            self.mark_layout(&inode);
-            ring.opened |= 1 << at;
+        let id = self.new_id(place.cookie)?;
+        let mut inode = self.new_inode(id, owner, Content::Inline(Vec::new()), parent.layout());
+        if !content.is_empty() {
+            inode.size_bytes = content.len() as u64;
+            self.changed(&mut inode, changed);
         }
-        Ok(())
+        self.add_fused_with(place, parent, &inode, content)?;
+        Ok(inode)
     }
 
     /// What was executed is committed: everybody sees it, and its places are free again.
@@ -197,11 +271,14 @@ impl Core {
     /// Says that nothing waits in a ring, unless something does.
     fn show_executed(&mut self, ring: usize) {
         let (head, bit) = (&self.node.head, 1 << ring);
+        let published = || self.posts(ring).published.load(SeqCst) as u32;
+        let waits = |executed: u32| executed != published();
+        let executed = self.delegations.rings[ring].as_ref().map(|ring| ring.executed);
+        if executed.is_some_and(waits) {
+            return;
+        }
         head.posted.fetch_and(!bit, SeqCst);
-        let published = self.posts(ring).published.load(SeqCst) as u32;
-        if let Some(ring) = &self.delegations.rings[ring]
-            && ring.executed != published
-        {
+        if executed.is_some_and(waits) {
             head.posted.fetch_or(bit, SeqCst);
         }
     }

@@ -32,6 +32,7 @@ impl Core {
                 posts.executed.store(posts.stored.load(Relaxed), Relaxed);
             }
             posts.transaction.store(0, Release);
+            posts.stored.store(posts.executed.load(Relaxed), Relaxed);
             let first = posts.executed.load(Relaxed);
             let waiting = posts.waiting().min(RECORDS as u32);
             let records = (0..waiting).map(|record| place_of(first.wrapping_add(record)));
@@ -63,9 +64,6 @@ impl Core {
         ring.directory = self.directory_before(FileId(posts.directory.load(Relaxed)));
         self.delegations.rings[at] = Some(ring);
         self.execute_ring(at);
-        if let Some(ring) = &mut self.delegations.rings[at] {
-            ring.directory = None;
-        }
         // Also where nothing was executed.
         self.delegations.touched |= 1 << at;
         if !self.is_known(session) {

@@ -34,7 +34,7 @@ impl Core {
         }
         let mut from = self.walk(&rename.from, Rule::Name)?;
         let mut to = self.walk_second(&rename.to, Rule::Name)?;
-        if self.reserve_renamed(&from, &to, flags & RENAME_EXCHANGE != 0) {
+        if self.reserve_renamed(&from, &to) {
             from = self.walk(&rename.from, Rule::Name)?;
             to = self.walk_second(&rename.to, Rule::Name)?;
         }
@@ -69,14 +69,14 @@ impl Core {
         Ok(Served::Replied)
     }
 
-    /// Nobody posts a name that comes to be; where a directory is moved, or replaced, nobody posts
-    /// anything. True when what was found may not be so any more.
-    fn reserve_renamed(&mut self, from: &Place, to: &Place, exchange: bool) -> bool {
+    /// Nobody posts a name that comes or goes; where a directory is moved, or replaced, nobody
+    /// posts anything. True when what was found may not be so any more.
+    fn reserve_renamed(&mut self, from: &Place, to: &Place) -> bool {
         if from.is_directory() || to.is_directory() {
             return self.recall_all();
         }
         let target = self.reserve_name(to.directory, &to.name);
-        exchange && self.reserve_name(from.directory, &from.name) || target
+        from.found.is_some() && self.reserve_name(from.directory, &from.name) || target
     }
 
     /// Two names of one file stay as they are. But a file that is being moved has two for a moment:

@@ -30,6 +30,7 @@ impl OpenTable {
     /// What was promised was not wanted: it is promised once more, under another name.
     pub(crate) fn promise_again(&mut self, open: OpenRef) -> OpenRef {
         let entry = &self.node.opens[open.index as usize];
+        entry.offset.store(0, Relaxed);
         OpenRef { generation: entry.generation.fetch_add(1, Release).wrapping_add(1), ..open }
     }
 

@@ -143,7 +143,7 @@ impl Waker {
 
 /// Whether there is something to do that nobody waits for.
 fn is_posted(node: &NodeRegion) -> bool {
-    node.head.posted.load(SeqCst) != 0
+    node.head.ripe.load(SeqCst) != 0
 }
 
 /// What ends a wait.

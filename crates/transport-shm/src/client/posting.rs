@@ -1,16 +1,19 @@
-//! Posting creates in the session's ring ([`crate::posts`]).
+//! Posting in the session's ring ([`crate::posts`]).
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+};
 
 use mayfly_sys::file::{
     O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_EXCL, O_LARGEFILE, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK,
-    O_TRUNC,
+    O_RDWR, O_TRUNC, O_WRONLY,
 };
-use mayfly_types::{OpenRef, limits::NAME_BYTES_MAX};
-use mayfly_wire::Open;
+use mayfly_types::{Errno, OpenRef, limits::NAME_BYTES_MAX};
+use mayfly_wire::{Open, Walk};
 
 use super::ShmTransport;
-use crate::posts::{Create, PREFIX_BYTES_MAX, Posts, RECORDS, ring_of, split};
+use crate::posts::{Create, PREFIX_BYTES_MAX, Posts, RECORDS, Removal, ring_of, split};
 
 /// Flags that say nothing more about a file that is new and empty than a description knows.
 const PLAIN: u32 = O_ACCMODE
@@ -27,6 +30,13 @@ const PLAIN: u32 = O_ACCMODE
 /// wants to know of them asks it.
 const WAKE_AT: u32 = RECORDS as u32 / 2;
 
+/// Sets a ring's bit in one of the head's words.
+fn show(word: &AtomicU64, bit: u64) {
+    if word.load(SeqCst) & bit == 0 {
+        word.fetch_or(bit, SeqCst);
+    }
+}
+
 impl ShmTransport {
     fn ring(&self) -> (usize, &'static Posts) {
         let ring = ring_of(self.id);
@@ -34,54 +44,110 @@ impl ShmTransport {
     }
 
     pub(super) fn post_in_ring(&self, open: &Open<'_>) -> Option<OpenRef> {
-        let (ring, posts) = self.ring();
-        if self.node.is_lost()
-            || posts.delegation.load(Relaxed) == 0
-            || open.flags & !PLAIN != 0
-            || open.flags & O_CREAT == 0
-        {
+        if open.flags & !PLAIN != 0 || open.flags & O_CREAT == 0 {
             return None;
         }
-        let (prefix, name) = split(open.walk.path);
+        self.post(&open.walk, |posts, delegation, name| {
+            let moment = self.moments.now();
+            let Open { flags, mode, uid, gid, .. } = *open;
+            posts.post_create(delegation, &Create { name, flags, mode, uid, gid, moment })
+        })
+    }
+
+    pub(super) fn post_removal_in_ring(&self, walk: &Walk<'_>) -> bool {
+        let posted = self.post(walk, |posts, delegation, name| {
+            let moment = self.moments.now();
+            posts.post_removal(delegation, &Removal { name, moment }).then_some(())
+        });
+        if posted.is_some() {
+            show(&self.node.head.ripe, 1 << ring_of(self.id));
+        }
+        posted.is_some()
+    }
+
+    /// Has `step` post something about what the path names, under the delegation that the session
+    /// has for its directory, if it has one.
+    fn post<R>(
+        &self,
+        walk: &Walk<'_>,
+        step: impl FnOnce(&Posts, u32, &[u8]) -> Option<R>,
+    ) -> Option<R> {
+        let (ring, posts) = self.ring();
+        if self.node.is_lost() || posts.delegation.load(Relaxed) == 0 {
+            return None;
+        }
+        let (prefix, name) = split(walk.path);
         if prefix.len() >= PREFIX_BYTES_MAX
             || name.len() > NAME_BYTES_MAX
             || matches!(name, b"" | b"." | b"..")
         {
             return None;
         }
-        let delegation = posts.delegation_for(self.id, open.walk.start.0, prefix)?;
-        let create = Create {
-            name,
-            flags: open.flags,
-            mode: open.mode,
-            uid: open.uid,
-            gid: open.gid,
-            moment: self.moments.now(),
-        };
+        let delegation = posts.delegation_for(self.id, walk.start.0, prefix)?;
+        let posted = self.alone(|| step(posts, delegation, name))?;
+        self.show_posted(ring, posts);
+        Some(posted)
+    }
+
+    /// Does `step` if no other thread is at the ring.
+    fn alone<R>(&self, step: impl FnOnce() -> Option<R>) -> Option<R> {
         if self.posting.swap(true, Acquire) {
             return None;
         }
-        let promise = posts.post(delegation, &create);
+        let done = step();
         self.posting.store(false, Release);
-        if promise.is_some() {
-            self.show_posted(ring, posts);
-        }
-        promise
+        done
     }
 
     /// Whoever looks finds that there is something, and the daemon does in time.
     fn show_posted(&self, ring: usize, posts: &Posts) {
         let bit = 1 << ring;
-        if self.node.head.posted.load(SeqCst) & bit == 0 {
-            self.node.head.posted.fetch_or(bit, SeqCst);
-        }
+        show(&self.node.head.posted, bit);
         if posts.waiting() == WAKE_AT {
+            show(&self.node.head.ripe, bit);
             self.node.wake_daemon();
         }
     }
 
     pub(super) fn withdraw_from_ring(&self, open: OpenRef) -> bool {
+        let (ring, posts) = self.ring();
+        let withdrawn = posts.session.load(Relaxed) == self.id && posts.withdraw(open);
+        if withdrawn {
+            show(&self.node.head.ripe, 1 << ring);
+        }
+        withdrawn
+    }
+
+    pub(super) fn add_in_ring(
+        &self,
+        open: OpenRef,
+        at: u64,
+        bytes: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> Result<usize, Errno>,
+    ) -> Option<Result<u64, Errno>> {
         let (_, posts) = self.ring();
-        posts.session.load(Relaxed) == self.id && posts.withdraw(open)
+        if self.node.is_lost() || posts.session.load(Relaxed) != self.id {
+            return None;
+        }
+        self.alone(|| {
+            let addition = posts.addition(open)?;
+            let flags = addition.flags();
+            let writes = flags & O_ACCMODE == O_WRONLY || flags & O_ACCMODE == O_RDWR;
+            let start = addition.start() as u64;
+            if !writes || flags & O_APPEND == 0 && at != start {
+                return None;
+            }
+            let room = addition.room(bytes)?;
+            // SAFETY: the place's room, of so many bytes. Nobody else writes there as long as this
+            // thread is alone at the ring, since only a process posts in its ring; the daemon reads
+            // what was added before.
+            let room = unsafe { core::slice::from_raw_parts_mut(room, bytes) };
+            let count = match fill(room) {
+                Ok(count) => count.min(bytes),
+                Err(errno) => return Some(Err(errno)),
+            };
+            let added = addition.add(count, self.moments.now().cycles);
+            added.then_some(Ok(start + count as u64))
+        })
     }
 }

@@ -1,0 +1,103 @@
+//! Posting as a process does it.
+
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use mayfly_sys::arch::Moment;
+use mayfly_transport_shm::{
+    layout::OPEN_FREE,
+    posts::{Create, Posts, Removal, ring_of, split},
+};
+use mayfly_types::{OpenRef, SessionId};
+use mayfly_wire::{Open, OpenReply};
+
+use super::{Answer, Node, O_CREAT, O_RDWR, PID, SESSION, config, walk};
+
+/// Another process than [`SESSION`]'s.
+pub const OTHER: SessionId = SessionId(2);
+/// Of open: the name must be new.
+pub const O_EXCL: u32 = 0o200;
+
+/// The ring of a process.
+pub fn posts(node: &Node, session: SessionId) -> &'static Posts {
+    let region = node.region;
+    &region.posts[ring_of(session.0)]
+}
+
+/// As a process does it: the promised description, or nothing when it has to ask.
+pub fn post_as(node: &Node, session: SessionId, path: &str) -> Option<OpenRef> {
+    let posts = posts(node, session);
+    let (prefix, name) = split(path.as_bytes());
+    let start = walk(path, 0).start.0;
+    let delegation = posts.delegation_for(session.0, start, prefix)?;
+    let flags = O_CREAT | O_RDWR;
+    let moment = Moment::default();
+    let create = Create { name, flags, mode: 0o640, uid: 3, gid: 4, moment };
+    let promised = posts.post_create(delegation, &create)?;
+    node.region.head.posted.fetch_or(1 << ring_of(session.0), SeqCst);
+    Some(promised)
+}
+
+/// Adds content to what was posted, as a process does.
+pub fn add(node: &Node, open: OpenRef, bytes: &[u8]) -> bool {
+    let Some(addition) = posts(node, SESSION).addition(open) else { return false };
+    let Some(room) = addition.room(bytes.len()) else { return false };
+    // SAFETY: room for so many bytes, where nobody else writes.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), room, bytes.len()) };
+    addition.add(bytes.len(), 0)
+}
+
+/// Removes a name without asking; false when it has to be asked for.
+pub fn remove(node: &Node, path: &str) -> bool {
+    let posts = posts(node, SESSION);
+    let (prefix, name) = split(path.as_bytes());
+    let delegation = posts.delegation_for(SESSION.0, walk(path, 0).start.0, prefix);
+    let removal = Removal { name, moment: Moment::default() };
+    let posted = delegation.is_some_and(|given| posts.post_removal(given, &removal));
+    if posted {
+        node.region.head.posted.fetch_or(1 << ring_of(SESSION.0), SeqCst);
+    }
+    posted
+}
+
+/// The same for the first process.
+pub fn post(node: &Node, path: &str) -> Option<OpenRef> {
+    post_as(node, SESSION, path)
+}
+
+/// Makes and opens a file by asking; whether it is new.
+pub fn make_as(node: &mut Node, session: SessionId, path: &str) -> Answer<(OpenRef, bool)> {
+    let flags = O_CREAT | O_RDWR;
+    let request = Open { walk: walk(path, 0), flags, mode: 0o644, uid: 0, gid: 0 };
+    node.ask_as(session, &request, |reply: OpenReply<'_>| (reply.opened.open, reply.opened.created))
+}
+
+/// Makes eight files, so that the directory is delegated.
+pub fn warm(node: &mut Node, directory: &str) {
+    let first = node.core().counters().files;
+    for number in first..first + 8 {
+        let path = format!("{directory}/warm{number}");
+        let (open, created) = make_as(node, SESSION, &path).unwrap();
+        assert!(created);
+        node.close(open);
+    }
+}
+
+/// A node with a directory `d` that is delegated, and two processes.
+pub fn node() -> Node {
+    let mut node = Node::memory(config());
+    node.core().session_opened(OTHER, PID + 1);
+    node.sessions.push((OTHER, PID + 1));
+    node.mkdir("d").unwrap();
+    warm(&mut node, "d");
+    node
+}
+
+/// What became of a description.
+pub fn state(node: &Node, open: OpenRef) -> u32 {
+    let entry = &node.region.opens[open.index as usize];
+    if entry.generation.load(Relaxed) == open.generation {
+        entry.state.load(Relaxed)
+    } else {
+        OPEN_FREE
+    }
+}
