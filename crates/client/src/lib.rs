@@ -7,7 +7,8 @@
 //! thread on the object itself ([`objects`]), under a grant that is looked at again after the
 //! transfer; all other data travel through the daemon ([`data`]), the content of a small file
 //! together with the answer to its open ([`contents`]). What a path names is looked up in the
-//! daemon's records where they can be read ([`records`]). What mounts may keep pages of is said to
+//! daemon's records where they can be read ([`records`]), and small files are opened and read there
+//! ([`lent`]). What mounts may keep pages of is said to
 //! be changed ([`told`]).
 //!
 //! The file offset and the status flags of an open file description stand in the node's shared
@@ -24,6 +25,7 @@ mod ahead;
 mod append;
 mod contents;
 mod data;
+mod lent;
 mod locks;
 mod names;
 mod objects;
@@ -39,7 +41,10 @@ mod told;
 
 use mayfly_sys::{Errno, lock::Lock, text::PathText};
 use mayfly_transport::{Answer, Patience, Transport};
-use mayfly_transport_shm::layout::{FileEntry, NodeHead, OpenEntry};
+use mayfly_transport_shm::{
+    layout::{FileEntry, NodeHead, OpenEntry},
+    lent::Lent,
+};
 use mayfly_wire::Operation;
 
 pub use names::{Attributes, NewOwner};
@@ -80,6 +85,7 @@ pub struct Client<T, D> {
     objects: objects::Objects<D>,
     contents: contents::Contents,
     records: records::Records,
+    lending: lent::Lending,
     append: Lock,
     /// It says by itself what it has changed.
     tells: bool,
@@ -99,13 +105,19 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         let objects = objects::Objects::new(node.files.len(), directory, descriptors)?;
         let contents = contents::Contents::new();
         let records = records::Records::default();
-        Ok(Client { transport, node, objects, contents, records, append: Lock::new(), tells: true })
+        let (lending, append) = (lent::Lending::none(), Lock::new());
+        Ok(Client { transport, node, objects, contents, records, lending, append, tells: true })
     }
 
     /// Lets the client look into the daemon's records, in the file behind `descriptor`. It is not
     /// needed any more afterwards. Where there are no such records the daemon is asked.
     pub fn read_records(&mut self, descriptor: i32) {
         self.records = records::Records::of(descriptor);
+    }
+
+    /// Lets the client open small files by what the daemon lends its session in `lent`.
+    pub fn borrow_from(&mut self, lent: &'static Lent) {
+        self.lending = lent::Lending::of(lent);
     }
 
     /// The transport.

@@ -5,13 +5,13 @@ use core::sync::atomic::Ordering;
 use mayfly_sys::file::{O_ACCMODE, O_APPEND, O_PATH, O_RDWR, O_WRONLY};
 use mayfly_transport::Transport;
 use mayfly_transport_shm::layout::{
-    FILE_LOCKED, FileEntry, OPEN_FREE, OPEN_MOVED, OPEN_PRIVATE, OPEN_PROMISED, OPEN_SHARED,
-    OPEN_SHARING, OpenEntry,
+    FILE_LOCKED, FileEntry, OPEN_FREE, OPEN_LENT_TAKEN, OPEN_LENT_USED, OPEN_MOVED, OPEN_PRIVATE,
+    OPEN_PROMISED, OPEN_SHARED, OPEN_SHARING, OpenEntry,
 };
 use mayfly_types::{Errno, FileId, FileKind, OpenRef};
 use mayfly_wire::{Close, Open, Ping, Walk};
 
-use crate::{Client, Descriptors, NewOwner};
+use crate::{Client, Descriptors, NewOwner, lent};
 
 /// An open file description.
 #[derive(Clone, Copy)]
@@ -81,7 +81,8 @@ impl OpenFile {
     /// Does it belong to this process alone?
     #[must_use]
     pub fn is_private(&self) -> bool {
-        self.entry.state.load(Ordering::Acquire) == OPEN_PRIVATE
+        let state = self.entry.state.load(Ordering::Acquire);
+        matches!(state, OPEN_PRIVATE | OPEN_LENT_USED | OPEN_LENT_TAKEN)
     }
 
     /// Is it this process's alone, made or promised?
@@ -142,8 +143,10 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         {
             return Err(Errno::EBADF);
         }
-        if entry.state.load(Ordering::Acquire) == OPEN_PROMISED {
-            self.settle(reference, entry)?;
+        match entry.state.load(Ordering::Acquire) {
+            OPEN_PROMISED => self.settle(reference, entry)?,
+            state if lent::is_lent(state) => self.settle_lent(reference, entry)?,
+            _ => {}
         }
         Ok(OpenFile { reference, entry })
     }

@@ -3,7 +3,7 @@
 use mayfly_sys::{
     Errno,
     file::IoVec,
-    user::{copy_in, copy_out},
+    user::{copy_in, copy_out_shown},
 };
 use mayfly_types::limits::TRANSFER_BYTES_MAX;
 
@@ -94,20 +94,31 @@ impl<'p> Pieces<'p> {
     /// # Safety
     /// The host wants its memory at the pieces written.
     pub(crate) unsafe fn scatter(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
-        let mut rest = bytes;
+        // SAFETY: passed on to the caller.
+        unsafe { self.scatter_from(bytes.as_ptr(), bytes.len()) }
+    }
+
+    /// The same with `bytes` bytes at `from`, which others may be changing.
+    ///
+    /// # Safety
+    /// As [`Pieces::scatter`]; so many bytes are mapped at `from`.
+    pub(crate) unsafe fn scatter_from(
+        &mut self,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<usize, Errno> {
+        let mut done = 0;
         while let Some(run) = self.run() {
-            let Some((now, later)) = rest.split_at_checked(run.bytes.min(rest.len())) else {
-                break;
-            };
-            if now.is_empty() {
+            let now = run.bytes.min(bytes - done);
+            if now == 0 {
                 break;
             }
             // SAFETY: passed on to the caller.
-            unsafe { copy_out(now, run.base)? };
-            self.advance(now.len());
-            rest = later;
+            unsafe { copy_out_shown(from.wrapping_add(done), now, run.base)? };
+            self.advance(now);
+            done += now;
         }
-        Ok(bytes.len() - rest.len())
+        Ok(done)
     }
 
     /// Copies what is left, as far as it fits, to `to` without advancing.

@@ -22,7 +22,7 @@ const SPAN_BYTES: usize = 256 << 20;
 pub(crate) struct Records(Option<Shown>);
 
 /// As much of the file as is certainly there.
-struct View<'a> {
+pub(crate) struct View<'a> {
     shown: &'a Shown,
     bytes: usize,
 }
@@ -34,6 +34,12 @@ impl<'a> View<'a> {
         // Pages before the end that the header names are allocated, and a file of records does not
         // become shorter.
         Some(View { shown, bytes: (places >> 32) as usize * PAGE_BYTES })
+    }
+
+    /// Where so many bytes at `at` stand. Somebody may be changing them.
+    pub(crate) fn range(&self, at: usize, bytes: usize) -> Option<*const u8> {
+        let fits = at <= self.bytes && bytes <= self.bytes - at;
+        if fits { self.shown.range(at, bytes) } else { None }
     }
 }
 
@@ -61,6 +67,11 @@ impl Records {
     /// Those in the file behind `descriptor`.
     pub(crate) fn of(descriptor: i32) -> Records {
         Records(Shown::new(descriptor, SPAN_BYTES).ok())
+    }
+
+    /// The records, as they are at each look.
+    pub(crate) fn view(&self) -> Option<View<'_>> {
+        View::of(self.0.as_ref()?)
     }
 
     /// What a path names, if that is certain.
@@ -124,17 +135,17 @@ impl Records {
 }
 
 /// Was anything posted that is not in the records? What was before this look is there otherwise.
-fn is_posted(head: &NodeHead) -> bool {
+pub(crate) fn is_posted(head: &NodeHead) -> bool {
     head.posted.load(Acquire) != 0
 }
 
 /// After the end of an instance its calls fail, whatever was in it.
-fn is_served(head: &NodeHead) -> bool {
+pub(crate) fn is_served(head: &NodeHead) -> bool {
     matches!(head.daemon_state.load(Acquire), DAEMON_AWAKE | DAEMON_ASLEEP)
 }
 
 /// Without times a file has that of its creation.
-fn timed(attr: Attr, head: &NodeHead) -> Attr {
+pub(crate) fn timed(attr: Attr, head: &NodeHead) -> Attr {
     if head.times.load(Relaxed) == Times::None as u32 {
         Attr { atime: attr.btime, mtime: attr.btime, ctime: attr.btime, ..attr }
     } else {

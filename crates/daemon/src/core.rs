@@ -36,6 +36,7 @@ mod finished;
 mod home;
 mod inspect;
 mod layout;
+mod lending;
 mod lent;
 mod life;
 mod list;
@@ -260,6 +261,8 @@ pub struct Core {
     record: Vec<u8>,
     /// Who may make names without asking.
     delegations: delegation::Delegations,
+    /// Who may open small files without asking.
+    lendings: lending::Lendings,
     locks: LockTable,
     chases: chase::Chases,
     /// Attached processes, those of other nodes too as far as they have asked for something here.
@@ -393,7 +396,10 @@ impl Core {
         to: &mut Writer<'_>,
     ) -> Outcome<Served> {
         match request {
-            Request::Ping(_) => Ok(Served::Replied),
+            Request::Ping(_) => {
+                self.make_wanted(caller.session);
+                Ok(Served::Replied)
+            }
             Request::Stat(stat) => self.stat(&stat.target, to),
             Request::Open(open) => self.open_file(caller, open, to),
             Request::Close(close) => self.close(caller, close.open),
@@ -526,7 +532,8 @@ impl Core {
             daemon_pid: std::process::id(),
             sessions: self.sessions.keys().filter(|session| origin(**session).is_none()).count()
                 as u32,
-            open_files: sum(self.opens.count().into(), |row| &row.open_files) as u32,
+            open_files: sum(self.opens.count().into(), |row| &row.open_files) as u32
+                + self.lent_in_use() as u32,
             locks: sum(self.locks.count() as u64, |row| &row.locks) as u32,
             files: sum(self.counters.files, |row| &row.files),
             directories: sum(self.counters.directories, |row| &row.directories),

@@ -27,6 +27,7 @@ use crate::{
     slots::ShardId,
 };
 
+mod lent;
 mod promised;
 mod survey;
 

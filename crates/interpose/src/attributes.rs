@@ -15,7 +15,7 @@ use mayfly_wire::{
 };
 
 use crate::{
-    Call, Outcome, cwd, data, paths,
+    Call, Outcome, cwd, data, lent, paths,
     serve::{AT, PLAIN, PathArguments, argument, done, with_path},
     session,
 };
@@ -199,6 +199,11 @@ pub(crate) unsafe fn stat(call: &Call) -> Outcome {
         number::NEWFSTATAT => argument(call, 2),
         _ => argument(call, 1),
     } as *mut KernelStat;
+    // SAFETY: passed on to the caller.
+    if let Some(attr) = unsafe { lent::attributes(call) } {
+        // SAFETY: the host wants a `struct stat` written there.
+        return done(unsafe { user::write(&stat_of(&attr), buffer) }.map(|()| 0));
+    }
     let mut work = |target: Target<'_>, escape: &mut PathText| {
         let attr = session::get()?.stat(target, escape)?;
         // SAFETY: the host wants a `struct stat` written there.
@@ -232,6 +237,11 @@ pub(crate) unsafe fn statx(call: &Call) -> Outcome {
     let invalid = argument(call, 3) as u32 & RESERVED != 0
         || flags as u32 as usize & !KNOWN != 0
         || flags & SYNC_TYPE == SYNC_TYPE;
+    // SAFETY: passed on to the caller.
+    if let Some(attr) = unsafe { lent::attributes(call) }.filter(|_| !invalid) {
+        // SAFETY: the host wants a `struct statx` written there.
+        return done(unsafe { user::write(&statx_of(&attr), buffer) }.map(|()| 0));
+    }
     // SAFETY: passed on to the caller.
     unsafe {
         with_target(call, AT, flags, &mut |target, escape| {

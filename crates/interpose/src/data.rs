@@ -13,7 +13,7 @@ use mayfly_types::FileKind;
 use mayfly_wire::{ALLOCATE_ZERO_RANGE, SET_SIZE, Target};
 
 use crate::{
-    Call, Outcome,
+    Call, Outcome, lent,
     serve::{argument, done},
     session,
 };
@@ -51,11 +51,20 @@ pub(crate) unsafe fn transfer(call: &Call) -> Outcome {
 /// As [`crate::dispatch`].
 pub(crate) unsafe fn try_transfer(call: &Call) -> Result<usize, Errno> {
     use number::*;
+    let descriptor = argument(call, 0);
+    if matches!(call.number, READ | PREAD64) {
+        let offset = (call.number == PREAD64).then(|| argument(call, 3) as i64);
+        let piece = IoVec { base: argument(call, 1) as *mut u8, bytes: argument(call, 2) };
+        // SAFETY: passed on to the caller.
+        if let Some(read) = unsafe { lent::read(descriptor, offset, &[piece]) } {
+            return read;
+        }
+    }
     // SAFETY: passed on to the caller.
     if let Some(written) = unsafe { post_content(call) } {
         return written;
     }
-    let (session, open) = session::require_open(argument(call, 0) as i32)?;
+    let (session, open) = session::require_open(descriptor as i32)?;
     let position = match call.number {
         PREAD64 | PWRITE64 | PREADV | PWRITEV => Position::At(argument(call, 3) as i64),
         PREADV2 | PWRITEV2 if argument(call, 3) as i64 != -1 => {
@@ -142,6 +151,9 @@ pub(crate) unsafe fn pieces<'a>(start: usize, count: usize) -> Result<&'a [IoVec
 
 /// lseek.
 pub(crate) fn seek(call: &Call) -> Outcome {
+    if let Some(sought) = lent::seek(call) {
+        return done(sought);
+    }
     done(session::require_open(argument(call, 0) as i32).and_then(|(session, open)| {
         session
             .seek(open, argument(call, 1) as i64, argument(call, 2) as u32 as usize)
@@ -222,6 +234,12 @@ pub(crate) fn check_size(size: u64) -> Result<(), Errno> {
 
 /// posix_fadvise and readahead: advice may be ignored.
 pub(crate) fn advise(call: &Call) -> Outcome {
+    if call.number == number::FADVISE64
+        && argument(call, 2) as i64 >= 0
+        && lent::flags(call).is_some()
+    {
+        return Outcome::Done(0);
+    }
     done(session::require_open(argument(call, 0) as i32).and_then(|(_, open)| {
         if open.is_path() || call.number == number::READAHEAD && !open.readable() {
             return Err(Errno::EBADF);

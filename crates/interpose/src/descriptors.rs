@@ -10,7 +10,7 @@ use mayfly_sys::{
 use mayfly_types::OpenRef;
 
 use crate::{
-    Call, Outcome, flight, identity, locks, moving,
+    Call, Outcome, flight, identity, lent, locks, moving,
     serve::{argument, done, issue},
     session::{self, Session},
     table::{self, Meaning},
@@ -65,6 +65,8 @@ enum Closing {
     Open(OpenFile),
     /// A description that was not used and is not made yet.
     Promised(&'static Session, OpenRef),
+    /// A description that is lent.
+    Lent(&'static Session, OpenRef),
 }
 
 impl Closing {
@@ -74,6 +76,7 @@ impl Closing {
             Closing::Nothing => {}
             Closing::Open(open) => identity::end(open),
             Closing::Promised(session, reference) => identity::end_promised(session, reference),
+            Closing::Lent(session, reference) => lent::end(session, reference),
         }
     }
 }
@@ -84,6 +87,9 @@ fn before_close(reference: OpenRef) -> Closing {
     let Some(session) = session::existing() else { return Closing::Nothing };
     if session.is_promised(reference) {
         return Closing::Promised(session, reference);
+    }
+    if lent::is(session, reference) {
+        return Closing::Lent(session, reference);
     }
     let Ok(open) = session.open_file(reference) else { return Closing::Nothing };
     locks::released(session, open);
@@ -194,6 +200,11 @@ pub(crate) unsafe fn fcntl(call: &Call) -> Outcome {
     const F_GETPIPE_SZ: usize = 1032;
     let descriptor = argument(call, 0) as i32;
     let (command, value) = (argument(call, 1) as u32 as usize, argument(call, 2));
+    match lent::flags(call) {
+        Some(flags) if command == F_GETFL => return Outcome::Done(flags as isize),
+        Some(_) if matches!(command, file::F_GETFD | file::F_SETFD) => return Outcome::Pass,
+        _ => {}
+    }
     let (session, open) = match session::require_open(descriptor) {
         Ok(found) => found,
         Err(errno) => return Outcome::Done(errno.as_result()),
@@ -235,11 +246,15 @@ pub(crate) unsafe fn ioctl(call: &Call) -> Outcome {
     const FIONBIO: usize = 0x5421;
     const FIOASYNC: usize = 0x5452;
     const FIONREAD: usize = 0x541b;
+    const TCGETS: usize = 0x5401;
     const FICLONE: usize = 0x4004_9409;
     const FICLONERANGE: usize = 0x4020_940d;
     let descriptor = argument(call, 0) as i32;
     let request = argument(call, 1) as u32 as usize;
     let value = argument(call, 2);
+    if request == TCGETS && lent::flags(call).is_some() {
+        return Outcome::Done(Errno::ENOTTY.as_result());
+    }
     done(session::require_open(descriptor).and_then(|(session, open)| {
         if open.is_path() {
             return Err(Errno::EBADF);

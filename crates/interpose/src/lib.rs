@@ -35,6 +35,7 @@ mod hidden;
 mod identity;
 pub mod image;
 mod inherit;
+mod lent;
 mod libraries;
 mod links;
 mod loader;

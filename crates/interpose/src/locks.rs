@@ -3,7 +3,7 @@
 //! Locks are held at the file's home. Those of the process (POSIX) go with the first close of any
 //! descriptor of the file in this process, so files on which the process took one are marked.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use mayfly_client::OpenFile;
 use mayfly_sys::{Errno, user};
@@ -28,6 +28,9 @@ const F_OFD_SETLKW: usize = 38;
 static MARKED: [AtomicU64; FILES_OPEN_MAX as usize / 64] =
     [const { AtomicU64::new(0) }; FILES_OPEN_MAX as usize / 64];
 
+/// It has taken one on some file.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
 /// `struct flock`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -45,12 +48,18 @@ const _: () = assert!(size_of::<KernelLock>() == 32);
 
 /// A child of fork has none of its parent's POSIX locks.
 pub(crate) fn forget() {
+    TAKEN.store(false, Ordering::Relaxed);
     for word in &MARKED {
         // Looking first leaves the untouched pages shared with the parent.
         if word.load(Ordering::Relaxed) != 0 {
             word.store(0, Ordering::Relaxed);
         }
     }
+}
+
+/// Has this process taken a POSIX lock, on whichever file?
+pub(crate) fn were_taken() -> bool {
+    TAKEN.load(Ordering::Relaxed)
 }
 
 fn mark(file: u32) -> Option<(&'static AtomicU64, u64)> {
@@ -140,6 +149,7 @@ unsafe fn try_range(
     if owner == LOCK_POSIX
         && let Some((word, bit)) = mark(session.file_index(open)?)
     {
+        TAKEN.store(true, Ordering::Relaxed);
         word.fetch_or(bit, Ordering::Relaxed);
     }
     let wait = matches!(command, F_SETLKW | F_OFD_SETLKW);

@@ -15,7 +15,7 @@ use mayfly_sys::{
 use mayfly_wire::{SET_SIZE, Target, WALK_EMPTY, Walk};
 
 use crate::{
-    Call, Outcome, flight, handover, identity,
+    Call, Outcome, flight, handover, identity, lent,
     locate::{Place, locate},
     names, owner,
     serve::{AT, PLAIN, PathArguments, argument, with_path},
@@ -147,6 +147,9 @@ fn open_place(
 
 fn open_walk(walk: Walk<'_>, flags: u32, mode: u32, escape: &mut PathText) -> Result<isize, Stop> {
     let session = session::get()?;
+    if let Some(opened) = lent::open(session, &walk, flags) {
+        return opened.map_err(Stop::Failed);
+    }
     let makes = flags & (O_CREAT | O_TMPFILE) != 0;
     let (uid, gid) = if makes { owner::get() } else { (0, 0) };
     let mode = mode & !names::umask();

@@ -190,6 +190,9 @@ fn make() -> Result<&'static Session, Errno> {
     // SAFETY: the mapping is fresh, large enough, page-aligned, and lives until `discard`.
     unsafe {
         place.write(Client::new(Lanes(transport), tables, objects, Hidden)?);
+        if let Some(lent) = transport.lent() {
+            (*place.as_ptr()).borrow_from(lent);
+        }
         read_records(&mut *place.as_ptr())?;
         Ok(&*place.as_ptr())
     }

@@ -88,6 +88,15 @@ pub trait Store: Send {
         visit: &mut dyn FnMut(&[u8], &[u8]) -> Scan,
     ) -> Result<(), StoreError>;
 
+    /// Begins the transaction where others see that one is under way, if they can: what they find
+    /// in the records before its end is not certain.
+    ///
+    /// # Errors
+    /// Any [`StoreError`]; the store is poisoned.
+    fn announce(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Makes the transaction survive this process and returns its number, or the last one's when
     /// nothing was written.
     ///

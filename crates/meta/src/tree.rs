@@ -128,6 +128,14 @@ impl<S: Space + Send> Store for Tree<S> {
         self.show(prefix, from, visit)
     }
 
+    fn announce(&mut self) -> Result<(), StoreError> {
+        if self.poisoned {
+            return Err(StoreError::Poisoned);
+        }
+        let done = self.pages.begin();
+        self.written(done)
+    }
+
     fn commit(&mut self) -> Result<u64, StoreError> {
         if self.poisoned {
             return Err(StoreError::Poisoned);

@@ -5,6 +5,8 @@
 mod listing;
 #[path = "records/readers.rs"]
 mod readers;
+#[path = "records/small.rs"]
+mod small;
 
 use std::path::Path;
 

@@ -131,6 +131,36 @@ fn attributes(body: &[u8]) -> Result<Attr, Unsure> {
     take_attributes(&mut Take(body))
 }
 
+/// What the record of a small file says, of whichever form.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SmallRecord {
+    pub(crate) attr: Attr,
+    /// Where its bytes begin in the record; they are as many as the file is long.
+    pub(crate) content_at: usize,
+    /// The inode is in the dentry.
+    pub(crate) fused: bool,
+}
+
+/// From the beginning of the record of a regular file whose bytes are in it.
+///
+/// # Errors
+/// [`Unsure`].
+pub(crate) fn of_small(record: &[u8]) -> Result<SmallRecord, Unsure> {
+    let (form, body) = record.split_first().ok_or(Unsure)?;
+    if !matches!(*form, FUSED | OWN) {
+        return Err(Unsure);
+    }
+    let mut from = Take(body);
+    let attr = take_attributes(&mut from)?;
+    // What comes last says that the bytes are not in an object.
+    let content = record.len().checked_sub(from.0.len()).ok_or(Unsure)?;
+    let inline = content.checked_sub(1).and_then(|at| record.get(at)) == Some(&0);
+    if attr.kind != FileKind::Regular || !inline || u64::from(from.u32()?) != attr.size_bytes {
+        return Err(Unsure);
+    }
+    Ok(SmallRecord { attr, content_at: content + 4, fused: *form == FUSED })
+}
+
 /// As far as the attributes go.
 fn take_attributes(from: &mut Take<'_>) -> Result<Attr, Unsure> {
     let id = FileId(from.u64()?);

@@ -27,11 +27,13 @@ pub mod key;
 mod list;
 pub mod page;
 mod search;
+mod small;
 mod walk;
 
 pub use attributes::{Dentry, RECORD_CHUNKS, of_dentry, of_inode};
 pub use list::{Entry, list};
-pub use search::{KEY_BYTES_MAX, Source, get};
+pub use search::{KEY_BYTES_MAX, Runs, Source, get};
+pub use small::{Reached, SMALL_NAME_BYTES_MAX, Small, find_again, is_still, reach, version};
 pub use walk::{Found, Question, look};
 
 /// It has to be asked for: something is being changed, or the records do not tell.

@@ -39,6 +39,8 @@ pub const LONG: u8 = 2;
 
 /// In a cell's length: the value is long, and what stands here says where it is.
 pub const LONG_MARK: u16 = 1 << 15;
+/// What a cell has of a long value before its end: first page and length.
+pub const LONG_PLACE_BYTES: usize = 8;
 /// Where the bytes of a long value begin in a page.
 pub const LONG_HEAD_BYTES: usize = 16;
 

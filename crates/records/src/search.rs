@@ -6,8 +6,8 @@ use crate::{
     Unsure,
     page::{
         CACHE_LINE_BYTES, CELL_HEAD_BYTES, DEPTH_MAX, ENTRIES_MAX, HEAD_BYTES, LONG,
-        LONG_HEAD_BYTES, LONG_MARK, NODE, PAGE_BYTES, PLACES_AT, PREFIX_AT, PREFIX_BYTES_MAX,
-        SEARCHED_LINES, SLOT_BYTES, hint,
+        LONG_HEAD_BYTES, LONG_MARK, LONG_PLACE_BYTES, NODE, PAGE_BYTES, PLACES_AT, PREFIX_AT,
+        PREFIX_BYTES_MAX, SEARCHED_LINES, SLOT_BYTES, hint,
     },
 };
 
@@ -211,6 +211,43 @@ impl<'a, S: Source> Node<'a, S> {
         Ok(count)
     }
 
+    /// Where the value of entry `index` lies.
+    fn runs(&self, index: usize, end: u32) -> Result<Runs, Unsure> {
+        let slot = self.slot(index)?;
+        let mark = u16::from_le_bytes(self.short(slot.cell())?);
+        let (start, mut runs) = (slot.value_at(), Runs::default());
+        let count = usize::from(mark & !LONG_MARK);
+        if start + count > PAGE_BYTES {
+            return Err(Unsure);
+        }
+        if mark & LONG_MARK == 0 {
+            runs.push(self.start + start, count)?;
+            return Ok(runs);
+        }
+        let mut page = u32::from_le_bytes(self.short(start)?);
+        let length = u32::from_le_bytes(self.short(start + 4)?) as usize;
+        let rest = count.checked_sub(LONG_PLACE_BYTES).ok_or(Unsure)?;
+        let mut left = length.checked_sub(rest).ok_or(Unsure)?;
+        while left > 0 {
+            if !(1..end).contains(&page) {
+                return Err(Unsure);
+            }
+            let at = page as usize * PAGE_BYTES;
+            let head = self.source.word(at).ok_or(Unsure)?;
+            if head.to_le_bytes()[0] != LONG {
+                return Err(Unsure);
+            }
+            let bytes = left.min(PAGE_BYTES - LONG_HEAD_BYTES);
+            runs.push(at + LONG_HEAD_BYTES, bytes)?;
+            left -= bytes;
+            page = (head >> 32) as u32;
+        }
+        if rest > 0 {
+            runs.push(self.start + start + LONG_PLACE_BYTES, rest)?;
+        }
+        Ok(runs)
+    }
+
     /// The beginning is in the first page of the chain.
     fn long_value<const N: usize>(
         &self,
@@ -234,6 +271,81 @@ impl<'a, S: Source> Node<'a, S> {
     }
 }
 
+/// Runs that a value has at most, of those that are asked for.
+const RUNS_MAX: usize = 3;
+
+/// Where the bytes of a value lie in the file: one run behind the other.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Runs([(u32, u32); RUNS_MAX]);
+
+impl Runs {
+    /// Words that tell of them all.
+    pub const WORDS: usize = RUNS_MAX;
+
+    /// Those words.
+    #[must_use]
+    pub fn words(&self) -> [u64; Runs::WORDS] {
+        self.0.map(|(at, bytes)| u64::from(at) << 32 | u64::from(bytes))
+    }
+
+    /// What such words tell of.
+    #[must_use]
+    pub fn of(words: [u64; Runs::WORDS]) -> Runs {
+        Runs(words.map(|word| ((word >> 32) as u32, word as u32)))
+    }
+
+    /// Puts a run of `bytes` bytes at `at` behind the others.
+    fn push(&mut self, at: usize, bytes: usize) -> Result<(), Unsure> {
+        let free = self.0.iter_mut().find(|(_, bytes)| *bytes == 0).ok_or(Unsure)?;
+        *free = (u32::try_from(at).map_err(|_| Unsure)?, bytes as u32);
+        Ok(())
+    }
+
+    /// Bytes in all.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.0.iter().map(|(_, bytes)| *bytes as usize).sum()
+    }
+
+    /// Places and lengths, from byte `first` of the value on.
+    pub fn from(&self, first: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
+        self.0.into_iter().scan(first, |skip, (at, bytes)| {
+            let skipped = (*skip).min(bytes as usize);
+            *skip -= skipped;
+            Some((at as usize + skipped, bytes as usize - skipped))
+        })
+    }
+
+    /// The same without the first `count` bytes.
+    pub(crate) fn behind(&self, count: usize) -> Runs {
+        let mut left = Runs::default();
+        for (to, (at, bytes)) in left.0.iter_mut().zip(self.from(count)) {
+            *to = (at as u32, bytes as u32);
+        }
+        left
+    }
+}
+
+/// An entry of a leaf, and the end of the file.
+pub(crate) struct Place<'a, S> {
+    leaf: Node<'a, S>,
+    index: usize,
+    end: u32,
+}
+
+impl<S: Source> Place<'_, S> {
+    /// As [`get`].
+    #[inline]
+    pub(crate) fn value<const N: usize>(&self, to: &mut [[u8; 8]; N]) -> Result<usize, Unsure> {
+        self.leaf.value(self.index, self.end, to)
+    }
+
+    /// Where the whole value lies.
+    pub(crate) fn runs(&self) -> Result<Runs, Unsure> {
+        self.leaf.runs(self.index, self.end)
+    }
+}
+
 /// Copies the beginning of the value of `key` to `to`; the number of bytes, or `None` when there is
 /// no such key. A long value is taken to be longer than `to`.
 ///
@@ -245,6 +357,18 @@ pub fn get<S: Source, const N: usize>(
     key: &[u8],
     to: &mut [[u8; 8]; N],
 ) -> Result<Option<usize>, Unsure> {
+    find(source, key)?.map(|place| place.value(to)).transpose()
+}
+
+/// The entry of `key`, if there is one.
+///
+/// # Errors
+/// As [`get`].
+#[inline]
+pub(crate) fn find<'a, S: Source>(
+    source: &'a S,
+    key: &[u8],
+) -> Result<Option<Place<'a, S>>, Unsure> {
     if !(9..=KEY_BYTES_MAX).contains(&key.len()) {
         return Err(Unsure);
     }
@@ -255,7 +379,7 @@ pub fn get<S: Source, const N: usize>(
     for _ in 0..DEPTH_MAX {
         if node.level == 0 {
             let Ok(index) = node.search(&key, 0)? else { return Ok(None) };
-            return node.value(index, end, to).map(Some);
+            return Ok(Some(Place { leaf: node, index, end }));
         }
         let below = Node::of(source, node.child_at(node.child_index(&key)?)?, end)?;
         if u16::from(below.level) + 1 != u16::from(node.level) {

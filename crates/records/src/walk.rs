@@ -12,7 +12,7 @@ use crate::{
     attributes::{Dentry, RECORD_CHUNKS, of_dentry, of_inode},
     key::{self, PLACE_BYTES},
     page::VERSION_AT,
-    search::{KEY_BYTES_MAX, Source, get},
+    search::{KEY_BYTES_MAX, Place, Source, find, get},
 };
 
 /// What is asked.
@@ -52,7 +52,41 @@ pub fn look<S: Source>(source: &S, question: Question<'_>) -> Result<Found, Unsu
 }
 
 fn walk<S: Source>(source: &S, question: Question<'_>) -> Result<Found, Unsure> {
-    let Question { start, path, follow } = question;
+    match to_last(source, question.start, question.path)? {
+        Last::Directory(id) => inode(source, id).map(Found::File),
+        Last::Nothing => Ok(Found::Nothing),
+        Last::Name { directory, name, slash, certain } => match dentry(source, directory, name)? {
+            Some(dentry) => end(source, dentry, question.follow, slash).map(Found::File),
+            None if certain => Ok(Found::Nothing),
+            None => Err(Unsure),
+        },
+    }
+}
+
+/// Where a path ends.
+pub(crate) enum Last<'a> {
+    /// In the directory where it began, or the root: there were no names.
+    Directory(FileId),
+    /// Nowhere: a name on the way is not there.
+    Nothing,
+    /// With a name.
+    Name {
+        directory: FileId,
+        name: &'a [u8],
+        /// There is a slash behind it.
+        slash: bool,
+        /// The directory is one, and is there.
+        certain: bool,
+    },
+}
+
+/// Follows a path to its last name.
+#[inline]
+pub(crate) fn to_last<'a, S: Source>(
+    source: &S,
+    start: FileId,
+    path: &'a [u8],
+) -> Result<Last<'a>, Unsure> {
     if path.is_empty() || path.len() >= PATH_BYTES_MAX {
         return Err(Unsure);
     }
@@ -68,18 +102,19 @@ fn walk<S: Source>(source: &S, question: Question<'_>) -> Result<Found, Unsure> 
         if name == b"." {
             continue;
         }
-        let last = rest.iter().all(|byte| *byte == b'/');
-        let Some(dentry) = dentry(source, directory, name)? else {
-            return if is_directory { Ok(Found::Nothing) } else { Err(Unsure) };
-        };
-        if last {
-            return end(source, dentry, follow, !rest.is_empty()).map(Found::File);
+        if rest.iter().all(|byte| *byte == b'/') {
+            let (slash, certain) = (!rest.is_empty(), is_directory);
+            return Ok(Last::Name { directory, name, slash, certain });
         }
-        let Dentry::Plain(id, FileKind::Directory) = dentry else { return Err(Unsure) };
+        let id = match dentry(source, directory, name)? {
+            Some(Dentry::Plain(id, FileKind::Directory)) => id,
+            None if is_directory => return Ok(Last::Nothing),
+            _ => return Err(Unsure),
+        };
         (directory, is_directory) = (id, true);
     }
     // Nothing but slashes and dots.
-    if is_directory { inode(source, directory).map(Found::File) } else { Err(Unsure) }
+    if is_directory { Ok(Last::Directory(directory)) } else { Err(Unsure) }
 }
 
 fn next<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
@@ -104,15 +139,26 @@ fn end<S: Source>(source: &S, dentry: Dentry, follow: bool, slash: bool) -> Resu
 }
 
 fn dentry<S: Source>(source: &S, directory: FileId, name: &[u8]) -> Result<Option<Dentry>, Unsure> {
+    let Some(place) = find_dentry(source, directory, name)? else { return Ok(None) };
+    let mut record = [[0; 8]; RECORD_CHUNKS];
+    let count = place.value(&mut record)?;
+    of_dentry(&record.as_flattened()[..count]).map(Some)
+}
+
+/// The record of a name.
+#[inline]
+pub(crate) fn find_dentry<'a, S: Source>(
+    source: &'a S,
+    directory: FileId,
+    name: &[u8],
+) -> Result<Option<Place<'a, S>>, Unsure> {
     let mut key = [0; KEY_BYTES_MAX];
     let (place, rest) = key.split_at_mut(PLACE_BYTES);
     place.copy_from_slice(&key::place(directory, key::cookie(directory, name)));
     // Longer names are left to the daemon.
     let there = rest.get_mut(..name.len()).ok_or(Unsure)?;
     there.iter_mut().zip(name).for_each(|(to, from)| *to = *from);
-    let mut record = [[0; 8]; RECORD_CHUNKS];
-    let count = get(source, &key[..PLACE_BYTES + name.len()], &mut record)?;
-    count.map(|count| of_dentry(&record.as_flattened()[..count])).transpose()
+    find(source, &key[..PLACE_BYTES + name.len()])
 }
 
 fn inode<S: Source>(source: &S, id: FileId) -> Result<Attr, Unsure> {

@@ -240,6 +240,14 @@ impl Shown {
         Some(unsafe { self.start.as_ptr().add(at).cast::<[u8; 8]>().read_volatile() })
     }
 
+    /// Where so many bytes at `at` are mapped; `None` beyond the mapping.
+    #[must_use]
+    #[inline]
+    pub fn range(&self, at: usize, bytes: usize) -> Option<*const u8> {
+        let fits = at <= self.span && bytes <= self.span - at;
+        fits.then(|| self.start.as_ptr().wrapping_add(at).cast_const())
+    }
+
     /// Has the processor fetch the cache line at `at`, as [`Mapped::prefetch`].
     #[inline]
     pub fn prefetch(&self, at: usize) {

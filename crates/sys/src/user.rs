@@ -67,11 +67,24 @@ pub unsafe fn copy_in(from: *const u8, to: &mut [u8]) -> Result<(), Errno> {
 /// # Safety
 /// `to` is an address that the host passed to the kernel for writing that many bytes.
 pub unsafe fn copy_out(from: &[u8], to: *mut u8) -> Result<(), Errno> {
-    if !plausible(to as usize, from.len()) {
+    // SAFETY: passed on to the caller.
+    unsafe { copy_out_shown(from.as_ptr(), from.len(), to) }
+}
+
+/// The same from memory that others may be changing.
+///
+/// # Errors
+/// EFAULT.
+///
+/// # Safety
+/// As [`copy_out`]; so many bytes are mapped at `from`.
+pub unsafe fn copy_out_shown(from: *const u8, bytes: usize, to: *mut u8) -> Result<(), Errno> {
+    if !plausible(to as usize, bytes) {
         return Err(Errno::EFAULT);
     }
-    // SAFETY: the host vouches for `to`; `from` is ours, so the two do not overlap.
-    let copied = unsafe { fault::copy(to, from.as_ptr(), from.len()) };
+    // SAFETY: the host vouches for `to`; `from` is ours, so the two do not overlap, and the copy is
+    // made by instructions of which the compiler knows nothing.
+    let copied = unsafe { fault::copy(to, from, bytes) };
     if copied { Ok(()) } else { Err(Errno::EFAULT) }
 }
 

@@ -36,6 +36,7 @@ use crate::{
         LANE_POSTED, LANE_REQUEST, Lane, LaneBuffers, NodeRegion, PROCESSORS_TELL, SessionHead,
         SessionRegion,
     },
+    lent::Lent,
     raw,
     spin::{Spin, Yield},
 };
@@ -73,6 +74,12 @@ unsafe impl Send for ShmTransport {}
 unsafe impl Sync for ShmTransport {}
 
 impl ShmTransport {
+    /// What the daemon lends this session.
+    #[must_use]
+    pub fn lent(&self) -> Option<&'static Lent> {
+        self.node.lent.get(self.id as usize)
+    }
+
     /// For a mapped session region that stays mapped for good.
     pub(crate) fn new(
         node: &'static NodeRegion,

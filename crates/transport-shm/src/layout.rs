@@ -17,7 +17,10 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::posts::{Posts, RINGS};
+use crate::{
+    lent::Lent,
+    posts::{Posts, RINGS},
+};
 use mayfly_types::limits::{
     FILES_OPEN_MAX, LANES, NAME_BYTES_MAX, OPEN_FILES_MAX, REPLY_BYTES_MAX, REQUEST_BYTES_MAX,
     SESSIONS_MAX,
@@ -26,7 +29,7 @@ use mayfly_types::limits::{
 /// First word of either region.
 pub const MAGIC: u32 = 0x5346_594d; // "MYFS"
 /// Version of the layout; a client of another version does not attach.
-pub const LAYOUT_VERSION: u32 = 7;
+pub const LAYOUT_VERSION: u32 = 8;
 
 /// The daemon is polling: a request needs no system call.
 pub const DAEMON_AWAKE: u32 = 1;
@@ -123,6 +126,14 @@ pub const OPEN_SHARING: u32 = 2;
 pub const OPEN_SHARED: u32 = 3;
 /// Set aside for what a process posts ([`crate::posts`]).
 pub const OPEN_PROMISED: u32 = 4;
+/// Lent to the process of `session`, which reads no file by it now ([`crate::lent`]).
+pub const OPEN_LENT: u32 = 5;
+/// A thread of that process is taking it into use, or out of it.
+pub const OPEN_LENT_BUSY: u32 = 6;
+/// That process reads the file `id` by it.
+pub const OPEN_LENT_USED: u32 = 7;
+/// The daemon is making a description of its own of it.
+pub const OPEN_LENT_TAKEN: u32 = 8;
 
 /// In `OpenEntry::flags`: the description's offset is that of an open file of the kernel's mount,
 /// whose descriptor is kept for it ([`crate::keeper`]). Never taken back.
@@ -213,6 +224,8 @@ pub struct NodeRegion {
     pub keys: [KeyEntry; FILES_OPEN_MAX as usize],
     /// Creates that nobody waits for.
     pub posts: [Posts; RINGS],
+    /// Descriptions that are lent, by session.
+    pub lent: [Lent; SESSIONS_MAX as usize],
 }
 
 impl NodeRegion {
@@ -391,5 +404,6 @@ const _: () = assert!(core::mem::offset_of!(Lane, answered_transaction) == 80);
 const _: () = assert!(size_of::<LaneBuffers>() == 1_056_768);
 const _: () = assert!(size_of::<SessionRegion>() == 4096 + LANES * 1_056_768);
 const _: () = assert!(core::mem::offset_of!(NodeRegion, posts) == 8_392_704 + 65_536 * 320);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, lent) == 29_364_224 + 64 * 1_335_296);
 const _: () = assert!(core::mem::offset_of!(NodeHead, posted) == 768);
 const _: () = assert!(core::mem::offset_of!(NodeHead, ripe) == 776);

@@ -29,6 +29,7 @@ pub mod hello;
 pub mod image;
 pub mod keeper;
 pub mod layout;
+pub mod lent;
 pub mod posts;
 mod raw;
 #[cfg(feature = "server")]

@@ -267,6 +267,7 @@ impl Core {
         if located.inode.links > 0 {
             return self.save(&located);
         }
+        self.take_lent(&located)?;
         let id = located.inode.id;
         let awaited = is_placed(&located.inode) && self.is_awaited(id)?;
         if self.opens.file(id).is_none() && !awaited {

@@ -25,6 +25,7 @@ impl Core {
     pub fn session_closed(&mut self, session: SessionId) {
         self.execute_posted();
         self.end_delegation(session);
+        self.end_lending(session);
         self.now = self.clock.now();
         self.locks.drop_waits(session);
         self.mount_ended(session);

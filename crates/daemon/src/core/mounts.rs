@@ -125,6 +125,10 @@ impl Mounts {
         at.is_some_and(|at| self.mapped.remove(at).is_some())
     }
 
+    pub(super) fn has(&self, session: SessionId) -> bool {
+        self.all.contains_key(&session)
+    }
+
     /// A mount has dealt with these.
     fn dealt_with(&mut self, keys: &[Key]) {
         for key in keys {

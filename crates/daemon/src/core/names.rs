@@ -179,7 +179,7 @@ impl Core {
         }
         self.unclaimed(|| [place.claims(), vec![(Claim::File(id), true)]].concat())?;
         let parent = self.load_holder(place.directory)?;
-        if self.is_light(&place, id) {
+        if self.is_light(&place, id) && !self.is_lent(id)? {
             self.delete_dentry_at(place.directory, place.cookie, &place.name)?;
             self.counters.files -= 1;
         } else {

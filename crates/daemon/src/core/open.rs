@@ -105,12 +105,13 @@ impl Core {
             && flags & (O_ACCMODE | O_PATH) == 0
         {
             self.opened_content = Some(bytes);
+            self.consider_lending(caller);
         }
         Ok(Served::Replied)
     }
 
     /// What the node's processes have to know of a file that is open.
-    fn mark_opened(&mut self, inode: &Inode) {
+    pub(super) fn mark_opened(&mut self, inode: &Inode) {
         if matches!(inode.content, Content::Object(_)) {
             self.opens.mark_object(inode.id);
         }

@@ -24,6 +24,7 @@ use super::{
     delegation::Delegations,
     distant::{Distant, is_distant},
     home::{Located, Ownership},
+    lending::Lendings,
     part,
     preparation::Preparations,
     removed::Removed,
@@ -148,6 +149,7 @@ impl Core {
             lent: Bytes::default(),
             record: Vec::new(),
             delegations: Delegations::new(&node.head),
+            lendings: Lendings::default(),
             locks: LockTable::numbered_from(first_number),
             chases: chase::Chases::default(),
             sessions: survivors
@@ -177,6 +179,7 @@ impl Core {
         let awaited = self.judge_posted();
         self.take_up_store()?;
         self.take_up_opens(&awaited);
+        self.take_up_lent();
         self.take_up_appends().map_err(OpenError::Failed)?;
         self.take_up_orphans()?;
         self.take_up_parts()?;

@@ -8,7 +8,9 @@ use mayfly_transport_shm::layout::{
 };
 use mayfly_types::{FileId, FileKind, OpenRef, SessionId, limits::NAME_BYTES_MAX};
 
-use super::{Found, LANE_MASK, Open, OpenFile, OpenTable, Remote, SHARD_SHIFT, new_file};
+use super::{
+    Found, LANE_MASK, Open, OpenFile, OpenTable, Remote, SHARD_SHIFT, lent::is_lent, new_file,
+};
 use crate::{api::Caller, numbering::node_of_owner, slots::ShardId};
 
 impl OpenTable {
@@ -17,7 +19,8 @@ impl OpenTable {
     /// Entries are taken from the lowest one up, so the first that was never used ends the search:
     /// the pages of an unused table stay untouched.
     ///
-    /// What was promised, or is `awaited` because it will be made once more, is left as it is.
+    /// What was promised or lent, or is `awaited` because it will be made once more, is left as it
+    /// is.
     pub(crate) fn survey(&mut self, awaited: &[OpenRef]) -> Vec<Found> {
         let mut found = Vec::new();
         let share = self.share;
@@ -29,7 +32,8 @@ impl OpenTable {
             }
             self.opens.push(None);
             let open = OpenRef { index, generation: entry.generation.load(Relaxed) };
-            if entry.state.load(Relaxed) == OPEN_PROMISED || awaited.contains(&open) {
+            let state = entry.state.load(Relaxed);
+            if state == OPEN_PROMISED || is_lent(state) || awaited.contains(&open) {
                 self.reserved.push(index);
                 continue;
             }

@@ -249,6 +249,10 @@ impl Store for TreeStore {
         self.tree.scan(prefix, from, visit)
     }
 
+    fn announce(&mut self) -> Result<(), StoreError> {
+        self.tree.announce()
+    }
+
     fn commit(&mut self) -> Result<u64, StoreError> {
         self.tree.commit()
     }

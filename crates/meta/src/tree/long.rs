@@ -5,7 +5,7 @@
 //! value (4), and the value's end if that is short: a file of 4096 bytes with its inode takes one
 //! page and a little in the leaf, not two.
 
-use mayfly_records::page::LONG_HEAD_BYTES as HEAD_BYTES;
+use mayfly_records::page::{LONG_HEAD_BYTES as HEAD_BYTES, LONG_PLACE_BYTES as PLACE_BYTES};
 
 use super::{
     page::{LONG, PAGE_BYTES},
@@ -15,8 +15,6 @@ use super::{
 use crate::StoreError;
 
 const DATA_BYTES: usize = PAGE_BYTES - HEAD_BYTES;
-/// First page and length.
-const PLACE_BYTES: usize = 8;
 /// A value's end up to this length stays in the leaf, bytes.
 const REST_BYTES_MAX: usize = 512;
 

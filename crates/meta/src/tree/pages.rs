@@ -218,6 +218,20 @@ impl<S: Space> Pages<S> {
         Node::of(self.page(number)?)
     }
 
+    /// Begins the transaction, if none is under way.
+    ///
+    /// # Errors
+    /// As [`Pages::note`].
+    #[inline]
+    pub(super) fn begin(&mut self) -> Result<(), StoreError> {
+        if !self.changed {
+            self.journal.begin(self.committed.wrapping_add(1))?;
+            self.space.publish(VERSION_AT, version(self.committed) | 1)?;
+            self.changed = true;
+        }
+        Ok(())
+    }
+
     /// Notes what stands in a page, which is about to be changed there.
     ///
     /// # Errors
@@ -229,11 +243,7 @@ impl<S: Space> Pages<S> {
 
     #[inline]
     fn note_at(&mut self, at: usize, bytes: usize) -> Result<(), StoreError> {
-        if !self.changed {
-            self.journal.begin(self.committed.wrapping_add(1))?;
-            self.space.publish(VERSION_AT, version(self.committed) | 1)?;
-            self.changed = true;
-        }
+        self.begin()?;
         self.journal.note(at, range(self.space.bytes(), at, bytes)?)
     }
 

@@ -140,7 +140,7 @@ fn content() -> impl Strategy<Value = Content> {
     ]
 }
 
-fn inode() -> impl Strategy<Value = Inode> {
+pub(crate) fn inode() -> impl Strategy<Value = Inode> {
     let numbers = (any::<u64>(), 0..0o10000_u16, any::<u32>(), any::<u32>(), any::<u32>());
     (numbers, (any::<u32>(), any::<u32>()), [time(), time(), time(), time()], content()).prop_map(
         |((id, mode, links, uid, gid), (size, blocks), [atime, mtime, ctime, btime], content)| {

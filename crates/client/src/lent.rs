@@ -1,0 +1,475 @@
+//! Small files that are opened, read and closed without asking the daemon.
+//!
+//! A process that opens small files for reading is lent some descriptions
+//! ([`mayfly_transport_shm::lent`]). It finds the file in the records, shows in shared memory which
+//! one it reads by which of them, and looks at the records' version once more: the same one, and
+//! the daemon keeps the file from then on, whatever becomes of its names.
+//!
+//! **Nothing stale is read.** Each read looks whether anything is posted and then at the version.
+//! Is it the one at which the file was found, its bytes are where they were; otherwise it is looked
+//! for anew. After the copy the version is looked at again: the same one, and what was copied is
+//! what the file held at that moment.
+//!
+//! **Whatever is not done here** goes by a description of the daemon's own:
+//! [`Client::open_file`](crate::Client::open_file) has it made, under the same index and
+//! generation, so nobody notices.
+
+use core::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+
+use mayfly_records::{Question, Reached, Runs, Small, find_again, is_still, reach, version};
+use mayfly_sys::{
+    arch,
+    file::{IoVec, O_CLOEXEC, O_LARGEFILE, O_NOATIME, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY},
+};
+use mayfly_transport::Transport;
+use mayfly_transport_shm::{
+    layout::{NodeHead, OPEN_LENT, OPEN_LENT_BUSY, OPEN_LENT_TAKEN, OPEN_LENT_USED, OpenEntry},
+    lent::{LENT_MAX, LENT_NAME_BYTES_MAX, Lent},
+};
+use mayfly_types::{Attr, Errno, FileId, FileKind, OpenRef};
+use mayfly_wire::{Ping, WALK_FOLLOW, Walk};
+
+use crate::{
+    Client, Descriptors, OpenFile, offset,
+    pieces::Pieces,
+    records::{View, is_posted, is_served, timed},
+};
+
+/// Flags of an open that can be done here.
+const PLAIN: u32 =
+    O_RDONLY | O_CLOEXEC | O_LARGEFILE | O_NOATIME | O_NOCTTY | O_NOFOLLOW | O_NONBLOCK;
+/// Those of them that say how to open, and are no property of the description.
+const ONCE: u32 = O_CLOEXEC | O_NOCTTY;
+/// A file that is changed so often meanwhile is the daemon's affair.
+const TRIES: usize = 3;
+/// Another thread takes an entry into use, or out of it, within some hundred instructions.
+const SPINS: usize = 1000;
+const SEEK_SET: usize = 0;
+const SEEK_CUR: usize = 1;
+const SEEK_END: usize = 2;
+
+/// What is lent to this process, and where it found the files.
+pub(crate) struct Lending {
+    lent: Option<&'static Lent>,
+    memos: [Memo; LENT_MAX],
+}
+
+/// Where a file was found, of the description of a place.
+#[derive(Default)]
+struct Memo {
+    /// 1 while a thread is at it: another one does without.
+    busy: AtomicU32,
+    generation: AtomicU32,
+    /// Starts of the daemon.
+    starts: AtomicU32,
+    version: AtomicU64,
+    runs: [AtomicU64; Runs::WORDS],
+}
+
+impl Memo {
+    fn hold<R>(&self, work: impl FnOnce(&Memo) -> R) -> Option<R> {
+        if self.busy.swap(1, Acquire) != 0 {
+            return None;
+        }
+        let done = work(self);
+        self.busy.store(0, Release);
+        Some(done)
+    }
+
+    fn keep(&self, generation: u32, seen: Seen, runs: &Runs) {
+        self.hold(|memo| {
+            memo.generation.store(generation, Relaxed);
+            memo.starts.store(seen.starts, Relaxed);
+            memo.version.store(seen.version, Relaxed);
+            for (to, word) in memo.runs.iter().zip(runs.words()) {
+                to.store(word, Relaxed);
+            }
+        });
+    }
+
+    fn find(&self, generation: u32, seen: Seen) -> Option<Runs> {
+        self.hold(|memo| {
+            let same = memo.generation.load(Relaxed) == generation
+                && memo.starts.load(Relaxed) == seen.starts
+                && memo.version.load(Relaxed) == seen.version;
+            same.then(|| Runs::of(memo.runs.each_ref().map(|word| word.load(Relaxed))))
+        })
+        .flatten()
+    }
+}
+
+/// At which moment the records were looked at. A daemon that is started again takes the version
+/// back of what its predecessor had begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    starts: u32,
+    version: u64,
+}
+
+/// The records, at a moment when nothing was posted that is not in them.
+struct Look<'a> {
+    view: View<'a>,
+    head: &'static NodeHead,
+    seen: Seen,
+}
+
+impl Look<'_> {
+    /// Is this the moment still?
+    fn lasts(&self) -> bool {
+        is_still(&self.view, self.seen.version)
+            && self.head.daemon_starts.load(Acquire) == self.seen.starts
+            && is_served(self.head)
+    }
+}
+
+/// A description that is lent, in use or not.
+#[derive(Clone, Copy)]
+struct Borrowed {
+    lent: &'static Lent,
+    place: usize,
+    index: u32,
+    entry: &'static OpenEntry,
+}
+
+impl Borrowed {
+    fn change(&self, from: u32, to: u32) -> bool {
+        self.entry.state.compare_exchange(from, to, AcqRel, Acquire).is_ok()
+    }
+
+    /// Nobody else takes it into use.
+    fn claim(&self) -> bool {
+        // Most of those that are in use are found so without a locked instruction.
+        if self.entry.state.load(Relaxed) != OPEN_LENT || !self.change(OPEN_LENT, OPEN_LENT_BUSY) {
+            return false;
+        }
+        // It may have been taken, closed, and lent to somebody else, before it was claimed.
+        let ours = self.lent.entry_at(self.place) == Some(self.index);
+        if !ours {
+            self.change(OPEN_LENT_BUSY, OPEN_LENT);
+        }
+        ours
+    }
+
+    /// Shows that `id` is read by it from here on.
+    fn take_into_use(&self, id: FileId, flags: u32, (directory, name): (FileId, &[u8])) {
+        if let Some(birth) = self.lent.births.get(self.place) {
+            birth.write(directory, name);
+        }
+        let entry = self.entry;
+        entry.flags.store(flags & !ONCE, Relaxed);
+        entry.file.store(u32::MAX, Relaxed);
+        entry.offset_lock.store(0, Relaxed);
+        entry.offset.store(0, Relaxed);
+        entry.id.store(id.0, Relaxed);
+        entry.kind.store(FileKind::Regular as u32, Relaxed);
+        entry.state.store(OPEN_LENT_USED, Release);
+        self.lent.show(self.place, id);
+    }
+
+    /// Takes it out of use; false when it is not lent any more. Only whoever has closed the last
+    /// descriptor does that, so no other thread has taken it out and into use again meanwhile.
+    fn give_up(&self, generation: u32) -> bool {
+        if !self.change(OPEN_LENT_USED, OPEN_LENT_BUSY) {
+            return false;
+        }
+        self.lent.hide(self.place);
+        self.entry.generation.store(generation.wrapping_add(1), Release);
+        self.change(OPEN_LENT_BUSY, OPEN_LENT);
+        true
+    }
+}
+
+impl Lending {
+    /// Nothing is lent.
+    pub(crate) fn none() -> Lending {
+        Lending { lent: None, memos: Default::default() }
+    }
+
+    /// What the daemon says in `lent`.
+    pub(crate) fn of(lent: &'static Lent) -> Lending {
+        Lending { lent: Some(lent), memos: Default::default() }
+    }
+}
+
+impl<T: Transport, D: Descriptors> Client<T, D> {
+    /// Opens a small file for reading, if that can be done without asking the daemon, or says that
+    /// there is none.
+    #[must_use]
+    pub fn open_lent(&self, walk: &Walk<'_>, flags: u32) -> Option<Result<OpenFile, Errno>> {
+        let lent = self.lending.lent?;
+        if flags & !PLAIN != 0 || walk.flags & !WALK_FOLLOW != 0 {
+            return None;
+        }
+        let borrowed = self.claim_lent(lent)?;
+        let found = self.reach_small(walk);
+        match found {
+            Some((look, Reached::Small(small, directory, name)))
+                if name.len() <= LENT_NAME_BYTES_MAX =>
+            {
+                borrowed.take_into_use(small.attr.id, flags, (directory, name));
+                let generation = borrowed.entry.generation.load(Relaxed);
+                let reference = OpenRef { index: borrowed.index, generation };
+                if !look.lasts() {
+                    self.close_lent_or_made(reference);
+                    return None;
+                }
+                if let Some(memo) = self.lending.memos.get(borrowed.place) {
+                    memo.keep(generation, look.seen, &small.runs);
+                }
+                Some(Ok(OpenFile { reference, entry: borrowed.entry }))
+            }
+            Some((look, Reached::Nothing)) => {
+                borrowed.change(OPEN_LENT_BUSY, OPEN_LENT);
+                look.lasts().then_some(Err(Errno::ENOENT))
+            }
+            _ => {
+                borrowed.change(OPEN_LENT_BUSY, OPEN_LENT);
+                None
+            }
+        }
+    }
+
+    fn claim_lent(&self, lent: &'static Lent) -> Option<Borrowed> {
+        (0..LENT_MAX).find_map(|place| {
+            let index = lent.entry_at(place)?;
+            let entry = self.node.opens.get(index as usize)?;
+            let borrowed = Borrowed { lent, place, index, entry };
+            borrowed.claim().then_some(borrowed)
+        })
+    }
+
+    fn reach_small<'a>(&self, walk: &Walk<'a>) -> Option<(Look<'_>, Reached<'a>)> {
+        let look = self.look_at_records()?;
+        let follow = walk.flags & WALK_FOLLOW != 0;
+        let question = Question { start: walk.start, path: walk.path, follow };
+        let reached = reach(&look.view, question).ok()?;
+        match reached {
+            Reached::Small(small, ..) if small.version != look.seen.version => None,
+            reached => Some((look, reached)),
+        }
+    }
+
+    fn look_at_records(&self) -> Option<Look<'_>> {
+        let view = self.records.view()?;
+        let head = self.node.head;
+        // What was posted before this call stands in the records, or shows here.
+        if is_posted(head) {
+            return None;
+        }
+        let starts = head.daemon_starts.load(Acquire);
+        let version = version(&view)?;
+        Some(Look { view, head, seen: Seen { starts, version } })
+    }
+
+    /// The description that is lent and in use under this reference.
+    fn borrowed(&self, reference: OpenRef) -> Option<Borrowed> {
+        let OpenRef { index, .. } = reference;
+        let entry = self.node.opens.get(index as usize)?;
+        let lent = self.lending.lent.filter(|_| is_used(entry, reference))?;
+        let place = lent.place_of(index)?;
+        Some(Borrowed { lent, place, index, entry })
+    }
+
+    /// Is the file read by a description that is lent, as far as one look tells?
+    #[must_use]
+    pub fn is_lent(&self, reference: OpenRef) -> bool {
+        self.borrowed(reference).is_some()
+    }
+
+    /// Closes a description that is lent; false when it is not, any more.
+    #[must_use]
+    pub fn close_lent(&self, reference: OpenRef) -> bool {
+        self.borrowed(reference).is_some_and(|borrowed| borrowed.give_up(reference.generation))
+    }
+
+    #[cold]
+    fn close_lent_or_made(&self, reference: OpenRef) {
+        if !self.close_lent(reference)
+            && let Ok(open) = self.open_file(reference)
+        {
+            // Nobody has used it.
+            let _ = self.close(open);
+        }
+    }
+
+    /// The file as the records have it, at the moment of the look.
+    fn small(&self, borrowed: &Borrowed, look: &Look<'_>) -> Option<Small> {
+        let birth = borrowed.lent.births.get(borrowed.place)?;
+        let mut name = Default::default();
+        let (directory, name) = birth.read(&mut name);
+        let id = FileId(borrowed.entry.id.load(Relaxed));
+        find_again(&look.view, id, directory, name)
+            .ok()
+            .filter(|small| small.version == look.seen.version)
+    }
+
+    /// Reads by a description that is lent, at the file offset or at `offset`. `None`: to be read
+    /// by [`Client::read`] or [`Client::read_at`]; nothing has happened, but that bytes may stand
+    /// where these will be.
+    ///
+    /// # Safety
+    /// The host wants its memory at `to` written.
+    pub unsafe fn read_lent(
+        &self,
+        reference: OpenRef,
+        offset: Option<u64>,
+        to: &[IoVec],
+    ) -> Option<Result<usize, Errno>> {
+        let borrowed = self.borrowed(reference)?;
+        let pieces = match Pieces::new(to) {
+            Ok(pieces) => pieces,
+            Err(errno) => return Some(Err(errno)),
+        };
+        if let Some(offset) = offset {
+            // SAFETY: passed on to the caller.
+            return unsafe { self.copy_small(&borrowed, reference, offset, pieces) };
+        }
+        let position = offset::hold(OpenFile { reference, entry: borrowed.entry }).ok()?;
+        // SAFETY: passed on to the caller.
+        let done = unsafe { self.copy_small(&borrowed, reference, position.get(), pieces) }?;
+        if let Ok(count) = done {
+            position.set(position.get() + count as u64);
+        }
+        Some(done)
+    }
+
+    /// # Safety
+    /// As [`Client::read_lent`].
+    unsafe fn copy_small(
+        &self,
+        borrowed: &Borrowed,
+        reference: OpenRef,
+        offset: u64,
+        pieces: Pieces<'_>,
+    ) -> Option<Result<usize, Errno>> {
+        if offset.checked_add(pieces.left() as u64).is_none_or(|end| end > i64::MAX as u64) {
+            return Some(Err(Errno::EINVAL));
+        }
+        let memo = self.lending.memos.get(borrowed.place)?;
+        for _ in 0..TRIES {
+            let look = self.look_at_records()?;
+            let runs = match memo.find(reference.generation, look.seen) {
+                Some(runs) => runs,
+                None => {
+                    let small = self.small(borrowed, &look)?;
+                    memo.keep(reference.generation, look.seen, &small.runs);
+                    small.runs
+                }
+            };
+            let first = usize::try_from(offset).unwrap_or(usize::MAX);
+            // SAFETY: passed on to the caller.
+            let done = unsafe { copy_runs(&look.view, &runs, first, pieces) }?;
+            // Still in use: the entry told which file it is.
+            if look.lasts() && is_used(borrowed.entry, reference) {
+                return Some(done);
+            }
+        }
+        None
+    }
+
+    /// Attributes of the file, if it is read by a description that is lent.
+    #[must_use]
+    pub fn stat_lent(&self, reference: OpenRef) -> Option<Attr> {
+        let borrowed = self.borrowed(reference)?;
+        let look = self.look_at_records()?;
+        let small = self.small(&borrowed, &look)?;
+        (look.lasts() && is_used(borrowed.entry, reference))
+            .then(|| timed(small.attr, self.node.head))
+    }
+
+    /// Moves the offset of a description that is lent.
+    #[must_use]
+    pub fn seek_lent(
+        &self,
+        reference: OpenRef,
+        distance: i64,
+        whence: usize,
+    ) -> Option<Result<u64, Errno>> {
+        let borrowed = self.borrowed(reference)?;
+        let position = offset::hold(OpenFile { reference, entry: borrowed.entry }).ok()?;
+        let from = match whence {
+            SEEK_SET => 0,
+            SEEK_CUR => position.get(),
+            SEEK_END => self.stat_lent(reference)?.size_bytes,
+            _ => return None,
+        };
+        let to = i64::try_from(from).ok().and_then(|from| from.checked_add(distance));
+        let Some(to) = to.and_then(|to| u64::try_from(to).ok()) else {
+            return Some(Err(Errno::EINVAL));
+        };
+        position.set(to);
+        Some(Ok(to))
+    }
+
+    /// Status flags of a description that is lent.
+    #[must_use]
+    pub fn flags_lent(&self, reference: OpenRef) -> Option<u32> {
+        self.borrowed(reference).map(|borrowed| borrowed.entry.flags.load(Relaxed))
+    }
+
+    /// Has the daemon make a description of its own of one that is lent.
+    ///
+    /// # Errors
+    /// EBADF when it was closed; EIO.
+    #[cold]
+    pub(crate) fn settle_lent(&self, reference: OpenRef, entry: &OpenEntry) -> Result<(), Errno> {
+        for _ in 0..TRIES {
+            for _ in 0..SPINS {
+                if entry.state.load(Acquire) != OPEN_LENT_BUSY {
+                    break;
+                }
+                arch::pause();
+            }
+            let state = entry.state.load(Acquire);
+            if entry.generation.load(Acquire) != reference.generation || state == OPEN_LENT {
+                return Err(Errno::EBADF);
+            }
+            if !is_lent(state) {
+                return Ok(());
+            }
+            if let Some(lent) = self.lending.lent
+                && let Some(place) = lent.place_of(reference.index)
+            {
+                lent.wanted.fetch_or(1 << place, AcqRel);
+            }
+            self.ask(&Ping {}, |_| Ok(()))?;
+        }
+        Err(Errno::EBADF)
+    }
+}
+
+/// Is the entry lent, and does a file's open description stand there under this reference?
+fn is_used(entry: &OpenEntry, reference: OpenRef) -> bool {
+    entry.state.load(Acquire) == OPEN_LENT_USED
+        && entry.generation.load(Acquire) == reference.generation
+}
+
+/// Is the entry one that is lent?
+pub(crate) fn is_lent(state: u32) -> bool {
+    matches!(state, OPEN_LENT | OPEN_LENT_BUSY | OPEN_LENT_USED | OPEN_LENT_TAKEN)
+}
+
+/// Copies what lies there, from byte `first` on.
+///
+/// # Safety
+/// As [`Client::read_lent`].
+unsafe fn copy_runs(
+    view: &View<'_>,
+    runs: &Runs,
+    first: usize,
+    mut pieces: Pieces<'_>,
+) -> Option<Result<usize, Errno>> {
+    let mut done = 0;
+    for (at, bytes) in runs.from(first).filter(|(_, bytes)| *bytes > 0) {
+        let from = view.range(at, bytes)?;
+        // SAFETY: so many bytes are there, says the view, and the rest is passed on to the caller.
+        match unsafe { pieces.scatter_from(from, bytes) } {
+            Ok(count) => done += count,
+            Err(errno) => return Some(Err(errno)),
+        }
+    }
+    Some(Ok(done))
+}

@@ -1,0 +1,145 @@
+//! The bytes of small files, which are in their records.
+//!
+//! What is found holds as long as the version is the same: who copies the bytes looks at it once
+//! more afterwards ([`is_still`]).
+
+use core::sync::atomic::{Ordering::Acquire, fence};
+
+use mayfly_types::{Attr, FileId};
+
+use crate::{
+    Unsure,
+    attributes::{Dentry, RECORD_CHUNKS, SmallRecord, of_dentry, of_small},
+    key,
+    page::VERSION_AT,
+    search::{KEY_BYTES_MAX, Place, Runs, Source, find},
+    walk::{Last, Question, find_dentry, to_last},
+};
+
+/// Longest name under which a small file is looked for, bytes.
+pub const SMALL_NAME_BYTES_MAX: usize = KEY_BYTES_MAX - key::PLACE_BYTES;
+
+/// A regular file whose bytes are in its record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Small {
+    /// For which version of the records this holds.
+    pub version: u64,
+    /// Attributes.
+    pub attr: Attr,
+    /// Where its bytes are.
+    pub runs: Runs,
+}
+
+/// What a path leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reached<'a> {
+    /// A small file, and where it is found again: under its name in this directory, or, with
+    /// [`FileId::NONE`], under its identity alone.
+    Small(Small, FileId, &'a [u8]),
+    /// No file of that name, in a directory that is there.
+    Nothing,
+}
+
+/// Follows a path to a small file.
+///
+/// # Errors
+/// [`Unsure`]: to be asked for.
+pub fn reach<'a, S: Source>(source: &S, question: Question<'a>) -> Result<Reached<'a>, Unsure> {
+    settled(source, |version| {
+        let (directory, name, certain) = match to_last(source, question.start, question.path)? {
+            Last::Name { directory, name, slash: false, certain } => (directory, name, certain),
+            Last::Nothing => return Ok(Reached::Nothing),
+            Last::Name { .. } | Last::Directory(_) => return Err(Unsure),
+        };
+        let Some(place) = find_dentry(source, directory, name)? else {
+            return if certain { Ok(Reached::Nothing) } else { Err(Unsure) };
+        };
+        let record = record(&place)?;
+        match of_dentry(record.as_flattened())? {
+            Dentry::Fused(_) => {
+                let small = small(&place, of_small(record.as_flattened())?, version)?;
+                Ok(Reached::Small(small, directory, name))
+            }
+            Dentry::Plain(id, _) => {
+                Ok(Reached::Small(own(source, id, version)?, FileId::NONE, b""))
+            }
+        }
+    })
+}
+
+/// Looks for a small file once more: under the name in the directory where it was, and under its
+/// identity if it has been moved since.
+///
+/// # Errors
+/// [`Unsure`]: to be asked for.
+pub fn find_again<S: Source>(
+    source: &S,
+    id: FileId,
+    directory: FileId,
+    name: &[u8],
+) -> Result<Small, Unsure> {
+    settled(source, |version| {
+        if directory != FileId::NONE
+            && let Some(place) = find_dentry(source, directory, name)?
+            && let Ok(found) = of_small(record(&place)?.as_flattened())
+            && found.attr.id == id
+            && found.fused
+        {
+            return small(&place, found, version);
+        }
+        own(source, id, version)
+    })
+}
+
+/// The version of the records; none while a transaction is under way.
+#[must_use]
+pub fn version<S: Source>(source: &S) -> Option<u64> {
+    source.word(VERSION_AT).filter(|version| version.is_multiple_of(2))
+}
+
+/// Was what has been read until now read at this version?
+#[must_use]
+pub fn is_still<S: Source>(source: &S, version: u64) -> bool {
+    // What was read was read before the version is looked at again.
+    fence(Acquire);
+    source.word(VERSION_AT) == Some(version)
+}
+
+fn settled<S: Source, T>(
+    source: &S,
+    look: impl FnOnce(u64) -> Result<T, Unsure>,
+) -> Result<T, Unsure> {
+    let before = version(source).ok_or(Unsure)?;
+    let found = look(before)?;
+    if is_still(source, before) { Ok(found) } else { Err(Unsure) }
+}
+
+/// The beginning of a record, with zeros behind one that is shorter.
+fn record<S: Source>(place: &Place<'_, S>) -> Result<[[u8; 8]; RECORD_CHUNKS], Unsure> {
+    let mut record = [[0; 8]; RECORD_CHUNKS];
+    place.value(&mut record)?;
+    Ok(record)
+}
+
+fn own<S: Source>(source: &S, id: FileId, version: u64) -> Result<Small, Unsure> {
+    let place = find(source, &key::numbered(key::INODE, id))?.ok_or(Unsure)?;
+    let found = of_small(record(&place)?.as_flattened())?;
+    if found.fused || found.attr.id != id {
+        return Err(Unsure);
+    }
+    small(&place, found, version)
+}
+
+fn small<S: Source>(
+    place: &Place<'_, S>,
+    found: SmallRecord,
+    version: u64,
+) -> Result<Small, Unsure> {
+    let SmallRecord { attr, content_at, .. } = found;
+    let runs = place.runs()?.behind(content_at);
+    if runs.bytes() as u64 == attr.size_bytes {
+        Ok(Small { version, attr, runs })
+    } else {
+        Err(Unsure)
+    }
+}

@@ -1,0 +1,107 @@
+//! Small files are opened, read and closed without asking the daemon, and every change that
+//! returned is seen.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use mayfly_testkit::{Instance, Outcome, Random, Scratch, Turn, process};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn requests(instance: &Instance<'_>) -> Result<u64> {
+    let status = instance.status()?;
+    let count = status["requests"].as_u64();
+    count.with_context(|| format!("nothing is said of requests: {status}"))
+}
+
+/// Runs parts of `apps/lent.py`.
+fn run(instance: &Instance<'_>, scratch: &Scratch, label: &str, parts: &str) -> Result<Outcome> {
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("apps/lent.py");
+    let command =
+        r#"at="$MAYFLY_MOUNT/$LABEL"; mkdir "$at" && exec python3 "$PROGRAM" "$at" $PARTS"#;
+    let job = instance.shell(label, command).env("PROGRAM", &program).env("LABEL", label);
+    job.env("PARTS", parts).env("SHARED", scratch.join("shared")).run_ok()
+}
+
+fn holds(label: &str, parts: &str) -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new(label)?;
+    let instance = Instance::start(&scratch, label, &scratch.join("mount"))?;
+    run(&instance, &scratch, "once", parts)?;
+    instance.expect_nothing_held(PATIENCE)?;
+    instance.stop()
+}
+
+#[test]
+fn what_another_process_changes_is_seen_when_its_call_has_returned() -> Result<()> {
+    holds("lent-changes", "changes each_change")
+}
+
+#[test]
+fn a_description_that_was_lent_is_one_as_any_other() -> Result<()> {
+    holds("lent-used", "used many")
+}
+
+#[test]
+fn threads_do_not_meet_in_what_is_lent() -> Result<()> {
+    holds("lent-threads", "threads")
+}
+
+#[test]
+fn a_killed_process_leaves_nothing_that_was_lent() -> Result<()> {
+    holds("lent-killed", "killed")
+}
+
+#[test]
+fn a_small_file_is_read_without_a_request() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("unasked")?;
+    let instance = Instance::start(&scratch, "unasked", &scratch.join("mount"))?;
+    let before = requests(&instance)?;
+    run(&instance, &scratch, "once", "unasked")?;
+    let asked = requests(&instance)? - before;
+    eprintln!("{asked} requests for 4000 small files");
+    // With several shards the records are not read.
+    let alone =
+        ["MAYFLY_SHARDS", "MAYFLY_NODES"].iter().all(|name| std::env::var_os(name).is_none());
+    ensure!(!alone || asked < 400, "{asked} requests: nothing was read without one");
+    instance.expect_nothing_held(PATIENCE)?;
+    instance.stop()
+}
+
+#[test]
+fn a_daemon_that_is_killed_takes_nothing_from_who_reads() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("klent")?;
+    let instance = Instance::start(&scratch, "klent", &scratch.join("mount"))?;
+    let over = AtomicBool::new(false);
+    let (kills, done) = std::thread::scope(|scope| {
+        let killer = scope.spawn(|| kill_daemons(&instance, &over));
+        let parts = "changes each_change many threads";
+        let mut rounds = 0..2;
+        let done = rounds
+            .try_for_each(|round| run(&instance, &scratch, &format!("r{round}"), parts).map(drop));
+        over.store(true, Ordering::Relaxed);
+        (killer.join().expect("the killer does not panic"), done)
+    });
+    done?;
+    eprintln!("the daemon was killed {kills} times");
+    ensure!(kills >= 3, "only {kills} kills");
+    instance.expect_nothing_held(PATIENCE)?;
+    instance.stop()
+}
+
+/// How often the daemon was killed until it was `over`.
+fn kill_daemons(instance: &Instance<'_>, over: &AtomicBool) -> u32 {
+    let mut random = Random::for_suite("klent");
+    let mut kills = 0;
+    while !over.load(Ordering::Relaxed) {
+        std::thread::sleep(random.pause(10, 150));
+        // While it is started again there is no status.
+        let Ok(pid) = instance.daemon_pid() else { continue };
+        kills += u32::from(process::kill(pid));
+    }
+    kills
+}
