@@ -152,6 +152,41 @@ def changes():
     assert looks > 100 and written > 100, (looks, written)
 
 
+def remover(path, seconds):
+    """Makes files that are removed at once, while others open them."""
+    end, n = time.time() + float(seconds), 0
+    while time.time() < end:
+        for name in 'abcdefgh':
+            fd = os.open(f'{path}{name}', os.O_WRONLY | os.O_CREAT)
+            os.write(fd, text(n).encode())
+            os.close(fd)
+            os.unlink(f'{path}{name}')
+            n += 1
+    os.mkdir(f'{path}over')
+
+
+def vanishing():
+    """A file that was opened is there, however soon its name goes."""
+    d = warm('vanishing')
+    p = child('remover', f'{d}/f', '3')
+    opened = 0
+    while not os.path.exists(f'{d}/fover'):
+        for name in 'abcdefgh' * 20:
+            try:
+                fd = os.open(f'{d}/f{name}', os.O_RDONLY)
+            except FileNotFoundError:
+                continue
+            content = os.read(fd, 1 << 16).decode()
+            content == '' or number(content)
+            again = os.pread(fd, 1 << 16, 0).decode()
+            assert again == content or content == '', (again, content)
+            os.close(fd)
+            opened += 1
+    assert p.wait() == 0
+    print(f'{opened} opened')
+    assert opened > 100, opened
+
+
 def peer():
     for line in sys.stdin:
         op, *args = line.split()
@@ -396,8 +431,8 @@ def unasked():
             assert len(f.read()) == 3901
 
 
-HELPERS = {'writer': writer, 'peer': peer, 'holder': holder}
-PARTS = [changes, each_change, used, many, threads, killed]
+HELPERS = {'writer': writer, 'remover': remover, 'peer': peer, 'holder': holder}
+PARTS = [changes, vanishing, each_change, used, many, threads, killed]
 
 if len(sys.argv) > 2 and sys.argv[2] in HELPERS:
     HELPERS[sys.argv[2]](*sys.argv[3:])

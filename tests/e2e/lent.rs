@@ -36,7 +36,7 @@ fn holds(label: &str, parts: &str) -> Result<()> {
 
 #[test]
 fn what_another_process_changes_is_seen_when_its_call_has_returned() -> Result<()> {
-    holds("lent-changes", "changes each_change")
+    holds("lent-changes", "changes vanishing each_change")
 }
 
 #[test]
