@@ -405,10 +405,11 @@ impl Shared {
             events.clear();
             // A command that came while the core was held is not left behind.
             self.serve();
-            let look = || self.wait(&mut events, Some(Duration::ZERO));
-            let came = may_look && watch.until(|| clock.now_ns(), look);
-            if !came {
-                self.wait(&mut events, patience);
+            let mut wait = |patience| self.wait(&mut events, patience);
+            if may_look {
+                watch.wait(patience, || clock.now_ns(), wait);
+            } else {
+                wait(patience);
             }
             let mut core = lock(&self.core);
             core.awake();

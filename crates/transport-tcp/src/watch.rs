@@ -7,39 +7,48 @@
 //! come the thread looks again and again for a while. As long as that pays nobody has to be woken
 //! for a message between nodes.
 //!
+//! Whether it would pay is learned from sleeping too: how long the thread has slept says whether
+//! looks would have met what came. So a node that is one of many, and asked now and then, does not
+//! look at all.
+//!
 //! Between any two looks it gives way, so that a client or a daemon of the same processor gets its
 //! turn at once. When somebody kept the processor meanwhile, there are more runnable threads than
 //! processors, and whoever sleeps gets his turn sooner than whoever looks. So the thread sleeps at
-//! once for many times then, and for four times as many after the next time. Where nothing comes it
-//! soon looks only now and then.
+//! once for many times then, and for four times as many after the next time.
+
+use std::time::Duration;
 
 /// It is looked for so long. That has to cover the work of the other side, and that a client is
 /// woken in between, which takes 50 µs in a virtual machine whose processors sleep.
 const LONGEST_NS: u64 = 150_000;
+/// Where everybody sleeps in between, what looks would have met takes so long: the other side and
+/// this thread had to be woken.
+const SOON_NS: u64 = 250_000;
 /// Between two looks somebody else has had the processor for longer than it takes to answer
 /// something.
 const KEPT_NS: u64 = 400_000;
-const CREDIT_MAX: u32 = 8;
-/// Without credit one wait in so many begins with a look all the same, to learn whether the times
-/// have changed.
-const REST_MIN: u32 = 16;
-/// As long as such looks are in vain, the next one comes after twice as many, up to so many.
-const REST_IDLE_MAX: u32 = 256;
+const CREDIT_MAX: i32 = 8;
+/// What looking in vain costs. It takes as long as several times that pay.
+const VAIN: i32 = 3;
+/// What a long sleep costs.
+const LATE: i32 = 2;
+/// So many waits have to be short before the first one with looks, and after looks in vain.
+const REST_MIN: i32 = 16;
 /// The same after somebody has kept the processor again and again.
-const REST_MAX: u32 = 1 << 14;
-/// So many of such looks that paid, and the rest is a quarter as long: one that paid says little.
-const GOOD: u32 = 8;
+const REST_MAX: i32 = 1 << 14;
+/// After such a time so many waits with looks have to pay, and the rest is a quarter as long: one
+/// that paid says little.
+const GOOD: i32 = 8;
 
-/// What is remembered of earlier looks.
+/// What is remembered of earlier waits.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    credit: u32,
-    /// Waits since the last look.
-    waits: u32,
-    /// How many of them there must be without credit.
-    rest: u32,
-    /// Looks that paid since one did not, or since the rest became shorter.
-    good: u32,
+    /// It is looked as long as this is above zero.
+    credit: i32,
+    /// How many waits had to be short after somebody kept the processor for the last time.
+    rest: i32,
+    /// Looks that paid since the rest became shorter.
+    good: i32,
     /// There is one processor: nothing can come while we look.
     alone: bool,
 }
@@ -47,19 +56,30 @@ pub(crate) struct Watch {
 impl Watch {
     /// For a thread that may run on so many processors.
     pub(crate) fn new(processors: usize) -> Watch {
-        let (credit, rest, alone) = (CREDIT_MAX, REST_MIN, processors < 2);
-        Watch { credit, waits: 0, rest, good: 0, alone }
+        Watch { credit: -REST_MIN, rest: REST_MIN, good: 0, alone: processors < 2 }
     }
 
-    /// Looks until `came` says that there is something; true when it did. `now_ns` tells the time.
-    pub(crate) fn until(
+    /// Waits with `wait`, which does so for as long as it is told and says whether something came;
+    /// first without sleeping, if that is worth it. `now_ns` tells the time.
+    pub(crate) fn wait(
         &mut self,
+        patience: Option<Duration>,
         mut now_ns: impl FnMut() -> u64,
-        mut came: impl FnMut() -> bool,
-    ) -> bool {
-        if self.alone || !self.is_worth_it() {
-            return false;
+        mut wait: impl FnMut(Option<Duration>) -> bool,
+    ) {
+        if self.alone {
+            wait(patience);
+        } else if self.credit <= 0 {
+            let start_ns = now_ns();
+            let came = wait(patience);
+            self.note_sleep(came && now_ns().saturating_sub(start_ns) <= SOON_NS);
+        } else if !self.look(now_ns, || wait(Some(Duration::ZERO))) {
+            wait(patience);
         }
+    }
+
+    /// Looks until `came` says that there is something; true when it did.
+    fn look(&mut self, mut now_ns: impl FnMut() -> u64, mut came: impl FnMut() -> bool) -> bool {
         let start_ns = now_ns();
         let mut last_ns = start_ns;
         loop {
@@ -81,13 +101,12 @@ impl Watch {
         }
     }
 
-    fn is_worth_it(&mut self) -> bool {
-        self.waits += 1;
-        let worth = self.credit > 0 || self.waits >= self.rest;
-        if worth {
-            self.waits = 0;
+    fn note_sleep(&mut self, soon: bool) {
+        if soon {
+            self.credit += 1;
+        } else if self.credit > -REST_MIN {
+            self.credit = (self.credit - LATE).max(-REST_MIN);
         }
-        worth
     }
 
     fn note_success(&mut self) {
@@ -99,19 +118,20 @@ impl Watch {
         if self.good == GOOD {
             (self.good, self.rest) = (0, (self.rest / 4).max(REST_MIN));
         }
+        self.credit = -self.rest;
     }
 
     fn note_nothing(&mut self) {
-        if self.credit == 0 {
-            self.rest = self.rest.max((self.rest * 2).min(REST_IDLE_MAX));
-            self.good = 0;
+        self.good = 0;
+        self.credit -= VAIN;
+        if self.credit <= 0 {
+            self.credit = -self.rest;
         }
-        self.credit = self.credit.saturating_sub(1);
     }
 
     fn note_others(&mut self) {
-        (self.credit, self.good) = (0, 0);
         self.rest = (self.rest * 4).min(REST_MAX);
+        (self.credit, self.good) = (-self.rest, 0);
     }
 }
 
@@ -119,63 +139,81 @@ impl Watch {
 mod tests {
     use super::*;
 
-    /// How many of so many waits began with a look, where a look takes so long.
-    fn looks_of(ns: u64, watch: &mut Watch, waits: u32, came: bool) -> u32 {
-        let (mut count, mut now_ns) = (0, 0);
+    const SOON_ENOUGH_NS: u64 = 50_000;
+    const LATE_NS: u64 = 5_000_000;
+
+    /// How many of so many waits began with looks. What comes does so `after_ns` the wait began;
+    /// from one look to the next it takes `step_ns`.
+    fn looks_of(step_ns: u64, watch: &mut Watch, waits: i32, after_ns: u64) -> i32 {
+        let (now_ns, mut count) = (std::cell::Cell::new(0), 0);
         for _ in 0..waits {
+            let comes_ns = now_ns.get() + after_ns;
             let mut looked = false;
             let clock = || {
-                now_ns += ns;
-                now_ns
+                now_ns.set(now_ns.get() + step_ns);
+                now_ns.get()
             };
-            let paid = watch.until(clock, || {
-                looked = true;
-                came
+            watch.wait(None, clock, |patience| {
+                looked |= patience.is_some();
+                if patience.is_none() {
+                    now_ns.set(now_ns.get().max(comes_ns));
+                }
+                now_ns.get() >= comes_ns
             });
-            assert_eq!(paid, looked && came);
-            count += u32::from(looked);
+            count += i32::from(looked);
         }
         count
     }
 
-    fn looks(watch: &mut Watch, waits: u32, came: bool) -> u32 {
-        looks_of(1000, watch, waits, came)
+    fn looks(watch: &mut Watch, waits: i32, after_ns: u64) -> i32 {
+        looks_of(1_000, watch, waits, after_ns)
     }
 
     #[test]
-    fn as_long_as_it_pays_every_wait_begins_with_a_look() {
+    fn where_everything_comes_soon_every_wait_begins_with_looks() {
         let mut watch = Watch::new(2);
-        assert_eq!(looks(&mut watch, 1000, true), 1000);
-        let (mut now_ns, mut left) = (0, LONGEST_NS / 1000);
-        let clock = || {
-            now_ns += 1000;
-            now_ns
-        };
-        assert!(watch.until(clock, || {
-            left -= 1;
-            left == 0
-        }));
+        assert_eq!(looks(&mut watch, REST_MIN + 1, SOON_ENOUGH_NS), 0, "that is learned first");
+        assert_eq!(looks(&mut watch, 1000, SOON_ENOUGH_NS), 1000);
     }
 
     #[test]
-    fn where_nothing_comes_it_looks_only_now_and_then() {
+    fn where_everything_comes_late_nobody_looks() {
+        assert_eq!(looks(&mut Watch::new(2), 1000, LATE_NS), 0);
+    }
+
+    #[test]
+    fn where_every_second_wait_is_long_nobody_looks() {
         let mut watch = Watch::new(2);
-        assert_eq!(looks(&mut watch, CREDIT_MAX, false), CREDIT_MAX);
-        assert_eq!(looks(&mut watch, (1 + 2 + 4) * REST_MIN, false), 3);
-        looks(&mut watch, 100 * REST_IDLE_MAX, false);
-        assert_eq!(looks(&mut watch, 10 * REST_IDLE_MAX, false), 10);
-        let until_now_and_then = GOOD * (REST_IDLE_MAX + REST_IDLE_MAX / 4);
-        looks(&mut watch, until_now_and_then + REST_IDLE_MAX, true);
-        assert_eq!(looks(&mut watch, 1000, true), 1000, "and learns");
+        for _ in 0..1000 {
+            assert_eq!(looks(&mut watch, 1, SOON_ENOUGH_NS), 0);
+            assert_eq!(looks(&mut watch, 1, LATE_NS), 0);
+        }
+    }
+
+    #[test]
+    fn looks_in_vain_end_soon_and_come_back_after_short_waits() {
+        let mut watch = Watch::new(2);
+        looks(&mut watch, 1000, SOON_ENOUGH_NS);
+        assert_eq!(looks(&mut watch, 1000, LATE_NS), 3, "8, 5 and 2 are above zero");
+        assert_eq!(looks(&mut watch, REST_MIN + 1, SOON_ENOUGH_NS), 0);
+        assert_eq!(looks(&mut watch, 1000, SOON_ENOUGH_NS), 1000);
+    }
+
+    /// Nothing is met, and every sleep says that it would have been.
+    #[test]
+    fn for_what_comes_just_after_the_last_look_it_is_looked_now_and_then() {
+        let mut watch = Watch::new(2);
+        let period = REST_MIN + 2;
+        assert_eq!(looks(&mut watch, 100 * period, (LONGEST_NS + SOON_NS) / 2), 100);
     }
 
     /// Whoever had the processor would be disturbed again, and keep it again.
     #[test]
     fn who_is_kept_from_the_processor_rests_longer_each_time() {
         let mut watch = Watch::new(2);
-        for rest in [0, 4 * REST_MIN - 1, 16 * REST_MIN - 1, 64 * REST_MIN - 1] {
-            assert_eq!(looks(&mut watch, rest, true), 0, "not even for what is there");
-            assert_eq!(looks_of(2 * KEPT_NS, &mut watch, 1, false), 1);
+        for rest in [1, 4, 16, 64].map(|times| times * REST_MIN) {
+            assert_eq!(looks(&mut watch, rest + 1, 0), 0, "not even for what is there");
+            assert_eq!(looks_of(2 * KEPT_NS, &mut watch, 1, LATE_NS), 1);
         }
     }
 
@@ -183,13 +221,14 @@ mod tests {
     fn who_was_kept_has_to_see_several_times_that_nobody_is_there() {
         let mut watch = Watch::new(2);
         watch.note_others();
-        let until_now_and_then = GOOD * 4 * REST_MIN;
-        assert_eq!(looks(&mut watch, until_now_and_then, true), GOOD);
-        assert_eq!(looks(&mut watch, 2 * REST_MIN, true), REST_MIN + 1);
+        let rests = 4 * REST_MIN + 2;
+        assert_eq!(looks(&mut watch, GOOD * rests, SOON_ENOUGH_NS), GOOD, "now and then");
+        assert_eq!(looks(&mut watch, REST_MIN + 1, SOON_ENOUGH_NS), 0);
+        assert_eq!(looks(&mut watch, 1000, SOON_ENOUGH_NS), 1000);
     }
 
     #[test]
     fn a_single_processor_is_left_to_the_others() {
-        assert_eq!(looks(&mut Watch::new(1), 100, true), 0);
+        assert_eq!(looks(&mut Watch::new(1), 100, SOON_ENOUGH_NS), 0);
     }
 }
