@@ -104,9 +104,9 @@ impl Workload {
         matches!(self, Workload::WriteLong | Workload::ReadLong)
     }
 
-    /// Requests of a process that are under way at a time.
+    /// Requests of a process that are under way at a time: all of a MiB.
     fn depth(self) -> u32 {
-        if self.is_long() { 4 } else { 1 }
+        if self.is_long() { (1 << 20) / costs::LONG_REQUEST_BYTES } else { 1 }
     }
 
     fn operation(self) -> Operation {
