@@ -35,7 +35,7 @@ use mayfly_wire::{Ping, WALK_FOLLOW, Walk};
 use crate::{
     Client, Descriptors, OpenFile, offset,
     pieces::Pieces,
-    records::{View, is_posted, is_served, timed},
+    records::{View, is_posted, is_served_since, timed},
 };
 
 /// Flags of an open that can be done here.
@@ -119,9 +119,7 @@ struct Look<'a> {
 impl Look<'_> {
     /// Is this the moment still?
     fn lasts(&self) -> bool {
-        is_still(&self.view, self.seen.version)
-            && self.head.daemon_starts.load(Acquire) == self.seen.starts
-            && is_served(self.head)
+        is_still(&self.view, self.seen.version) && is_served_since(self.head, self.seen.starts)
     }
 }
 

@@ -80,9 +80,10 @@ impl Records {
         if is_posted(head) {
             return None;
         }
+        let starts = head.daemon_starts.load(Acquire);
         let follow = walk.flags & WALK_FOLLOW != 0;
         let found = look(&view, Question { start: walk.start, path: walk.path, follow }).ok()?;
-        if !is_served(head) {
+        if !is_served_since(head, starts) {
             return None;
         }
         Some(match found {
@@ -104,6 +105,7 @@ impl Records {
         if is_posted(head) {
             return None;
         }
+        let starts = head.daemon_starts.load(Acquire);
         let mut used = 0;
         let whole = list(&view, directory, cookie, |entry| {
             let mut to = Writer::new(packed.get_mut(used..).unwrap_or_default());
@@ -119,7 +121,7 @@ impl Records {
         });
         // Nothing is the end, so there must be something where there may be more.
         let certain = whole.is_ok_and(|whole| whole || used > 0);
-        (certain && is_served(head)).then_some(used)
+        (certain && is_served_since(head, starts)).then_some(used)
     }
 
     /// Gives the mapping back.
@@ -139,9 +141,12 @@ pub(crate) fn is_posted(head: &NodeHead) -> bool {
     head.posted.load(Acquire) != 0
 }
 
-/// After the end of an instance its calls fail, whatever was in it.
-pub(crate) fn is_served(head: &NodeHead) -> bool {
-    matches!(head.daemon_state.load(Acquire), DAEMON_AWAKE | DAEMON_ASLEEP)
+/// Whether a daemon serves, and no other one since `starts` were counted: it takes the version back
+/// of what its predecessor had begun. After the end of an instance its calls fail, whatever was in
+/// it.
+pub(crate) fn is_served_since(head: &NodeHead, starts: u32) -> bool {
+    head.daemon_starts.load(Acquire) == starts
+        && matches!(head.daemon_state.load(Acquire), DAEMON_AWAKE | DAEMON_ASLEEP)
 }
 
 /// Without times a file has that of its creation.
