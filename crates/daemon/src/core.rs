@@ -455,6 +455,7 @@ impl Core {
         }
         let number = self.store.commit().map_err(|error| store_failed(&error))?;
         self.posted_committed();
+        self.settle_names();
         let number = self.tagged(number);
         if !self.uncommitted.is_empty() {
             self.ready.append(&mut self.uncommitted);

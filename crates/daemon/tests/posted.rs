@@ -5,13 +5,13 @@ mod support;
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use mayfly_daemon::Config;
+use mayfly_daemon::{Caller, Config};
 use mayfly_transport_shm::{
     layout::{OPEN_FREE, OPEN_PRIVATE, OPEN_PROMISED},
     posts::RECORDS,
 };
 use mayfly_types::{Durability, Errno};
-use mayfly_wire::{Open, OpenReply, Ping};
+use mayfly_wire::{Open, OpenReply, Ping, Symlink, Unlink};
 use proptest::prelude::*;
 use support::{
     Node, O_CREAT, O_RDWR, PID, SESSION, config, failed,
@@ -286,6 +286,50 @@ fn who_removes_in_a_row_need_not_ask_for_what_others_have_made() {
     assert_eq!(failed(node.unlink("d/f17", false)), Errno::ENOENT);
     assert_eq!(node.stat("d", false).unwrap().links, 3);
     assert_eq!(node.core().counters().files, 21);
+}
+
+/// A holder that saw what another process had asked for, and the daemon had not committed, could
+/// post what came to nothing: the request comes again after that when the daemon has died.
+#[test]
+fn what_others_ask_for_counts_for_a_holder_from_its_commit_on() {
+    let mut node = node();
+    let (open, _) = make_as(&mut node, OTHER, "d/theirs").unwrap();
+    node.ask_as(OTHER, &mayfly_wire::Close { open }, |()| ()).unwrap();
+    let unlink = Unlink { walk: walk("d/theirs", 0), directory: false };
+    let link = Symlink { at: walk("d/new", 0), target: b"x", uid: 0, gid: 0 };
+    let mut answer = [0; 4096];
+    let removed = node.next_caller(OTHER);
+    node.submit(removed, &unlink, &mut answer);
+    let made = Caller { lane: 1, ..node.next_caller(OTHER) };
+    node.submit(made, &link, &mut answer);
+    assert!(post(&node, "d/theirs").is_none() && !remove(&node, "d/new"));
+    assert!(post(&node, "d/mine").is_some(), "other names are posted");
+    node.restart();
+    assert!(node.stat("d/theirs", false).is_ok() && node.stat("d/new", false).is_err());
+    for again in 0..8 {
+        make_as(&mut node, SESSION, &format!("d/again{again}")).unwrap();
+    }
+    node.submit(removed, &unlink, &mut answer);
+    node.submit(made, &link, &mut answer);
+    node.core().commit().unwrap();
+    assert!(remove(&node, "d/new") && post(&node, "d/theirs").is_some());
+}
+
+#[test]
+fn a_directory_is_delegated_from_the_commit_on() {
+    let mut node = Node::memory(config());
+    node.mkdir("d").unwrap();
+    for number in 0..8 {
+        assert!(post(&node, "d/early").is_none());
+        let path = format!("d/f{number}");
+        let flags = O_CREAT | O_RDWR;
+        let open = Open { walk: walk(&path, 0), flags, mode: 0o644, uid: 0, gid: 0 };
+        let caller = node.next_caller(SESSION);
+        node.submit(caller, &open, &mut [0; 4096]);
+    }
+    assert!(post(&node, "d/early").is_none());
+    node.core().commit().unwrap();
+    assert!(post(&node, "d/now").is_some() && remove(&node, "d/f0"));
 }
 
 #[test]

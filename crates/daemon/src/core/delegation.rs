@@ -18,7 +18,7 @@ use mayfly_wire::Walk;
 
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
-use super::{Core, Outcome, posted::Ring};
+use super::{Core, Outcome, named::Settled, posted::Ring};
 use crate::{api::Caller, maps::HashMap};
 
 /// So many files in a row a process makes in a directory before it need not ask.
@@ -41,6 +41,17 @@ struct Streak {
     files: u32,
 }
 
+/// What a ring is to be for. A daemon that dies before the commit has its successor find the ring
+/// as it was, with what was executed in it since.
+#[derive(Debug)]
+pub(super) struct Dedication {
+    pub(super) ring: usize,
+    session: SessionId,
+    start: FileId,
+    directory: FileId,
+    prefix: Vec<u8>,
+}
+
 /// Who may make names without asking, by ring.
 #[derive(Debug)]
 pub(super) struct Delegations {
@@ -49,6 +60,12 @@ pub(super) struct Delegations {
     pub(super) by_directory: HashMap<FileId, usize>,
     /// What is known of each ring's table of names.
     pub(super) tallies: Vec<Tally>,
+    /// How names stand that were asked for since the last commit.
+    pub(super) settled: Vec<Settled>,
+    /// What is delegated from the next commit on.
+    pub(super) fresh: Vec<Dedication>,
+    /// Rings that are nobody's from the next commit on, a bit each.
+    ended: u64,
     /// The ring of which something is being executed.
     pub(super) executing: Option<usize>,
     /// Rings of which something was executed since the last commit, a bit each.
@@ -98,6 +115,9 @@ impl Delegations {
             streaks: vec![Streak::default(); RINGS],
             by_directory: HashMap::default(),
             tallies: vec![Tally::default(); RINGS],
+            settled: Vec::new(),
+            fresh: Vec::new(),
+            ended: 0,
             executing: None,
             touched: 0,
             posted_on: None,
@@ -210,13 +230,14 @@ impl Core {
         if !self.fill_table(ring, directory)? {
             return Ok(());
         }
-        let posts = self.posts(ring);
-        posts.dedicate(session.0, walk.start.0, directory.0, prefix);
         if let Some(ring) = &mut self.delegations.rings[ring] {
             ring.directory = Some(directory);
         }
         self.delegations.by_directory.insert(directory, ring);
-        posts.give();
+        // The table has what is not committed, too.
+        let (start, prefix) = (walk.start, prefix.to_vec());
+        self.delegations.fresh.retain(|fresh| fresh.ring != ring);
+        self.delegations.fresh.push(Dedication { ring, session, start, directory, prefix });
         Ok(())
     }
 
@@ -258,7 +279,30 @@ impl Core {
                 self.release(ring);
                 true
             }
+            // What the last one posted may come to nothing yet.
+            None if self.delegations.touched & 1 << ring != 0 => false,
             None => self.make_ring(session),
+        }
+    }
+
+    /// The batch is committed: those who were given a directory in it may post.
+    pub(super) fn begin_delegations(&mut self) {
+        let mut ended = std::mem::take(&mut self.delegations.ended);
+        while ended != 0 {
+            let ring = ended.trailing_zeros() as usize;
+            ended &= ended - 1;
+            if self.delegations.rings[ring].is_none() {
+                self.posts(ring).session.store(0, Relaxed);
+            }
+        }
+        for Dedication { ring, session, start, directory, prefix } in
+            std::mem::take(&mut self.delegations.fresh)
+        {
+            if self.is_delegated(directory, ring) {
+                let posts = self.posts(ring);
+                posts.dedicate(session.0, start.0, directory.0, &prefix);
+                posts.give();
+            }
         }
     }
 
@@ -292,7 +336,7 @@ impl Core {
         }
         self.release(at);
         let Some(ring) = self.delegations.rings[at].take() else { return };
-        self.posts(at).session.store(0, Relaxed);
+        self.delegations.ended |= 1 << at;
         for (at, promise) in ring.promises.into_iter().enumerate() {
             if let Some(unused) = promise.filter(|_| ring.opened & 1 << at == 0) {
                 self.opens.break_promise(unused);

@@ -1,14 +1,25 @@
 //! The names of delegated directories, as those who have them delegated see them
 //! ([`mayfly_transport_shm::posts::names`]).
 //!
-//! Every change of a name comes by here ([`Core::name_changed`]). Before somebody else than its
-//! holder changes one, the name is reserved ([`Core::reserve_name`]): the holder asks for it then.
+//! Every change of a name comes by here ([`Core::name_changed`]). What the holder itself has posted
+//! stands in the table at once: a daemon that takes over executes it again, in its order. What was
+//! asked for counts from its commit on: until then the name is one that is to be asked for, since
+//! the request may come again after what a holder has posted who saw its outcome.
 
 use mayfly_meta::{Scan, key, record::Dentry};
 use mayfly_transport_shm::posts::names::{Print, Standing};
 use mayfly_types::{FileId, FileKind};
 
 use super::{Core, Outcome};
+
+/// How a name stands when the batch is committed; none: it is gone.
+#[derive(Debug)]
+pub(super) struct Settled {
+    ring: usize,
+    directory: FileId,
+    print: Print,
+    standing: Option<Standing>,
+}
 
 /// How a name stands that is there.
 pub(super) fn standing_of(kind: FileKind) -> Standing {
@@ -23,7 +34,7 @@ impl Core {
         let posts = self.posts(ring);
         posts.take_back();
         let executed = self.execute_ring(ring);
-        self.stand(ring, directory, name, Some(Standing::Asked));
+        self.mark_asked(ring, directory, name);
         executed
     }
 
@@ -35,31 +46,59 @@ impl Core {
         standing: Option<Standing>,
     ) {
         let Some(&ring) = self.delegations.by_directory.get(&directory) else { return };
-        if self.delegations.executing != Some(ring) {
-            self.posts(ring).take_back();
-            self.stand(ring, directory, name, standing);
-        } else if !self.note(ring, name, standing) {
-            // What was posted with a look at the old table does not count.
-            self.posts(ring).take_back();
-            self.grow(ring, directory, name, standing);
-        }
-    }
-
-    /// Notes how a name stands while nobody may post, and lets its holder post again.
-    fn stand(&mut self, ring: usize, directory: FileId, name: &[u8], standing: Option<Standing>) {
-        // What was executed meanwhile may have ended it.
-        if self.delegations.by_directory.get(&directory) != Some(&ring) {
+        let (posts, print) = (self.posts(ring), Print::of(name));
+        if self.delegations.executing == Some(ring) {
+            if !self.note(ring, print, standing) {
+                // What was posted with a look at the old table does not count.
+                posts.take_back();
+                self.grow(ring, directory, print, standing);
+            }
             return;
         }
-        if self.note(ring, name, standing) {
-            self.posts(ring).give();
+        if posts.names.find(print) != Some(Standing::Asked) {
+            posts.take_back();
+            self.mark_asked(ring, directory, name);
+        }
+        self.delegations.settled.push(Settled { ring, directory, print, standing });
+    }
+
+    /// The batch is committed: what was asked for in it is as it is, and who was given a directory
+    /// may post.
+    pub(super) fn settle_names(&mut self) {
+        for settled in std::mem::take(&mut self.delegations.settled) {
+            let Settled { ring, directory, print, standing } = settled;
+            if self.is_delegated(directory, ring) && !self.note(ring, print, standing) {
+                self.posts(ring).take_back();
+                self.grow(ring, directory, print, standing);
+            }
+        }
+        self.begin_delegations();
+    }
+
+    /// While nobody may post, marks a name as one that is to be asked for, and lets the holder post
+    /// again.
+    fn mark_asked(&mut self, ring: usize, directory: FileId, name: &[u8]) {
+        let (print, asked) = (Print::of(name), Some(Standing::Asked));
+        // What was executed meanwhile may have ended it.
+        if !self.is_delegated(directory, ring) {
+            return;
+        }
+        if self.note(ring, print, asked) {
+            self.give(ring);
         } else {
-            self.grow(ring, directory, name, standing);
+            self.grow(ring, directory, print, asked);
         }
     }
 
-    fn note(&mut self, ring: usize, name: &[u8], standing: Option<Standing>) -> bool {
-        let (names, print) = (&self.posts(ring).names, Print::of(name));
+    /// Lets the holder post, unless it has to wait for the commit.
+    fn give(&mut self, ring: usize) {
+        if self.delegations.fresh.iter().all(|fresh| fresh.ring != ring) {
+            self.posts(ring).give();
+        }
+    }
+
+    fn note(&mut self, ring: usize, print: Print, standing: Option<Standing>) -> bool {
+        let names = &self.posts(ring).names;
         let tally = &mut self.delegations.tallies[ring];
         match standing {
             Some(standing) => names.put(tally, print, standing),
@@ -72,11 +111,10 @@ impl Core {
 
     /// Makes room for one more name, while nobody may post. A directory of too many names is not
     /// delegated any more; what was posted in it is executed in its turn.
-    fn grow(&mut self, ring: usize, directory: FileId, name: &[u8], standing: Option<Standing>) {
-        let posts = self.posts(ring);
-        let grown = posts.names.grow(&mut self.delegations.tallies[ring]);
-        if grown && self.note(ring, name, standing) {
-            posts.give();
+    fn grow(&mut self, ring: usize, directory: FileId, print: Print, standing: Option<Standing>) {
+        let grown = self.posts(ring).names.grow(&mut self.delegations.tallies[ring]);
+        if grown && self.note(ring, print, standing) {
+            self.give(ring);
         } else {
             self.delegations.by_directory.remove(&directory);
         }
