@@ -5,9 +5,10 @@ mod support;
 
 use std::sync::atomic::Ordering::SeqCst;
 
+use mayfly_daemon::{Caller, Progress};
 use mayfly_transport_shm::posts::ring_of;
 use mayfly_types::{Errno, FileKind, SessionId};
-use mayfly_wire::{Open, OpenReply};
+use mayfly_wire::{Link, MakeDirectory, Open, OpenReply, Rename, Target, Unlink};
 use proptest::prelude::*;
 use support::{
     Node, O_CREAT, O_RDWR, SESSION, failed,
@@ -92,7 +93,7 @@ fn ask_for(node: &mut Node, session: SessionId, name: u8, deed: Deed) -> Result<
         }
         Deed::Remove | Deed::RemoveDirectory => {
             let directory = matches!(deed, Deed::RemoveDirectory);
-            node.ask_as(session, &mayfly_wire::Unlink { walk: walk_there, directory }, |()| ())
+            node.ask_as(session, &Unlink { walk: walk_there, directory }, |()| ())
         }
         Deed::MakeDirectory => node.mkdir(&path),
         Deed::Rename(to) => node.rename(&path, &path_of(to), 1),
@@ -162,6 +163,96 @@ proptest! {
             let found = node.stat(&path_of(name), false).ok();
             let directory = found.map(|attr| attr.kind == FileKind::Directory);
             prop_assert_eq!(directory, model.get(&name).copied());
+        }
+    }
+}
+
+/// Hands in a request without ending the batch.
+fn submit_for(node: &mut Node, caller: Caller, name: u8, deed: Deed) -> Result<(), Errno> {
+    let (path, mut answer) = (path_of(name), [0; 4096]);
+    let there = walk(&path, 0);
+    let progress = match deed {
+        Deed::Make => {
+            let flags = O_CREAT | O_EXCL | O_RDWR;
+            let request = Open { walk: there, flags, mode: 0o644, uid: 0, gid: 0 };
+            node.submit(caller, &request, &mut answer)
+        }
+        Deed::Remove | Deed::RemoveDirectory => {
+            let directory = matches!(deed, Deed::RemoveDirectory);
+            node.submit(caller, &Unlink { walk: there, directory }, &mut answer)
+        }
+        Deed::MakeDirectory => {
+            let request = MakeDirectory { walk: there, mode: 0o755, uid: 0, gid: 0 };
+            node.submit(caller, &request, &mut answer)
+        }
+        Deed::Rename(to) => {
+            let to = path_of(to);
+            let request = Rename { from: there, to: walk(&to, 0), flags: 1 };
+            node.submit(caller, &request, &mut answer)
+        }
+        Deed::Link(to) => {
+            let to = path_of(to);
+            let request = Link { from: Target::Path(there), to: walk(&to, 0) };
+            node.submit(caller, &request, &mut answer)
+        }
+    };
+    match progress {
+        Progress::Replied(0, _) => Ok(()),
+        Progress::Replied(status, _) => Err(Errno::from_raw(status as i32).unwrap()),
+        Progress::Pending => panic!("it is answered at once"),
+    }
+}
+
+fn names_of(node: &mut Node) -> Model {
+    let mut found = Model::new();
+    for name in 0..6 {
+        if let Ok(attr) = node.stat(&path_of(name), false) {
+            found.insert(name, attr.kind == FileKind::Directory);
+        }
+    }
+    found
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..<_>::default() })]
+
+    /// What one process asks for is executed, another one posts, and then the daemon commits, or it
+    /// dies and the request comes again: it is as if one had come after the other.
+    #[test]
+    fn what_was_posted_survives_a_daemon_that_had_executed_more_than_it_committed(
+        steps in prop::collection::vec((0..6_u8, deed(), 0..6_u8, deed(), any::<bool>()), 1..40),
+    ) {
+        let mut node = node();
+        let mut model = Model::new();
+        for (number, (name, deed, posted, unasked, dies)) in steps.into_iter().enumerate() {
+            let caller = node.next_caller(OTHER);
+            let mut done = submit_for(&mut node, caller, name, deed);
+            let unasked = do_unasked(&node, posted, unasked, b"content").then_some(unasked);
+            if dies {
+                node.restart();
+                done = submit_for(&mut node, caller, name, deed);
+            }
+            node.core().commit().unwrap();
+            let asked = (name, deed, done);
+            let orders = match unasked.map(|unasked| (posted, unasked, Ok(()))) {
+                Some(unasked) => vec![vec![asked, unasked], vec![unasked, asked]],
+                None => vec![vec![asked]],
+            };
+            let outcomes = orders.into_iter().filter_map(|order| {
+                let mut after = model.clone();
+                let holds = |(name, deed, done)| expect(&mut after, name, deed) == done;
+                order.into_iter().all(holds).then_some(after)
+            });
+            let outcomes: Vec<Model> = outcomes.collect();
+            let found = names_of(&mut node);
+            prop_assert!(
+                outcomes.contains(&found),
+                "{:?}, posted {:?}: {:?} became {:?}", asked, unasked, model, found
+            );
+            model = found;
+            for again in 0..if dies { 8 } else { 0 } {
+                make_as(&mut node, SESSION, &format!("d/{number} {again}")).unwrap();
+            }
         }
     }
 }
