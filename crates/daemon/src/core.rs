@@ -501,6 +501,10 @@ impl Core {
     /// batch that made them true, so this is to be called after [`Core::commit`].
     pub fn completions(&mut self) -> impl Iterator<Item = Completion> + use<> {
         self.absorb();
+        if !self.alone {
+            // A description that was closed by nobody's request changes them without a commit.
+            self.publish_totals();
+        }
         if self.store.pending_transaction() == 0 {
             self.ready.append(&mut self.uncommitted);
         }

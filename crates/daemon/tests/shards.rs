@@ -8,15 +8,20 @@
 
 mod support;
 
+use std::sync::atomic::Ordering::Relaxed;
+
+use mayfly_transport_shm::layout::OPEN_SHARED;
 use mayfly_types::{Errno, FileId};
 use mayfly_wire::{
     Link, MakeDirectory, Open, RemoveXattr, Rename, SetXattr, Stat, Symlink, Target, Unlink, Walk,
 };
 use proptest::prelude::*;
 use support::{
-    Node, config,
+    Node, SESSION, config,
     crowd::{Crowd, Sent, sent},
-    fsck, walk,
+    fsck,
+    posting::make_as,
+    walk,
 };
 
 const CLIENTS: u32 = 5;
@@ -94,6 +99,26 @@ fn play(plan: &[(u32, Do, usize)], shards: u32, seed: u64, deaths: usize) {
 
 fn plan() -> impl Strategy<Value = Vec<(u32, Do, usize)>> {
     prop::collection::vec((1..=CLIENTS, what(), 0..6_usize), 1..80)
+}
+
+/// What ends without a request changes the numbers of a shard without a commit, and they were those
+/// of its last one.
+#[test]
+fn a_description_that_another_shard_has_freed_is_not_counted_any_more() {
+    let mut node = Node::several(config(), 2, 1, false);
+    let opens: Vec<_> = (0..8)
+        .map(|number| make_as(&mut node, SESSION, &format!("f{number}")).unwrap().0)
+        .collect();
+    for open in &opens {
+        node.region.opens[open.index as usize].state.store(OPEN_SHARED, Relaxed);
+    }
+    for core in &mut node.cores {
+        opens.iter().for_each(|open| core.open_released(open.index));
+        core.completions().for_each(drop);
+    }
+    for core in &node.cores {
+        assert_eq!(core.counters().open_files, 0);
+    }
 }
 
 proptest! {
