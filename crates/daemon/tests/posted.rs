@@ -315,6 +315,25 @@ fn what_others_ask_for_counts_for_a_holder_from_its_commit_on() {
     assert!(remove(&node, "d/new") && post(&node, "d/theirs").is_some());
 }
 
+/// Who found its ring full and asked had its places freed before the commit, and a daemon that died
+/// then took its records for executed.
+#[test]
+fn a_full_ring_is_executed_again_by_who_follows_a_daemon_that_died_before_the_commit() {
+    let mut node = node();
+    for number in 0..RECORDS {
+        let open = post(&node, &format!("d/f{number}")).unwrap();
+        assert!(posts(&node, SESSION).withdraw(open));
+    }
+    let open = Open { walk: walk("d/asked", 0), flags: O_CREAT, mode: 0o644, uid: 0, gid: 0 };
+    let caller = node.next_caller(SESSION);
+    node.submit(caller, &open, &mut [0; 4096]);
+    assert!(post(&node, "d/more").is_none(), "the places are not free yet");
+    node.restart();
+    for number in 0..RECORDS {
+        node.stat(&format!("d/f{number}"), false).unwrap();
+    }
+}
+
 #[test]
 fn a_directory_is_delegated_from_the_commit_on() {
     let mut node = Node::memory(config());

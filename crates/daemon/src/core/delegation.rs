@@ -188,8 +188,11 @@ impl Core {
                 Ok(())
             };
         }
-        // It may have asked because the ring was full.
-        self.free_places(ring);
+        // It may have asked because the ring was full, and there was no room. What is executed and
+        // not committed keeps its places: it may have to be executed again.
+        if self.delegations.touched & 1 << ring == 0 {
+            self.free_places(ring);
+        }
         Ok(())
     }
 
@@ -203,9 +206,9 @@ impl Core {
         streak.files
     }
 
-    /// Whether the directory has so few names that all of them may go into the filter, for as many
+    /// Whether the directory has so few names that all of them may go into the table, for as many
     /// files that were asked for.
-    fn fits_filter(&mut self, directory: FileId, files: u32) -> Outcome<bool> {
+    fn fits_table(&mut self, directory: FileId, files: u32) -> Outcome<bool> {
         let names = self.load_parent(directory)?.entries();
         Ok(names <= NAMES_MAX.min(u64::from(files) * NAMES_FOR_EACH))
     }
@@ -218,7 +221,7 @@ impl Core {
         files: u32,
     ) -> Outcome<()> {
         let (prefix, _) = split(walk.path);
-        if !self.fits_filter(directory, files)?
+        if !self.fits_table(directory, files)?
             || prefix.len() >= PREFIX_BYTES_MAX
             || !self.leads_plainly(walk.start, prefix, directory)?
             || !self.is_free_to_delegate(directory)
