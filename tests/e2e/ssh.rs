@@ -143,6 +143,21 @@ fn left(scratch: &Scratch) -> Vec<PathBuf> {
     entries.into_iter().flatten().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
+/// The relays end with the start; their connections a moment later, by the servers' leave.
+fn expect_no_relay(scratch: &Scratch) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let ssh = process::marked(scratch.mark());
+        let ssh: Vec<_> =
+            ssh.iter().filter(|process| process.command.contains("__relay")).collect();
+        if ssh.is_empty() {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "relays or their ssh live on: {ssh:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Processes of the hosts, but not the servers.
 fn expect_no_node(scratch: &Scratch) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
@@ -180,9 +195,7 @@ fn nodes_on_hosts_behind_ssh_outlive_its_sessions_and_leave_nothing() -> Result<
         let address = node.get("address").and_then(Value::as_str).context("an address")?;
         ensure!(address.starts_with("127.0.0.1:"), "that is not where ssh reached it: {address}");
     }
-    let ssh = process::marked(scratch.mark());
-    let ssh: Vec<_> = ssh.iter().filter(|process| process.command.contains("__relay")).collect();
-    ensure!(ssh.is_empty(), "relays or their ssh live on: {ssh:?}");
+    expect_no_relay(&scratch)?;
     let script = r#"cd "$MAYFLY_MOUNT" && echo text > file && cat file"#;
     let shell = instance.shell("use", script).env("XDG_RUNTIME_DIR", scratch.join("n1/run"));
     ensure!(shell.run_ok()?.stdout == b"text\n", "node 0 does not serve");
