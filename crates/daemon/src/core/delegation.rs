@@ -2,9 +2,9 @@
 //!
 //! A process that makes or removes files in one directory in a row is given it, if it is not
 //! another's. From then on whatever else changes a name there reserves it first
-//! ([`Core::reserve_name`]): the process posts nothing about it from then on, and what it had posted
-//! is executed. A directory that is removed, and the path to any directory that is moved, ends
-//! delegations.
+//! ([`Core::reserve_name`]): the process posts nothing about it from then on, and what it had
+//! posted is executed. A directory that is removed, and the path to any directory that is moved,
+//! ends delegations.
 //!
 //! Only where one shard has everything, and where what a process was told survives the daemon.
 
