@@ -60,7 +60,7 @@ pub(crate) fn hold(open: OpenFile) -> Result<OffsetHeld, Errno> {
 /// The same, whoever's the offset is.
 pub(crate) fn hold_whatever(open: OpenFile) -> OffsetHeld {
     let word = &open.entry.offset_lock;
-    let me = if open.is_of_one_process() { SAME_PROCESS } else { process::thread_id() };
+    let me = if open.is_private() { SAME_PROCESS } else { process::thread_id() };
     for _ in 0..SPINS {
         if word.compare_exchange(FREE, me, Ordering::Acquire, Ordering::Relaxed).is_ok() {
             return taken(open, me);
@@ -74,7 +74,7 @@ pub(crate) fn hold_whatever(open: OpenFile) -> OffsetHeld {
 /// The description may have become shared between the look at it and the lock; others need to know
 /// then whose death to look for.
 fn taken(open: OpenFile, me: u32) -> OffsetHeld {
-    if me == SAME_PROCESS && !open.is_of_one_process() {
+    if me == SAME_PROCESS && !open.is_private() {
         open.entry.offset_lock.store(process::thread_id() | SLEEPERS, Ordering::Relaxed);
     }
     OffsetHeld { open }

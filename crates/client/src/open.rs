@@ -78,16 +78,10 @@ impl OpenFile {
         self.entry.state.load(Ordering::Acquire) == OPEN_SHARED
     }
 
-    /// Does it belong to this process alone?
-    #[must_use]
-    pub fn is_private(&self) -> bool {
+    /// Does it belong to this process alone, made, promised or lent?
+    pub(crate) fn is_private(&self) -> bool {
         let state = self.entry.state.load(Ordering::Acquire);
-        matches!(state, OPEN_PRIVATE | OPEN_LENT_USED | OPEN_LENT_TAKEN)
-    }
-
-    /// Is it this process's alone, made or promised?
-    pub(crate) fn is_of_one_process(&self) -> bool {
-        matches!(self.entry.state.load(Ordering::Acquire), OPEN_PRIVATE | OPEN_PROMISED)
+        matches!(state, OPEN_PRIVATE | OPEN_PROMISED | OPEN_LENT_USED | OPEN_LENT_TAKEN)
     }
 
     /// Claims a private description, to give it a kernel identity or to close it; false when it is
