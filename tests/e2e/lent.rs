@@ -2,11 +2,10 @@
 //! returned is seen.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Instance, Outcome, Random, Scratch, Turn, process};
+use mayfly_testkit::{Instance, Outcome, Scratch, Turn};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -76,32 +75,13 @@ fn a_daemon_that_is_killed_takes_nothing_from_who_reads() -> Result<()> {
     let _turn = Turn::take()?;
     let scratch = Scratch::new("klent")?;
     let instance = Instance::start(&scratch, "klent", &scratch.join("mount"))?;
-    let over = AtomicBool::new(false);
-    let (kills, done) = std::thread::scope(|scope| {
-        let killer = scope.spawn(|| kill_daemons(&instance, &over));
-        let parts = "changes each_change many threads";
-        let mut rounds = 0..2;
-        let done = rounds
-            .try_for_each(|round| run(&instance, &scratch, &format!("r{round}"), parts).map(drop));
-        over.store(true, Ordering::Relaxed);
-        (killer.join().expect("the killer does not panic"), done)
-    });
-    done?;
+    let parts = "changes each_change many threads";
+    let mut rounds = 0..2;
+    let kills = instance.beside_kills(|| {
+        rounds.try_for_each(|round| run(&instance, &scratch, &format!("r{round}"), parts).map(drop))
+    })?;
     eprintln!("the daemon was killed {kills} times");
     ensure!(kills >= 3, "only {kills} kills");
     instance.expect_nothing_held(PATIENCE)?;
     instance.stop()
-}
-
-/// How often the daemon was killed until it was `over`.
-fn kill_daemons(instance: &Instance<'_>, over: &AtomicBool) -> u32 {
-    let mut random = Random::for_suite("klent");
-    let mut kills = 0;
-    while !over.load(Ordering::Relaxed) {
-        std::thread::sleep(random.pause(10, 150));
-        // While it is started again there is no status.
-        let Ok(pid) = instance.daemon_pid() else { continue };
-        kills += u32::from(process::kill(pid));
-    }
-    kills
 }

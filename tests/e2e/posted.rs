@@ -1,11 +1,10 @@
 //! What is posted is seen by everybody at once, and nothing of it is lost.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Instance, Outcome, Random, Scratch, Turn, process};
+use mayfly_testkit::{Instance, Outcome, Scratch, Turn};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -79,31 +78,13 @@ fn a_daemon_that_is_killed_loses_nothing_that_was_posted() -> Result<()> {
     let _turn = Turn::take()?;
     let scratch = Scratch::new("kposted")?;
     let instance = Instance::start(&scratch, "kposted", &scratch.join("mount"))?;
-    let over = AtomicBool::new(false);
-    let (kills, done) = std::thread::scope(|scope| {
-        let killer = scope.spawn(|| kill_daemons(&instance, &over));
-        let done = (0..4).try_for_each(|round| run(&instance, &format!("r{round}"), "").map(drop));
-        over.store(true, Ordering::Relaxed);
-        (killer.join().expect("the killer does not panic"), done)
-    });
-    done?;
+    let kills = instance.beside_kills(|| {
+        (0..4).try_for_each(|round| run(&instance, &format!("r{round}"), "").map(drop))
+    })?;
     eprintln!("the daemon was killed {kills} times, {} files were posted", posted(&instance)?);
     ensure!(kills >= 3, "only {kills} kills");
     instance.expect_nothing_held(PATIENCE)?;
     instance.stop()
-}
-
-/// How often the daemon was killed until it was `over`.
-fn kill_daemons(instance: &Instance<'_>, over: &AtomicBool) -> u32 {
-    let mut random = Random::for_suite("kposted");
-    let mut kills = 0;
-    while !over.load(Ordering::Relaxed) {
-        std::thread::sleep(random.pause(10, 150));
-        // While it is started again there is no status.
-        let Ok(pid) = instance.daemon_pid() else { continue };
-        kills += u32::from(process::kill(pid));
-    }
-    kills
 }
 
 #[test]

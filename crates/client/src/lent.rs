@@ -26,8 +26,8 @@ use mayfly_sys::{
 };
 use mayfly_transport::Transport;
 use mayfly_transport_shm::{
-    layout::{NodeHead, OPEN_LENT, OPEN_LENT_BUSY, OPEN_LENT_TAKEN, OPEN_LENT_USED, OpenEntry},
-    lent::{LENT_MAX, LENT_NAME_BYTES_MAX, Lent},
+    layout::{NodeHead, OPEN_LENT, OPEN_LENT_BUSY, OPEN_LENT_USED, OpenEntry},
+    lent::{LENT_MAX, LENT_NAME_BYTES_MAX, Lent, is_lent},
 };
 use mayfly_types::{Attr, Errno, FileId, FileKind, OpenRef};
 use mayfly_wire::{Ping, WALK_FOLLOW, Walk};
@@ -443,11 +443,6 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
 fn is_used(entry: &OpenEntry, reference: OpenRef) -> bool {
     entry.state.load(Acquire) == OPEN_LENT_USED
         && entry.generation.load(Acquire) == reference.generation
-}
-
-/// Is the entry one that is lent?
-pub(crate) fn is_lent(state: u32) -> bool {
-    matches!(state, OPEN_LENT | OPEN_LENT_BUSY | OPEN_LENT_USED | OPEN_LENT_TAKEN)
 }
 
 /// Copies what lies there, from byte `first` on.

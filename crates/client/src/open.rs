@@ -4,14 +4,17 @@ use core::sync::atomic::Ordering;
 
 use mayfly_sys::file::{O_ACCMODE, O_APPEND, O_PATH, O_RDWR, O_WRONLY};
 use mayfly_transport::Transport;
-use mayfly_transport_shm::layout::{
-    FILE_LOCKED, FileEntry, OPEN_FREE, OPEN_LENT_TAKEN, OPEN_LENT_USED, OPEN_MOVED, OPEN_PRIVATE,
-    OPEN_PROMISED, OPEN_SHARED, OPEN_SHARING, OpenEntry,
+use mayfly_transport_shm::{
+    layout::{
+        FILE_LOCKED, FileEntry, OPEN_FREE, OPEN_LENT_TAKEN, OPEN_LENT_USED, OPEN_MOVED,
+        OPEN_PRIVATE, OPEN_PROMISED, OPEN_SHARED, OPEN_SHARING, OpenEntry,
+    },
+    lent::is_lent,
 };
 use mayfly_types::{Errno, FileId, FileKind, OpenRef};
 use mayfly_wire::{Close, Open, Ping, Walk};
 
-use crate::{Client, Descriptors, NewOwner, lent};
+use crate::{Client, Descriptors, NewOwner};
 
 /// An open file description.
 #[derive(Clone, Copy)]
@@ -139,7 +142,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         }
         match entry.state.load(Ordering::Acquire) {
             OPEN_PROMISED => self.settle(reference, entry)?,
-            state if lent::is_lent(state) => self.settle_lent(reference, entry)?,
+            state if is_lent(state) => self.settle_lent(reference, entry)?,
             _ => {}
         }
         Ok(OpenFile { reference, entry })

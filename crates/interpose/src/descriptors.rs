@@ -63,10 +63,8 @@ enum Closing {
     /// Nothing that could end.
     Nothing,
     Open(OpenFile),
-    /// A description that was not used and is not made yet.
-    Promised(&'static Session, OpenRef),
-    /// A description that is lent.
-    Lent(&'static Session, OpenRef),
+    /// A description that the daemon has not made: it was promised, or is lent.
+    Unmade(&'static Session, OpenRef),
 }
 
 impl Closing {
@@ -75,8 +73,7 @@ impl Closing {
         match self {
             Closing::Nothing => {}
             Closing::Open(open) => identity::end(open),
-            Closing::Promised(session, reference) => identity::end_promised(session, reference),
-            Closing::Lent(session, reference) => lent::end(session, reference),
+            Closing::Unmade(session, reference) => identity::end_unmade(session, reference),
         }
     }
 }
@@ -85,11 +82,8 @@ impl Closing {
 /// private description either: a child of fork that only closes what it inherited need not attach.
 fn before_close(reference: OpenRef) -> Closing {
     let Some(session) = session::existing() else { return Closing::Nothing };
-    if session.is_promised(reference) {
-        return Closing::Promised(session, reference);
-    }
-    if lent::is(session, reference) {
-        return Closing::Lent(session, reference);
+    if session.is_promised(reference) || lent::is(session, reference) {
+        return Closing::Unmade(session, reference);
     }
     let Ok(open) = session.open_file(reference) else { return Closing::Nothing };
     locks::released(session, open);

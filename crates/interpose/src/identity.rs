@@ -192,9 +192,10 @@ pub(crate) fn end(open: OpenFile) {
     let _ = session.close(open);
 }
 
-/// The same for a description that was promised, whether it is made by now or not.
-pub(crate) fn end_promised(session: &Session, reference: OpenRef) {
-    if !session.withdraw(reference)
+/// The same for a description that was promised or lent, whether it is made by now or not.
+pub(crate) fn end_unmade(session: &Session, reference: OpenRef) {
+    if !session.close_lent(reference)
+        && !session.withdraw(reference)
         && let Ok(open) = session.open_file(reference)
     {
         end(open);

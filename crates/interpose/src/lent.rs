@@ -43,7 +43,7 @@ fn assign(session: &'static Session, open: OpenFile, flags: u32) -> Result<isize
     match identity::assign(open, flags & O_CLOEXEC) {
         Ok(descriptor) => Ok(descriptor as isize),
         Err(errno) => {
-            end(session, open.reference);
+            identity::end_unmade(session, open.reference);
             Err(errno)
         }
     }
@@ -62,15 +62,6 @@ fn reference(descriptor: usize) -> Option<(&'static Session, OpenRef)> {
 /// Is it lent, so that there are no locks that go with its close?
 pub(crate) fn is(session: &Session, reference: OpenRef) -> bool {
     !locks::were_taken() && session.is_lent(reference)
-}
-
-/// Ends one that was lent, whether it is by now or not.
-pub(crate) fn end(session: &Session, reference: OpenRef) {
-    if !session.close_lent(reference)
-        && let Ok(open) = session.open_file(reference)
-    {
-        identity::end(open);
-    }
 }
 
 /// Reads at the file offset or at `offset`.

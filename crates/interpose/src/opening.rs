@@ -186,7 +186,7 @@ fn posted(session: &Session, open: OpenFile, flags: u32) -> Result<isize, Stop> 
             Ok(descriptor as isize)
         }
         Err(errno) => {
-            identity::end_promised(session, open.reference);
+            identity::end_unmade(session, open.reference);
             Err(Stop::Failed(errno))
         }
     }

@@ -1,12 +1,13 @@
 //! A started instance, seen through the `mayfly` command.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::{Job, Outcome, Scratch, binary};
+use crate::{Job, Outcome, Random, Scratch, binary, process};
 
 /// What `status` says the clients hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +94,30 @@ impl<'a> Instance<'a> {
         let of = status.get("nodes").map_or(Some(&status), |nodes| nodes.get(node));
         let pid = number(of.context("there is no such node")?, "daemon_pid")?;
         u32::try_from(pid).context("daemon_pid is out of range")
+    }
+
+    /// Does `work` while the daemon is killed again and again; how often.
+    pub fn beside_kills(&self, work: impl FnOnce() -> Result<()>) -> Result<u32> {
+        let over = AtomicBool::new(false);
+        let (kills, done) = std::thread::scope(|scope| {
+            let killer = scope.spawn(|| self.kill_daemons(&over));
+            let done = work();
+            over.store(true, Ordering::Relaxed);
+            (killer.join().expect("the killer does not panic"), done)
+        });
+        done.map(|()| kills)
+    }
+
+    fn kill_daemons(&self, over: &AtomicBool) -> u32 {
+        let mut random = Random::for_suite(&self.name);
+        let mut kills = 0;
+        while !over.load(Ordering::Relaxed) {
+            std::thread::sleep(random.pause(10, 150));
+            // While it is started again there is no status.
+            let Ok(pid) = self.daemon_pid() else { continue };
+            kills += u32::from(process::kill(pid));
+        }
+        kills
     }
 
     /// What the clients hold now.

@@ -16,11 +16,6 @@
 //!
 //! Whatever a process cannot do by the records, it first has the daemon make a description of the
 //! entry: it says which in [`Lent::wanted`] and sends a `Ping`.
-//!
-//! [`OPEN_LENT`]: crate::layout::OPEN_LENT
-//! [`OPEN_LENT_BUSY`]: crate::layout::OPEN_LENT_BUSY
-//! [`OPEN_LENT_USED`]: crate::layout::OPEN_LENT_USED
-//! [`OPEN_LENT_TAKEN`]: crate::layout::OPEN_LENT_TAKEN
 
 use core::sync::atomic::{
     AtomicU32, AtomicU64,
@@ -30,11 +25,22 @@ use core::sync::atomic::{
 
 use mayfly_types::FileId;
 
+use crate::{
+    layout::{OPEN_LENT, OPEN_LENT_BUSY, OPEN_LENT_TAKEN, OPEN_LENT_USED},
+    words,
+};
+
 /// Descriptions that a process is lent.
 pub const LENT_MAX: usize = 8;
 /// Longest name under which a file may be found again, bytes.
 pub const LENT_NAME_BYTES_MAX: usize = 80;
 const NAME_WORDS: usize = LENT_NAME_BYTES_MAX / 8;
+
+/// Does an entry of this state belong to a process that it is lent to?
+#[must_use]
+pub fn is_lent(state: u32) -> bool {
+    matches!(state, OPEN_LENT | OPEN_LENT_BUSY | OPEN_LENT_USED | OPEN_LENT_TAKEN)
+}
 
 /// What is lent to a session.
 #[repr(C, align(128))]
@@ -70,12 +76,7 @@ impl Birth {
     pub fn write(&self, directory: FileId, name: &[u8]) {
         self.directory.store(directory.0, Relaxed);
         self.name_bytes.store(name.len() as u32, Relaxed);
-        let (whole, rest) = name.as_chunks();
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        for (to, bytes) in self.name.iter().zip(whole.iter().chain([&last])) {
-            to.store(u64::from_le_bytes(*bytes), Relaxed);
-        }
+        words::write(&self.name, name);
     }
 
     /// The directory, and the name in `to`.

@@ -35,6 +35,7 @@ use core::sync::atomic::{
 
 use mayfly_types::{OpenRef, limits::INLINE_BYTES_MAX};
 
+use crate::words;
 use names::{Names, Print, Standing};
 #[cfg(feature = "server")]
 pub use record::Asked;
@@ -53,18 +54,6 @@ pub const PREFIX_BYTES_MAX: usize = 256;
 const LATEST: u32 = 4;
 
 const EPOCH: u64 = 1 << 32;
-
-/// Eight bytes to a word, little-endian, with zeros behind the last.
-fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> {
-    let (whole, rest) = bytes.as_chunks();
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    whole.iter().copied().chain([last]).map(u64::from_le_bytes)
-}
-
-fn write_bytes(to: &[AtomicU64], bytes: &[u8]) {
-    to.iter().zip(words_of(bytes)).for_each(|(to, word)| to.store(word, Relaxed));
-}
 
 /// The ring that a session may have.
 #[must_use]
@@ -135,7 +124,7 @@ impl Posts {
     }
 
     fn has_prefix(&self, prefix: &[u8]) -> bool {
-        let mut words = self.prefix.iter().zip(words_of(prefix));
+        let mut words = self.prefix.iter().zip(words::of(prefix));
         prefix.len() < PREFIX_BYTES_MAX && words.all(|(word, said)| word.load(Relaxed) == said)
     }
 
@@ -285,7 +274,7 @@ impl Posts {
         self.start.store(start, Relaxed);
         self.directory.store(directory, Relaxed);
         self.prefix_bytes.store(prefix.len() as u32, Relaxed);
-        write_bytes(&self.prefix, prefix);
+        words::write(&self.prefix, prefix);
     }
 }
 

@@ -48,12 +48,7 @@ impl Core {
         let Some(&ring) = self.delegations.by_directory.get(&directory) else { return };
         let (posts, print) = (self.posts(ring), Print::of(name));
         if self.delegations.executing == Some(ring) {
-            if !self.note(ring, print, standing) {
-                // What was posted with a look at the old table does not count.
-                posts.take_back();
-                self.grow(ring, directory, print, standing);
-            }
-            return;
+            return self.set(ring, directory, print, standing);
         }
         if posts.names.find(print) != Some(Standing::Asked) {
             posts.take_back();
@@ -67,9 +62,8 @@ impl Core {
     pub(super) fn settle_names(&mut self) {
         for settled in std::mem::take(&mut self.delegations.settled) {
             let Settled { ring, directory, print, standing } = settled;
-            if self.is_delegated(directory, ring) && !self.note(ring, print, standing) {
-                self.posts(ring).take_back();
-                self.grow(ring, directory, print, standing);
+            if self.is_delegated(directory, ring) {
+                self.set(ring, directory, print, standing);
             }
         }
         self.begin_delegations();
@@ -94,6 +88,15 @@ impl Core {
     fn give(&mut self, ring: usize) {
         if self.delegations.fresh.iter().all(|fresh| fresh.ring != ring) {
             self.posts(ring).give();
+        }
+    }
+
+    /// Notes how a name stands, beside a holder that may post.
+    fn set(&mut self, ring: usize, directory: FileId, print: Print, standing: Option<Standing>) {
+        if !self.note(ring, print, standing) {
+            // What was posted with a look at the old table does not count.
+            self.posts(ring).take_back();
+            self.grow(ring, directory, print, standing);
         }
     }
 

@@ -101,13 +101,18 @@ impl Core {
         }
         let mapped = self.opens.has_flag(attr.id, FILE_MAPPED);
         Opened { open: made, attr, created, mapped }.encode(to)?;
-        if let Content::Inline(bytes) = located.inode.content
-            && flags & (O_ACCMODE | O_PATH) == 0
-        {
+        if flags & (O_ACCMODE | O_PATH) == 0 {
+            self.opened_to_read(caller, located.inode.content);
+        }
+        Ok(Served::Replied)
+    }
+
+    /// What is in the record is likely to be read, now and of other files.
+    fn opened_to_read(&mut self, caller: Caller, content: Content) {
+        if let Content::Inline(bytes) = content {
             self.opened_content = Some(bytes);
             self.consider_lending(caller);
         }
-        Ok(Served::Replied)
     }
 
     /// What the node's processes have to know of a file that is open.

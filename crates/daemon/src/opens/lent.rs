@@ -3,8 +3,9 @@
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use mayfly_meta::record::BirthKey;
-use mayfly_transport_shm::layout::{
-    OPEN_LENT, OPEN_LENT_BUSY, OPEN_LENT_TAKEN, OPEN_LENT_USED, OPEN_PRIVATE, OpenEntry,
+use mayfly_transport_shm::{
+    layout::{OPEN_LENT, OPEN_LENT_TAKEN, OPEN_LENT_USED, OPEN_PRIVATE, OpenEntry},
+    lent::is_lent,
 };
 use mayfly_types::{FileId, FileKind, OpenRef, SessionId};
 
@@ -16,11 +17,6 @@ const O_NONBLOCK: u32 = 0o4000;
 const O_LARGEFILE: u32 = 0o100_000;
 const O_NOFOLLOW: u32 = 0o400_000;
 const O_NOATIME: u32 = 0o1_000_000;
-
-/// Is the entry in a process's hands?
-pub(super) fn is_lent(state: u32) -> bool {
-    matches!(state, OPEN_LENT | OPEN_LENT_BUSY | OPEN_LENT_USED | OPEN_LENT_TAKEN)
-}
 
 impl OpenTable {
     fn lent_entry(&self, index: u32) -> &'static OpenEntry {

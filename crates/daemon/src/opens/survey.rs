@@ -3,14 +3,13 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use mayfly_meta::record::BirthKey;
-use mayfly_transport_shm::layout::{
-    FILE_STRIPED, FileEntry, OPEN_FREE, OPEN_PROMISED, OPEN_SHARED,
+use mayfly_transport_shm::{
+    layout::{FILE_STRIPED, FileEntry, OPEN_FREE, OPEN_PROMISED, OPEN_SHARED},
+    lent::is_lent,
 };
 use mayfly_types::{FileId, FileKind, OpenRef, SessionId, limits::NAME_BYTES_MAX};
 
-use super::{
-    Found, LANE_MASK, Open, OpenFile, OpenTable, Remote, SHARD_SHIFT, lent::is_lent, new_file,
-};
+use super::{Found, LANE_MASK, Open, OpenFile, OpenTable, Remote, SHARD_SHIFT, new_file};
 use crate::{api::Caller, numbering::node_of_owner, slots::ShardId};
 
 impl OpenTable {

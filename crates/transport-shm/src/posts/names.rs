@@ -16,7 +16,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed},
 };
 
-use super::words_of;
+use crate::words;
 
 /// Most slots of a table.
 pub const SLOTS_MAX: usize = 1 << 17;
@@ -43,7 +43,7 @@ impl Print {
     /// finish has them, so that two names of one word never have the same before bits are left out.
     #[must_use]
     pub fn of(name: &[u8]) -> Print {
-        let hash = words_of(name).fold(name.len() as u64, |hash, word| mixed(hash ^ word));
+        let hash = words::of(name).fold(name.len() as u64, |hash, word| mixed(hash ^ word));
         Print(hash & !3 | TAKEN)
     }
 

@@ -13,7 +13,7 @@ use mayfly_types::{OpenRef, limits::NAME_BYTES_MAX};
 #[cfg(feature = "server")]
 use mayfly_types::limits::INLINE_BYTES_MAX;
 
-use super::write_bytes;
+use crate::words;
 
 /// Nobody has closed what the record makes, nor has the daemon executed it.
 pub const RECORD_POSTED: u32 = 1;
@@ -123,7 +123,7 @@ impl Record {
         self.name_bytes.store(name.len() as u32, Relaxed);
         self.cycles.store(moment.cycles, Relaxed);
         self.processor.store(moment.processor, Relaxed);
-        write_bytes(&self.name, name);
+        words::write(&self.name, name);
     }
 
     /// The description that is promised with this place.
