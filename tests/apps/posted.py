@@ -1,6 +1,6 @@
 """What is done to files without asking. Usage: posted.py DIRECTORY [PART...]"""
 
-import ctypes, errno, os, resource, signal, subprocess, sys, time
+import ctypes, errno, os, random, resource, signal, subprocess, sys, time
 
 root = sys.argv[1]
 
@@ -366,6 +366,61 @@ def many():
     assert len(os.listdir(f'{root}/shared')) == 6 * 429, len(os.listdir(f'{root}/shared'))
 
 
+def racer(d, k, names):
+    random.Random(k).shuffle(names)
+    made = []
+    for n in names:
+        try:
+            fd = os.open(f'{d}/{n}', os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+        except FileExistsError:
+            continue
+        os.write(fd, b'%d' % k)
+        os.close(fd)
+        made.append(n)
+    yield len(made)
+    for n in made:
+        assert open(f'{d}/{n}').read() == str(k), n
+    yield len(names)
+    removed = 0
+    for n in reversed(names):
+        try:
+            os.unlink(f'{d}/{n}')
+            removed += 1
+        except FileNotFoundError:
+            pass
+    yield removed
+
+
+# Several processes make the same names of one directory, and remove them: each is made once, and
+# removed once.
+def raced():
+    d = f'{root}/raced'
+    os.mkdir(d)
+    for turn in range(3):
+        names = [f'{turn}.{i}' for i in range(600)]
+        processes = []
+        for k in range(4):
+            (there, back), (go, on) = os.pipe(), os.pipe()
+            if os.fork() == 0:
+                for done in racer(d, k, names):
+                    os.write(back, b'%d\n' % done)
+                    os.read(go, 1)
+                os._exit(0)
+            os.close(back)
+            processes.append((os.fdopen(there), on))
+        counts = []
+        for step in range(3):
+            counts.append([int(there.readline()) for there, _ in processes])
+            assert len(os.listdir(d)) == (0 if step == 2 else 600), (turn, step)
+            for _, on in processes:
+                os.write(on, b'x')
+        for there, on in processes:
+            there.close()
+            os.close(on)
+            assert os.wait()[1] == 0
+        assert sum(counts[0]) == 600 and sum(counts[2]) == 600, counts
+
+
 if sys.argv[2:3] == ['peer']:
     peer(sys.argv[3])
 else:
@@ -373,6 +428,7 @@ else:
         seen_at_once,
         made_once,
         removed_and_made_again,
+        raced,
         gone_at_once,
         written,
         limited,

@@ -44,6 +44,11 @@ fn a_name_is_made_once_whoever_makes_it() -> Result<()> {
 }
 
 #[test]
+fn of_several_who_make_or_remove_a_name_one_does() -> Result<()> {
+    holds("raced")
+}
+
+#[test]
 fn a_name_that_was_removed_is_gone_for_every_process_at_once() -> Result<()> {
     holds("gone_at_once")
 }

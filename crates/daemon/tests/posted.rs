@@ -3,7 +3,10 @@
 
 mod support;
 
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 
 use mayfly_daemon::{Caller, Config};
 use mayfly_transport_shm::{
@@ -15,7 +18,10 @@ use mayfly_wire::{Open, OpenReply, Ping, Symlink, Unlink};
 use proptest::prelude::*;
 use support::{
     Node, O_CREAT, O_RDWR, PID, SESSION, config, failed,
-    posting::{O_EXCL, OTHER, add, make_as, node, post, post_as, posts, remove, state, warm},
+    posting::{
+        O_EXCL, OTHER, THIRD, add, add_as, make_as, node, post, post_as, posts, remove, remove_as,
+        state, warm, warm_as,
+    },
     walk,
 };
 
@@ -184,21 +190,60 @@ fn a_directory_that_is_moved_or_removed_is_delegated_no_more() {
 }
 
 #[test]
-fn who_posts_nothing_loses_a_directory_to_who_would() {
+fn several_post_in_one_directory_and_ask_about_what_others_have_posted() {
     let mut node = node();
-    let make = |node: &mut Node, from: u32, to: u32| {
-        for number in from..to {
-            let (open, _) = make_as(node, OTHER, &format!("d/o{number}")).unwrap();
-            node.ask_as(OTHER, &mayfly_wire::Close { open }, |()| ()).unwrap();
-        }
-    };
-    make(&mut node, 0, 8);
-    post(&node, "d/f").unwrap();
-    make(&mut node, 8, 16);
-    assert!(post_as(&node, OTHER, "d/not yet").is_none());
-    make(&mut node, 16, 32);
-    assert!(post_as(&node, OTHER, "d/theirs").is_some());
-    assert!(post(&node, "d/mine no more").is_none());
+    assert!(post_as(&node, OTHER, "d/early").is_none());
+    warm_as(&mut node, OTHER, "d");
+    let mine = post(&node, "d/mine").unwrap();
+    let theirs = post_as(&node, OTHER, "d/theirs").unwrap();
+    assert!(post_as(&node, OTHER, "d/mine").is_none() && post(&node, "d/theirs").is_none());
+    assert!(!remove_as(&node, OTHER, "d/mine") && !remove(&node, "d/theirs"));
+    assert!(remove(&node, "d/mine") && post(&node, "d/mine").is_some(), "one's own is known");
+    assert!(add_as(&node, OTHER, theirs, b"theirs"));
+    assert_eq!(node.stat("d/theirs", false).unwrap().size_bytes, 6);
+    // Now it is committed.
+    assert!(remove(&node, "d/theirs") && remove_as(&node, OTHER, "d/mine"));
+    assert_eq!(failed(node.stat("d/theirs", false)), Errno::ENOENT);
+    assert_eq!(failed(node.stat("d/mine", false)), Errno::ENOENT);
+    assert!(post(&node, "d/theirs").is_some() && post_as(&node, OTHER, "d/mine").is_some());
+    assert_ne!(state(&node, mine), OPEN_FREE, "a file that is open stays");
+}
+
+#[test]
+fn who_goes_leaves_a_directory_to_the_others_who_have_it() {
+    let mut node = node();
+    warm_as(&mut node, OTHER, "d");
+    post(&node, "d/mine").unwrap();
+    node.core().session_closed(SESSION);
+    node.core().commit().unwrap();
+    assert!(post_as(&node, OTHER, "d/theirs").is_some() && remove_as(&node, OTHER, "d/mine"));
+    assert_eq!(node.core().counters().files, 17);
+    // Somebody who comes later has it beside them, and what ends it ends it for all.
+    warm_as(&mut node, THIRD, "d");
+    assert!(post_as(&node, THIRD, "d/third").is_some() && remove_as(&node, THIRD, "d/theirs"));
+    node.mkdir("e").unwrap();
+    node.rename("e", "f", 0).unwrap();
+    assert!(post_as(&node, THIRD, "d/x").is_none() && post_as(&node, OTHER, "d/x").is_none());
+    assert!(node.stat("d/third", false).is_ok() && node.stat("d/theirs", false).is_err());
+}
+
+/// Who has claimed a name and died before it came to post leaves it to who asks.
+#[test]
+fn a_claim_that_nothing_came_of_is_found_by_who_asks() {
+    let mut node = node();
+    warm_as(&mut node, OTHER, "d");
+    let published = &posts(&node, SESSION).published;
+    let before = published.load(SeqCst);
+    post(&node, "d/new").unwrap();
+    assert!(remove(&node, "d/warm0"));
+    published.store(before, SeqCst);
+    node.core().session_closed(SESSION);
+    node.core().commit().unwrap();
+    assert!(post_as(&node, OTHER, "d/new").is_none() && !remove_as(&node, OTHER, "d/warm0"));
+    assert!(make_as(&mut node, OTHER, "d/new").unwrap().1);
+    let unlink = Unlink { walk: walk("d/warm0", 0), directory: false };
+    node.ask_as(OTHER, &unlink, |()| ()).unwrap();
+    assert!(remove_as(&node, OTHER, "d/new") && post_as(&node, OTHER, "d/warm0").is_some());
 }
 
 #[test]
@@ -274,18 +319,17 @@ fn who_removes_in_a_row_need_not_ask_for_what_others_have_made() {
     node.mkdir("d/directory").unwrap();
     node.link("d/f39", "d/linked").unwrap();
     node.ask(&Ping {}, |()| ()).unwrap();
-    // Who had it has posted nothing since, which is seen when it is wanted again.
-    for number in 0..16 {
+    for number in 0..8 {
         assert!(!remove(&node, &format!("d/f{number}")));
         node.unlink(&format!("d/f{number}"), false).unwrap();
     }
-    for name in ["f16", "f17", "f39", "linked"] {
+    for name in ["f16", "f17", "f39", "linked", "f8"] {
         assert!(remove(&node, &format!("d/{name}")), "{name}");
     }
     assert!(!remove(&node, "d/directory"));
     assert_eq!(failed(node.unlink("d/f17", false)), Errno::ENOENT);
     assert_eq!(node.stat("d", false).unwrap().links, 3);
-    assert_eq!(node.core().counters().files, 21);
+    assert_eq!(node.core().counters().files, 28);
 }
 
 /// A holder that saw what another process had asked for, and the daemon had not committed, could
@@ -419,6 +463,11 @@ impl Scribble {
         posts.executed.store(state, Relaxed);
         posts.stored.store(index, Relaxed);
         posts.directory.store(u64::from(flags), Relaxed);
+        let table = (&raw const node.region.names[self.record % 2]).cast::<AtomicU64>();
+        for (at, word) in self.name.iter().enumerate() {
+            // SAFETY: the table has more words than a name, all of them atomics.
+            unsafe { (*table.add(at * 16)).store(*word, Relaxed) };
+        }
         node.region.head.posted.store(self.bits, SeqCst);
     }
 }

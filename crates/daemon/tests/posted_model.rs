@@ -12,7 +12,7 @@ use mayfly_wire::{Link, MakeDirectory, Open, OpenReply, Rename, Target, Unlink};
 use proptest::prelude::*;
 use support::{
     Node, O_CREAT, O_RDWR, SESSION, failed,
-    posting::{O_EXCL, OTHER, add, make_as, node, post, posts, remove},
+    posting::{O_EXCL, OTHER, THIRD, add_as, node, post_as, posts, remove_as, warm_as},
     walk,
 };
 
@@ -79,6 +79,27 @@ fn expect(model: &mut Model, name: u8, deed: Deed) -> Result<(), Errno> {
     }
 }
 
+/// What is done, and what comes of it.
+type Done = (u8, Deed, Result<(), Errno>);
+
+/// The names after all of it, one by one; none when something else would have come of it.
+fn in_order(model: &Model, order: &[Done]) -> Option<Model> {
+    let mut after = model.clone();
+    let holds = |(name, deed, done): &Done| expect(&mut after, *name, *deed) == *done;
+    order.iter().all(holds).then_some(after)
+}
+
+/// The names that there may be when what was posted came one after the other, and what was asked
+/// for anywhere behind the first `from` of it.
+fn outcomes(model: &Model, posted: &[Done], asked: Done, from: usize) -> Vec<Model> {
+    let orders = (from..=posted.len()).map(|at| {
+        let mut order = posted.to_vec();
+        order.insert(at, asked);
+        order
+    });
+    orders.filter_map(|order| in_order(model, &order)).collect()
+}
+
 fn ask_for(node: &mut Node, session: SessionId, name: u8, deed: Deed) -> Result<(), Errno> {
     let path = path_of(name);
     let walk_there = walk(&path, 0);
@@ -106,64 +127,78 @@ fn ask_for(node: &mut Node, session: SessionId, name: u8, deed: Deed) -> Result<
 }
 
 /// Without asking, where that is possible.
-fn do_unasked(node: &Node, name: u8, deed: Deed, contents: &[u8]) -> bool {
+fn do_unasked(node: &Node, session: SessionId, name: u8, deed: Deed, contents: &[u8]) -> bool {
     let path = path_of(name);
     match deed {
-        Deed::Make => post(node, &path).is_some_and(|open| {
-            assert!(add(node, open, contents));
-            posts(node, SESSION).withdraw(open)
+        Deed::Make => post_as(node, session, &path).is_some_and(|open| {
+            assert!(add_as(node, session, open, contents));
+            posts(node, session).withdraw(open)
         }),
-        Deed::Remove => remove(node, &path),
+        Deed::Remove => remove_as(node, session, &path),
         _ => false,
     }
+}
+
+/// Two processes make eight files each, so that the directory is delegated to them.
+fn delegate(node: &mut Node) {
+    warm_as(node, SESSION, "d");
+    warm_as(node, OTHER, "d");
+}
+
+fn delegated() -> Node {
+    let mut node = node();
+    warm_as(&mut node, OTHER, "d");
+    node
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..<_>::default() })]
 
-    /// One process posts what it can, another asks, sometimes for what was posted after its request
-    /// was taken up, and daemons come and go.
+    /// Two processes post what they can, a third asks, sometimes for what was posted after its
+    /// request was taken up, and daemons come and go.
     #[test]
     fn names_are_what_they_would_be_if_everybody_asked(
         steps in prop::collection::vec((0..6_u8, deed(), 0..8_u8), 1..160),
     ) {
-        let mut node = node();
-        let mut model = Model::new();
+        let mut node = delegated();
+        let (mut model, mut posted) = (Model::new(), Vec::new());
         for (number, (name, deed, how)) in steps.into_iter().enumerate() {
-            let others = how < 2;
-            if how == 1 {
-                // Only what looks for it finds what waits.
-                node.region.head.posted.store(0, SeqCst);
-            }
             if how == 7 && number % 5 == 0 {
                 node.restart();
-                for again in 0..8 {
-                    make_as(&mut node, SESSION, &format!("d/{number} {again}")).unwrap();
-                }
+                delegate(&mut node);
+                model = in_order(&model, &std::mem::take(&mut posted)).expect("it was posted");
             }
-            let mut after = model.clone();
-            let expected = expect(&mut after, name, deed);
-            if !others && do_unasked(&node, name, deed, &[name; 7]) {
-                prop_assert_eq!(expected, Ok(()), "{:?} of {}", deed, name);
-            } else {
-                let session = if others { OTHER } else { SESSION };
-                let done = ask_for(&mut node, session, name, deed);
-                if how == 1 && done.is_err() {
-                    // What was posted came after that.
-                    after = model.clone();
-                } else {
-                    prop_assert_eq!(done, expected, "{:?} of {}", deed, name);
-                }
+            let sessions = [THIRD, THIRD, OTHER, OTHER, OTHER, SESSION, SESSION, SESSION];
+            let session = sessions[usize::from(how)];
+            if session != THIRD && do_unasked(&node, session, name, deed, &[name; 7]) {
+                posted.push((name, deed, Ok(())));
+                let possible = in_order(&model, &posted).is_some();
+                prop_assert!(possible, "{:?} of {}: {:?} {:?}", deed, name, model, posted);
+                continue;
             }
-            model = after;
-            let waits = posts(&node, SESSION).waiting() != 0;
-            node.region.head.posted.store(u64::from(waits) << ring_of(SESSION.0), SeqCst);
+            if how == 1 {
+                // As if it were posted after the request was taken up.
+                node.region.head.posted.store(0, SeqCst);
+            }
+            let done = ask_for(&mut node, session, name, deed);
+            let waits = [SESSION, OTHER].into_iter().filter(|of| posts(&node, *of).waiting() != 0);
+            let bits = waits.fold(0, |bits, of| bits | 1 << ring_of(of.0));
+            node.region.head.posted.store(bits, SeqCst);
+            let from = if how == 1 { 0 } else { posted.len() };
+            let found = names_of(&mut node);
+            let mut outcomes = outcomes(&model, &posted, (name, deed, done), from);
+            if how == 1 && done.is_err() {
+                // It may have looked at one of its names before, and at the other one after that.
+                outcomes.extend(in_order(&model, &posted));
+            }
+            prop_assert!(
+                outcomes.contains(&found),
+                "{:?} of {} was {:?}, posted {:?}: {:?} became {:?}",
+                deed, name, done, posted, model, found
+            );
+            (model, posted) = (found, Vec::new());
         }
-        for name in 0..6 {
-            let found = node.stat(&path_of(name), false).ok();
-            let directory = found.map(|attr| attr.kind == FileKind::Directory);
-            prop_assert_eq!(directory, model.get(&name).copied());
-        }
+        prop_assert_eq!(Some(names_of(&mut node)), in_order(&model, &posted));
     }
 }
 
@@ -216,42 +251,41 @@ fn names_of(node: &mut Node) -> Model {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..<_>::default() })]
 
-    /// What one process asks for is executed, another one posts, and then the daemon commits, or it
-    /// dies and the request comes again: it is as if one had come after the other.
+    /// A process posts, what another one asks for is executed, two post, and then the daemon
+    /// commits, or it dies and the request comes again: it is as if one had come after the other.
     #[test]
     fn what_was_posted_survives_a_daemon_that_had_executed_more_than_it_committed(
-        steps in prop::collection::vec((0..6_u8, deed(), 0..6_u8, deed(), any::<bool>()), 1..40),
+        steps in prop::collection::vec(
+            ((0..6_u8, deed()), prop::array::uniform3((0..6_u8, deed())), any::<bool>()), 1..40,
+        ),
     ) {
-        let mut node = node();
+        let mut node = delegated();
         let mut model = Model::new();
-        for (number, (name, deed, posted, unasked, dies)) in steps.into_iter().enumerate() {
-            let caller = node.next_caller(OTHER);
+        for (asked, [before, first, second], dies) in steps {
+            let post = |node: &Node, of: SessionId, (name, deed): (u8, Deed)| {
+                do_unasked(node, of, name, deed, b"content").then_some((name, deed, Ok(())))
+            };
+            let (name, deed) = asked;
+            let mut posted = Vec::from_iter(post(&node, OTHER, before));
+            let before = posted.len();
+            let caller = node.next_caller(THIRD);
             let mut done = submit_for(&mut node, caller, name, deed);
-            let unasked = do_unasked(&node, posted, unasked, b"content").then_some(unasked);
+            posted.extend(post(&node, SESSION, first));
+            posted.extend(post(&node, OTHER, second));
             if dies {
                 node.restart();
                 done = submit_for(&mut node, caller, name, deed);
             }
             node.core().commit().unwrap();
-            let asked = (name, deed, done);
-            let orders = match unasked.map(|unasked| (posted, unasked, Ok(()))) {
-                Some(unasked) => vec![vec![asked, unasked], vec![unasked, asked]],
-                None => vec![vec![asked]],
-            };
-            let outcomes = orders.into_iter().filter_map(|order| {
-                let mut after = model.clone();
-                let holds = |(name, deed, done)| expect(&mut after, name, deed) == done;
-                order.into_iter().all(holds).then_some(after)
-            });
-            let outcomes: Vec<Model> = outcomes.collect();
+            let outcomes = outcomes(&model, &posted, (name, deed, done), before);
             let found = names_of(&mut node);
             prop_assert!(
                 outcomes.contains(&found),
-                "{:?}, posted {:?}: {:?} became {:?}", asked, unasked, model, found
+                "{:?} of {}, posted {:?}: {:?} became {:?}", deed, name, posted, model, found
             );
             model = found;
-            for again in 0..if dies { 8 } else { 0 } {
-                make_as(&mut node, SESSION, &format!("d/{number} {again}")).unwrap();
+            if dies {
+                delegate(&mut node);
             }
         }
     }

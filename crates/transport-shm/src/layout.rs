@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::{
     lent::Lent,
-    posts::{Posts, RINGS},
+    posts::{Posts, RINGS, names::Names},
 };
 use mayfly_types::limits::{
     FILES_OPEN_MAX, LANES, NAME_BYTES_MAX, OPEN_FILES_MAX, REPLY_BYTES_MAX, REQUEST_BYTES_MAX,
@@ -29,7 +29,7 @@ use mayfly_types::limits::{
 /// First word of either region.
 pub const MAGIC: u32 = 0x5346_594d; // "MYFS"
 /// Version of the layout; a client of another version does not attach.
-pub const LAYOUT_VERSION: u32 = 8;
+pub const LAYOUT_VERSION: u32 = 9;
 
 /// The daemon is polling: a request needs no system call.
 pub const DAEMON_AWAKE: u32 = 1;
@@ -222,8 +222,10 @@ pub struct NodeRegion {
     pub files: [FileEntry; FILES_OPEN_MAX as usize],
     /// Their record keys.
     pub keys: [KeyEntry; FILES_OPEN_MAX as usize],
-    /// Creates that nobody waits for.
+    /// Operations that nobody waits for.
     pub posts: [Posts; RINGS],
+    /// The names of the directories that are delegated.
+    pub names: [Names; RINGS],
     /// Descriptions that are lent, by session.
     pub lent: [Lent; SESSIONS_MAX as usize],
 }
@@ -404,6 +406,7 @@ const _: () = assert!(core::mem::offset_of!(Lane, answered_transaction) == 80);
 const _: () = assert!(size_of::<LaneBuffers>() == 1_056_768);
 const _: () = assert!(size_of::<SessionRegion>() == 4096 + LANES * 1_056_768);
 const _: () = assert!(core::mem::offset_of!(NodeRegion, posts) == 8_392_704 + 65_536 * 320);
-const _: () = assert!(core::mem::offset_of!(NodeRegion, lent) == 29_364_224 + 64 * 1_335_296);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, names) == 29_364_224 + 64 * 286_720);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, lent) == 47_714_304 + 64 * 1_048_640);
 const _: () = assert!(core::mem::offset_of!(NodeHead, posted) == 768);
 const _: () = assert!(core::mem::offset_of!(NodeHead, ripe) == 776);

@@ -1,25 +1,27 @@
 //! Who may make names in a directory without asking: its *delegation*, as NFS calls it.
 //!
-//! A process that makes or removes files in one directory in a row is given it, if it is not
-//! another's. From then on whatever else changes a name there reserves it first
-//! ([`Core::reserve_name`]): the process posts nothing about it from then on, and what it had
-//! posted is executed. A directory that is removed, and the path to any directory that is moved,
-//! ends delegations.
+//! A process that makes or removes files in one directory in a row is given it, beside others who
+//! have it. From then on whatever else changes a name there reserves it first
+//! ([`Core::reserve_name`]): nobody posts anything about it from then on, and what was posted is
+//! executed. A directory that is removed, and the path to any directory that is moved, ends
+//! delegations.
 //!
 //! Only where one shard has everything, and where what a process was told survives the daemon.
 
 use mayfly_transport_shm::layout::NodeHead;
 use mayfly_transport_shm::posts::{
-    PREFIX_BYTES_MAX, RECORDS, RINGS,
-    names::{SLOTS_MAX, Tally},
-    ring_of, split,
+    PREFIX_BYTES_MAX, RECORDS, RINGS, names::SLOTS_MAX, ring_of, split,
 };
 use mayfly_types::{Durability, FileId, FileKind, SessionId, Timestamp};
 use mayfly_wire::Walk;
 
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
-use super::{Core, Outcome, named::Settled, posted::Ring};
+use super::{
+    Core, Outcome,
+    named::{Released, Settled, Table},
+    posted::{Ring, members},
+};
 use crate::{api::Caller, maps::HashMap};
 
 /// So many files in a row a process makes in a directory before it need not ask.
@@ -49,8 +51,9 @@ pub(super) struct Dedication {
     pub(super) ring: usize,
     session: SessionId,
     start: FileId,
-    directory: FileId,
     prefix: Vec<u8>,
+    directory: FileId,
+    table: usize,
 }
 
 /// Who may make names without asking, by ring.
@@ -58,17 +61,19 @@ pub(super) struct Dedication {
 pub(super) struct Delegations {
     pub(super) rings: Vec<Option<Ring>>,
     streaks: Vec<Streak>,
+    /// The tables of the directories that are delegated.
     pub(super) by_directory: HashMap<FileId, usize>,
-    /// What is known of each ring's table of names.
-    pub(super) tallies: Vec<Tally>,
+    pub(super) tables: Vec<Option<Table>>,
     /// How names stand that were asked for since the last commit.
     pub(super) settled: Vec<Settled>,
+    /// How names stand about which something was executed that was posted, since the last commit.
+    pub(super) released: Vec<Released>,
     /// What is delegated from the next commit on.
     pub(super) fresh: Vec<Dedication>,
     /// Rings that are nobody's from the next commit on, a bit each.
     ended: u64,
-    /// The ring of which something is being executed.
-    pub(super) executing: Option<usize>,
+    /// The directory in which something is being executed that was posted.
+    pub(super) executing: Option<FileId>,
     /// Rings of which something was executed since the last commit, a bit each.
     pub(super) touched: u64,
     /// Where the last of it was posted, since somebody asked.
@@ -115,8 +120,9 @@ impl Delegations {
             rings: (0..RINGS).map(|_| None).collect(),
             streaks: vec![Streak::default(); RINGS],
             by_directory: HashMap::default(),
-            tallies: vec![Tally::default(); RINGS],
+            tables: (0..RINGS).map(|_| None).collect(),
             settled: Vec::new(),
+            released: Vec::new(),
             fresh: Vec::new(),
             ended: 0,
             executing: None,
@@ -132,27 +138,35 @@ impl Core {
     /// The directory is not delegated any more. True when something was executed, so that what was
     /// found out before may not be so any more.
     pub(super) fn recall(&mut self, directory: FileId) -> bool {
-        let Some(ring) = self.delegations.by_directory.remove(&directory) else { return false };
-        self.posts(ring).take_back();
-        self.execute_ring(ring)
+        let Some(table) = self.delegations.by_directory.remove(&directory) else { return false };
+        let Some(table) = self.delegations.tables[table].take() else { return false };
+        self.take_back(table.holders);
+        self.execute_all(table.holders)
     }
 
     /// Nothing is delegated by the ring any more.
     fn release(&mut self, ring: usize) {
+        self.posts(ring).take_back();
         let held = self.delegations.rings[ring].as_ref();
-        match held.and_then(|held| held.directory) {
-            Some(directory) if self.is_delegated(directory, ring) => drop(self.recall(directory)),
-            _ => drop(self.execute_ring(ring)),
-        }
+        let directory = held.and_then(|held| held.directory);
+        self.undelegate(directory, ring);
+        self.execute_ring(ring);
     }
 
     pub(super) fn is_delegated(&self, directory: FileId, ring: usize) -> bool {
-        self.delegations.by_directory.get(&directory) == Some(&ring)
+        let table = self.delegations.by_directory.get(&directory);
+        let table = table.and_then(|table| self.delegations.tables[*table].as_ref());
+        table.is_some_and(|table| table.holders & 1 << ring != 0)
     }
 
-    /// Notes that nobody has it delegated.
-    pub(super) fn undelegate(&mut self, directory: Option<FileId>) {
-        if let Some(directory) = directory {
+    /// Notes that the directory is not delegated by the ring, or any more.
+    pub(super) fn undelegate(&mut self, directory: Option<FileId>, ring: usize) {
+        let Some(directory) = directory else { return };
+        let Some(&at) = self.delegations.by_directory.get(&directory) else { return };
+        let Some(table) = &mut self.delegations.tables[at] else { return };
+        table.holders &= !(1 << ring);
+        if table.holders == 0 {
+            self.delegations.tables[at] = None;
             self.delegations.by_directory.remove(&directory);
         }
     }
@@ -182,7 +196,7 @@ impl Core {
         let files = self.count_asked(caller.session, directory);
         let ring = ring_of(caller.session.0);
         let due = files >= IN_A_ROW && files.is_power_of_two() && self.has_room_for_posted();
-        if self.delegations.by_directory.get(&directory) != Some(&ring) {
+        if !self.is_delegated(directory, ring) {
             return if due {
                 self.delegate(caller.session, directory, walk, files)
             } else {
@@ -207,9 +221,12 @@ impl Core {
         streak.files
     }
 
-    /// Whether the directory has so few names that all of them may go into the table, for as many
-    /// files that were asked for.
+    /// Whether the directory has a table, or so few names that all of them may go into one, for as
+    /// many files that were asked for.
     fn fits_table(&mut self, directory: FileId, files: u32) -> Outcome<bool> {
+        if self.delegations.by_directory.contains_key(&directory) {
+            return Ok(true);
+        }
         let names = self.load_parent(directory)?.entries();
         Ok(names <= NAMES_MAX.min(u64::from(files) * NAMES_FOR_EACH))
     }
@@ -225,24 +242,40 @@ impl Core {
         if !self.fits_table(directory, files)?
             || prefix.len() >= PREFIX_BYTES_MAX
             || !self.leads_plainly(walk.start, prefix, directory)?
-            || !self.is_free_to_delegate(directory)
             || !self.take_ring(session)
         {
             return Ok(());
         }
+        let Some(table) = self.table_of(directory)? else { return Ok(()) };
         let ring = ring_of(session.0);
-        if !self.fill_table(ring, directory)? {
-            return Ok(());
+        if let Some(table) = &mut self.delegations.tables[table] {
+            table.holders |= 1 << ring;
         }
         if let Some(ring) = &mut self.delegations.rings[ring] {
             ring.directory = Some(directory);
         }
-        self.delegations.by_directory.insert(directory, ring);
         // The table has what is not committed, too.
         let (start, prefix) = (walk.start, prefix.to_vec());
         self.delegations.fresh.retain(|fresh| fresh.ring != ring);
-        self.delegations.fresh.push(Dedication { ring, session, start, directory, prefix });
+        let fresh = Dedication { ring, session, start, prefix, directory, table };
+        self.delegations.fresh.push(fresh);
         Ok(())
+    }
+
+    /// The table of a directory's names, which may be new; none when there are too many.
+    fn table_of(&mut self, directory: FileId) -> Outcome<Option<usize>> {
+        if let Some(table) = self.delegations.by_directory.get(&directory) {
+            return Ok(Some(*table));
+        }
+        let free = self.delegations.tables.iter().position(Option::is_none);
+        // There is one for each ring.
+        let Some(at) = free else { return Ok(None) };
+        let table = self.fill_table(at, directory)?;
+        if table.is_some() {
+            self.delegations.by_directory.insert(directory, at);
+        }
+        self.delegations.tables[at] = table;
+        Ok(self.delegations.tables[at].is_some().then_some(at))
     }
 
     /// Whether the prefix leads to the directory by names of directories alone, which do not change
@@ -262,18 +295,6 @@ impl Core {
         Ok(at == to)
     }
 
-    /// It is nobody's, or of somebody who has stopped posting: who has posted nothing since the
-    /// last one who wanted it loses it.
-    fn is_free_to_delegate(&mut self, directory: FileId) -> bool {
-        let Some(&ring) = self.delegations.by_directory.get(&directory) else { return true };
-        let Some(held) = &mut self.delegations.rings[ring] else { return true };
-        if std::mem::replace(&mut held.wanted_at, held.executed) != held.executed {
-            return false;
-        }
-        self.recall(directory);
-        true
-    }
-
     /// The session's ring is its own, and nothing is delegated by it.
     fn take_ring(&mut self, session: SessionId) -> bool {
         let ring = ring_of(session.0);
@@ -291,20 +312,16 @@ impl Core {
 
     /// The batch is committed: those who were given a directory in it may post.
     pub(super) fn begin_delegations(&mut self) {
-        let mut ended = std::mem::take(&mut self.delegations.ended);
-        while ended != 0 {
-            let ring = ended.trailing_zeros() as usize;
-            ended &= ended - 1;
+        for ring in members(std::mem::take(&mut self.delegations.ended)) {
             if self.delegations.rings[ring].is_none() {
                 self.posts(ring).session.store(0, Relaxed);
             }
         }
-        for Dedication { ring, session, start, directory, prefix } in
-            std::mem::take(&mut self.delegations.fresh)
-        {
+        for fresh in std::mem::take(&mut self.delegations.fresh) {
+            let Dedication { ring, session, start, prefix, directory, table } = fresh;
             if self.is_delegated(directory, ring) {
                 let posts = self.posts(ring);
-                posts.dedicate(session.0, start.0, directory.0, &prefix);
+                posts.dedicate(session.0, (start.0, &prefix), (directory.0, table));
                 posts.give();
             }
         }

@@ -1,24 +1,40 @@
 //! The names of delegated directories, as those who have them delegated see them
 //! ([`mayfly_transport_shm::posts::names`]).
 //!
-//! Every change of a name comes by here ([`Core::name_changed`]). What the holder itself has posted
-//! stands in the table at once: a daemon that takes over executes it again, in its order. What was
-//! asked for counts from its commit on: until then the name is one that is to be asked for, since
-//! the request may come again after what a holder has posted who saw its outcome.
+//! Every change of a name comes by here ([`Core::name_changed`], [`Core::posted_name`]), and counts
+//! for those who post from its commit on. Until then the name is claimed by who has posted it, or
+//! one that is to be asked for: what is not committed may have to be executed again, after what
+//! somebody has posted who saw its outcome.
 
 use mayfly_meta::{Scan, key, record::Dentry};
-use mayfly_transport_shm::posts::names::{Print, Standing};
+use mayfly_transport_shm::posts::names::{Names, Print, Reserved, Standing, Tally};
 use mayfly_types::{FileId, FileKind};
 
-use super::{Core, Outcome};
+use super::{Core, Outcome, posted::members};
+
+/// The table of the names of a delegated directory.
+#[derive(Debug)]
+pub(super) struct Table {
+    directory: FileId,
+    /// The rings that have it delegated, a bit each.
+    pub(super) holders: u64,
+    tally: Tally,
+}
 
 /// How a name stands when the batch is committed; none: it is gone.
 #[derive(Debug)]
 pub(super) struct Settled {
-    ring: usize,
+    table: usize,
     directory: FileId,
     print: Print,
     standing: Option<Standing>,
+}
+
+/// The same for a name about which the record of a place was.
+#[derive(Debug)]
+pub(super) struct Released {
+    of: Settled,
+    place: usize,
 }
 
 /// How a name stands that is there.
@@ -27,15 +43,42 @@ pub(super) fn standing_of(kind: FileKind) -> Standing {
 }
 
 impl Core {
+    fn names(&self, table: usize) -> &'static Names {
+        let node = self.node;
+        &node.names[table]
+    }
+
+    /// The table with this number, if it is still the directory's.
+    fn table(&mut self, at: usize, directory: FileId) -> Option<(&'static Names, &mut Table)> {
+        let names = self.names(at);
+        let table = self.delegations.tables[at].as_mut()?;
+        (table.directory == directory).then_some((names, table))
+    }
+
     /// Whoever has the directory delegated asks for this name from here on. True when something was
     /// executed, so that what was found out before may not be so any more.
     pub(super) fn reserve_name(&mut self, directory: FileId, name: &[u8]) -> bool {
-        let Some(&ring) = self.delegations.by_directory.get(&directory) else { return false };
-        let posts = self.posts(ring);
-        posts.take_back();
-        let executed = self.execute_ring(ring);
-        self.mark_asked(ring, directory, name);
+        let Some(&at) = self.delegations.by_directory.get(&directory) else { return false };
+        let print = Print::of(name);
+        if !self.is_claimed(at, directory, print) {
+            return false;
+        }
+        let holders = self.take_back_table(at);
+        let executed = self.execute_all(holders);
+        self.put_asked(at, directory, print);
         executed
+    }
+
+    /// Whether somebody has posted something about the name, or is about to; otherwise nobody does
+    /// from here on.
+    fn is_claimed(&mut self, at: usize, directory: FileId, print: Print) -> bool {
+        let Some((names, table)) = self.table(at, directory) else { return false };
+        let reserved = names.reserve(&mut table.tally, print);
+        if reserved == Reserved::Full {
+            self.take_back_table(at);
+            self.put_asked(at, directory, print);
+        }
+        reserved == Reserved::Claimed
     }
 
     /// A name stands so now; none: it is gone.
@@ -45,97 +88,142 @@ impl Core {
         name: &[u8],
         standing: Option<Standing>,
     ) {
-        let Some(&ring) = self.delegations.by_directory.get(&directory) else { return };
-        let (posts, print) = (self.posts(ring), Print::of(name));
-        if self.delegations.executing == Some(ring) {
-            return self.set(ring, directory, print, standing);
+        let Some(&at) = self.delegations.by_directory.get(&directory) else { return };
+        // What is posted is noted with its record.
+        if self.delegations.executing == Some(directory) {
+            return;
         }
-        if posts.names.find(print) != Some(Standing::Asked) {
-            posts.take_back();
-            self.mark_asked(ring, directory, name);
+        let print = Print::of(name);
+        if self.is_claimed(at, directory, print) {
+            // What adds a name reserves it. This one was there, and its record is written anew, for
+            // a second link: what was posted about it holds.
+            if standing == Some(Standing::Plain) {
+                return;
+            }
+            self.take_back_table(at);
+            self.put_asked(at, directory, print);
         }
-        self.delegations.settled.push(Settled { ring, directory, print, standing });
+        self.delegations.settled.push(Settled { table: at, directory, print, standing });
+    }
+
+    /// The record of a place was executed, which was about a name that stands so now.
+    pub(super) fn posted_name(
+        &mut self,
+        directory: FileId,
+        print: Print,
+        place: usize,
+        standing: Option<Standing>,
+    ) {
+        if let Some(&table) = self.delegations.by_directory.get(&directory) {
+            let of = Settled { table, directory, print, standing };
+            self.delegations.released.push(Released { of, place });
+        }
+    }
+
+    /// What was posted is committed: others may post about its names.
+    pub(super) fn release_names(&mut self) {
+        let mut released = std::mem::take(&mut self.delegations.released);
+        let mut crowded = 0;
+        for Released { of, place } in released.drain(..) {
+            if let Some((names, table)) = self.table(of.table, of.directory) {
+                names.release(&mut table.tally, of.print, place, of.standing);
+                crowded |= u64::from(names.is_crowded(&table.tally)) << of.table;
+            }
+        }
+        self.delegations.released = released;
+        members(crowded).for_each(|at| self.lay_out_again(at));
     }
 
     /// The batch is committed: what was asked for in it is as it is, and who was given a directory
     /// may post.
     pub(super) fn settle_names(&mut self) {
         for settled in std::mem::take(&mut self.delegations.settled) {
-            let Settled { ring, directory, print, standing } = settled;
-            if self.is_delegated(directory, ring) {
-                self.set(ring, directory, print, standing);
+            let Settled { table: at, directory, print, standing } = settled;
+            let Some((names, table)) = self.table(at, directory) else { continue };
+            match standing {
+                None => names.remove(print),
+                // It has a slot, since it was one to be asked for.
+                Some(standing) => drop(names.put(&mut table.tally, print, standing)),
             }
         }
         self.begin_delegations();
     }
 
-    /// While nobody may post, marks a name as one that is to be asked for, and lets the holder post
-    /// again.
-    fn mark_asked(&mut self, ring: usize, directory: FileId, name: &[u8]) {
-        let (print, asked) = (Print::of(name), Some(Standing::Asked));
+    /// Nothing is posted in these rings any more.
+    pub(super) fn take_back(&self, rings: u64) {
+        members(rings).for_each(|ring| self.posts(ring).take_back());
+    }
+
+    /// Nothing is posted any more in the rings that have the table's directory; which ones these
+    /// are.
+    fn take_back_table(&self, at: usize) -> u64 {
+        let holders = self.delegations.tables[at].as_ref().map_or(0, |table| table.holders);
+        self.take_back(holders);
+        holders
+    }
+
+    /// Executes what was posted in these rings; whether there was anything.
+    pub(super) fn execute_all(&mut self, rings: u64) -> bool {
+        members(rings).fold(false, |executed, ring| self.execute_ring(ring) | executed)
+    }
+
+    /// While nobody may post, marks a name as one that is to be asked for, and lets those who have
+    /// the directory delegated post again. A directory of too many names is not delegated any more;
+    /// what was posted in it is executed in its turn.
+    fn put_asked(&mut self, at: usize, directory: FileId, print: Print) {
         // What was executed meanwhile may have ended it.
-        if !self.is_delegated(directory, ring) {
-            return;
-        }
-        if self.note(ring, print, asked) {
-            self.give(ring);
+        let Some((names, table)) = self.table(at, directory) else { return };
+        let tally = &mut table.tally;
+        if names.put(tally, print, Standing::Asked)
+            || names.grow(tally) && names.put(tally, print, Standing::Asked)
+        {
+            self.give(at);
         } else {
-            self.grow(ring, directory, print, asked);
+            self.forget_table(at);
         }
     }
 
-    /// Lets the holder post, unless it has to wait for the commit.
-    fn give(&mut self, ring: usize) {
-        if self.delegations.fresh.iter().all(|fresh| fresh.ring != ring) {
-            self.posts(ring).give();
-        }
-    }
-
-    /// Notes how a name stands, beside a holder that may post.
-    fn set(&mut self, ring: usize, directory: FileId, print: Print, standing: Option<Standing>) {
-        if !self.note(ring, print, standing) {
-            // What was posted with a look at the old table does not count.
-            self.posts(ring).take_back();
-            self.grow(ring, directory, print, standing);
-        }
-    }
-
-    fn note(&mut self, ring: usize, print: Print, standing: Option<Standing>) -> bool {
-        let names = &self.posts(ring).names;
-        let tally = &mut self.delegations.tallies[ring];
-        match standing {
-            Some(standing) => names.put(tally, print, standing),
-            None => {
-                names.remove(tally, print);
-                true
-            }
-        }
-    }
-
-    /// Makes room for one more name, while nobody may post. A directory of too many names is not
-    /// delegated any more; what was posted in it is executed in its turn.
-    fn grow(&mut self, ring: usize, directory: FileId, print: Print, standing: Option<Standing>) {
-        let grown = self.posts(ring).names.grow(&mut self.delegations.tallies[ring]);
-        if grown && self.note(ring, print, standing) {
-            self.give(ring);
+    /// Lays a table out anew that has more slots for what is gone than for what is there, or too
+    /// few.
+    fn lay_out_again(&mut self, at: usize) {
+        self.take_back_table(at);
+        let names = self.names(at);
+        let table = self.delegations.tables[at].as_mut();
+        if table.is_some_and(|table| names.grow(&mut table.tally)) {
+            self.give(at);
         } else {
-            self.delegations.by_directory.remove(&directory);
+            self.forget_table(at);
         }
     }
 
-    /// Fills the table with the names of a directory; false when there are more than it takes.
-    pub(super) fn fill_table(&mut self, ring: usize, directory: FileId) -> Outcome<bool> {
-        let names = self.load_parent(directory)?.entries();
-        let (posts, tally) = (self.posts(ring), &mut self.delegations.tallies[ring]);
-        let mut fits = posts.names.lay_out(tally, usize::try_from(names).unwrap_or(usize::MAX));
+    fn forget_table(&mut self, at: usize) {
+        if let Some(table) = self.delegations.tables[at].take() {
+            self.delegations.by_directory.remove(&table.directory);
+        }
+    }
+
+    /// Lets those post who have a directory delegated, unless they have to wait for the commit.
+    fn give(&self, at: usize) {
+        let Some(table) = &self.delegations.tables[at] else { return };
+        let waits = |ring| self.delegations.fresh.iter().any(|fresh| fresh.ring == ring);
+        members(table.holders)
+            .filter(|ring| !waits(*ring))
+            .for_each(|ring| self.posts(ring).give());
+    }
+
+    /// Fills a table with the names of a directory; none when there are more than it takes.
+    pub(super) fn fill_table(&mut self, at: usize, directory: FileId) -> Outcome<Option<Table>> {
+        let count = self.load_parent(directory)?.entries();
+        let (names, mut tally) = (self.names(at), Tally::default());
+        let mut fits = names.lay_out(&mut tally, usize::try_from(count).unwrap_or(usize::MAX));
         let prefix = key::directory(directory);
         self.store.scan(&prefix, &prefix, &mut |key, record| {
             let name = key.get(key::PLACE_BYTES..).unwrap_or_default();
             let standing =
                 Dentry::peek(record).map_or(Standing::Asked, |(_, kind)| standing_of(kind));
-            fits = fits && posts.names.put(tally, Print::of(name), standing);
+            fits = fits && names.put(&mut tally, Print::of(name), standing);
             if fits { Scan::More } else { Scan::Enough }
         })?;
-        Ok(fits)
+        Ok(fits.then_some(Table { directory, holders: 0, tally }))
     }
 }

@@ -13,7 +13,10 @@ use mayfly_meta::{
     record::{BirthKey, Content, Inode},
 };
 use mayfly_sys::arch::cycles;
-use mayfly_transport_shm::posts::{Asked, Posts, RECORDS, Record};
+use mayfly_transport_shm::posts::{
+    Asked, Posts, RECORDS, Record,
+    names::{Print, Standing},
+};
 use mayfly_types::{Errno, FileId, OpenRef, SessionId, Timestamp};
 
 use super::{
@@ -42,8 +45,6 @@ pub(super) struct Ring {
     pub(super) executed: u32,
     /// Records whose places are free again.
     pub(super) freed: u32,
-    /// Records that were executed when somebody else last wanted the directory.
-    pub(super) wanted_at: u32,
     /// Places of which the description was made and which are not free again, a bit each.
     pub(super) opened: u64,
     /// What is promised, by place: nothing where there was no room after a restart.
@@ -62,12 +63,20 @@ enum Until {
 impl Ring {
     /// A ring in which nothing waits behind the record `first`.
     pub(super) fn new(session: SessionId, first: u32, promises: Vec<Option<OpenRef>>) -> Ring {
-        let (executed, freed, wanted_at) = (first, first, first.wrapping_sub(1));
-        Ring { session, directory: None, executed, freed, wanted_at, opened: 0, promises }
+        Ring { session, directory: None, executed: first, freed: first, opened: 0, promises }
     }
 }
 
 const _: () = assert!(RECORDS <= u64::BITS as usize);
+
+/// The rings of a set, a bit each.
+pub(super) fn members(mut rings: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let ring = (rings != 0).then(|| rings.trailing_zeros() as usize)?;
+        rings &= rings - 1;
+        Some(ring)
+    })
+}
 
 /// The place of a record.
 pub(super) fn place_of(record: u32) -> usize {
@@ -92,10 +101,8 @@ impl Core {
         self.execute_rings(rings, Until::Open);
     }
 
-    fn execute_rings(&mut self, mut rings: u64, until: Until) {
-        while rings != 0 {
-            let ring = rings.trailing_zeros() as usize;
-            rings &= rings - 1;
+    fn execute_rings(&mut self, rings: u64, until: Until) {
+        for ring in members(rings) {
             self.execute_until(ring, until);
             if self.delegations.touched & 1 << ring == 0 {
                 // There was nothing; whoever posts meanwhile is not overlooked.
@@ -124,7 +131,7 @@ impl Core {
         // Before the look at what there is: whoever sets it later has something that is seen.
         self.node.head.ripe.fetch_and(!(1 << ring), SeqCst);
         let Some(mut held) = self.delegations.rings[ring].take() else { return false };
-        self.delegations.executing = Some(ring);
+        self.delegations.executing = held.directory;
         let mut any = false;
         for _ in 0..TURNS {
             let mut published = posts.published.load(SeqCst) as u32;
@@ -133,7 +140,7 @@ impl Core {
             }
             if published != held.executed {
                 any = true;
-                self.execute_records(posts, &mut held, published);
+                self.execute_records(ring, &mut held, published);
             }
             if held.directory.is_some_and(|held| self.is_delegated(held, ring)) {
                 break;
@@ -146,15 +153,16 @@ impl Core {
         any
     }
 
-    fn execute_records(&mut self, posts: &Posts, ring: &mut Ring, published: u32) {
+    fn execute_records(&mut self, at: usize, ring: &mut Ring, published: u32) {
+        let posts = self.posts(at);
         if published.wrapping_sub(ring.freed) as usize > RECORDS {
             log::error("posted", format_args!("session {} has broken its ring", ring.session.0));
-            return self.give_up_ring(posts, ring);
+            return self.give_up_ring(posts, at, ring);
         }
         let present = self.look_at_clock();
         while ring.executed != published {
-            let at = place_of(ring.executed);
-            if let Err(fault) = self.execute_record(posts, at, ring, present) {
+            let place = place_of(ring.executed);
+            if let Err(fault) = self.execute_record(posts, place, ring, present) {
                 log::error("posted", format_args!("what was posted was not done: {fault:?}"));
             }
             ring.executed = ring.executed.wrapping_add(1);
@@ -183,9 +191,9 @@ impl Core {
     }
 
     /// What such a ring says means nothing.
-    fn give_up_ring(&mut self, posts: &Posts, ring: &mut Ring) {
+    fn give_up_ring(&mut self, posts: &Posts, at: usize, ring: &mut Ring) {
         posts.take_back();
-        self.undelegate(ring.directory.take());
+        self.undelegate(ring.directory.take(), at);
         let published = posts.published.load(SeqCst) as u32;
         (ring.executed, ring.freed) = (published, published);
         posts.stored.store(published, Release);
@@ -201,34 +209,50 @@ impl Core {
         let record = &posts.records[at];
         let directory = ring.directory.ok_or(Errno::EPROTO)?;
         let name = name_in(record)?;
+        let print = Print::of(&name);
         self.now = self.time_of(&record.cycles, present);
         self.looked_up = None;
         self.requests += 1;
         self.delegations.posted_on = Some(record.processor.load(Relaxed));
+        let done = self.execute_named((directory, name), (posts, at), ring, present);
+        // Of one that was not done nothing is known.
+        let standing = *done.as_ref().unwrap_or(&Some(Standing::Asked));
+        self.posted_name(directory, print, at, standing);
+        done.map(drop)
+    }
+
+    /// Executes a record about a name, which stands so afterwards.
+    fn execute_named(
+        &mut self,
+        (directory, name): (FileId, Vec<u8>),
+        (posts, at): (&Posts, usize),
+        ring: &mut Ring,
+        present: (u64, Timestamp),
+    ) -> Outcome<Option<Standing>> {
+        let record = &posts.records[at];
         let cookie = key::cookie(directory, &name);
         let found = self.lookup_at((directory, cookie, &name), Wanted::Name)?;
         let place = Place { directory, name, cookie, last: Last::Name, slash: false, found };
-        match record.execute() {
-            Asked::Removal => self.remove_file(place).map(drop),
+        let (open, bytes) = match record.execute() {
+            Asked::Removal => return self.remove_file(place).map(|_| None),
             // Only a process that does not keep to its delegation can have posted what is there.
-            Asked::File { .. } if found.is_some() => Err(Errno::EEXIST.into()),
-            Asked::File { open, bytes } => {
-                let mut content = std::mem::take(&mut self.delegations.content);
-                posts.read_content(at, bytes, &mut content);
-                let changed = self.time_of(&record.changed_cycles, present);
-                let made = self.make_posted(record, &place, &content, changed);
-                self.delegations.content = content;
-                let inode = made?;
-                if let Some(promise) = ring.promises[at].filter(|_| open) {
-                    let birth = BirthKey { directory, name: place.name };
-                    let flags = record.flags.load(Relaxed) & !ONCE;
-                    self.opens.keep_promise(promise, ring.session, inode.id, birth, flags);
-                    self.mark_layout(&inode);
-                    ring.opened |= 1 << at;
-                }
-                Ok(())
-            }
+            Asked::File { .. } if found.is_some() => return Err(Errno::EEXIST.into()),
+            Asked::File { open, bytes } => (open, bytes),
+        };
+        let mut content = std::mem::take(&mut self.delegations.content);
+        posts.read_content(at, bytes, &mut content);
+        let changed = self.time_of(&record.changed_cycles, present);
+        let made = self.make_posted(record, &place, &content, changed);
+        self.delegations.content = content;
+        let inode = made?;
+        if let Some(promise) = ring.promises[at].filter(|_| open) {
+            let birth = BirthKey { directory, name: place.name };
+            let flags = record.flags.load(Relaxed) & !ONCE;
+            self.opens.keep_promise(promise, ring.session, inode.id, birth, flags);
+            self.mark_layout(&inode);
+            ring.opened |= 1 << at;
         }
+        Ok(Some(Standing::Plain))
     }
 
     fn time_of(&self, then: &AtomicU64, (cycles, now): (u64, Timestamp)) -> Timestamp {
@@ -259,10 +283,15 @@ impl Core {
 
     /// What was executed is committed: everybody sees it, and its places are free again.
     pub(super) fn posted_committed(&mut self) {
-        let mut rings = std::mem::take(&mut self.delegations.touched);
-        while rings != 0 {
-            let ring = rings.trailing_zeros() as usize;
-            rings &= rings - 1;
+        let rings = std::mem::take(&mut self.delegations.touched);
+        // Before the claims on the names go: a process that finds one knows whether it is its own.
+        for ring in members(rings) {
+            if let Some(held) = &self.delegations.rings[ring] {
+                self.posts(ring).executed.store(held.executed, Release);
+            }
+        }
+        self.release_names();
+        for ring in members(rings) {
             self.free_places(ring);
             self.show_executed(ring);
         }

@@ -8,12 +8,14 @@ use mayfly_transport_shm::{
     posts::{Create, Posts, Removal, ring_of, split},
 };
 use mayfly_types::{OpenRef, SessionId};
-use mayfly_wire::{Open, OpenReply};
+use mayfly_wire::{Close, Open, OpenReply};
 
 use super::{Answer, Node, O_CREAT, O_RDWR, PID, SESSION, config, walk};
 
 /// Another process than [`SESSION`]'s.
 pub const OTHER: SessionId = SessionId(2);
+/// A third one's.
+pub const THIRD: SessionId = SessionId(3);
 /// Of open: the name must be new.
 pub const O_EXCL: u32 = 0o200;
 
@@ -32,31 +34,43 @@ pub fn post_as(node: &Node, session: SessionId, path: &str) -> Option<OpenRef> {
     let flags = O_CREAT | O_RDWR;
     let moment = Moment::default();
     let create = Create { name, flags, mode: 0o640, uid: 3, gid: 4, moment };
-    let promised = posts.post_create(delegation, &create)?;
-    node.region.head.posted.fetch_or(1 << ring_of(session.0), SeqCst);
+    let region = node.region;
+    let promised = posts.post_create(&region.names, delegation, &create)?;
+    region.head.posted.fetch_or(1 << ring_of(session.0), SeqCst);
     Some(promised)
 }
 
 /// Adds content to what was posted, as a process does.
-pub fn add(node: &Node, open: OpenRef, bytes: &[u8]) -> bool {
-    let Some(addition) = posts(node, SESSION).addition(open) else { return false };
+pub fn add_as(node: &Node, session: SessionId, open: OpenRef, bytes: &[u8]) -> bool {
+    let Some(addition) = posts(node, session).addition(open) else { return false };
     let Some(room) = addition.room(bytes.len()) else { return false };
     // SAFETY: room for so many bytes, where nobody else writes.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), room, bytes.len()) };
     addition.add(bytes.len(), 0)
 }
 
+/// The same for the first process.
+pub fn add(node: &Node, open: OpenRef, bytes: &[u8]) -> bool {
+    add_as(node, SESSION, open, bytes)
+}
+
 /// Removes a name without asking; false when it has to be asked for.
-pub fn remove(node: &Node, path: &str) -> bool {
-    let posts = posts(node, SESSION);
+pub fn remove_as(node: &Node, session: SessionId, path: &str) -> bool {
+    let posts = posts(node, session);
     let (prefix, name) = split(path.as_bytes());
-    let delegation = posts.delegation_for(SESSION.0, walk(path, 0).start.0, prefix);
+    let delegation = posts.delegation_for(session.0, walk(path, 0).start.0, prefix);
     let removal = Removal { name, moment: Moment::default() };
-    let posted = delegation.is_some_and(|given| posts.post_removal(given, &removal));
+    let region = node.region;
+    let posted = delegation.is_some_and(|given| posts.post_removal(&region.names, given, &removal));
     if posted {
-        node.region.head.posted.fetch_or(1 << ring_of(SESSION.0), SeqCst);
+        region.head.posted.fetch_or(1 << ring_of(session.0), SeqCst);
     }
     posted
+}
+
+/// The same for the first process.
+pub fn remove(node: &Node, path: &str) -> bool {
+    remove_as(node, SESSION, path)
 }
 
 /// The same for the first process.
@@ -73,20 +87,27 @@ pub fn make_as(node: &mut Node, session: SessionId, path: &str) -> Answer<(OpenR
 
 /// Makes eight files, so that the directory is delegated.
 pub fn warm(node: &mut Node, directory: &str) {
-    let first = node.core().counters().files;
-    for number in first..first + 8 {
+    warm_as(node, SESSION, directory);
+}
+
+/// The same for another process.
+pub fn warm_as(node: &mut Node, session: SessionId, directory: &str) {
+    let (mut made, mut number) = (0, node.core().counters().files);
+    while made < 8 {
         let path = format!("{directory}/warm{number}");
-        let (open, created) = make_as(node, SESSION, &path).unwrap();
-        assert!(created);
-        node.close(open);
+        let (open, created) = make_as(node, session, &path).unwrap();
+        node.ask_as(session, &Close { open }, |()| ()).unwrap();
+        (made, number) = (made + u32::from(created), number + 1);
     }
 }
 
-/// A node with a directory `d` that is delegated, and two processes.
+/// A node with a directory `d` that is delegated to the first of three processes.
 pub fn node() -> Node {
     let mut node = Node::memory(config());
-    node.core().session_opened(OTHER, PID + 1);
-    node.sessions.push((OTHER, PID + 1));
+    for (session, pid) in [(OTHER, PID + 1), (THIRD, PID + 2)] {
+        node.core().session_opened(session, pid);
+        node.sessions.push((session, pid));
+    }
     node.mkdir("d").unwrap();
     warm(&mut node, "d");
     node

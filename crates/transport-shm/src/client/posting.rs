@@ -50,14 +50,16 @@ impl ShmTransport {
         self.post(&open.walk, |posts, delegation, name| {
             let moment = self.moments.now();
             let Open { flags, mode, uid, gid, .. } = *open;
-            posts.post_create(delegation, &Create { name, flags, mode, uid, gid, moment })
+            let create = Create { name, flags, mode, uid, gid, moment };
+            posts.post_create(&self.node.names, delegation, &create)
         })
     }
 
     pub(super) fn post_removal_in_ring(&self, walk: &Walk<'_>) -> bool {
         let posted = self.post(walk, |posts, delegation, name| {
             let moment = self.moments.now();
-            posts.post_removal(delegation, &Removal { name, moment }).then_some(())
+            let removal = Removal { name, moment };
+            posts.post_removal(&self.node.names, delegation, &removal).then_some(())
         });
         if posted.is_some() {
             show(&self.node.head.ripe, 1 << ring_of(self.id));

@@ -1,0 +1,226 @@
+use mayfly_sys::arch::Moment;
+use mayfly_types::limits::NAME_BYTES_MAX;
+
+use super::{
+    names::{Standing, Tally},
+    *,
+};
+
+const SESSION: u32 = 7;
+const PREFIX: &[u8] = b"a/directory/";
+
+/// A ring and the tables, in which the first is its.
+struct Ring {
+    posts: Box<Posts>,
+    tables: Box<[Names; RINGS]>,
+    tally: Tally,
+}
+
+fn zeroed<T>() -> Box<T> {
+    // SAFETY: memory of that layout, from the allocator that the box gives it back to; it
+    // consists of atomics, of which zeros are a value.
+    unsafe { Box::from_raw(std::alloc::alloc_zeroed(std::alloc::Layout::new::<T>()).cast::<T>()) }
+}
+
+fn ring() -> Ring {
+    let (posts, tables) = (zeroed::<Posts>(), zeroed::<[Names; RINGS]>());
+    for (index, record) in (0..).zip(&posts.records) {
+        record.set_promise(OpenRef { index, generation: 3 });
+    }
+    posts.promised.store(RECORDS as u32, Relaxed);
+    posts.dedicate(SESSION, (1, PREFIX), (5, 0));
+    let mut tally = Tally::default();
+    assert!(tables[0].lay_out(&mut tally, 0));
+    posts.give();
+    Ring { posts, tables, tally }
+}
+
+impl Ring {
+    fn delegation(&self) -> Option<u32> {
+        self.posts.delegation_for(SESSION, 1, PREFIX)
+    }
+
+    fn create(&self, given: u32, name: &str) -> Option<OpenRef> {
+        self.posts.post_create(&self.tables, given, &create(name))
+    }
+
+    fn remove(&self, given: u32, name: &str) -> bool {
+        let (name, moment) = (name.as_bytes(), Moment { cycles: 7, processor: 1 });
+        self.posts.post_removal(&self.tables, given, &Removal { name, moment })
+    }
+
+    fn put(&mut self, name: &str, standing: Standing) {
+        assert!(self.tables[0].put(&mut self.tally, Print::of(name.as_bytes()), standing));
+    }
+
+    /// The daemon has executed and committed all, after which the name of the record of a place
+    /// stands so.
+    fn release(&mut self, name: &str, place: usize, standing: Option<Standing>) {
+        self.posts.executed.store(self.posts.count(), Relaxed);
+        self.tables[0].release(&mut self.tally, Print::of(name.as_bytes()), place, standing);
+    }
+}
+
+fn create(name: &str) -> Create<'_> {
+    let (name, moment) = (name.as_bytes(), Moment { cycles: 7, processor: 1 });
+    Create { name, flags: 0o101, mode: 0o644, uid: 1, gid: 2, moment }
+}
+
+#[test]
+fn a_create_is_posted_with_its_name_and_the_promise_of_its_place() {
+    let ring = ring();
+    let given = ring.delegation().expect("it was given");
+    for (index, name) in (0..).zip(["f", "eight by", "nine byte", &"n".repeat(NAME_BYTES_MAX)]) {
+        let promise = ring.create(given, name);
+        assert_eq!(promise, Some(OpenRef { index, generation: 3 }), "{name}");
+        let mut read = Vec::new();
+        ring.posts.records[index as usize].read_name(&mut read);
+        assert_eq!(read, name.as_bytes());
+    }
+    assert_eq!((ring.posts.count(), ring.posts.waiting()), (4, 4));
+}
+
+#[test]
+fn nothing_is_posted_for_another_path_or_process() {
+    let ring = ring();
+    assert_eq!(ring.posts.delegation_for(SESSION + 64, 1, PREFIX), None);
+    assert_eq!(ring.posts.delegation_for(SESSION, 2, PREFIX), None);
+    for other in [&b"a/directory"[..], b"a/directory/b/", b"", b"b/directory/"] {
+        assert_eq!(ring.posts.delegation_for(SESSION, 1, other), None);
+    }
+}
+
+#[test]
+fn a_name_that_is_there_or_was_posted_is_asked_for() {
+    let mut ring = ring();
+    let given = ring.delegation().expect("it was given");
+    ring.put("there", Standing::Plain);
+    assert_eq!(ring.create(given, "there"), None);
+    assert!(ring.create(given, "new").is_some());
+    assert_eq!(ring.create(given, "new"), None);
+    ring.tables[0].remove(Print::of(b"there"));
+    assert!(ring.create(given, "there").is_some());
+}
+
+#[test]
+fn a_name_is_removed_that_is_there_or_was_posted_and_no_other() {
+    let mut ring = ring();
+    let given = ring.delegation().expect("it was given");
+    ring.put("there", Standing::Plain);
+    ring.put("directory", Standing::Asked);
+    assert!(!ring.remove(given, "nowhere") && !ring.remove(given, "directory"));
+    assert!(ring.remove(given, "there") && !ring.remove(given, "there"));
+    for _ in 0..3 {
+        assert!(ring.create(given, "there").is_some());
+        assert!(ring.remove(given, "there") && !ring.remove(given, "there"));
+    }
+    assert_eq!(ring.posts.records[0].execute(), Asked::Removal);
+    ring.release("there", 6, None);
+    assert!(ring.create(given, "there").is_some());
+    ring.release("there", 7, Some(Standing::Plain));
+    assert!(ring.remove(given, "there"), "what was committed counts as the table has it");
+}
+
+#[test]
+fn what_another_has_posted_about_a_name_is_asked_for() {
+    let mut ring = ring();
+    let given = ring.delegation().expect("it was given");
+    let other = zeroed::<Posts>();
+    other.promised.store(RECORDS as u32, Relaxed);
+    other.dedicate(SESSION + 1, (1, PREFIX), (5, 0));
+    other.give();
+    let by_other = |name: &str| {
+        let given = other.delegation_for(SESSION + 1, 1, PREFIX).expect("it was given");
+        other.post_create(&ring.tables, given, &create(name)).is_some()
+    };
+    // Places and numbers of records are the same in both rings.
+    assert!(by_other("theirs") && ring.create(given, "ours").is_some());
+    assert!(!by_other("ours") && ring.create(given, "theirs").is_none());
+    assert!(!ring.remove(given, "theirs"));
+    ring.release("theirs", 0, Some(Standing::Plain));
+    assert!(ring.remove(given, "theirs"), "it is committed");
+}
+
+#[test]
+fn content_goes_with_its_file_until_that_is_executed_or_closed() {
+    let ring = ring();
+    let given = ring.delegation().expect("it was given");
+    let add = |open, bytes: &[u8]| {
+        let addition = ring.posts.addition(open)?;
+        let room = addition.room(bytes.len())?;
+        // SAFETY: room for so many bytes in a ring that nobody else knows.
+        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), room, bytes.len()) };
+        addition.add(bytes.len(), 9).then_some(())
+    };
+    let first = ring.create(given, "first").expect("there is room");
+    assert!(add(first, b"some ").is_some() && add(first, b"content").is_some());
+    assert!(add(first, &[0; INLINE_BYTES_MAX - 11]).is_none(), "more than a record takes");
+    assert_eq!(ring.posts.records[0].execute(), Asked::File { open: true, bytes: 12 });
+    assert!(add(first, b"late").is_none());
+    let mut content = vec![1, 2];
+    ring.posts.read_content(0, 12, &mut content);
+    assert_eq!(content, b"some content");
+    let second = ring.create(given, "second").expect("there is room");
+    assert!(add(second, b"x").is_some() && ring.posts.withdraw(second));
+    assert!(add(second, b"y").is_none());
+    assert_eq!(ring.posts.records[1].execute(), Asked::File { open: false, bytes: 1 });
+}
+
+#[test]
+fn a_full_ring_takes_nothing_until_places_are_free() {
+    let ring = ring();
+    let given = ring.delegation().expect("it was given");
+    let names: Vec<String> = (0..=RECORDS).map(|number| format!("f{number}")).collect();
+    for name in &names[..RECORDS] {
+        assert!(ring.create(given, name).is_some());
+    }
+    assert_eq!(ring.create(given, &names[RECORDS]), None);
+    ring.posts.promised.fetch_add(1, Relaxed);
+    assert!(ring.create(given, "one more").is_some());
+}
+
+#[test]
+fn nothing_is_posted_after_a_delegation_was_taken_back() {
+    let ring = ring();
+    let given = ring.delegation().expect("it was given");
+    ring.posts.take_back();
+    assert_eq!((ring.delegation(), ring.create(given, "late")), (None, None));
+    ring.posts.give();
+    assert_eq!(ring.create(given, "later"), None, "that was another delegation");
+    let again = ring.delegation().expect("it was given again");
+    assert!(ring.create(again, "now").is_some());
+    assert_eq!(ring.posts.count(), 1);
+}
+
+#[test]
+fn a_claim_is_given_up_when_the_delegation_is_taken_back_before_it_is_posted() {
+    let ring = ring();
+    let given = ring.delegation().expect("it was given");
+    let (seen, place) = ring.posts.next(given).expect("there is room");
+    let print = Print::of(b"late");
+    let claim = ring.posts.claim(&ring.tables[0], (seen as u32, place), print, false);
+    ring.posts.take_back();
+    assert!(!ring.posts.publish(seen, claim.expect("nobody has it")));
+    ring.posts.give();
+    let again = ring.delegation().expect("it was given again");
+    assert!(ring.create(again, "late").is_some());
+}
+
+#[test]
+fn either_the_process_closes_a_description_or_the_daemon_makes_it() {
+    let ring = ring();
+    let given = ring.delegation().expect("it was given");
+    let first = ring.create(given, "first").expect("there is room");
+    assert!(ring.posts.withdraw(first) && !ring.posts.withdraw(first));
+    let closed = Asked::File { open: false, bytes: 0 };
+    assert!(ring.posts.records[0].execute() == closed && ring.posts.records[0].execute() == closed);
+    let second = ring.create(given, "second").expect("there is room");
+    let opened = Asked::File { open: true, bytes: 0 };
+    assert_eq!(ring.posts.records[1].execute(), opened);
+    assert!(!ring.posts.withdraw(second));
+    assert_eq!(
+        ring.posts.records[1].execute(),
+        opened,
+        "and so does a daemon that is started again"
+    );
+}
