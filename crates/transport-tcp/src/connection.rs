@@ -8,10 +8,7 @@ use std::{
 };
 
 use mayfly_wire::Malformed;
-use rustix::{
-    buffer::spare_capacity,
-    net::{AddressFamily, SocketFlags, SocketType, connect, socket_with},
-};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 
 use crate::{
     Bytes, Lane, NodeId,
@@ -24,6 +21,9 @@ use crate::{
 
 /// Shortest rest of a body that is read in place and not through the scratch buffer, bytes.
 const DIRECT_BYTES: usize = 16 * 1024;
+/// Bytes of it that are read before they are summed: the kernel's copy of them, theirs, and what is
+/// looked at for the sum all stay in the caches of one processor.
+const PART_BYTES: usize = 128 * 1024;
 /// Bytes that are read at a time where a long frame begins: what comes of its body is copied.
 const BEGINNING_BYTES: usize = 4 * 1024;
 
@@ -351,24 +351,27 @@ fn wrong(Malformed: Malformed) -> io::Error {
     io::ErrorKind::InvalidData.into()
 }
 
-/// Reads what is missing of a body behind what there is of it.
+/// Reads a part of what is missing of a body behind what there is of it, and nothing beyond.
+///
+/// The library reads 8 KiB at first and twice as much each time: that costs a few system calls, and
+/// what is copied is still in the nearest cache when it is copied from and to.
 fn read_in_place(
     stream: &TcpStream,
     channel: &mut Channel,
     frames: &mut Vec<Frame>,
 ) -> io::Result<Progress> {
     let Some((body, missing)) = channel.place() else { return Ok(Progress::Some(0)) };
-    let (end, room) = (body.len() + missing, body.capacity() - body.len());
-    let count = rustix::io::read(stream, spare_capacity(body))?;
-    if count == 0 {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    // There may be more room than was asked for.
-    let beyond = body.split_off(end.min(body.len()));
+    let before = body.len();
+    let read = stream.take(missing.min(PART_BYTES) as u64).read_to_end(body);
+    let count = body.len() - before;
+    let progress = match read {
+        Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(_) => Progress::Some(count),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock && count > 0 => Progress::Drained,
+        Err(error) => return Err(error),
+    };
     frames.extend(channel.decoder.filled().map_err(wrong)?);
-    channel.feed(&beyond, frames).map_err(wrong)?;
-    // A short read means that there is no more.
-    Ok(if count < room { Progress::Drained } else { Progress::Some(count) })
+    Ok(progress)
 }
 
 /// Reads whatever there is.
