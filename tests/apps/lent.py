@@ -1,9 +1,12 @@
-"""Small files that are read without being asked for. Usage: lent.py DIRECTORY [PART...]"""
+"""Files that are read without being asked for. Usage: [WIDTH=BYTES] lent.py DIRECTORY [PART...]
 
-import errno, fcntl, mmap, os, select, signal, struct, subprocess, sys, threading, time
+Files of more than 4096 bytes have objects, whichever way they became so long."""
+
+import errno, fcntl, mmap, os, resource, select, signal, struct, subprocess, sys, threading, time
 
 root = sys.argv[1]
-WIDTH = 2000
+WIDTH = int(os.environ.get('WIDTH', '2000'))
+LONG = WIDTH > 4096
 
 
 def expect(code, act, *args):
@@ -59,9 +62,17 @@ def text(number):
 
 
 def number(content):
-    """One write at a time, whole or not at all."""
-    assert len(content) == WIDTH and content == content[:8] * (WIDTH // 8), content[:40]
-    return int(content[:8])
+    """One write at a time, whole or not at all, but that a long one is seen on its way."""
+    assert len(content) == WIDTH, (len(content), content[:40])
+    if content == content[:8] * (WIDTH // 8):
+        return int(content[:8])
+    assert LONG, content[:40]
+    return int(min(content[at : at + 8] for at in range(0, WIDTH, 8)))
+
+
+def is_whole(content):
+    """Is there something of it, and as much as is written at a time?"""
+    return len(content) == WIDTH or content != '' and not LONG
 
 
 def overwrite(path, n):
@@ -89,9 +100,15 @@ def linked(path, n):
     os.unlink(f'{path}.link')
 
 
-WAYS = [overwrite, replace, again, linked]
+def anew(path, n):
+    fd = os.open(path, os.O_WRONLY | os.O_TRUNC)
+    os.write(fd, text(n).encode())
+    os.close(fd)
+
+
+WAYS = [overwrite, replace, again, linked, anew]
 # Between its two steps a file may be missing or empty.
-GAPS = (again, linked)
+GAPS = (again, linked, anew)
 
 
 def writer(path, shared, seconds):
@@ -125,7 +142,7 @@ def changes():
             content = read(path)
         except FileNotFoundError:
             content = ''
-        if content == '':
+        if not is_whole(content):
             assert counter.get() < 0 or counter.get(1) or counter.get() > before, before
             missing += 1
             continue
@@ -133,14 +150,18 @@ def changes():
         assert found >= before, (found, before)
         looks += 1
         # A description that stays is its file's, with or without a name.
-        kept = number(os.pread(held, 1 << 16, 0).decode())
-        assert kept >= held_from, (kept, held_from)
-        held_from = kept
+        before = counter.get()
+        kept = os.pread(held, 1 << 16, 0).decode()
+        if is_whole(kept):
+            assert number(kept) >= held_from, (number(kept), held_from)
+            held_from = number(kept)
+        else:
+            assert counter.get() < 0 or counter.get(1) or counter.get() > before, before
         if looks % 16 == 0:
             os.close(held)
             try:
                 held, held_from = os.open(path, os.O_RDONLY), 0
-                if os.fstat(held).st_size == 0:
+                if os.fstat(held).st_size < (WIDTH if LONG else 1):
                     raise FileNotFoundError
             except FileNotFoundError:
                 held, held_from = os.open(f'{d}/fixed', os.O_RDWR | os.O_CREAT), 0
@@ -177,9 +198,9 @@ def vanishing():
             except FileNotFoundError:
                 continue
             content = os.read(fd, 1 << 16).decode()
-            content == '' or number(content)
+            not is_whole(content) or number(content)
             again = os.pread(fd, 1 << 16, 0).decode()
-            assert again == content or content == '', (again, content)
+            assert again == content or not is_whole(content), (again, content)
             os.close(fd)
             opened += 1
     assert p.wait() == 0
@@ -252,7 +273,11 @@ def used():
     """Whatever else a descriptor is used for."""
     d = warm('used')
     f = f'{d}/f'
-    make(f, 'abcdefgh')
+    make(f, 'x' * 10000 if LONG else '')
+    os.truncate(f, 0)
+    fd = os.open(f, os.O_WRONLY)
+    os.write(fd, b'abcdefgh')
+    os.close(fd)
 
     def fresh(flags=0):
         return os.open(f, os.O_RDONLY | flags)
@@ -419,20 +444,41 @@ def killed():
 
 
 def unasked():
-    """Says how often 3,901 bytes were read."""
-    d = warm('unasked')
-    make(f'{d}/f', 'y' * 3901)
-    for _ in range(2000):
-        fd = os.open(f'{d}/f', os.O_RDONLY)
-        assert len(os.read(fd, 4096)) == 3901 and os.fstat(fd).st_size == 3901
+    """Reads often what nobody changes."""
+    d, size = warm('unasked'), WIDTH if LONG else 3901
+    for i in range(5):
+        make(f'{d}/f{i}', 'y' * size)
+    for i in range(2000):
+        fd = os.open(f'{d}/f{i % 5}', os.O_RDONLY)
+        assert len(os.read(fd, 1 << 16)) == size and os.fstat(fd).st_size == size
         os.lseek(fd, 0, os.SEEK_SET)
         os.close(fd)
-        with open(f'{d}/f') as f:
-            assert len(f.read()) == 3901
+        with open(f'{d}/f{(i + 1) % 5}') as f:
+            assert len(f.read()) == size
+
+
+def hidden():
+    """Descriptors of objects take no number that a program could get, whatever its limit is."""
+    d = warm('hidden')
+    for i in range(40):
+        make(f'{d}/f{i}', text(i))
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    for soft in (64, 512, 5000):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        free = [os.dup(0) for i in range(40)]
+        for fd in free:
+            os.close(fd)
+        held = [os.open(f'{d}/f{i}', os.O_RDONLY) for i in range(40)]
+        assert held == free, (held, free)
+        for _ in range(2):
+            assert [number(os.pread(fd, 1 << 16, 0).decode()) for fd in held] == list(range(40))
+        for fd in held:
+            os.close(fd)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (soft, hard)
 
 
 HELPERS = {'writer': writer, 'remover': remover, 'peer': peer, 'holder': holder}
-PARTS = [changes, vanishing, each_change, used, many, threads, killed]
+PARTS = [changes, vanishing, each_change, used, many, threads, killed, hidden]
 
 if len(sys.argv) > 2 and sys.argv[2] in HELPERS:
     HELPERS[sys.argv[2]](*sys.argv[3:])

@@ -1,5 +1,5 @@
-//! Small files are opened, read and closed without asking the daemon, and every change that
-//! returned is seen.
+//! Files are opened, read and closed without asking the daemon, and every change that returned is
+//! seen; of small files, whose bytes are in their records, and of longer ones, which have objects.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,6 +8,9 @@ use anyhow::{Context, Result, ensure};
 use mayfly_testkit::{Instance, Outcome, Scratch, Turn};
 
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes of a file.
+const SMALL: &str = "2000";
+const LONG: &str = "40000";
 
 fn requests(instance: &Instance<'_>) -> Result<u64> {
     let status = instance.status()?;
@@ -16,19 +19,25 @@ fn requests(instance: &Instance<'_>) -> Result<u64> {
 }
 
 /// Runs parts of `apps/lent.py`.
-fn run(instance: &Instance<'_>, scratch: &Scratch, label: &str, parts: &str) -> Result<Outcome> {
+fn run(
+    instance: &Instance<'_>,
+    scratch: &Scratch,
+    (label, width): (&str, &str),
+    parts: &str,
+) -> Result<Outcome> {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("apps/lent.py");
     let command =
         r#"at="$MAYFLY_MOUNT/$LABEL"; mkdir "$at" && exec python3 "$PROGRAM" "$at" $PARTS"#;
     let job = instance.shell(label, command).env("PROGRAM", &program).env("LABEL", label);
-    job.env("PARTS", parts).env("SHARED", scratch.join("shared")).run_ok()
+    job.env("PARTS", parts).env("WIDTH", width).env("SHARED", scratch.join("shared")).run_ok()
 }
 
 fn holds(label: &str, parts: &str) -> Result<()> {
     let _turn = Turn::take()?;
     let scratch = Scratch::new(label)?;
     let instance = Instance::start(&scratch, label, &scratch.join("mount"))?;
-    run(&instance, &scratch, "once", parts)?;
+    run(&instance, &scratch, ("small", SMALL), parts)?;
+    run(&instance, &scratch, ("long", LONG), parts)?;
     instance.expect_nothing_held(PATIENCE)?;
     instance.stop()
 }
@@ -54,14 +63,28 @@ fn a_killed_process_leaves_nothing_that_was_lent() -> Result<()> {
 }
 
 #[test]
+fn descriptors_of_objects_are_out_of_sight() -> Result<()> {
+    holds("lent-hidden", "hidden")
+}
+
+#[test]
 fn a_small_file_is_read_without_a_request() -> Result<()> {
+    expect_unasked("unasked", SMALL)
+}
+
+#[test]
+fn a_file_that_has_an_object_is_read_without_a_request() -> Result<()> {
+    expect_unasked("unasked-long", LONG)
+}
+
+fn expect_unasked(label: &str, width: &str) -> Result<()> {
     let _turn = Turn::take()?;
-    let scratch = Scratch::new("unasked")?;
-    let instance = Instance::start(&scratch, "unasked", &scratch.join("mount"))?;
+    let scratch = Scratch::new(label)?;
+    let instance = Instance::start(&scratch, label, &scratch.join("mount"))?;
     let before = requests(&instance)?;
-    run(&instance, &scratch, "once", "unasked")?;
+    run(&instance, &scratch, ("once", width), "unasked")?;
     let asked = requests(&instance)? - before;
-    eprintln!("{asked} requests for 4000 small files");
+    eprintln!("{asked} requests for 4000 files of {width} bytes");
     // With several shards the records are not read.
     let alone =
         ["MAYFLY_SHARDS", "MAYFLY_NODES"].iter().all(|name| std::env::var_os(name).is_none());
@@ -78,7 +101,11 @@ fn a_daemon_that_is_killed_takes_nothing_from_who_reads() -> Result<()> {
     let parts = "changes each_change many threads";
     let mut rounds = 0..2;
     let kills = instance.beside_kills(|| {
-        rounds.try_for_each(|round| run(&instance, &scratch, &format!("r{round}"), parts).map(drop))
+        rounds.try_for_each(|round| {
+            let label = format!("r{round}");
+            let width = if round % 2 == 0 { LONG } else { SMALL };
+            run(&instance, &scratch, (&label, width), parts).map(drop)
+        })
     })?;
     eprintln!("the daemon was killed {kills} times");
     ensure!(kills >= 3, "only {kills} kills");

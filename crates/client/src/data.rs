@@ -523,14 +523,27 @@ pub(crate) unsafe fn read_object(
     offset: u64,
     pieces: Pieces<'_>,
 ) -> Result<usize, Errno> {
+    // SAFETY: passed on to the caller.
+    unsafe { read_pieces(object.descriptor, offset, pieces) }
+}
+
+/// The same by the object's descriptor.
+///
+/// # Safety
+/// As [`Client::read`].
+pub(crate) unsafe fn read_pieces(
+    descriptor: i32,
+    offset: u64,
+    pieces: Pieces<'_>,
+) -> Result<usize, Errno> {
     match pieces.untouched() {
         // SAFETY: passed on to the caller; the kernel checks the memory.
-        Some([one]) => unsafe { file::read_at(object.descriptor, one.base, one.bytes, offset) },
+        Some([one]) => unsafe { file::read_at(descriptor, one.base, one.bytes, offset) },
         // SAFETY: as above.
-        Some(list) => unsafe { file::read_pieces(object.descriptor, list, offset) },
+        Some(list) => unsafe { file::read_pieces(descriptor, list, offset) },
         None => run_by_run(offset, pieces, |run, at| {
             // SAFETY: as above.
-            unsafe { file::read_at(object.descriptor, run.base, run.bytes, at) }
+            unsafe { file::read_at(descriptor, run.base, run.bytes, at) }
         }),
     }
 }

@@ -1,6 +1,6 @@
-//! Small files that are opened, read and closed without asking the daemon.
+//! Files that are opened, read and closed without asking the daemon.
 //!
-//! A process that opens small files for reading is lent some descriptions
+//! A process that opens files for reading is lent some descriptions
 //! ([`mayfly_transport_shm::lent`]). It finds the file in the records, shows in shared memory which
 //! one it reads by which of them, and looks at the records' version once more: the same one, and
 //! the daemon keeps the file from then on, whatever becomes of its names.
@@ -8,7 +8,10 @@
 //! **Nothing stale is read.** Each read looks whether anything is posted and then at the version.
 //! Is it the one at which the file was found, its bytes are where they were; otherwise it is looked
 //! for anew. After the copy the version is looked at again: the same one, and what was copied is
-//! what the file held at that moment.
+//! what the file held at that moment. What is in an object the process reads from the object, which
+//! it opens by itself. A copy of that takes longer, and the records may have changed meanwhile: the
+//! file is looked for once more then. If its bytes are in the same object still, they were all the
+//! time, since no generation of objects comes back.
 //!
 //! **Whatever is not done here** goes by a description of the daemon's own:
 //! [`Client::open_file`](crate::Client::open_file) has it made, under the same index and
@@ -19,7 +22,9 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
-use mayfly_records::{Question, Reached, Runs, Small, find_again, is_still, reach, version};
+use mayfly_records::{
+    Bytes, Question, Reached, Regular, Runs, find_again, is_still, reach, version,
+};
 use mayfly_sys::{
     arch,
     file::{IoVec, O_CLOEXEC, O_LARGEFILE, O_NOATIME, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY},
@@ -33,10 +38,16 @@ use mayfly_types::{Attr, Errno, FileId, FileKind, OpenRef};
 use mayfly_wire::{Ping, WALK_FOLLOW, Walk};
 
 use crate::{
-    Client, Descriptors, OpenFile, offset,
+    Client, Descriptors, OpenFile,
+    data::read_pieces,
+    offset,
     pieces::Pieces,
     records::{View, is_posted, is_served_since, timed},
 };
+
+mod objects;
+
+use objects::LentObjects;
 
 /// Flags of an open that can be done here.
 const PLAIN: u32 =
@@ -55,6 +66,45 @@ const SEEK_END: usize = 2;
 pub(crate) struct Lending {
     lent: Option<&'static Lent>,
     memos: [Memo; LENT_MAX],
+    objects: LentObjects,
+}
+
+/// What has to be known of a file's bytes to read them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Content {
+    Runs(Runs),
+    /// They are in the object of this generation, which is so long, if that is known.
+    Object(u32, Option<u64>),
+}
+
+impl Content {
+    fn of(regular: &Regular) -> Content {
+        match regular.bytes {
+            Bytes::Runs(runs) => Content::Runs(runs),
+            Bytes::Object { generation, settled } => {
+                Content::Object(generation, settled.then_some(regular.attr.size_bytes))
+            }
+        }
+    }
+
+    fn words(&self) -> [u64; Runs::WORDS] {
+        match self {
+            Content::Runs(runs) => runs.words(),
+            Content::Object(generation, size) => {
+                [u64::MAX, u64::from(*generation), size.unwrap_or(u64::MAX)]
+            }
+        }
+    }
+
+    fn of_words(words: [u64; Runs::WORDS]) -> Content {
+        match words {
+            // No run begins and ends there.
+            [u64::MAX, generation, size] => {
+                Content::Object(generation as u32, (size != u64::MAX).then_some(size))
+            }
+            words => Content::Runs(Runs::of(words)),
+        }
+    }
 }
 
 /// Where a file was found, of the description of a place.
@@ -66,7 +116,7 @@ struct Memo {
     /// Starts of the daemon.
     starts: AtomicU32,
     version: AtomicU64,
-    runs: [AtomicU64; Runs::WORDS],
+    content: [AtomicU64; Runs::WORDS],
 }
 
 impl Memo {
@@ -79,23 +129,24 @@ impl Memo {
         Some(done)
     }
 
-    fn keep(&self, generation: u32, seen: Seen, runs: &Runs) {
+    fn keep(&self, generation: u32, seen: Seen, content: &Content) {
         self.hold(|memo| {
             memo.generation.store(generation, Relaxed);
             memo.starts.store(seen.starts, Relaxed);
             memo.version.store(seen.version, Relaxed);
-            for (to, word) in memo.runs.iter().zip(runs.words()) {
+            for (to, word) in memo.content.iter().zip(content.words()) {
                 to.store(word, Relaxed);
             }
         });
     }
 
-    fn find(&self, generation: u32, seen: Seen) -> Option<Runs> {
+    fn find(&self, generation: u32, seen: Seen) -> Option<Content> {
         self.hold(|memo| {
             let same = memo.generation.load(Relaxed) == generation
                 && memo.starts.load(Relaxed) == seen.starts
                 && memo.version.load(Relaxed) == seen.version;
-            same.then(|| Runs::of(memo.runs.each_ref().map(|word| word.load(Relaxed))))
+            let words = || memo.content.each_ref().map(|word| word.load(Relaxed));
+            same.then(|| Content::of_words(words()))
         })
         .flatten()
     }
@@ -183,17 +234,17 @@ impl Borrowed {
 impl Lending {
     /// Nothing is lent.
     pub(crate) fn none() -> Lending {
-        Lending { lent: None, memos: Default::default() }
+        Lending { lent: None, memos: Default::default(), objects: LentObjects::default() }
     }
 
     /// What the daemon says in `lent`.
     pub(crate) fn of(lent: &'static Lent) -> Lending {
-        Lending { lent: Some(lent), memos: Default::default() }
+        Lending { lent: Some(lent), ..Lending::none() }
     }
 }
 
 impl<T: Transport, D: Descriptors> Client<T, D> {
-    /// Opens a small file for reading, if that can be done without asking the daemon, or says that
+    /// Opens a file for reading, if that can be done without asking the daemon, or says that
     /// there is none.
     #[must_use]
     pub fn open_lent(&self, walk: &Walk<'_>, flags: u32) -> Option<Result<OpenFile, Errno>> {
@@ -202,12 +253,12 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             return None;
         }
         let borrowed = self.claim_lent(lent)?;
-        let found = self.reach_small(walk);
+        let found = self.reach_regular(walk);
         match found {
-            Some((look, Reached::Small(small, directory, name)))
+            Some((look, Reached::Regular(regular, directory, name)))
                 if name.len() <= LENT_NAME_BYTES_MAX =>
             {
-                borrowed.take_into_use(small.attr.id, flags, (directory, name));
+                borrowed.take_into_use(regular.attr.id, flags, (directory, name));
                 let generation = borrowed.entry.generation.load(Relaxed);
                 let reference = OpenRef { index: borrowed.index, generation };
                 if !look.lasts() {
@@ -215,7 +266,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
                     return None;
                 }
                 if let Some(memo) = self.lending.memos.get(borrowed.place) {
-                    memo.keep(generation, look.seen, &small.runs);
+                    memo.keep(generation, look.seen, &Content::of(&regular));
                 }
                 Some(Ok(OpenFile { reference, entry: borrowed.entry }))
             }
@@ -239,13 +290,13 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         })
     }
 
-    fn reach_small<'a>(&self, walk: &Walk<'a>) -> Option<(Look<'_>, Reached<'a>)> {
+    fn reach_regular<'a>(&self, walk: &Walk<'a>) -> Option<(Look<'_>, Reached<'a>)> {
         let look = self.look_at_records()?;
         let follow = walk.flags & WALK_FOLLOW != 0;
         let question = Question { start: walk.start, path: walk.path, follow };
         let reached = reach(&look.view, question).ok()?;
         match reached {
-            Reached::Small(small, ..) if small.version != look.seen.version => None,
+            Reached::Regular(regular, ..) if !is_lendable(&regular, look.seen) => None,
             reached => Some((look, reached)),
         }
     }
@@ -294,14 +345,14 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     }
 
     /// The file as the records have it, at the moment of the look.
-    fn small(&self, borrowed: &Borrowed, look: &Look<'_>) -> Option<Small> {
+    fn regular(&self, borrowed: &Borrowed, look: &Look<'_>) -> Option<Regular> {
         let birth = borrowed.lent.births.get(borrowed.place)?;
         let mut name = Default::default();
         let (directory, name) = birth.read(&mut name);
         let id = FileId(borrowed.entry.id.load(Relaxed));
         find_again(&look.view, id, directory, name)
             .ok()
-            .filter(|small| small.version == look.seen.version)
+            .filter(|regular| regular.version == look.seen.version)
     }
 
     /// Reads by a description that is lent, at the file offset or at `offset`. `None`: to be read
@@ -323,11 +374,11 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         };
         if let Some(offset) = offset {
             // SAFETY: passed on to the caller.
-            return unsafe { self.copy_small(&borrowed, reference, offset, pieces) };
+            return unsafe { self.copy_lent(&borrowed, reference, offset, pieces) };
         }
         let position = offset::hold(OpenFile { reference, entry: borrowed.entry }).ok()?;
         // SAFETY: passed on to the caller.
-        let done = unsafe { self.copy_small(&borrowed, reference, position.get(), pieces) }?;
+        let done = unsafe { self.copy_lent(&borrowed, reference, position.get(), pieces) }?;
         if let Ok(count) = done {
             position.set(position.get() + count as u64);
         }
@@ -336,7 +387,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
 
     /// # Safety
     /// As [`Client::read_lent`].
-    unsafe fn copy_small(
+    unsafe fn copy_lent(
         &self,
         borrowed: &Borrowed,
         reference: OpenRef,
@@ -346,26 +397,80 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         if offset.checked_add(pieces.left() as u64).is_none_or(|end| end > i64::MAX as u64) {
             return Some(Err(Errno::EINVAL));
         }
-        let memo = self.lending.memos.get(borrowed.place)?;
         for _ in 0..TRIES {
             let look = self.look_at_records()?;
-            let runs = match memo.find(reference.generation, look.seen) {
-                Some(runs) => runs,
-                None => {
-                    let small = self.small(borrowed, &look)?;
-                    memo.keep(reference.generation, look.seen, &small.runs);
-                    small.runs
-                }
-            };
-            let first = usize::try_from(offset).unwrap_or(usize::MAX);
+            let content = self.content(borrowed, reference, &look)?;
             // SAFETY: passed on to the caller.
-            let done = unsafe { copy_runs(&look.view, &runs, first, pieces) }?;
+            let done = unsafe { self.copy_content(borrowed, &look, content, offset, pieces) }?;
             // Still in use: the entry told which file it is.
-            if look.lasts() && is_used(borrowed.entry, reference) {
+            if (look.lasts() || self.is_same_object(borrowed, reference, content)?)
+                && is_used(borrowed.entry, reference)
+            {
                 return Some(done);
             }
         }
         None
+    }
+
+    /// Where the bytes are at the moment of the look.
+    fn content(&self, borrowed: &Borrowed, reference: OpenRef, look: &Look<'_>) -> Option<Content> {
+        let memo = self.lending.memos.get(borrowed.place)?;
+        if let Some(content) = memo.find(reference.generation, look.seen) {
+            return Some(content);
+        }
+        let content = Content::of(&self.regular(borrowed, look)?);
+        memo.keep(reference.generation, look.seen, &content);
+        Some(content)
+    }
+
+    /// After the records have changed while bytes were read: were they in the same object all the
+    /// time?
+    #[cold]
+    fn is_same_object(
+        &self,
+        borrowed: &Borrowed,
+        reference: OpenRef,
+        was: Content,
+    ) -> Option<bool> {
+        let Content::Object(generation, _) = was else { return Some(false) };
+        for _ in 0..SPINS {
+            // A transaction may be under way, which is short beside what was read.
+            if let Some(look) = self.look_at_records() {
+                let is = self.content(borrowed, reference, &look)?;
+                let same = matches!(is, Content::Object(now, _) if now == generation);
+                return Some(same && look.lasts());
+            }
+            arch::pause();
+        }
+        None
+    }
+
+    /// # Safety
+    /// As [`Client::read_lent`].
+    unsafe fn copy_content(
+        &self,
+        borrowed: &Borrowed,
+        look: &Look<'_>,
+        content: Content,
+        offset: u64,
+        pieces: Pieces<'_>,
+    ) -> Option<Result<usize, Errno>> {
+        match content {
+            Content::Runs(runs) => {
+                let first = usize::try_from(offset).unwrap_or(usize::MAX);
+                // SAFETY: passed on to the caller.
+                unsafe { copy_runs(&look.view, &runs, first, pieces) }
+            }
+            // Nothing is behind the end, if this is the moment still.
+            Content::Object(_, Some(size)) if offset >= size && look.lasts() => Some(Ok(0)),
+            Content::Object(..) if pieces.left() == 0 => Some(Ok(0)),
+            Content::Object(generation, _) => {
+                let of = (FileId(borrowed.entry.id.load(Relaxed)), generation);
+                let object = self.lending.objects.get(borrowed.place, of, &self.objects)?;
+                // SAFETY: passed on to the caller.
+                Some(unsafe { read_pieces(object.descriptor, offset, pieces) })
+            }
+        }
     }
 
     /// Attributes of the file, if it is read by a description that is lent.
@@ -373,9 +478,9 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     pub fn stat_lent(&self, reference: OpenRef) -> Option<Attr> {
         let borrowed = self.borrowed(reference)?;
         let look = self.look_at_records()?;
-        let small = self.small(&borrowed, &look)?;
-        (look.lasts() && is_used(borrowed.entry, reference))
-            .then(|| timed(small.attr, self.node.head))
+        let regular = self.regular(&borrowed, &look)?;
+        (is_settled(&regular) && look.lasts() && is_used(borrowed.entry, reference))
+            .then(|| timed(regular.attr, self.node.head))
     }
 
     /// Moves the offset of a description that is lent.
@@ -437,6 +542,16 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         }
         Err(Errno::EBADF)
     }
+}
+
+/// Do the records tell everything of the file?
+fn is_settled(regular: &Regular) -> bool {
+    !matches!(regular.bytes, Bytes::Object { settled: false, .. })
+}
+
+/// May the file be opened without asking, as it was found?
+fn is_lendable(regular: &Regular, seen: Seen) -> bool {
+    regular.version == seen.version && is_settled(regular)
 }
 
 /// Is the entry lent, and does a file's open description stand there under this reference?

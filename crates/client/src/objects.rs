@@ -16,7 +16,10 @@ use core::{
 use mayfly_sys::{Errno, arch, file, lock::Lock, memory, process, text::PathText};
 use mayfly_transport::Transport;
 use mayfly_transport_shm::layout::{FILE_APPEND_BY_REQUEST, FILE_BY_REQUEST, FILE_OBJECT};
-use mayfly_types::OBJECT_MAPPED;
+use mayfly_types::{
+    OBJECT_MAPPED,
+    limits::{FILE_BYTES_MAX, INLINE_BYTES_MAX},
+};
 use mayfly_wire::{GRANT_OBJECT, GRANT_READ, GRANT_WRITE, Grant, OwnPart};
 
 use crate::{Client, OpenFile};
@@ -36,6 +39,16 @@ pub trait Descriptors {
     fn conceal(&self, descriptor: i32) -> Result<i32, Errno>;
     /// Closes a concealed descriptor.
     fn release(&self, descriptor: i32);
+    /// Moves a descriptor to where a concealed one is, which is closed, if there is one; returns
+    /// its new number. Both are closed on failure.
+    ///
+    /// # Errors
+    /// EMFILE.
+    fn conceal_over(&self, descriptor: i32, old: Option<i32>) -> Result<i32, Errno> {
+        let concealed = self.conceal(descriptor);
+        old.inspect(|old| self.release(*old));
+        concealed
+    }
 }
 
 /// The node's object directory: a concealed descriptor of it.
@@ -47,6 +60,13 @@ pub struct ObjectDirectory(pub i32);
 pub struct ObjectFile {
     /// The descriptor; closed when this is dropped.
     pub descriptor: i32,
+}
+
+impl ObjectFile {
+    /// Left to the caller.
+    fn into_raw(self) -> i32 {
+        core::mem::ManuallyDrop::new(self).descriptor
+    }
 }
 
 impl Drop for ObjectFile {
@@ -116,8 +136,8 @@ pub(crate) enum Need {
 pub(crate) struct Objects<D> {
     places: NonNull<Place>,
     count: usize,
-    directory: ObjectDirectory,
-    descriptors: D,
+    pub(crate) directory: ObjectDirectory,
+    pub(crate) descriptors: D,
     change: Lock,
     kept: [AtomicU32; KEPT_MAX],
     next_kept: AtomicUsize,
@@ -211,24 +231,57 @@ impl<D: Descriptors> Objects<D> {
         layout: Layout,
     ) {
         let _held = self.change.hold();
+        self.make_room_for(index);
+        self.put(index, (id, generation), writable, layout, |old| {
+            old.inspect(|old| self.descriptors.release(*old));
+            descriptor
+        });
+    }
+
+    /// Keeps an object open that is a whole file, which nobody has concealed yet.
+    ///
+    /// # Errors
+    /// EMFILE; it is closed then.
+    fn keep_whole(
+        &self,
+        index: u32,
+        of: (u64, u32),
+        object: ObjectFile,
+        writable: bool,
+    ) -> Result<(), Errno> {
+        let _held = self.change.hold();
+        self.make_room_for(index);
+        let mut concealed = Err(Errno::EMFILE);
+        self.put(index, of, writable, Layout::WHOLE, |old| {
+            concealed = self.descriptors.conceal_over(object.into_raw(), old);
+            concealed.unwrap_or(-1)
+        });
+        concealed.map(drop)
+    }
+
+    /// The oldest object goes when there are too many. The caller holds `change`.
+    fn make_room_for(&self, index: u32) {
         let at = self.next_kept.fetch_add(1, Ordering::Relaxed) % KEPT_MAX;
         if let Some(kept) = self.kept.get(at) {
             let oldest = kept.swap(index, Ordering::Relaxed);
             if oldest != index {
-                self.put(oldest, (0, 0), -1, false, Layout::WHOLE);
+                self.put(oldest, (0, 0), false, Layout::WHOLE, |old| {
+                    old.inspect(|old| self.descriptors.release(*old));
+                    -1
+                });
             }
         }
-        self.put(index, (id, generation), descriptor, writable, layout);
     }
 
-    /// Changes a place. The caller holds `change`.
+    /// Changes a place; `change` gets the descriptor that was there, and gives another one, or a
+    /// negative number. The caller holds the lock.
     fn put(
         &self,
         index: u32,
         (id, generation): (u64, u32),
-        descriptor: i32,
         writable: bool,
         layout: Layout,
+        change: impl FnOnce(Option<i32>) -> i32,
     ) {
         let Some(place) = self.place(index) else { return };
         if id == 0 && place.id.load(Ordering::Relaxed) == 0 {
@@ -240,15 +293,14 @@ impl<D: Descriptors> Objects<D> {
             tries += 1;
             if tries.is_multiple_of(64) { process::give_way() } else { arch::pause() }
         }
-        let old = place.descriptor.swap(descriptor + 1, Ordering::Relaxed);
+        let old = place.descriptor.load(Ordering::Relaxed) - 1;
+        let descriptor = change((old >= 0).then_some(old));
+        place.descriptor.store(descriptor + 1, Ordering::Relaxed);
         place.id.store(id, Ordering::Relaxed);
         place.generation.store(generation, Ordering::Relaxed);
         place.writable.store(u32::from(writable), Ordering::Relaxed);
         place.layout.store(packed(layout), Ordering::Relaxed);
         place.users.fetch_and(!CHANGING, Ordering::Release);
-        if old > 0 {
-            self.descriptors.release(old - 1);
-        }
     }
 }
 
@@ -295,16 +347,48 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         if let Some(object) = self.objects.find(index, id, generation, write) {
             return Ok(Some(object));
         }
-        match self.open_and_conceal(&path, write) {
-            Ok((descriptor, writable)) => {
-                let of = (id, generation);
-                self.objects.keep(index, of, descriptor, writable, Layout::WHOLE);
-            }
+        self.take_up(index, (id, generation), &path, write)
+    }
+
+    /// Opens an object for which there is leave; `None` when the daemon has to do the transfer.
+    fn take_up(
+        &self,
+        index: u32,
+        (id, generation): (u64, u32),
+        path: &PathText,
+        write: bool,
+    ) -> Result<Option<InUse<'_>>, Errno> {
+        let opened = self
+            .open_whole(path, write)
+            .and_then(|object| self.objects.keep_whole(index, (id, generation), object, write));
+        match opened {
+            Ok(()) => Ok(self.objects.find(index, id, generation, write)),
             // The application has used up its descriptors; the daemon has its own.
-            Err(Errno::EMFILE | Errno::ENFILE) => return Ok(None),
-            Err(errno) => return Err(errno),
+            Err(Errno::EMFILE | Errno::ENFILE) => Ok(None),
+            Err(errno) => Err(errno),
         }
-        Ok(self.objects.find(index, id, generation, write))
+    }
+
+    /// Has a description made that was promised, with leave to write as far as `bytes` from its
+    /// offset on: one request and not two, since what is posted is executed before any. Does
+    /// nothing else when there is no such leave: whoever writes then finds out by itself.
+    pub fn settle_to_write(&self, promised: OpenFile, bytes: usize) {
+        let offset = promised.entry.offset.load(Ordering::Relaxed);
+        let end = offset.saturating_add(bytes as u64);
+        if bytes <= INLINE_BYTES_MAX || end > FILE_BYTES_MAX {
+            return;
+        }
+        let mut path = PathText::new();
+        let want = GRANT_WRITE | GRANT_OBJECT;
+        let Ok(generation) = self.grant(promised, want, end, &mut path) else { return };
+        let made = self.open_file(promised.reference);
+        if let Ok((index, entry)) = made.and_then(|open| self.file_entry(open))
+            && !path.as_bytes().is_empty()
+        {
+            let of = (entry.id.load(Ordering::Acquire), generation);
+            // Whoever writes tries again.
+            let _ = self.take_up(index, of, &path, true);
+        }
     }
 
     /// Does what is appended go through the daemon?
@@ -340,11 +424,15 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         path: &PathText,
         write: bool,
     ) -> Result<(i32, bool), Errno> {
+        let object = self.open_whole(path, write)?;
+        Ok((self.objects.descriptors.conceal(object.into_raw())?, write))
+    }
+
+    fn open_whole(&self, path: &PathText, write: bool) -> Result<ObjectFile, Errno> {
         // For reading only unless it is to be written: a file that somebody holds open for writing
         // cannot be executed.
         let access = if write { file::O_RDWR } else { file::O_RDONLY };
-        let descriptor = self.open_object(path, access)?;
-        Ok((self.objects.descriptors.conceal(descriptor)?, write))
+        self.open_object(path, access).map(|descriptor| ObjectFile { descriptor })
     }
 
     fn open_object(&self, path: &PathText, access: u32) -> Result<i32, Errno> {

@@ -114,6 +114,31 @@ fn in_states(node: &Node, states: &[u32]) -> usize {
 const LENT: [u32; 4] = [OPEN_LENT, OPEN_LENT_BUSY, OPEN_LENT_USED, OPEN_LENT_TAKEN];
 
 #[test]
+fn who_reads_files_with_objects_by_asking_is_lent_descriptions() {
+    let mut node = node_with(config());
+    make(&mut node, "d/long", &[7; 5000]);
+    for opened in 0..4 {
+        assert_eq!(lent_count(&node, SESSION), 0, "after {opened}");
+        let (open, _) = node.open("d/long", 0).unwrap();
+        node.close(open);
+    }
+    assert_eq!(lent_count(&node, SESSION), LENT_MAX);
+}
+
+#[test]
+fn the_object_of_a_file_that_is_read_stays_without_a_name() {
+    let mut node = node();
+    make(&mut node, "d/long", &[7; 5000]);
+    let open = open_lent(&mut node, "long");
+    node.unlink("d/long", false).unwrap();
+    assert_eq!(state(&node, open), OPEN_PRIVATE);
+    assert_eq!(node.read(open, 4990, 100).unwrap(), [7; 10]);
+    assert_eq!(node.core().counters().objects, 1);
+    node.close(open);
+    assert_eq!(node.core().counters().objects, 0);
+}
+
+#[test]
 fn who_reads_small_files_by_asking_is_lent_descriptions() {
     let mut node = node_with(config());
     assert_eq!(lent_count(&node, SESSION), 0);

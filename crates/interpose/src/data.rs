@@ -126,7 +126,12 @@ unsafe fn post_content(call: &Call) -> Option<Result<usize, Errno>> {
         _ => unsafe { pieces(argument(call, 1), argument(call, 2)) }.ok()?,
     };
     // SAFETY: the host wants its memory read.
-    unsafe { session.post_content(open, from) }
+    let posted = unsafe { session.post_content(open, from) };
+    if posted.is_none() {
+        let bytes = from.iter().fold(0_usize, |sum, piece| sum.saturating_add(piece.bytes));
+        session.settle_to_write(open, bytes);
+    }
+    posted
 }
 
 /// The host's array of pieces, where it stands.

@@ -5,7 +5,12 @@
 //! exec, refused to close and dup2, and skipped by close_range.
 
 use mayfly_client::Descriptors;
-use mayfly_sys::{Errno, file, lock::Lock, process};
+use mayfly_sys::{
+    Errno,
+    file::{self, O_CLOEXEC},
+    lock::Lock,
+    process,
+};
 
 use crate::{flight, table};
 
@@ -55,9 +60,35 @@ pub(crate) fn conceal(descriptor: i32) -> Result<i32, Errno> {
     Ok(moved)
 }
 
+/// Puts `descriptor` in the place of a hidden one, which is closed.
+fn conceal_over(descriptor: i32, old: i32) -> Result<i32, Errno> {
+    let duplicate = || file::duplicate_onto(descriptor, old, O_CLOEXEC);
+    // Above the soft limit it is refused, and where the limit was lowered since also above the
+    // raised one.
+    match duplicate().or_else(|_| above_the_limit(base(), duplicate)) {
+        Ok(moved) => {
+            file::close(descriptor);
+            Ok(moved)
+        }
+        Err(_) => {
+            let moved = conceal(descriptor);
+            release(old);
+            moved
+        }
+    }
+}
+
 fn duplicate_up(descriptor: i32, base: i32) -> Result<i32, Errno> {
-    let duplicate =
-        || file::control(descriptor, file::F_DUPFD_CLOEXEC, base as usize).map(|fd| fd as i32);
+    above_the_limit(base, || {
+        file::control(descriptor, file::F_DUPFD_CLOEXEC, base as usize).map(|fd| fd as i32)
+    })
+}
+
+/// Duplicates a descriptor with the soft limit raised for so long, where that is needed.
+fn above_the_limit(
+    base: i32,
+    duplicate: impl FnOnce() -> Result<i32, Errno>,
+) -> Result<i32, Errno> {
     let limit = process::limit(process::RLIMIT_NOFILE);
     if limit.soft > base as u64 + ROOM || limit.hard < base as u64 + ROOM {
         return duplicate();
@@ -85,5 +116,16 @@ impl Descriptors for Hidden {
 
     fn release(&self, descriptor: i32) {
         release(descriptor);
+    }
+
+    fn conceal_over(&self, descriptor: i32, old: Option<i32>) -> Result<i32, Errno> {
+        match old {
+            Some(old) if flight::child().is_none() => conceal_over(descriptor, old),
+            _ => {
+                let concealed = conceal(descriptor);
+                old.inspect(|old| release(*old));
+                concealed
+            }
+        }
     }
 }

@@ -12,6 +12,8 @@ use crate::Unsure;
 const PLAIN: u8 = 0x11;
 const FUSED: u8 = 0x12;
 const OWN: u8 = 0x21;
+/// Flag of an inode.
+const UNSETTLED: u8 = 1;
 
 /// What tells is in the first bytes of a record, in eights.
 pub const RECORD_CHUNKS: usize = 14;
@@ -82,6 +84,18 @@ pub fn of_dentry(record: &[u8]) -> Result<Dentry, Unsure> {
     }
 }
 
+/// The identity from the record of a dentry whose inode has a record of its own.
+///
+/// # Errors
+/// [`Unsure`].
+pub(crate) fn plain(record: &[u8]) -> Result<Option<FileId>, Unsure> {
+    match record.first() {
+        Some(&PLAIN) => peek(record).map(|(id, _)| Some(id)),
+        Some(&FUSED) => Ok(None),
+        _ => Err(Unsure),
+    }
+}
+
 /// From the record of an inode of its own.
 ///
 /// # Errors
@@ -131,46 +145,72 @@ fn attributes(body: &[u8]) -> Result<Attr, Unsure> {
     take_attributes(&mut Take(body))
 }
 
-/// What the record of a small file says, of whichever form.
+/// Where the record of a regular file says that its bytes are.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SmallRecord {
+pub(crate) enum Place {
+    /// From here on in the record; as many as the file is long.
+    Record(usize),
+    /// In the object of this generation.
+    Object(u32),
+}
+
+/// What the record of a regular file says, of whichever form.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RegularRecord {
     pub(crate) attr: Attr,
-    /// Where its bytes begin in the record; they are as many as the file is long.
-    pub(crate) content_at: usize,
+    pub(crate) place: Place,
+    /// The object knows better how long it is.
+    pub(crate) unsettled: bool,
     /// The inode is in the dentry.
     pub(crate) fused: bool,
 }
 
-/// From the beginning of the record of a regular file whose bytes are in it.
+/// From the beginning of the record of a regular file whose bytes are in it, or in one object.
 ///
 /// # Errors
 /// [`Unsure`].
-pub(crate) fn of_small(record: &[u8]) -> Result<SmallRecord, Unsure> {
+pub(crate) fn of_regular(record: &[u8]) -> Result<RegularRecord, Unsure> {
     let (form, body) = record.split_first().ok_or(Unsure)?;
     if !matches!(*form, FUSED | OWN) {
         return Err(Unsure);
     }
     let mut from = Take(body);
-    let attr = take_attributes(&mut from)?;
-    // What comes last says that the bytes are not in an object.
+    let Taken { attr, flags, generation } = take_with(&mut from, UNSETTLED)?;
+    // What comes last says whether the bytes are in an object.
     let content = record.len().checked_sub(from.0.len()).ok_or(Unsure)?;
-    let inline = content.checked_sub(1).and_then(|at| record.get(at)) == Some(&0);
-    if attr.kind != FileKind::Regular || !inline || u64::from(from.u32()?) != attr.size_bytes {
-        return Err(Unsure);
-    }
-    Ok(SmallRecord { attr, content_at: content + 4, fused: *form == FUSED })
+    let place = match content.checked_sub(1).and_then(|at| record.get(at)) {
+        _ if attr.kind != FileKind::Regular => return Err(Unsure),
+        Some(0) if u64::from(from.u32()?) == attr.size_bytes => Place::Record(content + 4),
+        Some(1) if generation != 0 => Place::Object(generation),
+        _ => return Err(Unsure),
+    };
+    Ok(RegularRecord { attr, place, unsettled: flags & UNSETTLED != 0, fused: *form == FUSED })
 }
 
-/// As far as the attributes go.
+/// As far as the attributes go. Any flag leads to the daemon: an object that is being written knows
+/// better, a directory may have to be fetched.
 fn take_attributes(from: &mut Take<'_>) -> Result<Attr, Unsure> {
+    take_with(from, 0).map(|taken| taken.attr)
+}
+
+/// What stands before the content.
+struct Taken {
+    attr: Attr,
+    flags: u8,
+    /// Of the latest object.
+    generation: u32,
+}
+
+/// As far as the attributes go, of an inode that has no other flags than these.
+fn take_with(from: &mut Take<'_>, known: u8) -> Result<Taken, Unsure> {
     let id = FileId(from.u64()?);
     let kind = from.kind()?;
-    // Any flag: an object that is being written knows better, a directory may have to be fetched.
-    if from.u8()? != 0 {
+    let flags = from.u8()?;
+    if flags & !known != 0 {
         return Err(Unsure);
     }
     let mode = u32::from(from.u16()?);
-    let (links, uid, gid, _generation) = (from.u32()?, from.u32()?, from.u32()?, from.u32()?);
+    let (links, uid, gid, generation) = (from.u32()?, from.u32()?, from.u32()?, from.u32()?);
     let (mut size_bytes, mut blocks) = (from.u64()?, from.u64()?);
     let (atime, mtime, ctime, btime) = (from.time()?, from.time()?, from.time()?, from.time()?);
     // The layout and the replica.
@@ -190,5 +230,7 @@ fn take_attributes(from: &mut Take<'_>) -> Result<Attr, Unsure> {
         },
         FileKind::Symlink | FileKind::Fifo | FileKind::Socket => {}
     }
-    Ok(Attr { id, kind, mode, links, uid, gid, size_bytes, blocks, atime, mtime, ctime, btime })
+    let attr =
+        Attr { id, kind, mode, links, uid, gid, size_bytes, blocks, atime, mtime, ctime, btime };
+    Ok(Taken { attr, flags, generation })
 }

@@ -33,7 +33,9 @@ mod walk;
 pub use attributes::{Dentry, RECORD_CHUNKS, of_dentry, of_inode};
 pub use list::{Entry, list};
 pub use search::{KEY_BYTES_MAX, Runs, Source, get};
-pub use small::{Reached, SMALL_NAME_BYTES_MAX, Small, find_again, is_still, reach, version};
+pub use small::{
+    Bytes, Reached, Regular, SMALL_NAME_BYTES_MAX, find_again, is_still, reach, version,
+};
 pub use walk::{Found, Question, look};
 
 /// It has to be asked for: something is being changed, or the records do not tell.

@@ -1,4 +1,4 @@
-//! The bytes of small files, which are in their records.
+//! Where the bytes of files are: those of small ones in their records, of others in an object.
 //!
 //! What is found holds as long as the version is the same: who copies the bytes looks at it once
 //! more afterwards ([`is_still`]).
@@ -9,7 +9,7 @@ use mayfly_types::{Attr, FileId};
 
 use crate::{
     Unsure,
-    attributes::{Dentry, RECORD_CHUNKS, SmallRecord, of_dentry, of_small},
+    attributes::{self, RECORD_CHUNKS, RegularRecord, of_regular, plain},
     key,
     page::VERSION_AT,
     search::{KEY_BYTES_MAX, Place, Runs, Source, find},
@@ -19,28 +19,42 @@ use crate::{
 /// Longest name under which a small file is looked for, bytes.
 pub const SMALL_NAME_BYTES_MAX: usize = KEY_BYTES_MAX - key::PLACE_BYTES;
 
-/// A regular file whose bytes are in its record.
+/// Where the bytes of a file are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Small {
+pub enum Bytes {
+    /// In its record.
+    Runs(Runs),
+    /// In the object of this generation.
+    Object {
+        /// Which.
+        generation: u32,
+        /// The attributes tell its length; otherwise the object does.
+        settled: bool,
+    },
+}
+
+/// A regular file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Regular {
     /// For which version of the records this holds.
     pub version: u64,
-    /// Attributes.
+    /// Attributes; length, space and times are the object's while that is not settled.
     pub attr: Attr,
     /// Where its bytes are.
-    pub runs: Runs,
+    pub bytes: Bytes,
 }
 
 /// What a path leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reached<'a> {
-    /// A small file, and where it is found again: under its name in this directory, or, with
+    /// A file, and where it is found again: under its name in this directory, or, with
     /// [`FileId::NONE`], under its identity alone.
-    Small(Small, FileId, &'a [u8]),
+    Regular(Regular, FileId, &'a [u8]),
     /// No file of that name, in a directory that is there.
     Nothing,
 }
 
-/// Follows a path to a small file.
+/// Follows a path to a regular file.
 ///
 /// # Errors
 /// [`Unsure`]: to be asked for.
@@ -55,19 +69,17 @@ pub fn reach<'a, S: Source>(source: &S, question: Question<'a>) -> Result<Reache
             return if certain { Ok(Reached::Nothing) } else { Err(Unsure) };
         };
         let record = record(&place)?;
-        match of_dentry(record.as_flattened())? {
-            Dentry::Fused(_) => {
-                let small = small(&place, of_small(record.as_flattened())?, version)?;
-                Ok(Reached::Small(small, directory, name))
+        match plain(record.as_flattened())? {
+            None => {
+                let found = regular(&place, of_regular(record.as_flattened())?, version)?;
+                Ok(Reached::Regular(found, directory, name))
             }
-            Dentry::Plain(id, _) => {
-                Ok(Reached::Small(own(source, id, version)?, FileId::NONE, b""))
-            }
+            Some(id) => Ok(Reached::Regular(own(source, id, version)?, FileId::NONE, b"")),
         }
     })
 }
 
-/// Looks for a small file once more: under the name in the directory where it was, and under its
+/// Looks for a file once more: under the name in the directory where it was, and under its
 /// identity if it has been moved since.
 ///
 /// # Errors
@@ -77,15 +89,15 @@ pub fn find_again<S: Source>(
     id: FileId,
     directory: FileId,
     name: &[u8],
-) -> Result<Small, Unsure> {
+) -> Result<Regular, Unsure> {
     settled(source, |version| {
         if directory != FileId::NONE
             && let Some(place) = find_dentry(source, directory, name)?
-            && let Ok(found) = of_small(record(&place)?.as_flattened())
+            && let Ok(found) = of_regular(record(&place)?.as_flattened())
             && found.attr.id == id
             && found.fused
         {
-            return small(&place, found, version);
+            return regular(&place, found, version);
         }
         own(source, id, version)
     })
@@ -121,25 +133,31 @@ fn record<S: Source>(place: &Place<'_, S>) -> Result<[[u8; 8]; RECORD_CHUNKS], U
     Ok(record)
 }
 
-fn own<S: Source>(source: &S, id: FileId, version: u64) -> Result<Small, Unsure> {
+fn own<S: Source>(source: &S, id: FileId, version: u64) -> Result<Regular, Unsure> {
     let place = find(source, &key::numbered(key::INODE, id))?.ok_or(Unsure)?;
-    let found = of_small(record(&place)?.as_flattened())?;
+    let found = of_regular(record(&place)?.as_flattened())?;
     if found.fused || found.attr.id != id {
         return Err(Unsure);
     }
-    small(&place, found, version)
+    regular(&place, found, version)
 }
 
-fn small<S: Source>(
-    place: &Place<'_, S>,
-    found: SmallRecord,
+fn regular<S: Source>(
+    entry: &Place<'_, S>,
+    found: RegularRecord,
     version: u64,
-) -> Result<Small, Unsure> {
-    let SmallRecord { attr, content_at, .. } = found;
-    let runs = place.runs()?.behind(content_at);
-    if runs.bytes() as u64 == attr.size_bytes {
-        Ok(Small { version, attr, runs })
-    } else {
-        Err(Unsure)
-    }
+) -> Result<Regular, Unsure> {
+    let RegularRecord { attr, place, unsettled, .. } = found;
+    let bytes = match place {
+        attributes::Place::Object(generation) => Bytes::Object { generation, settled: !unsettled },
+        attributes::Place::Record(_) if unsettled => return Err(Unsure),
+        attributes::Place::Record(content_at) => {
+            let runs = entry.runs()?.behind(content_at);
+            if runs.bytes() as u64 != attr.size_bytes {
+                return Err(Unsure);
+            }
+            Bytes::Runs(runs)
+        }
+    };
+    Ok(Regular { version, attr, bytes })
 }

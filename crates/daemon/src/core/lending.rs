@@ -1,7 +1,7 @@
-//! Descriptions that are lent, so that processes open small files without asking
+//! Descriptions that are lent, so that processes open files for reading without asking
 //! ([`mayfly_transport_shm::lent`]).
 //!
-//! A process that opens small files for reading is lent some entries of the table of descriptions.
+//! A process that opens files for reading is lent some entries of the table of descriptions.
 //! What it does with them the shard learns when it looks: when the last name of a file goes
 //! ([`Core::is_lent`], [`Core::take_lent`]), and when the process says that it wants a description
 //! of its own ([`Core::make_wanted`]).
@@ -24,18 +24,18 @@ use mayfly_types::{Durability, FileId, SessionId, Times};
 use super::{Core, Outcome, home::Located};
 use crate::{api::Caller, log};
 
-/// So many small files a process opens for reading before it need not ask.
+/// So many files a process opens for reading before it need not ask.
 const OPENED_FIRST: u32 = 4;
 
 /// What is lent to a session, by place.
 #[derive(Debug, Default)]
 struct Borrower {
-    /// Small files that it has opened by asking, as far as that counts.
+    /// Files that it has opened for reading by asking, as far as that counts.
     opened: u32,
     places: [Option<u32>; LENT_MAX],
 }
 
-/// Who is lent descriptions, or has begun to open small files.
+/// Who is lent descriptions, or has begun to open files for reading.
 #[derive(Debug, Default)]
 pub(super) struct Lendings {
     all: BTreeMap<SessionId, Borrower>,
@@ -79,7 +79,8 @@ impl Core {
         node.lent.get(session.0 as usize)
     }
 
-    /// A process has opened a small file for reading by asking.
+    /// A process has opened a file for reading by asking, whose bytes are in its record or in one
+    /// object.
     pub(super) fn consider_lending(&mut self, caller: Caller) {
         let possible = self.alone
             && self.config.durability == Durability::Process

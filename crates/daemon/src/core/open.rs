@@ -102,16 +102,20 @@ impl Core {
         let mapped = self.opens.has_flag(attr.id, FILE_MAPPED);
         Opened { open: made, attr, created, mapped }.encode(to)?;
         if flags & (O_ACCMODE | O_PATH) == 0 {
-            self.opened_to_read(caller, located.inode.content);
+            self.opened_to_read(caller, &mut located.inode);
         }
         Ok(Served::Replied)
     }
 
-    /// What is in the record is likely to be read, now and of other files.
-    fn opened_to_read(&mut self, caller: Caller, content: Content) {
-        if let Content::Inline(bytes) = content {
-            self.opened_content = Some(bytes);
-            self.consider_lending(caller);
+    /// The file is likely to be read, now, and others like it.
+    fn opened_to_read(&mut self, caller: Caller, inode: &mut Inode) {
+        match &mut inode.content {
+            Content::Inline(bytes) => {
+                self.opened_content = Some(std::mem::take(bytes));
+                self.consider_lending(caller);
+            }
+            Content::Object(_) if !inode.layout.striped => self.consider_lending(caller),
+            _ => {}
         }
     }
 

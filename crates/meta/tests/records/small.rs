@@ -1,11 +1,12 @@
-//! What others read of small files is what their records have.
+//! What others read of files is what their records have.
 
 use mayfly_meta::{
     Store, key,
     record::{Content, Dentry, Inode},
 };
 use mayfly_records::{
-    Question, Reached, Runs, Small, Unsure, find_again, is_still, page::VERSION_AT, reach, version,
+    Bytes as Where, Question, Reached, Regular, Runs, Unsure, find_again, is_still,
+    page::VERSION_AT, reach, version,
 };
 use mayfly_types::{FileId, FileKind};
 use proptest::{prelude::*, strategy::ValueTree};
@@ -27,9 +28,15 @@ fn file(id: u64, content: Content) -> Inode {
     Inode { id: FileId(id), size_bytes, generation, content, ..any }
 }
 
-fn copied(bytes: &Bytes, small: &Small, first: usize) -> Vec<u8> {
-    assert_eq!(Runs::of(small.runs.words()), small.runs);
-    small.runs.from(first).flat_map(|(at, count)| bytes.0[at..at + count].to_vec()).collect()
+fn runs(regular: &Regular) -> Runs {
+    let Where::Runs(runs) = regular.bytes else { panic!("{regular:?} is not in its record") };
+    runs
+}
+
+fn copied(bytes: &Bytes, small: &Regular, first: usize) -> Vec<u8> {
+    let runs = runs(small);
+    assert_eq!(Runs::of(runs.words()), runs);
+    runs.from(first).flat_map(|(at, count)| bytes.0[at..at + count].to_vec()).collect()
 }
 
 fn ask<'a>(bytes: &Bytes, path: &'a str) -> Result<Reached<'a>, Unsure> {
@@ -55,7 +62,7 @@ fn small_files_of_every_length_are_found_with_their_bytes() {
     let bytes = read(directory.path());
     for (number, length) in (10..).zip(LENGTHS) {
         for (id, name) in [(number, format!("f{length}")), (number + 100, format!("m{length}"))] {
-            let Ok(Reached::Small(small, found_in, found_as)) = ask(&bytes, &name) else {
+            let Ok(Reached::Regular(small, found_in, found_as)) = ask(&bytes, &name) else {
                 panic!("{name} is there")
             };
             assert_eq!((small.attr.id, small.attr.size_bytes), (FileId(id), length as u64));
@@ -74,13 +81,42 @@ fn small_files_of_every_length_are_found_with_their_bytes() {
     assert_eq!(find_again(&bytes, FileId(99), FileId(2), b"f0"), Err(Unsure));
 }
 
+fn striped(mut inode: Inode) -> Inode {
+    inode.layout.striped = true;
+    inode
+}
+
 #[test]
-fn what_is_no_small_file_is_asked_for() {
+fn the_object_of_a_file_is_found_and_whether_it_knows_better() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut store = open(directory.path());
+    for (number, settled) in [(10, true), (11, false)] {
+        let plain = file(number, Content::Object(3));
+        let inode = Inode { generation: 3, unsettled: !settled, ..plain };
+        let name = number.to_string();
+        store.put(&key::dentry(FileId(2), name.as_bytes()), &inode.encode_fused()).unwrap();
+    }
+    store.commit().unwrap();
+    let bytes = read(directory.path());
+    for (number, settled) in [(10, true), (11, false)] {
+        let name = number.to_string();
+        let Ok(Reached::Regular(found, found_in, found_as)) = ask(&bytes, &name) else {
+            panic!("{name} is there")
+        };
+        assert_eq!(found.bytes, Where::Object { generation: 3, settled });
+        assert_eq!((found.attr.id, found.attr.size_bytes), (FileId(number), 5));
+        assert_eq!(find_again(&bytes, found.attr.id, found_in, found_as), Ok(found));
+    }
+}
+
+#[test]
+fn what_is_no_file_or_in_parts_is_asked_for() {
     let directory = tempfile::tempdir().unwrap();
     let mut store = open(directory.path());
     let small = || Content::Inline(b"text".to_vec());
     let cases = [
-        ("object", file(10, Content::Object(1))),
+        ("striped", striped(file(10, Content::Object(1)))),
+        ("no object", Inode { generation: 0, ..file(16, Content::Object(0)) }),
         ("link", file(11, Content::Symlink(b"text".to_vec()))),
         ("pipe", file(12, Content::Fifo(b"place".to_vec()))),
         ("unsettled", Inode { unsettled: true, ..file(13, small()) }),
@@ -103,7 +139,7 @@ fn what_is_no_small_file_is_asked_for() {
     }
     assert_eq!(ask(&bytes, "/none"), Ok(Reached::Nothing));
     assert_eq!(ask(&bytes, "/none/x"), Ok(Reached::Nothing));
-    assert!(matches!(ask(&bytes, "there"), Ok(Reached::Small(..))));
+    assert!(matches!(ask(&bytes, "there"), Ok(Reached::Regular(..))));
     assert!(version(&bytes).is_some());
     bytes.0[VERSION_AT] |= 1;
     assert_eq!((ask(&bytes, "there"), version(&bytes)), (Err(Unsure), None));
@@ -145,8 +181,8 @@ proptest! {
         }
         for length in LENGTHS {
             let name = format!("f{length}");
-            if let Ok(Reached::Small(small, ..)) = ask(&bytes, &name) {
-                prop_assert_eq!(small.runs.bytes() as u64, small.attr.size_bytes);
+            if let Ok(Reached::Regular(small, ..)) = ask(&bytes, &name) {
+                prop_assert_eq!(runs(&small).bytes() as u64, small.attr.size_bytes);
             }
         }
     }
