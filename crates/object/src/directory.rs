@@ -163,11 +163,39 @@ impl DirectoryStore {
         access: Access,
         extra: OFlags,
     ) -> Result<Arc<OwnedFd>, Errno> {
-        let flags = access.flags() | OFlags::CLOEXEC | OFlags::NOFOLLOW | extra;
-        let descriptor = fs::openat(&self.root, id.path(), flags, OBJECT_MODE).map_err(errno)?;
-        let descriptor = Arc::new(descriptor);
+        let descriptor = Arc::new(self.open_once(id, access, extra)?);
         self.keep(id, &descriptor, access);
         Ok(descriptor)
+    }
+
+    fn open_once(&self, id: ObjectId, access: Access, extra: OFlags) -> Result<OwnedFd, Errno> {
+        let flags = access.flags() | OFlags::CLOEXEC | OFlags::NOFOLLOW | extra;
+        fs::openat(&self.root, id.path(), flags, OBJECT_MODE).map_err(errno)
+    }
+
+    /// Makes an object without opening it: whoever wants it empty goes on to write it by a
+    /// descriptor of his own. False when there is something, or it has to be made in another way.
+    fn make_empty(&self, id: ObjectId) -> bool {
+        let kind = FileType::RegularFile;
+        let make = || fs::mknodat(&self.root, id.path(), kind, OBJECT_MODE, 0).map_err(errno);
+        self.in_its_directory(id, make).is_ok()
+    }
+
+    /// Makes something, with the directory that it lies in if that is missing.
+    fn in_its_directory<T>(
+        &self,
+        id: ObjectId,
+        make: impl Fn() -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        match make() {
+            Err(Errno::ENOENT) => {
+                let path = id.path();
+                let parent = path.split('/').next().expect("an object's path has two parts");
+                make_directory(fs::mkdirat(&self.root, parent, Mode::RWXU))?;
+                make()
+            }
+            made => made,
+        }
     }
 }
 
@@ -231,30 +259,29 @@ fn timestamp(seconds: i64, nanoseconds: i64) -> Timestamp {
 }
 
 fn attr_of(descriptor: BorrowedFd<'_>) -> Result<ObjectAttr, Errno> {
-    let stat = fs::fstat(descriptor).map_err(errno)?;
-    Ok(ObjectAttr {
+    fs::fstat(descriptor).map(|stat| attr_from(&stat)).map_err(errno)
+}
+
+fn attr_from(stat: &fs::Stat) -> ObjectAttr {
+    ObjectAttr {
         size_bytes: u64::try_from(stat.st_size).unwrap_or(0),
         blocks: u64::try_from(stat.st_blocks).unwrap_or(0),
         atime: timestamp(stat.st_atime, stat.st_atime_nsec as i64),
         mtime: timestamp(stat.st_mtime, stat.st_mtime_nsec as i64),
         ctime: timestamp(stat.st_ctime, stat.st_ctime_nsec as i64),
         mapped: stat.st_mode & OBJECT_MAPPED != 0,
-    })
+    }
 }
 
 impl ObjectStore for DirectoryStore {
     fn create(&self, id: ObjectId, bytes: &[u8]) -> Result<(), Errno> {
         self.forget(id);
+        if bytes.is_empty() && !self.may_wait && self.make_empty(id) {
+            return Ok(());
+        }
         let flags = OFlags::CREATE | OFlags::TRUNC;
-        let descriptor = match self.open_object(id, Access::Change, flags) {
-            Err(Errno::ENOENT) => {
-                let path = id.path();
-                let parent = path.split('/').next().expect("an object's path has two parts");
-                make_directory(fs::mkdirat(&self.root, parent, Mode::RWXU))?;
-                self.open_object(id, Access::Change, flags)?
-            }
-            opened => opened?,
-        };
+        let open = || self.open_object(id, Access::Change, flags);
+        let descriptor = self.in_its_directory(id, open)?;
         write_all(descriptor.as_fd(), 0, bytes).map_err(errno)
     }
 
@@ -350,6 +377,10 @@ impl ObjectStore for DirectoryStore {
     fn attr(&self, id: ObjectId) -> Result<ObjectAttr, Errno> {
         match self.cached(id, Access::Look) {
             Some(descriptor) => attr_of(descriptor.as_fd()),
+            // Where nobody waits for a disk it need not be at hand the next time.
+            None if !self.may_wait => fs::statat(&self.root, id.path(), AtFlags::SYMLINK_NOFOLLOW)
+                .map(|stat| attr_from(&stat))
+                .map_err(errno),
             None => attr_of(self.open_object(id, Access::Look, OFlags::empty())?.as_fd()),
         }
     }
@@ -367,6 +398,10 @@ impl ObjectStore for DirectoryStore {
             None => fs::Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT as _ },
         };
         let times = fs::Timestamps { last_access: spec(atime), last_modification: spec(mtime) };
+        if !self.may_wait && self.cached(id, Access::Look).is_none() {
+            let flags = AtFlags::SYMLINK_NOFOLLOW;
+            return fs::utimensat(&self.root, id.path(), &times, flags).map_err(errno);
+        }
         self.with(id, Access::Look, |descriptor| fs::futimens(descriptor, &times))
     }
 
@@ -379,10 +414,15 @@ impl ObjectStore for DirectoryStore {
     }
 
     fn remove(&self, id: ObjectId) -> Result<(), Errno> {
-        let cut = self.with(id, Access::Change, |descriptor| {
+        let opened = match self.cached(id, Access::Change) {
+            Some(descriptor) => Ok(descriptor),
+            // Nobody needs it once more.
+            None => self.open_once(id, Access::Change, OFlags::empty()).map(Arc::new),
+        };
+        let cut = opened.and_then(|descriptor| {
             // Whoever touched a page that was cut off would be killed.
-            let mapped = fs::fstat(descriptor)?.st_mode & OBJECT_MAPPED != 0;
-            if mapped { Ok(()) } else { fs::ftruncate(descriptor, 0) }
+            let mapped = attr_of(descriptor.as_fd())?.mapped;
+            if mapped { Ok(()) } else { fs::ftruncate(&descriptor, 0).map_err(errno) }
         });
         match cut {
             // A program that runs from it keeps its bytes until it ends.

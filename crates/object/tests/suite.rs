@@ -36,6 +36,23 @@ fn an_object_that_was_never_made_is_missing() {
 }
 
 #[test]
+fn an_empty_object_takes_the_place_of_what_has_its_name() {
+    on_each(|store| {
+        let time = Timestamp { seconds: 7, nanoseconds: 5 };
+        for bytes in [&b""[..], b"text", b""] {
+            store.create(id(5, 1), bytes).unwrap();
+            store.set_times(id(5, 1), Some(time), Some(time)).unwrap();
+            let attr = store.attr(id(5, 1)).unwrap();
+            assert_eq!((attr.size_bytes, attr.mtime), (bytes.len() as u64, time));
+            assert_eq!(read(store, id(5, 1), 0, 9), bytes);
+        }
+        store.remove(id(5, 1)).unwrap();
+        assert_eq!(store.set_times(id(5, 1), None, Some(time)), Err(Errno::ENOENT));
+        assert_eq!(store.attr(id(5, 1)), Err(Errno::ENOENT));
+    });
+}
+
+#[test]
 fn pages_have_every_object_once() {
     on_each(|store| {
         assert!(store.list(None, 3).unwrap().is_empty());

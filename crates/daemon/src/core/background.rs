@@ -38,6 +38,10 @@ use crate::{
 /// takes 3 µs, to wake another thread and be woken by it 10 to 60.
 const HERE_BYTES_MAX: usize = 16 << 10;
 
+/// So many objects at most are removed by one job: to wake a thread of the pool, and to be woken by
+/// it, takes as long as a removal.
+const REMOVALS_MAX: usize = 32;
+
 /// How long a job takes that is not waited for.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Length {
@@ -67,8 +71,8 @@ pub(super) enum Done {
     PartWritten(part::WriteDone),
     /// What an operation was put aside for.
     Prepared(Subject, Prepared),
-    /// An object is gone, or is not.
-    Removed(ObjectId, Result<(), Errno>),
+    /// Objects are gone, or are not.
+    Removed(Vec<(ObjectId, Result<(), Errno>)>),
     /// The kernel's file of a pipe or a socket is gone, as far as it was here.
     Abandoned,
 }
@@ -193,8 +197,8 @@ impl Core {
         for (length, job) in std::mem::take(&mut self.work.deferred) {
             self.submit(length, job);
         }
-        for object in std::mem::take(&mut self.work.doomed) {
-            self.start_removal(object);
+        for objects in std::mem::take(&mut self.work.doomed).chunks(REMOVALS_MAX) {
+            self.start_removals(objects.to_vec());
         }
         for place in std::mem::take(&mut self.work.abandoned) {
             let objects = Arc::clone(&self.objects);
@@ -207,8 +211,15 @@ impl Core {
 
     /// Removes an object whose mark is committed.
     pub(super) fn start_removal(&mut self, object: ObjectId) {
+        self.start_removals(vec![object]);
+    }
+
+    fn start_removals(&mut self, doomed: Vec<ObjectId>) {
         let objects = Arc::clone(&self.objects);
-        self.jobs.submit(0, move || Done::Removed(object, objects.remove(object)));
+        self.jobs.submit(0, move || {
+            let remove = |object| (object, objects.remove(object));
+            Done::Removed(doomed.into_iter().map(remove).collect())
+        });
     }
 
     /// Prepares something in the pool, once the batch is committed.
@@ -292,8 +303,16 @@ impl Core {
                 Done::PartWritten(done) => self.part_was_written(done),
                 Done::Prepared(subject, prepared) => self.prepared(subject, prepared),
                 Done::Abandoned => {}
-                Done::Removed(object, Ok(())) => self.work.removed.push(object),
-                Done::Removed(object, Err(errno)) => {
+                Done::Removed(removed) => self.objects_removed(removed),
+            }
+        }
+    }
+
+    fn objects_removed(&mut self, removed: Vec<(ObjectId, Result<(), Errno>)>) {
+        for (object, result) in removed {
+            match result {
+                Ok(()) => self.work.removed.push(object),
+                Err(errno) => {
                     // It keeps its mark.
                     let what = format!("cannot be removed: {errno}; the next start tries again");
                     log::error(format_args!("object {}", object.path()), what);
