@@ -40,6 +40,9 @@ struct Arguments {
     /// Some nodes own no names, and some of these no bytes either.
     #[arg(long)]
     roles: bool,
+    /// All clients work on the content of one file, and daemons die often.
+    #[arg(long)]
+    bytes: bool,
     /// Only this part of what the seed says, as printed for a run that failed.
     #[arg(long)]
     part: Option<Part>,
@@ -65,7 +68,7 @@ impl Arguments {
     }
 
     fn shape(&self) -> Shape {
-        Shape { nodes: self.nodes, shards: self.shards, roles: self.roles }
+        Shape { nodes: self.nodes, shards: self.shards, roles: self.roles, bytes: self.bytes }
     }
 
     fn plan(&self, seed: u64) -> Plan {
@@ -89,6 +92,9 @@ impl Arguments {
         }
         if self.roles {
             command += " --roles";
+        }
+        if self.bytes {
+            command += " --bytes";
         }
         command + &format!(" --part {part}")
     }

@@ -114,6 +114,8 @@ pub struct Shape {
     pub shards: Option<u32>,
     /// Some nodes own no names, and some of these no bytes either.
     pub roles: bool,
+    /// All clients work on the content of one file, and daemons die often.
+    pub bytes: bool,
 }
 
 impl Plan {
@@ -148,8 +150,13 @@ impl Plan {
             scripts: Vec::new(),
             troubles: Vec::new(),
         };
-        plan.draw_scripts(&mut Dice::new(seed, 2));
-        plan.draw_troubles(&mut Dice::new(seed, 3));
+        if shape.bytes {
+            plan.draw_work_on_bytes(&mut Dice::new(seed, 5));
+            plan.draw_deaths(&mut Dice::new(seed, 6));
+        } else {
+            plan.draw_scripts(&mut Dice::new(seed, 2));
+            plan.draw_troubles(&mut Dice::new(seed, 3));
+        }
         plan
     }
 
@@ -167,6 +174,46 @@ impl Plan {
             }
             self.scripts.push(Script { node, acts });
         }
+    }
+
+    fn draw_work_on_bytes(&mut self, dice: &mut Dice) {
+        let pause_ns = [100 * US, 2 * MS, 20 * MS][dice.index(3)];
+        for client in 0..dice.between(2, 9) {
+            let node = dice.below(u64::from(self.nodes)) as u32;
+            let mut acts = Vec::new();
+            for number in 0..dice.between(10, 60) {
+                let mark = (client * 1000 + number + 1) as u32;
+                let act = match dice.below(30) {
+                    0 => Act::CloseFile(0),
+                    _ => Act::Bytes(0, draw_bytes(dice, mark)),
+                };
+                acts.push((dice.below(pause_ns), act));
+            }
+            self.scripts.push(Script { node, acts });
+        }
+    }
+
+    /// Most are back soon; now and then a disk is full, a connection breaks or a process ends.
+    fn draw_deaths(&mut self, dice: &mut Dice) {
+        let busy_ns = self.busy_ns();
+        for _ in 0..dice.between(2, 12) {
+            let node = dice.below(u64::from(self.nodes)) as u32;
+            let other = (node + 1 + dice.below(u64::from(self.nodes - 1)) as u32) % self.nodes;
+            let trouble = match dice.below(10) {
+                0 => Trouble::FullDisk(node, dice.below(2 * SECOND)),
+                1 => Trouble::KillClient(dice.index(self.scripts.len())),
+                2 => Trouble::Break(node, other),
+                _ => Trouble::Crash(node, [dice.below(MS), dice.below(SECOND)][dice.index(2)]),
+            };
+            self.troubles.push((dice.below(busy_ns), trouble));
+        }
+        self.troubles.sort_by_key(|of| of.0);
+    }
+
+    /// How long the busiest client is at it, nanoseconds.
+    fn busy_ns(&self) -> u64 {
+        let busy_ns = self.scripts.iter().map(|of| of.acts.iter().map(|act| act.0).sum::<u64>());
+        busy_ns.max().unwrap_or(SECOND).clamp(20 * MS, WORK_NS)
     }
 
     fn draw_act(&self, dice: &mut Dice, mark: u32) -> Act {
@@ -190,8 +237,7 @@ impl Plan {
         let count = [0, 1, 3, 8, 20][dice.index(5)];
         // Some runs have one kind of trouble only.
         let only = if dice.once_in(2) { Some(dice.below(13)) } else { None };
-        let busy_ns = self.scripts.iter().map(|of| of.acts.iter().map(|act| act.0).sum::<u64>());
-        let busy_ns = busy_ns.max().unwrap_or(SECOND).clamp(20 * MS, WORK_NS);
+        let busy_ns = self.busy_ns();
         for _ in 0..count {
             let kind = only.unwrap_or_else(|| dice.below(13));
             let trouble = self.draw_trouble(dice, kind);

@@ -50,6 +50,14 @@ fn nor_where_files_are_on_the_nodes_that_make_them() {
     find_nothing(Shape::default(), options);
 }
 
+/// To be repeated with `--bytes`.
+#[test]
+fn nor_where_all_work_on_one_file_and_daemons_die_often() {
+    let shape = Shape { bytes: true, ..Shape::default() };
+    find_nothing(shape, Options::default());
+    find_nothing(shape, Options { chunks: Chunks::AtMaker, ..Options::default() });
+}
+
 #[test]
 fn a_seed_decides_everything() {
     for seed in 1..=30 {
@@ -137,7 +145,7 @@ fn a_node_that_a_request_reached_by_way_of_another_one_hears_of_the_sessions_end
 #[test]
 fn an_append_beside_a_cut_is_not_done_twice_when_the_daemon_dies() {
     let part = "1,3/0-1/0,2-4,8-10/0-1,3,5-7,10-11/1-2,4,7-12,14/0-1,4,6-9/0-4,7-10,12/1-2,4,6";
-    kept_of(Shape { nodes: Some(1), shards: Some(4), roles: false }, &[(625, part)]);
+    kept_of(Shape { nodes: Some(1), shards: Some(4), ..Shape::default() }, &[(625, part)]);
 }
 
 /// A node had asked what a directory's name stands for and stood still for 10 s before it took the
@@ -321,4 +329,55 @@ fn an_open_that_was_held_is_not_executed_for_a_daemon_that_is_gone() {
 #[test]
 fn an_open_that_is_not_sent_again_since_its_process_ended_is_given_up() {
     kept_where(Chunks::AtHome, Shape::default(), &[(20150, "0,2,4,7,9-10,16/0,3-6,8/0-1")]);
+}
+
+/// The bytes of a write had reached the object, and the daemon died before it answered. Its
+/// successor served others before the request came again: in the first run the disk was full by
+/// then and the process was told so, while others saw the bytes; in the second somebody had seen
+/// that the file was longer, and had cut it.
+#[test]
+fn a_write_that_a_daemon_had_begun_when_it_died_is_made_before_others_are_served() {
+    let roles = Shape { roles: true, ..Shape::default() };
+    kept_where(Chunks::AtMaker, roles, &[(60943, "1-2////0-2")]);
+    let part = "1,4,6,8-9,11,14-15,18-19/0-2,4,7-8/0-7/0-8";
+    kept_where(Chunks::AtMaker, Shape::default(), &[(61958, part)]);
+}
+
+/// The same with a write for a process of another node, which was answered or not.
+#[test]
+fn nor_is_a_write_of_another_node_made_twice() {
+    let parts = [
+        (552, "1,3/0-14,17-18,20-26,30/0-3/0-2/0-2/0-15,17-22"),
+        (984, "0,3///0,3/1////0-2"),
+        (958, "0-1,7-8/0-3/0-8"),
+    ];
+    kept_of(Shape { bytes: true, ..Shape::default() }, &parts);
+    let parts = [(562, "0,8/0,2-3/0-2/0/0-1/0-2/2")];
+    kept_where(Chunks::AtMaker, Shape { bytes: true, ..Shape::default() }, &parts);
+}
+
+/// An append was done and not answered, somebody saw how long the file was and cut it, and the
+/// bytes were appended once more: the next daemon looked for them where they had been cut off.
+#[test]
+fn nor_before_an_append_that_was_begun() {
+    let parts = [(1, "1/0-3/0,2/0-6/1-2/0-2/0-2/0-1/0,2,4"), (1060, "0/0-2/0/0-4/0/0/0-2/0/0-3")];
+    kept_where(Chunks::AtMaker, Shape { bytes: true, ..Shape::default() }, &parts);
+}
+
+/// The last bytes of what somebody had written where an append was in doubt were as the appended
+/// ones begin. They were taken for these, and the rest was appended behind them.
+#[test]
+fn bytes_of_others_are_not_taken_for_the_beginning_of_an_append() {
+    let shape = Shape { bytes: true, roles: true, ..Shape::default() };
+    kept_where(Chunks::AtMaker, shape, &[(220648, "0-2/0-2/0-1/0-3")]);
+}
+
+/// A write for a process of another node was answered, somebody cut the file, and the daemon died
+/// before the answer had arrived. The next one does not make it once more.
+#[test]
+fn a_write_whose_answer_was_lost_is_answered_again_and_not_made_behind_a_cut() {
+    let parts =
+        [(210651, "0/0/0/2-4/0-2,4/0/0-1,3-4/0/0-4"), (211727, "0-1/0-5/0-7/0-5/0-4/0-4,6")];
+    kept_of(Shape { bytes: true, ..Shape::default() }, &parts);
+    kept_striped(Shape { bytes: true, ..Shape::default() }, &[(693, "0,2/0-1,4/0-1,5-9")]);
 }

@@ -25,6 +25,7 @@ mod answer;
 mod append;
 mod attr;
 mod background;
+mod begun;
 mod chase;
 mod claims;
 mod cut;
@@ -230,6 +231,7 @@ pub struct Core {
     jobs: Jobs<background::Done>,
     preparations: preparation::Preparations,
     work: background::Work,
+    begun: begun::Begun,
     slots: SlotTable,
     cache: DentryCache,
     /// What the walk of this request found last, so that it need not be read again. Whatever writes
@@ -318,6 +320,7 @@ impl Core {
         self.now = self.clock.now();
         self.looked_up = None;
         self.opened_content = None;
+        self.doubts_go_on(caller);
         if !self.unclaimed_opens.is_empty() {
             self.drop_unclaimed(caller);
         }
@@ -331,6 +334,7 @@ impl Core {
             self.execute_posted();
         }
         let mut to = Writer::new(body);
+        self.begun.runs(Some(caller));
         let fault = match self.attempt(caller, &request, &mut to) {
             Ok(served) => {
                 let used = to.used();
@@ -361,6 +365,7 @@ impl Core {
             },
         };
         self.end_run();
+        self.end_doubt_of(caller);
         Progress::Replied(errno.raw() as u32, 0)
     }
 
@@ -455,6 +460,7 @@ impl Core {
         }
         let number = self.store.commit().map_err(|error| store_failed(&error))?;
         self.posted_committed();
+        self.close_begun();
         self.settle_names();
         let number = self.tagged(number);
         if !self.uncommitted.is_empty() {

@@ -8,8 +8,8 @@ use mayfly_daemon::{Caller, Completion, Progress};
 use mayfly_object::ObjectId;
 use mayfly_types::{Errno, OpenRef, SessionId, Timestamp};
 use mayfly_wire::{
-    Close, Open, Opened, Operation, Read, Reader, Rename, SET_MTIME, SetAttr, Stat, Target,
-    WALK_FOLLOW, Wire, Write,
+    Close, Open, Opened, Operation, Read, Reader, Rename, SET_MTIME, SET_SIZE, SetAttr, Stat,
+    Target, WALK_FOLLOW, Wire, Write,
 };
 use support::{Node, O_CREAT, O_RDWR, SESSION, config, failed, set, walk};
 
@@ -79,6 +79,53 @@ fn an_open_that_truncates_does_so_once_when_the_daemon_dies_before_or_after_the_
         run_all(&mut node);
         assert_eq!(node.stat("f", false).unwrap().size_bytes, 5, "what was written since stays");
     }
+}
+
+#[test]
+fn a_write_that_was_begun_is_made_before_others_see_the_file_when_the_daemon_dies() {
+    for append in [false, true] {
+        let (mut node, open) = node();
+        let write = Write { open, offset: 20_000, append, bytes: &[2; 10] };
+        let caller = node.next_caller(SESSION);
+        assert_eq!(node.submit(caller, &write, &mut [0; 100]), Progress::Pending);
+        node.core().commit().unwrap();
+        assert!(node.run_job(0, 0), "the bytes are there, and nobody is told");
+        node.restart();
+        let cut = SetAttr { target: Target::Open(open), which: SET_SIZE, size_bytes: 5, ..set() };
+        let other = Caller { lane: 1, ..node.next_caller(SESSION) };
+        assert_eq!(node.submit(other, &cut, &mut [0; 4096]), Progress::Pending);
+        node.settle_down();
+        assert_eq!(node.completions(), [], "append {append}: it waits for the write");
+        assert_eq!(node.submit(caller, &write, &mut [0; 100]), Progress::Pending);
+        let mut done = run_all(&mut node);
+        done.extend(run_all(&mut node));
+        assert_eq!(done.iter().map(|done| done.status).collect::<Vec<_>>(), [0, 0]);
+        assert_eq!(done[0].caller, caller, "append {append}");
+        assert_eq!(node.fstat(open).unwrap().size_bytes, 5, "append {append}: it is cut off");
+    }
+}
+
+#[test]
+fn nobody_waits_for_a_write_that_was_begun_when_its_process_has_ended() {
+    let (mut node, open) = node();
+    let write = Write { open, offset: 20_000, append: false, bytes: &[2; 10] };
+    let mine = SessionId(SESSION.0 + 1);
+    node.sessions.push((mine, 77));
+    let caller = node.next_caller(mine);
+    assert_eq!(node.submit(caller, &write, &mut [0; 100]), Progress::Pending);
+    node.core().commit().unwrap();
+    node.restart();
+    let read = Read { open, offset: 0, count: 10 };
+    let other = node.next_caller(SESSION);
+    assert_eq!(node.submit(other, &read, &mut [0; 4096]), Progress::Pending);
+    node.settle_down();
+    assert_eq!(node.completions(), []);
+    node.core().session_closed(mine);
+    let done = run_all(&mut node);
+    assert_eq!(
+        done.iter().map(|done| (done.caller, done.status)).collect::<Vec<_>>(),
+        [(other, 0)]
+    );
 }
 
 #[test]

@@ -22,14 +22,14 @@ use crate::{
     posts::{Posts, RINGS, names::Names},
 };
 use mayfly_types::limits::{
-    FILES_OPEN_MAX, LANES, NAME_BYTES_MAX, OPEN_FILES_MAX, REPLY_BYTES_MAX, REQUEST_BYTES_MAX,
-    SESSIONS_MAX,
+    BEGUN_MAX, FILES_OPEN_MAX, LANES, NAME_BYTES_MAX, OPEN_FILES_MAX, REPLY_BYTES_MAX,
+    REQUEST_BYTES_MAX, SESSIONS_MAX, SHARDS_MAX,
 };
 
 /// First word of either region.
 pub const MAGIC: u32 = 0x5346_594d; // "MYFS"
 /// Version of the layout; a client of another version does not attach.
-pub const LAYOUT_VERSION: u32 = 9;
+pub const LAYOUT_VERSION: u32 = 10;
 
 /// The daemon is polling: a request needs no system call.
 pub const DAEMON_AWAKE: u32 = 1;
@@ -211,6 +211,32 @@ pub struct KeyEntry {
     pub name: [AtomicU32; NAME_BYTES_MAX.div_ceil(4)],
 }
 
+/// In [`Begun::done`]: it is under way.
+pub const BEGUN: u32 = 0;
+/// The same, to a part of a striped file.
+pub const BEGUN_PART: u32 = u32::MAX;
+
+/// A write to an object, from before its first byte is written until it is answered; one for a
+/// process of another node until that lane goes on. The daemon may die before it is done, and
+/// before its answer has arrived.
+#[repr(C)]
+pub struct Begun {
+    /// The file; 0: none.
+    pub file: AtomicU64,
+    /// Who asked for it: the request,
+    pub request_id: AtomicU64,
+    /// its session,
+    pub session: AtomicU32,
+    /// and its lane.
+    pub lane: AtomicU32,
+    /// `BEGUN*`; 1: it is done; otherwise it failed, with this error number plus one.
+    pub done: AtomicU32,
+    /// Bytes that were written, when it is done,
+    pub count: AtomicU32,
+    /// and the offset behind them.
+    pub end: AtomicU64,
+}
+
 /// The node region.
 #[repr(C)]
 pub struct NodeRegion {
@@ -228,6 +254,8 @@ pub struct NodeRegion {
     pub names: [Names; RINGS],
     /// Descriptions that are lent, by session.
     pub lent: [Lent; SESSIONS_MAX as usize],
+    /// Writes that were begun, by shard. Only the daemon looks.
+    pub begun: [[Begun; BEGUN_MAX]; SHARDS_MAX as usize],
 }
 
 impl NodeRegion {
@@ -408,5 +436,7 @@ const _: () = assert!(size_of::<SessionRegion>() == 4096 + LANES * 1_056_768);
 const _: () = assert!(core::mem::offset_of!(NodeRegion, posts) == 8_392_704 + 65_536 * 320);
 const _: () = assert!(core::mem::offset_of!(NodeRegion, names) == 29_364_224 + 64 * 286_720);
 const _: () = assert!(core::mem::offset_of!(NodeRegion, lent) == 47_714_304 + 64 * 1_048_640);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, begun) == 114_827_264 + 4096 * 896);
+const _: () = assert!(size_of::<Begun>() == 40);
 const _: () = assert!(core::mem::offset_of!(NodeHead, posted) == 768);
 const _: () = assert!(core::mem::offset_of!(NodeHead, ripe) == 776);

@@ -48,6 +48,10 @@ pub const LANES: usize = 16;
 pub const REQUEST_BYTES_MAX: usize = TRANSFER_BYTES_MAX + 4096;
 /// Body and header of a reply, bytes.
 pub const REPLY_BYTES_MAX: usize = TRANSFER_BYTES_MAX + 4096;
+/// Writes to objects of one shard that its next daemon hears of: those under way, and the last one
+/// of each lane of another node. Of more, one that dies may make some twice, and what others did in
+/// between is lost.
+pub const BEGUN_MAX: usize = 1024;
 /// File data in one request or reply, bytes: as much as a chunk has by default. To wake all threads
 /// that it goes by costs as much as to copy a quarter of it.
 pub const TRANSFER_BYTES_MAX: usize = 512 * 1024;

@@ -9,6 +9,7 @@
 
 use mayfly_meta::{Scan, key, record::Append};
 use mayfly_object::{ObjectId, ObjectStore};
+use mayfly_transport_shm::layout::BEGUN;
 use mayfly_types::{Errno, FileId, SessionId};
 use mayfly_wire::{Wire, Writer, Written};
 
@@ -55,6 +56,11 @@ impl Core {
             None => objects.append(object, bytes),
         };
         if self.objects.may_wait() {
+            let Reply::Written(written, growth, _) = change.reply else {
+                return Err(Errno::EINVAL.into());
+            };
+            let place = self.begin_write(caller, object.file, BEGUN);
+            let change = Change { reply: Reply::Written(written, growth, place), ..change };
             let bytes = self.keep(bytes);
             return Ok(
                 self.start_change(Length::Any, change, move |objects| append(objects, &bytes))
@@ -65,7 +71,7 @@ impl Core {
         let end = append(&*self.objects, bytes)?;
         let after = self.objects.attr(object)?;
         self.charge(object.file, after.blocks * BLOCK_BYTES);
-        if let Reply::Written(written, _) = change.reply {
+        if let Reply::Written(written, ..) = change.reply {
             Written { end, ..written }.encode(to)?;
         }
         Ok(Served::Replied)
@@ -201,11 +207,8 @@ fn append_again(
         // Others have appended since: a part of it that was written, if any, stands alone.
         return objects.append(object, bytes);
     }
-    // Killed in the middle of the write, or before it.
-    let begun = (0..since.len().min(bytes.len()))
-        .rev()
-        .map(|less| less + 1)
-        .find(|count| since.ends_with(&bytes[..*count]))
-        .unwrap_or(0);
+    // Killed in the middle of the write, or before it. A few bytes at the end that are as ours
+    // begin may be anybody's: a beginning of ours is what is there since and nothing else.
+    let begun = if bytes.starts_with(&since) { since.len() } else { 0 };
     objects.append(object, &bytes[begun..])
 }

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     api::Caller,
-    message::{MemberFacts, SpaceFacts},
+    message::{Answer, MemberFacts, Question, SpaceFacts},
     slots::ShardId,
 };
 
@@ -309,6 +309,35 @@ impl Core {
         }
         .encode(to)?;
         Ok(Served::Replied)
+    }
+
+    /// Capacity and use of this node.
+    pub(super) fn space(&self) -> SpaceFacts {
+        let counters = self.counters();
+        SpaceFacts {
+            capacity_bytes: counters.capacity_bytes,
+            used_bytes: counters.used_bytes,
+            files: counters.files + counters.directories,
+        }
+    }
+
+    /// Of all servers that answer.
+    pub(super) fn space_of_all(&mut self) -> Outcome<SpaceFacts> {
+        let mut sum = self.space();
+        let (me, roles) = (self.numbering.node, &self.config.roles);
+        let others = (0..self.numbering.nodes).filter(|node| *node != me && roles.is_server(*node));
+        let others: Vec<u32> = others.map(|node| self.numbering.front_of(node).0).collect();
+        if others.is_empty() {
+            return Ok(sum);
+        }
+        for answer in self.facts(&others, &Question::Space)? {
+            if let Answer::Space(space) = answer {
+                sum.capacity_bytes = sum.capacity_bytes.saturating_add(space.capacity_bytes);
+                sum.used_bytes = sum.used_bytes.saturating_add(space.used_bytes);
+                sum.files = sum.files.saturating_add(space.files);
+            }
+        }
+        Ok(sum)
     }
 }
 

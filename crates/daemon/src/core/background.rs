@@ -100,8 +100,8 @@ impl Change {
 /// What is answered after a change.
 #[derive(Debug)]
 pub(super) enum Reply {
-    /// And how much of [`Work::growing_bytes`] is for it.
-    Written(Written, u64),
+    /// How much of [`Work::growing_bytes`] is for it, and its place among those that were begun.
+    Written(Written, u64, Option<usize>),
     /// The attributes as they are then.
     Attr,
     /// The same, and the description that was made for it; an error ends that.
@@ -289,6 +289,7 @@ impl Core {
     /// Takes in what the I/O pool has finished. An answer that appears here rests on nothing that
     /// is not committed: its job was submitted after the commit of its batch, or needed none.
     pub(super) fn absorb(&mut self) {
+        self.end_old_doubts();
         for (_, done) in self.jobs.completions() {
             match done {
                 Done::Answer(caller, result) => self.complete(caller, result.map(|()| Vec::new())),
@@ -384,11 +385,12 @@ impl Core {
         }
         match change.reply {
             Reply::Allocated(bytes) => self.promise_kept(file, bytes),
-            Reply::Written(_, growth) => self.work.growing_bytes -= growth,
+            Reply::Written(_, growth, _) => self.work.growing_bytes -= growth,
             Reply::Attr | Reply::Opened(_) | Reply::Nothing => {}
         }
         let after = attr.and_then(|attr| self.after_change(&change, &attr));
         self.answer_change(&change, result, after);
+        self.end_change(&change, result);
     }
 
     fn look_again(&mut self, change: Change, result: Result<u64, Errno>) {
@@ -403,7 +405,7 @@ impl Core {
         after: Result<Attr, Errno>,
     ) {
         let body = result.and_then(|end| match &change.reply {
-            Reply::Written(written, _) => encoded(0, &Written { end, ..*written }),
+            Reply::Written(written, ..) => encoded(0, &Written { end, ..*written }),
             Reply::Attr => after.and_then(|attr| encoded(0, &attr)),
             Reply::Opened(open) => {
                 let mapped = self.opens.has_flag(change.object.file, FILE_MAPPED);

@@ -9,7 +9,7 @@ use mayfly_meta::{
     key,
     record::{Content, Inode},
 };
-use mayfly_object::{ObjectAttr, ObjectId, ObjectStore};
+use mayfly_object::{ObjectAttr, ObjectId};
 pub(super) use mayfly_types::BLOCK_BYTES;
 use mayfly_types::{
     Errno, FileId, FileKind, Times,
@@ -22,7 +22,7 @@ use mayfly_wire::{
 
 use super::{
     Core, Fault, Outcome, Served,
-    background::{Change, Length, Reply},
+    background::{Change, Reply},
     home::Located,
     preparation::Preparation,
 };
@@ -70,6 +70,7 @@ impl Core {
             }
             Content::Object(generation) => {
                 let object = ObjectId { file: open.id, generation: *generation };
+                self.check_undoubted(open.id)?;
                 self.touch_atime(&mut located)?;
                 return Ok(self.start_read(caller, object, read.offset, count));
             }
@@ -126,27 +127,27 @@ impl Core {
             reply(false).encode(to)?;
             return Ok(Served::Replied);
         }
-        let growth = self.check_growth(&located.inode, end, bytes.len() as u64)?;
+        let growth = match self.is_in_doubt(caller) {
+            // There was room when it was begun.
+            true => 0,
+            false => self.check_growth(&located.inode, end, bytes.len() as u64)?,
+        };
         let object = self.object_to_change(&mut located)?;
         self.mark_unsettled(&mut located, object)?;
         let written = Written { object: true, count: bytes.len() as u32, end };
         let birth = located.birth();
-        let change =
-            Change { caller: Some(caller), object, birth, reply: Reply::Written(written, 0) };
+        let reply = Reply::Written(written, growth, None);
+        let change = Change { caller: Some(caller), object, birth, reply };
         if write.append {
             self.append_alone(&located.inode, caller);
+            let change = Change { reply: Reply::Written(written, 0, None), ..change };
             let appended = self.append(change, bytes, start, to);
             if !matches!(appended, Ok(Served::Pending)) {
                 self.striped.appending.remove(&open.id);
             }
             return appended;
         }
-        let change = Change { reply: Reply::Written(written, growth), ..change };
-        self.work.growing_bytes += growth;
-        let (bytes, length) = (self.keep(bytes), bytes.len());
-        let work =
-            move |objects: &dyn ObjectStore| objects.write(object, start, &bytes).map(|()| end);
-        Ok(self.start_change(Length::Bytes(length), change, work))
+        Ok(self.start_write(change, start, bytes))
     }
 
     /// Writes to the record of a small file that stays one.
@@ -450,6 +451,7 @@ impl Core {
         if located.inode.layout.striped && grant.want & GRANT_PART != 0 {
             return self.grant_striped(caller, &located.inode, grant, to);
         }
+        self.check_undoubted(open.id)?;
         let writes = grant.want & GRANT_WRITE != 0;
         if writes {
             self.check_append_is_alone(&located.inode, false)?;

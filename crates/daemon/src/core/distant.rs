@@ -33,7 +33,7 @@ use crate::{
     api::{Caller, Completion, Reached},
     locks::Owner,
     maps::{HashMap, HashSet},
-    message::{Answer, Forward, OperationId, Question, SpaceFacts, request_in},
+    message::{Answer, Forward, OperationId, Question, request_in},
     numbering::{node_of_owner, origin, session_elsewhere, session_of_node},
     opens::Remote,
     slots::ShardId,
@@ -65,9 +65,35 @@ struct Written {
     request_id: u64,
     /// Nothing, while it is under way or when another shard does it.
     answer: Option<(u32, Body)>,
+    /// Where the node's memory has it (`begun.rs`), once it was done.
+    place: Option<usize>,
 }
 
 impl Distant {
+    /// The write is done that this place is about: it is kept as long as the answer. False when
+    /// that is not kept in memory.
+    pub(super) fn keep_place(&mut self, caller: Caller, place: usize) -> bool {
+        let written = self.written.get_mut(&(caller.session, caller.lane));
+        let written = written.filter(|written| written.request_id == caller.request_id);
+        written.map(|written| written.place = Some(place)).is_some()
+    }
+
+    /// What an earlier daemon has answered to a write; false when that is nobody's here.
+    pub(super) fn take_up_written(
+        &mut self,
+        caller: Caller,
+        answer: (u32, Body),
+        place: usize,
+    ) -> bool {
+        let Caller { session, lane, request_id } = caller;
+        let known = origin(session).is_some() && !self.written.contains_key(&(session, lane));
+        if known {
+            let written = Written { request_id, answer: Some(answer), place: Some(place) };
+            self.written.insert((session, lane), written);
+        }
+        known
+    }
+
     /// Keeps the answer in memory; false when it is none to a write at an offset.
     fn keep_written(&mut self, done: &Completion) -> bool {
         if self.written.is_empty() {
@@ -191,9 +217,7 @@ impl Core {
             Kept::InMemory => self.find_written(*caller),
             Kept::WithChange => {
                 // The lane goes on, and its last answer is another one.
-                if !self.distant.written.is_empty() {
-                    self.distant.written.remove(&(caller.session, caller.lane));
-                }
+                self.forget_written(caller.session, caller.lane);
                 let found = self.kept_answer(*caller);
                 if matches!(found, Ok(None)) {
                     self.distant.noted.insert(*caller);
@@ -234,8 +258,20 @@ impl Core {
                 }
             }
         }
-        self.distant.written.insert((session, lane), Written { request_id, answer: None });
+        self.forget_written(session, lane);
+        let written = Written { request_id, answer: None, place: None };
+        self.distant.written.insert((session, lane), written);
         Ok(None)
+    }
+
+    /// The lane goes on: its answer has arrived, or nobody waits for it.
+    fn forget_written(&mut self, session: SessionId, lane: u32) {
+        if !self.distant.written.is_empty()
+            && let Some(written) = self.distant.written.remove(&(session, lane))
+            && let Some(place) = written.place
+        {
+            self.free_begun(place);
+        }
     }
 
     /// Whether the answer to this very request may be given again.
@@ -317,7 +353,7 @@ impl Core {
         self.distant.unheard.retain(|caller| caller.session != session);
         self.end_unanswered(session);
         for lane in 0..LANES as u32 {
-            self.distant.written.remove(&(session, lane));
+            self.forget_written(session, lane);
             let key = key::answer(session.0, lane);
             let deleted = match self.store.get(&key) {
                 Ok(Some(_)) => self.store.delete(&key).map(drop),
@@ -360,6 +396,7 @@ impl Core {
         if let Err(error) = kept {
             store_failed(&error);
         }
+        self.end_doubts_of(|session| is_over(&session));
         over.extend(self.finished.keys().map(|(session, _)| *session).filter(is_over));
         over.sort_unstable_by_key(|session| session.0);
         over.dedup();
@@ -550,34 +587,5 @@ impl Core {
             self.opens.set_flag(of.0, FILE_MAPPED);
         }
         Ok(made)
-    }
-
-    /// Capacity and use of this node.
-    pub(super) fn space(&self) -> SpaceFacts {
-        let counters = self.counters();
-        SpaceFacts {
-            capacity_bytes: counters.capacity_bytes,
-            used_bytes: counters.used_bytes,
-            files: counters.files + counters.directories,
-        }
-    }
-
-    /// Of all servers that answer.
-    pub(super) fn space_of_all(&mut self) -> Outcome<SpaceFacts> {
-        let mut sum = self.space();
-        let (me, roles) = (self.numbering.node, &self.config.roles);
-        let others = (0..self.numbering.nodes).filter(|node| *node != me && roles.is_server(*node));
-        let others: Vec<u32> = others.map(|node| self.numbering.front_of(node).0).collect();
-        if others.is_empty() {
-            return Ok(sum);
-        }
-        for answer in self.facts(&others, &Question::Space)? {
-            if let Answer::Space(space) = answer {
-                sum.capacity_bytes = sum.capacity_bytes.saturating_add(space.capacity_bytes);
-                sum.used_bytes = sum.used_bytes.saturating_add(space.used_bytes);
-                sum.files = sum.files.saturating_add(space.files);
-            }
-        }
-        Ok(sum)
     }
 }

@@ -41,6 +41,7 @@ impl Core {
             }
         }
         self.forget_doubts(session);
+        self.end_doubts_of(|other| other == session);
         self.forget_finished(session);
         self.forget_answers(session);
         let known = self.sessions.remove(&session);

@@ -17,12 +17,14 @@ use mayfly_meta::{
     record::{Part, PartOf, PendingCut},
 };
 use mayfly_object::{ObjectAttr, ObjectId, ObjectStore};
+use mayfly_transport_shm::layout::BEGUN_PART;
 use mayfly_types::{Errno, FileId, limits::TRANSFER_BYTES_MAX};
 use mayfly_wire::{Data, Op, Read, Request, Wire, Write, Writer, Written};
 
 use super::{
     Core, Fault, Outcome, Served,
     background::{Done, Length, encoded},
+    begun::write_again,
     claims::Claim,
     data::{BLOCK_BYTES, fitting},
     part_hold::Hold,
@@ -84,6 +86,8 @@ pub(super) struct WriteDone {
     caller: Caller,
     object: ObjectId,
     written: Written,
+    /// Its place among those that were begun.
+    place: Option<usize>,
     result: Result<(), Errno>,
 }
 
@@ -268,19 +272,26 @@ impl Core {
         self.check_no_append(object)?;
         self.check_end(place, end)?;
         let at = layout.in_part(write.offset);
-        self.take_room(object, at + count as u64, count as u64)?;
+        let again = self.is_in_doubt(caller);
+        if !again {
+            self.take_room(object, at + count as u64, count as u64)?;
+        }
+        let place = self.begin_write(caller, object.file, BEGUN_PART);
         let active = self.parts.active.entry(object.file).or_default();
         active.jobs += 1;
         let (objects, bytes) = (Arc::clone(&self.objects), self.keep(bytes));
         self.start_job(Length::Bytes(count), move || {
-            let result = objects.write(object, at, &bytes);
-            Done::PartWritten(WriteDone { caller, object, written, result })
+            let result = match again {
+                true => write_again(&*objects, object, at, &bytes),
+                false => objects.write(object, at, &bytes),
+            };
+            Done::PartWritten(WriteDone { caller, object, written, place, result })
         });
         Ok(Served::Pending)
     }
 
     pub(super) fn part_was_written(&mut self, done: WriteDone) {
-        let WriteDone { caller, object, written, result } = done;
+        let WriteDone { caller, object, written, place, result } = done;
         if result == Err(Errno::EIO) {
             log::error(format_args!("object {}", object.path()), "changing it: EIO");
         }
@@ -288,10 +299,14 @@ impl Core {
             active.jobs = active.jobs.saturating_sub(1);
         }
         if let Err(fault) = self.soil_again(object) {
+            self.begun_failed(place);
             return self.complete(caller, Err(fault.errno()));
         }
         self.part_has_grown(object);
         self.complete(caller, result.and_then(|()| encoded(0, &written)));
+        if let Some(place) = place {
+            self.end_write(caller, place, result.map(|()| written));
+        }
     }
 
     /// What an object takes is known again when nobody writes it.

@@ -152,6 +152,7 @@ impl Preparations {
 impl Core {
     /// Length, space and times of an object, as they are now.
     pub(super) fn look(&self, object: ObjectId) -> Outcome<ObjectAttr> {
+        self.check_undoubted(object.file)?;
         if let Some(attr) = self.objects.attr_at_hand(object)? {
             return Ok(attr);
         }
@@ -173,6 +174,7 @@ impl Core {
     /// Waits while the bytes of the file are being moved or cut for somebody else. For whoever is
     /// about to change them.
     pub(super) fn check_at_rest(&self, file: FileId) -> Outcome<()> {
+        self.check_undoubted(file)?;
         if self.work.is_being_cut(file) {
             return Err(Fault::Busy);
         }

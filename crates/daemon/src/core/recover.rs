@@ -18,6 +18,7 @@ use mayfly_types::{Errno, FileId, OpenRef};
 use super::{
     Core, Fault, Outcome, Parts,
     background::Work,
+    begun::Begun,
     chase,
     claims::Claims,
     data::{BLOCK_BYTES, object_of},
@@ -131,6 +132,7 @@ impl Core {
             jobs: Jobs::new(config.io_threads, wake),
             preparations: Preparations::default(),
             work: Work::default(),
+            begun: Begun::default(),
             slots: SlotTable::of(1, &config.roles.owners(numbering)),
             cache: DentryCache::new(config.cached_dentries_max),
             looked_up: None,
@@ -189,6 +191,7 @@ impl Core {
         self.take_up_doomed()?;
         self.take_up_gone()?;
         self.take_up_operations()?;
+        self.take_up_begun();
         self.take_up_posted();
         self.commit().map_err(OpenError::Failed)?;
         self.node.head.slot_table_version.store(self.slots.version(), Relaxed);

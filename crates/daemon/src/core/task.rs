@@ -318,6 +318,7 @@ impl Core {
     }
 
     fn run_question(&mut self, from: ShardId, id: u64, question: Question) {
+        self.begun.runs(None);
         let result = self.answer_question(from, &question);
         let task = || Task::Question { from, id, question };
         match result {
@@ -359,6 +360,7 @@ impl Core {
                 self.end_run();
                 // Whoever answers it keeps the answer.
                 self.distant.sent_on(caller);
+                self.end_doubt_of(caller);
                 self.note_sent_on(caller, &request, shard);
                 let forward = Forward { caller, op, body, place: *place };
                 self.tasks.send(shard, Message::Forward(Box::new(forward)));

@@ -1,0 +1,276 @@
+//! Writes to objects at an offset that a daemon had begun when it died.
+//!
+//! Such a write is noted nowhere but in the memory of the node, before its first byte is written
+//! until it is answered. The daemon that dies in between may have made it, and nobody was told; its
+//! request comes again, from a lane of this node or from another one, and is executed. Whoever was
+//! served before that would see the bytes, or that the file is longer, change the file, and find
+//! the same bytes written once more. So the next daemon takes such writes first: until one has come
+//! again, and is done, everybody else who asks for bytes or length of its file waits.
+//!
+//! What was done for a process of another node stays noted, with what was answered, until its lane
+//! goes on: the answer may be lost with the daemon, long after others have seen the bytes.
+//!
+//! The wait is over as well when the request cannot come any more: its session has ended, its lane
+//! has gone on to another request, or its deadline has passed. A second execution that finds the
+//! bytes written needs no space for them.
+//!
+//! What a process reads and writes by itself, in an object that it was granted, waits for nobody.
+//! Nor does anybody wait for a write to a part of a striped file: the home's cuts and appends
+//! would, and the write for the home's admission.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use mayfly_object::{ObjectId, ObjectStore};
+use mayfly_transport_shm::layout::{BEGUN, BEGUN_PART, Begun as Entry};
+use mayfly_types::{Errno, FileId, SessionId, limits::BEGUN_MAX};
+use mayfly_wire::Written;
+
+use super::{
+    Core, Fault, Outcome, Served,
+    background::{Change, Length, Reply, encoded},
+};
+use crate::api::Caller;
+
+/// A write of an earlier daemon, perhaps made, whose request has not come again.
+#[derive(Debug, Clone, Copy)]
+struct Doubt {
+    place: usize,
+    caller: Caller,
+    file: FileId,
+    /// All of the file is in one object: others wait.
+    whole: bool,
+    /// It is being written again; the place becomes free when that is done.
+    again: bool,
+}
+
+/// The shard's row of writes that were begun.
+#[derive(Debug, Default)]
+pub(super) struct Begun {
+    /// Places of the row that are free.
+    free: Vec<usize>,
+    /// Places that become free with the commit of the batch.
+    closing: Vec<usize>,
+    doubts: Vec<Doubt>,
+    /// Since when there are doubts, seconds.
+    since: i64,
+    /// Whose request runs; kept while there are doubts.
+    runs: Option<Caller>,
+}
+
+impl Begun {
+    /// The request of this caller is executed from now on, or something that is none.
+    pub(super) fn runs(&mut self, caller: Option<Caller>) {
+        if !self.doubts.is_empty() {
+            self.runs = caller;
+        }
+    }
+}
+
+/// Writes what may have been written before.
+pub(super) fn write_again(
+    objects: &dyn ObjectStore,
+    object: ObjectId,
+    offset: u64,
+    bytes: &[u8],
+) -> Result<(), Errno> {
+    let mut there = vec![0; bytes.len()];
+    match objects.read(object, offset, &mut there) {
+        Ok(count) if there[..count] == *bytes => Ok(()),
+        _ => objects.write(object, offset, bytes),
+    }
+}
+
+impl Core {
+    fn begun_row(&self) -> &'static [Entry] {
+        let row = self.node.begun.get(self.own() as usize);
+        row.map_or(&[], |row| row.as_slice())
+    }
+
+    /// Writes to an object in the pool, at this offset and for a request, and answers that.
+    pub(super) fn start_write(&mut self, change: Change, offset: u64, bytes: &[u8]) -> Served {
+        let (Reply::Written(written, growth, _), Some(caller)) = (&change.reply, change.caller)
+        else {
+            return Served::Pending;
+        };
+        let (written, growth, object) = (*written, *growth, change.object);
+        let again = self.is_in_doubt(caller);
+        let place = self.begin_write(caller, object.file, BEGUN);
+        self.work.growing_bytes += growth;
+        let change = Change { reply: Reply::Written(written, growth, place), ..change };
+        let (bytes, length) = (self.keep(bytes), bytes.len());
+        self.start_change(Length::Bytes(length), change, move |objects| {
+            match again {
+                true => write_again(objects, object, offset, &bytes)?,
+                false => objects.write(object, offset, &bytes)?,
+            }
+            Ok(written.end)
+        })
+    }
+
+    /// A write for this request is about to begin: its place in the row, if there is one left.
+    pub(super) fn begin_write(
+        &mut self,
+        caller: Caller,
+        file: FileId,
+        under_way: u32,
+    ) -> Option<usize> {
+        let doubt = self.begun.doubts.iter_mut().find(|doubt| doubt.caller == caller);
+        if let Some(doubt) = doubt {
+            doubt.again = true;
+            return Some(doubt.place);
+        }
+        let place = self.begun.free.pop()?;
+        let entry = self.begun_row().get(place)?;
+        entry.request_id.store(caller.request_id, Relaxed);
+        entry.session.store(caller.session.0, Relaxed);
+        entry.lane.store(caller.lane, Relaxed);
+        entry.done.store(under_way, Relaxed);
+        entry.file.store(file.0, Release);
+        Some(place)
+    }
+
+    /// It is done, and answered with the batch that is open, if one is. The answer to a process of
+    /// another node may be lost with this daemon, so its successor has to know it.
+    pub(super) fn end_write(&mut self, caller: Caller, place: usize, done: Result<Written, Errno>) {
+        if self.distant.keep_place(caller, place) {
+            self.note_done(place, done);
+        } else {
+            self.begun.closing.push(place);
+        }
+        if self.store.pending_transaction() == 0 {
+            self.close_begun();
+        }
+        self.end_doubts(|doubt| doubt.place == place);
+    }
+
+    /// The same for a change of an object that may be a write.
+    pub(super) fn end_change(&mut self, change: &Change, result: Result<u64, Errno>) {
+        if let (Reply::Written(written, _, Some(place)), Some(caller)) =
+            (&change.reply, change.caller)
+        {
+            self.end_write(caller, *place, result.map(|end| Written { end, ..*written }));
+        }
+    }
+
+    fn note_done(&self, place: usize, done: Result<Written, Errno>) {
+        let Some(entry) = self.begun_row().get(place) else { return };
+        if let Ok(written) = &done {
+            entry.count.store(written.count, Relaxed);
+            entry.end.store(written.end, Relaxed);
+        }
+        let done = done.map_or_else(|errno| 1 + errno.raw() as u32, |_| 1);
+        entry.done.store(done, Release);
+    }
+
+    /// Answers again what an earlier daemon had answered to a process of another node.
+    fn take_up_done(&mut self, place: usize, caller: Caller, entry: &Entry) {
+        let (count, end) = (entry.count.load(Relaxed), entry.end.load(Relaxed));
+        let status = entry.done.load(Acquire).saturating_sub(1);
+        let written = encoded(0, &Written { object: true, count, end });
+        let body = written.ok().filter(|_| status == 0).unwrap_or_default();
+        if !self.distant.take_up_written(caller, (status, body.into()), place) {
+            self.free_begun(place);
+        }
+    }
+
+    /// Nobody is told what came of it.
+    pub(super) fn begun_failed(&mut self, place: Option<usize>) {
+        self.begun.closing.extend(place);
+        self.end_doubts(|doubt| Some(doubt.place) == place);
+    }
+
+    /// What was answered is committed.
+    pub(super) fn close_begun(&mut self) {
+        while let Some(place) = self.begun.closing.pop() {
+            self.free_begun(place);
+        }
+    }
+
+    pub(super) fn free_begun(&mut self, place: usize) {
+        if let Some(entry) = self.begun_row().get(place) {
+            entry.file.store(0, Release);
+            self.begun.free.push(place);
+        }
+    }
+
+    /// Takes up what an earlier daemon had begun. The memory may say anything: the worst is that a
+    /// file has to be waited for.
+    pub(super) fn take_up_begun(&mut self) {
+        self.begun.since = self.now.seconds;
+        for (place, entry) in self.begun_row().iter().enumerate().take(BEGUN_MAX) {
+            let file = FileId(entry.file.load(Relaxed));
+            let (session, lane) =
+                (SessionId(entry.session.load(Relaxed)), entry.lane.load(Relaxed));
+            let caller = Caller { session, lane, request_id: entry.request_id.load(Relaxed) };
+            if file == FileId(0) || !self.is_known(session) {
+                self.free_begun(place);
+            } else if ![BEGUN, BEGUN_PART].contains(&entry.done.load(Acquire)) {
+                self.take_up_done(place, caller, entry);
+            } else {
+                let whole = entry.done.load(Relaxed) == BEGUN;
+                self.begun.doubts.push(Doubt { place, caller, file, whole, again: false });
+            }
+        }
+    }
+
+    /// Whether this request may have been executed before.
+    pub(super) fn is_in_doubt(&self, caller: Caller) -> bool {
+        self.begun.doubts.iter().any(|doubt| doubt.caller == caller)
+    }
+
+    /// Waits while somebody else's write to the file is in doubt.
+    pub(super) fn check_undoubted(&self, file: FileId) -> Outcome<()> {
+        if self.begun.doubts.is_empty() {
+            return Ok(());
+        }
+        let mine = |doubt: &Doubt| Some(doubt.caller) == self.begun.runs;
+        let mut of_file =
+            self.begun.doubts.iter().filter(|doubt| doubt.whole && doubt.file == file).peekable();
+        if of_file.peek().is_none() || of_file.any(mine) { Ok(()) } else { Err(Fault::Busy) }
+    }
+
+    /// Some doubts are over, and who waited goes on.
+    fn end_doubts(&mut self, is_over: impl Fn(&Doubt) -> bool) {
+        if self.begun.doubts.is_empty() {
+            return;
+        }
+        let over: Vec<Doubt> = self.begun.doubts.extract_if(.., |doubt| is_over(doubt)).collect();
+        for doubt in over.iter().filter(|doubt| !doubt.again) {
+            self.free_begun(doubt.place);
+        }
+        if !over.is_empty() {
+            self.wake_blocked();
+        }
+    }
+
+    /// The request was answered, or is somebody else's now.
+    pub(super) fn end_doubt_of(&mut self, caller: Caller) {
+        self.end_doubts(|doubt| doubt.caller == caller);
+    }
+
+    /// Nobody repeats a request of these sessions any more.
+    pub(super) fn end_doubts_of(&mut self, is_over: impl Fn(SessionId) -> bool) {
+        self.end_doubts(|doubt| is_over(doubt.caller.session));
+    }
+
+    /// A lane goes on: its last request does not come again.
+    pub(super) fn doubts_go_on(&mut self, caller: Caller) {
+        self.end_doubts(|doubt| {
+            let Caller { session, lane, request_id } = doubt.caller;
+            (session, lane) == (caller.session, caller.lane) && request_id != caller.request_id
+        });
+    }
+
+    /// Nobody waits any more for what was begun so long ago. A clock that was set says nothing.
+    pub(super) fn end_old_doubts(&mut self) {
+        if self.begun.doubts.is_empty() {
+            return;
+        }
+        let deadline_ms = self.node.head.deadline_ms.load(Relaxed);
+        let now = self.clock.now().seconds;
+        let passed = now - self.begun.since;
+        if !(0..=i64::from(deadline_ms.div_ceil(1000))).contains(&passed) {
+            self.end_doubts(|_| true);
+        }
+    }
+}
