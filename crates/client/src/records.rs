@@ -5,35 +5,45 @@
 //! committed at that moment, so with every change whose call has returned. What is not certain is
 //! asked for.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::{
+    marker::PhantomData,
+    sync::atomic::Ordering::{Acquire, Relaxed},
+};
 
 use mayfly_records::{Found, Question, Source, list, look, page::PAGE_BYTES, page::PLACES_AT};
-use mayfly_sys::{Errno, mapped::Shown};
+use mayfly_sys::{Errno, followed::Followed, mapped::Shown};
 use mayfly_transport_shm::layout::{DAEMON_ASLEEP, DAEMON_AWAKE, NodeHead};
 use mayfly_types::{Attr, FileId, Times};
 use mayfly_wire::{WALK_FOLLOW, Walk, Wire, Writer, listing};
 
-/// So much of the records is mapped, bytes: addresses, not memory. A million files take less; what
-/// lies beyond is asked for.
+/// So much of the records is mapped at first, bytes: addresses, not memory. A million files take
+/// less, unless they have content.
 const SPAN_BYTES: usize = 256 << 20;
 
 /// The records, if they can be read.
 #[derive(Debug, Default)]
-pub(crate) struct Records(Option<Shown>);
+pub(crate) struct Records(Option<Followed>);
 
 /// As much of the file as is certainly there.
 pub(crate) struct View<'a> {
-    shown: &'a Shown,
+    shown: Shown,
     bytes: usize,
+    records: PhantomData<&'a Records>,
 }
 
 impl<'a> View<'a> {
-    fn of(shown: &'a Shown) -> Option<View<'a>> {
+    fn of(records: &'a Records) -> Option<View<'a>> {
+        let followed = records.0.as_ref()?;
+        let mut shown = followed.shown();
         // SAFETY: the file has a header from when it gets its name.
         let places = unsafe { shown.word(PLACES_AT) }?;
         // Pages before the end that the header names are allocated, and a file of records does not
         // become shorter.
-        Some(View { shown, bytes: (places >> 32) as usize * PAGE_BYTES })
+        let bytes = (places >> 32) as usize * PAGE_BYTES;
+        if bytes > shown.span() {
+            shown = followed.reach(bytes);
+        }
+        Some(View { shown, bytes, records: PhantomData })
     }
 
     /// Where so many bytes at `at` stand. Somebody may be changing them.
@@ -66,17 +76,17 @@ impl Source for View<'_> {
 impl Records {
     /// Those in the file behind `descriptor`.
     pub(crate) fn of(descriptor: i32) -> Records {
-        Records(Shown::new(descriptor, SPAN_BYTES).ok())
+        Records(Followed::new(descriptor, SPAN_BYTES).ok())
     }
 
     /// The records, as they are at each look.
     pub(crate) fn view(&self) -> Option<View<'_>> {
-        View::of(self.0.as_ref()?)
+        View::of(self)
     }
 
     /// What a path names, if that is certain.
     pub(crate) fn look(&self, head: &NodeHead, walk: &Walk<'_>) -> Option<Result<Attr, Errno>> {
-        let view = View::of(self.0.as_ref()?)?;
+        let view = self.view()?;
         if is_posted(head) {
             return None;
         }
@@ -101,7 +111,7 @@ impl Records {
         cookie: u64,
         packed: &mut [u8],
     ) -> Option<usize> {
-        let view = View::of(self.0.as_ref()?)?;
+        let view = self.view()?;
         if is_posted(head) {
             return None;
         }
@@ -129,9 +139,9 @@ impl Records {
     /// # Safety
     /// Nobody uses the client any more.
     pub(crate) unsafe fn abandon(&self) {
-        if let Some(shown) = &self.0 {
+        if let Some(followed) = &self.0 {
             // SAFETY: passed on to the caller.
-            unsafe { shown.end() };
+            unsafe { followed.end() };
         }
     }
 }

@@ -9,6 +9,7 @@ pub mod arch;
 pub mod clock;
 pub mod fault;
 pub mod file;
+pub mod followed;
 pub mod futex;
 pub mod interrupt;
 pub mod lock;

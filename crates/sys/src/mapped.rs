@@ -185,7 +185,7 @@ fn span_of(usable: usize) -> Result<usize, Errno> {
 
 /// A file that another process changes, mapped for reading. What is read may be a mixture of what
 /// was and what will be.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Shown {
     start: NonNull<u8>,
     span: usize,
@@ -207,6 +207,42 @@ impl Shown {
         let start = unsafe { memory::map(0, span, PROT_READ, MAP_SHARED, descriptor as usize, 0) }?;
         let start = NonNull::new(start as *mut u8).ok_or(Errno::ENOMEM)?;
         Ok(Shown { start, span })
+    }
+
+    /// The same file once more, `span` bytes of it, at another place. This mapping stays.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn again(&self, span: usize) -> Result<Shown, Errno> {
+        let from = self.start.as_ptr() as usize;
+        // SAFETY: from a shared mapping none of whose bytes are moved a new one is made, at an
+        // address of the kernel's choice.
+        let raw = unsafe { syscall6(number::MREMAP, from, 0, span, MREMAP_MAYMOVE, 0, 0) };
+        let start = NonNull::new(result(raw)? as *mut u8).ok_or(Errno::ENOMEM)?;
+        Ok(Shown { start, span })
+    }
+
+    /// The mapping of so many bytes at `start`.
+    ///
+    /// # Safety
+    /// Such a mapping was made, and has not been given back.
+    #[must_use]
+    #[inline]
+    pub unsafe fn at(start: NonNull<u8>, span: usize) -> Shown {
+        Shown { start, span }
+    }
+
+    /// Where the mapping begins.
+    #[must_use]
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Bytes that are mapped.
+    #[must_use]
+    #[inline]
+    pub fn span(&self) -> usize {
+        self.span
     }
 
     /// The word at a multiple of 8, in one load; `None` beyond the mapping.

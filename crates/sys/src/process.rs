@@ -9,6 +9,8 @@ use crate::{
 
 /// Largest file size a process may create.
 pub const RLIMIT_FSIZE: usize = 1;
+/// Largest sum of all mappings, bytes.
+pub const RLIMIT_AS: usize = 9;
 /// One more than the highest descriptor number.
 pub const RLIMIT_NOFILE: usize = 7;
 /// Sent when a file would exceed the limit.
