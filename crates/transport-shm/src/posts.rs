@@ -145,6 +145,12 @@ impl Posts {
         }
     }
 
+    /// Whether there is no place for another record.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.published.load(Relaxed) as u32 == self.promised.load(Acquire)
+    }
+
     /// The word that publishes, and the place of the next record, where something may be posted
     /// under `delegation`.
     fn next(&self, delegation: u32) -> Option<(u64, usize)> {

@@ -76,8 +76,8 @@ pub(super) struct Delegations {
     pub(super) executing: Option<FileId>,
     /// Rings of which something was executed since the last commit, a bit each.
     pub(super) touched: u64,
-    /// Where the last of it was posted, since somebody asked.
-    pub(super) posted_on: Option<u32>,
+    /// Where the last of it was posted, and how much was, since somebody asked.
+    pub(super) posted_on: Option<(u32, u32)>,
     pub(super) clock: Cycles,
     /// What a file that was posted has: kept for its memory.
     pub(super) content: Vec<u8>,

@@ -34,6 +34,9 @@ const PRESENT_TRIES: u32 = 4;
 /// Nothing is published after a delegation was taken back, and that happens once while a ring is
 /// executed.
 const TURNS: u32 = 2;
+/// So many records of a ring are executed between two commits while nobody asks for anything: a
+/// process that has filled the ring goes on with the first of them.
+const RIPE_AT_ONCE: u32 = RECORDS as u32 / 4;
 
 /// A ring that belongs to a session, as the daemon knows it.
 #[derive(Debug)]
@@ -56,7 +59,7 @@ pub(super) struct Ring {
 enum Until {
     /// All of it.
     Last,
-    /// All but a last file that is open: content may come.
+    /// All but a last file that is open, since content may come, and not much at once.
     Open,
 }
 
@@ -115,9 +118,9 @@ impl Core {
         }
     }
 
-    /// The processor on which the last of what was executed was posted, as a request says it; none
-    /// when nothing was since the last call.
-    pub fn posted_on(&mut self) -> Option<u32> {
+    /// The processor on which the last of what was executed was posted, as a request says it, and
+    /// how much was; none when nothing was since the last call.
+    pub fn posted_on(&mut self) -> Option<(u32, u32)> {
         self.delegations.posted_on.take()
     }
 
@@ -133,14 +136,22 @@ impl Core {
         let Some(mut held) = self.delegations.rings[ring].take() else { return false };
         self.delegations.executing = held.directory;
         let mut any = false;
-        for _ in 0..TURNS {
-            let mut published = posts.published.load(SeqCst) as u32;
-            if published != held.executed && until == Until::Open && posts.is_last_open(published) {
-                published = published.wrapping_sub(1);
-            }
-            if published != held.executed {
+        for turn in 0..TURNS {
+            let published = posts.published.load(SeqCst) as u32;
+            if published.wrapping_sub(held.freed) as usize > RECORDS {
+                log::error("posted", format_args!("session {} broke its ring", held.session.0));
                 any = true;
-                self.execute_records(ring, &mut held, published);
+                self.give_up_ring(posts, ring, &mut held);
+                break;
+            }
+            // Of a delegation that was taken back nothing may be left.
+            let last = match until {
+                Until::Open if turn == 0 => self.ripe_until(ring, &held, published),
+                _ => published,
+            };
+            if last != held.executed {
+                any = true;
+                self.execute_records(ring, &mut held, last);
             }
             if held.directory.is_some_and(|held| self.is_delegated(held, ring)) {
                 break;
@@ -153,12 +164,19 @@ impl Core {
         any
     }
 
+    /// Up to which record it is time to execute the ring while nobody asks for anything.
+    fn ripe_until(&self, ring: usize, held: &Ring, published: u32) -> u32 {
+        let waiting = published.wrapping_sub(held.executed);
+        if waiting > RIPE_AT_ONCE {
+            self.node.head.ripe.fetch_or(1 << ring, SeqCst);
+            return held.executed.wrapping_add(RIPE_AT_ONCE);
+        }
+        let is_open = waiting > 0 && self.posts(ring).is_last_open(published);
+        published.wrapping_sub(u32::from(is_open))
+    }
+
     fn execute_records(&mut self, at: usize, ring: &mut Ring, published: u32) {
         let posts = self.posts(at);
-        if published.wrapping_sub(ring.freed) as usize > RECORDS {
-            log::error("posted", format_args!("session {} has broken its ring", ring.session.0));
-            return self.give_up_ring(posts, at, ring);
-        }
         let present = self.look_at_clock();
         while ring.executed != published {
             let place = place_of(ring.executed);
@@ -213,7 +231,8 @@ impl Core {
         self.now = self.time_of(&record.cycles, present);
         self.looked_up = None;
         self.requests += 1;
-        self.delegations.posted_on = Some(record.processor.load(Relaxed));
+        let posted = self.delegations.posted_on.map_or(0, |(_, posted)| posted);
+        self.delegations.posted_on = Some((record.processor.load(Relaxed), posted + 1));
         let done = self.execute_named((directory, name), (posts, at), ring, present);
         // Of one that was not done nothing is known.
         let standing = *done.as_ref().unwrap_or(&Some(Standing::Asked));

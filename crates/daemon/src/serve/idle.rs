@@ -49,6 +49,9 @@ const LINGER_CYCLES: u64 = 5_000;
 /// 50 µs in a virtual machine whose processors sleep. Where both sides sleep between any two
 /// requests, each takes twice as long, and no poll that is shorter ends that.
 const ROUSED_CYCLES: u64 = 180_000;
+/// What is posted is looked at once in so many, some 8 µs: each look costs its process cache lines,
+/// and nobody waits for it.
+const GATHER_CYCLES: u64 = 20_000;
 /// Between two polls without a sleep this is long, in cycles: somebody else had the processor. A
 /// slice of the scheduler's is six times as long.
 const GAP_CYCLES: u64 = 1_000_000;
@@ -176,6 +179,8 @@ pub(super) struct Idle {
     preemptions: i64,
     /// When the last poll began, unless there was a sleep since.
     polled: Option<u64>,
+    /// When posts were last waited for.
+    gathered: u64,
     alone: bool,
     /// A client was woken since the last wait.
     roused: bool,
@@ -198,6 +203,7 @@ impl Idle {
             good: 0,
             preemptions: preemptions(),
             polled: None,
+            gathered: 0,
             alone: processors < 2,
             roused: false,
             crowd: false,
@@ -350,6 +356,39 @@ impl Idle {
             self.note_failure();
         }
         paid
+    }
+
+    /// So many operations were executed that nobody waits for, the last of them posted on
+    /// `processor`, and nothing else was asked for. Their process can run while this thread does.
+    pub(super) fn served_posted(&mut self, processor: u32, count: u32) {
+        if self.alone || self.waker.node.is_none() {
+            return;
+        }
+        if self.apart.crowds_out(processor, count) {
+            let _moved = Idle::step_aside(self);
+        }
+    }
+
+    /// Waits for more where nothing but posts has come, from a client that this keeps from nothing.
+    /// `again` as in [`Idle::lie_down`].
+    pub(super) fn gather(&mut self, again: impl Fn() -> Option<bool>) {
+        let Some(node) = self.waker.node else { return };
+        if self.alone || self.credit == 0 || !self.apart.is_apart() {
+            return;
+        }
+        let asked = || {
+            self.waker.is_poked()
+                || again().unwrap_or_else(|| node.head.pending_summary.load(SeqCst) != 0)
+        };
+        'more: while arch::cycles().wrapping_sub(self.gathered) < GATHER_CYCLES {
+            for _ in 0..16 {
+                if asked() {
+                    break 'more;
+                }
+                arch::pause();
+            }
+        }
+        self.gathered = arch::cycles();
     }
 
     /// Until the one client has asked again, which takes some hundred cycles.

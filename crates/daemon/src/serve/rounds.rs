@@ -205,6 +205,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
         }
         self.shard.server.collect(&mut self.lanes);
         let mut idle = false;
+        let asked = !self.lanes.is_empty();
         if !self.lanes.is_empty() {
             self.serve_lanes();
         } else if poked || self.shard.service.idle_work() {
@@ -212,8 +213,13 @@ impl<S: Service, O: Outside> Serving<S, O> {
         } else {
             idle = true;
         }
-        if let Some(processor) = self.shard.service.posted_on() {
+        if let Some((processor, posted)) = self.shard.service.posted_on() {
             self.idle.served(processor);
+            if !asked {
+                self.idle.served_posted(processor, posted);
+                let server = &self.shard.server;
+                self.idle.gather(|| server.is_asked_again());
+            }
         }
         match self.shard.failed() {
             Some(errno) => Turn::Over(Ending::StoreFailed(errno)),

@@ -67,9 +67,9 @@ pub trait Service {
     /// The last descriptor of a shared open file description was closed, which may be another
     /// shard's.
     fn open_released(&mut self, index: u32);
-    /// Where the last of what was executed was posted that nobody waits for, if anything was since
-    /// the last call: a processor's number plus one, or 0.
-    fn posted_on(&mut self) -> Option<u32>;
+    /// Where the last of what was executed was posted that nobody waits for, and how much was, if
+    /// anything was since the last call: a processor's number plus one, or 0.
+    fn posted_on(&mut self) -> Option<(u32, u32)>;
     /// Nobody makes anything any more without asking. True when something was executed that nobody
     /// had asked for, so that a commit must follow.
     fn recall(&mut self) -> bool;
@@ -155,7 +155,7 @@ impl Service for Core {
         Core::open_released(self, index);
     }
 
-    fn posted_on(&mut self) -> Option<u32> {
+    fn posted_on(&mut self) -> Option<(u32, u32)> {
         Core::posted_on(self)
     }
 

@@ -13,6 +13,7 @@ use mayfly_types::{Errno, OpenRef, limits::NAME_BYTES_MAX};
 use mayfly_wire::{Open, Walk};
 
 use super::ShmTransport;
+use crate::layout::{DAEMON_AWAKE, ON_THE_WAY};
 use crate::posts::{Create, PREFIX_BYTES_MAX, Posts, RECORDS, Removal, ring_of, split};
 
 /// Flags that say nothing more about a file that is new and empty than a description knows.
@@ -86,9 +87,30 @@ impl ShmTransport {
             return None;
         }
         let delegation = posts.delegation_for(self.id, walk.start.0, prefix)?;
+        if posts.is_full() && !self.awaits_room(posts) {
+            return None;
+        }
         let posted = self.alone(|| step(posts, delegation, name))?;
         self.show_posted(ring, posts);
         Some(posted)
+    }
+
+    /// Waits for a place in a full ring that the daemon is emptying on another processor. To ask
+    /// would be to wait for all that is posted; and whoever sleeps may be woken on the daemon's
+    /// processor, where one of the two waits for the other from then on. False when there is none.
+    #[cold]
+    fn awaits_room(&self, posts: &Posts) -> bool {
+        let head = &self.node.head;
+        let at = self.moments.now();
+        let there = head.daemon_processor.load(Relaxed);
+        let is_awake = || head.daemon_state.load(Relaxed) == DAEMON_AWAKE;
+        let done = || !posts.is_full() || !is_awake();
+        let spun = match there {
+            ON_THE_WAY => self.spin.until_arrival(at.cycles, done),
+            there if there == at.processor => false,
+            _ => self.spin.until(at.cycles, done),
+        };
+        spun && !posts.is_full()
     }
 
     /// Does `step` if no other thread is at the ring.

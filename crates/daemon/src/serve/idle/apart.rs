@@ -17,6 +17,8 @@ const SURE: u32 = 4;
 const DOUBLED_MAX: u32 = 10;
 /// So many polls that paid since a move away from clients say that it was not in vain.
 const SETTLED: u32 = 64;
+/// So many operations that were posted from elsewhere since then say the same.
+const POSTED: u32 = 1024;
 
 /// Where the requests since the last wait were made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +42,8 @@ pub(super) struct Apart {
     asides_in_vain: u32,
     /// Polls that paid since the last of them.
     paid: u32,
+    /// Operations that nobody waits for, executed since the last of them.
+    posted: u32,
     /// Moves to clients that stayed where they were.
     overs_in_vain: u32,
 }
@@ -64,6 +68,7 @@ impl Apart {
             elsewhere: (0, 0),
             asides_in_vain: 0,
             paid: 0,
+            posted: 0,
             overs_in_vain: 0,
         }
     }
@@ -75,6 +80,25 @@ impl Apart {
             Makers::On(other) if processor == other => Makers::On(processor),
             _ => Makers::Mixed,
         };
+    }
+
+    /// Operations were executed that nobody waits for, the last of which was posted on `processor`;
+    /// true when their process is kept from this processor by this thread, and a move away may pay.
+    pub(super) fn crowds_out(&mut self, processor: u32, count: u32) -> bool {
+        if processor == 0 || processor != self.moments.now().processor {
+            self.posted = self.posted.saturating_add(count);
+            if self.posted >= POSTED {
+                self.asides_in_vain = 0;
+            }
+            return false;
+        }
+        self.together = self.together.saturating_add(1);
+        self.may_step_aside()
+    }
+
+    /// Whether all requests since the last look were made on one other processor.
+    pub(super) fn is_apart(&self) -> bool {
+        matches!(self.makers, Makers::On(place) if place != self.moments.now().processor)
     }
 
     /// Looks where the clients are, and shows them where this thread is.
@@ -118,7 +142,7 @@ impl Apart {
     /// To another processor than this; false when there is none.
     pub(super) fn step_aside(&mut self, shown: &AtomicU32) -> bool {
         self.asides_in_vain = DOUBLED_MAX.min(self.asides_in_vain + 1);
-        self.paid = 0;
+        (self.paid, self.posted) = (0, 0);
         let here = self.moments.now().processor;
         self.go(shown, || here != 0 && step_aside(here - 1))
     }

@@ -317,7 +317,7 @@ impl Service for Ledger {
         self.open.push(format!("released-{index}"));
     }
 
-    fn posted_on(&mut self) -> Option<u32> {
+    fn posted_on(&mut self) -> Option<(u32, u32)> {
         None
     }
 
