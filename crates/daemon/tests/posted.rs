@@ -70,6 +70,31 @@ fn a_full_ring_has_its_process_ask_and_goes_on_then() {
 }
 
 #[test]
+fn a_full_ring_is_executed_in_part_while_nobody_asks_and_has_room_then() {
+    let mut node = node();
+    let mut number = 0..;
+    let mut fill = |node: &Node| {
+        number.by_ref().take_while(|number| post(node, &format!("d/f{number}")).is_some()).count()
+    };
+    assert_eq!(fill(&node), RECORDS);
+    let ring = node.region.head.posted.load(SeqCst);
+    node.region.head.ripe.store(ring, SeqCst);
+    assert!(node.core().idle_work());
+    node.core().commit().unwrap();
+    let room = fill(&node);
+    assert!((1..RECORDS).contains(&room), "{room} of {RECORDS}");
+    // What is left is as ripe as it was, and is executed but for the last file, which is open.
+    while node.region.head.ripe.load(SeqCst) != 0 {
+        node.core().idle_work();
+        node.core().commit().unwrap();
+    }
+    assert_eq!((node.region.head.posted.load(SeqCst), posts(&node, SESSION).waiting()), (ring, 1));
+    node.stat("d/f0", false).unwrap();
+    assert_eq!(node.region.head.posted.load(SeqCst), 0);
+    assert_eq!(node.core().counters().files as usize, 8 + RECORDS + room);
+}
+
+#[test]
 fn a_restart_before_the_commit_executes_it_and_one_after_it_does_not() {
     let mut node = node();
     let early = post(&node, "d/early").unwrap();

@@ -85,7 +85,12 @@ impl Apart {
     /// Operations were executed that nobody waits for, the last of which was posted on `processor`;
     /// true when their process is kept from this processor by this thread, and a move away may pay.
     pub(super) fn crowds_out(&mut self, processor: u32, count: u32) -> bool {
-        if processor == 0 || processor != self.moments.now().processor {
+        let here = self.moments.now().processor;
+        self.crowds_out_from(here, processor, count)
+    }
+
+    fn crowds_out_from(&mut self, here: u32, processor: u32, count: u32) -> bool {
+        if processor == 0 || processor != here {
             self.posted = self.posted.saturating_add(count);
             if self.posted >= POSTED {
                 self.asides_in_vain = 0;
@@ -243,6 +248,25 @@ mod tests {
         assert_eq!(overs, [Some(SURE), Some(2 * SURE), Some(4 * SURE)]);
         assert_eq!(waits_for(&mut apart, 7, &aside), Some(2 * SURE), "some stayed");
         assert_eq!(waits_for(&mut apart, 8, &over), Some(SURE));
+    }
+
+    /// A process that posts is woken for nothing, so it runs when the daemon has moved away; where
+    /// the kernel brings it after the daemon each time, the daemon stays.
+    #[test]
+    fn a_process_that_posts_is_left_its_processor_as_long_as_it_stays_there() {
+        let mut apart = Apart::new();
+        let shown = AtomicU32::new(0);
+        let posts_until_aside = |apart: &mut Apart| {
+            let turns = (1..10_000).find(|_| apart.crowds_out_from(7, 7, 32));
+            apart.step_aside(&shown);
+            turns
+        };
+        let asides: Vec<_> = (0..3).map(|_| posts_until_aside(&mut apart)).collect();
+        assert_eq!(asides, [Some(SURE), Some(2 * SURE), Some(4 * SURE)]);
+        let turns = POSTED / 32;
+        assert!((0..turns).all(|_| !apart.crowds_out_from(8, 7, 32)));
+        assert_eq!(posts_until_aside(&mut apart), Some(SURE));
+        assert!(!apart.crowds_out_from(7, 0, 32), "where it was posted is not known");
     }
 
     #[test]
