@@ -29,7 +29,7 @@ use mayfly_types::limits::{
 /// First word of either region.
 pub const MAGIC: u32 = 0x5346_594d; // "MYFS"
 /// Version of the layout; a client of another version does not attach.
-pub const LAYOUT_VERSION: u32 = 10;
+pub const LAYOUT_VERSION: u32 = 11;
 
 /// The daemon is polling: a request needs no system call.
 pub const DAEMON_AWAKE: u32 = 1;
@@ -434,9 +434,9 @@ const _: () = assert!(core::mem::offset_of!(Lane, answered_transaction) == 80);
 const _: () = assert!(size_of::<LaneBuffers>() == 1_056_768);
 const _: () = assert!(size_of::<SessionRegion>() == 4096 + LANES * 1_056_768);
 const _: () = assert!(core::mem::offset_of!(NodeRegion, posts) == 8_392_704 + 65_536 * 320);
-const _: () = assert!(core::mem::offset_of!(NodeRegion, names) == 29_364_224 + 64 * 286_720);
-const _: () = assert!(core::mem::offset_of!(NodeRegion, lent) == 47_714_304 + 64 * 1_048_640);
-const _: () = assert!(core::mem::offset_of!(NodeRegion, begun) == 114_827_264 + 4096 * 896);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, names) == 29_364_224 + 64 * 569_344);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, lent) == 65_802_240 + 64 * 1_048_640);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, begun) == 132_915_200 + 4096 * 896);
 const _: () = assert!(size_of::<Begun>() == 40);
 const _: () = assert!(core::mem::offset_of!(NodeHead, posted) == 768);
 const _: () = assert!(core::mem::offset_of!(NodeHead, ripe) == 776);

@@ -47,7 +47,7 @@ pub use record::{
 /// Rings of a node. A session's is the one of its number's remainder, if nobody else has it.
 pub const RINGS: usize = 64;
 /// Records of a ring.
-pub const RECORDS: usize = 64;
+pub const RECORDS: usize = 128;
 /// Longest path before the name, bytes.
 pub const PREFIX_BYTES_MAX: usize = 256;
 /// So many of the latest records are looked through for one that is withdrawn.
@@ -361,14 +361,14 @@ impl Addition<'_> {
 }
 
 // What `docs/SHM.md` states.
-const _: () = assert!(size_of::<Posts>() == 286_720);
+const _: () = assert!(size_of::<Posts>() == 569_344);
 const _: () = assert!(core::mem::offset_of!(Posts, delegation) == 64);
 const _: () = assert!(core::mem::offset_of!(Posts, transaction) == 88);
 const _: () = assert!(core::mem::offset_of!(Posts, start) == 128);
 const _: () = assert!(core::mem::offset_of!(Posts, latest) == 408);
-const _: () = assert!(core::mem::offset_of!(Posts, records) == 960);
+const _: () = assert!(core::mem::offset_of!(Posts, records) == 1472);
 const _: () = assert!(core::mem::offset_of!(Posts, table) == 148);
-const _: () = assert!(core::mem::offset_of!(Posts, contents) == 21_440);
+const _: () = assert!(core::mem::offset_of!(Posts, contents) == 42_432);
 const _: () = assert!(size_of::<Names>() == 1_048_640);
 
 #[cfg(all(test, feature = "server"))]

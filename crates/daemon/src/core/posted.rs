@@ -49,7 +49,7 @@ pub(super) struct Ring {
     /// Records whose places are free again.
     pub(super) freed: u32,
     /// Places of which the description was made and which are not free again, a bit each.
-    pub(super) opened: u64,
+    pub(super) opened: u128,
     /// What is promised, by place: nothing where there was no room after a restart.
     pub(super) promises: Vec<Option<OpenRef>>,
 }
@@ -70,7 +70,7 @@ impl Ring {
     }
 }
 
-const _: () = assert!(RECORDS <= u64::BITS as usize);
+const _: () = assert!(RECORDS <= u128::BITS as usize);
 
 /// The rings of a set, a bit each.
 pub(super) fn members(mut rings: u64) -> impl Iterator<Item = usize> {

@@ -48,7 +48,7 @@ const ASKED: u64 = 1;
 const PLAIN: u64 = 2;
 /// Below the part of the print that every word has: more of it where the name is plain, the place
 /// where it is claimed.
-const DETAIL_BITS: u32 = 8;
+const DETAIL_BITS: u32 = 9;
 const PLACE_SHIFT: u32 = 2;
 /// Part of every print, so that no word is one of the above.
 const TAKEN: u64 = 1 << 63;
