@@ -31,21 +31,7 @@ pub(crate) struct View<'a> {
     records: PhantomData<&'a Records>,
 }
 
-impl<'a> View<'a> {
-    fn of(records: &'a Records) -> Option<View<'a>> {
-        let followed = records.0.as_ref()?;
-        let mut shown = followed.shown();
-        // SAFETY: the file has a header from when it gets its name.
-        let places = unsafe { shown.word(PLACES_AT) }?;
-        // Pages before the end that the header names are allocated, and a file of records does not
-        // become shorter.
-        let bytes = (places >> 32) as usize * PAGE_BYTES;
-        if bytes > shown.span() {
-            shown = followed.reach(bytes);
-        }
-        Some(View { shown, bytes, records: PhantomData })
-    }
-
+impl View<'_> {
     /// Where so many bytes at `at` stand. Somebody may be changing them.
     pub(crate) fn range(&self, at: usize, bytes: usize) -> Option<*const u8> {
         let fits = at <= self.bytes && bytes <= self.bytes - at;
@@ -81,7 +67,17 @@ impl Records {
 
     /// The records, as they are at each look.
     pub(crate) fn view(&self) -> Option<View<'_>> {
-        View::of(self)
+        let followed = self.0.as_ref()?;
+        let mut shown = followed.shown();
+        // SAFETY: the file has a header from when it gets its name.
+        let places = unsafe { shown.word(PLACES_AT) }?;
+        // Pages before the end that the header names are allocated, and a file of records does not
+        // become shorter.
+        let bytes = (places >> 32) as usize * PAGE_BYTES;
+        if bytes > shown.span() {
+            shown = followed.reach(bytes);
+        }
+        Some(View { shown, bytes, records: PhantomData })
     }
 
     /// What a path names, if that is certain.

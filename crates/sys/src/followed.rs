@@ -121,9 +121,9 @@ mod tests {
     fn file_of(name: &str, bytes: usize) -> File {
         let name = format!("mayfly-followed-{}-{name}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        let options = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
+        let file = file.expect("made");
         std::fs::remove_file(&path).expect("it was made");
-        let file = options.expect("made");
         lengthen(&file, bytes);
         file
     }

@@ -144,6 +144,21 @@ impl Waker {
     }
 }
 
+/// Looks until there is something, or so many cycles after `start`.
+fn look_until(start: u64, cycles: u64, is_there: impl Fn() -> bool) -> bool {
+    loop {
+        for _ in 0..32 {
+            if is_there() {
+                return true;
+            }
+            arch::pause();
+        }
+        if arch::cycles().wrapping_sub(start) > cycles {
+            return false;
+        }
+    }
+}
+
 /// Whether there is something to do that nobody waits for.
 fn is_posted(node: &NodeRegion) -> bool {
     node.head.ripe.load(SeqCst) != 0
@@ -365,7 +380,7 @@ impl Idle {
             return;
         }
         if self.apart.crowds_out(processor, count) {
-            let _moved = Idle::step_aside(self);
+            let _moved = self.step_aside();
         }
     }
 
@@ -380,13 +395,8 @@ impl Idle {
             self.waker.is_poked()
                 || again().unwrap_or_else(|| node.head.pending_summary.load(SeqCst) != 0)
         };
-        'more: while arch::cycles().wrapping_sub(self.gathered) < GATHER_CYCLES {
-            for _ in 0..16 {
-                if asked() {
-                    break 'more;
-                }
-                arch::pause();
-            }
+        if arch::cycles().wrapping_sub(self.gathered) < GATHER_CYCLES {
+            let _asked = look_until(self.gathered, GATHER_CYCLES, asked);
         }
         self.gathered = arch::cycles();
     }
@@ -410,17 +420,7 @@ impl Idle {
 
     /// Until something comes, or so many cycles after `start`.
     fn watch(&self, what: For, start: u64, cycles: u64) -> bool {
-        loop {
-            for _ in 0..32 {
-                if self.waker.is_called(what) {
-                    return true;
-                }
-                arch::pause();
-            }
-            if arch::cycles().wrapping_sub(start) > cycles {
-                return false;
-            }
-        }
+        look_until(start, cycles, || self.waker.is_called(what))
     }
 
     /// Goes on for a client that was woken. The kernel may have put it behind this thread.

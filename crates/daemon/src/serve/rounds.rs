@@ -206,7 +206,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
         self.shard.server.collect(&mut self.lanes);
         let mut idle = false;
         let asked = !self.lanes.is_empty();
-        if !self.lanes.is_empty() {
+        if asked {
             self.serve_lanes();
         } else if poked || self.shard.service.idle_work() {
             self.shard.finish();

@@ -13,7 +13,7 @@ use mayfly_types::{Errno, OpenRef, limits::NAME_BYTES_MAX};
 use mayfly_wire::{Open, Walk};
 
 use super::ShmTransport;
-use crate::layout::{DAEMON_AWAKE, ON_THE_WAY};
+use crate::layout::DAEMON_AWAKE;
 use crate::posts::{Create, PREFIX_BYTES_MAX, Posts, RECORDS, Removal, ring_of, split};
 
 /// Flags that say nothing more about a file that is new and empty than a description knows.
@@ -100,17 +100,8 @@ impl ShmTransport {
     /// processor, where one of the two waits for the other from then on. False when there is none.
     #[cold]
     fn awaits_room(&self, posts: &Posts) -> bool {
-        let head = &self.node.head;
-        let at = self.moments.now();
-        let there = head.daemon_processor.load(Relaxed);
-        let is_awake = || head.daemon_state.load(Relaxed) == DAEMON_AWAKE;
-        let done = || !posts.is_full() || !is_awake();
-        let spun = match there {
-            ON_THE_WAY => self.spin.until_arrival(at.cycles, done),
-            there if there == at.processor => false,
-            _ => self.spin.until(at.cycles, done),
-        };
-        spun && !posts.is_full()
+        let is_awake = || self.node.head.daemon_state.load(Relaxed) == DAEMON_AWAKE;
+        self.spins_until(self.moments.now(), || !posts.is_full() || !is_awake()) && !posts.is_full()
     }
 
     /// Does `step` if no other thread is at the ring.

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use mayfly_sys::{clock, futex, interrupt::DEFERRED};
+use mayfly_sys::{arch::Moment, clock, futex, interrupt::DEFERRED};
 use mayfly_transport::{Patience, Transport};
 use mayfly_types::{Errno, limits::NOTICE_MS};
 use mayfly_wire::Cancel;
@@ -64,13 +64,16 @@ impl ShmTransport {
     fn spin(&self, submitted: &Submitted) -> bool {
         let Submitted { lane, at, woken, .. } = *submitted;
         let control = self.lane(lane);
-        if woken {
-            return false;
-        }
+        !woken && self.spins_until(at, || replied(control))
+    }
+
+    /// Spins, since the moment `at`, until the daemon has done something, if it can do that
+    /// meanwhile; true when it has.
+    pub(super) fn spins_until(&self, at: Moment, done: impl FnMut() -> bool) -> bool {
         match self.node.head.daemon_processor.load(Relaxed) {
-            ON_THE_WAY => self.spin.until_arrival(at.cycles, || replied(control)),
+            ON_THE_WAY => self.spin.until_arrival(at.cycles, done),
             there if there != 0 && there == at.processor => false,
-            _ => self.spin.until(at.cycles, || replied(control)),
+            _ => self.spin.until(at.cycles, done),
         }
     }
 
