@@ -381,3 +381,11 @@ fn a_write_whose_answer_was_lost_is_answered_again_and_not_made_behind_a_cut() {
     kept_of(Shape { bytes: true, ..Shape::default() }, &parts);
     kept_striped(Shape { bytes: true, ..Shape::default() }, &[(693, "0,2/0-1,4/0-1,5-9")]);
 }
+
+/// A link was counted at the file's home before its name was made at another node. In between a
+/// stat said that there were two, and an unlink of the second said that there was none.
+#[test]
+fn a_link_is_not_counted_before_its_name_is_there() {
+    let part = "0-5,7/0-2,4-8/0-10/0-5/0,2-10/0-7/0-8/0,2,4-6/0-11";
+    kept(&[(1494, part)]);
+}

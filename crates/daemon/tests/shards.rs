@@ -10,10 +10,12 @@ mod support;
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use mayfly_daemon::Caller;
 use mayfly_transport_shm::layout::OPEN_SHARED;
 use mayfly_types::{Errno, FileId};
 use mayfly_wire::{
-    Link, MakeDirectory, Open, RemoveXattr, Rename, SetXattr, Stat, Symlink, Target, Unlink, Walk,
+    Link, MakeDirectory, Open, RemoveXattr, Rename, Request, SetXattr, Stat, Symlink, Target,
+    Unlink, Walk,
 };
 use proptest::prelude::*;
 use support::{
@@ -257,6 +259,42 @@ fn what_other_shards_remember_is_forgotten_before_a_rename_is_acknowledged() {
             node.stat(&format!("l/b/{name}"), true).unwrap();
         }
     }
+}
+
+/// A link is counted at the file's home and its name made at another shard, and the other way round
+/// with a removal. Whoever looks in between must not see the one without the other.
+#[test]
+fn the_number_of_links_is_told_with_the_name_that_it_counts() {
+    let removal = Unlink { walk: walk("b", 0), directory: false };
+    for seed in 0..50 {
+        let mut node = Node::several(config(), 5, seed, false);
+        let open = node.open("a", support::O_CREAT).unwrap().0;
+        node.close(open);
+        let link = Link { from: Target::Path(walk("a", 0)), to: walk("b", 0) };
+        begin(&mut node, &sent(&link));
+        for _ in 0..4 {
+            let links = node.stat("a", true).unwrap().links;
+            let named = node.stat("b", true).is_ok();
+            assert!(named || links == 1, "seed {seed}: {links} names, and the second is not there");
+        }
+        while node.move_on() {}
+        begin(&mut node, &sent(&removal));
+        for _ in 0..4 {
+            let named = node.stat("b", true).is_ok();
+            let links = node.stat("a", true).unwrap().links;
+            assert!(named || links == 1, "seed {seed}: {links} names, and the second has gone");
+        }
+        while node.move_on() {}
+        assert_eq!(node.stat("a", true).unwrap().links, 1);
+        fsck::check(&mut node);
+    }
+}
+
+/// Hands in a request whose answer nobody waits for.
+fn begin(node: &mut Node, sent: &Sent) {
+    let caller = Caller { lane: 1, ..node.next_caller(SESSION) };
+    let mut body = vec![0; 200_000];
+    node.hand_in(caller, Request::decode(sent.op, &sent.body).unwrap(), &mut body);
 }
 
 /// Entries of one directory are spread, and the directory looks like any other.

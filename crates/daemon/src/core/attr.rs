@@ -29,6 +29,7 @@ pub(super) const O_PATH: u32 = 0o10_000_000;
 impl Core {
     pub(super) fn stat(&mut self, target: &Target<'_>, to: &mut Writer<'_>) -> Outcome<Served> {
         let located = self.load_target(target)?;
+        self.links_at_rest(located.inode.id)?;
         self.attr_of(&located.inode)?.encode(to)?;
         Ok(Served::Replied)
     }

@@ -5,12 +5,20 @@
 //! this shard alone, which claims nothing, until the claim is gone; another operation over several
 //! shards only if it is the older one. The younger one gives back what it has and begins again when
 //! the way is free (*wait-die*, Rosenkrantz, Stearns and Lewis 1978), so nobody waits in a circle,
-//! and since an operation keeps its age, each is the oldest one day. Reading needs no claim: until
-//! the operation is acknowledged, what was before it is a right answer.
+//! and since an operation keeps its age, each is the oldest one day.
+//!
+//! Reading needs no claim: until the operation is acknowledged, what was before it is a right
+//! answer. Only how many names a file has is told together with the names: a link is counted at one
+//! shard and its name made at another, not at one moment, and who saw the one must not look for the
+//! other in vain. So who wants to tell that number waits for the operation that changes it
+//! ([`Core::links_at_rest`]). He holds no claim, and an operation that has its claims waits for
+//! nobody who looks, so this makes no circle either. Where there is one shard there are no claims:
+//! both are changed by one run and committed with it, and who reads the records sees both or none.
 
 use mayfly_meta::record::Step;
 use mayfly_types::FileId;
 
+use super::{Core, Fault, Outcome};
 use crate::{maps::HashMap, message::OperationId};
 
 /// Something that can be claimed.
@@ -20,6 +28,8 @@ pub(super) enum Claim {
     Name(FileId, Vec<u8>),
     /// An inode's names and existence.
     File(FileId),
+    /// How many names a file has.
+    Links(FileId),
     /// A directory, as far as it may have entries here. Shared by those who make and remove
     /// entries.
     Place(FileId),
@@ -100,13 +110,30 @@ impl Claims {
     }
 }
 
+impl Core {
+    /// Waits while an operation over several shards changes how many names the file has. What is
+    /// only being prepared by this shard has changed nothing anywhere; of another shard's operation
+    /// nobody here knows how far it is.
+    pub(super) fn links_at_rest(&self, file: FileId) -> Outcome<()> {
+        if self.claims.is_empty() {
+            return Ok(());
+        }
+        let holder = self.claims.in_the_way(&[(Claim::Links(file), false)], None);
+        match holder.map(|holder| self.operations.get(&holder)) {
+            None => Ok(()),
+            Some(Some(operation)) if !operation.is_decided() => Ok(()),
+            Some(_) => Err(Fault::Busy),
+        }
+    }
+}
+
 /// What a step needs.
 pub(super) fn claims_of(step: &Step) -> Vec<Wanted> {
     match step {
-        Step::MakeFile { id, .. }
-        | Step::AddLink { id, .. }
-        | Step::Moved { id, .. }
-        | Step::DropLink { id, .. } => vec![(Claim::File(*id), true)],
+        Step::MakeFile { id, .. } | Step::Moved { id, .. } => vec![(Claim::File(*id), true)],
+        Step::AddLink { id, .. } | Step::DropLink { id, .. } => {
+            vec![(Claim::File(*id), true), (Claim::Links(*id), true)]
+        }
         Step::SetName { directory, name, .. } | Step::RemoveName { directory, name, .. } => {
             vec![(Claim::Name(*directory, name.clone()), true), (Claim::Place(*directory), false)]
         }

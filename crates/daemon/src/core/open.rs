@@ -66,7 +66,9 @@ impl Core {
         };
         let placed = create && is_placed(&located.inode);
         let created = placed && self.was_made_for(located.inode.id, caller)?;
-        if !created {
+        if created {
+            self.links_at_rest(located.inode.id)?;
+        } else {
             check_existing(&located.inode, flags, exclusive, slash)?;
         }
         if !self.opens.has_room() {

@@ -81,6 +81,11 @@ impl Operation {
         self.verdict = self.verdict.max(Verdict::Changed);
     }
 
+    /// From here on it is being carried out.
+    pub(super) fn is_decided(&self) -> bool {
+        matches!(self.phase, Phase::Applying(_))
+    }
+
     pub(super) fn steps(&self, shard: ShardId) -> &[Step] {
         let part = self.parts.iter().find(|part| part.0 == shard);
         part.map_or(&[], |part| part.1.as_slice())
