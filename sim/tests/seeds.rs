@@ -58,6 +58,13 @@ fn nor_where_all_work_on_one_file_and_daemons_die_often() {
     find_nothing(shape, Options { chunks: Chunks::AtMaker, ..Options::default() });
 }
 
+/// To be repeated with `--bytes --striped`.
+#[test]
+fn nor_where_that_file_is_striped() {
+    let shape = Shape { bytes: true, ..Shape::default() };
+    find_nothing(shape, Options { chunks: Chunks::OnAll, ..Options::default() });
+}
+
 #[test]
 fn a_seed_decides_everything() {
     for seed in 1..=30 {
@@ -388,4 +395,29 @@ fn a_write_whose_answer_was_lost_is_answered_again_and_not_made_behind_a_cut() {
 fn a_link_is_not_counted_before_its_name_is_there() {
     let part = "0-5,7/0-2,4-8/0-10/0-5/0,2-10/0-7/0-8/0,2,4-6/0-11";
     kept(&[(1494, part)]);
+}
+
+/// The home of a striped file died when bytes had been appended and its process was not answered.
+/// Before the append came again others had cut the file, or appended, or written over the bytes;
+/// then it was made once more.
+#[test]
+fn an_append_to_a_striped_file_that_was_made_is_not_made_again_behind_others() {
+    let parts = [
+        (1271, "0/0-5/0-3/0-3/0-4/0-2/0-5"),
+        (220501, "1,3/0-1/0-3/0/0-1"),
+        (984, "0,2/0//0/0-2/0-1/0-1/0-1/0"),
+        (1202, "0,2,4-5/1-6/0-7/0-1,4-7/0-5/0/0-7/0-1,3-7"),
+        (222588, "0-6,8,10//0-5/0-19/0-19/0-18/0-19/0-17"),
+    ];
+    kept_striped(Shape { bytes: true, ..Shape::default() }, &parts);
+}
+
+/// The node of a part died when bytes had been appended there, and before they were appended again
+/// its disk was full; or when bytes had been written there, and others used them before they were
+/// written again.
+#[test]
+fn what_a_part_has_got_already_needs_no_space_and_comes_before_others() {
+    let parts =
+        [(1166, "1,3/0-1,3/0/0-1/0-1"), (461, "0-1/0-10/0-6/0-9/0-7/0-5,8-9/0-7/0-6/0-2,4,6-8")];
+    kept_striped(Shape { bytes: true, ..Shape::default() }, &parts);
 }

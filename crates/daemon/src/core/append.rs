@@ -94,6 +94,13 @@ impl Core {
         (request_id == caller.request_id && bytes as usize == count).then_some(start)
     }
 
+    /// Whether this request has a place for what it appends to a striped file.
+    pub(super) fn is_noted_append(&self, caller: Caller, file: FileId) -> bool {
+        let Caller { session, lane, request_id } = caller;
+        let mut notes = self.appends.get(&file).into_iter().flatten();
+        notes.any(|noted| noted.is_of(session.0, lane) && noted.append.request_id == request_id)
+    }
+
     /// Up to where bytes of a striped file are written, or will be by a request that comes again.
     pub(super) fn noted_end(&self, file: FileId) -> u64 {
         let notes = self.appends.get(&file).into_iter().flatten();

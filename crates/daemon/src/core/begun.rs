@@ -15,8 +15,18 @@
 //! bytes written needs no space for them.
 //!
 //! What a process reads and writes by itself, in an object that it was granted, waits for nobody.
-//! Nor does anybody wait for a write to a part of a striped file: the home's cuts and appends
-//! would, and the write for the home's admission.
+//!
+//! Of a striped file a part has such writes, and the home such appends. Who uses a part by
+//! requests or cuts it waits for the writes in doubt there, and so does an append, which has to
+//! know where the part ends. The home's cuts and appends wait for its appends in doubt, and so do
+//! requests for the part that it has itself. Those for other parts do not; so a part remembers
+//! what was appended to it last, and does not do it again, whatever was written over it.
+//!
+//! Nobody waits in a circle. A write in doubt waits for nothing that is in doubt, and an append
+//! only for such writes. What a write needs besides is the home's admission, which waits for
+//! nobody, and that the part is neither claimed nor held: a cut claims a part, and an append holds
+//! it, only when no write is in doubt there. An append needs its turn at home, and whoever waits
+//! for it there has not taken that, nor planned a cut.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -37,7 +47,8 @@ struct Doubt {
     place: usize,
     caller: Caller,
     file: FileId,
-    /// All of the file is in one object: others wait.
+    /// All of the file is in one object. Otherwise it is a write to the part here, or an append at
+    /// the file's home, which has a note ([`Core::is_noted_append`]).
     whole: bool,
     /// It is being written again; the place becomes free when that is done.
     again: bool,
@@ -173,8 +184,8 @@ impl Core {
         }
     }
 
-    /// Nobody is told what came of it.
-    pub(super) fn begun_failed(&mut self, place: Option<usize>) {
+    /// It is over, and was answered with the batch that is open, or nobody is told what came of it.
+    pub(super) fn forget_begun(&mut self, place: Option<usize>) {
         self.begun.closing.extend(place);
         self.end_doubts(|doubt| Some(doubt.place) == place);
     }
@@ -229,6 +240,41 @@ impl Core {
         if of_file.peek().is_none() || of_file.any(mine) { Ok(()) } else { Err(Fault::Busy) }
     }
 
+    fn in_doubt(&self, file: FileId) -> impl Iterator<Item = (bool, &Doubt)> {
+        let of_parts = self.begun.doubts.iter().filter(move |of| !of.whole && of.file == file);
+        of_parts.map(|doubt| (self.is_noted_append(doubt.caller, doubt.file), doubt))
+    }
+
+    /// Waits while a write to the part of a striped file is in doubt.
+    pub(super) fn check_no_write_in_doubt(&self, file: FileId) -> Outcome<()> {
+        let writes =
+            !self.begun.doubts.is_empty() && self.in_doubt(file).any(|(append, _)| !append);
+        if writes { Err(Fault::Busy) } else { Ok(()) }
+    }
+
+    /// The same with an append at its home, for who is about to append.
+    pub(super) fn check_no_append_in_doubt(&self, caller: Caller, file: FileId) -> Outcome<()> {
+        if self.begun.doubts.is_empty() || self.is_in_doubt(caller) {
+            return Ok(());
+        }
+        let appends = self.in_doubt(file).any(|(append, _)| append);
+        if appends { Err(Fault::Busy) } else { Ok(()) }
+    }
+
+    /// The same with either, for who cuts the file.
+    pub(super) fn check_nothing_in_doubt(&self, file: FileId) -> Outcome<()> {
+        let any = !self.begun.doubts.is_empty() && self.in_doubt(file).next().is_some();
+        if any { Err(Fault::Busy) } else { Ok(()) }
+    }
+
+    /// The same for who uses the part that is here.
+    pub(super) fn check_part_undoubted(&self, caller: Caller, file: FileId) -> Outcome<()> {
+        if self.begun.doubts.is_empty() || self.is_in_doubt(caller) {
+            return Ok(());
+        }
+        self.check_nothing_in_doubt(file)
+    }
+
     /// Some doubts are over, and who waited goes on.
     fn end_doubts(&mut self, is_over: impl Fn(&Doubt) -> bool) {
         if self.begun.doubts.is_empty() {
@@ -243,9 +289,14 @@ impl Core {
         }
     }
 
-    /// The request was answered, or is somebody else's now.
+    /// The request was answered.
     pub(super) fn end_doubt_of(&mut self, caller: Caller) {
         self.end_doubts(|doubt| doubt.caller == caller);
+    }
+
+    /// The request is somebody else's now. One about a part may come back from the file's home.
+    pub(super) fn end_doubt_of_whole(&mut self, caller: Caller) {
+        self.end_doubts(|doubt| doubt.whole && doubt.caller == caller);
     }
 
     /// Nobody repeats a request of these sessions any more.

@@ -65,6 +65,8 @@ pub(super) struct Active {
     pub(super) charged_bytes: u64,
     /// Writes under way.
     pub(super) jobs: u32,
+    /// What was appended last, offset in the file and length, bytes.
+    pub(super) appended: Option<(u64, usize)>,
 }
 
 /// A read of a part that was done.
@@ -135,7 +137,11 @@ pub(super) fn append_at(
     if !ours || objects.attr(object)?.size_bytes > at + bytes.len() as u64 {
         return Ok(false);
     }
-    objects.write(object, at, bytes).map(|()| true)
+    // What is all there needs no space, which others may have taken since.
+    if count < bytes.len() {
+        objects.write(object, at, bytes)?;
+    }
+    Ok(true)
 }
 
 impl Core {
@@ -159,6 +165,7 @@ impl Core {
             return Err(Errno::EPROTO.into());
         }
         self.unclaimed(|| vec![(Claim::Bytes(*file), false)])?;
+        self.check_part_undoubted(caller, *file)?;
         match request {
             Request::Read(read) => self.read_part(caller, place, read, to),
             Request::Write(write) => self.write_part(caller, place, write, to),
@@ -299,7 +306,7 @@ impl Core {
             active.jobs = active.jobs.saturating_sub(1);
         }
         if let Err(fault) = self.soil_again(object) {
-            self.begun_failed(place);
+            self.forget_begun(place);
             return self.complete(caller, Err(fault.errno()));
         }
         self.part_has_grown(object);

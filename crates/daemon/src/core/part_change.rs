@@ -6,7 +6,7 @@
 
 use mayfly_meta::record::PartOf;
 use mayfly_object::{Allocation, ObjectId, ObjectStore};
-use mayfly_types::Errno;
+use mayfly_types::{Errno, FileId};
 
 use super::{
     Core, Fault, Outcome,
@@ -145,6 +145,7 @@ impl Core {
     /// The part, for its file's home, when nobody changes it. The home knows that it does.
     fn part_at_rest(&mut self, place: &PartPlace) -> Outcome<ObjectId> {
         self.unclaimed(|| vec![(Claim::Bytes(place.file), false)])?;
+        self.check_no_write_in_doubt(place.file)?;
         self.admit_for_home(place)?;
         let object = self.part_to_change(place)?;
         self.check_no_append(object)?;
@@ -172,18 +173,39 @@ impl Core {
         offset: u64,
         (bytes, behind): (&[u8], bool),
     ) -> Outcome<Answer> {
+        let piece = (offset, bytes.len());
         if let Some(answer) = self.part_changed() {
-            return Ok(answer);
+            return Ok(self.note_appended(place.file, piece, answer));
         }
         if !self.is_held(place.file, by) {
             // The home has given it up, or has to ask again how far this part reaches.
             return Ok(Answer::Retry);
         }
+        if self.was_appended(place.file, piece) {
+            return Ok(Answer::Done);
+        }
         let object = self.part_at_rest(place)?;
         let at = place.part.layout.in_part(offset);
         self.take_room(object, at + bytes.len() as u64, bytes.len() as u64)?;
         self.end_leave_to_write(object.file);
-        self.change_part(object, PartChange::Append { at, bytes: bytes.to_vec(), behind })
+        let change = PartChange::Append { at, bytes: bytes.to_vec(), behind };
+        let answer = self.change_part(object, change)?;
+        Ok(self.note_appended(place.file, piece, answer))
+    }
+
+    /// Bytes were appended here. When the home dies before it hears of that, it asks once more, and
+    /// others may have written over them by then.
+    fn note_appended(&mut self, file: FileId, piece: (u64, usize), answer: Answer) -> Answer {
+        if answer == Answer::Done {
+            self.parts.active.entry(file).or_default().appended = Some(piece);
+        }
+        answer
+    }
+
+    /// Whether these bytes were the last ones that were appended. Others have that place only when
+    /// the file was cut since.
+    fn was_appended(&self, file: FileId, piece: (u64, usize)) -> bool {
+        self.parts.active.get(&file).is_some_and(|active| active.appended == Some(piece))
     }
 
     /// fallocate, as far as the range is this part's. With `look` nothing is done but to look

@@ -38,6 +38,8 @@ impl Core {
         append: u64,
     ) -> Outcome<Answer> {
         let file = object.file;
+        // Before it is held: a write that comes again may make the part longer.
+        self.check_no_write_in_doubt(file)?;
         let by = (from, append);
         if self.parts.holds.get(&file).is_none_or(|hold| hold.by != by) {
             self.parts.holds.insert(file, Hold { by, end: None });

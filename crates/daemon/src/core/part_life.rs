@@ -20,6 +20,9 @@ impl Core {
     pub(super) fn cut_part(&mut self, file: FileId, of: &PartOf, size_bytes: u64) -> Outcome<()> {
         self.void(|question| matches!(question, Question::Size { file: cut, .. } if *cut == file));
         self.keep_unsettled(file);
+        if let Some(active) = self.parts.active.get_mut(&file) {
+            active.appended = None;
+        }
         let (length, exact) = of.layout.length_of_part(file, of.index, size_bytes);
         let at_least = if exact { length } else { 0 };
         let place = PartPlace { file, part: *of };

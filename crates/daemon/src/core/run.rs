@@ -41,6 +41,8 @@ pub(super) struct Run {
     pub(super) appends_to: Option<FileId>,
     /// Parts that must not become longer until it is over.
     pub(super) holds: Option<Held>,
+    /// Its place among the writes that were begun, where it appends to a striped file.
+    pub(super) begun: Option<usize>,
     /// The other nodes that had the file open of which a mount keeps pages.
     pub(super) mapped_with: Option<Vec<u32>>,
     /// What came of a change of a part.
@@ -57,13 +59,14 @@ impl Run {
         let Run { place: Resolved { at, follows, restarts }, facts, asked_at, operation, .. } =
             self;
         let Run { elected, operated, moved, failures, surveyed, short, .. } = self;
-        let Run { cut, cut_before, appends_to, holds, mapped_with, changed, .. } = self;
+        let Run { cut, cut_before, appends_to, holds, begun, mapped_with, changed, .. } = self;
         let asked = asked_at.is_some() || operation.is_some() || !facts.is_empty();
         let walked = *at != At::Start || *follows != 0 || *restarts != 0;
         let said = *elected || *operated || *surveyed || !failures.is_empty();
         let changes = moved.is_some() || short.is_some() || cut.is_some() || cut_before.is_some();
-        let held = appends_to.is_some() || holds.is_some() || mapped_with.is_some();
-        !(asked || walked || said || changes || held || changed.is_some())
+        let held = appends_to.is_some() || holds.is_some() || begun.is_some();
+        let told = mapped_with.is_some() || changed.is_some();
+        !(asked || walked || said || changes || held || told)
     }
 
     /// Something ends with it.

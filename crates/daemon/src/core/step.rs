@@ -68,10 +68,8 @@ impl Core {
                 };
                 found.as_ref().map_or(Ok(false), same)
             }
-            Step::UpdateMember { .. }
-            | Step::SetMemberLayout { .. }
-            | Step::Elect
-            | Step::CutPart { .. } => Ok(true),
+            Step::UpdateMember { .. } | Step::SetMemberLayout { .. } | Step::Elect => Ok(true),
+            Step::CutPart { id, .. } => self.check_no_write_in_doubt(*id).map(|()| true),
         }
     }
 

@@ -474,6 +474,7 @@ impl Core {
         if self.striped.appending.contains_key(&file) {
             return Err(Fault::Busy);
         }
+        self.check_nothing_in_doubt(file)?;
         let (generation, layout) = (generation_of(inode)?, inode.layout);
         self.unsettle_striped(located)?;
         self.forget_append(file)?;

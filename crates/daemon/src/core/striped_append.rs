@@ -3,10 +3,12 @@
 //! The file's home does them one after the other. Where one lands is decided and noted, durably,
 //! before the first byte goes to a part; so a request that comes again after a crash writes the
 //! same bytes to the same place. Meanwhile nothing else makes a part longer (`part_hold.rs`). When
-//! a daemon was restarted in between somebody may have written there, and the part refuses, or
-//! behind it; then the append is planned anew, unless its bytes are there.
+//! the home was restarted in between, others append and cut only behind that request (`begun.rs`);
+//! but somebody may have written there, and the part refuses unless it has had the bytes, or behind
+//! it; then the append is planned anew, unless its bytes are there.
 
 use mayfly_meta::record::PartOf;
+use mayfly_transport_shm::layout::BEGUN_PART;
 use mayfly_types::{Errno, FileId};
 use mayfly_wire::{Wire, Write, Writer, Written};
 
@@ -66,6 +68,9 @@ impl Core {
                 start
             }
         };
+        if self.run.begun.is_none() {
+            self.run.begun = self.begin_write(caller, file, BEGUN_PART);
+        }
         let bytes = fitting(start, write.bytes)?;
         let behind = size_bytes > start + bytes.len() as u64;
         let appended = self.append_pieces(located, start, (bytes, behind));
@@ -76,8 +81,10 @@ impl Core {
             self.forget_noted(caller, file)?;
         }
         let Some(count) = appended? else {
-            // Somebody else wrote there: from the beginning.
+            // Somebody else wrote there: from the beginning. Nothing of it was made.
             self.forget_noted(caller, file)?;
+            let begun = self.run.begun.take();
+            self.forget_begun(begun);
             self.forget_facts();
             return self.append_striped(caller, located, write, to);
         };
@@ -96,6 +103,7 @@ impl Core {
         if self.striped.appending.get(&file).is_some_and(|other| *other != caller) {
             return Err(Fault::Busy);
         }
+        self.check_no_append_in_doubt(caller, file)?;
         self.unclaimed(|| vec![(Claim::Bytes(file), false)])?;
         self.striped.appending.insert(file, caller);
         self.run.appends_to = Some(file);
@@ -173,6 +181,8 @@ impl Core {
 
     /// The run is over: the next one may append.
     pub(super) fn end_append(&mut self) {
+        let begun = self.run.begun.take();
+        self.forget_begun(begun);
         if let Some(Held { file, append, shards }) = self.run.holds.take() {
             for shard in shards {
                 self.ask(ShardId(shard), Question::LetEnd { file, append }, Purpose::Nothing);

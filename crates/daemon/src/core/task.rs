@@ -232,6 +232,8 @@ impl Core {
     pub fn outbox(&mut self) -> Vec<(ShardId, Message)> {
         if self.store.pending_transaction() == 0 {
             self.release_messages();
+            // What was answered without a change of the store.
+            self.close_begun();
         }
         std::mem::take(&mut self.tasks.sendable)
     }
@@ -360,7 +362,7 @@ impl Core {
                 self.end_run();
                 // Whoever answers it keeps the answer.
                 self.distant.sent_on(caller);
-                self.end_doubt_of(caller);
+                self.end_doubt_of_whole(caller);
                 self.note_sent_on(caller, &request, shard);
                 let forward = Forward { caller, op, body, place: *place };
                 self.tasks.send(shard, Message::Forward(Box::new(forward)));
