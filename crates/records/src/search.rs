@@ -1,6 +1,6 @@
 //! From a key to its value, in pages that somebody else may be changing.
 
-use core::cmp::Ordering;
+use core::{cmp::Ordering, hint::select_unpredictable};
 
 use crate::{
     Unsure,
@@ -155,9 +155,44 @@ impl<'a, S: Source> Node<'a, S> {
             }
         }
         let wanted = hint(key.bytes, self.prefix);
-        let (mut low, mut high) = (first, self.count);
+        let low = self.first_hinted(wanted, first)?;
+        if low >= self.count {
+            return Ok(Err(low));
+        }
+        let slot = self.slot(low)?;
+        if slot.hint() != wanted {
+            return Ok(Err(low));
+        }
+        match self.order(slot, key.bytes, self.prefix)? {
+            Ordering::Less => self.search_hinted(key, wanted, low + 1),
+            Ordering::Greater => Ok(Err(low)),
+            Ordering::Equal => Ok(Ok(low)),
+        }
+    }
+
+    /// The first entry from `first` on whose hint is not below `wanted`. Hints are as good as random,
+    /// so no branch depends on them.
+    fn first_hinted(&self, wanted: u32, first: usize) -> Result<usize, Unsure> {
+        let (mut low, mut left) = (first, self.count.saturating_sub(first));
+        while left > 0 {
+            let half = left.div_ceil(2);
+            let below = self.slot(low + half - 1)?.hint() < wanted;
+            low = select_unpredictable(below, low + half, low);
+            left -= half;
+        }
+        Ok(low)
+    }
+
+    /// The entry with `key` among those from `low` on with the same hint. Mostly there is none left,
+    /// but there may be any number.
+    fn search_hinted(
+        &self,
+        key: &Key<'_>,
+        wanted: u32,
+        mut low: usize,
+    ) -> Result<Result<usize, usize>, Unsure> {
+        let (mut high, mut middle) = (self.count, low);
         while low < high {
-            let middle = low.midpoint(high);
             let slot = self.slot(middle)?;
             let order = match slot.hint().cmp(&wanted) {
                 Ordering::Equal => self.order(slot, key.bytes, self.prefix)?,
@@ -168,6 +203,7 @@ impl<'a, S: Source> Node<'a, S> {
                 Ordering::Greater => high = middle,
                 Ordering::Equal => return Ok(Ok(middle)),
             }
+            middle = low.midpoint(high);
         }
         Ok(Err(low))
     }
