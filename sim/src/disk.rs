@@ -231,6 +231,10 @@ impl Store for Forgetful {
         self.store.scan(prefix, from, visit)
     }
 
+    fn move_directory(&mut self) -> Result<(), StoreError> {
+        self.store.move_directory()
+    }
+
     fn commit(&mut self) -> Result<u64, StoreError> {
         if !std::mem::take(&mut self.dirty) {
             return Ok(self.committed_transaction());

@@ -141,6 +141,7 @@ checks! {
     fn sockets_are_bound_to_names_and_found_by_them = same;
     fn datagrams_are_sent_to_names = same;
     fn directories_are_made_and_removed = same;
+    fn a_way_leads_elsewhere_as_soon_as_a_directory_on_it_has_moved = same;
     fn a_listing_has_every_entry_once_and_can_be_moved = same;
     fn symbolic_links_lead_in_and_out = same;
     fn the_working_directory_moves_with_its_name = same;

@@ -38,6 +38,7 @@ mod slices;
 #[cfg(test)]
 mod testing;
 mod told;
+mod ways;
 
 use mayfly_sys::{Errno, lock::Lock, text::PathText};
 use mayfly_transport::{Answer, Patience, Transport};

@@ -5,16 +5,19 @@
 //! committed at that moment, so with every change whose call has returned. What is not certain is
 //! asked for.
 
-use core::{
-    marker::PhantomData,
-    sync::atomic::Ordering::{Acquire, Relaxed},
-};
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use mayfly_records::{Found, Question, Source, list, look, page::PAGE_BYTES, page::PLACES_AT};
+use mayfly_records::{
+    Found, Question, Source, list, look,
+    page::{PAGE_BYTES, PLACES_AT},
+    way::Way,
+};
 use mayfly_sys::{Errno, followed::Followed, mapped::Shown};
 use mayfly_transport_shm::layout::{DAEMON_ASLEEP, DAEMON_AWAKE, NodeHead};
 use mayfly_types::{Attr, FileId, Times};
 use mayfly_wire::{WALK_FOLLOW, Walk, Wire, Writer, listing};
+
+use crate::ways::Ways;
 
 /// So much of the records is mapped at first, bytes: addresses, not memory. A million files take
 /// less, unless they have content.
@@ -22,13 +25,16 @@ const SPAN_BYTES: usize = 256 << 20;
 
 /// The records, if they can be read.
 #[derive(Debug, Default)]
-pub(crate) struct Records(Option<Followed>);
+pub(crate) struct Records {
+    followed: Option<Followed>,
+    ways: Ways,
+}
 
 /// As much of the file as is certainly there.
 pub(crate) struct View<'a> {
     shown: Shown,
     bytes: usize,
-    records: PhantomData<&'a Records>,
+    ways: &'a Ways,
 }
 
 impl View<'_> {
@@ -57,17 +63,26 @@ impl Source for View<'_> {
     fn prefetch(&self, at: usize) {
         self.shown.prefetch(at);
     }
+
+    #[inline]
+    fn recall(&self, way: Way<'_>) -> Option<FileId> {
+        self.ways.recall(way)
+    }
+
+    fn remember(&self, way: Way<'_>, directory: FileId) {
+        self.ways.remember(way, directory);
+    }
 }
 
 impl Records {
     /// Those in the file behind `descriptor`.
     pub(crate) fn of(descriptor: i32) -> Records {
-        Records(Followed::new(descriptor, SPAN_BYTES).ok())
+        Records { followed: Followed::new(descriptor, SPAN_BYTES).ok(), ways: Ways::default() }
     }
 
     /// The records, as they are at each look.
     pub(crate) fn view(&self) -> Option<View<'_>> {
-        let followed = self.0.as_ref()?;
+        let followed = self.followed.as_ref()?;
         let mut shown = followed.shown();
         // SAFETY: the file has a header from when it gets its name.
         let places = unsafe { shown.word(PLACES_AT) }?;
@@ -77,7 +92,7 @@ impl Records {
         if bytes > shown.span() {
             shown = followed.reach(bytes);
         }
-        Some(View { shown, bytes, records: PhantomData })
+        Some(View { shown, bytes, ways: &self.ways })
     }
 
     /// What a path names, if that is certain.
@@ -135,7 +150,7 @@ impl Records {
     /// # Safety
     /// Nobody uses the client any more.
     pub(crate) unsafe fn abandon(&self) {
-        if let Some(followed) = &self.0 {
+        if let Some(followed) = &self.followed {
             // SAFETY: passed on to the caller.
             unsafe { followed.end() };
         }

@@ -97,6 +97,13 @@ pub trait Store: Send {
         Ok(())
     }
 
+    /// The transaction lets a name of a directory lead elsewhere, or nowhere. Whoever reads the
+    /// records by himself, and remembers where such names lead, is told before its end.
+    ///
+    /// # Errors
+    /// Any [`StoreError`]; the store is poisoned.
+    fn move_directory(&mut self) -> Result<(), StoreError>;
+
     /// Makes the transaction survive this process and returns its number, or the last one's when
     /// nothing was written.
     ///

@@ -136,6 +136,14 @@ impl<S: Space + Send> Store for Tree<S> {
         self.written(done)
     }
 
+    fn move_directory(&mut self) -> Result<(), StoreError> {
+        if self.poisoned {
+            return Err(StoreError::Poisoned);
+        }
+        let done = self.pages.count_move();
+        self.written(done)
+    }
+
     fn commit(&mut self) -> Result<u64, StoreError> {
         if self.poisoned {
             return Err(StoreError::Poisoned);

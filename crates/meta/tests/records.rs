@@ -7,6 +7,8 @@ mod listing;
 mod readers;
 #[path = "records/small.rs"]
 mod small;
+#[path = "records/ways.rs"]
+mod ways;
 
 use std::path::Path;
 

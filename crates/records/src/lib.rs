@@ -29,14 +29,13 @@ pub mod page;
 mod search;
 mod small;
 mod walk;
+pub mod way;
 
 pub use attributes::{Dentry, RECORD_CHUNKS, of_dentry, of_inode};
 pub use list::{Entry, list};
 pub use search::{KEY_BYTES_MAX, Runs, Source, get};
-pub use small::{
-    Bytes, Reached, Regular, SMALL_NAME_BYTES_MAX, find_again, is_still, reach, version,
-};
-pub use walk::{Found, Question, look};
+pub use small::{Bytes, Reached, Regular, SMALL_NAME_BYTES_MAX, find_again, reach};
+pub use walk::{Found, Question, is_still, look, version};
 
 /// It has to be asked for: something is being changed, or the records do not tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,6 +10,8 @@ pub const PAGE_BYTES: usize = 4096;
 pub const PLACES_AT: usize = 24;
 /// In the header: the version, odd while a transaction is under way.
 pub const VERSION_AT: usize = 104;
+/// In the header: how often names of directories have come to lead elsewhere.
+pub const MOVES_AT: usize = 112;
 
 /// Head of a node.
 pub const HEAD_BYTES: usize = 32;

@@ -2,6 +2,8 @@
 
 use core::{cmp::Ordering, hint::select_unpredictable};
 
+use mayfly_types::FileId;
+
 use crate::{
     Unsure,
     page::{
@@ -9,6 +11,7 @@ use crate::{
         LONG_HEAD_BYTES, LONG_MARK, LONG_PLACE_BYTES, NODE, PAGE_BYTES, PLACES_AT, PREFIX_AT,
         PREFIX_BYTES_MAX, SEARCHED_LINES, SLOT_BYTES, hint,
     },
+    way::Way,
 };
 
 /// Longest key that is looked for, bytes.
@@ -24,6 +27,14 @@ pub trait Source {
 
     /// `at` will be looked at.
     fn prefetch(&self, _at: usize) {}
+
+    /// Where a way was seen to lead, if that is remembered ([`crate::way`]).
+    fn recall(&self, _way: Way<'_>) -> Option<FileId> {
+        None
+    }
+
+    /// Remembers that a way leads to `directory`.
+    fn remember(&self, _way: Way<'_>, _directory: FileId) {}
 }
 
 /// A key and its beginning as a number.
@@ -170,8 +181,8 @@ impl<'a, S: Source> Node<'a, S> {
         }
     }
 
-    /// The first entry from `first` on whose hint is not below `wanted`. Hints are as good as random,
-    /// so no branch depends on them.
+    /// The first entry from `first` on whose hint is not below `wanted`. Hints are as good as
+    /// random, so no branch depends on them.
     fn first_hinted(&self, wanted: u32, first: usize) -> Result<usize, Unsure> {
         let (mut low, mut left) = (first, self.count.saturating_sub(first));
         while left > 0 {
@@ -183,8 +194,8 @@ impl<'a, S: Source> Node<'a, S> {
         Ok(low)
     }
 
-    /// The entry with `key` among those from `low` on with the same hint. Mostly there is none left,
-    /// but there may be any number.
+    /// The entry with `key` among those from `low` on with the same hint. Mostly there is none
+    /// left, but there may be any number.
     fn search_hinted(
         &self,
         key: &Key<'_>,

@@ -1,9 +1,7 @@
 //! Where the bytes of files are: those of small ones in their records, of others in an object.
 //!
 //! What is found holds as long as the version is the same: who copies the bytes looks at it once
-//! more afterwards ([`is_still`]).
-
-use core::sync::atomic::{Ordering::Acquire, fence};
+//! more afterwards ([`crate::is_still`]).
 
 use mayfly_types::{Attr, FileId};
 
@@ -11,9 +9,8 @@ use crate::{
     Unsure,
     attributes::{self, RECORD_CHUNKS, RegularRecord, of_regular, plain},
     key,
-    page::VERSION_AT,
     search::{KEY_BYTES_MAX, Place, Runs, Source, find},
-    walk::{Last, Question, find_dentry, to_last},
+    walk::{Last, Question, find_dentry, settled, to_last},
 };
 
 /// Longest name under which a small file is looked for, bytes.
@@ -60,11 +57,12 @@ pub enum Reached<'a> {
 /// [`Unsure`]: to be asked for.
 pub fn reach<'a, S: Source>(source: &S, question: Question<'a>) -> Result<Reached<'a>, Unsure> {
     settled(source, |version| {
-        let (directory, name, certain) = match to_last(source, question.start, question.path)? {
-            Last::Name { directory, name, slash: false, certain } => (directory, name, certain),
-            Last::Nothing => return Ok(Reached::Nothing),
-            Last::Name { .. } | Last::Directory(_) => return Err(Unsure),
-        };
+        let (directory, name, certain) =
+            match to_last(source, version, question.start, question.path)? {
+                Last::Name { directory, name, slash: false, certain } => (directory, name, certain),
+                Last::Nothing => return Ok(Reached::Nothing),
+                Last::Name { .. } | Last::Directory(_) => return Err(Unsure),
+            };
         let Some(place) = find_dentry(source, directory, name)? else {
             return if certain { Ok(Reached::Nothing) } else { Err(Unsure) };
         };
@@ -101,29 +99,6 @@ pub fn find_again<S: Source>(
         }
         own(source, id, version)
     })
-}
-
-/// The version of the records; none while a transaction is under way.
-#[must_use]
-pub fn version<S: Source>(source: &S) -> Option<u64> {
-    source.word(VERSION_AT).filter(|version| version.is_multiple_of(2))
-}
-
-/// Was what has been read until now read at this version?
-#[must_use]
-pub fn is_still<S: Source>(source: &S, version: u64) -> bool {
-    // What was read was read before the version is looked at again.
-    fence(Acquire);
-    source.word(VERSION_AT) == Some(version)
-}
-
-fn settled<S: Source, T>(
-    source: &S,
-    look: impl FnOnce(u64) -> Result<T, Unsure>,
-) -> Result<T, Unsure> {
-    let before = version(source).ok_or(Unsure)?;
-    let found = look(before)?;
-    if is_still(source, before) { Ok(found) } else { Err(Unsure) }
 }
 
 /// The beginning of a record, with zeros behind one that is shorter.

@@ -11,8 +11,9 @@ use crate::{
     Unsure,
     attributes::{Dentry, RECORD_CHUNKS, of_dentry, of_inode},
     key::{self, PLACE_BYTES},
-    page::VERSION_AT,
+    page::{MOVES_AT, VERSION_AT},
     search::{KEY_BYTES_MAX, Place, Source, find, get},
+    way::Way,
 };
 
 /// What is asked.
@@ -40,19 +41,35 @@ pub enum Found {
 /// # Errors
 /// [`Unsure`]: to be asked for.
 pub fn look<S: Source>(source: &S, question: Question<'_>) -> Result<Found, Unsure> {
-    let before = source.word(VERSION_AT).ok_or(Unsure)?;
-    if before % 2 != 0 {
-        return Err(Unsure);
-    }
-    let found = walk(source, question)?;
-    // What was read was read before the version is looked at again.
-    fence(Acquire);
-    let after = source.word(VERSION_AT).ok_or(Unsure)?;
-    if before == after { Ok(found) } else { Err(Unsure) }
+    settled(source, |version| walk(source, version, question))
 }
 
-fn walk<S: Source>(source: &S, question: Question<'_>) -> Result<Found, Unsure> {
-    match to_last(source, question.start, question.path)? {
+/// The version of the records; none while a transaction is under way.
+#[must_use]
+pub fn version<S: Source>(source: &S) -> Option<u64> {
+    source.word(VERSION_AT).filter(|version| version.is_multiple_of(2))
+}
+
+/// Was what has been read until now read at this version?
+#[must_use]
+pub fn is_still<S: Source>(source: &S, version: u64) -> bool {
+    // What was read was read before the version is looked at again.
+    fence(Acquire);
+    source.word(VERSION_AT) == Some(version)
+}
+
+/// What `look` finds, if that is what was committed at one moment.
+pub(crate) fn settled<S: Source, T>(
+    source: &S,
+    look: impl FnOnce(u64) -> Result<T, Unsure>,
+) -> Result<T, Unsure> {
+    let before = version(source).ok_or(Unsure)?;
+    let found = look(before)?;
+    if is_still(source, before) { Ok(found) } else { Err(Unsure) }
+}
+
+fn walk<S: Source>(source: &S, version: u64, question: Question<'_>) -> Result<Found, Unsure> {
+    match to_last(source, version, question.start, question.path)? {
         Last::Directory(id) => inode(source, id).map(Found::File),
         Last::Nothing => Ok(Found::Nothing),
         Last::Name { directory, name, slash, certain } => match dentry(source, directory, name)? {
@@ -80,16 +97,33 @@ pub(crate) enum Last<'a> {
     },
 }
 
-/// Follows a path to its last name.
+/// Follows a path to its last name, in the records of `version`.
 #[inline]
 pub(crate) fn to_last<'a, S: Source>(
     source: &S,
+    version: u64,
     start: FileId,
     path: &'a [u8],
 ) -> Result<Last<'a>, Unsure> {
     if path.is_empty() || path.len() >= PATH_BYTES_MAX {
         return Err(Unsure);
     }
+    let Some((way, name)) = Way::of(start, path, || source.word(MOVES_AT)) else {
+        return follow(source, start, path);
+    };
+    if let Some(directory) = source.recall(way) {
+        return Ok(Last::Name { directory, name, slash: false, certain: true });
+    }
+    let last = follow(source, start, path)?;
+    if let Last::Name { directory, .. } = last
+        && is_still(source, version)
+    {
+        source.remember(way, directory);
+    }
+    Ok(last)
+}
+
+fn follow<'a, S: Source>(source: &S, start: FileId, path: &'a [u8]) -> Result<Last<'a>, Unsure> {
     let absolute = path[0] == b'/';
     let mut directory = if absolute { FileId::ROOT } else { start };
     // That the first one is a directory, and is there, is known of the root only.

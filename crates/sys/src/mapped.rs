@@ -277,8 +277,8 @@ impl Shown {
             return None;
         }
         // SAFETY: within the mapping and, says the caller, within the file. The other process may
-        // write meanwhile, then this is a mixture, and any bytes are a valid word. Packed, it needs no
-        // alignment and is one load, where eight bytes would be eight.
+        // write meanwhile, then this is a mixture, and any bytes are a valid word. Packed, it
+        // needs no alignment and is one load, where eight bytes would be eight.
         let word = unsafe { self.start.as_ptr().add(at).cast::<Unaligned>().read_volatile() };
         Some(word.0.to_ne_bytes())
     }

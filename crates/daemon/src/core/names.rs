@@ -239,6 +239,7 @@ impl Core {
         }
         let parent = self.load_holder(place.directory)?;
         self.delete_dentry(place.directory, &place.name)?;
+        self.store.move_directory()?;
         self.drop_link(located)?;
         self.touch_directory(parent, -1, -1)?;
         Ok(Served::Replied)

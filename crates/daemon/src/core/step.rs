@@ -141,10 +141,7 @@ impl Core {
                 self.apply_set(*directory, name, (*id, *kind))
             }
             Step::RemoveName { directory, name, kind, .. } => {
-                let parent = self.load_holder(*directory)?;
-                self.remembered.remove(&(*directory, name.clone()));
-                self.delete_dentry(*directory, name)?;
-                self.touch_directory(parent, -1, -is_directory(*kind))
+                self.apply_removal(*directory, name, *kind)
             }
             Step::DropLink { id, birth } => {
                 let located = self.load_birth(*id, birth)?;
@@ -201,6 +198,16 @@ impl Core {
         Ok(located)
     }
 
+    fn apply_removal(&mut self, directory: FileId, name: &[u8], kind: FileKind) -> Outcome<()> {
+        let parent = self.load_holder(directory)?;
+        self.remembered.remove(&(directory, name.to_vec()));
+        self.delete_dentry(directory, name)?;
+        if kind == FileKind::Directory {
+            self.store.move_directory()?;
+        }
+        self.touch_directory(parent, -1, -is_directory(kind))
+    }
+
     fn apply_set(
         &mut self,
         directory: FileId,
@@ -225,6 +232,9 @@ impl Core {
         self.put_dentry(directory, name, &Dentry::Plain { id, kind }.encode())?;
         let entries = i64::from(replaced.is_none());
         let gone = replaced.map_or(0, |found| is_directory(found.1));
+        if gone > 0 {
+            self.store.move_directory()?;
+        }
         self.touch_directory(parent, entries, is_directory(kind) - gone)
     }
 }

@@ -253,6 +253,10 @@ impl Store for TreeStore {
         self.tree.announce()
     }
 
+    fn move_directory(&mut self) -> Result<(), StoreError> {
+        self.tree.move_directory()
+    }
+
     fn commit(&mut self) -> Result<u64, StoreError> {
         self.tree.commit()
     }

@@ -15,8 +15,9 @@
 //! | 36 | 4 | number of free pages |
 //! | 40 | 64 | boot id |
 //! | 104 | 8 | version: twice the last committed transaction, plus 1 during the next one |
+//! | 112 | 8 | moves: how often names of directories have come to lead elsewhere |
 //!
-//! The version is for others who read the file (`mayfly_records`).
+//! Version and moves are for others who read the file (`mayfly_records`).
 //!
 //! A free page has the next one's number at offset 4.
 //!
@@ -27,7 +28,7 @@
 //! pages only when it commits, and cells that it has given up are not written over, except where
 //! they were noted.
 
-use mayfly_records::page::{PLACES_AT, SEARCHED_LINES, VERSION_AT};
+use mayfly_records::page::{MOVES_AT, PLACES_AT, SEARCHED_LINES, VERSION_AT};
 
 use super::{
     journal::{Journal, range},
@@ -230,6 +231,17 @@ impl<S: Space> Pages<S> {
             self.changed = true;
         }
         Ok(())
+    }
+
+    /// Lets others know that the transaction moves or removes a directory. That is not noted: when
+    /// the transaction is undone, it was counted once too often.
+    ///
+    /// # Errors
+    /// As [`Pages::begin`].
+    pub(super) fn count_move(&mut self) -> Result<(), StoreError> {
+        self.begin()?;
+        let moves = u64_at(self.space.bytes(), MOVES_AT)?;
+        self.space.publish(MOVES_AT, moves.wrapping_add(1))
     }
 
     /// Notes what stands in a page, which is about to be changed there.

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use super::{Bytes, open, read};
 
-fn inode(id: u64, links: u32, content: Content) -> Inode {
+pub(crate) fn inode(id: u64, links: u32, content: Content) -> Inode {
     let time = Timestamp { seconds: 1, nanoseconds: 2 };
     Inode {
         id: FileId(id),

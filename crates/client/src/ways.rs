@@ -1,0 +1,170 @@
+//! Where ways led that this process has gone ([`mayfly_records::way`]).
+//!
+//! There is a place for each of a few ways, by what they are; another one takes it over. A reader
+//! looks at a place's turn before and after: an odd one, or another one, and it walks. So nobody
+//! waits here, not even a signal's handler that meets its own thread's writing; and a child that
+//! was forked while another thread wrote does without that place.
+
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+    fence,
+};
+
+use mayfly_records::way::Way;
+use mayfly_types::FileId;
+
+/// Places, a power of two.
+const PLACES: usize = 8;
+/// Words of the longest way that is remembered, 160 bytes.
+const PATH_WORDS: usize = 20;
+
+#[derive(Debug, Default)]
+struct Place {
+    /// Odd while somebody writes, and another number after each time.
+    turn: AtomicU64,
+    moves: AtomicU64,
+    start: AtomicU64,
+    directory: AtomicU64,
+    /// Length of the path; no way is so short that it has none.
+    bytes: AtomicU64,
+    path: [AtomicU64; PATH_WORDS],
+}
+
+/// The places.
+#[derive(Debug, Default)]
+pub(crate) struct Ways([Place; PLACES]);
+
+impl Ways {
+    fn place(&self, way: Way<'_>) -> Option<&Place> {
+        if way.path.len() > PATH_WORDS * 8 {
+            return None;
+        }
+        let mixed = words(way.path).fold(way.start.0, |mixed, word| {
+            (mixed.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        });
+        self.0.get((mixed >> (64 - PLACES.ilog2())) as usize)
+    }
+
+    /// Where `way` led.
+    pub(crate) fn recall(&self, way: Way<'_>) -> Option<FileId> {
+        let place = self.place(way)?;
+        let turn = place.turn.load(Acquire);
+        let same = turn.is_multiple_of(2) && place.has(way);
+        let directory = FileId(place.directory.load(Relaxed));
+        // What was read was read before the turn is looked at again.
+        fence(Acquire);
+        (same && place.turn.load(Relaxed) == turn).then_some(directory)
+    }
+
+    /// Remembers that `way` leads to `directory`, unless somebody else remembers something there.
+    pub(crate) fn remember(&self, way: Way<'_>, directory: FileId) {
+        let Some(place) = self.place(way) else { return };
+        let turn = place.turn.load(Relaxed);
+        let odd = turn.wrapping_add(1);
+        if !turn.is_multiple_of(2)
+            || place.turn.compare_exchange(turn, odd, Relaxed, Relaxed).is_err()
+        {
+            return;
+        }
+        // The odd turn is seen before anything that is written under it.
+        fence(Release);
+        place.write(way, directory);
+        place.turn.store(odd.wrapping_add(1), Release);
+    }
+}
+
+impl Place {
+    fn has(&self, way: Way<'_>) -> bool {
+        self.moves.load(Relaxed) == way.moves
+            && self.start.load(Relaxed) == way.start.0
+            && self.bytes.load(Relaxed) == way.path.len() as u64
+            && words(way.path).zip(&self.path).all(|(word, there)| there.load(Relaxed) == word)
+    }
+
+    fn write(&self, way: Way<'_>, directory: FileId) {
+        self.moves.store(way.moves, Relaxed);
+        self.start.store(way.start.0, Relaxed);
+        self.directory.store(directory.0, Relaxed);
+        self.bytes.store(way.path.len() as u64, Relaxed);
+        for (word, there) in words(way.path).zip(&self.path) {
+            there.store(word, Relaxed);
+        }
+    }
+}
+
+/// The bytes of a path as words. The last ones are taken together with some before them; of a path
+/// that is shorter than a word, with zeros.
+fn words(path: &[u8]) -> impl Iterator<Item = u64> {
+    let (whole, rest) = path.as_chunks::<8>();
+    let last = match (rest, path.last_chunk::<8>()) {
+        ([], _) => None,
+        (_, Some(last)) => Some(*last),
+        (rest, None) => {
+            let mut last = [0; 8];
+            last[..rest.len()].copy_from_slice(rest);
+            Some(last)
+        }
+    };
+    whole.iter().copied().chain(last).map(u64::from_ne_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn way(path: &[u8], moves: u64) -> Way<'_> {
+        Way { moves, start: FileId::ROOT, path }
+    }
+
+    #[test]
+    fn a_way_leads_where_it_led_until_a_directory_moves() {
+        let ways = Ways::default();
+        for path in [&b"a/"[..], b"/exactly", b"runs/of/a/model/", &[b'x'; 160]] {
+            assert_eq!(ways.recall(way(path, 1)), None);
+            ways.remember(way(path, 1), FileId(7));
+            assert_eq!(ways.recall(way(path, 1)), Some(FileId(7)));
+            assert_eq!(ways.recall(way(path, 2)), None);
+            let elsewhere = Way { start: FileId(9), ..way(path, 1) };
+            assert_eq!(ways.recall(elsewhere), None);
+        }
+    }
+
+    #[test]
+    fn ways_of_one_place_are_told_apart_by_every_byte() {
+        let path = *b"some/way/of/33/bytes/is/this/one/";
+        for at in 0..path.len() {
+            let (ways, mut other) = (Ways::default(), path);
+            other[at] ^= 1;
+            let place = &ways.0[0];
+            place.write(way(&path, 1), FileId(7));
+            assert!(place.has(way(&path, 1)));
+            assert!(!place.has(way(&other, 1)));
+            assert!(!place.has(way(&path[..at], 1)));
+        }
+    }
+
+    #[test]
+    fn a_way_that_is_too_long_is_not_remembered() {
+        let ways = Ways::default();
+        let long = [b'x'; 161];
+        ways.remember(way(&long, 1), FileId(7));
+        assert_eq!(ways.recall(way(&long, 1)), None);
+    }
+
+    #[test]
+    fn what_somebody_writes_is_not_recalled() {
+        let ways = Ways::default();
+        ways.remember(way(b"a/", 1), FileId(7));
+        for place in &ways.0 {
+            place.turn.fetch_add(1, Relaxed);
+        }
+        assert_eq!(ways.recall(way(b"a/", 1)), None);
+        // Nor is it written by two.
+        ways.remember(way(b"a/", 1), FileId(8));
+        for place in &ways.0 {
+            place.turn.fetch_add(1, Relaxed);
+        }
+        assert_eq!(ways.recall(way(b"a/", 1)), Some(FileId(7)));
+    }
+}
