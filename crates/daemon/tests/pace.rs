@@ -14,22 +14,33 @@ use std::{
     ops::ControlFlow,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::SeqCst},
     time::Instant,
 };
 
 use mayfly_daemon::{Core, Numbering, Parts, Progress, Survivors, Totals};
 use mayfly_meta::{LmdbOptions, LmdbStore, MemoryStore, Store, TreeOptions, TreeStore};
 use mayfly_object::DirectoryStore;
+use mayfly_transport_shm::posts::RECORDS;
 use mayfly_types::OpenRef;
 use mayfly_wire::{
     Close, Open, Opened, Operation, Read, Reader, Stat, Target, Unlink, Walk, Wire, Write,
 };
-use support::{Node, O_CREAT, O_RDWR, SESSION, TestClock, config, region, walk};
+use support::{
+    Node, O_CREAT, O_RDWR, SESSION, TestClock, config,
+    posting::{make_as, post, posts as ring, remove, warm},
+    region, walk,
+};
 
 const LIMIT_BYTES: u64 = 1 << 30;
 /// Files that stay open.
 const OPENS_MAX: usize = 50_000;
+
+/// Where files are in memory, if there is such a place.
+fn memory() -> PathBuf {
+    let memory = PathBuf::from("/dev/shm");
+    if memory.is_dir() { memory } else { std::env::temp_dir() }
+}
 
 struct Bed {
     node: Node,
@@ -66,9 +77,7 @@ const STORES: [(&str, Opening); 3] = [
 
 impl Bed {
     fn new(open: Opening) -> Bed {
-        let memory = PathBuf::from("/dev/shm");
-        let place = if memory.is_dir() { memory } else { std::env::temp_dir() };
-        let directory = tempfile::tempdir_in(place).unwrap();
+        let directory = tempfile::tempdir_in(memory()).unwrap();
         let objects = directory.path().join("objects");
         let parts = Parts {
             store: open(&directory.path().join("meta")),
@@ -137,6 +146,49 @@ fn operations() {
         }
         println!("on the store {name}");
         let _until = operations_of(Bed::new(open));
+    }
+}
+
+/// What is posted in a row, with the process's own part, on the tree alone. More than some 50,000
+/// files (`PACE_FILES`) are not posted in one directory.
+#[test]
+#[ignore = "a measurement"]
+fn posts() {
+    let mut node = Node::on_disk_in(config(), &memory());
+    let _until = posts_of(&mut node);
+}
+
+fn posts_of(node: &mut Node) -> ControlFlow<()> {
+    node.mkdir("d").unwrap();
+    let paths: Vec<String> = (0..files()).map(|number| format!("d/file{number}")).collect();
+    let path = |number: u32| paths[number as usize].as_str();
+    warm(node, "d");
+    each("post a create", |number| {
+        make_room(node);
+        // A table of names that is full grows with a request.
+        let open = post(node, path(number))
+            .unwrap_or_else(|| make_as(node, SESSION, path(number)).unwrap().0);
+        if !ring(node, SESSION).withdraw(open) {
+            node.close(open);
+        }
+    })?;
+    each("post an unlink", |number| {
+        make_room(node);
+        if !remove(node, path(number)) {
+            node.unlink(path(number), false).unwrap();
+        }
+    })
+}
+
+/// Has what was posted executed, when the ring is full.
+fn make_room(node: &mut Node) {
+    if ring(node, SESSION).waiting() < RECORDS as u32 {
+        return;
+    }
+    node.region.head.ripe.store(node.region.head.posted.load(SeqCst), SeqCst);
+    while node.region.head.ripe.load(SeqCst) != 0 {
+        node.core().idle_work();
+        node.core().commit().unwrap();
     }
 }
 

@@ -74,6 +74,8 @@ pub(super) struct Delegations {
     ended: u64,
     /// The directory in which something is being executed that was posted.
     pub(super) executing: Option<FileId>,
+    /// What its record does not tell yet.
+    pub(super) gathered: Option<Gathered>,
     /// Rings of which something was executed since the last commit, a bit each.
     pub(super) touched: u64,
     /// Where the last of it was posted, and how much was, since somebody asked.
@@ -81,6 +83,23 @@ pub(super) struct Delegations {
     pub(super) clock: Cycles,
     /// What a file that was posted has: kept for its memory.
     pub(super) content: Vec<u8>,
+}
+
+/// Names that came and went in a directory while what was posted is being executed: its record is
+/// written once for all of them.
+#[derive(Debug)]
+pub(super) struct Gathered {
+    pub(super) directory: FileId,
+    /// So many more than the record says.
+    pub(super) entries: i64,
+    /// When the last one came or went; nothing as long as none did.
+    pub(super) last: Option<Timestamp>,
+}
+
+impl Gathered {
+    pub(super) fn of(directory: FileId) -> Gathered {
+        Gathered { directory, entries: 0, last: None }
+    }
 }
 
 /// Tells time by the processors' counter, which processes read without a system call: what it was
@@ -115,6 +134,15 @@ impl Cycles {
 }
 
 impl Delegations {
+    /// Whether a change of a directory's entries was added to what is gathered.
+    pub(super) fn gather(&mut self, directory: FileId, entries: i64, now: Timestamp) -> bool {
+        let of = |gathered: &&mut Gathered| gathered.directory == directory;
+        let Some(gathered) = self.gathered.as_mut().filter(of) else { return false };
+        gathered.entries += entries;
+        gathered.last = Some(now);
+        true
+    }
+
     pub(super) fn new(head: &NodeHead) -> Delegations {
         Delegations {
             rings: (0..RINGS).map(|_| None).collect(),
@@ -126,6 +154,7 @@ impl Delegations {
             fresh: Vec::new(),
             ended: 0,
             executing: None,
+            gathered: None,
             touched: 0,
             posted_on: None,
             clock: Cycles::of(head),

@@ -12,7 +12,7 @@ use mayfly_meta::{
 };
 use mayfly_types::{Errno, FileId, Times, limits::SUBDIRECTORIES_MAX};
 
-use super::{Core, Outcome, home::Located};
+use super::{Core, Outcome, delegation::Gathered, home::Located};
 use crate::message::{Answer, DirectoryFacts, MemberFacts, Question};
 
 /// A directory in which names are made and removed here.
@@ -117,6 +117,13 @@ impl Core {
     ) -> Outcome<()> {
         let now = self.now;
         match parent {
+            Parent::Home(located)
+                if links == 0 && self.delegations.gather(located.inode.id, entries, now) =>
+            {
+                // As it was loaded, for the next one.
+                self.touched = Some(located.inode);
+                Ok(())
+            }
             Parent::Home(mut located) => {
                 located.inode.links = located.inode.links.saturating_add_signed(links);
                 let node = located.directory_mut()?;
@@ -133,6 +140,17 @@ impl Core {
                 self.save_member(directory, &member)
             }
         }
+    }
+
+    /// Writes what was gathered of a directory's changes.
+    pub(super) fn touch_gathered(&mut self) -> Outcome<()> {
+        let gathered = self.delegations.gathered.take();
+        let Some(Gathered { directory, entries, last: Some(last) }) = gathered else {
+            return Ok(());
+        };
+        self.now = last;
+        let parent = self.load_holder(directory)?;
+        self.touch_directory(parent, entries, 0)
     }
 
     /// Link count and time of change of a directory with members.

@@ -21,6 +21,7 @@ use mayfly_types::{Errno, FileId, OpenRef, SessionId, Timestamp};
 
 use super::{
     Core, Outcome,
+    delegation::Gathered,
     dentry::Wanted,
     home::Ownership,
     open::ONCE,
@@ -178,12 +179,16 @@ impl Core {
     fn execute_records(&mut self, at: usize, ring: &mut Ring, published: u32) {
         let posts = self.posts(at);
         let present = self.look_at_clock();
+        self.delegations.gathered = ring.directory.map(Gathered::of);
         while ring.executed != published {
             let place = place_of(ring.executed);
             if let Err(fault) = self.execute_record(posts, place, ring, present) {
                 log::error("posted", format_args!("what was posted was not done: {fault:?}"));
             }
             ring.executed = ring.executed.wrapping_add(1);
+        }
+        if let Err(fault) = self.touch_gathered() {
+            log::error("posted", format_args!("a directory was not changed: {fault:?}"));
         }
         self.now = present.1;
         self.looked_up = None;
@@ -260,8 +265,7 @@ impl Core {
         };
         let mut content = std::mem::take(&mut self.delegations.content);
         posts.read_content(at, bytes, &mut content);
-        let changed = self.time_of(&record.changed_cycles, present);
-        let made = self.make_posted(record, &place, &content, changed);
+        let made = self.make_posted(record, &place, &content, present);
         self.delegations.content = content;
         let inode = made?;
         if let Some(promise) = ring.promises[at].filter(|_| open) {
@@ -278,13 +282,13 @@ impl Core {
         self.delegations.clock.time(then.load(Relaxed), cycles, now)
     }
 
-    /// Makes the file that a record asks for, which has `content` since `changed`.
+    /// Makes the file that a record asks for, with what its process has added to it.
     fn make_posted(
         &mut self,
         record: &Record,
         place: &Place,
         content: &[u8],
-        changed: Timestamp,
+        present: (u64, Timestamp),
     ) -> Outcome<Inode> {
         let parent = self.load_parent(place.directory)?;
         let gid = parent.inherited_group(record.gid.load(Relaxed));
@@ -294,6 +298,7 @@ impl Core {
         let mut inode = self.new_inode(id, owner, Content::Inline(Vec::new()), parent.layout());
         if !content.is_empty() {
             inode.size_bytes = content.len() as u64;
+            let changed = self.time_of(&record.changed_cycles, present);
             self.changed(&mut inode, changed);
         }
         self.add_fused_with(place, parent, &inode, content)?;

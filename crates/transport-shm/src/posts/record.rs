@@ -143,6 +143,7 @@ impl Record {
     /// Appends the name to `to`, as long as it says it is but not longer than a name can be.
     pub fn read_name(&self, to: &mut Vec<u8>) {
         let bytes = (self.name_bytes.load(Relaxed) as usize).min(NAME_BYTES_MAX);
+        to.reserve(bytes.next_multiple_of(8));
         for word in &self.name[..bytes.div_ceil(8)] {
             to.extend_from_slice(&word.load(Relaxed).to_le_bytes());
         }
