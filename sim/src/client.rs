@@ -160,10 +160,10 @@ impl Client {
     }
 
     /// Nobody waits so long: the request is given up.
-    pub fn abandon(&mut self) {
+    pub fn abandon(&mut self, node: &Node) {
         let Some(doing) = self.doing.take() else { return };
         if let Some((_, lanes)) = &mut self.session {
-            lanes.abandon(doing.lane);
+            lanes.abandon(node.region(), doing.lane);
         }
     }
 

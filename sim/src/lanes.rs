@@ -108,8 +108,10 @@ impl Lanes {
         Some((header.status, body))
     }
 
-    /// Waits no more.
-    pub fn abandon(&mut self, of: usize) {
+    /// Waits no more, and says so.
+    pub fn abandon(&mut self, node: &NodeRegion, of: usize) {
         self.write(lane(of, std::mem::offset_of!(Lane, state)), &LANE_ABANDONED.to_ne_bytes());
+        node.mark(self.session);
+        node.wake_daemon();
     }
 }

@@ -344,7 +344,8 @@ impl<'a> World<'a> {
             let why = format!("client {client} got no answer though nothing went wrong");
             self.wrong.push(Wrong(why));
         }
-        self.clients[client].abandon();
+        let of = &mut self.clients[client];
+        of.abandon(&self.members[of.node as usize].node);
         self.go_on(client);
     }
 

@@ -4,7 +4,7 @@
 
 use std::{
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     time::{Duration, Instant},
 };
@@ -60,6 +60,27 @@ fn a_stopped_node_gives_eio_after_the_chosen_deadline_while_others_go_on() -> Re
     looks::expect_all_is_there(&look(&instance, "again")?)?;
     instance.stop()?;
     before.expect_nothing_since(&scratch, &[], PATIENCE)
+}
+
+/// A request that met what a stopped node held kept its lane in the daemon when its process had
+/// given up; after 16 of them the process was refused everything, whoever had it.
+#[test]
+fn a_process_that_gives_up_many_requests_asks_live_nodes_on() -> Result<()> {
+    if !skip::unless_installed("requests given up", &["python3"], "python3") {
+        return Ok(());
+    }
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("failures-given-up")?;
+    let instance = three(&scratch, "givenup")?;
+    let victim = instance.daemon_pid_of(2)?;
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("apps/given_up.py");
+    let command = r#"exec python3 "$SCRIPT" "$MAYFLY_MOUNT" "$VICTIM" "$DEADLINE""#;
+    let job = instance.shell("give-up", command).env("SCRIPT", &script);
+    let job = job.env("VICTIM", victim.to_string()).env("DEADLINE", DEADLINE.to_string());
+    let outcome = job.deadline(Duration::from_secs(300)).run_ok();
+    process::signal(victim, Signal::CONT);
+    outcome?;
+    instance.stop()
 }
 
 /// Names that only live nodes have are made and removed, and the others are refused in time.

@@ -34,6 +34,7 @@ mod delegation;
 mod dentry;
 mod distant;
 mod finished;
+mod given_up;
 mod home;
 mod inspect;
 mod layout;

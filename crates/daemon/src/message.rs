@@ -42,7 +42,7 @@ pub enum Message {
     /// This request of the session has come once more while it is executed, so its answer will be
     /// heard. If it waits for a lock, it is looked at once more whether it can ever end.
     LookAgain(SessionId, u64),
-    /// An open of another node's process that was executed has been given up there: what it made is
+    /// Nobody waits for this request any more: if it only waits it ends, and what it has opened is
     /// of no use.
     GivenUp(Caller),
     /// To oneself: the next of what waited for claims can go on.

@@ -4,7 +4,7 @@
 
 mod support;
 
-use mayfly_daemon::{Caller, Completion, Progress};
+use mayfly_daemon::{Caller, Completion, Message, Progress, ShardId};
 use mayfly_object::ObjectId;
 use mayfly_types::{Errno, OpenRef, SessionId, Timestamp};
 use mayfly_wire::{
@@ -26,6 +26,16 @@ fn node() -> (Node, OpenRef) {
 fn run_all(node: &mut Node) -> Vec<Completion> {
     node.settle_down();
     node.completions()
+}
+
+fn statuses(done: &[Completion]) -> Vec<(Caller, u32)> {
+    done.iter().map(|done| (done.caller, done.status)).collect()
+}
+
+/// Nobody waits for this request any more.
+fn give_up(node: &mut Node, caller: Caller) {
+    node.core().deliver(ShardId(0), Message::GivenUp(caller));
+    node.core().commit().unwrap();
 }
 
 fn truncating() -> Open<'static> {
@@ -103,6 +113,60 @@ fn a_write_that_was_begun_is_made_before_others_see_the_file_when_the_daemon_die
         assert_eq!(done[0].caller, caller, "append {append}");
         assert_eq!(node.fstat(open).unwrap().size_bytes, 5, "append {append}: it is cut off");
     }
+}
+
+/// Requests that met what a lost node held went on waiting in the daemon when their processes had
+/// given up, and each of them kept a lane: after 16 a process could ask nobody any more.
+#[test]
+fn a_request_that_waits_for_others_ends_without_a_trace_when_it_is_given_up() {
+    let (mut node, open) = node();
+    let write = Write { open, offset: 20_000, append: false, bytes: &[2; 10] };
+    let caller = node.next_caller(SESSION);
+    assert_eq!(node.submit(caller, &write, &mut [0; 100]), Progress::Pending);
+    node.core().commit().unwrap();
+    node.restart();
+    let cut = SetAttr { target: Target::Open(open), which: SET_SIZE, size_bytes: 5, ..set() };
+    let others: Vec<Caller> =
+        (1..4).map(|lane| Caller { lane, ..node.next_caller(SESSION) }).collect();
+    for other in &others {
+        assert_eq!(node.submit(*other, &cut, &mut [0; 4096]), Progress::Pending);
+    }
+    give_up(&mut node, others[1]);
+    assert_eq!(statuses(&node.core().answers()), [(others[1], Errno::EIO.raw() as u32)]);
+    give_up(&mut node, others[1]);
+    give_up(&mut node, Caller { request_id: others[2].request_id, ..others[0] });
+    assert_eq!(node.core().answers(), [], "nothing else ends");
+    give_up(&mut node, others[0]);
+    give_up(&mut node, others[2]);
+    node.core().answers();
+    assert_eq!(node.submit(caller, &write, &mut [0; 100]), Progress::Pending);
+    assert_eq!(statuses(&run_all(&mut node)), [(caller, 0)]);
+    assert_eq!(node.fstat(open).unwrap().size_bytes, 20_010, "nobody has cut it");
+}
+
+#[test]
+fn a_request_that_is_being_executed_goes_on_when_it_is_given_up() {
+    let (mut node, open) = node();
+    let caller = begin_truncating(&mut node);
+    assert_eq!(node.core().counters().open_files, 2);
+    give_up(&mut node, caller);
+    assert_eq!(node.core().counters().open_files, 1, "nobody has what it opens");
+    assert_eq!(node.core().answers(), []);
+    assert_eq!(statuses(&run_all(&mut node)), [(caller, 0)], "it was under way");
+    assert_eq!(node.fstat(open).unwrap().size_bytes, 0);
+    node.close(open);
+}
+
+#[test]
+fn what_was_opened_for_a_request_that_was_given_up_is_closed() {
+    let (mut node, open) = node();
+    let caller = begin_truncating(&mut node);
+    let opened = opened(&run_all(&mut node)[0]).open;
+    // The answer found nobody.
+    give_up(&mut node, caller);
+    assert_eq!(failed(node.fstat(opened)), Errno::EBADF);
+    assert_eq!(node.core().counters().open_files, 1);
+    node.close(open);
 }
 
 #[test]

@@ -15,6 +15,10 @@
 //! claims nothing (`under_way`). A thread that takes and answers by itself pays for no more than
 //! plain loads and stores.
 //!
+//! **Clients that give up.** A lane whose client waits no more becomes free when its request is
+//! answered, or at once when that was left ([`Server::detach`]). Its request goes on without a
+//! lane, and the answer is told apart by its id ([`Server::end_given_up`]).
+//!
 //! The process at the other end may write anything anywhere at any time. So every word is read
 //! once, a length is bounded before it is used, a request is copied before it is decoded, and which
 //! requests are under way is kept in the daemon's own memory. Scribbling harms the scribbler's
@@ -301,6 +305,19 @@ impl Server {
         if let Some((_, _, under_way)) = self.held(at) {
             under_way.leave(self.number);
         }
+    }
+
+    /// Takes the lane from a request that was left and that its client has given up; the request's
+    /// id. The client may use the lane again, and nobody can claim it for that request any more.
+    pub fn detach(&mut self, at: LaneRef) -> Option<u64> {
+        let session = self.session(at.session)?;
+        if session.taker == self.number { session.detach(at.lane) } else { None }
+    }
+
+    /// The answer to a request is known whose lane could not be claimed; true when the lane was
+    /// taken from it.
+    pub fn end_given_up(&mut self, session: SessionId, request_id: u64) -> bool {
+        self.session(session).is_some_and(|session| session.end_given_up(request_id))
     }
 
     /// Holds the lane of a request that was left, for answering it; its operation. `None` when it

@@ -44,6 +44,9 @@ pub const FILES_OPEN_MAX: u32 = 65_536;
 pub const SESSIONS_MAX: u32 = 4096;
 /// Requests under way at once for one session (threads beyond that wait for a lane).
 pub const LANES: usize = 16;
+/// Requests of one session that its threads have given up and that are still being executed; of
+/// more, each keeps its lane until it is answered.
+pub const GIVEN_UP_MAX: usize = 256;
 /// Body and header of a request, bytes.
 pub const REQUEST_BYTES_MAX: usize = TRANSFER_BYTES_MAX + 4096;
 /// Body and header of a reply, bytes.

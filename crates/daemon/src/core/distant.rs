@@ -44,6 +44,8 @@ use crate::{
 pub(super) struct Distant {
     /// The answer will be kept.
     noted: HashSet<Caller>,
+    /// Those of them that nobody waits for.
+    pub(super) given_up: HashSet<Caller>,
     /// The last write at an offset of each lane.
     written: HashMap<(SessionId, u32), Written>,
     /// Nodes that cannot be reached, so that answers may not arrive.
@@ -141,6 +143,9 @@ impl Distant {
         if !self.noted.is_empty() {
             self.noted.remove(&caller);
             self.unheard.remove(&caller);
+        }
+        if !self.given_up.is_empty() {
+            self.given_up.remove(&caller);
         }
     }
 
@@ -306,7 +311,7 @@ impl Core {
         let noted = !self.distant.noted.is_empty() && self.distant.noted.remove(&done.caller);
         let written = self.distant.keep_written(done)
             && (self.store.pending_transaction() != 0 || self.distant.is_unreached(done.caller));
-        if !noted && !written {
+        if !noted && !written || self.is_outlived(done.caller) {
             return false;
         }
         self.store_answer(done.caller, done.status, &done.body);
@@ -351,6 +356,7 @@ impl Core {
         }
         self.end_spared(|made| made.session == session);
         self.distant.unheard.retain(|caller| caller.session != session);
+        self.distant.given_up.retain(|caller| caller.session != session);
         self.end_unanswered(session);
         for lane in 0..LANES as u32 {
             self.forget_written(session, lane);

@@ -127,6 +127,13 @@ impl Operation {
         Intent { session: session.0, lane, request_id, cut, parts: Vec::new() }
     }
 
+    /// Nobody waits for it any more, and the request has done nothing. What is decided is done all
+    /// the same.
+    fn is_given_up(&self) -> bool {
+        let task = self.task.as_ref();
+        task.is_some_and(|task| self.run.is_over(task.op()))
+    }
+
     /// The request is run again when other shards are ready, instead of being answered.
     pub(super) fn goes_on(&self) -> bool {
         matches!(&self.task, Some(Task::Request { op: Op::SetAttr | Op::Open, .. }))
@@ -285,6 +292,9 @@ impl Core {
 
     fn go_on(&mut self, id: OperationId) {
         let Some(operation) = self.operations.get_mut(&id) else { return };
+        if operation.is_given_up() {
+            operation.verdict = operation.verdict.max(Verdict::Failed(Errno::EIO.raw()));
+        }
         match operation.phase {
             Phase::Preparing if operation.verdict == Verdict::Fine => self.make_forget(id),
             Phase::Preparing => self.give_back(id),
@@ -411,6 +421,7 @@ impl Core {
                 let run = std::mem::take(&mut self.run);
                 self.run_later(task, run);
             }
+            Verdict::Busy(_) if self.run.is_over(task.op()) => self.end_given_up(caller),
             Verdict::Busy(shard) => {
                 self.forget_facts();
                 self.suspend(task, vec![(shard, Question::Await(id))]);

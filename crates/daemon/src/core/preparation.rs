@@ -145,7 +145,12 @@ pub(super) struct Preparations {
 impl Preparations {
     /// What is known to the operations that wait.
     pub(super) fn runs(&mut self) -> impl Iterator<Item = &mut Run> {
-        self.waiting.values_mut().flatten().map(|(_, run)| run)
+        self.tasks().map(|(_, run)| run)
+    }
+
+    /// The operations that wait, with that.
+    pub(super) fn tasks(&mut self) -> impl Iterator<Item = (&Task, &mut Run)> {
+        self.waiting.values_mut().flatten().map(|(task, run)| (&*task, run))
     }
 }
 

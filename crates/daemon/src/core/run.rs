@@ -47,6 +47,8 @@ pub(super) struct Run {
     pub(super) mapped_with: Option<Vec<u32>>,
     /// What came of a change of a part.
     pub(super) changed: Option<Result<u64, Errno>>,
+    /// Nobody waits for it any more (`given_up.rs`).
+    pub(super) given_up: bool,
 }
 
 impl Run {
@@ -58,15 +60,22 @@ impl Run {
     pub(super) fn is_fresh(&self) -> bool {
         let Run { place: Resolved { at, follows, restarts }, facts, asked_at, operation, .. } =
             self;
-        let Run { elected, operated, moved, failures, surveyed, short, .. } = self;
+        let Run { elected, operated, moved, failures, surveyed, short, given_up, .. } = self;
         let Run { cut, cut_before, appends_to, holds, begun, mapped_with, changed, .. } = self;
         let asked = asked_at.is_some() || operation.is_some() || !facts.is_empty();
         let walked = *at != At::Start || *follows != 0 || *restarts != 0;
-        let said = *elected || *operated || *surveyed || !failures.is_empty();
+        let said = *elected || *operated || *surveyed || *given_up || !failures.is_empty();
         let changes = moved.is_some() || short.is_some() || cut.is_some() || cut_before.is_some();
         let held = appends_to.is_some() || holds.is_some() || begun.is_some();
         let told = mapped_with.is_some() || changed.is_some();
         !(asked || walked || said || changes || held || told)
+    }
+
+    /// Nothing of the request is done yet, here or anywhere else.
+    pub(super) fn has_written_nothing(&self) -> bool {
+        let cuts = self.cut.is_some() || self.cut_before.is_some();
+        let appends = self.appends_to.is_some() || self.holds.is_some() || self.begun.is_some();
+        !(self.operated || cuts || appends || self.changed.is_some())
     }
 
     /// Something ends with it.

@@ -92,11 +92,10 @@ impl Core {
         }
     }
 
-    /// The node of this caller takes no answer to this open any more. Nobody stands for what it
-    /// made.
+    /// No answer to this open is taken any more: nobody has what it made, nor stands for it.
     pub(super) fn give_up_open(&mut self, caller: Caller) {
-        let Some((node, _)) = origin(caller.session) else { return };
-        for open in self.opens.of_session(session_of_node(node)) {
+        let owner = origin(caller.session).map(|(node, _)| session_of_node(node));
+        for open in self.opens.of_session(owner.unwrap_or(caller.session)) {
             if self.opens.made_by(open.index) == caller {
                 self.unclaimed_opens.remove(&caller);
                 self.distant.spared.remove(&caller);

@@ -36,6 +36,20 @@ pub(super) enum Task {
     Question { from: ShardId, id: u64, question: Question },
 }
 
+impl Task {
+    pub(super) fn is_of(&self, by: Caller) -> bool {
+        matches!(self, Task::Request { caller, .. } if *caller == by)
+    }
+
+    /// Of a question: that of a request which changes nothing.
+    pub(super) fn op(&self) -> Op {
+        match self {
+            Task::Request { op, .. } => *op,
+            Task::Question { .. } => Op::Ping,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Suspended {
     task: Task,
@@ -100,8 +114,29 @@ impl Tasks {
         self.unsent.push((to, message));
     }
 
+    /// A task that waits for claims is taken out; what was known of it.
+    pub(super) fn take_blocked(&mut self, is_it: impl Fn(&Task, &Run) -> bool) -> Option<Run> {
+        let at = self.blocked.iter().position(|(task, run)| is_it(task, run))?;
+        Some(self.blocked.remove(at).1)
+    }
+
+    /// A task is taken out that waits for answers, if `may_be_lost` is true of all of these.
+    pub(super) fn take_suspended(
+        &mut self,
+        is_it: impl Fn(&Task, &Run) -> bool,
+        may_be_lost: impl Fn(&Question) -> bool,
+    ) -> Option<Run> {
+        let found = self.suspended.iter().find(|(_, of)| is_it(&of.task, &of.run));
+        let id = *found?.0;
+        let mut asked = self.asked.values().filter(|asked| asked.purpose == Purpose::Fact(id));
+        if !asked.all(|asked| may_be_lost(&asked.question)) {
+            return None;
+        }
+        self.suspended.remove(&id).map(|of| of.run)
+    }
+
     /// Everything that waits, with what is known of it.
-    fn waiting(&mut self) -> impl Iterator<Item = (&Task, &mut Run)> {
+    pub(super) fn waiting(&mut self) -> impl Iterator<Item = (&Task, &mut Run)> {
         let suspended = self.suspended.values_mut().map(|of| (&of.task, &mut of.run));
         let others = self.blocked.iter_mut().chain(&mut self.runnable);
         suspended.chain(others.map(|(task, run)| (&*task, run)))
@@ -204,7 +239,7 @@ impl Core {
                 self.run_task(Task::Request { caller, op, body }, run);
             }
             Message::Cancel(session, request_id) => self.cancel_here(session, request_id),
-            Message::GivenUp(caller) => self.give_up_open(caller),
+            Message::GivenUp(caller) => self.give_up_request(caller),
             Message::LookAgain(session, request_id) => {
                 self.distant.heard_again(session, request_id);
                 self.look_again_at(session, request_id);
@@ -293,6 +328,7 @@ impl Core {
         self.run = run;
         self.looked_up = None;
         match task {
+            Task::Request { caller, op, .. } if self.run.is_over(op) => self.end_given_up(caller),
             Task::Request { caller, op, body } => self.run_request(caller, op, &body),
             Task::Question { from, id, question } => self.run_question(from, id, question),
         }

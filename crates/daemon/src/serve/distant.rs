@@ -142,10 +142,9 @@ impl<S: Service, O: Outside> Serving<S, O> {
             Some((Call::GivenUp { session, lane, request_id }, _)) => {
                 let session = session_elsewhere(node, session);
                 let caller = Caller { session, lane, request_id };
-                if !net.give_up_running(caller) {
-                    for shard in self.shard.peers.numbering().here() {
-                        self.hand(shard, shard, Message::GivenUp(caller));
-                    }
+                net.give_up_running(caller);
+                for shard in self.shard.peers.numbering().here() {
+                    self.hand(shard, shard, Message::GivenUp(caller));
                 }
                 net.say(ticket, &Reply::Heard);
             }
@@ -194,7 +193,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
     }
 
     /// Gives a message to a shard of this node.
-    fn hand(&mut self, from: ShardId, to: ShardId, message: Message) {
+    pub(super) fn hand(&mut self, from: ShardId, to: ShardId, message: Message) {
         match self.shard.peers.numbering().own(to) {
             0 => self.shard.deliver(from, message),
             own => self.shard.peers.hand(own, ToShard::Message { from, message }),

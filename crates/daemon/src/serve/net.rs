@@ -105,7 +105,7 @@ struct State {
     sessions: HashMap<SessionId, (u32, HashSet<u32>)>,
     /// Requests of other nodes' clients that are being executed.
     running: HashMap<Caller, Ticket>,
-    /// Those of them that nobody waits for any more, and that may open something.
+    /// Those of them that nobody waits for any more: what they open is of no use.
     given_up: HashSet<Caller>,
     /// Questions of other nodes, by the numbers that they have here.
     asked: HashMap<u64, Ticket>,
@@ -513,13 +513,18 @@ impl Net {
             _ => None,
         });
         let Some(node) = node else { return };
-        let body = words::encode(&Call::Cancel { session, request_id }, &Body::default());
+        self.say_once(&mut state, node, &Call::Cancel { session, request_id });
+        drop(state);
+        self.flush();
+    }
+
+    /// Says something that is of no use when it comes late, or twice.
+    fn say_once(&self, state: &mut State, node: u32, call: &Call) {
+        let body = words::encode(call, &Body::default());
         let patience_ms = self.deadline.as_millis() as u64;
         if let Ok(id) = self.carrier.post(request(node, Class::Client, patience_ms, body)) {
             state.sent.insert(id, Sent::Said);
         }
-        drop(state);
-        self.flush();
     }
 }
 

@@ -19,7 +19,7 @@ use mayfly_types::{Errno, SessionId};
 use mayfly_wire::Request;
 
 use super::{
-    Caller, Progress, Service,
+    Caller, Completion, Progress, Service,
     channel::Message,
     contents,
     distant::Others,
@@ -268,8 +268,23 @@ impl<S: Service, O: Outside> Serving<S, O> {
                 return self.execute_lent(at, &incoming, body);
             }
             self.execute(at, &incoming, &body);
+        } else if let Some(request_id) = self.shard.server.detach(at) {
+            let LaneRef { session, lane } = at;
+            self.give_up(Caller { session, lane, request_id });
         }
         self.body = body;
+    }
+
+    /// A process waits no more for a request that is not answered. Whoever is at it hears of that;
+    /// the lane is free already.
+    fn give_up(&mut self, caller: Caller) {
+        for shard in self.shard.peers.numbering().here() {
+            self.hand(shard, shard, crate::Message::GivenUp(caller));
+        }
+        let net = self.shard.peers.net();
+        if net.is_some_and(|net| net.give_up_away(caller)) {
+            self.shard.answer(Completion::failed(caller, Errno::EIO));
+        }
     }
 
     /// Executes a request whose body is long: who needs its bytes for longer has a share of them.

@@ -37,6 +37,13 @@ fn fill(room: &mut [u8], bytes: &[u8]) -> usize {
     count
 }
 
+/// This shard has executed a request that was given up.
+fn hand_given_up(peers: &Peers, caller: Caller) {
+    let me = peers.me();
+    let from = peers.numbering().shard(me);
+    peers.hand(me, ToShard::Message { from, message: Message::GivenUp(caller) });
+}
+
 /// A shard with its hands on the lanes and on the other shards.
 #[derive(Debug)]
 pub(super) struct Shard<S> {
@@ -126,13 +133,23 @@ impl<S: Service> Shard<S> {
             return;
         }
         let at = LaneRef { session, lane };
-        // The session may have ended meanwhile.
-        let Some(op) = self.server.claim(at, request_id) else { return };
+        let Some(op) = self.server.claim(at, request_id) else {
+            return self.come_late(&completion);
+        };
         let Some(reply) = self.server.reply_body(at) else { return };
         let (head, rest) = completion.body.pieces();
         let count = fill(&mut *reply, head);
         let count = count + fill(&mut reply[count..], rest);
         self.store(at, op, request_id, completion.status, count);
+    }
+
+    /// Nobody waits for an answer: its session has ended, or has given the request up. What that
+    /// has opened goes.
+    fn come_late(&mut self, completion: &Completion) {
+        let Caller { session, request_id, .. } = completion.caller;
+        if self.server.end_given_up(session, request_id) && completion.status == 0 {
+            hand_given_up(&self.peers, completion.caller);
+        }
     }
 
     /// To be called before whatever may commit: a long end of a session does, in between.
@@ -186,13 +203,9 @@ impl<S: Service> Shard<S> {
 
     fn answer_others(&mut self) {
         let Some(net) = self.peers.net().filter(|_| !self.for_others.is_empty()) else { return };
-        let me = self.peers.me();
         for done in self.for_others.drain(..) {
             if !net.answer(&done) {
-                // It was executed here.
-                let message = Message::GivenUp(done.caller);
-                let from = self.peers.numbering().shard(me);
-                self.peers.hand(me, ToShard::Message { from, message });
+                hand_given_up(&self.peers, done.caller);
             }
         }
         // All of a batch go out together: each by itself would wake its receiver.

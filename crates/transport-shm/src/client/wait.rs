@@ -130,13 +130,17 @@ impl ShmTransport {
         Ok(())
     }
 
-    /// Leaves the lane to the daemon, unless the reply has just come.
+    /// Leaves the lane to the daemon, unless the reply has just come. The daemon is told as of a
+    /// request: it frees the lane, though it may be at the request for long, and ends what only
+    /// waits.
     fn abandon(&self, lane: usize) -> Result<(), Errno> {
         let state = &self.lane(lane).state;
-        match state.compare_exchange(ASLEEP, LANE_ABANDONED, AcqRel, Acquire) {
-            Ok(_) => Err(Errno::EIO),
-            Err(_) => Ok(()),
+        if state.compare_exchange(ASLEEP, LANE_ABANDONED, AcqRel, Acquire).is_err() {
+            return Ok(());
         }
+        self.node.mark(self.id);
+        self.node.wake_daemon();
+        Err(Errno::EIO)
     }
 }
 

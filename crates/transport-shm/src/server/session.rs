@@ -1,14 +1,20 @@
 //! A session, as the threads of the daemon share it.
 
-use std::sync::atomic::{
-    Ordering::{Acquire, Relaxed, SeqCst},
-    fence,
+use std::{
+    collections::HashSet,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{
+            Ordering::{Acquire, Relaxed, SeqCst},
+            fence,
+        },
+    },
 };
 
 use mayfly_sys::futex;
 use mayfly_types::{
     SessionId,
-    limits::{LANES, REQUEST_BYTES_MAX},
+    limits::{GIVEN_UP_MAX, LANES, REQUEST_BYTES_MAX},
 };
 use mayfly_wire::{HEADER_BYTES, Header};
 
@@ -30,11 +36,14 @@ pub struct Session {
     pub(super) taker: Holder,
     /// Kept here and not in shared memory, where the client could change it.
     under_way: [UnderWay; LANES],
+    /// Requests that have no lane any more and are not answered yet, by their ids.
+    given_up: Mutex<HashSet<u64>>,
 }
 
 impl Session {
     pub(super) fn new(number: SessionId, mapping: SessionMapping, taker: Holder) -> Session {
-        Session { number, mapping, taker, under_way: std::array::from_fn(|_| UnderWay::default()) }
+        let under_way = std::array::from_fn(|_| UnderWay::default());
+        Session { number, mapping, taker, under_way, given_up: Mutex::default() }
     }
 
     /// Its number.
@@ -100,6 +109,35 @@ impl Session {
     pub(super) fn free(&self, lane: &Lane) {
         lane.state.store(LANE_FREE, SeqCst);
         self.wake_lane_waiters();
+    }
+
+    /// Takes an abandoned lane from the request that was left in it; the request's id. The client
+    /// may use the lane at once, so of such requests there are only so many: with more the lane
+    /// stays theirs.
+    pub(super) fn detach(&self, lane: u32) -> Option<u64> {
+        let (control, under_way) = self.lane(lane)?;
+        if control.state.load(Acquire) != LANE_ABANDONED {
+            return None;
+        }
+        // Held until the id is in: the answer may be known at any moment.
+        let mut given_up = self.given_up();
+        if given_up.len() >= GIVEN_UP_MAX {
+            return None;
+        }
+        let request_id = under_way.detach()?;
+        given_up.insert(request_id);
+        drop(given_up);
+        self.free(control);
+        Some(request_id)
+    }
+
+    /// The answer to a request that has no lane is known; false when there is no such request.
+    pub(super) fn end_given_up(&self, request_id: u64) -> bool {
+        self.given_up().remove(&request_id)
+    }
+
+    fn given_up(&self) -> MutexGuard<'_, HashSet<u64>> {
+        self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn wake_lane_waiters(&self) {

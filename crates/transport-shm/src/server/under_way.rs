@@ -6,6 +6,9 @@
 //! reply is shown. Every request has a round of its own in the word, so a claim that comes too late
 //! finds another word than it has seen, whatever the lane is used for by then.
 //!
+//! A request that was left and that its client has given up has its lane taken from it: the taker
+//! makes the lane idle by compare-and-swap, so it is either answered or finds nothing to claim.
+//!
 //! Nothing of this is in shared memory: a client can neither free a lane that is held nor have one
 //! request taken twice.
 //!
@@ -117,6 +120,20 @@ impl UnderWay {
         }
     }
 
+    /// For the taker: nobody waits for the request that was left here, and the lane is idle; its
+    /// id. Whoever comes to know the answer finds nothing to claim. `None` when somebody answers
+    /// it, or has.
+    pub(super) fn detach(&self) -> Option<u64> {
+        let mut seen = self.word.load(Acquire);
+        while seen & STATE == LEFT {
+            match self.word.compare_exchange_weak(seen, round_of(seen), AcqRel, Acquire) {
+                Ok(_) => return Some(self.request_id.load(Relaxed)),
+                Err(other) => seen = other,
+            }
+        }
+        None
+    }
+
     /// Only the holder itself changes that, so it stays true until it does.
     pub(super) fn is_held_by(&self, holder: Holder) -> bool {
         holds(self.word.load(Relaxed), holder)
@@ -175,6 +192,29 @@ mod tests {
         assert!(lane.is_held_by(OTHER) && !lane.is_held_by(TAKER));
         lane.end();
         assert_eq!(lane.claim(OTHER, 7), None);
+    }
+
+    #[test]
+    fn a_request_that_was_given_up_is_answered_or_its_lane_is_taken_from_it() {
+        let lane = UnderWay::default();
+        for request_id in 1..2000 {
+            lane.hold(TAKER, request_id, Op::Stat);
+            assert_eq!(lane.detach(), None, "it was not left");
+            lane.leave(TAKER);
+            let claimed = std::thread::scope(|scope| {
+                let claim = scope.spawn(|| lane.claim(OTHER, request_id).is_some());
+                let detached = lane.detach();
+                assert!(detached.is_none_or(|id| id == request_id));
+                let claimed = claim.join().expect("no panic");
+                assert_ne!(claimed, detached.is_some());
+                claimed
+            });
+            assert_eq!(lane.claim(OTHER, request_id), None);
+            if claimed {
+                lane.end();
+            }
+            assert!(lane.is_idle());
+        }
     }
 
     #[test]

@@ -33,8 +33,8 @@ pub(crate) enum Call {
     Ask { from: u32, to: u32, question: Question },
     /// A session of the sender does not wait for this request any more.
     Cancel { session: SessionId, request_id: u64 },
-    /// The sender takes no answer to this open of its session any more, if it was or will be
-    /// executed.
+    /// The sender takes no answer to this request of its session any more: if it only waits it
+    /// ends, and what it opens, or has opened, is of no use.
     GivenUp { session: SessionId, lane: u32, request_id: u64 },
     /// A session of the sender is over; its process may go on as another one.
     Gone { session: SessionId, pid: u32, successor: Option<SessionId> },

@@ -8,9 +8,12 @@ use std::{
 
 use mayfly_sys::interrupt::DEFERRED;
 use mayfly_transport::{Answer, Patience, Transport};
-use mayfly_transport_shm::{Attachment, layout::DAEMON_ASLEEP};
+use mayfly_transport_shm::{
+    Attachment,
+    layout::{DAEMON_ASLEEP, LANE_FREE},
+};
 use mayfly_types::{Errno, OpenRef, limits::LANES};
-use mayfly_wire::{LOCK_FLOCK, LOCK_WRITE, Lock, LockRange, Ping};
+use mayfly_wire::{Cancel, LOCK_FLOCK, LOCK_WRITE, Lock, LockRange, Operation, Ping};
 
 use rustix::{
     process::Pid,
@@ -20,6 +23,7 @@ use rustix::{
 use super::{
     super::{Ending, run},
     host::{Host, until},
+    hostile::Client,
     ledger::Ledgers,
     roles::make,
 };
@@ -36,8 +40,12 @@ fn serve(host: &Host, ledgers: Ledgers) -> thread::JoinHandle<Ending> {
 }
 
 fn ping(attachment: &Attachment) -> Result<(), Errno> {
-    attachment.transport.exchange(&Ping {}, Patience::Deadline, |answer| match answer {
-        Answer::Done(()) => Ok(()),
+    ask(attachment, &Ping {})
+}
+
+fn ask<'a, O: Operation<'a>>(attachment: &Attachment, request: &O) -> Result<(), Errno> {
+    attachment.transport.exchange(request, Patience::Deadline, |answer| match answer {
+        Answer::Done(_) => Ok(()),
         Answer::Failed(errno) => Err(errno),
         Answer::Escaped(_) => Err(Errno::EPROTO),
     })
@@ -134,6 +142,55 @@ fn cancel_locks(host: &Host) {
     });
     host.stop();
     serving.join().expect("no panic");
+}
+
+/// Requests that were given up kept their lanes until they were answered: after 16 of them a
+/// process could ask for nothing more.
+#[test]
+fn a_process_asks_on_when_more_requests_were_given_up_than_there_are_lanes() {
+    for shards in [1, 3] {
+        let host = Host::of_shards(&format!("given-up-{shards}"), 400, shards);
+        let serving = serve(&host, host.ledgers());
+        let attachment = host.attach();
+        let range = LockRange { owner: LOCK_FLOCK, kind: LOCK_WRITE, start: 0, end: u64::MAX };
+        let lock = Lock { open: OpenRef::default(), range, wait: true };
+        let give_up = || {
+            attachment.transport.exchange(&lock, Patience::Deadline, |answer| {
+                assert!(matches!(answer, Answer::Failed(Errno::EIO)));
+            });
+        };
+        for _ in 0..3 {
+            thread::scope(|scope| (0..LANES).for_each(|_| drop(scope.spawn(give_up))));
+            until("the lanes are free", || free_lanes(&host) == LANES);
+        }
+        assert_eq!(ping(&attachment), Ok(()));
+        // The answers come when others use the lanes.
+        let last = Client::map(&host.region()).head().last_request_id.load(SeqCst);
+        let given_up = 3 * LANES as u64;
+        thread::scope(|scope| {
+            let attachment = &attachment;
+            for worker in 0..LANES {
+                scope.spawn(move || {
+                    for request in 0..20 {
+                        assert_eq!(ask(attachment, &make(&format!("{worker}-{request}"))), Ok(()));
+                    }
+                });
+            }
+            for request_id in last - given_up..last {
+                assert_eq!(ask(attachment, &Cancel { request_id }), Ok(()));
+            }
+        });
+        assert_eq!(free_lanes(&host), LANES);
+        host.stop();
+        assert_eq!(serving.join().expect("no panic"), Ending::Stopped);
+        assert_eq!(host.done().iter().filter(|name| !name.contains("sent")).count(), LANES * 20);
+    }
+}
+
+fn free_lanes(host: &Host) -> usize {
+    let client = Client::map(&host.region());
+    let lanes = client.head().lanes.iter();
+    lanes.filter(|lane| lane.state.load(SeqCst) == LANE_FREE).count()
 }
 
 #[test]

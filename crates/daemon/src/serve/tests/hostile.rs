@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use mayfly_transport_shm::{
-    layout::{LANE_REQUEST, SessionHead, SessionRegion},
+    layout::{LANE_ABANDONED, LANE_REQUEST, SessionHead, SessionRegion},
     region::{self, NodeSettings, SessionMapping},
     server::{LaneRef, Reply, Server},
 };
@@ -18,6 +18,7 @@ pub(super) enum Scribble {
     Head { offset: usize, value: u32 },
     Request { lane: usize, bytes: Vec<u8> },
     Submit { lane: usize, length: u32, header: Option<(u64, u32)> },
+    Abandon { lane: usize },
 }
 
 fn scribble() -> impl Strategy<Value = Scribble> {
@@ -29,6 +30,7 @@ fn scribble() -> impl Strategy<Value = Scribble> {
             .prop_map(|(lane, bytes)| Scribble::Request { lane, bytes }),
         (0_usize..16, length, proptest::option::of((any::<u64>(), 0_u32..300)))
             .prop_map(|(lane, length, header)| Scribble::Submit { lane, length, header }),
+        (0_usize..16).prop_map(|lane| Scribble::Abandon { lane }),
     ]
 }
 
@@ -57,6 +59,9 @@ impl Client {
                 unsafe { self.0.cast::<u8>().add(*offset).cast::<u32>().write_volatile(*value) };
             }
             Scribble::Request { lane, bytes } => self.write(*lane, bytes),
+            Scribble::Abandon { lane } => {
+                self.head().lanes[*lane].state.store(LANE_ABANDONED, SeqCst);
+            }
             Scribble::Submit { lane, length, header } => {
                 if let Some((request_id, body_bytes)) = *header {
                     let mut bytes = [0; HEADER_BYTES];
@@ -107,13 +112,23 @@ fn round(server: &mut Server, other: &mut Server, session: SessionId) -> Result<
     server.collect(&mut lanes);
     lanes.extend((0..18).map(|lane| LaneRef { session, lane }));
     for at in lanes {
-        let Some(incoming) = server.take(at, &mut body) else { continue };
+        let Some(incoming) = server.take(at, &mut body) else {
+            if let Some(request_id) = server.detach(at) {
+                prop_assert_eq!(other.claim(at, request_id), None);
+                prop_assert!(other.end_given_up(session, request_id));
+            }
+            continue;
+        };
         prop_assert!(body.len() + HEADER_BYTES <= REQUEST_BYTES_MAX);
         // Decoding may fail, and may not panic.
         let _request = mayfly_wire::Request::decode(incoming.op, &body);
         let request_id = incoming.request_id;
         prop_assert_eq!(other.claim(at, request_id), None);
-        let answering = if at.lane % 2 == 0 {
+        let answering = if at.lane % 3 == 0 {
+            // Until it is given up.
+            server.leave(at);
+            continue;
+        } else if at.lane % 2 == 0 {
             &mut *server
         } else {
             server.leave(at);

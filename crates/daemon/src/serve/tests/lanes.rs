@@ -7,7 +7,7 @@ use mayfly_transport_shm::{
     region::{self, NodeSettings, SessionMapping},
     server::{LaneRef, Reply, Server, Session},
 };
-use mayfly_types::SessionId;
+use mayfly_types::{SessionId, limits::GIVEN_UP_MAX};
 use mayfly_wire::Op;
 
 use super::hostile::{Client, Scribble};
@@ -160,6 +160,60 @@ fn a_late_answer_changes_nothing_of_the_next_request() {
     Scene::store(&mut scene.other, 8);
     scene.other.publish(AT);
     assert_eq!(scene.lane().state.load(SeqCst), LANE_REPLY);
+}
+
+#[test]
+fn a_lane_that_was_given_up_is_free_at_once_and_its_request_is_answered_to_nobody() {
+    let mut scene = Scene::new();
+    scene.leave(7);
+    assert_eq!(scene.taker.detach(AT), None, "somebody waits");
+    scene.lane().state.store(LANE_ABANDONED, SeqCst);
+    scene.node.mark(AT.session.0);
+    assert!(scene.marked(), "the daemon looks at it");
+    assert!(scene.taker.take(AT, &mut Vec::new()).is_none());
+    assert_eq!(scene.other.detach(AT), None, "it is the taker's");
+    assert_eq!(scene.taker.detach(AT), Some(7));
+    assert_eq!(scene.lane().state.load(SeqCst), LANE_FREE);
+    assert_eq!(scene.taker.detach(AT), None);
+    scene.leave(8);
+    assert_eq!(scene.other.claim(AT, 7), None);
+    assert!(scene.other.end_given_up(AT.session, 7));
+    assert!(!scene.other.end_given_up(AT.session, 7), "its answer has come");
+    assert!(!scene.other.end_given_up(AT.session, 8));
+    scene.other.claim(AT, 8).expect("it was left");
+    Scene::store(&mut scene.other, 8);
+    scene.other.publish(AT);
+    assert_eq!(scene.lane().state.load(SeqCst), LANE_REPLY);
+    assert_eq!(scene.lane().answered_id.load(SeqCst), 8);
+}
+
+#[test]
+fn a_lane_that_is_being_answered_when_it_is_given_up_is_freed_by_the_answer() {
+    let mut scene = Scene::new();
+    scene.leave(7);
+    scene.other.claim(AT, 7).expect("it was left");
+    scene.lane().state.store(LANE_ABANDONED, SeqCst);
+    assert_eq!(scene.taker.detach(AT), None);
+    Scene::store(&mut scene.other, 7);
+    scene.other.publish(AT);
+    assert_eq!(scene.lane().state.load(SeqCst), LANE_FREE);
+    assert!(!scene.taker.end_given_up(AT.session, 7));
+}
+
+/// A process that does nothing but give up would have the daemon keep what it asked for.
+#[test]
+fn of_requests_that_were_given_up_only_so_many_are_without_a_lane() {
+    let mut scene = Scene::new();
+    let most = GIVEN_UP_MAX as u64;
+    for request_id in 1..=most + 1 {
+        scene.leave(request_id);
+        scene.lane().state.store(LANE_ABANDONED, SeqCst);
+        let detached = scene.taker.detach(AT);
+        assert_eq!(detached, (request_id <= most).then_some(request_id));
+    }
+    assert_eq!(scene.lane().state.load(SeqCst), LANE_ABANDONED);
+    assert!(scene.other.end_given_up(AT.session, 3));
+    assert_eq!(scene.taker.detach(AT), Some(most + 1));
 }
 
 #[test]
