@@ -1,15 +1,14 @@
 //! The entries of a directory, from a position on.
 
-use core::sync::atomic::{Ordering::Acquire, fence};
-
 use mayfly_types::{FileId, FileKind};
 
 use crate::{
     Unsure,
     attributes::{RECORD_CHUNKS, of_directory, peek},
     key::{self, PLACE_BYTES},
-    page::{CELL_HEAD_BYTES, DEPTH_MAX, PLACES_AT, VERSION_AT},
+    page::{CELL_HEAD_BYTES, DEPTH_MAX, PLACES_AT},
     search::{KEY_BYTES_MAX, Key, Node, Slot, Source, get},
+    walk::settled,
 };
 
 /// Pages that one listing looks at, at most: each has some thirty entries or more.
@@ -43,16 +42,10 @@ pub fn list<S: Source>(
     cookie: u64,
     mut take: impl FnMut(&Entry<'_>) -> bool,
 ) -> Result<bool, Unsure> {
-    let before = source.word(VERSION_AT).ok_or(Unsure)?;
-    if before % 2 != 0 {
-        return Err(Unsure);
-    }
-    let whole = dots(source, directory, cookie, &mut take)?
-        && names(source, directory, cookie.max(key::COOKIE_MIN - 1), &mut take)?;
-    // What was read was read before the version is looked at again.
-    fence(Acquire);
-    let after = source.word(VERSION_AT).ok_or(Unsure)?;
-    if before == after { Ok(whole) } else { Err(Unsure) }
+    settled(source, |_| {
+        Ok(dots(source, directory, cookie, &mut take)?
+            && names(source, directory, cookie.max(key::COOKIE_MIN - 1), &mut take)?)
+    })
 }
 
 /// The directory and its parent. A directory that was removed has no entries, which is the daemon's
