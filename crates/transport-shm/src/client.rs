@@ -38,7 +38,7 @@ use crate::{
     },
     lent::Lent,
     raw,
-    spin::{Spin, Yield},
+    spin::{PLACE_CYCLES, REPLY_CYCLES, Spin, Yield},
 };
 
 /// Carries the requests of one session. It lives as long as the process: the mappings are never
@@ -50,7 +50,10 @@ pub struct ShmTransport {
     /// Bit of this session in the daemon's summary; not read from the region again.
     id: u32,
     evidence_fd: i32,
+    /// For replies.
     spin: Spin,
+    /// For places in a full ring.
+    spin_for_place: Spin,
     yields: Yield,
     moments: Moments,
     /// A thread is posting.
@@ -92,13 +95,14 @@ impl ShmTransport {
         // that one is taken for the answer.
         let moments =
             unsafe { Moments::known(node.head.processors_tell.load(Relaxed) == PROCESSORS_TELL) };
-        let spin = Spin::new(raw::processors());
+        let processors = raw::processors();
         ShmTransport {
             node,
             session,
             id,
             evidence_fd,
-            spin,
+            spin: Spin::new(processors, REPLY_CYCLES),
+            spin_for_place: Spin::new(processors, PLACE_CYCLES),
             yields: Yield::new(),
             moments,
             posting: AtomicBool::new(false),

@@ -18,7 +18,11 @@ const PROBE_EVERY: u32 = 16;
 /// Cycles of a full spin: some 30 µs at 3 GHz, as long as it takes to sleep and be woken. A request
 /// that only touches metadata takes one or two, but some find the daemon's thread or its memory
 /// cold; and whoever is woken may be put on the daemon's processor, and stay there.
-const SPIN_CYCLES: u64 = 80_000;
+pub(crate) const REPLY_CYCLES: u64 = 80_000;
+/// Cycles of a full spin for a place in a ring, some 70 µs: the daemon frees places when it has
+/// executed a quarter of what a ring holds, which takes half as long where nothing disturbs it.
+/// Whoever gave up just then would ask, and have to be woken.
+pub(crate) const PLACE_CYCLES: u64 = 160_000;
 /// Cycles of a wait for a daemon that is being moved: some 100 µs. The kernel takes half as long in
 /// a virtual machine, and everything is cold then.
 const ARRIVAL_CYCLES: u64 = 260_000;
@@ -51,13 +55,14 @@ impl Credit {
 #[derive(Debug)]
 pub(crate) struct Spin {
     credit: Credit,
+    longest: u64,
     alone: bool,
 }
 
 impl Spin {
-    /// For a thread that may run on `processors`.
-    pub(crate) fn new(processors: u32) -> Spin {
-        Spin { credit: Credit::new(), alone: processors < 2 }
+    /// For a thread that may run on `processors` and spins for so many cycles.
+    pub(crate) fn new(processors: u32, longest: u64) -> Spin {
+        Spin { credit: Credit::new(), longest, alone: processors < 2 }
     }
 
     /// Spins until `done` says so, within the budget that began at `start` cycles; true when it
@@ -66,7 +71,7 @@ impl Spin {
         if self.alone || !self.credit.worth_trying() {
             return false;
         }
-        self.credit.note(spin(start, SPIN_CYCLES, &mut done))
+        self.credit.note(spin(start, self.longest, &mut done))
     }
 
     /// Spins until `done` says so, or until a daemon on its way must have come; true when it did.
@@ -115,7 +120,7 @@ mod tests {
 
     #[test]
     fn spins_that_fail_are_given_up_and_tried_again_now_and_then() {
-        let spin = Spin::new(2);
+        let spin = Spin::new(2, REPLY_CYCLES);
         let tried = |spin: &Spin| {
             let mut looks = 0;
             spin.until(cycles(), || {
@@ -131,21 +136,24 @@ mod tests {
 
     #[test]
     fn a_daemon_on_its_way_is_waited_for_without_credit() {
-        let spin = Spin::new(2);
+        let spin = Spin::new(2, REPLY_CYCLES);
         (0..160).for_each(|_| assert!(!spin.until(cycles(), || false)));
         let mut looks = 0;
         assert!(spin.until_arrival(cycles(), || {
             looks += 1;
             looks > 20
         }));
-        assert!(!Spin::new(1).until_arrival(cycles(), || true), "it could not arrive");
+        assert!(
+            !Spin::new(1, REPLY_CYCLES).until_arrival(cycles(), || true),
+            "it could not arrive"
+        );
     }
 
     /// The daemon ran in between, on this processor, and moved to another one; the thread slept at
     /// once then, and was woken on the daemon's new processor: each such move was in vain.
     #[test]
     fn a_thread_that_was_kept_from_the_processor_spins_all_the_same() {
-        let spin = Spin::new(2);
+        let spin = Spin::new(2, REPLY_CYCLES);
         let long_ago = cycles().wrapping_sub(100 * ARRIVAL_CYCLES);
         for looks_needed in [20, 200] {
             let mut looks = 0;
@@ -165,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_single_processor_never_spins() {
-        let spin = Spin::new(1);
+        let spin = Spin::new(1, REPLY_CYCLES);
         let mut looks = 0;
         assert!(!spin.until(cycles(), || {
             looks += 1;

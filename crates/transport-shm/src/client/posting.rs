@@ -101,7 +101,8 @@ impl ShmTransport {
     #[cold]
     fn awaits_room(&self, posts: &Posts) -> bool {
         let is_awake = || self.node.head.daemon_state.load(Relaxed) == DAEMON_AWAKE;
-        self.spins_until(self.moments.now(), || !posts.is_full() || !is_awake()) && !posts.is_full()
+        let done = || !posts.is_full() || !is_awake();
+        self.spins_until(&self.spin_for_place, self.moments.now(), done) && !posts.is_full()
     }
 
     /// Does `step` if no other thread is at the ring.

@@ -11,6 +11,7 @@ use super::{ShmTransport, Submitted, replied};
 use crate::{
     layout::{DAEMON_ABSENT, LANE_ABANDONED, LANE_REQUEST, LANE_SLEEPER, ON_THE_WAY},
     raw,
+    spin::Spin,
 };
 
 /// How often a wait without a deadline looks up. A signal that arrives just before the futex call
@@ -64,16 +65,16 @@ impl ShmTransport {
     fn spin(&self, submitted: &Submitted) -> bool {
         let Submitted { lane, at, woken, .. } = *submitted;
         let control = self.lane(lane);
-        !woken && self.spins_until(at, || replied(control))
+        !woken && self.spins_until(&self.spin, at, || replied(control))
     }
 
     /// Spins, since the moment `at`, until the daemon has done something, if it can do that
     /// meanwhile; true when it has.
-    pub(super) fn spins_until(&self, at: Moment, done: impl FnMut() -> bool) -> bool {
+    pub(super) fn spins_until(&self, spin: &Spin, at: Moment, done: impl FnMut() -> bool) -> bool {
         match self.node.head.daemon_processor.load(Relaxed) {
-            ON_THE_WAY => self.spin.until_arrival(at.cycles, done),
+            ON_THE_WAY => spin.until_arrival(at.cycles, done),
             there if there != 0 && there == at.processor => false,
-            _ => self.spin.until(at.cycles, done),
+            _ => spin.until(at.cycles, done),
         }
     }
 
