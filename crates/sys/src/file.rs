@@ -120,6 +120,16 @@ pub fn control(descriptor: i32, command: usize, argument: usize) -> Result<usize
     result(unsafe { syscall3(number::FCNTL, descriptor as usize, command, argument) })
 }
 
+/// Duplicates a descriptor to the lowest free number.
+///
+/// # Errors
+/// EMFILE, EBADF.
+pub fn duplicate(descriptor: i32) -> Result<i32, Errno> {
+    // SAFETY: touches no memory.
+    let raw = unsafe { syscall3(number::DUP, descriptor as usize, 0, 0) };
+    result(raw).map(|descriptor| descriptor as i32)
+}
+
 /// An ioctl whose argument is a number.
 ///
 /// # Errors
