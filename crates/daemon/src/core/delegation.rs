@@ -8,6 +8,8 @@
 //!
 //! Only where one shard has everything, and where what a process was told survives the daemon.
 
+mod cycles;
+
 use mayfly_transport_shm::layout::NodeHead;
 use mayfly_transport_shm::posts::{
     PREFIX_BYTES_MAX, RECORDS, RINGS, names::SLOTS_MAX, ring_of, split,
@@ -23,6 +25,8 @@ use super::{
     posted::{Ring, members},
 };
 use crate::{api::Caller, maps::HashMap};
+use cycles::Cycles;
+pub(super) use cycles::Present;
 
 /// So many files in a row a process makes in a directory before it need not ask.
 const IN_A_ROW: u32 = 8;
@@ -72,10 +76,8 @@ pub(super) struct Delegations {
     pub(super) fresh: Vec<Dedication>,
     /// Rings that are nobody's from the next commit on, a bit each.
     ended: u64,
-    /// The directory in which something is being executed that was posted.
-    pub(super) executing: Option<FileId>,
-    /// What its record does not tell yet.
-    pub(super) gathered: Option<Gathered>,
+    /// What is being executed that was posted.
+    pub(super) executing: Option<Executing>,
     /// Rings of which something was executed since the last commit, a bit each.
     pub(super) touched: u64,
     /// Where the last of it was posted, and how much was, since somebody asked.
@@ -85,61 +87,40 @@ pub(super) struct Delegations {
     pub(super) content: Vec<u8>,
 }
 
-/// Names that came and went in a directory while what was posted is being executed: its record is
-/// written once for all of them.
+/// A directory in which something is being executed that was posted. Its record is written once
+/// for all names that come and go.
 #[derive(Debug)]
-pub(super) struct Gathered {
+pub(super) struct Executing {
     pub(super) directory: FileId,
+    /// The table of its names; none when it is not delegated any more.
+    pub(super) table: Option<usize>,
     /// So many more than the record says.
     pub(super) entries: i64,
     /// When the last one came or went; nothing as long as none did.
     pub(super) last: Option<Timestamp>,
 }
 
-impl Gathered {
-    pub(super) fn of(directory: FileId) -> Gathered {
-        Gathered { directory, entries: 0, last: None }
-    }
-}
-
-/// Tells time by the processors' counter, which processes read without a system call: what it was
-/// when the node began, and the time then in nanoseconds.
-#[derive(Debug)]
-pub(super) struct Cycles {
-    began: u64,
-    began_ns: i128,
-}
-
-const NS: i128 = 1_000_000_000;
-
-impl Cycles {
-    fn of(head: &NodeHead) -> Cycles {
-        let began = head.began_cycles.load(Relaxed);
-        Cycles { began, began_ns: i128::from(head.began_ns.load(Relaxed)) }
-    }
-
-    /// The time when the counter said `then`, if it says `cycles` at `now`: not before the node
-    /// began, and not later than now.
-    pub(super) fn time(&self, then: u64, cycles: u64, now: Timestamp) -> Timestamp {
-        let ran = i128::from(cycles.saturating_sub(self.began));
-        let ago = i128::from(cycles.saturating_sub(then)).min(ran);
-        let end = i128::from(now.seconds) * NS + i128::from(now.nanoseconds);
-        // A clock that was set back tells nothing.
-        if ran == 0 || end <= self.began_ns {
-            return now;
-        }
-        let then = end - (end - self.began_ns) * ago / ran;
-        Timestamp { seconds: (then / NS) as i64, nanoseconds: (then % NS) as u32 }
-    }
-}
-
 impl Delegations {
-    /// Whether a change of a directory's entries was added to what is gathered.
+    /// What was posted in a directory is going to be executed, which has nothing else executed that
+    /// was posted.
+    pub(super) fn begin_executing(&mut self, directory: Option<FileId>) {
+        debug_assert!(self.executing.is_none());
+        self.executing = directory.map(|directory| {
+            let table = self.by_directory.get(&directory).copied();
+            Executing { directory, table, entries: 0, last: None }
+        });
+    }
+
+    pub(super) fn is_executing(&self, directory: FileId) -> bool {
+        self.executing.as_ref().is_some_and(|executing| executing.directory == directory)
+    }
+
+    /// Whether a change of a directory's entries was added to what its record does not tell yet.
     pub(super) fn gather(&mut self, directory: FileId, entries: i64, now: Timestamp) -> bool {
-        let of = |gathered: &&mut Gathered| gathered.directory == directory;
-        let Some(gathered) = self.gathered.as_mut().filter(of) else { return false };
-        gathered.entries += entries;
-        gathered.last = Some(now);
+        let of = |executing: &&mut Executing| executing.directory == directory;
+        let Some(executing) = self.executing.as_mut().filter(of) else { return false };
+        executing.entries += entries;
+        executing.last = Some(now);
         true
     }
 
@@ -154,7 +135,6 @@ impl Delegations {
             fresh: Vec::new(),
             ended: 0,
             executing: None,
-            gathered: None,
             touched: 0,
             posted_on: None,
             clock: Cycles::of(head),
@@ -392,33 +372,5 @@ impl Core {
                 self.opens.break_promise(unused);
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SECOND: u64 = 2_000_000_000;
-
-    fn at(seconds: i64, nanoseconds: u32) -> Timestamp {
-        Timestamp { seconds, nanoseconds }
-    }
-
-    #[test]
-    fn the_time_of_a_post_is_found_from_the_counter() {
-        let clock = Cycles { began: 7 * SECOND, began_ns: 100 * NS };
-        let now = (17 * SECOND, at(110, 0));
-        let time = |then| clock.time(then, now.0, now.1);
-        assert_eq!(time(17 * SECOND), at(110, 0));
-        assert_eq!(time(16 * SECOND + SECOND / 4), at(109, 250_000_000));
-        assert_eq!(time(0), at(100, 0), "nothing was posted before the node began");
-        assert_eq!(time(18 * SECOND), at(110, 0), "nor is anything posted later than now");
-    }
-
-    #[test]
-    fn a_clock_that_was_set_back_tells_the_present() {
-        let clock = Cycles { began: 7 * SECOND, began_ns: 100 * NS };
-        assert_eq!(clock.time(8 * SECOND, 9 * SECOND, at(50, 3)), at(50, 3));
     }
 }

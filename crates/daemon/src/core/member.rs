@@ -12,7 +12,7 @@ use mayfly_meta::{
 };
 use mayfly_types::{Errno, FileId, Times, limits::SUBDIRECTORIES_MAX};
 
-use super::{Core, Outcome, delegation::Gathered, home::Located};
+use super::{Core, Outcome, delegation::Executing, home::Located};
 use crate::message::{Answer, DirectoryFacts, MemberFacts, Question};
 
 /// A directory in which names are made and removed here.
@@ -142,10 +142,10 @@ impl Core {
         }
     }
 
-    /// Writes what was gathered of a directory's changes.
-    pub(super) fn touch_gathered(&mut self) -> Outcome<()> {
-        let gathered = self.delegations.gathered.take();
-        let Some(Gathered { directory, entries, last: Some(last) }) = gathered else {
+    /// What was posted in a directory was executed: writes what was gathered of its changes.
+    pub(super) fn end_executing(&mut self) -> Outcome<()> {
+        let executing = self.delegations.executing.take();
+        let Some(Executing { directory, entries, last: Some(last), .. }) = executing else {
             return Ok(());
         };
         self.now = last;

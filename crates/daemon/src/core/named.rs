@@ -10,7 +10,7 @@ use mayfly_meta::{Scan, key, record::Dentry};
 use mayfly_transport_shm::posts::names::{Names, Print, Reserved, Standing, Tally};
 use mayfly_types::{FileId, FileKind};
 
-use super::{Core, Outcome, posted::members};
+use super::{Core, Outcome, delegation::Executing, posted::members};
 
 /// The table of the names of a delegated directory.
 #[derive(Debug)]
@@ -88,11 +88,11 @@ impl Core {
         name: &[u8],
         standing: Option<Standing>,
     ) {
-        let Some(&at) = self.delegations.by_directory.get(&directory) else { return };
         // What is posted is noted with its record.
-        if self.delegations.executing == Some(directory) {
+        if self.delegations.is_executing(directory) {
             return;
         }
+        let Some(&at) = self.delegations.by_directory.get(&directory) else { return };
         let print = Print::of(name);
         if self.is_claimed(at, directory, print) {
             // What adds a name reserves it. This one was there, and its record is written anew, for
@@ -107,14 +107,9 @@ impl Core {
     }
 
     /// The record of a place was executed, which was about a name that stands so now.
-    pub(super) fn posted_name(
-        &mut self,
-        directory: FileId,
-        print: Print,
-        place: usize,
-        standing: Option<Standing>,
-    ) {
-        if let Some(&table) = self.delegations.by_directory.get(&directory) {
+    pub(super) fn posted_name(&mut self, print: Print, place: usize, standing: Option<Standing>) {
+        let executing = self.delegations.executing.as_ref();
+        if let Some(&Executing { directory, table: Some(table), .. }) = executing {
             let of = Settled { table, directory, print, standing };
             self.delegations.released.push(Released { of, place });
         }

@@ -3,10 +3,7 @@
 //! What is posted is executed before anything else that this shard does for somebody, and seen by
 //! those who ask nobody only when it is committed. Who may post is `delegation.rs`'s subject.
 
-use std::sync::atomic::{
-    AtomicU64,
-    Ordering::{Relaxed, Release, SeqCst},
-};
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
 use mayfly_meta::{
     key,
@@ -17,11 +14,11 @@ use mayfly_transport_shm::posts::{
     Asked, Posts, RECORDS, Record,
     names::{Print, Standing},
 };
-use mayfly_types::{Errno, FileId, OpenRef, SessionId, Timestamp};
+use mayfly_types::{Errno, FileId, OpenRef, SessionId};
 
 use super::{
     Core, Outcome,
-    delegation::Gathered,
+    delegation::Present,
     dentry::Wanted,
     home::Ownership,
     open::ONCE,
@@ -135,7 +132,6 @@ impl Core {
         // Before the look at what there is: whoever sets it later has something that is seen.
         self.node.head.ripe.fetch_and(!(1 << ring), SeqCst);
         let Some(mut held) = self.delegations.rings[ring].take() else { return false };
-        self.delegations.executing = held.directory;
         let mut any = false;
         for turn in 0..TURNS {
             let published = posts.published.load(SeqCst) as u32;
@@ -159,7 +155,6 @@ impl Core {
             }
         }
         held.directory.take_if(|held| !self.is_delegated(*held, ring));
-        self.delegations.executing = None;
         self.delegations.touched |= u64::from(any) << ring;
         self.delegations.rings[ring] = Some(held);
         any
@@ -179,7 +174,7 @@ impl Core {
     fn execute_records(&mut self, at: usize, ring: &mut Ring, published: u32) {
         let posts = self.posts(at);
         let present = self.look_at_clock();
-        self.delegations.gathered = ring.directory.map(Gathered::of);
+        self.delegations.begin_executing(ring.directory);
         while ring.executed != published {
             let place = place_of(ring.executed);
             if let Err(fault) = self.execute_record(posts, place, ring, present) {
@@ -187,10 +182,10 @@ impl Core {
             }
             ring.executed = ring.executed.wrapping_add(1);
         }
-        if let Err(fault) = self.touch_gathered() {
+        if let Err(fault) = self.end_executing() {
             log::error("posted", format_args!("a directory was not changed: {fault:?}"));
         }
-        self.now = present.1;
+        self.now = present.now;
         self.looked_up = None;
         // Which records are executed is as true as that transaction.
         posts.transaction.store(0, Release);
@@ -198,9 +193,9 @@ impl Core {
         posts.transaction.store(self.batch_transaction(), Release);
     }
 
-    /// What the processor's counter says, and the time then. A thread that is kept from its
-    /// processor between the two looks again.
-    fn look_at_clock(&self) -> (u64, Timestamp) {
+    /// Looks at the processor's counter and the clock. A thread that is kept from its processor
+    /// between the two looks again.
+    fn look_at_clock(&self) -> Present {
         let mut before = cycles();
         let mut now = self.clock.now();
         for _ in 0..PRESENT_TRIES {
@@ -210,7 +205,7 @@ impl Core {
             }
             (before, now) = (after, self.clock.now());
         }
-        (before, now)
+        self.delegations.clock.present(before, now)
     }
 
     /// What such a ring says means nothing.
@@ -227,13 +222,13 @@ impl Core {
         posts: &Posts,
         at: usize,
         ring: &mut Ring,
-        present: (u64, Timestamp),
+        present: Present,
     ) -> Outcome<()> {
         let record = &posts.records[at];
         let directory = ring.directory.ok_or(Errno::EPROTO)?;
         let name = name_in(record)?;
         let print = Print::of(&name);
-        self.now = self.time_of(&record.cycles, present);
+        self.now = present.time(record.cycles.load(Relaxed));
         self.looked_up = None;
         self.requests += 1;
         let posted = self.delegations.posted_on.map_or(0, |(_, posted)| posted);
@@ -241,7 +236,7 @@ impl Core {
         let done = self.execute_named((directory, name), (posts, at), ring, present);
         // Of one that was not done nothing is known.
         let standing = *done.as_ref().unwrap_or(&Some(Standing::Asked));
-        self.posted_name(directory, print, at, standing);
+        self.posted_name(print, at, standing);
         done.map(drop)
     }
 
@@ -251,7 +246,7 @@ impl Core {
         (directory, name): (FileId, Vec<u8>),
         (posts, at): (&Posts, usize),
         ring: &mut Ring,
-        present: (u64, Timestamp),
+        present: Present,
     ) -> Outcome<Option<Standing>> {
         let record = &posts.records[at];
         let cookie = key::cookie(directory, &name);
@@ -278,17 +273,13 @@ impl Core {
         Ok(Some(Standing::Plain))
     }
 
-    fn time_of(&self, then: &AtomicU64, (cycles, now): (u64, Timestamp)) -> Timestamp {
-        self.delegations.clock.time(then.load(Relaxed), cycles, now)
-    }
-
     /// Makes the file that a record asks for, with what its process has added to it.
     fn make_posted(
         &mut self,
         record: &Record,
         place: &Place,
         content: &[u8],
-        present: (u64, Timestamp),
+        present: Present,
     ) -> Outcome<Inode> {
         let parent = self.load_parent(place.directory)?;
         let gid = parent.inherited_group(record.gid.load(Relaxed));
@@ -298,7 +289,7 @@ impl Core {
         let mut inode = self.new_inode(id, owner, Content::Inline(Vec::new()), parent.layout());
         if !content.is_empty() {
             inode.size_bytes = content.len() as u64;
-            let changed = self.time_of(&record.changed_cycles, present);
+            let changed = present.time(record.changed_cycles.load(Relaxed));
             self.changed(&mut inode, changed);
         }
         self.add_fused_with(place, parent, &inode, content)?;
@@ -361,9 +352,9 @@ impl Core {
 
 /// The name in a record, which may be anything.
 fn name_in(record: &Record) -> Outcome<Vec<u8>> {
-    let mut name = Vec::new();
-    record.read_name(&mut name);
+    let name = record.read_name();
     let is_name = !matches!(name.as_slice(), b"" | b"." | b"..");
-    let plain = !name.iter().any(|byte| matches!(byte, b'/' | 0));
+    // Looks at all bytes, which the processor does at once.
+    let plain = !name.iter().fold(false, |found, byte| found | matches!(byte, b'/' | 0));
     if is_name && plain { Ok(name) } else { Err(Errno::EPROTO.into()) }
 }

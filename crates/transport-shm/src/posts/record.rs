@@ -139,15 +139,16 @@ impl Record {
         self.open_generation.store(open.generation, Relaxed);
     }
 
+    /// The name, as long as the record says it is but not longer than a name can be.
     #[cfg(feature = "server")]
-    /// Appends the name to `to`, as long as it says it is but not longer than a name can be.
-    pub fn read_name(&self, to: &mut Vec<u8>) {
+    #[must_use]
+    pub fn read_name(&self) -> Vec<u8> {
         let bytes = (self.name_bytes.load(Relaxed) as usize).min(NAME_BYTES_MAX);
-        to.reserve(bytes.next_multiple_of(8));
-        for word in &self.name[..bytes.div_ceil(8)] {
-            to.extend_from_slice(&word.load(Relaxed).to_le_bytes());
+        let mut name = [[0; 8]; NAME_WORDS];
+        for (to, word) in name.iter_mut().zip(&self.name[..bytes.div_ceil(8)]) {
+            *to = word.load(Relaxed).to_le_bytes();
         }
-        to.truncate(bytes);
+        name.as_flattened()[..bytes].to_vec()
     }
 
     /// The daemon executes the record: what it asks for.

@@ -73,9 +73,7 @@ fn a_create_is_posted_with_its_name_and_the_promise_of_its_place() {
     for (index, name) in (0..).zip(["f", "eight by", "nine byte", &"n".repeat(NAME_BYTES_MAX)]) {
         let promise = ring.create(given, name);
         assert_eq!(promise, Some(OpenRef { index, generation: 3 }), "{name}");
-        let mut read = Vec::new();
-        ring.posts.records[index as usize].read_name(&mut read);
-        assert_eq!(read, name.as_bytes());
+        assert_eq!(ring.posts.records[index as usize].read_name(), name.as_bytes());
     }
     assert_eq!((ring.posts.count(), ring.posts.waiting()), (4, 4));
 }
