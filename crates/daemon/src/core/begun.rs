@@ -240,39 +240,35 @@ impl Core {
         if of_file.peek().is_none() || of_file.any(mine) { Ok(()) } else { Err(Fault::Busy) }
     }
 
-    fn in_doubt(&self, file: FileId) -> impl Iterator<Item = (bool, &Doubt)> {
-        let of_parts = self.begun.doubts.iter().filter(move |of| !of.whole && of.file == file);
-        of_parts.map(|doubt| (self.is_noted_append(doubt.caller, doubt.file), doubt))
+    /// Waits while anything of a striped file is in doubt that is in the way.
+    fn check_doubts(&self, file: FileId, is_in_the_way: impl Fn(&Doubt) -> bool) -> Outcome<()> {
+        let of_parts = |doubt: &&Doubt| !doubt.whole && doubt.file == file;
+        let waits = self.begun.doubts.iter().filter(of_parts).any(is_in_the_way);
+        if waits { Err(Fault::Busy) } else { Ok(()) }
+    }
+
+    fn is_append_at_home(&self, doubt: &Doubt) -> bool {
+        !doubt.whole && self.is_noted_append(doubt.caller, doubt.file)
     }
 
     /// Waits while a write to the part of a striped file is in doubt.
     pub(super) fn check_no_write_in_doubt(&self, file: FileId) -> Outcome<()> {
-        let writes =
-            !self.begun.doubts.is_empty() && self.in_doubt(file).any(|(append, _)| !append);
-        if writes { Err(Fault::Busy) } else { Ok(()) }
+        self.check_doubts(file, |of| !self.is_append_at_home(of))
     }
 
     /// The same with an append at its home, for who is about to append.
     pub(super) fn check_no_append_in_doubt(&self, caller: Caller, file: FileId) -> Outcome<()> {
-        if self.begun.doubts.is_empty() || self.is_in_doubt(caller) {
-            return Ok(());
-        }
-        let appends = self.in_doubt(file).any(|(append, _)| append);
-        if appends { Err(Fault::Busy) } else { Ok(()) }
+        self.check_doubts(file, |of| self.is_append_at_home(of) && !self.is_in_doubt(caller))
     }
 
     /// The same with either, for who cuts the file.
     pub(super) fn check_nothing_in_doubt(&self, file: FileId) -> Outcome<()> {
-        let any = !self.begun.doubts.is_empty() && self.in_doubt(file).next().is_some();
-        if any { Err(Fault::Busy) } else { Ok(()) }
+        self.check_doubts(file, |_| true)
     }
 
     /// The same for who uses the part that is here.
     pub(super) fn check_part_undoubted(&self, caller: Caller, file: FileId) -> Outcome<()> {
-        if self.begun.doubts.is_empty() || self.is_in_doubt(caller) {
-            return Ok(());
-        }
-        self.check_nothing_in_doubt(file)
+        self.check_doubts(file, |_| !self.is_in_doubt(caller))
     }
 
     /// Some doubts are over, and who waited goes on.

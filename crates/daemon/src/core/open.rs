@@ -44,11 +44,7 @@ impl Core {
         }
         let create = flags & O_CREAT != 0;
         let exclusive = create && flags & O_EXCL != 0;
-        let mut walk = open.walk;
-        walk.flags |= WALK_FOLLOW;
-        if exclusive || flags & O_NOFOLLOW != 0 {
-            walk.flags &= !WALK_FOLLOW;
-        }
+        let walk = walk_to_open(open.walk, !exclusive && flags & O_NOFOLLOW == 0);
         let (mut located, slash) = match self.run.place.at {
             At::File { id, slash, named } => {
                 let others = named && !(create && self.was_made_for(id, caller)?);
@@ -97,9 +93,7 @@ impl Core {
         if let Some((object, birth)) = cut {
             self.note_cut(caller, inode, 0)?;
             let change = Change { caller: Some(caller), object, birth, reply: Reply::Opened(made) };
-            return Ok(self.start_change(Length::Any, change, move |objects| {
-                objects.set_size(object, 0).map(|()| 0)
-            }));
+            return Ok(self.start_emptying(change));
         }
         let mapped = self.opens.has_flag(attr.id, FILE_MAPPED);
         Opened { open: made, attr, created, mapped }.encode(to)?;
@@ -107,6 +101,14 @@ impl Core {
             self.opened_to_read(caller, &mut located.inode);
         }
         Ok(Served::Replied)
+    }
+
+    /// Cuts all off an object that others have open, and answers that.
+    fn start_emptying(&mut self, change: Change) -> Served {
+        let object = change.object;
+        self.start_change(Length::Any, change, move |objects| {
+            objects.set_size(object, 0).map(|()| 0)
+        })
     }
 
     /// The file is likely to be read, now, and others like it.
@@ -255,6 +257,12 @@ impl Core {
             self.unclaimed_opens.remove(&made);
         }
     }
+}
+
+/// The path, of which a symbolic link at the end is followed or not.
+fn walk_to_open(walk: Walk<'_>, follow: bool) -> Walk<'_> {
+    let flags = if follow { walk.flags | WALK_FOLLOW } else { walk.flags & !WALK_FOLLOW };
+    Walk { flags, ..walk }
 }
 
 /// The flags that count: with `O_PATH` most do not.
