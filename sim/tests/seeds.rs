@@ -421,3 +421,12 @@ fn what_a_part_has_got_already_needs_no_space_and_comes_before_others() {
         [(1166, "1,3/0-1,3/0/0-1/0-1"), (461, "0-1/0-10/0-6/0-9/0-7/0-5,8-9/0-7/0-6/0-2,4,6-8")];
     kept_striped(Shape { bytes: true, ..Shape::default() }, &parts);
 }
+
+/// The node of a part died when bytes had been appended there, and before the file's home asked for
+/// them again somebody wrote over them. The part refused them then, and they got another place as
+/// well.
+#[test]
+fn what_a_part_has_got_of_an_append_comes_before_others_too() {
+    let shape = Shape { bytes: true, roles: true, ..Shape::default() };
+    kept_striped(shape, &[(320559, "0/0-2/0-1/0-3/0-2/0-2/0-3")]);
+}

@@ -3,11 +3,12 @@
 use mayfly_meta::record::Policy;
 use mayfly_transport_tcp::Body;
 use mayfly_types::{Durability, Errno, SessionId, Times, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use crate::{Roles, layouts::Pool};
 
 /// Who asks: the reply goes back to this lane.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Caller {
     /// The process.
     pub session: SessionId,

@@ -51,6 +51,9 @@ mod names;
 mod open;
 mod operation;
 mod part;
+#[cfg(test)]
+mod part_alone;
+mod part_append;
 mod part_change;
 mod part_hold;
 mod part_leave;

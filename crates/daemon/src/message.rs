@@ -111,6 +111,16 @@ pub struct PartPlace {
     pub(crate) part: PartOf,
 }
 
+/// An append to a striped file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Append {
+    /// The number that the file's home has for it: another one when its request has come again to
+    /// another daemon. 0 when that does not append, and nobody's request does any more.
+    pub(crate) number: u64,
+    /// Whose request it is, as all nodes call that.
+    pub(crate) by: Caller,
+}
+
 /// What a shard asks another one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Question {
@@ -165,14 +175,14 @@ pub enum Question {
     /// The length of a striped file. Asked of its home.
     Size { file: FileId, generation: u32 },
     /// How far a part reaches, which is not to change by writes until [`Question::LetEnd`] comes:
-    /// bytes are being appended to the file. `append` is the home's number for that.
-    HoldEnd { file: FileId, generation: u32, append: u64 },
+    /// bytes are being appended to the file.
+    HoldEnd { file: FileId, generation: u32, append: Append },
     /// The append is over.
-    LetEnd { file: FileId, append: u64 },
+    LetEnd { file: FileId, append: Append },
     /// Bytes for the end of a file, which are to be written if nobody else has written there, and
     /// only while the part is held for this append. `behind`: somebody has written behind them, so
     /// that they are there already, or will not be written.
-    AppendPart { place: PartPlace, append: u64, offset: u64, bytes: Vec<u8>, behind: bool },
+    AppendPart { place: PartPlace, append: Append, offset: u64, bytes: Vec<u8>, behind: bool },
     /// fallocate of a range of the file with this mode, as far as it is the part's. With `look`:
     /// is there room?
     AllocatePart { place: PartPlace, mode: u32, start: u64, end: u64, look: bool },

@@ -74,6 +74,22 @@ impl Numbering {
     pub fn front(&self) -> ShardId {
         self.front_of(self.node)
     }
+
+    /// What all nodes call a session that is called this here.
+    pub(crate) fn session_of_all(&self, session: SessionId) -> SessionId {
+        match origin(session) {
+            Some(_) => session,
+            None => session_elsewhere(self.node, session),
+        }
+    }
+
+    /// What is called here what all nodes call so.
+    pub(crate) fn session_here(&self, session: SessionId) -> SessionId {
+        match origin(session) {
+            Some((node, own)) if node == self.node => own,
+            _ => session,
+        }
+    }
 }
 
 /// What other nodes call a session of `node`.
@@ -126,5 +142,14 @@ mod tests {
             assert_eq!(origin(session_of_node(node)), None);
             assert_eq!(node_of_owner(session_of_node(node)), Some(node));
         }
+    }
+
+    #[test]
+    fn what_all_nodes_call_a_session_leads_back_to_it_on_each() {
+        let [here, there] = [0, 1].map(|node| Numbering { node, nodes: 2, shards: 1 });
+        let own = SessionId(5);
+        let of_all = here.session_of_all(own);
+        assert_eq!((here.session_here(of_all), there.session_here(of_all)), (own, of_all));
+        assert_eq!(there.session_of_all(of_all), of_all);
     }
 }

@@ -215,10 +215,14 @@ pub struct KeyEntry {
 pub const BEGUN: u32 = 0;
 /// The same, to a part of a striped file.
 pub const BEGUN_PART: u32 = u32::MAX;
+/// The same, of bytes that the file's home appends to such a part.
+pub const BEGUN_APPEND: u32 = u32::MAX - 1;
+/// They are there.
+pub const APPENDED: u32 = u32::MAX - 2;
 
 /// A write to an object, from before its first byte is written until it is answered; one for a
-/// process of another node until that lane goes on. The daemon may die before it is done, and
-/// before its answer has arrived.
+/// process of another node until that lane goes on, and one of a file's home until the append is
+/// over. The daemon may die before it is done, and before its answer has arrived.
 #[repr(C)]
 pub struct Begun {
     /// The file; 0: none.
@@ -229,9 +233,9 @@ pub struct Begun {
     pub session: AtomicU32,
     /// and its lane.
     pub lane: AtomicU32,
-    /// `BEGUN*`; 1: it is done; otherwise it failed, with this error number plus one.
+    /// `BEGUN*`; [`APPENDED`]; 1: it is done; otherwise it failed, with this error number plus one.
     pub done: AtomicU32,
-    /// Bytes that were written, when it is done,
+    /// Bytes that were written, when it is done, or were appended so far,
     pub count: AtomicU32,
     /// and the offset behind them.
     pub end: AtomicU64,

@@ -115,7 +115,7 @@ impl Core {
                 self.hold_end(from, object, *append)
             }
             Question::LetEnd { file, append } => {
-                self.let_end(from, *file, *append);
+                self.let_end(from, *file, append);
                 Ok(Answer::Done)
             }
             Question::AppendPart { place, append, offset, bytes, behind } => {

@@ -19,8 +19,14 @@
 //! Of a striped file a part has such writes, and the home such appends. Who uses a part by
 //! requests or cuts it waits for the writes in doubt there, and so does an append, which has to
 //! know where the part ends. The home's cuts and appends wait for its appends in doubt, and so do
-//! requests for the part that it has itself. Those for other parts do not; so a part remembers
-//! what was appended to it last, and does not do it again, whatever was written over it.
+//! requests for the part that it has itself. Those for other parts do not, unless their daemons
+//! died as well: a part knows what it has had of an append, and does not write it again, whatever
+//! was written over it (`part_append.rs`).
+//!
+//! What a home appends to the part of another shard is in doubt there when that one's daemon dies.
+//! Who uses the part by requests waits for it; the home, which asks again or says that nobody does,
+//! waits for nothing there but writes in doubt. It knows best, so such a doubt does not end with
+//! the session or the lane of the request.
 //!
 //! Nobody waits in a circle. A write in doubt waits for nothing that is in doubt, and an append
 //! only for such writes. What a write needs besides is the home's admission, which waits for
@@ -31,7 +37,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use mayfly_object::{ObjectId, ObjectStore};
-use mayfly_transport_shm::layout::{BEGUN, BEGUN_PART, Begun as Entry};
+use mayfly_transport_shm::layout::{APPENDED, BEGUN, BEGUN_APPEND, BEGUN_PART, Begun as Entry};
 use mayfly_types::{Errno, FileId, SessionId, limits::BEGUN_MAX};
 use mayfly_wire::Written;
 
@@ -41,17 +47,34 @@ use super::{
 };
 use crate::api::Caller;
 
+/// What is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The object of a file that is all in it.
+    Whole,
+    /// The part here; or an append at the file's home, which has a note
+    /// ([`Core::is_noted_append`]).
+    Part,
+    /// Bytes of an append for the part here, whose request is at the file's home.
+    Piece,
+}
+
 /// A write of an earlier daemon, perhaps made, whose request has not come again.
 #[derive(Debug, Clone, Copy)]
 struct Doubt {
     place: usize,
     caller: Caller,
     file: FileId,
-    /// All of the file is in one object. Otherwise it is a write to the part here, or an append at
-    /// the file's home, which has a note ([`Core::is_noted_append`]).
-    whole: bool,
+    kind: Kind,
     /// It is being written again; the place becomes free when that is done.
     again: bool,
+}
+
+impl Doubt {
+    /// It is about what this request, if it comes again, writes here.
+    fn is_of(&self, caller: Caller) -> bool {
+        self.kind != Kind::Piece && self.caller == caller
+    }
 }
 
 /// The shard's row of writes that were begun.
@@ -135,6 +158,8 @@ impl Core {
         entry.request_id.store(caller.request_id, Relaxed);
         entry.session.store(caller.session.0, Relaxed);
         entry.lane.store(caller.lane, Relaxed);
+        entry.count.store(0, Relaxed);
+        entry.end.store(0, Relaxed);
         entry.done.store(under_way, Relaxed);
         entry.file.store(file.0, Release);
         Some(place)
@@ -204,8 +229,12 @@ impl Core {
         }
     }
 
+    pub(super) fn begun_at(&self, place: usize) -> Option<&'static Entry> {
+        self.begun_row().get(place)
+    }
+
     /// Takes up what an earlier daemon had begun. The memory may say anything: the worst is that a
-    /// file has to be waited for.
+    /// file has to be waited for, or that a request which it names is taken for done.
     pub(super) fn take_up_begun(&mut self) {
         self.begun.since = self.now.seconds;
         for (place, entry) in self.begun_row().iter().enumerate().take(BEGUN_MAX) {
@@ -213,13 +242,19 @@ impl Core {
             let (session, lane) =
                 (SessionId(entry.session.load(Relaxed)), entry.lane.load(Relaxed));
             let caller = Caller { session, lane, request_id: entry.request_id.load(Relaxed) };
-            if file == FileId(0) || !self.is_known(session) {
-                self.free_begun(place);
-            } else if ![BEGUN, BEGUN_PART].contains(&entry.done.load(Acquire)) {
-                self.take_up_done(place, caller, entry);
-            } else {
-                let whole = entry.done.load(Relaxed) == BEGUN;
-                self.begun.doubts.push(Doubt { place, caller, file, whole, again: false });
+            let doubt = |kind| Doubt { place, caller, file, kind, again: false };
+            match entry.done.load(Acquire) {
+                _ if file == FileId(0) => self.free_begun(place),
+                APPENDED => self.take_up_appended(entry, caller, Some(place)),
+                BEGUN_APPEND => {
+                    self.take_up_appended(entry, caller, None);
+                    self.begun.doubts.push(doubt(Kind::Piece));
+                }
+                BEGUN_PART if !self.is_known(session) => self.end_doubt(&doubt(Kind::Part)),
+                _ if !self.is_known(session) => self.free_begun(place),
+                BEGUN_PART => self.begun.doubts.push(doubt(Kind::Part)),
+                BEGUN => self.begun.doubts.push(doubt(Kind::Whole)),
+                _ => self.take_up_done(place, caller, entry),
             }
         }
     }
@@ -235,25 +270,26 @@ impl Core {
             return Ok(());
         }
         let mine = |doubt: &Doubt| Some(doubt.caller) == self.begun.runs;
-        let mut of_file =
-            self.begun.doubts.iter().filter(|doubt| doubt.whole && doubt.file == file).peekable();
+        let whole = |doubt: &&Doubt| doubt.kind == Kind::Whole && doubt.file == file;
+        let mut of_file = self.begun.doubts.iter().filter(whole).peekable();
         if of_file.peek().is_none() || of_file.any(mine) { Ok(()) } else { Err(Fault::Busy) }
     }
 
     /// Waits while anything of a striped file is in doubt that is in the way.
     fn check_doubts(&self, file: FileId, is_in_the_way: impl Fn(&Doubt) -> bool) -> Outcome<()> {
-        let of_parts = |doubt: &&Doubt| !doubt.whole && doubt.file == file;
+        let of_parts = |doubt: &&Doubt| doubt.kind != Kind::Whole && doubt.file == file;
         let waits = self.begun.doubts.iter().filter(of_parts).any(is_in_the_way);
         if waits { Err(Fault::Busy) } else { Ok(()) }
     }
 
     fn is_append_at_home(&self, doubt: &Doubt) -> bool {
-        !doubt.whole && self.is_noted_append(doubt.caller, doubt.file)
+        doubt.kind == Kind::Part && self.is_noted_append(doubt.caller, doubt.file)
     }
 
     /// Waits while a write to the part of a striped file is in doubt.
     pub(super) fn check_no_write_in_doubt(&self, file: FileId) -> Outcome<()> {
-        self.check_doubts(file, |of| !self.is_append_at_home(of))
+        let write = |of: &Doubt| of.kind == Kind::Part && !self.is_append_at_home(of);
+        self.check_doubts(file, write)
     }
 
     /// The same with an append at its home, for who is about to append.
@@ -261,7 +297,7 @@ impl Core {
         self.check_doubts(file, |of| self.is_append_at_home(of) && !self.is_in_doubt(caller))
     }
 
-    /// The same with either, for who cuts the file.
+    /// The same with anything, for who cuts the file.
     pub(super) fn check_nothing_in_doubt(&self, file: FileId) -> Outcome<()> {
         self.check_doubts(file, |_| true)
     }
@@ -278,33 +314,48 @@ impl Core {
         }
         let over: Vec<Doubt> = self.begun.doubts.extract_if(.., |doubt| is_over(doubt)).collect();
         for doubt in over.iter().filter(|doubt| !doubt.again) {
-            self.free_begun(doubt.place);
+            self.end_doubt(doubt);
         }
         if !over.is_empty() {
             self.wake_blocked();
         }
     }
 
+    /// It is over, and was not written again.
+    fn end_doubt(&mut self, doubt: &Doubt) {
+        if self.is_append_at_home(doubt) {
+            self.let_pieces_end(doubt.caller, doubt.file);
+        }
+        self.free_begun(doubt.place);
+    }
+
     /// The request was answered.
     pub(super) fn end_doubt_of(&mut self, caller: Caller) {
-        self.end_doubts(|doubt| doubt.caller == caller);
+        self.end_doubts(|doubt| doubt.is_of(caller));
+    }
+
+    /// Nobody asks any more for bytes of these appends to the part here.
+    pub(super) fn end_pieces(&mut self, file: FileId, is_over: impl Fn(Caller) -> bool) {
+        let piece = |doubt: &Doubt| doubt.kind == Kind::Piece && doubt.file == file;
+        self.end_doubts(|doubt| piece(doubt) && is_over(doubt.caller));
     }
 
     /// The request is somebody else's now. One about a part may come back from the file's home.
     pub(super) fn end_doubt_of_whole(&mut self, caller: Caller) {
-        self.end_doubts(|doubt| doubt.whole && doubt.caller == caller);
+        self.end_doubts(|doubt| doubt.kind == Kind::Whole && doubt.caller == caller);
     }
 
     /// Nobody repeats a request of these sessions any more.
     pub(super) fn end_doubts_of(&mut self, is_over: impl Fn(SessionId) -> bool) {
-        self.end_doubts(|doubt| is_over(doubt.caller.session));
+        self.end_doubts(|doubt| doubt.kind != Kind::Piece && is_over(doubt.caller.session));
     }
 
     /// A lane goes on: its last request does not come again.
     pub(super) fn doubts_go_on(&mut self, caller: Caller) {
         self.end_doubts(|doubt| {
             let Caller { session, lane, request_id } = doubt.caller;
-            (session, lane) == (caller.session, caller.lane) && request_id != caller.request_id
+            let same = (session, lane) == (caller.session, caller.lane);
+            same && request_id != caller.request_id && doubt.kind != Kind::Piece
         });
     }
 

@@ -36,7 +36,7 @@ use crate::{
     api::Caller,
     maps::HashMap,
     message::{Change, Question},
-    numbering::{origin, session_elsewhere, session_of_node},
+    numbering::{origin, session_of_node},
     slots::ShardId,
 };
 
@@ -209,10 +209,7 @@ impl Core {
         if !self.opens.has_flag(file, FILE_MAPPED) {
             return Ok(Served::Replied);
         }
-        let by = match origin(caller.session) {
-            Some(_) => caller.session,
-            None => session_elsewhere(self.numbering.node, caller.session),
-        };
+        let by = self.numbering.session_of_all(caller.session);
         let Tell { start, end, .. } = *tell;
         let change = Change { by, request_id: caller.request_id, file, start, end };
         let mut nodes = self.opens.file(file).map_or(Vec::new(), |file| file.mapped_at.clone());

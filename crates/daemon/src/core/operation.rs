@@ -17,6 +17,7 @@ use mayfly_meta::{
     StoreError, key,
     record::{Intent, Step},
 };
+use mayfly_object::ObjectId;
 use mayfly_types::{Errno, FileId, SessionId};
 use mayfly_wire::Op;
 
@@ -217,12 +218,15 @@ impl Core {
             prepared: Vec::new(),
             names,
         };
-        let questions: Vec<(ShardId, Question)> = operation
-            .others(self.shard)
-            .map(|(shard, steps)| {
-                (shard, Question::Prepare { operation: id, steps: steps.to_vec() })
-            })
-            .collect();
+        let mut asked: Vec<(ShardId, &[Step])> = operation.others(self.shard).collect();
+        if self.check_cut_at_rest(&own).is_err() {
+            // It has its claims, and waits as another shard does.
+            asked.push((self.shard, &own));
+        }
+        let questions = asked.into_iter().map(|(shard, steps)| {
+            (shard, Question::Prepare { operation: id, steps: steps.to_vec() })
+        });
+        let questions: Vec<(ShardId, Question)> = questions.collect();
         self.operations.insert(id, operation);
         self.ask_all(id, Phase::Preparing, questions);
         Ok(())
@@ -444,7 +448,22 @@ impl Core {
             }
         }
         self.set_aside(id, steps);
+        self.check_cut_at_rest(steps)?;
         Ok(Answer::Prepared(self.remembering(steps)))
+    }
+
+    /// Waits until nothing is under way at parts that are to be cut, where nothing more begins
+    /// once they are claimed. Were a write decided behind the cut by a daemon that dies before it
+    /// is answered, it would be made once more, behind the cut, when others have seen it before.
+    fn check_cut_at_rest(&self, steps: &[Step]) -> Outcome<()> {
+        for step in steps {
+            let Step::CutPart { id: file, part, .. } = step else { continue };
+            self.check_no_append(ObjectId { file: *file, generation: part.generation })?;
+            if self.parts.active.get(file).is_some_and(|active| active.jobs > 0) {
+                return Err(Fault::Busy);
+            }
+        }
+        Ok(())
     }
 
     /// Who remembers a name that the steps change.

@@ -27,6 +27,7 @@ use super::{
     begun::write_again,
     claims::Claim,
     data::{BLOCK_BYTES, fitting},
+    part_append::Appended,
     part_hold::Hold,
     part_leave::Leave,
     preparation::{Preparation, Subject},
@@ -65,8 +66,8 @@ pub(super) struct Active {
     pub(super) charged_bytes: u64,
     /// Writes under way.
     pub(super) jobs: u32,
-    /// What was appended last, offset in the file and length, bytes.
-    pub(super) appended: Option<(u64, usize)>,
+    /// What is appended, or was last.
+    pub(super) appended: Option<Appended>,
 }
 
 /// A read of a part that was done.

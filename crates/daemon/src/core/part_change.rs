@@ -1,12 +1,12 @@
-//! Changes of a part that its file's home asks for: bytes for its end, space, and that what is
-//! there survives the machine.
+//! Changes of a part that its file's home asks for: bytes for its end (`part_append.rs`), space,
+//! and that what is there survives the machine.
 //!
 //! They are made in the I/O pool where objects lie on a disk, one after the other for each part,
 //! and nobody writes to the part meanwhile ([`Core::check_no_append`]); a sync is in nobody's way.
 
 use mayfly_meta::record::PartOf;
 use mayfly_object::{Allocation, ObjectId, ObjectStore};
-use mayfly_types::{Errno, FileId};
+use mayfly_types::Errno;
 
 use super::{
     Core, Fault, Outcome,
@@ -17,7 +17,6 @@ use super::{
 };
 use crate::{
     message::{Answer, PartPlace},
-    slots::ShardId,
     stripes::Stripes,
 };
 
@@ -138,12 +137,12 @@ impl Core {
     }
 
     /// What came of the change that this run has asked for.
-    fn part_changed(&mut self) -> Option<Answer> {
+    pub(super) fn part_changed(&mut self) -> Option<Answer> {
         self.run.changed.take().map(changed)
     }
 
     /// The part, for its file's home, when nobody changes it. The home knows that it does.
-    fn part_at_rest(&mut self, place: &PartPlace) -> Outcome<ObjectId> {
+    pub(super) fn part_at_rest(&mut self, place: &PartPlace) -> Outcome<ObjectId> {
         self.unclaimed(|| vec![(Claim::Bytes(place.file), false)])?;
         self.check_no_write_in_doubt(place.file)?;
         self.admit_for_home(place)?;
@@ -163,49 +162,6 @@ impl Core {
         }
         self.parts.active.entry(place.file).or_default().admitted = true;
         Ok(())
-    }
-
-    /// Bytes for the end of the file, from its home.
-    pub(super) fn append_part(
-        &mut self,
-        place: &PartPlace,
-        by: (ShardId, u64),
-        offset: u64,
-        (bytes, behind): (&[u8], bool),
-    ) -> Outcome<Answer> {
-        let piece = (offset, bytes.len());
-        if let Some(answer) = self.part_changed() {
-            return Ok(self.note_appended(place.file, piece, answer));
-        }
-        if !self.is_held(place.file, by) {
-            // The home has given it up, or has to ask again how far this part reaches.
-            return Ok(Answer::Retry);
-        }
-        if self.was_appended(place.file, piece) {
-            return Ok(Answer::Done);
-        }
-        let object = self.part_at_rest(place)?;
-        let at = place.part.layout.in_part(offset);
-        self.take_room(object, at + bytes.len() as u64, bytes.len() as u64)?;
-        self.end_leave_to_write(object.file);
-        let change = PartChange::Append { at, bytes: bytes.to_vec(), behind };
-        let answer = self.change_part(object, change)?;
-        Ok(self.note_appended(place.file, piece, answer))
-    }
-
-    /// Bytes were appended here. When the home dies before it hears of that, it asks once more, and
-    /// others may have written over them by then.
-    fn note_appended(&mut self, file: FileId, piece: (u64, usize), answer: Answer) -> Answer {
-        if answer == Answer::Done {
-            self.parts.active.entry(file).or_default().appended = Some(piece);
-        }
-        answer
-    }
-
-    /// Whether these bytes were the last ones that were appended. Others have that place only when
-    /// the file was cut since.
-    fn was_appended(&self, file: FileId, piece: (u64, usize)) -> bool {
-        self.parts.active.get(&file).is_some_and(|active| active.appended == Some(piece))
     }
 
     /// fallocate, as far as the range is this part's. With `look` nothing is done but to look

@@ -16,15 +16,15 @@ use mayfly_types::FileId;
 
 use super::{Core, Fault, Outcome};
 use crate::{
-    message::{Answer, PartPlace, Question},
+    message::{Answer, Append, PartPlace, Question},
     slots::ShardId,
 };
 
 /// Nobody makes a part longer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hold {
-    /// The file's home, and its number for the append.
-    by: (ShardId, u64),
+    /// The file's home, and the append.
+    by: (ShardId, Append),
     /// Up to where in the file the part reaches, bytes; `None` while writes are under way.
     end: Option<u64>,
 }
@@ -35,9 +35,10 @@ impl Core {
         &mut self,
         from: ShardId,
         object: ObjectId,
-        append: u64,
+        append: Append,
     ) -> Outcome<Answer> {
         let file = object.file;
+        self.forget_appends_before(file, append.by);
         // Before it is held: a write that comes again may make the part longer.
         self.check_no_write_in_doubt(file)?;
         let by = (from, append);
@@ -66,15 +67,14 @@ impl Core {
     }
 
     /// The append is over.
-    pub(super) fn let_end(&mut self, from: ShardId, file: FileId, append: u64) {
+    pub(super) fn let_end(&mut self, from: ShardId, file: FileId, append: &Append) {
         let late = |question: &Question| match question {
-            Question::HoldEnd { file: held, append: number, .. } => {
-                (*held, *number) == (file, append)
-            }
+            Question::HoldEnd { file: held, append: other, .. } => (held, other) == (&file, append),
             _ => false,
         };
         self.give_up_questions(from, late);
-        let is_it = |hold: &Hold| hold.by == (from, append);
+        self.forget_append_of(file, append.by);
+        let is_it = |hold: &Hold| hold.by == (from, *append);
         if self.parts.holds.get(&file).is_some_and(is_it) {
             self.parts.holds.remove(&file);
             self.wake_blocked();
@@ -92,7 +92,7 @@ impl Core {
     }
 
     /// Whether the part is held for this append of its file's home.
-    pub(super) fn is_held(&self, file: FileId, by: (ShardId, u64)) -> bool {
+    pub(super) fn is_held(&self, file: FileId, by: (ShardId, Append)) -> bool {
         self.parts.holds.get(&file).is_some_and(|hold| hold.by == by)
     }
 

@@ -20,9 +20,7 @@ impl Core {
     pub(super) fn cut_part(&mut self, file: FileId, of: &PartOf, size_bytes: u64) -> Outcome<()> {
         self.void(|question| matches!(question, Question::Size { file: cut, .. } if *cut == file));
         self.keep_unsettled(file);
-        if let Some(active) = self.parts.active.get_mut(&file) {
-            active.appended = None;
-        }
+        self.forget_appends(file);
         let (length, exact) = of.layout.length_of_part(file, of.index, size_bytes);
         let at_least = if exact { length } else { 0 };
         let place = PartPlace { file, part: *of };
@@ -91,6 +89,7 @@ impl Core {
         }
         let answer = self.clean_part(file, generation)?;
         self.forget_admission(file);
+        self.forget_appends(file);
         self.parts.active.remove(&file);
         Ok(answer)
     }
@@ -105,6 +104,7 @@ impl Core {
     /// The file is gone.
     pub(super) fn drop_part(&mut self, file: FileId, generation: u32) -> Outcome<()> {
         self.forget_admission(file);
+        self.forget_appends(file);
         match self.record_of_part(file)? {
             Some(part) if part.generation <= generation => self.forget_part(file, &part),
             Some(_) => Ok(()),
@@ -119,9 +119,9 @@ impl Core {
     pub(super) fn forget_part(&mut self, file: FileId, part: &Part) -> Outcome<()> {
         let object = ObjectId { file, generation: part.generation };
         self.end_leave(file);
-        if self.parts.holds.remove(&file).is_some() {
-            self.wake_blocked();
-        }
+        self.forget_appends(file);
+        self.parts.holds.remove(&file);
+        self.wake_blocked();
         self.store.put(&key::doomed(file, part.generation), &[1])?;
         self.store.delete(&key::numbered(key::PART, file))?;
         if part.dirty {

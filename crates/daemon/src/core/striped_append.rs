@@ -5,7 +5,8 @@
 //! same bytes to the same place. Meanwhile nothing else makes a part longer (`part_hold.rs`). When
 //! the home was restarted in between, others append and cut only behind that request (`begun.rs`);
 //! but somebody may have written there, and the part refuses unless it has had the bytes, or behind
-//! it; then the append is planned anew, unless its bytes are there.
+//! it; then the append is planned anew, unless its bytes are there. What a part has had, or may
+//! have had when its daemon died, it notes itself (`part_append.rs`).
 
 use mayfly_meta::record::PartOf;
 use mayfly_transport_shm::layout::BEGUN_PART;
@@ -22,7 +23,7 @@ use super::{
 };
 use crate::{
     api::Caller,
-    message::{Answer, PartPlace, Question},
+    message::{Answer, Append, PartPlace, Question},
     slots::ShardId,
     stripes::Stripes,
 };
@@ -31,8 +32,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Held {
     file: FileId,
-    /// Number of the append.
-    append: u64,
+    append: Append,
     shards: Vec<u32>,
 }
 
@@ -49,7 +49,7 @@ impl Core {
     ) -> Outcome<Served> {
         self.take_turn(caller, located)?;
         let file = located.inode.id;
-        let held = self.held_size(located);
+        let held = self.held_size(caller, located);
         if let Err(Fault::Errno(_)) = &held {
             self.forget_noted(caller, file)?;
         }
@@ -111,12 +111,12 @@ impl Core {
     }
 
     /// The length, which nobody changes until the run is over.
-    fn held_size(&mut self, located: &Located) -> Outcome<u64> {
+    fn held_size(&mut self, caller: Caller, located: &Located) -> Outcome<u64> {
         let inode = &located.inode;
         let (file, generation) = (inode.id, generation_of(inode)?);
         let append = match &self.run.holds {
             Some(held) => held.append,
-            None => self.striped.number_of_append(),
+            None => Append { number: self.striped.number_of_append(), by: self.of_all(caller) },
         };
         let shards = self.part_shards(file, &inode.layout);
         let question = Question::HoldEnd { file, generation, append };
@@ -132,7 +132,9 @@ impl Core {
         start: u64,
         (bytes, behind): (&[u8], bool),
     ) -> Outcome<Option<usize>> {
-        let append = self.run.holds.as_ref().map_or(0, |held| held.append);
+        let Some(append) = self.run.holds.as_ref().map(|held| held.append) else {
+            return Err(Errno::EIO.into());
+        };
         let mut done = 0;
         for (shard, place, offset, bytes) in self.pieces_of(located, start, bytes)? {
             let bytes_of = |question: &Question| match question {
@@ -177,6 +179,25 @@ impl Core {
             (rest, at) = (later, at + count as u64);
         }
         Ok(pieces)
+    }
+
+    /// Who asks, as all nodes call that.
+    fn of_all(&self, caller: Caller) -> Caller {
+        Caller { session: self.numbering.session_of_all(caller.session), ..caller }
+    }
+
+    /// A request whose append an earlier daemon had begun does not come again: the parts need not
+    /// wait for it. When nobody has the file open its size is settled, and they hear of that.
+    pub(super) fn let_pieces_end(&mut self, caller: Caller, file: FileId) {
+        let Ok(Located { inode, .. }) = self.load_open(file) else { return };
+        if !inode.layout.striped {
+            return;
+        }
+        let append = Append { number: 0, by: self.of_all(caller) };
+        let shards = self.part_shards(file, &inode.layout).into_iter().map(ShardId);
+        for shard in shards.filter(|shard| *shard != self.shard).collect::<Vec<_>>() {
+            self.ask(shard, Question::LetEnd { file, append }, Purpose::Nothing);
+        }
     }
 
     /// The run is over: the next one may append.

@@ -14,7 +14,10 @@ use mayfly_types::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::message::{Answer, At, Description, Question, Resolved};
+use crate::{
+    message::{Answer, Append, At, Description, Question, Resolved},
+    numbering::origin,
+};
 
 /// What a node asks of another one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,6 +99,10 @@ fn is_sound_place(place: &Resolved) -> bool {
     }
 }
 
+fn is_sound_append(append: &Append) -> bool {
+    origin(append.by.session).is_some() && (append.by.lane as usize) < LANES
+}
+
 fn is_sound_question(question: &Question) -> bool {
     match question {
         Question::Lookup { name, .. } | Question::Forget { name, .. } => {
@@ -111,8 +118,12 @@ fn is_sound_question(question: &Question) -> bool {
                 |lent: &Description| lent.session.0 < SESSIONS_MAX && (lent.lane as usize) < LANES;
             lent.len() <= OPEN_FILES_MAX as usize && lent.iter().all(sound)
         }
-        Question::AppendPart { place, bytes, .. } => {
-            place.part.is_possible() && bytes.len() <= TRANSFER_BYTES_MAX
+        Question::HoldEnd { append, .. } | Question::LetEnd { append, .. } => {
+            is_sound_append(append)
+        }
+        Question::AppendPart { place, append, bytes, .. } => {
+            let possible = place.part.is_possible() && is_sound_append(append);
+            possible && bytes.len() <= TRANSFER_BYTES_MAX
         }
         Question::SeekPart { place, .. } => place.part.is_possible(),
         Question::AllocatePart { place, start, end, .. } => {

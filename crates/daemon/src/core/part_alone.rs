@@ -1,0 +1,327 @@
+//! A part of a striped file by itself: tests that speak to its shard as the file's home does, and
+//! decide when the I/O pool does what.
+
+use std::sync::{Arc, atomic::Ordering::Relaxed};
+
+use mayfly_meta::{
+    MemoryDisk, MemoryStore,
+    record::{Layout, PartOf, Policy, Step},
+};
+use mayfly_object::{BY_HAND, DirectoryStore};
+use mayfly_transport_shm::{
+    layout::{APPENDED, BEGUN_APPEND, NodeRegion},
+    region::{self, NodeSettings},
+};
+use mayfly_types::{Durability, FileId, OpenRef, SessionId, Times};
+use mayfly_wire::{Op, Wire, Write, Writer};
+
+use super::{Core, Parts};
+use crate::{
+    api::{Caller, Config, Survivors, SystemClock},
+    message::{Answer, Append, At, Forward, Message, OperationId, PartPlace, Question, Resolved},
+    numbering::{Numbering, session_elsewhere},
+    roles::Roles,
+    slots::ShardId,
+    totals::Totals,
+};
+
+/// The file's home, on the node of the processes.
+const HOME: ShardId = ShardId(0);
+const HERE: Numbering = Numbering { node: 1, nodes: 2, shards: 1 };
+const CHUNK_LOG2: u8 = 16;
+/// Where the part begins in the file.
+const OFFSET: u64 = 1 << CHUNK_LOG2;
+const CAPACITY_BYTES: u64 = 1 << 30;
+const OURS: &[u8] = b"what was appended";
+const THEIRS: &[u8] = b"what others wrote";
+
+struct Part {
+    core: Core,
+    place: PartPlace,
+    node: &'static NodeRegion,
+    disk: MemoryDisk,
+    objects: tempfile::TempDir,
+    /// The shard's answers to questions, by their numbers.
+    answers: Vec<(u64, Answer)>,
+    asked: u64,
+}
+
+fn config() -> Config {
+    Config {
+        instance: 1,
+        mount: b"/mnt/mayfly".to_vec(),
+        capacity_bytes: CAPACITY_BYTES,
+        chunk_bytes: 1 << CHUNK_LOG2,
+        policy: Policy::Stripe,
+        width: 2,
+        pool: 0,
+        pools: Vec::new(),
+        roles: Roles::default(),
+        times: Times::Mtime,
+        durability: Durability::Process,
+        locks: true,
+        uid: 0,
+        gid: 0,
+        cached_dentries_max: 64,
+        lease_seconds: 1,
+        io_threads: BY_HAND,
+    }
+}
+
+fn open(node: &'static NodeRegion, disk: &MemoryDisk, objects: &tempfile::TempDir) -> Core {
+    let parts = Parts {
+        store: Box::new(MemoryStore::open(disk, CAPACITY_BYTES)),
+        objects: Arc::new(DirectoryStore::open(objects.path()).expect("a directory")),
+        node,
+        clock: Box::new(SystemClock),
+        shard: 0,
+        numbering: HERE,
+        totals: Arc::new(Totals::new(1)),
+        wake: Box::new(|| {}),
+    };
+    Core::open(config(), parts, &Survivors::default()).expect("it opens")
+}
+
+/// A request of a process, as this shard calls it.
+fn caller(request_id: u64) -> Caller {
+    Caller { session: session_elsewhere(0, SessionId(3)), lane: request_id as u32, request_id }
+}
+
+impl Part {
+    fn new() -> Part {
+        let settings = NodeSettings { instance: 1, times: 0, locks: 0, deadline_ms: 60_000 };
+        let node = region::make_node(&settings).expect("there is memory").1;
+        let (disk, objects) = (MemoryDisk::default(), tempfile::tempdir().expect("there is room"));
+        let core = open(node, &disk, &objects);
+        let file = (10..)
+            .map(FileId)
+            .find(|file| core.slots.home(*file) == HOME)
+            .expect("a home has files");
+        let layout = Layout {
+            first_server: 0,
+            width: 2,
+            policy: Policy::Stripe,
+            chunk_log2: CHUNK_LOG2,
+            striped: true,
+        };
+        let place = PartPlace { file, part: PartOf { generation: 1, layout, index: 1 } };
+        let mut part = Part { core, place, node, disk, objects, answers: Vec::new(), asked: 0 };
+        part.meet();
+        part
+    }
+
+    fn meet(&mut self) {
+        self.core.session_opened(caller(0).session, 100);
+        self.go_on();
+    }
+
+    /// The daemon is killed and started again.
+    fn start_again(&mut self) {
+        self.core = open(self.node, &self.disk, &self.objects);
+        self.meet();
+    }
+
+    /// What is said is answered as the home does, until nothing more is said.
+    fn go_on(&mut self) {
+        loop {
+            self.core.commit().expect("the store is in memory");
+            self.core.completions().for_each(drop);
+            self.core.answers();
+            self.core.commit().expect("the store is in memory");
+            let said = self.core.outbox();
+            if said.is_empty() {
+                return;
+            }
+            for (to, message) in said {
+                match message {
+                    message if to == self.core.shard => self.core.deliver(to, message),
+                    Message::Answer(id, answer) => self.answers.push((id, answer)),
+                    Message::Ask(id, question) => {
+                        let answer = match question {
+                            Question::Admit { .. } => Answer::Done,
+                            Question::Returned => {
+                                Answer::Involved { operations: Vec::new(), executed: Vec::new() }
+                            }
+                            other => panic!("{other:?}"),
+                        };
+                        self.core.deliver(to, Message::Answer(id, answer));
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+
+    /// The pool has done everything.
+    fn finish(&mut self) {
+        while self.core.run_job(0) {
+            self.go_on();
+        }
+    }
+
+    /// Asks, and returns the number of the question.
+    fn ask(&mut self, question: Question) -> u64 {
+        self.asked += 1;
+        self.core.deliver(HOME, Message::Ask(self.asked, question));
+        self.go_on();
+        self.asked
+    }
+
+    fn answer(&self, id: u64) -> Option<&Answer> {
+        self.answers.iter().find(|of| of.0 == id).map(|of| &of.1)
+    }
+
+    /// Somebody writes at the beginning of the part.
+    fn write(&mut self, request_id: u64) {
+        let open = OpenRef { index: 0, generation: 0 };
+        let write = Write { open, offset: OFFSET, append: false, bytes: THEIRS };
+        let mut body = vec![0; 200];
+        let mut to = Writer::new(&mut body);
+        write.encode(&mut to).expect("there is room");
+        let used = to.used();
+        body.truncate(used);
+        let place = Resolved { at: At::Part(self.place), ..Resolved::default() };
+        let (caller, body) = (caller(request_id), body.into());
+        let forward = Forward { caller, op: Op::Write, body, place };
+        self.core.deliver(HOME, Message::Forward(Box::new(forward)));
+        self.go_on();
+    }
+
+    fn writes_under_way(&self) -> u32 {
+        self.core.parts.active.get(&self.place.file).map_or(0, |active| active.jobs)
+    }
+
+    fn hold(&mut self, append: Append) {
+        let PartPlace { file, part } = self.place;
+        let id = self.ask(Question::HoldEnd { file, generation: part.generation, append });
+        self.finish();
+        assert!(matches!(self.answer(id), Some(Answer::Part(_))));
+    }
+
+    fn append(&mut self, append: Append) -> Option<Answer> {
+        let (place, bytes) = (self.place, OURS.to_vec());
+        let id =
+            self.ask(Question::AppendPart { place, append, offset: OFFSET, bytes, behind: false });
+        self.finish();
+        self.answer(id).cloned()
+    }
+
+    fn content(&self) -> Vec<u8> {
+        self.core.objects.read_up_to(self.place.object(), 0, 100).expect("the object is there")
+    }
+
+    /// The home appends, and the daemon dies before it has said so; the states of what was begun
+    /// are these then.
+    fn die_while_appending(append: Append) -> Part {
+        let mut part = Part::new();
+        part.hold(append);
+        assert_eq!(part.append(append), Some(Answer::Done));
+        assert_eq!(part.begun(), [APPENDED]);
+        part
+    }
+
+    fn begun(&self) -> Vec<u32> {
+        let taken = self.node.begun[0].iter().filter(|of| of.file.load(Relaxed) != 0);
+        taken.map(|of| of.done.load(Relaxed)).collect()
+    }
+}
+
+/// The home's number for an append, and a request of a process of its node.
+fn append_of(request_id: u64) -> Append {
+    Append { number: 1, by: caller(request_id) }
+}
+
+/// A write had begun when a cut was decided, and others saw its bytes. Its daemon died before it
+/// answered, and the write was made once more behind the cut.
+#[test]
+fn a_cut_waits_for_the_writes_that_are_under_way_at_a_part() {
+    let mut part = Part::new();
+    part.write(1);
+    while part.writes_under_way() == 0 {
+        assert!(part.core.run_job(0), "the part is made ready first");
+        part.go_on();
+    }
+    let PartPlace { file, part: of } = part.place;
+    let steps = vec![Step::CutPart { id: file, part: of, size_bytes: 0 }];
+    let cut = part.ask(Question::Prepare { operation: OperationId::new(1, HOME.0), steps });
+    assert_eq!(part.answer(cut), None, "the write may be made twice");
+    part.write(2);
+    assert_eq!(part.writes_under_way(), 1, "what comes later waits for the cut");
+    part.finish();
+    assert!(matches!(part.answer(cut), Some(Answer::Prepared(_))));
+}
+
+/// Bytes were appended, and the part's daemon died before it had said so. Others wrote over them
+/// before the home asked again; it was refused, and the bytes got another place as well.
+#[test]
+fn bytes_that_a_part_may_have_got_come_before_others_when_its_daemon_is_back() {
+    let append = append_of(1);
+    let mut part = Part::die_while_appending(append);
+    // Nobody knows how much of it was written.
+    let entry = part.node.begun[0]
+        .iter()
+        .find(|of| of.file.load(Relaxed) != 0)
+        .expect("something was begun");
+    entry.done.store(BEGUN_APPEND, Relaxed);
+    entry.count.store(0, Relaxed);
+    part.start_again();
+    part.write(2);
+    part.finish();
+    assert_eq!(part.content(), OURS, "others wait");
+    let again = Append { number: 2, ..append };
+    part.hold(again);
+    assert_eq!(part.append(again), Some(Answer::Done));
+    part.finish();
+    assert_eq!(part.content(), THEIRS, "and go on");
+    let file = part.place.file;
+    part.ask(Question::LetEnd { file, append: again });
+    part.finish();
+    assert_eq!(part.begun(), [1], "what the write was answered stays until its lane goes on");
+}
+
+/// The same when the part knew that it had the bytes: nobody has to wait, and it does not write
+/// them over what others have written since.
+#[test]
+fn a_part_knows_what_it_has_got_when_its_daemon_is_back() {
+    let append = append_of(1);
+    let mut part = Part::die_while_appending(append);
+    part.start_again();
+    part.write(2);
+    part.finish();
+    assert_eq!(part.content(), THEIRS);
+    part.hold(append);
+    assert_eq!(part.append(append), Some(Answer::Done));
+    assert_eq!(part.content(), THEIRS);
+}
+
+/// The home was killed as well, and the process that had appended.
+#[test]
+fn nobody_waits_for_an_append_that_does_not_come_again() {
+    type Told = fn(&mut Part);
+    let tell: [Told; 3] = [
+        |part| {
+            let file = part.place.file;
+            part.ask(Question::LetEnd { file, append: Append { number: 0, ..append_of(1) } });
+        },
+        |part| part.hold(append_of(5)),
+        |part| {
+            let PartPlace { file, part: of } = part.place;
+            part.ask(Question::SettlePart { file, generation: of.generation });
+        },
+    ];
+    for tell in tell {
+        let mut part = Part::die_while_appending(append_of(1));
+        let entry = part.node.begun[0]
+            .iter()
+            .find(|of| of.file.load(Relaxed) != 0)
+            .expect("something was begun");
+        entry.done.store(BEGUN_APPEND, Relaxed);
+        part.start_again();
+        part.write(2);
+        part.finish();
+        assert_eq!(part.content(), OURS);
+        tell(&mut part);
+        part.finish();
+        assert_eq!(part.content(), THEIRS);
+    }
+}
