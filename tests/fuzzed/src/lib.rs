@@ -8,8 +8,10 @@
 mod connections;
 mod input;
 pub mod inputs;
+mod lanes;
 mod lists;
 mod pages;
+mod process;
 mod records;
 mod ring;
 mod wire;
@@ -35,6 +37,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target { name: "connections", run: connections::run, seeds: connections::seeds },
     Target { name: "ring", run: ring::run, seeds: ring::seeds },
+    Target { name: "lanes", run: lanes::run, seeds: lanes::seeds },
     Target { name: "records", run: records::run, seeds: records::seeds },
     Target { name: "pages", run: pages::run, seeds: pages::seeds },
     Target { name: "lists", run: lists::run, seeds: lists::seeds },

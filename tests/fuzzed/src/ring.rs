@@ -1,9 +1,9 @@
 //! The memory that a process shares with its daemon, written by a process that has gone mad.
 
-use std::{mem::offset_of, sync::OnceLock, sync::atomic::Ordering::SeqCst};
+use std::{sync::OnceLock, sync::atomic::Ordering::SeqCst};
 
 use mayfly_transport_shm::{
-    layout::{LANE_REQUEST, Lane, LaneBuffers, NodeRegion, SessionHead, SessionRegion},
+    layout::{LANE_REQUEST, NodeRegion},
     region::{self, NodeSettings, SessionMapping},
     server::{LaneRef, Reply, Server},
 };
@@ -11,9 +11,9 @@ use mayfly_types::{
     SessionId,
     limits::{LANES, REQUEST_BYTES_MAX},
 };
-use mayfly_wire::{HEADER_BYTES, Header, Op, Request};
+use mayfly_wire::{HEADER_BYTES, Op, Request};
 
-use crate::input::Input;
+use crate::{input::Input, process::Process};
 
 const SESSION: SessionId = SessionId(5);
 
@@ -26,58 +26,18 @@ fn node() -> &'static NodeRegion {
     })
 }
 
-/// The process: it writes into the memory by its descriptor.
-struct Process(std::os::fd::OwnedFd);
-
-impl Process {
-    fn write(&self, at: usize, bytes: &[u8]) {
-        let end = size_of::<SessionRegion>();
-        let count = bytes.len().min(end.saturating_sub(at));
-        rustix::io::pwrite(&self.0, &bytes[..count], at as u64).expect("memory takes it");
-    }
-
-    fn request(&self, lane: usize, bytes: &[u8]) {
-        let buffers = offset_of!(SessionRegion, buffers) + lane * size_of::<LaneBuffers>();
-        self.write(buffers + offset_of!(LaneBuffers, request), bytes);
-    }
-
-    /// A request with a right header.
-    fn submit(&self, lane: usize, input: &mut Input<'_>) {
-        let (which, request_id) = (input.u8(), u64::from(input.u8()));
-        let count = usize::from(input.u8());
-        let body = input.take(count);
-        let header = Header {
-            reply: false,
-            op: Op::ALL[usize::from(which) % Op::ALL.len()],
-            request_id,
-            deadline_ns: 0,
-            slot_table_version: 0,
-            body_bytes: body.len() as u32,
-            status: 0,
-            body_checksum: 0,
-        };
-        let mut bytes = [0; HEADER_BYTES];
-        header.encode(&mut bytes).expect("a header has its length");
-        self.request(lane, &[&bytes[..], body].concat());
-        let length = (HEADER_BYTES + body.len()) as u32;
-        self.words(lane, request_id, length);
-    }
-
-    fn words(&self, lane: usize, request_id: u64, length: u32) {
-        let words = offset_of!(SessionRegion, head)
-            + offset_of!(SessionHead, lanes)
-            + lane * size_of::<Lane>();
-        self.write(words + offset_of!(Lane, request_id), &request_id.to_le_bytes());
-        self.write(words + offset_of!(Lane, request_bytes), &length.to_le_bytes());
-        self.write(words + offset_of!(Lane, state), &LANE_REQUEST.to_le_bytes());
-    }
+/// A request with a right header.
+fn submit(process: &Process, lane: usize, input: &mut Input<'_>) {
+    let (which, request_id) = (input.u8(), u64::from(input.u8()));
+    let count = usize::from(input.u8());
+    let op = Op::ALL[usize::from(which) % Op::ALL.len()];
+    process.submit(lane, op, request_id, input.take(count));
 }
 
 pub(crate) fn run(bytes: &[u8]) {
     let node = node();
-    let fd = region::make_session(SESSION, 1).expect("there is memory");
-    let mapping = SessionMapping::map(&fd).expect("it is a session's");
-    let process = Process(fd);
+    let process = Process::new(SESSION);
+    let mapping = SessionMapping::map(&process.0).expect("it is a session's");
     let mut server = Server::new(node);
     let Some(shared) = server.add_session(SESSION, mapping, &mut Vec::new()) else { return };
     let mut other = Server::new(node);
@@ -92,8 +52,8 @@ pub(crate) fn run(bytes: &[u8]) {
                 let count = usize::from(input.u8());
                 process.request(lane, input.take(count));
             }
-            2 => process.words(lane, input.u64(), input.u32()),
-            3 => process.submit(lane, &mut input),
+            2 => process.words(lane, input.u64(), input.u32(), LANE_REQUEST),
+            3 => submit(&process, lane, &mut input),
             _ => round(&mut server, &mut other),
         }
     }
