@@ -33,8 +33,15 @@ fn the_bytes_of_a_frame_do_not_change() {
     assert_eq!(bytes[40..], GOLDEN_HEADER_SUM.to_le_bytes());
 }
 
-const GOLDEN_BODY_SUM: u32 = 0x88a5_dec6;
-const GOLDEN_HEADER_SUM: u64 = 0x17d9_adc8_6986_cf2c;
+const GOLDEN_BODY_SUM: u32 = 0x3524_41c2;
+const GOLDEN_HEADER_SUM: u64 = 0xdd18_fb0f_3789_9e19;
+
+#[test]
+fn the_sum_of_a_body_is_the_crc_32_that_others_know() {
+    // The check value of the catalogues of CRCs.
+    assert_eq!(body_checksum(b"123456789"), 0xcbf4_3926);
+    assert_eq!(body_checksum(b""), 1, "0 is for bodies without a sum");
+}
 
 #[test]
 fn any_flipped_bit_of_a_header_is_found() {

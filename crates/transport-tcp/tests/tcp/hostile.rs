@@ -12,7 +12,7 @@ use std::{
 
 use mayfly_transport_tcp::{
     Cause, Class, Clock, Config, Encryption, Endpoint, Event, Lane, MonotonicClock, NodeId,
-    Request, Secret, limits::Limits,
+    PROTOCOL_VERSION, Request, Secret, limits::Limits,
 };
 
 use crate::contract::{PATIENCE, Seat, request};
@@ -99,7 +99,8 @@ fn another_version_is_refused_by_name() {
     let lines = Lines::default();
     let node = start(config(1, 1, &lines));
     let mut stream = connect(node.local_address());
-    stream.write_all(b"MFYN\x03\x00").expect("it listens");
+    let next = (PROTOCOL_VERSION + 1).to_le_bytes();
+    stream.write_all(&[&b"MFYN"[..], &next].concat()).expect("it listens");
     assert!(is_closed(&mut stream));
     until_said(&lines, "another version");
 }
