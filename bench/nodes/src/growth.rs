@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use mayfly_testkit::{Instance, Scratch};
 
 use crate::{
@@ -43,7 +43,15 @@ const KINDS: [&str; 10] = [
 ];
 
 pub(crate) fn run() -> Result<()> {
-    compare("__growth", [FEW, MANY], &KINDS, &[])?;
+    only(&KINDS)
+}
+
+/// Of these kinds, to compare two programs by many short turns.
+pub(crate) fn only(kinds: &[&str]) -> Result<()> {
+    if let Some(kind) = kinds.iter().find(|kind| !KINDS.contains(kind)) {
+        bail!("{kind} is none of {}", KINDS.join(", "));
+    }
+    compare("__growth", [FEW, MANY], kinds, &[])?;
     echoes::row(MANY, FEW)
 }
 
@@ -60,7 +68,7 @@ pub(crate) fn compare(
     let mut said = [String::new(), String::new()];
     for _ in 0..ROUNDS {
         for (text, instance) in said.iter_mut().zip([&few, &many]) {
-            text.push_str(&once(instance, role)?);
+            text.push_str(&once(instance, role, kinds)?);
         }
     }
     println!(
@@ -76,21 +84,29 @@ pub(crate) fn compare(
     many.stop()
 }
 
-fn once(instance: &Instance<'_>, role: &str) -> Result<String> {
+fn once(instance: &Instance<'_>, role: &str, kinds: &[&str]) -> Result<String> {
     let processes: Vec<String> =
         instance::processes(instance)?.iter().map(u32::to_string).collect();
-    let mut words = vec![role];
+    let kinds = kinds.join(",");
+    let mut words = vec![role, &kinds];
     words.extend(processes.iter().map(String::as_str));
     instance::child(instance, 0, &words)
 }
 
-/// Everybody whose time counts besides this process.
-pub(crate) struct All(Vec<u32>);
+/// Whose time counts, and for what.
+pub(crate) struct All<'a> {
+    /// Everybody besides this process.
+    others: Vec<u32>,
+    /// The kinds that are counted. The others are done for what they leave.
+    kinds: Vec<&'a str>,
+}
 
-impl All {
-    /// These processes and this one.
-    pub(crate) fn with_this_one(others: &[&str]) -> Result<All> {
-        Ok(All(others.iter().map(|pid| Ok(pid.parse()?)).collect::<Result<_>>()?))
+impl<'a> All<'a> {
+    /// The processes that `words` name behind the kinds, and this one.
+    pub(crate) fn with_this_one(words: &[&'a str]) -> Result<All<'a>> {
+        let [kinds, others @ ..] = words else { bail!("no kinds") };
+        let others = others.iter().map(|pid| Ok(pid.parse()?)).collect::<Result<_>>()?;
+        Ok(All { others, kinds: kinds.split(',').collect() })
     }
 
     pub(crate) fn count(
@@ -99,7 +115,10 @@ impl All {
         operations: usize,
         work: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        let (done, used) = processor::used_ns(&self.0, || {
+        if !self.kinds.contains(&name) {
+            return work();
+        }
+        let (done, used) = processor::used_ns(&self.others, || {
             let done = work();
             // What nobody waited for is part of it: acknowledgements that travel alone, timers.
             std::thread::sleep(AFTERMATH);
@@ -111,8 +130,8 @@ impl All {
     }
 }
 
-pub(crate) fn child(daemons: &[&str]) -> Result<()> {
-    let all = All::with_this_one(daemons)?;
+pub(crate) fn child(words: &[&str]) -> Result<()> {
+    let all = All::with_this_one(words)?;
     let directory = mount()?.join(format!("work-{}", std::process::id()));
     fs::create_dir(&directory)?;
     let paths: Vec<PathBuf> =

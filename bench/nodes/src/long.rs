@@ -20,8 +20,8 @@ pub(crate) fn run() -> Result<()> {
     growth::compare("__long", [FEW, MANY], &["write-1M", "read-1M"], &["--layout", "stripe"])
 }
 
-pub(crate) fn child(daemons: &[&str]) -> Result<()> {
-    let all = All::with_this_one(daemons)?;
+pub(crate) fn child(words: &[&str]) -> Result<()> {
+    let all = All::with_this_one(words)?;
     let path = mount()?.join(format!("long-{}", std::process::id()));
     let file = File::options().read(true).write(true).create_new(true).open(&path)?;
     let mut piece = vec![1; PIECE_BYTES];

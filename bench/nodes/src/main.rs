@@ -58,8 +58,8 @@ fn main() -> Result<()> {
         ["__counts", what, ..] => return counts::child(what, &words[2..]),
         ["__shaped", ref words @ ..] => return shaped::child(words),
         ["__costs", ref words @ ..] => return costs::child(words),
-        ["__growth", ref daemons @ ..] => return growth::child(daemons),
-        ["__long", ref daemons @ ..] => return long::child(daemons),
+        ["__growth", ref words @ ..] => return growth::child(words),
+        ["__long", ref words @ ..] => return long::child(words),
         ["__shared", ref words @ ..] => return shared::child(words),
         ["__failure", name] => return failure::child(name),
         ["__echo"] => return stream::echo(),
@@ -67,9 +67,14 @@ fn main() -> Result<()> {
         ["__sink", directory] => return stream::sink(directory),
         _ => {}
     }
+    if let [word] = words[..]
+        && let Some(kinds) = word.strip_prefix("growth:")
+    {
+        return growth::only(&kinds.split(',').collect::<Vec<_>>());
+    }
     for word in &words {
         if !BARS.iter().any(|bar| bar.0 == *word) {
-            bail!("usage: nodes [{}]...", BARS.map(|bar| bar.0).join("|"));
+            bail!("usage: nodes [{}]... | growth:KIND,...", BARS.map(|bar| bar.0).join("|"));
         }
     }
     for (_, run) in BARS.iter().filter(|bar| words.is_empty() || words.contains(&bar.0)) {
