@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use mayfly_daemon::Progress;
 use mayfly_types::{Errno, OpenRef};
-use mayfly_wire::{GRANT_READ, GRANT_WRITE, Write};
+use mayfly_wire::{GRANT_READ, GRANT_WRITE, Read, Write};
 use support::{Failed, Node, O_CREAT, O_RDWR, SESSION, config, failed};
 
 fn node() -> Node {
@@ -251,4 +251,40 @@ fn an_allowance_is_given_back_when_the_last_writer_closes() {
     assert!(node.core().counters().used_bytes > 1 << 20, "it survives a restart");
     node.close(open);
     assert!(node.core().counters().used_bytes < 100_000);
+}
+
+/// A switch to a thread of the pool and back costs as much as a long copy, where no processor is
+/// free for it.
+#[test]
+fn with_few_processors_long_reads_and_writes_of_memory_need_no_other_thread() {
+    let copied_here_bytes_max = mayfly_daemon::copied_here_bytes_max(2);
+    let memory = std::path::Path::new("/dev/shm");
+    if !memory.is_dir() {
+        return;
+    }
+    let config = mayfly_daemon::Config { io_threads: 1, copied_here_bytes_max, ..config() };
+    let mut node = Node::on_disk_in(config, memory);
+    let open = made(&mut node, "f");
+    let bytes = vec![7; 256 << 10];
+    // To make the object is another thread's.
+    node.write(open, 0, &bytes).unwrap();
+    // A commit starts what it makes possible.
+    let done = |node: &mut Node| {
+        node.core().commit().unwrap();
+        node.core().idle_work();
+        let done = node.completions().pop().expect("it is done");
+        assert_eq!(done.status, 0);
+        done
+    };
+    for round in 0..50 {
+        let write = Write { open, offset: 0, append: false, bytes: &bytes };
+        let read = Read { open, offset: 0, count: bytes.len() as u32 };
+        let (writer, reader) = (node.next_caller(SESSION), node.next_caller(SESSION));
+        assert_eq!(node.submit(writer, &write, &mut []), Progress::Pending);
+        assert_eq!(done(&mut node).caller, writer, "round {round}");
+        assert_eq!(node.submit(reader, &read, &mut []), Progress::Pending);
+        let done = done(&mut node);
+        assert_eq!(done.caller, reader, "round {round}");
+        assert_eq!(**done.body.lent(), *bytes);
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    num::NonZero,
     os::{fd::AsFd, unix::ffi::OsStrExt},
     path::Path,
     sync::Arc,
@@ -129,6 +130,7 @@ fn core_config(config: &Config, capacity_bytes: u64) -> Result<CoreConfig> {
     let pools = config.options.pools.clone();
     let pool = layout.number_of_pool(&pools).context("the pool of the layout is missing")?;
     let LayoutWords { policy, width, .. } = layout;
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
     Ok(CoreConfig {
         instance: config.instance,
         mount: config.mount.as_os_str().as_bytes().to_vec(),
@@ -146,6 +148,7 @@ fn core_config(config: &Config, capacity_bytes: u64) -> Result<CoreConfig> {
         gid: rustix::process::getgid().as_raw(),
         cached_dentries_max: CACHED_DENTRIES_MAX,
         io_threads: config.options.io_threads as usize,
+        copied_here_bytes_max: mayfly_daemon::copied_here_bytes_max(processors),
         lease_seconds: limits::lease_seconds(config.options.deadline_ms()),
     })
 }

@@ -34,10 +34,6 @@ use crate::{
     maps::HashMap,
 };
 
-/// As many bytes the shard reads and writes itself where no disk is waited for: a copy of 16 KiB
-/// takes 3 µs, to wake another thread and be woken by it 10 to 60.
-const HERE_BYTES_MAX: usize = 16 << 10;
-
 /// So many objects at most are removed by one job: to wake a thread of the pool, and to be woken by
 /// it, takes as long as a removal.
 const REMOVALS_MAX: usize = 32;
@@ -246,11 +242,14 @@ impl Core {
     }
 
     fn submit(&mut self, length: Length, job: impl FnOnce() -> Done + Send + 'static) {
-        match length {
-            Length::Bytes(..=HERE_BYTES_MAX) if !self.objects.may_wait() => {
-                self.jobs.submit_short(0, job);
-            }
-            _ => self.jobs.submit(0, job),
+        let is_short = match length {
+            Length::Bytes(count) => count <= self.config.copied_here_bytes_max,
+            Length::Any => false,
+        };
+        if is_short && !self.objects.may_wait() {
+            self.jobs.submit_short(0, job);
+        } else {
+            self.jobs.submit(0, job);
         }
     }
 

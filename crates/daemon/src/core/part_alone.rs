@@ -65,6 +65,7 @@ fn config() -> Config {
         cached_dentries_max: 64,
         lease_seconds: 1,
         io_threads: BY_HAND,
+        copied_here_bytes_max: crate::copied_here_bytes_max(usize::MAX),
     }
 }
 
