@@ -4,6 +4,7 @@
 //! how long that takes, the command `micro instructions` how many instructions it executes, which
 //! does not depend on what else the machine does.
 
+mod frames;
 pub mod lanes;
 mod messages;
 mod paths;
@@ -27,6 +28,7 @@ pub fn parts() -> Vec<Part> {
         part("wire: open, request", messages::open_request),
         part("wire: open, reply", messages::open_reply),
         part("wire: header", messages::header),
+        part("frame: checksum of 128 KiB", frames::checksum),
         part("lane: a request without an answer", lanes::posted),
         part("interpose: access of another's path", paths::access_elsewhere),
     ]
