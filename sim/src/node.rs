@@ -206,7 +206,7 @@ fn config(placing: &Placing) -> Config {
         cached_dentries_max: 100,
         lease_seconds: LEASE_SECONDS,
         io_threads: BY_HAND,
-        copied_here_bytes_max: mayfly_daemon::copied_here_bytes_max(usize::MAX),
+        processors: usize::MAX,
     }
 }
 

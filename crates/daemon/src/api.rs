@@ -2,7 +2,7 @@
 
 use mayfly_meta::record::Policy;
 use mayfly_transport_tcp::Body;
-use mayfly_types::{Durability, Errno, SessionId, Times, Timestamp, limits::TRANSFER_BYTES_MAX};
+use mayfly_types::{Durability, Errno, SessionId, Times, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::{Roles, layouts::Pool};
@@ -113,23 +113,8 @@ pub struct Config {
     /// Threads for what may wait for a disk; with none everything is done on the spot,
     /// and with [`mayfly_object::BY_HAND`] when it is told.
     pub io_threads: usize,
-    /// As many bytes are read from and written to an object in memory without another thread:
-    /// [`copied_here_bytes_max`].
-    pub copied_here_bytes_max: usize,
-}
-
-/// As many bytes a shard copies itself where no disk is waited for: a copy of 16 KiB takes 3 µs, to
-/// wake another thread and be woken by it 10 to 60.
-const HERE_BYTES_MAX: usize = 16 << 10;
-/// With so few processors it copies as much as a request can carry: the process that asks and the
-/// thread that looks after the sockets have them both, so that another thread brings nothing but
-/// the switches to it, and bytes that come from and go to a socket are in this one's caches.
-const FEW_PROCESSORS: usize = 2;
-
-/// How many bytes a shard copies itself from and to objects in memory, with so many processors.
-#[must_use]
-pub fn copied_here_bytes_max(processors: usize) -> usize {
-    if processors <= FEW_PROCESSORS { TRANSFER_BYTES_MAX } else { HERE_BYTES_MAX }
+    /// Processors that the daemon may use.
+    pub processors: usize,
 }
 
 /// What outlived the daemon's predecessor besides the shared memory.

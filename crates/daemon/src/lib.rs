@@ -27,10 +27,7 @@ mod stripes;
 mod totals;
 
 pub use self::{
-    api::{
-        Caller, Clock, Completion, Config, Progress, Reached, Survivors, SystemClock,
-        copied_here_bytes_max,
-    },
+    api::{Caller, Clock, Completion, Config, Progress, Reached, Survivors, SystemClock},
     core::{Core, OpenError, Parts},
     layouts::{LAYOUT_XATTR, LayoutWords, NODES_XATTR, Pool, is_name},
     message::Message,

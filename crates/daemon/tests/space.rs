@@ -257,12 +257,11 @@ fn an_allowance_is_given_back_when_the_last_writer_closes() {
 /// free for it.
 #[test]
 fn with_few_processors_long_reads_and_writes_of_memory_need_no_other_thread() {
-    let copied_here_bytes_max = mayfly_daemon::copied_here_bytes_max(2);
     let memory = std::path::Path::new("/dev/shm");
     if !memory.is_dir() {
         return;
     }
-    let config = mayfly_daemon::Config { io_threads: 1, copied_here_bytes_max, ..config() };
+    let config = mayfly_daemon::Config { io_threads: 1, processors: 2, ..config() };
     let mut node = Node::on_disk_in(config, memory);
     let open = made(&mut node, "f");
     let bytes = vec![7; 256 << 10];

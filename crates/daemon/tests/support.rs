@@ -130,7 +130,7 @@ pub fn config() -> Config {
         cached_dentries_max: 64,
         lease_seconds: mayfly_types::limits::LEASE_SECONDS,
         io_threads: 0,
-        copied_here_bytes_max: mayfly_daemon::copied_here_bytes_max(usize::MAX),
+        processors: usize::MAX,
     }
 }
 

@@ -148,7 +148,7 @@ fn core_config(config: &Config, capacity_bytes: u64) -> Result<CoreConfig> {
         gid: rustix::process::getgid().as_raw(),
         cached_dentries_max: CACHED_DENTRIES_MAX,
         io_threads: config.options.io_threads as usize,
-        copied_here_bytes_max: mayfly_daemon::copied_here_bytes_max(processors),
+        processors,
         lease_seconds: limits::lease_seconds(config.options.deadline_ms()),
     })
 }

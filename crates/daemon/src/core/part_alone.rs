@@ -9,7 +9,7 @@ use mayfly_meta::{
 };
 use mayfly_object::{BY_HAND, DirectoryStore};
 use mayfly_transport_shm::{
-    layout::{APPENDED, BEGUN_APPEND, NodeRegion},
+    layout::{APPENDED, BEGUN_APPEND, Begun, NodeRegion},
     region::{self, NodeSettings},
 };
 use mayfly_types::{Durability, FileId, OpenRef, SessionId, Times};
@@ -65,7 +65,7 @@ fn config() -> Config {
         cached_dentries_max: 64,
         lease_seconds: 1,
         io_threads: BY_HAND,
-        copied_here_bytes_max: crate::copied_here_bytes_max(usize::MAX),
+        processors: usize::MAX,
     }
 }
 
@@ -211,9 +211,8 @@ impl Part {
         self.core.objects.read_up_to(self.place.object(), 0, 100).expect("the object is there")
     }
 
-    /// The home appends, and the daemon dies before it has said so; the states of what was begun
-    /// are these then.
-    fn die_while_appending(append: Append) -> Part {
+    /// The home has appended, and the part has noted that it has the bytes.
+    fn appended(append: Append) -> Part {
         let mut part = Part::new();
         part.hold(append);
         assert_eq!(part.append(append), Some(Answer::Done));
@@ -221,9 +220,21 @@ impl Part {
         part
     }
 
+    fn notes(&self) -> impl Iterator<Item = &'static Begun> {
+        let node = self.node;
+        node.begun[0].iter().filter(|of| of.file.load(Relaxed) != 0)
+    }
+
+    /// The states of what was begun.
     fn begun(&self) -> Vec<u32> {
-        let taken = self.node.begun[0].iter().filter(|of| of.file.load(Relaxed) != 0);
-        taken.map(|of| of.done.load(Relaxed)).collect()
+        self.notes().map(|of| of.done.load(Relaxed)).collect()
+    }
+
+    /// As if the daemon had been killed while it wrote more.
+    fn begin_again(&self) -> &'static Begun {
+        let note = self.notes().next().expect("something was begun");
+        note.done.store(BEGUN_APPEND, Relaxed);
+        note
     }
 }
 
@@ -257,14 +268,9 @@ fn a_cut_waits_for_the_writes_that_are_under_way_at_a_part() {
 #[test]
 fn bytes_that_a_part_may_have_got_come_before_others_when_its_daemon_is_back() {
     let append = append_of(1);
-    let mut part = Part::die_while_appending(append);
+    let mut part = Part::appended(append);
     // Nobody knows how much of it was written.
-    let entry = part.node.begun[0]
-        .iter()
-        .find(|of| of.file.load(Relaxed) != 0)
-        .expect("something was begun");
-    entry.done.store(BEGUN_APPEND, Relaxed);
-    entry.count.store(0, Relaxed);
+    part.begin_again().count.store(0, Relaxed);
     part.start_again();
     part.write(2);
     part.finish();
@@ -285,7 +291,7 @@ fn bytes_that_a_part_may_have_got_come_before_others_when_its_daemon_is_back() {
 #[test]
 fn a_part_knows_what_it_has_got_when_its_daemon_is_back() {
     let append = append_of(1);
-    let mut part = Part::die_while_appending(append);
+    let mut part = Part::appended(append);
     part.start_again();
     part.write(2);
     part.finish();
@@ -311,12 +317,8 @@ fn nobody_waits_for_an_append_that_does_not_come_again() {
         },
     ];
     for tell in tell {
-        let mut part = Part::die_while_appending(append_of(1));
-        let entry = part.node.begun[0]
-            .iter()
-            .find(|of| of.file.load(Relaxed) != 0)
-            .expect("something was begun");
-        entry.done.store(BEGUN_APPEND, Relaxed);
+        let mut part = Part::appended(append_of(1));
+        part.begin_again();
         part.start_again();
         part.write(2);
         part.finish();

@@ -95,7 +95,7 @@ impl Opener for Files {
             cached_dentries_max: 1000,
             lease_seconds: LEASE_SECONDS,
             io_threads: 1,
-            copied_here_bytes_max: crate::copied_here_bytes_max(usize::MAX),
+            processors: usize::MAX,
         };
         let survivors = Survivors { sessions: place.sessions().to_vec() };
         Core::open(config, parts, &survivors).map_err(|error| error.to_string())
