@@ -94,6 +94,9 @@ checks! {
     fn openat2_serves_what_it_can_and_refuses_the_rest = stated;
     fn copies_of_a_descriptor_share_offset_and_flags = same;
     fn the_lowest_free_number_is_taken = same;
+    fn numbers_are_the_kernels_whatever_is_opened_and_closed_between = same;
+    fn a_handler_that_opens_and_closes_leaves_the_numbers_as_they_were = same;
+    fn threads_that_open_and_close_never_share_a_number = same;
     fn close_range_closes_and_marks = same;
     fn a_hidden_descriptor_cannot_be_closed = stated;
     fn names_of_descriptors_in_procfs_open_and_read_back = same;

@@ -15,7 +15,7 @@
 //! *relocation* names a 32-bit displacement that changes when the area is mapped at another delta.
 
 /// Version of the layout and of the code in it; part of the file name, so that versions coexist.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// First bytes of every image.
 pub const MAGIC: [u8; 8] = *b"MAYFLYIM";
 /// Bytes of a page, and of the header.
@@ -34,6 +34,9 @@ pub const SLOT_ENTRY: usize = 0;
 pub const SLOT_CLASSES: usize = 8;
 /// Area offset of the pointer to the descriptor table.
 pub const SLOT_DESCRIPTORS: usize = 16;
+/// Area offset of the pointer to the word that, when it is not zero, has calls of the watched
+/// classes looked at.
+pub const SLOT_WATCHED: usize = 24;
 /// Bytes from the first instruction of a site's filter to its `syscall`: going back this far runs
 /// the call again, filter included.
 pub const FILTER_BYTES: usize = 26;

@@ -18,9 +18,14 @@ pub const DESCRIPTOR_FIRST: u8 = 1;
 pub const ALWAYS: u8 = 2;
 /// Ours when the descriptor in the fifth argument is (mmap).
 pub const DESCRIPTOR_FIFTH: u8 = 3;
+/// Ours when the descriptor in the first argument is, and looked at while the watched word is not
+/// zero ([`crate::watched_word`]).
+pub const DESCRIPTOR_FIRST_WATCHED: u8 = 4;
+/// Never ours, and looked at while that word is not zero.
+pub const PASS_WATCHED: u8 = 5;
 
 /// Calls on one descriptor.
-const ON_DESCRIPTOR: &[usize] = &[
+pub(crate) const ON_DESCRIPTOR: &[usize] = &[
     READ,
     WRITE,
     CLOSE,
@@ -185,6 +190,73 @@ const LOOKED_AT: &[usize] = &[
     EXIT_GROUP,
 ];
 
+/// Calls on one descriptor that free a number, take one, or show which ones are taken.
+const ON_DESCRIPTOR_WATCHED: &[usize] = &[CLOSE, DUP, FCNTL, IOCTL, GETDENTS, GETDENTS64];
+
+/// Calls that pass, and take a number, mean one, or limit them.
+const WATCHED: &[usize] = &[
+    // Take numbers.
+    SOCKET,
+    SOCKETPAIR,
+    ACCEPT,
+    ACCEPT4,
+    PIPE,
+    PIPE2,
+    EPOLL_CREATE,
+    EPOLL_CREATE1,
+    EVENTFD,
+    EVENTFD2,
+    SIGNALFD,
+    SIGNALFD4,
+    TIMERFD_CREATE,
+    INOTIFY_INIT,
+    INOTIFY_INIT1,
+    FANOTIFY_INIT,
+    MEMFD_CREATE,
+    MEMFD_SECRET,
+    USERFAULTFD,
+    PERF_EVENT_OPEN,
+    BPF,
+    FSOPEN,
+    FSMOUNT,
+    MQ_OPEN,
+    PIDFD_OPEN,
+    PIDFD_GETFD,
+    LANDLOCK_CREATE_RULESET,
+    SECCOMP,
+    // Mean one.
+    GETSOCKOPT,
+    SETSOCKOPT,
+    LISTEN,
+    SHUTDOWN,
+    RECVFROM,
+    EPOLL_WAIT,
+    EPOLL_PWAIT,
+    EPOLL_PWAIT2,
+    EPOLL_CTL_OLD,
+    EPOLL_WAIT_OLD,
+    INOTIFY_RM_WATCH,
+    TIMERFD_GETTIME,
+    TIMERFD_SETTIME,
+    MQ_GETSETATTR,
+    MQ_NOTIFY,
+    MQ_TIMEDRECEIVE,
+    MQ_TIMEDSEND,
+    PIDFD_SEND_SIGNAL,
+    PROCESS_MADVISE,
+    PROCESS_MRELEASE,
+    WAITID,
+    FSCONFIG,
+    IO_URING_ENTER,
+    IO_URING_REGISTER,
+    KEXEC_FILE_LOAD,
+    LANDLOCK_ADD_RULE,
+    LANDLOCK_RESTRICT_SELF,
+    // Limit them.
+    SETRLIMIT,
+    PRLIMIT64,
+];
+
 /// Puts `class` in the places of `calls`.
 pub(crate) const fn put(classes: &mut [u8; CALLS_MAX], calls: &[usize], class: u8) {
     let mut at = 0;
@@ -197,6 +269,8 @@ pub(crate) const fn put(classes: &mut [u8; CALLS_MAX], calls: &[usize], class: u
 const fn classes() -> [u8; CALLS_MAX] {
     let mut classes = [PASS; CALLS_MAX];
     put(&mut classes, ON_DESCRIPTOR, DESCRIPTOR_FIRST);
+    put(&mut classes, ON_DESCRIPTOR_WATCHED, DESCRIPTOR_FIRST_WATCHED);
+    put(&mut classes, WATCHED, PASS_WATCHED);
     put(&mut classes, PATH_FIRST, ALWAYS);
     put(&mut classes, PATH_SECOND, ALWAYS);
     put(&mut classes, LOOKED_AT, ALWAYS);
@@ -215,7 +289,8 @@ mod tests {
     fn no_call_stands_in_two_lists() {
         let mut seen = [false; CALLS_MAX];
         let paths = PATH_FIRST.iter().chain(PATH_SECOND);
-        for call in ON_DESCRIPTOR.iter().chain(paths).chain(LOOKED_AT).chain(&[MMAP]) {
+        let others = LOOKED_AT.iter().chain(WATCHED).chain(&[MMAP]);
+        for call in ON_DESCRIPTOR.iter().chain(paths).chain(others) {
             assert!(!core::mem::replace(&mut seen[*call], true), "call {call} stands twice");
         }
     }

@@ -10,7 +10,7 @@ use mayfly_sys::{
 use mayfly_types::OpenRef;
 
 use crate::{
-    Call, Outcome, flight, identity, lent, locks, moving,
+    Call, Outcome, flight, identity, kept, lent, locks, moving,
     serve::{argument, done, issue},
     session::{self, Session},
     table::{self, Meaning},
@@ -48,7 +48,7 @@ fn close_ours(descriptor: i32, reference: OpenRef) {
     let last = {
         let _held = identity::hold_numbers();
         let released = table::release(descriptor);
-        if released.is_some() {
+        if released.is_some() && !kept::keep(descriptor) {
             file::close(descriptor);
         }
         released.is_some_and(|(_, last)| last)
@@ -99,6 +99,7 @@ pub(crate) fn duplicate(descriptor: i32, lowest: usize, cloexec: bool) -> Result
     if flight::child().is_some() {
         return file::control(descriptor, how, lowest).map(|new| new as isize);
     }
+    kept::give_up();
     let _held = identity::hold_numbers();
     let new = file::control(descriptor, how, lowest)? as i32;
     if let Meaning::Open(open) = table::get(descriptor) {
@@ -254,8 +255,11 @@ pub(crate) unsafe fn ioctl(call: &Call) -> Outcome {
             return Err(Errno::EBADF);
         }
         match request {
-            FIOCLEX => file::control(descriptor, file::F_SETFD, file::FD_CLOEXEC).map(|_| 0),
-            FIONCLEX => file::control(descriptor, file::F_SETFD, 0).map(|_| 0),
+            FIOCLEX | FIONCLEX => {
+                let flags = if request == FIOCLEX { file::FD_CLOEXEC } else { 0 };
+                kept::give_up();
+                file::control(descriptor, file::F_SETFD, flags).map(|_| 0)
+            }
             FIONBIO | FIOASYNC => {
                 // SAFETY: the host passes an int there.
                 let on = unsafe { user::read(value as *const i32) }? != 0;

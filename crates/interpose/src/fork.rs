@@ -13,7 +13,7 @@ use core::{
 use mayfly_sys::{Errno, file, memory, number, user};
 
 use crate::{
-    Call, Outcome, flight, hidden, identity, locks, report,
+    Call, Outcome, flight, hidden, identity, kept, locks, report,
     serve::argument,
     session,
     table::{self, Meaning},
@@ -85,6 +85,9 @@ pub(crate) unsafe fn before(call: &Call) -> Outcome {
             Err(_) => return Outcome::Pass,
         },
     };
+    if flags & (CLONE_THREAD | CLONE_FILES) != 0 {
+        kept::turn_off();
+    }
     if flags & CLONE_THREAD != 0 || flags & (CLONE_VM | CLONE_FILES) == CLONE_VM | CLONE_FILES {
         return Outcome::Pass;
     }

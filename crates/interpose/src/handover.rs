@@ -25,7 +25,7 @@ use mayfly_sys::{
 use mayfly_transport_shm::keeper;
 use mayfly_types::{FileKind, OpenRef};
 
-use crate::{Outcome, cwd, flight, identity, inherit, session, settings, table};
+use crate::{Outcome, cwd, flight, identity, inherit, kept, session, settings, table};
 
 /// Flags that the kernel's open file takes over; with both halves of `O_SYNC`.
 const LASTING: u32 =
@@ -210,6 +210,7 @@ pub(crate) fn set_up_ring() -> Outcome {
         return Outcome::Done(Errno::ENOSYS.as_result());
     }
     HAS_RING.store(true, Ordering::Relaxed);
+    kept::turn_off();
     if !table::is_empty()
         && let Ok(session) = session::get()
     {

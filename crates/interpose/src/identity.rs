@@ -22,7 +22,7 @@ use mayfly_sys::{
 use mayfly_types::OpenRef;
 
 use crate::{
-    flight, hidden,
+    flight, hidden, kept,
     session::{self, Session},
     settings, table,
 };
@@ -144,15 +144,25 @@ pub(crate) fn assign(open: OpenFile, cloexec: u32) -> Result<i32, Errno> {
         }
         return slot;
     }
+    let descriptor = match kept::take(cloexec) {
+        Some(kept) => kept,
+        None => new_number(cloexec)?,
+    };
+    table::adopt(descriptor, open.reference).inspect_err(|_| file::close(descriptor))?;
+    Ok(descriptor)
+}
+
+/// The lowest free number, with a placeholder.
+fn new_number(cloexec: u32) -> Result<i32, Errno> {
     let placeholder = placeholder()?;
     // dup is the fastest call that makes a descriptor.
-    let descriptor = if cloexec == 0 {
+    let number = if cloexec == 0 {
         file::duplicate(placeholder)?
     } else {
         file::control(placeholder, file::F_DUPFD_CLOEXEC, 0)? as i32
     };
-    table::adopt(descriptor, open.reference).inspect_err(|_| file::close(descriptor))?;
-    Ok(descriptor)
+    kept::handed_out(number, cloexec);
+    Ok(number)
 }
 
 /// Gives `open` a kernel identity and puts it in place of all its placeholders.
@@ -214,6 +224,7 @@ fn replace_placeholders(open: OpenFile) -> Result<(), Errno> {
     let slot = open_slot(open.reference.index, O_CLOEXEC)?;
     let mut failure = None;
     let held = hold_numbers();
+    kept::give_up();
     for (descriptor, reference) in table::each_open() {
         if reference != open.reference {
             continue;

@@ -35,6 +35,7 @@ mod hidden;
 mod identity;
 pub mod image;
 mod inherit;
+mod kept;
 mod lent;
 mod libraries;
 mod links;
@@ -104,6 +105,12 @@ pub fn descriptor_table() -> *const u32 {
     table::base()
 }
 
+/// While this word is not zero, calls of the watched classes ([`class::PASS_WATCHED`]) are looked
+/// at too. Read by the filter in the trampolines.
+pub fn watched_word() -> *const u32 {
+    kept::word()
+}
+
 /// Serves one call.
 ///
 /// # Safety
@@ -111,14 +118,30 @@ pub fn descriptor_table() -> *const u32 {
 /// are the host's own and as valid as they would be for the kernel.
 pub unsafe fn dispatch(call: &mut Call) -> Outcome {
     // SAFETY: passed on to the caller.
-    if let Some(outcome) = unsafe { quick::look(call) } {
-        if report::is_on() {
-            report::note(report::Reason::Elsewhere);
+    match unsafe { quick::look(call) } {
+        Some(outcome) => {
+            if report::is_on() {
+                report::note(report::Reason::Elsewhere);
+            }
+            outcome
         }
-        return outcome;
+        // SAFETY: passed on to the caller.
+        None => unsafe { dispatch_slowly(call) },
     }
+}
+
+/// What the text of a path does not decide. Apart, so that the short way has a small frame.
+///
+/// # Safety
+/// As [`dispatch`].
+#[inline(never)]
+unsafe fn dispatch_slowly(call: &mut Call) -> Outcome {
+    kept::before(call);
     // SAFETY: passed on to the caller.
     let outcome = unsafe { dispatch::dispatch(call) };
+    if outcome == Outcome::Pass {
+        kept::give_up();
+    }
     if report::is_on() {
         report::count(call, outcome);
     }

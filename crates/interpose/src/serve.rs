@@ -11,7 +11,7 @@ use mayfly_sys::{Errno, arch::syscall6, file::AT_FDCWD, text::PathText, user};
 use mayfly_types::limits::SYMLINK_FOLLOWS_MAX;
 
 use crate::{
-    Call, Outcome, links,
+    Call, Outcome, kept, links,
     locate::{Place, locate},
 };
 
@@ -81,11 +81,12 @@ pub(crate) fn done(result: Result<isize, Errno>) -> Outcome {
     }
 }
 
-/// Issues the call as it stands.
+/// Issues the call as it stands, with the kernel's descriptors as the host knows them.
 ///
 /// # Safety
 /// The host is about to issue this call, which is not one that starts a process.
 pub(crate) unsafe fn issue(call: &Call) -> isize {
+    kept::give_up();
     let [a, b, c, d, e, f] = call.args;
     // SAFETY: the host vouches for its own call.
     unsafe { syscall6(call.number, a, b, c, d, e, f) }

@@ -17,7 +17,7 @@ use mayfly_sys::{
 use mayfly_types::special::{SPECIAL_DIRECTORY, parse_place};
 use mayfly_wire::{SPECIAL_FIFO, SPECIAL_SOCKET};
 
-use crate::{cwd, handover, locate::Place, session, settings};
+use crate::{cwd, handover, kept, locate::Place, session, settings};
 
 /// A new place.
 ///
@@ -111,6 +111,7 @@ pub(crate) fn open(at: Place<'_>, flags: u32, escape: &mut PathText) -> Result<i
         return Err(Stop::Failed(Errno::ENXIO));
     }
     let flags = flags & !(O_CREAT | O_EXCL);
+    kept::give_up();
     // SAFETY: the path is a terminated string that outlives the call, which may wait.
     let raw = unsafe {
         let path = path.as_ptr() as usize;

@@ -59,6 +59,7 @@ fn want(signal: usize, (handler, flags): (usize, usize)) {
 ///
 /// # Safety
 /// `call` holds the arguments of an rt_sigaction that the host is about to issue.
+#[inline(never)]
 pub(crate) unsafe fn serve(call: &Call) -> Outcome {
     let [signal, new, old, size, ..] = call.args;
     let signal = signal & 0xffff_ffff;

@@ -4,7 +4,7 @@
 pub(crate) use mayfly_interpose::{
     descriptor_table, dispatch,
     image::{have_image_made, note_unserved},
-    start,
+    start, watched_word,
 };
 
 #[cfg(feature = "selftest")]
@@ -12,6 +12,7 @@ mod selftest;
 #[cfg(feature = "selftest")]
 pub(crate) use selftest::{
     avoids_usual_place, classes, descriptor_table, dispatch, have_image_made, note_unserved, start,
+    watched_word,
 };
 
 /// The class of each call number.

@@ -30,6 +30,7 @@ const NAME_BYTES: usize = 256;
 ///
 /// # Safety
 /// As for `interpose::dispatch`.
+#[inline(never)]
 pub(crate) unsafe fn map(call: &mut Call) -> Outcome {
     const MAP_TYPE: usize = 15;
     let [_, _, protection, flags, _, _] = call.args;

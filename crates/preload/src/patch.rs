@@ -15,7 +15,8 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 
 use mayfly_image::format::{
-    self, Header, PAGE_BYTES, POINT_BYTES, SLOT_CLASSES, SLOT_DESCRIPTORS, SLOT_ENTRY, Table,
+    self, Header, PAGE_BYTES, POINT_BYTES, SLOT_CLASSES, SLOT_DESCRIPTORS, SLOT_ENTRY,
+    SLOT_WATCHED, Table,
 };
 use mayfly_interpose::image::Wanted;
 use mayfly_sys::arch::{syscall3, syscall6};
@@ -144,6 +145,8 @@ pub(crate) struct Pointers {
     pub(crate) classes: *const u8,
     /// The descriptor table.
     pub(crate) descriptors: *const u32,
+    /// The word for the watched classes.
+    pub(crate) watched: *const u32,
 }
 
 /// Patches the library called `name` with its image from the directory `images`, which is made if
@@ -332,6 +335,7 @@ impl Image {
         put(SLOT_ENTRY, entry::mayfly_entry as *const () as usize);
         put(SLOT_CLASSES, pointers.classes.expose_provenance());
         put(SLOT_DESCRIPTORS, pointers.descriptors.expose_provenance());
+        put(SLOT_WATCHED, pointers.watched.expose_provenance());
         slot.common_start.store(self.header.common_start as usize, Ordering::Relaxed);
         slot.common_end.store(self.header.common_end as usize, Ordering::Relaxed);
         slot.points.store(base + self.header.points.offset as usize, Ordering::Relaxed);

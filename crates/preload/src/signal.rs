@@ -26,7 +26,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use mayfly_image::format::SYSCALL_BYTES;
 use mayfly_sys::arch::syscall6;
-use mayfly_sys::{fault, number};
+use mayfly_sys::{fault, interrupt, number};
 
 use crate::context::{self, Context};
 use crate::entry::{self, Frame};
@@ -102,6 +102,7 @@ global_asm!(
     "call r11",
     "4: test r13, r13",
     "je 5f",
+    "lock dec dword ptr [rip + {handlers}]",
     "cmp [r12 + {rip_offset}], r14",
     "jne 5f",
     "mov [r12 + {rip_offset}], r13",
@@ -153,6 +154,7 @@ global_asm!(
     text = sym TEXT,
     deliver = sym deliver,
     postpone = sym postpone,
+    handlers = sym interrupt::HANDLERS,
 );
 
 // SAFETY: defined above; only the addresses are used.
@@ -213,6 +215,7 @@ unsafe extern "C" fn deliver(signal: usize, info: *const u8, context: *mut Conte
     match patch::original_address(put_back, context.registers.rcx) {
         Some(original) => {
             context.registers.rip = original;
+            interrupt::HANDLERS.fetch_add(1, Ordering::Relaxed);
             Delivery { handler, put_back }
         }
         None => Delivery { handler, put_back: 0 },

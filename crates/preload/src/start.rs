@@ -25,6 +25,7 @@ const _: () = assert!(CALLS_MAX == class::CALLS_MAX);
 const _: () = assert!(DESCRIPTORS_MAX == class::DESCRIPTORS_MAX);
 const _: () = assert!(class::PASS == 0 && class::DESCRIPTOR_FIRST == 1);
 const _: () = assert!(class::ALWAYS == 2 && class::DESCRIPTOR_FIFTH == 3);
+const _: () = assert!(class::DESCRIPTOR_FIRST_WATCHED == 4 && class::PASS_WATCHED == 5);
 
 /// Run by the dynamic loader.
 #[used]
@@ -149,7 +150,11 @@ fn set_up_classes() -> Pointers {
             (*classes)[call] = class::ALWAYS;
         }
     }
-    Pointers { classes: classes.cast(), descriptors: backend::descriptor_table() }
+    Pointers {
+        classes: classes.cast(),
+        descriptors: backend::descriptor_table(),
+        watched: backend::watched_word(),
+    }
 }
 
 /// The auxiliary vector follows the environment.

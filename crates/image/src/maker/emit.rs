@@ -12,7 +12,8 @@
 //! ```
 //!
 //! `common` looks at the class and, for calls on a descriptor, at the descriptor table, and then
-//! jumps to the hook's entry or to `pass` (in rcx). It uses rcx, r11 and the flags only: `syscall`
+//! jumps to the hook's entry or to `pass` (in rcx). Calls of the watched classes (4, 5) go to the
+//! entry while the watched word is not zero. It uses rcx, r11 and the flags only: `syscall`
 //! overwrites the registers, and no code relies on flags across it.
 
 use iced_x86::{Encoder, Instruction};
@@ -23,7 +24,7 @@ use super::window::{JUMP_BYTES, Plan, Window};
 use super::{Made, Reason, Unpatched};
 use crate::format::{
     CALLS_MAX, DELTA, DESCRIPTORS_MAX, FILTER_BYTES, Header, KEY_BYTES_MAX, PAGE_BYTES,
-    SLOT_CLASSES, SLOT_DESCRIPTORS, SLOT_ENTRY, Table,
+    SLOT_CLASSES, SLOT_DESCRIPTORS, SLOT_ENTRY, SLOT_WATCHED, Table,
 };
 
 /// Trampolines begin on such boundaries.
@@ -91,26 +92,52 @@ impl Emitter {
     fn common(&mut self) {
         self.put_to(&[0x4c, 0x8b, 0x1d], SLOT_CLASSES); // mov r11, [classes]
         self.put(&[0x45, 0x0f, 0xb6, 0x1c, 0x03]); // movzx r11d, byte [r11 + rax]
+        self.put(&[0x41, 0x83, 0xfb, 0x03]); // cmp r11d, 3
+        let to_fifth = self.short_jump(&[0x74]); // je fifth
+        let to_watched = self.short_jump(&[0x77]); // ja watched
         self.put(&[0x41, 0x83, 0xfb, 0x02]); // cmp r11d, 2
-        self.put(&[0x74, 0x00]); // je go
-        let to_go = self.area.len();
-        self.put(&[0x41, 0x89, 0xfb]); // mov r11d, edi
-        self.put(&[0x72, 0x03]); // jb check
-        self.put(&[0x45, 0x89, 0xc3]); // mov r11d, r8d
+        let to_go = self.short_jump(&[0x74]); // je go
+        let first = self.area.len();
+        self.put(&[0x41, 0x89, 0xfb]); // first: mov r11d, edi
+        let check = self.area.len();
         self.put(&[0x41, 0x81, 0xfb]); // check: cmp r11d, DESCRIPTORS_MAX
         self.put(&(DESCRIPTORS_MAX as u32).to_le_bytes());
-        self.put(&[0x73, 0x00]); // jae pass
-        let to_pass = self.area.len();
+        let to_pass = self.short_jump(&[0x73]); // jae pass
         self.put(&[0x49, 0xc1, 0xe3, 0x02]); // shl r11, 2
         self.put_to(&[0x4c, 0x03, 0x1d], SLOT_DESCRIPTORS); // add r11, [descriptors]
         self.put(&[0x41, 0x83, 0x3b, 0x00]); // cmp dword [r11], 0
-        self.put(&[0x74, 0x06]); // je pass
+        let also_to_pass = self.short_jump(&[0x74]); // je pass
         let go = self.area.len();
         self.put_to(&[0xff, 0x25], SLOT_ENTRY); // go: jmp [entry]
         let pass = self.area.len();
         self.put(&[0xff, 0xe1]); // pass: jmp rcx
-        self.area[to_go - 1] = (go - to_go) as u8;
-        self.area[to_pass - 1] = (pass - to_pass) as u8;
+        let fifth = self.area.len();
+        self.put(&[0x45, 0x89, 0xc3]); // fifth: mov r11d, r8d
+        let to_check = self.short_jump(&[0xeb]); // jmp check
+        let watched = self.area.len();
+        self.put_to(&[0x4c, 0x8b, 0x1d], SLOT_WATCHED); // watched: mov r11, [watched]
+        self.put(&[0x41, 0x83, 0x3b, 0x00]); // cmp dword [r11], 0
+        let to_first = self.short_jump(&[0x74]); // je first
+        let also_to_go = self.short_jump(&[0xeb]); // jmp go
+        for (jump, target) in [
+            (to_fifth, fifth),
+            (to_watched, watched),
+            (to_go, go),
+            (to_pass, pass),
+            (also_to_pass, pass),
+            (to_check, check),
+            (to_first, first),
+            (also_to_go, go),
+        ] {
+            self.area[jump - 1] = (target as i64 - jump as i64) as u8;
+        }
+    }
+
+    /// A jump with a displacement of one byte, to be completed; returns the offset behind it.
+    fn short_jump(&mut self, opcode: &[u8]) -> usize {
+        self.put(opcode);
+        self.put(&[0]);
+        self.area.len()
     }
 
     /// Writes the trampoline of one site and the jump to it; `None` (and nothing written) when an
