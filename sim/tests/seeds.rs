@@ -430,3 +430,13 @@ fn what_a_part_has_got_of_an_append_comes_before_others_too() {
     let shape = Shape { bytes: true, roles: true, ..Shape::default() };
     kept_striped(shape, &[(320559, "0/0-2/0-1/0-3/0-2/0-2/0-3")]);
 }
+
+/// Eight clients wrote, appended and cut. Somebody who looked how long the file was heard something
+/// else in each round of the parts, and took the last one: one part before it was cut, and the
+/// other behind.
+#[test]
+fn a_size_that_does_not_come_to_rest_is_one_that_the_file_had() {
+    let shape = Shape { bytes: true, roles: true, ..Shape::default() };
+    let part = "0-2,8/0-3/0-6/0-3/0-10/0-7,9-18/0-2,4-10/0/0-4";
+    kept_striped(shape, &[(500022, part)]);
+}

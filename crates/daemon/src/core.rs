@@ -16,9 +16,8 @@
 //! has what waits, `answer.rs` what others are told, `operation.rs` and `step.rs` what is changed
 //! at several shards, `claims.rs` what keeps such changes apart, `member.rs` directories that are
 //! spread over shards. With one shard all of this stays idle. What an operation needs of a disk it
-//! waits for in the same way (`preparation.rs`). Waits for locks that can never end, since they lie
-//! at several shards, are found by `chase.rs`. Mounts whose kernel keeps pages of files are told of
-//! changes by `mounts.rs`.
+//! waits for in the same way (`preparation.rs`). Waits for locks at several shards that can never
+//! end are found by `chase.rs`; mounts whose kernel keeps pages are told of changes by `mounts.rs`.
 
 mod allocate;
 mod answer;
@@ -71,6 +70,7 @@ mod standing;
 mod step;
 mod striped;
 mod striped_append;
+mod striped_size;
 mod striped_space;
 mod task;
 mod temporary;

@@ -111,14 +111,14 @@ pub struct PartPlace {
     pub(crate) part: PartOf,
 }
 
-/// An append to a striped file.
+/// An append to a striped file, or a look at its size for which it must not grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Append {
     /// The number that the file's home has for it: another one when its request has come again to
     /// another daemon. 0 when that does not append, and nobody's request does any more.
     pub(crate) number: u64,
-    /// Whose request it is, as all nodes call that.
-    pub(crate) by: Caller,
+    /// Whose request it is, as all nodes call that; nobody's when nothing is appended.
+    pub(crate) by: Option<Caller>,
 }
 
 /// What a shard asks another one.
@@ -175,9 +175,9 @@ pub enum Question {
     /// The length of a striped file. Asked of its home.
     Size { file: FileId, generation: u32 },
     /// How far a part reaches, which is not to change by writes until [`Question::LetEnd`] comes:
-    /// bytes are being appended to the file.
+    /// bytes are being appended to the file, or its size does not come to rest.
     HoldEnd { file: FileId, generation: u32, append: Append },
-    /// The append is over.
+    /// The append is over, or the look.
     LetEnd { file: FileId, append: Append },
     /// Bytes for the end of a file, which are to be written if nobody else has written there, and
     /// only while the part is held for this append. `behind`: somebody has written behind them, so

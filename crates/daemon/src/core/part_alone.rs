@@ -238,9 +238,12 @@ impl Part {
     }
 }
 
+/// The home looks how long the file is.
+const LOOK: Append = Append { number: 2, by: None };
+
 /// The home's number for an append, and a request of a process of its node.
 fn append_of(request_id: u64) -> Append {
-    Append { number: 1, by: caller(request_id) }
+    Append { number: 1, by: Some(caller(request_id)) }
 }
 
 /// A write had begun when a cut was decided, and others saw its bytes. Its daemon died before it
@@ -298,6 +301,36 @@ fn a_part_knows_what_it_has_got_when_its_daemon_is_back() {
     assert_eq!(part.content(), THEIRS);
     part.hold(append);
     assert_eq!(part.append(append), Some(Answer::Done));
+    assert_eq!(part.content(), THEIRS);
+}
+
+/// The home only wants to know how long the file is, since its rounds do not agree.
+#[test]
+fn a_part_that_is_held_for_a_look_does_not_grow_until_it_is_over() {
+    let mut part = Part::new();
+    part.hold(LOOK);
+    part.write(1);
+    part.finish();
+    assert_eq!(part.writes_under_way(), 0);
+    let file = part.place.file;
+    part.ask(Question::LetEnd { file, append: LOOK });
+    part.finish();
+    assert_eq!(part.content(), THEIRS);
+}
+
+/// The home was killed, and somebody looked before the append came again.
+#[test]
+fn a_look_does_not_make_a_part_forget_what_it_has_got() {
+    let append = append_of(1);
+    let mut part = Part::appended(append);
+    part.write(2);
+    part.finish();
+    part.hold(LOOK);
+    let file = part.place.file;
+    part.ask(Question::LetEnd { file, append: LOOK });
+    let again = Append { number: 3, ..append };
+    part.hold(again);
+    assert_eq!(part.append(again), Some(Answer::Done));
     assert_eq!(part.content(), THEIRS);
 }
 

@@ -18,7 +18,7 @@
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use mayfly_transport_shm::layout::{APPENDED, BEGUN_APPEND, Begun as Entry};
-use mayfly_types::FileId;
+use mayfly_types::{Errno, FileId};
 
 use super::{Core, Outcome, part_change::PartChange};
 use crate::{
@@ -58,7 +58,7 @@ impl Core {
         (bytes, behind): (&[u8], bool),
     ) -> Outcome<Answer> {
         let (file, count) = (place.file, bytes.len() as u64);
-        let by = self.caller_here(append.by);
+        let by = self.caller_here(append.by.ok_or(Errno::EPROTO)?);
         let piece = Piece { file, by, start: offset, end: offset.saturating_add(count) };
         if let Some(answer) = self.part_changed() {
             return Ok(self.note_appended(&piece, answer));

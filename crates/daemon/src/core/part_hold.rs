@@ -7,9 +7,11 @@
 //! over ([`Question::LetEnd`], which is repeated until it is heard). Leave to write without the
 //! daemon ends before, and is not given meanwhile.
 //!
-//! There is one such hold for each file, since its home appends one after the other. It goes with
-//! either daemon: the home of a new one of a part asks again, and a home that comes back has no
-//! append under way.
+//! So does the home where it cannot find out otherwise how long the file is (`striped_size.rs`).
+//!
+//! There is one such hold for each file, since its home does one of these after the other. It goes
+//! with either daemon: the home of a new one of a part asks again, and a home that comes back has
+//! neither under way.
 
 use mayfly_object::ObjectId;
 use mayfly_types::FileId;
@@ -38,7 +40,9 @@ impl Core {
         append: Append,
     ) -> Outcome<Answer> {
         let file = object.file;
-        self.forget_appends_before(file, append.by);
+        if let Some(by) = append.by {
+            self.forget_appends_before(file, by);
+        }
         // Before it is held: a write that comes again may make the part longer.
         self.check_no_write_in_doubt(file)?;
         let by = (from, append);
@@ -73,7 +77,9 @@ impl Core {
             _ => false,
         };
         self.give_up_questions(from, late);
-        self.forget_append_of(file, append.by);
+        if let Some(by) = append.by {
+            self.forget_append_of(file, by);
+        }
         let is_it = |hold: &Hold| hold.by == (from, *append);
         if self.parts.holds.get(&file).is_some_and(is_it) {
             self.parts.holds.remove(&file);

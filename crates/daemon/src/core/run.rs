@@ -1,6 +1,6 @@
 //! What a run of an operation has found out so far (`task.rs`).
 
-use mayfly_object::ObjectAttr;
+use mayfly_object::{ObjectAttr, ObjectId};
 use mayfly_types::{Errno, FileId};
 
 use super::{
@@ -8,7 +8,7 @@ use super::{
     striped_append::Held,
 };
 use crate::{
-    message::{Answer, At, OperationId, Question, Resolved},
+    message::{Answer, At, OperationId, PartFacts, Question, Resolved},
     slots::ShardId,
 };
 
@@ -41,6 +41,8 @@ pub(super) struct Run {
     pub(super) appends_to: Option<FileId>,
     /// Parts that must not become longer until it is over.
     pub(super) holds: Option<Held>,
+    /// What the parts of a striped file said while they were held.
+    pub(super) looked: Option<(ObjectId, Vec<PartFacts>)>,
     /// Its place among the writes that were begun, where it appends to a striped file.
     pub(super) begun: Option<usize>,
     /// The other nodes that had the file open of which a mount keeps pages.
@@ -61,13 +63,14 @@ impl Run {
         let Run { place: Resolved { at, follows, restarts }, facts, asked_at, operation, .. } =
             self;
         let Run { elected, operated, moved, failures, surveyed, short, given_up, .. } = self;
-        let Run { cut, cut_before, appends_to, holds, begun, mapped_with, changed, .. } = self;
+        let Run { cut, cut_before, appends_to, holds, begun, mapped_with, changed, looked, .. } =
+            self;
         let asked = asked_at.is_some() || operation.is_some() || !facts.is_empty();
         let walked = *at != At::Start || *follows != 0 || *restarts != 0;
         let said = *elected || *operated || *surveyed || *given_up || !failures.is_empty();
         let changes = moved.is_some() || short.is_some() || cut.is_some() || cut_before.is_some();
         let held = appends_to.is_some() || holds.is_some() || begun.is_some();
-        let told = mapped_with.is_some() || changed.is_some();
+        let told = mapped_with.is_some() || changed.is_some() || looked.is_some();
         !(asked || walked || said || changes || held || told)
     }
 

@@ -3,8 +3,7 @@
 //! A file that may be on several nodes begins as any other: in its record, then in an object at
 //! home. When it outgrows its first chunk it is *striped*: the object becomes its first part, its
 //! grants end, and from then on bytes are asked for where they are (`part.rs`). The inode stays
-//! unsettled while anybody may write, and the length is what the parts say: asked of all of them,
-//! until two rounds agree.
+//! unsettled while anybody may write, and the length is what the parts say (`striped_size.rs`).
 //!
 //! The size is settled when the last writer is gone, all parts have said how far they reach, and
 //! none was admitted to changes meanwhile; whoever was asked asks for admission before it changes
@@ -30,6 +29,7 @@ use super::{
     attr::{apply, check_size},
     data::object_of,
     home::Located,
+    striped_size::sum,
     task::Purpose,
 };
 use crate::{
@@ -39,9 +39,6 @@ use crate::{
     slots::ShardId,
     stripes::Stripes,
 };
-
-/// How often the parts are asked for their ends, until two rounds agree.
-const ROUNDS_MAX: u8 = 6;
 
 /// What a shard knows of striped files besides their records.
 #[derive(Debug, Default)]
@@ -53,8 +50,8 @@ pub(super) struct Striped {
     going: HashMap<(FileId, u32), usize>,
     /// Where bytes of open files are whose home is elsewhere.
     places: HashMap<FileId, PartOf>,
-    /// Who appends to which file of this home just now.
-    pub(super) appending: HashMap<FileId, Caller>,
+    /// Who appends to which file of this home just now; nobody where a look keeps others from it.
+    pub(super) appending: HashMap<FileId, Option<Caller>>,
 }
 
 /// An attempt to settle a size.
@@ -88,25 +85,6 @@ impl Striped {
         }
         last
     }
-}
-
-/// What all parts say together.
-fn sum(inode: &Inode, facts: &[PartFacts]) -> ObjectAttr {
-    let dirty = || facts.iter().filter(|facts| facts.dirty);
-    ObjectAttr {
-        size_bytes: facts.iter().map(|facts| facts.end_bytes).max().unwrap_or(0),
-        blocks: facts.iter().map(|facts| facts.blocks).sum(),
-        atime: inode.atime,
-        mtime: dirty().map(|facts| facts.mtime).max().unwrap_or(inode.mtime),
-        ctime: dirty().map(|facts| facts.ctime).max().unwrap_or(inode.ctime),
-        mapped: false,
-    }
-}
-
-/// Whether nothing grew and nothing was cut between two rounds.
-fn agree(before: &[PartFacts], after: &[PartFacts]) -> bool {
-    let length = |facts: &PartFacts| (facts.end_bytes, facts.cuts);
-    before.iter().map(length).eq(after.iter().map(length))
 }
 
 pub(super) fn generation_of(inode: &Inode) -> Outcome<u32> {
@@ -266,7 +244,7 @@ impl Core {
     /// Bytes are about to be appended to such an object.
     pub(super) fn append_alone(&mut self, inode: &Inode, caller: Caller) {
         if inode.layout.width > 1 {
-            self.striped.appending.insert(inode.id, caller);
+            self.striped.appending.insert(inode.id, Some(caller));
         }
     }
 
@@ -300,41 +278,6 @@ impl Core {
         self.opens.mark_striped(file);
         self.save(located)?;
         Ok(true)
-    }
-
-    /// Length, space and times of a striped file.
-    pub(super) fn look_striped(&mut self, inode: &Inode) -> Outcome<ObjectAttr> {
-        if !inode.unsettled {
-            let Inode { size_bytes, blocks, atime, mtime, ctime, .. } = *inode;
-            return Ok(ObjectAttr { size_bytes, blocks, atime, mtime, ctime, mapped: false });
-        }
-        let (file, generation) = (inode.id, generation_of(inode)?);
-        self.unclaimed(|| vec![(super::claims::Claim::Bytes(file), false)])?;
-        let shards = self.part_shards(file, &inode.layout);
-        let mut before = None;
-        for round in 0..ROUNDS_MAX {
-            let question = Question::Part { file, generation, round };
-            let facts = facts_of(self.facts(&shards, &question)?)?;
-            let same = before.as_deref().is_some_and(|before| agree(before, &facts));
-            before = Some(facts);
-            if same {
-                break;
-            }
-        }
-        Ok(sum(inode, &before.unwrap_or_default()))
-    }
-
-    /// The length of an open file of this home, for who has a part of it.
-    pub(super) fn striped_size(&mut self, file: FileId, generation: u32) -> Outcome<u64> {
-        let inode = self.load_open(file)?.inode;
-        if generation_of(&inode)? != generation || !inode.layout.striped {
-            return Err(Errno::EIO.into());
-        }
-        Ok(self.look_striped(&inode)?.size_bytes)
-    }
-
-    pub(super) fn tell_size(&mut self, file: FileId, generation: u32) -> Outcome<Answer> {
-        Ok(Answer::Size(self.striped_size(file, generation)?))
     }
 
     /// A part is about to change: the size is unsettled from here on.

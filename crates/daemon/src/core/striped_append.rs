@@ -8,7 +8,7 @@
 //! it; then the append is planned anew, unless its bytes are there. What a part has had, or may
 //! have had when its daemon died, it notes itself (`part_append.rs`).
 
-use mayfly_meta::record::PartOf;
+use mayfly_meta::record::{Inode, PartOf};
 use mayfly_transport_shm::layout::BEGUN_PART;
 use mayfly_types::{Errno, FileId};
 use mayfly_wire::{Wire, Write, Writer, Written};
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     api::Caller,
-    message::{Answer, Append, PartPlace, Question},
+    message::{Answer, Append, PartFacts, PartPlace, Question},
     slots::ShardId,
     stripes::Stripes,
 };
@@ -34,6 +34,8 @@ pub(super) struct Held {
     file: FileId,
     append: Append,
     shards: Vec<u32>,
+    /// The turn was taken for this alone.
+    turn: bool,
 }
 
 /// Bytes for one part.
@@ -100,29 +102,40 @@ impl Core {
     /// run is over.
     pub(super) fn take_turn(&mut self, caller: Caller, located: &Located) -> Outcome<()> {
         let file = located.inode.id;
-        if self.striped.appending.get(&file).is_some_and(|other| *other != caller) {
+        if self.striped.appending.get(&file).is_some_and(|other| *other != Some(caller)) {
             return Err(Fault::Busy);
         }
         self.check_no_append_in_doubt(caller, file)?;
         self.unclaimed(|| vec![(Claim::Bytes(file), false)])?;
-        self.striped.appending.insert(file, caller);
+        self.striped.appending.insert(file, Some(caller));
         self.run.appends_to = Some(file);
         self.unsettle_striped(&mut located.clone())
     }
 
     /// The length, which nobody changes until the run is over.
     fn held_size(&mut self, caller: Caller, located: &Located) -> Outcome<u64> {
-        let inode = &located.inode;
+        let by = Some(self.of_all(caller));
+        let facts = self.hold_parts(&located.inode, (by, false))?;
+        Ok(facts.iter().map(|facts| facts.end_bytes).max().unwrap_or(0))
+    }
+
+    /// What the parts say, of which none becomes longer until the run lets them.
+    pub(super) fn hold_parts(
+        &mut self,
+        inode: &Inode,
+        (by, turn): (Option<Caller>, bool),
+    ) -> Outcome<Vec<PartFacts>> {
         let (file, generation) = (inode.id, generation_of(inode)?);
+        let shards = self.part_shards(file, &inode.layout);
         let append = match &self.run.holds {
             Some(held) => held.append,
-            None => Append { number: self.striped.number_of_append(), by: self.of_all(caller) },
+            None => {
+                let append = Append { number: self.striped.number_of_append(), by };
+                self.run.holds = Some(Held { file, append, shards: shards.clone(), turn });
+                append
+            }
         };
-        let shards = self.part_shards(file, &inode.layout);
-        let question = Question::HoldEnd { file, generation, append };
-        self.run.holds = Some(Held { file, append, shards: shards.clone() });
-        let facts = facts_of(self.facts(&shards, &question)?)?;
-        Ok(facts.iter().map(|facts| facts.end_bytes).max().unwrap_or(0))
+        facts_of(self.facts(&shards, &Question::HoldEnd { file, generation, append })?)
     }
 
     /// How many bytes were written; `None` when none were because others are there.
@@ -193,7 +206,7 @@ impl Core {
         if !inode.layout.striped {
             return;
         }
-        let append = Append { number: 0, by: self.of_all(caller) };
+        let append = Append { number: 0, by: Some(self.of_all(caller)) };
         let shards = self.part_shards(file, &inode.layout).into_iter().map(ShardId);
         for shard in shards.filter(|shard| *shard != self.shard).collect::<Vec<_>>() {
             self.ask(shard, Question::LetEnd { file, append }, Purpose::Nothing);
@@ -204,11 +217,20 @@ impl Core {
     pub(super) fn end_append(&mut self) {
         let begun = self.run.begun.take();
         self.forget_begun(begun);
-        if let Some(Held { file, append, shards }) = self.run.holds.take() {
-            for shard in shards {
-                self.ask(ShardId(shard), Question::LetEnd { file, append }, Purpose::Nothing);
-            }
+        self.let_parts();
+        self.end_turn();
+    }
+
+    /// Parts may become longer again that the run has held. True when it needs its turn no more.
+    pub(super) fn let_parts(&mut self) -> bool {
+        let Some(Held { file, append, shards, turn }) = self.run.holds.take() else { return false };
+        for shard in shards {
+            self.ask(ShardId(shard), Question::LetEnd { file, append }, Purpose::Nothing);
         }
+        turn
+    }
+
+    pub(super) fn end_turn(&mut self) {
         if let Some(file) = self.run.appends_to.take() {
             self.striped.appending.remove(&file);
             self.wake_blocked();

@@ -192,6 +192,7 @@ impl Core {
     /// From here on what other shards said before does not count.
     pub(super) fn forget_facts(&mut self) {
         self.run.facts.clear();
+        self.run.looked = None;
     }
 
     /// Waits when an operation over several shards has set one of these aside.
@@ -359,21 +360,22 @@ impl Core {
         self.begun.runs(None);
         let result = self.answer_question(from, &question);
         let task = || Task::Question { from, id, question };
-        match result {
-            Ok(answer) => self.reply_question(from, id, answer),
-            Err(Fault::Errno(errno)) => self.reply_question(from, id, Answer::Failed(errno)),
-            Err(Fault::Ask(questions)) => self.suspend(task(), questions),
-            Err(Fault::Busy) => self.block(task()),
-            Err(Fault::Prepare(preparation)) => {
-                if let Err(errno) = self.prepare_for(task(), preparation) {
-                    self.reply_question(from, id, Answer::Failed(errno));
-                }
-            }
-            Err(Fault::Again) => self.reply_question(from, id, Answer::Retry),
+        let answer = match result {
+            Ok(answer) => answer,
+            Err(Fault::Errno(errno)) => Answer::Failed(errno),
+            Err(Fault::Ask(questions)) => return self.suspend(task(), questions),
+            Err(Fault::Busy) => return self.block(task()),
+            Err(Fault::Prepare(preparation)) => match self.prepare_for(task(), preparation) {
+                Ok(()) => return,
+                Err(errno) => Answer::Failed(errno),
+            },
+            Err(Fault::Again) => Answer::Retry,
             Err(Fault::Escaped(_) | Fault::Elsewhere(..) | Fault::Operate(_)) => {
-                self.reply_question(from, id, Answer::Failed(Errno::EIO));
+                Answer::Failed(Errno::EIO)
             }
-        }
+        };
+        self.end_run();
+        self.reply_question(from, id, answer);
     }
 
     /// What is left to do for a request that did not end here and now.

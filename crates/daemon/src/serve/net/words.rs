@@ -100,7 +100,7 @@ fn is_sound_place(place: &Resolved) -> bool {
 }
 
 fn is_sound_append(append: &Append) -> bool {
-    origin(append.by.session).is_some() && (append.by.lane as usize) < LANES
+    append.by.is_none_or(|by| origin(by.session).is_some() && (by.lane as usize) < LANES)
 }
 
 fn is_sound_question(question: &Question) -> bool {
