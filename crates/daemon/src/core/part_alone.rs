@@ -69,14 +69,20 @@ fn config() -> Config {
     }
 }
 
-fn open(node: &'static NodeRegion, disk: &MemoryDisk, objects: &tempfile::TempDir) -> Core {
+/// A shard that is its node's only one.
+pub(super) fn open(
+    node: &'static NodeRegion,
+    disk: &MemoryDisk,
+    objects: &tempfile::TempDir,
+    numbering: Numbering,
+) -> Core {
     let parts = Parts {
         store: Box::new(MemoryStore::open(disk, CAPACITY_BYTES)),
         objects: Arc::new(DirectoryStore::open(objects.path()).expect("a directory")),
         node,
         clock: Box::new(SystemClock),
         shard: 0,
-        numbering: HERE,
+        numbering,
         totals: Arc::new(Totals::new(1)),
         wake: Box::new(|| {}),
     };
@@ -93,7 +99,7 @@ impl Part {
         let settings = NodeSettings { instance: 1, times: 0, locks: 0, deadline_ms: 60_000 };
         let node = region::make_node(&settings).expect("there is memory").1;
         let (disk, objects) = (MemoryDisk::default(), tempfile::tempdir().expect("there is room"));
-        let core = open(node, &disk, &objects);
+        let core = open(node, &disk, &objects, HERE);
         let file = (10..)
             .map(FileId)
             .find(|file| core.slots.home(*file) == HOME)
@@ -118,7 +124,7 @@ impl Part {
 
     /// The daemon is killed and started again.
     fn start_again(&mut self) {
-        self.core = open(self.node, &self.disk, &self.objects);
+        self.core = open(self.node, &self.disk, &self.objects, HERE);
         self.meet();
     }
 

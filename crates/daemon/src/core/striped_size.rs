@@ -13,6 +13,9 @@
 //! to nothing by that, however many look: while writes wait, rounds agree. What a run has found so
 //! it keeps, since it may be run again for something else.
 
+#[cfg(test)]
+mod alone;
+
 use mayfly_meta::record::Inode;
 use mayfly_object::{ObjectAttr, ObjectId};
 use mayfly_types::{Errno, FileId};
