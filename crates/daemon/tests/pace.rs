@@ -149,8 +149,7 @@ fn operations() {
     }
 }
 
-/// What is posted in a row, with the process's own part, on the tree alone. More than some 50,000
-/// files (`PACE_FILES`) are not posted in one directory.
+/// What is posted in a row, with the process's own part, on the tree alone.
 #[test]
 #[ignore = "a measurement"]
 fn posts() {
@@ -165,7 +164,7 @@ fn posts_of(node: &mut Node) -> ControlFlow<()> {
     warm(node, "d");
     each("post a create", |number| {
         make_room(node);
-        // A table of names that is full grows with a request.
+        // A segment of the table of names that is full is divided with a request.
         let open = post(node, path(number))
             .unwrap_or_else(|| make_as(node, SESSION, path(number)).unwrap().0);
         if !ring(node, SESSION).withdraw(open) {

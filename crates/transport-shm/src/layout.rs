@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::{
     lent::Lent,
-    posts::{Posts, RINGS, names::Names},
+    posts::{Posts, RINGS, names::Tables},
 };
 use mayfly_types::limits::{
     BEGUN_MAX, FILES_OPEN_MAX, LANES, NAME_BYTES_MAX, OPEN_FILES_MAX, REPLY_BYTES_MAX,
@@ -29,7 +29,7 @@ use mayfly_types::limits::{
 /// First word of either region.
 pub const MAGIC: u32 = 0x5346_594d; // "MYFS"
 /// Version of the layout; a client of another version does not attach.
-pub const LAYOUT_VERSION: u32 = 11;
+pub const LAYOUT_VERSION: u32 = 12;
 
 /// The daemon is polling: a request needs no system call.
 pub const DAEMON_AWAKE: u32 = 1;
@@ -255,7 +255,7 @@ pub struct NodeRegion {
     /// Operations that nobody waits for.
     pub posts: [Posts; RINGS],
     /// The names of the directories that are delegated.
-    pub names: [Names; RINGS],
+    pub names: Tables,
     /// Descriptions that are lent, by session.
     pub lent: [Lent; SESSIONS_MAX as usize],
     /// Writes that were begun, by shard. Only the daemon looks.
@@ -439,8 +439,9 @@ const _: () = assert!(size_of::<LaneBuffers>() == 1_056_768);
 const _: () = assert!(size_of::<SessionRegion>() == 4096 + LANES * 1_056_768);
 const _: () = assert!(core::mem::offset_of!(NodeRegion, posts) == 8_392_704 + 65_536 * 320);
 const _: () = assert!(core::mem::offset_of!(NodeRegion, names) == 29_364_224 + 64 * 569_344);
-const _: () = assert!(core::mem::offset_of!(NodeRegion, lent) == 65_802_240 + 64 * 1_048_640);
-const _: () = assert!(core::mem::offset_of!(NodeRegion, begun) == 132_915_200 + 4096 * 896);
+const _: () =
+    assert!(core::mem::offset_of!(NodeRegion, lent) == 65_802_240 + 135_168 + 2048 * 32_768);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, begun) == 133_046_272 + 4096 * 896);
 const _: () = assert!(size_of::<Begun>() == 40);
 const _: () = assert!(core::mem::offset_of!(NodeHead, posted) == 768);
 const _: () = assert!(core::mem::offset_of!(NodeHead, ripe) == 776);

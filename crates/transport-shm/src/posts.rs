@@ -36,7 +36,7 @@ use core::sync::atomic::{
 use mayfly_types::{OpenRef, limits::INLINE_BYTES_MAX};
 
 use crate::words;
-use names::{Claim, Names, Print, Seen};
+use names::{Claim, Names, Print, Seen, Tables};
 #[cfg(feature = "server")]
 pub use record::Asked;
 use record::parts;
@@ -172,7 +172,7 @@ impl Posts {
     /// Claims a name for the record of a place, if it is there, or not, as `there` says.
     fn claim<'a>(
         &self,
-        names: &'a Names,
+        names: Names<'a>,
         (count, place): (u32, usize),
         print: Print,
         there: bool,
@@ -188,7 +188,7 @@ impl Posts {
     #[must_use]
     pub fn post_create(
         &self,
-        tables: &[Names; RINGS],
+        tables: &Tables,
         delegation: u32,
         create: &Create<'_>,
     ) -> Option<OpenRef> {
@@ -204,12 +204,7 @@ impl Posts {
 
     /// Posts that a name goes; false when that is to be asked for. One thread at a time.
     #[must_use]
-    pub fn post_removal(
-        &self,
-        tables: &[Names; RINGS],
-        delegation: u32,
-        removal: &Removal<'_>,
-    ) -> bool {
+    pub fn post_removal(&self, tables: &Tables, delegation: u32, removal: &Removal<'_>) -> bool {
         let Some((seen, place)) = self.next(delegation) else { return false };
         let print = Print::of(removal.name);
         let Some(claim) = self.claim(self.names(tables), (seen as u32, place), print, true) else {
@@ -219,8 +214,8 @@ impl Posts {
         self.publish(seen, claim)
     }
 
-    fn names<'a>(&self, tables: &'a [Names; RINGS]) -> &'a Names {
-        &tables[self.table.load(Relaxed) as usize % RINGS]
+    fn names<'a>(&self, tables: &'a Tables) -> Names<'a> {
+        tables.names(self.table.load(Relaxed) as usize)
     }
 
     /// The record with which a description was promised, if it was posted a moment ago: its place
@@ -369,7 +364,6 @@ const _: () = assert!(core::mem::offset_of!(Posts, latest) == 408);
 const _: () = assert!(core::mem::offset_of!(Posts, records) == 1472);
 const _: () = assert!(core::mem::offset_of!(Posts, table) == 148);
 const _: () = assert!(core::mem::offset_of!(Posts, contents) == 42_432);
-const _: () = assert!(size_of::<Names>() == 1_048_640);
 
 #[cfg(all(test, feature = "server"))]
 mod tests;

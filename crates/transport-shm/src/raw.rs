@@ -19,6 +19,8 @@ const F_DUPFD_CLOEXEC: usize = 1030;
 const PROT_READ_WRITE: usize = 3;
 const MAP_SHARED: usize = 1;
 const MADV_DONTFORK: usize = 10;
+#[cfg(feature = "server")]
+const MADV_REMOVE: usize = 9;
 
 /// Longest path in a `sockaddr_un`, without a terminating zero.
 pub(crate) const SOCKET_PATH_MAX: usize = 107;
@@ -199,6 +201,17 @@ pub(crate) unsafe fn unmap(address: *mut u8, length: usize) {
 pub(crate) fn keep_from_children(address: *mut u8, length: usize) {
     // SAFETY: the advice changes nothing in this process.
     unsafe { syscall3(number::MADVISE, address as usize, length, MADV_DONTFORK) };
+}
+
+/// Gives the memory of whole pages of a shared mapping back, which read as zeros then in every
+/// mapping, where the kernel can do that.
+///
+/// # Safety
+/// Zeros are a value of what is there, and the range is mapped.
+#[cfg(feature = "server")]
+pub(crate) unsafe fn give_back(address: *const u8, length: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { syscall3(number::MADVISE, address as usize, length, MADV_REMOVE) };
 }
 
 /// Length of a file, bytes.

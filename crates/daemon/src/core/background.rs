@@ -488,7 +488,8 @@ impl Core {
                 store_failed(&error);
             }
         }
-        self.store.pending_transaction() != 0
+        self.give_names_back()
+            || self.store.pending_transaction() != 0
             || self.has_messages()
             || !self.ready.is_empty()
             || !self.uncommitted.is_empty()

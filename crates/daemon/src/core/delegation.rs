@@ -12,7 +12,9 @@ mod cycles;
 
 use mayfly_transport_shm::layout::NodeHead;
 use mayfly_transport_shm::posts::{
-    PREFIX_BYTES_MAX, RECORDS, RINGS, names::SLOTS_MAX, ring_of, split,
+    PREFIX_BYTES_MAX, RECORDS, RINGS,
+    names::{SLOTS_MAX, Spare},
+    ring_of, split,
 };
 use mayfly_types::{Durability, FileId, FileKind, SessionId, Timestamp};
 use mayfly_wire::Walk;
@@ -30,10 +32,10 @@ pub(super) use cycles::Present;
 
 /// So many files in a row a process makes in a directory before it need not ask.
 const IN_A_ROW: u32 = 8;
-/// A directory has so many times as many names at most as were made or removed in a row: they all
-/// go into a table.
-const NAMES_FOR_EACH: u64 = 32;
-/// A directory with more names is not delegated.
+/// So many names of the directory are read then, and after as many files more, until all are in a
+/// table: it takes as long as these requests, and nobody waits for more.
+const NAMES_AT_ONCE: usize = 32 * IN_A_ROW as usize;
+/// A directory with more names is not delegated. One that is may come to have half as many again.
 const NAMES_MAX: u64 = SLOTS_MAX as u64 / 2;
 /// With less free space nothing is promised, bytes.
 const FREE_BYTES_MIN: u64 = 8 << 20;
@@ -68,6 +70,8 @@ pub(super) struct Delegations {
     /// The tables of the directories that are delegated.
     pub(super) by_directory: HashMap<FileId, usize>,
     pub(super) tables: Vec<Option<Table>>,
+    /// What tables grow by.
+    pub(super) spare: Spare,
     /// How names stand that were asked for since the last commit.
     pub(super) settled: Vec<Settled>,
     /// How names stand about which something was executed that was posted, since the last commit.
@@ -130,6 +134,7 @@ impl Delegations {
             streaks: vec![Streak::default(); RINGS],
             by_directory: HashMap::default(),
             tables: (0..RINGS).map(|_| None).collect(),
+            spare: Spare::default(),
             settled: Vec::new(),
             released: Vec::new(),
             fresh: Vec::new(),
@@ -147,10 +152,10 @@ impl Core {
     /// The directory is not delegated any more. True when something was executed, so that what was
     /// found out before may not be so any more.
     pub(super) fn recall(&mut self, directory: FileId) -> bool {
-        let Some(table) = self.delegations.by_directory.remove(&directory) else { return false };
-        let Some(table) = self.delegations.tables[table].take() else { return false };
-        self.take_back(table.holders);
-        self.execute_all(table.holders)
+        let Some(&table) = self.delegations.by_directory.get(&directory) else { return false };
+        let holders = self.forget_table(table);
+        self.take_back(holders);
+        self.execute_all(holders)
     }
 
     /// Nothing is delegated by the ring any more.
@@ -175,8 +180,7 @@ impl Core {
         let Some(table) = &mut self.delegations.tables[at] else { return };
         table.holders &= !(1 << ring);
         if table.holders == 0 {
-            self.delegations.tables[at] = None;
-            self.delegations.by_directory.remove(&directory);
+            self.forget_table(at);
         }
     }
 
@@ -204,10 +208,9 @@ impl Core {
         }
         let files = self.count_asked(caller.session, directory);
         let ring = ring_of(caller.session.0);
-        let due = files >= IN_A_ROW && files.is_power_of_two() && self.has_room_for_posted();
         if !self.is_delegated(directory, ring) {
-            return if due {
-                self.delegate(caller.session, directory, walk, files)
+            return if self.is_due(directory, files) && self.has_room_for_posted() {
+                self.delegate(caller.session, directory, walk)
             } else {
                 Ok(())
             };
@@ -222,41 +225,51 @@ impl Core {
 
     /// Files that the session has made or removed in the directory by asking, in a row.
     fn count_asked(&mut self, session: SessionId, directory: FileId) -> u32 {
-        let streak = &mut self.delegations.streaks[ring_of(session.0)];
+        let ring = ring_of(session.0);
+        let streak = self.delegations.streaks[ring];
         if (streak.session, streak.directory) != (session, directory) {
-            *streak = Streak { session, directory, files: 0 };
+            self.end_streak(ring);
+            self.delegations.streaks[ring] = Streak { session, directory, files: 0 };
         }
+        let streak = &mut self.delegations.streaks[ring];
         streak.files = streak.files.saturating_add(1);
         streak.files
     }
 
-    /// Whether the directory has a table, or so few names that all of them may go into one, for as
-    /// many files that were asked for.
-    fn fits_table(&mut self, directory: FileId, files: u32) -> Outcome<bool> {
-        if self.delegations.by_directory.contains_key(&directory) {
-            return Ok(true);
+    /// A process does something else, or is gone. What it wanted delegated, and nobody has, nobody
+    /// wants any more.
+    fn end_streak(&mut self, ring: usize) {
+        let directory = std::mem::take(&mut self.delegations.streaks[ring]).directory;
+        let Some(&at) = self.delegations.by_directory.get(&directory) else { return };
+        let table = self.delegations.tables[at].as_ref();
+        if table.is_some_and(|table| table.holders == 0 && table.wanted_by == ring) {
+            self.forget_table(at);
         }
-        let names = self.load_parent(directory)?.entries();
-        Ok(names <= NAMES_MAX.min(u64::from(files) * NAMES_FOR_EACH))
     }
 
-    fn delegate(
-        &mut self,
-        session: SessionId,
-        directory: FileId,
-        walk: &Walk<'_>,
-        files: u32,
-    ) -> Outcome<()> {
+    /// Whether it is time to read names of the directory, now that a process has made or removed so
+    /// many files in a row. One that cannot be delegated is looked at again after twice as many.
+    fn is_due(&self, directory: FileId, files: u32) -> bool {
+        if self.delegations.by_directory.contains_key(&directory) {
+            files.is_multiple_of(IN_A_ROW)
+        } else {
+            files >= IN_A_ROW && files.is_power_of_two()
+        }
+    }
+
+    fn delegate(&mut self, session: SessionId, directory: FileId, walk: &Walk<'_>) -> Outcome<()> {
         let (prefix, _) = split(walk.path);
-        if !self.fits_table(directory, files)?
+        let ring = ring_of(session.0);
+        let held = self.delegations.rings[ring].as_ref();
+        if held.is_some_and(|held| held.session != session)
             || prefix.len() >= PREFIX_BYTES_MAX
             || !self.leads_plainly(walk.start, prefix, directory)?
+            || !self.has_whole_table(directory, ring)?
             || !self.take_ring(session)
         {
             return Ok(());
         }
-        let Some(table) = self.table_of(directory)? else { return Ok(()) };
-        let ring = ring_of(session.0);
+        let Some(&table) = self.delegations.by_directory.get(&directory) else { return Ok(()) };
         if let Some(table) = &mut self.delegations.tables[table] {
             table.holders |= 1 << ring;
         }
@@ -271,20 +284,18 @@ impl Core {
         Ok(())
     }
 
-    /// The table of a directory's names, which may be new; none when there are too many.
-    fn table_of(&mut self, directory: FileId) -> Outcome<Option<usize>> {
-        if let Some(table) = self.delegations.by_directory.get(&directory) {
-            return Ok(Some(*table));
-        }
-        let free = self.delegations.tables.iter().position(Option::is_none);
-        // There is one for each ring.
-        let Some(at) = free else { return Ok(None) };
-        let table = self.fill_table(at, directory)?;
-        if table.is_some() {
-            self.delegations.by_directory.insert(directory, at);
-        }
-        self.delegations.tables[at] = table;
-        Ok(self.delegations.tables[at].is_some().then_some(at))
+    /// Whether the directory has a table with all of its names, after some more of them were read.
+    fn has_whole_table(&mut self, directory: FileId, ring: usize) -> Outcome<bool> {
+        let at = match self.delegations.by_directory.get(&directory).copied() {
+            None if self.load_parent(directory)?.entries() > NAMES_MAX => None,
+            None => self.begin_table(directory, ring)?,
+            at => at,
+        };
+        let Some(at) = at else { return Ok(false) };
+        self.read_names(at, directory, NAMES_AT_ONCE)?;
+        let Some(table) = &mut self.delegations.tables[at] else { return Ok(false) };
+        table.wanted_by = ring;
+        Ok(table.is_whole())
     }
 
     /// Whether the prefix leads to the directory by names of directories alone, which do not change
@@ -360,6 +371,9 @@ impl Core {
     /// The session is over: what it had posted is executed, and its ring is free.
     pub(super) fn end_delegation(&mut self, session: SessionId) {
         let at = ring_of(session.0);
+        if self.delegations.streaks[at].session == session {
+            self.end_streak(at);
+        }
         let Some(ring) = &self.delegations.rings[at] else { return };
         if ring.session != session {
             return;

@@ -7,18 +7,39 @@
 //! somebody has posted who saw its outcome.
 
 use mayfly_meta::{Scan, key, record::Dentry};
-use mayfly_transport_shm::posts::names::{Names, Print, Reserved, Standing, Tally};
+use mayfly_transport_shm::posts::names::{Names, Print, Reserved, Spare, Standing, Tally};
 use mayfly_types::{FileId, FileKind};
 
-use super::{Core, Outcome, delegation::Executing, posted::members};
+use super::{
+    Core, Outcome,
+    delegation::Executing,
+    posted::{Ring, members},
+};
 
-/// The table of the names of a delegated directory.
+/// So many segments of a table are laid out anew after a commit: each takes some 50 µs, in which
+/// nobody posts in the directory.
+const SEGMENTS_AT_ONCE: usize = 4;
+/// So many give their memory back in a turn in which nobody asks for anything.
+const GIVEN_BACK_AT_ONCE: usize = 16;
+
+/// The table of the names of a directory that is delegated, or is going to be.
 #[derive(Debug)]
 pub(super) struct Table {
     directory: FileId,
     /// The rings that have it delegated, a bit each.
     pub(super) holders: u64,
     tally: Tally,
+    /// The ring whose process wanted it last: as long as it is nobody's it goes with that wish.
+    pub(super) wanted_by: usize,
+    /// From which key on the names of the directory are still to be read; nothing when it has all.
+    unread: Option<Vec<u8>>,
+}
+
+impl Table {
+    /// Whether it has all names.
+    pub(super) fn is_whole(&self) -> bool {
+        self.unread.is_none()
+    }
 }
 
 /// How a name stands when the batch is committed; none: it is gone.
@@ -43,16 +64,20 @@ pub(super) fn standing_of(kind: FileKind) -> Standing {
 }
 
 impl Core {
-    fn names(&self, table: usize) -> &'static Names {
+    fn names(&self, table: usize) -> Names<'static> {
         let node = self.node;
-        &node.names[table]
+        node.names.names(table)
     }
 
-    /// The table with this number, if it is still the directory's.
-    fn table(&mut self, at: usize, directory: FileId) -> Option<(&'static Names, &mut Table)> {
+    /// The table with this number, if it is still the directory's, and what it grows by.
+    fn table(
+        &mut self,
+        at: usize,
+        directory: FileId,
+    ) -> Option<(Names<'static>, &mut Table, &mut Spare)> {
         let names = self.names(at);
         let table = self.delegations.tables[at].as_mut()?;
-        (table.directory == directory).then_some((names, table))
+        (table.directory == directory).then_some((names, table, &mut self.delegations.spare))
     }
 
     /// Whoever has the directory delegated asks for this name from here on. True when something was
@@ -72,7 +97,7 @@ impl Core {
     /// Whether somebody has posted something about the name, or is about to; otherwise nobody does
     /// from here on.
     fn is_claimed(&mut self, at: usize, directory: FileId, print: Print) -> bool {
-        let Some((names, table)) = self.table(at, directory) else { return false };
+        let Some((names, table, _)) = self.table(at, directory) else { return false };
         let reserved = names.reserve(&mut table.tally, print);
         if reserved == Reserved::Full {
             self.take_back_table(at);
@@ -120,13 +145,13 @@ impl Core {
         let mut released = std::mem::take(&mut self.delegations.released);
         let mut crowded = 0;
         for Released { of, place } in released.drain(..) {
-            if let Some((names, table)) = self.table(of.table, of.directory) {
+            if let Some((names, table, _)) = self.table(of.table, of.directory) {
                 names.release(&mut table.tally, of.print, place, of.standing);
-                crowded |= u64::from(names.is_crowded(&table.tally)) << of.table;
+                crowded |= u64::from(table.tally.is_crowded()) << of.table;
             }
         }
         self.delegations.released = released;
-        members(crowded).for_each(|at| self.lay_out_again(at));
+        members(crowded).for_each(|at| self.relieve(at));
     }
 
     /// The batch is committed: what was asked for in it is as it is, and who was given a directory
@@ -134,9 +159,9 @@ impl Core {
     pub(super) fn settle_names(&mut self) {
         for settled in std::mem::take(&mut self.delegations.settled) {
             let Settled { table: at, directory, print, standing } = settled;
-            let Some((names, table)) = self.table(at, directory) else { continue };
+            let Some((names, table, _)) = self.table(at, directory) else { continue };
             match standing {
-                None => names.remove(print),
+                None => names.remove(&table.tally, print),
                 // It has a slot, since it was one to be asked for.
                 Some(standing) => drop(names.put(&mut table.tally, print, standing)),
             }
@@ -167,10 +192,10 @@ impl Core {
     /// what was posted in it is executed in its turn.
     fn put_asked(&mut self, at: usize, directory: FileId, print: Print) {
         // What was executed meanwhile may have ended it.
-        let Some((names, table)) = self.table(at, directory) else { return };
+        let Some((names, table, spare)) = self.table(at, directory) else { return };
         let tally = &mut table.tally;
         if names.put(tally, print, Standing::Asked)
-            || names.grow(tally) && names.put(tally, print, Standing::Asked)
+            || names.make_room(tally, spare, print) && names.put(tally, print, Standing::Asked)
         {
             self.give(at);
         } else {
@@ -178,23 +203,33 @@ impl Core {
         }
     }
 
-    /// Lays a table out anew that has more slots for what is gone than for what is there, or too
-    /// few.
-    fn lay_out_again(&mut self, at: usize) {
+    /// Lays a table out anew where it has more slots for what is gone than for what is there, or
+    /// too few. What is not done at once waits for the next commit of what is posted there: a
+    /// segment that is full meanwhile has names asked for.
+    fn relieve(&mut self, at: usize) {
         self.take_back_table(at);
         let names = self.names(at);
-        let table = self.delegations.tables[at].as_mut();
-        if table.is_some_and(|table| names.grow(&mut table.tally)) {
+        let (table, spare) = (self.delegations.tables[at].as_mut(), &mut self.delegations.spare);
+        if table.is_some_and(|table| names.relieve(&mut table.tally, spare, SEGMENTS_AT_ONCE)) {
             self.give(at);
         } else {
             self.forget_table(at);
         }
     }
 
-    fn forget_table(&mut self, at: usize) {
-        if let Some(table) = self.delegations.tables[at].take() {
-            self.delegations.by_directory.remove(&table.directory);
-        }
+    /// The table is nobody's any more; who had it delegated.
+    pub(super) fn forget_table(&mut self, at: usize) -> u64 {
+        let Some(table) = self.delegations.tables[at].take() else { return 0 };
+        self.delegations.by_directory.remove(&table.directory);
+        self.delegations.spare.take_in(table.tally);
+        table.holders
+    }
+
+    /// Gives memory of tables back that are gone; whether there is more to give.
+    pub(super) fn give_names_back(&mut self) -> bool {
+        let (node, spare) = (self.node, &mut self.delegations.spare);
+        spare.give_back(&node.names, GIVEN_BACK_AT_ONCE);
+        spare.has_too_many()
     }
 
     /// Lets those post who have a directory delegated, unless they have to wait for the commit.
@@ -206,19 +241,62 @@ impl Core {
             .for_each(|ring| self.posts(ring).give());
     }
 
-    /// Fills a table with the names of a directory; none when there are more than it takes.
-    pub(super) fn fill_table(&mut self, at: usize, directory: FileId) -> Outcome<Option<Table>> {
-        let count = self.load_parent(directory)?.entries();
-        let (names, mut tally) = (self.names(at), Tally::default());
-        let mut fits = names.lay_out(&mut tally, usize::try_from(count).unwrap_or(usize::MAX));
-        let prefix = key::directory(directory);
-        self.store.scan(&prefix, &prefix, &mut |key, record| {
+    /// A table without names for a directory whose names are read from now on
+    /// ([`Core::read_names`]); none when there is no memory for it. What changes in the directory
+    /// is noted in it meanwhile, and what was posted there by who had it delegated is executed.
+    pub(super) fn begin_table(
+        &mut self,
+        directory: FileId,
+        wanted_by: usize,
+    ) -> Outcome<Option<usize>> {
+        let of_it = |(_, ring): &(usize, &Option<Ring>)| {
+            ring.as_ref().is_some_and(|ring| ring.directory == Some(directory))
+        };
+        let rings = self.delegations.rings.iter().enumerate().filter(of_it);
+        let rings = rings.fold(0, |rings, (ring, _)| rings | 1 << ring);
+        self.execute_all(rings);
+        let names = usize::try_from(self.load_parent(directory)?.entries()).unwrap_or(usize::MAX);
+        let free = self.delegations.tables.iter().position(Option::is_none);
+        // There is one for each ring.
+        let Some(at) = free else { return Ok(None) };
+        let mut tally = Tally::default();
+        if !self.names(at).lay_out(&mut tally, &mut self.delegations.spare, names) {
+            return Ok(None);
+        }
+        let unread = Some(key::directory(directory));
+        let table = Table { directory, holders: 0, tally, wanted_by, unread };
+        self.delegations.tables[at] = Some(table);
+        self.delegations.by_directory.insert(directory, at);
+        Ok(Some(at))
+    }
+
+    /// Reads so many more names of a directory into its table, which nobody has delegated before
+    /// the next commit: what is not committed yet is read as what it is going to be. There is none
+    /// any more when it does not take them.
+    pub(super) fn read_names(&mut self, at: usize, directory: FileId, count: usize) -> Outcome<()> {
+        let names = self.names(at);
+        let Some(table) = self.delegations.tables[at].as_mut() else { return Ok(()) };
+        let Some(from) = table.unread.take() else { return Ok(()) };
+        let (tally, spare) = (&mut table.tally, &mut self.delegations.spare);
+        let (mut read, mut fits, mut unread) = (0, true, None);
+        let scanned = self.store.scan(&key::directory(directory), &from, &mut |key, record| {
+            if read == count {
+                unread = Some(key.to_vec());
+                return Scan::Enough;
+            }
+            read += 1;
             let name = key.get(key::PLACE_BYTES..).unwrap_or_default();
             let standing =
                 Dentry::peek(record).map_or(Standing::Asked, |(_, kind)| standing_of(kind));
-            fits = fits && names.put(&mut tally, Print::of(name), standing);
+            let print = Print::of(name);
+            fits = names.put(tally, print, standing)
+                || names.make_room(tally, spare, print) && names.put(tally, print, standing);
             if fits { Scan::More } else { Scan::Enough }
-        })?;
-        Ok(fits.then_some(Table { directory, holders: 0, tally }))
+        });
+        table.unread = unread;
+        if scanned.is_err() || !fits {
+            self.forget_table(at);
+        }
+        Ok(scanned?)
     }
 }

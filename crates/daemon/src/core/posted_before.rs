@@ -6,7 +6,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use mayfly_transport_shm::posts::{RECORDS, RINGS};
+use mayfly_transport_shm::posts::{RECORDS, RINGS, names::Spare};
 use mayfly_types::{FileId, FileKind, OpenRef, SessionId};
 
 use super::{
@@ -50,6 +50,10 @@ impl Core {
             }
         }
         self.opens.break_reserved();
+        if self.alone {
+            let node = self.node;
+            self.delegations.spare = Spare::all(&node.names);
+        }
     }
 
     fn take_up_ring(&mut self, at: usize, session: SessionId) {

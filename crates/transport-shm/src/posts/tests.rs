@@ -2,7 +2,7 @@ use mayfly_sys::arch::Moment;
 use mayfly_types::limits::NAME_BYTES_MAX;
 
 use super::{
-    names::{Standing, Tally},
+    names::{Spare, Standing, Tables, Tally},
     *,
 };
 
@@ -12,7 +12,7 @@ const PREFIX: &[u8] = b"a/directory/";
 /// A ring and the tables, in which the first is its.
 struct Ring {
     posts: Box<Posts>,
-    tables: Box<[Names; RINGS]>,
+    tables: Box<Tables>,
     tally: Tally,
 }
 
@@ -23,14 +23,15 @@ fn zeroed<T>() -> Box<T> {
 }
 
 fn ring() -> Ring {
-    let (posts, tables) = (zeroed::<Posts>(), zeroed::<[Names; RINGS]>());
+    let (posts, tables) = (zeroed::<Posts>(), zeroed::<Tables>());
     for (index, record) in (0..).zip(&posts.records) {
         record.set_promise(OpenRef { index, generation: 3 });
     }
     posts.promised.store(RECORDS as u32, Relaxed);
     posts.dedicate(SESSION, (1, PREFIX), (5, 0));
     let mut tally = Tally::default();
-    assert!(tables[0].lay_out(&mut tally, 0));
+    let mut spare = Spare::all(&tables);
+    assert!(tables.names(0).lay_out(&mut tally, &mut spare, 0));
     posts.give();
     Ring { posts, tables, tally }
 }
@@ -50,14 +51,14 @@ impl Ring {
     }
 
     fn put(&mut self, name: &str, standing: Standing) {
-        assert!(self.tables[0].put(&mut self.tally, Print::of(name.as_bytes()), standing));
+        assert!(self.tables.names(0).put(&mut self.tally, Print::of(name.as_bytes()), standing));
     }
 
     /// The daemon has executed and committed all, after which the name of the record of a place
     /// stands so.
     fn release(&mut self, name: &str, place: usize, standing: Option<Standing>) {
         self.posts.executed.store(self.posts.count(), Relaxed);
-        self.tables[0].release(&mut self.tally, Print::of(name.as_bytes()), place, standing);
+        self.tables.names(0).release(&mut self.tally, Print::of(name.as_bytes()), place, standing);
     }
 }
 
@@ -96,7 +97,7 @@ fn a_name_that_is_there_or_was_posted_is_asked_for() {
     assert_eq!(ring.create(given, "there"), None);
     assert!(ring.create(given, "new").is_some());
     assert_eq!(ring.create(given, "new"), None);
-    ring.tables[0].remove(Print::of(b"there"));
+    ring.tables.names(0).remove(&ring.tally, Print::of(b"there"));
     assert!(ring.create(given, "there").is_some());
 }
 
@@ -196,7 +197,7 @@ fn a_claim_is_given_up_when_the_delegation_is_taken_back_before_it_is_posted() {
     let given = ring.delegation().expect("it was given");
     let (seen, place) = ring.posts.next(given).expect("there is room");
     let print = Print::of(b"late");
-    let claim = ring.posts.claim(&ring.tables[0], (seen as u32, place), print, false);
+    let claim = ring.posts.claim(ring.tables.names(0), (seen as u32, place), print, false);
     ring.posts.take_back();
     assert!(!ring.posts.publish(seen, claim.expect("nobody has it")));
     ring.posts.give();
