@@ -440,8 +440,8 @@ const _: () = assert!(size_of::<SessionRegion>() == 4096 + LANES * 1_056_768);
 const _: () = assert!(core::mem::offset_of!(NodeRegion, posts) == 8_392_704 + 65_536 * 320);
 const _: () = assert!(core::mem::offset_of!(NodeRegion, names) == 29_364_224 + 64 * 569_344);
 const _: () =
-    assert!(core::mem::offset_of!(NodeRegion, lent) == 65_802_240 + 135_168 + 2048 * 32_768);
-const _: () = assert!(core::mem::offset_of!(NodeRegion, begun) == 133_046_272 + 4096 * 896);
+    assert!(core::mem::offset_of!(NodeRegion, lent) == 65_802_240 + 36_864 + 512 * 131_072);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, begun) == 132_947_968 + 4096 * 896);
 const _: () = assert!(size_of::<Begun>() == 40);
 const _: () = assert!(core::mem::offset_of!(NodeHead, posted) == 768);
 const _: () = assert!(core::mem::offset_of!(NodeHead, ripe) == 776);

@@ -16,11 +16,11 @@ use super::{
     posted::{Ring, members},
 };
 
-/// So many segments of a table are laid out anew after a commit: each takes some 50 µs, in which
+/// So many segments of a table are laid out anew after a commit: each takes some 200 µs, in which
 /// nobody posts in the directory.
-const SEGMENTS_AT_ONCE: usize = 4;
+const SEGMENTS_AT_ONCE: usize = 2;
 /// So many give their memory back in a turn in which nobody asks for anything.
-const GIVEN_BACK_AT_ONCE: usize = 16;
+const GIVEN_BACK_AT_ONCE: usize = 4;
 
 /// The table of the names of a directory that is delegated, or is going to be.
 #[derive(Debug)]

@@ -38,11 +38,11 @@ use super::RINGS;
 use crate::words;
 
 /// Slots of a segment.
-const SEGMENT_SLOTS: usize = 1 << 12;
+const SEGMENT_SLOTS: usize = 1 << 14;
 /// Segments of all tables: 64 MiB.
-const SEGMENTS: usize = 1 << 11;
+const SEGMENTS: usize = 1 << 9;
 /// Of so many bits at most the lowest ones tell in which segment of its table a name is found.
-const DEPTH_MAX: u32 = 9;
+const DEPTH_MAX: u32 = 7;
 /// Most segments of a table: 16 MiB.
 const PARTS_MAX: usize = 1 << DEPTH_MAX;
 /// Most slots of a table.
@@ -304,6 +304,6 @@ impl<'a> Slots<'a> {
 }
 
 // What `docs/SHM.md` states.
-const _: () = assert!(size_of::<Head>() == 2112);
-const _: () = assert!(core::mem::offset_of!(Tables, segments) == 135_168);
-const _: () = assert!(size_of::<Tables>() == 135_168 + 2048 * 32_768);
+const _: () = assert!(size_of::<Head>() == 576);
+const _: () = assert!(core::mem::offset_of!(Tables, segments) == 36_864);
+const _: () = assert!(size_of::<Tables>() == 36_864 + 512 * 131_072);

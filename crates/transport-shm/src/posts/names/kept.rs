@@ -18,7 +18,7 @@ use crate::raw;
 /// Fewest slots of a table.
 const SLOTS_MIN: usize = 1 << 9;
 /// So many segments that no table has any more keep their memory for the next one: 1 MiB.
-const KEPT_MAX: usize = 32;
+const KEPT_MAX: usize = 8;
 
 /// Segments are full at so many different numbers of names, since all of them have about the same
 /// number, and would be divided one upon the other.

@@ -153,7 +153,7 @@ fn segments_are_not_divided_one_upon_the_other() {
             segments = bed.segments();
         }
     }
-    assert!(segments > 200 && most <= 8, "{segments} segments, {most} at once");
+    assert!(segments > 40 && most <= 4, "{segments} segments, {most} at once");
 }
 
 #[test]
@@ -161,8 +161,8 @@ fn a_node_without_segments_has_room_for_no_other_table() {
     let mut bed = laid_out();
     let held: Vec<u16> = core::iter::from_fn(|| bed.spare.take()).collect();
     assert_eq!(held.len(), SEGMENTS - 1);
-    let full = (0..4096).position(|number| !bed.add(number));
-    assert!(full.is_some_and(|names| names > 1500), "{full:?}");
+    let full = (0..SEGMENT_SLOTS as u32).position(|number| !bed.add(number));
+    assert!(full.is_some_and(|names| names > SEGMENT_SLOTS * 3 / 8), "{full:?}");
     let mut other = Tally::default();
     assert!(!bed.tables.names(1).lay_out(&mut other, &mut bed.spare, 0));
     let tally = core::mem::take(&mut bed.tally);
@@ -312,7 +312,7 @@ fn of_several_who_claim_a_name_one_has_it() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..<_>::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..<_>::default() })]
 
     #[test]
     fn a_table_tells_what_a_map_would(
@@ -351,8 +351,15 @@ proptest! {
                     }
                 }
                 (3, was) if was != Seen::Asked => {
-                    prop_assert!(bed.claim(number, number as usize % 64, was));
-                    model.insert(number, Seen::Claimed(number as usize % 64));
+                    let place = number as usize % 64;
+                    if !bed.claim(number, place, was) {
+                        // Claims, and what is gone, are not counted before they are released: it is
+                        // asked for then, and the daemon makes room.
+                        prop_assert_eq!(was, Seen::Absent);
+                        prop_assert!(bed.make_room(number));
+                        prop_assert!(bed.claim(number, place, was));
+                    }
+                    model.insert(number, Seen::Claimed(place));
                 }
                 (_, Seen::Asked) => {
                     prop_assert!(bed.put(number, Standing::Plain));
