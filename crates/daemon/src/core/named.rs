@@ -193,10 +193,7 @@ impl Core {
     fn put_asked(&mut self, at: usize, directory: FileId, print: Print) {
         // What was executed meanwhile may have ended it.
         let Some((names, table, spare)) = self.table(at, directory) else { return };
-        let tally = &mut table.tally;
-        if names.put(tally, print, Standing::Asked)
-            || names.make_room(tally, spare, print) && names.put(tally, print, Standing::Asked)
-        {
+        if names.add(&mut table.tally, spare, (print, Standing::Asked)) {
             self.give(at);
         } else {
             self.forget_table(at);
@@ -288,9 +285,7 @@ impl Core {
             let name = key.get(key::PLACE_BYTES..).unwrap_or_default();
             let standing =
                 Dentry::peek(record).map_or(Standing::Asked, |(_, kind)| standing_of(kind));
-            let print = Print::of(name);
-            fits = names.put(tally, print, standing)
-                || names.make_room(tally, spare, print) && names.put(tally, print, standing);
+            fits = names.add(tally, spare, (Print::of(name), standing));
             if fits { Scan::More } else { Scan::Enough }
         });
         table.unread = unread;

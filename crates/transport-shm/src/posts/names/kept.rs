@@ -288,10 +288,20 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Makes room for a name, while nobody may post: what was posted keeps its claims. False when
-    /// there is none to be had.
+    /// Notes how a name stands, and makes room for it where there is none, while nobody may post:
+    /// what was posted keeps its claims. False when there is none to be had.
     #[must_use]
-    pub fn make_room(&self, tally: &mut Tally, spare: &mut Spare, print: Print) -> bool {
+    pub fn add(
+        &self,
+        tally: &mut Tally,
+        spare: &mut Spare,
+        (print, standing): (Print, Standing),
+    ) -> bool {
+        self.put(tally, print, standing)
+            || self.make_room(tally, spare, print) && self.put(tally, print, standing)
+    }
+
+    fn make_room(&self, tally: &mut Tally, spare: &mut Spare, print: Print) -> bool {
         tally.find(print).is_some_and(|at| self.lay_out_again(tally, spare, at))
     }
 

@@ -68,8 +68,8 @@ impl Bed {
 
     /// Puts a name, and makes room where there is none; false when there is none to be had.
     fn add(&mut self, number: u32) -> bool {
-        self.put(number, Standing::Plain)
-            || self.make_room(number) && self.put(number, Standing::Plain)
+        let name = (print_of(number), Standing::Plain);
+        self.tables.names(0).add(&mut self.tally, &mut self.spare, name)
     }
 
     fn segments(&self) -> usize {
@@ -255,11 +255,7 @@ fn segments_that_nobody_has_give_their_memory_back() {
     let few = taken();
     let mut number = 0;
     while tally.held.len() < 100 {
-        let print = print_of(number);
-        assert!(
-            names.put(&mut tally, print, Standing::Plain)
-                || names.make_room(&mut tally, &mut spare, print)
-        );
+        assert!(names.add(&mut tally, &mut spare, (print_of(number), Standing::Plain)));
         number += 1;
     }
     let segment_bytes = size_of::<Segment>() as u64;
