@@ -2,10 +2,10 @@
 //!
 //! One word for each number, in a mapping that the trampolines' filter reads: zero (not ours), an
 //! index in the node's table of open file descriptions plus one, [`HIDDEN`], or [`KEPT`]. Beside it
-//! stands,
-//! for each open file description, how many descriptors of this process refer to it and under which
-//! generation. The kernel hands out the numbers, so two threads never get one number at once; a
-//! thread that uses a descriptor while another closes it gets either the old description or EBADF.
+//! stands, for each open file description, how many descriptors of this process refer to it and
+//! under which generation. The kernel hands out the numbers, so two threads never get one number at
+//! once; a thread that uses a descriptor while another closes it gets either the old description or
+//! EBADF.
 
 use core::{
     ptr::NonNull,
