@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Instance, Job, Scratch, Turn, skip};
+use mayfly_testkit::{Instance, Job, Scratch, Turn, process, skip};
 
 /// Makes names in a directory that another process has removed: by a path, and by a descriptor and
 /// as working directory of processes that hold it.
@@ -110,10 +110,9 @@ os.chmod('sub/file', 0o400)";
     Ok(())
 }
 
-fn field_of(pid: u32, field: &str) -> Result<String> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let value = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(":\t"));
-    Ok(value.context("no such field")?.to_owned())
+/// The processors on which a thread may run.
+fn processors_of(thread: u32) -> Result<String> {
+    process::field(thread, "Cpus_allowed_list").context("no such field")
 }
 
 #[test]
@@ -124,11 +123,12 @@ fn the_daemon_keeps_to_the_processors_that_it_was_given_and_an_absent_one_is_nam
     let instance = Instance::named(&scratch, "cpus")?;
     instance.shell("use", r#"seq 10000 > "$MAYFLY_MOUNT/file""#).run_ok()?;
     let daemon = instance.daemon_pid()?;
-    for thread in std::fs::read_dir(format!("/proc/{daemon}/task"))? {
-        let thread = thread?.file_name().to_string_lossy().parse()?;
-        ensure!(field_of(thread, "Cpus_allowed_list")? == "0", "a thread runs elsewhere");
+    let threads = process::threads(daemon);
+    ensure!(!threads.is_empty(), "the daemon is gone");
+    for thread in threads {
+        ensure!(processors_of(thread)? == "0", "a thread runs elsewhere");
     }
-    ensure!(field_of(std::process::id(), "Cpus_allowed_list")? != "0", "nothing was to be seen");
+    ensure!(processors_of(std::process::id())? != "0", "nothing was to be seen");
     instance.stop()?;
     let refused = Instance::named(&scratch, "none")?.command("start").args(["--cpus", "1023"]);
     let outcome = refused.run()?;

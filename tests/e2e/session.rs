@@ -117,22 +117,18 @@ fn new_names_are_seen_at_once_and_what_became_of_old_ones_after_a_second() -> Re
 
 /// Whether no thread of a process that was told to stop goes on: one on another processor does for
 /// a moment, and serves what is asked in it.
-fn is_stopped(pid: u32) -> Result<bool> {
-    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let stat = fs::read_to_string(thread?.path().join("stat"))?;
-        let (_, state) = stat.rsplit_once(") ").context("a thread has a state")?;
-        if !state.starts_with('T') {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+fn is_stopped(pid: u32) -> bool {
+    let stands =
+        |thread| process::field(thread, "State").is_some_and(|state| state.starts_with('T'));
+    let threads = process::threads(pid);
+    !threads.is_empty() && threads.into_iter().all(stands)
 }
 
 /// Reads from the kernel's memory, or not at all in time.
 fn read_while_nobody_serves(file: &File, server: u32) -> Result<bool> {
     let file = file.try_clone()?;
     process::signal(server, Signal::STOP);
-    wait_until("the server is stopped", || is_stopped(server))?;
+    wait_until("the server is stopped", || Ok(is_stopped(server)))?;
     let (said, heard) = mpsc::channel();
     let reader = std::thread::spawn(move || {
         let mut bytes = [0; 5000];

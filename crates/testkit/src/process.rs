@@ -67,8 +67,20 @@ fn describe(pid: u32) -> Marked {
 
 /// The process that started it, while both live.
 pub fn parent(pid: u32) -> Option<u32> {
+    field(pid, "PPid")?.parse().ok()
+}
+
+/// What the kernel says of a process or a thread, by a name in `/proc/PID/status`.
+pub fn field(pid: u32, name: &str) -> Option<String> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+    let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"));
+    value.map(str::to_owned)
+}
+
+/// The threads of a process; none when it is gone.
+pub fn threads(pid: u32) -> Vec<u32> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// Sends `signal`; a process that is already gone is no error.
