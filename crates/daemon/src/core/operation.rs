@@ -117,15 +117,20 @@ impl Operation {
     /// written there meanwhile.
     pub(super) fn executed(&self) -> Intent {
         let Caller { session, lane, request_id } = self.caller;
+        let cut = self.cut();
+        let kept = cut.is_some() || self.made().is_some() || !self.goes_on();
+        let request_id = if kept { request_id } else { 0 };
+        Intent { session: session.0, lane, request_id, cut, parts: Vec::new() }
+    }
+
+    /// The file that it cuts.
+    fn cut(&self) -> Option<FileId> {
         let steps = self.parts.iter().flat_map(|(_, steps)| steps);
         let mut cuts = steps.filter_map(|step| match step {
             Step::CutPart { id, .. } => Some(*id),
             _ => None,
         });
-        let cut = cuts.next();
-        let kept = cut.is_some() || self.made().is_some() || !self.goes_on();
-        let request_id = if kept { request_id } else { 0 };
-        Intent { session: session.0, lane, request_id, cut, parts: Vec::new() }
+        cuts.next()
     }
 
     /// Nobody waits for it any more, and the request has done nothing. What is decided is done all
@@ -377,6 +382,10 @@ impl Core {
         if let Err(error) = finished {
             store_failed(&error);
         }
+        if let Some(file) = operation.cut() {
+            let goes_on = self.sessions.contains_key(&operation.caller.session);
+            self.cut_is_over(file, goes_on && operation.task.is_some());
+        }
         self.release_claims(id);
         let (goes_on, made) = (operation.goes_on(), operation.made());
         let Operation { task, caller, run, .. } = operation;
@@ -546,7 +555,10 @@ impl Core {
                 self.take_up_finished(id, &intent)?;
                 continue;
             }
-            self.operations.insert(id, taken_up(intent));
+            let operation = taken_up(intent);
+            // So that nobody meets a half of it before it is finished.
+            self.set_aside(id, operation.steps(self.shard));
+            self.operations.insert(id, operation);
             decided.push(id);
         }
         let marks = self.applied_here()?;

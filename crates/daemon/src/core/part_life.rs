@@ -8,7 +8,7 @@ use mayfly_meta::{
 use mayfly_object::{ObjectAttr, ObjectId};
 use mayfly_types::{Errno, FileId};
 
-use super::{Core, Fault, Outcome, data::BLOCK_BYTES, store_failed};
+use super::{Core, Fault, Outcome, claims::Claim, data::BLOCK_BYTES, store_failed};
 use crate::{
     log,
     message::{Answer, PartFacts, PartPlace, Question},
@@ -82,8 +82,10 @@ impl Core {
         Ok(Answer::Part(facts))
     }
 
-    /// The same; the file's home takes over the length too.
+    /// The same; the file's home takes over the length too, of which a cut that is under way makes
+    /// another one.
     pub(super) fn settle_part(&mut self, file: FileId, generation: u32) -> Outcome<Answer> {
+        self.unclaimed(|| vec![(Claim::Bytes(file), false)])?;
         if self.parts.active.get(&file).is_some_and(|active| active.jobs > 0) {
             return Err(Fault::Busy);
         }

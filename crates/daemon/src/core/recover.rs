@@ -297,9 +297,7 @@ impl Core {
             let birth = BirthKey::decode(&record)?;
             let mut located = self.load_birth(id, &birth)?;
             if located.inode.layout.striped {
-                if self.opens.file(id).is_none_or(|file| file.writers == 0) {
-                    self.settle_striped(&located);
-                }
+                self.settle_if_closed(&located);
                 continue;
             }
             if self.opens.file(id).is_none_or(|file| file.writers == 0) {

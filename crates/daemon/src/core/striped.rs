@@ -327,6 +327,13 @@ impl Core {
         }
     }
 
+    /// Begins to settle it unless somebody may write.
+    pub(super) fn settle_if_closed(&mut self, located: &Located) {
+        if self.opens.file(located.inode.id).is_none_or(|file| file.writers == 0) {
+            self.settle_striped(located);
+        }
+    }
+
     /// A part has said how far it reaches.
     pub(super) fn part_settled(&mut self, file: FileId, attempt: u64, answer: &Answer) {
         let is_it = |settling: &&mut Settling| settling.attempt == attempt;
@@ -494,9 +501,7 @@ impl Core {
         self.apply_times(&mut located.inode, set);
         self.attribute_changed(&mut located.inode);
         self.save(&located)?;
-        if self.opens.file(file).is_none_or(|file| file.writers == 0) {
-            self.settle_striped(&located);
-        }
+        self.settle_if_closed(&located);
         let mtime = if set.which & TIMES == 0 { looked.mtime } else { located.inode.mtime };
         let looked = ObjectAttr { mtime, ..looked };
         self.attr_with(&located.inode, Some(&looked))?.encode(to)?;

@@ -16,7 +16,10 @@
 #[cfg(test)]
 mod alone;
 
-use mayfly_meta::record::Inode;
+use mayfly_meta::{
+    key,
+    record::{BirthKey, Inode},
+};
 use mayfly_object::{ObjectAttr, ObjectId};
 use mayfly_types::{Errno, FileId};
 
@@ -25,7 +28,10 @@ use super::{
     claims::Claim,
     striped::{facts_of, generation_of},
 };
-use crate::message::{Answer, PartFacts, Question};
+use crate::{
+    log,
+    message::{Answer, PartFacts, Question},
+};
 
 /// How often the parts are asked for their ends before they are held.
 const ROUNDS_MAX: u8 = 6;
@@ -94,6 +100,27 @@ impl Core {
         }
         self.run.looked = Some((object, facts.clone()));
         Ok(facts)
+    }
+
+    /// All parts are cut. What they said for a settled size meanwhile is void; where no request
+    /// goes on that would settle it, that is begun here.
+    pub(super) fn cut_is_over(&mut self, file: FileId, goes_on: bool) {
+        self.keep_unsettled(file);
+        if goes_on {
+            return;
+        }
+        if let Err(fault) = self.settle_unless_open(file) {
+            let why = format_args!("settling its size: {}", fault.errno());
+            log::error(format_args!("file {:016x}", file.0), why);
+        }
+    }
+
+    fn settle_unless_open(&mut self, file: FileId) -> Outcome<()> {
+        let mark = self.store.get(&key::numbered(key::UNSETTLED, file))?;
+        let Some(birth) = mark.map(BirthKey::decode).transpose()? else { return Ok(()) };
+        let located = self.load_birth(file, &birth)?;
+        self.settle_if_closed(&located);
+        Ok(())
     }
 
     /// The length of an open file of this home, for who has a part of it.
