@@ -24,6 +24,16 @@ const O_DIRECTORY: u32 = 0o200_000;
 /// A page of a listing, bytes: a few entries.
 const PAGE_BYTES: u32 = 300;
 
+/// How long a client has a file open whose content is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Opening {
+    /// From its first use on.
+    #[default]
+    Kept,
+    /// For a write or a read; it is cut, and its length looked at, by its name.
+    Brief,
+}
+
 /// What a request is for.
 #[derive(Debug, Clone)]
 enum What {
@@ -68,6 +78,7 @@ pub struct Client {
     number: usize,
     /// Its node.
     pub node: u32,
+    opening: Opening,
     session: Option<(u32, Lanes)>,
     acts: VecDeque<(u64, Act)>,
     made: VecDeque<OpenRef>,
@@ -106,10 +117,11 @@ fn decode<'a, T: Wire<'a>>(body: &'a [u8]) -> T {
 impl Client {
     /// One that does these things.
     #[must_use]
-    pub fn new(number: usize, node: u32, acts: Vec<(u64, Act)>) -> Client {
+    pub fn new(number: usize, node: u32, acts: Vec<(u64, Act)>, opening: Opening) -> Client {
         Client {
             number,
             node,
+            opening,
             session: None,
             acts: acts.into(),
             made: VecDeque::new(),
@@ -248,10 +260,14 @@ impl Client {
     }
 
     fn begin_bytes(&mut self, node: &Node, common: &mut Common, file: usize, op: BytesOp) {
+        let path = format!("d{file}");
+        let by_name = matches!(op, BytesOp::Truncate(_) | BytesOp::Length);
+        if by_name && self.opening == Opening::Brief {
+            return self.bytes_of(node, common, file, Target::Path(walk(&path)), op);
+        }
         match self.files.get(&file) {
             Some(open) => self.bytes(node, common, file, *open, op),
             None => {
-                let path = format!("d{file}");
                 let what = What::OpenFile { file, then: op };
                 self.ask(node, &open(&path, O_RDWR), what, None);
             }
@@ -259,40 +275,53 @@ impl Client {
     }
 
     fn bytes(&mut self, node: &Node, common: &mut Common, file: usize, open: OpenRef, op: BytesOp) {
-        let event = self.note(common, Op::Bytes(file, op));
         let offset = |at: u8| u64::from(at) * BLOCK_BYTES as u64;
-        let target = Target::Open(open);
-        let what = What::Bytes(op);
-        match op {
-            BytesOp::Write(at, of) => {
-                let (offset, append) = (offset(at), false);
-                let request = Write { open, offset, append, bytes: &block(of) };
-                self.ask(node, &Request::Write(request), what, event);
+        let block = match op {
+            BytesOp::Write(_, of) | BytesOp::Append(of) => block(of),
+            _ => Default::default(),
+        };
+        let request = match op {
+            BytesOp::Write(at, _) => {
+                Request::Write(Write { open, offset: offset(at), append: false, bytes: &block })
             }
-            BytesOp::Append(of) => {
-                let request = Write { open, offset: 0, append: true, bytes: &block(of) };
-                self.ask(node, &Request::Write(request), what, event);
+            BytesOp::Append(_) => {
+                Request::Write(Write { open, offset: 0, append: true, bytes: &block })
             }
             BytesOp::Read(at) => {
-                let count = BLOCK_BYTES as u32;
-                let request = Request::Read(Read { open, offset: offset(at), count });
-                self.ask(node, &request, what, event);
+                Request::Read(Read { open, offset: offset(at), count: BLOCK_BYTES as u32 })
             }
-            BytesOp::Truncate(blocks) => {
-                let request = SetAttr {
-                    target,
-                    which: SET_SIZE,
-                    mode: 0,
-                    uid: 0,
-                    gid: 0,
-                    size_bytes: offset(blocks),
-                    atime: Default::default(),
-                    mtime: Default::default(),
-                };
-                self.ask(node, &Request::SetAttr(request), what, event);
+            BytesOp::Truncate(_) | BytesOp::Length => {
+                return self.bytes_of(node, common, file, Target::Open(open), op);
             }
-            BytesOp::Length => self.ask(node, &Request::Stat(Stat { target }), what, event),
-        }
+        };
+        let event = self.note(common, Op::Bytes(file, op));
+        self.ask(node, &request, What::Bytes(op), event);
+    }
+
+    /// What does not need the file to be open.
+    fn bytes_of(
+        &mut self,
+        node: &Node,
+        common: &mut Common,
+        file: usize,
+        target: Target<'_>,
+        op: BytesOp,
+    ) {
+        let event = self.note(common, Op::Bytes(file, op));
+        let request = match op {
+            BytesOp::Truncate(blocks) => Request::SetAttr(SetAttr {
+                target,
+                which: SET_SIZE,
+                mode: 0,
+                uid: 0,
+                gid: 0,
+                size_bytes: u64::from(blocks) * BLOCK_BYTES as u64,
+                atime: Default::default(),
+                mtime: Default::default(),
+            }),
+            _ => Request::Stat(Stat { target }),
+        };
+        self.ask(node, &request, What::Bytes(op), event);
     }
 
     fn add(&mut self, node: &Node, common: &mut Common, directory: usize) {
@@ -375,7 +404,14 @@ impl Client {
                 self.bytes(node, common, *file, open, *then);
                 None
             }
-            What::Bytes(op) => Some(heard_bytes(*op, body)),
+            What::Bytes(op) => {
+                if self.opening == Opening::Brief
+                    && let Some((_, open)) = self.files.pop_first()
+                {
+                    self.ask(node, &close(open), What::Unnoted, None);
+                }
+                Some(heard_bytes(*op, body))
+            }
             What::Plain => Some(Heard::Done),
             What::Stat => Some(heard_attr(&decode(body))),
             What::Add { directory, name } => {

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use mayfly_sim::{
+    client::Opening,
     node::Chunks,
     plan::{Plan, Shape},
     shrink::{Part, shrink},
@@ -43,6 +44,9 @@ struct Arguments {
     /// All clients work on the content of one file, and daemons die often.
     #[arg(long)]
     bytes: bool,
+    /// Files are open for a write or a read only, and cut by their names.
+    #[arg(long)]
+    by_name: bool,
     /// Only this part of what the seed says, as printed for a run that failed.
     #[arg(long)]
     part: Option<Part>,
@@ -56,7 +60,8 @@ struct Arguments {
 
 impl Arguments {
     fn run(&self, plan: &Plan, trace: bool) -> Report {
-        run(plan, Options { trace, bug: None, chunks: self.chunks() })
+        let opening = if self.by_name { Opening::Brief } else { Opening::Kept };
+        run(plan, Options { trace, bug: None, chunks: self.chunks(), opening })
     }
 
     fn chunks(&self) -> Chunks {
@@ -95,6 +100,9 @@ impl Arguments {
         }
         if self.bytes {
             command += " --bytes";
+        }
+        if self.by_name {
+            command += " --by-name";
         }
         command + &format!(" --part {part}")
     }

@@ -13,7 +13,7 @@ use mayfly_daemon::{Numbering, serve::stepped::Step};
 use mayfly_types::limits::DEADLINE_MS_DEFAULT;
 
 use crate::{
-    client::{Client, Common},
+    client::{Client, Common, Opening},
     dice::Dice,
     disk::Disk,
     fits,
@@ -55,6 +55,8 @@ pub struct Options {
     pub bug: Option<Bug>,
     /// Where the chunks of files are.
     pub chunks: Chunks,
+    /// How long clients have files open.
+    pub opening: Opening,
 }
 
 /// What became of a run.
@@ -274,7 +276,7 @@ impl<'a> World<'a> {
 
     fn client(&mut self, node: u32, acts: Vec<(u64, Act)>) -> usize {
         let number = self.clients.len();
-        self.clients.push(Client::new(number, node, acts));
+        self.clients.push(Client::new(number, node, acts, self.options.opening));
         self.after(0, Due::Client { client: number, life: 0 });
         number
     }

@@ -1,6 +1,7 @@
 //! Runs of the simulator: some that nobody has looked at, and those that have found something.
 
 use mayfly_sim::{
+    client::Opening,
     node::Chunks,
     plan::{Plan, Shape},
     shrink::Part,
@@ -50,6 +51,13 @@ fn nor_where_files_are_on_the_nodes_that_make_them() {
     find_nothing(Shape::default(), options);
 }
 
+/// To be repeated with `--striped --by-name`.
+#[test]
+fn nor_where_files_are_open_for_a_write_or_a_read_only_and_cut_by_their_names() {
+    let (chunks, opening) = (Chunks::OnAll, Opening::Brief);
+    find_nothing(Shape::default(), Options { chunks, opening, ..Options::default() });
+}
+
 /// To be repeated with `--bytes`.
 #[test]
 fn nor_where_all_work_on_one_file_and_daemons_die_often() {
@@ -92,10 +100,14 @@ fn kept_striped(shape: Shape, runs: &[(u64, &str)]) {
 
 /// The same for other places of chunks.
 fn kept_where(chunks: Chunks, shape: Shape, runs: &[(u64, &str)]) {
+    kept_with(Options { chunks, ..Options::default() }, shape, runs);
+}
+
+fn kept_with(options: Options, shape: Shape, runs: &[(u64, &str)]) {
     for (seed, part) in runs {
         let part: Part = part.parse().expect("a part of a plan");
         let plan = part.of(&Plan::draw(*seed, shape));
-        let wrong = run(&plan, Options { chunks, ..Options::default() }).wrong;
+        let wrong = run(&plan, options).wrong;
         assert!(wrong.is_empty(), "seed {seed}, part {part}: {wrong:#?}");
     }
 }
@@ -439,4 +451,16 @@ fn a_size_that_does_not_come_to_rest_is_one_that_the_file_had() {
     let shape = Shape { bytes: true, roles: true, ..Shape::default() };
     let part = "0-2,8/0-3/0-6/0-3/0-10/0-7,9-18/0-2,4-10/0/0-4";
     kept_striped(shape, &[(500022, part)]);
+}
+
+/// The last of those who had a striped file open closed it, and it was cut by its name at the same
+/// time. The home began to settle the size while the cut was made, and heard of a part how far that
+/// had reached before: the file had the length from before the cut for good. Nobody had to die for
+/// that; where the home did it was found first, by random calls of a program (690606813987).
+#[test]
+fn a_size_is_not_settled_by_what_parts_said_before_they_were_cut() {
+    let options = Options { chunks: Chunks::OnAll, opening: Opening::Brief, ..Options::default() };
+    kept_with(options, Shape::default(), &[(127, "/0-7/0-8/1-7/0-2,4-6/0-6/0-4/0-5/0-7")]);
+    let shape = Shape { bytes: true, roles: true, ..Shape::default() };
+    kept_with(options, shape, &[(1225, "//////0/")]);
 }
