@@ -383,8 +383,8 @@ impl Core {
             store_failed(&error);
         }
         if let Some(file) = operation.cut() {
-            let goes_on = self.sessions.contains_key(&operation.caller.session);
-            self.cut_is_over(file, goes_on && operation.task.is_some());
+            let lives = self.sessions.contains_key(&operation.caller.session);
+            self.cut_is_over(file, lives && operation.task.is_some());
         }
         self.release_claims(id);
         let (goes_on, made) = (operation.goes_on(), operation.made());
