@@ -1,5 +1,7 @@
 // What a deferred signal looks like when it arrives.
 #include "check.h"
+#include <fcntl.h>
+#include <sys/stat.h>
 
 static volatile int calls, value, code, blocked_inside, order[4], order_count;
 
@@ -138,6 +140,22 @@ static void a_passed_call_is_interrupted_as_ever(void) {
     wanted_call = -1;
 }
 
+// Issued by the entry: nobody opens the other end.
+static void an_open_that_waits_is_interrupted(void) {
+    char fifo[64];
+    sprintf(fifo, "/tmp/mayfly-fifo-%d", getpid());
+    CHECK(mkfifo(fifo, 0600) == 0);
+    wanted_call = SYS_openat;
+    install(SIGUSR1, 0);
+    int before = deferred(), looked = dispatched();
+    pthread_t thread = send((int[]){SIGUSR1, 0});
+    errno = 0;
+    CHECK(syscall(SYS_openat, AT_FDCWD, fifo, O_RDONLY) == -1 && errno == EINTR && calls == 1);
+    pthread_join(thread, NULL);
+    CHECK(deferred() > before && dispatched() > looked && unlink(fifo) == 0);
+    wanted_call = -1;
+}
+
 static void blocked_signals_stay_blocked(void) {
     sigset_t set, pending;
     install(SIGUSR1, 0);
@@ -159,6 +177,7 @@ int main(void) {
     an_interrupted_call_fails_without_restart();
     an_interrupted_call_is_made_again_with_restart();
     a_passed_call_is_interrupted_as_ever();
+    an_open_that_waits_is_interrupted();
     blocked_signals_stay_blocked();
     return wrong != 0;
 }

@@ -1,5 +1,6 @@
 // Signals at every instant while calls are hooked.
 #include "check.h"
+#include <fcntl.h>
 #include <setjmp.h>
 
 static uintptr_t library_start, library_end;
@@ -62,6 +63,9 @@ static void calls_are_right_under_fire(int rounds) {
         CHECK(spin_in_hook(3) == 3);
         CHECK(read(700, bytes, i % 16) == i % 16);
         CHECK(getpid() > 0);
+        // One that the entry decides by itself, and one that it does not.
+        CHECK(open("/nonexistent", O_RDONLY) == -1 && errno == ENOENT);
+        if (i % 16 == 0) CHECK(open("/nonexistent/../no", O_RDONLY) == -1 && errno == ENOENT);
     }
 }
 

@@ -23,6 +23,10 @@ pub const DESCRIPTOR_FIFTH: u8 = 3;
 pub const DESCRIPTOR_FIRST_WATCHED: u8 = 4;
 /// Never ours, and looked at while that word is not zero.
 pub const PASS_WATCHED: u8 = 5;
+/// Always looked at, by the entry itself first ([`crate::first`]): the first argument is a path.
+pub const PATH_FIRST: u8 = 6;
+/// The same with a directory in the first argument and the path in the second.
+pub const PATH_SECOND: u8 = 7;
 
 /// Calls on one descriptor.
 pub(crate) const ON_DESCRIPTOR: &[usize] = &[
@@ -67,7 +71,7 @@ pub(crate) const ON_DESCRIPTOR: &[usize] = &[
 ];
 
 /// Calls on one path, the first argument. [`crate::quick`] decides most of them by the path's text.
-pub(crate) const PATH_FIRST: &[usize] = &[
+pub(crate) const ON_PATH: &[usize] = &[
     OPEN,
     CREAT,
     STAT,
@@ -95,7 +99,7 @@ pub(crate) const PATH_FIRST: &[usize] = &[
 ];
 
 /// The same with a directory in the first argument and the path in the second.
-pub(crate) const PATH_SECOND: &[usize] = &[
+pub(crate) const ON_PATH_AT: &[usize] = &[
     OPENAT, NEWFSTATAT, STATX, FACCESSAT, FACCESSAT2, MKDIRAT, UNLINKAT, READLINKAT, FCHMODAT,
     FCHMODAT2, FCHOWNAT, UTIMENSAT, FUTIMESAT,
 ];
@@ -271,8 +275,8 @@ const fn classes() -> [u8; CALLS_MAX] {
     put(&mut classes, ON_DESCRIPTOR, DESCRIPTOR_FIRST);
     put(&mut classes, ON_DESCRIPTOR_WATCHED, DESCRIPTOR_FIRST_WATCHED);
     put(&mut classes, WATCHED, PASS_WATCHED);
-    put(&mut classes, PATH_FIRST, ALWAYS);
-    put(&mut classes, PATH_SECOND, ALWAYS);
+    put(&mut classes, ON_PATH, PATH_FIRST);
+    put(&mut classes, ON_PATH_AT, PATH_SECOND);
     put(&mut classes, LOOKED_AT, ALWAYS);
     classes[MMAP] = DESCRIPTOR_FIFTH;
     classes
@@ -288,7 +292,7 @@ mod tests {
     #[test]
     fn no_call_stands_in_two_lists() {
         let mut seen = [false; CALLS_MAX];
-        let paths = PATH_FIRST.iter().chain(PATH_SECOND);
+        let paths = ON_PATH.iter().chain(ON_PATH_AT);
         let others = LOOKED_AT.iter().chain(WATCHED).chain(&[MMAP]);
         for call in ON_DESCRIPTOR.iter().chain(paths).chain(others) {
             assert!(!core::mem::replace(&mut seen[*call], true), "call {call} stands twice");

@@ -28,8 +28,8 @@ use mayfly_sys::{
 
 use crate::{
     Call,
-    class::{CALLS_MAX, DESCRIPTORS_MAX, ON_DESCRIPTOR, PATH_FIRST, PATH_SECOND, put},
-    flight, table,
+    class::{CALLS_MAX, DESCRIPTORS_MAX, ON_DESCRIPTOR, ON_PATH, ON_PATH_AT, put},
+    first, flight, table,
 };
 
 /// Nothing is noted.
@@ -43,7 +43,7 @@ const NUMBER_SHIFT: u32 = 2;
 const _: () = assert!((DESCRIPTORS_MAX as u64) << NUMBER_SHIFT < u32::MAX as u64);
 
 /// The number of the last open, plus one, and what is to be known of it.
-static NOTED: AtomicU32 = AtomicU32::new(NOTHING);
+static NOTED: &AtomicU32 = &first::WORDS.watched;
 /// Nothing is kept in this process any more.
 static OFF: AtomicBool = AtomicBool::new(false);
 
@@ -52,8 +52,8 @@ static OFF: AtomicBool = AtomicBool::new(false);
 static STAYS: [u8; CALLS_MAX] = {
     let mut stays = [0; CALLS_MAX];
     put(&mut stays, ON_DESCRIPTOR, 1);
-    put(&mut stays, PATH_FIRST, 1);
-    put(&mut stays, PATH_SECOND, 1);
+    put(&mut stays, ON_PATH, 1);
+    put(&mut stays, ON_PATH_AT, 1);
     put(&mut stays, &[number::RENAME, number::RENAMEAT, number::RENAMEAT2], 1);
     put(&mut stays, &[number::LINK, number::LINKAT, number::SYMLINK, number::SYMLINKAT], 1);
     put(&mut stays, &[number::DUP], 0);

@@ -28,6 +28,7 @@ mod dirs;
 mod dispatch;
 mod environment;
 mod exec;
+pub mod first;
 mod flight;
 mod fork;
 mod handover;
@@ -130,12 +131,13 @@ pub unsafe fn dispatch(call: &mut Call) -> Outcome {
     }
 }
 
-/// What the text of a path does not decide. Apart, so that the short way has a small frame.
+/// Serves a call that the short ways do not decide: the text of its path does not tell, or it was
+/// issued and its failure has to be looked at. Apart, so that the short way has a small frame.
 ///
 /// # Safety
 /// As [`dispatch`].
 #[inline(never)]
-unsafe fn dispatch_slowly(call: &mut Call) -> Outcome {
+pub unsafe fn dispatch_slowly(call: &mut Call) -> Outcome {
     kept::before(call);
     // SAFETY: passed on to the caller.
     let outcome = unsafe { dispatch::dispatch(call) };

@@ -14,26 +14,11 @@ use mayfly_sys::{
 
 use crate::{
     Call, Outcome,
-    class::{CALLS_MAX, PATH_FIRST, PATH_SECOND, put},
-    cwd, flight, links,
+    class::{CLASSES, PATH_FIRST, PATH_SECOND},
+    cwd, first, flight, links, report,
     serve::{argument, issue},
     settings::{self, Settings},
     table::{self, Meaning},
-};
-
-/// Not of a kind that is decided here.
-const NONE: u8 = 0;
-/// The first argument is the path.
-const PLAIN: u8 = 1;
-/// The first argument is a directory, the second the path.
-const AT: u8 = 2;
-
-/// Calls with other paths, or with more than one, take the long way.
-static KINDS: [u8; CALLS_MAX] = {
-    let mut kinds = [NONE; CALLS_MAX];
-    put(&mut kinds, PATH_FIRST, PLAIN);
-    put(&mut kinds, PATH_SECOND, AT);
-    kinds
 };
 
 /// What can be said of a path before it is compared: made once, at start.
@@ -76,27 +61,41 @@ fn head(path: &[u8]) -> Option<u64> {
 /// As [`crate::dispatch`].
 #[inline]
 pub(crate) unsafe fn look(call: &Call) -> Option<Outcome> {
-    let kind = KINDS.get(call.number).copied().unwrap_or(NONE);
-    if kind == NONE {
-        return None;
-    }
-    let settings = settings::get()?;
-    let (directory, path) = match kind {
-        PLAIN => (AT_FDCWD, argument(call, 0)),
-        _ => (argument(call, 0) as i32, argument(call, 1)),
+    // Calls with other paths, or with more than one, take the long way.
+    let (directory, path) = match CLASSES.get(call.number) {
+        Some(&PATH_FIRST) => (AT_FDCWD, argument(call, 0)),
+        Some(&PATH_SECOND) => (argument(call, 0) as i32, argument(call, 1)),
+        _ => return None,
     };
+    let settings = settings::get()?;
     // SAFETY: passed on to the caller.
     let path = unsafe { user::scanned(path as *const u8) }.ok()?;
     match path.bytes {
         [] => return is_about_foreign(call, directory).then_some(Outcome::Pass),
         [b'/', ..] if !is_elsewhere(settings, path) => return None,
-        [b'/', ..] => {}
+        [b'/', ..] => let_entry_decide(settings),
         [first, ..] if !leads_elsewhere(settings, directory, *first, path.odd) => return None,
         _ => {}
     }
     // SAFETY: passed on to the caller.
     let raw = unsafe { issue(call) };
     if links::is_suspicious(raw) { None } else { Some(Outcome::Done(raw)) }
+}
+
+/// From the next such call on, the hook's entry decides by itself ([`first`]).
+#[inline]
+fn let_entry_decide(settings: &Settings) {
+    if !first::is_on() {
+        turn_entry_on(settings);
+    }
+}
+
+#[inline(never)]
+fn turn_entry_on(settings: &Settings) {
+    let head = settings.hints.head.filter(|_| !report::is_on() && links::mount_is_link());
+    if let Some(head) = head {
+        first::turn_on(head);
+    }
 }
 
 /// Is an absolute path neither below the mount point nor a name of one of our descriptors?

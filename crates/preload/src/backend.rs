@@ -2,7 +2,7 @@
 
 #[cfg(not(feature = "selftest"))]
 pub(crate) use mayfly_interpose::{
-    descriptor_table, dispatch,
+    descriptor_table, dispatch, dispatch_slowly,
     image::{have_image_made, note_unserved},
     start, watched_word,
 };
@@ -11,8 +11,8 @@ pub(crate) use mayfly_interpose::{
 mod selftest;
 #[cfg(feature = "selftest")]
 pub(crate) use selftest::{
-    avoids_usual_place, classes, descriptor_table, dispatch, have_image_made, note_unserved, start,
-    watched_word,
+    avoids_usual_place, classes, descriptor_table, dispatch, dispatch_slowly, have_image_made,
+    note_unserved, start, watched_word,
 };
 
 /// The class of each call number.

@@ -8,10 +8,17 @@
 //! - at `exit_jump` all registers are the host's, and the signal wrapper carries out the jump;
 //! - deferred signals are let in by one system call whose return address, `delivery`, the wrapper
 //!   recognises: it replaces the interrupted context by the host's, taken from the frame at rsp.
+//!
+//! A call on one absolute path that is plainly the kernel's is issued here, before anything is
+//! dispatched ([`first`]). What it changes until then is undone where it decides nothing, also at
+//! an address that faults. Its exit has the same parts: from `made_check` to `made_jump` nothing
+//! but registers changes, and a signal that is deferred there makes it start again at `made_check`.
 
-use mayfly_image::format::{FILTER_BYTES, SYSCALL_BYTES};
-use mayfly_interpose::{Call, Outcome};
-use mayfly_sys::number;
+use core::mem::offset_of;
+
+use mayfly_image::format::{FILTER_BYTES, PAGE_BYTES, SYSCALL_BYTES};
+use mayfly_interpose::{Call, Outcome, class, first};
+use mayfly_sys::{Errno, number};
 
 use crate::{action, backend, deferral, late};
 
@@ -32,7 +39,8 @@ pub(crate) struct Frame {
     result: usize,
     /// One when the call was served here.
     done: usize,
-    padding: usize,
+    /// How far the entry has come by itself.
+    stage: usize,
     /// xmm0–15.
     vectors: [[u64; 2]; 16],
 }
@@ -45,13 +53,32 @@ const _: () = assert!(core::mem::offset_of!(Frame, stack) == 64);
 const _: () = assert!(core::mem::offset_of!(Frame, unblock) == 72);
 const _: () = assert!(core::mem::offset_of!(Frame, seen) == 80);
 const _: () = assert!(core::mem::offset_of!(Frame, result) == 88);
+const _: () = assert!(core::mem::offset_of!(Frame, stage) == 104);
 const _: () = assert!(core::mem::offset_of!(Frame, vectors) == 112);
+
+/// Nothing is known of the call.
+const UNDECIDED: usize = 0;
+/// The entry has issued the call, which failed in a way that has to be looked at.
+const FAILED: usize = 1;
+/// The entry has issued the call, and `result` is what it returned; signals were deferred.
+const MADE: usize = 2;
+
+/// From an address so far into its page, seventeen bytes can be read without the next one.
+const LAST: usize = PAGE_BYTES - 17;
+
+const _: () = assert!(class::PATH_SECOND == class::PATH_FIRST + 1 && class::PATH_SECOND < 8);
+const _: () = assert!(offset_of!(first::Words, watched) % 8 == 0);
+const _: () = assert!(offset_of!(first::Words, off) == offset_of!(first::Words, watched) + 4);
 
 core::arch::global_asm!(
     ".text",
-    ".p2align 4",
+    ".p2align 6",
     // Found from other parts of the library, not from outside.
-    ".irp name, entry, exit_check, exit_jump, exit_again, exit_again_end, delivery",
+    ".irp name, entry, look, look_end, undecided, made_check, made_jump, delivery",
+    ".globl mayfly_\\name",
+    ".hidden mayfly_\\name",
+    ".endr",
+    ".irp name, exit_check, exit_jump, exit_again, exit_again_end",
     ".globl mayfly_\\name",
     ".hidden mayfly_\\name",
     ".endr",
@@ -60,9 +87,103 @@ core::arch::global_asm!(
     ".cfi_startproc",
     // Unwinding ends here: above is the host, at an address that only the trampoline knows.
     ".cfi_undefined rip",
-    "mov r11, rsp",
+    // Is it a call on one absolute path that is plainly the kernel's? r11 is its class: no calls on
+    // descriptors, which leave an address of a word there, look like those on paths.
+    "sub r11d, {path_first}",
+    "cmp r11d, 1",
+    "ja mayfly_whole",
     // 128 bytes below the host's stack pointer are its own (red zone).
-    "lea rsp, [rsp - (128 + 368)]",
+    "lea rsp, [rsp - (128 + 64)]",
+    "mov [rsp], rax",
+    "mov [rsp + 8], rcx",
+    "movups [rsp + 16], xmm0",
+    "movups [rsp + 32], xmm1",
+    "mov rcx, rdi",
+    "cmove rcx, rsi",
+    "mayfly_look:",
+    "mov eax, ecx",
+    "and eax, 4095",
+    "cmp eax, {last}",
+    "ja mayfly_undecided",
+    "mov r11, [rcx]",
+    "cmp r11b, 0x2f",
+    "jne mayfly_undecided",
+    "cmp r11, [rip + {first} + {head}]",
+    "je mayfly_undecided",
+    "cmp qword ptr [rip + {first} + {blocked}], 0",
+    "jne mayfly_undecided",
+    "shr r11, 8",
+    "cmp r11d, {dev}",
+    "je mayfly_undecided",
+    "shr r11, 8",
+    "cmp r11d, {proc}",
+    "je mayfly_undecided",
+    // Two slashes, or a slash and a dot, side by side: not plain. Sixteen neighbours at a time, as
+    // long as none of them may lie in another page.
+    "2: movdqu xmm1, [rcx]",
+    "pxor xmm0, xmm0",
+    "pcmpeqb xmm0, xmm1",
+    "pcmpeqb xmm1, [rip + {first} + {slashes}]",
+    "pmovmskb eax, xmm0",
+    "movdqu xmm0, [rcx + 1]",
+    "por xmm0, [rip + {first} + {ones}]",
+    "pcmpeqb xmm0, [rip + {first} + {slashes}]",
+    "pand xmm0, xmm1",
+    "pmovmskb r11d, xmm0",
+    "test eax, eax",
+    "je 3f",
+    // Nothing behind the zero counts.
+    "lea ecx, [rax - 1]",
+    "not eax",
+    "and ecx, eax",
+    "test r11d, ecx",
+    "jne mayfly_undecided",
+    "mov rax, [rsp]",
+    "mayfly_look_end:",
+    "syscall",
+    "cmp rax, {eloop}",
+    "je 5f",
+    "mayfly_made_check:",
+    "cmp dword ptr [rip + {words}], 0",
+    "jne mayfly_made",
+    "mov rcx, [rsp + 8]",
+    "add rcx, {syscall_bytes}",
+    "movups xmm0, [rsp + 16]",
+    "movups xmm1, [rsp + 32]",
+    "lea rsp, [rsp + (128 + 64)]",
+    "mayfly_made_jump:",
+    "jmp rcx",
+    "3: test r11d, r11d",
+    "jne mayfly_undecided",
+    "add rcx, 16",
+    "mov eax, ecx",
+    "and eax, 4095",
+    "cmp eax, {last}",
+    "jbe 2b",
+    "jmp mayfly_undecided",
+    "mayfly_made:",
+    "mov [rsp + 48], rax",
+    "mov dword ptr [rsp + 56], {made}",
+    "jmp 4f",
+    "5:",
+    "mov dword ptr [rsp + 56], {failed}",
+    "jmp 4f",
+    "mayfly_undecided:",
+    "mov dword ptr [rsp + 56], {undecided}",
+    "4: mov rax, [rsp]",
+    "mov rcx, [rsp + 8]",
+    "movups xmm0, [rsp + 16]",
+    "movups xmm1, [rsp + 32]",
+    "lea rsp, [rsp + 48]",
+    "jmp mayfly_save",
+    "mayfly_whole:",
+    "lea rsp, [rsp - (128 + 16)]",
+    "mov dword ptr [rsp + 8], {undecided}",
+    // The stack pointer is 144 bytes below the host's. There: the result, if there is one, and how
+    // far the call has come.
+    "mayfly_save:",
+    "mov r11, rsp",
+    "lea rsp, [rsp - 368]",
     "and rsp, -16",
     "mov [rsp], rax",
     "mov [rsp + 8], rdi",
@@ -72,6 +193,11 @@ core::arch::global_asm!(
     "mov [rsp + 40], r8",
     "mov [rsp + 48], r9",
     "mov [rsp + 56], rcx",
+    "mov rax, [r11]",
+    "mov [rsp + 88], rax",
+    "mov eax, [r11 + 8]",
+    "mov [rsp + 104], rax",
+    "lea r11, [r11 + (128 + 16)]",
     "mov [rsp + 64], r11",
     ".irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
     "movaps [rsp + 112 + 16 * \\n], xmm\\n",
@@ -125,6 +251,20 @@ core::arch::global_asm!(
     release = sym release,
     words = sym deferral::WORDS,
     sequence = const deferral::SEQUENCE,
+    path_first = const class::PATH_FIRST,
+    last = const LAST,
+    first = sym first::WORDS,
+    head = const offset_of!(first::Words, head),
+    blocked = const offset_of!(first::Words, watched),
+    slashes = const offset_of!(first::Words, slashes),
+    ones = const offset_of!(first::Words, ones),
+    dev = const u32::from_le_bytes(*b"dev/"),
+    proc = const u32::from_le_bytes(*b"roc/"),
+    eloop = const Errno::ELOOP.as_result(),
+    syscall_bytes = const SYSCALL_BYTES,
+    undecided = const UNDECIDED,
+    made = const MADE,
+    failed = const FAILED,
 );
 
 // SAFETY: the symbols are defined above; only their addresses are used, except `mayfly_entry`,
@@ -135,14 +275,36 @@ unsafe extern "C" {
     pub(crate) fn mayfly_exit_jump();
     fn mayfly_exit_again();
     fn mayfly_exit_again_end();
+    fn mayfly_look();
+    fn mayfly_look_end();
+    fn mayfly_undecided();
+    fn mayfly_made_check();
+    pub(crate) fn mayfly_made_jump();
     pub(crate) fn mayfly_delivery();
 }
 
-/// Whether an exit interrupted at `rip` has to start again after a signal was deferred.
-pub(crate) fn must_check_again(rip: usize) -> bool {
-    let address = |place: unsafe extern "C" fn()| place as usize;
-    (address(mayfly_exit_check)..address(mayfly_exit_jump)).contains(&rip)
-        || (address(mayfly_exit_again)..address(mayfly_exit_again_end)).contains(&rip)
+fn lies_between(rip: usize, start: unsafe extern "C" fn(), end: unsafe extern "C" fn()) -> bool {
+    (start as usize..end as usize).contains(&rip)
+}
+
+/// Where an exit interrupted at `rip` has to start again after a signal was deferred.
+pub(crate) fn check_again(rip: usize) -> Option<usize> {
+    if lies_between(rip, mayfly_exit_check, mayfly_exit_jump)
+        || lies_between(rip, mayfly_exit_again, mayfly_exit_again_end)
+    {
+        Some(mayfly_exit_check as *const () as usize)
+    } else if lies_between(rip, mayfly_made_check, mayfly_made_jump) {
+        Some(mayfly_made_check as *const () as usize)
+    } else {
+        None
+    }
+}
+
+/// Where a thread goes on that met a bad address at `rip`, when that is in the entry's own look: as
+/// if nothing had been decided.
+pub(crate) fn landing(rip: usize) -> Option<usize> {
+    lies_between(rip, mayfly_look, mayfly_look_end)
+        .then_some(mayfly_undecided as *const () as usize)
 }
 
 /// Serves the call in `frame`, or prepares it to be issued. Runs on the host's stack, of which even
@@ -155,9 +317,11 @@ unsafe extern "C" fn dispatch(frame: *mut Frame) {
     frame.unblock = 0;
     // SAFETY: the host's own arguments, in the registers of a call that it is about to issue.
     let outcome = unsafe {
-        match frame.call.number {
-            number::RT_SIGACTION => action::serve(&frame.call),
-            number::MMAP => late::map(&mut frame.call),
+        match (frame.stage, frame.call.number) {
+            (MADE, _) => Outcome::Done(frame.result.cast_signed()),
+            (FAILED, _) => backend::dispatch_slowly(&mut frame.call),
+            (_, number::RT_SIGACTION) => action::serve(&frame.call),
+            (_, number::MMAP) => late::map(&mut frame.call),
             _ => backend::dispatch(&mut frame.call),
         }
     };

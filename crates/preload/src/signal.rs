@@ -67,6 +67,9 @@ global_asm!(
     "lea r9, [rip + mayfly_delivery]",
     "cmp r8, r9",
     "je mayfly_decided",
+    "lea r9, [rip + mayfly_made_jump]",
+    "cmp r8, r9",
+    "je mayfly_decided",
     "lea r9, [rip + mayfly_exit_jump]",
     "cmp r8, r9",
     "jne mayfly_postpone",
@@ -200,7 +203,9 @@ unsafe extern "C" fn deliver(signal: usize, info: *const u8, context: *mut Conte
         // SAFETY: at this address the stack pointer leads to the hook's frame.
         unsafe { (*frame).write_to(context, flags & action::SA_RESTART != 0) };
         context.mask &= !deferral::take();
-    } else if rip == entry::mayfly_exit_jump as *const () as usize {
+    } else if rip == entry::mayfly_exit_jump as *const () as usize
+        || rip == entry::mayfly_made_jump as *const () as usize
+    {
         context.registers.rip = context.registers.rcx;
     }
     if flags & action::SA_RESETHAND != 0 {
@@ -251,8 +256,8 @@ unsafe extern "C" fn postpone(signal: usize, info: *const u8, context: *mut Cont
         // SAFETY: no pointers.
         unsafe { syscall6(number::TGKILL, pid, tid as usize, signal, 0, 0, 0) };
     }
-    if entry::must_check_again(context.registers.rip) {
-        context.registers.rip = entry::mayfly_exit_check as *const () as usize;
+    if let Some(again) = entry::check_again(context.registers.rip) {
+        context.registers.rip = again;
     } else if begins_waiting(&context.registers) {
         context.registers.rax = EINTR.wrapping_neg();
         context.registers.rip += SYSCALL_BYTES;
@@ -263,7 +268,8 @@ unsafe extern "C" fn postpone(signal: usize, info: *const u8, context: *mut Cont
 /// Lets a routine that met a bad address of the host return a failure; false when the fault has
 /// another reason.
 fn goes_on(signal: usize, registers: &mut context::Registers) -> bool {
-    let landing = if is_guarded(signal) { fault::landing(registers.rip) } else { None };
+    let landing = |rip| fault::landing(rip).or_else(|| entry::landing(rip));
+    let landing = if is_guarded(signal) { landing(registers.rip) } else { None };
     if let Some(landing) = landing {
         registers.rip = landing;
     }

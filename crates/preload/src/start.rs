@@ -26,6 +26,7 @@ const _: () = assert!(DESCRIPTORS_MAX == class::DESCRIPTORS_MAX);
 const _: () = assert!(class::PASS == 0 && class::DESCRIPTOR_FIRST == 1);
 const _: () = assert!(class::ALWAYS == 2 && class::DESCRIPTOR_FIFTH == 3);
 const _: () = assert!(class::DESCRIPTOR_FIRST_WATCHED == 4 && class::PASS_WATCHED == 5);
+const _: () = assert!(class::PATH_FIRST == 6 && class::PATH_SECOND == 7);
 
 /// Run by the dynamic loader.
 #[used]

@@ -8,13 +8,16 @@
 //!          mov r11, [classes] ; cmp byte [r11 + rax], 0 ; jne slow
 //! pass:    syscall
 //!          [instructions moved from behind it] ; jmp back
-//! slow:    lea rcx, [pass] ; jmp common
+//! slow:    lea rcx, [pass] ; movzx r11d, byte [r11 + rax] ; cmp r11d, 6 ; jb common
+//!          jmp [entry]
 //! ```
 //!
-//! `common` looks at the class and, for calls on a descriptor, at the descriptor table, and then
-//! jumps to the hook's entry or to `pass` (in rcx). Calls of the watched classes (4, 5) go to the
-//! entry while the watched word is not zero. It uses rcx, r11 and the flags only: `syscall`
-//! overwrites the registers, and no code relies on flags across it.
+//! Calls on paths (classes 6, 7) go to the hook's entry by the shortest way. `common` looks at the
+//! class and, for calls on a descriptor, at the descriptor table, and then jumps to the entry or to
+//! `pass` (in rcx). Calls of the watched classes (4, 5) go to the entry while the watched word is
+//! not zero. The entry finds in r11 the class or, for calls on a descriptor and watched ones, the
+//! address of a word. The filter uses rcx, r11 and the flags only: `syscall` overwrites the
+//! registers, and no code relies on flags across it.
 
 use iced_x86::{Encoder, Instruction};
 
@@ -88,10 +91,8 @@ impl Emitter {
         self.put(&(to as i64 - from as i64).to_le_bytes()[..4]);
     }
 
-    /// The shared second half of the filter. rcx = address of the site's `syscall`.
+    /// The shared last part of the filter. rcx = address of the site's `syscall`, r11d = class.
     fn common(&mut self) {
-        self.put_to(&[0x4c, 0x8b, 0x1d], SLOT_CLASSES); // mov r11, [classes]
-        self.put(&[0x45, 0x0f, 0xb6, 0x1c, 0x03]); // movzx r11d, byte [r11 + rax]
         self.put(&[0x41, 0x83, 0xfb, 0x03]); // cmp r11d, 3
         let to_fifth = self.short_jump(&[0x74]); // je fifth
         let to_watched = self.short_jump(&[0x77]); // ja watched
@@ -124,10 +125,10 @@ impl Emitter {
             (to_watched, watched),
             (to_go, go),
             (to_pass, pass),
-            (also_to_pass, pass),
             (to_check, check),
             (to_first, first),
             (also_to_go, go),
+            (also_to_pass, pass),
         ] {
             self.area[jump - 1] = (target as i64 - jump as i64) as u8;
         }
@@ -180,7 +181,13 @@ impl Emitter {
         self.point(window.syscall.ip());
         self.put_to(&[0x48, 0x8d, 0x0d], pass); // lea rcx, [pass]
         self.point(window.syscall.ip());
-        self.put_to(&[0xe9], self.common); // jmp common
+        self.put(&[0x45, 0x0f, 0xb6, 0x1c, 0x03]); // movzx r11d, byte [r11 + rax]
+        self.point(window.syscall.ip());
+        self.put(&[0x41, 0x83, 0xfb, 0x06]); // cmp r11d, 6
+        self.point(window.syscall.ip());
+        self.put_to(&[0x0f, 0x82], self.common); // jb common
+        self.point(window.syscall.ip());
+        self.put_to(&[0xff, 0x25], SLOT_ENTRY); // jmp [entry]
         Some(start)
     }
 

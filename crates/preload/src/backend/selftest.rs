@@ -17,9 +17,11 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicU32, Ordering};
 
-use mayfly_interpose::class::{ALWAYS, CALLS_MAX, DESCRIPTOR_FIRST, DESCRIPTORS_MAX};
+use mayfly_interpose::class::{
+    ALWAYS, CALLS_MAX, CLASSES, DESCRIPTOR_FIRST, DESCRIPTORS_MAX, PATH_FIRST, PATH_SECOND,
+};
 use mayfly_interpose::image::Wanted;
-use mayfly_interpose::{Call, Outcome, Start};
+use mayfly_interpose::{Call, Outcome, Start, first};
 use mayfly_sys::{Errno, arch, interrupt, number};
 
 const DESCRIPTOR: usize = 700;
@@ -31,22 +33,34 @@ static ELSEWHERE: AtomicBool = AtomicBool::new(false);
 static ALL: AtomicBool = AtomicBool::new(false);
 
 static SOME_CALLS: [u8; CALLS_MAX] = some_calls();
-static ALL_CALLS: [u8; CALLS_MAX] = [ALWAYS; CALLS_MAX];
+static ALL_CALLS: [u8; CALLS_MAX] = all_calls();
 
 const fn some_calls() -> [u8; CALLS_MAX] {
     let mut classes = [0; CALLS_MAX];
     classes[number::GETPPID] = ALWAYS;
     classes[number::GETPGID] = ALWAYS;
     classes[number::GETSID] = ALWAYS;
-    classes[number::OPENAT] = ALWAYS;
+    classes[number::OPENAT] = PATH_SECOND;
     classes[number::READ] = DESCRIPTOR_FIRST;
     classes[number::WRITE] = DESCRIPTOR_FIRST;
+    classes
+}
+
+const fn all_calls() -> [u8; CALLS_MAX] {
+    let (mut classes, mut call) = ([ALWAYS; CALLS_MAX], 0);
+    while call < CALLS_MAX {
+        if matches!(CLASSES[call], PATH_FIRST | PATH_SECOND) {
+            classes[call] = CLASSES[call];
+        }
+        call += 1;
+    }
     classes
 }
 
 /// Reads the switches.
 pub(crate) unsafe fn start(start: &Start) -> bool {
     DESCRIPTORS[DESCRIPTOR].store(1, Ordering::Relaxed);
+    first::turn_on(u64::from_le_bytes(*b"/mayfly/"));
     let (mut at, mut run) = (start.envp, false);
     // SAFETY: the caller's promise: a null-terminated array of null-terminated strings.
     unsafe {
@@ -101,6 +115,11 @@ pub(crate) unsafe fn dispatch(call: &mut Call) -> Outcome {
         }
         _ => Outcome::Pass,
     }
+}
+
+/// The hook's entry has issued the call, and it failed.
+pub(crate) unsafe fn dispatch_slowly(_call: &mut Call) -> Outcome {
+    Outcome::Pass
 }
 
 /// Spins for about `micros`, clobbering vector registers on the way.
