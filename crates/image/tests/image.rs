@@ -77,7 +77,8 @@ fn check_site(made: &Made, jump_at: usize) {
     let code = &area(made)[start..header.code_end as usize];
     let decoder = Decoder::with_ip(64, code, area_vaddr + start as u64, DecoderOptions::NONE);
     let points = points(made);
-    let mut syscalls = 0;
+    let common = area_vaddr + u64::from(header.common_start);
+    let (mut syscalls, mut to_common) = (0, 0);
     for instruction in decoder {
         assert!(!instruction.is_invalid());
         let offset = (instruction.ip() - area_vaddr) as u32;
@@ -85,15 +86,20 @@ fn check_site(made: &Made, jump_at: usize) {
         syscalls += usize::from(instruction.code() == Code::Syscall);
         if instruction.code() == Code::Jmp_rel32_64 {
             let target = instruction.near_branch_target();
-            let common = area_vaddr + u64::from(header.common_start);
             let back = header.text_vaddr + u64::from(original);
-            assert!(target == common || target == back || syscalls == 1);
-            if target == common {
-                break;
-            }
+            assert!(target == back || syscalls == 1);
+        }
+        if instruction.code() == Code::Jb_rel32_64 && instruction.near_branch_target() == common {
+            to_common += 1;
+        }
+        // The last instruction: to the entry.
+        if instruction.code() == Code::Jmp_rm64 && syscalls == 1 && to_common == 1 {
+            let slot = area_vaddr + format::SLOT_ENTRY as u64;
+            assert_eq!(instruction.ip_rel_memory_address(), slot);
+            break;
         }
     }
-    assert_eq!(syscalls, 1);
+    assert_eq!((syscalls, to_common), (1, 1));
 }
 
 fn points(made: &Made) -> Vec<u8> {
@@ -181,7 +187,7 @@ fn the_header_is_where_the_page_says() {
     header.area_relocations.offset = 8196;
     let page = header.encode();
     let word = |at: usize| u32::from_le_bytes(page[at..at + 4].try_into().unwrap());
-    assert_eq!(page[..12], *b"MAYFLYIM\x02\0\0\0");
+    assert_eq!(page[..12], *b"MAYFLYIM\x03\0\0\0");
     assert_eq!((word(12), &page[16..48]), (20, &[7; 32][..]));
     assert_eq!([48, 56, 64, 72, 80].map(word), [0x2_6000, 4096, 4096, 8192, 12288]);
     assert_eq!(page[88..96], (-1_i64 << 30).to_le_bytes());
