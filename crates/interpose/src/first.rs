@@ -7,6 +7,7 @@
 //! first such call that [`crate::quick`] has decided. What it does not decide takes the way through
 //! [`crate::dispatch`].
 
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// What the entry reads: one cache line.
@@ -24,6 +25,10 @@ pub struct Words {
     /// The bit in which a slash and a dot differ, sixteen times.
     pub ones: [u8; 16],
 }
+
+const _: () = assert!(size_of::<Words>() == 64);
+// As operands of the entry's instructions they have to be aligned.
+const _: () = assert!(offset_of!(Words, slashes) % 16 == 0 && offset_of!(Words, ones) % 16 == 0);
 
 /// The one copy.
 pub static WORDS: Words = Words {

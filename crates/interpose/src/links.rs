@@ -29,11 +29,6 @@ pub(crate) fn is_suspicious(raw: isize) -> bool {
     raw == Errno::ELOOP.as_result() || missing && mount_is_directory()
 }
 
-/// Is only ELOOP looked at? Found out once.
-pub(crate) fn mount_is_link() -> bool {
-    !mount_is_directory() && MOUNT.load(Ordering::Relaxed) == LINK
-}
-
 static MOUNT: AtomicU8 = AtomicU8::new(UNKNOWN);
 const UNKNOWN: u8 = 0;
 const LINK: u8 = 1;
@@ -41,7 +36,7 @@ const DIRECTORY: u8 = 2;
 
 /// Is a directory in the place of the link? Found out once.
 #[inline]
-fn mount_is_directory() -> bool {
+pub(crate) fn mount_is_directory() -> bool {
     match MOUNT.load(Ordering::Relaxed) {
         UNKNOWN => look_at_mount(),
         known => known == DIRECTORY,

@@ -92,7 +92,7 @@ fn let_entry_decide(settings: &Settings) {
 
 #[inline(never)]
 fn turn_entry_on(settings: &Settings) {
-    let head = settings.hints.head.filter(|_| !report::is_on() && links::mount_is_link());
+    let head = settings.hints.head.filter(|_| !report::is_on() && !links::mount_is_directory());
     if let Some(head) = head {
         first::turn_on(head);
     }

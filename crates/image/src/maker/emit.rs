@@ -125,10 +125,10 @@ impl Emitter {
             (to_watched, watched),
             (to_go, go),
             (to_pass, pass),
+            (also_to_pass, pass),
             (to_check, check),
             (to_first, first),
             (also_to_go, go),
-            (also_to_pass, pass),
         ] {
             self.area[jump - 1] = (target as i64 - jump as i64) as u8;
         }

@@ -1,7 +1,8 @@
 //! Known answers, so that tests of the machinery need no file system.
 //!
 //! `MAYFLY_RUN` switches it on. `MAYFLY_SELFTEST` has letters: `a` sends every call through the
-//! hook (which lets it pass), `e` puts areas elsewhere than usual.
+//! hook (which lets it pass, unless its entry has issued it by its path), `e` puts areas elsewhere
+//! than usual.
 //!
 //! | call | answer |
 //! |---|---|
