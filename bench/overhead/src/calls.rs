@@ -17,7 +17,7 @@ pub(crate) struct Kind {
 }
 
 /// Calls of one measurement.
-const COUNT: u32 = 500_000;
+const COUNT: u32 = 100_000;
 const THERE: &CStr = c"/usr/bin/env";
 const MISSING: &CStr = c"/usr/bin/no such program";
 

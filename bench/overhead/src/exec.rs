@@ -11,7 +11,7 @@ use crate::Side;
 pub(crate) const PROGRAMS: &[&str] = &["/bin/true", "/bin/bash"];
 
 /// Processes of one measurement.
-const COUNT: u32 = 200;
+const COUNT: u32 = 50;
 
 /// Microseconds for spawning `program` and waiting for it.
 pub(crate) fn micros(program: &str, side: Side<'_>) -> Result<f64> {

@@ -1,8 +1,10 @@
 //! What an instance costs a program that has nothing to do with it: nanoseconds a call, and time at
 //! exec, beside the same program without the library.
 //!
-//! The two sides take turns within one run; figures of different runs do not compare. Medians and
-//! the span of all rounds are printed, since the machine may be shared.
+//! The two sides take turns within one run; figures of different runs do not compare. A machine
+//! that is shared is slower for seconds at a time, by more than what is looked for here. So a round
+//! is short, and what is "more" is the median of the rounds' differences, with its quartiles, not
+//! the difference of two medians.
 //!
 //! `cargo build --release -p mayfly-cli && cargo run --release -p overhead`
 
@@ -16,8 +18,8 @@ use anyhow::Result;
 
 use instance::Instance;
 
-/// Rounds of each side; medians are printed.
-const ROUNDS: usize = 9;
+/// Rounds of each side, each in a process of its own.
+const ROUNDS: usize = 41;
 
 /// Whether a process runs in the instance.
 #[derive(Clone, Copy)]
@@ -55,36 +57,45 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Results of the two sides, sorted.
+/// Results of the two sides and of each round's difference, sorted.
 struct Turns {
     without: Vec<f64>,
     with: Vec<f64>,
+    more: Vec<f64>,
 }
 
 fn take_turns(instance: &Instance, measure: impl Fn(Side<'_>) -> Result<f64>) -> Result<Turns> {
-    let mut turns = Turns { without: Vec::new(), with: Vec::new() };
-    for _ in 0..ROUNDS {
-        turns.without.push(measure(Side::Without)?);
-        turns.with.push(measure(Side::With(instance))?);
+    let mut turns = Turns { without: Vec::new(), with: Vec::new(), more: Vec::new() };
+    for round in 0..ROUNDS {
+        let first = if round % 2 == 0 { Side::Without } else { Side::With(instance) };
+        let second = if round % 2 == 0 { Side::With(instance) } else { Side::Without };
+        let (first, second) = (measure(first)?, measure(second)?);
+        let (without, with) = if round % 2 == 0 { (first, second) } else { (second, first) };
+        turns.without.push(without);
+        turns.with.push(with);
+        turns.more.push(with - without);
     }
-    turns.without.sort_by(f64::total_cmp);
-    turns.with.sort_by(f64::total_cmp);
+    for figures in [&mut turns.without, &mut turns.with, &mut turns.more] {
+        figures.sort_by(f64::total_cmp);
+    }
     Ok(turns)
 }
 
 fn print_head(unit: &str) {
-    println!("{unit:38} {:>24} {:>24} {:>8}", "without", "with", "more");
+    println!("{unit:36} {:>26} {:>26} {:>24}", "without", "with", "more");
 }
 
 fn print_row(name: &str, turns: &Turns) {
-    let span = |sorted: &[f64]| match (sorted.first(), sorted.last()) {
-        (Some(least), Some(most)) => format!("{:8.1} ({least:.1}-{most:.1})", median(sorted)),
-        _ => String::new(),
-    };
-    let more = median(&turns.with) - median(&turns.without);
-    println!("{name:38} {:>24} {:>24} {more:8.1}", span(&turns.without), span(&turns.with));
+    println!(
+        "{name:36} {:>26} {:>26} {:>24}",
+        with_quartiles(&turns.without),
+        with_quartiles(&turns.with),
+        with_quartiles(&turns.more)
+    );
 }
 
-fn median(sorted: &[f64]) -> f64 {
-    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+/// The median, and in brackets the quartiles.
+fn with_quartiles(sorted: &[f64]) -> String {
+    let at = |part: usize| sorted.get(sorted.len() * part / 4).copied().unwrap_or(f64::NAN);
+    format!("{:.1} ({:.1} to {:.1})", at(2), at(1), at(3))
 }

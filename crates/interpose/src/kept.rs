@@ -22,6 +22,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use mayfly_sys::{
+    entry,
     file::{self, O_CLOEXEC},
     interrupt, number,
 };
@@ -29,7 +30,7 @@ use mayfly_sys::{
 use crate::{
     Call,
     class::{CALLS_MAX, DESCRIPTORS_MAX, ON_DESCRIPTOR, ON_PATH, ON_PATH_AT, put},
-    first, flight, table,
+    flight, table,
 };
 
 /// Nothing is noted.
@@ -43,7 +44,7 @@ const NUMBER_SHIFT: u32 = 2;
 const _: () = assert!((DESCRIPTORS_MAX as u64) << NUMBER_SHIFT < u32::MAX as u64);
 
 /// The number of the last open, plus one, and what is to be known of it.
-static NOTED: &AtomicU32 = &first::WORDS.watched;
+static NOTED: &AtomicU32 = &entry::WORDS.watched;
 /// Nothing is kept in this process any more.
 static OFF: AtomicBool = AtomicBool::new(false);
 

@@ -10,7 +10,8 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use mayfly_sys::{interrupt, number};
+use mayfly_sys::interrupt::DEFERRED;
+use mayfly_sys::number;
 
 use crate::kernel;
 
@@ -66,7 +67,22 @@ pub(crate) fn notice_fork() {
     if WORDS.mark.load(Ordering::Relaxed) == 0 {
         WORDS.mark.store(1, Ordering::Relaxed);
         OWNER.store(kernel::process_id(), Ordering::Relaxed);
-        interrupt::DEFERRED.store(WORDS.live.load(Ordering::Relaxed), Ordering::Relaxed);
+        forget_deferred();
+    }
+}
+
+/// Brings the count that everybody looks at, which fork copies, in line with the page that it
+/// wipes. A signal deferred between the two looks changes both: then they are taken again.
+#[inline(never)]
+fn forget_deferred() {
+    let mut seen = DEFERRED.load(Ordering::Relaxed);
+    while let Err(other) = DEFERRED.compare_exchange(
+        seen,
+        WORDS.live.load(Ordering::Relaxed),
+        Ordering::Relaxed,
+        Ordering::Relaxed,
+    ) {
+        seen = other;
     }
 }
 
@@ -89,7 +105,7 @@ pub(crate) fn add(tid: u32, signal: usize) -> bool {
                 return false;
             };
             WORDS.live.fetch_add(1, Ordering::Relaxed);
-            interrupt::DEFERRED.fetch_add(1, Ordering::Relaxed);
+            DEFERRED.fetch_add(1, Ordering::Relaxed);
             index
         }
     };
@@ -113,7 +129,7 @@ pub(crate) fn take() -> u64 {
             taken |= mask.swap(0, Ordering::Relaxed);
             thread.store(0, Ordering::Relaxed);
             WORDS.live.fetch_sub(1, Ordering::Relaxed);
-            interrupt::DEFERRED.fetch_sub(1, Ordering::Relaxed);
+            DEFERRED.fetch_sub(1, Ordering::Relaxed);
         }
     }
     taken

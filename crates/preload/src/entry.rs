@@ -10,15 +10,17 @@
 //!   recognises: it replaces the interrupted context by the host's, taken from the frame at rsp.
 //!
 //! A call on one absolute path that is plainly the kernel's is issued here, before anything is
-//! dispatched ([`first`]). What it changes until then is undone where it decides nothing, also at
-//! an address that faults. Its exit has the same parts: from `made_check` to `made_jump` nothing
-//! but registers changes, and a signal that is deferred there makes it start again at `made_check`.
+//! dispatched ([`mayfly_interpose::first`]). What it changes until then is undone where it decides
+//! nothing, also at an address that faults. Its exit has the same parts: from `made_check` to
+//! `made_jump` nothing but registers changes, and a signal that is deferred there makes it start
+//! again at `made_check`. It looks at the count that fork copies, beside its other words; where
+//! that says what was in the parent, the long way begins with looking for a fork.
 
 use core::mem::offset_of;
 
 use mayfly_image::format::{FILTER_BYTES, PAGE_BYTES, SYSCALL_BYTES};
-use mayfly_interpose::{Call, Outcome, class, first};
-use mayfly_sys::{Errno, number};
+use mayfly_interpose::{Call, Outcome, class};
+use mayfly_sys::{Errno, entry, number};
 
 use crate::{action, backend, deferral, late};
 
@@ -67,8 +69,8 @@ const MADE: usize = 2;
 const LAST: usize = PAGE_BYTES - 17;
 
 const _: () = assert!(class::PATH_SECOND == class::PATH_FIRST + 1 && class::PATH_SECOND < 8);
-const _: () = assert!(offset_of!(first::Words, watched) % 8 == 0);
-const _: () = assert!(offset_of!(first::Words, off) == offset_of!(first::Words, watched) + 4);
+const _: () = assert!(offset_of!(entry::Words, watched) % 8 == 0);
+const _: () = assert!(offset_of!(entry::Words, off) == offset_of!(entry::Words, watched) + 4);
 
 core::arch::global_asm!(
     ".text",
@@ -144,7 +146,7 @@ core::arch::global_asm!(
     "cmp rax, {eloop}",
     "je 5f",
     "mayfly_made_check:",
-    "cmp dword ptr [rip + {words}], 0",
+    "cmp dword ptr [rip + {first} + {deferred}], 0",
     "jne mayfly_made",
     "mov rcx, [rsp + 8]",
     "add rcx, {syscall_bytes}",
@@ -253,11 +255,12 @@ core::arch::global_asm!(
     sequence = const deferral::SEQUENCE,
     path_first = const class::PATH_FIRST,
     last = const LAST,
-    first = sym first::WORDS,
-    head = const offset_of!(first::Words, head),
-    blocked = const offset_of!(first::Words, watched),
-    slashes = const offset_of!(first::Words, slashes),
-    ones = const offset_of!(first::Words, ones),
+    first = sym entry::WORDS,
+    head = const offset_of!(entry::Words, head),
+    blocked = const offset_of!(entry::Words, watched),
+    slashes = const offset_of!(entry::Words, slashes),
+    ones = const offset_of!(entry::Words, ones),
+    deferred = const offset_of!(entry::Words, deferred),
     dev = const u32::from_le_bytes(*b"dev/"),
     proc = const u32::from_le_bytes(*b"roc/"),
     eloop = const Errno::ELOOP.as_result(),

@@ -7,6 +7,7 @@
 
 pub mod arch;
 pub mod clock;
+pub mod entry;
 pub mod fault;
 pub mod file;
 pub mod followed;
