@@ -14,7 +14,9 @@
 //! to the record; and when its node cannot be reached, so that it is there when this daemon, too,
 //! dies before the request comes again. Both must die at once for bytes to be written twice.
 
-use mayfly_meta::{StoreError, key};
+mod answers;
+
+use mayfly_meta::key;
 use mayfly_transport_shm::layout::{FILE_BY_REQUEST, FILE_LOCKED, FILE_MAPPED};
 use mayfly_transport_tcp::Body;
 use mayfly_types::{Errno, OpenRef, SessionId, limits::LANES};
@@ -33,7 +35,7 @@ use crate::{
     api::{Caller, Completion, Reached},
     locks::Owner,
     maps::{HashMap, HashSet},
-    message::{Answer, Forward, OperationId, Question, request_in},
+    message::{Answer, OperationId, Question},
     numbering::{node_of_owner, origin, session_elsewhere, session_of_node},
     opens::Remote,
     slots::ShardId,
@@ -171,164 +173,12 @@ pub(super) fn node_of_process(process: u64) -> Option<u32> {
     ((process >> 32) as u32).checked_sub(1)
 }
 
-/// Which answers are kept, because the request must not be executed again when it comes again.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kept {
-    No,
-    /// To a write at an offset.
-    InMemory,
-    WithChange,
-}
-
-fn kept(op: Op, body: &Body) -> Kept {
-    match op {
-        Op::Write => match request_in(op, body) {
-            Ok(Request::Write(write)) if write.append => Kept::WithChange,
-            Ok(_) => Kept::InMemory,
-            Err(_) => Kept::No,
-        },
-        Op::Open
-        | Op::MakeDirectory
-        | Op::Unlink
-        | Op::Rename
-        | Op::Link
-        | Op::Symlink
-        | Op::SetAttr
-        | Op::SetXattr
-        | Op::RemoveXattr
-        | Op::Allocate
-        | Op::MakeSpecial => Kept::WithChange,
-        _ => Kept::No,
-    }
-}
-
 impl Core {
     /// Sessions of other nodes are there until their node says otherwise.
     pub(super) fn is_known(&self, session: SessionId) -> bool {
         origin(session).is_some()
             || node_of_owner(session).is_some()
             || self.sessions.contains_key(&session)
-    }
-
-    /// Whether this request was answered before; then it is again.
-    pub(super) fn answer_again(&mut self, forward: &Forward) -> bool {
-        let Forward { caller, op, body, .. } = forward;
-        self.lane_goes_on(*caller);
-        if origin(caller.session).is_none() {
-            return false;
-        }
-        let found = match kept(*op, body) {
-            Kept::No => return false,
-            Kept::InMemory => self.find_written(*caller),
-            Kept::WithChange => {
-                // The lane goes on, and its last answer is another one.
-                self.forget_written(caller.session, caller.lane);
-                let found = self.kept_answer(*caller);
-                if matches!(found, Ok(None)) {
-                    self.distant.noted.insert(*caller);
-                }
-                found
-            }
-        };
-        match found {
-            Ok(Some(done)) => {
-                if !self.go_to_made(forward, &done) {
-                    self.tasks.answer(done);
-                }
-                true
-            }
-            Ok(None) => false,
-            Err(error) => {
-                self.tasks.answer(Completion::failed(*caller, store_failed(&error)));
-                true
-            }
-        }
-    }
-
-    /// The answer to this very write, if it was done; otherwise that will be kept.
-    fn find_written(&mut self, caller: Caller) -> Result<Option<Completion>, StoreError> {
-        let Caller { session, lane, request_id } = caller;
-        match self.distant.written.get(&(session, lane)) {
-            Some(written) if written.request_id == request_id => {
-                if let Some((status, body)) = &written.answer {
-                    let (status, body) = (*status, body.clone());
-                    return Ok(Some(Completion { caller, status, body }));
-                }
-            }
-            Some(_) => {}
-            // The lane's first one since the start: perhaps a predecessor did it.
-            None => {
-                if let Some(done) = self.kept_answer(caller)? {
-                    return Ok(Some(done));
-                }
-            }
-        }
-        self.forget_written(session, lane);
-        let written = Written { request_id, answer: None, place: None };
-        self.distant.written.insert((session, lane), written);
-        Ok(None)
-    }
-
-    /// The lane goes on: its answer has arrived, or nobody waits for it.
-    fn forget_written(&mut self, session: SessionId, lane: u32) {
-        if !self.distant.written.is_empty()
-            && let Some(written) = self.distant.written.remove(&(session, lane))
-            && let Some(place) = written.place
-        {
-            self.free_begun(place);
-        }
-    }
-
-    /// Whether the answer to this very request may be given again.
-    pub(super) fn is_answer_kept(&mut self, caller: Caller) -> bool {
-        // A store that fails says so at the next commit; until then nothing is given up.
-        self.kept_answer(caller).map_or(true, |kept| kept.is_some())
-    }
-
-    /// Whether another one than that to this request is kept of its lane, and a later one.
-    pub(super) fn has_later_answer(&mut self, caller: Caller) -> bool {
-        let Caller { session, lane, request_id } = caller;
-        let kept = self.store.get(&key::answer(session.0, lane)).ok().flatten();
-        let kept = kept.and_then(|record| record.first_chunk());
-        kept.is_some_and(|kept| u64::from_le_bytes(*kept) > request_id)
-    }
-
-    fn kept_answer(&mut self, caller: Caller) -> Result<Option<Completion>, StoreError> {
-        let Some(record) = self.store.get(&key::answer(caller.session.0, caller.lane))? else {
-            return Ok(None);
-        };
-        let short = || StoreError::Corrupt("an answer is too short");
-        let (request_id, rest) = record.split_first_chunk().ok_or_else(short)?;
-        let (status, body) = rest.split_first_chunk().ok_or_else(short)?;
-        let same = u64::from_le_bytes(*request_id) == caller.request_id;
-        let (status, body) = (u32::from_le_bytes(*status), body.to_vec().into());
-        Ok(same.then_some(Completion { caller, status, body }))
-    }
-
-    /// Keeps an answer, if it is to be; it then rests on the batch that is open.
-    pub(super) fn note_answer(&mut self, done: &Completion) -> bool {
-        self.forget_cut(done.caller);
-        let noted = !self.distant.noted.is_empty() && self.distant.noted.remove(&done.caller);
-        let written = self.distant.keep_written(done)
-            && (self.store.pending_transaction() != 0 || self.distant.is_unreached(done.caller));
-        if !noted && !written || self.is_outlived(done.caller) {
-            return false;
-        }
-        self.store_answer(done.caller, done.status, &done.body);
-        self.spare_unheard(done.caller);
-        true
-    }
-
-    pub(super) fn store_answer(&mut self, caller: Caller, status: u32, body: &Body) {
-        let Caller { session, lane, request_id } = caller;
-        let mut record = request_id.to_le_bytes().to_vec();
-        record.extend_from_slice(&status.to_le_bytes());
-        let (head, rest) = body.pieces();
-        record.extend_from_slice(head);
-        record.extend_from_slice(rest);
-        if let Err(error) = self.store.put(&key::answer(session.0, lane), &record) {
-            store_failed(&error);
-        }
     }
 
     /// A node can be reached no more, or again. What its processes have written is done once, even
