@@ -464,3 +464,11 @@ fn a_size_is_not_settled_by_what_parts_said_before_they_were_cut() {
     let shape = Shape { bytes: true, roles: true, ..Shape::default() };
     kept_with(options, shape, &[(1225, "//////0/")]);
 }
+
+/// A process of another node had given up an open, and another one on its lane was executed when
+/// the daemon died. Both came again, the one that was given up first: then nobody thought of what
+/// the other one had opened before.
+#[test]
+fn what_a_request_has_opened_goes_when_it_comes_again_behind_one_that_was_given_up() {
+    kept(&[(2_100_979, "0,6,13,15,19/////0-8,10-14,16/0-10")]);
+}

@@ -355,7 +355,7 @@ impl Core {
         self.end_doubts(|doubt| {
             let Caller { session, lane, request_id } = doubt.caller;
             let same = (session, lane) == (caller.session, caller.lane);
-            same && request_id != caller.request_id && doubt.kind != Kind::Piece
+            same && request_id < caller.request_id && doubt.kind != Kind::Piece
         });
     }
 

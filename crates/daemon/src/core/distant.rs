@@ -14,6 +14,8 @@
 //! to the record; and when its node cannot be reached, so that it is there when this daemon, too,
 //! dies before the request comes again. Both must die at once for bytes to be written twice.
 
+#[cfg(test)]
+mod alone;
 mod answers;
 
 use mayfly_meta::key;

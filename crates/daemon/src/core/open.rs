@@ -246,6 +246,10 @@ impl Core {
         let made: Vec<Caller> =
             self.unclaimed_opens.keys().copied().filter(|made| same_lane(made)).collect();
         for made in made {
+            // Given up, and comes again before the one that made this.
+            if made.request_id > caller.request_id {
+                continue;
+            }
             let again = made.request_id == caller.request_id;
             let index = self.unclaimed_opens.get(&made).copied();
             match index.and_then(|index| self.opens.at(index)) {

@@ -104,8 +104,8 @@ impl Core {
         }
     }
 
-    /// A lane of another node's process goes on: when that is not for the answer that made a spared
-    /// description, nobody will stand for it.
+    /// A lane of another node's process goes on: when that is behind the request that made a spared
+    /// description, nobody will stand for it. One before it was given up, and comes again first.
     pub(super) fn lane_goes_on(&mut self, caller: Caller) {
         if !self.distant.asked_about.is_empty() {
             self.distant.asked_about.remove(&caller);
@@ -117,7 +117,7 @@ impl Core {
             return;
         }
         let same = |made: &Caller| made.session == caller.session && made.lane == caller.lane;
-        let ended = |made: &Caller| same(made) && made.request_id != caller.request_id;
+        let ended = |made: &Caller| same(made) && made.request_id < caller.request_id;
         self.end_spared(ended);
         self.distant.spared.remove(&caller);
     }

@@ -1,8 +1,10 @@
 //! Answers to other nodes' requests that are kept, because the same request may come again.
 
+use std::cmp::Ordering;
+
 use mayfly_meta::{StoreError, key};
 use mayfly_transport_tcp::Body;
-use mayfly_types::SessionId;
+use mayfly_types::{Errno, SessionId};
 use mayfly_wire::{Op, Request};
 
 use super::{super::store_failed, Core, Written};
@@ -43,6 +45,18 @@ fn kept(op: Op, body: &Body) -> Kept {
     }
 }
 
+/// What is known of a request that arrives. A lane has one request at a time, and their numbers
+/// grow.
+enum Earlier {
+    /// It was not executed, as far as answers are kept.
+    Nothing,
+    /// It was, and this is its answer.
+    Answer(Completion),
+    /// A later one of its lane was: its process has given it up. It may have been executed before
+    /// that one, whose answer took the place of its own, so it is not executed now.
+    Later,
+}
+
 impl Core {
     /// Whether this request was answered before; then it is again.
     pub(in crate::core) fn answer_again(&mut self, forward: &Forward) -> bool {
@@ -54,24 +68,20 @@ impl Core {
         let found = match kept(*op, body) {
             Kept::No => return false,
             Kept::InMemory => self.find_written(*caller),
-            Kept::WithChange => {
-                // The lane goes on, and its last answer is another one.
-                self.forget_written(caller.session, caller.lane);
-                let found = self.kept_answer(*caller);
-                if matches!(found, Ok(None)) {
-                    self.distant.noted.insert(*caller);
-                }
-                found
-            }
+            Kept::WithChange => self.find_change(*caller),
         };
         match found {
-            Ok(Some(done)) => {
+            Ok(Earlier::Answer(done)) => {
                 if !self.go_to_made(forward, &done) {
                     self.tasks.answer(done);
                 }
                 true
             }
-            Ok(None) => false,
+            Ok(Earlier::Later) => {
+                self.tasks.answer(Completion::failed(*caller, Errno::EIO));
+                true
+            }
+            Ok(Earlier::Nothing) => false,
             Err(error) => {
                 self.tasks.answer(Completion::failed(*caller, store_failed(&error)));
                 true
@@ -80,27 +90,43 @@ impl Core {
     }
 
     /// The answer to this very write, if it was done; otherwise that will be kept.
-    fn find_written(&mut self, caller: Caller) -> Result<Option<Completion>, StoreError> {
+    fn find_written(&mut self, caller: Caller) -> Result<Earlier, StoreError> {
         let Caller { session, lane, request_id } = caller;
         match self.distant.written.get(&(session, lane)) {
+            Some(written) if written.request_id > request_id => return Ok(Earlier::Later),
             Some(written) if written.request_id == request_id => {
                 if let Some((status, body)) = &written.answer {
                     let (status, body) = (*status, body.clone());
-                    return Ok(Some(Completion { caller, status, body }));
+                    return Ok(Earlier::Answer(Completion { caller, status, body }));
                 }
             }
             Some(_) => {}
             // The lane's first one since the start: perhaps a predecessor did it.
-            None => {
-                if let Some(done) = self.kept_answer(caller)? {
-                    return Ok(Some(done));
-                }
-            }
+            None => match self.kept_answer(caller)? {
+                Earlier::Nothing => {}
+                found => return Ok(found),
+            },
         }
         self.forget_written(session, lane);
         let written = Written { request_id, answer: None, place: None };
         self.distant.written.insert((session, lane), written);
-        Ok(None)
+        Ok(Earlier::Nothing)
+    }
+
+    /// The answer to this very request, if it was executed; otherwise that will be kept.
+    fn find_change(&mut self, caller: Caller) -> Result<Earlier, StoreError> {
+        let Caller { session, lane, request_id } = caller;
+        let written = self.distant.written.get(&(session, lane));
+        if written.is_some_and(|written| written.request_id > request_id) {
+            return Ok(Earlier::Later);
+        }
+        // The lane goes on, and its last answer is another one.
+        self.forget_written(session, lane);
+        let found = self.kept_answer(caller)?;
+        if let Earlier::Nothing = found {
+            self.distant.noted.insert(caller);
+        }
+        Ok(found)
     }
 
     /// The lane goes on: its answer has arrived, or nobody waits for it.
@@ -116,27 +142,29 @@ impl Core {
     /// Whether the answer to this very request may be given again.
     pub(in crate::core) fn is_answer_kept(&mut self, caller: Caller) -> bool {
         // A store that fails says so at the next commit; until then nothing is given up.
-        self.kept_answer(caller).map_or(true, |kept| kept.is_some())
+        self.kept_answer(caller).map_or(true, |kept| matches!(kept, Earlier::Answer(_)))
     }
 
     /// Whether another one than that to this request is kept of its lane, and a later one.
     pub(in crate::core) fn has_later_answer(&mut self, caller: Caller) -> bool {
-        let Caller { session, lane, request_id } = caller;
-        let kept = self.store.get(&key::answer(session.0, lane)).ok().flatten();
-        let kept = kept.and_then(|record| record.first_chunk());
-        kept.is_some_and(|kept| u64::from_le_bytes(*kept) > request_id)
+        matches!(self.kept_answer(caller), Ok(Earlier::Later))
     }
 
-    fn kept_answer(&mut self, caller: Caller) -> Result<Option<Completion>, StoreError> {
+    fn kept_answer(&mut self, caller: Caller) -> Result<Earlier, StoreError> {
         let Some(record) = self.store.get(&key::answer(caller.session.0, caller.lane))? else {
-            return Ok(None);
+            return Ok(Earlier::Nothing);
         };
         let short = || StoreError::Corrupt("an answer is too short");
         let (request_id, rest) = record.split_first_chunk().ok_or_else(short)?;
         let (status, body) = rest.split_first_chunk().ok_or_else(short)?;
-        let same = u64::from_le_bytes(*request_id) == caller.request_id;
-        let (status, body) = (u32::from_le_bytes(*status), body.to_vec().into());
-        Ok(same.then_some(Completion { caller, status, body }))
+        Ok(match u64::from_le_bytes(*request_id).cmp(&caller.request_id) {
+            Ordering::Less => Earlier::Nothing,
+            Ordering::Greater => Earlier::Later,
+            Ordering::Equal => {
+                let (status, body) = (u32::from_le_bytes(*status), body.to_vec().into());
+                Earlier::Answer(Completion { caller, status, body })
+            }
+        })
     }
 
     /// Keeps an answer, if it is to be; it then rests on the batch that is open.

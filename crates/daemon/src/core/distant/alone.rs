@@ -1,0 +1,180 @@
+//! A shard by itself, of which a process of another node asks something: a test that sends its
+//! requests as that node does, and again when the daemon was killed.
+
+use mayfly_meta::MemoryDisk;
+use mayfly_transport_shm::{
+    layout::NodeRegion,
+    region::{self, NodeSettings},
+};
+use mayfly_types::{FileId, OpenRef, SessionId};
+use mayfly_wire::{Open, Opened, Operation, Reader, Unlink, Walk, Wire, Writer};
+
+use crate::{
+    api::{Caller, Completion},
+    core::{Core, part_alone::open},
+    message::{Answer, Forward, Message, Question, Resolved},
+    numbering::{Numbering, session_elsewhere},
+    slots::ShardId,
+};
+
+/// The node of the root directory, and the other one, of the process.
+const HERE: Numbering = Numbering { node: 0, nodes: 2, shards: 1 };
+const THERE: ShardId = ShardId(1);
+const BODY_BYTES: usize = 4096;
+const O_RDWR: u32 = 0o2;
+const O_CREAT_EXCL: u32 = 0o300;
+
+struct Asked {
+    core: Core,
+    node: &'static NodeRegion,
+    disk: MemoryDisk,
+    objects: tempfile::TempDir,
+}
+
+/// A request of the one lane, whose numbers grow.
+fn caller(request_id: u64) -> Caller {
+    Caller { session: session_elsewhere(1, SessionId(3)), lane: 0, request_id }
+}
+
+fn nothing_unfinished() -> Answer {
+    Answer::Involved { operations: Vec::new(), executed: Vec::new() }
+}
+
+impl Asked {
+    fn new() -> Asked {
+        let settings = NodeSettings { instance: 1, times: 0, locks: 0, deadline_ms: 60_000 };
+        let node = region::make_node(&settings).expect("there is memory").1;
+        let (disk, objects) = (MemoryDisk::default(), tempfile::tempdir().expect("there is room"));
+        let core = open(node, &disk, &objects, HERE);
+        let mut asked = Asked { core, node, disk, objects };
+        asked.meet();
+        asked
+    }
+
+    /// The daemon is killed, with what it has not committed, and started again.
+    fn start_again(&mut self) {
+        self.core = open(self.node, &self.disk, &self.objects, HERE);
+        self.meet();
+    }
+
+    fn meet(&mut self) {
+        self.core.session_opened(caller(0).session, 100);
+        self.go_on();
+    }
+
+    /// Everything is committed, until nothing more is said.
+    fn go_on(&mut self) -> Vec<Completion> {
+        let mut done = Vec::new();
+        loop {
+            self.core.commit().expect("the store is in memory");
+            done.extend(self.core.completions());
+            done.extend(self.core.answers());
+            self.core.commit().expect("the store is in memory");
+            let said = self.core.outbox();
+            if said.is_empty() && !self.core.run_job(0) {
+                return done;
+            }
+            for (to, message) in said {
+                match message {
+                    message if to == self.core.shard => self.core.deliver(to, message),
+                    Message::Ask(id, question) => {
+                        let answer = match question {
+                            Question::Returned => nothing_unfinished(),
+                            _ => Answer::Done,
+                        };
+                        self.core.deliver(to, Message::Answer(id, answer));
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+
+    /// A request arrives, and is executed as far as nobody else is asked.
+    fn arrive<'a, O: Operation<'a>>(&mut self, request_id: u64, request: &O) {
+        let mut body = vec![0; BODY_BYTES];
+        let mut to = Writer::new(&mut body);
+        request.encode(&mut to).expect("there is room");
+        let used = to.used();
+        body.truncate(used);
+        let (caller, place) = (caller(request_id), Resolved::default());
+        let forward = Forward { caller, op: O::OP, body: body.into(), place };
+        self.core.deliver(THERE, Message::Forward(Box::new(forward)));
+    }
+
+    /// Its status and reply.
+    fn ask<'a, O: Operation<'a>>(&mut self, request_id: u64, request: &O) -> (u32, Vec<u8>) {
+        self.arrive(request_id, request);
+        let mut done = self.go_on().into_iter();
+        let done = done.find(|done| done.caller == caller(request_id)).expect("it is answered");
+        (done.status, done.body.to_vec())
+    }
+
+    fn open_descriptions(&self) -> Vec<OpenRef> {
+        let mut open = Vec::new();
+        self.core.tell_opens(0, &mut |found| {
+            open.push(found.open);
+            true
+        });
+        open
+    }
+
+    /// Names that this shard has.
+    fn names(&self) -> [Vec<u8>; 2] {
+        let is_here =
+            |name: &Vec<u8>| self.core.slots.dentry_owner(FileId::ROOT, name) == self.core.shard;
+        let mut names = (0..).map(|number: u32| number.to_string().into_bytes()).filter(is_here);
+        [(); 2].map(|()| names.next().expect("a shard has names"))
+    }
+}
+
+fn walk(path: &[u8]) -> Walk<'_> {
+    Walk { start: FileId::ROOT, flags: 0, path }
+}
+
+/// A file that is not there yet.
+fn make(path: &[u8]) -> Open<'_> {
+    Open { walk: walk(path), flags: O_RDWR | O_CREAT_EXCL, mode: 0o600, uid: 0, gid: 0 }
+}
+
+fn made((status, body): (u32, Vec<u8>)) -> Opened {
+    assert_eq!(status, 0);
+    Opened::decode(&mut Reader::new(&body)).expect("a reply")
+}
+
+/// A process had given up a removal, which was executed late and whose answer was lost, and made
+/// the file anew on the same lane. When the daemon had died both came again: the name was removed
+/// once more, and the file that was acknowledged was gone.
+#[test]
+fn a_request_that_was_given_up_is_not_executed_behind_a_later_one_of_its_lane() {
+    let mut asked = Asked::new();
+    let [name, _] = asked.names();
+    let remove = Unlink { walk: walk(&name), directory: false };
+    made(asked.ask(1, &make(&name)));
+    assert_eq!(asked.ask(2, &remove).0, 0);
+    let file = made(asked.ask(3, &make(&name)));
+    asked.start_again();
+    assert_ne!(asked.ask(2, &remove).0, 0, "nobody hears of this");
+    let again = made(asked.ask(3, &make(&name)));
+    assert_eq!((again.attr.id, again.open), (file.attr.id, file.open));
+}
+
+/// A daemon died before it had committed two opens, the first of which had been given up. When it
+/// was back the first one came again, and what the second had opened was nobody's for ever (the
+/// simulator's seed 2100979).
+#[test]
+fn what_was_opened_goes_when_its_request_comes_again_behind_one_that_was_given_up() {
+    let mut asked = Asked::new();
+    let names = asked.names();
+    let [first, second] = names.each_ref().map(|name| Open { flags: O_RDWR, ..make(name) });
+    made(asked.ask(1, &make(&names[0])));
+    made(asked.ask(2, &make(&names[1])));
+    asked.arrive(3, &first);
+    asked.arrive(4, &second);
+    asked.start_again();
+    made(asked.ask(3, &first));
+    let last = made(asked.ask(4, &second));
+    let open = asked.open_descriptions();
+    assert!(open.contains(&last.open));
+    assert_eq!(open.len(), 4, "{open:?}");
+}
