@@ -20,6 +20,8 @@
 //! end are found by `chase.rs`; mounts whose kernel keeps pages are told of changes by `mounts.rs`.
 
 mod allocate;
+#[cfg(test)]
+mod alone;
 mod answer;
 mod append;
 mod attr;
@@ -50,8 +52,6 @@ mod names;
 mod open;
 mod operation;
 mod part;
-#[cfg(test)]
-mod part_alone;
 mod part_append;
 mod part_change;
 mod part_hold;

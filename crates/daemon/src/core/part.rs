@@ -10,6 +10,9 @@
 //! anything else is done with the object the I/O pool makes it. While such an operation is under
 //! way nobody else uses the part.
 
+#[cfg(test)]
+mod alone;
+
 use std::{collections::HashMap, sync::Arc};
 
 use mayfly_meta::{

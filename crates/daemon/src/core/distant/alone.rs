@@ -1,17 +1,12 @@
 //! A shard by itself, of which a process of another node asks something: a test that sends its
 //! requests as that node does, and again when the daemon was killed.
 
-use mayfly_meta::MemoryDisk;
-use mayfly_transport_shm::{
-    layout::NodeRegion,
-    region::{self, NodeSettings},
-};
 use mayfly_types::{FileId, OpenRef, SessionId};
-use mayfly_wire::{Open, Opened, Operation, Reader, Unlink, Walk, Wire, Writer};
+use mayfly_wire::{Open, Opened, Operation, Reader, Unlink, Walk, Wire};
 
 use crate::{
     api::{Caller, Completion},
-    core::{Core, part_alone::open},
+    core::alone::{Alone, encoded, not_involved},
     message::{Answer, Forward, Message, Question, Resolved},
     numbering::{Numbering, session_elsewhere},
     slots::ShardId,
@@ -20,15 +15,11 @@ use crate::{
 /// The node of the root directory, and the other one, of the process.
 const HERE: Numbering = Numbering { node: 0, nodes: 2, shards: 1 };
 const THERE: ShardId = ShardId(1);
-const BODY_BYTES: usize = 4096;
 const O_RDWR: u32 = 0o2;
 const O_CREAT_EXCL: u32 = 0o300;
 
 struct Asked {
-    core: Core,
-    node: &'static NodeRegion,
-    disk: MemoryDisk,
-    objects: tempfile::TempDir,
+    shard: Alone,
 }
 
 /// A request of the one lane, whose numbers grow.
@@ -36,29 +27,21 @@ fn caller(request_id: u64) -> Caller {
     Caller { session: session_elsewhere(1, SessionId(3)), lane: 0, request_id }
 }
 
-fn nothing_unfinished() -> Answer {
-    Answer::Involved { operations: Vec::new(), executed: Vec::new() }
-}
-
 impl Asked {
     fn new() -> Asked {
-        let settings = NodeSettings { instance: 1, times: 0, locks: 0, deadline_ms: 60_000 };
-        let node = region::make_node(&settings).expect("there is memory").1;
-        let (disk, objects) = (MemoryDisk::default(), tempfile::tempdir().expect("there is room"));
-        let core = open(node, &disk, &objects, HERE);
-        let mut asked = Asked { core, node, disk, objects };
+        let mut asked = Asked { shard: Alone::new(HERE) };
         asked.meet();
         asked
     }
 
     /// The daemon is killed, with what it has not committed, and started again.
     fn start_again(&mut self) {
-        self.core = open(self.node, &self.disk, &self.objects, HERE);
+        self.shard.start_again();
         self.meet();
     }
 
     fn meet(&mut self) {
-        self.core.session_opened(caller(0).session, 100);
+        self.shard.core.session_opened(caller(0).session, 100);
         self.go_on();
     }
 
@@ -66,23 +49,20 @@ impl Asked {
     fn go_on(&mut self) -> Vec<Completion> {
         let mut done = Vec::new();
         loop {
-            self.core.commit().expect("the store is in memory");
-            done.extend(self.core.completions());
-            done.extend(self.core.answers());
-            self.core.commit().expect("the store is in memory");
-            let said = self.core.outbox();
-            if said.is_empty() && !self.core.run_job(0) {
+            let (executed, said) = self.shard.commit();
+            done.extend(executed);
+            if said.is_empty() && !self.shard.core.run_job(0) {
                 return done;
             }
             for (to, message) in said {
                 match message {
-                    message if to == self.core.shard => self.core.deliver(to, message),
+                    message if to == self.shard.core.shard => self.shard.core.deliver(to, message),
                     Message::Ask(id, question) => {
                         let answer = match question {
-                            Question::Returned => nothing_unfinished(),
+                            Question::Returned => not_involved(),
                             _ => Answer::Done,
                         };
-                        self.core.deliver(to, Message::Answer(id, answer));
+                        self.shard.core.deliver(to, Message::Answer(id, answer));
                     }
                     other => panic!("{other:?}"),
                 }
@@ -92,14 +72,9 @@ impl Asked {
 
     /// A request arrives, and is executed as far as nobody else is asked.
     fn arrive<'a, O: Operation<'a>>(&mut self, request_id: u64, request: &O) {
-        let mut body = vec![0; BODY_BYTES];
-        let mut to = Writer::new(&mut body);
-        request.encode(&mut to).expect("there is room");
-        let used = to.used();
-        body.truncate(used);
         let (caller, place) = (caller(request_id), Resolved::default());
-        let forward = Forward { caller, op: O::OP, body: body.into(), place };
-        self.core.deliver(THERE, Message::Forward(Box::new(forward)));
+        let forward = Forward { caller, op: O::OP, body: encoded(request).into(), place };
+        self.shard.core.deliver(THERE, Message::Forward(Box::new(forward)));
     }
 
     /// Its status and reply.
@@ -112,7 +87,7 @@ impl Asked {
 
     fn open_descriptions(&self) -> Vec<OpenRef> {
         let mut open = Vec::new();
-        self.core.tell_opens(0, &mut |found| {
+        self.shard.core.tell_opens(0, &mut |found| {
             open.push(found.open);
             true
         });
@@ -121,8 +96,9 @@ impl Asked {
 
     /// Names that this shard has.
     fn names(&self) -> [Vec<u8>; 2] {
-        let is_here =
-            |name: &Vec<u8>| self.core.slots.dentry_owner(FileId::ROOT, name) == self.core.shard;
+        let is_here = |name: &Vec<u8>| {
+            self.shard.core.slots.dentry_owner(FileId::ROOT, name) == self.shard.core.shard
+        };
         let mut names = (0..).map(|number: u32| number.to_string().into_bytes()).filter(is_here);
         [(); 2].map(|()| names.next().expect("a shard has names"))
     }

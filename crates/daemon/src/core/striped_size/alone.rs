@@ -1,35 +1,27 @@
 //! The home of a striped file by itself: a test that answers as the shard which has the other part.
 
-use mayfly_meta::{MemoryDisk, record::Step};
-use mayfly_transport_shm::{
-    layout::NodeRegion,
-    region::{self, NodeSettings},
-};
+use mayfly_meta::record::Step;
 use mayfly_types::{Attr, FileId, OpenRef, SessionId, Timestamp};
 use mayfly_wire::{
     Close, Link, Open, Opened, Operation, Reader, Request, SET_SIZE, SetAttr, Stat, Target,
-    WALK_EMPTY, Walk, Wire, Writer,
+    WALK_EMPTY, Walk, Wire,
 };
 
 use crate::{
     api::{Caller, Completion, Progress},
-    core::{Core, part_alone::open},
+    core::alone::{Alone, BODY_BYTES, CHUNK_LOG2, encoded, not_involved},
     message::{Answer, Message, PartFacts, Question},
     numbering::Numbering,
 };
 
 const HERE: Numbering = Numbering { node: 0, nodes: 2, shards: 1 };
-const CHUNK_BYTES: u64 = 1 << 16;
-const BODY_BYTES: usize = 4096;
+const CHUNK_BYTES: u64 = 1 << CHUNK_LOG2;
 const O_RDWR: u32 = 0o2;
 const O_TMPFILE: u32 = 0o20_200_000;
 
 /// A file with a part here and one elsewhere.
 struct Home {
-    core: Core,
-    node: &'static NodeRegion,
-    disk: MemoryDisk,
-    objects: tempfile::TempDir,
+    shard: Alone,
     /// Where the other part ends: in each round of the parts, and while it is held.
     ends: fn(&Question) -> u64,
     /// Where it ends since it was cut.
@@ -53,21 +45,18 @@ fn cut(target: Target<'_>, size_bytes: u64) -> SetAttr<'_> {
 
 impl Home {
     fn new(ends: fn(&Question) -> u64) -> Home {
-        let settings = NodeSettings { instance: 1, times: 0, locks: 0, deadline_ms: 60_000 };
-        let node = region::make_node(&settings).expect("there is memory").1;
-        let (disk, objects) = (MemoryDisk::default(), tempfile::tempdir().expect("there is room"));
-        let core = open(node, &disk, &objects, HERE);
+        let shard = Alone::new(HERE);
         let (asked, requests, deaf) = (Vec::new(), 0, false);
-        let mut home = Home { core, node, disk, objects, ends, cut: None, deaf, asked, requests };
-        home.core.session_opened(SessionId(3), 100);
+        let mut home = Home { shard, ends, cut: None, deaf, asked, requests };
+        home.shard.core.session_opened(SessionId(3), 100);
         home
     }
 
     /// The daemon is killed and started again, when the other part hears of cuts again.
     fn start_again(&mut self) {
         self.deaf = false;
-        self.core = open(self.node, &self.disk, &self.objects, HERE);
-        self.core.session_opened(SessionId(3), 100);
+        self.shard.start_again();
+        self.shard.core.session_opened(SessionId(3), 100);
         self.go_on();
     }
 
@@ -86,7 +75,7 @@ impl Home {
                 }
                 Answer::Done
             }
-            Question::Returned => Answer::Involved { operations: Vec::new(), executed: Vec::new() },
+            Question::Returned => not_involved(),
             _ => Answer::Done,
         })
     }
@@ -95,22 +84,19 @@ impl Home {
     fn go_on(&mut self) -> Vec<Completion> {
         let mut done = Vec::new();
         loop {
-            self.core.commit().expect("the store is in memory");
-            done.extend(self.core.completions());
-            done.extend(self.core.answers());
-            self.core.commit().expect("the store is in memory");
-            let said = self.core.outbox();
-            if said.is_empty() && !self.core.run_job(0) {
+            let (executed, said) = self.shard.commit();
+            done.extend(executed);
+            if said.is_empty() && !self.shard.core.run_job(0) {
                 return done;
             }
             for (to, message) in said {
                 match message {
-                    message if to == self.core.shard => self.core.deliver(to, message),
+                    message if to == self.shard.core.shard => self.shard.core.deliver(to, message),
                     Message::Ask(id, question) => {
                         let answer = self.answer(&question);
                         self.asked.push(question);
                         if let Some(answer) = answer {
-                            self.core.deliver(to, Message::Answer(id, answer));
+                            self.shard.core.deliver(to, Message::Answer(id, answer));
                         }
                     }
                     other => panic!("{other:?}"),
@@ -127,14 +113,11 @@ impl Home {
 
     /// The same for the last request once more; `None` when it is not answered so far.
     fn ask_again<'a, O: Operation<'a>, T: for<'r> Wire<'r>>(&mut self, request: &O) -> Option<T> {
-        let mut sent = vec![0; BODY_BYTES];
-        let mut to = Writer::new(&mut sent);
-        request.encode(&mut to).expect("there is room");
-        let used = to.used();
-        let request = Request::decode(O::OP, &sent[..used]).expect("it was encoded here");
+        let sent = encoded(request);
+        let request = Request::decode(O::OP, &sent).expect("it was encoded here");
         let caller = Caller { session: SessionId(3), lane: 0, request_id: self.requests };
         let mut body = vec![0; BODY_BYTES];
-        let (status, body) = match self.core.handle(caller, request, &mut body) {
+        let (status, body) = match self.shard.core.handle(caller, request, &mut body) {
             Progress::Replied(status, used) => (status, body[..used].to_vec()),
             Progress::Pending => {
                 let done = self.go_on().into_iter().find(|done| done.caller == caller);
@@ -160,8 +143,9 @@ impl Home {
     /// A name that this shard has.
     fn name_here(&self) -> Vec<u8> {
         let names = (0..).map(|number: u32| number.to_string().into_bytes());
-        let is_here =
-            |name: &Vec<u8>| self.core.slots.dentry_owner(FileId::ROOT, name) == self.core.shard;
+        let is_here = |name: &Vec<u8>| {
+            self.shard.core.slots.dentry_owner(FileId::ROOT, name) == self.shard.core.shard
+        };
         names.into_iter().find(is_here).expect("a shard has names")
     }
 

@@ -1,92 +1,35 @@
 //! A part of a striped file by itself: tests that speak to its shard as the file's home does, and
 //! decide when the I/O pool does what.
 
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
-use mayfly_meta::{
-    MemoryDisk, MemoryStore,
-    record::{Layout, PartOf, Policy, Step},
-};
-use mayfly_object::{BY_HAND, DirectoryStore};
-use mayfly_transport_shm::{
-    layout::{APPENDED, BEGUN_APPEND, Begun, NodeRegion},
-    region::{self, NodeSettings},
-};
-use mayfly_types::{Durability, FileId, OpenRef, SessionId, Times};
-use mayfly_wire::{Op, Wire, Write, Writer};
+use mayfly_meta::record::{Layout, PartOf, Policy, Step};
+use mayfly_transport_shm::layout::{APPENDED, BEGUN_APPEND, Begun};
+use mayfly_types::{FileId, OpenRef, SessionId};
+use mayfly_wire::{Op, Write};
 
-use super::{Core, Parts};
+use crate::core::alone::{Alone, CHUNK_LOG2, encoded, not_involved};
 use crate::{
-    api::{Caller, Config, Survivors, SystemClock},
+    api::Caller,
     message::{Answer, Append, At, Forward, Message, OperationId, PartPlace, Question, Resolved},
     numbering::{Numbering, session_elsewhere},
-    roles::Roles,
     slots::ShardId,
-    totals::Totals,
 };
 
 /// The file's home, on the node of the processes.
 const HOME: ShardId = ShardId(0);
 const HERE: Numbering = Numbering { node: 1, nodes: 2, shards: 1 };
-const CHUNK_LOG2: u8 = 16;
 /// Where the part begins in the file.
 const OFFSET: u64 = 1 << CHUNK_LOG2;
-const CAPACITY_BYTES: u64 = 1 << 30;
 const OURS: &[u8] = b"what was appended";
 const THEIRS: &[u8] = b"what others wrote";
 
 struct Part {
-    core: Core,
+    shard: Alone,
     place: PartPlace,
-    node: &'static NodeRegion,
-    disk: MemoryDisk,
-    objects: tempfile::TempDir,
     /// The shard's answers to questions, by their numbers.
     answers: Vec<(u64, Answer)>,
     asked: u64,
-}
-
-fn config() -> Config {
-    Config {
-        instance: 1,
-        mount: b"/mnt/mayfly".to_vec(),
-        capacity_bytes: CAPACITY_BYTES,
-        chunk_bytes: 1 << CHUNK_LOG2,
-        policy: Policy::Stripe,
-        width: 2,
-        pool: 0,
-        pools: Vec::new(),
-        roles: Roles::default(),
-        times: Times::Mtime,
-        durability: Durability::Process,
-        locks: true,
-        uid: 0,
-        gid: 0,
-        cached_dentries_max: 64,
-        lease_seconds: 1,
-        io_threads: BY_HAND,
-        processors: usize::MAX,
-    }
-}
-
-/// A shard that is its node's only one.
-pub(super) fn open(
-    node: &'static NodeRegion,
-    disk: &MemoryDisk,
-    objects: &tempfile::TempDir,
-    numbering: Numbering,
-) -> Core {
-    let parts = Parts {
-        store: Box::new(MemoryStore::open(disk, CAPACITY_BYTES)),
-        objects: Arc::new(DirectoryStore::open(objects.path()).expect("a directory")),
-        node,
-        clock: Box::new(SystemClock),
-        shard: 0,
-        numbering,
-        totals: Arc::new(Totals::new(1)),
-        wake: Box::new(|| {}),
-    };
-    Core::open(config(), parts, &Survivors::default()).expect("it opens")
 }
 
 /// A request of a process, as this shard calls it.
@@ -96,13 +39,10 @@ fn caller(request_id: u64) -> Caller {
 
 impl Part {
     fn new() -> Part {
-        let settings = NodeSettings { instance: 1, times: 0, locks: 0, deadline_ms: 60_000 };
-        let node = region::make_node(&settings).expect("there is memory").1;
-        let (disk, objects) = (MemoryDisk::default(), tempfile::tempdir().expect("there is room"));
-        let core = open(node, &disk, &objects, HERE);
+        let shard = Alone::new(HERE);
         let file = (10..)
             .map(FileId)
-            .find(|file| core.slots.home(*file) == HOME)
+            .find(|file| shard.core.slots.home(*file) == HOME)
             .expect("a home has files");
         let layout = Layout {
             first_server: 0,
@@ -112,46 +52,40 @@ impl Part {
             striped: true,
         };
         let place = PartPlace { file, part: PartOf { generation: 1, layout, index: 1 } };
-        let mut part = Part { core, place, node, disk, objects, answers: Vec::new(), asked: 0 };
+        let mut part = Part { shard, place, answers: Vec::new(), asked: 0 };
         part.meet();
         part
     }
 
     fn meet(&mut self) {
-        self.core.session_opened(caller(0).session, 100);
+        self.shard.core.session_opened(caller(0).session, 100);
         self.go_on();
     }
 
     /// The daemon is killed and started again.
     fn start_again(&mut self) {
-        self.core = open(self.node, &self.disk, &self.objects, HERE);
+        self.shard.start_again();
         self.meet();
     }
 
     /// What is said is answered as the home does, until nothing more is said.
     fn go_on(&mut self) {
         loop {
-            self.core.commit().expect("the store is in memory");
-            self.core.completions().for_each(drop);
-            self.core.answers();
-            self.core.commit().expect("the store is in memory");
-            let said = self.core.outbox();
+            let (_, said) = self.shard.commit();
             if said.is_empty() {
                 return;
             }
             for (to, message) in said {
                 match message {
-                    message if to == self.core.shard => self.core.deliver(to, message),
+                    message if to == self.shard.core.shard => self.shard.core.deliver(to, message),
                     Message::Answer(id, answer) => self.answers.push((id, answer)),
                     Message::Ask(id, question) => {
                         let answer = match question {
                             Question::Admit { .. } => Answer::Done,
-                            Question::Returned => {
-                                Answer::Involved { operations: Vec::new(), executed: Vec::new() }
-                            }
+                            Question::Returned => not_involved(),
                             other => panic!("{other:?}"),
                         };
-                        self.core.deliver(to, Message::Answer(id, answer));
+                        self.shard.core.deliver(to, Message::Answer(id, answer));
                     }
                     other => panic!("{other:?}"),
                 }
@@ -161,7 +95,7 @@ impl Part {
 
     /// The pool has done everything.
     fn finish(&mut self) {
-        while self.core.run_job(0) {
+        while self.shard.core.run_job(0) {
             self.go_on();
         }
     }
@@ -169,7 +103,7 @@ impl Part {
     /// Asks, and returns the number of the question.
     fn ask(&mut self, question: Question) -> u64 {
         self.asked += 1;
-        self.core.deliver(HOME, Message::Ask(self.asked, question));
+        self.shard.core.deliver(HOME, Message::Ask(self.asked, question));
         self.go_on();
         self.asked
     }
@@ -182,20 +116,15 @@ impl Part {
     fn write(&mut self, request_id: u64) {
         let open = OpenRef { index: 0, generation: 0 };
         let write = Write { open, offset: OFFSET, append: false, bytes: THEIRS };
-        let mut body = vec![0; 200];
-        let mut to = Writer::new(&mut body);
-        write.encode(&mut to).expect("there is room");
-        let used = to.used();
-        body.truncate(used);
         let place = Resolved { at: At::Part(self.place), ..Resolved::default() };
-        let (caller, body) = (caller(request_id), body.into());
+        let (caller, body) = (caller(request_id), encoded(&write).into());
         let forward = Forward { caller, op: Op::Write, body, place };
-        self.core.deliver(HOME, Message::Forward(Box::new(forward)));
+        self.shard.core.deliver(HOME, Message::Forward(Box::new(forward)));
         self.go_on();
     }
 
     fn writes_under_way(&self) -> u32 {
-        self.core.parts.active.get(&self.place.file).map_or(0, |active| active.jobs)
+        self.shard.core.parts.active.get(&self.place.file).map_or(0, |active| active.jobs)
     }
 
     fn hold(&mut self, append: Append) {
@@ -214,7 +143,11 @@ impl Part {
     }
 
     fn content(&self) -> Vec<u8> {
-        self.core.objects.read_up_to(self.place.object(), 0, 100).expect("the object is there")
+        self.shard
+            .core
+            .objects
+            .read_up_to(self.place.object(), 0, 100)
+            .expect("the object is there")
     }
 
     /// The home has appended, and the part has noted that it has the bytes.
@@ -227,7 +160,7 @@ impl Part {
     }
 
     fn notes(&self) -> impl Iterator<Item = &'static Begun> {
-        let node = self.node;
+        let node = self.shard.node;
         node.begun[0].iter().filter(|of| of.file.load(Relaxed) != 0)
     }
 
@@ -259,7 +192,7 @@ fn a_cut_waits_for_the_writes_that_are_under_way_at_a_part() {
     let mut part = Part::new();
     part.write(1);
     while part.writes_under_way() == 0 {
-        assert!(part.core.run_job(0), "the part is made ready first");
+        assert!(part.shard.core.run_job(0), "the part is made ready first");
         part.go_on();
     }
     let PartPlace { file, part: of } = part.place;
