@@ -67,10 +67,14 @@ struct Turns {
 fn take_turns(instance: &Instance, measure: impl Fn(Side<'_>) -> Result<f64>) -> Result<Turns> {
     let mut turns = Turns { without: Vec::new(), with: Vec::new(), more: Vec::new() };
     for round in 0..ROUNDS {
-        let first = if round % 2 == 0 { Side::Without } else { Side::With(instance) };
-        let second = if round % 2 == 0 { Side::With(instance) } else { Side::Without };
-        let (first, second) = (measure(first)?, measure(second)?);
-        let (without, with) = if round % 2 == 0 { (first, second) } else { (second, first) };
+        let (without, with);
+        if round % 2 == 0 {
+            without = measure(Side::Without)?;
+            with = measure(Side::With(instance))?;
+        } else {
+            with = measure(Side::With(instance))?;
+            without = measure(Side::Without)?;
+        }
         turns.without.push(without);
         turns.with.push(with);
         turns.more.push(with - without);

@@ -18,6 +18,16 @@ pub struct Caller {
     pub request_id: u64,
 }
 
+impl Caller {
+    /// Whether it is a later request of the same lane. A lane has one request at a time, and their
+    /// numbers grow: the other one was answered, or its process has given it up.
+    #[must_use]
+    pub(crate) fn is_behind(self, other: Caller) -> bool {
+        let lane = |of: Caller| (of.session, of.lane);
+        lane(self) == lane(other) && self.request_id > other.request_id
+    }
+}
+
 /// Whether another node can be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reached {

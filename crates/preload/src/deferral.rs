@@ -75,15 +75,9 @@ pub(crate) fn notice_fork() {
 /// wipes. A signal deferred between the two looks changes both: then they are taken again.
 #[inline(never)]
 fn forget_deferred() {
-    let mut seen = DEFERRED.load(Ordering::Relaxed);
-    while let Err(other) = DEFERRED.compare_exchange(
-        seen,
-        WORDS.live.load(Ordering::Relaxed),
-        Ordering::Relaxed,
-        Ordering::Relaxed,
-    ) {
-        seen = other;
-    }
+    let live = |_| Some(WORDS.live.load(Ordering::Relaxed));
+    // It always says what to store.
+    let _ = DEFERRED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, live);
 }
 
 /// Whether the caller runs in memory borrowed from its parent (a child of vfork).

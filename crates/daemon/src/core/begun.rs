@@ -352,11 +352,7 @@ impl Core {
 
     /// A lane goes on: its last request does not come again.
     pub(super) fn doubts_go_on(&mut self, caller: Caller) {
-        self.end_doubts(|doubt| {
-            let Caller { session, lane, request_id } = doubt.caller;
-            let same = (session, lane) == (caller.session, caller.lane);
-            same && request_id < caller.request_id && doubt.kind != Kind::Piece
-        });
+        self.end_doubts(|doubt| caller.is_behind(doubt.caller) && doubt.kind != Kind::Piece);
     }
 
     /// Nobody waits any more for what was begun so long ago. A clock that was set says nothing.

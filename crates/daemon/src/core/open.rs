@@ -242,15 +242,10 @@ impl Core {
     /// Frees the description that a request of this caller made before the daemon was restarted:
     /// the request was not acknowledged, so it comes again, or its process has given up.
     pub(super) fn drop_unclaimed(&mut self, caller: Caller) {
-        let same_lane = |made: &Caller| made.session == caller.session && made.lane == caller.lane;
-        let made: Vec<Caller> =
-            self.unclaimed_opens.keys().copied().filter(|made| same_lane(made)).collect();
+        let is_over = |made: &Caller| *made == caller || caller.is_behind(*made);
+        let made: Vec<Caller> = self.unclaimed_opens.keys().copied().filter(is_over).collect();
         for made in made {
-            // Given up, and comes again before the one that made this.
-            if made.request_id > caller.request_id {
-                continue;
-            }
-            let again = made.request_id == caller.request_id;
+            let again = made == caller;
             let index = self.unclaimed_opens.get(&made).copied();
             match index.and_then(|index| self.opens.at(index)) {
                 // The other node has the answer and will give it again: `adopt_open`.

@@ -116,9 +116,7 @@ impl Core {
         if self.distant.spared.is_empty() {
             return;
         }
-        let same = |made: &Caller| made.session == caller.session && made.lane == caller.lane;
-        let ended = |made: &Caller| same(made) && made.request_id < caller.request_id;
-        self.end_spared(ended);
+        self.end_spared(|made| caller.is_behind(*made));
         self.distant.spared.remove(&caller);
     }
 
