@@ -223,6 +223,7 @@ checks! {
     fn directories_move_while_files_are_made_in_them = same;
     fn a_thread_that_is_cancelled_between_calls_on_files_cleans_up = same;
     fn a_program_with_threads_forks_while_they_use_files = same;
+    fn children_of_a_program_with_threads_run_programs_while_these_use_files = same;
 
     fn a_program_without_standard_descriptors_gets_the_lowest_numbers = same;
     fn flags_of_dup3_and_marks_for_exec_are_kept = same;

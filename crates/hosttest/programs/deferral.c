@@ -170,6 +170,50 @@ static void blocked_signals_stay_blocked(void) {
     CHECK(calls == 1);
 }
 
+static volatile int forking;
+static void *disturb(void *unused) {
+    while (forking) {
+        syscall(SYS_tgkill, getpid(), getpid(), SIGUSR1);
+        usleep(50);
+    }
+    return unused;
+}
+
+static int is_blocked(int sig) {
+    sigset_t mask;
+    return pthread_sigmask(SIG_BLOCK, NULL, &mask) != 0 || sigismember(&mask, sig);
+}
+
+// A fork is issued inside the hook, where the signals of its parent may wait.
+static void a_child_of_fork_has_its_parents_mask(void) {
+    pthread_t thread;
+    install(SIGUSR1, 0);
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR2);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    int before = deferred();
+    forking = 1;
+    pthread_create(&thread, NULL, disturb, NULL);
+    for (int child = 0; child < 200; child++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            if (is_blocked(SIGUSR1) || !is_blocked(SIGUSR2)) _exit(1);
+            calls = 0;
+            raise(SIGUSR1);
+            _exit(calls == 1 && spin_in_hook(10) == 10 ? 0 : 2);
+        }
+        int status = -1;
+        while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+            ;
+        CHECK(pid > 0 && status == 0);
+    }
+    forking = 0;
+    pthread_join(thread, NULL);
+    CHECK(deferred() > before && !is_blocked(SIGUSR1) && is_blocked(SIGUSR2));
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
 int main(void) {
     siginfo_and_mask_are_kept();
     several_are_all_delivered();
@@ -178,6 +222,7 @@ int main(void) {
     an_interrupted_call_is_made_again_with_restart();
     a_passed_call_is_interrupted_as_ever();
     an_open_that_waits_is_interrupted();
+    a_child_of_fork_has_its_parents_mask();
     blocked_signals_stay_blocked();
     return wrong != 0;
 }

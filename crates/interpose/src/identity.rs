@@ -36,11 +36,21 @@ static SHARING: Lock = Lock::new();
 /// identity is never put over a number that somebody else got meanwhile.
 static NUMBERS: Lock = Lock::new();
 
+/// Held while a number is given to a description that only this process has: a fork holds it from
+/// before it looks for such descriptions. Taken before any other.
+static NEW: Lock = Lock::new();
+
 /// For the child of a fork.
 pub(crate) fn reset() {
     MAKING.reset();
     SHARING.reset();
     NUMBERS.reset();
+    NEW.reset();
+}
+
+/// Lets no description get its first number until dropped.
+pub(crate) fn hold_new() -> Held<'static> {
+    NEW.hold()
 }
 
 /// Keeps what numbers of ours mean until dropped.
@@ -144,6 +154,7 @@ pub(crate) fn assign(open: OpenFile, cloexec: u32) -> Result<i32, Errno> {
         }
         return slot;
     }
+    let _held = hold_new();
     let descriptor = match kept::take(cloexec) {
         Some(kept) => kept,
         None => new_number(cloexec)?,

@@ -166,9 +166,10 @@ pub(crate) fn describe(
     mut each: impl FnMut(i32, OpenRef) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
     for (descriptor, open) in table::each_open() {
-        let flags = file::control(descriptor, file::F_GETFD, 0)?;
-        if flags & file::FD_CLOEXEC == 0 {
-            each(descriptor, open)?;
+        match file::control(descriptor, file::F_GETFD, 0) {
+            Ok(flags) if flags & file::FD_CLOEXEC == 0 => each(descriptor, open)?,
+            // Closed unseen, or by another thread meanwhile: exec leaves nothing open there.
+            Ok(_) | Err(_) => {}
         }
     }
     Ok(())

@@ -18,6 +18,8 @@
 #[cfg(test)]
 extern crate std;
 
+use mayfly_sys::Errno;
+
 mod asynchronous;
 mod attributes;
 pub mod class;
@@ -30,7 +32,7 @@ mod environment;
 mod exec;
 pub mod first;
 mod flight;
-mod fork;
+pub mod fork;
 mod handover;
 mod hidden;
 mod identity;
@@ -110,6 +112,28 @@ pub fn descriptor_table() -> *const u32 {
 /// at too. Read by the filter in the trampolines.
 pub fn watched_word() -> *const u32 {
     kept::word()
+}
+
+/// Is `call` a fork, to be issued by the caller between [`before_fork`] and the drop of what that
+/// returned? Other calls that make processes are for [`dispatch`].
+///
+/// # Safety
+/// As [`dispatch`].
+pub unsafe fn is_fork(call: &Call) -> bool {
+    // SAFETY: passed on to the caller.
+    unsafe { fork::is_plain(call) }
+}
+
+/// Makes the process ready for a fork.
+///
+/// # Errors
+/// What the fork fails with instead of being issued.
+pub fn before_fork(call: &Call) -> Result<fork::Forking, Errno> {
+    let held = fork::hold();
+    if report::is_on() {
+        report::count(call, Outcome::Pass);
+    }
+    held
 }
 
 /// Serves one call.

@@ -10,7 +10,12 @@ use core::{
 };
 
 use mayfly_client::{Client, Node, ObjectDirectory, OpenFile};
-use mayfly_sys::{Errno, file, lock::Lock, memory, text::PathText};
+use mayfly_sys::{
+    Errno, file,
+    lock::{Held, Lock},
+    memory,
+    text::PathText,
+};
 use mayfly_transport::{Answer, Begun, Patience, Transport};
 use mayfly_transport_shm::{AttachOptions, ShmTransport, attach, layout::NodeRegion};
 use mayfly_types::OpenRef;
@@ -103,6 +108,12 @@ pub(crate) fn get() -> Result<&'static Session, Errno> {
     let session = make()?;
     SESSION.store(core::ptr::from_ref(session).cast_mut(), Ordering::Release);
     Ok(session)
+}
+
+/// Lets nobody attach until dropped: what shows the daemon that this process lives is not where
+/// the child of a fork would find and close it, before it has been attached.
+pub(crate) fn hold_attaching() -> Held<'static> {
+    ATTACHING.hold()
 }
 
 /// The session, if there is one.

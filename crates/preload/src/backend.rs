@@ -2,17 +2,20 @@
 
 #[cfg(not(feature = "selftest"))]
 pub(crate) use mayfly_interpose::{
-    descriptor_table, dispatch, dispatch_slowly,
+    before_fork, descriptor_table, dispatch, dispatch_slowly,
     image::{have_image_made, note_unserved},
-    start, watched_word,
+    is_fork, start, watched_word,
 };
+
+#[cfg(feature = "selftest")]
+pub(crate) use mayfly_interpose::is_fork;
 
 #[cfg(feature = "selftest")]
 mod selftest;
 #[cfg(feature = "selftest")]
 pub(crate) use selftest::{
-    avoids_usual_place, classes, descriptor_table, dispatch, dispatch_slowly, have_image_made,
-    note_unserved, start, watched_word,
+    avoids_usual_place, before_fork, classes, descriptor_table, dispatch, dispatch_slowly,
+    have_image_made, note_unserved, start, watched_word,
 };
 
 /// The class of each call number.

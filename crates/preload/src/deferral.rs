@@ -5,8 +5,8 @@
 //! compare-exchange, and a nested deferral that claims a second slot for the same thread does no
 //! harm.
 //!
-//! The page is wiped on fork (the child has one thread, and that one was not inside a hook: fork is
-//! issued in the trampoline), and shared with the child of vfork, whose thread id differs.
+//! The page is wiped on fork, since the child has one thread and none of its parent's signals
+//! ([`crate::fork`]), and shared with the child of vfork, whose thread id differs.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -108,6 +108,17 @@ pub(crate) fn add(tid: u32, signal: usize) -> bool {
     }
     WORDS.sequence.fetch_add(1, Ordering::Relaxed);
     true
+}
+
+/// The signals that the calling thread deferred, as a mask. They stay.
+pub(crate) fn waiting() -> u64 {
+    if WORDS.live.load(Ordering::Relaxed) == 0 {
+        return 0;
+    }
+    let tid = kernel::thread_id();
+    let slots = WORDS.threads.iter().zip(&WORDS.masks);
+    let own = slots.filter(|(thread, _)| thread.load(Ordering::Relaxed) == tid);
+    own.fold(0, |all, (_, mask)| all | mask.load(Ordering::Relaxed))
 }
 
 /// Takes out the signals that the calling thread deferred, as a mask.

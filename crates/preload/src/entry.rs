@@ -22,7 +22,7 @@ use mayfly_image::format::{FILTER_BYTES, PAGE_BYTES, SYSCALL_BYTES};
 use mayfly_interpose::{Call, Outcome, class};
 use mayfly_sys::{Errno, entry, number};
 
-use crate::{action, backend, deferral, late};
+use crate::{action, backend, deferral, fork, late};
 
 /// The host's registers while a hook runs. What a callee preserves is not in it.
 #[repr(C, align(16))]
@@ -325,6 +325,7 @@ unsafe extern "C" fn dispatch(frame: *mut Frame) {
             (FAILED, _) => backend::dispatch_slowly(&mut frame.call),
             (_, number::RT_SIGACTION) => action::serve(&frame.call),
             (_, number::MMAP) => late::map(&mut frame.call),
+            (_, number::FORK | number::CLONE | number::CLONE3) => fork::serve(&mut frame.call),
             _ => backend::dispatch(&mut frame.call),
         }
     };

@@ -44,6 +44,16 @@ pub(crate) fn unblock(mask: u64) {
     unsafe { syscall6(number::RT_SIGPROCMASK, SIG_UNBLOCK, mask, 0, SIGSET_BYTES, 0, 0) };
 }
 
+/// Sets the calling thread's signal mask; the one before.
+pub(crate) fn set_mask(mask: u64) -> u64 {
+    const SIG_SETMASK: usize = 2;
+    let mut before = 0_u64;
+    let (new, old) = (&raw const mask as usize, &raw mut before as usize);
+    // SAFETY: both masks outlive the call.
+    unsafe { syscall6(number::RT_SIGPROCMASK, SIG_SETMASK, new, old, SIGSET_BYTES, 0, 0) };
+    before
+}
+
 /// The calling process.
 #[inline(always)]
 pub(crate) fn process_id() -> u32 {

@@ -24,6 +24,7 @@ mod builtins;
 mod context;
 mod deferral;
 mod entry;
+mod fork;
 mod kernel;
 mod late;
 mod panic;

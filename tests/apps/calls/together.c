@@ -252,3 +252,41 @@ CHECK(a_program_with_threads_forks_while_they_use_files)
 	show_file("shared");
 	show_names(".");
 }
+
+/* In a child: is each number that the kernel knows one that can be used? */
+static int numbers_agree(void)
+{
+	for (int number = 3; number < 20; number++)
+		if (fcntl(number, F_GETFD) >= 0 && lseek(number, 0, SEEK_CUR) < 0 && errno == EBADF)
+			return 0;
+	return 1;
+}
+
+/* The kernel copies descriptors and memory one after the other, and other threads go on meanwhile:
+ * a child that took a file of theirs for its own could not run a program, or ended it for them. */
+CHECK(children_of_a_program_with_threads_run_programs_while_these_use_files)
+{
+	enum { THREADS = 3, CHILDREN = 300 };
+	pthread_t threads[THREADS];
+	int failed = 0;
+	stop = wrong = 0;
+	for (long number = 0; number < THREADS; number++)
+		failed += pthread_create(&threads[number], NULL, use_files, (void *)number) != 0;
+	for (int child = 0; child < CHILDREN; child++) {
+		pid_t pid = fork();
+		if (pid == 0) {
+			if (child % 2 == 0 && !numbers_agree())
+				_exit(1);
+			execl("/bin/true", "true", NULL);
+			_exit(2);
+		}
+		int status = 1;
+		failed += waitpid(pid, &status, 0) != pid || status != 0;
+	}
+	__atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
+	for (int number = 0; number < THREADS; number++)
+		pthread_join(threads[number], NULL);
+	SHOW(failed);
+	SHOW(wrong);
+	show_names(".");
+}

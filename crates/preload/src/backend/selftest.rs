@@ -13,6 +13,7 @@
 //! | getpgid(-4) | a bug |
 //! | getsid(-n) | n microseconds spent in the hook |
 //! | getsid(-1,000,000,000) | sleeps in the hook until a signal is deferred, -EINTR |
+//! | fork, clone and clone3 without a stack | issued in the hook, after 100 microseconds in it |
 //! | read and write of descriptor 700 | the byte count |
 
 use core::ffi::CStr;
@@ -27,6 +28,8 @@ use mayfly_sys::{Errno, arch, interrupt, number};
 
 const DESCRIPTOR: usize = 700;
 const EINTR: isize = 4;
+/// Spent before a fork.
+const FORK_MICROS: u64 = 100;
 
 static DESCRIPTORS: [AtomicU32; DESCRIPTORS_MAX] = [const { AtomicU32::new(0) }; DESCRIPTORS_MAX];
 static DISPATCHED: AtomicIsize = AtomicIsize::new(0);
@@ -41,6 +44,9 @@ const fn some_calls() -> [u8; CALLS_MAX] {
     classes[number::GETPPID] = ALWAYS;
     classes[number::GETPGID] = ALWAYS;
     classes[number::GETSID] = ALWAYS;
+    classes[number::FORK] = ALWAYS;
+    classes[number::CLONE] = ALWAYS;
+    classes[number::CLONE3] = ALWAYS;
     classes[number::OPENAT] = PATH_SECOND;
     classes[number::READ] = DESCRIPTOR_FIRST;
     classes[number::WRITE] = DESCRIPTOR_FIRST;
@@ -116,6 +122,12 @@ pub(crate) unsafe fn dispatch(call: &mut Call) -> Outcome {
         }
         _ => Outcome::Pass,
     }
+}
+
+/// Takes some time, so that signals are deferred here.
+pub(crate) fn before_fork(_call: &Call) -> Result<(), Errno> {
+    spin(FORK_MICROS);
+    Ok(())
 }
 
 /// The hook's entry has issued the call, and it failed.
