@@ -170,17 +170,28 @@ fn set_bit(mask: &mut Mask, number: u32, on: bool) {
     }
 }
 
-/// Takes away from where the thread may run for a moment what `narrow` takes away.
-fn move_within(narrow: impl FnOnce(&mut Mask)) -> bool {
-    let mut allowed: Mask = [0; 64];
-    let (at, bytes) = (allowed.as_mut_ptr() as usize, size_of_val(&allowed));
+/// Processors that the calling thread may run on; 1 when that is not known.
+#[must_use]
+pub fn processors() -> u32 {
+    allowed().map_or(1, |(mask, _)| mask.iter().map(|word| word.count_ones()).sum())
+}
+
+/// Where the calling thread may run, and the bytes of it that the kernel knows.
+fn allowed() -> Option<(Mask, usize)> {
+    let mut mask: Mask = [0; 64];
+    let (at, bytes) = (mask.as_mut_ptr() as usize, size_of_val(&mask));
     // SAFETY: the mask has the length given and outlives the call.
     let raw = unsafe { syscall3(number::SCHED_GETAFFINITY, 0, bytes, at) };
-    let Ok(bytes) = result(raw) else { return false };
+    result(raw).ok().map(|bytes| (mask, bytes))
+}
+
+/// Takes away from where the thread may run for a moment what `narrow` takes away.
+fn move_within(narrow: impl FnOnce(&mut Mask)) -> bool {
+    let Some((allowed, bytes)) = allowed() else { return false };
     let mut narrowed = allowed;
     narrow(&mut narrowed);
     let set = |mask: &Mask| {
-        // SAFETY: as above; the kernel only reads it.
+        // SAFETY: the mask has at least that length, and the kernel only reads it.
         result(unsafe {
             syscall3(number::SCHED_SETAFFINITY, 0, bytes, core::ptr::from_ref(mask) as usize)
         })

@@ -21,7 +21,10 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use mayfly_sys::arch::{Moment, Moments};
+use mayfly_sys::{
+    arch::{Moment, Moments},
+    process,
+};
 use mayfly_transport::{Answer, Begun, Patience, Transport};
 use mayfly_types::{
     Errno, OpenRef,
@@ -37,7 +40,6 @@ use crate::{
         SessionRegion,
     },
     lent::Lent,
-    raw,
     spin::{PLACE_CYCLES, REPLY_CYCLES, Spin, Yield},
 };
 
@@ -95,14 +97,16 @@ impl ShmTransport {
         // that one is taken for the answer.
         let moments =
             unsafe { Moments::known(node.head.processors_tell.load(Relaxed) == PROCESSORS_TELL) };
-        let processors = raw::processors();
+        // A process that may run on one processor only is not alone when it can tell whether the
+        // daemon runs on another one.
+        let alone = !moments.tells_processor() && process::processors() < 2;
         ShmTransport {
             node,
             session,
             id,
             evidence_fd,
-            spin: Spin::new(processors, REPLY_CYCLES),
-            spin_for_place: Spin::new(processors, PLACE_CYCLES),
+            spin: Spin::new(alone, REPLY_CYCLES),
+            spin_for_place: Spin::new(alone, PLACE_CYCLES),
             yields: Yield::new(),
             moments,
             posting: AtomicBool::new(false),

@@ -250,15 +250,3 @@ pub(crate) fn yield_now() {
     // SAFETY: no arguments.
     unsafe { syscall3(number::SCHED_YIELD, 0, 0, 0) };
 }
-
-/// Processors this thread may run on.
-pub(crate) fn processors() -> u32 {
-    let mut mask = [0_u64; 128];
-    let at = mask.as_mut_ptr() as usize;
-    // SAFETY: the mask has the length given and outlives the call.
-    let bytes = result(unsafe { syscall3(number::SCHED_GETAFFINITY, 0, size_of_val(&mask), at) });
-    match bytes {
-        Ok(bytes) => mask[..bytes / 8].iter().map(|word| word.count_ones()).sum(),
-        Err(_) => 1,
-    }
-}

@@ -2,8 +2,9 @@
 //!
 //! A spin that ends with the answer saves two context switches; one that does not steals the
 //! processor from whoever was to give the answer. So the credit grows with each success and shrinks
-//! faster with each failure; without credit only every sixteenth wait tries again. With a single
-//! processor nobody can answer while we spin, and it is never tried.
+//! faster with each failure; without credit only every sixteenth wait tries again. Who may run on a
+//! single processor, and cannot tell whether the daemon runs there too, never tries: nobody could
+//! answer meanwhile.
 //!
 //! To yield the processor is another attempt with a credit of its own: with many threads to each
 //! processor the answer is often there when it is this one's turn again; with one client and the
@@ -60,9 +61,9 @@ pub(crate) struct Spin {
 }
 
 impl Spin {
-    /// For a thread that may run on `processors` and spins for so many cycles.
-    pub(crate) fn new(processors: u32, longest: u64) -> Spin {
-        Spin { credit: Credit::new(), longest, alone: processors < 2 }
+    /// Spins for so many cycles, unless nobody else can run meanwhile.
+    pub(crate) fn new(alone: bool, longest: u64) -> Spin {
+        Spin { credit: Credit::new(), longest, alone }
     }
 
     /// Spins until `done` says so, within the budget that began at `start` cycles; true when it
@@ -120,7 +121,7 @@ mod tests {
 
     #[test]
     fn spins_that_fail_are_given_up_and_tried_again_now_and_then() {
-        let spin = Spin::new(2, REPLY_CYCLES);
+        let spin = Spin::new(false, REPLY_CYCLES);
         let tried = |spin: &Spin| {
             let mut looks = 0;
             spin.until(cycles(), || {
@@ -136,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_daemon_on_its_way_is_waited_for_without_credit() {
-        let spin = Spin::new(2, REPLY_CYCLES);
+        let spin = Spin::new(false, REPLY_CYCLES);
         (0..160).for_each(|_| assert!(!spin.until(cycles(), || false)));
         let mut looks = 0;
         assert!(spin.until_arrival(cycles(), || {
@@ -144,7 +145,7 @@ mod tests {
             looks > 20
         }));
         assert!(
-            !Spin::new(1, REPLY_CYCLES).until_arrival(cycles(), || true),
+            !Spin::new(true, REPLY_CYCLES).until_arrival(cycles(), || true),
             "it could not arrive"
         );
     }
@@ -153,7 +154,7 @@ mod tests {
     /// once then, and was woken on the daemon's new processor: each such move was in vain.
     #[test]
     fn a_thread_that_was_kept_from_the_processor_spins_all_the_same() {
-        let spin = Spin::new(2, REPLY_CYCLES);
+        let spin = Spin::new(false, REPLY_CYCLES);
         let long_ago = cycles().wrapping_sub(100 * ARRIVAL_CYCLES);
         for looks_needed in [20, 200] {
             let mut looks = 0;
@@ -172,8 +173,8 @@ mod tests {
     }
 
     #[test]
-    fn a_single_processor_never_spins() {
-        let spin = Spin::new(1, REPLY_CYCLES);
+    fn who_is_alone_never_spins() {
+        let spin = Spin::new(true, REPLY_CYCLES);
         let mut looks = 0;
         assert!(!spin.until(cycles(), || {
             looks += 1;

@@ -18,6 +18,9 @@
 //! turn at once. So after such a pause polling, and moving, has a rest, which is longer each time;
 //! but not when clients run on several processors, since then it is they who had the processor.
 //!
+//! A thread that may run on one processor only cannot move to its clients. To sleep there would
+//! not spare them the wait, it would add one: polling goes on while clients run elsewhere.
+//!
 //! The serving thread sleeps on a word of the node region, where clients wake it too; the threads
 //! of the other shards have words of their own, and know of no processors.
 
@@ -32,7 +35,10 @@ use std::sync::{
     },
 };
 
-use mayfly_sys::{arch, futex, process::preemptions};
+use mayfly_sys::{
+    arch, futex,
+    process::{self, preemptions},
+};
 use mayfly_transport_shm::layout::{
     DAEMON_ASLEEP, DAEMON_AWAKE, NodeRegion, Waiting, wake_sleeper,
 };
@@ -196,7 +202,10 @@ pub(super) struct Idle {
     polled: Option<u64>,
     /// When posts were last waited for.
     gathered: u64,
+    /// No poll can find anything: nobody else runs meanwhile.
     alone: bool,
+    /// The thread may run on one processor only, and polls while it knows of clients on others.
+    narrow: bool,
     /// A client was woken since the last wait.
     roused: bool,
     /// Clients are on several processors: it is they who have this one in between.
@@ -210,6 +219,8 @@ impl Idle {
     #[must_use]
     pub(super) fn new(waker: Waker) -> Idle {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let apart = Apart::new();
+        let narrow = waker.node.is_some() && apart.tells_places() && process::processors() < 2;
         Idle {
             waker,
             credit: CREDIT_MAX,
@@ -219,10 +230,11 @@ impl Idle {
             preemptions: preemptions(),
             polled: None,
             gathered: 0,
-            alone: processors < 2,
+            alone: processors < 2 && !narrow,
+            narrow,
             roused: false,
             crowd: false,
-            apart: Apart::new(),
+            apart,
         }
     }
 
@@ -266,7 +278,7 @@ impl Idle {
         let preemptions = preemptions();
         if preemptions > self.preemptions {
             self.preemptions = preemptions;
-            self.credit = 0;
+            self.credit = if self.narrow { self.credit } else { 0 };
         }
         self.polled = None;
         self.count(|waiting| &waiting.sleeps);
@@ -320,6 +332,7 @@ impl Idle {
         let pays = self.credit > 0 || self.is_rested();
         match clients {
             Clients::Here => pays && self.step_aside(),
+            Clients::Anywhere if self.narrow => pays && self.apart.knows_of_others(),
             Clients::There(there) if !pays => {
                 let moved = self.apart.step_over(there, place);
                 self.note_move(moved);
@@ -349,7 +362,7 @@ impl Idle {
 
     fn is_rested(&mut self) -> bool {
         self.waits += 1;
-        self.waits >= if self.crowd { REST_MIN } else { self.rest }
+        self.waits >= if self.crowd || self.narrow { REST_MIN } else { self.rest }
     }
 
     fn poll(&mut self, what: For, again: &impl Fn() -> Option<bool>) -> bool {
@@ -359,7 +372,10 @@ impl Idle {
         self.waits = 0;
         let start = arch::cycles();
         let last = self.polled.replace(start);
-        if !self.crowd && last.is_some_and(|last| start.wrapping_sub(last) > GAP_CYCLES) {
+        if !self.crowd
+            && !self.narrow
+            && last.is_some_and(|last| start.wrapping_sub(last) > GAP_CYCLES)
+        {
             self.look_for_others();
         }
         let paid = self.linger(start, again)

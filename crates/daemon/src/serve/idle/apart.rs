@@ -34,6 +34,8 @@ enum Makers {
 pub(super) struct Apart {
     moments: Moments,
     makers: Makers,
+    /// At the last look some were made elsewhere.
+    others: bool,
     /// Waits in a row that found all clients on this thread's processor.
     together: u32,
     /// Waits in a row that found all clients on one other processor, and which.
@@ -64,6 +66,7 @@ impl Apart {
         Apart {
             moments: Moments::find(),
             makers: Makers::Nobody,
+            others: false,
             together: 0,
             elsewhere: (0, 0),
             asides_in_vain: 0,
@@ -71,6 +74,16 @@ impl Apart {
             posted: 0,
             overs_in_vain: 0,
         }
+    }
+
+    /// Can it be told where somebody runs?
+    pub(super) fn tells_places(&self) -> bool {
+        self.moments.tells_processor()
+    }
+
+    /// Were requests made elsewhere, when that was last looked at?
+    pub(super) fn knows_of_others(&self) -> bool {
+        self.others
     }
 
     /// A request was taken that was made on `processor`.
@@ -114,6 +127,11 @@ impl Apart {
 
     fn look_from(&mut self, here: u32) -> Clients {
         let makers = std::mem::replace(&mut self.makers, Makers::Nobody);
+        self.others = match makers {
+            Makers::Nobody => false,
+            Makers::On(place) => here != 0 && place != here,
+            Makers::Mixed => true,
+        };
         let (waits, there) = self.elsewhere;
         (self.together, self.elsewhere) = match makers {
             Makers::On(place) if place == here => (self.together + 1, (0, 0)),

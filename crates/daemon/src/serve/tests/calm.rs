@@ -227,7 +227,7 @@ fn a_daemon_does_not_poll_where_its_client_could_not_ask() {
     pin(daemon.id());
     let asking = thread::scope(|scope| {
         let asking = scope.spawn(|| {
-            pin_this_thread();
+            pin_this_thread(nth_processor(0).as_ref());
             let waiting = &host.node.head.waiting;
             // It learns where its client is now.
             (0..100).for_each(|_| assert_eq!(ping(&attachment), Ok(())));
@@ -269,25 +269,64 @@ fn a_daemon_that_has_given_up_polling_takes_it_up_when_requests_come_close_toget
     daemon.wait().expect("it ends");
 }
 
+/// Whoever could run on one processor only took itself for alone and slept between any two
+/// requests: at 50 µs a request, and 500 beside others, where batch systems bind processes.
+#[test]
+fn a_daemon_and_a_client_that_are_bound_to_a_processor_each_need_no_sleep() {
+    const REQUESTS: u64 = 3000;
+    let host = Host::new("bound", 20_000);
+    let (first, second) = (nth_processor(0), nth_processor(1));
+    let mut daemon = thread::scope(|scope| {
+        let starting = scope.spawn(|| {
+            pin_this_thread(first.as_ref());
+            host.start_daemon()
+        });
+        starting.join().expect("no panic")
+    });
+    host.wait_until_ready();
+    let tells = host.node.head.processors_tell.load(SeqCst) != 0;
+    let waiting = &host.node.head.waiting;
+    let asking = || {
+        pin_this_thread(second.as_ref());
+        let attachment = host.attach();
+        let sleeps_in_a_row = || {
+            let before = waiting.sleeps.load(SeqCst);
+            (0..REQUESTS).for_each(|_| assert_eq!(ping(&attachment), Ok(())));
+            waiting.sleeps.load(SeqCst) - before
+        };
+        // Other programs may need the processors for a while.
+        (0..20).any(|_| sleeps_in_a_row() < REQUESTS / 3)
+    };
+    if tells && second.is_some() {
+        let awake = thread::scope(|scope| scope.spawn(asking).join().expect("no panic"));
+        assert!(awake);
+    } else {
+        eprintln!("skipped: one processor, or none that tells its number");
+    }
+    host.stop();
+    daemon.wait().expect("it ends");
+}
+
 /// Confines all threads of a process to the first processor.
 fn pin(pid: u32) {
     for task in std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives").flatten() {
         let name = task.file_name();
         let thread = name.to_str().and_then(|text| text.parse().ok()).and_then(Pid::from_raw);
-        sched_setaffinity(thread, &first_processor()).expect("allowed");
+        sched_setaffinity(thread, &nth_processor(0).expect("one at least")).expect("allowed");
     }
 }
 
-fn pin_this_thread() {
-    sched_setaffinity(None, &first_processor()).expect("allowed");
+fn pin_this_thread(to: Option<&CpuSet>) {
+    sched_setaffinity(None, to.expect("it is there")).expect("allowed");
 }
 
-fn first_processor() -> CpuSet {
+/// One of the processors that this thread may run on.
+fn nth_processor(number: usize) -> Option<CpuSet> {
     let allowed = sched_getaffinity(None).expect("known");
-    let first = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).expect("one at least");
+    let cpu = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).nth(number)?;
     let mut only = CpuSet::new();
-    only.set(first);
-    only
+    only.set(cpu);
+    Some(only)
 }
 
 #[test]
