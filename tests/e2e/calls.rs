@@ -224,6 +224,7 @@ checks! {
     fn a_thread_that_is_cancelled_between_calls_on_files_cleans_up = same;
     fn a_program_with_threads_forks_while_they_use_files = same;
     fn children_of_a_program_with_threads_run_programs_while_these_use_files = same;
+    fn a_handler_that_uses_files_as_a_vfork_begins_leaves_the_childs_descriptors_its_own = same;
 
     fn a_program_without_standard_descriptors_gets_the_lowest_numbers = same;
     fn flags_of_dup3_and_marks_for_exec_are_kept = same;

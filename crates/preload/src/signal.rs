@@ -8,7 +8,8 @@
 //! - **a trampoline**: the host's handler runs at once and sees the address of the library that the
 //!   trampoline's instruction stands for, so that unwinders find frame information and libc finds
 //!   its cancellation points. Unless the handler changed the address, the thread goes on in the
-//!   trampoline.
+//!   trampoline; where it was about to make a process, before the filter, since what the hook has
+//!   prepared for that may be undone by the handler's own calls.
 //! - **anything else**: the host's handler runs.
 //!
 //! SIGSEGV and SIGBUS have the wrapper even when the host wants the default, so that a hook that
@@ -24,11 +25,11 @@
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use mayfly_image::format::SYSCALL_BYTES;
+use mayfly_image::format::{FILTER_BYTES, SYSCALL_BYTES};
 use mayfly_sys::arch::syscall6;
 use mayfly_sys::{fault, interrupt, number};
 
-use crate::context::{self, Context};
+use crate::context::{self, Context, Registers};
 use crate::entry::{self, Frame};
 use crate::{action, deferral, kernel, patch};
 
@@ -219,12 +220,30 @@ unsafe extern "C" fn deliver(signal: usize, info: *const u8, context: *mut Conte
     }
     match patch::original_address(put_back, context.registers.rcx) {
         Some(original) => {
+            // SAFETY: in a trampoline, which does not end with that address.
+            let prepared = unsafe { is_prepared(&context.registers) };
             context.registers.rip = original;
             interrupt::HANDLERS.fetch_add(1, Ordering::Relaxed);
-            Delivery { handler, put_back }
+            let back = if prepared { FILTER_BYTES } else { 0 };
+            Delivery { handler, put_back: put_back - back }
         }
         None => Delivery { handler, put_back: 0 },
     }
+}
+
+/// Whether the thread is at a trampoline's `syscall`, for which a hook has prepared the process: to
+/// make another one, for the first time or because the kernel was interrupted.
+///
+/// # Safety
+/// The address is in a trampoline, and not its last byte.
+#[inline(always)]
+unsafe fn is_prepared(registers: &Registers) -> bool {
+    let instruction = core::ptr::with_exposed_provenance::<[u8; SYSCALL_BYTES]>(registers.rip);
+    let makes = registers.rax == number::VFORK
+        || registers.rax == number::CLONE
+        || registers.rax == number::CLONE3;
+    // SAFETY: the caller's promise.
+    makes && unsafe { instruction.read() } == SYSCALL
 }
 
 /// Puts the signal off to the end of the hook; zero when it must be delivered now.
@@ -324,12 +343,12 @@ unsafe fn do_default(signal: usize, info: *const u8) {
 }
 
 const EINTR: usize = 4;
+const SYSCALL: [u8; SYSCALL_BYTES] = [0x0f, 0x05];
 
 /// Whether the thread is about to wait on a futex, for the first time or because the kernel
 /// restarts the call after this handler. The hook must hear of the signal instead: it is blocked
 /// from now on and would not interrupt the wait.
-fn begins_waiting(registers: &context::Registers) -> bool {
-    const SYSCALL: [u8; SYSCALL_BYTES] = [0x0f, 0x05];
+fn begins_waiting(registers: &Registers) -> bool {
     const COMMAND: usize = 0x7f;
     const FUTEX_WAIT: usize = 0;
     const FUTEX_WAIT_BITSET: usize = 9;

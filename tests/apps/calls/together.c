@@ -290,3 +290,64 @@ CHECK(children_of_a_program_with_threads_run_programs_while_these_use_files)
 	SHOW(wrong);
 	show_names(".");
 }
+
+static volatile int handled;
+
+static void look_at_a_file(int unused)
+{
+	(void)unused;
+	char byte;
+	int error = errno, fd = open("looked at", O_RDONLY);
+	if (read(fd, &byte, 1) != 1 || close(fd) != 0)
+		__atomic_fetch_add(&wrong, 1, __ATOMIC_RELAXED);
+	handled++;
+	errno = error;
+}
+
+static void *disturb(void *main_thread)
+{
+	while (!__atomic_load_n(&stop, __ATOMIC_ACQUIRE)) {
+		int before = handled;
+		pthread_kill(*(pthread_t *)main_thread, SIGUSR1);
+		/* Where files are slow the thread would do nothing else. */
+		do
+			usleep(20);
+		while (handled == before && !__atomic_load_n(&stop, __ATOMIC_ACQUIRE));
+	}
+	return NULL;
+}
+
+/* A signal lets vfork begin once more. The handler's calls took it for over, and then what the
+ * child did to its descriptors was done to those of its parent. */
+CHECK(a_handler_that_uses_files_as_a_vfork_begins_leaves_the_childs_descriptors_its_own)
+{
+	enum { CHILDREN = 300 };
+	char bytes[4];
+	pthread_t disturber, self = pthread_self();
+	struct sigaction action = {.sa_handler = look_at_a_file, .sa_flags = SA_RESTART};
+	close(make_file("looked at", "text"));
+	int fd = make_file("held", "held"), failed = 0;
+	stop = wrong = 0;
+	SHOW(sigaction(SIGUSR1, &action, NULL));
+	SHOW(pthread_create(&disturber, NULL, disturb, &self));
+	for (int child = 0; child < CHILDREN; child++) {
+		int status = 1;
+		pid_t pid = vfork();
+		if (pid == 0) {
+			if (dup2(fd, 0) != 0 || close(fd) != 0)
+				_exit(1);
+			execl("/bin/true", "true", NULL);
+			_exit(2);
+		}
+		while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+			;
+		failed += pid < 0 || status != 0 || pread(fd, bytes, 4, 0) != 4 ||
+			  memcmp(bytes, "held", 4) != 0;
+	}
+	__atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
+	pthread_join(disturber, NULL);
+	SHOW(failed);
+	SHOW(wrong);
+	SHOW(handled > 0);
+	SHOW(pread(fd, bytes, 4, 0));
+}
