@@ -207,6 +207,17 @@ END"#;
     bench.finish(&instance)
 }
 
+/// A fork failed (EAGAIN) when another thread moved a file to the mount just then.
+#[test]
+fn a_program_forks_while_its_threads_hand_files_over() -> Result<()> {
+    let Some(bench) = Bench::new("passing")? else { return Ok(()) };
+    let instance = bench.start("both")?;
+    let script = format!("python3 '{}'", apps().join("passing.py").display());
+    let seen = bench.inside(&instance, &script)?;
+    ensure!(seen == "0 []\n", "{seen}");
+    bench.finish(&instance)
+}
+
 #[test]
 fn static_programs_inherit_directories_where_their_listing_stands() -> Result<()> {
     let Some(bench) = Bench::new("directories")? else { return Ok(()) };

@@ -188,7 +188,7 @@ pub(crate) fn share(open: OpenFile) -> Result<(), Errno> {
     let session = session::get()?;
     // With the offset held, no thread is amid a transfer under the constant that stands for this
     // process.
-    session.with_position(open, |position| {
+    let shared = session.with_position(open, |position| {
         if open.claim()
             && let Err(errno) = replace_placeholders(open)
         {
@@ -196,7 +196,12 @@ pub(crate) fn share(open: OpenFile) -> Result<(), Errno> {
             return Err(errno);
         }
         Ok(((), position))
-    })
+    });
+    match shared {
+        // Another thread has shared it meanwhile, and moved it to the mount.
+        Err(Errno::ESTALE) => Ok(()),
+        shared => shared,
+    }
 }
 
 /// Ends a description of which this process has closed its last descriptor. A private one is
