@@ -24,8 +24,9 @@ use crate::{
 
 /// Threads that are looked after at a time; two that meet in one place take it from each other.
 const THREADS: usize = 64;
-/// Between being told and the use of what was looked up then.
-const SOON: Duration = Duration::from_millis(100);
+/// Between being told and the use of what was looked up then. On a busy machine both sides wait for
+/// their turns in between, some of them for a tenth of a second.
+const SOON: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy)]
 struct Lost {
