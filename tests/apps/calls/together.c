@@ -225,13 +225,39 @@ static void *use_files(void *number)
 	return NULL;
 }
 
+enum { USERS = 4 };
+
+/* Starts threads that use files until they are told to stop; how many could not be started. */
+static int begin_using(pthread_t *threads)
+{
+	int failed = 0;
+	stop = wrong = 0;
+	for (long number = 0; number < USERS; number++)
+		failed += pthread_create(&threads[number], NULL, use_files, (void *)number) != 0;
+	return failed;
+}
+
+static void end_using(pthread_t *threads)
+{
+	__atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
+	for (int number = 0; number < USERS; number++)
+		pthread_join(threads[number], NULL);
+}
+
+/* Waits for a child, also beside signals; does it say that something is wrong? */
+static int ends_badly(pid_t pid)
+{
+	int status = 1;
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	return pid < 0 || status != 0;
+}
+
 CHECK(a_program_with_threads_forks_while_they_use_files)
 {
-	enum { THREADS = 4, CHILDREN = 40 };
-	pthread_t threads[THREADS];
-	int shared = make_file("shared", ""), failed = 0;
-	for (long number = 0; number < THREADS; number++)
-		failed += pthread_create(&threads[number], NULL, use_files, (void *)number) != 0;
+	enum { CHILDREN = 40 };
+	pthread_t threads[USERS];
+	int shared = make_file("shared", ""), failed = begin_using(threads);
 	for (int child = 0; child < CHILDREN; child++) {
 		pid_t pid = fork();
 		if (pid == 0) {
@@ -241,12 +267,9 @@ CHECK(a_program_with_threads_forks_while_they_use_files)
 			_exit(fd < 0 || write(fd, name, 5) != 5 || write(shared, "x", 1) != 1 ||
 			      rename(name, "last") != 0);
 		}
-		int status = 1;
-		failed += waitpid(pid, &status, 0) != pid || status != 0;
+		failed += ends_badly(pid);
 	}
-	__atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
-	for (int number = 0; number < THREADS; number++)
-		pthread_join(threads[number], NULL);
+	end_using(threads);
 	SHOW(failed);
 	SHOW(wrong);
 	show_file("shared");
@@ -266,12 +289,9 @@ static int numbers_agree(void)
  * a child that took a file of theirs for its own could not run a program, or ended it for them. */
 CHECK(children_of_a_program_with_threads_run_programs_while_these_use_files)
 {
-	enum { THREADS = 3, CHILDREN = 300 };
-	pthread_t threads[THREADS];
-	int failed = 0;
-	stop = wrong = 0;
-	for (long number = 0; number < THREADS; number++)
-		failed += pthread_create(&threads[number], NULL, use_files, (void *)number) != 0;
+	enum { CHILDREN = 300 };
+	pthread_t threads[USERS];
+	int failed = begin_using(threads);
 	for (int child = 0; child < CHILDREN; child++) {
 		pid_t pid = fork();
 		if (pid == 0) {
@@ -280,12 +300,9 @@ CHECK(children_of_a_program_with_threads_run_programs_while_these_use_files)
 			execl("/bin/true", "true", NULL);
 			_exit(2);
 		}
-		int status = 1;
-		failed += waitpid(pid, &status, 0) != pid || status != 0;
+		failed += ends_badly(pid);
 	}
-	__atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
-	for (int number = 0; number < THREADS; number++)
-		pthread_join(threads[number], NULL);
+	end_using(threads);
 	SHOW(failed);
 	SHOW(wrong);
 	show_names(".");
@@ -331,7 +348,6 @@ CHECK(a_handler_that_uses_files_as_a_vfork_begins_leaves_the_childs_descriptors_
 	SHOW(sigaction(SIGUSR1, &action, NULL));
 	SHOW(pthread_create(&disturber, NULL, disturb, &self));
 	for (int child = 0; child < CHILDREN; child++) {
-		int status = 1;
 		pid_t pid = vfork();
 		if (pid == 0) {
 			if (dup2(fd, 0) != 0 || close(fd) != 0)
@@ -339,9 +355,7 @@ CHECK(a_handler_that_uses_files_as_a_vfork_begins_leaves_the_childs_descriptors_
 			execl("/bin/true", "true", NULL);
 			_exit(2);
 		}
-		while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-			;
-		failed += pid < 0 || status != 0 || pread(fd, bytes, 4, 0) != 4 ||
+		failed += ends_badly(pid) || pread(fd, bytes, 4, 0) != 4 ||
 			  memcmp(bytes, "held", 4) != 0;
 	}
 	__atomic_store_n(&stop, 1, __ATOMIC_RELEASE);

@@ -362,7 +362,13 @@ impl Idle {
 
     fn is_rested(&mut self) -> bool {
         self.waits += 1;
-        self.waits >= if self.crowd || self.narrow { REST_MIN } else { self.rest }
+        self.waits >= if self.goes_on() { REST_MIN } else { self.rest }
+    }
+
+    /// Polling goes on after somebody else had the processor: that is a client, or there is no
+    /// other processor to go to.
+    fn goes_on(&self) -> bool {
+        self.crowd || self.narrow
     }
 
     fn poll(&mut self, what: For, again: &impl Fn() -> Option<bool>) -> bool {
@@ -372,10 +378,7 @@ impl Idle {
         self.waits = 0;
         let start = arch::cycles();
         let last = self.polled.replace(start);
-        if !self.crowd
-            && !self.narrow
-            && last.is_some_and(|last| start.wrapping_sub(last) > GAP_CYCLES)
-        {
+        if !self.goes_on() && last.is_some_and(|last| start.wrapping_sub(last) > GAP_CYCLES) {
             self.look_for_others();
         }
         let paid = self.linger(start, again)
