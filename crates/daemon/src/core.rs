@@ -36,6 +36,7 @@ mod dentry;
 mod distant;
 mod finished;
 mod given_up;
+mod gone;
 mod home;
 mod inspect;
 mod layout;
@@ -103,7 +104,7 @@ use crate::{
     message::{At, OperationId, Question, Resolved},
     numbering::{Numbering, origin},
     opens::OpenTable,
-    slots::{ShardId, SlotTable, TRANSACTION_SHARD_SHIFT, slot_of_cookie},
+    slots::{ShardId, SlotTable, TRANSACTION_SHARD_SHIFT},
     totals::{ShardTotals, Totals},
 };
 
@@ -585,16 +586,5 @@ impl Core {
         let done = Completion { caller, status, body: body.into() };
         self.note_answer(&done);
         self.uncommitted.push(done);
-    }
-
-    /// A new file id whose home is the owner of the dentry with this cookie.
-    fn new_id(&mut self, cookie: u64) -> Outcome<FileId> {
-        self.new_id_in(slot_of_cookie(cookie))
-    }
-
-    fn new_id_in(&mut self, slot: u16) -> Outcome<FileId> {
-        let id = FileId::new(slot, self.counters.next_file).ok_or(Errno::ENOSPC)?;
-        self.counters.next_file += 1;
-        Ok(id)
     }
 }

@@ -11,6 +11,7 @@ use mayfly_meta::{
 use mayfly_types::{Errno, FileId, Times, Timestamp};
 
 use super::{Core, Outcome, made::is_placed};
+use crate::slots::slot_of_cookie;
 
 /// An inode and where its record is.
 #[derive(Debug, Clone)]
@@ -255,6 +256,17 @@ impl Core {
             residency: Vec::new(),
             content,
         }
+    }
+
+    /// A new file id whose home is the owner of the dentry with this cookie.
+    pub(super) fn new_id(&mut self, cookie: u64) -> Outcome<FileId> {
+        self.new_id_in(slot_of_cookie(cookie))
+    }
+
+    pub(super) fn new_id_in(&mut self, slot: u16) -> Outcome<FileId> {
+        let id = FileId::new(slot, self.counters.next_file).ok_or(Errno::ENOSPC)?;
+        self.counters.next_file += 1;
+        Ok(id)
     }
 
     /// A name of the file is gone (its dentry is removed or replaced by the caller, before or

@@ -124,7 +124,7 @@ impl Operation {
     }
 
     /// The file that it cuts.
-    fn cut(&self) -> Option<FileId> {
+    pub(super) fn cut(&self) -> Option<FileId> {
         let steps = self.parts.iter().flat_map(|(_, steps)| steps);
         let mut cuts = steps.filter_map(|step| match step {
             Step::CutPart { id, .. } => Some(*id),
@@ -421,6 +421,7 @@ impl Core {
 
     fn give_up(&mut self, id: OperationId) {
         let Some(operation) = self.operations.remove(&id) else { return };
+        operation.cut().into_iter().for_each(|file| self.drop_after_cut(file));
         let Operation { task, caller, run, verdict, .. } = operation;
         self.run = run;
         let Some(task) = task else { return };

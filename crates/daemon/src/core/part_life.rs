@@ -2,15 +2,14 @@
 //! takes over what they say, and they go.
 
 use mayfly_meta::{
-    Scan, StoreError, key,
-    record::{Layout, Part, PartOf, PendingCut},
+    StoreError, key,
+    record::{Part, PartOf, PendingCut},
 };
 use mayfly_object::{ObjectAttr, ObjectId};
 use mayfly_types::{Errno, FileId};
 
-use super::{Core, Fault, Outcome, claims::Claim, data::BLOCK_BYTES, store_failed};
+use super::{Core, Fault, Outcome, claims::Claim, data::BLOCK_BYTES};
 use crate::{
-    log,
     message::{Answer, PartFacts, PartPlace, Question},
     stripes::Stripes,
 };
@@ -24,7 +23,12 @@ impl Core {
         let (length, exact) = of.layout.length_of_part(file, of.index, size_bytes);
         let at_least = if exact { length } else { 0 };
         let place = PartPlace { file, part: *of };
-        let Some(part) = self.part_of(place.object())? else {
+        let there = self.record_of_part(file)?;
+        if there.is_some_and(|part| part.generation > of.generation) {
+            // The file was emptied since, and has bytes again.
+            return Ok(());
+        }
+        let Some(part) = there.filter(|part| part.generation == of.generation) else {
             if at_least > 0 {
                 let cut = PendingCut { at_most: length, at_least };
                 self.new_part(&place, Some(cut))?;
@@ -152,32 +156,5 @@ impl Core {
             self.charge_part(object.file, attr.blocks * BLOCK_BYTES);
         }
         Ok(())
-    }
-
-    /// Asks for the removal of the parts of files that are gone.
-    pub(super) fn take_up_gone(&mut self) -> Result<(), StoreError> {
-        let mut gone = Vec::new();
-        self.store.scan(&[key::GONE], &[key::GONE], &mut |key, record| {
-            gone.extend(key::split_gone(key).map(|of| (of, record.to_vec())));
-            Scan::More
-        })?;
-        for ((file, generation), record) in gone {
-            let layout = Layout::decode_gone(&record)?;
-            self.ask_to_drop(file, generation, &layout);
-        }
-        Ok(())
-    }
-
-    /// A server has removed its part of a file, or has none.
-    pub(super) fn part_gone(&mut self, file: FileId, generation: u32, answer: &Answer) {
-        if *answer != Answer::Done {
-            log::error(format_args!("file {:016x}", file.0), format_args!("parts: {answer:?}"));
-            return;
-        }
-        if self.striped.was_last_to_go(file, generation)
-            && let Err(error) = self.store.delete(&key::gone(file, generation))
-        {
-            store_failed(&error);
-        }
     }
 }

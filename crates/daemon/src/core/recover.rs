@@ -189,8 +189,9 @@ impl Core {
         self.take_up_unsettled()?;
         self.take_up_locks()?;
         self.take_up_doomed()?;
-        self.take_up_gone()?;
         self.take_up_operations()?;
+        // Behind these: they may be cuts of such files.
+        self.take_up_gone()?;
         self.take_up_begun();
         self.take_up_posted();
         self.commit().map_err(OpenError::Failed)?;

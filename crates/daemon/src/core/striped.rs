@@ -47,7 +47,7 @@ pub(super) struct Striped {
     attempts: u64,
     appends: u64,
     /// Parts that still have to go.
-    going: HashMap<(FileId, u32), usize>,
+    pub(super) going: HashMap<(FileId, u32), usize>,
     /// Where bytes of open files are whose home is elsewhere.
     places: HashMap<FileId, PartOf>,
     /// Who appends to which file of this home just now; nobody where a look keeps others from it.
@@ -73,17 +73,6 @@ impl Striped {
     pub(super) fn number_of_append(&mut self) -> u64 {
         self.appends += 1;
         self.appends
-    }
-
-    /// A part is gone; true when there is no other.
-    pub(super) fn was_last_to_go(&mut self, file: FileId, generation: u32) -> bool {
-        let Some(missing) = self.going.get_mut(&(file, generation)) else { return false };
-        *missing -= 1;
-        let last = *missing == 0;
-        if last {
-            self.going.remove(&(file, generation));
-        }
-        last
     }
 }
 
@@ -388,28 +377,6 @@ impl Core {
             inode.ctime = inode.ctime.max(facts.ctime);
             // A store that fails has said so.
             drop(self.save(&located));
-        }
-    }
-
-    /// The inode goes, or becomes a small one; its parts follow.
-    pub(super) fn doom_striped(&mut self, inode: &Inode) -> Outcome<()> {
-        let (file, generation) = (inode.id, generation_of(inode)?);
-        self.keep_unsettled(file);
-        self.forget_append(file)?;
-        if inode.unsettled {
-            self.store.delete(&key::numbered(key::UNSETTLED, file))?;
-        }
-        self.store.put(&key::gone(file, generation), &inode.layout.encode_gone())?;
-        self.ask_to_drop(file, generation, &inode.layout);
-        Ok(())
-    }
-
-    pub(super) fn ask_to_drop(&mut self, file: FileId, generation: u32, layout: &Layout) {
-        let shards = self.part_shards(file, layout);
-        self.striped.going.insert((file, generation), shards.len());
-        for shard in shards {
-            let question = Question::DropPart { file, generation };
-            self.ask(ShardId(shard), question, Purpose::Gone(file, generation));
         }
     }
 

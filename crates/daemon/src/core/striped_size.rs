@@ -106,6 +106,7 @@ impl Core {
     /// goes on that would settle it, that is begun here.
     pub(super) fn cut_is_over(&mut self, file: FileId, goes_on: bool) {
         self.keep_unsettled(file);
+        self.drop_after_cut(file);
         if goes_on {
             return;
         }

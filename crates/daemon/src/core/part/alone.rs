@@ -300,3 +300,18 @@ fn nobody_waits_for_an_append_that_does_not_come_again() {
         assert_eq!(part.content(), THEIRS);
     }
 }
+
+/// A cut comes once more, when the file was emptied and has bytes again.
+#[test]
+fn a_cut_of_before_does_not_end_the_part_that_a_file_has_now() {
+    let mut part = Part::new();
+    let before = part.place.part;
+    part.place.part.generation += 1;
+    part.write(1);
+    part.finish();
+    let steps = vec![Step::CutPart { id: part.place.file, part: before, size_bytes: 2 * OFFSET }];
+    let operation = OperationId::new(1, HOME.0);
+    part.ask(Question::Apply { operation, wave: 0, steps, last: true });
+    part.finish();
+    assert_eq!(part.content(), THEIRS);
+}

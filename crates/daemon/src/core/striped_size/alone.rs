@@ -3,8 +3,8 @@
 use mayfly_meta::record::Step;
 use mayfly_types::{Attr, FileId, OpenRef, SessionId, Timestamp};
 use mayfly_wire::{
-    Close, Link, Open, Opened, Operation, Reader, Request, SET_SIZE, SetAttr, Stat, Target,
-    WALK_EMPTY, Walk, Wire,
+    Close, Link, Open, Opened, Operation, Reader, Request, SET_SIZE, SetAttr, Stat, Target, Unlink,
+    WALK_EMPTY, WALK_FOLLOW, Walk, Wire,
 };
 
 use crate::{
@@ -197,8 +197,8 @@ fn nobody_is_held_where_two_rounds_agree() {
     assert_eq!(home.asked.len(), 3);
 }
 
-/// A cut to four chunks of a closed file of two, in the middle of which its home died.
-fn cut_in_two_lives(name: &[u8]) -> (Home, SetAttr<'_>) {
+/// A closed file of two chunks of which its own home has cut its part to four.
+fn half_cut(name: &[u8]) -> (Home, SetAttr<'_>) {
     let mut home = Home::new(|_| 2 * CHUNK_BYTES);
     home.make_named(name);
     let target = Target::Path(Walk { start: FileId::ROOT, flags: 0, path: name });
@@ -207,6 +207,12 @@ fn cut_in_two_lives(name: &[u8]) -> (Home, SetAttr<'_>) {
     home.requests += 1;
     let cut = cut(target, 4 * CHUNK_BYTES);
     assert_eq!(home.ask_again::<_, Attr>(&cut), None);
+    (home, cut)
+}
+
+/// And in the middle of that it died.
+fn cut_in_two_lives(name: &[u8]) -> (Home, SetAttr<'_>) {
+    let (mut home, cut) = half_cut(name);
     home.start_again();
     (home, cut)
 }
@@ -231,4 +237,47 @@ fn a_size_is_settled_when_a_cut_is_finished_that_nobody_waits_for() {
     home.asked.clear();
     assert_eq!(home.size(cut.target), 4 * CHUNK_BYTES);
     assert_eq!(home.asked.len(), 0, "nobody is asked for a size that is settled");
+}
+
+fn is_drop(question: &Question) -> bool {
+    matches!(question, Question::DropPart { .. })
+}
+
+fn is_cut(question: &Question) -> bool {
+    matches!(question, Question::Apply { .. })
+}
+
+/// A part was to go before it had heard of a cut, and was made by that for a file that nobody knew:
+/// it stayed for ever (found by `mayfly fsck` after kills).
+#[test]
+fn parts_of_a_file_that_goes_while_it_is_cut_are_dropped_behind_the_cut() {
+    let name = Home::new(|_| 0).name_here();
+    let (mut home, _) = half_cut(&name);
+    let walk = Walk { start: FileId::ROOT, flags: 0, path: &name };
+    home.ask::<_, ()>(&Unlink { walk, directory: false });
+    assert_eq!(home.asked(is_drop), 0, "the cut is not over");
+    home.asked.clear();
+    home.start_again();
+    let order = |is_it: fn(&Question) -> bool| home.asked.iter().position(is_it);
+    assert!(order(is_cut).is_some() && order(is_cut) < order(is_drop), "{:?}", home.asked);
+    assert_eq!((home.asked(is_cut), home.asked(is_drop)), (1, 1));
+    home.asked.clear();
+    home.start_again();
+    assert_eq!(home.asked(is_drop), 0, "that they are gone is known");
+}
+
+#[test]
+fn a_file_is_not_emptied_while_it_is_cut() {
+    const O_TRUNC: u32 = 0o1000;
+    let name = Home::new(|_| 0).name_here();
+    let (mut home, _) = half_cut(&name);
+    let walk = Walk { start: FileId::ROOT, flags: WALK_FOLLOW, path: &name };
+    let empty = Open { walk, flags: O_RDWR | O_TRUNC, mode: 0, uid: 0, gid: 0 };
+    home.requests += 1;
+    assert!(home.ask_again::<_, Opened>(&empty).is_none(), "it waits");
+    home.start_again();
+    let opened = home.ask_again::<_, Opened>(&empty).expect("the cut is over");
+    assert_eq!(opened.attr.size_bytes, 0);
+    let order = |is_it: fn(&Question) -> bool| home.asked.iter().rposition(is_it);
+    assert!(order(is_cut) < order(is_drop), "{:?}", home.asked);
 }
