@@ -70,8 +70,9 @@ def hold():
 kept = []
 acts = [
     lambda: write("wb"), lambda: write("ab"), lambda: write("r+b"), hold,
-    lambda: os.remove(path()), lambda: os.rename(path(), path()), lambda: os.link(path(), path()),
-    lambda: os.truncate(path(), dice.choice([0, 100, 5000, 700000])),
+    *[lambda: os.remove(path())] * 2,
+    lambda: os.rename(path(), path()), lambda: os.link(path(), path()),
+    *[lambda: os.truncate(path(), dice.choice([0, 100, 5000, 430000, 700000, 5000000]))] * 6,
     lambda: os.mkdir(path() + "d"), lambda: os.rmdir(path() + "d"),
     lambda: os.rename(path() + "d", path() + "d"), lambda: os.symlink("x", path()),
     lambda: os.listdir(dice.choice("abc")),

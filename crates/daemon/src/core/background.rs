@@ -218,6 +218,14 @@ impl Core {
         }
     }
 
+    /// Removes an object with a mark, as soon as that is committed.
+    pub(super) fn remove_when_committed(&mut self, object: ObjectId) {
+        match self.store.pending_transaction() {
+            0 => self.start_removal(object),
+            _ => self.work.doomed.push(object),
+        }
+    }
+
     /// Removes an object whose mark is committed.
     pub(super) fn start_removal(&mut self, object: ObjectId) {
         self.start_removals(vec![object]);

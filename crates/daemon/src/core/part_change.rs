@@ -141,27 +141,18 @@ impl Core {
         self.run.changed.take().map(changed)
     }
 
-    /// The part, for its file's home, when nobody changes it. The home knows that it does.
+    /// The part, for its file's home, when nobody changes it. What the home asks for has its leave
+    /// as of when it asked; this may have been put aside since, and the file be closed or gone.
     pub(super) fn part_at_rest(&mut self, place: &PartPlace) -> Outcome<ObjectId> {
         self.unclaimed(|| vec![(Claim::Bytes(place.file), false)])?;
         self.check_no_write_in_doubt(place.file)?;
-        self.admit_for_home(place)?;
+        self.admit_at_home(place)?;
         let object = self.part_to_change(place)?;
         self.check_no_append(object)?;
         if self.parts.active.get(&place.file).is_some_and(|active| active.jobs > 0) {
             return Err(Fault::Busy);
         }
         Ok(object)
-    }
-
-    /// What the home asks for has its leave, as of when it asked. Where there is no part, that may
-    /// have gone since, with its file: the home may have been killed while this was put aside.
-    fn admit_for_home(&mut self, place: &PartPlace) -> Outcome<()> {
-        if self.part_of(place.object())?.is_none() {
-            return self.admit_at_home(place);
-        }
-        self.parts.active.entry(place.file).or_default().admitted = true;
-        Ok(())
     }
 
     /// fallocate, as far as the range is this part's. With `look` nothing is done but to look

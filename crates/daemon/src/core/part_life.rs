@@ -8,7 +8,7 @@ use mayfly_meta::{
 use mayfly_object::{ObjectAttr, ObjectId};
 use mayfly_types::{Errno, FileId};
 
-use super::{Core, Fault, Outcome, claims::Claim, data::BLOCK_BYTES};
+use super::{Core, Fault, Outcome, claims::Claim, data::BLOCK_BYTES, preparation::Subject};
 use crate::{
     message::{Answer, PartFacts, PartPlace, Question},
     stripes::Stripes,
@@ -138,7 +138,18 @@ impl Core {
         }
         self.parts.active.remove(&file);
         self.counters.objects = self.counters.objects.saturating_sub(1);
-        self.work.doomed.push(object);
+        if !self.preparations.is_under_way(Subject::Part(object)) {
+            self.work.doomed.push(object);
+        }
+        Ok(())
+    }
+
+    /// The pool has made the object of a part, or could not. What has gone meanwhile is removed
+    /// now, and not before: it would have been made behind its removal.
+    pub(super) fn remove_if_gone(&mut self, object: ObjectId) -> Result<(), StoreError> {
+        if self.store.get(&key::doomed(object.file, object.generation))?.is_some() {
+            self.remove_when_committed(object);
+        }
         Ok(())
     }
 

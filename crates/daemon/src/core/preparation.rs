@@ -143,6 +143,11 @@ pub(super) struct Preparations {
 }
 
 impl Preparations {
+    /// Whether the pool has not said so far what came of it.
+    pub(super) fn is_under_way(&self, subject: Subject) -> bool {
+        self.waiting.contains_key(&subject)
+    }
+
     /// What is known to the operations that wait.
     pub(super) fn runs(&mut self) -> impl Iterator<Item = &mut Run> {
         self.tasks().map(|(_, run)| run)
@@ -368,6 +373,9 @@ impl Core {
                 self.take_survey(&surveyed);
             }
             Prepared::Part(object, cut, result) => {
+                if let Err(error) = self.remove_if_gone(object) {
+                    super::store_failed(&error);
+                }
                 let result = result.and_then(|()| self.part_is_ready(object, cut));
                 let failure = result.err().map(|errno| (subject, errno));
                 self.tell_waiting(subject, |run| run.failures.extend(failure));

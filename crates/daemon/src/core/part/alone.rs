@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use mayfly_meta::record::{Layout, PartOf, Policy, Step};
 use mayfly_transport_shm::layout::{APPENDED, BEGUN_APPEND, Begun};
-use mayfly_types::{FileId, OpenRef, SessionId};
+use mayfly_types::{Errno, FileId, OpenRef, SessionId};
 use mayfly_wire::{Op, Write};
 
 use crate::core::alone::{Alone, CHUNK_LOG2, encoded, not_involved};
@@ -14,6 +14,7 @@ use crate::{
     message::{Answer, Append, At, Forward, Message, OperationId, PartPlace, Question, Resolved},
     numbering::{Numbering, session_elsewhere},
     slots::ShardId,
+    stripes::Stripes,
 };
 
 /// The file's home, on the node of the processes.
@@ -30,6 +31,8 @@ struct Part {
     /// The shard's answers to questions, by their numbers.
     answers: Vec<(u64, Answer)>,
     asked: u64,
+    /// Nobody can write any more.
+    closed: bool,
 }
 
 /// A request of a process, as this shard calls it.
@@ -52,7 +55,7 @@ impl Part {
             striped: true,
         };
         let place = PartPlace { file, part: PartOf { generation: 1, layout, index: 1 } };
-        let mut part = Part { shard, place, answers: Vec::new(), asked: 0 };
+        let mut part = Part { shard, place, answers: Vec::new(), asked: 0, closed: false };
         part.meet();
         part
     }
@@ -81,6 +84,7 @@ impl Part {
                     Message::Answer(id, answer) => self.answers.push((id, answer)),
                     Message::Ask(id, question) => {
                         let answer = match question {
+                            Question::Admit { .. } if self.closed => Answer::Failed(Errno::EBADF),
                             Question::Admit { .. } => Answer::Done,
                             Question::Returned => not_involved(),
                             other => panic!("{other:?}"),
@@ -314,4 +318,62 @@ fn a_cut_of_before_does_not_end_the_part_that_a_file_has_now() {
     part.ask(Question::Apply { operation, wave: 0, steps, last: true });
     part.finish();
     assert_eq!(part.content(), THEIRS);
+}
+
+/// The file's home is told how far the part reaches, for good.
+fn settle(part: &mut Part) -> u64 {
+    let PartPlace { file, part: of } = part.place;
+    part.closed = true;
+    part.ask(Question::SettlePart { file, generation: of.generation })
+}
+
+/// What was asked for before nobody could write any more was done behind the length that the file
+/// has from then on (found by `mayfly fsck` after kills: its object was longer).
+#[test]
+fn a_part_does_not_grow_behind_what_it_has_told_for_a_settled_size() {
+    let PartPlace { file, .. } = Part::new().place;
+    let allocate = |place| {
+        let (start, end) = (OFFSET, OFFSET + 4096);
+        Question::AllocatePart { place, mode: 0, start, end, look: false }
+    };
+    let append = |place| {
+        let (append, bytes) = (append_of(2), OURS.to_vec());
+        Question::AppendPart { place, append, offset: OFFSET + 17, bytes, behind: false }
+    };
+    let late: [&dyn Fn(PartPlace) -> Question; 2] = [&allocate, &append];
+    for late in late {
+        let mut part = Part::new();
+        part.write(1);
+        part.finish();
+        part.start_again();
+        part.hold(append_of(2));
+        let asked = part.ask(late(part.place));
+        assert_eq!(part.answer(asked), None, "the object is looked at in the pool");
+        let settled = settle(&mut part);
+        // What was asked for last is looked at first.
+        while part.shard.core.run_job(1) || part.shard.core.run_job(0) {
+            part.go_on();
+        }
+        let Some(Answer::Part(facts)) = part.answer(settled) else { panic!("{file:?}") };
+        let layout = part.place.part.layout;
+        let length = part.shard.core.objects.attr(part.place.object()).expect("it is there");
+        assert_eq!(facts.end_bytes, layout.end_of_part(1, length.size_bytes));
+    }
+}
+
+/// The object was made behind its removal, and belonged to no file (found by `mayfly fsck` after
+/// kills).
+#[test]
+fn the_object_of_a_part_that_goes_while_it_is_made_goes() {
+    let mut part = Part::new();
+    part.write(1);
+    let PartPlace { file, part: of } = part.place;
+    part.closed = true;
+    let dropped = part.ask(Question::DropPart { file, generation: of.generation });
+    assert_eq!(part.answer(dropped), Some(&Answer::Done));
+    while part.shard.core.run_job(1) || part.shard.core.run_job(0) {
+        part.go_on();
+    }
+    let left = part.shard.core.objects.attr(part.place.object());
+    assert_eq!(left.err(), Some(Errno::ENOENT));
 }
