@@ -43,7 +43,13 @@ impl Core {
         let intent = Intent { session: session.0, lane, request_id, cut, parts };
         let id = self.operation_id();
         self.store.put(&key::intent(id.0), &intent.encode())?;
-        self.finished.insert((session, request_id), Finished { id, cut });
+        // The same request has cut another file if its name has changed hands while the daemon was
+        // away.
+        if let Some(before) = self.finished.insert((session, request_id), Finished { id, cut })
+            && before.id != id
+        {
+            self.store.delete(&key::intent(before.id.0))?;
+        }
         Ok(())
     }
 
