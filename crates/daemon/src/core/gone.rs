@@ -38,7 +38,8 @@ impl Core {
     }
 
     fn ask_to_drop(&mut self, file: FileId, generation: u32, layout: &Layout) {
-        if self.is_being_cut(file) || self.striped.going.contains_key(&(file, generation)) {
+        let waits = self.is_being_cut(file) || !self.striped.knows_cuts;
+        if waits || self.striped.going.contains_key(&(file, generation)) {
             return;
         }
         let shards = self.part_shards(file, layout);
@@ -56,8 +57,10 @@ impl Core {
         }
     }
 
-    /// Asks for the removal of the parts of files that are gone.
+    /// Asks for the removal of the parts of files that are gone, once the operations of an earlier
+    /// daemon are taken up.
     pub(super) fn take_up_gone(&mut self) -> Result<(), StoreError> {
+        self.striped.knows_cuts = true;
         self.drop_gone(&[key::GONE])
     }
 

@@ -46,6 +46,8 @@ pub(super) struct Striped {
     settling: HashMap<FileId, Settling>,
     attempts: u64,
     appends: u64,
+    /// What an earlier daemon left is known: which of the files that go are being cut.
+    pub(super) knows_cuts: bool,
     /// Parts that still have to go.
     pub(super) going: HashMap<(FileId, u32), usize>,
     /// Where bytes of open files are whose home is elsewhere.
