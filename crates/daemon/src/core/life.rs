@@ -32,7 +32,7 @@ impl Core {
         self.chases.session_closed(session);
         self.ready.retain(|done| done.caller.session != session);
         self.uncommitted.retain(|done| done.caller.session != session);
-        self.unclaimed_opens.retain(|made, _| made.session != session);
+        self.forget_unclaimed(|made| made.session == session);
         for open in self.opens.of_session(session) {
             if !self.opens.is_shared(open.index) {
                 self.end_open(open);

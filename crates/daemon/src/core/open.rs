@@ -242,19 +242,26 @@ impl Core {
     /// Frees the description that a request of this caller made before the daemon was restarted:
     /// the request was not acknowledged, so it comes again, or its process has given up.
     pub(super) fn drop_unclaimed(&mut self, caller: Caller) {
-        let is_over = |made: &Caller| *made == caller || caller.is_behind(*made);
-        let made: Vec<Caller> = self.unclaimed_opens.keys().copied().filter(is_over).collect();
-        for made in made {
-            let again = made == caller;
-            let index = self.unclaimed_opens.get(&made).copied();
-            match index.and_then(|index| self.opens.at(index)) {
-                // The other node has the answer and will give it again: `adopt_open`.
-                Some((_, found)) if again && found.remote.is_some() => continue,
-                Some((open, _)) if again => self.end_open(open),
-                _ => {}
+        if let Some(index) = self.unclaimed_opens.get(&caller).copied() {
+            let found = self.opens.at(index);
+            // Where another node has the answer it will give it again: `adopt_open`.
+            if found.is_none_or(|(_, found)| found.remote.is_none()) {
+                self.unclaimed_opens.remove(&caller);
+                found.into_iter().for_each(|(open, _)| self.end_open(open));
             }
-            self.unclaimed_opens.remove(&made);
         }
+        self.forget_unclaimed(|made| caller.is_behind(*made));
+    }
+
+    /// These requests do not come again.
+    pub(super) fn forget_unclaimed(&mut self, is_over: impl Fn(&Caller) -> bool) {
+        if self.unclaimed_opens.is_empty() {
+            return;
+        }
+        let over: Vec<Caller> =
+            self.unclaimed_opens.keys().copied().filter(|made| is_over(made)).collect();
+        self.ask_who_stands(&over);
+        self.unclaimed_opens.retain(|made, _| !over.contains(made));
     }
 }
 

@@ -44,6 +44,27 @@ impl Core {
         self.ask(numbering.front_of(node), Question::Standing(lent), Purpose::Standing(node));
     }
 
+    /// Requests that made descriptions before this daemon was restarted are over. One that came
+    /// again may have been executed elsewhere, since its path leads elsewhere by now, and until
+    /// then its node left it out. So the node is asked whether it stands for what it has here.
+    pub(super) fn ask_who_stands(&mut self, made: &[Caller]) {
+        for made in made {
+            let Caller { session, lane, request_id } = *made;
+            let index = self.unclaimed_opens.get(made).copied();
+            let found = index.and_then(|index| self.opens.at(index));
+            let (Some((node, session)), Some((open, found))) = (origin(session), found) else {
+                continue;
+            };
+            let theirs = node_of_owner(found.session) == Some(node);
+            if theirs && self.opens.made_by(open.index) == *made {
+                self.distant.asked_about.insert(*made);
+                let lent = vec![Description { open, session, lane, request_id }];
+                let front = self.numbering.front_of(node);
+                self.ask(front, Question::Standing(lent), Purpose::Standing(node));
+            }
+        }
+    }
+
     /// What is open here for a node, but for what is being opened.
     fn open_for(&self, node: u32) -> Vec<Description> {
         let mut lent = Vec::new();
