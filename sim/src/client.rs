@@ -1,5 +1,7 @@
 //! A client: a process that does one thing after the other and notes what it hears.
 
+pub mod scraps;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use mayfly_types::{Attr, Errno, FileId, FileKind, OpenRef, limits::LANES};
@@ -45,6 +47,7 @@ enum What {
     Add { directory: usize, name: String },
     OpenDirectory { directory: usize },
     Page { open: OpenRef, names: Vec<String> },
+    OpenScrap,
     Unnoted,
 }
 
@@ -84,6 +87,8 @@ pub struct Client {
     made: VecDeque<OpenRef>,
     files: BTreeMap<usize, OpenRef>,
     entries: Vec<(usize, String)>,
+    /// Those that are open, the first one first.
+    scraps: VecDeque<OpenRef>,
     last_entry: u32,
     doing: Option<Doing>,
     /// Which process it is.
@@ -127,6 +132,7 @@ impl Client {
             made: VecDeque::new(),
             files: BTreeMap::new(),
             entries: Vec::new(),
+            scraps: VecDeque::new(),
             last_entry: 0,
             doing: None,
             life: 0,
@@ -168,6 +174,7 @@ impl Client {
         }
         self.made.clear();
         self.files.clear();
+        self.scraps.clear();
         self.life += 1;
     }
 
@@ -219,6 +226,7 @@ impl Client {
                 let what = What::OpenDirectory { directory };
                 self.ask(node, &open(&path, O_DIRECTORY), what, None);
             }
+            Act::Scrap(scrap) => self.scrap(node, scrap),
             Act::Make(at) => {
                 let (path, is_directory) = common.paths[at].clone();
                 let request = match is_directory {
@@ -427,6 +435,10 @@ impl Client {
                 None
             }
             What::Page { open, names } => self.page(node, doing.event, *open, names.clone(), body),
+            What::OpenScrap => {
+                self.take_scrap(body);
+                None
+            }
             What::Unnoted => None,
         }
     }

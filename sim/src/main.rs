@@ -44,6 +44,9 @@ struct Arguments {
     /// All clients work on the content of one file, and daemons die often.
     #[arg(long)]
     bytes: bool,
+    /// All clients make, cut and remove a few files, and daemons and clients die often.
+    #[arg(long, conflicts_with = "bytes")]
+    scraps: bool,
     /// Files are open for a write or a read only, and cut by their names.
     #[arg(long)]
     by_name: bool,
@@ -73,7 +76,8 @@ impl Arguments {
     }
 
     fn shape(&self) -> Shape {
-        Shape { nodes: self.nodes, shards: self.shards, roles: self.roles, bytes: self.bytes }
+        let Arguments { nodes, shards, roles, bytes, scraps, .. } = *self;
+        Shape { nodes, shards, roles, bytes, scraps }
     }
 
     fn plan(&self, seed: u64) -> Plan {
@@ -100,6 +104,9 @@ impl Arguments {
         }
         if self.bytes {
             command += " --bytes";
+        }
+        if self.scraps {
+            command += " --scraps";
         }
         if self.by_name {
             command += " --by-name";

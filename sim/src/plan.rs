@@ -6,6 +6,7 @@ use mayfly_daemon::Roles;
 
 use crate::{
     bytes::BLOCKS,
+    client::scraps::Scrap,
     dice::Dice,
     history::{BytesOp, NameOp},
     names::{Group, PLACES},
@@ -32,6 +33,8 @@ pub enum Act {
     Remove(usize),
     /// The directory is listed.
     List(usize),
+    /// A file is made, changed or removed of which nothing is judged but what it leaves.
+    Scrap(Scrap),
     /// A path of the run's table is made.
     Make(usize),
     /// It is removed, if it is there.
@@ -116,6 +119,8 @@ pub struct Shape {
     pub roles: bool,
     /// All clients work on the content of one file, and daemons die often.
     pub bytes: bool,
+    /// All clients make, cut and remove a few files, and daemons and clients die often.
+    pub scraps: bool,
 }
 
 impl Plan {
@@ -150,7 +155,10 @@ impl Plan {
             scripts: Vec::new(),
             troubles: Vec::new(),
         };
-        if shape.bytes {
+        if shape.scraps {
+            plan.draw_work_on_scraps(&mut Dice::new(seed, 7));
+            plan.draw_deaths(&mut Dice::new(seed, 8));
+        } else if shape.bytes {
             plan.draw_work_on_bytes(&mut Dice::new(seed, 5));
             plan.draw_deaths(&mut Dice::new(seed, 6));
         } else {
@@ -177,16 +185,24 @@ impl Plan {
     }
 
     fn draw_work_on_bytes(&mut self, dice: &mut Dice) {
+        self.draw_work(dice, |dice, mark| match dice.below(30) {
+            0 => Act::CloseFile(0),
+            _ => Act::Bytes(0, draw_bytes(dice, mark)),
+        });
+    }
+
+    fn draw_work_on_scraps(&mut self, dice: &mut Dice) {
+        self.draw_work(dice, |dice, _| Act::Scrap(Scrap::draw(dice)));
+    }
+
+    /// Every client does such things, each of which has a number of its own.
+    fn draw_work(&mut self, dice: &mut Dice, draw: fn(&mut Dice, u32) -> Act) {
         let pause_ns = [100 * US, 2 * MS, 20 * MS][dice.index(3)];
         for client in 0..dice.between(2, 9) {
             let node = dice.below(u64::from(self.nodes)) as u32;
             let mut acts = Vec::new();
             for number in 0..dice.between(10, 60) {
-                let mark = (client * 1000 + number + 1) as u32;
-                let act = match dice.below(30) {
-                    0 => Act::CloseFile(0),
-                    _ => Act::Bytes(0, draw_bytes(dice, mark)),
-                };
+                let act = draw(dice, (client * 1000 + number + 1) as u32);
                 acts.push((dice.below(pause_ns), act));
             }
             self.scripts.push(Script { node, acts });

@@ -58,8 +58,9 @@ fn look(place: &str, key: &[u8], record: &[u8]) -> Option<Wrong> {
         }
         key::MEMBER if key::split_numbered(key) == Some(FileId::ROOT) => return None,
         key::MEMBER => say("a part of a directory"),
+        key::PART => say("a part of a file"),
         key::INTENT | key::APPLIED => say("something of an operation"),
-        key::ORPHAN | key::UNSETTLED | key::DOOMED | key::APPEND => say("a mark"),
+        key::ORPHAN | key::UNSETTLED | key::DOOMED | key::APPEND | key::GONE => say("a mark"),
         key::XATTRS => say("extended attributes"),
         key::ANSWER => say("an answer that nobody asks for again"),
         _ => return None,

@@ -13,7 +13,10 @@ use mayfly_daemon::{Numbering, serve::stepped::Step};
 use mayfly_types::limits::DEADLINE_MS_DEFAULT;
 
 use crate::{
-    client::{Client, Common, Opening},
+    client::{
+        Client, Common, Opening,
+        scraps::{SCRAPS, path_of},
+    },
     dice::Dice,
     disk::Disk,
     fits,
@@ -259,6 +262,7 @@ impl<'a> World<'a> {
                 self.common.paths.push((format!("l{directory}/{name}"), false));
             }
         }
+        self.common.paths.extend((0..SCRAPS).map(|scrap| (path_of(scrap), false)));
         let all = self.common.paths.len();
         // Twice, since a disk may have been told to fail and come to it only now.
         let once = (before..all).chain(0..before);
