@@ -1,5 +1,6 @@
 //! A client: a process that does one thing after the other and notes what it hears.
 
+mod own;
 pub mod scraps;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -10,8 +11,10 @@ use mayfly_wire::{
     SET_SIZE, SetAttr, Stat, Target, Unlink, WALK_EMPTY, Walk, Wire, Write, Written, listing,
 };
 
+use self::own::{Of, Own, Work};
 use crate::{
     bytes::{BLOCK_BYTES, BLOCKS_MAX, block, read_block},
+    dice::Dice,
     history::{BytesOp, EntryOp, Event, Heard, NameOp, Op},
     lanes::Lanes,
     names::Group,
@@ -39,15 +42,34 @@ pub enum Opening {
 /// What a request is for.
 #[derive(Debug, Clone)]
 enum What {
-    Create { bytes: u32 },
-    OpenFile { file: usize, then: BytesOp },
+    Create {
+        bytes: u32,
+    },
+    OpenFile {
+        file: usize,
+        then: BytesOp,
+    },
     Bytes(BytesOp),
     Plain,
     Stat,
-    Add { directory: usize, name: String },
-    OpenDirectory { directory: usize },
-    Page { open: OpenRef, names: Vec<String> },
+    Add {
+        directory: usize,
+        name: String,
+    },
+    OpenDirectory {
+        directory: usize,
+    },
+    Page {
+        open: OpenRef,
+        names: Vec<String>,
+    },
     OpenScrap,
+    /// For a transfer by the process itself, when the generation was this.
+    Leave {
+        work: Work,
+        writable: bool,
+        before: u32,
+    },
     Unnoted,
 }
 
@@ -75,6 +97,14 @@ pub struct Common {
     pub answers: u64,
 }
 
+impl Common {
+    fn hear(&mut self, event: usize, heard: Heard) {
+        let event = &mut self.history[event];
+        event.to_ns = (heard != Heard::Unknown).then_some(self.now_ns);
+        event.heard = heard;
+    }
+}
+
 /// A process, or several in succession.
 #[derive(Debug)]
 pub struct Client {
@@ -90,6 +120,8 @@ pub struct Client {
     /// Those that are open, the first one first.
     scraps: VecDeque<OpenRef>,
     last_entry: u32,
+    /// What it does without the daemon, if it does.
+    own: Option<Own>,
     doing: Option<Doing>,
     /// Which process it is.
     pub life: u64,
@@ -111,6 +143,19 @@ fn unlink(path: &str, directory: bool) -> Request<'_> {
     Request::Unlink(Unlink { walk: walk(path), directory })
 }
 
+fn cut(target: Target<'_>, blocks: u8) -> Request<'_> {
+    Request::SetAttr(SetAttr {
+        target,
+        which: SET_SIZE,
+        mode: 0,
+        uid: 0,
+        gid: 0,
+        size_bytes: u64::from(blocks) * BLOCK_BYTES as u64,
+        atime: Default::default(),
+        mtime: Default::default(),
+    })
+}
+
 fn close(open: OpenRef) -> Request<'static> {
     Request::Close(Close { open })
 }
@@ -124,6 +169,7 @@ impl Client {
     #[must_use]
     pub fn new(number: usize, node: u32, acts: Vec<(u64, Act)>, opening: Opening) -> Client {
         Client {
+            own: None,
             number,
             node,
             opening,
@@ -139,10 +185,20 @@ impl Client {
         }
     }
 
+    /// It reads and writes by itself what it has leave for.
+    #[must_use]
+    pub fn by_itself(self, dice: Dice, looks: bool) -> Client {
+        Client { own: Some(Own::new(dice, looks)), ..self }
+    }
+
+    fn is_at_it(&self) -> bool {
+        self.own.as_ref().is_some_and(Own::is_busy)
+    }
+
     /// Whether everything is done, or given up.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        self.acts.is_empty() && self.doing.is_none() && self.session.is_none()
+        self.acts.is_empty() && self.doing.is_none() && !self.is_at_it() && self.session.is_none()
     }
 
     /// Gives up what it has not begun.
@@ -153,6 +209,9 @@ impl Client {
     /// The pause before the next thing.
     #[must_use]
     pub fn pause_ns(&self) -> u64 {
+        if let Some(own) = self.own.as_ref().filter(|own| own.is_busy()) {
+            return own.stall_ns();
+        }
         self.acts.front().map_or(0, |act| act.0)
     }
 
@@ -165,6 +224,7 @@ impl Client {
     /// The process is killed.
     pub fn kill(&mut self, node: &mut Node) {
         self.doing = None;
+        self.die_by_itself(node);
         self.end(node);
     }
 
@@ -190,6 +250,10 @@ impl Client {
     pub fn begin(&mut self, node: &mut Node, common: &mut Common) -> bool {
         if self.doing.is_some() {
             return true;
+        }
+        if self.is_at_it() {
+            self.go_on_by_itself(node, common);
+            return self.doing.is_some();
         }
         if self.session.is_none() && !self.acts.is_empty() {
             self.session = node.attach();
@@ -283,6 +347,12 @@ impl Client {
     }
 
     fn bytes(&mut self, node: &Node, common: &mut Common, file: usize, open: OpenRef, op: BytesOp) {
+        let event = self.note(common, Op::Bytes(file, op));
+        self.work(node, Work { of: Of::File, open, op, event, tries: 0 });
+    }
+
+    fn work_by_request(&mut self, node: &Node, work: Work) {
+        let Work { of, open, op, event, .. } = work;
         let offset = |at: u8| u64::from(at) * BLOCK_BYTES as u64;
         let block = match op {
             BytesOp::Write(_, of) | BytesOp::Append(of) => block(of),
@@ -298,12 +368,14 @@ impl Client {
             BytesOp::Read(at) => {
                 Request::Read(Read { open, offset: offset(at), count: BLOCK_BYTES as u32 })
             }
-            BytesOp::Truncate(_) | BytesOp::Length => {
-                return self.bytes_of(node, common, file, Target::Open(open), op);
-            }
+            BytesOp::Truncate(blocks) => cut(Target::Open(open), blocks),
+            BytesOp::Length => Request::Stat(Stat { target: Target::Open(open) }),
         };
-        let event = self.note(common, Op::Bytes(file, op));
-        self.ask(node, &request, What::Bytes(op), event);
+        let what = match of {
+            Of::File => What::Bytes(op),
+            Of::Scrap => What::Unnoted,
+        };
+        self.ask(node, &request, what, event);
     }
 
     /// What does not need the file to be open.
@@ -317,16 +389,7 @@ impl Client {
     ) {
         let event = self.note(common, Op::Bytes(file, op));
         let request = match op {
-            BytesOp::Truncate(blocks) => Request::SetAttr(SetAttr {
-                target,
-                which: SET_SIZE,
-                mode: 0,
-                uid: 0,
-                gid: 0,
-                size_bytes: u64::from(blocks) * BLOCK_BYTES as u64,
-                atime: Default::default(),
-                mtime: Default::default(),
-            }),
+            BytesOp::Truncate(blocks) => cut(target, blocks),
             _ => Request::Stat(Stat { target }),
         };
         self.ask(node, &request, What::Bytes(op), event);
@@ -380,9 +443,7 @@ impl Client {
             },
         };
         if let (Some(event), Some(heard)) = (doing.event, heard) {
-            let event = &mut common.history[event];
-            event.to_ns = (heard != Heard::Unknown).then_some(common.now_ns);
-            event.heard = heard;
+            common.hear(event, heard);
         }
         true
     }
@@ -437,6 +498,10 @@ impl Client {
             What::Page { open, names } => self.page(node, doing.event, *open, names.clone(), body),
             What::OpenScrap => {
                 self.take_scrap(body);
+                None
+            }
+            What::Leave { work, writable, before } => {
+                self.take_leave(node, (*work, *writable, *before), body);
                 None
             }
             What::Unnoted => None,

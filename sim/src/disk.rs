@@ -78,6 +78,14 @@ impl Disk {
         self.at_hand().clear();
     }
 
+    /// The length of an object, for a process that has it open.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn attr_of_process(&self, id: ObjectId) -> Result<u64, Errno> {
+        self.objects.attr(id).map(|attr| attr.size_bytes)
+    }
+
     fn at_hand(&self) -> std::sync::MutexGuard<'_, VecDeque<ObjectId>> {
         self.at_hand.lock().unwrap_or_else(PoisonError::into_inner)
     }

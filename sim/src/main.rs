@@ -50,6 +50,9 @@ struct Arguments {
     /// Files are open for a write or a read only, and cut by their names.
     #[arg(long)]
     by_name: bool,
+    /// Clients read and write by themselves what they have leave for, and stand still in between.
+    #[arg(long)]
+    own: bool,
     /// Only this part of what the seed says, as printed for a run that failed.
     #[arg(long)]
     part: Option<Part>,
@@ -64,7 +67,7 @@ struct Arguments {
 impl Arguments {
     fn run(&self, plan: &Plan, trace: bool) -> Report {
         let opening = if self.by_name { Opening::Brief } else { Opening::Kept };
-        run(plan, Options { trace, bug: None, chunks: self.chunks(), opening })
+        run(plan, Options { trace, bug: None, chunks: self.chunks(), opening, own: self.own })
     }
 
     fn chunks(&self) -> Chunks {
@@ -110,6 +113,9 @@ impl Arguments {
         }
         if self.by_name {
             command += " --by-name";
+        }
+        if self.own {
+            command += " --own";
         }
         command + &format!(" --part {part}")
     }

@@ -38,6 +38,9 @@ const REFUSED_MAX: u32 = 20;
 /// A disk that is slow is so many times slower.
 const SLOW_DISK: u64 = 100;
 
+/// What the dice of the first client are for, those of the others behind it.
+const FIRST_OF_CLIENTS: u64 = 100;
+
 /// A bug that is put in on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
@@ -45,6 +48,8 @@ pub enum Bug {
     Network(network::Planted),
     /// The stores break theirs.
     Forgetful,
+    /// Processes do not look whether their leave has ended.
+    Blind,
     /// The disks break theirs.
     Disk(crate::disk::Planted),
 }
@@ -60,6 +65,8 @@ pub struct Options {
     pub chunks: Chunks,
     /// How long clients have files open.
     pub opening: Opening,
+    /// They read and write by themselves what they have leave for.
+    pub own: bool,
 }
 
 /// What became of a run.
@@ -280,7 +287,11 @@ impl<'a> World<'a> {
 
     fn client(&mut self, node: u32, acts: Vec<(u64, Act)>) -> usize {
         let number = self.clients.len();
-        self.clients.push(Client::new(number, node, acts, self.options.opening));
+        let client = Client::new(number, node, acts, self.options.opening);
+        let dice = Dice::new(self.plan.seed, FIRST_OF_CLIENTS + number as u64);
+        let looks = self.options.bug != Some(Bug::Blind);
+        let own = self.options.own;
+        self.clients.push(if own { client.by_itself(dice, looks) } else { client });
         self.after(0, Due::Client { client: number, life: 0 });
         number
     }

@@ -2,6 +2,7 @@
 
 use mayfly_sim::{
     disk, network,
+    node::Chunks,
     plan::{Plan, Shape},
     world::{Bug, Options, run},
 };
@@ -11,9 +12,13 @@ const SEEDS: u64 = 150;
 
 /// What is wrong with the first run that shows the bug.
 fn found(bug: Bug) -> String {
-    let options = Options { bug: Some(bug), ..Options::default() };
+    found_with(bug, Shape::default(), Options::default())
+}
+
+fn found_with(bug: Bug, shape: Shape, options: Options) -> String {
+    let options = Options { bug: Some(bug), ..options };
     let wrong = (1..=SEEDS).find_map(|seed| {
-        let plan = Plan::draw(seed, Shape::default());
+        let plan = Plan::draw(seed, shape);
         run(&plan, options).wrong.first().map(|wrong| format!("seed {seed}: {}", wrong.0))
     });
     wrong.unwrap_or_else(|| panic!("{bug:?} goes unnoticed in {SEEDS} seeds"))
@@ -44,4 +49,12 @@ fn a_disk_that_loses_writes_is_found() {
 fn a_disk_that_keeps_what_was_removed_is_found() {
     let wrong = found(Bug::Disk(disk::Planted::KeepsObjects));
     assert!(wrong.contains("is of no file"), "{wrong}");
+}
+
+#[test]
+fn a_process_that_does_not_look_whether_its_leave_has_ended_is_found() {
+    let shape = Shape { bytes: true, ..Shape::default() };
+    let options = Options { chunks: Chunks::OnAll, own: true, ..Options::default() };
+    let wrong = found_with(Bug::Blind, shape, options);
+    assert!(wrong.contains("content of file"), "{wrong}");
 }

@@ -12,6 +12,8 @@ use mayfly_sim::{
 const SEEDS: u64 = 300;
 /// Histories among them in which too much is possible to tell.
 const UNDECIDED_MAX: usize = 6;
+/// The same where a write that is made twice counts as two.
+const UNDECIDED_TWICE_MAX: usize = 30;
 
 fn find_nothing(shape: Shape, options: Options) {
     let mut undecided = 0;
@@ -22,7 +24,8 @@ fn find_nothing(shape: Shape, options: Options) {
         assert!(report.wrong.is_empty(), "{repeat}\n{:#?}", report.wrong);
         undecided += report.undecided;
     }
-    assert!(undecided <= UNDECIDED_MAX, "{undecided} histories could not be decided");
+    let most = if options.own { UNDECIDED_TWICE_MAX } else { UNDECIDED_MAX };
+    assert!(undecided <= most, "{undecided} histories could not be decided");
 }
 
 #[test]
@@ -82,6 +85,15 @@ fn files_that_come_are_cut_and_go_leave_nothing() {
     find_nothing(shape, Options { chunks: Chunks::OnAll, ..Options::default() });
     let shape = Shape { roles: true, ..shape };
     find_nothing(shape, Options { chunks: Chunks::OnAll, ..Options::default() });
+}
+
+/// To be repeated with `--own --striped`, and `--bytes`, `--scraps` or neither.
+#[test]
+fn nor_where_processes_read_and_write_by_themselves_and_stand_still_in_between() {
+    let options = Options { chunks: Chunks::OnAll, own: true, ..Options::default() };
+    for (bytes, scraps) in [(false, false), (true, false), (false, true)] {
+        find_nothing(Shape { bytes, scraps, ..Shape::default() }, options);
+    }
 }
 
 #[test]

@@ -4,12 +4,17 @@
 //! names, inodes, parts and objects must fit together, and when they are removed nothing stays.
 
 use mayfly_types::OpenRef;
-use mayfly_wire::{Allocate, Link, OpenReply, Rename, Request, SET_SIZE, SetAttr, Target, Write};
+use mayfly_wire::{Allocate, Link, OpenReply, Rename, Request, Target};
 
-use super::{Client, O_CREAT, O_RDWR, What, close, decode, open, unlink, walk};
+use super::{
+    Client, O_CREAT, O_RDWR, What, close, cut, decode, open,
+    own::{Of, Work},
+    unlink, walk,
+};
 use crate::{
-    bytes::{BLOCK_BYTES, BLOCKS, block},
+    bytes::{BLOCK_BYTES, BLOCKS},
     dice::Dice,
+    history::BytesOp,
     node::Node,
 };
 
@@ -73,19 +78,6 @@ pub fn path_of(scrap: usize) -> String {
     format!("s{scrap}")
 }
 
-fn cut(target: Target<'_>, blocks: u8) -> Request<'_> {
-    Request::SetAttr(SetAttr {
-        target,
-        which: SET_SIZE,
-        mode: 0,
-        uid: 0,
-        gid: 0,
-        size_bytes: bytes_of(blocks),
-        atime: Default::default(),
-        mtime: Default::default(),
-    })
-}
-
 fn bytes_of(blocks: u8) -> u64 {
     u64::from(blocks) * BLOCK_BYTES as u64
 }
@@ -137,10 +129,10 @@ impl Client {
     }
 
     fn change_scrap(&mut self, node: &Node, open: OpenRef, scrap: Scrap) {
-        let bytes = block(1);
-        let write = |offset, append| Request::Write(Write { open, offset, append, bytes: &bytes });
+        let work = |op| Work { of: Of::Scrap, open, op, event: None, tries: 0 };
         let request = match scrap {
-            Scrap::Append => write(0, true),
+            Scrap::Append => return self.work(node, work(BytesOp::Append(1))),
+            Scrap::Write(at) => return self.work(node, work(BytesOp::Write(at, 1))),
             Scrap::Allocate(blocks) => Request::Allocate(Allocate {
                 open,
                 mode: 0,
@@ -148,7 +140,6 @@ impl Client {
                 bytes: bytes_of(blocks).max(1),
             }),
             Scrap::CutOpen(blocks) => cut(Target::Open(open), blocks),
-            Scrap::Write(at) => write(bytes_of(at), false),
             _ => return,
         };
         self.ask(node, &request, What::Unnoted, None);
