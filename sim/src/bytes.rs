@@ -19,6 +19,12 @@ pub const BLOCKS_MAX: usize = 64;
 #[derive(Debug, Clone, Copy)]
 pub struct Content;
 
+/// Where a block is, or how long so many are, bytes.
+#[must_use]
+pub fn bytes_of(blocks: u8) -> u64 {
+    u64::from(blocks) * BLOCK_BYTES as u64
+}
+
 /// A block full of one number.
 #[must_use]
 pub fn block(of: u32) -> Vec<u8> {

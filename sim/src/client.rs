@@ -13,7 +13,7 @@ use mayfly_wire::{
 
 use self::own::{Of, Own, Work};
 use crate::{
-    bytes::{BLOCK_BYTES, BLOCKS_MAX, block, read_block},
+    bytes::{BLOCK_BYTES, BLOCKS_MAX, block, bytes_of, read_block},
     dice::Dice,
     history::{BytesOp, EntryOp, Event, Heard, NameOp, Op},
     lanes::Lanes,
@@ -150,7 +150,7 @@ fn cut(target: Target<'_>, blocks: u8) -> Request<'_> {
         mode: 0,
         uid: 0,
         gid: 0,
-        size_bytes: u64::from(blocks) * BLOCK_BYTES as u64,
+        size_bytes: bytes_of(blocks),
         atime: Default::default(),
         mtime: Default::default(),
     })
@@ -351,22 +351,30 @@ impl Client {
         self.work(node, Work { of: Of::File, open, op, event, tries: 0 });
     }
 
+    /// Closes what it has had open for one thing.
+    fn close_brief(&mut self, node: &Node) {
+        if self.opening == Opening::Brief
+            && let Some((_, open)) = self.files.pop_first()
+        {
+            self.ask(node, &close(open), What::Unnoted, None);
+        }
+    }
+
     fn work_by_request(&mut self, node: &Node, work: Work) {
         let Work { of, open, op, event, .. } = work;
-        let offset = |at: u8| u64::from(at) * BLOCK_BYTES as u64;
         let block = match op {
             BytesOp::Write(_, of) | BytesOp::Append(of) => block(of),
             _ => Default::default(),
         };
         let request = match op {
             BytesOp::Write(at, _) => {
-                Request::Write(Write { open, offset: offset(at), append: false, bytes: &block })
+                Request::Write(Write { open, offset: bytes_of(at), append: false, bytes: &block })
             }
             BytesOp::Append(_) => {
                 Request::Write(Write { open, offset: 0, append: true, bytes: &block })
             }
             BytesOp::Read(at) => {
-                Request::Read(Read { open, offset: offset(at), count: BLOCK_BYTES as u32 })
+                Request::Read(Read { open, offset: bytes_of(at), count: BLOCK_BYTES as u32 })
             }
             BytesOp::Truncate(blocks) => cut(Target::Open(open), blocks),
             BytesOp::Length => Request::Stat(Stat { target: Target::Open(open) }),
@@ -474,11 +482,7 @@ impl Client {
                 None
             }
             What::Bytes(op) => {
-                if self.opening == Opening::Brief
-                    && let Some((_, open)) = self.files.pop_first()
-                {
-                    self.ask(node, &close(open), What::Unnoted, None);
-                }
+                self.close_brief(node);
                 Some(heard_bytes(*op, body))
             }
             What::Plain => Some(Heard::Done),

@@ -17,9 +17,9 @@ use mayfly_wire::{
     GRANT_OBJECT, GRANT_PART, GRANT_READ, GRANT_WRITE, Grant, Granted, OwnPart, Request,
 };
 
-use super::{Client, Common, Opening, What, close, decode, heard_length};
+use super::{Client, Common, What, decode, heard_length};
 use crate::{
-    bytes::{BLOCK_BYTES, block, read_block},
+    bytes::{BLOCK_BYTES, block, bytes_of, read_block},
     dice::Dice,
     history::{BytesOp, Heard, Op},
     network::{MS, SECOND, US},
@@ -142,8 +142,8 @@ impl Own {
         let has_object = flags & FILE_OBJECT != 0;
         let leave = leave.filter(|leave| leave.own.width == 0);
         let (offset, end) = match work.op {
-            BytesOp::Write(at, _) => (offset_of(at), Some(offset_of(at) + BLOCK_BYTES as u64)),
-            BytesOp::Read(at) => (offset_of(at), None),
+            BytesOp::Write(at, _) => (bytes_of(at), Some(bytes_of(at) + BLOCK_BYTES as u64)),
+            BytesOp::Read(at) => (bytes_of(at), None),
             BytesOp::Length => (0, None),
             BytesOp::Truncate(_) => return Way::Request,
             BytesOp::Append(_) if !has_object => return Way::Request,
@@ -172,17 +172,13 @@ impl Own {
     }
 }
 
-fn offset_of(at: u8) -> u64 {
-    u64::from(at) * BLOCK_BYTES as u64
-}
-
 fn way_to_part(id: FileId, entry: &FileEntry, op: BytesOp, leave: Option<Leave>) -> Way {
     let (at, want) = match op {
         BytesOp::Write(at, _) => (at, GRANT_WRITE),
         BytesOp::Read(at) => (at, GRANT_READ),
         _ => return Way::Request,
     };
-    let (offset, end) = (offset_of(at), offset_of(at) + BLOCK_BYTES as u64);
+    let (offset, end) = (bytes_of(at), bytes_of(at) + BLOCK_BYTES as u64);
     let Some((leave, chunks)) = leave.and_then(|of| Some((of, chunks_of(of.own)?))) else {
         return Way::Ask(GRANT_PART | want, end);
     };
@@ -290,11 +286,8 @@ impl Client {
         if let Some(event) = work.event {
             common.hear(event, heard);
         }
-        if work.of == Of::File
-            && self.opening == Opening::Brief
-            && let Some((_, open)) = self.files.pop_first()
-        {
-            self.ask(node, &close(open), What::Unnoted, None);
+        if work.of == Of::File {
+            self.close_brief(node);
         }
     }
 
@@ -312,7 +305,7 @@ impl Client {
 }
 
 /// Makes the transfer, as the kernel does. Nothing where only a request can tell: behind the end of
-/// a part, and in an object that has gone, which a process has open all the same.
+/// a part.
 fn make(transfer: &Transfer, node: &Node) -> Option<Heard> {
     let Transfer { work, leave, offset, .. } = transfer;
     let striped = leave.own.width != 0;

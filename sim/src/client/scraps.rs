@@ -12,7 +12,7 @@ use super::{
     unlink, walk,
 };
 use crate::{
-    bytes::{BLOCK_BYTES, BLOCKS},
+    bytes::{BLOCKS, bytes_of},
     dice::Dice,
     history::BytesOp,
     node::Node,
@@ -76,10 +76,6 @@ impl Scrap {
 #[must_use]
 pub fn path_of(scrap: usize) -> String {
     format!("s{scrap}")
-}
-
-fn bytes_of(blocks: u8) -> u64 {
-    u64::from(blocks) * BLOCK_BYTES as u64
 }
 
 impl Client {

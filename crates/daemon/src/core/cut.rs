@@ -45,12 +45,7 @@ impl Core {
         self.store.put(&key::intent(id.0), &intent.encode())?;
         // The same request has cut another file if its name has changed hands while the daemon was
         // away.
-        if let Some(before) = self.finished.insert((session, request_id), Finished { id, cut })
-            && before.id != id
-        {
-            self.store.delete(&key::intent(before.id.0))?;
-        }
-        Ok(())
+        Ok(self.note_finished((session, request_id), Finished { id, cut })?)
     }
 
     /// Whether an earlier daemon has cut the file for the request that runs.

@@ -50,6 +50,20 @@ impl Core {
         Ok(())
     }
 
+    /// What a request has done. What was noted of it before goes.
+    pub(super) fn note_finished(
+        &mut self,
+        request: (SessionId, u64),
+        finished: Finished,
+    ) -> Result<(), StoreError> {
+        if let Some(before) = self.finished.insert(request, finished)
+            && before.id != finished.id
+        {
+            self.store.delete(&key::intent(before.id.0))?;
+        }
+        Ok(())
+    }
+
     fn keep_finished(
         &mut self,
         id: OperationId,
@@ -57,11 +71,7 @@ impl Core {
         recovered: bool,
     ) -> Result<(), StoreError> {
         let request = (SessionId(of.session), of.request_id);
-        if let Some(before) = self.finished.insert(request, Finished { id, cut: of.cut })
-            && before.id != id
-        {
-            self.store.delete(&key::intent(before.id.0))?;
-        }
+        self.note_finished(request, Finished { id, cut: of.cut })?;
         if recovered && !self.alone {
             let question = Question::Executed(request.0, request.1);
             self.ask(self.numbering.front(), question, Purpose::Recovery);
