@@ -175,7 +175,7 @@ impl Core {
     /// Waits while bytes are being written to the end of a part.
     pub(super) fn check_no_append(&self, object: ObjectId) -> Outcome<()> {
         let subject = Subject::Append(object);
-        if self.preparations.waiting.contains_key(&subject) {
+        if self.preparations.is_under_way(subject) {
             return Err(Fault::Prepare(Preparation::Join(subject)));
         }
         Ok(())
@@ -190,7 +190,7 @@ impl Core {
         }
         let subject = Subject::Content(file);
         let mine = self.run.moved.is_some();
-        if !mine && self.preparations.waiting.contains_key(&subject) {
+        if !mine && self.preparations.is_under_way(subject) {
             return Err(Fault::Prepare(Preparation::Join(subject)));
         }
         Ok(())
