@@ -25,6 +25,7 @@
 //! session only.
 
 mod session;
+mod sleepers;
 mod under_way;
 
 use std::sync::{
@@ -35,7 +36,7 @@ use std::sync::{
     },
 };
 
-use mayfly_sys::futex;
+use mayfly_sys::{arch::cycles, futex};
 use mayfly_types::{
     Errno, SessionId,
     limits::{LANES, REPLY_BYTES_MAX, SESSIONS_MAX},
@@ -51,6 +52,7 @@ use crate::{
     },
     region::SessionMapping,
 };
+use sleepers::{Places, Sleepers};
 use under_way::{Holder, UnderWay};
 
 /// A lane of a session.
@@ -99,8 +101,7 @@ pub struct Server {
     node: &'static NodeRegion,
     number: Holder,
     sessions: Vec<Option<Arc<Session>>>,
-    /// Lanes whose replies are shown, and whose threads sleep.
-    sleepers: Vec<LaneRef>,
+    sleepers: Sleepers,
     /// The session that was alone in asking when the marks were last taken down.
     sole: Option<SessionId>,
     /// So often it was looked at without a look at the marks.
@@ -117,23 +118,53 @@ impl Server {
     pub fn new(node: &'static NodeRegion) -> Server {
         let mut sessions = Vec::new();
         sessions.resize_with(SESSIONS_MAX as usize, || None);
-        let (number, sleepers) = (Holder::new(NEXT.fetch_add(1, Relaxed)), Vec::new());
+        let (number, sleepers) = (Holder::new(NEXT.fetch_add(1, Relaxed)), Sleepers::new());
         Server { node, number, sessions, sleepers, sole: None, in_a_row: 0 }
     }
 
     /// Wakes whom replies were shown to while they slept; true when there was anybody. Whoever is
-    /// woken may take the processor at once, so everything else should be shown before.
+    /// woken may take the processor at once, so everything else should be shown before. Some are
+    /// put off for a moment where that is better for all ([`Server::has_put_off`]).
     pub fn wake_sleepers(&mut self) -> bool {
-        let any = !self.sleepers.is_empty();
-        let mut sleepers = std::mem::take(&mut self.sleepers);
-        for at in sleepers.drain(..) {
+        if self.sleepers.is_empty() {
+            return false;
+        }
+        let due = self.sleepers.due(cycles());
+        for at in &due {
             let lane = self.session(at.session).and_then(|session| session.lane(at.lane));
             if let Some((control, _)) = lane {
                 futex::wake(&control.state, 1);
             }
         }
-        self.sleepers = sleepers;
+        let any = !due.is_empty();
+        self.sleepers.give_back(due);
         any
+    }
+
+    /// Whether clients of other processors than this ask: not everybody who sleeps here has to be
+    /// woken at once then.
+    pub fn beside_others(&mut self, beside_others: bool) {
+        self.sleepers.beside_others(beside_others);
+    }
+
+    /// Whether somebody waits for being woken, by [`Server::wake_sleepers`] when it is time or by
+    /// [`Server::wake_next`] when nobody asks.
+    #[must_use]
+    pub fn has_put_off(&self) -> bool {
+        self.sleepers.has_put_off()
+    }
+
+    /// Wakes the next of those who were put off. Whoever is about to sleep has to do so until there
+    /// is none.
+    pub fn wake_next(&mut self) -> bool {
+        self.sleepers.go_on();
+        self.wake_sleepers()
+    }
+
+    /// Wakes everybody who was put off.
+    pub fn wake_all(&mut self) -> bool {
+        self.sleepers.end_put_off();
+        self.wake_sleepers()
     }
 
     /// The node region.
@@ -389,9 +420,14 @@ impl Server {
         } else if under_way.end() {
             session.mark(self.node);
         }
-        if sleeps {
-            self.sleepers.push(at);
+        if !sleeps {
+            return;
         }
+        // Other threads than the one that takes requests do not look again for who is put off.
+        let taken_here = session.taker == self.number;
+        let here = if taken_here { self.node.head.daemon_processor.load(Relaxed) } else { 0 };
+        let made = control.processor.load(Relaxed);
+        self.sleepers.add(at, Places { made, here }, cycles());
     }
 }
 

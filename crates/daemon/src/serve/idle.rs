@@ -327,8 +327,7 @@ impl Idle {
         }
         let Some(node) = self.waker.node else { return self.credit > 0 || self.is_rested() };
         let place = &node.head.daemon_processor;
-        let clients = self.apart.look(place);
-        self.crowd = clients == Clients::Anywhere;
+        let clients = self.look_around(node);
         let pays = self.credit > 0 || self.is_rested();
         match clients {
             Clients::Here => pays && self.step_aside(),
@@ -342,11 +341,28 @@ impl Idle {
         }
     }
 
-    /// Away from the clients; true when there is somewhere else.
+    fn look_around(&mut self, node: &'static NodeRegion) -> Clients {
+        let clients = self.apart.look(&node.head.daemon_processor);
+        self.crowd = clients == Clients::Anywhere;
+        clients
+    }
+
+    /// Moves away where most requests are made here, even if there is no end of them: a crowd of
+    /// clients leaves no time to wait, and the other processors have less to do.
+    pub(super) fn leave_crowd(&mut self) {
+        if !self.alone && !self.narrow && self.apart.leans_here() {
+            let _moved = self.waker.node.is_some_and(|node| self.go_aside(node));
+        }
+    }
+
+    /// Away from the clients, when they have been here long enough; true when there is somewhere
+    /// else.
     fn step_aside(&mut self) -> bool {
-        let Some(node) = self.waker.node.filter(|_| self.apart.may_step_aside()) else {
-            return false;
-        };
+        let long_enough = self.apart.may_step_aside();
+        self.waker.node.filter(|_| long_enough).is_some_and(|node| self.go_aside(node))
+    }
+
+    fn go_aside(&mut self, node: &'static NodeRegion) -> bool {
         let moved = self.apart.step_aside(&node.head.daemon_processor);
         self.waits = 0;
         self.credit = if moved { CREDIT_MAX } else { 0 };
@@ -401,6 +417,20 @@ impl Idle {
         if self.apart.crowds_out(processor, count) {
             let _moved = self.step_aside();
         }
+    }
+
+    /// Whether clients of other processors than this one asked, as far as that was looked at.
+    pub(super) fn knows_of_others(&self) -> bool {
+        !self.alone && self.apart.knows_of_others()
+    }
+
+    /// Looks for a moment whether there is something to do, while clients wait for being woken.
+    pub(super) fn is_asked_soon(&mut self, again: impl Fn() -> Option<bool>) -> bool {
+        if let Some(node) = self.waker.node {
+            let _clients = self.look_around(node);
+        }
+        let asked = || again() == Some(true) || self.waker.is_called(For::Requests);
+        look_until(arch::cycles(), LINGER_CYCLES, asked)
     }
 
     /// Waits for more where nothing but posts has come, from a client that this keeps from nothing.

@@ -126,6 +126,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
         if self.shard.failed().is_none() && self.shard.service.recall() {
             self.shard.finish();
         }
+        self.shard.wake_all();
         self.shard.node().head.daemon_state.store(DAEMON_ABSENT, SeqCst);
     }
 
@@ -146,7 +147,9 @@ impl<S: Service, O: Outside> Serving<S, O> {
     /// Waits as [`Idle::lie_down`] does.
     pub(super) fn lie_down(&mut self, what: For) -> Option<Wakes> {
         let server = &self.shard.server;
-        self.idle.lie_down(what, || server.is_asked_again())
+        let wakes = self.idle.lie_down(what, || server.is_asked_again());
+        self.shard.server.beside_others(self.idle.knows_of_others());
+        wakes
     }
 
     /// There are no more turns.
@@ -208,6 +211,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
         let asked = !self.lanes.is_empty();
         if asked {
             self.serve_lanes();
+            self.idle.leave_crowd();
         } else if poked || self.shard.service.idle_work() {
             self.shard.finish();
         } else {
@@ -223,6 +227,10 @@ impl<S: Service, O: Outside> Serving<S, O> {
         }
         match self.shard.failed() {
             Some(errno) => Turn::Over(Ending::StoreFailed(errno)),
+            None if idle && self.shard.server.has_put_off() => {
+                self.attend_put_off();
+                Turn::Done
+            }
             None if idle => {
                 self.idle.roused(self.shard.has_woken());
                 let answered = std::mem::take(&mut self.answered);
@@ -232,6 +240,16 @@ impl<S: Service, O: Outside> Serving<S, O> {
             }
             None => Turn::Done,
         }
+    }
+
+    /// Wakes the next of those that are to be woken later, unless somebody asks: what is asked ends
+    /// with a look at who is due.
+    fn attend_put_off(&mut self) {
+        let server = &self.shard.server;
+        if !self.idle.is_asked_soon(|| server.is_asked_again()) {
+            self.shard.wake_next();
+        }
+        self.shard.server.beside_others(self.idle.knows_of_others());
     }
 
     fn tell(&mut self, message: &Message) {

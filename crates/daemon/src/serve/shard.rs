@@ -196,6 +196,16 @@ impl<S: Service> Shard<S> {
         self.woke |= self.server.wake_sleepers();
     }
 
+    /// Wakes the next of the clients that are to be woken later.
+    pub(super) fn wake_next(&mut self) {
+        self.woke |= self.server.wake_next();
+    }
+
+    /// Wakes all of them.
+    pub(super) fn wake_all(&mut self) {
+        self.woke |= self.server.wake_all();
+    }
+
     /// Whether a client was woken since the last call.
     pub(super) fn has_woken(&mut self) -> bool {
         std::mem::take(&mut self.woke)

@@ -20,6 +20,10 @@ const SETTLED: u32 = 64;
 /// So many operations that were posted from elsewhere since then say the same.
 const POSTED: u32 = 1024;
 
+/// Of so many requests most are made here before this thread moves away from those who make them:
+/// the other processors have less to do than this one.
+const COUNTED: u32 = 128;
+
 /// Where the requests since the last wait were made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Makers {
@@ -34,6 +38,10 @@ enum Makers {
 pub(super) struct Apart {
     moments: Moments,
     makers: Makers,
+    /// Where this thread was when requests began to be counted, its number plus one.
+    here: u32,
+    /// How many they are, and how many of them were made there.
+    counted: (u32, u32),
     /// At the last look some were made elsewhere.
     others: bool,
     /// Waits in a row that found all clients on this thread's processor.
@@ -66,6 +74,8 @@ impl Apart {
         Apart {
             moments: Moments::find(),
             makers: Makers::Nobody,
+            here: 0,
+            counted: (0, 0),
             others: false,
             together: 0,
             elsewhere: (0, 0),
@@ -88,6 +98,8 @@ impl Apart {
 
     /// A request was taken that was made on `processor`.
     pub(super) fn served(&mut self, processor: u32) {
+        let (all, here) = self.counted;
+        self.counted = (all + 1, here + u32::from(processor == self.here));
         self.makers = match self.makers {
             Makers::Nobody if processor != 0 => Makers::On(processor),
             Makers::On(other) if processor == other => Makers::On(processor),
@@ -147,6 +159,17 @@ impl Apart {
             (waits, there) if waits >= SURE => Clients::There(there),
             _ => Clients::Anywhere,
         }
+    }
+
+    /// Whether three of four requests were made here, as often as so many have been made.
+    pub(super) fn leans_here(&mut self) -> bool {
+        self.counted.0 >= COUNTED && self.leans_to(self.moments.now().processor)
+    }
+
+    fn leans_to(&mut self, place: u32) -> bool {
+        let (all, here) = std::mem::take(&mut self.counted);
+        let stayed = place == std::mem::replace(&mut self.here, place);
+        stayed && place != 0 && here > all / 4 * 3
     }
 
     /// A poll paid.
@@ -231,6 +254,23 @@ mod tests {
         apart.served(place);
         assert_eq!(serve(&mut apart, place + 1), Clients::Anywhere, "one of several");
         assert_eq!(serve(&mut apart, 0), Clients::Anywhere, "where it runs need not be known");
+    }
+
+    /// Sixteen processes that sleep in turns leave the kernel no reason to move any of them: most
+    /// were on the daemon's processor, and the other one had nothing to do.
+    #[test]
+    fn a_crowd_leans_here_when_three_of_four_requests_are_made_here() {
+        let mut apart = Apart::new();
+        let mut leans = |made_here: u32, made_elsewhere: u32| {
+            (0..made_here).for_each(|_| apart.served(7));
+            (0..made_elsewhere).for_each(|_| apart.served(8));
+            apart.leans_to(7)
+        };
+        assert!(!leans(COUNTED, 0), "this thread came here meanwhile");
+        assert!(leans(COUNTED, 0));
+        assert!(leans(COUNTED, COUNTED / 4));
+        assert!(!leans(COUNTED, COUNTED / 2));
+        assert!(!leans(0, COUNTED));
     }
 
     /// Each move costs as much as some requests; daemon and client used to change places every five
