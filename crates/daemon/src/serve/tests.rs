@@ -8,6 +8,7 @@
 mod apart;
 mod calm;
 mod circles;
+mod crowd;
 mod host;
 mod hostile;
 mod lanes;

@@ -29,7 +29,7 @@ use super::{
 };
 
 /// Serves in a thread of this process.
-fn serve(host: &Host, ledgers: Ledgers) -> thread::JoinHandle<Ending> {
+pub(super) fn serve(host: &Host, ledgers: Ledgers) -> thread::JoinHandle<Ending> {
     let channel = host.begin();
     let slot_files = host.directory.join("ofd");
     let serving = thread::spawn(move || {
@@ -43,7 +43,7 @@ fn ping(attachment: &Attachment) -> Result<(), Errno> {
     ask(attachment, &Ping {})
 }
 
-fn ask<'a, O: Operation<'a>>(attachment: &Attachment, request: &O) -> Result<(), Errno> {
+pub(super) fn ask<'a, O: Operation<'a>>(attachment: &Attachment, request: &O) -> Result<(), Errno> {
     attachment.transport.exchange(request, Patience::Deadline, |answer| match answer {
         Answer::Done(_) => Ok(()),
         Answer::Failed(errno) => Err(errno),
