@@ -107,7 +107,7 @@ CHECK(locks_of_descriptions_are_shared_by_fork_and_freed_by_the_last_close)
 	/* The waiting child inherited the description too: its own copies keep the lock. */
 	kill(pid, SIGKILL);
 	reap(pid);
-	fd = open("file", O_RDWR);
+	SHOW((fd = open("file", O_RDWR)) >= 0);
 	SHOW(set(fd, F_OFD_SETLKW, F_WRLCK, 0, 0));
 }
 
