@@ -1,5 +1,6 @@
 //! A client: a process that does one thing after the other and notes what it hears.
 
+pub mod locking;
 mod own;
 pub mod scraps;
 
@@ -11,7 +12,10 @@ use mayfly_wire::{
     SET_SIZE, SetAttr, Stat, Target, Unlink, WALK_EMPTY, Walk, Wire, Write, Written, listing,
 };
 
-use self::own::{Of, Own, Work};
+use self::{
+    locking::{Held, Locking},
+    own::{Of, Own, Work},
+};
 use crate::{
     bytes::{BLOCK_BYTES, BLOCKS_MAX, block, bytes_of, read_block},
     dice::Dice,
@@ -64,6 +68,11 @@ enum What {
         names: Vec<String>,
     },
     OpenScrap,
+    OpenLocked {
+        file: u8,
+    },
+    /// For a lock, or to give one back.
+    Lock(Option<Held>),
     /// For a transfer by the process itself, when the generation was this.
     Leave {
         work: Work,
@@ -119,6 +128,7 @@ pub struct Client {
     entries: Vec<(usize, String)>,
     /// Those that are open, the first one first.
     scraps: VecDeque<OpenRef>,
+    locking: Locking,
     last_entry: u32,
     /// What it does without the daemon, if it does.
     own: Option<Own>,
@@ -179,6 +189,7 @@ impl Client {
             files: BTreeMap::new(),
             entries: Vec::new(),
             scraps: VecDeque::new(),
+            locking: Locking::default(),
             last_entry: 0,
             doing: None,
             life: 0,
@@ -235,6 +246,7 @@ impl Client {
         self.made.clear();
         self.files.clear();
         self.scraps.clear();
+        self.locking = Locking::default();
         self.life += 1;
     }
 
@@ -291,6 +303,7 @@ impl Client {
                 self.ask(node, &open(&path, O_DIRECTORY), what, None);
             }
             Act::Scrap(scrap) => self.scrap(node, scrap),
+            Act::Lock(act) => self.lock(node, act),
             Act::Make(at) => {
                 let (path, is_directory) = common.paths[at].clone();
                 let request = match is_directory {
@@ -445,10 +458,13 @@ impl Client {
         common.answers += 1;
         let heard = match status {
             0 => self.take(node, common, &doing, &body),
-            status => match Errno::from_raw(status as i32) {
-                None | Some(Errno::EIO) => Some(Heard::Unknown),
-                Some(errno) => Some(Heard::Failed(errno)),
-            },
+            status => {
+                let errno = Errno::from_raw(status as i32).filter(|errno| *errno != Errno::EIO);
+                if matches!(doing.what, What::Lock(_)) {
+                    self.take_refusal(errno.is_some());
+                }
+                Some(errno.map_or(Heard::Unknown, Heard::Failed))
+            }
         };
         if let (Some(event), Some(heard)) = (doing.event, heard) {
             common.hear(event, heard);
@@ -506,6 +522,14 @@ impl Client {
             }
             What::Leave { work, writable, before } => {
                 self.take_leave(node, (*work, *writable, *before), body);
+                None
+            }
+            What::OpenLocked { file } => {
+                self.take_locked(*file, body);
+                None
+            }
+            What::Lock(held) => {
+                self.take_lock(*held);
                 None
             }
             What::Unnoted => None,

@@ -47,6 +47,9 @@ struct Arguments {
     /// All clients make, cut and remove a few files, and daemons and clients die often.
     #[arg(long, conflicts_with = "bytes")]
     scraps: bool,
+    /// All clients lock two files.
+    #[arg(long, conflicts_with_all = ["bytes", "scraps"])]
+    locks: bool,
     /// Files are open for a write or a read only, and cut by their names.
     #[arg(long)]
     by_name: bool,
@@ -79,8 +82,8 @@ impl Arguments {
     }
 
     fn shape(&self) -> Shape {
-        let Arguments { nodes, shards, roles, bytes, scraps, .. } = *self;
-        Shape { nodes, shards, roles, bytes, scraps }
+        let Arguments { nodes, shards, roles, bytes, scraps, locks, .. } = *self;
+        Shape { nodes, shards, roles, bytes, scraps, locks }
     }
 
     fn plan(&self, seed: u64) -> Plan {
@@ -110,6 +113,9 @@ impl Arguments {
         }
         if self.scraps {
             command += " --scraps";
+        }
+        if self.locks {
+            command += " --locks";
         }
         if self.by_name {
             command += " --by-name";

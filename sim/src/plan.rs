@@ -6,7 +6,7 @@ use mayfly_daemon::Roles;
 
 use crate::{
     bytes::BLOCKS,
-    client::scraps::Scrap,
+    client::{locking::LockAct, scraps::Scrap},
     dice::Dice,
     history::{BytesOp, NameOp},
     names::{Group, PLACES},
@@ -35,6 +35,8 @@ pub enum Act {
     List(usize),
     /// A file is made, changed or removed of which nothing is judged but what it leaves.
     Scrap(Scrap),
+    /// Something is done with locks.
+    Lock(LockAct),
     /// A path of the run's table is made.
     Make(usize),
     /// It is removed, if it is there.
@@ -121,6 +123,8 @@ pub struct Shape {
     pub bytes: bool,
     /// All clients make, cut and remove a few files, and daemons and clients die often.
     pub scraps: bool,
+    /// All clients lock two files.
+    pub locks: bool,
 }
 
 impl Plan {
@@ -158,6 +162,15 @@ impl Plan {
         if shape.scraps {
             plan.draw_work_on_scraps(&mut Dice::new(seed, 7));
             plan.draw_deaths(&mut Dice::new(seed, 8));
+        } else if shape.locks {
+            // Who waits has a request under way: clients that wait leave room for others.
+            plan.weather.outstanding_max = plan.weather.outstanding_max.max(64);
+            plan.draw_work(&mut Dice::new(seed, 9), |dice, _| Act::Lock(LockAct::draw(dice)));
+            match Dice::new(seed, 10).below(4) {
+                0 => plan.draw_troubles(&mut Dice::new(seed, 3)),
+                1 => {}
+                _ => plan.draw_deaths(&mut Dice::new(seed, 8)),
+            }
         } else if shape.bytes {
             plan.draw_work_on_bytes(&mut Dice::new(seed, 5));
             plan.draw_deaths(&mut Dice::new(seed, 6));

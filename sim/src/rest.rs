@@ -40,6 +40,24 @@ pub fn check(nodes: &mut dyn Iterator<Item = &mut Node>, shards: u32) -> Vec<Wro
     left
 }
 
+/// Locks of nobody, when every process has ended.
+pub fn check_locks(nodes: &mut dyn Iterator<Item = &mut Node>, shards: u32) -> Vec<Wrong> {
+    let mut left = Vec::new();
+    for (number, node) in nodes.enumerate() {
+        for shard in 0..shards {
+            let mut store = node.records(shard);
+            let visit = &mut |key: &[u8], record: &[u8]| {
+                let place = format!("shard {shard} of node {number}");
+                left.extend(look(&place, key, record));
+                Scan::More
+            };
+            // A store that cannot be read is told by who looks what is left.
+            let _read = store.scan(&[key::LOCKS], &[key::LOCKS], visit);
+        }
+    }
+    left
+}
+
 fn look(place: &str, key: &[u8], record: &[u8]) -> Option<Wrong> {
     let say = |what: &str| Wrong(format!("{place} still has {what} ({key:?})"));
     Some(match key[0] {
@@ -61,6 +79,7 @@ fn look(place: &str, key: &[u8], record: &[u8]) -> Option<Wrong> {
         key::PART => say("a part of a file"),
         key::INTENT | key::APPLIED => say("something of an operation"),
         key::ORPHAN | key::UNSETTLED | key::DOOMED | key::APPEND | key::GONE => say("a mark"),
+        key::LOCKS => say("locks"),
         key::XATTRS => say("extended attributes"),
         key::ANSWER => say("an answer that nobody asks for again"),
         _ => return None,

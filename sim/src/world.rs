@@ -14,7 +14,7 @@ use mayfly_types::limits::DEADLINE_MS_DEFAULT;
 
 use crate::{
     client::{
-        Client, Common, Opening,
+        Client, Common, Opening, locking,
         scraps::{SCRAPS, path_of},
     },
     dice::Dice,
@@ -237,6 +237,7 @@ impl<'a> World<'a> {
         self.heal();
         self.rest();
         self.check(fits::check);
+        self.check(rest::check_locks);
         let last = self.plan.nodes - 1;
         self.stage(last, audit(self.plan));
         let cleared = self.clear();
@@ -270,6 +271,8 @@ impl<'a> World<'a> {
             }
         }
         self.common.paths.extend((0..SCRAPS).map(|scrap| (path_of(scrap), false)));
+        let locked = (0..locking::LOCKED).map(|file| (locking::path_of(file), false));
+        self.common.paths.extend(locked);
         let all = self.common.paths.len();
         // Twice, since a disk may have been told to fail and come to it only now.
         let once = (before..all).chain(0..before);
@@ -451,6 +454,20 @@ impl<'a> World<'a> {
             match of.request() {
                 Some(_) => self.wait(client),
                 None => self.pause(client),
+            }
+            self.check_holders(client);
+        }
+    }
+
+    /// Nobody knows that he holds what this client knows that it does.
+    fn check_holders(&mut self, client: usize) {
+        for mine in self.clients[client].holds() {
+            let others = self.clients.iter().enumerate().filter(|(number, _)| *number != client);
+            for (number, other) in others {
+                if let Some(its) = other.holds().iter().find(|its| its.excludes(mine)) {
+                    let why = format!("client {client} has {mine:?}, and {number} {its:?}");
+                    self.wrong.push(Wrong(why));
+                }
             }
         }
     }

@@ -12,14 +12,16 @@ const SEEDS: u64 = 150;
 
 /// What is wrong with the first run that shows the bug.
 fn found(bug: Bug) -> String {
-    found_with(bug, Shape::default(), Options::default())
+    found_with(bug, Shape::default(), Options::default(), "")
 }
 
-fn found_with(bug: Bug, shape: Shape, options: Options) -> String {
+/// The same, if what is wrong has that in it.
+fn found_with(bug: Bug, shape: Shape, options: Options, says: &str) -> String {
     let options = Options { bug: Some(bug), ..options };
     let wrong = (1..=SEEDS).find_map(|seed| {
-        let plan = Plan::draw(seed, shape);
-        run(&plan, options).wrong.first().map(|wrong| format!("seed {seed}: {}", wrong.0))
+        let wrong = run(&Plan::draw(seed, shape), options).wrong;
+        let wrong = wrong.into_iter().find(|wrong| wrong.0.contains(says));
+        wrong.map(|wrong| format!("seed {seed}: {}", wrong.0))
     });
     wrong.unwrap_or_else(|| panic!("{bug:?} goes unnoticed in {SEEDS} seeds"))
 }
@@ -55,6 +57,12 @@ fn a_disk_that_keeps_what_was_removed_is_found() {
 fn a_process_that_does_not_look_whether_its_leave_has_ended_is_found() {
     let shape = Shape { bytes: true, ..Shape::default() };
     let options = Options { chunks: Chunks::OnAll, own: true, ..Options::default() };
-    let wrong = found_with(Bug::Blind, shape, options);
-    assert!(wrong.contains("content of file"), "{wrong}");
+    found_with(Bug::Blind, shape, options, "content of file");
+}
+
+/// Two clients know that they hold locks that exclude each other.
+#[test]
+fn a_store_that_forgets_locks_is_found() {
+    let shape = Shape { locks: true, ..Shape::default() };
+    found_with(Bug::Forgetful, shape, Options::default(), "Held");
 }
