@@ -96,6 +96,12 @@ fn nor_where_processes_read_and_write_by_themselves_and_stand_still_in_between()
     }
 }
 
+/// To be repeated with `--locks`.
+#[test]
+fn nor_where_all_lock_two_files_and_daemons_and_processes_die() {
+    find_nothing(Shape { locks: true, ..Shape::default() }, Options::default());
+}
+
 #[test]
 fn a_seed_decides_everything() {
     for seed in 1..=30 {
@@ -532,4 +538,13 @@ fn what_a_request_has_opened_goes_when_it_comes_again_and_leads_elsewhere() {
     let shape = Shape { scraps: true, ..Shape::default() };
     let part = "0-1,3/0-6,9/0-9/0-5,7,10,13-15/0-11/0-1,3-16,18,21/0-4";
     kept_where(Chunks::AtMaker, shape, &[(4_201_744, part)]);
+}
+
+/// A process had a POSIX lock at another node, whose daemon died. Before that was there again the
+/// process ended, and the daemon of its own node died too. Nobody could tell the former of the end
+/// then: who was there, it heard, but not which processes those were, and the lock stayed for ever.
+#[test]
+fn a_lock_goes_whose_process_ended_between_the_deaths_of_both_daemons() {
+    let shape = Shape { locks: true, ..Shape::default() };
+    kept_where(Chunks::AtHome, shape, &[(4_600_207, "2,4/17,21,25,27///1-2,4-5,7")]);
 }

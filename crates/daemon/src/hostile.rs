@@ -45,7 +45,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         Call::Forward { to: 1, session, pid: 9, lane: 3, request_id: 4, op, place },
         Call::Cancel { session, request_id: 5 },
         Call::Gone { session, pid: 9, successor: Some(SessionId(3)) },
-        Call::Introduce { sessions: vec![SessionId(1), session] },
+        Call::Introduce { sessions: vec![(SessionId(1), 8), (session, 9)] },
     ];
     let asked = questions.map(|question| Call::Ask { from: 0, to: 1, question });
     let replies = [

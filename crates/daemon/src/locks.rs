@@ -299,16 +299,17 @@ impl LockTable {
         before != locks.held.len()
     }
 
-    /// Gives up every POSIX lock of a process; returns the files that changed.
-    pub(crate) fn release_process(&mut self, process: u64) -> Vec<FileId> {
-        let owner = Owner::Posix(process);
-        let held = |locks: &FileLocks| locks.held.iter().any(|held| held.owner == owner);
-        let files: Vec<FileId> =
-            self.files.iter().filter(|(_, locks)| held(locks)).map(|(file, _)| *file).collect();
-        for file in &files {
-            self.release(*file, owner, 0, u64::MAX);
+    /// Gives up every POSIX lock of processes that are over; returns the files that changed.
+    pub(crate) fn release_processes(&mut self, is_over: impl Fn(u64) -> bool) -> Vec<FileId> {
+        let mut changed = Vec::new();
+        for (file, locks) in &mut self.files {
+            let before = locks.held.len();
+            locks.held.retain(|held| !held.owner.process().is_some_and(&is_over));
+            if locks.held.len() < before {
+                changed.push(*file);
+            }
         }
-        files
+        changed
     }
 
     /// Forgets the waits of a session; returns nothing because nobody is there to be answered.

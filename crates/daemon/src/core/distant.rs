@@ -237,13 +237,14 @@ impl Core {
         }
     }
 
-    /// Of the sessions of a node only these are there any more: answers that are kept for others
-    /// go. A daemon that was restarted knows those by nothing else.
-    pub fn end_strangers(&mut self, node: u32, living: &[SessionId]) {
+    /// Of the sessions of a node, with their processes, only these are there any more: answers that
+    /// are kept for others go, and locks. A daemon that was restarted knows those by nothing else.
+    pub fn end_strangers(&mut self, node: u32, living: &[(SessionId, u32)]) {
         let prefix = [key::ANSWER];
         let is_over = |session: &SessionId| {
             let theirs = origin(*session).filter(|origin| origin.0 == node);
-            theirs.is_some_and(|(_, number)| !living.contains(&number))
+            let lives = |number| living.iter().any(|(session, _)| *session == number);
+            theirs.is_some_and(|(_, number)| !lives(number))
         };
         let written = self.distant.written.keys().map(|(session, _)| *session);
         let mut over: Vec<SessionId> = written.filter(is_over).collect();
@@ -262,6 +263,14 @@ impl Core {
             self.forget_finished(session);
             self.forget_answers(session);
         }
+        self.end_locks_of_strangers(node, living);
+    }
+
+    /// What processes of a node held that are not there any more. They may have ended while this
+    /// daemon was not there, and theirs has been restarted since.
+    fn end_locks_of_strangers(&mut self, node: u32, living: &[(SessionId, u32)]) {
+        let lives = |process: u64| living.iter().any(|(_, pid)| *pid == process as u32);
+        self.release_locks(|process| node_of_process(process) == Some(node) && !lives(process));
     }
 
     fn remote(&self, request: &Request<'_>) -> Option<(Remote, mayfly_types::FileId)> {

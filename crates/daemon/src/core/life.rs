@@ -50,7 +50,12 @@ impl Core {
         if self.sessions.values().any(|other| *other == process) {
             return;
         }
-        for file in self.locks.release_process(process) {
+        self.release_locks(|other| other == process);
+    }
+
+    /// Processes are over. Changes records.
+    pub(super) fn release_locks(&mut self, is_over: impl Fn(u64) -> bool) {
+        for file in self.locks.release_processes(is_over) {
             // A store that fails has said so.
             drop(self.locks_changed(file));
         }

@@ -219,21 +219,22 @@ impl<S: Service, O: Outside> Serving<S, O> {
         }
     }
 
-    fn introduced(&mut self, ticket: Ticket, sessions: &[SessionId]) {
+    fn introduced(&mut self, ticket: Ticket, sessions: &[(SessionId, u32)]) {
         let node = ticket.node.0;
         let known = self.others.known.entry(node).or_default();
         if ticket.incarnation < known.incarnation {
             return;
         }
         known.incarnation = ticket.incarnation;
+        let lives = |known: &SessionId| sessions.iter().any(|(session, _)| session == known);
         let gone: Vec<SessionId> =
-            known.sessions.iter().copied().filter(|known| !sessions.contains(known)).collect();
+            known.sessions.iter().copied().filter(|known| !lives(known)).collect();
         for session in gone {
             self.part(node, session);
         }
         // Of others an earlier daemon of ours may have kept something.
         self.shard.end_strangers(node, sessions);
-        let living: Arc<[SessionId]> = sessions.into();
+        let living: Arc<[(SessionId, u32)]> = sessions.into();
         self.shard
             .peers
             .tell_others(|| ToShard::StrangersAre { node, sessions: Arc::clone(&living) });

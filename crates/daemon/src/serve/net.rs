@@ -359,7 +359,7 @@ impl Net {
     /// Tells a node which sessions there are.
     fn introduce(&self, state: &mut State, node: u32) {
         state.peers.entry(node).or_default().introduced = true;
-        let sessions = state.sessions.keys().copied().collect();
+        let sessions = state.sessions.iter().map(|(session, (pid, _))| (*session, *pid)).collect();
         let body = words::encode(&Call::Introduce { sessions }, &Body::default());
         let patience_ms = PATIENCE_MAX.as_millis() as u64;
         if let Ok(id) = self.carrier.post(request(node, Class::Client, patience_ms, body)) {

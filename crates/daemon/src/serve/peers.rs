@@ -37,7 +37,7 @@ pub(super) enum ToShard {
     /// It is over.
     StrangerLeft(SessionId),
     /// A node has no others than these.
-    StrangersAre { node: u32, sessions: Arc<[SessionId]> },
+    StrangersAre { node: u32, sessions: Arc<[(SessionId, u32)]> },
     /// A node can be reached no more, or again.
     NodeReached { node: u32, reached: super::Reached },
     /// Finish.

@@ -60,7 +60,7 @@ pub trait Service {
     fn session_closed(&mut self, session: SessionId);
     /// Another node has no other sessions than `living`, as it numbers them: what was kept for
     /// others goes. Those that this daemon knows have been closed.
-    fn end_strangers(&mut self, node: u32, living: &[SessionId]);
+    fn end_strangers(&mut self, node: u32, living: &[(SessionId, u32)]);
     /// Another node can be reached no more, or again. What was answered to its processes may not
     /// have arrived; a commit must follow.
     fn node_reached(&mut self, node: u32, reached: Reached);
@@ -143,7 +143,7 @@ impl Service for Core {
         Core::session_closed(self, session);
     }
 
-    fn end_strangers(&mut self, node: u32, living: &[SessionId]) {
+    fn end_strangers(&mut self, node: u32, living: &[(SessionId, u32)]) {
         Core::end_strangers(self, node, living);
     }
 

@@ -92,8 +92,8 @@ impl<S: Service> Shard<S> {
         self.service.session_closed(session);
     }
 
-    /// Of another node's sessions only these are there.
-    pub(super) fn end_strangers(&mut self, node: u32, living: &[SessionId]) {
+    /// Of another node's sessions, and processes, only these are there.
+    pub(super) fn end_strangers(&mut self, node: u32, living: &[(SessionId, u32)]) {
         self.store_answers();
         self.service.end_strangers(node, living);
     }

@@ -41,8 +41,8 @@ pub(crate) enum Call {
     GivenUp { session: SessionId, lane: u32, request_id: u64 },
     /// A session of the sender is over; its process may go on as another one.
     Gone { session: SessionId, pid: u32, successor: Option<SessionId> },
-    /// The sender's sessions; what the receiver knows of others is over.
-    Introduce { sessions: Vec<SessionId> },
+    /// The sender's sessions with their processes; what the receiver knows of others is over.
+    Introduce { sessions: Vec<(SessionId, u32)> },
 }
 
 /// What it says to that.
@@ -88,7 +88,7 @@ fn is_sound(call: &Call) -> bool {
         Call::Gone { session: of, successor, .. } => {
             session(of) && successor.as_ref().is_none_or(session)
         }
-        Call::Introduce { sessions } => sessions.iter().all(session),
+        Call::Introduce { sessions } => sessions.iter().all(|(of, _)| session(of)),
     }
 }
 
@@ -190,7 +190,7 @@ mod tests {
         let bad = [
             Call::Cancel { session, request_id: 1 },
             Call::Gone { session: SessionId(1), pid: 1, successor: Some(session) },
-            Call::Introduce { sessions: vec![SessionId(1), session] },
+            Call::Introduce { sessions: vec![(SessionId(1), 7), (session, 7)] },
             ask(Question::Lookup { directory: FileId(1), name: name.clone() }),
             ask(Question::Entries { directory: FileId(1), from: 0, until: 1, bytes_max: u32::MAX }),
             ask(Question::Standing(vec![lent; OPEN_FILES_MAX as usize + 1])),

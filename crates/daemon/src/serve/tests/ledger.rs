@@ -300,7 +300,7 @@ impl Service for Ledger {
 
     fn session_opened(&mut self, _session: SessionId, _pid: u32) {}
 
-    fn end_strangers(&mut self, _node: u32, _living: &[SessionId]) {}
+    fn end_strangers(&mut self, _node: u32, _living: &[(SessionId, u32)]) {}
 
     fn node_reached(&mut self, _node: u32, _reached: Reached) {}
 
