@@ -571,9 +571,7 @@ impl Core {
                 self.ask(ShardId(id.shard()), Question::IsOver(id), Purpose::Recovery);
             }
         }
-        if self.numbering.nodes > 1 && self.store.committed_transaction() != 0 {
-            self.say_returned();
-        }
+        self.say_returned();
         for id in decided {
             self.run_waves(id, 0);
         }

@@ -14,7 +14,7 @@
 //! remembers has run out by then (`LEASE_SECONDS`). An operation that it had decided and not
 //! finished may then meet what was changed meanwhile, which is logged.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::atomic::Ordering::Relaxed};
 
 use mayfly_meta::{Scan, StoreError, key, record::Step};
 use mayfly_types::SessionId;
@@ -27,9 +27,14 @@ use crate::{
 };
 
 impl Core {
-    /// Asks all shards of other nodes.
+    /// Asks all shards of other nodes, if an earlier daemon may have agreed anything with them. One
+    /// that has committed nothing may have: it asks for claims before it writes.
     pub(super) fn say_returned(&mut self) {
         let numbering = self.numbering;
+        let restarted = self.node.head.daemon_starts.load(Relaxed) > 1;
+        if !restarted && self.store.committed_transaction() == 0 {
+            return;
+        }
         let all = (0..numbering.all()).map(ShardId);
         for shard in all.filter(|shard| !numbering.is_here(*shard)) {
             self.ask(shard, Question::Returned, Purpose::Recovery);

@@ -27,6 +27,9 @@ impl Core {
     /// A node can be reached, perhaps again: asks it what it may not have been able to tell.
     pub(super) fn ask_what_was_missed(&mut self, node: u32, reached: Reached) {
         let numbering = self.numbering;
+        if reached == Reached::Restarted {
+            self.end_what_was_agreed(node);
+        }
         for operation in self.unfinished_of(|shard| numbering.node_of(shard) == node) {
             let coordinator = ShardId(operation.shard());
             self.ask(coordinator, Question::IsOver(operation), Purpose::Claims(operation));
@@ -42,6 +45,17 @@ impl Core {
         }
         self.distant.asked_about.extend(lent.iter().map(|lent| caller_of(node, lent)));
         self.ask(numbering.front_of(node), Question::Standing(lent), Purpose::Standing(node));
+    }
+
+    /// What the daemon before asked for and was not given yet nobody waits for. Each of the node's
+    /// shards says that it is back, too, but that may be given up before it gets here.
+    fn end_what_was_agreed(&mut self, node: u32) {
+        let numbering = self.numbering;
+        let theirs = |shard: ShardId| numbering.node_of(shard) == node;
+        self.forget_prepares(|operation| theirs(ShardId(operation.shard())));
+        for shard in (0..numbering.all()).map(ShardId).filter(|shard| theirs(*shard)) {
+            self.let_ends_of(shard);
+        }
     }
 
     /// Requests that made descriptions before this daemon was restarted are over. One that came
