@@ -52,9 +52,8 @@ impl<S: Service, O: Outside> Serving<S, O> {
         net.take(&mut events);
         for event in events.drain(..) {
             match event {
-                Event::Request { ticket, class: Class::Client, body, .. }
-                    if self.is_recovering() =>
-                {
+                // Also when all is finished by now: those that were held come first.
+                Event::Request { ticket, class: Class::Client, body, .. } if !self.is_open() => {
                     self.others.held.push((ticket, body));
                 }
                 Event::Request { ticket, body, .. } => self.hear_call(&net, ticket, body),

@@ -188,11 +188,6 @@ impl<S: Service, O: Outside> Serving<S, O> {
         self.is_open
     }
 
-    /// Whether requests have to wait.
-    pub(super) fn is_recovering(&self) -> bool {
-        self.recovering > 0
-    }
-
     fn open_the_doors(&mut self) {
         self.is_open = true;
         self.serve_held();
