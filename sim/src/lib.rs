@@ -8,6 +8,7 @@ pub mod dice;
 pub mod disk;
 pub mod fabric;
 pub mod fits;
+pub mod fuse;
 pub mod history;
 pub mod judge;
 pub mod lanes;

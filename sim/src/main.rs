@@ -50,6 +50,9 @@ struct Arguments {
     /// All clients lock two files.
     #[arg(long, conflicts_with_all = ["bytes", "scraps"])]
     locks: bool,
+    /// Most daemons that die do so in the middle of a turn; needs `--profile sim` of cargo.
+    #[arg(long)]
+    within: bool,
     /// Files are open for a write or a read only, and cut by their names.
     #[arg(long)]
     by_name: bool,
@@ -82,8 +85,8 @@ impl Arguments {
     }
 
     fn shape(&self) -> Shape {
-        let Arguments { nodes, shards, roles, bytes, scraps, locks, .. } = *self;
-        Shape { nodes, shards, roles, bytes, scraps, locks }
+        let Arguments { nodes, shards, roles, bytes, scraps, locks, within, .. } = *self;
+        Shape { nodes, shards, roles, bytes, scraps, locks, within }
     }
 
     fn plan(&self, seed: u64) -> Plan {
@@ -92,7 +95,8 @@ impl Arguments {
     }
 
     fn command(&self, seed: u64, part: &Part) -> String {
-        let mut command = format!("cargo run --release -p mayfly-sim -- --seed {seed}");
+        let profile = if self.within { "--profile sim" } else { "--release" };
+        let mut command = format!("cargo run {profile} -p mayfly-sim -- --seed {seed}");
         if let Some(nodes) = self.nodes {
             command += &format!(" --nodes {nodes}");
         }
@@ -113,6 +117,9 @@ impl Arguments {
         }
         if self.scraps {
             command += " --scraps";
+        }
+        if self.within {
+            command += " --within";
         }
         if self.locks {
             command += " --locks";
@@ -148,6 +155,10 @@ impl Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if arguments.within && cfg!(panic = "abort") {
+        eprintln!("this program cannot let daemons die within a turn: build it by --profile sim");
+        return ExitCode::FAILURE;
+    }
     let (from, count) = match arguments.seed {
         Some(seed) => (seed, 1),
         None => (arguments.from, arguments.seeds),

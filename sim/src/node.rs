@@ -35,6 +35,7 @@ use crate::{
     bytes::CHUNK_BYTES,
     dice::Dice,
     disk::{Disk, Forgetful},
+    fuse::{Fuse, Fused, until_death},
     lanes::Lanes,
     network::{Shared, SimCarrier},
 };
@@ -120,6 +121,7 @@ struct Shards {
     totals: Arc<Totals>,
     forgetful: Option<u64>,
     placing: Placing,
+    fuse: Fuse,
 }
 
 /// Where the chunks of files are.
@@ -153,7 +155,10 @@ impl Opener for Shards {
     fn store(&self, place: &Place) -> Result<(Box<dyn Store>, u64), String> {
         let disk = &self.metas[place.shard() as usize];
         let store: Box<dyn Store> = match self.forgetful {
-            None => Box::new(MemoryStore::open(disk, CAPACITY_BYTES)),
+            None => {
+                let store = MemoryStore::open(disk, CAPACITY_BYTES);
+                Box::new(Fused::new(store, self.fuse.clone()))
+            }
             Some(seed) => {
                 let dice = Dice::new(seed, u64::from(place.shard()));
                 Box::new(Forgetful::open(disk, CAPACITY_BYTES, dice))
@@ -255,6 +260,8 @@ pub struct Node {
     pub disk: Arc<Disk>,
     /// Its clock.
     pub clock: SimClock,
+    /// When its daemon dies in the middle of something.
+    pub fuse: Fuse,
     /// Its daemon, while there is one.
     pub daemon: Option<Stepped<Core>>,
     outside: SimOutside,
@@ -294,6 +301,7 @@ impl Node {
             metas: (0..numbering.shards).map(|_| MemoryDisk::default()).collect(),
             disk: Arc::default(),
             clock,
+            fuse: Fuse::default(),
             daemon: None,
             outside: SimOutside::default(),
             sessions: BTreeMap::new(),
@@ -314,11 +322,11 @@ impl Node {
         self.region.as_ref().expect("until it is dropped").1
     }
 
-    /// Starts a daemon.
+    /// Starts a daemon; false when it died meanwhile.
     ///
     /// # Errors
     /// It cannot be opened, and why.
-    pub fn start(&mut self, network: &Shared) -> Result<(), String> {
+    pub fn start(&mut self, network: &Shared) -> Result<bool, String> {
         let node = self.region();
         node.head.daemon_state.store(DAEMON_ABSENT, SeqCst);
         let starts = node.head.daemon_starts.fetch_add(1, Relaxed) + 1;
@@ -344,14 +352,16 @@ impl Node {
             totals: Arc::new(Totals::new(self.numbering.shards)),
             forgetful: self.forgetful.map(|seed| seed + u64::from(starts)),
             placing: self.placing.clone(),
+            fuse: self.fuse.clone(),
         };
-        let (network, number) = (network.clone(), self.number);
+        let (network, number, fuse) = (network.clone(), self.number, self.fuse.clone());
         let connect = |waker: mayfly_daemon::serve::Waker| {
             network.lock().begin(number, u64::from(starts), waker);
-            Box::new(SimCarrier::new(network.clone(), number)) as Box<_>
+            Box::new(SimCarrier::new(network.clone(), number, fuse)) as Box<_>
         };
-        self.daemon = Some(Stepped::start(surroundings, connect, &opener)?);
-        Ok(())
+        let started = until_death(|| Stepped::start(surroundings, connect, &opener)).transpose()?;
+        self.daemon = started;
+        Ok(self.daemon.is_some())
     }
 
     /// The daemon is killed. Each thing that it had asked its disk for happened or did not.
@@ -367,9 +377,10 @@ impl Node {
         self.free.extend(ending);
     }
 
-    /// A turn of a shard's loop.
-    pub fn turn(&mut self, shard: u32) -> Step {
-        let step = self.daemon.as_mut().map_or(Step::Idle, |daemon| daemon.turn(shard));
+    /// A turn of a shard's loop; `None` when the daemon died in it.
+    pub fn turn(&mut self, shard: u32) -> Option<Step> {
+        let daemon = self.daemon.as_mut();
+        let step = daemon.map_or(Some(Step::Idle), |daemon| until_death(|| daemon.turn(shard)));
         let told = std::mem::take(&mut self.outside.0.borrow_mut().told);
         for message in told {
             if let Message::Ended(session) = message

@@ -8,6 +8,7 @@ use crate::{
     bytes::BLOCKS,
     client::{locking::LockAct, scraps::Scrap},
     dice::Dice,
+    fuse::Place,
     history::{BytesOp, NameOp},
     names::{Group, PLACES},
     network::{MS, SECOND, US, Weather},
@@ -15,6 +16,9 @@ use crate::{
 
 /// Clients do nothing new after this time, nanoseconds.
 pub const WORK_NS: u64 = 30 * SECOND;
+
+/// Places of a kind that a daemon passes before it dies at one are fewer.
+const PLACES_MAX: u64 = 8;
 
 /// Something that a client does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +61,8 @@ pub struct Script {
 pub enum Trouble {
     /// A daemon is killed and started again after this time.
     Crash(u32, u64),
+    /// The same in the middle of what it does, at the so-manieth such place from now on.
+    Within(u32, Place, u64, u64),
     /// A node stands still for this time.
     Pause(u32, u64),
     /// Frames do not get from one node to another.
@@ -125,6 +131,8 @@ pub struct Shape {
     pub scraps: bool,
     /// All clients lock two files.
     pub locks: bool,
+    /// Daemons die in the middle of what they do.
+    pub within: bool,
 }
 
 impl Plan {
@@ -178,7 +186,23 @@ impl Plan {
             plan.draw_scripts(&mut Dice::new(seed, 2));
             plan.draw_troubles(&mut Dice::new(seed, 3));
         }
+        if shape.within {
+            plan.die_within(&mut Dice::new(seed, 20));
+        }
         plan
+    }
+
+    /// Most of the daemons that die do so in the middle of something.
+    fn die_within(&mut self, dice: &mut Dice) {
+        for (_, trouble) in &mut self.troubles {
+            if let Trouble::Crash(node, down_ns) = *trouble
+                && !dice.once_in(4)
+            {
+                let places = [Place::BeforeCommit, Place::BehindCommit, Place::BeforeMessage];
+                let (place, count) = (places[dice.index(3)], dice.between(1, PLACES_MAX));
+                *trouble = Trouble::Within(node, place, count, down_ns);
+            }
+        }
     }
 
     fn draw_scripts(&mut self, dice: &mut Dice) {

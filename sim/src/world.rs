@@ -110,6 +110,8 @@ struct Member {
     jobs: Vec<usize>,
     paused_until_ns: u64,
     slow_disk: u32,
+    /// For so long it is dead when it has died in the middle of something.
+    down_ns: u64,
     /// How often its daemon could not be opened.
     refused: u32,
 }
@@ -179,6 +181,7 @@ impl<'a> World<'a> {
                 jobs: vec![0; shards],
                 paused_until_ns: 0,
                 slow_disk: 0,
+                down_ns: 0,
                 refused: 0,
             }
         });
@@ -405,13 +408,12 @@ impl<'a> World<'a> {
         }
         member.scheduled[shard as usize] = false;
         let step = member.node.turn(shard);
+        let died_for_ns = member.down_ns;
         match step {
-            Step::Idle => {}
-            Step::Done => self.schedule(node, shard),
-            Step::Over(_) => {
-                self.kill(node, MS);
-                return;
-            }
+            Some(Step::Idle) => {}
+            Some(Step::Done) => self.schedule(node, shard),
+            Some(Step::Over(_)) => return self.kill(node, MS),
+            None => return self.kill(node, died_for_ns),
         }
         self.schedule_jobs(node, shard, life);
         for client in 0..self.clients.len() {
@@ -503,13 +505,21 @@ impl<'a> World<'a> {
         }
         member.scheduled.fill(false);
         member.jobs.fill(0);
-        if let Err(why) = member.node.start(&self.network) {
-            self.network.lock().end(node as u32);
-            member.refused += 1;
-            if member.refused > REFUSED_MAX {
-                self.wrong.push(Wrong(format!("node {node} cannot be started: {why}")));
+        match member.node.start(&self.network) {
+            Ok(true) => {}
+            Ok(false) => {
+                self.network.lock().end(node as u32);
+                let down_ns = member.down_ns;
+                return self.after(down_ns, Due::Start(node));
             }
-            return self.after(100 * MS, Due::Start(node));
+            Err(why) => {
+                self.network.lock().end(node as u32);
+                member.refused += 1;
+                if member.refused > REFUSED_MAX {
+                    self.wrong.push(Wrong(format!("node {node} cannot be started: {why}")));
+                }
+                return self.after(100 * MS, Due::Start(node));
+            }
         }
         for shard in 0..self.plan.shards {
             self.schedule(node, shard);
@@ -528,6 +538,7 @@ impl<'a> World<'a> {
 
     /// Waits until every trouble is over.
     fn heal(&mut self) {
+        self.members.iter().for_each(|member| member.node.fuse.put_out());
         let last_ns = self.plan.troubles.iter().map(|of| of.0).max().unwrap_or(0);
         let until_ns = self.now_ns.max(last_ns) + 15 * SECOND;
         self.until(until_ns);

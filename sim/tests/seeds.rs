@@ -2,8 +2,9 @@
 
 use mayfly_sim::{
     client::Opening,
+    fuse::Place,
     node::Chunks,
-    plan::{Plan, Shape},
+    plan::{Plan, Shape, Trouble},
     shrink::Part,
     world::{Options, run},
 };
@@ -100,6 +101,18 @@ fn nor_where_processes_read_and_write_by_themselves_and_stand_still_in_between()
 #[test]
 fn nor_where_all_lock_two_files_and_daemons_and_processes_die() {
     find_nothing(Shape { locks: true, ..Shape::default() }, Options::default());
+}
+
+/// To be repeated with `--within`, and `--bytes`, `--scraps`, `--locks` or neither, with cargo's
+/// profile `sim`.
+#[test]
+fn nor_where_daemons_die_in_the_middle_of_what_they_do() {
+    let within = Shape { within: true, ..Shape::default() };
+    let options = Options { chunks: Chunks::OnAll, ..Options::default() };
+    find_nothing(within, options);
+    find_nothing(Shape { bytes: true, ..within }, Options::default());
+    find_nothing(Shape { scraps: true, ..within }, options);
+    find_nothing(Shape { locks: true, ..within }, Options::default());
 }
 
 #[test]
@@ -547,4 +560,31 @@ fn what_a_request_has_opened_goes_when_it_comes_again_and_leads_elsewhere() {
 fn a_lock_goes_whose_process_ended_between_the_deaths_of_both_daemons() {
     let shape = Shape { locks: true, ..Shape::default() };
     kept_where(Chunks::AtHome, shape, &[(4_600_207, "2,4/17,21,25,27///1-2,4-5,7")]);
+}
+
+/// A daemon asked for a claim at a node that was being restarted, and died before it had heard.
+/// That node stood still until the next daemon had given up telling it that it was back; then it
+/// gave the claim, to nobody, and the file could never be removed or renamed again.
+#[test]
+fn what_a_dead_daemon_asked_for_is_not_given_to_it() {
+    let shape = Shape { within: true, ..Shape::default() };
+    let part: Part = "0///0-5/2-4/0-3,6/0-5,7".parse().expect("a part");
+    let mut plan = part.of(&Plan::draw(4_720_152, shape));
+    let within = |node, place, count, down_ns| Trouble::Within(node, place, count, down_ns);
+    plan.troubles = vec![
+        (121_746_000, within(0, Place::BehindCommit, 2, 1_199_844_743)),
+        (922_258_000, within(2, Place::BeforeMessage, 7, 9_071_148)),
+        (964_553_000, Trouble::Pause(0, 10_211_562_752)),
+    ];
+    let report = run(&plan, Options { chunks: Chunks::OnAll, ..Options::default() });
+    assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
+}
+
+/// A node of several shards was restarted and held what clients of others asked for. Its shards
+/// were ready in the middle of a turn, in which it heard of a session's end, before what that had
+/// asked for earlier; the answer to this was kept for ever.
+#[test]
+fn what_was_held_at_a_restart_goes_before_what_comes_then() {
+    let shape = Shape { within: true, scraps: true, ..Shape::default() };
+    kept_striped(shape, &[(4_781_046, "0,6/0-1/0,2/0-6/0")]);
 }

@@ -133,7 +133,8 @@ impl Cluster {
         };
         cluster.clock = clock;
         for member in &mut cluster.members {
-            member.node.start(&cluster.network).map_err(anyhow::Error::msg)?;
+            let lives = member.node.start(&cluster.network).map_err(anyhow::Error::msg)?;
+            ensure!(lives, "a daemon died though nothing goes wrong");
         }
         for node in 0..nodes {
             let of = &mut cluster.members[node as usize].node;
@@ -278,12 +279,14 @@ impl Cluster {
         member.busy_until_ns = self.now_ns + takes_ns;
         self.network.lock().release(self.now_ns + takes_ns);
         match step {
-            Step::Done => self.schedule(node),
-            Step::Idle => {
+            Some(Step::Done) => self.schedule(node),
+            Some(Step::Idle) => {
                 member.is_scheduled = false;
                 self.wake(node);
             }
-            Step::Over(_) => self.wrong = Some(format!("the daemon of node {node} has ended")),
+            Some(Step::Over(_)) | None => {
+                self.wrong = Some(format!("the daemon of node {node} has ended"));
+            }
         }
         self.schedule_jobs(node);
         self.hear(node);

@@ -9,6 +9,7 @@ use mayfly_daemon::serve::Carrier;
 use mayfly_transport_tcp::{Body, Event, Lane, Request, RequestId, SendError, Ticket};
 
 use super::Network;
+use crate::fuse::{Fuse, Place};
 
 /// The network, as all nodes share it.
 #[derive(Debug, Clone)]
@@ -33,24 +34,27 @@ impl Shared {
 pub struct SimCarrier {
     network: Shared,
     node: u32,
+    fuse: Fuse,
     has_posted: AtomicBool,
 }
 
 impl SimCarrier {
     /// Of the daemon of this node.
     #[must_use]
-    pub fn new(network: Shared, node: u32) -> SimCarrier {
-        SimCarrier { network, node, has_posted: AtomicBool::new(false) }
+    pub fn new(network: Shared, node: u32, fuse: Fuse) -> SimCarrier {
+        SimCarrier { network, node, fuse, has_posted: AtomicBool::new(false) }
     }
 }
 
 impl Carrier for SimCarrier {
     fn post(&self, request: Request) -> Result<RequestId, SendError> {
+        self.fuse.burn(Place::BeforeMessage);
         self.has_posted.store(true, Relaxed);
         self.network.lock().post(self.node, request)
     }
 
     fn reply(&self, ticket: Ticket, lane: Lane, body: Body) -> Result<(), SendError> {
+        self.fuse.burn(Place::BeforeMessage);
         self.has_posted.store(true, Relaxed);
         self.network.lock().reply(self.node, ticket, lane, &body);
         Ok(())

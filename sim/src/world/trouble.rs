@@ -11,6 +11,11 @@ impl World<'_> {
         let trouble = self.plan.troubles[at].1;
         let time_ns = match trouble {
             Trouble::Crash(node, down_ns) => return self.kill(node as usize, down_ns),
+            Trouble::Within(node, place, count, down_ns) => {
+                let member = &mut self.members[node as usize];
+                member.down_ns = down_ns;
+                return member.node.fuse.light(place, count);
+            }
             Trouble::Pause(node, time_ns) => {
                 let until_ns = self.now_ns + time_ns;
                 let member = &mut self.members[node as usize];
