@@ -65,7 +65,7 @@ impl Device {
     pub(crate) fn measure(&self, bytes: u64, streams: u32) -> Result<Rates> {
         let path = self.directory.join("raw");
         let rates = self.stream(&path, bytes, u64::from(streams.max(1)));
-        let removed = fs::remove_file(&path);
+        let removed = remove(&path);
         let rates = rates.with_context(|| format!("the raw rate in {}", path.display()))?;
         removed?;
         Ok(rates)
@@ -123,6 +123,14 @@ fn open(path: &Path, direct: bool) -> io::Result<File> {
     let flags = if direct { OFlag::O_DIRECT.bits() } else { 0 };
     let mut options = OpenOptions::new();
     options.create(true).truncate(true).read(true).write(true).custom_flags(flags).open(path)
+}
+
+/// Removes the file, and what it held before that: a file system that gives room back behind a
+/// removal's answer would do so while the first phases are measured.
+fn remove(path: &Path) -> io::Result<()> {
+    let emptied = OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(0));
+    fs::remove_file(path)?;
+    emptied
 }
 
 fn takes_direct(directory: &Path) -> Result<bool> {
