@@ -41,6 +41,12 @@ def peer(d):
             elif op == 'remove':
                 os.unlink(f'{d}/{name}')
                 r = 'ok'
+            elif op == 'mkdir':
+                os.mkdir(f'{d}/{name}')
+                r = 'ok'
+            elif op == 'rmdir':
+                os.rmdir(f'{d}/{name}')
+                r = 'ok'
             elif op == 'read':
                 r = open(f'{d}/{name}').read() or 'empty'
         except OSError as e:
@@ -285,6 +291,52 @@ def ways():
         os.rmdir(e)
 
 
+def directories():
+    d = warm('directories', 0)
+    p = Peer(d)
+    os.umask(0o027)
+    for i in range(300):
+        n = f'n{i}'
+        os.mkdir(f'{d}/{n}')
+        expect(errno.EEXIST, os.mkdir, f'{d}/{n}')
+        expect(errno.EISDIR, os.unlink, f'{d}/{n}')
+        how = i % 6
+        if how == 0:
+            assert p.ask('list', n) == 'ok' and p.ask('mkdir', n) == 'EEXIST'
+            os.rmdir(f'{d}/{n}')
+            assert p.ask('stat', n) == 'ENOENT' and p.ask('rmdir', n) == 'ENOENT'
+        elif how == 1:
+            assert p.ask('make', f'{n}/inside') == 'ok'
+            expect(errno.ENOTEMPTY, os.rmdir, f'{d}/{n}')
+            assert p.ask('remove', f'{n}/inside') == 'ok'
+            os.rmdir(f'{d}/{n}')
+        elif how == 2:
+            assert p.ask('rmdir', n) == 'ok'
+            expect(errno.ENOENT, os.rmdir, f'{d}/{n}')
+            make(f'{d}/{n}')
+            expect(errno.ENOTDIR, os.rmdir, f'{d}/{n}')
+            os.unlink(f'{d}/{n}')
+        elif how == 3:
+            here = os.open(f'{d}/{n}', os.O_RDONLY | os.O_DIRECTORY)
+            os.rmdir(f'{d}/{n}')
+            assert os.listdir(here) == []
+            expect(errno.ENOENT, lambda: os.open('x', os.O_CREAT | os.O_WRONLY, dir_fd=here))
+            os.close(here)
+        elif how == 4:
+            os.mkdir(f'{d}/{n}/sub')
+            expect(errno.ENOTEMPTY, os.rmdir, f'{d}/{n}')
+            os.rmdir(f'{d}/{n}/sub')
+            os.rmdir(f'{d}/{n}')
+    kept = [f'n{i}' for i in range(5, 300, 6)]
+    assert sorted(os.listdir(d)) == sorted(kept)
+    at = os.stat(d)
+    assert at.st_nlink == 2 + len(kept), at
+    for n in kept:
+        at = os.stat(f'{d}/{n}')
+        assert at.st_mode == 0o040750 and at.st_nlink == 2 and at.st_uid == os.getuid(), at
+    p.end()
+
+
 def times():
     d = warm('times')
     spans = []
@@ -398,27 +450,78 @@ def raced():
     os.mkdir(d)
     for turn in range(3):
         names = [f'{turn}.{i}' for i in range(600)]
-        processes = []
-        for k in range(4):
-            (there, back), (go, on) = os.pipe(), os.pipe()
-            if os.fork() == 0:
-                for done in racer(d, k, names):
-                    os.write(back, b'%d\n' % done)
-                    os.read(go, 1)
-                os._exit(0)
-            os.close(back)
-            processes.append((os.fdopen(there), on))
-        counts = []
-        for step in range(3):
-            counts.append([int(there.readline()) for there, _ in processes])
+
+        def counted(step):
             assert len(os.listdir(d)) == (0 if step == 2 else 600), (turn, step)
-            for _, on in processes:
-                os.write(on, b'x')
-        for there, on in processes:
-            there.close()
-            os.close(on)
-            assert os.wait()[1] == 0
+
+        counts = together(lambda k: racer(d, k, names), 4, 3, counted)
         assert sum(counts[0]) == 600 and sum(counts[2]) == 600, counts
+
+
+def rival(d, k, names):
+    random.Random(k).shuffle(names)
+    made = 0
+    for n in names:
+        try:
+            os.mkdir(f'{d}/{n}')
+            made += 1
+        except FileExistsError:
+            pass
+    yield made
+    done = 0
+    for n in names:
+        try:
+            if k % 2:
+                os.rmdir(f'{d}/{n}')
+            else:
+                os.close(os.open(f'{d}/{n}/inside{k}', os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            done += 1
+        except FileNotFoundError:
+            pass
+        except OSError as e:
+            assert e.errno == errno.ENOTEMPTY and k % 2, e
+    yield done
+
+
+# Of a directory either the removal succeeds, of one of those who want to remove it, or all that is
+# made in it.
+def rivals():
+    d = f'{root}/rivals'
+    os.mkdir(d)
+    for turn in range(4):
+        names = [f'{turn}.{i}' for i in range(600)]
+        made, done = together(lambda k: rival(d, k, names), 4, 2)
+        left = [n for n in names if os.path.exists(f'{d}/{n}')]
+        inside = sum(len(os.listdir(f'{d}/{n}')) for n in left)
+        assert sum(made) == 600, made
+        assert done[1] + done[3] == 600 - len(left), (done, len(left))
+        assert done[0] + done[2] == inside and all(os.listdir(f'{d}/{n}') for n in left), done
+        assert os.stat(d).st_nlink == 2 + len(os.listdir(d))
+
+
+# What each of some processes says after each step, which all end before the next one begins.
+def together(work, processes, steps, between=lambda step: None):
+    there = []
+    for k in range(processes):
+        (heard, back), (go, on) = os.pipe(), os.pipe()
+        if os.fork() == 0:
+            for done in work(k):
+                os.write(back, b'%d\n' % done)
+                os.read(go, 1)
+            os._exit(0)
+        os.close(back)
+        there.append((os.fdopen(heard), on))
+    counts = []
+    for step in range(steps):
+        counts.append([int(heard.readline()) for heard, _ in there])
+        between(step)
+        for _, on in there:
+            os.write(on, b'x')
+    for heard, on in there:
+        heard.close()
+        os.close(on)
+        assert os.wait()[1] == 0
+    return counts
 
 
 if sys.argv[2:3] == ['peer']:
@@ -429,6 +532,8 @@ else:
         made_once,
         removed_and_made_again,
         raced,
+        directories,
+        rivals,
         gone_at_once,
         written,
         limited,

@@ -49,6 +49,16 @@ fn of_several_who_make_or_remove_a_name_one_does() -> Result<()> {
 }
 
 #[test]
+fn directories_come_and_go_for_every_process_at_once() -> Result<()> {
+    holds("directories")
+}
+
+#[test]
+fn a_directory_is_removed_or_has_what_is_made_in_it() -> Result<()> {
+    holds("rivals")
+}
+
+#[test]
 fn a_name_that_was_removed_is_gone_for_every_process_at_once() -> Result<()> {
     holds("gone_at_once")
 }

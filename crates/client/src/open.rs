@@ -12,7 +12,7 @@ use mayfly_transport_shm::{
     lent::is_lent,
 };
 use mayfly_types::{Errno, FileId, FileKind, OpenRef};
-use mayfly_wire::{Close, Open, Ping, Walk};
+use mayfly_wire::{Close, MakeDirectory, Open, Ping, Unlink, Walk};
 
 use crate::{Client, Descriptors, NewOwner};
 
@@ -188,11 +188,19 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         Some(OpenFile { reference, entry })
     }
 
-    /// Removes a name without waiting for it, where that cannot fail since it is certainly there
-    /// and no directory's.
+    /// Makes a directory without waiting for it, where that cannot fail and the name is certainly
+    /// new.
     #[must_use]
-    pub fn post_removal(&self, walk: Walk<'_>) -> bool {
-        self.transport.post_removal(&walk)
+    pub fn post_directory(&self, walk: Walk<'_>, new: NewOwner) -> bool {
+        let NewOwner { mode, uid, gid } = new;
+        self.transport.post_directory(&MakeDirectory { walk, mode, uid, gid })
+    }
+
+    /// Removes a name without waiting for it, where that cannot fail: a file's that is certainly
+    /// there, or a directory's in which certainly nothing is.
+    #[must_use]
+    pub fn post_removal(&self, walk: Walk<'_>, directory: bool) -> bool {
+        self.transport.post_removal(&Unlink { walk, directory })
     }
 
     /// The open file description, also when it is promised and not made yet.

@@ -413,7 +413,7 @@ impl Core {
             Request::Stat(stat) => self.stat(&stat.target, to),
             Request::Open(open) => self.open_file(caller, open, to),
             Request::Close(close) => self.close(caller, close.open),
-            Request::MakeDirectory(make) => self.make_directory(make),
+            Request::MakeDirectory(make) => self.make_directory(caller, make),
             Request::Unlink(unlink) => self.unlink(caller, unlink),
             Request::Rename(rename) => self.rename(rename),
             Request::Link(link) => self.link(link),

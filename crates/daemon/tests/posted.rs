@@ -14,7 +14,7 @@ use mayfly_transport_shm::{
     posts::RECORDS,
 };
 use mayfly_types::{Durability, Errno};
-use mayfly_wire::{Open, OpenReply, Ping, Symlink, Unlink};
+use mayfly_wire::{MakeDirectory, Open, OpenReply, Ping, Symlink, Unlink};
 use proptest::prelude::*;
 use support::{
     Node, O_CREAT, O_RDWR, PID, SESSION, config, failed,
@@ -341,7 +341,8 @@ fn who_removes_in_a_row_need_not_ask_for_what_others_have_made() {
         let (open, _) = make_as(&mut node, OTHER, &format!("d/f{number}")).unwrap();
         node.ask_as(OTHER, &mayfly_wire::Close { open }, |()| ()).unwrap();
     }
-    node.mkdir("d/directory").unwrap();
+    let make = MakeDirectory { walk: walk("d/directory", 0), mode: 0o755, uid: 0, gid: 0 };
+    node.ask_as(OTHER, &make, |()| ()).unwrap();
     node.link("d/f39", "d/linked").unwrap();
     node.ask(&Ping {}, |()| ()).unwrap();
     for number in 0..8 {

@@ -12,7 +12,10 @@ use mayfly_wire::{Link, MakeDirectory, Open, OpenReply, Rename, Target, Unlink};
 use proptest::prelude::*;
 use support::{
     Node, O_CREAT, O_RDWR, SESSION, failed,
-    posting::{O_EXCL, OTHER, THIRD, add_as, node, post_as, posts, remove_as, warm_as},
+    posting::{
+        O_EXCL, OTHER, THIRD, add_as, node, post_as, post_directory_as, posts, remove_as,
+        remove_directory_as, warm_as,
+    },
     walk,
 };
 
@@ -25,24 +28,45 @@ enum Deed {
     MakeDirectory,
     Rename(u8),
     Link(u8),
+    /// A file in it, if it is a directory.
+    MakeInside,
+    RemoveInside,
 }
 
 fn deed() -> impl Strategy<Value = Deed> {
     prop_oneof![
         6 => Just(Deed::Make),
         6 => Just(Deed::Remove),
-        1 => Just(Deed::RemoveDirectory),
-        1 => Just(Deed::MakeDirectory),
+        4 => Just(Deed::RemoveDirectory),
+        4 => Just(Deed::MakeDirectory),
+        2 => Just(Deed::MakeInside),
+        1 => Just(Deed::RemoveInside),
         1 => (0..6_u8).prop_map(Deed::Rename),
         1 => (0..6_u8).prop_map(Deed::Link),
     ]
 }
 
-/// Names and whether each is a directory's.
-type Model = std::collections::BTreeMap<u8, bool>;
+/// What a name stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Thing {
+    File,
+    Directory { used: bool },
+}
+
+const EMPTY: Thing = Thing::Directory { used: false };
+
+type Model = std::collections::BTreeMap<u8, Thing>;
 
 fn path_of(name: u8) -> String {
     format!("d/name{name}")
+}
+
+/// The path of what the deed makes or removes.
+fn path_for(name: u8, deed: Deed) -> String {
+    match deed {
+        Deed::MakeInside | Deed::RemoveInside => path_of(name) + "/inside",
+        _ => path_of(name),
+    }
 }
 
 /// What the deed does to the names, or the error of it.
@@ -50,30 +74,44 @@ fn expect(model: &mut Model, name: u8, deed: Deed) -> Result<(), Errno> {
     let found = model.get(&name).copied();
     match (deed, found) {
         (Deed::Make | Deed::MakeDirectory, Some(_)) => Err(Errno::EEXIST),
-        (Deed::Remove | Deed::RemoveDirectory | Deed::Rename(_) | Deed::Link(_), None) => {
-            Err(Errno::ENOENT)
-        }
-        (Deed::Make | Deed::MakeDirectory, None) => {
-            model.insert(name, matches!(deed, Deed::MakeDirectory));
+        (Deed::Make, None) => {
+            model.insert(name, Thing::File);
             Ok(())
         }
-        (Deed::Remove, Some(true)) => Err(Errno::EISDIR),
-        (Deed::RemoveDirectory, Some(false)) => Err(Errno::ENOTDIR),
-        (Deed::Remove | Deed::RemoveDirectory, Some(_)) => {
-            model.remove(&name);
+        (Deed::MakeDirectory, None) => {
+            model.insert(name, EMPTY);
+            Ok(())
+        }
+        (_, None) => Err(Errno::ENOENT),
+        (Deed::Remove | Deed::RemoveDirectory, Some(thing)) => {
+            match (matches!(deed, Deed::RemoveDirectory), thing) {
+                (true, Thing::File) => return Err(Errno::ENOTDIR),
+                (true, Thing::Directory { used: true }) => return Err(Errno::ENOTEMPTY),
+                (false, Thing::Directory { .. }) => return Err(Errno::EISDIR),
+                _ => model.remove(&name),
+            };
             Ok(())
         }
         (Deed::Rename(to) | Deed::Link(to), Some(_)) if model.contains_key(&to) => {
             Err(Errno::EEXIST)
         }
-        (Deed::Rename(to), Some(directory)) => {
+        (Deed::Rename(to), Some(thing)) => {
             model.remove(&name);
-            model.insert(to, directory);
+            model.insert(to, thing);
             Ok(())
         }
-        (Deed::Link(_), Some(true)) => Err(Errno::EPERM),
-        (Deed::Link(to), Some(false)) => {
-            model.insert(to, false);
+        (Deed::Link(to), Some(Thing::File)) => {
+            model.insert(to, Thing::File);
+            Ok(())
+        }
+        (Deed::Link(_), Some(_)) => Err(Errno::EPERM),
+        (Deed::MakeInside | Deed::RemoveInside, Some(Thing::File)) => Err(Errno::ENOTDIR),
+        (Deed::MakeInside | Deed::RemoveInside, Some(Thing::Directory { used })) => {
+            match (matches!(deed, Deed::MakeInside), used) {
+                (true, true) => return Err(Errno::EEXIST),
+                (false, false) => return Err(Errno::ENOENT),
+                (used, _) => model.insert(name, Thing::Directory { used }),
+            };
             Ok(())
         }
     }
@@ -101,10 +139,10 @@ fn outcomes(model: &Model, posted: &[Done], asked: Done, from: usize) -> Vec<Mod
 }
 
 fn ask_for(node: &mut Node, session: SessionId, name: u8, deed: Deed) -> Result<(), Errno> {
-    let path = path_of(name);
+    let path = path_for(name, deed);
     let walk_there = walk(&path, 0);
     let done = match deed {
-        Deed::Make => {
+        Deed::Make | Deed::MakeInside => {
             let flags = O_CREAT | O_EXCL | O_RDWR;
             let request = Open { walk: walk_there, flags, mode: 0o644, uid: 0, gid: 0 };
             let made = node.ask_as(session, &request, |reply: OpenReply<'_>| reply.opened.open);
@@ -112,7 +150,7 @@ fn ask_for(node: &mut Node, session: SessionId, name: u8, deed: Deed) -> Result<
                 node.ask_as(session, &mayfly_wire::Close { open }, |()| ()).unwrap();
             })
         }
-        Deed::Remove | Deed::RemoveDirectory => {
+        Deed::Remove | Deed::RemoveDirectory | Deed::RemoveInside => {
             let directory = matches!(deed, Deed::RemoveDirectory);
             node.ask_as(session, &Unlink { walk: walk_there, directory }, |()| ())
         }
@@ -134,7 +172,9 @@ fn do_unasked(node: &Node, session: SessionId, name: u8, deed: Deed, contents: &
             assert!(add_as(node, session, open, contents));
             posts(node, session).withdraw(open)
         }),
+        Deed::MakeDirectory => post_directory_as(node, session, &path),
         Deed::Remove => remove_as(node, session, &path),
+        Deed::RemoveDirectory => remove_directory_as(node, session, &path),
         _ => false,
     }
 }
@@ -218,15 +258,15 @@ proptest! {
 
 /// Hands in a request without ending the batch.
 fn submit_for(node: &mut Node, caller: Caller, name: u8, deed: Deed) -> Result<(), Errno> {
-    let (path, mut answer) = (path_of(name), [0; 4096]);
+    let (path, mut answer) = (path_for(name, deed), [0; 4096]);
     let there = walk(&path, 0);
     let progress = match deed {
-        Deed::Make => {
+        Deed::Make | Deed::MakeInside => {
             let flags = O_CREAT | O_EXCL | O_RDWR;
             let request = Open { walk: there, flags, mode: 0o644, uid: 0, gid: 0 };
             node.submit(caller, &request, &mut answer)
         }
-        Deed::Remove | Deed::RemoveDirectory => {
+        Deed::Remove | Deed::RemoveDirectory | Deed::RemoveInside => {
             let directory = matches!(deed, Deed::RemoveDirectory);
             node.submit(caller, &Unlink { walk: there, directory }, &mut answer)
         }
@@ -256,7 +296,10 @@ fn names_of(node: &mut Node) -> Model {
     let mut found = Model::new();
     for name in 0..6 {
         if let Ok(attr) = node.stat(&path_of(name), false) {
-            found.insert(name, attr.kind == FileKind::Directory);
+            let used = node.stat(&path_for(name, Deed::MakeInside), false).is_ok();
+            let is_directory = attr.kind == FileKind::Directory;
+            let thing = if is_directory { Thing::Directory { used } } else { Thing::File };
+            found.insert(name, thing);
         }
     }
     found

@@ -67,7 +67,11 @@ pub(crate) unsafe fn mkdir(call: &Call) -> Outcome {
     // SAFETY: passed on to the caller.
     unsafe {
         with_path(call, at, &mut |place, escape| {
-            session::get()?.make_directory(place.walk(false)?, new_owner(mode), escape)?;
+            let session = session::get()?;
+            let (walk, owner) = (place.walk(false)?, new_owner(mode));
+            if flight::child().is_some() || !session.post_directory(walk, owner) {
+                session.make_directory(walk, owner, escape)?;
+            }
             Ok(0)
         })
     }
@@ -92,13 +96,14 @@ pub(crate) unsafe fn remove(call: &Call) -> Outcome {
                 return Err(Stop::Failed(Errno::EINVAL));
             }
             let session = session::get()?;
+            let walk = place.walk(false)?;
+            if flight::child().is_none() && session.post_removal(walk, directory) {
+                return Ok(0);
+            }
             if directory {
-                session.remove_directory(place.walk(false)?, escape)?;
+                session.remove_directory(walk, escape)?;
             } else {
-                let walk = place.walk(false)?;
-                if flight::child().is_some() || !session.post_removal(walk) {
-                    session.unlink(walk, escape)?;
-                }
+                session.unlink(walk, escape)?;
             }
             Ok(0)
         })

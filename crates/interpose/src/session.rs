@@ -19,7 +19,7 @@ use mayfly_sys::{
 use mayfly_transport::{Answer, Begun, Patience, Transport};
 use mayfly_transport_shm::{AttachOptions, ShmTransport, attach, layout::NodeRegion};
 use mayfly_types::OpenRef;
-use mayfly_wire::{Open, Operation, Walk};
+use mayfly_wire::{MakeDirectory, Open, Operation, Unlink};
 
 use crate::{
     flight, handover,
@@ -64,8 +64,12 @@ impl Transport for Lanes {
         self.0.post_create(open)
     }
 
-    fn post_removal(&self, walk: &Walk<'_>) -> bool {
-        self.0.post_removal(walk)
+    fn post_removal(&self, unlink: &Unlink<'_>) -> bool {
+        self.0.post_removal(unlink)
+    }
+
+    fn post_directory(&self, make: &MakeDirectory<'_>) -> bool {
+        self.0.post_directory(make)
     }
 
     fn post_content(

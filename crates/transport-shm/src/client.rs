@@ -31,7 +31,8 @@ use mayfly_types::{
     limits::{LANES, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, SESSIONS_MAX},
 };
 use mayfly_wire::{
-    Escaped, HEADER_BYTES, Header, Op, Open, Operation, Reader, STATUS_ESCAPED, Walk, Wire, Writer,
+    Escaped, HEADER_BYTES, Header, MakeDirectory, Op, Open, Operation, Reader, STATUS_ESCAPED,
+    Unlink, Wire, Writer,
 };
 
 use crate::{
@@ -284,8 +285,12 @@ impl Transport for ShmTransport {
         self.post_in_ring(open)
     }
 
-    fn post_removal(&self, walk: &Walk<'_>) -> bool {
-        self.post_removal_in_ring(walk)
+    fn post_removal(&self, unlink: &Unlink<'_>) -> bool {
+        self.post_removal_in_ring(unlink)
+    }
+
+    fn post_directory(&self, make: &MakeDirectory<'_>) -> bool {
+        self.post_directory_in_ring(make)
     }
 
     fn post_content(

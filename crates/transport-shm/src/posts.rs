@@ -11,8 +11,8 @@
 //!   executed. Nobody waits for the process, which may be stopped.
 //! * **Names that are there** are in a table ([`names`]), one for all who have the directory
 //!   delegated. A process claims the name in it about which it posts, until that is committed: so
-//!   what is posted about a name stands in one ring. A file is posted when its name is not there,
-//!   its removal when it is.
+//!   what is posted about a name stands in one ring. A file, or a directory, is posted when its
+//!   name is not there, its removal when it is, and in a directory nothing was made so far.
 //! * **Descriptions** are promised: each place of the ring has one that the daemon has set aside.
 //!   What was posted is answered with it. Until the record was executed its state says
 //!   [`OPEN_PROMISED`](crate::layout::OPEN_PROMISED), and who wants to use it asks the daemon for
@@ -36,12 +36,13 @@ use core::sync::atomic::{
 use mayfly_types::{OpenRef, limits::INLINE_BYTES_MAX};
 
 use crate::words;
-use names::{Claim, Names, Print, Seen, Tables};
+use names::{Claim, Names, Print, Seen, Standing, Tables};
 #[cfg(feature = "server")]
 pub use record::Asked;
 use record::parts;
 pub use record::{
-    Create, RECORD_CLOSED, RECORD_OPENED, RECORD_POSTED, RECORD_REMOVES, Record, Removal,
+    Create, RECORD_CLOSED, RECORD_DIRECTORY, RECORD_OPENED, RECORD_POSTED, RECORD_REMOVES,
+    RECORD_REMOVES_DIRECTORY, Record, Removal,
 };
 
 /// Rings of a node. A session's is the one of its number's remainder, if nobody else has it.
@@ -100,8 +101,8 @@ pub struct Posts {
     pub table: AtomicU32,
     /// What is before the name, with its slash.
     prefix: [AtomicU64; PREFIX_BYTES_MAX / 8],
-    /// The prints of the names that the latest records are about, by place; lowest bit: the name is
-    /// made, not removed.
+    /// The prints of the names that the latest records are about, by place, and in the lowest bits
+    /// how these stand then, as in a table of names; 0: removed.
     latest: [AtomicU64; RECORDS],
     /// The records.
     pub records: [Record; RECORDS],
@@ -127,20 +128,20 @@ impl Posts {
         prefix.len() < PREFIX_BYTES_MAX && words.all(|(word, said)| word.load(Relaxed) == said)
     }
 
-    /// Whether a name is there for the process whose ring it is, when `count` records are
-    /// published; none when that is to be asked for.
-    fn is_there(&self, print: Print, seen: Seen, count: u32) -> Option<bool> {
+    /// How a name stands for the process whose ring it is, when `count` records are published;
+    /// none when that is to be asked for.
+    fn standing(&self, print: Print, seen: Seen, count: u32) -> Option<Option<Standing>> {
         match seen {
-            Seen::Absent => Some(false),
-            Seen::Plain => Some(true),
-            Seen::Asked => None,
+            Seen::Absent => Some(None),
+            Seen::There(Standing::Asked) => None,
+            Seen::There(standing) => Some(Some(standing)),
             Seen::Claimed(place) => {
                 // By itself, if the record of that place is about it, and waits: what is executed
                 // says so before its claim is released, so another one's claim is not its own.
                 let back = count.wrapping_sub(place as u32 + 1) % RECORDS as u32 + 1;
                 let waits = back <= count.wrapping_sub(self.executed.load(Acquire));
                 let word = self.latest[place].load(Relaxed);
-                waits.then(|| print.is_there(word)).flatten()
+                waits.then(|| print.standing_in(word)).flatten()
             }
         }
     }
@@ -169,17 +170,18 @@ impl Posts {
         published
     }
 
-    /// Claims a name for the record of a place, if it is there, or not, as `there` says.
+    /// Claims a name for the record of a place, if it stands as `now` says; `then` says how it
+    /// stands after that.
     fn claim<'a>(
         &self,
         names: Names<'a>,
         (count, place): (u32, usize),
         print: Print,
-        there: bool,
+        (now, then): (Option<Standing>, Option<Standing>),
     ) -> Option<Claim<'a>> {
-        let claim =
-            names.claim(print, place, |seen| self.is_there(print, seen, count) == Some(there))?;
-        self.latest[place].store(print.with(!there), Relaxed);
+        let may = |seen| self.standing(print, seen, count) == Some(now);
+        let claim = names.claim(print, place, may)?;
+        self.latest[place].store(print.with(then), Relaxed);
         Some(claim)
     }
 
@@ -194,7 +196,8 @@ impl Posts {
     ) -> Option<OpenRef> {
         let (seen, place) = self.next(delegation)?;
         let print = Print::of(create.name);
-        let claim = self.claim(self.names(tables), (seen as u32, place), print, false)?;
+        let change = (None, Some(Standing::Plain));
+        let claim = self.claim(self.names(tables), (seen as u32, place), print, change)?;
         let record = &self.records[place];
         record.write_create(create);
         // Another one may be promised as soon as the record is published.
@@ -202,14 +205,27 @@ impl Posts {
         self.publish(seen, claim).then_some(promise)
     }
 
+    /// Posts that a directory is made; false when that is to be asked for. One thread at a time.
+    #[must_use]
+    pub fn post_directory(&self, tables: &Tables, delegation: u32, create: &Create<'_>) -> bool {
+        let Some((seen, place)) = self.next(delegation) else { return false };
+        let print = Print::of(create.name);
+        let change = (None, Some(Standing::NewDirectory));
+        let claim = self.claim(self.names(tables), (seen as u32, place), print, change);
+        let Some(claim) = claim else { return false };
+        self.records[place].write_directory(create);
+        self.publish(seen, claim)
+    }
+
     /// Posts that a name goes; false when that is to be asked for. One thread at a time.
     #[must_use]
     pub fn post_removal(&self, tables: &Tables, delegation: u32, removal: &Removal<'_>) -> bool {
         let Some((seen, place)) = self.next(delegation) else { return false };
         let print = Print::of(removal.name);
-        let Some(claim) = self.claim(self.names(tables), (seen as u32, place), print, true) else {
-            return false;
-        };
+        let now = if removal.directory { Standing::NewDirectory } else { Standing::Plain };
+        let change = (Some(now), None);
+        let claim = self.claim(self.names(tables), (seen as u32, place), print, change);
+        let Some(claim) = claim else { return false };
         self.records[place].write_removal(removal);
         self.publish(seen, claim)
     }

@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use mayfly_types::{Errno, OpenRef};
-use mayfly_wire::{Open, Operation, Walk};
+use mayfly_wire::{MakeDirectory, Open, Operation, Unlink};
 
 /// What came back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,9 +82,15 @@ pub trait Transport {
         None
     }
 
-    /// Posts the removal of a name that is certainly there, and no directory's. Nobody waits for
-    /// it, and everybody sees it. False when it has to be asked for.
-    fn post_removal(&self, _walk: &Walk<'_>) -> bool {
+    /// Posts the making of a directory whose name is certainly new. Nobody waits for it, and
+    /// everybody sees it. False when it has to be asked for.
+    fn post_directory(&self, _make: &MakeDirectory<'_>) -> bool {
+        false
+    }
+
+    /// Posts the removal of a name that certainly can be removed. Nobody waits for it, and
+    /// everybody sees it. False when it has to be asked for.
+    fn post_removal(&self, _unlink: &Unlink<'_>) -> bool {
         false
     }
 

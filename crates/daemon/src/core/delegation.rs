@@ -1,7 +1,7 @@
 //! Who may make names in a directory without asking: its *delegation*, as NFS calls it.
 //!
-//! A process that makes or removes files in one directory in a row is given it, beside others who
-//! have it. From then on whatever else changes a name there reserves it first
+//! A process that makes or removes files or directories in one directory in a row is given it,
+//! beside others who have it. From then on whatever else changes a name there reserves it first
 //! ([`Core::reserve_name`]): nobody posts anything about it from then on, and what was posted is
 //! executed. A directory that is removed, and the path to any directory that is moved, ends
 //! delegations.
@@ -89,6 +89,8 @@ pub(super) struct Delegations {
     pub(super) clock: Cycles,
     /// What a file that was posted has: kept for its memory.
     pub(super) content: Vec<u8>,
+    /// A table may have directories in which nothing was made.
+    pub(super) new_directories: bool,
 }
 
 /// A directory in which something is being executed that was posted. Its record is written once
@@ -100,6 +102,8 @@ pub(super) struct Executing {
     pub(super) table: Option<usize>,
     /// So many more than the record says.
     pub(super) entries: i64,
+    /// The same of directories among them.
+    pub(super) links: i32,
     /// When the last one came or went; nothing as long as none did.
     pub(super) last: Option<Timestamp>,
 }
@@ -111,7 +115,7 @@ impl Delegations {
         debug_assert!(self.executing.is_none());
         self.executing = directory.map(|directory| {
             let table = self.by_directory.get(&directory).copied();
-            Executing { directory, table, entries: 0, last: None }
+            Executing { directory, table, entries: 0, links: 0, last: None }
         });
     }
 
@@ -120,10 +124,16 @@ impl Delegations {
     }
 
     /// Whether a change of a directory's entries was added to what its record does not tell yet.
-    pub(super) fn gather(&mut self, directory: FileId, entries: i64, now: Timestamp) -> bool {
+    pub(super) fn gather(
+        &mut self,
+        directory: FileId,
+        (entries, links): (i64, i32),
+        now: Timestamp,
+    ) -> bool {
         let of = |executing: &&mut Executing| executing.directory == directory;
         let Some(executing) = self.executing.as_mut().filter(of) else { return false };
         executing.entries += entries;
+        executing.links += links;
         executing.last = Some(now);
         true
     }
@@ -144,6 +154,7 @@ impl Delegations {
             posted_on: None,
             clock: Cycles::of(head),
             content: Vec::new(),
+            new_directories: false,
         }
     }
 }

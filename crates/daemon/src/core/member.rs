@@ -118,7 +118,7 @@ impl Core {
         let now = self.now;
         match parent {
             Parent::Home(located)
-                if links == 0 && self.delegations.gather(located.inode.id, entries, now) =>
+                if self.delegations.gather(located.inode.id, (entries, links), now) =>
             {
                 // As it was loaded, for the next one.
                 self.touched = Some(located.inode);
@@ -145,12 +145,12 @@ impl Core {
     /// What was posted in a directory was executed: writes what was gathered of its changes.
     pub(super) fn end_executing(&mut self) -> Outcome<()> {
         let executing = self.delegations.executing.take();
-        let Some(Executing { directory, entries, last: Some(last), .. }) = executing else {
+        let Some(Executing { directory, entries, links, last: Some(last), .. }) = executing else {
             return Ok(());
         };
         self.now = last;
         let parent = self.load_holder(directory)?;
-        self.touch_directory(parent, entries, 0)
+        self.touch_directory(parent, entries, links)
     }
 
     /// Link count and time of change of a directory with members.

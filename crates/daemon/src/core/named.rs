@@ -6,7 +6,10 @@
 //! one that is to be asked for: what is not committed may have to be executed again, after what
 //! somebody has posted who saw its outcome.
 
-use mayfly_meta::{Scan, key, record::Dentry};
+use mayfly_meta::{
+    Scan, key,
+    record::{Dentry, DirectoryNode},
+};
 use mayfly_transport_shm::posts::names::{Names, Print, Reserved, Spare, Standing, Tally};
 use mayfly_types::{FileId, FileKind};
 
@@ -80,9 +83,29 @@ impl Core {
         (table.directory == directory).then_some((names, table, &mut self.delegations.spare))
     }
 
-    /// Whoever has the directory delegated asks for this name from here on. True when something was
-    /// executed, so that what was found out before may not be so any more.
+    /// Whoever has the directory delegated asks for this name from here on, and for the directory's
+    /// own one. True when something was executed, so that what was found out before may not be so
+    /// any more.
     pub(super) fn reserve_name(&mut self, directory: FileId, name: &[u8]) -> bool {
+        let before = self.delegations.new_directories && self.reserve_directory(directory);
+        self.reserve(directory, name) || before
+    }
+
+    /// Something may be made in the directory, after which it is not for whoever has made it to
+    /// remove it without asking.
+    fn reserve_directory(&mut self, directory: FileId) -> bool {
+        // One that is delegated has had entries.
+        if self.delegations.by_directory.contains_key(&directory) {
+            return false;
+        }
+        let Ok(located) = self.load_own(directory) else { return false };
+        let Ok(DirectoryNode { parent, name, entries, .. }) = located.directory() else {
+            return false;
+        };
+        *entries == 0 && self.reserve(*parent, name)
+    }
+
+    fn reserve(&mut self, directory: FileId, name: &[u8]) -> bool {
         let Some(&at) = self.delegations.by_directory.get(&directory) else { return false };
         let print = Print::of(name);
         if !self.is_claimed(at, directory, print) {
@@ -218,6 +241,7 @@ impl Core {
     pub(super) fn forget_table(&mut self, at: usize) -> u64 {
         let Some(table) = self.delegations.tables[at].take() else { return 0 };
         self.delegations.by_directory.remove(&table.directory);
+        self.delegations.new_directories &= !self.delegations.by_directory.is_empty();
         self.delegations.spare.take_in(table.tally);
         table.holders
     }

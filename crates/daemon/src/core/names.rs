@@ -72,17 +72,31 @@ impl Core {
         Ok(())
     }
 
-    pub(super) fn make_directory(&mut self, make: &MakeDirectory<'_>) -> Outcome<Served> {
+    pub(super) fn make_directory(
+        &mut self,
+        caller: Caller,
+        make: &MakeDirectory<'_>,
+    ) -> Outcome<Served> {
         let (place, parent) = self.vacant(&make.walk, FileKind::Directory)?;
         if parent.is_full() {
             return Err(Errno::EMLINK.into());
         }
+        let MakeDirectory { mode, uid, gid, .. } = *make;
+        self.add_directory(&place, parent, Ownership { mode, uid, gid })?;
+        self.consider_delegating(caller, place.directory, &make.walk)?;
+        Ok(Served::Replied)
+    }
+
+    /// Makes a directory where there is room for its name.
+    pub(super) fn add_directory(
+        &mut self,
+        place: &Place,
+        parent: Parent,
+        owner: Ownership,
+    ) -> Outcome<()> {
         let id = self.new_id(place.cookie)?;
-        let owner = Ownership {
-            mode: make.mode | parent.mode() & 0o2000,
-            uid: make.uid,
-            gid: parent.inherited_group(make.gid),
-        };
+        let mode = owner.mode | parent.mode() & 0o2000;
+        let owner = Ownership { mode, gid: parent.inherited_group(owner.gid), ..owner };
         let node = DirectoryNode {
             parent: place.directory,
             name: place.name.clone(),
@@ -94,7 +108,7 @@ impl Core {
         self.put_dentry(place.directory, &place.name, &dentry.encode())?;
         self.touch_directory(parent, 1, 1)?;
         self.counters.directories += 1;
-        Ok(Served::Replied)
+        Ok(())
     }
 
     pub(super) fn symlink(&mut self, symlink: &Symlink<'_>) -> Outcome<Served> {
@@ -151,14 +165,15 @@ impl Core {
 
     pub(super) fn unlink(&mut self, caller: Caller, unlink: &Unlink<'_>) -> Outcome<Served> {
         let mut place = self.walk(&unlink.walk, Rule::Name)?;
-        if unlink.directory {
-            return self.remove_directory(&place);
-        }
         if place.found.is_some() && self.reserve_name(place.directory, &place.name) {
             place = self.walk(&unlink.walk, Rule::Name)?;
         }
         let directory = place.directory;
-        let served = self.remove_file(place)?;
+        let served = if unlink.directory {
+            self.remove_directory(&place)?
+        } else {
+            self.remove_file(place)?
+        };
         self.consider_delegating(caller, directory, &unlink.walk)?;
         Ok(served)
     }
@@ -232,6 +247,28 @@ impl Core {
         if !located.directory()?.members.is_empty() {
             return self.remove_spread(place, id);
         }
+        self.remove_located(place, located)?;
+        Ok(Served::Replied)
+    }
+
+    /// A directory goes of which somebody has posted that it does: nothing was made in it, so it is
+    /// delegated to nobody.
+    pub(super) fn remove_new_directory(&mut self, place: &Place) -> Outcome<()> {
+        let (id, kind) = place.lookup()?.ok_or(Errno::ENOENT)?;
+        if kind != FileKind::Directory {
+            return Err(Errno::ENOTDIR.into());
+        }
+        // Only of a process that does not keep to its delegation.
+        if self.delegations.by_directory.contains_key(&id) {
+            return Err(Errno::ENOTEMPTY.into());
+        }
+        let located = self.load_own(id)?;
+        self.remove_located(place, located)
+    }
+
+    /// Removes a directory that no other shard has entries of.
+    fn remove_located(&mut self, place: &Place, located: Located) -> Outcome<()> {
+        let id = located.inode.id;
         let own = || vec![(Claim::File(id), true), (Claim::Place(id), true)];
         self.unclaimed(|| [place.claims(), own()].concat())?;
         if !self.is_empty(id)? {
@@ -241,8 +278,7 @@ impl Core {
         self.delete_dentry(place.directory, &place.name)?;
         self.store.move_directory()?;
         self.drop_link(located)?;
-        self.touch_directory(parent, -1, -1)?;
-        Ok(Served::Replied)
+        self.touch_directory(parent, -1, -1)
     }
 
     /// Others remember the directory, or have entries of it, or its inode.

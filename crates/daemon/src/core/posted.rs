@@ -253,9 +253,18 @@ impl Core {
         let found = self.lookup_at((directory, cookie, &name), Wanted::Name)?;
         let place = Place { directory, name, cookie, last: Last::Name, slash: false, found };
         let (open, bytes) = match record.execute() {
-            Asked::Removal => return self.remove_file(place).map(|_| None),
+            Asked::Removal { directory: false } => return self.remove_file(place).map(|_| None),
+            Asked::Removal { directory: true } => {
+                return self.remove_new_directory(&place).map(|()| None);
+            }
             // Only a process that does not keep to its delegation can have posted what is there.
-            Asked::File { .. } if found.is_some() => return Err(Errno::EEXIST.into()),
+            _ if found.is_some() => return Err(Errno::EEXIST.into()),
+            Asked::Directory => {
+                let parent = self.load_parent(place.directory)?;
+                self.add_directory(&place, parent, owner_in(record))?;
+                self.delegations.new_directories = true;
+                return Ok(Some(Standing::NewDirectory));
+            }
             Asked::File { open, bytes } => (open, bytes),
         };
         let mut content = std::mem::take(&mut self.delegations.content);
@@ -282,9 +291,8 @@ impl Core {
         present: Present,
     ) -> Outcome<Inode> {
         let parent = self.load_parent(place.directory)?;
-        let gid = parent.inherited_group(record.gid.load(Relaxed));
-        let mode = record.mode.load(Relaxed) & 0o7777;
-        let owner = Ownership { mode, uid: record.uid.load(Relaxed), gid };
+        let owner = owner_in(record);
+        let owner = Ownership { gid: parent.inherited_group(owner.gid), ..owner };
         let id = self.new_id(place.cookie)?;
         let mut inode = self.new_inode(id, owner, Content::Inline(Vec::new()), parent.layout());
         if !content.is_empty() {
@@ -348,6 +356,12 @@ impl Core {
         }
         posts.promised.store(ring.freed.wrapping_add(RECORDS as u32), Release);
     }
+}
+
+/// Owner and permission bits in a record, as its process says them.
+fn owner_in(record: &Record) -> Ownership {
+    let mode = record.mode.load(Relaxed) & 0o7777;
+    Ownership { mode, uid: record.uid.load(Relaxed), gid: record.gid.load(Relaxed) }
 }
 
 /// The name in a record, which may be anything.

@@ -54,12 +54,36 @@ pub fn add(node: &Node, open: OpenRef, bytes: &[u8]) -> bool {
     add_as(node, SESSION, open, bytes)
 }
 
-/// Removes a name without asking; false when it has to be asked for.
-pub fn remove_as(node: &Node, session: SessionId, path: &str) -> bool {
+/// Makes a directory without asking; false when it has to be asked for.
+pub fn post_directory_as(node: &Node, session: SessionId, path: &str) -> bool {
     let posts = posts(node, session);
     let (prefix, name) = split(path.as_bytes());
     let delegation = posts.delegation_for(session.0, walk(path, 0).start.0, prefix);
-    let removal = Removal { name, moment: Moment::default() };
+    let create = Create { name, flags: 0, mode: 0o1750, uid: 3, gid: 4, moment: Moment::default() };
+    let region = node.region;
+    let posted =
+        delegation.is_some_and(|given| posts.post_directory(&region.names, given, &create));
+    if posted {
+        region.head.posted.fetch_or(1 << ring_of(session.0), SeqCst);
+    }
+    posted
+}
+
+/// Removes the name of a file without asking; false when it has to be asked for.
+pub fn remove_as(node: &Node, session: SessionId, path: &str) -> bool {
+    post_removal_as(node, session, path, false)
+}
+
+/// The same of a directory.
+pub fn remove_directory_as(node: &Node, session: SessionId, path: &str) -> bool {
+    post_removal_as(node, session, path, true)
+}
+
+fn post_removal_as(node: &Node, session: SessionId, path: &str, directory: bool) -> bool {
+    let posts = posts(node, session);
+    let (prefix, name) = split(path.as_bytes());
+    let delegation = posts.delegation_for(session.0, walk(path, 0).start.0, prefix);
+    let removal = Removal { name, directory, moment: Moment::default() };
     let region = node.region;
     let posted = delegation.is_some_and(|given| posts.post_removal(&region.names, given, &removal));
     if posted {

@@ -10,7 +10,7 @@ use mayfly_sys::file::{
     O_RDWR, O_TRUNC, O_WRONLY,
 };
 use mayfly_types::{Errno, OpenRef, limits::NAME_BYTES_MAX};
-use mayfly_wire::{Open, Walk};
+use mayfly_wire::{MakeDirectory, Open, Unlink, Walk};
 
 use super::ShmTransport;
 use crate::layout::DAEMON_AWAKE;
@@ -56,12 +56,27 @@ impl ShmTransport {
         })
     }
 
-    pub(super) fn post_removal_in_ring(&self, walk: &Walk<'_>) -> bool {
-        let posted = self.post(walk, |posts, delegation, name| {
+    pub(super) fn post_removal_in_ring(&self, unlink: &Unlink<'_>) -> bool {
+        let posted = self.post(&unlink.walk, |posts, delegation, name| {
             let moment = self.moments.now();
-            let removal = Removal { name, moment };
+            let removal = Removal { name, directory: unlink.directory, moment };
             posts.post_removal(&self.node.names, delegation, &removal).then_some(())
         });
+        self.is_whole(posted)
+    }
+
+    pub(super) fn post_directory_in_ring(&self, make: &MakeDirectory<'_>) -> bool {
+        let posted = self.post(&make.walk, |posts, delegation, name| {
+            let moment = self.moments.now();
+            let MakeDirectory { mode, uid, gid, .. } = *make;
+            let create = Create { name, flags: 0, mode, uid, gid, moment };
+            posts.post_directory(&self.node.names, delegation, &create).then_some(())
+        });
+        self.is_whole(posted)
+    }
+
+    /// Whether something was posted to which nothing will be added: it may be executed.
+    fn is_whole(&self, posted: Option<()>) -> bool {
         if posted.is_some() {
             show(&self.node.head.ripe, 1 << ring_of(self.id));
         }

@@ -62,8 +62,10 @@ const KIND: u64 = 3;
 const ASKED: u64 = 1;
 /// It is there, and no directory.
 const PLAIN: u64 = 2;
-/// Below the part of the print that every word has: more of it where the name is plain, the place
-/// where it is claimed.
+/// It is a directory in which nothing was made; [`GONE`] has no print.
+const NEW_DIRECTORY: u64 = 3;
+/// Below the part of the print that every word has: more of it where the name may be removed, the
+/// place where it is claimed.
 const DETAIL_BITS: u32 = 9;
 const PLACE_SHIFT: u32 = 2;
 /// Part of every print, so that no word is one of the above.
@@ -82,14 +84,27 @@ impl Print {
         Print(hash & !KIND | TAKEN)
     }
 
-    /// The print, and whether its name is there.
-    pub(super) fn with(self, there: bool) -> u64 {
-        self.0 | u64::from(there)
+    /// The print, and how its name stands for who has posted something about it.
+    pub(super) fn with(self, standing: Option<Standing>) -> u64 {
+        match standing {
+            None => self.0,
+            Some(Standing::Asked) => self.0 | ASKED,
+            Some(Standing::Plain) => self.0 | PLAIN,
+            Some(Standing::NewDirectory) => self.0 | NEW_DIRECTORY,
+        }
     }
 
-    /// Whether the name is there, if the word is about it.
-    pub(super) fn is_there(self, word: u64) -> Option<bool> {
-        (word & !KIND == self.0).then_some(word & 1 != 0)
+    /// The same, if the word is about the name; none when that is to be asked for.
+    pub(super) fn standing_in(self, word: u64) -> Option<Option<Standing>> {
+        if word & !KIND != self.0 {
+            return None;
+        }
+        match word & KIND {
+            ASKED => None,
+            PLAIN => Some(Some(Standing::Plain)),
+            NEW_DIRECTORY => Some(Some(Standing::NewDirectory)),
+            _ => Some(None),
+        }
     }
 
     fn short(self) -> u64 {
@@ -103,14 +118,14 @@ impl Print {
     #[cfg(feature = "server")]
     fn standing(self, standing: Standing) -> u64 {
         match standing {
-            Standing::Plain => self.0 | PLAIN,
             Standing::Asked => self.short() | ASKED,
+            standing => self.with(Some(standing)),
         }
     }
 
     /// Is the word of a slot about this name?
     fn is_in(self, word: u64) -> bool {
-        if word & KIND == PLAIN {
+        if matches!(word & KIND, PLAIN | NEW_DIRECTORY) {
             word & !KIND == self.0
         } else {
             word >> DETAIL_BITS == self.0 >> DETAIL_BITS
@@ -147,6 +162,8 @@ fn mixed(word: u64) -> u64 {
 pub enum Standing {
     /// It is there, and no directory.
     Plain,
+    /// It is a directory in which nothing was made.
+    NewDirectory,
     /// Whoever wants something of it asks.
     Asked,
 }
@@ -156,10 +173,8 @@ pub enum Standing {
 pub(super) enum Seen {
     /// It is not there.
     Absent,
-    /// It is there, and no directory.
-    Plain,
-    /// Whoever wants something of it asks.
-    Asked,
+    /// It is there, and so.
+    There(Standing),
     /// Somebody has posted something about it, or is about to, with the record of that place.
     Claimed(usize),
 }
@@ -176,8 +191,9 @@ impl Slot<'_> {
         match self.seen {
             EMPTY => Seen::Absent,
             word => match word & KIND {
-                PLAIN => Seen::Plain,
-                ASKED => Seen::Asked,
+                PLAIN => Seen::There(Standing::Plain),
+                NEW_DIRECTORY => Seen::There(Standing::NewDirectory),
+                ASKED => Seen::There(Standing::Asked),
                 _ => Seen::Claimed((word >> PLACE_SHIFT) as usize % super::RECORDS),
             },
         }

@@ -23,6 +23,10 @@ pub const RECORD_CLOSED: u32 = 2;
 pub const RECORD_OPENED: u32 = 3;
 /// A name is removed.
 pub const RECORD_REMOVES: u32 = 4;
+/// A directory is made.
+pub const RECORD_DIRECTORY: u32 = 5;
+/// A directory is removed.
+pub const RECORD_REMOVES_DIRECTORY: u32 = 6;
 /// In a record's state, above the bits of `RECORD_*`: bytes of content.
 const CONTENT_SHIFT: u32 = 8;
 /// So often the daemon tries to execute a record whose process changes it meanwhile, which it does
@@ -31,12 +35,12 @@ const CONTENT_SHIFT: u32 = 8;
 const EXECUTE_TRIES: u32 = 64;
 
 const NAME_WORDS: usize = NAME_BYTES_MAX.div_ceil(8);
-/// A create, as a process posts it.
+/// The making of a file or a directory, as a process posts it.
 #[derive(Debug, Clone, Copy)]
 pub struct Create<'a> {
     /// The name, without a slash.
     pub name: &'a [u8],
-    /// Flags of open.
+    /// Flags of open, of a file.
     pub flags: u32,
     /// Permission bits.
     pub mode: u32,
@@ -53,6 +57,8 @@ pub struct Create<'a> {
 pub struct Removal<'a> {
     /// The name, without a slash.
     pub name: &'a [u8],
+    /// It is a directory's.
+    pub directory: bool,
     /// When and where.
     pub moment: Moment,
 }
@@ -68,8 +74,13 @@ pub enum Asked {
         /// How much content it has, bytes.
         bytes: usize,
     },
+    /// A directory.
+    Directory,
     /// That a name goes.
-    Removal,
+    Removal {
+        /// Which is a directory's.
+        directory: bool,
+    },
 }
 
 /// A record of a ring.
@@ -114,9 +125,15 @@ impl Record {
         self.state.store(RECORD_POSTED, Relaxed);
     }
 
+    pub(super) fn write_directory(&self, create: &Create<'_>) {
+        self.write_create(create);
+        self.state.store(RECORD_DIRECTORY, Relaxed);
+    }
+
     pub(super) fn write_removal(&self, removal: &Removal<'_>) {
         self.write_name(removal.name, removal.moment);
-        self.state.store(RECORD_REMOVES, Relaxed);
+        let state = if removal.directory { RECORD_REMOVES_DIRECTORY } else { RECORD_REMOVES };
+        self.state.store(state, Relaxed);
     }
 
     fn write_name(&self, name: &[u8], moment: Moment) {
@@ -160,7 +177,9 @@ impl Record {
             let (kind, content) = parts(state);
             let bytes = (content as usize).min(INLINE_BYTES_MAX);
             match kind {
-                RECORD_REMOVES => return Asked::Removal,
+                RECORD_REMOVES => return Asked::Removal { directory: false },
+                RECORD_REMOVES_DIRECTORY => return Asked::Removal { directory: true },
+                RECORD_DIRECTORY => return Asked::Directory,
                 RECORD_POSTED => {
                     if self.change(state, RECORD_OPENED, content) {
                         return Asked::File { open: true, bytes };

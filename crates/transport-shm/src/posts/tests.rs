@@ -2,7 +2,7 @@ use mayfly_sys::arch::Moment;
 use mayfly_types::limits::NAME_BYTES_MAX;
 
 use super::{
-    names::{Spare, Standing, Tables, Tally},
+    names::{Reserved, Spare, Standing, Tables, Tally},
     *,
 };
 
@@ -45,9 +45,21 @@ impl Ring {
         self.posts.post_create(&self.tables, given, &create(name))
     }
 
+    fn make_directory(&self, given: u32, name: &str) -> bool {
+        self.posts.post_directory(&self.tables, given, &create(name))
+    }
+
     fn remove(&self, given: u32, name: &str) -> bool {
+        self.post_removal(given, name, false)
+    }
+
+    fn remove_directory(&self, given: u32, name: &str) -> bool {
+        self.post_removal(given, name, true)
+    }
+
+    fn post_removal(&self, given: u32, name: &str, directory: bool) -> bool {
         let (name, moment) = (name.as_bytes(), Moment { cycles: 7, processor: 1 });
-        self.posts.post_removal(&self.tables, given, &Removal { name, moment })
+        self.posts.post_removal(&self.tables, given, &Removal { name, directory, moment })
     }
 
     fn put(&mut self, name: &str, standing: Standing) {
@@ -113,11 +125,35 @@ fn a_name_is_removed_that_is_there_or_was_posted_and_no_other() {
         assert!(ring.create(given, "there").is_some());
         assert!(ring.remove(given, "there") && !ring.remove(given, "there"));
     }
-    assert_eq!(ring.posts.records[0].execute(), Asked::Removal);
+    assert_eq!(ring.posts.records[0].execute(), Asked::Removal { directory: false });
     ring.release("there", 6, None);
     assert!(ring.create(given, "there").is_some());
     ring.release("there", 7, Some(Standing::Plain));
     assert!(ring.remove(given, "there"), "what was committed counts as the table has it");
+}
+
+#[test]
+fn a_directory_is_removed_as_long_as_nothing_was_made_in_it() {
+    let mut ring = ring();
+    let given = ring.delegation().expect("it was given");
+    assert!(!ring.remove_directory(given, "new"), "it is not there");
+    assert!(ring.make_directory(given, "new") && !ring.make_directory(given, "new"));
+    assert_eq!(ring.create(given, "new"), None);
+    assert!(!ring.remove(given, "new"), "it is a directory");
+    assert_eq!(ring.posts.records[0].execute(), Asked::Directory);
+    ring.release("new", 0, Some(Standing::NewDirectory));
+    assert!(!ring.remove(given, "new"), "it is a directory");
+    assert!(ring.remove_directory(given, "new") && !ring.remove_directory(given, "new"));
+    assert_eq!(ring.posts.records[1].execute(), Asked::Removal { directory: true });
+    assert!(ring.create(given, "new").is_some(), "and a file may have its name");
+    assert!(!ring.remove_directory(given, "new"), "which is no directory");
+
+    assert!(ring.make_directory(given, "used"));
+    ring.release("used", 3, Some(Standing::NewDirectory));
+    let names = ring.tables.names(0);
+    assert_eq!(names.reserve(&mut ring.tally, Print::of(b"used")), Reserved::Done);
+    assert!(!ring.remove_directory(given, "used"), "something may have been made in it");
+    assert!(!ring.make_directory(given, "used") && ring.create(given, "used").is_none());
 }
 
 #[test]
@@ -197,7 +233,7 @@ fn a_claim_is_given_up_when_the_delegation_is_taken_back_before_it_is_posted() {
     let given = ring.delegation().expect("it was given");
     let (seen, place) = ring.posts.next(given).expect("there is room");
     let print = Print::of(b"late");
-    let claim = ring.posts.claim(ring.tables.names(0), (seen as u32, place), print, false);
+    let claim = ring.posts.claim(ring.tables.names(0), (seen as u32, place), print, (None, None));
     ring.posts.take_back();
     assert!(!ring.posts.publish(seen, claim.expect("nobody has it")));
     ring.posts.give();

@@ -245,10 +245,10 @@ impl<'a> Names<'a> {
         for _ in 0..TRIES {
             let Some((slot, at)) = self.look(tally, print) else { break };
             match slot.seen() {
-                Seen::Asked => return Reserved::Done,
+                Seen::There(Standing::Asked) => return Reserved::Done,
                 Seen::Claimed(_) => return Reserved::Claimed,
                 Seen::Absent if !tally.has_room(at) => return Reserved::Full,
-                Seen::Absent | Seen::Plain => {}
+                Seen::Absent | Seen::There(_) => {}
             }
             if slot.change(print.standing(Standing::Asked)) {
                 if slot.seen == EMPTY {

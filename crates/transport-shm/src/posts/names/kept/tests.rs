@@ -128,7 +128,9 @@ fn a_table_takes_a_million_names_and_no_end_of_them() {
         assert!(bed.segments() <= segments + 1, "one is divided at a time");
         put += 1;
     }
-    assert!((0..put).step_by(7).all(|number| bed.seen(number) == Some(Seen::Plain)));
+    assert!(
+        (0..put).step_by(7).all(|number| bed.seen(number) == Some(Seen::There(Standing::Plain)))
+    );
     assert!((put..2 * put).step_by(7).all(|number| bed.seen(number) == Some(Seen::Absent)));
     while bed.add(put) {
         put += 1;
@@ -181,7 +183,7 @@ fn names_that_come_and_go_leave_a_small_table() {
             bed.release(number, 5, Some(Standing::Plain));
         }
         for number in numbers {
-            assert!(bed.claim(number, 6, Seen::Plain));
+            assert!(bed.claim(number, 6, Seen::There(Standing::Plain)));
             bed.release(number, 6, None);
         }
         assert!(bed.relieve());
@@ -197,15 +199,15 @@ fn names_that_come_and_go_in_a_large_table_take_no_more_segments() {
     for number in 40_000..200_000 {
         assert!(bed.claim(number, 5, Seen::Absent));
         bed.release(number, 5, Some(Standing::Plain));
-        assert!(bed.claim(number - 20_000, 6, Seen::Plain));
+        assert!(bed.claim(number - 20_000, 6, Seen::There(Standing::Plain)));
         bed.release(number - 20_000, 6, None);
         assert!(bed.relieve());
     }
     // Those that were nearly full then, at most.
     assert!(bed.segments() <= 2 * segments, "{} of {segments}", bed.segments());
-    assert_eq!(bed.seen(19_999), Some(Seen::Plain));
+    assert_eq!(bed.seen(19_999), Some(Seen::There(Standing::Plain)));
     assert_eq!(bed.seen(20_000), Some(Seen::Absent));
-    assert_eq!(bed.seen(199_999), Some(Seen::Plain));
+    assert_eq!(bed.seen(199_999), Some(Seen::There(Standing::Plain)));
 }
 
 #[test]
@@ -222,10 +224,11 @@ fn a_claim_is_given_up_released_or_taken_over() {
     assert_eq!(bed.seen(1), Some(Seen::Claimed(5)), "in another table, too");
     bed.release(1, 5, Some(Standing::Plain));
     let (names, print) = (bed.tables.names(0), print_of(1));
-    let second = names.claim(print, 6, |seen| seen == Seen::Plain).expect("nobody has it");
+    let second =
+        names.claim(print, 6, |seen| seen == Seen::There(Standing::Plain)).expect("nobody has it");
     assert!(names.put(&mut bed.tally, print, Standing::Asked));
     second.give_up();
-    assert_eq!(bed.seen(1), Some(Seen::Asked), "the daemon said so meanwhile");
+    assert_eq!(bed.seen(1), Some(Seen::There(Standing::Asked)), "the daemon said so meanwhile");
     assert_eq!(bed.reserve(1), Reserved::Done);
 }
 
@@ -241,7 +244,7 @@ fn a_claim_keeps_its_name_when_its_segment_is_divided() {
     }
     assert_eq!(bed.seen(0), Some(Seen::Claimed(7)));
     bed.release(0, 7, Some(Standing::Plain));
-    assert_eq!(bed.seen(0), Some(Seen::Plain));
+    assert_eq!(bed.seen(0), Some(Seen::There(Standing::Plain)));
 }
 
 #[test]
@@ -290,7 +293,11 @@ fn of_several_who_claim_a_name_one_has_it() {
             move || {
                 (0..NAMES)
                     .map(|number| {
-                        let from = if number % 10 == 0 { Seen::Absent } else { Seen::Plain };
+                        let from = if number % 10 == 0 {
+                            Seen::Absent
+                        } else {
+                            Seen::There(Standing::Plain)
+                        };
                         claim(names, number, thread, from)
                     })
                     .collect()
@@ -322,7 +329,7 @@ proptest! {
         for (number, what) in steps {
             let was = model.get(&number).copied().unwrap_or(Seen::Absent);
             match (what, was) {
-                (0, Seen::Asked) => {
+                (0, Seen::There(Standing::Asked)) => {
                     bed.names().remove(&bed.tally, print_of(number));
                     model.remove(&number);
                 }
@@ -332,7 +339,7 @@ proptest! {
                 }
                 (1, Seen::Claimed(place)) => {
                     bed.release(number, place, Some(Standing::Plain));
-                    model.insert(number, Seen::Plain);
+                    model.insert(number, Seen::There(Standing::Plain));
                 }
                 (2, _) => {
                     let mut reserved = bed.reserve(number);
@@ -343,10 +350,10 @@ proptest! {
                     let claimed = matches!(was, Seen::Claimed(_));
                     prop_assert_eq!(reserved == Reserved::Claimed, claimed);
                     if !claimed {
-                        model.insert(number, Seen::Asked);
+                        model.insert(number, Seen::There(Standing::Asked));
                     }
                 }
-                (3, was) if was != Seen::Asked => {
+                (3, was) if was != Seen::There(Standing::Asked) => {
                     let place = number as usize % 64;
                     if !bed.claim(number, place, was) {
                         // Claims, and what is gone, are not counted before they are released: it is
@@ -357,9 +364,9 @@ proptest! {
                     }
                     model.insert(number, Seen::Claimed(place));
                 }
-                (_, Seen::Asked) => {
+                (_, Seen::There(Standing::Asked)) => {
                     prop_assert!(bed.put(number, Standing::Plain));
-                    model.insert(number, Seen::Plain);
+                    model.insert(number, Seen::There(Standing::Plain));
                 }
                 _ => {}
             }
