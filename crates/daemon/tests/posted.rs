@@ -358,6 +358,34 @@ fn who_removes_in_a_row_need_not_ask_for_what_others_have_made() {
     assert_eq!(node.core().counters().files, 28);
 }
 
+/// As many files are expected as in the directory before, but for one that had a single one.
+#[test]
+fn who_made_many_files_in_a_directory_has_the_next_one_delegated_sooner() {
+    let mut node = node();
+    let asks_for = |node: &mut Node, directory: &str, files: u32| {
+        node.mkdir(directory).unwrap();
+        (0..files)
+            .filter(|number| {
+                let path = format!("{directory}/f{number}");
+                if let Some(open) = post(node, &path) {
+                    assert!(posts(node, SESSION).withdraw(open));
+                    return false;
+                }
+                let (open, _) = node.open(&path, O_CREAT).unwrap();
+                node.close(open);
+                true
+            })
+            .count()
+    };
+    assert_eq!(asks_for(&mut node, "e", 20), 2, "there were eight in `d`");
+    assert_eq!(asks_for(&mut node, "f", 3), 2, "and twenty in `e`");
+    assert_eq!(asks_for(&mut node, "g", 20), 8, "but three in `f`");
+    assert_eq!(asks_for(&mut node, "h", 1), 1);
+    assert_eq!(asks_for(&mut node, "i", 20), 2, "a single one says nothing");
+    node.ask(&Ping {}, |()| ()).unwrap();
+    assert_eq!(node.core().counters().files, 8 + 20 + 3 + 20 + 1 + 20);
+}
+
 /// A holder that saw what another process had asked for, and the daemon had not committed, could
 /// post what came to nothing: the request comes again after that when the daemon has died.
 #[test]

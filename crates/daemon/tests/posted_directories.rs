@@ -9,7 +9,7 @@ use mayfly_transport_shm::posts::{RECORD_REMOVES_DIRECTORY, ring_of};
 use mayfly_types::{Errno, FileKind};
 use mayfly_wire::{MakeDirectory, Ping, SET_MODE, SetAttr, Target};
 use support::{
-    Answer, Node, O_CREAT, SESSION, failed,
+    Answer, Node, O_CREAT, SESSION, config, failed,
     posting::{
         OTHER, node, post, post_directory_as, posts, remove, remove_directory_as, warm, warm_as,
     },
@@ -49,7 +49,7 @@ fn a_directory_that_was_posted_is_there_for_the_next_request() {
 /// Who has made eight directories in a row in a directory need not ask for the next one.
 #[test]
 fn a_directory_is_delegated_to_who_makes_directories_in_it() {
-    let mut node = node();
+    let mut node = Node::memory(config());
     node.mkdir("e").unwrap();
     for number in 0..8 {
         assert!(!make(&node, &format!("e/n{number}")));

@@ -32,9 +32,12 @@ pub(super) use cycles::Present;
 
 /// So many files in a row a process makes in a directory before it need not ask.
 const IN_A_ROW: u32 = 8;
-/// So many names of the directory are read then, and after as many files more, until all are in a
-/// table: it takes as long as these requests, and nobody waits for more.
-const NAMES_AT_ONCE: usize = 32 * IN_A_ROW as usize;
+/// The same when it made that many in the directory before that. To delegate one costs what four
+/// files cost, so it is not done for those who make a few in each.
+const IN_A_ROW_AGAIN: u32 = 2;
+/// For each of them so many names of the directory are read then, and after [`IN_A_ROW`] files
+/// more, until all are in a table: it takes as long as these requests, and nobody waits for more.
+const NAMES_FOR_EACH: u32 = 32;
 /// A directory with more names is not delegated. One that is may come to have half as many again.
 const NAMES_MAX: u64 = SLOTS_MAX as u64 / 2;
 /// With less free space nothing is promised, bytes.
@@ -48,6 +51,8 @@ struct Streak {
     session: SessionId,
     directory: FileId,
     files: u32,
+    /// In the directory before they were many.
+    again: bool,
 }
 
 /// What a ring is to be for. A daemon that dies before the commit has its successor find the ring
@@ -217,11 +222,11 @@ impl Core {
         if !self.alone || self.config.durability != Durability::Process {
             return Ok(());
         }
-        let files = self.count_asked(caller.session, directory);
+        let streak = self.count_asked(caller.session, directory);
         let ring = ring_of(caller.session.0);
         if !self.is_delegated(directory, ring) {
-            return if self.is_due(directory, files) && self.has_room_for_posted() {
-                self.delegate(caller.session, directory, walk)
+            return if self.is_due(streak) && self.has_room_for_posted() {
+                self.delegate(streak, walk)
             } else {
                 Ok(())
             };
@@ -234,17 +239,30 @@ impl Core {
         Ok(())
     }
 
-    /// Files that the session has made or removed in the directory by asking, in a row.
-    fn count_asked(&mut self, session: SessionId, directory: FileId) -> u32 {
+    /// What the session has made or removed in the directory by asking, in a row.
+    fn count_asked(&mut self, session: SessionId, directory: FileId) -> Streak {
         let ring = ring_of(session.0);
         let streak = self.delegations.streaks[ring];
         if (streak.session, streak.directory) != (session, directory) {
+            let again = streak.session == session && self.makes_many(ring, streak);
             self.end_streak(ring);
-            self.delegations.streaks[ring] = Streak { session, directory, files: 0 };
+            self.delegations.streaks[ring] = Streak { session, directory, files: 0, again };
         }
         let streak = &mut self.delegations.streaks[ring];
         streak.files = streak.files.saturating_add(1);
-        streak.files
+        *streak
+    }
+
+    /// Whether a process that goes on to another directory is expected to make many files there:
+    /// as many as here, but for a single one, which may be the other directory itself.
+    fn makes_many(&self, ring: usize, streak: Streak) -> bool {
+        let ring = self.delegations.rings[ring].as_ref();
+        let here = ring.filter(|ring| ring.directory == Some(streak.directory));
+        let posted = here.map_or(0, |ring| ring.executed.wrapping_sub(ring.since));
+        match streak.files.saturating_add(posted) {
+            0 | 1 => streak.again,
+            files => files >= IN_A_ROW,
+        }
     }
 
     /// A process does something else, or is gone. What it wanted delegated, and nobody has, nobody
@@ -260,22 +278,24 @@ impl Core {
 
     /// Whether it is time to read names of the directory, now that a process has made or removed so
     /// many files in a row. One that cannot be delegated is looked at again after twice as many.
-    fn is_due(&self, directory: FileId, files: u32) -> bool {
-        if self.delegations.by_directory.contains_key(&directory) {
-            files.is_multiple_of(IN_A_ROW)
-        } else {
-            files >= IN_A_ROW && files.is_power_of_two()
+    fn is_due(&self, streak: Streak) -> bool {
+        let Streak { directory, files, again, .. } = streak;
+        if files.is_multiple_of(IN_A_ROW) {
+            return files.is_power_of_two()
+                || self.delegations.by_directory.contains_key(&directory);
         }
+        again && files == IN_A_ROW_AGAIN
     }
 
-    fn delegate(&mut self, session: SessionId, directory: FileId, walk: &Walk<'_>) -> Outcome<()> {
+    fn delegate(&mut self, streak: Streak, walk: &Walk<'_>) -> Outcome<()> {
+        let Streak { session, directory, files, .. } = streak;
         let (prefix, _) = split(walk.path);
         let ring = ring_of(session.0);
         let held = self.delegations.rings[ring].as_ref();
         if held.is_some_and(|held| held.session != session)
             || prefix.len() >= PREFIX_BYTES_MAX
             || !self.leads_plainly(walk.start, prefix, directory)?
-            || !self.has_whole_table(directory, ring)?
+            || !self.has_whole_table(directory, ring, files.min(IN_A_ROW))?
             || !self.take_ring(session)
         {
             return Ok(());
@@ -286,6 +306,7 @@ impl Core {
         }
         if let Some(ring) = &mut self.delegations.rings[ring] {
             ring.directory = Some(directory);
+            ring.since = ring.executed;
         }
         // The table has what is not committed, too.
         let (start, prefix) = (walk.start, prefix.to_vec());
@@ -296,14 +317,14 @@ impl Core {
     }
 
     /// Whether the directory has a table with all of its names, after some more of them were read.
-    fn has_whole_table(&mut self, directory: FileId, ring: usize) -> Outcome<bool> {
+    fn has_whole_table(&mut self, directory: FileId, ring: usize, files: u32) -> Outcome<bool> {
         let at = match self.delegations.by_directory.get(&directory).copied() {
             None if self.load_parent(directory)?.entries() > NAMES_MAX => None,
             None => self.begin_table(directory, ring)?,
             at => at,
         };
         let Some(at) = at else { return Ok(false) };
-        self.read_names(at, directory, NAMES_AT_ONCE)?;
+        self.read_names(at, directory, (NAMES_FOR_EACH * files) as usize)?;
         let Some(table) = &mut self.delegations.tables[at] else { return Ok(false) };
         table.wanted_by = ring;
         Ok(table.is_whole())

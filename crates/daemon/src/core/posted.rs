@@ -42,6 +42,8 @@ pub(super) struct Ring {
     pub(super) session: SessionId,
     /// Whose names the session may make without asking.
     pub(super) directory: Option<FileId>,
+    /// Records that were executed before that.
+    pub(super) since: u32,
     /// Records that were executed.
     pub(super) executed: u32,
     /// Records whose places are free again.
@@ -64,7 +66,15 @@ enum Until {
 impl Ring {
     /// A ring in which nothing waits behind the record `first`.
     pub(super) fn new(session: SessionId, first: u32, promises: Vec<Option<OpenRef>>) -> Ring {
-        Ring { session, directory: None, executed: first, freed: first, opened: 0, promises }
+        Ring {
+            session,
+            directory: None,
+            since: first,
+            executed: first,
+            freed: first,
+            opened: 0,
+            promises,
+        }
     }
 }
 
