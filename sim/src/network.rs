@@ -525,6 +525,10 @@ impl Network {
         end.waker.wake();
     }
 
+    fn outstanding_max(&self) -> usize {
+        self.weather.outstanding_max
+    }
+
     fn post(&mut self, node: u32, request: Request) -> Result<RequestId, SendError> {
         let (to, lane, class) = (request.to.0, index_of(request.lane), request.class);
         if request.body.len() > request.lane.bytes_max() {

@@ -171,8 +171,6 @@ impl Plan {
             plan.draw_work_on_scraps(&mut Dice::new(seed, 7));
             plan.draw_deaths(&mut Dice::new(seed, 8));
         } else if shape.locks {
-            // Who waits has a request under way: clients that wait leave room for others.
-            plan.weather.outstanding_max = plan.weather.outstanding_max.max(64);
             plan.draw_work(&mut Dice::new(seed, 9), |dice, _| Act::Lock(LockAct::draw(dice)));
             match Dice::new(seed, 10).below(4) {
                 0 => plan.draw_troubles(&mut Dice::new(seed, 3)),

@@ -254,6 +254,12 @@ impl Endpoint {
         Ok(id)
     }
 
+    /// So many requests of one class to one node may be under way.
+    #[must_use]
+    pub fn outstanding_max(&self) -> usize {
+        self.shared.outstanding_max as usize
+    }
+
     /// Sends what was posted, requests and replies.
     pub fn flush(&self) {
         self.shared.serve();

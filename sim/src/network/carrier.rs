@@ -64,6 +64,10 @@ impl Carrier for SimCarrier {
         self.has_posted.store(false, Relaxed);
     }
 
+    fn outstanding_max(&self) -> usize {
+        self.network.lock().outstanding_max()
+    }
+
     fn take(&self, events: &mut Vec<Event>) {
         assert!(!self.has_posted.load(Relaxed), "what the last turn posted was not sent");
         self.network.lock().take(self.node, events);

@@ -27,6 +27,9 @@ pub trait Carrier: fmt::Debug + Send + Sync {
     /// Sends what was posted.
     fn flush(&self);
 
+    /// So many requests of one class to one node may be under way.
+    fn outstanding_max(&self) -> usize;
+
     /// Appends what has come, oldest first.
     fn take(&self, events: &mut Vec<Event>);
 
@@ -57,6 +60,10 @@ impl Carrier for Tcp {
 
     fn flush(&self) {
         self.endpoint.flush();
+    }
+
+    fn outstanding_max(&self) -> usize {
+        self.endpoint.outstanding_max()
     }
 
     fn take(&self, events: &mut Vec<Event>) {

@@ -87,6 +87,9 @@ impl<S: Service, O: Outside> Serving<S, O> {
         for sent in net.failed() {
             self.lost(&net, sent, true);
         }
+        for caller in net.refused() {
+            self.shard.answer(Completion::failed(caller, Errno::ENOLCK));
+        }
     }
 
     /// Takes up the requests that had to wait.

@@ -56,6 +56,8 @@ pub(super) struct Away {
     pub(super) to: ShardId,
     /// By the carrier's clock.
     pub(super) until_ns: u64,
+    /// It may take as long as others hold a lock.
+    pub(super) waits: bool,
 }
 
 /// What was sent and is not answered.
@@ -112,6 +114,8 @@ struct State {
     last_asked: u64,
     /// What could not be sent.
     failed: Vec<Sent>,
+    /// Requests for locks that may not wait for them.
+    refused: Vec<Caller>,
 }
 
 /// The connections to the other nodes.
@@ -303,18 +307,32 @@ impl Net {
             }
             return;
         }
-        let Some((pid, _)) = state.sessions.get(&caller.session) else { return };
-        let (pid, until_ns) = (*pid, self.after(self.patience(op, &body)));
-        let away = Away { caller, pid, op, body, place, to, until_ns };
+        let Some(&(pid, _)) = state.sessions.get(&caller.session) else { return };
+        let waits = matches!(request_in(op, &body), Ok(ClientRequest::Lock(lock)) if lock.wait);
+        if waits && !self.may_wait(state, to) {
+            state.refused.push(caller);
+            return self.waker.wake();
+        }
+        let until_ns = self.after(if waits { PATIENCE_MAX } else { self.deadline });
+        let away = Away { caller, pid, op, body, place, to, until_ns, waits };
         self.post(state, Sent::Forward(Box::new(away)));
     }
 
-    /// How long a client waits.
-    fn patience(&self, op: Op, body: &Body) -> Duration {
-        match request_in(op, body) {
-            Ok(ClientRequest::Lock(lock)) if lock.wait => PATIENCE_MAX,
-            _ => self.deadline,
+    /// Whether one more request may wait at a node until others give a lock back: as long as those
+    /// that do are less than half of what may be under way, so that these others can.
+    fn may_wait(&self, state: &State, to: ShardId) -> bool {
+        let node = self.numbering.node_of(to);
+        let peer = state.peers.get(&node);
+        let unsent = || peer.into_iter().flat_map(|peer| &peer.waiting);
+        let max = (self.carrier.outstanding_max() / 2).max(1);
+        if state.sent.len() + unsent().count() < max {
+            return true;
         }
+        let waits = |sent: &&Sent| match sent {
+            Sent::Forward(away) => away.waits && self.numbering.node_of(away.to) == node,
+            _ => false,
+        };
+        state.sent.values().chain(unsent()).filter(waits).count() < max
     }
 
     /// Sends something, once more if need be.
@@ -387,6 +405,11 @@ impl Net {
     /// What could not be sent at all since the last time.
     pub(super) fn failed(&self) -> Vec<Sent> {
         std::mem::take(&mut lock(&self.state).failed)
+    }
+
+    /// Who asked for a lock that too many wait for already, since the last time.
+    pub(super) fn refused(&self) -> Vec<Caller> {
+        std::mem::take(&mut lock(&self.state).refused)
     }
 
     /// Sends again what could not be sent before.
