@@ -24,12 +24,13 @@ use crate::load::Load;
 use crate::measured::Measured;
 
 const PROCESSES: &[usize] = &[1, 2, 4, 16];
-/// Files are made, looked at and removed without waiting for the daemon in the most part; for
-/// directories everybody waits.
-const PHASES: &[&str] = &["empty/own", "dirs/shared"];
+/// Files and directories in a row are made and removed without waiting for the daemon's answers:
+/// what is waited for is a place in a ring. In trees of small directories most is asked for.
+const PHASES: &[&str] = &["empty/own", "dirs/shared", "tree"];
 const RUNS: &str = "5";
-/// Of all processes together: what is looked up in does not grow with their number.
-const FILES: &str = "16000";
+/// Of all processes together: what is looked up in does not grow with their number. A phase takes
+/// 30 ms or more, so that each of sixteen processes has several of the scheduler's slices.
+const FILES: &str = "64000";
 const DEADLINE: Duration = Duration::from_secs(1200);
 
 /// Who runs where.

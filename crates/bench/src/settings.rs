@@ -35,7 +35,7 @@ pub struct Settings {
     pub quick: bool,
     /// Files (or directories) of each process.
     pub files: u64,
-    /// The tree of each process.
+    /// The tree of each process, or, of the most processes, of each.
     pub tree: Tree,
     /// Data of each process, bytes.
     pub size_bytes: u64,
@@ -105,6 +105,18 @@ impl Settings {
         self.each(self.files, procs)
     }
 
+    /// Trees of each process when there are `procs`: one, or as many as make one for each of the
+    /// most processes.
+    pub(crate) fn trees_each(&self, procs: u32) -> u64 {
+        match self.scaling {
+            Scaling::Weak => 1,
+            Scaling::Strong => {
+                let most = self.procs.iter().copied().max().unwrap_or(1);
+                u64::from((most / procs.max(1)).max(1))
+            }
+        }
+    }
+
     /// Transfers of each process when there are `procs`.
     pub(crate) fn transfers_each(&self, procs: u32, transfer_bytes: u64) -> u64 {
         (self.each(self.size_bytes, procs) / transfer_bytes).clamp(1, TRANSFERS_MAX)
@@ -168,8 +180,10 @@ pub(crate) mod tests {
     fn strong_scaling_divides_the_work_and_weak_does_not() {
         let mut settings = usual();
         assert_eq!(settings.files_each(4), 1000);
+        assert_eq!((settings.trees_each(1), settings.trees_each(4)), (1, 1));
         settings.scaling = Scaling::Strong;
         assert_eq!(settings.files_each(4), 250);
+        assert_eq!((settings.trees_each(1), settings.trees_each(4)), (4, 1));
         assert_eq!(settings.transfers_each(4, 1 << 20), 16);
     }
 }

@@ -162,12 +162,14 @@ pub enum Step {
         /// Directories of each process.
         count: u64,
     },
-    /// A tree of each process.
-    Tree {
+    /// Trees of each process.
+    Trees {
         /// What is done; never [`Call::Read`].
         call: Call,
-        /// Its form.
+        /// Their form.
         tree: Tree,
+        /// So many of each process.
+        count: u64,
     },
     /// Transfers of data.
     Data(Transfers),

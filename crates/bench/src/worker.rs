@@ -101,7 +101,7 @@ fn prepare(task: &Task) -> Result<Prepared> {
         Step::Directories { call, layout, count } => {
             files::prepare_directories(task, call, layout, count)
         }
-        Step::Tree { call, tree } => tree::prepare(task, call, tree),
+        Step::Trees { call, tree, count } => tree::prepare(task, call, tree, count),
         Step::Data(transfers) => data::prepare(task, transfers),
         Step::Beside { milliseconds, transfer_bytes } => {
             beside::prepare(task, milliseconds, transfer_bytes)

@@ -85,9 +85,9 @@ impl Phase {
     /// What `--cold` empties caches for.
     pub(crate) fn reads(&self) -> bool {
         match self.step {
-            Step::Files { call, .. } | Step::Directories { call, .. } | Step::Tree { call, .. } => {
-                call.looks()
-            }
+            Step::Files { call, .. }
+            | Step::Directories { call, .. }
+            | Step::Trees { call, .. } => call.looks(),
             Step::Data(transfers) => transfers.way == Way::Read,
             Step::Seek { .. } => true,
             _ => false,
@@ -165,6 +165,7 @@ fn metadata(settings: &Settings, procs: u32) -> impl Iterator<Item = Group> {
             (Kind::Directories, Layout::Shared) => {
                 settings.files_each(procs).min(SUBDIRECTORIES_MAX / u64::from(procs)).max(1)
             }
+            (Kind::Tree, _) => settings.trees_each(procs),
             _ => settings.files_each(procs),
         };
         let steps: Vec<(Call, Step)> = calls(kind)
@@ -193,7 +194,7 @@ fn meta_step(settings: &Settings, kind: Kind, call: Call, layout: Layout, count:
             Step::Files { call, layout, bytes, count }
         }
         Kind::Directories => Step::Directories { call, layout, count },
-        Kind::Tree => Step::Tree { call, tree: settings.tree },
+        Kind::Tree => Step::Trees { call, tree: settings.tree, count },
     }
 }
 

@@ -74,7 +74,8 @@ pub(crate) struct Bench {
     /// contents at most as many as --size holds
     #[arg(long, value_name = "N")]
     files: Option<u64>,
-    /// Tree of each process: directories in a directory, levels, files in a directory
+    /// Tree of each process: directories in a directory, levels, files in a directory. With
+    /// `--scaling strong` there are as many trees as the most processes, and each makes its part
     #[arg(long, value_name = "BRANCH,DEPTH,ITEMS", value_parser = parse_tree,
           default_value = "4,3,10")]
     tree: Tree,

@@ -1,4 +1,4 @@
-//! Trees by branch, depth and items: each process makes, looks at and removes one of its own.
+//! Trees by branch, depth and items: each process makes, looks at and removes its own.
 
 use std::{
     ffi::CString,
@@ -17,9 +17,9 @@ struct Paths {
     files: Vec<CString>,
 }
 
-fn paths(root: PathBuf, tree: Tree) -> Result<Paths> {
+fn paths(roots: Vec<PathBuf>, tree: Tree) -> Result<Paths> {
     let mut found = Paths::default();
-    let mut level = vec![root];
+    let mut level = roots;
     for depth in 0..=tree.depth {
         for directory in &level {
             found.directories.push(super::c_path(directory.clone())?);
@@ -37,13 +37,14 @@ fn paths(root: PathBuf, tree: Tree) -> Result<Paths> {
     Ok(found)
 }
 
-fn root(directory: &Path) -> PathBuf {
-    directory.join("tree")
+fn roots(directory: &Path, count: u64) -> Vec<PathBuf> {
+    (0..count).map(|number| directory.join(format!("tree{number}"))).collect()
 }
 
-pub(super) fn prepare(task: &Task, call: Call, tree: Tree) -> Result<Prepared> {
+pub(super) fn prepare(task: &Task, call: Call, tree: Tree, count: u64) -> Result<Prepared> {
     let maker = if call.looks() { neighbour(task) } else { task.rank };
-    let Paths { directories, files } = paths(root(&own_directory(&task.root, maker)), tree)?;
+    let roots = roots(&own_directory(&task.root, maker), count);
+    let Paths { directories, files } = paths(roots, tree)?;
     Ok(match call {
         Call::Create => Box::new(move |clock| {
             files::each(&directories, clock, files::make_directory)?;
@@ -72,8 +73,8 @@ mod tests {
     #[test]
     fn a_tree_has_as_many_parts_as_its_form_says() {
         let tree = Tree { branch: 3, depth: 2, items: 4 };
-        let paths = paths(PathBuf::from("/t"), tree).expect("paths");
-        assert_eq!(paths.directories.len() as u64, tree.directories());
-        assert_eq!(paths.files.len() as u64, tree.files());
+        let paths = paths(roots(Path::new("/t"), 2), tree).expect("paths");
+        assert_eq!(paths.directories.len() as u64, 2 * tree.directories());
+        assert_eq!(paths.files.len() as u64, 2 * tree.files());
     }
 }
