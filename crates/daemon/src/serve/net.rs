@@ -10,6 +10,7 @@
 //! are known again by their number (`core/distant.rs`), questions may be asked twice.
 
 mod standing;
+mod waits;
 pub(crate) mod words;
 
 use std::{
@@ -58,6 +59,8 @@ pub(super) struct Away {
     pub(super) until_ns: u64,
     /// It may take as long as others hold a lock.
     pub(super) waits: bool,
+    /// Its process does not wait for it any more.
+    pub(super) given_up: bool,
 }
 
 /// What was sent and is not answered.
@@ -314,25 +317,8 @@ impl Net {
             return self.waker.wake();
         }
         let until_ns = self.after(if waits { PATIENCE_MAX } else { self.deadline });
-        let away = Away { caller, pid, op, body, place, to, until_ns, waits };
+        let away = Away { caller, pid, op, body, place, to, until_ns, waits, given_up: false };
         self.post(state, Sent::Forward(Box::new(away)));
-    }
-
-    /// Whether one more request may wait at a node until others give a lock back: as long as those
-    /// that do are less than half of what may be under way, so that these others can.
-    fn may_wait(&self, state: &State, to: ShardId) -> bool {
-        let node = self.numbering.node_of(to);
-        let peer = state.peers.get(&node);
-        let unsent = || peer.into_iter().flat_map(|peer| &peer.waiting);
-        let max = (self.carrier.outstanding_max() / 2).max(1);
-        if state.sent.len() + unsent().count() < max {
-            return true;
-        }
-        let waits = |sent: &&Sent| match sent {
-            Sent::Forward(away) => away.waits && self.numbering.node_of(away.to) == node,
-            _ => false,
-        };
-        state.sent.values().chain(unsent()).filter(waits).count() < max
     }
 
     /// Sends something, once more if need be.
@@ -353,6 +339,11 @@ impl Net {
                 // It may have been executed when it was sent before.
                 return self.give_up_in(state, away);
             };
+            if away.given_up {
+                // The node was told so, and would execute it after that.
+                state.failed.push(sent);
+                return self.waker.wake();
+            }
             told.insert(node);
         }
         let introduced = state.peers.entry(node).or_default().introduced;
@@ -405,11 +396,6 @@ impl Net {
     /// What could not be sent at all since the last time.
     pub(super) fn failed(&self) -> Vec<Sent> {
         std::mem::take(&mut lock(&self.state).failed)
-    }
-
-    /// Who asked for a lock that too many wait for already, since the last time.
-    pub(super) fn refused(&self) -> Vec<Caller> {
-        std::mem::take(&mut lock(&self.state).refused)
     }
 
     /// Sends again what could not be sent before.

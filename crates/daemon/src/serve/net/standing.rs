@@ -58,8 +58,11 @@ impl Net {
             self.flush();
             return true;
         }
-        let under_way = state.sent.values().find_map(|sent| match sent {
-            Sent::Forward(away) if away.caller == caller => Some((away.to, away.op)),
+        let under_way = state.sent.values_mut().find_map(|sent| match sent {
+            Sent::Forward(away) if away.caller == caller => {
+                away.given_up = true;
+                Some((away.to, away.op))
+            }
             _ => None,
         });
         if let Some((to, op)) = under_way {
