@@ -185,6 +185,26 @@ impl Posts {
         Some(claim)
     }
 
+    /// Posts what `write` writes about a name that stands as the first of `change` says, and as the
+    /// second one after that: the description that is promised with the record's place. `None` when
+    /// it is to be asked for.
+    fn post(
+        &self,
+        (tables, delegation): (&Tables, u32),
+        name: &[u8],
+        change: (Option<Standing>, Option<Standing>),
+        write: impl FnOnce(&Record),
+    ) -> Option<OpenRef> {
+        let (seen, place) = self.next(delegation)?;
+        let print = Print::of(name);
+        let claim = self.claim(self.names(tables), (seen as u32, place), print, change)?;
+        let record = &self.records[place];
+        write(record);
+        // Another one may be promised as soon as the record is published.
+        let promise = record.promise();
+        self.publish(seen, claim).then_some(promise)
+    }
+
     /// Posts a create under `delegation`; the description that is promised for it. `None` when it
     /// is to be asked for. One thread at a time.
     #[must_use]
@@ -194,40 +214,24 @@ impl Posts {
         delegation: u32,
         create: &Create<'_>,
     ) -> Option<OpenRef> {
-        let (seen, place) = self.next(delegation)?;
-        let print = Print::of(create.name);
         let change = (None, Some(Standing::Plain));
-        let claim = self.claim(self.names(tables), (seen as u32, place), print, change)?;
-        let record = &self.records[place];
-        record.write_create(create);
-        // Another one may be promised as soon as the record is published.
-        let promise = record.promise();
-        self.publish(seen, claim).then_some(promise)
+        self.post((tables, delegation), create.name, change, |record| record.write_create(create))
     }
 
     /// Posts that a directory is made; false when that is to be asked for. One thread at a time.
     #[must_use]
     pub fn post_directory(&self, tables: &Tables, delegation: u32, create: &Create<'_>) -> bool {
-        let Some((seen, place)) = self.next(delegation) else { return false };
-        let print = Print::of(create.name);
         let change = (None, Some(Standing::NewDirectory));
-        let claim = self.claim(self.names(tables), (seen as u32, place), print, change);
-        let Some(claim) = claim else { return false };
-        self.records[place].write_directory(create);
-        self.publish(seen, claim)
+        let write = |record: &Record| record.write_directory(create);
+        self.post((tables, delegation), create.name, change, write).is_some()
     }
 
     /// Posts that a name goes; false when that is to be asked for. One thread at a time.
     #[must_use]
     pub fn post_removal(&self, tables: &Tables, delegation: u32, removal: &Removal<'_>) -> bool {
-        let Some((seen, place)) = self.next(delegation) else { return false };
-        let print = Print::of(removal.name);
         let now = if removal.directory { Standing::NewDirectory } else { Standing::Plain };
-        let change = (Some(now), None);
-        let claim = self.claim(self.names(tables), (seen as u32, place), print, change);
-        let Some(claim) = claim else { return false };
-        self.records[place].write_removal(removal);
-        self.publish(seen, claim)
+        let write = |record: &Record| record.write_removal(removal);
+        self.post((tables, delegation), removal.name, (Some(now), None), write).is_some()
     }
 
     fn names<'a>(&self, tables: &'a Tables) -> Names<'a> {
