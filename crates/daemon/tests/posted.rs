@@ -358,7 +358,7 @@ fn who_removes_in_a_row_need_not_ask_for_what_others_have_made() {
     assert_eq!(node.core().counters().files, 28);
 }
 
-/// As many files are expected as in the directory before, but for one that had a single one.
+/// As many files are expected as in the directory before.
 #[test]
 fn who_made_many_files_in_a_directory_has_the_next_one_delegated_sooner() {
     let mut node = node();
@@ -377,13 +377,20 @@ fn who_made_many_files_in_a_directory_has_the_next_one_delegated_sooner() {
             })
             .count()
     };
-    assert_eq!(asks_for(&mut node, "e", 20), 2, "there were eight in `d`");
-    assert_eq!(asks_for(&mut node, "f", 3), 2, "and twenty in `e`");
+    assert_eq!(asks_for(&mut node, "e", 20), 1, "there were eight in `d`");
+    assert_eq!(asks_for(&mut node, "f", 3), 1, "and twenty in `e`");
     assert_eq!(asks_for(&mut node, "g", 20), 8, "but three in `f`");
     assert_eq!(asks_for(&mut node, "h", 1), 1);
-    assert_eq!(asks_for(&mut node, "i", 20), 2, "a single one says nothing");
+    assert_eq!(asks_for(&mut node, "i", 20), 8, "and one in `h`");
+    let mut make = |path: &str| {
+        let request = MakeDirectory { walk: walk(path, 0), mode: 0o755, uid: 0, gid: 0 };
+        node.ask(&request, |()| ()).unwrap();
+    };
+    make("j");
+    make("j/k");
+    assert_eq!(asks_for(&mut node, "l", 20), 1, "a single directory says nothing");
     node.ask(&Ping {}, |()| ()).unwrap();
-    assert_eq!(node.core().counters().files, 8 + 20 + 3 + 20 + 1 + 20);
+    assert_eq!(node.core().counters().files, 8 + 20 + 3 + 20 + 1 + 20 + 20);
 }
 
 /// A holder that saw what another process had asked for, and the daemon had not committed, could

@@ -32,8 +32,9 @@ pub(super) use cycles::Present;
 
 /// So many files in a row a process makes in a directory before it need not ask.
 const IN_A_ROW: u32 = 8;
-/// The same when it made that many in the directory before that. To delegate one costs what four
-/// files cost, so it is not done for those who make a few in each.
+/// The same when it made that many in the directory before that; one is enough that is no
+/// directory, in which it may make files next. To delegate one costs what four files cost, so it
+/// is not done for those who make a few in each.
 const IN_A_ROW_AGAIN: u32 = 2;
 /// For each of them so many names of the directory are read then, and after [`IN_A_ROW`] files
 /// more, until all are in a table: it takes as long as these requests, and nobody waits for more.
@@ -51,6 +52,8 @@ struct Streak {
     session: SessionId,
     directory: FileId,
     files: u32,
+    /// The last one is a directory.
+    is_directory: bool,
     /// In the directory before they were many.
     again: bool,
 }
@@ -212,17 +215,17 @@ impl Core {
             && self.free_bytes() >= FREE_BYTES_MIN.max(rings * FREE_BYTES_FOR_EACH)
     }
 
-    /// A process has made or removed a file by asking.
+    /// A process has made or removed a file of this kind by asking.
     pub(super) fn consider_delegating(
         &mut self,
         caller: Caller,
-        directory: FileId,
+        (directory, kind): (FileId, FileKind),
         walk: &Walk<'_>,
     ) -> Outcome<()> {
         if !self.alone || self.config.durability != Durability::Process {
             return Ok(());
         }
-        let streak = self.count_asked(caller.session, directory);
+        let streak = self.count_asked(caller.session, directory, kind);
         let ring = ring_of(caller.session.0);
         if !self.is_delegated(directory, ring) {
             return if self.is_due(streak) && self.has_room_for_posted() {
@@ -240,27 +243,29 @@ impl Core {
     }
 
     /// What the session has made or removed in the directory by asking, in a row.
-    fn count_asked(&mut self, session: SessionId, directory: FileId) -> Streak {
+    fn count_asked(&mut self, session: SessionId, directory: FileId, kind: FileKind) -> Streak {
         let ring = ring_of(session.0);
         let streak = self.delegations.streaks[ring];
         if (streak.session, streak.directory) != (session, directory) {
             let again = streak.session == session && self.makes_many(ring, streak);
             self.end_streak(ring);
-            self.delegations.streaks[ring] = Streak { session, directory, files: 0, again };
+            self.delegations.streaks[ring] =
+                Streak { session, directory, files: 0, is_directory: false, again };
         }
         let streak = &mut self.delegations.streaks[ring];
+        streak.is_directory = kind == FileKind::Directory;
         streak.files = streak.files.saturating_add(1);
         *streak
     }
 
     /// Whether a process that goes on to another directory is expected to make many files there:
-    /// as many as here, but for a single one, which may be the other directory itself.
+    /// as many as here, but for a single directory, which may be that one itself.
     fn makes_many(&self, ring: usize, streak: Streak) -> bool {
         let ring = self.delegations.rings[ring].as_ref();
         let here = ring.filter(|ring| ring.directory == Some(streak.directory));
         let posted = here.map_or(0, |ring| ring.executed.wrapping_sub(ring.since));
         match streak.files.saturating_add(posted) {
-            0 | 1 => streak.again,
+            0 | 1 => streak.again && streak.is_directory,
             files => files >= IN_A_ROW,
         }
     }
@@ -279,12 +284,12 @@ impl Core {
     /// Whether it is time to read names of the directory, now that a process has made or removed so
     /// many files in a row. One that cannot be delegated is looked at again after twice as many.
     fn is_due(&self, streak: Streak) -> bool {
-        let Streak { directory, files, again, .. } = streak;
+        let Streak { directory, files, is_directory, again, .. } = streak;
         if files.is_multiple_of(IN_A_ROW) {
             return files.is_power_of_two()
                 || self.delegations.by_directory.contains_key(&directory);
         }
-        again && files == IN_A_ROW_AGAIN
+        again && (files == IN_A_ROW_AGAIN || files == 1 && !is_directory)
     }
 
     fn delegate(&mut self, streak: Streak, walk: &Walk<'_>) -> Outcome<()> {

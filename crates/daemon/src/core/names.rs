@@ -83,7 +83,7 @@ impl Core {
         }
         let MakeDirectory { mode, uid, gid, .. } = *make;
         self.add_directory(&place, parent, Ownership { mode, uid, gid })?;
-        self.consider_delegating(caller, place.directory, &make.walk)?;
+        self.consider_delegating(caller, (place.directory, FileKind::Directory), &make.walk)?;
         Ok(Served::Replied)
     }
 
@@ -174,7 +174,8 @@ impl Core {
         } else {
             self.remove_file(place)?
         };
-        self.consider_delegating(caller, directory, &unlink.walk)?;
+        let kind = if unlink.directory { FileKind::Directory } else { FileKind::Regular };
+        self.consider_delegating(caller, (directory, kind), &unlink.walk)?;
         Ok(served)
     }
 
