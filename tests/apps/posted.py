@@ -524,9 +524,13 @@ def together(work, processes, steps, between=lambda step: None):
     return counts
 
 
-if sys.argv[2:3] == ['peer']:
-    peer(sys.argv[3])
-else:
+if __name__ == '__main__':
+    if sys.argv[2:3] == ['peer']:
+        peer(sys.argv[3])
+        sys.exit()
+    sys.dont_write_bytecode = True
+    from trees import forest, trees
+
     parts = [
         seen_at_once,
         made_once,
@@ -534,6 +538,8 @@ else:
         raced,
         directories,
         rivals,
+        trees,
+        forest,
         gone_at_once,
         written,
         limited,

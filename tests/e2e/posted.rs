@@ -59,6 +59,16 @@ fn a_directory_is_removed_or_has_what_is_made_in_it() -> Result<()> {
 }
 
 #[test]
+fn trees_come_and_go_for_every_process_at_once() -> Result<()> {
+    holds("trees")
+}
+
+#[test]
+fn of_several_who_make_and_remove_a_tree_each_has_done_what_he_was_told() -> Result<()> {
+    holds("forest")
+}
+
+#[test]
 fn a_name_that_was_removed_is_gone_for_every_process_at_once() -> Result<()> {
     holds("gone_at_once")
 }

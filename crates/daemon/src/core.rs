@@ -29,6 +29,7 @@ mod background;
 mod begun;
 mod chase;
 mod claims;
+mod covered;
 mod cut;
 mod data;
 mod delegation;

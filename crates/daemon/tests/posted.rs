@@ -14,13 +14,13 @@ use mayfly_transport_shm::{
     posts::RECORDS,
 };
 use mayfly_types::{Durability, Errno};
-use mayfly_wire::{MakeDirectory, Open, OpenReply, Ping, Symlink, Unlink};
+use mayfly_wire::{Open, OpenReply, Ping, Symlink, Unlink};
 use proptest::prelude::*;
 use support::{
-    Node, O_CREAT, O_RDWR, PID, SESSION, config, failed,
+    Node, O_CREAT, O_RDWR, SESSION, config, failed,
     posting::{
-        O_EXCL, OTHER, THIRD, add, add_as, make_as, node, post, post_as, posts, remove, remove_as,
-        state, warm, warm_as,
+        O_EXCL, OTHER, THIRD, add, add_as, make_as, mkdir_as, node, node_of_three, post, post_as,
+        posts, remove, remove_as, state, warm, warm_as,
     },
     walk,
 };
@@ -333,16 +333,13 @@ fn a_file_that_is_open_outlives_the_posted_removal_of_its_name() {
 
 #[test]
 fn who_removes_in_a_row_need_not_ask_for_what_others_have_made() {
-    let mut node = Node::memory(config());
-    node.core().session_opened(OTHER, PID + 1);
-    node.sessions.push((OTHER, PID + 1));
-    node.mkdir("d").unwrap();
+    let mut node = node_of_three();
+    mkdir_as(&mut node, THIRD, "d");
     for number in 0..40 {
         let (open, _) = make_as(&mut node, OTHER, &format!("d/f{number}")).unwrap();
         node.ask_as(OTHER, &mayfly_wire::Close { open }, |()| ()).unwrap();
     }
-    let make = MakeDirectory { walk: walk("d/directory", 0), mode: 0o755, uid: 0, gid: 0 };
-    node.ask_as(OTHER, &make, |()| ()).unwrap();
+    mkdir_as(&mut node, OTHER, "d/directory");
     node.link("d/f39", "d/linked").unwrap();
     node.ask(&Ping {}, |()| ()).unwrap();
     for number in 0..8 {
@@ -363,7 +360,7 @@ fn who_removes_in_a_row_need_not_ask_for_what_others_have_made() {
 fn who_made_many_files_in_a_directory_has_the_next_one_delegated_sooner() {
     let mut node = node();
     let asks_for = |node: &mut Node, directory: &str, files: u32| {
-        node.mkdir(directory).unwrap();
+        mkdir_as(node, THIRD, directory);
         (0..files)
             .filter(|number| {
                 let path = format!("{directory}/f{number}");
@@ -382,12 +379,8 @@ fn who_made_many_files_in_a_directory_has_the_next_one_delegated_sooner() {
     assert_eq!(asks_for(&mut node, "g", 20), 8, "but three in `f`");
     assert_eq!(asks_for(&mut node, "h", 1), 1);
     assert_eq!(asks_for(&mut node, "i", 20), 8, "and one in `h`");
-    let mut make = |path: &str| {
-        let request = MakeDirectory { walk: walk(path, 0), mode: 0o755, uid: 0, gid: 0 };
-        node.ask(&request, |()| ()).unwrap();
-    };
-    make("j");
-    make("j/k");
+    mkdir_as(&mut node, SESSION, "j");
+    mkdir_as(&mut node, SESSION, "j/k");
     assert_eq!(asks_for(&mut node, "l", 20), 1, "a single directory says nothing");
     node.ask(&Ping {}, |()| ()).unwrap();
     assert_eq!(node.core().counters().files, 8 + 20 + 3 + 20 + 1 + 20 + 20);
@@ -496,9 +489,9 @@ impl Scribble {
         record.mode.store(mode, Relaxed);
         record.uid.store(uid, Relaxed);
         record.gid.store(gid, Relaxed);
-        record.name_bytes.store(bytes, Relaxed);
+        record.path_bytes.store(bytes, Relaxed);
         record.cycles.store(self.bits, Relaxed);
-        record.name.iter().zip(&self.name).for_each(|(to, word)| to.store(*word, Relaxed));
+        record.path.iter().zip(&self.name).for_each(|(to, word)| to.store(*word, Relaxed));
         posts.published.store(self.published, SeqCst);
         posts.executed.store(state, Relaxed);
         posts.stored.store(index, Relaxed);

@@ -19,111 +19,150 @@ use support::{
     walk,
 };
 
-/// What is done with one of a few names.
+/// What is done with one of a few paths.
 #[derive(Debug, Clone, Copy)]
 enum Deed {
     Make,
     Remove,
     RemoveDirectory,
     MakeDirectory,
-    Rename(u8),
-    Link(u8),
-    /// A file in it, if it is a directory.
-    MakeInside,
-    RemoveInside,
+    Rename(usize),
+    Link(usize),
 }
+
+/// The paths, so that some lead through others.
+const PATHS: [&str; 12] = [
+    "a", "a/a", "a/b", "a/a/a", "a/a/b", "a/a/a/a", "b", "b/a", "b/b", "b/a/a", "b/a/b", "b/a/a/a",
+];
 
 fn deed() -> impl Strategy<Value = Deed> {
     prop_oneof![
-        6 => Just(Deed::Make),
-        6 => Just(Deed::Remove),
-        4 => Just(Deed::RemoveDirectory),
-        4 => Just(Deed::MakeDirectory),
-        2 => Just(Deed::MakeInside),
-        1 => Just(Deed::RemoveInside),
-        1 => (0..6_u8).prop_map(Deed::Rename),
-        1 => (0..6_u8).prop_map(Deed::Link),
+        12 => Just(Deed::Make),
+        12 => Just(Deed::Remove),
+        10 => Just(Deed::RemoveDirectory),
+        14 => Just(Deed::MakeDirectory),
+        1 => (0..PATHS.len()).prop_map(Deed::Rename),
+        1 => (0..PATHS.len()).prop_map(Deed::Link),
     ]
 }
 
-/// What a name stands for.
+fn step() -> impl Strategy<Value = (usize, Deed)> {
+    (0..PATHS.len(), deed())
+}
+
+/// What is at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Thing {
     File,
-    Directory { used: bool },
+    Directory,
 }
 
-const EMPTY: Thing = Thing::Directory { used: false };
+type Model = std::collections::BTreeMap<&'static str, Thing>;
 
-type Model = std::collections::BTreeMap<u8, Thing>;
-
-fn path_of(name: u8) -> String {
-    format!("d/name{name}")
+fn path_of(name: usize) -> String {
+    format!("d/{}", PATHS[name])
 }
 
-/// The path of what the deed makes or removes.
-fn path_for(name: u8, deed: Deed) -> String {
-    match deed {
-        Deed::MakeInside | Deed::RemoveInside => path_of(name) + "/inside",
-        _ => path_of(name),
+/// Whether a path leads through another one, or what it leads by behind that one.
+fn inside(path: &'static str, directory: &str) -> Option<&'static str> {
+    path.strip_prefix(directory).filter(|rest| rest.starts_with('/'))
+}
+
+/// The error of a path's way to its last name.
+fn lead(model: &Model, path: &str) -> Result<(), Errno> {
+    for (slash, _) in path.match_indices('/') {
+        match model.get(&path[..slash]) {
+            None => return Err(Errno::ENOENT),
+            Some(Thing::File) => return Err(Errno::ENOTDIR),
+            Some(Thing::Directory) => {}
+        }
     }
+    Ok(())
+}
+
+fn is_empty(model: &Model, directory: &str) -> bool {
+    model.keys().all(|path| inside(path, directory).is_none())
 }
 
 /// What the deed does to the names, or the error of it.
-fn expect(model: &mut Model, name: u8, deed: Deed) -> Result<(), Errno> {
-    let found = model.get(&name).copied();
+fn expect(model: &mut Model, name: usize, deed: Deed) -> Result<(), Errno> {
+    let path = PATHS[name];
+    lead(model, path)?;
+    let found = model.get(path).copied();
     match (deed, found) {
         (Deed::Make | Deed::MakeDirectory, Some(_)) => Err(Errno::EEXIST),
         (Deed::Make, None) => {
-            model.insert(name, Thing::File);
+            model.insert(path, Thing::File);
             Ok(())
         }
         (Deed::MakeDirectory, None) => {
-            model.insert(name, EMPTY);
+            model.insert(path, Thing::Directory);
             Ok(())
         }
         (_, None) => Err(Errno::ENOENT),
-        (Deed::Remove | Deed::RemoveDirectory, Some(thing)) => {
-            match (matches!(deed, Deed::RemoveDirectory), thing) {
-                (true, Thing::File) => return Err(Errno::ENOTDIR),
-                (true, Thing::Directory { used: true }) => return Err(Errno::ENOTEMPTY),
-                (false, Thing::Directory { .. }) => return Err(Errno::EISDIR),
-                _ => model.remove(&name),
-            };
+        (Deed::Remove, Some(Thing::Directory)) => Err(Errno::EISDIR),
+        (Deed::RemoveDirectory, Some(Thing::File)) => Err(Errno::ENOTDIR),
+        (Deed::RemoveDirectory, Some(_)) if !is_empty(model, path) => Err(Errno::ENOTEMPTY),
+        (Deed::Remove | Deed::RemoveDirectory, Some(_)) => {
+            model.remove(path);
             Ok(())
         }
-        (Deed::Rename(to) | Deed::Link(to), Some(_)) if model.contains_key(&to) => {
-            Err(Errno::EEXIST)
-        }
-        (Deed::Rename(to), Some(thing)) => {
-            model.remove(&name);
-            model.insert(to, thing);
-            Ok(())
-        }
-        (Deed::Link(to), Some(Thing::File)) => {
-            model.insert(to, Thing::File);
-            Ok(())
-        }
-        (Deed::Link(_), Some(_)) => Err(Errno::EPERM),
-        (Deed::MakeInside | Deed::RemoveInside, Some(Thing::File)) => Err(Errno::ENOTDIR),
-        (Deed::MakeInside | Deed::RemoveInside, Some(Thing::Directory { used })) => {
-            match (matches!(deed, Deed::MakeInside), used) {
-                (true, true) => return Err(Errno::EEXIST),
-                (false, false) => return Err(Errno::ENOENT),
-                (used, _) => model.insert(name, Thing::Directory { used }),
-            };
-            Ok(())
+        (Deed::Rename(to) | Deed::Link(to), Some(thing)) => {
+            let to = PATHS[to];
+            lead(model, to)?;
+            if inside(to, path).is_some() {
+                return Err(Errno::EINVAL);
+            }
+            if model.contains_key(to) {
+                return Err(Errno::EEXIST);
+            }
+            if matches!(deed, Deed::Rename(_)) {
+                move_all(model, path, to);
+                Ok(())
+            } else if thing == Thing::File {
+                model.insert(to, Thing::File);
+                Ok(())
+            } else {
+                Err(Errno::EPERM)
+            }
         }
     }
 }
 
+/// Where a path leads when what it leads through is moved; none when that is none of ours.
+fn moved(path: &'static str, from: &str, to: &str) -> Option<&'static str> {
+    let rest = path.strip_prefix(from).unwrap_or_default();
+    PATHS.iter().find(|path| **path == format!("{to}{rest}")).copied()
+}
+
+fn move_all(model: &mut Model, from: &str, to: &str) {
+    let before = std::mem::take(model);
+    for (path, thing) in before {
+        let goes = path == from || inside(path, from).is_some();
+        let path = if goes { moved(path, from, to) } else { Some(path) };
+        model.insert(path.expect("it is asked for only then"), thing);
+    }
+}
+
+/// Whether all that may be at a path is seen after such a move.
+fn fits(from: usize, to: usize) -> bool {
+    let (from, to) = (PATHS[from], PATHS[to]);
+    let mut within = PATHS.iter().filter(|path| inside(path, from).is_some());
+    within.all(|path| moved(path, from, to).is_some())
+}
+
 /// What is done, and what comes of it.
-type Done = (u8, Deed, Result<(), Errno>);
+type Done = (usize, Deed, Result<(), Errno>);
 
 /// The names after all of it, one by one; none when something else would have come of it.
 fn in_order(model: &Model, order: &[Done]) -> Option<Model> {
     let mut after = model.clone();
-    let holds = |(name, deed, done): &Done| expect(&mut after, *name, *deed) == *done;
+    let holds = |(name, deed, done): &Done| {
+        let expected = expect(&mut after, *name, *deed);
+        // Of two paths either error may come first.
+        let of_two = matches!(deed, Deed::Rename(_) | Deed::Link(_));
+        expected == *done || of_two && expected.is_err() && done.is_err()
+    };
     order.iter().all(holds).then_some(after)
 }
 
@@ -138,11 +177,11 @@ fn outcomes(model: &Model, posted: &[Done], asked: Done, from: usize) -> Vec<Mod
     orders.filter_map(|order| in_order(model, &order)).collect()
 }
 
-fn ask_for(node: &mut Node, session: SessionId, name: u8, deed: Deed) -> Result<(), Errno> {
-    let path = path_for(name, deed);
+fn ask_for(node: &mut Node, session: SessionId, name: usize, deed: Deed) -> Result<(), Errno> {
+    let path = path_of(name);
     let walk_there = walk(&path, 0);
     let done = match deed {
-        Deed::Make | Deed::MakeInside => {
+        Deed::Make => {
             let flags = O_CREAT | O_EXCL | O_RDWR;
             let request = Open { walk: walk_there, flags, mode: 0o644, uid: 0, gid: 0 };
             let made = node.ask_as(session, &request, |reply: OpenReply<'_>| reply.opened.open);
@@ -150,7 +189,7 @@ fn ask_for(node: &mut Node, session: SessionId, name: u8, deed: Deed) -> Result<
                 node.ask_as(session, &mayfly_wire::Close { open }, |()| ()).unwrap();
             })
         }
-        Deed::Remove | Deed::RemoveDirectory | Deed::RemoveInside => {
+        Deed::Remove | Deed::RemoveDirectory => {
             let directory = matches!(deed, Deed::RemoveDirectory);
             node.ask_as(session, &Unlink { walk: walk_there, directory }, |()| ())
         }
@@ -165,7 +204,7 @@ fn ask_for(node: &mut Node, session: SessionId, name: u8, deed: Deed) -> Result<
 }
 
 /// Without asking, where that is possible.
-fn do_unasked(node: &Node, session: SessionId, name: u8, deed: Deed, contents: &[u8]) -> bool {
+fn do_unasked(node: &Node, session: SessionId, name: usize, deed: Deed, contents: &[u8]) -> bool {
     let path = path_of(name);
     match deed {
         Deed::Make => post_as(node, session, &path).is_some_and(|open| {
@@ -175,7 +214,7 @@ fn do_unasked(node: &Node, session: SessionId, name: u8, deed: Deed, contents: &
         Deed::MakeDirectory => post_directory_as(node, session, &path),
         Deed::Remove => remove_as(node, session, &path),
         Deed::RemoveDirectory => remove_directory_as(node, session, &path),
-        _ => false,
+        Deed::Rename(_) | Deed::Link(_) => false,
     }
 }
 
@@ -206,7 +245,7 @@ proptest! {
     /// and go.
     #[test]
     fn names_are_what_they_would_be_if_everybody_asked(
-        steps in prop::collection::vec((0..6_u8, deed(), 0..16_u8), 1..200),
+        steps in prop::collection::vec((0..PATHS.len(), deed(), 0..16_u8), 1..200),
     ) {
         let mut node = delegated();
         let (mut model, mut posted) = (Model::new(), Vec::new());
@@ -216,15 +255,22 @@ proptest! {
                 delegate(&mut node);
                 model = in_order(&model, &std::mem::take(&mut posted)).expect("it was posted");
             }
+            if how == 8 && number % 4 == 0 {
+                delegate(&mut node);
+                model = in_order(&model, &std::mem::take(&mut posted)).expect("it was posted");
+            }
             if how > 12 {
                 idle(&mut node);
+            }
+            if matches!(deed, Deed::Rename(to) if !fits(name, to)) {
+                continue;
             }
             let session = match how {
                 0 | 1 => THIRD,
                 2..5 => OTHER,
                 _ => SESSION,
             };
-            if session != THIRD && do_unasked(&node, session, name, deed, &[name; 7]) {
+            if session != THIRD && do_unasked(&node, session, name, deed, &[name as u8; 7]) {
                 posted.push((name, deed, Ok(())));
                 let possible = in_order(&model, &posted).is_some();
                 prop_assert!(possible, "{:?} of {}: {:?} {:?}", deed, name, model, posted);
@@ -257,16 +303,16 @@ proptest! {
 }
 
 /// Hands in a request without ending the batch.
-fn submit_for(node: &mut Node, caller: Caller, name: u8, deed: Deed) -> Result<(), Errno> {
-    let (path, mut answer) = (path_for(name, deed), [0; 4096]);
+fn submit_for(node: &mut Node, caller: Caller, name: usize, deed: Deed) -> Result<(), Errno> {
+    let (path, mut answer) = (path_of(name), [0; 4096]);
     let there = walk(&path, 0);
     let progress = match deed {
-        Deed::Make | Deed::MakeInside => {
+        Deed::Make => {
             let flags = O_CREAT | O_EXCL | O_RDWR;
             let request = Open { walk: there, flags, mode: 0o644, uid: 0, gid: 0 };
             node.submit(caller, &request, &mut answer)
         }
-        Deed::Remove | Deed::RemoveDirectory | Deed::RemoveInside => {
+        Deed::Remove | Deed::RemoveDirectory => {
             let directory = matches!(deed, Deed::RemoveDirectory);
             node.submit(caller, &Unlink { walk: there, directory }, &mut answer)
         }
@@ -294,12 +340,10 @@ fn submit_for(node: &mut Node, caller: Caller, name: u8, deed: Deed) -> Result<(
 
 fn names_of(node: &mut Node) -> Model {
     let mut found = Model::new();
-    for name in 0..6 {
+    for (name, path) in PATHS.iter().enumerate() {
         if let Ok(attr) = node.stat(&path_of(name), false) {
-            let used = node.stat(&path_for(name, Deed::MakeInside), false).is_ok();
             let is_directory = attr.kind == FileKind::Directory;
-            let thing = if is_directory { Thing::Directory { used } } else { Thing::File };
-            found.insert(name, thing);
+            found.insert(path, if is_directory { Thing::Directory } else { Thing::File });
         }
     }
     found
@@ -313,16 +357,19 @@ proptest! {
     #[test]
     fn what_was_posted_survives_a_daemon_that_had_executed_more_than_it_committed(
         steps in prop::collection::vec(
-            ((0..6_u8, deed()), prop::array::uniform3((0..6_u8, deed())), any::<bool>()), 1..40,
+            (step(), prop::array::uniform3(step()), any::<bool>()), 1..40,
         ),
     ) {
         let mut node = delegated();
         let mut model = Model::new();
         for (asked, [before, first, second], dies) in steps {
-            let post = |node: &Node, of: SessionId, (name, deed): (u8, Deed)| {
+            let post = |node: &Node, of: SessionId, (name, deed): (usize, Deed)| {
                 do_unasked(node, of, name, deed, b"content").then_some((name, deed, Ok(())))
             };
             let (name, deed) = asked;
+            if matches!(deed, Deed::Rename(to) if !fits(name, to)) {
+                continue;
+            }
             let mut posted = Vec::from_iter(post(&node, OTHER, before));
             let before = posted.len();
             let caller = node.next_caller(THIRD);

@@ -12,7 +12,8 @@
 //! * **Names that are there** are in a table ([`names`]), one for all who have the directory
 //!   delegated. A process claims the name in it about which it posts, until that is committed: so
 //!   what is posted about a name stands in one ring. A file, or a directory, is posted when its
-//!   name is not there, its removal when it is, and in a directory nothing was made so far.
+//!   name is not there, its removal when it is, and in a directory nothing was made so far. What is
+//!   in directories inside is in the table, too, where it can be, by its path from there.
 //! * **Descriptions** are promised: each place of the ring has one that the daemon has set aside.
 //!   What was posted is answered with it. Until the record was executed its state says
 //!   [`OPEN_PROMISED`](crate::layout::OPEN_PROMISED), and who wants to use it asks the daemon for
@@ -33,7 +34,10 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 
-use mayfly_types::{OpenRef, limits::INLINE_BYTES_MAX};
+use mayfly_types::{
+    OpenRef,
+    limits::{INLINE_BYTES_MAX, NAME_BYTES_MAX},
+};
 
 use crate::words;
 use names::{Claim, Names, Print, Seen, Standing, Tables};
@@ -111,21 +115,37 @@ pub struct Posts {
 }
 
 impl Posts {
-    /// The delegation, if `session` has one for names behind this prefix.
+    /// The delegation that `session` has, if this path leads there, and the path from there on.
     #[must_use]
-    pub fn delegation_for(&self, session: u32, start: u64, prefix: &[u8]) -> Option<u32> {
+    pub fn delegation_for<'p>(
+        &self,
+        session: u32,
+        start: u64,
+        path: &'p [u8],
+    ) -> Option<(u32, &'p [u8])> {
         let delegation = self.delegation.load(Acquire);
+        let prefix_bytes = self.prefix_bytes.load(Relaxed) as usize;
+        let (prefix, rest) = path.split_at_checked(prefix_bytes)?;
         let same = delegation != 0
             && self.session.load(Relaxed) == session
             && self.start.load(Relaxed) == start
-            && self.prefix_bytes.load(Relaxed) as usize == prefix.len()
             && self.has_prefix(prefix);
-        same.then_some(delegation)
+        let is_path = !matches!(split(rest).1, b"" | b"." | b"..") && rest.len() <= NAME_BYTES_MAX;
+        (same && is_path).then_some((delegation, rest))
     }
 
     fn has_prefix(&self, prefix: &[u8]) -> bool {
         let mut words = self.prefix.iter().zip(words::of(prefix));
         prefix.len() < PREFIX_BYTES_MAX && words.all(|(word, said)| word.load(Relaxed) == said)
+    }
+
+    /// Whether something may be posted at the end of this path from the delegated directory: what
+    /// leads there says so.
+    fn leads_inside(&self, names: Names<'_>, path: &[u8], count: u32) -> bool {
+        let [inside @ .., _slash] = split(path).0 else { return true };
+        let print = Print::of(inside);
+        let then = Some(Some(Standing::NewDirectory));
+        names.leads_into(print, |place| self.own_standing(print, place, count) == then)
     }
 
     /// How a name stands for the process whose ring it is, when `count` records are published;
@@ -135,15 +155,20 @@ impl Posts {
             Seen::Absent => Some(None),
             Seen::There(Standing::Asked) => None,
             Seen::There(standing) => Some(Some(standing)),
-            Seen::Claimed(place) => {
-                // By itself, if the record of that place is about it, and waits: what is executed
-                // says so before its claim is released, so another one's claim is not its own.
-                let back = count.wrapping_sub(place as u32 + 1) % RECORDS as u32 + 1;
-                let waits = back <= count.wrapping_sub(self.executed.load(Acquire));
-                let word = self.latest[place].load(Relaxed);
-                waits.then(|| print.standing_in(word)).flatten()
-            }
+            Seen::Claimed(place) => self.own_standing(print, place, count),
+            // To be removed, if it comes to that, by asking.
+            Seen::Entered(_) => None,
         }
+    }
+
+    /// How a name stands after the record of a place that has claimed it, if that is the process's
+    /// own: it is about the name, and waits. What is executed says so before its claim is released,
+    /// so another one's claim is not its own.
+    fn own_standing(&self, print: Print, place: usize, count: u32) -> Option<Option<Standing>> {
+        let back = count.wrapping_sub(place as u32 + 1) % RECORDS as u32 + 1;
+        let waits = back <= count.wrapping_sub(self.executed.load(Acquire));
+        let word = self.latest[place].load(Relaxed);
+        waits.then(|| print.standing_in(word)).flatten()
     }
 
     /// Whether there is no place for another record.
@@ -191,13 +216,16 @@ impl Posts {
     fn post(
         &self,
         (tables, delegation): (&Tables, u32),
-        name: &[u8],
+        path: &[u8],
         change: (Option<Standing>, Option<Standing>),
         write: impl FnOnce(&Record),
     ) -> Option<OpenRef> {
         let (seen, place) = self.next(delegation)?;
-        let print = Print::of(name);
-        let claim = self.claim(self.names(tables), (seen as u32, place), print, change)?;
+        let (names, print) = (self.names(tables), Print::of(path));
+        if !self.leads_inside(names, path, seen as u32) {
+            return None;
+        }
+        let claim = self.claim(names, (seen as u32, place), print, change)?;
         let record = &self.records[place];
         write(record);
         // Another one may be promised as soon as the record is published.
@@ -215,7 +243,7 @@ impl Posts {
         create: &Create<'_>,
     ) -> Option<OpenRef> {
         let change = (None, Some(Standing::Plain));
-        self.post((tables, delegation), create.name, change, |record| record.write_create(create))
+        self.post((tables, delegation), create.path, change, |record| record.write_create(create))
     }
 
     /// Posts that a directory is made; false when that is to be asked for. One thread at a time.
@@ -223,7 +251,7 @@ impl Posts {
     pub fn post_directory(&self, tables: &Tables, delegation: u32, create: &Create<'_>) -> bool {
         let change = (None, Some(Standing::NewDirectory));
         let write = |record: &Record| record.write_directory(create);
-        self.post((tables, delegation), create.name, change, write).is_some()
+        self.post((tables, delegation), create.path, change, write).is_some()
     }
 
     /// Posts that a name goes; false when that is to be asked for. One thread at a time.
@@ -231,7 +259,7 @@ impl Posts {
     pub fn post_removal(&self, tables: &Tables, delegation: u32, removal: &Removal<'_>) -> bool {
         let now = if removal.directory { Standing::NewDirectory } else { Standing::Plain };
         let write = |record: &Record| record.write_removal(removal);
-        self.post((tables, delegation), removal.name, (Some(now), None), write).is_some()
+        self.post((tables, delegation), removal.path, (Some(now), None), write).is_some()
     }
 
     fn names<'a>(&self, tables: &'a Tables) -> Names<'a> {
@@ -305,6 +333,14 @@ impl Posts {
     pub fn take_back(&self) {
         self.delegation.store(0, Relaxed);
         self.published.fetch_add(EPOCH, SeqCst);
+    }
+
+    /// The session goes on under another number, and nothing more is published under the present
+    /// one: how many records were, modulo 2³².
+    pub fn renew(&self) -> u32 {
+        let published = self.published.fetch_add(EPOCH, SeqCst) as u32;
+        self.give();
+        published
     }
 
     /// The session may post, under another number than before it was taken back.

@@ -4,7 +4,7 @@
 //! beside others who have it. From then on whatever else changes a name there reserves it first
 //! ([`Core::reserve_name`]): nobody posts anything about it from then on, and what was posted is
 //! executed. A directory that is removed, and the path to any directory that is moved, ends
-//! delegations.
+//! delegations. What is in directories inside may be in it, too ([`super::covered`]).
 //!
 //! Only where one shard has everything, and where what a process was told survives the daemon.
 
@@ -23,7 +23,8 @@ use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
 use super::{
     Core, Outcome,
-    named::{Released, Settled, Table},
+    covered::{Candidate, NAMES_AT_ONCE},
+    named::{Left, Released, Settled, Table},
     posted::{Ring, members},
 };
 use crate::{api::Caller, maps::HashMap};
@@ -56,6 +57,10 @@ struct Streak {
     is_directory: bool,
     /// In the directory before they were many.
     again: bool,
+    /// The session had made the directory itself, the last one that it made by asking.
+    new: bool,
+    /// The last one that it has made by asking.
+    made: FileId,
 }
 
 /// What a ring is to be for. A daemon that dies before the commit has its successor find the ring
@@ -97,16 +102,25 @@ pub(super) struct Delegations {
     pub(super) clock: Cycles,
     /// What a file that was posted has: kept for its memory.
     pub(super) content: Vec<u8>,
-    /// A table may have directories in which nothing was made.
-    pub(super) new_directories: bool,
+    /// A table may have names of directories inside.
+    pub(super) covers: bool,
+    /// Directories that may be covered after the commit.
+    pub(super) candidates: Vec<Candidate>,
+    /// Those that are not covered any more since the last one.
+    pub(super) left: Vec<Left>,
+    /// Those that have no names any more since the last one.
+    pub(super) emptied: Vec<FileId>,
 }
 
 /// A directory in which something is being executed that was posted. Its record is written once
-/// for all names that come and go.
+/// for all names that come and go in a row.
 #[derive(Debug)]
 pub(super) struct Executing {
     pub(super) directory: FileId,
-    /// The table of its names; none when it is not delegated any more.
+    /// The one that is delegated, and the path from there.
+    pub(super) root: FileId,
+    pub(super) path: Vec<u8>,
+    /// The table of the names; none when it is not delegated any more.
     pub(super) table: Option<usize>,
     /// So many more than the record says.
     pub(super) entries: i64,
@@ -117,14 +131,13 @@ pub(super) struct Executing {
 }
 
 impl Delegations {
-    /// What was posted in a directory is going to be executed, which has nothing else executed that
-    /// was posted.
-    pub(super) fn begin_executing(&mut self, directory: Option<FileId>) {
+    /// What was posted in a directory, at the end of a path from one that is delegated, is going to
+    /// be executed, which has nothing else executed that was posted.
+    pub(super) fn begin_executing(&mut self, root: FileId, path: &[u8], directory: FileId) {
         debug_assert!(self.executing.is_none());
-        self.executing = directory.map(|directory| {
-            let table = self.by_directory.get(&directory).copied();
-            Executing { directory, table, entries: 0, links: 0, last: None }
-        });
+        let (table, path) = (self.by_directory.get(&root).copied(), path.to_vec());
+        self.executing =
+            Some(Executing { directory, root, path, table, entries: 0, links: 0, last: None });
     }
 
     pub(super) fn is_executing(&self, directory: FileId) -> bool {
@@ -162,7 +175,10 @@ impl Delegations {
             posted_on: None,
             clock: Cycles::of(head),
             content: Vec::new(),
-            new_directories: false,
+            covers: false,
+            candidates: Vec::new(),
+            emptied: Vec::new(),
+            left: Vec::new(),
         }
     }
 }
@@ -215,46 +231,100 @@ impl Core {
             && self.free_bytes() >= FREE_BYTES_MIN.max(rings * FREE_BYTES_FOR_EACH)
     }
 
-    /// A process has made or removed a file of this kind by asking.
+    /// A process has made or removed a file of this kind by asking; a directory may be the one
+    /// that it has made.
     pub(super) fn consider_delegating(
         &mut self,
         caller: Caller,
         (directory, kind): (FileId, FileKind),
         walk: &Walk<'_>,
+        made: Option<FileId>,
     ) -> Outcome<()> {
         if !self.alone || self.config.durability != Durability::Process {
             return Ok(());
         }
-        let streak = self.count_asked(caller.session, directory, kind);
+        let streak = self.count_asked(caller.session, (directory, kind), made);
         let ring = ring_of(caller.session.0);
-        if !self.is_delegated(directory, ring) {
-            return if self.is_due(streak) && self.has_room_for_posted() {
-                self.delegate(streak, walk)
-            } else {
-                Ok(())
-            };
+        if let Some(root) = self.may_post(ring, directory, walk) {
+            // Its names may be noted, too.
+            made.into_iter().for_each(|made| self.propose_covering(root, made));
+            // It may have asked because the ring was full, and there was no room. What is executed
+            // and not committed keeps its places: it may have to be executed again.
+            if self.delegations.touched & 1 << ring == 0 {
+                self.free_places(ring);
+            }
+            return Ok(());
         }
-        // It may have asked because the ring was full, and there was no room. What is executed and
-        // not committed keeps its places: it may have to be executed again.
-        if self.delegations.touched & 1 << ring == 0 {
-            self.free_places(ring);
+        if streak.files == 1 && self.consider_covering(ring, directory, walk)? {
+            return Ok(());
+        }
+        let (prefix, _) = split(walk.path);
+        if self.is_due(streak) && self.has_room_for_posted() {
+            return self.delegate(streak, (walk.start, prefix));
+        }
+        if streak.files == 1 && streak.new && self.has_room_for_posted() {
+            return self.delegate_above(streak, (walk.start, prefix));
         }
         Ok(())
     }
 
+    /// If the ring's process may post in the directory at the end of such a path, which one it has
+    /// delegated for that.
+    fn may_post(&mut self, ring: usize, directory: FileId, walk: &Walk<'_>) -> Option<FileId> {
+        let within = self.covering(directory)?;
+        let held = self.delegations.rings[ring].as_ref()?;
+        let may = self.is_delegated(within.root, ring)
+            && held.start == walk.start
+            && within.is_spelled(split(walk.path).0, &held.prefix);
+        may.then_some(within.root)
+    }
+
+    /// The ring's process has asked for something in the directory. If one above it is delegated
+    /// to it, the names of this one may be in that table, too; whether they may.
+    fn consider_covering(
+        &mut self,
+        ring: usize,
+        directory: FileId,
+        walk: &Walk<'_>,
+    ) -> Outcome<bool> {
+        let Some(within) = self.above(directory).filter(|within| !within.path.is_empty()) else {
+            return Ok(false);
+        };
+        let held = self.delegations.rings[ring].as_ref();
+        let leads = held.is_some_and(|held| {
+            held.start == walk.start && within.is_spelled(split(walk.path).0, &held.prefix)
+        });
+        let may = leads
+            && self.is_delegated(within.root, ring)
+            && self.load_parent(directory)?.entries() <= NAMES_AT_ONCE;
+        if may {
+            self.propose_covering(within.root, directory);
+        }
+        Ok(may)
+    }
+
     /// What the session has made or removed in the directory by asking, in a row.
-    fn count_asked(&mut self, session: SessionId, directory: FileId, kind: FileKind) -> Streak {
+    fn count_asked(
+        &mut self,
+        session: SessionId,
+        (directory, kind): (FileId, FileKind),
+        made: Option<FileId>,
+    ) -> Streak {
         let ring = ring_of(session.0);
         let streak = self.delegations.streaks[ring];
         if (streak.session, streak.directory) != (session, directory) {
-            let again = streak.session == session && self.makes_many(ring, streak);
+            let same = streak.session == session;
+            let (again, new) =
+                (same && self.makes_many(ring, streak), same && streak.made == directory);
             self.end_streak(ring);
+            let made = if same { streak.made } else { FileId::NONE };
             self.delegations.streaks[ring] =
-                Streak { session, directory, files: 0, is_directory: false, again };
+                Streak { session, directory, files: 0, is_directory: false, again, new, made };
         }
         let streak = &mut self.delegations.streaks[ring];
         streak.is_directory = kind == FileKind::Directory;
         streak.files = streak.files.saturating_add(1);
+        streak.made = made.unwrap_or(streak.made);
         *streak
     }
 
@@ -284,25 +354,52 @@ impl Core {
     /// Whether it is time to read names of the directory, now that a process has made or removed so
     /// many files in a row. One that cannot be delegated is looked at again after twice as many.
     fn is_due(&self, streak: Streak) -> bool {
-        let Streak { directory, files, is_directory, again, .. } = streak;
+        let Streak { directory, files, is_directory, again, new, .. } = streak;
         if files.is_multiple_of(IN_A_ROW) {
             return files.is_power_of_two()
                 || self.delegations.by_directory.contains_key(&directory);
         }
-        again && (files == IN_A_ROW_AGAIN || files == 1 && !is_directory)
+        let soon = again && files == 1 && !is_directory;
+        soon || (again || new) && files == IN_A_ROW_AGAIN
     }
 
-    fn delegate(&mut self, streak: Streak, walk: &Walk<'_>) -> Outcome<()> {
-        let Streak { session, directory, files, .. } = streak;
-        let (prefix, _) = split(walk.path);
+    /// The session makes something in a directory that it has just made. It may make more such
+    /// directories beside it, so the one above is delegated, with all that is inside, where it has
+    /// few names, and unless the session moves on without having made much.
+    fn delegate_above(&mut self, streak: Streak, (start, prefix): (FileId, &[u8])) -> Outcome<()> {
+        let ring = self.delegations.rings[ring_of(streak.session.0)].as_ref();
+        let held = ring.filter(|ring| ring.directory.is_some());
+        let (above, name) = split(prefix.strip_suffix(b"/").unwrap_or_default());
+        if held.is_some_and(|held| held.executed.wrapping_sub(held.since) < IN_A_ROW)
+            || matches!(name, b"" | b"." | b"..")
+        {
+            return Ok(());
+        }
+        let parent = self.load_own(streak.directory)?.directory()?.parent;
+        if self.load_parent(parent)?.entries() > NAMES_AT_ONCE {
+            return Ok(());
+        }
+        let files = IN_A_ROW_AGAIN;
+        self.delegate(Streak { directory: parent, files, ..streak }, (start, above))
+    }
+
+    fn delegate(&mut self, streak: Streak, (start, prefix): (FileId, &[u8])) -> Outcome<()> {
+        let Streak { session, files, .. } = streak;
         let ring = ring_of(session.0);
         let held = self.delegations.rings[ring].as_ref();
-        if held.is_some_and(|held| held.session != session)
-            || prefix.len() >= PREFIX_BYTES_MAX
-            || !self.leads_plainly(walk.start, prefix, directory)?
+        if held.is_some_and(|held| held.session != session) || prefix.len() >= PREFIX_BYTES_MAX {
+            return Ok(());
+        }
+        let (directory, prefix) = self.with_table(streak.directory, prefix);
+        if !self.leads_plainly(start, prefix, directory)?
             || !self.has_whole_table(directory, ring, files.min(IN_A_ROW))?
-            || !self.take_ring(session)
         {
+            return Ok(());
+        }
+        // By another path than before.
+        if self.is_delegated(directory, ring) {
+            self.posts(ring).take_back();
+        } else if !self.take_ring(session) {
             return Ok(());
         }
         let Some(&table) = self.delegations.by_directory.get(&directory) else { return Ok(()) };
@@ -311,14 +408,32 @@ impl Core {
         }
         if let Some(ring) = &mut self.delegations.rings[ring] {
             ring.directory = Some(directory);
+            (ring.start, ring.prefix) = (start, prefix.to_vec());
             ring.since = ring.executed;
         }
         // The table has what is not committed, too.
-        let (start, prefix) = (walk.start, prefix.to_vec());
+        let prefix = prefix.to_vec();
         self.delegations.fresh.retain(|fresh| fresh.ring != ring);
         let fresh = Dedication { ring, session, start, prefix, directory, table };
         self.delegations.fresh.push(fresh);
         Ok(())
+    }
+
+    /// What is to be delegated for a directory, and what leads there: that one, or the one above in
+    /// whose table its names are. Where the path does not lead by that one this ends, since a name
+    /// is in one table.
+    fn with_table<'p>(&mut self, directory: FileId, prefix: &'p [u8]) -> (FileId, &'p [u8]) {
+        let Some(within) = self.covering(directory).filter(|within| !within.path.is_empty()) else {
+            return (directory, prefix);
+        };
+        let above = prefix.strip_suffix(b"/").and_then(|path| path.strip_suffix(&within.path[..]));
+        match above.filter(|above| above.is_empty() || above.ends_with(b"/")) {
+            Some(above) => (within.root, above),
+            None => {
+                self.recall(within.root);
+                (directory, prefix)
+            }
+        }
     }
 
     /// Whether the directory has a table with all of its names, after some more of them were read.

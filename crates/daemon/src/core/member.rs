@@ -128,6 +128,9 @@ impl Core {
                 located.inode.links = located.inode.links.saturating_add_signed(links);
                 let node = located.directory_mut()?;
                 node.entries = node.entries.saturating_add_signed(entries);
+                if node.entries == 0 {
+                    self.delegations.emptied(located.inode.id);
+                }
                 self.changed(&mut located.inode, now);
                 self.save_touched(located.inode)
             }

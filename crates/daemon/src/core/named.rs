@@ -6,10 +6,7 @@
 //! one that is to be asked for: what is not committed may have to be executed again, after what
 //! somebody has posted who saw its outcome.
 
-use mayfly_meta::{
-    Scan, key,
-    record::{Dentry, DirectoryNode},
-};
+use mayfly_meta::{Scan, key, record::Dentry};
 use mayfly_transport_shm::posts::names::{Names, Print, Reserved, Spare, Standing, Tally};
 use mayfly_types::{FileId, FileKind};
 
@@ -31,7 +28,7 @@ pub(super) struct Table {
     directory: FileId,
     /// The rings that have it delegated, a bit each.
     pub(super) holders: u64,
-    tally: Tally,
+    pub(super) tally: Tally,
     /// The ring whose process wanted it last: as long as it is nobody's it goes with that wish.
     pub(super) wanted_by: usize,
     /// From which key on the names of the directory are still to be read; nothing when it has all.
@@ -49,9 +46,17 @@ impl Table {
 #[derive(Debug)]
 pub(super) struct Settled {
     table: usize,
-    directory: FileId,
+    root: FileId,
     print: Print,
     standing: Option<Standing>,
+}
+
+/// A directory that is covered, and to be asked for until the batch is committed.
+#[derive(Debug)]
+pub(super) struct Left {
+    table: usize,
+    root: FileId,
+    print: Print,
 }
 
 /// The same for a name about which the record of a place was.
@@ -73,7 +78,7 @@ impl Core {
     }
 
     /// The table with this number, if it is still the directory's, and what it grows by.
-    fn table(
+    pub(super) fn table(
         &mut self,
         at: usize,
         directory: FileId,
@@ -83,50 +88,41 @@ impl Core {
         (table.directory == directory).then_some((names, table, &mut self.delegations.spare))
     }
 
-    /// Whoever has the directory delegated asks for this name from here on, and for the directory's
-    /// own one. True when something was executed, so that what was found out before may not be so
-    /// any more.
+    /// Whoever posts in the directory asks for this name from here on, and for the directory's own
+    /// one. True when something was executed, so that what was found out before may not be so any
+    /// more.
     pub(super) fn reserve_name(&mut self, directory: FileId, name: &[u8]) -> bool {
-        let before = self.delegations.new_directories && self.reserve_directory(directory);
-        self.reserve(directory, name) || before
+        let (within, executed) = self.enter(directory);
+        let reserved = within
+            .is_some_and(|within| self.reserve(within.table, within.root, within.print_of(name)));
+        executed | reserved
     }
 
-    /// Something may be made in the directory, after which it is not for whoever has made it to
-    /// remove it without asking.
-    fn reserve_directory(&mut self, directory: FileId) -> bool {
-        // One that is delegated has had entries.
-        if self.delegations.by_directory.contains_key(&directory) {
-            return false;
-        }
-        let Ok(located) = self.load_own(directory) else { return false };
-        let Ok(DirectoryNode { parent, name, entries, .. }) = located.directory() else {
-            return false;
-        };
-        *entries == 0 && self.reserve(*parent, name)
-    }
-
-    fn reserve(&mut self, directory: FileId, name: &[u8]) -> bool {
-        let Some(&at) = self.delegations.by_directory.get(&directory) else { return false };
-        let print = Print::of(name);
-        if !self.is_claimed(at, directory, print) {
+    /// Has what was posted about a name, or in the directory of that name, executed, and the name
+    /// be one that is to be asked for; whether there was anything.
+    fn reserve(&mut self, at: usize, root: FileId, print: Print) -> bool {
+        if !self.is_claimed(at, root, print) {
             return false;
         }
         let holders = self.take_back_table(at);
         let executed = self.execute_all(holders);
-        self.put_asked(at, directory, print);
+        self.put_asked(at, root, print);
         executed
     }
 
     /// Whether somebody has posted something about the name, or is about to; otherwise nobody does
     /// from here on.
-    fn is_claimed(&mut self, at: usize, directory: FileId, print: Print) -> bool {
-        let Some((names, table, _)) = self.table(at, directory) else { return false };
-        let reserved = names.reserve(&mut table.tally, print);
-        if reserved == Reserved::Full {
-            self.take_back_table(at);
-            self.put_asked(at, directory, print);
+    fn is_claimed(&mut self, at: usize, root: FileId, print: Print) -> bool {
+        let Some((names, table, _)) = self.table(at, root) else { return false };
+        match names.reserve(&mut table.tally, print) {
+            Reserved::Done => false,
+            Reserved::Claimed => true,
+            Reserved::Full => {
+                self.take_back_table(at);
+                self.put_asked(at, root, print);
+                false
+            }
         }
-        reserved == Reserved::Claimed
     }
 
     /// A name stands so now; none: it is gone.
@@ -140,25 +136,25 @@ impl Core {
         if self.delegations.is_executing(directory) {
             return;
         }
-        let Some(&at) = self.delegations.by_directory.get(&directory) else { return };
-        let print = Print::of(name);
-        if self.is_claimed(at, directory, print) {
+        let Some(within) = self.covering(directory) else { return };
+        let (at, root, print) = (within.table, within.root, within.print_of(name));
+        if self.is_claimed(at, root, print) {
             // What adds a name reserves it. This one was there, and its record is written anew, for
             // a second link: what was posted about it holds.
             if standing == Some(Standing::Plain) {
                 return;
             }
             self.take_back_table(at);
-            self.put_asked(at, directory, print);
+            self.put_asked(at, root, print);
         }
-        self.delegations.settled.push(Settled { table: at, directory, print, standing });
+        self.delegations.settled.push(Settled { table: at, root, print, standing });
     }
 
     /// The record of a place was executed, which was about a name that stands so now.
     pub(super) fn posted_name(&mut self, print: Print, place: usize, standing: Option<Standing>) {
         let executing = self.delegations.executing.as_ref();
-        if let Some(&Executing { directory, table: Some(table), .. }) = executing {
-            let of = Settled { table, directory, print, standing };
+        if let Some(&Executing { root, table: Some(table), .. }) = executing {
+            let of = Settled { table, root, print, standing };
             self.delegations.released.push(Released { of, place });
         }
     }
@@ -168,7 +164,7 @@ impl Core {
         let mut released = std::mem::take(&mut self.delegations.released);
         let mut crowded = 0;
         for Released { of, place } in released.drain(..) {
-            if let Some((names, table, _)) = self.table(of.table, of.directory) {
+            if let Some((names, table, _)) = self.table(of.table, of.root) {
                 names.release(&mut table.tally, of.print, place, of.standing);
                 crowded |= u64::from(table.tally.is_crowded()) << of.table;
             }
@@ -181,15 +177,32 @@ impl Core {
     /// may post.
     pub(super) fn settle_names(&mut self) {
         for settled in std::mem::take(&mut self.delegations.settled) {
-            let Settled { table: at, directory, print, standing } = settled;
-            let Some((names, table, _)) = self.table(at, directory) else { continue };
+            let Settled { table: at, root, print, standing } = settled;
+            let Some((names, table, _)) = self.table(at, root) else { continue };
             match standing {
                 None => names.remove(&table.tally, print),
                 // It has a slot, since it was one to be asked for.
                 Some(standing) => drop(names.put(&mut table.tally, print, standing)),
             }
         }
+        for Left { table: at, root, print } in std::mem::take(&mut self.delegations.left) {
+            if let Some((names, table, _)) = self.table(at, root) {
+                // What it has was noted all the time; it may be gone, or another one.
+                names.cover(&table.tally, print, Standing::Covered);
+            }
+        }
+        if !self.delegations.emptied.is_empty() {
+            self.note_emptied();
+        }
+        if !self.delegations.candidates.is_empty() {
+            self.cover_candidates();
+        }
         self.begin_delegations();
+    }
+
+    /// Whether a directory that is to be asked for is covered again from the commit on.
+    pub(super) fn is_left(&self, at: usize, directory: Print) -> bool {
+        self.delegations.left.iter().any(|left| left.table == at && left.print == directory)
     }
 
     /// Nothing is posted in these rings any more.
@@ -199,7 +212,7 @@ impl Core {
 
     /// Nothing is posted any more in the rings that have the table's directory; which ones these
     /// are.
-    fn take_back_table(&self, at: usize) -> u64 {
+    pub(super) fn take_back_table(&self, at: usize) -> u64 {
         let holders = self.delegations.tables[at].as_ref().map_or(0, |table| table.holders);
         self.take_back(holders);
         holders
@@ -215,6 +228,10 @@ impl Core {
     /// what was posted in it is executed in its turn.
     fn put_asked(&mut self, at: usize, directory: FileId, print: Print) {
         // What was executed meanwhile may have ended it.
+        let Some((names, table, _)) = self.table(at, directory) else { return };
+        if names.covers(&table.tally, print) {
+            self.delegations.left.push(Left { table: at, root: directory, print });
+        }
         let Some((names, table, spare)) = self.table(at, directory) else { return };
         if names.add(&mut table.tally, spare, (print, Standing::Asked)) {
             self.give(at);
@@ -241,7 +258,10 @@ impl Core {
     pub(super) fn forget_table(&mut self, at: usize) -> u64 {
         let Some(table) = self.delegations.tables[at].take() else { return 0 };
         self.delegations.by_directory.remove(&table.directory);
-        self.delegations.new_directories &= !self.delegations.by_directory.is_empty();
+        self.delegations.covers &= !self.delegations.by_directory.is_empty();
+        // The directory may have another table before the commit, in which this would be wrong.
+        self.delegations.settled.retain(|settled| settled.table != at);
+        self.delegations.left.retain(|left| left.table != at);
         self.delegations.spare.take_in(table.tally);
         table.holders
     }
@@ -254,7 +274,7 @@ impl Core {
     }
 
     /// Lets those post who have a directory delegated, unless they have to wait for the commit.
-    fn give(&self, at: usize) {
+    pub(super) fn give(&self, at: usize) {
         let Some(table) = &self.delegations.tables[at] else { return };
         let waits = |ring| self.delegations.fresh.iter().any(|fresh| fresh.ring == ring);
         members(table.holders)
@@ -299,7 +319,7 @@ impl Core {
         let Some(table) = self.delegations.tables[at].as_mut() else { return Ok(()) };
         let Some(from) = table.unread.take() else { return Ok(()) };
         let (tally, spare) = (&mut table.tally, &mut self.delegations.spare);
-        let (mut read, mut fits, mut unread) = (0, true, None);
+        let (mut read, mut fits, mut unread, mut inside) = (0, true, None, Vec::new());
         let scanned = self.store.scan(&key::directory(directory), &from, &mut |key, record| {
             if read == count {
                 unread = Some(key.to_vec());
@@ -307,8 +327,9 @@ impl Core {
             }
             read += 1;
             let name = key.get(key::PLACE_BYTES..).unwrap_or_default();
-            let standing =
-                Dentry::peek(record).map_or(Standing::Asked, |(_, kind)| standing_of(kind));
+            let file = Dentry::peek(record).ok();
+            let standing = file.map_or(Standing::Asked, |(_, kind)| standing_of(kind));
+            inside.extend(file.filter(|(_, kind)| *kind == FileKind::Directory));
             fits = names.add(tally, spare, (Print::of(name), standing));
             if fits { Scan::More } else { Scan::Enough }
         });
@@ -316,6 +337,7 @@ impl Core {
         if scanned.is_err() || !fits {
             self.forget_table(at);
         }
+        inside.into_iter().for_each(|(id, _)| self.propose_covering(directory, id));
         Ok(scanned?)
     }
 }

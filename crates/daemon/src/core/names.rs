@@ -82,18 +82,19 @@ impl Core {
             return Err(Errno::EMLINK.into());
         }
         let MakeDirectory { mode, uid, gid, .. } = *make;
-        self.add_directory(&place, parent, Ownership { mode, uid, gid })?;
-        self.consider_delegating(caller, (place.directory, FileKind::Directory), &make.walk)?;
+        let id = self.add_directory(&place, parent, Ownership { mode, uid, gid })?;
+        let kind = (place.directory, FileKind::Directory);
+        self.consider_delegating(caller, kind, &make.walk, Some(id))?;
         Ok(Served::Replied)
     }
 
-    /// Makes a directory where there is room for its name.
+    /// Makes a directory where there is room for its name; which one.
     pub(super) fn add_directory(
         &mut self,
         place: &Place,
         parent: Parent,
         owner: Ownership,
-    ) -> Outcome<()> {
+    ) -> Outcome<FileId> {
         let id = self.new_id(place.cookie)?;
         let mode = owner.mode | parent.mode() & 0o2000;
         let owner = Ownership { mode, gid: parent.inherited_group(owner.gid), ..owner };
@@ -108,7 +109,7 @@ impl Core {
         self.put_dentry(place.directory, &place.name, &dentry.encode())?;
         self.touch_directory(parent, 1, 1)?;
         self.counters.directories += 1;
-        Ok(())
+        Ok(id)
     }
 
     pub(super) fn symlink(&mut self, symlink: &Symlink<'_>) -> Outcome<Served> {
@@ -175,7 +176,7 @@ impl Core {
             self.remove_file(place)?
         };
         let kind = if unlink.directory { FileKind::Directory } else { FileKind::Regular };
-        self.consider_delegating(caller, (directory, kind), &unlink.walk)?;
+        self.consider_delegating(caller, (directory, kind), &unlink.walk, None)?;
         Ok(served)
     }
 

@@ -180,7 +180,7 @@ impl Core {
         let made = self.opens.insert(caller, of, birth, open.flags & !ONCE, None)?;
         self.mark_layout(&inode);
         self.forget_maker(&inode)?;
-        self.consider_delegating(caller, (directory, FileKind::Regular), &open.walk)?;
+        self.consider_delegating(caller, (directory, FileKind::Regular), &open.walk, None)?;
         Opened { open: made, attr, created: true, mapped: false }.encode(to)?;
         if open.flags & (O_ACCMODE | O_PATH) == 0 {
             self.opened_content = Some(Vec::new());

@@ -13,8 +13,9 @@ use mayfly_sys::arch::cycles;
 use mayfly_transport_shm::posts::{
     Asked, Posts, RECORDS, Record,
     names::{Print, Standing},
+    split,
 };
-use mayfly_types::{Errno, FileId, OpenRef, SessionId};
+use mayfly_types::{Errno, FileId, FileKind, OpenRef, SessionId};
 
 use super::{
     Core, Outcome,
@@ -42,6 +43,9 @@ pub(super) struct Ring {
     pub(super) session: SessionId,
     /// Whose names the session may make without asking.
     pub(super) directory: Option<FileId>,
+    /// Which path leads there: from where, and what is before the name.
+    pub(super) start: FileId,
+    pub(super) prefix: Vec<u8>,
     /// Records that were executed before that.
     pub(super) since: u32,
     /// Records that were executed.
@@ -69,6 +73,8 @@ impl Ring {
         Ring {
             session,
             directory: None,
+            start: FileId::NONE,
+            prefix: Vec::new(),
             since: first,
             executed: first,
             freed: first,
@@ -184,7 +190,6 @@ impl Core {
     fn execute_records(&mut self, at: usize, ring: &mut Ring, published: u32) {
         let posts = self.posts(at);
         let present = self.look_at_clock();
-        self.delegations.begin_executing(ring.directory);
         while ring.executed != published {
             let place = place_of(ring.executed);
             if let Err(fault) = self.execute_record(posts, place, ring, present) {
@@ -235,19 +240,47 @@ impl Core {
         present: Present,
     ) -> Outcome<()> {
         let record = &posts.records[at];
-        let directory = ring.directory.ok_or(Errno::EPROTO)?;
-        let name = name_in(record)?;
-        let print = Print::of(&name);
-        self.now = present.time(record.cycles.load(Relaxed));
-        self.looked_up = None;
+        let path = path_in(record)?;
+        let print = Print::of(&path);
         self.requests += 1;
         let posted = self.delegations.posted_on.map_or(0, |(_, posted)| posted);
         self.delegations.posted_on = Some((record.processor.load(Relaxed), posted + 1));
-        let done = self.execute_named((directory, name), (posts, at), ring, present);
+        let place = self.execute_in(ring.directory, &path);
+        self.now = present.time(record.cycles.load(Relaxed));
+        self.looked_up = None;
+        let done = place.and_then(|place| self.execute_named(place, (posts, at), ring, present));
         // Of one that was not done nothing is known.
         let standing = *done.as_ref().unwrap_or(&Some(Standing::Asked));
         self.posted_name(print, at, standing);
         done.map(drop)
+    }
+
+    /// What is executed next is at the end of this path from a directory that was delegated: the
+    /// directory and the name.
+    fn execute_in(&mut self, root: Option<FileId>, path: &[u8]) -> Outcome<(FileId, Vec<u8>)> {
+        let root = root.ok_or(Errno::EPROTO)?;
+        let (inside, name) = split(path);
+        let executing = self.delegations.executing.as_ref();
+        let same = executing.filter(|executing| executing.path == inside);
+        if let Some(executing) = same {
+            return Ok((executing.directory, name.to_vec()));
+        }
+        let directory = self.lead(root, inside)?;
+        self.end_executing()?;
+        self.delegations.begin_executing(root, inside, directory);
+        Ok((directory, name.to_vec()))
+    }
+
+    /// Where a path of names of directories leads.
+    fn lead(&mut self, root: FileId, path: &[u8]) -> Outcome<FileId> {
+        path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).try_fold(
+            root,
+            |at, name| match self.lookup_at((at, key::cookie(at, name), name), Wanted::Name)? {
+                Some((id, FileKind::Directory)) => Ok(id),
+                Some(_) => Err(Errno::ENOTDIR.into()),
+                None => Err(Errno::ENOENT.into()),
+            },
+        )
     }
 
     /// Executes a record about a name, which stands so afterwards.
@@ -272,7 +305,7 @@ impl Core {
             Asked::Directory => {
                 let parent = self.load_parent(place.directory)?;
                 self.add_directory(&place, parent, owner_in(record))?;
-                self.delegations.new_directories = true;
+                self.delegations.covers = true;
                 return Ok(Some(Standing::NewDirectory));
             }
             Asked::File { open, bytes } => (open, bytes),
@@ -374,11 +407,15 @@ fn owner_in(record: &Record) -> Ownership {
     Ownership { mode, uid: record.uid.load(Relaxed), gid: record.gid.load(Relaxed) }
 }
 
-/// The name in a record, which may be anything.
-fn name_in(record: &Record) -> Outcome<Vec<u8>> {
-    let name = record.read_name();
-    let is_name = !matches!(name.as_slice(), b"" | b"." | b"..");
+/// The path in a record, which may be anything.
+fn path_in(record: &Record) -> Outcome<Vec<u8>> {
+    let path = record.read_path();
+    let is_name = |name: &[u8]| !matches!(name, b"" | b"." | b"..");
     // Looks at all bytes, which the processor does at once.
-    let plain = !name.iter().fold(false, |found, byte| found | matches!(byte, b'/' | 0));
-    if is_name && plain { Ok(name) } else { Err(Errno::EPROTO.into()) }
+    let (has_slash, has_zero) = path
+        .iter()
+        .fold((false, false), |(slash, zero), byte| (slash | (*byte == b'/'), zero | (*byte == 0)));
+    let is_path =
+        if has_slash { path.split(|byte| *byte == b'/').all(is_name) } else { is_name(&path) };
+    if is_path && !has_zero { Ok(path) } else { Err(Errno::EPROTO.into()) }
 }

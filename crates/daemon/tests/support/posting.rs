@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use mayfly_sys::arch::Moment;
 use mayfly_transport_shm::{
     layout::OPEN_FREE,
-    posts::{Create, Posts, Removal, ring_of, split},
+    posts::{Create, Posts, Removal, ring_of},
 };
 use mayfly_types::{OpenRef, SessionId};
-use mayfly_wire::{Close, Open, OpenReply};
+use mayfly_wire::{Close, MakeDirectory, Open, OpenReply};
 
 use super::{Answer, Node, O_CREAT, O_RDWR, PID, SESSION, config, walk};
 
@@ -28,12 +28,11 @@ pub fn posts(node: &Node, session: SessionId) -> &'static Posts {
 /// As a process does it: the promised description, or nothing when it has to ask.
 pub fn post_as(node: &Node, session: SessionId, path: &str) -> Option<OpenRef> {
     let posts = posts(node, session);
-    let (prefix, name) = split(path.as_bytes());
     let start = walk(path, 0).start.0;
-    let delegation = posts.delegation_for(session.0, start, prefix)?;
+    let (delegation, path) = posts.delegation_for(session.0, start, path.as_bytes())?;
     let flags = O_CREAT | O_RDWR;
     let moment = Moment::default();
-    let create = Create { name, flags, mode: 0o640, uid: 3, gid: 4, moment };
+    let create = Create { path, flags, mode: 0o640, uid: 3, gid: 4, moment };
     let region = node.region;
     let promised = posts.post_create(&region.names, delegation, &create)?;
     region.head.posted.fetch_or(1 << ring_of(session.0), SeqCst);
@@ -57,12 +56,13 @@ pub fn add(node: &Node, open: OpenRef, bytes: &[u8]) -> bool {
 /// Makes a directory without asking; false when it has to be asked for.
 pub fn post_directory_as(node: &Node, session: SessionId, path: &str) -> bool {
     let posts = posts(node, session);
-    let (prefix, name) = split(path.as_bytes());
-    let delegation = posts.delegation_for(session.0, walk(path, 0).start.0, prefix);
-    let create = Create { name, flags: 0, mode: 0o1750, uid: 3, gid: 4, moment: Moment::default() };
-    let region = node.region;
-    let posted =
-        delegation.is_some_and(|given| posts.post_directory(&region.names, given, &create));
+    let (start, region) = (walk(path, 0).start.0, node.region);
+    let given = posts.delegation_for(session.0, start, path.as_bytes());
+    let posted = given.is_some_and(|(given, path)| {
+        let moment = Moment::default();
+        let create = Create { path, flags: 0, mode: 0o1750, uid: 3, gid: 4, moment };
+        posts.post_directory(&region.names, given, &create)
+    });
     if posted {
         region.head.posted.fetch_or(1 << ring_of(session.0), SeqCst);
     }
@@ -81,11 +81,12 @@ pub fn remove_directory_as(node: &Node, session: SessionId, path: &str) -> bool 
 
 fn post_removal_as(node: &Node, session: SessionId, path: &str, directory: bool) -> bool {
     let posts = posts(node, session);
-    let (prefix, name) = split(path.as_bytes());
-    let delegation = posts.delegation_for(session.0, walk(path, 0).start.0, prefix);
-    let removal = Removal { name, directory, moment: Moment::default() };
-    let region = node.region;
-    let posted = delegation.is_some_and(|given| posts.post_removal(&region.names, given, &removal));
+    let (start, region) = (walk(path, 0).start.0, node.region);
+    let given = posts.delegation_for(session.0, start, path.as_bytes());
+    let posted = given.is_some_and(|(given, path)| {
+        let removal = Removal { path, directory, moment: Moment::default() };
+        posts.post_removal(&region.names, given, &removal)
+    });
     if posted {
         region.head.posted.fetch_or(1 << ring_of(session.0), SeqCst);
     }
@@ -109,6 +110,12 @@ pub fn make_as(node: &mut Node, session: SessionId, path: &str) -> Answer<(OpenR
     node.ask_as(session, &request, |reply: OpenReply<'_>| (reply.opened.open, reply.opened.created))
 }
 
+/// Makes a directory by asking.
+pub fn mkdir_as(node: &mut Node, session: SessionId, path: &str) {
+    let request = MakeDirectory { walk: walk(path, 0), mode: 0o755, uid: 0, gid: 0 };
+    node.ask_as(session, &request, |()| ()).unwrap();
+}
+
 /// Makes eight files, so that the directory is delegated.
 pub fn warm(node: &mut Node, directory: &str) {
     warm_as(node, SESSION, directory);
@@ -125,14 +132,20 @@ pub fn warm_as(node: &mut Node, session: SessionId, directory: &str) {
     }
 }
 
-/// A node with a directory `d` that is delegated to the first of three processes.
-pub fn node() -> Node {
+/// A node with three processes.
+pub fn node_of_three() -> Node {
     let mut node = Node::memory(config());
     for (session, pid) in [(OTHER, PID + 1), (THIRD, PID + 2)] {
         node.core().session_opened(session, pid);
         node.sessions.push((session, pid));
     }
-    node.mkdir("d").unwrap();
+    node
+}
+
+/// The same with a directory `d` of the third one's that is delegated to the first.
+pub fn node() -> Node {
+    let mut node = node_of_three();
+    mkdir_as(&mut node, THIRD, "d");
     warm(&mut node, "d");
     node
 }

@@ -9,12 +9,12 @@ use mayfly_sys::file::{
     O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_EXCL, O_LARGEFILE, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK,
     O_RDWR, O_TRUNC, O_WRONLY,
 };
-use mayfly_types::{Errno, OpenRef, limits::NAME_BYTES_MAX};
+use mayfly_types::{Errno, OpenRef};
 use mayfly_wire::{MakeDirectory, Open, Unlink, Walk};
 
 use super::ShmTransport;
 use crate::layout::DAEMON_AWAKE;
-use crate::posts::{Create, PREFIX_BYTES_MAX, Posts, RECORDS, Removal, ring_of, split};
+use crate::posts::{Create, Posts, RECORDS, Removal, ring_of};
 
 /// Flags that say nothing more about a file that is new and empty than a description knows.
 const PLAIN: u32 = O_ACCMODE
@@ -38,6 +38,9 @@ fn show(word: &AtomicU64, bit: u64) {
     }
 }
 
+/// So often something is posted that was not since the delegation got another number meanwhile.
+const POST_TRIES: u32 = 2;
+
 impl ShmTransport {
     fn ring(&self) -> (usize, &'static Posts) {
         let ring = ring_of(self.id);
@@ -48,28 +51,28 @@ impl ShmTransport {
         if open.flags & !PLAIN != 0 || open.flags & O_CREAT == 0 {
             return None;
         }
-        self.post(&open.walk, |posts, delegation, name| {
+        self.post(&open.walk, |posts, delegation, path| {
             let moment = self.moments.now();
             let Open { flags, mode, uid, gid, .. } = *open;
-            let create = Create { name, flags, mode, uid, gid, moment };
+            let create = Create { path, flags, mode, uid, gid, moment };
             posts.post_create(&self.node.names, delegation, &create)
         })
     }
 
     pub(super) fn post_removal_in_ring(&self, unlink: &Unlink<'_>) -> bool {
-        let posted = self.post(&unlink.walk, |posts, delegation, name| {
+        let posted = self.post(&unlink.walk, |posts, delegation, path| {
             let moment = self.moments.now();
-            let removal = Removal { name, directory: unlink.directory, moment };
+            let removal = Removal { path, directory: unlink.directory, moment };
             posts.post_removal(&self.node.names, delegation, &removal).then_some(())
         });
         self.is_whole(posted)
     }
 
     pub(super) fn post_directory_in_ring(&self, make: &MakeDirectory<'_>) -> bool {
-        let posted = self.post(&make.walk, |posts, delegation, name| {
+        let posted = self.post(&make.walk, |posts, delegation, path| {
             let moment = self.moments.now();
             let MakeDirectory { mode, uid, gid, .. } = *make;
-            let create = Create { name, flags: 0, mode, uid, gid, moment };
+            let create = Create { path, flags: 0, mode, uid, gid, moment };
             posts.post_directory(&self.node.names, delegation, &create).then_some(())
         });
         self.is_whole(posted)
@@ -84,30 +87,30 @@ impl ShmTransport {
     }
 
     /// Has `step` post something about what the path names, under the delegation that the session
-    /// has for its directory, if it has one.
+    /// has for its directory or one above it, if it has one.
     fn post<R>(
         &self,
         walk: &Walk<'_>,
-        step: impl FnOnce(&Posts, u32, &[u8]) -> Option<R>,
+        step: impl Fn(&Posts, u32, &[u8]) -> Option<R>,
     ) -> Option<R> {
         let (ring, posts) = self.ring();
         if self.node.is_lost() || posts.delegation.load(Relaxed) == 0 {
             return None;
         }
-        let (prefix, name) = split(walk.path);
-        if prefix.len() >= PREFIX_BYTES_MAX
-            || name.len() > NAME_BYTES_MAX
-            || matches!(name, b"" | b"." | b"..")
-        {
-            return None;
+        for _ in 0..POST_TRIES {
+            let (delegation, path) = posts.delegation_for(self.id, walk.start.0, walk.path)?;
+            if posts.is_full() && !self.awaits_room(posts) {
+                return None;
+            }
+            if let Some(posted) = self.alone(|| step(posts, delegation, path)) {
+                self.show_posted(ring, posts);
+                return Some(posted);
+            }
+            if posts.delegation.load(Relaxed) == delegation {
+                return None;
+            }
         }
-        let delegation = posts.delegation_for(self.id, walk.start.0, prefix)?;
-        if posts.is_full() && !self.awaits_room(posts) {
-            return None;
-        }
-        let posted = self.alone(|| step(posts, delegation, name))?;
-        self.show_posted(ring, posts);
-        Some(posted)
+        None
     }
 
     /// Waits for a place in a full ring that the daemon is emptying on another processor. To ask

@@ -19,9 +19,16 @@
 //! slots become unused only when their segment is laid out anew, while nobody may post. So two who
 //! claim the same name meet at the same slot.
 //!
-//! A print stands for its name: 61 bits of a hash where the name may be removed without asking,
-//! 55 where somebody has claimed it. That a name which is not there has the print of one that is
-//! happens once in 10¹² looks into a table of a million; the fewer bits only have it asked for.
+//! **Directories inside** that were made by who posts, or that the daemon has looked into, are
+//! *covered*: their names are in the table, too, each with the path that leads there from the
+//! directory that is delegated. So a tree is made without asking. The slot of such a directory's
+//! own name says that it is covered, and whether something may have been made in it; whoever posts
+//! in it looks there first.
+//!
+//! A print stands for its name: 61 bits of a hash where the name may be removed without asking, 60
+//! where it is a directory's that is posted in, 54 where somebody has claimed it. That a name which
+//! is not there has the print of one that is happens once in 10¹² looks into a table of a million;
+//! the fewer bits only have it asked for.
 
 #[cfg(feature = "server")]
 mod kept;
@@ -32,7 +39,7 @@ use core::sync::atomic::{
 };
 
 #[cfg(feature = "server")]
-pub use kept::{Reserved, Spare, Tally};
+pub use kept::{Entered, Reserved, Spare, Tally};
 
 use super::RINGS;
 use crate::words;
@@ -62,12 +69,16 @@ const KIND: u64 = 3;
 const ASKED: u64 = 1;
 /// It is there, and no directory.
 const PLAIN: u64 = 2;
-/// It is a directory in which nothing was made; [`GONE`] has no print.
-const NEW_DIRECTORY: u64 = 3;
+/// It is a directory all of whose names are in the table; [`GONE`] has no print.
+const DIRECTORY: u64 = 3;
+/// With [`DIRECTORY`]: something may have been made in it.
+const ENTERED: u64 = 1 << 2;
 /// Below the part of the print that every word has: more of it where the name may be removed, the
 /// place where it is claimed.
-const DETAIL_BITS: u32 = 9;
+const DETAIL_BITS: u32 = 10;
 const PLACE_SHIFT: u32 = 2;
+/// With the place: the same as [`ENTERED`].
+const CLAIMED_ENTERED: u64 = 1 << (DETAIL_BITS - 1);
 /// Part of every print, so that no word is one of the above.
 const TAKEN: u64 = 1 << 63;
 
@@ -88,9 +99,9 @@ impl Print {
     pub(super) fn with(self, standing: Option<Standing>) -> u64 {
         match standing {
             None => self.0,
-            Some(Standing::Asked) => self.0 | ASKED,
+            Some(Standing::Asked | Standing::Covered) => self.0 | ASKED,
             Some(Standing::Plain) => self.0 | PLAIN,
-            Some(Standing::NewDirectory) => self.0 | NEW_DIRECTORY,
+            Some(Standing::NewDirectory) => self.0 | DIRECTORY,
         }
     }
 
@@ -102,7 +113,7 @@ impl Print {
         match word & KIND {
             ASKED => None,
             PLAIN => Some(Some(Standing::Plain)),
-            NEW_DIRECTORY => Some(Some(Standing::NewDirectory)),
+            DIRECTORY => Some(Some(Standing::NewDirectory)),
             _ => Some(None),
         }
     }
@@ -119,16 +130,19 @@ impl Print {
     fn standing(self, standing: Standing) -> u64 {
         match standing {
             Standing::Asked => self.short() | ASKED,
-            standing => self.with(Some(standing)),
+            Standing::Covered => self.0 | ENTERED | DIRECTORY,
+            Standing::NewDirectory => self.0 & !ENTERED | DIRECTORY,
+            standing @ Standing::Plain => self.with(Some(standing)),
         }
     }
 
     /// Is the word of a slot about this name?
     fn is_in(self, word: u64) -> bool {
-        if matches!(word & KIND, PLAIN | NEW_DIRECTORY) {
-            word & !KIND == self.0
-        } else {
-            word >> DETAIL_BITS == self.0 >> DETAIL_BITS
+        let differs = word ^ self.0;
+        match word & KIND {
+            PLAIN => differs & !KIND == 0,
+            DIRECTORY => differs & !(KIND | ENTERED) == 0,
+            _ => differs >> DETAIL_BITS == 0,
         }
     }
 
@@ -148,7 +162,7 @@ const SLOT_SHIFT: u32 = 40;
 /// Those above this one are its part.
 const PART_SHIFT: u32 = SLOT_SHIFT + SEGMENT_SLOTS.ilog2();
 
-const _: () = assert!(super::RECORDS <= 1 << (DETAIL_BITS - PLACE_SHIFT));
+const _: () = assert!(super::RECORDS << PLACE_SHIFT <= CLAIMED_ENTERED as usize);
 const _: () = assert!(PART_SHIFT + DEPTH_MAX < u64::BITS - 1 && SLOT_SHIFT >= DETAIL_BITS);
 
 fn mixed(word: u64) -> u64 {
@@ -162,8 +176,10 @@ fn mixed(word: u64) -> u64 {
 pub enum Standing {
     /// It is there, and no directory.
     Plain,
-    /// It is a directory in which nothing was made.
+    /// It is a directory in which nothing was made; its names are going to be in the table.
     NewDirectory,
+    /// It is a directory all of whose names are in the table.
+    Covered,
     /// Whoever wants something of it asks.
     Asked,
 }
@@ -177,6 +193,8 @@ pub(super) enum Seen {
     There(Standing),
     /// Somebody has posted something about it, or is about to, with the record of that place.
     Claimed(usize),
+    /// The same of a directory that is covered, and in which something may have been made.
+    Entered(usize),
 }
 
 /// The slot of a name, and the word that was there when it was looked at.
@@ -192,9 +210,11 @@ impl Slot<'_> {
             EMPTY => Seen::Absent,
             word => match word & KIND {
                 PLAIN => Seen::There(Standing::Plain),
-                NEW_DIRECTORY => Seen::There(Standing::NewDirectory),
+                DIRECTORY if word & ENTERED != 0 => Seen::There(Standing::Covered),
+                DIRECTORY => Seen::There(Standing::NewDirectory),
                 ASKED => Seen::There(Standing::Asked),
-                _ => Seen::Claimed((word >> PLACE_SHIFT) as usize % super::RECORDS),
+                _ if word & CLAIMED_ENTERED != 0 => Seen::Entered(place_in(word)),
+                _ => Seen::Claimed(place_in(word)),
             },
         }
     }
@@ -202,6 +222,19 @@ impl Slot<'_> {
     fn change(self, to: u64) -> bool {
         self.word.compare_exchange(self.seen, to, AcqRel, Acquire).is_ok()
     }
+
+    /// Something may have been made in this directory from now on.
+    fn enter(self) -> bool {
+        match self.seen & KIND {
+            DIRECTORY => self.change(self.seen | ENTERED),
+            _ => self.change(self.seen | CLAIMED_ENTERED),
+        }
+    }
+}
+
+/// The place of a record that has claimed a name, in its word.
+fn place_in(word: u64) -> usize {
+    (word >> PLACE_SHIFT) as usize % super::RECORDS
 }
 
 /// A name that is claimed for a record.
@@ -216,9 +249,12 @@ impl Claim<'_> {
     pub(super) fn give_up(self) {
         // Others may have passed the slot.
         let before = if self.slot.seen == EMPTY { GONE } else { self.slot.seen };
-        let slot = Slot { seen: self.claimed, ..self.slot };
-        // The daemon may have noted how the name stands meanwhile.
-        let _ = slot.change(before);
+        let slot = |seen| Slot { seen, ..self.slot };
+        if !slot(self.claimed).change(before) {
+            // The daemon has noted how the name stands meanwhile, or made something in it.
+            let entered = if before & KIND == DIRECTORY { before | ENTERED } else { before };
+            let _ = slot(self.claimed | CLAIMED_ENTERED).change(entered);
+        }
     }
 }
 
@@ -291,6 +327,26 @@ impl<'a> Names<'a> {
             }
         }
         None
+    }
+
+    /// Whether something may be posted in the directory with this name: all of its names are in the
+    /// table, and from here on something may be in it. `made` says whether the record of a place
+    /// makes it, for the one who asks.
+    pub(super) fn leads_into(&self, print: Print, made: impl Fn(usize) -> bool) -> bool {
+        for _ in 0..TRIES {
+            let Some(slot) = self.slots(print).and_then(|slots| slots.look(print)) else { break };
+            match slot.seen() {
+                Seen::There(Standing::Covered) => return true,
+                Seen::Entered(place) => return made(place),
+                Seen::There(Standing::NewDirectory) => {}
+                Seen::Claimed(place) if made(place) => {}
+                _ => break,
+            }
+            if slot.enter() {
+                return true;
+            }
+        }
+        false
     }
 }
 

@@ -34,12 +34,13 @@ const CONTENT_SHIFT: u32 = 8;
 #[cfg(feature = "server")]
 const EXECUTE_TRIES: u32 = 64;
 
-const NAME_WORDS: usize = NAME_BYTES_MAX.div_ceil(8);
+/// A path in a record is no longer than a name can be.
+const PATH_WORDS: usize = NAME_BYTES_MAX.div_ceil(8);
 /// The making of a file or a directory, as a process posts it.
 #[derive(Debug, Clone, Copy)]
 pub struct Create<'a> {
-    /// The name, without a slash.
-    pub name: &'a [u8],
+    /// Where, from the directory that is delegated.
+    pub path: &'a [u8],
     /// Flags of open, of a file.
     pub flags: u32,
     /// Permission bits.
@@ -55,8 +56,8 @@ pub struct Create<'a> {
 /// A removal of a name, as a process posts it.
 #[derive(Debug, Clone, Copy)]
 pub struct Removal<'a> {
-    /// The name, without a slash.
-    pub name: &'a [u8],
+    /// Where, from the directory that is delegated.
+    pub path: &'a [u8],
     /// It is a directory's.
     pub directory: bool,
     /// When and where.
@@ -101,8 +102,8 @@ pub struct Record {
     pub uid: AtomicU32,
     /// Group.
     pub gid: AtomicU32,
-    /// Length of the name, bytes.
-    pub name_bytes: AtomicU32,
+    /// Length of the path, bytes.
+    pub path_bytes: AtomicU32,
     /// When it was posted, by the processor's counter.
     pub cycles: AtomicU64,
     /// Processor on which that was, its number plus one; 0: not known.
@@ -110,8 +111,8 @@ pub struct Record {
     reserved: AtomicU32,
     /// When content was last added, by the processor's counter.
     pub changed_cycles: AtomicU64,
-    /// The name, eight bytes to a word, little-endian.
-    pub name: [AtomicU64; NAME_WORDS],
+    /// The path from the directory that is delegated, eight bytes to a word, little-endian.
+    pub path: [AtomicU64; PATH_WORDS],
 }
 
 impl Record {
@@ -121,7 +122,7 @@ impl Record {
         self.uid.store(create.uid, Relaxed);
         self.gid.store(create.gid, Relaxed);
         self.changed_cycles.store(create.moment.cycles, Relaxed);
-        self.write_name(create.name, create.moment);
+        self.write_path(create.path, create.moment);
         self.state.store(RECORD_POSTED, Relaxed);
     }
 
@@ -131,16 +132,16 @@ impl Record {
     }
 
     pub(super) fn write_removal(&self, removal: &Removal<'_>) {
-        self.write_name(removal.name, removal.moment);
+        self.write_path(removal.path, removal.moment);
         let state = if removal.directory { RECORD_REMOVES_DIRECTORY } else { RECORD_REMOVES };
         self.state.store(state, Relaxed);
     }
 
-    fn write_name(&self, name: &[u8], moment: Moment) {
-        self.name_bytes.store(name.len() as u32, Relaxed);
+    fn write_path(&self, path: &[u8], moment: Moment) {
+        self.path_bytes.store(path.len() as u32, Relaxed);
         self.cycles.store(moment.cycles, Relaxed);
         self.processor.store(moment.processor, Relaxed);
-        words::write(&self.name, name);
+        words::write(&self.path, path);
     }
 
     /// The description that is promised with this place.
@@ -156,16 +157,16 @@ impl Record {
         self.open_generation.store(open.generation, Relaxed);
     }
 
-    /// The name, as long as the record says it is but not longer than a name can be.
+    /// The path, as long as the record says it is but not longer than a name can be.
     #[cfg(feature = "server")]
     #[must_use]
-    pub fn read_name(&self) -> Vec<u8> {
-        let bytes = (self.name_bytes.load(Relaxed) as usize).min(NAME_BYTES_MAX);
-        let mut name = [[0; 8]; NAME_WORDS];
-        for (to, word) in name.iter_mut().zip(&self.name[..bytes.div_ceil(8)]) {
+    pub fn read_path(&self) -> Vec<u8> {
+        let bytes = (self.path_bytes.load(Relaxed) as usize).min(NAME_BYTES_MAX);
+        let mut path = [[0; 8]; PATH_WORDS];
+        for (to, word) in path.iter_mut().zip(&self.path[..bytes.div_ceil(8)]) {
             *to = word.load(Relaxed).to_le_bytes();
         }
-        name.as_flattened()[..bytes].to_vec()
+        path.as_flattened()[..bytes].to_vec()
     }
 
     /// The daemon executes the record: what it asks for.
@@ -204,4 +205,4 @@ pub(super) fn parts(state: u32) -> (u32, u32) {
 }
 
 const _: () = assert!(size_of::<Record>() == 320);
-const _: () = assert!(core::mem::offset_of!(Record, name) == 56);
+const _: () = assert!(core::mem::offset_of!(Record, path) == 56);

@@ -2,7 +2,7 @@ use mayfly_sys::arch::Moment;
 use mayfly_types::limits::NAME_BYTES_MAX;
 
 use super::{
-    names::{Reserved, Spare, Standing, Tables, Tally},
+    names::{Entered, Spare, Standing, Tables, Tally},
     *,
 };
 
@@ -36,9 +36,14 @@ fn ring() -> Ring {
     Ring { posts, tables, tally }
 }
 
+/// The delegation of a session for what is behind [`PREFIX`].
+fn delegation_of(posts: &Posts, session: u32) -> Option<u32> {
+    posts.delegation_for(session, 1, &[PREFIX, b"f"].concat()).map(|(given, _)| given)
+}
+
 impl Ring {
     fn delegation(&self) -> Option<u32> {
-        self.posts.delegation_for(SESSION, 1, PREFIX)
+        delegation_of(&self.posts, SESSION)
     }
 
     fn create(&self, given: u32, name: &str) -> Option<OpenRef> {
@@ -58,8 +63,8 @@ impl Ring {
     }
 
     fn post_removal(&self, given: u32, name: &str, directory: bool) -> bool {
-        let (name, moment) = (name.as_bytes(), Moment { cycles: 7, processor: 1 });
-        self.posts.post_removal(&self.tables, given, &Removal { name, directory, moment })
+        let (path, moment) = (name.as_bytes(), Moment { cycles: 7, processor: 1 });
+        self.posts.post_removal(&self.tables, given, &Removal { path, directory, moment })
     }
 
     fn put(&mut self, name: &str, standing: Standing) {
@@ -75,8 +80,8 @@ impl Ring {
 }
 
 fn create(name: &str) -> Create<'_> {
-    let (name, moment) = (name.as_bytes(), Moment { cycles: 7, processor: 1 });
-    Create { name, flags: 0o101, mode: 0o644, uid: 1, gid: 2, moment }
+    let (path, moment) = (name.as_bytes(), Moment { cycles: 7, processor: 1 });
+    Create { path, flags: 0o101, mode: 0o644, uid: 1, gid: 2, moment }
 }
 
 #[test]
@@ -86,7 +91,7 @@ fn a_create_is_posted_with_its_name_and_the_promise_of_its_place() {
     for (index, name) in (0..).zip(["f", "eight by", "nine byte", &"n".repeat(NAME_BYTES_MAX)]) {
         let promise = ring.create(given, name);
         assert_eq!(promise, Some(OpenRef { index, generation: 3 }), "{name}");
-        assert_eq!(ring.posts.records[index as usize].read_name(), name.as_bytes());
+        assert_eq!(ring.posts.records[index as usize].read_path(), name.as_bytes());
     }
     assert_eq!((ring.posts.count(), ring.posts.waiting()), (4, 4));
 }
@@ -94,11 +99,16 @@ fn a_create_is_posted_with_its_name_and_the_promise_of_its_place() {
 #[test]
 fn nothing_is_posted_for_another_path_or_process() {
     let ring = ring();
-    assert_eq!(ring.posts.delegation_for(SESSION + 64, 1, PREFIX), None);
-    assert_eq!(ring.posts.delegation_for(SESSION, 2, PREFIX), None);
-    for other in [&b"a/directory"[..], b"a/directory/b/", b"", b"b/directory/"] {
-        assert_eq!(ring.posts.delegation_for(SESSION, 1, other), None);
+    let file = b"a/directory/f";
+    let rest = ring.posts.delegation_for(SESSION, 1, file).map(|(_, rest)| rest);
+    assert_eq!(rest, Some(&b"f"[..]));
+    assert_eq!(ring.posts.delegation_for(SESSION + 64, 1, file), None);
+    assert_eq!(ring.posts.delegation_for(SESSION, 2, file), None);
+    for other in ["a/directory", "", "b/directory/f", "f", "a/directory/", "a/directory/b/.."] {
+        assert_eq!(ring.posts.delegation_for(SESSION, 1, other.as_bytes()), None, "{other}");
     }
+    let long = [PREFIX, &[b'n'; NAME_BYTES_MAX], b"n"].concat();
+    assert_eq!(ring.posts.delegation_for(SESSION, 1, &long), None);
 }
 
 #[test]
@@ -151,9 +161,28 @@ fn a_directory_is_removed_as_long_as_nothing_was_made_in_it() {
     assert!(ring.make_directory(given, "used"));
     ring.release("used", 3, Some(Standing::NewDirectory));
     let names = ring.tables.names(0);
-    assert_eq!(names.reserve(&mut ring.tally, Print::of(b"used")), Reserved::Done);
+    assert_eq!(names.enter(&ring.tally, Print::of(b"used")), Entered::Covered);
     assert!(!ring.remove_directory(given, "used"), "something may have been made in it");
     assert!(!ring.make_directory(given, "used") && ring.create(given, "used").is_none());
+}
+
+#[test]
+fn something_is_posted_in_a_directory_that_was_posted_and_in_no_other() {
+    let mut ring = ring();
+    let given = ring.delegation().expect("it was given");
+    assert!(ring.create(given, "new/f").is_none(), "it is not there");
+    assert!(ring.make_directory(given, "new") && ring.make_directory(given, "new/inner"));
+    assert!(ring.create(given, "new/inner/f").is_some());
+    assert!(!ring.remove_directory(given, "new/inner") && !ring.remove_directory(given, "new"));
+    for (name, place) in [("new", 0), ("new/inner", 1)] {
+        ring.release(name, place, Some(Standing::NewDirectory));
+        assert!(!ring.remove_directory(given, name), "{name}");
+    }
+    ring.release("new/inner/f", 2, Some(Standing::Plain));
+    assert!(ring.remove(given, "new/inner/f") && ring.create(given, "new/inner/g").is_some());
+    ring.put("file", Standing::Plain);
+    ring.put("asked", Standing::Asked);
+    assert!(ring.create(given, "file/f").is_none() && ring.create(given, "asked/f").is_none());
 }
 
 #[test]
@@ -165,7 +194,7 @@ fn what_another_has_posted_about_a_name_is_asked_for() {
     other.dedicate(SESSION + 1, (1, PREFIX), (5, 0));
     other.give();
     let by_other = |name: &str| {
-        let given = other.delegation_for(SESSION + 1, 1, PREFIX).expect("it was given");
+        let given = delegation_of(&other, SESSION + 1).expect("it was given");
         other.post_create(&ring.tables, given, &create(name)).is_some()
     };
     // Places and numbers of records are the same in both rings.
@@ -225,6 +254,22 @@ fn nothing_is_posted_after_a_delegation_was_taken_back() {
     let again = ring.delegation().expect("it was given again");
     assert!(ring.create(again, "now").is_some());
     assert_eq!(ring.posts.count(), 1);
+}
+
+/// What the daemon has looked through then is all that there is under the number of before.
+#[test]
+fn nothing_is_published_under_a_delegation_that_was_renewed() {
+    let ring = ring();
+    let given = ring.delegation().expect("it was given");
+    assert!(ring.create(given, "before").is_some());
+    let (seen, place) = ring.posts.next(given).expect("there is room");
+    let print = Print::of(b"late");
+    let claim = ring.posts.claim(ring.tables.names(0), (seen as u32, place), print, (None, None));
+    assert_eq!(ring.posts.renew(), 1);
+    assert!(!ring.posts.publish(seen, claim.expect("nobody has it")));
+    assert_eq!((ring.create(given, "late"), ring.posts.count()), (None, 1));
+    let again = ring.delegation().expect("it was given again");
+    assert!(ring.create(again, "late").is_some() && ring.posts.count() == 2);
 }
 
 #[test]

@@ -10,8 +10,8 @@ use core::sync::atomic::{
 };
 
 use super::{
-    DEPTH_MAX, EMPTY, GONE, Names, Print, SEGMENT_SLOTS, SEGMENTS, Seen, Segment, Slot, Slots,
-    Standing, TAKEN, TRIES, Tables,
+    CLAIMED_ENTERED, DEPTH_MAX, EMPTY, GONE, Names, Print, SEGMENT_SLOTS, SEGMENTS, Seen, Segment,
+    Slot, Slots, Standing, TAKEN, TRIES, Tables,
 };
 use crate::raw;
 
@@ -160,6 +160,12 @@ impl Tally {
     }
 }
 
+impl Slot<'_> {
+    fn is_asked(&self) -> bool {
+        self.seen() == Seen::There(Standing::Asked)
+    }
+}
+
 impl<'a> Slots<'a> {
     fn in_use(self) -> impl Iterator<Item = &'a AtomicU64> {
         self.words[..=self.mask].iter()
@@ -171,10 +177,21 @@ impl<'a> Slots<'a> {
 pub enum Reserved {
     /// Nobody does, and nobody has.
     Done,
-    /// Somebody may have, or be about to.
+    /// Somebody may have, or be about to; or in the directory of that name.
     Claimed,
     /// There is no room for the name.
     Full,
+}
+
+/// How a directory inside stands in whose names something is going to change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entered {
+    /// Its names are in the table.
+    Covered,
+    /// Somebody has posted something about the directory, or is about to.
+    Claimed,
+    /// Its names are not in the table.
+    Apart,
 }
 
 impl<'a> Names<'a> {
@@ -246,7 +263,11 @@ impl<'a> Names<'a> {
             let Some((slot, at)) = self.look(tally, print) else { break };
             match slot.seen() {
                 Seen::There(Standing::Asked) => return Reserved::Done,
-                Seen::Claimed(_) => return Reserved::Claimed,
+                Seen::Claimed(_)
+                | Seen::Entered(_)
+                | Seen::There(Standing::NewDirectory | Standing::Covered) => {
+                    return Reserved::Claimed;
+                }
                 Seen::Absent if !tally.has_room(at) => return Reserved::Full,
                 Seen::Absent | Seen::There(_) => {}
             }
@@ -258,6 +279,69 @@ impl<'a> Names<'a> {
             }
         }
         Reserved::Full
+    }
+
+    /// How the name of a directory stands in whose names something is going to change: what is made
+    /// there by asking is something that is in it.
+    pub fn enter(&self, tally: &Tally, print: Print) -> Entered {
+        for _ in 0..TRIES {
+            let Some((slot, _)) = self.look(tally, print) else { break };
+            match slot.seen() {
+                Seen::Absent | Seen::There(Standing::Asked | Standing::Plain) => break,
+                Seen::There(Standing::Covered) | Seen::Entered(_) => return Entered::Covered,
+                Seen::Claimed(_) => return Entered::Claimed,
+                Seen::There(Standing::NewDirectory) => {}
+            }
+            if slot.enter() {
+                return Entered::Covered;
+            }
+        }
+        Entered::Apart
+    }
+
+    /// The same where the name is claimed, while nobody may post and what was posted is executed:
+    /// from its commit on the directory is covered, if it is there.
+    pub fn enter_claimed(&self, tally: &Tally, print: Print) -> bool {
+        for _ in 0..TRIES {
+            match self.look(tally, print) {
+                Some((slot, _)) if matches!(slot.seen(), Seen::Claimed(_)) => {
+                    if slot.enter() {
+                        return true;
+                    }
+                }
+                _ => break,
+            }
+        }
+        self.enter(tally, print) == Entered::Covered
+    }
+
+    /// Whether names of the directory are in the table, or are going to be when something is made
+    /// in it.
+    pub fn covers(&self, tally: &Tally, print: Print) -> bool {
+        let slot = self.look(tally, print);
+        slot.is_some_and(|(slot, _)| {
+            use Standing::{Covered, NewDirectory};
+            matches!(slot.seen(), Seen::There(Covered | NewDirectory) | Seen::Entered(_))
+        })
+    }
+
+    /// Whether a name is one that is to be asked for.
+    pub fn is_asked(&self, tally: &Tally, print: Print) -> bool {
+        self.look(tally, print).is_some_and(|(slot, _)| slot.is_asked())
+    }
+
+    /// Has a covered directory be one that is to be asked for; whether it is covered.
+    pub fn leave(&self, tally: &Tally, print: Print) -> bool {
+        self.look(tally, print).is_some_and(|(slot, _)| {
+            slot.seen() == Seen::There(Standing::Covered)
+                && slot.change(print.standing(Standing::Asked))
+        })
+    }
+
+    /// A directory whose name is to be asked for stands so from now on: its names are in the table.
+    pub fn cover(&self, tally: &Tally, print: Print, standing: Standing) -> bool {
+        self.look(tally, print)
+            .is_some_and(|(slot, _)| slot.is_asked() && slot.change(print.standing(standing)))
     }
 
     /// How a name stands that the record of a place was about, now that this is committed; none: it
@@ -274,10 +358,21 @@ impl<'a> Names<'a> {
             // Its slot may have been new.
             tally.count(at);
         }
-        let Some(slot) = self.held_slots(tally, at).look(print) else { return };
-        if slot.seen == print.claimed(place) {
-            // Its process may be posting another record about it at this moment.
-            let _ = slot.change(standing.map_or(GONE, |standing| print.standing(standing)));
+        for _ in 0..TRIES {
+            let Some(slot) = self.held_slots(tally, at).look(print) else { return };
+            let standing = match standing {
+                Some(Standing::NewDirectory) if slot.seen & CLAIMED_ENTERED != 0 => {
+                    Some(Standing::Covered)
+                }
+                standing => standing,
+            };
+            let is_claimed = slot.seen & !CLAIMED_ENTERED == print.claimed(place);
+            // Its process may be posting another record about it at this moment, or in it.
+            if !is_claimed
+                || slot.change(standing.map_or(GONE, |standing| print.standing(standing)))
+            {
+                return;
+            }
         }
     }
 

@@ -72,6 +72,18 @@ impl Bed {
         self.tables.names(0).add(&mut self.tally, &mut self.spare, name)
     }
 
+    /// The daemon makes something in a directory; whether that is covered, and how it stands then.
+    fn enter(&self, number: u32) -> (bool, Seen) {
+        let entered = self.names().enter(&self.tally, print_of(number));
+        (entered == Entered::Covered, self.seen(number).unwrap_or(Seen::Absent))
+    }
+
+    /// The same of a process that has made what the even places say.
+    fn lead(&self, number: u32) -> (bool, Seen) {
+        let leads = self.names().leads_into(print_of(number), |place| place % 2 == 0);
+        (leads, self.seen(number).unwrap_or(Seen::Absent))
+    }
+
     fn segments(&self) -> usize {
         self.tally.held.len()
     }
@@ -232,6 +244,25 @@ fn a_claim_is_given_up_released_or_taken_over() {
     assert_eq!(bed.reserve(1), Reserved::Done);
 }
 
+/// Who gives a removal up, since the daemon has taken the delegation back, leaves the directory as
+/// one in which the daemon has made something meanwhile.
+#[test]
+fn a_claim_that_is_given_up_leaves_a_directory_entered() {
+    let mut bed = laid_out();
+    assert!(bed.put(1, Standing::NewDirectory));
+    let claim = || {
+        let removed = bed.names().claim(print_of(1), 3, |seen| seen != Seen::Absent);
+        removed.expect("nobody has it")
+    };
+    claim().give_up();
+    assert_eq!(bed.seen(1), Some(Seen::There(Standing::NewDirectory)));
+    let removed = claim();
+    assert_eq!(bed.names().enter(&bed.tally, print_of(1)), Entered::Claimed);
+    assert!(bed.names().enter_claimed(&bed.tally, print_of(1)));
+    removed.give_up();
+    assert_eq!(bed.seen(1), Some(Seen::There(Standing::Covered)));
+}
+
 #[test]
 fn a_claim_keeps_its_name_when_its_segment_is_divided() {
     let mut bed = laid_out();
@@ -314,12 +345,31 @@ fn of_several_who_claim_a_name_one_has_it() {
     }
 }
 
+/// Whether somebody may have posted something about the name, or in it.
+fn is_claimed(seen: Seen) -> bool {
+    use Standing::{Covered, NewDirectory};
+    matches!(seen, Seen::Claimed(_) | Seen::Entered(_) | Seen::There(NewDirectory | Covered))
+}
+
+/// How the name of a directory stands after something was made in it, by the daemon or by the
+/// process that has made what even places say; none when that is not to be.
+fn entered(was: Seen, by_process: bool) -> Option<Seen> {
+    match was {
+        Seen::There(Standing::NewDirectory | Standing::Covered) => {
+            Some(Seen::There(Standing::Covered))
+        }
+        Seen::Entered(place) if place % 2 == 0 || !by_process => Some(was),
+        Seen::Claimed(place) if place % 2 == 0 && by_process => Some(Seen::Entered(place)),
+        _ => None,
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..<_>::default() })]
 
     #[test]
     fn a_table_tells_what_a_map_would(
-        steps in prop::collection::vec((0..400_u32, 0..5_u8), 1..2000), fill in 0..6000_u32,
+        steps in prop::collection::vec((0..400_u32, 0..7_u8), 1..2000), fill in 0..6000_u32,
     ) {
         let mut bed = laid_out();
         for number in 1000..1000 + fill {
@@ -337,9 +387,14 @@ proptest! {
                     bed.release(number, place, None);
                     model.remove(&number);
                 }
-                (1, Seen::Claimed(place)) => {
-                    bed.release(number, place, Some(Standing::Plain));
-                    model.insert(number, Seen::There(Standing::Plain));
+                (1, Seen::Claimed(place) | Seen::Entered(place)) => {
+                    let (said, is) = match was {
+                        Seen::Entered(_) => (Standing::NewDirectory, Standing::Covered),
+                        _ if number % 2 == 0 => (Standing::NewDirectory, Standing::NewDirectory),
+                        _ => (Standing::Plain, Standing::Plain),
+                    };
+                    bed.release(number, place, Some(said));
+                    model.insert(number, Seen::There(is));
                 }
                 (2, _) => {
                     let mut reserved = bed.reserve(number);
@@ -347,14 +402,25 @@ proptest! {
                         prop_assert!(bed.make_room(number));
                         reserved = bed.reserve(number);
                     }
-                    let claimed = matches!(was, Seen::Claimed(_));
+                    let claimed = is_claimed(was);
                     prop_assert_eq!(reserved == Reserved::Claimed, claimed);
                     if !claimed {
                         model.insert(number, Seen::There(Standing::Asked));
                     }
                 }
+                (4, Seen::There(Standing::Asked)) if number % 2 == 0 => {
+                    let (names, print) = (bed.tables.names(0), print_of(number));
+                    prop_assert!(names.cover(&bed.tally, print, Standing::NewDirectory));
+                    model.insert(number, Seen::There(Standing::NewDirectory));
+                }
+                (5 | 6, was) => {
+                    let (did, is) = if what == 5 { bed.enter(number) } else { bed.lead(number) };
+                    let expected = entered(was, what == 6);
+                    prop_assert_eq!((did, is), (expected.is_some(), expected.unwrap_or(was)));
+                    model.insert(number, is);
+                }
                 (3, was) if was != Seen::There(Standing::Asked) => {
-                    let place = number as usize % 64;
+                    let place = number as usize % 8 * 16 + number as usize / 8 % 16;
                     if !bed.claim(number, place, was) {
                         // Claims, and what is gone, are not counted before they are released: it is
                         // asked for then, and the daemon makes room.
