@@ -59,8 +59,16 @@ enum Thing {
 
 type Model = std::collections::BTreeMap<&'static str, Thing>;
 
+/// How a path is spelled that leads to the directory.
+const PLAIN: &str = "d";
+const SPELLED: [&str; 2] = [PLAIN, "d/."];
+
 fn path_of(name: usize) -> String {
-    format!("d/{}", PATHS[name])
+    path_by(PLAIN, name)
+}
+
+fn path_by(lead: &str, name: usize) -> String {
+    format!("{lead}/{}", PATHS[name])
 }
 
 /// Whether a path leads through another one, or what it leads by behind that one.
@@ -204,11 +212,15 @@ fn ask_for(node: &mut Node, session: SessionId, name: usize, deed: Deed) -> Resu
 }
 
 /// Without asking, where that is possible.
-fn do_unasked(node: &Node, session: SessionId, name: usize, deed: Deed, contents: &[u8]) -> bool {
-    let path = path_of(name);
+fn do_unasked(node: &Node, session: SessionId, name: usize, deed: Deed) -> bool {
+    do_unasked_by(PLAIN, node, session, name, deed)
+}
+
+fn do_unasked_by(lead: &str, node: &Node, session: SessionId, name: usize, deed: Deed) -> bool {
+    let path = path_by(lead, name);
     match deed {
         Deed::Make => post_as(node, session, &path).is_some_and(|open| {
-            assert!(add_as(node, session, open, contents));
+            assert!(add_as(node, session, open, &[name as u8; 7]));
             posts(node, session).withdraw(open)
         }),
         Deed::MakeDirectory => post_directory_as(node, session, &path),
@@ -270,7 +282,7 @@ proptest! {
                 2..5 => OTHER,
                 _ => SESSION,
             };
-            if session != THIRD && do_unasked(&node, session, name, deed, &[name as u8; 7]) {
+            if session != THIRD && do_unasked(&node, session, name, deed) {
                 posted.push((name, deed, Ok(())));
                 let possible = in_order(&model, &posted).is_some();
                 prop_assert!(possible, "{:?} of {}: {:?} {:?}", deed, name, model, posted);
@@ -304,7 +316,17 @@ proptest! {
 
 /// Hands in a request without ending the batch.
 fn submit_for(node: &mut Node, caller: Caller, name: usize, deed: Deed) -> Result<(), Errno> {
-    let (path, mut answer) = (path_of(name), [0; 4096]);
+    submit_by(PLAIN, node, caller, name, deed)
+}
+
+fn submit_by(
+    lead: &str,
+    node: &mut Node,
+    caller: Caller,
+    name: usize,
+    deed: Deed,
+) -> Result<(), Errno> {
+    let (path, mut answer) = (path_by(lead, name), [0; 4096]);
     let there = walk(&path, 0);
     let progress = match deed {
         Deed::Make => {
@@ -321,21 +343,43 @@ fn submit_for(node: &mut Node, caller: Caller, name: usize, deed: Deed) -> Resul
             node.submit(caller, &request, &mut answer)
         }
         Deed::Rename(to) => {
-            let to = path_of(to);
+            let to = path_by(lead, to);
             let request = Rename { from: there, to: walk(&to, 0), flags: 1 };
             node.submit(caller, &request, &mut answer)
         }
         Deed::Link(to) => {
-            let to = path_of(to);
+            let to = path_by(lead, to);
             let request = Link { from: Target::Path(there), to: walk(&to, 0) };
             node.submit(caller, &request, &mut answer)
         }
     };
+    answer_of(progress)
+}
+
+fn answer_of(progress: Progress) -> Result<(), Errno> {
     match progress {
         Progress::Replied(0, _) => Ok(()),
         Progress::Replied(status, _) => Err(Errno::from_raw(status as i32).unwrap()),
         Progress::Pending => panic!("it is answered at once"),
     }
+}
+
+/// A process makes eight files in a row in the directory, in the present batch.
+fn submit_warm(lead: &str, node: &mut Node, session: SessionId, number: usize) {
+    for file in 0..8 {
+        let (caller, path) = (node.next_caller(session), format!("{lead}/row{number}.{file}"));
+        let (walk, flags) = (walk(&path, 0), O_CREAT | O_EXCL | O_RDWR);
+        let request = Open { walk, flags, mode: 0o644, uid: 0, gid: 0 };
+        assert_eq!(answer_of(node.submit(caller, &request, &mut [0; 4096])), Ok(()));
+    }
+}
+
+/// Asks for the removal of the directory, which has names: nobody has it delegated any more.
+fn submit_removal(node: &mut Node) {
+    let request = Unlink { walk: walk(PLAIN, 0), directory: true };
+    let caller = node.next_caller(THIRD);
+    let removed = answer_of(node.submit(caller, &request, &mut [0; 4096]));
+    assert_eq!(removed, Err(Errno::ENOTEMPTY));
 }
 
 fn names_of(node: &mut Node) -> Model {
@@ -364,7 +408,7 @@ proptest! {
         let mut model = Model::new();
         for (asked, [before, first, second], dies) in steps {
             let post = |node: &Node, of: SessionId, (name, deed): (usize, Deed)| {
-                do_unasked(node, of, name, deed, b"content").then_some((name, deed, Ok(())))
+                do_unasked(node, of, name, deed).then_some((name, deed, Ok(())))
             };
             let (name, deed) = asked;
             if matches!(deed, Deed::Rename(to) if !fits(name, to)) {
@@ -392,5 +436,41 @@ proptest! {
                 delegate(&mut node);
             }
         }
+    }
+    /// Two processes post what they can by two paths to the directory, and ask for the rest as a
+    /// third does, many times in one batch: each is told what comes of it at that moment.
+    #[test]
+    fn of_many_in_one_batch_each_is_told_what_comes_of_it(
+        steps in prop::collection::vec((step(), 0..3_usize, 0..2_usize, 0..24_u8), 1..200),
+    ) {
+        let mut node = delegated();
+        let mut model = Model::new();
+        for (number, ((name, deed), who, spelled, how)) in steps.into_iter().enumerate() {
+            let (session, lead) = ([SESSION, OTHER, THIRD][who], SPELLED[spelled]);
+            match how {
+                0 => submit_warm(lead, &mut node, session, number),
+                1 => submit_removal(&mut node),
+                2..6 => drop(node.core().commit().unwrap()),
+                _ => {}
+            }
+            if matches!(deed, Deed::Rename(to) if !fits(name, to)) {
+                continue;
+            }
+            let expected = expect(&mut model, name, deed);
+            if do_unasked_by(lead, &node, session, name, deed) {
+                prop_assert_eq!(Ok(()), expected, "{:?} of {} was posted", deed, name);
+                continue;
+            }
+            let caller = node.next_caller(session);
+            let done = submit_by(lead, &mut node, caller, name, deed);
+            // Of two paths either error may come first.
+            let of_two = matches!(deed, Deed::Rename(_) | Deed::Link(_));
+            prop_assert!(
+                done == expected || of_two && done.is_err() && expected.is_err(),
+                "{:?} of {} was {:?}, not {:?}", deed, name, done, expected
+            );
+        }
+        node.core().commit().unwrap();
+        prop_assert_eq!(names_of(&mut node), model);
     }
 }
