@@ -364,6 +364,22 @@ fn entered(was: Seen, by_process: bool) -> Option<Seen> {
     }
 }
 
+impl Bed {
+    fn reserve_with_room(&mut self, number: u32) -> Reserved {
+        match self.reserve(number) {
+            Reserved::Full if self.make_room(number) => self.reserve(number),
+            reserved => reserved,
+        }
+    }
+
+    /// Claims, and what is gone, are not counted before they are released: a new name for which
+    /// there is no slot is asked for, and the daemon makes room.
+    fn claim_with_room(&mut self, number: u32, place: usize, was: Seen) -> bool {
+        self.claim(number, place, was)
+            || was == Seen::Absent && self.make_room(number) && self.claim(number, place, was)
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..<_>::default() })]
 
@@ -397,13 +413,10 @@ proptest! {
                     model.insert(number, Seen::There(is));
                 }
                 (2, _) => {
-                    let mut reserved = bed.reserve(number);
-                    if reserved == Reserved::Full {
-                        prop_assert!(bed.make_room(number));
-                        reserved = bed.reserve(number);
-                    }
+                    let reserved = bed.reserve_with_room(number);
                     let claimed = is_claimed(was);
-                    prop_assert_eq!(reserved == Reserved::Claimed, claimed);
+                    let expected = if claimed { Reserved::Claimed } else { Reserved::Done };
+                    prop_assert_eq!(reserved, expected);
                     if !claimed {
                         model.insert(number, Seen::There(Standing::Asked));
                     }
@@ -421,13 +434,7 @@ proptest! {
                 }
                 (3, was) if was != Seen::There(Standing::Asked) => {
                     let place = number as usize % 8 * 16 + number as usize / 8 % 16;
-                    if !bed.claim(number, place, was) {
-                        // Claims, and what is gone, are not counted before they are released: it is
-                        // asked for then, and the daemon makes room.
-                        prop_assert_eq!(was, Seen::Absent);
-                        prop_assert!(bed.make_room(number));
-                        prop_assert!(bed.claim(number, place, was));
-                    }
+                    prop_assert!(bed.claim_with_room(number, place, was));
                     model.insert(number, Seen::Claimed(place));
                 }
                 (_, Seen::There(Standing::Asked)) => {
