@@ -85,10 +85,11 @@ impl Core {
         }
     }
 
-    /// Whether the request was given up and its lane has gone on: a later answer is kept there.
+    /// Whether the request was given up, or its daemon is gone so that nobody could say so, and its
+    /// lane has gone on: a later answer is kept there.
     pub(super) fn is_outlived(&mut self, caller: Caller) -> bool {
-        !self.distant.given_up.is_empty()
-            && self.distant.given_up.remove(&caller)
-            && self.has_later_answer(caller)
+        let given_up = !self.distant.given_up.is_empty() && self.distant.given_up.remove(&caller);
+        let unheard = !self.distant.unheard.is_empty() && self.distant.unheard.contains(&caller);
+        (given_up || unheard) && self.has_later_answer(caller)
     }
 }

@@ -1,11 +1,11 @@
 //! A shard by itself, of which a process of another node asks something: a test that sends its
 //! requests as that node does, and again when the daemon was killed.
 
-use mayfly_types::{FileId, OpenRef, SessionId};
-use mayfly_wire::{Open, Opened, Operation, Reader, Unlink, Walk, Wire};
+use mayfly_types::{Errno, FileId, OpenRef, SessionId};
+use mayfly_wire::{Open, Opened, Operation, Reader, Rename, Unlink, Walk, Wire};
 
 use crate::{
-    api::{Caller, Completion},
+    api::{Caller, Completion, Reached},
     core::alone::{Alone, encoded, not_involved},
     message::{Answer, Forward, Message, Question, Resolved},
     numbering::{Numbering, session_elsewhere},
@@ -20,6 +20,8 @@ const O_CREAT_EXCL: u32 = 0o300;
 
 struct Asked {
     shard: Alone,
+    /// What the other shard was asked while it cannot be reached.
+    lost: Option<Vec<u64>>,
 }
 
 /// A request of the one lane, whose numbers grow.
@@ -29,7 +31,7 @@ fn caller(request_id: u64) -> Caller {
 
 impl Asked {
     fn new() -> Asked {
-        let mut asked = Asked { shard: Alone::new(HERE) };
+        let mut asked = Asked { shard: Alone::new(HERE), lost: None };
         asked.meet();
         asked
     }
@@ -57,17 +59,23 @@ impl Asked {
             for (to, message) in said {
                 match message {
                     message if to == self.shard.core.shard => self.shard.core.deliver(to, message),
-                    Message::Ask(id, question) => {
-                        let answer = match question {
-                            Question::Returned => not_involved(),
-                            _ => Answer::Done,
-                        };
-                        self.shard.core.deliver(to, Message::Answer(id, answer));
-                    }
+                    Message::Ask(id, question) => self.hear(to, id, &question),
                     other => panic!("{other:?}"),
                 }
             }
         }
+    }
+
+    /// The other shard is asked.
+    fn hear(&mut self, to: ShardId, id: u64, question: &Question) {
+        if let Some(lost) = &mut self.lost {
+            return lost.push(id);
+        }
+        let answer = match question {
+            Question::Returned => not_involved(),
+            _ => Answer::Done,
+        };
+        self.shard.core.deliver(to, Message::Answer(id, answer));
     }
 
     /// A request arrives, and is executed as far as nobody else is asked.
@@ -96,9 +104,12 @@ impl Asked {
 
     /// Names that this shard has.
     fn names(&self) -> [Vec<u8>; 2] {
-        let is_here = |name: &Vec<u8>| {
-            self.shard.core.slots.dentry_owner(FileId::ROOT, name) == self.shard.core.shard
-        };
+        self.names_of(self.shard.core.shard)
+    }
+
+    fn names_of(&self, shard: ShardId) -> [Vec<u8>; 2] {
+        let is_here =
+            |name: &Vec<u8>| self.shard.core.slots.dentry_owner(FileId::ROOT, name) == shard;
         let mut names = (0..).map(|number: u32| number.to_string().into_bytes()).filter(is_here);
         [(); 2].map(|()| names.next().expect("a shard has names"))
     }
@@ -153,4 +164,28 @@ fn what_was_opened_goes_when_its_request_comes_again_behind_one_that_was_given_u
     let open = asked.open_descriptions();
     assert!(open.contains(&last.open));
     assert_eq!(open.len(), 4, "{open:?}");
+}
+
+/// A rename waited for another node when its own node's daemon was killed, and failed when its
+/// process had long made a file on the same lane. The answer to the rename took the place of the
+/// one to this, which came again, since that daemon had been killed once more: it was executed a
+/// second time (the simulator's seed 11178).
+#[test]
+fn an_answer_of_before_a_daemons_death_does_not_take_the_place_of_a_later_one_of_its_lane() {
+    let mut asked = Asked::new();
+    let [first, second] = asked.names();
+    let [elsewhere, _] = asked.names_of(THERE);
+    made(asked.ask(1, &make(&first)));
+    asked.lost = Some(Vec::new());
+    asked.arrive(2, &Rename { from: walk(&first), to: walk(&elsewhere), flags: 0 });
+    assert!(asked.go_on().is_empty(), "it waits");
+    let lost = asked.lost.take().expect("nobody was reached");
+    asked.shard.core.node_reached(1, Reached::Restarted);
+    let file = made(asked.ask(3, &make(&second)));
+    for id in lost {
+        asked.shard.core.deliver(THERE, Message::Answer(id, Answer::Failed(Errno::EIO)));
+    }
+    assert_eq!(asked.go_on().len(), 1, "it has failed");
+    let again = made(asked.ask(3, &make(&second)));
+    assert_eq!((again.attr.id, again.open), (file.attr.id, file.open));
 }

@@ -173,12 +173,15 @@ impl Core {
         let noted = !self.distant.noted.is_empty() && self.distant.noted.remove(&done.caller);
         let written = self.distant.keep_written(done)
             && (self.store.pending_transaction() != 0 || self.distant.is_unreached(done.caller));
-        if !noted && !written || self.is_outlived(done.caller) {
+        if !noted && !written {
             return false;
         }
-        self.store_answer(done.caller, done.status, &done.body);
+        let outlived = self.is_outlived(done.caller);
+        if !outlived {
+            self.store_answer(done.caller, done.status, &done.body);
+        }
         self.spare_unheard(done.caller);
-        true
+        !outlived
     }
 
     pub(in crate::core) fn store_answer(&mut self, caller: Caller, status: u32, body: &Body) {
