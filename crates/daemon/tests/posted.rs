@@ -19,8 +19,8 @@ use proptest::prelude::*;
 use support::{
     Node, O_CREAT, O_RDWR, SESSION, config, failed,
     posting::{
-        O_EXCL, OTHER, THIRD, add, add_as, make_as, mkdir_as, node, node_of_three, post, post_as,
-        posts, remove, remove_as, state, warm, warm_as,
+        O_EXCL, OTHER, THIRD, add, add_as, make_as, make_file_as, mkdir_as, node, node_of_three,
+        post, post_as, posts, remove, remove_as, state, warm, warm_as,
     },
     walk,
 };
@@ -336,8 +336,7 @@ fn who_removes_in_a_row_need_not_ask_for_what_others_have_made() {
     let mut node = node_of_three();
     mkdir_as(&mut node, THIRD, "d");
     for number in 0..40 {
-        let (open, _) = make_as(&mut node, OTHER, &format!("d/f{number}")).unwrap();
-        node.ask_as(OTHER, &mayfly_wire::Close { open }, |()| ()).unwrap();
+        make_file_as(&mut node, OTHER, &format!("d/f{number}"));
     }
     mkdir_as(&mut node, OTHER, "d/directory");
     node.link("d/f39", "d/linked").unwrap();
@@ -391,8 +390,7 @@ fn who_made_many_files_in_a_directory_has_the_next_one_delegated_sooner() {
 #[test]
 fn what_others_ask_for_counts_for_a_holder_from_its_commit_on() {
     let mut node = node();
-    let (open, _) = make_as(&mut node, OTHER, "d/theirs").unwrap();
-    node.ask_as(OTHER, &mayfly_wire::Close { open }, |()| ()).unwrap();
+    make_file_as(&mut node, OTHER, "d/theirs");
     let unlink = Unlink { walk: walk("d/theirs", 0), directory: false };
     let link = Symlink { at: walk("d/new", 0), target: b"x", uid: 0, gid: 0 };
     let mut answer = [0; 4096];
@@ -523,9 +521,7 @@ proptest! {
                 node.restart();
             }
             let path = format!("theirs/f{number}");
-            let (open, created) = make_as(&mut node, OTHER, &path).unwrap();
-            prop_assert!(created);
-            node.ask_as(OTHER, &mayfly_wire::Close { open }, |()| ()).unwrap();
+            prop_assert!(make_file_as(&mut node, OTHER, &path));
             node.settle_down();
             prop_assert_eq!(node.region.head.posted.load(SeqCst), 0, "the daemon can rest");
         }

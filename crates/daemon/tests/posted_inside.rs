@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use mayfly_daemon::{Caller, Progress};
 use mayfly_transport_shm::posts::{RECORD_REMOVES, RECORD_REMOVES_DIRECTORY, ring_of};
 use mayfly_types::{Errno, SessionId};
-use mayfly_wire::{Close, Open, Ping, Unlink};
+use mayfly_wire::{Open, Ping, Unlink};
 use support::{
     Node, O_CREAT, O_RDWR, SESSION, failed,
     posting::{
-        OTHER, THIRD, add, make_as, mkdir_as, node, node_of_three, post, post_as,
+        OTHER, THIRD, add, make_file_as, mkdir_as, node, node_of_three, post, post_as,
         post_directory_as, posts, remove, remove_directory_as, warm, warm_as,
     },
     walk,
@@ -31,10 +31,10 @@ fn touch(node: &Node, path: &str) -> bool {
     post(node, path).is_some_and(|open| posts(node, SESSION).withdraw(open))
 }
 
-/// Makes and closes a file by asking.
-fn make_file_as(node: &mut Node, session: SessionId, path: &str) {
-    let (open, _) = make_as(node, session, path).unwrap();
-    node.ask_as(session, &Close { open }, |()| ()).unwrap();
+/// What was posted is executed, and not committed.
+fn execute(node: &mut Node) {
+    let caller = node.next_caller(THIRD);
+    node.submit(caller, &Ping {}, &mut [0; 4096]);
 }
 
 /// A node with a directory `d` that is delegated, and in it `d/a`, which was posted and is
@@ -151,8 +151,7 @@ fn a_directory_in_which_something_was_posted_meanwhile_is_not_removed_without_as
         assert!(make(&node, "d/a") && touch(&node, "d/a/f"));
         node.ask(&Ping {}, |()| ()).unwrap();
         assert!(remove(&node, "d/a/f"));
-        let caller = node.next_caller(THIRD);
-        node.submit(caller, &Ping {}, &mut [0; 4096]);
+        execute(&mut node);
         let poster = if other { OTHER } else { SESSION };
         let open = post_as(&node, poster, "d/a/late").unwrap();
         assert!(posts(&node, poster).withdraw(open));
@@ -297,9 +296,7 @@ fn a_tree_is_there_once_after_a_daemon_that_died_before_the_commit() {
     for _ in 0..2 {
         assert!(make(&node, "d/a") && make(&node, "d/a/b") && touch(&node, "d/a/b/f"));
         assert!(touch(&node, "d/a/g") && remove(&node, "d/a/g"));
-        // Executed, and not committed.
-        let caller = node.next_caller(OTHER);
-        node.submit(caller, &Ping {}, &mut [0; 4096]);
+        execute(&mut node);
         assert!(touch(&node, "d/a/b/late"));
         node.restart();
         assert_eq!(counters(&mut node), (files + 2, directories + 2));

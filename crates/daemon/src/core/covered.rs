@@ -8,21 +8,18 @@
 //! without names, and nothing waits that was posted in it, it is as if it were new: its removal may
 //! be posted.
 
-use mayfly_meta::{
-    Scan, key,
-    record::{Dentry, DirectoryNode},
-};
+use mayfly_meta::{Scan, key, record::DirectoryNode};
 use mayfly_transport_shm::posts::{
     RECORDS,
     names::{Entered, Print, Standing},
     split,
 };
-use mayfly_types::{Errno, FileId, FileKind, limits::NAME_BYTES_MAX};
+use mayfly_types::{Errno, FileId, limits::NAME_BYTES_MAX};
 
 use super::{
     Core, Outcome,
     delegation::Delegations,
-    named::standing_of,
+    named::found_in,
     posted::{members, place_of},
 };
 
@@ -121,12 +118,13 @@ impl Core {
     /// Where the names of a directory are noted; none when they are not.
     pub(super) fn covering(&mut self, directory: FileId) -> Option<Within> {
         let within = self.above(directory)?;
-        let print = Print::of(&within.path);
-        let covered = within.path.is_empty() || self.is_left(within.table, print) || {
-            let (names, table, _) = self.table(within.table, within.root)?;
-            names.covers(&table.tally, print)
-        };
-        covered.then_some(within)
+        self.is_noted(&within).then_some(within)
+    }
+
+    /// Whether names are noted there.
+    pub(super) fn is_noted(&mut self, Within { table, root, path }: &Within) -> bool {
+        let print = Print::of(path);
+        path.is_empty() || self.is_left(*table, print) || self.is_covered((*table, *root), print)
     }
 
     /// A name of the directory is going to change, so that it is not one in which nothing was made:
@@ -202,7 +200,7 @@ impl Core {
         let (entries, print) = (parent.entries(), Print::of(&within.path));
         let leads_there = within.path.len() < NAME_BYTES_MAX && {
             let above = split(&within.path).0;
-            above.is_empty() || self.is_covered((at, root), &above[..above.len() - 1])
+            above.is_empty() || self.is_covered((at, root), Print::of(&above[..above.len() - 1]))
         };
         if !leads_there || entries > budget {
             return Ok(0);
@@ -223,9 +221,9 @@ impl Core {
         Err(Errno::EAGAIN.into())
     }
 
-    fn is_covered(&mut self, (at, root): (usize, FileId), path: &[u8]) -> bool {
+    fn is_covered(&mut self, (at, root): (usize, FileId), print: Print) -> bool {
         let table = self.table(at, root);
-        table.is_some_and(|(names, table, _)| names.covers(&table.tally, Print::of(path)))
+        table.is_some_and(|(names, table, _)| names.covers(&table.tally, print))
     }
 
     /// Reads the names of a directory into the table of one above it. Directories among them may be
@@ -239,18 +237,15 @@ impl Core {
         let (mut found, from) = (Vec::new(), key::directory(directory));
         self.store.scan(&from, &from, &mut |key, record| {
             let name = key.get(key::PLACE_BYTES..).unwrap_or_default();
-            found.push((within.print_of(name), Dentry::peek(record).ok()));
+            found.push((within.print_of(name), found_in(record)));
             Scan::More
         })?;
-        for (print, file) in found {
+        for (print, (standing, directory)) in found {
             let Some((names, table, spare)) = self.table(at, root) else { return Ok(()) };
-            let standing = file.map_or(Standing::Asked, |(_, kind)| standing_of(kind));
             if !names.add(&mut table.tally, spare, (print, standing)) {
                 return Err(Errno::ENOMEM.into());
             }
-            if let Some((id, FileKind::Directory)) = file {
-                self.propose_covering(root, id);
-            }
+            directory.into_iter().for_each(|id| self.propose_covering(root, id));
         }
         Ok(())
     }
@@ -289,12 +284,11 @@ impl Core {
     /// Looks for what was posted in such directories of a table and waits. What is about to be is
     /// not posted any more.
     fn find_used(&self, at: usize, left: &mut [Emptied]) {
-        let holders = self.delegations.tables[at].as_ref().map_or(0, |table| table.holders);
-        for ring in members(holders) {
+        for ring in members(self.holders(at)) {
             let Some(held) = &self.delegations.rings[ring] else { continue };
             let posts = self.posts(ring);
-            let waits = self.delegations.fresh.iter().any(|fresh| fresh.ring == ring);
-            let published = if waits { posts.count() } else { posts.renew() };
+            let is_fresh = self.delegations.fresh & 1 << ring != 0;
+            let published = if is_fresh { posts.count() } else { posts.renew() };
             let waiting = published.wrapping_sub(held.executed).min(RECORDS as u32);
             for record in (0..waiting).map(|record| held.executed.wrapping_add(record)) {
                 let path = posts.records[place_of(record)].read_path();

@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
 use super::{
     Core, Outcome,
-    covered::{Candidate, NAMES_AT_ONCE},
+    covered::{Candidate, NAMES_AT_ONCE, Within},
     named::{Left, Released, Settled, Table},
     posted::{Ring, members},
 };
@@ -63,18 +63,6 @@ struct Streak {
     made: FileId,
 }
 
-/// What a ring is to be for. A daemon that dies before the commit has its successor find the ring
-/// as it was, with what was executed in it since.
-#[derive(Debug)]
-pub(super) struct Dedication {
-    pub(super) ring: usize,
-    session: SessionId,
-    start: FileId,
-    prefix: Vec<u8>,
-    directory: FileId,
-    table: usize,
-}
-
 /// Who may make names without asking, by ring.
 #[derive(Debug)]
 pub(super) struct Delegations {
@@ -89,8 +77,9 @@ pub(super) struct Delegations {
     pub(super) settled: Vec<Settled>,
     /// How names stand about which something was executed that was posted, since the last commit.
     pub(super) released: Vec<Released>,
-    /// What is delegated from the next commit on.
-    pub(super) fresh: Vec<Dedication>,
+    /// The rings by which something is delegated from the next commit on, a bit each. A daemon that
+    /// dies before has its successor find them as they were, with what was executed in them since.
+    pub(super) fresh: u64,
     /// Rings that are nobody's from the next commit on, a bit each.
     ended: u64,
     /// What is being executed that was posted.
@@ -168,7 +157,7 @@ impl Delegations {
             spare: Spare::default(),
             settled: Vec::new(),
             released: Vec::new(),
-            fresh: Vec::new(),
+            fresh: 0,
             ended: 0,
             executing: None,
             touched: 0,
@@ -245,18 +234,21 @@ impl Core {
         }
         let streak = self.count_asked(caller.session, (directory, kind), made);
         let ring = ring_of(caller.session.0);
-        if let Some(root) = self.may_post(ring, directory, walk) {
-            // Its names may be noted, too.
-            made.into_iter().for_each(|made| self.propose_covering(root, made));
-            // It may have asked because the ring was full, and there was no room. What is executed
-            // and not committed keeps its places: it may have to be executed again.
-            if self.delegations.touched & 1 << ring == 0 {
-                self.free_places(ring);
+        if let Some(within) = self.posts_within(ring, directory, walk) {
+            if self.is_noted(&within) {
+                // Its names may be noted, too.
+                made.into_iter().for_each(|made| self.propose_covering(within.root, made));
+                // It may have asked because the ring was full, and there was no room. What is
+                // executed and not committed keeps its places: it may have to be executed again.
+                if self.delegations.touched & 1 << ring == 0 {
+                    self.free_places(ring);
+                }
+                return Ok(());
             }
-            return Ok(());
-        }
-        if streak.files == 1 && self.consider_covering(ring, directory, walk)? {
-            return Ok(());
+            if streak.files == 1 && self.load_parent(directory)?.entries() <= NAMES_AT_ONCE {
+                self.propose_covering(within.root, directory);
+                return Ok(());
+            }
         }
         let (prefix, _) = split(walk.path);
         if self.is_due(streak) && self.has_room_for_posted() {
@@ -268,39 +260,15 @@ impl Core {
         Ok(())
     }
 
-    /// If the ring's process may post in the directory at the end of such a path, which one it has
-    /// delegated for that.
-    fn may_post(&mut self, ring: usize, directory: FileId, walk: &Walk<'_>) -> Option<FileId> {
-        let within = self.covering(directory)?;
+    /// Where names of the directory are noted, or would be, if that is delegated by the ring and
+    /// such a path leads through it.
+    fn posts_within(&mut self, ring: usize, directory: FileId, walk: &Walk<'_>) -> Option<Within> {
+        let within = self.above(directory)?;
         let held = self.delegations.rings[ring].as_ref()?;
-        let may = self.is_delegated(within.root, ring)
+        let posts = self.is_delegated(within.root, ring)
             && held.start == walk.start
             && within.is_spelled(split(walk.path).0, &held.prefix);
-        may.then_some(within.root)
-    }
-
-    /// The ring's process has asked for something in the directory. If one above it is delegated
-    /// to it, the names of this one may be in that table, too; whether they may.
-    fn consider_covering(
-        &mut self,
-        ring: usize,
-        directory: FileId,
-        walk: &Walk<'_>,
-    ) -> Outcome<bool> {
-        let Some(within) = self.above(directory).filter(|within| !within.path.is_empty()) else {
-            return Ok(false);
-        };
-        let held = self.delegations.rings[ring].as_ref();
-        let leads = held.is_some_and(|held| {
-            held.start == walk.start && within.is_spelled(split(walk.path).0, &held.prefix)
-        });
-        let may = leads
-            && self.is_delegated(within.root, ring)
-            && self.load_parent(directory)?.entries() <= NAMES_AT_ONCE;
-        if may {
-            self.propose_covering(within.root, directory);
-        }
-        Ok(may)
+        posts.then_some(within)
     }
 
     /// What the session has made or removed in the directory by asking, in a row.
@@ -412,10 +380,7 @@ impl Core {
             ring.since = ring.executed;
         }
         // The table has what is not committed, too.
-        let prefix = prefix.to_vec();
-        self.delegations.fresh.retain(|fresh| fresh.ring != ring);
-        let fresh = Dedication { ring, session, start, prefix, directory, table };
-        self.delegations.fresh.push(fresh);
+        self.delegations.fresh |= 1 << ring;
         Ok(())
     }
 
@@ -489,14 +454,19 @@ impl Core {
                 self.posts(ring).session.store(0, Relaxed);
             }
         }
-        for fresh in std::mem::take(&mut self.delegations.fresh) {
-            let Dedication { ring, session, start, prefix, directory, table } = fresh;
-            if self.is_delegated(directory, ring) {
-                let posts = self.posts(ring);
-                posts.dedicate(session.0, (start.0, &prefix), (directory.0, table));
-                posts.give();
-            }
+        for ring in members(std::mem::take(&mut self.delegations.fresh)) {
+            self.dedicate(ring);
         }
+    }
+
+    fn dedicate(&self, ring: usize) {
+        let Some(held) = &self.delegations.rings[ring] else { return };
+        let directory = held.directory.filter(|directory| self.is_delegated(*directory, ring));
+        let Some(directory) = directory else { return };
+        let Some(&table) = self.delegations.by_directory.get(&directory) else { return };
+        let posts = self.posts(ring);
+        posts.dedicate(held.session.0, (held.start.0, &held.prefix), (directory.0, table));
+        posts.give();
     }
 
     fn make_ring(&mut self, session: SessionId) -> bool {

@@ -71,6 +71,12 @@ pub(super) fn standing_of(kind: FileKind) -> Standing {
     if kind == FileKind::Directory { Standing::Asked } else { Standing::Plain }
 }
 
+/// How the name of such a record stands, and which directory it is, if it is one.
+pub(super) fn found_in(record: &[u8]) -> (Standing, Option<FileId>) {
+    let Ok((id, kind)) = Dentry::peek(record) else { return (Standing::Asked, None) };
+    (standing_of(kind), (kind == FileKind::Directory).then_some(id))
+}
+
 impl Core {
     fn names(&self, table: usize) -> Names<'static> {
         let node = self.node;
@@ -213,9 +219,14 @@ impl Core {
     /// Nothing is posted any more in the rings that have the table's directory; which ones these
     /// are.
     pub(super) fn take_back_table(&self, at: usize) -> u64 {
-        let holders = self.delegations.tables[at].as_ref().map_or(0, |table| table.holders);
+        let holders = self.holders(at);
         self.take_back(holders);
         holders
+    }
+
+    /// The rings that have the table's directory.
+    pub(super) fn holders(&self, at: usize) -> u64 {
+        self.delegations.tables[at].as_ref().map_or(0, |table| table.holders)
     }
 
     /// Executes what was posted in these rings; whether there was anything.
@@ -228,12 +239,12 @@ impl Core {
     /// what was posted in it is executed in its turn.
     fn put_asked(&mut self, at: usize, directory: FileId, print: Print) {
         // What was executed meanwhile may have ended it.
-        let Some((names, table, _)) = self.table(at, directory) else { return };
-        if names.covers(&table.tally, print) {
-            self.delegations.left.push(Left { table: at, root: directory, print });
-        }
         let Some((names, table, spare)) = self.table(at, directory) else { return };
+        let is_left = names.covers(&table.tally, print);
         if names.add(&mut table.tally, spare, (print, Standing::Asked)) {
+            if is_left {
+                self.delegations.left.push(Left { table: at, root: directory, print });
+            }
             self.give(at);
         } else {
             self.forget_table(at);
@@ -275,11 +286,8 @@ impl Core {
 
     /// Lets those post who have a directory delegated, unless they have to wait for the commit.
     pub(super) fn give(&self, at: usize) {
-        let Some(table) = &self.delegations.tables[at] else { return };
-        let waits = |ring| self.delegations.fresh.iter().any(|fresh| fresh.ring == ring);
-        members(table.holders)
-            .filter(|ring| !waits(*ring))
-            .for_each(|ring| self.posts(ring).give());
+        let may_post = self.holders(at) & !self.delegations.fresh;
+        members(may_post).for_each(|ring| self.posts(ring).give());
     }
 
     /// A table without names for a directory whose names are read from now on
@@ -327,9 +335,8 @@ impl Core {
             }
             read += 1;
             let name = key.get(key::PLACE_BYTES..).unwrap_or_default();
-            let file = Dentry::peek(record).ok();
-            let standing = file.map_or(Standing::Asked, |(_, kind)| standing_of(kind));
-            inside.extend(file.filter(|(_, kind)| *kind == FileKind::Directory));
+            let (standing, directory) = found_in(record);
+            inside.extend(directory);
             fits = names.add(tally, spare, (Print::of(name), standing));
             if fits { Scan::More } else { Scan::Enough }
         });
@@ -337,7 +344,7 @@ impl Core {
         if scanned.is_err() || !fits {
             self.forget_table(at);
         }
-        inside.into_iter().for_each(|(id, _)| self.propose_covering(directory, id));
+        inside.into_iter().for_each(|id| self.propose_covering(directory, id));
         Ok(scanned?)
     }
 }

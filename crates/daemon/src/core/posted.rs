@@ -240,35 +240,38 @@ impl Core {
         present: Present,
     ) -> Outcome<()> {
         let record = &posts.records[at];
-        let path = path_in(record)?;
+        let mut path = path_in(record)?;
         let print = Print::of(&path);
         self.requests += 1;
         let posted = self.delegations.posted_on.map_or(0, |(_, posted)| posted);
         self.delegations.posted_on = Some((record.processor.load(Relaxed), posted + 1));
-        let place = self.execute_in(ring.directory, &path);
+        let inside_bytes = split(&path).0.len();
+        let directory = self.execute_in(ring.directory, &path[..inside_bytes]);
+        path.drain(..inside_bytes);
         self.now = present.time(record.cycles.load(Relaxed));
         self.looked_up = None;
-        let done = place.and_then(|place| self.execute_named(place, (posts, at), ring, present));
+        let done = directory.and_then(|directory| {
+            self.execute_named((directory, path), (posts, at), ring, present)
+        });
         // Of one that was not done nothing is known.
         let standing = *done.as_ref().unwrap_or(&Some(Standing::Asked));
         self.posted_name(print, at, standing);
         done.map(drop)
     }
 
-    /// What is executed next is at the end of this path from a directory that was delegated: the
-    /// directory and the name.
-    fn execute_in(&mut self, root: Option<FileId>, path: &[u8]) -> Outcome<(FileId, Vec<u8>)> {
+    /// What is executed next is in the directory at the end of this path from one that was
+    /// delegated: which one.
+    fn execute_in(&mut self, root: Option<FileId>, inside: &[u8]) -> Outcome<FileId> {
         let root = root.ok_or(Errno::EPROTO)?;
-        let (inside, name) = split(path);
         let executing = self.delegations.executing.as_ref();
         let same = executing.filter(|executing| executing.path == inside);
         if let Some(executing) = same {
-            return Ok((executing.directory, name.to_vec()));
+            return Ok(executing.directory);
         }
         let directory = self.lead(root, inside)?;
         self.end_executing()?;
         self.delegations.begin_executing(root, inside, directory);
-        Ok((directory, name.to_vec()))
+        Ok(directory)
     }
 
     /// Where a path of names of directories leads.

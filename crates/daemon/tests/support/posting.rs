@@ -110,6 +110,13 @@ pub fn make_as(node: &mut Node, session: SessionId, path: &str) -> Answer<(OpenR
     node.ask_as(session, &request, |reply: OpenReply<'_>| (reply.opened.open, reply.opened.created))
 }
 
+/// Makes a file and closes it; whether it is new.
+pub fn make_file_as(node: &mut Node, session: SessionId, path: &str) -> bool {
+    let (open, created) = make_as(node, session, path).unwrap();
+    node.ask_as(session, &Close { open }, |()| ()).unwrap();
+    created
+}
+
 /// Makes a directory by asking.
 pub fn mkdir_as(node: &mut Node, session: SessionId, path: &str) {
     let request = MakeDirectory { walk: walk(path, 0), mode: 0o755, uid: 0, gid: 0 };
@@ -126,8 +133,7 @@ pub fn warm_as(node: &mut Node, session: SessionId, directory: &str) {
     let (mut made, mut number) = (0, node.core().counters().files);
     while made < 8 {
         let path = format!("{directory}/warm{number}");
-        let (open, created) = make_as(node, session, &path).unwrap();
-        node.ask_as(session, &Close { open }, |()| ()).unwrap();
+        let created = make_file_as(node, session, &path);
         (made, number) = (made + u32::from(created), number + 1);
     }
 }
