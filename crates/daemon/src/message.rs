@@ -161,17 +161,18 @@ pub enum Question {
     Drop { open: OpenRef, closed_by: Option<SessionId>, last: bool },
     /// Capacity and use of the node.
     Space,
-    /// How far a part reaches. `round` tells repetitions in one run apart.
-    Part { file: FileId, generation: u32, round: u8 },
+    /// How far a part reaches. `round` tells repetitions in one run apart, and `parts`, of how many
+    /// it is asked, those that began anew.
+    Part { file: FileId, generation: u32, round: u8, parts: u16 },
     /// The same; from now on the file's home knows its times, until it is changed again.
     CleanPart { file: FileId, generation: u32 },
     /// The same, and whoever changes the part from now on asks the file's home before.
     SettlePart { file: FileId, generation: u32 },
     /// The file is gone, and its parts shall go.
     DropPart { file: FileId, generation: u32 },
-    /// The asker is about to change its part of a file: will its home ask for the length? Asked of
-    /// the home, which remembers it durably.
-    Admit { file: FileId, generation: u32 },
+    /// The asker is about to change its part of a file: will its home ask it for the length, and
+    /// tell it when the file goes? Asked of the home, which remembers it durably.
+    Admit { file: FileId, generation: u32, index: u16 },
     /// The length of a striped file. Asked of its home.
     Size { file: FileId, generation: u32 },
     /// How far a part reaches, which is not to change by writes until [`Question::LetEnd`] comes:

@@ -247,9 +247,10 @@ fn two_nodes() -> Vec<(u32, Fact<'static>)> {
         generation: 1,
         size_bytes: 100_000,
         spread,
+        parts: 2,
     };
     let root = File { id: FileId::ROOT, kind: FileKind::Directory, links: 2, ..file };
-    let root = File { generation: 0, size_bytes: 0, spread: whole, ..root };
+    let root = File { generation: 0, size_bytes: 0, spread: whole, parts: 0, ..root };
     let (parent, kind) = (FileId::ROOT, FileKind::Regular);
     let part = |index| Fact::Part(Part { file: id, generation: 1, index, spread, cut: false });
     let object = |size_bytes| Fact::Object(Object { file: id, generation: 1, size_bytes });
@@ -295,6 +296,20 @@ fn parts_without_their_file_and_a_wrong_length_of_a_striped_file_are_found() {
     facts.retain(|(shard, fact)| *shard == 0 || !matches!(fact, Fact::Part(_)));
     let kinds: Vec<Kind> = found(&facts).into_iter().map(|(kind, _)| kind).collect();
     assert_eq!(kinds, [Kind::Length, Kind::Object]);
+}
+
+/// The file's home would neither ask it how far it reaches nor have it removed with the file.
+#[test]
+fn a_part_that_the_home_of_its_file_does_not_know_of_is_found() {
+    let mut facts = two_nodes();
+    for (_, fact) in &mut facts {
+        if let Fact::File(file @ File { id: FileId(7), .. }) = fact {
+            file.parts = 1;
+        }
+    }
+    let found = found(&facts);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0], (Kind::Part, "/f: part 1 of generation 1 is there, of 1".to_owned()));
 }
 
 #[test]

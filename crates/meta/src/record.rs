@@ -13,7 +13,7 @@ mod xattrs;
 
 pub use inode::{Content, DirectoryNode, Inode, Layout, Origin, Policy};
 pub use intent::{Intent, Maker, Member, PartOf, Step};
-pub use part::{Part, PendingCut};
+pub use part::{Gone, Part, PendingCut};
 pub use small::{
     Append, BirthKey, Counters, HeldLock, Instance, SlotRanges, decode_locks, encode_locks,
 };

@@ -57,6 +57,8 @@ wire_struct! {
         generation: u32,
         size_bytes: u64,
         spread: Spread,
+        /// How many of its parts there may be: those with lower numbers.
+        parts: u16,
     }
 }
 wire_struct! {

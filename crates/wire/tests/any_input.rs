@@ -177,6 +177,7 @@ fn the_bytes_of_facts_do_not_change() {
             generation: 5,
             size_bytes: 6,
             spread,
+            parts: 2,
         }),
         Fact::Directory(Directory {
             id: file,
@@ -196,7 +197,7 @@ fn the_bytes_of_facts_do_not_change() {
     let long = |low: u8| [low, 0, 0, 0, 0, 0, 0, 0];
     let wanted = [
         [&[1], &long(1)[..], &long(2), &[1, 1, 0, 0, 0, b'n']].concat(),
-        [&[2], &long(2)[..], &[1, 3, 0, 0, 0, 1, 0, 5, 0, 0, 0], &long(6), &[4, 0, 1, 16, 1]]
+        [&[2], &long(2)[..], &[1, 3, 0, 0, 0, 1, 0, 5, 0, 0, 0], &long(6), &[4, 0, 1, 16, 1, 2, 0]]
             .concat(),
         [&[3], &long(2)[..], &long(1), &[1, 0, 0, 0, b'd'], &long(7), &[1, 0, 0, 0, 5]].concat(),
         [&[4], &long(2)[..], &long(7), &[1, 0, 0, 0]].concat(),

@@ -41,7 +41,7 @@ fn config() -> Config {
         capacity_bytes: CAPACITY_BYTES,
         chunk_bytes: 1 << CHUNK_LOG2,
         policy: Policy::Stripe,
-        width: 2,
+        width: u16::MAX,
         pool: 0,
         pools: Vec::new(),
         roles: Roles::default(),

@@ -106,8 +106,8 @@ impl Core {
             Question::DropPart { file, generation } => {
                 self.drop_part(*file, *generation).map(|()| Answer::Done)
             }
-            Question::Admit { file, generation } => {
-                self.admit_change(*file, *generation).map(|()| Answer::Done)
+            Question::Admit { file, generation, index } => {
+                self.admit_change(*file, *generation, *index).map(|()| Answer::Done)
             }
             Question::Size { file, generation } => self.tell_size(*file, *generation),
             Question::HoldEnd { file, generation, append } => {

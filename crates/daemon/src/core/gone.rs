@@ -7,7 +7,7 @@
 
 use mayfly_meta::{
     Scan, StoreError, key,
-    record::{Inode, Layout},
+    record::{Gone, Inode},
 };
 use mayfly_types::FileId;
 
@@ -27,8 +27,9 @@ impl Core {
         if inode.unsettled {
             self.store.delete(&key::numbered(key::UNSETTLED, file))?;
         }
-        self.store.put(&key::gone(file, generation), &inode.layout.encode_gone())?;
-        self.ask_to_drop(file, generation, &inode.layout);
+        let gone = Gone { layout: inode.layout, parts: inode.parts };
+        self.store.put(&key::gone(file, generation), &gone.encode())?;
+        self.ask_to_drop(file, generation, &gone);
         Ok(())
     }
 
@@ -37,12 +38,12 @@ impl Core {
         self.operations.values().any(|operation| operation.cut() == Some(file))
     }
 
-    fn ask_to_drop(&mut self, file: FileId, generation: u32, layout: &Layout) {
+    fn ask_to_drop(&mut self, file: FileId, generation: u32, gone: &Gone) {
         let waits = self.is_being_cut(file) || !self.striped.knows_cuts;
         if waits || self.striped.going.contains_key(&(file, generation)) {
             return;
         }
-        let shards = self.part_shards(file, layout);
+        let shards = self.first_part_shards(file, &gone.layout, gone.parts);
         self.striped.going.insert((file, generation), shards.len());
         for shard in shards {
             let question = Question::DropPart { file, generation };
@@ -71,8 +72,7 @@ impl Core {
             Scan::More
         })?;
         for ((file, generation), record) in gone {
-            let layout = Layout::decode_gone(&record)?;
-            self.ask_to_drop(file, generation, &layout);
+            self.ask_to_drop(file, generation, &Gone::decode(&record)?);
         }
         Ok(())
     }

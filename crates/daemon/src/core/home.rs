@@ -251,6 +251,7 @@ impl Core {
             linkable: false,
             generation: 0,
             layout,
+            parts: 0,
             replica: 0,
             origin: None,
             residency: Vec::new(),

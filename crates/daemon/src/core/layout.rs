@@ -19,6 +19,7 @@ use mayfly_meta::{
     key,
     record::{Content, Inode, Layout, Policy, Step},
 };
+use mayfly_object::ObjectId;
 use mayfly_types::{Errno, FileId, FileKind};
 use mayfly_wire::{SetXattr, XATTR_CREATE};
 
@@ -209,11 +210,9 @@ impl Core {
             say(self.numbering.node, blocks);
             return Ok(text);
         };
-        let shards: Vec<u32> = (0..inode.layout.width)
-            .map(|index| self.part_shard(object.file, &inode.layout, index).0)
-            .collect();
-        let question =
-            Question::Part { file: object.file, generation: object.generation, round: 0 };
+        let shards = self.shards_with_parts(inode);
+        let ObjectId { file, generation } = object;
+        let question = Question::Part { file, generation, round: 0, parts: inode.parts };
         for (shard, answer) in shards.iter().zip(self.facts(&shards, &question)?) {
             match answer {
                 Answer::Part(facts) => say(self.numbering.node_of(ShardId(*shard)), facts.blocks),

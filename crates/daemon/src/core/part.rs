@@ -61,8 +61,8 @@ pub(super) struct Table {
 
 #[derive(Debug, Default)]
 pub(super) struct Active {
-    /// The file's home knows that the part may change.
-    pub(super) admitted: bool,
+    /// Of which generation the file's home knows that the part may change.
+    pub(super) admitted: Option<u32>,
     /// There is an object.
     made: bool,
     /// Space set aside for it while its record is dirty, bytes.
@@ -337,20 +337,21 @@ impl Core {
 
     /// Makes sure that the file's home will ask for its length.
     pub(super) fn admit_at_home(&mut self, place: &PartPlace) -> Outcome<()> {
-        let (file, generation) = (place.file, place.part.generation);
-        if self.parts.active.get(&file).is_some_and(|active| active.admitted) {
+        let PartPlace { file, part: PartOf { generation, index, .. } } = *place;
+        let admitted = self.parts.active.get(&file).and_then(|active| active.admitted);
+        if admitted == Some(generation) {
             return Ok(());
         }
         if self.is_home(file) {
-            self.admit_change(file, generation)?;
+            self.admit_change(file, generation, index)?;
         } else {
-            match self.fact(self.slots.home(file), Question::Admit { file, generation })? {
+            match self.fact(self.slots.home(file), Question::Admit { file, generation, index })? {
                 Answer::Done => {}
                 Answer::Failed(errno) => return Err(errno.into()),
                 _ => return Err(Errno::EIO.into()),
             }
         }
-        self.parts.active.entry(file).or_default().admitted = true;
+        self.parts.active.entry(file).or_default().admitted = Some(generation);
         Ok(())
     }
 
@@ -482,7 +483,7 @@ impl Core {
         self.save_part(file, &part)?;
         self.charge_part(file, attr.blocks * BLOCK_BYTES);
         let active = self.parts.active.entry(file).or_default();
-        (active.admitted, active.made) = (true, true);
+        (active.admitted, active.made) = (Some(generation), true);
         Ok(())
     }
 }

@@ -96,8 +96,18 @@ impl Core {
         ShardId(numbering.front_of(node).0 + (file.0 % u64::from(numbering.shards)) as u32)
     }
 
+    /// All who may come to have parts of a file.
     pub(super) fn part_shards(&self, file: FileId, layout: &Layout) -> Vec<u32> {
-        (0..layout.width).map(|index| self.part_shard(file, layout, index).0).collect()
+        self.first_part_shards(file, layout, layout.width)
+    }
+
+    /// Those of them who may have had one so far.
+    pub(super) fn shards_with_parts(&self, inode: &Inode) -> Vec<u32> {
+        self.first_part_shards(inode.id, &inode.layout, inode.parts)
+    }
+
+    pub(super) fn first_part_shards(&self, file: FileId, layout: &Layout, parts: u16) -> Vec<u32> {
+        (0..parts).map(|index| self.part_shard(file, layout, index).0).collect()
     }
 
     fn place_in(&self, file: FileId, of: &PartOf, offset: u64) -> (ShardId, PartPlace) {
@@ -264,6 +274,7 @@ impl Core {
         self.forget_append(file)?;
         self.discharge(file);
         located.inode.layout.striped = true;
+        located.inode.parts = 1;
         let part = PartOf { generation: object.generation, layout: located.inode.layout, index: 0 };
         self.adopt_part(&PartPlace { file, part }, &attr)?;
         self.opens.mark_striped(file);
@@ -271,8 +282,13 @@ impl Core {
         Ok(true)
     }
 
-    /// A part is about to change: the size is unsettled from here on.
-    pub(super) fn admit_change(&mut self, file: FileId, generation: u32) -> Outcome<()> {
+    /// A part is about to change: the size is unsettled from here on, and there may be that part.
+    pub(super) fn admit_change(
+        &mut self,
+        file: FileId,
+        generation: u32,
+        index: u16,
+    ) -> Outcome<()> {
         if self.opens.file(file).is_none_or(|file| file.writers == 0) {
             // Whoever wrote is gone.
             return Err(Errno::EBADF.into());
@@ -281,18 +297,29 @@ impl Core {
         if generation_of(&located.inode)? != generation || !located.inode.layout.striped {
             return Err(Errno::EIO.into());
         }
-        self.unsettle_striped(&mut located)
+        let parts = index.checked_add(1).filter(|parts| *parts <= located.inode.layout.width);
+        let parts = parts.ok_or(Errno::EPROTO)?;
+        if parts > located.inode.parts && self.striped.appending.contains_key(&file) {
+            // Nobody has asked it how far it reaches, nor holds it.
+            return Err(Fault::Busy);
+        }
+        self.unsettle_striped(&mut located, parts)
     }
 
-    pub(super) fn unsettle_striped(&mut self, located: &mut Located) -> Outcome<()> {
-        let file = located.inode.id;
+    /// The size is unsettled from here on, and there may be so many parts.
+    pub(super) fn unsettle_striped(&mut self, located: &mut Located, parts: u16) -> Outcome<()> {
+        let inode = &mut located.inode;
+        let (file, new) = (inode.id, parts > inode.parts);
         self.keep_unsettled(file);
-        if located.inode.unsettled {
+        if inode.unsettled && !new {
             return Ok(());
         }
-        located.inode.unsettled = true;
-        let mark = located.birth().encode();
-        self.store.put(&key::numbered(key::UNSETTLED, file), &mark)?;
+        inode.parts = inode.parts.max(parts);
+        if !inode.unsettled {
+            inode.unsettled = true;
+            let mark = located.birth().encode();
+            self.store.put(&key::numbered(key::UNSETTLED, file), &mark)?;
+        }
         self.save(located)
     }
 
@@ -306,7 +333,7 @@ impl Core {
         let inode = &located.inode;
         let Some(object) = object_of(inode).filter(|_| inode.unsettled) else { return };
         let (file, generation) = (object.file, object.generation);
-        let shards = self.part_shards(file, &inode.layout);
+        let shards = self.shards_with_parts(inode);
         self.striped.attempts += 1;
         let attempt = self.striped.attempts;
         let (missing, birth) = (shards.len(), located.birth());
@@ -395,7 +422,9 @@ impl Core {
         }
         self.check_nothing_in_doubt(file)?;
         let (generation, layout) = (generation_of(inode)?, inode.layout);
-        self.unsettle_striped(located)?;
+        // The part with the last byte is made if it has to be.
+        let last = size_bytes.checked_sub(1).map_or(0, |last| layout.part_of(file, last));
+        self.unsettle_striped(located, last + 1)?;
         self.forget_append(file)?;
         (self.run.cut, self.run.operated) = (Some(file), false);
         let steps = (0..layout.width).map(|index| {
@@ -460,7 +489,7 @@ impl Core {
         let file = located.inode.id;
         if set.which & TIMES != 0 && located.inode.unsettled {
             let generation = generation_of(&located.inode)?;
-            let shards = self.part_shards(file, &located.inode.layout);
+            let shards = self.shards_with_parts(&located.inode);
             let question = Question::CleanPart { file, generation };
             facts_of(self.facts(&shards, &question)?)?;
         }

@@ -49,27 +49,20 @@ impl Core {
         write: &Write<'_>,
         to: &mut Writer<'_>,
     ) -> Outcome<Served> {
-        self.take_turn(caller, located)?;
+        self.take_turn(caller, located, 0)?;
         let file = located.inode.id;
-        let held = self.held_size(caller, located);
+        let held = self.held_end(caller, located, write.bytes);
         if let Err(Fault::Errno(_)) = &held {
             self.forget_noted(caller, file)?;
         }
-        let size_bytes = held?;
-        let start = match self.noted_start(caller, file, write.bytes.len()) {
-            Some(start) => start,
-            None => {
-                self.forget_unwritten(file, size_bytes)?;
-                let start = size_bytes.max(self.noted_end(file));
-                let bytes = fitting(start, write.bytes)?;
-                if bytes.is_empty() {
-                    Written { object: true, count: 0, end: start }.encode(to)?;
-                    return Ok(Served::Replied);
-                }
-                self.note_append(caller, file, start, write.bytes.len())?;
-                start
+        let (size_bytes, start) = held?;
+        if self.noted_start(caller, file, write.bytes.len()).is_none() {
+            if write.bytes.is_empty() {
+                Written { object: true, count: 0, end: start }.encode(to)?;
+                return Ok(Served::Replied);
             }
-        };
+            self.note_append(caller, file, start, write.bytes.len())?;
+        }
         if self.run.begun.is_none() {
             self.run.begun = self.begin_write(caller, file, BEGUN_PART);
         }
@@ -99,8 +92,13 @@ impl Core {
     }
 
     /// Waits until nobody else appends to the file or cuts it, and keeps others from it until the
-    /// run is over.
-    pub(super) fn take_turn(&mut self, caller: Caller, located: &Located) -> Outcome<()> {
+    /// run is over. There may be so many parts from then on.
+    pub(super) fn take_turn(
+        &mut self,
+        caller: Caller,
+        located: &Located,
+        parts: u16,
+    ) -> Outcome<()> {
         let file = located.inode.id;
         if self.striped.appending.get(&file).is_some_and(|other| *other != Some(caller)) {
             return Err(Fault::Busy);
@@ -109,26 +107,48 @@ impl Core {
         self.unclaimed(|| vec![(Claim::Bytes(file), false)])?;
         self.striped.appending.insert(file, Some(caller));
         self.run.appends_to = Some(file);
-        self.unsettle_striped(&mut located.clone())
+        self.unsettle_striped(&mut located.clone(), parts)
     }
 
-    /// The length, which nobody changes until the run is over.
-    fn held_size(&mut self, caller: Caller, located: &Located) -> Outcome<u64> {
-        let by = Some(self.of_all(caller));
-        let facts = self.hold_parts(&located.inode, (by, false))?;
-        Ok(facts.iter().map(|facts| facts.end_bytes).max().unwrap_or(0))
+    /// The length, which nobody changes until the run is over, and where these bytes go. The parts
+    /// are held that there may be, and those that they go to: one that is new may get others before
+    /// it is held, and then they go behind these.
+    fn held_end(&mut self, caller: Caller, located: &Located, bytes: &[u8]) -> Outcome<(u64, u64)> {
+        let (by, file) = (Some(self.of_all(caller)), located.inode.id);
+        let mut located = located.clone();
+        loop {
+            let facts = self.hold_parts(&located.inode, (by, false))?;
+            let size_bytes = facts.iter().map(|facts| facts.end_bytes).max().unwrap_or(0);
+            let start = match self.noted_start(caller, file, bytes.len()) {
+                Some(start) => start,
+                None => {
+                    self.forget_unwritten(file, size_bytes)?;
+                    size_bytes.max(self.noted_end(file))
+                }
+            };
+            let pieces = self.pieces_of(&located, start, fitting(start, bytes)?)?;
+            let parts = pieces.iter().map(|(_, place, ..)| place.part.index + 1).max();
+            if parts.is_none_or(|parts| parts <= located.inode.parts) {
+                return Ok((size_bytes, start));
+            }
+            self.unsettle_striped(&mut located, parts.unwrap_or_default())?;
+        }
     }
 
-    /// What the parts say, of which none becomes longer until the run lets them.
+    /// What the parts say that there may be, of which none becomes longer until the run lets them.
+    /// Who has the turn keeps others from being made.
     pub(super) fn hold_parts(
         &mut self,
         inode: &Inode,
         (by, turn): (Option<Caller>, bool),
     ) -> Outcome<Vec<PartFacts>> {
         let (file, generation) = (inode.id, generation_of(inode)?);
-        let shards = self.part_shards(file, &inode.layout);
-        let append = match &self.run.holds {
-            Some(held) => held.append,
+        let shards = self.shards_with_parts(inode);
+        let append = match &mut self.run.holds {
+            Some(held) => {
+                held.shards.clone_from(&shards);
+                held.append
+            }
             None => {
                 let append = Append { number: self.striped.number_of_append(), by };
                 self.run.holds = Some(Held { file, append, shards: shards.clone(), turn });
@@ -207,7 +227,7 @@ impl Core {
             return;
         }
         let append = Append { number: 0, by: Some(self.of_all(caller)) };
-        let shards = self.part_shards(file, &inode.layout).into_iter().map(ShardId);
+        let shards = self.shards_with_parts(&inode).into_iter().map(ShardId);
         for shard in shards.filter(|shard| *shard != self.shard).collect::<Vec<_>>() {
             self.ask(shard, Question::LetEnd { file, append }, Purpose::Nothing);
         }

@@ -66,10 +66,12 @@ impl Core {
         }
         let (file, generation) = (inode.id, generation_of(inode)?);
         self.unclaimed(|| vec![(Claim::Bytes(file), false)])?;
-        let shards = self.part_shards(file, &inode.layout);
+        // Who gets a part in between is asked, too: from the first round on, as otherwise there
+        // would be no moment of which all have said something.
+        let (shards, parts) = (self.shards_with_parts(inode), inode.parts);
         let mut before: Option<Vec<PartFacts>> = None;
         for round in 0..ROUNDS_MAX {
-            let question = Question::Part { file, generation, round };
+            let question = Question::Part { file, generation, round, parts };
             let facts = facts_of(self.facts(&shards, &question)?)?;
             if before.is_some_and(|before| agree(&before, &facts)) {
                 return Ok(sum(inode, &facts));

@@ -31,7 +31,7 @@ impl Core {
         wish: Wish,
     ) -> Outcome<Served> {
         let inode = &located.inode;
-        self.take_turn(caller, located)?;
+        self.take_turn(caller, located, inode.layout.width)?;
         let Some(wish) = self.clip(inode, wish)? else { return Ok(Served::Replied) };
         if wish.what != Allocation::Punch {
             self.allocate_parts(inode, wish, true)?;
@@ -90,7 +90,7 @@ impl Core {
     pub(super) fn sync_striped(&mut self, inode: &Inode) -> Outcome<Served> {
         if self.config.durability == Durability::Sync {
             let (file, generation) = (inode.id, generation_of(inode)?);
-            let shards: Vec<u32> = self.part_shards(file, &inode.layout);
+            let shards = self.shards_with_parts(inode);
             let answers = self.facts(&shards, &Question::SyncPart { file, generation })?;
             facts_of_all(answers)?;
         }

@@ -313,6 +313,11 @@ impl Look {
                     let what = format!("shard {shard} has {of} of no file: {:016x}", id.0);
                     verdict.say(*id, Kind::Part, what);
                 }
+                let parts = self.files.get(id).map_or(0, |(_, file)| file.parts);
+                if is_had && part.index >= parts {
+                    let what = format!("{}: {of} is there, of {parts}", self.path(*id));
+                    verdict.say(*id, Kind::Part, what);
+                }
             }
         }
     }

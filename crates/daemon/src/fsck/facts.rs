@@ -81,6 +81,7 @@ fn tell_inode(inode: &Inode, tell: &mut dyn FnMut(&Fact<'_>)) {
         generation,
         size_bytes: inode.size_bytes,
         spread: spread(&inode.layout),
+        parts: inode.parts,
     }));
     if let Content::Directory(node) = &inode.content {
         let mut members = Vec::new();

@@ -172,6 +172,8 @@ pub struct Inode {
     pub generation: u32,
     /// Where the chunks are.
     pub layout: Layout,
+    /// Of a striped file: parts with numbers from this one on have never had bytes. Of others 0.
+    pub parts: u16,
     /// Which replica of the objects this is about.
     pub replica: u8,
     /// The master copy, in a caching tier.
@@ -270,7 +272,7 @@ impl Inode {
             | Content::Symlink(bytes)
             | Content::Fifo(bytes)
             | Content::Socket(bytes) => bytes.len(),
-            Content::Object(_) => 0,
+            Content::Object(_) => 2 * usize::from(self.layout.striped),
             Content::Directory(node) => node.name.len(),
         }
     }
@@ -292,6 +294,9 @@ impl Inode {
             Content::Object(generation) => {
                 debug_assert_eq!(*generation, self.generation);
                 record.push(1);
+                if self.layout.striped {
+                    record.put_u16(self.parts);
+                }
             }
             Content::Inline(bytes) => encode_inline(bytes, record),
             Content::Symlink(bytes) | Content::Fifo(bytes) | Content::Socket(bytes) => {
@@ -337,6 +342,7 @@ impl Inode {
             _ => return Err(StoreError::Corrupt("a residency map of unknown form")),
         };
         let content = decode_content(&mut from, kind, generation)?;
+        let parts = if striped { decode_parts(&mut from, &content, &layout)? } else { 0 };
         from.finish()?;
         Ok(Inode {
             id,
@@ -356,6 +362,7 @@ impl Inode {
             linkable: flags & FLAG_LINKABLE != 0,
             generation,
             layout,
+            parts,
             replica,
             origin,
             residency,
@@ -476,6 +483,18 @@ fn decode_origin(from: &mut Take<'_>) -> Result<Option<Origin>, StoreError> {
     }
     let (resident, dirty) = (flags & 1 != 0, flags & 2 != 0);
     Ok(Some(Origin { source, mtime, size_bytes, resident, dirty }))
+}
+
+fn decode_parts(
+    from: &mut Take<'_>,
+    content: &Content,
+    layout: &Layout,
+) -> Result<u16, StoreError> {
+    let parts = from.u16()?;
+    if !matches!(content, Content::Object(_)) || !(1..=layout.width).contains(&parts) {
+        return Err(StoreError::Corrupt("a striped file has impossible parts"));
+    }
+    Ok(parts)
 }
 
 #[inline]

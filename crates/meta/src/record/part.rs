@@ -78,24 +78,38 @@ impl Part {
     }
 }
 
-impl Layout {
-    /// The record of the servers that still have to remove their parts of a file.
+/// Parts of a file that their servers still have to remove.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gone {
+    /// Where they are.
+    pub layout: Layout,
+    /// How many there may be: those with lower numbers.
+    pub parts: u16,
+}
+
+impl Gone {
+    /// The record.
     #[must_use]
-    pub fn encode_gone(&self) -> Vec<u8> {
+    pub fn encode(&self) -> Vec<u8> {
         let mut record = vec![GONE_V1];
-        put_layout(&mut record, self);
+        put_layout(&mut record, &self.layout);
+        record.put_u16(self.parts);
         record
     }
 
-    /// From that record.
+    /// From the record.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`].
-    pub fn decode_gone(record: &[u8]) -> Result<Layout, StoreError> {
+    pub fn decode(record: &[u8]) -> Result<Gone, StoreError> {
         let mut from: Take<'_> = form(record, GONE_V1)?;
-        let layout = decode_layout(&mut from)?;
+        let layout = Layout { striped: true, ..decode_layout(&mut from)? };
+        let parts = from.u16()?;
         from.finish()?;
-        Ok(Layout { striped: true, ..layout })
+        if !(1..=layout.width).contains(&parts) {
+            return Err(StoreError::Corrupt("impossible parts of a file that is gone"));
+        }
+        Ok(Gone { layout, parts })
     }
 }
 
@@ -124,9 +138,9 @@ mod tests {
         wanted.extend_from_slice(&long(3));
         assert_eq!(part().encode(), wanted);
         assert_eq!(Part::decode(&part().encode()).ok(), Some(part()));
-        let gone = part().layout.encode_gone();
-        assert_eq!(gone, [&[0xd1], layout.as_slice()].concat());
-        assert_eq!(Layout::decode_gone(&gone).ok(), Some(part().layout));
+        let gone = Gone { layout: part().layout, parts: 2 };
+        assert_eq!(gone.encode(), [&[0xd1], layout.as_slice(), &[2, 0]].concat());
+        assert_eq!(Gone::decode(&gone.encode()).ok(), Some(gone));
     }
 
     #[test]
@@ -139,6 +153,10 @@ mod tests {
         }
         for length in 0..good.len() {
             assert!(Part::decode(&good[..length]).is_err(), "{length} bytes");
+        }
+        for parts in [0, 5] {
+            let gone = Gone { layout: part().layout, parts };
+            assert!(Gone::decode(&gone.encode()).is_err(), "{parts} of 4");
         }
     }
 }

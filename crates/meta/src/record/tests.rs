@@ -28,6 +28,7 @@ fn inode(content: Content) -> Inode {
         linkable: false,
         generation: 0,
         layout: Layout::default(),
+        parts: 0,
         replica: 0,
         origin: None,
         residency: Vec::new(),

@@ -32,6 +32,7 @@ pub(crate) fn inode(id: u64, links: u32, content: Content) -> Inode {
         linkable: false,
         generation: 0,
         layout: Layout::default(),
+        parts: 0,
         replica: 0,
         origin: None,
         residency: Vec::new(),

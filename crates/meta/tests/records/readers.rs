@@ -162,6 +162,7 @@ pub(crate) fn inode() -> impl Strategy<Value = Inode> {
                 linkable: false,
                 generation: if let Content::Object(generation) = content { generation } else { 0 },
                 layout: Layout::default(),
+                parts: 0,
                 replica: 0,
                 origin: None,
                 residency: Vec::new(),

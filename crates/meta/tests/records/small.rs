@@ -82,7 +82,7 @@ fn small_files_of_every_length_are_found_with_their_bytes() {
 }
 
 fn striped(mut inode: Inode) -> Inode {
-    inode.layout.striped = true;
+    (inode.layout.striped, inode.parts) = (true, 1);
     inode
 }
 

@@ -31,6 +31,8 @@ struct Part {
     /// The shard's answers to questions, by their numbers.
     answers: Vec<(u64, Answer)>,
     asked: u64,
+    /// Of which generations the home was asked for admission.
+    admitted: Vec<u32>,
     /// Nobody can write any more.
     closed: bool,
 }
@@ -55,7 +57,8 @@ impl Part {
             striped: true,
         };
         let place = PartPlace { file, part: PartOf { generation: 1, layout, index: 1 } };
-        let mut part = Part { shard, place, answers: Vec::new(), asked: 0, closed: false };
+        let (answers, admitted) = (Vec::new(), Vec::new());
+        let mut part = Part { shard, place, answers, asked: 0, admitted, closed: false };
         part.meet();
         part
     }
@@ -85,7 +88,10 @@ impl Part {
                     Message::Ask(id, question) => {
                         let answer = match question {
                             Question::Admit { .. } if self.closed => Answer::Failed(Errno::EBADF),
-                            Question::Admit { .. } => Answer::Done,
+                            Question::Admit { generation, index: 1, .. } => {
+                                self.admitted.push(generation);
+                                Answer::Done
+                            }
                             Question::Returned => not_involved(),
                             other => panic!("{other:?}"),
                         };
@@ -187,6 +193,19 @@ const LOOK: Append = Append { number: 2, by: None };
 /// The home's number for an append, and a request of a process of its node.
 fn append_of(request_id: u64) -> Append {
     Append { number: 1, by: Some(caller(request_id)) }
+}
+
+/// The home of a file that was emptied and grew again does not know of parts that were admitted
+/// before, and would neither ask them how far they reach nor have them removed.
+#[test]
+fn who_was_admitted_to_what_a_file_had_before_it_was_emptied_asks_again() {
+    let mut part = Part::new();
+    for (request, generation) in [(1, 1), (2, 1), (3, 2), (4, 2)] {
+        part.place.part.generation = generation;
+        part.write(request);
+        part.finish();
+    }
+    assert_eq!(part.admitted, [1, 2]);
 }
 
 /// A write had begun when a cut was decided, and others saw its bytes. Its daemon died before it

@@ -12,9 +12,11 @@ use crate::{
     core::alone::{Alone, BODY_BYTES, CHUNK_LOG2, encoded, not_involved},
     message::{Answer, Message, PartFacts, Question},
     numbering::Numbering,
+    slots::ShardId,
 };
 
 const HERE: Numbering = Numbering { node: 0, nodes: 2, shards: 1 };
+const OF_FOUR: Numbering = Numbering { nodes: 4, ..HERE };
 const CHUNK_BYTES: u64 = 1 << CHUNK_LOG2;
 const O_RDWR: u32 = 0o2;
 const O_TMPFILE: u32 = 0o20_200_000;
@@ -28,6 +30,8 @@ struct Home {
     cut: Option<u64>,
     /// The other part's daemon does not hear of cuts.
     deaf: bool,
+    /// Somebody is about to write to the fourth part when the second round is answered.
+    joins: bool,
     /// What the other part was asked.
     asked: Vec<Question>,
     requests: u64,
@@ -45,9 +49,13 @@ fn cut(target: Target<'_>, size_bytes: u64) -> SetAttr<'_> {
 
 impl Home {
     fn new(ends: fn(&Question) -> u64) -> Home {
-        let shard = Alone::new(HERE);
-        let (asked, requests, deaf) = (Vec::new(), 0, false);
-        let mut home = Home { shard, ends, cut: None, deaf, asked, requests };
+        Home::of(HERE, ends)
+    }
+
+    fn of(numbering: Numbering, ends: fn(&Question) -> u64) -> Home {
+        let shard = Alone::new(numbering);
+        let (asked, requests, deaf, joins) = (Vec::new(), 0, false, false);
+        let mut home = Home { shard, ends, cut: None, deaf, joins, asked, requests };
         home.shard.core.session_opened(SessionId(3), 100);
         home
     }
@@ -94,11 +102,18 @@ impl Home {
                     message if to == self.shard.core.shard => self.shard.core.deliver(to, message),
                     Message::Ask(id, question) => {
                         let answer = self.answer(&question);
+                        if let Question::Part { file, generation, round: 1, .. } = question
+                            && std::mem::take(&mut self.joins)
+                        {
+                            let admit = Question::Admit { file, generation, index: 3 };
+                            self.shard.core.deliver(ShardId(3), Message::Ask(1, admit));
+                        }
                         self.asked.push(question);
                         if let Some(answer) = answer {
                             self.shard.core.deliver(to, Message::Answer(id, answer));
                         }
                     }
+                    Message::Answer(1, Answer::Done) if to == ShardId(3) => {}
                     other => panic!("{other:?}"),
                 }
             }
@@ -193,8 +208,35 @@ fn nobody_is_held_where_two_rounds_agree() {
     });
     let open = home.make();
     assert_eq!(home.size(Target::Open(open)), 2 * CHUNK_BYTES + 1);
-    assert_eq!(home.asked(|question| matches!(question, Question::Part { .. })), 3);
+    assert_eq!(home.asked(is_look), 3);
     assert_eq!(home.asked.len(), 3);
+}
+
+#[test]
+fn who_never_had_a_part_is_asked_neither_how_far_it_reaches_nor_to_drop_it() {
+    let mut home = Home::of(OF_FOUR, |_| 2 * CHUNK_BYTES);
+    let open = home.make();
+    assert_eq!(home.size(Target::Open(open)), 2 * CHUNK_BYTES);
+    assert_eq!(home.asked(is_look), 2, "the second part, in two rounds");
+    home.ask::<_, ()>(&Close { open });
+    assert_eq!(home.asked(is_drop), 1);
+}
+
+/// With what the others had said before, there would be no moment at which all of it was true.
+#[test]
+fn a_part_that_comes_while_the_others_are_asked_makes_the_look_begin_anew() {
+    let mut home = Home::of(OF_FOUR, |question| match question {
+        Question::Part { parts: 4, .. } => 4 * CHUNK_BYTES,
+        _ => 2 * CHUNK_BYTES,
+    });
+    let open = home.make();
+    home.joins = true;
+    assert_eq!(home.size(Target::Open(open)), 4 * CHUNK_BYTES);
+    let of_all = |question: &Question| matches!(question, Question::Part { parts: 4, .. });
+    assert_eq!((home.asked(is_look), home.asked(of_all)), (8, 6));
+    home.start_again();
+    home.ask::<_, ()>(&Close { open });
+    assert_eq!(home.asked(is_drop), 3, "that there may be four is durable");
 }
 
 /// A closed file of two chunks of which its own home has cut its part to four.
@@ -237,6 +279,10 @@ fn a_size_is_settled_when_a_cut_is_finished_that_nobody_waits_for() {
     home.asked.clear();
     assert_eq!(home.size(cut.target), 4 * CHUNK_BYTES);
     assert_eq!(home.asked.len(), 0, "nobody is asked for a size that is settled");
+}
+
+fn is_look(question: &Question) -> bool {
+    matches!(question, Question::Part { .. })
 }
 
 fn is_drop(question: &Question) -> bool {
