@@ -96,12 +96,7 @@ impl Core {
         ShardId(numbering.front_of(node).0 + (file.0 % u64::from(numbering.shards)) as u32)
     }
 
-    /// All who may come to have parts of a file.
-    pub(super) fn part_shards(&self, file: FileId, layout: &Layout) -> Vec<u32> {
-        self.first_part_shards(file, layout, layout.width)
-    }
-
-    /// Those of them who may have had one so far.
+    /// Who may have had a part of a file so far.
     pub(super) fn shards_with_parts(&self, inode: &Inode) -> Vec<u32> {
         self.first_part_shards(inode.id, &inode.layout, inode.parts)
     }
