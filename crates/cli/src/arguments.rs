@@ -9,7 +9,7 @@ use mayfly_deploy::{
     nodes::{NODE, RELAY},
 };
 
-use crate::{bench, nodes::Nodes, size};
+use crate::{bench, manual, nodes::Nodes, size};
 
 const AFTER: &str = "\
 Examples:
@@ -22,7 +22,7 @@ Examples:
 
 /// A temporary file system for one job, in the node's own storage, for unmodified programs.
 #[derive(Debug, Parser)]
-#[command(name = "mayfly", version, after_help = AFTER)]
+#[command(name = "mayfly", version = manual::version(), after_help = AFTER)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) subcommand: Do,
@@ -61,6 +61,14 @@ pub(crate) enum Do {
     Layout(Layout),
     /// Measure an instance beside other directories: metadata, data, find
     Bench(Box<bench::Bench>),
+    /// Print what a shell needs to complete `mayfly` and its options
+    ///
+    /// For bash: `mayfly completions bash > ~/.local/share/bash-completion/completions/mayfly`.
+    /// Packages install them for everybody.
+    Completions { shell: clap_complete::Shell },
+    /// Write the man pages, for packages.
+    #[command(name = "__man", hide = true)]
+    Man { directory: PathBuf },
     #[command(name = mayfly_bench::WORKER, hide = true)]
     BenchWorker,
     #[command(name = RELAY, hide = true)]

@@ -5,6 +5,7 @@ mod bench;
 mod fleet;
 mod fsck;
 mod layout;
+mod manual;
 mod nodes;
 mod run;
 mod show;
@@ -44,6 +45,8 @@ fn perform(what: Do) -> Result<()> {
         Do::Doctor(doctor) => show::doctor(&doctor),
         Do::Layout(Layout::Get(wanted)) => layout::get(&wanted),
         Do::Layout(Layout::Set(wanted)) => layout::set(&wanted),
+        Do::Completions { shell } => manual::completions(shell),
+        Do::Man { directory } => manual::write_pages(&directory),
         Do::Bench(bench) => bench::bench(&bench),
         Do::BenchWorker => mayfly_bench::worker(),
         Do::Relay => mayfly_deploy::nodes::run_relay(),

@@ -36,3 +36,4 @@ pub use self::{
     slots::{ShardId, SlotTable},
     totals::Totals,
 };
+pub use mayfly_transport_tcp::PROTOCOL_VERSION;

@@ -39,7 +39,7 @@ pub use image_process::{IMAGE, make_image};
 pub use instance::{Found, Instance};
 pub use launch::{Lifeline, SUPERVISE, launch};
 pub use layouts::{Laid, layout_of, set_layout};
-pub use mayfly_daemon::{LayoutWords, Pool};
+pub use mayfly_daemon::{LayoutWords, PROTOCOL_VERSION, Pool};
 pub use mayfly_types::{Durability, limits::SHARDS_MAX};
 pub use namespace::{INSIDE, command as command_inside, run_inside};
 pub use nodes::Members;

@@ -1,0 +1,89 @@
+//! What packages need of the command line: man pages, completions of shells, the version.
+//!
+//! All of it comes from the definitions that parse the arguments, so it cannot say anything else.
+
+use std::{
+    fs,
+    io::{self, Write},
+    path::Path,
+};
+
+use anyhow::{Context, Result};
+use clap::{Command, CommandFactory};
+use clap_complete::Shell;
+use mayfly_deploy::PROTOCOL_VERSION;
+
+use crate::arguments::Arguments;
+
+/// What `mayfly --version` prints behind the name: the release, the commit where whoever built it
+/// has said it (`MAYFLY_COMMIT`), and the version of what nodes say to each other. Only nodes with
+/// one version make an instance.
+pub(crate) fn version() -> &'static str {
+    static TEXT: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
+        let commit = option_env!("MAYFLY_COMMIT").filter(|commit| !commit.is_empty());
+        let commit = commit.map_or_else(|| "not packaged".to_owned(), |id| format!("commit {id}"));
+        format!("{} ({commit}, protocol {PROTOCOL_VERSION})", env!("CARGO_PKG_VERSION"))
+    });
+    &TEXT
+}
+
+/// Prints the completions of a shell.
+pub(crate) fn completions(shell: Shell) -> Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut for_people(), "mayfly", &mut script);
+    // A reader that has seen enough (`| head`) is no error.
+    match io::stdout().write_all(&script) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
+}
+
+/// Writes a page for the command and one for each of its subcommands, to any depth.
+pub(crate) fn write_pages(directory: &Path) -> Result<()> {
+    fs::create_dir_all(directory)
+        .with_context(|| format!("cannot make {}", directory.display()))?;
+    clap_mangen::generate_to(for_people(), directory)
+        .with_context(|| format!("cannot write to {}", directory.display()))
+}
+
+/// The command without the subcommands by which it calls itself, which completions would show.
+fn for_people() -> Command {
+    let command = Arguments::command();
+    let visible = command.get_subcommands().filter(|below| !below.is_hide_set()).cloned();
+    let visible: Vec<Command> = visible.collect();
+    Command::new("mayfly")
+        .version(version())
+        .about(command.get_about().cloned().unwrap_or_default())
+        .after_help(command.get_after_help().cloned().unwrap_or_default())
+        .subcommands(visible)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_visible_subcommand_has_a_page_with_its_options() {
+        let place = tempfile::tempdir().expect("a temporary directory");
+        write_pages(place.path()).expect("a directory that is ours");
+        let page = |name: &str| fs::read_to_string(place.path().join(name)).expect(name);
+        for below in for_people().get_subcommands() {
+            let page = page(&format!("mayfly-{}.1", below.get_name()));
+            assert!(page.contains(".SH SYNOPSIS"), "{page}");
+        }
+        assert!(page("mayfly-run.1").contains("data\\-dir"));
+        assert!(page("mayfly-layout-set.1").contains("chunk\\-size"));
+        assert!(!place.path().join("mayfly-__daemon.1").exists());
+    }
+
+    #[test]
+    fn every_shell_completes_subcommands_and_no_hidden_ones() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut for_people(), "mayfly", &mut script);
+            let script = String::from_utf8(script).expect("a script is text");
+            assert!(script.contains("doctor") && script.contains("data-dir"), "{shell}");
+            assert!(!script.contains("__supervise"), "{shell}");
+        }
+    }
+}
