@@ -3,8 +3,8 @@
 //! What is opened is the kernel's and stays so: waiting, poll and the rest are as the kernel does
 //! them, and the descriptor is none of ours. Where the instance is mounted the pipe is the one that
 //! the kernel keeps for the name there, so that programs outside this library reach it too.
-//! Otherwise it stands in a directory of the node, and a process of another node is told that
-//! nobody is there (ENXIO).
+//! Otherwise it stands in a directory of the node. Either way the record says on which node it was
+//! made, and a process of another one is told that nobody is there (ENXIO).
 
 use mayfly_client::{NewOwner, Stop};
 use mayfly_sys::{
@@ -77,12 +77,15 @@ pub(crate) fn make(
     escape: &mut PathText,
 ) -> Result<isize, Stop> {
     let (session, walk) = (session::get()?, at.walk(false)?);
-    if what == SPECIAL_SOCKET || handover::is_possible() {
+    if what == SPECIAL_SOCKET {
         session.make_special(walk, what, new, b"", escape)?;
         return Ok(0);
     }
+    // Where the instance is mounted, the place only says on which node the kernel keeps the pipe.
     let place = draw_place()?;
-    make_pipe(&place)?;
+    if !handover::is_possible() {
+        make_pipe(&place)?;
+    }
     session
         .make_special(walk, what, new, place.as_bytes(), escape)
         .inspect_err(|_| remove(&place))?;
@@ -104,11 +107,14 @@ pub(crate) fn open(at: Place<'_>, flags: u32, escape: &mut PathText) -> Result<i
         SPECIAL_FIFO => path.push(place),
         _ => Err(Errno::ENXIO),
     })?;
-    let mounted = path.as_bytes().is_empty();
+    // One without a place was made through a mount.
+    let placed = !path.as_bytes().is_empty();
+    if placed && !is_here(path.as_bytes()) {
+        return Err(Stop::Failed(Errno::ENXIO));
+    }
+    let mounted = !placed || handover::is_possible();
     if mounted {
         path = in_mount(at)?;
-    } else if !is_here(path.as_bytes()) {
-        return Err(Stop::Failed(Errno::ENXIO));
     }
     let flags = flags & !(O_CREAT | O_EXCL);
     kept::give_up();
