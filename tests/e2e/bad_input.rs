@@ -115,7 +115,11 @@ fn what_a_killed_supervisor_was_to_keep_is_kept() -> Result<()> {
     instance.shell("write", r#"echo text > "$MAYFLY_MOUNT/file""#).run_ok()?;
     kill_supervisor(&scratch)?;
     let kept = fs::read_dir(&data)?.next().context("the data are gone")??.path();
-    refused(&scratch, &["start", "--name", "kept"], &["--reopen", text(&kept)?])?;
+    // Whatever is asked of it says the same.
+    for arguments in [&["start"][..], &["stop"], &["env"], &["status"], &["shell"]] {
+        let arguments = [arguments, &["--name", "kept"]].concat();
+        refused(&scratch, &arguments, &["is dead", "mayfly start --reopen", text(&kept)?])?;
+    }
     mayfly(&scratch, &["start", "--name", "kept", "--reopen", text(&kept)?])?.run_ok()?;
     let read = instance.shell("read", r#"cat "$MAYFLY_MOUNT/file""#).run_ok()?;
     ensure!(output(&read) == "text", "the file reads {:?}", output(&read));

@@ -78,7 +78,9 @@ impl<'a> Setting<'a> {
     /// An instance with a cache of its own and a file.
     fn new(scratch: &'a Scratch, name: &str) -> Result<Setting<'a>> {
         let instance = Instance::named(scratch, name)?;
-        instance.command("start").env("XDG_CACHE_HOME", scratch.join("cache")).run_ok()?;
+        // Through a mount a program would find the file without its image, too.
+        let start = instance.command("start").args(["--access", "preload"]);
+        start.env("XDG_CACHE_HOME", scratch.join("cache")).run_ok()?;
         instance.shell("write", r#"echo text > "$MAYFLY_MOUNT/file""#).run_ok()?;
         Ok(Setting { scratch, instance })
     }

@@ -124,7 +124,8 @@ fn files_of_other_nodes_are_mapped_for_reading_and_not_for_writing() -> Result<(
     let _turn = Turn::take()?;
     let scratch = Scratch::new("nodes-map")?;
     let mapping = Job::new(&scratch, "run", binary::mayfly()?)
-        .args(["run", "--nodes", "local:3", "--", "python3", "-c", MAPS]);
+        .args(["run", "--access", "preload", "--nodes", "local:3"])
+        .args(["--", "python3", "-c", MAPS]);
     mapping.run_ok().map(drop)
 }
 

@@ -99,6 +99,8 @@ rows! {
     fn libraries_with_calls_of_their_own_are_served_when_they_are_loaded_later = Row {
         programs: GCC,
         modules: &["ctypes"],
+        // A mount would serve what the library does not.
+        variables: &[("MAYFLY_ACCESS", "preload")],
         ..Row::new("raw_calls.sh", "gcc libc6-dev libaio1")
     };
     fn the_loader_runs_programs_that_it_is_given = Row {

@@ -35,8 +35,20 @@ struct Programs {
     alone: PathBuf,
 }
 
+/// Without a mount.
+const ALONE: [&str; 2] = ["--access", "preload"];
+
 /// The check prints the same in a mount as on the local file system.
 pub fn same(name: &str) -> Result<()> {
+    same_with(name, &[])
+}
+
+/// The same where there is nothing but the library.
+pub fn same_by_the_library(name: &str) -> Result<()> {
+    same_with(name, &ALONE)
+}
+
+fn same_with(name: &str, options: &[&str]) -> Result<()> {
     let Some(programs) = programs(name)? else { return Ok(()) };
     let turn = Turn::take()?;
     let scratch = Scratch::new("calls")?;
@@ -45,7 +57,7 @@ pub fn same(name: &str) -> Result<()> {
     let job = Job::new(&scratch, "native", &programs.calls).args([mount.as_os_str()]).args([name]);
     let native = programs.given_to(job).run()?;
     scratch.rename("mount", "native")?;
-    let mounted = programs.mounted(&turn, &scratch, name, &[])?;
+    let mounted = programs.mounted(&turn, &scratch, name, options)?;
     expect_end(&native).context("natively")?;
     match over_nodes(name) {
         Some(line) => expect_difference(&native, &mounted, line),
@@ -62,6 +74,11 @@ fn over_nodes(name: &str) -> Option<&'static str> {
 /// The check runs in a mount and finds what it states.
 pub fn stated(name: &str) -> Result<()> {
     stated_with(name, &[])
+}
+
+/// The same where there is nothing but the library.
+pub fn stated_by_the_library(name: &str) -> Result<()> {
+    stated_with(name, &ALONE)
 }
 
 /// The same on an instance without locks.

@@ -43,9 +43,12 @@ pub(crate) enum Do {
     Status(Status),
     /// Print the environment for programs of an instance, for `eval "$(mayfly env)"`
     ///
-    /// Programs that are started afterwards are served. The shell itself is not, and so not its own
-    /// redirections: start another one (`exec bash`) for those.
+    /// Programs that are started afterwards are served by the library. The shell itself sees the
+    /// mount; where there is none (`mayfly status` says so) its own redirections do not reach the
+    /// instance: `mayfly shell`, or `exec "$SHELL"` afterwards.
     Env(Env),
+    /// Start a shell in a running instance; its exit status is that of `mayfly shell`
+    Shell(Env),
     /// Mount a running instance at a further directory, for programs that the preload library
     /// cannot enter
     ///
@@ -276,7 +279,7 @@ pub(crate) struct Make {
     mount: Option<PathBuf>,
     /// How programs reach the instance: by the preload library (fast; not for static programs), by
     /// a FUSE mount (slower; for everything), by both, or by both where a mount is possible and
-    /// the library otherwise [default: $MAYFLY_ACCESS, or preload]
+    /// the library otherwise [default: $MAYFLY_ACCESS, or auto]
     #[arg(long, value_parser = ["preload", "fuse", "both", "auto"])]
     access: Option<String>,
     /// What is seen of files through the mount: whatever returned elsewhere (strict), or with

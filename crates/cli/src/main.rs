@@ -10,7 +10,7 @@ mod nodes;
 mod run;
 mod show;
 
-use mayfly_deploy::size;
+use mayfly_deploy::{command::CannotRun, size};
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -28,7 +28,10 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("mayfly: {error:#}");
-            ExitCode::FAILURE
+            match error.downcast_ref::<CannotRun>() {
+                Some(cannot) => ExitCode::from(cannot.exit_code()),
+                None => ExitCode::FAILURE,
+            }
         }
     }
 }
@@ -41,6 +44,7 @@ fn perform(what: Do) -> Result<()> {
         Do::Stop(which) => run::stop(&which.name),
         Do::Status(status) => show::status(&status),
         Do::Env(wanted) => show::environment(&wanted),
+        Do::Shell(wanted) => run::enter(&wanted),
         Do::Mount(mount) => run::mount(&mount),
         Do::Doctor(doctor) => show::doctor(&doctor),
         Do::Layout(Layout::Get(wanted)) => layout::get(&wanted),

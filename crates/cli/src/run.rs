@@ -12,8 +12,9 @@ use anyhow::{Context, Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use mayfly_deploy::{
     Audience, COPY, Config, Durability, Found, Lifeline, command, command_inside, control,
-    copy_tree, default_run_root, environment, launch,
+    copy_tree, default_run_root, environment, is_seen, launch,
     nodes::{Fleet, Launch, stop_all},
+    what_is_left,
 };
 
 use crate::{arguments, fleet, size};
@@ -198,7 +199,28 @@ pub(crate) fn start(start: &arguments::Start) -> Result<()> {
         config.mount.display(),
         config.name
     );
+    if let Some(hint) = hint_without_mount(&config) {
+        eprintln!("mayfly: {hint}");
+    }
     Ok(())
+}
+
+/// What a shell that runs already has to be told where the instance is not mounted: it cannot be
+/// entered by setting variables, as what it starts can.
+pub(crate) fn hint_without_mount(config: &Config) -> Option<String> {
+    (!is_seen(config)).then(|| {
+        format!(
+            "not mounted, so this shell's own redirections and `cd` do not reach it after `mayfly \
+             env`: enter by `mayfly shell --name {}`, or run `exec \"$SHELL\"` afterwards",
+            config.name
+        )
+    })
+}
+
+/// A shell of the user's in a running instance.
+pub(crate) fn enter(wanted: &arguments::Env) -> Result<()> {
+    let config = node(&wanted.name, wanted.node)?;
+    command::end_like(command::run(&config, &[shell()])?);
 }
 
 /// What is to be started when that is several nodes.
@@ -225,6 +247,9 @@ fn start_many(many: &Launch) -> Result<()> {
          eval \"$(mayfly env --name {name})\"",
         config.mount.display(),
     );
+    if let Some(hint) = hint_without_mount(&config) {
+        eprintln!("mayfly: {hint}");
+    }
     Ok(())
 }
 
@@ -275,10 +300,7 @@ pub(crate) fn node(name: &str, wanted: Option<u32>) -> Result<Config> {
 pub(crate) fn running(name: &str) -> Result<Config> {
     match Found::look(name)? {
         Found::Running(config) => Ok(*config),
-        Found::Stale(run_dir) => bail!(
-            "the instance {name:?} is dead; it left {}. `mayfly start --name {name}` cleans up",
-            run_dir.display()
-        ),
+        Found::Stale(run_dir) => bail!(what_is_left(name, &run_dir)),
         Found::Absent => bail!("no instance {name:?}; `mayfly status` lists those that run"),
     }
 }

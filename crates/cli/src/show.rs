@@ -5,13 +5,19 @@ use std::{collections::BTreeSet, io::Write, path::Path};
 use anyhow::{Result, anyhow, ensure};
 use mayfly_deploy::{
     Counted, Report, default_run_root, doctor, environment, nodes::names_elsewhere, report,
+    what_to_do,
 };
 use serde_json::Value;
 
 use crate::{arguments, fleet, run, size};
 
 pub(crate) fn environment(wanted: &arguments::Env) -> Result<()> {
-    let lines = environment::shell_lines(&run::node(&wanted.name, wanted.node)?);
+    let config = run::node(&wanted.name, wanted.node)?;
+    let mut lines = environment::shell_lines(&config);
+    if let Some(hint) = run::hint_without_mount(&config) {
+        lines.extend_from_slice(format!("# {hint}\n").as_bytes());
+        eprintln!("mayfly: {hint}");
+    }
     std::io::stdout().write_all(&lines)?;
     Ok(())
 }
@@ -111,10 +117,7 @@ fn dead_instances(clean: bool) -> Dead {
         let run_dir = instance.run_dir.display();
         if !clean {
             println!("dead instance {:?}: {run_dir}", instance.name);
-            match &instance.kept {
-                Some(data) => println!("  its data were to be kept: {}", data.display()),
-                None => println!("  `mayfly doctor --clean` removes it"),
-            }
+            println!("  {}", what_to_do(&instance.name, &instance.run_dir));
         } else if let Err(error) = doctor::remove(&instance) {
             dead.left += 1;
             eprintln!("mayfly: {error:#}");

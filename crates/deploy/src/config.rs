@@ -105,7 +105,7 @@ fn strict() -> String {
     "strict".to_owned()
 }
 
-/// The same of the way in.
+/// The way in of an instance from before there was a choice.
 fn preload() -> String {
     "preload".to_owned()
 }
@@ -132,7 +132,7 @@ impl Default for Options {
             parent_check: true,
             locks: true,
             durability: "process".to_owned(),
-            access: preload(),
+            access: "auto".to_owned(),
             consistency: strict(),
             shards: 1,
             cpus: None,

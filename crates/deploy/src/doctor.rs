@@ -13,7 +13,7 @@ use anyhow::Result;
 use mayfly_fuse::Mounted;
 
 use crate::{
-    Config, Found,
+    Found,
     instance::{self, LOCK_NAME},
     places,
 };
@@ -51,8 +51,6 @@ pub struct Dead {
     pub name: String,
     /// Its run directory.
     pub run_dir: PathBuf,
-    /// Its data, when they were to be kept: only the user can decide about those.
-    pub kept: Option<PathBuf>,
 }
 
 /// Instances of this user whose supervisors are dead.
@@ -70,9 +68,7 @@ fn dead(name: String) -> Option<Dead> {
     if !run_dir.is_dir() || is_being_made(&run_dir) {
         return None;
     }
-    let config = Config::load(&run_dir).ok().filter(|config| config.keep);
-    let kept = config.map(|config| config.data_dir).filter(|data| data.exists());
-    Some(Dead { name, run_dir, kept })
+    Some(Dead { name, run_dir })
 }
 
 fn is_being_made(run_dir: &Path) -> bool {

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result};
 use mayfly_fuse::{Audience, Place};
 
-use crate::{Config, instance::SOCKET_NAME, signals};
+use crate::{Config, instance::SOCKET_NAME, mount_point::Beneath, signals};
 
 /// The hidden subcommand that serves a mount: `__fuse RUN_DIR POINT`. Its standard input is the
 /// line to the supervisor: it says `mounted` there, or why not, and ends when the line is cut.
@@ -36,6 +36,8 @@ pub fn run_fuse(run_dir: &Path, point: &Path) -> Result<()> {
         Ok(config) if config.mount == point => start_keeper(run_dir),
         _ => None,
     };
+    let beneath = config.as_ref().ok().filter(|config| config.mount == point);
+    let beneath = beneath.and_then(Beneath::open);
     let place = config.and_then(|config| {
         let way = match config.mount == point {
             true => config.way()?.context("it is not to be mounted")?,
@@ -50,7 +52,12 @@ pub fn run_fuse(run_dir: &Path, point: &Path) -> Result<()> {
             point: point.to_owned(),
         })
     });
-    let ready = || say(&mut said, MOUNTED);
+    let ready = || {
+        if let Some(Err(error)) = beneath.map(|beneath| beneath.seal()) {
+            eprintln!("fuse: what lies beneath the mount can be written to: {error}");
+        }
+        say(&mut said, MOUNTED);
+    };
     let served = place.and_then(|place| mayfly_fuse::serve(&place, &line.try_clone()?, ready));
     if let Err(error) = &served {
         say(&mut line, &format!("{error:#}"));

@@ -282,20 +282,40 @@ fn make_run_dir(config: &Config) -> Result<()> {
     places::make_private(&config.run_dir)
 }
 
+fn has_kept_data(config: &Config) -> bool {
+    config.keep && config.data_dir.exists()
+}
+
+/// What somebody reads who asks for an instance that is dead.
+#[must_use]
+pub fn what_is_left(name: &str, run_dir: &Path) -> String {
+    format!("the instance {name:?} is dead: {}", what_to_do(name, run_dir))
+}
+
+/// What it left, and what to do about that. Data that were to be kept are the user's to decide
+/// about.
+#[must_use]
+pub fn what_to_do(name: &str, run_dir: &Path) -> String {
+    let kept = Config::load(run_dir).ok().filter(has_kept_data);
+    let (run_dir, name) = (run_dir.display(), name.split('@').next().unwrap_or(name));
+    match kept.map(|config| config.data_dir) {
+        Some(data) => format!(
+            "its data were to be kept, and `mayfly start --reopen {}` takes them up; to give them \
+             up, remove that directory and {run_dir}",
+            data.display(),
+        ),
+        None => format!(
+            "it left {run_dir}; `mayfly start --name {name}` starts a new one in its place, and \
+             `mayfly doctor --clean` removes it"
+        ),
+    }
+}
+
 /// Removes what a dead instance of the same name left. Its data are removed too, unless they were
 /// to be kept: then the name stays taken until the user has decided.
 pub(crate) fn clear_stale(run_dir: &Path) -> Result<()> {
     if let Ok(config) = Config::load(run_dir) {
-        if config.keep && config.data_dir.exists() {
-            bail!(
-                "a dead instance {:?} left data in {}; take it up with `mayfly start --reopen {}`, \
-                 or remove that directory and {}",
-                config.name,
-                config.data_dir.display(),
-                config.data_dir.display(),
-                run_dir.display()
-            );
-        }
+        ensure!(!has_kept_data(&config), "{}", what_is_left(&config.name, run_dir));
         eprintln!("mayfly: removing what a dead instance {:?} left", config.name);
         remove(&config, Keep::Nothing);
     }
@@ -347,6 +367,9 @@ impl Instance {
         config.image_dir = places::image_cache();
         config.check()?;
         if let Found::Stale(run_dir) = Found::look(&config.name)? {
+            if let Ok(dead) = Config::load(&run_dir) {
+                mount_point::take_away(&dead)?;
+            }
             fs::remove_dir_all(&run_dir)?;
         }
         make_run_dir(&config)?;

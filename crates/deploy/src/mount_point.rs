@@ -5,19 +5,22 @@
 //! below it. For programs that are served, the error is so rare among others' failures that a link
 //! of the kernel's into the mount is recognised by it at no price for names that just do not exist.
 //!
-//! An empty directory that the user named as mount point is set aside, beside the link, and put
+//! With a mount, what lies beneath it is a directory of our own that nobody can write into
+//! ([`Beneath`]).
+//!
+//! An empty directory that the user named as mount point is set aside, beside it, and put
 //! back at the end. Where there can be no link, the directory stays what it is, or is made with
 //! mode 0500.
 
 use std::{
     ffi::OsString,
     fs, io,
-    os::unix::fs::{DirBuilderExt, MetadataExt, symlink},
+    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink},
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use mayfly_fuse::Way;
+use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 
 use crate::{
     Config,
@@ -61,15 +64,10 @@ pub(crate) fn choose(mount: &Path) -> Result<(PathBuf, bool)> {
 
 /// Puts what belongs there where the mount point is to be: the link, or a directory to mount on.
 pub(crate) fn put(config: &Config) -> Result<()> {
-    let way = config.way()?;
-    let directory = way.is_some();
-    if is_loop(&config.mount) && directory {
-        take_link_away(config)?;
+    if config.way()?.is_some() {
+        return put_directory(config);
     }
-    if way == Some(Way::Namespace) {
-        return put_unwritable(config);
-    }
-    if is_loop(&config.mount) || directory && !config.mount_made {
+    if is_loop(&config.mount) {
         return Ok(());
     }
     if !config.mount_made {
@@ -77,36 +75,94 @@ pub(crate) fn put(config: &Config) -> Result<()> {
         return Ok(());
     }
     let cannot = || format!("cannot make the mount point {}", config.mount.display());
-    if let Some(parent) = config.mount.parent() {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(parent).with_context(cannot)?;
-    }
-    if !directory && symlink(&config.mount, &config.mount).is_ok() {
+    make_parent(&config.mount).with_context(cannot)?;
+    if symlink(&config.mount, &config.mount).is_ok() {
         return Ok(());
     }
-    // Whoever mounts as an ordinary user must be able to write there.
-    let mode = if directory { 0o700 } else { 0o500 };
-    fs::DirBuilder::new().recursive(true).mode(mode).create(&config.mount).with_context(cannot)
+    fs::DirBuilder::new().mode(0o500).create(&config.mount).with_context(cannot)
 }
 
-/// A directory to mount on in a namespace: whoever is outside finds it empty and cannot write.
-fn put_unwritable(config: &Config) -> Result<()> {
+/// A directory of our own to mount on, so that it can be made unwritable ([`Beneath`]); one of the
+/// user's is set aside. Where it cannot be, because it is a mount point of the kernel's or its
+/// parent is somebody else's, the mount covers that one.
+fn put_directory(config: &Config) -> Result<()> {
     let mount = &config.mount;
-    let cannot = || format!("cannot make the mount point {}", mount.display());
-    if !config.mount_made {
-        fs::rename(mount, aside(mount)).with_context(cannot)?;
-    } else if let Some(parent) = mount.parent() {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(parent).with_context(cannot)?;
+    if is_loop(mount) {
+        take_link_away(config)?;
     }
-    fs::DirBuilder::new().mode(0o500).create(mount).with_context(cannot)
+    let cannot = || format!("cannot make the mount point {}", mount.display());
+    if config.mount_made {
+        make_parent(mount).with_context(cannot)?;
+    } else if fs::rename(mount, aside(mount)).is_err() {
+        return Ok(());
+    }
+    // Whoever mounts as an ordinary user must be able to write there; nobody else sees it yet.
+    fs::DirBuilder::new().mode(0o700).create(mount).with_context(cannot)
+}
+
+fn make_parent(mount: &Path) -> io::Result<()> {
+    let Some(parent) = mount.parent() else { return Ok(()) };
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)
+}
+
+/// The directory that a mount covers. Where the mount is not seen (a bind without it into a
+/// container, another mount namespace), or has died, whoever writes to the mount point meets this
+/// directory, and what is written there is in no instance.
+pub(crate) struct Beneath(fs::File);
+
+impl Beneath {
+    /// The directory of an instance's own mount point, before it is covered; none when it is the
+    /// user's.
+    pub(crate) fn open(config: &Config) -> Option<Beneath> {
+        fs::File::open(&config.mount).ok().filter(|_| is_ours(config)).map(Beneath)
+    }
+
+    /// Has every attempt to write there fail from now on: by its mode, and for root, where the file
+    /// system and root's rights allow it, by the flag that says that it never changes.
+    pub(crate) fn seal(&self) -> io::Result<()> {
+        self.0.set_permissions(fs::Permissions::from_mode(0o500))?;
+        if rustix::process::geteuid().is_root() {
+            let flags = ioctl_getflags(&self.0).map(|flags| flags | IFlags::IMMUTABLE);
+            // In a container's root it is not to be had; the mode stays.
+            let _ = flags.and_then(|flags| ioctl_setflags(&self.0, flags));
+        }
+        Ok(())
+    }
+}
+
+/// Lets the directory go that was covered.
+fn unseal(mount: &Path) {
+    // An ordinary user's has no flags, and root can open it whatever its mode is.
+    if let Ok(directory) = fs::File::open(mount) {
+        let flags = ioctl_getflags(&directory).map(|flags| flags - IFlags::IMMUTABLE);
+        let _ = flags.and_then(|flags| ioctl_setflags(&directory, flags));
+    }
+}
+
+/// Was the directory at the mount point made for the instance?
+fn is_ours(config: &Config) -> bool {
+    config.mount_made || aside(&config.mount).is_dir()
+}
+
+/// Removes the directory that was mounted on.
+fn remove_directory(mount: &Path) -> io::Result<()> {
+    unseal(mount);
+    match fs::remove_dir(mount) {
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Err(io::Error::other(
+            "has entries that somebody made beneath the mount, where it was not seen; they are in \
+             no instance: take what you need and remove the directory",
+        )),
+        other => other,
+    }
 }
 
 /// The instance is not mounted there any more, or could not be: puts the link where the directory
 /// was, so that nobody writes into that.
 pub(crate) fn close(config: &Config) {
     let mount = &config.mount;
-    if !config.mount_made {
+    if !is_ours(config) {
         replace_directory(mount);
-    } else if fs::remove_dir(mount).is_ok() && symlink(mount, mount).is_err() {
+    } else if remove_directory(mount).is_ok() && symlink(mount, mount).is_err() {
         // It is made again where there can be no link; in the way of nobody otherwise.
         let _ = fs::DirBuilder::new().mode(0o500).create(mount);
     }
@@ -149,14 +205,21 @@ pub(crate) fn take_away(config: &Config) -> io::Result<()> {
     mayfly_fuse::unmount(mount);
     if is_loop(mount) {
         fs::remove_file(mount)?;
-    } else if config.mount_made || aside(mount).is_dir() {
-        fs::remove_dir(mount)?;
+    } else if is_ours(config) {
+        remove_directory(mount)?;
     }
     let aside = aside(mount);
     if !config.mount_made && aside.is_dir() {
         fs::rename(aside, mount)?;
     }
     Ok(())
+}
+
+/// Whether this process sees the instance at its mount point, as all that is started here does.
+/// Nobody is asked, who might not answer.
+#[must_use]
+pub fn is_seen(config: &Config) -> bool {
+    mayfly_fuse::mounted().iter().any(|mounted| mounted.point == config.mount)
 }
 
 /// A further place to mount at: an empty directory outside the instance.

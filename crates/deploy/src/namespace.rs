@@ -16,7 +16,7 @@ use anyhow::{Context, Result};
 use mayfly_fuse::Way;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::{Config, control};
+use crate::{Config, command::CannotRun, control};
 
 /// The hidden subcommand that joins the namespace of a mount: `__inside RUN_DIR -- COMMAND...`.
 pub const INSIDE: &str = "__inside";
@@ -44,8 +44,7 @@ pub fn run_inside(run_dir: &Path, command: &[OsString]) -> Result<()> {
     if let Some(server) = control::look(&Config::load(run_dir)?)?.server {
         join(server).context("cannot join the namespace of the mount")?;
     }
-    let error = Command::new(program).args(arguments).exec();
-    Err(error).with_context(|| format!("cannot run {}", program.display()))
+    Err(CannotRun::new(program, Command::new(program).args(arguments).exec()).into())
 }
 
 fn join(server: u32) -> Result<()> {

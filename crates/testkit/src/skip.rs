@@ -34,6 +34,15 @@ pub fn unless_installed(suite: &str, programs: &[&str], package_hint: &str) -> b
     false
 }
 
+/// Whether this is root; notes the skip when not.
+pub fn unless_root(suite: &str) -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        note(suite, "needs root");
+    }
+    is_root
+}
+
 /// Whether this user can mount with FUSE; notes the skip when not.
 pub fn unless_mountable(suite: &str) -> bool {
     if let Err(error) = File::options().read(true).write(true).open("/dev/fuse") {

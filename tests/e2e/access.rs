@@ -1,0 +1,133 @@
+//! What a user gets who knows no option: the way in, what lies beneath the mount, exit codes.
+
+use std::{fs, path::Path, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use mayfly_testkit::{
+    Instance, Job, Outcome, Scratch, Turn, binary, leftovers::Before, process, skip,
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim().to_owned()
+}
+
+/// Runs `script` in a shell that has only evaluated what `mayfly env` prints.
+fn after_env(scratch: &Scratch, name: &str, script: &str) -> Result<Outcome> {
+    let attach = format!(r#"eval "$("$0" env --name "$1")"; {script}"#);
+    let job = Job::new(scratch, "after-env", "bash").args(["-c", &attach]);
+    job.args([binary::mayfly()?.as_os_str(), name.as_ref()]).run()
+}
+
+#[test]
+fn without_an_option_the_shell_that_evaluated_env_writes_itself() -> Result<()> {
+    if !skip::unless_mountable("access without an option") {
+        return Ok(());
+    }
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("access-default")?;
+    let instance = Instance::start(&scratch, "plain", &scratch.join("mount"))?;
+    let script = r#"echo by-the-shell > "$MAYFLY_MOUNT/file" && cat "$MAYFLY_MOUNT/file""#;
+    let outcome = after_env(&scratch, "plain", script)?;
+    ensure!(outcome.code == 0 && text(&outcome.stdout) == "by-the-shell", "{outcome:?}");
+    ensure!(outcome.stderr.is_empty(), "nothing has to be done: {}", text(&outcome.stderr));
+    instance.stop()
+}
+
+#[test]
+fn without_a_mount_env_says_what_to_do_and_mayfly_shell_does_it() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("access-alone")?;
+    let instance = Instance::named(&scratch, "alone")?;
+    let started = instance.command("start").args(["--access", "preload"]).run_ok()?;
+    for said in [text(&started.stderr), text(&instance.command("env").run_ok()?.stdout)] {
+        let helps = said.contains("mayfly shell --name alone") && said.contains(r#"exec "$SHELL""#);
+        ensure!(helps, "{said}");
+    }
+    let script = r#"echo x > "$MAYFLY_MOUNT/file""#;
+    let outcome = after_env(&scratch, "alone", script)?;
+    ensure!(outcome.code != 0, "the shell is not served: {outcome:?}");
+    let program = scratch.join("shell");
+    fs::write(&program, format!("#!/bin/sh\n{script}\ncat \"$MAYFLY_MOUNT/file\"\nexit 9\n"))?;
+    fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
+    let inside = instance.command("shell").env("SHELL", program).run()?;
+    ensure!(inside.code == 9 && text(&inside.stdout) == "x", "{inside:?}");
+    instance.stop()
+}
+
+/// What the kernel says in a mount namespace without the mount, and where the mount has died.
+const WRITE_BENEATH: &str = r#"
+mkdir "$2"
+mount --bind / "$2"
+for try in 'echo x > file' 'mkdir directory' 'ln -s x link'; do
+    if (cd "$2$1" && eval "$try") 2> "$2.err"; then echo "$try: made"; fi
+    test -s "$2.err" || echo "$try: said nothing"
+done
+ls -A "$2$1"
+"#;
+
+#[test]
+fn nothing_can_be_made_beneath_the_mount() -> Result<()> {
+    if !skip::unless_mountable("beneath the mount") || !skip::unless_root("beneath the mount") {
+        return Ok(());
+    }
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("access-beneath")?;
+    let before = Before::look();
+    let users = scratch.join("users");
+    fs::create_dir(&users)?;
+    for (name, mount) in [("own", scratch.join("made/for/it")), ("users", users.clone())] {
+        let instance = Instance::start(&scratch, name, &mount)?;
+        instance.shell("write", r#"echo text > "$MAYFLY_MOUNT/kept""#).run_ok()?;
+        let seen = Job::new(&scratch, "without", "unshare").args(["-m", "sh", "-c"]);
+        let seen = seen.args([WRITE_BENEATH, "sh"]).args([&mount, &scratch.join("bound")]);
+        let seen = text(&seen.run_ok()?.stdout);
+        ensure!(seen.is_empty(), "{name}: {seen}");
+        fs::remove_dir(scratch.join("bound"))?;
+        ensure!(fs::read(mount.join("kept"))? == b"text\n", "{name}: the mount is not what it was");
+        kill_mount(&scratch, &mount)?;
+        ensure!(fs::write(mount.join("file"), "x").is_err(), "{name}: it was written beneath");
+        instance.stop()?;
+    }
+    ensure!(fs::read_dir(&users)?.next().is_none(), "the user's directory is not empty");
+    fs::write(users.join("file"), "x").context("the user's directory is not what it was")?;
+    before.expect_nothing_since(&scratch, &[], PATIENCE)
+}
+
+/// Ends the process of the mount, and waits until nothing is mounted.
+fn kill_mount(scratch: &Scratch, mount: &Path) -> Result<()> {
+    let all = process::marked(scratch.mark());
+    let server = all.iter().find(|process| process.command.contains(" __fuse "));
+    ensure!(process::kill(server.context("nothing is mounted")?.pid), "it had gone");
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while fs::read_link(mount).is_err() {
+        ensure!(std::time::Instant::now() < deadline, "the link does not come back");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// A row of the table of exit codes: the arguments behind `mayfly`, and the status.
+const EXIT_CODES: [(&[&str], i32); 8] = [
+    (&["run", "--", "true"], 0),
+    (&["run", "--", "sh", "-c", "exit 7"], 7),
+    (&["run", "--", "sh", "-c", "kill -KILL $$"], 137),
+    (&["run", "--", "sh", "-c", "kill -TERM $$"], 143),
+    (&["run", "--", "no-such-program"], 127),
+    (&["run", "--", "/etc/passwd"], 126),
+    (&["stop", "--name", "nobody"], 1),
+    (&["run", "--no-such-option"], 2),
+];
+
+#[test]
+fn exit_codes_are_those_of_the_table() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("access-codes")?;
+    for (arguments, code) in EXIT_CODES {
+        let outcome = Job::new(&scratch, "coded", binary::mayfly()?).args(arguments).run()?;
+        let error = text(&outcome.stderr);
+        ensure!(outcome.code == code, "{arguments:?}: {}, not {code}\n{error}", outcome.code);
+    }
+    Ok(())
+}
