@@ -1,9 +1,6 @@
 //! The connection to the kernel: `/dev/fuse`.
 
-use std::{
-    io::IoSlice,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-};
+use std::{io::IoSlice, os::fd::OwnedFd};
 
 use mayfly_types::Errno;
 use rustix::{
@@ -124,10 +121,4 @@ pub(crate) fn header(unique: u64, error: i32, bytes: usize) -> [u8; OUT_HEADER_B
     header[4..8].copy_from_slice(&error.to_ne_bytes());
     header[8..16].copy_from_slice(&unique.to_ne_bytes());
     header
-}
-
-impl AsFd for Device {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     os::{
-        fd::{AsFd, AsRawFd, IntoRawFd},
+        fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
     path::PathBuf,
@@ -18,6 +18,7 @@ use mayfly_types::{Attr, Errno, OpenRef};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     fs::{Mode, OFlags},
+    pipe::{PipeFlags, pipe_with},
 };
 
 use crate::{
@@ -129,9 +130,16 @@ pub fn serve(place: &Place, stop: impl AsFd, ready: impl FnOnce()) -> Result<()>
         refreshed: Recent::default(),
     };
     let server = Arc::new(server);
+    let (served, serving) = pipe_with(PipeFlags::CLOEXEC)?;
+    let serving = Arc::new(serving);
     for number in 0..THREADS {
-        let server = Arc::clone(&server);
-        thread::Builder::new().name(format!("fuse-{number}")).spawn(move || server.work())?;
+        let (server, serving) = (Arc::clone(&server), Arc::clone(&serving));
+        let work = move || {
+            server.work();
+            // One byte says it; nobody reads it.
+            let _ = rustix::io::write(&serving, &[0]);
+        };
+        thread::Builder::new().name(format!("fuse-{number}")).spawn(work)?;
     }
     let waiter = Arc::clone(&server);
     thread::Builder::new().name("fuse-locks".to_owned()).spawn(move || waiter.serve_waiting())?;
@@ -142,16 +150,19 @@ pub fn serve(place: &Place, stop: impl AsFd, ready: impl FnOnce()) -> Result<()>
         thread::Builder::new().name(name.to_owned()).spawn(move || work(&server))?;
     }
     ready();
-    wait_for_end(&server.device, stop)?;
+    wait_for_end(stop, &served)?;
     mount::unmount(&place.point);
     Ok(())
 }
 
-/// Returns when there is nobody to serve for, or nothing to be served.
-fn wait_for_end(device: &Device, stop: impl AsFd) -> Result<()> {
+/// Returns when there is nobody to serve for, or nothing to be served: a thread that serves has
+/// ended, and has said so to `served`.
+///
+/// The device itself is not waited for. Whoever polls it is woken by each request, however little
+/// it wishes to hear of, and that cost more than the request.
+fn wait_for_end(stop: impl AsFd, served: &OwnedFd) -> Result<()> {
     loop {
-        // Without wishes: the device only says that it has been cut off.
-        let mut ends = [PollFd::new(&stop, PollFlags::IN), PollFd::new(device, PollFlags::empty())];
+        let mut ends = [PollFd::new(&stop, PollFlags::IN), PollFd::new(served, PollFlags::IN)];
         match poll(&mut ends, None) {
             Ok(_) if ends.iter().any(|end| !end.revents().is_empty()) => return Ok(()),
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
