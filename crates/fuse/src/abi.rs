@@ -57,6 +57,7 @@ pub(crate) mod init {
     pub(crate) const PARALLEL_DIROPS: u64 = 1 << 18;
     pub(crate) const MAX_PAGES: u64 = 1 << 22;
     pub(crate) const CACHE_SYMLINKS: u64 = 1 << 23;
+    pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub(crate) const INIT_EXT: u64 = 1 << 30;
     pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
 }
@@ -72,6 +73,7 @@ pub(crate) mod valid {
     pub(crate) const HANDLE: u32 = 1 << 6;
     pub(crate) const ATIME_NOW: u32 = 1 << 7;
     pub(crate) const MTIME_NOW: u32 = 1 << 8;
+    pub(crate) const KILL_SET_ID: u32 = 1 << 11;
 }
 
 /// What `statx` tells of a file here.

@@ -159,7 +159,7 @@ impl Server {
         fields: Fields<'_>,
         work: &mut Work,
     ) -> Result<(), Errno> {
-        let (to, handle) = wished(fields)?;
+        let Wish { to, handle, kill_set_id } = wished(fields)?;
         let set = |target: Target<'_>| {
             self.client.set_attributes(target, &to, &mut PathText::new()).map_err(failed)
         };
@@ -173,6 +173,16 @@ impl Server {
             }
             _ if to.which & SET_SIZE != 0 => self.truncate(header.node, &to, work)?,
             _ => self.with_node(header.node, set)?,
+        };
+        let attr = match without_set_id(attr.mode).filter(|_| kill_set_id) {
+            Some(mode) => {
+                let to = Attributes { which: SET_MODE, mode, ..to };
+                self.with_node(header.node, |target| {
+                    let escape = &mut PathText::new();
+                    self.client.set_attributes(target, &to, escape).map_err(failed)
+                })?
+            }
+            None => attr,
         };
         self.tell_attributes(&attr, &mut work.body);
         Ok(())
@@ -225,8 +235,23 @@ impl Server {
     }
 }
 
-/// What is to be changed, and the handle through which it is asked for.
-fn wished(mut fields: Fields<'_>) -> Result<(Attributes, Option<u64>), Errno> {
+/// The mode of a file that was cut by who may not let others run it as its owner; `None` where it
+/// stays as it is. The daemon does the same by itself when the owner changes.
+fn without_set_id(mode: u32) -> Option<u32> {
+    let gone = if mode & 0o010 == 0 { 0o4000 } else { 0o6000 };
+    (mode & gone != 0).then_some(mode & 0o7777 & !gone)
+}
+
+/// What a request for other attributes asks for.
+struct Wish {
+    to: Attributes,
+    /// Through which it is asked for.
+    handle: Option<u64>,
+    /// The caller has no right to leave the set-id bits.
+    kill_set_id: bool,
+}
+
+fn wished(mut fields: Fields<'_>) -> Result<Wish, Errno> {
     let asked = fields.u32()?;
     fields.skip(4)?;
     let handle = fields.u64()?;
@@ -250,5 +275,6 @@ fn wished(mut fields: Fields<'_>) -> Result<(Attributes, Option<u64>), Errno> {
     let time = |seconds: u64, nanoseconds| Timestamp { seconds: seconds as i64, nanoseconds };
     let (atime, mtime) = (time(atime, atime_ns), time(mtime, mtime_ns));
     let to = Attributes { which, mode, uid, gid, size_bytes, atime, mtime };
-    Ok((to, (asked & valid::HANDLE != 0).then_some(handle)))
+    let handle = (asked & valid::HANDLE != 0).then_some(handle);
+    Ok(Wish { to, handle, kill_set_id: asked & valid::KILL_SET_ID != 0 })
 }

@@ -112,6 +112,8 @@ fn negotiate(
             | init::MAX_PAGES
             // A link never changes; one that is replaced is another node.
             | init::CACHE_SYMLINKS
+            // Otherwise it asks for the attributes before each change of an owner.
+            | init::HANDLE_KILLPRIV_V2
             | init::INIT_EXT
             | init::DIRECT_IO_ALLOW_MMAP);
     let pages = (WRITE_BYTES_MAX / PAGE_BYTES) as u16;
