@@ -127,6 +127,28 @@ fn expect_plausible(phase: &Value) -> Result<()> {
 }
 
 #[test]
+fn the_patterns_of_programs_are_measured_and_their_mean_is_told() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("benchp")?;
+    let before = Before::look();
+    let json = scratch.join("out.json");
+    let outcome = bench(&scratch, &SMALL)?
+        .args(["--workload", "patterns", "--procs", "1,2", "--json", &json.display().to_string()])
+        .run()?;
+    ensure!(outcome.code == 0, "{}", String::from_utf8_lossy(&outcome.stderr));
+    let report = read(&json)?;
+    let phases = list(&report, "phases")?;
+    ensure!(phases.len() >= 60, "{} phases", phases.len());
+    for phase in phases {
+        expect_plausible(phase).with_context(|| phase["phase"].to_string())?;
+    }
+    let table = String::from_utf8_lossy(&outcome.stdout);
+    let heads = table.lines().find(|line| line.starts_with("processes")).context("no means")?;
+    ensure!(heads.ends_with("patterns"), "{heads}");
+    expect_clean(&scratch, &before)
+}
+
+#[test]
 fn a_failing_call_ends_bench_with_phase_path_and_errno() -> Result<()> {
     let _turn = Turn::take()?;
     let scratch = Scratch::new("bench-full")?;

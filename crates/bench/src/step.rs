@@ -63,6 +63,17 @@ impl Call {
     }
 }
 
+/// How a file is opened for one transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Manner {
+    /// For what is done with it, and made with O_EXCL.
+    Plain,
+    /// As mdtest does: O_RDWR whatever comes, made without O_EXCL, and a seek to 0 before the
+    /// transfer.
+    Mdtest,
+}
+
 /// In which order the transfers of a block are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -142,12 +153,21 @@ pub enum Step {
     Begin,
     /// Removes what is left of a group; not a phase.
     End,
+    /// A row of the table of patterns, on one file after the other.
+    Calls {
+        /// Which.
+        row: usize,
+        /// Files of each process.
+        count: u64,
+    },
     /// Files, one call each (create is open, write, close).
     Files {
         /// What is done.
         call: Call,
         /// Where.
         layout: Layout,
+        /// How they are opened.
+        manner: Manner,
         /// Contents of each.
         bytes: u64,
         /// Files of each process.

@@ -6,6 +6,7 @@
 
 mod bars;
 mod beside;
+mod calls;
 mod clock;
 mod data;
 mod files;
@@ -95,9 +96,11 @@ fn prepare(task: &Task) -> Result<Prepared> {
             let root = (task.rank == 0).then(|| task.root.clone());
             Ok(Box::new(move |_| root.map_or(Ok(()), |root| clear(&root))))
         }
-        Step::Files { call, layout, bytes, count } => {
-            files::prepare(task, call, layout, bytes, count)
+        Step::Files { call, layout, manner, bytes, count } => {
+            let form = files::Form { layout, manner, bytes, count };
+            files::prepare(task, call, form)
         }
+        Step::Calls { row, count } => calls::prepare(task, row, count),
         Step::Directories { call, layout, count } => {
             files::prepare_directories(task, call, layout, count)
         }

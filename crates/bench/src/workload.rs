@@ -10,8 +10,9 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    calls::ROWS,
     settings::Settings,
-    step::{Call, Layout, Order, Step, Transfers, Way},
+    step::{Call, Layout, Manner, Order, Step, Transfers, Way},
 };
 
 /// Bytes of mdtest-hard's files.
@@ -44,6 +45,8 @@ pub enum Family {
     Data,
     /// Finding.
     Find,
+    /// Sequences of calls as programs make them.
+    Patterns,
     /// What one process does to another.
     Beside,
     /// What else one node is asked for: memory, first calls, long listings, creates under load.
@@ -58,9 +61,12 @@ impl FromStr for Family {
             "meta" => Ok(Family::Meta),
             "data" => Ok(Family::Data),
             "find" => Ok(Family::Find),
+            "patterns" => Ok(Family::Patterns),
             "beside" => Ok(Family::Beside),
             "bars" => Ok(Family::Bars),
-            other => Err(format!("{other:?}: choose meta, data, find, beside, bars or all")),
+            other => {
+                Err(format!("{other:?}: choose meta, data, find, patterns, beside, bars or all"))
+            }
         }
     }
 }
@@ -88,6 +94,7 @@ impl Phase {
             Step::Files { call, .. }
             | Step::Directories { call, .. }
             | Step::Trees { call, .. } => call.looks(),
+            Step::Calls { row, .. } => ROWS.get(row).is_some_and(crate::calls::Row::reads),
             Step::Data(transfers) => transfers.way == Way::Read,
             Step::Seek { .. } => true,
             _ => false,
@@ -106,19 +113,21 @@ impl Phase {
 /// What a metadata group is about.
 #[derive(Clone, Copy)]
 enum Kind {
-    Files(u64),
+    Files(u64, Manner),
     Directories,
     Tree,
 }
 
 /// Name, kind, layout, and whether the short table has it.
 const META: &[(&str, Kind, Layout, bool)] = &[
-    ("empty", Kind::Files(0), Layout::Own, true),
-    ("empty", Kind::Files(0), Layout::Shared, false),
-    ("3901", Kind::Files(HARD_FILE_BYTES), Layout::Own, false),
-    ("3901", Kind::Files(HARD_FILE_BYTES), Layout::Shared, true),
-    ("64K", Kind::Files(64 << 10), Layout::Own, true),
-    ("64K", Kind::Files(64 << 10), Layout::Shared, false),
+    ("empty", Kind::Files(0, Manner::Plain), Layout::Own, true),
+    ("empty", Kind::Files(0, Manner::Plain), Layout::Shared, false),
+    ("3901", Kind::Files(HARD_FILE_BYTES, Manner::Plain), Layout::Own, false),
+    ("3901", Kind::Files(HARD_FILE_BYTES, Manner::Plain), Layout::Shared, true),
+    ("mdtest", Kind::Files(HARD_FILE_BYTES, Manner::Mdtest), Layout::Own, false),
+    ("mdtest", Kind::Files(HARD_FILE_BYTES, Manner::Mdtest), Layout::Shared, true),
+    ("64K", Kind::Files(64 << 10, Manner::Plain), Layout::Own, true),
+    ("64K", Kind::Files(64 << 10, Manner::Plain), Layout::Shared, false),
     ("dirs", Kind::Directories, Layout::Own, false),
     ("dirs", Kind::Directories, Layout::Shared, true),
     ("tree", Kind::Tree, Layout::Own, true),
@@ -140,6 +149,7 @@ pub(crate) fn groups(settings: &Settings, procs: u32) -> Vec<Group> {
             Family::Meta => groups.extend(metadata(settings, procs)),
             Family::Data => groups.extend(data(settings, procs)),
             Family::Find => groups.push(find(settings, procs)),
+            Family::Patterns => groups.extend(patterns(settings, procs)),
             Family::Beside => groups.extend(beside(procs)),
             Family::Bars => groups.extend(bars(settings, procs)),
         }
@@ -181,17 +191,17 @@ fn metadata(settings: &Settings, procs: u32) -> impl Iterator<Item = Group> {
 
 fn calls(kind: Kind) -> &'static [Call] {
     match kind {
-        Kind::Files(bytes) if bytes > 0 => &[Call::Create, Call::Stat, Call::Read, Call::Remove],
+        Kind::Files(bytes, _) if bytes > 0 => &[Call::Create, Call::Stat, Call::Read, Call::Remove],
         _ => &[Call::Create, Call::Stat, Call::Remove],
     }
 }
 
 fn meta_step(settings: &Settings, kind: Kind, call: Call, layout: Layout, count: u64) -> Step {
     match kind {
-        Kind::Files(bytes) => {
+        Kind::Files(bytes, manner) => {
             // Large files fill a small node's memory before they are many.
             let count = count.min(settings.size_bytes / bytes.max(1)).max(1);
-            Step::Files { call, layout, bytes, count }
+            Step::Files { call, layout, manner, bytes, count }
         }
         Kind::Directories => Step::Directories { call, layout, count },
         Kind::Tree => Step::Trees { call, tree: settings.tree, count },
@@ -252,6 +262,17 @@ fn find(settings: &Settings, procs: u32) -> Group {
     Group { phases, name: "find".to_owned(), family: Family::Find }
 }
 
+/// Each row of the table of patterns, on files of its own.
+fn patterns(settings: &Settings, procs: u32) -> impl Iterator<Item = Group> {
+    ROWS.iter().enumerate().map(move |(index, row)| {
+        let most = settings.size_bytes / u64::from(row.bytes()).max(1);
+        let count = settings.files_each(procs).min(most).max(1);
+        let name = format!("patterns/{}", row.name);
+        let phase = Phase { name: name.clone(), step: Step::Calls { row: index, count } };
+        Group { phases: vec![phase], name, family: Family::Patterns }
+    })
+}
+
 /// The same calls of one process, alone and while the others write.
 fn beside(procs: u32) -> Option<Group> {
     let phase = |word: &str, transfer_bytes| {
@@ -275,7 +296,8 @@ fn bars(settings: &Settings, procs: u32) -> Vec<Group> {
         return vec![group("burners", &[("create", Step::Burn { milliseconds: BURN_MS })])];
     }
     let (layout, count) = (Layout::Own, settings.files_each(procs));
-    let files = |call| Step::Files { call, layout, bytes: 0, count };
+    let manner = Manner::Plain;
+    let files = |call| Step::Files { call, layout, manner, bytes: 0, count };
     let list = [
         ("create", files(Call::Create)),
         ("attributes", Step::List { count }),

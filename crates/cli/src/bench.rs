@@ -37,6 +37,7 @@ Examples:
   mayfly bench --sweep chunk-size=64K,512K,4M --workload data
   mayfly bench --sweep access=preload,fuse --transfer 8K,1M
       the library, the mount and the local file system in one run
+  mayfly bench --workload patterns --procs 1 --files 5000
   mayfly bench --sweep times=none,mtime,all --phase 3901/shared
   mayfly bench --scaling strong --procs 1,2,4,8 --files 80000";
 
@@ -53,7 +54,8 @@ pub(crate) struct Bench {
     /// An instance for each value of one of its options, such as chunk-size=64K,4M; repeatable
     #[arg(long, value_name = "OPTION=VALUE,...", help_heading = "Targets")]
     sweep: Vec<String>,
-    /// Workloads: meta, data, find, or all of these; beside: stat by one process while the others
+    /// Workloads: meta, data, find, or all of these; patterns: some forty sequences of calls as
+    /// programs make them; beside: stat by one process while the others
     /// write 64 MiB at a time; bars: memory, first calls and a long listing (one process), creates
     /// by half of the processes while the other half burns processor time (more)
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "all")]

@@ -33,6 +33,13 @@ const HEADS: [&str; 13] = [
     "daemon µs",
     "MiB c/d",
 ];
+/// Families whose ratios have a mean.
+const VERDICTS: [(&str, Family); 4] = [
+    ("meta", Family::Meta),
+    ("data", Family::Data),
+    ("find", Family::Find),
+    ("patterns", Family::Patterns),
+];
 /// Columns that are read as words, from the left.
 const WORDS: usize = 2;
 
@@ -61,11 +68,11 @@ pub fn table(report: &Report, style: Style) -> String {
         let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
         text.push_str(&grid(&heads, WORDS, &rows, style));
     }
-    let rows = verdict(report);
-    if !rows.is_empty() {
+    let (heads, rows) = verdict(report);
+    if !rows.is_empty() && heads.len() > WORDS {
         let title = "geometric means of the ratios (above 1: faster than";
         let _ = writeln!(text, "\n{mark}{title} {})\n", report.reference);
-        text.push_str(&grid(&["processes", "target", "meta", "data", "find"], WORDS, &rows, style));
+        text.push_str(&grid(&heads, WORDS, &rows, style));
     }
     text
 }
@@ -136,7 +143,11 @@ fn row(name: String, measured: &Measured) -> Vec<String> {
 
 /// One line for each number of processes and target: what to tell somebody in a hurry. Geometric
 /// means, as IO500 takes them, since no phase is worth more than another.
-fn verdict(report: &Report) -> Vec<Vec<String>> {
+fn verdict(report: &Report) -> (Vec<&'static str>, Vec<Vec<String>>) {
+    let families: Vec<_> = VERDICTS
+        .iter()
+        .filter(|(_, family)| report.phases.iter().any(|phase| phase.family == *family))
+        .collect();
     let mean = |procs, target: &str, family| {
         let phases = report.phases.iter().filter(|p| p.procs == procs && p.family == family);
         let measured = phases.flat_map(|phase| &phase.targets).filter(|m| m.target == target);
@@ -148,8 +159,7 @@ fn verdict(report: &Report) -> Vec<Vec<String>> {
     for procs in &report.settings.procs {
         let others = report.targets.iter().filter(|target| target.label != report.reference);
         for target in others {
-            let families = [Family::Meta, Family::Data, Family::Find].into_iter();
-            let means = families.map(|family| mean(*procs, &target.label, family));
+            let means = families.iter().map(|(_, family)| mean(*procs, &target.label, *family));
             let mut row = vec![procs.to_string(), target.label.clone()];
             row.extend(
                 means.map(|mean| mean.map_or_else(String::new, |mean| format!("{mean:.2}"))),
@@ -157,7 +167,8 @@ fn verdict(report: &Report) -> Vec<Vec<String>> {
             rows.push(row);
         }
     }
-    rows
+    let words = families.iter().map(|(word, _)| *word);
+    (["processes", "target"].into_iter().chain(words).collect(), rows)
 }
 
 /// Rates with more processes, and how much of the ideal that is.

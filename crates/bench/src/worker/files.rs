@@ -3,20 +3,20 @@
 //! Paths are whole and made before the clock, as programs use them; the content of a file is that
 //! of its maker, and is compared when it is read.
 
-use std::{ffi::CString, path::Path};
+use std::{ffi::CString, os::fd::OwnedFd, path::Path};
 
 use anyhow::{Result, bail, ensure};
 use nix::{
     errno::Errno,
     fcntl::{AT_FDCWD, AtFlags, OFlag, openat},
     sys::stat::{FileStat, Mode, SFlag, fstatat, mkdirat},
-    unistd::{UnlinkatFlags, close, read, unlinkat, write},
+    unistd::{UnlinkatFlags, Whence, close, lseek, read, unlinkat, write},
 };
 
 use super::{Prepared, c_path, clock::Clock, failed, neighbour, own_directory, wrong_byte};
 use crate::{
     pattern::Pattern,
-    step::{Call, Layout, Task},
+    step::{Call, Layout, Manner, Task},
 };
 
 /// The names of one maker's files or directories.
@@ -30,13 +30,17 @@ fn paths(task: &Task, call: Call, layout: Layout, kind: char, count: u64) -> Res
     (0..count).map(path).collect()
 }
 
-pub(super) fn prepare(
-    task: &Task,
-    call: Call,
-    layout: Layout,
-    bytes: u64,
-    count: u64,
-) -> Result<Prepared> {
+/// What kind of files.
+#[derive(Clone, Copy)]
+pub(super) struct Form {
+    pub(super) layout: Layout,
+    pub(super) manner: Manner,
+    pub(super) bytes: u64,
+    pub(super) count: u64,
+}
+
+pub(super) fn prepare(task: &Task, call: Call, form: Form) -> Result<Prepared> {
+    let Form { layout, manner, bytes, count } = form;
     let paths = paths(task, call, layout, 'f', count)?;
     let maker = if call.looks() { neighbour(task) } else { task.rank };
     let mut pattern = Pattern::new(u64::from(maker), usize::try_from(bytes)?);
@@ -45,7 +49,7 @@ pub(super) fn prepare(
             let contents = pattern.at(0).to_vec();
             Box::new(move |clock| {
                 for path in &paths {
-                    create(path, &contents)?;
+                    create_as(path, &contents, manner)?;
                     clock.moved(bytes);
                     clock.lap()?;
                 }
@@ -60,7 +64,7 @@ pub(super) fn prepare(
             }
             Ok(())
         }),
-        Call::Read => Box::new(move |clock| read_all(&paths, &mut pattern, bytes, clock)),
+        Call::Read => Box::new(move |clock| read_all(&paths, &mut pattern, form, clock)),
         Call::Remove => Box::new(move |clock| each(&paths, clock, remove)),
     })
 }
@@ -100,12 +104,15 @@ pub(super) fn each(
     Ok(())
 }
 
-fn read_all(paths: &[CString], pattern: &mut Pattern, bytes: u64, clock: &mut Clock) -> Result<()> {
-    // One more than is there: the read that finds the end is part of reading a file whole.
-    let mut buffer = vec![0; usize::try_from(bytes)? + 1];
+fn read_all(paths: &[CString], pattern: &mut Pattern, form: Form, clock: &mut Clock) -> Result<()> {
+    let bytes = form.bytes;
+    // One more than is there: the read that finds the end is part of reading a file whole. mdtest
+    // knows how much there is.
+    let more = usize::from(form.manner == Manner::Plain);
+    let mut buffer = vec![0; usize::try_from(bytes)? + more];
     clock.aside()?;
     for path in paths {
-        let count = read_whole(path, &mut buffer)?;
+        let count = read_whole(path, &mut buffer, form.manner)?;
         clock.moved(count as u64);
         clock.lap()?;
         ensure!(count as u64 == bytes, "{path:?}: {count} bytes were read of {bytes}");
@@ -115,9 +122,14 @@ fn read_all(paths: &[CString], pattern: &mut Pattern, bytes: u64, clock: &mut Cl
     Ok(())
 }
 
-fn read_whole(path: &CString, buffer: &mut [u8]) -> Result<usize> {
-    let open = openat(AT_FDCWD, path.as_c_str(), OFlag::O_RDONLY, Mode::empty());
+fn read_whole(path: &CString, buffer: &mut [u8], manner: Manner) -> Result<usize> {
+    let flags = match manner {
+        Manner::Plain => OFlag::O_RDONLY,
+        Manner::Mdtest => OFlag::O_RDWR,
+    };
+    let open = openat(AT_FDCWD, path.as_c_str(), flags, Mode::empty());
     let file = open.map_err(|errno| failed("open", path, errno))?;
+    to_start(&file, path, manner)?;
     let mut count = 0;
     while count < buffer.len() {
         match read(&file, &mut buffer[count..]) {
@@ -133,10 +145,30 @@ fn read_whole(path: &CString, buffer: &mut [u8]) -> Result<usize> {
 
 /// Opens a new file, writes it in one call, and closes it.
 pub(super) fn create(path: &CString, contents: &[u8]) -> Result<()> {
-    let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY;
+    create_as(path, contents, Manner::Plain)
+}
+
+/// Where mdtest seeks before it transfers anything.
+fn to_start(file: &OwnedFd, path: &CString, manner: Manner) -> Result<()> {
+    match manner {
+        Manner::Plain => Ok(()),
+        Manner::Mdtest => {
+            lseek(file, 0, Whence::SeekSet).map(drop).map_err(|errno| failed("lseek", path, errno))
+        }
+    }
+}
+
+fn create_as(path: &CString, contents: &[u8], manner: Manner) -> Result<()> {
+    let flags = match manner {
+        Manner::Plain => OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY,
+        Manner::Mdtest => OFlag::O_CREAT | OFlag::O_RDWR,
+    };
     let mode = Mode::S_IRUSR | Mode::S_IWUSR;
     let file = openat(AT_FDCWD, path.as_c_str(), flags, mode)
         .map_err(|errno| failed("create", path, errno))?;
+    if !contents.is_empty() {
+        to_start(&file, path, manner)?;
+    }
     let mut rest = contents;
     while !rest.is_empty() {
         match write(&file, rest) {
