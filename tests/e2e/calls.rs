@@ -137,6 +137,7 @@ checks! {
     fn whiteout_is_refused = stated;
     fn the_time_of_birth_is_told_and_stays = same;
     fn names_do_not_move_across_the_border = stated;
+    fn a_bad_directory_is_told_before_the_border = same;
     fn links_count_and_unlinked_files_stay_open = same;
     fn mknod_makes_no_device = stated;
     fn pipes_have_names_links_and_attributes = same;
@@ -219,6 +220,7 @@ checks! {
 
     fn locks_are_made_stronger_and_weaker = same;
     fn a_mapping_is_protected_grown_and_moved = same;
+    fn a_shared_mapping_that_only_reads_is_served = same;
     fn a_file_that_a_rename_replaces_stays_open = same;
     fn directories_move_while_files_are_made_in_them = same;
     fn a_thread_that_is_cancelled_between_calls_on_files_cleans_up = same;

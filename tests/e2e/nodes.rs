@@ -109,6 +109,8 @@ for number in range(24):
     with open(name, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as view:
         assert view[:] == text, name
     with open(name, "r+b") as file:
+        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as view:
+            assert view[:] == text, name
         try:
             with mmap.mmap(file.fileno(), 0) as view:
                 view[:4] = b"here"

@@ -297,7 +297,7 @@ mod tests {
             keep: false,
             audience: crate::Audience::Everybody,
             mount_by: None,
-            options: crate::Options::default(),
+            options: crate::Options { access: "preload".to_owned(), ..crate::Options::default() },
         }
     }
 

@@ -166,11 +166,23 @@ pub(crate) fn seek(call: &Call) -> Outcome {
     }))
 }
 
+/// What sync_file_range refuses, whatever the file.
+fn check_range(call: &Call) -> Result<(), Errno> {
+    const FLAGS_KNOWN: usize = 7;
+    let (start, length) = (argument(call, 1) as i64, argument(call, 2) as i64);
+    let end = start.checked_add(length).filter(|end| *end >= start);
+    let bad = argument(call, 3) & !FLAGS_KNOWN != 0 || start < 0 || end.is_none();
+    if bad { Err(Errno::EINVAL) } else { Ok(()) }
+}
+
 /// fsync, fdatasync, sync_file_range, syncfs.
 pub(crate) fn sync(call: &Call) -> Outcome {
     done(session::require_open(argument(call, 0) as i32).and_then(|(session, open)| {
         if open.is_path() {
             return Err(Errno::EBADF);
+        }
+        if call.number == number::SYNC_FILE_RANGE {
+            check_range(call)?;
         }
         if call.number == number::SYNCFS {
             session.sync_all()?;

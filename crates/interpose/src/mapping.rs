@@ -4,14 +4,14 @@
 //! mapping may use, so that mprotect later allows no more than the application's own descriptor
 //! would. Code gets an object, so that it can be found by what the kernel says is mapped. Another
 //! private mapping of a file without an object, or of one whose file system forbids what is asked
-//! for, is memory filled once. So is a shared one of a file whose bytes are on another node, on a
-//! descriptor that cannot write: it shows the file as it was. A shared one that could write is
-//! never imitated: it is the mount's, where the instance is mounted, and ENODEV elsewhere.
+//! for, is memory filled once. A shared mapping of a file whose bytes are on another node is the
+//! mount's, where the instance is mounted. Elsewhere one that only reads shows the file as it was,
+//! and can never be written to, and one that writes is ENODEV: it cannot be imitated.
 
 use mayfly_client::OpenFile;
 use mayfly_sys::{
     Errno,
-    file::{IoVec, O_RDONLY, O_RDWR},
+    file::{self, AT_FDCWD, IoVec, O_CLOEXEC, O_RDONLY, O_RDWR},
     memory::{
         self, MAP_ANONYMOUS, MAP_FIXED, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, PAGE_BYTES,
         PROT_EXEC, PROT_READ, PROT_WRITE,
@@ -26,6 +26,8 @@ use crate::{
     session::{self, Session},
 };
 
+/// What `/proc/PID/maps` shows of a copy.
+const COPY_NAME: &[u8] = b"mayfly-mapped";
 const MAP_TYPE: usize = 15;
 const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 
@@ -39,9 +41,15 @@ pub(crate) unsafe fn map(call: &Call) -> Outcome {
         return Outcome::Pass;
     }
     // SAFETY: passed on to the caller.
-    let mapped = unsafe { try_map(call, flags) };
-    if mapped == Err(Errno::ENODEV) && flags & MAP_TYPE != MAP_PRIVATE && give(call) {
-        return Outcome::Pass;
+    let mut mapped = unsafe { try_map(call, flags) };
+    if mapped == Err(Errno::ENODEV) && flags & MAP_TYPE != MAP_PRIVATE {
+        if give(call) {
+            return Outcome::Pass;
+        }
+        if argument(call, 2) & PROT_WRITE == 0 {
+            // SAFETY: passed on to the caller.
+            mapped = unsafe { map_copy(call, flags) };
+        }
     }
     done(mapped.map(|address| address as isize))
 }
@@ -98,13 +106,90 @@ unsafe fn try_map(call: &Call, flags: usize) -> Result<usize, Errno> {
             Err(Errno::EPERM | Errno::EACCES | Errno::EIO | Errno::ENODEV) if !shared => {}
             // It was for the name in `/proc/PID/maps` only.
             Err(_) if !shared && !had_object => {}
-            Err(Errno::ENODEV) if !open.writable() => {}
             Err(Errno::EIO) => return Err(Errno::ENODEV),
             mapped => return mapped,
         }
     }
     // SAFETY: passed on to the caller.
     unsafe { fill(session, open, call, flags) }
+}
+
+/// A shared mapping of a copy, on a descriptor that cannot write, so that mprotect never allows it.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+unsafe fn map_copy(call: &Call, flags: usize) -> Result<usize, Errno> {
+    let (session, open) = session::require_open(argument(call, 4) as i32)?;
+    if open.kind() != FileKind::Regular {
+        return Err(Errno::ENODEV);
+    }
+    let (bytes, offset) = (argument(call, 1), argument(call, 5));
+    let there = session.size(open)?.saturating_sub(offset as u64);
+    let copy = file::memory_file(&PathText::from_bytes(COPY_NAME)?)?;
+    let mapped = copy_part(session, open, offset, bytes.min(there as usize), copy)
+        .and_then(|()| read_only(copy))
+        .and_then(|copy| {
+            let (address, protection) = (argument(call, 0), argument(call, 2));
+            // SAFETY: the host's own request, with the copy in place of its file.
+            let mapped =
+                unsafe { memory::map(address, bytes, protection, flags, copy as usize, 0) };
+            file::close(copy);
+            mapped
+        });
+    file::close(copy);
+    mapped
+}
+
+/// Another descriptor of the copy, which can only read.
+fn read_only(copy: i32) -> Result<i32, Errno> {
+    file::open_at(AT_FDCWD, &file::descriptor_path(copy)?, O_RDONLY | O_CLOEXEC, 0)
+}
+
+/// So many bytes of the file from there on, as the copy's content.
+fn copy_part(
+    session: &Session,
+    open: OpenFile,
+    from: usize,
+    bytes: usize,
+    copy: i32,
+) -> Result<(), Errno> {
+    file::set_length(copy, bytes as u64)?;
+    if bytes == 0 {
+        return Ok(());
+    }
+    // SAFETY: a new mapping, where the kernel finds room.
+    let address =
+        unsafe { memory::map(0, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, copy as usize, 0) }?;
+    // SAFETY: the memory was just mapped and nobody else knows of it.
+    let read = unsafe { read_all(session, open, from, address, bytes) };
+    if let Some(start) = core::ptr::NonNull::new(address as *mut u8) {
+        // SAFETY: as above.
+        unsafe { memory::unmap(start, bytes) };
+    }
+    read
+}
+
+/// Reads from there on until the memory is full or the file ends.
+///
+/// # Safety
+/// The memory is the caller's to write.
+unsafe fn read_all(
+    session: &Session,
+    open: OpenFile,
+    from: usize,
+    address: usize,
+    bytes: usize,
+) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < bytes {
+        let room = [IoVec { base: (address + done) as *mut u8, bytes: bytes - done }];
+        // SAFETY: promised by the caller.
+        match unsafe { session.read_at(open, (from + done) as i64, &room) }? {
+            0 => break,
+            count => done += count,
+        }
+    }
+    Ok(())
 }
 
 /// A private mapping that is filled once.
@@ -123,21 +208,13 @@ unsafe fn fill(
     let address = unsafe {
         memory::map(argument(call, 0), bytes, PROT_READ | PROT_WRITE, flags, usize::MAX, 0)
     }?;
-    let mut done = 0;
-    while done < bytes {
-        let room = [IoVec { base: (address + done) as *mut u8, bytes: bytes - done }];
-        // SAFETY: the memory was just mapped and nobody else knows of it yet.
-        match unsafe { session.read_at(open, (offset + done) as i64, &room) } {
-            Ok(0) => break,
-            Ok(count) => done += count,
-            Err(errno) => {
-                if let Some(start) = core::ptr::NonNull::new(address as *mut u8) {
-                    // SAFETY: as above.
-                    unsafe { memory::unmap(start, bytes) };
-                }
-                return Err(errno);
-            }
+    // SAFETY: the memory was just mapped and nobody else knows of it yet.
+    if let Err(errno) = unsafe { read_all(session, open, offset, address, bytes) } {
+        if let Some(start) = core::ptr::NonNull::new(address as *mut u8) {
+            // SAFETY: as above.
+            unsafe { memory::unmap(start, bytes) };
         }
+        return Err(errno);
     }
     // SAFETY: as above.
     unsafe { memory::protect(address, bytes, protection) }?;

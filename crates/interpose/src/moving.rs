@@ -47,6 +47,9 @@ impl End {
     /// `offset_at` is 0 or the address of an offset of the host.
     unsafe fn new(descriptor: i32, offset_at: usize, direction: Direction) -> Result<End, Errno> {
         let open = session::open_file(descriptor)?;
+        if open.is_none() {
+            check_kernels(descriptor, direction)?;
+        }
         if let Some(open) = open {
             check_transfer(open, direction)?;
             match open.kind() {
@@ -124,6 +127,19 @@ impl End {
             (address, _) => unsafe { user::write(&at, address as *mut i64) },
         }
     }
+}
+
+/// Nothing may be copied, so that no transfer would show that the other descriptor is bad.
+fn check_kernels(descriptor: i32, direction: Direction) -> Result<(), Errno> {
+    const F_GETFL: usize = 3;
+    // SAFETY: touches no memory.
+    let flags = result(unsafe { syscall3(number::FCNTL, descriptor as usize, F_GETFL, 0) })? as u32;
+    let wrong = match direction {
+        Direction::Out => file::O_WRONLY,
+        Direction::In => file::O_RDONLY,
+    };
+    let usable = flags & file::O_PATH == 0 && flags & file::O_ACCMODE != wrong;
+    if usable { Ok(()) } else { Err(Errno::EBADF) }
 }
 
 fn copy(from: &mut End, to: &mut End, count: usize) -> Result<isize, Errno> {

@@ -415,9 +415,28 @@ unsafe fn two_paths(
         Err(Stop::Escaped) => {
             // SAFETY: passed on to the caller.
             unsafe { again(call, (from, from_at, from_path), (to, to_at, to_path), work) }
-                .unwrap_or(Outcome::Done(Errno::EXDEV.as_result()))
+                .unwrap_or_else(|| across((from_at, from_path), (to_at, to_path)))
         }
     }
+}
+
+/// Two paths of which one is the kernel's. A descriptor that is none, and a path below a file, are
+/// errors before it matters that the file systems are two.
+#[inline(never)]
+fn across(from: (i32, &[u8]), to: (i32, &[u8])) -> Outcome {
+    let wrong = [from, to].into_iter().find_map(|(directory, path)| {
+        let mut joined = PathText::new();
+        if locate(directory, path, &mut joined) != Ok(Place::Kernel) {
+            return None;
+        }
+        let text = PathText::from_bytes(path).ok()?;
+        // SAFETY: the path is a terminated string that outlives the call.
+        let raw =
+            unsafe { syscall3(number::FACCESSAT, directory as usize, text.as_ptr() as usize, 0) };
+        let errors = [Errno::EBADF, Errno::ENOTDIR].map(Errno::as_result);
+        errors.contains(&raw).then_some(raw)
+    });
+    Outcome::Done(wrong.unwrap_or(Errno::EXDEV.as_result()))
 }
 
 /// Finds out where each path really leads and tries again there; `None` when nothing new comes out.
@@ -453,7 +472,7 @@ unsafe fn again(
     Some(match (from_place, to_place) {
         // SAFETY: the host's call with other paths, which outlive it.
         (Place::Kernel, Place::Kernel) => Outcome::Done(unsafe { issue(&moved) }),
-        (Place::Kernel, _) | (_, Place::Kernel) => Outcome::Done(Errno::EXDEV.as_result()),
+        (Place::Kernel, _) | (_, Place::Kernel) => across(from_text, to_text),
         (from, to) => match work(from, to, &mut escape) {
             Ok(()) => Outcome::Done(0),
             Err(Stop::Failed(errno)) => Outcome::Done(errno.as_result()),

@@ -334,14 +334,22 @@ pub fn read_link(directory: i32, path: &PathText, to: &mut PathText) -> Result<(
     })
 }
 
-/// What `/proc/self/fd/N` points to.
+/// `/proc/self/fd/N`, by which a descriptor's file can be opened anew.
+///
+/// # Errors
+/// EBADF for a negative one.
+pub fn descriptor_path(descriptor: i32) -> Result<PathText, Errno> {
+    let mut path = PathText::from_bytes(b"/proc/self/fd/")?;
+    path.push_decimal(u64::try_from(descriptor).map_err(|_| Errno::EBADF)?)?;
+    Ok(path)
+}
+
+/// What that points to.
 ///
 /// # Errors
 /// The kernel's.
 pub fn descriptor_link(descriptor: i32, to: &mut PathText) -> Result<(), Errno> {
-    let mut path = PathText::from_bytes(b"/proc/self/fd/")?;
-    path.push_decimal(u64::try_from(descriptor).map_err(|_| Errno::EBADF)?)?;
-    read_link(AT_FDCWD, &path, to)
+    read_link(AT_FDCWD, &descriptor_path(descriptor)?, to)
 }
 
 /// getcwd, without the terminating zero.
@@ -402,6 +410,16 @@ pub fn check_access(path: &PathText, mode: usize) -> Result<(), Errno> {
 pub fn change_mode(descriptor: i32, mode: u32) -> Result<(), Errno> {
     // SAFETY: touches no memory.
     let raw = unsafe { syscall3(number::FCHMOD, descriptor as usize, mode as usize, 0) };
+    result(raw).map(|_| ())
+}
+
+/// ftruncate.
+///
+/// # Errors
+/// The kernel's.
+pub fn set_length(descriptor: i32, bytes: u64) -> Result<(), Errno> {
+    // SAFETY: plain arguments.
+    let raw = unsafe { syscall3(number::FTRUNCATE, descriptor as usize, bytes as usize, 0) };
     result(raw).map(|_| ())
 }
 

@@ -345,6 +345,10 @@ CHECK(sendfile_and_copy_file_range_copy)
 	/* To and from descriptors outside. */
 	int ends[2];
 	SHOW(pipe(ends));
+	SHOW(sendfile(-1, from, NULL, 10));
+	SHOW(sendfile(900, from, NULL, 0));
+	SHOW(sendfile(ends[0], from, NULL, 10));
+	SHOW(sendfile(to, ends[1], NULL, 10));
 	at = 3;
 	SHOW(sendfile(ends[1], from, &at, 10));
 	show_read(ends[0], 100);
@@ -401,6 +405,11 @@ CHECK(sync_calls_succeed_on_files_and_directories)
 	SHOW(fdatasync(fd));
 	SHOW(fsync(dir));
 	SHOW(sync_file_range(fd, 0, 4, SYNC_FILE_RANGE_WRITE));
+	/* Programs take success for a promise. */
+	SHOW(sync_file_range(fd, 0, 4, 8));
+	SHOW(sync_file_range(fd, -1, 4, 0));
+	SHOW(sync_file_range(fd, 4, -2, 0));
+	SHOW(sync_file_range(fd, 1, 0x7fffffffffffffff, 0));
 	SHOW(syncfs(fd));
 	SHOW(fsync(900));
 }

@@ -179,6 +179,18 @@ CHECK(names_do_not_move_across_the_border)
 	IS(0, unlink("../../tmp/outside"));
 }
 
+CHECK(a_bad_directory_is_told_before_the_border)
+{
+	close(make_file("inside", "text"));
+	close(make_file("../../tmp/outside", "text"));
+	SHOW(linkat(900, "name", AT_FDCWD, "x", 0));
+	SHOW(linkat(AT_FDCWD, "inside", 900, "x", 0));
+	SHOW(renameat(AT_FDCWD, "inside", 900, "x"));
+	SHOW(link("../../tmp/outside/below", "x"));
+	SHOW(link("inside", "../../tmp/outside/below"));
+	SHOW(unlink("../../tmp/outside"));
+}
+
 CHECK(links_count_and_unlinked_files_stay_open)
 {
 	int fd = make_file("file", "0123456789");

@@ -98,6 +98,38 @@ CHECK(a_mapping_is_protected_grown_and_moved)
 	show_file("file");
 }
 
+/* By a descriptor that could write: what is mapped to be read only. */
+CHECK(a_shared_mapping_that_only_reads_is_served)
+{
+	enum { PAGE = 4096, BYTES = 10 * PAGE + 7 };
+	make_large("file", BYTES);
+	int fd = open("file", O_RDWR);
+	char *map = mmap(NULL, 4 * PAGE, PROT_READ, MAP_SHARED, fd, 8 * PAGE);
+	if (SHOW(map == MAP_FAILED))
+		return;
+	SHOW(close(fd));
+	show_bytes("first", map, 8);
+	show_bytes("last", map + 2 * PAGE, 8);
+	SHOW(map[2 * PAGE + 7]);
+	pid_t pid = fork();
+	if (pid == 0) {
+		signal(SIGBUS, SIG_DFL);
+		_exit(((volatile char *)map)[3 * PAGE]);
+	}
+	int status = 0;
+	waitpid(pid, &status, 0);
+	SHOW(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS);
+	SHOW(munmap(map, 4 * PAGE));
+	fd = open("file", O_RDONLY);
+	map = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, PAGE);
+	SHOW(memcmp(map, "first", 5) != 0);
+	SHOW(mprotect(map, PAGE, PROT_READ | PROT_WRITE));
+	SHOW(mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED);
+	SHOW(errno);
+	map = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 100 * PAGE);
+	SHOW(map == MAP_FAILED);
+}
+
 CHECK(a_file_that_a_rename_replaces_stays_open)
 {
 	int old = make_file("old", "old content"), new = make_file("new", "new");
