@@ -210,7 +210,7 @@ checks! {
     fn asynchronous_requests_are_refused_as_they_should = same;
     fn two_descriptors_are_told_apart = same;
     fn calls_that_make_no_sense_on_files_are_refused = stated;
-    fn the_name_of_an_open_file_in_procfs_is_a_made_up_one = stated;
+    fn an_open_file_whose_first_name_is_gone_has_a_made_up_one_in_procfs = stated;
     fn select_takes_high_descriptors = stated;
     fn bad_pointers_are_efault = same;
     fn a_clone_that_shares_descriptors_closes_them_for_both = stated;

@@ -319,16 +319,16 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         self.ask(&List { open, cookie, bytes_max }, |listing| take(listing.entries))
     }
 
-    /// Hands the path of a directory, from the root of the instance, to `take`.
+    /// Hands the path of a directory or an open file, from the root of the instance, to `take`.
     ///
     /// # Errors
-    /// ENOENT when it was removed; those of `take`.
+    /// ENOENT when it was removed, ENOTDIR for a file whose name is not known; those of `take`.
     pub fn path_of<R>(
         &self,
-        directory: FileId,
+        file: FileId,
         take: impl FnOnce(&[u8]) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
-        self.ask(&PathOf { directory }, |text| take(text.bytes))
+        self.ask(&PathOf { file }, |text| take(text.bytes))
     }
 
     /// Capacity and use.

@@ -425,7 +425,7 @@ impl Core {
             Request::Write(write) => self.write(caller, write, to),
             Request::Grant(grant) => self.grant(caller, grant, to),
             Request::List(list) => self.list(list, to),
-            Request::PathOf(path) => self.path_of(path.directory, to),
+            Request::PathOf(path) => self.path_of(path.file, to),
             Request::StatFs(_) => self.stat_fs(to),
             Request::Sync(sync) => self.sync(caller, sync),
             Request::Lock(lock) => self.lock(caller, lock),

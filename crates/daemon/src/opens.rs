@@ -71,6 +71,8 @@ impl Open {
 pub(crate) struct OpenFile {
     pub(crate) index: u32,
     pub(crate) birth: BirthKey,
+    /// A name of it, when its record is not fused into that any more.
+    pub(crate) name: Option<Box<BirthKey>>,
     pub(crate) opens: u32,
     pub(crate) writers: u32,
     pub(crate) unlinked: bool,
@@ -278,6 +280,20 @@ impl OpenTable {
         self.files.get(&id)
     }
 
+    /// The file, if it is open, has this name, which its record is not fused into.
+    pub(crate) fn note_name(&mut self, id: FileId, name: BirthKey) {
+        if let Some(file) = self.files.get_mut(&id) {
+            file.name = Some(Box::new(name));
+        }
+    }
+
+    /// The file has this name no more.
+    pub(crate) fn forget_name(&mut self, id: FileId, name: &BirthKey) {
+        if let Some(file) = self.files.get_mut(&id) {
+            file.name.take_if(|noted| **noted == *name);
+        }
+    }
+
     pub(crate) fn file_mut(&mut self, id: FileId) -> Option<&mut OpenFile> {
         self.files.get_mut(&id)
     }
@@ -462,6 +478,7 @@ fn new_file(index: u32, birth: BirthKey) -> OpenFile {
     OpenFile {
         index,
         birth,
+        name: None,
         opens: 0,
         writers: 0,
         unlinked: false,

@@ -382,7 +382,7 @@ fn the_path_of_a_directory_follows_its_renames() {
     let id = node.stat("a/b", false).unwrap().id;
     let path_of = |node: &mut Node| {
         let take = |text: Text<'_>| String::from_utf8(text.bytes.to_vec()).unwrap();
-        node.ask(&PathOf { directory: id }, take)
+        node.ask(&PathOf { file: id }, take)
     };
     assert_eq!(path_of(&mut node).unwrap(), "/a/b");
     node.rename("a", "z/y", 0).unwrap();

@@ -15,7 +15,8 @@ use mayfly_wire::{
 };
 
 use crate::{
-    Call, Outcome, cwd, data, lent, paths,
+    Call, Outcome, cwd, data, lent,
+    locate::is_link_of_procfs,
     serve::{AT, PLAIN, PathArguments, argument, done, with_path},
     session,
 };
@@ -157,8 +158,9 @@ pub(crate) unsafe fn with_target(
         return done(on_open(target, work));
     }
     let follow = flags & AT_SYMLINK_NOFOLLOW == 0;
+    let is_link = |path: &[u8]| is_link_of_procfs(at.directory_of(call), path);
     // SAFETY: passed on to the caller.
-    if !follow && unsafe { at.path_of(call) }.is_ok_and(paths::is_special_link) {
+    if !follow && unsafe { at.path_of(call) }.is_ok_and(is_link) {
         // The link itself is the kernel's.
         return Outcome::Pass;
     }

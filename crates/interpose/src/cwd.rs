@@ -1,26 +1,36 @@
 //! The working directory.
 //!
 //! While the program works inside the mount, its directory is known here by identity, so it follows
-//! a rename, and the kernel's own working directory is *parked* in a removed directory: a relative
-//! path that we do not see fails there instead of reaching a wrong file. A child of vfork has a
-//! working directory of its own in memory that is its parent's, so it is kept in the child's
-//! record.
+//! a rename. The kernel's own working directory is the same one where the instance is mounted: what
+//! looks at the process from outside sees it, and a core dump lands there. Elsewhere it is *parked*
+//! in a removed directory whose name tells the identity to those who are served: a relative path
+//! that we do not see fails there instead of reaching a wrong file. A child of vfork has a working
+//! directory of its own in memory that is its parent's, so it is kept in the child's record.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use mayfly_client::Stop;
-use mayfly_sys::{Errno, file, text::PathText, user};
+use mayfly_sys::{
+    Errno,
+    file::{self, AT_FDCWD},
+    process,
+    text::{PathText, parse_hexadecimal},
+    user,
+};
 use mayfly_types::{FileId, FileKind};
 use mayfly_wire::Target;
 
 use crate::{
-    Call, Outcome, flight, identity, paths,
+    Call, Outcome, flight, handover, identity, paths,
     serve::{self, PLAIN, argument, done, issue},
     session, settings,
 };
 
+/// The kernel's link of it.
+const OWN: &[u8] = b"/proc/self/cwd";
+
 static DIRECTORY: AtomicU64 = AtomicU64::new(0);
-static ABOVE_MOUNT: AtomicBool = AtomicBool::new(false);
+static NEAR: AtomicBool = AtomicBool::new(false);
 
 /// The program's working directory, when it is in the instance.
 pub(crate) fn directory() -> Option<FileId> {
@@ -29,9 +39,9 @@ pub(crate) fn directory() -> Option<FileId> {
     (raw != 0).then_some(FileId(raw))
 }
 
-/// Is the kernel's working directory above the mount point, or nobody knows?
-pub(crate) fn is_above_mount() -> bool {
-    ABOVE_MOUNT.load(Ordering::Relaxed) || flight::child().is_some()
+/// Is the kernel's working directory above the mount point or in procfs, or nobody knows?
+pub(crate) fn is_near() -> bool {
+    NEAR.load(Ordering::Relaxed) || flight::child().is_some()
 }
 
 /// The program's working directory is `directory` (0: the kernel's).
@@ -45,26 +55,108 @@ fn note(directory: u64) {
 /// The kernel's working directory may have changed.
 pub(crate) fn look_at_kernel() {
     let mut path = PathText::new();
-    let above = match (file::working_directory(&mut path), settings::get()) {
-        (Ok(()), Some(settings)) => paths::is_above(settings.mount.as_bytes(), path.as_bytes()),
+    let near = match (file::working_directory(&mut path), settings::get()) {
+        (Ok(()), Some(settings)) => {
+            paths::is_above(settings.mount.as_bytes(), path.as_bytes())
+                || path.as_bytes().starts_with(b"/proc")
+        }
         _ => false,
     };
     if flight::child().is_none() {
-        ABOVE_MOUNT.store(above, Ordering::Relaxed);
+        NEAR.store(near, Ordering::Relaxed);
     }
 }
 
-/// Takes up a directory that the program before exec worked in, if the kernel's is parked.
+/// Takes up a directory that the program before exec worked in, if the kernel's stands for it: who
+/// is not served may have changed it meanwhile.
 pub(crate) fn inherit(directory: FileId) {
-    if identity::is_parked() {
+    let Ok(name) = PathText::from_bytes(OWN) else { return };
+    let mut link = PathText::new();
+    if file::read_link(AT_FDCWD, &name, &mut link).is_err() {
+        return;
+    }
+    let stands = match parked_in(link.as_bytes()) {
+        Some(parked) => parked.is_none_or(|parked| parked == directory),
+        None => in_mount(&name, link.as_bytes()) == Some(directory),
+    };
+    if stands {
         DIRECTORY.store(directory.0, Ordering::Relaxed);
     }
 }
 
+/// The directory in the mount that `name`, a link of procfs, leads to when it shows `link`.
+fn in_mount(name: &PathText, link: &[u8]) -> Option<FileId> {
+    let settings = settings::get()?;
+    paths::below(settings.mount.as_bytes(), link)?;
+    file::known_inode(name).ok().map(FileId)
+}
+
 fn enter(id: FileId) -> Result<isize, Errno> {
-    file::enter(identity::placeholder()?)?;
+    if directory() == Some(id) {
+        return Ok(0);
+    }
+    enter_mount(id).or_else(|_| park(id))?;
     note(id.0);
     Ok(0)
+}
+
+/// The kernel's working directory becomes the mount's.
+fn enter_mount(id: FileId) -> Result<(), Errno> {
+    if !handover::is_possible() {
+        return Err(Errno::ENOENT);
+    }
+    let mut path = PathText::new();
+    absolute(id, &mut path)?;
+    file::change_directory(&path)?;
+    // It may have been moved between the look at its path and the call.
+    let entered = in_mount(&PathText::from_bytes(OWN)?, path.as_bytes());
+    if entered == Some(id) { Ok(()) } else { Err(Errno::ESTALE) }
+}
+
+/// The kernel's working directory becomes a removed one that is named after `id`.
+fn park(id: FileId) -> Result<(), Errno> {
+    let mut path = PathText::new();
+    let named = identity::parking_prefix(&mut path).and_then(|()| {
+        path.push_decimal(u64::from(process::thread_id()))?;
+        path.push(b"-")?;
+        path.push_hexadecimal(id.0)?;
+        match file::make_directory(&path, 0o700) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+        let entered = file::change_directory(&path);
+        file::remove_directory(&path)?;
+        entered
+    });
+    // Without room for another directory nobody else learns which one it is.
+    named.or_else(|_| file::enter(identity::placeholder()?))
+}
+
+/// What the text of a link says of a parked directory: none, or one that may have a name.
+fn parked_in(link: &[u8]) -> Option<Option<FileId>> {
+    let run = settings::get()?.run.as_bytes();
+    let name = link.strip_prefix(run)?.strip_prefix(b"/park-")?;
+    let number =
+        name.strip_suffix(b" (deleted)").unwrap_or(name).split(|byte| *byte == b'-').nth(1);
+    Some(number.and_then(parse_hexadecimal).map(FileId))
+}
+
+/// The working directory of a process of which the kernel shows `link`.
+pub(crate) fn parked(link: &[u8]) -> Option<FileId> {
+    parked_in(link).flatten()
+}
+
+/// The working directory that the link of procfs at `name` leads to, whatever became of the path
+/// that it shows.
+pub(crate) fn behind(name: &PathText, link: &[u8]) -> Option<FileId> {
+    parked(link).or_else(|| in_mount(name, link))
+}
+
+/// The kernel's working directory was changed for a program that did not start.
+pub(crate) fn enter_again() {
+    if let Some(id) = directory() {
+        let _ = enter_mount(id).or_else(|_| park(id));
+    }
 }
 
 fn left(raw: isize) -> Outcome {
@@ -116,14 +208,14 @@ pub(crate) unsafe fn fchdir(call: &Call) -> Outcome {
     }
 }
 
-/// The absolute path of a directory of the instance.
+/// The absolute path of a directory of the instance, or of an open file.
 ///
 /// # Errors
-/// ENOENT when it was removed.
-pub(crate) fn absolute(directory: FileId, to: &mut PathText) -> Result<(), Errno> {
+/// ENOENT when it was removed, ENOTDIR for a file of which no name is known.
+pub(crate) fn absolute(file: FileId, to: &mut PathText) -> Result<(), Errno> {
     to.clear();
     to.push(settings::require()?.mount.as_bytes())?;
-    session::get()?.path_of(directory, |below| match below {
+    session::get()?.path_of(file, |below| match below {
         [] | b"/" => Ok(()),
         below => to.push_component(below),
     })

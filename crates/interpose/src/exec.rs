@@ -296,7 +296,7 @@ unsafe fn run_one(
         let mut next = PathText::new();
         let place = if text.as_bytes().is_empty() && flags & AT_EMPTY_PATH != 0 {
             match session::open_file(at)? {
-                Some(_) => Place::Descriptor(at),
+                Some(open) => Place::Open(open.reference),
                 None => Place::Kernel,
             }
         } else {
@@ -427,7 +427,7 @@ unsafe fn run_ours(
     let session = session::get()?;
     let follow = flags & AT_SYMLINK_NOFOLLOW == 0;
     let (open, own) = match place {
-        Place::Descriptor(descriptor) => (session::require_open(descriptor)?.1, false),
+        Place::Open(open) => (session.open_file(open)?, false),
         place => {
             let nobody = NewOwner { mode: 0, uid: 0, gid: 0 };
             let opened = session.open(place.walk(follow)?, O_RDONLY, nobody, escape);

@@ -19,10 +19,10 @@ use mayfly_sys::{
     text::{PathText, parse_decimal},
 };
 
-use mayfly_types::OpenRef;
+use mayfly_types::{FileId, OpenRef};
 
 use crate::{
-    flight, hidden, kept,
+    cwd, flight, hidden, kept,
     session::{self, Session},
     settings, table,
 };
@@ -99,19 +99,10 @@ fn make_placeholder() -> Result<i32, Errno> {
     opened
 }
 
-fn parking_prefix(path: &mut PathText) -> Result<(), Errno> {
+/// What the names of parked directories begin with.
+pub(crate) fn parking_prefix(path: &mut PathText) -> Result<(), Errno> {
     path.push(settings::require()?.run.as_bytes())?;
     path.push(b"/park-")
-}
-
-/// Is the kernel's working directory a parked one of this instance?
-pub(crate) fn is_parked() -> bool {
-    let mut prefix = PathText::new();
-    let mut link = PathText::new();
-    let Ok(name) = PathText::from_bytes(b"/proc/self/cwd") else { return false };
-    parking_prefix(&mut prefix).is_ok()
-        && file::read_link(AT_FDCWD, &name, &mut link).is_ok()
-        && link.as_bytes().starts_with(prefix.as_bytes())
 }
 
 fn slot_prefix(path: &mut PathText) -> Result<(), Errno> {
@@ -123,10 +114,55 @@ fn slot_prefix(path: &mut PathText) -> Result<(), Errno> {
 pub(crate) fn slot_of(descriptor: i32) -> Option<u32> {
     let mut link = PathText::new();
     file::descriptor_link(descriptor, &mut link).ok()?;
-    let mut prefix = PathText::new();
-    slot_prefix(&mut prefix).ok()?;
-    let number = link.as_bytes().strip_prefix(prefix.as_bytes())?;
+    slot_in(link.as_bytes())
+}
+
+fn slot_in(link: &[u8]) -> Option<u32> {
+    let run = settings::get()?.run.as_bytes();
+    let number = link.strip_prefix(run)?.strip_prefix(b"/ofd/")?;
     u32::try_from(parse_decimal(number)?).ok()
+}
+
+/// What a link of procfs stands for.
+#[derive(Clone, Copy)]
+pub(crate) enum Behind {
+    /// An open file description.
+    Open(OpenFile),
+    /// The working directory of a process.
+    Directory(FileId),
+}
+
+impl Behind {
+    /// The file.
+    pub(crate) fn id(self) -> FileId {
+        match self {
+            Behind::Open(open) => open.id(),
+            Behind::Directory(directory) => directory,
+        }
+    }
+}
+
+/// What the link of the kernel's at `path` stands for, if that is ours. The link of a description
+/// that only its process has says nothing.
+pub(crate) fn behind(path: &[u8]) -> Option<Behind> {
+    let mut link = PathText::new();
+    let path = PathText::from_bytes(path).ok()?;
+    file::read_link(AT_FDCWD, &path, &mut link).ok()?;
+    if path.as_bytes().ends_with(b"/cwd") {
+        return cwd::behind(&path, link.as_bytes()).map(Behind::Directory);
+    }
+    meaning(link.as_bytes())
+}
+
+/// What the text of a link of procfs stands for.
+pub(crate) fn meaning(link: &[u8]) -> Option<Behind> {
+    if let Some(index) = slot_in(link) {
+        return session::get()
+            .and_then(|session| session.open_file_at(index))
+            .ok()
+            .map(Behind::Open);
+    }
+    cwd::parked(link).map(Behind::Directory)
 }
 
 fn open_slot(index: u32, cloexec: u32) -> Result<i32, Errno> {

@@ -5,17 +5,19 @@
 //! business; a walk that leaves the instance comes back as an absolute path of the host
 //! ([`crate::serve`]).
 
+use mayfly_client::OpenFile;
 use mayfly_sys::{
     Errno,
     file::{self, AT_FDCWD},
     process,
     text::PathText,
 };
-use mayfly_types::{FileId, FileKind};
+use mayfly_types::{FileId, FileKind, OpenRef};
 use mayfly_wire::{Target, WALK_EMPTY, WALK_FOLLOW, Walk};
 
 use crate::{
     cwd,
+    identity::{self, Behind},
     paths::{self, Special},
     session,
     settings::{self, Settings},
@@ -33,22 +35,20 @@ pub(crate) enum Place<'p> {
         /// The path from there; with a leading slash, from the root of the instance.
         path: &'p [u8],
     },
-    /// The path names this descriptor, which is ours.
-    Descriptor(i32),
+    /// The path names this open file description, by a name in procfs.
+    Open(OpenRef),
 }
 
 impl<'p> Place<'p> {
     /// As the daemon understands it.
     ///
     /// # Errors
-    /// EBADF for a descriptor that is gone.
+    /// EXDEV for the kernel's.
     pub(crate) fn target(self, follow: bool) -> Result<Target<'p>, Errno> {
         match self {
             Place::Kernel => Err(Errno::EXDEV),
             Place::Tree { start, path } => Ok(Target::Path(walk(start, path, follow))),
-            Place::Descriptor(descriptor) => {
-                session::require_open(descriptor).map(|(_, open)| Target::Open(open.reference))
-            }
+            Place::Open(open) => Ok(Target::Open(open)),
         }
     }
 
@@ -72,7 +72,7 @@ impl<'p> Place<'p> {
         match self {
             Place::Tree { start, path } => Ok(walk(start, path, follow)),
             Place::Kernel => Err(Errno::EXDEV),
-            Place::Descriptor(_) => Err(Errno::EPERM),
+            Place::Open(_) => Err(Errno::EPERM),
         }
     }
 }
@@ -111,7 +111,8 @@ pub(crate) fn locate<'p>(
         if let Some(start) = cwd::directory() {
             return Ok(Place::Tree { start, path });
         }
-        let near = cwd::is_above_mount() && paths::may_lead_below(mount, path);
+        let leads = paths::may_lead_below(mount, path) || paths::may_lead_through_procfs(path);
+        let near = cwd::is_near() && leads;
         if !near && !paths::goes_up(path) {
             return Ok(Place::Kernel);
         }
@@ -125,7 +126,7 @@ pub(crate) fn locate<'p>(
             }
             return Ok(Place::Tree { start: open.id(), path });
         }
-        if !paths::may_lead_below(mount, path) {
+        if !paths::may_lead_below(mount, path) && !paths::may_lead_through_procfs(path) {
             return Ok(Place::Kernel);
         }
         if file::descriptor_link(directory, joined).is_err() || !joined.as_bytes().starts_with(b"/")
@@ -136,8 +137,12 @@ pub(crate) fn locate<'p>(
     if joined.push_component(path).is_err() {
         return Ok(Place::Kernel);
     }
-    match paths::below(mount, joined.as_bytes()) {
+    let joined = joined.as_bytes();
+    match paths::below(mount, joined) {
         Some(path) => Ok(Place::Tree { start: FileId::ROOT, path }),
+        None if joined.starts_with(b"/proc/") => {
+            paths::special(joined, process::process_id).map_or(Ok(Place::Kernel), behind)
+        }
         None => Ok(Place::Kernel),
     }
 }
@@ -173,20 +178,6 @@ fn special<'p>(path: &'p [u8], joined: &'p mut PathText) -> Result<Place<'p>, Er
     }
     match paths::special(path, process::process_id) {
         None => Ok(Place::Kernel),
-        Some(Special::Descriptor(descriptor, rest)) => {
-            match session::open_file(descriptor).unwrap_or(None) {
-                None => Ok(Place::Kernel),
-                Some(_) if rest.is_empty() => Ok(Place::Descriptor(descriptor)),
-                Some(open) if open.kind() == FileKind::Directory => {
-                    Ok(Place::Tree { start: open.id(), path: relative(rest) })
-                }
-                Some(_) => Err(Errno::ENOTDIR),
-            }
-        }
-        Some(Special::WorkingDirectory(rest)) => match cwd::directory() {
-            Some(start) => Ok(Place::Tree { start, path: relative(rest) }),
-            None => Ok(Place::Kernel),
-        },
         Some(Special::Program) => {
             let settings = settings::require()?;
             joined.clear();
@@ -196,6 +187,49 @@ fn special<'p>(path: &'p [u8], joined: &'p mut PathText) -> Result<Place<'p>, Er
                 None => Ok(Place::Kernel),
             }
         }
+        Some(special) => behind(special),
+    }
+}
+
+/// What stands behind such a name, a program's apart.
+fn behind(special: Special<'_>) -> Result<Place<'_>, Errno> {
+    let below = |directory: Option<FileId>, rest| match directory {
+        Some(start) => Ok(Place::Tree { start, path: relative(rest) }),
+        None => Ok(Place::Kernel),
+    };
+    match special {
+        Special::Program => Ok(Place::Kernel),
+        Special::Descriptor(descriptor, rest) => {
+            through(session::open_file(descriptor).unwrap_or(None), rest)
+        }
+        Special::WorkingDirectory(rest) => below(cwd::directory(), rest),
+        Special::Others(link, rest) => match identity::behind(link) {
+            Some(Behind::Open(open)) => through(Some(open), rest),
+            Some(Behind::Directory(directory)) => below(Some(directory), rest),
+            None => Ok(Place::Kernel),
+        },
+    }
+}
+
+/// Is the path the name of a link in procfs that stands for something of ours?
+pub(crate) fn is_link_of_procfs(directory: i32, path: &[u8]) -> bool {
+    if path.starts_with(b"/") {
+        return paths::is_special_link(path);
+    }
+    let mut joined = PathText::new();
+    paths::may_lead_through_procfs(path)
+        && matches!(locate(directory, path, &mut joined), Ok(Place::Open(_)))
+}
+
+/// What a descriptor's name leads to, with `rest` behind it.
+fn through(open: Option<OpenFile>, rest: &[u8]) -> Result<Place<'_>, Errno> {
+    match open {
+        None => Ok(Place::Kernel),
+        Some(open) if rest.is_empty() => Ok(Place::Open(open.reference)),
+        Some(open) if open.kind() == FileKind::Directory => {
+            Ok(Place::Tree { start: open.id(), path: relative(rest) })
+        }
+        Some(_) => Err(Errno::ENOTDIR),
     }
 }
 

@@ -12,11 +12,11 @@ use mayfly_sys::{
     text::PathText,
     user,
 };
-use mayfly_types::FileKind;
+use mayfly_types::{FileId, FileKind};
 use mayfly_wire::{SPECIAL_FIFO, SPECIAL_SOCKET, Target};
 
 use crate::{
-    Call, Outcome, cwd, flight,
+    Call, Outcome, cwd, flight, identity,
     locate::{Place, locate},
     owner,
     paths::{self, Special},
@@ -210,11 +210,22 @@ pub(crate) unsafe fn readlink(call: &Call) -> Outcome {
             Stop::Escaped => Errno::EINVAL,
         }));
     }
+    let names_itself = path.ends_with(b".");
     // SAFETY: passed on to the caller.
     unsafe {
         with_path(call, at, &mut |place, escape| {
             if size as i32 <= 0 {
                 return Err(Stop::Failed(Errno::EINVAL));
+            }
+            // A name relative to a directory of procfs.
+            let shown = match place {
+                Place::Open(open) => Some(session::get()?.open_file(open)?.id()),
+                Place::Tree { start, path: b"." } if !names_itself => Some(start),
+                _ => None,
+            };
+            if let Some(file) = shown {
+                show(file, escape)?;
+                return Ok(copy(escape.as_bytes())?);
             }
             session::get()?.read_link(place.target(false)?, escape, copy)
         })
@@ -229,20 +240,31 @@ fn special_target(path: &[u8], to: &mut PathText) -> bool {
             !program.is_empty() && to.push(program).is_ok()
         }),
         Some(Special::WorkingDirectory(b"")) => {
-            cwd::directory().is_some_and(|directory| cwd::absolute(directory, to).is_ok())
+            cwd::directory().is_some_and(|directory| show(directory, to).is_ok())
         }
         Some(Special::Descriptor(descriptor, b"")) => {
             let Ok(Some(open)) = session::open_file(descriptor) else { return false };
-            // Only directories can be asked for their path; a file shows its identity.
-            cwd::absolute(open.id(), to).is_ok() || {
-                to.clear();
-                settings::get().is_some_and(|settings| to.push(settings.mount.as_bytes()).is_ok())
-                    && to.push(b"/.file-").is_ok()
-                    && to.push_hexadecimal(open.id().0).is_ok()
-            }
+            show(open.id(), to).is_ok()
+        }
+        Some(Special::Others(link, b"")) => {
+            identity::behind(link).is_some_and(|behind| show(behind.id(), to).is_ok())
         }
         _ => false,
     }
+}
+
+/// The path of an open file or a directory as procfs writes it. A made-up one stands for a file
+/// that has several names, and for one that has none.
+fn show(file: FileId, to: &mut PathText) -> Result<(), Errno> {
+    let named = cwd::absolute(file, to);
+    if named.is_ok() {
+        return Ok(());
+    }
+    to.clear();
+    to.push(settings::require()?.mount.as_bytes())?;
+    to.push(b"/.file-")?;
+    to.push_hexadecimal(file.0)?;
+    if named == Err(Errno::ENOENT) { to.push(b" (deleted)") } else { Ok(()) }
 }
 
 /// rename, renameat, renameat2.
@@ -298,7 +320,7 @@ pub(crate) unsafe fn link(call: &Call) -> Outcome {
         }
         two_paths(call, from, to, &mut |from, to, escape| {
             // The link in procfs itself is of another file system.
-            if matches!(from, Place::Descriptor(_)) && !follow {
+            if matches!(from, Place::Open(_)) && !follow {
                 return Err(Stop::Failed(Errno::EXDEV));
             }
             session::get()?.link(from.target(follow)?, to.walk(false)?, escape)

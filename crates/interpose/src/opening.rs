@@ -4,15 +4,15 @@ use mayfly_client::{NewOwner, OpenFile, Stop};
 use mayfly_sys::{
     Errno,
     file::{
-        self, O_APPEND, O_ASYNC, O_CLOEXEC, O_CREAT, O_DIRECT, O_DIRECTORY, O_DSYNC, O_EXCL,
-        O_LARGEFILE, O_NOATIME, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, O_PATH, O_TMPFILE, O_TRUNC,
-        O_WRONLY,
+        O_APPEND, O_ASYNC, O_CLOEXEC, O_CREAT, O_DIRECT, O_DIRECTORY, O_DSYNC, O_EXCL, O_LARGEFILE,
+        O_NOATIME, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, O_PATH, O_TMPFILE, O_TRUNC, O_WRONLY,
     },
     number,
     text::PathText,
     user,
 };
-use mayfly_wire::{SET_SIZE, Target, WALK_EMPTY, Walk};
+use mayfly_types::OpenRef;
+use mayfly_wire::{WALK_EMPTY, Walk};
 
 use crate::{
     Call, Outcome, flight, handover, identity, lent,
@@ -136,7 +136,7 @@ fn open_place(
 ) -> Result<isize, Stop> {
     let follow = flags & O_NOFOLLOW == 0 && flags & (O_CREAT | O_EXCL) != O_CREAT | O_EXCL;
     let walk = match place {
-        Place::Descriptor(descriptor) => return reopen(descriptor, flags, mode, escape),
+        Place::Open(open) => return reopen(open, flags, mode, escape),
         place => place.walk(follow)?,
     };
     match open_walk(walk, flags, mode, escape) {
@@ -192,11 +192,9 @@ fn posted(session: &Session, open: OpenFile, flags: u32) -> Result<isize, Stop> 
     }
 }
 
-/// Opens what one of our descriptors refers to, by its name in procfs: by identity, a description
-/// of its own. Where the daemon cannot find a file by its identity alone, the description is
-/// shared: as if the descriptor had been duplicated, with the length cut when that was asked for.
-fn reopen(descriptor: i32, flags: u32, mode: u32, escape: &mut PathText) -> Result<isize, Stop> {
-    let (session, open) = session::require_open(descriptor)?;
+/// Opens what a descriptor refers to, by its name in procfs: by identity, a description of its own.
+fn reopen(open: OpenRef, flags: u32, mode: u32, escape: &mut PathText) -> Result<isize, Stop> {
+    let open = session::get()?.open_file(open)?;
     if flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL {
         return Err(Stop::Failed(Errno::EEXIST));
     }
@@ -204,22 +202,5 @@ fn reopen(descriptor: i32, flags: u32, mode: u32, escape: &mut PathText) -> Resu
         return Err(Stop::Failed(Errno::ELOOP));
     }
     let walk = Walk { start: open.id(), flags: WALK_EMPTY, path: b"" };
-    match open_walk(walk, flags & !O_CREAT, mode, escape) {
-        Err(Stop::Failed(Errno::ENOENT | Errno::ENOTDIR | Errno::ESTALE)) => {}
-        opened => return opened,
-    }
-    if flags & O_DIRECTORY != 0 {
-        return Err(Stop::Failed(Errno::ENOTDIR));
-    }
-    let access = flags & file::O_ACCMODE;
-    let wants_read = access != O_WRONLY;
-    let wants_write = access != file::O_RDONLY;
-    if flags & O_PATH == 0 && (wants_read && !open.readable() || wants_write && !open.writable()) {
-        return Err(Stop::Failed(Errno::EACCES));
-    }
-    if flags & O_TRUNC != 0 && wants_write {
-        let to = mayfly_client::Attributes { which: SET_SIZE, ..Default::default() };
-        session.set_attributes(Target::Open(open.reference), &to, escape)?;
-    }
-    Ok(crate::descriptors::duplicate(descriptor, 0, flags & O_CLOEXEC != 0)?)
+    open_walk(walk, flags & !O_CREAT, mode, escape)
 }

@@ -70,6 +70,14 @@ pub(crate) fn may_lead_below(mount: &[u8], relative: &[u8]) -> bool {
         || mount.split(|byte| *byte == b'/').any(|part| part == first)
 }
 
+/// Could a relative path from some directory of procfs lead to a descriptor or a directory?
+pub(crate) fn may_lead_through_procfs(relative: &[u8]) -> bool {
+    match first_component(relative) {
+        b"fd" | b"cwd" | b"self" | b"thread-self" | b"task" => true,
+        first => !first.is_empty() && first.iter().all(u8::is_ascii_digit),
+    }
+}
+
 fn first_component(path: &[u8]) -> &[u8] {
     path.split(|byte| *byte == b'/').next().unwrap_or(&[])
 }
@@ -98,7 +106,7 @@ pub(crate) fn split_last(path: &[u8]) -> (&[u8], &[u8]) {
     path.split_at(cut)
 }
 
-/// A name under which the kernel shows a descriptor or a directory of a process.
+/// A name under which the kernel shows a descriptor, a directory or the program of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Special<'p> {
     /// `/proc/self/fd/N`, `/dev/fd/N`, `/dev/stdin`, and what follows.
@@ -107,6 +115,8 @@ pub(crate) enum Special<'p> {
     WorkingDirectory(&'p [u8]),
     /// `/proc/self/exe`.
     Program,
+    /// A descriptor or directory of another process: the kernel's link of it, and what follows.
+    Others(&'p [u8], &'p [u8]),
 }
 
 /// Recognises such a name; `process` is the caller's id.
@@ -116,39 +126,63 @@ pub(crate) fn special(path: &[u8], process: impl FnOnce() -> u32) -> Option<Spec
             b"stdin" => Some(Special::Descriptor(0, b"")),
             b"stdout" => Some(Special::Descriptor(1, b"")),
             b"stderr" => Some(Special::Descriptor(2, b"")),
-            _ => descriptor(rest.strip_prefix(b"fd/")?),
+            _ => {
+                let (number, rest) = split_component(rest.strip_prefix(b"fd/")?);
+                Some(Special::Descriptor(descriptor(number)?, rest))
+            }
         };
     }
-    let rest = path.strip_prefix(b"/proc/")?;
-    let (whose, rest) = rest.split_at(rest.iter().position(|byte| *byte == b'/')?);
+    let (whose, rest) = split_component(path.strip_prefix(b"/proc/")?);
     let own = match whose {
         b"self" | b"thread-self" => true,
-        _ => mayfly_sys::text::parse_decimal(whose).is_some_and(|id| id == u64::from(process())),
+        _ => mayfly_sys::text::parse_decimal(whose)? == u64::from(process()),
     };
-    let rest = rest.strip_prefix(b"/").filter(|_| own)?;
-    if rest == b"exe" {
-        return Some(Special::Program);
+    // Threads have the descriptors and the directory of their process.
+    let rest = match split_component(rest.strip_prefix(b"/")?) {
+        (b"task", threads) => {
+            let (thread, rest) = split_component(threads.strip_prefix(b"/")?);
+            mayfly_sys::text::parse_decimal(thread)?;
+            rest.strip_prefix(b"/")?
+        }
+        _ => rest.strip_prefix(b"/")?,
+    };
+    let (name, rest) = split_component(rest);
+    let (number, rest) = match name {
+        b"exe" => return (own && rest.is_empty()).then_some(Special::Program),
+        b"cwd" if own => return Some(Special::WorkingDirectory(rest)),
+        b"cwd" => (None, rest),
+        b"fd" => {
+            let (number, rest) = split_component(rest.strip_prefix(b"/")?);
+            (Some(descriptor(number)?), rest)
+        }
+        _ => return None,
+    };
+    match number {
+        Some(number) if own => Some(Special::Descriptor(number, rest)),
+        _ => path.strip_suffix(rest).map(|link| Special::Others(link, rest)),
     }
-    if let Some(rest) = rest.strip_prefix(b"cwd") {
-        return (rest.is_empty() || rest.starts_with(b"/"))
-            .then_some(Special::WorkingDirectory(rest));
-    }
-    descriptor(rest.strip_prefix(b"fd/")?)
 }
 
 /// Is the path exactly such a name, which the kernel shows as a symbolic link?
 pub(crate) fn is_special_link(path: &[u8]) -> bool {
-    matches!(
-        special(path, mayfly_sys::process::process_id),
-        Some(Special::Descriptor(_, b"") | Special::WorkingDirectory(b"") | Special::Program)
-    )
+    match special(path, mayfly_sys::process::process_id) {
+        Some(Special::Program) => true,
+        Some(
+            Special::Descriptor(_, rest)
+            | Special::WorkingDirectory(rest)
+            | Special::Others(_, rest),
+        ) => rest.is_empty(),
+        None => false,
+    }
 }
 
-fn descriptor(text: &[u8]) -> Option<Special<'_>> {
-    let length = text.iter().position(|byte| *byte == b'/').unwrap_or(text.len());
-    let (number, rest) = text.split_at(length);
-    let number = i32::try_from(mayfly_sys::text::parse_decimal(number)?).ok()?;
-    Some(Special::Descriptor(number, rest))
+/// The first component, and the rest with its slash.
+fn split_component(path: &[u8]) -> (&[u8], &[u8]) {
+    path.split_at(path.iter().position(|byte| *byte == b'/').unwrap_or(path.len()))
+}
+
+fn descriptor(number: &[u8]) -> Option<i32> {
+    i32::try_from(mayfly_sys::text::parse_decimal(number)?).ok()
 }
 
 #[cfg(test)]
@@ -204,10 +238,25 @@ mod tests {
         assert_eq!(special(b"/dev/stdout"), Some(Special::Descriptor(1, b"")));
         assert_eq!(special(b"/proc/self/fd/4/x"), Some(Special::Descriptor(4, b"/x")));
         assert_eq!(special(b"/proc/12/fd/4"), Some(Special::Descriptor(4, b"")));
-        assert_eq!(special(b"/proc/13/fd/4"), None);
+        assert_eq!(special(b"/proc/self/task/13/fd/4"), Some(Special::Descriptor(4, b"")));
+        assert_eq!(special(b"/proc/thread-self/cwd/a"), Some(Special::WorkingDirectory(b"/a")));
         assert_eq!(special(b"/proc/self/cwd"), Some(Special::WorkingDirectory(b"")));
         assert_eq!(special(b"/proc/self/exe"), Some(Special::Program));
         assert_eq!(special(b"/proc/self/fdinfo/3"), None);
+        assert_eq!(special(b"/proc/self/fd/"), None);
         assert_eq!(special(b"/dev/null"), None);
+    }
+
+    #[test]
+    fn names_of_others_descriptors_are_told_from_what_follows() {
+        let special = |path| super::special(path, || 12);
+        let descriptor = Special::Others(b"/proc/13/fd/4", b"");
+        assert_eq!(special(b"/proc/13/fd/4"), Some(descriptor));
+        let threads = Special::Others(b"/proc/13/task/14/fd/4", b"/x");
+        assert_eq!(special(b"/proc/13/task/14/fd/4/x"), Some(threads));
+        assert_eq!(special(b"/proc/13/cwd/a"), Some(Special::Others(b"/proc/13/cwd", b"/a")));
+        assert_eq!(special(b"/proc/13/exe"), None);
+        assert_eq!(special(b"/proc/13/fd"), None);
+        assert_eq!(special(b"/proc/uptime"), None);
     }
 }

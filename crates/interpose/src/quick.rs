@@ -125,9 +125,11 @@ fn leads_elsewhere(settings: &Settings, directory: i32, first: u8, odd: bool) ->
         return false;
     }
     if directory == AT_FDCWD {
-        return cwd::directory().is_none() && !cwd::is_above_mount();
+        return cwd::directory().is_none() && !cwd::is_near();
     }
-    !settings.hints.may_begin(first) && table::get(directory) == Meaning::Foreign
+    // A number may be the name of a descriptor, in procfs.
+    let may_lead_here = settings.hints.may_begin(first) || first.is_ascii_digit();
+    !may_lead_here && table::get(directory) == Meaning::Foreign
 }
 
 /// Is it the attributes of a descriptor that is not ours that are asked for?

@@ -10,7 +10,7 @@ use mayfly_sys::{
     text::PathText,
 };
 
-use crate::{cwd, exec, flight, handover, identity, libraries, table};
+use crate::{cwd, exec, flight, handover, libraries, table};
 
 /// Interpreters of interpreters that are looked through.
 const INTERPRETERS_MAX: usize = 5;
@@ -29,10 +29,8 @@ pub(crate) struct Moved(bool);
 impl Moved {
     /// Back to where this process works, as far as the kernel knows.
     pub(crate) fn undo(self) {
-        if self.0
-            && let Ok(placeholder) = identity::placeholder()
-        {
-            let _ = file::enter(placeholder);
+        if self.0 {
+            cwd::enter_again();
         }
     }
 }

@@ -294,6 +294,32 @@ pub fn inode(descriptor: i32) -> Result<u64, Errno> {
     Ok(inode)
 }
 
+/// Number of the file at `path`, from the working directory, in its file system, as far as it is
+/// known without asking a server.
+///
+/// # Errors
+/// The kernel's.
+pub fn known_inode(path: &PathText) -> Result<u64, Errno> {
+    const AT_STATX_DONT_SYNC: usize = 0x4000;
+    const STATX_INO: usize = 0x100;
+    /// `stx_ino`, in words of the structure.
+    const INODE_AT: usize = 4;
+    let mut attributes = [0_u64; 32];
+    // SAFETY: the path is terminated, and the array has the size of the kernel's `struct statx`.
+    let raw = unsafe {
+        syscall6(
+            number::STATX,
+            AT_FDCWD as usize,
+            path.as_ptr() as usize,
+            AT_STATX_DONT_SYNC,
+            STATX_INO,
+            attributes.as_mut_ptr() as usize,
+            0,
+        )
+    };
+    result(raw).map(|_| attributes[INODE_AT])
+}
+
 /// Type and mode, user and group of an open file.
 ///
 /// # Errors
@@ -382,6 +408,15 @@ pub fn remove_directory(path: &PathText) -> Result<(), Errno> {
     // SAFETY: the path is a terminated string that outlives the call.
     let raw = unsafe { syscall3(number::RMDIR, path.as_ptr() as usize, 0, 0) };
     result(raw).map(|_| ())
+}
+
+/// chdir.
+///
+/// # Errors
+/// The kernel's.
+pub fn change_directory(path: &PathText) -> Result<(), Errno> {
+    // SAFETY: the path is a terminated string that outlives the call.
+    result(unsafe { syscall3(number::CHDIR, path.as_ptr() as usize, 0, 0) }).map(|_| ())
 }
 
 /// fchdir.

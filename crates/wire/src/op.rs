@@ -51,7 +51,7 @@ ops! {
     Grant = 14,
     /// Entries of a directory.
     List = 15,
-    /// Path of a directory from the root of the instance.
+    /// Path of a directory, or of an open file with one name, from the root of the instance.
     PathOf = 16,
     /// Capacity and use of the file system.
     StatFs = 17,

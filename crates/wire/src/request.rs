@@ -295,8 +295,8 @@ wire_struct! {
     Listing<'a> { entries: &'a [u8], }
 }
 wire_struct! {
-    /// See [`Op::PathOf`]. ENOENT when the directory was removed.
-    PathOf { directory: FileId, }
+    /// See [`Op::PathOf`]. ENOENT when it was removed, ENOTDIR for a file whose name is not known.
+    PathOf { file: FileId, }
 }
 wire_struct! { /// See [`Op::StatFs`].
 StatFs {} }

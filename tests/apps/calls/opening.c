@@ -305,8 +305,11 @@ CHECK(names_of_descriptors_in_procfs_open_and_read_back)
 	SHOW(lseek(fd, 4, SEEK_SET));
 	char name[40], path[4096] = "";
 	snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+	SHOW(readlink(name, path, sizeof path) > 0);
+	say("%s", path);
+	memset(path, 0, sizeof path);
 	int again = SHOW(open(name, O_RDONLY));
-	SHOW(read(again, (char[10]){0}, 10) > 0);
+	show_read(again, 10);
 	snprintf(name, sizeof name, "/dev/fd/%d", fd);
 	struct stat stat_;
 	SHOW(stat(name, &stat_));

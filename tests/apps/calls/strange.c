@@ -43,11 +43,13 @@ CHECK(io_uring_is_not_to_be_had)
 	REFUSED(ENOSYS, syscall(SYS_io_uring_setup, 4, (char[256]){0}));
 }
 
-CHECK(the_name_of_an_open_file_in_procfs_is_a_made_up_one)
+CHECK(an_open_file_whose_first_name_is_gone_has_a_made_up_one_in_procfs)
 {
 	int fd = make_file("file", "text");
 	char name[40], path[4096] = "";
 	snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+	IS(0, link("file", "other"));
+	IS(0, unlink("file"));
 	IS(1, readlink(name, path, sizeof path - 1) > 0);
 	IS(1, strstr(path, "/mount/.file-") != NULL);
 	REFUSED(ENOENT, open(path, O_RDONLY));

@@ -1,6 +1,6 @@
 //! Attributes: stat, chmod, chown, utimens, truncate, readlink, the path of a directory, statfs.
 
-use mayfly_meta::record::{Content, Inode, Step};
+use mayfly_meta::record::{BirthKey, Content, Inode, Step};
 use mayfly_object::ObjectAttr;
 use mayfly_transport_shm::layout::FILE_MAPPED;
 use mayfly_types::{
@@ -269,10 +269,16 @@ impl Core {
         }
     }
 
-    pub(super) fn path_of(&mut self, directory: FileId, to: &mut Writer<'_>) -> Outcome<Served> {
+    /// A file that is open is known by its one name.
+    pub(super) fn path_of(&mut self, file: FileId, to: &mut Writer<'_>) -> Outcome<Served> {
         let mut names = Vec::new();
-        let mut at = directory;
+        let mut at = file;
         let mut length = 0;
+        if let Some(BirthKey { directory, name }) = self.name_of_open(file)? {
+            length = name.len() + 1;
+            names.push(name);
+            at = directory;
+        }
         while at != FileId::ROOT {
             let node = self.directory_facts(at)?;
             if node.links == 0 {
@@ -295,6 +301,20 @@ impl Core {
         }
         Text { bytes: &path }.encode(to)?;
         Ok(Served::Replied)
+    }
+
+    /// The name of an open file that is no directory.
+    fn name_of_open(&mut self, file: FileId) -> Outcome<Option<BirthKey>> {
+        let Some(open) = self.opens.file(file) else { return Ok(None) };
+        let noted = open.name.as_deref().cloned();
+        let located = self.load_open(file)?;
+        match located.fused.or(noted) {
+            _ if located.inode.kind() == FileKind::Directory => Ok(None),
+            _ if located.inode.links == 0 => Err(Errno::ENOENT.into()),
+            // Which names a record of its own has is not noted.
+            None => Err(Errno::ENOTDIR.into()),
+            Some(name) => Ok(Some(name)),
+        }
     }
 
     pub(super) fn stat_fs(&mut self, to: &mut Writer<'_>) -> Outcome<Served> {

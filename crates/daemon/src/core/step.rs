@@ -135,7 +135,10 @@ impl Core {
                     node.name.clone_from(name);
                 }
                 self.attribute_changed(&mut located.inode);
-                self.separate(located).map(drop)
+                self.separate(located)?;
+                let name = BirthKey { directory: *parent, name: name.clone() };
+                self.opens.note_name(*id, name);
+                Ok(())
             }
             Step::SetName { directory, name, id, kind, .. } => {
                 self.apply_set(*directory, name, (*id, *kind))
@@ -146,6 +149,7 @@ impl Core {
             Step::DropLink { id, birth } => {
                 let located = self.load_birth(*id, birth)?;
                 let located = self.separate(located)?;
+                self.opens.forget_name(*id, birth);
                 self.drop_link(located)
             }
             Step::RemoveDirectory { id, .. } => {
@@ -193,6 +197,7 @@ impl Core {
             let (id, kind) = (located.inode.id, located.inode.kind());
             let dentry = Dentry::Plain { id, kind };
             self.put_dentry(birth.directory, &birth.name, &dentry.encode())?;
+            self.opens.note_name(id, birth);
         }
         self.save(&located)?;
         Ok(located)

@@ -559,7 +559,7 @@ impl Core {
         let owner = match (request.open(), request.target(), request) {
             (Some(found), ..) => open(found.index),
             (None, Some(Target::Directory(id)), _) => home(id),
-            (None, _, Request::PathOf(path)) => home(path.directory),
+            (None, _, Request::PathOf(path)) => home(path.file),
             (None, _, Request::Inspect(Inspect { shard, .. }))
             | (None, _, Request::RemoveStray(RemoveStray { shard, .. })) => {
                 // One that is not there is refused here.
