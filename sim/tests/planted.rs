@@ -1,6 +1,7 @@
 //! Bugs that are put in on purpose are found.
 
 use mayfly_sim::{
+    client::Opening,
     disk, network,
     node::Chunks,
     plan::{Plan, Shape},
@@ -55,8 +56,9 @@ fn a_disk_that_keeps_what_was_removed_is_found() {
 
 #[test]
 fn a_process_that_does_not_look_whether_its_leave_has_ended_is_found() {
-    let shape = Shape { bytes: true, ..Shape::default() };
-    let options = Options { chunks: Chunks::OnAll, own: true, ..Options::default() };
+    let shape = Shape { bytes: true, nodes: Some(2), ..Shape::default() };
+    let opening = Opening::Brief;
+    let options = Options { chunks: Chunks::OnAll, own: true, opening, ..Options::default() };
     found_with(Bug::Blind, shape, options, "content of file");
 }
 

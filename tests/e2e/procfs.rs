@@ -18,12 +18,16 @@ do cat $name; stat -L -c '%s %F' $name; readlink $name; done
 (cd /proc/$me/fd; cat 7; readlink 7; stat -c %F 7; cd ..; readlink cwd; cat fd/7)
 echo more >> /proc/$me/fd/7; cat /proc/$me/fd/7; echo less > /proc/$me/fd/7; cat file
 [ file -ef /proc/$me/fd/7 ] && echo the same
-mv file moved; readlink /proc/$me/fd/7; ln moved second; rm second; readlink /proc/$me/fd/7; cat /proc/$me/fd/7
+mv file moved; readlink /proc/$me/fd/7; cat /proc/$me/fd/7
+ln moved second; rm second; readlink /proc/$me/fd/7
 rm moved; cat /proc/$me/fd/7
 exec 8< .; ls /proc/$me/fd/8/; ls /proc/$me/cwd/; echo beside > /proc/$me/cwd/beside; cat beside
 cat /proc/$me/fd/8/beside; readlink /proc/$me/cwd /proc/$me/fd/8
 sh -c 'sleep 10 & cat /proc/$!/cwd/beside; readlink /proc/$!/cwd; kill $!'
 mv ../dir ../other; readlink /proc/$me/cwd; (cd /proc/$me/cwd; echo *)
+mkdir a b; for turn in $(seq 100); do cd ../other/a; cd ../b; done
+readlink /proc/$me/cwd; sh -c 'readlink /proc/self/cwd /proc/$PPID/cwd'
+echo there > here; cat ../b/here
 cd /; readlink /proc/$me/cwd
 "#;
 
@@ -104,5 +108,29 @@ fn a_program_outside_gets_to_a_working_directory_in_the_mount() -> Result<()> {
     let seen = instance.shell("look", "cat \"$MAYFLY_MOUNT/dir/made\"").run_ok()?;
     ensure!(seen.stdout == b"outside", "{seen:?}");
     instance.shell("end", &format!("kill {process}")).run_ok()?;
+    instance.stop()
+}
+
+#[test]
+fn a_core_dump_lands_in_the_working_directory_where_there_is_a_mount() -> Result<()> {
+    let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern")?;
+    if pattern.starts_with(['|', '/']) {
+        skip::note("core dumps", "kernel.core_pattern sends them elsewhere");
+        return Ok(());
+    }
+    if !skip::unless_mountable("core dumps") {
+        return Ok(());
+    }
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("core")?;
+    let instance = start(&scratch, &[])?;
+    let script = r#"mkdir "$MAYFLY_MOUNT/dir"; cd "$MAYFLY_MOUNT/dir"; ulimit -c unlimited
+                    sh -c 'kill -SEGV $$'; cat core* | head -c 4; stat -c ' %s' core*"#;
+    let told = instance.shell("crash", script).run()?;
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    let (magic, bytes) = told.split_once(' ').context(told.clone())?;
+    ensure!(magic == "\u{7f}ELF", "{told}");
+    // The memory that the process shares with the daemon is not in it.
+    ensure!(bytes.trim().parse::<u64>()? < 32 << 20, "{told}");
     instance.stop()
 }

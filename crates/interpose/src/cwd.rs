@@ -4,17 +4,19 @@
 //! a rename. The kernel's own working directory is the same one where the instance is mounted: what
 //! looks at the process from outside sees it, and a core dump lands there. Elsewhere it is *parked*
 //! in a removed directory whose name tells the identity to those who are served: a relative path
-//! that we do not see fails there instead of reaching a wrong file. A child of vfork has a working
-//! directory of its own in memory that is its parent's, so it is kept in the child's record.
+//! that we do not see fails there instead of reaching a wrong file. To show the directory to others
+//! costs a hundred times what a change of it does without, so one that changes all the time is
+//! parked without a name, until the process forks, executes a program, or changes it again a while
+//! later. A child of vfork has a working directory of its own in memory that is its parent's, so it
+//! is kept in the child's record.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use mayfly_client::Stop;
 use mayfly_sys::{
-    Errno,
+    Errno, clock,
     file::{self, AT_FDCWD},
-    process,
-    text::{PathText, parse_hexadecimal},
+    text::PathText,
     user,
 };
 use mayfly_types::{FileId, FileKind};
@@ -31,6 +33,13 @@ const OWN: &[u8] = b"/proc/self/cwd";
 
 static DIRECTORY: AtomicU64 = AtomicU64::new(0);
 static NEAR: AtomicBool = AtomicBool::new(false);
+
+/// Changes that are shown to others in one second.
+const SHOWN_MAX: u64 = 32;
+/// The second of the last change, above a byte with the number of changes in it.
+static CHANGES: AtomicU64 = AtomicU64::new(0);
+/// The directory is not shown.
+static UNSHOWN: AtomicBool = AtomicBool::new(false);
 
 /// The program's working directory, when it is in the instance.
 pub(crate) fn directory() -> Option<FileId> {
@@ -75,29 +84,79 @@ pub(crate) fn inherit(directory: FileId) {
     if file::read_link(AT_FDCWD, &name, &mut link).is_err() {
         return;
     }
-    let stands = match parked_in(link.as_bytes()) {
+    let stands = match identity::removed_in(link.as_bytes()) {
         Some(parked) => parked.is_none_or(|parked| parked == directory),
-        None => in_mount(&name, link.as_bytes()) == Some(directory),
+        // A mount that has died says nothing; what it showed was right.
+        None => in_mount(&name, link.as_bytes())
+            .is_some_and(|inode| inode.is_none_or(|inode| inode == directory)),
     };
     if stands {
         DIRECTORY.store(directory.0, Ordering::Relaxed);
     }
 }
 
-/// The directory in the mount that `name`, a link of procfs, leads to when it shows `link`.
-fn in_mount(name: &PathText, link: &[u8]) -> Option<FileId> {
+fn is_own(name: &PathText) -> bool {
+    name.as_bytes() == OWN
+}
+
+/// Is the kernel's working directory in a mount that has ended, or is outside of this root?
+fn is_cut_off() -> bool {
+    let mut path = PathText::new();
+    file::working_directory(&mut path).is_ok() && path.as_bytes().starts_with(b"(unreachable)")
+}
+
+/// Does `name`, a link of procfs, lead into the mount when it shows `link`? And to which directory,
+/// if that can be found out?
+fn in_mount(name: &PathText, link: &[u8]) -> Option<Option<FileId>> {
     let settings = settings::get()?;
-    paths::below(settings.mount.as_bytes(), link)?;
-    file::known_inode(name).ok().map(FileId)
+    if paths::below(settings.mount.as_bytes(), link).is_none() && !(is_own(name) && is_cut_off()) {
+        return None;
+    }
+    Some(file::known_inode(name).ok().map(FileId))
 }
 
 fn enter(id: FileId) -> Result<isize, Errno> {
     if directory() == Some(id) {
         return Ok(0);
     }
-    enter_mount(id).or_else(|_| park(id))?;
+    if changes_all_the_time() {
+        if !UNSHOWN.swap(true, Ordering::Relaxed) {
+            file::enter(identity::placeholder()?)?;
+        }
+    } else {
+        show(id)?;
+    }
     note(id.0);
     Ok(0)
+}
+
+/// A child of vfork executes a program soon, and its numbers must not get into its parent's memory.
+fn changes_all_the_time() -> bool {
+    if flight::child().is_some() {
+        return false;
+    }
+    let second = clock::monotonic_ns() / 1_000_000_000;
+    let last = CHANGES.load(Ordering::Relaxed);
+    let count = if last >> 8 == second { (last & 0xff) + 1 } else { 1 };
+    CHANGES.store(second << 8 | count.min(SHOWN_MAX + 1), Ordering::Relaxed);
+    count > SHOWN_MAX
+}
+
+fn show(id: FileId) -> Result<(), Errno> {
+    enter_mount(id).or_else(|_| park(id))?;
+    if flight::child().is_none() {
+        UNSHOWN.store(false, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// Another process is about to begin in this one's working directory.
+pub(crate) fn settle() {
+    if UNSHOWN.load(Ordering::Relaxed)
+        && let Some(id) = directory()
+    {
+        let _ = show(id);
+    }
 }
 
 /// The kernel's working directory becomes the mount's.
@@ -110,58 +169,46 @@ fn enter_mount(id: FileId) -> Result<(), Errno> {
     file::change_directory(&path)?;
     // It may have been moved between the look at its path and the call.
     let entered = in_mount(&PathText::from_bytes(OWN)?, path.as_bytes());
-    if entered == Some(id) { Ok(()) } else { Err(Errno::ESTALE) }
+    if entered.flatten() == Some(id) { Ok(()) } else { Err(Errno::ESTALE) }
 }
 
-/// The kernel's working directory becomes a removed one that is named after `id`.
+/// The kernel's working directory becomes a removed one that is named after `id`. Without room for
+/// another, nobody else learns which one it is.
 fn park(id: FileId) -> Result<(), Errno> {
-    let mut path = PathText::new();
-    let named = identity::parking_prefix(&mut path).and_then(|()| {
-        path.push_decimal(u64::from(process::thread_id()))?;
-        path.push(b"-")?;
-        path.push_hexadecimal(id.0)?;
-        match file::make_directory(&path, 0o700) {
-            Ok(()) | Err(Errno::EEXIST) => {}
-            Err(errno) => return Err(errno),
+    match identity::removed_directory(Some(id)) {
+        Ok(directory) => {
+            let entered = file::enter(directory);
+            file::close(directory);
+            entered
         }
-        let entered = file::change_directory(&path);
-        file::remove_directory(&path)?;
-        entered
-    });
-    // Without room for another directory nobody else learns which one it is.
-    named.or_else(|_| file::enter(identity::placeholder()?))
-}
-
-/// What the text of a link says of a parked directory: none, or one that may have a name.
-fn parked_in(link: &[u8]) -> Option<Option<FileId>> {
-    let run = settings::get()?.run.as_bytes();
-    let name = link.strip_prefix(run)?.strip_prefix(b"/park-")?;
-    let number =
-        name.strip_suffix(b" (deleted)").unwrap_or(name).split(|byte| *byte == b'-').nth(1);
-    Some(number.and_then(parse_hexadecimal).map(FileId))
+        Err(_) => file::enter(identity::placeholder()?),
+    }
 }
 
 /// The working directory of a process of which the kernel shows `link`.
 pub(crate) fn parked(link: &[u8]) -> Option<FileId> {
-    parked_in(link).flatten()
+    identity::removed_in(link).flatten()
 }
 
 /// The working directory that the link of procfs at `name` leads to, whatever became of the path
 /// that it shows.
 pub(crate) fn behind(name: &PathText, link: &[u8]) -> Option<FileId> {
-    parked(link).or_else(|| in_mount(name, link))
+    parked(link).or_else(|| in_mount(name, link).flatten())
 }
 
 /// The kernel's working directory was changed for a program that did not start.
 pub(crate) fn enter_again() {
     if let Some(id) = directory() {
-        let _ = enter_mount(id).or_else(|_| park(id));
+        let _ = show(id);
     }
 }
 
 fn left(raw: isize) -> Outcome {
     if raw == 0 {
         note(0);
+        if flight::child().is_none() {
+            UNSHOWN.store(false, Ordering::Relaxed);
+        }
         look_at_kernel();
     }
     Outcome::Done(raw)

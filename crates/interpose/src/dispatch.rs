@@ -4,8 +4,8 @@ use mayfly_sys::{Errno, number};
 
 use crate::{
     Call, Outcome, asynchronous, attributes, cwd, data, descriptors, dirs, exec, flight, fork,
-    handover, locks, mapping, messages, moving, names, opening, owner, polling, refused, session,
-    sockets, table, xattrs,
+    handover, locks, mapping, messages, moving, names, opening, owner, polling, refused,
+    run_directory, session, sockets, table, xattrs,
 };
 
 /// So often a call begins again because its descriptor was replaced meanwhile.
@@ -156,7 +156,10 @@ unsafe fn high(call: &mut Call) -> Outcome {
             CACHESTAT | QUOTACTL_FD | FINIT_MODULE => {
                 refused::on_descriptor(call, Errno::EOPNOTSUPP)
             }
-            SETNS | UNSHARE => owner::change(),
+            SETNS | UNSHARE => {
+                run_directory::before_another_view();
+                owner::change()
+            }
             SETXATTRAT | GETXATTRAT | LISTXATTRAT | REMOVEXATTRAT => xattrs::serve(call),
             OPEN_BY_HANDLE_AT => refused::on_descriptor(call, Errno::EOPNOTSUPP),
             _ => refuse_path(call),
@@ -221,6 +224,9 @@ unsafe fn on_mapped(call: &Call) -> Outcome {
 /// # Safety
 /// As [`crate::dispatch`].
 unsafe fn refuse_path(call: &Call) -> Outcome {
+    if refused::changes_view(call.number) {
+        run_directory::before_another_view();
+    }
     match refused::path_call(call.number) {
         // SAFETY: passed on to the caller.
         Some((at, errno)) => unsafe { refused::with_paths(call, at, errno) },

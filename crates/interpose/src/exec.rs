@@ -168,6 +168,7 @@ impl Image<'_> {
         let settings = settings::require()?;
         let mut room = None;
         let mut directory = PathText::new();
+        cwd::settle();
         if let Some(id) = cwd::directory() {
             directory.push_hexadecimal(id.0)?;
         }

@@ -22,7 +22,7 @@ use core::{
 use mayfly_sys::{Errno, file, lock::Held, memory, number, user};
 
 use crate::{
-    Call, Outcome, flight, hidden, identity, kept, locks, report,
+    Call, Outcome, cwd, flight, hidden, identity, kept, locks, report, run_directory,
     serve::argument,
     session,
     table::{self, Meaning},
@@ -72,7 +72,7 @@ fn start_over() {
     locks::forget();
     session::forget();
     for (descriptor, meaning) in table::each(0, u32::MAX) {
-        if meaning == Meaning::Hidden {
+        if meaning == Meaning::Hidden && !run_directory::is_held(descriptor) {
             table::unhide(descriptor);
             file::close(descriptor);
         }
@@ -136,6 +136,7 @@ pub struct Forking {
 pub(crate) fn hold() -> Result<Forking, Errno> {
     notice();
     flight::settle();
+    cwd::settle();
     kept::give_up();
     if flight::child().is_some() {
         // Its descriptors have their identity already, and the table is its parent's.
@@ -168,6 +169,7 @@ pub(crate) unsafe fn before(call: &Call) -> Outcome {
         // Its descriptors have their identity already.
         return Outcome::Pass;
     }
+    cwd::settle();
     if let Err(errno) = identity::share_all() {
         return Outcome::Done(errno_of_fork(errno).as_result());
     }

@@ -25,7 +25,9 @@ use mayfly_sys::{
 use mayfly_transport_shm::keeper;
 use mayfly_types::{FileKind, OpenRef};
 
-use crate::{Outcome, cwd, flight, identity, inherit, kept, session, settings, table};
+use crate::{
+    Outcome, cwd, flight, identity, inherit, kept, run_directory, session, settings, table,
+};
 
 /// Flags that the kernel's open file takes over; with both halves of `O_SYNC`.
 const LASTING: u32 =
@@ -34,19 +36,14 @@ const LASTING: u32 =
 /// The process has a ring: whatever it opens may be used there, unseen.
 static HAS_RING: AtomicBool = AtomicBool::new(false);
 
-fn keeper_path() -> Result<PathText, Errno> {
-    let mut path = PathText::from_bytes(settings::require()?.run.as_bytes())?;
-    path.push_component(keeper::SOCKET_NAME.as_bytes())?;
-    Ok(path)
-}
-
 fn connect() -> Result<i32, Errno> {
-    keeper::connect(keeper_path()?.as_bytes())
+    run_directory::connected(keeper::SOCKET_NAME.as_bytes(), keeper::connect)
 }
 
 /// Is the instance mounted, as far as one look tells?
 pub(crate) fn is_possible() -> bool {
-    keeper_path().is_ok_and(|path| file::check_access(&path, 0).is_ok())
+    run_directory::entry(keeper::SOCKET_NAME.as_bytes())
+        .is_ok_and(|(directory, path)| file::check_access(directory, &path, 0).is_ok())
 }
 
 /// Has the description become the kernel's?

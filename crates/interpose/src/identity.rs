@@ -16,16 +16,19 @@ use mayfly_sys::{
     file::{self, AT_FDCWD, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_NEITHER, O_PATH},
     lock::{Held, Lock},
     process,
-    text::{PathText, parse_decimal},
+    text::{PathText, parse_decimal, parse_hexadecimal},
 };
 
 use mayfly_types::{FileId, OpenRef};
 
 use crate::{
-    cwd, flight, hidden, kept,
+    cwd, flight, hidden, kept, paths, run_directory,
     session::{self, Session},
     settings, table,
 };
+
+/// What the names of removed directories begin with.
+const PARKED: &[u8] = b"park-";
 
 /// The hidden descriptor that placeholders duplicate, plus one.
 static PLACEHOLDER: AtomicI32 = AtomicI32::new(0);
@@ -87,27 +90,37 @@ pub(crate) fn placeholder() -> Result<i32, Errno> {
 }
 
 fn make_placeholder() -> Result<i32, Errno> {
-    let mut path = PathText::new();
-    parking_prefix(&mut path)?;
-    path.push_decimal(u64::from(process::thread_id()))?;
-    match file::make_directory(&path, 0o700) {
+    removed_directory(None)
+}
+
+/// An `O_PATH` descriptor of a removed directory, which is named after this thread, and after what
+/// it is to stand for.
+///
+/// # Errors
+/// EMFILE, or why no directory can be made.
+pub(crate) fn removed_directory(stands_for: Option<FileId>) -> Result<i32, Errno> {
+    let mut name = PathText::from_bytes(PARKED)?;
+    name.push_decimal(u64::from(process::thread_id()))?;
+    if let Some(id) = stands_for {
+        name.push(b"-")?;
+        name.push_hexadecimal(id.0)?;
+    }
+    let (directory, path) = run_directory::entry(name.as_bytes())?;
+    match file::make_directory(directory, &path, 0o700) {
         Ok(()) | Err(Errno::EEXIST) => {}
         Err(errno) => return Err(errno),
     }
-    let opened = file::open_at(AT_FDCWD, &path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
-    file::remove_directory(&path)?;
+    let opened = file::open_at(directory, &path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+    file::remove_directory(directory, &path)?;
     opened
 }
 
-/// What the names of parked directories begin with.
-pub(crate) fn parking_prefix(path: &mut PathText) -> Result<(), Errno> {
-    path.push(settings::require()?.run.as_bytes())?;
-    path.push(b"/park-")
-}
-
-fn slot_prefix(path: &mut PathText) -> Result<(), Errno> {
-    path.push(settings::require()?.run.as_bytes())?;
-    path.push(b"/ofd/")
+/// What the text of a link says of such a directory: nothing, or what it stands for.
+pub(crate) fn removed_in(link: &[u8]) -> Option<Option<FileId>> {
+    let name = in_run_directory(link)?.strip_prefix(PARKED)?;
+    let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
+    let number = name.split(|byte| *byte == b'-').nth(1);
+    Some(number.and_then(parse_hexadecimal).map(FileId))
 }
 
 /// Index of the description whose slot file `descriptor` is, by its link in procfs.
@@ -117,9 +130,24 @@ pub(crate) fn slot_of(descriptor: i32) -> Option<u32> {
     slot_in(link.as_bytes())
 }
 
-fn slot_in(link: &[u8]) -> Option<u32> {
+/// The part of a link's text that is below the run directory. Where that lies in a mount that this
+/// process's root does not show, the text begins at the mount's root, or says so.
+fn in_run_directory(link: &[u8]) -> Option<&[u8]> {
     let run = settings::get()?.run.as_bytes();
-    let number = link.strip_prefix(run)?.strip_prefix(b"/ofd/")?;
+    if let Some(rest) = link.strip_prefix(run) {
+        return rest.strip_prefix(b"/");
+    }
+    // Not in a root of its own, for most.
+    let (_, name) = paths::split_last(run);
+    let at = link.windows(name.len()).rposition(|part| part == name)?;
+    let (before, rest) = (link.get(..at)?, link.get(at + name.len()..)?);
+    let shown = before.strip_prefix(b"(unreachable)").unwrap_or(before);
+    let whole = run.strip_suffix(name)?.ends_with(shown);
+    if whole { rest.strip_prefix(b"/") } else { None }
+}
+
+fn slot_in(link: &[u8]) -> Option<u32> {
+    let number = in_run_directory(link)?.strip_prefix(b"ofd/")?;
     u32::try_from(parse_decimal(number)?).ok()
 }
 
@@ -166,10 +194,10 @@ pub(crate) fn meaning(link: &[u8]) -> Option<Behind> {
 }
 
 fn open_slot(index: u32, cloexec: u32) -> Result<i32, Errno> {
-    let mut path = PathText::new();
-    slot_prefix(&mut path)?;
-    path.push_decimal(u64::from(index))?;
-    file::open_at(AT_FDCWD, &path, O_NEITHER | O_CREAT | cloexec, 0o600)
+    let mut name = PathText::from_bytes(b"ofd/")?;
+    name.push_decimal(u64::from(index))?;
+    let (directory, path) = run_directory::entry(name.as_bytes())?;
+    file::open_at(directory, &path, O_NEITHER | O_CREAT | cloexec, 0o600)
 }
 
 /// A descriptor with the lowest free number for a new description.

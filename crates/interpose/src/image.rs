@@ -29,11 +29,12 @@ pub struct Wanted<'a> {
     pub key: &'a [u8],
 }
 
-/// Has an image made; returns when it is in the cache.
+/// Has an image made, if the cache has none; a descriptor of it, which is closed by exec. The cache
+/// may be where this process does not see it.
 ///
 /// # Errors
 /// ENOEXEC when there can be none, ETIMEDOUT, or why the supervisor cannot be asked.
-pub fn have_image_made(wanted: &Wanted<'_>) -> Result<(), Errno> {
+pub fn have_image_made(wanted: &Wanted<'_>) -> Result<i32, Errno> {
     if GIVEN_UP.load(Ordering::Relaxed) {
         return Err(Errno::ETIMEDOUT);
     }

@@ -104,7 +104,7 @@ fn just_missing(path: &PathText) -> Result<bool, Errno> {
         return Ok(false);
     }
     let (parent, _) = paths::split_last(path.as_bytes());
-    Ok(file::check_access(&PathText::from_bytes(parent)?, 0).is_ok())
+    Ok(file::check_access(AT_FDCWD, &PathText::from_bytes(parent)?, 0).is_ok())
 }
 
 /// Replaces the first component that is a link by its target; false when none is.

@@ -58,6 +58,12 @@ pub(crate) fn epoll(call: &Call) -> Outcome {
     }
 }
 
+/// May paths lead elsewhere after this call?
+pub(crate) fn changes_view(number: usize) -> bool {
+    use number::*;
+    matches!(number, CHROOT | MOUNT | UMOUNT2 | PIVOT_ROOT | MOVE_MOUNT)
+}
+
 /// The path arguments and the error of a refused call with a path; `None` for one that is not in
 /// the list.
 pub(crate) fn path_call(number: usize) -> Option<(PathArguments, Errno)> {

@@ -138,7 +138,8 @@ fn print() -> Result<(), Errno> {
     Ok(())
 }
 
-fn write(text: &[u8]) {
+/// Writes to standard error, wherever that is.
+pub(crate) fn write(text: &[u8]) {
     let mut write =
         Call { number: number::WRITE, args: [2, text.as_ptr() as usize, text.len(), 0, 0, 0] };
     // Standard error may be a file of the instance.

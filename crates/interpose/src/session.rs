@@ -14,7 +14,6 @@ use mayfly_sys::{
     Errno, file,
     lock::{Held, Lock},
     memory,
-    text::PathText,
 };
 use mayfly_transport::{Answer, Begun, Patience, Transport};
 use mayfly_transport_shm::{AttachOptions, ShmTransport, attach, layout::NodeRegion};
@@ -24,7 +23,7 @@ use mayfly_wire::{MakeDirectory, Open, Operation, Unlink};
 use crate::{
     flight, handover,
     hidden::{self, Hidden},
-    settings,
+    run_directory,
     table::{self, Meaning},
 };
 
@@ -198,8 +197,7 @@ fn make() -> Result<&'static Session, Errno> {
     // SAFETY: a node region stays mapped, and attaching noted it.
     let node = unsafe { NODE.load(Ordering::Acquire).as_ref() }.ok_or(Errno::EIO)?;
     let flags = file::O_PATH | file::O_DIRECTORY | file::O_CLOEXEC;
-    let objects = file::open_at(file::AT_FDCWD, &settings::require()?.objects, flags, 0)?;
-    let objects = ObjectDirectory(hidden::conceal(objects)?);
+    let objects = ObjectDirectory(hidden::conceal(run_directory::objects(flags)?)?);
     let tables = Node { head: &node.head, opens: &node.opens, files: &node.files };
     let place = memory::map_anonymous(size_of::<Session>())?.cast::<Session>();
     // SAFETY: the mapping is fresh, large enough, page-aligned, and lives until `discard`.
@@ -215,9 +213,8 @@ fn make() -> Result<&'static Session, Errno> {
 
 /// Lets the client look into the daemon's records, if they are where others may read them.
 fn read_records(session: &mut Session) -> Result<(), Errno> {
-    let mut path = PathText::from_bytes(settings::require()?.run.as_bytes())?;
-    path.push(b"/records")?;
-    if let Ok(records) = file::open_at(file::AT_FDCWD, &path, file::O_RDONLY | file::O_CLOEXEC, 0) {
+    let (directory, path) = run_directory::entry(b"records")?;
+    if let Ok(records) = file::open_at(directory, &path, file::O_RDONLY | file::O_CLOEXEC, 0) {
         session.read_records(records);
         file::close(records);
     }
@@ -227,13 +224,11 @@ fn read_records(session: &mut Session) -> Result<(), Errno> {
 /// Attaches the calling process. A child of vfork, whose parent has not attached, does so for
 /// itself: its session ends with its exec, so the transport is not noted for the parent.
 fn attach_process() -> Result<&'static ShmTransport, Errno> {
-    let settings = settings::require()?;
-    let mut socket = PathText::from_bytes(settings.run.as_bytes())?;
-    socket.push(b"/sock")?;
     // SAFETY: null or a node region, which stays mapped.
     let node = unsafe { NODE.load(Ordering::Acquire).as_ref() };
-    let options = AttachOptions { socket_path: socket.as_bytes(), fd_min: hidden::base(), node };
-    let attachment = attach(&options).map_err(|_| Errno::EIO)?;
+    let fd_min = hidden::base();
+    let by_socket = |socket_path: &[u8]| attach(&AttachOptions { socket_path, fd_min, node });
+    let attachment = run_directory::connected(b"sock", by_socket).map_err(|_| Errno::EIO)?;
     hidden::conceal(attachment.evidence_fd)?;
     NODE.store(core::ptr::from_ref(attachment.node).cast_mut(), Ordering::Release);
     let instance = attachment.node.head.instance.load(Ordering::Relaxed);

@@ -10,7 +10,7 @@ use mayfly_sys::{
     text::PathText,
 };
 
-use crate::{cwd, exec, flight, handover, libraries, table};
+use crate::{cwd, exec, flight, handover, libraries, run_directory, table};
 
 /// Interpreters of interpreters that are looked through.
 const INTERPRETERS_MAX: usize = 5;
@@ -37,6 +37,7 @@ impl Moved {
 
 /// Before the kernel runs the program at `path`.
 pub(crate) fn before_kernels(directory: i32, path: &PathText, flags: usize) -> Moved {
+    run_directory::warn_of_another_root(directory, path);
     if is_concerned() && is_stranger(directory, path, flags) { give() } else { Moved(false) }
 }
 

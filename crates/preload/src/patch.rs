@@ -197,8 +197,8 @@ fn find(text: &Text, key: &Key, images: &[u8], name: &[u8]) -> Result<Found, Err
     if matches!(found, Found::Missing) {
         let (address, text_bytes) = (text.range.start, text.range.len());
         let wanted = Wanted { name, address, text_vaddr: text.vaddr, text_bytes, key };
-        backend::have_image_made(&wanted)?;
-        found = Image::open(images, key);
+        let made = backend::have_image_made(&wanted)?;
+        found = Image::from_file(made as usize);
     }
     let fits = |header: &Header| {
         header.key() == key
@@ -233,7 +233,10 @@ impl Drop for Image {
 
 impl Image {
     fn open(images: &[u8], key: &[u8]) -> Found {
-        let Some(fd) = Image::open_file(images, key) else { return Found::Missing };
+        Image::open_file(images, key).map_or(Found::Missing, Image::from_file)
+    }
+
+    fn from_file(fd: usize) -> Found {
         let mut page = [0; PAGE_BYTES];
         let file_bytes = own_file_bytes(fd);
         let header = file_bytes.and_then(|file_bytes| {

@@ -390,23 +390,26 @@ pub fn working_directory(to: &mut PathText) -> Result<(), Errno> {
     })
 }
 
-/// mkdir.
+/// mkdirat.
 ///
 /// # Errors
 /// The kernel's.
-pub fn make_directory(path: &PathText, mode: u32) -> Result<(), Errno> {
+pub fn make_directory(directory: i32, path: &PathText, mode: u32) -> Result<(), Errno> {
+    let (directory, mode) = (directory as usize, mode as usize);
     // SAFETY: the path is a terminated string that outlives the call.
-    let raw = unsafe { syscall3(number::MKDIR, path.as_ptr() as usize, mode as usize, 0) };
+    let raw = unsafe { syscall3(number::MKDIRAT, directory, path.as_ptr() as usize, mode) };
     result(raw).map(|_| ())
 }
 
-/// rmdir.
+/// unlinkat, of a directory.
 ///
 /// # Errors
 /// The kernel's.
-pub fn remove_directory(path: &PathText) -> Result<(), Errno> {
+pub fn remove_directory(directory: i32, path: &PathText) -> Result<(), Errno> {
+    let directory = directory as usize;
     // SAFETY: the path is a terminated string that outlives the call.
-    let raw = unsafe { syscall3(number::RMDIR, path.as_ptr() as usize, 0, 0) };
+    let raw =
+        unsafe { syscall3(number::UNLINKAT, directory, path.as_ptr() as usize, AT_REMOVEDIR) };
     result(raw).map(|_| ())
 }
 
@@ -428,13 +431,14 @@ pub fn enter(descriptor: i32) -> Result<(), Errno> {
     result(unsafe { syscall3(number::FCHDIR, descriptor as usize, 0, 0) }).map(|_| ())
 }
 
-/// access: may the file be found and, with `mode`, used?
+/// faccessat: may the file be found and, with `mode`, used?
 ///
 /// # Errors
 /// The kernel's.
-pub fn check_access(path: &PathText, mode: usize) -> Result<(), Errno> {
+pub fn check_access(directory: i32, path: &PathText, mode: usize) -> Result<(), Errno> {
+    let directory = directory as usize;
     // SAFETY: the path is a terminated string that outlives the call.
-    let raw = unsafe { syscall3(number::ACCESS, path.as_ptr() as usize, mode, 0) };
+    let raw = unsafe { syscall3(number::FACCESSAT, directory, path.as_ptr() as usize, mode) };
     result(raw).map(|_| ())
 }
 

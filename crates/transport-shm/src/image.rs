@@ -16,7 +16,8 @@
 //! | 44 | 4 | 0 |
 //! | 48 | 32 | the key, zero-padded |
 //!
-//! The answer is a [`hello::Answer`] without descriptors.
+//! The answer is a [`hello::Answer`], with a descriptor of the image when there is one: the asking
+//! process may not see the cache.
 
 use mayfly_types::{Errno, limits::IMAGE_WAIT_MS};
 
@@ -79,12 +80,12 @@ impl ImageRequest {
     }
 }
 
-/// Asks the supervisor at `socket_path` for an image, and waits for it.
+/// Asks the supervisor at `socket_path` for an image, and waits for it; gives a descriptor of it.
 ///
 /// # Errors
 /// ETIMEDOUT after [`IMAGE_WAIT_MS`]; ENOEXEC when the library cannot be patched; ENOENT,
 /// ECONNREFUSED and the like when there is no supervisor.
-pub fn request_image(socket_path: &[u8], request: &ImageRequest) -> Result<(), Errno> {
+pub fn request_image(socket_path: &[u8], request: &ImageRequest) -> Result<i32, Errno> {
     let connection = raw::connect(socket_path, IMAGE_WAIT_MS)?;
     let answered = ask(connection, request);
     raw::close(connection);
@@ -92,13 +93,19 @@ pub fn request_image(socket_path: &[u8], request: &ImageRequest) -> Result<(), E
     answered.map_err(|errno| if errno == Errno::EAGAIN { Errno::ETIMEDOUT } else { errno })
 }
 
-fn ask(connection: i32, request: &ImageRequest) -> Result<(), Errno> {
+fn ask(connection: i32, request: &ImageRequest) -> Result<i32, Errno> {
     raw::send(connection, &request.encode())?;
     let mut bytes = [0; hello::ANSWER_BYTES];
     let (count, fds) = raw::receive(connection, &mut bytes)?;
-    fds.into_iter().filter(|fd| *fd >= 0).for_each(raw::close);
-    let answer = bytes.get(..count).and_then(hello::Answer::decode).ok_or(Errno::EPROTO)?;
-    Errno::from_raw(answer.status as i32).map_or(Ok(()), Err)
+    let answer = bytes.get(..count).and_then(hello::Answer::decode).ok_or(Errno::EPROTO);
+    let refused = answer.map(|answer| Errno::from_raw(answer.status as i32));
+    match (refused, fds) {
+        (Ok(None), [image, -1]) if image >= 0 => Ok(image),
+        (refused, fds) => {
+            fds.into_iter().filter(|fd| *fd >= 0).for_each(raw::close);
+            Err(refused?.unwrap_or(Errno::EPROTO))
+        }
+    }
 }
 
 #[cfg(test)]

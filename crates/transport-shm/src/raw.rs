@@ -179,12 +179,16 @@ pub(crate) fn move_up(fd: i32, fd_min: i32) -> i32 {
     }
 }
 
-/// Maps the first `length` bytes of `fd` for good.
+/// Maps the first `length` bytes of `fd` for good, and keeps them out of core dumps: they are of
+/// others, too, and larger than most programs.
 pub(crate) fn map_shared(fd: i32, length: usize) -> Result<*mut u8, Errno> {
+    const MADV_DONTDUMP: usize = 16;
     // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
     let address = result(unsafe {
         syscall6(number::MMAP, 0, length, PROT_READ_WRITE, MAP_SHARED, fd as usize, 0)
     })?;
+    // SAFETY: the advice changes nothing for who uses the mapping.
+    unsafe { syscall3(number::MADVISE, address, length, MADV_DONTDUMP) };
     Ok(address as *mut u8)
 }
 

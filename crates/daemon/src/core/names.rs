@@ -1,6 +1,6 @@
 //! Operations on names: make a directory, link, symbolic link; remove a name.
 
-use mayfly_meta::record::{Content, Dentry, DirectoryNode, Inode, Step};
+use mayfly_meta::record::{BirthKey, Content, Dentry, DirectoryNode, Inode, Step};
 use mayfly_transport_shm::posts::names::Standing;
 use mayfly_types::{
     Errno, FileId, FileKind,
@@ -203,6 +203,7 @@ impl Core {
             let Place { directory, cookie, name, .. } = place;
             let located = self.load_under(id, directory, cookie, name.clone())?;
             self.delete_dentry_at(directory, cookie, &name)?;
+            self.opens.forget_name(id, &BirthKey { directory, name });
             self.drop_link(located)?;
         }
         self.touch_directory(parent, -1, 0)?;

@@ -6,23 +6,24 @@
 
 use std::{
     collections::HashSet,
+    fs::File,
     os::fd::{AsFd, OwnedFd},
     process::{Child, Command, Stdio},
 };
 
 use anyhow::{Context, Result};
-use mayfly_transport_shm::{hello::Answer, image::ImageRequest};
+use mayfly_image::format;
+use mayfly_transport_shm::image::{ImageRequest, KEY_BYTES_MAX};
 use mayfly_types::{
     Errno,
     limits::{IMAGE_WAITERS_MAX, IMAGES_MADE_MAX},
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    net::{SendFlags, send},
     process::{Pid, PidfdFlags, pidfd_open},
 };
 
-use super::{Source, Watch};
+use super::{Source, Watch, sessions};
 use crate::{
     Config,
     image_process::{IMAGE, UNFIT, hexadecimal},
@@ -80,20 +81,20 @@ impl Images {
         let identity = Identity::of(request);
         let waiting = self.makers.iter().map(|maker| maker.waiting.len()).sum::<usize>();
         if self.refused.contains(&identity) {
-            answer(&connection, config, Some(Errno::ENOEXEC));
+            refuse(&connection, config, Errno::ENOEXEC);
         } else if waiting >= IMAGE_WAITERS_MAX {
-            answer(&connection, config, Some(Errno::EBUSY));
+            refuse(&connection, config, Errno::EBUSY);
         } else if let Some(maker) = self.makers.iter_mut().find(|one| one.identity == identity) {
             maker.waiting.push(connection);
         } else if self.makers.len() >= IMAGES_MADE_MAX {
-            answer(&connection, config, Some(Errno::EBUSY));
+            refuse(&connection, config, Errno::EBUSY);
         } else {
             self.last = self.last.wrapping_add(1);
             match Maker::start(self.last, pid, request, config, watch) {
                 Ok(maker) => self.makers.push(Maker { waiting: vec![connection], ..maker }),
                 Err(error) => {
                     eprintln!("supervisor: {error:#}");
-                    answer(&connection, config, Some(Errno::EIO));
+                    refuse(&connection, config, Errno::EIO);
                 }
             }
         }
@@ -107,7 +108,7 @@ impl Images {
         let mut maker = self.makers.swap_remove(place);
         watch.remove(&maker.exit);
         let code = maker.child.wait().ok().and_then(|status| status.code());
-        let made = code == Some(0);
+        let made = if code == Some(0) { open(config, &maker.identity) } else { None };
         if code == Some(UNFIT) {
             if self.refused.len() >= REFUSED_MAX {
                 self.refused.clear();
@@ -115,7 +116,10 @@ impl Images {
             self.refused.insert(maker.identity);
         }
         for connection in maker.waiting {
-            answer(&connection, config, (!made).then_some(Errno::ENOEXEC));
+            match &made {
+                Some(image) => give(&connection, config, image),
+                None => refuse(&connection, config, Errno::ENOEXEC),
+            }
         }
     }
 
@@ -167,9 +171,19 @@ impl Maker {
     }
 }
 
-fn answer(connection: &OwnedFd, config: &Config, refusal: Option<Errno>) {
-    let status = refusal.map_or(0, |errno| errno.raw() as u32);
-    let bytes = Answer { session: 0, status, instance: config.instance }.encode();
-    // A process that died meanwhile, or gave up, does not mind.
-    let _ = send(connection, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+/// The image in the cache.
+fn open(config: &Config, identity: &Identity) -> Option<File> {
+    let mut name = [0; 2 * KEY_BYTES_MAX + 16];
+    let bytes = format::file_name(&identity.key, &mut name)?;
+    let name = std::str::from_utf8(name.get(..bytes)?).ok()?;
+    File::open(config.image_dir.join(name)).ok()
+}
+
+/// A descriptor goes along: the process may not see the cache.
+fn give(connection: &OwnedFd, config: &Config, image: &File) {
+    sessions::answer(connection, 0, 0, config.instance, &[image.as_fd()]);
+}
+
+fn refuse(connection: &OwnedFd, config: &Config, why: Errno) {
+    sessions::answer(connection, 0, why.raw() as u32, config.instance, &[]);
 }

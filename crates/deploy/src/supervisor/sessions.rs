@@ -6,7 +6,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
 use anyhow::{Context, Result, anyhow};
@@ -108,7 +108,7 @@ impl Sessions {
 
     /// Tells a process that it cannot attach.
     pub(super) fn refuse(&self, connection: &OwnedFd, why: mayfly_types::Errno) {
-        answer(connection, 0, why.raw() as u32, self.instance, None);
+        answer(connection, 0, why.raw() as u32, self.instance, &[]);
     }
 
     /// Tells the daemon of a session.
@@ -122,8 +122,8 @@ impl Sessions {
     /// Hands the regions to the process.
     pub(super) fn welcome(&self, id: SessionId, node: &OwnedFd) {
         if let Some(session) = self.get(id) {
-            let regions = Some((node, &session.region));
-            answer(&session.connection, id.0, 0, self.instance, regions);
+            let regions = [node.as_fd(), session.region.as_fd()];
+            answer(&session.connection, id.0, 0, self.instance, &regions);
         }
     }
 
@@ -152,18 +152,18 @@ impl Sessions {
     }
 }
 
-fn answer(
+/// Answers a process that has just connected.
+pub(super) fn answer(
     connection: &OwnedFd,
     session: u32,
     status: u32,
     instance: u64,
-    regions: Option<(&OwnedFd, &OwnedFd)>,
+    fds: &[BorrowedFd<'_>],
 ) {
     let bytes = Answer { session, status, instance }.encode();
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let fds = regions.map(|(node, region)| [node.as_fd(), region.as_fd()]);
-    if let Some(fds) = &fds {
+    if !fds.is_empty() {
         control.push(SendAncillaryMessage::ScmRights(fds));
     }
     let parts = [std::io::IoSlice::new(&bytes)];

@@ -1,0 +1,183 @@
+//! Programs that give themselves another view of the file system, or another root, while they work
+//! in the instance.
+//!
+//! The root that they enter is put together from the machine's own shell, `cat` and `ls` and the
+//! libraries that these need.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use mayfly_testkit::{Instance, Job, Outcome, Scratch, Turn, skip};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// What each script is to print in the directory of the instance that it works in.
+struct Case {
+    name: &'static str,
+    programs: &'static [&'static str],
+    script: &'static str,
+    prints: &'static str,
+}
+
+const CASES: &[Case] = &[
+    Case {
+        name: "bubblewrap",
+        programs: &["bwrap"],
+        script: "bwrap --dev-bind / / sh -c 'pwd; cat b; echo new > c; ls'; cat c",
+        prints: "PLACE/dir\ntext\nb\nc\nnew\n",
+    },
+    Case {
+        name: "bubblewrap with a root of its own",
+        programs: &["bwrap"],
+        script: "exec 7> held
+            bwrap --bind \"$ROOT\" / --proc /proc --dev /dev --bind \"$SCRATCH\" \"$SCRATCH\" \
+            sh -c 'pwd; cat b; echo new > c; echo by descriptor >&7; ls'; cat c held",
+        prints: "PLACE/dir\ntext\nb\nc\nheld\nnew\nby descriptor\n",
+    },
+    Case {
+        name: "a mount namespace",
+        programs: &["unshare"],
+        script: "unshare --mount sh -c \
+            'mount -t tmpfs none \"$SCRATCH/empty\"; pwd; cat b; cat \"$MAYFLY_MOUNT/dir/b\"'",
+        prints: "PLACE/dir\ntext\ntext\n",
+    },
+    Case {
+        name: "a user namespace",
+        programs: &["unshare"],
+        script: "unshare --map-root-user --mount sh -c 'pwd; cat b; echo new > c'; cat c",
+        prints: "PLACE/dir\ntext\nnew\n",
+    },
+    Case {
+        name: "a hidden run directory",
+        programs: &["python3"],
+        script: "python3 -c \"
+import os
+os.chroot(os.environ['ROOT'])
+if os.fork() == 0:
+    print(os.getcwd(), open('b').read(), end='', flush=True)
+    open('c', 'w').write('new\\n')
+    os.mkdir('sub'); os.chdir('sub'); open('d', 'w').write('below\\n')
+    if os.fork() == 0:
+        print(os.listdir('.'), open('../c').read(), end='', flush=True)
+        os._exit(0)
+    os.wait()
+    os._exit(0)
+os.wait()
+\"; cat c sub/d",
+        prints: "PLACE/dir text\n['d'] new\nnew\nbelow\n",
+    },
+];
+
+/// Needs root of its own namespaces; `false` after saying so.
+fn is_possible(suite: &str) -> bool {
+    if rustix::process::geteuid().is_root() {
+        return true;
+    }
+    skip::note(suite, "another root is root's to enter");
+    false
+}
+
+/// A directory with a shell and two tools, which is enough of a root.
+fn make_root(scratch: &Scratch) -> Result<PathBuf> {
+    let root = scratch.join("root");
+    for name in ["bin", "proc", "dev"] {
+        fs::create_dir_all(root.join(name))?;
+    }
+    for name in ["sh", "cat", "ls"] {
+        let program = skip::find(name).with_context(|| format!("no {name}"))?;
+        fs::copy(&program, root.join("bin").join(name))?;
+        let told = Job::new(scratch, "ldd", "ldd").args([&program]).run_ok()?.stdout;
+        let told = String::from_utf8_lossy(&told).into_owned();
+        for library in told.split_whitespace().filter(|word| word.starts_with('/')) {
+            let to = root.join(library.trim_start_matches('/'));
+            fs::create_dir_all(to.parent().context("a library at the root")?)?;
+            fs::copy(library, to)?;
+        }
+    }
+    Ok(root)
+}
+
+struct Bench {
+    scratch: Scratch,
+    root: PathBuf,
+    _turn: Turn,
+}
+
+impl Bench {
+    fn new(name: &str) -> Result<Bench> {
+        let turn = Turn::take()?;
+        let scratch = Scratch::new(name)?;
+        let root = make_root(&scratch)?;
+        fs::create_dir(scratch.join("empty"))?;
+        Ok(Bench { scratch, root, _turn: turn })
+    }
+
+    fn start(&self, options: &[&str]) -> Result<Instance<'_>> {
+        let instance = Instance::named(&self.scratch, "sandbox")?;
+        let start = instance.command("start").args(options).args(["--mount"]);
+        start.args([self.scratch.join("mount")]).run_ok()?;
+        Ok(instance)
+    }
+
+    /// Runs a script in a new directory of the instance with one file.
+    fn run(&self, instance: &Instance<'_>, script: &str) -> Result<Outcome> {
+        let script = format!(
+            "rm -rf \"$MAYFLY_MOUNT/dir\"; mkdir \"$MAYFLY_MOUNT/dir\"; cd \"$MAYFLY_MOUNT/dir\"
+             echo text > b; {script}"
+        );
+        let job = instance.shell("inside", &script).env("ROOT", &self.root);
+        job.env("SCRATCH", self.scratch.path()).deadline(DEADLINE).run()
+    }
+
+    fn expect_cases(&self, options: &[&str]) -> Result<()> {
+        let instance = self.start(options)?;
+        for case in CASES {
+            let suite = format!("sandboxes: {}", case.name);
+            if !skip::unless_installed(&suite, case.programs, "bubblewrap util-linux python3") {
+                continue;
+            }
+            let seen = self.run(&instance, case.script)?;
+            let printed = shown(&seen.stdout, &self.scratch.join("mount"));
+            let told = String::from_utf8_lossy(&seen.stderr);
+            ensure!(printed == case.prints, "{options:?}, {}: {printed}{told}", case.name);
+        }
+        instance.stop()
+    }
+}
+
+fn shown(output: &[u8], place: &Path) -> String {
+    String::from_utf8_lossy(output).replace(&*place.to_string_lossy(), "PLACE")
+}
+
+#[test]
+fn programs_that_change_their_view_of_the_file_system_go_on_in_the_instance() -> Result<()> {
+    if !is_possible("sandboxes") {
+        return Ok(());
+    }
+    let bench = Bench::new("sandboxes")?;
+    bench.expect_cases(&["--access", "preload"])?;
+    bench.expect_cases(&["--access", "preload", "--nodes", "local:4"])?;
+    if skip::unless_mountable("sandboxes: with a mount") {
+        bench.expect_cases(&["--access", "both"])?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_program_in_a_root_without_the_run_directory_is_told() -> Result<()> {
+    if !is_possible("sandboxes: without the run directory") {
+        return Ok(());
+    }
+    let bench = Bench::new("unbound")?;
+    let instance = bench.start(&["--access", "preload"])?;
+    for tool in ["chroot \"$ROOT\"", "unshare --root=\"$ROOT\""] {
+        let seen = bench.run(&instance, &format!("{tool} /bin/sh -c 'echo hello; cat b'"))?;
+        let told = String::from_utf8_lossy(&seen.stderr);
+        ensure!(seen.stdout == b"hello\n" && seen.code != 0, "{seen:?}");
+        let message = "mayfly: /bin/sh is not served: its root does not show ";
+        ensure!(told.contains(message), "{tool}: {told}");
+    }
+    instance.stop()
+}
