@@ -213,6 +213,11 @@ checks! {
     fn an_open_file_whose_first_name_is_gone_has_a_made_up_one_in_procfs = stated;
     fn select_takes_high_descriptors = stated;
     fn bad_pointers_are_efault = same;
+    fn memory_that_is_not_there_is_efault = same;
+    fn memory_that_is_not_there_is_efault_with_handlers = same;
+    fn memory_that_is_not_there_is_efault_when_its_signals_are_ignored = same;
+    fn memory_that_is_not_there_is_efault_when_its_signals_are_blocked = same;
+    fn faults_that_are_ignored_stay_so_over_exec = same;
     fn a_clone_that_shares_descriptors_closes_them_for_both = stated;
     fn unshare_in_one_thread_keeps_working = same;
     fn a_program_with_an_empty_environment_is_served = same;

@@ -5,7 +5,10 @@
 //! what counts is what came before it. Later ones that were under way may have been done all the
 //! same; of a write they leave bytes behind what the call says it has written.
 
-use mayfly_sys::{file::IoVec, user::copy_out};
+use mayfly_sys::{
+    file::IoVec,
+    user::{copy_out, readable},
+};
 use mayfly_transport::{Answer, Begun, Transport};
 use mayfly_types::{Errno, limits::TRANSFER_BYTES_MAX};
 use mayfly_wire::{Operation, Read, Write};
@@ -67,8 +70,13 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             offset,
             run.bytes,
             |at, bytes| {
-                // SAFETY: the host vouches for that many bytes at this address during its call.
-                let bytes = unsafe { core::slice::from_raw_parts(run.base.add(at), bytes) };
+                let from = run.base.wrapping_add(at);
+                // SAFETY: passed on to the caller.
+                if unsafe { readable(from as usize, bytes) } < bytes {
+                    return None;
+                }
+                // SAFETY: these can be read, and the host leaves them so during its call.
+                let bytes = unsafe { core::slice::from_raw_parts(from, bytes) };
                 let offset = offset + at as u64;
                 self.transport.begin(&Write { open: open.reference, offset, append: false, bytes })
             },

@@ -13,6 +13,7 @@ use mayfly_sys::{
     file::{self, IoVec, O_DSYNC},
     process,
     scratch::Scratch,
+    user::readable,
 };
 use mayfly_transport::Transport;
 use mayfly_types::{
@@ -122,10 +123,15 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         }
         let mut fill = |to: &mut [u8]| {
             // SAFETY: passed on to the caller.
-            unsafe { pieces.gather(to) }
+            let count = unsafe { pieces.gather(to) }?;
+            if count == bytes { Ok(count) } else { Err(Errno::EFAULT) }
         };
         let added =
             self.transport.post_content(open.reference, position.get(), bytes, &mut fill)?;
+        if added == Err(Errno::EFAULT) {
+            // What can be read is written in another way.
+            return None;
+        }
         Some(added.map(|end| {
             position.set(end);
             bytes
@@ -430,9 +436,6 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         let mut done = 0;
         // On the own node several at a time gain nothing, and where little is free take more.
         if let Some(run) = pieces.long_run().filter(|_| !append && self.is_by_request(open)) {
-            if !mayfly_sys::user::plausible(run.base as usize, run.bytes) {
-                return Err(Errno::EFAULT);
-            }
             // SAFETY: passed on to the caller.
             let (count, failed) = unsafe { self.write_ahead(open, offset, run) };
             (done, end) = (count, end + count as u64);
@@ -480,11 +483,13 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         if pieces.is_one_run()
             && let Some(run) = pieces.run()
         {
-            if !mayfly_sys::user::plausible(run.base as usize, run.bytes) {
-                return Err(Errno::EFAULT);
-            }
             let count = run.bytes.min(TRANSFER_BYTES_MAX);
-            // SAFETY: the host vouches for that many bytes at this address during its call.
+            // SAFETY: passed on to the caller.
+            let count = match unsafe { readable(run.base as usize, count) } {
+                0 if count > 0 => return Err(Errno::EFAULT),
+                readable => readable,
+            };
+            // SAFETY: these can be read, and the host leaves them so during its call.
             return request(unsafe { core::slice::from_raw_parts(run.base, count) });
         }
         let mut scratch = Scratch::take(TRANSFER_BYTES_MAX)?;

@@ -121,7 +121,10 @@ impl<'p> Pieces<'p> {
         Ok(done)
     }
 
-    /// Copies what is left, as far as it fits, to `to` without advancing.
+    /// Copies what is left, as far as it fits and can be read, to `to` without advancing.
+    ///
+    /// # Errors
+    /// EFAULT when nothing can be read.
     ///
     /// # Safety
     /// The host wants its memory at the pieces read.
@@ -133,7 +136,9 @@ impl<'p> Pieces<'p> {
             let count = run.bytes.min(room.len());
             let Some(room) = room.get_mut(..count).filter(|room| !room.is_empty()) else { break };
             // SAFETY: passed on to the caller.
-            unsafe { copy_in(run.base, room)? };
+            if let Err(errno) = unsafe { copy_in(run.base, room) } {
+                return if done == 0 { Err(errno) } else { Ok(done) };
+            }
             from.advance(count);
             done += count;
         }

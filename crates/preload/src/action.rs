@@ -6,8 +6,9 @@
 //! it calls*. That is what a child of vfork needs: it resets its own dispositions while its memory
 //! is still its parent's. Should it install a function, it gets it without the wrapper.
 //!
-//! SIGSEGV and SIGBUS are guarded even when the host wants the default ([`signal`]): the kernel
-//! then has the wrapper, and the table no handler.
+//! SIGSEGV and SIGBUS are guarded even when the host wants the default or ignores them
+//! ([`signal`]): the kernel then has the wrapper, and the table SIG_DFL or SIG_IGN. What is ignored
+//! stays so in a program that is executed, so the kernel is told before that ([`before_exec`]).
 //!
 //! Two threads that change the same signal at once may end with one's handler and the other's mask.
 
@@ -15,7 +16,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use mayfly_interpose::{Call, Outcome};
 use mayfly_sys::arch::syscall6;
-use mayfly_sys::number;
+use mayfly_sys::{fault, number, user};
 
 use crate::kernel::{self, Action, SIGSET_BYTES};
 use crate::{deferral, signal};
@@ -23,6 +24,7 @@ use crate::{deferral, signal};
 /// Highest signal number.
 const SIGNALS_MAX: usize = 64;
 const SA_SIGINFO: usize = 4;
+const SIG_IGN: usize = 1;
 /// Interrupted calls are to be issued again.
 pub(crate) const SA_RESTART: usize = 0x1000_0000;
 /// The disposition is reset when the signal is delivered.
@@ -46,6 +48,62 @@ pub(crate) fn wanted(signal: usize) -> (usize, usize) {
         Some(entry) => (entry.handler.load(Ordering::Relaxed), entry.flags.load(Ordering::Relaxed)),
         None => (0, 0),
     }
+}
+
+/// SIGSEGV or SIGBUS was ignored when the program began.
+pub(crate) fn begin_ignored(signal: usize) {
+    want(signal, (SIG_IGN, 0));
+}
+
+/// The kernel ignores what the host ignores, as long as the result lives: what was ignored before
+/// an exec is afterwards.
+pub(crate) fn before_exec() -> Ignoring {
+    let ignored = signal::GUARDED.map(|signal| {
+        let mut now = Action::default();
+        // A child of vfork may have another action than the table, which is its parent's.
+        wanted(signal).0 == SIG_IGN
+            && kernel::set_action(signal, None, Some(&mut now)) == 0
+            && now.handler == signal::wrapper()
+    });
+    each(ignored, &Action { handler: SIG_IGN, ..Action::default() });
+    Ignoring(ignored)
+}
+
+/// What was changed for an exec, which has failed when this is dropped.
+pub(crate) struct Ignoring([bool; 2]);
+
+impl Drop for Ignoring {
+    fn drop(&mut self) {
+        each(self.0, &signal::guard());
+    }
+}
+
+fn each(which: [bool; 2], action: &Action) {
+    for (signal, _) in signal::GUARDED.into_iter().zip(which).filter(|(_, is_it)| *is_it) {
+        kernel::set_action(signal, Some(action), None);
+    }
+}
+
+/// Looks at what the host's rt_sigprocmask blocks.
+///
+/// # Safety
+/// `call` holds the arguments of one that the host is about to issue.
+pub(crate) unsafe fn look_at_mask(call: &Call) -> Outcome {
+    const SIG_UNBLOCK: usize = 1;
+    /// What C libraries block around their own work.
+    const EVERYTHING: u64 = u64::MAX;
+    let [how, new, ..] = call.args;
+    if new != 0 && how & 0xffff_ffff != SIG_UNBLOCK {
+        let mut mask = [0; size_of::<u64>()];
+        // SAFETY: the host passed it to the kernel for reading.
+        if unsafe { user::copy_in(new as *const u8, &mut mask) }.is_ok() {
+            let mask = u64::from_le_bytes(mask);
+            if mask & fault::FAULTS != 0 && mask != EVERYTHING {
+                fault::may_be_blocked();
+            }
+        }
+    }
+    Outcome::Pass
 }
 
 fn want(signal: usize, (handler, flags): (usize, usize)) {
@@ -95,11 +153,14 @@ unsafe fn probe(new: usize) -> isize {
 }
 
 fn install(signal: usize, host: &Action, previous: (usize, usize), old: &mut Action) -> isize {
-    const SIG_IGN: usize = 1;
+    if host.mask & fault::FAULTS != 0 || signal::is_guarded(signal) && host.handler > SIG_IGN {
+        // Its handlers run with them blocked.
+        fault::may_be_blocked();
+    }
     let borrowed = deferral::in_borrowed_memory();
-    if host.handler == 0 && signal::is_guarded(signal) && !borrowed {
+    if host.handler <= SIG_IGN && signal::is_guarded(signal) && !borrowed {
         let result = kernel::set_action(signal, Some(&signal::guard()), Some(old));
-        want(signal, (0, 0));
+        want(signal, (host.handler, 0));
         return result;
     }
     if host.handler <= SIG_IGN || borrowed {
@@ -128,8 +189,8 @@ unsafe fn report(signal: usize, kernel: &Action, previous: (usize, usize), old: 
         return writable;
     }
     let mut host = *kernel;
-    if kernel.handler == signal::wrapper() && previous.0 == 0 {
-        host = Action::default();
+    if kernel.handler == signal::wrapper() && previous.0 <= SIG_IGN {
+        host = Action { handler: previous.0, ..Action::default() };
     } else if kernel.handler == signal::wrapper() {
         host.handler = previous.0;
         host.flags = (kernel.flags & !CHANGED) | (previous.1 & CHANGED);

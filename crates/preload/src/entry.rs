@@ -324,6 +324,15 @@ unsafe extern "C" fn dispatch(frame: *mut Frame) {
             (MADE, _) => Outcome::Done(frame.result.cast_signed()),
             (FAILED, _) => backend::dispatch_slowly(&mut frame.call),
             (_, number::RT_SIGACTION) => action::serve(&frame.call),
+            (_, number::RT_SIGPROCMASK) => action::look_at_mask(&frame.call),
+            (_, number::EXECVE | number::EXECVEAT) => {
+                let ignoring = action::before_exec();
+                let outcome = backend::dispatch(&mut frame.call);
+                if matches!(outcome, Outcome::Pass) {
+                    core::mem::forget(ignoring);
+                }
+                outcome
+            }
             (_, number::MMAP) => late::map(&mut frame.call),
             (_, number::FORK | number::CLONE | number::CLONE3) => fork::serve(&mut frame.call),
             _ => backend::dispatch(&mut frame.call),

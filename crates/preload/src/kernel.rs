@@ -44,6 +44,14 @@ pub(crate) fn unblock(mask: u64) {
     unsafe { syscall6(number::RT_SIGPROCMASK, SIG_UNBLOCK, mask, 0, SIGSET_BYTES, 0, 0) };
 }
 
+/// The calling thread's signal mask.
+pub(crate) fn blocked() -> u64 {
+    let mut now = 0_u64;
+    // SAFETY: the mask outlives the call, which changes nothing.
+    unsafe { syscall6(number::RT_SIGPROCMASK, 0, 0, &raw mut now as usize, SIGSET_BYTES, 0, 0) };
+    now
+}
+
 /// Sets the calling thread's signal mask; the one before.
 pub(crate) fn set_mask(mask: u64) -> u64 {
     const SIG_SETMASK: usize = 2;

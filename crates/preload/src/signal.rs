@@ -12,9 +12,10 @@
 //!   prepared for that may be undone by the handler's own calls.
 //! - **anything else**: the host's handler runs.
 //!
-//! SIGSEGV and SIGBUS have the wrapper even when the host wants the default, so that a hook that
-//! meets a bad address of the host's answers EFAULT ([`fault`]). When anything else raises them the
-//! default is put back and the instruction faults again: the host ends as it would without us.
+//! SIGSEGV and SIGBUS have the wrapper even when the host wants the default or ignores them, so
+//! that a hook that meets a bad address of the host's answers EFAULT ([`fault`]). When anything else
+//! raises them the default is put back and the instruction faults again: the host ends as it would
+//! without us.
 //!
 //! The code itself can be interrupted as well, so it lies in a section of its own
 //! (`mayfly_signal`): a signal that arrives in it is an ordinary nested one, with one exception. In
@@ -213,10 +214,10 @@ unsafe extern "C" fn deliver(signal: usize, info: *const u8, context: *mut Conte
         kernel::set_action(signal & 0xff, Some(&kernel::Action::default()), None);
     }
     let put_back = context.registers.rip;
-    if handler == 0 {
+    if handler <= SIG_IGN {
         // SAFETY: the caller's promise.
-        unsafe { do_default(signal & 0xff, info) };
-        return Delivery { handler, put_back: 0 };
+        unsafe { do_without(signal & 0xff, handler, info) };
+        return Delivery { handler: 0, put_back: 0 };
     }
     match patch::original_address(put_back, context.registers.rcx) {
         Some(original) => {
@@ -295,13 +296,13 @@ fn goes_on(signal: usize, registers: &mut context::Registers) -> bool {
     landing.is_some()
 }
 
-const SIGBUS: usize = 7;
-const SIGSEGV: usize = 11;
+/// SIGBUS and SIGSEGV.
+pub(crate) const GUARDED: [usize; 2] = [7, 11];
 
-/// Whether the kernel gets our wrapper for this signal even when the host wants the default: what a
+/// Whether the kernel gets our wrapper for this signal even when the host has no handler: what a
 /// bad address raises.
 pub(crate) fn is_guarded(signal: usize) -> bool {
-    signal == SIGBUS || signal == SIGSEGV
+    GUARDED.contains(&signal)
 }
 
 /// What the kernel gets for a guarded signal in place of the default.
@@ -315,26 +316,35 @@ pub(crate) fn guard() -> kernel::Action {
     }
 }
 
-/// Guards the signals for which the host has the default.
+/// Guards the signals for which the host has no handler.
 fn guard_defaults() {
-    for signal in [SIGBUS, SIGSEGV] {
+    for signal in GUARDED {
         let mut now = kernel::Action::default();
-        if kernel::set_action(signal, None, Some(&mut now)) == 0 && now.handler == 0 {
+        if kernel::set_action(signal, None, Some(&mut now)) == 0 && now.handler <= SIG_IGN {
+            if now.handler == SIG_IGN {
+                action::begin_ignored(signal);
+            }
             kernel::set_action(signal, Some(&guard()), None);
         }
     }
+    if kernel::blocked() & fault::FAULTS != 0 {
+        fault::may_be_blocked();
+    }
 }
 
-/// The default after all: a fault happens again when the thread goes on, and what somebody sent is
-/// sent again.
+/// The host has no handler: what somebody sent is ignored, or sent again with the default in place.
+/// A fault happens again when the thread goes on, with the default, since the kernel ignores none.
 ///
 /// # Safety
 /// `info` is the kernel's, for the handler that is running.
 #[inline(always)]
-unsafe fn do_default(signal: usize, info: *const u8) {
-    kernel::set_action(signal, Some(&kernel::Action::default()), None);
+unsafe fn do_without(signal: usize, handler: usize, info: *const u8) {
     // SAFETY: SA_SIGINFO is set, so the kernel wrote a siginfo; its code is the third word.
     let code = unsafe { info.cast::<i32>().add(2).read() };
+    if code <= 0 && handler == SIG_IGN {
+        return;
+    }
+    kernel::set_action(signal, Some(&kernel::Action::default()), None);
     if code <= 0 {
         let (pid, tid) = (kernel::process_id() as usize, kernel::thread_id() as usize);
         // SAFETY: the siginfo is the kernel's own.
@@ -342,6 +352,7 @@ unsafe fn do_default(signal: usize, info: *const u8) {
     }
 }
 
+const SIG_IGN: usize = 1;
 const EINTR: usize = 4;
 const SYSCALL: [u8; SYSCALL_BYTES] = [0x0f, 0x05];
 

@@ -147,7 +147,7 @@ fn set_up_classes() -> Pointers {
     // SAFETY: nothing reads the table before a library is patched.
     unsafe {
         *classes = *backend::classes();
-        for call in [number::RT_SIGACTION, number::MMAP] {
+        for call in [number::RT_SIGACTION, number::RT_SIGPROCMASK, number::MMAP] {
             (*classes)[call] = class::ALWAYS;
         }
     }

@@ -2,7 +2,13 @@
 //!
 //! They lie together, push nothing and are leaves, so a signal handler that finds the interrupted
 //! instruction among them may let the thread go on at [`landing`], where they return a failure to
-//! their caller. Without such a handler a bad address faults as anywhere else.
+//! their caller. Without such a handler a bad address faults as anywhere else. A thread that has
+//! the signal blocked would be ended by the kernel without the handler, so where that may be, it is
+//! let in meanwhile.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use crate::{arch::syscall6, number};
 
 core::arch::global_asm!(
     ".pushsection .text.mayfly_fault, \"ax\", @progbits",
@@ -144,11 +150,58 @@ pub fn landing(rip: usize) -> Option<usize> {
     routines.contains(&rip).then_some(mayfly_fault_landing as *const () as usize)
 }
 
+/// Some thread of the host may have SIGSEGV or SIGBUS blocked: a bad address would end it.
+static BLOCKED: AtomicBool = AtomicBool::new(false);
+
+/// The two signals, as bits of a mask.
+pub const FAULTS: u64 = 1 << (11 - 1) | 1 << (7 - 1);
+
+/// From now on this thread's mask is looked at before memory of the host is touched.
+#[inline(always)]
+pub fn may_be_blocked() {
+    BLOCKED.store(true, Ordering::Relaxed);
+}
+
+/// The two signals can reach this thread until it is dropped.
+struct Open(u64);
+
+impl Open {
+    #[inline(always)]
+    fn now() -> Option<Open> {
+        if BLOCKED.load(Ordering::Relaxed) { Open::made() } else { None }
+    }
+
+    #[cold]
+    fn made() -> Option<Open> {
+        let mut before = 0;
+        change_mask(SIG_UNBLOCK, FAULTS, &mut before);
+        let blocked = before & FAULTS;
+        (blocked != 0).then_some(Open(blocked))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        change_mask(SIG_BLOCK, self.0, &mut 0);
+    }
+}
+
+const SIG_BLOCK: usize = 0;
+const SIG_UNBLOCK: usize = 1;
+
+fn change_mask(how: usize, mask: u64, before: &mut u64) {
+    const MASK_BYTES: usize = size_of::<u64>();
+    let (mask, before) = (&raw const mask as usize, &raw mut *before as usize);
+    // SAFETY: both masks outlive the call.
+    unsafe { syscall6(number::RT_SIGPROCMASK, how, mask, before, MASK_BYTES, 0, 0) };
+}
+
 /// Copies; false when an address was bad, and some of it may have been copied then.
 ///
 /// # Safety
 /// The two do not overlap. What is mapped of them may be read and written.
 pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) -> bool {
+    let _open = Open::now();
     // SAFETY: passed on to the caller.
     unsafe { mayfly_fault_copy(to, from, bytes) == 0 }
 }
@@ -158,6 +211,7 @@ pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) -> bool {
 /// # Safety
 /// `text` is what the host takes for a string; what is mapped of it may be read.
 pub(crate) unsafe fn scan(text: *const u8, limit: usize) -> Scanned {
+    let _open = Open::now();
     // SAFETY: passed on to the caller.
     unsafe { mayfly_fault_scan(text, limit) }
 }

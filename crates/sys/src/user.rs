@@ -24,23 +24,30 @@ pub fn plausible(address: usize, bytes: usize) -> bool {
 /// # Safety
 /// What is mapped of it may be read.
 pub unsafe fn look_over(address: usize, bytes: usize) -> Result<(), Errno> {
+    // SAFETY: passed on to the caller.
+    if unsafe { readable(address, bytes) } == bytes { Ok(()) } else { Err(Errno::EFAULT) }
+}
+
+/// How many of these bytes of the host can be read, up to the first page that cannot.
+///
+/// # Safety
+/// What is mapped of it may be read.
+#[must_use]
+pub unsafe fn readable(address: usize, bytes: usize) -> usize {
     const PAGE_BYTES: usize = 4096;
-    if bytes == 0 {
-        return Ok(());
-    }
     if !plausible(address, bytes) {
-        return Err(Errno::EFAULT);
+        return 0;
     }
-    let (mut at, last) = (address, address + bytes - 1);
-    loop {
-        let mut byte = 0;
+    let mut done = 0;
+    while done < bytes {
+        let (at, mut byte) = (address + done, 0);
         // SAFETY: passed on to the caller.
-        unsafe { copy_in(at as *const u8, core::slice::from_mut(&mut byte)) }?;
-        if at == last {
-            return Ok(());
+        if unsafe { copy_in(at as *const u8, core::slice::from_mut(&mut byte)) }.is_err() {
+            break;
         }
-        at = ((at | (PAGE_BYTES - 1)) + 1).min(last);
+        done = (done + PAGE_BYTES - at % PAGE_BYTES).min(bytes);
     }
+    done
 }
 
 /// Copies `to.len()` bytes of the host into `to`.

@@ -144,3 +144,153 @@ CHECK(a_static_program_in_the_mount_runs_without_the_instance)
 	IS(pid, waitpid(pid, &status, 0));
 	IS(0, status);
 }
+
+/* Writes from and reads to memory that is not there, into files of each size: in the record, in an
+   object, none yet. */
+static void transfer(void *bad, int size)
+{
+	char name[64], *zeros = calloc(1, 1 << 20);
+	static int number;
+	struct iovec half[2] = {{"good", 4}, {bad, 8}}, all[1] = {{bad, 8}};
+	int fds[14];
+	for (int i = 0; i < 14; i++) {
+		snprintf(name, sizeof name, "file-%d", number++);
+		fds[i] = open(name, O_CREAT | O_RDWR | (i == 2 ? O_APPEND : 0), 0600);
+		if (write(fds[i], zeros, size) != size || lseek(fds[i], 0, SEEK_SET) != 0)
+			say("not written");
+	}
+	SHOW(write(fds[0], bad, 8));
+	SHOW(write(fds[1], bad, 100000));
+	SHOW(write(fds[2], bad, 8));
+	SHOW(pwrite(fds[3], bad, 2 << 20, 0));
+	SHOW(pwrite(fds[4], bad, 8, 1 << 20));
+	SHOW(writev(fds[5], half, 2));
+	SHOW(writev(fds[6], all, 1));
+	SHOW(pwritev(fds[7], half, 2, 0));
+	SHOW(pwritev2(fds[8], half, 2, -1, 0));
+	SHOW(writev(fds[9], bad, 2));
+	SHOW(fstat(fds[10], bad));
+	SHOW(getcwd(bad, 100));
+	if (size > 0) {
+		SHOW(read(fds[11], bad, 8));
+		SHOW(preadv(fds[12], all, 1, 0));
+		SHOW(preadv2(fds[13], all, 1, 0, 0));
+	}
+	/* Memory that ends in the middle of what is written. */
+	char *edge = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	mprotect(edge + 4096, 4096, PROT_NONE);
+	SHOW(write(fds[0], edge + 4092, 8) == -1 ? errno == EFAULT : 1);
+	for (int i = 0; i < 14; i++)
+		close(fds[i]);
+	free(zeros);
+}
+
+static volatile int handled;
+
+static void handle(int signal)
+{
+	(void)signal;
+	if (++handled > 3)
+		_exit(99);
+}
+
+static void with_signals(void (*set)(void))
+{
+	void *bad = mmap(NULL, 4 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	for (int size = 0; size <= 100000; size = size == 0 ? 100 : size * 1000) {
+		pid_t pid = fork();
+		if (pid == 0) {
+			set();
+			transfer(bad, size);
+			transfer((void *)16, size);
+			SHOW(handled);
+			_exit(0);
+		}
+		int status = 0;
+		waitpid(pid, &status, 0);
+		SHOW(status);
+	}
+	munmap(bad, 4 << 20);
+}
+
+static void leave(void)
+{
+}
+
+static void install(void)
+{
+	signal(SIGSEGV, handle);
+	signal(SIGBUS, handle);
+}
+
+static void ignore(void)
+{
+	signal(SIGSEGV, SIG_IGN);
+	signal(SIGBUS, SIG_IGN);
+}
+
+static void block(void)
+{
+	sigset_t all;
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, NULL);
+}
+
+CHECK(memory_that_is_not_there_is_efault)
+{
+	with_signals(leave);
+}
+
+CHECK(memory_that_is_not_there_is_efault_with_handlers)
+{
+	with_signals(install);
+}
+
+CHECK(memory_that_is_not_there_is_efault_when_its_signals_are_ignored)
+{
+	with_signals(ignore);
+}
+
+CHECK(memory_that_is_not_there_is_efault_when_its_signals_are_blocked)
+{
+	with_signals(block);
+}
+
+/* What the program says of its signals is what it said, also to those that it executes. */
+CHECK(faults_that_are_ignored_stay_so_over_exec)
+{
+	struct sigaction now;
+	ignore();
+	SHOW(sigaction(SIGSEGV, NULL, &now));
+	SHOW(now.sa_handler == SIG_IGN);
+	SHOW(kill(getpid(), SIGSEGV));
+	SHOW(raise(SIGBUS));
+	pid_t pid = fork();
+	if (pid == 0) {
+		execl("/bin/sh", "sh", "-c", "kill -SEGV $$; kill -BUS $$; exit 7", NULL);
+		_exit(1);
+	}
+	int status = 0;
+	waitpid(pid, &status, 0);
+	SHOW(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+	SHOW(execl("nothing", "nothing", NULL));
+	SHOW(kill(getpid(), SIGSEGV));
+	/* One of its own is the end all the same. */
+	pid = fork();
+	if (pid == 0) {
+		*(volatile char *)16 = 1;
+		_exit(0);
+	}
+	waitpid(pid, &status, 0);
+	SHOW(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+	signal(SIGSEGV, SIG_DFL);
+	SHOW(sigaction(SIGSEGV, NULL, &now));
+	SHOW(now.sa_handler == SIG_DFL);
+	pid = fork();
+	if (pid == 0) {
+		kill(getpid(), SIGSEGV);
+		_exit(0);
+	}
+	waitpid(pid, &status, 0);
+	SHOW(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+}
