@@ -13,9 +13,9 @@
 //! - **anything else**: the host's handler runs.
 //!
 //! SIGSEGV and SIGBUS have the wrapper even when the host wants the default or ignores them, so
-//! that a hook that meets a bad address of the host's answers EFAULT ([`fault`]). When anything else
-//! raises them the default is put back and the instruction faults again: the host ends as it would
-//! without us.
+//! that a hook that meets a bad address of the host's answers EFAULT ([`fault`]). When anything
+//! else raises them the default is put back and the instruction faults again: the host ends as it
+//! would without us.
 //!
 //! The code itself can be interrupted as well, so it lies in a section of its own
 //! (`mayfly_signal`): a signal that arrives in it is an ordinary nested one, with one exception. In
