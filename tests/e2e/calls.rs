@@ -39,7 +39,8 @@ const DIFFERENT_THROUGH_THE_KERNEL: &[&str] = &[
     "two_readers_that_both_want_to_write_are_told",
     // A file can be waited for.
     "poll_select_and_epoll_treat_files_as_files",
-    // A thread of another group sees nothing.
+    // Another user or group sees nothing.
+    "a_process_that_changes_its_user_goes_on",
     "new_files_have_the_group_that_a_thread_has_then",
 ];
 
@@ -218,6 +219,8 @@ checks! {
     fn memory_that_is_not_there_is_efault_when_its_signals_are_ignored = same;
     fn memory_that_is_not_there_is_efault_when_its_signals_are_blocked = same;
     fn faults_that_are_ignored_stay_so_over_exec = same;
+    fn a_process_that_changes_its_user_goes_on = same;
+    fn a_child_of_a_process_that_has_changed_its_user_is_refused = stated;
     fn a_clone_that_shares_descriptors_closes_them_for_both = stated;
     fn unshare_in_one_thread_keeps_working = same;
     fn a_program_with_an_empty_environment_is_served = same;

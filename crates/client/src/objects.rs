@@ -363,8 +363,9 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             .and_then(|object| self.objects.keep_whole(index, (id, generation), object, write));
         match opened {
             Ok(()) => Ok(self.objects.find(index, id, generation, write)),
-            // The application has used up its descriptors; the daemon has its own.
-            Err(Errno::EMFILE | Errno::ENFILE) => Ok(None),
+            // The application has used up its descriptors, or has changed its user; the daemon has
+            // its own.
+            Err(Errno::EMFILE | Errno::ENFILE | Errno::EACCES) => Ok(None),
             Err(errno) => Err(errno),
         }
     }
@@ -439,7 +440,9 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         // The object was just granted: that it is missing is no answer to the application's call.
         file::open_at(self.objects.directory.0, path, access | file::O_CLOEXEC, 0).map_err(
             |errno| match errno {
-                Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM | Errno::ETXTBSY => errno,
+                Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM | Errno::ETXTBSY | Errno::EACCES => {
+                    errno
+                }
                 _ => Errno::EIO,
             },
         )
@@ -461,7 +464,11 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         if path.as_bytes().is_empty() {
             return Err(Errno::ENODEV);
         }
-        let object = ObjectFile { descriptor: self.open_object(path, access)? };
+        let descriptor = self.open_object(path, access).map_err(|errno| match errno {
+            Errno::EACCES => Errno::ENODEV,
+            other => other,
+        })?;
+        let object = ObjectFile { descriptor };
         mark_mapped(&object).map_err(|_| Errno::EIO)?;
         Ok(object)
     }

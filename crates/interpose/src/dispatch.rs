@@ -4,7 +4,7 @@ use mayfly_sys::{Errno, number};
 
 use crate::{
     Call, Outcome, asynchronous, attributes, cwd, data, descriptors, dirs, exec, flight, fork,
-    handover, locks, mapping, messages, moving, names, opening, owner, polling, refused,
+    handover, identity, locks, mapping, messages, moving, names, opening, owner, polling, refused,
     run_directory, session, sockets, table, xattrs,
 };
 
@@ -104,6 +104,7 @@ unsafe fn middle(call: &Call) -> Outcome {
                 on_ours(call, |call| xattrs::serve(call))
             }
             SETUID | SETGID | SETREUID | SETREGID | SETRESUID | SETRESGID | SETFSUID | SETFSGID => {
+                prepare_for_another_user();
                 owner::change()
             }
             SETXATTR | LSETXATTR | GETXATTR | LGETXATTR | LISTXATTR | LLISTXATTR | REMOVEXATTR
@@ -218,6 +219,15 @@ unsafe fn on_mapped(call: &Call) -> Outcome {
         Ok(None) => Outcome::Pass,
         // SAFETY: passed on to the caller.
         _ => unsafe { mapping::map(call) },
+    }
+}
+
+/// What another user could not get, since the run directory is its owner's alone: a session, and the
+/// directory that numbers are taken with.
+fn prepare_for_another_user() {
+    if flight::child().is_none() && session::get().is_ok() {
+        // Without it the next new number fails and says so.
+        let _ = identity::placeholder();
     }
 }
 

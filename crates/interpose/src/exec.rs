@@ -200,7 +200,7 @@ fn describe(room: &mut Option<Scratch>) -> Result<Option<&[u8]>, Errno> {
     if flight::child().is_some() {
         return Ok(None);
     }
-    identity::share_all()?;
+    identity::share_for_child()?;
     let room = room.insert(Scratch::take(LIST_BYTES)?).as_mut_slice();
     let mut used = 0;
     let listed = inherit::describe(|descriptor, open| {

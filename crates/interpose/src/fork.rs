@@ -143,7 +143,7 @@ pub(crate) fn hold() -> Result<Forking, Errno> {
         return Ok(Forking { _held: None });
     }
     let new = identity::hold_new();
-    identity::share_all().map_err(errno_of_fork)?;
+    identity::share_for_child().map_err(errno_of_fork)?;
     let attaching = session::hold_attaching();
     Ok(Forking { _held: Some([identity::hold_numbers(), attaching, new]) })
 }
@@ -170,7 +170,7 @@ pub(crate) unsafe fn before(call: &Call) -> Outcome {
         return Outcome::Pass;
     }
     cwd::settle();
-    if let Err(errno) = identity::share_all() {
+    if let Err(errno) = identity::share_for_child() {
         return Outcome::Done(errno_of_fork(errno).as_result());
     }
     if flags & CLONE_VM != 0

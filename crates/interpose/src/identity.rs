@@ -106,7 +106,8 @@ pub(crate) fn removed_directory(stands_for: Option<FileId>) -> Result<i32, Errno
         name.push_hexadecimal(id.0)?;
     }
     let (directory, path) = run_directory::entry(name.as_bytes())?;
-    match file::make_directory(directory, &path, 0o700) {
+    // Who has changed its user goes there, too.
+    match file::make_directory(directory, &path, 0o711) {
         Ok(()) | Err(Errno::EEXIST) => {}
         Err(errno) => return Err(errno),
     }
@@ -321,11 +322,23 @@ fn replace_placeholders(open: OpenFile) -> Result<(), Errno> {
     failure.map_or(Ok(()), Err)
 }
 
+/// Shares what a child will inherit. A process that has changed its user cannot, and its children
+/// are not let in either: they are not the instance's owner's.
+///
+/// # Errors
+/// As [`share`].
+pub(crate) fn share_for_child() -> Result<(), Errno> {
+    match share_all() {
+        Err(Errno::EACCES) => Ok(()),
+        shared => shared,
+    }
+}
+
 /// Shares every description of this process that is still private.
 ///
 /// # Errors
 /// As [`share`].
-pub(crate) fn share_all() -> Result<(), Errno> {
+fn share_all() -> Result<(), Errno> {
     if table::is_empty() {
         return Ok(());
     }

@@ -96,7 +96,7 @@ static DEVICE: AtomicU32 = AtomicU32::new(0);
 /// The session, attached when there is none yet.
 ///
 /// # Errors
-/// EIO when the instance cannot be reached.
+/// EACCES for another user's process, EIO when the instance cannot be reached.
 pub(crate) fn get() -> Result<&'static Session, Errno> {
     if let Some(child) = flight::child() {
         return child.session(make);
@@ -228,7 +228,11 @@ fn attach_process() -> Result<&'static ShmTransport, Errno> {
     let node = unsafe { NODE.load(Ordering::Acquire).as_ref() };
     let fd_min = hidden::base();
     let by_socket = |socket_path: &[u8]| attach(&AttachOptions { socket_path, fd_min, node });
-    let attachment = run_directory::connected(b"sock", by_socket).map_err(|_| Errno::EIO)?;
+    let attachment = run_directory::connected(b"sock", by_socket).map_err(|errno| match errno {
+        // A process of another user.
+        Errno::EACCES => errno,
+        _ => Errno::EIO,
+    })?;
     hidden::conceal(attachment.evidence_fd)?;
     NODE.store(core::ptr::from_ref(attachment.node).cast_mut(), Ordering::Release);
     let instance = attachment.node.head.instance.load(Ordering::Relaxed);

@@ -294,3 +294,64 @@ CHECK(faults_that_are_ignored_stay_so_over_exec)
 	waitpid(pid, &status, 0);
 	SHOW(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
 }
+
+/* As a server that begins as root and goes on as somebody else. */
+CHECK(a_process_that_changes_its_user_goes_on)
+{
+	if (geteuid() != 0)
+		return;
+	make_large("large", 500000);
+	close(make_file("small", "text"));
+	SHOW(chmod("large", 0666));
+	SHOW(chmod("small", 0666));
+	SHOW(chmod(".", 0777));
+	int held = open("large", O_RDWR), secret = make_file("secret", "text");
+	SHOW(setgid(12345));
+	SHOW(setuid(12345));
+	char byte = 0;
+	SHOW(pread(held, &byte, 1, 400000));
+	SHOW(byte);
+	SHOW(pwrite(held, "X", 1, 400001));
+	SHOW(write(secret, "still", 5));
+	show_file("small");
+	show_file("large");
+	make_large("own", 300000);
+	show_file("own");
+	struct stat now;
+	SHOW(stat("own", &now));
+	SHOW(now.st_uid);
+	char *map = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, held, 4096);
+	if (!SHOW(map == MAP_FAILED))
+		show_bytes("mapped", map, 8);
+	SHOW(mkdir("dir", 0755));
+	SHOW(chdir("dir"));
+	close(make_file("inside", "text"));
+	show_names(".");
+	SHOW(rename("inside", "../outside"));
+	SHOW(chdir(".."));
+	SHOW(unlink("small"));
+	show_names(".");
+}
+
+CHECK(a_child_of_a_process_that_has_changed_its_user_is_refused)
+{
+	if (geteuid() != 0)
+		return;
+	close(make_file("file", "text"));
+	IS(0, chmod(".", 0777));
+	IS(0, setuid(12345));
+	IS(0, access("file", F_OK));
+	int seen[2];
+	IS(0, pipe(seen));
+	pid_t pid = fork();
+	IS(1, pid >= 0);
+	if (pid == 0) {
+		int got = open("file", O_RDONLY) == -1 ? errno : 0;
+		_exit(write(seen[1], &got, sizeof got) != sizeof got);
+	}
+	reap(pid);
+	int got = 0;
+	IS(sizeof got, read(seen[0], &got, sizeof got));
+	IS(EACCES, got);
+	IS(0, access("file", F_OK));
+}
