@@ -42,6 +42,7 @@ mod recent;
 mod seen;
 mod server;
 mod spliced;
+mod waiter;
 mod xattrs;
 
 pub use consistency::Consistency;

@@ -16,8 +16,8 @@
 //! stands there does hold it.
 //!
 //! The kernel does not say whether an owner is a process or a description (F_OFD_SETLK), which is
-//! never told. One that holds a lock by another open file than the one by which it waits is a
-//! process; only such ones count.
+//! never told. The call in which the thread waits says it, where procfs shows that; elsewhere one
+//! that holds a lock by another open file than the one by which it waits is a process.
 //!
 //! A lock that is not to be waited for stands there too, for a moment, when a descriptor through
 //! which the file was locked was closed just now: the kernel does not wait until it has told us of
@@ -40,6 +40,7 @@ use crate::{
     attributes::failed,
     dispatch::Reply,
     server::Server,
+    waiter::Waiter,
 };
 
 /// Locks that may be waited for at a time through one mount; more are refused with ENOLCK.
@@ -106,6 +107,7 @@ struct Wait {
     handle: u64,
     open: OpenRef,
     range: LockRange,
+    by: Waiter,
     interrupted: bool,
     /// It is busy if it is not free by then.
     until: Option<Instant>,
@@ -143,13 +145,14 @@ impl State {
                 .filter(|(other, _)| other.0 == wait.owner.0 && other.1 != wait.owner.1);
             let in_the_way = others.filter(|(_, held)| held.is_in_the_way_of(&wait.range));
             for ((_, owner), held) in in_the_way {
-                if *owner == begins.owner.1 && held.handle != begins.handle {
+                if *owner == begins.owner.1 && begins.by.counts(held.handle, begins.handle) {
                     return true;
                 }
                 let theirs = self
                     .waits
                     .iter()
-                    .filter(|other| other.owner.1 == *owner && other.handle != held.handle);
+                    .filter(|other| other.owner.1 == *owner)
+                    .filter(|other| other.by.counts(held.handle, other.handle));
                 next.extend(theirs.filter(|other| seen.insert(other.unique)));
             }
         }
@@ -290,7 +293,11 @@ impl Server {
     /// whatever the program's descriptor can: that was checked by the kernel.
     fn holder(&self, node: u64, asked: &Asked) -> Result<OpenRef, Errno> {
         let key = (node, asked.owner);
-        if let Some(held) = self.locks.state().holders.get(&key) {
+        if let Some(held) = self.locks.state().holders.get_mut(&key) {
+            if held.pid == 0 {
+                // Who only looks is not named.
+                held.pid = asked.pid;
+            }
             return Ok(held.open);
         }
         // By identity, which does for a file that the asking program has open.
@@ -335,7 +342,9 @@ impl Server {
                     self.locks.flocked(asked.handle, header.node);
                 }
                 let handle = asked.handle;
-                let wait = Wait { unique, owner, handle, open, range, interrupted: false, until };
+                let by = Waiter::of(header.thread);
+                let wait =
+                    Wait { unique, owner, handle, open, range, by, interrupted: false, until };
                 self.locks.queue(wait)?;
                 Ok(Reply::Later)
             }
@@ -365,16 +374,17 @@ impl Server {
         let last = if range.end == u64::MAX { OFFSET_MAX } else { range.end - 1 };
         let pid = match u32::try_from(conflict.pid) {
             Ok(pid) => pid,
-            Err(_) => self.someone_else(header.node, asked.owner),
+            Err(_) => self.someone_else(header.node, &asked),
         };
         body.u64(range.start).u64(last).u32(range.kind).u32(pid);
         Ok(())
     }
 
-    /// A process that holds locks of the file through this mount; 0 when it is none of them.
-    fn someone_else(&self, node: u64, owner: u64) -> u32 {
+    /// The process whose lock, through this mount, is in the way; 0 when it is none of them.
+    fn someone_else(&self, node: u64, asked: &Asked) -> u32 {
         let state = self.locks.state();
-        let mut others = state.holders.iter().filter(|(key, _)| key.0 == node && key.1 != owner);
+        let others = state.holders.iter().filter(|(key, _)| key.0 == node && key.1 != asked.owner);
+        let mut others = others.filter(|(_, held)| held.is_in_the_way_of(&asked.range));
         others.next().map_or(0, |(_, held)| held.pid)
     }
 
@@ -479,7 +489,8 @@ mod tests {
 
     fn wait(unique: u64, owner: Owner, handle: u64, bytes: (u64, u64)) -> Wait {
         let (open, range) = (OpenRef::default(), range(LOCK_WRITE, bytes));
-        Wait { unique, owner, handle, open, range, interrupted: false, until: None }
+        let by = Waiter::Unknown;
+        Wait { unique, owner, handle, open, range, by, interrupted: false, until: None }
     }
 
     fn hold(locks: &Locks, owner: Owner, handle: u64, bytes: (u64, u64)) {
@@ -542,6 +553,20 @@ mod tests {
         hold(&locks, (1, 8), 18, (10, 20));
         assert_eq!(locks.queue(wait(1, (1, 7), 17, (10, 20))), Ok(()));
         assert_eq!(locks.queue(wait(2, (1, 8), 18, (0, 10))), Ok(()));
+    }
+
+    #[test]
+    fn two_of_one_file_are_told_when_both_are_processes() {
+        let ask = |by| {
+            let locks = Locks::default();
+            hold(&locks, (1, 7), 17, (0, 10));
+            hold(&locks, (1, 8), 18, (10, 20));
+            let first = Wait { by, ..wait(1, (1, 7), 17, (10, 20)) };
+            assert_eq!(locks.queue(first), Ok(()));
+            locks.queue(Wait { by, ..wait(2, (1, 8), 18, (0, 10)) })
+        };
+        assert_eq!(ask(Waiter::Process), Err(Errno::EDEADLK));
+        assert_eq!(ask(Waiter::Description), Ok(()));
     }
 
     #[test]

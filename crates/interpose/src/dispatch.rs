@@ -222,8 +222,8 @@ unsafe fn on_mapped(call: &Call) -> Outcome {
     }
 }
 
-/// What another user could not get, since the run directory is its owner's alone: a session, and the
-/// directory that numbers are taken with.
+/// What another user could not get, since the run directory is its owner's alone: a session, and
+/// the directory that numbers are taken with.
 fn prepare_for_another_user() {
     if flight::child().is_none() && session::get().is_ok() {
         // Without it the next new number fails and says so.

@@ -57,6 +57,7 @@ mod program;
 mod quick;
 mod refused;
 mod report;
+mod resolving;
 mod run_directory;
 mod serve;
 mod session;

@@ -1,15 +1,17 @@
 //! sendfile, copy_file_range, splice with a descriptor of ours: through a buffer.
 //!
-//! Offsets move by what was really written. splice and tee need a pipe on one side and an in-kernel
-//! file on the other; ours is none, and callers know what EINVAL means: read and write.
+//! Offsets move by what was really written. The kernel moves bytes between the pipe of a splice and
+//! a file in memory, so that it waits, and does not, as for a file of its own. tee is for two
+//! pipes, of which ours is none.
 
 use mayfly_client::OpenFile;
 use mayfly_sys::{
     Errno,
-    arch::syscall3,
+    arch::{syscall3, syscall6},
     file::{self, IoVec},
     number, result,
     scratch::Scratch,
+    text::PathText,
     user,
 };
 use mayfly_types::FileKind;
@@ -90,11 +92,17 @@ impl End {
     }
 
     fn write(&self, buffer: &[u8]) -> Result<usize, Errno> {
+        self.write_from(0, buffer)
+    }
+
+    /// So many bytes behind where it is.
+    fn write_from(&self, behind: usize, buffer: &[u8]) -> Result<usize, Errno> {
         let (from, bytes) = (buffer.as_ptr(), buffer.len());
         let piece = [IoVec { base: from.cast_mut(), bytes }];
+        let at = self.at.map(|at| at.saturating_add(behind as i64));
         // SAFETY: the buffer is ours and only read.
         unsafe {
-            match (self.open, self.at) {
+            match (self.open, at) {
                 (Some(open), Some(at)) => session::get()?.write_at(open, at, &piece),
                 (Some(open), None) => session::get()?.write(open, &piece),
                 (None, Some(at)) => file::write_at(self.descriptor, from, bytes, at as u64),
@@ -219,6 +227,10 @@ pub(crate) unsafe fn between(call: &Call) -> Outcome {
     if none_ours(one, other) {
         return Outcome::Pass;
     }
+    if call.number == number::SPLICE {
+        // SAFETY: passed on to the caller.
+        return done(unsafe { splice(call) });
+    }
     if call.number != number::COPY_FILE_RANGE {
         let errno = if call.number == number::VMSPLICE { Errno::EBADF } else { Errno::EINVAL };
         return Outcome::Done(errno.as_result());
@@ -245,6 +257,102 @@ pub(crate) unsafe fn between(call: &Call) -> Outcome {
         }
         copy(&mut from, &mut to, count)
     }))
+}
+
+/// splice between a file of ours and a pipe.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+unsafe fn splice(call: &Call) -> Result<isize, Errno> {
+    const FLAGS_KNOWN: usize = 15;
+    let (from, to) = (argument(call, 0) as i32, argument(call, 2) as i32);
+    let (from_at, to_at) = (argument(call, 1), argument(call, 3));
+    let (count, flags) = (argument(call, 4), argument(call, 5));
+    if flags & !FLAGS_KNOWN != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if count == 0 {
+        return Ok(0);
+    }
+    let is_out = session::open_file(from)?.is_some();
+    if is_out && session::open_file(to)?.is_some() {
+        return Err(Errno::EINVAL);
+    }
+    let (pipe, pipe_at, file, file_at) =
+        if is_out { (to, to_at, from, from_at) } else { (from, from_at, to, to_at) };
+    let (of_file, of_pipe) =
+        if is_out { (Direction::Out, Direction::In) } else { (Direction::In, Direction::Out) };
+    check_kernels(pipe, of_pipe)?;
+    if pipe_at != 0 {
+        return Err(Errno::ESPIPE);
+    }
+    // SAFETY: passed on to the caller.
+    let mut end = unsafe { End::new(file, file_at, of_file) }?;
+    if end.at.is_none() {
+        // It appends.
+        return Err(Errno::EINVAL);
+    }
+    let mut scratch = Scratch::take(1)?;
+    let count = count.min(scratch.as_slice().len());
+    let memory = file::memory_file(&PathText::from_bytes(b"mayfly-splice")?)?;
+    let moved = if is_out {
+        out_of(&end, scratch.as_mut_slice(), count, Memory { memory, pipe, flags })
+    } else {
+        into(&end, scratch.as_mut_slice(), count, Memory { memory, pipe, flags })
+    };
+    file::close(memory);
+    end.advance(moved?);
+    end.finish()?;
+    Ok(moved? as isize)
+}
+
+/// A file in memory at the other end of a pipe.
+struct Memory {
+    memory: i32,
+    pipe: i32,
+    flags: usize,
+}
+
+impl Memory {
+    fn splice(&self, is_out: bool, count: usize) -> Result<usize, Errno> {
+        let mut at = 0_u64;
+        let at = &raw mut at as usize;
+        let (memory, pipe) = (self.memory as usize, self.pipe as usize);
+        // SAFETY: the offset outlives the call.
+        result(unsafe {
+            if is_out {
+                syscall6(number::SPLICE, memory, at, pipe, 0, count, self.flags)
+            } else {
+                syscall6(number::SPLICE, pipe, 0, memory, at, count, self.flags)
+            }
+        })
+    }
+}
+
+fn out_of(end: &End, buffer: &mut [u8], count: usize, memory: Memory) -> Result<usize, Errno> {
+    let buffer = buffer.get_mut(..count).unwrap_or(&mut []);
+    let got = end.read(buffer)?;
+    // SAFETY: the buffer is ours.
+    let kept = unsafe { file::write_at(memory.memory, buffer.as_ptr(), got, 0) }?;
+    // Without a byte it says whether the other side is a pipe.
+    memory.splice(true, kept.max(1)).map(|moved| moved.min(kept))
+}
+
+fn into(end: &End, buffer: &mut [u8], count: usize, memory: Memory) -> Result<usize, Errno> {
+    let got = memory.splice(false, count)?;
+    // SAFETY: the buffer is ours, and at least so long.
+    let read = unsafe { file::read_at(memory.memory, buffer.as_mut_ptr(), got, 0) }?;
+    let mut done = 0;
+    while done < read {
+        let piece = buffer.get(done..read).unwrap_or(&[]);
+        match end.write_from(done, piece) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(errno) if done == 0 => return Err(errno),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
 }
 
 fn overlap(from: Option<i64>, to: Option<i64>, count: usize) -> bool {

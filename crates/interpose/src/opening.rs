@@ -4,21 +4,23 @@ use mayfly_client::{NewOwner, OpenFile, Stop};
 use mayfly_sys::{
     Errno,
     file::{
-        O_APPEND, O_ASYNC, O_CLOEXEC, O_CREAT, O_DIRECT, O_DIRECTORY, O_DSYNC, O_EXCL, O_LARGEFILE,
-        O_NOATIME, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, O_PATH, O_TMPFILE, O_TRUNC, O_WRONLY,
+        AT_FDCWD, O_ACCMODE, O_APPEND, O_ASYNC, O_CLOEXEC, O_CREAT, O_DIRECT, O_DIRECTORY, O_DSYNC,
+        O_EXCL, O_LARGEFILE, O_NOATIME, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, O_PATH, O_TMPFILE,
+        O_TRUNC, O_WRONLY,
     },
     number,
     text::PathText,
     user,
 };
-use mayfly_types::OpenRef;
+use mayfly_types::{FileId, FileKind, OpenRef};
 use mayfly_wire::{WALK_EMPTY, Walk};
 
 use crate::{
-    Call, Outcome, flight, handover, identity, lent,
+    Call, Outcome, cwd, flight, handover, identity, lent,
     locate::{Place, locate},
     names, owner,
-    serve::{AT, PLAIN, PathArguments, argument, with_path},
+    resolving::{self, Rules},
+    serve::{AT, PLAIN, PathArguments, argument, done, with_path},
     session::{self, Session},
     special,
 };
@@ -42,10 +44,10 @@ const KNOWN: u32 = 3
     | O_CLOEXEC
     | O_PATH
     | O_TMPFILE;
-const RESOLVE_NO_SYMLINKS: u64 = 4;
-const RESOLVE_BENEATH: u64 = 8;
-const RESOLVE_IN_ROOT: u64 = 16;
+const RESOLVE_NO_XDEV: u64 = 1;
 const RESOLVE_KNOWN: u64 = 0x3f;
+/// Restrictions that are kept here, name by name.
+const CONFINING: u64 = resolving::NO_SYMLINKS | resolving::BENEATH | resolving::IN_ROOT;
 
 /// `struct open_how`.
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +56,25 @@ struct How {
     flags: u64,
     mode: u64,
     resolve: u64,
+}
+
+impl How {
+    /// What the kernel refuses before it looks at the path.
+    fn check(&self) -> Result<(), Errno> {
+        const BOTH: u64 = resolving::BENEATH | resolving::IN_ROOT;
+        const OF_PATH: u64 = (O_DIRECTORY | O_NOFOLLOW | O_PATH | O_CLOEXEC) as u64;
+        const TEMPORARY: u64 = (O_TMPFILE & !O_DIRECTORY) as u64;
+        let has = |flags: u64| self.flags & flags != 0;
+        let modes = if has(u64::from(O_CREAT) | TEMPORARY) { 0o7777 } else { 0 };
+        let is_wrong = has(!u64::from(KNOWN))
+            || self.resolve & !RESOLVE_KNOWN != 0
+            || self.resolve & BOTH == BOTH
+            || self.mode & !modes != 0
+            || has(TEMPORARY) && (!has(u64::from(O_DIRECTORY)) || has(u64::from(O_CREAT)))
+            || has(TEMPORARY) && !has(u64::from(O_ACCMODE))
+            || has(u64::from(O_PATH)) && has(!OF_PATH);
+        if is_wrong { Err(Errno::EINVAL) } else { Ok(()) }
+    }
 }
 
 /// open, openat, creat.
@@ -70,7 +91,7 @@ pub(crate) unsafe fn open(call: &Call) -> Outcome {
     unsafe { open_with(call, at, flags & KNOWN, mode as u32 & 0o7777) }
 }
 
-/// openat2. Restrictions on the walk that the daemon does not know are refused, never ignored.
+/// openat2.
 ///
 /// # Safety
 /// As [`crate::dispatch`].
@@ -82,38 +103,73 @@ pub(crate) unsafe fn open_how(call: &Call) -> Outcome {
     let Ok(how) = (unsafe { user::read(argument(call, 2) as *const How) }) else {
         return Outcome::Pass;
     };
-    let unknown = how.flags & !u64::from(KNOWN) != 0 || how.resolve & !RESOLVE_KNOWN != 0;
-    let refused = how.resolve & (RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH | RESOLVE_IN_ROOT) != 0;
-    let mut flags = how.flags as u32 & KNOWN;
-    let mode = how.mode as u32 & 0o7777;
+    let flags = how.flags as u32 & KNOWN;
+    let follow = flags & O_NOFOLLOW == 0 && flags & (O_CREAT | O_EXCL) != O_CREAT | O_EXCL;
+    let at = AT.taking_links(flags & O_NOFOLLOW == 0);
+    if how.resolve & CONFINING != 0 {
+        // SAFETY: passed on to the caller.
+        return match unsafe { confined(call, at, &how) } {
+            Ok(None) => Outcome::Pass,
+            Ok(Some((base, path))) => done(how.check().and_then(|()| {
+                let rules = Rules { resolve: how.resolve, follow };
+                let found = resolving::resolve(base, path.as_bytes(), rules)?;
+                let place = Place::Tree { start: found.directory, path: found.name.as_bytes() };
+                let flags = flags | O_LARGEFILE | O_NOFOLLOW;
+                open_place(place, flags, how.mode as u32, &mut PathText::new()).map_err(|stop| {
+                    match stop {
+                        Stop::Failed(errno) => errno,
+                        Stop::Escaped => Errno::EXDEV,
+                    }
+                })
+            })),
+            Err(errno) => Outcome::Done(errno.as_result()),
+        };
+    }
     // SAFETY: passed on to the caller.
     unsafe {
-        let at = AT.taking_links(flags & O_NOFOLLOW == 0);
-        if how.resolve & RESOLVE_NO_SYMLINKS != 0 && is_the_kernels(call, at) {
-            return Outcome::Pass;
-        }
         with_path(call, at, &mut |place, escape| {
-            if unknown {
-                return Err(Stop::Failed(Errno::EINVAL));
+            how.check()?;
+            match open_place(place, flags | O_LARGEFILE, how.mode as u32, escape) {
+                Err(Stop::Escaped) if how.resolve & RESOLVE_NO_XDEV != 0 => {
+                    Err(Stop::Failed(Errno::EXDEV))
+                }
+                opened => opened,
             }
-            if refused {
-                return Err(Stop::Failed(Errno::EOPNOTSUPP));
-            }
-            flags |= O_LARGEFILE;
-            open_place(place, flags, mode, escape)
         })
     }
 }
 
-/// Does the path lead to the kernel as it is written?
+/// Where a walk with restrictions begins, and its path from there; `None` when that is the kernel's
+/// business.
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-unsafe fn is_the_kernels(call: &Call, at: PathArguments) -> bool {
+unsafe fn confined(
+    call: &Call,
+    at: PathArguments,
+    how: &How,
+) -> Result<Option<(FileId, PathText)>, Errno> {
     // SAFETY: passed on to the caller.
-    let Ok(path) = (unsafe { at.path_of(call) }) else { return true };
+    let Ok(path) = (unsafe { at.path_of(call) }) else { return Ok(None) };
+    let directory = at.directory_of(call);
+    let base = match directory {
+        AT_FDCWD => cwd::directory(),
+        descriptor => match session::open_file(descriptor)? {
+            Some(open) if open.kind() == FileKind::Directory => Some(open.id()),
+            Some(_) => return Err(Errno::ENOTDIR),
+            None => None,
+        },
+    };
+    if how.resolve & (resolving::BENEATH | resolving::IN_ROOT) != 0 {
+        return base.map(|base| Ok((base, PathText::from_bytes(path)?))).transpose();
+    }
     let mut joined = PathText::new();
-    locate(at.directory_of(call), path, &mut joined) == Ok(Place::Kernel)
+    match locate(directory, path, &mut joined)? {
+        Place::Kernel => Ok(None),
+        Place::Tree { start, path } => Ok(Some((start, PathText::from_bytes(path)?))),
+        // A link of procfs.
+        Place::Open(_) => Err(Errno::ELOOP),
+    }
 }
 
 /// # Safety

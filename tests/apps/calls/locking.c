@@ -401,3 +401,31 @@ CHECK(with_locks_off_every_lock_is_enolck)
 	REFUSED(ENOLCK, set(fd, F_SETLKW, F_WRLCK, 0, 1));
 	REFUSED(ENOLCK, set(fd, F_OFD_SETLK, F_WRLCK, 0, 1));
 }
+
+CHECK(a_lock_of_no_type_is_einval)
+{
+	int fd = make_file("file", "text");
+	for (short type = -2; type < 6; type++) {
+		struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_len = 1};
+		say("type %d", type);
+		SHOW(fcntl(fd, F_SETLK, &lock));
+		lock = (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_len = 1};
+		SHOW(fcntl(fd, F_GETLK, &lock));
+		lock = (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_len = 1};
+		SHOW(fcntl(fd, F_OFD_SETLK, &lock));
+		lock = (struct flock){.l_type = F_UNLCK, .l_whence = SEEK_SET};
+		fcntl(fd, F_SETLK, &lock);
+		fcntl(fd, F_OFD_SETLK, &lock);
+	}
+	for (short whence = -1; whence < 5; whence++) {
+		struct flock lock = {.l_type = F_WRLCK, .l_whence = whence, .l_len = 1};
+		say("whence %d", whence);
+		SHOW(fcntl(fd, F_SETLK, &lock));
+	}
+	struct flock before = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = -1, .l_len = 1};
+	SHOW(fcntl(fd, F_SETLK, &before));
+	before = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 3, .l_len = -4};
+	SHOW(fcntl(fd, F_SETLK, &before));
+	before = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = INT64_MAX, .l_len = 2};
+	SHOW(fcntl(fd, F_SETLK, &before));
+}
