@@ -190,6 +190,24 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         Ok(count)
     }
 
+    /// Moves the file offset of a description that was promised, as far as it need not be made for
+    /// that.
+    #[must_use]
+    pub fn seek_promised(
+        &self,
+        open: OpenFile,
+        distance: i64,
+        whence: usize,
+    ) -> Option<Result<u64, Errno>> {
+        let position = offset::hold(open).ok()?;
+        let from = match whence {
+            SEEK_SET => 0,
+            SEEK_CUR => position.get(),
+            _ => return None,
+        };
+        Some(offset::sum(from, distance).inspect(|to| position.set(*to)))
+    }
+
     /// Moves the file offset. For a directory it is the cookie of the next entry.
     ///
     /// # Errors
@@ -213,13 +231,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             }
             _ => return Err(Errno::EINVAL),
         };
-        let to = i64::try_from(from)
-            .ok()
-            .and_then(|from| from.checked_add(distance))
-            .ok_or(Errno::EINVAL)?;
-        let to = u64::try_from(to).map_err(|_| Errno::EINVAL)?;
-        position.set(to);
-        Ok(to)
+        offset::sum(from, distance).inspect(|to| position.set(*to))
     }
 
     /// The file offset.

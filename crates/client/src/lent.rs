@@ -27,7 +27,7 @@ use mayfly_records::{
 };
 use mayfly_sys::{
     arch,
-    file::{IoVec, O_CLOEXEC, O_LARGEFILE, O_NOATIME, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY},
+    file::{IoVec, O_CLOEXEC, O_LARGEFILE, O_NOATIME, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, O_RDWR},
 };
 use mayfly_transport::Transport;
 use mayfly_transport_shm::{
@@ -49,9 +49,10 @@ mod objects;
 
 use objects::LentObjects;
 
-/// Flags of an open that can be done here.
+/// Flags of an open that can be done here. What one that may write writes goes by a description of
+/// the daemon's own.
 const PLAIN: u32 =
-    O_RDONLY | O_CLOEXEC | O_LARGEFILE | O_NOATIME | O_NOCTTY | O_NOFOLLOW | O_NONBLOCK;
+    O_RDWR | O_CLOEXEC | O_LARGEFILE | O_NOATIME | O_NOCTTY | O_NOFOLLOW | O_NONBLOCK;
 /// Those of them that say how to open, and are no property of the description.
 const ONCE: u32 = O_CLOEXEC | O_NOCTTY;
 /// A file that is changed so often meanwhile is the daemon's affair.
@@ -244,8 +245,8 @@ impl Lending {
 }
 
 impl<T: Transport, D: Descriptors> Client<T, D> {
-    /// Opens a file for reading, if that can be done without asking the daemon, or says that
-    /// there is none.
+    /// Opens a file, to read from it at first, if that can be done without asking the daemon, or
+    /// says that there is none.
     #[must_use]
     pub fn open_lent(&self, walk: &Walk<'_>, flags: u32) -> Option<Result<OpenFile, Errno>> {
         let lent = self.lending.lent?;
@@ -499,12 +500,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             SEEK_END => self.stat_lent(reference)?.size_bytes,
             _ => return None,
         };
-        let to = i64::try_from(from).ok().and_then(|from| from.checked_add(distance));
-        let Some(to) = to.and_then(|to| u64::try_from(to).ok()) else {
-            return Some(Err(Errno::EINVAL));
-        };
-        position.set(to);
-        Some(Ok(to))
+        Some(offset::sum(from, distance).inspect(|to| position.set(*to)))
     }
 
     /// Status flags of a description that is lent.

@@ -47,6 +47,15 @@ impl Drop for OffsetHeld {
     }
 }
 
+/// The offset that is so far from another one.
+///
+/// # Errors
+/// EINVAL when it is before the beginning, or beyond what an offset can be.
+pub(crate) fn sum(from: u64, distance: i64) -> Result<u64, Errno> {
+    let to = i64::try_from(from).ok().and_then(|from| from.checked_add(distance));
+    to.and_then(|to| u64::try_from(to).ok()).ok_or(Errno::EINVAL)
+}
+
 /// Waits for the right to move the offset.
 ///
 /// # Errors

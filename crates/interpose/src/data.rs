@@ -159,10 +159,14 @@ pub(crate) fn seek(call: &Call) -> Outcome {
     if let Some(sought) = lent::seek(call) {
         return done(sought);
     }
+    let (distance, whence) = (argument(call, 1) as i64, argument(call, 2) as u32 as usize);
+    if let Some((session, open)) = session::promised(argument(call, 0) as i32)
+        && let Some(sought) = session.seek_promised(open, distance, whence)
+    {
+        return done(sought.map(|offset| offset as isize));
+    }
     done(session::require_open(argument(call, 0) as i32).and_then(|(session, open)| {
-        session
-            .seek(open, argument(call, 1) as i64, argument(call, 2) as u32 as usize)
-            .map(|offset| offset as isize)
+        session.seek(open, distance, whence).map(|offset| offset as isize)
     }))
 }
 

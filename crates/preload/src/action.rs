@@ -29,6 +29,8 @@ const SIG_IGN: usize = 1;
 pub(crate) const SA_RESTART: usize = 0x1000_0000;
 /// The disposition is reset when the signal is delivered.
 pub(crate) const SA_RESETHAND: usize = 0x8000_0000;
+/// A flag of ours: the handler runs with SIGSEGV or SIGBUS blocked.
+pub(crate) const BLOCKS_FAULTS: usize = 1 << 62;
 /// Flags that the kernel sees differently from what the host said.
 const CHANGED: usize = SA_SIGINFO | SA_RESETHAND;
 
@@ -153,10 +155,6 @@ unsafe fn probe(new: usize) -> isize {
 }
 
 fn install(signal: usize, host: &Action, previous: (usize, usize), old: &mut Action) -> isize {
-    if host.mask & fault::FAULTS != 0 || signal::is_guarded(signal) && host.handler > SIG_IGN {
-        // Its handlers run with them blocked.
-        fault::may_be_blocked();
-    }
     let borrowed = deferral::in_borrowed_memory();
     if host.handler <= SIG_IGN && signal::is_guarded(signal) && !borrowed {
         let result = kernel::set_action(signal, Some(&signal::guard()), Some(old));
@@ -173,7 +171,9 @@ fn install(signal: usize, host: &Action, previous: (usize, usize), old: &mut Act
         flags: (host.flags | SA_SIGINFO) & !SA_RESETHAND,
         ..*host
     };
-    want(signal, (host.handler, host.flags));
+    let blocks = host.mask & fault::FAULTS != 0 || signal::is_guarded(signal);
+    let own = if blocks { BLOCKS_FAULTS } else { 0 };
+    want(signal, (host.handler, host.flags & !BLOCKS_FAULTS | own));
     let result = kernel::set_action(signal, Some(&wrapped), Some(old));
     if result != 0 {
         want(signal, previous);

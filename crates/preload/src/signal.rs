@@ -210,6 +210,9 @@ unsafe extern "C" fn deliver(signal: usize, info: *const u8, context: *mut Conte
     {
         context.registers.rip = context.registers.rcx;
     }
+    if flags & action::BLOCKS_FAULTS != 0 {
+        fault::may_be_blocked();
+    }
     if flags & action::SA_RESETHAND != 0 {
         kernel::set_action(signal & 0xff, Some(&kernel::Action::default()), None);
     }

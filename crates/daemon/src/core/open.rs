@@ -19,6 +19,8 @@ use crate::{
 };
 
 const O_ACCMODE: u32 = 0o3;
+const O_RDONLY: u32 = 0;
+const O_RDWR: u32 = 2;
 const O_CREAT: u32 = 0o100;
 const O_EXCL: u32 = 0o200;
 const O_TRUNC: u32 = 0o1000;
@@ -97,7 +99,8 @@ impl Core {
         }
         let mapped = self.opens.has_flag(attr.id, FILE_MAPPED);
         Opened { open: made, attr, created, mapped }.encode(to)?;
-        if flags & (O_ACCMODE | O_PATH) == 0 {
+        // One that may write as well is mostly read from, unless it was made now.
+        if !created && !truncate && matches!(flags & (O_ACCMODE | O_PATH), O_RDONLY | O_RDWR) {
             self.opened_to_read(caller, &mut located.inode);
         }
         Ok(Served::Replied)

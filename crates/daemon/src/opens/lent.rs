@@ -11,8 +11,9 @@ use mayfly_types::{FileId, FileKind, OpenRef, SessionId};
 
 use super::{Open, OpenTable};
 
-/// Status flags that a description for reading may have, as a process writes them.
-const FLAGS: u32 = O_NONBLOCK | O_LARGEFILE | O_NOFOLLOW | O_NOATIME;
+/// Flags that a description that was lent may have, as a process writes them.
+const FLAGS: u32 = O_RDWR | O_NONBLOCK | O_LARGEFILE | O_NOFOLLOW | O_NOATIME;
+const O_RDWR: u32 = 2;
 const O_NONBLOCK: u32 = 0o4000;
 const O_LARGEFILE: u32 = 0o100_000;
 const O_NOFOLLOW: u32 = 0o400_000;
