@@ -6,9 +6,10 @@ use mayfly_types::{Errno, limits::INLINE_BYTES_MAX};
 
 use crate::{
     Client, Descriptors, OpenFile,
-    data::{SEEK_CUR, TRIES, within_limit},
+    data::{TRIES, within_limit},
     objects::{InUse, Need},
     pieces::Pieces,
+    seeking::SEEK_CUR,
 };
 
 impl<T: Transport, D: Descriptors> Client<T, D> {

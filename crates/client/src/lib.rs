@@ -34,6 +34,7 @@ mod open;
 mod parts;
 mod pieces;
 mod records;
+mod seeking;
 mod slices;
 #[cfg(test)]
 mod testing;
