@@ -131,3 +131,32 @@ fn exit_codes_are_those_of_the_table() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn a_static_program_that_would_not_find_the_instance_is_named_once() -> Result<()> {
+    if !skip::unless_installed("access: static programs", &["gcc"], "gcc libc6-dev") {
+        return Ok(());
+    }
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("access-static")?;
+    let (source, program) = (scratch.join("look.c"), scratch.join("look"));
+    fs::write(
+        &source,
+        "#include <unistd.h>\nint main(int c, char **v) { return access(v[c - 1], 0) ? 9 : 0; }\n",
+    )?;
+    let compile = Job::new(&scratch, "cc", "gcc").args(["-static", "-o"]);
+    compile.args([&program, &source]).run_ok()?;
+    let script = r#"echo text > "$MAYFLY_MOUNT/file"; "$LOOK" /; "$LOOK" "$MAYFLY_MOUNT/file"
+                    first=$?; (cd "$MAYFLY_MOUNT"; "$LOOK" file); exit $((first * 10 + $?))"#;
+    for (access, code, times) in [("preload", 99, 1), ("auto", 0, 0)] {
+        if access == "auto" && !skip::unless_mountable("access: static programs in a mount") {
+            continue;
+        }
+        let job = Job::new(&scratch, "run", binary::mayfly()?).env("LOOK", &program);
+        let seen = job.args(["run", "--access", access, "--", "sh", "-c", script]).run()?;
+        let told = text(&seen.stderr);
+        let message = format!("mayfly: {} is not served", program.display());
+        ensure!(seen.code == code && told.matches(&message).count() == times, "{seen:?}");
+    }
+    Ok(())
+}

@@ -319,6 +319,8 @@ unsafe fn run_one(
                 // SAFETY: passed on to the caller.
                 unsafe { image.equip(b"", b"") }?;
             }
+            // SAFETY: passed on to the caller.
+            unsafe { strangers::tell(image.argv, at, &text, flags) };
             let moved = strangers::before_kernels(at, &text, flags);
             // SAFETY: passed on to the caller.
             let errno = unsafe { hand_over(image, at, &text, flags) };
@@ -496,6 +498,9 @@ unsafe fn run_open(
         if let Err(errno) = image.equip(name.as_bytes(), thread) {
             prepared.undo(image);
             return Err(errno);
+        }
+        if !libraries::is_dynamic(read) {
+            strangers::tell_of(name.as_bytes());
         }
         let moved = strangers::before_ours(read);
         let errno = match run_object(image, session, open) {

@@ -5,12 +5,15 @@
 //! ([`crate::handover`]) and its working directory.
 
 use mayfly_sys::{
+    Errno,
     file::{self, AT_EMPTY_PATH, AT_FDCWD, O_CLOEXEC, O_DIRECTORY, O_PATH, O_RDONLY},
     process,
     text::PathText,
 };
 
-use crate::{cwd, exec, flight, handover, libraries, run_directory, table};
+use crate::{
+    cwd, environment, exec, flight, handover, libraries, report, run_directory, settings, table,
+};
 
 /// Interpreters of interpreters that are looked through.
 const INTERPRETERS_MAX: usize = 5;
@@ -21,6 +24,58 @@ const O_NONBLOCK: u32 = 0o4000;
 fn is_concerned() -> bool {
     let has = !table::is_empty() || flight::child().is_some() || cwd::directory().is_some();
     has && handover::is_possible()
+}
+
+/// Says so, once for each program on this node, when the kernel is about to run one at `path` that
+/// would not find the instance, which it works in or is given a path of.
+///
+/// # Safety
+/// `arguments` is a valid array of strings.
+pub(crate) unsafe fn tell(
+    arguments: *const *const u8,
+    directory: i32,
+    path: &PathText,
+    flags: usize,
+) {
+    let Some(settings) = settings::get().filter(|_| !handover::is_possible()) else { return };
+    let mount = settings.mount.as_bytes();
+    let mut concerned = cwd::directory().is_some();
+    // SAFETY: passed on to the caller.
+    unsafe {
+        environment::for_each(arguments, |_, word| {
+            concerned |= word.windows(mount.len()).any(|part| part == mount);
+        });
+    }
+    if concerned && is_stranger(directory, path, flags) {
+        tell_of(path.as_bytes());
+    }
+}
+
+/// The same of a program of the instance, which nobody else could find.
+pub(crate) fn tell_of(path: &[u8]) {
+    if !handover::is_possible() {
+        // Where nothing can be written nobody is told.
+        let _ = try_to_tell(path);
+    }
+}
+
+fn try_to_tell(path: &[u8]) -> Result<(), Errno> {
+    let mut name = PathText::from_bytes(b"told-")?;
+    name.push_hexadecimal(sum_of(path))?;
+    let (directory, name) = run_directory::entry(name.as_bytes())?;
+    file::make_directory(directory, &name, 0o700)?;
+    let mut line = PathText::from_bytes(b"mayfly: ")?;
+    line.push(path)?;
+    line.push(b" is not served: it is statically linked, or runs as another user")?;
+    line.push(b"; it finds the instance where it is mounted (--access fuse)\n")?;
+    report::write(line.as_bytes());
+    Ok(())
+}
+
+/// FNV-1a, to tell paths apart.
+fn sum_of(text: &[u8]) -> u64 {
+    let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    text.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 /// The working directory was put into the mount for a program that then did not start.
