@@ -181,3 +181,43 @@ fn a_program_in_a_root_without_the_run_directory_is_told() -> Result<()> {
     }
     instance.stop()
 }
+
+/// As docs/guide/containers.md says it.
+#[test]
+fn a_container_gets_what_it_needs_to_be_in_the_instance() -> Result<()> {
+    if !is_possible("containers") || !skip::unless_installed("containers", &["bwrap"], "bubblewrap")
+    {
+        return Ok(());
+    }
+    let bench = Bench::new("containers")?;
+    for access in ["preload", "auto"] {
+        if access == "auto" && !skip::unless_mountable("containers: with a mount") {
+            continue;
+        }
+        let instance = bench.start(&["--access", access])?;
+        let made = "mkdir \"$MAYFLY_MOUNT/dir\"; echo text > \"$MAYFLY_MOUNT/dir/b\"";
+        instance.shell("before", made).run_ok()?;
+        let words = instance.command("env").args(["--container", "bwrap"]).run_ok()?.stdout;
+        let words = String::from_utf8(words)?;
+        let inside = "cd \"$MAYFLY_MOUNT/dir\" && pwd && cat b && echo new > c && ls && echo large > d; ls /";
+        // Nobody has entered the instance: the shell knows no more than the words.
+        let job = Job::new(&bench.scratch, "container", "bwrap").args(["--clearenv", "--bind"]);
+        let job = job.args([bench.root.as_os_str(), "/".as_ref()]);
+        let job = job.args(["--proc", "/proc", "--dev", "/dev", "--setenv", "PATH", "/bin"]);
+        let seen = job.args(words.split_whitespace()).args(["sh", "-c", inside]).run()?;
+        let place = bench.scratch.join("mount");
+        let printed = shown(&seen.stdout, &place);
+        let told = String::from_utf8_lossy(&seen.stderr);
+        ensure!(
+            printed.starts_with("PLACE/dir\ntext\nb\nc\n") && !printed.contains("\nhome\n"),
+            "{access}: {printed}{told}"
+        );
+        let after = instance.shell("after", "cat \"$MAYFLY_MOUNT\"/dir/[cd]").run_ok()?;
+        ensure!(after.stdout == b"new\nlarge\n", "{access}: {after:?}");
+        let needs = instance.command("env").args(["--json"]).run_ok()?.stdout;
+        let needs: serde_json::Value = serde_json::from_slice(&needs)?;
+        ensure!(needs["binds"].as_array().is_some_and(|binds| !binds.is_empty()), "{needs}");
+        instance.stop()?;
+    }
+    Ok(())
+}

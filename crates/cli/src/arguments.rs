@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand};
 use mayfly_deploy::{
     Audience, DataDir, INSIDE, Instance, Options, SHARDS_MAX,
+    containers::Container,
     nodes::{NODE, RELAY},
 };
 
@@ -48,7 +49,7 @@ pub(crate) enum Do {
     /// instance: `mayfly shell`, or `exec "$SHELL"` afterwards.
     Env(Env),
     /// Start a shell in a running instance; its exit status is that of `mayfly shell`
-    Shell(Env),
+    Shell(Entered),
     /// Mount a running instance at a further directory, for programs that the preload library
     /// cannot enter
     ///
@@ -146,7 +147,7 @@ pub(crate) struct Which {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Env {
+pub(crate) struct Entered {
     /// Name of the instance
     #[arg(long, default_value = "default")]
     pub(crate) name: String,
@@ -154,6 +155,19 @@ pub(crate) struct Env {
     /// the first one here]
     #[arg(long, value_name = "K")]
     pub(crate) node: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Env {
+    #[command(flatten)]
+    pub(crate) entered: Entered,
+    /// Print the options with which a container of this kind is in the instance: bwrap, podman,
+    /// docker or apptainer. `bwrap --ro-bind / / $(mayfly env --container bwrap) sh`
+    #[arg(long, value_name = "KIND")]
+    pub(crate) container: Option<Container>,
+    /// Print directories to bind and variables to set, for other programs that start containers
+    #[arg(long, conflicts_with = "container")]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -218,7 +218,7 @@ pub(crate) fn hint_without_mount(config: &Config) -> Option<String> {
 }
 
 /// A shell of the user's in a running instance.
-pub(crate) fn enter(wanted: &arguments::Env) -> Result<()> {
+pub(crate) fn enter(wanted: &arguments::Entered) -> Result<()> {
     let config = node(&wanted.name, wanted.node)?;
     command::end_like(command::run(&config, &[shell()])?);
 }

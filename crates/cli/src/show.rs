@@ -4,15 +4,25 @@ use std::{collections::BTreeSet, io::Write, path::Path};
 
 use anyhow::{Result, anyhow, ensure};
 use mayfly_deploy::{
-    Counted, Report, default_run_root, doctor, environment, nodes::names_elsewhere, report,
-    what_to_do,
+    Counted, Report, containers::Needs, default_run_root, doctor, environment,
+    nodes::names_elsewhere, report, what_to_do,
 };
 use serde_json::Value;
 
 use crate::{arguments, fleet, run, size};
 
 pub(crate) fn environment(wanted: &arguments::Env) -> Result<()> {
-    let config = run::node(&wanted.name, wanted.node)?;
+    let config = run::node(&wanted.entered.name, wanted.entered.node)?;
+    if wanted.json {
+        println!("{}", serde_json::to_string_pretty(&Needs::of(&config)?)?);
+        return Ok(());
+    }
+    if let Some(container) = wanted.container {
+        let mut words = Needs::of(&config)?.words(container);
+        words.push(b'\n');
+        std::io::stdout().write_all(&words)?;
+        return Ok(());
+    }
     let mut lines = environment::shell_lines(&config);
     if let Some(hint) = run::hint_without_mount(&config) {
         lines.extend_from_slice(format!("# {hint}\n").as_bytes());

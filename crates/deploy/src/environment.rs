@@ -1,30 +1,47 @@
 //! The environment in which a program is served.
 
-use std::{env, ffi::OsString, os::unix::ffi::OsStrExt, path::Path};
+use std::{
+    env,
+    ffi::OsString,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
 
 use crate::{Config, config::Access, instance::PRELOAD_NAME};
 
-/// The variables to set, with their values.
+/// The variables to set, with their values; what this process preloads stays behind the library.
 #[must_use]
 pub fn variables(config: &Config) -> Vec<(&'static str, OsString)> {
+    let mut variables = variables_alone(config);
+    for (name, value) in &mut variables {
+        if *name == "LD_PRELOAD" {
+            *value = with_first(Path::new(value), name);
+        }
+    }
+    // What the program starts itself is looked at when it does so.
+    let path = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let is_there = |directory: PathBuf| directory.starts_with(&config.mount);
+    if variables.len() > 1 && env::split_paths(&path).any(is_there) {
+        let library = config.run_dir.join(PRELOAD_NAME);
+        variables.push(("LD_AUDIT", with_first(&library, "LD_AUDIT")));
+    }
+    variables
+}
+
+/// The same whatever this process has set.
+pub(crate) fn variables_alone(config: &Config) -> Vec<(&'static str, OsString)> {
     let mount = ("MAYFLY_MOUNT", config.mount.clone().into_os_string());
     if config.options.access().is_ok_and(|access| access == Access::Fuse) {
         return vec![mount];
     }
     let library = config.run_dir.join(PRELOAD_NAME);
-    let mut variables = vec![
+    vec![
         mount,
-        ("LD_PRELOAD", with_first(&library, "LD_PRELOAD")),
+        ("LD_PRELOAD", library.into_os_string()),
         ("MAYFLY_RUN", config.run_dir.clone().into_os_string()),
         ("MAYFLY_IMAGES", config.image_dir.clone().into_os_string()),
         ("MAYFLY_OBJECTS", config.object_dir.clone().into_os_string()),
-    ];
-    // What the program starts itself is looked at when it does so.
-    let path = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
-    if env::split_paths(&path).any(|directory| directory.starts_with(&config.mount)) {
-        variables.push(("LD_AUDIT", with_first(&library, "LD_AUDIT")));
-    }
-    variables
+    ]
 }
 
 /// The list of libraries in the variable `name`, with ours in front.
@@ -51,7 +68,7 @@ pub fn shell_lines(config: &Config) -> Vec<u8> {
     lines
 }
 
-fn quote(value: &[u8], to: &mut Vec<u8>) {
+pub(crate) fn quote(value: &[u8], to: &mut Vec<u8>) {
     to.push(b'\'');
     for byte in value {
         match byte {

@@ -7,6 +7,7 @@
 
 pub mod command;
 mod config;
+pub mod containers;
 pub mod control;
 mod copy;
 mod daemon_process;
