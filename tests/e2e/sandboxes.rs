@@ -199,7 +199,8 @@ fn a_container_gets_what_it_needs_to_be_in_the_instance() -> Result<()> {
         instance.shell("before", made).run_ok()?;
         let words = instance.command("env").args(["--container", "bwrap"]).run_ok()?.stdout;
         let words = String::from_utf8(words)?;
-        let inside = "cd \"$MAYFLY_MOUNT/dir\" && pwd && cat b && echo new > c && ls && echo large > d; ls /";
+        let inside = "cd \"$MAYFLY_MOUNT/dir\" && pwd && cat b && echo new > c && ls
+            echo large > d; ls /";
         // Nobody has entered the instance: the shell knows no more than the words.
         let job = Job::new(&bench.scratch, "container", "bwrap").args(["--clearenv", "--bind"]);
         let job = job.args([bench.root.as_os_str(), "/".as_ref()]);
