@@ -1,9 +1,10 @@
-//! Development tasks: `cargo xtask test`, `fuzz`, `tidy`, `deny`.
+//! Development tasks: `cargo xtask test`, `fuzz`, `tidy`, `dist`, `deny`.
 //!
 //! `test` is the README's test command and the whole of CI; `tidy` and `deny` are steps of it, and
 //! it runs what `fuzz` has kept.
 
 mod deny;
+mod dist;
 mod fuzz;
 mod suite;
 mod tidy;
@@ -19,6 +20,9 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   fuzz [--seconds N] [--keep] [TARGET...]
                        what comes from outside, made up by a fuzzer (nightly, cargo-fuzz)
   tidy                 the rules that the compiler does not know
+  dist [--binary FILE] [--out DIR]
+                       what a site installs: tarball, .deb, .rpm (target/dist), of a binary for
+                       any Linux, or of the one that is given
   deny                 licences and advisories of the dependencies, if cargo-deny is installed";
 
 fn main() -> ExitCode {
@@ -38,6 +42,7 @@ fn run() -> Result<ExitCode> {
         ["test"] => suite::run(suite::Install::WhereAllowed),
         ["test", "--no-install"] => suite::run(suite::Install::Never),
         ["fuzz", ref rest @ ..] => fuzz::run(rest).map(|()| ExitCode::SUCCESS),
+        ["dist", ref rest @ ..] => dist::run(rest).map(|()| ExitCode::SUCCESS),
         ["tidy"] => tidy::run().map(|()| ExitCode::SUCCESS),
         ["deny"] => deny::run().map(|_| ExitCode::SUCCESS),
         _ => bail!("{USAGE}"),
