@@ -29,6 +29,7 @@ mod statistics;
 mod step;
 mod storage;
 mod target;
+mod tools;
 mod usage;
 mod worker;
 mod workload;

@@ -160,6 +160,13 @@ pub enum Step {
         /// Files of each process.
         count: u64,
     },
+    /// A line of the table of tools.
+    Tool {
+        /// Which.
+        tool: usize,
+        /// Files of the tree.
+        files: u64,
+    },
     /// Files, one call each (create is open, write, close).
     Files {
         /// What is done.

@@ -11,6 +11,7 @@ mod clock;
 mod data;
 mod files;
 mod find;
+mod tools;
 mod tree;
 
 use std::{
@@ -101,6 +102,7 @@ fn prepare(task: &Task) -> Result<Prepared> {
             files::prepare(task, call, form)
         }
         Step::Calls { row, count } => calls::prepare(task, row, count),
+        Step::Tool { tool, files } => tools::prepare(task, tool, files),
         Step::Directories { call, layout, count } => {
             files::prepare_directories(task, call, layout, count)
         }

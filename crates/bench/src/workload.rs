@@ -13,6 +13,7 @@ use crate::{
     calls::ROWS,
     settings::Settings,
     step::{Call, Layout, Manner, Order, Step, Transfers, Way},
+    tools::{FILES_MAX, TOOLS, Tool, is_installed},
 };
 
 /// Bytes of mdtest-hard's files.
@@ -47,6 +48,8 @@ pub enum Family {
     Find,
     /// Sequences of calls as programs make them.
     Patterns,
+    /// Everyday programs on a tree.
+    Tools,
     /// What one process does to another.
     Beside,
     /// What else one node is asked for: memory, first calls, long listings, creates under load.
@@ -62,11 +65,12 @@ impl FromStr for Family {
             "data" => Ok(Family::Data),
             "find" => Ok(Family::Find),
             "patterns" => Ok(Family::Patterns),
+            "tools" => Ok(Family::Tools),
             "beside" => Ok(Family::Beside),
             "bars" => Ok(Family::Bars),
-            other => {
-                Err(format!("{other:?}: choose meta, data, find, patterns, beside, bars or all"))
-            }
+            other => Err(format!(
+                "{other:?}: choose meta, data, find, patterns, tools, beside, bars or all"
+            )),
         }
     }
 }
@@ -150,6 +154,7 @@ pub(crate) fn groups(settings: &Settings, procs: u32) -> Vec<Group> {
             Family::Data => groups.extend(data(settings, procs)),
             Family::Find => groups.push(find(settings, procs)),
             Family::Patterns => groups.extend(patterns(settings, procs)),
+            Family::Tools => groups.push(tools(settings, procs)),
             Family::Beside => groups.extend(beside(procs)),
             Family::Bars => groups.extend(bars(settings, procs)),
         }
@@ -271,6 +276,21 @@ fn patterns(settings: &Settings, procs: u32) -> impl Iterator<Item = Group> {
         let phase = Phase { name: name.clone(), step: Step::Calls { row: index, count } };
         Group { phases: vec![phase], name, family: Family::Patterns }
     })
+}
+
+/// The tools that are installed, one after the other on one tree of each process.
+fn tools(settings: &Settings, procs: u32) -> Group {
+    let files = settings.files_each(procs).min(FILES_MAX);
+    let installed = TOOLS.iter().enumerate().filter(|(_, tool)| is_installed(tool.program));
+    let phase = |(index, tool): (usize, &Tool)| Phase {
+        name: format!("tools/{}", tool.name),
+        step: Step::Tool { tool: index, files },
+    };
+    Group {
+        phases: installed.map(phase).collect(),
+        name: "tools".to_owned(),
+        family: Family::Tools,
+    }
 }
 
 /// The same calls of one process, alone and while the others write.

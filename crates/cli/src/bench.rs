@@ -55,8 +55,9 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "OPTION=VALUE,...", help_heading = "Targets")]
     sweep: Vec<String>,
     /// Workloads: meta, data, find, or all of these; patterns: some forty sequences of calls as
-    /// programs make them; beside: stat by one process while the others
-    /// write 64 MiB at a time; bars: memory, first calls and a long listing (one process), creates
+    /// programs make them; tools: tar, cp, find, du, grep, rsync, git, rm and a shell that starts
+    /// programs, on a tree of files; beside: stat by one process while the others write 64 MiB at a
+    /// time; bars: memory, first calls and a long listing (one process), creates
     /// by half of the processes while the other half burns processor time (more)
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "all")]
     workload: Vec<String>,

@@ -34,11 +34,12 @@ const HEADS: [&str; 13] = [
     "MiB c/d",
 ];
 /// Families whose ratios have a mean.
-const VERDICTS: [(&str, Family); 4] = [
+const VERDICTS: [(&str, Family); 5] = [
     ("meta", Family::Meta),
     ("data", Family::Data),
     ("find", Family::Find),
     ("patterns", Family::Patterns),
+    ("tools", Family::Tools),
 ];
 /// Columns that are read as words, from the left.
 const WORDS: usize = 2;
