@@ -28,6 +28,12 @@ const NEEDS: &[Need] = &[
     },
     Need { suite: "musl", programs: &["musl-gcc"], packages: &["musl-tools"] },
     Need { suite: "fuse", programs: &["fusermount3"], packages: &["fuse3"] },
+    Need { suite: "sandboxes", programs: &["bwrap"], packages: &["bubblewrap"] },
+    Need {
+        suite: "packages",
+        programs: &["strip", "readelf", "dpkg-deb", "rpmbuild"],
+        packages: &["binutils", "dpkg", "rpm"],
+    },
     Need { suite: "git", programs: &["git"], packages: &["git"] },
     Need { suite: "Python", programs: &["python3"], packages: &["python3"] },
     Need {
