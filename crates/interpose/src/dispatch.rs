@@ -222,10 +222,10 @@ unsafe fn on_mapped(call: &Call) -> Outcome {
     }
 }
 
-/// What another user could not get, since the run directory is its owner's alone: a session, and
-/// the directory that numbers are taken with.
+/// What another user could not get, since the run directory is its owner's alone: the directory
+/// that numbers are taken with. Who has not come to the instance by then is not let in as another.
 fn prepare_for_another_user() {
-    if flight::child().is_none() && session::get().is_ok() {
+    if flight::child().is_none() && session::existing().is_some() {
         // Without it the next new number fails and says so.
         let _ = identity::placeholder();
     }
