@@ -155,6 +155,7 @@ pub(crate) fn settle() {
     if UNSHOWN.load(Ordering::Relaxed)
         && let Some(id) = directory()
     {
+        // Where it cannot be shown, the new program is told by its environment.
         let _ = show(id);
     }
 }
