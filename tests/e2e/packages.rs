@@ -30,11 +30,39 @@ fn ending(directory: &Path, end: &str) -> Result<PathBuf> {
     found.with_context(|| format!("no {end} in {}", directory.display()))
 }
 
+/// Directories above the scratch that another user may pass through until this is dropped: a run of
+/// all suites has one that is its owner's alone.
+struct Passable(Vec<(PathBuf, fs::Permissions)>);
+
+impl Passable {
+    fn make(scratch: &Scratch) -> Result<Passable> {
+        let (mut passable, top) = (Passable(Vec::new()), std::env::temp_dir());
+        for directory in scratch.path().ancestors().filter(|path| path.starts_with(&top)) {
+            let before = fs::metadata(directory)?.permissions();
+            if before.mode() & 0o001 == 0 {
+                let mode = before.mode() | 0o001;
+                fs::set_permissions(directory, fs::Permissions::from_mode(mode))?;
+                passable.0.push((directory.to_owned(), before));
+            }
+        }
+        Ok(passable)
+    }
+}
+
+impl Drop for Passable {
+    fn drop(&mut self) {
+        for (directory, before) in self.0.drain(..) {
+            // It may be gone with the scratch.
+            let _ = fs::set_permissions(directory, before);
+        }
+    }
+}
+
 /// The README's first command, by an ordinary user, with the binary that was installed there.
 fn expect_use(scratch: &Scratch, program: &Path) -> Result<()> {
     let home = scratch.join("home");
     fs::create_dir_all(&home)?;
-    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755))?;
+    let _passable = Passable::make(scratch)?;
     let script = "cd \"$MAYFLY_MOUNT\" && echo text > file && cat file";
     let words = ["run", "--", "bash", "-c", script];
     let job = if rustix::process::geteuid().is_root() {
@@ -46,7 +74,8 @@ fn expect_use(scratch: &Scratch, program: &Path) -> Result<()> {
     };
     let job = job.env("HOME", &home).env("TMPDIR", &home).env("XDG_RUNTIME_DIR", "");
     let seen = job.args(words).run()?;
-    ensure!(seen.code == 0 && seen.stdout == b"text\n", "{seen:?}");
+    let told = String::from_utf8_lossy(&seen.stderr);
+    ensure!(seen.code == 0 && seen.stdout == b"text\n", "{told}{seen:?}");
     Ok(())
 }
 
