@@ -7,6 +7,7 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -32,17 +33,25 @@ fn ending(directory: &Path, end: &str) -> Result<PathBuf> {
 
 /// Directories above the scratch that another user may pass through until this is dropped: a run of
 /// all suites has one that is its owner's alone.
-struct Passable(Vec<(PathBuf, fs::Permissions)>);
+struct Passable {
+    changed: Vec<(PathBuf, fs::Permissions)>,
+    /// What one changes the other does not put back.
+    _alone: MutexGuard<'static, ()>,
+}
+
+static ALONE: Mutex<()> = Mutex::new(());
 
 impl Passable {
     fn make(scratch: &Scratch) -> Result<Passable> {
-        let (mut passable, top) = (Passable(Vec::new()), std::env::temp_dir());
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut passable = Passable { changed: Vec::new(), _alone: alone };
+        let top = std::env::temp_dir();
         for directory in scratch.path().ancestors().filter(|path| path.starts_with(&top)) {
             let before = fs::metadata(directory)?.permissions();
             if before.mode() & 0o001 == 0 {
                 let mode = before.mode() | 0o001;
                 fs::set_permissions(directory, fs::Permissions::from_mode(mode))?;
-                passable.0.push((directory.to_owned(), before));
+                passable.changed.push((directory.to_owned(), before));
             }
         }
         Ok(passable)
@@ -51,7 +60,7 @@ impl Passable {
 
 impl Drop for Passable {
     fn drop(&mut self) {
-        for (directory, before) in self.0.drain(..) {
+        for (directory, before) in self.changed.drain(..) {
             // It may be gone with the scratch.
             let _ = fs::set_permissions(directory, before);
         }
