@@ -7,7 +7,6 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -126,11 +125,7 @@ impl Dist {
         };
         let program = place("bin/mayfly")?;
         said_by(Command::new("strip").arg("-o").arg(&program).arg(&self.binary))?;
-        said_by(
-            Command::new(&program)
-                .arg("__man")
-                .arg(place("share/man/man1/mayfly.1")?.parent().context("a directory")?),
-        )?;
+        said_by(Command::new(&program).arg("__man").arg(tree.join("share/man/man1")))?;
         for (shell, path) in COMPLETIONS {
             let script = said_by(Command::new(&program).args(["completions", shell]))?;
             fs::write(place(path)?, script + "\n")?;
@@ -238,10 +233,5 @@ impl Dist {
 
 /// Whatever the mask of who packs: everybody may read, and execute what its owner may.
 fn open_to_all(tree: &Path) -> Result<()> {
-    said_by(Command::new("chmod").args(["-R", "u=rwX,go=rX"]).arg(tree))?;
-    let program = tree.join("bin/mayfly");
-    if program.exists() {
-        fs::set_permissions(program, fs::Permissions::from_mode(0o755))?;
-    }
-    Ok(())
+    said_by(Command::new("chmod").args(["-R", "u=rwX,go=rX"]).arg(tree)).map(drop)
 }

@@ -43,6 +43,7 @@ use crate::{
     offset,
     pieces::Pieces,
     records::{View, is_posted, is_served_since, timed},
+    seeking::{SEEK_CUR, SEEK_END, SEEK_SET},
 };
 
 mod objects;
@@ -59,9 +60,6 @@ const ONCE: u32 = O_CLOEXEC | O_NOCTTY;
 const TRIES: usize = 3;
 /// Another thread takes an entry into use, or out of it, within some hundred instructions.
 const SPINS: usize = 1000;
-const SEEK_SET: usize = 0;
-const SEEK_CUR: usize = 1;
-const SEEK_END: usize = 2;
 
 /// What is lent to this process, and where it found the files.
 pub(crate) struct Lending {

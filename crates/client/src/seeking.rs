@@ -7,9 +7,9 @@ use mayfly_wire::Seek;
 
 use crate::{Client, Descriptors, OpenFile, objects::Need, offset};
 
-const SEEK_SET: usize = 0;
+pub(crate) const SEEK_SET: usize = 0;
 pub(crate) const SEEK_CUR: usize = 1;
-const SEEK_END: usize = 2;
+pub(crate) const SEEK_END: usize = 2;
 const SEEK_DATA: usize = 3;
 const SEEK_HOLE: usize = 4;
 

@@ -499,10 +499,7 @@ unsafe fn run_open(
             prepared.undo(image);
             return Err(errno);
         }
-        if !libraries::is_dynamic(read) {
-            strangers::tell_of(name.as_bytes());
-        }
-        let moved = strangers::before_ours(read);
+        let moved = strangers::before_ours(name.as_bytes(), read);
         let errno = match run_object(image, session, open) {
             Errno::ETXTBSY | Errno::EACCES | Errno::EPERM | Errno::ENODEV | Errno::EIO => {
                 run_copy(image, session, open, attr.size_bytes)

@@ -104,7 +104,7 @@ pub(crate) unsafe fn open_how(call: &Call) -> Outcome {
         return Outcome::Pass;
     };
     let flags = how.flags as u32 & KNOWN;
-    let follow = flags & O_NOFOLLOW == 0 && flags & (O_CREAT | O_EXCL) != O_CREAT | O_EXCL;
+    let follow = follows(flags);
     let at = AT.taking_links(flags & O_NOFOLLOW == 0);
     if how.resolve & CONFINING != 0 {
         // SAFETY: passed on to the caller.
@@ -115,12 +115,8 @@ pub(crate) unsafe fn open_how(call: &Call) -> Outcome {
                 let found = resolving::resolve(base, path.as_bytes(), rules)?;
                 let place = Place::Tree { start: found.directory, path: found.name.as_bytes() };
                 let flags = flags | O_LARGEFILE | O_NOFOLLOW;
-                open_place(place, flags, how.mode as u32, &mut PathText::new()).map_err(|stop| {
-                    match stop {
-                        Stop::Failed(errno) => errno,
-                        Stop::Escaped => Errno::EXDEV,
-                    }
-                })
+                open_place(place, flags, how.mode as u32, &mut PathText::new())
+                    .map_err(resolving::failed)
             })),
             Err(errno) => Outcome::Done(errno.as_result()),
         };
@@ -184,13 +180,18 @@ unsafe fn open_with(call: &Call, at: PathArguments, flags: u32, mode: u32) -> Ou
     }
 }
 
+/// Does an open with these flags follow a link at the end?
+fn follows(flags: u32) -> bool {
+    flags & O_NOFOLLOW == 0 && flags & (O_CREAT | O_EXCL) != O_CREAT | O_EXCL
+}
+
 fn open_place(
     place: Place<'_>,
     flags: u32,
     mode: u32,
     escape: &mut PathText,
 ) -> Result<isize, Stop> {
-    let follow = flags & O_NOFOLLOW == 0 && flags & (O_CREAT | O_EXCL) != O_CREAT | O_EXCL;
+    let follow = follows(flags);
     let walk = match place {
         Place::Open(open) => return reopen(open, flags, mode, escape),
         place => place.walk(follow)?,

@@ -160,8 +160,8 @@ impl Step<'_> {
     }
 }
 
-/// A single name leads nowhere else.
-fn failed(stop: Stop) -> Errno {
+/// The error of a step by a single name, which leads nowhere else.
+pub(crate) fn failed(stop: Stop) -> Errno {
     match stop {
         Stop::Failed(errno) => errno,
         Stop::Escaped => Errno::EXDEV,

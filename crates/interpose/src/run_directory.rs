@@ -109,8 +109,7 @@ pub(crate) fn connected<T>(
     let by_path = connect(path.as_bytes());
     let (Err(_), Some(directory)) = (&by_path, held(&RUN)) else { return by_path };
     // A socket has no call that takes a directory.
-    let mut path = PathText::from_bytes(b"/proc/self/fd/")?;
-    path.push_decimal(directory as u64)?;
+    let mut path = file::descriptor_path(directory)?;
     path.push_component(name)?;
     connect(path.as_bytes()).or_else(|_| from_within(directory, || connect(name)))
 }

@@ -95,8 +95,7 @@ fn with_address(
             let parent = PathText::from_bytes(parent)?;
             let opened = file::open_at(AT_FDCWD, &parent, O_PATH | O_DIRECTORY | O_CLOEXEC, 0)?;
             directory = Some(opened);
-            let mut short = PathText::from_bytes(b"/proc/self/fd/")?;
-            short.push_decimal(opened as u64)?;
+            let mut short = file::descriptor_path(opened)?;
             short.push_component(name)?;
             Address::of(short.as_bytes()).ok_or(Errno::ENAMETOOLONG)
         },

@@ -37,7 +37,7 @@ pub(crate) unsafe fn tell(
     path: &PathText,
     flags: usize,
 ) {
-    let Some(settings) = settings::get().filter(|_| !handover::is_possible()) else { return };
+    let Some(settings) = settings::get() else { return };
     let mount = settings.mount.as_bytes();
     let mut concerned = cwd::directory().is_some();
     // SAFETY: passed on to the caller.
@@ -46,17 +46,15 @@ pub(crate) unsafe fn tell(
             concerned |= word.windows(mount.len()).any(|part| part == mount);
         });
     }
-    if concerned && is_stranger(directory, path, flags) {
+    // The cheapest question first: most programs are neither.
+    if concerned && !handover::is_possible() && is_stranger(directory, path, flags) {
         tell_of(path.as_bytes());
     }
 }
 
-/// The same of a program of the instance, which nobody else could find.
-pub(crate) fn tell_of(path: &[u8]) {
-    if !handover::is_possible() {
-        // Where nothing can be written nobody is told.
-        let _ = try_to_tell(path);
-    }
+fn tell_of(path: &[u8]) {
+    // Where nothing can be written nobody is told.
+    let _ = try_to_tell(path);
 }
 
 fn try_to_tell(path: &[u8]) -> Result<(), Errno> {
@@ -96,9 +94,16 @@ pub(crate) fn before_kernels(directory: i32, path: &PathText, flags: usize) -> M
     if is_concerned() && is_stranger(directory, path, flags) { give() } else { Moved(false) }
 }
 
-/// Before a program of the instance is run that `read` reads (offset, buffer, bytes read).
-pub(crate) fn before_ours(read: impl FnMut(u64, &mut [u8]) -> usize) -> Moved {
-    if !libraries::is_dynamic(read) && is_concerned() { give() } else { Moved(false) }
+/// Before the program of the instance at `path` is run, which `read` reads (offset, buffer, bytes
+/// read). Without a mount it finds the instance as little as any other stranger.
+pub(crate) fn before_ours(path: &[u8], read: impl FnMut(u64, &mut [u8]) -> usize) -> Moved {
+    if libraries::is_dynamic(read) {
+        return Moved(false);
+    }
+    if !handover::is_possible() {
+        tell_of(path);
+    }
+    if is_concerned() { give() } else { Moved(false) }
 }
 
 fn give() -> Moved {
