@@ -248,7 +248,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     #[must_use]
     pub fn open_lent(&self, walk: &Walk<'_>, flags: u32) -> Option<Result<OpenFile, Errno>> {
         let lent = self.lending.lent?;
-        if flags & !PLAIN != 0 || walk.flags & !WALK_FOLLOW != 0 {
+        let may_write = flags & O_RDWR != 0;
+        if flags & !PLAIN != 0 || walk.flags & !WALK_FOLLOW != 0 || may_write && self.is_watched() {
             return None;
         }
         let borrowed = self.claim_lent(lent)?;

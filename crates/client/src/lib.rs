@@ -9,7 +9,7 @@
 //! together with the answer to its open ([`contents`]). What a path names is looked up in the
 //! daemon's records where they can be read ([`records`]), and small files are opened and read there
 //! ([`lent`]). What mounts may keep pages of is said to
-//! be changed ([`told`]).
+//! be changed ([`told`]), and so is what somebody watches with inotify ([`watched`]).
 //!
 //! The file offset and the status flags of an open file description stand in the node's shared
 //! table, so that all processes that inherited it see one offset ([`offset`]).
@@ -27,6 +27,7 @@ mod contents;
 mod data;
 mod lent;
 mod locks;
+mod mirror;
 mod names;
 mod objects;
 mod offset;
@@ -39,6 +40,7 @@ mod slices;
 #[cfg(test)]
 mod testing;
 mod told;
+mod watched;
 mod ways;
 
 use mayfly_sys::{Errno, lock::Lock, text::PathText};
@@ -49,10 +51,12 @@ use mayfly_transport_shm::{
 };
 use mayfly_wire::Operation;
 
+pub use mirror::Mirror;
 pub use names::{Attributes, NewOwner};
 pub use objects::{Descriptors, ObjectDirectory, ObjectFile};
 pub use open::OpenFile;
 pub use pieces::TRANSFER_MAX;
+pub use watched::WATCHED_NAMES_MAX;
 
 /// The tables of the node that all its processes share (`docs/SHM.md`).
 #[derive(Clone, Copy)]

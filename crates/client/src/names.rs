@@ -81,8 +81,9 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             Ok(reply.opened)
         })
         .inspect(|opened| {
-            if flags & O_TRUNC != 0
-                && !opened.created
+            if opened.created {
+                self.tell_made(&walk);
+            } else if flags & O_TRUNC != 0
                 && let Ok(open) = self.open_file(opened.open)
             {
                 self.changed(open, 0, u64::MAX);
@@ -101,7 +102,9 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         escape: &mut PathText,
     ) -> Result<(), Stop> {
         let NewOwner { mode, uid, gid } = new;
-        self.walk(&MakeDirectory { walk, mode, uid, gid }, escape, Ok)
+        self.walk(&MakeDirectory { walk, mode, uid, gid }, escape, Ok)?;
+        self.tell_made(&walk);
+        Ok(())
     }
 
     /// Removes the name of something that is no directory.
@@ -109,7 +112,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// # Errors
     /// As unlink; [`Stop::Escaped`].
     pub fn unlink(&self, walk: Walk<'_>, escape: &mut PathText) -> Result<(), Stop> {
-        self.walk(&Unlink { walk, directory: false }, escape, Ok)
+        self.remove(walk, false, escape)
     }
 
     /// Removes an empty directory.
@@ -117,7 +120,14 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// # Errors
     /// As rmdir; [`Stop::Escaped`].
     pub fn remove_directory(&self, walk: Walk<'_>, escape: &mut PathText) -> Result<(), Stop> {
-        self.walk(&Unlink { walk, directory: true }, escape, Ok)
+        self.remove(walk, true, escape)
+    }
+
+    fn remove(&self, walk: Walk<'_>, directory: bool, escape: &mut PathText) -> Result<(), Stop> {
+        let before = self.before(&walk);
+        self.walk(&Unlink { walk, directory }, escape, Ok)?;
+        self.tell_removed(before, directory);
+        Ok(())
     }
 
     /// Moves a name.
@@ -131,7 +141,10 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         flags: u32,
         escape: &mut PathText,
     ) -> Result<(), Stop> {
-        self.walk(&Rename { from, to, flags }, escape, Ok)
+        let before = (self.before(&from), self.before(&to));
+        self.walk(&Rename { from, to, flags }, escape, Ok)?;
+        self.tell_moved(before, flags);
+        Ok(())
     }
 
     /// Adds a name.
@@ -139,7 +152,9 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// # Errors
     /// As linkat; [`Stop::Escaped`] when either path leads out.
     pub fn link(&self, from: Target<'_>, to: Walk<'_>, escape: &mut PathText) -> Result<(), Stop> {
-        self.walk(&Link { from, to }, escape, Ok)
+        self.walk(&Link { from, to }, escape, Ok)?;
+        self.tell_linked(&to);
+        Ok(())
     }
 
     /// Makes a symbolic link that says `target`.
@@ -153,7 +168,9 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         new: NewOwner,
         escape: &mut PathText,
     ) -> Result<(), Stop> {
-        self.walk(&Symlink { target, at, uid: new.uid, gid: new.gid }, escape, Ok)
+        self.walk(&Symlink { target, at, uid: new.uid, gid: new.gid }, escape, Ok)?;
+        self.tell_made(&at);
+        Ok(())
     }
 
     /// Makes a pipe or a socket (`what` is a `mayfly_wire::SPECIAL_*`) that stands for the kernel's
@@ -170,7 +187,9 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         escape: &mut PathText,
     ) -> Result<(), Stop> {
         let NewOwner { mode, uid, gid } = new;
-        self.walk(&MakeSpecial { walk, what, mode, uid, gid, place }, escape, Ok)
+        self.walk(&MakeSpecial { walk, what, mode, uid, gid, place }, escape, Ok)?;
+        self.tell_made(&walk);
+        Ok(())
     }
 
     /// Hands to `take` which of the two a file is, and its place.
@@ -212,6 +231,9 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         let Attributes { which, mode, uid, gid, size_bytes, atime, mtime } = *to;
         let request = SetAttr { target, which, mode, uid, gid, size_bytes, atime, mtime };
         let done = self.walk(&request, escape, Ok);
+        if let Ok(attr) = &done {
+            self.tell_set(attr.id, which);
+        }
         match (target, done) {
             (Target::Open(open), Ok(attr)) if which & SET_SIZE != 0 => {
                 if let Ok(open) = self.open_file(open) {
@@ -254,7 +276,9 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         flags: u32,
         escape: &mut PathText,
     ) -> Result<(), Stop> {
-        self.walk(&SetXattr { target, name, value, flags }, escape, Ok)
+        self.walk(&SetXattr { target, name, value, flags }, escape, Ok)?;
+        self.tell_attributes_of(target);
+        Ok(())
     }
 
     /// Hands the value of an extended attribute to `take`.
@@ -294,7 +318,9 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         name: &[u8],
         escape: &mut PathText,
     ) -> Result<(), Stop> {
-        self.walk(&RemoveXattr { target, name }, escape, Ok)
+        self.walk(&RemoveXattr { target, name }, escape, Ok)?;
+        self.tell_attributes_of(target);
+        Ok(())
     }
 
     /// Hands packed entries of an open directory to `take`, from `cookie` on; none at the end.

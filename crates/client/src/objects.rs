@@ -22,7 +22,7 @@ use mayfly_types::{
 };
 use mayfly_wire::{GRANT_OBJECT, GRANT_READ, GRANT_WRITE, Grant, OwnPart};
 
-use crate::{Client, OpenFile};
+use crate::{Client, Mirror, OpenFile};
 
 /// Objects kept open.
 const KEPT_MAX: usize = 256;
@@ -48,6 +48,13 @@ pub trait Descriptors {
         let concealed = self.conceal(descriptor);
         old.inspect(|old| self.release(*old));
         concealed
+    }
+    /// Where the files lie that stand for watched ones.
+    ///
+    /// # Errors
+    /// ENOSYS where there are none.
+    fn mirror(&self) -> Result<Mirror, Errno> {
+        Err(Errno::ENOSYS)
     }
 }
 

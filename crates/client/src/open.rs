@@ -183,6 +183,10 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     #[must_use]
     pub fn post_create(&self, walk: Walk<'_>, flags: u32, new: NewOwner) -> Option<OpenFile> {
         let NewOwner { mode, uid, gid } = new;
+        // The end of a description that was made is told of.
+        if self.is_watched() && self.is_told_of(&walk) {
+            return None;
+        }
         let reference = self.transport.post_create(&Open { walk, flags, mode, uid, gid })?;
         let entry = self.node.opens.get(reference.index as usize)?;
         Some(OpenFile { reference, entry })
@@ -193,14 +197,23 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     #[must_use]
     pub fn post_directory(&self, walk: Walk<'_>, new: NewOwner) -> bool {
         let NewOwner { mode, uid, gid } = new;
-        self.transport.post_directory(&MakeDirectory { walk, mode, uid, gid })
+        let posted = self.transport.post_directory(&MakeDirectory { walk, mode, uid, gid });
+        if posted {
+            self.tell_made(&walk);
+        }
+        posted
     }
 
     /// Removes a name without waiting for it, where that cannot fail: a file's that is certainly
     /// there, or a directory's in which certainly nothing is.
     #[must_use]
     pub fn post_removal(&self, walk: Walk<'_>, directory: bool) -> bool {
-        self.transport.post_removal(&Unlink { walk, directory })
+        let before = self.before(&walk);
+        let posted = self.transport.post_removal(&Unlink { walk, directory });
+        if posted {
+            self.tell_removed(before, directory);
+        }
+        posted
     }
 
     /// The open file description, also when it is promised and not made yet.

@@ -30,6 +30,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
 
     /// Bytes from `start` up to `end`, or the length, were changed by this client.
     pub(crate) fn changed(&self, open: OpenFile, start: u64, end: u64) {
+        self.tell_written(open.id());
         if self.tells && self.is_mapped(open) {
             self.tell(open.reference, start, end);
         }

@@ -272,6 +272,8 @@ pub struct Core {
     /// Who may open small files without asking.
     lendings: lending::Lendings,
     locks: LockTable,
+    /// Files of which a description has ended that could be written to, while somebody watches.
+    written: Vec<FileId>,
     chases: chase::Chases,
     /// Attached processes, those of other nodes too as far as they have asked for something here.
     sessions: HashMap<SessionId, u64>,
@@ -319,6 +321,12 @@ impl Core {
     /// object.
     pub fn opened_content(&mut self) -> Option<Vec<u8>> {
         self.opened_content.take()
+    }
+
+    /// Files of which a description has ended that could be written to, while somebody on this node
+    /// watches files; each is returned once.
+    pub fn written(&mut self) -> Vec<FileId> {
+        std::mem::take(&mut self.written)
     }
 
     fn begin_request(&mut self, caller: Caller) {

@@ -39,6 +39,7 @@ mod start;
 pub mod stepped;
 #[cfg(test)]
 mod tests;
+mod watched;
 mod worker;
 
 pub use carrier::Carrier;

@@ -13,6 +13,7 @@ mod lifeline;
 mod mounts;
 mod outbox;
 mod sessions;
+mod watched;
 
 use std::{
     io::Read,
@@ -54,6 +55,7 @@ use lifeline::{Lifeline, Word};
 use mounts::{Mounts, Said};
 use outbox::{Flushed, Outbox, Owed};
 use sessions::Sessions;
+use watched::Watched;
 
 /// Connections that the kernel queues while the supervisor is busy.
 const BACKLOG: i32 = 512;
@@ -157,6 +159,7 @@ struct Supervisor {
     connections: Connections,
     images: Images,
     mounts: Mounts,
+    watched: Watched,
     daemon: Option<Daemon>,
     outbox: Outbox,
     flushed: Flushed,
@@ -239,6 +242,7 @@ impl Supervisor {
             connections: Connections::default(),
             images: Images::default(),
             mounts: Mounts::default(),
+            watched: Watched::default(),
             restarts: Restarts::new(region),
             region,
             daemon: None,
@@ -266,8 +270,9 @@ impl Supervisor {
             self.flush();
             events.clear();
             let room = rustix::buffer::spare_capacity(&mut events);
-            let retry = (self.flushed == Flushed::Short).then_some(&RETRY);
-            match epoll::wait(&self.watch.0, room, retry) {
+            let retry = (self.flushed == Flushed::Short).then_some(RETRY);
+            let wait = retry.or_else(|| self.watched.wait());
+            match epoll::wait(&self.watch.0, room, wait.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => self.end = Some(Err(error.into())),
             }
@@ -276,6 +281,7 @@ impl Supervisor {
                     self.attend(source);
                 }
             }
+            self.watched.look(&self.config.run_dir, &self.region.head.watched);
         }
     }
 
@@ -409,6 +415,7 @@ impl Supervisor {
         if !self.sessions.end(session, &self.watch) {
             return;
         }
+        self.watched.may_have_ended(&self.region.head.watched);
         if self.daemon.is_none() || self.outbox.take_back(session) {
             self.sessions.forget(session);
         } else {

@@ -11,10 +11,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow};
-use mayfly_client::{Client, Descriptors, Node, ObjectDirectory};
-use mayfly_sys::file;
+use mayfly_client::{Client, Descriptors, Mirror, Node, ObjectDirectory};
+use mayfly_sys::{file, text::PathText};
 use mayfly_transport_shm::{AttachOptions, ShmTransport, attach};
-use mayfly_types::{Attr, Errno, OpenRef};
+use mayfly_types::{Attr, Errno, OpenRef, mirror};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     fs::{Mode, OFlags},
@@ -67,7 +67,9 @@ pub struct Place {
 
 /// The session's descriptors stay where they are: this process has no application to hide them
 /// from.
-pub(crate) struct InPlace;
+pub(crate) struct InPlace {
+    run_dir: PathBuf,
+}
 
 impl Descriptors for InPlace {
     fn conceal(&self, descriptor: i32) -> Result<i32, Errno> {
@@ -76,6 +78,12 @@ impl Descriptors for InPlace {
 
     fn release(&self, descriptor: i32) {
         file::close(descriptor);
+    }
+
+    fn mirror(&self) -> Result<Mirror, Errno> {
+        let mut path = PathText::from_bytes(self.run_dir.as_os_str().as_bytes())?;
+        path.push_component(mirror::DIRECTORY.as_bytes())?;
+        Ok(Mirror { start: file::AT_FDCWD, path })
     }
 }
 
@@ -185,7 +193,8 @@ fn open_client(place: &Place) -> Result<Client<ShmTransport, InPlace>> {
         files: &attached.node.files,
     };
     let directory = ObjectDirectory(objects.into_raw_fd());
-    let mut client = Client::new(attached.transport, node, directory, InPlace)
+    let run_dir = place.socket.parent().context("a directory with the socket")?.to_owned();
+    let mut client = Client::new(attached.transport, node, directory, InPlace { run_dir })
         .map_err(|errno| anyhow!("the session's memory: {errno}"))?;
     client.leave_telling();
     if let Ok(records) = std::fs::File::open(place.socket.with_file_name("records")) {

@@ -23,8 +23,10 @@ use crate::{
 
 /// Preferred size of a transfer that stat reports.
 const BLOCK_BYTES: u64 = 65_536;
-/// `f_type` of statfs: "MYFS".
+/// `f_type` of statfs: "MYFS". Programs that do not know it do not rely on inotify.
 const FILE_SYSTEM_TYPE: u64 = 0x5346_594d;
+/// That of tmpfs, where inotify tells everything.
+const LOCAL_TYPE: u64 = 0x0102_1994;
 
 /// `struct stat` of x86-64.
 #[derive(Debug, Clone, Copy, Default)]
@@ -481,7 +483,7 @@ pub(crate) unsafe fn statfs(call: &Call) -> Outcome {
         let block = u64::from(used.block_bytes.max(1));
         let free = used.capacity_bytes.saturating_sub(used.used_bytes) / block;
         let answer = KernelStatFs {
-            kind: FILE_SYSTEM_TYPE,
+            kind: if session.tells_everything() { LOCAL_TYPE } else { FILE_SYSTEM_TYPE },
             block_size: block,
             blocks: used.capacity_bytes / block,
             blocks_free: free,

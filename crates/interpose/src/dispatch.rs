@@ -5,7 +5,7 @@ use mayfly_sys::{Errno, number};
 use crate::{
     Call, Outcome, asynchronous, attributes, cwd, data, descriptors, dirs, exec, flight, fork,
     handover, identity, locks, mapping, messages, moving, names, opening, owner, polling, refused,
-    run_directory, session, sockets, table, xattrs,
+    run_directory, session, sockets, table, watching, xattrs,
 };
 
 /// So often a call begins again because its descriptor was replaced meanwhile.
@@ -121,6 +121,7 @@ unsafe fn high(call: &mut Call) -> Outcome {
     // SAFETY: passed on to the caller.
     unsafe {
         match call.number {
+            INOTIFY_ADD_WATCH => watching::add(call),
             OPENAT => opening::open(call),
             OPENAT2 => opening::open_how(call),
             NEWFSTATAT => again_if_replaced(call, |call| attributes::stat(call)),

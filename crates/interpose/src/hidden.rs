@@ -4,15 +4,16 @@
 //! the application: the soft limit is raised for the moment of the duplication. They are closed by
 //! exec, refused to close and dup2, and skipped by close_range.
 
-use mayfly_client::Descriptors;
+use mayfly_client::{Descriptors, Mirror};
 use mayfly_sys::{
     Errno,
     file::{self, O_CLOEXEC},
     lock::Lock,
     process,
 };
+use mayfly_types::mirror;
 
-use crate::{flight, table};
+use crate::{flight, run_directory, table};
 
 /// Lowest number for a hidden descriptor when the limit is larger: higher ones make the kernel's
 /// table, which fork copies, larger.
@@ -127,5 +128,10 @@ impl Descriptors for Hidden {
                 concealed
             }
         }
+    }
+
+    fn mirror(&self) -> Result<Mirror, Errno> {
+        let (start, path) = run_directory::entry(mirror::DIRECTORY.as_bytes())?;
+        Ok(Mirror { start, path })
     }
 }

@@ -66,6 +66,7 @@ mod sockets;
 mod special;
 mod strangers;
 mod table;
+mod watching;
 mod xattrs;
 
 /// What became of a call.

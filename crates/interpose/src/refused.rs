@@ -71,7 +71,6 @@ pub(crate) fn path_call(number: usize) -> Option<(PathArguments, Errno)> {
     const SECOND: PathArguments = PathArguments::plain(1);
     Some(match number {
         NAME_TO_HANDLE_AT | FILE_GETATTR | FILE_SETATTR => (AT, Errno::EOPNOTSUPP),
-        INOTIFY_ADD_WATCH => (SECOND, Errno::EOPNOTSUPP),
         FANOTIFY_MARK => (PathArguments::at(3), Errno::EOPNOTSUPP),
         CHROOT | UMOUNT2 | PIVOT_ROOT | ACCT | SWAPON | SWAPOFF | USELIB => (PLAIN, Errno::EPERM),
         MOUNT | QUOTACTL => (SECOND, Errno::EPERM),

@@ -82,6 +82,9 @@ pub struct IoVec {
     pub bytes: usize,
 }
 
+/// Exchange the two names (renameat2).
+pub const RENAME_EXCHANGE: usize = 2;
+
 /// Each write goes to the end (pwritev2).
 pub const RWF_APPEND: usize = 0x10;
 
@@ -410,6 +413,78 @@ pub fn remove_directory(directory: i32, path: &PathText) -> Result<(), Errno> {
     // SAFETY: the path is a terminated string that outlives the call.
     let raw =
         unsafe { syscall3(number::UNLINKAT, directory, path.as_ptr() as usize, AT_REMOVEDIR) };
+    result(raw).map(|_| ())
+}
+
+/// mknodat, of an empty regular file.
+///
+/// # Errors
+/// The kernel's.
+pub fn make_node(directory: i32, path: &PathText, mode: u32) -> Result<(), Errno> {
+    const REGULAR: u32 = 0o100_000;
+    let (directory, mode) = (directory as usize, (REGULAR | mode) as usize);
+    // SAFETY: the path is a terminated string that outlives the call.
+    let raw =
+        unsafe { syscall6(number::MKNODAT, directory, path.as_ptr() as usize, mode, 0, 0, 0) };
+    result(raw).map(|_| ())
+}
+
+/// unlinkat, of what is no directory.
+///
+/// # Errors
+/// The kernel's.
+pub fn remove(directory: i32, path: &PathText) -> Result<(), Errno> {
+    let directory = directory as usize;
+    // SAFETY: the path is a terminated string that outlives the call.
+    let raw = unsafe { syscall3(number::UNLINKAT, directory, path.as_ptr() as usize, 0) };
+    result(raw).map(|_| ())
+}
+
+/// symlinkat: a link that says `target`.
+///
+/// # Errors
+/// The kernel's.
+pub fn make_link(target: &PathText, directory: i32, path: &PathText) -> Result<(), Errno> {
+    let (target, directory) = (target.as_ptr() as usize, directory as usize);
+    // SAFETY: both are terminated strings that outlive the call.
+    let raw = unsafe { syscall3(number::SYMLINKAT, target, directory, path.as_ptr() as usize) };
+    result(raw).map(|_| ())
+}
+
+/// renameat2, of two paths from one directory.
+///
+/// # Errors
+/// The kernel's.
+pub fn rename(directory: i32, from: &PathText, to: &PathText, flags: usize) -> Result<(), Errno> {
+    let (from, to) = (from.as_ptr() as usize, to.as_ptr() as usize);
+    let directory = directory as usize;
+    // SAFETY: both are terminated strings that outlive the call.
+    let raw = unsafe { syscall6(number::RENAMEAT2, directory, from, directory, to, flags, 0) };
+    result(raw).map(|_| ())
+}
+
+/// fchmodat, which follows links.
+///
+/// # Errors
+/// The kernel's.
+pub fn change_mode_at(directory: i32, path: &PathText, mode: u32) -> Result<(), Errno> {
+    let (directory, mode) = (directory as usize, mode as usize);
+    // SAFETY: the path is a terminated string that outlives the call.
+    let raw = unsafe { syscall3(number::FCHMODAT, directory, path.as_ptr() as usize, mode) };
+    result(raw).map(|_| ())
+}
+
+/// utimensat: the time of the last change of content is now, that of the last access stays.
+///
+/// # Errors
+/// The kernel's.
+pub fn set_changed(directory: i32, path: &PathText) -> Result<(), Errno> {
+    /// `struct timespec` twice.
+    const OMIT_AND_NOW: [i64; 4] = [0, (1 << 30) - 2, 0, (1 << 30) - 1];
+    let (directory, times) = (directory as usize, OMIT_AND_NOW.as_ptr() as usize);
+    // SAFETY: the path is a terminated string that outlives the call, and so do the times.
+    let raw =
+        unsafe { syscall6(number::UTIMENSAT, directory, path.as_ptr() as usize, times, 0, 0, 0) };
     result(raw).map(|_| ())
 }
 

@@ -29,7 +29,7 @@ use mayfly_types::limits::{
 /// First word of either region.
 pub const MAGIC: u32 = 0x5346_594d; // "MYFS"
 /// Version of the layout; a client of another version does not attach.
-pub const LAYOUT_VERSION: u32 = 14;
+pub const LAYOUT_VERSION: u32 = 15;
 
 /// The daemon is polling: a request needs no system call.
 pub const DAEMON_AWAKE: u32 = 1;
@@ -74,8 +74,13 @@ pub struct NodeHead {
     pub daemon_processor: AtomicU32,
     /// [`PROCESSORS_TELL`] when threads can ask where they run without the kernel.
     pub processors_tell: AtomicU32,
+    /// Not 0 while somebody may watch files of the instance with inotify
+    /// ([`mayfly_types::mirror`]).
+    pub watched: AtomicU32,
+    /// Nodes of the instance; 0 before a daemon has said so.
+    pub nodes: AtomicU32,
     /// What is written above is written rarely, what follows with each request.
-    pub apart: [AtomicU64; 10],
+    pub apart: [AtomicU32; 18],
     /// Which words of `sessions_pending` are not zero.
     pub pending_summary: AtomicU64,
     /// Sessions with a request that the daemon has not seen, a bit each.

@@ -11,6 +11,7 @@ mod errno;
 mod fold;
 mod id;
 pub mod limits;
+pub mod mirror;
 mod options;
 pub mod slot;
 pub mod special;

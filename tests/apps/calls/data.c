@@ -374,8 +374,6 @@ CHECK(calls_without_a_counterpart_are_refused)
 	REFUSED(ENOTTY, ioctl(fd, 0x401c5820, (char[64]){0}));
 	REFUSED(EINVAL, fcntl(fd, F_SETLEASE, F_RDLCK));
 	REFUSED(EBADF, fcntl(fd, F_SETPIPE_SZ, 4096));
-	IS(1, syscall(SYS_inotify_init1, 0) >= 0);
-	REFUSED(EOPNOTSUPP, syscall(SYS_inotify_add_watch, ends[1] + 1, "file", 2));
 	REFUSED(EOPNOTSUPP, syscall(SYS_name_to_handle_at, AT_FDCWD, "file", (char[200]){0},
 				    (int[1]){0}, 0));
 	REFUSED(ENOSYS, syscall(SYS_getdents, open(".", O_RDONLY), (char[512]){0}, 512));

@@ -5,6 +5,8 @@
 //! becomes of the process that opened it. With its last description an orphan ends, and with its
 //! last writer the size of a file is settled.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use mayfly_types::{OpenRef, SessionId};
 
 use super::{Core, Fault, Outcome, Served, distant::process_of};
@@ -111,6 +113,9 @@ impl Core {
 
     fn try_end_open(&mut self, open: OpenRef) -> Outcome<()> {
         let Some((found, last)) = self.opens.remove(open) else { return Ok(()) };
+        if found.may_write() && self.node.head.watched.load(Relaxed) != 0 {
+            self.written.push(found.id);
+        }
         if found.remote.is_some() {
             self.drop_elsewhere(found.remote);
             self.forget_place(found.id);

@@ -148,6 +148,7 @@ impl Core {
             appends: HashMap::default(),
             opens: OpenTable::new(node, shard, numbering.shards),
             opened_content: None,
+            written: Vec::new(),
             lent: Bytes::default(),
             record: Vec::new(),
             delegations: Delegations::new(&node.head),

@@ -9,13 +9,14 @@
 
 use std::{
     collections::VecDeque,
+    path::Path,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use mayfly_transport_shm::server::Session;
-use mayfly_types::{Errno, SessionId, limits::SHARDS_MAX};
+use mayfly_types::{Errno, FileId, SessionId, limits::SHARDS_MAX};
 
-use super::{Waker, net::Net};
+use super::{Waker, net::Net, watched::Watched};
 use crate::{Message, Numbering, ShardId};
 
 /// [`Peers::send`] has a bit for each.
@@ -78,6 +79,8 @@ pub(super) struct Peers {
     numbering: Numbering,
     /// Says to other nodes what is for their shards.
     net: Option<Arc<Net>>,
+    /// Who is told of files that were written to.
+    watched: Option<Arc<Watched>>,
 }
 
 impl Peers {
@@ -86,7 +89,19 @@ impl Peers {
         let others = (1..numbering.shards).map(|_| Waker::of_worker());
         let wakers = std::iter::once(waker).chain(others);
         let inboxes = wakers.map(|waker| Inbox { queue: Mutex::default(), waker }).collect();
-        Peers { inboxes, me: 0, numbering, net: None }
+        Peers { inboxes, me: 0, numbering, net: None, watched: None }
+    }
+
+    /// Those in `run_dir` are told of files that were written to; before the others are made.
+    pub(super) fn watched_at(&mut self, run_dir: &Path) {
+        self.watched = Some(Arc::new(Watched::of(run_dir)));
+    }
+
+    /// Descriptions of these files have ended that could be written to.
+    pub(super) fn tell_written(&self, files: Vec<FileId>) {
+        if let Some(watched) = &self.watched {
+            files.into_iter().for_each(|file| watched.tell_written(file));
+        }
     }
 
     /// The views of the other shards.

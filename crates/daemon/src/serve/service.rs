@@ -1,7 +1,7 @@
 //! What the threads of a daemon ask of the file system behind them.
 
 use mayfly_transport_tcp::Bytes;
-use mayfly_types::{Errno, SessionId};
+use mayfly_types::{Errno, FileId, SessionId};
 use mayfly_wire::Request;
 
 pub use crate::api::{Caller, Completion, Progress, Reached};
@@ -64,6 +64,9 @@ pub trait Service {
     /// Another node can be reached no more, or again. What was answered to its processes may not
     /// have arrived; a commit must follow.
     fn node_reached(&mut self, node: u32, reached: Reached);
+    /// Files of which a description has ended that could be written to, while somebody on this node
+    /// watches files; each is returned once.
+    fn written(&mut self) -> Vec<FileId>;
     /// The last descriptor of a shared open file description was closed, which may be another
     /// shard's.
     fn open_released(&mut self, index: u32);
@@ -149,6 +152,10 @@ impl Service for Core {
 
     fn node_reached(&mut self, node: u32, reached: Reached) {
         Core::node_reached(self, node, reached);
+    }
+
+    fn written(&mut self) -> Vec<FileId> {
+        Core::written(self)
     }
 
     fn open_released(&mut self, index: u32) {

@@ -176,6 +176,7 @@ impl<S: Service> Shard<S> {
         if self.failed.is_none() {
             self.answer_others();
             self.peers.send(self.service.outbox());
+            self.peers.tell_written(self.service.written());
         }
     }
 

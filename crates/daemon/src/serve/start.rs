@@ -11,7 +11,7 @@ use std::{
     io,
     os::fd::OwnedFd,
     path::Path,
-    sync::{Arc, mpsc},
+    sync::{Arc, atomic::Ordering::Relaxed, mpsc},
     thread::{self, Scope},
 };
 
@@ -109,8 +109,9 @@ pub(super) fn say(error: impl Display) -> String {
 
 /// A daemon's life: takes up what the supervisor at the other end of `channel` hands over, opens
 /// `shards` shards (at least one, at most [`SHARDS_MAX`]), serves until told to stop. `slot_files`
-/// is the directory of the slot files; `nodes` are those of an instance of several, whose
-/// supervisor has handed over a socket and a secret. When it returns, every shard is closed.
+/// is the directory of the slot files, in the run directory; `nodes` are those of an instance of
+/// several, whose supervisor has handed over a socket and a secret. When it returns, every shard is
+/// closed.
 ///
 /// # Errors
 /// When the supervisor does not keep to the protocol, or a shard cannot be opened, which the
@@ -134,6 +135,10 @@ pub fn run<O: Opener>(
         shards,
     });
     let (mut peers, door) = (Peers::new(handover.waker(), numbering), Door::default());
+    handover.node.head.nodes.store(numbering.nodes, Relaxed);
+    if let Some(run_dir) = slot_files.parent() {
+        peers.watched_at(run_dir);
+    }
     if let (Some(nodes), Some(net)) = (&nodes, handover.net.take()) {
         let starts = handover.starts();
         peers.connect(Net::start(nodes, numbering, starts, net, handover.waker(), &door)?);

@@ -313,6 +313,10 @@ impl Service for Ledger {
         self.open.push(format!("closed-{}", session.0));
     }
 
+    fn written(&mut self) -> Vec<FileId> {
+        Vec::new()
+    }
+
     fn open_released(&mut self, index: u32) {
         self.open.push(format!("released-{index}"));
     }
