@@ -12,6 +12,8 @@ fn main() {
         "-Wl,-z,start-stop-visibility=hidden",
         "-Wl,--eh-frame-hdr",
         "-Wl,-soname,libmayfly_preload.so",
+        // Where the kernel begins when it runs the library (loader.rs).
+        "-Wl,-e,mayfly_begin",
     ];
     for argument in arguments {
         println!("cargo:rustc-cdylib-link-arg={argument}");

@@ -1,9 +1,12 @@
 //! Making and removing the directories of an instance, and finding instances that exist.
 
 use std::{
-    fs,
+    fs::{self, Permissions},
     io::{Read, Seek, SeekFrom, Write},
-    os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
+    os::{
+        fd::AsRawFd,
+        unix::fs::{OpenOptionsExt, PermissionsExt},
+    },
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -396,8 +399,10 @@ impl Shared {
         let root = places::default_run_root();
         places::make_private(&root).ok()?;
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-        let mut file = fs::File::from(open(&root, flags, Mode::from(0o600)).ok()?);
-        file.write_all(PRELOAD_LIBRARY).ok()?;
+        let mut written = fs::File::from(open(&root, flags, Mode::from(0o700)).ok()?);
+        written.write_all(PRELOAD_LIBRARY).ok()?;
+        // Nobody can execute what somebody has open for writing.
+        let file = fs::File::open(format!("/proc/self/fd/{}", written.as_raw_fd())).ok()?;
         prepare_images(&places::image_cache());
         let library = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
         Some((Shared { library: library.into() }, file))
@@ -426,6 +431,7 @@ fn make_ready(config: &Config, shared: Option<&Shared>) -> Result<()> {
     let shared = shared.is_some_and(|shared| shared.link(&library));
     if !shared {
         fs::write(&library, PRELOAD_LIBRARY)
+            .and_then(|()| fs::set_permissions(&library, Permissions::from_mode(0o700)))
             .with_context(|| format!("cannot write {}", library.display()))?;
         prepare_images(&config.image_dir);
     }

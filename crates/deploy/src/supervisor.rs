@@ -16,10 +16,11 @@ mod sessions;
 mod watched;
 
 use std::{
+    fs::OpenOptions,
     io::Read,
     os::{
         fd::{AsFd, OwnedFd},
-        unix::net::UnixStream,
+        unix::{fs::OpenOptionsExt, net::UnixStream},
     },
     path::Path,
     sync::atomic::Ordering::Relaxed,
@@ -27,6 +28,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use mayfly_daemon::serve::channel::{self, Message};
+use mayfly_image::plain;
 use mayfly_transport_shm::{
     layout::NodeRegion,
     region::{NodeSettings, make_node},
@@ -229,6 +231,7 @@ impl Supervisor {
             locks: u32::from(config.options.locks),
             deadline_ms: config.options.deadline_ms() as u32,
         };
+        make_plain(&config.run_dir)?;
         let (node, region) = make_node(&settings).map_err(|errno| anyhow!("{errno}"))?;
         let releases = watch_slot_files(&config.run_dir.join("ofd"))?;
         watch.add(&listener, Source::Listener)?;
@@ -542,6 +545,14 @@ pub(crate) fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     // Without it, fewer processes can attach.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// The table of code without system calls, in which nothing is known yet.
+fn make_plain(run_dir: &Path) -> Result<()> {
+    let path = run_dir.join(plain::NAME);
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
+    let sized = file.and_then(|file| file.set_len(plain::BYTES as u64));
+    sized.with_context(|| format!("cannot make {}", path.display()))
 }
 
 /// What tells of the end of shared open file descriptions.

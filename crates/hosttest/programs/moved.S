@@ -26,7 +26,7 @@
         jmp     1f
         nop
 1:      syscall
-        cltq
+        test    %eax, %eax
         jns     2f
         mov     $-7, %rax
 2:      ret

@@ -15,7 +15,7 @@
 //! *relocation* names a 32-bit displacement that changes when the area is mapped at another delta.
 
 /// Version of the layout and of the code in it; part of the file name, so that versions coexist.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// First bytes of every image.
 pub const MAGIC: [u8; 8] = *b"MAYFLYIM";
 /// Bytes of a page, and of the header.

@@ -63,6 +63,8 @@ pub enum Reason {
     NoRoom,
     /// The bytes around it did not decode as code.
     Undecodable,
+    /// What follows looks at flags from in front of it.
+    Flags,
 }
 
 /// An image in memory, and what it does not cover.

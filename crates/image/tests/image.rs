@@ -187,7 +187,7 @@ fn the_header_is_where_the_page_says() {
     header.area_relocations.offset = 8196;
     let page = header.encode();
     let word = |at: usize| u32::from_le_bytes(page[at..at + 4].try_into().unwrap());
-    assert_eq!(page[..12], *b"MAYFLYIM\x03\0\0\0");
+    assert_eq!(page[..12], *b"MAYFLYIM\x04\0\0\0");
     assert_eq!((word(12), &page[16..48]), (20, &[7; 32][..]));
     assert_eq!([48, 56, 64, 72, 80].map(word), [0x2_6000, 4096, 4096, 8192, 12288]);
     assert_eq!(page[88..96], (-1_i64 << 30).to_le_bytes());

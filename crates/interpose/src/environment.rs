@@ -34,6 +34,11 @@ pub(crate) const PROGRAM: &[u8] = b"MAYFLY_EXE";
 pub(crate) const LOADED: &[u8] = b"MAYFLY_LOADED";
 /// The thread's name, when the kernel takes it from another file than the one that was asked for.
 pub(crate) const NAME: &[u8] = b"MAYFLY_COMM";
+/// Path of the static program that the library is to load.
+pub(crate) const STATIC: &[u8] = match crate::STATIC_PROGRAM {
+    [name @ .., b'='] => name,
+    _ => panic!("a name and an equals sign"),
+};
 /// `1`: print at the end what became of the calls. The user's to set and to pass on.
 pub(crate) const REPORT: &[u8] = b"MAYFLY_REPORT";
 
@@ -43,8 +48,20 @@ pub(crate) const REPORT: &[u8] = b"MAYFLY_REPORT";
 const TUNABLES: &[u8] = b"GLIBC_TUNABLES";
 const STORAGE: &[u8] = b"glibc.rtld.optional_static_tls=4096";
 
-const OURS: [&[u8]; 11] =
-    [RUN, MOUNT, OBJECTS, IMAGES, PRELOAD, AUDIT, DESCRIPTORS, DIRECTORY, PROGRAM, LOADED, NAME];
+const OURS: [&[u8]; 12] = [
+    RUN,
+    MOUNT,
+    OBJECTS,
+    IMAGES,
+    PRELOAD,
+    AUDIT,
+    DESCRIPTORS,
+    DIRECTORY,
+    PROGRAM,
+    LOADED,
+    STATIC,
+    NAME,
+];
 
 /// The value in `NAME=value` when the name is `name`.
 pub(crate) fn value_of<'e>(entry: &'e [u8], name: &[u8]) -> Option<&'e [u8]> {
@@ -195,6 +212,8 @@ pub(crate) struct Additions<'a> {
     pub(crate) directory: &'a [u8],
     pub(crate) program: &'a [u8],
     pub(crate) loaded: &'a [u8],
+    /// The static program that the library loads, or empty.
+    pub(crate) loads: &'a [u8],
     /// Name for the thread, or empty.
     pub(crate) name: &'a [u8],
 }
@@ -235,6 +254,7 @@ pub(crate) unsafe fn rebuild(
         (DIRECTORY, additions.directory),
         (PROGRAM, additions.program),
         (LOADED, additions.loaded),
+        (STATIC, additions.loads),
         (NAME, additions.name),
     ];
     let descriptors = additions.descriptors.unwrap_or(b"");
@@ -312,6 +332,7 @@ mod tests {
             directory: b"",
             program: b"",
             loaded: b"",
+            loads: b"",
             name: b"",
         }
     }

@@ -24,13 +24,17 @@ use mayfly_wire::Target;
 
 mod loaded;
 mod program_file;
+mod script;
+mod statics;
 
 use program_file::{object_path, read_ours, sealed_copy};
+pub(crate) use script::interpreter_of;
+use script::{HEAD_BYTES, Interpreter, ScriptName, interpreter};
 
 use crate::{
     Call, Outcome, cwd,
     environment::{self, Additions, Vector},
-    flight, identity, inherit,
+    flight, handover, identity, inherit,
     libraries::{self, Places},
     links, loader,
     locate::{Place, locate},
@@ -43,50 +47,10 @@ use crate::{
 /// Interpreters of interpreters: as many as the kernel follows.
 const INTERPRETERS_MAX: usize = 5;
 /// Argument lists and environments built on the way: two for each interpreter, those of the
-/// program, one more for its libraries, and two for a loader.
-const VECTORS_MAX: usize = 2 * INTERPRETERS_MAX + 5;
-/// Bytes of a file that the kernel looks at (`BINPRM_BUF_SIZE`).
-const HEAD_BYTES: usize = 256;
+/// program, one more for its libraries, two for a loader, and two for a static program.
+const VECTORS_MAX: usize = 2 * INTERPRETERS_MAX + 7;
 /// Most that a list of inherited descriptors takes.
 const LIST_BYTES: usize = 64 * 1024;
-
-/// What a script's first line says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Interpreter<'h> {
-    path: &'h [u8],
-    argument: Option<&'h [u8]>,
-}
-
-/// Reads `#! path argument`. As the kernel: blanks are spaces and tabs, everything behind the path
-/// is one argument without the blanks around it; a line cut off inside the path is no script.
-fn interpreter(head: &[u8]) -> Result<Option<Interpreter<'_>>, Errno> {
-    let Some(line) = head.strip_prefix(b"#!") else { return Ok(None) };
-    let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
-    let end = line.iter().position(|byte| *byte == b'\n' || *byte == 0);
-    let whole = end.is_some() || head.len() < HEAD_BYTES;
-    let line = line.get(..end.unwrap_or(line.len())).unwrap_or(line);
-    let start = line.iter().position(|byte| !blank(byte)).ok_or(Errno::ENOEXEC)?;
-    let line = line.get(start..).unwrap_or(&[]);
-    let Some(length) = line.iter().position(blank) else {
-        return match whole {
-            true => Ok(Some(Interpreter { path: line, argument: None })),
-            false => Err(Errno::ENOEXEC),
-        };
-    };
-    let (path, rest) = line.split_at(length);
-    let argument = rest.trim_ascii();
-    Ok(Some(Interpreter { path, argument: (!argument.is_empty()).then_some(argument) }))
-}
-
-/// Puts the path of the interpreter into `to`; false when the open file is no script.
-pub(crate) fn interpreter_of(program: i32, to: &mut PathText) -> bool {
-    let mut head = [0; HEAD_BYTES];
-    let count = libraries::read_kernel(program, 0, &mut head);
-    match interpreter(head.get(..count).unwrap_or(&[])) {
-        Ok(Some(by)) => to.push(by.path).is_ok(),
-        _ => false,
-    }
-}
 
 /// Arguments and environment of the new program.
 struct Image<'h> {
@@ -100,6 +64,8 @@ struct Image<'h> {
     audits: bool,
     /// What a program that a loader runs is told about itself.
     loaded: PathText,
+    /// The static program that the library loads.
+    loads: PathText,
     /// Buffers of replaced argument lists and environments.
     kept: [Option<Vector>; VECTORS_MAX],
     used: usize,
@@ -183,6 +149,7 @@ impl Image<'_> {
             directory: directory.as_bytes(),
             program,
             loaded: self.loaded.as_bytes(),
+            loads: self.loads.as_bytes(),
             name,
         };
         // SAFETY: passed on to the caller.
@@ -239,6 +206,7 @@ pub(crate) unsafe fn exec(call: &Call) -> Outcome {
         name: paths::split_last(path).1,
         audits: false,
         loaded: PathText::new(),
+        loads: PathText::new(),
         kept: [const { None }; VECTORS_MAX],
         used: 0,
     };
@@ -292,6 +260,9 @@ unsafe fn run_one(
 ) -> Result<PathText, Errno> {
     let mut at = directory;
     let mut text = PathText::from_bytes(path.as_bytes())?;
+    if let Some(own) = program::own(text.as_bytes()) {
+        text = PathText::from_bytes(own)?;
+    }
     for _ in 0..SYMLINK_FOLLOWS_MAX {
         let mut room = PathText::new();
         let mut next = PathText::new();
@@ -318,6 +289,11 @@ unsafe fn run_one(
                 image.audits = true;
                 // SAFETY: passed on to the caller.
                 unsafe { image.equip(b"", b"") }?;
+            }
+            let script = ScriptName { directory, path: path.as_bytes() };
+            // SAFETY: passed on to the caller.
+            if let Some(interpreter) = unsafe { statics::run(image, (at, &text, flags), script) }? {
+                return Ok(interpreter);
             }
             // SAFETY: passed on to the caller.
             unsafe { strangers::tell(image.argv, at, &text, flags) };
@@ -396,24 +372,6 @@ unsafe fn kernel_script(
     // SAFETY: passed on to the caller.
     unsafe { image.interpose(by, name.as_bytes()) }?;
     PathText::from_bytes(by.path)
-}
-
-/// What a script's interpreter is told to open.
-#[derive(Debug, Clone, Copy)]
-struct ScriptName<'p> {
-    directory: i32,
-    path: &'p [u8],
-}
-
-impl ScriptName<'_> {
-    fn write_to(self, to: &mut PathText) -> Result<(), Errno> {
-        if self.directory == AT_FDCWD || self.path.starts_with(b"/") {
-            return to.push(self.path);
-        }
-        to.push(b"/dev/fd/")?;
-        to.push_decimal(self.directory as u64)?;
-        if self.path.is_empty() { Ok(()) } else { to.push_component(self.path) }
-    }
 }
 
 /// Runs a file of the instance; or the path of the interpreter to run instead.
@@ -499,6 +457,12 @@ unsafe fn run_open(
             prepared.undo(image);
             return Err(errno);
         }
+        if libraries::is_loadable(read)
+            && !handover::is_possible()
+            && let Ok(object) = object_of(session, open)
+        {
+            statics::load(image, &object, name.as_bytes())?;
+        }
         let moved = strangers::before_ours(name.as_bytes(), read);
         let errno = match run_object(image, session, open) {
             Errno::ETXTBSY | Errno::EACCES | Errno::EPERM | Errno::ENODEV | Errno::EIO => {
@@ -512,14 +476,18 @@ unsafe fn run_open(
     }
 }
 
+/// The path of a program's object.
+fn object_of(session: &Session, open: OpenFile) -> Result<PathText, Errno> {
+    let mut name = PathText::new();
+    session.own_object(open, O_RDONLY, &mut name).and_then(|_| object_path(name.as_bytes()))
+}
+
 /// Runs the object itself; returns only to say why not.
 ///
 /// # Safety
 /// As [`run`].
 unsafe fn run_object(image: &Image<'_>, session: &Session, open: OpenFile) -> Errno {
-    let mut name = PathText::new();
-    let prepared = session.own_object(open, O_RDONLY, &mut name);
-    match prepared.and_then(|_| object_path(name.as_bytes())) {
+    match object_of(session, open) {
         // SAFETY: passed on to the caller.
         Ok(path) => unsafe { hand_over(image, AT_FDCWD, &path, 0) },
         Err(errno) => errno,
@@ -541,33 +509,4 @@ unsafe fn run_copy(
     let errno = unsafe { hand_over(image, copy, &PathText::new(), AT_EMPTY_PATH) };
     file::close(copy);
     Ok(errno)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_line_of_a_script_is_read_as_the_kernel_reads_it() {
-        let parse = |head: &'static [u8]| interpreter(head);
-        let plain = |path, argument| Ok(Some(Interpreter { path, argument }));
-        assert_eq!(parse(b"#!/bin/sh\necho"), plain(b"/bin/sh", None));
-        assert_eq!(
-            parse(b"#! \t/usr/bin/env  python3 -u \n"),
-            plain(b"/usr/bin/env", Some(&b"python3 -u"[..]))
-        );
-        assert_eq!(parse(b"#!/bin/sh"), plain(b"/bin/sh", None));
-        assert_eq!(parse(b"#!   \n"), Err(Errno::ENOEXEC));
-        assert_eq!(parse(b"#!\n"), Err(Errno::ENOEXEC));
-        assert_eq!(parse(b"\x7fELF"), Ok(None));
-    }
-
-    #[test]
-    fn a_path_cut_off_by_the_head_is_no_interpreter() {
-        let mut head = std::vec![b'a'; HEAD_BYTES];
-        head[..3].copy_from_slice(b"#!/");
-        assert_eq!(interpreter(&head), Err(Errno::ENOEXEC));
-        head[200] = b' ';
-        assert!(matches!(interpreter(&head), Ok(Some(_))));
-    }
 }

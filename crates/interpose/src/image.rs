@@ -7,10 +7,14 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use mayfly_sys::{Errno, text::PathText};
+use mayfly_sys::{
+    Errno,
+    file::{self, O_CLOEXEC, O_RDWR},
+    text::PathText,
+};
 use mayfly_transport_shm::image::{ImageRequest, KEY_BYTES_MAX, request_image};
 
-use crate::{report, settings};
+use crate::{report, run_directory, settings};
 
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 
@@ -57,6 +61,15 @@ pub fn have_image_made(wanted: &Wanted<'_>) -> Result<i32, Errno> {
         GIVEN_UP.store(true, Ordering::Relaxed);
     }
     made
+}
+
+/// Opens the node's table of code without system calls (`mayfly_image::plain`).
+///
+/// # Errors
+/// The kernel's.
+pub fn open_plain(name: &[u8]) -> Result<i32, Errno> {
+    let (directory, path) = run_directory::entry(name)?;
+    file::open_at(directory, &path, O_RDWR | O_CLOEXEC, 0)
 }
 
 /// Counts a library that keeps its code, and why; a report says it at once, because a process

@@ -35,6 +35,9 @@ pub(crate) unsafe fn start(envp: *const *const u8) -> Result<(), Errno> {
     }
     let objects = find(environment::OBJECTS).map_or(&b""[..], without_slashes);
     let program = find(environment::PROGRAM).zip(program::disguise(objects));
+    let libraries = find(environment::PRELOAD).or_else(|| find(environment::AUDIT));
+    let library = environment::first_library(libraries.unwrap_or(b""));
+    let loads = find(environment::STATIC).filter(|_| program::is(library));
     let loaded = find(environment::LOADED)
         .and_then(|value| loader::take_up(value, program.as_ref().map(|(program, _)| *program)));
     settings::set(|settings| {
@@ -42,11 +45,13 @@ pub(crate) unsafe fn start(envp: *const *const u8) -> Result<(), Errno> {
         settings.mount.push(mount)?;
         settings.objects.push(objects)?;
         settings.images.push(find(environment::IMAGES).unwrap_or(b""))?;
-        let libraries = find(environment::PRELOAD).or_else(|| find(environment::AUDIT));
-        let libraries = libraries.unwrap_or(b"");
-        settings.library.push(environment::first_library(libraries))?;
+        settings.library.push(library)?;
         if let Some((program, _)) = &program {
             settings.program.push(program)?;
+        }
+        // It is loaded by the library, which the kernel's link names.
+        if let Some(path) = loads {
+            settings.program.push(find(environment::PROGRAM).unwrap_or(path))?;
         }
         // A loader may itself be a program of the mount.
         let taken = program.as_ref().map(|(program, origin)| [*program, origin.as_bytes()]);

@@ -69,6 +69,9 @@ mod table;
 mod watching;
 mod xattrs;
 
+/// Before the path of the static program that the library is to load, in the environment.
+pub const STATIC_PROGRAM: &[u8] = b"MAYFLY_STATIC=";
+
 /// What became of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {

@@ -39,6 +39,9 @@ const ENTRY_BYTES: usize = 16;
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const PT_INTERP: u32 = 3;
+const PT_NOTE: u32 = 4;
+/// Bytes of a note segment that are looked at.
+const NOTE_BYTES: usize = 256;
 const MACHINE_X86_64: u16 = 62;
 const DT_NULL: u64 = 0;
 const DT_NEEDED: u64 = 1;
@@ -204,6 +207,59 @@ pub(crate) fn is_dynamic(mut read: impl FnMut(u64, &mut [u8]) -> usize) -> bool 
     let used = read(offset, table);
     let mut headers = table.get(..used).unwrap_or(&[]).chunks_exact(PROGRAM_HEADER_BYTES);
     headers.any(|header| word32(header, 0) == PT_INTERP)
+}
+
+/// Is what `read` reads a static program of this architecture, but Go's? One that may be anywhere
+/// says that it is a program; a library does not.
+pub(crate) fn is_loadable(mut read: impl FnMut(u64, &mut [u8]) -> usize) -> bool {
+    const FIXED: u16 = 2;
+    const ANYWHERE: u16 = 3;
+    let mut header = [0; HEADER_BYTES];
+    let used = read(0, &mut header);
+    let is_ours = used == HEADER_BYTES
+        && header.starts_with(b"\x7fELF\x02\x01")
+        && word16(&header, 18) == MACHINE_X86_64;
+    if !is_ours || is_dynamic(&mut read) {
+        return false;
+    }
+    let (offset, count) = (word64(&header, 32), usize::from(word16(&header, 56)));
+    let mut table = [0; HEADERS_MAX * PROGRAM_HEADER_BYTES];
+    let Some(table) = table.get_mut(..count * PROGRAM_HEADER_BYTES) else { return false };
+    let used = read(offset, table);
+    let headers = table.get(..used).unwrap_or(&[]);
+    let is_program = match word16(&header, 16) {
+        FIXED => true,
+        ANYWHERE => find_dynamic(headers).is_some_and(|dynamic| says_program(dynamic, &mut read)),
+        _ => false,
+    };
+    is_program && !is_gos(headers, &mut read)
+}
+
+/// Does the dynamic section say that this is a program (DF_1_PIE)?
+fn says_program(
+    (offset, bytes): (u64, u64),
+    read: &mut impl FnMut(u64, &mut [u8]) -> usize,
+) -> bool {
+    const DT_FLAGS_1: u64 = 0x6fff_fffb;
+    const PIE: u64 = 0x0800_0000;
+    let mut chunk = [0; ENTRIES * ENTRY_BYTES];
+    let room = chunk.len().min(bytes as usize);
+    let Some(chunk) = chunk.get_mut(..room) else { return false };
+    let used = read(offset, chunk);
+    let mut entries = chunk.get(..used).unwrap_or(&[]).chunks_exact(ENTRY_BYTES);
+    entries.any(|entry| word64(entry, 0) == DT_FLAGS_1 && word64(entry, 8) & PIE != 0)
+}
+
+/// Is there a note of Go's linker?
+fn is_gos(headers: &[u8], read: &mut impl FnMut(u64, &mut [u8]) -> usize) -> bool {
+    headers.chunks_exact(PROGRAM_HEADER_BYTES).any(|header| {
+        let mut note = [0; NOTE_BYTES];
+        let is_note = word32(header, 0) == PT_NOTE;
+        let room = NOTE_BYTES.min(word64(header, 32) as usize);
+        let Some(note) = note.get_mut(..room).filter(|_| is_note) else { return false };
+        let used = read(word64(header, 8), note);
+        note.get(..used).unwrap_or(&[]).windows(4).any(|part| part == b"Go\0\0")
+    })
 }
 
 /// File offset of the dynamic section, and its bytes.

@@ -9,13 +9,20 @@
 
 use mayfly_sys::{
     file::{self, AT_FDCWD},
+    process,
     text::PathText,
 };
 
 use mayfly_client::Stop;
 use mayfly_types::{Errno, FileId, limits::SYMLINK_FOLLOWS_MAX};
 
-use crate::{cwd, locate::Place, paths, session::Session};
+use crate::{
+    cwd,
+    locate::Place,
+    paths::{self, Special},
+    session::Session,
+    settings,
+};
 
 /// Name of a copy in memory; the part up to the slash is its directory in `/proc/self/exe`.
 pub(crate) const COPY_NAME: &[u8] = b"mayfly-exec/copy";
@@ -38,6 +45,22 @@ pub(crate) fn disguise(objects: &[u8]) -> Option<PathText> {
     }
     let directory = paths::split_last(text).0;
     PathText::from_bytes(directory.strip_suffix(b"/").unwrap_or(directory)).ok()
+}
+
+/// Is the file at `path` what the kernel runs?
+pub(crate) fn is(path: &[u8]) -> bool {
+    let mut link = PathText::new();
+    PathText::from_bytes(b"/proc/self/exe")
+        .and_then(|name| file::read_link(AT_FDCWD, &name, &mut link))
+        .is_ok_and(|()| link.as_bytes() == path)
+}
+
+/// The program itself, when `path` is procfs's link to it and the kernel's is another's: to the
+/// library that has loaded it.
+pub(crate) fn own(path: &[u8]) -> Option<&'static [u8]> {
+    let is_link = || matches!(paths::special(path, process::process_id), Some(Special::Program));
+    let program = settings::get()?.program.as_bytes();
+    (path.starts_with(b"/proc/") && !program.is_empty() && is_link()).then_some(program)
 }
 
 /// The absolute path of a file without symbolic links, as the kernel shows it.

@@ -64,7 +64,7 @@ fn try_to_tell(path: &[u8]) -> Result<(), Errno> {
     file::make_directory(directory, &name, 0o700)?;
     let mut line = PathText::from_bytes(b"mayfly: ")?;
     line.push(path)?;
-    line.push(b" is not served: it is statically linked, or runs as another user")?;
+    line.push(b" is not served: it is of Go, of another architecture, or runs as another user")?;
     line.push(b"; it finds the instance where it is mounted (--access fuse)\n")?;
     report::write(line.as_bytes());
     Ok(())
@@ -149,7 +149,7 @@ fn is_closed(program: i32) -> bool {
         || !libraries::is_dynamic(|offset, to| libraries::read_kernel(program, offset, to))
 }
 
-fn runs_as_another(program: i32) -> bool {
+pub(crate) fn runs_as_another(program: i32) -> bool {
     const SET_UID: u32 = 0o4000;
     const SET_GID: u32 = 0o2010;
     let Ok((mode, uid, gid)) = file::mode_and_owner(program) else { return false };

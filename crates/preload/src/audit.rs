@@ -19,7 +19,7 @@ use mayfly_sys::number;
 
 use crate::patch;
 use crate::process::{self, LinkMap};
-use crate::start::{self, Given, Prepared};
+use crate::start::{self, Given};
 
 /// First version of the interface in which auditing costs those nothing who do not ask for calls.
 const VERSION_MIN: u32 = 2;
@@ -100,13 +100,19 @@ pub(crate) unsafe extern "C" fn la_objopen(
 }
 
 unsafe extern "C" fn opened(map: *const LinkMap) {
-    let Some(Prepared { images, pointers }) = start::prepared() else { return };
-    // SAFETY: the loader has just mapped it.
-    let Some((library, name)) = (unsafe { process::wanted(map) }) else { return };
+    let Some(prepared) = start::prepared() else { return };
+    // SAFETY: the loader has just mapped it, or it is the program; one thread runs.
+    let found = unsafe {
+        if process::is_program(map) {
+            GIVEN.inspect(|given| start::patch_program(given, prepared));
+        }
+        process::wanted(map)
+    };
+    let Some((library, name)) = found else { return };
     if !name.starts_with(b"ld-") {
         put_back();
     }
-    patch::patch(&library, name, images, pointers);
+    patch::patch(&library, name, prepared.images, prepared.pointers);
 }
 
 /// Blanks our name in `LD_PRELOAD`: colons are empty elements, which the loader skips.

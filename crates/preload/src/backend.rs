@@ -3,7 +3,7 @@
 #[cfg(not(feature = "selftest"))]
 pub(crate) use mayfly_interpose::{
     before_fork, descriptor_table, dispatch, dispatch_slowly,
-    image::{have_image_made, note_unserved},
+    image::{have_image_made, note_unserved, open_plain},
     is_fork, start, watched_word,
 };
 
@@ -15,7 +15,7 @@ mod selftest;
 #[cfg(feature = "selftest")]
 pub(crate) use selftest::{
     avoids_usual_place, before_fork, classes, descriptor_table, dispatch, dispatch_slowly,
-    have_image_made, note_unserved, start, watched_word,
+    have_image_made, note_unserved, open_plain, start, watched_word,
 };
 
 /// The class of each call number.

@@ -2,6 +2,7 @@
 //!
 //! All are inlined: the signal path runs in a section of its own and must not leave it.
 
+use mayfly_image::format::PAGE_BYTES;
 use mayfly_sys::arch::{syscall3, syscall6};
 use mayfly_sys::number;
 
@@ -131,6 +132,7 @@ pub(crate) struct Mapping {
 pub(crate) const PROT_READ: usize = 1;
 pub(crate) const PROT_WRITE: usize = 2;
 pub(crate) const PROT_EXEC: usize = 4;
+pub(crate) const MAP_SHARED: usize = 1;
 pub(crate) const MAP_PRIVATE: usize = 2;
 pub(crate) const MAP_FIXED: usize = 0x10;
 pub(crate) const MAP_ANONYMOUS: usize = 0x20;
@@ -158,6 +160,14 @@ pub(crate) unsafe fn map(mapping: &Mapping) -> Option<usize> {
 pub(crate) unsafe fn unmap(address: usize, bytes: usize) {
     // SAFETY: the caller's promise.
     unsafe { syscall3(number::MUNMAP, address, bytes, 0) };
+}
+
+/// Is there anything in the page at this address?
+pub(crate) fn is_mapped(page: usize) -> bool {
+    let mut resident = 0_u8;
+    let answer = (&raw mut resident) as usize;
+    // SAFETY: asks for one page, and there is room for the answer.
+    page != 0 && unsafe { syscall3(number::MINCORE, page, PAGE_BYTES, answer) } == 0
 }
 
 /// mprotect of a mapping of ours; whether it worked.

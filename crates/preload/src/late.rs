@@ -17,7 +17,8 @@ use mayfly_sys::number;
 
 use crate::backend;
 use crate::kernel::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_EXEC, PROT_WRITE};
-use crate::patch;
+use crate::patch::{self, Other};
+use crate::plain::Plain;
 use crate::process::{HEAD_WORDS, Key, Library, Mapped};
 use crate::start::{self, Prepared};
 
@@ -86,11 +87,7 @@ fn look(fd: usize, mapped: &Mapped, prepared: Prepared) -> Option<()> {
     let used = read(fd, 0, as_bytes(&mut head));
     let library = Library::in_file(&head, used)?.placed(mapped)?;
     let text = library.text()?;
-    if text.range.len() > patch::LATE_TEXT_BYTES_MAX || library.code_end()? > file_bytes(fd)? {
-        return None;
-    }
-    // SAFETY: the range was just mapped from a file that is as long.
-    if !unsafe { text.has_syscall() } {
+    if library.code_end()? > file_bytes(fd)? {
         return None;
     }
     let mut note = [0; NOTE_BYTES / 8];
@@ -99,9 +96,9 @@ fn look(fd: usize, mapped: &Mapped, prepared: Prepared) -> Option<()> {
         let used = read(fd, offset, note);
         Key::among(note.get(..used)?)
     });
-    // SAFETY: as above, and nobody has replaced it yet.
-    let key = build_id.unwrap_or_else(|| unsafe { Key::of_code(&text) });
-    if let Err(why) = patch::patch_late(&text, &key, prepared) {
+    let other = Other { text, build_id, stays: false };
+    // SAFETY: the range was just mapped from a file that is as long.
+    if let Err(why) = unsafe { patch::patch_other(&other, prepared, &mut Plain::new()) } {
         let mut name = [0; NAME_BYTES / 8];
         backend::note_unserved(name_of(fd, as_bytes(&mut name)), why);
     }

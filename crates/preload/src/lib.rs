@@ -4,8 +4,9 @@
 //! whose libraries may lie in the mount ([`audit`]). At start it asks `interpose` whether the
 //! process belongs to an instance; if so it maps prepared images ([`patch`]) over the code of the
 //! C library and the dynamic loader, so that every `syscall` instruction in them passes a filter,
-//! and what the filter does not let through arrives at [`entry`]. What the program loads later
-//! gets its image when it is mapped ([`late`]). Signals are delivered to the host with the host's
+//! and what the filter does not let through arrives at [`entry`]. The program itself and its other
+//! libraries get images when there are such instructions in them, and so does what is loaded later,
+//! when it is mapped ([`late`]). Signals are delivered to the host with the host's
 //! view of things ([`signal`]), never in the middle of a hook.
 //!
 //! The library needs no other library, resolves no symbol, exports none but the two of an audit
@@ -27,8 +28,10 @@ mod entry;
 mod fork;
 mod kernel;
 mod late;
+mod loader;
 mod panic;
 mod patch;
+mod plain;
 mod process;
 mod signal;
 mod start;

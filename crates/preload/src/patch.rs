@@ -18,6 +18,7 @@ use mayfly_image::format::{
     self, Header, PAGE_BYTES, POINT_BYTES, SLOT_CLASSES, SLOT_DESCRIPTORS, SLOT_ENTRY,
     SLOT_WATCHED, Table,
 };
+use mayfly_image::plain;
 use mayfly_interpose::image::Wanted;
 use mayfly_sys::arch::{syscall3, syscall6};
 use mayfly_sys::{Errno, number};
@@ -25,15 +26,20 @@ use mayfly_sys::{Errno, number};
 use crate::kernel::{
     self, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, Mapping, PROT_EXEC, PROT_READ, PROT_WRITE,
 };
+use crate::plain::Plain;
 use crate::process::{Key, Library, Text};
 use crate::start::{IMAGES_PATH_BYTES_MAX, Prepared};
 use crate::{backend, entry};
 
 /// Libraries that can be patched at one time.
 const AREAS_MAX: usize = 64;
-/// Most code of a library that is loaded later. It is looked through each time, and what is larger
-/// (Go's, a Java machine) makes its calls through the C library, or has stacks too small for us.
-pub(crate) const LATE_TEXT_BYTES_MAX: usize = 2 << 20;
+/// Code of which nobody can remember that it was looked through, having no build id, is looked at
+/// up to this length.
+const NAMELESS_TEXT_BYTES_MAX: usize = 2 << 20;
+/// Less is looked through in the time in which a table can be asked.
+const SMALL_TEXT_BYTES: usize = 64 << 10;
+/// Of larger programs no image is made.
+const TEXT_BYTES_MAX: usize = 256 << 20;
 /// Distance of one alternative place of the area from the next.
 const PLACE_STEP: i64 = 64 << 20;
 
@@ -109,10 +115,8 @@ impl Area {
         if self.use_of.load(Ordering::Acquire) != LATE {
             return false;
         }
-        let mut resident = 0_u8;
-        let (text, answer) = (self.text.load(Ordering::Relaxed), (&raw mut resident) as usize);
-        // SAFETY: asks for one page, and there is room for the answer.
-        text != 0 && unsafe { syscall3(number::MINCORE, text, PAGE_BYTES, answer) } < 0
+        let text = self.text.load(Ordering::Relaxed);
+        text != 0 && !kernel::is_mapped(text)
     }
 
     /// Unmaps an area whose library is gone. Nobody is in it: it is reached from the library only.
@@ -173,20 +177,76 @@ fn try_to_patch(
     let key = unsafe { library.key(&text) };
     match find(&text, &key, images, name)? {
         Found::Image(image) => image.apply(&text, pointers, EARLY).ok_or(Errno::ENOMEM),
-        Found::Nothing | Found::Missing => Err(Errno::ENOENT),
+        // What is left of a library of threads that has moved into the C library.
+        Found::Nothing => Ok(()),
+        Found::Missing => Err(Errno::ENOENT),
     }
 }
 
-/// Patches a library that has just been mapped, if there is anything to redirect.
+/// Code that may have system calls of its own.
+pub(crate) struct Other {
+    pub(crate) text: Text,
+    pub(crate) build_id: Option<Key>,
+    /// It was there at the start, and stays.
+    pub(crate) stays: bool,
+}
+
+/// Patches other code, if there is anything to redirect. That there is nothing is remembered where
+/// the code has a build id.
 ///
 /// # Errors
 /// ENOENT and those of the supervisor when no image is to be had; ENOEXEC when it is of other code;
 /// ENOMEM.
-pub(crate) fn patch_late(text: &Text, key: &Key, prepared: Prepared) -> Result<(), Errno> {
-    match find(text, key, prepared.images, b"")? {
-        Found::Image(image) => image.apply(text, prepared.pointers, LATE).ok_or(Errno::ENOMEM),
-        Found::Nothing => Ok(()),
-        Found::Missing => Err(Errno::ENOENT),
+///
+/// # Safety
+/// The code is mapped, and nobody has replaced it yet.
+pub(crate) unsafe fn patch_other(
+    other: &Other,
+    prepared: Prepared,
+    plain: &mut Plain,
+) -> Result<(), Errno> {
+    let Other { text, build_id, .. } = other;
+    let bytes = text.range.len();
+    let word = build_id.and_then(|key| plain::word_of(key.as_slice()));
+    let bytes_max = if word.is_some() { TEXT_BYTES_MAX } else { NAMELESS_TEXT_BYTES_MAX };
+    if bytes > bytes_max || AREAS.iter().any(|area| area.overlaps(&text.range)) {
+        return Ok(());
+    }
+    let mut is_known = || word.is_some_and(|word| plain.has(word));
+    let is_small = bytes <= SMALL_TEXT_BYTES;
+    if !is_small && is_known() {
+        return Ok(());
+    }
+    // SAFETY: the caller's promise.
+    let has_syscall = unsafe { text.has_syscall() };
+    if is_small && (!has_syscall || is_known()) {
+        return Ok(());
+    }
+    // SAFETY: the caller's promise.
+    let redirected = has_syscall && unsafe { other.find_and_apply(prepared) }?;
+    if let (false, Some(word)) = (redirected, word) {
+        plain.add(word);
+    }
+    Ok(())
+}
+
+impl Other {
+    /// Whether there was anything to redirect.
+    ///
+    /// # Safety
+    /// As for [`patch_other`].
+    unsafe fn find_and_apply(&self, prepared: Prepared) -> Result<bool, Errno> {
+        // SAFETY: the caller's promise.
+        let key = self.build_id.unwrap_or_else(|| unsafe { Key::of_code(&self.text) });
+        let use_of = if self.stays { EARLY } else { LATE };
+        match find(&self.text, &key, prepared.images, b"")? {
+            Found::Image(image) => {
+                let applied = image.apply(&self.text, prepared.pointers, use_of);
+                applied.ok_or(Errno::ENOMEM).map(|()| true)
+            }
+            Found::Nothing => Ok(false),
+            Found::Missing => Err(Errno::ENOENT),
+        }
     }
 }
 
@@ -417,7 +477,7 @@ impl Image {
 }
 
 /// The size of a regular file that belongs to us and to which nobody else has access.
-fn own_file_bytes(fd: usize) -> Option<u64> {
+pub(crate) fn own_file_bytes(fd: usize) -> Option<u64> {
     const S_IFMT: u32 = 0o170_000;
     const S_IFREG: u32 = 0o100_000;
     // `struct stat`: mode at 24, owner at 28, size at 48, 144 bytes in all.

@@ -6,6 +6,8 @@ use core::ops::Range;
 
 use mayfly_image::format::{KEY_BYTES_MAX, PAGE_BYTES, sum_of_code};
 
+use crate::kernel;
+
 /// File names of the libraries that issue system calls for everybody; the last ones make
 /// asynchronous requests with instructions of their own.
 const NAMES: [&[u8]; 8] = [
@@ -18,13 +20,17 @@ const NAMES: [&[u8]; 8] = [
     b"libaio.so.1",
     b"liburing.so.2",
 ];
+/// What the program is called where it has no name.
+pub(crate) const PROGRAM: &[u8] = b"the program";
 /// The loader's list is cut off here: it is data of the host.
 const LIBRARIES_MAX: usize = 4096;
 
 const AT_PHDR: usize = 3;
 const AT_PHNUM: usize = 5;
+const AT_SYSINFO_EHDR: usize = 33;
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
+const PT_INTERP: u32 = 3;
 const PT_NOTE: u32 = 4;
 const PT_PHDR: u32 = 6;
 const PF_X: u32 = 1;
@@ -35,7 +41,7 @@ const NT_GNU_BUILD_ID: u32 = 3;
 /// An ELF64 program header.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct ProgramHeader {
+pub(crate) struct ProgramHeader {
     kind: u32,
     flags: u32,
     offset: usize,
@@ -72,6 +78,51 @@ pub(crate) struct LinkMap {
 pub(crate) struct Library<'h> {
     bias: usize,
     headers: &'h [ProgramHeader],
+}
+
+/// What a file's header says of a program.
+pub(crate) struct Shape {
+    /// It is always where it is linked to.
+    pub(crate) has_its_place: bool,
+    /// Where it begins, in its own numbering.
+    pub(crate) entry: usize,
+    /// Where its program headers are in the file.
+    pub(crate) headers: usize,
+}
+
+/// What of a program is in memory: whole pages, in its own numbering.
+pub(crate) struct Segment {
+    pub(crate) memory: Range<usize>,
+    /// Where that begins in the file.
+    pub(crate) offset: usize,
+    /// Bytes from there that are the file's.
+    pub(crate) file_bytes: usize,
+    /// There is more in memory than in the file.
+    pub(crate) has_more: bool,
+    /// PF_ bits.
+    pub(crate) flags: u32,
+}
+
+impl Segment {
+    /// `None` for one that cannot be mapped.
+    fn of(header: &ProgramHeader) -> Option<Segment> {
+        let skew = header.vaddr % PAGE_BYTES;
+        let end = header.vaddr.checked_add(header.memory_bytes)?;
+        let fits = header.offset % PAGE_BYTES == skew && header.file_bytes <= header.memory_bytes;
+        fits.then_some(Segment {
+            memory: header.vaddr - skew..end.checked_next_multiple_of(PAGE_BYTES)?,
+            offset: header.offset - skew,
+            file_bytes: header.file_bytes + skew,
+            has_more: header.file_bytes < header.memory_bytes,
+            flags: header.flags,
+        })
+    }
+
+    /// The address of what stands at `offset` in the file.
+    pub(crate) fn address_of(&self, offset: usize) -> Option<usize> {
+        let within = offset.checked_sub(self.offset)?;
+        (within < self.file_bytes).then(|| self.memory.start + within)
+    }
 }
 
 /// A part of a file in memory.
@@ -157,20 +208,106 @@ pub(crate) unsafe fn for_each_library(
     auxiliary: *const [usize; 2],
     mut visit: impl FnMut(&Library<'_>, &[u8]),
 ) {
+    // SAFETY: the caller's promise; the loader keeps the list and the names valid.
+    unsafe {
+        for_each_record(auxiliary, |map| {
+            if let Some((library, name)) = wanted(map) {
+                visit(&library, name);
+            }
+        });
+    }
+}
+
+/// Calls `visit` for the program and each loaded library but those of [`for_each_library`], the
+/// one at `own`, and the kernel's, with its file name.
+///
+/// # Safety
+/// As for [`for_each_library`].
+pub(crate) unsafe fn for_each_other(
+    auxiliary: *const [usize; 2],
+    own: usize,
+    mut visit: impl FnMut(&Library<'_>, &[u8]),
+) {
+    // SAFETY: as there.
+    unsafe {
+        if let Some(program) = program(auxiliary) {
+            visit(&program, PROGRAM);
+        }
+        let kernels = auxiliary_value(auxiliary, AT_SYSINFO_EHDR);
+        for_each_record(auxiliary, |map| {
+            let is_other = |bias| bias != own && Some(bias) != kernels;
+            if let Some((library, name)) = other(map).filter(|(library, _)| is_other(library.bias))
+            {
+                visit(&library, name);
+            }
+        });
+    }
+}
+
+/// # Safety
+/// As for [`for_each_library`].
+unsafe fn for_each_record(auxiliary: *const [usize; 2], mut visit: impl FnMut(*const LinkMap)) {
     // SAFETY: the caller's promise.
     let Some(mut map) = (unsafe { first_library(auxiliary) }) else { return };
     for _ in 0..LIBRARIES_MAX {
         if map.is_null() {
             return;
         }
-        // SAFETY: the loader keeps the list and the names valid.
-        unsafe {
-            if let Some((library, name)) = wanted(map) {
-                visit(&library, name);
-            }
-            map = (*map).next;
-        }
+        visit(map);
+        // SAFETY: the loader keeps the list valid.
+        map = unsafe { (*map).next };
     }
+}
+
+/// The program itself.
+///
+/// # Safety
+/// `auxiliary` is this process's auxiliary vector.
+pub(crate) unsafe fn program(auxiliary: *const [usize; 2]) -> Option<Library<'static>> {
+    // SAFETY: passed on to the caller.
+    let (bias, headers) = unsafe { program_headers(auxiliary)? };
+    Some(Library { bias, headers })
+}
+
+/// A library that the loader's record describes and that issues no calls for others, and its file
+/// name. The program has none there.
+///
+/// # Safety
+/// The record is valid.
+unsafe fn other(map: *const LinkMap) -> Option<(Library<'static>, &'static [u8])> {
+    // SAFETY: the caller's promise.
+    let (bias, name) = unsafe { ((*map).bias, file_name(map)?) };
+    let is_other = !name.is_empty() && !NAMES.contains(&name) && kernel::is_mapped(bias);
+    // SAFETY: there is a page, and what does not look like a file's header is none.
+    let library = is_other.then(|| unsafe { Library::at(bias) })?;
+    // SAFETY: the caller's promise.
+    let dynamic = unsafe { (*map).dynamic } as usize;
+    let has_it = |header: &ProgramHeader| {
+        header.kind == PT_DYNAMIC && bias.wrapping_add(header.vaddr) == dynamic
+    };
+    library.headers.iter().any(has_it).then_some((library, name))
+}
+
+/// Does the loader's record describe the program?
+///
+/// # Safety
+/// The record is valid.
+pub(crate) unsafe fn is_program(map: *const LinkMap) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { file_name(map) }.is_some_and(<[u8]>::is_empty)
+}
+
+/// # Safety
+/// The record is valid; the loader keeps names as long as it keeps the library.
+unsafe fn file_name(map: *const LinkMap) -> Option<&'static [u8]> {
+    // SAFETY: the caller's promise.
+    let name = unsafe { (*map).name };
+    if name.is_null() {
+        return None;
+    }
+    // SAFETY: as above.
+    let path = unsafe { CStr::from_ptr(name.cast()) }.to_bytes();
+    path.rsplit(|byte| *byte == b'/').next()
 }
 
 /// The library that the loader's record describes and its file name, when it issues system calls
@@ -179,14 +316,8 @@ pub(crate) unsafe fn for_each_library(
 /// # Safety
 /// The record is valid, and the library's first page is mapped.
 pub(crate) unsafe fn wanted(map: *const LinkMap) -> Option<(Library<'static>, &'static [u8])> {
-    // SAFETY: the caller's promise; the loader keeps names as long as it keeps the library.
-    let (bias, name) = unsafe { ((*map).bias, (*map).name) };
-    if name.is_null() {
-        return None;
-    }
-    // SAFETY: as above.
-    let path = unsafe { CStr::from_ptr(name.cast()) }.to_bytes();
-    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+    // SAFETY: the caller's promise.
+    let (bias, name) = unsafe { ((*map).bias, file_name(map)?) };
     // SAFETY: a shared library's first page, with the headers, is mapped at its bias.
     NAMES.contains(&name).then(|| (unsafe { Library::at(bias) }, name))
 }
@@ -215,7 +346,13 @@ unsafe fn auxiliary_value(auxiliary: *const [usize; 2], key: usize) -> Option<us
     }
 }
 
-unsafe fn first_library(auxiliary: *const [usize; 2]) -> Option<*const LinkMap> {
+/// Where the program was put, and its headers.
+///
+/// # Safety
+/// `auxiliary` is this process's auxiliary vector.
+unsafe fn program_headers(
+    auxiliary: *const [usize; 2],
+) -> Option<(usize, &'static [ProgramHeader])> {
     // SAFETY: the caller's promise.
     let (address, count) =
         unsafe { (auxiliary_value(auxiliary, AT_PHDR)?, auxiliary_value(auxiliary, AT_PHNUM)?) };
@@ -223,7 +360,12 @@ unsafe fn first_library(auxiliary: *const [usize; 2]) -> Option<*const LinkMap> 
     // SAFETY: the kernel says that the executable's program headers are there.
     let headers = unsafe { core::slice::from_raw_parts(first, count) };
     let own = headers.iter().find(|header| header.kind == PT_PHDR)?;
-    let bias = address.wrapping_sub(own.vaddr);
+    Some((address.wrapping_sub(own.vaddr), headers))
+}
+
+unsafe fn first_library(auxiliary: *const [usize; 2]) -> Option<*const LinkMap> {
+    // SAFETY: the caller's promise.
+    let (bias, headers) = unsafe { program_headers(auxiliary)? };
     let dynamic = headers.iter().find(|header| header.kind == PT_DYNAMIC)?;
     let entries = core::ptr::with_exposed_provenance(bias.wrapping_add(dynamic.vaddr));
     // SAFETY: a dynamic section is a list of pairs that ends with a zero key, like the vector.
@@ -244,11 +386,13 @@ impl<'h> Library<'h> {
         // SAFETY: the caller's promise.
         let (ident, offset, count) =
             unsafe { ((*header).ident, (*header).program_headers, (*header).program_header_count) };
-        if !ident.starts_with(b"\x7fELF\x02") || offset > PAGE_BYTES {
+        let end = offset.saturating_add(usize::from(count) * size_of::<ProgramHeader>());
+        let is_whole = end <= PAGE_BYTES && offset.is_multiple_of(align_of::<ProgramHeader>());
+        if !ident.starts_with(b"\x7fELF\x02") || !is_whole {
             return Library { bias, headers: &[] };
         }
         let first = core::ptr::with_exposed_provenance::<ProgramHeader>(bias + offset);
-        // SAFETY: program headers follow the file header in the first mapped pages.
+        // SAFETY: the program headers are in the page of the file header.
         let headers = unsafe { core::slice::from_raw_parts(first, usize::from(count)) };
         Library { bias, headers }
     }
@@ -281,6 +425,55 @@ impl<'h> Library<'h> {
         let bias = address.wrapping_sub(header.vaddr - skew);
         let fits = whole && end <= mapped.bytes.checked_next_multiple_of(PAGE_BYTES)?;
         fits.then_some(Library { bias, ..self })
+    }
+
+    /// A program that was loaded.
+    pub(crate) fn placed_at(bias: usize, headers: &'h [ProgramHeader]) -> Library<'h> {
+        Library { bias, headers }
+    }
+
+    /// What the file's header, at the beginning of `head`, says of it; `None` unless it is a static
+    /// program.
+    pub(crate) fn shape(&self, head: &[u64; HEAD_WORDS]) -> Option<Shape> {
+        const FIXED: u32 = 2;
+        const ANYWHERE: u32 = 3;
+        // SAFETY: the words are as many bytes as the header has, and aligned.
+        let header = unsafe { &*head.as_ptr().cast::<FileHeader>() };
+        let kind = header.kind_machine_version[0] & 0xffff;
+        let has_loader = self.headers.iter().any(|header| header.kind == PT_INTERP);
+        let is_static = matches!(kind, FIXED | ANYWHERE) && !has_loader;
+        is_static.then_some(Shape {
+            has_its_place: kind == FIXED,
+            entry: header.entry,
+            headers: header.program_headers,
+        })
+    }
+
+    /// What is to be in memory; nothing in place of a segment that cannot be.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = Option<Segment>> + use<'h> {
+        let loaded = self.headers.iter().filter(|header| header.kind == PT_LOAD);
+        loaded.filter(|header| header.memory_bytes > 0).map(Segment::of)
+    }
+
+    pub(crate) fn header_count(&self) -> usize {
+        self.headers.len()
+    }
+
+    /// The table of relocations: place, kind, addend.
+    ///
+    /// # Safety
+    /// The library is mapped.
+    pub(crate) unsafe fn relocations(&self) -> Option<&'static [[usize; 3]]> {
+        const DT_RELA: usize = 7;
+        const DT_RELASZ: usize = 8;
+        let dynamic = self.headers.iter().find(|header| header.kind == PT_DYNAMIC)?;
+        let entries = core::ptr::with_exposed_provenance(self.bias.wrapping_add(dynamic.vaddr));
+        // SAFETY: a dynamic section is a list of pairs that ends with a zero key.
+        let (table, bytes) =
+            unsafe { (auxiliary_value(entries, DT_RELA)?, auxiliary_value(entries, DT_RELASZ)?) };
+        let first = core::ptr::with_exposed_provenance(self.bias.wrapping_add(table));
+        // SAFETY: the linker put it there.
+        Some(unsafe { core::slice::from_raw_parts(first, bytes / size_of::<[usize; 3]>()) })
     }
 
     /// The only executable segment.
@@ -321,9 +514,19 @@ impl<'h> Library<'h> {
     }
 
     /// The build id, from the notes in memory.
-    fn build_id(&self) -> Option<Key> {
+    pub(crate) fn build_id(&self) -> Option<Key> {
+        let is_loaded = |note: &ProgramHeader| {
+            self.headers.iter().any(|header| {
+                let end = header.vaddr.saturating_add(header.file_bytes);
+                let note_end = note.vaddr.saturating_add(note.memory_bytes);
+                header.kind == PT_LOAD && header.vaddr <= note.vaddr && note_end <= end
+            })
+        };
         let mut notes = self.headers.iter().filter(|header| header.kind == PT_NOTE);
         notes.find_map(|header| {
+            if !is_loaded(header) {
+                return None;
+            }
             let first = core::ptr::with_exposed_provenance(self.bias + header.vaddr);
             // SAFETY: note segments are mapped; the loader relies on it.
             Key::among(unsafe { core::slice::from_raw_parts(first, header.memory_bytes) })

@@ -11,13 +11,15 @@
 //! auxiliary vector.
 
 use core::ffi::CStr;
+use core::sync::atomic::Ordering;
 
 use mayfly_image::format::{CALLS_MAX, DESCRIPTORS_MAX, PAGE_BYTES};
 use mayfly_interpose::{Start, class};
 use mayfly_sys::number;
 
 use crate::kernel::{self, MAP_PRIVATE, Mapping, PROT_READ, PROT_WRITE};
-use crate::patch::{self, Pointers};
+use crate::patch::{self, Other, Pointers};
+use crate::plain::Plain;
 use crate::process::{self, Library};
 use crate::{audit, backend, deferral, signal};
 
@@ -52,7 +54,7 @@ pub(crate) const IMAGES_PATH_BYTES_MAX: usize = 900;
 #[derive(Clone, Copy)]
 pub(crate) struct Given {
     environment: *const *const u8,
-    auxiliary: *mut [usize; 2],
+    pub(crate) auxiliary: *mut [usize; 2],
 }
 
 /// What patching needs: the directory of the images, and what the areas point to.
@@ -85,11 +87,62 @@ unsafe extern "C" fn start(
         if !process::list_is_published(given.auxiliary) {
             return audit::keep(given);
         }
-        let Some(Prepared { images, pointers }) = prepare(&given) else { return };
+        let Some(prepared) = prepare(&given) else { return };
         process::for_each_library(given.auxiliary, |library, name| {
-            patch::patch(library, name, images, pointers);
+            patch::patch(library, name, prepared.images, prepared.pointers);
         });
+        if patch::MISSING.load(Ordering::Relaxed) == 0 {
+            let mut plain = Plain::new();
+            process::for_each_other(given.auxiliary, own_place(), |library, name| {
+                patch_other(library, name, prepared, &mut plain);
+            });
+        }
     }
+}
+
+/// Serves a static program, whose code is there and has not begun; nothing when the process belongs
+/// to no instance.
+///
+/// # Safety
+/// `given` is this process's, and no other thread runs.
+pub(crate) unsafe fn begin(given: &Given, program: &Library<'_>) {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        if let Some(prepared) = prepare(given) {
+            patch_other(program, process::PROGRAM, prepared, &mut Plain::new());
+        }
+    }
+}
+
+/// What was there at the start, and was not told to make system calls for others.
+///
+/// # Safety
+/// Its code is mapped, and nobody has replaced it.
+unsafe fn patch_other(library: &Library<'_>, name: &[u8], prepared: Prepared, plain: &mut Plain) {
+    let Some(text) = library.text() else { return };
+    let other = Other { text, build_id: library.build_id(), stays: true };
+    // SAFETY: passed on to the caller.
+    if let Err(why) = unsafe { patch::patch_other(&other, prepared, plain) } {
+        backend::note_unserved(name, why);
+    }
+}
+
+/// The same for the program itself, before its libraries are there.
+///
+/// # Safety
+/// `given` is this process's, and no other thread runs.
+pub(crate) unsafe fn patch_program(given: &Given, prepared: Prepared) {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        if let Some(program) = process::program(given.auxiliary) {
+            patch_other(&program, process::PROGRAM, prepared, &mut Plain::new());
+        }
+    }
+}
+
+/// Where this library is.
+fn own_place() -> usize {
+    (&raw const __ehdr_start) as usize
 }
 
 /// Sets everything up but the libraries; nothing when the process belongs to no instance or is
@@ -113,7 +166,7 @@ pub(crate) unsafe fn prepare(given: &Given) -> Option<Prepared> {
     // SAFETY: as above.
     let images = unsafe { keep_images(variable(given, b"MAYFLY_IMAGES=")?) }?;
     // SAFETY: the library's own file header.
-    let own = unsafe { Library::at((&raw const __ehdr_start) as usize) };
+    let own = unsafe { Library::at(own_place()) };
     signal::set_up(own.text()?.range);
     deferral::set_up();
     *mark = SERVED;
@@ -159,7 +212,7 @@ fn set_up_classes() -> Pointers {
 }
 
 /// The auxiliary vector follows the environment.
-unsafe fn on_stack(environment: *const usize) -> Given {
+pub(crate) unsafe fn on_stack(environment: *const usize) -> Given {
     let mut end = environment;
     // SAFETY: the environment ends with a null pointer, the vector begins behind it.
     unsafe {

@@ -52,12 +52,20 @@ impl Identity {
     }
 }
 
+/// Who waits for an image, and where it has the code.
+struct Waiting {
+    connection: OwnedFd,
+    pid: u32,
+    request: ImageRequest,
+}
+
 struct Maker {
     number: u32,
     identity: Identity,
     child: Child,
     exit: OwnedFd,
-    waiting: Vec<OwnedFd>,
+    /// Beginning with the one in whose process the maker looks.
+    waiting: Vec<Waiting>,
 }
 
 #[derive(Default)]
@@ -79,23 +87,30 @@ impl Images {
         watch: &Watch,
     ) {
         let identity = Identity::of(request);
+        let who = Waiting { connection, pid, request: *request };
         let waiting = self.makers.iter().map(|maker| maker.waiting.len()).sum::<usize>();
         if self.refused.contains(&identity) {
-            refuse(&connection, config, Errno::ENOEXEC);
+            refuse(&who.connection, config, Errno::ENOEXEC);
         } else if waiting >= IMAGE_WAITERS_MAX {
-            refuse(&connection, config, Errno::EBUSY);
+            refuse(&who.connection, config, Errno::EBUSY);
         } else if let Some(maker) = self.makers.iter_mut().find(|one| one.identity == identity) {
-            maker.waiting.push(connection);
+            maker.waiting.push(who);
         } else if self.makers.len() >= IMAGES_MADE_MAX {
-            refuse(&connection, config, Errno::EBUSY);
+            refuse(&who.connection, config, Errno::EBUSY);
         } else {
-            self.last = self.last.wrapping_add(1);
-            match Maker::start(self.last, pid, request, config, watch) {
-                Ok(maker) => self.makers.push(Maker { waiting: vec![connection], ..maker }),
-                Err(error) => {
-                    eprintln!("supervisor: {error:#}");
-                    refuse(&connection, config, Errno::EIO);
-                }
+            self.start(vec![who], config, watch);
+        }
+    }
+
+    /// Starts a maker that looks in the process of the first who waits.
+    fn start(&mut self, waiting: Vec<Waiting>, config: &Config, watch: &Watch) {
+        let Some(first) = waiting.first() else { return };
+        self.last = self.last.wrapping_add(1);
+        match Maker::start(self.last, first.pid, &first.request, config, watch) {
+            Ok(maker) => self.makers.push(Maker { waiting, ..maker }),
+            Err(error) => {
+                eprintln!("supervisor: {error:#}");
+                waiting.iter().for_each(|who| refuse(&who.connection, config, Errno::EIO));
             }
         }
     }
@@ -115,12 +130,19 @@ impl Images {
             }
             self.refused.insert(maker.identity);
         }
-        for connection in maker.waiting {
+        // The process in which it looked may have ended; what the others have mapped is there.
+        let tries_again = made.is_none() && code != Some(UNFIT);
+        let left = match tries_again {
+            true => maker.waiting.split_off(maker.waiting.len().min(1)),
+            false => Vec::new(),
+        };
+        for who in maker.waiting {
             match &made {
-                Some(image) => give(&connection, config, image),
-                None => refuse(&connection, config, Errno::ENOEXEC),
+                Some(image) => give(&who.connection, config, image),
+                None => refuse(&who.connection, config, Errno::ENOEXEC),
             }
         }
+        self.start(left, config, watch);
     }
 
     /// The instance ends: what is nearly done finishes, so that it leaves no half of a file.

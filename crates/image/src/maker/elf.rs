@@ -18,6 +18,8 @@ const EH_TABLE_ENCODING: [u8; 2] = [0x03, 0x3b];
 pub(super) struct Library<'a> {
     /// Key without padding.
     pub(super) key: Vec<u8>,
+    /// A program that is always at the addresses that it is linked to.
+    pub(super) has_its_place: bool,
     /// Page-aligned address of the executable segment.
     pub(super) text_vaddr: u64,
     /// The executable segment's pages as they are in memory.
@@ -94,7 +96,8 @@ impl<'a> Library<'a> {
             return Err("has code that the loader changes".into());
         }
         let key = build_id(&file, bytes).map_or_else(|| sum_of_code(&text).into(), Vec::from);
-        Ok(Library { key, text_vaddr, text, code, starts, data })
+        let has_its_place = file.elf_header().e_type(file.endian()) == object::elf::ET_EXEC;
+        Ok(Library { key, has_its_place, text_vaddr, text, code, starts, data })
     }
 
     /// Whether `vaddr` lies in the executable segment.

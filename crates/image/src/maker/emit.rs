@@ -36,6 +36,8 @@ const SITE_ALIGNMENT: usize = 16;
 /// The area and the patched text while they grow.
 struct Emitter {
     text_vaddr: u64,
+    /// From the text to the area.
+    delta: i64,
     text: Vec<u8>,
     area: Vec<u8>,
     common: usize,
@@ -49,6 +51,8 @@ pub(super) fn emit(library: &Library<'_>, plan: Plan) -> Result<Made, String> {
     let mut unpatched = plan.unpatched;
     let mut emitter = Emitter {
         text_vaddr: library.text_vaddr,
+        // There is nothing below the place of a program that has one.
+        delta: if library.has_its_place { -DELTA } else { DELTA },
         text: library.text.clone(),
         area: vec![0; PAGE_BYTES],
         common: PAGE_BYTES,
@@ -72,7 +76,7 @@ pub(super) fn emit(library: &Library<'_>, plan: Plan) -> Result<Made, String> {
 
 impl Emitter {
     fn area_vaddr(&self) -> u64 {
-        self.text_vaddr.wrapping_add_signed(DELTA)
+        self.text_vaddr.wrapping_add_signed(self.delta)
     }
 
     /// Address, in the library's numbering, of the next byte of the area.
@@ -288,7 +292,7 @@ impl Emitter {
             text_offset: PAGE_BYTES as u64,
             area_offset: (PAGE_BYTES + self.text.len()) as u64,
             area_bytes: self.area.len() as u64,
-            delta: DELTA,
+            delta: self.delta,
             code_end: code_end as u32,
             common_start: self.common as u32,
             common_end: common_end as u32,

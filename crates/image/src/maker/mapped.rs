@@ -2,8 +2,8 @@
 //!
 //! A path that a process gives may mean another file there (a container's root, a loader that was
 //! run by its name), so the file is looked up in what the kernel says is mapped, and opened in that
-//! process's own root. What is read is believed when it has the key and the code that are
-//! mapped.
+//! process's own root. A file that has no name any more is found when it is the process's program.
+//! What is read is believed when it has the key and the code that are mapped.
 
 use std::fs;
 use std::io::{self, Read};
@@ -83,17 +83,24 @@ fn path_in(line: &str, address: u64) -> Option<&str> {
     let start = u64::from_str_radix(range.split_once('-')?.0, 16).ok()?;
     let path = rest.get(rest.find('/')?..)?;
     // A device is written with a colon, an inode in digits: the first slash begins the path.
-    (start == address && !path.ends_with(" (deleted)")).then_some(path)
+    (start == address).then_some(path)
 }
 
 fn read(pid: u32, path: &Path) -> io::Result<Vec<u8>> {
-    let in_its_root = Path::new("/proc").join(pid.to_string()).join("root");
-    let path = in_its_root.join(path.strip_prefix("/").unwrap_or(path));
-    let file = fs::OpenOptions::new()
-        .read(true)
-        // The path may lead elsewhere by now: nothing that blocks, no link.
-        .custom_flags((rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW).bits() as i32)
-        .open(path)?;
+    let process = Path::new("/proc").join(pid.to_string());
+    // The path may lead elsewhere by now: nothing that blocks, no link.
+    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW;
+    let mut options = fs::OpenOptions::new();
+    options.read(true).custom_flags(flags.bits() as i32);
+    let file = if path.as_os_str().as_encoded_bytes().ends_with(b" (deleted)") {
+        let program = process.join("exe");
+        if fs::read_link(&program)? != path {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        fs::File::open(program)?
+    } else {
+        options.open(process.join("root").join(path.strip_prefix("/").unwrap_or(path)))?
+    };
     let metadata = file.metadata()?;
     if !metadata.is_file() || metadata.len() > LIBRARY_BYTES_MAX {
         return Err(io::Error::other("is no library"));
@@ -113,7 +120,8 @@ mod tests {
         assert_eq!(path_in(line, 0x7f12_a000), Some("/opt/a dir/libc.so.6"));
         assert_eq!(path_in(line, 0x7f12_b000), None);
         assert_eq!(path_in("7f12a000-7f13b000 r-xp 00000000 00:00 0 ", 0x7f12_a000), None);
-        assert_eq!(path_in(&format!("{line} (deleted)"), 0x7f12_a000), None);
+        let deleted = "7f12a000-7f13b000 r-xp 00028000 00:01 1234      /memfd:name (deleted)";
+        assert_eq!(path_in(deleted, 0x7f12_a000), Some("/memfd:name (deleted)"));
         assert_eq!(path_in("", 0), None);
     }
 }

@@ -8,7 +8,7 @@
 
 use std::collections::HashSet;
 
-use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register, RflagsBits};
 
 use super::sweep::Sweep;
 use super::{Reason, Unpatched};
@@ -70,6 +70,8 @@ pub(super) fn plan(sweep: &Sweep) -> Plan {
             let vaddr = stretch[at].ip();
             if returns_from_signal(stretch, at) {
                 plan.unpatched.push(Unpatched { vaddr, why: Reason::SignalReturn });
+            } else if needs_flags(&stretch[at + 1..]) {
+                plan.unpatched.push(Unpatched { vaddr, why: Reason::Flags });
             } else if let Some((first, last)) = choose(stretch, at, free_from, &sweep.targets) {
                 plan.windows.push(Window {
                     before: stretch[first..at].to_vec(),
@@ -83,6 +85,29 @@ pub(super) fn plan(sweep: &Sweep) -> Plan {
         }
     }
     plan
+}
+
+/// Do instructions behind a `syscall` look at flags from in front of it? The kernel keeps them, a
+/// trampoline does not, and compilers may be told that they are kept.
+fn needs_flags(behind: &[Instruction]) -> bool {
+    const ARITHMETIC: u32 = RflagsBits::OF
+        | RflagsBits::SF
+        | RflagsBits::ZF
+        | RflagsBits::AF
+        | RflagsBits::CF
+        | RflagsBits::PF;
+    let mut kept = ARITHMETIC;
+    for instruction in behind.iter().filter(|instruction| instruction.code() != Code::Syscall) {
+        if instruction.rflags_read() & kept != 0 {
+            return true;
+        }
+        kept &= !instruction.rflags_modified();
+        // No flags are handed to a function, or back. Where a jump leads is not looked at.
+        if kept == 0 || instruction.flow_control() != FlowControl::Next {
+            return false;
+        }
+    }
+    false
 }
 
 /// `mov $15, %eax; syscall`: debuggers and unwinders recognise a signal frame by these bytes.

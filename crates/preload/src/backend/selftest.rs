@@ -167,5 +167,10 @@ pub(crate) fn have_image_made(_wanted: &Wanted<'_>) -> Result<i32, Errno> {
     Err(Errno::ENOENT)
 }
 
+/// Nothing is remembered here.
+pub(crate) fn open_plain(_name: &[u8]) -> Result<i32, Errno> {
+    Err(Errno::ENOENT)
+}
+
 /// Counted by `patch` as well.
 pub(crate) fn note_unserved(_name: &[u8], _why: Errno) {}
