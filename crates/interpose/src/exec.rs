@@ -10,10 +10,13 @@
 //! On success nothing returns. What the new program gets stands in buffers of our own, because the
 //! kernel copies it before it gives up the old memory; a child of vfork leaves them to its parent.
 
+use core::cell::Cell;
+
 use mayfly_client::{NewOwner, OpenFile, Stop};
 use mayfly_sys::{
     Errno,
     arch::syscall6,
+    fault,
     file::{self, AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, IoVec, O_CLOEXEC, O_RDONLY},
     number,
     scratch::Scratch,
@@ -69,6 +72,8 @@ struct Image<'h> {
     /// Buffers of replaced argument lists and environments.
     kept: [Option<Vector>; VECTORS_MAX],
     used: usize,
+    /// Arguments and environment are read again and again, until the kernel reads them.
+    reading: Cell<Option<fault::Scope>>,
 }
 
 impl Image<'_> {
@@ -161,11 +166,11 @@ impl Image<'_> {
 
 /// The list of descriptors that the new program inherits; `None` when it must look for itself.
 fn describe(room: &mut Option<Scratch>) -> Result<Option<&[u8]>, Errno> {
-    if table::is_empty() && flight::child().is_none() {
-        return Ok(Some(b""));
-    }
-    if flight::child().is_some() {
-        return Ok(None);
+    match flight::child() {
+        None if table::is_empty() => return Ok(Some(b"")),
+        None => {}
+        // Its numbers are in no table.
+        Some(_) => return Ok(flight::is_bare().then_some(b"")),
     }
     identity::share_for_child()?;
     let room = room.insert(Scratch::take(LIST_BYTES)?).as_mut_slice();
@@ -209,6 +214,7 @@ pub(crate) unsafe fn exec(call: &Call) -> Outcome {
         loads: PathText::new(),
         kept: [const { None }; VECTORS_MAX],
         used: 0,
+        reading: Cell::new(Some(fault::scope())),
     };
     // SAFETY: passed on to the caller.
     let errno = unsafe {
@@ -330,6 +336,8 @@ unsafe fn run_one(
 unsafe fn hand_over(image: &Image<'_>, directory: i32, path: &PathText, flags: usize) -> Errno {
     let (argv, envp) = (image.argv as usize, image.envp as usize);
     let text = path.as_ptr() as usize;
+    // The new program gets the mask as it was.
+    drop(image.reading.take());
     // SAFETY: the arrays are the host's or were built here, and the path is terminated.
     let raw = unsafe {
         if directory == AT_FDCWD && flags == 0 {

@@ -14,11 +14,11 @@
 
 use core::{
     ptr::NonNull,
-    sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 
 use mayfly_client::OpenFile;
-use mayfly_sys::{Errno, lock::Lock, process, scratch::Scratch, text};
+use mayfly_sys::{Errno, fault, lock::Lock, process, scratch::Scratch, text};
 
 use crate::{
     identity,
@@ -34,6 +34,8 @@ const INHERITED: u64 = u64::MAX;
 static OWNER: AtomicU32 = AtomicU32::new(0);
 /// Flights under way.
 static FLIGHTS: AtomicU32 = AtomicU32::new(0);
+/// Nothing of ours was open when those under way began, and nothing was opened in one.
+static BARE: AtomicBool = AtomicBool::new(false);
 /// Threads that started one.
 static PARENTS: [AtomicU32; FLIGHTS_MAX] = [const { AtomicU32::new(0) }; FLIGHTS_MAX];
 static CHILDREN: [Child; FLIGHTS_MAX] = [const { Child::new() }; FLIGHTS_MAX];
@@ -173,8 +175,20 @@ pub(crate) fn depart() -> Result<(), Errno> {
     let _held = CLEARING.hold();
     let free = PARENTS.iter().find(|parent| parent.load(Ordering::Relaxed) == 0);
     free.ok_or(Errno::EAGAIN)?.store(me, Ordering::Relaxed);
+    let others_are = FLIGHTS.load(Ordering::Relaxed) == 0 || BARE.load(Ordering::Relaxed);
+    BARE.store(others_are && table::is_empty(), Ordering::Relaxed);
     text::lend(FLIGHTS.fetch_add(1, Ordering::AcqRel) + 1);
     Ok(())
+}
+
+/// Has the calling child certainly no descriptor of ours?
+pub(crate) fn is_bare() -> bool {
+    BARE.load(Ordering::Relaxed) && table::is_empty()
+}
+
+/// A child has got a descriptor that may be ours.
+pub(crate) fn note_descriptor() {
+    BARE.store(false, Ordering::Relaxed);
 }
 
 /// Ends the calling thread's flight, if it has one: it runs again, so its child does not.
@@ -201,6 +215,7 @@ fn land() {
             child.clear();
         }
         text::reclaim(OWNER.load(Ordering::Relaxed));
+        fault::forget_scope();
     }
     text::lend(FLIGHTS.fetch_sub(1, Ordering::AcqRel) - 1);
 }

@@ -208,6 +208,7 @@ fn open_slot(index: u32, cloexec: u32) -> Result<i32, Errno> {
 pub(crate) fn assign(open: OpenFile, cloexec: u32) -> Result<i32, Errno> {
     if flight::child().is_some() {
         // The child's table is the kernel's alone, so the descriptor carries its identity at once.
+        flight::note_descriptor();
         if !open.claim() {
             return Err(Errno::EBADF);
         }

@@ -34,7 +34,8 @@ pub(crate) unsafe fn start(envp: *const *const u8) -> Result<(), Errno> {
         return Err(Errno::ENOENT);
     }
     let objects = find(environment::OBJECTS).map_or(&b""[..], without_slashes);
-    let program = find(environment::PROGRAM).zip(program::disguise(objects));
+    let program =
+        find(environment::PROGRAM).and_then(|program| Some((program, program::disguise(objects)?)));
     let libraries = find(environment::PRELOAD).or_else(|| find(environment::AUDIT));
     let library = environment::first_library(libraries.unwrap_or(b""));
     let loads = find(environment::STATIC).filter(|_| program::is(library));

@@ -198,7 +198,11 @@ pub(crate) unsafe fn receive(call: &Call) -> Outcome {
     // SAFETY: passed on to the caller.
     let has_room = unsafe { user::read(argument(call, 1) as *const Message) }
         .is_ok_and(|message| message.control != 0 && message.control_bytes != 0);
-    if !has_room || flight::child().is_some() {
+    if !has_room {
+        return Outcome::Pass;
+    }
+    if flight::child().is_some() {
+        flight::note_descriptor();
         return Outcome::Pass;
     }
     // SAFETY: passed on to the caller.
@@ -225,7 +229,11 @@ pub(crate) unsafe fn receive_many(call: &Call) -> Outcome {
         unsafe { user::read(place(index) as *const Counted) }
             .is_ok_and(|counted| counted.message.control != 0)
     });
-    if !has_room || flight::child().is_some() {
+    if !has_room {
+        return Outcome::Pass;
+    }
+    if flight::child().is_some() {
+        flight::note_descriptor();
         return Outcome::Pass;
     }
     // SAFETY: passed on to the caller. Its timeout makes it wait here, which only delays handlers.

@@ -6,7 +6,7 @@
 //! the signal blocked would be ended by the kernel without the handler, so where that may be, it is
 //! let in meanwhile.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::{arch::syscall6, number};
 
@@ -162,13 +162,60 @@ pub fn may_be_blocked() {
     BLOCKED.store(true, Ordering::Relaxed);
 }
 
+/// Where the scope stands on its thread's stack in which the two signals are let in; 0 for none.
+static SCOPE: AtomicUsize = AtomicUsize::new(0);
+/// What is called in a scope lies so far below it on the stack at most, and no other thread's stack
+/// does.
+const SCOPE_BYTES: usize = 8192;
+
+/// The two signals can reach this thread until it is dropped, for a call that touches the host's
+/// memory many times.
+#[derive(Debug)]
+pub struct Scope {
+    _open: Option<Open>,
+    place: usize,
+}
+
+/// Begins a scope at the caller's place on the stack.
+#[inline(never)]
+#[must_use]
+pub fn scope() -> Scope {
+    let mark = 0_u8;
+    let place = (&raw const mark).addr();
+    let open = Open::now();
+    SCOPE.store(place, Ordering::Relaxed);
+    Scope { _open: open, place }
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        // Another thread's began meanwhile: that one stays.
+        let _ = SCOPE.compare_exchange(self.place, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+/// Whoever began the scope is gone: a process that ran in this memory.
+pub fn forget_scope() {
+    SCOPE.store(0, Ordering::Relaxed);
+}
+
+/// Is the caller called in a scope?
+#[inline(never)]
+fn is_in_scope() -> bool {
+    let mark = 0_u8;
+    let here = (&raw const mark).addr();
+    // A call that is made in the scope may stand above where that was begun, by its frame.
+    SCOPE.load(Ordering::Relaxed).wrapping_add(SCOPE_BYTES / 8).wrapping_sub(here) < SCOPE_BYTES
+}
+
 /// The two signals can reach this thread until it is dropped.
+#[derive(Debug)]
 struct Open(u64);
 
 impl Open {
     #[inline(always)]
     fn now() -> Option<Open> {
-        if BLOCKED.load(Ordering::Relaxed) { Open::made() } else { None }
+        if BLOCKED.load(Ordering::Relaxed) && !is_in_scope() { Open::made() } else { None }
     }
 
     #[cold]
@@ -176,7 +223,8 @@ impl Open {
         let mut before = 0;
         change_mask(SIG_UNBLOCK, FAULTS, &mut before);
         let blocked = before & FAULTS;
-        (blocked != 0).then_some(Open(blocked))
+        // One that has nothing to block again would ask the kernel to when it is dropped.
+        (blocked != 0).then(|| Open(blocked))
     }
 }
 

@@ -26,6 +26,7 @@ const NEEDS: &[Need] = &[
         programs: &["gcc", "make"],
         packages: &["gcc", "libc6-dev", "make"],
     },
+    Need { suite: "static programs", programs: &["busybox"], packages: &["busybox-static"] },
     Need { suite: "musl", programs: &["musl-gcc"], packages: &["musl-tools"] },
     Need { suite: "fuse", programs: &["fusermount3"], packages: &["fuse3"] },
     Need { suite: "sandboxes", programs: &["bwrap"], packages: &["bubblewrap"] },
