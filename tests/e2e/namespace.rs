@@ -99,3 +99,29 @@ fn what_others_are_to_see_is_not_mounted_in_a_namespace() -> Result<()> {
         .run_ok()?;
     bench.expect_nothing()
 }
+
+/// A user has so many inotify instances: a node that gets none looks for closed files by itself.
+#[test]
+fn a_node_without_an_inotify_instance_learns_of_closes() -> Result<()> {
+    let Some(bench) = bench("no-inotify")? else { return Ok(()) };
+    let script = r#"
+        echo 0 > /proc/sys/user/max_inotify_instances || exit 9
+        "$MAYFLY" start --name none --access preload --nodes local:2 --mount "$POINT" || exit 8
+        (eval "$("$MAYFLY" env --name none)"; exec bash -c '
+            cd "$MAYFLY_MOUNT"; exec 9> f; flock 9; (exec sleep 0.5) & exec 9>&-
+            flock -n f true && echo too early
+            wait; flock -n f true && echo free >&3
+            exec 9> g 8>&9; (exec sleep 0.2) &')
+        for turn in $(seq 300); do
+            "$MAYFLY" status --name none --json | grep -q "\"open_files\": [1-9]" || break
+            sleep 0.1
+        done
+        "$MAYFLY" status --name none --json | grep -c "\"open_files\": [1-9]" >&3
+        "$MAYFLY" stop --name none"#;
+    let script = format!("exec 3>&1 > /dev/null 2>&1; {script}");
+    let job = Job::new(&bench.scratch, "none", "unshare").env("MAYFLY", binary::mayfly()?);
+    let seen = job.env("POINT", bench.mount.clone()).args(["-U", "-r", "bash", "-c", &script]);
+    let seen = seen.run_ok()?.stdout;
+    ensure!(seen == b"free\n0\n", "{}", String::from_utf8_lossy(&seen));
+    bench.expect_nothing()
+}

@@ -126,6 +126,31 @@ fn static_programs_work_in_the_instance_as_on_a_local_disk() -> Result<()> {
     instance.stop()
 }
 
+/// A child of musl's posix_spawn has 5 KiB of its parent's stack. When exec came to look at one
+/// thing more, it wrote over its parent's return address.
+#[test]
+fn children_with_a_stack_of_five_kib_execute_programs() -> Result<()> {
+    if !skip::unless_installed("own calls: musl", &["musl-gcc"], "musl-tools") {
+        return Ok(());
+    }
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("own")?;
+    let instance = start(&scratch, WITHOUT_A_MOUNT)?;
+    let source = binary::workspace().join("tests/apps/threads.c");
+    for (name, options) in [("dynamic", &["-pthread"][..]), ("static", &["-pthread", "-static"])] {
+        let program = scratch.join(name);
+        let job = Job::new(&scratch, "musl-gcc", "musl-gcc").args(["-O2", "-o"]);
+        job.args([&program, &source]).args(options).run_ok()?;
+        let script = format!(
+            "mkdir \"$MAYFLY_MOUNT/{name}\"; cd \"$MAYFLY_MOUNT/{name}\"; {} 100 4 1",
+            program.display()
+        );
+        let said = instance.shell(name, &script).run_ok()?.stdout;
+        ensure!(said == b"400 steps, 0 wrong\n", "{name}: {}", String::from_utf8_lossy(&said));
+    }
+    instance.stop()
+}
+
 /// In the directory `$1`.
 const BUSYBOX: &str = r#"
 cd "$1"

@@ -39,7 +39,10 @@ use rustix::{
     fs::inotify,
     net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with},
     process::{Resource, Rlimit, getrlimit, setrlimit},
-    time::Timespec,
+    time::{
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+        timerfd_settime,
+    },
 };
 
 use crate::{
@@ -555,18 +558,32 @@ fn make_plain(run_dir: &Path) -> Result<()> {
     sized.with_context(|| format!("cannot make {}", path.display()))
 }
 
-/// What tells of the end of shared open file descriptions.
+/// What tells of the end of shared open file descriptions: an inotify queue, or where this user has
+/// no more of them, a timer that says when to look
+/// ([`mayfly_daemon::serve::releases`]).
 fn watch_slot_files(directory: &Path) -> Result<OwnedFd> {
     let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
     let releases = match inotify::init(flags) {
-        Err(rustix::io::Errno::MFILE) => bail!(
-            "this user has as many inotify instances as the kernel allows \
-             (fs.inotify.max_user_instances); each node takes one"
-        ),
+        Err(rustix::io::Errno::MFILE) => {
+            eprintln!(
+                "supervisor: this user has as many inotify instances as the kernel allows \
+                 (fs.inotify.max_user_instances): closed files are looked for once a second"
+            );
+            return Ok(every_second()?);
+        }
         releases => releases?,
     };
     inotify::add_watch(&releases, directory, inotify::WatchFlags::CLOSE)?;
     Ok(releases)
+}
+
+fn every_second() -> rustix::io::Result<OwnedFd> {
+    let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+    let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+    let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+    let every = Itimerspec { it_interval: second, it_value: second };
+    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &every)?;
+    Ok(timer)
 }
 
 fn listen_at(path: &Path) -> Result<OwnedFd> {

@@ -88,6 +88,7 @@ impl Image<'_> {
     ///
     /// # Safety
     /// `argv` is a valid argument array.
+    #[inline(never)]
     unsafe fn interpose(&mut self, by: Interpreter<'_>, script: &[u8]) -> Result<(), Errno> {
         let mut count = 0;
         // SAFETY: passed on to the caller.
@@ -135,6 +136,7 @@ impl Image<'_> {
     ///
     /// # Safety
     /// `given` is a valid environment array.
+    #[inline(never)]
     unsafe fn equip(&mut self, program: &[u8], name: &[u8]) -> Result<(), Errno> {
         let settings = settings::require()?;
         let mut room = None;
@@ -165,6 +167,7 @@ impl Image<'_> {
 }
 
 /// The list of descriptors that the new program inherits; `None` when it must look for itself.
+#[inline(never)]
 fn describe(room: &mut Option<Scratch>) -> Result<Option<&[u8]>, Errno> {
     match flight::child() {
         None if table::is_empty() => return Ok(Some(b"")),
@@ -258,6 +261,7 @@ unsafe fn run(image: &mut Image<'_>, directory: i32, path: &[u8], flags: usize) 
 ///
 /// # Safety
 /// As [`run`].
+#[inline(never)]
 unsafe fn run_one(
     image: &mut Image<'_>,
     directory: i32,
@@ -333,6 +337,7 @@ unsafe fn run_one(
 ///
 /// # Safety
 /// As [`run`].
+#[inline(never)]
 unsafe fn hand_over(image: &Image<'_>, directory: i32, path: &PathText, flags: usize) -> Errno {
     let (argv, envp) = (image.argv as usize, image.envp as usize);
     let text = path.as_ptr() as usize;
@@ -353,6 +358,7 @@ unsafe fn hand_over(image: &Image<'_>, directory: i32, path: &PathText, flags: u
 ///
 /// # Safety
 /// As [`run`].
+#[inline(never)]
 unsafe fn kernel_script(
     image: &mut Image<'_>,
     directory: i32,
@@ -386,6 +392,7 @@ unsafe fn kernel_script(
 ///
 /// # Safety
 /// As [`run`].
+#[inline(never)]
 unsafe fn run_ours(
     image: &mut Image<'_>,
     place: Place<'_>,
@@ -418,6 +425,7 @@ unsafe fn run_ours(
 
 /// # Safety
 /// As [`run`].
+#[inline(never)]
 unsafe fn run_open(
     image: &mut Image<'_>,
     session: &Session,

@@ -14,7 +14,7 @@
 
 use mayfly_sys::{
     file::{self, AT_EMPTY_PATH, AT_FDCWD, O_CLOEXEC, O_RDONLY},
-    text::PathText,
+    text::{PathText, Room},
 };
 
 use crate::{
@@ -27,9 +27,6 @@ const HEADERS_MAX: usize = 32;
 /// Entries of the dynamic section read at a time, and in all.
 const ENTRIES: usize = 64;
 const ENTRIES_MAX: usize = 1024;
-/// Most of a search path that is looked at.
-const LIST_BYTES_MAX: usize = 4096;
-
 /// A library that ends its program unless it was loaded before all others.
 const MUST_BE_FIRST: &[u8] = b"libasan.so";
 
@@ -48,6 +45,8 @@ const DT_NEEDED: u64 = 1;
 const DT_STRTAB: u64 = 5;
 const DT_RPATH: u64 = 15;
 const DT_RUNPATH: u64 = 29;
+const DT_FLAGS_1: u64 = 0x6fff_fffb;
+const DF_1_PIE: u64 = 0x0800_0000;
 
 /// Where search paths may lead.
 #[derive(Debug, Clone, Copy)]
@@ -107,6 +106,7 @@ impl Places<'_> {
 
 /// Does the program of the kernel's at `path` look for libraries in the mount? False when it
 /// cannot be read; the kernel will say why.
+#[inline(never)]
 pub(crate) fn kernel_program_looks(
     directory: i32,
     path: &PathText,
@@ -152,111 +152,121 @@ pub(crate) fn read_kernel(descriptor: i32, offset: u64, to: &mut [u8]) -> usize 
     unsafe { file::read_at(descriptor, to.as_mut_ptr(), to.len(), offset) }.unwrap_or(0)
 }
 
+/// The beginning of an ELF file of 64 bits, little endian.
+struct Head<'r> {
+    kind: u16,
+    machine: u16,
+    /// The program headers.
+    headers: &'r [u8],
+    /// Room for something else.
+    rest: &'r mut [u8],
+}
+
+impl<'r> Head<'r> {
+    /// Reads it into `room`; `None` for anything else.
+    fn read(
+        read: &mut impl FnMut(u64, &mut [u8]) -> usize,
+        room: &'r mut Room,
+    ) -> Option<Head<'r>> {
+        let (header, room) = room.as_mut_slice().split_at_mut_checked(HEADER_BYTES)?;
+        if read(0, header) < HEADER_BYTES || !header.starts_with(b"\x7fELF\x02\x01") {
+            return None;
+        }
+        let (offset, count) = (word64(header, 32), usize::from(word16(header, 56)));
+        let bytes = count.min(HEADERS_MAX) * PROGRAM_HEADER_BYTES;
+        let (table, rest) = room.split_at_mut_checked(bytes)?;
+        let used = read(offset, table);
+        let (kind, machine) = (word16(header, 16), word16(header, 18));
+        Some(Head { kind, machine, headers: table.get(..used)?, rest })
+    }
+
+    fn has(&self, kind: u32) -> bool {
+        let mut headers = self.headers.chunks_exact(PROGRAM_HEADER_BYTES);
+        headers.any(|header| word32(header, 0) == kind)
+    }
+}
+
 /// Does the program that `read` reads (offset, buffer, bytes read) look for libraries in the mount?
 /// `is_there` knows whether a file of the mount exists.
+#[inline(never)]
 pub(crate) fn looks(
     mut read: impl FnMut(u64, &mut [u8]) -> usize,
     mut is_there: impl FnMut(&PathText) -> bool,
     places: Places<'_>,
 ) -> bool {
-    let mut header = [0; HEADER_BYTES];
-    if read(0, &mut header) < HEADER_BYTES || !header.starts_with(b"\x7fELF\x02\x01") {
+    let (Ok(mut room), Ok(mut list)) = (Room::take(), Room::take()) else { return false };
+    let Some(head) = Head::read(&mut read, &mut room) else { return false };
+    let Some(dynamic) = find_dynamic(head.headers) else { return false };
+    let mut strings = None;
+    for_each_entry(dynamic, &mut read, head.rest, |_, kind, value| {
+        strings = strings.or((kind == DT_STRTAB).then_some(value));
+        strings.is_some()
+    });
+    let Some(strings) = strings.and_then(|strings| file_offset(head.headers, strings)) else {
         return false;
+    };
+    if places.preload(&mut is_there) {
+        return true;
     }
-    let (offset, count) = (word64(&header, 32), usize::from(word16(&header, 56)));
-    let mut table = [0; HEADERS_MAX * PROGRAM_HEADER_BYTES];
-    let bytes = count.min(HEADERS_MAX) * PROGRAM_HEADER_BYTES;
-    let Some(table) = table.get_mut(..bytes) else { return false };
-    let used = read(offset, table);
-    let headers = table.get(..used).unwrap_or(&[]);
-    find_dynamic(headers).is_some_and(|dynamic| {
-        let Some((strings, names)) = names(dynamic, &mut read) else { return false };
-        let Some(strings) = file_offset(headers, strings) else { return false };
-        if places.preload(&mut is_there) {
-            return true;
+    for_each_entry(dynamic, &mut read, head.rest, |read, kind, name| {
+        if !matches!(kind, DT_NEEDED | DT_RPATH | DT_RUNPATH) {
+            return false;
         }
-        let mut text = [0; LIST_BYTES_MAX];
-        names.iter().take_while(|[kind, _]| *kind != DT_NULL).any(|[kind, name]| {
-            let used = read(strings.wrapping_add(*name), &mut text);
-            let text = text.get(..used).unwrap_or(&[]);
-            let text = text.split(|byte| *byte == 0).next().unwrap_or(&[]);
-            match *kind {
-                DT_NEEDED if text.contains(&b'/') => places.hold(text),
-                DT_NEEDED if text.starts_with(MUST_BE_FIRST) => true,
-                DT_NEEDED => places.provide(text, &mut is_there),
-                _ => places.hold_any(text),
-            }
-        })
+        let text = list.as_mut_slice();
+        let used = read(strings.wrapping_add(name), text);
+        let text = text.get(..used).unwrap_or(&[]);
+        let text = text.split(|byte| *byte == 0).next().unwrap_or(&[]);
+        match kind {
+            DT_NEEDED if text.contains(&b'/') => places.hold(text),
+            DT_NEEDED if text.starts_with(MUST_BE_FIRST) => true,
+            DT_NEEDED => places.provide(text, &mut is_there),
+            _ => places.hold_any(text),
+        }
     })
 }
 
 /// Is what `read` reads a program of this architecture that a dynamic linker starts, which is what
 /// a preloaded library needs? True for what is no program at all: that runs nothing.
+#[inline(never)]
 pub(crate) fn is_dynamic(mut read: impl FnMut(u64, &mut [u8]) -> usize) -> bool {
-    let mut header = [0; HEADER_BYTES];
-    if read(0, &mut header) < HEADER_BYTES || !header.starts_with(b"\x7fELF") {
+    let mut start = [0; 4];
+    if read(0, &mut start) < start.len() || start != *b"\x7fELF" {
         return true;
     }
-    if !header.starts_with(b"\x7fELF\x02\x01") || word16(&header, 18) != MACHINE_X86_64 {
-        return false;
-    }
-    let (offset, count) = (word64(&header, 32), usize::from(word16(&header, 56)));
-    let mut table = [0; HEADERS_MAX * PROGRAM_HEADER_BYTES];
-    let bytes = count.min(HEADERS_MAX) * PROGRAM_HEADER_BYTES;
-    let Some(table) = table.get_mut(..bytes) else { return true };
-    let used = read(offset, table);
-    let mut headers = table.get(..used).unwrap_or(&[]).chunks_exact(PROGRAM_HEADER_BYTES);
-    headers.any(|header| word32(header, 0) == PT_INTERP)
+    let Ok(mut room) = Room::take() else { return true };
+    Head::read(&mut read, &mut room)
+        .is_some_and(|head| head.machine == MACHINE_X86_64 && head.has(PT_INTERP))
 }
 
 /// Is what `read` reads a static program of this architecture, but Go's? One that may be anywhere
 /// says that it is a program; a library does not.
+#[inline(never)]
 pub(crate) fn is_loadable(mut read: impl FnMut(u64, &mut [u8]) -> usize) -> bool {
     const FIXED: u16 = 2;
     const ANYWHERE: u16 = 3;
-    let mut header = [0; HEADER_BYTES];
-    let used = read(0, &mut header);
-    let is_ours = used == HEADER_BYTES
-        && header.starts_with(b"\x7fELF\x02\x01")
-        && word16(&header, 18) == MACHINE_X86_64;
-    if !is_ours || is_dynamic(&mut read) {
+    let Ok(mut room) = Room::take() else { return false };
+    let Some(head) = Head::read(&mut read, &mut room) else { return false };
+    if head.machine != MACHINE_X86_64 || head.has(PT_INTERP) {
         return false;
     }
-    let (offset, count) = (word64(&header, 32), usize::from(word16(&header, 56)));
-    let mut table = [0; HEADERS_MAX * PROGRAM_HEADER_BYTES];
-    let Some(table) = table.get_mut(..count * PROGRAM_HEADER_BYTES) else { return false };
-    let used = read(offset, table);
-    let headers = table.get(..used).unwrap_or(&[]);
-    let is_program = match word16(&header, 16) {
+    let is_program = match head.kind {
         FIXED => true,
-        ANYWHERE => find_dynamic(headers).is_some_and(|dynamic| says_program(dynamic, &mut read)),
+        ANYWHERE => find_dynamic(head.headers).is_some_and(|dynamic| {
+            for_each_entry(dynamic, &mut read, head.rest, |_, kind, value| {
+                kind == DT_FLAGS_1 && value & DF_1_PIE != 0
+            })
+        }),
         _ => false,
     };
-    is_program && !is_gos(headers, &mut read)
-}
-
-/// Does the dynamic section say that this is a program (DF_1_PIE)?
-fn says_program(
-    (offset, bytes): (u64, u64),
-    read: &mut impl FnMut(u64, &mut [u8]) -> usize,
-) -> bool {
-    const DT_FLAGS_1: u64 = 0x6fff_fffb;
-    const PIE: u64 = 0x0800_0000;
-    let mut chunk = [0; ENTRIES * ENTRY_BYTES];
-    let room = chunk.len().min(bytes as usize);
-    let Some(chunk) = chunk.get_mut(..room) else { return false };
-    let used = read(offset, chunk);
-    let mut entries = chunk.get(..used).unwrap_or(&[]).chunks_exact(ENTRY_BYTES);
-    entries.any(|entry| word64(entry, 0) == DT_FLAGS_1 && word64(entry, 8) & PIE != 0)
+    is_program && !is_gos(head.headers, &mut read, head.rest)
 }
 
 /// Is there a note of Go's linker?
-fn is_gos(headers: &[u8], read: &mut impl FnMut(u64, &mut [u8]) -> usize) -> bool {
+fn is_gos(headers: &[u8], read: &mut impl FnMut(u64, &mut [u8]) -> usize, room: &mut [u8]) -> bool {
     headers.chunks_exact(PROGRAM_HEADER_BYTES).any(|header| {
-        let mut note = [0; NOTE_BYTES];
+        let bytes = NOTE_BYTES.min(word64(header, 32) as usize);
         let is_note = word32(header, 0) == PT_NOTE;
-        let room = NOTE_BYTES.min(word64(header, 32) as usize);
-        let Some(note) = note.get_mut(..room).filter(|_| is_note) else { return false };
+        let Some(note) = room.get_mut(..bytes).filter(|_| is_note) else { return false };
         let used = read(word64(header, 8), note);
         note.get(..used).unwrap_or(&[]).windows(4).any(|part| part == b"Go\0\0")
     })
@@ -269,37 +279,32 @@ fn find_dynamic(headers: &[u8]) -> Option<(u64, u64)> {
     Some((word64(found, 8), word64(found, 32)))
 }
 
-/// Address of the string table, and up to [`ENTRIES`] entries that name libraries or directories.
-fn names(
+/// Hands the entries of the dynamic section to `is_it`, kind and value, until that says so, or the
+/// section ends.
+fn for_each_entry<R: FnMut(u64, &mut [u8]) -> usize>(
     (offset, bytes): (u64, u64),
-    read: &mut impl FnMut(u64, &mut [u8]) -> usize,
-) -> Option<(u64, [[u64; 2]; ENTRIES])> {
-    let (mut strings, mut names, mut count) = (None, [[DT_NULL, 0]; ENTRIES], 0);
+    read: &mut R,
+    room: &mut [u8],
+    mut is_it: impl FnMut(&mut R, u64, u64) -> bool,
+) -> bool {
     let end = bytes.min((ENTRIES_MAX * ENTRY_BYTES) as u64);
-    let mut chunk = [0; ENTRIES * ENTRY_BYTES];
+    let Some(chunk) = room.get_mut(..ENTRIES * ENTRY_BYTES) else { return false };
     let mut at = 0;
     while at < end {
-        let used = read(offset.wrapping_add(at), &mut chunk);
+        let used = read(offset.wrapping_add(at), chunk);
         for entry in chunk.get(..used).unwrap_or(&[]).chunks_exact(ENTRY_BYTES) {
-            let (kind, value) = (word64(entry, 0), word64(entry, 8));
-            match kind {
-                DT_NULL => return strings.map(|strings| (strings, names)),
-                DT_STRTAB => strings = Some(value),
-                DT_NEEDED | DT_RPATH | DT_RUNPATH => {
-                    if let Some(place) = names.get_mut(count) {
-                        *place = [kind, value];
-                        count += 1;
-                    }
-                }
+            match word64(entry, 0) {
+                DT_NULL => return false,
+                kind if is_it(read, kind, word64(entry, 8)) => return true,
                 _ => {}
             }
         }
         if used < chunk.len() {
-            break;
+            return false;
         }
         at += chunk.len() as u64;
     }
-    strings.map(|strings| (strings, names))
+    false
 }
 
 /// Where in the file an address is.

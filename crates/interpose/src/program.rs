@@ -47,12 +47,12 @@ pub(crate) fn disguise(objects: &[u8]) -> Option<PathText> {
     PathText::from_bytes(directory.strip_suffix(b"/").unwrap_or(directory)).ok()
 }
 
-/// Is the file at `path` what the kernel runs?
+/// Is what the kernel runs called like the file at `path`? On the way there may be links.
 pub(crate) fn is(path: &[u8]) -> bool {
     let mut link = PathText::new();
     PathText::from_bytes(b"/proc/self/exe")
         .and_then(|name| file::read_link(AT_FDCWD, &name, &mut link))
-        .is_ok_and(|()| link.as_bytes() == path)
+        .is_ok_and(|()| paths::split_last(link.as_bytes()).1 == paths::split_last(path).1)
 }
 
 /// The program itself, when `path` is procfs's link to it and the kernel's is another's: to the

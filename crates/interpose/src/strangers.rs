@@ -31,6 +31,7 @@ fn is_concerned() -> bool {
 ///
 /// # Safety
 /// `arguments` is a valid array of strings.
+#[inline(never)]
 pub(crate) unsafe fn tell(
     arguments: *const *const u8,
     directory: i32,
@@ -89,6 +90,7 @@ impl Moved {
 }
 
 /// Before the kernel runs the program at `path`.
+#[inline(never)]
 pub(crate) fn before_kernels(directory: i32, path: &PathText, flags: usize) -> Moved {
     run_directory::warn_of_another_root(directory, path);
     if is_concerned() && is_stranger(directory, path, flags) { give() } else { Moved(false) }
@@ -96,6 +98,7 @@ pub(crate) fn before_kernels(directory: i32, path: &PathText, flags: usize) -> M
 
 /// Before the program of the instance at `path` is run, which `read` reads (offset, buffer, bytes
 /// read). Without a mount it finds the instance as little as any other stranger.
+#[inline(never)]
 pub(crate) fn before_ours(path: &[u8], read: impl FnMut(u64, &mut [u8]) -> usize) -> Moved {
     if libraries::is_dynamic(read) {
         return Moved(false);
@@ -106,6 +109,7 @@ pub(crate) fn before_ours(path: &[u8], read: impl FnMut(u64, &mut [u8]) -> usize
     if is_concerned() { give() } else { Moved(false) }
 }
 
+#[inline(never)]
 fn give() -> Moved {
     handover::give_inherited();
     let Some(directory) = cwd::directory() else { return Moved(false) };
@@ -119,6 +123,7 @@ fn give() -> Moved {
 }
 
 /// False for what cannot be read; the kernel will say why.
+#[inline(never)]
 fn is_stranger(directory: i32, path: &PathText, flags: usize) -> bool {
     if flags & AT_EMPTY_PATH != 0 && path.as_bytes().is_empty() {
         return is_closed(directory);

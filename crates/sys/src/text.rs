@@ -81,6 +81,32 @@ fn give_page(page: NonNull<u8>) {
     }
 }
 
+/// Room for 4 KiB of anything that must not be on a stack of a few KiB, which may have anything in
+/// it.
+pub struct Room(NonNull<u8>);
+
+impl Room {
+    /// A page of the pool.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub fn take() -> Result<Room, Errno> {
+        take_page().map(Room)
+    }
+
+    /// All of it.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: the page is mapped, and this one's alone.
+        unsafe { core::slice::from_raw_parts_mut(self.0.as_ptr(), CAPACITY) }
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        give_page(self.0);
+    }
+}
+
 /// A byte string of up to 4095 bytes that is always followed by a zero.
 pub struct PathText {
     /// The page; none while nothing was ever put in.

@@ -19,14 +19,14 @@ use super::{
     Waker,
     channel::{self, Message},
     outside::Event,
-    releases::{self, Released},
+    releases::{Queue, Released},
 };
 
 /// What both threads share.
 #[derive(Debug)]
 pub(super) struct Control {
     pub(super) channel: OwnedFd,
-    releases: OwnedFd,
+    releases: Queue,
     events: Mutex<VecDeque<Event>>,
     waker: Waker,
 }
@@ -39,6 +39,7 @@ impl Control {
         waker: Waker,
     ) -> std::io::Result<Arc<Control>> {
         let events = Mutex::new(VecDeque::new());
+        let releases = Queue::of(releases);
         let control = Arc::new(Control { channel, releases, events, waker });
         let theirs = Arc::clone(&control);
         thread::Builder::new().name("control".to_owned()).spawn(move || theirs.run())?;
@@ -56,7 +57,7 @@ impl Control {
 
     /// Moves the inotify queue's content to ours.
     fn drain_releases(&self, events: &mut VecDeque<Event>) {
-        let released = releases::drain(&self.releases);
+        let released = self.releases.drain();
         events.extend(released.indexes.into_iter().map(Event::Released));
         if released.overflow {
             events.push_back(Event::Overflow);

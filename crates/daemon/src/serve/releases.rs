@@ -6,17 +6,21 @@
 //! daemon restarts; what a dying daemon had read but not acted on, and what an overflow swallowed,
 //! is found by looking through `/proc` ([`holders`]). A descriptor that travels in a socket message
 //! at that moment is not seen there.
+//!
+//! A user has so many inotify instances on a machine, 128 if nobody has raised the number. A node
+//! that gets none has a timer instead, and looks through `/proc` whenever it would read the queue.
 
 use std::{
     collections::HashSet,
     mem::MaybeUninit,
-    os::fd::OwnedFd,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
 };
 
 use rustix::{
     fs::inotify::{self, ReadFlags},
     io::Errno,
+    time::timerfd_gettime,
 };
 
 /// What the queue said.
@@ -28,7 +32,48 @@ pub struct Released {
     pub overflow: bool,
 }
 
-/// Reads all that the queue holds; the descriptor is non-blocking.
+/// What tells of closes.
+#[derive(Debug)]
+pub enum Queue {
+    /// Of inotify.
+    Watch(OwnedFd),
+    /// Nothing does: a timer says when to look.
+    Timer(OwnedFd),
+}
+
+impl Queue {
+    /// What the supervisor has handed over; the descriptor is non-blocking.
+    #[must_use]
+    pub fn of(descriptor: OwnedFd) -> Queue {
+        match timerfd_gettime(&descriptor) {
+            Ok(_) => Queue::Timer(descriptor),
+            Err(_) => Queue::Watch(descriptor),
+        }
+    }
+
+    /// All that it holds.
+    #[must_use]
+    pub fn drain(&self) -> Released {
+        match self {
+            Queue::Watch(queue) => drain(queue),
+            Queue::Timer(timer) => {
+                // How often it has run out does not matter.
+                let _ = rustix::io::read(timer, &mut [0; 8]);
+                Released { indexes: Vec::new(), overflow: true }
+            }
+        }
+    }
+}
+
+impl AsFd for Queue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Queue::Watch(descriptor) | Queue::Timer(descriptor) => descriptor.as_fd(),
+        }
+    }
+}
+
+/// Reads all that a queue of inotify holds; the descriptor is non-blocking.
 #[must_use]
 pub fn drain(queue: &OwnedFd) -> Released {
     let mut released = Released::default();

@@ -29,6 +29,7 @@ use crate::{
 ///
 /// # Safety
 /// The image holds valid arrays.
+#[inline(never)]
 pub(super) unsafe fn prepare(
     image: &mut Image<'_>,
     path: &[u8],

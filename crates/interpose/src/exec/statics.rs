@@ -22,6 +22,7 @@ use crate::{handover, libraries, loader, paths, settings, strangers};
 ///
 /// # Safety
 /// The image holds valid arrays.
+#[inline(never)]
 pub(super) unsafe fn run(
     image: &mut Image<'_>,
     (directory, path, flags): (i32, &PathText, usize),
@@ -59,6 +60,7 @@ pub(super) unsafe fn run(
     }
 }
 
+#[inline(never)]
 fn is_static(by: Interpreter<'_>) -> bool {
     let Ok(path) = PathText::from_bytes(by.path) else { return false };
     !loader::is_one(by.path)
@@ -66,6 +68,7 @@ fn is_static(by: Interpreter<'_>) -> bool {
 }
 
 /// The path of an open program, if it can be loaded in the kernel's place.
+#[inline(never)]
 fn program(open: i32) -> Option<PathText> {
     const EXECUTE: usize = 1;
     let read = |offset: u64, to: &mut [u8]| libraries::read_kernel(open, offset, to);
@@ -86,6 +89,7 @@ fn program(open: i32) -> Option<PathText> {
 ///
 /// # Safety
 /// The image holds valid arrays.
+#[inline(never)]
 pub(super) unsafe fn load(
     image: &mut Image<'_>,
     path: &PathText,
