@@ -3,9 +3,8 @@
 //! The metadata workload opens, writes and closes in one way; programs have others, and what a file
 //! system is quick at must not hang on the flags of an open. Each row is done to one fresh file
 //! after the other, of each process in its own directory. Rows of the C library's streams make the
-//! calls that its streams make: `fstat` before the first transfer.
-//!
-//! What is not here: reading by `mmap`, which no safe call of the C library does.
+//! calls that its streams make: `fstat` before the first transfer. A file is mapped by an
+//! instruction of the program's own, since no safe call of the C library does that.
 
 use Act::*;
 use Given::{File, Linked, Nothing};
@@ -60,6 +59,8 @@ pub(crate) enum Act {
     Write(u32),
     /// So many bytes, which must come.
     Read(u32),
+    /// So many bytes, by a mapping that goes again; their number is looked at first.
+    Map(u32),
     /// A read that finds the end.
     ReadEnd,
     /// To the start.
@@ -109,12 +110,12 @@ impl Row {
 
     /// Has bytes to compare.
     pub(crate) fn reads_data(&self) -> bool {
-        self.acts.iter().any(|act| matches!(act, Act::Read(_)))
+        self.acts.iter().any(|act| matches!(act, Act::Read(_) | Act::Map(_)))
     }
 
     /// Only looks.
     pub(crate) fn reads(&self) -> bool {
-        self.acts.iter().any(|act| matches!(act, Act::Read(_) | Act::Stat(_)))
+        self.acts.iter().any(|act| matches!(act, Act::Read(_) | Act::Map(_) | Act::Stat(_)))
             && !self.acts.iter().any(|act| matches!(act, Act::Write(_)))
     }
 }
@@ -142,6 +143,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("read-rdwr-seek", File(SMALL), &[Open(Own, O::Both), Seek, Read(SMALL), Close]),
     row("read-stdio", File(SMALL), &[Open(Own, O::Read), Fstat, Read(SMALL), ReadEnd, Close]),
     row("read-64K", File(LARGE), &[Open(Own, O::Read), Read(LARGE), ReadEnd, Close]),
+    row("read-mmap", File(SMALL), &[Open(Own, O::Read), Map(SMALL), Close]),
     row("overwrite", File(SMALL), &[Open(Own, O::Write), Write(SMALL), Close]),
     row("update", File(SMALL), &[Open(Own, O::Both), Read(LINE), Seek, Write(LINE), Close]),
     row("truncate-write", File(SMALL), &[Open(Own, O::Cut), Write(SMALL), Close]),
@@ -185,7 +187,9 @@ mod tests {
                 match act {
                     Open(..) => assert!(!std::mem::replace(&mut open, true), "{}", row.name),
                     Close => assert!(std::mem::replace(&mut open, false), "{}", row.name),
-                    Write(bytes) | Read(bytes) => assert!(open && *bytes <= row.bytes()),
+                    Write(bytes) | Read(bytes) | Map(bytes) => {
+                        assert!(open && *bytes <= row.bytes())
+                    }
                     ReadEnd | Seek | Fstat | Fsync | Futimens | Fchmod => {
                         assert!(open, "{}", row.name);
                     }

@@ -43,6 +43,8 @@ mod told;
 mod watched;
 mod ways;
 
+use core::mem::MaybeUninit;
+
 use mayfly_sys::{Errno, lock::Lock, text::PathText};
 use mayfly_transport::{Answer, Patience, Transport};
 use mayfly_transport_shm::{
@@ -109,10 +111,37 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         descriptors: D,
     ) -> Result<Self, Errno> {
         let objects = objects::Objects::new(node.files.len(), directory, descriptors)?;
-        let contents = contents::Contents::new();
-        let records = records::Records::default();
-        let (lending, append) = (lent::Lending::none(), Lock::new());
-        Ok(Client { transport, node, objects, contents, records, lending, append, tells: true })
+        Ok(Client::with(transport, node, objects))
+    }
+
+    /// The same in a place of the caller's, so that it is never on the stack.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    #[inline(never)]
+    pub fn new_in(
+        place: &mut MaybeUninit<Self>,
+        transport: T,
+        node: Node,
+        directory: ObjectDirectory,
+        descriptors: D,
+    ) -> Result<&mut Self, Errno> {
+        let objects = objects::Objects::new(node.files.len(), directory, descriptors)?;
+        Ok(place.write(Client::with(transport, node, objects)))
+    }
+
+    #[inline(always)]
+    fn with(transport: T, node: Node, objects: objects::Objects<D>) -> Self {
+        Client {
+            transport,
+            node,
+            objects,
+            contents: contents::Contents::new(),
+            records: records::Records::default(),
+            lending: lent::Lending::none(),
+            append: Lock::new(),
+            tells: true,
+        }
     }
 
     /// Lets the client look into the daemon's records, in the file behind `descriptor`. It is not

@@ -5,6 +5,7 @@
 //! the short time until it becomes another program ([`crate::flight`]).
 
 use core::{
+    mem::MaybeUninit,
     ptr::NonNull,
     sync::atomic::{AtomicPtr, AtomicU32, Ordering},
 };
@@ -199,16 +200,15 @@ fn make() -> Result<&'static Session, Errno> {
     let flags = file::O_PATH | file::O_DIRECTORY | file::O_CLOEXEC;
     let objects = ObjectDirectory(hidden::conceal(run_directory::objects(flags)?)?);
     let tables = Node { head: &node.head, opens: &node.opens, files: &node.files };
-    let place = memory::map_anonymous(size_of::<Session>())?.cast::<Session>();
+    let place = memory::map_anonymous(size_of::<Session>())?.cast::<MaybeUninit<Session>>();
     // SAFETY: the mapping is fresh, large enough, page-aligned, and lives until `discard`.
-    unsafe {
-        place.write(Client::new(Lanes(transport), tables, objects, Hidden)?);
-        if let Some(lent) = transport.lent() {
-            (*place.as_ptr()).borrow_from(lent);
-        }
-        read_records(&mut *place.as_ptr())?;
-        Ok(&*place.as_ptr())
+    let place = unsafe { &mut *place.as_ptr() };
+    let session = Client::new_in(place, Lanes(transport), tables, objects, Hidden)?;
+    if let Some(lent) = transport.lent() {
+        session.borrow_from(lent);
     }
+    read_records(session)?;
+    Ok(session)
 }
 
 /// Lets the client look into the daemon's records, if they are where others may read them.

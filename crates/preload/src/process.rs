@@ -235,8 +235,10 @@ pub(crate) unsafe fn for_each_other(
         }
         let kernels = auxiliary_value(auxiliary, AT_SYSINFO_EHDR);
         for_each_record(auxiliary, |map| {
-            let is_other = |bias| bias != own && Some(bias) != kernels;
-            if let Some((library, name)) = other(map).filter(|(library, _)| is_other(library.bias))
+            let bias = (*map).bias;
+            if bias != own
+                && Some(bias) != kernels
+                && let Some((library, name)) = other(map)
             {
                 visit(&library, name);
             }

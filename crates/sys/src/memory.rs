@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use crate::{Errno, arch::syscall6, number, result};
+use crate::{Errno, arch::syscall6, file, number, result};
 
 /// Pages may be read.
 pub const PROT_READ: usize = 1;
@@ -64,6 +64,27 @@ pub unsafe fn map(
 ) -> Result<usize, Errno> {
     // SAFETY: passed on to the caller.
     result(unsafe { syscall6(number::MMAP, address, bytes, protection, flags, descriptor, offset) })
+}
+
+/// Copies the beginning of the file behind `descriptor`, by a private mapping that goes again.
+/// Somebody who shortens the file meanwhile kills the process.
+///
+/// # Errors
+/// The kernel's; EINVAL when the file is shorter.
+pub fn read_mapped(descriptor: i32, to: &mut [u8]) -> Result<(), Errno> {
+    let bytes = to.len();
+    if file::length(descriptor)? < bytes as u64 {
+        return Err(Errno::EINVAL);
+    }
+    // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+    let start = unsafe { map(0, bytes, PROT_READ, MAP_PRIVATE, descriptor as usize, 0) }?;
+    let place = NonNull::new(start as *mut u8).ok_or(Errno::ENOMEM)?;
+    // SAFETY: the file has these bytes, and `to` is elsewhere; nobody else knows of the mapping.
+    unsafe {
+        core::ptr::copy_nonoverlapping(place.as_ptr(), to.as_mut_ptr(), bytes);
+        unmap(place, bytes);
+    }
+    Ok(())
 }
 
 /// Gives a mapping back.

@@ -46,7 +46,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "image",
         ],
     ),
-    ("bench", &["deploy"]),
+    ("bench", &["sys", "deploy"]),
     ("cli", &["types", "deploy", "bench"]),
     // Only for tests: no user's build has them.
     ("testkit", &[]),

@@ -1,8 +1,13 @@
 //! Patterns: a row of calls on each file, as one operation.
 
-use std::{ffi::CString, os::fd::OwnedFd, path::Path};
+use std::{
+    ffi::CString,
+    os::fd::{AsRawFd, OwnedFd},
+    path::Path,
+};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
+use mayfly_sys::memory;
 use nix::{
     errno::Errno,
     fcntl::{AT_FDCWD, AtFlags, OFlag, openat, readlinkat, renameat},
@@ -116,6 +121,14 @@ impl Hand {
                 }
                 Act::Write(bytes) | Act::Read(bytes) => {
                     self.transfer(*act, bytes as usize, subject)?;
+                    moved += u64::from(bytes);
+                }
+                Act::Map(bytes) => {
+                    let file = self.file.as_ref().context("the row has opened nothing")?;
+                    let to = &mut self.buffer[..bytes as usize];
+                    memory::read_mapped(file.as_raw_fd(), to)
+                        .map_err(|errno| anyhow!("{:?}: mapping it: {errno}", subject.own))?;
+                    self.unchecked = bytes as usize;
                     moved += u64::from(bytes);
                 }
                 Act::ReadEnd
