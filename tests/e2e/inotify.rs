@@ -4,14 +4,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use mayfly_testkit::{Instance, Job, Scratch, Turn, binary, process, skip};
+use mayfly_tests::mount::wait_until;
 
 const DEADLINE: Duration = Duration::from_secs(120);
-/// What is due at once may take so long on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Prints what it is told of the directory `$1` until a file `end` is made there.
 const LISTEN: &str = r"
@@ -40,22 +39,8 @@ fn listener(scratch: &Scratch) -> Result<PathBuf> {
     Ok(path)
 }
 
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) -> Result<()> {
-    let end = Instant::now() + PATIENCE;
-    while !is_so() {
-        if Instant::now() > end {
-            bail!("{what}: not within {PATIENCE:?}");
-        }
-        sleep(Duration::from_millis(20));
-    }
-    Ok(())
-}
-
 fn start<'a>(scratch: &'a Scratch, options: &[&str]) -> Result<Instance<'a>> {
-    let instance = Instance::named(scratch, "inotify")?;
-    let start = instance.command("start").args(options).args(["--mount"]);
-    start.args([scratch.join("mount")]).run_ok()?;
-    Ok(instance)
+    Instance::start_with(scratch, "inotify", &scratch.join("mount"), options)
 }
 
 /// The run directories of the instance's nodes.
@@ -134,7 +119,7 @@ fn what_the_mount_is_used_for_is_told() -> Result<()> {
     let script = format!("exec python3 {} {}", listener(&scratch)?.display(), directory.display());
     let listening = instance.shell("listen", &script).deadline(DEADLINE).start()?;
     let place = |name: &str| directory.join(name);
-    wait_until("somebody watches", || standing(&scratch) > 0)?;
+    wait_until("somebody watches", || Ok(standing(&scratch) > 0))?;
     // It is between the file that stands for the directory and its watch now.
     sleep(Duration::from_millis(300));
     fs::write(place("a"), "text")?;
@@ -168,15 +153,18 @@ fn what_stands_for_watched_files_goes_with_those_who_watch() -> Result<()> {
         );
         let listening = instance.shell("listen", &script).deadline(DEADLINE).start()?;
         let heard = || fs::read_to_string(scratch.join("heard")).unwrap_or_default();
-        wait_until("it listens", || heard().contains("listens"))?;
+        wait_until("it listens", || Ok(heard().contains("listens")))?;
         ensure!(standing(&scratch) == 4, "a directory and a link for each of three names");
         ensure!(process::kill(instance.daemon_pid()?), "the daemon is killed");
         instance.shell("use", "cd \"$MAYFLY_MOUNT/dir\"; echo 4 > 4; rm 4").run_ok()?;
-        wait_until("it is told", || heard().contains("100 4\n") && heard().contains("200 4\n"))?;
+        wait_until(
+            "it is told",
+            || Ok(heard().contains("100 4\n") && heard().contains("200 4\n")),
+        )?;
         let pid = fs::read_to_string(scratch.join("pid"))?.trim().parse().context("a process")?;
         ensure!(end(pid), "the listener is there");
         listening.wait()?;
-        wait_until("nothing is left", || standing(&scratch) == 0)?;
+        wait_until("nothing is left", || Ok(standing(&scratch) == 0))?;
         fs::remove_file(scratch.join("heard"))?;
     }
     instance.stop()
@@ -230,14 +218,14 @@ fn tail_waits_for_a_log_by_inotify_where_it_is_told_everything() -> Result<()> {
         );
         let tail = instance.shell("tail", &script).deadline(DEADLINE).start()?;
         let said = || fs::read_to_string(&out).unwrap_or_default();
-        wait_until("the first line", || said().contains("one"))?;
+        wait_until("the first line", || Ok(said().contains("one")))?;
         let number = fs::read_to_string(&pid)?.trim().parse().context("a process")?;
         if by_inotify {
-            wait_until("it watches", || watches(number))?;
+            wait_until("it watches", || Ok(watches(number)))?;
         }
         let rotate = "cd \"$MAYFLY_MOUNT\"; echo two >> log; mv log log.1; echo three > log";
         instance.shell("rotate", rotate).run_ok()?;
-        wait_until("the line of the new file", || said().contains("three"))?;
+        wait_until("the line of the new file", || Ok(said().contains("three")))?;
         ensure!(watches(number) == by_inotify, "{options:?}: tail's way of waiting");
         ensure!(process::kill(number), "tail is there");
         tail.wait()?;

@@ -50,10 +50,7 @@ fn programs(scratch: &Scratch) -> Result<Vec<PathBuf>> {
 }
 
 fn start<'a>(scratch: &'a Scratch, options: &[&str]) -> Result<Instance<'a>> {
-    let instance = Instance::named(scratch, "own")?;
-    let start = instance.command("start").args(options).args(["--mount"]);
-    start.args([scratch.join("mount")]).run_ok()?;
-    Ok(instance)
+    Instance::start_with(scratch, "own", &scratch.join("mount"), options)
 }
 
 fn run(instance: &Instance<'_>, program: &Path) -> Result<()> {

@@ -66,10 +66,7 @@ impl Bench {
 
 /// The instance, mounted or reached at `mount` in the scratch directory.
 fn start<'a>(scratch: &'a Scratch, options: &[&str]) -> Result<Instance<'a>> {
-    let instance = Instance::named(scratch, "procfs")?;
-    let start = instance.command("start").args(options).args(["--mount"]);
-    start.args([scratch.join("mount")]).run_ok()?;
-    Ok(instance)
+    Instance::start_with(scratch, "procfs", &scratch.join("mount"), options)
 }
 
 fn shown(output: &[u8], place: &Path) -> String {

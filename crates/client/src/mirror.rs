@@ -67,10 +67,8 @@ impl Mirror {
 
     /// Is the directory watched?
     pub(crate) fn has(&self, directory: FileId) -> bool {
-        let there = |path: PathText| {
-            file::check_access(self.start, &path, 0).map(|()| path.as_bytes().len())
-        };
-        self.of(DIRECTORIES, directory).and_then(there).is_ok()
+        self.of(DIRECTORIES, directory)
+            .is_ok_and(|path| file::check_access(self.start, &path, 0).is_ok())
     }
 
     /// A path among what nobody watches.
@@ -208,9 +206,9 @@ impl Mirror {
         (file, kind): (FileId, FileKind),
     ) -> Result<(), Errno> {
         let (old, new) = (self.named(from)?, self.named(to)?);
+        let comes = self.has(to.directory);
         if file::rename(self.start, &old, &new, 0).is_err() {
             let between = self.passing()?;
-            let comes = self.has(to.directory);
             if file::rename(self.start, &old, &between, 0).is_err() && comes {
                 self.make(&between, kind)?;
             }
@@ -221,7 +219,7 @@ impl Mirror {
             };
         }
         self.forget(file);
-        if self.has(to.directory) {
+        if comes {
             self.note(to, file);
         }
         self.moved_itself(file, kind)

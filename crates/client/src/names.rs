@@ -232,7 +232,9 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         let request = SetAttr { target, which, mode, uid, gid, size_bytes, atime, mtime };
         let done = self.walk(&request, escape, Ok);
         if let Ok(attr) = &done {
-            self.tell_set(attr.id, which);
+            // A change of length through a description is told as any other of its content.
+            let told = if matches!(target, Target::Open(_)) { which & !SET_SIZE } else { which };
+            self.tell_set(attr.id, told);
         }
         match (target, done) {
             (Target::Open(open), Ok(attr)) if which & SET_SIZE != 0 => {

@@ -105,7 +105,7 @@ fn look(fd: usize, mapped: &Mapped, prepared: Prepared) -> Option<()> {
     Some(())
 }
 
-fn as_bytes(words: &mut [u64]) -> &mut [u8] {
+pub(crate) fn as_bytes(words: &mut [u64]) -> &mut [u8] {
     let bytes = size_of_val(words);
     // SAFETY: the same memory, with less alignment; every value of either is valid.
     unsafe { core::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), bytes) }

@@ -17,7 +17,8 @@ use mayfly_sys::number;
 use crate::kernel::{
     self, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, Mapping, PROT_EXEC, PROT_READ, PROT_WRITE,
 };
-use crate::process::{HEAD_WORDS, Library, ProgramHeader, Segment};
+use crate::late;
+use crate::process::{AT_PHDR, AT_PHNUM, HEAD_WORDS, Library, ProgramHeader, Segment};
 use crate::start::{self, Given};
 
 /// Most that a program takes from its first to its last byte.
@@ -25,9 +26,7 @@ const SPAN_MAX: usize = 4 << 30;
 /// User space ends there.
 const ADDRESS_MAX: usize = 1 << 47;
 
-const AT_PHDR: usize = 3;
 const AT_PHENT: usize = 4;
-const AT_PHNUM: usize = 5;
 const AT_BASE: usize = 7;
 const AT_ENTRY: usize = 9;
 const AT_EXECFN: usize = 31;
@@ -120,11 +119,7 @@ impl Program {
 
     fn load_from(fd: usize) -> Result<Program, Errno> {
         let mut head = [0_u64; HEAD_WORDS];
-        // SAFETY: the same memory as bytes.
-        let bytes = unsafe {
-            core::slice::from_raw_parts_mut(head.as_mut_ptr().cast::<u8>(), size_of_val(&head))
-        };
-        let used = kernel::read_at_start(fd, bytes);
+        let used = kernel::read_at_start(fd, late::as_bytes(&mut head));
         let file = Library::in_file(&head, used).ok_or(Errno::ENOEXEC)?;
         let shape = file.shape(&head).ok_or(Errno::ENOEXEC)?;
         let span = file.segments().try_fold(None, |span: Option<Range<usize>>, segment| {

@@ -25,8 +25,8 @@ pub(crate) const PROGRAM: &[u8] = b"the program";
 /// The loader's list is cut off here: it is data of the host.
 const LIBRARIES_MAX: usize = 4096;
 
-const AT_PHDR: usize = 3;
-const AT_PHNUM: usize = 5;
+pub(crate) const AT_PHDR: usize = 3;
+pub(crate) const AT_PHNUM: usize = 5;
 const AT_SYSINFO_EHDR: usize = 33;
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;

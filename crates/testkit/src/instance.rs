@@ -41,8 +41,19 @@ impl<'a> Instance<'a> {
 
     /// Starts it with its mount point at `mount`.
     pub fn start(scratch: &'a Scratch, name: &str, mount: &Path) -> Result<Self> {
+        Self::start_with(scratch, name, mount, &[])
+    }
+
+    /// The same with further options.
+    pub fn start_with(
+        scratch: &'a Scratch,
+        name: &str,
+        mount: &Path,
+        options: &[&str],
+    ) -> Result<Self> {
         let instance = Self::named(scratch, name)?;
-        instance.command("start").args(["--mount".as_ref(), mount]).run_ok()?;
+        let start = instance.command("start").args(options);
+        start.args(["--mount".as_ref(), mount]).run_ok()?;
         Ok(instance)
     }
 

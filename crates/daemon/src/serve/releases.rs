@@ -12,6 +12,7 @@
 
 use std::{
     collections::HashSet,
+    ffi::OsStr,
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
@@ -99,15 +100,14 @@ fn index_of(name: &[u8]) -> Option<u32> {
 /// Indexes of the slot files in `directory` that some process of ours holds open.
 #[must_use]
 pub fn holders(directory: &Path) -> HashSet<u32> {
-    let mut held = HashSet::new();
-    let Ok(processes) = std::fs::read_dir("/proc") else { return held };
-    for process in processes.flatten() {
-        let number = process.file_name();
-        if number.as_encoded_bytes().first().is_some_and(u8::is_ascii_digit) {
-            held.extend(held_by(&process.path(), directory));
-        }
-    }
-    held
+    processes().flat_map(|process| held_by(&process, directory)).collect()
+}
+
+/// The directories of all processes in procfs.
+pub fn processes() -> impl Iterator<Item = PathBuf> {
+    let listed = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let is_one = |name: &OsStr| name.as_encoded_bytes().first().is_some_and(u8::is_ascii_digit);
+    listed.filter(move |entry| is_one(&entry.file_name())).map(|entry| entry.path())
 }
 
 /// A process of another user cannot be looked into, and cannot hold a file of a 0700 directory

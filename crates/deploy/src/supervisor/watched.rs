@@ -14,6 +14,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use mayfly_daemon::serve::releases;
 use mayfly_types::mirror::{DIRECTORIES, DIRECTORY, FILES, NAMES, PASSING};
 use rustix::{
     fs::{major, minor},
@@ -107,11 +108,8 @@ fn watch_of(path: &Path) -> Option<Watch> {
 
 /// All that processes of this user watch.
 fn watches() -> HashSet<Watch> {
-    let is_process = |path: &PathBuf| {
-        path.file_name().is_some_and(|name| name.as_encoded_bytes()[0].is_ascii_digit())
-    };
     let mut found = HashSet::new();
-    for process in children(Path::new("/proc")).iter().filter(|path| is_process(path)) {
+    for process in releases::processes() {
         // Those of others cannot be looked into.
         for descriptor in children(&process.join("fd")) {
             let is_queue =
