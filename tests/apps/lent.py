@@ -2,7 +2,8 @@
 
 Files of more than 4096 bytes have objects, whichever way they became so long."""
 
-import errno, fcntl, mmap, os, resource, select, signal, struct, subprocess, sys, threading, time
+import ctypes, errno, fcntl, mmap, os, resource, select, signal, struct, subprocess, sys
+import threading, time
 
 root = sys.argv[1]
 WIDTH = int(os.environ.get('WIDTH', '2000'))
@@ -443,13 +444,56 @@ def killed():
         p.wait()
 
 
+LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC.mmap.restype = ctypes.c_void_p
+LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + 3 * [ctypes.c_int] + [ctypes.c_long]
+LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+
+
+def private(fd, size, protection=mmap.PROT_READ, at=None, flags=0, offset=0):
+    """A private mapping, without the descriptor that Python's own would duplicate."""
+    address = LIBC.mmap(at, size, protection, mmap.MAP_PRIVATE | flags, fd, offset)
+    if address == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), 'mmap')
+    return address
+
+
+def mapped():
+    """A private mapping has the file's bytes, zeros behind them, and a life of its own."""
+    d = warm('mapped')
+    text = ('abcdefg' * 1000)[:5000 if LONG else 3901]
+    make(f'{d}/f', text)
+    fd = os.open(f'{d}/f', os.O_RDONLY)
+    both = mmap.PROT_READ | mmap.PROT_WRITE
+    address = private(fd, len(text), both)
+    assert ctypes.string_at(address, len(text)).decode() == text
+    assert ctypes.string_at(address + len(text), 10) == bytes(10)
+    ctypes.memset(address, 65, 10)
+    assert os.pread(fd, 10, 0).decode() == text[:10]
+    assert private(fd, 100, at=address, flags=0x10) == address
+    assert ctypes.string_at(address, 100).decode() == text[:100]
+    expect(errno.EINVAL, private, fd, 0)
+    expect(errno.EINVAL, private, fd, 10, offset=1)
+    LIBC.munmap(address, len(text))
+    os.close(fd)
+    fd = os.open(f'{d}/f', os.O_WRONLY)
+    expect(errno.EACCES, private, fd, 10)
+    os.close(fd)
+
+
 def unasked():
     """Reads often what nobody changes."""
     d, size = warm('unasked'), WIDTH if LONG else 3901
     for i in range(5):
         make(f'{d}/f{i}', 'y' * size)
+    directory = os.open(d, os.O_RDONLY)
     for i in range(2000):
         fd = os.open(f'{d}/f{i % 5}', os.O_RDONLY)
+        assert os.fstat(directory).st_ino != os.fstat(fd).st_ino
+        if not LONG:
+            address = private(fd, size)
+            assert ctypes.string_at(address, size) == b'y' * size
+            LIBC.munmap(address, size)
         assert len(os.read(fd, 1 << 16)) == size and os.fstat(fd).st_size == size
         os.lseek(fd, 0, os.SEEK_SET)
         os.close(fd)
@@ -478,7 +522,7 @@ def hidden():
 
 
 HELPERS = {'writer': writer, 'remover': remover, 'peer': peer, 'holder': holder}
-PARTS = [changes, vanishing, each_change, used, many, threads, killed, hidden]
+PARTS = [changes, vanishing, each_change, used, many, mapped, threads, killed, hidden]
 
 if len(sys.argv) > 2 and sys.argv[2] in HELPERS:
     HELPERS[sys.argv[2]](*sys.argv[3:])

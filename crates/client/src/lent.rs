@@ -473,6 +473,15 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         }
     }
 
+    /// Is the file read by a description that is lent, with its bytes in the records, at this
+    /// moment?
+    #[must_use]
+    pub fn is_lent_in_records(&self, reference: OpenRef) -> bool {
+        self.borrowed(reference).zip(self.look_at_records()).is_some_and(|(borrowed, look)| {
+            matches!(self.content(&borrowed, reference, &look), Some(Content::Runs(_)))
+        })
+    }
+
     /// Attributes of the file, if it is read by a description that is lent.
     #[must_use]
     pub fn stat_lent(&self, reference: OpenRef) -> Option<Attr> {

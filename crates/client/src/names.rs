@@ -5,7 +5,7 @@ use mayfly_sys::{
     text::PathText,
 };
 use mayfly_transport::Transport;
-use mayfly_types::{Attr, Errno, FileId, OpenRef};
+use mayfly_types::{Attr, Errno, FileId, FileKind, OpenRef};
 use mayfly_wire::{
     FsUse, GetXattr, Link, List, ListXattr, MakeDirectory, MakeSpecial, Open, Opened, PathOf,
     Reach, ReadLink, RemoveXattr, Rename, SET_SIZE, SetAttr, SetXattr, Stat, StatFs, Symlink, Sync,
@@ -54,12 +54,26 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// # Errors
     /// As stat; [`Stop::Escaped`].
     pub fn stat(&self, target: Target<'_>, escape: &mut PathText) -> Result<Attr, Stop> {
-        if let Target::Path(walk) = &target
-            && let Some(found) = self.records.look(self.node.head, walk)
-        {
-            return found.map_err(Stop::Failed);
+        let head = self.node.head;
+        let looked = match &target {
+            Target::Path(walk) => self.records.look(head, walk),
+            Target::Directory(directory) => self.records.directory(head, *directory).map(Ok),
+            Target::Open(open) => {
+                self.open_directory(*open).and_then(|id| self.records.directory(head, id)).map(Ok)
+            }
+        };
+        match looked {
+            Some(found) => found.map_err(Stop::Failed),
+            None => self.walk(&Stat { target }, escape, Ok),
         }
-        self.walk(&Stat { target }, escape, Ok)
+    }
+
+    /// Which directory the description is of, if it is of one.
+    fn open_directory(&self, reference: OpenRef) -> Option<FileId> {
+        let entry = self.node.opens.get(reference.index as usize)?;
+        let open = OpenFile { reference, entry };
+        let id = (open.kind() == FileKind::Directory).then(|| open.id())?;
+        self.is_open(reference).then_some(id)
     }
 
     /// Opens or creates a file. The open file description belongs to this process alone at first.

@@ -148,6 +148,14 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         Ok(OpenFile { reference, entry })
     }
 
+    /// Has the reference a description, made or not?
+    pub(crate) fn is_open(&self, reference: OpenRef) -> bool {
+        self.node.opens.get(reference.index as usize).is_some_and(|entry| {
+            entry.state.load(Ordering::Acquire) != OPEN_FREE
+                && entry.generation.load(Ordering::Acquire) == reference.generation
+        })
+    }
+
     /// Has the description become a file of the kernel's mount? One that is promised has not.
     #[must_use]
     pub fn has_moved(&self, reference: OpenRef) -> bool {

@@ -8,7 +8,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use mayfly_records::{
-    Found, Question, Source, list, look,
+    Found, Question, Source, Unsure, directory, list, look,
     page::{PAGE_BYTES, PLACES_AT},
     way::Way,
 };
@@ -97,20 +97,32 @@ impl Records {
 
     /// What a path names, if that is certain.
     pub(crate) fn look(&self, head: &NodeHead, walk: &Walk<'_>) -> Option<Result<Attr, Errno>> {
+        let follow = walk.flags & WALK_FOLLOW != 0;
+        let question = Question { start: walk.start, path: walk.path, follow };
+        let found = self.certain(head, |view| look(view, question))?;
+        Some(match found {
+            Found::File(attr) => Ok(timed(attr, head)),
+            Found::Nothing => Err(Errno::ENOENT),
+        })
+    }
+
+    /// Attributes of a directory, if they are certain.
+    pub(crate) fn directory(&self, head: &NodeHead, id: FileId) -> Option<Attr> {
+        self.certain(head, |view| directory(view, id)).map(|attr| timed(attr, head))
+    }
+
+    /// What a look finds, if nothing posted and no end of the daemon makes it wrong.
+    fn certain<R>(
+        &self,
+        head: &NodeHead,
+        look: impl FnOnce(&View<'_>) -> Result<R, Unsure>,
+    ) -> Option<R> {
         let view = self.view()?;
         if is_posted(head) {
             return None;
         }
         let starts = head.daemon_starts.load(Acquire);
-        let follow = walk.flags & WALK_FOLLOW != 0;
-        let found = look(&view, Question { start: walk.start, path: walk.path, follow }).ok()?;
-        if !is_served_since(head, starts) {
-            return None;
-        }
-        Some(match found {
-            Found::File(attr) => Ok(timed(attr, head)),
-            Found::Nothing => Err(Errno::ENOENT),
-        })
+        look(&view).ok().filter(|_| is_served_since(head, starts))
     }
 
     /// Packs entries of a directory behind the position `cookie`, as many as fit; how many bytes,

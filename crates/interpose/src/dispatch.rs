@@ -216,6 +216,10 @@ fn again_if_replaced(call: &Call, serve: impl Fn(&Call) -> Outcome) -> Outcome {
 /// # Safety
 /// As [`crate::dispatch`].
 unsafe fn on_mapped(call: &Call) -> Outcome {
+    // SAFETY: passed on to the caller.
+    if let Some(mapped) = unsafe { mapping::map_lent(call) } {
+        return mapped;
+    }
     match session::open_file(call.args[4] as i32) {
         Ok(None) => Outcome::Pass,
         // SAFETY: passed on to the caller.

@@ -80,6 +80,11 @@ pub(crate) unsafe fn read(
     unsafe { session.read_lent(reference, offset, pieces) }
 }
 
+/// Is it lent, and do its bytes stand in the records?
+pub(crate) fn has_no_object(descriptor: usize) -> bool {
+    reference(descriptor).is_some_and(|(session, reference)| session.is_lent_in_records(reference))
+}
+
 /// lseek.
 pub(crate) fn seek(call: &Call) -> Option<Result<isize, Errno>> {
     let (session, reference) = reference(argument(call, 0))?;

@@ -4,9 +4,10 @@
 //! mapping may use, so that mprotect later allows no more than the application's own descriptor
 //! would. Code gets an object, so that it can be found by what the kernel says is mapped. Another
 //! private mapping of a file without an object, or of one whose file system forbids what is asked
-//! for, is memory filled once. A shared mapping of a file whose bytes are on another node is the
-//! mount's, where the instance is mounted. Elsewhere one that only reads shows the file as it was,
-//! and can never be written to, and one that writes is ENODEV: it cannot be imitated.
+//! for, is memory filled once; of a small file that is lent that is done without a request. A
+//! shared mapping of a file whose bytes are on another node is the mount's, where the instance is
+//! mounted. Elsewhere one that only reads shows the file as it was, and can never be written to,
+//! and one that writes is ENODEV: it cannot be imitated.
 
 use mayfly_client::OpenFile;
 use mayfly_sys::{
@@ -21,15 +22,18 @@ use mayfly_sys::{
 use mayfly_types::FileKind;
 
 use crate::{
-    Call, Outcome, handover,
+    Call, Outcome, handover, lent,
     serve::{argument, done},
-    session::{self, Session},
+    session,
 };
 
 /// What `/proc/PID/maps` shows of a copy.
 const COPY_NAME: &[u8] = b"mayfly-mapped";
 const MAP_TYPE: usize = 15;
 const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
+const MAP_POPULATE: usize = 0x8000;
+/// Memory that is filled at once is made so; of a larger mapping much may lie behind the file.
+const POPULATED_BYTES_MAX: usize = 64 << 10;
 
 /// mmap with a descriptor of ours, or an anonymous one with a number that happens to be ours.
 ///
@@ -52,6 +56,24 @@ pub(crate) unsafe fn map(call: &Call) -> Outcome {
         }
     }
     done(mapped.map(|address| address as isize))
+}
+
+/// A private mapping of a file that is lent and has no object; `None` for any other.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+pub(crate) unsafe fn map_lent(call: &Call) -> Option<Outcome> {
+    let (bytes, protection, flags) = (argument(call, 1), argument(call, 2), argument(call, 3));
+    let ordinary = flags & (MAP_TYPE | MAP_ANONYMOUS) == MAP_PRIVATE && protection & PROT_EXEC == 0;
+    if !ordinary || bytes == 0 || !argument(call, 5).is_multiple_of(PAGE_BYTES) {
+        return None;
+    }
+    if !lent::has_no_object(argument(call, 4)) {
+        return None;
+    }
+    // SAFETY: passed on to the caller.
+    let mapped = unsafe { fill(call, flags) };
+    Some(done(mapped.map(|address| address as isize)))
 }
 
 /// A file whose bytes are not all in one object here is mapped through the mount, if there is one:
@@ -111,7 +133,7 @@ unsafe fn try_map(call: &Call, flags: usize) -> Result<usize, Errno> {
         }
     }
     // SAFETY: passed on to the caller.
-    unsafe { fill(session, open, call, flags) }
+    unsafe { fill(call, flags) }
 }
 
 /// A shared mapping of a copy, on a descriptor that cannot write, so that mprotect never allows it.
@@ -126,7 +148,7 @@ unsafe fn map_copy(call: &Call, flags: usize) -> Result<usize, Errno> {
     let (bytes, offset) = (argument(call, 1), argument(call, 5));
     let there = session.size(open)?.saturating_sub(offset as u64);
     let copy = file::memory_file(&PathText::from_bytes(COPY_NAME)?)?;
-    let mapped = copy_part(session, open, offset, bytes.min(there as usize), copy)
+    let mapped = copy_part(argument(call, 4), offset, bytes.min(there as usize), copy)
         .and_then(|()| read_only(copy))
         .and_then(|copy| {
             let (address, protection) = (argument(call, 0), argument(call, 2));
@@ -146,13 +168,7 @@ fn read_only(copy: i32) -> Result<i32, Errno> {
 }
 
 /// So many bytes of the file from there on, as the copy's content.
-fn copy_part(
-    session: &Session,
-    open: OpenFile,
-    from: usize,
-    bytes: usize,
-    copy: i32,
-) -> Result<(), Errno> {
+fn copy_part(descriptor: usize, from: usize, bytes: usize, copy: i32) -> Result<(), Errno> {
     file::set_length(copy, bytes as u64)?;
     if bytes == 0 {
         return Ok(());
@@ -161,7 +177,7 @@ fn copy_part(
     let address =
         unsafe { memory::map(0, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, copy as usize, 0) }?;
     // SAFETY: the memory was just mapped and nobody else knows of it.
-    let read = unsafe { read_all(session, open, from, address, bytes) };
+    let read = unsafe { read_all(descriptor, from, address, bytes) };
     if let Some(start) = core::ptr::NonNull::new(address as *mut u8) {
         // SAFETY: as above.
         unsafe { memory::unmap(start, bytes) };
@@ -174,8 +190,7 @@ fn copy_part(
 /// # Safety
 /// The memory is the caller's to write.
 unsafe fn read_all(
-    session: &Session,
-    open: OpenFile,
+    descriptor: usize,
     from: usize,
     address: usize,
     bytes: usize,
@@ -183,8 +198,17 @@ unsafe fn read_all(
     let mut done = 0;
     while done < bytes {
         let room = [IoVec { base: (address + done) as *mut u8, bytes: bytes - done }];
+        let offset = (from + done) as i64;
         // SAFETY: promised by the caller.
-        match unsafe { session.read_at(open, (from + done) as i64, &room) }? {
+        let read = match unsafe { lent::read(descriptor, Some(offset), &room) } {
+            Some(read) => read,
+            None => {
+                let (session, open) = session::require_open(descriptor as i32)?;
+                // SAFETY: as above.
+                unsafe { session.read_at(open, offset, &room) }
+            }
+        };
+        match read? {
             0 => break,
             count => done += count,
         }
@@ -196,20 +220,18 @@ unsafe fn read_all(
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-unsafe fn fill(
-    session: &Session,
-    open: OpenFile,
-    call: &Call,
-    flags: usize,
-) -> Result<usize, Errno> {
+unsafe fn fill(call: &Call, flags: usize) -> Result<usize, Errno> {
     let (bytes, protection, offset) = (argument(call, 1), argument(call, 2), argument(call, 5));
-    let flags = flags & (MAP_FIXED | MAP_FIXED_NOREPLACE | 0x40) | MAP_PRIVATE | MAP_ANONYMOUS;
+    let kept = flags & (MAP_FIXED | MAP_FIXED_NOREPLACE | 0x40);
+    // A page that is about to be written need not fault.
+    let populate = if bytes <= POPULATED_BYTES_MAX { MAP_POPULATE } else { 0 };
+    let flags = kept | populate | MAP_PRIVATE | MAP_ANONYMOUS;
     // SAFETY: the host asked for a mapping at this place, which it may replace.
     let address = unsafe {
         memory::map(argument(call, 0), bytes, PROT_READ | PROT_WRITE, flags, usize::MAX, 0)
     }?;
     // SAFETY: the memory was just mapped and nobody else knows of it yet.
-    if let Err(errno) = unsafe { read_all(session, open, offset, address, bytes) } {
+    if let Err(errno) = unsafe { read_all(argument(call, 4), offset, address, bytes) } {
         if let Some(start) = core::ptr::NonNull::new(address as *mut u8) {
             // SAFETY: as above.
             unsafe { memory::unmap(start, bytes) };

@@ -1,6 +1,6 @@
 //! The entries of a directory, from a position on.
 
-use mayfly_types::{FileId, FileKind};
+use mayfly_types::{Attr, FileId, FileKind};
 
 use crate::{
     Unsure,
@@ -48,20 +48,30 @@ pub fn list<S: Source>(
     })
 }
 
-/// The directory and its parent. A directory that was removed has no entries, which is the daemon's
-/// affair.
+/// Attributes of a directory by its identity. One that was removed is the daemon's affair.
+///
+/// # Errors
+/// [`Unsure`]: to be asked for.
+pub fn directory<S: Source>(source: &S, id: FileId) -> Result<Attr, Unsure> {
+    settled(source, |_| itself(source, id).map(|(attr, _)| attr))
+}
+
+/// A directory that has names, and its parent.
+fn itself<S: Source>(source: &S, directory: FileId) -> Result<(Attr, FileId), Unsure> {
+    let mut record = [[0; 8]; RECORD_CHUNKS];
+    let count = get(source, &key::numbered(key::INODE, directory), &mut record)?.ok_or(Unsure)?;
+    let (attr, parent) = of_directory(&record.as_flattened()[..count])?;
+    if attr.links == 0 || attr.id != directory { Err(Unsure) } else { Ok((attr, parent)) }
+}
+
+/// The directory and its parent.
 fn dots<S: Source>(
     source: &S,
     directory: FileId,
     cookie: u64,
     take: &mut impl FnMut(&Entry<'_>) -> bool,
 ) -> Result<bool, Unsure> {
-    let mut record = [[0; 8]; RECORD_CHUNKS];
-    let count = get(source, &key::numbered(key::INODE, directory), &mut record)?.ok_or(Unsure)?;
-    let (attr, parent) = of_directory(&record.as_flattened()[..count])?;
-    if attr.links == 0 || attr.id != directory {
-        return Err(Unsure);
-    }
+    let (_, parent) = itself(source, directory)?;
     let both = [(directory, 1, b".".as_slice()), (parent, 2, b"..")];
     Ok(both
         .into_iter()
