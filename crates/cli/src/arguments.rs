@@ -10,12 +10,13 @@ use mayfly_deploy::{
     nodes::{NODE, RELAY},
 };
 
-use crate::{bench, manual, nodes::Nodes, size};
+use crate::{bench, manual, nodes::Nodes, size, stage};
 
 const AFTER: &str = "\
 Examples:
   mayfly run -- bash -c 'cd \"$MAYFLY_MOUNT\" && tar xf ~/case.tar && make'
-  mayfly run --save results -- ./job.sh
+  mayfly run --stage-in case:case --stage-out case/results:results -- ./job.sh
+  mayfly stage out --changed 'case/**/*.h5' /scratch/me/out
   mayfly start --name work --data-dir /local/nvme
   mayfly run --nodes n[01-16] -- mpirun ./solver
   eval \"$(mayfly env --name work)\"; ls \"$MAYFLY_MOUNT\"
@@ -60,6 +61,9 @@ pub(crate) enum Do {
     Doctor(Doctor),
     /// Check that everything that an instance keeps fits together, on all nodes
     Fsck(Fsck),
+    /// Copy trees into an instance, or out of it: in parallel, completely or not at all
+    #[command(subcommand)]
+    Stage(Stage),
     /// Show or choose on which nodes the bytes of files are, directory by directory
     #[command(subcommand)]
     Layout(Layout),
@@ -95,8 +99,8 @@ pub(crate) enum Do {
     Keep { run_dir: PathBuf },
     #[command(name = "__image", hide = true)]
     Image { cache: PathBuf, pid: u32, request: String },
-    #[command(name = "__copy", hide = true)]
-    Copy { from: PathBuf, to: PathBuf },
+    #[command(name = stage::STAGER, hide = true, subcommand)]
+    Stager(Stage),
 }
 
 #[derive(Debug, Args)]
@@ -108,7 +112,14 @@ pub(crate) struct Run {
     /// Leave the data directory at the end, for `mayfly start --reopen`
     #[arg(long)]
     pub(crate) keep: bool,
-    /// Copy the whole tree to this new directory at the end
+    /// Copy a file or tree from outside into the instance before the command starts; repeatable
+    #[arg(long, value_name = "FROM:TO", value_parser = stage::inward)]
+    pub(crate) stage_in: Vec<stage::Transfer>,
+    /// Copy a file or tree of the instance to a place outside when the command has ended, however
+    /// it ended; repeatable: the most important first
+    #[arg(long, value_name = "FROM:TO", value_parser = stage::outward)]
+    pub(crate) stage_out: Vec<stage::Transfer>,
+    /// Copy the whole tree to this new directory at the end: the same as --stage-out .:DIR
     #[arg(long, value_name = "DIR")]
     pub(crate) save: Option<PathBuf>,
     /// Name of the instance [default: run-<process id>]
@@ -219,6 +230,89 @@ pub(crate) struct Fsck {
     /// Remove objects that no file has, and nothing else; what else is wrong is only told
     #[arg(long)]
     pub(crate) repair: bool,
+}
+
+const STAGES: &str = "\
+One source becomes DESTINATION; several, or one with DESTINATION ending in a slash, go into
+it. Paths in the instance begin at its root, or at the working directory when that is in the
+instance; '*', '?', '[...]' and '**' in a source choose what is below it.
+
+A file appears under its name when it is whole. What fails is named and everything else goes
+on. The same command goes on where an earlier one was killed (--restart: from the beginning).
+
+Exit status: 0 all is there, 3 some of it is not, and was named, 1 nothing was begun.
+
+Examples:
+  mayfly stage in /scratch/me/case case
+  mayfly stage in --exclude '*.log' ./a ./b data/
+  mayfly stage out --changed 'case/**/*.h5' /scratch/me/out
+  mayfly stage out --dry-run --delete results /scratch/me/results";
+
+#[derive(Debug, Subcommand)]
+#[command(after_help = STAGES)]
+pub(crate) enum Stage {
+    /// From outside into an instance
+    In(Staging),
+    /// From an instance to the outside
+    Out(Staging),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = STAGES)]
+pub(crate) struct Staging {
+    #[command(flatten)]
+    pub(crate) entered: Entered,
+    /// Only files of this pattern, as in .gitignore, and all below directories of it; repeatable
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) include: Vec<String>,
+    /// Nothing of this pattern, as in .gitignore; repeatable
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) exclude: Vec<String>,
+    /// Only files changed within this time (2h, 30m), or after this file was
+    #[arg(long, value_name = "TIME|FILE", value_parser = stage::moment)]
+    pub(crate) newer: Option<std::time::SystemTime>,
+    /// Only files of so many bytes or more
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub(crate) larger: Option<u64>,
+    /// Only files of so many bytes or fewer
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub(crate) smaller: Option<u64>,
+    /// Leave files that have the same length and time at the destination as they are there
+    #[arg(long)]
+    pub(crate) changed: bool,
+    /// Remove at the destination what the source has not
+    #[arg(long)]
+    pub(crate) delete: bool,
+    /// Write nothing; print what would be copied, with sizes, and removed
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Copy what symbolic links lead to, not the links
+    #[arg(long)]
+    pub(crate) follow: bool,
+    /// Read both sides again and compare them
+    #[arg(long)]
+    pub(crate) verify: bool,
+    /// Begin from the beginning where an earlier try was killed
+    #[arg(long)]
+    pub(crate) restart: bool,
+    /// Threads [default: two for each processor, 4 to 32]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) streams: Option<u16>,
+    /// Bytes a second, at most
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub(crate) bandwidth: Option<u64>,
+    /// Files a second, at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) files_per_second: Option<u64>,
+    /// Print JSON: one event a line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Say nothing of success
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+    /// What is copied, and last where it goes
+    #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "DESTINATION"])]
+    pub(crate) paths: Vec<PathBuf>,
 }
 
 const LAYOUTS: &str = "\

@@ -9,6 +9,7 @@ mod manual;
 mod nodes;
 mod run;
 mod show;
+mod stage;
 
 use mayfly_deploy::{command::CannotRun, size};
 use std::process::ExitCode;
@@ -24,12 +25,19 @@ fn main() -> ExitCode {
         // Whether nothing is wrong and whether that could be seen are told apart.
         return fsck::fsck(wanted);
     }
+    if let Do::Stager(wanted) = &subcommand {
+        // Whether all is there, some of it, or nothing was begun.
+        return stage::perform(wanted);
+    }
     match perform(subcommand) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("mayfly: {error:#}");
-            match error.downcast_ref::<CannotRun>() {
-                Some(cannot) => ExitCode::from(cannot.exit_code()),
+            if let Some(cannot) = error.downcast_ref::<CannotRun>() {
+                return ExitCode::from(cannot.exit_code());
+            }
+            match error.downcast_ref::<stage::Partly>() {
+                Some(_) => ExitCode::from(stage::PARTLY),
                 None => ExitCode::FAILURE,
             }
         }
@@ -38,7 +46,8 @@ fn main() -> ExitCode {
 
 fn perform(what: Do) -> Result<()> {
     match what {
-        Do::Fsck(_) => Ok(()),
+        Do::Fsck(_) | Do::Stager(_) => Ok(()),
+        Do::Stage(wanted) => stage::stage(&wanted),
         Do::Run(run) => run::run(&run),
         Do::Start(start) => run::start(&start),
         Do::Stop(which) => run::stop(&which.name),
@@ -61,6 +70,5 @@ fn perform(what: Do) -> Result<()> {
         Do::Inside { run_dir, command } => mayfly_deploy::run_inside(&run_dir, &command),
         Do::Keep { run_dir } => mayfly_deploy::run_keeper(&run_dir),
         Do::Image { cache, pid, request } => mayfly_deploy::make_image(&cache, pid, &request),
-        Do::Copy { from, to } => run::copy(&from, &to),
     }
 }

@@ -2,31 +2,33 @@
 
 use std::{
     ffi::OsString,
-    io::IsTerminal,
     path::{Path, PathBuf},
     process::ExitStatus,
-    time::Duration,
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use indicatif::{ProgressBar, ProgressStyle};
 use mayfly_deploy::{
-    Audience, COPY, Config, Durability, Found, Lifeline, command, command_inside, control,
-    copy_tree, default_run_root, environment, is_seen, launch,
+    Audience, Config, Durability, Found, Lifeline, command, control, default_run_root, is_seen,
+    launch,
     nodes::{Fleet, Launch, stop_all},
     what_is_left,
 };
 
-use crate::{arguments, fleet, size};
+use crate::{
+    arguments, fleet,
+    stage::{self, Transfer},
+};
 
 /// Which node of an instance of several, for commands that do not say it.
 const NODE: &str = "MAYFLY_NODE";
 
 pub(crate) fn run(run: &arguments::Run) -> Result<()> {
     let save = run.save.as_deref().map(check_target).transpose()?;
+    let saved = save.as_deref().map(Transfer::of_everything);
+    let out: Vec<Transfer> = run.stage_out.iter().cloned().chain(saved).collect();
     let mut instance = run.make.instance(run.name.clone(), run.keep)?;
     instance.audience = Audience::Command;
-    let (hold, config) = match run.nodes.launch(instance.clone())? {
+    let (mut hold, config) = match run.nodes.launch(instance.clone())? {
         Some(many) => {
             fleet::expect_first_here(&many)?;
             let started = fleet::launch(&many)?;
@@ -39,13 +41,29 @@ pub(crate) fn run(run: &arguments::Run) -> Result<()> {
         }
     };
     let command = if run.command.is_empty() { vec![shell()] } else { run.command.clone() };
-    let ended = command::run(&config, &command);
-    let saved = match &save {
-        Some(target) if ended.is_ok() => save_what_is_there(&config, target),
-        _ => Ok(()),
-    };
+    let brought = run.stage_in.iter().try_for_each(|one| stage::transfer_now(&config, "in", one));
+    // Whoever is killed from here on leaves what was to be staged out.
+    let keeps =
+        !out.is_empty() && brought.is_ok() && config.options.durability()? != Durability::None;
+    if let Hold::One(lifeline) = &mut hold
+        && keeps
+    {
+        lifeline.keep()?;
+    }
+    let ended = brought.and_then(|()| command::run(&config, &command));
+    let saved = if ended.is_ok() { take_out(&config, &out) } else { Ok(()) };
     match hold {
         Hold::One(lifeline) => finish(lifeline, &config, ended, saved),
+        // What several nodes have cannot be taken up again, so it goes on.
+        Hold::Many(many) if saved.is_err() && keeps => {
+            let name = many.members.name.clone();
+            many.detach()?;
+            eprintln!(
+                "mayfly: the instance goes on, with what was not staged out: `mayfly stage out \
+                 --name {name}` goes on, and then end it by `mayfly stop --name {name}`"
+            );
+            saved
+        }
         Hold::Many(many) => {
             let name = many.members.name.clone();
             let stopped = many.stop().map(|lost| fleet::say_lost(&name, &lost));
@@ -74,7 +92,8 @@ fn finish(
     let stopped = lifeline.stop(rescue).map(|lost| say_lost(config, lost.as_deref()));
     if rescue && stopped.is_ok() {
         eprintln!(
-            "mayfly: the data are kept; `mayfly start --reopen {}` takes them up",
+            "mayfly: the data are kept; `mayfly start --reopen {}` takes them up, and then `mayfly \
+             stage out` goes on",
             config.data_dir.display()
         );
     }
@@ -98,9 +117,22 @@ fn say_lost(config: &Config, lost: Option<&str>) {
     }
 }
 
-fn save_what_is_there(config: &Config, target: &Path) -> Result<()> {
+/// Stages out in the order in which it was asked for. What fails keeps nothing that follows from
+/// being tried; the last failure is the caller's to tell.
+fn take_out(config: &Config, out: &[Transfer]) -> Result<()> {
+    if out.is_empty() {
+        return Ok(());
+    }
     ensure!(control::lost(config)?.is_none(), "nothing is saved: the content was lost");
-    save_to(config, target)
+    let mut failed = None;
+    for one in out {
+        if let Err(error) = stage::transfer_now(config, "out", one)
+            && let Some(earlier) = failed.replace(error)
+        {
+            eprintln!("mayfly: {earlier:#}");
+        }
+    }
+    failed.map_or(Ok(()), Err)
 }
 
 fn shell() -> OsString {
@@ -128,56 +160,6 @@ fn check_target(target: &Path) -> Result<PathBuf> {
         Err(error) => bail!("--save {}: {error}", target.display()),
     }
     Ok(target)
-}
-
-fn save_to(config: &Config, target: &Path) -> Result<()> {
-    let status = command_inside(config, std::env::current_exe()?.as_os_str())?
-        .arg(COPY)
-        .arg(&config.mount)
-        .arg(target)
-        .envs(environment::variables(config))
-        .status()
-        .context("cannot start the copy")?;
-    ensure!(status.success(), "saving to {} failed", target.display());
-    Ok(())
-}
-
-/// The copying process itself, served by the instance.
-pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
-    let bar = progress();
-    let copied = copy_tree(from, to, &mut |so_far| {
-        bar.set_message(format!("{} files, {}", so_far.files, size::show(so_far.bytes)));
-        bar.tick();
-    });
-    bar.finish_and_clear();
-    for failed in &copied.failed {
-        eprintln!("mayfly: {failed}");
-    }
-    ensure!(copied.failed.is_empty(), "{} entries could not be saved", copied.failed.len());
-    // Beside a command whose output somebody compares or parses, success is silent.
-    if std::io::stderr().is_terminal() {
-        eprintln!(
-            "mayfly: saved {} files in {} directories, {}, to {}",
-            copied.files,
-            copied.directories,
-            size::show(copied.bytes),
-            to.display()
-        );
-    }
-    Ok(())
-}
-
-fn progress() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{spinner} saving: {msg} ({elapsed})");
-    let bar = ProgressBar::new_spinner();
-    if let Ok(style) = style {
-        bar.set_style(style);
-    }
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
 }
 
 pub(crate) fn start(start: &arguments::Start) -> Result<()> {

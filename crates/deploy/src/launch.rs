@@ -76,15 +76,21 @@ impl Lifeline {
         if answer == "detached" { Ok(()) } else { bail!("the supervisor is gone") }
     }
 
+    /// From now on the data directory stays when the instance ends, also when the caller is killed.
+    ///
+    /// # Errors
+    /// When the supervisor is gone.
+    pub fn keep(&mut self) -> Result<()> {
+        self.say("keep")
+    }
+
     /// Ends the instance; with `keep_data` its data directory stays whatever was planned. How its
     /// daemon died when its content was lost with it.
     ///
     /// # Errors
     /// Names what could not be removed.
     pub fn stop(mut self, keep_data: bool) -> Result<Option<String>> {
-        if keep_data {
-            self.say("keep")?;
-        }
+        self.say(if keep_data { "keep" } else { "discard" })?;
         self.say("stop")?;
         let answer = self.hear()?;
         self.supervisor.wait()?;

@@ -9,7 +9,6 @@ pub mod command;
 mod config;
 pub mod containers;
 pub mod control;
-mod copy;
 mod daemon_process;
 mod data_dirs;
 pub mod doctor;
@@ -32,7 +31,6 @@ pub mod supervisor;
 mod xattrs;
 
 pub use config::{Access, Audience, Config, Options};
-pub use copy::{COPY, Copied, copy_tree};
 pub use daemon_process::{DAEMON, run_daemon};
 pub use data_dirs::DataDir;
 pub use fuse_process::{FUSE, run_fuse, run_keeper};

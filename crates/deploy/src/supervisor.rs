@@ -352,6 +352,7 @@ impl Supervisor {
         for word in self.lifeline.hear() {
             match word {
                 Word::Keep => self.keep = true,
+                Word::Discard => self.keep = self.config.keep,
                 Word::Stop => self.end = Some(Ok(())),
                 Word::Detach => {
                     self.watch.remove(&self.lifeline);

@@ -47,7 +47,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("bench", &["sys", "deploy"]),
-    ("cli", &["types", "deploy", "bench"]),
+    ("stage", &[]),
+    ("cli", &["types", "deploy", "bench", "stage"]),
     // Only for tests: no user's build has them.
     ("testkit", &[]),
     ("hosttest", &["image", "testkit"]),

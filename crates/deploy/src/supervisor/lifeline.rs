@@ -21,6 +21,8 @@ const WORDS_BYTES_MAX: usize = 256;
 pub(super) enum Word {
     /// Leave the data.
     Keep,
+    /// Leave them only if that was planned.
+    Discard,
     /// End.
     Stop,
     /// Live on alone.
@@ -103,6 +105,7 @@ fn words(bytes: &[u8]) -> Vec<Word> {
     lines
         .filter_map(|line| match line {
             b"keep" => Some(Word::Keep),
+            b"discard" => Some(Word::Discard),
             b"stop" => Some(Word::Stop),
             b"detach" => Some(Word::Detach),
             _ => None,

@@ -1,0 +1,55 @@
+//! What has been done so far.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use serde::Serialize;
+
+/// What has been done. Bytes are those of contents.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Files, links and pipes copied; with `--dry-run` those that would be.
+    pub files: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Directories made or looked through.
+    pub directories: u64,
+    /// Files found as they are at the destination.
+    pub unchanged: u64,
+    /// Names removed at the destination.
+    pub deleted: u64,
+    /// What was left out on purpose, and named.
+    pub left_out: u64,
+    /// What could not be done.
+    pub failed: u64,
+}
+
+/// The same, while threads count.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) files: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+    pub(crate) directories: AtomicU64,
+    pub(crate) unchanged: AtomicU64,
+    pub(crate) deleted: AtomicU64,
+    pub(crate) left_out: AtomicU64,
+    pub(crate) failed: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn now(&self) -> Counts {
+        Counts {
+            files: self.files.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
+            directories: self.directories.load(Relaxed),
+            unchanged: self.unchanged.load(Relaxed),
+            deleted: self.deleted.load(Relaxed),
+            left_out: self.left_out.load(Relaxed),
+            failed: self.failed.load(Relaxed),
+        }
+    }
+}
+
+/// One more.
+pub(crate) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Relaxed);
+}

@@ -1,0 +1,515 @@
+//! One entry of a directory.
+
+use std::{
+    ffi::{CStr, OsStr},
+    fs::File,
+    io::Read,
+    os::{fd::AsFd, unix::fs::FileExt},
+    path::Path,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{AtFlags, OFlag, openat, readlinkat, renameat},
+    sys::stat::{Mode, SFlag},
+    unistd::{UnlinkatFlags, linkat, mkfifoat, symlinkat, unlinkat},
+};
+
+use crate::{
+    Note, Options,
+    counts::count,
+    large::Large,
+    links::{Claim, Name},
+    report::Problem,
+    settle::{Stat, set_permissions, set_times, set_times_at},
+    tree::{Dir, os},
+    walk::Stager,
+    whole::{Partial, failed, temporary_name},
+    xattrs,
+};
+
+/// A file that changes while it is copied is copied again, so often.
+const TRIES_MAX: u32 = 4;
+/// Shorter files are not looked through for holes, bytes.
+const PAGE_BYTES: u64 = 4096;
+/// Permission bits that every write takes away.
+const ODD_BITS: u32 = 0o7000;
+
+/// What an entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Directory,
+    File,
+    Link,
+    Pipe,
+    Special(&'static str),
+}
+
+impl Kind {
+    pub(crate) fn of(kind: SFlag) -> Kind {
+        match kind {
+            SFlag::S_IFDIR => Kind::Directory,
+            SFlag::S_IFREG => Kind::File,
+            SFlag::S_IFLNK => Kind::Link,
+            SFlag::S_IFIFO => Kind::Pipe,
+            SFlag::S_IFSOCK => Kind::Special("sockets"),
+            _ => Kind::Special("devices"),
+        }
+    }
+
+    /// What stands for it in a list of names.
+    pub(crate) fn letter(self) -> u8 {
+        match self {
+            Kind::Directory => b'd',
+            Kind::File => b'f',
+            Kind::Link => b'l',
+            Kind::Pipe => b'p',
+            Kind::Special(_) => b's',
+        }
+    }
+
+    /// None for one that has to be looked at.
+    pub(crate) fn of_letter(letter: u8) -> Option<Kind> {
+        match letter {
+            b'd' => Some(Kind::Directory),
+            b'f' => Some(Kind::File),
+            b'l' => Some(Kind::Link),
+            b'p' => Some(Kind::Pipe),
+            _ => None,
+        }
+    }
+}
+
+/// How far an entry is.
+enum Done {
+    /// Whatever there was to do is done.
+    Now,
+    /// Somebody else ends it: who copies its parts, or what it is a name of.
+    Later,
+}
+
+impl Stager<'_> {
+    /// Does what is to be done about a name, of this kind if that is known, and ends it.
+    pub(crate) fn entry(
+        &self,
+        dir: &Arc<Dir>,
+        (kind, name): (Option<Kind>, &CStr),
+        buffer: &mut [u8],
+    ) {
+        let done = if self.is_over() { Ok(Done::Now) } else { self.look(dir, kind, name, buffer) };
+        match done {
+            Ok(Done::Now) => self.end(dir),
+            Ok(Done::Later) => {}
+            Err(problem) => {
+                self.fail(dir, name, problem);
+                self.end(dir);
+            }
+        }
+    }
+
+    pub(crate) fn fail(&self, dir: &Dir, name: &CStr, problem: Problem) {
+        if problem != Problem::Ended {
+            self.notes.problem(&dir.path(os(name)), problem);
+        }
+    }
+
+    fn look(
+        &self,
+        dir: &Arc<Dir>,
+        told: Option<Kind>,
+        name: &CStr,
+        buffer: &mut [u8],
+    ) -> Result<Done, Problem> {
+        let follow = dir.is_above() || self.options.follow;
+        let told = told.filter(|kind| !(follow && *kind == Kind::Link));
+        let stat = || Stat::at(&dir.source, name, follow).map_err(Problem::of("look at it"));
+        let (kind, stat) = match told {
+            // A file is looked at when it has been read.
+            Some(kind @ Kind::File) if !self.needs_look(dir) => (kind, None),
+            Some(kind @ Kind::Directory) => (kind, None),
+            _ => stat().map(|stat| (Kind::of(stat.kind), Some(stat)))?,
+        };
+        let is_directory = kind == Kind::Directory;
+        if !dir.is_above() && !self.is_wanted(dir, name, is_directory) {
+            return Ok(Done::Now);
+        }
+        if is_directory {
+            // It is ended with what is in it.
+            return self.directory(dir, name).map(|()| Done::Later);
+        }
+        if let Some(stat) = &stat {
+            if !dir.tree.selection.lets(stat) || self.is_unchanged(dir, name, stat) {
+                return Ok(Done::Now);
+            }
+            if self.options.dry_run {
+                return Ok(self.only_tell(dir, name, kind, stat));
+            }
+        }
+        self.pace.file(|| self.is_over());
+        match (kind, &stat) {
+            (Kind::Link, Some(stat)) => self.link(dir, name, stat),
+            (Kind::Pipe, Some(stat)) => self.pipe(dir, name, stat),
+            (Kind::Special(what), _) => Err(Problem::Special(what)),
+            _ => self.file(dir, name, (0, false), buffer),
+        }
+    }
+
+    /// Have files to be looked at before it is known whether they are copied?
+    fn needs_look(&self, dir: &Dir) -> bool {
+        let Options { changed, dry_run, .. } = *self.options;
+        changed || dry_run || dir.tree.began.is_some() || dir.tree.selection.by_attributes()
+    }
+
+    /// Do the patterns let it be copied, or looked into?
+    fn is_wanted(&self, dir: &Dir, name: &CStr, is_directory: bool) -> bool {
+        let selection = &dir.tree.selection;
+        if !selection.has_patterns() {
+            return true;
+        }
+        let inner = dir.inner_path(os(name));
+        let is_named = dir.is_named || is_directory || selection.names(&inner, false);
+        is_named && !selection.leaves_out(&inner, is_directory)
+    }
+
+    /// Is the copy there, by the user's wish or since this stage has made it before it was killed?
+    fn is_unchanged(&self, dir: &Dir, name: &CStr, stat: &Stat) -> bool {
+        if !self.options.changed && dir.tree.began.is_none() {
+            return false;
+        }
+        let Some(target) = dir.existing_target() else { return false };
+        let Ok(copy) = Stat::at(target, dir.target_name(os(name)), false) else { return false };
+        let ours = dir.tree.began.is_some_and(|began| copy.changed >= began);
+        let same = stat.is_same_as(&copy) && (self.options.changed || ours);
+        if same {
+            count(&self.notes.counters.unchanged);
+        }
+        same
+    }
+
+    fn only_tell(&self, dir: &Dir, name: &CStr, kind: Kind, stat: &Stat) -> Done {
+        if let Kind::Special(what) = kind {
+            self.fail(dir, name, Problem::Special(what));
+            return Done::Now;
+        }
+        self.copied(if kind == Kind::File { stat.bytes } else { 0 });
+        self.notes.tell(Note::WouldCopy(&dir.path(os(name)), stat.bytes));
+        Done::Now
+    }
+
+    fn copied(&self, bytes: u64) {
+        count(&self.notes.counters.files);
+        self.notes.counters.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// The copy of a file is there, or is not: other names that waited for it get theirs.
+    fn names_follow(&self, dir: &Dir, name: &CStr, stat: &Stat, is_there: bool, buffer: &mut [u8]) {
+        if stat.links <= 1 {
+            return;
+        }
+        let path = || {
+            let inner = dir.inner_path(os(name));
+            let top = Path::new(&dir.tree.name);
+            if inner.as_os_str().is_empty() { top.to_owned() } else { top.join(inner) }
+        };
+        let waiting = self.links.copied(stat.identity, is_there.then(path));
+        for (dir, name) in waiting {
+            // Whoever finds no copy to link to makes one.
+            let done = match is_there.then(|| self.hard_link(&dir, &name, &path())) {
+                Some(Ok(())) => Ok(Done::Now),
+                _ => self.file(&dir, &name, (0, true), buffer),
+            };
+            match done {
+                Ok(Done::Later) => continue,
+                Ok(Done::Now) => {}
+                Err(problem) => self.fail(&dir, &name, problem),
+            }
+            self.end(&dir);
+        }
+    }
+
+    fn hard_link(&self, dir: &Dir, name: &CStr, path: &Path) -> Result<(), Problem> {
+        let above = dir.above_target()?;
+        let (target, to) = (dir.target()?, dir.target_name(os(name)));
+        let link = |to: &OsStr| linkat(above, path, target, to, AtFlags::empty());
+        match link(to) {
+            Err(Errno::EEXIST) => {
+                let temporary = temporary_name(self.stage, to);
+                let _ = unlinkat(target, temporary.as_c_str(), UnlinkatFlags::NoRemoveDir);
+                link(os(&temporary)).map_err(Problem::of("make the link"))?;
+                renameat(target, temporary.as_c_str(), target, to)
+                    .map_err(Problem::of("give the link its name"))?;
+                // Two names of one file: the rename has done nothing.
+                let _ = unlinkat(target, temporary.as_c_str(), UnlinkatFlags::NoRemoveDir);
+            }
+            made => made.map_err(Problem::of("make the link"))?,
+        }
+        self.copied(0);
+        Ok(())
+    }
+
+    fn open(&self, dir: &Dir, name: &CStr) -> Result<File, Problem> {
+        let follow = dir.is_above() || self.options.follow;
+        let link = if follow { OFlag::empty() } else { OFlag::O_NOFOLLOW };
+        // What has become a pipe meanwhile would keep us waiting.
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | link;
+        let opened = openat(&dir.source, name, flags, Mode::empty());
+        opened.map(File::from).map_err(Problem::of("open the file"))
+    }
+
+    /// Copies a file that has changed so often while it was copied; as one of its own, whatever
+    /// other names it has, if `alone`.
+    fn file(
+        &self,
+        dir: &Arc<Dir>,
+        name: &CStr,
+        (tries, alone): (u32, bool),
+        buffer: &mut [u8],
+    ) -> Result<Done, Problem> {
+        let mut claimed = None;
+        let done = self.try_file(dir, name, (tries, alone), &mut claimed, buffer);
+        if let Some(stat) = claimed
+            && !matches!(done, Ok(Done::Later))
+        {
+            self.names_follow(dir, name, &stat, done.is_ok(), buffer);
+        }
+        done
+    }
+
+    fn try_file(
+        &self,
+        dir: &Arc<Dir>,
+        name: &CStr,
+        (tries, alone): (u32, bool),
+        claimed: &mut Option<Stat>,
+        buffer: &mut [u8],
+    ) -> Result<Done, Problem> {
+        for tries in tries..TRIES_MAX {
+            let mut source = self.open(dir, name)?;
+            let read = source.read(buffer).map_err(|error| failed("read the file", &error))?;
+            // The one look: what was read at once is as long as it is now.
+            let stat = Stat::of(&source).map_err(Problem::of("look at the file"))?;
+            if !stat.is(SFlag::S_IFREG) {
+                return Err(Problem::Changing);
+            }
+            if stat.links > 1 && claimed.is_none() && !alone && !self.options.follow {
+                if let Some(done) = self.other_name(dir, name, &stat) {
+                    return Ok(done);
+                }
+                *claimed = Some(stat);
+            }
+            let is_sparse = stat.allocated < stat.bytes && stat.bytes > PAGE_BYTES;
+            if (read as u64) > stat.bytes {
+                // It has become shorter.
+                continue;
+            }
+            if (read as u64) < stat.bytes || is_sparse || read == buffer.len() {
+                return self.large(dir, name, (source, stat), tries).map(|()| Done::Later);
+            }
+            self.pace.bytes(stat.bytes, || self.is_over());
+            self.small(dir, name, (&source, &stat), &buffer[..read])?;
+            return self.finished(dir, name, &stat, buffer).map(|()| Done::Now);
+        }
+        Err(Problem::Changing)
+    }
+
+    /// A name of a file with several: made of the copy, or left to who copies. None when it is
+    /// copied here.
+    fn other_name(&self, dir: &Arc<Dir>, name: &CStr, stat: &Stat) -> Option<Done> {
+        let own: Name = (Arc::clone(dir), name.to_owned());
+        match self.links.claim(stat.identity, stat.links, own) {
+            Claim::Copy => None,
+            Claim::Wait => Some(Done::Later),
+            Claim::Link(path) => match self.hard_link(dir, name, &path) {
+                Ok(()) => Some(Done::Now),
+                Err(problem) => {
+                    let text = format!("that it is one file with others: {problem}");
+                    self.notes.tell(Note::NotKept(&dir.path(os(name)), &text));
+                    None
+                }
+            },
+        }
+    }
+
+    fn small(
+        &self,
+        dir: &Dir,
+        name: &CStr,
+        (source, stat): (&File, &Stat),
+        content: &[u8],
+    ) -> Result<(), Problem> {
+        let to = dir.target_name(os(name));
+        let mut partial = Partial::make(dir.target()?, temporary_name(self.stage, to), stat)?;
+        partial.write(content)?;
+        self.attributes(dir, name, source, partial.as_file()?, stat)?;
+        partial.finish(to)
+    }
+
+    /// Attributes of a copy that has its content.
+    fn attributes(
+        &self,
+        dir: &Dir,
+        name: &CStr,
+        source: &File,
+        copy: &File,
+        stat: &Stat,
+    ) -> Result<(), Problem> {
+        xattrs::copy(source.as_fd(), copy.as_fd(), |attribute, errno| {
+            let text = format!("the extended attribute {}: {errno}", attribute.to_string_lossy());
+            self.notes.tell(Note::NotKept(&dir.path(os(name)), &text));
+        })
+        .map_err(Problem::of("read the extended attributes"))?;
+        if stat.permissions() & ODD_BITS != 0 {
+            set_permissions(copy, stat.permissions())
+                .map_err(Problem::of("set the permissions"))?;
+        }
+        set_times(copy, stat).map_err(Problem::of("set the times"))
+    }
+
+    /// The copy has its name.
+    fn finished(
+        &self,
+        dir: &Dir,
+        name: &CStr,
+        stat: &Stat,
+        buffer: &mut [u8],
+    ) -> Result<(), Problem> {
+        if self.options.verify {
+            self.verify(dir, name, stat, buffer)?;
+        }
+        self.copied(stat.bytes);
+        Ok(())
+    }
+
+    /// Reads both sides again.
+    fn verify(
+        &self,
+        dir: &Dir,
+        name: &CStr,
+        stat: &Stat,
+        buffer: &mut [u8],
+    ) -> Result<(), Problem> {
+        let source = self.open(dir, name)?;
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+        let copy = openat(dir.target()?, dir.target_name(os(name)), flags, Mode::empty())
+            .map(File::from)
+            .map_err(Problem::of("open the copy"))?;
+        let half = buffer.len() / 2;
+        let (ours, theirs) = buffer.split_at_mut(half);
+        let mut at = 0;
+        let same = loop {
+            self.pace.bytes(2 * half as u64, || self.is_over());
+            let count = source.read_at(ours, at).map_err(|e| failed("read the file again", &e))?;
+            let Some(room) = theirs.get_mut(..count.max(1)) else { break false };
+            let there = copy.read_at(room, at).map_err(|e| failed("read the copy", &e))?;
+            if count == 0 || there == 0 {
+                break count == there;
+            }
+            if ours[..there.min(count)] != room[..there.min(count)] {
+                break false;
+            }
+            at += there.min(count) as u64;
+        };
+        let now = Stat::of(&source).map_err(Problem::of("look at the file"))?;
+        match same {
+            true => Ok(()),
+            false if !stat.is_still(&now) => Err(Problem::Changing),
+            false => Err(Problem::Differs),
+        }
+    }
+
+    fn large(
+        &self,
+        dir: &Arc<Dir>,
+        name: &CStr,
+        (source, stat): (File, Stat),
+        tries: u32,
+    ) -> Result<(), Problem> {
+        let temporary = temporary_name(self.stage, dir.target_name(os(name)));
+        let partial = Partial::make(dir.target()?, temporary, &stat)?;
+        let (temporary, Some(target)) = partial.leave() else { return Err(Problem::Ended) };
+        let own = (Arc::clone(dir), name.to_owned());
+        let large = Large::new(own, (source, stat), (target, temporary), tries)?;
+        self.queue.push_parts(Arc::new(large));
+        Ok(())
+    }
+
+    /// Copies a part of a large file, and with the last one ends it.
+    pub(crate) fn part(&self, large: &Arc<Large>, part: u64, buffer: &mut [u8]) {
+        let done = large.copy(part, buffer, |bytes| {
+            self.pace.bytes(bytes, || self.is_over());
+            if self.is_over() { Err(Problem::Ended) } else { Ok(()) }
+        });
+        if !large.end(done) {
+            return;
+        }
+        let (dir, name, stat) = (&large.dir, large.name.as_c_str(), &large.stat);
+        let done = match self.whole(large, buffer) {
+            Err(Problem::Changing) => self.file(dir, name, (large.tries + 1, true), buffer),
+            done => done.map(|()| Done::Now),
+        };
+        if matches!(done, Ok(Done::Later)) {
+            return;
+        }
+        self.names_follow(dir, name, stat, done.is_ok(), buffer);
+        if let Err(problem) = done {
+            self.fail(dir, name, problem);
+        }
+        self.end(dir);
+    }
+
+    fn whole(&self, large: &Large, buffer: &mut [u8]) -> Result<(), Problem> {
+        let (dir, name) = (&large.dir, large.name.as_c_str());
+        let target = large.target.try_clone().map_err(|error| failed("close the file", &error))?;
+        let partial = Partial::take_up(dir.target()?, large.temporary.clone(), target);
+        large.problem().map_or(Ok(()), Err)?;
+        let now = Stat::of(&large.source).map_err(Problem::of("look at the file"))?;
+        if !large.stat.is_still(&now) {
+            return Err(Problem::Changing);
+        }
+        self.attributes(dir, name, &large.source, partial.as_file()?, &large.stat)?;
+        partial.finish(dir.target_name(os(name)))?;
+        self.finished(dir, name, &large.stat, buffer)
+    }
+
+    fn link(&self, dir: &Dir, name: &CStr, stat: &Stat) -> Result<Done, Problem> {
+        let leads = readlinkat(&dir.source, name).map_err(Problem::of("read the link"))?;
+        self.special(dir, name, stat, "make the link", |target, to| {
+            symlinkat(leads.as_os_str(), target, to)
+        })
+    }
+
+    fn pipe(&self, dir: &Dir, name: &CStr, stat: &Stat) -> Result<Done, Problem> {
+        let mode = Mode::from_bits_truncate(stat.permissions() & 0o777);
+        self.special(dir, name, stat, "make the pipe", |target, to| mkfifoat(target, to, mode))
+    }
+
+    /// Something without content: it is whole when it is made.
+    fn special(
+        &self,
+        dir: &Dir,
+        name: &CStr,
+        stat: &Stat,
+        doing: &'static str,
+        make: impl Fn(std::os::fd::BorrowedFd<'_>, &OsStr) -> Result<(), Errno>,
+    ) -> Result<Done, Problem> {
+        let (target, to) = (dir.target()?, dir.target_name(os(name)));
+        let temporary = temporary_name(self.stage, to);
+        let made = match make(target, os(&temporary)) {
+            Err(Errno::EEXIST) => {
+                let _ = unlinkat(target, temporary.as_c_str(), UnlinkatFlags::NoRemoveDir);
+                make(target, os(&temporary))
+            }
+            made => made,
+        };
+        made.map_err(Problem::of(doing))?;
+        let named = set_times_at(target, temporary.as_c_str(), stat)
+            .and_then(|()| renameat(target, temporary.as_c_str(), target, to));
+        if let Err(errno) = named {
+            let _ = unlinkat(target, temporary.as_c_str(), UnlinkatFlags::NoRemoveDir);
+            return Err(Problem::Failed { doing, errno });
+        }
+        self.copied(0);
+        Ok(Done::Now)
+    }
+}

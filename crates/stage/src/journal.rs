@@ -1,0 +1,154 @@
+//! What a stage that was killed leaves for the same stage when it is begun again.
+//!
+//! A file under its own name at the destination is whole, so the destination itself says what is
+//! done: what is as long and as old as the source, and was changed there after the stage began. The
+//! journal keeps when that was, by the destination's own clock, and the number that is in the
+//! temporary names, so that what a try has left is found and removed. It is one small file for each
+//! unfinished stage, however many files that has, and held by a lock while the stage runs.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    hash::{BuildHasher, DefaultHasher, Hasher, RandomState},
+    io::{self, Read, Seek, Write},
+    os::unix::{ffi::OsStrExt, fs::OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{Flock, FlockArg},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{Report, settle::Moment};
+
+/// A journal is at most so long, bytes.
+const BYTES_MAX: u64 = 1 << 20;
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Kept {
+    stage: u64,
+    /// When each destination was begun, by the bytes of its path in hexadecimal digits.
+    began: BTreeMap<String, Moment>,
+}
+
+/// The journal of one stage.
+#[derive(Debug)]
+pub struct Journal {
+    /// None when nothing is kept.
+    file: Option<(Flock<File>, PathBuf)>,
+    kept: Kept,
+    is_resumed: bool,
+}
+
+/// Why there is none.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The same stage runs already.
+    #[error("the same stage is running already")]
+    Running,
+    /// It cannot be kept.
+    #[error("cannot keep a journal in {}: {source}", path.display())]
+    Io {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl Journal {
+    /// Nothing is kept: a stage that is killed begins anew.
+    #[must_use]
+    pub fn none() -> Journal {
+        Journal { file: None, kept: Kept::new(), is_resumed: false }
+    }
+
+    /// The journal in `directory` of the stage that `what` describes; with `restart` what an
+    /// earlier try has left there is forgotten.
+    ///
+    /// # Errors
+    /// The same stage runs; the directory cannot be used.
+    pub fn open(directory: &Path, what: &[u8], restart: bool) -> Result<Journal, JournalError> {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(what);
+        let path = directory.join(format!("{:016x}.json", hasher.finish()));
+        Journal::open_file(directory, &path, restart).map_err(|source| {
+            match source.kind() == io::ErrorKind::WouldBlock {
+                true => JournalError::Running,
+                false => JournalError::Io { path, source },
+            }
+        })
+    }
+
+    fn open_file(directory: &Path, path: &Path, restart: bool) -> io::Result<Journal> {
+        fs::create_dir_all(directory)?;
+        let mut options = File::options();
+        let file =
+            options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        let file = Flock::lock(file, FlockArg::LockExclusiveNonblock)
+            .map_err(|(_, errno): (_, Errno)| io::Error::from(errno))?;
+        let mut text = Vec::new();
+        (&*file).take(BYTES_MAX).read_to_end(&mut text)?;
+        // What was cut short by a crash is as good as none.
+        let earlier = serde_json::from_slice(&text).ok().filter(|_| !restart);
+        let is_resumed = earlier.is_some();
+        let kept = earlier.unwrap_or_else(Kept::new);
+        let mut journal = Journal { file: Some((file, path.to_owned())), kept, is_resumed };
+        journal.write()?;
+        Ok(journal)
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        let Some((file, _)) = &mut self.file else { return Ok(()) };
+        let text = serde_json::to_vec(&self.kept)?;
+        file.rewind()?;
+        file.write_all(&text)?;
+        file.set_len(text.len() as u64)
+    }
+
+    /// Did an earlier try begin this stage?
+    #[must_use]
+    pub fn is_resumed(&self) -> bool {
+        self.is_resumed
+    }
+
+    /// The number in the stage's temporary names.
+    pub(crate) fn stage(&self) -> u64 {
+        self.kept.stage
+    }
+
+    /// When an earlier try began with this destination; `now` is noted if none did.
+    pub(crate) fn began(
+        &mut self,
+        destination: &Path,
+        now: impl FnOnce() -> Option<Moment>,
+    ) -> Option<Moment> {
+        self.file.as_ref()?;
+        let bytes = destination.as_os_str().as_bytes();
+        let key: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        if let Some(began) = self.kept.began.get(&key) {
+            return Some(*began);
+        }
+        self.kept.began.insert(key, now()?);
+        // Without it the next try copies everything again.
+        let _ = self.write();
+        None
+    }
+
+    /// Nothing is left to be done once the stage is whole.
+    pub(crate) fn finish(&mut self, report: &Report) {
+        if let Some((_, path)) = self.file.take()
+            && report.is_whole()
+        {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+impl Kept {
+    fn new() -> Kept {
+        Kept { stage: RandomState::new().build_hasher().finish(), ..Kept::default() }
+    }
+}

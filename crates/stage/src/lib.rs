@@ -1,0 +1,122 @@
+//! Staging: trees are copied between the outside and an instance, in parallel, completely or not at
+//! all.
+//!
+//! The engine knows nothing of instances: both sides are directories. It runs in a process that the
+//! instance serves, so one of them may be in it. A [`Stage`] takes [`Pair`]s of a source and a
+//! destination in turn. Each tree is walked once, by all threads: what a directory has is read once
+//! and dealt out in batches ([`queue`]), large files in ranges. A file is written under a temporary
+//! name beside its own and renamed when it is whole ([`whole`]); a directory gets its mode and
+//! times when all that is in it is done ([`tree`]). What fails is noted and everything else goes on
+//! ([`report`]).
+
+mod counts;
+mod entry;
+mod journal;
+mod large;
+mod links;
+mod pace;
+mod queue;
+mod report;
+mod select;
+mod settle;
+mod tree;
+mod walk;
+mod whole;
+mod xattrs;
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+pub use counts::Counts;
+pub use journal::{Journal, JournalError};
+pub use report::{Note, Problem, Report, Watcher};
+pub use select::{BadPattern, Selection, Wanted};
+pub use walk::stage;
+
+/// One tree or file, and where it goes: `source` itself becomes `destination`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pair {
+    /// A file or directory.
+    pub source: PathBuf,
+    /// What it becomes. Directories above it are made.
+    pub destination: PathBuf,
+    /// Only what these patterns name, below the source; all of it when there are none.
+    pub patterns: Vec<String>,
+}
+
+/// How to stage.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// What is copied.
+    pub wanted: Wanted,
+    /// What is as long and as old at the destination is left alone.
+    pub changed: bool,
+    /// What the source has not, and the patterns would have copied, goes at the destination.
+    pub delete: bool,
+    /// Nothing is written; what would be done is told.
+    pub dry_run: bool,
+    /// Symbolic links become what they lead to.
+    pub follow: bool,
+    /// What was copied is read again on both sides.
+    pub verify: bool,
+    /// Threads.
+    pub streams: usize,
+    /// Bytes a second, at most.
+    pub bandwidth: Option<u64>,
+    /// Files a second, at most.
+    pub files_per_second: Option<u64>,
+}
+
+/// At most so many threads.
+pub const STREAMS_MAX: usize = 256;
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            wanted: Wanted::default(),
+            changed: false,
+            delete: false,
+            dry_run: false,
+            follow: false,
+            verify: false,
+            streams: usual_streams(),
+            bandwidth: None,
+            files_per_second: None,
+        }
+    }
+}
+
+/// As many threads as keep the processors and a file system at a distance busy.
+#[must_use]
+pub fn usual_streams() -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    (2 * processors).clamp(4, 32)
+}
+
+/// Ends a stage early: what is under way is given up, what is done stays.
+#[derive(Debug, Clone, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// Nothing more is begun.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Was it?
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// The flag itself, for a handler of signals.
+    #[must_use]
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0)
+    }
+}

@@ -1,0 +1,152 @@
+//! What could not be done, and who is told while it happens.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Mutex,
+};
+
+use nix::errno::Errno;
+use serde::Serialize;
+
+use crate::counts::{Counters, Counts, count};
+
+/// So many problems are kept for the end; all of them are told as they happen.
+const PROBLEMS_MAX: usize = 1000;
+
+/// Why something was not copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// A call failed.
+    #[error("{doing}: {}", errno.desc())]
+    Failed {
+        /// What was to be done.
+        doing: &'static str,
+        /// Why it was not.
+        errno: Errno,
+    },
+    /// It was changed each time while it was copied.
+    #[error("it changes while it is copied")]
+    Changing,
+    /// What was read again is not what was copied.
+    #[error("what was written is not what was read: the two sides differ")]
+    Differs,
+    /// A kind of file that has no copy.
+    #[error("{0} have no copy")]
+    Special(&'static str),
+    /// It leads back to a directory that it is in.
+    #[error("the link leads back to a directory above it")]
+    Loop,
+    /// The stage was ended before.
+    #[error("the stage was ended before it was whole")]
+    Ended,
+}
+
+impl Problem {
+    /// Fails with what `doing` met.
+    pub(crate) fn of(doing: &'static str) -> impl Fn(Errno) -> Problem {
+        move |errno| Problem::Failed { doing, errno }
+    }
+
+    /// Its errno, if a call failed.
+    #[must_use]
+    pub fn errno(&self) -> Option<Errno> {
+        match self {
+            Problem::Failed { errno, .. } => Some(*errno),
+            _ => None,
+        }
+    }
+
+    /// Is it only that there is no copy of such a thing?
+    pub(crate) fn is_left_out(&self) -> bool {
+        matches!(self, Problem::Special(_))
+    }
+}
+
+/// What is told while it happens.
+#[derive(Debug, Clone, Copy)]
+pub enum Note<'a> {
+    /// This could not be copied.
+    Failed(&'a Path, Problem),
+    /// This has no copy.
+    LeftOut(&'a Path, Problem),
+    /// It was copied, but this of it was not kept.
+    NotKept(&'a Path, &'a str),
+    /// With `--dry-run`: this would be copied, so many bytes.
+    WouldCopy(&'a Path, u64),
+    /// With `--dry-run`: this would be removed at the destination.
+    WouldDelete(&'a Path),
+}
+
+/// Who is told.
+pub trait Watcher: Sync {
+    /// Of one thing, by any thread.
+    fn note(&self, note: Note<'_>);
+    /// From time to time.
+    fn progress(&self, counts: &Counts);
+}
+
+/// Nobody.
+impl Watcher for () {
+    fn note(&self, _note: Note<'_>) {}
+    fn progress(&self, _counts: &Counts) {}
+}
+
+/// How it ended.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Report {
+    /// What was done.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// The first of what could not be done, with why.
+    pub problems: Vec<(PathBuf, String)>,
+    /// It was ended before all was done.
+    pub ended: bool,
+}
+
+impl Report {
+    /// Is all of it there?
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.counts.failed == 0 && !self.ended
+    }
+}
+
+/// Where threads note what they meet.
+pub(crate) struct Notes<'a> {
+    pub(crate) counters: Counters,
+    problems: Mutex<Vec<(PathBuf, String)>>,
+    watcher: &'a dyn Watcher,
+}
+
+impl<'a> Notes<'a> {
+    pub(crate) fn new(watcher: &'a dyn Watcher) -> Notes<'a> {
+        Notes { counters: Counters::default(), problems: Mutex::default(), watcher }
+    }
+
+    pub(crate) fn problem(&self, path: &Path, problem: Problem) {
+        if problem.is_left_out() {
+            count(&self.counters.left_out);
+            return self.watcher.note(Note::LeftOut(path, problem));
+        }
+        count(&self.counters.failed);
+        if let Ok(mut problems) = self.problems.lock()
+            && problems.len() < PROBLEMS_MAX
+        {
+            problems.push((path.to_owned(), problem.to_string()));
+        }
+        self.watcher.note(Note::Failed(path, problem));
+    }
+
+    pub(crate) fn tell(&self, note: Note<'_>) {
+        self.watcher.note(note);
+    }
+
+    pub(crate) fn progress(&self) {
+        self.watcher.progress(&self.counters.now());
+    }
+
+    pub(crate) fn report(self, ended: bool) -> Report {
+        let problems = self.problems.into_inner().unwrap_or_default();
+        Report { counts: self.counters.now(), problems, ended }
+    }
+}

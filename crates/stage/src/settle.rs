@@ -1,0 +1,123 @@
+//! Attributes of files, and how a copy gets them.
+
+use std::{
+    os::fd::AsFd,
+    time::{Duration, SystemTime},
+};
+
+use nix::{
+    NixPath,
+    errno::Errno,
+    fcntl::AtFlags,
+    sys::{
+        stat::{
+            FileStat, Mode, SFlag, UtimensatFlags, fchmod, fstat, fstatat, futimens, utimensat,
+        },
+        time::TimeSpec,
+    },
+    unistd::geteuid,
+};
+
+/// Seconds and nanoseconds.
+pub(crate) type Moment = (i64, i64);
+
+/// What is copied of a file's attributes, and what tells whether it has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stat {
+    pub(crate) kind: SFlag,
+    pub(crate) mode: u32,
+    pub(crate) bytes: u64,
+    pub(crate) allocated: u64,
+    pub(crate) accessed: Moment,
+    pub(crate) modified: Moment,
+    pub(crate) changed: Moment,
+    /// Device and inode.
+    pub(crate) identity: (u64, u64),
+    pub(crate) links: u64,
+    uid: u32,
+}
+
+impl Stat {
+    pub(crate) fn of(file: impl AsFd) -> Result<Stat, Errno> {
+        fstat(file).map(Stat::from)
+    }
+
+    /// Of a name in a directory; a link itself unless it is to be followed.
+    pub(crate) fn at<P: ?Sized + NixPath>(
+        directory: impl AsFd,
+        name: &P,
+        follow: bool,
+    ) -> Result<Stat, Errno> {
+        let flags = if follow { AtFlags::empty() } else { AtFlags::AT_SYMLINK_NOFOLLOW };
+        fstatat(directory, name, flags).map(Stat::from)
+    }
+
+    pub(crate) fn is(&self, kind: SFlag) -> bool {
+        self.kind == kind
+    }
+
+    /// Was the file changed after that moment?
+    pub(crate) fn changed_after(&self, moment: SystemTime) -> bool {
+        let since = moment.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        self.modified > (since.as_secs() as i64, i64::from(since.subsec_nanos()))
+    }
+
+    /// Is a copy with these attributes one of this file, as far as they tell?
+    pub(crate) fn is_same_as(&self, copy: &Stat) -> bool {
+        self.kind == copy.kind && self.bytes == copy.bytes && self.modified == copy.modified
+    }
+
+    /// Did the content stay what it was between two looks?
+    pub(crate) fn is_still(&self, later: &Stat) -> bool {
+        (self.identity, self.bytes, self.modified, self.changed)
+            == (later.identity, later.bytes, later.modified, later.changed)
+    }
+
+    /// Permission bits for the copy. Whoever copies owns it: bits by which a program would run as
+    /// another user would mean this one now.
+    pub(crate) fn permissions(&self) -> u32 {
+        let mine = self.uid == geteuid().as_raw();
+        self.mode & if mine { 0o7777 } else { 0o1777 }
+    }
+}
+
+impl From<FileStat> for Stat {
+    fn from(stat: FileStat) -> Stat {
+        Stat {
+            kind: SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT,
+            mode: stat.st_mode & 0o7777,
+            bytes: stat.st_size as u64,
+            allocated: stat.st_blocks as u64 * 512,
+            accessed: (stat.st_atime, stat.st_atime_nsec),
+            modified: (stat.st_mtime, stat.st_mtime_nsec),
+            changed: (stat.st_ctime, stat.st_ctime_nsec),
+            identity: (stat.st_dev, stat.st_ino),
+            links: stat.st_nlink,
+            uid: stat.st_uid,
+        }
+    }
+}
+
+fn time((seconds, nanoseconds): Moment) -> TimeSpec {
+    TimeSpec::new(seconds, nanoseconds)
+}
+
+/// Gives an open copy its times.
+pub(crate) fn set_times(copy: impl AsFd, stat: &Stat) -> Result<(), Errno> {
+    futimens(copy, &time(stat.accessed), &time(stat.modified))
+}
+
+/// Gives what a name stands for its times; a link itself.
+pub(crate) fn set_times_at<P: ?Sized + NixPath>(
+    directory: impl AsFd,
+    name: &P,
+    stat: &Stat,
+) -> Result<(), Errno> {
+    let itself = UtimensatFlags::NoFollowSymlink;
+    utimensat(directory, name, &time(stat.accessed), &time(stat.modified), itself)
+}
+
+/// Gives an open copy its permission bits.
+pub(crate) fn set_permissions(copy: impl AsFd, bits: u32) -> Result<(), Errno> {
+    fchmod(copy, Mode::from_bits_truncate(bits))
+}

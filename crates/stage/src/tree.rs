@@ -1,0 +1,285 @@
+//! Trees that are copied, and their directories while something of them is left to do.
+
+use std::{
+    ffi::{CStr, OsStr, OsString},
+    fs::{self, DirBuilder},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::{ffi::OsStrExt, fs::DirBuilderExt},
+    },
+    path::{Component, Path, PathBuf},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicUsize, Ordering::AcqRel},
+    },
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{OFlag, openat},
+    sys::stat::{Mode, mkdirat},
+};
+
+use crate::{
+    Pair,
+    report::Problem,
+    select::Selection,
+    settle::{Moment, Stat},
+    whole::failed,
+};
+
+/// One tree, or one file, on its way.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    pub(crate) pair: Pair,
+    pub(crate) selection: Selection,
+    /// Copies that were changed at the destination since then are this stage's own, of an earlier
+    /// try.
+    pub(crate) began: Option<Moment>,
+    /// The destination's name in the directory that holds it.
+    pub(crate) name: OsString,
+}
+
+/// The directory that a path lies in, and its name there.
+pub(crate) fn split(path: &Path) -> (PathBuf, OsString) {
+    match (path.parent(), path.components().next_back()) {
+        (Some(parent), Some(Component::Normal(name))) => {
+            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+            (parent.to_owned(), name.to_owned())
+        }
+        _ => (path.to_owned(), OsString::from(".")),
+    }
+}
+
+/// A directory of which something is left to do.
+#[derive(Debug)]
+pub(crate) struct Dir {
+    pub(crate) tree: Arc<Tree>,
+    /// None for what holds the whole tree, which is looked at and not copied.
+    place: Option<Place>,
+    pub(crate) source: OwnedFd,
+    target: OnceLock<Result<Target, Problem>>,
+    /// Entries that are not done, and one for whoever reads the directory.
+    pending: AtomicUsize,
+    /// All below is copied, since a pattern names this directory or one above.
+    pub(crate) is_named: bool,
+}
+
+/// A directory at the destination.
+#[derive(Debug)]
+struct Target {
+    file: OwnedFd,
+    /// It was not there before.
+    is_new: bool,
+}
+
+/// Where a directory is in its tree.
+#[derive(Debug)]
+struct Place {
+    parent: Arc<Dir>,
+    name: OsString,
+    stat: Stat,
+}
+
+impl Dir {
+    /// What holds the tree, at the source and at the destination.
+    pub(crate) fn above(tree: Arc<Tree>, source: OwnedFd, target: Result<OwnedFd, Problem>) -> Dir {
+        let is_named = tree.selection.names_all();
+        let target = OnceLock::from(target.map(|file| Target { file, is_new: false }));
+        Dir { tree, place: None, source, target, pending: AtomicUsize::new(1), is_named }
+    }
+
+    pub(crate) fn below(
+        parent: &Arc<Dir>,
+        name: &OsStr,
+        source: OwnedFd,
+        stat: Stat,
+        is_named: bool,
+    ) -> Dir {
+        let place = Place { parent: Arc::clone(parent), name: name.to_owned(), stat };
+        Dir {
+            tree: Arc::clone(&parent.tree),
+            place: Some(place),
+            source,
+            target: OnceLock::new(),
+            pending: AtomicUsize::new(1),
+            is_named: is_named || parent.is_named,
+        }
+    }
+
+    /// Is it what holds the tree?
+    pub(crate) fn is_above(&self) -> bool {
+        self.place.is_none()
+    }
+
+    pub(crate) fn parent(&self) -> Option<&Arc<Dir>> {
+        self.place.as_ref().map(|place| &place.parent)
+    }
+
+    pub(crate) fn stat(&self) -> Option<&Stat> {
+        self.place.as_ref().map(|place| &place.stat)
+    }
+
+    /// Is a directory with this identity here or above?
+    pub(crate) fn leads_back_to(&self, identity: (u64, u64)) -> bool {
+        let mut dir = Some(self);
+        while let Some(Dir { place: Some(place), .. }) = dir {
+            if place.stat.identity == identity {
+                return true;
+            }
+            dir = Some(&place.parent);
+        }
+        false
+    }
+
+    /// The path of a name in it, from the tree's own name on, without that.
+    pub(crate) fn inner_path(&self, name: &OsStr) -> PathBuf {
+        let mut names = vec![name];
+        let mut dir = self;
+        while let Some(place) = &dir.place {
+            names.push(&place.name);
+            dir = &place.parent;
+        }
+        // The last one is the name of the tree.
+        names.pop();
+        names.iter().rev().collect()
+    }
+
+    /// The path of a name in it, for people.
+    pub(crate) fn path(&self, name: &OsStr) -> PathBuf {
+        let inner = self.inner_path(name);
+        let source = &self.tree.pair.source;
+        if inner.as_os_str().is_empty() { source.clone() } else { source.join(inner) }
+    }
+
+    /// The same at the destination.
+    pub(crate) fn target_path(&self, name: &OsStr) -> PathBuf {
+        let inner = self.inner_path(name);
+        let target = &self.tree.pair.destination;
+        if inner.as_os_str().is_empty() { target.clone() } else { target.join(inner) }
+    }
+
+    pub(crate) fn own_path(&self) -> PathBuf {
+        match &self.place {
+            Some(place) => place.parent.path(&place.name),
+            None => self.tree.pair.source.clone(),
+        }
+    }
+
+    /// What a name of the source is called at the destination.
+    pub(crate) fn target_name<'a>(&'a self, name: &'a OsStr) -> &'a OsStr {
+        if self.is_above() { &self.tree.name } else { name }
+    }
+
+    /// The directory at the destination, made when it is first asked for.
+    pub(crate) fn target(&self) -> Result<BorrowedFd<'_>, Problem> {
+        let made = self.target.get_or_init(|| self.make());
+        made.as_ref().map(|target| target.file.as_fd()).map_err(|problem| *problem)
+    }
+
+    /// What holds the whole tree at the destination.
+    pub(crate) fn above_target(&self) -> Result<BorrowedFd<'_>, Problem> {
+        let mut dir = self;
+        while let Some(parent) = dir.parent() {
+            dir = parent;
+        }
+        dir.target()
+    }
+
+    /// The directory at the destination, if it was made or is there.
+    pub(crate) fn existing_target(&self) -> Option<BorrowedFd<'_>> {
+        if let Some(made) = self.target.get() {
+            return made.as_ref().ok().map(|target| target.file.as_fd());
+        }
+        let place = self.place.as_ref()?;
+        let parent = place.parent.existing_target()?;
+        let file = openat(parent, self.name_at_target(place), self.flags(), Mode::empty()).ok()?;
+        let found = self.target.get_or_init(|| Ok(Target { file, is_new: false }));
+        found.as_ref().ok().map(|target| target.file.as_fd())
+    }
+
+    /// The directory at the destination that gets the source's attributes now: not what the user
+    /// has named and was there before.
+    pub(crate) fn target_to_settle(&self) -> Option<BorrowedFd<'_>> {
+        let target = self.target.get()?.as_ref().ok()?;
+        let named = self.parent().is_none_or(|parent| parent.is_above());
+        let ours = target.is_new || !named || self.tree.began.is_some();
+        (ours && !self.is_above()).then(|| target.file.as_fd())
+    }
+
+    fn name_at_target<'a>(&'a self, place: &'a Place) -> &'a OsStr {
+        place.parent.target_name(&place.name)
+    }
+
+    /// A link to a directory is one only where the user has named it.
+    fn flags(&self) -> OFlag {
+        let named = self.parent().is_some_and(|parent| parent.is_above());
+        let follow = if named { OFlag::empty() } else { OFlag::O_NOFOLLOW };
+        OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | follow
+    }
+
+    fn make(&self) -> Result<Target, Problem> {
+        let Some(place) = &self.place else {
+            return Err(Problem::of("open the destination")(Errno::EBADF));
+        };
+        let parent = place.parent.target()?;
+        let name = self.name_at_target(place);
+        // It has to be written to until it gets its own bits.
+        let mode = Mode::from_bits_truncate(place.stat.permissions() & 0o777 | 0o700);
+        let is_new = match mkdirat(parent, name, mode) {
+            Ok(()) => true,
+            Err(Errno::EEXIST) => false,
+            Err(errno) => return Err(Problem::of("make the directory")(errno)),
+        };
+        let file = openat(parent, name, self.flags(), Mode::empty())
+            .map_err(Problem::of("open the directory at the destination"))?;
+        Ok(Target { file, is_new })
+    }
+
+    pub(crate) fn begin(&self, entries: usize) {
+        self.pending.fetch_add(entries, AcqRel);
+    }
+
+    /// One of its entries is done; true when that was the last one.
+    pub(crate) fn end(&self) -> bool {
+        self.pending.fetch_sub(1, AcqRel) == 1
+    }
+}
+
+/// A name of a directory, as the rest has it.
+pub(crate) fn os(name: &CStr) -> &OsStr {
+    OsStr::from_bytes(name.to_bytes())
+}
+
+/// A directory that is there, or is made with those above it, open.
+pub(crate) fn make_all(path: &Path, permissions: u32) -> Result<OwnedFd, Problem> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(permissions)
+        .create(path)
+        .and_then(|()| fs::File::open(path))
+        .map(OwnedFd::from)
+        .map_err(|error| failed("make the directory of the destination", &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_split_into_a_directory_and_a_name() {
+        let cases = [
+            ("a/b", "a", "b"),
+            ("/a", "/", "a"),
+            ("a", ".", "a"),
+            ("a/b/", "a", "b"),
+            (".", ".", "."),
+            ("/", "/", "."),
+            ("a/..", "a/..", "."),
+        ];
+        for (path, directory, name) in cases {
+            let expected = (PathBuf::from(directory), OsString::from(name));
+            assert_eq!(split(Path::new(path)), expected, "{path}");
+        }
+    }
+}

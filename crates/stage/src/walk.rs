@@ -1,0 +1,356 @@
+//! The threads of a stage, and the directories that they walk through.
+
+use std::{
+    collections::HashSet,
+    ffi::{CStr, CString, OsStr},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
+};
+
+use nix::{
+    dir::{self, Type},
+    errno::Errno,
+    fcntl::{OFlag, openat},
+    sys::stat::{Mode, SFlag, umask},
+    unistd::{UnlinkatFlags, unlinkat},
+};
+
+use crate::{
+    BadPattern, Cancel, Journal, Note, Options, Pair, Report, STREAMS_MAX, Selection, Watcher,
+    counts::count,
+    entry::Kind,
+    links::Links,
+    pace::Pace,
+    queue::{Entries, Names, Queue, Turn},
+    report::{Notes, Problem},
+    settle::{Stat, set_permissions, set_times},
+    tree::{Dir, Tree, make_all, os, split},
+    whole, xattrs,
+};
+
+/// Watchers are told so often how far it is.
+const TOLD_EVERY: Duration = Duration::from_millis(200);
+/// A thread reads and writes in pieces of so many bytes; a file that is shorter is read at once.
+pub(crate) const PIECE_BYTES: usize = 256 << 10;
+
+/// What the threads of a stage share.
+pub(crate) struct Stager<'a> {
+    pub(crate) options: &'a Options,
+    pub(crate) notes: Notes<'a>,
+    pub(crate) queue: Queue,
+    pub(crate) pace: Pace,
+    pub(crate) links: Links,
+    pub(crate) cancel: &'a Cancel,
+    /// Tells this stage's temporary names.
+    pub(crate) stage: u64,
+    /// Permissions of directories that are made above a destination.
+    usual: u32,
+}
+
+/// Copies all pairs, one after the other. The process's umask is nothing meanwhile: copies have the
+/// permissions of what they are copies of.
+///
+/// # Errors
+/// A pattern is none; nothing was done then.
+pub fn stage(
+    pairs: &[Pair],
+    options: &Options,
+    journal: &mut Journal,
+    cancel: &Cancel,
+    watcher: &dyn Watcher,
+) -> Result<Report, BadPattern> {
+    let chosen = |pair: &Pair| Selection::new(&options.wanted, &pair.patterns);
+    let selections = pairs.iter().map(chosen).collect::<Result<Vec<_>, _>>()?;
+    let umask = umask(Mode::empty());
+    let stager = Stager {
+        options,
+        notes: Notes::new(watcher),
+        queue: Queue::default(),
+        pace: Pace::new(options.bandwidth, options.files_per_second),
+        links: Links::default(),
+        cancel,
+        stage: journal.stage(),
+        usual: 0o777 & !umask.bits(),
+    };
+    for (pair, selection) in pairs.iter().zip(selections) {
+        if cancel.is_cancelled() {
+            break;
+        }
+        stager.begin(pair, selection, journal);
+        stager.work();
+    }
+    let report = stager.notes.report(cancel.is_cancelled());
+    nix::sys::stat::umask(umask);
+    journal.finish(&report);
+    Ok(report)
+}
+
+impl Stager<'_> {
+    /// Finds both ends of a tree, and puts it into the queue.
+    fn begin(&self, pair: &Pair, selection: Selection, journal: &mut Journal) {
+        let (source_dir, source_name) = split(&pair.source);
+        let (target_dir, name) = split(&pair.destination);
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let source = match nix::fcntl::open(&source_dir, flags, Mode::empty()) {
+            Ok(source) => source,
+            Err(errno) => {
+                let problem = Problem::Failed { doing: "open the directory it is in", errno };
+                return self.notes.problem(&pair.source, problem);
+            }
+        };
+        let target = match self.options.dry_run {
+            true => nix::fcntl::open(&target_dir, flags, Mode::empty())
+                .map_err(Problem::of("open the directory of the destination")),
+            false => make_all(&target_dir, self.usual),
+        };
+        let target = match target {
+            Err(problem) if !self.options.dry_run => {
+                return self.notes.problem(&pair.destination, problem);
+            }
+            target => target,
+        };
+        let began = target.as_ref().ok().and_then(|target| {
+            journal.began(&pair.destination, || moment(target.as_fd(), self.stage))
+        });
+        let names = CString::new(source_name.as_encoded_bytes()).unwrap_or_default();
+        let tree = Tree { pair: pair.clone(), selection, began, name };
+        let dir = Arc::new(Dir::above(Arc::new(tree), source, target));
+        let mut files = Names::default();
+        files.push(None, &names);
+        self.queue.push_entries(Entries { dir, files, directories: Names::default() });
+    }
+
+    fn work(&self) {
+        let over = AtomicBool::new(false);
+        let streams = self.options.streams.clamp(1, STREAMS_MAX);
+        thread::scope(|scope| {
+            let teller = scope.spawn(|| {
+                while !over.load(Relaxed) {
+                    thread::park_timeout(TOLD_EVERY);
+                    self.notes.progress();
+                }
+            });
+            let others: Vec<_> = (1..streams).map(|_| scope.spawn(|| self.thread())).collect();
+            self.thread();
+            for other in others {
+                let _ = other.join();
+            }
+            over.store(true, Relaxed);
+            teller.thread().unpark();
+        });
+    }
+
+    fn thread(&self) {
+        let mut buffer = vec![0; PIECE_BYTES];
+        while let Some(turn) = self.queue.take() {
+            match turn {
+                Turn::Names(dir, names) => {
+                    for (kind, name) in names.iter() {
+                        self.entry(&dir, (kind, name), &mut buffer);
+                    }
+                }
+                Turn::Part(large, part) => self.part(&large, part, &mut buffer),
+            }
+            self.queue.finish();
+        }
+    }
+
+    /// Was it ended?
+    pub(crate) fn is_over(&self) -> bool {
+        self.cancel.is_cancelled()
+    }
+
+    /// One entry of a directory is done; and with the last one the directory.
+    pub(crate) fn end(&self, dir: &Arc<Dir>) {
+        let mut dir = Arc::clone(dir);
+        while dir.end() {
+            self.settle(&dir);
+            let Some(parent) = dir.parent() else { return };
+            dir = Arc::clone(parent);
+        }
+    }
+
+    /// All that is in the directory is done.
+    fn settle(&self, dir: &Dir) {
+        let (Some(stat), Some(target)) = (dir.stat(), dir.target_to_settle()) else { return };
+        if self.options.dry_run || self.is_over() {
+            return;
+        }
+        let copied = xattrs::copy(dir.source.as_fd(), target, |name, errno| {
+            let text = format!("the extended attribute {}: {errno}", name.to_string_lossy());
+            self.notes.tell(Note::NotKept(&dir.own_path(), &text));
+        });
+        let settled = copied
+            .map_err(Problem::of("read the extended attributes"))
+            .and_then(|()| {
+                set_permissions(target, stat.permissions())
+                    .map_err(Problem::of("set the permissions"))
+            })
+            .and_then(|()| set_times(target, stat).map_err(Problem::of("set the times")));
+        if let Err(problem) = settled {
+            self.notes.problem(&dir.own_path(), problem);
+        }
+    }
+
+    /// Walks into a directory: what is in it goes into the queue.
+    pub(crate) fn directory(&self, parent: &Arc<Dir>, name: &CStr) -> Result<(), Problem> {
+        let follow = parent.is_above() || self.options.follow;
+        let link = if follow { OFlag::empty() } else { OFlag::O_NOFOLLOW };
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | link;
+        let source = openat(&parent.source, name, flags, Mode::empty())
+            .map_err(Problem::of("open the directory"))?;
+        let stat = Stat::of(&source).map_err(Problem::of("look at the directory"))?;
+        if self.options.follow && parent.leads_back_to(stat.identity) {
+            return Err(Problem::Loop);
+        }
+        let selection = &parent.tree.selection;
+        let inner = parent.inner_path(os(name));
+        // The tree's own name is no pattern's.
+        let is_named = selection.names_all() || !parent.is_above() && selection.names(&inner, true);
+        let dir = Arc::new(Dir::below(parent, os(name), source, stat, is_named));
+        // Made as soon as it is known to be wanted, so that an empty one is there too.
+        if !selection.is_partial() && !self.options.dry_run {
+            dir.target()?;
+        }
+        count(&self.notes.counters.directories);
+        self.list(&dir);
+        Ok(())
+    }
+
+    fn list(&self, dir: &Arc<Dir>) {
+        let (mut files, mut directories, mut total) = (Names::default(), Names::default(), 0);
+        let mut listed = Ok(());
+        let copy = dir.source.try_clone().map_err(|_| Errno::EMFILE);
+        match copy.and_then(dir::Dir::from_fd) {
+            Ok(mut stream) => {
+                for entry in stream.iter() {
+                    match entry {
+                        Ok(entry) if matches!(entry.file_name().to_bytes(), b"." | b"..") => {}
+                        Ok(entry) => {
+                            let kind = kind_of(entry.file_type());
+                            let is_directory = kind == Some(Kind::Directory);
+                            let names = if is_directory { &mut directories } else { &mut files };
+                            names.push(kind, entry.file_name());
+                            total += 1;
+                        }
+                        Err(errno) => listed = Err(errno),
+                    }
+                }
+            }
+            Err(errno) => listed = Err(errno),
+        }
+        if let Err(errno) = listed {
+            let problem = Problem::Failed { doing: "read the directory", errno };
+            self.notes.problem(&dir.own_path(), problem);
+        }
+        self.clear(dir, &[&files, &directories], listed.is_ok());
+        dir.begin(total);
+        let dir = Arc::clone(dir);
+        self.queue.push_entries(Entries { dir: Arc::clone(&dir), files, directories });
+        // The listing itself.
+        self.end(&dir);
+    }
+
+    /// Removes at the destination what an earlier try has left, and with `--delete` what the source
+    /// has not.
+    fn clear(&self, dir: &Dir, there: &[&Names], is_whole: bool) {
+        let delete = self.options.delete && is_whole;
+        if !delete && dir.tree.began.is_none() {
+            return;
+        }
+        let Some(target) = dir.existing_target() else { return };
+        let kept: HashSet<&OsStr> =
+            there.iter().flat_map(|names| names.iter()).map(|(_, name)| os(name)).collect();
+        let names = match list_names(target) {
+            Ok(names) => names,
+            Err(errno) => {
+                let problem = Problem::Failed { doing: "read the directory", errno };
+                return self.notes.problem(&dir.own_path(), problem);
+            }
+        };
+        for name in names {
+            let text = os(&name);
+            if whole::is_temporary(self.stage, text) {
+                let _ = unlinkat(target, name.as_c_str(), UnlinkatFlags::NoRemoveDir);
+            } else if delete && !kept.contains(text) {
+                self.delete(dir, target, &name);
+            }
+        }
+    }
+
+    /// Removes a name at the destination that the patterns would have copied.
+    fn delete(&self, dir: &Dir, target: BorrowedFd<'_>, name: &CStr) {
+        let inner = dir.inner_path(os(name));
+        let kind = Stat::at(target, name, false).map(|stat| stat.kind);
+        let is_directory = kind == Ok(SFlag::S_IFDIR);
+        let selection = &dir.tree.selection;
+        let is_named = dir.is_named || selection.names(&inner, is_directory);
+        if selection.leaves_out(&inner, is_directory) || !is_named {
+            return;
+        }
+        let path = dir.target_path(os(name));
+        if self.options.dry_run {
+            return self.notes.tell(Note::WouldDelete(&path));
+        }
+        match remove(target, name) {
+            Ok(()) => count(&self.notes.counters.deleted),
+            Err(errno) => {
+                let problem = Problem::Failed { doing: "remove it at the destination", errno };
+                self.notes.problem(&path, problem);
+            }
+        }
+    }
+}
+
+/// What a directory tells of the kind of an entry.
+fn kind_of(told: Option<Type>) -> Option<Kind> {
+    match told? {
+        Type::Directory => Some(Kind::Directory),
+        Type::File => Some(Kind::File),
+        Type::Symlink => Some(Kind::Link),
+        Type::Fifo => Some(Kind::Pipe),
+        Type::Socket => Some(Kind::Special("sockets")),
+        Type::CharacterDevice | Type::BlockDevice => Some(Kind::Special("devices")),
+    }
+}
+
+/// The time at the destination, as it gives it to a new file.
+fn moment(directory: BorrowedFd<'_>, stage: u64) -> Option<(i64, i64)> {
+    let name = whole::temporary_name(stage, OsStr::new(""));
+    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+    let file = openat(directory, name.as_c_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR).ok()?;
+    let stat = Stat::of(&file);
+    let _ = unlinkat(directory, name.as_c_str(), UnlinkatFlags::NoRemoveDir);
+    stat.ok().map(|stat| stat.changed)
+}
+
+fn open_directory(directory: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+    openat(directory, name, flags, Mode::empty())
+}
+
+fn list_names(directory: BorrowedFd<'_>) -> Result<Vec<CString>, Errno> {
+    let mut stream = dir::Dir::from_fd(open_directory(directory, c".")?)?;
+    let names = stream.iter().map(|entry| entry.map(|entry| entry.file_name().to_owned()));
+    let mut names = names.collect::<Result<Vec<_>, _>>()?;
+    names.retain(|name| !matches!(name.to_bytes(), b"." | b".."));
+    Ok(names)
+}
+
+/// Removes a name, with all that is below it.
+pub(crate) fn remove(directory: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+    match unlinkat(directory, name, UnlinkatFlags::NoRemoveDir) {
+        Err(Errno::EISDIR | Errno::EPERM) => {}
+        other => return other,
+    }
+    let inner = open_directory(directory, name)?;
+    for name in list_names(inner.as_fd())? {
+        remove(inner.as_fd(), &name)?;
+    }
+    unlinkat(directory, name, UnlinkatFlags::RemoveDir)
+}

@@ -1,0 +1,407 @@
+//! Trees come in and go out: completely or not at all, and whatever is killed.
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use mayfly_testkit::{Instance, Job, Outcome, Scratch, Turn, binary, process, skip};
+use serde_json::Value;
+
+/// What is not over by then never will be.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An instance, and what is staged.
+struct Bench<'a> {
+    scratch: &'a Scratch,
+    instance: Instance<'a>,
+}
+
+impl<'a> Bench<'a> {
+    fn start(scratch: &'a Scratch, name: &str, options: &[&str]) -> Result<Bench<'a>> {
+        let instance = Instance::start_with(scratch, name, &scratch.join("mount"), options)?;
+        Ok(Bench { scratch, instance })
+    }
+
+    /// `mayfly stage DIRECTION`, with journals of this suite's own.
+    fn job(&self, direction: &str, arguments: &[&str]) -> Result<Job<'a>> {
+        let job = Job::new(self.scratch, &format!("stage-{direction}"), binary::mayfly()?)
+            .env("XDG_STATE_HOME", self.scratch.join("state"))
+            .args(["stage", direction, "--name", self.instance.name()]);
+        Ok(job.args(arguments))
+    }
+
+    fn stage(&self, direction: &str, arguments: &[&str]) -> Result<Outcome> {
+        self.job(direction, arguments)?.run_ok()
+    }
+
+    /// The last event, of a stage that ended with `code`.
+    fn counted(&self, code: i32, direction: &str, arguments: &[&str]) -> Result<Value> {
+        let outcome = self.job(direction, arguments)?.args(["--json"]).run()?;
+        let events = events(&outcome)?;
+        let last = events.last().context("no events")?.clone();
+        ensure!(outcome.code == code, "status {}: {last}", outcome.code);
+        Ok(last)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.scratch.join(name).to_string_lossy().into_owned()
+    }
+}
+
+fn events(outcome: &Outcome) -> Result<Vec<Value>> {
+    let text = String::from_utf8(outcome.stdout.clone())?;
+    text.lines().map(|line| serde_json::from_str(line).context("an event is JSON")).collect()
+}
+
+fn staging(scratch: &Scratch, arguments: &[&str]) -> Result<String> {
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("apps/staging.py");
+    let job = Job::new(scratch, "staging", "python3").args([program]).args(arguments);
+    Ok(String::from_utf8(job.run_ok()?.stdout)?)
+}
+
+fn expect_same(bench: &Bench<'_>, one: &str, other: &str) -> Result<()> {
+    let [one, other] = [one, other].map(|name| bench.path(name));
+    let described = [&one, &other].map(|path| staging(bench.scratch, &["describe", path]));
+    let [Ok(first), Ok(second)] = &described else { bail!("{described:?}") };
+    for (left, right) in first.lines().zip(second.lines()) {
+        ensure!(left == right, "{one}: {left}\n{other}: {right}");
+    }
+    ensure!(first.lines().count() == second.lines().count(), "{one} or {other} has more");
+    Ok(())
+}
+
+fn is_one_node() -> bool {
+    std::env::var_os("MAYFLY_NODES").is_none()
+}
+
+fn has_python() -> bool {
+    skip::unless_installed("staging", &["python3"], "python3")
+}
+
+#[test]
+fn what_goes_in_and_out_again_is_the_same_tree() -> Result<()> {
+    if !has_python() {
+        return Ok(());
+    }
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("stage-same")?;
+    let bench = Bench::start(&scratch, "same", &[])?;
+    let (from, to) = (bench.path("from"), bench.path("to"));
+    fs::create_dir(&from)?;
+    staging(&scratch, &["make", &from])?;
+    bench.stage("in", &["--verify", &from, "case"])?;
+    bench.stage("out", &["--verify", "case", &to])?;
+    expect_same(&bench, "from", "to")?;
+    let again = bench.counted(0, "out", &["--changed", "case", &to])?;
+    ensure!(again["files"] == 0 && again["unchanged"] == 12, "{again}");
+    // A file that only its time tells is copied, and no other.
+    bench.instance.shell("touch", "touch -d 2020-01-01 $MAYFLY_MOUNT/case/a/program").run_ok()?;
+    let again = bench.counted(0, "out", &["--changed", "case", &to])?;
+    ensure!(again["files"] == 1, "{again}");
+    bench.instance.stop()
+}
+
+#[test]
+fn patterns_choose_and_what_the_source_has_not_goes_only_when_asked_for() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("stage-choose")?;
+    let bench = Bench::start(&scratch, "choose", &[])?;
+    let make = "cd $MAYFLY_MOUNT; mkdir -p r/a/b r/none; for i in x.h5 y.log a/z.h5 a/b/w.h5 \
+                a/b/keep.log; do echo $i > r/$i; done; head -c 5000 /dev/zero > r/a/long";
+    bench.instance.shell("make", make).run_ok()?;
+    let listed = |name: &str| -> Result<String> {
+        let find = Job::new(&scratch, "find", "find").args([&bench.path(name)]);
+        let out = find.args(["!", "-type", "d", "-printf", "%P\n"]).run_ok()?.stdout;
+        let mut names: Vec<&str> = std::str::from_utf8(&out)?.lines().collect();
+        names.sort_unstable();
+        Ok(names.join(" "))
+    };
+    bench.stage("out", &["r/**/*.h5", &bench.path("globbed")])?;
+    ensure!(listed("globbed")? == "a/b/w.h5 a/z.h5 x.h5", "{}", listed("globbed")?);
+    ensure!(!scratch.join("globbed/none").exists(), "a directory without such files was made");
+    bench.stage("out", &["--exclude", "*.log", "--exclude", "/a/b/", "r", &bench.path("left")])?;
+    ensure!(listed("left")? == "a/long a/z.h5 x.h5", "{}", listed("left")?);
+    ensure!(scratch.join("left/none").is_dir(), "an empty directory was not made");
+    bench.stage("out", &["--larger", "4K", "r", &bench.path("large")])?;
+    ensure!(listed("large")? == "a/long", "{}", listed("large")?);
+    let dry = bench.counted(0, "out", &["--dry-run", "r", &bench.path("dry/run")])?;
+    ensure!(dry["files"] == 6 && !scratch.join("dry").exists(), "{dry}");
+
+    // What is there, and not at the source: kept, told of, gone.
+    fs::write(scratch.join("left/own"), "mine")?;
+    fs::create_dir_all(scratch.join("left/old/older"))?;
+    fs::write(scratch.join("left/old/older/file"), "mine")?;
+    fs::write(scratch.join("left/own.log"), "excluded, so not looked at")?;
+    let left = bench.path("left");
+    bench.stage("out", &["--exclude", "*.log", "r", &left])?;
+    ensure!(scratch.join("left/old/older/file").exists());
+    let exclude = ["--exclude", "*.log", "--delete"];
+    let dry = bench.job("out", &exclude)?.args(["--dry-run", "r", &left]).run_ok()?;
+    let dry = String::from_utf8(dry.stdout)?;
+    ensure!(dry.contains("left/own\n") && dry.contains("left/old\n"), "{dry}");
+    ensure!(scratch.join("left/own").exists(), "a dry run has deleted");
+    bench.job("out", &exclude)?.args(["r", &left]).run_ok()?;
+    ensure!(listed("left")? == "a/b/w.h5 a/long a/z.h5 own.log x.h5", "{}", listed("left")?);
+    bench.instance.stop()
+}
+
+#[test]
+fn what_fails_is_named_and_everything_else_goes_on() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("stage-fails")?;
+    let bench = Bench::start(&scratch, "fails", &["--capacity", "64M"])?;
+    let (from, to) = (scratch.join("from"), bench.path("to"));
+    fs::create_dir_all(from.join("sub"))?;
+    fs::create_dir_all(scratch.join("to/sub/file/in-the-way"))?;
+    for name in ["one", "sub/file", "sub/two"] {
+        fs::write(from.join(name), name)?;
+    }
+    let _socket = std::os::unix::net::UnixListener::bind(from.join("socket"))?;
+    // It does not fit.
+    fs::write(from.join("huge"), vec![1; 128 << 20])?;
+    let from = bench.path("from");
+    let outcome = bench.job("in", &["--json", &from, "case"])?.run()?;
+    let told = events(&outcome)?;
+    let of = |kind: &str| told.iter().filter(|event| event["event"] == kind).collect::<Vec<_>>();
+    ensure!(outcome.code == 3, "status {}", outcome.code);
+    let [failed] = of("failed")[..] else { bail!("{told:?}") };
+    ensure!(failed["errno"] == "ENOSPC", "{failed}");
+    ensure!(failed["path"].as_str().is_some_and(|path| path.ends_with("/from/huge")), "{failed}");
+    ensure!(of("left_out").len() == 1 && of("end")[0]["files"] == 3, "{told:?}");
+    let left = "ls -A $MAYFLY_MOUNT/case $MAYFLY_MOUNT/case/sub | xargs";
+    let left = bench.instance.shell("left", left).run_ok()?.stdout;
+    let left = String::from_utf8(left)?;
+    ensure!(left.contains("one sub") && left.contains("file two"), "{left}");
+    ensure!(!left.contains("huge") && !left.contains(".mayfly"), "{left}");
+
+    let end = bench.counted(3, "out", &["case", &to])?;
+    ensure!(end["failed"] == 1 && end["files"] == 2, "{end}");
+    ensure!(fs::read(scratch.join("to/sub/two"))? == b"sub/two");
+    let names = fs::read_dir(scratch.join("to/sub"))?.count();
+    ensure!(names == 2, "{names} names: something was left");
+    let end = bench.counted(3, "out", &["nosuch", &to])?;
+    ensure!(end["failed"] == 1, "{end}");
+    bench.instance.stop()
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_copied_is_copied_again() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("stage-changing")?;
+    let bench = Bench::start(&scratch, "changing", &[])?;
+    fs::write(scratch.join("file"), vec![b'a'; 3 << 20])?;
+    let from = bench.path("file");
+    let running = bench.job("in", &["--bandwidth", "2M", &from, "copy"])?.start()?;
+    std::thread::sleep(Duration::from_millis(700));
+    fs::write(scratch.join("file"), vec![b'b'; 3 << 20])?;
+    let outcome = running.wait()?;
+    ensure!(outcome.code == 0, "status {}", outcome.code);
+    bench.stage("out", &["copy", &bench.path("back")])?;
+    let back = fs::read(scratch.join("back"))?;
+    ensure!(back.len() == 3 << 20 && back.iter().all(|byte| *byte == b'b'), "a mixture");
+    bench.instance.stop()
+}
+
+/// Names at the destination, with the inode that each of them had when it was seen first.
+fn inodes(root: &Path, seen: &mut std::collections::BTreeMap<PathBuf, u64>) -> Result<()> {
+    let Ok(entries) = fs::read_dir(root) else { return Ok(()) };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            inodes(&entry.path(), seen)?;
+        } else if !entry.file_name().to_string_lossy().starts_with(".mayfly-") {
+            let inode = entry.metadata()?.ino();
+            let first = *seen.entry(entry.path()).or_insert(inode);
+            ensure!(first == inode, "{:?} was copied twice", entry.path());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_stage_that_is_killed_again_and_again_goes_on_where_it_was() -> Result<()> {
+    if !has_python() {
+        return Ok(());
+    }
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("stage-killed")?;
+    let bench = Bench::start(&scratch, "killed", &[])?;
+    let (from, to) = (bench.path("from"), bench.path("to"));
+    staging(&scratch, &["many", &from, "3000"])?;
+    bench.stage("in", &[&from, "case"])?;
+    let (mut seen, mut kills) = (Default::default(), 0);
+    // To look at what is done takes a request for each file there.
+    let (rate, pause) = if is_one_node() { ("2500", 200) } else { ("500", 1500) };
+    loop {
+        let pace = ["--files-per-second", rate, "case", &to];
+        let mut running = bench.job("out", &pace)?.start()?;
+        std::thread::sleep(Duration::from_millis(pause));
+        if running.is_over()? {
+            ensure!(running.wait()?.code == 0);
+            break;
+        }
+        process::kill(running.pid());
+        ensure!(running.wait()?.code == 137);
+        kills += 1;
+        ensure!(kills < 100, "it makes no way");
+        inodes(&scratch.join("to"), &mut seen)?;
+    }
+    ensure!(kills >= 3, "it was killed {kills} times only");
+    inodes(&scratch.join("to"), &mut seen)?;
+    ensure!(seen.len() == 3000, "{} files", seen.len());
+    expect_same(&bench, "from", "to")?;
+    let left = fs::read_dir(scratch.join("state/mayfly/stages"))?.count();
+    ensure!(left == 0, "{left} journals are left of what is done");
+    bench.instance.stop()
+}
+
+#[test]
+fn a_stage_that_is_interrupted_says_how_to_go_on() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("stage-ended")?;
+    let bench = Bench::start(&scratch, "ended", &[])?;
+    fs::write(scratch.join("file"), vec![b'a'; 8 << 20])?;
+    let from = bench.path("file");
+    let running = bench.job("in", &["--bandwidth", "2M", &from, "copy"])?.start()?;
+    std::thread::sleep(Duration::from_millis(500));
+    process::terminate(running.pid());
+    let outcome = running.wait()?;
+    let told = String::from_utf8_lossy(&outcome.stderr).into_owned();
+    ensure!(outcome.code == 3 && told.contains("the same command goes on"), "{told}");
+    ensure!(outcome.elapsed < Duration::from_secs(3), "it was not ended");
+    let there = bench.instance.shell("there", "ls -A $MAYFLY_MOUNT").run_ok()?.stdout;
+    ensure!(there.is_empty(), "{}", String::from_utf8_lossy(&there));
+    bench.instance.stop()
+}
+
+/// `mayfly run` with what it stages, and its command.
+fn run<'a>(scratch: &'a Scratch, options: &[&str], script: &str) -> Result<Job<'a>> {
+    let data = scratch.join("data");
+    fs::create_dir_all(&data)?;
+    let job = Job::new(scratch, "run", binary::mayfly()?)
+        .env("XDG_STATE_HOME", scratch.join("state"))
+        .args(["run".as_ref(), "--data-dir".as_ref(), data.as_os_str()]);
+    Ok(job.args(options).args(["--", "sh", "-c", script]))
+}
+
+/// What a run has left.
+fn kept(scratch: &Scratch) -> Result<Vec<PathBuf>> {
+    fs::read_dir(scratch.join("data"))?.map(|entry| Ok(entry?.path())).collect()
+}
+
+#[test]
+fn a_run_takes_in_what_it_needs_and_brings_out_its_results() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("stage-run")?;
+    fs::create_dir(scratch.join("input"))?;
+    fs::write(scratch.join("input/file"), "text")?;
+    let text = |name: &str| scratch.join(name).to_string_lossy().into_owned();
+    let bring = format!("{}:case", text("input"));
+    let (first, second) =
+        (format!("case/results:{}", text("results")), format!("case/file:{}", text("file")));
+    let options = ["--stage-in", &bring, "--stage-out", &first, "--stage-out", &second];
+    let script = "cd $MAYFLY_MOUNT/case && mkdir results && cp file results/copy; exit 7";
+    let outcome = run(&scratch, &options, script)?.run()?;
+    ensure!(outcome.code == 7, "the command's status was not kept: {}", outcome.code);
+    ensure!(fs::read(scratch.join("results/copy"))? == b"text");
+    ensure!(fs::read(scratch.join("file"))? == b"text");
+    ensure!(kept(&scratch)?.is_empty(), "data were left: {:?}", kept(&scratch)?);
+    // What cannot be brought in is found out before the command runs.
+    let bring = format!("{}:case", text("nosuch"));
+    let outcome = run(&scratch, &["--stage-in", &bring], "touch ran; echo ran")?.run()?;
+    ensure!(outcome.code == 3 && outcome.stdout.is_empty(), "status {}", outcome.code);
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_brought_out_is_kept_and_brought_out_later() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("stage-kept")?;
+    fs::write(scratch.join("target"), "a file where a directory should be made")?;
+    let to = format!("results:{}", scratch.join("target").display());
+    let script = "mkdir $MAYFLY_MOUNT/results; echo data > $MAYFLY_MOUNT/results/file";
+    let outcome = run(&scratch, &["--stage-out", &to], script)?.run()?;
+    let told = String::from_utf8_lossy(&outcome.stderr).into_owned();
+    ensure!(outcome.code == 3, "status {}: {told}", outcome.code);
+    let name = match &kept(&scratch)?[..] {
+        [data] if is_one_node() => {
+            let data = data.to_str().context("a path of this suite is text")?;
+            ensure!(told.contains(&format!("--reopen {data}")), "{told}");
+            let start = Instance::named(&scratch, "later")?.command("start");
+            start.args(["--reopen", data]).run_ok()?;
+            "later"
+        }
+        [] if is_one_node() => bail!("nothing was kept: {told}"),
+        // Several nodes go on.
+        _ => {
+            let rest = told.rsplit("mayfly stop --name ").next().unwrap_or_default();
+            rest.split('`').next().unwrap_or_default()
+        }
+    };
+    let bench = Bench { scratch: &scratch, instance: Instance::named(&scratch, name)? };
+    bench.stage("out", &["results", &bench.path("other")])?;
+    ensure!(fs::read(scratch.join("other/file"))? == b"data\n");
+    bench.instance.stop()
+}
+
+#[test]
+fn a_run_that_is_killed_leaves_what_was_to_be_brought_out() -> Result<()> {
+    if !is_one_node() {
+        skip::note("killed runs", "what several nodes have cannot be kept");
+        return Ok(());
+    }
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("stage-lost")?;
+    let to = format!(".:{}", scratch.join("target").display());
+    let script = "echo data > $MAYFLY_MOUNT/file; echo there; exec sleep 100";
+    let running = run(&scratch, &["--stage-out", &to], script)?.start()?;
+    let ready = scratch.join("run.out");
+    let until = std::time::Instant::now() + PATIENCE;
+    while fs::read(&ready)?.is_empty() {
+        ensure!(std::time::Instant::now() < until, "the command does not start");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    process::kill(running.pid());
+    running.wait()?;
+    process::end_marked(scratch.mark(), PATIENCE);
+    let [data] = &kept(&scratch)?[..] else { bail!("nothing was kept") };
+    let data = data.to_str().context("a path of this suite is text")?;
+    Instance::named(&scratch, "after")?.command("start").args(["--reopen", data]).run_ok()?;
+    let instance = Instance::named(&scratch, "after")?;
+    let found = instance.shell("found", "cat $MAYFLY_MOUNT/file").run_ok()?.stdout;
+    ensure!(found == b"data\n", "{}", String::from_utf8_lossy(&found));
+    instance.stop()
+}
+
+#[test]
+fn each_file_is_looked_at_once_and_each_directory_read_once() -> Result<()> {
+    if !has_python() || !skip::unless_installed("looks", &["strace"], "strace") {
+        return Ok(());
+    }
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("stage-looks")?;
+    let bench = Bench::start(&scratch, "looks", &[])?;
+    let from = bench.path("from");
+    staging(&scratch, &["many", &from, "1000"])?;
+    let trace = bench.path("trace");
+    let calls = "trace=newfstatat,fstat,stat,lstat,statx,getdents64";
+    let job = Job::new(&scratch, "strace", "strace")
+        .args(["-f", "-y", "-o", &trace, "-e", calls])
+        .args([binary::mayfly()?.as_os_str()])
+        .args(["stage", "in", "--name", "looks", &from, "case"]);
+    job.run_ok()?;
+    let trace = fs::read_to_string(&trace)?;
+    let of_source = |call: &str| {
+        let lines = trace.lines().filter(|line| line.contains(&from));
+        lines.filter(|line| line.contains(call)).count()
+    };
+    let (looks, listings) = (of_source("stat"), of_source("getdents64"));
+    // A directory's own look, that of the C library when it is opened, and a read of its end.
+    ensure!(looks <= 1000 + 3 * 21, "{looks} looks at 1000 files in 20 directories");
+    ensure!(listings <= 2 * 21 + 2, "{listings} reads of 21 directories");
+    bench.instance.stop()
+}
