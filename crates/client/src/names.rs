@@ -54,17 +54,21 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// # Errors
     /// As stat; [`Stop::Escaped`].
     pub fn stat(&self, target: Target<'_>, escape: &mut PathText) -> Result<Attr, Stop> {
+        match self.look(&target) {
+            Some(found) => found.map_err(Stop::Failed),
+            None => self.walk(&Stat { target }, escape, Ok),
+        }
+    }
+
+    /// Attributes, if the records tell them. They do not tell those of what has extended ones.
+    fn look(&self, target: &Target<'_>) -> Option<Result<Attr, Errno>> {
         let head = self.node.head;
-        let looked = match &target {
+        match target {
             Target::Path(walk) => self.records.look(head, walk),
             Target::Directory(directory) => self.records.directory(head, *directory).map(Ok),
             Target::Open(open) => {
                 self.open_directory(*open).and_then(|id| self.records.directory(head, id)).map(Ok)
             }
-        };
-        match looked {
-            Some(found) => found.map_err(Stop::Failed),
-            None => self.walk(&Stat { target }, escape, Ok),
         }
     }
 
@@ -321,7 +325,10 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         escape: &mut PathText,
         take: impl FnOnce(&[u8]) -> Result<R, Errno>,
     ) -> Result<R, Stop> {
-        self.walk(&ListXattr { target }, escape, |text| take(text.bytes))
+        match self.look(&target) {
+            Some(found) => found.and_then(|_| take(&[])).map_err(Stop::Failed),
+            None => self.walk(&ListXattr { target }, escape, |text| take(text.bytes)),
+        }
     }
 
     /// Removes an extended attribute.

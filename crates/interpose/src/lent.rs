@@ -85,6 +85,11 @@ pub(crate) fn has_no_object(descriptor: usize) -> bool {
     reference(descriptor).is_some_and(|(session, reference)| session.is_lent_in_records(reference))
 }
 
+/// Is it lent, and do the records tell all attributes of the file?
+pub(crate) fn is_told(descriptor: usize) -> bool {
+    reference(descriptor).is_some_and(|(session, reference)| session.stat_lent(reference).is_some())
+}
+
 /// lseek.
 pub(crate) fn seek(call: &Call) -> Option<Result<isize, Errno>> {
     let (session, reference) = reference(argument(call, 0))?;

@@ -17,6 +17,7 @@ use mayfly_wire::{Target, XATTR_CREATE, XATTR_REPLACE};
 use crate::{
     Call, Outcome,
     attributes::{on_open, opened_target, with_target},
+    lent,
     serve::{AT, PLAIN, argument, done},
     session,
 };
@@ -94,6 +95,10 @@ fn form_of(number: usize) -> Option<(Deed, Form)> {
 /// As [`crate::dispatch`].
 pub(crate) unsafe fn serve(call: &Call) -> Outcome {
     let Some((deed, form)) = form_of(call.number) else { return Outcome::Pass };
+    // The records do not tell of files that have some.
+    if (deed, form) == (Deed::List, Form::Descriptor) && lent::is_told(argument(call, 0)) {
+        return Outcome::Done(0);
+    }
     let mut work = |target: Target<'_>, escape: &mut PathText| {
         // SAFETY: passed on to the caller.
         unsafe {
