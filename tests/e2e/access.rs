@@ -132,6 +132,18 @@ fn exit_codes_are_those_of_the_table() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn a_command_whose_output_nobody_reads_on_ends_without_a_word() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("access-reader")?;
+    let script = "{ sleep 0.3; \"$0\" status; echo $? >&2; } | true";
+    let job = Job::new(&scratch, "unread", "bash").args(["-c", script]).args([binary::mayfly()?]);
+    let outcome = job.run_ok()?;
+    // 128 and the number of SIGPIPE.
+    ensure!(text(&outcome.stderr).trim() == "141", "{}", text(&outcome.stderr));
+    Ok(())
+}
+
 /// A static program with a note as Go's linker writes it.
 const LIKE_GOS: &str = r#"
 #include <unistd.h>

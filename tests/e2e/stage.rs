@@ -278,6 +278,93 @@ fn a_stage_that_is_interrupted_says_how_to_go_on() -> Result<()> {
     bench.instance.stop()
 }
 
+/// Waits until `what` holds.
+fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
+    let until = std::time::Instant::now() + PATIENCE;
+    while !holds()? {
+        ensure!(std::time::Instant::now() < until, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_stage_in_the_background_is_shown_waited_for_and_cancelled() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("stage-back")?;
+    let bench = Bench::start(&scratch, "back", &[])?;
+    fs::write(scratch.join("file"), vec![b'a'; 2 << 20])?;
+    let from = bench.path("file");
+    let begin = |to: &str, pace: &str| -> Result<String> {
+        let begun = bench.stage("in", &["--background", "--bandwidth", pace, &from, to])?;
+        ensure!(begun.elapsed < Duration::from_secs(5), "it was waited for");
+        Ok(String::from_utf8(begun.stdout)?.trim().to_owned())
+    };
+    let states = || -> Result<Vec<String>> {
+        let shown = serde_json::from_slice(&bench.stage("status", &["--json"])?.stdout)?;
+        let Value::Array(all) = shown else { bail!("{shown}") };
+        Ok(all.iter().map(|one| one["state"].as_str().unwrap_or_default().to_owned()).collect())
+    };
+    let (slow, fast) = (begin("slow", "64K")?, begin("fast", "2M")?);
+    ensure!(states()? == ["running", "running"], "{:?}", states()?);
+    let shown = bench.instance.command("status").run_ok()?.stdout;
+    let shown = String::from_utf8(shown)?;
+    ensure!(!is_one_node() || shown.matches("running").count() == 2, "{shown}");
+    bench.stage("wait", &[&fast])?;
+    ensure!(states()? == ["running", "done"], "{:?}", states()?);
+    bench.stage("cancel", &[&slow])?;
+    ensure!(states()? == ["ended", "done"], "{:?}", states()?);
+    ensure!(bench.job("wait", &[&slow])?.run()?.code == 3);
+    let unknown = bench.job("wait", &["77"])?.run()?;
+    ensure!(unknown.code == 1 && String::from_utf8_lossy(&unknown.stderr).contains("no stage 77"));
+    let there = bench.instance.shell("there", "ls -A $MAYFLY_MOUNT").run_ok()?.stdout;
+    ensure!(there == b"fast\n", "{}", String::from_utf8_lossy(&there));
+    // The end of the instance waits for what was asked for.
+    bench.stage("out", &["--background", "--bandwidth", "2M", "fast", &bench.path("out")])?;
+    bench.instance.stop()?;
+    ensure!(fs::metadata(scratch.join("out"))?.len() == 2 << 20);
+    Ok(())
+}
+
+#[test]
+fn a_copy_is_made_again_and_again_and_there_is_always_a_whole_one() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("stage-every")?;
+    let bench = Bench::start(&scratch, "every", &[])?;
+    let make = "cd $MAYFLY_MOUNT; mkdir -p r/a; echo one > r/a/file; echo same > r/same";
+    bench.instance.shell("make", make).run_ok()?;
+    let safe = scratch.join("safe");
+    bench.stage("every", &["1s", "r", &bench.path("safe")])?;
+    until("a first copy", || Ok(safe.join("a/file").exists()))?;
+    let same = fs::metadata(safe.join("same"))?.ino();
+    // What has a copy always has one.
+    let text = |name: &str| fs::read_to_string(safe.join(name)).unwrap_or_default();
+    bench.instance.shell("change", "cd $MAYFLY_MOUNT/r; echo two > a/file; echo > new").run_ok()?;
+    until("a second copy", || Ok(text("a/file") == "two\n" && safe.join("new").exists()))?;
+    ensure!(fs::metadata(safe.join("same"))?.ino() == same, "what is the same was copied again");
+    bench.instance.shell("remove", "rm $MAYFLY_MOUNT/r/new").run_ok()?;
+    until("a third copy", || Ok(safe.exists() && !safe.join("new").exists()))?;
+    ensure!(text("same") == "same\n");
+    // Its process is killed in the middle of a copy: the last whole one stays.
+    let status: Value = serde_json::from_slice(&bench.stage("status", &["--json"])?.stdout)?;
+    ensure!(status[0]["is_periodic"] == true && status[0]["last_whole"].is_u64(), "{status}");
+    let pid = status[0]["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
+    process::kill(pid.context("no process")?);
+    until("its end", || {
+        let status: Value = serde_json::from_slice(&bench.stage("status", &["--json"])?.stdout)?;
+        Ok(status[0]["state"] == "killed")
+    })?;
+    fs::rename(&safe, scratch.join("safe.old"))?;
+    fs::create_dir(scratch.join("safe.next"))?;
+    bench.stage("every", &["1s", "r", &bench.path("safe")])?;
+    until("a copy after that", || {
+        Ok(text("a/file") == "two\n" && !scratch.join("safe.old").exists())
+    })?;
+    bench.instance.stop()?;
+    ensure!(text("a/file") == "two\n");
+    until("the end of all processes", || Ok(process::marked(scratch.mark()).is_empty()))
+}
+
 /// `mayfly run` with what it stages, and its command.
 fn run<'a>(scratch: &'a Scratch, options: &[&str], script: &str) -> Result<Job<'a>> {
     let data = scratch.join("data");

@@ -255,6 +255,18 @@ pub(crate) enum Stage {
     In(Staging),
     /// From an instance to the outside
     Out(Staging),
+    /// Out of an instance again and again, in the background, until it is cancelled or the instance
+    /// ends
+    ///
+    /// There is always one whole copy: the next one is made beside it (DESTINATION.next), of what
+    /// has changed and of further names of what has not, and takes its place when it is whole.
+    Every(Every),
+    /// Show the stages of an instance: those that run, and how the last ones ended
+    Status(StageStatus),
+    /// Wait until stages have ended; status 3 when one of them is not whole
+    Wait(StageIds),
+    /// End stages: what is under way is given up, what is done stays
+    Cancel(StageIds),
 }
 
 #[derive(Debug, Args)]
@@ -307,12 +319,42 @@ pub(crate) struct Staging {
     /// Print JSON: one event a line
     #[arg(long)]
     pub(crate) json: bool,
+    /// Go on in the background; `mayfly stage wait` waits for it, and so does the instance's end
+    #[arg(long)]
+    pub(crate) background: bool,
     /// Say nothing of success
     #[arg(long, short)]
     pub(crate) quiet: bool,
     /// What is copied, and last where it goes
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "DESTINATION"])]
     pub(crate) paths: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Every {
+    /// How often: 10m, 1h
+    #[arg(value_name = "TIME", value_parser = stage::span)]
+    pub(crate) span: std::time::Duration,
+    #[command(flatten)]
+    pub(crate) staging: Staging,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StageStatus {
+    #[command(flatten)]
+    pub(crate) entered: Entered,
+    /// Print JSON: a list
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StageIds {
+    #[command(flatten)]
+    pub(crate) entered: Entered,
+    /// Their numbers [default: all that run]
+    #[arg(value_name = "ID")]
+    pub(crate) ids: Vec<u32>,
 }
 
 const LAYOUTS: &str = "\

@@ -16,10 +16,25 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
+use signal_hook::consts::SIGPIPE;
 
 use arguments::{Arguments, Do, Layout};
 
+/// Ends as other programs do when nobody reads what they print (`mayfly status | head`): the
+/// standard library ignores the signal, and printing panics then.
+fn end_with_the_reader() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let text = panic.payload().downcast_ref::<String>();
+        if text.is_some_and(|text| text.starts_with("failed printing to stdout: Broken pipe")) {
+            let _ = signal_hook::low_level::emulate_default_handler(SIGPIPE);
+        }
+        usual(panic);
+    }));
+}
+
 fn main() -> ExitCode {
+    end_with_the_reader();
     let subcommand = Arguments::parse().subcommand;
     if let Do::Fsck(wanted) = &subcommand {
         // Whether nothing is wrong and whether that could be seen are told apart.
@@ -28,6 +43,9 @@ fn main() -> ExitCode {
     if let Do::Stager(wanted) = &subcommand {
         // Whether all is there, some of it, or nothing was begun.
         return stage::perform(wanted);
+    }
+    if let Do::Stage(wanted) = &subcommand {
+        return stage::stage(wanted);
     }
     match perform(subcommand) {
         Ok(()) => ExitCode::SUCCESS,
@@ -46,8 +64,7 @@ fn main() -> ExitCode {
 
 fn perform(what: Do) -> Result<()> {
     match what {
-        Do::Fsck(_) | Do::Stager(_) => Ok(()),
-        Do::Stage(wanted) => stage::stage(&wanted),
+        Do::Fsck(_) | Do::Stage(_) | Do::Stager(_) => Ok(()),
         Do::Run(run) => run::run(&run),
         Do::Start(start) => run::start(&start),
         Do::Stop(which) => run::stop(&which.name),

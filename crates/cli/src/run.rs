@@ -51,6 +51,7 @@ pub(crate) fn run(run: &arguments::Run) -> Result<()> {
         lifeline.keep()?;
     }
     let ended = brought.and_then(|()| command::run(&config, &command));
+    stage::wait_for_all(&config);
     let saved = if ended.is_ok() { take_out(&config, &out) } else { Ok(()) };
     match hold {
         Hold::One(lifeline) => finish(lifeline, &config, ended, saved),
@@ -292,6 +293,9 @@ pub(crate) fn mount(mount: &arguments::Mount) -> Result<()> {
 }
 
 pub(crate) fn stop(name: &str) -> Result<()> {
+    if let Ok(config) = node(name, None) {
+        stage::wait_for_all(&config);
+    }
     if let Some(members) = fleet::members(name)? {
         fleet::say_lost(name, &stop_all(&members)?);
         return Ok(());

@@ -9,7 +9,7 @@ use mayfly_deploy::{
 };
 use serde_json::Value;
 
-use crate::{arguments, fleet, run, size};
+use crate::{arguments, fleet, run, size, stage};
 
 pub(crate) fn environment(wanted: &arguments::Env) -> Result<()> {
     let config = run::node(&wanted.entered.name, wanted.entered.node)?;
@@ -170,6 +170,9 @@ fn print(report: &Report) {
             "  daemon      process {}, does not answer; restarted {} times, {} processes attached",
             report.daemon_pid, report.restarts, report.sessions
         ),
+    }
+    for stage in stage::running(config) {
+        println!("  stage       {stage}");
     }
     println!(
         "  options     chunk-size {}, layout {}, times {}, parent-check {}, locks {}, \

@@ -3,6 +3,8 @@
 //! The copying process is served by the instance as any other program is: the command becomes it
 //! (the hidden subcommand [`STAGER`]), so that the terminal and signals are its own.
 
+mod every;
+mod known;
 mod show;
 
 use std::{
@@ -11,7 +13,7 @@ use std::{
     os::unix::{ffi::OsStrExt, process::CommandExt},
     path::{Component, Path, PathBuf},
     process::{Command, ExitCode},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use anyhow::{Context, Result, bail, ensure};
@@ -74,6 +76,12 @@ fn transfer(parts: Option<(&str, &str)>) -> Result<Transfer, String> {
     }
 }
 
+/// A span of time.
+pub(crate) fn span(text: &str) -> Result<Duration, String> {
+    let span = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if span < Duration::from_secs(1) { Err("at least 1s".to_owned()) } else { Ok(span) }
+}
+
 /// A span of time before now, or the time of a file.
 pub(crate) fn moment(text: &str) -> Result<SystemTime, String> {
     if let Ok(span) = humantime::parse_duration(text) {
@@ -86,19 +94,34 @@ pub(crate) fn moment(text: &str) -> Result<SystemTime, String> {
         .map_err(|error| format!("neither a time such as 2h or 30m, nor a file: {error}"))
 }
 
-/// Becomes the process that copies.
-pub(crate) fn stage(wanted: &Stage) -> Result<()> {
-    let (Stage::In(staging) | Stage::Out(staging)) = wanted;
+/// Becomes the process that copies, or tells of those that do.
+pub(crate) fn stage(wanted: &Stage) -> ExitCode {
+    let done = match wanted {
+        Stage::In(staging) | Stage::Out(staging) => begin(wanted, staging),
+        Stage::Every(every) => begin(wanted, &every.staging),
+        Stage::Status(wanted) => known::status(wanted).map(|()| ExitCode::SUCCESS),
+        Stage::Wait(wanted) => known::wait(wanted),
+        Stage::Cancel(wanted) => known::cancel(wanted).map(|()| ExitCode::SUCCESS),
+    };
+    end(done)
+}
+
+fn begin(wanted: &Stage, staging: &Staging) -> Result<ExitCode> {
     let config = run::node(&staging.entered.name, staging.entered.node)?;
     // The same words again: what they mean is found out where both sides are seen.
     let words = std::env::args_os().skip_while(|word| word != "stage").skip(1);
-    let error = stager(&config)?.args(words).exec();
-    bail!("cannot enter the instance {:?}: {error}", config.name)
+    let mut command = stager(&config)?;
+    command.args(words);
+    if staging.background || matches!(wanted, Stage::Every(_)) {
+        return known::leave(command, &config).map(|()| ExitCode::SUCCESS);
+    }
+    bail!("cannot enter the instance {:?}: {}", config.name, command.exec())
 }
 
 fn stager(config: &Config) -> Result<Command> {
     let mut command = command_inside(config, std::env::current_exe()?.as_os_str())?;
     command.arg(STAGER).envs(environment::variables(config));
+    command.env(known::STAGES, known::directory(config));
     Ok(command)
 }
 
@@ -124,9 +147,23 @@ pub(crate) fn transfer_now(config: &Config, direction: &str, what: &Transfer) ->
     }
 }
 
+/// Those that run, a line each.
+pub(crate) fn running(config: &Config) -> Vec<String> {
+    known::running(config)
+}
+
+/// Waits for stages in the background, which the end of the instance would end.
+pub(crate) fn wait_for_all(config: &Config) {
+    known::wait_for_all(config);
+}
+
 /// The copying process.
 pub(crate) fn perform(wanted: &Stage) -> ExitCode {
-    match copy(wanted) {
+    end(copy(wanted))
+}
+
+fn end(done: Result<ExitCode>) -> ExitCode {
+    match done {
         Ok(code) => code,
         Err(error) => {
             eprintln!("mayfly: {error:#}");
@@ -139,25 +176,43 @@ fn copy(wanted: &Stage) -> Result<ExitCode> {
     let (staging, inward) = match wanted {
         Stage::In(staging) => (staging, true),
         Stage::Out(staging) => (staging, false),
+        Stage::Every(every) => return every::copy(every),
+        Stage::Status(_) | Stage::Wait(_) | Stage::Cancel(_) => bail!("nothing to copy"),
     };
-    let mount = std::env::var_os("MAYFLY_MOUNT").context("this process is in no instance")?;
-    let pairs = Places::new(Path::new(&mount))?.pairs(&staging.paths, inward)?;
+    if staging.background {
+        mayfly_stage::leave_terminal()?;
+    }
+    let pairs = pairs(staging, inward)?;
     let options = options(staging);
     let mut journal = journal(staging, &pairs, inward)?;
-    let cancel = Cancel::default();
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, cancel.flag())?;
-    }
-    let screen = show::Screen::new(staging, inward);
+    let cancel = cancelled_by_signals()?;
+    let entry = known::entry(if inward { "in" } else { "out" }, &staging.paths, false);
+    let screen = show::Screen::new(staging, inward, entry.as_ref());
     if journal.is_resumed() {
         screen.say_resumed();
     }
     let report = mayfly_stage::stage(&pairs, &options, &mut journal, &cancel, &screen)?;
     screen.end(&report);
+    if let Some(entry) = entry {
+        entry.end(&report);
+    }
     Ok(match report.is_whole() {
         true => ExitCode::SUCCESS,
         false => ExitCode::from(PARTLY),
     })
+}
+
+fn pairs(staging: &Staging, inward: bool) -> Result<Vec<Pair>> {
+    let mount = std::env::var_os("MAYFLY_MOUNT").context("this process is in no instance")?;
+    Places::new(Path::new(&mount))?.pairs(&staging.paths, inward)
+}
+
+fn cancelled_by_signals() -> Result<Cancel> {
+    let cancel = Cancel::default();
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, cancel.flag())?;
+    }
+    Ok(cancel)
 }
 
 fn options(staging: &Staging) -> Options {
@@ -270,7 +325,7 @@ impl Places<'_> {
                     destination.display()
                 );
             }
-            pairs.push(Pair { source: from, destination, patterns });
+            pairs.push(Pair { source: from, destination, patterns, like: None });
         }
         Ok(pairs)
     }

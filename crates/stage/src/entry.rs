@@ -145,6 +145,9 @@ impl Stager<'_> {
             if self.options.dry_run {
                 return Ok(self.only_tell(dir, name, kind, stat));
             }
+            if kind == Kind::File && self.is_taken_over(dir, name, stat) {
+                return Ok(Done::Now);
+            }
         }
         self.pace.file(|| self.is_over());
         match (kind, &stat) {
@@ -158,7 +161,8 @@ impl Stager<'_> {
     /// Have files to be looked at before it is known whether they are copied?
     fn needs_look(&self, dir: &Dir) -> bool {
         let Options { changed, dry_run, .. } = *self.options;
-        changed || dry_run || dir.tree.began.is_some() || dir.tree.selection.by_attributes()
+        let of_tree = dir.tree.began.is_some() || dir.tree.like.is_some();
+        changed || dry_run || of_tree || dir.tree.selection.by_attributes()
     }
 
     /// Do the patterns let it be copied, or looked into?
@@ -185,6 +189,24 @@ impl Stager<'_> {
             count(&self.notes.counters.unchanged);
         }
         same
+    }
+
+    /// Becomes the file another name of the one in an earlier copy? Not one that has several names:
+    /// which of them belong together may have changed.
+    fn is_taken_over(&self, dir: &Dir, name: &CStr, stat: &Stat) -> bool {
+        let Some(like) = dir.like().filter(|_| stat.links == 1) else { return false };
+        let earlier = dir.like_name(os(name));
+        let is_same = |copy: &Stat| stat.is_same_as(copy) && stat.permissions() == copy.mode;
+        if !Stat::at(like, earlier, false).is_ok_and(|copy| is_same(&copy)) {
+            return false;
+        }
+        let Ok(target) = dir.target() else { return false };
+        let to = dir.target_name(os(name));
+        let taken = linkat(like, earlier, target, to, AtFlags::empty()).is_ok();
+        if taken {
+            count(&self.notes.counters.unchanged);
+        }
+        taken
     }
 
     fn only_tell(&self, dir: &Dir, name: &CStr, kind: Kind, stat: &Stat) -> Done {

@@ -16,6 +16,7 @@ mod large;
 mod links;
 mod pace;
 mod queue;
+pub mod registry;
 mod report;
 mod select;
 mod settle;
@@ -47,6 +48,9 @@ pub struct Pair {
     pub destination: PathBuf,
     /// Only what these patterns name, below the source; all of it when there are none.
     pub patterns: Vec<String>,
+    /// An earlier copy on the same file system: what has not changed since becomes another name of
+    /// the file there.
+    pub like: Option<PathBuf>,
 }
 
 /// How to stage.
@@ -96,6 +100,15 @@ impl Default for Options {
 pub fn usual_streams() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     (2 * processors).clamp(4, 32)
+}
+
+/// Makes this process one of its own session, so that it outlives its terminal.
+///
+/// # Errors
+/// It is a group's leader.
+pub fn leave_terminal() -> std::io::Result<()> {
+    nix::unistd::setsid()?;
+    Ok(())
 }
 
 /// Ends a stage early: what is under way is given up, what is done stays.

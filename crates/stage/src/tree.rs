@@ -38,6 +38,8 @@ pub(crate) struct Tree {
     pub(crate) began: Option<Moment>,
     /// The destination's name in the directory that holds it.
     pub(crate) name: OsString,
+    /// The name of an earlier copy.
+    pub(crate) like: Option<OsString>,
 }
 
 /// The directory that a path lies in, and its name there.
@@ -59,6 +61,8 @@ pub(crate) struct Dir {
     place: Option<Place>,
     pub(crate) source: OwnedFd,
     target: OnceLock<Result<Target, Problem>>,
+    /// The directory of an earlier copy.
+    like: OnceLock<Option<OwnedFd>>,
     /// Entries that are not done, and one for whoever reads the directory.
     pending: AtomicUsize,
     /// All below is copied, since a pattern names this directory or one above.
@@ -83,10 +87,16 @@ struct Place {
 
 impl Dir {
     /// What holds the tree, at the source and at the destination.
-    pub(crate) fn above(tree: Arc<Tree>, source: OwnedFd, target: Result<OwnedFd, Problem>) -> Dir {
+    pub(crate) fn above(
+        tree: Arc<Tree>,
+        source: OwnedFd,
+        target: Result<OwnedFd, Problem>,
+        like: Option<OwnedFd>,
+    ) -> Dir {
         let is_named = tree.selection.names_all();
         let target = OnceLock::from(target.map(|file| Target { file, is_new: false }));
-        Dir { tree, place: None, source, target, pending: AtomicUsize::new(1), is_named }
+        let (like, pending) = (OnceLock::from(like), AtomicUsize::new(1));
+        Dir { tree, place: None, source, target, like, pending, is_named }
     }
 
     pub(crate) fn below(
@@ -102,6 +112,7 @@ impl Dir {
             place: Some(place),
             source,
             target: OnceLock::new(),
+            like: OnceLock::new(),
             pending: AtomicUsize::new(1),
             is_named: is_named || parent.is_named,
         }
@@ -196,6 +207,22 @@ impl Dir {
         let file = openat(parent, self.name_at_target(place), self.flags(), Mode::empty()).ok()?;
         let found = self.target.get_or_init(|| Ok(Target { file, is_new: false }));
         found.as_ref().ok().map(|target| target.file.as_fd())
+    }
+
+    /// The same directory of an earlier copy, if there is one.
+    pub(crate) fn like(&self) -> Option<BorrowedFd<'_>> {
+        self.tree.like.as_ref()?;
+        let find = || {
+            let place = self.place.as_ref()?;
+            let parent = place.parent.like()?;
+            openat(parent, place.parent.like_name(&place.name), self.flags(), Mode::empty()).ok()
+        };
+        self.like.get_or_init(find).as_ref().map(AsFd::as_fd)
+    }
+
+    /// What a name of the source is called in an earlier copy.
+    pub(crate) fn like_name<'a>(&'a self, name: &'a OsStr) -> &'a OsStr {
+        self.tree.like.as_deref().filter(|_| self.is_above()).unwrap_or(name)
     }
 
     /// The directory at the destination that gets the source's attributes now: not what the user

@@ -118,8 +118,11 @@ impl Stager<'_> {
             journal.began(&pair.destination, || moment(target.as_fd(), self.stage))
         });
         let names = CString::new(source_name.as_encoded_bytes()).unwrap_or_default();
-        let tree = Tree { pair: pair.clone(), selection, began, name };
-        let dir = Arc::new(Dir::above(Arc::new(tree), source, target));
+        let like = pair.like.as_deref().map(split);
+        let (like_dir, like) = like.map_or((None, None), |(dir, name)| (Some(dir), Some(name)));
+        let like_dir = like_dir.and_then(|dir| nix::fcntl::open(&dir, flags, Mode::empty()).ok());
+        let tree = Tree { pair: pair.clone(), selection, began, name, like };
+        let dir = Arc::new(Dir::above(Arc::new(tree), source, target, like_dir));
         let mut files = Names::default();
         files.push(None, &names);
         self.queue.push_entries(Entries { dir, files, directories: Names::default() });

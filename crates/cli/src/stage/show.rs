@@ -9,7 +9,7 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressStyle};
-use mayfly_stage::{Counts, Note, Problem, Report, Watcher};
+use mayfly_stage::{Counts, Note, Problem, Report, Watcher, registry::Entry};
 use serde_json::{Value, json};
 
 use crate::{arguments::Staging, size};
@@ -20,7 +20,10 @@ const TOLD_EVERY: Duration = Duration::from_secs(10);
 const EVENT_EVERY: Duration = Duration::from_secs(1);
 
 /// Where it is told.
-pub(super) struct Screen {
+pub(super) struct Screen<'a> {
+    /// Where others see it.
+    entry: Option<&'a Entry>,
+    noted: Mutex<Instant>,
     begun: Instant,
     is_json: bool,
     is_quiet: bool,
@@ -30,8 +33,8 @@ pub(super) struct Screen {
     told: Mutex<Instant>,
 }
 
-impl Screen {
-    pub(super) fn new(staging: &Staging, inward: bool) -> Screen {
+impl<'a> Screen<'a> {
+    pub(super) fn new(staging: &Staging, inward: bool, entry: Option<&'a Entry>) -> Screen<'a> {
         let what = if inward { "in" } else { "out" };
         let on_terminal = io::stderr().is_terminal() && !staging.json;
         let bar = if on_terminal { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
@@ -40,6 +43,8 @@ impl Screen {
         }
         let begun = Instant::now();
         Screen {
+            entry,
+            noted: Mutex::new(begun),
             begun,
             is_json: staging.json,
             is_quiet: staging.quiet && !on_terminal,
@@ -110,15 +115,6 @@ impl Screen {
         )
     }
 
-    fn is_time(&self, every: Duration) -> bool {
-        let Ok(mut told) = self.told.lock() else { return false };
-        let is_time = told.elapsed() >= every;
-        if is_time {
-            *told = Instant::now();
-        }
-        is_time
-    }
-
     fn problem(&self, kind: &str, path: &Path, problem: Problem) {
         if self.is_json {
             let errno = problem.errno().map(|errno| format!("{errno:?}"));
@@ -131,7 +127,7 @@ impl Screen {
     }
 }
 
-impl Watcher for Screen {
+impl Watcher for Screen<'_> {
     fn note(&self, note: Note<'_>) {
         match note {
             Note::Failed(path, problem) => self.problem("failed", path, problem),
@@ -154,8 +150,13 @@ impl Watcher for Screen {
     }
 
     fn progress(&self, counts: &Counts) {
+        if let Some(entry) = self.entry
+            && is_time(&self.noted, EVENT_EVERY)
+        {
+            entry.progress(counts);
+        }
         if self.is_json {
-            if self.is_time(EVENT_EVERY) {
+            if is_time(&self.told, EVENT_EVERY) {
                 let mut value = serde_json::to_value(counts).unwrap_or_default();
                 value["event"] = "progress".into();
                 event(value);
@@ -163,10 +164,20 @@ impl Watcher for Screen {
         } else if !self.bar.is_hidden() {
             self.bar.set_message(format!("stage {}: {}", self.what, self.line(counts)));
             self.bar.tick();
-        } else if !self.is_dry && self.is_time(TOLD_EVERY) {
+        } else if !self.is_dry && is_time(&self.told, TOLD_EVERY) {
             eprintln!("mayfly: stage {}: {}", self.what, self.line(counts));
         }
     }
+}
+
+/// Is it time again?
+fn is_time(last: &Mutex<Instant>, every: Duration) -> bool {
+    let Ok(mut last) = last.lock() else { return false };
+    let is_time = last.elapsed() >= every;
+    if is_time {
+        *last = Instant::now();
+    }
+    is_time
 }
 
 /// The path as text; its bytes too where it is none.
