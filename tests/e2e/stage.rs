@@ -128,6 +128,12 @@ fn patterns_choose_and_what_the_source_has_not_goes_only_when_asked_for() -> Res
     ensure!(scratch.join("left/none").is_dir(), "an empty directory was not made");
     bench.stage("out", &["--larger", "4K", "r", &bench.path("large")])?;
     ensure!(listed("large")? == "a/long", "{}", listed("large")?);
+    fs::write(scratch.join("list"), "a/b/w.h5\na/long\nnone\nnosuch\n")?;
+    let list = ["--files-from", &bench.path("list"), "r", &bench.path("listed")];
+    let end = bench.counted(3, "out", &list)?;
+    ensure!(end["failed"] == 1 && end["files"] == 2, "{end}");
+    ensure!(listed("listed")? == "a/b/w.h5 a/long", "{}", listed("listed")?);
+    ensure!(scratch.join("listed/none").is_dir(), "a listed directory was not made");
     let dry = bench.counted(0, "out", &["--dry-run", "r", &bench.path("dry/run")])?;
     ensure!(dry["files"] == 6 && !scratch.join("dry").exists(), "{dry}");
 
@@ -307,6 +313,10 @@ fn a_stage_in_the_background_is_shown_waited_for_and_cancelled() -> Result<()> {
     };
     let (slow, fast) = (begin("slow", "64K")?, begin("fast", "2M")?);
     ensure!(states()? == ["running", "running"], "{:?}", states()?);
+    let status: Value = serde_json::from_slice(&bench.stage("status", &["--json"])?.stdout)?;
+    let stat = fs::read_to_string(format!("/proc/{}/stat", status[0]["pid"]))?;
+    let nice = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(16));
+    ensure!(nice == Some("19"), "it does not stand back: {nice:?}");
     let shown = bench.instance.command("status").run_ok()?.stdout;
     let shown = String::from_utf8(shown)?;
     ensure!(!is_one_node() || shown.matches("running").count() == 2, "{shown}");

@@ -280,6 +280,10 @@ pub(crate) struct Staging {
     /// Nothing of this pattern, as in .gitignore; repeatable
     #[arg(long, value_name = "PATTERN")]
     pub(crate) exclude: Vec<String>,
+    /// Only what this file lists (`-`: standard input), paths below the one source, each ended by a
+    /// line's end or a zero byte; of directories all that is below them
+    #[arg(long, value_name = "FILE")]
+    pub(crate) files_from: Option<PathBuf>,
     /// Only files changed within this time (2h, 30m), or after this file was
     #[arg(long, value_name = "TIME|FILE", value_parser = stage::moment)]
     pub(crate) newer: Option<std::time::SystemTime>,
@@ -319,6 +323,10 @@ pub(crate) struct Staging {
     /// Print JSON: one event a line
     #[arg(long)]
     pub(crate) json: bool,
+    /// Let everything else go first: the lowest priority for processors and disks; so in the
+    /// background
+    #[arg(long)]
+    pub(crate) idle: bool,
     /// Go on in the background; `mayfly stage wait` waits for it, and so does the instance's end
     #[arg(long)]
     pub(crate) background: bool,

@@ -10,15 +10,17 @@ mod show;
 use std::{
     ffi::{OsStr, OsString},
     fs,
+    io::{self, Read},
     os::unix::{ffi::OsStrExt, process::CommandExt},
     path::{Component, Path, PathBuf},
     process::{Command, ExitCode},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use anyhow::{Context, Result, bail, ensure};
 use mayfly_deploy::{Config, command_inside, environment};
-use mayfly_stage::{Cancel, Journal, JournalError, Options, Pair, Wanted};
+use mayfly_stage::{Cancel, Journal, JournalError, Listed, Options, Pair, Wanted};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::{
@@ -182,8 +184,11 @@ fn copy(wanted: &Stage) -> Result<ExitCode> {
     if staging.background {
         mayfly_stage::leave_terminal()?;
     }
+    if staging.background || staging.idle {
+        stand_back();
+    }
     let pairs = pairs(staging, inward)?;
-    let options = options(staging);
+    let options = options(staging)?;
     let mut journal = journal(staging, &pairs, inward)?;
     let cancel = cancelled_by_signals()?;
     let entry = known::entry(if inward { "in" } else { "out" }, &staging.paths, false);
@@ -207,6 +212,13 @@ fn pairs(staging: &Staging, inward: bool) -> Result<Vec<Pair>> {
     Places::new(Path::new(&mount))?.pairs(&staging.paths, inward)
 }
 
+/// Who may not stand back copies all the same.
+fn stand_back() {
+    if let Err(error) = mayfly_stage::stand_back() {
+        eprintln!("mayfly: this copies with the usual priority: {error}");
+    }
+}
+
 fn cancelled_by_signals() -> Result<Cancel> {
     let cancel = Cancel::default();
     for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -215,10 +227,16 @@ fn cancelled_by_signals() -> Result<Cancel> {
     Ok(cancel)
 }
 
-fn options(staging: &Staging) -> Options {
+fn options(staging: &Staging) -> Result<Options> {
     let usual = Options::default();
-    Options {
+    let listed = staging.files_from.as_deref().map(read_list).transpose()?;
+    ensure!(
+        listed.is_none() || staging.paths.len() == 2 && !staging.delete,
+        "--files-from is for one source, without --delete"
+    );
+    Ok(Options {
         wanted: Wanted {
+            listed: listed.map(Arc::new),
             include: staging.include.clone(),
             exclude: staging.exclude.clone(),
             newer: staging.newer,
@@ -233,7 +251,17 @@ fn options(staging: &Staging) -> Options {
         streams: staging.streams.map_or(usual.streams, usize::from),
         bandwidth: staging.bandwidth,
         files_per_second: staging.files_per_second,
-    }
+    })
+}
+
+fn read_list(path: &Path) -> Result<Listed> {
+    let mut text = Vec::new();
+    let read = match path == Path::new("-") {
+        true => io::stdin().read_to_end(&mut text).map(drop),
+        false => fs::read(path).map(|read| text = read),
+    };
+    read.with_context(|| format!("--files-from {}", path.display()))?;
+    Ok(Listed::read(&text)?)
 }
 
 /// What an earlier try of the same stage has left. Without a place for it the stage goes on all the
@@ -243,9 +271,10 @@ fn journal(staging: &Staging, pairs: &[Pair], inward: bool) -> Result<Journal> {
         return Ok(Journal::none());
     }
     let Some(state) = state_directory() else { return Ok(Journal::none()) };
-    let Staging { include, exclude, newer, larger, smaller, follow, .. } = staging;
-    let what =
-        format!("{pairs:?}{inward}{include:?}{exclude:?}{newer:?}{larger:?}{smaller:?}{follow}");
+    let Staging { include, exclude, newer, larger, smaller, follow, files_from, .. } = staging;
+    // A span of time means another moment each time.
+    let chosen = (include, exclude, newer.is_some(), larger, smaller, follow, files_from);
+    let what = format!("{pairs:?} {inward} {chosen:?}");
     match Journal::open(&state.join("mayfly/stages"), what.as_bytes(), staging.restart) {
         Err(JournalError::Io { path, source }) => {
             eprintln!(

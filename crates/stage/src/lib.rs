@@ -14,7 +14,9 @@ mod entry;
 mod journal;
 mod large;
 mod links;
+mod listed;
 mod pace;
+mod priority;
 mod queue;
 pub mod registry;
 mod report;
@@ -35,6 +37,8 @@ use std::{
 
 pub use counts::Counts;
 pub use journal::{Journal, JournalError};
+pub use listed::{BadPath, Listed};
+pub use priority::stand_back;
 pub use report::{Note, Problem, Report, Watcher};
 pub use select::{BadPattern, Selection, Wanted};
 pub use walk::stage;

@@ -1,13 +1,13 @@
 //! What is copied.
 
-use std::{path::Path, time::SystemTime};
+use std::{ffi::CString, path::Path, sync::Arc, time::SystemTime};
 
 use ignore::{
     Match,
     gitignore::{Gitignore, GitignoreBuilder},
 };
 
-use crate::settle::Stat;
+use crate::{Listed, settle::Stat};
 
 /// What a user wants of a tree.
 #[derive(Debug, Clone, Default)]
@@ -17,6 +17,8 @@ pub struct Wanted {
     /// Nothing of these patterns; a later one that begins with `!` takes back what an earlier one
     /// has left out.
     pub exclude: Vec<String>,
+    /// Only what is listed, below the source.
+    pub listed: Option<Arc<Listed>>,
     /// Files changed after that moment.
     pub newer: Option<SystemTime>,
     /// Files of so many bytes or more.
@@ -35,6 +37,7 @@ pub struct BadPattern(#[from] ignore::Error);
 pub struct Selection {
     include: Option<Gitignore>,
     exclude: Option<Gitignore>,
+    listed: Option<Arc<Listed>>,
     newer: Option<SystemTime>,
     larger: u64,
     smaller: u64,
@@ -50,20 +53,16 @@ impl Selection {
         Ok(Selection {
             include: patterns(&include)?,
             exclude: patterns(&wanted.exclude.iter().collect::<Vec<_>>())?,
+            listed: wanted.listed.clone(),
             newer: wanted.newer,
             larger: wanted.larger.unwrap_or(0),
             smaller: wanted.smaller.unwrap_or(u64::MAX),
         })
     }
 
-    /// Is only what is named copied, so that directories without such files are not made?
-    pub(crate) fn is_partial(&self) -> bool {
-        self.include.is_some() || self.by_attributes()
-    }
-
     /// Do names decide?
     pub(crate) fn has_patterns(&self) -> bool {
-        self.include.is_some() || self.exclude.is_some()
+        !self.names_all() || self.exclude.is_some()
     }
 
     /// Do attributes decide?
@@ -73,7 +72,7 @@ impl Selection {
 
     /// Need no file be named?
     pub(crate) fn names_all(&self) -> bool {
-        self.include.is_none()
+        self.include.is_none() && self.listed.is_none()
     }
 
     /// Is nothing there copied, neither it nor what is below? The path is that from the source on.
@@ -83,10 +82,16 @@ impl Selection {
 
     /// Is it named to be copied? What is below a directory that is, is too.
     pub(crate) fn names(&self, path: &Path, is_directory: bool) -> bool {
-        match &self.include {
+        let included = match &self.include {
             None => true,
             Some(globs) => matches!(globs.matched(path, is_directory), Match::Ignore(_)),
-        }
+        };
+        included && self.listed.as_ref().is_none_or(|listed| listed.has(path))
+    }
+
+    /// What of a directory is listed, if there is a list.
+    pub(crate) fn listed_in(&self, path: &Path) -> Option<Vec<CString>> {
+        self.listed.as_ref().map(|listed| listed.names_in(path))
     }
 
     /// Do its attributes let a file be copied?

@@ -156,6 +156,11 @@ impl Dir {
         names.iter().rev().collect()
     }
 
+    /// Its own path, from the tree's own name on, without that.
+    pub(crate) fn own_inner_path(&self) -> PathBuf {
+        self.place.as_ref().map_or_else(PathBuf::new, |place| place.parent.inner_path(&place.name))
+    }
+
     /// The path of a name in it, for people.
     pub(crate) fn path(&self, name: &OsStr) -> PathBuf {
         let inner = self.inner_path(name);

@@ -217,7 +217,7 @@ impl Stager<'_> {
         let is_named = selection.names_all() || !parent.is_above() && selection.names(&inner, true);
         let dir = Arc::new(Dir::below(parent, os(name), source, stat, is_named));
         // Made as soon as it is known to be wanted, so that an empty one is there too.
-        if !selection.is_partial() && !self.options.dry_run {
+        if dir.is_named && !selection.by_attributes() && !self.options.dry_run {
             dir.target()?;
         }
         count(&self.notes.counters.directories);
@@ -226,6 +226,11 @@ impl Stager<'_> {
     }
 
     fn list(&self, dir: &Arc<Dir>) {
+        if !dir.is_named
+            && let Some(listed) = dir.tree.selection.listed_in(&dir.own_inner_path())
+        {
+            return self.take_listed(dir, &listed);
+        }
         let (mut files, mut directories, mut total) = (Names::default(), Names::default(), 0);
         let mut listed = Ok(());
         let copy = dir.source.try_clone().map_err(|_| Errno::EMFILE);
@@ -256,6 +261,17 @@ impl Stager<'_> {
         let dir = Arc::clone(dir);
         self.queue.push_entries(Entries { dir: Arc::clone(&dir), files, directories });
         // The listing itself.
+        self.end(&dir);
+    }
+
+    /// What is listed of a directory takes the place of what is in it.
+    fn take_listed(&self, dir: &Arc<Dir>, listed: &[CString]) {
+        let mut files = Names::default();
+        listed.iter().for_each(|name| files.push(None, name));
+        dir.begin(listed.len());
+        let dir = Arc::clone(dir);
+        let directories = Names::default();
+        self.queue.push_entries(Entries { dir: Arc::clone(&dir), files, directories });
         self.end(&dir);
     }
 

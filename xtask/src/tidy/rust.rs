@@ -20,6 +20,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/interpose/", "pointers that the host process passes"),
     ("crates/client/", "buffers of the host process and the mapped open-file table"),
     ("crates/deploy/src/xattrs.rs", "calls of the C library that no safe crate makes"),
+    ("crates/stage/src/priority.rs", "calls of the C library that no safe crate makes"),
     ("crates/stage/src/xattrs.rs", "calls of the C library that no safe crate makes"),
     ("crates/meta/src/lmdb.rs", "opening a memory-mapped store"),
 ];

@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use mayfly_stage::{Cancel, Journal, Pair, Report};
 
-use super::{cancelled_by_signals, known, options, pairs, show::Screen};
+use super::{cancelled_by_signals, known, options, pairs, show::Screen, stand_back};
 use crate::arguments::Every;
 
 /// Whoever waits for the next time looks so often whether it is over.
@@ -25,6 +25,7 @@ pub(super) fn copy(every: &Every) -> Result<ExitCode> {
     let [pair] = &pairs[..] else { anyhow::bail!("`stage every` has one source") };
     ensure!(!staging.dry_run && !staging.delete, "--dry-run and --delete mean nothing here");
     mayfly_stage::leave_terminal()?;
+    stand_back();
     let cancel = cancelled_by_signals()?;
     let span = humantime::format_duration(every.span);
     let mut entry = known::entry(&format!("every {span}"), &staging.paths, true)
@@ -56,7 +57,7 @@ fn once(pair: &Pair, every: &Every, cancel: &Cancel, screen: &Screen<'_>) -> Res
     finish(&next, &old, whole)?;
     let like = fs::symlink_metadata(whole).is_ok().then(|| whole.clone());
     let pair = Pair { destination: next.clone(), like, ..pair.clone() };
-    let options = options(&every.staging);
+    let options = options(&every.staging)?;
     let report = mayfly_stage::stage(&[pair], &options, &mut Journal::none(), cancel, screen)?;
     screen.end(&report);
     if report.is_whole() {
