@@ -323,6 +323,9 @@ pub(crate) struct Staging {
     /// Print JSON: one event a line
     #[arg(long)]
     pub(crate) json: bool,
+    /// Of `mayfly run`, before its command is started.
+    #[arg(long, hide = true)]
+    pub(crate) unwatched: bool,
     /// Let everything else go first: the lowest priority for processors and disks; so in the
     /// background
     #[arg(long)]

@@ -133,7 +133,9 @@ fn stager(config: &Config) -> Result<Command> {
 /// [`Partly`]; it could not be begun.
 pub(crate) fn transfer_now(config: &Config, direction: &str, what: &Transfer) -> Result<()> {
     let status = stager(config)?
-        .args([direction, "--quiet", "--"])
+        .args([direction, "--quiet"])
+        .args((direction == "in").then_some("--unwatched"))
+        .arg("--")
         .args([&what.from, &what.to])
         .status()
         .context("cannot start the copy")?;
@@ -188,7 +190,7 @@ fn copy(wanted: &Stage) -> Result<ExitCode> {
         stand_back();
     }
     let pairs = pairs(staging, inward)?;
-    let options = options(staging)?;
+    let options = Options { sync: !inward, ..options(staging)? };
     let mut journal = journal(staging, &pairs, inward)?;
     let cancel = cancelled_by_signals()?;
     let entry = known::entry(if inward { "in" } else { "out" }, &staging.paths, false);
@@ -248,6 +250,9 @@ fn options(staging: &Staging) -> Result<Options> {
         dry_run: staging.dry_run,
         follow: staging.follow,
         verify: staging.verify,
+        sync: false,
+        above: 0o777 & !mayfly_stage::clear_umask(),
+        unwatched: staging.unwatched,
         streams: staging.streams.map_or(usual.streams, usize::from),
         bandwidth: staging.bandwidth,
         files_per_second: staging.files_per_second,

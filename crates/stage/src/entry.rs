@@ -1,10 +1,13 @@
 //! One entry of a directory.
 
 use std::{
-    ffi::{CStr, OsStr},
+    ffi::{CStr, CString, OsStr},
     fs::File,
     io::Read,
-    os::{fd::AsFd, unix::fs::FileExt},
+    os::{
+        fd::AsFd,
+        unix::{ffi::OsStrExt, fs::FileExt},
+    },
     path::Path,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
@@ -12,7 +15,7 @@ use std::{
 use nix::{
     errno::Errno,
     fcntl::{AtFlags, OFlag, openat, readlinkat, renameat},
-    sys::stat::{Mode, SFlag},
+    sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat},
     unistd::{UnlinkatFlags, linkat, mkfifoat, symlinkat, unlinkat},
 };
 
@@ -22,7 +25,7 @@ use crate::{
     large::Large,
     links::{Claim, Name},
     report::Problem,
-    settle::{Stat, set_permissions, set_times, set_times_at},
+    settle::{Stat, set_permissions, set_times_at},
     tree::{Dir, os},
     walk::Stager,
     whole::{Partial, failed, temporary_name},
@@ -237,9 +240,10 @@ impl Stager<'_> {
         let waiting = self.links.copied(stat.identity, is_there.then(path));
         for (dir, name) in waiting {
             // Whoever finds no copy to link to makes one.
-            let done = match is_there.then(|| self.hard_link(&dir, &name, &path())) {
-                Some(Ok(())) => Ok(Done::Now),
-                _ => self.file(&dir, &name, (0, true), buffer),
+            let linked = is_there && self.hard_link(&dir, &name, &path()).is_ok();
+            let done = match linked || self.is_over() {
+                true => Ok(Done::Now),
+                false => self.file(&dir, &name, (0, true), buffer),
             };
             match done {
                 Ok(Done::Later) => continue,
@@ -353,6 +357,14 @@ impl Stager<'_> {
         }
     }
 
+    /// Under which name a file is written.
+    fn first_name(&self, dir: &Dir, name: &OsStr) -> CString {
+        match self.options.unwatched && dir.is_new() {
+            true => CString::new(name.as_bytes()).unwrap_or_default(),
+            false => temporary_name(self.stage, name),
+        }
+    }
+
     fn small(
         &self,
         dir: &Dir,
@@ -361,13 +373,13 @@ impl Stager<'_> {
         content: &[u8],
     ) -> Result<(), Problem> {
         let to = dir.target_name(os(name));
-        let mut partial = Partial::make(dir.target()?, temporary_name(self.stage, to), stat)?;
+        let mut partial = Partial::make(dir.target()?, self.first_name(dir, to), stat)?;
         partial.write(content)?;
         self.attributes(dir, name, source, partial.as_file()?, stat)?;
-        partial.finish(to)
+        partial.finish(to, stat)
     }
 
-    /// Attributes of a copy that has its content.
+    /// Attributes, but for times, of a copy that has its content.
     fn attributes(
         &self,
         dir: &Dir,
@@ -381,11 +393,11 @@ impl Stager<'_> {
             self.notes.tell(Note::NotKept(&dir.path(os(name)), &text));
         })
         .map_err(Problem::of("read the extended attributes"))?;
-        if stat.permissions() & ODD_BITS != 0 {
+        if stat.permissions() & (ODD_BITS | self.umask) != 0 {
             set_permissions(copy, stat.permissions())
                 .map_err(Problem::of("set the permissions"))?;
         }
-        set_times(copy, stat).map_err(Problem::of("set the times"))
+        Ok(())
     }
 
     /// The copy has its name.
@@ -447,7 +459,7 @@ impl Stager<'_> {
         (source, stat): (File, Stat),
         tries: u32,
     ) -> Result<(), Problem> {
-        let temporary = temporary_name(self.stage, dir.target_name(os(name)));
+        let temporary = self.first_name(dir, dir.target_name(os(name)));
         let partial = Partial::make(dir.target()?, temporary, &stat)?;
         let (temporary, Some(target)) = partial.leave() else { return Err(Problem::Ended) };
         let own = (Arc::clone(dir), name.to_owned());
@@ -490,7 +502,7 @@ impl Stager<'_> {
             return Err(Problem::Changing);
         }
         self.attributes(dir, name, &large.source, partial.as_file()?, &large.stat)?;
-        partial.finish(dir.target_name(os(name)))?;
+        partial.finish(dir.target_name(os(name)), &large.stat)?;
         self.finished(dir, name, &large.stat, buffer)
     }
 
@@ -503,7 +515,10 @@ impl Stager<'_> {
 
     fn pipe(&self, dir: &Dir, name: &CStr, stat: &Stat) -> Result<Done, Problem> {
         let mode = Mode::from_bits_truncate(stat.permissions() & 0o777);
-        self.special(dir, name, stat, "make the pipe", |target, to| mkfifoat(target, to, mode))
+        self.special(dir, name, stat, "make the pipe", |target, to| {
+            mkfifoat(target, to, mode)?;
+            fchmodat(target, to, mode, FchmodatFlags::FollowSymlink)
+        })
     }
 
     /// Something without content: it is whole when it is made.

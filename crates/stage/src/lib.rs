@@ -72,6 +72,13 @@ pub struct Options {
     pub follow: bool,
     /// What was copied is read again on both sides.
     pub verify: bool,
+    /// What was copied is on the destination's disk before the stage ends.
+    pub sync: bool,
+    /// Nobody looks at the destination meanwhile: in directories that the stage makes files have
+    /// their own names at once.
+    pub unwatched: bool,
+    /// Permissions of directories that are made above a destination.
+    pub above: u32,
     /// Threads.
     pub streams: usize,
     /// Bytes a second, at most.
@@ -92,6 +99,9 @@ impl Default for Options {
             dry_run: false,
             follow: false,
             verify: false,
+            sync: false,
+            unwatched: false,
+            above: 0o777,
             streams: usual_streams(),
             bandwidth: None,
             files_per_second: None,
@@ -104,6 +114,13 @@ impl Default for Options {
 pub fn usual_streams() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     (2 * processors).clamp(4, 32)
+}
+
+/// From here on new files of this process get the bits that they are made with, so that a copy
+/// needs no change for its own; what they did not get before.
+#[must_use]
+pub fn clear_umask() -> u32 {
+    nix::sys::stat::umask(nix::sys::stat::Mode::empty()).bits()
 }
 
 /// Makes this process one of its own session, so that it outlives its terminal.

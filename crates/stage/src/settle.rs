@@ -1,6 +1,7 @@
 //! Attributes of files, and how a copy gets them.
 
 use std::{
+    fs,
     os::fd::AsFd,
     time::{Duration, SystemTime},
 };
@@ -105,6 +106,13 @@ fn time((seconds, nanoseconds): Moment) -> TimeSpec {
 /// Gives an open copy its times.
 pub(crate) fn set_times(copy: impl AsFd, stat: &Stat) -> Result<(), Errno> {
     futimens(copy, &time(stat.accessed), &time(stat.modified))
+}
+
+/// Bits that a new file of this process does not get; all of them where the kernel does not tell.
+pub(crate) fn umask() -> u32 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    line.and_then(|digits| u32::from_str_radix(digits.trim(), 8).ok()).unwrap_or(0o777)
 }
 
 /// Gives what a name stands for its times; a link itself.

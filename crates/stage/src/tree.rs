@@ -239,6 +239,11 @@ impl Dir {
         (ours && !self.is_above()).then(|| target.file.as_fd())
     }
 
+    /// Was it not there before this stage?
+    pub(crate) fn is_new(&self) -> bool {
+        matches!(self.target.get(), Some(Ok(Target { is_new: true, .. })))
+    }
+
     fn name_at_target<'a>(&'a self, place: &'a Place) -> &'a OsStr {
         place.parent.target_name(&place.name)
     }

@@ -16,8 +16,11 @@ use nix::{
     dir::{self, Type},
     errno::Errno,
     fcntl::{OFlag, openat},
-    sys::stat::{Mode, SFlag, umask},
-    unistd::{UnlinkatFlags, unlinkat},
+    sys::{
+        resource::{Resource, getrlimit, setrlimit},
+        stat::{Mode, SFlag},
+    },
+    unistd::{UnlinkatFlags, syncfs, unlinkat},
 };
 
 use crate::{
@@ -28,7 +31,7 @@ use crate::{
     pace::Pace,
     queue::{Entries, Names, Queue, Turn},
     report::{Notes, Problem},
-    settle::{Stat, set_permissions, set_times},
+    settle::{Stat, set_permissions, set_times, umask},
     tree::{Dir, Tree, make_all, os, split},
     whole, xattrs,
 };
@@ -48,12 +51,11 @@ pub(crate) struct Stager<'a> {
     pub(crate) cancel: &'a Cancel,
     /// Tells this stage's temporary names.
     pub(crate) stage: u64,
-    /// Permissions of directories that are made above a destination.
-    usual: u32,
+    /// Bits that a new file of this process does not get.
+    pub(crate) umask: u32,
 }
 
-/// Copies all pairs, one after the other. The process's umask is nothing meanwhile: copies have the
-/// permissions of what they are copies of.
+/// Copies all pairs, one after the other.
 ///
 /// # Errors
 /// A pattern is none; nothing was done then.
@@ -66,7 +68,10 @@ pub fn stage(
 ) -> Result<Report, BadPattern> {
     let chosen = |pair: &Pair| Selection::new(&options.wanted, &pair.patterns);
     let selections = pairs.iter().map(chosen).collect::<Result<Vec<_>, _>>()?;
-    let umask = umask(Mode::empty());
+    // Each directory on the way to where a thread is has two descriptors.
+    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
+    }
     let stager = Stager {
         options,
         notes: Notes::new(watcher),
@@ -75,24 +80,25 @@ pub fn stage(
         links: Links::default(),
         cancel,
         stage: journal.stage(),
-        usual: 0o777 & !umask.bits(),
+        umask: umask(),
     };
     for (pair, selection) in pairs.iter().zip(selections) {
         if cancel.is_cancelled() {
             break;
         }
-        stager.begin(pair, selection, journal);
-        stager.work();
+        if let Some(above) = stager.begin(pair, selection, journal) {
+            stager.work();
+            stager.sync(&above);
+        }
     }
     let report = stager.notes.report(cancel.is_cancelled());
-    nix::sys::stat::umask(umask);
     journal.finish(&report);
     Ok(report)
 }
 
 impl Stager<'_> {
-    /// Finds both ends of a tree, and puts it into the queue.
-    fn begin(&self, pair: &Pair, selection: Selection, journal: &mut Journal) {
+    /// Finds both ends of a tree, and puts it into the queue; what holds it.
+    fn begin(&self, pair: &Pair, selection: Selection, journal: &mut Journal) -> Option<Arc<Dir>> {
         let (source_dir, source_name) = split(&pair.source);
         let (target_dir, name) = split(&pair.destination);
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
@@ -100,22 +106,29 @@ impl Stager<'_> {
             Ok(source) => source,
             Err(errno) => {
                 let problem = Problem::Failed { doing: "open the directory it is in", errno };
-                return self.notes.problem(&pair.source, problem);
+                self.notes.problem(&pair.source, problem);
+                return None;
             }
         };
         let target = match self.options.dry_run {
             true => nix::fcntl::open(&target_dir, flags, Mode::empty())
                 .map_err(Problem::of("open the directory of the destination")),
-            false => make_all(&target_dir, self.usual),
+            false => make_all(&target_dir, self.options.above),
         };
         let target = match target {
             Err(problem) if !self.options.dry_run => {
-                return self.notes.problem(&pair.destination, problem);
+                self.notes.problem(&pair.destination, problem);
+                return None;
             }
             target => target,
         };
         let began = target.as_ref().ok().and_then(|target| {
-            journal.began(&pair.destination, || moment(target.as_fd(), self.stage))
+            journal.began(&pair.destination, || {
+                // What is there may be ours to write to where what holds it is not.
+                let own = openat(target, name.as_os_str(), flags, Mode::empty()).ok();
+                let own = own.and_then(|own| moment(own.as_fd(), self.stage));
+                own.or_else(|| moment(target.as_fd(), self.stage))
+            })
         });
         let names = CString::new(source_name.as_encoded_bytes()).unwrap_or_default();
         let like = pair.like.as_deref().map(split);
@@ -125,7 +138,22 @@ impl Stager<'_> {
         let dir = Arc::new(Dir::above(Arc::new(tree), source, target, like_dir));
         let mut files = Names::default();
         files.push(None, &names);
-        self.queue.push_entries(Entries { dir, files, directories: Names::default() });
+        let entries = Entries { dir: Arc::clone(&dir), files, directories: Names::default() };
+        self.queue.push_entries(entries);
+        Some(dir)
+    }
+
+    /// What was copied survives the machine from here on.
+    fn sync(&self, above: &Dir) {
+        if !self.options.sync || self.options.dry_run {
+            return;
+        }
+        let synced = above.target().and_then(|target| {
+            syncfs(target).map_err(Problem::of("have the file system keep what was written"))
+        });
+        if let Err(problem) = synced {
+            self.notes.problem(&above.tree.pair.destination, problem);
+        }
     }
 
     fn work(&self) {

@@ -21,7 +21,10 @@ use nix::{
     unistd::{UnlinkatFlags, unlinkat},
 };
 
-use crate::{report::Problem, settle::Stat};
+use crate::{
+    report::Problem,
+    settle::{Stat, set_times_at},
+};
 
 /// What the temporary names of all stages begin with.
 const PREFIX: &str = ".mayfly-";
@@ -80,11 +83,18 @@ impl<'a> Partial<'a> {
         self.as_file()?.write_all(bytes).map_err(|error| failed("write the file", &error))
     }
 
-    /// It is whole: it gets its name.
-    pub(crate) fn finish(mut self, name: &OsStr) -> Result<(), Problem> {
+    /// It is whole: it gets its times and its name.
+    pub(crate) fn finish(mut self, name: &OsStr, stat: &Stat) -> Result<(), Problem> {
         // Some file systems tell of a full disk here; the standard library would not.
         if let Some(file) = self.file.take() {
             close(file).map_err(Problem::of("close the file"))?;
+        }
+        // By its name: an instance would have to make the file known first for its descriptor.
+        set_times_at(self.directory, self.name.as_c_str(), stat)
+            .map_err(Problem::of("set the times"))?;
+        if self.name.as_bytes() == name.as_bytes() {
+            self.name = CString::default();
+            return Ok(());
         }
         let renamed = renameat(self.directory, self.name.as_c_str(), self.directory, name);
         renamed.map_err(Problem::of("give the file its name"))?;

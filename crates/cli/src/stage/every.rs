@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use mayfly_stage::{Cancel, Journal, Pair, Report};
+use mayfly_stage::{Cancel, Journal, Options, Pair, Report};
 
 use super::{cancelled_by_signals, known, options, pairs, show::Screen, stand_back};
 use crate::arguments::Every;
@@ -30,11 +30,12 @@ pub(super) fn copy(every: &Every) -> Result<ExitCode> {
     let span = humantime::format_duration(every.span);
     let mut entry = known::entry(&format!("every {span}"), &staging.paths, true)
         .context("what it does cannot be told to others")?;
+    let options = Options { sync: true, ..options(staging)? };
     let mut last = Report::default();
     while !cancel.is_cancelled() {
         let (began, now) = (SystemTime::now(), Instant::now());
         let screen = Screen::new(staging, false, Some(&entry));
-        match once(pair, every, &cancel, &screen) {
+        match once(pair, &options, &cancel, &screen) {
             Ok(report) => last = report,
             // It may do the next time.
             Err(error) => eprintln!("mayfly: {error:#}"),
@@ -51,14 +52,13 @@ pub(super) fn copy(every: &Every) -> Result<ExitCode> {
 }
 
 /// Makes the next copy, and has it take the place of the last one.
-fn once(pair: &Pair, every: &Every, cancel: &Cancel, screen: &Screen<'_>) -> Result<Report> {
+fn once(pair: &Pair, options: &Options, cancel: &Cancel, screen: &Screen<'_>) -> Result<Report> {
     let whole = &pair.destination;
     let [next, old] = [".next", ".old"].map(|end| beside(whole, end));
     finish(&next, &old, whole)?;
     let like = fs::symlink_metadata(whole).is_ok().then(|| whole.clone());
     let pair = Pair { destination: next.clone(), like, ..pair.clone() };
-    let options = options(&every.staging)?;
-    let report = mayfly_stage::stage(&[pair], &options, &mut Journal::none(), cancel, screen)?;
+    let report = mayfly_stage::stage(&[pair], options, &mut Journal::none(), cancel, screen)?;
     screen.end(&report);
     if report.is_whole() {
         replace(&next, &old, whole).with_context(|| format!("{} stays old", whole.display()))?;
