@@ -270,6 +270,27 @@ fn a_stage_that_is_killed_again_and_again_goes_on_where_it_was() -> Result<()> {
 }
 
 #[test]
+fn daemons_may_die_while_trees_come_in_and_go_out() -> Result<()> {
+    if !has_python() {
+        return Ok(());
+    }
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("stage-daemon")?;
+    let bench = Bench::start(&scratch, "daemon", &[])?;
+    let (from, to) = (bench.path("from"), bench.path("to"));
+    let count = if is_one_node() { "3000" } else { "500" };
+    staging(&scratch, &["many", &from, count])?;
+    let kills = bench.instance.beside_kills(|| {
+        let pace = ["--files-per-second", "1500"];
+        bench.job("in", &pace)?.args([&from, "case"]).run_ok()?;
+        bench.job("out", &pace)?.args(["case", &to]).run_ok().map(drop)
+    })?;
+    ensure!(kills > 0, "nothing was killed");
+    expect_same(&bench, "from", "to")?;
+    bench.instance.stop()
+}
+
+#[test]
 fn a_stage_that_is_interrupted_says_how_to_go_on() -> Result<()> {
     let _turn = Turn::take()?;
     let scratch = Scratch::new("stage-ended")?;
