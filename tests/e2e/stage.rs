@@ -471,6 +471,31 @@ fn what_cannot_be_brought_out_is_kept_and_brought_out_later() -> Result<()> {
 }
 
 #[test]
+fn a_run_that_the_batch_system_ends_brings_out_what_there_is() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("stage-term")?;
+    let text = |name: &str| scratch.join(name).to_string_lossy().into_owned();
+    let (first, third) = (format!("r:{}", text("first")), format!("late:{}", text("third")));
+    // Several nodes would go on after a failure.
+    let second = if is_one_node() { "none:" } else { "r:" }.to_owned() + &text("second");
+    let options = ["--stage-out", &first, "--stage-out", &second, "--stage-out", &third];
+    let script = "cd $MAYFLY_MOUNT; echo data > r; trap 'echo last > late; exit 9' TERM; echo there
+                  while :; do sleep 0.05; done";
+    let running = run(&scratch, &options, script)?.start()?;
+    until("the command", || Ok(!fs::read(scratch.join("run.out"))?.is_empty()))?;
+    process::terminate(running.pid());
+    let outcome = running.wait()?;
+    let told = String::from_utf8_lossy(&outcome.stderr).into_owned();
+    // One of them was not there, which is said, and ends none of the others.
+    let expected = if is_one_node() { 3 } else { 9 };
+    ensure!(outcome.code == expected, "status {}: {told}", outcome.code);
+    ensure!(!is_one_node() || told.contains("none"), "{told}");
+    ensure!(fs::read(scratch.join("first"))? == b"data\n");
+    ensure!(fs::read(scratch.join("third"))? == b"last\n");
+    Ok(())
+}
+
+#[test]
 fn a_run_that_is_killed_leaves_what_was_to_be_brought_out() -> Result<()> {
     if !is_one_node() {
         skip::note("killed runs", "what several nodes have cannot be kept");
