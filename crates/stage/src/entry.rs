@@ -28,8 +28,7 @@ use crate::{
     settle::{Stat, set_permissions, set_times_at},
     tree::{Dir, os},
     walk::Stager,
-    whole::{Partial, failed, temporary_name},
-    xattrs,
+    whole::{Partial, failed, make_anew, temporary_name},
 };
 
 /// A file that changes while it is copied is copied again, so often.
@@ -232,11 +231,7 @@ impl Stager<'_> {
         if stat.links <= 1 {
             return;
         }
-        let path = || {
-            let inner = dir.inner_path(os(name));
-            let top = Path::new(&dir.tree.name);
-            if inner.as_os_str().is_empty() { top.to_owned() } else { top.join(inner) }
-        };
+        let path = || dir.path_below(Path::new(&dir.tree.name), os(name));
         let waiting = self.links.copied(stat.identity, is_there.then(path));
         for (dir, name) in waiting {
             // Whoever finds no copy to link to makes one.
@@ -388,11 +383,7 @@ impl Stager<'_> {
         copy: &File,
         stat: &Stat,
     ) -> Result<(), Problem> {
-        xattrs::copy(source.as_fd(), copy.as_fd(), |attribute, errno| {
-            let text = format!("the extended attribute {}: {errno}", attribute.to_string_lossy());
-            self.notes.tell(Note::NotKept(&dir.path(os(name)), &text));
-        })
-        .map_err(Problem::of("read the extended attributes"))?;
+        self.extended_attributes(source.as_fd(), copy.as_fd(), || dir.path(os(name)))?;
         if stat.permissions() & (ODD_BITS | self.umask) != 0 {
             set_permissions(copy, stat.permissions())
                 .map_err(Problem::of("set the permissions"))?;
@@ -532,13 +523,7 @@ impl Stager<'_> {
     ) -> Result<Done, Problem> {
         let (target, to) = (dir.target()?, dir.target_name(os(name)));
         let temporary = temporary_name(self.stage, to);
-        let made = match make(target, os(&temporary)) {
-            Err(Errno::EEXIST) => {
-                let _ = unlinkat(target, temporary.as_c_str(), UnlinkatFlags::NoRemoveDir);
-                make(target, os(&temporary))
-            }
-            made => made,
-        };
+        let made = make_anew(target, &temporary, || make(target, os(&temporary)));
         made.map_err(Problem::of(doing))?;
         let named = set_times_at(target, temporary.as_c_str(), stat)
             .and_then(|()| renameat(target, temporary.as_c_str(), target, to));

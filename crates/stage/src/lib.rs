@@ -2,7 +2,7 @@
 //! all.
 //!
 //! The engine knows nothing of instances: both sides are directories. It runs in a process that the
-//! instance serves, so one of them may be in it. A [`Stage`] takes [`Pair`]s of a source and a
+//! instance serves, so one of them may be in it. A stage takes [`Pair`]s of a source and a
 //! destination in turn. Each tree is walked once, by all threads: what a directory has is read once
 //! and dealt out in batches ([`queue`]), large files in ranges. A file is written under a temporary
 //! name beside its own and renamed when it is whole ([`whole`]); a directory gets its mode and

@@ -163,16 +163,18 @@ impl Dir {
 
     /// The path of a name in it, for people.
     pub(crate) fn path(&self, name: &OsStr) -> PathBuf {
-        let inner = self.inner_path(name);
-        let source = &self.tree.pair.source;
-        if inner.as_os_str().is_empty() { source.clone() } else { source.join(inner) }
+        self.path_below(&self.tree.pair.source, name)
     }
 
     /// The same at the destination.
     pub(crate) fn target_path(&self, name: &OsStr) -> PathBuf {
+        self.path_below(&self.tree.pair.destination, name)
+    }
+
+    /// The same where the tree itself is `top`.
+    pub(crate) fn path_below(&self, top: &Path, name: &OsStr) -> PathBuf {
         let inner = self.inner_path(name);
-        let target = &self.tree.pair.destination;
-        if inner.as_os_str().is_empty() { target.clone() } else { target.join(inner) }
+        if inner.as_os_str().is_empty() { top.to_owned() } else { top.join(inner) }
     }
 
     pub(crate) fn own_path(&self) -> PathBuf {

@@ -4,6 +4,7 @@ use std::{
     collections::HashSet,
     ffi::{CStr, CString, OsStr},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -212,12 +213,8 @@ impl Stager<'_> {
         if self.options.dry_run || self.is_over() {
             return;
         }
-        let copied = xattrs::copy(dir.source.as_fd(), target, |name, errno| {
-            let text = format!("the extended attribute {}: {errno}", name.to_string_lossy());
-            self.notes.tell(Note::NotKept(&dir.own_path(), &text));
-        });
-        let settled = copied
-            .map_err(Problem::of("read the extended attributes"))
+        let settled = self
+            .extended_attributes(dir.source.as_fd(), target, || dir.own_path())
             .and_then(|()| {
                 set_permissions(target, stat.permissions())
                     .map_err(Problem::of("set the permissions"))
@@ -226,6 +223,20 @@ impl Stager<'_> {
         if let Err(problem) = settled {
             self.notes.problem(&dir.own_path(), problem);
         }
+    }
+
+    /// Copies extended attributes; those that are not taken are named.
+    pub(crate) fn extended_attributes(
+        &self,
+        from: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
+        path: impl Fn() -> PathBuf,
+    ) -> Result<(), Problem> {
+        let copied = xattrs::copy(from, to, |name, errno| {
+            let text = format!("the extended attribute {}: {errno}", name.to_string_lossy());
+            self.notes.tell(Note::NotKept(&path(), &text));
+        });
+        copied.map_err(Problem::of("read the extended attributes"))
     }
 
     /// Walks into a directory: what is in it goes into the queue.
@@ -285,22 +296,22 @@ impl Stager<'_> {
             self.notes.problem(&dir.own_path(), problem);
         }
         self.clear(dir, &[&files, &directories], listed.is_ok());
+        self.deal_out(dir, total, files, directories);
+    }
+
+    /// So many names of a directory are to be done.
+    fn deal_out(&self, dir: &Arc<Dir>, total: usize, files: Names, directories: Names) {
         dir.begin(total);
-        let dir = Arc::clone(dir);
-        self.queue.push_entries(Entries { dir: Arc::clone(&dir), files, directories });
+        self.queue.push_entries(Entries { dir: Arc::clone(dir), files, directories });
         // The listing itself.
-        self.end(&dir);
+        self.end(dir);
     }
 
     /// What is listed of a directory takes the place of what is in it.
     fn take_listed(&self, dir: &Arc<Dir>, listed: &[CString]) {
         let mut files = Names::default();
         listed.iter().for_each(|name| files.push(None, name));
-        dir.begin(listed.len());
-        let dir = Arc::clone(dir);
-        let directories = Names::default();
-        self.queue.push_entries(Entries { dir: Arc::clone(&dir), files, directories });
-        self.end(&dir);
+        self.deal_out(dir, listed.len(), files, Names::default());
     }
 
     /// Removes at the destination what an earlier try has left, and with `--delete` what the source

@@ -4,7 +4,7 @@
 //! its own name when it is whole.
 
 use std::{
-    ffi::{CString, OsStr},
+    ffi::{CStr, CString, OsStr},
     fs::File,
     hash::{DefaultHasher, Hasher},
     io::Write,
@@ -43,12 +43,27 @@ pub(crate) fn is_temporary(stage: u64, name: &OsStr) -> bool {
     name.as_bytes().starts_with(format!("{PREFIX}{stage:016x}-").as_bytes())
 }
 
+/// Makes something under a name that an earlier try of this stage may have left.
+pub(crate) fn make_anew<T>(
+    directory: BorrowedFd<'_>,
+    name: &CStr,
+    make: impl Fn() -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    match make() {
+        Err(Errno::EEXIST) => {
+            let _ = unlinkat(directory, name, UnlinkatFlags::NoRemoveDir);
+            make()
+        }
+        made => made,
+    }
+}
+
 /// A file that is not whole yet: removed when it is dropped before [`Partial::finish`].
 #[derive(Debug)]
 pub(crate) struct Partial<'a> {
     directory: BorrowedFd<'a>,
     name: CString,
-    pub(crate) file: Option<File>,
+    file: Option<File>,
 }
 
 impl<'a> Partial<'a> {
@@ -62,15 +77,7 @@ impl<'a> Partial<'a> {
         let flags =
             OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
         let mode = Mode::from_bits_truncate(stat.permissions() & 0o777);
-        let make = || openat(directory, name.as_c_str(), flags, mode);
-        let made = match make() {
-            Err(Errno::EEXIST) => {
-                // An earlier try of this stage has left it.
-                let _ = unlinkat(directory, name.as_c_str(), UnlinkatFlags::NoRemoveDir);
-                make()
-            }
-            made => made,
-        };
+        let made = make_anew(directory, &name, || openat(directory, name.as_c_str(), flags, mode));
         let file = made.map_err(Problem::of("make the file"))?;
         Ok(Partial { directory, name, file: Some(File::from(file)) })
     }
