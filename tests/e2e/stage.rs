@@ -202,13 +202,46 @@ fn a_file_that_changes_while_it_is_copied_is_copied_again() -> Result<()> {
     fs::write(scratch.join("file"), vec![b'a'; 3 << 20])?;
     let from = bench.path("file");
     let running = bench.job("in", &["--bandwidth", "2M", &from, "copy"])?.start()?;
-    std::thread::sleep(Duration::from_millis(700));
+    let begun = "ls -A $MAYFLY_MOUNT | grep -q '^.mayfly-'";
+    until("it is being copied", || Ok(bench.instance.shell("begun", begun).run()?.code == 0))?;
     fs::write(scratch.join("file"), vec![b'b'; 3 << 20])?;
     let outcome = running.wait()?;
     ensure!(outcome.code == 0, "status {}", outcome.code);
     bench.stage("out", &["copy", &bench.path("back")])?;
     let back = fs::read(scratch.join("back"))?;
     ensure!(back.len() == 3 << 20 && back.iter().all(|byte| *byte == b'b'), "a mixture");
+    bench.instance.stop()
+}
+
+#[test]
+fn what_is_open_for_writing_on_any_node_is_skipped_waited_for_or_copied() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("stage-open")?;
+    let bench = Bench::start(&scratch, "open", &[])?;
+    let others = if is_one_node() { "0" } else { "3" };
+    // One that the shell has made, and one that was there.
+    let write = "cd $MAYFLY_MOUNT; mkdir -p r; echo whole > r/whole; echo one > r/log; \
+                 exec 3>>r/log 4>r/new; echo half >&4; : > open; \
+                 while [ -e open ]; do sleep 0.05; done; echo two >&3; echo rest >&4";
+    let writer = bench.instance.shell("writer", write).env("MAYFLY_NODE", others).start()?;
+    let is_there = |name: &str| -> Result<bool> {
+        let look = format!("test -e $MAYFLY_MOUNT/{name}");
+        Ok(bench.instance.shell("look", &look).run()?.code == 0)
+    };
+    until("files are open", || is_there("open"))?;
+    let end = bench.counted(3, "out", &["r", &bench.path("skip")])?;
+    ensure!(end["open"] == 2 && end["files"] == 1 && end["failed"] == 0, "{end}");
+    ensure!(fs::read_dir(scratch.join("skip"))?.count() == 1, "something was left");
+    bench.stage("out", &["--open", "copy", "r", &bench.path("copy")])?;
+    ensure!(fs::read(scratch.join("copy/new"))? == b"half\n");
+    let mut waiting = bench.job("out", &["--open", "wait", "r", &bench.path("wait")])?.start()?;
+    until("the rest is copied", || Ok(scratch.join("wait/whole").exists()))?;
+    std::thread::sleep(Duration::from_millis(300));
+    ensure!(!waiting.is_over()?, "it did not wait");
+    bench.instance.shell("close", "rm $MAYFLY_MOUNT/open").run_ok()?;
+    ensure!(writer.wait()?.code == 0 && waiting.wait()?.code == 0);
+    ensure!(fs::read(scratch.join("wait/log"))? == b"one\ntwo\n");
+    ensure!(fs::read(scratch.join("wait/new"))? == b"half\nrest\n");
     bench.instance.stop()
 }
 

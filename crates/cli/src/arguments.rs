@@ -269,6 +269,13 @@ pub(crate) enum Stage {
     Cancel(StageIds),
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum WhenOpen {
+    Skip,
+    Wait,
+    Copy,
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = STAGES)]
 pub(crate) struct Staging {
@@ -308,6 +315,10 @@ pub(crate) struct Staging {
     /// Read both sides again and compare them
     #[arg(long)]
     pub(crate) verify: bool,
+    /// What becomes of a file that somebody has open for writing: it is skipped and named, waited
+    /// for until it is closed, or copied as any other
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "skip")]
+    pub(crate) open: WhenOpen,
     /// Begin from the beginning where an earlier try was killed
     #[arg(long)]
     pub(crate) restart: bool,

@@ -24,7 +24,7 @@ use mayfly_stage::{Cancel, Journal, JournalError, Listed, Options, Pair, Wanted}
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::{
-    arguments::{Stage, Staging},
+    arguments::{Stage, Staging, WhenOpen},
     run,
 };
 
@@ -133,7 +133,8 @@ fn stager(config: &Config) -> Result<Command> {
 /// [`Partly`]; it could not be begun.
 pub(crate) fn transfer_now(config: &Config, direction: &str, what: &Transfer) -> Result<()> {
     let status = stager(config)?
-        .args([direction, "--quiet"])
+        // Its command has ended: who has files open still will not come to an end.
+        .args([direction, "--quiet", "--open", "copy"])
         .args((direction == "in").then_some("--unwatched"))
         .arg("--")
         .args([&what.from, &what.to])
@@ -251,6 +252,11 @@ fn options(staging: &Staging) -> Result<Options> {
         follow: staging.follow,
         verify: staging.verify,
         sync: false,
+        open: match staging.open {
+            WhenOpen::Skip => mayfly_stage::WhenOpen::Skip,
+            WhenOpen::Wait => mayfly_stage::WhenOpen::Wait,
+            WhenOpen::Copy => mayfly_stage::WhenOpen::Copy,
+        },
         above: 0o777 & !mayfly_stage::clear_umask(),
         unwatched: staging.unwatched,
         streams: staging.streams.map_or(usual.streams, usize::from),

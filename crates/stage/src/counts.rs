@@ -19,6 +19,10 @@ pub struct Counts {
     pub deleted: u64,
     /// What was left out on purpose, and named.
     pub left_out: u64,
+    /// Files that were skipped, and named, since somebody had them open for writing.
+    pub open: u64,
+    /// Those that are waited for, at the moment.
+    pub waiting: u64,
     /// What could not be done.
     pub failed: u64,
 }
@@ -32,6 +36,8 @@ pub(crate) struct Counters {
     pub(crate) unchanged: AtomicU64,
     pub(crate) deleted: AtomicU64,
     pub(crate) left_out: AtomicU64,
+    pub(crate) open: AtomicU64,
+    pub(crate) waiting: AtomicU64,
     pub(crate) failed: AtomicU64,
 }
 
@@ -44,6 +50,8 @@ impl Counters {
             unchanged: self.unchanged.load(Relaxed),
             deleted: self.deleted.load(Relaxed),
             left_out: self.left_out.load(Relaxed),
+            open: self.open.load(Relaxed),
+            waiting: self.waiting.load(Relaxed),
             failed: self.failed.load(Relaxed),
         }
     }

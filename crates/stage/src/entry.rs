@@ -20,7 +20,7 @@ use nix::{
 };
 
 use crate::{
-    Note, Options,
+    Note, Options, WhenOpen,
     counts::count,
     large::Large,
     links::{Claim, Name},
@@ -145,7 +145,7 @@ impl Stager<'_> {
                 return Ok(Done::Now);
             }
             if self.options.dry_run {
-                return Ok(self.only_tell(dir, name, kind, stat));
+                return self.only_tell(dir, name, kind, stat);
             }
             if kind == Kind::File && self.is_taken_over(dir, name, stat) {
                 return Ok(Done::Now);
@@ -202,23 +202,33 @@ impl Stager<'_> {
         if !Stat::at(like, earlier, false).is_ok_and(|copy| is_same(&copy)) {
             return false;
         }
-        let Ok(target) = dir.target() else { return false };
-        let to = dir.target_name(os(name));
-        let taken = linkat(like, earlier, target, to, AtFlags::empty()).is_ok();
+        let taken = self.take_over(dir, name);
         if taken {
             count(&self.notes.counters.unchanged);
         }
         taken
     }
 
-    fn only_tell(&self, dir: &Dir, name: &CStr, kind: Kind, stat: &Stat) -> Done {
+    /// The file in an earlier copy gets another name here, if there is one.
+    fn take_over(&self, dir: &Dir, name: &CStr) -> bool {
+        let (Some(like), Ok(target)) = (dir.like(), dir.target()) else { return false };
+        let (from, to) = (dir.like_name(os(name)), dir.target_name(os(name)));
+        linkat(like, from, target, to, AtFlags::empty()).is_ok()
+    }
+
+    fn only_tell(&self, dir: &Dir, name: &CStr, kind: Kind, stat: &Stat) -> Result<Done, Problem> {
         if let Kind::Special(what) = kind {
-            self.fail(dir, name, Problem::Special(what));
-            return Done::Now;
+            return Err(Problem::Special(what));
+        }
+        if kind == Kind::File
+            && self.options.open == WhenOpen::Skip
+            && self.is_written(&self.open(dir, name)?, stat)
+        {
+            return Err(Problem::Open);
         }
         self.copied(if kind == Kind::File { stat.bytes } else { 0 });
         self.notes.tell(Note::WouldCopy(&dir.path(os(name)), stat.bytes));
-        Done::Now
+        Ok(Done::Now)
     }
 
     fn copied(&self, bytes: u64) {
@@ -313,6 +323,9 @@ impl Stager<'_> {
             if !stat.is(SFlag::S_IFREG) {
                 return Err(Problem::Changing);
             }
+            if tries == 0 && !alone && self.is_written(&source, &stat) {
+                return self.open_for_writing(dir, name);
+            }
             if stat.links > 1 && claimed.is_none() && !alone && !self.options.follow {
                 if let Some(done) = self.other_name(dir, name, &stat) {
                     return Ok(done);
@@ -332,6 +345,22 @@ impl Stager<'_> {
             return self.finished(dir, name, &stat, buffer).map(|()| Done::Now);
         }
         Err(Problem::Changing)
+    }
+
+    /// Does the user care, and has somebody the file open for writing?
+    fn is_written(&self, source: &File, stat: &Stat) -> bool {
+        let tells = || self.writers.tells(source.as_fd(), stat.identity.0);
+        self.options.open != WhenOpen::Copy && tells().is_written(source.as_fd())
+    }
+
+    fn open_for_writing(&self, dir: &Arc<Dir>, name: &CStr) -> Result<Done, Problem> {
+        if self.options.open == WhenOpen::Wait {
+            self.put_off(dir, name);
+            return Ok(Done::Later);
+        }
+        // What an earlier copy has is better than nothing.
+        self.take_over(dir, name);
+        Err(Problem::Open)
     }
 
     /// A name of a file with several: made of the copy, or left to who copies. None when it is

@@ -25,6 +25,7 @@ mod settle;
 mod tree;
 mod walk;
 mod whole;
+mod writers;
 mod xattrs;
 
 use std::{
@@ -74,6 +75,8 @@ pub struct Options {
     pub verify: bool,
     /// What was copied is on the destination's disk before the stage ends.
     pub sync: bool,
+    /// What becomes of a file that somebody has open for writing.
+    pub open: WhenOpen,
     /// Nobody looks at the destination meanwhile: in directories that the stage makes files have
     /// their own names at once.
     pub unwatched: bool,
@@ -85,6 +88,18 @@ pub struct Options {
     pub bandwidth: Option<u64>,
     /// Files a second, at most.
     pub files_per_second: Option<u64>,
+}
+
+/// What becomes of a file that is open for writing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WhenOpen {
+    /// It is left out, and named.
+    #[default]
+    Skip,
+    /// It is copied when all who have it open for writing have closed it.
+    Wait,
+    /// It is copied as any other.
+    Copy,
 }
 
 /// At most so many threads.
@@ -100,6 +115,7 @@ impl Default for Options {
             follow: false,
             verify: false,
             sync: false,
+            open: WhenOpen::default(),
             unwatched: false,
             above: 0o777,
             streams: usual_streams(),

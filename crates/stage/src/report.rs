@@ -30,6 +30,9 @@ pub enum Problem {
     /// What was read again is not what was copied.
     #[error("what was written is not what was read: the two sides differ")]
     Differs,
+    /// Somebody has it open for writing.
+    #[error("it is open for writing; --open wait or --open copy copies it all the same")]
+    Open,
     /// A kind of file that has no copy.
     #[error("{0} have no copy")]
     Special(&'static str),
@@ -107,6 +110,12 @@ impl Report {
     /// Is all of it there?
     #[must_use]
     pub fn is_whole(&self) -> bool {
+        self.counts.open == 0 && self.is_whole_but_for_open()
+    }
+
+    /// Is all of it there that nobody had open for writing?
+    #[must_use]
+    pub fn is_whole_but_for_open(&self) -> bool {
         self.counts.failed == 0 && !self.ended
     }
 }
@@ -128,7 +137,7 @@ impl<'a> Notes<'a> {
             count(&self.counters.left_out);
             return self.watcher.note(Note::LeftOut(path, problem));
         }
-        count(&self.counters.failed);
+        count(if problem == Problem::Open { &self.counters.open } else { &self.counters.failed });
         if let Ok(mut problems) = self.problems.lock()
             && problems.len() < PROBLEMS_MAX
         {

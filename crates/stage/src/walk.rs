@@ -6,11 +6,11 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::PathBuf,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nix::{
@@ -28,17 +28,23 @@ use crate::{
     BadPattern, Cancel, Journal, Note, Options, Pair, Report, STREAMS_MAX, Selection, Watcher,
     counts::count,
     entry::Kind,
-    links::Links,
+    links::{Links, Name},
     pace::Pace,
     queue::{Entries, Names, Queue, Turn},
     report::{Notes, Problem},
     settle::{Stat, set_permissions, set_times, umask},
     tree::{Dir, Tree, make_all, os, split},
-    whole, xattrs,
+    whole,
+    writers::{self, Writers},
+    xattrs,
 };
 
 /// Watchers are told so often how far it is.
 const TOLD_EVERY: Duration = Duration::from_millis(200);
+/// Files that are open for writing, and waited for, are looked at so often.
+const ASKED_EVERY: Duration = Duration::from_millis(200);
+/// Who waits for them sees so soon that the stage was ended.
+const NAP: Duration = Duration::from_millis(20);
 /// A thread reads and writes in pieces of so many bytes; a file that is shorter is read at once.
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
 
@@ -49,6 +55,9 @@ pub(crate) struct Stager<'a> {
     pub(crate) queue: Queue,
     pub(crate) pace: Pace,
     pub(crate) links: Links,
+    pub(crate) writers: Writers,
+    /// Files that are to be copied when nobody has them open for writing.
+    waiting: Mutex<Vec<Name>>,
     pub(crate) cancel: &'a Cancel,
     /// Tells this stage's temporary names.
     pub(crate) stage: u64,
@@ -73,12 +82,15 @@ pub fn stage(
     if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
     }
+    writers::expect_questions();
     let stager = Stager {
         options,
         notes: Notes::new(watcher),
         queue: Queue::default(),
         pace: Pace::new(options.bandwidth, options.files_per_second),
         links: Links::default(),
+        writers: Writers::default(),
+        waiting: Mutex::default(),
         cancel,
         stage: journal.stage(),
         umask: umask(),
@@ -159,7 +171,6 @@ impl Stager<'_> {
 
     fn work(&self) {
         let over = AtomicBool::new(false);
-        let streams = self.options.streams.clamp(1, STREAMS_MAX);
         thread::scope(|scope| {
             let teller = scope.spawn(|| {
                 while !over.load(Relaxed) {
@@ -167,14 +178,52 @@ impl Stager<'_> {
                     self.notes.progress();
                 }
             });
-            let others: Vec<_> = (1..streams).map(|_| scope.spawn(|| self.thread())).collect();
-            self.thread();
-            for other in others {
-                let _ = other.join();
+            self.all_threads();
+            while self.wait_for_writers() {
+                self.all_threads();
             }
             over.store(true, Relaxed);
             teller.thread().unpark();
         });
+    }
+
+    /// Until the queue is empty.
+    fn all_threads(&self) {
+        let streams = self.options.streams.clamp(1, STREAMS_MAX);
+        thread::scope(|scope| {
+            for _ in 1..streams {
+                scope.spawn(|| self.thread());
+            }
+            self.thread();
+        });
+    }
+
+    /// Has the file copied when nobody has it open for writing.
+    pub(crate) fn put_off(&self, dir: &Arc<Dir>, name: &CStr) {
+        if let Ok(mut waiting) = self.waiting.lock() {
+            waiting.push((Arc::clone(dir), name.to_owned()));
+            self.notes.counters.waiting.store(waiting.len() as u64, Relaxed);
+        }
+    }
+
+    /// Puts what was put off into the queue again, after a while; false when nothing was.
+    fn wait_for_writers(&self) -> bool {
+        let taken = self.waiting.lock().map(|mut waiting| std::mem::take(&mut *waiting));
+        let waiting = taken.unwrap_or_default();
+        if waiting.is_empty() {
+            return false;
+        }
+        let until = Instant::now() + ASKED_EVERY;
+        while !self.is_over() && Instant::now() < until {
+            thread::sleep(NAP);
+        }
+        self.notes.counters.waiting.store(0, Relaxed);
+        for (dir, name) in waiting {
+            let mut files = Names::default();
+            files.push(Some(Kind::File), &name);
+            self.queue.push_entries(Entries { dir, files, directories: Names::default() });
+        }
+        true
     }
 
     fn thread(&self) {

@@ -59,7 +59,7 @@ fn list(file: BorrowedFd<'_>, names: &mut [u8]) -> Result<usize, Errno> {
     checked(unsafe { libc::flistxattr(file.as_raw_fd(), room, names.len()) })
 }
 
-fn get(file: BorrowedFd<'_>, name: &CStr, value: &mut [u8]) -> Result<usize, Errno> {
+pub(crate) fn get(file: BorrowedFd<'_>, name: &CStr, value: &mut [u8]) -> Result<usize, Errno> {
     let room = value.as_mut_ptr().cast::<c_void>();
     // SAFETY: the descriptor is open, the name ends with a zero, the buffer has that many bytes.
     checked(unsafe { libc::fgetxattr(file.as_raw_fd(), name.as_ptr(), room, value.len()) })

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     ffi::OsString,
     fs::{self, File},
+    io::Write,
     os::unix::{
         ffi::OsStringExt,
         fs::{MetadataExt, PermissionsExt, symlink},
@@ -12,7 +13,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use mayfly_stage::{Cancel, Counts, Journal, Note, Options, Pair, Report, Watcher, stage};
+use mayfly_stage::{
+    Cancel, Counts, Journal, Note, Options, Pair, Report, Watcher, WhenOpen, stage,
+};
 use proptest::prelude::*;
 
 fn pair(from: &Path, to: &Path) -> Pair {
@@ -254,4 +257,59 @@ fn what_is_like_an_earlier_copy_is_a_further_name_of_it() {
     assert_eq!(inode("one/a/same"), inode("two/a/same"));
     assert_ne!(inode("one/other"), inode("two/other"));
     assert_eq!(fs::read(path("one/other")).expect("it is there"), b"one");
+}
+
+#[test]
+fn what_is_open_for_writing_is_skipped_waited_for_or_copied() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let [from, to] = ["from", "to"].map(|name| place.path().join(name));
+    fs::create_dir(&from).expect("a directory");
+    fs::write(from.join("whole"), "whole").expect("a file");
+    fs::write(from.join("log"), "first half, ").expect("a file");
+    let log = File::options().append(true).open(from.join("log")).expect("open for writing");
+    let options = |open| Options { open, changed: true, ..Options::default() };
+
+    let report = copy(&from, &to, &options(WhenOpen::Skip));
+    assert_eq!((report.counts.files, report.counts.open, report.counts.failed), (1, 1, 0));
+    assert!(!report.is_whole() && report.problems[0].0.ends_with("from/log"), "{report:?}");
+    assert!(!to.join("log").exists());
+    let dry = copy(&from, &to, &Options { dry_run: true, ..options(WhenOpen::Skip) });
+    assert_eq!((dry.counts.files, dry.counts.open), (0, 1));
+    let report = copy(&from, &to, &options(WhenOpen::Copy));
+    assert!(report.is_whole() && report.counts.files == 1, "{report:?}");
+    // Who reads a file, or has it open for reading, keeps it from nothing.
+    let reader = File::open(from.join("whole")).expect("open for reading");
+    fs::remove_dir_all(&to).expect("removed");
+
+    let waiting = std::thread::spawn({
+        let (from, to, options) = (from.clone(), to.clone(), options(WhenOpen::Wait));
+        move || copy(&from, &to, &options)
+    });
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(!waiting.is_finished(), "it did not wait");
+    assert!(to.join("whole").exists(), "what nobody writes has waited too");
+    (&log).write_all(b"second half").expect("written");
+    drop(log);
+    let report = waiting.join().expect("a report");
+    assert!(report.is_whole() && report.counts.files == 2, "{report:?}");
+    assert_eq!(fs::read(to.join("log")).expect("copied"), b"first half, second half");
+    drop(reader);
+}
+
+#[test]
+fn who_waits_for_writers_can_be_ended() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let [from, to] = ["log", "copy"].map(|name| place.path().join(name));
+    let _log = File::create(&from).expect("open for writing");
+    let (cancel, mut journal) = (Cancel::default(), Journal::none());
+    let later = cancel.clone();
+    let ending = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(100));
+        later.cancel();
+    });
+    let options = Options { open: WhenOpen::Wait, ..Options::default() };
+    let report =
+        stage(&[pair(&from, &to)], &options, &mut journal, &cancel, &()).expect("a report");
+    ending.join().expect("ended");
+    assert!(report.ended && report.counts.files == 0 && !to.exists(), "{report:?}");
 }

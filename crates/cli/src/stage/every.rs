@@ -40,7 +40,7 @@ pub(super) fn copy(every: &Every) -> Result<ExitCode> {
             // It may do the next time.
             Err(error) => eprintln!("mayfly: {error:#}"),
         }
-        if last.is_whole() {
+        if last.is_whole_but_for_open() {
             entry.is_whole_since(began);
         }
         while !cancel.is_cancelled() && now.elapsed() < every.span {
@@ -60,7 +60,7 @@ fn once(pair: &Pair, options: &Options, cancel: &Cancel, screen: &Screen<'_>) ->
     let pair = Pair { destination: next.clone(), like, ..pair.clone() };
     let report = mayfly_stage::stage(&[pair], options, &mut Journal::none(), cancel, screen)?;
     screen.end(&report);
-    if report.is_whole() {
+    if report.is_whole_but_for_open() {
         replace(&next, &old, whole).with_context(|| format!("{} stays old", whole.display()))?;
     }
     Ok(report)

@@ -78,11 +78,9 @@ impl<'a> Screen<'a> {
         if report.ended {
             eprintln!("mayfly: ended before all was done; the same command goes on from here");
         }
-        if report.counts.failed > 0 {
-            eprintln!(
-                "mayfly: {} not copied, named above; the same command tries them again",
-                report.counts.failed
-            );
+        let left = report.counts.failed + report.counts.open;
+        if left > 0 {
+            eprintln!("mayfly: {left} not copied, named above; the same command tries them again");
         }
         if !self.is_quiet || !report.is_whole() {
             let verb = if self.is_dry { "would stage" } else { "staged" };
@@ -102,6 +100,8 @@ impl<'a> Screen<'a> {
             (counts.unchanged, "unchanged"),
             (counts.deleted, "deleted"),
             (counts.left_out, "left out"),
+            (counts.open, "open for writing"),
+            (counts.waiting, "waited for"),
             (counts.failed, "failed"),
         ];
         for (count, what) in others.into_iter().filter(|(count, _)| *count > 0) {
@@ -130,6 +130,7 @@ impl<'a> Screen<'a> {
 impl Watcher for Screen<'_> {
     fn note(&self, note: Note<'_>) {
         match note {
+            Note::Failed(path, Problem::Open) => self.problem("open", path, Problem::Open),
             Note::Failed(path, problem) => self.problem("failed", path, problem),
             Note::LeftOut(path, problem) => self.problem("left_out", path, problem),
             Note::NotKept(path, what) if self.is_json => {

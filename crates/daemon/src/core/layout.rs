@@ -33,7 +33,7 @@ use super::{
 };
 use crate::{
     api::Caller,
-    layouts::{LAYOUT_XATTR, LayoutWords, NODES_XATTR, Pool},
+    layouts::{LAYOUT_XATTR, LayoutWords, NODES_XATTR, Pool, WRITERS_XATTR},
     message::{Answer, Question},
     slots::{ShardId, slot_of_cookie},
 };
@@ -192,6 +192,10 @@ impl Core {
         }
         if name == NODES_XATTR.as_bytes() && inode.kind() == FileKind::Regular {
             return self.bytes_of_nodes(inode);
+        }
+        if name == WRITERS_XATTR.as_bytes() && inode.kind() == FileKind::Regular {
+            let writers = self.opens.file(inode.id).map_or(0, |file| file.writers);
+            return Ok(writers.to_string());
         }
         Err(Errno::ENODATA.into())
     }
