@@ -229,6 +229,11 @@ fn what_is_open_for_writing_on_any_node_is_skipped_waited_for_or_copied() -> Res
         Ok(bench.instance.shell("look", &look).run()?.code == 0)
     };
     until("files are open", || is_there("open"))?;
+    let count = "cd $MAYFLY_MOUNT/r; getfattr --only-values -n user.mayfly.writers log new whole";
+    if skip::unless_installed("staging", &["getfattr"], "attr") {
+        let counts = bench.instance.shell("count", count).run_ok()?.stdout;
+        ensure!(counts == b"110", "{}", String::from_utf8_lossy(&counts));
+    }
     let end = bench.counted(3, "out", &["r", &bench.path("skip")])?;
     ensure!(end["open"] == 2 && end["files"] == 1 && end["failed"] == 0, "{end}");
     ensure!(fs::read_dir(scratch.join("skip"))?.count() == 1, "something was left");

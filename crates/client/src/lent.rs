@@ -492,6 +492,19 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             .then(|| timed(regular.attr, self.node.head))
     }
 
+    /// Is the file, which is read by a description that is lent, open for writing nowhere? False
+    /// where only the daemon knows.
+    #[must_use]
+    pub fn is_lent_and_unwritten(&self, reference: OpenRef) -> bool {
+        self.borrowed(reference).zip(self.look_at_records()).is_some_and(|(borrowed, look)| {
+            // Those of other nodes' processes are counted there.
+            self.tells_everything()
+                && look.head.writers.load(Acquire) == 0
+                && is_served_since(look.head, look.seen.starts)
+                && is_used(borrowed.entry, reference)
+        })
+    }
+
     /// Moves the offset of a description that is lent.
     #[must_use]
     pub fn seek_lent(

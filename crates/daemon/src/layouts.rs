@@ -13,8 +13,6 @@ pub const LAYOUT_XATTR: &str = "user.mayfly.layout";
 /// Where the bytes of a file are, as one: for each node that has some a line with its number and
 /// their number.
 pub const NODES_XATTR: &str = "user.mayfly.nodes";
-/// How many open file descriptions may write to a file, as one.
-pub const WRITERS_XATTR: &str = "user.mayfly.writers";
 
 /// What stands before the size of a chunk.
 const CHUNK: &str = "chunk=";

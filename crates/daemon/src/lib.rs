@@ -29,7 +29,7 @@ mod totals;
 pub use self::{
     api::{Caller, Clock, Completion, Config, Progress, Reached, Survivors, SystemClock},
     core::{Core, OpenError, Parts},
-    layouts::{LAYOUT_XATTR, LayoutWords, NODES_XATTR, Pool, WRITERS_XATTR, is_name},
+    layouts::{LAYOUT_XATTR, LayoutWords, NODES_XATTR, Pool, is_name},
     message::Message,
     numbering::Numbering,
     roles::Roles,

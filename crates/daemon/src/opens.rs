@@ -372,7 +372,9 @@ impl OpenTable {
     ) -> u32 {
         let file = self.files.entry(open.id).or_insert_with(|| file(&mut self.entries));
         file.opens += 1;
-        file.writers += u32::from(open.may_write());
+        let writer = u32::from(open.may_write());
+        file.writers += writer;
+        self.node.head.writers.fetch_add(writer, Release);
         file.elsewhere |= open.remote.is_some();
         self.node.files[file.index as usize].opens.store(file.opens, Relaxed);
         let own = self.share.own(index).expect("only the shard's own entries are used");
@@ -393,7 +395,9 @@ impl OpenTable {
         };
         let file = held.get_mut();
         file.opens -= 1;
-        file.writers -= u32::from(found.may_write());
+        let writer = u32::from(found.may_write());
+        file.writers -= writer;
+        self.node.head.writers.fetch_sub(writer, Release);
         self.node.files[file.index as usize].opens.store(file.opens, Relaxed);
         if file.opens == 0 {
             let file = held.remove();

@@ -90,6 +90,12 @@ pub(crate) fn is_told(descriptor: usize) -> bool {
     reference(descriptor).is_some_and(|(session, reference)| session.stat_lent(reference).is_some())
 }
 
+/// Is it lent, and has nobody the file open for writing?
+pub(crate) fn is_unwritten(descriptor: usize) -> bool {
+    reference(descriptor)
+        .is_some_and(|(session, reference)| session.is_lent_and_unwritten(reference))
+}
+
 /// lseek.
 pub(crate) fn seek(call: &Call) -> Option<Result<isize, Errno>> {
     let (session, reference) = reference(argument(call, 0))?;

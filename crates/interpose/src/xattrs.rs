@@ -12,7 +12,7 @@ use mayfly_sys::{
     user,
 };
 use mayfly_types::limits::XATTR_NAME_BYTES_MAX;
-use mayfly_wire::{Target, XATTR_CREATE, XATTR_REPLACE};
+use mayfly_wire::{Target, WRITERS_XATTR, XATTR_CREATE, XATTR_REPLACE};
 
 use crate::{
     Call, Outcome,
@@ -95,9 +95,9 @@ fn form_of(number: usize) -> Option<(Deed, Form)> {
 /// As [`crate::dispatch`].
 pub(crate) unsafe fn serve(call: &Call) -> Outcome {
     let Some((deed, form)) = form_of(call.number) else { return Outcome::Pass };
-    // The records do not tell of files that have some.
-    if (deed, form) == (Deed::List, Form::Descriptor) && lent::is_told(argument(call, 0)) {
-        return Outcome::Done(0);
+    // SAFETY: passed on to the caller.
+    if let Some(done) = unsafe { without_asking(call, deed, form) } {
+        return done;
     }
     let mut work = |target: Target<'_>, escape: &mut PathText| {
         // SAFETY: passed on to the caller.
@@ -116,6 +116,27 @@ pub(crate) unsafe fn serve(call: &Call) -> Outcome {
             Form::Path { flags } => with_target(call, PLAIN, flags, &mut work),
             Form::At => with_target(call, AT, argument(call, 2), &mut work),
         }
+    }
+}
+
+/// What needs no description of the daemon's own of a file that is lent.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+unsafe fn without_asking(call: &Call, deed: Deed, form: Form) -> Option<Outcome> {
+    let descriptor = argument(call, 0);
+    match (deed, form) {
+        // The records do not tell of files that have some.
+        (Deed::List, Form::Descriptor) => lent::is_told(descriptor).then_some(Outcome::Done(0)),
+        (Deed::Get, Form::Descriptor) if lent::is_unwritten(descriptor) => {
+            // SAFETY: passed on to the caller.
+            unsafe {
+                let arguments = arguments_of(call, deed, form).ok()?;
+                let is_asked = name_of(arguments) == Ok(WRITERS_XATTR.as_bytes());
+                is_asked.then(|| done(give(arguments, b"0")))
+            }
+        }
+        _ => None,
     }
 }
 
@@ -200,22 +221,14 @@ unsafe fn perform(
     arguments: Arguments,
     escape: &mut PathText,
 ) -> Result<isize, Stop> {
-    let Arguments { value, size, flags, .. } = arguments;
+    let Arguments { flags, .. } = arguments;
     if deed == Deed::Set && flags & !(XATTR_CREATE | XATTR_REPLACE) != 0 {
         return Err(Stop::Failed(Errno::EINVAL));
     }
     // SAFETY: passed on to the caller.
     let name = if deed == Deed::List { b"" } else { unsafe { name_of(arguments) }? };
-    let give = |bytes: &[u8]| {
-        if size != 0 && bytes.len() > size {
-            return Err(Errno::ERANGE);
-        }
-        if size != 0 {
-            // SAFETY: the host wants up to `size` bytes written there.
-            unsafe { user::copy_out(bytes, value as *mut u8) }?;
-        }
-        Ok(bytes.len() as isize)
-    };
+    // SAFETY: passed on to the caller.
+    let give = |bytes: &[u8]| unsafe { give(arguments, bytes) };
     let session = session::get()?;
     match deed {
         Deed::Get => session.get_xattr(target, name, escape, give),
@@ -223,10 +236,26 @@ unsafe fn perform(
         Deed::Remove => session.remove_xattr(target, name, escape).map(|()| 0),
         Deed::Set => {
             // SAFETY: passed on to the caller.
-            let bytes = unsafe { value_of(value, size) }?;
+            let bytes = unsafe { value_of(arguments.value, arguments.size) }?;
             session.set_xattr(target, (name, bytes), flags, escape).map(|()| 0)
         }
     }
+}
+
+/// Hands a value over; only its length where there is no room for any.
+///
+/// # Safety
+/// The arguments are what the host passes to the kernel.
+unsafe fn give(arguments: Arguments, bytes: &[u8]) -> Result<isize, Errno> {
+    let Arguments { value, size, .. } = arguments;
+    if size != 0 && bytes.len() > size {
+        return Err(Errno::ERANGE);
+    }
+    if size != 0 {
+        // SAFETY: the host wants up to `size` bytes written there.
+        unsafe { user::copy_out(bytes, value as *mut u8) }?;
+    }
+    Ok(bytes.len() as isize)
 }
 
 /// # Safety

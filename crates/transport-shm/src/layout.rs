@@ -29,7 +29,7 @@ use mayfly_types::limits::{
 /// First word of either region.
 pub const MAGIC: u32 = 0x5346_594d; // "MYFS"
 /// Version of the layout; a client of another version does not attach.
-pub const LAYOUT_VERSION: u32 = 15;
+pub const LAYOUT_VERSION: u32 = 16;
 
 /// The daemon is polling: a request needs no system call.
 pub const DAEMON_AWAKE: u32 = 1;
@@ -98,8 +98,11 @@ pub struct NodeHead {
     pub began_cycles: AtomicU64,
     /// The same in nanoseconds since the epoch.
     pub began_ns: AtomicU64,
+    /// Open file descriptions that may write. The daemon counts, the supervisor sets it to 0 before
+    /// the next daemon counts anew.
+    pub writers: AtomicU32,
     /// What is posted is looked at by everybody.
-    pub apart_from_waiting: [AtomicU64; 2],
+    pub apart_from_waiting: [AtomicU32; 3],
     /// Rings that have records which were not executed and committed, a bit each
     /// ([`crate::posts`]).
     pub posted: AtomicU64,

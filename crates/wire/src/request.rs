@@ -394,6 +394,9 @@ wire_struct! {
 pub const XATTR_CREATE: u32 = 1;
 /// The extended attribute must be there.
 pub const XATTR_REPLACE: u32 = 2;
+/// How many open file descriptions may write to a regular file, in decimal digits, as an extended
+/// attribute that can only be read.
+pub const WRITERS_XATTR: &str = "user.mayfly.writers";
 
 wire_struct! {
     /// See [`Op::SetXattr`]. `flags` are `XATTR_*`.

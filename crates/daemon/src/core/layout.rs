@@ -21,7 +21,7 @@ use mayfly_meta::{
 };
 use mayfly_object::ObjectId;
 use mayfly_types::{Errno, FileId, FileKind};
-use mayfly_wire::{SetXattr, XATTR_CREATE};
+use mayfly_wire::{SetXattr, WRITERS_XATTR, XATTR_CREATE};
 
 use super::{
     Core, Fault, Outcome, Served,
@@ -33,7 +33,7 @@ use super::{
 };
 use crate::{
     api::Caller,
-    layouts::{LAYOUT_XATTR, LayoutWords, NODES_XATTR, Pool, WRITERS_XATTR},
+    layouts::{LAYOUT_XATTR, LayoutWords, NODES_XATTR, Pool},
     message::{Answer, Question},
     slots::{ShardId, slot_of_cookie},
 };

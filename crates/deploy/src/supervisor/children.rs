@@ -122,6 +122,7 @@ impl Restarts {
     pub(super) fn starting(&mut self) {
         self.node.head.daemon_state.store(DAEMON_ABSENT, SeqCst);
         self.node.head.daemon_starts.fetch_add(1, SeqCst);
+        self.node.head.writers.store(0, SeqCst);
         self.ready = false;
         self.started = Instant::now();
     }

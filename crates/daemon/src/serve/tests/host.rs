@@ -145,6 +145,7 @@ impl Host {
         .expect("a socket pair");
         self.node.head.daemon_state.store(DAEMON_ABSENT, SeqCst);
         self.node.head.daemon_starts.fetch_add(1, Relaxed);
+        self.node.head.writers.store(0, Relaxed);
         let mut told = self.inner.told.lock().expect("no thread panics");
         let node = [self.inner.node_fd.as_fd()];
         channel::send(&ours, &Message::Node, &node).expect("send");
