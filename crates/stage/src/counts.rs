@@ -41,7 +41,35 @@ pub(crate) struct Counters {
     pub(crate) failed: AtomicU64,
 }
 
+impl Counts {
+    /// Takes in what was done elsewhere.
+    pub(crate) fn add(&mut self, other: &Counts) {
+        self.files += other.files;
+        self.bytes += other.bytes;
+        self.directories += other.directories;
+        self.unchanged += other.unchanged;
+        self.deleted += other.deleted;
+    }
+}
+
 impl Counters {
+    /// The same; what went wrong is counted where it is told.
+    pub(crate) fn add(&self, other: &Counts) {
+        self.files.fetch_add(other.files, Relaxed);
+        self.bytes.fetch_add(other.bytes, Relaxed);
+        self.directories.fetch_add(other.directories, Relaxed);
+        self.unchanged.fetch_add(other.unchanged, Relaxed);
+        self.deleted.fetch_add(other.deleted, Relaxed);
+    }
+
+    /// What was counted since the last call.
+    pub(crate) fn take(&self) -> Counts {
+        let counts = self.now();
+        let all = [&self.files, &self.bytes, &self.directories, &self.unchanged, &self.deleted];
+        all.iter().for_each(|counter| counter.store(0, Relaxed));
+        counts
+    }
+
     pub(crate) fn now(&self) -> Counts {
         Counts {
             files: self.files.load(Relaxed),

@@ -136,6 +136,9 @@ impl Stager<'_> {
         if !dir.is_above() && !self.is_wanted(dir, name, is_directory) {
             return Ok(Done::Now);
         }
+        if is_directory && self.hands_back(Kind::Directory, name) {
+            return Ok(Done::Now);
+        }
         if is_directory {
             // It is ended with what is in it.
             return self.directory(dir, name).map(|()| Done::Later);
@@ -168,7 +171,7 @@ impl Stager<'_> {
     }
 
     /// Do the patterns let it be copied, or looked into?
-    fn is_wanted(&self, dir: &Dir, name: &CStr, is_directory: bool) -> bool {
+    pub(crate) fn is_wanted(&self, dir: &Dir, name: &CStr, is_directory: bool) -> bool {
         let selection = &dir.tree.selection;
         if !selection.has_patterns() {
             return true;
@@ -265,7 +268,7 @@ impl Stager<'_> {
         let link = |to: &OsStr| linkat(above, path, target, to, AtFlags::empty());
         match link(to) {
             Err(Errno::EEXIST) => {
-                let temporary = temporary_name(self.stage, to);
+                let temporary = temporary_name((self.stage, self.node), to);
                 let _ = unlinkat(target, temporary.as_c_str(), UnlinkatFlags::NoRemoveDir);
                 link(os(&temporary)).map_err(Problem::of("make the link"))?;
                 renameat(target, temporary.as_c_str(), target, to)
@@ -279,7 +282,7 @@ impl Stager<'_> {
         Ok(())
     }
 
-    fn open(&self, dir: &Dir, name: &CStr) -> Result<File, Problem> {
+    pub(crate) fn open(&self, dir: &Dir, name: &CStr) -> Result<File, Problem> {
         let follow = dir.is_above() || self.options.follow;
         let link = if follow { OFlag::empty() } else { OFlag::O_NOFOLLOW };
         // What has become a pipe meanwhile would keep us waiting.
@@ -327,6 +330,9 @@ impl Stager<'_> {
                 return self.open_for_writing(dir, name);
             }
             if stat.links > 1 && claimed.is_none() && !alone && !self.options.follow {
+                if self.hands_back(Kind::File, name) {
+                    return Ok(Done::Now);
+                }
                 if let Some(done) = self.other_name(dir, name, &stat) {
                     return Ok(done);
                 }
@@ -338,6 +344,9 @@ impl Stager<'_> {
                 continue;
             }
             if (read as u64) < stat.bytes || is_sparse || read == buffer.len() {
+                if self.hands_back(Kind::File, name) {
+                    return Ok(Done::Now);
+                }
                 return self.large(dir, name, (source, stat), tries).map(|()| Done::Later);
             }
             self.pace.bytes(stat.bytes, || self.is_over());
@@ -354,7 +363,11 @@ impl Stager<'_> {
     }
 
     fn open_for_writing(&self, dir: &Arc<Dir>, name: &CStr) -> Result<Done, Problem> {
-        if self.options.open == WhenOpen::Wait {
+        if self.hands_back(Kind::File, name) {
+            return Ok(Done::Now);
+        }
+        // It may be open for a moment only: all of them are looked at once more.
+        if self.options.open == WhenOpen::Wait || !self.is_second_look() {
             self.put_off(dir, name);
             return Ok(Done::Later);
         }
@@ -385,7 +398,7 @@ impl Stager<'_> {
     fn first_name(&self, dir: &Dir, name: &OsStr) -> CString {
         match self.options.unwatched && dir.is_new() {
             true => CString::new(name.as_bytes()).unwrap_or_default(),
-            false => temporary_name(self.stage, name),
+            false => temporary_name((self.stage, self.node), name),
         }
     }
 
@@ -494,6 +507,16 @@ impl Stager<'_> {
             self.pace.bytes(bytes, || self.is_over());
             if self.is_over() { Err(Problem::Ended) } else { Ok(()) }
         });
+        self.part_done(large, done, buffer);
+    }
+
+    /// A part is done, here or elsewhere.
+    pub(crate) fn part_done(
+        &self,
+        large: &Arc<Large>,
+        done: Result<(), Problem>,
+        buffer: &mut [u8],
+    ) {
         if !large.end(done) {
             return;
         }
@@ -551,7 +574,7 @@ impl Stager<'_> {
         make: impl Fn(std::os::fd::BorrowedFd<'_>, &OsStr) -> Result<(), Errno>,
     ) -> Result<Done, Problem> {
         let (target, to) = (dir.target()?, dir.target_name(os(name)));
-        let temporary = temporary_name(self.stage, to);
+        let temporary = temporary_name((self.stage, self.node), to);
         let made = make_anew(target, &temporary, || make(target, os(&temporary)));
         made.map_err(Problem::of(doing))?;
         let named = set_times_at(target, temporary.as_c_str(), stat)

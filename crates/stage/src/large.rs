@@ -45,9 +45,24 @@ impl Large {
         tries: u32,
     ) -> Result<Large, Problem> {
         target.set_len(stat.bytes).map_err(|error| failed("give the file its length", &error))?;
-        let left = AtomicU64::new(parts(stat.bytes));
-        let problem = Mutex::new(None);
-        Ok(Large { dir, name, stat, source, target, temporary, tries, left, problem })
+        let large = Large::begun((dir, name), (source, stat), (target, temporary));
+        Ok(Large { tries, left: AtomicU64::new(parts(stat.bytes)), ..large })
+    }
+
+    /// One that is copied elsewhere too.
+    pub(crate) fn begun(
+        (dir, name): (Arc<Dir>, CString),
+        (source, stat): (File, Stat),
+        (target, temporary): (File, CString),
+    ) -> Large {
+        let (left, problem) = (AtomicU64::new(1), Mutex::new(None));
+        Large { dir, name, stat, source, target, temporary, tries: 0, left, problem }
+    }
+
+    /// How long a part is.
+    pub(crate) fn part_bytes(&self, part: u64) -> u64 {
+        let from = (part * PART_BYTES).min(self.stat.bytes);
+        (self.stat.bytes - from).min(PART_BYTES)
     }
 
     pub(crate) fn parts(&self) -> u64 {

@@ -19,12 +19,15 @@ mod pace;
 mod priority;
 mod queue;
 pub mod registry;
+mod remote;
 mod report;
 mod select;
 mod settle;
 mod tree;
 mod walk;
 mod whole;
+mod words;
+mod worker;
 mod writers;
 mod xattrs;
 
@@ -40,9 +43,11 @@ pub use counts::Counts;
 pub use journal::{Journal, JournalError};
 pub use listed::{BadPath, Listed};
 pub use priority::stand_back;
+pub use remote::Worker;
 pub use report::{Note, Problem, Report, Watcher};
 pub use select::{BadPattern, Selection, Wanted};
-pub use walk::stage;
+pub use walk::{stage, stage_with};
+pub use worker::work;
 
 /// One tree or file, and where it goes: `source` itself becomes `destination`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +87,11 @@ pub struct Options {
     pub unwatched: bool,
     /// Permissions of directories that are made above a destination.
     pub above: u32,
-    /// Threads.
+    /// This node's place of what every node has at a place of its own: a mount point.
+    pub root: Option<PathBuf>,
+    /// Other nodes stand back too ([`stand_back`]).
+    pub idle: bool,
+    /// Threads, on each node.
     pub streams: usize,
     /// Bytes a second, at most.
     pub bandwidth: Option<u64>,
@@ -118,6 +127,8 @@ impl Default for Options {
             open: WhenOpen::default(),
             unwatched: false,
             above: 0o777,
+            root: None,
+            idle: false,
             streams: usual_streams(),
             bandwidth: None,
             files_per_second: None,

@@ -32,6 +32,15 @@ impl Names {
         self.bytes.extend_from_slice(name.to_bytes_with_nul());
     }
 
+    /// Those that were packed by [`Names::to_bytes`], or what is like them.
+    pub(crate) fn of(bytes: Vec<u8>) -> Names {
+        Names { bytes, from: 0 }
+    }
+
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        self.bytes[self.from..].to_vec()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.from == self.bytes.len()
     }

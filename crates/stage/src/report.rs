@@ -74,6 +74,8 @@ pub enum Note<'a> {
     LeftOut(&'a Path, Problem),
     /// It was copied, but this of it was not kept.
     NotKept(&'a Path, &'a str),
+    /// The node of this name takes no part, for this reason.
+    Without(&'a str, &'a str),
     /// With `--dry-run`: this would be copied, so many bytes.
     WouldCopy(&'a Path, u64),
     /// With `--dry-run`: this would be removed at the destination.
@@ -84,14 +86,14 @@ pub enum Note<'a> {
 pub trait Watcher: Sync {
     /// Of one thing, by any thread.
     fn note(&self, note: Note<'_>);
-    /// From time to time.
-    fn progress(&self, counts: &Counts);
+    /// From time to time: what was done, and what other nodes have done of it.
+    fn progress(&self, counts: &Counts, nodes: &[(String, Counts)]);
 }
 
 /// Nobody.
 impl Watcher for () {
     fn note(&self, _note: Note<'_>) {}
-    fn progress(&self, _counts: &Counts) {}
+    fn progress(&self, _counts: &Counts, _nodes: &[(String, Counts)]) {}
 }
 
 /// How it ended.
@@ -102,6 +104,8 @@ pub struct Report {
     pub counts: Counts,
     /// The first of what could not be done, with why.
     pub problems: Vec<(PathBuf, String)>,
+    /// What other nodes have done of it.
+    pub nodes: Vec<(String, Counts)>,
     /// It was ended before all was done.
     pub ended: bool,
 }
@@ -150,12 +154,12 @@ impl<'a> Notes<'a> {
         self.watcher.note(note);
     }
 
-    pub(crate) fn progress(&self) {
-        self.watcher.progress(&self.counters.now());
+    pub(crate) fn progress(&self, nodes: &[(String, Counts)]) {
+        self.watcher.progress(&self.counters.now(), nodes);
     }
 
     pub(crate) fn report(self, ended: bool) -> Report {
         let problems = self.problems.into_inner().unwrap_or_default();
-        Report { counts: self.counters.now(), problems, ended }
+        Report { counts: self.counters.now(), problems, nodes: Vec::new(), ended }
     }
 }

@@ -19,6 +19,8 @@ use nix::{
     unistd::geteuid,
 };
 
+use crate::words::Still;
+
 /// Seconds and nanoseconds.
 pub(crate) type Moment = (i64, i64);
 
@@ -55,6 +57,12 @@ impl Stat {
 
     pub(crate) fn is(&self, kind: SFlag) -> bool {
         self.kind == kind
+    }
+
+    /// What tells the content, on whatever node.
+    pub(crate) fn still(&self) -> Still {
+        let Stat { bytes, modified, changed, .. } = *self;
+        Still { inode: self.identity.1, bytes, modified, changed }
     }
 
     /// Was the file changed after that moment?

@@ -246,6 +246,30 @@ impl Dir {
         matches!(self.target.get(), Some(Ok(Target { is_new: true, .. })))
     }
 
+    /// So many directories from this one upwards were not there before this stage.
+    pub(crate) fn made_upwards(&self) -> usize {
+        if !self.is_new() {
+            return 0;
+        }
+        1 + self.parent().map_or(0, |parent| parent.made_upwards())
+    }
+
+    /// Another node has made so many directories from this one upwards.
+    pub(crate) fn adopt_made(&self, levels: usize) {
+        if levels == 0 {
+            return;
+        }
+        let Some(place) = &self.place else { return };
+        place.parent.adopt_made(levels - 1);
+        if self.target.get().is_none()
+            && let Some(parent) = place.parent.existing_target()
+            && let Ok(file) =
+                openat(parent, self.name_at_target(place), self.flags(), Mode::empty())
+        {
+            let _ = self.target.set(Ok(Target { file, is_new: true }));
+        }
+    }
+
     fn name_at_target<'a>(&'a self, place: &'a Place) -> &'a OsStr {
         place.parent.target_name(&place.name)
     }

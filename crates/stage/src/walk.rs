@@ -3,6 +3,7 @@
 use std::{
     collections::HashSet,
     ffi::{CStr, CString, OsStr},
+    iter,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::PathBuf,
     sync::{
@@ -31,6 +32,7 @@ use crate::{
     links::{Links, Name},
     pace::Pace,
     queue::{Entries, Names, Queue, Turn},
+    remote::{self, Worker},
     report::{Notes, Problem},
     settle::{Stat, set_permissions, set_times, umask},
     tree::{Dir, Tree, make_all, os, split},
@@ -58,9 +60,14 @@ pub(crate) struct Stager<'a> {
     pub(crate) writers: Writers,
     /// Files that are to be copied when nobody has them open for writing.
     waiting: Mutex<Vec<Name>>,
+    /// They are looked at again.
+    second_look: AtomicBool,
     pub(crate) cancel: &'a Cancel,
-    /// Tells this stage's temporary names.
+    /// Tells this stage's temporary names, and those of this node.
     pub(crate) stage: u64,
+    pub(crate) node: u32,
+    /// What is left to who deals out, if this is not who does.
+    handed_back: Option<Mutex<Names>>,
     /// Bits that a new file of this process does not get.
     pub(crate) umask: u32,
 }
@@ -76,6 +83,21 @@ pub fn stage(
     cancel: &Cancel,
     watcher: &dyn Watcher,
 ) -> Result<Report, BadPattern> {
+    stage_with(&[], pairs, options, journal, cancel, watcher)
+}
+
+/// The same, with those of these processes on other nodes that see both sides of a pair.
+///
+/// # Errors
+/// As [`stage`].
+pub fn stage_with(
+    workers: &[Worker],
+    pairs: &[Pair],
+    options: &Options,
+    journal: &mut Journal,
+    cancel: &Cancel,
+    watcher: &dyn Watcher,
+) -> Result<Report, BadPattern> {
     let chosen = |pair: &Pair| Selection::new(&options.wanted, &pair.patterns);
     let selections = pairs.iter().map(chosen).collect::<Result<Vec<_>, _>>()?;
     // Each directory on the way to where a thread is has two descriptors.
@@ -83,30 +105,69 @@ pub fn stage(
         let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
     }
     writers::expect_questions();
-    let stager = Stager {
-        options,
-        notes: Notes::new(watcher),
-        queue: Queue::default(),
-        pace: Pace::new(options.bandwidth, options.files_per_second),
-        links: Links::default(),
-        writers: Writers::default(),
-        waiting: Mutex::default(),
-        cancel,
-        stage: journal.stage(),
-        umask: umask(),
-    };
+    let stager = Stager::new(options, watcher, cancel, journal.stage());
     for (pair, selection) in pairs.iter().zip(selections) {
         if cancel.is_cancelled() {
             break;
         }
         if let Some(above) = stager.begin(pair, selection, journal) {
-            stager.work();
+            let joining = match options.dry_run {
+                true => Vec::new(),
+                false => stager.joining(workers, &above),
+            };
+            stager.work(&joining);
             stager.sync(&above);
         }
     }
-    let report = stager.notes.report(cancel.is_cancelled());
+    let mut report = stager.notes.report(cancel.is_cancelled());
+    report.nodes = remote::shares(workers.iter());
     journal.finish(&report);
     Ok(report)
+}
+
+impl<'a> Stager<'a> {
+    pub(crate) fn new(
+        options: &'a Options,
+        watcher: &'a dyn Watcher,
+        cancel: &'a Cancel,
+        stage: u64,
+    ) -> Stager<'a> {
+        Stager {
+            options,
+            notes: Notes::new(watcher),
+            queue: Queue::default(),
+            pace: Pace::new(options.bandwidth, options.files_per_second),
+            links: Links::default(),
+            writers: Writers::default(),
+            waiting: Mutex::default(),
+            second_look: AtomicBool::new(false),
+            cancel,
+            stage,
+            node: 0,
+            handed_back: None,
+            umask: umask(),
+        }
+    }
+
+    /// What needs a look at more than one file is somebody else's from here on.
+    pub(crate) fn hand_back(&mut self, node: u32) {
+        self.node = node;
+        self.handed_back = Some(Mutex::default());
+    }
+
+    /// Is such an entry somebody else's? It is noted then.
+    pub(crate) fn hands_back(&self, kind: Kind, name: &CStr) -> bool {
+        let Some(handed_back) = &self.handed_back else { return false };
+        if let Ok(mut names) = handed_back.lock() {
+            names.push(Some(kind), name);
+        }
+        true
+    }
+
+    pub(crate) fn take_handed_back(&self) -> Vec<u8> {
+        let names = self.handed_back.as_ref().and_then(|names| names.lock().ok());
+        names.map(|mut names| std::mem::take(&mut *names).to_bytes()).unwrap_or_default()
+    }
 }
 
 impl Stager<'_> {
@@ -169,18 +230,19 @@ impl Stager<'_> {
         }
     }
 
-    fn work(&self) {
+    fn work(&self, workers: &[&Worker]) {
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
             let teller = scope.spawn(|| {
                 while !over.load(Relaxed) {
                     thread::park_timeout(TOLD_EVERY);
-                    self.notes.progress();
+                    self.notes.progress(&remote::shares(workers.iter().copied()));
                 }
             });
-            self.all_threads();
+            self.second_look.store(false, Relaxed);
+            self.all_threads(workers);
             while self.wait_for_writers() {
-                self.all_threads();
+                self.all_threads(workers);
             }
             over.store(true, Relaxed);
             teller.thread().unpark();
@@ -188,9 +250,12 @@ impl Stager<'_> {
     }
 
     /// Until the queue is empty.
-    fn all_threads(&self) {
+    fn all_threads(&self, workers: &[&Worker]) {
         let streams = self.options.streams.clamp(1, STREAMS_MAX);
         thread::scope(|scope| {
+            for worker in workers.iter().flat_map(|worker| iter::repeat_n(*worker, streams)) {
+                scope.spawn(move || self.remote_thread(worker));
+            }
             for _ in 1..streams {
                 scope.spawn(|| self.thread());
             }
@@ -206,6 +271,11 @@ impl Stager<'_> {
         }
     }
 
+    /// Is everything that was put off looked at again?
+    pub(crate) fn is_second_look(&self) -> bool {
+        self.second_look.load(Relaxed)
+    }
+
     /// Puts what was put off into the queue again, after a while; false when nothing was.
     fn wait_for_writers(&self) -> bool {
         let taken = self.waiting.lock().map(|mut waiting| std::mem::take(&mut *waiting));
@@ -218,6 +288,7 @@ impl Stager<'_> {
             thread::sleep(NAP);
         }
         self.notes.counters.waiting.store(0, Relaxed);
+        self.second_look.store(true, Relaxed);
         for (dir, name) in waiting {
             let mut files = Names::default();
             files.push(Some(Kind::File), &name);
@@ -230,14 +301,17 @@ impl Stager<'_> {
         let mut buffer = vec![0; PIECE_BYTES];
         while let Some(turn) = self.queue.take() {
             match turn {
-                Turn::Names(dir, names) => {
-                    for (kind, name) in names.iter() {
-                        self.entry(&dir, (kind, name), &mut buffer);
-                    }
-                }
+                Turn::Names(dir, names) => self.names(&dir, &names, &mut buffer),
                 Turn::Part(large, part) => self.part(&large, part, &mut buffer),
             }
             self.queue.finish();
+        }
+    }
+
+    /// Does what is to be done about names of a directory.
+    pub(crate) fn names(&self, dir: &Arc<Dir>, names: &Names, buffer: &mut [u8]) {
+        for (kind, name) in names.iter() {
+            self.entry(dir, (kind, name), buffer);
         }
     }
 
@@ -290,11 +364,7 @@ impl Stager<'_> {
 
     /// Walks into a directory: what is in it goes into the queue.
     pub(crate) fn directory(&self, parent: &Arc<Dir>, name: &CStr) -> Result<(), Problem> {
-        let follow = parent.is_above() || self.options.follow;
-        let link = if follow { OFlag::empty() } else { OFlag::O_NOFOLLOW };
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | link;
-        let source = openat(&parent.source, name, flags, Mode::empty())
-            .map_err(Problem::of("open the directory"))?;
+        let source = self.open_directory(parent, name)?;
         let stat = Stat::of(&source).map_err(Problem::of("look at the directory"))?;
         if self.options.follow && parent.leads_back_to(stat.identity) {
             return Err(Problem::Loop);
@@ -311,6 +381,15 @@ impl Stager<'_> {
         count(&self.notes.counters.directories);
         self.list(&dir);
         Ok(())
+    }
+
+    /// Opens a directory of the source.
+    pub(crate) fn open_directory(&self, parent: &Dir, name: &CStr) -> Result<OwnedFd, Problem> {
+        let follow = parent.is_above() || self.options.follow;
+        let link = if follow { OFlag::empty() } else { OFlag::O_NOFOLLOW };
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | link;
+        openat(&parent.source, name, flags, Mode::empty())
+            .map_err(Problem::of("open the directory"))
     }
 
     fn list(&self, dir: &Arc<Dir>) {
@@ -428,7 +507,7 @@ fn kind_of(told: Option<Type>) -> Option<Kind> {
 
 /// The time at the destination, as it gives it to a new file.
 fn moment(directory: BorrowedFd<'_>, stage: u64) -> Option<(i64, i64)> {
-    let name = whole::temporary_name(stage, OsStr::new(""));
+    let name = whole::temporary_name((stage, 0), OsStr::new(""));
     let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
     let file = openat(directory, name.as_c_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR).ok()?;
     let stat = Stat::of(&file);

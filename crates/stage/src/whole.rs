@@ -29,9 +29,10 @@ use crate::{
 /// What the temporary names of all stages begin with.
 const PREFIX: &str = ".mayfly-";
 
-/// The temporary name of a file that is written by this stage.
-pub(crate) fn temporary_name(stage: u64, name: &OsStr) -> CString {
+/// The temporary name of a file that is written by this stage, on a node with this number in it.
+pub(crate) fn temporary_name((stage, node): (u64, u32), name: &OsStr) -> CString {
     let mut hasher = DefaultHasher::new();
+    hasher.write_u32(node);
     hasher.write(name.as_bytes());
     let text = format!("{PREFIX}{stage:016x}-{:016x}", hasher.finish());
     // Hexadecimal digits have no zero.
@@ -129,7 +130,7 @@ impl Drop for Partial<'_> {
     }
 }
 
-fn close(file: File) -> Result<(), Errno> {
+pub(crate) fn close(file: File) -> Result<(), Errno> {
     nix::unistd::close(file)
 }
 
@@ -146,11 +147,12 @@ mod tests {
     #[test]
     fn temporary_names_tell_their_stage_and_fit_whatever_the_name() {
         let long = "n".repeat(255);
-        let name = temporary_name(7, OsStr::new(&long));
+        let name = temporary_name((7, 0), OsStr::new(&long));
         assert!(name.as_bytes().len() <= 64);
         assert!(is_temporary(7, OsStr::from_bytes(name.as_bytes())));
         assert!(!is_temporary(8, OsStr::from_bytes(name.as_bytes())));
         assert!(!is_temporary(7, OsStr::new("name")));
-        assert_ne!(name, temporary_name(7, OsStr::new("other")));
+        assert_ne!(name, temporary_name((7, 0), OsStr::new("other")));
+        assert_ne!(name, temporary_name((7, 1), OsStr::new(&long)), "two nodes write to one file");
     }
 }

@@ -164,7 +164,7 @@ struct EndsAfter<'a>(u64, &'a Cancel);
 
 impl Watcher for EndsAfter<'_> {
     fn note(&self, _note: Note<'_>) {}
-    fn progress(&self, counts: &Counts) {
+    fn progress(&self, counts: &Counts, _nodes: &[(String, Counts)]) {
         if counts.files >= self.0 {
             self.1.cancel();
         }

@@ -1,0 +1,459 @@
+//! Processes on other nodes, among which a tree is dealt out.
+//!
+//! A thread here stands for each of their threads: it takes what is next from the queue, has it
+//! done there, and does itself what they hand back. One that falls silent is left; what it was at
+//! is done here, under other temporary names, so that it may come to life again and does no harm.
+
+use std::{
+    collections::HashMap,
+    ffi::OsStr,
+    fs,
+    io::{self, Read},
+    net::Shutdown,
+    os::unix::{ffi::OsStrExt, net::UnixStream},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex,
+        atomic::{
+            AtomicBool, AtomicU32, AtomicU64,
+            Ordering::{AcqRel, Acquire, Relaxed, Release},
+        },
+        mpsc::{self, RecvTimeoutError, SyncSender},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    errno::Errno,
+    unistd::{UnlinkatFlags, unlinkat},
+};
+
+use crate::{
+    Counts, Note, Problem, WhenOpen,
+    entry::Kind,
+    large::Large,
+    queue::{Names, Turn},
+    settle::Stat,
+    tree::{Dir, os},
+    walk::{PIECE_BYTES, Stager},
+    whole,
+    words::{self, Begin, Done, Down, Seen, Spot, Up, What},
+};
+
+/// Who copies says so often that it goes on.
+pub(crate) const ALIVE_EVERY: Duration = Duration::from_secs(1);
+/// Who is silent for so long is left.
+const SILENT_MAX: Duration = Duration::from_secs(30);
+/// Whoever waits for an answer looks so often whether the other side lives.
+const NAP: Duration = Duration::from_millis(500);
+/// So many descriptions of what went wrong are known by heart; further ones are not told apart.
+const TEXTS_MAX: usize = 1000;
+
+/// A process on another node that copies what it is told to.
+#[derive(Debug)]
+pub struct Worker {
+    name: String,
+    /// In its temporary names.
+    node: AtomicU32,
+    link: Arc<Link>,
+}
+
+/// The way to it.
+#[derive(Debug)]
+struct Link {
+    to: Mutex<UnixStream>,
+    /// Who waits for an answer, by its number.
+    waiting: Mutex<HashMap<u64, SyncSender<Done>>>,
+    sees: Mutex<Option<SyncSender<Result<Seen, String>>>>,
+    heard: Mutex<Instant>,
+    gone: AtomicBool,
+    next: AtomicU64,
+    counts: Mutex<Counts>,
+}
+
+impl Worker {
+    /// The process called `name` at the other end of `line`, which ends when this is dropped.
+    ///
+    /// # Errors
+    /// There are no more descriptors.
+    pub fn new(name: String, line: UnixStream) -> io::Result<Worker> {
+        let from = line.try_clone()?;
+        let link = Arc::new(Link {
+            to: Mutex::new(line),
+            waiting: Mutex::default(),
+            sees: Mutex::default(),
+            heard: Mutex::new(Instant::now()),
+            gone: AtomicBool::new(false),
+            next: AtomicU64::new(0),
+            counts: Mutex::default(),
+        });
+        let listener = Arc::clone(&link);
+        thread::spawn(move || listener.listen(from));
+        Ok(Worker { name, node: AtomicU32::new(0), link })
+    }
+
+    /// How it is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What was done there.
+    pub(crate) fn counts(&self) -> Counts {
+        self.link.counts.lock().map(|counts| *counts).unwrap_or_default()
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.link.is_gone()
+    }
+
+    /// Begins a tree there: what it sees of both sides.
+    fn begin(&self, begin: Begin) -> Result<Seen, String> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        if let Ok(mut sees) = self.link.sees.lock() {
+            *sees = Some(sender);
+        }
+        self.node.store(begin.node, Relaxed);
+        // It may have been started just now, through a login.
+        self.link.hear();
+        self.link.say(&Down::Begin(Box::new(begin)));
+        self.link.wait(&receiver).unwrap_or_else(|| Err("it does not answer".to_owned()))
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if let Ok(line) = self.link.to.lock() {
+            let _ = line.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl Link {
+    fn is_gone(&self) -> bool {
+        self.gone.load(Acquire)
+    }
+
+    fn hear(&self) {
+        if let Ok(mut heard) = self.heard.lock() {
+            *heard = Instant::now();
+        }
+    }
+
+    fn listen(&self, mut from: impl Read) {
+        while let Ok(Some(word)) = words::read::<Up>(&mut from) {
+            self.hear();
+            match word {
+                Up::Alive => {}
+                Up::Sees(seen) => {
+                    if let Some(sees) = self.sees.lock().ok().and_then(|mut sees| sees.take()) {
+                        let _ = sees.try_send(seen);
+                    }
+                }
+                Up::Done(done) => {
+                    let waiting = self.waiting.lock().ok().and_then(|mut all| all.remove(&done.id));
+                    if let Some(waiting) = waiting {
+                        let _ = waiting.try_send(*done);
+                    }
+                }
+            }
+        }
+        self.leave();
+    }
+
+    /// Nothing more is asked of it.
+    fn leave(&self) {
+        self.gone.store(true, Release);
+        if let Ok(mut waiting) = self.waiting.lock() {
+            waiting.clear();
+        }
+        if let Ok(mut sees) = self.sees.lock() {
+            *sees = None;
+        }
+    }
+
+    fn say(&self, word: &Down) {
+        let said = self.to.lock().map(|mut to| words::write(&mut *to, word));
+        if !matches!(said, Ok(Ok(()))) {
+            self.leave();
+        }
+    }
+
+    /// None when it is gone, or falls silent.
+    fn wait<T>(&self, answer: &mpsc::Receiver<T>) -> Option<T> {
+        loop {
+            match answer.recv_timeout(NAP) {
+                Ok(answer) => return Some(answer),
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) => {
+                    let heard = self.heard.lock().map(|heard| heard.elapsed());
+                    if self.is_gone() || heard.is_ok_and(|silent| silent > SILENT_MAX) {
+                        self.leave();
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    fn ask(&self, word: impl FnOnce(u64) -> Down) -> Option<Done> {
+        let id = self.next.fetch_add(1, AcqRel);
+        let (sender, answer) = mpsc::sync_channel(1);
+        self.waiting.lock().ok()?.insert(id, sender);
+        if self.is_gone() {
+            self.leave();
+            return None;
+        }
+        self.say(&word(id));
+        let done = self.wait(&answer)?;
+        if let Ok(mut counts) = self.counts.lock() {
+            counts.add(&done.counts);
+        }
+        Some(done)
+    }
+}
+
+/// What all nodes read, as long as it is here.
+struct Token {
+    path: PathBuf,
+    bytes: Vec<u8>,
+}
+
+impl Token {
+    fn make(stage: u64, destination: &Path) -> io::Result<Token> {
+        let name = whole::temporary_name((stage, 0), OsStr::new("token"));
+        let path = crate::tree::split(destination).0.join(os(&name));
+        let bytes = format!("{stage:016x}").into_bytes();
+        fs::write(&path, &bytes)?;
+        Ok(Token { path, bytes })
+    }
+}
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl Stager<'_> {
+    /// Those of the workers that see both sides of the tree; the others are named.
+    pub(crate) fn joining<'a>(&self, workers: &'a [Worker], above: &Dir) -> Vec<&'a Worker> {
+        let pair = &above.tree.pair;
+        let look = || Stat::at(nix::fcntl::AT_FDCWD, &pair.source, true);
+        let token = Token::make(self.stage, &pair.destination);
+        let (Ok(before), Ok(token)) = (look(), token) else { return Vec::new() };
+        let begin = self.task(above, &token);
+        let looks: Vec<Result<Seen, String>> = thread::scope(|scope| {
+            let looks = workers.iter().zip(1..).map(|(worker, node)| {
+                let begin = Begin { node, ..begin.clone() };
+                scope.spawn(move || match worker.is_gone() {
+                    true => Err("it has ended".to_owned()),
+                    false => worker.begin(begin),
+                })
+            });
+            let looks: Vec<_> = looks.collect();
+            looks
+                .into_iter()
+                .map(|look| look.join().unwrap_or_else(|_| Err(String::new())))
+                .collect()
+        });
+        let Ok(after) = look() else { return Vec::new() };
+        let judged = workers.iter().zip(looks).filter_map(|(worker, seen)| {
+            let why = match seen {
+                Ok(Seen { source: (inode, changed), token: read })
+                    // A job may have changed it in between.
+                    if inode == before.identity.1
+                        && (before.changed..=after.changed).contains(&changed)
+                        && read == token.bytes =>
+                {
+                    return Some(worker);
+                }
+                Ok(_) => "it sees another tree under this name".to_owned(),
+                Err(why) => why,
+            };
+            self.notes.tell(Note::Without(worker.name(), &why));
+            None
+        });
+        judged.collect()
+    }
+
+    fn task(&self, above: &Dir, token: &Token) -> Begin {
+        let (tree, options) = (&above.tree, self.options);
+        let root = options.root.as_deref();
+        let spot = |path: &Path| Spot::of(path, root);
+        Begin {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            source: spot(&tree.pair.source),
+            destination: spot(&tree.pair.destination),
+            like: tree.pair.like.as_deref().map(spot),
+            began: tree.began,
+            newer: options.wanted.newer,
+            larger: options.wanted.larger,
+            smaller: options.wanted.smaller,
+            changed: options.changed,
+            follow: options.follow,
+            verify: options.verify,
+            open: match options.open {
+                WhenOpen::Skip => 0,
+                WhenOpen::Wait => 1,
+                WhenOpen::Copy => 2,
+            },
+            idle: options.idle,
+            streams: options.streams,
+            stage: self.stage,
+            node: 0,
+            token: token.path.file_name().unwrap_or_default().as_bytes().to_vec(),
+        }
+    }
+
+    /// Stands for a thread of a worker, until nothing is left to be done or it is gone.
+    pub(crate) fn remote_thread(&self, worker: &Worker) {
+        let mut buffer = vec![0; PIECE_BYTES];
+        while !worker.is_gone()
+            && let Some(turn) = self.queue.take()
+        {
+            match turn {
+                Turn::Names(dir, names) if dir.is_above() || names.has_directories() => {
+                    self.names(&dir, &names, &mut buffer);
+                }
+                Turn::Names(dir, names) => self.deal(worker, &dir, &names, &mut buffer),
+                Turn::Part(large, part) => self.deal_part(worker, &large, part, &mut buffer),
+            }
+            self.queue.finish();
+        }
+    }
+
+    fn deal(&self, worker: &Worker, dir: &Arc<Dir>, names: &Names, buffer: &mut [u8]) {
+        let mut dealt = Names::default();
+        let mut count = 0;
+        for (kind, name) in names.iter() {
+            if self.is_over() || !self.is_wanted(dir, name, false) {
+                self.end(dir);
+            } else {
+                self.pace.file(|| self.is_over());
+                dealt.push(kind, name);
+                count += 1;
+            }
+        }
+        if count == 0 {
+            return;
+        }
+        // Where only names decide, these are what the directory is made for.
+        if !dir.tree.selection.by_attributes() {
+            let _ = dir.target();
+        }
+        let (inner, is_named) = (dir.own_inner_path(), dir.is_named);
+        let bytes = dealt.to_bytes();
+        let asked = worker.link.ask(|id| Down::Names { id, inner, is_named, names: bytes.clone() });
+        let Some(done) = asked else {
+            self.remove_half_done(dir, &dealt, worker.node.load(Relaxed));
+            return self.names(dir, &dealt, buffer);
+        };
+        dir.adopt_made(done.made);
+        self.take(&done);
+        let left = Names::of(done.left);
+        // They are ended by who looks at them here.
+        for _ in left.iter().count()..count {
+            self.end(dir);
+        }
+        self.names(dir, &left, buffer);
+    }
+
+    /// Removes what a node that is gone may have left of these.
+    fn remove_half_done(&self, dir: &Dir, names: &Names, node: u32) {
+        let Some(target) = dir.existing_target() else { return };
+        for (_, name) in names.iter() {
+            let temporary = whole::temporary_name((self.stage, node), os(name));
+            let _ = unlinkat(target, temporary.as_c_str(), UnlinkatFlags::NoRemoveDir);
+        }
+    }
+
+    fn deal_part(&self, worker: &Worker, large: &Arc<Large>, part: u64, buffer: &mut [u8]) {
+        let dir = &large.dir;
+        let inner = (!dir.is_above()).then(|| dir.own_inner_path());
+        let name = large.name.as_bytes().to_vec();
+        let (temporary, still) = (large.temporary.as_bytes().to_vec(), large.stat.still());
+        self.pace.bytes(large.part_bytes(part), || self.is_over());
+        let asked = match large.problem().is_some() || self.is_over() {
+            true => None,
+            false => worker.link.ask(|id| Down::Part { id, inner, name, temporary, part, still }),
+        };
+        let Some(done) = asked else { return self.part(large, part, buffer) };
+        // What it has copied counts when the file is whole.
+        let problem = done.events.iter().find_map(|event| self.problem(&event.what));
+        self.part_done(large, problem.map_or(Ok(()), Err), buffer);
+    }
+
+    /// Counts what was done elsewhere, and tells of what went wrong there.
+    fn take(&self, done: &Done) {
+        self.notes.counters.add(&done.counts);
+        self.pace.bytes(done.counts.bytes, || self.is_over());
+        for event in &done.events {
+            let path = event.path.clone().under(self.options.root.as_deref());
+            match (&event.what, self.problem(&event.what)) {
+                (_, Some(problem)) => self.notes.problem(&path, problem),
+                (What::NotKept(text), _) => self.notes.tell(Note::NotKept(&path, text)),
+                _ => {}
+            }
+        }
+    }
+
+    fn problem(&self, what: &What) -> Option<Problem> {
+        Some(match what {
+            What::Failed(doing, errno) => {
+                Problem::Failed { doing: by_heart(doing), errno: Errno::from_raw(*errno) }
+            }
+            What::Changing => Problem::Changing,
+            What::Differs => Problem::Differs,
+            What::Special(what) => Problem::Special(by_heart(what)),
+            What::Open => Problem::Open,
+            What::Loop => Problem::Loop,
+            What::Ended => Problem::Ended,
+            What::NotKept(_) => return None,
+        })
+    }
+}
+
+impl From<Problem> for What {
+    fn from(problem: Problem) -> What {
+        match problem {
+            Problem::Failed { doing, errno } => What::Failed(doing.to_owned(), errno as i32),
+            Problem::Changing => What::Changing,
+            Problem::Differs => What::Differs,
+            Problem::Special(what) => What::Special(what.to_owned()),
+            Problem::Open => What::Open,
+            Problem::Loop => What::Loop,
+            Problem::Ended => What::Ended,
+        }
+    }
+}
+
+/// One of the few texts that the engine has.
+fn by_heart(text: &str) -> &'static str {
+    static TEXTS: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+    let Ok(mut texts) = TEXTS.lock() else { return "copy it" };
+    if let Some(known) = texts.iter().find(|known| **known == text) {
+        return known;
+    }
+    if texts.len() >= TEXTS_MAX {
+        return "copy it";
+    }
+    let kept: &'static str = Box::leak(text.to_owned().into_boxed_str());
+    texts.push(kept);
+    kept
+}
+
+impl Names {
+    /// Is one of them known to be a directory?
+    fn has_directories(&self) -> bool {
+        self.iter().any(|(kind, _)| kind == Some(Kind::Directory))
+    }
+}
+
+/// Those that took part, and for how much.
+pub(crate) fn shares<'a>(workers: impl Iterator<Item = &'a Worker>) -> Vec<(String, Counts)> {
+    workers.map(|worker| (worker.name.clone(), worker.counts())).collect()
+}
+
+const _: () = assert!(SILENT_MAX.as_secs() > ALIVE_EVERY.as_secs());

@@ -1,0 +1,235 @@
+//! What the process that deals a tree out says to those that copy on other nodes, and they to it.
+//!
+//! Frames of a length (32 bits, little-endian) and a body in postcard's format. Both sides are the
+//! same program: the version stands in the first frame.
+
+use std::{
+    io::{self, Read, Write},
+    path::PathBuf,
+};
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::{Counts, Pair, settle::Moment};
+
+/// A frame is at most so long, bytes: names of a batch and what went wrong with each.
+const FRAME_BYTES_MAX: u32 = 4 << 20;
+
+/// A path that may lie below a root which each node has at a place of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Spot {
+    /// Below that root.
+    Inside(PathBuf),
+    /// The same on every node.
+    Anywhere(PathBuf),
+}
+
+impl Spot {
+    pub(crate) fn of(path: &std::path::Path, root: Option<&std::path::Path>) -> Spot {
+        match root.and_then(|root| path.strip_prefix(root).ok()) {
+            Some(inner) => Spot::Inside(inner.to_owned()),
+            None => Spot::Anywhere(path.to_owned()),
+        }
+    }
+
+    pub(crate) fn under(self, root: Option<&std::path::Path>) -> PathBuf {
+        match (self, root) {
+            (Spot::Inside(inner), Some(root)) => root.join(inner),
+            (Spot::Inside(path), None) | (Spot::Anywhere(path), _) => path,
+        }
+    }
+}
+
+/// What is copied from here on.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Begin {
+    pub(crate) version: String,
+    pub(crate) source: Spot,
+    pub(crate) destination: Spot,
+    pub(crate) like: Option<Spot>,
+    pub(crate) began: Option<Moment>,
+    pub(crate) newer: Option<std::time::SystemTime>,
+    pub(crate) larger: Option<u64>,
+    pub(crate) smaller: Option<u64>,
+    pub(crate) changed: bool,
+    pub(crate) follow: bool,
+    pub(crate) verify: bool,
+    /// Skip, wait, copy.
+    pub(crate) open: u8,
+    /// Lowest priority for processors and disks.
+    pub(crate) idle: bool,
+    pub(crate) streams: usize,
+    /// In temporary names.
+    pub(crate) stage: u64,
+    /// Tells this node's temporary names from others'.
+    pub(crate) node: u32,
+    /// The name of a file beside the destination.
+    pub(crate) token: Vec<u8>,
+}
+
+/// What tells a file's content from another one, on whatever node it is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Still {
+    pub(crate) inode: u64,
+    pub(crate) bytes: u64,
+    pub(crate) modified: Moment,
+    pub(crate) changed: Moment,
+}
+
+/// To who copies.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Down {
+    Begin(Box<Begin>),
+    /// Names of the directory with this path below the tree's own, as [`crate::queue::Names`] has
+    /// them.
+    Names {
+        id: u64,
+        inner: PathBuf,
+        is_named: bool,
+        names: Vec<u8>,
+    },
+    /// A part of a large file in such a directory, or in what holds the tree.
+    Part {
+        id: u64,
+        inner: Option<PathBuf>,
+        name: Vec<u8>,
+        temporary: Vec<u8>,
+        part: u64,
+        still: Still,
+    },
+}
+
+/// From who copies.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Up {
+    /// It goes on.
+    Alive,
+    /// What it sees of both sides, or why it does not.
+    Sees(Result<Seen, String>),
+    /// A batch or a part.
+    Done(Box<Done>),
+}
+
+/// What a node sees.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Seen {
+    /// Inode of the source, and when it was changed.
+    pub(crate) source: (u64, Moment),
+    /// What the token says.
+    pub(crate) token: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Done {
+    pub(crate) id: u64,
+    pub(crate) counts: Counts,
+    pub(crate) events: Vec<Event>,
+    /// Names that it leaves to who deals out: directories, files with several names, large ones,
+    /// and those that are to be waited for.
+    pub(crate) left: Vec<u8>,
+    /// So many directories at the destination it has made, from this one upwards.
+    pub(crate) made: usize,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Event {
+    pub(crate) path: Spot,
+    pub(crate) what: What,
+}
+
+/// [`crate::Problem`] and [`crate::Note`], for the way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum What {
+    Failed(String, i32),
+    Changing,
+    Differs,
+    Special(String),
+    Open,
+    Loop,
+    Ended,
+    NotKept(String),
+}
+
+pub(crate) fn write(to: &mut (impl Write + ?Sized), word: &impl Serialize) -> io::Result<()> {
+    let body = postcard::to_stdvec(word).map_err(io::Error::other)?;
+    let bytes = u32::try_from(body.len()).ok().filter(|bytes| *bytes <= FRAME_BYTES_MAX);
+    let bytes = bytes.ok_or_else(|| io::Error::other("too long a frame"))?;
+    // At once: frames of several threads do not mix, and none is sent in two packets.
+    let mut frame = bytes.to_le_bytes().to_vec();
+    frame.extend_from_slice(&body);
+    to.write_all(&frame)?;
+    to.flush()
+}
+
+/// None at the end.
+pub(crate) fn read<T: DeserializeOwned>(from: &mut (impl Read + ?Sized)) -> io::Result<Option<T>> {
+    let mut bytes = [0; 4];
+    match from.read_exact(&mut bytes) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        read => read?,
+    }
+    let bytes = u32::from_le_bytes(bytes);
+    if bytes > FRAME_BYTES_MAX {
+        return Err(io::Error::other("too long a frame"));
+    }
+    let mut body = vec![0; bytes as usize];
+    from.read_exact(&mut body)?;
+    postcard::from_bytes(&body).map(Some).map_err(io::Error::other)
+}
+
+impl Begin {
+    pub(crate) fn pair(&self, root: Option<&std::path::Path>) -> Pair {
+        Pair {
+            source: self.source.clone().under(root),
+            destination: self.destination.clone().under(root),
+            patterns: Vec::new(),
+            like: self.like.clone().map(|like| like.under(root)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_word_comes_as_it_was_said_and_the_end_is_told_from_a_cut() {
+        let names = Down::Names { id: 7, inner: "a/b".into(), is_named: true, names: vec![1, 0] };
+        let mut sent = Vec::new();
+        write(&mut sent, &names).expect("written");
+        write(&mut sent, &names).expect("written");
+        let mut from = &sent[..];
+        let read_one = |from: &mut &[u8]| read::<Down>(from);
+        let first = read_one(&mut from).expect("a frame").expect("no end");
+        assert_eq!(format!("{first:?}"), format!("{names:?}"));
+        read_one(&mut from).expect("a frame").expect("no end");
+        assert!(read_one(&mut from).expect("the end").is_none());
+        assert!(read_one(&mut &sent[..sent.len() - 1]).is_ok());
+        assert!(read_one(&mut &sent[..9]).is_err());
+    }
+
+    #[test]
+    fn a_path_below_the_root_is_below_that_of_each_node() {
+        let root = |path: &'static str| Some(Path::new(path));
+        let spot = Spot::of(Path::new("/mnt/a/case"), root("/mnt/a"));
+        assert_eq!(spot.under(root("/mnt/b")), Path::new("/mnt/b/case"));
+        let spot = Spot::of(Path::new("/mnt/ab"), root("/mnt/a"));
+        assert_eq!(spot.under(root("/mnt/b")), Path::new("/mnt/ab"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_upset_either_side(bytes: Vec<u8>) {
+            let mut framed = (bytes.len() as u32).to_le_bytes().to_vec();
+            framed.extend(&bytes);
+            for input in [&framed, &bytes] {
+                let _ = read::<Down>(&mut &input[..]);
+                let _ = read::<Up>(&mut &input[..]);
+            }
+        }
+    }
+}

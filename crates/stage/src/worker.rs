@@ -1,0 +1,329 @@
+//! A process that copies on another node what it is told to.
+//!
+//! Who deals out reads the directories and makes those of the destination; here files are copied,
+//! in batches, and parts of large ones. What needs a look at more than one file (those with several
+//! names, large ones as a whole, directories) is handed back.
+
+use std::{
+    collections::HashMap,
+    ffi::{CStr, CString},
+    io::{self, Read, Write},
+    os::fd::AsFd,
+    path::{Component, Path, PathBuf},
+    sync::{Arc, Mutex, mpsc},
+    thread,
+};
+
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
+
+use crate::{
+    Cancel, Counts, Note, Options, Problem, Selection, Wanted, Watcher, WhenOpen,
+    large::Large,
+    queue::Names,
+    remote::ALIVE_EVERY,
+    settle::Stat,
+    tree::{Dir, Tree, os, split},
+    walk::{PIECE_BYTES, Stager},
+    whole,
+    words::{self, Begin, Done, Down, Event, Seen, Spot, Up, What},
+};
+
+/// So many directories are kept open by a thread.
+const DIRECTORIES_MAX: usize = 64;
+
+/// Copies what it is told to until nothing more comes; `root` is this node's place of what every
+/// node has at a place of its own.
+///
+/// # Errors
+/// Who deals out says what makes no sense, or cannot be spoken to.
+pub fn work(
+    mut from: impl Read,
+    to: impl Write + Send + 'static,
+    root: Option<PathBuf>,
+) -> io::Result<()> {
+    crate::writers::expect_questions();
+    let to: Voice = Arc::new(Mutex::new(Box::new(to)));
+    let (over, alive) = mpsc::channel::<()>();
+    let voice = Arc::clone(&to);
+    let ticker = thread::spawn(move || {
+        while alive.recv_timeout(ALIVE_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
+            if say(&voice, &Up::Alive).is_err() {
+                return;
+            }
+        }
+    });
+    let mut hands: Vec<thread::JoinHandle<()>> = Vec::new();
+    let mut deal: Option<mpsc::Sender<Down>> = None;
+    let cancel = Cancel::default();
+    let heard = loop {
+        let word = match words::read::<Down>(&mut from) {
+            Ok(Some(word)) => word,
+            Ok(None) => break Ok(()),
+            Err(error) => break Err(error),
+        };
+        match word {
+            Down::Begin(begin) => {
+                drop(deal.take());
+                hands.drain(..).for_each(|hand| drop(hand.join()));
+                if begin.idle {
+                    let _ = crate::stand_back();
+                }
+                let task = Arc::new(Task::new(&begin, root.clone()));
+                say(&to, &Up::Sees(task.look(&begin)))?;
+                let (sender, receiver) = mpsc::channel();
+                deal = Some(sender);
+                let jobs = Arc::new(Mutex::new(receiver));
+                for _ in 0..begin.streams.clamp(1, crate::STREAMS_MAX) {
+                    let (task, jobs) = (Arc::clone(&task), Arc::clone(&jobs));
+                    let (to, cancel) = (Arc::clone(&to), cancel.clone());
+                    hands.push(thread::spawn(move || task.work(&jobs, &to, &cancel)));
+                }
+            }
+            word => {
+                if deal.as_ref().is_none_or(|deal| deal.send(word).is_err()) {
+                    break Err(io::Error::other("nothing was begun"));
+                }
+            }
+        }
+    };
+    // What is under way is given up: who deals out does it, or has ended.
+    cancel.cancel();
+    drop(deal);
+    hands.drain(..).for_each(|hand| drop(hand.join()));
+    drop(over);
+    let _ = ticker.join();
+    heard
+}
+
+type Voice = Arc<Mutex<Box<dyn Write + Send>>>;
+
+fn say(to: &Voice, word: &Up) -> io::Result<()> {
+    let mut to = to.lock().map_err(|_| io::Error::other("a thread has panicked"))?;
+    words::write(&mut **to, word)
+}
+
+/// One tree.
+struct Task {
+    options: Options,
+    tree: Arc<Tree>,
+    root: Option<PathBuf>,
+    stage: u64,
+    node: u32,
+}
+
+impl Task {
+    fn new(begin: &Begin, root: Option<PathBuf>) -> Task {
+        let pair = begin.pair(root.as_deref());
+        let Begin { newer, larger, smaller, .. } = *begin;
+        let wanted = Wanted { newer, larger, smaller, ..Wanted::default() };
+        // Without patterns there is none that is bad.
+        let selection = Selection::new(&wanted, &[]).unwrap_or_else(|_| unreachable!());
+        let name = split(&pair.destination).1;
+        let like = pair.like.as_deref().map(|like| split(like).1);
+        let options = Options {
+            wanted,
+            changed: begin.changed,
+            follow: begin.follow,
+            verify: begin.verify,
+            open: match begin.open {
+                0 => WhenOpen::Skip,
+                1 => WhenOpen::Wait,
+                _ => WhenOpen::Copy,
+            },
+            ..Options::default()
+        };
+        let tree = Arc::new(Tree { pair, selection, began: begin.began, name, like });
+        Task { options, tree, root, stage: begin.stage, node: begin.node }
+    }
+
+    /// What is seen of both sides.
+    fn look(&self, begin: &Begin) -> Result<Seen, String> {
+        let ours = env!("CARGO_PKG_VERSION");
+        if begin.version != ours {
+            return Err(format!("it has mayfly {ours}, and not {}", begin.version));
+        }
+        let pair = &self.tree.pair;
+        let why = |path: &Path| {
+            let path = path.display().to_string();
+            move |errno: nix::errno::Errno| format!("{path}: {}", errno.desc())
+        };
+        let source = Stat::at(nix::fcntl::AT_FDCWD, &pair.source, true).map_err(why(&pair.source));
+        let source = source.map(|stat| (stat.identity.1, stat.changed))?;
+        let token = split(&pair.destination).0.join(os(&cstring(&begin.token)));
+        let token =
+            std::fs::read(&token).map_err(|error| format!("{}: {error}", token.display()))?;
+        Ok(Seen { source, token })
+    }
+
+    /// A thread.
+    fn work(&self, jobs: &Mutex<mpsc::Receiver<Down>>, to: &Voice, cancel: &Cancel) {
+        let told = Told { root: self.root.clone(), events: Mutex::default() };
+        let mut stager = Stager::new(&self.options, &told, cancel, self.stage);
+        stager.hand_back(self.node);
+        let mut hand = Hand {
+            task: self,
+            stager,
+            told: &told,
+            dirs: HashMap::new(),
+            buffer: vec![0; PIECE_BYTES],
+        };
+        loop {
+            let job = jobs.lock().ok().and_then(|jobs| jobs.recv().ok());
+            let Some(done) = job.and_then(|job| hand.perform(job)) else { return };
+            // Of what was given up nothing is said.
+            if cancel.is_cancelled() || say(to, &Up::Done(Box::new(done))).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// What holds the tree.
+    fn above(&self) -> Result<Dir, Problem> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let open = |path: &Path| nix::fcntl::open(path, flags, Mode::empty());
+        let pair = &self.tree.pair;
+        let doing = Problem::of("open the directory it is in");
+        let source = open(&split(&pair.source).0).map_err(doing)?;
+        let target = open(&split(&pair.destination).0);
+        let target = target.map_err(Problem::of("open the directory of the destination"));
+        let like = pair.like.as_deref().and_then(|like| open(&split(like).0).ok());
+        Ok(Dir::above(Arc::clone(&self.tree), source, target, like))
+    }
+}
+
+/// What is told meanwhile.
+struct Told {
+    root: Option<PathBuf>,
+    events: Mutex<Vec<Event>>,
+}
+
+impl Watcher for Told {
+    fn note(&self, note: Note<'_>) {
+        let (path, what) = match note {
+            Note::Failed(path, problem) | Note::LeftOut(path, problem) => (path, problem.into()),
+            Note::NotKept(path, text) => (path, What::NotKept(text.to_owned())),
+            // Of what is only told nothing is dealt out.
+            Note::WouldCopy(..) | Note::WouldDelete(_) | Note::Without(..) => return,
+        };
+        if let Ok(mut events) = self.events.lock() {
+            events.push(Event { path: Spot::of(path, self.root.as_deref()), what });
+        }
+    }
+
+    fn progress(&self, _counts: &Counts, _nodes: &[(String, Counts)]) {}
+}
+
+/// What a thread has at hand.
+struct Hand<'a> {
+    task: &'a Task,
+    stager: Stager<'a>,
+    told: &'a Told,
+    dirs: HashMap<PathBuf, Arc<Dir>>,
+    buffer: Vec<u8>,
+}
+
+impl Hand<'_> {
+    fn perform(&mut self, job: Down) -> Option<Done> {
+        let mut done = match job {
+            Down::Begin(_) => return None,
+            Down::Names { id, inner, is_named, names } => {
+                let (left, made) = self.names(&inner, is_named, names);
+                Done { id, left, made, ..Done::default() }
+            }
+            Down::Part { id, inner, name, temporary, part, still } => {
+                let (name, temporary) = (cstring(&name), cstring(&temporary));
+                let seen = (part, still.bytes);
+                let dir = match &inner {
+                    Some(inner) => self.dir(inner, true),
+                    None => self.task.above().map(Arc::new),
+                };
+                let copied = dir.and_then(|dir| {
+                    let of = |stat: &Stat| stat.still() == still;
+                    self.part(&dir, &name, &temporary, seen, of)
+                });
+                if let Err(problem) = copied {
+                    self.told.note(Note::Failed(&inner.unwrap_or_default(), problem));
+                }
+                Done { id, ..Done::default() }
+            }
+        };
+        done.counts = self.stager.notes.counters.take();
+        if let Ok(mut events) = self.told.events.lock() {
+            done.events = std::mem::take(&mut events);
+        }
+        Some(done)
+    }
+
+    /// Copies what can be copied here; the rest, and how many directories were made.
+    fn names(&mut self, inner: &Path, is_named: bool, names: Vec<u8>) -> (Vec<u8>, usize) {
+        let Ok(dir) = self.dir(inner, is_named) else { return (names, 0) };
+        let was_new = dir.made_upwards();
+        for (kind, name) in Names::of(names).iter() {
+            self.stager.entry(&dir, (kind, name), &mut self.buffer);
+        }
+        (self.stager.take_handed_back(), dir.made_upwards().saturating_sub(was_new))
+    }
+
+    fn part(
+        &mut self,
+        dir: &Arc<Dir>,
+        name: &CStr,
+        temporary: &CStr,
+        (part, bytes): (u64, u64),
+        is_same: impl Fn(&Stat) -> bool,
+    ) -> Result<(), Problem> {
+        let source = self.stager.open(dir, name)?;
+        let stat = Stat::of(&source).map_err(Problem::of("look at the file"))?;
+        if stat.bytes != bytes || !is_same(&stat) {
+            return Err(Problem::Changing);
+        }
+        let target = dir.existing_target().ok_or(Problem::Ended)?;
+        let flags = OFlag::O_WRONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+        let target = openat(target, temporary, flags, Mode::empty())
+            .map_err(Problem::of("open the file at the destination"))?;
+        let own = (Arc::clone(dir), name.to_owned());
+        let large = Large::begun(own, (source, stat), (target.into(), temporary.to_owned()));
+        let is_over = || if self.stager.is_over() { Err(Problem::Ended) } else { Ok(()) };
+        large.copy(part, &mut self.buffer, |_| is_over())?;
+        whole::close(large.target).map_err(Problem::of("close the file"))
+    }
+
+    /// The directory with this path below the tree's own; what holds the tree is no such one.
+    fn dir(&mut self, inner: &Path, is_named: bool) -> Result<Arc<Dir>, Problem> {
+        if let Some(dir) = self.dirs.get(inner) {
+            return Ok(Arc::clone(dir));
+        }
+        if self.dirs.len() >= DIRECTORIES_MAX {
+            self.dirs.clear();
+        }
+        let dir = match inner.components().next_back() {
+            Some(Component::Normal(name)) => {
+                let parent = self.dir(inner.parent().unwrap_or(Path::new("")), is_named)?;
+                self.below(&parent, &cstring(name.as_encoded_bytes()), is_named)?
+            }
+            _ => {
+                let name = split(&self.task.tree.pair.source).1;
+                let above = Arc::new(self.task.above()?);
+                self.below(&above, &cstring(name.as_encoded_bytes()), is_named)?
+            }
+        };
+        self.dirs.insert(inner.to_owned(), Arc::clone(&dir));
+        Ok(dir)
+    }
+
+    fn below(&self, parent: &Arc<Dir>, name: &CStr, is_named: bool) -> Result<Arc<Dir>, Problem> {
+        let source = self.stager.open_directory(parent, name)?;
+        let stat = Stat::of(source.as_fd()).map_err(Problem::of("look at the directory"))?;
+        let dir = Dir::below(parent, os(name), source, stat, is_named);
+        // It is never done here: who deals out gives it its times.
+        dir.begin(usize::MAX / 2);
+        let _ = dir.existing_target();
+        Ok(Arc::new(dir))
+    }
+}
+
+fn cstring(bytes: &[u8]) -> CString {
+    // Names have no zeros; what has one names nothing.
+    CString::new(bytes).unwrap_or_default()
+}
