@@ -329,6 +329,42 @@ fn daemons_may_die_while_trees_come_in_and_go_out() -> Result<()> {
 }
 
 #[test]
+fn the_nodes_of_an_instance_share_a_stage_and_may_die() -> Result<()> {
+    if !has_python() {
+        return Ok(());
+    }
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("stage-nodes")?;
+    let nodes: &[&str] = if is_one_node() { &["--nodes", "local:3"] } else { &[] };
+    let bench = Bench::start(&scratch, "nodes", nodes)?;
+    let (from, to) = (bench.path("from"), bench.path("to"));
+    staging(&scratch, &["many", &from, "1000"])?;
+    let end = bench.counted(0, "in", &[&from, "case"])?;
+    let shares = end["nodes"].as_array().context("nodes")?;
+    ensure!(shares.len() >= 2 && shares.iter().all(|node| node["files"] != 0), "{end}");
+    let alone = bench.counted(0, "in", &["--nodes-used", "1", &from, "alone"])?;
+    ensure!(alone["nodes"].as_array().is_some_and(Vec::is_empty), "{alone}");
+    let slow = ["--files-per-second", "300", "case", &to];
+    let running = bench.job("out", &slow)?.start()?;
+    until("it copies", || Ok(scratch.join("to").exists()))?;
+    let hands = || {
+        process::marked(scratch.mark())
+            .into_iter()
+            .filter(|process| process.command.contains("__stage-hands"))
+    };
+    ensure!(hands().count() >= 2, "no processes on other nodes");
+    for hand in hands() {
+        std::thread::sleep(Duration::from_millis(500));
+        process::kill(hand.pid);
+    }
+    let outcome = running.wait()?;
+    ensure!(outcome.code == 0, "{}", String::from_utf8_lossy(&outcome.stderr));
+    expect_same(&bench, "from", "to")?;
+    until("no process is left", || Ok(hands().count() == 0))?;
+    bench.instance.stop()
+}
+
+#[test]
 fn a_stage_that_is_interrupted_says_how_to_go_on() -> Result<()> {
     let _turn = Turn::take()?;
     let scratch = Scratch::new("stage-ended")?;
@@ -336,7 +372,8 @@ fn a_stage_that_is_interrupted_says_how_to_go_on() -> Result<()> {
     fs::write(scratch.join("file"), vec![b'a'; 8 << 20])?;
     let from = bench.path("file");
     let running = bench.job("in", &["--bandwidth", "2M", &from, "copy"])?.start()?;
-    std::thread::sleep(Duration::from_millis(500));
+    let begun = "ls -A $MAYFLY_MOUNT | grep -q '^.mayfly-'";
+    until("it is being copied", || Ok(bench.instance.shell("begun", begun).run()?.code == 0))?;
     process::terminate(running.pid());
     let outcome = running.wait()?;
     let told = String::from_utf8_lossy(&outcome.stderr).into_owned();

@@ -101,6 +101,10 @@ pub(crate) enum Do {
     Image { cache: PathBuf, pid: u32, request: String },
     #[command(name = stage::STAGER, hide = true, subcommand)]
     Stager(Stage),
+    #[command(name = stage::HELPER, hide = true)]
+    StageHelper,
+    #[command(name = stage::HANDS, hide = true)]
+    StageHands,
 }
 
 #[derive(Debug, Args)]
@@ -322,7 +326,11 @@ pub(crate) struct Staging {
     /// Begin from the beginning where an earlier try was killed
     #[arg(long)]
     pub(crate) restart: bool,
-    /// Threads [default: two for each processor, 4 to 32]
+    /// At most so many nodes take part, this one among them: those that see what is outside the
+    /// instance [default: 32]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub(crate) nodes_used: Option<u16>,
+    /// Threads on each node [default: two for each processor, 4 to 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) streams: Option<u16>,
     /// Bytes a second, at most

@@ -85,6 +85,8 @@ fn perform(what: Do) -> Result<()> {
         Do::Daemon { run_dir } => mayfly_deploy::run_daemon(&run_dir),
         Do::Fuse { run_dir, point } => mayfly_deploy::run_fuse(&run_dir, &point),
         Do::Inside { run_dir, command } => mayfly_deploy::run_inside(&run_dir, &command),
+        Do::StageHelper => stage::help(),
+        Do::StageHands => stage::serve(),
         Do::Keep { run_dir } => mayfly_deploy::run_keeper(&run_dir),
         Do::Image { cache, pid, request } => mayfly_deploy::make_image(&cache, pid, &request),
     }

@@ -6,6 +6,7 @@
 mod every;
 mod known;
 mod show;
+mod workers;
 
 use std::{
     ffi::{OsStr, OsString},
@@ -23,10 +24,13 @@ use mayfly_deploy::{Config, command_inside, environment};
 use mayfly_stage::{Cancel, Journal, JournalError, Listed, Options, Pair, Wanted};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use self::workers::Started;
 use crate::{
     arguments::{Stage, Staging, WhenOpen},
     run,
 };
+
+pub(crate) use workers::{HANDS, HELPER, help, serve};
 
 /// The hidden subcommand that copies: `__stage in|out` and the arguments of `stage`.
 pub(crate) const STAGER: &str = "__stage";
@@ -114,6 +118,11 @@ fn begin(wanted: &Stage, staging: &Staging) -> Result<ExitCode> {
     let words = std::env::args_os().skip_while(|word| word != "stage").skip(1);
     let mut command = stager(&config)?;
     command.args(words);
+    let workers = match staging.dry_run {
+        true => Started::default(),
+        false => Started::new(&config, staging.nodes_used)?,
+    };
+    workers.tell(&mut command)?;
     if staging.background || matches!(wanted, Stage::Every(_)) {
         return known::leave(command, &config).map(|()| ExitCode::SUCCESS);
     }
@@ -132,7 +141,10 @@ fn stager(config: &Config) -> Result<Command> {
 /// # Errors
 /// [`Partly`]; it could not be begun.
 pub(crate) fn transfer_now(config: &Config, direction: &str, what: &Transfer) -> Result<()> {
-    let status = stager(config)?
+    let workers = Started::new(config, None)?;
+    let mut command = stager(config)?;
+    workers.tell(&mut command)?;
+    let status = command
         // Its command has ended: who has files open still will not come to an end.
         .args([direction, "--quiet", "--open", "copy"])
         .args((direction == "in").then_some("--unwatched"))
@@ -140,6 +152,7 @@ pub(crate) fn transfer_now(config: &Config, direction: &str, what: &Transfer) ->
         .args([&what.from, &what.to])
         .status()
         .context("cannot start the copy")?;
+    workers.end();
     let words = format!(
         "stage {direction} of {} to {}",
         Path::new(&what.from).display(),
@@ -192,6 +205,7 @@ fn copy(wanted: &Stage) -> Result<ExitCode> {
     }
     let pairs = pairs(staging, inward)?;
     let options = Options { sync: !inward, ..options(staging)? };
+    let workers = workers::handed_on()?;
     let mut journal = journal(staging, &pairs, inward)?;
     let cancel = cancelled_by_signals()?;
     let entry = known::entry(if inward { "in" } else { "out" }, &staging.paths, false);
@@ -199,7 +213,8 @@ fn copy(wanted: &Stage) -> Result<ExitCode> {
     if journal.is_resumed() {
         screen.say_resumed();
     }
-    let report = mayfly_stage::stage(&pairs, &options, &mut journal, &cancel, &screen)?;
+    let report =
+        mayfly_stage::stage_with(&workers, &pairs, &options, &mut journal, &cancel, &screen)?;
     screen.end(&report);
     if let Some(entry) = entry {
         entry.end(&report);
@@ -257,6 +272,8 @@ fn options(staging: &Staging) -> Result<Options> {
             WhenOpen::Wait => mayfly_stage::WhenOpen::Wait,
             WhenOpen::Copy => mayfly_stage::WhenOpen::Copy,
         },
+        root: std::env::var_os("MAYFLY_MOUNT").map(PathBuf::from),
+        idle: staging.idle || staging.background,
         above: 0o777 & !mayfly_stage::clear_umask(),
         unwatched: staging.unwatched,
         streams: staging.streams.map_or(usual.streams, usize::from),

@@ -503,11 +503,14 @@ impl Stager<'_> {
 
     /// Copies a part of a large file, and with the last one ends it.
     pub(crate) fn part(&self, large: &Arc<Large>, part: u64, buffer: &mut [u8]) {
-        let done = large.copy(part, buffer, |bytes| {
-            self.pace.bytes(bytes, || self.is_over());
-            if self.is_over() { Err(Problem::Ended) } else { Ok(()) }
-        });
+        let done = large.copy(part, buffer, |bytes| self.turn(bytes));
         self.part_done(large, done, buffer);
+    }
+
+    /// Waits until so many bytes may be copied.
+    pub(crate) fn turn(&self, bytes: u64) -> Result<(), Problem> {
+        self.pace.bytes(bytes, || self.is_over());
+        if self.is_over() { Err(Problem::Ended) } else { Ok(()) }
     }
 
     /// A part is done, here or elsewhere.

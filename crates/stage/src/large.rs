@@ -59,12 +59,6 @@ impl Large {
         Large { dir, name, stat, source, target, temporary, tries: 0, left, problem }
     }
 
-    /// How long a part is.
-    pub(crate) fn part_bytes(&self, part: u64) -> u64 {
-        let from = (part * PART_BYTES).min(self.stat.bytes);
-        (self.stat.bytes - from).min(PART_BYTES)
-    }
-
     pub(crate) fn parts(&self) -> u64 {
         parts(self.stat.bytes)
     }

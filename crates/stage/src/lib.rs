@@ -11,6 +11,7 @@
 
 mod counts;
 mod entry;
+mod inherited;
 mod journal;
 mod large;
 mod links;
@@ -40,6 +41,7 @@ use std::{
 };
 
 pub use counts::Counts;
+pub use inherited::{hand_on, inherited};
 pub use journal::{Journal, JournalError};
 pub use listed::{BadPath, Listed};
 pub use priority::stand_back;

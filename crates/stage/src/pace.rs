@@ -1,7 +1,10 @@
 //! No more than so many bytes and files a second.
 
 use std::{
-    sync::Mutex,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -15,21 +18,21 @@ const NAP: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 struct Meter {
     /// Units a second.
-    rate: u64,
+    rate: AtomicU64,
     /// When what was granted so far is used up.
     until: Mutex<Instant>,
 }
 
 impl Meter {
     fn new(rate: u64) -> Meter {
-        Meter { rate: rate.max(1), until: Mutex::new(Instant::now()) }
+        Meter { rate: AtomicU64::new(rate.max(1)), until: Mutex::new(Instant::now()) }
     }
 
     /// When these units may be used.
     fn book(&self, units: u64, now: Instant) -> Instant {
         let Ok(mut until) = self.until.lock() else { return now };
         let begin = (*until).max(now.checked_sub(SAVED).unwrap_or(now));
-        *until = begin + Duration::from_secs_f64(units as f64 / self.rate as f64);
+        *until = begin + Duration::from_secs_f64(units as f64 / self.rate.load(Relaxed) as f64);
         begin
     }
 }
@@ -44,6 +47,13 @@ pub(crate) struct Pace {
 impl Pace {
     pub(crate) fn new(bandwidth: Option<u64>, files_per_second: Option<u64>) -> Pace {
         Pace { bytes: bandwidth.map(Meter::new), files: files_per_second.map(Meter::new) }
+    }
+
+    /// So many bytes a second from here on, if there is a limit at all.
+    pub(crate) fn limit_bytes(&self, rate: u64) {
+        if let Some(meter) = &self.bytes {
+            meter.rate.store(rate.max(1), Relaxed);
+        }
     }
 
     /// Waits until a file may be begun.

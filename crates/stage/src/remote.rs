@@ -30,7 +30,7 @@ use nix::{
 };
 
 use crate::{
-    Counts, Note, Problem, WhenOpen,
+    Cancel, Counts, Note, Problem, WhenOpen,
     entry::Kind,
     large::Large,
     queue::{Names, Turn},
@@ -44,9 +44,11 @@ use crate::{
 /// Who copies says so often that it goes on.
 pub(crate) const ALIVE_EVERY: Duration = Duration::from_secs(1);
 /// Who is silent for so long is left.
-const SILENT_MAX: Duration = Duration::from_secs(30);
+pub(crate) const SILENT_MAX: Duration = Duration::from_secs(30);
 /// Whoever waits for an answer looks so often whether the other side lives.
-const NAP: Duration = Duration::from_millis(500);
+const NAP: Duration = Duration::from_millis(100);
+/// Who is told that nothing more comes ends within that time, or is not waited for.
+const ENDS_WITHIN: Duration = Duration::from_secs(2);
 /// So many descriptions of what went wrong are known by heart; further ones are not told apart.
 const TEXTS_MAX: usize = 1000;
 
@@ -67,7 +69,10 @@ struct Link {
     waiting: Mutex<HashMap<u64, SyncSender<Done>>>,
     sees: Mutex<Option<SyncSender<Result<Seen, String>>>>,
     heard: Mutex<Instant>,
+    /// Nothing more is asked of it.
     gone: AtomicBool,
+    /// Its line is at its end.
+    ended: AtomicBool,
     next: AtomicU64,
     counts: Mutex<Counts>,
 }
@@ -85,11 +90,19 @@ impl Worker {
             sees: Mutex::default(),
             heard: Mutex::new(Instant::now()),
             gone: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             next: AtomicU64::new(0),
             counts: Mutex::default(),
         });
         let listener = Arc::clone(&link);
         thread::spawn(move || listener.listen(from));
+        let voice = Arc::clone(&link);
+        thread::spawn(move || {
+            while !voice.is_gone() {
+                voice.say(&Down::Alive);
+                thread::sleep(ALIVE_EVERY);
+            }
+        });
         Ok(Worker { name, node: AtomicU32::new(0), link })
     }
 
@@ -109,7 +122,7 @@ impl Worker {
     }
 
     /// Begins a tree there: what it sees of both sides.
-    fn begin(&self, begin: Begin) -> Result<Seen, String> {
+    fn begin(&self, begin: Begin, cancel: &Cancel) -> Result<Seen, String> {
         let (sender, receiver) = mpsc::sync_channel(1);
         if let Ok(mut sees) = self.link.sees.lock() {
             *sees = Some(sender);
@@ -118,14 +131,17 @@ impl Worker {
         // It may have been started just now, through a login.
         self.link.hear();
         self.link.say(&Down::Begin(Box::new(begin)));
-        self.link.wait(&receiver).unwrap_or_else(|| Err("it does not answer".to_owned()))
+        self.link.wait(&receiver, cancel).unwrap_or_else(|| Err("it does not answer".to_owned()))
     }
 }
 
 impl Drop for Worker {
+    /// What it has begun and not ended, it removes.
     fn drop(&mut self) {
-        if let Ok(line) = self.link.to.lock() {
-            let _ = line.shutdown(Shutdown::Both);
+        self.link.end();
+        let until = Instant::now() + ENDS_WITHIN;
+        while !self.link.ended.load(Acquire) && Instant::now() < until {
+            thread::sleep(Duration::from_millis(5));
         }
     }
 }
@@ -160,6 +176,15 @@ impl Link {
             }
         }
         self.leave();
+        self.ended.store(true, Release);
+    }
+
+    /// Has it give up what it is at.
+    fn end(&self) {
+        self.leave();
+        if let Ok(line) = self.to.lock() {
+            let _ = line.shutdown(Shutdown::Write);
+        }
     }
 
     /// Nothing more is asked of it.
@@ -180,13 +205,17 @@ impl Link {
         }
     }
 
-    /// None when it is gone, or falls silent.
-    fn wait<T>(&self, answer: &mpsc::Receiver<T>) -> Option<T> {
+    /// None when it is gone, or falls silent, or the stage was ended.
+    fn wait<T>(&self, answer: &mpsc::Receiver<T>, cancel: &Cancel) -> Option<T> {
         loop {
             match answer.recv_timeout(NAP) {
                 Ok(answer) => return Some(answer),
                 Err(RecvTimeoutError::Disconnected) => return None,
                 Err(RecvTimeoutError::Timeout) => {
+                    if cancel.is_cancelled() {
+                        self.end();
+                        return None;
+                    }
                     let heard = self.heard.lock().map(|heard| heard.elapsed());
                     if self.is_gone() || heard.is_ok_and(|silent| silent > SILENT_MAX) {
                         self.leave();
@@ -197,7 +226,7 @@ impl Link {
         }
     }
 
-    fn ask(&self, word: impl FnOnce(u64) -> Down) -> Option<Done> {
+    fn ask(&self, cancel: &Cancel, word: impl FnOnce(u64) -> Down) -> Option<Done> {
         let id = self.next.fetch_add(1, AcqRel);
         let (sender, answer) = mpsc::sync_channel(1);
         self.waiting.lock().ok()?.insert(id, sender);
@@ -206,7 +235,7 @@ impl Link {
             return None;
         }
         self.say(&word(id));
-        let done = self.wait(&answer)?;
+        let done = self.wait(&answer, cancel)?;
         if let Ok(mut counts) = self.counts.lock() {
             counts.add(&done.counts);
         }
@@ -243,13 +272,15 @@ impl Stager<'_> {
         let look = || Stat::at(nix::fcntl::AT_FDCWD, &pair.source, true);
         let token = Token::make(self.stage, &pair.destination);
         let (Ok(before), Ok(token)) = (look(), token) else { return Vec::new() };
-        let begin = self.task(above, &token);
+        // Each has its share, and what those would have that take no part is this one's.
+        let share = self.options.bandwidth.map(|all| all / (workers.len() as u64 + 1));
+        let begin = Begin { bandwidth: share, ..self.task(above, &token) };
         let looks: Vec<Result<Seen, String>> = thread::scope(|scope| {
             let looks = workers.iter().zip(1..).map(|(worker, node)| {
                 let begin = Begin { node, ..begin.clone() };
                 scope.spawn(move || match worker.is_gone() {
                     true => Err("it has ended".to_owned()),
-                    false => worker.begin(begin),
+                    false => worker.begin(begin, self.cancel),
                 })
             });
             let looks: Vec<_> = looks.collect();
@@ -275,7 +306,11 @@ impl Stager<'_> {
             self.notes.tell(Note::Without(worker.name(), &why));
             None
         });
-        judged.collect()
+        let joining: Vec<&Worker> = judged.collect();
+        if let (Some(all), Some(share)) = (self.options.bandwidth, share) {
+            self.pace.limit_bytes(all - share * joining.len() as u64);
+        }
+        joining
     }
 
     fn task(&self, above: &Dir, token: &Token) -> Begin {
@@ -301,6 +336,7 @@ impl Stager<'_> {
             },
             idle: options.idle,
             streams: options.streams,
+            bandwidth: None,
             stage: self.stage,
             node: 0,
             token: token.path.file_name().unwrap_or_default().as_bytes().to_vec(),
@@ -328,12 +364,13 @@ impl Stager<'_> {
         let mut dealt = Names::default();
         let mut count = 0;
         for (kind, name) in names.iter() {
-            if self.is_over() || !self.is_wanted(dir, name, false) {
-                self.end(dir);
-            } else {
+            if !self.is_over() && self.is_wanted(dir, name, false) {
                 self.pace.file(|| self.is_over());
                 dealt.push(kind, name);
                 count += 1;
+            } else {
+                // It may be a directory, of which that was not asked.
+                self.entry(dir, (kind, name), buffer);
             }
         }
         if count == 0 {
@@ -345,7 +382,12 @@ impl Stager<'_> {
         }
         let (inner, is_named) = (dir.own_inner_path(), dir.is_named);
         let bytes = dealt.to_bytes();
-        let asked = worker.link.ask(|id| Down::Names { id, inner, is_named, names: bytes.clone() });
+        let asked = worker.link.ask(self.cancel, |id| Down::Names {
+            id,
+            inner,
+            is_named,
+            names: bytes.clone(),
+        });
         let Some(done) = asked else {
             self.remove_half_done(dir, &dealt, worker.node.load(Relaxed));
             return self.names(dir, &dealt, buffer);
@@ -374,10 +416,16 @@ impl Stager<'_> {
         let inner = (!dir.is_above()).then(|| dir.own_inner_path());
         let name = large.name.as_bytes().to_vec();
         let (temporary, still) = (large.temporary.as_bytes().to_vec(), large.stat.still());
-        self.pace.bytes(large.part_bytes(part), || self.is_over());
         let asked = match large.problem().is_some() || self.is_over() {
             true => None,
-            false => worker.link.ask(|id| Down::Part { id, inner, name, temporary, part, still }),
+            false => worker.link.ask(self.cancel, |id| Down::Part {
+                id,
+                inner,
+                name,
+                temporary,
+                part,
+                still,
+            }),
         };
         let Some(done) = asked else { return self.part(large, part, buffer) };
         // What it has copied counts when the file is whole.
@@ -388,7 +436,6 @@ impl Stager<'_> {
     /// Counts what was done elsewhere, and tells of what went wrong there.
     fn take(&self, done: &Done) {
         self.notes.counters.add(&done.counts);
-        self.pace.bytes(done.counts.bytes, || self.is_over());
         for event in &done.events {
             let path = event.path.clone().under(self.options.root.as_deref());
             match (&event.what, self.problem(&event.what)) {

@@ -45,6 +45,23 @@ impl Stat {
         fstat(file).map(Stat::from)
     }
 
+    /// Of a directory of which somebody else knows what it is like: who makes a copy may use it.
+    pub(crate) fn unseen() -> Stat {
+        let never = (0, 0);
+        Stat {
+            kind: SFlag::S_IFDIR,
+            mode: 0o700,
+            bytes: 0,
+            allocated: 0,
+            accessed: never,
+            modified: never,
+            changed: never,
+            identity: (0, 0),
+            links: 1,
+            uid: geteuid().as_raw(),
+        }
+    }
+
     /// Of a name in a directory; a link itself unless it is to be followed.
     pub(crate) fn at<P: ?Sized + NixPath>(
         directory: impl AsFd,

@@ -59,6 +59,8 @@ pub(crate) struct Begin {
     /// Lowest priority for processors and disks.
     pub(crate) idle: bool,
     pub(crate) streams: usize,
+    /// Bytes a second, at most.
+    pub(crate) bandwidth: Option<u64>,
     /// In temporary names.
     pub(crate) stage: u64,
     /// Tells this node's temporary names from others'.
@@ -79,6 +81,8 @@ pub(crate) struct Still {
 /// To who copies.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Down {
+    /// It goes on.
+    Alive,
     Begin(Box<Begin>),
     /// Names of the directory with this path below the tree's own, as [`crate::queue::Names`] has
     /// them.

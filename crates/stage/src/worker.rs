@@ -7,21 +7,24 @@
 use std::{
     collections::HashMap,
     ffi::{CStr, CString},
+    fs::File,
     io::{self, Read, Write},
-    os::fd::AsFd,
     path::{Component, Path, PathBuf},
     sync::{Arc, Mutex, mpsc},
     thread,
+    time::{Duration, Instant},
 };
 
-use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::Mode;
+use nix::{
+    fcntl::{Flock, FlockArg, OFlag, openat},
+    sys::stat::Mode,
+};
 
 use crate::{
     Cancel, Counts, Note, Options, Problem, Selection, Wanted, Watcher, WhenOpen,
     large::Large,
     queue::Names,
-    remote::ALIVE_EVERY,
+    remote::{ALIVE_EVERY, SILENT_MAX},
     settle::Stat,
     tree::{Dir, Tree, os, split},
     walk::{PIECE_BYTES, Stager},
@@ -29,11 +32,14 @@ use crate::{
     words::{self, Begin, Done, Down, Event, Seen, Spot, Up, What},
 };
 
+/// An earlier process of the same stage ends within that time.
+const EARLIER_MAX: Duration = Duration::from_secs(10);
 /// So many directories are kept open by a thread.
 const DIRECTORIES_MAX: usize = 64;
 
 /// Copies what it is told to until nothing more comes; `root` is this node's place of what every
-/// node has at a place of its own.
+/// node has at a place of its own, and in the directory `locks` those of one stage exclude each
+/// other: whoever has started one that was killed may start it again at once.
 ///
 /// # Errors
 /// Who deals out says what makes no sense, or cannot be spoken to.
@@ -41,36 +47,52 @@ pub fn work(
     mut from: impl Read,
     to: impl Write + Send + 'static,
     root: Option<PathBuf>,
+    locks: Option<&Path>,
 ) -> io::Result<()> {
     crate::writers::expect_questions();
     let to: Voice = Arc::new(Mutex::new(Box::new(to)));
     let (over, alive) = mpsc::channel::<()>();
     let voice = Arc::clone(&to);
+    let cancel = Cancel::default();
+    let heard = Arc::new(Mutex::new(Instant::now()));
+    let (last, over_all) = (Arc::clone(&heard), cancel.clone());
     let ticker = thread::spawn(move || {
         while alive.recv_timeout(ALIVE_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
-            if say(&voice, &Up::Alive).is_err() {
-                return;
+            let silent = last.lock().is_ok_and(|last| last.elapsed() > SILENT_MAX);
+            if silent || say(&voice, &Up::Alive).is_err() {
+                // The machine of who deals out is gone, or cannot be reached.
+                over_all.cancel();
             }
         }
     });
     let mut hands: Vec<thread::JoinHandle<()>> = Vec::new();
     let mut deal: Option<mpsc::Sender<Down>> = None;
-    let cancel = Cancel::default();
-    let heard = loop {
+    let mut lock = None;
+    let ended = loop {
         let word = match words::read::<Down>(&mut from) {
             Ok(Some(word)) => word,
             Ok(None) => break Ok(()),
             Err(error) => break Err(error),
         };
+        if let Ok(mut heard) = heard.lock() {
+            *heard = Instant::now();
+        }
         match word {
+            Down::Alive => {}
             Down::Begin(begin) => {
                 drop(deal.take());
                 hands.drain(..).for_each(|hand| drop(hand.join()));
                 if begin.idle {
                     let _ = crate::stand_back();
                 }
+                // One at a time: this one's own goes first.
+                drop(lock.take());
                 let task = Arc::new(Task::new(&begin, root.clone()));
-                say(&to, &Up::Sees(task.look(&begin)))?;
+                let seen = Lock::take(locks, begin.stage).and_then(|taken| {
+                    lock = taken;
+                    task.look(&begin)
+                });
+                say(&to, &Up::Sees(seen))?;
                 let (sender, receiver) = mpsc::channel();
                 deal = Some(sender);
                 let jobs = Arc::new(Mutex::new(receiver));
@@ -93,7 +115,7 @@ pub fn work(
     hands.drain(..).for_each(|hand| drop(hand.join()));
     drop(over);
     let _ = ticker.join();
-    heard
+    ended
 }
 
 type Voice = Arc<Mutex<Box<dyn Write + Send>>>;
@@ -101,6 +123,37 @@ type Voice = Arc<Mutex<Box<dyn Write + Send>>>;
 fn say(to: &Voice, word: &Up) -> io::Result<()> {
     let mut to = to.lock().map_err(|_| io::Error::other("a thread has panicked"))?;
     words::write(&mut **to, word)
+}
+
+/// Held while this node takes part in a stage.
+struct Lock {
+    _held: Flock<File>,
+    path: PathBuf,
+}
+
+impl Lock {
+    /// Waits for an earlier process of the same stage, which ends when its line does.
+    fn take(locks: Option<&Path>, stage: u64) -> Result<Option<Lock>, String> {
+        let Some(locks) = locks else { return Ok(None) };
+        let path = locks.join(format!("{stage:016x}.hands"));
+        let failed = |error: io::Error| format!("{}: {error}", path.display());
+        std::fs::create_dir_all(locks).map_err(failed)?;
+        let until = Instant::now() + EARLIER_MAX;
+        loop {
+            let file = File::create(&path).map_err(failed)?;
+            match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(held) => return Ok(Some(Lock { _held: held, path })),
+                Err(_) if Instant::now() < until => thread::sleep(Duration::from_millis(10)),
+                Err(_) => return Err("an earlier try of this stage has not ended there".into()),
+            }
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
 }
 
 /// One tree.
@@ -126,6 +179,7 @@ impl Task {
             changed: begin.changed,
             follow: begin.follow,
             verify: begin.verify,
+            bandwidth: begin.bandwidth,
             open: match begin.open {
                 0 => WhenOpen::Skip,
                 1 => WhenOpen::Wait,
@@ -226,7 +280,7 @@ struct Hand<'a> {
 impl Hand<'_> {
     fn perform(&mut self, job: Down) -> Option<Done> {
         let mut done = match job {
-            Down::Begin(_) => return None,
+            Down::Alive | Down::Begin(_) => return None,
             Down::Names { id, inner, is_named, names } => {
                 let (left, made) = self.names(&inner, is_named, names);
                 Done { id, left, made, ..Done::default() }
@@ -284,8 +338,7 @@ impl Hand<'_> {
             .map_err(Problem::of("open the file at the destination"))?;
         let own = (Arc::clone(dir), name.to_owned());
         let large = Large::begun(own, (source, stat), (target.into(), temporary.to_owned()));
-        let is_over = || if self.stager.is_over() { Err(Problem::Ended) } else { Ok(()) };
-        large.copy(part, &mut self.buffer, |_| is_over())?;
+        large.copy(part, &mut self.buffer, |bytes| self.stager.turn(bytes))?;
         whole::close(large.target).map_err(Problem::of("close the file"))
     }
 
@@ -314,8 +367,8 @@ impl Hand<'_> {
 
     fn below(&self, parent: &Arc<Dir>, name: &CStr, is_named: bool) -> Result<Arc<Dir>, Problem> {
         let source = self.stager.open_directory(parent, name)?;
-        let stat = Stat::of(source.as_fd()).map_err(Problem::of("look at the directory"))?;
-        let dir = Dir::below(parent, os(name), source, stat, is_named);
+        // Who deals out has looked at it.
+        let dir = Dir::below(parent, os(name), source, Stat::unseen(), is_named);
         // It is never done here: who deals out gives it its times.
         dir.begin(usize::MAX / 2);
         let _ = dir.existing_target();

@@ -36,7 +36,7 @@ fn worker(name: &str, root: &Path, bytes_max: usize) -> (Worker, thread::JoinHan
     let root = root.to_owned();
     let process = thread::spawn(move || {
         let from = Cut(theirs.try_clone().expect("a descriptor"), bytes_max);
-        let ended = work(from, theirs.try_clone().expect("a descriptor"), Some(root));
+        let ended = work(from, theirs.try_clone().expect("a descriptor"), Some(root), None);
         let _ = theirs.shutdown(std::net::Shutdown::Both);
         assert!(bytes_max < usize::MAX || ended.is_ok(), "{ended:?}");
     });

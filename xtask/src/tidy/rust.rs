@@ -21,6 +21,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/client/", "buffers of the host process and the mapped open-file table"),
     ("crates/deploy/src/xattrs.rs", "calls of the C library that no safe crate makes"),
     ("crates/stage/src/priority.rs", "calls of the C library that no safe crate makes"),
+    ("crates/stage/src/inherited.rs", "descriptors that a process was started with"),
     ("crates/stage/src/writers.rs", "leases, and a signal that is ignored"),
     ("crates/stage/src/xattrs.rs", "calls of the C library that no safe crate makes"),
     ("crates/meta/src/lmdb.rs", "opening a memory-mapped store"),

@@ -10,9 +10,9 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use mayfly_stage::{Cancel, Journal, Options, Pair, Report};
+use mayfly_stage::{Cancel, Journal, Options, Pair, Report, Worker};
 
-use super::{cancelled_by_signals, known, options, pairs, show::Screen, stand_back};
+use super::{cancelled_by_signals, known, options, pairs, show::Screen, stand_back, workers};
 use crate::arguments::Every;
 
 /// Whoever waits for the next time looks so often whether it is over.
@@ -30,12 +30,13 @@ pub(super) fn copy(every: &Every) -> Result<ExitCode> {
     let span = humantime::format_duration(every.span);
     let mut entry = known::entry(&format!("every {span}"), &staging.paths, true)
         .context("what it does cannot be told to others")?;
-    let options = Options { sync: true, ..options(staging)? };
+    let options = Options { sync: true, idle: true, ..options(staging)? };
+    let workers = workers::handed_on()?;
     let mut last = Report::default();
     while !cancel.is_cancelled() {
         let (began, now) = (SystemTime::now(), Instant::now());
         let screen = Screen::new(staging, false, Some(&entry));
-        match once(pair, &options, &cancel, &screen) {
+        match once(&workers, pair, &options, &cancel, &screen) {
             Ok(report) => last = report,
             // It may do the next time.
             Err(error) => eprintln!("mayfly: {error:#}"),
@@ -52,13 +53,20 @@ pub(super) fn copy(every: &Every) -> Result<ExitCode> {
 }
 
 /// Makes the next copy, and has it take the place of the last one.
-fn once(pair: &Pair, options: &Options, cancel: &Cancel, screen: &Screen<'_>) -> Result<Report> {
+fn once(
+    workers: &[Worker],
+    pair: &Pair,
+    options: &Options,
+    cancel: &Cancel,
+    screen: &Screen<'_>,
+) -> Result<Report> {
     let whole = &pair.destination;
     let [next, old] = [".next", ".old"].map(|end| beside(whole, end));
     finish(&next, &old, whole)?;
     let like = fs::symlink_metadata(whole).is_ok().then(|| whole.clone());
     let pair = Pair { destination: next.clone(), like, ..pair.clone() };
-    let report = mayfly_stage::stage(&[pair], options, &mut Journal::none(), cancel, screen)?;
+    let mut journal = Journal::none();
+    let report = mayfly_stage::stage_with(workers, &[pair], options, &mut journal, cancel, screen)?;
     screen.end(&report);
     if report.is_whole_but_for_open() {
         replace(&next, &old, whole).with_context(|| format!("{} stays old", whole.display()))?;

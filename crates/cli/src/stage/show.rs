@@ -71,6 +71,7 @@ impl<'a> Screen<'a> {
             {
                 all.extend(counts);
                 all.insert("ended".to_owned(), report.ended.into());
+                all.insert("nodes".to_owned(), shares(&report.nodes));
                 all.insert("seconds".to_owned(), self.begun.elapsed().as_secs_f64().into());
             }
             return event(value);
@@ -85,6 +86,10 @@ impl<'a> Screen<'a> {
         if !self.is_quiet || !report.is_whole() {
             let verb = if self.is_dry { "would stage" } else { "staged" };
             eprintln!("mayfly: {verb} {} {}", self.what, self.line(&report.counts));
+            for (node, counts) in report.nodes.iter().filter(|(_, counts)| counts.files > 0) {
+                let (files, bytes) = (counts.files, size::show(counts.bytes));
+                eprintln!("mayfly:   {node}: {files} files, {bytes}");
+            }
         }
     }
 
@@ -133,6 +138,12 @@ impl Watcher for Screen<'_> {
             Note::Failed(path, Problem::Open) => self.problem("open", path, Problem::Open),
             Note::Failed(path, problem) => self.problem("failed", path, problem),
             Note::LeftOut(path, problem) => self.problem("left_out", path, problem),
+            Note::Without(node, why) if self.is_json => {
+                event(json!({"event": "without", "node": node, "why": why}));
+            }
+            Note::Without(node, why) => {
+                self.bar.suspend(|| eprintln!("mayfly: {node} takes no part: {why}"));
+            }
             Note::NotKept(path, what) if self.is_json => {
                 event(with_path(path, json!({"event": "not_kept", "what": what})));
             }
@@ -150,7 +161,7 @@ impl Watcher for Screen<'_> {
         }
     }
 
-    fn progress(&self, counts: &Counts) {
+    fn progress(&self, counts: &Counts, nodes: &[(String, Counts)]) {
         if let Some(entry) = self.entry
             && is_time(&self.noted, EVENT_EVERY)
         {
@@ -160,6 +171,7 @@ impl Watcher for Screen<'_> {
             if is_time(&self.told, EVENT_EVERY) {
                 let mut value = serde_json::to_value(counts).unwrap_or_default();
                 value["event"] = "progress".into();
+                value["nodes"] = shares(nodes);
                 event(value);
             }
         } else if !self.bar.is_hidden() {
@@ -169,6 +181,12 @@ impl Watcher for Screen<'_> {
             eprintln!("mayfly: stage {}: {}", self.what, self.line(counts));
         }
     }
+}
+
+/// What other nodes have done.
+fn shares(nodes: &[(String, Counts)]) -> Value {
+    let share = |(node, counts): &(String, Counts)| json!({"node": node, "files": counts.files, "bytes": counts.bytes});
+    nodes.iter().map(share).collect()
 }
 
 /// Is it time again?

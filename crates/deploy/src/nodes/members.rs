@@ -3,12 +3,13 @@
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::{Roles, launcher::Launcher, words::Place};
+use super::{Roles, is_this_machine, launcher::Launcher, words::Place};
 
 /// File name in the run directory.
 const FILE: &str = "nodes.json";
@@ -59,6 +60,29 @@ impl Members {
             .with_context(|| format!("{} is no list of nodes", path.display()))?;
         ensure!(!members.nodes.is_empty(), "{} names no node", path.display());
         Ok(Some(members))
+    }
+
+    /// A command that runs `mayfly SUBCOMMAND` on the host of node `node`, from that of node `own`;
+    /// not served by an instance in which this process is.
+    ///
+    /// # Errors
+    /// There is no such node, or this program cannot find itself.
+    pub fn command_on(&self, node: u32, own: u32, subcommand: &str) -> Result<Command> {
+        let host = |node: u32| self.nodes.get(node as usize).map(|member| member.host.as_str());
+        let there = host(node).with_context(|| format!("there is no node {node}"))?;
+        let is_here = host(own) == Some(there) || is_this_machine(there);
+        let mut command = match is_here {
+            true => {
+                let mut command = Command::new(std::env::current_exe()?);
+                command.arg(subcommand);
+                command
+            }
+            false => self.launcher.command(there, &self.remote_path, subcommand),
+        };
+        for name in ["LD_PRELOAD", "LD_AUDIT", "MAYFLY_RUN"] {
+            command.env_remove(name);
+        }
+        Ok(command)
     }
 
     /// Before anybody is told of the directory.
