@@ -8,79 +8,9 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use mayfly_testkit::{Instance, Job, Outcome, Scratch, Turn, binary, process, skip};
+use mayfly_testkit::{Job, Scratch, Turn, binary, process, skip};
+use mayfly_tests::stages::{Bench, events, expect_same, has_python, is_one_node, staging, until};
 use serde_json::Value;
-
-/// What is not over by then never will be.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// An instance, and what is staged.
-struct Bench<'a> {
-    scratch: &'a Scratch,
-    instance: Instance<'a>,
-}
-
-impl<'a> Bench<'a> {
-    fn start(scratch: &'a Scratch, name: &str, options: &[&str]) -> Result<Bench<'a>> {
-        let instance = Instance::start_with(scratch, name, &scratch.join("mount"), options)?;
-        Ok(Bench { scratch, instance })
-    }
-
-    /// `mayfly stage DIRECTION`, with journals of this suite's own.
-    fn job(&self, direction: &str, arguments: &[&str]) -> Result<Job<'a>> {
-        let job = Job::new(self.scratch, &format!("stage-{direction}"), binary::mayfly()?)
-            .env("XDG_STATE_HOME", self.scratch.join("state"))
-            .args(["stage", direction, "--name", self.instance.name()]);
-        Ok(job.args(arguments))
-    }
-
-    fn stage(&self, direction: &str, arguments: &[&str]) -> Result<Outcome> {
-        self.job(direction, arguments)?.run_ok()
-    }
-
-    /// The last event, of a stage that ended with `code`.
-    fn counted(&self, code: i32, direction: &str, arguments: &[&str]) -> Result<Value> {
-        let outcome = self.job(direction, arguments)?.args(["--json"]).run()?;
-        let events = events(&outcome)?;
-        let last = events.last().context("no events")?.clone();
-        ensure!(outcome.code == code, "status {}: {last}", outcome.code);
-        Ok(last)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.scratch.join(name).to_string_lossy().into_owned()
-    }
-}
-
-fn events(outcome: &Outcome) -> Result<Vec<Value>> {
-    let text = String::from_utf8(outcome.stdout.clone())?;
-    text.lines().map(|line| serde_json::from_str(line).context("an event is JSON")).collect()
-}
-
-fn staging(scratch: &Scratch, arguments: &[&str]) -> Result<String> {
-    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("apps/staging.py");
-    let job = Job::new(scratch, "staging", "python3").args([program]).args(arguments);
-    Ok(String::from_utf8(job.run_ok()?.stdout)?)
-}
-
-fn expect_same(bench: &Bench<'_>, one: &str, other: &str) -> Result<()> {
-    let [one, other] = [one, other].map(|name| bench.path(name));
-    let described = [&one, &other].map(|path| staging(bench.scratch, &["describe", path]));
-    let [Ok(first), Ok(second)] = &described else { bail!("{described:?}") };
-    for (left, right) in first.lines().zip(second.lines()) {
-        ensure!(left == right, "{one}: {left}\n{other}: {right}");
-    }
-    ensure!(first.lines().count() == second.lines().count(), "{one} or {other} has more");
-    Ok(())
-}
-
-fn is_one_node() -> bool {
-    std::env::var_os("MAYFLY_NODES").is_none()
-}
-
-fn has_python() -> bool {
-    skip::unless_installed("staging", &["python3"], "python3")
-}
 
 #[test]
 fn what_goes_in_and_out_again_is_the_same_tree() -> Result<()> {
@@ -384,16 +314,6 @@ fn a_stage_that_is_interrupted_says_how_to_go_on() -> Result<()> {
     bench.instance.stop()
 }
 
-/// Waits until `what` holds.
-fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
-    let until = std::time::Instant::now() + PATIENCE;
-    while !holds()? {
-        ensure!(std::time::Instant::now() < until, "not within {PATIENCE:?}: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
-}
-
 #[test]
 fn a_stage_in_the_background_is_shown_waited_for_and_cancelled() -> Result<()> {
     let _turn = Turn::take()?;
@@ -473,130 +393,6 @@ fn a_copy_is_made_again_and_again_and_there_is_always_a_whole_one() -> Result<()
     bench.instance.stop()?;
     ensure!(text("a/file") == "two\n");
     until("the end of all processes", || Ok(process::marked(scratch.mark()).is_empty()))
-}
-
-/// `mayfly run` with what it stages, and its command.
-fn run<'a>(scratch: &'a Scratch, options: &[&str], script: &str) -> Result<Job<'a>> {
-    let data = scratch.join("data");
-    fs::create_dir_all(&data)?;
-    let job = Job::new(scratch, "run", binary::mayfly()?)
-        .env("XDG_STATE_HOME", scratch.join("state"))
-        .args(["run".as_ref(), "--data-dir".as_ref(), data.as_os_str()]);
-    Ok(job.args(options).args(["--", "sh", "-c", script]))
-}
-
-/// What a run has left.
-fn kept(scratch: &Scratch) -> Result<Vec<PathBuf>> {
-    fs::read_dir(scratch.join("data"))?.map(|entry| Ok(entry?.path())).collect()
-}
-
-#[test]
-fn a_run_takes_in_what_it_needs_and_brings_out_its_results() -> Result<()> {
-    let _turn = Turn::take()?;
-    let scratch = Scratch::new("stage-run")?;
-    fs::create_dir(scratch.join("input"))?;
-    fs::write(scratch.join("input/file"), "text")?;
-    let text = |name: &str| scratch.join(name).to_string_lossy().into_owned();
-    let bring = format!("{}:case", text("input"));
-    let (first, second) =
-        (format!("case/results:{}", text("results")), format!("case/file:{}", text("file")));
-    let options = ["--stage-in", &bring, "--stage-out", &first, "--stage-out", &second];
-    let script = "cd $MAYFLY_MOUNT/case && mkdir results && cp file results/copy; exit 7";
-    let outcome = run(&scratch, &options, script)?.run()?;
-    ensure!(outcome.code == 7, "the command's status was not kept: {}", outcome.code);
-    ensure!(fs::read(scratch.join("results/copy"))? == b"text");
-    ensure!(fs::read(scratch.join("file"))? == b"text");
-    ensure!(kept(&scratch)?.is_empty(), "data were left: {:?}", kept(&scratch)?);
-    // What cannot be brought in is found out before the command runs.
-    let bring = format!("{}:case", text("nosuch"));
-    let outcome = run(&scratch, &["--stage-in", &bring], "touch ran; echo ran")?.run()?;
-    ensure!(outcome.code == 3 && outcome.stdout.is_empty(), "status {}", outcome.code);
-    Ok(())
-}
-
-#[test]
-fn what_cannot_be_brought_out_is_kept_and_brought_out_later() -> Result<()> {
-    let _turn = Turn::take()?;
-    let scratch = Scratch::new("stage-kept")?;
-    fs::write(scratch.join("target"), "a file where a directory should be made")?;
-    let to = format!("results:{}", scratch.join("target").display());
-    let script = "mkdir $MAYFLY_MOUNT/results; echo data > $MAYFLY_MOUNT/results/file";
-    let outcome = run(&scratch, &["--stage-out", &to], script)?.run()?;
-    let told = String::from_utf8_lossy(&outcome.stderr).into_owned();
-    ensure!(outcome.code == 3, "status {}: {told}", outcome.code);
-    let name = match &kept(&scratch)?[..] {
-        [data] if is_one_node() => {
-            let data = data.to_str().context("a path of this suite is text")?;
-            ensure!(told.contains(&format!("--reopen {data}")), "{told}");
-            let start = Instance::named(&scratch, "later")?.command("start");
-            start.args(["--reopen", data]).run_ok()?;
-            "later"
-        }
-        [] if is_one_node() => bail!("nothing was kept: {told}"),
-        // Several nodes go on.
-        _ => {
-            let rest = told.rsplit("mayfly stop --name ").next().unwrap_or_default();
-            rest.split('`').next().unwrap_or_default()
-        }
-    };
-    let bench = Bench { scratch: &scratch, instance: Instance::named(&scratch, name)? };
-    bench.stage("out", &["results", &bench.path("other")])?;
-    ensure!(fs::read(scratch.join("other/file"))? == b"data\n");
-    bench.instance.stop()
-}
-
-#[test]
-fn a_run_that_the_batch_system_ends_brings_out_what_there_is() -> Result<()> {
-    let _turn = Turn::take()?;
-    let scratch = Scratch::new("stage-term")?;
-    let text = |name: &str| scratch.join(name).to_string_lossy().into_owned();
-    let (first, third) = (format!("r:{}", text("first")), format!("late:{}", text("third")));
-    // Several nodes would go on after a failure.
-    let second = if is_one_node() { "none:" } else { "r:" }.to_owned() + &text("second");
-    let options = ["--stage-out", &first, "--stage-out", &second, "--stage-out", &third];
-    let script = "cd $MAYFLY_MOUNT; echo data > r; trap 'echo last > late; exit 9' TERM; echo there
-                  while :; do sleep 0.05; done";
-    let running = run(&scratch, &options, script)?.start()?;
-    until("the command", || Ok(!fs::read(scratch.join("run.out"))?.is_empty()))?;
-    process::terminate(running.pid());
-    let outcome = running.wait()?;
-    let told = String::from_utf8_lossy(&outcome.stderr).into_owned();
-    // One of them was not there, which is said, and ends none of the others.
-    let expected = if is_one_node() { 3 } else { 9 };
-    ensure!(outcome.code == expected, "status {}: {told}", outcome.code);
-    ensure!(!is_one_node() || told.contains("none"), "{told}");
-    ensure!(fs::read(scratch.join("first"))? == b"data\n");
-    ensure!(fs::read(scratch.join("third"))? == b"last\n");
-    Ok(())
-}
-
-#[test]
-fn a_run_that_is_killed_leaves_what_was_to_be_brought_out() -> Result<()> {
-    if !is_one_node() {
-        skip::note("killed runs", "what several nodes have cannot be kept");
-        return Ok(());
-    }
-    let _turn = Turn::take()?;
-    let scratch = Scratch::new("stage-lost")?;
-    let to = format!(".:{}", scratch.join("target").display());
-    let script = "echo data > $MAYFLY_MOUNT/file; echo there; exec sleep 100";
-    let running = run(&scratch, &["--stage-out", &to], script)?.start()?;
-    let ready = scratch.join("run.out");
-    let until = std::time::Instant::now() + PATIENCE;
-    while fs::read(&ready)?.is_empty() {
-        ensure!(std::time::Instant::now() < until, "the command does not start");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    process::kill(running.pid());
-    running.wait()?;
-    process::end_marked(scratch.mark(), PATIENCE);
-    let [data] = &kept(&scratch)?[..] else { bail!("nothing was kept") };
-    let data = data.to_str().context("a path of this suite is text")?;
-    Instance::named(&scratch, "after")?.command("start").args(["--reopen", data]).run_ok()?;
-    let instance = Instance::named(&scratch, "after")?;
-    let found = instance.shell("found", "cat $MAYFLY_MOUNT/file").run_ok()?.stdout;
-    ensure!(found == b"data\n", "{}", String::from_utf8_lossy(&found));
-    instance.stop()
 }
 
 #[test]

@@ -16,5 +16,6 @@ pub mod posix;
 pub mod program;
 pub mod rows;
 pub mod source;
+pub mod stages;
 pub mod suite;
 pub mod verdicts;

@@ -185,7 +185,10 @@ impl Watcher for Screen<'_> {
 
 /// What other nodes have done.
 fn shares(nodes: &[(String, Counts)]) -> Value {
-    let share = |(node, counts): &(String, Counts)| json!({"node": node, "files": counts.files, "bytes": counts.bytes});
+    let share = |(node, counts): &(String, Counts)| {
+        let (files, bytes) = (counts.files, counts.bytes);
+        json!({"node": node, "files": files, "bytes": bytes})
+    };
     nodes.iter().map(share).collect()
 }
 

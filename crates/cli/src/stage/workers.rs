@@ -20,7 +20,7 @@ use mayfly_stage::{Worker, hand_on, inherited};
 use super::known;
 use crate::fleet;
 
-/// The hidden subcommand by which a process on another node is reached; it reads which node that is.
+/// The hidden subcommand by which a process on another node is reached; it reads which node it is.
 pub(crate) const HELPER: &str = "__stage-helper";
 /// What that becomes: it copies what it is told to.
 pub(crate) const HANDS: &str = "__stage-hands";
