@@ -3,6 +3,7 @@
 //! The copying process is served by the instance as any other program is: the command becomes it
 //! (the hidden subcommand [`STAGER`]), so that the terminal and signals are its own.
 
+mod buckets;
 mod every;
 mod known;
 mod show;
@@ -118,7 +119,7 @@ fn begin(wanted: &Stage, staging: &Staging) -> Result<ExitCode> {
     let words = std::env::args_os().skip_while(|word| word != "stage").skip(1);
     let mut command = stager(&config)?;
     command.args(words);
-    let workers = match staging.dry_run {
+    let workers = match staging.dry_run || buckets::are_meant(&staging.paths) {
         true => Started::default(),
         false => Started::new(&config, staging.nodes_used)?,
     };
@@ -141,7 +142,11 @@ fn stager(config: &Config) -> Result<Command> {
 /// # Errors
 /// [`Partly`]; it could not be begun.
 pub(crate) fn transfer_now(config: &Config, direction: &str, what: &Transfer) -> Result<()> {
-    let workers = Started::new(config, None)?;
+    let ends = [&what.from, &what.to].map(PathBuf::from);
+    let workers = match buckets::are_meant(&ends) {
+        true => Started::default(),
+        false => Started::new(config, None)?,
+    };
     let mut command = stager(config)?;
     workers.tell(&mut command)?;
     let status = command
@@ -203,8 +208,15 @@ fn copy(wanted: &Stage) -> Result<ExitCode> {
     if staging.background || staging.idle {
         stand_back();
     }
-    let pairs = pairs(staging, inward)?;
     let options = Options { sync: !inward, ..options(staging)? };
+    let bucket = match buckets::are_meant(&staging.paths) {
+        true => Some(buckets::Way::new(staging, inward)?),
+        false => None,
+    };
+    let pairs = match &bucket {
+        Some(way) => way.pairs(staging),
+        None => pairs(staging, inward)?,
+    };
     let workers = workers::handed_on()?;
     let mut journal = journal(staging, &pairs, inward)?;
     let cancel = cancelled_by_signals()?;
@@ -213,8 +225,12 @@ fn copy(wanted: &Stage) -> Result<ExitCode> {
     if journal.is_resumed() {
         screen.say_resumed();
     }
-    let report =
-        mayfly_stage::stage_with(&workers, &pairs, &options, &mut journal, &cancel, &screen)?;
+    let report = match &bucket {
+        Some(way) => way.copy(staging, &options, &mut journal, &cancel, &screen)?,
+        None => {
+            mayfly_stage::stage_with(&workers, &pairs, &options, &mut journal, &cancel, &screen)?
+        }
+    };
     screen.end(&report);
     if let Some(entry) = entry {
         entry.end(&report);

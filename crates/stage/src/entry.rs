@@ -14,9 +14,9 @@ use std::{
 
 use nix::{
     errno::Errno,
-    fcntl::{AtFlags, OFlag, openat, readlinkat, renameat},
-    sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat},
-    unistd::{UnlinkatFlags, linkat, mkfifoat, symlinkat, unlinkat},
+    fcntl::{AtFlags, OFlag, openat, renameat},
+    sys::stat::{Mode, SFlag},
+    unistd::{UnlinkatFlags, linkat, unlinkat},
 };
 
 use crate::{
@@ -25,10 +25,11 @@ use crate::{
     large::Large,
     links::{Claim, Name},
     report::Problem,
-    settle::{Stat, set_permissions, set_times_at},
+    settle::{Stat, set_permissions},
     tree::{Dir, os},
+    upload::Sink,
     walk::Stager,
-    whole::{Partial, failed, make_anew, temporary_name},
+    whole::{Partial, failed, temporary_name},
 };
 
 /// A file that changes while it is copied is copied again, so often.
@@ -84,7 +85,7 @@ impl Kind {
 }
 
 /// How far an entry is.
-enum Done {
+pub(crate) enum Done {
     /// Whatever there was to do is done.
     Now,
     /// Somebody else ends it: who copies its parts, or what it is a name of.
@@ -143,7 +144,12 @@ impl Stager<'_> {
             // It is ended with what is in it.
             return self.directory(dir, name).map(|()| Done::Later);
         }
+        let listed = self.sink.as_ref().and_then(|sink| sink.listed(dir, name));
         if let Some(stat) = &stat {
+            if self.options.changed && listed.is_some_and(|listed| Sink::is_same(listed, stat)) {
+                count(&self.notes.counters.unchanged);
+                return Ok(Done::Now);
+            }
             if !dir.tree.selection.lets(stat) || self.is_unchanged(dir, name, stat) {
                 return Ok(Done::Now);
             }
@@ -155,6 +161,11 @@ impl Stager<'_> {
             }
         }
         self.pace.file(|| self.is_over());
+        match kind {
+            Kind::Link if self.sink.is_some() => return Err(Problem::Special("symbolic links")),
+            Kind::Pipe if self.sink.is_some() => return Err(Problem::Special("pipes")),
+            _ => {}
+        }
         match (kind, &stat) {
             (Kind::Link, Some(stat)) => self.link(dir, name, stat),
             (Kind::Pipe, Some(stat)) => self.pipe(dir, name, stat),
@@ -234,7 +245,7 @@ impl Stager<'_> {
         Ok(Done::Now)
     }
 
-    fn copied(&self, bytes: u64) {
+    pub(crate) fn copied(&self, bytes: u64) {
         count(&self.notes.counters.files);
         self.notes.counters.bytes.fetch_add(bytes, Relaxed);
     }
@@ -329,7 +340,8 @@ impl Stager<'_> {
             if tries == 0 && !alone && self.is_written(&source, &stat) {
                 return self.open_for_writing(dir, name);
             }
-            if stat.links > 1 && claimed.is_none() && !alone && !self.options.follow {
+            let is_one = alone || self.options.follow || self.sink.is_some();
+            if stat.links > 1 && claimed.is_none() && !is_one {
                 if self.hands_back(Kind::File, name) {
                     return Ok(Done::Now);
                 }
@@ -342,6 +354,12 @@ impl Stager<'_> {
             if (read as u64) > stat.bytes {
                 // It has become shorter.
                 continue;
+            }
+            if let Some(sink) = &self.sink {
+                match self.put(sink, dir, name, (&source, &stat), &buffer[..read]) {
+                    Err(Problem::Changing) => continue,
+                    put => return put.map(|()| Done::Now),
+                }
             }
             if (read as u64) < stat.bytes || is_sparse || read == buffer.len() {
                 if self.hands_back(Kind::File, name) {
@@ -550,43 +568,5 @@ impl Stager<'_> {
         self.attributes(dir, name, &large.source, partial.as_file()?, &large.stat)?;
         partial.finish(dir.target_name(os(name)), &large.stat)?;
         self.finished(dir, name, &large.stat, buffer)
-    }
-
-    fn link(&self, dir: &Dir, name: &CStr, stat: &Stat) -> Result<Done, Problem> {
-        let leads = readlinkat(&dir.source, name).map_err(Problem::of("read the link"))?;
-        self.special(dir, name, stat, "make the link", |target, to| {
-            symlinkat(leads.as_os_str(), target, to)
-        })
-    }
-
-    fn pipe(&self, dir: &Dir, name: &CStr, stat: &Stat) -> Result<Done, Problem> {
-        let mode = Mode::from_bits_truncate(stat.permissions() & 0o777);
-        self.special(dir, name, stat, "make the pipe", |target, to| {
-            mkfifoat(target, to, mode)?;
-            fchmodat(target, to, mode, FchmodatFlags::FollowSymlink)
-        })
-    }
-
-    /// Something without content: it is whole when it is made.
-    fn special(
-        &self,
-        dir: &Dir,
-        name: &CStr,
-        stat: &Stat,
-        doing: &'static str,
-        make: impl Fn(std::os::fd::BorrowedFd<'_>, &OsStr) -> Result<(), Errno>,
-    ) -> Result<Done, Problem> {
-        let (target, to) = (dir.target()?, dir.target_name(os(name)));
-        let temporary = temporary_name((self.stage, self.node), to);
-        let made = make_anew(target, &temporary, || make(target, os(&temporary)));
-        made.map_err(Problem::of(doing))?;
-        let named = set_times_at(target, temporary.as_c_str(), stat)
-            .and_then(|()| renameat(target, temporary.as_c_str(), target, to));
-        if let Err(errno) = named {
-            let _ = unlinkat(target, temporary.as_c_str(), UnlinkatFlags::NoRemoveDir);
-            return Err(Problem::Failed { doing, errno });
-        }
-        self.copied(0);
-        Ok(Done::Now)
     }
 }

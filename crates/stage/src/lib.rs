@@ -9,7 +9,9 @@
 //! times when all that is in it is done ([`tree`]). What fails is noted and everything else goes on
 //! ([`report`]).
 
+mod bucket;
 mod counts;
+mod download;
 mod entry;
 mod inherited;
 mod journal;
@@ -24,7 +26,9 @@ mod remote;
 mod report;
 mod select;
 mod settle;
+mod special;
 mod tree;
+mod upload;
 mod walk;
 mod whole;
 mod words;
@@ -40,7 +44,9 @@ use std::{
     },
 };
 
+pub use bucket::{BadBucket, Bucket};
 pub use counts::Counts;
+pub use download::download;
 pub use inherited::{hand_on, inherited};
 pub use journal::{Journal, JournalError};
 pub use listed::{BadPath, Listed};
@@ -48,6 +54,7 @@ pub use priority::stand_back;
 pub use remote::Worker;
 pub use report::{Note, Problem, Report, Watcher};
 pub use select::{BadPattern, Selection, Wanted};
+pub use upload::upload;
 pub use walk::{stage, stage_with};
 pub use worker::work;
 

@@ -34,6 +34,7 @@ use crate::{
     entry::Kind,
     large::Large,
     queue::{Names, Turn},
+    report::by_heart,
     settle::Stat,
     tree::{Dir, os},
     walk::{PIECE_BYTES, Stager},
@@ -49,8 +50,6 @@ pub(crate) const SILENT_MAX: Duration = Duration::from_secs(30);
 const NAP: Duration = Duration::from_millis(100);
 /// Who is told that nothing more comes ends within that time, or is not waited for.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
-/// So many descriptions of what went wrong are known by heart; further ones are not told apart.
-const TEXTS_MAX: usize = 1000;
 
 /// A process on another node that copies what it is told to.
 #[derive(Debug)]
@@ -471,24 +470,12 @@ impl From<Problem> for What {
             Problem::Special(what) => What::Special(what.to_owned()),
             Problem::Open => What::Open,
             Problem::Loop => What::Loop,
+            // Other nodes copy between directories only.
+            Problem::NoKey => What::Failed("name it".to_owned(), Errno::EILSEQ as i32),
+            Problem::Store { doing, .. } => What::Failed(doing.to_owned(), Errno::EIO as i32),
             Problem::Ended => What::Ended,
         }
     }
-}
-
-/// One of the few texts that the engine has.
-fn by_heart(text: &str) -> &'static str {
-    static TEXTS: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
-    let Ok(mut texts) = TEXTS.lock() else { return "copy it" };
-    if let Some(known) = texts.iter().find(|known| **known == text) {
-        return known;
-    }
-    if texts.len() >= TEXTS_MAX {
-        return "copy it";
-    }
-    let kept: &'static str = Box::leak(text.to_owned().into_boxed_str());
-    texts.push(kept);
-    kept
 }
 
 impl Names {

@@ -13,6 +13,25 @@ use crate::counts::{Counters, Counts, count};
 /// So many problems are kept for the end; all of them are told as they happen.
 const PROBLEMS_MAX: usize = 1000;
 
+/// So many texts are known by heart; further ones are not told apart.
+const TEXTS_MAX: usize = 1000;
+const FORGOTTEN: &str = "do what is needed to copy it";
+
+/// A text of those that go with problems, of which there are few.
+pub(crate) fn by_heart(text: &str) -> &'static str {
+    static TEXTS: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+    let Ok(mut texts) = TEXTS.lock() else { return FORGOTTEN };
+    if let Some(known) = texts.iter().find(|known| **known == text) {
+        return known;
+    }
+    if texts.len() >= TEXTS_MAX {
+        return FORGOTTEN;
+    }
+    let kept: &'static str = Box::leak(text.to_owned().into_boxed_str());
+    texts.push(kept);
+    kept
+}
+
 /// Why something was not copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
@@ -36,6 +55,17 @@ pub enum Problem {
     /// A kind of file that has no copy.
     #[error("{0} have no copy")]
     Special(&'static str),
+    /// An object store takes text without control characters.
+    #[error("an object store takes no such name")]
+    NoKey,
+    /// An object store refuses.
+    #[error("{doing}: {why}")]
+    Store {
+        /// What was to be done.
+        doing: &'static str,
+        /// Why it was not.
+        why: &'static str,
+    },
     /// It leads back to a directory that it is in.
     #[error("the link leads back to a directory above it")]
     Loop,

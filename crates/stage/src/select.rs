@@ -7,7 +7,11 @@ use ignore::{
     gitignore::{Gitignore, GitignoreBuilder},
 };
 
-use crate::{Listed, settle::Stat};
+use crate::{
+    Listed as List,
+    bucket::Listed,
+    settle::{Stat, is_after},
+};
 
 /// What a user wants of a tree.
 #[derive(Debug, Clone, Default)]
@@ -18,7 +22,7 @@ pub struct Wanted {
     /// has left out.
     pub exclude: Vec<String>,
     /// Only what is listed, below the source.
-    pub listed: Option<Arc<Listed>>,
+    pub listed: Option<Arc<List>>,
     /// Files changed after that moment.
     pub newer: Option<SystemTime>,
     /// Files of so many bytes or more.
@@ -37,7 +41,7 @@ pub struct BadPattern(#[from] ignore::Error);
 pub struct Selection {
     include: Option<Gitignore>,
     exclude: Option<Gitignore>,
-    listed: Option<Arc<Listed>>,
+    listed: Option<Arc<List>>,
     newer: Option<SystemTime>,
     larger: u64,
     smaller: u64,
@@ -92,6 +96,22 @@ impl Selection {
     /// What of a directory is listed, if there is a list.
     pub(crate) fn listed_in(&self, path: &Path) -> Option<Vec<CString>> {
         self.listed.as_ref().map(|listed| listed.names_in(path))
+    }
+
+    /// Is a file with this path named, or one of the directories that it is in?
+    pub(crate) fn takes_name(&self, path: &Path) -> bool {
+        let above = || path.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty());
+        let left_out =
+            self.leaves_out(path, false) || above().any(|path| self.leaves_out(path, true));
+        let all = path.as_os_str().is_empty() || self.names_all();
+        let named = all || self.names(path, false) || above().any(|path| self.names(path, true));
+        named && !left_out
+    }
+
+    /// Is an object that becomes this file copied?
+    pub(crate) fn takes(&self, path: &Path, listed: Listed) -> bool {
+        let newer = self.newer.is_none_or(|moment| is_after(listed.put, moment));
+        newer && (self.larger..=self.smaller).contains(&listed.bytes) && self.takes_name(path)
     }
 
     /// Do its attributes let a file be copied?

@@ -37,7 +37,7 @@ pub(crate) struct Stat {
     /// Device and inode.
     pub(crate) identity: (u64, u64),
     pub(crate) links: u64,
-    uid: u32,
+    pub(crate) uid: u32,
 }
 
 impl Stat {
@@ -84,8 +84,7 @@ impl Stat {
 
     /// Was the file changed after that moment?
     pub(crate) fn changed_after(&self, moment: SystemTime) -> bool {
-        let since = moment.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        self.modified > (since.as_secs() as i64, i64::from(since.subsec_nanos()))
+        is_after(self.modified, moment)
     }
 
     /// Is a copy with these attributes one of this file, as far as they tell?
@@ -122,6 +121,12 @@ impl From<FileStat> for Stat {
             uid: stat.st_uid,
         }
     }
+}
+
+/// Is it later than that?
+pub(crate) fn is_after(time: Moment, moment: SystemTime) -> bool {
+    let since = moment.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    time > (since.as_secs() as i64, i64::from(since.subsec_nanos()))
 }
 
 fn time((seconds, nanoseconds): Moment) -> TimeSpec {

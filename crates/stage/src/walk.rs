@@ -36,6 +36,7 @@ use crate::{
     report::{Notes, Problem},
     settle::{Stat, set_permissions, set_times, umask},
     tree::{Dir, Tree, make_all, os, split},
+    upload::Sink,
     whole,
     writers::{self, Writers},
     xattrs,
@@ -70,6 +71,8 @@ pub(crate) struct Stager<'a> {
     handed_back: Option<Mutex<Names>>,
     /// Bits that a new file of this process does not get.
     pub(crate) umask: u32,
+    /// Where files go instead of a directory.
+    pub(crate) sink: Option<Sink<'a>>,
 }
 
 /// Copies all pairs, one after the other.
@@ -146,6 +149,7 @@ impl<'a> Stager<'a> {
             node: 0,
             handed_back: None,
             umask: umask(),
+            sink: None,
         }
     }
 
@@ -204,17 +208,22 @@ impl Stager<'_> {
                 own.or_else(|| moment(target.as_fd(), self.stage))
             })
         });
-        let names = CString::new(source_name.as_encoded_bytes()).unwrap_or_default();
         let like = pair.like.as_deref().map(split);
         let (like_dir, like) = like.map_or((None, None), |(dir, name)| (Some(dir), Some(name)));
         let like_dir = like_dir.and_then(|dir| nix::fcntl::open(&dir, flags, Mode::empty()).ok());
         let tree = Tree { pair: pair.clone(), selection, began, name, like };
         let dir = Arc::new(Dir::above(Arc::new(tree), source, target, like_dir));
-        let mut files = Names::default();
-        files.push(None, &names);
-        let entries = Entries { dir: Arc::clone(&dir), files, directories: Names::default() };
-        self.queue.push_entries(entries);
+        self.begin_at(&dir, &source_name);
         Some(dir)
+    }
+
+    /// Puts the tree of this name in `above` into the queue.
+    pub(crate) fn begin_at(&self, above: &Arc<Dir>, name: &OsStr) {
+        let name = CString::new(name.as_encoded_bytes()).unwrap_or_default();
+        let mut files = Names::default();
+        files.push(None, &name);
+        let entries = Entries { dir: Arc::clone(above), files, directories: Names::default() };
+        self.queue.push_entries(entries);
     }
 
     /// What was copied survives the machine from here on.
@@ -230,7 +239,7 @@ impl Stager<'_> {
         }
     }
 
-    fn work(&self, workers: &[&Worker]) {
+    pub(crate) fn work(&self, workers: &[&Worker]) {
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
             let teller = scope.spawn(|| {
@@ -375,7 +384,8 @@ impl Stager<'_> {
         let is_named = selection.names_all() || !parent.is_above() && selection.names(&inner, true);
         let dir = Arc::new(Dir::below(parent, os(name), source, stat, is_named));
         // Made as soon as it is known to be wanted, so that an empty one is there too.
-        if dir.is_named && !selection.by_attributes() && !self.options.dry_run {
+        let is_made = self.sink.is_none() && !self.options.dry_run;
+        if dir.is_named && !selection.by_attributes() && is_made {
             dir.target()?;
         }
         count(&self.notes.counters.directories);
@@ -422,6 +432,9 @@ impl Stager<'_> {
         if let Err(errno) = listed {
             let problem = Problem::Failed { doing: "read the directory", errno };
             self.notes.problem(&dir.own_path(), problem);
+        }
+        if total == 0 && self.sink.is_some() {
+            self.notes.problem(&dir.own_path(), Problem::Special("empty directories"));
         }
         self.clear(dir, &[&files, &directories], listed.is_ok());
         self.deal_out(dir, total, files, directories);

@@ -2,7 +2,7 @@
 
 use std::{
     ffi::{CStr, c_char, c_void},
-    os::fd::{AsRawFd, BorrowedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
 };
 
 use nix::errno::Errno;
@@ -46,6 +46,19 @@ pub(crate) fn copy(
         }
     }
     Ok(())
+}
+
+/// Hands the names of those that programs may set to `take`. Who cannot be asked has none.
+pub(crate) fn names(file: impl AsFd, mut take: impl FnMut(&CStr)) {
+    let mut names = vec![0; BYTES_MAX];
+    let used = list(file.as_fd(), &mut names).unwrap_or(0);
+    for name in names[..used].split_inclusive(|byte| *byte == 0) {
+        if let Ok(name) = CStr::from_bytes_with_nul(name)
+            && name.to_bytes().starts_with(b"user.")
+        {
+            take(name);
+        }
+    }
 }
 
 /// The number of bytes that a call returned, or its errno.

@@ -21,6 +21,11 @@ const NAP: Duration = Duration::from_millis(100);
 /// The process that copies again and again.
 pub(super) fn copy(every: &Every) -> Result<ExitCode> {
     let staging = &every.staging;
+    ensure!(
+        !super::buckets::are_meant(&staging.paths),
+        "`stage every` keeps a whole copy by renaming it, which an object store cannot do; use \
+         `mayfly stage out --changed` from time to time"
+    );
     let pairs = pairs(staging, false)?;
     let [pair] = &pairs[..] else { anyhow::bail!("`stage every` has one source") };
     ensure!(!staging.dry_run && !staging.delete, "--dry-run and --delete mean nothing here");
