@@ -319,3 +319,37 @@ fn a_slurm_job_that_is_cancelled_leaves_nothing_of_its_instance() -> Result<()> 
     cluster.job("scancel", "scancel").args([job]).run_ok()?;
     expect_nothing_left(&scratch)
 }
+
+#[test]
+fn a_slurm_job_that_is_ended_brings_out_what_there_is_in_the_time_that_it_is_left() -> Result<()> {
+    if !is_possible() {
+        return Ok(());
+    }
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("slurm-out")?;
+    let cluster = Cluster::start(&scratch)?;
+    // All at once; and a signal ahead of the end, to every process of the job.
+    for (name, how) in [("ended", &[][..]), ("signalled", &["--signal=TERM", "--full"])] {
+        let to = scratch.join(format!("{name}-out"));
+        let script = format!(
+            "mayfly run --nodes job --name it --stage-out r:{} -- sh -c '\n\
+             trap \"echo last > $MAYFLY_MOUNT/r/late; exit 0\" TERM\n\
+             mkdir $MAYFLY_MOUNT/r; echo early > $MAYFLY_MOUNT/r/early\n\
+             echo serving; while :; do sleep 0.1; done'\n",
+            to.display()
+        );
+        let outcome = cluster.submit(name, &script, &["--parsable"])?;
+        let job = String::from_utf8(outcome.stdout)?.trim().to_owned();
+        let deadline = Instant::now() + PATIENCE;
+        let said = || fs::read_to_string(cluster.output(name)).unwrap_or_default();
+        while !said().contains("serving") {
+            ensure!(Instant::now() < deadline, "the instance does not serve: {}", said());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        cluster.job("scancel", "scancel").args(how).args([job]).run_ok()?;
+        expect_nothing_left(&scratch)?;
+        let read = |file: &str| fs::read_to_string(to.join(file)).unwrap_or_default();
+        ensure!(read("early") == "early\n" && read("late") == "last\n", "{name}: {}", said());
+    }
+    Ok(())
+}

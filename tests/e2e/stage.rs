@@ -86,6 +86,33 @@ fn patterns_choose_and_what_the_source_has_not_goes_only_when_asked_for() -> Res
 }
 
 #[test]
+fn what_the_job_has_made_is_told_from_what_came_in() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("stage-made")?;
+    let bench = Bench::start(&scratch, "made", &[])?;
+    let early = bench.job("out", &["--since-stage-in", ".", &bench.path("early")])?.run()?;
+    ensure!(early.code == 1 && !scratch.join("early").exists(), "status {}", early.code);
+    fs::create_dir(scratch.join("from"))?;
+    for name in ["kept", "longer", "renamed", "opened"] {
+        fs::write(scratch.join("from").join(name), name)?;
+    }
+    bench.stage("in", &["--cpus", "0", &bench.path("from"), "case"])?;
+    let work = "cd $MAYFLY_MOUNT/case; echo more >> longer; mv renamed other; echo new > new
+                touch -r kept new; cat opened kept";
+    bench.instance.shell("work", work).run_ok()?;
+    let end = bench.counted(0, "out", &["--since-stage-in", "case", &bench.path("made")])?;
+    ensure!(end["files"] == 3, "{end}");
+    let mut names = fs::read_dir(scratch.join("made"))?
+        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+        .collect::<Result<Vec<_>>>()?;
+    names.sort_unstable();
+    ensure!(names == ["longer", "new", "other"], "{names:?}");
+    let bad = bench.job("out", &["--cpus", "9999", "case", &bench.path("none")])?.run()?;
+    ensure!(bad.code == 1);
+    bench.instance.stop()
+}
+
+#[test]
 fn what_fails_is_named_and_everything_else_goes_on() -> Result<()> {
     let _turn = Turn::take()?;
     let scratch = Scratch::new("stage-fails")?;
@@ -344,7 +371,10 @@ fn a_stage_in_the_background_is_shown_waited_for_and_cancelled() -> Result<()> {
     ensure!(nice == Some("19"), "it does not stand back: {nice:?}");
     let shown = bench.instance.command("status").run_ok()?.stdout;
     let shown = String::from_utf8(shown)?;
-    ensure!(!is_one_node() || shown.matches("running").count() == 2, "{shown}");
+    ensure!(shown.lines().filter(|line| line.trim().starts_with("stage ")).count() == 2, "{shown}");
+    let all = bench.instance.command("status").args(["--json"]).run_ok()?.stdout;
+    let all: Value = serde_json::from_slice(&all)?;
+    ensure!(all["stages"].as_array().is_some_and(|stages| stages.len() == 2), "{all}");
     bench.stage("wait", &[&fast])?;
     ensure!(states()? == ["running", "done"], "{:?}", states()?);
     bench.stage("cancel", &[&slow])?;

@@ -13,7 +13,7 @@ use mayfly_deploy::{
 };
 use serde_json::{Value, json};
 
-use crate::{run, size};
+use crate::{run, size, stage};
 
 /// Starts all nodes, with a line of progress on a terminal.
 pub(crate) fn launch(launch: &Launch) -> Result<Fleet> {
@@ -174,10 +174,17 @@ fn state(report: &NodeReport) -> &str {
 /// One instance: its JSON, or a table for people; and what is wrong with it.
 pub(crate) fn status(members: &Members, as_json: bool) -> Result<(Option<Value>, Result<()>)> {
     let reports = report_all(members)?;
+    let stages = stage::running_here(&members.name);
     let value = if as_json {
-        Some(json(members, &reports)?)
+        let mut value = json(members, &reports)?;
+        value["stages"] = stages;
+        Some(value)
     } else {
         print(members, &reports);
+        for stage in stages.as_array().into_iter().flatten() {
+            let text = |field: &str| stage[field].as_str().unwrap_or_default().to_owned();
+            println!("stage {} on node {}: {}", stage["id"], stage["node"], text("what"));
+        }
         None
     };
     let troubles = troubles(&reports);

@@ -43,7 +43,7 @@ pub(crate) fn status(wanted: &arguments::Status) -> Result<()> {
         }
         let report = report(run::running(name)?)?;
         if wanted.json {
-            println!("{}", serde_json::to_string_pretty(&report)?);
+            println!("{}", serde_json::to_string_pretty(&with_stages(&report)?)?);
         } else {
             print(&report);
         }
@@ -79,10 +79,16 @@ fn status_of(name: &str, as_json: bool) -> Result<Option<Value>> {
         eprintln!("mayfly: {trouble}");
     }
     if as_json {
-        return Ok(Some(serde_json::to_value(&report)?));
+        return with_stages(&report).map(Some);
     }
     print(&report);
     Ok(None)
+}
+
+fn with_stages(report: &Report) -> Result<Value> {
+    let mut value = serde_json::to_value(report)?;
+    value["stages"] = stage::running_here(&report.config.name);
+    Ok(value)
 }
 
 pub(crate) fn doctor(wanted: &arguments::Doctor) -> Result<()> {

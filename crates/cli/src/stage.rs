@@ -21,7 +21,9 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use mayfly_deploy::{Config, command_inside, environment};
+use mayfly_deploy::{
+    Config, command::is_told_to_end, command_inside, environment, keep_to_processors,
+};
 use mayfly_stage::{Cancel, Journal, JournalError, Listed, Options, Pair, Wanted};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -117,11 +119,14 @@ fn begin(wanted: &Stage, staging: &Staging) -> Result<ExitCode> {
     let config = run::node(&staging.entered.name, staging.entered.node)?;
     // The same words again: what they mean is found out where both sides are seen.
     let words = std::env::args_os().skip_while(|word| word != "stage").skip(1);
+    if let Some(cpus) = &staging.cpus {
+        keep_to_processors(cpus)?;
+    }
     let mut command = stager(&config)?;
     command.args(words);
     let workers = match staging.dry_run || buckets::are_meant(&staging.paths) {
         true => Started::default(),
-        false => Started::new(&config, staging.nodes_used)?,
+        false => Started::new(&config, staging.nodes_used, staging.cpus.as_deref())?,
     };
     workers.tell(&mut command)?;
     if staging.background || matches!(wanted, Stage::Every(_)) {
@@ -143,9 +148,10 @@ fn stager(config: &Config) -> Result<Command> {
 /// [`Partly`]; it could not be begun.
 pub(crate) fn transfer_now(config: &Config, direction: &str, what: &Transfer) -> Result<()> {
     let ends = [&what.from, &what.to].map(PathBuf::from);
-    let workers = match buckets::are_meant(&ends) {
+    // To reach other nodes takes time that may not be left, where a batch system lets it at all.
+    let workers = match buckets::are_meant(&ends) || is_told_to_end() {
         true => Started::default(),
-        false => Started::new(config, None)?,
+        false => Started::new(config, None, None)?,
     };
     let mut command = stager(config)?;
     workers.tell(&mut command)?;
@@ -170,9 +176,26 @@ pub(crate) fn transfer_now(config: &Config, direction: &str, what: &Transfer) ->
     }
 }
 
-/// Those that run, a line each.
+/// Those that were begun on this node and run, a line each.
 pub(crate) fn running(config: &Config) -> Vec<String> {
-    known::running(config)
+    let running = known::running(config);
+    running.iter().map(|shown| known::line(shown).trim_start().to_owned()).collect()
+}
+
+/// Those that were begun on the nodes of an instance that are on this machine: each with its
+/// attributes, and the number of the node.
+pub(crate) fn running_here(name: &str) -> serde_json::Value {
+    let names = std::iter::once(name.to_owned()).chain(run::names_of_nodes(name));
+    let nodes = names.filter_map(|name| run::running(&name).ok());
+    let of_node = |config: Config| {
+        let node = config.node.unwrap_or(0);
+        known::running(&config).into_iter().filter_map(move |shown| {
+            let mut value = serde_json::to_value(shown).ok()?;
+            value["node"] = node.into();
+            Some(value)
+        })
+    };
+    nodes.flat_map(of_node).collect()
 }
 
 /// Waits for stages in the background, which the end of the instance would end.
@@ -232,6 +255,9 @@ fn copy(wanted: &Stage) -> Result<ExitCode> {
         }
     };
     screen.end(&report);
+    if inward && !staging.dry_run {
+        known::note_stage_in();
+    }
     if let Some(entry) = entry {
         entry.end(&report);
     }
@@ -274,6 +300,7 @@ fn options(staging: &Staging) -> Result<Options> {
             include: staging.include.clone(),
             exclude: staging.exclude.clone(),
             newer: staging.newer,
+            touched: staging.since_stage_in.then(known::last_stage_in).transpose()?,
             larger: staging.larger,
             smaller: staging.smaller,
         },
@@ -317,7 +344,8 @@ fn journal(staging: &Staging, pairs: &[Pair], inward: bool) -> Result<Journal> {
     let Some(state) = state_directory() else { return Ok(Journal::none()) };
     let Staging { include, exclude, newer, larger, smaller, follow, files_from, .. } = staging;
     // A span of time means another moment each time.
-    let chosen = (include, exclude, newer.is_some(), larger, smaller, follow, files_from);
+    let times = (newer.is_some(), staging.since_stage_in);
+    let chosen = (include, exclude, times, larger, smaller, follow, files_from);
     let what = format!("{pairs:?} {inward} {chosen:?}");
     match Journal::open(&state.join("mayfly/stages"), what.as_bytes(), staging.restart) {
         Err(JournalError::Io { path, source }) => {

@@ -5,6 +5,7 @@ use std::{
     io,
     os::unix::process::ExitStatusExt,
     process::{Child, ExitStatus},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
 };
 
@@ -42,6 +43,16 @@ impl CannotRun {
 /// Signals that are handed on to the command when somebody sends them to us.
 const HANDED_ON: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH];
 
+/// Somebody has asked for the end, and not the command itself.
+static TOLD_TO_END: AtomicBool = AtomicBool::new(false);
+
+/// Has somebody asked for the command's end while it ran: the terminal, or a batch system that
+/// leaves some time before it kills?
+#[must_use]
+pub fn is_told_to_end() -> bool {
+    TOLD_TO_END.load(Relaxed)
+}
+
 /// Runs `command` (program and arguments) served by the instance; waits for its end. Signals sent
 /// to this process go to the command; what the terminal sends reaches the command by itself.
 ///
@@ -60,6 +71,9 @@ pub fn run(config: &Config, command: &[OsString]) -> Result<ExitStatus> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let forwarder = thread::spawn(move || {
         for origin in signals.forever() {
+            if [SIGHUP, SIGINT, SIGTERM].contains(&origin.signal) {
+                TOLD_TO_END.store(true, Relaxed);
+            }
             // The terminal's driver signals the whole foreground group, the command included.
             let by_terminal = origin.cause == Cause::Kernel;
             let signal = Signal::from_named_raw(origin.signal);

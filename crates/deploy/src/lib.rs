@@ -44,4 +44,5 @@ pub use mount_point::is_seen;
 pub use namespace::{INSIDE, command as command_inside, run_inside};
 pub use nodes::Members;
 pub use places::{default_run_root, image_cache};
+pub use processors::keep_to as keep_to_processors;
 pub use status::{Counted, Report, State, report};

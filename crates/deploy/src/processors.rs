@@ -41,8 +41,8 @@ pub(crate) fn of_list(list: &str) -> Result<CpuSet> {
 /// Keeps this process, and all threads that it starts from now on, to the processors of `list`.
 ///
 /// # Errors
-/// As [`of_list`].
-pub(crate) fn keep_to(list: &str) -> Result<()> {
+/// The list makes no sense, or names one on which this process may not run.
+pub fn keep_to(list: &str) -> Result<()> {
     sched_setaffinity(None, &of_list(list)?).with_context(|| format!("--cpus {list}"))
 }
 

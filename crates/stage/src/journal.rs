@@ -13,6 +13,7 @@ use std::{
     io::{self, Read, Seek, Write},
     os::unix::{ffi::OsStrExt, fs::OpenOptionsExt},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use nix::{
@@ -23,6 +24,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Report, settle::Moment};
 
+/// What was begun so long ago is not taken up again.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(30 * 24 * 3600);
 /// A journal is at most so long, bytes.
 const BYTES_MAX: u64 = 1 << 20;
 
@@ -84,6 +87,7 @@ impl Journal {
 
     fn open_file(directory: &Path, path: &Path, restart: bool) -> io::Result<Journal> {
         fs::create_dir_all(directory)?;
+        forget(directory);
         let mut options = File::options();
         let file =
             options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
@@ -147,8 +151,49 @@ impl Journal {
     }
 }
 
+/// Removes journals of stages that nobody has taken up for so long.
+fn forget(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let age = entry.metadata().and_then(|file| file.modified()).ok();
+        let age = age.and_then(|modified| modified.elapsed().ok());
+        if age.is_some_and(|age| age > FORGOTTEN_AFTER)
+            && let Ok(file) = File::open(entry.path())
+            && Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok()
+        {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
 impl Kept {
     fn new() -> Kept {
         Kept { stage: RandomState::new().build_hasher().finish(), ..Kept::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    #[test]
+    fn journals_that_nobody_takes_up_go_after_a_month() {
+        let place = tempfile::tempdir().expect("a temporary directory");
+        let open = |what: &[u8]| Journal::open(place.path(), what, false).expect("a journal");
+        let count = || fs::read_dir(place.path()).expect("a directory").count();
+        drop(open(b"one"));
+        let held = open(b"two");
+        assert!(open(b"one").is_resumed());
+        let old = SystemTime::now() - 2 * FORGOTTEN_AFTER;
+        for entry in fs::read_dir(place.path()).expect("a directory") {
+            let file = File::options().write(true).open(entry.expect("an entry").path());
+            file.and_then(|file| file.set_modified(old)).expect("its own");
+        }
+        drop(open(b"three"));
+        // The one that runs is kept, however long that takes.
+        assert_eq!(count(), 2);
+        drop(held);
+        assert!(!open(b"one").is_resumed());
     }
 }

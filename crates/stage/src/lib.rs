@@ -54,7 +54,9 @@ pub use priority::stand_back;
 pub use remote::Worker;
 pub use report::{Note, Problem, Report, Watcher};
 pub use select::{BadPattern, Selection, Wanted};
+pub use settle::Moment;
 pub use upload::upload;
+pub use walk::now_at;
 pub use walk::{stage, stage_with};
 pub use worker::work;
 

@@ -18,7 +18,7 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Counts, Report};
+use crate::{Counts, Moment, Report};
 
 /// So many that have ended are shown.
 const ENDED_MAX: usize = 20;
@@ -127,6 +127,25 @@ impl Entry {
         let _ = self.write(&Shown { counts: report.counts, state, ..self.shown.clone() });
         self.lock = None;
     }
+}
+
+/// The file that says when the last stage into the instance ended.
+const LAST_IN: &str = "last-in";
+
+/// A stage into the instance has ended, at this moment by its clock.
+///
+/// # Errors
+/// The directory cannot be written to.
+pub fn note_stage_in(directory: &Path, ended: Moment) -> io::Result<()> {
+    let new = directory.join(format!(".{LAST_IN}.{}", std::process::id()));
+    fs::write(&new, serde_json::to_vec(&ended)?)?;
+    fs::rename(new, directory.join(LAST_IN))
+}
+
+/// When the last one did, as far as this node knows.
+#[must_use]
+pub fn last_stage_in(directory: &Path) -> Option<Moment> {
+    serde_json::from_slice(&fs::read(directory.join(LAST_IN)).ok()?).ok()
 }
 
 /// Forgets the oldest of those that have ended.

@@ -323,6 +323,7 @@ impl Stager<'_> {
             like: tree.pair.like.as_deref().map(spot),
             began: tree.began,
             newer: options.wanted.newer,
+            touched: options.wanted.touched,
             larger: options.wanted.larger,
             smaller: options.wanted.smaller,
             changed: options.changed,

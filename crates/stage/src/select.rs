@@ -10,7 +10,7 @@ use ignore::{
 use crate::{
     Listed as List,
     bucket::Listed,
-    settle::{Stat, is_after},
+    settle::{Moment, Stat, is_after},
 };
 
 /// What a user wants of a tree.
@@ -25,6 +25,8 @@ pub struct Wanted {
     pub listed: Option<Arc<List>>,
     /// Files changed after that moment.
     pub newer: Option<SystemTime>,
+    /// Files of which anything was changed after that moment, by the source's own clock.
+    pub touched: Option<Moment>,
     /// Files of so many bytes or more.
     pub larger: Option<u64>,
     /// Files of so many bytes or fewer.
@@ -43,6 +45,7 @@ pub struct Selection {
     exclude: Option<Gitignore>,
     listed: Option<Arc<List>>,
     newer: Option<SystemTime>,
+    touched: Option<Moment>,
     larger: u64,
     smaller: u64,
 }
@@ -59,6 +62,7 @@ impl Selection {
             exclude: patterns(&wanted.exclude.iter().collect::<Vec<_>>())?,
             listed: wanted.listed.clone(),
             newer: wanted.newer,
+            touched: wanted.touched,
             larger: wanted.larger.unwrap_or(0),
             smaller: wanted.smaller.unwrap_or(u64::MAX),
         })
@@ -71,7 +75,7 @@ impl Selection {
 
     /// Do attributes decide?
     pub(crate) fn by_attributes(&self) -> bool {
-        self.newer.is_some() || self.larger > 0 || self.smaller < u64::MAX
+        self.newer.is_some() || self.touched.is_some() || self.larger > 0 || self.smaller < u64::MAX
     }
 
     /// Need no file be named?
@@ -117,7 +121,8 @@ impl Selection {
     /// Do its attributes let a file be copied?
     pub(crate) fn lets(&self, stat: &Stat) -> bool {
         let newer = self.newer.is_none_or(|moment| stat.changed_after(moment));
-        newer && (self.larger..=self.smaller).contains(&stat.bytes)
+        let touched = self.touched.is_none_or(|moment| stat.changed > moment);
+        newer && touched && (self.larger..=self.smaller).contains(&stat.bytes)
     }
 }
 

@@ -21,8 +21,8 @@ use nix::{
 
 use crate::words::Still;
 
-/// Seconds and nanoseconds.
-pub(crate) type Moment = (i64, i64);
+/// Seconds and nanoseconds since 1970, by the clock of whoever keeps a file.
+pub type Moment = (i64, i64);
 
 /// What is copied of a file's attributes, and what tells whether it has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

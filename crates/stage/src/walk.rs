@@ -3,9 +3,10 @@
 use std::{
     collections::HashSet,
     ffi::{CStr, CString, OsStr},
+    hash::{BuildHasher, Hasher, RandomState},
     iter,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -34,7 +35,7 @@ use crate::{
     queue::{Entries, Names, Queue, Turn},
     remote::{self, Worker},
     report::{Notes, Problem},
-    settle::{Stat, set_permissions, set_times, umask},
+    settle::{Moment, Stat, set_permissions, set_times, umask},
     tree::{Dir, Tree, make_all, os, split},
     upload::Sink,
     whole,
@@ -516,6 +517,15 @@ fn kind_of(told: Option<Type>) -> Option<Kind> {
         Type::Socket => Some(Kind::Special("sockets")),
         Type::CharacterDevice | Type::BlockDevice => Some(Kind::Special("devices")),
     }
+}
+
+/// The time as the file system of a directory gives it to a new file.
+#[must_use]
+pub fn now_at(directory: &Path) -> Option<Moment> {
+    let stage = RandomState::new().build_hasher().finish();
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let directory = nix::fcntl::open(directory, flags, Mode::empty()).ok()?;
+    moment(directory.as_fd(), stage)
 }
 
 /// The time at the destination, as it gives it to a new file.

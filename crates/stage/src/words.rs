@@ -49,6 +49,7 @@ pub(crate) struct Begin {
     pub(crate) like: Option<Spot>,
     pub(crate) began: Option<Moment>,
     pub(crate) newer: Option<std::time::SystemTime>,
+    pub(crate) touched: Option<Moment>,
     pub(crate) larger: Option<u64>,
     pub(crate) smaller: Option<u64>,
     pub(crate) changed: bool,

@@ -168,8 +168,8 @@ struct Task {
 impl Task {
     fn new(begin: &Begin, root: Option<PathBuf>) -> Task {
         let pair = begin.pair(root.as_deref());
-        let Begin { newer, larger, smaller, .. } = *begin;
-        let wanted = Wanted { newer, larger, smaller, ..Wanted::default() };
+        let Begin { newer, touched, larger, smaller, .. } = *begin;
+        let wanted = Wanted { newer, touched, larger, smaller, ..Wanted::default() };
         // Without patterns there is none that is bad.
         let selection = Selection::new(&wanted, &[]).unwrap_or_else(|_| unreachable!());
         let name = split(&pair.destination).1;

@@ -75,6 +75,10 @@ pub(crate) struct Staging {
     /// Only files of so many bytes or fewer
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) smaller: Option<u64>,
+    /// Only files that were made or changed in any way since the last `stage in` of this instance,
+    /// from this node, ended
+    #[arg(long)]
+    pub(crate) since_stage_in: bool,
     /// Leave files that have the same length and time at the destination as they are there
     #[arg(long)]
     pub(crate) changed: bool,
@@ -104,6 +108,9 @@ pub(crate) struct Staging {
     /// Threads on each node [default: two for each processor, 4 to 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) streams: Option<u16>,
+    /// Copy with these processors only, on each node: 0-3,8
+    #[arg(long, value_name = "LIST")]
+    pub(crate) cpus: Option<String>,
     /// Bytes a second, at most
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) bandwidth: Option<u64>,

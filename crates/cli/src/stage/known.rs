@@ -10,7 +10,10 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use mayfly_deploy::Config;
-use mayfly_stage::registry::{self, Entry, Shown, State};
+use mayfly_stage::{
+    Moment,
+    registry::{self, Entry, Shown, State},
+};
 
 use super::PARTLY;
 use crate::{
@@ -38,6 +41,22 @@ pub(super) fn entry(kind: &str, paths: &[PathBuf], is_periodic: bool) -> Option<
     let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
     let what = format!("{kind} {}", paths.join(" "));
     Entry::new(Path::new(&directory), what, is_periodic).ok()
+}
+
+/// What is in the instance now was there, or has come in; what is made later is the job's.
+pub(super) fn note_stage_in() {
+    let mount = std::env::var_os("MAYFLY_MOUNT");
+    let now = mount.and_then(|mount| mayfly_stage::now_at(Path::new(&mount)));
+    if let (Some(directory), Some(now)) = (std::env::var_os(STAGES), now) {
+        // Whoever asks for it later is told that nothing is known.
+        let _ = registry::note_stage_in(Path::new(&directory), now);
+    }
+}
+
+pub(super) fn last_stage_in() -> Result<Moment> {
+    let directory = std::env::var_os(STAGES).context("this process is in no instance")?;
+    registry::last_stage_in(Path::new(&directory))
+        .context("--since-stage-in: no `stage in` of this instance has ended on this node")
 }
 
 /// Starts a process that goes on alone, and says how it is called.
@@ -86,7 +105,7 @@ pub(super) fn status(wanted: &StageStatus) -> Result<()> {
     Ok(())
 }
 
-fn line(shown: &Shown) -> String {
+pub(super) fn line(shown: &Shown) -> String {
     let state = match shown.state {
         State::Running => "running",
         State::Done => "done",
@@ -105,9 +124,8 @@ fn line(shown: &Shown) -> String {
     )
 }
 
-pub(super) fn running(config: &Config) -> Vec<String> {
-    let running = meant(&directory(config), &[]).unwrap_or_default();
-    running.iter().map(|shown| line(shown).trim_start().to_owned()).collect()
+pub(super) fn running(config: &Config) -> Vec<Shown> {
+    meant(&directory(config), &[]).unwrap_or_default()
 }
 
 /// Those that are meant: all that run when none is named.

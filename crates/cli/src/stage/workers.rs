@@ -14,7 +14,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use mayfly_deploy::{Config, Members, command_inside, environment};
+use mayfly_deploy::{Config, Members, command_inside, environment, keep_to_processors};
 use mayfly_stage::{Worker, hand_on, inherited};
 
 use super::known;
@@ -42,7 +42,11 @@ pub(super) struct Started {
 impl Started {
     /// On as many other nodes as are to take part besides this one. Who cannot be reached is told
     /// of.
-    pub(super) fn new(config: &Config, nodes_used: Option<u16>) -> Result<Started> {
+    pub(super) fn new(
+        config: &Config,
+        nodes_used: Option<u16>,
+        cpus: Option<&str>,
+    ) -> Result<Started> {
         let mut started = Started::default();
         let Some(members) = Members::load(&config.run_dir)? else { return Ok(started) };
         let own = config.node.unwrap_or(0);
@@ -53,7 +57,7 @@ impl Started {
         });
         for (member, node) in others.take(most) {
             let name = format!("node {node} on {}", member.host);
-            if let Err(error) = started.start(&members, node, own, &name) {
+            if let Err(error) = started.start(&members, (node, own), cpus, &name) {
                 eprintln!("mayfly: {name} takes no part: {error:#}");
             }
         }
@@ -63,7 +67,13 @@ impl Started {
         Ok(started)
     }
 
-    fn start(&mut self, members: &Members, node: u32, own: u32, name: &str) -> Result<()> {
+    fn start(
+        &mut self,
+        members: &Members,
+        (node, own): (u32, u32),
+        cpus: Option<&str>,
+        name: &str,
+    ) -> Result<()> {
         let (mut line, theirs) = UnixStream::pair()?;
         let mut command = members.command_on(node, own, HELPER)?;
         let child = command
@@ -73,8 +83,8 @@ impl Started {
             .process_group(0)
             .spawn();
         self.children.push(child.context("cannot be reached")?);
-        // The order: the name of the instance, and the number of the node in it.
-        writeln!(line, "{}", serde_json::to_string(&(&members.name, node))?)?;
+        // The order: the name of the instance, the number of the node in it, and processors.
+        writeln!(line, "{}", serde_json::to_string(&(&members.name, node, cpus))?)?;
         self.lines.push((line, name.to_owned()));
         Ok(())
     }
@@ -107,7 +117,11 @@ pub(super) fn handed_on() -> Result<Vec<Worker>> {
 /// On another node: becomes the process that copies there.
 pub(crate) fn help() -> Result<()> {
     let line = first_line(&mut io::stdin().lock())?;
-    let (name, node): (String, u32) = serde_json::from_slice(&line).context("this is no order")?;
+    let (name, node, cpus): (String, u32, Option<String>) =
+        serde_json::from_slice(&line).context("this is no order")?;
+    if let Some(cpus) = &cpus {
+        keep_to_processors(cpus)?;
+    }
     let config = fleet::node(&name, node)?;
     let program = std::env::current_exe()?;
     let mut command = command_inside(&config, program.as_os_str())?;
