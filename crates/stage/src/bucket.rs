@@ -10,7 +10,7 @@ use std::{
     ffi::OsStr,
     fs::File,
     io::Read,
-    os::unix::ffi::OsStrExt,
+    os::unix::{ffi::OsStrExt, fs::FileExt},
     path::Path,
     sync::Mutex,
     time::{SystemTime, UNIX_EPOCH},
@@ -229,6 +229,22 @@ impl Bucket {
         let range = self.store.get_range(key, from..to);
         let range = self.runtime.block_on(range);
         range.map(Into::into).map_err(|error| problem("get the object", &error))
+    }
+
+    /// Reads both an object and a file of so many bytes again.
+    pub(crate) fn compare(&self, key: &Key, bytes: u64, file: &File) -> Result<(), Problem> {
+        let mut at = 0;
+        while at < bytes {
+            let end = (at + PART_BYTES).min(bytes);
+            let mut content = vec![0; (end - at) as usize];
+            let read = file.read_exact_at(&mut content, at);
+            read.map_err(|error| failed("read the file again", &error))?;
+            if self.range(key, at, end)? != content {
+                return Err(Problem::Differs);
+            }
+            at = end;
+        }
+        Ok(())
     }
 
     /// The content of an object that is not longer than a part, unless it has changed since it was

@@ -155,7 +155,9 @@ impl Fetch<'_> {
         let time = kept.modified.unwrap_or(listed.put);
         partial.finish(&name, &Stat { modified: time, accessed: time, ..new })?;
         if self.stager.options.verify {
-            self.verify(key, listed, path)?;
+            let copy = std::fs::File::open(path);
+            let copy = copy.map_err(|error| crate::whole::failed("open the copy", &error))?;
+            self.bucket.compare(key, listed.bytes, &copy)?;
         }
         self.stager.copied(listed.bytes);
         Ok(())
@@ -177,23 +179,6 @@ impl Fetch<'_> {
             (kept, now) if listed.is_still(&now) => Ok(kept),
             _ => Err(Problem::Changing),
         }
-    }
-
-    fn verify(&self, key: &Key, listed: Listed, path: &Path) -> Result<(), Problem> {
-        let copy = std::fs::File::open(path);
-        let copy = copy.map_err(|error| crate::whole::failed("open the copy", &error))?;
-        let mut at = 0;
-        while at < listed.bytes {
-            let end = (at + PART_BYTES).min(listed.bytes);
-            let mut content = vec![0; (end - at) as usize];
-            let read = copy.read_exact_at(&mut content, at);
-            read.map_err(|error| crate::whole::failed("read the copy", &error))?;
-            if self.bucket.range(key, at, end)? != content {
-                return Err(Problem::Differs);
-            }
-            at = end;
-        }
-        Ok(())
     }
 
     /// Is the file as long as the object, and as old as that is or the file that it was?

@@ -111,7 +111,7 @@ pub struct Options {
 }
 
 /// What becomes of a file that is open for writing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum WhenOpen {
     /// It is left out, and named.
     #[default]

@@ -30,7 +30,7 @@ use nix::{
 };
 
 use crate::{
-    Cancel, Counts, Note, Problem, WhenOpen,
+    Cancel, Counts, Note, Problem,
     entry::Kind,
     large::Large,
     queue::{Names, Turn},
@@ -329,11 +329,7 @@ impl Stager<'_> {
             changed: options.changed,
             follow: options.follow,
             verify: options.verify,
-            open: match options.open {
-                WhenOpen::Skip => 0,
-                WhenOpen::Wait => 1,
-                WhenOpen::Copy => 2,
-            },
+            open: options.open,
             idle: options.idle,
             streams: options.streams,
             bandwidth: None,

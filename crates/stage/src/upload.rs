@@ -7,19 +7,15 @@ use std::{
     sync::Arc,
 };
 
-use nix::{
-    errno::Errno,
-    fcntl::{OFlag, open},
-    sys::stat::Mode,
-};
+use nix::errno::Errno;
 
 use crate::{
     BadPattern, Bucket, Cancel, Journal, Note, Options, Pair, Problem, Report, Selection, Watcher,
     bucket::{Listed, Listing, PART_BYTES},
     counts::count,
     settle::Stat,
-    tree::{Dir, Tree, os, split},
-    walk::Stager,
+    tree::{Dir, Tree, os},
+    walk::{Stager, prepare_process, selections},
 };
 
 /// Where files go instead of a directory.
@@ -42,15 +38,15 @@ pub fn upload(
     cancel: &Cancel,
     watcher: &dyn Watcher,
 ) -> Result<Report, BadPattern> {
-    let chosen = |pair: &Pair| Selection::new(&options.wanted, &pair.patterns);
-    let selections = pairs.iter().map(chosen).collect::<Result<Vec<_>, _>>()?;
+    let selections = selections(pairs, options)?;
+    prepare_process();
     let options = &Options { changed: options.changed || journal.is_resumed(), ..options.clone() };
     let mut stager = Stager::new(options, watcher, cancel, journal.stage());
     let listing = match options.changed || options.delete {
         true => match bucket.list_all() {
             Ok(listing) => Some(listing),
             Err(problem) => {
-                stager.notes.problem(Path::new(""), problem);
+                stager.notes.problem(Path::new(bucket.prefix()), problem);
                 return Ok(stager.notes.report(cancel.is_cancelled()));
             }
         },
@@ -58,16 +54,7 @@ pub fn upload(
     };
     stager.sink = Some(Sink { bucket, listing });
     for (pair, selection) in pairs.iter().zip(selections) {
-        let (source_dir, source_name) = split(&pair.source);
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let source = match open(&source_dir, flags, Mode::empty()) {
-            Ok(source) => source,
-            Err(errno) => {
-                let doing = "open the directory it is in";
-                stager.notes.problem(&pair.source, Problem::Failed { doing, errno });
-                continue;
-            }
-        };
+        let Some((source, source_name)) = stager.open_source(pair) else { continue };
         let name = source_name.clone();
         let tree = Tree { pair: pair.clone(), selection, began: None, name, like: None };
         let no_directory = Err(Problem::of("make a directory")(Errno::ENOTSUP));
@@ -132,29 +119,9 @@ impl Stager<'_> {
             sink.bucket.put_large(&key, stat, source, |bytes| self.turn(bytes), is_still)?;
         }
         if self.options.verify {
-            Self::compare(sink, &key, (source, stat))?;
+            sink.bucket.compare(&key, stat.bytes, source)?;
         }
         self.copied(stat.bytes);
-        Ok(())
-    }
-
-    /// Reads both sides again.
-    fn compare(
-        sink: &Sink<'_>,
-        key: &object_store::path::Path,
-        (source, stat): (&File, &Stat),
-    ) -> Result<(), Problem> {
-        let mut at = 0;
-        while at < stat.bytes {
-            let end = (at + PART_BYTES).min(stat.bytes);
-            let mut ours = vec![0; (end - at) as usize];
-            let read = std::os::unix::fs::FileExt::read_exact_at(source, &mut ours, at);
-            read.map_err(|error| crate::whole::failed("read the file again", &error))?;
-            if sink.bucket.range(key, at, end)? != ours {
-                return Err(Problem::Differs);
-            }
-            at = end;
-        }
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashSet,
-    ffi::{CStr, CString, OsStr},
+    ffi::{CStr, CString, OsStr, OsString},
     hash::{BuildHasher, Hasher, RandomState},
     iter,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -102,13 +102,8 @@ pub fn stage_with(
     cancel: &Cancel,
     watcher: &dyn Watcher,
 ) -> Result<Report, BadPattern> {
-    let chosen = |pair: &Pair| Selection::new(&options.wanted, &pair.patterns);
-    let selections = pairs.iter().map(chosen).collect::<Result<Vec<_>, _>>()?;
-    // Each directory on the way to where a thread is has two descriptors.
-    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
-    }
-    writers::expect_questions();
+    let selections = selections(pairs, options)?;
+    prepare_process();
     let stager = Stager::new(options, watcher, cancel, journal.stage());
     for (pair, selection) in pairs.iter().zip(selections) {
         if cancel.is_cancelled() {
@@ -127,6 +122,19 @@ pub fn stage_with(
     report.nodes = remote::shares(workers.iter());
     journal.finish(&report);
     Ok(report)
+}
+
+pub(crate) fn selections(pairs: &[Pair], options: &Options) -> Result<Vec<Selection>, BadPattern> {
+    pairs.iter().map(|pair| Selection::new(&options.wanted, &pair.patterns)).collect()
+}
+
+/// What a process needs that walks: descriptors, and not to be ended by whoever opens a file.
+pub(crate) fn prepare_process() {
+    // Each directory on the way to where a thread is has two descriptors.
+    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
+    }
+    writers::expect_questions();
 }
 
 impl<'a> Stager<'a> {
@@ -178,17 +186,9 @@ impl<'a> Stager<'a> {
 impl Stager<'_> {
     /// Finds both ends of a tree, and puts it into the queue; what holds it.
     fn begin(&self, pair: &Pair, selection: Selection, journal: &mut Journal) -> Option<Arc<Dir>> {
-        let (source_dir, source_name) = split(&pair.source);
+        let (source, source_name) = self.open_source(pair)?;
         let (target_dir, name) = split(&pair.destination);
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let source = match nix::fcntl::open(&source_dir, flags, Mode::empty()) {
-            Ok(source) => source,
-            Err(errno) => {
-                let problem = Problem::Failed { doing: "open the directory it is in", errno };
-                self.notes.problem(&pair.source, problem);
-                return None;
-            }
-        };
         let target = match self.options.dry_run {
             true => nix::fcntl::open(&target_dir, flags, Mode::empty())
                 .map_err(Problem::of("open the directory of the destination")),
@@ -216,6 +216,20 @@ impl Stager<'_> {
         let dir = Arc::new(Dir::above(Arc::new(tree), source, target, like_dir));
         self.begin_at(&dir, &source_name);
         Some(dir)
+    }
+
+    /// What holds the source, and its name there; it is noted when that cannot be opened.
+    pub(crate) fn open_source(&self, pair: &Pair) -> Option<(OwnedFd, OsString)> {
+        let (directory, name) = split(&pair.source);
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        match nix::fcntl::open(&directory, flags, Mode::empty()) {
+            Ok(source) => Some((source, name)),
+            Err(errno) => {
+                let problem = Problem::Failed { doing: "open the directory it is in", errno };
+                self.notes.problem(&pair.source, problem);
+                None
+            }
+        }
     }
 
     /// Puts the tree of this name in `above` into the queue.

@@ -10,7 +10,7 @@ use std::{
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{Counts, Pair, settle::Moment};
+use crate::{Counts, Pair, WhenOpen, settle::Moment};
 
 /// A frame is at most so long, bytes: names of a batch and what went wrong with each.
 const FRAME_BYTES_MAX: u32 = 4 << 20;
@@ -55,8 +55,7 @@ pub(crate) struct Begin {
     pub(crate) changed: bool,
     pub(crate) follow: bool,
     pub(crate) verify: bool,
-    /// Skip, wait, copy.
-    pub(crate) open: u8,
+    pub(crate) open: WhenOpen,
     /// Lowest priority for processors and disks.
     pub(crate) idle: bool,
     pub(crate) streams: usize,

@@ -21,13 +21,13 @@ use nix::{
 };
 
 use crate::{
-    Cancel, Counts, Note, Options, Problem, Selection, Wanted, Watcher, WhenOpen,
+    Cancel, Counts, Note, Options, Problem, Selection, Wanted, Watcher,
     large::Large,
     queue::Names,
     remote::{ALIVE_EVERY, SILENT_MAX},
     settle::Stat,
     tree::{Dir, Tree, os, split},
-    walk::{PIECE_BYTES, Stager},
+    walk::{PIECE_BYTES, Stager, prepare_process},
     whole,
     words::{self, Begin, Done, Down, Event, Seen, Spot, Up, What},
 };
@@ -49,7 +49,7 @@ pub fn work(
     root: Option<PathBuf>,
     locks: Option<&Path>,
 ) -> io::Result<()> {
-    crate::writers::expect_questions();
+    prepare_process();
     let to: Voice = Arc::new(Mutex::new(Box::new(to)));
     let (over, alive) = mpsc::channel::<()>();
     let voice = Arc::clone(&to);
@@ -180,11 +180,7 @@ impl Task {
             follow: begin.follow,
             verify: begin.verify,
             bandwidth: begin.bandwidth,
-            open: match begin.open {
-                0 => WhenOpen::Skip,
-                1 => WhenOpen::Wait,
-                _ => WhenOpen::Copy,
-            },
+            open: begin.open,
             ..Options::default()
         };
         let tree = Arc::new(Tree { pair, selection, began: begin.began, name, like });
