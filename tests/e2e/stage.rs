@@ -269,6 +269,76 @@ fn a_stage_that_is_killed_again_and_again_goes_on_where_it_was() -> Result<()> {
     bench.instance.stop()
 }
 
+/// The name and the inode of a file that is being copied.
+fn half_done(bench: &Bench<'_>, directory: &str) -> Result<String> {
+    let find = format!("cd $MAYFLY_MOUNT/{directory} && ls -a | grep '^[.]mayfly-'");
+    let found = bench.instance.shell("find", &find).run_ok()?.stdout;
+    Ok(String::from_utf8(found)?.trim().to_owned())
+}
+
+/// That a part is not copied again is seen by other bytes that are put in its place.
+#[test]
+fn a_large_file_goes_on_in_the_middle_unless_it_has_changed() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("stage-parts")?;
+    let bench = Bench::start(&scratch, "parts", &[])?;
+    let from = bench.path("from");
+    fs::create_dir(&from)?;
+    let mut content = vec![b'x'; 150 << 20];
+    fs::write(scratch.join("from/large"), &content)?;
+    let state = scratch.join("state/mayfly/stages");
+    let noted = || {
+        let logs = fs::read_dir(&state).into_iter().flatten().flatten();
+        let logs = logs.filter(|log| log.path().extension() == Some("parts".as_ref()));
+        logs.filter_map(|log| fs::read_to_string(log.path()).ok()).map(|text| text.len()).sum()
+    };
+    let begin = || -> Result<()> {
+        let before: usize = noted();
+        let slowly = ["--streams=1", "--nodes-used=1", "--bandwidth=100M", &from, "case"];
+        let running = bench.job("in", &slowly)?.start()?;
+        until("two parts are done", || Ok(noted() >= before + 36))?;
+        process::kill(running.pid());
+        ensure!(running.wait()?.code == 137, "it was done before");
+        Ok(())
+    };
+    let again = || bench.counted(0, "in", &["--streams=1", "--nodes-used=1", &from, "case"]);
+    let first_bytes = || -> Result<Vec<u8>> {
+        let head =
+            "head -c 4 $MAYFLY_MOUNT/case/large; cd $MAYFLY_MOUNT/case; ls -A | grep -vx large";
+        Ok(bench.instance.shell("head", &format!("{head}; true")).run_ok()?.stdout)
+    };
+    begin()?;
+    let half = half_done(&bench, "case")?;
+    let mark = |half: &str| {
+        let dd = format!("printf mark | dd of=$MAYFLY_MOUNT/case/{half} conv=notrunc status=none");
+        bench.instance.shell("mark", &dd).run_ok()
+    };
+    mark(&half)?;
+    let counts = again()?;
+    ensure!(counts["files"] == 1 && counts["bytes"] == 150 << 20, "{counts}");
+    let first = first_bytes()?;
+    ensure!(first == b"mark", "it was copied again, or more is left: {first:?}");
+    let tail = "cd $MAYFLY_MOUNT/case; tail -c +5 large | cmp - <(tail -c +5 $FROM/large)";
+    bench.instance.shell("tail", tail).env("FROM", &from).run_ok()?;
+
+    // What has changed meanwhile is copied from its beginning.
+    bench.instance.shell("remove", "rm $MAYFLY_MOUNT/case/large").run_ok()?;
+    begin()?;
+    mark(&half_done(&bench, "case")?)?;
+    content[..3].copy_from_slice(b"new");
+    fs::write(scratch.join("from/large"), &content)?;
+    again()?;
+    ensure!(first_bytes()? == b"newx", "{:?}", first_bytes());
+
+    // Nor is anything left of what is not there any more.
+    bench.instance.shell("remove", "rm $MAYFLY_MOUNT/case/large").run_ok()?;
+    begin()?;
+    fs::rename(scratch.join("from/large"), scratch.join("from/other"))?;
+    again()?;
+    bench.instance.shell("none", "test \"$(ls -A $MAYFLY_MOUNT/case)\" = other").run_ok()?;
+    bench.instance.stop()
+}
+
 #[test]
 fn daemons_may_die_while_trees_come_in_and_go_out() -> Result<()> {
     if !has_python() {

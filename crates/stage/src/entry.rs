@@ -1,6 +1,7 @@
 //! One entry of a directory.
 
 use std::{
+    collections::BTreeSet,
     ffi::{CStr, CString, OsStr},
     fs::File,
     io::Read,
@@ -22,6 +23,7 @@ use nix::{
 use crate::{
     Note, Options, WhenOpen,
     counts::count,
+    done_parts::DoneParts,
     large::Large,
     links::{Claim, Name},
     report::Problem,
@@ -510,19 +512,54 @@ impl Stager<'_> {
         (source, stat): (File, Stat),
         tries: u32,
     ) -> Result<(), Problem> {
-        let temporary = self.first_name(dir, dir.target_name(os(name)));
-        let partial = Partial::make(dir.target()?, temporary, &stat)?;
+        let (partial, earlier) = self.begun_before(dir, name, &stat)?;
         let (temporary, Some(target)) = partial.leave() else { return Err(Problem::Ended) };
         let own = (Arc::clone(dir), name.to_owned());
-        let large = Large::new(own, (source, stat), (target, temporary), tries)?;
+        let large = Large::new(own, (source, stat), (target, temporary), tries, earlier)?;
         self.queue.push_parts(Arc::new(large));
         Ok(())
+    }
+
+    /// The copy, and which of its parts an earlier try has made.
+    fn begun_before<'a>(
+        &self,
+        dir: &'a Dir,
+        name: &CStr,
+        stat: &Stat,
+    ) -> Result<(Partial<'a>, BTreeSet<u64>), Problem> {
+        let temporary = self.first_name(dir, dir.target_name(os(name)));
+        if let Some(parts) = &self.parts {
+            let key = self.key(dir, name, stat);
+            let found = || Partial::find(dir.target().ok()?, &temporary, stat);
+            if let Some(earlier) = parts.earlier(key)
+                && let Some(partial) = found()
+            {
+                return Ok((partial, earlier.clone()));
+            }
+            parts.forget(key);
+        }
+        Ok((Partial::make(dir.target()?, temporary, stat)?, BTreeSet::new()))
+    }
+
+    fn key(&self, dir: &Dir, name: &CStr, stat: &Stat) -> u64 {
+        DoneParts::key(&dir.target_path(os(name)), &stat.still())
+    }
+
+    /// Notes a part of a file that has several: whoever goes on makes it no more.
+    fn part_kept(&self, large: &Large, part: u64) {
+        if let Some(parts) = &self.parts
+            && large.parts() > 1
+        {
+            parts.note(self.key(&large.dir, &large.name, &large.stat), part);
+        }
     }
 
     /// Copies a part of a large file, and with the last one ends it.
     pub(crate) fn part(&self, large: &Arc<Large>, part: u64, buffer: &mut [u8]) {
         let done = large.copy(part, buffer, |bytes| self.turn(bytes));
-        self.part_done(large, done, buffer);
+        // What is noted as done is there after the machine's end too.
+        let done = done.and_then(|()| if self.options.sync { large.sync() } else { Ok(()) });
+        self.part_done(large, part, done, buffer);
     }
 
     /// Waits until so many bytes may be copied.
@@ -535,9 +572,13 @@ impl Stager<'_> {
     pub(crate) fn part_done(
         &self,
         large: &Arc<Large>,
+        part: u64,
         done: Result<(), Problem>,
         buffer: &mut [u8],
     ) {
+        if done.is_ok() && large.problem().is_none() {
+            self.part_kept(large, part);
+        }
         if !large.end(done) {
             return;
         }

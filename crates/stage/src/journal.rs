@@ -4,7 +4,8 @@
 //! done: what is as long and as old as the source, and was changed there after the stage began. The
 //! journal keeps when that was, by the destination's own clock, and the number that is in the
 //! temporary names, so that what a try has left is found and removed. It is one small file for each
-//! unfinished stage, however many files that has, and held by a lock while the stage runs.
+//! unfinished stage, however many files that has, and held by a lock while the stage runs. Beside it
+//! is a log of the parts of large files that are done.
 
 use std::{
     collections::BTreeMap,
@@ -13,6 +14,7 @@ use std::{
     io::{self, Read, Seek, Write},
     os::unix::{ffi::OsStrExt, fs::OpenOptionsExt},
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -22,7 +24,7 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Report, settle::Moment};
+use crate::{Report, done_parts::DoneParts, settle::Moment};
 
 /// What was begun so long ago is not taken up again.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -43,6 +45,7 @@ pub struct Journal {
     file: Option<(Flock<File>, PathBuf)>,
     kept: Kept,
     is_resumed: bool,
+    parts: Option<Arc<DoneParts>>,
 }
 
 /// Why there is none.
@@ -65,7 +68,7 @@ impl Journal {
     /// Nothing is kept: a stage that is killed begins anew.
     #[must_use]
     pub fn none() -> Journal {
-        Journal { file: None, kept: Kept::new(), is_resumed: false }
+        Journal { file: None, kept: Kept::new(), is_resumed: false, parts: None }
     }
 
     /// The journal in `directory` of the stage that `what` describes; with `restart` what an
@@ -99,7 +102,9 @@ impl Journal {
         let earlier = serde_json::from_slice(&text).ok().filter(|_| !restart);
         let is_resumed = earlier.is_some();
         let kept = earlier.unwrap_or_else(Kept::new);
-        let mut journal = Journal { file: Some((file, path.to_owned())), kept, is_resumed };
+        let parts = DoneParts::open(path.with_extension("parts"), !is_resumed)?;
+        let file = Some((file, path.to_owned()));
+        let mut journal = Journal { file, kept, is_resumed, parts: Some(Arc::new(parts)) };
         journal.write()?;
         Ok(journal)
     }
@@ -121,6 +126,11 @@ impl Journal {
     /// The number in the stage's temporary names.
     pub(crate) fn stage(&self) -> u64 {
         self.kept.stage
+    }
+
+    /// Which parts of large files are done.
+    pub(crate) fn parts(&self) -> Option<Arc<DoneParts>> {
+        self.parts.clone()
     }
 
     /// When an earlier try began with this destination; `now` is noted if none did.
@@ -147,6 +157,7 @@ impl Journal {
             && report.is_whole()
         {
             let _ = fs::remove_file(path);
+            self.parts.iter().for_each(|parts| parts.remove());
         }
     }
 }
@@ -181,7 +192,10 @@ mod tests {
     fn journals_that_nobody_takes_up_go_after_a_month() {
         let place = tempfile::tempdir().expect("a temporary directory");
         let open = |what: &[u8]| Journal::open(place.path(), what, false).expect("a journal");
-        let count = || fs::read_dir(place.path()).expect("a directory").count();
+        let count = || {
+            let entries = fs::read_dir(place.path()).expect("a directory").flatten();
+            entries.filter(|entry| entry.path().extension() == Some("json".as_ref())).count()
+        };
         drop(open(b"one"));
         let held = open(b"two");
         assert!(open(b"one").is_resumed());

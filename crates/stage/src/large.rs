@@ -1,6 +1,7 @@
 //! Large files: copied in parts, by several threads.
 
 use std::{
+    collections::BTreeSet,
     ffi::CString,
     fs::File,
     os::{fd::AsFd, unix::fs::FileExt},
@@ -32,6 +33,8 @@ pub(crate) struct Large {
     pub(crate) temporary: CString,
     /// So often it had changed before.
     pub(crate) tries: u32,
+    /// Parts that an earlier try has copied; not all of them.
+    earlier: BTreeSet<u64>,
     /// Parts that are not done.
     left: AtomicU64,
     problem: Mutex<Option<Problem>>,
@@ -43,10 +46,18 @@ impl Large {
         (source, stat): (File, Stat),
         (target, temporary): (File, CString),
         tries: u32,
+        mut earlier: BTreeSet<u64>,
     ) -> Result<Large, Problem> {
         target.set_len(stat.bytes).map_err(|error| failed("give the file its length", &error))?;
+        let parts = parts(stat.bytes);
+        earlier.retain(|part| *part < parts);
+        if earlier.len() as u64 == parts {
+            // Whoever ends the last part gives the file its name.
+            earlier.pop_last();
+        }
+        let left = AtomicU64::new(parts - earlier.len() as u64);
         let large = Large::begun((dir, name), (source, stat), (target, temporary));
-        Ok(Large { tries, left: AtomicU64::new(parts(stat.bytes)), ..large })
+        Ok(Large { tries, earlier, left, ..large })
     }
 
     /// One that is copied elsewhere too.
@@ -55,12 +66,23 @@ impl Large {
         (source, stat): (File, Stat),
         (target, temporary): (File, CString),
     ) -> Large {
-        let (left, problem) = (AtomicU64::new(1), Mutex::new(None));
-        Large { dir, name, stat, source, target, temporary, tries: 0, left, problem }
+        let (earlier, left, problem) = (BTreeSet::new(), AtomicU64::new(1), Mutex::new(None));
+        Large { dir, name, stat, source, target, temporary, tries: 0, earlier, left, problem }
     }
 
     pub(crate) fn parts(&self) -> u64 {
         parts(self.stat.bytes)
+    }
+
+    /// Has an earlier try copied it?
+    pub(crate) fn was_done(&self, part: u64) -> bool {
+        self.earlier.contains(&part)
+    }
+
+    /// What was copied is on the disk.
+    pub(crate) fn sync(&self) -> Result<(), Problem> {
+        let synced = self.target.sync_data();
+        synced.map_err(|error| failed("have the disk keep what was written", &error))
     }
 
     /// A part is done; true when it was the last one.

@@ -11,6 +11,7 @@
 
 mod bucket;
 mod counts;
+mod done_parts;
 mod download;
 mod entry;
 mod inherited;

@@ -152,11 +152,14 @@ fn next(stack: &mut Vec<Work>) -> Option<Turn> {
                     return Some(Turn::Names(Arc::clone(&entries.dir), names));
                 }
             }
-            Work::Parts { large, next } if *next < large.parts() => {
-                *next += 1;
-                return Some(Turn::Part(Arc::clone(large), *next - 1));
+            Work::Parts { large, next } => {
+                while *next < large.parts() {
+                    *next += 1;
+                    if !large.was_done(*next - 1) {
+                        return Some(Turn::Part(Arc::clone(large), *next - 1));
+                    }
+                }
             }
-            Work::Parts { .. } => {}
         }
         stack.pop();
     }

@@ -50,6 +50,9 @@ pub(crate) const SILENT_MAX: Duration = Duration::from_secs(30);
 const NAP: Duration = Duration::from_millis(100);
 /// Who is told that nothing more comes ends within that time, or is not waited for.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
+/// Of a node that has copied something and ended early.
+const ENDED_UNSYNCED: &str = "it ended before its file system was asked to keep what it has written; \
+                              if that machine has crashed, copy again with --restart";
 
 /// A process on another node that copies what it is told to.
 #[derive(Debug)]
@@ -329,6 +332,7 @@ impl Stager<'_> {
             changed: options.changed,
             follow: options.follow,
             verify: options.verify,
+            sync: options.sync,
             open: options.open,
             idle: options.idle,
             streams: options.streams,
@@ -426,7 +430,22 @@ impl Stager<'_> {
         let Some(done) = asked else { return self.part(large, part, buffer) };
         // What it has copied counts when the file is whole.
         let problem = done.events.iter().find_map(|event| self.problem(&event.what));
-        self.part_done(large, problem.map_or(Ok(()), Err), buffer);
+        self.part_done(large, part, problem.map_or(Ok(()), Err), buffer);
+    }
+
+    /// Has another node's machine keep what that has written.
+    pub(crate) fn sync_elsewhere(&self, worker: &Worker, above: &Dir) {
+        match worker.link.ask(self.cancel, |id| Down::Sync { id }) {
+            Some(done) => {
+                let problems = done.events.iter().filter_map(|event| self.problem(&event.what));
+                for problem in problems {
+                    self.notes.problem(&above.tree.pair.destination, problem);
+                }
+            }
+            None if self.is_over() => {}
+            // What a process wrote that was killed is there; of a machine that crashed nobody knows.
+            None => self.notes.tell(Note::Without(worker.name(), ENDED_UNSYNCED)),
+        }
     }
 
     /// Counts what was done elsewhere, and tells of what went wrong there.

@@ -10,7 +10,10 @@ use std::{
     path::{Component, Path, PathBuf},
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicUsize, Ordering::AcqRel},
+        atomic::{
+            AtomicBool, AtomicUsize,
+            Ordering::{AcqRel, Relaxed},
+        },
     },
 };
 
@@ -65,6 +68,8 @@ pub(crate) struct Dir {
     like: OnceLock<Option<OwnedFd>>,
     /// Entries that are not done, and one for whoever reads the directory.
     pending: AtomicUsize,
+    /// An earlier try has left something at the destination that may be taken up.
+    has_leftovers: AtomicBool,
     /// All below is copied, since a pattern names this directory or one above.
     pub(crate) is_named: bool,
 }
@@ -96,7 +101,8 @@ impl Dir {
         let is_named = tree.selection.names_all();
         let target = OnceLock::from(target.map(|file| Target { file, is_new: false }));
         let (like, pending) = (OnceLock::from(like), AtomicUsize::new(1));
-        Dir { tree, place: None, source, target, like, pending, is_named }
+        let has_leftovers = AtomicBool::new(false);
+        Dir { tree, place: None, source, target, like, pending, has_leftovers, is_named }
     }
 
     pub(crate) fn below(
@@ -114,6 +120,7 @@ impl Dir {
             target: OnceLock::new(),
             like: OnceLock::new(),
             pending: AtomicUsize::new(1),
+            has_leftovers: AtomicBool::new(false),
             is_named: is_named || parent.is_named,
         }
     }
@@ -239,6 +246,14 @@ impl Dir {
         let named = self.parent().is_none_or(|parent| parent.is_above());
         let ours = target.is_new || !named || self.tree.began.is_some();
         (ours && !self.is_above()).then(|| target.file.as_fd())
+    }
+
+    pub(crate) fn leave_over(&self) {
+        self.has_leftovers.store(true, Relaxed);
+    }
+
+    pub(crate) fn has_leftovers(&self) -> bool {
+        self.has_leftovers.load(Relaxed)
     }
 
     /// Was it not there before this stage?

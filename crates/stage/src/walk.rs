@@ -29,7 +29,9 @@ use nix::{
 use crate::{
     BadPattern, Cancel, Journal, Note, Options, Pair, Report, STREAMS_MAX, Selection, Watcher,
     counts::count,
+    done_parts::DoneParts,
     entry::Kind,
+    large::PART_BYTES,
     links::{Links, Name},
     pace::Pace,
     queue::{Entries, Names, Queue, Turn},
@@ -68,6 +70,8 @@ pub(crate) struct Stager<'a> {
     /// Tells this stage's temporary names, and those of this node.
     pub(crate) stage: u64,
     pub(crate) node: u32,
+    /// Which parts of large files are done.
+    pub(crate) parts: Option<Arc<DoneParts>>,
     /// What is left to who deals out, if this is not who does.
     handed_back: Option<Mutex<Names>>,
     /// Bits that a new file of this process does not get.
@@ -104,7 +108,8 @@ pub fn stage_with(
 ) -> Result<Report, BadPattern> {
     let selections = selections(pairs, options)?;
     prepare_process();
-    let stager = Stager::new(options, watcher, cancel, journal.stage());
+    let mut stager = Stager::new(options, watcher, cancel, journal.stage());
+    stager.parts = journal.parts();
     for (pair, selection) in pairs.iter().zip(selections) {
         if cancel.is_cancelled() {
             break;
@@ -115,7 +120,7 @@ pub fn stage_with(
                 false => stager.joining(workers, &above),
             };
             stager.work(&joining);
-            stager.sync(&above);
+            stager.sync(&above, &joining);
         }
     }
     let mut report = stager.notes.report(cancel.is_cancelled());
@@ -156,6 +161,7 @@ impl<'a> Stager<'a> {
             cancel,
             stage,
             node: 0,
+            parts: None,
             handed_back: None,
             umask: umask(),
             sink: None,
@@ -242,16 +248,18 @@ impl Stager<'_> {
     }
 
     /// What was copied survives the machine from here on.
-    fn sync(&self, above: &Dir) {
+    fn sync(&self, above: &Dir, workers: &[&Worker]) {
         if !self.options.sync || self.options.dry_run {
             return;
         }
-        let synced = above.target().and_then(|target| {
-            syncfs(target).map_err(Problem::of("have the file system keep what was written"))
+        thread::scope(|scope| {
+            for worker in workers {
+                scope.spawn(|| self.sync_elsewhere(worker, above));
+            }
+            if let Err(problem) = sync(above) {
+                self.notes.problem(&above.tree.pair.destination, problem);
+            }
         });
-        if let Err(problem) = synced {
-            self.notes.problem(&above.tree.pair.destination, problem);
-        }
     }
 
     pub(crate) fn work(&self, workers: &[&Worker]) {
@@ -359,6 +367,9 @@ impl Stager<'_> {
         let (Some(stat), Some(target)) = (dir.stat(), dir.target_to_settle()) else { return };
         if self.options.dry_run || self.is_over() {
             return;
+        }
+        if dir.has_leftovers() {
+            self.clear_temporaries(target);
         }
         let settled = self
             .extended_attributes(dir.source.as_fd(), target, || dir.own_path())
@@ -490,10 +501,22 @@ impl Stager<'_> {
         for name in names {
             let text = os(&name);
             if whole::is_temporary(self.stage, text) {
-                let _ = unlinkat(target, name.as_c_str(), UnlinkatFlags::NoRemoveDir);
+                // A large one may go on where it was; what is not taken up goes with the last entry.
+                match Stat::at(target, name.as_c_str(), false) {
+                    Ok(stat) if stat.bytes > PART_BYTES => dir.leave_over(),
+                    _ => drop(unlinkat(target, name.as_c_str(), UnlinkatFlags::NoRemoveDir)),
+                }
             } else if delete && !kept.contains(text) {
                 self.delete(dir, target, &name);
             }
+        }
+    }
+
+    /// Removes what an earlier try has left when all of the directory is done.
+    fn clear_temporaries(&self, target: BorrowedFd<'_>) {
+        let names = list_names(target).unwrap_or_default();
+        for name in names.iter().filter(|name| whole::is_temporary(self.stage, os(name))) {
+            let _ = unlinkat(target, name.as_c_str(), UnlinkatFlags::NoRemoveDir);
         }
     }
 
@@ -519,6 +542,11 @@ impl Stager<'_> {
             }
         }
     }
+}
+
+/// Has the file system of the destination keep what this machine has written there.
+pub(crate) fn sync(above: &Dir) -> Result<(), Problem> {
+    syncfs(above.target()?).map_err(Problem::of("have the file system keep what was written"))
 }
 
 /// What a directory tells of the kind of an entry.

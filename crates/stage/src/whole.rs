@@ -17,7 +17,7 @@ use std::{
 use nix::{
     errno::Errno,
     fcntl::{OFlag, openat, renameat},
-    sys::stat::Mode,
+    sys::stat::{Mode, SFlag},
     unistd::{UnlinkatFlags, unlinkat},
 };
 
@@ -81,6 +81,15 @@ impl<'a> Partial<'a> {
         let made = make_anew(directory, &name, || openat(directory, name.as_c_str(), flags, mode));
         let file = made.map_err(Problem::of("make the file"))?;
         Ok(Partial { directory, name, file: Some(File::from(file)) })
+    }
+
+    /// One of that length that an earlier try has left, if there is one.
+    pub(crate) fn find(directory: BorrowedFd<'a>, name: &CStr, stat: &Stat) -> Option<Partial<'a>> {
+        let flags = OFlag::O_RDWR | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+        let file = openat(directory, name, flags, Mode::empty()).ok()?;
+        let found = Stat::of(&file).ok()?;
+        let is_it = found.is(SFlag::S_IFREG) && found.bytes == stat.bytes && found.links == 1;
+        is_it.then(|| Partial { directory, name: name.to_owned(), file: Some(File::from(file)) })
     }
 
     pub(crate) fn as_file(&self) -> Result<&File, Problem> {

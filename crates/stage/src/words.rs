@@ -55,6 +55,8 @@ pub(crate) struct Begin {
     pub(crate) changed: bool,
     pub(crate) follow: bool,
     pub(crate) verify: bool,
+    /// What was copied is on the disk before it counts.
+    pub(crate) sync: bool,
     pub(crate) open: WhenOpen,
     /// Lowest priority for processors and disks.
     pub(crate) idle: bool,
@@ -100,6 +102,10 @@ pub(crate) enum Down {
         temporary: Vec<u8>,
         part: u64,
         still: Still,
+    },
+    /// The destination's file system keeps what this node has written there.
+    Sync {
+        id: u64,
     },
 }
 

@@ -27,7 +27,7 @@ use crate::{
     remote::{ALIVE_EVERY, SILENT_MAX},
     settle::Stat,
     tree::{Dir, Tree, os, split},
-    walk::{PIECE_BYTES, Stager, prepare_process},
+    walk::{PIECE_BYTES, Stager, prepare_process, sync},
     whole,
     words::{self, Begin, Done, Down, Event, Seen, Spot, Up, What},
 };
@@ -179,6 +179,7 @@ impl Task {
             changed: begin.changed,
             follow: begin.follow,
             verify: begin.verify,
+            sync: begin.sync,
             bandwidth: begin.bandwidth,
             open: begin.open,
             ..Options::default()
@@ -297,6 +298,12 @@ impl Hand<'_> {
                 }
                 Done { id, ..Done::default() }
             }
+            Down::Sync { id } => {
+                if let Err(problem) = self.task.above().and_then(|above| sync(&above)) {
+                    self.told.note(Note::Failed(&self.task.tree.pair.destination, problem));
+                }
+                Done { id, ..Done::default() }
+            }
         };
         done.counts = self.stager.notes.counters.take();
         if let Ok(mut events) = self.told.events.lock() {
@@ -335,6 +342,9 @@ impl Hand<'_> {
         let own = (Arc::clone(dir), name.to_owned());
         let large = Large::begun(own, (source, stat), (target.into(), temporary.to_owned()));
         large.copy(part, &mut self.buffer, |bytes| self.stager.turn(bytes))?;
+        if self.task.options.sync {
+            large.sync()?;
+        }
         whole::close(large.target).map_err(Problem::of("close the file"))
     }
 
