@@ -2,7 +2,8 @@
 """Staging beside `cp`: python3 bench/staging.py [MAYFLY [DIRECTORY [TURNS]]]
 
 Sources, destinations and the instances' data are below DIRECTORY (/dev/shm). Each row is the time
-of `cp` by the time of `mayfly stage`, in turns, the median of them and the span; 1 is as fast.
+of `cp` by the time of `mayfly stage`, in turns, the median of them and the span; 1 is as fast. The
+last rows are the most memory of its own (RssAnon) that a process of a stage of all files had.
 """
 import os, shutil, statistics, subprocess, sys, time
 
@@ -21,6 +22,36 @@ def run(*command):
 
 def stage(name, *words):
     return run(MAYFLY, 'stage', words[0], '--quiet', '--name', name, *words[1:])
+
+
+def own_memory(pid):
+    try:
+        with open(f'/proc/{pid}/status') as status:
+            return sum(int(line.split()[1]) for line in status if line.startswith('RssAnon'))
+    except OSError:
+        return 0
+
+
+def family(pid):
+    """A process, and those that it has started."""
+    try:
+        with open(f'/proc/{pid}/task/{pid}/children') as children:
+            below = children.read().split()
+    except OSError:
+        below = []
+    return [pid] + [process for child in below for process in family(child)]
+
+
+def memory(name, *words):
+    command = [MAYFLY, 'stage', words[0], '--quiet', '--name', name, *words[1:]]
+    process = subprocess.Popen(command, env=ENV, stdout=subprocess.DEVNULL)
+    most = 0
+    while process.poll() is None:
+        most = max([most] + [own_memory(pid) for pid in family(process.pid)])
+        time.sleep(0.02)
+    if process.returncode:
+        sys.exit(f'{command}: status {process.returncode}')
+    return most / 1024
 
 
 def cp(source):
@@ -74,12 +105,14 @@ def main():
             by = cp(LARGE)
             rows.setdefault('4 GiB in', []).append((by, stage('staging-1', 'in', LARGE, 'large')))
             rows.setdefault('  out of 4 GiB', []).append((by, out('staging-1', 'large')))
+        own = memory('staging-1', 'in', TREE, 'again'), memory('staging-1', 'out', 'again', OUT)
     finally:
         run(MAYFLY, 'stop', '--name', 'staging-1')
         run(MAYFLY, 'stop', '--name', 'staging-4')
         shutil.rmtree(ROOT, ignore_errors=True)
     for name, pairs in rows.items():
         row(name, pairs)
+    print(f'memory, 100,000 files: in; out      {own[0]:.1f} MiB; {own[1]:.1f} MiB')
 
 
 main()

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod site;
 mod stage;
 
 use std::{ffi::OsString, path::PathBuf};
@@ -12,6 +13,7 @@ use mayfly_deploy::{
     nodes::{NODE, RELAY},
 };
 
+pub(crate) use self::site::Site;
 pub(crate) use self::stage::{Every, Stage, StageIds, StageStatus, Staging, WhenOpen};
 use crate::{bench, manual, nodes::Nodes, size, stage as stages};
 
@@ -72,6 +74,9 @@ pub(crate) enum Do {
     Layout(Layout),
     /// Measure an instance beside other directories: metadata, data, find
     Bench(Box<bench::Bench>),
+    /// What a batch system runs around jobs, so that they find an instance over their nodes
+    #[command(subcommand)]
+    Site(Site),
     /// Print what a shell needs to complete `mayfly` and its options
     ///
     /// For bash: `mayfly completions bash > ~/.local/share/bash-completion/completions/mayfly`.
@@ -108,6 +113,19 @@ pub(crate) enum Do {
     StageHelper,
     #[command(name = stages::HANDS, hide = true)]
     StageHands,
+    #[command(name = mayfly_site::DOOR, hide = true)]
+    SiteDoor { run: PathBuf },
+    #[command(name = mayfly_site::REACH, hide = true)]
+    SiteReach { run: PathBuf, host: String, program: PathBuf, subcommand: String },
+    // The command may look like options of ours.
+    #[command(name = mayfly_site::BECOME, hide = true)]
+    SiteAs {
+        uid: u32,
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<OsString>,
+    },
+    #[command(name = mayfly_site::EMPTY, hide = true)]
+    SiteEmpty { directory: PathBuf },
 }
 
 #[derive(Debug, Args)]
@@ -183,6 +201,9 @@ pub(crate) struct Env {
     /// docker or apptainer. `bwrap --ro-bind / / $(mayfly env --container bwrap) sh`
     #[arg(long, value_name = "KIND")]
     pub(crate) container: Option<Container>,
+    /// Print `export NAME=VALUE` without quotes, as Slurm's TaskProlog takes it
+    #[arg(long, conflicts_with_all = ["container", "json"])]
+    pub(crate) plain: bool,
     /// Print directories to bind and variables to set, for other programs that start containers
     #[arg(long, conflicts_with = "container")]
     pub(crate) json: bool,

@@ -9,6 +9,7 @@ mod manual;
 mod nodes;
 mod run;
 mod show;
+mod site;
 mod stage;
 
 use mayfly_deploy::{command::CannotRun, size};
@@ -47,6 +48,10 @@ fn main() -> ExitCode {
     if let Do::Stage(wanted) = &subcommand {
         return stage::stage(wanted);
     }
+    if let Do::SiteReach { run, host, program: _, subcommand } = &subcommand {
+        // It ends as what it has started elsewhere.
+        return site::reach(run, host, subcommand);
+    }
     match perform(subcommand) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -64,7 +69,7 @@ fn main() -> ExitCode {
 
 fn perform(what: Do) -> Result<()> {
     match what {
-        Do::Fsck(_) | Do::Stage(_) | Do::Stager(_) => Ok(()),
+        Do::Fsck(_) | Do::Stage(_) | Do::Stager(_) | Do::SiteReach { .. } => Ok(()),
         Do::Run(run) => run::run(&run),
         Do::Start(start) => run::start(&start),
         Do::Stop(which) => run::stop(&which.name),
@@ -73,6 +78,10 @@ fn perform(what: Do) -> Result<()> {
         Do::Shell(wanted) => run::enter(&wanted),
         Do::Mount(mount) => run::mount(&mount),
         Do::Doctor(doctor) => show::doctor(&doctor),
+        Do::Site(wanted) => site::site(&wanted),
+        Do::SiteDoor { run } => mayfly_site::open_door(&run),
+        Do::SiteAs { uid, command } => mayfly_site::become_and_run(uid, &command),
+        Do::SiteEmpty { directory } => mayfly_site::empty(&directory),
         Do::Layout(Layout::Get(wanted)) => layout::get(&wanted),
         Do::Layout(Layout::Set(wanted)) => layout::set(&wanted),
         Do::Completions { shell } => manual::completions(shell),

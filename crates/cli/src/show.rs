@@ -23,6 +23,9 @@ pub(crate) fn environment(wanted: &arguments::Env) -> Result<()> {
         std::io::stdout().write_all(&words)?;
         return Ok(());
     }
+    if wanted.plain {
+        return Ok(std::io::stdout().write_all(&environment::plain_lines(&config)?)?);
+    }
     let mut lines = environment::shell_lines(&config);
     if let Some(hint) = run::hint_without_mount(&config) {
         lines.extend_from_slice(format!("# {hint}\n").as_bytes());

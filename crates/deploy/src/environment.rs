@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use anyhow::{Result, ensure};
+
 use crate::{Config, config::Access, instance::PRELOAD_NAME};
 
 /// The variables to set, with their values; what this process preloads stays behind the library.
@@ -66,6 +68,20 @@ pub fn shell_lines(config: &Config) -> Vec<u8> {
         lines.push(b'\n');
     }
     lines
+}
+
+/// The same as lines that no shell reads: a value goes to the end of its line.
+///
+/// # Errors
+/// A path has a line end in it.
+pub fn plain_lines(config: &Config) -> Result<Vec<u8>> {
+    let mut lines = Vec::new();
+    for (name, value) in variables(config) {
+        ensure!(!value.as_bytes().contains(&b'\n'), "a path in {name} has a line end in it");
+        lines.extend_from_slice(&[b"export ", name.as_bytes(), b"=", value.as_bytes()].concat());
+        lines.push(b'\n');
+    }
+    Ok(lines)
 }
 
 pub(crate) fn quote(value: &[u8], to: &mut Vec<u8>) {

@@ -14,9 +14,17 @@ pub(crate) fn uid() -> u32 {
     rustix::process::getuid().as_raw()
 }
 
-/// Parent of the run directories: `$XDG_RUNTIME_DIR/mayfly`, else `<tmp>/mayfly-<uid>`.
+/// Set by a site for the processes of a job: the parent of the job's run directories.
+const RUN_ROOT: &str = "MAYFLY_RUN_ROOT";
+
+/// Parent of the run directories: `$MAYFLY_RUN_ROOT`, else `$XDG_RUNTIME_DIR/mayfly`, else
+/// `<tmp>/mayfly-<uid>`.
 #[must_use]
 pub fn default_run_root() -> PathBuf {
+    let chosen = env::var_os(RUN_ROOT).map(PathBuf::from).filter(|dir| dir.is_absolute());
+    if let Some(chosen) = chosen {
+        return chosen;
+    }
     match env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_dir()) {
         Some(runtime) => runtime.join("mayfly"),
         None => env::temp_dir().join(format!("mayfly-{}", uid())),

@@ -4,8 +4,8 @@
 //! done: what is as long and as old as the source, and was changed there after the stage began. The
 //! journal keeps when that was, by the destination's own clock, and the number that is in the
 //! temporary names, so that what a try has left is found and removed. It is one small file for each
-//! unfinished stage, however many files that has, and held by a lock while the stage runs. Beside it
-//! is a log of the parts of large files that are done.
+//! unfinished stage, however many files that has, and held by a lock while the stage runs. Beside
+//! it is a log of the parts of large files that are done.
 
 use std::{
     collections::BTreeMap,

@@ -28,6 +28,7 @@ mod report;
 mod select;
 mod settle;
 mod special;
+mod sync;
 mod tree;
 mod upload;
 mod walk;

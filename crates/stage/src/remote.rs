@@ -50,9 +50,6 @@ pub(crate) const SILENT_MAX: Duration = Duration::from_secs(30);
 const NAP: Duration = Duration::from_millis(100);
 /// Who is told that nothing more comes ends within that time, or is not waited for.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
-/// Of a node that has copied something and ended early.
-const ENDED_UNSYNCED: &str = "it ended before its file system was asked to keep what it has written; \
-                              if that machine has crashed, copy again with --restart";
 
 /// A process on another node that copies what it is told to.
 #[derive(Debug)]
@@ -60,12 +57,12 @@ pub struct Worker {
     name: String,
     /// In its temporary names.
     node: AtomicU32,
-    link: Arc<Link>,
+    pub(crate) link: Arc<Link>,
 }
 
 /// The way to it.
 #[derive(Debug)]
-struct Link {
+pub(crate) struct Link {
     to: Mutex<UnixStream>,
     /// Who waits for an answer, by its number.
     waiting: Mutex<HashMap<u64, SyncSender<Done>>>,
@@ -228,7 +225,7 @@ impl Link {
         }
     }
 
-    fn ask(&self, cancel: &Cancel, word: impl FnOnce(u64) -> Down) -> Option<Done> {
+    pub(crate) fn ask(&self, cancel: &Cancel, word: impl FnOnce(u64) -> Down) -> Option<Done> {
         let id = self.next.fetch_add(1, AcqRel);
         let (sender, answer) = mpsc::sync_channel(1);
         self.waiting.lock().ok()?.insert(id, sender);
@@ -433,21 +430,6 @@ impl Stager<'_> {
         self.part_done(large, part, problem.map_or(Ok(()), Err), buffer);
     }
 
-    /// Has another node's machine keep what that has written.
-    pub(crate) fn sync_elsewhere(&self, worker: &Worker, above: &Dir) {
-        match worker.link.ask(self.cancel, |id| Down::Sync { id }) {
-            Some(done) => {
-                let problems = done.events.iter().filter_map(|event| self.problem(&event.what));
-                for problem in problems {
-                    self.notes.problem(&above.tree.pair.destination, problem);
-                }
-            }
-            None if self.is_over() => {}
-            // What a process wrote that was killed is there; of a machine that crashed nobody knows.
-            None => self.notes.tell(Note::Without(worker.name(), ENDED_UNSYNCED)),
-        }
-    }
-
     /// Counts what was done elsewhere, and tells of what went wrong there.
     fn take(&self, done: &Done) {
         self.notes.counters.add(&done.counts);
@@ -461,7 +443,7 @@ impl Stager<'_> {
         }
     }
 
-    fn problem(&self, what: &What) -> Option<Problem> {
+    pub(crate) fn problem(&self, what: &What) -> Option<Problem> {
         Some(match what {
             What::Failed(doing, errno) => {
                 Problem::Failed { doing: by_heart(doing), errno: Errno::from_raw(*errno) }

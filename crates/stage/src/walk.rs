@@ -23,7 +23,7 @@ use nix::{
         resource::{Resource, getrlimit, setrlimit},
         stat::{Mode, SFlag},
     },
-    unistd::{UnlinkatFlags, syncfs, unlinkat},
+    unistd::{UnlinkatFlags, unlinkat},
 };
 
 use crate::{
@@ -245,21 +245,6 @@ impl Stager<'_> {
         files.push(None, &name);
         let entries = Entries { dir: Arc::clone(above), files, directories: Names::default() };
         self.queue.push_entries(entries);
-    }
-
-    /// What was copied survives the machine from here on.
-    fn sync(&self, above: &Dir, workers: &[&Worker]) {
-        if !self.options.sync || self.options.dry_run {
-            return;
-        }
-        thread::scope(|scope| {
-            for worker in workers {
-                scope.spawn(|| self.sync_elsewhere(worker, above));
-            }
-            if let Err(problem) = sync(above) {
-                self.notes.problem(&above.tree.pair.destination, problem);
-            }
-        });
     }
 
     pub(crate) fn work(&self, workers: &[&Worker]) {
@@ -501,7 +486,7 @@ impl Stager<'_> {
         for name in names {
             let text = os(&name);
             if whole::is_temporary(self.stage, text) {
-                // A large one may go on where it was; what is not taken up goes with the last entry.
+                // A large one may go on where it was; what is not taken up goes at the end.
                 match Stat::at(target, name.as_c_str(), false) {
                     Ok(stat) if stat.bytes > PART_BYTES => dir.leave_over(),
                     _ => drop(unlinkat(target, name.as_c_str(), UnlinkatFlags::NoRemoveDir)),
@@ -542,11 +527,6 @@ impl Stager<'_> {
             }
         }
     }
-}
-
-/// Has the file system of the destination keep what this machine has written there.
-pub(crate) fn sync(above: &Dir) -> Result<(), Problem> {
-    syncfs(above.target()?).map_err(Problem::of("have the file system keep what was written"))
 }
 
 /// What a directory tells of the kind of an entry.

@@ -26,8 +26,9 @@ use crate::{
     queue::Names,
     remote::{ALIVE_EVERY, SILENT_MAX},
     settle::Stat,
+    sync::sync,
     tree::{Dir, Tree, os, split},
-    walk::{PIECE_BYTES, Stager, prepare_process, sync},
+    walk::{PIECE_BYTES, Stager, prepare_process},
     whole,
     words::{self, Begin, Done, Down, Event, Seen, Spot, Up, What},
 };

@@ -48,7 +48,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("bench", &["sys", "deploy"]),
     ("stage", &[]),
-    ("cli", &["types", "deploy", "bench", "stage"]),
+    ("site", &[]),
+    ("cli", &["types", "deploy", "bench", "stage", "site"]),
     // Only for tests: no user's build has them.
     ("testkit", &[]),
     ("hosttest", &["image", "testkit"]),
