@@ -5,15 +5,13 @@
 //! libraries is not looked at here.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use mayfly_testkit::{Job, Scratch, Turn, binary, skip};
-
-const NOBODY: u32 = 65_534;
+use mayfly_tests::passable::{NOBODY, Passable};
 
 fn make(scratch: &Scratch) -> Result<PathBuf> {
     let out = scratch.join("dist");
@@ -29,48 +27,6 @@ fn ending(directory: &Path, end: &str) -> Result<PathBuf> {
     let mut paths = fs::read_dir(directory)?.flatten().map(|entry| entry.path());
     let found = paths.find(|path| path.to_string_lossy().ends_with(end));
     found.with_context(|| format!("no {end} in {}", directory.display()))
-}
-
-/// Directories above the scratch that another user may pass through until this is dropped: a run of
-/// all suites has one that is its owner's alone.
-struct Passable {
-    changed: Vec<(PathBuf, fs::Permissions)>,
-    /// What one changes the other does not put back.
-    _alone: MutexGuard<'static, ()>,
-}
-
-static ALONE: Mutex<()> = Mutex::new(());
-
-impl Passable {
-    /// `None` where a directory further up keeps others out: that is somebody's choice.
-    fn make(scratch: &Scratch) -> Result<Option<Passable>> {
-        let top = std::env::temp_dir();
-        for directory in top.ancestors().skip(1) {
-            if fs::metadata(directory)?.permissions().mode() & 0o001 == 0 {
-                return Ok(None);
-            }
-        }
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut passable = Passable { changed: Vec::new(), _alone: alone };
-        for directory in scratch.path().ancestors().filter(|path| path.starts_with(&top)) {
-            let before = fs::metadata(directory)?.permissions();
-            if before.mode() & 0o001 == 0 {
-                let mode = before.mode() | 0o001;
-                fs::set_permissions(directory, fs::Permissions::from_mode(mode))?;
-                passable.changed.push((directory.to_owned(), before));
-            }
-        }
-        Ok(Some(passable))
-    }
-}
-
-impl Drop for Passable {
-    fn drop(&mut self) {
-        for (directory, before) in self.changed.drain(..) {
-            // It may be gone with the scratch.
-            let _ = fs::set_permissions(directory, before);
-        }
-    }
 }
 
 /// The README's first command, by an ordinary user, with the binary that was installed there.

@@ -4,187 +4,15 @@
 
 use std::{
     fs,
-    io::Read,
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Job, Outcome, Scratch, Turn, binary, port, process, skip};
+use anyhow::{Result, ensure};
+use mayfly_testkit::{Scratch, Turn, binary, process};
+use mayfly_tests::slurm::{Cluster, PATIENCE, is_possible};
 
-const PATIENCE: Duration = Duration::from_secs(30);
 const SUITE: &str = "slurm";
-const NODES: [&str; 2] = ["n1", "n2"];
-
-/// Each node has a leaf switch of its own.
-const TOPOLOGY: &str = "SwitchName=leaf1 Nodes=n1\nSwitchName=leaf2 Nodes=n2\n\
-                        SwitchName=spine Switches=leaf[1-2]\n";
-
-/// The daemons of a cluster. They end with the scratch, whose mark they have.
-struct Cluster<'a> {
-    scratch: &'a Scratch,
-    config: PathBuf,
-}
-
-fn find(name: &str) -> Option<PathBuf> {
-    let usual = PathBuf::from("/usr/sbin").join(name);
-    skip::find(name).or_else(|| usual.is_file().then_some(usual))
-}
-
-fn is_possible() -> bool {
-    let missing = ["munged", "slurmctld", "slurmd", "srun", "sbatch", "scancel", "sinfo"]
-        .into_iter()
-        .find(|name| find(name).is_none());
-    if let Some(name) = missing {
-        let packages = "slurmctld slurmd slurm-client munge";
-        skip::note(SUITE, &format!("{name} not found; on Debian: {packages}"));
-    }
-    missing.is_none()
-}
-
-fn private(path: &Path, bytes: impl AsRef<[u8]>, mode: u32) -> Result<()> {
-    fs::write(path, bytes)?;
-    Ok(fs::set_permissions(path, fs::Permissions::from_mode(mode))?)
-}
-
-/// What Slurm runs before each task: it prints the variables that the task gets.
-fn prolog(scratch: &Scratch) -> String {
-    let root = scratch.path().display();
-    format!(
-        "#!/bin/sh\n\
-         echo export XDG_RUNTIME_DIR={root}/$SLURMD_NODENAME/run\n\
-         echo export TMPDIR={root}/$SLURMD_NODENAME/tmp\n"
-    )
-}
-
-fn said(scratch: &Scratch, program: &str, option: &str) -> Result<String> {
-    let output = Job::new(scratch, program, program).args([option]).run_ok()?.stdout;
-    Ok(String::from_utf8(output)?.trim().to_owned())
-}
-
-fn config(scratch: &Scratch) -> Result<String> {
-    let root = scratch.path().display();
-    let host = said(scratch, "uname", "-n")?;
-    let user = said(scratch, "id", "-un")?;
-    let (control, first, second) = (port::free()?, port::free()?, port::free()?);
-    let mut text = format!(
-        "ClusterName=mayfly\nSlurmctldHost={host}(127.0.0.1)\nSlurmctldPort={control}\n\
-         SlurmUser={user}\nSlurmdUser={user}\nAuthType=auth/munge\nCredType=cred/munge\n\
-         AuthInfo=socket={root}/munge\nStateSaveLocation={root}/state\n\
-         SlurmdSpoolDir={root}/spool.%n\nSlurmctldPidFile={root}/ctld.pid\n\
-         SlurmdPidFile={root}/slurmd.%n.pid\nProctrackType=proctrack/linuxproc\n\
-         TaskPlugin=task/none\nSelectType=select/cons_tres\nMpiDefault=none\nReturnToService=2\n\
-         KillWait=5\nTaskProlog={root}/prolog\nTopologyPlugin=topology/tree\n\
-         PartitionName=all Nodes=ALL Default=YES State=UP\n"
-    );
-    for (name, port) in NODES.iter().zip([first, second]) {
-        text.push_str(&format!(
-            "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2 \
-             RealMemory=500\n"
-        ));
-    }
-    Ok(text)
-}
-
-impl<'a> Cluster<'a> {
-    fn start(scratch: &'a Scratch) -> Result<Cluster<'a>> {
-        for node in NODES {
-            for directory in ["run", "tmp"] {
-                let path = scratch.join(node).join(directory);
-                fs::create_dir_all(&path)?;
-                fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
-            }
-        }
-        fs::create_dir(scratch.join("state"))?;
-        private(&scratch.join("prolog"), prolog(scratch), 0o755)?;
-        let mut key = [0; 128];
-        fs::File::open("/dev/urandom")?.read_exact(&mut key)?;
-        private(&scratch.join("munge.key"), key, 0o400)?;
-        let path = scratch.join("slurm.conf");
-        private(&path, config(scratch)?, 0o600)?;
-        private(&scratch.join("topology.conf"), TOPOLOGY, 0o600)?;
-        let cluster = Cluster { scratch, config: path };
-        cluster.munged()?;
-        cluster.daemon("slurmctld", "slurmctld", &["-D"])?;
-        for node in NODES {
-            cluster.daemon(&format!("slurmd-{node}"), "slurmd", &["-D", "-N", node])?;
-        }
-        cluster.await_nodes()?;
-        Ok(cluster)
-    }
-
-    fn munged(&self) -> Result<()> {
-        let file =
-            |option: &str, name: &str| format!("{option}={}", self.scratch.join(name).display());
-        let files = [
-            file("--socket", "munge"),
-            file("--key-file", "munge.key"),
-            file("--pid-file", "munge.pid"),
-            file("--seed-file", "munge.seed"),
-            file("--log-file", "munge.log"),
-        ];
-        let arguments = ["--force", "--foreground"].map(str::to_owned).into_iter().chain(files);
-        let arguments: Vec<String> = arguments.collect();
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        self.daemon("munged", "munged", &arguments)?;
-        let deadline = Instant::now() + PATIENCE;
-        while !self.scratch.join("munge").exists() {
-            ensure!(Instant::now() < deadline, "munged does not listen");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(())
-    }
-
-    fn daemon(&self, name: &str, program: &str, arguments: &[&str]) -> Result<()> {
-        let program = find(program).context("it was there")?;
-        self.job(name, program).args(arguments).start().map(drop)
-    }
-
-    fn job(&self, name: &str, program: impl AsRef<std::ffi::OsStr>) -> Job<'a> {
-        Job::new(self.scratch, name, program).env("SLURM_CONF", self.config.as_os_str())
-    }
-
-    fn await_nodes(&self) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let asked = self.job("sinfo", "sinfo").args(["-h", "-t", "idle", "-o", "%D"]).run()?;
-            if asked.stdout == b"2\n" {
-                return Ok(());
-            }
-            let said = String::from_utf8_lossy(&asked.stderr).into_owned();
-            ensure!(Instant::now() < deadline, "the nodes are not idle: {said}");
-            std::thread::sleep(Duration::from_millis(100));
-        }
-    }
-
-    /// Submits a job for both nodes that runs `script`; with `--wait`, until its end.
-    fn submit(&self, name: &str, script: &str, options: &[&str]) -> Result<Outcome> {
-        let path = self.scratch.join(format!("{name}.sh"));
-        let program = binary::mayfly()?;
-        let head = format!(
-            "#!/bin/sh\nset -e\neval \"$({})\"\nmayfly() {{ {} \"$@\"; }}\n",
-            self.scratch.join("prolog").display(),
-            program.display()
-        );
-        fs::write(&path, head + script)?;
-        let output = format!("--output={}", self.output(name).display());
-        let job = self.job(name, "sbatch").args(["--nodes=2", &output]).args(options);
-        job.args([path]).run()
-    }
-
-    fn output(&self, name: &str) -> PathBuf {
-        self.scratch.join(format!("{name}.output"))
-    }
-
-    fn run(&self, name: &str, script: &str) -> Result<String> {
-        let outcome = self.submit(name, script, &["--wait"])?;
-        let said = fs::read_to_string(self.output(name)).unwrap_or_default();
-        let complaint = String::from_utf8_lossy(&outcome.stderr);
-        ensure!(outcome.code == 0, "the job failed: {said}{complaint}");
-        Ok(said)
-    }
-}
 
 /// Nothing of Mayfly is in the directories of the nodes, and no process of it runs.
 fn expect_nothing_left(scratch: &Scratch) -> Result<()> {
@@ -207,7 +35,7 @@ fn expect_nothing_left(scratch: &Scratch) -> Result<()> {
 
 #[test]
 fn run_serves_a_command_over_the_nodes_of_its_slurm_job() -> Result<()> {
-    if !is_possible() {
+    if !is_possible(SUITE) {
         return Ok(());
     }
     let _turn = Turn::take()?;
@@ -223,7 +51,7 @@ fn run_serves_a_command_over_the_nodes_of_its_slurm_job() -> Result<()> {
 #[test]
 fn an_instance_that_a_job_starts_serves_its_steps_on_every_node_until_it_is_stopped() -> Result<()>
 {
-    if !is_possible() {
+    if !is_possible(SUITE) {
         return Ok(());
     }
     let _turn = Turn::take()?;
@@ -254,7 +82,7 @@ fn an_instance_that_a_job_starts_serves_its_steps_on_every_node_until_it_is_stop
 
 #[test]
 fn leaf_switches_of_slurm_are_pools_for_directories() -> Result<()> {
-    if !is_possible() {
+    if !is_possible(SUITE) {
         return Ok(());
     }
     let _turn = Turn::take()?;
@@ -275,7 +103,7 @@ fn leaf_switches_of_slurm_are_pools_for_directories() -> Result<()> {
 /// In the shell that `salloc` opens, on a machine that is none of the job's.
 #[test]
 fn an_allocation_has_an_instance_that_is_looked_at_and_stopped_from_outside() -> Result<()> {
-    if !is_possible() {
+    if !is_possible(SUITE) {
         return Ok(());
     }
     let _turn = Turn::take()?;
@@ -302,7 +130,7 @@ fn an_allocation_has_an_instance_that_is_looked_at_and_stopped_from_outside() ->
 
 #[test]
 fn a_slurm_job_that_is_cancelled_leaves_nothing_of_its_instance() -> Result<()> {
-    if !is_possible() {
+    if !is_possible(SUITE) {
         return Ok(());
     }
     let _turn = Turn::take()?;
@@ -322,7 +150,7 @@ fn a_slurm_job_that_is_cancelled_leaves_nothing_of_its_instance() -> Result<()> 
 
 #[test]
 fn a_slurm_job_that_is_ended_brings_out_what_there_is_in_the_time_that_it_is_left() -> Result<()> {
-    if !is_possible() {
+    if !is_possible(SUITE) {
         return Ok(());
     }
     let _turn = Turn::take()?;

@@ -149,6 +149,18 @@ impl Dist {
                 }
             }
         }
+        // What batch systems and the boot run: below share/mayfly, as its documents say.
+        for (from, to) in [
+            ("integrations/slurm", "share/mayfly/slurm"),
+            ("integrations/systemd", "share/mayfly/systemd"),
+        ] {
+            for entry in fs::read_dir(root.join(from))? {
+                let entry = entry?;
+                let name = entry.file_name().into_string().ok().context("a name in UTF-8")?;
+                fs::copy(entry.path(), place(&format!("{to}/{name}"))?)?;
+            }
+        }
+        fs::copy(root.join("integrations/site.toml"), place("share/mayfly/site.toml")?)?;
         open_to_all(&tree)?;
         Ok(tree)
     }
@@ -216,7 +228,7 @@ impl Dist {
              cp -r {} %{{buildroot}}/usr\n%files\n/usr/bin/mayfly\n/usr/share/man/man1/*\n\
              /usr/share/bash-completion/completions/mayfly\n/usr/share/zsh/site-functions/_mayfly\n\
              /usr/share/fish/vendor_completions.d/mayfly.fish\n/usr/share/modulefiles/mayfly\n\
-             /usr/share/doc/mayfly\n",
+             /usr/share/mayfly\n/usr/share/doc/mayfly\n",
             tree.display()
         );
         fs::write(&spec, text)?;

@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use mayfly_deploy::{
     Audience, DataDir, INSIDE, Instance, Options, SHARDS_MAX,
     containers::Container,
-    nodes::{NODE, RELAY},
+    nodes::{NODE, RELAY, job},
 };
 
 pub(crate) use self::site::Site;
@@ -170,7 +170,7 @@ pub(crate) struct Start {
         "locks", "durability", "shards", "deadline",
     ])]
     pub(crate) reopen: Option<PathBuf>,
-    /// Name of the instance [default: default]
+    /// Name of the instance [default: job-ID in a batch job, otherwise default]
     #[arg(long)]
     pub(crate) name: Option<String>,
 }
@@ -178,14 +178,14 @@ pub(crate) struct Start {
 #[derive(Debug, Args)]
 pub(crate) struct Which {
     /// Name of the instance
-    #[arg(long, default_value = "default")]
+    #[arg(long, default_value_t = usual_name())]
     pub(crate) name: String,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Entered {
     /// Name of the instance
-    #[arg(long, default_value = "default")]
+    #[arg(long, default_value_t = usual_name())]
     pub(crate) name: String,
     /// Which node of an instance of several; it must be on this machine [default: $MAYFLY_NODE, or
     /// the first one here]
@@ -201,6 +201,10 @@ pub(crate) struct Env {
     /// docker or apptainer. `bwrap --ro-bind / / $(mayfly env --container bwrap) sh`
     #[arg(long, value_name = "KIND")]
     pub(crate) container: Option<Container>,
+    /// Of the instance of a batch job: this one, or the one with that number. The same as --name
+    /// job-ID
+    #[arg(long, value_name = "ID", num_args = 0..=1, conflicts_with = "name")]
+    pub(crate) job: Option<Option<String>>,
     /// Print `export NAME=VALUE` without quotes, as Slurm's TaskProlog takes it
     #[arg(long, conflicts_with_all = ["container", "json"])]
     pub(crate) plain: bool,
@@ -212,7 +216,7 @@ pub(crate) struct Env {
 #[derive(Debug, Args)]
 pub(crate) struct Mount {
     /// Name of the instance
-    #[arg(long, default_value = "default")]
+    #[arg(long, default_value_t = usual_name())]
     pub(crate) name: String,
     /// Which node of an instance of several; it must be on this machine [default: $MAYFLY_NODE, or
     /// the first one here]
@@ -250,7 +254,7 @@ Examples:
 #[command(after_help = FSCK)]
 pub(crate) struct Fsck {
     /// Name of the instance
-    #[arg(long, default_value = "default")]
+    #[arg(long, default_value_t = usual_name())]
     pub(crate) name: String,
     /// Print JSON: what was looked at, how much of each kind is wrong, and what it is
     #[arg(long)]
@@ -387,6 +391,12 @@ pub(crate) struct Make {
     /// until its call fails with EIO, in seconds, 2 to 3600 [default: 8]
     #[arg(long, value_name = "SECONDS")]
     deadline: Option<u64>,
+}
+
+/// The name of an instance that nobody names: in a batch job the job's, so that several jobs of a
+/// user on one node have one each.
+pub(crate) fn usual_name() -> String {
+    job().map_or_else(|| "default".to_owned(), |job| format!("job-{job}"))
 }
 
 /// Set for a whole session or test suite. Not by clap, for which `--reopen` would contradict it.

@@ -170,7 +170,7 @@ pub(crate) fn start(start: &arguments::Start) -> Result<()> {
     let config = match &start.reopen {
         Some(data_dir) => start.make.instance(start.name.clone(), true)?.reopen(data_dir)?,
         None => {
-            let name = start.name.clone().unwrap_or_else(|| "default".to_owned());
+            let name = start.name.clone().unwrap_or_else(arguments::usual_name);
             start.make.instance(Some(name), start.keep)?.make()?
         }
     };
@@ -212,7 +212,7 @@ fn many(start: &arguments::Start) -> Result<Option<Launch>> {
         ensure!(!start.nodes.are_named(), "--reopen is for instances of one node");
         return Ok(None);
     }
-    let name = start.name.clone().unwrap_or_else(|| "default".to_owned());
+    let name = start.name.clone().unwrap_or_else(arguments::usual_name);
     start.nodes.launch(start.make.instance(Some(name), start.keep)?)
 }
 

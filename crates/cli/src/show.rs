@@ -4,15 +4,26 @@ use std::{collections::BTreeSet, io::Write, path::Path};
 
 use anyhow::{Result, anyhow, ensure};
 use mayfly_deploy::{
-    Counted, Report, containers::Needs, default_run_root, doctor, environment,
-    nodes::names_elsewhere, report, what_to_do,
+    Counted, Report,
+    containers::Needs,
+    default_run_root, doctor, environment,
+    nodes::{job, names_elsewhere},
+    report, what_to_do,
 };
 use serde_json::Value;
 
 use crate::{arguments, fleet, run, size, stage};
 
 pub(crate) fn environment(wanted: &arguments::Env) -> Result<()> {
-    let config = run::node(&wanted.entered.name, wanted.entered.node)?;
+    let name = match &wanted.job {
+        Some(Some(id)) => format!("job-{id}"),
+        Some(None) => {
+            ensure!(job().is_some(), "--job: this is no batch job; say --job ID");
+            arguments::usual_name()
+        }
+        None => wanted.entered.name.clone(),
+    };
+    let config = run::node(&name, wanted.entered.node)?;
     if wanted.json {
         println!("{}", serde_json::to_string_pretty(&Needs::of(&config)?)?);
         return Ok(());

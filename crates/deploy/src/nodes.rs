@@ -33,7 +33,7 @@ mod words;
 
 pub use agent::run_node;
 pub(crate) use agent::{Net, word_of};
-pub use batch::hosts as hosts_of_the_job;
+pub use batch::{hosts as hosts_of_the_job, job};
 pub use elsewhere::{names_elsewhere, remembered};
 pub use fleet::{Fleet, Launch, NodeReport, NodeState, Progress, Trouble, report_all, stop_all};
 pub use hosts::{NODES_MAX, expand as expand_hosts, of_file as hosts_of_file};

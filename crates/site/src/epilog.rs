@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -22,13 +21,9 @@ const STOP_MAX: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(20);
 
 impl Site {
-    fn request_path(&self, job: &Job) -> PathBuf {
-        self.run.join(format!("{}.request", job.id))
-    }
-
     /// Keeps what was asked for until the epilog.
     pub(crate) fn keep_request(&self, job: &Job, request: &Request) -> Result<()> {
-        Ok(fs::write(self.request_path(job), serde_json::to_vec(request)?)?)
+        Ok(fs::write(self.request(&job.id), serde_json::to_vec(request)?)?)
     }
 }
 
@@ -41,7 +36,9 @@ pub fn epilog(site: &Site, job: &Job) -> Result<()> {
     // What another job, or none, has left is not this one's.
     let Some(job) = site.find(&job.id).filter(|noted| noted.uid == job.uid) else { return Ok(()) };
     let place = site.place(&job.id);
-    if is_first(&job)? {
+    if !place.run_root().join(job.instance()).exists() {
+        // It did not start, or has ended.
+    } else if is_first(&job)? {
         if let Err(error) = bring_out(site, &job, &place) {
             let why = format!("not all was brought out: {error:#}");
             eprintln!("mayfly: job {}: {why}", job.id);
@@ -58,12 +55,11 @@ pub fn epilog(site: &Site, job: &Job) -> Result<()> {
     } else {
         wait_for_the_end(&place, site.stage_out_max + STOP_MAX);
     }
-    let _ = fs::remove_file(site.request_path(&job));
     site.clear(&job.id)
 }
 
 fn bring_out(site: &Site, job: &Job, place: &Place) -> Result<()> {
-    let Ok(text) = fs::read(site.request_path(job)) else { return Ok(()) };
+    let Ok(text) = fs::read(site.request(&job.id)) else { return Ok(()) };
     let request: Request = serde_json::from_slice(&text)?;
     let until = Instant::now() + site.stage_out_max;
     let mut failed = None;

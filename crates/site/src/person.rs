@@ -100,14 +100,22 @@ pub fn become_and_run(uid: u32, command: &[OsString]) -> Result<()> {
 /// # Errors
 /// Something cannot be removed.
 pub fn empty(directory: &Path) -> Result<()> {
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        let path = entry.path();
-        let removed = match entry.file_type()?.is_dir() {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let path = entry?.path();
+        let is_directory = fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir());
+        let removed = match is_directory {
             true => fs::remove_dir_all(&path),
             false => fs::remove_file(&path),
         };
-        removed.with_context(|| format!("cannot remove {}", path.display()))?;
+        match removed {
+            // What is ending may remove things too.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            removed => removed.with_context(|| format!("cannot remove {}", path.display()))?,
+        }
     }
     Ok(())
 }

@@ -35,6 +35,11 @@ impl Site {
         self.run.join(format!("{id}.{NOTED}"))
     }
 
+    /// Where the prolog leaves for the epilog what was asked for.
+    pub(crate) fn request(&self, id: &str) -> PathBuf {
+        self.run.join(format!("{id}.request"))
+    }
+
     /// Makes the directories of a job, its user's alone, and notes it.
     pub(crate) fn make(&self, job: &Job) -> Result<Place> {
         let place = self.place(&job.id);
@@ -81,10 +86,13 @@ impl Site {
         for directory in [&place.run, &place.data] {
             remove(directory, &place)?;
         }
-        match fs::remove_file(self.noted(id)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
-            _ => Ok(()),
+        for noted in [self.request(id), self.noted(id)] {
+            match fs::remove_file(&noted) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                removed => removed.with_context(|| format!("cannot remove {}", noted.display()))?,
+            }
         }
+        Ok(())
     }
 }
 
@@ -207,7 +215,11 @@ fn remove(directory: &Path, place: &Place) -> Result<()> {
         let complaint = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "{}", complaint.trim());
     }
-    fs::remove_dir(directory).with_context(|| format!("cannot remove {}", directory.display()))
+    match fs::remove_dir(directory) {
+        // An epilog may be at the same.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        removed => removed.with_context(|| format!("cannot remove {}", directory.display())),
+    }
 }
 
 #[cfg(test)]

@@ -50,6 +50,9 @@ pub(crate) const SILENT_MAX: Duration = Duration::from_secs(30);
 const NAP: Duration = Duration::from_millis(100);
 /// Who is told that nothing more comes ends within that time, or is not waited for.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
+/// Who was started says within that time what he sees of a tree; he may wait for what is left of an
+/// earlier try.
+const BEGINS_WITHIN: Duration = Duration::from_secs(60);
 
 /// A process on another node that copies what it is told to.
 #[derive(Debug)]
@@ -130,7 +133,10 @@ impl Worker {
         // It may have been started just now, through a login.
         self.link.hear();
         self.link.say(&Down::Begin(Box::new(begin)));
-        self.link.wait(&receiver, cancel).unwrap_or_else(|| Err("it does not answer".to_owned()))
+        let until = Instant::now() + BEGINS_WITHIN;
+        self.link
+            .wait(&receiver, cancel, Some(until))
+            .unwrap_or_else(|| Err("it does not answer".to_owned()))
     }
 }
 
@@ -204,8 +210,13 @@ impl Link {
         }
     }
 
-    /// None when it is gone, or falls silent, or the stage was ended.
-    fn wait<T>(&self, answer: &mpsc::Receiver<T>, cancel: &Cancel) -> Option<T> {
+    /// None when it is gone, or falls silent, or the stage was ended, or it is too late.
+    fn wait<T>(
+        &self,
+        answer: &mpsc::Receiver<T>,
+        cancel: &Cancel,
+        until: Option<Instant>,
+    ) -> Option<T> {
         loop {
             match answer.recv_timeout(NAP) {
                 Ok(answer) => return Some(answer),
@@ -216,7 +227,8 @@ impl Link {
                         return None;
                     }
                     let heard = self.heard.lock().map(|heard| heard.elapsed());
-                    if self.is_gone() || heard.is_ok_and(|silent| silent > SILENT_MAX) {
+                    let is_late = until.is_some_and(|until| Instant::now() > until);
+                    if self.is_gone() || is_late || heard.is_ok_and(|silent| silent > SILENT_MAX) {
                         self.leave();
                         return None;
                     }
@@ -234,7 +246,7 @@ impl Link {
             return None;
         }
         self.say(&word(id));
-        let done = self.wait(&answer, cancel)?;
+        let done = self.wait(&answer, cancel, None)?;
         if let Ok(mut counts) = self.counts.lock() {
             counts.add(&done.counts);
         }

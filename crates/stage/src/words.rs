@@ -160,6 +160,9 @@ pub(crate) enum What {
     NotKept(String),
 }
 
+/// Behind each frame: what srun hands on of a task's output it hands on line by line.
+const LINE_END: u8 = b'\n';
+
 pub(crate) fn write(to: &mut (impl Write + ?Sized), word: &impl Serialize) -> io::Result<()> {
     let body = postcard::to_stdvec(word).map_err(io::Error::other)?;
     let bytes = u32::try_from(body.len()).ok().filter(|bytes| *bytes <= FRAME_BYTES_MAX);
@@ -167,6 +170,7 @@ pub(crate) fn write(to: &mut (impl Write + ?Sized), word: &impl Serialize) -> io
     // At once: frames of several threads do not mix, and none is sent in two packets.
     let mut frame = bytes.to_le_bytes().to_vec();
     frame.extend_from_slice(&body);
+    frame.push(LINE_END);
     to.write_all(&frame)?;
     to.flush()
 }
@@ -184,6 +188,11 @@ pub(crate) fn read<T: DeserializeOwned>(from: &mut (impl Read + ?Sized)) -> io::
     }
     let mut body = vec![0; bytes as usize];
     from.read_exact(&mut body)?;
+    let mut end = [0];
+    from.read_exact(&mut end)?;
+    if end != [LINE_END] {
+        return Err(io::Error::other("a frame does not end"));
+    }
     postcard::from_bytes(&body).map(Some).map_err(io::Error::other)
 }
 

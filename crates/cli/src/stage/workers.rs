@@ -4,9 +4,10 @@
 //! on: on this machine as children, elsewhere by the launcher of the instance.
 
 use std::{
+    fs::File,
     io::{self, Read, Write},
     os::{
-        fd::{AsRawFd, OwnedFd, RawFd},
+        fd::{AsFd, AsRawFd, OwnedFd, RawFd},
         unix::{net::UnixStream, process::CommandExt},
     },
     path::PathBuf,
@@ -116,7 +117,10 @@ pub(super) fn handed_on() -> Result<Vec<Worker>> {
 
 /// On another node: becomes the process that copies there.
 pub(crate) fn help() -> Result<()> {
-    let line = first_line(&mut io::stdin().lock())?;
+    // Not through a buffer: what would be in it has gone with this program.
+    let mut stdin = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let line = first_line(&mut stdin)?;
+    drop(stdin);
     let (name, node, cpus): (String, u32, Option<String>) =
         serde_json::from_slice(&line).context("this is no order")?;
     if let Some(cpus) = &cpus {

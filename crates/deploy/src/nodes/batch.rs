@@ -24,6 +24,25 @@ pub fn hosts() -> Result<Vec<String>> {
     Ok(hosts::once(found))
 }
 
+/// The number of the job in which we run, as a part of names; an element of an array has its own.
+#[must_use]
+pub fn job() -> Option<String> {
+    job_of(&|name| std::env::var(name).ok().filter(|text| !text.trim().is_empty()))
+}
+
+fn job_of(variable: &dyn Fn(&str) -> Option<String>) -> Option<String> {
+    let names = ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "OAR_JOB_ID", "FLUX_JOB_ID"];
+    let number = names.into_iter().find_map(variable)?;
+    let element = variable("LSB_JOBINDEX").filter(|index| index != "0");
+    let number = element.map_or(number.clone(), |index| format!("{number}-{index}"));
+    // PBS: 123[4].server.
+    let number = number.split('.').next().unwrap_or_default();
+    let fine = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
+    let name: String = number.chars().map(fine).collect();
+    let name = name.trim_matches('-').to_owned();
+    (!name.is_empty()).then_some(name)
+}
+
 fn of_variables(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Vec<String>>> {
     for name in ["SLURM_JOB_NODELIST", "LSB_HOSTS"] {
         if let Some(list) = variable(name) {
@@ -71,6 +90,20 @@ mod tests {
         assert_eq!(hosts("SLURM_JOB_NODELIST", "n[1-2,07],gpu3"), "n1 n2 n07 gpu3");
         assert_eq!(hosts("LSB_HOSTS", "a a b"), "a a b");
         assert_eq!(hosts("LSB_MCPU_HOSTS", "a 4 b 2"), "a b");
+    }
+
+    #[test]
+    fn a_job_has_a_number_that_may_be_in_a_name() {
+        let number = |of: &'static [(&str, &str)]| {
+            job_of(&|name| of.iter().find(|(set, _)| *set == name).map(|(_, is)| (*is).to_owned()))
+        };
+        assert_eq!(number(&[("SLURM_JOB_ID", "17")]).as_deref(), Some("17"));
+        assert_eq!(number(&[("PBS_JOBID", "123[4].server.site")]).as_deref(), Some("123-4"));
+        let lsf = number(&[("LSB_JOBID", "9"), ("LSB_JOBINDEX", "3")]);
+        assert_eq!(lsf.as_deref(), Some("9-3"));
+        assert_eq!(number(&[("LSB_JOBID", "9"), ("LSB_JOBINDEX", "0")]).as_deref(), Some("9"));
+        assert_eq!(number(&[("FLUX_JOB_ID", "ƒ2Xyz")]).as_deref(), Some("2Xyz"));
+        assert_eq!(number(&[]), None);
     }
 
     #[test]

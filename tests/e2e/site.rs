@@ -1,0 +1,368 @@
+//! A site's prolog and epilog, in a real Slurm, for jobs of another user where the test is root's.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, chown},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use mayfly_testkit::{Job, Scratch, Turn, binary, process};
+use mayfly_tests::{
+    passable::{NOBODY, Passable},
+    slurm::{Cluster, Extra, NODES, PATIENCE, is_possible},
+};
+
+const SUITE: &str = "site";
+
+/// A cluster whose site has installed Mayfly.
+struct Bench<'a> {
+    scratch: &'a Scratch,
+    cluster: Cluster<'a>,
+    program: PathBuf,
+    /// Jobs are another user's.
+    is_root: bool,
+    _passable: Option<Passable>,
+}
+
+impl<'a> Bench<'a> {
+    fn start(scratch: &'a Scratch, more: &str) -> Result<Bench<'a>> {
+        let is_root = rustix::process::geteuid().is_root();
+        let passable = if is_root { Passable::make(scratch)? } else { None };
+        let is_root = is_root && passable.is_some();
+        let program = scratch.join("mayfly");
+        fs::copy(binary::mayfly()?, &program)?;
+        let config = scratch.join("site.toml");
+        let root = scratch.path().display();
+        let text = format!(
+            "run = \"{root}/%n/site-run\"\ndata = \"{root}/%n/site-data\"\n\
+             key = \"{root}/site.key\"\nports = \"17400-17499\"\n{more}"
+        );
+        fs::write(&config, text)?;
+        fs::set_permissions(&config, fs::Permissions::from_mode(0o644))?;
+        Job::new(scratch, "key", &program)
+            .args(["site", "key"])
+            .args([scratch.join("site.key")])
+            .run_ok()?;
+        let shipped = binary::workspace().join("integrations/slurm");
+        let mut lines = "PrologFlags=Alloc\n".to_owned();
+        for (name, file) in
+            [("Prolog", "prolog.sh"), ("Epilog", "epilog.sh"), ("TaskProlog", "task-prolog.sh")]
+        {
+            // What a site does: a script of its own that calls ours.
+            let path = scratch.join(file);
+            let log = if name == "TaskProlog" {
+                String::new()
+            } else {
+                format!(">> {root}/{file}.log 2>&1")
+            };
+            let script = format!(
+                "#!/bin/sh\nMAYFLY={} MAYFLY_SITE={} {} {log}\n",
+                program.display(),
+                config.display(),
+                shipped.join(file).display()
+            );
+            fs::write(&path, script)?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+            lines.push_str(&format!("{name}={}\n", path.display()));
+        }
+        // Slurm's programs know nothing of the test's directories, which users must pass.
+        let task = fs::read_to_string(scratch.join("task-prolog.sh"))?;
+        let inlined = task.replace(
+            &shipped.join("task-prolog.sh").display().to_string(),
+            &format!("{root}/shipped-task-prolog.sh"),
+        );
+        fs::write(scratch.join("task-prolog.sh"), inlined)?;
+        fs::copy(shipped.join("task-prolog.sh"), scratch.join("shipped-task-prolog.sh"))?;
+        let cluster = Cluster::start_with(scratch, &Extra { config: lines, features: "mayfly" })?;
+        for node in NODES {
+            fs::set_permissions(scratch.join(node), fs::Permissions::from_mode(0o711))?;
+        }
+        let jobs = scratch.join("jobs");
+        fs::create_dir(&jobs)?;
+        if is_root {
+            chown(&jobs, Some(NOBODY), Some(NOBODY))?;
+        }
+        Ok(Bench { scratch, cluster, program, is_root, _passable: passable })
+    }
+
+    /// Submits a script for both nodes; its number.
+    fn submit(&self, name: &str, script: &str, options: &[&str]) -> Result<String> {
+        let path = self.scratch.join("jobs").join(format!("{name}.sh"));
+        fs::write(&path, format!("#!/bin/sh\n{script}"))?;
+        let mut job = self.cluster.job(name, "sbatch").args(["--parsable", "--nodes=2"]);
+        // The directories of the test are not its user's.
+        job = job.env("TMPDIR", "/tmp").env("XDG_RUNTIME_DIR", "");
+        job = job.args(options).args([format!("--output={}", self.output(name).display())]);
+        if self.is_root {
+            job = job.args([format!("--uid={NOBODY}"), format!("--gid={NOBODY}")]);
+        }
+        job = job.args([format!("--chdir={}", self.scratch.join("jobs").display())]);
+        let outcome = job.args([path]).run_ok()?;
+        Ok(String::from_utf8(outcome.stdout)?.trim().to_owned())
+    }
+
+    fn output(&self, name: &str) -> PathBuf {
+        self.scratch.join("jobs").join(format!("{name}.out"))
+    }
+
+    fn said(&self, name: &str) -> String {
+        fs::read_to_string(self.output(name)).unwrap_or_default()
+    }
+
+    /// What Slurm shows of a job.
+    fn shown(&self, job: &str) -> Result<String> {
+        let outcome =
+            self.cluster.job("show", "scontrol").args(["-o", "show", "job", job]).run_ok()?;
+        Ok(String::from_utf8_lossy(&outcome.stdout).into_owned())
+    }
+
+    fn await_state(&self, job: &str, state: &str) -> Result<String> {
+        self.await_shown(job, &format!("JobState={state} "))
+    }
+
+    fn await_shown(&self, job: &str, words: &str) -> Result<String> {
+        let deadline = Instant::now() + 2 * PATIENCE;
+        loop {
+            let shown = self.shown(job)?;
+            if shown.contains(words) {
+                return Ok(shown);
+            }
+            ensure!(Instant::now() < deadline, "not {words}: {shown}{}", self.logs());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn await_said(&self, name: &str, words: &str) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.said(name).contains(words) {
+            ensure!(Instant::now() < deadline, "{name}: {}{}", self.said(name), self.logs());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    fn logs(&self) -> String {
+        let log = |file: &str| fs::read_to_string(self.scratch.join(file)).unwrap_or_default();
+        format!("\nprologs: {}\nepilogs: {}", log("prolog.sh.log"), log("epilog.sh.log"))
+    }
+
+    /// The nodes take jobs, and nothing of any is left on them.
+    fn expect_idle_and_clean(&self) -> Result<()> {
+        let deadline = Instant::now() + 2 * PATIENCE;
+        loop {
+            let left = self.left()?;
+            let asked = self.cluster.job("sinfo", "sinfo").args(["-h", "-t", "idle", "-o", "%D"]);
+            let idle = asked.run()?.stdout == b"2\n";
+            if idle && left.is_empty() {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "idle {idle}, left {left:?}{}", self.logs());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Directories and processes of jobs.
+    fn left(&self) -> Result<Vec<String>> {
+        let mut left = Vec::new();
+        for node in NODES {
+            for place in ["site-run", "site-data"] {
+                let entries = fs::read_dir(self.scratch.join(node).join(place));
+                let entries = entries.into_iter().flatten().flatten();
+                left.extend(entries.map(|entry| entry.path().display().to_string()));
+            }
+        }
+        for entry in fs::read_dir("/proc")?.flatten() {
+            let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let text = String::from_utf8_lossy(&words).replace('\0', " ");
+            let program = self.program.display().to_string();
+            if text.starts_with(&format!("{program} __")) {
+                left.push(text);
+            }
+        }
+        Ok(left)
+    }
+
+    fn clean(&self, node: &str) -> Result<()> {
+        let job =
+            Job::new(self.scratch, "clean", &self.program).args(["site", "clean", "--config"]);
+        let job = job.args([self.scratch.join("site.toml")]).args(["--node", node]);
+        job.run_ok().map(drop)
+    }
+}
+
+impl Drop for Bench<'_> {
+    fn drop(&mut self) {
+        // What jobs have started does not have the scratch's mark.
+        for node in NODES {
+            let _ = self.clean(node);
+        }
+    }
+}
+
+#[test]
+fn a_job_that_asks_finds_an_instance_on_its_nodes_and_its_results_outside() -> Result<()> {
+    if !is_possible(SUITE) {
+        return Ok(());
+    }
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("site")?;
+    let bench = Bench::start(&scratch, "options = \"capacity=64M\"\n")?;
+    let jobs = scratch.join("jobs");
+    fs::create_dir(jobs.join("case"))?;
+    fs::write(jobs.join("case/input"), "input\n")?;
+    let script = format!(
+        "#MAYFLY stage_in={0}/case:case layout=stripe\n#MAYFLY stage_out=case/results:{0}/results\n\
+         set -e\nid -u\nmkdir $MAYFLY_MOUNT/case/results\n\
+         srun sh -c 'cat $MAYFLY_MOUNT/case/input > $MAYFLY_MOUNT/case/results/$SLURM_PROCID'\n\
+         {1} status\necho good\n",
+        jobs.display(),
+        bench.program.display()
+    );
+    let job = bench.submit("asks", &script, &["--constraint=mayfly"])?;
+    let shown = bench.await_state(&job, "COMPLETED")?;
+    let said = bench.said("asks");
+    ensure!(said.ends_with("good\n"), "{said}{shown}{}", bench.logs());
+    for words in [format!("job-{job}, 2 nodes"), "64.0 MiB".to_owned()] {
+        ensure!(said.contains(&words), "nothing of {words:?}: {said}");
+    }
+    ensure!(!bench.is_root || said.starts_with("65534\n"), "whose job was it? {said}");
+    bench.expect_idle_and_clean()?;
+    for task in ["0", "1"] {
+        let path = jobs.join("results").join(task);
+        ensure!(fs::read(&path)? == b"input\n", "{}", path.display());
+    }
+
+    // The script of the guide, as it stands there.
+    let guide = fs::read_to_string(binary::workspace().join("docs/guide/batch.md"))?;
+    let script =
+        guide.split("\n## Where the site has").nth(1).and_then(|part| part.split("```").nth(1));
+    let script = script.context("no script in the guide")?.trim_start_matches("sh\n#!/bin/sh\n");
+    ensure!(script.contains("#MAYFLY stage_in=/scratch/me/"), "{script}");
+    let solver = "cp \"$MAYFLY_MOUNT/case/input\" \"$MAYFLY_MOUNT/case/results/of-$SLURM_PROCID\"";
+    fs::write(jobs.join("solver"), format!("#!/bin/sh\n{solver}\n"))?;
+    fs::set_permissions(jobs.join("solver"), fs::Permissions::from_mode(0o755))?;
+    fs::create_dir(jobs.join("case/results"))?;
+    let script = script.replace("/scratch/me", &jobs.display().to_string());
+    let script = script.replace("srun solver", "srun ./solver");
+    let job = bench.submit("guide", &script, &[])?;
+    bench.await_state(&job, "COMPLETED")?;
+    for task in ["of-0", "of-1"] {
+        ensure!(
+            fs::read(jobs.join("results").join(task))? == b"input\n",
+            "{}",
+            bench.said("guide")
+        );
+    }
+
+    // By the comment alone, twice at a time on the same nodes, and as an array.
+    let each = "echo $SLURM_JOB_ID > $MAYFLY_MOUNT/own; sleep 1; ls $MAYFLY_MOUNT; \
+                cat $MAYFLY_MOUNT/own; echo good\n";
+    let comment = "--comment=mayfly capacity=64M";
+    let one = bench.submit("one", each, &[comment])?;
+    let array = bench.submit("array-%a", each, &[comment, "--array=1-2"])?;
+    for (job, name) in [(one, "one"), (array, "array-1")] {
+        bench.await_state(&job, "COMPLETED")?;
+        let said = bench.said(name);
+        ensure!(said.starts_with("own\n") && said.ends_with("good\n"), "{name}: {said}");
+    }
+    bench.expect_idle_and_clean()
+}
+
+#[test]
+fn a_job_that_does_not_ask_is_left_alone_and_words_that_mean_nothing_hold_one() -> Result<()> {
+    if !is_possible(SUITE) {
+        return Ok(());
+    }
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("site-held")?;
+    let bench = Bench::start(&scratch, "")?;
+    let script = "echo mount $MAYFLY_MOUNT, library $LD_PRELOAD; ls $1\n";
+    let job = bench.submit("alone", script, &[])?;
+    bench.await_state(&job, "COMPLETED")?;
+    ensure!(bench.said("alone").starts_with("mount , library"), "{}", bench.said("alone"));
+    ensure!(!bench.said("alone").contains("libmayfly"), "{}", bench.said("alone"));
+    bench.expect_idle_and_clean()?;
+
+    let script = "#MAYFLY capacity=64M layuot=stripe\necho began\n";
+    let job = bench.submit("wrong", script, &["--constraint=mayfly"])?;
+    let shown = bench.await_shown(&job, "Reason=job_requeued_in_held_state")?;
+    for words in ["layuot=stripe", "means nothing"] {
+        ensure!(shown.contains(words), "nothing of {words:?}: {shown}");
+    }
+    ensure!(!bench.said("wrong").contains("began"), "it began without an instance");
+    // The nodes have no part in that.
+    bench.expect_idle_and_clean()?;
+    bench.cluster.job("scancel", "scancel").args([job]).run_ok()?;
+
+    let script = "#MAYFLY stage_in=/nowhere:x\necho began\n";
+    let job = bench.submit("missing", script, &["--constraint=mayfly"])?;
+    let shown = bench.await_shown(&job, "Reason=job_requeued_in_held_state")?;
+    ensure!(shown.contains("/nowhere was not brought in"), "{shown}");
+    bench.expect_idle_and_clean()?;
+    bench.cluster.job("scancel", "scancel").args([job]).run_ok().map(drop)
+}
+
+#[test]
+fn jobs_that_end_anyhow_leave_nothing_and_come_again() -> Result<()> {
+    if !is_possible(SUITE) {
+        return Ok(());
+    }
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("site-ends")?;
+    let bench = Bench::start(&scratch, "")?;
+    let script = "srun sh -c 'for i in $(seq 100); do echo x > $MAYFLY_MOUNT/$SLURM_PROCID-$i; \
+                  done; sleep 60' & echo working; wait\n";
+    // At whatever moment it is.
+    for (number, pause) in [0_u64, 150, 300, 450, 600, 1200].into_iter().enumerate() {
+        let name = format!("ended{number}");
+        let job = bench.submit(&name, script, &["--constraint=mayfly"])?;
+        std::thread::sleep(Duration::from_millis(pause));
+        if number == 4 {
+            for process in bench.left()? {
+                ensure!(!process.is_empty());
+            }
+            kill_all(&bench.program)?;
+        }
+        bench.cluster.job("scancel", "scancel").args([&job]).run_ok()?;
+        bench.expect_idle_and_clean().with_context(|| name)?;
+    }
+    // One that is put back into the queue gets another instance.
+    let script = "ls -A $MAYFLY_MOUNT | wc -l; echo x > $MAYFLY_MOUNT/file; echo run \
+                  $SLURM_RESTART_COUNT; [ -n \"$SLURM_RESTART_COUNT\" ] || sleep 60\n";
+    let options = ["--constraint=mayfly", "--open-mode=append"];
+    let job = bench.submit("again", script, &options)?;
+    bench.await_said("again", "run")?;
+    bench.cluster.job("requeue", "scontrol").args(["requeue", &job]).run_ok()?;
+    // It would wait for two minutes otherwise.
+    bench.await_state(&job, "PENDING")?;
+    let now = [format!("JobId={job}"), "StartTime=now".to_owned()];
+    bench.cluster.job("now", "scontrol").args(["update"]).args(now).run_ok()?;
+    bench.await_said("again", "run 1")?;
+    ensure!(bench.said("again").matches("0\n").count() == 2, "{}", bench.said("again"));
+    bench.expect_idle_and_clean()?;
+
+    // Everything is gone at once, as with the node's power: the unit at the next start clears up.
+    let job = bench.submit("lost", "echo working; sleep 60\n", &["--constraint=mayfly"])?;
+    bench.await_said("lost", "working")?;
+    kill_all(&bench.program)?;
+    for node in NODES {
+        bench.clean(node)?;
+    }
+    ensure!(bench.left()?.is_empty(), "{:?}", bench.left());
+    bench.cluster.job("scancel", "scancel").args([&job]).run_ok()?;
+    bench.expect_idle_and_clean()
+}
+
+/// Kills everything that runs of a program.
+fn kill_all(program: &Path) -> Result<()> {
+    for entry in fs::read_dir("/proc")?.flatten() {
+        let is_it = fs::read_link(entry.path().join("exe")).is_ok_and(|exe| exe == program);
+        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        if let Some(pid) = pid.filter(|_| is_it) {
+            process::kill(pid);
+        }
+    }
+    Ok(())
+}
