@@ -5,6 +5,7 @@
 
 use std::{
     fs::{self, File},
+    hash::{DefaultHasher, Hash, Hasher},
     io::{self, BufRead, Read, Write},
     net::{TcpListener, TcpStream},
     os::unix::{fs::OpenOptionsExt, process::ExitStatusExt},
@@ -53,11 +54,13 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Ports in the order in which a job tries them.
-    pub(crate) fn candidates(&self) -> impl Iterator<Item = u16> {
+    /// Ports in the order in which a job tries them for one of its nodes; several may share a host.
+    pub(crate) fn candidates(&self, node: &str) -> impl Iterator<Item = u16> {
         let (first, last) = self.ports;
         let count = u32::from(last - first) + 1;
-        let from = u32::from(self.from);
+        let mut hasher = DefaultHasher::new();
+        node.hash(&mut hasher);
+        let from = u32::from(self.from) + (hasher.finish() >> 48) as u32;
         let steps = 0..count.min(u32::from(TRIES));
         steps.map(move |step| first + ((from + step) % count) as u16)
     }
@@ -111,7 +114,7 @@ pub fn open(run: &Path) -> Result<()> {
 
 fn listen(known: &Known) -> Result<TcpListener> {
     let mut refused = None;
-    for port in known.candidates() {
+    for port in known.candidates(&known.node) {
         match TcpListener::bind(("0.0.0.0", port)) {
             Ok(listener) => return Ok(listener),
             Err(error) => refused = Some(error),
@@ -214,11 +217,15 @@ mod tests {
             ports: (first, last),
             from,
         };
-        let ports = |known: Known| known.candidates().collect::<Vec<_>>();
-        assert_eq!(ports(known(10, 12, 1)), [11, 12, 10]);
-        assert_eq!(ports(known(10, 10, 7)), [10]);
-        let many = ports(known(7400, 7499, 95));
-        assert_eq!((many.len(), many[0], many[5]), (16, 7495, 7400));
-        assert_eq!(ports(known(1, 65_535, 65_534))[0], 65_535);
+        let ports = |known: Known, node| known.candidates(node).collect::<Vec<_>>();
+        let mut three = ports(known(10, 12, 1), "n");
+        three.sort_unstable();
+        assert_eq!(three, [10, 11, 12]);
+        assert_eq!(ports(known(10, 10, 7), "n"), [10]);
+        let many = ports(known(7400, 7499, 95), "n");
+        assert_eq!(many.len(), 16);
+        assert!(many.iter().all(|port| (7400..=7499).contains(port)));
+        assert_ne!(many, ports(known(7400, 7499, 95), "m"));
+        assert_eq!(ports(known(1, 65_535, 65_534), "n").len(), 16);
     }
 }

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 
 use crate::{
     Direction, Job, Request, Site,
+    door::DOOR,
     job::System,
     person::{self, Place},
     prolog::{finish, is_first, stage},
@@ -36,26 +37,29 @@ pub fn epilog(site: &Site, job: &Job) -> Result<()> {
     // What another job, or none, has left is not this one's.
     let Some(job) = site.find(&job.id).filter(|noted| noted.uid == job.uid) else { return Ok(()) };
     let place = site.place(&job.id);
-    if !place.run_root().join(job.instance()).exists() {
-        // It did not start, or has ended.
-    } else if is_first(&job)? {
-        if let Err(error) = bring_out(site, &job, &place) {
-            let why = format!("not all was brought out: {error:#}");
-            eprintln!("mayfly: job {}: {why}", job.id);
-            if job.system == System::Slurm {
-                // The job may be forgotten already.
-                let _ = slurm::note(&job, &why);
-            }
-        }
-        let mut stop = person::command(job.uid, &place)?;
-        stop.args(["stop", "--name", &job.instance()]);
-        if let Err(error) = finish(&mut stop, STOP_MAX) {
-            eprintln!("mayfly: job {}: {error:#}", job.id);
-        }
-    } else {
+    if !is_first(&job)? {
         wait_for_the_end(&place, site.stage_out_max + STOP_MAX);
+    } else if place.run_root().join(job.instance()).exists() {
+        end_instance(site, &job, &place)?;
     }
     site.clear(&job.id)
+}
+
+fn end_instance(site: &Site, job: &Job, place: &Place) -> Result<()> {
+    if let Err(error) = bring_out(site, job, place) {
+        let why = format!("not all was brought out: {error:#}");
+        eprintln!("mayfly: job {}: {why}", job.id);
+        if job.system == System::Slurm {
+            // The job may be forgotten already.
+            let _ = slurm::note(job, &why);
+        }
+    }
+    let mut stop = person::command(job.uid, place)?;
+    stop.args(["stop", "--name", &job.instance()]);
+    if let Err(error) = finish(&mut stop, STOP_MAX) {
+        eprintln!("mayfly: job {}: {error:#}", job.id);
+    }
+    Ok(())
 }
 
 fn bring_out(site: &Site, job: &Job, place: &Place) -> Result<()> {
@@ -78,14 +82,24 @@ fn bring_out(site: &Site, job: &Job, place: &Place) -> Result<()> {
 /// Until nothing of the job's instance runs here but its door, or for so long.
 fn wait_for_the_end(place: &Place, at_most: Duration) {
     let until = Instant::now() + at_most;
-    while Instant::now() < until && processes(place).into_iter().any(serves) {
+    while Instant::now() < until && processes(place).into_iter().any(is_at_work) {
         std::thread::sleep(PAUSE);
     }
 }
 
-/// Is it a daemon, or what keeps one?
-fn serves(pid: i32) -> bool {
+/// Does it serve a node, or hand on what other nodes are told or answer?
+fn is_at_work(pid: i32) -> bool {
     let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let second = words.split(|byte| *byte == 0).nth(1).unwrap_or_default();
-    second == b"__node" || second == b"__daemon" || second == b"__supervise"
+    if second == DOOR.as_bytes() {
+        // What it has started has ended only when all that it said was handed on.
+        return has_children(pid);
+    }
+    [&b"__node"[..], b"__daemon", b"__supervise", b"__relay"].contains(&second)
+}
+
+fn has_children(pid: i32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let mut told = threads.map(|thread| fs::read_to_string(thread.path().join("children")));
+    told.any(|told| told.is_ok_and(|children| !children.trim().is_empty()))
 }

@@ -66,7 +66,7 @@ fn find(known: &Known, host: &str) -> Result<(Ear, Voice)> {
     loop {
         let mut why = None;
         for address in &addresses {
-            for port in known.candidates() {
+            for port in known.candidates(host) {
                 match try_one(SocketAddr::new(*address, port), &key) {
                     Ok(line) => return Ok(line),
                     Err(error) => why = Some(error),
