@@ -81,6 +81,9 @@ impl Site {
     /// Names what is left.
     pub(crate) fn clear(&self, id: &str) -> Result<()> {
         let place = self.place(id);
+        if ![&self.noted(id), &place.run, &place.data].iter().any(|path| path.exists()) {
+            return Ok(());
+        }
         end_processes(&place)?;
         unmount(&place.run)?;
         for directory in [&place.run, &place.data] {
