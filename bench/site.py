@@ -5,7 +5,7 @@ Runs the two commands as a batch system does, for a job of NODES nodes (2) that 
 under other names, by the user who runs this; beside the start of a program that does nothing. Then
 JOBS (100) jobs that are ended at random moments, and what they leave.
 """
-import json, os, random, shutil, signal, statistics, subprocess, sys, tempfile, time
+import os, random, shutil, signal, statistics, subprocess, sys, tempfile, time
 
 MAYFLY = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else 'target/release/mayfly')
 NODES = int(sys.argv[2]) if len(sys.argv) > 2 else 2
@@ -53,7 +53,8 @@ def left():
 
 
 def row(name, times):
-    print(f'{name:36} {statistics.median(times):6.2f} s ({min(times):.2f} to {max(times):.2f})', flush=True)
+    low, middle, high = min(times), statistics.median(times), max(times)
+    print(f'{name:36} {middle:6.2f} s ({low:.2f} to {high:.2f})', flush=True)
 
 
 def main():

@@ -23,6 +23,7 @@ mod mount_point;
 mod namespace;
 pub mod nodes;
 mod places;
+mod process_end;
 mod processors;
 mod signals;
 pub mod size;

@@ -14,10 +14,10 @@ use std::{
 use anyhow::{Context, Result};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    process::{Pid, PidfdFlags, pidfd_open},
+    process::Pid,
 };
 
-use crate::instance::Shared;
+use crate::{instance::Shared, process_end};
 
 use super::words::{Lines, NODE, Order, Place, RELAY, Said, Up, line};
 
@@ -239,7 +239,7 @@ impl Below {
 
 fn end_of(child: &mut Child) -> String {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let exit = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    let exit = pid.and_then(|pid| process_end::of(pid).ok());
     let ended = exit
         .is_some_and(|exit| poll(&mut [PollFd::new(&exit, PollFlags::IN)], Some(&LINGER)) == Ok(1));
     match child.try_wait() {

@@ -14,10 +14,10 @@ use mayfly_transport_shm::layout::{DAEMON_ABSENT, NodeRegion};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     net::{AddressFamily, SocketFlags, SocketType, socketpair},
-    process::{Pid, PidfdFlags, pidfd_open},
+    process::Pid,
 };
 
-use crate::daemon_process::DAEMON;
+use crate::{daemon_process::DAEMON, process_end};
 
 /// Starts in a row that come to nothing before the supervisor gives up.
 const FRUITLESS_MAX: u32 = 5;
@@ -57,7 +57,7 @@ impl Daemon {
         }
         let child = command.spawn().context("cannot start the daemon")?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let exit = pidfd_open(pid.context("a process has a number")?, PidfdFlags::empty())?;
+        let exit = process_end::of(pid.context("a process has a number")?)?;
         Ok(Daemon { child, exit, channel: ours })
     }
 

@@ -20,13 +20,14 @@ use mayfly_types::{
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    process::{Pid, PidfdFlags, pidfd_open},
+    process::Pid,
 };
 
 use super::{Source, Watch, sessions};
 use crate::{
     Config,
     image_process::{IMAGE, UNFIT, hexadecimal},
+    process_end,
 };
 
 /// Libraries remembered because there is no image of them; beyond that all are tried again.
@@ -175,7 +176,7 @@ impl Maker {
             .context("cannot start the making of an image")?;
         let raw = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let exit = raw.context("a process has a number").and_then(|raw| {
-            let exit = pidfd_open(raw, PidfdFlags::empty())?;
+            let exit = process_end::of(raw)?;
             watch.add(&exit, Source::Maker(number))?;
             Ok(exit)
         });

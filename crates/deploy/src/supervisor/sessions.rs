@@ -16,10 +16,11 @@ use mayfly_types::{SessionId, limits::SESSIONS_MAX};
 use rustix::{
     io::Errno,
     net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg},
-    process::{Pid, PidfdFlags, pidfd_open},
+    process::Pid,
 };
 
 use super::{Source, Watch};
+use crate::process_end;
 
 /// What is held for a process as long as it lives.
 struct Session {
@@ -97,8 +98,7 @@ impl Sessions {
     fn make(&self, id: SessionId, connection: OwnedFd, pid: u32, watch: &Watch) -> Result<Session> {
         let raw =
             i32::try_from(pid).ok().and_then(Pid::from_raw).context("a process has a number")?;
-        let process =
-            pidfd_open(raw, PidfdFlags::empty()).context("the process is gone already")?;
+        let process = process_end::of(raw).context("the process is gone already")?;
         let region =
             make_session(id, pid).map_err(|errno| anyhow!("a session's memory: {errno}"))?;
         watch.add(&connection, Source::Evidence(id))?;
