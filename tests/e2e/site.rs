@@ -28,6 +28,11 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     fn start(scratch: &'a Scratch, more: &str) -> Result<Bench<'a>> {
+        Bench::start_with(scratch, more, "")
+    }
+
+    /// With lines of slurm.conf.
+    fn start_with(scratch: &'a Scratch, more: &str, slurm: &str) -> Result<Bench<'a>> {
         let is_root = rustix::process::geteuid().is_root();
         let passable = if is_root { Passable::make(scratch)? } else { None };
         let is_root = is_root && passable.is_some();
@@ -46,7 +51,7 @@ impl<'a> Bench<'a> {
             .args([scratch.join("site.key")])
             .run_ok()?;
         let shipped = binary::workspace().join("integrations/slurm");
-        let mut lines = "PrologFlags=Alloc\n".to_owned();
+        let mut lines = format!("PrologFlags=Alloc\n{slurm}");
         for (name, file) in
             [("Prolog", "prolog.sh"), ("Epilog", "epilog.sh"), ("TaskProlog", "task-prolog.sh")]
         {
@@ -75,7 +80,9 @@ impl<'a> Bench<'a> {
         );
         fs::write(scratch.join("task-prolog.sh"), inlined)?;
         fs::copy(shipped.join("task-prolog.sh"), scratch.join("shipped-task-prolog.sh"))?;
-        let cluster = Cluster::start_with(scratch, &Extra { config: lines, features: "mayfly" })?;
+        let program_there = Some(program.clone());
+        let extra = Extra { config: lines, features: "mayfly", program: program_there };
+        let cluster = Cluster::start_with(scratch, &extra)?;
         for node in NODES {
             fs::set_permissions(scratch.join(node), fs::Permissions::from_mode(0o711))?;
         }
@@ -352,6 +359,41 @@ fn jobs_that_end_anyhow_leave_nothing_and_come_again() -> Result<()> {
     }
     ensure!(bench.left()?.is_empty(), "{:?}", bench.left());
     bench.cluster.job("scancel", "scancel").args([&job]).run_ok()?;
+    bench.expect_idle_and_clean()
+}
+
+/// By Slurm's burst_buffer/lua, on the controller's host.
+#[test]
+fn a_line_of_the_script_is_enough_where_slurm_reads_it_and_a_wrong_one_is_no_job() -> Result<()> {
+    if !is_possible(SUITE) {
+        return Ok(());
+    }
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("site-buffer")?;
+    let script = binary::workspace().join("integrations/slurm/burst_buffer.lua");
+    fs::copy(script, scratch.join("burst_buffer.lua"))?;
+    fs::write(scratch.join("burst_buffer.conf"), "Directive=MAYFLY\n")?;
+    let bench = Bench::start_with(&scratch, "", "BurstBufferType=burst_buffer/lua\n")?;
+    let refused = bench.submit("wrong", "#MAYFLY layuot=stripe\ntrue\n", &[]);
+    let told = format!("{:#}", refused.err().context("a job whose line means nothing")?);
+    ensure!(told.contains("layuot=stripe") && told.contains("means nothing"), "{told}");
+    let out = scratch.join("jobs/results");
+    let script = format!(
+        "#MAYFLY size=64M stage_out=r:{}\nmkdir $MAYFLY_MOUNT/r\n\
+         srun sh -c 'df $MAYFLY_MOUNT > $MAYFLY_MOUNT/r/$SLURM_PROCID'\n",
+        out.display()
+    );
+    let job = bench.submit("line", &script, &["--comment=a run of mine"])?;
+    let shown = bench.await_state(&job, "COMPLETED")?;
+    ensure!(shown.contains("Comment=mayfly; a run of mine"), "{shown}");
+    for task in ["0", "1"] {
+        let told = fs::read_to_string(out.join(task)).unwrap_or_default();
+        ensure!(told.contains(" 131072 "), "{told}{}{}", bench.said("line"), bench.logs());
+    }
+    // One without such a line has nothing to do with it.
+    let job = bench.submit("none", "echo mount $MAYFLY_MOUNT\n", &["--comment=another one"])?;
+    let shown = bench.await_state(&job, "COMPLETED")?;
+    ensure!(shown.contains("Comment=another one") && bench.said("none") == "mount\n", "{shown}");
     bench.expect_idle_and_clean()
 }
 

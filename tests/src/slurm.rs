@@ -73,6 +73,8 @@ pub struct Extra {
     pub config: String,
     /// Features of each node.
     pub features: &'static str,
+    /// Where the controller finds Mayfly.
+    pub program: Option<PathBuf>,
 }
 
 fn config(scratch: &Scratch, extra: &Extra) -> Result<String> {
@@ -113,7 +115,7 @@ impl<'a> Cluster<'a> {
         let path = scratch.join("prolog");
         private(&path, prolog(scratch), 0o755)?;
         let config = format!("TaskProlog={}\n", path.display());
-        Cluster::start_with(scratch, &Extra { config, features: "" })
+        Cluster::start_with(scratch, &Extra { config, ..Extra::default() })
     }
 
     /// Starts a cluster of two nodes.
@@ -137,7 +139,12 @@ impl<'a> Cluster<'a> {
         private(&scratch.join("topology.conf"), TOPOLOGY, 0o644)?;
         let cluster = Cluster { scratch, config: path };
         cluster.munged()?;
-        cluster.daemon("slurmctld", "slurmctld", &["-D"])?;
+        let controller = find("slurmctld").context("it was there")?;
+        let mut controller = cluster.job("slurmctld", controller).args(["-D"]);
+        if let Some(program) = &extra.program {
+            controller = controller.env("MAYFLY", program.as_os_str());
+        }
+        controller.start()?;
         for node in NODES {
             cluster.daemon(&format!("slurmd-{node}"), "slurmd", &["-D", "-N", node])?;
         }

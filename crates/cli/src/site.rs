@@ -1,15 +1,18 @@
 //! What a batch system runs around a job.
 
 use std::{
-    io::Write,
+    io::{Read, Write},
     path::Path,
     process::{Command, ExitCode},
 };
 
 use anyhow::{Context, Result, ensure};
-use mayfly_site::{Job, Site};
+use mayfly_site::{Job, Request, Site};
 
 use crate::arguments;
+
+/// So much of a script is looked at, bytes; the lines that count are at its beginning.
+const SCRIPT_BYTES_MAX: u64 = 4 << 20;
 
 pub(crate) fn site(wanted: &arguments::Site) -> Result<()> {
     match wanted {
@@ -25,6 +28,7 @@ pub(crate) fn site(wanted: &arguments::Site) -> Result<()> {
             let (site, job) = of_environment(&config.config)?;
             variables(&site, &job)
         }
+        arguments::Site::Check { script } => check(script),
         arguments::Site::Clean(clean) => {
             let site = Site::load(&clean.config.config, &clean.node)?;
             let count = mayfly_site::clean(&site, clean.job.as_deref())?;
@@ -33,6 +37,18 @@ pub(crate) fn site(wanted: &arguments::Site) -> Result<()> {
         }
         arguments::Site::Key { file } => mayfly_site::make_key(file),
     }
+}
+
+fn check(script: &Path) -> Result<()> {
+    let mut bytes = Vec::new();
+    if script == Path::new("-") {
+        std::io::stdin().lock().take(SCRIPT_BYTES_MAX).read_to_end(&mut bytes)?;
+    } else {
+        let cannot = || format!("cannot read {}", script.display());
+        let file = std::fs::File::open(script).with_context(cannot)?;
+        file.take(SCRIPT_BYTES_MAX).read_to_end(&mut bytes).with_context(cannot)?;
+    }
+    Request::parse("", "", &String::from_utf8_lossy(&bytes)).map(drop)
 }
 
 fn of_environment(config: &Path) -> Result<(Site, Job)> {

@@ -99,9 +99,10 @@ impl Job {
         words.any(|word| word == feature) || self.words().is_some()
     }
 
-    /// Options in the comment: what follows the word `mayfly`.
+    /// Options in the comment: what follows the word `mayfly`, up to a semicolon.
     pub(crate) fn words(&self) -> Option<&str> {
-        let rest = self.comment.trim_start().strip_prefix("mayfly")?;
+        let ours = self.comment.split(';').next().unwrap_or_default();
+        let rest = ours.trim_start().strip_prefix("mayfly")?;
         let ends = rest.is_empty() || rest.starts_with(|c: char| c == ':' || c.is_whitespace());
         ends.then(|| rest.trim_start_matches(':').trim())
     }
@@ -154,10 +155,13 @@ mod tests {
             assert!(asks("SLURM_JOB_CONSTRAINTS", constraints), "{constraints}");
         }
         assert!(!asks("SLURM_JOB_CONSTRAINTS", "mayflyer"));
-        for comment in ["mayfly", "mayfly capacity=1G", "mayfly: layout=stripe"] {
+        for comment in ["mayfly", "mayfly capacity=1G", "mayfly: layout=stripe", "mayfly; a run"] {
             assert!(asks("SLURM_JOB_COMMENT", comment), "{comment}");
         }
         assert!(!asks("SLURM_JOB_COMMENT", "mayflies are short-lived"));
         assert!(!asks("SLURM_JOB_COMMENT", "of mayfly"));
+        let mut variables = SLURM.to_vec();
+        variables.push(("SLURM_JOB_COMMENT", "mayfly times=all; for Ann's mayfly"));
+        assert_eq!(job(&variables).expect("a job").words(), Some("times=all"));
     }
 }

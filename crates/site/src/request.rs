@@ -87,11 +87,9 @@ impl Request {
             match name {
                 "stage_in" => self.stage_in.push(transfer(&value_of()?, Direction::In)?),
                 "stage_out" => self.stage_out.push(transfer(&value_of()?, Direction::Out)?),
-                name if OPTIONS.contains(&name) => {
-                    let value = value_of()?;
-                    self.options.retain(|(other, _)| other != name);
-                    self.options.push((name.to_owned(), value));
-                }
+                // For lines that Slurm's burst_buffer reads too, which has its own `capacity`.
+                "size" => self.set("capacity", value_of()?),
+                name if OPTIONS.contains(&name) => self.set(name, value_of()?),
                 _ => bail!(
                     "{word:?} means nothing: say stage_in=FROM:TO, stage_out=FROM:TO, or one of \
                      {} with a value",
@@ -102,6 +100,11 @@ impl Request {
         let count = self.stage_in.len().max(self.stage_out.len());
         ensure!(count <= TRANSFERS_MAX, "at most {TRANSFERS_MAX} of stage_in or stage_out");
         Ok(())
+    }
+
+    fn set(&mut self, name: &str, value: String) {
+        self.options.retain(|(other, _)| other != name);
+        self.options.push((name.to_owned(), value));
     }
 
     /// The options as `mayfly start` has them.
@@ -147,11 +150,12 @@ mod tests {
     #[test]
     fn comments_and_lines_of_the_script_are_read_until_its_first_command() {
         let script = "#!/bin/sh\n#SBATCH -N 2\n#MAYFLY capacity=2G layout=stripe\n\n# more\n\
-                      #MAYFLY stage_in='/a b':case stage_out=r:/out\n#MAYFLYING\nrun\n\
+                      #MAYFLY stage_in='/a b':case stage_out=r:/out\n#MAYFLYING\n\
+                      #MAYFLY size=3G\nrun\n\
                       #MAYFLY nonsense\n";
         let request = Request::parse("times=all", "capacity=1G stage_in=s3://b/p:data", script)
             .expect("good");
-        assert_eq!(request.start_options(), ["--times=all", "--capacity=2G", "--layout=stripe"]);
+        assert_eq!(request.start_options(), ["--times=all", "--layout=stripe", "--capacity=3G"]);
         let pair = |from: &str, to: &str| (from.to_owned(), to.to_owned());
         assert_eq!(request.stage_in, [pair("s3://b/p", "data"), pair("/a b", "case")]);
         assert_eq!(request.stage_out, [pair("r", "/out")]);

@@ -25,6 +25,12 @@ pub(crate) enum Site {
     Epilog(Config),
     /// Print the variables of the job's instance, for Slurm's TaskProlog
     TaskProlog(Config),
+    /// Say what is wrong with the #MAYFLY lines of a job script, on whatever machine: for plugins
+    /// of a batch system that look at jobs when they are submitted
+    Check {
+        /// The script; `-`: standard input
+        script: PathBuf,
+    },
     /// Remove what is left of jobs on this node, when none runs: after a reboot
     Clean(Clean),
     /// Make the site's key, which is to be the same file on all nodes
