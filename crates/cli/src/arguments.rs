@@ -30,6 +30,7 @@ Examples:
 /// A temporary file system for one job, in the node's own storage, for unmodified programs.
 #[derive(Debug, Parser)]
 #[command(name = "mayfly", version = manual::version(), after_help = AFTER)]
+#[command(disable_help_subcommand = true)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) subcommand: Do,
@@ -77,6 +78,13 @@ pub(crate) enum Do {
     /// What a batch system runs around jobs, so that they find an instance over their nodes
     #[command(subcommand)]
     Site(Site),
+    /// Explain a command, or a subject: staging, batch, containers, operators, requirements,
+    /// exit-codes
+    Help {
+        /// A subject, or a command with those above it [default: all commands]
+        #[arg(value_name = "SUBJECT|COMMAND")]
+        words: Vec<String>,
+    },
     /// Print what a shell needs to complete `mayfly` and its options
     ///
     /// For bash: `mayfly completions bash > ~/.local/share/bash-completion/completions/mayfly`.

@@ -84,6 +84,7 @@ fn perform(what: Do) -> Result<()> {
         Do::SiteEmpty { directory } => mayfly_site::empty(&directory),
         Do::Layout(Layout::Get(wanted)) => layout::get(&wanted),
         Do::Layout(Layout::Set(wanted)) => layout::set(&wanted),
+        Do::Help { words } => manual::help(&words),
         Do::Completions { shell } => manual::completions(shell),
         Do::Man { directory } => manual::write_pages(&directory),
         Do::Bench(bench) => bench::bench(&bench),

@@ -1,6 +1,8 @@
-//! What packages need of the command line: man pages, completions of shells, the version.
+//! What people and packages need of the command line: help, man pages, completions of shells, the
+//! version.
 //!
-//! All of it comes from the definitions that parse the arguments, so it cannot say anything else.
+//! All of it comes from the definitions that parse the arguments, so it cannot say anything else;
+//! what help says of a subject is the page that packages install.
 
 use std::{
     fs,
@@ -27,12 +29,45 @@ pub(crate) fn version() -> &'static str {
     &TEXT
 }
 
+/// Pages that `mayfly help` prints.
+const SUBJECTS: [(&str, &str); 6] = [
+    ("staging", include_str!("../../../docs/guide/staging.md")),
+    ("batch", include_str!("../../../docs/guide/batch.md")),
+    ("containers", include_str!("../../../docs/guide/containers.md")),
+    ("operators", include_str!("../../../docs/guide/operators.md")),
+    ("requirements", include_str!("../../../docs/reference/requirements.md")),
+    ("exit-codes", include_str!("../../../docs/reference/exit-codes.md")),
+];
+
+/// Explains a subject, or a command.
+pub(crate) fn help(words: &[String]) -> Result<()> {
+    let subject = words.first().filter(|_| words.len() == 1);
+    let page = SUBJECTS.iter().find(|(name, _)| Some(*name) == subject.map(String::as_str));
+    if let Some((_, page)) = page {
+        return print(page.as_bytes());
+    }
+    let mut command = for_people();
+    command.build();
+    let mut below = &mut command;
+    for word in words {
+        let known: Vec<&str> = SUBJECTS.iter().map(|(name, _)| *name).collect();
+        below = below.find_subcommand_mut(word).with_context(|| {
+            format!("no help on {word:?}: say a command, or one of {}", known.join(", "))
+        })?;
+    }
+    print(below.render_long_help().to_string().as_bytes())
+}
+
 /// Prints the completions of a shell.
 pub(crate) fn completions(shell: Shell) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut for_people(), "mayfly", &mut script);
-    // A reader that has seen enough (`| head`) is no error.
-    match io::stdout().write_all(&script) {
+    print(&script)
+}
+
+/// A reader that has seen enough (`| head`) is no error.
+fn print(text: &[u8]) -> Result<()> {
+    match io::stdout().write_all(text) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => Ok(written?),
     }
@@ -52,6 +87,7 @@ fn for_people() -> Command {
     let visible = command.get_subcommands().filter(|below| !below.is_hide_set()).cloned();
     let visible: Vec<Command> = visible.collect();
     Command::new("mayfly")
+        .disable_help_subcommand(true)
         .version(version())
         .about(command.get_about().cloned().unwrap_or_default())
         .after_help(command.get_after_help().cloned().unwrap_or_default())
@@ -74,6 +110,19 @@ mod tests {
         assert!(page("mayfly-run.1").contains("data\\-dir"));
         assert!(page("mayfly-layout-set.1").contains("chunk\\-size"));
         assert!(!place.path().join("mayfly-__daemon.1").exists());
+    }
+
+    #[test]
+    fn help_explains_commands_and_subjects_and_names_what_there_is() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        for known in ["run", "stage in", "layout set", "staging", "batch", "site prolog"] {
+            help(&words(known)).expect(known);
+        }
+        let error = help(&words("stage nothing")).expect_err("there is no such command");
+        assert!(format!("{error:#}").contains("staging, batch"), "{error:#}");
+        for (name, page) in SUBJECTS {
+            assert!(page.starts_with("# "), "{name}");
+        }
     }
 
     #[test]
