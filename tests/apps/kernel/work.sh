@@ -21,4 +21,4 @@ with tempfile.TemporaryFile(dir='.') as temporary:
 P
 tar c . | tar t | grep -vc '^./.git/'
 cp -a . ../copy && diff -r . ../copy && rm -r ../copy
-find . -name 'f*' | wc -l
+find . -path ./.git -prune -o -name 'f*' -print | wc -l
