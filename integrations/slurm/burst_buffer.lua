@@ -58,39 +58,24 @@ function slurm_bb_setup(job_id, uid, gid, pool, bb_size, job_script)
     return slurm.ERROR, "the job cannot be marked: " .. why
 end
 
--- The space is that of the job's own nodes.
-function slurm_bb_pools()
+local function nothing()
     return slurm.SUCCESS
 end
+
+-- The space is that of the job's own nodes.
+slurm_bb_pools = nothing
+slurm_bb_paths = nothing
 
 function slurm_bb_real_size(job_id, uid, gid, job_info)
     return slurm.SUCCESS, "0"
 end
 
-function slurm_bb_paths(job_id, job_script, path_file, uid, gid, job_info)
-    return slurm.SUCCESS
-end
-
 -- Data come in when the job has its nodes, and go out while it still has them.
-function slurm_bb_data_in(job_id, job_script, uid, gid, job_info)
-    return slurm.SUCCESS
-end
-
-function slurm_bb_pre_run(job_id, job_script, uid, gid, job_info)
-    return slurm.SUCCESS
-end
-
-function slurm_bb_post_run(job_id, job_script, uid, gid, job_info)
-    return slurm.SUCCESS
-end
-
-function slurm_bb_data_out(job_id, job_script, uid, gid, job_info)
-    return slurm.SUCCESS
-end
-
-function slurm_bb_job_teardown(job_id, job_script, hurry, uid, gid)
-    return slurm.SUCCESS
-end
+slurm_bb_data_in = nothing
+slurm_bb_pre_run = nothing
+slurm_bb_post_run = nothing
+slurm_bb_data_out = nothing
+slurm_bb_job_teardown = nothing
 
 function slurm_bb_get_status()
     return slurm.SUCCESS, "instances are those of their jobs: mayfly status, within a job"

@@ -141,9 +141,7 @@ fn serve(stream: TcpStream, key: &Key) -> Result<()> {
             return voice.say(&Frame::Status(1));
         }
     };
-    relay(&mut child, ear, &voice)?;
-    voice.close();
-    Ok(())
+    relay(&mut child, ear, &voice)
 }
 
 fn start(subcommand: &str) -> Result<Child> {

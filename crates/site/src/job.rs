@@ -1,7 +1,5 @@
 //! A job, as its batch system describes it to a prolog or an epilog.
 
-use std::path::PathBuf;
-
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
@@ -16,8 +14,6 @@ pub struct Job {
     pub hosts: String,
     /// What the batch system calls this node.
     pub node: String,
-    /// Where it begins.
-    pub directory: Option<PathBuf>,
     /// So often it was begun before.
     pub restarts: u32,
     /// Features that its nodes have to have.
@@ -77,7 +73,6 @@ impl Job {
                 .or_else(|| text("SLURM_NODELIST"))
                 .unwrap_or_else(|| node.clone()),
             node,
-            directory: of_job("WORK_DIR").map(PathBuf::from),
             restarts: of_job("RESTART_COUNT").and_then(|text| text.parse().ok()).unwrap_or(0),
             constraints: of_job("CONSTRAINTS").unwrap_or_default(),
             comment: of_job("COMMENT").unwrap_or_default(),

@@ -248,7 +248,6 @@ mod tests {
             uid: geteuid().as_raw(),
             hosts: "n".to_owned(),
             node: "n".to_owned(),
-            directory: None,
             restarts: 0,
             constraints: String::new(),
             comment: String::new(),
