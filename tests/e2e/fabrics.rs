@@ -1,108 +1,18 @@
 //! Two nodes, each in a network namespace of its own, and two networks between them: the instance
 //! keeps to the one that `--net` names.
 
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt,
-    path::PathBuf,
-    process::Command,
-    sync::atomic::{AtomicU32, Ordering},
-    time::Duration,
-};
+use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Instance, Job, Scratch, Turn, leftovers::Before, skip};
-use mayfly_tests::looks::{self, look_at_all, make_all};
+use mayfly_testkit::{Instance, Job, Scratch, Turn, leftovers::Before};
+use mayfly_tests::{
+    looks::{self, look_at_all, make_all},
+    namespaces::{Namespaces, ip, is_possible},
+};
 use serde_json::Value;
 
 const SUITE: &str = "fabrics";
 const PATIENCE: Duration = Duration::from_secs(15);
-
-/// Two network namespaces with two pairs of interfaces, `fab0` (10.77.0.0/24) and `fab1`
-/// (10.78.0.0/24). They go when this does.
-struct Namespaces {
-    names: [String; 2],
-}
-
-fn ip(words: &str) -> Result<()> {
-    let output = Command::new("ip").args(words.split(' ')).output()?;
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    ensure!(output.status.success(), "ip {words}: {error}");
-    Ok(())
-}
-
-/// What nobody else calls his: the machine's namespaces have one list of names.
-fn number() -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
-}
-
-/// Says why not, when namespaces cannot be made here.
-fn is_possible() -> bool {
-    if !skip::unless_installed(SUITE, &["ip", "bash"], "iproute2 bash") {
-        return false;
-    }
-    let name = format!("mft-{}-try", number());
-    if let Err(error) = ip(&format!("netns add {name}")) {
-        skip::note(SUITE, &format!("network namespaces need root: {error}"));
-        return false;
-    }
-    ip(&format!("netns del {name}")).is_ok()
-}
-
-impl Namespaces {
-    fn new() -> Result<Namespaces> {
-        let number = number();
-        let names = ["a", "b"].map(|end| format!("mft-{number}-{end}"));
-        let made = Namespaces { names };
-        let [a, b] = &made.names;
-        for name in [a, b] {
-            ip(&format!("netns add {name}"))?;
-            // Otherwise the kernel looks for neighbours and routers.
-            for which in ["all", "default"] {
-                let setting = format!("net.ipv6.conf.{which}.disable_ipv6=1");
-                ip(&format!("netns exec {name} sysctl -qw {setting}"))?;
-            }
-            ip(&format!("-n {name} link set lo up"))?;
-        }
-        for fabric in 0..2 {
-            let peer = format!("type veth peer name fab{fabric} netns {b}");
-            ip(&format!("link add fab{fabric} netns {a} {peer}"))?;
-            for (name, host) in [(a, 1), (b, 2)] {
-                let address = format!("10.{}.0.{host}/24", 77 + fabric);
-                ip(&format!("-n {name} addr add {address} dev fab{fabric}"))?;
-                ip(&format!("-n {name} link set fab{fabric} up"))?;
-            }
-        }
-        Ok(made)
-    }
-
-    /// Bytes that the first one has sent and received on `interface`.
-    fn bytes(&self, interface: &str) -> Result<u64> {
-        let counters = ["rx_bytes", "tx_bytes"]
-            .map(|counter| format!("/sys/class/net/{interface}/statistics/{counter}"));
-        // A fresh /sys belongs to the namespace.
-        let output = Command::new("ip")
-            .args(["netns", "exec", &self.names[0], "cat"])
-            .args(counters)
-            .output()?;
-        let text = String::from_utf8(output.stdout)?;
-        let numbers = text.split_whitespace().map(str::parse::<u64>);
-        let numbers: Vec<u64> = numbers.collect::<Result<_, _>>()?;
-        ensure!(numbers.len() == 2, "the counters of {interface} say {text:?}");
-        Ok(numbers.iter().sum())
-    }
-}
-
-impl Drop for Namespaces {
-    fn drop(&mut self) {
-        for name in &self.names {
-            if let Err(error) = ip(&format!("netns del {name}")) {
-                eprintln!("{error}");
-            }
-        }
-    }
-}
 
 /// A launcher that enters the namespace, where the host has directories of its own.
 fn launcher(scratch: &Scratch) -> Result<String> {
@@ -146,7 +56,7 @@ fn use_both(scratch: &Scratch, instance: &Instance<'_>, hosts: &[String; 2]) -> 
 #[test]
 fn an_instance_keeps_to_the_network_that_it_was_given() -> Result<()> {
     let _turn = Turn::take()?;
-    if !is_possible() {
+    if !is_possible(SUITE) {
         return Ok(());
     }
     let namespaces = Namespaces::new()?;
@@ -157,7 +67,8 @@ fn an_instance_keeps_to_the_network_that_it_was_given() -> Result<()> {
     for (net, prefix, used, silent) in
         [("fab1", "10.78.0.", "fab1", "fab0"), ("10.77.0.0/24", "10.77.0.", "fab0", "fab1")]
     {
-        let (used_before, silent_before) = (namespaces.bytes(used)?, namespaces.bytes(silent)?);
+        let (used_before, silent_before) =
+            (namespaces.bytes_of_first(used)?, namespaces.bytes_of_first(silent)?);
         let instance = Instance::named(&scratch, used)?;
         let options = ["--nodes", &list, "--launcher", &launcher, "--net", net];
         instance.command("start").args(options).args(["--ports", "7400-7409"]).run_ok()?;
@@ -173,8 +84,10 @@ fn an_instance_keeps_to_the_network_that_it_was_given() -> Result<()> {
         Job::new(&scratch, "connect", "ip")
             .args(["netns", "exec", &namespaces.names[0], "bash", "-c", &connect])
             .run_ok()?;
-        let (sent, leaked) =
-            (namespaces.bytes(used)? - used_before, namespaces.bytes(silent)? - silent_before);
+        let (sent, leaked) = (
+            namespaces.bytes_of_first(used)? - used_before,
+            namespaces.bytes_of_first(silent)? - silent_before,
+        );
         ensure!(sent > 0, "nothing went over {used}, where it should");
         ensure!(leaked == 0, "{leaked} bytes went over {silent}");
         instance.command("stop").run_ok()?;
@@ -185,7 +98,7 @@ fn an_instance_keeps_to_the_network_that_it_was_given() -> Result<()> {
 #[test]
 fn a_node_that_is_not_on_the_network_fails_by_name() -> Result<()> {
     let _turn = Turn::take()?;
-    if !is_possible() {
+    if !is_possible(SUITE) {
         return Ok(());
     }
     let namespaces = Namespaces::new()?;
@@ -214,7 +127,7 @@ const FILES: usize = 32;
 #[test]
 fn a_node_that_is_cut_off_gives_eio_in_time_and_is_whole_again_when_it_is_back() -> Result<()> {
     let _turn = Turn::take()?;
-    if !is_possible() {
+    if !is_possible(SUITE) {
         return Ok(());
     }
     let namespaces = Namespaces::new()?;

@@ -3,7 +3,8 @@
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Instance, Job, Scratch, Turn, process, skip};
+use mayfly_testkit::{Instance, Job, Scratch, Turn, binary, process, skip};
+use serde_json::Value;
 
 /// Makes names in a directory that another process has removed: by a path, and by a descriptor and
 /// as working directory of processes that hold it.
@@ -182,6 +183,71 @@ fn several_data_directories_share_the_files_and_nothing_is_left_in_any() -> Resu
     instance.stop()?;
     for place in &places {
         ensure!(fs::read_dir(place)?.next().is_none(), "something is left in {}", place.display());
+    }
+    Ok(())
+}
+
+/// What `mayfly doctor --json` says of one need.
+fn finding<'a>(report: &'a Value, subject: &str) -> Result<&'a Value> {
+    let findings = report["machine"].as_array().context("a list")?;
+    let found = findings.iter().find(|finding| finding["subject"] == subject);
+    found.with_context(|| format!("nothing of {subject}: {report}"))
+}
+
+#[test]
+fn doctor_says_what_a_machine_lacks_and_what_to_do() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("doctor")?;
+    let mayfly = binary::mayfly()?;
+    let job = Job::new(&scratch, "here", &mayfly).args(["doctor", "--json"]);
+    let report: Value = serde_json::from_slice(&job.run_ok()?.stdout)?;
+    ensure!(finding(&report, "kernel")?["level"] == "fine", "{report}");
+    ensure!(report["dead_instances"] == serde_json::json!([]), "{report}");
+    // Without programs to find, few descriptors, and a run directory that cannot be.
+    let script = format!("ulimit -n 300; PATH={} exec \"$0\" \"$@\"", scratch.path().display());
+    let poor = |name: &str, options: &[&str]| {
+        let job = Job::new(&scratch, name, "sh").args(["-c", &script]).args([&mayfly]);
+        let job = job.args(["doctor"]).args(options);
+        job.env("MAYFLY_RUN_ROOT", "/dev/null/of/it").run()
+    };
+    let outcome = poor("poor-json", &["--json"])?;
+    let report: Value = serde_json::from_slice(&outcome.stdout)?;
+    ensure!(outcome.code == 1, "{outcome:?}");
+    for (subject, level, advice) in [
+        ("run directory", "missing", "MAYFLY_RUN_ROOT"),
+        ("descriptors", "less", "some 100 processes"),
+        ("several nodes", "less", "--launcher"),
+    ] {
+        let found = finding(&report, subject)?;
+        let said = found["advice"].as_str().unwrap_or_default();
+        ensure!(found["level"] == level && said.contains(advice), "{found}");
+    }
+    let outcome = poor("poor", &[])?;
+    let (said, told) = (outcome.stdout, outcome.stderr);
+    let (said, told) = (String::from_utf8_lossy(&said), String::from_utf8_lossy(&told));
+    ensure!(said.contains("missing run directory"), "{said}");
+    ensure!(told.contains("does not start here: run directory"), "{told}");
+    Ok(())
+}
+
+#[test]
+fn a_command_that_names_no_instance_means_the_one_around_it() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("around")?;
+    let mayfly = binary::mayfly()?;
+    for options in [&["--access", "auto"][..], &["--access", "preload", "--nodes", "local:2"]] {
+        let script = "mkdir \"$MAYFLY_MOUNT/made\" && echo text > \"$MAYFLY_MOUNT/made/file\"
+            \"$0\" stage out --quiet made made && \"$0\" env | grep MOUNT && \"$0\" fsck | tail -n 1
+            \"$0\" env --name default";
+        let job = Job::new(&scratch, "run", &mayfly).args(["run"]).args(options);
+        let job = job.args(["--", "sh", "-c", script]).args([&mayfly]);
+        let outcome = job.run()?;
+        let said = String::from_utf8_lossy(&outcome.stdout).into_owned();
+        let told = String::from_utf8_lossy(&outcome.stderr).into_owned();
+        ensure!(said.starts_with("export MAYFLY_MOUNT="), "{options:?}: {said}{told}");
+        ensure!(told.contains("no instance \"default\""), "{options:?}: {said}{told}");
+        ensure!(fs::read_to_string(scratch.join("made/file"))? == "text\n", "{said}{told}");
+        fs::remove_dir_all(scratch.join("made"))?;
     }
     Ok(())
 }

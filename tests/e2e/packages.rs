@@ -119,3 +119,32 @@ fn a_debian_package_is_installed_used_and_removed_without_a_trace() -> Result<()
     ensure!(left.is_empty(), "left behind: {left:?}");
     Ok(())
 }
+
+#[test]
+fn recipes_install_the_tarball_beside_them_and_no_other() -> Result<()> {
+    if !skip::unless_installed("packages: recipes", &["sha256sum", "python3"], "coreutils python3")
+    {
+        return Ok(());
+    }
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("recipes")?;
+    let out = make(&scratch)?;
+    let tarball = ending(&out, ".tar.gz")?;
+    let sum = Job::new(&scratch, "sum", "sha256sum").args([&tarball]).run_ok()?.stdout;
+    let sum = String::from_utf8(sum)?.split_whitespace().next().context("a sum")?.to_owned();
+    let name = tarball.file_name().context("a name")?.to_string_lossy().into_owned();
+    for recipe in [ending(&out, ".eb")?, out.join("spack/packages/mayfly/package.py")] {
+        let text = fs::read_to_string(&recipe)?;
+        ensure!(text.contains(&sum) && !text.contains('@'), "{}: {text}", recipe.display());
+        // Both are Python; the one of EasyBuild only sets variables, of which one is its own.
+        let check = "import sys; compile(open(sys.argv[1]).read(), sys.argv[1], 'exec')";
+        let job = Job::new(&scratch, "python", "python3").args(["-c", check]);
+        job.args([&recipe]).run_ok()?;
+    }
+    let spack = fs::read_to_string(out.join("spack/packages/mayfly/package.py"))?;
+    ensure!(spack.contains(&name), "{spack}");
+    let deb = ending(&out, ".deb")?.file_name().context("a name")?.to_string_lossy().into_owned();
+    let definition = fs::read_to_string(out.join("mayfly.def"))?;
+    ensure!(definition.contains(&deb), "{definition}");
+    Ok(())
+}

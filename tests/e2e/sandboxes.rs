@@ -182,43 +182,99 @@ fn a_program_in_a_root_without_the_run_directory_is_told() -> Result<()> {
     instance.stop()
 }
 
+/// A program that starts containers, with what it needs besides our words.
+struct Starter {
+    /// As `mayfly env --container` knows it.
+    kind: &'static str,
+    programs: &'static [&'static str],
+    packages: &'static str,
+    /// Before our words; ROOT and SCRATCH are paths.
+    before: &'static str,
+    /// Behind them, before the command.
+    behind: &'static str,
+}
+
+const STARTERS: &[Starter] = &[
+    Starter {
+        kind: "bwrap",
+        programs: &["bwrap"],
+        packages: "bubblewrap",
+        before: "bwrap --clearenv --bind ROOT / --proc /proc --dev /dev --setenv PATH /bin",
+        behind: "",
+    },
+    // crun wants one hierarchy of cgroups. What limits a container gets by itself may be more than
+    // its starter has.
+    Starter {
+        kind: "podman",
+        programs: &["podman", "runc"],
+        packages: "podman runc",
+        before: "podman --runtime runc --root SCRATCH/podman/root --runroot SCRATCH/podman/run \
+                 --storage-driver vfs run --rm --network none --ulimit nofile=1024:1024 \
+                 --ulimit nproc=1024:1024 --env PATH=/bin",
+        behind: "--rootfs ROOT",
+    },
+];
+
+impl Starter {
+    fn words(&self, text: &str, bench: &Bench) -> Vec<String> {
+        let place = |word: &str| {
+            let word = word.replace("ROOT", &bench.root.to_string_lossy());
+            word.replace("SCRATCH", &bench.scratch.path().to_string_lossy())
+        };
+        text.split_whitespace().map(place).collect()
+    }
+}
+
 /// As docs/guide/containers.md says it.
 #[test]
 fn a_container_gets_what_it_needs_to_be_in_the_instance() -> Result<()> {
-    if !is_possible("containers") || !skip::unless_installed("containers", &["bwrap"], "bubblewrap")
-    {
+    if !is_possible("containers") {
         return Ok(());
     }
     let bench = Bench::new("containers")?;
-    for access in ["preload", "auto"] {
-        if access == "auto" && !skip::unless_mountable("containers: with a mount") {
+    for starter in STARTERS {
+        let suite = format!("containers: {}", starter.kind);
+        if !skip::unless_installed(&suite, starter.programs, starter.packages) {
             continue;
         }
-        let instance = bench.start(&["--access", access])?;
+        for access in ["preload", "auto"] {
+            if access == "auto" && !skip::unless_mountable("containers: with a mount") {
+                continue;
+            }
+            let instance = bench.start(&["--access", access])?;
+            bench.expect_container(&instance, starter)?;
+            instance.stop().with_context(|| format!("{} with {access}", starter.kind))?;
+        }
+    }
+    Ok(())
+}
+
+impl Bench {
+    fn expect_container(&self, instance: &Instance<'_>, starter: &Starter) -> Result<()> {
         let made = "mkdir \"$MAYFLY_MOUNT/dir\"; echo text > \"$MAYFLY_MOUNT/dir/b\"";
         instance.shell("before", made).run_ok()?;
-        let words = instance.command("env").args(["--container", "bwrap"]).run_ok()?.stdout;
+        let words = instance.command("env").args(["--container", starter.kind]).run_ok()?.stdout;
         let words = String::from_utf8(words)?;
         let inside = "cd \"$MAYFLY_MOUNT/dir\" && pwd && cat b && echo new > c && ls
             echo large > d; ls /";
         // Nobody has entered the instance: the shell knows no more than the words.
-        let job = Job::new(&bench.scratch, "container", "bwrap").args(["--clearenv", "--bind"]);
-        let job = job.args([bench.root.as_os_str(), "/".as_ref()]);
-        let job = job.args(["--proc", "/proc", "--dev", "/dev", "--setenv", "PATH", "/bin"]);
-        let seen = job.args(words.split_whitespace()).args(["sh", "-c", inside]).run()?;
-        let place = bench.scratch.join("mount");
-        let printed = shown(&seen.stdout, &place);
+        let mut before = starter.words(starter.before, self).into_iter();
+        let program = before.next().context("a starter is a program")?;
+        let job = Job::new(&self.scratch, "container", program).args(before);
+        let job = job.args(words.split_whitespace()).args(starter.words(starter.behind, self));
+        let seen = job.args(["sh", "-c", inside]).deadline(DEADLINE).run()?;
+        let printed = shown(&seen.stdout, &self.scratch.join("mount"));
         let told = String::from_utf8_lossy(&seen.stderr);
         ensure!(
             printed.starts_with("PLACE/dir\ntext\nb\nc\n") && !printed.contains("\nhome\n"),
-            "{access}: {printed}{told}"
+            "{}: {printed}{told}",
+            starter.kind
         );
         let after = instance.shell("after", "cat \"$MAYFLY_MOUNT\"/dir/[cd]").run_ok()?;
-        ensure!(after.stdout == b"new\nlarge\n", "{access}: {after:?}");
+        ensure!(after.stdout == b"new\nlarge\n", "{}: {after:?}", starter.kind);
         let needs = instance.command("env").args(["--json"]).run_ok()?.stdout;
         let needs: serde_json::Value = serde_json::from_slice(&needs)?;
         ensure!(needs["binds"].as_array().is_some_and(|binds| !binds.is_empty()), "{needs}");
-        instance.stop()?;
+        Ok(())
     }
-    Ok(())
 }

@@ -12,6 +12,7 @@ pub mod hosts;
 pub mod lines;
 pub mod looks;
 pub mod mount;
+pub mod namespaces;
 pub mod passable;
 pub mod posix;
 pub mod program;

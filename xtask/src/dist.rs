@@ -2,8 +2,9 @@
 //!
 //! A tree as it stands below a prefix (the binary, man pages, completions, documents, a module
 //! file), packed as a tarball, and as a `.deb` and an `.rpm` where the tools of these formats are
-//! there. The binary is built against an old C library by `cargo zigbuild`, so that it runs on any
-//! x86-64 Linux of the last ten years, unless a finished one is given.
+//! there; and recipes for EasyBuild, Spack and Apptainer that know the tarball's sum. The binary is
+//! built against an old C library by `cargo zigbuild`, so that it runs on any x86-64 Linux of the
+//! last ten years, unless a finished one is given.
 
 use std::{
     fs,
@@ -21,6 +22,13 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "share/bash-completion/completions/mayfly"),
     ("zsh", "share/zsh/site-functions/_mayfly"),
     ("fish", "share/fish/vendor_completions.d/mayfly.fish"),
+];
+
+/// What makes an installation or an image of the packages, and where it is written beside them.
+const RECIPES: [(&str, &str); 3] = [
+    ("integrations/easybuild/mayfly.eb", "Mayfly-@VERSION@.eb"),
+    ("integrations/spack/package.py", "spack/packages/mayfly/package.py"),
+    ("integrations/apptainer/mayfly.def", "mayfly.def"),
 ];
 
 /// Makes all that can be made here, and says what is left out.
@@ -43,7 +51,11 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
     let dist = Dist { out: fs::canonicalize(out)?, binary: fs::canonicalize(binary)?, needed };
     let tree = dist.lay_out()?;
-    println!("{} (glibc {} or newer)", dist.tarball(&tree)?.display(), dist.needed);
+    let tarball = dist.tarball(&tree)?;
+    println!("{} (glibc {} or newer)", tarball.display(), dist.needed);
+    for recipe in dist.recipes(&tarball)? {
+        println!("{}", recipe.display());
+    }
     for (made, name, tool) in [
         (dist.deb(&tree)?, ".deb", "dpkg-deb"),
         (dist.rpm(&tree)?, ".rpm", "rpmbuild (Debian: rpm)"),
@@ -176,6 +188,20 @@ impl Dist {
         tar.args(options).arg(format!("--mtime={when}")).env("GZIP", "-n");
         said_by(tar.arg("-czf").arg(&path).arg("-C").arg(&self.out).arg(name))?;
         Ok(path)
+    }
+
+    fn recipes(&self, tarball: &Path) -> Result<Vec<PathBuf>> {
+        let told = said_by(Command::new("sha256sum").arg(tarball))?;
+        let sum = told.split_whitespace().next().context("sha256sum prints a sum")?;
+        let fill = |text: &str| text.replace("@VERSION@", VERSION).replace("@SHA256@", sum);
+        let mut made = Vec::new();
+        for (from, to) in RECIPES {
+            let path = self.out.join(fill(to));
+            fs::create_dir_all(path.parent().context("a path below the packages")?)?;
+            fs::write(&path, fill(&fs::read_to_string(workspace().join(from))?))?;
+            made.push(path);
+        }
+        Ok(made)
     }
 
     /// The tree below `/usr`, for Debian and its kin.

@@ -3,7 +3,10 @@
 mod site;
 mod stage;
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand};
@@ -183,18 +186,32 @@ pub(crate) struct Start {
     pub(crate) name: Option<String>,
 }
 
+/// An instance that runs.
 #[derive(Debug, Args)]
 pub(crate) struct Which {
-    /// Name of the instance
-    #[arg(long, default_value_t = usual_name())]
-    pub(crate) name: String,
+    /// Name of the instance [default: that of this environment, job-ID in a batch job, otherwise
+    /// default]
+    #[arg(long)]
+    name: Option<String>,
+}
+
+impl Which {
+    /// Whoever is in an instance means that one, as long as it runs.
+    pub(crate) fn name(&self) -> String {
+        let own = || {
+            let mount = std::env::var_os("MAYFLY_MOUNT")?;
+            let name = crate::layout::instance_of(Path::new(&mount))?.name;
+            // One of several nodes on one machine: `name@1`.
+            name.split('@').next().map(str::to_owned)
+        };
+        self.name.clone().or_else(own).unwrap_or_else(usual_name)
+    }
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Entered {
-    /// Name of the instance
-    #[arg(long, default_value_t = usual_name())]
-    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) which: Which,
     /// Which node of an instance of several; it must be on this machine [default: $MAYFLY_NODE, or
     /// the first one here]
     #[arg(long, value_name = "K")]
@@ -209,23 +226,26 @@ pub(crate) struct Env {
     /// docker or apptainer. `bwrap --ro-bind / / $(mayfly env --container bwrap) sh`
     #[arg(long, value_name = "KIND")]
     pub(crate) container: Option<Container>,
+    /// Print the options with which Open MPI's mpirun has ranks on all nodes in the instance;
+    /// MPICH's and Intel's hand the environment on by themselves. `mpirun $(mayfly env --mpirun) ./solver`
+    #[arg(long, conflicts_with = "container")]
+    pub(crate) mpirun: bool,
     /// Of the instance of a batch job: this one, or the one with that number. The same as --name
     /// job-ID
     #[arg(long, value_name = "ID", num_args = 0..=1, conflicts_with = "name")]
     pub(crate) job: Option<Option<String>>,
     /// Print `export NAME=VALUE` without quotes, as Slurm's TaskProlog takes it
-    #[arg(long, conflicts_with_all = ["container", "json"])]
+    #[arg(long, conflicts_with_all = ["container", "json", "mpirun"])]
     pub(crate) plain: bool,
     /// Print directories to bind and variables to set, for other programs that start containers
-    #[arg(long, conflicts_with = "container")]
+    #[arg(long, conflicts_with_all = ["container", "mpirun"])]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Mount {
-    /// Name of the instance
-    #[arg(long, default_value_t = usual_name())]
-    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) which: Which,
     /// Which node of an instance of several; it must be on this machine [default: $MAYFLY_NODE, or
     /// the first one here]
     #[arg(long, value_name = "K")]
@@ -235,12 +255,28 @@ pub(crate) struct Mount {
     pub(crate) point: PathBuf,
 }
 
+const DOCTOR: &str = "\
+Without --clean, what this machine has of what Mayfly needs comes first, for the user who asks:
+`ok`, `less` (Mayfly works, with less than it could have) or `missing` (it does not start),
+with what to do. `mayfly help requirements` says what each is used for.
+
+Exit status: 0 all needs are met, 1 one is missing, or something dead could not be removed.
+
+Examples:
+  mayfly doctor
+  mayfly doctor --json | jq '.machine[] | select(.level != \"fine\")'
+  mayfly doctor --clean";
+
 #[derive(Debug, Args)]
+#[command(after_help = DOCTOR)]
 pub(crate) struct Doctor {
     /// Unmount and remove those that are provably dead: no process serves the mount, no supervisor
     /// holds the directory. Data that were to be kept stay
     #[arg(long)]
     pub(crate) clean: bool,
+    /// For scripts: what was found of the machine, and what is dead
+    #[arg(long, conflicts_with = "clean")]
+    pub(crate) json: bool,
 }
 
 const FSCK: &str = "\
@@ -261,9 +297,8 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = FSCK)]
 pub(crate) struct Fsck {
-    /// Name of the instance
-    #[arg(long, default_value_t = usual_name())]
-    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) which: Which,
     /// Print JSON: what was looked at, how much of each kind is wrong, and what it is
     #[arg(long)]
     pub(crate) json: bool,

@@ -32,7 +32,8 @@ pub(crate) fn fsck(wanted: &arguments::Fsck) -> ExitCode {
 
 /// Whether nothing is wrong, or nothing any more.
 fn perform(wanted: &arguments::Fsck) -> Result<bool> {
-    let config = any_node(&wanted.name)?;
+    let name = wanted.which.name();
+    let config = any_node(&name)?;
     let bar = bar();
     let mut show = |stage: Stage| {
         bar.set_length(stage.all.into());
@@ -48,9 +49,9 @@ fn perform(wanted: &arguments::Fsck) -> Result<bool> {
     }
     bar.finish_and_clear();
     if wanted.json {
-        println!("{}", serde_json::to_string_pretty(&json(&wanted.name, &checked)?)?);
+        println!("{}", serde_json::to_string_pretty(&json(&name, &checked)?)?);
     } else {
-        print(&wanted.name, &checked);
+        print(&name, &checked);
     }
     Ok(checked.found.is_empty())
 }

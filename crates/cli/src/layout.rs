@@ -91,7 +91,7 @@ fn enter(paths: &[PathBuf]) -> Result<()> {
 }
 
 /// The running instance of this machine that has the path.
-fn instance_of(path: &Path) -> Option<Config> {
+pub(crate) fn instance_of(path: &Path) -> Option<Config> {
     run::names().into_iter().find_map(|name| match Found::look(&name) {
         Ok(Found::Running(config)) if path.starts_with(&config.mount) => Some(*config),
         _ => None,

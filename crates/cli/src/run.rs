@@ -202,7 +202,7 @@ pub(crate) fn hint_without_mount(config: &Config) -> Option<String> {
 
 /// A shell of the user's in a running instance.
 pub(crate) fn enter(wanted: &arguments::Entered) -> Result<()> {
-    let config = node(&wanted.name, wanted.node)?;
+    let config = node(&wanted.which.name(), wanted.node)?;
     command::end_like(command::run(&config, &[shell()])?);
 }
 
@@ -289,7 +289,7 @@ pub(crate) fn running(name: &str) -> Result<Config> {
 }
 
 pub(crate) fn mount(mount: &arguments::Mount) -> Result<()> {
-    control::mount(&node(&mount.name, mount.node)?, &mount.point)
+    control::mount(&node(&mount.which.name(), mount.node)?, &mount.point)
 }
 
 pub(crate) fn stop(name: &str) -> Result<()> {

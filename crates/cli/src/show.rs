@@ -7,10 +7,11 @@ use mayfly_deploy::{
     Counted, Report,
     containers::Needs,
     default_run_root, doctor, environment,
+    machine::{self, Finding, Level},
     nodes::{job, names_elsewhere},
     report, what_to_do,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{arguments, fleet, run, size, stage};
 
@@ -21,7 +22,7 @@ pub(crate) fn environment(wanted: &arguments::Env) -> Result<()> {
             ensure!(job().is_some(), "--job: this is no batch job; say --job ID");
             arguments::usual_name()
         }
-        None => wanted.entered.name.clone(),
+        None => wanted.entered.which.name(),
     };
     let config = run::node(&name, wanted.entered.node)?;
     if wanted.json {
@@ -33,6 +34,11 @@ pub(crate) fn environment(wanted: &arguments::Env) -> Result<()> {
         words.push(b'\n');
         std::io::stdout().write_all(&words)?;
         return Ok(());
+    }
+    if wanted.mpirun {
+        let mut words = environment::mpirun_words(&config);
+        words.push(b'\n');
+        return Ok(std::io::stdout().write_all(&words)?);
     }
     if wanted.plain {
         return Ok(std::io::stdout().write_all(&environment::plain_lines(&config)?)?);
@@ -106,6 +112,23 @@ fn with_stages(report: &Report) -> Result<Value> {
 }
 
 pub(crate) fn doctor(wanted: &arguments::Doctor) -> Result<()> {
+    let machine = if wanted.clean { Vec::new() } else { machine::look() };
+    if wanted.json {
+        let instances = doctor::dead_instances();
+        let dead_instances: Vec<Value> = instances
+            .iter()
+            .map(|dead| json!({ "name": dead.name, "run_dir": dead.run_dir }))
+            .collect();
+        let dead_mounts = doctor::dead_mounts()?;
+        let report = json!({
+            "machine": machine, "dead_mounts": dead_mounts, "dead_instances": dead_instances,
+        });
+        println!("{report:#}");
+        return enough(&machine);
+    }
+    for finding in &machine {
+        print_finding(finding);
+    }
     // First, since a mount may be in what is removed then.
     let mounts = mounts(wanted.clean)?;
     let instances = dead_instances(wanted.clean);
@@ -114,6 +137,25 @@ pub(crate) fn doctor(wanted: &arguments::Doctor) -> Result<()> {
     }
     ensure!(mounts.left == 0, "{} dead mounts are left; root can unmount them", mounts.left);
     ensure!(instances.left == 0, "{} dead instances are left", instances.left);
+    enough(&machine)
+}
+
+fn print_finding(finding: &Finding) {
+    let level = match finding.level {
+        Level::Fine => "ok",
+        Level::Less => "less",
+        Level::Missing => "missing",
+    };
+    println!("{level:<8}{:<19}{}", finding.subject, finding.found);
+    if let Some(advice) = &finding.advice {
+        println!("{:27}{advice}", "");
+    }
+}
+
+fn enough(machine: &[Finding]) -> Result<()> {
+    let missing = machine.iter().filter(|finding| finding.level == Level::Missing);
+    let missing: Vec<&str> = missing.map(|finding| finding.subject).collect();
+    ensure!(missing.is_empty(), "Mayfly does not start here: {}", missing.join(", "));
     Ok(())
 }
 

@@ -116,7 +116,7 @@ pub(crate) fn stage(wanted: &Stage) -> ExitCode {
 }
 
 fn begin(wanted: &Stage, staging: &Staging) -> Result<ExitCode> {
-    let config = run::node(&staging.entered.name, staging.entered.node)?;
+    let config = run::node(&staging.entered.which.name(), staging.entered.node)?;
     // The same words again: what they mean is found out where both sides are seen.
     let words = std::env::args_os().skip_while(|word| word != "stage").skip(1);
     if let Some(cpus) = &staging.cpus {

@@ -2,14 +2,17 @@
 
 use std::{
     ffi::OsString,
-    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Result, bail};
 use serde::Serialize;
 
-use crate::{Config, environment, mount_point};
+use crate::{
+    Config,
+    environment::{self, Words},
+    mount_point,
+};
 
 /// A program that starts containers, by the words it understands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,7 +120,7 @@ impl Needs {
                 }
             }
         }
-        words.0
+        words.into_line()
     }
 }
 
@@ -126,25 +129,6 @@ fn pair(one: &Path, between: &str, other: &Path) -> OsString {
     word.push(between);
     word.push(other);
     word
-}
-
-/// Words in one line, quoted where a shell would take them for something else.
-#[derive(Default)]
-struct Words(Vec<u8>);
-
-impl Words {
-    fn add(&mut self, word: impl Into<OsString>) {
-        let word = word.into();
-        if !self.0.is_empty() {
-            self.0.push(b' ');
-        }
-        let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-./:=,@+".contains(byte);
-        if word.as_bytes().iter().all(plain) {
-            self.0.extend_from_slice(word.as_bytes());
-        } else {
-            environment::quote(word.as_bytes(), &mut self.0);
-        }
-    }
 }
 
 #[cfg(test)]

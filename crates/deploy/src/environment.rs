@@ -2,7 +2,7 @@
 
 use std::{
     env,
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
@@ -82,6 +82,40 @@ pub fn plain_lines(config: &Config) -> Result<Vec<u8>> {
         lines.push(b'\n');
     }
     Ok(lines)
+}
+
+/// The same as options of Open MPI's `mpirun`, which hands nothing on to other nodes by itself.
+#[must_use]
+pub fn mpirun_words(config: &Config) -> Vec<u8> {
+    let mut words = Words::default();
+    for (name, value) in variables(config) {
+        words.add("-x");
+        words.add([OsStr::new(name), OsStr::new("="), &value].into_iter().collect::<OsString>());
+    }
+    words.into_line()
+}
+
+/// Words in one line, quoted where a shell would take them for something else.
+#[derive(Default)]
+pub(crate) struct Words(Vec<u8>);
+
+impl Words {
+    pub(crate) fn add(&mut self, word: impl Into<OsString>) {
+        let word = word.into();
+        if !self.0.is_empty() {
+            self.0.push(b' ');
+        }
+        let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-./:=,@+".contains(byte);
+        if word.as_bytes().iter().all(plain) {
+            self.0.extend_from_slice(word.as_bytes());
+        } else {
+            quote(word.as_bytes(), &mut self.0);
+        }
+    }
+
+    pub(crate) fn into_line(self) -> Vec<u8> {
+        self.0
+    }
 }
 
 pub(crate) fn quote(value: &[u8], to: &mut Vec<u8>) {

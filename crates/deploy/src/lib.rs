@@ -19,6 +19,7 @@ mod image_process;
 mod instance;
 mod launch;
 mod layouts;
+pub mod machine;
 mod mount_point;
 mod namespace;
 pub mod nodes;

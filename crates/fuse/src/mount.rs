@@ -20,6 +20,7 @@ use rustix::{
         AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags,
         SocketType, recvmsg, socketpair,
     },
+    thread::{CapabilitySet, capabilities},
 };
 
 use crate::server::READ_BYTES_MAX;
@@ -82,7 +83,7 @@ pub fn way(audience: Audience, choice: Option<&str>) -> Result<Way> {
     let all = [Way::Root, Way::Helper, Way::Namespace];
     let wanted = all.into_iter().filter(|way| choice.is_none_or(|word| word == way.word()));
     let mut there = wanted.filter(|way| match way {
-        Way::Root => is_root(),
+        Way::Root => may_mount(),
         Way::Helper => helper().is_some(),
         Way::Namespace => audience == Audience::Command && may_have_namespaces(),
     });
@@ -117,8 +118,11 @@ fn open_device() -> Result<OwnedFd> {
     Ok(file.into())
 }
 
-fn is_root() -> bool {
+/// The root of a container may lack what root of the machine has.
+fn may_mount() -> bool {
+    let sets = capabilities(None);
     rustix::process::geteuid().is_root()
+        && sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
 }
 
 fn helper() -> Option<PathBuf> {

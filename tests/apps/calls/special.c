@@ -65,8 +65,11 @@ CHECK(pipes_wait_for_both_ends_and_carry_bytes)
 	if (pid == 0) {
 		pause_ms(100);
 		int to = open("link", O_WRONLY | O_TRUNC);
-		if (write(to, "through", 7) != 7)
+		if (to < 0 || write(to, "through", 7) != 7) {
+			say("the child: %s", strerrorname_np(errno));
+			kill(getppid(), SIGKILL);
 			_exit(1);
+		}
 		pause_ms(100);
 		_exit(0);
 	}

@@ -31,10 +31,16 @@ const NEEDS: &[Need] = &[
     Need { suite: "fuse", programs: &["fusermount3"], packages: &["fuse3"] },
     Need { suite: "sandboxes", programs: &["bwrap"], packages: &["bubblewrap"] },
     Need {
+        suite: "containers: podman",
+        programs: &["podman", "runc"],
+        packages: &["podman", "runc"],
+    },
+    Need {
         suite: "packages",
         programs: &["strip", "readelf", "dpkg-deb", "rpmbuild"],
         packages: &["binutils", "dpkg", "rpm"],
     },
+    Need { suite: "other C libraries", programs: &["mmdebstrap"], packages: &["mmdebstrap"] },
     Need { suite: "git", programs: &["git"], packages: &["git"] },
     Need { suite: "Python", programs: &["python3"], packages: &["python3"] },
     Need {
@@ -48,9 +54,9 @@ const NEEDS: &[Need] = &[
         packages: &["openfoam", "openfoam-examples", "openmpi-bin"],
     },
     Need {
-        suite: "ssh",
-        programs: &["sshd", "ssh"],
-        packages: &["openssh-server", "openssh-client"],
+        suite: "ssh, MPI launchers",
+        programs: &["sshd", "ssh", "ip"],
+        packages: &["openssh-server", "openssh-client", "iproute2"],
     },
     Need {
         suite: "slurm",

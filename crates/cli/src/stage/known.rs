@@ -93,7 +93,7 @@ pub(super) fn leave(mut command: Command, config: &Config) -> Result<()> {
 }
 
 pub(super) fn status(wanted: &StageStatus) -> Result<()> {
-    let config = run::node(&wanted.entered.name, wanted.entered.node)?;
+    let config = run::node(&wanted.entered.which.name(), wanted.entered.node)?;
     let all = registry::list(&directory(&config));
     if wanted.json {
         println!("{}", serde_json::to_string_pretty(&all)?);
@@ -144,7 +144,7 @@ fn meant(directory: &Path, ids: &[u32]) -> Result<Vec<Shown>> {
 }
 
 pub(super) fn wait(wanted: &StageIds) -> Result<ExitCode> {
-    let config = run::node(&wanted.entered.name, wanted.entered.node)?;
+    let config = run::node(&wanted.entered.which.name(), wanted.entered.node)?;
     let directory = directory(&config);
     let ids: Vec<u32> = meant(&directory, &wanted.ids)?.iter().map(|shown| shown.id).collect();
     let ended = registry::wait(&directory, &ids, None);
@@ -156,7 +156,7 @@ pub(super) fn wait(wanted: &StageIds) -> Result<ExitCode> {
 }
 
 pub(super) fn cancel(wanted: &StageIds) -> Result<()> {
-    let config = run::node(&wanted.entered.name, wanted.entered.node)?;
+    let config = run::node(&wanted.entered.which.name(), wanted.entered.node)?;
     let directory = directory(&config);
     let mut running = meant(&directory, &wanted.ids)?;
     running.retain(|shown| shown.state == State::Running);
