@@ -162,14 +162,11 @@ impl Dist {
             }
         }
         // What batch systems and the boot run: below share/mayfly, as its documents say.
-        for (from, to) in [
-            ("integrations/slurm", "share/mayfly/slurm"),
-            ("integrations/systemd", "share/mayfly/systemd"),
-        ] {
-            for entry in fs::read_dir(root.join(from))? {
+        for directory in ["slurm", "pbs", "lsf", "flux", "oar", "systemd"] {
+            for entry in fs::read_dir(root.join("integrations").join(directory))? {
                 let entry = entry?;
                 let name = entry.file_name().into_string().ok().context("a name in UTF-8")?;
-                fs::copy(entry.path(), place(&format!("{to}/{name}"))?)?;
+                fs::copy(entry.path(), place(&format!("share/mayfly/{directory}/{name}"))?)?;
             }
         }
         fs::copy(root.join("integrations/site.toml"), place("share/mayfly/site.toml")?)?;

@@ -16,7 +16,7 @@ use mayfly_deploy::{
     nodes::{NODE, RELAY, job},
 };
 
-pub(crate) use self::site::Site;
+pub(crate) use self::site::{Half, Site};
 pub(crate) use self::stage::{Every, Stage, StageIds, StageStatus, Staging, WhenOpen};
 use crate::{bench, manual, nodes::Nodes, size, stage as stages};
 
@@ -227,7 +227,8 @@ pub(crate) struct Env {
     #[arg(long, value_name = "KIND")]
     pub(crate) container: Option<Container>,
     /// Print the options with which Open MPI's mpirun has ranks on all nodes in the instance;
-    /// MPICH's and Intel's hand the environment on by themselves. `mpirun $(mayfly env --mpirun) ./solver`
+    /// MPICH's and Intel's hand the environment on by themselves.
+    /// `mpirun $(mayfly env --mpirun) ./solver`
     #[arg(long, conflicts_with = "container")]
     pub(crate) mpirun: bool,
     /// Of the instance of a batch job: this one, or the one with that number. The same as --name

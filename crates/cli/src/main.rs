@@ -37,6 +37,10 @@ fn end_with_the_reader() {
 fn main() -> ExitCode {
     end_with_the_reader();
     let subcommand = Arguments::parse().subcommand;
+    if let Err(error) = site::enter_job(&subcommand) {
+        eprintln!("mayfly: {error:#}");
+        return ExitCode::FAILURE;
+    }
     if let Do::Fsck(wanted) = &subcommand {
         // Whether nothing is wrong and whether that could be seen are told apart.
         return fsck::fsck(wanted);

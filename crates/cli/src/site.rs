@@ -2,23 +2,29 @@
 
 use std::{
     io::{Read, Write},
-    path::Path,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
     process::{Command, ExitCode},
 };
 
-use anyhow::{Context, Result, ensure};
-use mayfly_site::{Job, Request, Site};
+use anyhow::{Context, Result, bail, ensure};
+use mayfly_site::{Job, Part, Request, Site};
 
-use crate::arguments;
+use crate::arguments::{self, Do, Half};
 
 /// So much of a script is looked at, bytes; the lines that count are at its beginning.
 const SCRIPT_BYTES_MAX: u64 = 4 << 20;
 
 pub(crate) fn site(wanted: &arguments::Site) -> Result<()> {
     match wanted {
-        arguments::Site::Prolog(config) => {
+        arguments::Site::Prolog { config, only } => {
             let (site, job) = of_environment(&config.config)?;
-            mayfly_site::prolog(&site, &job)
+            let part = match only {
+                None => Part::All,
+                Some(Half::Ready) => Part::Ready,
+                Some(Half::Start) => Part::Start,
+            };
+            mayfly_site::prolog(&site, &job, part)
         }
         arguments::Site::Epilog(config) => {
             let (site, job) = of_environment(&config.config)?;
@@ -58,16 +64,45 @@ fn of_environment(config: &Path) -> Result<(Site, Job)> {
 
 /// The variables of the job's instance on this node; nothing for a job that has none.
 fn variables(site: &Site, job: &Job) -> Result<()> {
-    let Some(root) = mayfly_site::run_root(site, job) else { return Ok(()) };
+    let Some(root) = mayfly_site::run_root(site, &job.id) else { return Ok(()) };
     let program = std::env::current_exe().context("cannot find the program itself")?;
     let mut command = Command::new(program);
     command.env(mayfly_site::RUN_ROOT, &root).args(["env", "--plain", "--name", &job.instance()]);
     let output = command.output()?;
     let complaint = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{}", complaint.trim());
-    let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "export {}={}", mayfly_site::RUN_ROOT, root.display())?;
-    Ok(stdout.write_all(&output.stdout)?)
+    Ok(std::io::stdout().write_all(&output.stdout)?)
+}
+
+/// Names the operator's file where it is another one.
+const SITE: &str = "MAYFLY_SITE";
+
+/// In a job that has an instance by its site, begins anew with where that is, unless something has
+/// told this process already: Slurm's TaskProlog does, other systems have none.
+pub(crate) fn enter_job(subcommand: &Do) -> Result<()> {
+    let looks_for_one = matches!(
+        subcommand,
+        Do::Stop(_)
+            | Do::Status(_)
+            | Do::Env(_)
+            | Do::Shell(_)
+            | Do::Mount(_)
+            | Do::Fsck(_)
+            | Do::Stage(_)
+            | Do::Layout(_)
+    );
+    if !looks_for_one || std::env::var_os(mayfly_site::RUN_ROOT).is_some() {
+        return Ok(());
+    }
+    let Some(id) = mayfly_deploy::nodes::job() else { return Ok(()) };
+    let config = std::env::var_os(SITE).map_or_else(|| mayfly_site::CONFIG.into(), PathBuf::from);
+    let node = mayfly_deploy::nodes::this_host();
+    // A machine without that file, or with one that is not for us, is none of such a site.
+    let Ok(site) = Site::load(&config, &node) else { return Ok(()) };
+    let Some(root) = mayfly_site::run_root(&site, &id) else { return Ok(()) };
+    let mut command = Command::new(std::env::current_exe().context("cannot find the program")?);
+    command.args(std::env::args_os().skip(1)).env(mayfly_site::RUN_ROOT, root);
+    bail!("cannot begin anew in the job's instance: {}", command.exec())
 }
 
 pub(crate) fn reach(run: &Path, host: &str, subcommand: &str) -> ExitCode {

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Result, ensure};
 
-use crate::{Config, config::Access, instance::PRELOAD_NAME};
+use crate::{Config, config::Access, instance::PRELOAD_NAME, places::RUN_ROOT};
 
 /// The variables to set, with their values; what this process preloads stays behind the library.
 #[must_use]
@@ -26,6 +26,10 @@ pub fn variables(config: &Config) -> Vec<(&'static str, OsString)> {
     if variables.len() > 1 && env::split_paths(&path).any(is_there) {
         let library = config.run_dir.join(PRELOAD_NAME);
         variables.push(("LD_AUDIT", with_first(&library, "LD_AUDIT")));
+    }
+    // Where a site keeps a job's run directories, programs of the job look for the instance.
+    if let Some(root) = env::var_os(RUN_ROOT).filter(|root| config.run_dir.starts_with(root)) {
+        variables.push((RUN_ROOT, root));
     }
     variables
 }

@@ -15,7 +15,7 @@ pub(crate) fn uid() -> u32 {
 }
 
 /// Set by a site for the processes of a job: the parent of the job's run directories.
-const RUN_ROOT: &str = "MAYFLY_RUN_ROOT";
+pub(crate) const RUN_ROOT: &str = "MAYFLY_RUN_ROOT";
 
 /// Parent of the run directories: `$MAYFLY_RUN_ROOT`, else `$XDG_RUNTIME_DIR/mayfly`, else
 /// `<tmp>/mayfly-<uid>`.

@@ -30,7 +30,7 @@ pub use epilog::epilog;
 pub use job::Job;
 pub use key::make as make_key;
 pub use person::{BECOME, EMPTY, RUN_ROOT, become_and_run, empty, run_root};
-pub use prolog::prolog;
+pub use prolog::{Part, prolog};
 pub use reach::{REACH, reach};
 pub use remains::clean;
 pub use request::{Direction, Request};

@@ -6,7 +6,7 @@
 use std::{
     ffi::OsString,
     fs,
-    os::unix::process::CommandExt,
+    os::unix::{fs::MetadataExt, process::CommandExt},
     path::Path,
     process::{Command, Stdio},
 };
@@ -17,7 +17,7 @@ use nix::{
     unistd::{Uid, User, chdir, geteuid, initgroups, setgid, setuid},
 };
 
-use crate::{Job, Site};
+use crate::Site;
 
 /// The hidden subcommand.
 pub const BECOME: &str = "__site-as";
@@ -42,11 +42,13 @@ impl Place {
 /// Names the parent of run directories for every program of the job.
 pub const RUN_ROOT: &str = "MAYFLY_RUN_ROOT";
 
-/// The parent of a job's run directories; none for a job that has no instance here.
+/// The parent of the run directories of this user's job with that number; none for a job that has
+/// no instance here.
 #[must_use]
-pub fn run_root(site: &Site, job: &Job) -> Option<std::path::PathBuf> {
-    let place = site.place(&job.id);
-    let is_there = fs::symlink_metadata(&place.run).is_ok_and(|found| found.is_dir());
+pub fn run_root(site: &Site, id: &str) -> Option<std::path::PathBuf> {
+    let place = site.place(id);
+    let is_ours = |found: fs::Metadata| found.is_dir() && found.uid() == geteuid().as_raw();
+    let is_there = fs::symlink_metadata(&place.run).is_ok_and(is_ours);
     is_there.then(|| place.run_root())
 }
 

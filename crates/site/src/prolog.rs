@@ -25,32 +25,53 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Of what a command says at most so much is told, bytes.
 const COMPLAINT_BYTES: u64 = 4096;
 
+/// What a prolog does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// All of it: where the prologs of a job's nodes run at the same time.
+    All,
+    /// Makes this node ready, which has to come first on all nodes where they take turns.
+    Ready,
+    /// Starts the instance, on the first node; elsewhere nothing.
+    Start,
+}
+
 /// Makes this node ready for the job, and, on the first of its nodes, starts the instance.
 ///
 /// What goes wrong is the job's, not the node's: it is held or ended, with the reason.
 ///
 /// # Errors
 /// The job could not be told; only then the batch system shall look at the node.
-pub fn prolog(site: &Site, job: &Job) -> Result<()> {
+pub fn prolog(site: &Site, job: &Job, part: Part) -> Result<()> {
     if !job.asks(&site.feature) {
         return Ok(());
     }
-    let Err(error) = begin(site, job) else { return Ok(()) };
-    let why = format!("{error:#}");
-    eprintln!("mayfly: job {}: {why}", job.id);
+    let Err(error) = begin(site, job, part) else { return Ok(()) };
     match job.system {
-        System::Slurm => slurm::refuse(job, &why, site.on_failure),
-        System::Other => Err(error),
+        System::Slurm => {
+            let why = format!("{error:#}");
+            eprintln!("mayfly: job {}: {why}", job.id);
+            slurm::refuse(job, &why, site.on_failure)
+        }
+        System::Other => Err(error.context(format!("job {}", job.id))),
     }
 }
 
-fn begin(site: &Site, job: &Job) -> Result<()> {
+fn begin(site: &Site, job: &Job, part: Part) -> Result<()> {
     ensure!(job.uid != 0 || nix::unistd::geteuid().is_root(), "only root makes root's jobs ready");
-    // What an earlier run of the same job has left.
-    site.clear(&job.id)?;
-    let place = site.make(job)?;
-    open_door(site, job, &place)?;
-    if is_first(job)? { start(site, job, &place) } else { Ok(()) }
+    if part != Part::Start {
+        // What an earlier run of the same job has left.
+        site.clear(&job.id)?;
+        let place = site.make(job)?;
+        open_door(site, job, &place)?;
+    }
+    if part == Part::Ready || !is_first(job)? {
+        return Ok(());
+    }
+    // What is noted is root's word for who the job belongs to.
+    let noted = site.find(&job.id).filter(|noted| noted.uid == job.uid);
+    ensure!(noted.is_some(), "this node was not made ready for the job");
+    start(site, job, &site.place(&job.id))
 }
 
 /// Is this the first node of the job?

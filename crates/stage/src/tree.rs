@@ -19,7 +19,7 @@ use std::{
 
 use nix::{
     errno::Errno,
-    fcntl::{OFlag, openat},
+    fcntl::{OFlag, open, openat},
     sys::stat::{Mode, mkdirat},
 };
 
@@ -53,6 +53,15 @@ pub(crate) fn split(path: &Path) -> (PathBuf, OsString) {
             (parent.to_owned(), name.to_owned())
         }
         _ => (path.to_owned(), OsString::from(".")),
+    }
+}
+
+/// Opens what holds a source. Its user may be let through it without being let look around there.
+pub(crate) fn open_above(path: &Path) -> nix::Result<OwnedFd> {
+    let flags = OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    match open(path, flags | OFlag::O_RDONLY, Mode::empty()) {
+        Err(Errno::EACCES) => open(path, flags | OFlag::O_PATH, Mode::empty()),
+        opened => opened,
     }
 }
 

@@ -38,7 +38,7 @@ use crate::{
     remote::{self, Worker},
     report::{Notes, Problem},
     settle::{Moment, Stat, set_permissions, set_times, umask},
-    tree::{Dir, Tree, make_all, os, split},
+    tree::{Dir, Tree, make_all, open_above, os, split},
     upload::Sink,
     whole,
     writers::{self, Writers},
@@ -227,8 +227,7 @@ impl Stager<'_> {
     /// What holds the source, and its name there; it is noted when that cannot be opened.
     pub(crate) fn open_source(&self, pair: &Pair) -> Option<(OwnedFd, OsString)> {
         let (directory, name) = split(&pair.source);
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        match nix::fcntl::open(&directory, flags, Mode::empty()) {
+        match open_above(&directory) {
             Ok(source) => Some((source, name)),
             Err(errno) => {
                 let problem = Problem::Failed { doing: "open the directory it is in", errno };

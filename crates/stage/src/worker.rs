@@ -27,7 +27,7 @@ use crate::{
     remote::{ALIVE_EVERY, SILENT_MAX},
     settle::Stat,
     sync::sync,
-    tree::{Dir, Tree, os, split},
+    tree::{Dir, Tree, open_above, os, split},
     walk::{PIECE_BYTES, Stager, prepare_process},
     whole,
     words::{self, Begin, Done, Down, Event, Seen, Spot, Up, What},
@@ -236,7 +236,7 @@ impl Task {
         let open = |path: &Path| nix::fcntl::open(path, flags, Mode::empty());
         let pair = &self.tree.pair;
         let doing = Problem::of("open the directory it is in");
-        let source = open(&split(&pair.source).0).map_err(doing)?;
+        let source = open_above(&split(&pair.source).0).map_err(doing)?;
         let target = open(&split(&pair.destination).0);
         let target = target.map_err(Problem::of("open the directory of the destination"));
         let like = pair.like.as_deref().and_then(|like| open(&split(like).0).ok());

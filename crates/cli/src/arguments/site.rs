@@ -20,7 +20,14 @@ The operator's file is /etc/mayfly/site.toml; docs/guide/operators.md explains i
 pub(crate) enum Site {
     /// Make a node ready for the job of whose prolog this is a part; on the first node, start the
     /// job's instance
-    Prolog(Config),
+    Prolog {
+        #[command(flatten)]
+        config: Config,
+        /// One half of it, for batch systems that go through a job's nodes one by one: `ready`, on
+        /// all nodes first; then `start`, which does nothing but on the first
+        #[arg(long, value_enum, value_name = "HALF")]
+        only: Option<Half>,
+    },
     /// Bring out what the job asked for, end its instance, remove what is left of it
     Epilog(Config),
     /// Print the variables of the job's instance, for Slurm's TaskProlog
@@ -35,6 +42,12 @@ pub(crate) enum Site {
     Clean(Clean),
     /// Make the site's key, which is to be the same file on all nodes
     Key { file: PathBuf },
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub(crate) enum Half {
+    Ready,
+    Start,
 }
 
 #[derive(Debug, Args)]

@@ -33,6 +33,9 @@ pub fn job() -> Option<String> {
 fn job_of(variable: &dyn Fn(&str) -> Option<String>) -> Option<String> {
     let names = ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "OAR_JOB_ID", "FLUX_JOB_ID"];
     let number = names.into_iter().find_map(variable)?;
+    // Flux writes 2Xyz with its sign in front where the locale has it, otherwise with an f.
+    let of_flux = variable("FLUX_JOB_ID").filter(|id| *id == number);
+    let number = of_flux.and_then(|id| id.strip_prefix('f').map(str::to_owned)).unwrap_or(number);
     let element = variable("LSB_JOBINDEX").filter(|index| index != "0");
     let number = element.map_or(number.clone(), |index| format!("{number}-{index}"));
     // PBS: 123[4].server.
@@ -103,6 +106,7 @@ mod tests {
         assert_eq!(lsf.as_deref(), Some("9-3"));
         assert_eq!(number(&[("LSB_JOBID", "9"), ("LSB_JOBINDEX", "0")]).as_deref(), Some("9"));
         assert_eq!(number(&[("FLUX_JOB_ID", "ƒ2Xyz")]).as_deref(), Some("2Xyz"));
+        assert_eq!(number(&[("FLUX_JOB_ID", "f2Xyz")]).as_deref(), Some("2Xyz"));
         assert_eq!(number(&[]), None);
     }
 
