@@ -81,7 +81,9 @@ impl<'a> Bench<'a> {
         fs::write(scratch.join("task-prolog.sh"), inlined)?;
         fs::copy(shipped.join("task-prolog.sh"), scratch.join("shipped-task-prolog.sh"))?;
         let program_there = Some(program.clone());
-        let extra = Extra { config: lines, features: "mayfly", program: program_there };
+        let gres = if more.contains("gres") { "mayfly" } else { "" };
+        let features = "mayfly";
+        let extra = Extra { config: lines, features, gres, program: program_there };
         let cluster = Cluster::start_with(scratch, &extra)?;
         for node in NODES {
             fs::set_permissions(scratch.join(node), fs::Permissions::from_mode(0o711))?;
@@ -208,6 +210,27 @@ impl Drop for Bench<'_> {
     }
 }
 
+impl Bench<'_> {
+    /// By a generic resource, and over several components.
+    fn expect_other_ways(&self) -> Result<()> {
+        let script = "ls -d $MAYFLY_MOUNT && echo good\n";
+        let job = self.submit("gres", script, &["--gres=mayfly"])?;
+        let shown = self.await_state(&job, "COMPLETED")?;
+        ensure!(self.said("gres").ends_with("good\n"), "{}{shown}", self.said("gres"));
+
+        // All components of a heterogeneous job have one, also when only one of them asks.
+        let script = "echo text > $MAYFLY_MOUNT/first\n\
+                  srun --het-group=1 sh -c 'ls $MAYFLY_MOUNT; echo $MAYFLY_RUN_ROOT'\necho good\n";
+        let first = ["--nodes=1", "--constraint=mayfly", ":"];
+        let job = self.submit("het", script, &[&first[..], &["--nodes=1"]].concat())?;
+        let shown = self.await_state(&job, "COMPLETED")?;
+        let there =
+            format!("first\n{}/n2/site-run/{job}/mayfly\ngood\n", self.scratch.path().display());
+        ensure!(self.said("het") == there, "{}{shown}{}", self.said("het"), self.logs());
+        Ok(())
+    }
+}
+
 #[test]
 fn a_job_that_asks_finds_an_instance_on_its_nodes_and_its_results_outside() -> Result<()> {
     if !is_possible(SUITE) {
@@ -215,7 +238,8 @@ fn a_job_that_asks_finds_an_instance_on_its_nodes_and_its_results_outside() -> R
     }
     let _turn = Turn::take()?;
     let scratch = Scratch::new("site")?;
-    let bench = Bench::start(&scratch, "options = \"capacity=64M\"\n")?;
+    let options = "options = \"capacity=64M\"\ngres = \"mayfly\"\n";
+    let bench = Bench::start_with(&scratch, options, "SchedulerParameters=bf_interval=1\n")?;
     let jobs = scratch.join("jobs");
     fs::create_dir(jobs.join("case"))?;
     fs::write(jobs.join("case/input"), "input\n")?;
@@ -262,6 +286,8 @@ fn a_job_that_asks_finds_an_instance_on_its_nodes_and_its_results_outside() -> R
             bench.said("guide")
         );
     }
+
+    bench.expect_other_ways()?;
 
     // By the comment alone, twice at a time on the same nodes, and as an array.
     let each = "echo $SLURM_JOB_ID > $MAYFLY_MOUNT/own; sleep 1; ls $MAYFLY_MOUNT; \

@@ -49,6 +49,34 @@ fn run_serves_a_command_over_the_nodes_of_its_slurm_job() -> Result<()> {
 }
 
 #[test]
+fn an_instance_of_a_heterogeneous_job_is_over_all_its_components() -> Result<()> {
+    if !is_possible(SUITE) {
+        return Ok(());
+    }
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("slurm-het")?;
+    let cluster = Cluster::start(&scratch)?;
+    let inside = "\"$MAYFLY\" status --json | grep -c '\"address\"'\n\
+         echo by the first > \"$MAYFLY_MOUNT/file\"\n\
+         srun --het-group=1 --overlap sh -c 'echo \"$SLURMD_NODENAME\"'\n";
+    fs::write(scratch.join("inside.sh"), inside)?;
+    let script = format!(
+        "export MAYFLY={}\nmayfly run --nodes job -- sh {}\n",
+        binary::mayfly()?.display(),
+        scratch.join("inside.sh").display()
+    );
+    let first = ["--parsable", "--nodes=1", "--nodelist=n1", ":"];
+    let options = [&first[..], &["--nodes=1", "--nodelist=n2"]].concat();
+    let outcome = cluster.submit("het", &script, &options)?;
+    let complaint = String::from_utf8_lossy(&outcome.stderr).into_owned();
+    ensure!(outcome.code == 0, "there is no job: {complaint}");
+    let is_good = cluster.ends_well(String::from_utf8(outcome.stdout)?.trim())?;
+    let said = fs::read_to_string(cluster.output("het")).unwrap_or_default();
+    ensure!(is_good && said == "2\nn2\n", "{said}");
+    expect_nothing_left(&scratch)
+}
+
+#[test]
 fn an_instance_that_a_job_starts_serves_its_steps_on_every_node_until_it_is_stopped() -> Result<()>
 {
     if !is_possible(SUITE) {

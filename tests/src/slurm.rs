@@ -73,6 +73,8 @@ pub struct Extra {
     pub config: String,
     /// Features of each node.
     pub features: &'static str,
+    /// A generic resource that each node has one of.
+    pub gres: &'static str,
     /// Where the controller finds Mayfly.
     pub program: Option<PathBuf>,
 }
@@ -95,12 +97,19 @@ fn config(scratch: &Scratch, extra: &Extra) -> Result<String> {
     for (name, port) in NODES.iter().zip([first, second]) {
         text.push_str(&format!(
             "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2 \
-             RealMemory=500{}\n",
+             RealMemory=500{}{}\n",
             match extra.features {
                 "" => String::new(),
                 features => format!(" Features={features}"),
+            },
+            match extra.gres {
+                "" => String::new(),
+                gres => format!(" Gres={gres}:1"),
             }
         ));
+    }
+    if !extra.gres.is_empty() {
+        text.push_str(&format!("GresTypes={}\n", extra.gres));
     }
     text.push_str(&extra.config);
     Ok(text)
@@ -114,7 +123,9 @@ impl<'a> Cluster<'a> {
     pub fn start(scratch: &'a Scratch) -> Result<Cluster<'a>> {
         let path = scratch.join("prolog");
         private(&path, prolog(scratch), 0o755)?;
-        let config = format!("TaskProlog={}\n", path.display());
+        // Heterogeneous jobs start with a turn of the second scheduler, every 30 s as a rule.
+        let often = "SchedulerParameters=bf_interval=1";
+        let config = format!("TaskProlog={}\n{often}\n", path.display());
         Cluster::start_with(scratch, &Extra { config, ..Extra::default() })
     }
 
@@ -137,6 +148,10 @@ impl<'a> Cluster<'a> {
         let path = scratch.join("slurm.conf");
         private(&path, config(scratch, extra)?, 0o644)?;
         private(&scratch.join("topology.conf"), TOPOLOGY, 0o644)?;
+        if !extra.gres.is_empty() {
+            let count = format!("Name={} Count=1\n", extra.gres);
+            private(&scratch.join("gres.conf"), count, 0o644)?;
+        }
         let cluster = Cluster { scratch, config: path };
         cluster.munged()?;
         let controller = find("slurmctld").context("it was there")?;

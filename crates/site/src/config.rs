@@ -32,6 +32,9 @@ pub struct Site {
     pub key: PathBuf,
     /// The feature of nodes by which a job asks for an instance.
     pub feature: String,
+    /// The generic resource of Slurm's by which a job may ask too; empty: none. Each prolog then
+    /// asks the controller.
+    pub gres: String,
     /// Doors listen on one of these, first and last.
     pub ports: Ports,
     /// What every job asks for that does not say otherwise, in the words of a `#MAYFLY` line.
@@ -75,6 +78,7 @@ impl Default for Site {
             data: "/var/tmp/mayfly".into(),
             key: "/etc/mayfly/site.key".into(),
             feature: "mayfly".to_owned(),
+            gres: String::new(),
             ports: PORTS,
             options: String::new(),
             start_max: Duration::from_secs(60),

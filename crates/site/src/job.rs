@@ -6,8 +6,12 @@ use serde::{Deserialize, Serialize};
 /// What is known of a job on one of its nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    /// Its number, as a part of names: letters, digits, `-`, `_` and `.`.
+    /// Its number, as a part of names: letters, digits, `-`, `_` and `.`. All components of a
+    /// heterogeneous job of Slurm's have that of the first.
     pub id: String,
+    /// It is a component of such a job: its hosts are not all.
+    #[serde(default)]
+    pub is_component: bool,
     /// Who it runs as.
     pub uid: u32,
     /// Its hosts, in the batch system's words.
@@ -58,7 +62,10 @@ impl Job {
             System::Slurm => text("SLURMD_NODENAME").context("SLURMD_NODENAME is not set")?,
             System::Other => needed("NODE")?,
         };
-        let id = needed("ID")?;
+        let whole = (system == System::Slurm).then(|| text("SLURM_HET_JOB_ID")).flatten();
+        let whole = whole.filter(|id| id != "0");
+        let is_component = whole.is_some();
+        let id = whole.map_or_else(|| needed("ID"), Ok)?;
         let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         ensure!(
             (1..=64).contains(&id.len()) && !id.starts_with('.') && id.bytes().all(fine),
@@ -67,6 +74,7 @@ impl Job {
         ensure!(!node.contains('/') && node != "..", "the node's name {node:?} is none");
         Ok(Job {
             id,
+            is_component,
             uid: needed("UID")?.parse().context("the job's user is no number")?,
             // Slurm's own prologs have it under an older name.
             hosts: of_job("NODELIST")

@@ -43,7 +43,8 @@ pub enum Part {
 /// # Errors
 /// The job could not be told; only then the batch system shall look at the node.
 pub fn prolog(site: &Site, job: &Job, part: Part) -> Result<()> {
-    if !job.asks(&site.feature) {
+    let job = &slurm::whole(job)?;
+    if !job.asks(&site.feature) && !slurm::has_gres(job, &site.gres) {
         return Ok(());
     }
     let Err(error) = begin(site, job, part) else { return Ok(()) };

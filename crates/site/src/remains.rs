@@ -244,6 +244,7 @@ mod tests {
         let (run, data) = (place.path().join("run"), place.path().join("data"));
         let site = Site { run, data, ..Site::default() };
         let job = Job {
+            is_component: false,
             id: "7".to_owned(),
             uid: geteuid().as_raw(),
             hosts: "n".to_owned(),

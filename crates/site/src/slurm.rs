@@ -3,11 +3,17 @@
 use std::{
     net::{IpAddr, ToSocketAddrs},
     process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{Job, config::OnFailure};
+use crate::{Job, config::OnFailure, job::System};
+
+/// The components of a job get their nodes within that time.
+const COMPONENTS_MAX: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A program of Slurm's; a prolog has no search path.
 fn command(name: &str) -> Command {
@@ -38,6 +44,65 @@ pub(crate) fn address(host: &str) -> Result<IpAddr> {
 fn field<'a>(told: &'a str, name: &str) -> Option<&'a str> {
     let mut words = told.split_whitespace().filter_map(|word| word.split_once('='));
     words.find(|(found, _)| *found == name).map(|(_, value)| value)
+}
+
+/// The job with all its components, of which the prolog of each knows only its own. What one of
+/// them asks for is for all.
+pub(crate) fn whole(job: &Job) -> Result<Job> {
+    let mut whole = job.clone();
+    if !job.is_component {
+        return Ok(whole);
+    }
+    let until = Instant::now() + COMPONENTS_MAX;
+    loop {
+        let told = said(command("scontrol").args(["--oneliner", "show", "job", &job.id]))?;
+        if let Some(hosts) = hosts_of_all(&told) {
+            let features = told.lines().filter_map(|line| field(line, "Features"));
+            let features: Vec<&str> = features.chain([job.constraints.as_str()]).collect();
+            whole.constraints = features.join("&");
+            if whole.words().is_none() && told.lines().any(|line| line.contains(" Comment=mayfly"))
+            {
+                // The words are those of the first, whose prolog has them.
+                "mayfly".clone_into(&mut whole.comment);
+            }
+            whole.hosts = hosts;
+            return Ok(whole);
+        }
+        ensure!(Instant::now() < until, "not all components of job {} have nodes", job.id);
+        thread::sleep(PAUSE);
+    }
+}
+
+/// The lists of all components, once each has one, in their order.
+fn hosts_of_all(told: &str) -> Option<String> {
+    let mut lists = Vec::new();
+    for line in told.lines().filter(|line| !line.trim().is_empty()) {
+        let offset: u32 = field(line, "HetJobOffset")?.parse().ok()?;
+        lists.push((offset, field(line, "NodeList").filter(|list| *list != "(null)")?));
+    }
+    lists.sort_unstable();
+    let lists: Vec<&str> = lists.into_iter().map(|(_, list)| list).collect();
+    (!lists.is_empty()).then(|| lists.join(","))
+}
+
+/// Has the job asked for the generic resource of that name? No name: no.
+pub(crate) fn has_gres(job: &Job, name: &str) -> bool {
+    if name.is_empty() || job.system != System::Slurm {
+        return false;
+    }
+    let told = said(command("scontrol").args(["--oneliner", "show", "job", &job.id]));
+    told.is_ok_and(|told| names_gres(&told, name))
+}
+
+/// `TresPerNode=gres:gpu:2,gres:mayfly` and the like, in what scontrol shows of a job.
+fn names_gres(told: &str, name: &str) -> bool {
+    let asked = told.split_whitespace().filter_map(|word| word.split_once('='));
+    let asked = asked.filter(|(field, _)| field.starts_with("TresPer"));
+    let mut resources = asked.flat_map(|(_, value)| value.split(','));
+    resources.any(|resource| {
+        let resource = resource.strip_prefix("gres:").or_else(|| resource.strip_prefix("gres/"));
+        resource.is_some_and(|resource| resource.split([':', '=']).next() == Some(name))
+    })
 }
 
 /// The job's script; empty for one that has none.
@@ -78,6 +143,30 @@ pub(crate) fn note(job: &Job, text: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn components_are_put_together_when_all_have_nodes() {
+        let second = "JobId=5 HetJobId=4 HetJobOffset=1 ReqNodeList=(null) NodeList=n[2-3]";
+        let first = "JobId=4 HetJobId=4 HetJobOffset=0 ReqNodeList=(null) NodeList=n1 Features=x";
+        assert_eq!(hosts_of_all(&format!("{second}\n{first}\n")).as_deref(), Some("n1,n[2-3]"));
+        let waits = "JobId=5 HetJobId=4 HetJobOffset=1 NodeList=(null)";
+        assert_eq!(hosts_of_all(&format!("{first}\n{waits}\n")), None);
+    }
+
+    #[test]
+    fn a_generic_resource_is_found_among_others_by_its_whole_name() {
+        for told in [
+            "JobId=3 TresPerNode=gres:mayfly Comment=x",
+            "JobId=3 TresPerNode=gres:gpu:2,gres:mayfly:1 Comment=x",
+            "JobId=3 TresPerNode=gres/mayfly:1",
+            "JobId=3 TresPerJob=gres/gpu=2,gres/mayfly=2",
+        ] {
+            assert!(names_gres(told, "mayfly"), "{told}");
+        }
+        for told in ["JobId=3 Comment=gres:mayfly", "TresPerNode=gres:mayflyer,gres:gpu:mayfly"] {
+            assert!(!names_gres(told, "mayfly"), "{told}");
+        }
+    }
 
     #[test]
     fn fields_of_what_scontrol_shows_are_found_by_whole_names() {

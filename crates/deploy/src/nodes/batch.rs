@@ -6,6 +6,9 @@ use anyhow::{Context, Result, bail};
 
 use super::hosts;
 
+/// Components that a heterogeneous job may have, as Slurm itself allows.
+const COMPONENTS_MAX: u32 = 128;
+
 /// The hosts of the job, each once, in the batch system's order.
 ///
 /// # Errors
@@ -46,7 +49,25 @@ fn job_of(variable: &dyn Fn(&str) -> Option<String>) -> Option<String> {
     (!name.is_empty()).then_some(name)
 }
 
+/// The lists of hosts of a heterogeneous job of Slurm's, by component; nothing in any other.
+fn components(variable: &dyn Fn(&str) -> Option<String>) -> Result<Vec<Vec<String>>> {
+    let count = variable("SLURM_HET_SIZE").and_then(|text| text.parse::<u32>().ok()).unwrap_or(0);
+    let names = (0..count.min(COMPONENTS_MAX)).map(|k| format!("SLURM_JOB_NODELIST_HET_GROUP_{k}"));
+    let lists = names.filter_map(|name| Some((variable(&name)?, name)));
+    lists.map(|(list, name)| hosts::expand(&list).with_context(|| format!("${name}"))).collect()
+}
+
+/// The component of a heterogeneous job of Slurm's that has the host: steps are for one of them.
+pub(super) fn component_of(host: &str) -> Option<usize> {
+    let components = components(&|name| std::env::var(name).ok()).ok()?;
+    components.iter().position(|hosts| hosts.iter().any(|other| other == host))
+}
+
 fn of_variables(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Vec<String>>> {
+    let components = components(variable)?;
+    if !components.is_empty() {
+        return Ok(Some(components.concat()));
+    }
     for name in ["SLURM_JOB_NODELIST", "LSB_HOSTS"] {
         if let Some(list) = variable(name) {
             return hosts::expand(&list).with_context(|| format!("${name}")).map(Some);
@@ -93,6 +114,20 @@ mod tests {
         assert_eq!(hosts("SLURM_JOB_NODELIST", "n[1-2,07],gpu3"), "n1 n2 n07 gpu3");
         assert_eq!(hosts("LSB_HOSTS", "a a b"), "a a b");
         assert_eq!(hosts("LSB_MCPU_HOSTS", "a 4 b 2"), "a b");
+    }
+
+    #[test]
+    fn a_heterogeneous_job_has_the_hosts_of_all_its_components() {
+        let set = [
+            ("SLURM_JOB_NODELIST", "n[1-2]"),
+            ("SLURM_HET_SIZE", "2"),
+            ("SLURM_JOB_NODELIST_HET_GROUP_0", "n[1-2]"),
+            ("SLURM_JOB_NODELIST_HET_GROUP_1", "gpu7"),
+        ];
+        let found = of_variables(&|name| {
+            set.iter().find(|(set, _)| *set == name).map(|(_, is)| (*is).to_owned())
+        });
+        assert_eq!(found.expect("good").expect("set").join(" "), "n1 n2 gpu7");
     }
 
     #[test]

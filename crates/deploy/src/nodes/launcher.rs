@@ -5,6 +5,8 @@ use std::{path::Path, process::Command};
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
+use super::batch;
+
 /// Longest wait of ssh for a host, seconds.
 const SSH_CONNECT_S: u32 = 10;
 /// Stand in a template for the host and for what is to run there.
@@ -71,6 +73,9 @@ impl Launcher {
             Launcher::Srun => {
                 let mut command = Command::new("srun");
                 command.args(["--overlap", "--nodes=1", "--ntasks=1", "--mpi=none", "--quiet"]);
+                if let Some(component) = batch::component_of(host) {
+                    command.arg(format!("--het-group={component}"));
+                }
                 command.arg(format!("--nodelist={host}")).args(words);
                 command
             }
