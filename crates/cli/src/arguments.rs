@@ -1,5 +1,6 @@
 //! The command line.
 
+mod metrics;
 mod site;
 mod stage;
 
@@ -16,6 +17,7 @@ use mayfly_deploy::{
     nodes::{NODE, RELAY, job},
 };
 
+pub(crate) use self::metrics::Metrics;
 pub(crate) use self::site::{Half, Site};
 pub(crate) use self::stage::{Every, Stage, StageIds, StageStatus, Staging, WhenOpen};
 use crate::{bench, manual, nodes::Nodes, size, stage as stages};
@@ -68,6 +70,8 @@ pub(crate) enum Do {
     Mount(Mount),
     /// Find mounts and directories that a crash left
     Doctor(Doctor),
+    /// Print what instances do, as numbers for a monitoring system (OpenMetrics)
+    Metrics(Metrics),
     /// Check that everything that an instance keeps fits together, on all nodes
     Fsck(Fsck),
     /// Copy trees into an instance, or out of it: in parallel, completely or not at all
@@ -82,7 +86,7 @@ pub(crate) enum Do {
     #[command(subcommand)]
     Site(Site),
     /// Explain a command, or a subject: staging, batch, containers, operators, requirements,
-    /// exit-codes
+    /// metrics, exit-codes
     Help {
         /// A subject, or a command with those above it [default: all commands]
         #[arg(value_name = "SUBJECT|COMMAND")]

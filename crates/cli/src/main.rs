@@ -6,6 +6,7 @@ mod fleet;
 mod fsck;
 mod layout;
 mod manual;
+mod metrics;
 mod nodes;
 mod run;
 mod show;
@@ -82,6 +83,7 @@ fn perform(what: Do) -> Result<()> {
         Do::Shell(wanted) => run::enter(&wanted),
         Do::Mount(mount) => run::mount(&mount),
         Do::Doctor(doctor) => show::doctor(&doctor),
+        Do::Metrics(wanted) => metrics::metrics(&wanted),
         Do::Site(wanted) => site::site(&wanted),
         Do::SiteDoor { run } => mayfly_site::open_door(&run),
         Do::SiteAs { uid, command } => mayfly_site::become_and_run(uid, &command),

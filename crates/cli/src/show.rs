@@ -201,7 +201,7 @@ fn dead_instances(clean: bool) -> Dead {
 }
 
 /// Names of instances, those of several nodes once.
-fn instances() -> Vec<String> {
+pub(crate) fn instances() -> Vec<String> {
     let whole = |name: String| name.split('@').next().unwrap_or_default().to_owned();
     let elsewhere = names_elsewhere();
     let names: BTreeSet<String> = run::names().into_iter().map(whole).chain(elsewhere).collect();

@@ -88,6 +88,7 @@ pub(crate) fn enter_job(subcommand: &Do) -> Result<()> {
             | Do::Shell(_)
             | Do::Mount(_)
             | Do::Fsck(_)
+            | Do::Metrics(_)
             | Do::Stage(_)
             | Do::Layout(_)
     );

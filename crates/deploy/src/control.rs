@@ -27,6 +27,8 @@ pub(crate) const LOST: &str = "lost: ";
 /// How things stand, as the supervisor knows without asking its daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct View {
+    /// Process id of the supervisor itself.
+    pub(crate) supervisor_pid: i32,
     /// Process id of the daemon.
     pub(crate) daemon_pid: Option<u32>,
     /// Starts of the daemon so far.

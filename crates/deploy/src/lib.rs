@@ -5,6 +5,7 @@
 //! supervisor, on which the instance's life hangs, and the daemon that it starts and restarts. The
 //! command line and the tests drive both through this library.
 
+mod activity;
 pub mod command;
 mod config;
 pub mod containers;
@@ -32,6 +33,7 @@ mod status;
 pub mod supervisor;
 mod xattrs;
 
+pub use activity::{Activity, Usage};
 pub use config::{Access, Audience, Config, Options};
 pub use daemon_process::{DAEMON, run_daemon};
 pub use data_dirs::DataDir;

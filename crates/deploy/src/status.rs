@@ -18,6 +18,7 @@ use std::{os::unix::ffi::OsStrExt, path::PathBuf, sync::atomic::Ordering::Relaxe
 
 use crate::{
     Config,
+    activity::{self, Activity, Usage},
     control::{self, View},
     instance::SOCKET_NAME,
 };
@@ -56,6 +57,8 @@ pub struct Report {
     pub mounted_by: Option<&'static str>,
     /// Where the instance is mounted.
     pub mounts: Vec<PathBuf>,
+    /// What its processes take.
+    pub processes: Vec<Usage>,
     /// What the daemon says.
     #[serde(flatten)]
     pub counted: Option<Counted>,
@@ -88,6 +91,8 @@ pub struct Counted {
     pub posted: u64,
     /// How its waits for requests went.
     pub waits: Waits,
+    /// What was done, by kind.
+    pub activity: Activity,
 }
 
 /// What became of the waits of the thread that takes requests, since the instance began.
@@ -108,12 +113,14 @@ pub struct Waits {
 struct Words {
     posted: u64,
     waits: Waits,
+    activity: Activity,
 }
 
 impl Words {
     fn of(node: &NodeRegion) -> Words {
         let posted = node.posts.iter().map(Posts::count).map(u64::from).sum();
-        Words { posted, waits: Waits::of(&node.head.waiting) }
+        let (waits, activity) = (Waits::of(&node.head.waiting), Activity::of(node));
+        Words { posted, waits, activity }
     }
 }
 
@@ -196,6 +203,7 @@ impl Report {
             restarts: view.starts.saturating_sub(1),
             sessions: view.sessions.saturating_sub(mounts.len() as u32),
             mounts,
+            processes: activity::usage(view.supervisor_pid),
             counted: None,
         }
     }
@@ -217,6 +225,7 @@ impl Report {
                 transactions: counters.transactions,
                 posted: words.posted,
                 waits: words.waits,
+                activity: words.activity,
             }),
             ..Report::without_daemon(config, view, State::Serving)
         }

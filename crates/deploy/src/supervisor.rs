@@ -408,6 +408,7 @@ impl Supervisor {
 
     fn view(&self) -> View {
         View {
+            supervisor_pid: std::process::id().cast_signed(),
             daemon_pid: self.daemon.as_ref().map(Daemon::pid),
             starts: self.region.head.daemon_starts.load(Relaxed),
             sessions: self.sessions.attached(),

@@ -25,11 +25,12 @@ use mayfly_types::limits::{
     BEGUN_MAX, FILES_OPEN_MAX, LANES, NAME_BYTES_MAX, OPEN_FILES_MAX, REPLY_BYTES_MAX,
     REQUEST_BYTES_MAX, SESSIONS_MAX, SHARDS_MAX,
 };
+use mayfly_wire::Op;
 
 /// First word of either region.
 pub const MAGIC: u32 = 0x5346_594d; // "MYFS"
 /// Version of the layout; a client of another version does not attach.
-pub const LAYOUT_VERSION: u32 = 16;
+pub const LAYOUT_VERSION: u32 = 17;
 
 /// The daemon is polling: a request needs no system call.
 pub const DAEMON_AWAKE: u32 = 1;
@@ -268,6 +269,57 @@ pub struct NodeRegion {
     pub lent: [Lent; SESSIONS_MAX as usize],
     /// Writes that were begun, by shard. Only the daemon looks.
     pub begun: [[Begun; BEGUN_MAX]; SHARDS_MAX as usize],
+    /// What was done, by shard.
+    pub done: [Done; SHARDS_MAX as usize],
+}
+
+/// Operations that are counted each for itself: one more than their greatest number.
+pub const KINDS: usize = 40;
+/// Error numbers that are counted each for itself: one more than the kernel's greatest.
+pub const ERRORS: usize = 134;
+/// Kinds of posted records ([`crate::posts`]) that are counted: a file, a directory, the removal of
+/// a name, and that of a directory.
+pub const RECORD_KINDS: usize = 4;
+
+/// What a shard has done, counted since the node began: a restart of the daemon counts on. Only the
+/// shard's thread writes; whoever wants to know adds up.
+#[repr(C, align(64))]
+pub struct Done {
+    /// Answers to processes of this node, by operation.
+    pub answers: [AtomicU64; KINDS],
+    /// Those among them that refuse, by operation.
+    pub refusals: [AtomicU64; KINDS],
+    /// The same, by error number.
+    pub errors: [AtomicU64; ERRORS],
+    /// Executed records of what nobody waits for, by kind.
+    pub records: [AtomicU64; RECORD_KINDS],
+    /// Answers to other nodes.
+    pub for_others: AtomicU64,
+    /// Bytes that were read by requests.
+    pub read_bytes: AtomicU64,
+}
+
+/// Counts what has one writer.
+pub fn count(counter: &AtomicU64, more: u64) {
+    use core::sync::atomic::Ordering::Relaxed;
+    counter.store(counter.load(Relaxed).wrapping_add(more), Relaxed);
+}
+
+impl Done {
+    /// Counts an answer: `status` is an error number, or something that is none.
+    pub fn answered(&self, op: Op, status: u32, body_bytes: usize) {
+        let is_read = op == Op::Read;
+        let op = (op as usize).min(KINDS - 1);
+        count(&self.answers[op], 1);
+        if status == 0 {
+            if is_read {
+                count(&self.read_bytes, body_bytes as u64);
+            }
+        } else if let Some(errors) = self.errors.get(status as usize) {
+            count(&self.refusals[op], 1);
+            count(errors, 1);
+        }
+    }
 }
 
 impl NodeRegion {

@@ -41,6 +41,7 @@ const NEEDS: &[Need] = &[
         packages: &["binutils", "dpkg", "rpm"],
     },
     Need { suite: "other C libraries", programs: &["mmdebstrap"], packages: &["mmdebstrap"] },
+    Need { suite: "metrics", programs: &["promtool"], packages: &["prometheus"] },
     Need { suite: "git", programs: &["git"], packages: &["git"] },
     Need { suite: "Python", programs: &["python3"], packages: &["python3"] },
     Need {

@@ -49,7 +49,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("bench", &["sys", "deploy"]),
     ("stage", &[]),
     ("site", &[]),
-    ("cli", &["types", "deploy", "bench", "stage", "site"]),
+    ("metrics", &[]),
+    ("cli", &["types", "deploy", "bench", "stage", "site", "metrics"]),
     // Only for tests: no user's build has them.
     ("testkit", &[]),
     ("hosttest", &["image", "testkit"]),

@@ -10,10 +10,13 @@ use mayfly_meta::{
     record::{BirthKey, Content, Inode},
 };
 use mayfly_sys::arch::cycles;
-use mayfly_transport_shm::posts::{
-    Asked, Posts, RECORDS, Record,
-    names::{Print, Standing},
-    split,
+use mayfly_transport_shm::{
+    layout::count,
+    posts::{
+        Asked, Posts, RECORDS, Record,
+        names::{Print, Standing},
+        split,
+    },
 };
 use mayfly_types::{Errno, FileId, FileKind, OpenRef, SessionId};
 
@@ -298,7 +301,14 @@ impl Core {
         let cookie = key::cookie(directory, &name);
         let found = self.lookup_at((directory, cookie, &name), Wanted::Name)?;
         let place = Place { directory, name, cookie, last: Last::Name, slash: false, found };
-        let (open, bytes) = match record.execute() {
+        let asked = record.execute();
+        let kind = match asked {
+            Asked::File { .. } => 0,
+            Asked::Directory => 1,
+            Asked::Removal { directory } => 2 + usize::from(directory),
+        };
+        count(&self.node.done[self.own() as usize].records[kind], 1);
+        let (open, bytes) = match asked {
             Asked::Removal { directory: false } => return self.remove_file(place).map(|_| None),
             Asked::Removal { directory: true } => {
                 return self.remove_new_directory(&place).map(|()| None);

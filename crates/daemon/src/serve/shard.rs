@@ -6,7 +6,7 @@
 //! learns.
 
 use mayfly_transport_shm::{
-    layout::NodeRegion,
+    layout::{Done, NodeRegion, count},
     server::{LaneRef, Reply, Server},
 };
 use mayfly_types::{Errno, SessionId};
@@ -70,6 +70,11 @@ impl<S: Service> Shard<S> {
         self.server.node()
     }
 
+    /// Where this shard counts.
+    fn done(&self) -> &'static Done {
+        &self.node().done[self.peers.me() as usize]
+    }
+
     /// Why nothing more can be committed.
     pub(super) fn failed(&self) -> Option<Errno> {
         self.failed
@@ -119,6 +124,7 @@ impl<S: Service> Shard<S> {
         status: u32,
         body_bytes: usize,
     ) {
+        self.done().answered(op, status, body_bytes);
         let transaction = self.service.batch_transaction();
         let reply = Reply { op, request_id, status, body_bytes, transaction };
         self.server.store_reply(at, &reply);
@@ -214,6 +220,7 @@ impl<S: Service> Shard<S> {
 
     fn answer_others(&mut self) {
         let Some(net) = self.peers.net().filter(|_| !self.for_others.is_empty()) else { return };
+        count(&self.done().for_others, self.for_others.len() as u64);
         for done in self.for_others.drain(..) {
             if !net.answer(&done) {
                 hand_given_up(&self.peers, done.caller);

@@ -1,0 +1,41 @@
+//! The command line of `mayfly metrics`.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::Args;
+
+use crate::stage;
+
+const ABOUT: &str = "\
+What is exposed: `mayfly help metrics`. Nothing of it is a path or a secret.
+
+Examples:
+  mayfly metrics
+  mayfly metrics --name work --all-nodes
+  mayfly metrics --listen 9400
+  mayfly metrics --listen unix:/run/user/1000/mayfly-metrics
+  mayfly metrics --output /var/lib/node_exporter/mayfly.prom --every 15s";
+
+#[derive(Debug, Args)]
+#[command(after_help = ABOUT)]
+pub(crate) struct Metrics {
+    /// Name of the instance [default: all that you have on this machine]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// All nodes of these instances, not only those on this machine
+    #[arg(long)]
+    pub(crate) all_nodes: bool,
+    /// Answer scrapers at http://ADDRESS/metrics until this is ended: PORT on the loopback,
+    /// HOST:PORT, or unix:PATH
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["output", "every"])]
+    pub(crate) listen: Option<String>,
+    /// Write a file instead, which is whole at every moment, for node_exporter's textfile collector
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Write it again and again, until this is ended
+    #[arg(long, value_name = "TIME", value_parser = stage::span, requires = "output")]
+    pub(crate) every: Option<Duration>,
+    /// Print the page that explains each metric
+    #[arg(long, exclusive = true)]
+    pub(crate) reference: bool,
+}

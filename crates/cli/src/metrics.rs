@@ -1,0 +1,159 @@
+//! What instances do, for monitoring systems.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::{Cursor, Write},
+    path::{Path, PathBuf},
+    thread,
+};
+
+use anyhow::{Context, Result, anyhow, bail};
+use mayfly_deploy::{
+    Found,
+    nodes::{NodeState, report_all},
+    report,
+};
+use mayfly_metrics::Node;
+use tiny_http::{Header, Method, Request, Response, Server};
+
+use crate::{arguments, fleet, run, show};
+
+/// What the texts are called by HTTP.
+const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const OLDER_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+const PATH: &str = "/metrics";
+
+pub(crate) fn metrics(wanted: &arguments::Metrics) -> Result<()> {
+    if wanted.reference {
+        return print(&mayfly_metrics::page());
+    }
+    if let Some(address) = &wanted.listen {
+        return listen(address, wanted);
+    }
+    let Some(output) = &wanted.output else { return print(&gather(wanted)?) };
+    loop {
+        write(output, &mayfly_metrics::older(&gather(wanted)?))?;
+        match wanted.every {
+            Some(pause) => thread::sleep(pause),
+            None => return Ok(()),
+        }
+    }
+}
+
+fn print(text: &str) -> Result<()> {
+    Ok(std::io::stdout().write_all(text.as_bytes())?)
+}
+
+/// What all nodes that are asked for say, as text.
+fn gather(wanted: &arguments::Metrics) -> Result<String> {
+    let mut nodes = Vec::new();
+    let names = match &wanted.name {
+        Some(name) => vec![name.clone()],
+        None if wanted.all_nodes => show::instances(),
+        None => names_here(),
+    };
+    for name in names {
+        match fleet::members(&name)? {
+            Some(members) if wanted.all_nodes => {
+                let reports = report_all(&members)?.into_iter();
+                nodes.extend(reports.map(|told| Node {
+                    name: name.clone(),
+                    node: told.node,
+                    report: match told.state {
+                        NodeState::Answers(report) => Some(*report),
+                        NodeState::Unreachable { .. } => None,
+                    },
+                }));
+            }
+            _ => nodes.extend(here(&name)?),
+        }
+    }
+    Ok(mayfly_metrics::text(nodes)?)
+}
+
+/// What this user has on this machine.
+fn names_here() -> Vec<String> {
+    let whole = |name: String| name.split('@').next().unwrap_or_default().to_owned();
+    let names: BTreeSet<String> = run::names().into_iter().map(whole).collect();
+    names.into_iter().collect()
+}
+
+/// The nodes of an instance on this machine.
+fn here(name: &str) -> Result<Vec<Node>> {
+    let mut nodes = Vec::new();
+    for of_node in std::iter::once(name.to_owned()).chain(run::names_of_nodes(name)) {
+        let (node, report) = match Found::look(&of_node)? {
+            Found::Running(config) => (config.node.unwrap_or(0), report(*config).ok()),
+            // Its number stands in what nobody holds any more.
+            Found::Stale(run_dir) if run_dir.is_dir() => {
+                let number = of_node.split_once('@').and_then(|(_, number)| number.parse().ok());
+                (number.unwrap_or(0), None)
+            }
+            _ => continue,
+        };
+        // One that does not answer is told as such.
+        let report = report.map(serde_json::to_value).transpose()?;
+        nodes.push(Node { name: name.to_owned(), node, report });
+    }
+    if nodes.is_empty() {
+        bail!("no instance {name:?} on this machine; `mayfly status` lists those that run");
+    }
+    Ok(nodes)
+}
+
+/// Puts a whole file in the place of the one before.
+fn write(path: &Path, text: &str) -> Result<()> {
+    let cannot = || format!("cannot write {}", path.display());
+    let mut beside = path.as_os_str().to_owned();
+    // A collector takes files that end in .prom.
+    beside.push(format!(".{}", std::process::id()));
+    let beside = PathBuf::from(beside);
+    let done = fs::write(&beside, text).and_then(|()| fs::rename(&beside, path));
+    if done.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    done.with_context(cannot)
+}
+
+/// In the format that the scraper knows.
+fn answer(request: &Request, text: String) -> Result<Response<Cursor<Vec<u8>>>> {
+    let accepts = |header: &Header| {
+        header.field.equiv("Accept") && header.value.as_str().contains("openmetrics-text")
+    };
+    let (text, kind) = if request.headers().iter().any(accepts) {
+        (text, TYPE)
+    } else {
+        (mayfly_metrics::older(&text), OLDER_TYPE)
+    };
+    let header = Header::from_bytes("Content-Type", kind).map_err(|()| anyhow!("a bad header"))?;
+    Ok(Response::from_string(text).with_header(header))
+}
+
+fn listen(address: &str, wanted: &arguments::Metrics) -> Result<()> {
+    let server = match address.strip_prefix("unix:") {
+        Some(path) => Server::http_unix(Path::new(path)),
+        None => Server::http(if address.contains(':') {
+            address.to_owned()
+        } else {
+            format!("127.0.0.1:{address}")
+        }),
+    };
+    let server = server.map_err(|error| anyhow!("cannot listen at {address}: {error}"))?;
+    match server.server_addr() {
+        tiny_http::ListenAddr::IP(at) => eprintln!("mayfly: metrics at http://{at}{PATH}"),
+        tiny_http::ListenAddr::Unix(_) => eprintln!("mayfly: metrics at {address}, {PATH}"),
+    }
+    for request in server.incoming_requests() {
+        let told = match (request.method(), request.url()) {
+            (Method::Get, PATH) => match gather(wanted) {
+                Ok(text) => answer(&request, text)?,
+                Err(error) => Response::from_string(format!("{error:#}\n")).with_status_code(500),
+            },
+            _ => Response::from_string(format!("{PATH}\n")).with_status_code(404),
+        };
+        // A scraper that has gone meanwhile comes again.
+        let _ = request.respond(told);
+    }
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! What instances do, as numbers for a monitoring system: one table of metrics, and their values
+//! from what the nodes report, as OpenMetrics text.
+//!
+//! The format is OpenMetrics 1.0.0, <https://prometheus.io/docs/specs/om/open_metrics_spec/>.
+
+mod table;
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text::encode},
+    metrics::{counter::ConstCounter, gauge::ConstGauge},
+    registry::Registry,
+};
+use serde_json::Value;
+
+pub use table::{Kind, METRICS, Measure, Metric, Source, page};
+
+/// What one node of an instance reports; the fields are those of `mayfly status --json`.
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// The instance's name.
+    pub name: String,
+    /// The node's number.
+    pub node: u32,
+    /// Nothing of a node that does not answer.
+    pub report: Option<Value>,
+}
+
+/// A value with the value of its own label.
+struct Sample {
+    label: Option<String>,
+    value: f64,
+}
+
+impl Node {
+    fn samples(&self, source: Source) -> Vec<Sample> {
+        let report = self.report.as_ref();
+        let at = |pointer: &str| report.and_then(|report| report.pointer(pointer));
+        let one = |value: Option<f64>| value.map(|value| Sample { label: None, value });
+        match source {
+            Source::Serving => {
+                let serves = at("/state").is_some_and(|state| state == "serving");
+                one(Some(f64::from(u8::from(serves)))).into_iter().collect()
+            }
+            Source::Number(pointer) => {
+                one(at(pointer).and_then(Value::as_f64)).into_iter().collect()
+            }
+            Source::Object(pointer, _) => {
+                let fields = at(pointer).and_then(Value::as_object).into_iter().flatten();
+                let sample = |(key, value): (&String, &Value)| {
+                    Some(Sample { label: Some(key.clone()), value: value.as_f64()? })
+                };
+                fields.filter_map(sample).collect()
+            }
+            Source::Process(field) => {
+                let processes = at("/processes").and_then(Value::as_array).into_iter().flatten();
+                let sample = |process: &Value| {
+                    let label = process.get("process")?.as_str()?.to_owned();
+                    Some(Sample { label: Some(label), value: process.get(field)?.as_f64()? })
+                };
+                sum(processes.filter_map(sample).collect())
+            }
+        }
+    }
+}
+
+/// Several mounts of a node are one sample.
+fn sum(samples: Vec<Sample>) -> Vec<Sample> {
+    let mut sums: Vec<Sample> = Vec::new();
+    for sample in samples {
+        match sums.iter_mut().find(|other| other.label == sample.label) {
+            Some(other) => other.value += sample.value,
+            None => sums.push(sample),
+        }
+    }
+    sums
+}
+
+/// Their text.
+///
+/// # Errors
+/// Of the encoder, whose sink is memory.
+pub fn text(nodes: Vec<Node>) -> Result<String, std::fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Nodes(nodes)));
+    let mut text = String::new();
+    encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+/// The same in Prometheus' older text format (0.0.4), which collectors of files read: there a
+/// family has the name of its samples, and no line for its unit or for the end.
+#[must_use]
+pub fn older(text: &str) -> String {
+    let sample = |name: &str| {
+        let of = |metric: &&Metric| metric.sample().trim_end_matches("_total") == name;
+        METRICS.iter().find(of).map_or_else(|| name.to_owned(), Metric::sample)
+    };
+    let mut older = String::with_capacity(text.len());
+    for line in text.lines() {
+        let words: Vec<&str> = line.splitn(4, ' ').collect();
+        match words[..] {
+            ["#", "UNIT" | "EOF", ..] => continue,
+            ["#", what, name, rest] => {
+                older.push_str(&format!("# {what} {} {rest}", sample(name)));
+            }
+            _ => older.push_str(line),
+        }
+        older.push('\n');
+    }
+    older
+}
+
+#[derive(Debug)]
+struct Nodes(Vec<Node>);
+
+impl Collector for Nodes {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        for metric in METRICS {
+            let unit = metric.measure.unit();
+            let kind = match metric.kind {
+                Kind::Counter => ConstCounter::new(0_u64).metric_type(),
+                Kind::Gauge => ConstGauge::new(0_i64).metric_type(),
+            };
+            // The encoder ends what it explains with a full stop of its own.
+            let help = metric.help.trim_end_matches('.');
+            let mut family = encoder.encode_descriptor(metric.name, help, unit.as_ref(), kind)?;
+            for node in &self.0 {
+                for sample in node.samples(metric.source) {
+                    let number = node.node.to_string();
+                    let mut labels = vec![("name", node.name.as_str()), ("node", number.as_str())];
+                    if let (Some(name), Some(value)) = (metric.label(), &sample.label) {
+                        labels.push((name, value.as_str()));
+                    }
+                    tell(&mut family, metric.kind, &labels, sample.value)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn tell(
+    family: &mut MetricEncoder<'_>,
+    kind: Kind,
+    labels: &[(&str, &str)],
+    value: f64,
+) -> Result<(), std::fmt::Error> {
+    let labels = labels.to_vec();
+    let one = family.encode_family(&labels)?;
+    match kind {
+        Kind::Counter => ConstCounter::new(value).encode(one),
+        Kind::Gauge => ConstGauge::new(value).encode(one),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_report_becomes_text_and_a_node_that_is_silent_is_down() {
+        let report = json!({
+            "state": "serving", "used_bytes": 4096, "sessions": 2,
+            "activity": {"answers": {"open": 3, "set_attr": 1}, "answers_to_nodes": 7},
+            "processes": [
+                {"process": "mount", "cpu_seconds": 0.5, "resident_bytes": 1},
+                {"process": "mount", "cpu_seconds": 0.25, "resident_bytes": 2},
+            ],
+        });
+        let node = |node, report| Node { name: "a\"b".to_owned(), node, report };
+        let text = text(vec![node(0, Some(report)), node(1, None)]).expect("memory");
+        for line in [
+            "# TYPE mayfly_up gauge",
+            "mayfly_up{name=\"a\\\"b\",node=\"0\"} 1.0",
+            "mayfly_up{name=\"a\\\"b\",node=\"1\"} 0.0",
+            "mayfly_answers_total{name=\"a\\\"b\",node=\"0\",op=\"set_attr\"} 1.0",
+            "# UNIT mayfly_used_bytes bytes",
+            "mayfly_used_bytes{name=\"a\\\"b\",node=\"0\"} 4096.0",
+            "mayfly_cpu_seconds_total{name=\"a\\\"b\",node=\"0\",process=\"mount\"} 0.75",
+            "# EOF",
+        ] {
+            assert!(text.lines().any(|told| told == line), "no {line:?} in:\n{text}");
+        }
+        let older = older(&text);
+        assert!(older.contains("# TYPE mayfly_cpu_seconds_total counter\n"), "{older}");
+        assert!(!older.contains("# EOF") && !older.contains("# UNIT"), "{older}");
+    }
+
+    #[test]
+    fn every_metric_is_explained_once() {
+        let mut names: Vec<&str> = METRICS.iter().map(|metric| metric.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), METRICS.len());
+        for metric in METRICS {
+            assert!(metric.help.ends_with('.') && page().contains(&metric.sample()), "{metric:?}");
+        }
+    }
+
+    /// `mayfly metrics --reference > docs/reference/metrics.md` makes it anew.
+    #[test]
+    fn the_page_is_that_of_the_table() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/metrics.md");
+        let page_there = std::fs::read_to_string(path).expect("the page");
+        assert!(page_there == page(), "the page is another one than the table's");
+    }
+}

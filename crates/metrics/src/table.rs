@@ -1,0 +1,195 @@
+//! Every metric, declared once: what is exposed, and the page that explains it.
+
+use prometheus_client::registry::Unit;
+
+/// How a value goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Only up, from the beginning of the node.
+    Counter,
+    /// Up and down.
+    Gauge,
+}
+
+/// What its unit is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Measure {
+    /// A number of things.
+    Count,
+    /// Bytes.
+    Bytes,
+    /// Seconds.
+    Seconds,
+}
+
+impl Measure {
+    pub(crate) fn unit(self) -> Option<Unit> {
+        match self {
+            Measure::Count => None,
+            Measure::Bytes => Some(Unit::Bytes),
+            Measure::Seconds => Some(Unit::Seconds),
+        }
+    }
+}
+
+/// Where in a node's report the values are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// 1 while the node serves, otherwise 0.
+    Serving,
+    /// One number, by a JSON pointer.
+    Number(&'static str),
+    /// An object of numbers, by a JSON pointer: its keys are values of the label.
+    Object(&'static str, &'static str),
+    /// A field of each of the node's processes; the label is `process`.
+    Process(&'static str),
+}
+
+/// A metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Metric {
+    /// Its name, without what its kind and unit add.
+    pub name: &'static str,
+    /// How its values go.
+    pub kind: Kind,
+    /// Its unit.
+    pub measure: Measure,
+    /// Where its values are.
+    pub source: Source,
+    /// What it means.
+    pub help: &'static str,
+}
+
+const fn counter(name: &'static str, source: Source, help: &'static str) -> Metric {
+    Metric { name, kind: Kind::Counter, measure: Measure::Count, source, help }
+}
+
+const fn gauge(name: &'static str, source: Source, help: &'static str) -> Metric {
+    Metric { name, kind: Kind::Gauge, measure: Measure::Count, source, help }
+}
+
+const fn bytes(metric: Metric) -> Metric {
+    Metric { measure: Measure::Bytes, ..metric }
+}
+
+const fn seconds(metric: Metric) -> Metric {
+    Metric { measure: Measure::Seconds, ..metric }
+}
+
+/// All of them, in the order in which they are told.
+pub const METRICS: &[Metric] = &[
+    gauge("mayfly_up", Source::Serving, "Whether the node's daemon answers."),
+    counter(
+        "mayfly_answers",
+        Source::Object("/activity/answers", "op"),
+        "Answers to requests of the node's processes and mounts, by operation. What a process does \
+         itself, such as reading and writing the objects of its node, is no request.",
+    ),
+    counter(
+        "mayfly_refusals",
+        Source::Object("/activity/refusals", "op"),
+        "Answers that refuse, by operation.",
+    ),
+    counter(
+        "mayfly_errors",
+        Source::Object("/activity/errors", "errno"),
+        "Answers that refuse, by error. ENOENT is what a look for something absent ends with, and \
+         nothing bad.",
+    ),
+    counter(
+        "mayfly_unawaited",
+        Source::Object("/activity/unawaited", "op"),
+        "Operations for which their processes did not wait.",
+    ),
+    counter(
+        "mayfly_answers_to_nodes",
+        Source::Number("/activity/answers_to_nodes"),
+        "Answers to requests that came from other nodes.",
+    ),
+    bytes(counter(
+        "mayfly_requested",
+        Source::Number("/activity/requested_bytes"),
+        "Bytes of files that were read by requests.",
+    )),
+    counter(
+        "mayfly_transactions",
+        Source::Number("/transactions"),
+        "Committed batches of changes.",
+    ),
+    counter(
+        "mayfly_restarts",
+        Source::Number("/restarts"),
+        "Starts of the daemon after the first: it had died.",
+    ),
+    counter(
+        "mayfly_waits",
+        Source::Object("/waits", "outcome"),
+        "Waits of the thread that takes requests: polls that found one, polls in vain, sleeps, and \
+         moves to another processor.",
+    ),
+    gauge("mayfly_sessions", Source::Number("/sessions"), "Attached processes."),
+    gauge("mayfly_open_files", Source::Number("/open_files"), "Open file descriptions."),
+    gauge("mayfly_locks", Source::Number("/locks"), "Held locks."),
+    gauge("mayfly_files", Source::Number("/files"), "Regular files and symbolic links."),
+    gauge("mayfly_directories", Source::Number("/directories"), "Directories."),
+    gauge("mayfly_objects", Source::Number("/objects"), "Files whose bytes are in an object."),
+    gauge(
+        "mayfly_orphans",
+        Source::Number("/orphans"),
+        "Files without a name that are still open.",
+    ),
+    bytes(gauge("mayfly_used", Source::Number("/used_bytes"), "Space in use, metadata included.")),
+    bytes(gauge("mayfly_capacity", Source::Number("/capacity_bytes"), "Space that may be used.")),
+    seconds(counter(
+        "mayfly_cpu",
+        Source::Process("cpu_seconds"),
+        "Processor time of the node's own processes, since each began.",
+    )),
+    bytes(gauge(
+        "mayfly_resident",
+        Source::Process("resident_bytes"),
+        "Memory of the node's own processes; pages that they share count for each.",
+    )),
+];
+
+impl Metric {
+    /// The name under which samples are found.
+    #[must_use]
+    pub fn sample(&self) -> String {
+        let unit = self.measure.unit().map_or(String::new(), |unit| format!("_{}", unit.as_str()));
+        let kind = if self.kind == Kind::Counter { "_total" } else { "" };
+        format!("{}{unit}{kind}", self.name)
+    }
+
+    /// Labels besides `name` and `node`.
+    #[must_use]
+    pub fn label(&self) -> Option<&'static str> {
+        match self.source {
+            Source::Object(_, label) => Some(label),
+            Source::Process(_) => Some("process"),
+            Source::Serving | Source::Number(_) => None,
+        }
+    }
+}
+
+/// The page that explains them.
+#[must_use]
+pub fn page() -> String {
+    let mut text = String::from(
+        "# Metrics\n\n\
+         `mayfly metrics` prints them in the OpenMetrics text format. This page is made from the \
+         table in\n`crates/metrics/src/table.rs`: `mayfly metrics --reference`.\n\n\
+         Every sample has the labels `name`, the instance's, and `node`, a number. No label has a \
+         path.\nNames and labels are not yet stable: they may change with every version below \
+         1.0.\n\n| metric | kind | label | |\n|---|---|---|---|\n",
+    );
+    for metric in METRICS {
+        let kind = match metric.kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+        };
+        let label = metric.label().map_or(String::new(), |label| format!("`{label}`"));
+        text.push_str(&format!("| `{}` | {kind} | {label} | {} |\n", metric.sample(), metric.help));
+    }
+    text
+}

@@ -1,0 +1,140 @@
+//! What `mayfly metrics` says of a job is what the job has done.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use mayfly_testkit::{Instance, Job, Scratch, Turn, binary, port, process, skip};
+
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// The value of the sample that a line begins with, all labels included.
+fn value(text: &str, sample: &str) -> Option<f64> {
+    text.lines().find_map(|line| line.strip_prefix(sample)?.trim().parse().ok())
+}
+
+/// The sum of all samples with these words in their labels.
+fn sum(text: &str, name: &str, words: &[&str]) -> f64 {
+    let lines = text.lines().filter(|line| line.starts_with(&format!("{name}{{")));
+    let lines = lines.filter(|line| words.iter().all(|word| line.contains(word)));
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
+fn metrics(instance: &Instance<'_>, options: &[&str]) -> Result<String> {
+    Ok(String::from_utf8(instance.command("metrics").args(options).run_ok()?.stdout)?)
+}
+
+/// Lists and looks: more than the readers of records need ask for.
+const WORK: &str = "cd \"$MAYFLY_MOUNT\" && mkdir d && for i in $(seq 40); do mkdir d/sub$i; \
+                    chmod 700 d/sub$i; done; cat none 2> /dev/null; ln d none 2> /dev/null; \
+                    head -c 300000 /dev/zero > d/large; mv d/large large; rmdir d/sub1";
+
+#[test]
+fn metrics_count_what_programs_have_done_on_every_node() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("metrics")?;
+    for (name, options) in [("one", &[][..]), ("two", &["--nodes", "local:2"])] {
+        let instance = Instance::named(&scratch, name)?;
+        instance.command("start").args(options).run_ok()?;
+        let before = metrics(&instance, &[])?;
+        instance.shell("work", WORK).run_ok()?;
+        let after = metrics(&instance, &["--all-nodes"])?;
+        let nodes = if name == "one" { 1.0 } else { 2.0 };
+        ensure!(sum(&after, "mayfly_up", &[]) == nodes, "{after}");
+        let grown =
+            |metric: &str, words: &[&str]| sum(&after, metric, words) - sum(&before, metric, words);
+        // Directories inside new ones are not waited for on one node.
+        let made = grown("mayfly_answers_total", &["op=\"make_directory\""])
+            + grown("mayfly_unawaited_total", &["op=\"mkdir\""]);
+        ensure!(made >= 41.0, "{made} directories made: {after}");
+        ensure!(grown("mayfly_answers_total", &["op=\"set_attr\""]) >= 40.0, "{after}");
+        ensure!(grown("mayfly_answers_total", &["op=\"rename\""]) >= 1.0, "{after}");
+        ensure!(grown("mayfly_errors_total", &["errno=\"EPERM\""]) >= 1.0, "{after}");
+        ensure!(grown("mayfly_directories", &[]) == 40.0, "{after}");
+        ensure!(sum(&after, "mayfly_used_bytes", &[]) >= 300_000.0, "{after}");
+        ensure!(sum(&after, "mayfly_resident_bytes", &["daemon"]) > 1e6, "{after}");
+        ensure!(!after.contains('/') || !after.contains(&*scratch.path().to_string_lossy()));
+        instance.stop()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn counters_go_on_when_the_daemon_is_killed_and_a_dead_instance_is_down() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("metrics-kill")?;
+    let instance = Instance::named(&scratch, "kill")?;
+    instance.command("start").run_ok()?;
+    instance.shell("work", WORK).run_ok()?;
+    let of = |text: &str| sum(text, "mayfly_answers_total", &["op=\"set_attr\""]);
+    let before = of(&metrics(&instance, &[])?);
+    let status = instance.status()?;
+    let daemon = status.pointer("/daemon_pid").and_then(serde_json::Value::as_u64);
+    process::kill(daemon.context("no daemon")? as u32);
+    instance.shell("again", "chmod 711 \"$MAYFLY_MOUNT/d\"").run_ok()?;
+    let text = metrics(&instance, &[])?;
+    ensure!(of(&text) > before, "{before}: {text}");
+    ensure!(sum(&text, "mayfly_restarts_total", &[]) == 1.0, "{text}");
+    let supervisor = status.pointer("/processes/0/pid").and_then(serde_json::Value::as_u64);
+    process::kill(supervisor.context("no supervisor")? as u32);
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let text = metrics(&instance, &[])?;
+        if value(&text, "mayfly_up{name=\"kill\",node=\"0\"}") == Some(0.0) {
+            break;
+        }
+        ensure!(Instant::now() < deadline, "{text}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let clean = Job::new(&scratch, "clean", binary::mayfly()?).args(["doctor", "--clean"]);
+    clean.run_ok().map(drop)
+}
+
+fn get(port: u16, path: &str) -> Result<String> {
+    let mut connection = TcpStream::connect(("127.0.0.1", port))?;
+    connection.set_read_timeout(Some(PATIENCE))?;
+    let accept = "Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5";
+    write!(connection, "GET {path} HTTP/1.0\r\nHost: localhost\r\n{accept}\r\n\r\n")?;
+    let mut text = String::new();
+    connection.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+#[test]
+fn metrics_are_scraped_by_http_and_written_as_whole_files() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("metrics-http")?;
+    let instance = Instance::named(&scratch, "http")?;
+    instance.command("start").run_ok()?;
+    let port = port::free()?;
+    let job = Job::new(&scratch, "listen", binary::mayfly()?).args(["metrics", "--listen"]);
+    let listener = job.args([port.to_string()]).start()?;
+    let deadline = Instant::now() + PATIENCE;
+    let text = loop {
+        match get(port, "/metrics") {
+            Ok(text) => break text,
+            Err(error) => ensure!(Instant::now() < deadline, "{error:#}"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    ensure!(text.starts_with("HTTP/1.0 200") || text.starts_with("HTTP/1.1 200"), "{text}");
+    ensure!(text.contains("application/openmetrics-text; version=1.0.0"), "{text}");
+    ensure!(text.ends_with("# EOF\n"), "{text}");
+    ensure!(value(&text, "mayfly_up{name=\"http\",node=\"0\"}") == Some(1.0), "{text}");
+    ensure!(get(port, "/other")?.contains(" 404 "), "there is one page");
+    process::kill(listener.pid());
+    let file = scratch.join("mayfly.prom");
+    let path = file.to_str().context("a path of this suite is text")?;
+    instance.command("metrics").args(["--output", path]).run_ok()?;
+    let written = fs::read_to_string(&file)?;
+    ensure!(value(&written, "mayfly_up{name=\"http\",node=\"0\"}") == Some(1.0), "{written}");
+    if skip::unless_installed("metrics: promtool", &["promtool"], "prometheus") {
+        let check = format!("promtool check metrics < {path}");
+        Job::new(&scratch, "promtool", "sh").args(["-c", &check]).run_ok()?;
+    }
+    instance.stop()
+}
