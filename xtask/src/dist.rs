@@ -162,7 +162,7 @@ impl Dist {
             }
         }
         // What batch systems and the boot run: below share/mayfly, as its documents say.
-        for directory in ["slurm", "pbs", "lsf", "flux", "oar", "systemd"] {
+        for directory in ["slurm", "pbs", "lsf", "flux", "oar", "systemd", "grafana"] {
             for entry in fs::read_dir(root.join("integrations").join(directory))? {
                 let entry = entry?;
                 let name = entry.file_name().into_string().ok().context("a name in UTF-8")?;

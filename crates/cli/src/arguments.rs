@@ -3,6 +3,7 @@
 mod metrics;
 mod site;
 mod stage;
+mod top;
 
 use std::{
     ffi::OsString,
@@ -20,6 +21,7 @@ use mayfly_deploy::{
 pub(crate) use self::metrics::Metrics;
 pub(crate) use self::site::{Half, Site};
 pub(crate) use self::stage::{Every, Stage, StageIds, StageStatus, Staging, WhenOpen};
+pub(crate) use self::top::Top;
 use crate::{bench, manual, nodes::Nodes, size, stage as stages};
 
 const AFTER: &str = "\
@@ -72,6 +74,8 @@ pub(crate) enum Do {
     Doctor(Doctor),
     /// Print what instances do, as numbers for a monitoring system (OpenMetrics)
     Metrics(Metrics),
+    /// Watch what instances do: nodes and operations, a second
+    Top(Top),
     /// Check that everything that an instance keeps fits together, on all nodes
     Fsck(Fsck),
     /// Copy trees into an instance, or out of it: in parallel, completely or not at all

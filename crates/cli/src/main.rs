@@ -12,6 +12,7 @@ mod run;
 mod show;
 mod site;
 mod stage;
+mod top;
 
 use mayfly_deploy::{command::CannotRun, size};
 use std::process::ExitCode;
@@ -84,6 +85,7 @@ fn perform(what: Do) -> Result<()> {
         Do::Mount(mount) => run::mount(&mount),
         Do::Doctor(doctor) => show::doctor(&doctor),
         Do::Metrics(wanted) => metrics::metrics(&wanted),
+        Do::Top(wanted) => top::top(&wanted),
         Do::Site(wanted) => site::site(&wanted),
         Do::SiteDoor { run } => mayfly_site::open_door(&run),
         Do::SiteAs { uid, command } => mayfly_site::become_and_run(uid, &command),

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail};
 use mayfly_deploy::{
     Found,
-    nodes::{NodeState, report_all},
+    nodes::{NodeState, report_all, this_host},
     report,
 };
 use mayfly_metrics::Node;
@@ -47,19 +47,26 @@ fn print(text: &str) -> Result<()> {
 
 /// What all nodes that are asked for say, as text.
 fn gather(wanted: &arguments::Metrics) -> Result<String> {
-    let mut nodes = Vec::new();
-    let names = match &wanted.name {
-        Some(name) => vec![name.clone()],
-        None if wanted.all_nodes => show::instances(),
+    Ok(mayfly_metrics::text(nodes(wanted.name.as_deref(), wanted.all_nodes)?)?)
+}
+
+/// What the nodes of an instance say, or of all that this user has here: those on this machine, or
+/// all of them.
+pub(crate) fn nodes(name: Option<&str>, all_nodes: bool) -> Result<Vec<Node>> {
+    let names = match name {
+        Some(name) => vec![name.to_owned()],
+        None if all_nodes => show::instances(),
         None => names_here(),
     };
+    let mut nodes = Vec::new();
     for name in names {
         match fleet::members(&name)? {
-            Some(members) if wanted.all_nodes => {
+            Some(members) if all_nodes => {
                 let reports = report_all(&members)?.into_iter();
                 nodes.extend(reports.map(|told| Node {
                     name: name.clone(),
                     node: told.node,
+                    host: told.host,
                     report: match told.state {
                         NodeState::Answers(report) => Some(*report),
                         NodeState::Unreachable { .. } => None,
@@ -69,7 +76,7 @@ fn gather(wanted: &arguments::Metrics) -> Result<String> {
             _ => nodes.extend(here(&name)?),
         }
     }
-    Ok(mayfly_metrics::text(nodes)?)
+    Ok(nodes)
 }
 
 /// What this user has on this machine.
@@ -94,7 +101,7 @@ fn here(name: &str) -> Result<Vec<Node>> {
         };
         // One that does not answer is told as such.
         let report = report.map(serde_json::to_value).transpose()?;
-        nodes.push(Node { name: name.to_owned(), node, report });
+        nodes.push(Node { name: name.to_owned(), node, host: this_host(), report });
     }
     if nodes.is_empty() {
         bail!("no instance {name:?} on this machine; `mayfly status` lists those that run");

@@ -3,6 +3,7 @@
 //!
 //! The format is OpenMetrics 1.0.0, <https://prometheus.io/docs/specs/om/open_metrics_spec/>.
 
+mod rates;
 mod table;
 
 use prometheus_client::{
@@ -13,6 +14,7 @@ use prometheus_client::{
 };
 use serde_json::Value;
 
+pub use rates::{NodeRates, OperationRates, Rates};
 pub use table::{Kind, METRICS, Measure, Metric, Source, page};
 
 /// What one node of an instance reports; the fields are those of `mayfly status --json`.
@@ -22,6 +24,8 @@ pub struct Node {
     pub name: String,
     /// The node's number.
     pub node: u32,
+    /// Where it is.
+    pub host: String,
     /// Nothing of a node that does not answer.
     pub report: Option<Value>,
 }
@@ -33,15 +37,18 @@ struct Sample {
 }
 
 impl Node {
+    /// Does its daemon answer?
+    #[must_use]
+    pub fn serves(&self) -> bool {
+        self.report.as_ref().is_some_and(|report| report["state"] == "serving")
+    }
+
     fn samples(&self, source: Source) -> Vec<Sample> {
         let report = self.report.as_ref();
         let at = |pointer: &str| report.and_then(|report| report.pointer(pointer));
         let one = |value: Option<f64>| value.map(|value| Sample { label: None, value });
         match source {
-            Source::Serving => {
-                let serves = at("/state").is_some_and(|state| state == "serving");
-                one(Some(f64::from(u8::from(serves)))).into_iter().collect()
-            }
+            Source::Serving => one(Some(f64::from(u8::from(self.serves())))).into_iter().collect(),
             Source::Number(pointer) => {
                 one(at(pointer).and_then(Value::as_f64)).into_iter().collect()
             }
@@ -170,7 +177,8 @@ mod tests {
                 {"process": "mount", "cpu_seconds": 0.25, "resident_bytes": 2},
             ],
         });
-        let node = |node, report| Node { name: "a\"b".to_owned(), node, report };
+        let (name, host) = ("a\"b".to_owned(), "h".to_owned());
+        let node = |node, report| Node { name: name.clone(), node, host: host.clone(), report };
         let text = text(vec![node(0, Some(report)), node(1, None)]).expect("memory");
         for line in [
             "# TYPE mayfly_up gauge",
@@ -198,6 +206,27 @@ mod tests {
         for metric in METRICS {
             assert!(metric.help.ends_with('.') && page().contains(&metric.sample()), "{metric:?}");
         }
+    }
+
+    #[test]
+    fn the_dashboard_shows_what_is_in_the_table() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../integrations/grafana/mayfly.json");
+        let text = std::fs::read_to_string(path).expect("the dashboard");
+        let dashboard: Value = serde_json::from_str(&text).expect("JSON");
+        let mut shown = 0;
+        for panel in dashboard["panels"].as_array().expect("panels") {
+            for target in panel["targets"].as_array().expect("targets") {
+                let expression = target["expr"].as_str().expect("an expression");
+                let part = |c: char| !(c.is_ascii_alphanumeric() || c == '_');
+                let words = expression.split(part).filter(|word| word.starts_with("mayfly_"));
+                for word in words {
+                    shown += 1;
+                    let is_told = METRICS.iter().any(|metric| metric.sample() == word);
+                    assert!(is_told, "{word} is no metric: {expression}");
+                }
+            }
+        }
+        assert!(shown > 10, "it shows {shown} metrics");
     }
 
     /// `mayfly metrics --reference > docs/reference/metrics.md` makes it anew.
