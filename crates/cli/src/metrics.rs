@@ -54,9 +54,9 @@ fn gather(wanted: &arguments::Metrics) -> Result<String> {
 /// all of them.
 pub(crate) fn nodes(name: Option<&str>, all_nodes: bool) -> Result<Vec<Node>> {
     let names = match name {
-        Some(name) => vec![name.to_owned()],
+        Some(name) => BTreeSet::from([name.to_owned()]),
         None if all_nodes => show::instances(),
-        None => names_here(),
+        None => show::instances_here(),
     };
     let mut nodes = Vec::new();
     for name in names {
@@ -77,13 +77,6 @@ pub(crate) fn nodes(name: Option<&str>, all_nodes: bool) -> Result<Vec<Node>> {
         }
     }
     Ok(nodes)
-}
-
-/// What this user has on this machine.
-fn names_here() -> Vec<String> {
-    let whole = |name: String| name.split('@').next().unwrap_or_default().to_owned();
-    let names: BTreeSet<String> = run::names().into_iter().map(whole).collect();
-    names.into_iter().collect()
 }
 
 /// The nodes of an instance on this machine.

@@ -200,12 +200,16 @@ fn dead_instances(clean: bool) -> Dead {
     dead
 }
 
-/// Names of instances, those of several nodes once.
-pub(crate) fn instances() -> Vec<String> {
+/// Names of instances on this machine, those of several nodes once.
+pub(crate) fn instances_here() -> BTreeSet<String> {
+    // A node that shares its machine with the first one is called `name@1`.
     let whole = |name: String| name.split('@').next().unwrap_or_default().to_owned();
-    let elsewhere = names_elsewhere();
-    let names: BTreeSet<String> = run::names().into_iter().map(whole).chain(elsewhere).collect();
-    names.into_iter().collect()
+    run::names().into_iter().map(whole).collect()
+}
+
+/// The same, with those that were started from here and are elsewhere.
+pub(crate) fn instances() -> BTreeSet<String> {
+    instances_here().into_iter().chain(names_elsewhere()).collect()
 }
 
 fn print(report: &Report) {

@@ -2,13 +2,15 @@
 
 use std::{collections::BTreeMap, fs, sync::atomic::AtomicU64, sync::atomic::Ordering::Relaxed};
 
-use mayfly_transport_shm::layout::{Done, NodeRegion};
+use mayfly_transport_shm::layout::{Done, NodeRegion, RECORD_KINDS};
 use mayfly_types::Errno;
 use mayfly_wire::Op;
 use serde::Serialize;
 
+use crate::proc_stat::ProcStat;
+
 /// What is counted of a record that nobody waits for, by its kind's number.
-const RECORDS: [&str; 4] = ["create", "mkdir", "unlink", "rmdir"];
+const RECORDS: [&str; RECORD_KINDS] = ["create", "mkdir", "unlink", "rmdir"];
 
 /// What a node has done. Everything counts on through a restart of the daemon.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -113,13 +115,10 @@ fn role(pid: i32) -> Option<&'static str> {
 
 impl Usage {
     fn of(process: &'static str, pid: i32) -> Option<Usage> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name, in parentheses, may hold anything; the state is the third field, then.
-        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-        let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
-        let ticks = field(14)? + field(15)?;
+        let stat = ProcStat::of(pid.cast_unsigned())?;
+        let ticks = stat.number(14)? + stat.number(15)?;
         let cpu_seconds = ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
-        let resident_bytes = field(24)? * rustix::param::page_size() as u64;
+        let resident_bytes = stat.number(24)? * rustix::param::page_size() as u64;
         Some(Usage { process, pid, cpu_seconds, resident_bytes })
     }
 }

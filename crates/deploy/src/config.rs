@@ -14,7 +14,7 @@ use mayfly_types::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{data_dirs::DataDir, processors};
+use crate::{data_dirs::DataDir, places, processors};
 
 /// File name of the configuration, in the run directory and in the data directory.
 pub(crate) const FILE: &str = "instance.json";
@@ -402,7 +402,7 @@ impl Config {
 
 /// What was fsynced cannot survive a power loss in memory.
 fn refuse_memory(dir: &Path) -> Result<()> {
-    let parent = dir.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("/"));
+    let parent = places::existing(dir);
     let kind = rustix::fs::statfs(parent)?.f_type;
     ensure!(
         kind != TMPFS_MAGIC,

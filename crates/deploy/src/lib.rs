@@ -25,6 +25,7 @@ mod mount_point;
 mod namespace;
 pub mod nodes;
 mod places;
+mod proc_stat;
 mod process_end;
 mod processors;
 mod signals;

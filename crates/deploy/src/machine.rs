@@ -3,7 +3,6 @@
 
 use std::{
     env, fs, io,
-    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -159,25 +158,19 @@ fn two_numbers(text: &str) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// What is there of a path that may be made later.
-fn existing(path: &Path) -> PathBuf {
-    let there = path.ancestors().find(|above| above.exists());
-    there.unwrap_or(Path::new("/")).to_owned()
-}
-
 fn run_directory() -> Finding {
     const SUBJECT: &str = "run directory";
     let root = places::default_run_root();
     let found = root.display().to_string();
-    let there = existing(&root);
-    if !there.is_dir() || access(&there, Access::WRITE_OK | Access::EXEC_OK).is_err() {
+    let there = places::existing(&root);
+    if !there.is_dir() || access(there, Access::WRITE_OK | Access::EXEC_OK).is_err() {
         return Finding::missing(
             SUBJECT,
             found,
             format!("nothing can be made in {}: set TMPDIR or MAYFLY_RUN_ROOT", there.display()),
         );
     }
-    let flags = statvfs(&there).map(|status| status.f_flag);
+    let flags = statvfs(there).map(|status| status.f_flag);
     if flags.is_ok_and(|flags| flags.contains(StatVfsMountFlags::NOEXEC)) {
         return Finding::less(
             SUBJECT,

@@ -46,9 +46,12 @@ pub fn image_cache() -> PathBuf {
 }
 
 fn is_writable_place(dir: &Path) -> bool {
-    dir.ancestors()
-        .find(|dir| dir.exists())
-        .is_some_and(|dir| rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok())
+    rustix::fs::access(existing(dir), rustix::fs::Access::WRITE_OK).is_ok()
+}
+
+/// What is there of a path that may be made later.
+pub(crate) fn existing(path: &Path) -> &Path {
+    path.ancestors().find(|above| above.exists()).unwrap_or(Path::new("/"))
 }
 
 /// Makes `dir` and its parents; `dir` itself is private to the user, and refused when somebody else

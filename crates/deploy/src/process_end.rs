@@ -4,7 +4,7 @@
 //! closes its end of a pipe when the process has ended: whoever waits for the other end is told.
 
 use std::{
-    fs, io,
+    io,
     os::fd::OwnedFd,
     sync::{Mutex, PoisonError},
     thread,
@@ -18,6 +18,8 @@ use rustix::{
     process::{Pid, PidfdFlags, pidfd_open},
     time::Timespec,
 };
+
+use crate::proc_stat::ProcStat;
 
 /// A thread that looks does so as often with few processes, and the less often the more there are.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -92,15 +94,11 @@ fn is_wanted(line: &OwnedFd) -> bool {
 /// When a process was started, in ticks since the machine was; none when it has ended, also while
 /// nobody has taken note of that.
 fn started(pid: i32) -> Option<u64> {
-    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let text = String::from_utf8_lossy(&text).into_owned();
-    // The name may have anything in it, also parentheses (proc(5)).
-    let mut fields = text.rsplit_once(") ")?.1.split(' ');
-    let state = fields.next()?;
-    if matches!(state, "Z" | "X" | "x") {
+    let stat = ProcStat::of(pid.cast_unsigned())?;
+    if matches!(stat.state()?, "Z" | "X" | "x") {
         return None;
     }
-    fields.nth(18)?.parse().ok()
+    stat.number(22)
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use crate::{
     activity::{self, Activity, Usage},
     control::{self, View},
     instance::SOCKET_NAME,
+    proc_stat::ProcStat,
 };
 
 /// Whether the daemon answers.
@@ -177,10 +178,7 @@ fn counters(config: &Config) -> Result<Result<(Counters, Words), Errno>> {
 
 /// Has somebody stopped this process?
 fn is_stopped(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name, in parentheses, may hold anything.
-    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
-    matches!(state, Some('T' | 't'))
+    ProcStat::of(pid).is_some_and(|stat| matches!(stat.state(), Some("T" | "t")))
 }
 
 impl Report {

@@ -6,6 +6,8 @@
 mod rates;
 mod table;
 
+use std::collections::BTreeMap;
+
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text::encode},
@@ -43,44 +45,44 @@ impl Node {
         self.report.as_ref().is_some_and(|report| report["state"] == "serving")
     }
 
-    fn samples(&self, source: Source) -> Vec<Sample> {
-        let report = self.report.as_ref();
-        let at = |pointer: &str| report.and_then(|report| report.pointer(pointer));
-        let one = |value: Option<f64>| value.map(|value| Sample { label: None, value });
-        match source {
-            Source::Serving => one(Some(f64::from(u8::from(self.serves())))).into_iter().collect(),
-            Source::Number(pointer) => {
-                one(at(pointer).and_then(Value::as_f64)).into_iter().collect()
-            }
-            Source::Object(pointer, _) => {
-                let fields = at(pointer).and_then(Value::as_object).into_iter().flatten();
-                let sample = |(key, value): (&String, &Value)| {
-                    Some(Sample { label: Some(key.clone()), value: value.as_f64()? })
-                };
-                fields.filter_map(sample).collect()
-            }
-            Source::Process(field) => {
-                let processes = at("/processes").and_then(Value::as_array).into_iter().flatten();
-                let sample = |process: &Value| {
-                    let label = process.get("process")?.as_str()?.to_owned();
-                    Some(Sample { label: Some(label), value: process.get(field)?.as_f64()? })
-                };
-                sum(processes.filter_map(sample).collect())
-            }
-        }
+    fn at(&self, pointer: &str) -> Option<&Value> {
+        self.report.as_ref()?.pointer(pointer)
     }
-}
 
-/// Several mounts of a node are one sample.
-fn sum(samples: Vec<Sample>) -> Vec<Sample> {
-    let mut sums: Vec<Sample> = Vec::new();
-    for sample in samples {
-        match sums.iter_mut().find(|other| other.label == sample.label) {
-            Some(other) => other.value += sample.value,
-            None => sums.push(sample),
+    /// A number of the report.
+    fn number(&self, pointer: &str) -> Option<f64> {
+        self.at(pointer)?.as_f64()
+    }
+
+    /// Numbers of the report, by their names.
+    fn numbers(&self, pointer: &str) -> BTreeMap<String, f64> {
+        let fields = self.at(pointer).and_then(Value::as_object).into_iter().flatten();
+        fields.filter_map(|(name, value)| Some((name.clone(), value.as_f64()?))).collect()
+    }
+
+    /// A field of the node's processes, by what they are: several mounts are added up.
+    fn of_processes(&self, field: &str) -> BTreeMap<String, f64> {
+        let processes = self.at("/processes").and_then(Value::as_array).into_iter().flatten();
+        let mut sums = BTreeMap::new();
+        for process in processes {
+            let name = process.get("process").and_then(Value::as_str);
+            if let (Some(name), Some(value)) = (name, process.get(field).and_then(Value::as_f64)) {
+                *sums.entry(name.to_owned()).or_default() += value;
+            }
+        }
+        sums
+    }
+
+    fn samples(&self, source: Source) -> Vec<Sample> {
+        let plain = |value| Sample { label: None, value };
+        let labelled = |(label, value)| Sample { label: Some(label), value };
+        match source {
+            Source::Serving => vec![plain(f64::from(u8::from(self.serves())))],
+            Source::Number(pointer) => self.number(pointer).map(plain).into_iter().collect(),
+            Source::Object(pointer, _) => self.numbers(pointer).into_iter().map(labelled).collect(),
+            Source::Process(field) => self.of_processes(field).into_iter().map(labelled).collect(),
         }
     }
-    sums
 }
 
 /// Their text.

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::Node;
 
@@ -64,30 +63,10 @@ pub struct OperationRates {
     pub total: f64,
 }
 
-/// A number of a report, or 0.
-fn number(node: &Node, pointer: &str) -> f64 {
-    let report = node.report.as_ref().and_then(|report| report.pointer(pointer));
-    report.and_then(Value::as_f64).unwrap_or(0.0)
-}
-
-/// Numbers of a report, by their names.
-fn numbers(node: &Node, pointer: &str) -> BTreeMap<String, f64> {
-    let report = node.report.as_ref().and_then(|report| report.pointer(pointer));
-    let fields = report.and_then(Value::as_object).into_iter().flatten();
-    fields.filter_map(|(name, value)| Some((name.clone(), value.as_f64()?))).collect()
-}
-
-/// A field of the node's processes, added up.
-fn of_processes(node: &Node, field: &str) -> f64 {
-    let report = node.report.as_ref().and_then(|report| report.pointer("/processes"));
-    let processes = report.and_then(Value::as_array).into_iter().flatten();
-    processes.filter_map(|process| process.get(field)?.as_f64()).sum()
-}
-
 /// Everything that was asked for, whether somebody waited for it or not.
 fn asked_for(node: &Node) -> BTreeMap<String, f64> {
-    let mut asked = numbers(node, "/activity/answers");
-    for (op, count) in numbers(node, "/activity/unawaited") {
+    let mut asked = node.numbers("/activity/answers");
+    for (op, count) in node.numbers("/activity/unawaited") {
         *asked.entry(op).or_default() += count;
     }
     asked
@@ -110,7 +89,8 @@ impl Rates {
             };
             for (op, total) in asked_for(node) {
                 let count = |node: &Node| asked_for(node).get(&op).copied().unwrap_or(0.0);
-                let refused = |node: &Node| number(node, &format!("/activity/refusals/{op}"));
+                let refused =
+                    |node: &Node| node.number(&format!("/activity/refusals/{op}")).unwrap_or(0.0);
                 let entry = operations.entry(op.clone()).or_insert_with(|| OperationRates {
                     op: op.clone(),
                     per_second: 0.0,
@@ -121,7 +101,8 @@ impl Rates {
                 entry.refusals_per_second += since(&refused);
                 entry.total += total;
             }
-            let sum = |node: &Node, pointer: &str| numbers(node, pointer).values().sum::<f64>();
+            let number = |node: &Node, pointer: &str| node.number(pointer).unwrap_or(0.0);
+            let of_processes = |node: &Node, field| node.of_processes(field).values().sum::<f64>();
             nodes.push(NodeRates {
                 name: node.name.clone(),
                 node: node.node,
@@ -131,7 +112,9 @@ impl Rates {
                 answers_to_nodes_per_second: since(&|node| {
                     number(node, "/activity/answers_to_nodes")
                 }),
-                refusals_per_second: since(&|node| sum(node, "/activity/refusals")),
+                refusals_per_second: since(&|node| {
+                    node.numbers("/activity/refusals").values().sum()
+                }),
                 requested_bytes_per_second: since(&|node| {
                     number(node, "/activity/requested_bytes")
                 }),
