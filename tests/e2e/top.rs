@@ -82,23 +82,32 @@ fn top_shows_what_a_job_does_in_a_terminal_and_once_for_scripts() -> Result<()> 
         let line = screen.lines().find(|line| line.starts_with(name))?;
         line.split_whitespace().nth(1)?.parse().ok()
     };
-    let busy = |screen: &str| row(screen, "set_attr").is_some_and(|rate| rate > 10.0);
+    let busy = |screen: &str| row(screen, "change").is_some_and(|rate| rate > 10.0);
     let screen = terminal.await_screen("changes", busy)?;
     ensure!(screen.contains("2 nodes, 2 serve") && screen.contains("q end"), "{screen}");
     ensure!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
     terminal.tmux(&["send-keys", "?"])?;
     terminal.await_screen("help", |screen| screen.contains("Ctrl-C"))?;
     terminal.tmux(&["send-keys", "?", "s"])?;
-    terminal.await_screen("order", |screen| screen.contains("sorted by total"))?;
+    terminal.await_screen("order", |screen| screen.contains("operations by total"))?;
+    // Requests, then processes: chmod is another one each time, the shell itself looks.
+    terminal.tmux(&["send-keys", "s", "s", "Tab"])?;
+    let waits = |screen: &str| row(screen, "set_attr").is_some_and(|rate| rate > 10.0);
+    terminal.await_screen("waits", waits)?;
+    terminal.tmux(&["send-keys", "Tab"])?;
+    let has_shell = |screen: &str| screen.contains("processes by rate") && screen.contains(" sh ");
+    terminal.await_screen("processes", has_shell)?;
+    terminal.tmux(&["send-keys", "Tab"])?;
+    terminal.await_screen("directories", |screen| screen.contains("/d"))?;
     // What the screen says is what the counters say.
     let once = instance.command("top").args(["--once", "--json", "--interval", "1s"]);
     let rates: Value = serde_json::from_slice(&once.run_ok()?.stdout)?;
     let operations = rates["operations"].as_array().context("operations")?;
-    let of = operations.iter().find(|row| row["op"] == "set_attr").context("no set_attr")?;
+    let of = operations.iter().find(|row| row["op"] == "change").context("no change")?;
     ensure!(of["per_second"].as_f64().is_some_and(|rate| rate > 10.0), "{rates}");
     let text = instance.command("top").args(["--once", "--interval", "200ms"]).run_ok()?;
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
-    ensure!(text.contains("set_attr") && text.contains("KiB"), "{text}");
+    ensure!(text.contains("set_attr") && text.contains("KiB") && text.contains("/d"), "{text}");
     terminal.tmux(&["send-keys", "q"])?;
     let deadline = Instant::now() + PATIENCE;
     while !terminal.has_ended()? {

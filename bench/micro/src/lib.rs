@@ -8,6 +8,7 @@ mod frames;
 pub mod lanes;
 mod messages;
 mod paths;
+mod tallies;
 
 /// One part.
 #[derive(Debug, Clone, Copy)]
@@ -31,5 +32,7 @@ pub fn parts() -> Vec<Part> {
         part("frame: checksum of 128 KiB", frames::checksum),
         part("lane: a request without an answer", lanes::posted),
         part("interpose: access of another's path", paths::access_elsewhere),
+        part("tally: a stat, with one of 64 noted", tallies::stat),
+        part("tally: a read, with one of 64 noted", tallies::read),
     ]
 }

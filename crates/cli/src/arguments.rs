@@ -1,6 +1,7 @@
 //! The command line.
 
 mod metrics;
+mod report;
 mod site;
 mod stage;
 mod top;
@@ -19,6 +20,7 @@ use mayfly_deploy::{
 };
 
 pub(crate) use self::metrics::Metrics;
+pub(crate) use self::report::ReportOf;
 pub(crate) use self::site::{Half, Site};
 pub(crate) use self::stage::{Every, Stage, StageIds, StageStatus, Staging, WhenOpen};
 pub(crate) use self::top::Top;
@@ -74,6 +76,8 @@ pub(crate) enum Do {
     Doctor(Doctor),
     /// Print what instances do, as numbers for a monitoring system (OpenMetrics)
     Metrics(Metrics),
+    /// Say what programs did with an instance, and what would make it better
+    Report(ReportOf),
     /// Watch what instances do: nodes and operations, a second
     Top(Top),
     /// Check that everything that an instance keeps fits together, on all nodes
@@ -166,6 +170,10 @@ pub(crate) struct Run {
     /// Copy the whole tree to this new directory at the end: the same as --stage-out .:DIR
     #[arg(long, value_name = "DIR")]
     pub(crate) save: Option<PathBuf>,
+    /// Write what the command did with the file system to this file when it has ended: a page for a
+    /// browser, or JSON where the name ends in .json
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
     /// Name of the instance [default: run-<process id>]
     #[arg(long)]
     pub(crate) name: Option<String>,

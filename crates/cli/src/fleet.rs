@@ -5,7 +5,7 @@ use std::{io::IsTerminal, time::Duration};
 use anyhow::{Result, anyhow, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use mayfly_deploy::{
-    Config, Found, Members, Pool,
+    Config, Depth, Found, Members, Pool,
     nodes::{
         Fleet, Launch, NodeReport, NodeState, Progress, Trouble, is_this_machine, remembered,
         report_all,
@@ -173,7 +173,7 @@ fn state(report: &NodeReport) -> &str {
 
 /// One instance: its JSON, or a table for people; and what is wrong with it.
 pub(crate) fn status(members: &Members, as_json: bool) -> Result<(Option<Value>, Result<()>)> {
-    let reports = report_all(members)?;
+    let reports = report_all(members, Depth::Sums)?;
     let stages = stage::running_here(&members.name);
     let value = if as_json {
         let mut value = json(members, &reports)?;

@@ -8,6 +8,7 @@ mod layout;
 mod manual;
 mod metrics;
 mod nodes;
+mod report;
 mod run;
 mod show;
 mod site;
@@ -85,6 +86,7 @@ fn perform(what: Do) -> Result<()> {
         Do::Mount(mount) => run::mount(&mount),
         Do::Doctor(doctor) => show::doctor(&doctor),
         Do::Metrics(wanted) => metrics::metrics(&wanted),
+        Do::Report(wanted) => report::report(&wanted),
         Do::Top(wanted) => top::top(&wanted),
         Do::Site(wanted) => site::site(&wanted),
         Do::SiteDoor { run } => mayfly_site::open_door(&run),

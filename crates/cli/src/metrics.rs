@@ -10,9 +10,9 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use mayfly_deploy::{
-    Found,
+    Depth, Found,
     nodes::{NodeState, report_all, this_host},
-    report,
+    report_in,
 };
 use mayfly_metrics::Node;
 use tiny_http::{Header, Method, Request, Response, Server};
@@ -47,12 +47,12 @@ fn print(text: &str) -> Result<()> {
 
 /// What all nodes that are asked for say, as text.
 fn gather(wanted: &arguments::Metrics) -> Result<String> {
-    Ok(mayfly_metrics::text(nodes(wanted.name.as_deref(), wanted.all_nodes)?)?)
+    Ok(mayfly_metrics::text(nodes(wanted.name.as_deref(), wanted.all_nodes, Depth::Sums)?)?)
 }
 
 /// What the nodes of an instance say, or of all that this user has here: those on this machine, or
 /// all of them.
-pub(crate) fn nodes(name: Option<&str>, all_nodes: bool) -> Result<Vec<Node>> {
+pub(crate) fn nodes(name: Option<&str>, all_nodes: bool, depth: Depth) -> Result<Vec<Node>> {
     let names = match name {
         Some(name) => BTreeSet::from([name.to_owned()]),
         None if all_nodes => show::instances(),
@@ -62,7 +62,7 @@ pub(crate) fn nodes(name: Option<&str>, all_nodes: bool) -> Result<Vec<Node>> {
     for name in names {
         match fleet::members(&name)? {
             Some(members) if all_nodes => {
-                let reports = report_all(&members)?.into_iter();
+                let reports = report_all(&members, depth)?.into_iter();
                 nodes.extend(reports.map(|told| Node {
                     name: name.clone(),
                     node: told.node,
@@ -73,18 +73,18 @@ pub(crate) fn nodes(name: Option<&str>, all_nodes: bool) -> Result<Vec<Node>> {
                     },
                 }));
             }
-            _ => nodes.extend(here(&name)?),
+            _ => nodes.extend(here(&name, depth)?),
         }
     }
     Ok(nodes)
 }
 
 /// The nodes of an instance on this machine.
-fn here(name: &str) -> Result<Vec<Node>> {
+fn here(name: &str, depth: Depth) -> Result<Vec<Node>> {
     let mut nodes = Vec::new();
     for of_node in std::iter::once(name.to_owned()).chain(run::names_of_nodes(name)) {
         let (node, report) = match Found::look(&of_node)? {
-            Found::Running(config) => (config.node.unwrap_or(0), report(*config).ok()),
+            Found::Running(config) => (config.node.unwrap_or(0), report_in(*config, depth).ok()),
             // Its number stands in what nobody holds any more.
             Found::Stale(run_dir) if run_dir.is_dir() => {
                 let number = of_node.split_once('@').and_then(|(_, number)| number.parse().ok());

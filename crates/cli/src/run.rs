@@ -15,7 +15,7 @@ use mayfly_deploy::{
 };
 
 use crate::{
-    arguments, fleet,
+    arguments, fleet, report,
     stage::{self, Transfer},
 };
 
@@ -24,6 +24,7 @@ const NODE: &str = "MAYFLY_NODE";
 
 pub(crate) fn run(run: &arguments::Run) -> Result<()> {
     let save = run.save.as_deref().map(check_target).transpose()?;
+    let reported = run.report.as_deref().map(report::check_output).transpose()?;
     let saved = save.as_deref().map(Transfer::of_everything);
     let out: Vec<Transfer> = run.stage_out.iter().cloned().chain(saved).collect();
     let mut instance = run.make.instance(run.name.clone(), run.keep)?;
@@ -52,6 +53,13 @@ pub(crate) fn run(run: &arguments::Run) -> Result<()> {
     }
     let ended = brought.and_then(|()| command::run(&config, &command));
     stage::wait_for_all(&config);
+    if let Some(output) = &reported {
+        let name = match &hold {
+            Hold::One(_) => &config.name,
+            Hold::Many(many) => &many.members.name,
+        };
+        report::of_run(name, &command, output);
+    }
     let saved = if ended.is_ok() { take_out(&config, &out) } else { Ok(()) };
     match hold {
         Hold::One(lifeline) => finish(lifeline, &config, ended, saved),

@@ -89,6 +89,7 @@ pub(crate) fn enter_job(subcommand: &Do) -> Result<()> {
             | Do::Mount(_)
             | Do::Fsck(_)
             | Do::Metrics(_)
+            | Do::Report(_)
             | Do::Top(_)
             | Do::Stage(_)
             | Do::Layout(_)

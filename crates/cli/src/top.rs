@@ -12,7 +12,8 @@ use std::{
 };
 
 use anyhow::Result;
-use mayfly_metrics::{Node, NodeRates, OperationRates, Rates};
+use mayfly_deploy::Depth;
+use mayfly_metrics::{Node, NodeRates, Rates, work::Place};
 use ratatui::{
     DefaultTerminal, Frame,
     crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
@@ -29,18 +30,27 @@ const SHORTEST: u64 = 100;
 const LONGEST: u64 = 60_000;
 /// A key is noticed within that time, and so is what a look has found.
 const PATIENCE: Duration = Duration::from_millis(50);
-const KEYS: &str = " q end  s sort  + - interval  ? help";
-const HELP: [&str; 9] = [
+const KEYS: &str = " q end  Tab next table  s sort  + - interval  ? help";
+const HELP: [&str; 15] = [
     "q, Esc, Ctrl-C   end",
-    "s                sort operations by rate, by total, by name",
+    "Tab              operations, waits, processes, directories, files",
+    "s                sort by rate, by total, by name",
     "+ -              look less or more often",
     "?                show or hide this",
     "",
-    "op/s   requests of programs and mounts, and creates and",
-    "       removals that programs did not wait for",
-    "nodes/s  answers to other nodes",
-    "cpu    processors that Mayfly's own processes keep busy",
+    "op/s       what programs and mounts do, whether they ask or not",
+    "unawaited  done by the daemon, and nobody waits",
+    "asked      done by the daemon, which is asked",
+    "p50 p99    half, and 99 of 100 answers come within this time",
+    "busy       share of the time that a process's threads spend in",
+    "           calls on the instance, all together",
+    "share      of the latest operations, estimated from samples",
+    "cpu        processors that Mayfly's own processes keep busy",
+    "           (a table that is too long shows its first rows)",
 ];
+
+/// Rows of each table without a screen.
+const ROWS_ONCE: usize = 20;
 
 /// `--interval`.
 pub(crate) fn interval(text: &str) -> Result<Duration, String> {
@@ -74,7 +84,7 @@ struct Look {
 }
 
 fn look(wanted: &arguments::Top) -> Result<Look> {
-    let nodes = metrics::nodes(wanted.name.as_deref(), wanted.all_nodes)?;
+    let nodes = metrics::nodes(wanted.name.as_deref(), wanted.all_nodes, Depth::Everything)?;
     Ok(Look { at: Instant::now(), nodes })
 }
 
@@ -85,15 +95,20 @@ fn between(before: &Look, now: &Look) -> Rates {
 fn once(wanted: &arguments::Top) -> Result<()> {
     let before = look(wanted)?;
     thread::sleep(wanted.interval);
-    let mut rates = between(&before, &look(wanted)?);
+    let rates = between(&before, &look(wanted)?);
     if wanted.json {
         println!("{}", serde_json::to_string_pretty(&rates)?);
         return Ok(());
     }
-    Order::Rate.sort(&mut rates.operations);
     print(&NODE_COLUMNS, &rates.nodes.iter().map(node_cells).collect::<Vec<_>>());
-    println!();
-    print(&OPERATION_COLUMNS, &rates.operations.iter().map(operation_cells).collect::<Vec<_>>());
+    for shown in Shown::ALL {
+        let (columns, mut rows) = shown.table(&rates, Order::Rate);
+        rows.truncate(ROWS_ONCE);
+        if !rows.is_empty() {
+            println!();
+            print(&columns, &rows);
+        }
+    }
     Ok(())
 }
 
@@ -104,7 +119,7 @@ fn watch(wanted: &arguments::Top, interval: Arc<AtomicU64>) -> Receiver<Result<L
     thread::spawn(move || {
         loop {
             thread::sleep(Duration::from_millis(interval.load(Relaxed)));
-            let nodes = metrics::nodes(name.as_deref(), all_nodes);
+            let nodes = metrics::nodes(name.as_deref(), all_nodes, Depth::Everything);
             let look = nodes.map(|nodes| Look { at: Instant::now(), nodes });
             if sender.send(look).is_err() {
                 return;
@@ -114,13 +129,126 @@ fn watch(wanted: &arguments::Top, interval: Arc<AtomicU64>) -> Receiver<Result<L
     receiver
 }
 
-/// By what operations are sorted.
+/// What is shown below the nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    Operations,
+    Waits,
+    Processes,
+    Directories,
+    Files,
+}
+
+impl Shown {
+    const ALL: [Shown; 5] =
+        [Shown::Operations, Shown::Waits, Shown::Processes, Shown::Directories, Shown::Files];
+
+    fn next(self) -> Shown {
+        let at = Shown::ALL.iter().position(|one| *one == self).unwrap_or(0);
+        Shown::ALL[(at + 1) % Shown::ALL.len()]
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Shown::Operations => "operations",
+            Shown::Waits => "waits",
+            Shown::Processes => "processes",
+            Shown::Directories => "directories",
+            Shown::Files => "files",
+        }
+    }
+
+    /// Columns, rows with the keys by which they are sorted.
+    fn table(self, rates: &Rates, order: Order) -> (Vec<&'static str>, Vec<Vec<String>>) {
+        match self {
+            Shown::Operations => {
+                let rows = rates.operations.iter().map(|row| {
+                    let sorted = (row.per_second, row.total as f64, row.op.clone());
+                    let cells = vec![
+                        row.op.clone(),
+                        rate(row.per_second),
+                        rate(row.unawaited_per_second),
+                        rate(row.asked_per_second),
+                        row.total.to_string(),
+                    ];
+                    (sorted, cells)
+                });
+                let columns = vec!["operation", "op/s", "unawaited/s", "asked/s", "total"];
+                (columns, order.sorted(rows.collect()))
+            }
+            Shown::Waits => {
+                let rows = rates.waits.iter().map(|row| {
+                    let sorted = (row.per_second, row.total as f64, row.op.clone());
+                    let cells = vec![
+                        row.op.clone(),
+                        rate(row.per_second),
+                        wait(row.p50_seconds),
+                        wait(row.p99_seconds),
+                        row.total.to_string(),
+                    ];
+                    (sorted, cells)
+                });
+                let columns = vec!["request", "waits/s", "p50", "p99", "total"];
+                (columns, order.sorted(rows.collect()))
+            }
+            Shown::Processes => processes(rates, order),
+            Shown::Directories => places("directory", &rates.directories, order),
+            Shown::Files => places("file", &rates.files, order),
+        }
+    }
+}
+
+fn processes(rates: &Rates, order: Order) -> (Vec<&'static str>, Vec<Vec<String>>) {
+    let rows = rates.processes.iter().map(|row| {
+        let sorted = (row.per_second, row.total as f64, row.program.clone());
+        let cells = vec![
+            row.pid.to_string(),
+            row.node.to_string(),
+            row.program.clone(),
+            rate(row.per_second),
+            bytes(row.read_bytes_per_second),
+            bytes(row.written_bytes_per_second),
+            format!("{:.0} %", 100.0 * row.busy),
+            row.total.to_string(),
+        ];
+        (sorted, cells)
+    });
+    let columns = vec!["pid", "node", "program", "op/s", "read/s", "written/s", "busy", "total"];
+    (columns, order.sorted(rows.collect()))
+}
+
+fn places(
+    what: &'static str,
+    places: &[Place],
+    order: Order,
+) -> (Vec<&'static str>, Vec<Vec<String>>) {
+    let all: u64 = places.iter().map(|place| place.operations).sum();
+    let rows = places.iter().map(|place| {
+        let share = 100.0 * place.operations as f64 / all.max(1) as f64;
+        let moved = (place.read_bytes + place.written_bytes) as f64;
+        let sorted = (place.operations as f64, moved, place.path.clone());
+        let cells = vec![
+            format!("{share:.0} %"),
+            bytes(place.read_bytes as f64),
+            bytes(place.written_bytes as f64),
+            place.processes.to_string(),
+            place.path.clone(),
+        ];
+        (sorted, cells)
+    });
+    (vec!["share", "read", "written", "processes", what], order.sorted(rows.collect()))
+}
+
+/// By what rows are sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     Rate,
     Total,
     Name,
 }
+
+/// Rate, total and name of a row, with its cells.
+type Sortable = ((f64, f64, String), Vec<String>);
 
 impl Order {
     fn next(self) -> Order {
@@ -139,21 +267,21 @@ impl Order {
         }
     }
 
-    fn sort(self, operations: &mut [OperationRates]) {
-        let key = |row: &OperationRates| match self {
-            Order::Rate => row.per_second,
-            Order::Total => row.total,
-            Order::Name => 0.0,
-        };
-        operations.sort_by(|one, other| {
-            key(other).total_cmp(&key(one)).then_with(|| one.op.cmp(&other.op))
+    fn sorted(self, mut rows: Vec<Sortable>) -> Vec<Vec<String>> {
+        rows.sort_by(|((rate, total, name), _), ((other_rate, other_total, other_name), _)| {
+            let by_number = match self {
+                Order::Rate => other_rate.total_cmp(rate),
+                Order::Total => other_total.total_cmp(total),
+                Order::Name => std::cmp::Ordering::Equal,
+            };
+            by_number.then_with(|| name.cmp(other_name))
         });
+        rows.into_iter().map(|(_, cells)| cells).collect()
     }
 }
 
 const NODE_COLUMNS: [&str; 9] =
-    ["instance", "node", "host", "op/s", "nodes/s", "refused/s", "used", "open", "cpu"];
-const OPERATION_COLUMNS: [&str; 4] = ["operation", "op/s", "refused/s", "total"];
+    ["instance", "node", "op/s", "read/s", "written/s", "p50", "p99", "used", "cpu"];
 
 fn rate(value: f64) -> String {
     match value {
@@ -168,27 +296,28 @@ fn bytes(value: f64) -> String {
     size::show(value as u64)
 }
 
+/// `1.5 ms`, and a line where nobody waited.
+fn wait(seconds: Option<f64>) -> String {
+    match seconds {
+        None => "-".to_owned(),
+        Some(s) if s >= 1.0 => format!("{s:.1} s"),
+        Some(s) if s >= 1e-3 => format!("{:.1} ms", s * 1e3),
+        Some(s) => format!("{:.0} us", s * 1e6),
+    }
+}
+
 fn node_cells(node: &NodeRates) -> Vec<String> {
     let state = if node.serves { rate(node.operations_per_second) } else { "silent".to_owned() };
     vec![
         node.name.clone(),
-        node.node.to_string(),
-        node.host.clone(),
+        format!("{} {}", node.node, node.host),
         state,
-        rate(node.answers_to_nodes_per_second),
-        rate(node.refusals_per_second),
+        bytes(node.read_bytes_per_second),
+        bytes(node.written_bytes_per_second),
+        wait(node.wait_p50_seconds),
+        wait(node.wait_p99_seconds),
         bytes(node.used_bytes),
-        rate(node.open_files),
         format!("{:.2}", node.processors),
-    ]
-}
-
-fn operation_cells(row: &OperationRates) -> Vec<String> {
-    vec![
-        row.op.clone(),
-        rate(row.per_second),
-        rate(row.refusals_per_second),
-        format!("{:.0}", row.total),
     ]
 }
 
@@ -216,6 +345,7 @@ fn print(columns: &[&str], rows: &[Vec<String>]) {
 struct Screen {
     last: Look,
     rates: Option<Rates>,
+    shown: Shown,
     order: Order,
     interval: Arc<AtomicU64>,
     help: bool,
@@ -228,6 +358,7 @@ impl Screen {
         Screen {
             last: first,
             rates: None,
+            shown: Shown::Operations,
             order: Order::Rate,
             interval: Arc::new(AtomicU64::new(interval)),
             help: false,
@@ -284,6 +415,7 @@ impl Screen {
             KeyCode::Char('q') => return true,
             KeyCode::Esc if self.help => self.help = false,
             KeyCode::Esc => return true,
+            KeyCode::Tab => self.shown = self.shown.next(),
             KeyCode::Char('s') => self.order = self.order.next(),
             KeyCode::Char('?') => self.help = !self.help,
             KeyCode::Char('+') => self.interval.store((interval * 2).min(LONGEST), Relaxed),
@@ -307,7 +439,8 @@ impl Screen {
         let serve = self.last.nodes.iter().filter(|node| node.serves()).count();
         let seconds = self.interval.load(Relaxed) as f64 / 1e3;
         let title = format!(
-            "mayfly top: {count} nodes, {serve} serve; every {seconds} s, sorted by {}",
+            "mayfly top: {count} nodes, {serve} serve; every {seconds} s, {} by {}",
+            self.shown.word(),
             self.order.word()
         );
         frame.render_widget(Line::styled(title, bold), head);
@@ -315,10 +448,8 @@ impl Screen {
             Some(rates) => {
                 let cells: Vec<_> = rates.nodes.iter().map(node_cells).collect();
                 table(frame, nodes, &NODE_COLUMNS, cells);
-                let mut sorted = rates.operations.clone();
-                self.order.sort(&mut sorted);
-                let cells: Vec<_> = sorted.iter().map(operation_cells).collect();
-                table(frame, operations, &OPERATION_COLUMNS, cells);
+                let (columns, cells) = self.shown.table(rates, self.order);
+                table(frame, operations, &columns, cells);
             }
             None => frame.render_widget(Line::from("counting"), nodes),
         }
@@ -360,7 +491,14 @@ mod tests {
     fn node(opens: u64) -> Node {
         let report = json!({
             "state": "serving", "used_bytes": 1 << 20, "capacity_bytes": 1 << 30,
-            "activity": {"answers": {"open": opens, "stat": 7}},
+            "work": {"operations": {"open": {"asked": opens}, "stat": {"itself": 7}}},
+            "detail": {
+                "by_process": [{
+                    "pid": 77, "name": "tar", "lives": true,
+                    "operations": {"open": {"asked": opens}},
+                }],
+                "latest": {"directories": [{"path": "/busy", "operations": 9}]},
+            },
         });
         Node { name: "work".to_owned(), node: 0, host: "n1".to_owned(), report: Some(report) }
     }
@@ -383,6 +521,12 @@ mod tests {
             assert!(text.contains(words), "no {words:?}:\n{text}");
         }
         assert!(text.find("open  ").expect("a row") < text.find("stat").expect("a row"), "{text}");
+        let tab = KeyEvent::new(KeyCode::Tab, KeyModifiers::NONE);
+        for words in [&["waits/s"][..], &["77", "tar", "1200"], &["100 %", "/busy"]] {
+            assert!(!screen.is_end(tab));
+            let text = shown(&screen);
+            assert!(words.iter().all(|word| text.contains(word)), "no {words:?}:\n{text}");
+        }
     }
 
     #[test]

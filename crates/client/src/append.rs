@@ -2,10 +2,12 @@
 
 use mayfly_sys::file;
 use mayfly_transport::Transport;
+use mayfly_transport_shm::tally::{Kind, Way};
 use mayfly_types::{Errno, limits::INLINE_BYTES_MAX};
 
 use crate::{
     Client, Descriptors, OpenFile,
+    counted::Transfer,
     data::{TRIES, within_limit},
     objects::{InUse, Need},
     pieces::Pieces,
@@ -23,6 +25,13 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         pieces: Pieces<'_>,
     ) -> Result<(usize, u64), Errno> {
         let by_request = self.appends_by_request(open)?;
+        let began = self.begin(pieces.left());
+        let (kind, reference) = (Kind::Write, open.reference);
+        let count = |way, done: &Result<(usize, u64), Errno>| {
+            let offset = done.map_or(0, |(count, end)| end.saturating_sub(count as u64));
+            let transfer = Transfer { kind, way, reference, offset, began };
+            self.transferred(transfer, &done.map(|(count, _)| count));
+        };
         for _ in 0..if by_request { 0 } else { TRIES } {
             // The size may grow meanwhile by others' hands: the allowance is a bound on capacity,
             // not on where the bytes go.
@@ -36,12 +45,15 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             // SAFETY: passed on to the caller.
             let appended = unsafe { self.append_object(&object, pieces) };
             if !self.revoked(open, &object) {
+                count(Way::Itself, &appended);
                 return appended;
             }
         }
         let pieces = within_limit(self.size(open)?, pieces)?;
         // SAFETY: passed on to the caller.
-        unsafe { self.write_through(open, u64::MAX, pieces) }
+        let appended = unsafe { self.write_through(open, u64::MAX, pieces) };
+        count(Way::Asked, &appended);
+        appended
     }
 
     /// The kernel appends atomically; the descriptor's own offset tells where it ended. That offset

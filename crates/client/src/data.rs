@@ -16,6 +16,7 @@ use mayfly_sys::{
     user::readable,
 };
 use mayfly_transport::Transport;
+use mayfly_transport_shm::tally::{Kind, Way};
 use mayfly_types::{
     Errno, FileKind,
     limits::{CHUNK_BYTES_MIN, FILE_BYTES_MAX, INLINE_BYTES_MAX, TRANSFER_BYTES_MAX},
@@ -24,6 +25,7 @@ use mayfly_wire::{Allocate, Read, Stat, Target, Write};
 
 use crate::{
     Client, Descriptors, OpenFile,
+    counted::Transfer,
     objects::{InUse, Need},
     offset,
     pieces::Pieces,
@@ -116,6 +118,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         if process::limit(process::RLIMIT_FSIZE).soft < INLINE_BYTES_MAX as u64 {
             return None;
         }
+        let began = self.begin(bytes);
         let mut fill = |to: &mut [u8]| {
             // SAFETY: passed on to the caller.
             let count = unsafe { pieces.gather(to) }?;
@@ -123,14 +126,18 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         };
         let added =
             self.transport.post_content(open.reference, position.get(), bytes, &mut fill)?;
+        let (kind, way, reference) = (Kind::Write, Way::Unawaited, open.reference);
         if added == Err(Errno::EFAULT) {
             // What can be read is written in another way.
             return None;
         }
-        Some(added.map(|end| {
+        let offset = position.get();
+        let done = added.map(|end| {
             position.set(end);
             bytes
-        }))
+        });
+        self.transferred(Transfer { kind, way, reference, offset, began }, &done);
+        Some(done)
     }
 
     /// Writes at `offset`; as on Linux, at the end when the description appends.
@@ -241,7 +248,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         offset: u64,
         bytes: u64,
     ) -> Result<(), Errno> {
-        self.ask(&Allocate { open: open.reference, mode, offset, bytes }, Ok)?;
+        let request = Allocate { open: open.reference, mode, offset, bytes };
+        self.asked_open(Kind::Change, open.reference, || self.ask(&request, Ok))?;
         self.changed(open, offset, offset.saturating_add(bytes));
         self.sync_when_asked(open)
     }
@@ -278,25 +286,33 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         if pieces.left() == 0 {
             return Ok(0);
         }
+        let began = self.begin(pieces.left());
+        let (kind, reference) = (Kind::Read, open.reference);
+        let transfer = |way| Transfer { kind, way, reference, offset, began };
         for _ in 0..TRIES {
             let Some(object) = self.object(open, Need::Look)? else { break };
             // SAFETY: passed on to the caller.
             let count = unsafe { read_object(&object, offset, pieces) };
             if !self.revoked(open, &object) {
+                self.transferred(transfer(Way::Itself), &count);
                 return count;
             }
         }
         let (_, file) = self.file_entry(open)?;
         // SAFETY: passed on to the caller.
         if let Some(read) = unsafe { self.contents.read(open.reference, file, offset, pieces) } {
+            self.transferred(transfer(Way::Itself), &read);
             return read;
         }
-        if self.is_striped(open) {
+        let done = if self.is_striped(open) {
             // SAFETY: passed on to the caller.
-            return unsafe { self.read_parts(open, offset, pieces) };
-        }
-        // SAFETY: passed on to the caller.
-        unsafe { self.read_through(open, offset, pieces) }
+            unsafe { self.read_parts(open, offset, pieces) }
+        } else {
+            // SAFETY: passed on to the caller.
+            unsafe { self.read_through(open, offset, pieces) }
+        };
+        self.transferred(transfer(Way::Asked), &done);
+        done
     }
 
     /// # Safety
@@ -355,21 +371,28 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         }
         let need =
             if end > INLINE_BYTES_MAX as u64 { Need::Spill { end } } else { Need::Write { end } };
+        let began = self.begin(pieces.left());
+        let (kind, reference) = (Kind::Write, open.reference);
+        let transfer = |way| Transfer { kind, way, reference, offset, began };
         for _ in 0..TRIES {
             let Some(object) = self.object(open, need)? else { break };
             // SAFETY: passed on to the caller.
             let count = unsafe { write_object(&object, offset, pieces) };
             if !self.revoked(open, &object) {
+                self.transferred(transfer(Way::Itself), &count);
                 return count;
             }
         }
         let pieces = within_limit(offset, pieces)?;
-        if self.is_striped(open) {
+        let done = if self.is_striped(open) {
             // SAFETY: passed on to the caller.
-            return unsafe { self.write_parts(open, offset, pieces) };
-        }
-        // SAFETY: passed on to the caller.
-        unsafe { self.write_through(open, offset, pieces) }.map(|(count, _)| count)
+            unsafe { self.write_parts(open, offset, pieces) }
+        } else {
+            // SAFETY: passed on to the caller.
+            unsafe { self.write_through(open, offset, pieces) }.map(|(count, _)| count)
+        };
+        self.transferred(transfer(Way::Asked), &done);
+        done
     }
 
     /// Writes through the daemon; at the end when `offset` is `u64::MAX`.

@@ -17,10 +17,7 @@
 //! [`Client::open_file`](crate::Client::open_file) has it made, under the same index and
 //! generation, so nobody notices.
 
-use core::sync::atomic::{
-    AtomicU32, AtomicU64,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
-};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use mayfly_records::{
     Bytes, Question, Reached, Regular, Runs, find_again, is_still, reach, version,
@@ -33,12 +30,14 @@ use mayfly_transport::Transport;
 use mayfly_transport_shm::{
     layout::{NodeHead, OPEN_LENT, OPEN_LENT_BUSY, OPEN_LENT_USED, OpenEntry},
     lent::{LENT_MAX, LENT_NAME_BYTES_MAX, Lent, is_lent},
+    tally::{Done, Kind, Subject, Way},
 };
 use mayfly_types::{Attr, Errno, FileId, FileKind, OpenRef};
 use mayfly_wire::{Ping, WALK_FOLLOW, Walk};
 
 use crate::{
     Client, Descriptors, OpenFile,
+    counted::Transfer,
     data::read_pieces,
     offset,
     pieces::Pieces,
@@ -46,8 +45,10 @@ use crate::{
     seeking::{SEEK_CUR, SEEK_END, SEEK_SET},
 };
 
+mod memo;
 mod objects;
 
+use memo::{Content, Memo, Seen};
 use objects::LentObjects;
 
 /// Flags of an open that can be done here. What one that may write writes goes by a description of
@@ -66,97 +67,6 @@ pub(crate) struct Lending {
     lent: Option<&'static Lent>,
     memos: [Memo; LENT_MAX],
     objects: LentObjects,
-}
-
-/// What has to be known of a file's bytes to read them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Content {
-    Runs(Runs),
-    /// They are in the object of this generation, which is so long, if that is known.
-    Object(u32, Option<u64>),
-}
-
-impl Content {
-    fn of(regular: &Regular) -> Content {
-        match regular.bytes {
-            Bytes::Runs(runs) => Content::Runs(runs),
-            Bytes::Object { generation, settled } => {
-                Content::Object(generation, settled.then_some(regular.attr.size_bytes))
-            }
-        }
-    }
-
-    fn words(&self) -> [u64; Runs::WORDS] {
-        match self {
-            Content::Runs(runs) => runs.words(),
-            Content::Object(generation, size) => {
-                [u64::MAX, u64::from(*generation), size.unwrap_or(u64::MAX)]
-            }
-        }
-    }
-
-    fn of_words(words: [u64; Runs::WORDS]) -> Content {
-        match words {
-            // No run begins and ends there.
-            [u64::MAX, generation, size] => {
-                Content::Object(generation as u32, (size != u64::MAX).then_some(size))
-            }
-            words => Content::Runs(Runs::of(words)),
-        }
-    }
-}
-
-/// Where a file was found, of the description of a place.
-#[derive(Default)]
-struct Memo {
-    /// 1 while a thread is at it: another one does without.
-    busy: AtomicU32,
-    generation: AtomicU32,
-    /// Starts of the daemon.
-    starts: AtomicU32,
-    version: AtomicU64,
-    content: [AtomicU64; Runs::WORDS],
-}
-
-impl Memo {
-    fn hold<R>(&self, work: impl FnOnce(&Memo) -> R) -> Option<R> {
-        if self.busy.swap(1, Acquire) != 0 {
-            return None;
-        }
-        let done = work(self);
-        self.busy.store(0, Release);
-        Some(done)
-    }
-
-    fn keep(&self, generation: u32, seen: Seen, content: &Content) {
-        self.hold(|memo| {
-            memo.generation.store(generation, Relaxed);
-            memo.starts.store(seen.starts, Relaxed);
-            memo.version.store(seen.version, Relaxed);
-            for (to, word) in memo.content.iter().zip(content.words()) {
-                to.store(word, Relaxed);
-            }
-        });
-    }
-
-    fn find(&self, generation: u32, seen: Seen) -> Option<Content> {
-        self.hold(|memo| {
-            let same = memo.generation.load(Relaxed) == generation
-                && memo.starts.load(Relaxed) == seen.starts
-                && memo.version.load(Relaxed) == seen.version;
-            let words = || memo.content.each_ref().map(|word| word.load(Relaxed));
-            same.then(|| Content::of_words(words()))
-        })
-        .flatten()
-    }
-}
-
-/// At which moment the records were looked at. A daemon that is started again takes the version
-/// back of what its predecessor had begun.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Seen {
-    starts: u32,
-    version: u64,
 }
 
 /// The records, at a moment when nothing was posted that is not in them.
@@ -252,6 +162,19 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         if flags & !PLAIN != 0 || walk.flags & !WALK_FOLLOW != 0 || may_write && self.is_watched() {
             return None;
         }
+        let began = self.begin(0);
+        let found = self.open_borrowed(lent, walk, flags)?;
+        self.end_at(began, (Kind::Open, Way::Itself), walk, found.is_err());
+        Some(found)
+    }
+
+    #[inline]
+    fn open_borrowed(
+        &self,
+        lent: &'static Lent,
+        walk: &Walk<'_>,
+        flags: u32,
+    ) -> Option<Result<OpenFile, Errno>> {
         let borrowed = self.claim_lent(lent)?;
         let found = self.reach_regular(walk);
         match found {
@@ -331,7 +254,15 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// Closes a description that is lent; false when it is not, any more.
     #[must_use]
     pub fn close_lent(&self, reference: OpenRef) -> bool {
-        self.borrowed(reference).is_some_and(|borrowed| borrowed.give_up(reference.generation))
+        let Some(borrowed) = self.borrowed(reference) else { return false };
+        let began = self.begin(0);
+        let subject = Subject { file: borrowed.entry.id.load(Relaxed), ..Subject::default() };
+        let closed = borrowed.give_up(reference.generation);
+        if closed {
+            let (kind, way) = (Kind::Close, Way::Itself);
+            self.end(began, || Done { kind, way, failed: false, bytes: 0, subject });
+        }
+        closed
     }
 
     #[cold]
@@ -397,6 +328,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         if offset.checked_add(pieces.left() as u64).is_none_or(|end| end > i64::MAX as u64) {
             return Some(Err(Errno::EINVAL));
         }
+        let began = self.begin(pieces.left());
         for _ in 0..TRIES {
             let look = self.look_at_records()?;
             let content = self.content(borrowed, reference, &look)?;
@@ -406,6 +338,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             if (look.lasts() || self.is_same_object(borrowed, reference, content)?)
                 && is_used(borrowed.entry, reference)
             {
+                let (kind, way) = (Kind::Read, Way::Itself);
+                self.transferred(Transfer { kind, way, reference, offset, began }, &done);
                 return Some(done);
             }
         }
@@ -486,10 +420,26 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     #[must_use]
     pub fn stat_lent(&self, reference: OpenRef) -> Option<Attr> {
         let borrowed = self.borrowed(reference)?;
+        let began = self.begin(0);
         let look = self.look_at_records()?;
         let regular = self.regular(&borrowed, &look)?;
-        (is_settled(&regular) && look.lasts() && is_used(borrowed.entry, reference))
-            .then(|| timed(regular.attr, self.node.head))
+        let is_certain = is_settled(&regular) && look.lasts() && is_used(borrowed.entry, reference);
+        if !is_certain {
+            return None;
+        }
+        self.end_open(began, (Kind::Stat, Way::Itself), reference, false);
+        Some(timed(regular.attr, self.node.head))
+    }
+
+    /// Where the file of a description that is lent was found: the directory, and how many bytes
+    /// the name has that is written to `name`.
+    pub(crate) fn lent_name(&self, reference: OpenRef, name: &mut [u8]) -> Option<(u64, usize)> {
+        let borrowed = self.borrowed(reference)?;
+        let birth = borrowed.lent.births.get(borrowed.place)?;
+        let mut found = Default::default();
+        let (directory, found) = birth.read(&mut found);
+        name.get_mut(..found.len())?.copy_from_slice(found);
+        Some((directory.0, found.len()))
     }
 
     /// Is the file, which is read by a description that is lent, open for writing nowhere? False

@@ -24,6 +24,7 @@ extern crate std;
 mod ahead;
 mod append;
 mod contents;
+mod counted;
 mod data;
 mod lent;
 mod locks;
@@ -53,6 +54,7 @@ use mayfly_transport_shm::{
 };
 use mayfly_wire::Operation;
 
+pub use counted::Counts;
 pub use mirror::Mirror;
 pub use names::{Attributes, NewOwner};
 pub use objects::{Descriptors, ObjectDirectory, ObjectFile};
@@ -95,6 +97,7 @@ pub struct Client<T, D> {
     records: records::Records,
     lending: lent::Lending,
     append: Lock,
+    counting: counted::Counting,
     /// It says by itself what it has changed.
     tells: bool,
 }
@@ -140,6 +143,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             records: records::Records::default(),
             lending: lent::Lending::none(),
             append: Lock::new(),
+            counting: counted::Counting::none(),
             tells: true,
         }
     }

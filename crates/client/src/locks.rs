@@ -1,6 +1,7 @@
 //! Locks on files.
 
 use mayfly_transport::{Answer, Patience, Transport};
+use mayfly_transport_shm::tally::Kind;
 use mayfly_types::{Errno, OpenRef};
 use mayfly_wire::{Conflict, LOCK_UNLOCK, Lock, LockRange, MoveLock, TestLock};
 
@@ -14,11 +15,13 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     pub fn lock(&self, open: OpenRef, range: LockRange, wait: bool) -> Result<(), Errno> {
         let waits = wait && range.kind != LOCK_UNLOCK;
         let patience = if waits { Patience::Interruptible } else { Patience::Deadline };
-        self.transport.exchange(&Lock { open, range, wait: waits }, patience, |answer| match answer
-        {
-            Answer::Done(()) => Ok(()),
-            Answer::Failed(errno) => Err(errno),
-            Answer::Escaped(_) => Err(Errno::EIO),
+        let request = Lock { open, range, wait: waits };
+        self.asked_open(Kind::Lock, open, || {
+            self.transport.exchange(&request, patience, |answer| match answer {
+                Answer::Done(()) => Ok(()),
+                Answer::Failed(errno) => Err(errno),
+                Answer::Escaped(_) => Err(Errno::EIO),
+            })
         })
     }
 
@@ -35,6 +38,6 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// # Errors
     /// ENOLCK, EIO.
     pub fn test_lock(&self, open: OpenRef, range: LockRange) -> Result<Conflict, Errno> {
-        self.ask(&TestLock { open, range }, Ok)
+        self.asked_open(Kind::Lock, open, || self.ask(&TestLock { open, range }, Ok))
     }
 }

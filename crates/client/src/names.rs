@@ -5,6 +5,7 @@ use mayfly_sys::{
     text::PathText,
 };
 use mayfly_transport::Transport;
+use mayfly_transport_shm::tally::{Kind, Way};
 use mayfly_types::{Attr, Errno, FileId, FileKind, OpenRef};
 use mayfly_wire::{
     FsUse, GetXattr, Link, List, ListXattr, MakeDirectory, MakeSpecial, Open, Opened, PathOf,
@@ -54,10 +55,21 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// # Errors
     /// As stat; [`Stop::Escaped`].
     pub fn stat(&self, target: Target<'_>, escape: &mut PathText) -> Result<Attr, Stop> {
-        match self.look(&target) {
-            Some(found) => found.map_err(Stop::Failed),
-            None => self.walk(&Stat { target }, escape, Ok),
+        let began = self.begin(0);
+        let Some(found) = self.look(&target) else {
+            return self
+                .asked_about(Kind::Stat, &target, || self.walk(&Stat { target }, escape, Ok));
+        };
+        let done = (Kind::Stat, Way::Itself);
+        match target {
+            Target::Path(walk) => self.end_at(began, done, &walk, found.is_err()),
+            Target::Open(open) => self.end_open(began, done, open, found.is_err()),
+            Target::Directory(directory) => {
+                let walk = Walk { start: directory, path: b"", flags: 0 };
+                self.end_at(began, done, &walk, found.is_err());
+            }
         }
+        found.map_err(Stop::Failed)
     }
 
     /// Attributes, if the records tell them. They do not tell those of what has extended ones.
@@ -92,13 +104,19 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         escape: &mut PathText,
     ) -> Result<Opened, Stop> {
         let NewOwner { mode, uid, gid } = new;
-        self.walk(&Open { walk, flags, mode, uid, gid }, escape, |reply| {
+        let began = self.begin(0);
+        let opened = self.walk(&Open { walk, flags, mode, uid, gid }, escape, |reply| {
             if let Some(content) = &reply.content {
                 self.contents.keep(reply.opened.open, content);
             }
             Ok(reply.opened)
-        })
-        .inspect(|opened| {
+        });
+        let created = opened.as_ref().is_ok_and(|opened| opened.created);
+        let kind = if created { Kind::Create } else { Kind::Open };
+        if !matches!(opened, Err(Stop::Escaped)) {
+            self.end_at(began, (kind, Way::Asked), &walk, opened.is_err());
+        }
+        opened.inspect(|opened| {
             if opened.created {
                 self.tell_made(&walk);
             } else if flags & O_TRUNC != 0
@@ -120,7 +138,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         escape: &mut PathText,
     ) -> Result<(), Stop> {
         let NewOwner { mode, uid, gid } = new;
-        self.walk(&MakeDirectory { walk, mode, uid, gid }, escape, Ok)?;
+        let request = MakeDirectory { walk, mode, uid, gid };
+        self.asked_at(Kind::Mkdir, &walk, || self.walk(&request, escape, Ok))?;
         self.tell_made(&walk);
         Ok(())
     }
@@ -143,7 +162,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
 
     fn remove(&self, walk: Walk<'_>, directory: bool, escape: &mut PathText) -> Result<(), Stop> {
         let before = self.before(&walk);
-        self.walk(&Unlink { walk, directory }, escape, Ok)?;
+        let kind = if directory { Kind::Rmdir } else { Kind::Unlink };
+        self.asked_at(kind, &walk, || self.walk(&Unlink { walk, directory }, escape, Ok))?;
         self.tell_removed(before, directory);
         Ok(())
     }
@@ -160,7 +180,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         escape: &mut PathText,
     ) -> Result<(), Stop> {
         let before = (self.before(&from), self.before(&to));
-        self.walk(&Rename { from, to, flags }, escape, Ok)?;
+        let request = Rename { from, to, flags };
+        self.asked_at(Kind::Rename, &from, || self.walk(&request, escape, Ok))?;
         self.tell_moved(before, flags);
         Ok(())
     }
@@ -170,7 +191,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// # Errors
     /// As linkat; [`Stop::Escaped`] when either path leads out.
     pub fn link(&self, from: Target<'_>, to: Walk<'_>, escape: &mut PathText) -> Result<(), Stop> {
-        self.walk(&Link { from, to }, escape, Ok)?;
+        self.asked_at(Kind::Link, &to, || self.walk(&Link { from, to }, escape, Ok))?;
         self.tell_linked(&to);
         Ok(())
     }
@@ -186,7 +207,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         new: NewOwner,
         escape: &mut PathText,
     ) -> Result<(), Stop> {
-        self.walk(&Symlink { target, at, uid: new.uid, gid: new.gid }, escape, Ok)?;
+        let request = Symlink { target, at, uid: new.uid, gid: new.gid };
+        self.asked_at(Kind::Link, &at, || self.walk(&request, escape, Ok))?;
         self.tell_made(&at);
         Ok(())
     }
@@ -205,7 +227,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         escape: &mut PathText,
     ) -> Result<(), Stop> {
         let NewOwner { mode, uid, gid } = new;
-        self.walk(&MakeSpecial { walk, what, mode, uid, gid, place }, escape, Ok)?;
+        let request = MakeSpecial { walk, what, mode, uid, gid, place };
+        self.asked_at(Kind::Link, &walk, || self.walk(&request, escape, Ok))?;
         self.tell_made(&walk);
         Ok(())
     }
@@ -233,7 +256,9 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         escape: &mut PathText,
         take: impl FnOnce(&[u8]) -> Result<R, Errno>,
     ) -> Result<R, Stop> {
-        self.walk(&ReadLink { target }, escape, |text| take(text.bytes))
+        self.asked_about(Kind::Link, &target, || {
+            self.walk(&ReadLink { target }, escape, |text| take(text.bytes))
+        })
     }
 
     /// Changes attributes.
@@ -248,7 +273,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     ) -> Result<Attr, Stop> {
         let Attributes { which, mode, uid, gid, size_bytes, atime, mtime } = *to;
         let request = SetAttr { target, which, mode, uid, gid, size_bytes, atime, mtime };
-        let done = self.walk(&request, escape, Ok);
+        let done = self.asked_about(Kind::Change, &target, || self.walk(&request, escape, Ok));
         if let Ok(attr) = &done {
             // A change of length through a description is told as any other of its content.
             let told = if matches!(target, Target::Open(_)) { which & !SET_SIZE } else { which };
@@ -296,7 +321,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         flags: u32,
         escape: &mut PathText,
     ) -> Result<(), Stop> {
-        self.walk(&SetXattr { target, name, value, flags }, escape, Ok)?;
+        let request = SetXattr { target, name, value, flags };
+        self.asked_about(Kind::Change, &target, || self.walk(&request, escape, Ok))?;
         self.tell_attributes_of(target);
         Ok(())
     }
@@ -341,7 +367,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         name: &[u8],
         escape: &mut PathText,
     ) -> Result<(), Stop> {
-        self.walk(&RemoveXattr { target, name }, escape, Ok)?;
+        let request = RemoveXattr { target, name };
+        self.asked_about(Kind::Change, &target, || self.walk(&request, escape, Ok))?;
         self.tell_attributes_of(target);
         Ok(())
     }
@@ -359,13 +386,21 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     ) -> Result<R, Errno> {
         let mut piece = [0; LISTED_BYTES];
         let room = piece.len().min(bytes_max);
+        let began = self.begin(0);
+        let count = |way, failed| {
+            let walk = Walk { start: open.id(), path: b"", flags: 0 };
+            self.end_at(began, (Kind::List, way), &walk, failed);
+        };
         if let Some(used) = self.records.list(self.node.head, open.id(), cookie, &mut piece[..room])
         {
+            count(Way::Itself, false);
             return take(&piece[..used]);
         }
-        let open = open.reference;
         let bytes_max = bytes_max.min(mayfly_types::limits::TRANSFER_BYTES_MAX) as u32;
-        self.ask(&List { open, cookie, bytes_max }, |listing| take(listing.entries))
+        let request = List { open: open.reference, cookie, bytes_max };
+        let listed = self.ask(&request, |listing| take(listing.entries));
+        count(Way::Asked, listed.is_err());
+        listed
     }
 
     /// Hands the path of a directory or an open file, from the root of the instance, to `take`.
@@ -393,7 +428,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// # Errors
     /// As fsync.
     pub fn sync(&self, open: OpenRef) -> Result<(), Errno> {
-        self.ask(&Sync { target: Target::Open(open), all: false }, Ok)
+        let request = Sync { target: Target::Open(open), all: false };
+        self.asked_open(Kind::Sync, open, || self.ask(&request, Ok))
     }
 
     /// Makes everything durable, as far as the instance promises durability.

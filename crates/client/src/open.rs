@@ -10,6 +10,7 @@ use mayfly_transport_shm::{
         OPEN_PRIVATE, OPEN_PROMISED, OPEN_SHARED, OPEN_SHARING, OpenEntry,
     },
     lent::is_lent,
+    tally::{Done, Kind, Subject, Way},
 };
 use mayfly_types::{Errno, FileId, FileKind, OpenRef};
 use mayfly_wire::{Close, MakeDirectory, Open, Ping, Unlink, Walk};
@@ -195,7 +196,9 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         if self.is_watched() && self.is_told_of(&walk) {
             return None;
         }
+        let began = self.begin(0);
         let reference = self.transport.post_create(&Open { walk, flags, mode, uid, gid })?;
+        self.end_at(began, (Kind::Create, Way::Unawaited), &walk, false);
         let entry = self.node.opens.get(reference.index as usize)?;
         Some(OpenFile { reference, entry })
     }
@@ -205,8 +208,10 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     #[must_use]
     pub fn post_directory(&self, walk: Walk<'_>, new: NewOwner) -> bool {
         let NewOwner { mode, uid, gid } = new;
+        let began = self.begin(0);
         let posted = self.transport.post_directory(&MakeDirectory { walk, mode, uid, gid });
         if posted {
+            self.end_at(began, (Kind::Mkdir, Way::Unawaited), &walk, false);
             self.tell_made(&walk);
         }
         posted
@@ -217,8 +222,11 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     #[must_use]
     pub fn post_removal(&self, walk: Walk<'_>, directory: bool) -> bool {
         let before = self.before(&walk);
+        let began = self.begin(0);
         let posted = self.transport.post_removal(&Unlink { walk, directory });
         if posted {
+            let kind = if directory { Kind::Rmdir } else { Kind::Unlink };
+            self.end_at(began, (kind, Way::Unawaited), &walk, false);
             self.tell_removed(before, directory);
         }
         posted
@@ -236,7 +244,12 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// Closes a description that was promised, before it is made; false when that is too late.
     #[must_use]
     pub fn withdraw(&self, reference: OpenRef) -> bool {
-        self.transport.withdraw(reference)
+        let began = self.begin(0);
+        let withdrawn = self.transport.withdraw(reference);
+        if withdrawn {
+            self.end_open(began, (Kind::Close, Way::Unawaited), reference, false);
+        }
+        withdrawn
     }
 
     /// The open file description that stands at `index` now: for one whose slot file somebody holds
@@ -257,12 +270,18 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// EIO.
     pub fn close(&self, open: OpenFile) -> Result<(), Errno> {
         let close = Close { open: open.reference };
-        match self.file_entry(open) {
+        let began = self.begin(0);
+        let (way, done) = match self.file_entry(open) {
             Ok((_, file)) if file.flags.load(Ordering::Acquire) & FILE_LOCKED == 0 => {
-                self.transport.post(&close)
+                (Way::Unawaited, self.transport.post(&close))
             }
-            _ => self.ask(&close, Ok),
-        }
+            _ => (Way::Asked, self.ask(&close, Ok)),
+        };
+        let id = open.entry.id.load(Ordering::Relaxed);
+        let subject = Subject { file: id, ..Subject::default() };
+        let failed = done.is_err();
+        self.end(began, || Done { kind: Kind::Close, way, failed, bytes: 0, subject });
+        done
     }
 
     /// Has anybody a lock on the file, of any kind?

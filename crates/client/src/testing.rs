@@ -59,7 +59,7 @@ impl Transport for Scripted {
         let under_way = begun.iter().filter(|request| !request.is_empty()).count();
         let mut most = lock(&self.most);
         *most = under_way.max(*most);
-        Some(Begun { lane: 0, id: begun.len() as u64 - 1 })
+        Some(Begun { lane: 0, id: begun.len() as u64 - 1, at: 0 })
     }
 
     fn finish<'a, O: Operation<'a>, T>(

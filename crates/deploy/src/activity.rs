@@ -67,7 +67,7 @@ fn add(to: &mut BTreeMap<String, u64>, name: &str, counter: Option<&AtomicU64>) 
 }
 
 /// `SetAttr` as `set_attr`.
-fn snake_case(name: &str) -> String {
+pub(crate) fn snake_case(name: &str) -> String {
     let mut text = String::new();
     for letter in name.chars() {
         if letter.is_uppercase() && !text.is_empty() {

@@ -32,6 +32,7 @@ mod signals;
 pub mod size;
 mod status;
 pub mod supervisor;
+mod work;
 mod xattrs;
 
 pub use activity::{Activity, Usage};
@@ -50,4 +51,4 @@ pub use namespace::{INSIDE, command as command_inside, run_inside};
 pub use nodes::Members;
 pub use places::{default_run_root, image_cache};
 pub use processors::keep_to as keep_to_processors;
-pub use status::{Counted, Report, State, report};
+pub use status::{Counted, Depth, Report, State, report, report_in};

@@ -5,15 +5,12 @@
 
 use anyhow::{Result, anyhow};
 use mayfly_fuse::Way;
+use mayfly_metrics::work::{Detail, Work};
 use mayfly_transport::{Answer, Patience, Transport};
-use mayfly_transport_shm::{
-    AttachOptions, Attachment, attach,
-    layout::{NodeRegion, Waiting},
-    posts::Posts,
-};
+use mayfly_transport_shm::{AttachOptions, Attachment, attach, layout::Waiting, posts::Posts};
 use mayfly_types::Errno;
 use mayfly_wire::{Counters, Status};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::{os::unix::ffi::OsStrExt, path::PathBuf, sync::atomic::Ordering::Relaxed};
 
 use crate::{
@@ -22,6 +19,7 @@ use crate::{
     control::{self, View},
     instance::SOCKET_NAME,
     proc_stat::ProcStat,
+    work,
 };
 
 /// Whether the daemon answers.
@@ -63,6 +61,18 @@ pub struct Report {
     /// What the daemon says.
     #[serde(flatten)]
     pub counted: Option<Counted>,
+    /// What its processes did one by one, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<Box<Detail>>,
+}
+
+/// How much is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Depth {
+    /// Sums.
+    Sums,
+    /// Each process, directory and file too.
+    Everything,
 }
 
 /// What only the daemon knows.
@@ -92,8 +102,10 @@ pub struct Counted {
     pub posted: u64,
     /// How its waits for requests went.
     pub waits: Waits,
-    /// What was done, by kind.
+    /// What the daemon did, by kind.
     pub activity: Activity,
+    /// What processes did.
+    pub work: Work,
 }
 
 /// What became of the waits of the thread that takes requests, since the instance began.
@@ -115,13 +127,20 @@ struct Words {
     posted: u64,
     waits: Waits,
     activity: Activity,
+    work: Work,
+    detail: Option<Box<Detail>>,
 }
 
 impl Words {
-    fn of(node: &NodeRegion) -> Words {
+    fn of(attached: &Attachment, depth: Depth) -> Words {
+        let node = attached.node;
         let posted = node.posts.iter().map(Posts::count).map(u64::from).sum();
         let (waits, activity) = (Waits::of(&node.head.waiting), Activity::of(node));
-        Words { posted, waits, activity }
+        let detail = match depth {
+            Depth::Sums => None,
+            Depth::Everything => Some(Box::new(work::detail(node, &attached.transport))),
+        };
+        Words { posted, waits, activity, work: work::of_node(node), detail }
     }
 }
 
@@ -142,6 +161,14 @@ impl Waits {
 /// When the supervisor does not answer, or answers what makes no sense. A daemon that does not
 /// answer is no error here: see [`Report::trouble`].
 pub fn report(config: Config) -> Result<Report> {
+    report_in(config, Depth::Sums)
+}
+
+/// The same, as deep as is wanted.
+///
+/// # Errors
+/// As [`report`].
+pub fn report_in(config: Config, depth: Depth) -> Result<Report> {
     let view = control::look(&config)?;
     if view.lost.is_some() {
         return Ok(Report::without_daemon(config, &view, State::Lost));
@@ -149,7 +176,7 @@ pub fn report(config: Config) -> Result<Report> {
     if view.daemon_pid.is_some_and(is_stopped) {
         return Ok(Report::without_daemon(config, &view, State::Stopped));
     }
-    match counters(&config)? {
+    match counters(&config, depth)? {
         Ok((counters, words)) => Ok(Report::new(config, &view, &counters, words)),
         Err(Errno::EIO) => Ok(Report::without_daemon(config, &view, State::Silent)),
         Err(errno) => Err(anyhow!("the daemon of {:?}: {errno}", config.name)),
@@ -167,13 +194,15 @@ pub(crate) fn attached(config: &Config) -> Result<Attachment> {
 }
 
 /// Asks the daemon.
-fn counters(config: &Config) -> Result<Result<(Counters, Words), Errno>> {
+fn counters(config: &Config, depth: Depth) -> Result<Result<(Counters, Words), Errno>> {
     let attached = attached(config)?;
-    attached.transport.exchange(&Status {}, Patience::Deadline, |answer| match answer {
-        Answer::Done(counters) => Ok(Ok((counters, Words::of(attached.node)))),
-        Answer::Failed(errno) => Ok(Err(errno)),
-        Answer::Escaped(_) => Err(anyhow!("the daemon answers another question")),
-    })
+    let asked =
+        attached.transport.exchange(&Status {}, Patience::Deadline, |answer| match answer {
+            Answer::Done(counters) => Ok(Ok(counters)),
+            Answer::Failed(errno) => Ok(Err(errno)),
+            Answer::Escaped(_) => Err(anyhow!("the daemon answers another question")),
+        })?;
+    Ok(asked.map(|counters| (counters, Words::of(&attached, depth))))
 }
 
 /// Has somebody stopped this process?
@@ -203,6 +232,7 @@ impl Report {
             mounts,
             processes: activity::usage(view.supervisor_pid),
             counted: None,
+            detail: None,
         }
     }
 
@@ -224,7 +254,9 @@ impl Report {
                 posted: words.posted,
                 waits: words.waits,
                 activity: words.activity,
+                work: words.work,
             }),
+            detail: words.detail,
             ..Report::without_daemon(config, view, State::Serving)
         }
     }

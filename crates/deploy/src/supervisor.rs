@@ -244,7 +244,7 @@ impl Supervisor {
         watch.add(&told, Source::Told)?;
         let mut supervisor = Supervisor {
             keep: config.keep,
-            sessions: Sessions::new(config.instance),
+            sessions: Sessions::new(config.instance, region),
             connections: Connections::default(),
             images: Images::default(),
             mounts: Mounts::default(),

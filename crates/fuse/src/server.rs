@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow};
-use mayfly_client::{Client, Descriptors, Mirror, Node, ObjectDirectory};
+use mayfly_client::{Client, Counts, Descriptors, Mirror, Node, ObjectDirectory};
 use mayfly_sys::{file, text::PathText};
 use mayfly_transport_shm::{AttachOptions, ShmTransport, attach};
 use mayfly_types::{Attr, Errno, OpenRef, mirror};
@@ -194,9 +194,17 @@ fn open_client(place: &Place) -> Result<Client<ShmTransport, InPlace>> {
     };
     let directory = ObjectDirectory(objects.into_raw_fd());
     let run_dir = place.socket.parent().context("a directory with the socket")?.to_owned();
+    let counts = attached.transport.tally().map(|tally| Counts {
+        tally,
+        timeline: &attached.node.timeline,
+        keys: &attached.node.keys,
+    });
     let mut client = Client::new(attached.transport, node, directory, InPlace { run_dir })
         .map_err(|errno| anyhow!("the session's memory: {errno}"))?;
     client.leave_telling();
+    if let Some(counts) = counts {
+        client.count_in(counts);
+    }
     if let Ok(records) = std::fs::File::open(place.socket.with_file_name("records")) {
         client.read_records(records.as_raw_fd());
     }

@@ -119,6 +119,9 @@ impl Server {
             }
             None | Some(Err(_)) => None,
         };
+        if let Some(Ok(Some(count))) = filled {
+            self.client.count_read(open, offset, count);
+        }
         if sent != Some(Ok(())) {
             // Nobody knows what is left in it.
             *pipe = Pipe::NotYet;

@@ -10,7 +10,7 @@ use core::{
     sync::atomic::{AtomicPtr, AtomicU32, Ordering},
 };
 
-use mayfly_client::{Client, Node, ObjectDirectory, OpenFile};
+use mayfly_client::{Client, Counts, Node, ObjectDirectory, OpenFile};
 use mayfly_sys::{
     Errno, file,
     lock::{Held, Lock},
@@ -206,6 +206,9 @@ fn make() -> Result<&'static Session, Errno> {
     let session = Client::new_in(place, Lanes(transport), tables, objects, Hidden)?;
     if let Some(lent) = transport.lent() {
         session.borrow_from(lent);
+    }
+    if let Some(tally) = transport.tally() {
+        session.count_in(Counts { tally, timeline: &node.timeline, keys: &node.keys });
     }
     read_records(session)?;
     Ok(session)

@@ -1,22 +1,27 @@
 //! What instances do, as numbers for a monitoring system: one table of metrics, and their values
 //! from what the nodes report, as OpenMetrics text.
 //!
+//! What nodes report of their processes' work has its form in [`work`].
+//!
 //! The format is OpenMetrics 1.0.0, <https://prometheus.io/docs/specs/om/open_metrics_spec/>.
 
 mod rates;
 mod table;
+pub mod work;
 
 use std::collections::BTreeMap;
 
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text::encode},
-    metrics::{counter::ConstCounter, gauge::ConstGauge},
+    encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet, text::encode},
+    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
     registry::Registry,
 };
+use serde::de::DeserializeOwned;
 use serde_json::Value;
+use work::Wait;
 
-pub use rates::{NodeRates, OperationRates, Rates};
+pub use rates::{NodeRates, OperationRates, ProcessRates, Rates, WaitRates};
 pub use table::{Kind, METRICS, Measure, Metric, Source, page};
 
 /// What one node of an instance reports; the fields are those of `mayfly status --json`.
@@ -32,10 +37,15 @@ pub struct Node {
     pub report: Option<Value>,
 }
 
-/// A value with the value of its own label.
+/// A value with the values of its own labels.
 struct Sample {
-    label: Option<String>,
-    value: f64,
+    labels: Vec<String>,
+    value: Measured,
+}
+
+enum Measured {
+    Number(f64),
+    Waits(Wait),
 }
 
 impl Node {
@@ -49,8 +59,16 @@ impl Node {
         self.report.as_ref()?.pointer(pointer)
     }
 
+    /// A part of the report; nothing in it where it is not told.
+    #[must_use]
+    pub fn part<T: DeserializeOwned + Default>(&self, field: &str) -> T {
+        let value = self.report.as_ref().and_then(|report| report.get(field)).cloned();
+        value.and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default()
+    }
+
     /// A number of the report.
-    fn number(&self, pointer: &str) -> Option<f64> {
+    #[must_use]
+    pub fn number(&self, pointer: &str) -> Option<f64> {
         self.at(pointer)?.as_f64()
     }
 
@@ -74,12 +92,31 @@ impl Node {
     }
 
     fn samples(&self, source: Source) -> Vec<Sample> {
-        let plain = |value| Sample { label: None, value };
-        let labelled = |(label, value)| Sample { label: Some(label), value };
+        let number = |labels, value| Sample { labels, value: Measured::Number(value) };
+        let plain = |value| number(Vec::new(), value);
+        let labelled = |(label, value)| number(vec![label], value);
         match source {
             Source::Serving => vec![plain(f64::from(u8::from(self.serves())))],
             Source::Number(pointer) => self.number(pointer).map(plain).into_iter().collect(),
             Source::Object(pointer, _) => self.numbers(pointer).into_iter().map(labelled).collect(),
+            Source::Nested(pointer, _) => {
+                let outer = self.at(pointer).and_then(Value::as_object).into_iter().flatten();
+                let inner = outer.filter_map(|(one, fields)| Some((one, fields.as_object()?)));
+                let each = inner.flat_map(|(one, fields)| {
+                    let numbers =
+                        fields.iter().filter_map(|(two, value)| Some((two, value.as_f64()?)));
+                    numbers.map(|(two, value)| number(vec![one.clone(), two.clone()], value))
+                });
+                each.collect()
+            }
+            Source::Waits(pointer, _) => {
+                let all = self.at(pointer).and_then(Value::as_object).into_iter().flatten();
+                let waits = all.filter_map(|(op, wait)| {
+                    let wait = serde_json::from_value(wait.clone()).ok()?;
+                    Some(Sample { labels: vec![op.clone()], value: Measured::Waits(wait) })
+                });
+                waits.collect()
+            }
             Source::Process(field) => self.of_processes(field).into_iter().map(labelled).collect(),
         }
     }
@@ -130,6 +167,7 @@ impl Collector for Nodes {
             let kind = match metric.kind {
                 Kind::Counter => ConstCounter::new(0_u64).metric_type(),
                 Kind::Gauge => ConstGauge::new(0_i64).metric_type(),
+                Kind::Histogram => MetricType::Histogram,
             };
             // The encoder ends what it explains with a full stop of its own.
             let help = metric.help.trim_end_matches('.');
@@ -138,10 +176,9 @@ impl Collector for Nodes {
                 for sample in node.samples(metric.source) {
                     let number = node.node.to_string();
                     let mut labels = vec![("name", node.name.as_str()), ("node", number.as_str())];
-                    if let (Some(name), Some(value)) = (metric.label(), &sample.label) {
-                        labels.push((name, value.as_str()));
-                    }
-                    tell(&mut family, metric.kind, &labels, sample.value)?;
+                    let own = metric.labels().into_iter();
+                    labels.extend(own.zip(sample.labels.iter().map(String::as_str)));
+                    tell(&mut family, metric.kind, &labels, &sample.value)?;
                 }
             }
         }
@@ -153,13 +190,19 @@ fn tell(
     family: &mut MetricEncoder<'_>,
     kind: Kind,
     labels: &[(&str, &str)],
-    value: f64,
+    value: &Measured,
 ) -> Result<(), std::fmt::Error> {
     let labels = labels.to_vec();
-    let one = family.encode_family(&labels)?;
-    match kind {
-        Kind::Counter => ConstCounter::new(value).encode(one),
-        Kind::Gauge => ConstGauge::new(value).encode(one),
+    let mut one = family.encode_family(&labels)?;
+    match (kind, value) {
+        (Kind::Gauge, Measured::Number(value)) => ConstGauge::new(*value).encode(one),
+        (_, Measured::Number(value)) => ConstCounter::new(*value).encode(one),
+        (_, Measured::Waits(wait)) => {
+            let edge = |bucket| Wait::edge(bucket).unwrap_or(f64::INFINITY);
+            let buckets = wait.by_time.iter().enumerate();
+            let buckets: Vec<_> = buckets.map(|(at, count)| (edge(at), *count)).collect();
+            one.encode_histogram::<NoLabelSet>(wait.seconds, wait.count, &buckets, None)
+        }
     }
 }
 
@@ -171,9 +214,15 @@ mod tests {
 
     #[test]
     fn a_report_becomes_text_and_a_node_that_is_silent_is_down() {
+        let mut by_time = [0_u64; work::WAITS];
+        (by_time[1], by_time[20]) = (2, 1);
         let report = json!({
             "state": "serving", "used_bytes": 4096, "sessions": 2,
             "activity": {"answers": {"open": 3, "set_attr": 1}, "answers_to_nodes": 7},
+            "work": {
+                "operations": {"read": {"itself": 5}},
+                "waits": {"open": {"count": 3, "seconds": 0.5, "by_time": by_time}},
+            },
             "processes": [
                 {"process": "mount", "cpu_seconds": 0.5, "resident_bytes": 1},
                 {"process": "mount", "cpu_seconds": 0.25, "resident_bytes": 2},
@@ -187,6 +236,11 @@ mod tests {
             "mayfly_up{name=\"a\\\"b\",node=\"0\"} 1.0",
             "mayfly_up{name=\"a\\\"b\",node=\"1\"} 0.0",
             "mayfly_answers_total{name=\"a\\\"b\",node=\"0\",op=\"set_attr\"} 1.0",
+            "mayfly_operations_total{name=\"a\\\"b\",node=\"0\",op=\"read\",way=\"itself\"} 5.0",
+            "mayfly_wait_seconds_sum{name=\"a\\\"b\",node=\"0\",op=\"open\"} 0.5",
+            "mayfly_wait_seconds_count{name=\"a\\\"b\",node=\"0\",op=\"open\"} 3",
+            "mayfly_wait_seconds_bucket{le=\"0.000002\",name=\"a\\\"b\",node=\"0\",op=\"open\"} 2",
+            "mayfly_wait_seconds_bucket{le=\"+Inf\",name=\"a\\\"b\",node=\"0\",op=\"open\"} 3",
             "# UNIT mayfly_used_bytes bytes",
             "mayfly_used_bytes{name=\"a\\\"b\",node=\"0\"} 4096.0",
             "mayfly_cpu_seconds_total{name=\"a\\\"b\",node=\"0\",process=\"mount\"} 0.75",

@@ -9,6 +9,8 @@ pub enum Kind {
     Counter,
     /// Up and down.
     Gauge,
+    /// How many were how long.
+    Histogram,
 }
 
 /// What its unit is.
@@ -41,6 +43,10 @@ pub enum Source {
     Number(&'static str),
     /// An object of numbers, by a JSON pointer: its keys are values of the label.
     Object(&'static str, &'static str),
+    /// An object of such objects: the keys of either are values of a label.
+    Nested(&'static str, [&'static str; 2]),
+    /// An object of waits ([`crate::work::Wait`]); its keys are values of the label.
+    Waits(&'static str, &'static str),
     /// A field of each of the node's processes; the label is `process`.
     Process(&'static str),
 }
@@ -106,6 +112,34 @@ pub const METRICS: &[Metric] = &[
         Source::Number("/activity/answers_to_nodes"),
         "Answers to requests that came from other nodes.",
     ),
+    counter(
+        "mayfly_operations",
+        Source::Nested("/work/operations", ["op", "way"]),
+        "Operations of the node's processes and mounts, by kind and by the way they went: a \
+         process did it itself, did not wait for it (unawaited), or asked the daemon (asked).",
+    ),
+    counter(
+        "mayfly_operations_failed",
+        Source::Number("/work/failed"),
+        "Operations among them that failed.",
+    ),
+    bytes(counter(
+        "mayfly_read",
+        Source::Object("/work/read_bytes", "way"),
+        "Bytes that processes and mounts read, by way. What is read by mmap is not counted.",
+    )),
+    bytes(counter(
+        "mayfly_written",
+        Source::Object("/work/written_bytes", "way"),
+        "Bytes that processes and mounts wrote, by way.",
+    )),
+    Metric {
+        name: "mayfly_wait",
+        kind: Kind::Histogram,
+        measure: Measure::Seconds,
+        source: Source::Waits("/work/waits", "op"),
+        help: "Waits of processes and mounts for answers of the daemon, by request.",
+    },
     bytes(counter(
         "mayfly_requested",
         Source::Number("/activity/requested_bytes"),
@@ -163,11 +197,12 @@ impl Metric {
 
     /// Labels besides `name` and `node`.
     #[must_use]
-    pub fn label(&self) -> Option<&'static str> {
+    pub fn labels(&self) -> Vec<&'static str> {
         match self.source {
-            Source::Object(_, label) => Some(label),
-            Source::Process(_) => Some("process"),
-            Source::Serving | Source::Number(_) => None,
+            Source::Object(_, label) | Source::Waits(_, label) => vec![label],
+            Source::Nested(_, labels) => labels.to_vec(),
+            Source::Process(_) => vec!["process"],
+            Source::Serving | Source::Number(_) => Vec::new(),
         }
     }
 }
@@ -187,8 +222,10 @@ pub fn page() -> String {
         let kind = match metric.kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
         };
-        let label = metric.label().map_or(String::new(), |label| format!("`{label}`"));
+        let labels = metric.labels().into_iter().map(|label| format!("`{label}`"));
+        let label = labels.collect::<Vec<_>>().join(", ");
         text.push_str(&format!("| `{}` | {kind} | {label} | {} |\n", metric.sample(), metric.help));
     }
     text

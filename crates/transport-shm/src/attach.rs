@@ -83,6 +83,9 @@ fn answered(
         None => map_node(node_fd, answer.instance)?,
     };
     let session = map_session(session_fd)?;
+    if let Some(tally) = node.tallies.get(answer.session as usize) {
+        tally.start(&raw::name());
+    }
     Ok(Attachment {
         transport: ShmTransport::new(node, session, evidence_fd),
         node,

@@ -42,6 +42,7 @@ use crate::{
     },
     lent::Lent,
     spin::{PLACE_CYCLES, REPLY_CYCLES, Spin, Yield},
+    tally::Tally,
 };
 
 /// Carries the requests of one session. It lives as long as the process: the mappings are never
@@ -84,6 +85,20 @@ impl ShmTransport {
     #[must_use]
     pub fn lent(&self) -> Option<&'static Lent> {
         self.node.lent.get(self.id as usize)
+    }
+
+    /// What this session does is counted there.
+    #[must_use]
+    pub fn tally(&self) -> Option<&'static Tally> {
+        self.node.tallies.get(self.id as usize)
+    }
+
+    /// The reply to a request that was sent at `cycles` is there.
+    fn count_wait(&self, op: Op, cycles: u64) {
+        if let Some(tally) = self.tally() {
+            let took = self.moments.now().cycles.saturating_sub(cycles);
+            tally.waited(op as usize, self.node.head.nanoseconds(took));
+        }
     }
 
     /// For a mapped session region that stays mapped for good.
@@ -238,6 +253,7 @@ impl Transport for ShmTransport {
         if let Err(errno) = self.wait(&submitted, patience) {
             return take(Answer::Failed(errno));
         }
+        self.count_wait(O::OP, submitted.at.cycles);
         let taken = take(self.answer::<O::Reply<'_>>(lane, O::OP));
         self.release(lane);
         taken
@@ -250,8 +266,8 @@ impl Transport for ShmTransport {
         let lane = self.try_claim(Patience::Deadline)?;
         let id = self.head().last_request_id.fetch_add(1, Relaxed) + 1;
         let bytes = self.encode(lane, id, request).inspect_err(|_| self.release(lane)).ok()?;
-        self.submit(lane, id, bytes, LANE_REQUEST);
-        Some(Begun { lane, id })
+        let submitted = self.submit(lane, id, bytes, LANE_REQUEST);
+        Some(Begun { lane, id, at: submitted.at.cycles })
     }
 
     fn finish<'a, O: Operation<'a>, T>(
@@ -259,12 +275,13 @@ impl Transport for ShmTransport {
         begun: Begun,
         take: impl for<'r> FnOnce(Answer<'r, O::Reply<'r>>) -> T,
     ) -> T {
-        let Begun { lane, id } = begun;
+        let Begun { lane, id, at } = begun;
         // Some time has passed since it was sent: where the daemon was does not matter any more.
         let submitted = Submitted { lane, id, at: self.moments.now(), woken: true };
         if let Err(errno) = self.wait(&submitted, Patience::Deadline) {
             return take(Answer::Failed(errno));
         }
+        self.count_wait(O::OP, at);
         let taken = take(self.answer::<O::Reply<'_>>(lane, O::OP));
         self.release(lane);
         taken

@@ -20,6 +20,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use crate::{
     lent::Lent,
     posts::{Posts, RINGS, names::Tables},
+    tally::{Tally, Timeline},
 };
 use mayfly_types::limits::{
     BEGUN_MAX, FILES_OPEN_MAX, LANES, NAME_BYTES_MAX, OPEN_FILES_MAX, REPLY_BYTES_MAX,
@@ -30,7 +31,7 @@ use mayfly_wire::Op;
 /// First word of either region.
 pub const MAGIC: u32 = 0x5346_594d; // "MYFS"
 /// Version of the layout; a client of another version does not attach.
-pub const LAYOUT_VERSION: u32 = 17;
+pub const LAYOUT_VERSION: u32 = 18;
 
 /// The daemon is polling: a request needs no system call.
 pub const DAEMON_AWAKE: u32 = 1;
@@ -80,8 +81,10 @@ pub struct NodeHead {
     pub watched: AtomicU32,
     /// Nodes of the instance; 0 before a daemon has said so.
     pub nodes: AtomicU32,
+    /// Nanoseconds of 2³² cycles of the processors' counter; 0: not known yet.
+    pub cycles_ns: AtomicU64,
     /// What is written above is written rarely, what follows with each request.
-    pub apart: [AtomicU32; 18],
+    pub apart: [AtomicU32; 16],
     /// Which words of `sessions_pending` are not zero.
     pub pending_summary: AtomicU64,
     /// Sessions with a request that the daemon has not seen, a bit each.
@@ -109,6 +112,18 @@ pub struct NodeHead {
     pub posted: AtomicU64,
     /// Those in which the daemon finds something that it should not put off.
     pub ripe: AtomicU64,
+}
+
+impl NodeHead {
+    /// So many cycles of the processors' counter as nanoseconds. As long as nobody knows how fast
+    /// it is, two cycles are taken for one.
+    #[must_use]
+    pub fn nanoseconds(&self, cycles: u64) -> u64 {
+        match self.cycles_ns.load(core::sync::atomic::Ordering::Relaxed) {
+            0 => cycles / 2,
+            rate => ((u128::from(cycles) * u128::from(rate)) >> 32) as u64,
+        }
+    }
 }
 
 /// What became of the waits of the daemon's thread that takes requests, counted since the node
@@ -271,6 +286,12 @@ pub struct NodeRegion {
     pub begun: [[Begun; BEGUN_MAX]; SHARDS_MAX as usize],
     /// What was done, by shard.
     pub done: [Done; SHARDS_MAX as usize],
+    /// When it was done.
+    pub timeline: Timeline,
+    /// What was done by processes whose session's number another one has.
+    pub past: Tally,
+    /// What was done, by session.
+    pub tallies: [Tally; SESSIONS_MAX as usize],
 }
 
 /// Operations that are counted each for itself: one more than their greatest number.

@@ -37,6 +37,7 @@ pub mod region;
 #[cfg(feature = "server")]
 pub mod server;
 mod spin;
+pub mod tally;
 mod words;
 
 pub use attach::{AttachOptions, Attachment, attach};

@@ -250,6 +250,15 @@ pub(crate) fn thread_id() -> u32 {
     unsafe { syscall3(number::GETTID, 0, 0, 0) as u32 }
 }
 
+/// Name of the calling thread.
+pub(crate) fn name() -> [u8; 16] {
+    const PR_GET_NAME: usize = 16;
+    let mut name = [0; 16];
+    // SAFETY: the kernel writes 16 bytes.
+    unsafe { syscall3(number::PRCTL, PR_GET_NAME, name.as_mut_ptr() as usize, 0) };
+    name
+}
+
 pub(crate) fn yield_now() {
     // SAFETY: no arguments.
     unsafe { syscall3(number::SCHED_YIELD, 0, 0, 0) };

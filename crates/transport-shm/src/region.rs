@@ -6,7 +6,8 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use mayfly_sys::arch::{Moments, cycles};
+use mayfly_sys::arch::Moments;
+pub use mayfly_sys::arch::cycles;
 use mayfly_types::{Errno, SessionId};
 use rustix::fs::{MemfdFlags, SealFlags};
 
@@ -86,6 +87,26 @@ pub fn make_node(settings: &NodeSettings) -> Result<(OwnedFd, &'static NodeRegio
     head.began_ns.store(now.as_nanos() as u64, Relaxed);
     head.magic.store(MAGIC, Relaxed);
     Ok((fd, node))
+}
+
+/// The processors' counter is watched for so long before it is told how fast it runs, nanoseconds.
+const RATE_NS_MIN: u64 = 1_000_000;
+
+/// Tells how fast the processors' counter runs, once, when the node is old enough to know it.
+pub fn know_rate(node: &NodeRegion) {
+    let head = &node.head;
+    if head.cycles_ns.load(Relaxed) != 0 {
+        return;
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let ns = (now.as_nanos() as u64).saturating_sub(head.began_ns.load(Relaxed));
+    let ran = cycles().saturating_sub(head.began_cycles.load(Relaxed));
+    // A clock that was set meanwhile is no measure.
+    let rate = (u128::from(ns) << 32).checked_div(u128::from(ran)).unwrap_or(0);
+    let is_likely = (1 << 28..1 << 34).contains(&rate);
+    if ns >= RATE_NS_MIN && is_likely {
+        head.cycles_ns.store(rate as u64, Relaxed);
+    }
 }
 
 /// Maps a node region for the rest of the process's life.
@@ -182,3 +203,6 @@ const _: () = assert!(core::mem::offset_of!(SessionHead, last_request_id) == 16)
 // As docs/SHM.md says it.
 const _: () = assert!(core::mem::offset_of!(NodeRegion, done) == 137_273_344);
 const _: () = assert!(size_of::<crate::layout::Done>() == 1792);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, timeline) == 137_302_016);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, tallies) == 137_498_624);
+const _: () = assert!(size_of::<crate::tally::Tally>() == 32_768);

@@ -38,6 +38,8 @@ pub struct Begun {
     pub lane: usize,
     /// Its number.
     pub id: u64,
+    /// When it was sent, by the processors' counter.
+    pub at: u64,
 }
 
 /// Carries requests. An implementation may be used by several threads and inside signal handlers.

@@ -7,11 +7,13 @@ use clap::Args;
 use crate::top;
 
 const ABOUT: &str = "\
-Operations are requests of programs and mounts, and creates and removals that programs did not
-wait for. What a program does itself, such as reading and writing the files of its own node, is
-not among them.
+It shows nodes, and below them one of five tables: kinds of operations, waits for answers,
+processes, directories and files. Programs count what they do; directories and files are estimated
+from the latest samples. What is read or written by mmap is not counted, and programs that use a
+mount are counted together, as the mount's process.
 
-Keys: q ends it, s sorts in another way, + and - change the interval, ? shows all of them.
+Keys: q ends it, Tab shows the next table, s sorts in another way, + and - change the interval, ?
+shows all of them.
 
 Examples:
   mayfly top

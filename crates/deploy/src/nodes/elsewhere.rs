@@ -6,7 +6,7 @@ use std::{fs, path::PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use super::{Members, NodeReport, NodeState, is_this_machine, report_all};
-use crate::places;
+use crate::{Depth, places};
 
 /// In the run root, where no instance can have such a name.
 const DIRECTORY: &str = ".elsewhere";
@@ -31,7 +31,7 @@ pub(super) fn expect_free(name: &str) -> Result<()> {
     let Some(members) = remembered(name)? else { return Ok(()) };
     let answers = |report: &NodeReport| matches!(report.state, NodeState::Answers(_));
     ensure!(
-        !report_all(&members)?.iter().any(answers),
+        !report_all(&members, Depth::Sums)?.iter().any(answers),
         "an instance {name:?} was started from here on other hosts: `mayfly stop --name {name}` \
          ends it"
     );

@@ -20,7 +20,7 @@ use super::{
     Launcher, Member, Members, NODES_MAX, Network, RoleLists, Roles, elsewhere,
     words::{Job, Order, Place, RELAY, Said, Settings, Up, read_line, write_line},
 };
-use crate::{DataDir, Instance, control::LOST, instance};
+use crate::{DataDir, Depth, Instance, control::LOST, instance};
 
 /// How long nodes may take to end, or to say how they do.
 const ANSWER_MAX: Duration = Duration::from_secs(40);
@@ -320,7 +320,7 @@ fn order(
     let here = places.iter().find(|place| super::is_this_machine(&place.host));
     Order {
         program: env!("CARGO_PKG_VERSION").to_owned(),
-        job: Job::Status,
+        job: Job::Status(Depth::Sums),
         launcher: launcher.clone(),
         remote_path,
         name: name.to_owned(),
@@ -478,10 +478,10 @@ fn no_answer() -> Said {
 ///
 /// # Errors
 /// When this host cannot even begin; a node that does not answer is none.
-pub fn report_all(members: &Members) -> Result<Vec<NodeReport>> {
+pub fn report_all(members: &Members, depth: Depth) -> Result<Vec<NodeReport>> {
     let order = order_of(members);
     let places = order.places.clone();
-    let mut answers = ask_all(Order { job: Job::Status, ..order })?;
+    let mut answers = ask_all(Order { job: Job::Status(depth), ..order })?;
     let report = |(member, place): (&Member, &Place)| NodeReport {
         node: place.node,
         host: member.host.clone(),

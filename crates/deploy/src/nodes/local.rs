@@ -17,7 +17,7 @@ use super::{
     words::{Job, Order, Place, Said},
 };
 use crate::{
-    Config, Found, control, instance, report,
+    Config, Found, control, instance, report_in,
     status::{Report, State},
 };
 
@@ -53,8 +53,8 @@ fn one(order: &Order, place: &Place) -> Result<Said> {
     let base = place.base(&order.name);
     match &order.job {
         Job::Start(_) => bail!("a node is started by a process of its own"),
-        Job::Status => {
-            let report = report(running(order, &base)?)?;
+        Job::Status(depth) => {
+            let report = report_in(running(order, &base)?, *depth)?;
             Ok(Said::Report(Box::new(serde_json::to_value(with_trouble(report))?)))
         }
         Job::Stop => Ok(Said::Word(match control::stop(&running(order, &base)?)? {

@@ -237,13 +237,16 @@ fn divide(order: &Order) -> (Vec<Place>, Vec<Vec<Place>>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nodes::{Launcher, Roles};
+    use crate::{
+        Depth,
+        nodes::{Launcher, Roles},
+    };
 
     fn order(hosts: &[String], here: &str) -> Order {
         let places = hosts.iter().zip(0..);
         Order {
             program: String::new(),
-            job: Job::Status,
+            job: Job::Status(Depth::Sums),
             launcher: Launcher::Ssh,
             remote_path: "/".into(),
             name: "x".to_owned(),

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{Roles, launcher::Launcher, net::Net};
-use crate::{Options, data_dirs::DataDir, instance::Shared};
+use crate::{Depth, Options, data_dirs::DataDir, instance::Shared};
 
 /// Longest line that is read, bytes: the list of the largest instance fits.
 pub(super) const LINE_BYTES_MAX: u64 = 16 << 20;
@@ -67,7 +67,7 @@ pub(super) enum Job {
     /// It is to be started.
     Start(Box<Settings>),
     /// How does it do?
-    Status,
+    Status(Depth),
     /// It is to end.
     Stop,
     /// What it has left is to be removed, if it does not run.

@@ -11,7 +11,11 @@ use std::{
 
 use anyhow::{Context, Result, anyhow};
 use mayfly_daemon::serve::channel::{self, Message};
-use mayfly_transport_shm::{hello::Answer, region::make_session};
+use mayfly_transport_shm::{
+    hello::Answer,
+    layout::NodeRegion,
+    region::{know_rate, make_session},
+};
 use mayfly_types::{SessionId, limits::SESSIONS_MAX};
 use rustix::{
     io::Errno,
@@ -30,17 +34,41 @@ struct Session {
     process: OwnedFd,
 }
 
+/// So many sessions that have ended are remembered at least, with what they did, before one of
+/// their numbers is used again.
+const ENDED_KEPT: usize = 512;
+
 pub(super) struct Sessions {
     instance: u64,
+    node: &'static NodeRegion,
     /// `None`: ended, and the daemon has not confirmed it yet.
     all: BTreeMap<u32, Option<Session>>,
+    /// Numbers of sessions that are over, the oldest first.
     free: VecDeque<u32>,
+    /// The next number that was never used.
+    unused: u32,
 }
 
 impl Sessions {
-    pub(super) fn new(instance: u64) -> Sessions {
+    pub(super) fn new(instance: u64, node: &'static NodeRegion) -> Sessions {
         // Number 0 means "no session" in the tables.
-        Sessions { instance, all: BTreeMap::new(), free: (1..SESSIONS_MAX).collect() }
+        Sessions { instance, node, all: BTreeMap::new(), free: VecDeque::new(), unused: 1 }
+    }
+
+    fn next_number(&mut self) -> Option<u32> {
+        if self.free.len() >= ENDED_KEPT || self.unused == SESSIONS_MAX {
+            return self.free.pop_front();
+        }
+        self.unused += 1;
+        Some(self.unused - 1)
+    }
+
+    /// Keeps what the last process of this number did, and begins the tally of another one.
+    fn begin_tally(&self, id: u32, pid: u32) {
+        know_rate(self.node);
+        let Some(tally) = self.node.tallies.get(id as usize) else { return };
+        self.node.past.add_all(tally);
+        tally.reset(pid);
     }
 
     pub(super) fn of_process(&self, pid: u32) -> Vec<SessionId> {
@@ -74,7 +102,7 @@ impl Sessions {
         pid: u32,
         watch: &Watch,
     ) -> Result<SessionId> {
-        let Some(id) = self.free.pop_front() else {
+        let Some(id) = self.next_number() else {
             self.refuse(&connection, mayfly_types::Errno::ENFILE);
             let ended = self.all.len() as u32 - self.attached();
             return Err(anyhow!(
@@ -85,6 +113,7 @@ impl Sessions {
         };
         match self.make(SessionId(id), connection, pid, watch) {
             Ok(session) => {
+                self.begin_tally(id, pid);
                 self.all.insert(id, Some(session));
                 Ok(SessionId(id))
             }

@@ -1,0 +1,91 @@
+use mayfly_transport_shm::{
+    region::{NodeSettings, know_rate, make_node},
+    tally::{Done, LONG_BYTES, Subject},
+};
+
+use super::*;
+
+fn node() -> &'static NodeRegion {
+    let settings = NodeSettings { instance: 7, times: 0, locks: 1, deadline_ms: 1000 };
+    let (_, node) = make_node(&settings).expect("memory");
+    std::thread::sleep(std::time::Duration::from_millis(2));
+    know_rate(node);
+    node
+}
+
+fn did(node: &NodeRegion, session: usize, kind: Kind, bytes: usize, path: &[u8]) {
+    let tally = &node.tallies[session];
+    let began = tally.begin(bytes);
+    let subject = Subject { file: 9, directory: 1, path };
+    let way = Way::Itself;
+    tally.end(began, &node.timeline, || Done { kind, way, failed: false, bytes, subject });
+}
+
+#[test]
+fn what_processes_count_is_added_up_and_outlives_their_numbers() {
+    let node = node();
+    for session in [1, 2] {
+        node.tallies[session].reset(100 + session as u32);
+        node.tallies[session].start(b"worker");
+        for _ in 0..1000 {
+            did(node, session, Kind::Stat, 0, b"a/b");
+            did(node, session, Kind::Read, 700, b"a/b");
+        }
+        node.tallies[session].waited(Op::Open as usize, 3000);
+    }
+    let work = of_node(node);
+    assert_eq!(work.operations["stat"]["itself"], 2000);
+    assert_eq!(work.read_bytes["itself"], 1_400_000);
+    assert_eq!(work.reads_by_size[1], 2000);
+    assert_eq!((work.waits["open"].count, work.waits["open"].by_time[2]), (2, 2));
+
+    // Another process has the number: what the first did is still counted.
+    node.past.add_all(&node.tallies[1]);
+    node.tallies[1].reset(300);
+    let work = of_node(node);
+    assert_eq!(work.count(), 4000);
+    assert_eq!(operations_of(&node.tallies[1]), 0);
+    assert_eq!(node.tallies[1].chosen().count(), 0);
+}
+
+#[test]
+fn samples_stand_for_what_was_not_noted() {
+    let node = node();
+    let tally = &node.tallies[1];
+    tally.reset(100);
+    for _ in 0..50_000 {
+        did(node, 1, Kind::Stat, 0, b"busy/file");
+    }
+    for _ in 0..10 {
+        did(node, 1, Kind::Write, LONG_BYTES, b"long/file");
+    }
+    let stand: u64 = tally.chosen().map(|seen| u64::from(seen.stands_for)).sum();
+    assert!(stand > 0 && tally.samples_taken() > 500, "{} samples", tally.samples_taken());
+    let line: u64 = Clock::of(node)
+        .spans(&node.timeline.short, SHORT_SHIFT)
+        .iter()
+        .map(|span| span.operations)
+        .sum();
+    // The last sample of a thread stands for what came before it.
+    assert!((49_800..=50_010).contains(&line), "{line} operations in the time line");
+    let written: u64 = Clock::of(node)
+        .spans(&node.timeline.long, LONG_SHIFT)
+        .iter()
+        .map(|span| span.written_bytes)
+        .sum();
+    assert_eq!(written, 10 * LONG_BYTES as u64);
+    assert!(tally.latest().any(|seen| seen.path[..seen.path_bytes] == *b"long/file"));
+}
+
+#[test]
+fn threads_of_a_process_count_next_to_each_other() {
+    let node = node();
+    node.tallies[1].reset(100);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..10_000).for_each(|_| did(node, 1, Kind::Stat, 0, b"f")));
+        }
+    });
+    let counted = operations_of(&node.tallies[1]);
+    assert!((39_000..=40_000).contains(&counted), "{counted} of 40,000");
+}
