@@ -10,7 +10,13 @@ use std::{
 use anyhow::{Context, Result};
 use mayfly_fuse::{Audience, Place};
 
-use crate::{Config, instance::SOCKET_NAME, mount_point::Beneath, signals};
+use crate::{
+    Config,
+    instance::SOCKET_NAME,
+    log::{self, Level},
+    mount_point::Beneath,
+    signals,
+};
 
 /// The hidden subcommand that serves a mount: `__fuse RUN_DIR POINT`. Its standard input is the
 /// line to the supervisor: it says `mounted` there, or why not, and ends when the line is cut.
@@ -54,7 +60,8 @@ pub fn run_fuse(run_dir: &Path, point: &Path) -> Result<()> {
     });
     let ready = || {
         if let Some(Err(error)) = beneath.map(|beneath| beneath.seal()) {
-            eprintln!("fuse: what lies beneath the mount can be written to: {error}");
+            let what = format_args!("what lies beneath the mount can be written to: {error}");
+            log::tell(Level::Warn, what);
         }
         say(&mut said, MOUNTED);
     };
@@ -76,7 +83,9 @@ fn start_keeper(run_dir: &Path) -> Option<Child> {
     let mut command = Command::new(program);
     command.arg(KEEP).arg(run_dir).stdin(Stdio::piped()).stdout(Stdio::null());
     let started = command.spawn();
-    started.inspect_err(|error| eprintln!("fuse: no process that keeps files: {error}")).ok()
+    let tell =
+        |error: &_| log::tell(Level::Warn, format_args!("no process that keeps files: {error}"));
+    started.inspect_err(tell).ok()
 }
 
 /// Keeps files until the process of the mount ends.

@@ -10,6 +10,8 @@ use mayfly_image::maker::{Error, Mapped, prepare_mapped};
 use mayfly_transport_shm::image::ImageRequest;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
+use crate::log::{self, Level};
+
 /// The hidden subcommand that makes an image: `__image CACHE PID REQUEST`, the request as the
 /// process sent it, in hexadecimal.
 pub const IMAGE: &str = "__image";
@@ -37,11 +39,14 @@ pub fn make_image(cache: &Path, pid: u32, request: &str) -> Result<()> {
         key: request.key().to_vec(),
     };
     match prepare_mapped(&mapped, cache) {
-        Ok(Some(library)) => eprintln!("supervisor: made an image of {}", library.display()),
+        Ok(Some(library)) => {
+            log::tell(Level::Info, format_args!("made an image of {}", library.display()));
+        }
         // Another was made between the process's look and its question.
         Ok(None) => {}
         Err(error @ Error::Unfit(..)) => {
-            eprintln!("supervisor: programs that run with {error}: they are not served");
+            let what = format_args!("programs that run with {error}: they are not served");
+            log::tell(Level::Warn, what);
             std::process::exit(UNFIT);
         }
         Err(error) => return Err(error).context("a library was to get an image"),

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     config::{self, Audience, Config, Options},
     data_dirs::{self, DataDir},
+    log::LOG_NAME,
     mount_point, places,
 };
 
@@ -26,8 +27,6 @@ use crate::{
 static PRELOAD_LIBRARY: &[u8] = include_bytes!(env!("MAYFLY_PRELOAD_LIBRARY"));
 /// Its name in the run directory.
 pub(crate) const PRELOAD_NAME: &str = "libmayfly_preload.so";
-/// What supervisor and daemon say of trouble, in the run directory.
-pub(crate) const LOG_NAME: &str = "log";
 /// What a live supervisor holds locked, in the run directory.
 pub(crate) const LOCK_NAME: &str = "lock";
 /// Tries to lock it, with a pause after each, while others look whether it is locked.

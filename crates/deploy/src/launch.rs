@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use crate::{Config, control::LOST, instance::LOG_NAME};
+use crate::{Config, control::LOST, log::LOG_NAME};
 
 /// The hidden subcommand that the supervisor runs as.
 pub const SUPERVISE: &str = "__supervise";

@@ -25,7 +25,7 @@ use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 use crate::{
     Config,
     instance::{self, Found},
-    places,
+    log, places,
 };
 
 /// The mount point for `mount`, without links of others on its way, and whether it goes with the
@@ -188,7 +188,8 @@ fn replace_directory(mount: &Path) {
         && symlink(mount, mount).is_err()
         && let Err(error) = fs::rename(&aside, mount)
     {
-        eprintln!("mayfly: the directory {} is now {}: {error}", mount.display(), aside.display());
+        let (mount, aside) = (mount.display(), aside.display());
+        log::warn(format_args!("the directory {mount} is now {aside}: {error}"));
     }
 }
 

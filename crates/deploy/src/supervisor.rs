@@ -8,11 +8,13 @@
 
 mod children;
 mod connections;
+mod ears;
 mod images;
 mod lifeline;
 mod mounts;
 mod outbox;
 mod sessions;
+mod watch;
 mod watched;
 
 use std::{
@@ -49,17 +51,19 @@ use crate::{
     Config,
     control::{LOST, View},
     instance::{self, Keep, Locked, SOCKET_NAME},
-    mount_point,
+    log, mount_point,
     nodes::Net,
     signals,
 };
 use children::{Daemon, Restarts};
 use connections::Connections;
+use ears::{Around, Ears};
 use images::Images;
 use lifeline::{Lifeline, Word};
 use mounts::{Mounts, Said};
 use outbox::{Flushed, Outbox, Owed};
 use sessions::Sessions;
+pub(crate) use watch::{Source, Watch};
 use watched::Watched;
 
 /// Connections that the kernel queues while the supervisor is busy.
@@ -68,85 +72,6 @@ const BACKLOG: i32 = 512;
 const EVENTS: usize = 64;
 /// When to try again to tell the daemon something for which the kernel was short of resources.
 const RETRY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-
-/// What an epoll event is about: a kind in the upper half, a number in the lower.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source {
-    Listener,
-    Lifeline,
-    Channel,
-    DaemonExit,
-    /// A connection that has not said yet what it wants.
-    Connection(u32),
-    /// The connection of a session.
-    Evidence(SessionId),
-    /// The process of a session.
-    Process(SessionId),
-    /// A process that makes an image.
-    Maker(u32),
-    /// The line to a process that serves a mount.
-    Mount(u32),
-    /// Somebody has sent SIGTERM.
-    Told,
-}
-
-impl Source {
-    fn token(self) -> u64 {
-        let (kind, number) = match self {
-            Source::Listener => (1, 0),
-            Source::Lifeline => (2, 0),
-            Source::Channel => (3, 0),
-            Source::DaemonExit => (4, 0),
-            Source::Connection(number) => (5, number),
-            Source::Evidence(session) => (6, session.0),
-            Source::Process(session) => (7, session.0),
-            Source::Maker(number) => (8, number),
-            Source::Mount(number) => (9, number),
-            Source::Told => (10, 0),
-        };
-        u64::from(number) | kind << 32
-    }
-
-    fn of(token: u64) -> Option<Source> {
-        let number = token as u32;
-        Some(match token >> 32 {
-            1 => Source::Listener,
-            2 => Source::Lifeline,
-            3 => Source::Channel,
-            4 => Source::DaemonExit,
-            5 => Source::Connection(number),
-            6 => Source::Evidence(SessionId(number)),
-            7 => Source::Process(SessionId(number)),
-            8 => Source::Maker(number),
-            9 => Source::Mount(number),
-            10 => Source::Told,
-            _ => return None,
-        })
-    }
-}
-
-/// What the supervisor waits for.
-pub(crate) struct Watch(OwnedFd);
-
-impl Watch {
-    pub(crate) fn add(&self, fd: impl AsFd, source: Source) -> Result<()> {
-        let data = epoll::EventData::new_u64(source.token());
-        epoll::add(&self.0, fd, data, epoll::EventFlags::IN | epoll::EventFlags::RDHUP)?;
-        Ok(())
-    }
-
-    /// Changes what a descriptor is watched for besides its end.
-    fn change(&self, fd: impl AsFd, source: Source, flags: epoll::EventFlags) {
-        let data = epoll::EventData::new_u64(source.token());
-        // It fails only for a descriptor that is not watched: the daemon's, once it has hung up.
-        let _ = epoll::modify(&self.0, fd, data, flags | epoll::EventFlags::RDHUP);
-    }
-
-    pub(crate) fn remove(&self, fd: impl AsFd) {
-        // It fails only for a descriptor that is not watched, which is what is wanted.
-        let _ = epoll::delete(&self.0, fd);
-    }
-}
 
 struct Supervisor {
     config: Config,
@@ -165,6 +90,7 @@ struct Supervisor {
     images: Images,
     mounts: Mounts,
     watched: Watched,
+    ears: Ears,
     daemon: Option<Daemon>,
     outbox: Outbox,
     flushed: Flushed,
@@ -205,6 +131,7 @@ pub(crate) fn run_node(config: Config, lock: Locked, line: UnixStream, net: Net)
 }
 
 fn life(config: Config, lock: Locked, mut lifeline: Lifeline, net: Option<Net>) -> Result<()> {
+    log::begin(&config.run_dir, config.node.unwrap_or(0))?;
     match Supervisor::begin(config.clone(), lock, lifeline.try_clone()?, net) {
         Ok(mut supervisor) => {
             supervisor.serve();
@@ -239,6 +166,7 @@ impl Supervisor {
         let releases = watch_slot_files(&config.run_dir.join("ofd"))?;
         watch.add(&listener, Source::Listener)?;
         watch.add(&lifeline, Source::Lifeline)?;
+        let ears = Ears::new(&watch)?;
         signals::outlive()?;
         let told = signals::told_to_end()?;
         watch.add(&told, Source::Told)?;
@@ -249,6 +177,7 @@ impl Supervisor {
             images: Images::default(),
             mounts: Mounts::default(),
             watched: Watched::default(),
+            ears,
             restarts: Restarts::new(region),
             region,
             daemon: None,
@@ -334,7 +263,9 @@ impl Supervisor {
                 Ok(())
             }
             Source::Maker(number) => {
-                self.images.made(number, &self.config, &self.watch);
+                let around =
+                    Around { config: &self.config, watch: &self.watch, ear: &self.ears.image };
+                self.images.made(number, &around);
                 Ok(())
             }
             Source::Mount(number) => {
@@ -342,9 +273,13 @@ impl Supervisor {
                 Ok(())
             }
             Source::Told => self.told(),
+            Source::Ear(number) => {
+                self.ears.hear(number);
+                Ok(())
+            }
         };
         if let Err(error) = done {
-            eprintln!("supervisor: {error:#}");
+            log::warn(format_args!("{error:#}"));
         }
     }
 
@@ -360,7 +295,7 @@ impl Supervisor {
                     self.lifeline.close();
                 }
                 Word::Cut => {
-                    eprintln!("supervisor: whoever started the instance is gone; it ends");
+                    log::warn("whoever started the instance is gone; it ends");
                     self.end = Some(Ok(()));
                 }
             }
@@ -371,7 +306,7 @@ impl Supervisor {
     fn told(&mut self) -> Result<()> {
         let _ = (&self.told).read(&mut [0; 64])?;
         if self.lifeline.is_closed() {
-            eprintln!("supervisor: the instance ends, since somebody sent SIGTERM");
+            log::warn("the instance ends, since somebody sent SIGTERM");
             self.end = Some(Ok(()));
         }
         Ok(())
@@ -395,10 +330,14 @@ impl Supervisor {
                 self.sessions.welcome(made, &self.node);
             }
             connections::Heard::Image { connection, pid, request } => {
-                self.images.ask(connection, pid, &request, &self.config, &self.watch);
+                let around =
+                    Around { config: &self.config, watch: &self.watch, ear: &self.ears.image };
+                self.images.ask(connection, pid, &request, &around);
             }
             connections::Heard::Mount { connection, point } => {
-                self.mounts.add(&self.config, &point, Some(connection), &self.watch);
+                let around =
+                    Around { config: &self.config, watch: &self.watch, ear: &self.ears.mount };
+                self.mounts.add(&point, Some(connection), &around);
             }
             connections::Heard::Look(connection) => self.view().tell(&connection),
             connections::Heard::Stop => self.end = Some(Ok(())),
@@ -435,6 +374,8 @@ impl Supervisor {
         let Some(daemon) = &self.daemon else { return Ok(()) };
         match channel::receive(&daemon.channel) {
             Ok(Some((Message::Ready, _))) => {
+                let pid = self.daemon.as_ref().map_or(0, Daemon::pid);
+                log::info(format_args!("the daemon serves (process {pid})"));
                 if self.restarts.served() {
                     self.first_served()?;
                 }
@@ -452,7 +393,8 @@ impl Supervisor {
     /// The daemon serves: the instance does so too when it is mounted, if it is to be.
     fn first_served(&mut self) -> Result<()> {
         if self.config.way()?.is_some() {
-            self.mounts.add(&self.config, &self.config.mount, None, &self.watch);
+            let around = Around { config: &self.config, watch: &self.watch, ear: &self.ears.mount };
+            self.mounts.add(&self.config.mount, None, &around);
         } else {
             self.lifeline.say("ready");
         }
@@ -463,13 +405,13 @@ impl Supervisor {
         match self.mounts.hear(number, &self.watch) {
             Said::Mounted { main: true } => self.lifeline.say("ready"),
             Said::Failed { main: true, why } if self.config.options.access == "auto" => {
-                eprintln!("supervisor: {why}; only the preload library leads to the instance");
+                log::info(format_args!("{why}; only the preload library leads to the instance"));
                 mount_point::close(&self.config);
                 self.lifeline.say("ready");
             }
             Said::Failed { main: true, why } => self.end = Some(Err(anyhow!("{why}"))),
             Said::Ended { main: true } => {
-                eprintln!("supervisor: {} is not mounted any more", self.config.mount.display());
+                log::warn(format_args!("{} is not mounted any more", self.config.mount.display()));
                 mount_point::close(&self.config);
             }
             Said::Nothing | Said::Mounted { .. } | Said::Failed { .. } | Said::Ended { .. } => {}
@@ -481,16 +423,20 @@ impl Supervisor {
         self.watch.remove(&daemon.channel);
         self.watch.remove(&daemon.exit);
         let how = daemon.reap();
+        // Its last words come before what is said of its end.
+        self.ears.daemon.hear_the_rest();
         self.outbox.clear();
         self.flushed = Flushed::All;
         self.sessions.forget_ended();
         if self.restarts.has_served() && self.config.options.durability()? == Durability::None {
-            eprintln!("supervisor: the daemon ended ({how}), and the instance's content with it");
+            log::error(format_args!(
+                "the daemon ended ({how}), and the instance's content with it"
+            ));
             self.region.lose();
             self.lost = Some(how);
             return Ok(());
         }
-        eprintln!("supervisor: the daemon ended ({how}); starting another");
+        log::warn(format_args!("the daemon ended ({how}); starting another"));
         let started = match self.restarts.again() {
             Ok(()) => self.start_daemon(),
             Err(why) => Err(anyhow!("the daemon does not serve: {why} ({how})")),
@@ -502,7 +448,7 @@ impl Supervisor {
     }
 
     fn start_daemon(&mut self) -> Result<()> {
-        let daemon = Daemon::start(&self.config.run_dir)?;
+        let daemon = Daemon::start(&self.config.run_dir, self.ears.daemon.for_child()?)?;
         self.watch.add(&daemon.channel, Source::Channel)?;
         self.watch.add(&daemon.exit, Source::DaemonExit)?;
         self.restarts.starting();
@@ -525,6 +471,7 @@ impl Supervisor {
             daemon.stop();
         }
         self.images.end();
+        self.ears.hear_the_rest();
         let keep = if self.keep { Keep::Data } else { Keep::Nothing };
         let log = ended.is_err().then(|| instance::log_tail(&self.config.run_dir));
         let left = instance::remove(&self.config, keep);
@@ -567,9 +514,9 @@ fn watch_slot_files(directory: &Path) -> Result<OwnedFd> {
     let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
     let releases = match inotify::init(flags) {
         Err(rustix::io::Errno::MFILE) => {
-            eprintln!(
-                "supervisor: this user has as many inotify instances as the kernel allows \
-                 (fs.inotify.max_user_instances): closed files are looked for once a second"
+            log::info(
+                "this user has as many inotify instances as the kernel allows \
+                 (fs.inotify.max_user_instances): closed files are looked for once a second",
             );
             return Ok(every_second()?);
         }

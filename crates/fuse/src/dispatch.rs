@@ -90,7 +90,8 @@ fn negotiate(
 ) -> Result<(), Errno> {
     let (major, minor) = (fields.u32()?, fields.u32()?);
     if major != MAJOR || minor < MINOR_MIN {
-        eprintln!("fuse: the kernel speaks version {major}.{minor}, {MAJOR}.{MINOR_MIN} is needed");
+        let needed = format_args!("{MAJOR}.{MINOR_MIN} is needed");
+        crate::say(format_args!("the kernel speaks version {major}.{minor}, {needed}"));
         return Err(Errno::EPROTO);
     }
     let readahead = fields.u32()?;

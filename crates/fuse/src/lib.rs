@@ -45,7 +45,14 @@ mod spliced;
 mod waiter;
 mod xattrs;
 
+use std::{fmt::Display, io::Write};
+
 pub use consistency::Consistency;
 pub use keeper::keep;
 pub use mount::{Audience, Mounted, Way, choice, mounted, unmount, way};
 pub use server::{Place, serve};
+
+/// A word to the supervisor's log. Nobody may listen.
+pub(crate) fn say(what: impl Display) {
+    let _ = std::io::stderr().write_all(format!("WARN {what}\n").as_bytes());
+}

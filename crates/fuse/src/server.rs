@@ -230,7 +230,7 @@ impl Server {
                 }
                 Ok(Received::Unmounted) => return,
                 Err(error) => {
-                    eprintln!("fuse: cannot read requests: {error}");
+                    crate::say(format_args!("cannot read requests: {error}"));
                     return;
                 }
             }

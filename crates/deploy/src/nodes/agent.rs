@@ -22,7 +22,7 @@ use super::{
 use crate::{
     Config, Instance,
     instance::{self, Keep, Locked},
-    supervisor,
+    log, supervisor,
 };
 
 /// What a node has that is not alone.
@@ -111,7 +111,7 @@ fn described(settings: &Settings, place: &Place) -> Instance {
 
 /// From here on what is said of trouble is in the node's log.
 fn log_to(run_dir: &Path) -> Result<()> {
-    let log = File::create(run_dir.join(instance::LOG_NAME))?;
+    let log = File::create(run_dir.join(log::LOG_NAME))?;
     rustix::stdio::dup2_stderr(&log)?;
     Ok(())
 }

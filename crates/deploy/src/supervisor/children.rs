@@ -17,7 +17,7 @@ use rustix::{
     process::Pid,
 };
 
-use crate::{daemon_process::DAEMON, process_end};
+use crate::{daemon_process::DAEMON, log, process_end};
 
 /// Starts in a row that come to nothing before the supervisor gives up.
 const FRUITLESS_MAX: u32 = 5;
@@ -45,13 +45,14 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    pub(super) fn start(run_dir: &Path) -> Result<Daemon> {
+    /// What it says of trouble goes to `words`.
+    pub(super) fn start(run_dir: &Path, words: Stdio) -> Result<Daemon> {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         // Of our end only: the other is another file description.
         rustix::io::ioctl_fionbio(&ours, true)?;
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg(DAEMON).arg(run_dir).stdin(Stdio::from(theirs));
+        command.arg(DAEMON).arg(run_dir).stdin(Stdio::from(theirs)).stderr(words);
         if std::env::var_os(TUNABLES).is_none() {
             command.env(TUNABLES, MEMORY_IS_KEPT);
         }
@@ -89,7 +90,7 @@ impl Daemon {
         let mut exit = [PollFd::from_borrowed_fd(self.exit.as_fd(), PollFlags::IN)];
         let ended = told && matches!(poll(&mut exit, Some(&FINISH_MAX)), Ok(1));
         if !ended {
-            eprintln!("supervisor: the daemon does not finish and is killed");
+            log::warn("the daemon does not finish and is killed");
             let _ = self.child.kill();
         }
         let _ = self.child.wait();

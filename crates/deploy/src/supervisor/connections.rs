@@ -16,7 +16,7 @@ use mayfly_types::limits::PATH_BYTES_MAX;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send, sockopt};
 
 use super::{Source, Watch};
-use crate::places;
+use crate::{log, places};
 
 /// Connections that have not said anything yet; more are closed at once.
 const WAITING_MAX: usize = 256;
@@ -75,11 +75,13 @@ impl Connections {
                 };
             let peer = sockopt::socket_peercred(&connection)?;
             if peer.uid.as_raw() != places::uid() {
-                eprintln!("supervisor: a process of user {} is refused", peer.uid.as_raw());
+                log::warn(format_args!("a process of user {} is refused", peer.uid.as_raw()));
                 continue;
             }
             if self.waiting.len() >= WAITING_MAX {
-                eprintln!("supervisor: {WAITING_MAX} connections say nothing; another is refused");
+                log::warn(format_args!(
+                    "{WAITING_MAX} connections say nothing; another is refused"
+                ));
                 continue;
             }
             self.last = self.last.wrapping_add(1);

@@ -23,11 +23,11 @@ use rustix::{
     process::Pid,
 };
 
-use super::{Source, Watch, sessions};
+use super::{Source, ears::Around, sessions};
 use crate::{
     Config,
     image_process::{IMAGE, UNFIT, hexadecimal},
-    process_end,
+    log, process_end,
 };
 
 /// Libraries remembered because there is no image of them; beyond that all are tried again.
@@ -84,9 +84,9 @@ impl Images {
         connection: OwnedFd,
         pid: u32,
         request: &ImageRequest,
-        config: &Config,
-        watch: &Watch,
+        around: &Around<'_>,
     ) {
+        let config = around.config;
         let identity = Identity::of(request);
         let who = Waiting { connection, pid, request: *request };
         let waiting = self.makers.iter().map(|maker| maker.waiting.len()).sum::<usize>();
@@ -99,30 +99,31 @@ impl Images {
         } else if self.makers.len() >= IMAGES_MADE_MAX {
             refuse(&who.connection, config, Errno::EBUSY);
         } else {
-            self.start(vec![who], config, watch);
+            self.start(vec![who], around);
         }
     }
 
     /// Starts a maker that looks in the process of the first who waits.
-    fn start(&mut self, waiting: Vec<Waiting>, config: &Config, watch: &Watch) {
+    fn start(&mut self, waiting: Vec<Waiting>, around: &Around<'_>) {
         let Some(first) = waiting.first() else { return };
         self.last = self.last.wrapping_add(1);
-        match Maker::start(self.last, first.pid, &first.request, config, watch) {
+        match Maker::start(self.last, first.pid, &first.request, around) {
             Ok(maker) => self.makers.push(Maker { waiting, ..maker }),
             Err(error) => {
-                eprintln!("supervisor: {error:#}");
-                waiting.iter().for_each(|who| refuse(&who.connection, config, Errno::EIO));
+                log::warn(format_args!("{error:#}"));
+                waiting.iter().for_each(|who| refuse(&who.connection, around.config, Errno::EIO));
             }
         }
     }
 
     /// A maker is done.
-    pub(super) fn made(&mut self, number: u32, config: &Config, watch: &Watch) {
+    pub(super) fn made(&mut self, number: u32, around: &Around<'_>) {
+        let config = around.config;
         let Some(place) = self.makers.iter().position(|maker| maker.number == number) else {
             return;
         };
         let mut maker = self.makers.swap_remove(place);
-        watch.remove(&maker.exit);
+        around.watch.remove(&maker.exit);
         let code = maker.child.wait().ok().and_then(|status| status.code());
         let made = if code == Some(0) { open(config, &maker.identity) } else { None };
         if code == Some(UNFIT) {
@@ -143,7 +144,7 @@ impl Images {
                 None => refuse(&who.connection, config, Errno::ENOEXEC),
             }
         }
-        self.start(left, config, watch);
+        self.start(left, around);
     }
 
     /// The instance ends: what is nearly done finishes, so that it leaves no half of a file.
@@ -159,25 +160,20 @@ impl Images {
 }
 
 impl Maker {
-    fn start(
-        number: u32,
-        pid: u32,
-        request: &ImageRequest,
-        config: &Config,
-        watch: &Watch,
-    ) -> Result<Maker> {
+    fn start(number: u32, pid: u32, request: &ImageRequest, around: &Around<'_>) -> Result<Maker> {
         let mut child = Command::new(std::env::current_exe()?)
             .arg(IMAGE)
-            .arg(&config.image_dir)
+            .arg(&around.config.image_dir)
             .arg(pid.to_string())
             .arg(hexadecimal(&request.encode()))
             .stdin(Stdio::null())
+            .stderr(around.ear.for_child()?)
             .spawn()
             .context("cannot start the making of an image")?;
         let raw = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let exit = raw.context("a process has a number").and_then(|raw| {
             let exit = process_end::of(raw)?;
-            watch.add(&exit, Source::Maker(number))?;
+            around.watch.add(&exit, Source::Maker(number))?;
             Ok(exit)
         });
         match exit {

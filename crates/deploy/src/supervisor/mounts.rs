@@ -20,10 +20,10 @@ use rustix::{
     net::{SendFlags, Shutdown, send, shutdown},
 };
 
-use super::{Source, Watch};
+use super::{Source, Watch, ears::Around};
 use crate::{
-    Config,
     fuse_process::{FUSE, MOUNTED},
+    log,
 };
 
 /// Mounts of one instance on one node.
@@ -74,22 +74,16 @@ impl Mounts {
     }
 
     /// Begins to mount at `point`; `asked` is answered, without one it is the main mount.
-    pub(super) fn add(
-        &mut self,
-        config: &Config,
-        point: &Path,
-        asked: Option<OwnedFd>,
-        watch: &Watch,
-    ) {
+    pub(super) fn add(&mut self, point: &Path, asked: Option<OwnedFd>, around: &Around<'_>) {
         self.last = self.last.wrapping_add(1);
         let started = match self.all.len() {
             MOUNTS_MAX.. => Err(anyhow::anyhow!("{MOUNTS_MAX} mounts are enough; unmount one")),
-            _ => Mount::start(self.last, config, point, watch),
+            _ => Mount::start(self.last, point, around),
         };
         match started {
             Ok(mount) => self.all.push(Mount { main: asked.is_none(), asked, ..mount }),
             Err(error) => {
-                eprintln!("supervisor: {error:#}");
+                log::warn(format_args!("{error:#}"));
                 answer(asked, &format!("{error:#}"));
             }
         }
@@ -106,6 +100,7 @@ impl Mounts {
         let said = String::from_utf8_lossy(&bytes[..count]).trim_end().to_owned();
         if said == MOUNTED {
             mount.mounted = true;
+            log::info(format_args!("mounted at {}", mount.point.display()));
             answer(mount.asked.take(), MOUNTED);
             return Said::Mounted { main: mount.main };
         }
@@ -115,7 +110,7 @@ impl Mounts {
         let how = mount.child.wait().map_or_else(|error| error.to_string(), |end| end.to_string());
         mayfly_fuse::unmount(&mount.point);
         if mount.mounted {
-            eprintln!("supervisor: what served {} ended: {how}", mount.point.display());
+            log::info(format_args!("not mounted any more at {}: {how}", mount.point.display()));
             return Said::Ended { main: mount.main };
         }
         let why = match said.is_empty() {
@@ -134,7 +129,7 @@ impl Mounts {
         for mut mount in self.all.drain(..) {
             let mut ends = [PollFd::from_borrowed_fd(mount.line.as_fd(), PollFlags::IN)];
             if !matches!(poll(&mut ends, Some(&FINISH_MAX)), Ok(1)) {
-                eprintln!("supervisor: what serves {} does not finish", mount.point.display());
+                log::warn(format_args!("what serves {} does not finish", mount.point.display()));
             }
             let _ = mount.child.kill();
             let _ = mount.child.wait();
@@ -145,16 +140,17 @@ impl Mounts {
 }
 
 impl Mount {
-    fn start(number: u32, config: &Config, point: &Path, watch: &Watch) -> Result<Mount> {
+    fn start(number: u32, point: &Path, around: &Around<'_>) -> Result<Mount> {
         let (line, theirs) = UnixStream::pair()?;
         let mut child = Command::new(std::env::current_exe()?)
             .arg(FUSE)
-            .arg(&config.run_dir)
+            .arg(&around.config.run_dir)
             .arg(point)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stderr(around.ear.for_child()?)
             .spawn()
             .context("cannot start what serves a mount")?;
-        if let Err(error) = watch.add(&line, Source::Mount(number)) {
+        if let Err(error) = around.watch.add(&line, Source::Mount(number)) {
             let _ = child.kill();
             let _ = child.wait();
             return Err(error);

@@ -1,0 +1,52 @@
+//! What the supervisor hears of its children's words, and what starting one takes.
+
+use anyhow::Result;
+
+use super::{Source, Watch};
+use crate::{
+    Config,
+    log::{Ear, Part},
+};
+
+/// A pipe for each part of the node.
+pub(super) struct Ears {
+    pub(super) daemon: Ear,
+    pub(super) mount: Ear,
+    pub(super) image: Ear,
+}
+
+/// What there is around a child that is started.
+pub(super) struct Around<'a> {
+    pub(super) config: &'a Config,
+    pub(super) watch: &'a Watch,
+    /// Where its words go.
+    pub(super) ear: &'a Ear,
+}
+
+impl Ears {
+    pub(super) fn new(watch: &Watch) -> Result<Ears> {
+        let of = |part, number| {
+            let ear = Ear::new(part)?;
+            watch.add(&ear, Source::Ear(number))?;
+            anyhow::Ok(ear)
+        };
+        let daemon = of(Part::Daemon, 0)?;
+        Ok(Ears { daemon, mount: of(Part::Mount, 1)?, image: of(Part::Image, 2)? })
+    }
+
+    /// Somebody has said something.
+    pub(super) fn hear(&mut self, number: u32) {
+        match number {
+            0 => self.daemon.hear(),
+            1 => self.mount.hear(),
+            _ => self.image.hear(),
+        }
+    }
+
+    /// All children have ended.
+    pub(super) fn hear_the_rest(&mut self) {
+        for ear in [&mut self.daemon, &mut self.mount, &mut self.image] {
+            ear.hear_the_rest();
+        }
+    }
+}
