@@ -1,5 +1,6 @@
 //! The command line.
 
+mod logs;
 mod metrics;
 mod report;
 mod site;
@@ -19,6 +20,7 @@ use mayfly_deploy::{
     nodes::{NODE, RELAY, job},
 };
 
+pub(crate) use self::logs::Logs;
 pub(crate) use self::metrics::Metrics;
 pub(crate) use self::report::ReportOf;
 pub(crate) use self::site::{Half, Site};
@@ -80,6 +82,8 @@ pub(crate) enum Do {
     Report(ReportOf),
     /// Watch what instances do: nodes and operations, a second
     Top(Top),
+    /// Print what an instance's nodes have to say: what began and ended, slow requests, trouble
+    Logs(Logs),
     /// Check that everything that an instance keeps fits together, on all nodes
     Fsck(Fsck),
     /// Copy trees into an instance, or out of it: in parallel, completely or not at all
@@ -212,6 +216,11 @@ pub(crate) struct Which {
 }
 
 impl Which {
+    /// The one that nobody names.
+    pub(crate) fn of_here() -> Which {
+        Which { name: None }
+    }
+
     /// Whoever is in an instance means that one, as long as it runs.
     pub(crate) fn name(&self) -> String {
         let own = || {

@@ -5,6 +5,7 @@ mod bench;
 mod fleet;
 mod fsck;
 mod layout;
+mod logs;
 mod manual;
 mod metrics;
 mod nodes;
@@ -88,6 +89,7 @@ fn perform(what: Do) -> Result<()> {
         Do::Metrics(wanted) => metrics::metrics(&wanted),
         Do::Report(wanted) => report::report(&wanted),
         Do::Top(wanted) => top::top(&wanted),
+        Do::Logs(wanted) => logs::logs(&wanted),
         Do::Site(wanted) => site::site(&wanted),
         Do::SiteDoor { run } => mayfly_site::open_door(&run),
         Do::SiteAs { uid, command } => mayfly_site::become_and_run(uid, &command),

@@ -131,7 +131,6 @@ pub(crate) fn run_node(config: Config, lock: Locked, line: UnixStream, net: Net)
 }
 
 fn life(config: Config, lock: Locked, mut lifeline: Lifeline, net: Option<Net>) -> Result<()> {
-    log::begin(&config.run_dir, config.node.unwrap_or(0))?;
     match Supervisor::begin(config.clone(), lock, lifeline.try_clone()?, net) {
         Ok(mut supervisor) => {
             supervisor.serve();
@@ -153,6 +152,7 @@ impl Supervisor {
         lifeline: Lifeline,
         net: Option<Net>,
     ) -> Result<Supervisor> {
+        log::begin(&config.run_dir, config.node.unwrap_or(0))?;
         let watch = Watch(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let listener = listen_at(&config.run_dir.join(SOCKET_NAME))?;
         let settings = NodeSettings {
@@ -465,6 +465,10 @@ impl Supervisor {
 
     fn finish(mut self) -> Result<()> {
         let ended = self.end.take().unwrap_or(Ok(()));
+        match &ended {
+            Ok(()) => log::info("the instance ends"),
+            Err(error) => log::error(format_args!("the instance ends: {error:#}")),
+        }
         // While there is a daemon that takes what mapped pages still hold.
         self.mounts.end();
         if let Some(daemon) = self.daemon.take() {

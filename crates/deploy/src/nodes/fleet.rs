@@ -8,7 +8,7 @@ use std::{
     net::SocketAddr,
     path::PathBuf,
     process::{Child, ChildStdin, Command, Stdio},
-    sync::mpsc::{self, Receiver},
+    sync::mpsc::{self, Receiver, RecvTimeoutError},
     thread,
     time::{Duration, Instant},
 };
@@ -116,14 +116,14 @@ pub struct Fleet {
 
 /// The first relay.
 #[derive(Debug)]
-struct Root {
+pub(super) struct Root {
     relay: Child,
     down: Option<ChildStdin>,
     up: Receiver<Up>,
 }
 
 impl Root {
-    fn begin(order: &Order) -> Result<Root> {
+    pub(super) fn begin(order: &Order) -> Result<Root> {
         let program = std::env::current_exe().context("cannot find the mayfly program itself")?;
         let mut relay = Command::new(program)
             .arg(RELAY)
@@ -149,7 +149,7 @@ impl Root {
         Ok(Root { relay, down: Some(down), up })
     }
 
-    fn say(&mut self, bytes: &[u8]) -> Result<()> {
+    pub(super) fn say(&mut self, bytes: &[u8]) -> Result<()> {
         let down = self.down.as_mut().context("the relay has been let go")?;
         down.write_all(bytes).context("the relay is gone")
     }
@@ -171,8 +171,13 @@ impl Root {
         }
     }
 
+    /// What is said next, until then; an error when nothing was, or nothing more comes.
+    pub(super) fn next(&self, until: Instant) -> Result<Up, RecvTimeoutError> {
+        self.up.recv_timeout(until.saturating_duration_since(Instant::now()))
+    }
+
     /// Cuts the line, and waits until the relay has seen the end of what is below it.
-    fn finish(mut self) {
+    pub(super) fn finish(mut self) {
         self.down = None;
         let _ = self.relay.wait();
     }
@@ -352,11 +357,13 @@ fn fresh_secret() -> Result<String> {
     Ok(digits)
 }
 
-fn trouble(places: &[Place], node: u32, said: Said) -> Trouble {
+pub(super) fn trouble(places: &[Place], node: u32, said: Said) -> Trouble {
     let (why, log) = match said {
         Said::Failed { why, log } => (why, log),
         Said::Word(word) => (word, String::new()),
-        Said::At(_) | Said::Report(_) => ("it answers another question".to_owned(), String::new()),
+        Said::At(_) | Said::Report(_) | Said::Lines(_) => {
+            ("it answers another question".to_owned(), String::new())
+        }
     };
     let host = places.get(node as usize).map(|place| place.host.clone()).unwrap_or_default();
     Trouble { node, host, why, log }
@@ -450,7 +457,7 @@ fn judge(order: Order, places: &[Place], troubles: Vec<Trouble>) -> Result<Vec<T
     bail!("{} nodes could not be ended as they should{}", wrong.len(), list(&wrong))
 }
 
-fn order_of(members: &Members) -> Order {
+pub(super) fn order_of(members: &Members) -> Order {
     let (launcher, remote_path) = (&members.launcher, members.remote_path.clone());
     order(launcher, remote_path, &members.name, members.instance, members.places())
 }

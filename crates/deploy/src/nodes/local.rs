@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail};
 use super::{
     agent::say,
     below::Below,
+    logs,
     words::{Job, Order, Place, Said},
 };
 use crate::{
@@ -30,6 +31,11 @@ const STACK_BYTES: usize = 256 << 10;
 pub(super) fn perform(order: &Order, places: Vec<Place>) -> Result<Below> {
     let (ours, theirs) = UnixStream::pair()?;
     let below = Below::new(&places, ours)?;
+    if let Job::Logs(wanted) = &order.job {
+        let told = logs::Teller::new(&order.name, order.instance, &places, wanted, theirs);
+        thread::Builder::new().spawn(move || told.tell())?;
+        return Ok(below);
+    }
     let (line, next) = (Arc::new(Mutex::new(theirs)), Arc::new(AtomicUsize::new(0)));
     let work = Arc::new((order.clone_without_places(), places));
     for _ in 0..work.1.len().min(AT_ONCE) {
@@ -53,6 +59,7 @@ fn one(order: &Order, place: &Place) -> Result<Said> {
     let base = place.base(&order.name);
     match &order.job {
         Job::Start(_) => bail!("a node is started by a process of its own"),
+        Job::Logs(_) => bail!("logs are told by one thread for all nodes"),
         Job::Status(depth) => {
             let report = report_in(running(order, &base)?, *depth)?;
             Ok(Said::Report(Box::new(serde_json::to_value(with_trouble(report))?)))

@@ -13,7 +13,12 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{Roles, launcher::Launcher, net::Net};
+use super::{
+    Roles,
+    launcher::Launcher,
+    logs::{Next, Page, Wanted},
+    net::Net,
+};
 use crate::{Depth, Options, data_dirs::DataDir, instance::Shared};
 
 /// Longest line that is read, bytes: the list of the largest instance fits.
@@ -68,6 +73,8 @@ pub(super) enum Job {
     Start(Box<Settings>),
     /// How does it do?
     Status(Depth),
+    /// What is in its log? It is read on for as long as the line is there, a page at a time.
+    Logs(Wanted),
     /// It is to end.
     Stop,
     /// What it has left is to be removed, if it does not run.
@@ -126,6 +133,8 @@ pub(super) enum Said {
     Failed { why: String, log: String },
     /// Its state.
     Report(Box<serde_json::Value>),
+    /// Lines of its log.
+    Lines(Page),
 }
 
 impl Said {
@@ -134,6 +143,7 @@ impl Said {
         match self {
             Said::At(_) => false,
             Said::Word(word) => word != "ready",
+            Said::Lines(page) => page.next == Next::Nothing,
             Said::Failed { .. } | Said::Report(_) => true,
         }
     }
