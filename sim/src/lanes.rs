@@ -73,7 +73,7 @@ impl Lanes {
             reply: false,
             op: request.op(),
             request_id,
-            deadline_ns: 0,
+            submitted_cycles: 0,
             slot_table_version: 0,
             body_bytes: used as u32,
             status: 0,

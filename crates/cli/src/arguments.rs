@@ -97,8 +97,8 @@ pub(crate) enum Do {
     /// What a batch system runs around jobs, so that they find an instance over their nodes
     #[command(subcommand)]
     Site(Site),
-    /// Explain a command, or a subject: staging, batch, containers, operators, requirements,
-    /// metrics, exit-codes
+    /// Explain a command, or a subject: staging, batch, containers, operators, trouble,
+    /// requirements, metrics, exit-codes
     Help {
         /// A subject, or a command with those above it [default: all commands]
         #[arg(value_name = "SUBJECT|COMMAND")]
@@ -460,6 +460,10 @@ pub(crate) struct Make {
     /// until its call fails with EIO, in seconds, 2 to 3600 [default: 8]
     #[arg(long, value_name = "SECONDS")]
     deadline: Option<u64>,
+    /// Tell requests in the log (`mayfly logs`) that take longer, such as 200ms, and where the time
+    /// went; off: none [default: 1s]
+    #[arg(long, value_name = "TIME|off", value_parser = crate::logs::slow_ms)]
+    slow: Option<u64>,
 }
 
 /// The name of an instance that nobody names: in a batch job the job's, so that several jobs of a
@@ -552,6 +556,7 @@ impl Make {
                 cpus: self.cpus.clone(),
                 io_threads: self.io_threads.unwrap_or(usual.io_threads),
                 deadline_seconds: self.deadline.unwrap_or(usual.deadline_seconds),
+                slow_ms: self.slow.unwrap_or(usual.slow_ms),
                 layout: self.layout.clone().or_else(|| usual_word(LAYOUT)).unwrap_or(usual.layout),
                 pools: usual.pools,
             },

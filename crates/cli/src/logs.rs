@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Result, bail, ensure};
 use mayfly_deploy::{
-    Config, Found, Level, Line,
+    Config, Found, Level, Line, SLOW_MS_MIN,
     nodes::{Logs, Members, Wanted, this_host},
     what_to_do,
 };
@@ -21,6 +21,16 @@ pub(crate) fn level(word: &str) -> Result<Level, String> {
     Level::of(word).ok_or_else(|| "choose info, warn or error".to_owned())
 }
 
+/// `--slow` of start and run, milliseconds.
+pub(crate) fn slow_ms(text: &str) -> Result<u64, String> {
+    if text == "off" {
+        return Ok(0);
+    }
+    let span = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let ms = u64::try_from(span.as_millis()).ok().filter(|ms| *ms >= SLOW_MS_MIN);
+    ms.ok_or_else(|| format!("choose at least {SLOW_MS_MIN}ms, or off"))
+}
+
 pub(crate) fn logs(wanted: &arguments::Logs) -> Result<()> {
     let name = wanted.instance.clone().or_else(|| wanted.name.clone());
     let name = name.unwrap_or_else(|| arguments::Which::of_here().name());
@@ -28,7 +38,7 @@ pub(crate) fn logs(wanted: &arguments::Logs) -> Result<()> {
     let mut out = io::stdout().lock();
     let mut missing = 0;
     loop {
-        let line = logs.next()?;
+        let line = logs.next_line()?;
         for trouble in logs.troubles() {
             missing += 1;
             let (node, host, why) = (trouble.node, trouble.host, trouble.why);

@@ -22,7 +22,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use mayfly_deploy::{
-    Config, command::is_told_to_end, command_inside, environment, keep_to_processors,
+    Config, Level, command::is_told_to_end, command_inside, environment, keep_to_processors,
 };
 use mayfly_stage::{Cancel, Journal, JournalError, Listed, Options, Pair, Wanted};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -205,7 +205,15 @@ pub(crate) fn wait_for_all(config: &Config) {
 
 /// The copying process.
 pub(crate) fn perform(wanted: &Stage) -> ExitCode {
-    end(copy(wanted))
+    let log = known::Told::of(wanted);
+    log.say(Level::Info, "began");
+    let done = copy(wanted);
+    match &done {
+        Ok(code) if *code == ExitCode::SUCCESS => log.say(Level::Info, "ended"),
+        Ok(_) => log.say(Level::Warn, "ended, and is not whole"),
+        Err(error) => log.say(Level::Warn, &format!("failed: {error:#}")),
+    }
+    end(done)
 }
 
 fn end(done: Result<ExitCode>) -> ExitCode {

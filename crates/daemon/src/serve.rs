@@ -35,6 +35,7 @@ pub mod releases;
 mod rounds;
 mod service;
 mod shard;
+mod slow;
 mod start;
 pub mod stepped;
 #[cfg(test)]

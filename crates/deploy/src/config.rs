@@ -23,6 +23,10 @@ pub(crate) const VERSION: u32 = 1;
 /// Below this the metadata store's own reserve leaves nothing to the user.
 const CAPACITY_BYTES_MIN: u64 = 64 << 20;
 const NAME_BYTES_MAX: usize = 64;
+/// Requests that take longer are told. To look for them costs nothing that can be measured.
+const SLOW_MS_DEFAULT: u64 = 1000;
+/// The shortest that can be chosen. Below it are the pauses of a machine that has other work too.
+pub const SLOW_MS_MIN: u64 = 10;
 /// `TMPFS_MAGIC` of `linux/magic.h`.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
@@ -60,6 +64,9 @@ pub struct Options {
     /// How long a request waits for whoever has to answer it, seconds.
     #[serde(default = "usual_deadline")]
     pub deadline_seconds: u64,
+    /// Requests that take longer are told in the log, milliseconds; 0: none.
+    #[serde(default = "usual_slow")]
+    pub slow_ms: u64,
     /// `home`, `local`, or `stripe`, `hash`, `pool:NAME` with a width or without, as in `stripe:4`.
     #[serde(default = "home")]
     pub layout: String,
@@ -100,6 +107,11 @@ fn usual_deadline() -> u64 {
     limits::DEADLINE_MS_DEFAULT / 1000
 }
 
+/// The same of what is slow.
+fn usual_slow() -> u64 {
+    SLOW_MS_DEFAULT
+}
+
 /// The same of the consistency.
 fn strict() -> String {
     "strict".to_owned()
@@ -138,6 +150,7 @@ impl Default for Options {
             cpus: None,
             io_threads: io_threads(),
             deadline_seconds: usual_deadline(),
+            slow_ms: usual_slow(),
             layout: home(),
             pools: Vec::new(),
         }

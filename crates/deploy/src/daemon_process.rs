@@ -6,6 +6,7 @@ use std::{
     os::{fd::AsFd, unix::ffi::OsStrExt},
     path::Path,
     sync::Arc,
+    time::Duration,
 };
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -122,6 +123,11 @@ impl Opener for Shards {
         let config = CoreConfig { roles, ..core_config(&self.config, kept.capacity_bytes)? };
         let survivors = Survivors { sessions: place.sessions().to_vec() };
         Core::open(config, parts, &survivors).map_err(|error| anyhow!("{error}"))
+    }
+
+    fn slow_after(&self) -> Option<Duration> {
+        let slow_ms = self.config.options.slow_ms;
+        (slow_ms > 0).then(|| Duration::from_millis(slow_ms))
     }
 }
 

@@ -366,6 +366,7 @@ impl Instance {
         config.mount_by = mayfly_fuse::choice();
         config.options.access.clone_from(&self.options.access);
         config.options.consistency.clone_from(&self.options.consistency);
+        config.options.slow_ms = self.options.slow_ms;
         config.image_dir = places::image_cache();
         config.check()?;
         if let Found::Stale(run_dir) = Found::look(&config.name)? {

@@ -37,7 +37,7 @@ mod work;
 mod xattrs;
 
 pub use activity::{Activity, Usage};
-pub use config::{Access, Audience, Config, Options};
+pub use config::{Access, Audience, Config, Options, SLOW_MS_MIN};
 pub use daemon_process::{DAEMON, run_daemon};
 pub use data_dirs::DataDir;
 pub use fuse_process::{FUSE, run_fuse, run_keeper};

@@ -12,7 +12,7 @@
 //! given to the relay, which is out of the terminal's reach and passes it on whatever happens to
 //! the command line; so a `mayfly start` that is killed leaves all of them or none.
 //!
-//! Looking and stopping go the same way, with another job for the relays.
+//! Looking, reading logs and stopping go the same way, with another job for the relays.
 
 mod agent;
 mod batch;

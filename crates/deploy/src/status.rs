@@ -276,9 +276,10 @@ impl Report {
                  nothing outlives it. `mayfly stop --name {name}` removes the instance"
             ),
             State::Silent => format!(
-                "the daemon of {name:?} (process {pid}) does not answer within {} s; see {}",
+                "the daemon of {name:?} (process {pid}) does not answer within {} s; \
+                 `mayfly logs {} --since 10m` may tell why",
                 self.config.options.deadline_seconds,
-                self.config.run_dir.join("log").display()
+                name.split('@').next().unwrap_or(name)
             ),
         })
     }

@@ -11,7 +11,7 @@ const LINES_MAX: usize = 1000;
 const TRANSFERS_MAX: usize = 64;
 
 /// Options that are handed to `mayfly start` under the same name.
-const OPTIONS: [&str; 15] = [
+const OPTIONS: [&str; 16] = [
     "access",
     "capacity",
     "chunk_size",
@@ -26,6 +26,7 @@ const OPTIONS: [&str; 15] = [
     "net",
     "servers",
     "shards",
+    "slow",
     "times",
 ];
 

@@ -164,6 +164,7 @@ impl ShmTransport {
         &self,
         lane: usize,
         id: u64,
+        at: Moment,
         request: &O,
     ) -> Result<usize, Errno> {
         let buffers = self.buffers(lane);
@@ -176,18 +177,18 @@ impl ShmTransport {
         let mut to = Writer::new(body);
         request.encode(&mut to).map_err(|_| Errno::EINVAL)?;
         let used = to.used();
-        self.header(O::OP, id, used).encode(header).map_err(|_| Errno::EINVAL)?;
+        self.header(O::OP, id, at, used).encode(header).map_err(|_| Errno::EINVAL)?;
         Ok(HEADER_BYTES + used)
     }
 
-    fn header(&self, op: Op, request_id: u64, body_bytes: usize) -> Header {
+    fn header(&self, op: Op, request_id: u64, at: Moment, body_bytes: usize) -> Header {
         Header {
             reply: false,
             op,
             request_id,
-            // Reading the clock costs as much as the request: the lane's state says when it is
-            // over.
-            deadline_ns: 0,
+            // Reading the clock costs as much as the request, and reading the counter next to
+            // nothing. When it is over the lane's state says.
+            submitted_cycles: at.cycles,
             slot_table_version: self.node.head.slot_table_version.load(Relaxed),
             body_bytes: body_bytes as u32,
             status: 0,
@@ -195,10 +196,9 @@ impl ShmTransport {
         }
     }
 
-    /// Hands a complete request to the daemon, the lane in `state`.
-    fn submit(&self, lane: usize, id: u64, bytes: usize, state: u32) -> Submitted {
+    /// Hands a complete request, made at `at`, to the daemon, the lane in `state`.
+    fn submit(&self, lane: usize, id: u64, at: Moment, bytes: usize, state: u32) -> Submitted {
         let control = self.lane(lane);
-        let at = self.moments.now();
         control.request_id.store(id, Relaxed);
         control.request_bytes.store(bytes as u32, Relaxed);
         control.processor.store(at.processor, Relaxed);
@@ -242,14 +242,15 @@ impl Transport for ShmTransport {
             Err(errno) => return take(Answer::Failed(errno)),
         };
         let id = self.head().last_request_id.fetch_add(1, Relaxed) + 1;
-        let bytes = match self.encode(lane, id, request) {
+        let at = self.moments.now();
+        let bytes = match self.encode(lane, id, at, request) {
             Ok(bytes) => bytes,
             Err(errno) => {
                 self.release(lane);
                 return take(Answer::Failed(errno));
             }
         };
-        let submitted = self.submit(lane, id, bytes, LANE_REQUEST);
+        let submitted = self.submit(lane, id, at, bytes, LANE_REQUEST);
         if let Err(errno) = self.wait(&submitted, patience) {
             return take(Answer::Failed(errno));
         }
@@ -265,9 +266,10 @@ impl Transport for ShmTransport {
         }
         let lane = self.try_claim(Patience::Deadline)?;
         let id = self.head().last_request_id.fetch_add(1, Relaxed) + 1;
-        let bytes = self.encode(lane, id, request).inspect_err(|_| self.release(lane)).ok()?;
-        let submitted = self.submit(lane, id, bytes, LANE_REQUEST);
-        Some(Begun { lane, id, at: submitted.at.cycles })
+        let at = self.moments.now();
+        let bytes = self.encode(lane, id, at, request).inspect_err(|_| self.release(lane)).ok()?;
+        self.submit(lane, id, at, bytes, LANE_REQUEST);
+        Some(Begun { lane, id, at: at.cycles })
     }
 
     fn finish<'a, O: Operation<'a>, T>(
@@ -293,8 +295,9 @@ impl Transport for ShmTransport {
         }
         let lane = self.claim(Patience::Deadline)?;
         let id = self.head().last_request_id.fetch_add(1, Relaxed) + 1;
-        let bytes = self.encode(lane, id, request).inspect_err(|_| self.release(lane))?;
-        self.submit(lane, id, bytes, LANE_POSTED);
+        let at = self.moments.now();
+        let bytes = self.encode(lane, id, at, request).inspect_err(|_| self.release(lane))?;
+        self.submit(lane, id, at, bytes, LANE_POSTED);
         Ok(())
     }
 

@@ -24,6 +24,7 @@
 //! requests are under way is kept in the daemon's own memory. Scribbling harms the scribbler's
 //! session only.
 
+mod late;
 mod session;
 mod sleepers;
 mod under_way;
@@ -43,6 +44,7 @@ use mayfly_types::{
 };
 use mayfly_wire::{HEADER_BYTES, Header, Op};
 
+pub use late::Late;
 pub use session::Session;
 
 use crate::{
@@ -102,6 +104,10 @@ pub struct Server {
     number: Holder,
     sessions: Vec<Option<Arc<Session>>>,
     sleepers: Sleepers,
+    /// Requests that were given up since [`Server::given_up`] was called, and took this long.
+    given_up: Vec<Late>,
+    /// Cycles after which an answer is late.
+    late_cycles: u64,
     /// The session that was alone in asking when the marks were last taken down.
     sole: Option<SessionId>,
     /// So often it was looked at without a look at the marks.
@@ -119,7 +125,16 @@ impl Server {
         let mut sessions = Vec::new();
         sessions.resize_with(SESSIONS_MAX as usize, || None);
         let (number, sleepers) = (Holder::new(NEXT.fetch_add(1, Relaxed)), Sleepers::new());
-        Server { node, number, sessions, sleepers, sole: None, in_a_row: 0 }
+        Server {
+            node,
+            number,
+            sessions,
+            sleepers,
+            given_up: Vec::new(),
+            late_cycles: u64::MAX,
+            sole: None,
+            in_a_row: 0,
+        }
     }
 
     /// Wakes whom replies were shown to while they slept; true when there was anybody. Whoever is
@@ -302,7 +317,9 @@ impl Server {
         match control.state.load(Acquire) & !LANE_SLEEPER {
             LANE_REQUEST | LANE_POSTED => {}
             LANE_ABANDONED => {
+                let late = session.given_up_untaken(at, self.late_cycles);
                 session.free(control);
+                self.given_up.extend(late);
                 return None;
             }
             _ => return None,
@@ -310,11 +327,11 @@ impl Server {
         let Some(header) = session.copy_request(at.lane, body) else {
             // The operation is anybody's guess.
             let request_id = control.request_id.load(Relaxed);
-            under_way.hold(self.number, request_id, Op::Ping);
+            under_way.hold(self.number, request_id, Op::Ping, 0);
             self.refuse(at, request_id);
             return None;
         };
-        under_way.hold(self.number, header.request_id, header.op);
+        under_way.hold(self.number, header.request_id, header.op, header.submitted_cycles);
         Some(Incoming {
             op: header.op,
             request_id: header.request_id,
@@ -334,15 +351,20 @@ impl Server {
     /// Leaves a request that was taken to whoever claims it.
     pub fn leave(&mut self, at: LaneRef) {
         if let Some((_, _, under_way)) = self.held(at) {
-            under_way.leave(self.number);
+            under_way.leave(self.number, cycles());
         }
     }
 
     /// Takes the lane from a request that was left and that its client has given up; the request's
     /// id. The client may use the lane again, and nobody can claim it for that request any more.
     pub fn detach(&mut self, at: LaneRef) -> Option<u64> {
-        let session = self.session(at.session)?;
-        if session.taker == self.number { session.detach(at.lane) } else { None }
+        let session = self.session(at.session).filter(|session| session.taker == self.number)?;
+        let (control, under_way) = session.lane(at.lane)?;
+        let gives_up = control.state.load(Relaxed) == LANE_ABANDONED;
+        let late = gives_up.then(|| session.late(at, under_way, self.late_cycles)).flatten();
+        let request_id = session.detach(at.lane)?;
+        self.given_up.extend(late);
+        Some(request_id)
     }
 
     /// The answer to a request is known whose lane could not be claimed; true when the lane was
@@ -386,7 +408,7 @@ impl Server {
             reply: true,
             op: reply.op,
             request_id: reply.request_id,
-            deadline_ns: 0,
+            submitted_cycles: 0,
             slot_table_version: self.node.head.slot_table_version.load(Relaxed),
             body_bytes: body_bytes as u32,
             status: reply.status,
@@ -412,8 +434,13 @@ impl Server {
 
     /// Shows the stored reply to the client, which [`Server::wake_sleepers`] has to wake if it
     /// sleeps. When it has given up, the lane becomes free instead. The lane is not held any more.
-    pub fn publish(&mut self, at: LaneRef) {
-        let Some((session, control, under_way)) = self.held(at) else { return };
+    /// The request, if it took long.
+    pub fn publish(&mut self, at: LaneRef) -> Option<Late> {
+        let (session, control, under_way) = self.held(at)?;
+        // Who waits for long sleeps, or has given up. The client may use the lane when it is shown.
+        let waits = control.state.load(Relaxed);
+        let waits = waits & LANE_SLEEPER != 0 || waits == LANE_ABANDONED;
+        let late = waits.then(|| session.late(at, under_way, self.late_cycles)).flatten();
         let sleeps = show(session, control);
         if session.taker == self.number {
             under_way.end_of_taker();
@@ -421,13 +448,24 @@ impl Server {
             session.mark(self.node);
         }
         if !sleeps {
-            return;
+            return late;
         }
         // Other threads than the one that takes requests do not look again for who is put off.
         let taken_here = session.taker == self.number;
         let here = if taken_here { self.node.head.daemon_processor.load(Relaxed) } else { 0 };
         let made = control.processor.load(Relaxed);
         self.sleepers.add(at, Places { made, here }, cycles());
+        late
+    }
+
+    /// From now on requests that take longer than so many cycles are told of.
+    pub fn tell_late(&mut self, cycles: u64) {
+        self.late_cycles = cycles;
+    }
+
+    /// Requests that took longer, and were given up without an answer since the last time.
+    pub fn given_up(&mut self) -> Vec<Late> {
+        std::mem::take(&mut self.given_up)
     }
 }
 

@@ -19,7 +19,7 @@ const MAGIC: u16 = 0x464d; // "MF"
 /// | 4 | 2 | operation |
 /// | 6 | 2 | reserved, zero |
 /// | 8 | 8 | request id |
-/// | 16 | 8 | deadline, ns: of the node's monotonic clock (shared memory) or left (network) |
+/// | 16 | 8 | when a request was made, by the processors' cycle counter; 0: not told |
 /// | 24 | 4 | version of the slot table |
 /// | 28 | 4 | length of the body, bytes |
 /// | 32 | 4 | status: 0, or an error number (replies) |
@@ -33,8 +33,8 @@ pub struct Header {
     pub op: Op,
     /// Chosen by the requester, repeated in the reply and when the request is sent again.
     pub request_id: u64,
-    /// When the requester stops waiting.
-    pub deadline_ns: u64,
+    /// When the request was made, by the processors' cycle counter; 0: not told (replies).
+    pub submitted_cycles: u64,
     /// Version of the slot table that the sender used.
     pub slot_table_version: u32,
     /// Length of the body, bytes.
@@ -59,7 +59,7 @@ impl Header {
         (self.op as u16).encode(&mut to)?;
         0_u16.encode(&mut to)?;
         self.request_id.encode(&mut to)?;
-        self.deadline_ns.encode(&mut to)?;
+        self.submitted_cycles.encode(&mut to)?;
         self.slot_table_version.encode(&mut to)?;
         self.body_bytes.encode(&mut to)?;
         self.status.encode(&mut to)?;
@@ -88,7 +88,7 @@ impl Header {
             reply,
             op,
             request_id: u64::decode(&mut from)?,
-            deadline_ns: u64::decode(&mut from)?,
+            submitted_cycles: u64::decode(&mut from)?,
             slot_table_version: u32::decode(&mut from)?,
             body_bytes: u32::decode(&mut from)?,
             status: u32::decode(&mut from)?,
@@ -123,7 +123,7 @@ mod tests {
             reply: true,
             op: Op::Stat,
             request_id: 0x0102_0304_0506_0708,
-            deadline_ns: 9,
+            submitted_cycles: 9,
             slot_table_version: 3,
             body_bytes: 17,
             status: 2,

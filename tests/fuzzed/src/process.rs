@@ -47,7 +47,7 @@ impl Process {
             reply: false,
             op,
             request_id,
-            deadline_ns: 0,
+            submitted_cycles: 0,
             slot_table_version: 0,
             body_bytes: body.len() as u32,
             status: 0,

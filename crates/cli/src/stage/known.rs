@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use mayfly_deploy::Config;
+use mayfly_deploy::{Config, Level, Part, add_to_log};
 use mayfly_stage::{
     Moment,
     registry::{self, Entry, Shown, State},
@@ -17,7 +17,7 @@ use mayfly_stage::{
 
 use super::PARTLY;
 use crate::{
-    arguments::{StageIds, StageStatus},
+    arguments::{Stage, StageIds, StageStatus},
     run, size,
 };
 
@@ -41,6 +41,39 @@ pub(super) fn entry(kind: &str, paths: &[PathBuf], is_periodic: bool) -> Option<
     let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
     let what = format!("{kind} {}", paths.join(" "));
     Entry::new(Path::new(&directory), what, is_periodic).ok()
+}
+
+/// What is said of a stage in its node's log (`mayfly logs`).
+pub(super) struct Told {
+    /// The run directory, and the node.
+    place: Option<(PathBuf, u32)>,
+    what: String,
+}
+
+impl Told {
+    /// Of the one that this process is.
+    pub(super) fn of(wanted: &Stage) -> Told {
+        let run_dir = std::env::var_os(STAGES).map(PathBuf::from);
+        let run_dir = run_dir.and_then(|stages| Some(stages.parent()?.to_owned()));
+        let place = run_dir.and_then(|run_dir| {
+            let node = Config::load(&run_dir).ok()?.node.unwrap_or(0);
+            Some((run_dir, node))
+        });
+        let (kind, paths) = match wanted {
+            Stage::In(staging) => ("in", &staging.paths[..]),
+            Stage::Out(staging) => ("out", &staging.paths[..]),
+            Stage::Every(every) => ("every", &every.staging.paths[..]),
+            Stage::Status(_) | Stage::Wait(_) | Stage::Cancel(_) => ("", &[][..]),
+        };
+        let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+        Told { place, what: format!("{kind} {}", paths.join(" ")) }
+    }
+
+    pub(super) fn say(&self, level: Level, event: &str) {
+        if let Some((run_dir, node)) = &self.place {
+            add_to_log(run_dir, *node, Part::Stage, level, &format!("{}: {event}", self.what));
+        }
+    }
 }
 
 /// What is in the instance now was there, or has come in; what is made later is the job's.

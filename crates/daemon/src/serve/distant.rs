@@ -15,9 +15,10 @@ use super::{
     outside::Outside,
     peers::ToShard,
     rounds::Serving,
+    slow::Waited,
 };
 use crate::{
-    Message, ShardId,
+    Message, ShardId, log,
     maps::{HashMap, HashSet},
     message::{Answer, At, Forward, Question, Resolved},
     numbering::session_elsewhere,
@@ -38,6 +39,8 @@ pub(super) struct Others {
     known: HashMap<u32, Known>,
     /// The daemons that were connected last.
     connected: HashMap<u32, u64>,
+    /// Those that cannot be reached.
+    lost: HashSet<u32>,
     /// Clients' requests that came while earlier operations were being finished.
     held: Vec<(Ticket, Vec<u8>)>,
     /// Memory for what comes.
@@ -88,7 +91,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
             self.lost(&net, sent, true);
         }
         for caller in net.refused() {
-            self.shard.answer(Completion::failed(caller, Errno::ENOLCK));
+            self.shard.answer(Completion::failed(caller, Errno::ENOLCK), Waited::Shards);
         }
     }
 
@@ -243,6 +246,19 @@ impl<S: Service, O: Outside> Serving<S, O> {
     }
 
     fn node_reached(&mut self, node: u32, reached: Reached) {
+        match reached {
+            Reached::No if self.others.lost.insert(node) => {
+                log::warn("net", format_args!("node {node} cannot be reached"));
+            }
+            Reached::Yes if self.others.lost.remove(&node) => {
+                log::info("net", format_args!("node {node} can be reached again"));
+            }
+            Reached::Restarted => {
+                self.others.lost.remove(&node);
+                log::info("net", format_args!("node {node} has another daemon"));
+            }
+            Reached::No | Reached::Yes => {}
+        }
         self.shard.node_reached(node, reached);
         self.shard.peers.tell_others(|| ToShard::NodeReached { node, reached });
     }
@@ -284,7 +300,8 @@ impl<S: Service, O: Outside> Serving<S, O> {
         } else {
             (status, body)
         };
-        self.shard.answer(Completion { caller, status, body });
+        let node = self.shard.peers.numbering().node_of(to);
+        self.shard.answer(Completion { caller, status, body }, Waited::Node(node));
     }
 
     fn elsewhere(&mut self, net: &Net, away: Away, shard: ShardId, place: Resolved) {
@@ -293,7 +310,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
         }
         let numbering = self.shard.peers.numbering();
         if shard.0 >= numbering.all() {
-            self.shard.answer(Completion::failed(away.caller, Errno::EIO));
+            self.shard.answer(Completion::failed(away.caller, Errno::EIO), Waited::Shards);
         } else if numbering.is_here(shard) {
             let Away { caller, op, body, .. } = away;
             let forward = Forward { caller, op, body, place };
@@ -309,7 +326,9 @@ impl<S: Service, O: Outside> Serving<S, O> {
             Loss::Client(away) => {
                 // It may be executed all the same, or was.
                 net.give_up(&away);
-                self.shard.answer(Completion::failed(away.caller, Errno::EIO));
+                let node = self.shard.peers.numbering().node_of(away.to);
+                let failed = Completion::failed(away.caller, Errno::EIO);
+                self.shard.answer(failed, Waited::Node(node));
             }
             Loss::Shard { shard, from, id, answer } => {
                 self.hand(from, shard, Message::Answer(id, answer));

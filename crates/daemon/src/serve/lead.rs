@@ -88,6 +88,7 @@ impl<S: Service, O: Outside> Rounds<S, O> {
                     let Some(back) = place.as_mut() else { unreachable!("nobody else takes it") };
                     serving = back;
                     serving.idle.rise();
+                    serving.shard.slow.awake();
                 }
             }
         };
@@ -119,6 +120,7 @@ impl<S: Service + Send, O: Outside + Send> StandIn for Rounds<S, O> {
 /// Takes a few turns; false when somebody has to go on.
 fn stand_in<S: Service, O: Outside>(serving: &mut Serving<S, O>) -> bool {
     serving.idle.rise();
+    serving.shard.slow.awake();
     for _ in 0..TURNS_MAX {
         match serving.turn() {
             Turn::Done => {}

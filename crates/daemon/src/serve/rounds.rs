@@ -29,6 +29,7 @@ use super::{
     outside::{Event, Outside},
     peers::{Report, ToShard},
     shard::{BATCH_MAX, Shard},
+    slow::Waited,
 };
 
 /// Why the loop ended.
@@ -285,6 +286,9 @@ impl<S: Service, O: Outside> Serving<S, O> {
             let LaneRef { session, lane } = at;
             self.give_up(Caller { session, lane, request_id });
         }
+        for late in self.shard.server.given_up() {
+            self.shard.slow.given_up(&late);
+        }
         self.body = body;
     }
 
@@ -296,7 +300,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
         }
         let net = self.shard.peers.net();
         if net.is_some_and(|net| net.give_up_away(caller)) {
-            self.shard.answer(Completion::failed(caller, Errno::EIO));
+            self.shard.answer(Completion::failed(caller, Errno::EIO), Waited::Shards);
         }
     }
 
@@ -408,7 +412,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
         if let Some(net) = self.shard.peers.net() {
             net.session_opened(session, pid, before);
         }
-        self.shard.service.session_opened(session, pid);
+        self.shard.open_session(session, pid);
         self.shard.peers.tell_others(|| ToShard::SessionOpened { pid, shared: Arc::clone(shared) });
         self.outside.watch(session, process);
     }

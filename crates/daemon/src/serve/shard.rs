@@ -5,6 +5,9 @@
 //! then its messages are sent: what another shard learns of a batch is as true as what a client
 //! learns.
 
+use std::time::Duration;
+
+use mayfly_sys::arch::cycles;
 use mayfly_transport_shm::{
     layout::{Done, NodeRegion, count},
     server::{LaneRef, Reply, Server},
@@ -15,6 +18,7 @@ use mayfly_wire::Op;
 use super::{
     Caller, Completion, Reached, Service,
     peers::{Peers, ToShard},
+    slow::{Course, Slow, Waited},
 };
 use crate::{Message, ShardId, numbering::origin};
 
@@ -28,6 +32,7 @@ struct Stored {
     op: Op,
     request_id: u64,
     transaction: u64,
+    course: Course,
 }
 
 /// Copies as much of `bytes` as there is room for, and says how much.
@@ -50,6 +55,7 @@ pub(super) struct Shard<S> {
     pub(super) service: S,
     pub(super) server: Server,
     pub(super) peers: Peers,
+    pub(super) slow: Slow,
     stored: Vec<Stored>,
     /// Answers for other nodes, which go out when the batch is committed.
     for_others: Vec<Completion>,
@@ -62,8 +68,21 @@ pub(super) struct Shard<S> {
 impl<S: Service> Shard<S> {
     pub(super) fn new(service: S, server: Server, peers: Peers) -> Shard<S> {
         let (stored, for_others) = (Vec::new(), Vec::new());
-        let (woke, failed) = (false, None);
-        Shard { service, server, peers, stored, for_others, delivered: 0, woke, failed }
+        let (woke, failed, slow) = (false, None, Slow::new(server.node()));
+        Shard { service, server, peers, slow, stored, for_others, delivered: 0, woke, failed }
+    }
+
+    /// Tells requests that take longer.
+    pub(super) fn tell_slow(&mut self, after: Option<Duration>) {
+        if let Some(after) = after {
+            self.server.tell_late(self.slow.tell(after));
+        }
+    }
+
+    /// A process attached.
+    pub(super) fn open_session(&mut self, session: SessionId, pid: u32) {
+        self.slow.session_opened(session, pid);
+        self.service.session_opened(session, pid);
     }
 
     pub(super) fn node(&self) -> &'static NodeRegion {
@@ -94,6 +113,7 @@ impl<S: Service> Shard<S> {
     /// A session's process image is gone.
     pub(super) fn close_session(&mut self, session: SessionId) {
         self.store_answers();
+        self.slow.session_closed(session);
         self.service.session_closed(session);
     }
 
@@ -124,15 +144,27 @@ impl<S: Service> Shard<S> {
         status: u32,
         body_bytes: usize,
     ) {
+        self.store_of(Course::default(), at, op, request_id, (status, body_bytes));
+    }
+
+    fn store_of(
+        &mut self,
+        course: Course,
+        at: LaneRef,
+        op: Op,
+        request_id: u64,
+        (status, body_bytes): (u32, usize),
+    ) {
         self.done().answered(op, status, body_bytes);
         let transaction = self.service.batch_transaction();
         let reply = Reply { op, request_id, status, body_bytes, transaction };
         self.server.store_reply(at, &reply);
-        self.stored.push(Stored { at, op, request_id, transaction });
+        self.stored.push(Stored { at, op, request_id, transaction, course });
     }
 
-    /// Stores the reply to a request that was left, here or by another thread.
-    pub(super) fn answer(&mut self, completion: Completion) {
+    /// Stores the reply to a request that was left, here or by another thread, and waited for what
+    /// `waited` says.
+    pub(super) fn answer(&mut self, completion: Completion, waited: Waited) {
         let Caller { session, lane, request_id } = completion.caller;
         if origin(session).is_some() {
             self.for_others.push(completion);
@@ -146,7 +178,8 @@ impl<S: Service> Shard<S> {
         let (head, rest) = completion.body.pieces();
         let count = fill(&mut *reply, head);
         let count = count + fill(&mut reply[count..], rest);
-        self.store(at, op, request_id, completion.status, count);
+        let course = Course { waited: Some(waited), answered: cycles() };
+        self.store_of(course, at, op, request_id, (completion.status, count));
     }
 
     /// Nobody waits for an answer: its session has ended, or has given the request up. What that
@@ -161,7 +194,7 @@ impl<S: Service> Shard<S> {
     /// To be called before whatever may commit: a long end of a session does, in between.
     fn store_answers(&mut self) {
         for answer in self.service.answers() {
-            self.answer(answer);
+            self.answer(answer, Waited::Shards);
         }
     }
 
@@ -170,7 +203,7 @@ impl<S: Service> Shard<S> {
     pub(super) fn finish(&mut self) {
         self.end_batch();
         for completion in self.service.completions() {
-            self.answer(completion);
+            self.answer(completion, Waited::Disk);
         }
         self.end_batch();
     }
@@ -198,7 +231,9 @@ impl<S: Service> Shard<S> {
             self.failed = Some(errno);
         }
         for stored in self.stored.drain(..) {
-            self.server.publish(stored.at);
+            if let Some(late) = self.server.publish(stored.at) {
+                self.slow.answered(&late, stored.course);
+            }
         }
         self.woke |= self.server.wake_sleepers();
     }

@@ -13,6 +13,7 @@ use std::{
     path::Path,
     sync::{Arc, atomic::Ordering::Relaxed, mpsc},
     thread::{self, Scope},
+    time::Duration,
 };
 
 use mayfly_transport_shm::{
@@ -101,6 +102,11 @@ pub trait Opener: Sync {
     /// # Errors
     /// Ends the daemon; the supervisor is told.
     fn service(&self, place: &Place, store: Self::Store) -> Result<Self::Service, Self::Error>;
+
+    /// Requests that take longer are told in the log.
+    fn slow_after(&self) -> Option<Duration> {
+        None
+    }
 }
 
 pub(super) fn say(error: impl Display) -> String {
@@ -165,7 +171,8 @@ pub fn run<O: Opener>(
         let control = Control::start(channel, releases, waker)?;
         let (processes, slot_files) = (Processes::new()?, slot_files.to_owned());
         let outside = Host { control, processes, slot_files };
-        let shard = Shard::new(service, server, peers);
+        let mut shard = Shard::new(service, server, peers);
+        shard.tell_slow(opener.slow_after());
         let mut serving = Serving::new(shard, outside, lanes);
         serving.take_up(sessions, restarted);
         Ok(lead::run(serving, &door))
@@ -258,7 +265,9 @@ impl Started {
         match self.open(opener) {
             Ok(Some(service)) => {
                 let server = Server::new(self.place.node);
-                Worker::new(Shard::new(service, server, self.peers)).run();
+                let mut shard = Shard::new(service, server, self.peers);
+                shard.tell_slow(opener.slow_after());
+                Worker::new(shard).run();
             }
             Ok(None) => {}
             // Whoever does not listen any more has heard of another shard's failure.

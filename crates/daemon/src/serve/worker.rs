@@ -73,7 +73,7 @@ impl<S: Service> Worker<S> {
             match item {
                 ToShard::Message { from, message } => self.shard.deliver(from, message),
                 ToShard::SessionOpened { pid, shared } => {
-                    self.shard.service.session_opened(shared.number(), pid);
+                    self.shard.open_session(shared.number(), pid);
                     self.shard.server.share_session(shared);
                 }
                 ToShard::SessionClosed(session) => {

@@ -285,7 +285,7 @@ impl Logs {
     ///
     /// # Errors
     /// When nothing more can be heard.
-    pub fn next(&mut self) -> Result<Option<Line>> {
+    pub fn next_line(&mut self) -> Result<Option<Line>> {
         loop {
             if self.lacks_a_page() {
                 self.hear(Instant::now() + PAGE_MAX)?;

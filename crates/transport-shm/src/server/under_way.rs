@@ -54,6 +54,10 @@ pub(super) struct UnderWay {
     word: AtomicU64,
     request_id: AtomicU64,
     op: AtomicU16,
+    /// When its client made it, in cycles of the counter, as far as that is told.
+    submitted: AtomicU64,
+    /// When it was left; 0: it was not.
+    left: AtomicU64,
 }
 
 /// The word's round, with everything else zero.
@@ -86,17 +90,20 @@ impl UnderWay {
 
     /// For the taker, when the lane is idle: it holds the lane for this request. Others act on a
     /// lane that was left only, so plain stores do.
-    pub(super) fn hold(&self, taker: Holder, request_id: u64, op: Op) {
+    pub(super) fn hold(&self, taker: Holder, request_id: u64, op: Op, submitted: u64) {
         let round = round_of(self.word.load(Relaxed)).wrapping_add(1 << ROUND_SHIFT);
         self.request_id.store(request_id, Relaxed);
         self.op.store(op as u16, Relaxed);
+        self.submitted.store(submitted, Relaxed);
+        self.left.store(0, Relaxed);
         self.word.store(round | taker.0 | HELD, Relaxed);
     }
 
-    /// The holder leaves the request to whoever claims it.
-    pub(super) fn leave(&self, holder: Holder) {
+    /// The holder leaves the request to whoever claims it, at `now`.
+    pub(super) fn leave(&self, holder: Holder, now: u64) {
         let seen = self.word.load(Relaxed);
         if holds(seen, holder) {
+            self.left.store(now, Relaxed);
             self.word.store(round_of(seen) | (seen & MISSED) | LEFT, Release);
         }
     }
@@ -134,6 +141,13 @@ impl UnderWay {
         None
     }
 
+    /// For the holder, or the taker while nobody holds it: the operation, when its client made the
+    /// request, and when it was left.
+    pub(super) fn course(&self) -> Option<(Op, u64, u64)> {
+        let op = Op::from_raw(self.op.load(Relaxed))?;
+        Some((op, self.submitted.load(Relaxed), self.left.load(Relaxed)))
+    }
+
     /// Only the holder itself changes that, so it stays true until it does.
     pub(super) fn is_held_by(&self, holder: Holder) -> bool {
         holds(self.word.load(Relaxed), holder)
@@ -167,9 +181,9 @@ mod tests {
         let lane = UnderWay::default();
         for request_id in 1..2000 {
             assert!(lane.is_idle());
-            lane.hold(TAKER, request_id, Op::Stat);
+            lane.hold(TAKER, request_id, Op::Stat, 0);
             assert_eq!(lane.claim(OTHER, request_id), None, "it was not left");
-            lane.leave(TAKER);
+            lane.leave(TAKER, 1);
             let claimed: usize = std::thread::scope(|scope| {
                 let claims = [2, 3].map(|number| {
                     let lane = &lane;
@@ -185,8 +199,8 @@ mod tests {
     #[test]
     fn an_answer_to_an_earlier_request_claims_nothing() {
         let lane = UnderWay::default();
-        lane.hold(TAKER, 7, Op::Stat);
-        lane.leave(TAKER);
+        lane.hold(TAKER, 7, Op::Stat, 0);
+        lane.leave(TAKER, 1);
         assert_eq!(lane.claim(OTHER, 6), None);
         assert_eq!(lane.claim(OTHER, 7), Some(Op::Stat));
         assert!(lane.is_held_by(OTHER) && !lane.is_held_by(TAKER));
@@ -198,9 +212,9 @@ mod tests {
     fn a_request_that_was_given_up_is_answered_or_its_lane_is_taken_from_it() {
         let lane = UnderWay::default();
         for request_id in 1..2000 {
-            lane.hold(TAKER, request_id, Op::Stat);
+            lane.hold(TAKER, request_id, Op::Stat, 0);
             assert_eq!(lane.detach(), None, "it was not left");
-            lane.leave(TAKER);
+            lane.leave(TAKER, 1);
             let claimed = std::thread::scope(|scope| {
                 let claim = scope.spawn(|| lane.claim(OTHER, request_id).is_some());
                 let detached = lane.detach();
@@ -220,8 +234,8 @@ mod tests {
     #[test]
     fn a_request_that_comes_before_the_holding_ends_is_not_overlooked() {
         let lane = UnderWay::default();
-        lane.hold(TAKER, 7, Op::Stat);
-        lane.leave(TAKER);
+        lane.hold(TAKER, 7, Op::Stat, 0);
+        lane.leave(TAKER, 1);
         assert!(!lane.is_idle());
         assert_eq!(lane.claim(OTHER, 7), Some(Op::Stat));
         assert!(!lane.is_idle());

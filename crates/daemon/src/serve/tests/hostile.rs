@@ -69,7 +69,7 @@ impl Client {
                         reply: false,
                         op: Op::ALL[request_id as usize % Op::ALL.len()],
                         request_id,
-                        deadline_ns: 0,
+                        submitted_cycles: request_id,
                         slot_table_version: 0,
                         body_bytes,
                         status: 0,

@@ -3,7 +3,10 @@
 use std::sync::{Arc, atomic::Ordering::SeqCst};
 
 use mayfly_transport_shm::{
-    layout::{LANE_ABANDONED, LANE_FREE, LANE_POSTED, LANE_REPLY, LANE_REQUEST, Lane, NodeRegion},
+    layout::{
+        LANE_ABANDONED, LANE_FREE, LANE_POSTED, LANE_REPLY, LANE_REQUEST, LANE_SLEEPER, Lane,
+        NodeRegion,
+    },
     region::{self, NodeSettings, SessionMapping},
     server::{LaneRef, Reply, Server, Session},
 };
@@ -258,4 +261,45 @@ fn sessions_of_one_number_number_their_requests_differently() {
         .map(|_| first(region::make_session(AT.session, 1).expect("a session region")))
         .collect();
     assert!(ids[0] != ids[1] && ids[1] != ids[2]);
+}
+
+/// Requests of [`Scene::submit`] are of the beginning of time.
+#[test]
+fn who_has_slept_for_long_is_told_of_and_who_spins_or_waits_for_a_lock_is_not() {
+    let mut scene = Scene::new();
+    let mut answered = |cycles, op: Op, sleeps: bool| {
+        scene.taker.tell_late(cycles);
+        let at = Op::ALL.iter().position(|other| *other == op).expect("an operation") as u64;
+        let request_id = at + Op::ALL.len() as u64;
+        scene.submit(request_id);
+        scene.taker.take(AT, &mut Vec::new()).expect("taken");
+        if sleeps {
+            scene.lane().state.fetch_or(LANE_SLEEPER, SeqCst);
+        }
+        Scene::store(&mut scene.taker, request_id);
+        scene.taker.publish(AT)
+    };
+    let late = answered(1, Op::Stat, true).expect("it took long");
+    assert_eq!((late.at, late.op, late.left), (AT, Op::Stat, 0));
+    assert!(late.submitted < late.shown);
+    assert!(answered(1, Op::Stat, false).is_none(), "nobody sleeps");
+    assert!(answered(u64::MAX, Op::Stat, true).is_none(), "nobody wants to know");
+    assert!(answered(u64::MAX - 1, Op::Stat, true).is_none(), "it is not so long ago");
+    assert!(answered(1, Op::Lock, true).is_none(), "it takes as long as it takes");
+}
+
+#[test]
+fn who_gives_up_is_told_of_whether_anybody_took_the_request_or_not() {
+    let mut scene = Scene::new();
+    scene.taker.tell_late(1);
+    let abandon = Scribble::Abandon { lane: AT.lane as usize };
+    scene.submit(38);
+    scene.client.act(&abandon);
+    assert!(scene.taker.take(AT, &mut Vec::new()).is_none());
+    assert_eq!(scene.taker.given_up().len(), 1);
+    scene.leave(39);
+    scene.client.act(&abandon);
+    assert_eq!(scene.taker.detach(AT), Some(39));
+    let late = scene.taker.given_up();
+    assert!(late.len() == 1 && late[0].left > 0, "{late:?}");
 }
