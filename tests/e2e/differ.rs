@@ -234,7 +234,8 @@ fn play_beside_a_dying_node(node: usize, options: &[&str]) -> Result<()> {
     let run_root = scratch.join("run/mayfly");
     for name in ["ndiffer", "ndiffer@1", "ndiffer@2", "ndiffer@3"] {
         let log = fs::read_to_string(run_root.join(name).join("log"))?;
-        let broken: Vec<&str> = log.lines().filter(|line| line.contains("ERROR op")).collect();
+        let is_broken = |line: &&str| line.contains(" ERROR ") && line.contains(": operation:");
+        let broken: Vec<&str> = log.lines().filter(is_broken).collect();
         ensure!(broken.is_empty(), "{name}: {}", broken.join("\n"));
     }
     instance.expect_nothing_held(Duration::from_secs(10))?;
