@@ -7,7 +7,9 @@ use anyhow::{Result, anyhow};
 use mayfly_fuse::Way;
 use mayfly_metrics::work::{Detail, Work};
 use mayfly_transport::{Answer, Patience, Transport};
-use mayfly_transport_shm::{AttachOptions, Attachment, attach, layout::Waiting, posts::Posts};
+use mayfly_transport_shm::{
+    AttachOptions, Attachment, Earlier, attach, layout::Waiting, posts::Posts,
+};
 use mayfly_types::Errno;
 use mayfly_wire::{Counters, Status};
 use serde::{Deserialize, Serialize};
@@ -186,8 +188,8 @@ pub fn report_in(config: Config, depth: Depth) -> Result<Report> {
 /// This process, attached to an instance as any other.
 pub(crate) fn attached(config: &Config) -> Result<Attachment> {
     let socket = config.run_dir.join(SOCKET_NAME);
-    let options =
-        AttachOptions { socket_path: socket.as_os_str().as_bytes(), fd_min: 3, node: None };
+    let socket_path = socket.as_os_str().as_bytes();
+    let options = AttachOptions { socket_path, fd_min: 3, node: None, earlier: Earlier::Ends };
     attach(&options).map_err(|errno| {
         anyhow!("cannot attach to {:?} at {}: {errno}", config.name, socket.display())
     })

@@ -315,15 +315,15 @@ impl Supervisor {
     fn hear_connection(&mut self, number: u32) -> Result<()> {
         let Some(heard) = self.connections.hear(number, &self.watch)? else { return Ok(()) };
         match heard {
-            connections::Heard::Attach { connection, pid } => {
-                for earlier in self.sessions.of_process(pid) {
-                    self.end_session(earlier);
+            connections::Heard::Attach { connection, pid, earlier } => {
+                for session in self.sessions.succeeded_by(pid, earlier) {
+                    self.end_session(session);
                 }
                 if self.lost.is_some() {
                     self.sessions.refuse(&connection, Errno::EIO);
                     return Ok(());
                 }
-                let made = self.sessions.open(connection, pid, &self.watch)?;
+                let made = self.sessions.open(connection, (pid, earlier), &self.watch)?;
                 if self.daemon.is_some() {
                     self.outbox.push(Owed::Session(made));
                 }

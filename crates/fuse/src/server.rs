@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context, Result, anyhow};
 use mayfly_client::{Client, Counts, Descriptors, Mirror, Node, ObjectDirectory};
 use mayfly_sys::{file, text::PathText};
-use mayfly_transport_shm::{AttachOptions, ShmTransport, attach};
+use mayfly_transport_shm::{AttachOptions, Earlier, ShmTransport, attach};
 use mayfly_types::{Attr, Errno, OpenRef, mirror};
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -180,8 +180,8 @@ fn wait_for_end(stop: impl AsFd, served: &OwnedFd) -> Result<()> {
 }
 
 fn open_client(place: &Place) -> Result<Client<ShmTransport, InPlace>> {
-    let options =
-        AttachOptions { socket_path: place.socket.as_os_str().as_bytes(), fd_min: 3, node: None };
+    let socket_path = place.socket.as_os_str().as_bytes();
+    let options = AttachOptions { socket_path, fd_min: 3, node: None, earlier: Earlier::Ends };
     let attached = attach(&options)
         .map_err(|errno| anyhow!("cannot attach at {}: {errno}", place.socket.display()))?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;

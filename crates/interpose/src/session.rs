@@ -17,7 +17,7 @@ use mayfly_sys::{
     memory,
 };
 use mayfly_transport::{Answer, Begun, Patience, Transport};
-use mayfly_transport_shm::{AttachOptions, ShmTransport, attach, layout::NodeRegion};
+use mayfly_transport_shm::{AttachOptions, Earlier, ShmTransport, attach, layout::NodeRegion};
 use mayfly_types::OpenRef;
 use mayfly_wire::{MakeDirectory, Open, Operation, Unlink};
 
@@ -230,7 +230,9 @@ fn attach_process() -> Result<&'static ShmTransport, Errno> {
     // SAFETY: null or a node region, which stays mapped.
     let node = unsafe { NODE.load(Ordering::Acquire).as_ref() };
     let fd_min = hidden::base();
-    let by_socket = |socket_path: &[u8]| attach(&AttachOptions { socket_path, fd_min, node });
+    let earlier = Earlier::Ends;
+    let by_socket =
+        |socket_path: &[u8]| attach(&AttachOptions { socket_path, fd_min, node, earlier });
     let attachment = run_directory::connected(b"sock", by_socket).map_err(|errno| match errno {
         // A process of another user.
         Errno::EACCES => errno,

@@ -8,6 +8,16 @@ use crate::{
     raw,
 };
 
+/// What becomes of an earlier session of the same process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Earlier {
+    /// It ends: it is one from before an exec.
+    Ends,
+    /// It stays. For what a program has loaded, whose calls the preload library may serve as well,
+    /// by a session of its own.
+    Stays,
+}
+
 /// How to attach.
 #[derive(Debug, Clone, Copy)]
 pub struct AttachOptions<'a> {
@@ -18,6 +28,8 @@ pub struct AttachOptions<'a> {
     /// The node region, when this process (or its parent before fork) has mapped it already. It is
     /// used again if it belongs to the same instance, so that references into it stay good.
     pub node: Option<&'static NodeRegion>,
+    /// What becomes of an earlier session.
+    pub earlier: Earlier,
 }
 
 /// A process's side of a session.
@@ -34,7 +46,7 @@ pub struct Attachment {
     pub evidence_fd: i32,
 }
 
-/// Attaches this process; ends an earlier session of the same process, if there is one.
+/// Attaches this process.
 ///
 /// # Errors
 /// ENOENT, ECONNREFUSED: the instance is gone. EPROTO: something else, or another version,
@@ -52,7 +64,11 @@ fn shake_hands(evidence_fd: i32, options: &AttachOptions<'_>) -> Result<Attachme
     // A supervisor that refuses this user may have closed the connection before we have said a
     // word.
     let refused = |errno| if errno == Errno::EPIPE { Errno::ENOTCONN } else { errno };
-    raw::send(evidence_fd, &hello::hello(hello::KIND_ATTACH)).map_err(refused)?;
+    let kind = match options.earlier {
+        Earlier::Ends => hello::KIND_ATTACH,
+        Earlier::Stays => hello::KIND_ATTACH_BESIDE,
+    };
+    raw::send(evidence_fd, &hello::hello(kind)).map_err(refused)?;
     let mut bytes = [0; hello::ANSWER_BYTES];
     let (count, fds) = raw::receive(evidence_fd, &mut bytes)?;
     let attached = answered(&bytes[..count], fds, evidence_fd, options);

@@ -19,6 +19,8 @@ pub const HELLO_BYTES: usize = 16;
 pub const ANSWER_BYTES: usize = 24;
 /// Kind of connection: a process that attaches.
 pub const KIND_ATTACH: u32 = 1;
+/// Kind of connection: a process that attaches once more, beside what it has attached already.
+pub const KIND_ATTACH_BESIDE: u32 = 6;
 /// Kind of connection: a command for the supervisor follows.
 pub const KIND_CONTROL: u32 = 2;
 

@@ -40,5 +40,5 @@ mod spin;
 pub mod tally;
 mod words;
 
-pub use attach::{AttachOptions, Attachment, attach};
+pub use attach::{AttachOptions, Attachment, Earlier, attach};
 pub use client::ShmTransport;

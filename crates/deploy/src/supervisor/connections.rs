@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::Result;
 use mayfly_transport_shm::{
-    hello,
+    Earlier, hello,
     image::{self, ImageRequest},
 };
 use mayfly_types::limits::PATH_BYTES_MAX;
@@ -33,6 +33,8 @@ pub(super) enum Heard {
         connection: OwnedFd,
         /// Its number, by the kernel's word.
         pid: u32,
+        /// What becomes of an earlier session of it.
+        earlier: Earlier,
     },
     /// A process wants the image of a library.
     Image {
@@ -109,7 +111,12 @@ impl Connections {
             return Ok(Some(Heard::Mount { connection, point }));
         }
         match hello::kind_of(said) {
-            Some(hello::KIND_ATTACH) => Ok(Some(Heard::Attach { connection, pid })),
+            Some(hello::KIND_ATTACH) => {
+                Ok(Some(Heard::Attach { connection, pid, earlier: Earlier::Ends }))
+            }
+            Some(hello::KIND_ATTACH_BESIDE) => {
+                Ok(Some(Heard::Attach { connection, pid, earlier: Earlier::Stays }))
+            }
             Some(hello::KIND_LOOK) => Ok(Some(Heard::Look(connection))),
             Some(hello::KIND_CONTROL) => {
                 self.stops.push(connection);

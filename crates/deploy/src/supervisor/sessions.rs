@@ -12,6 +12,7 @@ use std::{
 use anyhow::{Context, Result, anyhow};
 use mayfly_daemon::serve::channel::{self, Message};
 use mayfly_transport_shm::{
+    Earlier,
     hello::Answer,
     layout::NodeRegion,
     region::{know_rate, make_session},
@@ -29,6 +30,8 @@ use crate::process_end;
 /// What is held for a process as long as it lives.
 struct Session {
     pid: u32,
+    /// What it has done with those before it, and what those after it do with it.
+    earlier: Earlier,
     region: OwnedFd,
     connection: OwnedFd,
     process: OwnedFd,
@@ -71,8 +74,12 @@ impl Sessions {
         tally.reset(pid);
     }
 
-    pub(super) fn of_process(&self, pid: u32) -> Vec<SessionId> {
-        let of_pid = self.living().filter(|(_, session)| session.pid == pid);
+    /// The sessions of a process that end when it attaches anew in this way. One that was made
+    /// beside others ends with its connection.
+    pub(super) fn succeeded_by(&self, pid: u32, earlier: Earlier) -> Vec<SessionId> {
+        let both_end =
+            |session: &Session| (session.earlier, earlier) == (Earlier::Ends, Earlier::Ends);
+        let of_pid = self.living().filter(|(_, session)| session.pid == pid && both_end(session));
         of_pid.map(|(id, _)| id).collect()
     }
 
@@ -99,7 +106,7 @@ impl Sessions {
     pub(super) fn open(
         &mut self,
         connection: OwnedFd,
-        pid: u32,
+        (pid, earlier): (u32, Earlier),
         watch: &Watch,
     ) -> Result<SessionId> {
         let Some(id) = self.next_number() else {
@@ -111,7 +118,7 @@ impl Sessions {
                 self.attached()
             ));
         };
-        match self.make(SessionId(id), connection, pid, watch) {
+        match self.make(SessionId(id), connection, (pid, earlier), watch) {
             Ok(session) => {
                 self.begin_tally(id, pid);
                 self.all.insert(id, Some(session));
@@ -124,7 +131,13 @@ impl Sessions {
         }
     }
 
-    fn make(&self, id: SessionId, connection: OwnedFd, pid: u32, watch: &Watch) -> Result<Session> {
+    fn make(
+        &self,
+        id: SessionId,
+        connection: OwnedFd,
+        (pid, earlier): (u32, Earlier),
+        watch: &Watch,
+    ) -> Result<Session> {
         let raw =
             i32::try_from(pid).ok().and_then(Pid::from_raw).context("a process has a number")?;
         let process = process_end::of(raw).context("the process is gone already")?;
@@ -132,7 +145,7 @@ impl Sessions {
             make_session(id, pid).map_err(|errno| anyhow!("a session's memory: {errno}"))?;
         watch.add(&connection, Source::Evidence(id))?;
         watch.add(&process, Source::Process(id))?;
-        Ok(Session { pid, region, connection, process })
+        Ok(Session { pid, earlier, region, connection, process })
     }
 
     /// Tells a process that it cannot attach.

@@ -18,7 +18,7 @@ use std::{
 };
 
 use mayfly_transport_shm::{
-    AttachOptions, Attachment, attach, hello,
+    AttachOptions, Attachment, Earlier, attach, hello,
     layout::{DAEMON_ABSENT, NodeRegion},
     region,
 };
@@ -246,7 +246,7 @@ fn attend_all(door: &Arc<OwnedFd>, inner: &Arc<Inner>) {
 
 pub(super) fn attach_to(socket: &Path) -> Result<Attachment, Errno> {
     let socket_path = socket.as_os_str().as_encoded_bytes();
-    attach(&AttachOptions { socket_path, fd_min: 200, node: None })
+    attach(&AttachOptions { socket_path, fd_min: 200, node: None, earlier: Earlier::Ends })
 }
 
 /// This program again, in another role.
