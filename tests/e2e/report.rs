@@ -174,3 +174,50 @@ fn a_report_that_cannot_be_written_is_told_before_the_job_begins() -> Result<()>
     ensure!(String::from_utf8_lossy(&done.stderr).contains("no directory"), "{done:?}");
     Ok(())
 }
+
+/// Copies a file by calls of the C library that a profiler wraps.
+const COPY: &str = "\
+import os
+source = os.open('from', os.O_RDONLY)
+target = os.open('to', os.O_WRONLY | os.O_CREAT, 0o644)
+while piece := os.read(source, 1000):
+    os.write(target, piece)
+";
+
+#[test]
+fn a_profiler_that_wraps_calls_and_strace_work_beside_the_library() -> Result<()> {
+    if !has_python() || !skip::unless_installed("report", &["cc", "strace"], "gcc strace") {
+        return Ok(());
+    }
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("profiled")?;
+    let library = scratch.join("profiler.so");
+    let source = binary::workspace().join("tests/apps/profiler.c");
+    let job = Job::new(&scratch, "cc", "cc").args(["-shared", "-fPIC", "-O1", "-o"]);
+    job.args([&library]).args([&source]).args(["-ldl"]).run_ok()?;
+    let (profile, trace) = (scratch.join("profile"), scratch.join("trace"));
+    let script = scratch.join("copy.py");
+    fs::write(&script, COPY)?;
+    let words = format!(
+        "cd \"$MAYFLY_MOUNT\" && head -c 100500 /dev/urandom > from && \
+         PROFILE={} LD_PRELOAD=\"{} $LD_PRELOAD\" python3 {script} && cmp from to && rm to && \
+         strace -f -o {} python3 {script} && cmp from to && \"$MAYFLY\" report --json",
+        profile.display(),
+        library.display(),
+        trace.display(),
+        script = script.display(),
+    );
+    let mayfly = binary::mayfly()?;
+    let job = Job::new(&scratch, "run", &mayfly).args(["run", "--access", "preload", "--"]);
+    let done = job.args(["sh", "-c", &words]).env("MAYFLY", &mayfly).run_ok()?;
+    let report: Value = serde_json::from_slice(&done.stdout)?;
+    ensure!(operations(&report, "write") >= 202, "{}", report["work"]["operations"]);
+    let said = fs::read_to_string(&profile)?;
+    let line = said.lines().find(|line| line.starts_with("python")).context("no profile")?;
+    let numbers: Vec<u64> = line.split(' ').skip(1).filter_map(|word| word.parse().ok()).collect();
+    let [opens, reads, writes, read, written] = numbers[..] else { anyhow::bail!("{said}") };
+    ensure!(opens >= 2 && reads >= 102 && writes == 101, "{said}");
+    ensure!(read >= 100_500 && written == 100_500, "{said}");
+    ensure!(fs::read_to_string(&trace)?.contains("+++ exited with 0 +++"), "no end in the trace");
+    Ok(())
+}

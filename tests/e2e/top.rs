@@ -95,7 +95,7 @@ fn top_shows_what_a_job_does_in_a_terminal_and_once_for_scripts() -> Result<()> 
     let waits = |screen: &str| row(screen, "set_attr").is_some_and(|rate| rate > 10.0);
     terminal.await_screen("waits", waits)?;
     terminal.tmux(&["send-keys", "Tab"])?;
-    let has_shell = |screen: &str| screen.contains("processes by rate") && screen.contains(" sh ");
+    let has_shell = |screen: &str| screen.contains("processes by rate") && screen.contains("chmod");
     terminal.await_screen("processes", has_shell)?;
     terminal.tmux(&["send-keys", "Tab"])?;
     terminal.await_screen("directories", |screen| screen.contains("/d"))?;

@@ -82,7 +82,7 @@ pub(crate) fn header(count: u64) {
             reply: false,
             op: Op::Stat,
             request_id,
-            deadline_ns: 0,
+            submitted_cycles: 0,
             slot_table_version: 0,
             body_bytes: 50,
             status: 0,

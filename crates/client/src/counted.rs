@@ -3,12 +3,16 @@
 //! Each operation is counted where it ends, by its kind and by the way it went. What a client is
 //! not told to count is not counted.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+    fence,
+};
 
 use mayfly_transport::Transport;
 use mayfly_transport_shm::{
     layout::KeyEntry,
-    tally::{Began, Done, Kind, Subject, Tally, Timeline, Way},
+    tally::{Began, Done, Kind, PATH_BYTES, Subject, Tally, Timeline, Way, cut},
 };
 use mayfly_types::{Errno, OpenRef, limits::NAME_BYTES_MAX};
 use mayfly_wire::{Target, Walk};
@@ -16,7 +20,7 @@ use mayfly_wire::{Target, Walk};
 use crate::{Client, Descriptors, OpenFile, Stop};
 
 /// Descriptions whose last transfer is remembered, by their number.
-const ENDS: usize = 64;
+const ENDS: usize = 32;
 
 /// Where it is counted.
 #[derive(Clone, Copy)]
@@ -27,6 +31,64 @@ pub struct Counts {
     pub timeline: &'static Timeline,
     /// Names of open files.
     pub keys: &'static [KeyEntry],
+}
+
+/// Descriptions that were asked for whose names are remembered, by their number.
+const NAMES: usize = 16;
+
+/// By which path a description was asked for. The node's table has names of files that are at home
+/// there.
+struct Asked {
+    /// Number and generation.
+    of: AtomicU64,
+    directory: AtomicU64,
+    path_bytes: AtomicU64,
+    path: [AtomicU64; PATH_BYTES / 8],
+}
+
+impl Asked {
+    const fn none() -> Asked {
+        Asked {
+            of: AtomicU64::new(0),
+            directory: AtomicU64::new(0),
+            path_bytes: AtomicU64::new(0),
+            path: [const { AtomicU64::new(0) }; PATH_BYTES / 8],
+        }
+    }
+
+    /// Threads that are here at the same moment may mix up two names, of which neither is found
+    /// then.
+    fn write(&self, reference: OpenRef, walk: &Walk<'_>) {
+        self.of.store(0, Relaxed);
+        self.directory.store(walk.start.0, Relaxed);
+        let path = cut(walk.path);
+        self.path_bytes.store(path.len() as u64, Relaxed);
+        for (to, bytes) in self.path.iter().zip(path.chunks(8)) {
+            let mut word = [0; 8];
+            word.iter_mut().zip(bytes).for_each(|(to, byte)| *to = *byte);
+            to.store(u64::from_le_bytes(word), Relaxed);
+        }
+        self.of.store(number_of(reference), Release);
+    }
+
+    fn read<'n>(&self, reference: OpenRef, name: &'n mut [u8]) -> Option<(u64, &'n [u8])> {
+        if self.of.load(Acquire) != number_of(reference) {
+            return None;
+        }
+        let directory = self.directory.load(Relaxed);
+        let bytes = (self.path_bytes.load(Relaxed) as usize).min(PATH_BYTES);
+        for (to, word) in name.chunks_mut(8).zip(&self.path) {
+            let word = word.load(Relaxed).to_le_bytes();
+            to.iter_mut().zip(word).for_each(|(to, byte)| *to = byte);
+        }
+        fence(Acquire);
+        (self.of.load(Relaxed) == number_of(reference)).then_some(())?;
+        Some((directory, name.get(..bytes)?))
+    }
+}
+
+fn number_of(reference: OpenRef) -> u64 {
+    u64::from(reference.index) << 32 | u64::from(reference.generation)
 }
 
 /// Where the last transfer by a description ended.
@@ -40,6 +102,7 @@ struct End {
 pub(crate) struct Counting {
     counts: Option<Counts>,
     ends: [End; ENDS],
+    asked: [Asked; NAMES],
 }
 
 impl Counting {
@@ -47,6 +110,7 @@ impl Counting {
         Counting {
             counts: None,
             ends: [const { End { of: AtomicU64::new(0), at: AtomicU64::new(0) } }; ENDS],
+            asked: [const { Asked::none() }; NAMES],
         }
     }
 
@@ -122,7 +186,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         if let Some(counts) = &self.counting.counts
             && let Some(end) = self.counting.ends.get(reference.index as usize % ENDS)
         {
-            let of = u64::from(reference.index) << 32 | u64::from(reference.generation);
+            let of = number_of(reference);
             let is_known = end.of.load(Relaxed) == of;
             let goes_on = if is_known { end.at.load(Relaxed) == offset } else { offset == 0 };
             if goes_on && bytes > 0 {
@@ -149,6 +213,15 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         counts.tally.end(began, counts.timeline, || Done { kind, way, failed, bytes, subject });
     }
 
+    /// Remembers by which path a description was asked for.
+    pub(crate) fn note_name(&self, reference: OpenRef, walk: &Walk<'_>) {
+        if self.counting.counts.is_some()
+            && let Some(asked) = self.counting.asked.get(reference.index as usize % NAMES)
+        {
+            asked.write(reference, walk);
+        }
+    }
+
     /// The file of a description, and the name that it was made with.
     #[cold]
     #[inline(never)]
@@ -165,16 +238,22 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         if let Some((directory, bytes)) = self.lent_name(reference, name) {
             return Subject { file, directory, path: name.get(..bytes).unwrap_or_default() };
         }
-        let Some(key) = keys.get(entry.file.load(Relaxed) as usize) else {
-            return Subject { file, ..Subject::default() };
-        };
-        let bytes = (key.name_bytes.load(Relaxed) as usize).min(NAME_BYTES_MAX);
-        for (to, word) in name.chunks_mut(4).zip(&key.name) {
-            let word = word.load(Relaxed).to_le_bytes();
-            to.iter_mut().zip(word).for_each(|(to, byte)| *to = byte);
+        if let Some(key) = keys.get(entry.file.load(Relaxed) as usize)
+            && key.directory.load(Relaxed) != 0
+        {
+            let bytes = (key.name_bytes.load(Relaxed) as usize).min(NAME_BYTES_MAX);
+            for (to, word) in name.chunks_mut(4).zip(&key.name) {
+                let word = word.load(Relaxed).to_le_bytes();
+                to.iter_mut().zip(word).for_each(|(to, byte)| *to = byte);
+            }
+            let path = name.get(..bytes).unwrap_or_default();
+            return Subject { file, directory: key.directory.load(Relaxed), path };
         }
-        let path = name.get(..bytes).unwrap_or_default();
-        Subject { file, directory: key.directory.load(Relaxed), path }
+        let asked = self.counting.asked.get(reference.index as usize % NAMES);
+        match asked.and_then(|asked| asked.read(reference, name)) {
+            Some((directory, path)) => Subject { file, directory, path },
+            None => Subject { file, ..Subject::default() },
+        }
     }
 
     /// Counts a request about a path.

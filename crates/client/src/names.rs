@@ -117,6 +117,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             self.end_at(began, (kind, Way::Asked), &walk, opened.is_err());
         }
         opened.inspect(|opened| {
+            self.note_name(opened.open, &walk);
             if opened.created {
                 self.tell_made(&walk);
             } else if flags & O_TRUNC != 0

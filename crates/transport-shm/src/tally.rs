@@ -514,7 +514,8 @@ impl Sample {
 }
 
 /// As much of a path as is noted: of one that is too long, directories from its beginning.
-fn cut(path: &[u8]) -> &[u8] {
+#[must_use]
+pub fn cut(path: &[u8]) -> &[u8] {
     let Some(head) = path.get(..PATH_BYTES) else { return path };
     if path.len() == PATH_BYTES {
         return path;

@@ -42,7 +42,7 @@ const NEEDS: &[Need] = &[
     },
     Need { suite: "other C libraries", programs: &["mmdebstrap"], packages: &["mmdebstrap"] },
     Need { suite: "metrics", programs: &["promtool"], packages: &["prometheus"] },
-    Need { suite: "report", programs: &["chromium"], packages: &["chromium"] },
+    Need { suite: "report", programs: &["chromium", "strace"], packages: &["chromium", "strace"] },
     Need { suite: "top", programs: &["tmux"], packages: &["tmux"] },
     Need { suite: "git", programs: &["git"], packages: &["git"] },
     Need { suite: "Python", programs: &["python3"], packages: &["python3"] },

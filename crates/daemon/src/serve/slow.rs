@@ -7,7 +7,7 @@
 use std::{
     fmt::{self, Display, Formatter},
     sync::{Mutex, PoisonError, atomic::Ordering::Relaxed},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use mayfly_sys::arch::cycles;
@@ -23,8 +23,6 @@ const LINES_PER_SECOND_MAX: u32 = 16;
 const PATH_BYTES_MAX: usize = 512;
 /// No processor counts fewer cycles in a millisecond. What took so many is looked at closely.
 const CYCLES_PER_MS_MIN: u64 = 500_000;
-/// So long this thread's own clock has to run before it says how long a cycle takes.
-const RUN_MIN: Duration = Duration::from_secs(1);
 
 /// What a request waited for that was not answered at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,8 +60,6 @@ pub(super) struct Slow {
     /// `None`: nothing is told.
     after: Option<Duration>,
     node: &'static NodeRegion,
-    /// When this thread began, by the counter and by the clock.
-    began: (u64, Instant),
     /// When it was last woken, or began.
     awake: u64,
     processes: HashMap<SessionId, u32>,
@@ -96,9 +92,7 @@ fn may_say(said: &mut Said, now: Instant) -> Option<u64> {
 impl Slow {
     /// Tells nothing.
     pub(super) fn new(node: &'static NodeRegion) -> Slow {
-        let now = cycles();
-        let (began, awake) = ((now, Instant::now()), now);
-        Slow { after: None, node, began, awake, processes: HashMap::default() }
+        Slow { after: None, node, awake: cycles(), processes: HashMap::default() }
     }
 
     /// From now on requests are told that take longer; the number of cycles that they take at
@@ -135,8 +129,9 @@ impl Slow {
     }
 
     fn line(&self, late: &Late, course: Course, end: &str) {
-        let rate = self.cycles_per_ms();
-        let ms = |from: u64, to: u64| ((to.saturating_sub(from)) as f64 / rate).round() as u64;
+        let head = &self.node.head;
+        let ms =
+            |from: u64, to: u64| (head.nanoseconds(to.saturating_sub(from)) + 500_000) / 1_000_000;
         let total_ms = ms(late.submitted, late.shown);
         if self.after.is_none_or(|after| u128::from(total_ms) < after.as_millis()) {
             return;
@@ -157,27 +152,6 @@ impl Slow {
             "op={op}{subject} total_ms={total_ms}{parts} pid={pid} session={}{end}",
             late.at.session.0
         ));
-    }
-
-    /// How fast the counter runs.
-    fn cycles_per_ms(&self) -> f64 {
-        let (cycles_then, then) = self.began;
-        let run = then.elapsed();
-        let rate = if run >= RUN_MIN {
-            cycles().saturating_sub(cycles_then) as f64 / (run.as_secs_f64() * 1e3)
-        } else {
-            // A daemon that was just restarted; the node began before.
-            let head = &self.node.head;
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let ran_ns = now.as_nanos() as f64 - head.began_ns.load(Relaxed) as f64;
-            cycles().saturating_sub(head.began_cycles.load(Relaxed)) as f64 / (ran_ns / 1e6)
-        };
-        if rate.is_finite() && rate >= CYCLES_PER_MS_MIN as f64 {
-            rate
-        } else {
-            // The clock was set.
-            CYCLES_PER_MS_MIN as f64
-        }
     }
 }
 
