@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, sync::atomic::AtomicU64, sync::atomic::Ordering::Relaxed};
 
-use mayfly_transport_shm::layout::{Done, NodeRegion, RECORD_KINDS};
+use mayfly_transport_shm::layout::{Done, NodeRegion, RECORD_KINDS, Traffic};
 use mayfly_types::Errno;
 use mayfly_wire::Op;
 use serde::Serialize;
@@ -25,6 +25,12 @@ pub struct Activity {
     pub unawaited: BTreeMap<String, u64>,
     /// Answers to other nodes.
     pub answers_to_nodes: u64,
+    /// Messages by the other node's number and by what they are: `requests` of this node, `answers`
+    /// to them, requests `heard` from the other one; requests that were `late` or `lost`;
+    /// `connections`.
+    pub messages: BTreeMap<u32, BTreeMap<&'static str, u64>>,
+    /// Their bytes, by the other node's number: `sent`, `received`.
+    pub message_bytes: BTreeMap<u32, BTreeMap<&'static str, u64>>,
     /// Bytes of files that were read by requests, not by processes themselves.
     pub requested_bytes: u64,
 }
@@ -35,7 +41,32 @@ impl Activity {
         for done in &node.done {
             activity.add(done);
         }
+        for (peer, traffic) in (0..).zip(&node.traffic) {
+            activity.add_traffic(peer, traffic);
+        }
         activity
+    }
+
+    fn add_traffic(&mut self, peer: u32, traffic: &Traffic) {
+        let messages = [
+            ("requests", &traffic.requests),
+            ("answers", &traffic.answers),
+            ("heard", &traffic.heard),
+            ("late", &traffic.late),
+            ("lost", &traffic.lost),
+            ("connections", &traffic.connections),
+        ];
+        let bytes = [("sent", &traffic.sent_bytes), ("received", &traffic.received_bytes)];
+        for (to, counters) in
+            [(&mut self.messages, &messages[..]), (&mut self.message_bytes, &bytes[..])]
+        {
+            for (what, counter) in counters {
+                match counter.load(Relaxed) {
+                    0 => {}
+                    count => drop(to.entry(peer).or_default().insert(what, count)),
+                }
+            }
+        }
     }
 
     fn add(&mut self, done: &Done) {

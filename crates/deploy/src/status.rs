@@ -102,6 +102,8 @@ pub struct Counted {
     pub transactions: u64,
     /// Files that processes have made without waiting for it, since the instance began.
     pub posted: u64,
+    /// Those of them, and directories and removals, that were not executed yet.
+    pub posted_waiting: u64,
     /// How its waits for requests went.
     pub waits: Waits,
     /// What the daemon did, by kind.
@@ -127,6 +129,7 @@ pub struct Waits {
 #[derive(Debug)]
 struct Words {
     posted: u64,
+    posted_waiting: u64,
     waits: Waits,
     activity: Activity,
     work: Work,
@@ -137,12 +140,13 @@ impl Words {
     fn of(attached: &Attachment, depth: Depth) -> Words {
         let node = attached.node;
         let posted = node.posts.iter().map(Posts::count).map(u64::from).sum();
+        let posted_waiting = node.posts.iter().map(Posts::waiting).map(u64::from).sum();
         let (waits, activity) = (Waits::of(&node.head.waiting), Activity::of(node));
         let detail = match depth {
             Depth::Sums => None,
             Depth::Everything => Some(Box::new(work::detail(node, &attached.transport))),
         };
-        Words { posted, waits, activity, work: work::of_node(node), detail }
+        Words { posted, posted_waiting, waits, activity, work: work::of_node(node), detail }
     }
 }
 
@@ -254,6 +258,7 @@ impl Report {
                 requests: counters.requests,
                 transactions: counters.transactions,
                 posted: words.posted,
+                posted_waiting: words.posted_waiting,
                 waits: words.waits,
                 activity: words.activity,
                 work: words.work,

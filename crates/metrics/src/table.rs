@@ -140,6 +140,23 @@ pub const METRICS: &[Metric] = &[
         source: Source::Waits("/work/waits", "op"),
         help: "Waits of processes and mounts for answers of the daemon, by request.",
     },
+    counter(
+        "mayfly_messages",
+        Source::Nested("/activity/messages", ["peer", "what"]),
+        "Messages between this node and another one: requests, answers to them, requests heard \
+         from there; requests that were late (not answered in time) or lost with a connection; \
+         connections made.",
+    ),
+    bytes(counter(
+        "mayfly_message",
+        Source::Nested("/activity/message_bytes", ["peer", "way"]),
+        "Bytes of these messages, sent and received.",
+    )),
+    gauge(
+        "mayfly_unawaited_waiting",
+        Source::Number("/posted_waiting"),
+        "Operations for which nobody waits and that the daemon has not executed yet.",
+    ),
     bytes(counter(
         "mayfly_requested",
         Source::Number("/activity/requested_bytes"),

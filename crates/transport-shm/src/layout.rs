@@ -31,7 +31,7 @@ use mayfly_wire::Op;
 /// First word of either region.
 pub const MAGIC: u32 = 0x5346_594d; // "MYFS"
 /// Version of the layout; a client of another version does not attach.
-pub const LAYOUT_VERSION: u32 = 18;
+pub const LAYOUT_VERSION: u32 = 19;
 
 /// The daemon is polling: a request needs no system call.
 pub const DAEMON_AWAKE: u32 = 1;
@@ -286,6 +286,8 @@ pub struct NodeRegion {
     pub begun: [[Begun; BEGUN_MAX]; SHARDS_MAX as usize],
     /// What was done, by shard.
     pub done: [Done; SHARDS_MAX as usize],
+    /// What went to other nodes and came from them.
+    pub traffic: [Traffic; TRAFFIC_NODES],
     /// When it was done.
     pub timeline: Timeline,
     /// What was done by processes whose session's number another one has.
@@ -318,6 +320,32 @@ pub struct Done {
     pub for_others: AtomicU64,
     /// Bytes that were read by requests.
     pub read_bytes: AtomicU64,
+}
+
+/// Nodes whose traffic is counted each for itself; that of those with higher numbers is counted as
+/// the last one's.
+pub const TRAFFIC_NODES: usize = 1024;
+
+/// What a node has sent to another one, and got from it, since it began.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Traffic {
+    /// Requests of this node.
+    pub requests: AtomicU64,
+    /// Answers to them.
+    pub answers: AtomicU64,
+    /// Requests of the other node.
+    pub heard: AtomicU64,
+    /// Bytes of requests and answers that were sent, without what frames them.
+    pub sent_bytes: AtomicU64,
+    /// The same of what has come.
+    pub received_bytes: AtomicU64,
+    /// Requests that were not answered in time.
+    pub late: AtomicU64,
+    /// Requests whose connection was lost, each time; most are sent again.
+    pub lost: AtomicU64,
+    /// Connections that were made.
+    pub connections: AtomicU64,
 }
 
 /// Counts what has one writer.

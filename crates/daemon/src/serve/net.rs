@@ -10,6 +10,7 @@
 //! are known again by their number (`core/distant.rs`), questions may be asked twice.
 
 mod standing;
+mod traffic;
 mod waits;
 pub(crate) mod words;
 
@@ -22,6 +23,7 @@ use std::{
     time::Duration,
 };
 
+use mayfly_transport_shm::layout::{NodeRegion, Traffic};
 use mayfly_transport_tcp::{
     Body, Class, Config, Encryption, Endpoint, Event, Finder, Lane, MonotonicClock, NodeId,
     Request, RequestId, Secret, SendError, Ticket,
@@ -128,6 +130,8 @@ pub(super) struct Net {
     numbering: Numbering,
     /// For how long a request is sent.
     deadline: Duration,
+    /// What is sent and received is counted there, by node.
+    traffic: &'static [Traffic],
     /// This daemon is not the node's first, so others may know sessions that it does not.
     restarted: bool,
     waker: Waker,
@@ -196,7 +200,7 @@ impl Net {
     pub(super) fn start(
         nodes: &Nodes,
         numbering: Numbering,
-        starts: u32,
+        node: &'static NodeRegion,
         (listener, secret): (OwnedFd, Secret),
         waker: Waker,
         door: &Door,
@@ -206,7 +210,7 @@ impl Net {
         let clock = MonotonicClock::default();
         let endpoint = Endpoint::new(Config {
             node: NodeId(nodes.me),
-            incarnation: u64::from(starts.max(1)),
+            incarnation: u64::from(traffic::starts(node).max(1)),
             secret,
             instance: nodes.instance,
             listener,
@@ -227,19 +231,19 @@ impl Net {
         }
         let carrier = Box::new(Tcp { endpoint, clock });
         let deadline = Duration::from_millis(nodes.deadline_ms);
-        Ok(Arc::new(Net::over(carrier, deadline, numbering, starts, waker)))
+        Ok(Arc::new(Net::over(carrier, deadline, numbering, node, waker)))
     }
 
-    /// With connections that somebody else has made. `starts` are those of this node's daemon.
+    /// With connections that somebody else has made.
     pub(super) fn over(
         carrier: Box<dyn Carrier>,
         deadline: Duration,
         numbering: Numbering,
-        starts: u32,
+        node: &'static NodeRegion,
         waker: Waker,
     ) -> Net {
-        let (restarted, state) = (starts > 1, Mutex::default());
-        Net { carrier, numbering, deadline, restarted, waker, state }
+        let (restarted, state) = (traffic::starts(node) > 1, Mutex::default());
+        Net { carrier, numbering, deadline, traffic: &node.traffic, restarted, waker, state }
     }
 
     /// Whether an answer of another node is waited for.
@@ -270,6 +274,9 @@ impl Net {
     /// What has come, oldest first.
     pub(super) fn take(&self, events: &mut Vec<Event>) {
         self.carrier.take(events);
+        for event in events.iter() {
+            self.count_event(event);
+        }
     }
 
     /// Takes what a shard has to say to one of another node; it may wait for [`Net::flush`].
@@ -352,8 +359,12 @@ impl Net {
         }
         let body = encoded(&sent);
         let patience_ms = (until_ns.saturating_sub(self.carrier.now_ns()) / 1_000_000).max(1);
+        let bytes = body.len();
         match self.carrier.post(request(node, class, patience_ms, body)) {
-            Ok(id) => drop(state.sent.insert(id, sent)),
+            Ok(id) => {
+                self.count_request(node, bytes);
+                state.sent.insert(id, sent);
+            }
             Err(SendError::Full) => {
                 state.peers.entry(node).or_default().waiting.push_back(sent);
             }
@@ -371,7 +382,9 @@ impl Net {
         let sessions = state.sessions.iter().map(|(session, (pid, _))| (*session, *pid)).collect();
         let body = words::encode(&Call::Introduce { sessions }, &Body::default());
         let patience_ms = PATIENCE_MAX.as_millis() as u64;
+        let bytes = body.len();
         if let Ok(id) = self.carrier.post(request(node, Class::Client, patience_ms, body)) {
+            self.count_request(node, bytes);
             state.sent.insert(id, Sent::Said);
         }
     }
@@ -452,6 +465,7 @@ impl Net {
     fn post_reply(&self, ticket: Ticket, reply: &Reply, body: &Body) {
         let bytes = words::encode(reply, body);
         let lane = lane_for(&bytes);
+        self.count_sent(ticket.node.0, bytes.len());
         if let Err(error) = self.carrier.reply(ticket, lane, bytes) {
             log::error("net", format_args!("a reply to node {}: {error}", ticket.node.0));
         }

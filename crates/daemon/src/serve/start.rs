@@ -146,8 +146,8 @@ pub fn run<O: Opener>(
         peers.watched_at(run_dir);
     }
     if let (Some(nodes), Some(net)) = (&nodes, handover.net.take()) {
-        let starts = handover.starts();
-        peers.connect(Net::start(nodes, numbering, starts, net, handover.waker(), &door)?);
+        let (node, waker) = (handover.node, handover.waker());
+        peers.connect(Net::start(nodes, numbering, node, net, waker, &door)?);
     }
     thread::scope(|scope| {
         let _stop = StopOthers(peers.clone());

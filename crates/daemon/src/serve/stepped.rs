@@ -67,13 +67,12 @@ impl<S: Service> Stepped<S> {
         opener: &O,
     ) -> Result<Stepped<S>, String> {
         let Surroundings { node, numbering, sessions, outside } = surroundings;
-        let starts = node.head.daemon_starts.load(std::sync::atomic::Ordering::Relaxed);
         let waker = Waker::new(node);
         let mut peers = Peers::new(waker.clone(), numbering);
         let carrier = connect(waker.clone());
         let deadline_ms = node.head.deadline_ms.load(std::sync::atomic::Ordering::Relaxed);
         let deadline = Duration::from_millis(deadline_ms.into());
-        peers.connect(Arc::new(Net::over(carrier, deadline, numbering, starts, waker)));
+        peers.connect(Arc::new(Net::over(carrier, deadline, numbering, node, waker)));
         let here = place(node, &sessions, &peers);
         let mut server = Server::new(node);
         let (lanes, sessions) = map_sessions(sessions, &mut server);
@@ -99,6 +98,7 @@ impl<S: Service> Stepped<S> {
         let first = shards.next().ok_or("a daemon has a shard")?;
         let mut serving = Serving::new(first, outside, lanes);
         let mut workers: Vec<Worker<S>> = shards.map(Worker::new).collect();
+        let starts = node.head.daemon_starts.load(std::sync::atomic::Ordering::Relaxed);
         serving.take_up(sessions, starts > 1);
         serving.begin();
         workers.iter_mut().for_each(Worker::begin);
