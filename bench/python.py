@@ -5,8 +5,9 @@
 makes the same files in an instance and in a plain directory of the same file system, and reads all
 of them, in the same random order, with so many worker processes: by the package, by a mount with
 `open`, in a process that the preload library serves with `open`, and from the directory. The ways
-take turns, round after round, and the median of the rates is printed, with its ratio to the
-directory's. Also the time from `import mayfly` to the first open. The package has to be installed.
+take turns, round after round, another one first in each. Printed are the median of the rates, and
+of the ratios to the directory's rate of the same round, each with the least and the most. Also the
+time from `import mayfly` to the first open. The package has to be installed.
 """
 
 import argparse
@@ -150,40 +151,57 @@ def first_open(name):
     )
     took = []
     for _ in range(IMPORTS):
-        done = subprocess.run([sys.executable, "-c", words], capture_output=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", words], capture_output=True, check=True
+        )
         took.append(float(done.stdout))
     return took
 
 
+def span(numbers, digits):
+    least, middle, most = min(numbers), statistics.median(numbers), max(numbers)
+    return f"{middle:.{digits}f} ({least:.{digits}f} to {most:.{digits}f})"
+
+
 def measure(args, fs, name, mount, directory):
     took, total = make(args, fs, directory)
-    print(f"{args.files} files, {total / 1e6:.0f} MB, {args.workers} workers, {args.turns} rounds")
+    print(
+        f"{args.files} files, {total / 1e6:.0f} MB, {args.workers} workers, {args.turns} rounds"
+    )
     for way, seconds in took.items():
         print(f"made one after the other, {way}: {args.files / seconds:.0f} files/s")
     ways = {
         "directory, open": lambda paths: run(Plain(directory), paths, args.workers),
-        "mayfly://, cat_file": lambda paths: run(ByPackage(name, "/data"), paths, args.workers),
-        "mayfly://, fs.open": lambda paths: run(ByFile(name, "/data"), paths, args.workers),
+        "mayfly://, cat_file": lambda paths: run(
+            ByPackage(name, "/data"), paths, args.workers
+        ),
+        "mayfly://, fs.open": lambda paths: run(
+            ByFile(name, "/data"), paths, args.workers
+        ),
         "preload library, open": lambda _: preloaded(name, f"{mount}/data", args),
     }
     if os.path.ismount(mount):
-        ways["FUSE mount, open"] = lambda paths: run(Plain(f"{mount}/data"), paths, args.workers)
+        ways["FUSE mount, open"] = lambda paths: run(
+            Plain(f"{mount}/data"), paths, args.workers
+        )
     rates = {way: [] for way in ways}
     for turn in range(args.turns + 1):
         args.order = turn
-        for way, read in ways.items():
+        order = list(ways.items())
+        for way, read in order[turn % len(order) :] + order[: turn % len(order)]:
             seconds, read_bytes = read(shuffled(args.files, turn))
             assert read_bytes == total, f"{way}: {read_bytes} bytes of {total}"
             # The first round warms what there is to be warmed.
             if turn:
                 rates[way].append(args.files / seconds)
-    beside = statistics.median(rates["directory, open"])
+    beside = rates["directory, open"]
     for way, of_way in rates.items():
-        middle = statistics.median(of_way)
-        spread = f"{min(of_way):.0f} to {max(of_way):.0f}"
-        print(f"{way:24} {middle:9.0f} files/s ({spread}), {middle / beside:.2f} of the directory")
+        ratios = [rate / other for rate, other in zip(of_way, beside, strict=True)]
+        print(f"{way:24} {span(of_way, 0)} files/s, {span(ratios, 2)} of the directory")
     took = first_open(name)
-    print(f"import mayfly and first open: {statistics.median(took):.1f} ms (best {min(took):.1f})")
+    print(
+        f"import mayfly and first open: {statistics.median(took):.1f} ms (best {min(took):.1f})"
+    )
 
 
 def main():
@@ -193,12 +211,16 @@ def main():
     asked.add_argument("--largest", type=int, default=128 << 10, help="bytes")
     asked.add_argument("--workers", type=int, default=4)
     asked.add_argument("--turns", type=int, default=5)
-    asked.add_argument("--dir", default=None, help="where both lie [the temporary directory]")
+    asked.add_argument(
+        "--dir", default=None, help="where both lie [the temporary directory]"
+    )
     asked.add_argument("--as-worker", help=argparse.SUPPRESS)
     asked.add_argument("--order", type=int, default=0, help=argparse.SUPPRESS)
     args = asked.parse_args()
     if args.as_worker:
-        return print(*run(Plain(args.as_worker), shuffled(args.files, args.order), args.workers))
+        return print(
+            *run(Plain(args.as_worker), shuffled(args.files, args.order), args.workers)
+        )
     place = tempfile.mkdtemp(prefix="mayfly-bench-", dir=args.dir)
     try:
         with mayfly.Instance(data_dir=place) as fs:
