@@ -30,6 +30,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("interpose", &["types", "wire", "sys", "transport", "transport-shm", "client"]),
     ("preload", &["types", "sys", "image", "interpose"]),
     ("fuse", &["types", "wire", "sys", "transport-shm", "client"]),
+    ("metrics", &[]),
     (
         "deploy",
         &[
@@ -50,7 +51,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("bench", &["sys", "deploy"]),
     ("stage", &[]),
     ("site", &[]),
-    ("metrics", &[]),
     ("report", &["metrics"]),
     ("cli", &["types", "deploy", "bench", "stage", "site", "metrics", "report"]),
     // Not in `crates/` either: it is built by Python's tools, and nothing links with it.
