@@ -98,7 +98,7 @@ pub(crate) enum Do {
     #[command(subcommand)]
     Site(Site),
     /// Explain a command, or a subject: staging, batch, containers, operators, machine-learning,
-    /// trouble, requirements, metrics, exit-codes
+    /// observing, trouble, requirements, metrics, exit-codes
     Help {
         /// A subject, or a command with those above it [default: all commands]
         #[arg(value_name = "SUBJECT|COMMAND")]

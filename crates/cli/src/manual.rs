@@ -30,12 +30,13 @@ pub(crate) fn version() -> &'static str {
 }
 
 /// Pages that `mayfly help` prints.
-const SUBJECTS: [(&str, &str); 9] = [
+const SUBJECTS: [(&str, &str); 10] = [
     ("staging", include_str!("../../../docs/guide/staging.md")),
     ("batch", include_str!("../../../docs/guide/batch.md")),
     ("containers", include_str!("../../../docs/guide/containers.md")),
     ("operators", include_str!("../../../docs/guide/operators.md")),
     ("machine-learning", include_str!("../../../docs/guide/machine-learning.md")),
+    ("observing", include_str!("../../../docs/guide/observing.md")),
     ("trouble", include_str!("../../../docs/guide/trouble.md")),
     ("metrics", include_str!("../../../docs/reference/metrics.md")),
     ("requirements", include_str!("../../../docs/reference/requirements.md")),

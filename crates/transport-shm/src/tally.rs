@@ -443,8 +443,8 @@ impl Tally {
         }
     }
 
-    /// For another process. What is zero already is not written, so that it takes no memory.
-    pub fn reset(&self, pid: u32) {
+    /// For another process.
+    pub fn reset(&self) {
         let clear = |word: &AtomicU64| {
             if word.load(Relaxed) != 0 {
                 word.store(0, Relaxed);
@@ -464,7 +464,6 @@ impl Tally {
                 sample.turn.store(0, Release);
             }
         }
-        self.pid.store(pid, Release);
     }
 }
 

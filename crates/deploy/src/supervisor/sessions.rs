@@ -7,6 +7,7 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::atomic::Ordering::Relaxed,
 };
 
 use anyhow::{Context, Result, anyhow};
@@ -70,8 +71,12 @@ impl Sessions {
     fn begin_tally(&self, id: u32, pid: u32) {
         know_rate(self.node);
         let Some(tally) = self.node.tallies.get(id as usize) else { return };
-        self.node.past.add_all(tally);
-        tally.reset(pid);
+        // One that nobody has had takes no memory, and would if it were looked at.
+        if tally.pid.load(Relaxed) != 0 {
+            self.node.past.add_all(tally);
+            tally.reset();
+        }
+        tally.pid.store(pid, Relaxed);
     }
 
     /// The sessions of a process that end when it attaches anew in this way. One that was made

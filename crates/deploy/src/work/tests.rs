@@ -25,7 +25,7 @@ fn did(node: &NodeRegion, session: usize, kind: Kind, bytes: usize, path: &[u8])
 fn what_processes_count_is_added_up_and_outlives_their_numbers() {
     let node = node();
     for session in [1, 2] {
-        node.tallies[session].reset(100 + session as u32);
+        node.tallies[session].pid.store(100 + session as u32, Relaxed);
         node.tallies[session].start(b"worker");
         for _ in 0..1000 {
             did(node, session, Kind::Stat, 0, b"a/b");
@@ -41,7 +41,8 @@ fn what_processes_count_is_added_up_and_outlives_their_numbers() {
 
     // Another process has the number: what the first did is still counted.
     node.past.add_all(&node.tallies[1]);
-    node.tallies[1].reset(300);
+    node.tallies[1].reset();
+    node.tallies[1].pid.store(300, Relaxed);
     let work = of_node(node);
     assert_eq!(work.count(), 4000);
     assert_eq!(operations_of(&node.tallies[1]), 0);
@@ -52,7 +53,7 @@ fn what_processes_count_is_added_up_and_outlives_their_numbers() {
 fn samples_stand_for_what_was_not_noted() {
     let node = node();
     let tally = &node.tallies[1];
-    tally.reset(100);
+    tally.pid.store(100, Relaxed);
     for _ in 0..50_000 {
         did(node, 1, Kind::Stat, 0, b"busy/file");
     }
@@ -80,7 +81,7 @@ fn samples_stand_for_what_was_not_noted() {
 #[test]
 fn threads_of_a_process_count_next_to_each_other() {
     let node = node();
-    node.tallies[1].reset(100);
+    node.tallies[1].pid.store(100, Relaxed);
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| (0..10_000).for_each(|_| did(node, 1, Kind::Stat, 0, b"f")));
