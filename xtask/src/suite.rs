@@ -33,7 +33,7 @@ pub(crate) enum Install {
 }
 
 /// One step may take this long; the whole is meant to take 40 minutes at most on two cores.
-const STEP_DEADLINE: Duration = Duration::from_secs(30 * 60);
+const STEP_DEADLINE: Duration = Duration::from_secs(45 * 60);
 
 /// Those whose tests start instances. They are always built together: each selection of packages
 /// has features of its own for what they use, which would be built again.
