@@ -1,6 +1,7 @@
 """DLIO's benchmark of training input, in an instance and in a directory of the same file system.
 
-    python3 bench/dlio.py target/release/mayfly /dev/shm 3
+    python3 bench/dlio.py target/release/mayfly /dev/shm 3           # both settings
+    python3 bench/dlio.py target/release/mayfly /dev/shm 5 unet3d
 
 https://github.com/argonne-lcf/dlio_benchmark; the two take turns. Two small settings after its
 unet3d (a sample is a file of NumPy's of some MiB) and its resnet50 (many samples in each TFRecord
@@ -142,7 +143,7 @@ def main():
         )
         mount = pathlib.Path(json.loads(status.stdout)["mount"])
         inside = ["sh", "-c", f'eval "$("{mayfly}" env --name {name})" && exec "$@"', "sh"]
-        for setting in SETTINGS:
+        for setting in sys.argv[4:] or SETTINGS:
             compare(place, setting, turns, scratch, mount, inside)
     finally:
         subprocess.run([mayfly, "stop", "--name", name], check=False)
