@@ -156,7 +156,7 @@ impl Place {
             client.borrow_from(lent);
         }
         if let Some(tally) = client.transport().tally() {
-            client.count_in(Counts { tally, timeline: &node.timeline, keys: &node.keys });
+            client.count_in(Counts::of(node, tally));
         }
         if let Ok(records) = std::fs::File::open(self.run_dir.join("records")) {
             client.read_records(records.as_raw_fd());

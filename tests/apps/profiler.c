@@ -17,25 +17,19 @@ static long opens, reads, writes, read_bytes, written_bytes;
     static typeof(name) *real; \
     if (!real) real = (typeof(name) *)dlsym(RTLD_NEXT, #name)
 
-int open(const char *path, int flags, ...) {
-    REAL(open);
-    va_list rest;
-    va_start(rest, flags);
-    int mode = va_arg(rest, int);
-    va_end(rest);
-    opens++;
-    return real(path, flags, mode);
-}
+#define OPEN(name) \
+    int name(const char *path, int flags, ...) { \
+        REAL(name); \
+        va_list rest; \
+        va_start(rest, flags); \
+        int mode = va_arg(rest, int); \
+        va_end(rest); \
+        opens++; \
+        return real(path, flags, mode); \
+    }
 
-int open64(const char *path, int flags, ...) {
-    REAL(open64);
-    va_list rest;
-    va_start(rest, flags);
-    int mode = va_arg(rest, int);
-    va_end(rest);
-    opens++;
-    return real(path, flags, mode);
-}
+OPEN(open)
+OPEN(open64)
 
 ssize_t read(int fd, void *to, size_t bytes) {
     REAL(read);

@@ -11,7 +11,7 @@ use core::sync::atomic::{
 
 use mayfly_transport::Transport;
 use mayfly_transport_shm::{
-    layout::KeyEntry,
+    layout::{KeyEntry, NodeRegion},
     tally::{Began, Done, Kind, PATH_BYTES, Subject, Tally, Timeline, Way, cut},
 };
 use mayfly_types::{Errno, OpenRef, limits::NAME_BYTES_MAX};
@@ -89,6 +89,14 @@ impl Asked {
 
 fn number_of(reference: OpenRef) -> u64 {
     u64::from(reference.index) << 32 | u64::from(reference.generation)
+}
+
+impl Counts {
+    /// Those of a session of this node.
+    #[must_use]
+    pub fn of(node: &'static NodeRegion, tally: &'static Tally) -> Counts {
+        Counts { tally, timeline: &node.timeline, keys: &node.keys }
+    }
 }
 
 /// Where the last transfer by a description ended.
@@ -256,20 +264,21 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         }
     }
 
-    /// Counts a request about a path.
-    pub(crate) fn asked_at<R>(
+    /// After one about whatever it is.
+    pub(crate) fn end_about(
         &self,
-        kind: Kind,
-        walk: &Walk<'_>,
-        ask: impl FnOnce() -> Result<R, Stop>,
-    ) -> Result<R, Stop> {
-        let began = self.begin(0);
-        let done = ask();
-        // One that leads elsewhere is none of ours.
-        if !matches!(done, Err(Stop::Escaped)) {
-            self.end_at(began, (kind, Way::Asked), walk, done.is_err());
+        began: Option<Began>,
+        done: (Kind, Way),
+        target: &Target<'_>,
+        failed: bool,
+    ) {
+        match *target {
+            Target::Path(walk) => self.end_at(began, done, &walk, failed),
+            Target::Open(open) => self.end_open(began, done, open, failed),
+            Target::Directory(start) => {
+                self.end_at(began, done, &Walk { start, path: b"", flags: 0 }, failed);
+            }
         }
-        done
     }
 
     /// Counts a request about whatever it is.
@@ -279,23 +288,23 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         target: &Target<'_>,
         ask: impl FnOnce() -> Result<R, Stop>,
     ) -> Result<R, Stop> {
-        match target {
-            Target::Path(walk) => self.asked_at(kind, walk, ask),
-            Target::Open(open) => {
-                let began = self.begin(0);
-                let done = ask();
-                self.end_open(began, (kind, Way::Asked), *open, done.is_err());
-                done
-            }
-            Target::Directory(directory) => {
-                let began = self.begin(0);
-                let done = ask();
-                let subject = Subject { file: 0, directory: directory.0, path: b"" };
-                let failed = done.is_err();
-                self.end(began, || Done { kind, way: Way::Asked, failed, bytes: 0, subject });
-                done
-            }
+        let began = self.begin(0);
+        let done = ask();
+        // One that leads elsewhere is none of ours.
+        if !matches!(done, Err(Stop::Escaped)) {
+            self.end_about(began, (kind, Way::Asked), target, done.is_err());
         }
+        done
+    }
+
+    /// Counts a request about a path.
+    pub(crate) fn asked_at<R>(
+        &self,
+        kind: Kind,
+        walk: &Walk<'_>,
+        ask: impl FnOnce() -> Result<R, Stop>,
+    ) -> Result<R, Stop> {
+        self.asked_about(kind, &Target::Path(*walk), ask)
     }
 
     /// Counts a request about a description.

@@ -60,15 +60,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             return self
                 .asked_about(Kind::Stat, &target, || self.walk(&Stat { target }, escape, Ok));
         };
-        let done = (Kind::Stat, Way::Itself);
-        match target {
-            Target::Path(walk) => self.end_at(began, done, &walk, found.is_err()),
-            Target::Open(open) => self.end_open(began, done, open, found.is_err()),
-            Target::Directory(directory) => {
-                let walk = Walk { start: directory, path: b"", flags: 0 };
-                self.end_at(began, done, &walk, found.is_err());
-            }
-        }
+        self.end_about(began, (Kind::Stat, Way::Itself), &target, found.is_err());
         found.map_err(Stop::Failed)
     }
 

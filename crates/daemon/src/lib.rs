@@ -19,6 +19,7 @@ mod log;
 mod maps;
 mod message;
 mod numbering;
+mod op_name;
 mod opens;
 mod roles;
 pub mod serve;
@@ -32,6 +33,7 @@ pub use self::{
     layouts::{LAYOUT_XATTR, LayoutWords, NODES_XATTR, Pool, is_name},
     message::Message,
     numbering::Numbering,
+    op_name::name_of,
     roles::Roles,
     slots::{ShardId, SlotTable},
     totals::Totals,

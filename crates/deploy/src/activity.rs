@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fs, sync::atomic::AtomicU64, sync::atomic::Ordering::Relaxed};
 
+use mayfly_daemon::name_of;
 use mayfly_transport_shm::layout::{Done, NodeRegion, RECORD_KINDS, Traffic};
 use mayfly_types::Errno;
 use mayfly_wire::Op;
@@ -41,7 +42,9 @@ impl Activity {
         for done in &node.done {
             activity.add(done);
         }
-        for (peer, traffic) in (0..).zip(&node.traffic) {
+        // What is behind the last node has no memory, and would if it were read.
+        let nodes = node.head.nodes.load(Relaxed) as usize;
+        for (peer, traffic) in (0..).zip(node.traffic.iter().take(nodes)) {
             activity.add_traffic(peer, traffic);
         }
         activity
@@ -72,7 +75,7 @@ impl Activity {
     fn add(&mut self, done: &Done) {
         for op in Op::ALL {
             let at = *op as usize;
-            let name = snake_case(&format!("{op:?}"));
+            let name = name_of(*op);
             add(&mut self.refusals, &name, done.refusals.get(at));
             add(&mut self.answers, &name, done.answers.get(at));
         }
@@ -95,18 +98,6 @@ fn add(to: &mut BTreeMap<String, u64>, name: &str, counter: Option<&AtomicU64>) 
     if count > 0 {
         *to.entry(name.to_owned()).or_default() += count;
     }
-}
-
-/// `SetAttr` as `set_attr`.
-pub(crate) fn snake_case(name: &str) -> String {
-    let mut text = String::new();
-    for letter in name.chars() {
-        if letter.is_uppercase() && !text.is_empty() {
-            text.push('_');
-        }
-        text.push(letter.to_ascii_lowercase());
-    }
-    text
 }
 
 /// What a process of the node takes.
@@ -164,11 +155,5 @@ mod tests {
         let usage = Usage::of("daemon", pid).expect("it runs");
         assert!(usage.resident_bytes > 1 << 16 && usage.cpu_seconds < 3600.0, "{usage:?}");
         assert!(Usage::of("daemon", i32::MAX).is_none());
-    }
-
-    #[test]
-    fn operations_are_named_in_small_letters() {
-        assert_eq!(snake_case("SetAttr"), "set_attr");
-        assert_eq!(snake_case("Stat"), "stat");
     }
 }

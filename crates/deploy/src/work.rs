@@ -7,6 +7,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
+use mayfly_daemon::name_of;
 use mayfly_metrics::work::{Detail, ProcessWork, SIZES, Span, WAITS, Wait, Work};
 use mayfly_transport_shm::{
     ShmTransport,
@@ -15,8 +16,6 @@ use mayfly_transport_shm::{
     tally::{self, KINDS, Kind, LONG_SHIFT, Period, SHORT_SHIFT, Stripe, Tally, Waits, Way},
 };
 use mayfly_wire::Op;
-
-use crate::activity::snake_case;
 
 /// Processes that are told of, those that did the most first.
 const PROCESSES_MAX: usize = 200;
@@ -71,7 +70,7 @@ fn of_tally(tally: &Tally) -> Work {
     for op in Op::ALL {
         let waits = tally.waits.get(*op as usize).map(of_waits);
         if let Some(wait) = waits.filter(|wait| wait.count > 0) {
-            work.waits.insert(snake_case(&format!("{op:?}")), wait);
+            work.waits.insert(name_of(*op), wait);
         }
     }
     work

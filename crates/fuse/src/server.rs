@@ -194,16 +194,12 @@ fn open_client(place: &Place) -> Result<Client<ShmTransport, InPlace>> {
     };
     let directory = ObjectDirectory(objects.into_raw_fd());
     let run_dir = place.socket.parent().context("a directory with the socket")?.to_owned();
-    let counts = attached.transport.tally().map(|tally| Counts {
-        tally,
-        timeline: &attached.node.timeline,
-        keys: &attached.node.keys,
-    });
+    let tally = attached.transport.tally();
     let mut client = Client::new(attached.transport, node, directory, InPlace { run_dir })
         .map_err(|errno| anyhow!("the session's memory: {errno}"))?;
     client.leave_telling();
-    if let Some(counts) = counts {
-        client.count_in(counts);
+    if let Some(tally) = tally {
+        client.count_in(Counts::of(attached.node, tally));
     }
     if let Ok(records) = std::fs::File::open(place.socket.with_file_name("records")) {
         client.read_records(records.as_raw_fd());

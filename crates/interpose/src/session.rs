@@ -208,7 +208,7 @@ fn make() -> Result<&'static Session, Errno> {
         session.borrow_from(lent);
     }
     if let Some(tally) = transport.tally() {
-        session.count_in(Counts { tally, timeline: &node.timeline, keys: &node.keys });
+        session.count_in(Counts::of(node, tally));
     }
     read_records(session)?;
     Ok(session)

@@ -149,6 +149,7 @@ struct Pair<'a> {
     node: &'a Node,
     now: Work,
     before: Work,
+    detail: Detail,
     earlier: Option<&'a Node>,
 }
 
@@ -157,7 +158,7 @@ impl<'a> Pair<'a> {
         let is_same = |other: &&Node| other.name == node.name && other.node == node.node;
         let earlier = before.iter().find(is_same);
         let before = earlier.map(|node| node.part("work")).unwrap_or_default();
-        Pair { node, now: node.part("work"), before, earlier }
+        Pair { node, now: node.part("work"), before, detail: node.part("detail"), earlier }
     }
 
     /// Waits for any answer.
@@ -205,7 +206,7 @@ impl<'a> Pair<'a> {
     }
 
     fn processes(&self, seconds: f64) -> Vec<ProcessRates> {
-        let now: Detail = self.node.part("detail");
+        let now = &self.detail;
         let before: Detail = self.earlier.map(|node| node.part("detail")).unwrap_or_default();
         let key = |process: &ProcessWork| (process.pid, process.began_seconds.to_bits());
         let known: BTreeMap<_, &ProcessWork> =
@@ -257,22 +258,6 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// The latest samples of all nodes, added up by path.
-fn places(nodes: &[Node], of: impl Fn(Detail) -> Vec<Place>) -> Vec<Place> {
-    let mut all: BTreeMap<String, Place> = BTreeMap::new();
-    for place in nodes.iter().flat_map(|node| of(node.part("detail"))) {
-        match all.get_mut(&place.path) {
-            Some(sum) => sum.add(&place),
-            None => {
-                all.insert(place.path.clone(), place);
-            }
-        }
-    }
-    let mut all: Vec<Place> = all.into_values().collect();
-    all.sort_by_key(|place| std::cmp::Reverse(place.operations));
-    all
-}
-
 impl Rates {
     /// Of all nodes that are there now. One that was not there before, or that began anew since,
     /// has what it has done so far.
@@ -282,6 +267,7 @@ impl Rates {
         let mut operations = BTreeMap::new();
         let mut waits: BTreeMap<String, (Wait, u64)> = BTreeMap::new();
         let (mut nodes, mut processes) = (Vec::new(), Vec::new());
+        let (mut directories, mut files) = (Vec::new(), Vec::new());
         for node in now {
             let pair = Pair::of(node, before);
             pair.add_operations(&mut operations, seconds);
@@ -292,6 +278,8 @@ impl Rates {
             }
             processes.extend(pair.processes(seconds));
             nodes.push(pair.rates(seconds));
+            directories.extend(pair.detail.latest.directories);
+            files.extend(pair.detail.latest.files);
         }
         let waits = waits.into_iter().map(|(op, (wait, total))| WaitRates {
             op,
@@ -306,8 +294,8 @@ impl Rates {
             operations: operations.into_values().collect(),
             waits: waits.collect(),
             processes,
-            directories: places(now, |detail| detail.latest.directories),
-            files: places(now, |detail| detail.latest.files),
+            directories: Place::merged(directories),
+            files: Place::merged(files),
         }
     }
 }

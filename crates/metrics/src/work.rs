@@ -201,6 +201,21 @@ impl Work {
 }
 
 impl Place {
+    /// Places of several nodes, those of one path added up, the busiest first.
+    #[must_use]
+    pub fn merged(places: impl IntoIterator<Item = Place>) -> Vec<Place> {
+        let mut all: BTreeMap<String, Place> = BTreeMap::new();
+        for place in places {
+            match all.get_mut(&place.path) {
+                Some(sum) => sum.add(&place),
+                None => drop(all.insert(place.path.clone(), place)),
+            }
+        }
+        let mut all: Vec<Place> = all.into_values().collect();
+        all.sort_by_key(|place| std::cmp::Reverse(place.operations));
+        all
+    }
+
     /// Adds what was done in the same place elsewhere.
     pub fn add(&mut self, other: &Place) {
         self.operations += other.operations;

@@ -109,17 +109,9 @@ impl OfProcess {
     }
 }
 
-/// Places of several nodes, added up by their paths.
-fn merged(places: impl Iterator<Item = Place>) -> Vec<Place> {
-    let mut all: std::collections::BTreeMap<String, Place> = std::collections::BTreeMap::new();
-    for place in places {
-        let sum = all
-            .entry(place.path.clone())
-            .or_insert_with(|| Place { path: place.path.clone(), ..Place::default() });
-        sum.add(&place);
-    }
-    let mut all: Vec<Place> = all.into_values().collect();
-    all.sort_by_key(|place| std::cmp::Reverse(place.operations));
+/// The busiest places of all nodes.
+fn busiest(places: impl IntoIterator<Item = Place>) -> Vec<Place> {
+    let mut all = Place::merged(places);
     all.truncate(ROWS_MAX);
     all
 }
@@ -197,8 +189,8 @@ impl Report {
             processes_seen: details.iter().map(|detail| detail.processes_seen).sum(),
             files_seen: details.iter().map(|detail| detail.busiest.files_seen).sum(),
             shared_files_seen: details.iter().map(|detail| detail.busiest.shared_files_seen).sum(),
-            directories: merged(details.iter().flat_map(|of| of.busiest.directories.clone())),
-            busy_files: merged(details.iter().flat_map(|of| of.busiest.files.clone())),
+            directories: busiest(details.iter().flat_map(|of| of.busiest.directories.clone())),
+            busy_files: busiest(details.iter().flat_map(|of| of.busiest.files.clone())),
             line: line(&details),
             nodes: of_nodes,
             work,

@@ -13,9 +13,9 @@ use std::{
 use mayfly_sys::arch::cycles;
 use mayfly_transport_shm::{layout::NodeRegion, server::Late};
 use mayfly_types::{FileId, OpenRef, SessionId};
-use mayfly_wire::{Op, Request, Target, Walk};
+use mayfly_wire::{Request, Target, Walk};
 
-use crate::{log, maps::HashMap};
+use crate::{log, maps::HashMap, name_of};
 
 /// Lines in a second, of all shards together.
 const LINES_PER_SECOND_MAX: u32 = 16;
@@ -145,7 +145,7 @@ impl Slow {
         let request = Request::decode(late.op, &late.body).ok();
         let subject = request.map(|request| About { request, node: self.node });
         let subject = subject.map_or_else(String::new, |subject| subject.to_string());
-        let (op, parts) = (snake_case(late.op), Parts::of(late, course, self.awake));
+        let (op, parts) = (name_of(late.op), Parts::of(late, course, self.awake));
         let pid = self.processes.get(&late.at.session).copied().unwrap_or(0);
         let parts = parts.shown(ms);
         log::slow(format_args!(
@@ -268,21 +268,10 @@ fn path(to: &mut Formatter<'_>, key: &str, walk: &Walk<'_>) -> fmt::Result {
     }
 }
 
-/// `SetAttr` as `set_attr`.
-fn snake_case(op: Op) -> String {
-    let mut text = String::new();
-    for letter in format!("{op:?}").chars() {
-        if letter.is_uppercase() && !text.is_empty() {
-            text.push('_');
-        }
-        text.push(letter.to_ascii_lowercase());
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use mayfly_transport_shm::server::LaneRef;
+    use mayfly_wire::Op;
 
     use super::*;
 
@@ -336,10 +325,5 @@ mod tests {
         let shown = show(&long);
         assert!(shown.starts_with(" path=\"…xxx") && shown.len() < 600, "{shown}");
         assert!(shown.contains("xend\" below="), "{shown}");
-    }
-
-    #[test]
-    fn operations_are_named_in_small_letters() {
-        assert_eq!(snake_case(Op::SetAttr), "set_attr");
     }
 }
