@@ -1,6 +1,7 @@
 """What inotify tells of changes in a directory, step by step: the same on a local disk and in the
 instance. Reads are told of by the kernel alone, and IN_OPEN at another moment, so neither is asked
-for. The argument is the directory to work in."""
+for. Arguments: the directory to work in, and where to write how many events each step had. If that
+file is there, a step waits for that many, however slow the machine is."""
 
 import ctypes
 import os
@@ -17,6 +18,12 @@ OTHERS = {0x8000: "IGNORED", 0x40000000: "ISDIR", 0x4000: "OVERFLOW"}
 ALL = sum(NAMES)
 ONLYDIR, DONT_FOLLOW, MASK_ADD, ONESHOT = 0x1000000, 0x2000000, 0x20000000, 0x80000000
 
+QUIET_S, DEADLINE_S = 0.15, 10
+
+counts = sys.argv[2]
+expected = iter([int(line) for line in open(counts)] if os.path.exists(counts) else [])
+counted = []
+
 libc = ctypes.CDLL(None, use_errno=True)
 queue = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
 watches = {}
@@ -31,9 +38,11 @@ def watch(path, mask=ALL, name=None):
 
 
 def events():
-    """All that come until none comes for a while, the descriptor's as poll tells of them."""
+    """As many as are expected, and all that come until none comes for a while, the descriptor's
+    as poll tells of them."""
     cookies, told = {}, []
-    while select.select([queue], [], [], 0.15)[0]:
+    count = next(expected, 0)
+    while select.select([queue], [], [], QUIET_S if len(told) >= count else DEADLINE_S)[0]:
         data = os.read(queue, 65536)
         while data:
             number, mask, cookie, length = struct.unpack_from("iIII", data)
@@ -43,6 +52,7 @@ def events():
             if cookie:
                 words.append(f"cookie {cookies.setdefault(cookie, len(cookies))}")
             told.append((watches.get(number, number), os.fsdecode(name), " ".join(words)))
+    counted.append(len(told))
     return told
 
 
@@ -161,3 +171,5 @@ def children(count):
 
 children(4)
 print("by four", len(events()))
+with open(counts, "w") as file:
+    file.writelines(f"{count}\n" for count in counted)

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use mayfly_testkit::{Instance, Job, Scratch, Turn, binary, process, skip};
 use mayfly_tests::mount::wait_until;
 
@@ -67,6 +67,20 @@ fn standing(scratch: &Scratch) -> usize {
     run_dirs(scratch).iter().flat_map(|run| kinds.map(|kind| count(run.join(kind)))).sum()
 }
 
+/// The step and the lines around the first one that is not the same in both, if any.
+fn difference(told: &str, seen: &str) -> Option<String> {
+    let (told, seen): (Vec<&str>, Vec<&str>) = (told.lines().collect(), seen.lines().collect());
+    let longer = told.len().max(seen.len());
+    let at = (0..longer).find(|&at| told.get(at) != seen.get(at))?;
+    let step = told[..at].iter().rfind(|line| !line.starts_with(' ')).unwrap_or(&"the first step");
+    let around = |lines: &[&str]| lines[at.min(lines.len())..lines.len().min(at + 8)].join("\n");
+    Some(format!(
+        "after `{step}`, natively:\n{}\nin the instance:\n{}",
+        around(&told),
+        around(&seen)
+    ))
+}
+
 /// The program that takes each step gets the same events natively and in an instance that is
 /// started with these options.
 fn tells_the_same(options: &[&str]) -> Result<()> {
@@ -74,14 +88,18 @@ fn tells_the_same(options: &[&str]) -> Result<()> {
     let scratch = Scratch::new("inotify")?;
     let native = scratch.join("native");
     fs::create_dir(&native)?;
-    let job = Job::new(&scratch, "native", "python3").args([&program(), &native]);
+    let counts = scratch.join("counts");
+    let job = Job::new(&scratch, "native", "python3").args([&program(), &native, &counts]);
     let told = job.deadline(DEADLINE).run_ok()?.stdout;
     let instance = start(&scratch, options)?;
-    let script = format!("python3 {} \"$MAYFLY_MOUNT\"", program().display());
+    let (program, counts) = (program().display().to_string(), counts.display());
+    let script = format!("python3 {program} \"$MAYFLY_MOUNT\" {counts}");
     let seen = instance.shell("watches", &script).deadline(DEADLINE).run_ok()?.stdout;
     let (told, seen) = (String::from_utf8_lossy(&told), String::from_utf8_lossy(&seen));
     ensure!(told.contains("by four 400"), "the program came to its end: {told}");
-    ensure!(told == seen, "{options:?}: natively:\n{told}in the instance:\n{seen}");
+    if let Some(difference) = difference(&told, &seen) {
+        bail!("{options:?}: {difference}");
+    }
     instance.stop()
 }
 
