@@ -8,7 +8,9 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Instance, Job, Scratch, Turn, binary, port, process, skip};
+use mayfly_testkit::{Instance, Job, Running, Scratch, Turn, binary, port, process, skip};
+use mayfly_tests::mount::wait_until;
+use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -136,5 +138,108 @@ fn metrics_are_scraped_by_http_and_written_as_whole_files() -> Result<()> {
         let check = format!("promtool check metrics < {path}");
         Job::new(&scratch, "promtool", "sh").args(["-c", &check]).run_ok()?;
     }
+    instance.stop()
+}
+
+/// The answer of Prometheus to a query.
+fn query(port: u16, expression: &str) -> Result<Value> {
+    let mut encoded = String::new();
+    for byte in expression.bytes() {
+        encoded.push_str(&format!("%{byte:02x}"));
+    }
+    let text = get(port, &format!("/api/v1/query?query={encoded}"))?;
+    let (_, body) = text.split_once("\r\n\r\n").context("an answer has a body")?;
+    serde_json::from_str(body).with_context(|| format!("{expression}: {text}"))
+}
+
+/// Starts Prometheus on what `mayfly metrics --listen` tells at a port; the port of its own.
+fn scrape(scratch: &Scratch, metrics_at: u16) -> Result<(Running<'_>, u16)> {
+    let settings = format!(
+        "global: {{scrape_interval: 1s}}\nscrape_configs: [{{job_name: mayfly, static_configs: \
+         [{{targets: [\"127.0.0.1:{metrics_at}\"]}}]}}]\n"
+    );
+    fs::write(scratch.join("prometheus.yml"), settings)?;
+    let port = port::free()?;
+    let job = Job::new(scratch, "prometheus", "prometheus").args([
+        format!("--config.file={}", scratch.join("prometheus.yml").display()),
+        format!("--storage.tsdb.path={}", scratch.join("series").display()),
+        format!("--web.listen-address=127.0.0.1:{port}"),
+    ]);
+    Ok((job.start()?, port))
+}
+
+/// Each panel's expressions, with a value for the variable of the page.
+fn dashboard() -> Result<Vec<(String, String)>> {
+    let text = fs::read_to_string(binary::workspace().join("integrations/grafana/mayfly.json"))?;
+    let page: Value = serde_json::from_str(&text)?;
+    let mut expressions = Vec::new();
+    for panel in page["panels"].as_array().context("panels")? {
+        let title = panel["title"].as_str().context("a title")?;
+        for target in panel["targets"].as_array().context("targets")? {
+            let expression = target["expr"].as_str().context("an expression")?;
+            expressions.push((title.to_owned(), expression.replace("$name", "board")));
+        }
+    }
+    Ok(expressions)
+}
+
+/// What never happens in a good run.
+const NO_DATA: [&str; 1] = ["Requests late or lost"];
+
+#[test]
+fn each_panel_of_the_dashboard_has_data_after_a_job_that_prometheus_watched() -> Result<()> {
+    if !skip::unless_installed("metrics: Prometheus", &["prometheus"], "prometheus") {
+        return Ok(());
+    }
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("metrics-board")?;
+    let instance = Instance::named(&scratch, "board")?;
+    instance.command("start").args(["--nodes", "local:2"]).run_ok()?;
+    let port = port::free()?;
+    let job = Job::new(&scratch, "listen", binary::mayfly()?).args(["metrics", "--listen"]);
+    let listener = job.args([port.to_string()]).start()?;
+    let (prometheus, at) = scrape(&scratch, port)?;
+    let status = instance.status()?;
+    let mount = status["mount"].as_str().or(status["nodes"][0]["mount"].as_str());
+    let mount = mount.context("the instance has a mount point")?;
+    let source = scratch.join("source");
+    fs::create_dir(&source)?;
+    fs::write(source.join("file"), [7; 300_000])?;
+    // Rates want two values, of which the second tells of what was done since the first.
+    let up = || -> Result<bool> {
+        let told = query(at, "count_over_time(mayfly_up{name=\"board\"}[1m]) > 1")?;
+        Ok(told["data"]["result"].as_array().is_some_and(|nodes| nodes.len() == 2))
+    };
+    wait_until("both nodes were scraped twice", || Ok(up().unwrap_or(false)))?;
+    let mut missing = Vec::new();
+    let deadline = Instant::now() + 4 * PATIENCE;
+    for round in 0.. {
+        instance
+            .shell(&format!("work-{round}"), &format!("{WORK}; cat large; rm -r d large"))
+            .run_ok()?;
+        let (from, to) = (source.display().to_string(), format!("{mount}/staged-{round}"));
+        let stage = Job::new(&scratch, "stage", binary::mayfly()?);
+        stage.args(["stage", "in", "--name", "board", &from, &to]).run_ok()?;
+        missing.clear();
+        for (title, expression) in dashboard()? {
+            let told = query(at, &expression)?;
+            ensure!(told["status"] == "success", "{title}: {expression}: {told}");
+            let is_empty = told["data"]["result"].as_array().is_none_or(Vec::is_empty);
+            if is_empty && !NO_DATA.contains(&&*title) {
+                missing.push(format!("{title}: {expression}"));
+            }
+        }
+        if missing.is_empty() || Instant::now() > deadline {
+            break;
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    ensure!(missing.is_empty(), "nothing is told of {missing:#?}");
+    let done = query(at, "sum(mayfly_staged_total{name=\"board\",outcome=\"copied\"})")?;
+    ensure!(done["data"]["result"][0]["value"][1] != "0", "a stage copied a file: {done}");
+    let others = query(at, "sum(mayfly_held_seconds_count{name=\"board\",for=\"node\"})")?;
+    ensure!(!others["data"]["result"].as_array().is_none_or(Vec::is_empty), "{others}");
+    process::terminate(prometheus.pid());
+    process::kill(listener.pid());
     instance.stop()
 }

@@ -1,10 +1,10 @@
 //! `cargo xtask dist`: what a site installs.
 //!
 //! A tree as it stands below a prefix (the binary, man pages, completions, documents, a module
-//! file), packed as a tarball, and as a `.deb` and an `.rpm` where the tools of these formats are
-//! there; and recipes for EasyBuild, Spack and Apptainer that know the tarball's sum. The binary is
-//! built against an old C library by `cargo zigbuild`, so that it runs on any x86-64 Linux of the
-//! last ten years, unless a finished one is given.
+//! file), packed as a tarball, and as a `.deb`, an `.rpm` and a Python wheel where the tools of
+//! these formats are there; and recipes for EasyBuild, Spack and Apptainer that know the tarball's
+//! sum. The binary is built against an old C library by `cargo zigbuild`, so that it runs on any
+//! x86-64 Linux of the last ten years, unless a finished one is given.
 
 use std::{
     fs,
@@ -59,10 +59,15 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     for (made, name, tool) in [
         (dist.deb(&tree)?, ".deb", "dpkg-deb"),
         (dist.rpm(&tree)?, ".rpm", "rpmbuild (Debian: rpm)"),
+        (
+            dist.wheel(&tree)?,
+            "wheel",
+            "maturin, cargo-zigbuild or zig (pip install maturin ziglang)",
+        ),
     ] {
         match made {
             Some(path) => println!("{}", path.display()),
-            None => println!("no {name}: {tool} is not installed"),
+            None => println!("no {name}: not installed: {tool}"),
         }
     }
     Ok(())
@@ -262,6 +267,30 @@ impl Dist {
         let path = self.out.join(&name);
         fs::rename(top.join("RPMS/x86_64").join(&name), &path)?;
         fs::remove_dir_all(&top)?;
+        Ok(Some(path))
+    }
+}
+
+impl Dist {
+    /// The Python package, with the program in it: for every Linux whose C library is as old as
+    /// the program's.
+    fn wheel(&self, tree: &Path) -> Result<Option<PathBuf>> {
+        if ["maturin", "cargo-zigbuild"].iter().any(|tool| skip::find(tool).is_none()) {
+            return Ok(None);
+        }
+        let package = workspace().join("python");
+        fs::create_dir_all(package.join("mayfly/bin"))?;
+        fs::copy(tree.join("bin/mayfly"), package.join("mayfly/bin/mayfly"))?;
+        let made = self.out.join("wheel");
+        let platform = format!("manylinux_{}", self.needed.replace('.', "_"));
+        let mut build = Command::new("maturin");
+        build.args(["build", "--locked", "--zig", "--target", "x86_64-unknown-linux-gnu"]);
+        build.args(["--compatibility", &platform, "--out"]).arg(&made);
+        said_by(build.current_dir(&package))?;
+        let wheel = fs::read_dir(&made)?.next().context("maturin has made no wheel")??;
+        let path = self.out.join(wheel.file_name());
+        fs::rename(wheel.path(), &path)?;
+        fs::remove_dir_all(&made)?;
         Ok(Some(path))
     }
 }

@@ -15,9 +15,10 @@ use mayfly_deploy::{
     report_in,
 };
 use mayfly_metrics::Node;
+use serde_json::Value;
 use tiny_http::{Header, Method, Request, Response, Server};
 
-use crate::{arguments, fleet, run, show};
+use crate::{arguments, fleet, run, show, stage};
 
 /// What the texts are called by HTTP.
 const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -68,7 +69,7 @@ pub(crate) fn nodes(name: Option<&str>, all_nodes: bool, depth: Depth) -> Result
                     node: told.node,
                     host: told.host,
                     report: match told.state {
-                        NodeState::Answers(report) => Some(*report),
+                        NodeState::Answers(report) => Some(with_staging(*report, &name)),
                         NodeState::Unreachable { .. } => None,
                     },
                 }));
@@ -79,12 +80,27 @@ pub(crate) fn nodes(name: Option<&str>, all_nodes: bool, depth: Depth) -> Result
     Ok(nodes)
 }
 
+/// Stages are told by the node's own machine, if that is this one.
+fn with_staging(mut report: Value, name: &str) -> Value {
+    let of_node = format!("{name}@{}", report["node"]);
+    if let Ok(config) = run::running(&of_node).or_else(|_| run::running(name))
+        && report["node"] == config.node.unwrap_or(0)
+    {
+        report["staging"] = stage::work(&config);
+    }
+    report
+}
+
 /// The nodes of an instance on this machine.
 fn here(name: &str, depth: Depth) -> Result<Vec<Node>> {
     let mut nodes = Vec::new();
     for of_node in std::iter::once(name.to_owned()).chain(run::names_of_nodes(name)) {
         let (node, report) = match Found::look(&of_node)? {
-            Found::Running(config) => (config.node.unwrap_or(0), report_in(*config, depth).ok()),
+            Found::Running(config) => {
+                let staging = stage::work(&config);
+                let (node, report) = (config.node.unwrap_or(0), report_in(*config, depth));
+                (node, report.ok().map(|report| (report, staging)))
+            }
             // Its number stands in what nobody holds any more.
             Found::Stale(run_dir) if run_dir.is_dir() => {
                 let number = of_node.split_once('@').and_then(|(_, number)| number.parse().ok());
@@ -93,7 +109,12 @@ fn here(name: &str, depth: Depth) -> Result<Vec<Node>> {
             _ => continue,
         };
         // One that does not answer is told as such.
-        let report = report.map(serde_json::to_value).transpose()?;
+        let report = report.map(|(report, staging)| {
+            let mut report = serde_json::to_value(report)?;
+            report["staging"] = staging;
+            Ok::<_, serde_json::Error>(report)
+        });
+        let report = report.transpose()?;
         nodes.push(Node { name: name.to_owned(), node, host: this_host(), report });
     }
     if nodes.is_empty() {

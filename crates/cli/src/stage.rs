@@ -198,6 +198,11 @@ pub(crate) fn running_here(name: &str) -> serde_json::Value {
     nodes.flat_map(of_node).collect()
 }
 
+/// What the stages of a node on this machine have done, for monitoring.
+pub(crate) fn work(config: &Config) -> serde_json::Value {
+    known::work(config)
+}
+
 /// Waits for stages in the background, which the end of the instance would end.
 pub(crate) fn wait_for_all(config: &Config) {
     known::wait_for_all(config);

@@ -3,12 +3,13 @@
 use std::{collections::BTreeMap, fs, sync::atomic::AtomicU64, sync::atomic::Ordering::Relaxed};
 
 use mayfly_daemon::name_of;
-use mayfly_transport_shm::layout::{Done, NodeRegion, RECORD_KINDS, Traffic};
+use mayfly_metrics::work::Wait;
+use mayfly_transport_shm::layout::{Done, Hold, NodeRegion, RECORD_KINDS, Traffic};
 use mayfly_types::Errno;
 use mayfly_wire::Op;
 use serde::Serialize;
 
-use crate::proc_stat::ProcStat;
+use crate::{proc_stat::ProcStat, work::of_waits};
 
 /// What is counted of a record that nobody waits for, by its kind's number.
 const RECORDS: [&str; RECORD_KINDS] = ["create", "mkdir", "unlink", "rmdir"];
@@ -32,6 +33,9 @@ pub struct Activity {
     pub messages: BTreeMap<u32, BTreeMap<&'static str, u64>>,
     /// Their bytes, by the other node's number: `sent`, `received`.
     pub message_bytes: BTreeMap<u32, BTreeMap<&'static str, u64>>,
+    /// How long processes waited for answers that were not there at once, by what the request
+    /// waited for (`node`, `shards`, `held`) and by operation.
+    pub held: BTreeMap<&'static str, BTreeMap<String, Wait>>,
     /// Bytes of files that were read by requests, not by processes themselves.
     pub requested_bytes: u64,
 }
@@ -78,6 +82,15 @@ impl Activity {
             let name = name_of(*op);
             add(&mut self.refusals, &name, done.refusals.get(at));
             add(&mut self.answers, &name, done.answers.get(at));
+        }
+        for ((_, hold), waits) in Hold::ALL.iter().zip(&done.held) {
+            for op in Op::ALL {
+                let wait = waits.get(*op as usize).map(of_waits).unwrap_or_default();
+                if wait.count > 0 {
+                    let held = self.held.entry(hold).or_default();
+                    held.entry(name_of(*op)).or_default().add(&wait);
+                }
+            }
         }
         for (raw, errors) in done.errors.iter().enumerate() {
             if let Some(errno) = i32::try_from(raw).ok().and_then(Errno::from_raw) {

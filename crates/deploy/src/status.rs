@@ -104,6 +104,8 @@ pub struct Counted {
     pub posted: u64,
     /// Those of them, and directories and removals, that were not executed yet.
     pub posted_waiting: u64,
+    /// Processes with a request that no thread has taken up yet.
+    pub processes_waiting: u64,
     /// How its waits for requests went.
     pub waits: Waits,
     /// What the daemon did, by kind.
@@ -130,6 +132,7 @@ pub struct Waits {
 struct Words {
     posted: u64,
     posted_waiting: u64,
+    processes_waiting: u64,
     waits: Waits,
     activity: Activity,
     work: Work,
@@ -141,12 +144,15 @@ impl Words {
         let node = attached.node;
         let posted = node.posts.iter().map(Posts::count).map(u64::from).sum();
         let posted_waiting = node.posts.iter().map(Posts::waiting).map(u64::from).sum();
+        let marks = node.head.sessions_pending.iter().map(|marks| marks.load(Relaxed).count_ones());
+        let processes_waiting = marks.map(u64::from).sum();
         let (waits, activity) = (Waits::of(&node.head.waiting), Activity::of(node));
         let detail = match depth {
             Depth::Sums => None,
             Depth::Everything => Some(Box::new(work::detail(node, &attached.transport))),
         };
-        Words { posted, posted_waiting, waits, activity, work: work::of_node(node), detail }
+        let work = work::of_node(node);
+        Words { posted, posted_waiting, processes_waiting, waits, activity, work, detail }
     }
 }
 
@@ -259,6 +265,7 @@ impl Report {
                 transactions: counters.transactions,
                 posted: words.posted,
                 posted_waiting: words.posted_waiting,
+                processes_waiting: words.processes_waiting,
                 waits: words.waits,
                 activity: words.activity,
                 work: words.work,

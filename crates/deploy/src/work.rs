@@ -76,7 +76,8 @@ fn of_tally(tally: &Tally) -> Work {
     work
 }
 
-fn of_waits(waits: &Waits) -> Wait {
+/// What is counted in shared memory as what is told.
+pub(crate) fn of_waits(waits: &Waits) -> Wait {
     let by_time = each::<WAITS>(|at| waits.requests[at].load(Relaxed));
     let seconds = waits.sum_ns.load(Relaxed) as f64 / 1e9;
     Wait { count: by_time.iter().sum(), seconds, by_time }

@@ -117,6 +117,18 @@ impl Node {
                 });
                 waits.collect()
             }
+            Source::NestedWaits(pointer, _) => {
+                let all = self.at(pointer).and_then(Value::as_object).into_iter().flatten();
+                let inner = all.filter_map(|(one, waits)| Some((one, waits.as_object()?)));
+                let each = inner.flat_map(|(one, waits)| {
+                    waits.iter().filter_map(|(two, wait)| {
+                        let wait = serde_json::from_value(wait.clone()).ok()?;
+                        let labels = vec![one.clone(), two.clone()];
+                        Some(Sample { labels, value: Measured::Waits(wait) })
+                    })
+                });
+                each.collect()
+            }
             Source::Process(field) => self.of_processes(field).into_iter().map(labelled).collect(),
         }
     }
@@ -218,7 +230,9 @@ mod tests {
         (by_time[1], by_time[20]) = (2, 1);
         let report = json!({
             "state": "serving", "used_bytes": 4096, "sessions": 2,
-            "activity": {"answers": {"open": 3, "set_attr": 1}, "answers_to_nodes": 7},
+            "activity": {"answers": {"open": 3, "set_attr": 1}, "answers_to_nodes": 7,
+                "held": {"node": {"open": {"count": 3, "seconds": 0.25, "by_time": by_time}}}},
+            "staging": {"running": 1, "bytes": 10, "files": {"copied": 3}},
             "work": {
                 "operations": {"read": {"itself": 5}},
                 "waits": {"open": {"count": 3, "seconds": 0.5, "by_time": by_time}},
@@ -241,6 +255,8 @@ mod tests {
             "mayfly_wait_seconds_count{name=\"a\\\"b\",node=\"0\",op=\"open\"} 3",
             "mayfly_wait_seconds_bucket{le=\"0.000002\",name=\"a\\\"b\",node=\"0\",op=\"open\"} 2",
             "mayfly_wait_seconds_bucket{le=\"+Inf\",name=\"a\\\"b\",node=\"0\",op=\"open\"} 3",
+            "mayfly_held_seconds_count{name=\"a\\\"b\",node=\"0\",for=\"node\",op=\"open\"} 3",
+            "mayfly_staged_total{name=\"a\\\"b\",node=\"0\",outcome=\"copied\"} 3.0",
             "# UNIT mayfly_used_bytes bytes",
             "mayfly_used_bytes{name=\"a\\\"b\",node=\"0\"} 4096.0",
             "mayfly_cpu_seconds_total{name=\"a\\\"b\",node=\"0\",process=\"mount\"} 0.75",
@@ -277,7 +293,12 @@ mod tests {
                 let words = expression.split(part).filter(|word| word.starts_with("mayfly_"));
                 for word in words {
                     shown += 1;
-                    let is_told = METRICS.iter().any(|metric| metric.sample() == word);
+                    let is_told = METRICS.iter().any(|metric| match metric.kind {
+                        Kind::Histogram => ["_bucket", "_count", "_sum"]
+                            .iter()
+                            .any(|end| word.strip_suffix(end) == Some(&metric.sample())),
+                        Kind::Counter | Kind::Gauge => metric.sample() == word,
+                    });
                     assert!(is_told, "{word} is no metric: {expression}");
                 }
             }

@@ -47,6 +47,8 @@ pub enum Source {
     Nested(&'static str, [&'static str; 2]),
     /// An object of waits ([`crate::work::Wait`]); its keys are values of the label.
     Waits(&'static str, &'static str),
+    /// An object of such objects.
+    NestedWaits(&'static str, [&'static str; 2]),
     /// A field of each of the node's processes; the label is `process`.
     Process(&'static str),
 }
@@ -140,6 +142,15 @@ pub const METRICS: &[Metric] = &[
         source: Source::Waits("/work/waits", "op"),
         help: "Waits of processes and mounts for answers of the daemon, by request.",
     },
+    Metric {
+        name: "mayfly_held",
+        kind: Kind::Histogram,
+        measure: Measure::Seconds,
+        source: Source::NestedWaits("/activity/held", ["for", "op"]),
+        help: "Waits for those answers among them that were not there at once, by what the request \
+               waited for: another node that executed it (node); other shards of its node, or \
+               steps at other nodes (shards); the disk, or what other requests hold (held).",
+    },
     counter(
         "mayfly_messages",
         Source::Nested("/activity/messages", ["peer", "what"]),
@@ -156,6 +167,11 @@ pub const METRICS: &[Metric] = &[
         "mayfly_unawaited_waiting",
         Source::Number("/posted_waiting"),
         "Operations for which nobody waits and that the daemon has not executed yet.",
+    ),
+    gauge(
+        "mayfly_processes_waiting",
+        Source::Number("/processes_waiting"),
+        "Processes and mounts with a request that no thread has taken up yet.",
     ),
     bytes(counter(
         "mayfly_requested",
@@ -191,6 +207,18 @@ pub const METRICS: &[Metric] = &[
     ),
     bytes(gauge("mayfly_used", Source::Number("/used_bytes"), "Space in use, metadata included.")),
     bytes(gauge("mayfly_capacity", Source::Number("/capacity_bytes"), "Space that may be used.")),
+    gauge("mayfly_stages", Source::Number("/staging/running"), "Stages under way."),
+    counter(
+        "mayfly_staged",
+        Source::Object("/staging/files", "outcome"),
+        "Files of the stages that were begun on the node's machine: copied, found unchanged, \
+         failed. Nodes on other machines do not tell theirs.",
+    ),
+    bytes(counter(
+        "mayfly_staged_content",
+        Source::Number("/staging/bytes"),
+        "Bytes that these stages copied.",
+    )),
     seconds(counter(
         "mayfly_cpu",
         Source::Process("cpu_seconds"),
@@ -217,7 +245,7 @@ impl Metric {
     pub fn labels(&self) -> Vec<&'static str> {
         match self.source {
             Source::Object(_, label) | Source::Waits(_, label) => vec![label],
-            Source::Nested(_, labels) => labels.to_vec(),
+            Source::Nested(_, labels) | Source::NestedWaits(_, labels) => labels.to_vec(),
             Source::Process(_) => vec!["process"],
             Source::Serving | Source::Number(_) => Vec::new(),
         }

@@ -28,7 +28,7 @@ fn percent(part: u64, whole: u64) -> f64 {
 
 /// All of them, what matters most first.
 pub(crate) fn of(report: &Report) -> Vec<Finding> {
-    let looks: [fn(&Report) -> Option<Finding>; 11] = [
+    let looks: [fn(&Report) -> Option<Finding>; 12] = [
         silent_nodes,
         little_time,
         small_reads,
@@ -38,6 +38,7 @@ pub(crate) fn of(report: &Report) -> Vec<Finding> {
         many_looks,
         failures,
         waits,
+        other_nodes,
         imbalance,
         syncs,
     ];
@@ -189,6 +190,22 @@ fn waits(report: &Report) -> Option<Finding> {
          this node made, and leave out chmod, utime and fsync where nobody needs them."
     };
     is_much.then(|| finding("waits", what, advice)).flatten()
+}
+
+fn other_nodes(report: &Report) -> Option<Finding> {
+    let (asked, wait) = (report.work.count_by("asked"), report.held.get("node")?);
+    let what = format!(
+        "{:.0} % of all requests, {}, were answered by another node; half of these within {}, 99 \
+         of 100 within {}.",
+        percent(wait.count, asked),
+        count(wait.count),
+        crate::page::time(wait.quantile(0.5).unwrap_or(0.0)),
+        crate::page::time(wait.quantile(0.99).unwrap_or(0.0)),
+    );
+    let advice = "Files and directories are at the node that made them. Let the processes that \
+                  made them use them, or make those that all use before the others begin.";
+    let is_much = wait.count >= OPERATIONS_MIN && percent(wait.count, asked) >= 20.0;
+    is_much.then(|| finding("other-nodes", what, advice)).flatten()
 }
 
 fn imbalance(report: &Report) -> Option<Finding> {

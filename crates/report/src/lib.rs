@@ -8,11 +8,13 @@ mod findings;
 mod page;
 mod plot;
 
+use std::collections::BTreeMap;
+
 use mayfly_metrics::{
     Node,
-    work::{Detail, Place, ProcessWork, Span, Work},
+    work::{Detail, Place, ProcessWork, Span, Wait, Work},
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use findings::Finding;
 pub use page::page;
@@ -43,6 +45,10 @@ pub struct Report {
     pub used_bytes: u64,
     /// Requests between nodes.
     pub requests_between_nodes: u64,
+    /// How long processes waited for answers that were not there at once, by what the request
+    /// waited for: another node that executed it (`node`), other shards (`shards`), the disk or
+    /// what others hold (`held`).
+    pub held: BTreeMap<String, Wait>,
     /// Processes that did something.
     pub processes_seen: u64,
     /// Files that the samples are about, and those among them that several processes of a node
@@ -60,6 +66,13 @@ pub struct Report {
     pub busy_files: Vec<Place>,
     /// The course of time, all nodes together.
     pub line: Vec<Span>,
+}
+
+/// As much of what a node's daemon did as is needed here.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Activity {
+    held: BTreeMap<String, BTreeMap<String, Wait>>,
 }
 
 /// What was done on a node.
@@ -130,7 +143,7 @@ fn line(details: &[Detail]) -> Vec<Span> {
     if width <= 0.0 {
         return Vec::new();
     }
-    let mut sums: std::collections::BTreeMap<u64, Span> = std::collections::BTreeMap::new();
+    let mut sums: BTreeMap<u64, Span> = BTreeMap::new();
     for span in spans {
         let at = (span.began_seconds / width).round() as u64;
         let began_seconds = at as f64 * width;
@@ -189,6 +202,7 @@ impl Report {
             processes_seen: details.iter().map(|detail| detail.processes_seen).sum(),
             files_seen: details.iter().map(|detail| detail.busiest.files_seen).sum(),
             shared_files_seen: details.iter().map(|detail| detail.busiest.shared_files_seen).sum(),
+            held: held(nodes),
             directories: busiest(details.iter().flat_map(|of| of.busiest.directories.clone())),
             busy_files: busiest(details.iter().flat_map(|of| of.busiest.files.clone())),
             line: line(&details),
@@ -200,6 +214,18 @@ impl Report {
         report.processes.truncate(ROWS_MAX);
         report
     }
+}
+
+/// Over all nodes and operations.
+fn held(nodes: &[Node]) -> BTreeMap<String, Wait> {
+    let mut sums: BTreeMap<String, Wait> = BTreeMap::new();
+    for activity in nodes.iter().map(|node| node.part::<Activity>("activity")) {
+        for (hold, by_op) in activity.held {
+            let sum = sums.entry(hold).or_default();
+            by_op.values().for_each(|wait| sum.add(wait));
+        }
+    }
+    sums
 }
 
 fn whole(node: &Node, pointer: &str) -> u64 {

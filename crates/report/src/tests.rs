@@ -6,7 +6,7 @@ fn node(number: u32, reads: u64) -> Node {
     let (mut sizes, none) = ([0; 16], [0_u64; 16]);
     sizes[2] = reads;
     let work = json!({
-        "operations": {"read": {"itself": reads}, "open": {"asked": 10}},
+        "operations": {"read": {"itself": reads}, "open": {"asked": reads / 8}},
         "failed": 0,
         "read_bytes": {"itself": reads * 1500},
         "written_bytes": {},
@@ -32,9 +32,12 @@ fn node(number: u32, reads: u64) -> Node {
         "began_seconds": 0.0, "seconds": 0.5, "operations": reads, "read_bytes": reads * 1500,
         "written_bytes": 0,
     });
+    let mut by_time = [0_u64; 24];
+    by_time[6] = reads / 10;
+    let held = json!({"count": reads / 10, "seconds": 0.25, "by_time": by_time});
     let report = json!({
         "state": "serving", "files": 3, "used_bytes": 4096,
-        "activity": {"answers_to_nodes": 9},
+        "activity": {"answers_to_nodes": 9, "held": {"node": {"open": held}}},
         "processes": [{"cpu_seconds": 0.25}, {"cpu_seconds": 0.5}],
         "work": work,
         "detail": {
@@ -57,7 +60,7 @@ fn nodes_are_added_up() {
     assert!((report.nodes[0].cpu_seconds - 0.75).abs() < 1e-9);
     assert!(!report.nodes[2].answers);
     let kinds: Vec<&str> = report.findings.iter().map(|finding| finding.kind).collect();
-    assert_eq!(kinds, ["silent-nodes", "much-time", "small-reads", "random-reads"]);
+    assert_eq!(kinds, ["silent-nodes", "much-time", "small-reads", "random-reads", "other-nodes"]);
 }
 
 #[test]

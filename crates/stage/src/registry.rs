@@ -5,7 +5,7 @@
 
 use std::{
     fs::{self, File},
-    io,
+    io::{self, Seek, Write},
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant, SystemTime},
@@ -20,6 +20,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Counts, Moment, Report};
 
+/// The file with the counts of the stages that are not shown any more.
+const PAST: &str = "past";
 /// So many that have ended are shown.
 const ENDED_MAX: usize = 20;
 /// An instance has at most so many stages at a time.
@@ -154,9 +156,39 @@ fn forget(directory: &Path) {
     ended.retain(|shown| shown.state != State::Running);
     let too_many = ended.len().saturating_sub(ENDED_MAX);
     for shown in &ended[..too_many] {
-        let _ = fs::remove_file(directory.join(format!("{}.json", shown.id)));
+        // Of several that forget it at once, one removes it.
+        if fs::remove_file(directory.join(format!("{}.json", shown.id))).is_ok() {
+            let _ = add_to_past(directory, &shown.counts);
+        }
         let _ = fs::remove_file(directory.join(format!("{}.lock", shown.id)));
     }
+}
+
+/// Adds what a forgotten stage did to what all of those did before.
+fn add_to_past(directory: &Path, counts: &Counts) -> io::Result<()> {
+    let mut options = File::options();
+    let file = options.read(true).write(true).create(true).truncate(false);
+    let file = file.open(directory.join(PAST))?;
+    let mut file = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| errno)?;
+    let mut past = serde_json::from_reader(&*file).unwrap_or(Counts::default());
+    past.add(counts);
+    past.failed += counts.failed;
+    file.rewind()?;
+    file.set_len(0)?;
+    file.write_all(&serde_json::to_vec(&past)?)
+}
+
+/// What all stages together have done: those that run, those that ended, and those that are
+/// forgotten.
+#[must_use]
+pub fn sum(directory: &Path) -> Counts {
+    let past = fs::read(directory.join(PAST)).unwrap_or_default();
+    let mut sum = serde_json::from_slice(&past).unwrap_or(Counts::default());
+    for shown in list(directory) {
+        sum.add(&shown.counts);
+        sum.failed += shown.counts.failed;
+    }
+    sum
 }
 
 /// All that are known, by number.

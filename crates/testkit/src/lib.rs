@@ -22,7 +22,7 @@ pub mod tree;
 pub mod turn;
 
 pub use instance::{Counts, Instance};
-pub use job::{Job, Outcome};
+pub use job::{Job, Outcome, Running};
 pub use random::Random;
 pub use scratch::Scratch;
 pub use tree::Tree;

@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use crate::{
     lent::Lent,
     posts::{Posts, RINGS, names::Tables},
-    tally::{Tally, Timeline},
+    tally::{Tally, Timeline, Waits, wait_bucket},
 };
 use mayfly_types::limits::{
     BEGUN_MAX, FILES_OPEN_MAX, LANES, NAME_BYTES_MAX, OPEN_FILES_MAX, REPLY_BYTES_MAX,
@@ -31,7 +31,7 @@ use mayfly_wire::Op;
 /// First word of either region.
 pub const MAGIC: u32 = 0x5346_594d; // "MYFS"
 /// Version of the layout; a client of another version does not attach.
-pub const LAYOUT_VERSION: u32 = 19;
+pub const LAYOUT_VERSION: u32 = 20;
 
 /// The daemon is polling: a request needs no system call.
 pub const DAEMON_AWAKE: u32 = 1;
@@ -304,6 +304,27 @@ pub const ERRORS: usize = 134;
 /// a name, and that of a directory.
 pub const RECORD_KINDS: usize = 4;
 
+/// What a request waited for that the daemon could not answer at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Hold {
+    /// Another node executed it.
+    Node,
+    /// Other shards of the node, or steps of it at other nodes.
+    Shards,
+    /// The disk, or what other requests hold.
+    Held,
+}
+
+impl Hold {
+    /// All, by their number.
+    pub const ALL: [(Hold, &'static str); HOLDS] =
+        [(Hold::Node, "node"), (Hold::Shards, "shards"), (Hold::Held, "held")];
+}
+
+/// What requests may have waited for.
+pub const HOLDS: usize = 3;
+
 /// What a shard has done, counted since the node began: a restart of the daemon counts on. Only the
 /// shard's thread writes; whoever wants to know adds up.
 #[repr(C, align(64))]
@@ -320,6 +341,9 @@ pub struct Done {
     pub for_others: AtomicU64,
     /// Bytes that were read by requests.
     pub read_bytes: AtomicU64,
+    /// How long processes waited for answers that were not there at once, by [`Hold`] and
+    /// operation.
+    pub held: [[Waits; KINDS]; HOLDS],
 }
 
 /// Nodes whose traffic is counted each for itself; that of those with higher numbers is counted as
@@ -368,6 +392,13 @@ impl Done {
             count(&self.refusals[op], 1);
             count(errors, 1);
         }
+    }
+
+    /// Counts an answer that was not there at once, and so long after the request was made.
+    pub fn answered_after(&self, hold: Hold, op: Op, ns: u64) {
+        let waits = &self.held[hold as usize][(op as usize).min(KINDS - 1)];
+        count(&waits.requests[wait_bucket(ns)], 1);
+        count(&waits.sum_ns, ns);
     }
 }
 

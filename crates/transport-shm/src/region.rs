@@ -202,9 +202,9 @@ const _: () = assert!(core::mem::offset_of!(SessionHead, pid) == 12);
 const _: () = assert!(core::mem::offset_of!(SessionHead, last_request_id) == 16);
 // As docs/SHM.md says it.
 const _: () = assert!(core::mem::offset_of!(NodeRegion, done) == 137_273_344);
-const _: () = assert!(size_of::<crate::layout::Done>() == 1792);
-const _: () = assert!(core::mem::offset_of!(NodeRegion, traffic) == 137_302_016);
-const _: () = assert!(core::mem::offset_of!(NodeRegion, timeline) == 137_367_552);
-const _: () = assert!(core::mem::offset_of!(NodeRegion, past) == 137_531_392);
-const _: () = assert!(core::mem::offset_of!(NodeRegion, tallies) == 137_564_160);
+const _: () = assert!(size_of::<crate::layout::Done>() == 25_792);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, traffic) == 137_686_016);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, timeline) == 137_751_552);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, past) == 137_916_416);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, tallies) == 137_949_184);
 const _: () = assert!(size_of::<crate::tally::Tally>() == 32_768);

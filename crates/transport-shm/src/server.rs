@@ -373,9 +373,10 @@ impl Server {
         self.session(session).is_some_and(|session| session.end_given_up(request_id))
     }
 
-    /// Holds the lane of a request that was left, for answering it; its operation. `None` when it
+    /// Holds the lane of a request that was left, for answering it; its operation, and when its
+    /// client made it, by the processors' counter (0: not told; it may be anything). `None` when it
     /// is over, or somebody else answers it.
-    pub fn claim(&mut self, at: LaneRef, request_id: u64) -> Option<Op> {
+    pub fn claim(&mut self, at: LaneRef, request_id: u64) -> Option<(Op, u64)> {
         let (_, under_way) = self.session(at.session)?.lane(at.lane)?;
         under_way.claim(self.number, request_id)
     }

@@ -41,7 +41,7 @@ const NEEDS: &[Need] = &[
         packages: &["binutils", "dpkg", "rpm"],
     },
     Need { suite: "other C libraries", programs: &["mmdebstrap"], packages: &["mmdebstrap"] },
-    Need { suite: "metrics", programs: &["promtool"], packages: &["prometheus"] },
+    Need { suite: "metrics", programs: &["promtool", "prometheus"], packages: &["prometheus"] },
     Need { suite: "report", programs: &["chromium", "strace"], packages: &["chromium", "strace"] },
     Need { suite: "top", programs: &["tmux"], packages: &["tmux"] },
     Need { suite: "git", programs: &["git"], packages: &["git"] },

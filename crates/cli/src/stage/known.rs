@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use mayfly_deploy::{Config, Level, Part, add_to_log};
 use mayfly_stage::{
-    Moment,
+    Counts, Moment,
     registry::{self, Entry, Shown, State},
 };
 
@@ -155,6 +155,18 @@ pub(super) fn line(shown: &Shown) -> String {
         counts.failed,
         shown.what
     )
+}
+
+/// What the stages that were begun on a node's machine have done, for monitoring.
+pub(super) fn work(config: &Config) -> serde_json::Value {
+    let directory = directory(config);
+    let running = registry::list(&directory);
+    let running = running.iter().filter(|shown| shown.state == State::Running).count();
+    let Counts { files, bytes, unchanged, failed, .. } = registry::sum(&directory);
+    serde_json::json!({
+        "running": running, "bytes": bytes,
+        "files": { "copied": files, "unchanged": unchanged, "failed": failed },
+    })
 }
 
 pub(super) fn running(config: &Config) -> Vec<Shown> {

@@ -171,7 +171,7 @@ impl<S: Service> Shard<S> {
             return;
         }
         let at = LaneRef { session, lane };
-        let Some(op) = self.server.claim(at, request_id) else {
+        let Some((op, submitted)) = self.server.claim(at, request_id) else {
             return self.come_late(&completion);
         };
         let Some(reply) = self.server.reply_body(at) else { return };
@@ -179,6 +179,10 @@ impl<S: Service> Shard<S> {
         let count = fill(&mut *reply, head);
         let count = count + fill(&mut reply[count..], rest);
         let course = Course { waited: Some(waited), answered: cycles() };
+        if submitted != 0 {
+            let ns = self.node().head.nanoseconds(course.answered.saturating_sub(submitted));
+            self.done().answered_after(waited.hold(), op, ns);
+        }
         self.store_of(course, at, op, request_id, (completion.status, count));
     }
 

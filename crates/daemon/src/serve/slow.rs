@@ -11,7 +11,10 @@ use std::{
 };
 
 use mayfly_sys::arch::cycles;
-use mayfly_transport_shm::{layout::NodeRegion, server::Late};
+use mayfly_transport_shm::{
+    layout::{Hold, NodeRegion},
+    server::Late,
+};
 use mayfly_types::{FileId, OpenRef, SessionId};
 use mayfly_wire::{Request, Target, Walk};
 
@@ -33,6 +36,17 @@ pub(super) enum Waited {
     Shards,
     /// For the disk, or for what other requests hold.
     Disk,
+}
+
+impl Waited {
+    /// The same for counting.
+    pub(super) fn hold(self) -> Hold {
+        match self {
+            Waited::Node(_) => Hold::Node,
+            Waited::Shards => Hold::Shards,
+            Waited::Disk => Hold::Held,
+        }
+    }
 }
 
 impl Display for Waited {

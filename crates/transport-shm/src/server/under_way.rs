@@ -108,20 +108,22 @@ impl UnderWay {
         }
     }
 
-    /// Holds the lane if it was left with this request; the operation then.
-    pub(super) fn claim(&self, by: Holder, request_id: u64) -> Option<Op> {
+    /// Holds the lane if it was left with this request; the operation then, and when its client
+    /// made it.
+    pub(super) fn claim(&self, by: Holder, request_id: u64) -> Option<(Op, u64)> {
         let mut seen = self.word.load(Acquire);
         loop {
             let id = self.request_id.load(Relaxed);
             let op = Op::from_raw(self.op.load(Relaxed))?;
+            let submitted = self.submitted.load(Relaxed);
             if seen & STATE != LEFT || id != request_id {
                 return None;
             }
-            // Success means that the round is the one whose id and operation were read: they change
+            // Success means that the round is the one whose id and operation were read: all change
             // only between a holding and the next.
             let held = round_of(seen) | (seen & MISSED) | by.0 | HELD;
             match self.word.compare_exchange_weak(seen, held, AcqRel, Acquire) {
-                Ok(_) => return Some(op),
+                Ok(_) => return Some((op, submitted)),
                 Err(other) => seen = other,
             }
         }
@@ -202,7 +204,7 @@ mod tests {
         lane.hold(TAKER, 7, Op::Stat, 0);
         lane.leave(TAKER, 1);
         assert_eq!(lane.claim(OTHER, 6), None);
-        assert_eq!(lane.claim(OTHER, 7), Some(Op::Stat));
+        assert_eq!(lane.claim(OTHER, 7), Some((Op::Stat, 0)));
         assert!(lane.is_held_by(OTHER) && !lane.is_held_by(TAKER));
         lane.end();
         assert_eq!(lane.claim(OTHER, 7), None);
@@ -237,7 +239,7 @@ mod tests {
         lane.hold(TAKER, 7, Op::Stat, 0);
         lane.leave(TAKER, 1);
         assert!(!lane.is_idle());
-        assert_eq!(lane.claim(OTHER, 7), Some(Op::Stat));
+        assert_eq!(lane.claim(OTHER, 7), Some((Op::Stat, 0)));
         assert!(!lane.is_idle());
         assert!(lane.end(), "the taker wants to know");
         assert!(lane.is_idle());

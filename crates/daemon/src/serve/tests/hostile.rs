@@ -134,7 +134,7 @@ fn round(server: &mut Server, other: &mut Server, session: SessionId) -> Result<
             server.leave(at);
             prop_assert!(server.reply_body(at).is_none());
             prop_assert_eq!(other.claim(at, request_id.wrapping_add(1)), None);
-            prop_assert_eq!(other.claim(at, request_id), Some(incoming.op));
+            prop_assert_eq!(other.claim(at, request_id), Some((incoming.op, request_id)));
             &mut *other
         };
         if let Some(reply) = answering.reply_body(at) {
