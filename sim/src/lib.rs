@@ -1,6 +1,6 @@
 //! Mayfly's simulator: the daemons of many nodes, with simulated network, disks, clocks and
-//! clients, in one thread and under one seed. `docs/SIMULATOR.md` says what is simulated and what
-//! is not.
+//! clients, in one thread and under one seed. `docs/design/simulator.md` says what is simulated and
+//! what is not.
 
 pub mod bytes;
 pub mod client;

@@ -1,4 +1,4 @@
-//! Single calls, one by one: what docs/SEMANTICS.md says of each is shown here.
+//! Single calls, one by one: what docs/reference/semantics.md says of each is shown here.
 //!
 //! Each test is a function of the same name in `apps/calls/`. `same`: it prints the same in a mount
 //! as on the local file system. `stated`: it runs in a mount only and states what it expects.
@@ -32,7 +32,7 @@ fn every_check_of_the_program_is_run() -> Result<()> {
     Ok(())
 }
 
-/// What docs/FUSE.md says is different through the mount.
+/// What docs/design/fuse.md says is different through the mount.
 const DIFFERENT_THROUGH_THE_KERNEL: &[&str] = &[
     // A file can be waited for.
     "poll_select_and_epoll_treat_files_as_files",

@@ -1,5 +1,5 @@
 //! The public POSIX suites find in a mount what they find on a local file system, but for what
-//! docs/SEMANTICS.md names.
+//! docs/reference/semantics.md names.
 //!
 //! Each suite is a program that is not ours and knows nothing of Mayfly; see [`posix`].
 

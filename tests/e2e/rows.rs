@@ -1,5 +1,5 @@
-//! Programs that people run, each natively and in a fresh instance: `docs/PROGRAMS.md` is made
-//! here.
+//! Programs that people run, each natively and in a fresh instance: `docs/reference/programs.md` is
+//! made here.
 
 use anyhow::Result;
 use mayfly_testkit::Scratch;

@@ -16,7 +16,7 @@ use mayfly_testkit::{Instance, Job, Outcome, Scratch, Turn, binary, skip};
 const DEADLINE: Duration = Duration::from_secs(90);
 
 /// A check that is not the same on four nodes, for a file at home on another one, and the first
-/// line that shows it there; docs/NODES.md has the list.
+/// line that shows it there; docs/design/nodes.md has the list.
 #[derive(Debug)]
 struct OverNodes {
     name: &'static str,

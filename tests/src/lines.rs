@@ -1,4 +1,4 @@
-//! The lines of `docs/PROGRAMS.md`, in its order.
+//! The lines of `docs/reference/programs.md`, in its order.
 
 use crate::verdicts::Line;
 

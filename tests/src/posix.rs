@@ -2,8 +2,8 @@
 //!
 //! What they are told lies in `posix/`. `pjdfstest-excluded.txt` there lists the tests that are
 //! expected to fail in a mount, below a line in brackets that says why in the words of
-//! docs/SEMANTICS.md. The list is kept honest from both sides: a test that fails and is not in it
-//! is an error, and so is one in it that passes.
+//! docs/reference/semantics.md. The list is kept honest from both sides: a test that fails and is
+//! not in it is an error, and so is one in it that passes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -61,13 +61,13 @@ pub fn verdicts(output: &str) -> Verdicts {
 
 /// The tests that are expected to fail for a preloaded program.
 pub fn excluded() -> Result<BTreeSet<String>> {
-    listed("pjdfstest-excluded.txt", "docs/SEMANTICS.md")
+    listed("pjdfstest-excluded.txt", "docs/reference/semantics.md")
 }
 
 /// The tests that are expected to fail through the kernel's mount.
 pub fn excluded_through_the_mount() -> Result<BTreeSet<String>> {
     let mut names = excluded()?;
-    for name in listed("pjdfstest-mount.txt", "docs/FUSE.md")? {
+    for name in listed("pjdfstest-mount.txt", "docs/design/fuse.md")? {
         match name.strip_prefix('-') {
             Some(passes) => ensure!(names.remove(passes), "{passes} is not excluded anyway"),
             None => ensure!(names.insert(name.clone()), "{name} is excluded anyway"),

@@ -1,4 +1,4 @@
-//! `docs/PROGRAMS.md`: one line for each program, with the verdict of the tests.
+//! `docs/reference/programs.md`: one line for each program, with the verdict of the tests.
 //!
 //! Each test settles its own line: its verdict has to be the one that stands there. With
 //! `MAYFLY_PROGRAMS=write` it is written instead, so that
@@ -70,7 +70,7 @@ fn table_turn() -> MutexGuard<'static, ()> {
 
 /// Where the table stands.
 fn path() -> PathBuf {
-    binary::workspace().join("docs/PROGRAMS.md")
+    binary::workspace().join("docs/reference/programs.md")
 }
 
 impl Line {
@@ -96,15 +96,19 @@ pub fn settle(lines: &[Line], test: &str, verdict: &Verdict) -> Result<()> {
     let _turn = table_turn();
     if std::env::var_os("MAYFLY_PROGRAMS").is_some_and(|word| word == "write") {
         let table = fs::read_to_string(path()).unwrap_or_default();
-        fs::write(path(), with(lines, &table, line, verdict)).context("docs/PROGRAMS.md")?;
+        fs::write(path(), with(lines, &table, line, verdict))
+            .context("docs/reference/programs.md")?;
     }
     match verdict {
         Verdict::Missing(what) => skip::note(line.program, what),
         Verdict::Fails(what) => bail!("{}: {what}", line.program),
         Verdict::Passes => {
-            let table = fs::read_to_string(path()).context("docs/PROGRAMS.md")?;
+            let table = fs::read_to_string(path()).context("docs/reference/programs.md")?;
             let said = line.verdict(&table).unwrap_or("nothing");
-            ensure!(said == verdict.to_string(), "docs/PROGRAMS.md says {said}, and it {verdict}");
+            ensure!(
+                said == verdict.to_string(),
+                "docs/reference/programs.md says {said}, and it {verdict}"
+            );
         }
     }
     Ok(())
@@ -126,7 +130,7 @@ fn with(lines: &[Line], table: &str, changed: &Line, verdict: &Verdict) -> Strin
 /// An error unless the table has exactly these lines.
 pub fn expect_lines(lines: &[Line]) -> Result<()> {
     let _turn = table_turn();
-    let table = fs::read_to_string(path()).context("docs/PROGRAMS.md")?;
+    let table = fs::read_to_string(path()).context("docs/reference/programs.md")?;
     let mut wanted = INTRODUCTION.to_owned();
     for line in lines {
         wanted.push_str(&line.written(line.verdict(&table).unwrap_or("not run yet")));
@@ -135,7 +139,7 @@ pub fn expect_lines(lines: &[Line]) -> Result<()> {
     let differs = table.lines().zip(wanted.lines()).find(|(there, wanted)| there != wanted);
     ensure!(
         table == wanted,
-        "docs/PROGRAMS.md is not what the tests write; first: {differs:?}\n\
+        "docs/reference/programs.md is not what the tests write; first: {differs:?}\n\
          MAYFLY_PROGRAMS=write cargo test -p mayfly-tests --test rows --test programs"
     );
     Ok(())

@@ -18,6 +18,15 @@ use mayfly_testkit::{binary::workspace, skip};
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The oldest C library that the portable binary runs with.
 const GLIBC: &str = "2.17";
+/// The documents that packages have: all but the plan.
+const DOCUMENTS: [&str; 6] = [
+    "docs/guide",
+    "docs/reference",
+    "docs/design",
+    "docs/benchmarks",
+    "docs/benchmarks/plots",
+    "docs/decisions",
+];
 const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "share/bash-completion/completions/mayfly"),
     ("zsh", "share/zsh/site-functions/_mayfly"),
@@ -154,10 +163,10 @@ impl Dist {
         for name in ["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"] {
             fs::copy(root.join(name), place(&format!("share/doc/mayfly/{name}"))?)?;
         }
-        for directory in ["docs", "docs/guide", "docs/reference"] {
+        for directory in DOCUMENTS {
             for entry in fs::read_dir(root.join(directory))? {
                 let entry = entry?;
-                if entry.file_type()?.is_file() && entry.file_name() != "PLAN.md" {
+                if entry.file_type()?.is_file() {
                     let name = entry.file_name().into_string().ok().context("a name in UTF-8")?;
                     fs::copy(
                         entry.path(),

@@ -15,7 +15,7 @@ pub fn root() -> PathBuf {
 /// The document.
 #[must_use]
 pub fn path() -> PathBuf {
-    root().join("docs/SCALING.md")
+    root().join("docs/benchmarks/scaling.md")
 }
 
 fn marks(name: &str) -> (String, String) {
@@ -56,7 +56,7 @@ pub fn write(blocks: &[Block], plots: &[Plot]) -> Result<()> {
     let path = path();
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     std::fs::write(&path, with(&text, blocks)?)?;
-    let directory = root().join("docs/scaling");
+    let directory = root().join("docs/benchmarks/plots");
     std::fs::create_dir_all(&directory)?;
     for (name, text) in plots {
         std::fs::write(directory.join(name), text)?;

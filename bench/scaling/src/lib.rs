@@ -1,5 +1,5 @@
-//! The study of scaling: what an instance of up to 4,096 nodes would do. `docs/SCALING.md` has the
-//! results, and says what they rest on.
+//! The study of scaling: what an instance of up to 4,096 nodes would do.
+//! `docs/benchmarks/scaling.md` has the results, and says what they rest on.
 
 pub mod balance;
 pub mod cluster;

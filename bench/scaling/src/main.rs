@@ -17,7 +17,7 @@ struct Arguments {
     /// Simulate every daemon up to so many nodes.
     #[arg(long, default_value_t = 64)]
     nodes_max: u32,
-    /// Write the tables and plots of docs/SCALING.md instead of printing the tables.
+    /// Write the tables and plots of docs/benchmarks/scaling.md instead of printing the tables.
     #[arg(long)]
     write: bool,
 }

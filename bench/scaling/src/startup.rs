@@ -1,4 +1,4 @@
-//! How long a start takes: a tree of relays, at most 32 wide, as in `docs/NODES.md`.
+//! How long a start takes: a tree of relays, at most 32 wide, as in `docs/design/nodes.md`.
 
 /// Relays that one relay starts, at most.
 pub const WIDTH: u32 = 32;

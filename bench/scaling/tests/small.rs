@@ -64,9 +64,9 @@ fn the_document_has_everything_that_the_study_writes() {
     }
     let curves = [study::curve(Workload::Stat, 4).expect("the study runs")];
     for (name, _) in report::plots(&curves).expect("plots can be drawn") {
-        let file = document::root().join("docs/scaling").join(name);
+        let file = document::root().join("docs/benchmarks/plots").join(name);
         assert!(file.exists(), "{}", file.display());
-        assert!(text.contains(&format!("scaling/{name}")), "{name} is in the document");
+        assert!(text.contains(&format!("plots/{name}")), "{name} is in the document");
     }
 }
 

@@ -62,7 +62,7 @@ pub use open::OpenFile;
 pub use pieces::TRANSFER_MAX;
 pub use watched::WATCHED_NAMES_MAX;
 
-/// The tables of the node that all its processes share (`docs/SHM.md`).
+/// The tables of the node that all its processes share (`docs/design/shm.md`).
 #[derive(Clone, Copy)]
 pub struct Node {
     /// What is said once for the node.

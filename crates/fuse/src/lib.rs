@@ -7,7 +7,7 @@
 //! **Coherence.** In an instance with strict consistency nothing is cached in the kernel: names and
 //! attributes are valid for no time at all, and reads and writes of files go past the page cache.
 //! So what returned on one side is seen by the next call on the other. Mappings are the exception
-//! (`docs/FUSE.md`). With session consistency readers have caches ([`consistency`]).
+//! (`docs/design/fuse.md`). With session consistency readers have caches ([`consistency`]).
 //!
 //! **Identity.** The kernel's node numbers are file ids. A directory is addressed by its id alone;
 //! the daemon finds another file by its id only while somebody has it open, so the name under which

@@ -178,7 +178,7 @@ fn a_header_survives_encoding() {
     assert_eq!(Header::parse(&header.encode(), 20479), Err(format::Invalid::Short));
 }
 
-/// The offsets in docs/INTERPOSITION.md.
+/// The offsets in docs/design/interposition.md.
 #[test]
 fn the_header_is_where_the_page_says() {
     let mut header = valid_header();

@@ -12,12 +12,12 @@ use mayfly_interpose::class::{CLASSES, PASS, PASS_WATCHED};
 const NUMBERS: &str = include_str!("../../sys/src/number.rs");
 const DISPATCH: &str = include_str!("../src/dispatch.rs");
 const REFUSED: &str = include_str!("../src/refused.rs");
-const SEMANTICS: &str = include_str!("../../../docs/SEMANTICS.md");
+const SEMANTICS: &str = include_str!("../../../docs/reference/semantics.md");
 /// The C library's copy of the kernel's table, as old as the machine.
 const HEADER: &str = "/usr/include/x86_64-linux-gnu/asm/unistd_64.h";
 
 /// Calls that take a path or a descriptor and go to the kernel as they are; the table `Calls that
-/// pass` of docs/SEMANTICS.md says why.
+/// pass` of docs/reference/semantics.md says why.
 const PASSED: &str = "
     accept accept4 getsockopt listen recvfrom setsockopt shutdown
     epoll_ctl_old epoll_pwait epoll_pwait2 epoll_wait epoll_wait_old inotify_rm_watch
@@ -105,7 +105,9 @@ fn every_system_call_is_served_refused_passed_on_purpose_or_about_neither() {
                     wrong.push(format!("{name} passes even where a number is kept"));
                 }
                 if !stands_in(SEMANTICS, &name) {
-                    wrong.push(format!("{name} passes, and docs/SEMANTICS.md does not say so"));
+                    wrong.push(format!(
+                        "{name} passes, and docs/reference/semantics.md does not say so"
+                    ));
                 }
             }
             (true, [false, false, false]) => {
@@ -114,7 +116,8 @@ fn every_system_call_is_served_refused_passed_on_purpose_or_about_neither() {
                     wrong.push(format!("{name} is looked at, and then passes for no reason"));
                 }
                 if !stands_in(SEMANTICS, &name) {
-                    wrong.push(format!("docs/SEMANTICS.md does not say what {name} does"));
+                    wrong
+                        .push(format!("docs/reference/semantics.md does not say what {name} does"));
                 }
             }
             (false, [false, false, false]) => {

@@ -6,9 +6,9 @@
 //! had never been asked for. There are three stores: [`TreeStore`] for instances that outlive their
 //! processes, [`LmdbStore`] for those that outlive the machine, [`MemoryStore`] for those that
 //! nothing outlives, for the simulator and for tests; one suite of conformance runs on all.
-//! [`key`] and [`record`] hold the bytes that `docs/ON_DISK.md` describes. The crate knows no
-//! network, reads no clock, and decides nothing about files: what a rename does to the records is
-//! the daemon's affair.
+//! [`key`] and [`record`] hold the bytes that `docs/design/on-disk.md` describes. The crate knows
+//! no network, reads no clock, and decides nothing about files: what a rename does to the records
+//! is the daemon's affair.
 
 mod bytes;
 pub mod key;

@@ -1,4 +1,4 @@
-//! The records and their bytes (`docs/ON_DISK.md`).
+//! The records and their bytes (`docs/design/on-disk.md`).
 //!
 //! Every record starts with a byte that names its form and version. Decoding takes any bytes: a
 //! record that does not make sense is [`StoreError::Corrupt`], never a panic.

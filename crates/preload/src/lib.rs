@@ -11,7 +11,7 @@
 //!
 //! The library needs no other library, resolves no symbol, exports none but the two of an audit
 //! library, allocates nothing from the host, takes no lock and never unwinds.
-//! `docs/INTERPOSITION.md` has the contract line by line.
+//! `docs/design/interposition.md` has the contract line by line.
 #![no_std]
 
 // A hook saves xmm0-15 and nothing more; wider instructions would change what it does not save.

@@ -3,7 +3,7 @@
 //! the kernel would, sets itself up, and goes to the program's beginning with the stack as the
 //! kernel left it. The auxiliary vector tells of the program.
 //!
-//! What stays different is in `docs/INTERPOSITION.md`.
+//! What stays different is in `docs/design/interposition.md`.
 
 use core::ffi::CStr;
 use core::ops::Range;

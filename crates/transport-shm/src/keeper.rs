@@ -1,9 +1,9 @@
 //! Descriptors of the mount that stand for open file descriptions, and who keeps them.
 //!
-//! A description whose descriptors had to become the kernel's (`docs/FUSE.md`) has one open file of
-//! the kernel's mount, whose offset is the only one from then on. Every process that shares the
-//! description has to come to the same open file, whichever of them lives longer; so a process of
-//! the instance keeps a descriptor of it, as long as somebody holds the description's slot file.
+//! A description whose descriptors had to become the kernel's (`docs/design/fuse.md`) has one open
+//! file of the kernel's mount, whose offset is the only one from then on. Every process that shares
+//! the description has to come to the same open file, whichever of them lives longer; so a process
+//! of the instance keeps a descriptor of it, as long as somebody holds the description's slot file.
 //!
 //! Messages on a `SOCK_SEQPACKET` socket: a request of 16 bytes (words: [`MAGIC`], what is asked
 //! for, index and generation of the description), with a descriptor where one is to be kept; an

@@ -1,4 +1,4 @@
-//! The shared memory of a node, byte by byte (`docs/SHM.md`).
+//! The shared memory of a node, byte by byte (`docs/design/shm.md`).
 //!
 //! There are two kinds of region. The *node region* is one for each node, mapped by the daemon and
 //! by every attached process; it holds the table of open file descriptions, the table of open
@@ -560,7 +560,7 @@ const _: () = assert!(LANES <= 64);
 pub const LANES_RESERVED: usize = 4;
 const _: () = assert!(LANES_RESERVED < LANES);
 
-// The offsets that `docs/SHM.md` states.
+// The offsets that `docs/design/shm.md` states.
 const _: () = assert!(core::mem::offset_of!(NodeHead, daemon_state) == 20);
 const _: () = assert!(core::mem::offset_of!(NodeHead, pending_summary) == 128);
 const _: () = assert!(core::mem::offset_of!(NodeHead, daemon_processor) == 40);

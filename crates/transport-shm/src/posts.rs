@@ -411,7 +411,7 @@ impl Addition<'_> {
     }
 }
 
-// What `docs/SHM.md` states.
+// What `docs/design/shm.md` states.
 const _: () = assert!(size_of::<Posts>() == 569_344);
 const _: () = assert!(core::mem::offset_of!(Posts, delegation) == 64);
 const _: () = assert!(core::mem::offset_of!(Posts, transaction) == 88);

@@ -200,7 +200,7 @@ const _: () = assert!(core::mem::offset_of!(SessionHead, version) == 4);
 const _: () = assert!(core::mem::offset_of!(SessionHead, session) == 8);
 const _: () = assert!(core::mem::offset_of!(SessionHead, pid) == 12);
 const _: () = assert!(core::mem::offset_of!(SessionHead, last_request_id) == 16);
-// As docs/SHM.md says it.
+// As docs/design/shm.md says it.
 const _: () = assert!(core::mem::offset_of!(NodeRegion, done) == 137_273_344);
 const _: () = assert!(size_of::<crate::layout::Done>() == 25_792);
 const _: () = assert!(core::mem::offset_of!(NodeRegion, traffic) == 137_686_016);

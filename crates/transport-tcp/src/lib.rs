@@ -22,7 +22,7 @@
 //! What it does not do: it starts no daemon, finds no address, has no keys of single nodes, and
 //! does not survive its process; what a restarted daemon has executed before, the daemon remembers.
 //!
-//! `docs/TCP.md` has the bytes and the states.
+//! `docs/design/tcp.md` has the bytes and the states.
 #![forbid(unsafe_code)]
 
 mod body;

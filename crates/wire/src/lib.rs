@@ -3,8 +3,8 @@
 //! A message is a fixed header ([`Header`], 48 bytes, little-endian) and a body whose form the
 //! operation fixes. The same operations travel over shared memory and over the network. Decoding
 //! takes any bytes: it returns [`Malformed`] or a value, and never reads outside its input. Bodies
-//! borrow their byte strings from the buffer, so nothing is allocated. `docs/WIRE.md` describes the
-//! bytes.
+//! borrow their byte strings from the buffer, so nothing is allocated. `docs/design/wire.md`
+//! describes the bytes.
 #![no_std]
 #![forbid(unsafe_code)]
 

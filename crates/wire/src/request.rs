@@ -255,9 +255,9 @@ wire_struct! {
 }
 wire_struct! {
     /// Leave was given. The object's path is relative to the object directory of the node
-    /// (`docs/ON_DISK.md`); the allowance and the grant generation stand in the file's entry of the
-    /// node's table (`docs/SHM.md`). An empty path: no object yet, read and write through the
-    /// daemon.
+    /// (`docs/design/on-disk.md`); the allowance and the grant generation stand in the file's entry
+    /// of the node's table (`docs/design/shm.md`). An empty path: no object yet, read and write
+    /// through the daemon.
     Granted<'a> {
         object_path: &'a [u8],
         /// Value of the entry's grant generation to which this leave belongs.

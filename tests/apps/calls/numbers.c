@@ -104,7 +104,7 @@ static void step_on_the_kernels(int on)
 	case 13: list_numbers(); return;
 	case 14: open_with_few(); return;
 	case 15: came("memory", on, memfd_create("memory", 0)); return;
-	/* What is wrong with a file depends (docs/SEMANTICS.md). */
+	/* What is wrong with a file depends (docs/reference/semantics.md). */
 	case 16: say("%d", getsockopt(on, SOL_SOCKET, SO_TYPE, &type, &(socklen_t){4})); return;
 	case 17: came("mark by ioctl", on, ioctl(on, FIOCLEX)); return;
 	case 18: came("range", on, close_range(on, on, 0)); return;

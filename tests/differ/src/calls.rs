@@ -84,7 +84,7 @@ pub(crate) fn two_paths(
 }
 
 /// rename. A kernel that finds a directory which others have moved, not through its mount, in the
-/// middle of a rename to another directory answers ESTALE (docs/FUSE.md). It knows where the
+/// middle of a rename to another directory answers ESTALE (docs/design/fuse.md). It knows where the
 /// directory is once it was looked at.
 pub(crate) fn rename(from: &CStr, to: &CStr) -> String {
     let done = two_paths(libc::rename, from, to);

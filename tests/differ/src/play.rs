@@ -34,7 +34,7 @@ pub(crate) struct Player {
     random: Random,
     open: Vec<i32>,
     /// Descriptors may append. Where others change the file meanwhile, the offset after an append
-    /// is not the same everywhere (docs/FUSE.md).
+    /// is not the same everywhere (docs/design/fuse.md).
     appends: bool,
 }
 

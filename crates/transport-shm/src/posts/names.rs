@@ -375,7 +375,7 @@ impl<'a> Slots<'a> {
     }
 }
 
-// What `docs/SHM.md` states.
+// What `docs/design/shm.md` states.
 const _: () = assert!(size_of::<Head>() == 576);
 const _: () = assert!(core::mem::offset_of!(Tables, segments) == 36_864);
 const _: () = assert!(size_of::<Tables>() == 36_864 + 512 * 131_072);
