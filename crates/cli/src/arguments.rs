@@ -97,8 +97,9 @@ pub(crate) enum Do {
     /// What a batch system runs around jobs, so that they find an instance over their nodes
     #[command(subcommand)]
     Site(Site),
-    /// Explain a command, or a subject: staging, batch, containers, operators, machine-learning,
-    /// observing, trouble, requirements, metrics, exit-codes
+    /// Explain a command, or a subject: first-steps, choosing-options, staging, batch, containers,
+    /// several-nodes, operators, machine-learning, observing, trouble, how-it-works, requirements,
+    /// metrics, exit-codes
     Help {
         /// A subject, or a command with those above it [default: all commands]
         #[arg(value_name = "SUBJECT|COMMAND")]

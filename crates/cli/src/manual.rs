@@ -30,14 +30,18 @@ pub(crate) fn version() -> &'static str {
 }
 
 /// Pages that `mayfly help` prints.
-const SUBJECTS: [(&str, &str); 10] = [
+const SUBJECTS: [(&str, &str); 14] = [
+    ("first-steps", include_str!("../../../docs/guide/first-steps.md")),
+    ("choosing-options", include_str!("../../../docs/guide/choosing-options.md")),
     ("staging", include_str!("../../../docs/guide/staging.md")),
     ("batch", include_str!("../../../docs/guide/batch.md")),
     ("containers", include_str!("../../../docs/guide/containers.md")),
+    ("several-nodes", include_str!("../../../docs/guide/several-nodes.md")),
     ("operators", include_str!("../../../docs/guide/operators.md")),
     ("machine-learning", include_str!("../../../docs/guide/machine-learning.md")),
     ("observing", include_str!("../../../docs/guide/observing.md")),
     ("trouble", include_str!("../../../docs/guide/trouble.md")),
+    ("how-it-works", include_str!("../../../docs/guide/how-it-works.md")),
     ("metrics", include_str!("../../../docs/reference/metrics.md")),
     ("requirements", include_str!("../../../docs/reference/requirements.md")),
     ("exit-codes", include_str!("../../../docs/reference/exit-codes.md")),
