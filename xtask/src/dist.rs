@@ -18,6 +18,15 @@ use mayfly_testkit::{binary::workspace, skip};
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The oldest C library that the portable binary runs with.
 const GLIBC: &str = "2.17";
+/// What packages have of the root.
+const PAGES: [&str; 6] = [
+    "README.md",
+    "CHANGELOG.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "LICENSE-APACHE",
+    "LICENSE-MIT",
+];
 /// The documents that packages have: all but the plan.
 const DOCUMENTS: [&str; 6] = [
     "docs/guide",
@@ -160,7 +169,7 @@ impl Dist {
         let module = fs::read_to_string(root.join("integrations/modulefiles/mayfly.lua"))?;
         let module_path = format!("share/modulefiles/mayfly/{VERSION}.lua");
         fs::write(place(&module_path)?, module.replace("@VERSION@", VERSION))?;
-        for name in ["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"] {
+        for name in PAGES {
             fs::copy(root.join(name), place(&format!("share/doc/mayfly/{name}"))?)?;
         }
         for directory in DOCUMENTS {
