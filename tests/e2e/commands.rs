@@ -1,5 +1,5 @@
-//! The commands of README, CONTRIBUTING and the guide run as they stand there, and whatever they say
-//! of `mayfly` is a subcommand and an option that exist.
+//! The commands of README, CONTRIBUTING and the guide run as they stand there, and whatever they
+//! say of `mayfly` is a subcommand and an option that exist.
 //!
 //! A block that begins with the word `sh` alone is run: all of a page one after the other, in one
 //! shell, in a scratch directory. A further word says why a block cannot be run here.
