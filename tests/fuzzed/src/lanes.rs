@@ -99,7 +99,7 @@ impl Daemon {
             return;
         };
         assert_eq!(thread.claim(at, request_id ^ 1), None, "it is another request's answer");
-        assert_eq!(thread.claim(at, request_id), Some(op));
+        assert_eq!(thread.claim(at, request_id).map(|(op, _)| op), Some(op));
         reply(thread, at, request_id, op);
     }
 
