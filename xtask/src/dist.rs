@@ -18,12 +18,13 @@ use mayfly_testkit::{binary::workspace, skip};
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The oldest C library that the portable binary runs with.
 const GLIBC: &str = "2.17";
-/// What packages have of the root.
-const PAGES: [&str; 6] = [
+/// Single files that packages have.
+const PAGES: [&str; 7] = [
     "README.md",
     "CHANGELOG.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
+    "docs/README.md",
     "LICENSE-APACHE",
     "LICENSE-MIT",
 ];

@@ -1,6 +1,6 @@
 """Draws docs/benchmarks/plots/one-node.svg from the table of docs/benchmarks/figures.md.
 
-    python3 bench/plot_figures.py
+    python3 bench/plot-figures.py
 
 Needs nothing but Python. Run it when the table "On tmpfs" has changed.
 """
