@@ -12,7 +12,7 @@ use std::{
 };
 
 use mayfly_daemon::{
-    Clock, Config, Core, Numbering, Parts, Roles, Survivors, Totals,
+    Clock, Config, Numbering, Roles, Seams, Shard, Survivors, Totals,
     serve::{
         Event, Known, Opener, Outside, Place,
         channel::Message,
@@ -149,7 +149,7 @@ pub struct Placing {
 
 impl Opener for Shards {
     type Store = Box<dyn Store>;
-    type Service = Core;
+    type Service = Shard;
     type Error = String;
 
     fn store(&self, place: &Place) -> Result<(Box<dyn Store>, u64), String> {
@@ -168,10 +168,10 @@ impl Opener for Shards {
         Ok((store, committed))
     }
 
-    fn service(&self, place: &Place, store: Box<dyn Store>) -> Result<Core, String> {
+    fn service(&self, place: &Place, store: Box<dyn Store>) -> Result<Shard, String> {
         let waker = place.waker();
         let objects: Arc<dyn ObjectStore> = Arc::<Disk>::clone(&self.disk);
-        let parts = Parts {
+        let parts = Seams {
             store,
             objects,
             node: place.node(),
@@ -182,7 +182,7 @@ impl Opener for Shards {
             wake: Box::new(move || waker.wake()),
         };
         let survivors = Survivors { sessions: place.sessions().to_vec() };
-        Core::open(config(&self.placing), parts, &survivors).map_err(|error| error.to_string())
+        Shard::open(config(&self.placing), parts, &survivors).map_err(|error| error.to_string())
     }
 }
 
@@ -263,7 +263,7 @@ pub struct Node {
     /// When its daemon dies in the middle of something.
     pub fuse: Fuse,
     /// Its daemon, while there is one.
-    pub daemon: Option<Stepped<Core>>,
+    pub daemon: Option<Stepped<Shard>>,
     outside: SimOutside,
     sessions: BTreeMap<u32, Session>,
     ending: Vec<u32>,

@@ -1,11 +1,11 @@
-//! What drives a [`crate::Core`] and what it answers.
+//! What drives a [`crate::Shard`] and what it answers.
 
 use mayfly_meta::record::Policy;
 use mayfly_transport_tcp::Body;
 use mayfly_types::{Durability, Errno, SessionId, Times, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::{Roles, layouts::Pool};
+use crate::{Roles, striping::layouts::Pool};
 
 /// Who asks: the reply goes back to this lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

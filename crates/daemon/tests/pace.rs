@@ -18,7 +18,7 @@ use std::{
     time::Instant,
 };
 
-use mayfly_daemon::{Core, Numbering, Parts, Progress, Survivors, Totals};
+use mayfly_daemon::{Numbering, Progress, Seams, Shard, Survivors, Totals};
 use mayfly_meta::{LmdbOptions, LmdbStore, MemoryStore, Store, TreeOptions, TreeStore};
 use mayfly_object::DirectoryStore;
 use mayfly_transport_shm::posts::RECORDS;
@@ -79,7 +79,7 @@ impl Bed {
     fn new(open: Opening) -> Bed {
         let directory = tempfile::tempdir_in(memory()).unwrap();
         let objects = directory.path().join("objects");
-        let parts = Parts {
+        let parts = Seams {
             store: open(&directory.path().join("meta")),
             objects: Arc::new(DirectoryStore::open(&objects).unwrap()),
             node: region(),
@@ -89,7 +89,7 @@ impl Bed {
             totals: Arc::new(Totals::new(1)),
             wake: Box::new(|| {}),
         };
-        let core = Core::open(config(), parts, &Survivors::default()).unwrap();
+        let core = Shard::open(config(), parts, &Survivors::default()).unwrap();
         let node = Node::around(core, objects);
         let batch = std::env::var("PACE_BATCH").map_or(1, |batch| batch.parse().unwrap());
         Bed { node, body: vec![0; 8192], directory, asked: 0, batch }

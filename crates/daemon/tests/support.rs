@@ -26,7 +26,7 @@ use std::{
 };
 
 use mayfly_daemon::{
-    Caller, Clock, Completion, Config, Core, Numbering, Parts, Progress, Survivors, Totals,
+    Caller, Clock, Completion, Config, Numbering, Progress, Seams, Shard, Survivors, Totals,
 };
 use mayfly_meta::{LmdbOptions, LmdbStore, MemoryDisk, MemoryStore, Store, TreeOptions, TreeStore};
 use mayfly_object::{BY_HAND, DirectoryStore, ObjectStore};
@@ -92,7 +92,7 @@ pub enum Kept {
 
 /// What survives a core, and the core.
 pub struct Node {
-    pub cores: Vec<Core>,
+    pub cores: Vec<Shard>,
     pub kept: Kept,
     /// Stores of the other shards.
     pub more: Vec<Kept>,
@@ -220,7 +220,7 @@ impl Node {
     }
 
     /// Around a core that somebody else opened.
-    pub fn around(core: Core, objects: PathBuf) -> Node {
+    pub fn around(core: Shard, objects: PathBuf) -> Node {
         Node {
             cores: vec![core],
             kept: Kept::Memory(MemoryDisk::default()),
@@ -274,7 +274,7 @@ impl Node {
         }
     }
 
-    fn open_shard(&mut self, shard: u32, kept: &Kept, totals: &Arc<Totals>) -> Core {
+    fn open_shard(&mut self, shard: u32, kept: &Kept, totals: &Arc<Totals>) -> Shard {
         let limit_bytes = self.config.capacity_bytes;
         let store: Box<dyn Store> = match kept {
             Kept::Memory(disk) => Box::new(MemoryStore::open(disk, limit_bytes)),
@@ -308,7 +308,7 @@ impl Node {
             }),
             false => Arc::new(directory),
         };
-        let parts = Parts {
+        let parts = Seams {
             store,
             objects,
             node: self.region,
@@ -319,7 +319,7 @@ impl Node {
             wake: Box::new(|| {}),
         };
         let survivors = Survivors { sessions: self.sessions.clone() };
-        Core::open(self.config.clone(), parts, &survivors).unwrap()
+        Shard::open(self.config.clone(), parts, &survivors).unwrap()
     }
 
     /// Background work until there is none left.
@@ -330,7 +330,7 @@ impl Node {
         }
     }
 
-    pub fn core(&mut self) -> &mut Core {
+    pub fn core(&mut self) -> &mut Shard {
         &mut self.cores[0]
     }
 

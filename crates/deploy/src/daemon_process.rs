@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use mayfly_daemon::{
-    Config as CoreConfig, Core, LayoutWords, Parts, Roles, Survivors, SystemClock, Totals,
+    Config as CoreConfig, LayoutWords, Roles, Seams, Shard, Survivors, SystemClock, Totals,
     serve::{self, Ending, Opener, Place},
 };
 use mayfly_meta::{LmdbOptions, LmdbStore, MemoryStore, Store, TreeOptions, TreeStore};
@@ -94,7 +94,7 @@ struct Kept {
 
 impl Opener for Shards {
     type Store = Kept;
-    type Service = Core;
+    type Service = Shard;
     type Error = anyhow::Error;
 
     fn store(&self, place: &Place) -> Result<(Kept, u64)> {
@@ -107,9 +107,9 @@ impl Opener for Shards {
         Ok((Kept { objects, capacity_bytes, records }, committed))
     }
 
-    fn service(&self, place: &Place, kept: Kept) -> Result<Core> {
+    fn service(&self, place: &Place, kept: Kept) -> Result<Shard> {
         let waker = place.waker();
-        let parts = Parts {
+        let parts = Seams {
             store: kept.records,
             objects: Arc::new(kept.objects),
             node: place.node(),
@@ -122,7 +122,7 @@ impl Opener for Shards {
         let roles = self.roles.clone();
         let config = CoreConfig { roles, ..core_config(&self.config, kept.capacity_bytes)? };
         let survivors = Survivors { sessions: place.sessions().to_vec() };
-        Core::open(config, parts, &survivors).map_err(|error| anyhow!("{error}"))
+        Shard::open(config, parts, &survivors).map_err(|error| anyhow!("{error}"))
     }
 
     fn slow_after(&self) -> Option<Duration> {

@@ -10,8 +10,10 @@ use mayfly_object::ObjectId;
 use mayfly_types::{FileId, FileKind};
 use mayfly_wire::inspection::{File, Spread};
 
-use super::{Finding, Kind, Look, NameAt, Stray};
-use crate::stripes::Stripes;
+use crate::{
+    fsck::{Finding, Kind, Look, NameAt, Stray},
+    striping::arithmetic::Stripes,
+};
 
 /// What is wrong, and what nobody calls wrong while an operation is at it.
 struct Verdict {

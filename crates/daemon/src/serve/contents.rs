@@ -11,7 +11,7 @@ use mayfly_transport_shm::layout::{FILE_OBJECT, FileEntry, NodeRegion};
 use mayfly_types::{FileKind, Times, limits::INLINE_BYTES_MAX};
 use mayfly_wire::{Content, Data, Open, Opened, Reader, Wire, Writer};
 
-use super::Service;
+use crate::serve::Service;
 
 const O_ACCMODE: u32 = 3;
 const O_DIRECTORY: u32 = 0o200_000;

@@ -15,7 +15,7 @@ use std::{
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::{
+use crate::serve::{
     Waker,
     channel::{self, Message},
     outside::Event,

@@ -6,22 +6,22 @@ use mayfly_transport_tcp::{Body, Cause, Class, Event, PeerState, Ticket};
 use mayfly_types::{Errno, SessionId};
 use mayfly_wire::Op;
 
-use super::{
-    Caller, Completion, Reached, Service,
-    net::{
-        Away, Loss, Net, Sent,
-        words::{self, Call, Reply},
-    },
-    outside::Outside,
-    peers::ToShard,
-    rounds::Serving,
-    slow::Waited,
-};
 use crate::{
     Message, ShardId, log,
     maps::{HashMap, HashSet},
     message::{Answer, At, Forward, Question, Resolved},
     numbering::session_elsewhere,
+    serve::{
+        Caller, Completion, Reached, Service,
+        net::{
+            Away, Loss, Net, Sent,
+            words::{self, Call, Reply},
+        },
+        outside::Outside,
+        peers::ToShard,
+        rounds::Serving,
+        slow::Waited,
+    },
 };
 
 /// What is known of another node.

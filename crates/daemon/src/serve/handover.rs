@@ -13,7 +13,7 @@ use mayfly_transport_tcp::Secret;
 use mayfly_types::SessionId;
 use rustix::io::Errno;
 
-use super::{
+use crate::serve::{
     Waker,
     channel::{self, Message},
 };

@@ -14,7 +14,7 @@ use std::sync::{
     atomic::{Ordering::SeqCst, fence},
 };
 
-use super::{
+use crate::serve::{
     Ending, Outside, Service, Waker,
     rounds::{Serving, Turn},
 };

@@ -7,7 +7,7 @@
 //! waits for another one.
 //!
 //! What the transport loses is sent again until its time is over: requests that changed something
-//! are known again by their number (`core/distant.rs`), questions may be asked twice.
+//! are known again by their number (`remote/requests.rs`), questions may be asked twice.
 
 mod standing;
 mod traffic;
@@ -32,16 +32,16 @@ use mayfly_transport_tcp::{
 use mayfly_types::{Errno, SessionId, limits::lease_seconds};
 use mayfly_wire::{Op, Request as ClientRequest};
 
-use super::{
-    Caller, Completion, Nodes, Waker,
-    carrier::{Carrier, Tcp},
-    lead::Door,
-};
 use crate::{
     Message, Numbering, ShardId, log,
     maps::{HashMap, HashSet},
     message::{Answer, Forward, Question, Resolved, request_in},
     numbering::origin,
+    serve::{
+        Caller, Completion, Nodes, Waker,
+        carrier::{Carrier, Tcp},
+        lead::Door,
+    },
 };
 use words::{Call, Reply};
 

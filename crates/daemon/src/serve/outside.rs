@@ -14,7 +14,7 @@ use std::{
 
 use mayfly_types::SessionId;
 
-use super::{
+use crate::serve::{
     channel::{self, Message},
     control::Control,
     processes::Processes,

@@ -16,8 +16,10 @@ use std::{
 use mayfly_transport_shm::server::Session;
 use mayfly_types::{Errno, FileId, SessionId, limits::SHARDS_MAX};
 
-use super::{Waker, net::Net, watched::Watched};
-use crate::{Message, Numbering, ShardId};
+use crate::{
+    Message, Numbering, ShardId,
+    serve::{Waker, net::Net, watched::Watched},
+};
 
 /// [`Peers::send`] has a bit for each.
 const _: () = assert!(SHARDS_MAX <= u64::BITS);
@@ -40,7 +42,7 @@ pub(super) enum ToShard {
     /// A node has no others than these.
     StrangersAre { node: u32, sessions: Arc<[(SessionId, u32)]> },
     /// A node can be reached no more, or again.
-    NodeReached { node: u32, reached: super::Reached },
+    NodeReached { node: u32, reached: crate::serve::Reached },
     /// Finish.
     Stop,
     /// To the serving thread.

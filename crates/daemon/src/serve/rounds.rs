@@ -18,17 +18,17 @@ use mayfly_transport_tcp::{Bytes, limits::LENT_BYTES_MIN};
 use mayfly_types::{Errno, SessionId};
 use mayfly_wire::Request;
 
-use super::{
+use crate::serve::{
     Caller, Completion, Progress, Service,
     channel::Message,
     contents,
     distant::Others,
+    driver::{BATCH_MAX, Driver},
     ends::Ends,
     idle::{For, Idle, Wakes},
     net::Net,
     outside::{Event, Outside},
     peers::{Report, ToShard},
-    shard::{BATCH_MAX, Shard},
     slow::Waited,
 };
 
@@ -66,7 +66,7 @@ pub(super) struct Mapped {
 /// The serving loop.
 #[derive(Debug)]
 pub(super) struct Serving<S, O> {
-    pub(super) shard: Shard<S>,
+    pub(super) shard: Driver<S>,
     outside: O,
     pub(super) idle: Idle,
     /// Sessions whose end the service knows of.
@@ -89,7 +89,7 @@ pub(super) struct Serving<S, O> {
 
 impl<S: Service, O: Outside> Serving<S, O> {
     /// For a shard whose lanes to look at first are `lanes`.
-    pub(super) fn new(shard: Shard<S>, outside: O, lanes: Vec<LaneRef>) -> Serving<S, O> {
+    pub(super) fn new(shard: Driver<S>, outside: O, lanes: Vec<LaneRef>) -> Serving<S, O> {
         let shards = shard.peers.count();
         Serving {
             idle: Idle::new(shard.peers.waker().clone()),

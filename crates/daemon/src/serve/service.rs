@@ -5,7 +5,7 @@ use mayfly_types::{Errno, FileId, SessionId};
 use mayfly_wire::Request;
 
 pub use crate::api::{Caller, Completion, Progress, Reached};
-use crate::{Core, Message, ShardId, message::PartPlace};
+use crate::{Message, Shard, ShardId, message::PartPlace};
 
 /// A shard of a file system that can be served. Requests and messages
 /// are handled one after the other; what they change becomes durable together, at the next
@@ -83,45 +83,45 @@ pub trait Service {
     fn idle_work(&mut self) -> bool;
 }
 
-impl Service for Core {
+impl Service for Shard {
     fn may_move(&self) -> bool {
-        Core::may_move(self)
+        Shard::may_move(self)
     }
 
     fn lend(&mut self, body: Bytes) {
-        Core::lend(self, body);
+        Shard::lend(self, body);
     }
 
     fn handle(&mut self, caller: Caller, request: Request<'_>, body: &mut [u8]) -> Progress {
-        Core::handle(self, caller, request, body)
+        Shard::handle(self, caller, request, body)
     }
 
     fn opened_content(&mut self) -> Option<Vec<u8>> {
-        Core::opened_content(self)
+        Shard::opened_content(self)
     }
 
     fn deliver(&mut self, from: ShardId, message: Message) {
-        Core::deliver(self, from, message);
+        Shard::deliver(self, from, message);
     }
 
     fn answers(&mut self) -> Vec<Completion> {
-        Core::answers(self)
+        Shard::answers(self)
     }
 
     fn outbox(&mut self) -> Vec<(ShardId, Message)> {
-        Core::outbox(self)
+        Shard::outbox(self)
     }
 
     fn is_recovering(&self) -> bool {
-        Core::is_recovering(self)
+        Shard::is_recovering(self)
     }
 
     fn batch_transaction(&self) -> u64 {
-        Core::batch_transaction(self)
+        Shard::batch_transaction(self)
     }
 
     fn commit(&mut self) -> Result<u64, Errno> {
-        Core::commit(self)
+        Shard::commit(self)
     }
 
     fn adopt_open(
@@ -131,50 +131,50 @@ impl Service for Core {
         request: &[u8],
         answer: &[u8],
     ) -> (u32, Vec<u8>) {
-        Core::adopt_open(self, caller, shard, request, answer)
+        Shard::adopt_open(self, caller, shard, request, answer)
     }
 
     fn learn(&mut self, place: &PartPlace) {
-        Core::learn(self, place);
+        Shard::learn(self, place);
     }
 
     fn session_opened(&mut self, session: SessionId, pid: u32) {
-        Core::session_opened(self, session, pid);
+        Shard::session_opened(self, session, pid);
     }
 
     fn session_closed(&mut self, session: SessionId) {
-        Core::session_closed(self, session);
+        Shard::session_closed(self, session);
     }
 
     fn end_strangers(&mut self, node: u32, living: &[(SessionId, u32)]) {
-        Core::end_strangers(self, node, living);
+        Shard::end_strangers(self, node, living);
     }
 
     fn node_reached(&mut self, node: u32, reached: Reached) {
-        Core::node_reached(self, node, reached);
+        Shard::node_reached(self, node, reached);
     }
 
     fn written(&mut self) -> Vec<FileId> {
-        Core::written(self)
+        Shard::written(self)
     }
 
     fn open_released(&mut self, index: u32) {
-        Core::open_released(self, index);
+        Shard::open_released(self, index);
     }
 
     fn posted_on(&mut self) -> Option<(u32, u32)> {
-        Core::posted_on(self)
+        Shard::posted_on(self)
     }
 
     fn recall(&mut self) -> bool {
-        Core::recall_all(self)
+        Shard::recall_all(self)
     }
 
     fn completions(&mut self) -> Vec<Completion> {
-        Core::completions(self).collect()
+        Shard::completions(self).collect()
     }
 
     fn idle_work(&mut self) -> bool {
-        Core::idle_work(self)
+        Shard::idle_work(self)
     }
 }

@@ -23,20 +23,23 @@ use mayfly_transport_shm::{
 };
 use mayfly_types::{SessionId, limits::SHARDS_MAX};
 
-use super::{
-    Ending, Handover, Nodes, Service, Waker,
-    control::Control,
-    handover::Known,
-    lead::{self, Door},
-    net::Net,
-    outside::Host,
-    peers::{Peers, StopOthers},
-    processes::Processes,
-    rounds::{Mapped, Serving},
-    shard::Shard,
-    worker::Worker,
+use crate::{
+    Numbering,
+    serve::{
+        Ending, Handover, Nodes, Service, Waker,
+        control::Control,
+        driver::Driver,
+        handover::Known,
+        lead::{self, Door},
+        net::Net,
+        outside::Host,
+        peers::{Peers, StopOthers},
+        processes::Processes,
+        rounds::{Mapped, Serving},
+        worker::Worker,
+    },
+    slots::TRANSACTION_SHARD_SHIFT,
 };
-use crate::{Numbering, slots::TRANSACTION_SHARD_SHIFT};
 
 /// Where a shard is opened, and what is there already.
 #[derive(Debug, Clone)]
@@ -171,7 +174,7 @@ pub fn run<O: Opener>(
         let control = Control::start(channel, releases, waker)?;
         let (processes, slot_files) = (Processes::new()?, slot_files.to_owned());
         let outside = Host { control, processes, slot_files };
-        let mut shard = Shard::new(service, server, peers);
+        let mut shard = Driver::new(service, server, peers);
         shard.tell_slow(opener.slow_after());
         let mut serving = Serving::new(shard, outside, lanes);
         serving.take_up(sessions, restarted);
@@ -265,7 +268,7 @@ impl Started {
         match self.open(opener) {
             Ok(Some(service)) => {
                 let server = Server::new(self.place.node);
-                let mut shard = Shard::new(service, server, self.peers);
+                let mut shard = Driver::new(service, server, self.peers);
                 shard.tell_slow(opener.slow_after());
                 Worker::new(shard).run();
             }

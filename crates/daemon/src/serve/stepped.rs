@@ -1,23 +1,25 @@
 //! A daemon without threads, driven by hand: for the simulator.
 //!
-//! The loops are those of a real daemon ([`super::run`]); what decides when each goes on, what
-//! carries messages to other nodes and what the supervisor says is handed in.
+//! The loops are those of a real daemon ([`crate::serve::run`]); what decides when each goes on,
+//! what carries messages to other nodes and what the supervisor says is handed in.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use mayfly_transport_shm::{layout::NodeRegion, server::Server};
 
-use super::{
-    Carrier, Ending, Known, Opener, Outside, Service, Waker,
-    idle::For,
-    net::Net,
-    peers::Peers,
-    rounds::{Serving, Turn},
-    shard::Shard,
-    start::{is_committed, map_sessions, place, say},
-    worker::Worker,
+use crate::{
+    Numbering,
+    serve::{
+        Carrier, Ending, Known, Opener, Outside, Service, Waker,
+        driver::Driver,
+        idle::For,
+        net::Net,
+        peers::Peers,
+        rounds::{Serving, Turn},
+        start::{is_committed, map_sessions, place, say},
+        worker::Worker,
+    },
 };
-use crate::Numbering;
 
 /// What surrounds a daemon.
 pub struct Surroundings {
@@ -92,7 +94,7 @@ impl<S: Service> Stepped<S> {
         for (place, peers, store) in opened {
             let service = opener.service(&place, store).map_err(say)?;
             let server = server.take().unwrap_or_else(|| Server::new(node));
-            shards.push(Shard::new(service, server, peers));
+            shards.push(Driver::new(service, server, peers));
         }
         let mut shards = shards.into_iter();
         let first = shards.next().ok_or("a daemon has a shard")?;

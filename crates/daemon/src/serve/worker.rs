@@ -5,17 +5,17 @@ use std::{collections::VecDeque, sync::atomic::Ordering::Relaxed};
 use mayfly_transport_shm::layout::OPEN_SHARED;
 use mayfly_types::SessionId;
 
-use super::{
+use crate::serve::{
     Service,
+    driver::Driver,
     idle::{For, Idle},
     peers::{Report, ToShard},
-    shard::Shard,
 };
 
 /// The loop of such a thread.
 #[derive(Debug)]
 pub(super) struct Worker<S> {
-    shard: Shard<S>,
+    shard: Driver<S>,
     idle: Idle,
     inbox: VecDeque<ToShard>,
     /// Sessions whose end is part of the batch.
@@ -25,13 +25,13 @@ pub(super) struct Worker<S> {
 }
 
 impl<S: Service> Worker<S> {
-    pub(super) fn new(shard: Shard<S>) -> Worker<S> {
+    pub(super) fn new(shard: Driver<S>) -> Worker<S> {
         let idle = Idle::new(shard.peers.waker().clone());
         let (inbox, closed) = (VecDeque::new(), Vec::new());
         Worker { shard, idle, inbox, closed, recovering: true, stopped: false }
     }
 
-    pub(super) fn shard(&mut self) -> &mut Shard<S> {
+    pub(super) fn shard(&mut self) -> &mut Driver<S> {
         &mut self.shard
     }
 

@@ -5,7 +5,7 @@
 //! the transaction that it rests on. A request whose reply is not true after a restart is handed in
 //! again, as a client's lane is looked at again.
 
-use mayfly_daemon::{Caller, Completion, Core, Message, Progress, ShardId};
+use mayfly_daemon::{Caller, Completion, Message, Progress, Shard, ShardId};
 use mayfly_wire::Request;
 
 use super::Node;
@@ -70,7 +70,7 @@ impl Several {
 }
 
 impl Node {
-    fn shard(&mut self, shard: usize) -> &mut Core {
+    fn shard(&mut self, shard: usize) -> &mut Shard {
         &mut self.cores[shard]
     }
 
@@ -228,7 +228,7 @@ impl Node {
         for shard in 0..self.cores.len() {
             self.end_batch(shard);
         }
-        while self.cores.iter().any(Core::is_recovering) {
+        while self.cores.iter().any(Shard::is_recovering) {
             assert!(self.move_on(), "recovery goes on");
         }
         while self.move_on() {}

@@ -3,8 +3,13 @@
 
 use mayfly_wire::Op;
 
-use super::{Away, Net, Sent, State, lock, words::Call};
-use crate::{api::Caller, maps::HashSet, message::Description, slots::ShardId};
+use crate::{
+    api::Caller,
+    maps::HashSet,
+    message::Description,
+    serve::net::{Away, Net, Sent, State, lock, words::Call},
+    slots::ShardId,
+};
 
 /// So many opens are remembered that were given up and of which a node has not heard; what others
 /// made there stays until the instance ends.

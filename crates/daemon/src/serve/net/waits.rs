@@ -1,7 +1,10 @@
 //! How many requests may wait for locks at another node.
 
-use super::{Net, Sent, State, lock};
-use crate::{api::Caller, slots::ShardId};
+use crate::{
+    api::Caller,
+    serve::net::{Net, Sent, State, lock},
+    slots::ShardId,
+};
 
 impl Net {
     /// Whether one more request may wait at a node until others give a lock back: as long as those

@@ -4,8 +4,10 @@ use mayfly_meta::record::Policy;
 use mayfly_types::limits::CHUNK_BYTES_MIN;
 use mayfly_wire::{Rename, StatFs, Status};
 
-use super::nodes::{Instance, walk};
-use crate::Roles;
+use crate::{
+    Roles,
+    serve::tests::nodes::{Instance, walk},
+};
 
 const O_RDWR: u32 = 2;
 const O_CREAT: u32 = 0o100;

@@ -20,12 +20,14 @@ use rustix::{
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
 
-use super::{
-    super::{Ending, run},
-    host::{Host, until},
-    hostile::Client,
-    ledger::Ledgers,
-    roles::make,
+use crate::serve::{
+    Ending, run,
+    tests::{
+        host::{Host, until},
+        hostile::Client,
+        ledger::Ledgers,
+        roles::make,
+    },
 };
 
 /// Serves in a thread of this process.

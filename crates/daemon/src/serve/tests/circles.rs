@@ -11,8 +11,10 @@ use mayfly_transport_shm::Attachment;
 use mayfly_types::{Errno, OpenRef};
 use mayfly_wire::{LOCK_POSIX, LOCK_UNLOCK, LOCK_WRITE, Lock, LockRange};
 
-use super::nodes::{Instance, Served};
-use crate::slots::SlotTable;
+use crate::{
+    serve::tests::nodes::{Instance, Served},
+    slots::SlotTable,
+};
 
 const O_RDWR: u32 = 2;
 const O_CREAT: u32 = 0o100;

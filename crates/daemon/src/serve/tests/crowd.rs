@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
+use crate::serve::tests::{
     calm::{ask, serve},
     host::Host,
     roles::make,

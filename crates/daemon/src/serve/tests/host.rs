@@ -29,9 +29,9 @@ use rustix::{
     process::{PidfdFlags, pidfd_open},
 };
 
-use super::{
-    super::channel::{self, Message},
-    ledger::Ledgers,
+use crate::serve::{
+    channel::{self, Message},
+    tests::ledger::Ledgers,
 };
 
 /// How long what must come may take while other programs use the processors.

@@ -13,7 +13,7 @@ use mayfly_transport_shm::{
 use mayfly_types::{SessionId, limits::GIVEN_UP_MAX};
 use mayfly_wire::Op;
 
-use super::hostile::{Client, Scribble};
+use crate::serve::tests::hostile::{Client, Scribble};
 
 const AT: LaneRef = LaneRef { session: SessionId(5), lane: 1 };
 

@@ -9,8 +9,10 @@ use mayfly_meta::record::Policy;
 use mayfly_types::{Errno, limits::CHUNK_BYTES_MIN};
 use mayfly_wire::{GetXattr, ListXattr, RemoveXattr, SetXattr, Target, XATTR_CREATE};
 
-use super::nodes::{Instance, walk};
-use crate::{LAYOUT_XATTR, NODES_XATTR};
+use crate::{
+    LAYOUT_XATTR, NODES_XATTR,
+    serve::tests::nodes::{Instance, walk},
+};
 
 const O_RDWR: u32 = 2;
 const O_CREAT: u32 = 0o100;

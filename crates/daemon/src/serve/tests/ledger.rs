@@ -24,10 +24,10 @@ use mayfly_transport_tcp::Body;
 use mayfly_types::{Errno, FileId, SessionId};
 use mayfly_wire::{Op, Request};
 
-use super::super::{Caller, Completion, Opener, Place, Progress, Reached, Service};
 use crate::{
     Message, ShardId,
     message::{Answer, Forward, PartPlace, Question, Resolved},
+    serve::{Caller, Completion, Opener, Place, Progress, Reached, Service},
 };
 
 /// The ledgers of a daemon.

@@ -5,7 +5,7 @@ use mayfly_meta::record::Policy;
 use mayfly_transport_tcp::limits::LENT_BYTES_MIN;
 use mayfly_types::limits::{CHUNK_BYTES_MIN, TRANSFER_BYTES_MAX};
 
-use super::nodes::Instance;
+use crate::serve::tests::nodes::Instance;
 
 const O_RDWR: u32 = 2;
 const O_CREAT: u32 = 0o100;

@@ -26,11 +26,10 @@ use mayfly_wire::{
     WALK_EMPTY, Walk, Write, listing,
 };
 
-use super::{
-    super::{Ending, Nodes, Opener, Place, channel::Message, run},
-    host::Host,
+use crate::{
+    Config, Pool, Roles, Seams, Shard, Survivors, SystemClock, Totals,
+    serve::{Ending, Nodes, Opener, Place, channel::Message, run, tests::host::Host},
 };
-use crate::{Config, Core, Parts, Pool, Roles, Survivors, SystemClock, Totals};
 
 const O_RDWR: u32 = 2;
 const O_CREAT: u32 = 0o100;
@@ -49,7 +48,7 @@ struct Files {
 
 impl Opener for Files {
     type Store = TreeStore;
-    type Service = Core;
+    type Service = Shard;
     type Error = String;
 
     fn store(&self, place: &Place) -> Result<(TreeStore, u64), String> {
@@ -64,10 +63,10 @@ impl Opener for Files {
         Ok((store, committed))
     }
 
-    fn service(&self, place: &Place, store: TreeStore) -> Result<Core, String> {
+    fn service(&self, place: &Place, store: TreeStore) -> Result<Shard, String> {
         let objects = DirectoryStore::open(&self.directory.join("objects"));
         let waker = place.waker();
-        let parts = Parts {
+        let parts = Seams {
             store: Box::new(store),
             objects: Arc::new(objects.map_err(|errno| errno.to_string())?),
             node: place.node(),
@@ -98,7 +97,7 @@ impl Opener for Files {
             processors: usize::MAX,
         };
         let survivors = Survivors { sessions: place.sessions().to_vec() };
-        Core::open(config, parts, &survivors).map_err(|error| error.to_string())
+        Shard::open(config, parts, &survivors).map_err(|error| error.to_string())
     }
 }
 

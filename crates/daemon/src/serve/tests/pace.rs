@@ -8,7 +8,7 @@ use std::{
 use mayfly_transport::{Patience, Transport};
 use mayfly_wire::Ping;
 
-use super::host::Host;
+use crate::serve::tests::host::Host;
 
 const REQUESTS: u32 = 200_000;
 

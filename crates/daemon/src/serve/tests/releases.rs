@@ -14,9 +14,9 @@ use mayfly_types::OpenRef;
 use mayfly_wire::{LOCK_FLOCK, LOCK_WRITE, LockRange, TestLock};
 use rustix::fs::{Mode, OFlags, inotify};
 
-use super::{
-    super::releases,
-    host::{Host, spawn, until},
+use crate::serve::{
+    releases,
+    tests::host::{Host, spawn, until},
 };
 
 /// As a process does that shares an open file description: access mode 3, neither read nor write.

@@ -6,7 +6,7 @@ use mayfly_transport::{Answer, Patience, Transport};
 use mayfly_types::FileId;
 use mayfly_wire::{MakeDirectory, Walk};
 
-use super::{host::attach_to, ledger::Ledgers};
+use crate::serve::tests::{host::attach_to, ledger::Ledgers};
 
 const THREADS: u32 = 3;
 
@@ -27,7 +27,7 @@ fn daemon() {
     let Some((directory, shards)) = directory() else { return };
     let channel = std::io::stdin().as_fd().try_clone_to_owned().expect("the channel");
     let ledgers = Ledgers::new(&directory, shards);
-    super::super::run(channel, &directory.join("ofd"), shards, None, &ledgers).expect("served");
+    crate::serve::run(channel, &directory.join("ofd"), shards, None, &ledgers).expect("served");
 }
 
 /// Makes requests until the file `stop` appears; writes each acknowledged one to `acknowledged`.

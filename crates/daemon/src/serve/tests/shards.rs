@@ -10,12 +10,16 @@ use mayfly_transport_shm::{
 use mayfly_types::{Errno, OpenRef, SessionId};
 use mayfly_wire::{LOCK_FLOCK, LOCK_WRITE, LockRange, TestLock};
 
-use super::{
-    super::{Ending, channel::Message, run},
-    host::{Host, spawn, until},
-    hostile::Client,
-    ledger::{Ledgers, owner},
-    roles::make,
+use crate::serve::{
+    Ending,
+    channel::Message,
+    run,
+    tests::{
+        host::{Host, spawn, until},
+        hostile::Client,
+        ledger::{Ledgers, owner},
+        roles::make,
+    },
 };
 
 const SHARDS: u32 = 3;

@@ -9,7 +9,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::host::{Host, PATIENCE, spawn, until};
+use crate::serve::tests::host::{Host, PATIENCE, spawn, until};
 
 /// So many requests that were answered are a load.
 const LOAD: usize = 1000;

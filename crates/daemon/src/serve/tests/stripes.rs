@@ -23,7 +23,7 @@ use mayfly_wire::{
     Write,
 };
 
-use super::nodes::Instance;
+use crate::serve::tests::nodes::Instance;
 
 const O_RDWR: u32 = 2;
 const O_CREAT: u32 = 0o100;

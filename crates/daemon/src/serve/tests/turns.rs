@@ -8,7 +8,7 @@ use std::{
 
 use mayfly_transport_shm::layout::DAEMON_ASLEEP;
 
-use super::nodes::{Instance, Served};
+use crate::serve::tests::nodes::{Instance, Served};
 
 const O_RDWR: u32 = 2;
 const O_CREAT: u32 = 0o100;

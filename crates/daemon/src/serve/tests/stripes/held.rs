@@ -5,7 +5,7 @@ use std::{
     thread,
 };
 
-use super::{CHUNK, Instance, O_CREAT, O_RDWR, stripes};
+use crate::serve::tests::stripes::{CHUNK, Instance, O_CREAT, O_RDWR, stripes};
 
 /// What is appended.
 const APPENDED: u8 = 0xaa;

@@ -7,7 +7,7 @@ use mayfly_wire::{
     Target,
 };
 
-use super::{CHUNK, Instance, O_CREAT, O_RDWR, pattern, stripes};
+use crate::serve::tests::stripes::{CHUNK, Instance, O_CREAT, O_RDWR, pattern, stripes};
 
 const PUNCH: u32 = ALLOCATE_KEEP_SIZE | ALLOCATE_PUNCH_HOLE;
 

@@ -1,0 +1,516 @@
+//! What runs beside the requests, in the I/O pool: reading and writing objects, cutting them,
+//! syncing, and removing objects that nothing refers to any more.
+//!
+//! A job that changes an object is started on an inode that is unsettled, so the object is asked
+//! for length and space from then on. While such jobs are *in flight* the size is not settled; the
+//! last one to come back does it when no writer is left. A write at an offset may be made again
+//! when its daemon dies in between; an append may not, and is noted first (`append.rs`). An open
+//! that truncates makes its description at once, and is answered when the object is cut; a size
+//! that nobody waits for is settled when the object can be looked at without waiting.
+
+use std::sync::Arc;
+
+use mayfly_meta::{
+    key,
+    record::{BirthKey, Content},
+};
+use mayfly_object::{Listed, ObjectAttr, ObjectId, ObjectStore};
+use mayfly_transport_shm::layout::FILE_MAPPED;
+use mayfly_transport_tcp::{Body, limits::LENT_BYTES_MIN};
+use mayfly_types::{Attr, Durability, Errno, FileId, OpenRef, limits::TRANSFER_BYTES_MAX};
+use mayfly_wire::{Data, DataHead, Opened, Sync, Wire, Writer, Written};
+
+use crate::{
+    api::{Caller, Completion},
+    files::{
+        data::{BLOCK_BYTES, object_of},
+        preparation::{Prepared, Subject},
+    },
+    log,
+    maps::HashMap,
+    namespace::inode::Located,
+    shard::{Outcome, Served, Shard, store_failed},
+    striping::object,
+};
+
+/// As many bytes a shard copies itself where no disk is waited for: a copy of 16 KiB takes 3 µs, to
+/// wake another thread and be woken by it 10 to 60.
+const HERE_BYTES_MAX: usize = 16 << 10;
+/// With so few processors it copies as much as a request can carry: the process that asks and the
+/// thread that looks after the sockets have them both, so that another thread brings nothing but
+/// the switches to it, and bytes that come from and go to a socket are in this one's caches.
+const FEW_PROCESSORS: usize = 2;
+
+/// So many objects at most are removed by one job: to wake a thread of the pool, and to be woken by
+/// it, takes as long as a removal.
+const REMOVALS_MAX: usize = 32;
+
+/// How many bytes a shard copies itself from and to objects in memory.
+fn copied_here_bytes_max(processors: usize) -> usize {
+    if processors <= FEW_PROCESSORS { TRANSFER_BYTES_MAX } else { HERE_BYTES_MAX }
+}
+
+/// How long a job takes that is not waited for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Length {
+    /// So many bytes are copied.
+    Bytes(usize),
+    /// Nobody knows.
+    Any,
+}
+
+type Job = Box<dyn FnOnce() -> Done + Send>;
+
+/// What a job of the I/O pool has to report.
+#[derive(Debug)]
+pub(crate) enum Done {
+    /// The answer to a request.
+    Answer(Caller, Result<(), Errno>),
+    /// Bytes that a request asked for.
+    Read(Caller, Result<Vec<u8>, Errno>),
+    /// An object was changed: with what came of it, an offset for writes, and whether the object
+    /// can be looked at.
+    Changed(Change, Result<u64, Errno>, Result<(), Errno>),
+    /// A part of a striped file was read.
+    PartRead(object::ReadDone),
+    /// Objects of this node that somebody has asked for.
+    Listed(Caller, Result<Vec<Listed>, Errno>),
+    /// Bytes were written to a part.
+    PartWritten(object::WriteDone),
+    /// What an operation was put aside for.
+    Prepared(Subject, Prepared),
+    /// Objects are gone, or are not.
+    Removed(Vec<(ObjectId, Result<(), Errno>)>),
+    /// The kernel's file of a pipe or a socket is gone, as far as it was here.
+    Abandoned,
+}
+
+/// A change of an object, and what is to be done after it.
+#[derive(Debug)]
+pub(crate) struct Change {
+    /// Who waits for it, if anybody does.
+    pub(crate) caller: Option<Caller>,
+    pub(crate) object: ObjectId,
+    /// Where the inode is found if nobody has the file open any more.
+    pub(crate) birth: BirthKey,
+    /// The answer when it went well.
+    pub(crate) reply: Reply,
+}
+
+impl Change {
+    /// Made, with this result. The object is opened if it is not, since it is looked at next.
+    fn done(self, objects: &dyn ObjectStore, result: Result<u64, Errno>) -> Done {
+        let looked = objects.attr(self.object).map(drop);
+        Done::Changed(self, result, looked)
+    }
+}
+
+/// What is answered after a change.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// How much of [`Work::growing_bytes`] is for it, and its place among those that were begun.
+    Written(Written, u64, Option<usize>),
+    /// The attributes as they are then.
+    Attr,
+    /// The same, and the description that was made for it; an error ends that.
+    Opened(OpenRef),
+    Nothing,
+    /// Nothing; so much space was promised for it, bytes.
+    Allocated(u64),
+}
+
+/// Background work of the shard.
+#[derive(Default)]
+pub(crate) struct Work {
+    /// Changes of objects that wait for the commit of what says so.
+    deferred: Vec<(Length, Job)>,
+    /// Objects to remove once the transaction that unlinked them is committed.
+    pub(crate) doomed: Vec<ObjectId>,
+    /// Objects that are removed and whose mark can go.
+    removed: Vec<ObjectId>,
+    /// The kernel's files of pipes and sockets that were removed.
+    abandoned: Vec<Vec<u8>>,
+    /// Changes under way, for each file.
+    in_flight: HashMap<FileId, u32>,
+    /// What writes among them may take that does not count as taken yet.
+    pub(super) growing_bytes: u64,
+    /// To which length at least a change that is under way cuts the file, bytes.
+    cuts: HashMap<FileId, u64>,
+}
+
+impl Work {
+    /// A pipe or a socket is gone; so is the kernel's own, once that is committed. One that stays
+    /// when the daemon dies in between goes with the instance.
+    pub(crate) fn abandon(&mut self, place: &[u8]) {
+        if !place.is_empty() {
+            self.abandoned.push(place.to_vec());
+        }
+    }
+
+    pub(crate) fn is_in_flight(&self, file: FileId) -> bool {
+        self.in_flight.contains_key(&file)
+    }
+
+    /// A change cuts the file to this length.
+    pub(crate) fn cut(&mut self, file: FileId, size_bytes: u64) {
+        let least = self.cuts.entry(file).or_insert(size_bytes);
+        *least = size_bytes.min(*least);
+    }
+
+    /// Whether a change that is under way cuts the file.
+    pub(super) fn is_being_cut(&self, file: FileId) -> bool {
+        !self.cuts.is_empty() && self.cuts.contains_key(&file)
+    }
+
+    /// Where a file that is so long now may end when what is under way is done, at the least.
+    pub(super) fn least_end(&self, file: FileId, size_bytes: u64) -> u64 {
+        self.cuts.get(&file).map_or(size_bytes, |cut| size_bytes.min(*cut))
+    }
+}
+
+impl Shard {
+    /// fsync and its like. What was acknowledged survives the daemon anyway; only `--durability
+    /// sync` asks for more, and there the store's commits are synchronous already.
+    pub(crate) fn sync(&mut self, caller: Caller, sync: &Sync<'_>) -> Outcome<Served> {
+        let object = if sync.all {
+            None
+        } else {
+            let inode = self.load_target(&sync.target)?.inode;
+            let Content::Object(generation) = inode.content else { return Ok(Served::Replied) };
+            if inode.layout.striped {
+                return self.sync_striped(&inode);
+            }
+            Some(ObjectId { file: inode.id, generation })
+        };
+        if self.config.durability != Durability::Sync {
+            return Ok(Served::Replied);
+        }
+        let objects = Arc::clone(&self.objects);
+        self.files.jobs.submit(0, move || {
+            let result = match object {
+                Some(object) => objects.sync(object),
+                None => objects.sync_all(),
+            };
+            Done::Answer(caller, result)
+        });
+        Ok(Served::Pending)
+    }
+
+    /// Called after a commit: objects can be changed as it says, and those that it unlinked can go.
+    pub(crate) fn start_deferred(&mut self) {
+        let Work { deferred, doomed, abandoned, .. } = &self.files.background;
+        if deferred.is_empty() && doomed.is_empty() && abandoned.is_empty() {
+            return;
+        }
+        for (length, job) in std::mem::take(&mut self.files.background.deferred) {
+            self.submit(length, job);
+        }
+        for objects in std::mem::take(&mut self.files.background.doomed).chunks(REMOVALS_MAX) {
+            self.start_removals(objects.to_vec());
+        }
+        for place in std::mem::take(&mut self.files.background.abandoned) {
+            let objects = Arc::clone(&self.objects);
+            self.files.jobs.submit(0, move || {
+                objects.abandon(&place);
+                Done::Abandoned
+            });
+        }
+    }
+
+    /// Removes an object with a mark, as soon as that is committed.
+    pub(crate) fn remove_when_committed(&mut self, object: ObjectId) {
+        match self.store.pending_transaction() {
+            0 => self.start_removal(object),
+            _ => self.files.background.doomed.push(object),
+        }
+    }
+
+    /// Removes an object whose mark is committed.
+    pub(super) fn start_removal(&mut self, object: ObjectId) {
+        self.start_removals(vec![object]);
+    }
+
+    fn start_removals(&mut self, doomed: Vec<ObjectId>) {
+        let objects = Arc::clone(&self.objects);
+        self.files.jobs.submit(0, move || {
+            let remove = |object| (object, objects.remove(object));
+            Done::Removed(doomed.into_iter().map(remove).collect())
+        });
+    }
+
+    /// Prepares something in the pool, once the batch is committed.
+    pub(super) fn start_preparation(
+        &mut self,
+        subject: Subject,
+        work: impl FnOnce(&dyn ObjectStore) -> Prepared + Send + 'static,
+    ) {
+        let objects = Arc::clone(&self.objects);
+        self.start_job(Length::Any, move || Done::Prepared(subject, work(&*objects)));
+    }
+
+    /// Starts a job once the batch is committed.
+    pub(crate) fn start_job(
+        &mut self,
+        length: Length,
+        job: impl FnOnce() -> Done + Send + 'static,
+    ) {
+        if self.store.pending_transaction() == 0 {
+            self.submit(length, job);
+        } else {
+            self.files.background.deferred.push((length, Box::new(job)));
+        }
+    }
+
+    fn submit(&mut self, length: Length, job: impl FnOnce() -> Done + Send + 'static) {
+        let is_short = match length {
+            Length::Bytes(count) => count <= copied_here_bytes_max(self.config.processors),
+            Length::Any => false,
+        };
+        if is_short && !self.objects.may_wait() {
+            self.files.jobs.submit_short(0, job);
+        } else {
+            self.files.jobs.submit(0, job);
+        }
+    }
+
+    /// Reads in the pool.
+    pub(super) fn start_read(
+        &mut self,
+        caller: Caller,
+        object: ObjectId,
+        offset: u64,
+        count: usize,
+    ) -> Served {
+        let objects = Arc::clone(&self.objects);
+        self.submit(Length::Bytes(count), move || {
+            let result = objects.read_up_to(object, offset, count);
+            Done::Read(caller, result)
+        });
+        Served::Pending
+    }
+
+    /// Changes an object in the pool, once it is committed that its inode is unsettled.
+    pub(crate) fn start_change(
+        &mut self,
+        length: Length,
+        change: Change,
+        work: impl FnOnce(&dyn ObjectStore) -> Result<u64, Errno> + Send + 'static,
+    ) -> Served {
+        *self.files.background.in_flight.entry(change.object.file).or_default() += 1;
+        let objects = Arc::clone(&self.objects);
+        self.start_job(length, move || {
+            let result = work(&*objects);
+            change.done(&*objects, result)
+        });
+        Served::Pending
+    }
+
+    /// Takes in what the I/O pool has finished. An answer that appears here rests on nothing that
+    /// is not committed: its job was submitted after the commit of its batch, or needed none.
+    pub(crate) fn absorb(&mut self) {
+        self.end_old_doubts();
+        for (_, done) in self.files.jobs.completions() {
+            match done {
+                Done::Answer(caller, result) => self.complete(caller, result.map(|()| Vec::new())),
+                Done::Read(caller, result) => {
+                    self.complete_read(caller, result);
+                }
+                Done::Changed(change, result, looked) => {
+                    self.changed_object(change, result, looked);
+                }
+                Done::Listed(caller, listed) => self.objects_listed(caller, listed),
+                Done::PartRead(done) => self.part_was_read(done),
+                Done::PartWritten(done) => self.part_was_written(done),
+                Done::Prepared(subject, prepared) => self.prepared(subject, prepared),
+                Done::Abandoned => {}
+                Done::Removed(removed) => self.objects_removed(removed),
+            }
+        }
+    }
+
+    fn objects_removed(&mut self, removed: Vec<(ObjectId, Result<(), Errno>)>) {
+        for (object, result) in removed {
+            match result {
+                Ok(()) => self.files.background.removed.push(object),
+                Err(errno) => {
+                    // It keeps its mark.
+                    let what = format!("cannot be removed: {errno}; the next start tries again");
+                    log::error(format_args!("object {}", object.path()), what);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn complete(&mut self, caller: Caller, body: Result<Vec<u8>, Errno>) {
+        self.complete_with(caller, body.map(Body::from));
+    }
+
+    /// Answers with bytes of an object, which stay where they are if there are many.
+    pub(crate) fn complete_read(&mut self, caller: Caller, read: Result<Vec<u8>, Errno>) {
+        let body = read.and_then(|bytes| {
+            if bytes.len() < LENT_BYTES_MIN {
+                let data = Data { object: true, bytes: &bytes };
+                return encoded(bytes.len(), &data).map(Body::from);
+            }
+            let count = u32::try_from(bytes.len()).map_err(|_| Errno::EOVERFLOW)?;
+            let head = encoded(0, &DataHead { object: true, count })?;
+            Ok(Body::new(head, bytes.into()))
+        });
+        self.complete_with(caller, body);
+    }
+
+    fn complete_with(&mut self, caller: Caller, body: Result<Body, Errno>) {
+        let (status, body) = match body {
+            Ok(body) => (0, body),
+            Err(errno) => (errno.raw() as u32, Body::default()),
+        };
+        let done = Completion { caller, status, body };
+        if self.forget_cut(caller) {
+            // It is stored before the commit that forgets what was noted.
+            self.note_answer(&done);
+            self.tasks.answer(done);
+        } else if self.note_answer(&done) {
+            self.batch.uncommitted.push(done);
+        } else {
+            self.batch.ready.push(done);
+        }
+    }
+
+    fn changed_object(
+        &mut self,
+        change: Change,
+        result: Result<u64, Errno>,
+        looked: Result<(), Errno>,
+    ) {
+        let attr = match looked.and_then(|()| self.objects.attr_at_hand(change.object)) {
+            Ok(Some(attr)) => Ok(attr),
+            // So many others are open that it is closed again.
+            Ok(None) => return self.look_again(change, result),
+            Err(errno) => Err(errno),
+        };
+        if result == Err(Errno::EIO) {
+            let object = change.object.path();
+            log::error(format_args!("object {object}"), "changing it: EIO");
+        }
+        let file = change.object.file;
+        if let Some(count) = self.files.background.in_flight.get_mut(&file) {
+            *count -= 1;
+            if *count == 0 {
+                self.files.background.in_flight.remove(&file);
+                self.files.background.cuts.remove(&file);
+                self.striping.files.appending.remove(&file);
+                self.wake_blocked();
+            }
+        }
+        match change.reply {
+            Reply::Allocated(bytes) => self.promise_kept(file, bytes),
+            Reply::Written(_, growth, _) => self.files.background.growing_bytes -= growth,
+            Reply::Attr | Reply::Opened(_) | Reply::Nothing => {}
+        }
+        let after = attr.and_then(|attr| self.after_change(&change, &attr));
+        self.answer_change(&change, result, after);
+        self.end_change(&change, result);
+    }
+
+    fn look_again(&mut self, change: Change, result: Result<u64, Errno>) {
+        let objects = Arc::clone(&self.objects);
+        self.files.jobs.submit(0, move || change.done(&*objects, result));
+    }
+
+    fn answer_change(
+        &mut self,
+        change: &Change,
+        result: Result<u64, Errno>,
+        after: Result<Attr, Errno>,
+    ) {
+        let body = result.and_then(|end| match &change.reply {
+            Reply::Written(written, ..) => encoded(0, &Written { end, ..*written }),
+            Reply::Attr => after.and_then(|attr| encoded(0, &attr)),
+            Reply::Opened(open) => {
+                let mapped = self.files.opens.has_flag(change.object.file, FILE_MAPPED);
+                let opened = |attr| Opened { open: *open, attr, created: false, mapped };
+                after.and_then(|attr| encoded(0, &opened(attr)))
+            }
+            Reply::Nothing | Reply::Allocated(_) => Ok(Vec::new()),
+        });
+        if let (Err(_), Reply::Opened(open)) = (&body, &change.reply) {
+            self.end_open(*open);
+        }
+        if let Some(caller) = change.caller {
+            self.complete(caller, body);
+        }
+    }
+
+    /// Settles the size, once the object is opened if it is not: closing waits for no disk.
+    pub(crate) fn settle_soon(&mut self, located: &mut Located) -> Outcome<()> {
+        let object = object_of(&located.inode).filter(|_| located.inode.unsettled);
+        let Some(object) = object else { return Ok(()) };
+        if located.inode.layout.striped {
+            self.settle_striped(located);
+            return Ok(());
+        }
+        if let Some(attr) = self.objects.attr_at_hand(object)? {
+            return self.settle(located, &attr);
+        }
+        let birth = located.birth();
+        let change = Change { caller: None, object, birth, reply: Reply::Nothing };
+        self.start_change(Length::Any, change, |_| Ok(0));
+        Ok(())
+    }
+
+    /// Accounts for the space, and settles the size when nobody may write any more.
+    fn after_change(&mut self, change: &Change, attr: &ObjectAttr) -> Result<Attr, Errno> {
+        let file = change.object.file;
+        let step = |core: &mut Shard| {
+            core.charge(file, attr.blocks * BLOCK_BYTES);
+            let mut located = core.load_birth(file, &change.birth)?;
+            let writers = core.files.opens.file(file).map_or(0, |file| file.writers);
+            if writers == 0 && !core.files.background.is_in_flight(file) {
+                core.settle(&mut located, attr)?;
+            }
+            core.attr_with(&located.inode, Some(attr))
+        };
+        step(self).map_err(|fault: crate::shard::Fault| fault.errno())
+    }
+
+    /// Runs one of the jobs that wait in the I/O pool, counted from the first; false when there are
+    /// not so many. For a core whose pool is run by hand ([`mayfly_object::BY_HAND`]).
+    pub fn run_job(&mut self, which: usize) -> bool {
+        self.files.jobs.run(which)
+    }
+
+    /// Jobs of the I/O pool whose result is still to come.
+    #[must_use]
+    pub fn background_jobs(&self) -> usize {
+        self.files.jobs.outstanding() + self.files.background.deferred.len()
+    }
+
+    /// Work that no request waits for, and results of the pool. True when a commit must follow,
+    /// after which there may be completions; a further call may find more.
+    pub fn idle_work(&mut self) -> bool {
+        self.execute_ripe();
+        self.absorb();
+        for object in std::mem::take(&mut self.files.background.removed) {
+            if let Err(error) = self.store.delete(&key::doomed(object.file, object.generation)) {
+                store_failed(&error);
+            }
+        }
+        self.give_names_back()
+            || self.store.pending_transaction() != 0
+            || self.has_messages()
+            || !self.batch.ready.is_empty()
+            || !self.batch.uncommitted.is_empty()
+    }
+}
+
+/// Room for a reply beside its bytes, bytes.
+const REPLY_ROOM: usize = 256;
+
+pub(crate) fn encoded<'a>(bytes: usize, reply: &impl Wire<'a>) -> Result<Vec<u8>, Errno> {
+    let mut body = vec![0; bytes + REPLY_ROOM];
+    let mut to = Writer::new(&mut body);
+    reply.encode(&mut to).map_err(|_| Errno::EOVERFLOW)?;
+    let used = to.used();
+    body.truncate(used);
+    Ok(body)
+}

@@ -1,0 +1,597 @@
+//! File data: through the daemon, or by leave to use the object.
+//!
+//! Small files live in their inode record. What outgrows it *spills*: the object is made, the bytes
+//! written, the record committed, and only then a grant goes out. On one node the object's length
+//! is the file's length while anybody may write (the inode is *unsettled*). The daemon accounts for
+//! space by allowance: local writes may reach up to `allowance_end` and no further without asking.
+
+use mayfly_meta::{
+    key,
+    record::{Content, Inode},
+};
+use mayfly_object::{ObjectAttr, ObjectId};
+pub(crate) use mayfly_types::BLOCK_BYTES;
+use mayfly_types::{
+    Errno, FileId, FileKind, Times,
+    limits::{FILE_BYTES_MAX, INLINE_BYTES_MAX, TRANSFER_BYTES_MAX},
+};
+use mayfly_wire::{
+    Data, GRANT_OBJECT, GRANT_PART, GRANT_READ, GRANT_WRITE, Grant, Granted, OwnPart, Read, Wire,
+    Write, Writer, Written,
+};
+
+use crate::{
+    api::Caller,
+    files::{
+        background::{Change, Reply},
+        descriptions::{Open, OpenFile},
+        preparation::Preparation,
+    },
+    message::Question,
+    namespace::inode::Located,
+    shard::{Fault, Outcome, Served, Shard},
+};
+
+/// An allowance grows by at least this, bytes.
+const ALLOWANCE_STEP_MIN: u64 = 1 << 20;
+/// An allowance grows by at most this beyond what was asked for, bytes.
+const ALLOWANCE_STEP_MAX: u64 = 64 << 20;
+/// An access time older than this is renewed by a read, as `relatime` does.
+const ATIME_SECONDS: i64 = 24 * 60 * 60;
+
+pub(crate) fn object_of(inode: &Inode) -> Option<ObjectId> {
+    match inode.content {
+        Content::Object(generation) => Some(ObjectId { file: inode.id, generation }),
+        _ => None,
+    }
+}
+
+impl Shard {
+    pub(crate) fn read(
+        &mut self,
+        caller: Caller,
+        read: &Read,
+        to: &mut Writer<'_>,
+    ) -> Outcome<Served> {
+        let open = self.files.opens.get(read.open)?;
+        if !open.may_read() {
+            return Err(Errno::EBADF.into());
+        }
+        let mut located = self.load_open(open.id)?;
+        if located.inode.layout.striped {
+            return self.read_striped(caller, &located.inode, read, to);
+        }
+        let count = (read.count as usize).min(TRANSFER_BYTES_MAX);
+        match &located.inode.content {
+            Content::Inline(bytes) => {
+                let start = usize::try_from(read.offset).unwrap_or(usize::MAX).min(bytes.len());
+                let bytes = &bytes[start..start + count.min(bytes.len() - start)];
+                Data { object: false, bytes }.encode(to)?;
+            }
+            Content::Object(generation) => {
+                let object = ObjectId { file: open.id, generation: *generation };
+                self.check_undoubted(open.id)?;
+                self.touch_atime(&mut located)?;
+                return Ok(self.start_read(caller, object, read.offset, count));
+            }
+            Content::Directory(_) => return Err(Errno::EISDIR.into()),
+            Content::Symlink(_) | Content::Fifo(_) | Content::Socket(_) => {
+                return Err(Errno::EINVAL.into());
+            }
+        }
+        self.touch_atime(&mut located)?;
+        Ok(Served::Replied)
+    }
+
+    fn touch_atime(&mut self, located: &mut Located) -> Outcome<()> {
+        let inode = &mut located.inode;
+        let stale =
+            inode.atime <= inode.mtime || inode.atime.seconds + ATIME_SECONDS < self.now.seconds;
+        if self.config.times == Times::All && stale && inode.atime != self.now {
+            inode.atime = self.now;
+            self.save(located)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn write(
+        &mut self,
+        caller: Caller,
+        write: &Write<'_>,
+        to: &mut Writer<'_>,
+    ) -> Outcome<Served> {
+        let open = self.files.opens.get(write.open)?;
+        if !open.may_write() {
+            return Err(Errno::EBADF.into());
+        }
+        let mut located = self.load_open(open.id)?;
+        if located.inode.layout.striped {
+            return self.write_striped(caller, &located, write, to);
+        }
+        let start = if write.append { self.size_of(&located.inode)? } else { write.offset };
+        let bytes = fitting(start, write.bytes)?;
+        let end = start + bytes.len() as u64;
+        let reply = |object| Written { object, count: bytes.len() as u32, end };
+        if bytes.is_empty() {
+            reply(object_of(&located.inode).is_some()).encode(to)?;
+            return Ok(Served::Replied);
+        }
+        self.check_at_rest(open.id)?;
+        self.check_append_is_alone(&located.inode, write.append)?;
+        let reach = if write.append { self.reach_of_append(open.id, end) } else { end };
+        if self.outgrows_chunk(&located.inode, reach) && self.stripe(&mut located)? {
+            return self.write_striped(caller, &located, write, to);
+        }
+        if matches!(located.inode.content, Content::Inline(_)) && end <= INLINE_BYTES_MAX as u64 {
+            self.write_inline(&mut located, start, bytes)?;
+            reply(false).encode(to)?;
+            return Ok(Served::Replied);
+        }
+        let growth = match self.is_in_doubt(caller) {
+            // There was room when it was begun.
+            true => 0,
+            false => self.check_growth(&located.inode, end, bytes.len() as u64)?,
+        };
+        let object = self.object_to_change(&mut located)?;
+        self.mark_unsettled(&mut located, object)?;
+        let written = Written { object: true, count: bytes.len() as u32, end };
+        let birth = located.birth();
+        let reply = Reply::Written(written, growth, None);
+        let change = Change { caller: Some(caller), object, birth, reply };
+        if write.append {
+            self.append_alone(&located.inode, caller);
+            let change = Change { reply: Reply::Written(written, 0, None), ..change };
+            let appended = self.append(change, bytes, start, to);
+            if !matches!(appended, Ok(Served::Pending)) {
+                self.striping.files.appending.remove(&open.id);
+            }
+            return appended;
+        }
+        Ok(self.start_write(change, start, bytes))
+    }
+
+    /// Writes to the record of a small file that stays one.
+    fn write_inline(&mut self, located: &mut Located, start: u64, bytes: &[u8]) -> Outcome<()> {
+        let Content::Inline(content) = &mut located.inode.content else {
+            return Err(Errno::EINVAL.into());
+        };
+        let (before, end) = (content.len() as u64, start + bytes.len() as u64);
+        let whole = start == 0 && end >= before && located.fused.is_some();
+        if !whole {
+            put_into(content, start as usize, bytes);
+        }
+        located.inode.size_bytes = end.max(before);
+        if end > before {
+            self.check_room()?;
+        }
+        let now = self.now;
+        self.changed(&mut located.inode, now);
+        match &located.fused {
+            Some(birth) if whole => self.save_bytes(&located.inode, birth, bytes),
+            _ => self.save(located),
+        }
+    }
+
+    /// Refuses what the capacity has no room for; how much a write may take, bytes. It counts as
+    /// taken when it is done, so until then there is room for others only beside it.
+    fn check_growth(&mut self, inode: &Inode, end: u64, bytes: u64) -> Outcome<u64> {
+        let growth = if let Some(object) = object_of(inode) {
+            let before = self.look(object)?;
+            // Overwriting what is there takes no space; anything else may.
+            let dense = before.blocks * BLOCK_BYTES >= before.size_bytes;
+            if end <= before.size_bytes && dense {
+                return Ok(0);
+            }
+            bytes
+        } else {
+            self.check_room()?;
+            // What is in the inode moves to the object too.
+            bytes + inode.size_bytes
+        };
+        self.check_free(self.files.background.growing_bytes + growth)?;
+        Ok(growth)
+    }
+
+    pub(crate) fn check_free(&mut self, bytes: u64) -> Outcome<()> {
+        if self.find_room(bytes)? { Ok(()) } else { Err(Errno::ENOSPC.into()) }
+    }
+
+    /// Whether there is room for `bytes` more, if need be what open files have set aside and do not
+    /// use.
+    pub(crate) fn find_room(&mut self, bytes: u64) -> Outcome<bool> {
+        if self.free_bytes() < bytes {
+            self.reclaim()?;
+            if self.free_bytes() < bytes && !self.place.alone {
+                self.reclaim_elsewhere()?;
+            }
+        }
+        Ok(self.free_bytes() >= bytes)
+    }
+
+    /// The same at the other shards of the node, once in a run.
+    pub(crate) fn reclaim_elsewhere(&mut self) -> Outcome<()> {
+        let others = self.place.numbering.here().filter(|shard| *shard != self.place.shard);
+        let others: Vec<u32> = others.map(|shard| shard.0).collect();
+        self.facts(&others, &Question::Reclaim).map(drop)
+    }
+
+    /// Cuts the allowances of open files to what their objects have.
+    ///
+    /// Their grants stay: the object is the same, and a process that met a revoked grant after an
+    /// append would append again. A transfer that is under way at this moment may therefore still
+    /// use what it was allowed; it is accounted for with the next allowance, or when the file is
+    /// closed.
+    pub(crate) fn reclaim(&mut self) -> Outcome<()> {
+        let generous = |(id, file): (FileId, &OpenFile)| (!file.trimmed).then_some(id);
+        let files: Vec<FileId> = self.files.opens.files().filter_map(generous).collect();
+        let mut far = Vec::new();
+        for id in files {
+            let inode = self.load_open(id)?.inode;
+            let unsettled = inode.unsettled && !inode.layout.striped;
+            let Some(object) = object_of(&inode).filter(|_| unsettled) else { continue };
+            let Some(before) = self.objects.attr_at_hand(object)? else {
+                far.push(object);
+                continue;
+            };
+            // Below the end of a sparse object, too, there is space to be taken.
+            let dense = before.blocks * BLOCK_BYTES >= before.size_bytes;
+            self.files.opens.set_allowance(id, if dense { before.size_bytes } else { 0 });
+            // Again, now that nobody takes more.
+            match self.objects.attr_at_hand(object)? {
+                Some(after) => self.trim(id, after.blocks),
+                None => far.push(object),
+            }
+        }
+        self.reclaim_parts(&mut far);
+        if far.is_empty() || self.run.surveyed {
+            return Ok(());
+        }
+        for object in &far {
+            self.files.opens.set_allowance(object.file, 0);
+        }
+        Err(Fault::Prepare(Preparation::Survey(far)))
+    }
+
+    /// What objects that were not open take. A file that was allowed more since is left alone.
+    pub(super) fn take_survey(&mut self, surveyed: &[(ObjectId, Option<u64>)]) {
+        for (object, blocks) in surveyed {
+            if blocks.is_some_and(|blocks| self.trim_part(*object, blocks)) {
+                continue;
+            }
+            let file = self.files.opens.file(object.file).filter(|file| file.allowance_end == 0);
+            if let (Some(_), Some(blocks)) = (file, blocks) {
+                self.trim(object.file, *blocks);
+            }
+        }
+    }
+
+    fn trim(&mut self, id: FileId, blocks: u64) {
+        if let Some(file) = self.files.opens.file_mut(id) {
+            file.trimmed = true;
+            let bytes = blocks * BLOCK_BYTES + file.promised_bytes;
+            let had = std::mem::replace(&mut file.charged_bytes, bytes);
+            self.files.charged_bytes = (self.files.charged_bytes + bytes).saturating_sub(had);
+        }
+    }
+
+    /// The length now.
+    pub(crate) fn size_of(&mut self, inode: &Inode) -> Outcome<u64> {
+        match object_of(inode) {
+            Some(_) if inode.layout.striped => Ok(self.look_striped(inode)?.size_bytes),
+            Some(object) if inode.unsettled => Ok(self.look(object)?.size_bytes),
+            _ => Ok(inode.size_bytes),
+        }
+    }
+
+    /// Raises what is set aside for an open file to `bytes`.
+    pub(crate) fn charge(&mut self, id: FileId, bytes: u64) {
+        if let Some(file) = self.files.opens.file_mut(id)
+            && file.charged_bytes < bytes
+        {
+            self.files.charged_bytes += bytes - file.charged_bytes;
+            file.charged_bytes = bytes;
+        }
+    }
+
+    /// The object of a file whose content is about to be changed; an inline file gets one. The
+    /// caller saves the inode.
+    pub(crate) fn object_to_change(&mut self, located: &mut Located) -> Outcome<ObjectId> {
+        match object_of(&located.inode) {
+            Some(object) => {
+                if !located.inode.unsettled {
+                    self.cut_unacknowledged(&located.inode, object)?;
+                }
+                Ok(object)
+            }
+            None => self.spill(located, located.inode.size_bytes),
+        }
+    }
+
+    /// Sets the unsettled bit and saves the inode, before anybody may write the object.
+    pub(crate) fn mark_unsettled(
+        &mut self,
+        located: &mut Located,
+        object: ObjectId,
+    ) -> Outcome<()> {
+        if located.inode.unsettled {
+            return Ok(());
+        }
+        self.counters.settled_bytes =
+            self.counters.settled_bytes.saturating_sub(located.inode.blocks * BLOCK_BYTES);
+        self.charge(object.file, located.inode.blocks * BLOCK_BYTES);
+        located.inode.unsettled = true;
+        let mark = located.birth().encode();
+        self.store.put(&key::numbered(key::UNSETTLED, object.file), &mark)?;
+        self.save(located)
+    }
+
+    /// No writer is left: length, space and times move from the object, which is like this, to the
+    /// inode.
+    pub(crate) fn settle(&mut self, located: &mut Located, attr: &ObjectAttr) -> Outcome<()> {
+        let Some(object) = object_of(&located.inode) else { return Ok(()) };
+        if !located.inode.unsettled {
+            return Ok(());
+        }
+        let inode = &mut located.inode;
+        inode.size_bytes = attr.size_bytes;
+        inode.blocks = attr.blocks;
+        if self.config.times != Times::None {
+            inode.mtime = attr.mtime;
+            inode.ctime = inode.ctime.max(attr.ctime);
+        }
+        inode.unsettled = false;
+        self.forget_append(object.file)?;
+        self.counters.settled_bytes += attr.blocks * BLOCK_BYTES;
+        self.discharge(object.file);
+        self.store.delete(&key::numbered(key::UNSETTLED, object.file))?;
+        self.save(located)
+    }
+
+    /// Gives back what is set aside for an open file.
+    pub(crate) fn discharge(&mut self, id: FileId) {
+        if let Some(file) = self.files.opens.file_mut(id) {
+            self.files.charged_bytes -= std::mem::take(&mut file.charged_bytes);
+            self.files.opens.set_allowance(id, 0);
+        }
+    }
+
+    /// The object's record goes; the object itself follows after the commit.
+    pub(crate) fn doom_object(&mut self, inode: &Inode) -> Outcome<()> {
+        let Some(object) = object_of(inode) else { return Ok(()) };
+        if inode.layout.striped {
+            return self.doom_striped(inode);
+        }
+        self.store.put(&key::doomed(object.file, object.generation), &[1])?;
+        if inode.unsettled {
+            self.discharge(object.file);
+            self.forget_append(object.file)?;
+            self.store.delete(&key::numbered(key::UNSETTLED, object.file))?;
+        } else {
+            self.counters.settled_bytes =
+                self.counters.settled_bytes.saturating_sub(inode.blocks * BLOCK_BYTES);
+        }
+        self.counters.objects = self.counters.objects.saturating_sub(1);
+        self.files.background.doomed.push(object);
+        Ok(())
+    }
+
+    /// Cuts or extends a small file. The caller saves the inode.
+    pub(crate) fn resize(&mut self, located: &mut Located, size_bytes: u64) -> Outcome<()> {
+        self.check_at_rest(located.inode.id)?;
+        if size_bytes > located.inode.size_bytes {
+            self.check_room()?;
+        }
+        if size_bytes > INLINE_BYTES_MAX as u64 {
+            self.spill(located, size_bytes)?;
+        } else if let Content::Inline(bytes) = &mut located.inode.content {
+            bytes.resize(size_bytes as usize, 0);
+            located.inode.size_bytes = size_bytes;
+        }
+        let now = self.now;
+        self.changed(&mut located.inode, now);
+        Ok(())
+    }
+
+    /// `O_TRUNC`. A file that nobody else has open or mapped becomes a small one again; otherwise
+    /// the object is returned, which is to be cut in the pool.
+    pub(crate) fn truncate_at_open(&mut self, located: &mut Located) -> Outcome<Option<ObjectId>> {
+        if located.inode.kind() != FileKind::Regular {
+            return Ok(None);
+        }
+        let object = object_of(&located.inode);
+        let striped = located.inode.layout.striped;
+        if striped && self.files.opens.file(located.inode.id).is_some() {
+            // Its parts were cut before.
+            return Ok(None);
+        }
+        if let Some(object) = object {
+            self.check_at_rest(object.file)?;
+            // What is written next must show in a mapping, which outlives every open.
+            let known = !striped
+                && (self.files.opens.file(object.file).is_some() || self.look(object)?.mapped);
+            if known {
+                self.object_to_change(located)?;
+                self.mark_unsettled(located, object)?;
+                return Ok(Some(object));
+            }
+            self.doom_object(&located.inode)?;
+            let inode = &mut located.inode;
+            inode.content = Content::Inline(Vec::new());
+            (inode.size_bytes, inode.blocks, inode.unsettled) = (0, 0, false);
+            inode.layout.striped = false;
+            let now = self.now;
+            self.changed(&mut located.inode, now);
+        } else {
+            self.resize(located, 0)?;
+        }
+        self.save(located)?;
+        Ok(None)
+    }
+
+    pub(crate) fn grant(
+        &mut self,
+        caller: Caller,
+        grant: &Grant,
+        to: &mut Writer<'_>,
+    ) -> Outcome<Served> {
+        let open = self.files.opens.get(grant.open)?;
+        check_grant(&open, grant)?;
+        let mut located = self.load_open(open.id)?;
+        match located.inode.kind() {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Errno::EISDIR.into()),
+            FileKind::Symlink | FileKind::Fifo | FileKind::Socket => {
+                return Err(Errno::EINVAL.into());
+            }
+        }
+        let generation =
+            self.files.opens.entry(open.id).map_or(0, |entry| {
+                entry.grant_generation.load(std::sync::atomic::Ordering::Relaxed)
+            });
+        if located.inode.layout.striped && grant.want & GRANT_PART != 0 {
+            return self.grant_striped(caller, &located.inode, grant, to);
+        }
+        self.check_undoubted(open.id)?;
+        let writes = grant.want & GRANT_WRITE != 0;
+        if writes {
+            self.check_append_is_alone(&located.inode, false)?;
+        }
+        let outgrows = writes && self.outgrows_chunk(&located.inode, grant.end);
+        if located.inode.layout.striped || outgrows && self.stripe(&mut located)? {
+            Granted { object_path: b"", generation, own: OwnPart::WHOLE }.encode(to)?;
+            return Ok(Served::Replied);
+        }
+        let inline = object_of(&located.inode).is_none();
+        let outgrows = writes && grant.end > INLINE_BYTES_MAX as u64;
+        if inline && !outgrows && grant.want & GRANT_OBJECT == 0 {
+            Granted { object_path: b"", generation, own: OwnPart::WHOLE }.encode(to)?;
+            return Ok(Served::Replied);
+        }
+        let allowance = if writes { self.allowance(&located.inode, grant.end)? } else { None };
+        if writes && allowance.is_none() {
+            // No room for a dense file of that length. Writes through the daemon are charged for
+            // what they take.
+            Granted { object_path: b"", generation, own: OwnPart::WHOLE }.encode(to)?;
+            return Ok(Served::Replied);
+        }
+        let object = self.object_to_use(&mut located, writes)?;
+        if grant.want & GRANT_OBJECT != 0 && !writes {
+            // Perhaps to execute it.
+            self.objects.let_run(object);
+        }
+        if let Some(allowance) = allowance {
+            self.mark_unsettled(&mut located, object)?;
+            self.allow(open.id, allowance);
+        }
+        let object_path = object.path();
+        let object_path = object_path.as_bytes();
+        Granted { object_path, generation, own: OwnPart::WHOLE }.encode(to)?;
+        Ok(Served::Replied)
+    }
+
+    /// The object of a file, to be read or to be written.
+    fn object_to_use(&mut self, located: &mut Located, writes: bool) -> Outcome<ObjectId> {
+        match object_of(&located.inode).filter(|_| !writes) {
+            Some(object) => Ok(object),
+            None if writes => self.object_to_change(located),
+            None => {
+                self.check_room()?;
+                let object = self.spill(located, located.inode.size_bytes)?;
+                self.save(located)?;
+                Ok(object)
+            }
+        }
+    }
+
+    /// Free space as it would be if this file had nothing set aside.
+    fn room_for(&self, inode: &Inode) -> u64 {
+        let charged = self.files.opens.file(inode.id).map_or(0, |file| file.charged_bytes);
+        let settled = if inode.unsettled { 0 } else { inode.blocks * BLOCK_BYTES };
+        self.free_bytes() + charged + settled
+    }
+
+    /// How far a file may be written directly, so that `end` is covered; `None` when the space is
+    /// not there.
+    fn allowance(&mut self, inode: &Inode, end: u64) -> Outcome<Option<u64>> {
+        let had = self.files.opens.file(inode.id).ok_or(Errno::EBADF)?.allowance_end;
+        if inode.unsettled && end <= had {
+            return Ok(Some(had));
+        }
+        if object_of(inode).is_none() {
+            self.check_room()?;
+        }
+        let base = end.max(self.size_of(inode)?).max(had);
+        let mut room = self.room_for(inode);
+        if room < base {
+            self.reclaim()?;
+            if self.room_for(inode) < base && !self.place.alone {
+                self.reclaim_elsewhere()?;
+            }
+            room = self.room_for(inode);
+        }
+        Ok(generous(base, room, self.grant_end_max(inode)))
+    }
+
+    fn allow(&mut self, id: FileId, allowance: u64) {
+        let had = self.files.opens.file(id).map_or(0, |file| file.allowance_end);
+        if allowance <= had {
+            return;
+        }
+        self.charge(id, allowance);
+        self.files.opens.set_allowance(id, allowance);
+        if let Some(file) = self.files.opens.file_mut(id) {
+            file.trimmed = false;
+        }
+    }
+}
+
+/// An allowance that covers `base`, and more if there is room.
+pub(crate) fn generous(base: u64, room: u64, end_max: u64) -> Option<u64> {
+    // A sixteenth of the room at most: what idle writers have set aside is lost to everybody else.
+    let step = base.clamp(ALLOWANCE_STEP_MIN, ALLOWANCE_STEP_MAX).min(room / 16);
+    match base.saturating_add(step).min(end_max) {
+        generous if generous <= room => Some(generous),
+        _ if base <= room => Some(base),
+        _ => None,
+    }
+}
+
+pub(crate) fn check_grant(open: &Open, grant: &Grant) -> Outcome<()> {
+    if grant.want & !(GRANT_READ | GRANT_WRITE | GRANT_OBJECT | GRANT_PART) != 0 {
+        return Err(Errno::EINVAL.into());
+    }
+    if grant.want & GRANT_READ != 0 && !open.may_read()
+        || grant.want & GRANT_WRITE != 0 && !open.may_write()
+    {
+        return Err(Errno::EBADF.into());
+    }
+    if grant.want & GRANT_WRITE != 0 && grant.end > FILE_BYTES_MAX {
+        return Err(Errno::EFBIG.into());
+    }
+    Ok(())
+}
+
+/// Puts bytes into a small file; what it did not have before them is zeros.
+fn put_into(content: &mut Vec<u8>, start: usize, bytes: &[u8]) {
+    if start >= content.len() {
+        content.reserve_exact(start - content.len() + bytes.len());
+        content.resize(start, 0);
+        content.extend_from_slice(bytes);
+        return;
+    }
+    let end = start + bytes.len();
+    content.resize(content.len().max(end), 0);
+    content[start..end].copy_from_slice(bytes);
+}
+
+/// As much of `bytes` as fits below the longest file.
+pub(crate) fn fitting(start: u64, bytes: &[u8]) -> Outcome<&[u8]> {
+    if start > i64::MAX as u64 {
+        return Err(Errno::EINVAL.into());
+    }
+    if bytes.is_empty() {
+        return Ok(bytes);
+    }
+    let room = FILE_BYTES_MAX.checked_sub(start).filter(|room| *room > 0).ok_or(Errno::EFBIG)?;
+    Ok(&bytes[..bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX))])
+}

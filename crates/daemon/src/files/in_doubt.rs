@@ -1,0 +1,371 @@
+//! Writes to objects at an offset that a daemon had begun when it died.
+//!
+//! Such a write is noted nowhere but in the memory of the node, before its first byte is written
+//! until it is answered. The daemon that dies in between may have made it, and nobody was told; its
+//! request comes again, from a lane of this node or from another one, and is executed. Whoever was
+//! served before that would see the bytes, or that the file is longer, change the file, and find
+//! the same bytes written once more. So the next daemon takes such writes first: until one has come
+//! again, and is done, everybody else who asks for bytes or length of its file waits.
+//!
+//! What was done for a process of another node stays noted, with what was answered, until its lane
+//! goes on: the answer may be lost with the daemon, long after others have seen the bytes.
+//!
+//! The wait is over as well when the request cannot come any more: its session has ended, its lane
+//! has gone on to another request, or its deadline has passed. A second execution that finds the
+//! bytes written needs no space for them.
+//!
+//! What a process reads and writes by itself, in an object that it was granted, waits for nobody.
+//!
+//! Of a striped file a part has such writes, and the home such appends. Who uses a part by
+//! requests or cuts it waits for the writes in doubt there, and so does an append, which has to
+//! know where the part ends. The home's cuts and appends wait for its appends in doubt, and so do
+//! requests for the part that it has itself. Those for other parts do not, unless their daemons
+//! died as well: a part knows what it has had of an append, and does not write it again, whatever
+//! was written over it (`striping/object_append.rs`).
+//!
+//! What a home appends to the part of another shard is in doubt there when that one's daemon dies.
+//! Who uses the part by requests waits for it; the home, which asks again or says that nobody does,
+//! waits for nothing there but writes in doubt. It knows best, so such a doubt does not end with
+//! the session or the lane of the request.
+//!
+//! Nobody waits in a circle. A write in doubt waits for nothing that is in doubt, and an append
+//! only for such writes. What a write needs besides is the home's admission, which waits for
+//! nobody, and that the part is neither claimed nor held: a cut claims a part, and an append holds
+//! it, only when no write is in doubt there. An append needs its turn at home, and whoever waits
+//! for it there has not taken that, nor planned a cut.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use mayfly_object::{ObjectId, ObjectStore};
+use mayfly_transport_shm::layout::{APPENDED, BEGUN, BEGUN_APPEND, BEGUN_PART, Begun as Entry};
+use mayfly_types::{Errno, FileId, SessionId, limits::BEGUN_MAX};
+use mayfly_wire::Written;
+
+use crate::{
+    api::Caller,
+    files::background::{Change, Length, Reply, encoded},
+    shard::{Fault, Outcome, Served, Shard},
+};
+
+/// What is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The object of a file that is all in it.
+    Whole,
+    /// The part here; or an append at the file's home, which has a note
+    /// ([`Shard::is_noted_append`]).
+    Part,
+    /// Bytes of an append for the part here, whose request is at the file's home.
+    Piece,
+}
+
+/// A write of an earlier daemon, perhaps made, whose request has not come again.
+#[derive(Debug, Clone, Copy)]
+struct Doubt {
+    place: usize,
+    caller: Caller,
+    file: FileId,
+    kind: Kind,
+    /// It is being written again; the place becomes free when that is done.
+    again: bool,
+}
+
+impl Doubt {
+    /// It is about what this request, if it comes again, writes here.
+    fn is_of(&self, caller: Caller) -> bool {
+        self.kind != Kind::Piece && self.caller == caller
+    }
+}
+
+/// The shard's row of writes that were begun.
+#[derive(Debug, Default)]
+pub(crate) struct Begun {
+    /// Places of the row that are free.
+    free: Vec<usize>,
+    /// Places that become free with the commit of the batch.
+    closing: Vec<usize>,
+    doubts: Vec<Doubt>,
+    /// Since when there are doubts, seconds.
+    since: i64,
+    /// Whose request runs; kept while there are doubts.
+    runs: Option<Caller>,
+}
+
+impl Begun {
+    /// The request of this caller is executed from now on, or something that is none.
+    pub(crate) fn runs(&mut self, caller: Option<Caller>) {
+        if !self.doubts.is_empty() {
+            self.runs = caller;
+        }
+    }
+}
+
+/// Writes what may have been written before.
+pub(crate) fn write_again(
+    objects: &dyn ObjectStore,
+    object: ObjectId,
+    offset: u64,
+    bytes: &[u8],
+) -> Result<(), Errno> {
+    let mut there = vec![0; bytes.len()];
+    match objects.read(object, offset, &mut there) {
+        Ok(count) if there[..count] == *bytes => Ok(()),
+        _ => objects.write(object, offset, bytes),
+    }
+}
+
+impl Shard {
+    fn begun_row(&self) -> &'static [Entry] {
+        let row = self.node.begun.get(self.own() as usize);
+        row.map_or(&[], |row| row.as_slice())
+    }
+
+    /// Writes to an object in the pool, at this offset and for a request, and answers that.
+    pub(super) fn start_write(&mut self, change: Change, offset: u64, bytes: &[u8]) -> Served {
+        let (Reply::Written(written, growth, _), Some(caller)) = (&change.reply, change.caller)
+        else {
+            return Served::Pending;
+        };
+        let (written, growth, object) = (*written, *growth, change.object);
+        let again = self.is_in_doubt(caller);
+        let place = self.begin_write(caller, object.file, BEGUN);
+        self.files.background.growing_bytes += growth;
+        let change = Change { reply: Reply::Written(written, growth, place), ..change };
+        let (bytes, length) = (self.keep(bytes), bytes.len());
+        self.start_change(Length::Bytes(length), change, move |objects| {
+            match again {
+                true => write_again(objects, object, offset, &bytes)?,
+                false => objects.write(object, offset, &bytes)?,
+            }
+            Ok(written.end)
+        })
+    }
+
+    /// A write for this request is about to begin: its place in the row, if there is one left.
+    pub(crate) fn begin_write(
+        &mut self,
+        caller: Caller,
+        file: FileId,
+        under_way: u32,
+    ) -> Option<usize> {
+        let doubt = self.files.in_doubt.doubts.iter_mut().find(|doubt| doubt.caller == caller);
+        if let Some(doubt) = doubt {
+            doubt.again = true;
+            return Some(doubt.place);
+        }
+        let place = self.files.in_doubt.free.pop()?;
+        let entry = self.begun_row().get(place)?;
+        entry.request_id.store(caller.request_id, Relaxed);
+        entry.session.store(caller.session.0, Relaxed);
+        entry.lane.store(caller.lane, Relaxed);
+        entry.count.store(0, Relaxed);
+        entry.end.store(0, Relaxed);
+        entry.done.store(under_way, Relaxed);
+        entry.file.store(file.0, Release);
+        Some(place)
+    }
+
+    /// It is done, and answered with the batch that is open, if one is. The answer to a process of
+    /// another node may be lost with this daemon, so its successor has to know it.
+    pub(crate) fn end_write(&mut self, caller: Caller, place: usize, done: Result<Written, Errno>) {
+        if self.remote.keep_place(caller, place) {
+            self.note_done(place, done);
+        } else {
+            self.files.in_doubt.closing.push(place);
+        }
+        if self.store.pending_transaction() == 0 {
+            self.close_begun();
+        }
+        self.end_doubts(|doubt| doubt.place == place);
+    }
+
+    /// The same for a change of an object that may be a write.
+    pub(super) fn end_change(&mut self, change: &Change, result: Result<u64, Errno>) {
+        if let (Reply::Written(written, _, Some(place)), Some(caller)) =
+            (&change.reply, change.caller)
+        {
+            self.end_write(caller, *place, result.map(|end| Written { end, ..*written }));
+        }
+    }
+
+    fn note_done(&self, place: usize, done: Result<Written, Errno>) {
+        let Some(entry) = self.begun_row().get(place) else { return };
+        if let Ok(written) = &done {
+            entry.count.store(written.count, Relaxed);
+            entry.end.store(written.end, Relaxed);
+        }
+        let done = done.map_or_else(|errno| 1 + errno.raw() as u32, |_| 1);
+        entry.done.store(done, Release);
+    }
+
+    /// Answers again what an earlier daemon had answered to a process of another node.
+    fn take_up_done(&mut self, place: usize, caller: Caller, entry: &Entry) {
+        let (count, end) = (entry.count.load(Relaxed), entry.end.load(Relaxed));
+        let status = entry.done.load(Acquire).saturating_sub(1);
+        let written = encoded(0, &Written { object: true, count, end });
+        let body = written.ok().filter(|_| status == 0).unwrap_or_default();
+        if !self.remote.take_up_written(caller, (status, body.into()), place) {
+            self.free_begun(place);
+        }
+    }
+
+    /// It is over, and was answered with the batch that is open, or nobody is told what came of it.
+    pub(crate) fn forget_begun(&mut self, place: Option<usize>) {
+        self.files.in_doubt.closing.extend(place);
+        self.end_doubts(|doubt| Some(doubt.place) == place);
+    }
+
+    /// What was answered is committed.
+    pub(crate) fn close_begun(&mut self) {
+        while let Some(place) = self.files.in_doubt.closing.pop() {
+            self.free_begun(place);
+        }
+    }
+
+    pub(crate) fn free_begun(&mut self, place: usize) {
+        if let Some(entry) = self.begun_row().get(place) {
+            entry.file.store(0, Release);
+            self.files.in_doubt.free.push(place);
+        }
+    }
+
+    pub(crate) fn begun_at(&self, place: usize) -> Option<&'static Entry> {
+        self.begun_row().get(place)
+    }
+
+    /// Takes up what an earlier daemon had begun. The memory may say anything: the worst is that a
+    /// file has to be waited for, or that a request which it names is taken for done.
+    pub(crate) fn take_up_begun(&mut self) {
+        self.files.in_doubt.since = self.now.seconds;
+        for (place, entry) in self.begun_row().iter().enumerate().take(BEGUN_MAX) {
+            let file = FileId(entry.file.load(Relaxed));
+            let (session, lane) =
+                (SessionId(entry.session.load(Relaxed)), entry.lane.load(Relaxed));
+            let caller = Caller { session, lane, request_id: entry.request_id.load(Relaxed) };
+            let doubt = |kind| Doubt { place, caller, file, kind, again: false };
+            match entry.done.load(Acquire) {
+                _ if file == FileId(0) => self.free_begun(place),
+                APPENDED => self.take_up_appended(entry, caller, Some(place)),
+                BEGUN_APPEND => {
+                    self.take_up_appended(entry, caller, None);
+                    self.files.in_doubt.doubts.push(doubt(Kind::Piece));
+                }
+                BEGUN_PART if !self.is_known(session) => self.end_doubt(&doubt(Kind::Part)),
+                _ if !self.is_known(session) => self.free_begun(place),
+                BEGUN_PART => self.files.in_doubt.doubts.push(doubt(Kind::Part)),
+                BEGUN => self.files.in_doubt.doubts.push(doubt(Kind::Whole)),
+                _ => self.take_up_done(place, caller, entry),
+            }
+        }
+    }
+
+    /// Whether this request may have been executed before.
+    pub(crate) fn is_in_doubt(&self, caller: Caller) -> bool {
+        self.files.in_doubt.doubts.iter().any(|doubt| doubt.caller == caller)
+    }
+
+    /// Waits while somebody else's write to the file is in doubt.
+    pub(super) fn check_undoubted(&self, file: FileId) -> Outcome<()> {
+        if self.files.in_doubt.doubts.is_empty() {
+            return Ok(());
+        }
+        let mine = |doubt: &Doubt| Some(doubt.caller) == self.files.in_doubt.runs;
+        let whole = |doubt: &&Doubt| doubt.kind == Kind::Whole && doubt.file == file;
+        let mut of_file = self.files.in_doubt.doubts.iter().filter(whole).peekable();
+        if of_file.peek().is_none() || of_file.any(mine) { Ok(()) } else { Err(Fault::Busy) }
+    }
+
+    /// Waits while anything of a striped file is in doubt that is in the way.
+    fn check_doubts(&self, file: FileId, is_in_the_way: impl Fn(&Doubt) -> bool) -> Outcome<()> {
+        let of_parts = |doubt: &&Doubt| doubt.kind != Kind::Whole && doubt.file == file;
+        let waits = self.files.in_doubt.doubts.iter().filter(of_parts).any(is_in_the_way);
+        if waits { Err(Fault::Busy) } else { Ok(()) }
+    }
+
+    fn is_append_at_home(&self, doubt: &Doubt) -> bool {
+        doubt.kind == Kind::Part && self.is_noted_append(doubt.caller, doubt.file)
+    }
+
+    /// Waits while a write to the part of a striped file is in doubt.
+    pub(crate) fn check_no_write_in_doubt(&self, file: FileId) -> Outcome<()> {
+        let write = |of: &Doubt| of.kind == Kind::Part && !self.is_append_at_home(of);
+        self.check_doubts(file, write)
+    }
+
+    /// The same with an append at its home, for who is about to append.
+    pub(crate) fn check_no_append_in_doubt(&self, caller: Caller, file: FileId) -> Outcome<()> {
+        self.check_doubts(file, |of| self.is_append_at_home(of) && !self.is_in_doubt(caller))
+    }
+
+    /// The same with anything, for who cuts the file.
+    pub(crate) fn check_nothing_in_doubt(&self, file: FileId) -> Outcome<()> {
+        self.check_doubts(file, |_| true)
+    }
+
+    /// The same for who uses the part that is here.
+    pub(crate) fn check_part_undoubted(&self, caller: Caller, file: FileId) -> Outcome<()> {
+        self.check_doubts(file, |_| !self.is_in_doubt(caller))
+    }
+
+    /// Some doubts are over, and who waited goes on.
+    fn end_doubts(&mut self, is_over: impl Fn(&Doubt) -> bool) {
+        if self.files.in_doubt.doubts.is_empty() {
+            return;
+        }
+        let over: Vec<Doubt> =
+            self.files.in_doubt.doubts.extract_if(.., |doubt| is_over(doubt)).collect();
+        for doubt in over.iter().filter(|doubt| !doubt.again) {
+            self.end_doubt(doubt);
+        }
+        if !over.is_empty() {
+            self.wake_blocked();
+        }
+    }
+
+    /// It is over, and was not written again.
+    fn end_doubt(&mut self, doubt: &Doubt) {
+        if self.is_append_at_home(doubt) {
+            self.let_pieces_end(doubt.caller, doubt.file);
+        }
+        self.free_begun(doubt.place);
+    }
+
+    /// The request was answered.
+    pub(crate) fn end_doubt_of(&mut self, caller: Caller) {
+        self.end_doubts(|doubt| doubt.is_of(caller));
+    }
+
+    /// Nobody asks any more for bytes of these appends to the part here.
+    pub(crate) fn end_pieces(&mut self, file: FileId, is_over: impl Fn(Caller) -> bool) {
+        let piece = |doubt: &Doubt| doubt.kind == Kind::Piece && doubt.file == file;
+        self.end_doubts(|doubt| piece(doubt) && is_over(doubt.caller));
+    }
+
+    /// The request is somebody else's now. One about a part may come back from the file's home.
+    pub(crate) fn end_doubt_of_whole(&mut self, caller: Caller) {
+        self.end_doubts(|doubt| doubt.kind == Kind::Whole && doubt.caller == caller);
+    }
+
+    /// Nobody repeats a request of these sessions any more.
+    pub(crate) fn end_doubts_of(&mut self, is_over: impl Fn(SessionId) -> bool) {
+        self.end_doubts(|doubt| doubt.kind != Kind::Piece && is_over(doubt.caller.session));
+    }
+
+    /// A lane goes on: its last request does not come again.
+    pub(crate) fn doubts_go_on(&mut self, caller: Caller) {
+        self.end_doubts(|doubt| caller.is_behind(doubt.caller) && doubt.kind != Kind::Piece);
+    }
+
+    /// Nobody waits any more for what was begun so long ago. A clock that was set says nothing.
+    pub(super) fn end_old_doubts(&mut self) {
+        if self.files.in_doubt.doubts.is_empty() {
+            return;
+        }
+        let deadline_ms = self.node.head.deadline_ms.load(Relaxed);
+        let now = self.clock.now().seconds;
+        let passed = now - self.files.in_doubt.since;
+        if !(0..=i64::from(deadline_ms.div_ceil(1000))).contains(&passed) {
+            self.end_doubts(|_| true);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Who may do what without asking, and who is told before it changes.
+//!
+//! A process that makes names in a directory gets it *delegated* (`delegation.rs`): it puts what
+//! it makes and removes into a submission ring (`submissions.rs`), and finds the names that are
+//! there in a name table (`name_table.rs`, `covered_directories.rs`). A process that opens files
+//! for reading is *lent* descriptions (`file_leases.rs`). A mount is told when bytes change of
+//! which its kernel keeps pages (`mounts.rs`).
+//!
+//! Invariants:
+//! - A change that a holder must not miss is told, or the lease recalled, before the change is
+//!   acknowledged.
+//! - What is in the rings of this node is executed before any request that could see it.
+//! - Each table is bounded; who finds it full asks as everybody did before there were leases.
+
+pub(crate) mod covered_directories;
+pub(crate) mod delegation;
+pub(crate) mod file_leases;
+pub(crate) mod mounts;
+pub(crate) mod name_table;
+pub(crate) mod submissions;
+pub(crate) mod submitted_before;
+
+use mayfly_transport_shm::layout::NodeHead;
+
+use crate::leases::{delegation::Delegations, file_leases::Lendings, mounts::Mounts};
+
+/// What processes and mounts of the node hold.
+pub(crate) struct Leases {
+    /// Who may make names without asking.
+    pub(crate) delegations: Delegations,
+    /// Who may open small files without asking.
+    pub(crate) files: Lendings,
+    /// Mounts of this node, where this shard is its front.
+    pub(crate) mounts: Mounts,
+}
+
+impl Leases {
+    pub(crate) fn new(head: &'static NodeHead) -> Leases {
+        Leases {
+            delegations: Delegations::new(head),
+            files: Lendings::default(),
+            mounts: Mounts::default(),
+        }
+    }
+}

@@ -1,0 +1,521 @@
+//! Who may make names in a directory without asking: its *delegation*, as NFS calls it.
+//!
+//! A process that makes or removes files or directories in one directory in a row is given it,
+//! beside others who have it. From then on whatever else changes a name there reserves it first
+//! ([`Shard::reserve_name`]): nobody posts anything about it from then on, and what was posted is
+//! executed. A directory that is removed, and the path to any directory that is moved, ends
+//! delegations. What is in directories inside may be in it, too
+//! ([`crate::leases::covered_directories`]).
+//!
+//! Only where one shard has everything, and where what a process was told survives the daemon.
+
+mod cycles;
+
+use mayfly_transport_shm::layout::NodeHead;
+use mayfly_transport_shm::posts::{
+    PREFIX_BYTES_MAX, RECORDS, RINGS,
+    names::{SLOTS_MAX, Spare},
+    ring_of, split,
+};
+use mayfly_types::{Durability, FileId, FileKind, SessionId, Timestamp};
+use mayfly_wire::Walk;
+
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+
+use crate::{
+    api::Caller,
+    leases::{
+        covered_directories::{Candidate, NAMES_AT_ONCE, Within},
+        name_table::{Left, Released, Settled, Table},
+        submissions::{Ring, members},
+    },
+    maps::HashMap,
+    shard::{Outcome, Shard},
+};
+use cycles::Cycles;
+pub(super) use cycles::Present;
+
+/// So many files in a row a process makes in a directory before it need not ask.
+const IN_A_ROW: u32 = 8;
+/// The same when it made that many in the directory before that; one is enough that is no
+/// directory, in which it may make files next. To delegate one costs what four files cost, so it
+/// is not done for those who make a few in each.
+const IN_A_ROW_AGAIN: u32 = 2;
+/// For each of them so many names of the directory are read then, and after [`IN_A_ROW`] files
+/// more, until all are in a table: it takes as long as these requests, and nobody waits for more.
+const NAMES_FOR_EACH: u32 = 32;
+/// A directory with more names is not delegated. One that is may come to have half as many again.
+const NAMES_MAX: u64 = SLOTS_MAX as u64 / 2;
+/// With less free space nothing is promised, bytes.
+const FREE_BYTES_MIN: u64 = 8 << 20;
+/// Nor with less for each ring in use: all that it may hold takes less.
+const FREE_BYTES_FOR_EACH: u64 = RECORDS as u64 * 8192;
+
+/// Files that a process has made or removed in a row.
+#[derive(Debug, Clone, Copy, Default)]
+struct Streak {
+    session: SessionId,
+    directory: FileId,
+    files: u32,
+    /// The last one is a directory.
+    is_directory: bool,
+    /// In the directory before they were many.
+    again: bool,
+    /// The session had made the directory itself, the last one that it made by asking.
+    new: bool,
+    /// The last one that it has made by asking.
+    made: FileId,
+}
+
+/// Who may make names without asking, by ring.
+#[derive(Debug)]
+pub(crate) struct Delegations {
+    pub(super) rings: Vec<Option<Ring>>,
+    streaks: Vec<Streak>,
+    /// The tables of the directories that are delegated.
+    pub(crate) by_directory: HashMap<FileId, usize>,
+    pub(super) tables: Vec<Option<Table>>,
+    /// What tables grow by.
+    pub(super) spare: Spare,
+    /// How names stand that were asked for since the last commit.
+    pub(super) settled: Vec<Settled>,
+    /// How names stand about which something was executed that was posted, since the last commit.
+    pub(super) released: Vec<Released>,
+    /// The rings by which something is delegated from the next commit on, a bit each. A daemon that
+    /// dies before has its successor find them as they were, with what was executed in them since.
+    pub(super) fresh: u64,
+    /// Rings that are nobody's from the next commit on, a bit each.
+    ended: u64,
+    /// What is being executed that was posted.
+    pub(crate) executing: Option<Executing>,
+    /// Rings of which something was executed since the last commit, a bit each.
+    pub(super) touched: u64,
+    /// Where the last of it was posted, and how much was, since somebody asked.
+    pub(super) posted_on: Option<(u32, u32)>,
+    pub(super) clock: Cycles,
+    /// What a file that was posted has: kept for its memory.
+    pub(super) content: Vec<u8>,
+    /// A table may have names of directories inside.
+    pub(super) covers: bool,
+    /// Directories that may be covered after the commit.
+    pub(super) candidates: Vec<Candidate>,
+    /// Those that are not covered any more since the last one.
+    pub(super) left: Vec<Left>,
+    /// Those that have no names any more since the last one.
+    pub(crate) emptied: Vec<FileId>,
+}
+
+/// A directory in which something is being executed that was posted. Its record is written once
+/// for all names that come and go in a row.
+#[derive(Debug)]
+pub(crate) struct Executing {
+    pub(crate) directory: FileId,
+    /// The one that is delegated, and the path from there.
+    pub(super) root: FileId,
+    pub(super) path: Vec<u8>,
+    /// The table of the names; none when it is not delegated any more.
+    pub(crate) table: Option<usize>,
+    /// So many more than the record says.
+    pub(crate) entries: i64,
+    /// The same of directories among them.
+    pub(crate) links: i32,
+    /// When the last one came or went; nothing as long as none did.
+    pub(crate) last: Option<Timestamp>,
+}
+
+impl Delegations {
+    /// What was posted in a directory, at the end of a path from one that is delegated, is going to
+    /// be executed, which has nothing else executed that was posted.
+    pub(super) fn begin_executing(&mut self, root: FileId, path: &[u8], directory: FileId) {
+        debug_assert!(self.executing.is_none());
+        let (table, path) = (self.by_directory.get(&root).copied(), path.to_vec());
+        self.executing =
+            Some(Executing { directory, root, path, table, entries: 0, links: 0, last: None });
+    }
+
+    pub(super) fn is_executing(&self, directory: FileId) -> bool {
+        self.executing.as_ref().is_some_and(|executing| executing.directory == directory)
+    }
+
+    /// Whether a change of a directory's entries was added to what its record does not tell yet.
+    pub(crate) fn gather(
+        &mut self,
+        directory: FileId,
+        (entries, links): (i64, i32),
+        now: Timestamp,
+    ) -> bool {
+        let of = |executing: &&mut Executing| executing.directory == directory;
+        let Some(executing) = self.executing.as_mut().filter(of) else { return false };
+        executing.entries += entries;
+        executing.links += links;
+        executing.last = Some(now);
+        true
+    }
+
+    pub(crate) fn new(head: &NodeHead) -> Delegations {
+        Delegations {
+            rings: (0..RINGS).map(|_| None).collect(),
+            streaks: vec![Streak::default(); RINGS],
+            by_directory: HashMap::default(),
+            tables: (0..RINGS).map(|_| None).collect(),
+            spare: Spare::default(),
+            settled: Vec::new(),
+            released: Vec::new(),
+            fresh: 0,
+            ended: 0,
+            executing: None,
+            touched: 0,
+            posted_on: None,
+            clock: Cycles::of(head),
+            content: Vec::new(),
+            covers: false,
+            candidates: Vec::new(),
+            emptied: Vec::new(),
+            left: Vec::new(),
+        }
+    }
+}
+
+impl Shard {
+    /// The directory is not delegated any more. True when something was executed, so that what was
+    /// found out before may not be so any more.
+    pub(crate) fn recall(&mut self, directory: FileId) -> bool {
+        let Some(&table) = self.leases.delegations.by_directory.get(&directory) else {
+            return false;
+        };
+        let holders = self.forget_table(table);
+        self.take_back(holders);
+        self.execute_all(holders)
+    }
+
+    /// Nothing is delegated by the ring any more.
+    fn release(&mut self, ring: usize) {
+        self.posts(ring).take_back();
+        let held = self.leases.delegations.rings[ring].as_ref();
+        let directory = held.and_then(|held| held.directory);
+        self.undelegate(directory, ring);
+        self.execute_ring(ring);
+    }
+
+    pub(super) fn is_delegated(&self, directory: FileId, ring: usize) -> bool {
+        let table = self.leases.delegations.by_directory.get(&directory);
+        let table = table.and_then(|table| self.leases.delegations.tables[*table].as_ref());
+        table.is_some_and(|table| table.holders & 1 << ring != 0)
+    }
+
+    /// Notes that the directory is not delegated by the ring, or any more.
+    pub(super) fn undelegate(&mut self, directory: Option<FileId>, ring: usize) {
+        let Some(directory) = directory else { return };
+        let Some(&at) = self.leases.delegations.by_directory.get(&directory) else { return };
+        let Some(table) = &mut self.leases.delegations.tables[at] else { return };
+        table.holders &= !(1 << ring);
+        if table.holders == 0 {
+            self.forget_table(at);
+        }
+    }
+
+    /// Nothing is delegated any more. True as above.
+    pub fn recall_all(&mut self) -> bool {
+        let all: Vec<FileId> = self.leases.delegations.by_directory.keys().copied().collect();
+        all.into_iter().fold(false, |executed, directory| self.recall(directory) | executed)
+    }
+
+    pub(super) fn has_room_for_posted(&mut self) -> bool {
+        let rings = self.leases.delegations.rings.iter().flatten().count() as u64 + 1;
+        self.store.has_room()
+            && self.free_bytes() >= FREE_BYTES_MIN.max(rings * FREE_BYTES_FOR_EACH)
+    }
+
+    /// A process has made or removed a file of this kind by asking; a directory may be the one
+    /// that it has made.
+    pub(crate) fn consider_delegating(
+        &mut self,
+        caller: Caller,
+        (directory, kind): (FileId, FileKind),
+        walk: &Walk<'_>,
+        made: Option<FileId>,
+    ) -> Outcome<()> {
+        if !self.place.alone || self.config.durability != Durability::Process {
+            return Ok(());
+        }
+        let streak = self.count_asked(caller.session, (directory, kind), made);
+        let ring = ring_of(caller.session.0);
+        if let Some(within) = self.posts_within(ring, directory, walk) {
+            if self.is_noted(&within) {
+                // Its names may be noted, too.
+                made.into_iter().for_each(|made| self.propose_covering(within.root, made));
+                // It may have asked because the ring was full, and there was no room. What is
+                // executed and not committed keeps its places: it may have to be executed again.
+                if self.leases.delegations.touched & 1 << ring == 0 {
+                    self.free_places(ring);
+                }
+                return Ok(());
+            }
+            if streak.files == 1 && self.load_parent(directory)?.entries() <= NAMES_AT_ONCE {
+                self.propose_covering(within.root, directory);
+                return Ok(());
+            }
+        }
+        let (prefix, _) = split(walk.path);
+        if self.is_due(streak) && self.has_room_for_posted() {
+            return self.delegate(streak, (walk.start, prefix));
+        }
+        if streak.files == 1 && streak.new && self.has_room_for_posted() {
+            return self.delegate_above(streak, (walk.start, prefix));
+        }
+        Ok(())
+    }
+
+    /// Where names of the directory are noted, or would be, if that is delegated by the ring and
+    /// such a path leads through it.
+    fn posts_within(&mut self, ring: usize, directory: FileId, walk: &Walk<'_>) -> Option<Within> {
+        let within = self.above(directory)?;
+        let held = self.leases.delegations.rings[ring].as_ref()?;
+        let posts = self.is_delegated(within.root, ring)
+            && held.start == walk.start
+            && within.is_spelled(split(walk.path).0, &held.prefix);
+        posts.then_some(within)
+    }
+
+    /// What the session has made or removed in the directory by asking, in a row.
+    fn count_asked(
+        &mut self,
+        session: SessionId,
+        (directory, kind): (FileId, FileKind),
+        made: Option<FileId>,
+    ) -> Streak {
+        let ring = ring_of(session.0);
+        let streak = self.leases.delegations.streaks[ring];
+        if (streak.session, streak.directory) != (session, directory) {
+            let same = streak.session == session;
+            let (again, new) =
+                (same && self.makes_many(ring, streak), same && streak.made == directory);
+            self.end_streak(ring);
+            let made = if same { streak.made } else { FileId::NONE };
+            self.leases.delegations.streaks[ring] =
+                Streak { session, directory, files: 0, is_directory: false, again, new, made };
+        }
+        let streak = &mut self.leases.delegations.streaks[ring];
+        streak.is_directory = kind == FileKind::Directory;
+        streak.files = streak.files.saturating_add(1);
+        streak.made = made.unwrap_or(streak.made);
+        *streak
+    }
+
+    /// Whether a process that goes on to another directory is expected to make many files there:
+    /// as many as here, but for a single directory, which may be that one itself.
+    fn makes_many(&self, ring: usize, streak: Streak) -> bool {
+        let ring = self.leases.delegations.rings[ring].as_ref();
+        let here = ring.filter(|ring| ring.directory == Some(streak.directory));
+        let posted = here.map_or(0, |ring| ring.executed.wrapping_sub(ring.since));
+        match streak.files.saturating_add(posted) {
+            0 | 1 => streak.again && streak.is_directory,
+            files => files >= IN_A_ROW,
+        }
+    }
+
+    /// A process does something else, or is gone. What it wanted delegated, and nobody has, nobody
+    /// wants any more.
+    fn end_streak(&mut self, ring: usize) {
+        let directory = std::mem::take(&mut self.leases.delegations.streaks[ring]).directory;
+        let Some(&at) = self.leases.delegations.by_directory.get(&directory) else { return };
+        let table = self.leases.delegations.tables[at].as_ref();
+        if table.is_some_and(|table| table.holders == 0 && table.wanted_by == ring) {
+            self.forget_table(at);
+        }
+    }
+
+    /// Whether it is time to read names of the directory, now that a process has made or removed so
+    /// many files in a row. One that cannot be delegated is looked at again after twice as many.
+    fn is_due(&self, streak: Streak) -> bool {
+        let Streak { directory, files, is_directory, again, new, .. } = streak;
+        if files.is_multiple_of(IN_A_ROW) {
+            return files.is_power_of_two()
+                || self.leases.delegations.by_directory.contains_key(&directory);
+        }
+        let soon = again && files == 1 && !is_directory;
+        soon || (again || new) && files == IN_A_ROW_AGAIN
+    }
+
+    /// The session makes something in a directory that it has just made. It may make more such
+    /// directories beside it, so the one above is delegated, with all that is inside, where it has
+    /// few names, and unless the session moves on without having made much.
+    fn delegate_above(&mut self, streak: Streak, (start, prefix): (FileId, &[u8])) -> Outcome<()> {
+        let ring = self.leases.delegations.rings[ring_of(streak.session.0)].as_ref();
+        let held = ring.filter(|ring| ring.directory.is_some());
+        let (above, name) = split(prefix.strip_suffix(b"/").unwrap_or_default());
+        if held.is_some_and(|held| held.executed.wrapping_sub(held.since) < IN_A_ROW)
+            || matches!(name, b"" | b"." | b"..")
+        {
+            return Ok(());
+        }
+        let parent = self.load_own(streak.directory)?.directory()?.parent;
+        if self.load_parent(parent)?.entries() > NAMES_AT_ONCE {
+            return Ok(());
+        }
+        let files = IN_A_ROW_AGAIN;
+        self.delegate(Streak { directory: parent, files, ..streak }, (start, above))
+    }
+
+    fn delegate(&mut self, streak: Streak, (start, prefix): (FileId, &[u8])) -> Outcome<()> {
+        let Streak { session, files, .. } = streak;
+        let ring = ring_of(session.0);
+        let held = self.leases.delegations.rings[ring].as_ref();
+        if held.is_some_and(|held| held.session != session) || prefix.len() >= PREFIX_BYTES_MAX {
+            return Ok(());
+        }
+        let (directory, prefix) = self.with_table(streak.directory, prefix);
+        if !self.leads_plainly(start, prefix, directory)?
+            || !self.has_whole_table(directory, ring, files.min(IN_A_ROW))?
+        {
+            return Ok(());
+        }
+        // By another path than before.
+        if self.is_delegated(directory, ring) {
+            self.posts(ring).take_back();
+        } else if !self.take_ring(session) {
+            return Ok(());
+        }
+        let Some(&table) = self.leases.delegations.by_directory.get(&directory) else {
+            return Ok(());
+        };
+        if let Some(table) = &mut self.leases.delegations.tables[table] {
+            table.holders |= 1 << ring;
+        }
+        if let Some(ring) = &mut self.leases.delegations.rings[ring] {
+            ring.directory = Some(directory);
+            (ring.start, ring.prefix) = (start, prefix.to_vec());
+            ring.since = ring.executed;
+        }
+        // The table has what is not committed, too.
+        self.leases.delegations.fresh |= 1 << ring;
+        Ok(())
+    }
+
+    /// What is to be delegated for a directory, and what leads there: that one, or the one above in
+    /// whose table its names are. Where the path does not lead by that one this ends, since a name
+    /// is in one table.
+    fn with_table<'p>(&mut self, directory: FileId, prefix: &'p [u8]) -> (FileId, &'p [u8]) {
+        let Some(within) = self.covering(directory).filter(|within| !within.path.is_empty()) else {
+            return (directory, prefix);
+        };
+        let above = prefix.strip_suffix(b"/").and_then(|path| path.strip_suffix(&within.path[..]));
+        match above.filter(|above| above.is_empty() || above.ends_with(b"/")) {
+            Some(above) => (within.root, above),
+            None => {
+                self.recall(within.root);
+                (directory, prefix)
+            }
+        }
+    }
+
+    /// Whether the directory has a table with all of its names, after some more of them were read.
+    fn has_whole_table(&mut self, directory: FileId, ring: usize, files: u32) -> Outcome<bool> {
+        let at = match self.leases.delegations.by_directory.get(&directory).copied() {
+            None if self.load_parent(directory)?.entries() > NAMES_MAX => None,
+            None => self.begin_table(directory, ring)?,
+            at => at,
+        };
+        let Some(at) = at else { return Ok(false) };
+        self.read_names(at, directory, (NAMES_FOR_EACH * files) as usize)?;
+        let Some(table) = &mut self.leases.delegations.tables[at] else { return Ok(false) };
+        table.wanted_by = ring;
+        Ok(table.is_whole())
+    }
+
+    /// Whether the prefix leads to the directory by names of directories alone, which do not change
+    /// unless one of them is moved.
+    fn leads_plainly(&mut self, start: FileId, prefix: &[u8], to: FileId) -> Outcome<bool> {
+        let mut at = if prefix.starts_with(b"/") { FileId::ROOT } else { start };
+        for name in prefix.split(|byte| *byte == b'/') {
+            match name {
+                b"" | b"." => {}
+                b".." => return Ok(false),
+                name => match self.lookup(at, name)? {
+                    Some((id, FileKind::Directory)) => at = id,
+                    _ => return Ok(false),
+                },
+            }
+        }
+        Ok(at == to)
+    }
+
+    /// The session's ring is its own, and nothing is delegated by it.
+    fn take_ring(&mut self, session: SessionId) -> bool {
+        let ring = ring_of(session.0);
+        match &self.leases.delegations.rings[ring] {
+            Some(held) if held.session != session => false,
+            Some(_) => {
+                self.release(ring);
+                true
+            }
+            // What the last one posted may come to nothing yet.
+            None if self.leases.delegations.touched & 1 << ring != 0 => false,
+            None => self.make_ring(session),
+        }
+    }
+
+    /// The batch is committed: those who were given a directory in it may post.
+    pub(super) fn begin_delegations(&mut self) {
+        for ring in members(std::mem::take(&mut self.leases.delegations.ended)) {
+            if self.leases.delegations.rings[ring].is_none() {
+                self.posts(ring).session.store(0, Relaxed);
+            }
+        }
+        for ring in members(std::mem::take(&mut self.leases.delegations.fresh)) {
+            self.dedicate(ring);
+        }
+    }
+
+    fn dedicate(&self, ring: usize) {
+        let Some(held) = &self.leases.delegations.rings[ring] else { return };
+        let directory = held.directory.filter(|directory| self.is_delegated(*directory, ring));
+        let Some(directory) = directory else { return };
+        let Some(&table) = self.leases.delegations.by_directory.get(&directory) else { return };
+        let posts = self.posts(ring);
+        posts.dedicate(held.session.0, (held.start.0, &held.prefix), (directory.0, table));
+        posts.give();
+    }
+
+    fn make_ring(&mut self, session: SessionId) -> bool {
+        let ring = ring_of(session.0);
+        let posts = self.posts(ring);
+        let first = posts.published.load(SeqCst) as u32;
+        let promises: Vec<_> =
+            (0..RECORDS).map_while(|_| self.files.opens.promise(session)).collect();
+        if promises.len() < RECORDS {
+            promises.into_iter().for_each(|promise| self.files.opens.break_promise(promise));
+            return false;
+        }
+        for (record, promise) in posts.records.iter().zip(&promises) {
+            record.set_promise(*promise);
+        }
+        let promises = promises.into_iter().map(Some).collect();
+        posts.executed.store(first, Relaxed);
+        posts.stored.store(first, Relaxed);
+        posts.promised.store(first.wrapping_add(RECORDS as u32), Release);
+        let held = Ring::new(session, first, promises);
+        self.leases.delegations.rings[ring] = Some(held);
+        true
+    }
+
+    /// The session is over: what it had posted is executed, and its ring is free.
+    pub(crate) fn end_delegation(&mut self, session: SessionId) {
+        let at = ring_of(session.0);
+        if self.leases.delegations.streaks[at].session == session {
+            self.end_streak(at);
+        }
+        let Some(ring) = &self.leases.delegations.rings[at] else { return };
+        if ring.session != session {
+            return;
+        }
+        self.release(at);
+        let Some(ring) = self.leases.delegations.rings[at].take() else { return };
+        self.leases.delegations.ended |= 1 << at;
+        for (at, promise) in ring.promises.into_iter().enumerate() {
+            if let Some(unused) = promise.filter(|_| ring.opened & 1 << at == 0) {
+                self.files.opens.break_promise(unused);
+            }
+        }
+    }
+}

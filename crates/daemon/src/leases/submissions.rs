@@ -1,0 +1,436 @@
+//! Operations that nobody waits for ([`mayfly_transport_shm::posts`]): what becomes of them.
+//!
+//! What is posted is executed before anything else that this shard does for somebody, and seen by
+//! those who ask nobody only when it is committed. Who may post is `delegation.rs`'s subject.
+
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+
+use mayfly_meta::{
+    key,
+    record::{BirthKey, Content, Inode},
+};
+use mayfly_sys::arch::cycles;
+use mayfly_transport_shm::{
+    layout::count,
+    posts::{
+        Asked, Posts, RECORDS, Record,
+        names::{Print, Standing},
+        split,
+    },
+};
+use mayfly_types::{Errno, FileId, FileKind, OpenRef, SessionId};
+
+use crate::{
+    leases::delegation::Present,
+    log,
+    namespace::{
+        dentry::Wanted,
+        inode::Ownership,
+        open::ONCE,
+        walk::{Last, Place},
+    },
+    shard::{Outcome, Shard},
+};
+
+/// To look at the clock takes less, in cycles of the counter: some 50 µs.
+const PRESENT_CYCLES: u64 = 100_000;
+const PRESENT_TRIES: u32 = 4;
+/// Nothing is published after a delegation was taken back, and that happens once while a ring is
+/// executed.
+const TURNS: u32 = 2;
+/// So many records of a ring are executed between two commits while nobody asks for anything: a
+/// process that has filled the ring goes on with the first of them.
+const RIPE_AT_ONCE: u32 = RECORDS as u32 / 4;
+
+/// A ring that belongs to a session, as the daemon knows it.
+#[derive(Debug)]
+pub(super) struct Ring {
+    pub(crate) session: SessionId,
+    /// Whose names the session may make without asking.
+    pub(crate) directory: Option<FileId>,
+    /// Which path leads there: from where, and what is before the name.
+    pub(crate) start: FileId,
+    pub(super) prefix: Vec<u8>,
+    /// Records that were executed before that.
+    pub(super) since: u32,
+    /// Records that were executed.
+    pub(super) executed: u32,
+    /// Records whose places are free again.
+    pub(super) freed: u32,
+    /// Places of which the description was made and which are not free again, a bit each.
+    pub(super) opened: u128,
+    /// What is promised, by place: nothing where there was no room after a restart.
+    pub(super) promises: Vec<Option<OpenRef>>,
+}
+
+/// How much of a ring is executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Until {
+    /// All of it.
+    Last,
+    /// All but a last file that is open, since content may come, and not much at once.
+    Open,
+}
+
+impl Ring {
+    /// A ring in which nothing waits behind the record `first`.
+    pub(crate) fn new(session: SessionId, first: u32, promises: Vec<Option<OpenRef>>) -> Ring {
+        Ring {
+            session,
+            directory: None,
+            start: FileId::NONE,
+            prefix: Vec::new(),
+            since: first,
+            executed: first,
+            freed: first,
+            opened: 0,
+            promises,
+        }
+    }
+}
+
+const _: () = assert!(RECORDS <= u128::BITS as usize);
+
+/// The rings of a set, a bit each.
+pub(super) fn members(mut rings: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let ring = (rings != 0).then(|| rings.trailing_zeros() as usize)?;
+        rings &= rings - 1;
+        Some(ring)
+    })
+}
+
+/// The place of a record.
+pub(super) fn place_of(record: u32) -> usize {
+    record as usize % RECORDS
+}
+
+impl Shard {
+    pub(super) fn posts(&self, ring: usize) -> &'static Posts {
+        let node = self.node;
+        &node.posts[ring]
+    }
+
+    /// Executes what was posted. A commit must follow.
+    pub(crate) fn execute_posted(&mut self) {
+        let rings = self.node.head.posted.load(SeqCst);
+        self.execute_rings(rings, Until::Last);
+    }
+
+    /// The same while nobody asks for anything: only what need not be put off.
+    pub(crate) fn execute_ripe(&mut self) {
+        let rings = self.node.head.ripe.load(SeqCst);
+        self.execute_rings(rings, Until::Open);
+    }
+
+    fn execute_rings(&mut self, rings: u64, until: Until) {
+        for ring in members(rings) {
+            self.execute_until(ring, until);
+            if self.leases.delegations.touched & 1 << ring == 0 {
+                // There was nothing; whoever posts meanwhile is not overlooked.
+                self.show_executed(ring);
+            }
+        }
+        if self.leases.delegations.touched != 0 && self.store.pending_transaction() == 0 {
+            // Nothing came of it, so nothing will be committed.
+            self.posted_committed();
+        }
+    }
+
+    /// The processor on which the last of what was executed was posted, as a request says it, and
+    /// how much was; none when nothing was since the last call.
+    pub fn posted_on(&mut self) -> Option<(u32, u32)> {
+        self.leases.delegations.posted_on.take()
+    }
+
+    /// Executes what was posted in a ring; whether there was anything.
+    pub(super) fn execute_ring(&mut self, ring: usize) -> bool {
+        self.execute_until(ring, Until::Last)
+    }
+
+    fn execute_until(&mut self, ring: usize, until: Until) -> bool {
+        let posts = self.posts(ring);
+        // Before the look at what there is: whoever sets it later has something that is seen.
+        self.node.head.ripe.fetch_and(!(1 << ring), SeqCst);
+        let Some(mut held) = self.leases.delegations.rings[ring].take() else { return false };
+        let mut any = false;
+        for turn in 0..TURNS {
+            let published = posts.published.load(SeqCst) as u32;
+            if published.wrapping_sub(held.freed) as usize > RECORDS {
+                log::error("posted", format_args!("session {} broke its ring", held.session.0));
+                any = true;
+                self.give_up_ring(posts, ring, &mut held);
+                break;
+            }
+            // Of a delegation that was taken back nothing may be left.
+            let last = match until {
+                Until::Open if turn == 0 => self.ripe_until(ring, &held, published),
+                _ => published,
+            };
+            if last != held.executed {
+                any = true;
+                self.execute_records(ring, &mut held, last);
+            }
+            if held.directory.is_some_and(|held| self.is_delegated(held, ring)) {
+                break;
+            }
+        }
+        held.directory.take_if(|held| !self.is_delegated(*held, ring));
+        self.leases.delegations.touched |= u64::from(any) << ring;
+        self.leases.delegations.rings[ring] = Some(held);
+        any
+    }
+
+    /// Up to which record it is time to execute the ring while nobody asks for anything.
+    fn ripe_until(&self, ring: usize, held: &Ring, published: u32) -> u32 {
+        let waiting = published.wrapping_sub(held.executed);
+        if waiting > RIPE_AT_ONCE {
+            self.node.head.ripe.fetch_or(1 << ring, SeqCst);
+            return held.executed.wrapping_add(RIPE_AT_ONCE);
+        }
+        let is_open = waiting > 0 && self.posts(ring).is_last_open(published);
+        published.wrapping_sub(u32::from(is_open))
+    }
+
+    fn execute_records(&mut self, at: usize, ring: &mut Ring, published: u32) {
+        let posts = self.posts(at);
+        let present = self.look_at_clock();
+        while ring.executed != published {
+            let place = place_of(ring.executed);
+            if let Err(fault) = self.execute_record(posts, place, ring, present) {
+                log::error("posted", format_args!("what was posted was not done: {fault:?}"));
+            }
+            ring.executed = ring.executed.wrapping_add(1);
+        }
+        if let Err(fault) = self.end_executing() {
+            log::error("posted", format_args!("a directory was not changed: {fault:?}"));
+        }
+        self.now = present.now;
+        self.namespace.looked_up = None;
+        // Which records are executed is as true as that transaction.
+        posts.transaction.store(0, Release);
+        posts.stored.store(ring.executed, Release);
+        posts.transaction.store(self.batch_transaction(), Release);
+    }
+
+    /// Looks at the processor's counter and the clock. A thread that is kept from its processor
+    /// between the two looks again.
+    fn look_at_clock(&self) -> Present {
+        let mut before = cycles();
+        let mut now = self.clock.now();
+        for _ in 0..PRESENT_TRIES {
+            let after = cycles();
+            if after.wrapping_sub(before) < PRESENT_CYCLES {
+                break;
+            }
+            (before, now) = (after, self.clock.now());
+        }
+        self.leases.delegations.clock.present(before, now)
+    }
+
+    /// What such a ring says means nothing.
+    fn give_up_ring(&mut self, posts: &Posts, at: usize, ring: &mut Ring) {
+        posts.take_back();
+        self.undelegate(ring.directory.take(), at);
+        let published = posts.published.load(SeqCst) as u32;
+        (ring.executed, ring.freed) = (published, published);
+        posts.stored.store(published, Release);
+    }
+
+    fn execute_record(
+        &mut self,
+        posts: &Posts,
+        at: usize,
+        ring: &mut Ring,
+        present: Present,
+    ) -> Outcome<()> {
+        let record = &posts.records[at];
+        let mut path = path_in(record)?;
+        let print = Print::of(&path);
+        self.batch.requests += 1;
+        let posted = self.leases.delegations.posted_on.map_or(0, |(_, posted)| posted);
+        self.leases.delegations.posted_on = Some((record.processor.load(Relaxed), posted + 1));
+        let inside_bytes = split(&path).0.len();
+        let directory = self.execute_in(ring.directory, &path[..inside_bytes]);
+        path.drain(..inside_bytes);
+        self.now = present.time(record.cycles.load(Relaxed));
+        self.namespace.looked_up = None;
+        let done = directory.and_then(|directory| {
+            self.execute_named((directory, path), (posts, at), ring, present)
+        });
+        // Of one that was not done nothing is known.
+        let standing = *done.as_ref().unwrap_or(&Some(Standing::Asked));
+        self.posted_name(print, at, standing);
+        done.map(drop)
+    }
+
+    /// What is executed next is in the directory at the end of this path from one that was
+    /// delegated: which one.
+    fn execute_in(&mut self, root: Option<FileId>, inside: &[u8]) -> Outcome<FileId> {
+        let root = root.ok_or(Errno::EPROTO)?;
+        let executing = self.leases.delegations.executing.as_ref();
+        let same = executing.filter(|executing| executing.path == inside);
+        if let Some(executing) = same {
+            return Ok(executing.directory);
+        }
+        let directory = self.lead(root, inside)?;
+        self.end_executing()?;
+        self.leases.delegations.begin_executing(root, inside, directory);
+        Ok(directory)
+    }
+
+    /// Where a path of names of directories leads.
+    fn lead(&mut self, root: FileId, path: &[u8]) -> Outcome<FileId> {
+        path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).try_fold(
+            root,
+            |at, name| match self.lookup_at((at, key::cookie(at, name), name), Wanted::Name)? {
+                Some((id, FileKind::Directory)) => Ok(id),
+                Some(_) => Err(Errno::ENOTDIR.into()),
+                None => Err(Errno::ENOENT.into()),
+            },
+        )
+    }
+
+    /// Executes a record about a name, which stands so afterwards.
+    fn execute_named(
+        &mut self,
+        (directory, name): (FileId, Vec<u8>),
+        (posts, at): (&Posts, usize),
+        ring: &mut Ring,
+        present: Present,
+    ) -> Outcome<Option<Standing>> {
+        let record = &posts.records[at];
+        let cookie = key::cookie(directory, &name);
+        let found = self.lookup_at((directory, cookie, &name), Wanted::Name)?;
+        let place = Place { directory, name, cookie, last: Last::Name, slash: false, found };
+        let asked = record.execute();
+        let kind = match asked {
+            Asked::File { .. } => 0,
+            Asked::Directory => 1,
+            Asked::Removal { directory } => 2 + usize::from(directory),
+        };
+        count(&self.node.done[self.own() as usize].records[kind], 1);
+        let (open, bytes) = match asked {
+            Asked::Removal { directory: false } => return self.remove_file(place).map(|_| None),
+            Asked::Removal { directory: true } => {
+                return self.remove_new_directory(&place).map(|()| None);
+            }
+            // Only a process that does not keep to its delegation can have posted what is there.
+            _ if found.is_some() => return Err(Errno::EEXIST.into()),
+            Asked::Directory => {
+                let parent = self.load_parent(place.directory)?;
+                self.add_directory(&place, parent, owner_in(record))?;
+                self.leases.delegations.covers = true;
+                return Ok(Some(Standing::NewDirectory));
+            }
+            Asked::File { open, bytes } => (open, bytes),
+        };
+        let mut content = std::mem::take(&mut self.leases.delegations.content);
+        posts.read_content(at, bytes, &mut content);
+        let made = self.make_posted(record, &place, &content, present);
+        self.leases.delegations.content = content;
+        let inode = made?;
+        if let Some(promise) = ring.promises[at].filter(|_| open) {
+            let birth = BirthKey { directory, name: place.name };
+            let flags = record.flags.load(Relaxed) & !ONCE;
+            self.files.opens.keep_promise(promise, ring.session, inode.id, birth, flags);
+            self.mark_layout(&inode);
+            ring.opened |= 1 << at;
+        }
+        Ok(Some(Standing::Plain))
+    }
+
+    /// Makes the file that a record asks for, with what its process has added to it.
+    fn make_posted(
+        &mut self,
+        record: &Record,
+        place: &Place,
+        content: &[u8],
+        present: Present,
+    ) -> Outcome<Inode> {
+        let parent = self.load_parent(place.directory)?;
+        let owner = owner_in(record);
+        let owner = Ownership { gid: parent.inherited_group(owner.gid), ..owner };
+        let id = self.new_id(place.cookie)?;
+        let mut inode = self.new_inode(id, owner, Content::Inline(Vec::new()), parent.layout());
+        if !content.is_empty() {
+            inode.size_bytes = content.len() as u64;
+            let changed = present.time(record.changed_cycles.load(Relaxed));
+            self.changed(&mut inode, changed);
+        }
+        self.add_fused_with(place, parent, &inode, content)?;
+        Ok(inode)
+    }
+
+    /// What was executed is committed: everybody sees it, and its places are free again.
+    pub(crate) fn posted_committed(&mut self) {
+        let rings = std::mem::take(&mut self.leases.delegations.touched);
+        // Before the claims on the names go: a process that finds one knows whether it is its own.
+        for ring in members(rings) {
+            if let Some(held) = &self.leases.delegations.rings[ring] {
+                self.posts(ring).executed.store(held.executed, Release);
+            }
+        }
+        self.release_names();
+        for ring in members(rings) {
+            self.free_places(ring);
+            self.show_executed(ring);
+        }
+    }
+
+    /// Says that nothing waits in a ring, unless something does.
+    fn show_executed(&mut self, ring: usize) {
+        let (head, bit) = (&self.node.head, 1 << ring);
+        let published = || self.posts(ring).published.load(SeqCst) as u32;
+        let waits = |executed: u32| executed != published();
+        let executed = self.leases.delegations.rings[ring].as_ref().map(|ring| ring.executed);
+        if executed.is_some_and(waits) {
+            return;
+        }
+        head.posted.fetch_and(!bit, SeqCst);
+        if executed.is_some_and(waits) {
+            head.posted.fetch_or(bit, SeqCst);
+        }
+    }
+
+    /// Promises descriptions with the places whose records are executed.
+    pub(super) fn free_places(&mut self, ring: usize) {
+        let posts = self.posts(ring);
+        let room = self.has_room_for_posted();
+        let Some(ring) = &mut self.leases.delegations.rings[ring] else { return };
+        posts.executed.store(ring.executed, Release);
+        while ring.freed != ring.executed && room {
+            let at = place_of(ring.freed);
+            let next = match ring.promises[at].filter(|_| ring.opened & 1 << at == 0) {
+                Some(unused) => Some(self.files.opens.promise_again(unused)),
+                None => self.files.opens.promise(ring.session),
+            };
+            // Without it the ring is full until there is room again, and its process asks.
+            let Some(next) = next else { break };
+            ring.promises[at] = Some(next);
+            ring.opened &= !(1 << at);
+            posts.records[at].set_promise(next);
+            ring.freed = ring.freed.wrapping_add(1);
+        }
+        posts.promised.store(ring.freed.wrapping_add(RECORDS as u32), Release);
+    }
+}
+
+/// Owner and permission bits in a record, as its process says them.
+fn owner_in(record: &Record) -> Ownership {
+    let mode = record.mode.load(Relaxed) & 0o7777;
+    Ownership { mode, uid: record.uid.load(Relaxed), gid: record.gid.load(Relaxed) }
+}
+
+/// The path in a record, which may be anything.
+fn path_in(record: &Record) -> Outcome<Vec<u8>> {
+    let path = record.read_path();
+    let is_name = |name: &[u8]| !matches!(name, b"" | b"." | b"..");
+    // Looks at all bytes, which the processor does at once.
+    let (has_slash, has_zero) = path
+        .iter()
+        .fold((false, false), |(slash, zero), byte| (slash | (*byte == b'/'), zero | (*byte == 0)));
+    let is_path =
+        if has_slash { path.split(|byte| *byte == b'/').all(is_name) } else { is_name(&path) };
+    if is_path && !has_zero { Ok(path) } else { Err(Errno::EPROTO.into()) }
+}

@@ -1,0 +1,110 @@
+//! What was posted before the daemon was restarted.
+//!
+//! The rings are in the node region, which the supervisor kept. What an earlier daemon had executed
+//! is told by the transaction that it noted; the rest is executed now, with the descriptions that
+//! were promised for it, which processes may have in their hands.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use mayfly_transport_shm::posts::{RECORDS, RINGS, names::Spare};
+use mayfly_types::{FileId, FileKind, OpenRef, SessionId};
+
+use crate::{
+    leases::submissions::{Ring, place_of},
+    shard::Shard,
+    slots::TRANSACTION_SHARD_SHIFT,
+};
+
+impl Shard {
+    /// Judges what an earlier daemon had executed: before anything is committed, since a new
+    /// transaction may have the number of one that was lost. The descriptions that are promised for
+    /// the rest: they may have been made, in a transaction that is not.
+    pub(crate) fn judge_posted(&mut self) -> Vec<OpenRef> {
+        let mut awaited = Vec::new();
+        if !self.place.alone {
+            return awaited;
+        }
+        let committed = self.store.committed_transaction();
+        for posts in self.node.posts.iter().filter(|posts| posts.session.load(Relaxed) != 0) {
+            let transaction = posts.transaction.load(Acquire);
+            let number = transaction & ((1 << TRANSACTION_SHARD_SHIFT) - 1);
+            if transaction != 0 && number <= committed {
+                posts.executed.store(posts.stored.load(Relaxed), Relaxed);
+            }
+            posts.transaction.store(0, Release);
+            posts.stored.store(posts.executed.load(Relaxed), Relaxed);
+            let first = posts.executed.load(Relaxed);
+            let waiting = posts.waiting().min(RECORDS as u32);
+            let records = (0..waiting).map(|record| place_of(first.wrapping_add(record)));
+            awaited.extend(records.map(|at| posts.records[at].promise()));
+        }
+        awaited
+    }
+
+    /// Executes what waits in the rings. Nothing is delegated any more.
+    pub(crate) fn take_up_posted(&mut self) {
+        for ring in 0..RINGS {
+            let session = SessionId(self.posts(ring).session.load(Relaxed));
+            if session != SessionId(0) && self.place.alone {
+                self.take_up_ring(ring, session);
+            }
+        }
+        self.files.opens.break_reserved();
+        if self.place.alone {
+            let node = self.node;
+            self.leases.delegations.spare = Spare::all(&node.names);
+        }
+    }
+
+    fn take_up_ring(&mut self, at: usize, session: SessionId) {
+        let posts = self.posts(at);
+        posts.take_back();
+        let first = posts.executed.load(Relaxed);
+        let published = posts.published.load(Acquire) as u32;
+        let waiting = published.wrapping_sub(first);
+        let whole = waiting as usize <= RECORDS;
+        let promises = self.promises_before(at, session, if whole { waiting } else { 0 });
+        let mut ring = Ring::new(session, if whole { first } else { published }, promises);
+        ring.directory = self.directory_before(FileId(posts.directory.load(Relaxed)));
+        self.leases.delegations.rings[at] = Some(ring);
+        self.execute_ring(at);
+        // Also where nothing was executed.
+        self.leases.delegations.touched |= 1 << at;
+        if !self.is_known(session) {
+            self.end_delegation(session);
+            for open in self.files.opens.of_session(session) {
+                if !self.files.opens.is_shared(open.index) {
+                    self.end_open(open);
+                }
+            }
+        }
+    }
+
+    fn directory_before(&mut self, id: FileId) -> Option<FileId> {
+        let located = self.load_own(id).ok()?;
+        (located.inode.kind() == FileKind::Directory).then_some(id)
+    }
+
+    /// The promises by place: those of the records that wait stand in the region, the others are
+    /// made anew, since nobody has them.
+    fn promises_before(
+        &mut self,
+        ring: usize,
+        session: SessionId,
+        waiting: u32,
+    ) -> Vec<Option<OpenRef>> {
+        let posts = self.posts(ring);
+        let first = posts.executed.load(Relaxed);
+        let mut promises = vec![None; RECORDS];
+        for record in 0..RECORDS as u32 {
+            let at = place_of(first.wrapping_add(record));
+            let said = posts.records[at].promise();
+            let kept = record < waiting && self.files.opens.take_reserved(said, session);
+            promises[at] = if kept { Some(said) } else { self.files.opens.promise(session) };
+            if let Some(promise) = promises[at] {
+                posts.records[at].set_promise(promise);
+            }
+        }
+        promises
+    }
+}

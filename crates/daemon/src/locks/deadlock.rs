@@ -1,0 +1,419 @@
+//! Waits for locks that can never end: a circle of processes that wait for each other's, at several
+//! shards.
+//!
+//! A shard sees by itself only the waits for its own files (`locks.rs`). When a process begins to
+//! wait, its shard follows along who waits for whom (Chandy, Misra and Haas, "Distributed deadlock
+//! detection", 1983), but asks each shard on the way itself rather than having a probe passed on:
+//! such questions are answered at once, by whoever is asked, and what is lost is asked again by the
+//! one who waits. Where a process may wait is known to the first shard of its node, through which
+//! all its requests go, and to each that sends one of them on.
+//!
+//! **Every circle is found** by the wait that closes it: a wait is in its table before it is
+//! chased, and where it may be is noted before it gets there, so whoever comes last meets all the
+//! others. A daemon that is restarted has forgotten what it noted; then the requests come again,
+//! and are chased again (`Message::LookAgain`).
+//!
+//! **Nobody is told of a circle that never was.** What is heard of a wait may be over when the
+//! circle closes: a signal ended it, or another thread of the blocker gave its lock up. So each
+//! wait of the circle is asked for once more. One that lasts, held up without a break since it was
+//! first told of, was there at the moment between the two rounds, and so were all the others.
+//!
+//! **One of a circle is told**, the one that began to wait last, as on one machine. Who finds a
+//! circle in which another one is the last has that one look (`Question::Suspect`). Times are those
+//! of the nodes' clocks: when they differ it may be another one, but it is the same for all who
+//! look.
+//!
+//! **What is not found**: a circle of more than `CHASE_LOOKS_MAX` waits and places; one that closes
+//! without a new wait, since a process one of whose threads waits takes a lock with another thread.
+
+use std::collections::{BTreeMap, VecDeque, hash_map::Entry};
+
+use mayfly_types::{
+    Errno, SessionId, Timestamp,
+    limits::{CHASE_ATTEMPTS_MAX, CHASE_LOOKS_MAX, CHASE_PAUSE_SECONDS},
+};
+use mayfly_wire::{LOCK_POSIX, Request};
+
+use crate::{
+    api::Caller,
+    locks::table::{Seen, WaitFacts, WaitId},
+    maps::{HashMap, HashSet},
+    message::{Answer, Delay, Process, Question},
+    remote::requests::node_of_process,
+    shard::{
+        Shard,
+        task::{Asked, Purpose},
+    },
+    slots::ShardId,
+};
+
+/// What a shard does about waits that may never end.
+#[derive(Debug, Default)]
+pub(crate) struct Chases {
+    under_way: HashMap<WaitId, Chase>,
+    rounds: u64,
+    /// Lanes whose request may wait for a lock at the shard that it was sent to.
+    sent_on: HashMap<(SessionId, u32), ShardId>,
+}
+
+/// A wait, and what is known of those that it may depend on.
+#[derive(Debug)]
+struct Chase {
+    process: Process,
+    wait: WaitId,
+    /// Answers to questions of other rounds do not count.
+    round: u64,
+    attempt: u32,
+    began: Timestamp,
+    /// Waits, and the shards where they are.
+    delays: Vec<(ShardId, Delay)>,
+    looked_at: HashSet<(ShardId, Process)>,
+    missing: usize,
+    stage: Stage,
+    /// Somebody could not be asked.
+    lost: bool,
+    /// Something is not as it was.
+    moved: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Who waits for whom is being asked.
+    Looking,
+    /// Whether that lasts is being asked.
+    Confirming,
+    /// Others are being told of circles of which they are the last.
+    Telling,
+}
+
+impl Chases {
+    /// The lane has another request than the one before.
+    pub(crate) fn lane_goes_on(&mut self, caller: Caller) {
+        if !self.sent_on.is_empty() {
+            self.sent_on.remove(&(caller.session, caller.lane));
+        }
+    }
+
+    pub(crate) fn session_closed(&mut self, session: SessionId) {
+        self.sent_on.retain(|(of, _), _| *of != session);
+    }
+}
+
+/// Which of two waits began later.
+fn age(at: ShardId, delay: &Delay) -> (Timestamp, ShardId, u64) {
+    (delay.since, at, delay.wait)
+}
+
+impl Chase {
+    /// A circle through the wait, of waits that `counts` is true of.
+    fn circle(&self, counts: impl Fn(ShardId, &Delay) -> bool) -> Option<Vec<(ShardId, Delay)>> {
+        let mut of: HashMap<Process, Vec<usize>> = HashMap::default();
+        let (mut next, mut led_here) = (VecDeque::new(), HashMap::default());
+        for (index, (at, delay)) in self.delays.iter().enumerate() {
+            if !counts(*at, delay) {
+                continue;
+            }
+            if self.is_own(delay) {
+                next.push_back(index);
+            } else {
+                of.entry(delay.waiter).or_default().push(index);
+            }
+        }
+        while let Some(index) = next.pop_front() {
+            let blocker = self.delays[index].1.blocker;
+            if blocker == self.process {
+                return Some(self.way_back(index, &led_here));
+            }
+            if let Entry::Vacant(entry) = led_here.entry(blocker) {
+                entry.insert(index);
+                next.extend(of.get(&blocker).into_iter().flatten());
+            }
+        }
+        None
+    }
+
+    fn way_back(&self, last: usize, led_here: &HashMap<Process, usize>) -> Vec<(ShardId, Delay)> {
+        let mut circle = vec![self.delays[last]];
+        while let Some((_, delay)) = circle.last()
+            && !self.is_own(delay)
+            && let Some(index) = led_here.get(&delay.waiter)
+        {
+            circle.push(self.delays[*index]);
+        }
+        circle
+    }
+
+    /// Of what is known, this is about the wait itself.
+    fn is_own(&self, delay: &Delay) -> bool {
+        delay.waiter == self.process && delay.wait == self.wait.0
+    }
+}
+
+impl Shard {
+    /// Notes where a lock may be waited for.
+    pub(crate) fn note_sent_on(&mut self, caller: Caller, request: &Request<'_>, to: ShardId) {
+        if let Request::Lock(lock) = request
+            && lock.wait
+            && lock.range.owner == LOCK_POSIX
+        {
+            self.locks.deadlocks.sent_on.insert((caller.session, caller.lane), to);
+        }
+    }
+
+    fn process(&self, process: u64) -> Process {
+        let node = node_of_process(process).unwrap_or(self.place.numbering.node);
+        Process { node, pid: process as u32 }
+    }
+
+    /// What it is called here.
+    fn process_here(&self, process: Process) -> u64 {
+        let Process { node, pid } = process;
+        let upper = if node == self.place.numbering.node { 0 } else { u64::from(node) + 1 };
+        upper << 32 | u64::from(pid)
+    }
+
+    /// A process has begun to wait: can that end?
+    pub(super) fn chase(&mut self, process: u64, wait: WaitId) {
+        if !self.place.alone {
+            self.begin_chase(self.process(process), wait, 0);
+        }
+    }
+
+    /// The same of a wait that another shard believes to be the last one of a circle.
+    pub(crate) fn suspect(&mut self, waiter: Process, wait: u64) {
+        self.begin_chase(waiter, WaitId(wait), 0);
+    }
+
+    /// A request came again. Its node's daemon was restarted, and knows by now where it waits.
+    pub(crate) fn look_again_at(&mut self, session: SessionId, request_id: u64) {
+        for (process, wait) in self.locks.table.waits_for(session, request_id) {
+            self.chase(process, wait);
+        }
+    }
+
+    fn begin_chase(&mut self, process: Process, wait: WaitId, attempt: u32) {
+        self.locks.deadlocks.under_way.remove(&wait);
+        let Some(facts) = self.locks.table.look_at_one(self.process_here(process), wait) else {
+            return;
+        };
+        self.locks.deadlocks.rounds += 1;
+        let mut chase = Chase {
+            process,
+            wait,
+            round: self.locks.deadlocks.rounds,
+            attempt,
+            began: self.now,
+            delays: Vec::new(),
+            looked_at: HashSet::default(),
+            missing: 0,
+            stage: Stage::Looking,
+            lost: false,
+            moved: false,
+        };
+        let mut open = Vec::new();
+        let delays = self.delays(process, facts);
+        self.learn_delays(&mut chase, self.place.shard, (delays, Vec::new()), &mut open);
+        self.follow(&mut chase, open);
+        self.settle_chase(chase);
+    }
+
+    fn delays(&self, waiter: Process, facts: WaitFacts) -> Vec<Delay> {
+        let WaitFacts { wait, since, by } = facts;
+        let delay = |seen: &Seen| Delay {
+            waiter,
+            wait: wait.0,
+            since,
+            blocker: self.process(seen.process),
+            sighting: seen.sighting,
+        };
+        by.iter().map(delay).collect()
+    }
+
+    /// Takes in what a shard says, and finds out whom to look at next, and where.
+    fn learn_delays(
+        &self,
+        chase: &mut Chase,
+        from: ShardId,
+        (delays, elsewhere): (Vec<Delay>, Vec<(Process, u32)>),
+        open: &mut Vec<(ShardId, Process)>,
+    ) {
+        for delay in delays {
+            if chase.delays.len() >= CHASE_LOOKS_MAX
+                || delay.blocker.node >= self.place.numbering.nodes
+            {
+                continue;
+            }
+            chase.delays.push((from, delay));
+            if delay.blocker != chase.process {
+                open.push((self.place.numbering.front_of(delay.blocker.node), delay.blocker));
+            }
+        }
+        for (process, shard) in elsewhere {
+            if shard < self.place.numbering.all() && process != chase.process {
+                open.push((ShardId(shard), process));
+            }
+        }
+    }
+
+    /// Looks at processes, at these shards.
+    fn follow(&mut self, chase: &mut Chase, mut open: Vec<(ShardId, Process)>) {
+        let mut asked: BTreeMap<ShardId, Vec<Process>> = BTreeMap::new();
+        while let Some((shard, process)) = open.pop() {
+            if chase.looked_at.len() >= CHASE_LOOKS_MAX || !chase.looked_at.insert((shard, process))
+            {
+                continue;
+            }
+            if shard == self.place.shard {
+                let facts = self.waits_of(&[process]);
+                self.learn_delays(chase, shard, facts, &mut open);
+            } else {
+                asked.entry(shard).or_default().push(process);
+            }
+        }
+        for (shard, processes) in asked {
+            self.ask_for(chase, shard, Question::Waits { processes });
+        }
+    }
+
+    fn ask_for(&mut self, chase: &mut Chase, shard: ShardId, question: Question) {
+        chase.missing += 1;
+        self.ask(shard, question, Purpose::Chase(chase.wait, chase.round));
+    }
+
+    fn waits_of(&mut self, processes: &[Process]) -> (Vec<Delay>, Vec<(Process, u32)>) {
+        let mut delays = Vec::new();
+        for process in processes {
+            for facts in self.locks.table.look_at(self.process_here(*process)) {
+                delays.extend(self.delays(*process, facts));
+            }
+        }
+        delays.truncate(CHASE_LOOKS_MAX);
+        let mut elsewhere = Vec::new();
+        for ((session, _), shard) in &self.locks.deadlocks.sent_on {
+            let process = self.sessions.get(session).map(|process| self.process(*process));
+            let asked = process.filter(|process| processes.contains(process));
+            elsewhere.extend(asked.map(|process| (process, shard.0)));
+        }
+        elsewhere.truncate(CHASE_LOOKS_MAX);
+        (delays, elsewhere)
+    }
+
+    pub(crate) fn tell_waits(&mut self, processes: &[Process]) -> Answer {
+        let (delays, elsewhere) = self.waits_of(processes);
+        Answer::Waits { delays, elsewhere }
+    }
+
+    pub(crate) fn tell_standing(&self, delays: &[Delay]) -> Answer {
+        if delays.iter().all(|delay| self.stands(delay)) { Answer::Done } else { Answer::Changed }
+    }
+
+    fn stands(&self, delay: &Delay) -> bool {
+        let process = self.process_here(delay.blocker);
+        let seen = Seen { process, sighting: delay.sighting };
+        self.locks.table.still(self.process_here(delay.waiter), WaitId(delay.wait), seen)
+    }
+
+    pub(crate) fn chase_answered(
+        &mut self,
+        wait: WaitId,
+        round: u64,
+        asked: &Asked,
+        answer: Answer,
+    ) {
+        let Entry::Occupied(entry) = self.locks.deadlocks.under_way.entry(wait) else { return };
+        if entry.get().round != round {
+            return;
+        }
+        let mut chase = entry.remove();
+        chase.missing -= 1;
+        match answer {
+            Answer::Waits { delays, elsewhere } => {
+                let mut open = Vec::new();
+                self.learn_delays(&mut chase, asked.to, (delays, elsewhere), &mut open);
+                self.follow(&mut chase, open);
+            }
+            Answer::Done => {}
+            Answer::Changed => chase.moved = true,
+            _ => chase.lost = true,
+        }
+        self.settle_chase(chase);
+    }
+
+    /// Does what follows from the answers that are there.
+    fn settle_chase(&mut self, mut chase: Chase) {
+        if chase.stage == Stage::Looking {
+            self.judge(&mut chase);
+        }
+        if chase.missing > 0 {
+            self.locks.deadlocks.under_way.insert(chase.wait, chase);
+        } else if chase.stage == Stage::Confirming && !chase.lost && !chase.moved {
+            self.refuse(&chase);
+        } else {
+            self.end_chase(&chase);
+        }
+    }
+
+    /// Looks for circles in what is known so far.
+    fn judge(&mut self, chase: &mut Chase) {
+        let own = chase.delays.iter().find(|(_, delay)| chase.is_own(delay));
+        let Some(own) = own.map(|(at, delay)| age(*at, delay)) else { return };
+        if let Some(circle) = chase.circle(|at, delay| age(at, delay) <= own) {
+            // Whatever else was asked for is of no interest any more.
+            self.locks.deadlocks.rounds += 1;
+            (chase.round, chase.missing, chase.lost) = (self.locks.deadlocks.rounds, 0, false);
+            chase.stage = Stage::Confirming;
+            self.confirm(chase, &circle);
+        } else if chase.missing == 0 {
+            chase.stage = Stage::Telling;
+            self.tell_others(chase);
+        }
+    }
+
+    /// In circles that others closed these are to look themselves.
+    fn tell_others(&mut self, chase: &mut Chase) {
+        let mut told = Vec::new();
+        while let Some(circle) = chase.circle(|at, delay| !told.contains(&(at, delay.wait))) {
+            let last = circle.iter().max_by_key(|(at, delay)| age(*at, delay));
+            let Some((at, delay)) = last.copied() else { break };
+            told.push((at, delay.wait));
+            if at == self.place.shard {
+                self.suspect(delay.waiter, delay.wait);
+            } else {
+                let suspect = Question::Suspect { waiter: delay.waiter, wait: delay.wait };
+                self.ask_for(chase, at, suspect);
+            }
+        }
+    }
+
+    /// Asks whether all of a circle lasts.
+    fn confirm(&mut self, chase: &mut Chase, circle: &[(ShardId, Delay)]) {
+        let mut asked: BTreeMap<ShardId, Vec<Delay>> = BTreeMap::new();
+        for (at, delay) in circle {
+            asked.entry(*at).or_default().push(*delay);
+        }
+        for (shard, delays) in asked {
+            if shard == self.place.shard {
+                chase.moved |= !delays.iter().all(|delay| self.stands(delay));
+            } else {
+                self.ask_for(chase, shard, Question::Stand { delays });
+            }
+        }
+    }
+
+    fn refuse(&mut self, chase: &Chase) {
+        let process = self.process_here(chase.process);
+        if let Some(caller) = self.locks.table.refuse(process, chase.wait) {
+            self.answer_after_commit(caller, Errno::EDEADLK.raw() as u32, Vec::new());
+        }
+    }
+
+    /// It has come to nothing, for now.
+    fn end_chase(&mut self, chase: &Chase) {
+        let took_seconds = self.now.seconds.abs_diff(chase.began.seconds);
+        if chase.lost && took_seconds >= CHASE_PAUSE_SECONDS {
+            self.begin_chase(chase.process, chase.wait, chase.attempt);
+        } else if chase.moved && chase.attempt < CHASE_ATTEMPTS_MAX {
+            self.begin_chase(chase.process, chase.wait, chase.attempt + 1);
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Operations on names: make a directory, link, symbolic link; remove a name.
+
+use mayfly_meta::record::{BirthKey, Content, Dentry, DirectoryNode, Inode, Step};
+use mayfly_transport_shm::posts::names::Standing;
+use mayfly_types::{
+    Errno, FileId, FileKind,
+    limits::{LINKS_MAX, SYMLINK_BYTES_MAX},
+};
+use mayfly_wire::{Link, MakeDirectory, Symlink, Target, Unlink, Walk};
+
+use crate::{
+    api::Caller,
+    message::{Answer, Question},
+    namespace::{
+        inode::{Located, Ownership},
+        member::{Parent, unexpected},
+        walk::{Last, Place, Rule},
+    },
+    shard::{Outcome, Served, Shard},
+    slots::ShardId,
+    transactions::{
+        prepare_locks::Claim,
+        transaction::{Steps, add_step},
+    },
+};
+
+/// What a name stands for.
+type Found = (FileId, FileKind);
+
+impl Shard {
+    /// A place where a name can be made, and its directory. `kind` is the new file's: a trailing
+    /// slash is fine for a directory.
+    pub(super) fn vacant(&mut self, walk: &Walk<'_>, kind: FileKind) -> Outcome<(Place, Parent)> {
+        let mut place = self.walk(walk, Rule::Name)?;
+        if self.reserve_name(place.directory, &place.name) {
+            place = self.walk(walk, Rule::Name)?;
+        }
+        check_vacant(&place, kind)?;
+        self.unclaimed(|| place.claims())?;
+        let parent = self.load_parent(place.directory)?;
+        self.check_room()?;
+        Ok((place, parent))
+    }
+
+    /// Adds a new file with its inode fused into the dentry.
+    pub(super) fn add_fused(
+        &mut self,
+        place: &Place,
+        parent: Parent,
+        inode: &Inode,
+    ) -> Outcome<()> {
+        inode.encode_fused_to(&mut self.namespace.record);
+        self.add_encoded(place, parent)
+    }
+
+    /// The same for a small file that has `bytes`.
+    pub(crate) fn add_fused_with(
+        &mut self,
+        place: &Place,
+        parent: Parent,
+        inode: &Inode,
+        bytes: &[u8],
+    ) -> Outcome<()> {
+        inode.encode_fused_with(bytes, &mut self.namespace.record);
+        self.add_encoded(place, parent)
+    }
+
+    fn add_encoded(&mut self, place: &Place, parent: Parent) -> Outcome<()> {
+        self.forget_dentry(place.directory, place.cookie, &place.name);
+        self.store.put(&self.namespace.key, &self.namespace.record)?;
+        self.name_changed(place.directory, &place.name, Some(Standing::Plain));
+        self.touch_directory(parent, 1, 0)?;
+        self.counters.files += 1;
+        Ok(())
+    }
+
+    pub(crate) fn make_directory(
+        &mut self,
+        caller: Caller,
+        make: &MakeDirectory<'_>,
+    ) -> Outcome<Served> {
+        let (place, parent) = self.vacant(&make.walk, FileKind::Directory)?;
+        if parent.is_full() {
+            return Err(Errno::EMLINK.into());
+        }
+        let MakeDirectory { mode, uid, gid, .. } = *make;
+        let id = self.add_directory(&place, parent, Ownership { mode, uid, gid })?;
+        let kind = (place.directory, FileKind::Directory);
+        self.consider_delegating(caller, kind, &make.walk, Some(id))?;
+        Ok(Served::Replied)
+    }
+
+    /// Makes a directory where there is room for its name; which one.
+    pub(crate) fn add_directory(
+        &mut self,
+        place: &Place,
+        parent: Parent,
+        owner: Ownership,
+    ) -> Outcome<FileId> {
+        let id = self.new_id(place.cookie)?;
+        let mode = owner.mode | parent.mode() & 0o2000;
+        let owner = Ownership { mode, gid: parent.inherited_group(owner.gid), ..owner };
+        let node = DirectoryNode {
+            parent: place.directory,
+            name: place.name.clone(),
+            ..DirectoryNode::default()
+        };
+        let inode = self.new_inode(id, owner, Content::Directory(node), parent.layout());
+        self.save(&Located { inode: Box::new(inode), fused: None })?;
+        let dentry = Dentry::Plain { id, kind: FileKind::Directory };
+        self.put_dentry(place.directory, &place.name, &dentry.encode())?;
+        self.touch_directory(parent, 1, 1)?;
+        self.counters.directories += 1;
+        Ok(id)
+    }
+
+    pub(crate) fn symlink(&mut self, symlink: &Symlink<'_>) -> Outcome<Served> {
+        if symlink.target.is_empty() {
+            return Err(Errno::ENOENT.into());
+        }
+        if symlink.target.len() > SYMLINK_BYTES_MAX {
+            return Err(Errno::ENAMETOOLONG.into());
+        }
+        let (place, parent) = self.vacant(&symlink.at, FileKind::Symlink)?;
+        let owner =
+            Ownership { mode: 0o777, uid: symlink.uid, gid: parent.inherited_group(symlink.gid) };
+        let content = Content::Symlink(symlink.target.to_vec());
+        let id = self.new_id(place.cookie)?;
+        let inode = self.new_inode(id, owner, content, parent.layout());
+        self.add_fused(&place, parent, &inode)?;
+        Ok(Served::Replied)
+    }
+
+    pub(crate) fn link(&mut self, link: &Link<'_>) -> Outcome<Served> {
+        let source = match &link.from {
+            Target::Path(walk) => self.find(walk)?,
+            Target::Open(open) => {
+                let open = self.files.opens.get(*open)?;
+                self.load_open(open.id)?
+            }
+            Target::Directory(_) => return Err(Errno::EPERM.into()),
+        };
+        let mut place = self.walk_second(&link.to, Rule::Name)?;
+        if self.reserve_name(place.directory, &place.name) {
+            place = self.walk_second(&link.to, Rule::Name)?;
+        }
+        check_vacant(&place, FileKind::Regular)?;
+        self.host(place.directory, &place.name)?;
+        self.check_room()?;
+        let (id, kind) = (source.inode.id, source.inode.kind());
+        if kind == FileKind::Directory {
+            return Err(Errno::EPERM.into());
+        }
+        if source.inode.links == 0 && !source.inode.linkable {
+            return Err(Errno::ENOENT.into());
+        }
+        if source.inode.links >= LINKS_MAX {
+            return Err(Errno::EMLINK.into());
+        }
+        let mut parts = Steps::new();
+        add_step(&mut parts, self.place.shard, Step::AddLink { id, birth: source.birth() });
+        let owner = self.place.slots.dentry_owner(place.directory, &place.name);
+        let Place { directory, name, .. } = place;
+        add_step(&mut parts, owner, Step::SetName { directory, name, id, kind, expected: None });
+        self.operate(parts)?;
+        Ok(Served::Replied)
+    }
+
+    pub(crate) fn unlink(&mut self, caller: Caller, unlink: &Unlink<'_>) -> Outcome<Served> {
+        let mut place = self.walk(&unlink.walk, Rule::Name)?;
+        if place.found.is_some() && self.reserve_name(place.directory, &place.name) {
+            place = self.walk(&unlink.walk, Rule::Name)?;
+        }
+        let directory = place.directory;
+        let served = if unlink.directory {
+            self.remove_directory(&place)?
+        } else {
+            self.remove_file(place)?
+        };
+        let kind = if unlink.directory { FileKind::Directory } else { FileKind::Regular };
+        self.consider_delegating(caller, (directory, kind), &unlink.walk, None)?;
+        Ok(served)
+    }
+
+    pub(crate) fn remove_file(&mut self, place: Place) -> Outcome<Served> {
+        if place.last != Last::Name {
+            return Err(Errno::EISDIR.into());
+        }
+        let (id, kind) = place.lookup()?.ok_or(Errno::ENOENT)?;
+        if kind == FileKind::Directory {
+            return Err(Errno::EISDIR.into());
+        }
+        if place.slash {
+            return Err(Errno::ENOTDIR.into());
+        }
+        if !self.is_home(id) || self.is_remembered(place.directory, &place.name) {
+            return self.remove_elsewhere(&place, (id, kind));
+        }
+        self.unclaimed(|| [place.claims(), vec![(Claim::File(id), true)]].concat())?;
+        let parent = self.load_holder(place.directory)?;
+        if self.is_light(&place, id) && !self.is_lent(id)? {
+            self.delete_dentry_at(place.directory, place.cookie, &place.name)?;
+            self.counters.files -= 1;
+        } else {
+            let Place { directory, cookie, name, .. } = place;
+            let located = self.load_under(id, directory, cookie, name.clone())?;
+            self.delete_dentry_at(directory, cookie, &name)?;
+            self.files.opens.forget_name(id, &BirthKey { directory, name });
+            self.drop_link(located)?;
+        }
+        self.touch_directory(parent, -1, 0)?;
+        Ok(Served::Replied)
+    }
+
+    /// Whether the file that the walk has found goes with this name, and nothing besides: it has no
+    /// other name and is not open, and all there is of it is in the record of the name.
+    fn is_light(&self, place: &Place, id: FileId) -> bool {
+        let found = self.namespace.looked_up.as_ref().is_some_and(|looked| {
+            looked.inode.is_none() && looked.is(id, place.directory, place.cookie)
+        });
+        found && self.files.opens.file(id).is_none()
+    }
+
+    /// The inode is at home elsewhere, or others remember the name.
+    fn remove_elsewhere(&mut self, place: &Place, (id, kind): Found) -> Outcome<Served> {
+        let Place { directory, name, .. } = place;
+        let (directory, name) = (*directory, name.clone());
+        let birth = place.birth();
+        let mut parts = Steps::new();
+        add_step(&mut parts, self.place.shard, Step::RemoveName { directory, name, id, kind });
+        add_step(&mut parts, self.place.slots.home(id), Step::DropLink { id, birth });
+        self.operate(parts)?;
+        Ok(Served::Replied)
+    }
+
+    fn remove_directory(&mut self, place: &Place) -> Outcome<Served> {
+        match place.last {
+            Last::Name => {}
+            Last::Dot => return Err(Errno::EINVAL.into()),
+            Last::DotDot => return Err(Errno::ENOTEMPTY.into()),
+            Last::Root => return Err(Errno::EBUSY.into()),
+        }
+        let (id, kind) = place.lookup()?.ok_or(Errno::ENOENT)?;
+        if kind != FileKind::Directory {
+            return Err(Errno::ENOTDIR.into());
+        }
+        if self.is_remembered(place.directory, &place.name) || !self.is_home(id) {
+            return self.remove_spread(place, id);
+        }
+        self.recall(id);
+        let located = self.load_own(id)?;
+        if !located.directory()?.members.is_empty() {
+            return self.remove_spread(place, id);
+        }
+        self.remove_located(place, located)?;
+        Ok(Served::Replied)
+    }
+
+    /// A directory goes of which somebody has posted that it does: nothing was made in it, so it is
+    /// delegated to nobody.
+    pub(crate) fn remove_new_directory(&mut self, place: &Place) -> Outcome<()> {
+        let (id, kind) = place.lookup()?.ok_or(Errno::ENOENT)?;
+        if kind != FileKind::Directory {
+            return Err(Errno::ENOTDIR.into());
+        }
+        // Only of a process that does not keep to its delegation.
+        if self.leases.delegations.by_directory.contains_key(&id) {
+            return Err(Errno::ENOTEMPTY.into());
+        }
+        let located = self.load_own(id)?;
+        self.remove_located(place, located)
+    }
+
+    /// Removes a directory that no other shard has entries of.
+    fn remove_located(&mut self, place: &Place, located: Located) -> Outcome<()> {
+        let id = located.inode.id;
+        let own = || vec![(Claim::File(id), true), (Claim::Place(id), true)];
+        self.unclaimed(|| [place.claims(), own()].concat())?;
+        if !self.is_empty(id)? {
+            return Err(Errno::ENOTEMPTY.into());
+        }
+        let parent = self.load_holder(place.directory)?;
+        self.delete_dentry(place.directory, &place.name)?;
+        self.store.move_directory()?;
+        self.drop_link(located)?;
+        self.touch_directory(parent, -1, -1)
+    }
+
+    /// Others remember the directory, or have entries of it, or its inode.
+    fn remove_spread(&mut self, place: &Place, id: FileId) -> Outcome<Served> {
+        let Place { directory, name, .. } = place;
+        let (directory, name) = (*directory, name.clone());
+        let mut parts = Steps::new();
+        let kind = FileKind::Directory;
+        add_step(&mut parts, self.place.shard, Step::RemoveName { directory, name, id, kind });
+        self.add_removal(&mut parts, id)?;
+        self.operate(parts)?;
+        Ok(Served::Replied)
+    }
+
+    /// What ends a directory, at its home and at its members.
+    pub(super) fn add_removal(&mut self, parts: &mut Steps, id: FileId) -> Outcome<()> {
+        let facts = self.directory_facts(id)?;
+        if facts.entries > 0 {
+            return Err(Errno::ENOTEMPTY.into());
+        }
+        for member in &facts.members {
+            add_step(parts, ShardId(*member), Step::DropMember { id });
+        }
+        let members = facts.members;
+        add_step(parts, self.place.slots.home(id), Step::RemoveDirectory { id, members });
+        Ok(())
+    }
+
+    /// Makes the owner of a name that is to be set ready for it; an error when the directory is
+    /// gone.
+    pub(super) fn host(&mut self, directory: FileId, name: &[u8]) -> Outcome<()> {
+        let owner = self.place.slots.dentry_owner(directory, name);
+        if self.place.alone || owner == self.place.shard {
+            return self.host_here(directory);
+        }
+        match self.fact(owner, Question::Host(directory))? {
+            Answer::Done => Ok(()),
+            answer => Err(unexpected(&answer)),
+        }
+    }
+}
+
+/// Errors of a name that is to be made.
+fn check_vacant(place: &Place, kind: FileKind) -> Outcome<()> {
+    if place.last != Last::Name || place.lookup()?.is_some() {
+        return Err(Errno::EEXIST.into());
+    }
+    if place.slash && kind != FileKind::Directory {
+        return Err(Errno::ENOENT.into());
+    }
+    Ok(())
+}

@@ -1,0 +1,315 @@
+//! Open: finds or creates a file and makes an open file description in the node's table.
+
+use mayfly_meta::record::{BirthKey, Content, Inode};
+use mayfly_transport_shm::layout::FILE_MAPPED;
+use mayfly_types::{Errno, FileId, FileKind};
+use mayfly_wire::{Open, Opened, WALK_FOLLOW, Walk, Wire, Writer};
+
+use crate::{
+    api::Caller,
+    files::background::{Change, Length, Reply},
+    message::{At, MemberFacts},
+    namespace::{
+        inode::{Located, Ownership},
+        pending_create::is_placed,
+        temporary,
+        walk::{Last, Place, Rule},
+    },
+    shard::{Fault, Outcome, Served, Shard},
+};
+
+const O_ACCMODE: u32 = 0o3;
+const O_RDONLY: u32 = 0;
+const O_RDWR: u32 = 2;
+const O_CREAT: u32 = 0o100;
+const O_EXCL: u32 = 0o200;
+const O_TRUNC: u32 = 0o1000;
+const O_DIRECTORY: u32 = 0o200_000;
+const O_NOFOLLOW: u32 = 0o400_000;
+const O_CLOEXEC: u32 = 0o2_000_000;
+const O_PATH: u32 = 0o10_000_000;
+const O_TMPFILE: u32 = 0o20_000_000;
+const O_NOCTTY: u32 = 0o400;
+/// Flags that say how to open, and are no property of the description.
+pub(crate) const ONCE: u32 = O_CREAT | O_EXCL | O_TRUNC | O_NOCTTY | O_CLOEXEC;
+
+impl Shard {
+    pub(crate) fn open_file(
+        &mut self,
+        caller: Caller,
+        open: &Open<'_>,
+        to: &mut Writer<'_>,
+    ) -> Outcome<Served> {
+        let flags = effective(open.flags)?;
+        if flags & O_TMPFILE != 0 {
+            return self.open_temporary(caller, open, flags & !ONCE, to);
+        }
+        let create = flags & O_CREAT != 0;
+        let exclusive = create && flags & O_EXCL != 0;
+        let walk = walk_to_open(open.walk, !exclusive && flags & O_NOFOLLOW == 0);
+        let (mut located, slash) = match self.run.place.at {
+            At::File { id, slash, named } => {
+                let others = named && !(create && self.was_made_for(id, caller)?);
+                (self.load_arrived(id, others)?, slash)
+            }
+            At::Part(_) => return Err(Errno::EPROTO.into()),
+            At::Start | At::Path(..) => {
+                let place = self.walk(&walk, if create { Rule::Create } else { Rule::Target })?;
+                if create && place.found.is_none() && place.last == Last::Name {
+                    return self.create(caller, place, open, to);
+                }
+                let slash = place.slash;
+                (self.locate(place, open)?, slash)
+            }
+        };
+        let placed = create && is_placed(&located.inode);
+        let created = placed && self.was_made_for(located.inode.id, caller)?;
+        if created {
+            self.links_at_rest(located.inode.id)?;
+        } else {
+            check_existing(&located.inode, flags, exclusive, slash)?;
+        }
+        if !self.files.opens.has_room() {
+            return Err(Errno::ENFILE.into());
+        }
+        let before = if created { None } else { Some(self.attr_at_open(&located.inode)?) };
+        if flags & O_TRUNC != 0 && located.inode.layout.striped {
+            self.cut_at_open(&mut located)?;
+        }
+        self.revive(&located)?;
+        let truncate = !created && flags & O_TRUNC != 0 && !self.was_cut_before(located.inode.id);
+        let cut = if truncate { self.truncate_at_open(&mut located)? } else { None };
+        let cut = cut.map(|object| (object, located.birth()));
+        let birth = located.fused.take().unwrap_or_default();
+        let inode = &located.inode;
+        let attr = match before {
+            Some(attr) if !truncate || cut.is_some() => attr,
+            _ => self.attr_at_open(inode)?,
+        };
+        let of = (inode.id, inode.kind());
+        let made = self.files.opens.insert(caller, of, birth, flags & !ONCE, None)?;
+        self.mark_opened(inode);
+        if created {
+            self.forget_maker(inode)?;
+        }
+        if let Some((object, birth)) = cut {
+            self.note_cut(caller, inode, 0)?;
+            let change = Change { caller: Some(caller), object, birth, reply: Reply::Opened(made) };
+            return Ok(self.start_emptying(change));
+        }
+        let mapped = self.files.opens.has_flag(attr.id, FILE_MAPPED);
+        Opened { open: made, attr, created, mapped }.encode(to)?;
+        // One that may write as well is mostly read from, unless it was made now.
+        if !created && !truncate && matches!(flags & (O_ACCMODE | O_PATH), O_RDONLY | O_RDWR) {
+            self.opened_to_read(caller, &mut located.inode);
+        }
+        Ok(Served::Replied)
+    }
+
+    /// Cuts all off an object that others have open, and answers that.
+    fn start_emptying(&mut self, change: Change) -> Served {
+        let object = change.object;
+        self.start_change(Length::Any, change, move |objects| {
+            objects.set_size(object, 0).map(|()| 0)
+        })
+    }
+
+    /// The file is likely to be read, now, and others like it.
+    fn opened_to_read(&mut self, caller: Caller, inode: &mut Inode) {
+        match &mut inode.content {
+            Content::Inline(bytes) => {
+                self.files.opened_content = Some(std::mem::take(bytes));
+                self.consider_lending(caller);
+            }
+            Content::Object(_) if !inode.layout.striped => self.consider_lending(caller),
+            _ => {}
+        }
+    }
+
+    /// What the node's processes have to know of a file that is open.
+    pub(crate) fn mark_opened(&mut self, inode: &Inode) {
+        if matches!(inode.content, Content::Object(_)) {
+            self.files.opens.mark_object(inode.id);
+        }
+        self.mark_layout(inode);
+        if inode.links == 0 {
+            self.files.opens.mark_unlinked(inode.id);
+        }
+    }
+
+    /// The file that the walk led to.
+    fn locate(&mut self, place: Place, open: &Open<'_>) -> Outcome<Located> {
+        match place.found {
+            None if place.last != Last::Name => {
+                self.load_start(place.directory, !open.walk.path.is_empty())
+            }
+            None => Err(Errno::ENOENT.into()),
+            Some((id, _)) => self.load_named(id, place),
+        }
+    }
+
+    /// Makes the file and opens it. Nothing that can be true of a file that was there before is
+    /// asked about it.
+    fn create(
+        &mut self,
+        caller: Caller,
+        place: Place,
+        open: &Open<'_>,
+        to: &mut Writer<'_>,
+    ) -> Outcome<Served> {
+        if !self.files.opens.has_room() {
+            return Err(Errno::ENFILE.into());
+        }
+        if self.reserve_name(place.directory, &place.name)
+            && self.lookup(place.directory, &place.name)?.is_some()
+        {
+            // Nobody posts it once more.
+            return self.open_file(caller, open, to);
+        }
+        self.unclaimed(|| place.claims())?;
+        let parent = self.load_parent(place.directory)?;
+        self.check_room()?;
+        let gid = parent.inherited_group(open.gid);
+        let owner = Ownership { mode: open.mode, uid: open.uid, gid };
+        if let Some(home) = self.chosen_home(parent.layout(), caller, &place) {
+            return Err(self.create_at(home, caller, &place, (owner, *parent.layout())));
+        }
+        let id = self.new_id(place.cookie)?;
+        let inode = self.new_inode(id, owner, Content::Inline(Vec::new()), parent.layout());
+        self.add_fused(&place, parent, &inode)?;
+        let attr = self.attr_from(&inode, None, &MemberFacts::default())?;
+        let Place { directory, name, .. } = place;
+        let (of, birth) = ((inode.id, FileKind::Regular), BirthKey { directory, name });
+        let made = self.files.opens.insert(caller, of, birth, open.flags & !ONCE, None)?;
+        self.mark_layout(&inode);
+        self.forget_maker(&inode)?;
+        self.consider_delegating(caller, (directory, FileKind::Regular), &open.walk, None)?;
+        Opened { open: made, attr, created: true, mapped: false }.encode(to)?;
+        if open.flags & (O_ACCMODE | O_PATH) == 0 {
+            self.files.opened_content = Some(Vec::new());
+        }
+        Ok(Served::Replied)
+    }
+
+    /// What a path names, for operations that need it to exist.
+    pub(super) fn find(&mut self, walk: &Walk<'_>) -> Outcome<Located> {
+        if let At::File { id, slash, named } = self.run.place.at {
+            let located = self.load_arrived(id, named)?;
+            if slash && located.inode.kind() != FileKind::Directory {
+                return Err(Errno::ENOTDIR.into());
+            }
+            return Ok(located);
+        }
+        let place = self.walk(walk, Rule::Target)?;
+        if place.last != Last::Name {
+            return self.load_start(place.directory, !walk.path.is_empty());
+        }
+        let (id, kind) = place.found.ok_or(Errno::ENOENT)?;
+        if place.slash && kind != FileKind::Directory {
+            return Err(Errno::ENOTDIR.into());
+        }
+        self.load_named(id, place)
+    }
+
+    /// The file that a walk found under a name. A request whose file is at home elsewhere goes
+    /// there.
+    fn load_named(&mut self, id: FileId, place: Place) -> Outcome<Located> {
+        if !self.is_home(id) {
+            return Err(self.elsewhere(id, place.slash, true));
+        }
+        match self.load_placed(id, place) {
+            Err(Fault::Errno(Errno::ENOENT)) if !self.place.alone => Err(Fault::Again),
+            other => other,
+        }
+    }
+
+    /// The file that a walk found under a name, from its record.
+    pub(super) fn load_placed(&mut self, id: FileId, place: Place) -> Outcome<Located> {
+        self.load_under(id, place.directory, place.cookie, place.name)
+    }
+
+    /// The file that a request of another shard is about.
+    fn load_arrived(&mut self, id: FileId, named: bool) -> Outcome<Located> {
+        let found = match self.files.opens.file(id) {
+            Some(_) => self.load_open(id),
+            None => self.load_directory(id),
+        };
+        match found {
+            // Found under a name, it may have been removed, and the name set anew.
+            Ok(located) if named && located.inode.links == 0 => Err(Fault::Again),
+            Err(Fault::Errno(Errno::ENOENT)) if named => Err(Fault::Again),
+            other => other,
+        }
+    }
+
+    /// Frees the description that a request of this caller made before the daemon was restarted:
+    /// the request was not acknowledged, so it comes again, or its process has given up.
+    pub(crate) fn drop_unclaimed(&mut self, caller: Caller) {
+        if let Some(index) = self.files.unclaimed_opens.get(&caller).copied() {
+            let found = self.files.opens.at(index);
+            // Where another node has the answer it will give it again: `adopt_open`.
+            if found.is_none_or(|(_, found)| found.remote.is_none()) {
+                self.files.unclaimed_opens.remove(&caller);
+                found.into_iter().for_each(|(open, _)| self.end_open(open));
+            }
+        }
+        self.forget_unclaimed(|made| caller.is_behind(*made));
+    }
+
+    /// These requests do not come again.
+    pub(crate) fn forget_unclaimed(&mut self, is_over: impl Fn(&Caller) -> bool) {
+        if self.files.unclaimed_opens.is_empty() {
+            return;
+        }
+        let over: Vec<Caller> =
+            self.files.unclaimed_opens.keys().copied().filter(|made| is_over(made)).collect();
+        self.ask_who_stands(&over);
+        self.files.unclaimed_opens.retain(|made, _| !over.contains(made));
+    }
+}
+
+/// The path, of which a symbolic link at the end is followed or not.
+fn walk_to_open(walk: Walk<'_>, follow: bool) -> Walk<'_> {
+    let flags = if follow { walk.flags | WALK_FOLLOW } else { walk.flags & !WALK_FOLLOW };
+    Walk { flags, ..walk }
+}
+
+/// The flags that count: with `O_PATH` most do not.
+pub(crate) fn effective(flags: u32) -> Outcome<u32> {
+    if flags & O_PATH != 0 {
+        return Ok(flags & (O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    }
+    if flags & O_CREAT != 0 && flags & O_DIRECTORY != 0 {
+        return Err(Errno::EINVAL.into());
+    }
+    if flags & O_TMPFILE != 0 {
+        temporary::check_flags(flags)?;
+    }
+    Ok(flags)
+}
+
+/// The checks of the kernel's `do_open` and `may_open`, in their order.
+fn check_existing(inode: &Inode, flags: u32, exclusive: bool, slash: bool) -> Outcome<()> {
+    let kind = inode.kind();
+    if exclusive {
+        return Err(Errno::EEXIST.into());
+    }
+    if flags & O_CREAT != 0 && kind == FileKind::Directory {
+        return Err(Errno::EISDIR.into());
+    }
+    if (flags & O_DIRECTORY != 0 || slash) && kind != FileKind::Directory {
+        return Err(Errno::ENOTDIR.into());
+    }
+    if flags & O_PATH != 0 {
+        return Ok(());
+    }
+    match kind {
+        FileKind::Symlink => Err(Errno::ELOOP.into()),
+        FileKind::Directory if flags & O_ACCMODE != 0 || flags & O_TRUNC != 0 => {
+            Err(Errno::EISDIR.into())
+        }
+        // The kernel's own pipe is opened by whoever gets this answer.
+        FileKind::Fifo | FileKind::Socket => Err(Errno::ENXIO.into()),
+        FileKind::Directory | FileKind::Regular => Ok(()),
+    }
+}

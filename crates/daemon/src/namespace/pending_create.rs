@@ -1,0 +1,184 @@
+//! Files that are made at another shard than that of their name, until the request that makes them
+//! has opened them.
+//!
+//! The shard of the name has the file made, sets the name, and sends the request on to the file's
+//! home to be opened there, by the file's id: by then others may have removed the name, or set it
+//! anew. Which file it was stays with the name's shard like an answer, until the lane goes on, so
+//! that a request which comes again after any of the daemons was killed goes to the same file and
+//! makes no other one.
+//!
+//! At its home it is noted who made the file until that request has opened it: an exclusive create
+//! of somebody else finds a file that is there. A file that loses its last name before becomes an
+//! orphan as if its maker had it open; it goes when the process has ended. That holds for processes
+//! that the home knows of: of those of another node it need not have heard yet, and then the file
+//! goes at once and the request makes another one.
+
+use mayfly_meta::{
+    StoreError, key,
+    record::{Content, Inode, Layout, Maker, Policy, Step},
+};
+use mayfly_transport_tcp::Body;
+use mayfly_types::{FileId, FileKind, SessionId};
+
+use crate::{
+    api::{Caller, Completion},
+    log,
+    message::{At, Forward, Message, Resolved},
+    namespace::inode::{Located, Ownership},
+    numbering::{origin, session_elsewhere},
+    shard::{Fault, Outcome, Shard, task::Task},
+    transactions::transaction::Operation,
+};
+
+/// Stands for the status where the answer is that the file with this id was made and is to be
+/// opened at its home.
+const STATUS_MADE: u32 = u32::MAX;
+
+/// Whether a file may have been made by another shard than its home.
+pub(super) fn is_placed(inode: &Inode) -> bool {
+    let placed = matches!(inode.layout.policy, Policy::Local | Policy::Pool);
+    placed && inode.kind() == FileKind::Regular
+}
+
+impl Operation {
+    /// The file that it makes for its request.
+    pub(crate) fn made(&self) -> Option<FileId> {
+        let mut steps = self.parts().iter().flat_map(|(_, steps)| steps);
+        steps.find_map(|step| match step {
+            Step::MakeFile { id, .. } => Some(*id),
+            _ => None,
+        })
+    }
+}
+
+impl Shard {
+    pub(super) fn maker(&self, caller: Caller) -> Maker {
+        let here = (self.place.numbering.node, caller.session);
+        let (node, session) = origin(caller.session).unwrap_or(here);
+        Maker { node, session: session.0, request_id: caller.request_id }
+    }
+
+    /// A step of an operation: there is a new file, which will get its name.
+    pub(crate) fn make_file(
+        &mut self,
+        id: FileId,
+        owner: Ownership,
+        inherited: &Layout,
+        maker: &Maker,
+    ) -> Outcome<()> {
+        let inode = self.new_inode(id, owner, Content::Inline(Vec::new()), inherited);
+        self.save(&Located { inode: Box::new(inode), fused: None })?;
+        self.counters.files += 1;
+        Ok(self.store.put(&key::numbered(key::MADE, id), &maker.encode())?)
+    }
+
+    /// Whether this request has made the file, and not opened it so far.
+    pub(super) fn was_made_for(&mut self, file: FileId, caller: Caller) -> Outcome<bool> {
+        let maker = self.maker(caller);
+        Ok(!self.place.alone && self.maker_of(file)? == Some(maker))
+    }
+
+    /// The file was opened by its maker, or is gone.
+    pub(super) fn forget_maker(&mut self, inode: &Inode) -> Outcome<()> {
+        let key = key::numbered(key::MADE, inode.id);
+        if !self.place.alone && is_placed(inode) && self.store.get(&key)?.is_some() {
+            self.store.delete(&key)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a file that has lost its last name, and that nobody has open, is still to be opened
+    /// by its maker.
+    pub(crate) fn is_awaited(&mut self, file: FileId) -> Outcome<bool> {
+        if self.place.alone {
+            return Ok(false);
+        }
+        let Some(maker) = self.maker_of(file)? else { return Ok(false) };
+        Ok(self.sessions.contains_key(&self.session_of_maker(&maker)))
+    }
+
+    fn maker_of(&mut self, file: FileId) -> Outcome<Option<Maker>> {
+        let record = self.store.get(&key::numbered(key::MADE, file))?;
+        Ok(record.map(Maker::decode).transpose()?)
+    }
+
+    /// What its process is called here.
+    fn session_of_maker(&self, maker: &Maker) -> SessionId {
+        let session = SessionId(maker.session);
+        if maker.node == self.place.numbering.node {
+            return session;
+        }
+        session_elsewhere(maker.node, session)
+    }
+
+    /// A process has ended: nobody opens any more what it has made.
+    pub(crate) fn forget_made_by(&mut self, session: SessionId) {
+        if self.place.alone {
+            return;
+        }
+        let ended = self
+            .made_by(session)
+            .map_err(Fault::from)
+            .and_then(|made| made.into_iter().try_for_each(|file| self.end_made(file)));
+        if let Err(fault) = ended {
+            log::error("files without a name", fault.errno());
+        }
+    }
+
+    fn made_by(&mut self, session: SessionId) -> Result<Vec<FileId>, StoreError> {
+        let mut made = Vec::new();
+        for (file, record) in self.marks(key::MADE)? {
+            if self.session_of_maker(&Maker::decode(&record)?) == session {
+                made.push(file);
+            }
+        }
+        Ok(made)
+    }
+
+    fn end_made(&mut self, file: FileId) -> Outcome<()> {
+        self.store.delete(&key::numbered(key::MADE, file))?;
+        let is_orphan = self.store.get(&key::numbered(key::ORPHAN, file))?.is_some();
+        if is_orphan && self.files.opens.file(file).is_none() {
+            self.end_orphan(file)?;
+        }
+        Ok(())
+    }
+
+    /// The request goes on to the file that it has made.
+    pub(crate) fn open_made(&mut self, task: Task, file: FileId) {
+        let Task::Request { caller, op, body } = task else { return };
+        self.end_run();
+        self.send_to_made(Forward { caller, op, body, place: Resolved::default() }, file);
+    }
+
+    fn send_to_made(&mut self, forward: Forward, file: FileId) {
+        self.remote.sent_on(forward.caller);
+        let at = At::File { id: file, slash: false, named: true };
+        let place = Resolved { at, ..forward.place };
+        let message = Message::Forward(Box::new(Forward { place, ..forward }));
+        self.tasks.send(self.place.slots.home(file), message);
+    }
+
+    /// What a request of another node's process has made is noted in place of an answer, unless its
+    /// lane has gone on.
+    pub(crate) fn keep_made(&mut self, caller: Caller, file: FileId) {
+        if origin(caller.session).is_none() || self.has_later_answer(caller) {
+            return;
+        }
+        let body = Body::from(file.0.to_le_bytes().to_vec());
+        self.store_answer(caller, STATUS_MADE, &body);
+    }
+
+    /// Whether what is kept as an answer says that the request has made a file; then it is sent
+    /// there.
+    pub(crate) fn go_to_made(&mut self, forward: &Forward, kept: &Completion) -> bool {
+        if kept.status != STATUS_MADE {
+            return false;
+        }
+        let Ok(id) = kept.body.to_vec().try_into() else { return false };
+        let Forward { caller, op, ref body, ref place } = *forward;
+        let (body, place) = (body.clone(), place.clone());
+        self.send_to_made(Forward { caller, op, body, place }, FileId(u64::from_le_bytes(id)));
+        true
+    }
+}

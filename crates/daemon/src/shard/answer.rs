@@ -1,0 +1,214 @@
+//! What a shard answers to others, and what it keeps of their answers.
+//!
+//! A dentry's owner notes who may remember a directory or a symbolic link that it was told of;
+//! before the name changes, each of them is made to forget it. A name that an operation is about to
+//! change is told, but not to be remembered.
+
+use mayfly_meta::{
+    key,
+    record::{BirthKey, Content},
+};
+use mayfly_object::ObjectId;
+use mayfly_types::{Errno, FileId, FileKind};
+
+use crate::{
+    files::allocate::what_of,
+    message::{Answer, Question},
+    namespace::{
+        dentry_cache::{Cached, FOR_EVER},
+        member::Parent,
+    },
+    shard::{Fault, Outcome, Shard},
+    slots::ShardId,
+    transactions::prepare_locks::Claim,
+};
+
+impl Shard {
+    pub(super) fn answer_question(
+        &mut self,
+        from: ShardId,
+        question: &Question,
+    ) -> Outcome<Answer> {
+        // Another node's operation may have been decided with claims that died with this shard's
+        // predecessor. Until they are known again, who asks for a promise waits.
+        if !question.is_of_recovery() && self.is_recovering() {
+            return Err(Fault::Busy);
+        }
+        Ok(match question {
+            Question::Lookup { directory, name } => self.tell_name(from, *directory, name)?,
+            Question::LinkTarget { id, birth } => self.tell_link(*id, birth)?,
+            Question::Directory(id) => Answer::Directory(self.directory_facts(*id)?),
+            Question::Join(id) => {
+                self.unclaimed(|| vec![(Claim::Place(*id), false)])?;
+                Answer::Directory(self.join(*id, from.0)?)
+            }
+            Question::Host(id) => self.host_here(*id).map(|()| Answer::Done)?,
+            Question::Member(id) => Answer::Member(self.member_facts(*id)?),
+            Question::Entries { directory, from, until, bytes_max } => {
+                let (packed, more) = self.entries(*directory, (*from, *until), *bytes_max)?;
+                Answer::Entries { packed, more }
+            }
+            Question::Prepare { operation, steps } => self.prepare(*operation, steps)?,
+            Question::Apply { operation, wave, steps, last } => {
+                self.apply_wave(*operation, *wave, steps)?;
+                if *last {
+                    self.release_claims(*operation);
+                }
+                Answer::Done
+            }
+            Question::Release(operation) => {
+                self.release_operation(*operation)?;
+                Answer::Done
+            }
+            Question::Await(_) => {
+                self.await_release()?;
+                Answer::Done
+            }
+            Question::Forget { directory, name } => {
+                self.forget_name(*directory, name);
+                Answer::Done
+            }
+            Question::IsOver(operation) => {
+                Answer::Over(!self.transactions.running.contains_key(operation))
+            }
+            Question::Executed(session, request_id) => {
+                self.transactions.completed_elsewhere.insert((*session, *request_id), from);
+                Answer::Done
+            }
+            Question::Drop { open, closed_by, last } => {
+                self.drop_for(self.place.numbering.node_of(from), *open, *closed_by, *last)?;
+                Answer::Done
+            }
+            Question::Numbers => Answer::Numbers(self.give_numbers()?),
+            Question::Space => Answer::Space(self.space()),
+            Question::Returned => self.welcome_back(from),
+            Question::Standing(opens) => self.tell_unheld(from, opens),
+            Question::Reclaim => {
+                self.reclaim()?;
+                Answer::Done
+            }
+            Question::Waits { processes } => self.tell_waits(processes),
+            Question::Stand { delays } => self.tell_standing(delays),
+            Question::Suspect { waiter, wait } => {
+                self.suspect(*waiter, *wait);
+                Answer::Done
+            }
+            about_bytes => self.answer_about_bytes(from, about_bytes)?,
+        })
+    }
+
+    fn tell_link(&mut self, id: FileId, birth: &BirthKey) -> Outcome<Answer> {
+        Ok(match self.load_birth(id, birth)?.inode.content {
+            Content::Symlink(target) => Answer::LinkTarget(target),
+            _ => Answer::Failed(Errno::EIO),
+        })
+    }
+
+    /// What servers ask each other about striped files, and nodes about mapped ones.
+    fn answer_about_bytes(&mut self, from: ShardId, question: &Question) -> Outcome<Answer> {
+        match question {
+            Question::Part { file, generation, .. } => self.tell_part(*file, *generation),
+            Question::CleanPart { file, generation } => self.clean_part(*file, *generation),
+            Question::SettlePart { file, generation } => self.settle_part(*file, *generation),
+            Question::DropPart { file, generation } => {
+                self.drop_part(*file, *generation).map(|()| Answer::Done)
+            }
+            Question::Admit { file, generation, index } => {
+                self.admit_change(*file, *generation, *index).map(|()| Answer::Done)
+            }
+            Question::Size { file, generation } => self.tell_size(*file, *generation),
+            Question::HoldEnd { file, generation, append } => {
+                let object = ObjectId { file: *file, generation: *generation };
+                self.hold_end(from, object, *append)
+            }
+            Question::LetEnd { file, append } => {
+                self.let_end(from, *file, append);
+                Ok(Answer::Done)
+            }
+            Question::AppendPart { place, append, offset, bytes, behind } => {
+                self.append_part(place, (from, *append), *offset, (bytes, *behind))
+            }
+            Question::Mapped(file) => {
+                self.mapped_elsewhere(*file);
+                Ok(Answer::Done)
+            }
+            Question::Changed(change) => self.mounts_told(change).map(|()| Answer::Done),
+            Question::AllocatePart { place, mode, start, end, look } => {
+                let what = what_of(*mode).ok_or(Errno::EPROTO)?;
+                self.allocate_part(place, what, (*start, *end), *look)
+            }
+            Question::SeekPart { place, offset, hole } => self.seek_part(place, *offset, *hole),
+            Question::SyncPart { file, generation } => {
+                self.sync_part(ObjectId { file: *file, generation: *generation })
+            }
+            _ => Err(Errno::EIO.into()),
+        }
+    }
+
+    fn tell_name(&mut self, from: ShardId, directory: FileId, name: &[u8]) -> Outcome<Answer> {
+        let file = self.lookup(directory, name)?;
+        let lasting = matches!(file, Some((_, FileKind::Directory | FileKind::Symlink)));
+        let claim = [(Claim::Name(directory, name.to_vec()), true)];
+        let changing = self.transactions.claims.in_the_way(&claim, None).is_some();
+        let room = self.namespace.remembered.len() < self.config.cached_dentries_max;
+        let cacheable = lasting && !changing && room;
+        if cacheable {
+            let who = self.namespace.remembered.entry((directory, name.to_vec())).or_default();
+            if !who.contains(&from.0) {
+                who.push(from.0);
+            }
+        }
+        Ok(Answer::Found { file, cacheable })
+    }
+
+    /// Gets ready to have entries of a directory.
+    pub(crate) fn host_here(&mut self, directory: FileId) -> Outcome<()> {
+        self.unclaimed(|| vec![(Claim::Place(directory), false)])?;
+        match self.load_parent(directory)? {
+            Parent::Home(_) => Ok(()),
+            Parent::Member(_, member) => self.save_member(directory, &member),
+        }
+    }
+
+    /// Keeps what may be kept of an answer to a run that first asked then.
+    pub(super) fn remember(&mut self, question: &Question, answer: &Answer, asked_at: Option<i64>) {
+        if let Question::Lookup { directory, name } = question
+            && let Answer::Found { file: Some((id, FileKind::Directory)), cacheable: true } = answer
+        {
+            let until = self.remembered_until(*directory, name, asked_at);
+            self.namespace.cache.insert(*directory, name, Cached::Directory(*id), until);
+        }
+    }
+
+    /// How long an answer about a name may be believed. Its owner tells whoever has asked before it
+    /// changes the name, but a node that cannot be reached would keep it waiting for ever. The time
+    /// runs from the question on: a node may stand still before it takes the answer in.
+    pub(crate) fn remembered_until(
+        &self,
+        directory: FileId,
+        name: &[u8],
+        asked_at: Option<i64>,
+    ) -> i64 {
+        let owner = self.place.slots.dentry_owner(directory, name);
+        let lease = self.config.lease_seconds;
+        let since = asked_at.unwrap_or(self.now.seconds);
+        if self.place.numbering.is_here(owner) { FOR_EVER } else { since + lease }
+    }
+
+    pub(crate) fn forget_name(&mut self, directory: FileId, name: &[u8]) {
+        self.namespace.cache.forget(key::cookie(directory, name));
+        let is_it = |question: &Question| match question {
+            Question::Lookup { directory: other, name: also } => {
+                *other == directory && *also == *name
+            }
+            _ => false,
+        };
+        self.void(is_it);
+    }
+
+    /// Whether another shard may remember the name.
+    pub(crate) fn is_remembered(&self, directory: FileId, name: &[u8]) -> bool {
+        !self.namespace.remembered.is_empty()
+            && self.namespace.remembered.contains_key(&(directory, name.to_vec()))
+    }
+}

@@ -1,0 +1,236 @@
+//! Changes of a part that its file's home asks for: bytes for its end (`object_append.rs`), space,
+//! and that what is there survives the machine.
+//!
+//! They are made in the I/O pool where objects lie on a disk, one after the other for each part,
+//! and nobody writes to the part meanwhile ([`Shard::check_no_append`]); a sync is in nobody's way.
+
+use mayfly_meta::record::PartOf;
+use mayfly_object::{Allocation, ObjectId, ObjectStore};
+use mayfly_types::Errno;
+
+use crate::{
+    files::{
+        data::BLOCK_BYTES,
+        preparation::{Preparation, Subject},
+    },
+    message::{Answer, PartPlace},
+    shard::{Fault, Outcome, Shard},
+    striping::{arithmetic::Stripes, object::append_at},
+    transactions::prepare_locks::Claim,
+};
+
+/// Runs of other parts' chunks that one seek passes over.
+const SEEKS_MAX: usize = 4096;
+/// And their length at most, bytes.
+const RUN_BYTES_MAX: u64 = 1 << 40;
+
+/// What is to be done to the object of a part.
+#[derive(Debug)]
+pub(crate) enum PartChange {
+    /// As [`append_at`] does.
+    Append {
+        at: u64,
+        bytes: Vec<u8>,
+        behind: bool,
+    },
+    /// In these ranges of the object, as offset and length.
+    Allocate {
+        what: Allocation,
+        ranges: Vec<(u64, u64)>,
+    },
+    Sync,
+    /// Where the part's next data or the next hole is.
+    Seek {
+        place: PartPlace,
+        offset: u64,
+        hole: bool,
+    },
+}
+
+/// What [`PartChange::make`] says when others have written where bytes were to be appended.
+const OTHERS: u64 = 0;
+const DONE: u64 = 1;
+/// And when there is no data, or no hole.
+pub(super) const NOWHERE: u64 = u64::MAX;
+
+/// Looks for data or a hole in the part's own chunks, from this offset of the file on.
+fn seek(
+    place: &PartPlace,
+    mut offset: u64,
+    hole: bool,
+    objects: &dyn ObjectStore,
+) -> Result<u64, Errno> {
+    let PartOf { layout, index, .. } = place.part;
+    for _ in 0..SEEKS_MAX {
+        let (others, own) = layout.chunks().run(place.file, index, offset, RUN_BYTES_MAX);
+        if !own {
+            offset = offset.saturating_add(others);
+            if others == RUN_BYTES_MAX {
+                break;
+            }
+        }
+        let at = layout.in_part(offset);
+        let found = match objects.seek(place.object(), at, hole) {
+            // Its record is there, and it was not made.
+            Err(Errno::ENOENT) => None,
+            found => found?,
+        };
+        let found = match found {
+            Some(found) => layout.end_of_part(index, found + 1) - 1,
+            // Behind the end of the object.
+            None if hole => offset,
+            None => return Ok(NOWHERE),
+        };
+        if layout.part_of(place.file, found) == index {
+            return Ok(found);
+        }
+        offset = found;
+    }
+    // So many runs of others' chunks: it is taken for one without holes.
+    Ok(if hole { NOWHERE } else { offset })
+}
+
+impl PartChange {
+    pub(crate) fn subject(&self, object: ObjectId) -> Subject {
+        match self {
+            PartChange::Append { .. } | PartChange::Allocate { .. } => Subject::Append(object),
+            PartChange::Sync | PartChange::Seek { .. } => Subject::Sync(object),
+        }
+    }
+
+    /// [`DONE`], or [`OTHERS`], or where it was found.
+    pub(crate) fn make(&self, object: ObjectId, objects: &dyn ObjectStore) -> Result<u64, Errno> {
+        match self {
+            PartChange::Append { at, bytes, behind } => {
+                let done = append_at(object, *at, (bytes, *behind), objects)?;
+                Ok(if done { DONE } else { OTHERS })
+            }
+            PartChange::Seek { place, offset, hole } => seek(place, *offset, *hole, objects),
+            PartChange::Allocate { what, ranges } => {
+                for (at, bytes) in ranges {
+                    objects.allocate(object, *what, *at, *bytes)?;
+                }
+                Ok(DONE)
+            }
+            PartChange::Sync => objects.sync(object).map(|()| DONE),
+        }
+    }
+}
+
+fn changed(result: Result<u64, Errno>) -> Answer {
+    match result {
+        Ok(DONE) => Answer::Done,
+        Ok(_) => Answer::Changed,
+        Err(errno) => Answer::Failed(errno),
+    }
+}
+
+impl Shard {
+    pub(super) fn change_part(&mut self, object: ObjectId, change: PartChange) -> Outcome<Answer> {
+        if self.objects.may_wait() {
+            return Err(Fault::Prepare(Preparation::Change(object, change)));
+        }
+        let result = change.make(object, &*self.objects);
+        self.part_has_grown(object);
+        Ok(changed(result))
+    }
+
+    /// What came of the change that this run has asked for.
+    pub(super) fn part_changed(&mut self) -> Option<Answer> {
+        self.run.changed.take().map(changed)
+    }
+
+    /// The part, for its file's home, when nobody changes it. What the home asks for has its leave
+    /// as of when it asked; this may have been put aside since, and the file be closed or gone.
+    pub(super) fn part_at_rest(&mut self, place: &PartPlace) -> Outcome<ObjectId> {
+        self.unclaimed(|| vec![(Claim::Bytes(place.file), false)])?;
+        self.check_no_write_in_doubt(place.file)?;
+        self.admit_at_home(place)?;
+        let object = self.part_to_change(place)?;
+        self.check_no_append(object)?;
+        if self.striping.objects.active.get(&place.file).is_some_and(|active| active.jobs > 0) {
+            return Err(Fault::Busy);
+        }
+        Ok(object)
+    }
+
+    /// fallocate, as far as the range is this part's. With `look` nothing is done but to look
+    /// whether there is room.
+    pub(crate) fn allocate_part(
+        &mut self,
+        place: &PartPlace,
+        what: Allocation,
+        (start, end): (u64, u64),
+        look: bool,
+    ) -> Outcome<Answer> {
+        if let Some(answer) = self.part_changed() {
+            return Ok(answer);
+        }
+        let ranges = place.part.layout.ranges_of_part(place.file, place.part.index, start..end);
+        let ranges = ranges.ok_or(Errno::EOPNOTSUPP)?;
+        let object = self.part_at_rest(place)?;
+        if what != Allocation::Punch {
+            let bytes = self.space_missing(object, &ranges)?;
+            self.check_free(bytes)?;
+            if !look {
+                self.charge_part(object.file, bytes);
+            }
+        }
+        if look {
+            return Ok(Answer::Done);
+        }
+        self.end_leave_to_write(object.file);
+        self.change_part(object, PartChange::Allocate { what, ranges })
+    }
+
+    /// How much of these ranges of an object may have no space yet, bytes.
+    fn space_missing(&mut self, object: ObjectId, ranges: &[(u64, u64)]) -> Outcome<u64> {
+        let before = self.look(object)?;
+        let size_bytes = before.size_bytes;
+        let inside = |(at, bytes): &(u64, u64)| (at + bytes).min(size_bytes).saturating_sub(*at);
+        // Of the space that there is, what does not fit outside the ranges is in them.
+        let outside = size_bytes - ranges.iter().map(inside).sum::<u64>().min(size_bytes);
+        let had = (before.blocks * BLOCK_BYTES).saturating_sub(outside);
+        Ok(ranges.iter().map(|range| range.1).sum::<u64>().saturating_sub(had))
+    }
+
+    /// fsync, for the file's home: what was acknowledged survives the machine.
+    pub(crate) fn sync_part(&mut self, object: ObjectId) -> Outcome<Answer> {
+        if let Some(answer) = self.part_changed() {
+            return Ok(answer);
+        }
+        let Some(part) = self.part_of(object)? else { return Ok(Answer::Done) };
+        if part.cut.is_some() {
+            self.ready_part(object, &part)?;
+        }
+        match self.look(object) {
+            // Its record is there, and it was not made.
+            Err(Fault::Errno(Errno::ENOENT)) => Ok(Answer::Done),
+            looked => {
+                looked?;
+                self.change_part(object, PartChange::Sync)
+            }
+        }
+    }
+
+    /// For lseek, for the file's home.
+    pub(crate) fn seek_part(
+        &mut self,
+        place: &PartPlace,
+        offset: u64,
+        hole: bool,
+    ) -> Outcome<Answer> {
+        if let Some(found) = self.run.changed.take() {
+            return Ok(found.map_or_else(Answer::Failed, Answer::Size));
+        }
+        let object = place.object();
+        let seek = PartChange::Seek { place: *place, offset, hole };
+        if let Some(part) = self.part_of(object)?.filter(|part| part.cut.is_some()) {
+            self.ready_part(object, &part)?;
+        }
+        if self.objects.may_wait() {
+            return Err(Fault::Prepare(Preparation::Change(object, seek)));
+        }
+        Ok(seek.make(object, &*self.objects).map_or_else(Answer::Failed, Answer::Size))
+    }
+}

@@ -1,0 +1,97 @@
+//! Parts of striped files that are gone, at their home.
+//!
+//! That they are to be removed is noted with the removal of the file, and stays noted until each
+//! of their servers has removed its own. While the file is being cut they are not asked to: a
+//! server that had nothing of the file so far, or nothing any more, would make a part when it
+//! hears of the cut, for a file that nobody knows. So the end of the cut asks.
+
+use mayfly_meta::{
+    Scan, StoreError, key,
+    record::{Gone, Inode},
+};
+use mayfly_types::FileId;
+
+use crate::{
+    log,
+    message::{Answer, Question},
+    shard::{Outcome, Shard, store_failed, task::Purpose},
+    slots::ShardId,
+    striping::file::generation_of,
+};
+
+impl Shard {
+    /// The inode goes, or becomes a small one; its parts follow.
+    pub(crate) fn doom_striped(&mut self, inode: &Inode) -> Outcome<()> {
+        let (file, generation) = (inode.id, generation_of(inode)?);
+        self.keep_unsettled(file);
+        self.forget_append(file)?;
+        if inode.unsettled {
+            self.store.delete(&key::numbered(key::UNSETTLED, file))?;
+        }
+        let gone = Gone { layout: inode.layout, parts: inode.parts };
+        self.store.put(&key::gone(file, generation), &gone.encode())?;
+        self.ask_to_drop(file, generation, &gone);
+        Ok(())
+    }
+
+    /// Whether an operation that cuts this striped file is under way.
+    fn is_being_cut(&self, file: FileId) -> bool {
+        self.transactions.running.values().any(|operation| operation.cut() == Some(file))
+    }
+
+    fn ask_to_drop(&mut self, file: FileId, generation: u32, gone: &Gone) {
+        let waits = self.is_being_cut(file) || !self.striping.files.knows_cuts;
+        if waits || self.striping.files.going.contains_key(&(file, generation)) {
+            return;
+        }
+        let shards = self.first_part_shards(file, &gone.layout, gone.parts);
+        self.striping.files.going.insert((file, generation), shards.len());
+        for shard in shards {
+            let question = Question::DropPart { file, generation };
+            self.ask(ShardId(shard), question, Purpose::Gone(file, generation));
+        }
+    }
+
+    /// An operation that cut the file is finished, or was given up.
+    pub(crate) fn drop_after_cut(&mut self, file: FileId) {
+        if let Err(error) = self.drop_gone(&key::numbered(key::GONE, file)) {
+            store_failed(&error);
+        }
+    }
+
+    /// Asks for the removal of the parts of files that are gone, once the operations of an earlier
+    /// daemon are taken up.
+    pub(crate) fn take_up_gone(&mut self) -> Result<(), StoreError> {
+        self.striping.files.knows_cuts = true;
+        self.drop_gone(&[key::GONE])
+    }
+
+    fn drop_gone(&mut self, prefix: &[u8]) -> Result<(), StoreError> {
+        let mut gone = Vec::new();
+        self.store.scan(prefix, prefix, &mut |key, record| {
+            gone.extend(key::split_gone(key).map(|of| (of, record.to_vec())));
+            Scan::More
+        })?;
+        for ((file, generation), record) in gone {
+            self.ask_to_drop(file, generation, &Gone::decode(&record)?);
+        }
+        Ok(())
+    }
+
+    /// A server has removed its part of a file, or has none.
+    pub(crate) fn part_gone(&mut self, file: FileId, generation: u32, answer: &Answer) {
+        if *answer != Answer::Done {
+            log::error(format_args!("file {:016x}", file.0), format_args!("parts: {answer:?}"));
+            return;
+        }
+        let Some(missing) = self.striping.files.going.get_mut(&(file, generation)) else { return };
+        *missing -= 1;
+        if *missing > 0 {
+            return;
+        }
+        self.striping.files.going.remove(&(file, generation));
+        if let Err(error) = self.store.delete(&key::gone(file, generation)) {
+            store_failed(&error);
+        }
+    }
+}

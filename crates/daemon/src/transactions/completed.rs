@@ -1,0 +1,157 @@
+//! Requests that were executed and may come again, since the daemon was restarted before they were
+//! answered.
+//!
+//! What an operation over several shards did for a request that it answers is over with its intent;
+//! one that was taken up after a restart leaves it behind, without steps, until the request comes
+//! again or its session ends. Such a request is answered, and not executed once more. One that has
+//! cut a file goes on behind the cut.
+
+use mayfly_meta::{StoreError, key, record::Intent};
+use mayfly_types::{FileId, SessionId};
+use mayfly_wire::Request;
+
+use crate::{
+    api::Caller,
+    message::{OperationId, Question},
+    shard::{Fault, Outcome, Shard, store_failed, task::Purpose},
+    transactions::transaction::Operation,
+};
+
+/// An operation that an earlier daemon decided, and whose request may come again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Finished {
+    pub(crate) id: OperationId,
+    /// The file that it has cut. The rest of the request is still to be done.
+    pub(crate) cut: Option<FileId>,
+}
+
+impl Shard {
+    /// The intent goes, or is kept for a request that will come again.
+    pub(super) fn end_intent(
+        &mut self,
+        id: OperationId,
+        operation: &Operation,
+    ) -> Result<(), StoreError> {
+        let recovered = operation.task.is_none();
+        if let Some(file) = operation.made() {
+            if recovered || self.sessions.contains_key(&operation.caller.session) {
+                self.keep_made(operation.caller, file);
+            }
+            return self.store.delete(&key::intent(id.0)).map(drop);
+        }
+        let executed = operation.executed();
+        let goes_on = executed.cut.is_some() && operation.goes_on();
+        let kept = recovered || goes_on && self.sessions.contains_key(&operation.caller.session);
+        if kept && executed.request_id != 0 && self.is_known(operation.caller.session) {
+            self.store.put(&key::intent(id.0), &executed.encode())?;
+            self.keep_finished(id, &executed, recovered)?;
+        } else if !operation.is_alone(self.place.shard) {
+            self.store.delete(&key::intent(id.0))?;
+        }
+        Ok(())
+    }
+
+    /// What a request has done. What was noted of it before goes.
+    pub(crate) fn note_finished(
+        &mut self,
+        request: (SessionId, u64),
+        finished: Finished,
+    ) -> Result<(), StoreError> {
+        if let Some(before) = self.transactions.completed.insert(request, finished)
+            && before.id != finished.id
+        {
+            self.store.delete(&key::intent(before.id.0))?;
+        }
+        Ok(())
+    }
+
+    fn keep_finished(
+        &mut self,
+        id: OperationId,
+        of: &Intent,
+        recovered: bool,
+    ) -> Result<(), StoreError> {
+        let request = (SessionId(of.session), of.request_id);
+        self.note_finished(request, Finished { id, cut: of.cut })?;
+        if recovered && !self.place.alone {
+            let question = Question::Executed(request.0, request.1);
+            self.ask(self.place.numbering.front(), question, Purpose::Recovery);
+        }
+        Ok(())
+    }
+
+    pub(super) fn take_up_finished(
+        &mut self,
+        id: OperationId,
+        intent: &Intent,
+    ) -> Result<(), StoreError> {
+        if self.is_known(SessionId(intent.session)) {
+            self.keep_finished(id, intent, true)?;
+        } else {
+            self.store.delete(&key::intent(id.0))?;
+        }
+        Ok(())
+    }
+
+    /// Nobody repeats a request of this session any more.
+    pub(crate) fn forget_finished(&mut self, session: SessionId) {
+        self.transactions.completed_elsewhere.retain(|request, _| request.0 != session);
+        let theirs: Vec<_> = self
+            .transactions
+            .completed
+            .keys()
+            .copied()
+            .filter(|request| request.0 == session)
+            .collect();
+        for request in theirs {
+            if let Some(Finished { id, .. }) = self.transactions.completed.remove(&request)
+                && let Err(error) = self.store.delete(&key::intent(id.0))
+            {
+                store_failed(&error);
+            }
+        }
+    }
+
+    /// Whether an earlier daemon executed this request; its operation is forgotten then, unless it
+    /// was a cut, behind which the request goes on. What another node has executed is sent there,
+    /// to be answered again.
+    pub(crate) fn was_executed(&mut self, caller: Caller, request: &Request<'_>) -> Outcome<bool> {
+        let by = (caller.session, caller.request_id);
+        if let Some(shard) = self.transactions.completed_elsewhere.remove(&by)
+            && shard != self.place.shard
+            // What names a description goes where that is anyway, under another name.
+            && (request.open().is_none() || self.place.numbering.is_here(shard))
+        {
+            return Err(Fault::Elsewhere(shard, Box::default()));
+        }
+        let Some(Finished { id, cut }) = self.transactions.completed.get(&by).copied() else {
+            return Ok(false);
+        };
+        if cut.is_some() {
+            self.run.cut_before = cut;
+            return Ok(false);
+        }
+        self.transactions.completed.remove(&by);
+        self.store.delete(&key::intent(id.0))?;
+        Ok(true)
+    }
+
+    /// The request is answered: it is not to be told that it has cut a file any more.
+    /// True when it was.
+    pub(crate) fn forget_cut(&mut self, caller: Caller) -> bool {
+        let by = (caller.session, caller.request_id);
+        let kept = if self.transactions.completed.is_empty() {
+            None
+        } else {
+            self.transactions.completed.get(&by).copied()
+        };
+        let Some(Finished { id, .. }) = kept.filter(|kept| kept.cut.is_some()) else {
+            return false;
+        };
+        self.transactions.completed.remove(&by);
+        if let Err(error) = self.store.delete(&key::intent(id.0)) {
+            store_failed(&error);
+        }
+        true
+    }
+}

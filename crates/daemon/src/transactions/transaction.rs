@@ -1,0 +1,599 @@
+//! Operations over several shards, as their coordinator drives them.
+//!
+//! The shard that owns the first name of a request coordinates it. It *prepares*: every shard that
+//! takes part checks its steps and claims what they change. When all can, whoever remembers one of
+//! the names is made to forget it. Then the operation is decided, by one record in the
+//! coordinator's store, the *intent*; from there on it will be finished, whatever dies. The steps
+//! are applied in waves: what makes files, what makes names, what removes them, what ends files; so
+//! neither a name nor what it stands for is ever missing. Each shard marks a wave as done in the
+//! transaction that does it and does it once, however often it is told. The intent goes with the
+//! batch in which the request is answered.
+//!
+//! After a restart a shard takes up its intents from the first wave and asks about marks that it
+//! finds; no request is served before all that is over. What was finished but perhaps not answered
+//! is kept (`completed.rs`).
+
+use mayfly_meta::{
+    StoreError, key,
+    record::{Intent, Step},
+};
+use mayfly_object::ObjectId;
+use mayfly_types::{Errno, FileId, SessionId};
+use mayfly_wire::Op;
+
+use crate::{
+    api::Caller,
+    log,
+    message::{Answer, OperationId, Question},
+    shard::{
+        Fault, Outcome, Shard,
+        run::Run,
+        store_failed,
+        task::{Purpose, RESTARTS_MAX, Task},
+    },
+    slots::ShardId,
+    transactions::prepare_locks::{Wanted, claims_of},
+};
+
+/// See [`Step::wave`].
+const WAVES: u8 = 4;
+
+/// What each shard does.
+pub(crate) type Steps = Vec<(ShardId, Vec<Step>)>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Preparing,
+    Forgetting,
+    Applying(u8),
+    /// It cannot be done now, or not at all.
+    Releasing,
+}
+
+/// Why not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Verdict {
+    Fine,
+    /// An older operation has claims at this shard.
+    Busy(ShardId),
+    /// What it was planned on has changed.
+    Changed,
+    Failed(i32),
+}
+
+#[derive(Debug)]
+pub(crate) struct Operation {
+    /// Who asked; nobody, when it was taken up after a restart.
+    pub(super) task: Option<Task>,
+    pub(crate) caller: Caller,
+    pub(crate) run: Run,
+    parts: Steps,
+    pub(crate) phase: Phase,
+    missing: usize,
+    verdict: Verdict,
+    prepared: Vec<ShardId>,
+    /// Who remembers a name that changes.
+    names: Vec<(u32, FileId, Vec<u8>)>,
+}
+
+impl Operation {
+    /// It is planned anew.
+    pub(crate) fn void(&mut self) {
+        self.verdict = self.verdict.max(Verdict::Changed);
+    }
+
+    /// From here on it is being carried out.
+    pub(super) fn is_decided(&self) -> bool {
+        matches!(self.phase, Phase::Applying(_))
+    }
+
+    pub(crate) fn steps(&self, shard: ShardId) -> &[Step] {
+        let part = self.parts.iter().find(|part| part.0 == shard);
+        part.map_or(&[], |part| part.1.as_slice())
+    }
+
+    pub(crate) fn parts(&self) -> &Steps {
+        &self.parts
+    }
+
+    fn others(&self, own: ShardId) -> impl Iterator<Item = (ShardId, &[Step])> {
+        let others = self.parts.iter().filter(move |part| part.0 != own);
+        others.map(|(shard, steps)| (*shard, steps.as_slice()))
+    }
+
+    /// Whether nothing is left to be done anywhere after this wave. Until then nobody gives claims
+    /// back: who could change the new name of a rename while the old one stands would end a file
+    /// that still has that.
+    fn is_last(&self, wave: u8) -> bool {
+        self.parts.iter().flat_map(|(_, steps)| steps).all(|step| step.wave() <= wave)
+    }
+
+    pub(super) fn is_alone(&self, own: ShardId) -> bool {
+        self.others(own).next().is_none()
+    }
+
+    /// What is kept of it once it is finished, in case the request comes again. One that was to be
+    /// run again is run once more from its beginning, but it cuts nothing twice: others may have
+    /// written there meanwhile.
+    pub(super) fn executed(&self) -> Intent {
+        let Caller { session, lane, request_id } = self.caller;
+        let cut = self.cut();
+        let kept = cut.is_some() || self.made().is_some() || !self.goes_on();
+        let request_id = if kept { request_id } else { 0 };
+        Intent { session: session.0, lane, request_id, cut, parts: Vec::new() }
+    }
+
+    /// The file that it cuts.
+    pub(crate) fn cut(&self) -> Option<FileId> {
+        let steps = self.parts.iter().flat_map(|(_, steps)| steps);
+        let mut cuts = steps.filter_map(|step| match step {
+            Step::CutPart { id, .. } => Some(*id),
+            _ => None,
+        });
+        cuts.next()
+    }
+
+    /// Nobody waits for it any more, and the request has done nothing. What is decided is done all
+    /// the same.
+    fn is_given_up(&self) -> bool {
+        let task = self.task.as_ref();
+        task.is_some_and(|task| self.run.is_over(task.op()))
+    }
+
+    /// The request is run again when other shards are ready, instead of being answered.
+    pub(super) fn goes_on(&self) -> bool {
+        matches!(&self.task, Some(Task::Request { op: Op::SetAttr | Op::Open, .. }))
+    }
+}
+
+pub(crate) fn wanted(steps: &[Step]) -> Vec<Wanted> {
+    steps.iter().flat_map(claims_of).collect()
+}
+
+fn of_wave(steps: &[Step], wave: u8) -> Vec<Step> {
+    steps.iter().filter(|step| step.wave() == wave).cloned().collect()
+}
+
+/// Adds a step to what a shard does.
+pub(crate) fn add_step(parts: &mut Steps, shard: ShardId, step: Step) {
+    match parts.iter_mut().find(|part| part.0 == shard) {
+        Some(part) => part.1.push(step),
+        None => parts.push((shard, vec![step])),
+    }
+}
+
+impl Shard {
+    /// Does the steps now when they are all of this shard and concern nobody else; otherwise they
+    /// become an operation. Everything was checked, as far as it could be from here.
+    pub(crate) fn operate(&mut self, parts: Steps) -> Outcome<()> {
+        let [(shard, steps)] = parts.as_slice() else { return Err(Fault::Operate(parts)) };
+        if *shard != self.place.shard || !self.remembering(steps).is_empty() {
+            return Err(Fault::Operate(parts));
+        }
+        self.unclaimed(|| wanted(steps))?;
+        self.apply_whole(steps)
+    }
+
+    /// Does all steps of an operation that no other shard has a part in.
+    fn apply_whole(&mut self, steps: &[Step]) -> Outcome<()> {
+        // A file that goes leaves its dentry before that goes or gets another one.
+        let ends =
+            |step: &&Step| matches!(step, Step::DropLink { .. } | Step::RemoveDirectory { .. });
+        for step in steps.iter().filter(ends).chain(steps.iter().filter(|step| !ends(step))) {
+            self.apply_step(step)?;
+        }
+        Ok(())
+    }
+
+    /// Begins an operation that the present run has planned.
+    pub(crate) fn start_operation(&mut self, task: Task, parts: Steps) -> Result<(), Errno> {
+        let id = self.operation_id();
+        let own = parts.iter().find(|part| part.0 == self.place.shard);
+        let own = own.map_or_else(Vec::new, |part| part.1.clone());
+        let wanted = wanted(&own);
+        if self.transactions.claims.in_the_way(&wanted, Some(id)).is_some() {
+            self.block(task);
+            return Ok(());
+        }
+        for step in &own {
+            match self.check_step(step) {
+                Ok(true) => {}
+                Ok(false) => return self.plan_again(task, step),
+                Err(Fault::Errno(errno)) => return Err(errno),
+                // Whether there is room.
+                Err(Fault::Ask(questions)) => {
+                    self.suspend(task, questions);
+                    return Ok(());
+                }
+                Err(Fault::Prepare(preparation)) => return self.prepare_for(task, preparation),
+                Err(_) => return Err(Errno::EIO),
+            }
+        }
+        self.set_aside(id, &own);
+        let names = self.remembering(&own);
+        let Task::Request { caller, .. } = task else { return Err(Errno::EIO) };
+        let operation = Operation {
+            task: Some(task),
+            caller,
+            run: std::mem::take(&mut self.run),
+            parts,
+            phase: Phase::Preparing,
+            missing: 0,
+            verdict: Verdict::Fine,
+            prepared: Vec::new(),
+            names,
+        };
+        let mut asked: Vec<(ShardId, &[Step])> = operation.others(self.place.shard).collect();
+        if self.check_cut_at_rest(&own).is_err() {
+            // It has its claims, and waits as another shard does.
+            asked.push((self.place.shard, &own));
+        }
+        let questions = asked.into_iter().map(|(shard, steps)| {
+            (shard, Question::Prepare { operation: id, steps: steps.to_vec() })
+        });
+        let questions: Vec<(ShardId, Question)> = questions.collect();
+        self.transactions.running.insert(id, operation);
+        self.ask_all(id, Phase::Preparing, questions);
+        Ok(())
+    }
+
+    /// What was to be done here rests on what others said, and is not so any more: of the file that
+    /// a name of theirs stood for, say, the last name has gone meanwhile.
+    fn plan_again(&mut self, task: Task, step: &Step) -> Result<(), Errno> {
+        self.run.place.restarts += 1;
+        if self.place.alone || self.run.place.restarts > RESTARTS_MAX {
+            log::error("operation", format_args!("planned on what is not so: {step:?}"));
+            return Err(Errno::EIO);
+        }
+        self.forget_facts();
+        let run = std::mem::take(&mut self.run);
+        self.run_later(task, run);
+        Ok(())
+    }
+
+    /// Asks, and goes on when all have answered.
+    fn ask_all(&mut self, id: OperationId, phase: Phase, questions: Vec<(ShardId, Question)>) {
+        let Some(operation) = self.transactions.running.get_mut(&id) else { return };
+        operation.phase = phase;
+        operation.missing = questions.len();
+        if questions.is_empty() {
+            self.go_on(id);
+        }
+        for (shard, question) in questions {
+            self.ask(shard, question, Purpose::Operation(id));
+        }
+    }
+
+    pub(crate) fn operation_answered(
+        &mut self,
+        id: OperationId,
+        from: ShardId,
+        question: &Question,
+        answer: Answer,
+    ) {
+        let Some(operation) = self.transactions.running.get_mut(&id) else { return };
+        operation.missing -= 1;
+        let verdict = match answer {
+            Answer::Prepared(names) => {
+                operation.prepared.push(from);
+                operation.names.extend(names);
+                Verdict::Fine
+            }
+            Answer::Busy => Verdict::Busy(from),
+            Answer::Changed | Answer::Retry => Verdict::Changed,
+            Answer::Failed(errno) => {
+                // It may have been prepared and the answer lost.
+                operation.prepared.push(from);
+                if !matches!(operation.phase, Phase::Preparing) {
+                    log::error("operation", format_args!("{question:?} failed: {errno}"));
+                }
+                Verdict::Failed(errno.raw())
+            }
+            _ => Verdict::Fine,
+        };
+        if operation.phase == Phase::Preparing {
+            operation.verdict = operation.verdict.max(verdict);
+        }
+        if operation.missing == 0 {
+            self.go_on(id);
+        }
+    }
+
+    fn go_on(&mut self, id: OperationId) {
+        let Some(operation) = self.transactions.running.get_mut(&id) else { return };
+        if operation.is_given_up() {
+            operation.verdict = operation.verdict.max(Verdict::Failed(Errno::EIO.raw()));
+        }
+        match operation.phase {
+            Phase::Preparing if operation.verdict == Verdict::Fine => self.make_forget(id),
+            Phase::Preparing => self.give_back(id),
+            Phase::Forgetting if operation.verdict == Verdict::Fine => self.decide(id),
+            Phase::Forgetting => self.give_back(id),
+            Phase::Applying(wave) => self.run_waves(id, wave + 1),
+            Phase::Releasing => self.give_up(id),
+        }
+    }
+
+    fn make_forget(&mut self, id: OperationId) {
+        let Some(operation) = self.transactions.running.get_mut(&id) else { return };
+        let names = std::mem::take(&mut operation.names);
+        let mut questions = Vec::new();
+        for (shard, directory, name) in names {
+            if shard == self.place.shard.0 {
+                self.forget_name(directory, &name);
+            } else {
+                questions.push((ShardId(shard), Question::Forget { directory, name }));
+            }
+        }
+        self.ask_all(id, Phase::Forgetting, questions);
+    }
+
+    fn decide(&mut self, id: OperationId) {
+        let Some(operation) = self.transactions.running.get(&id) else { return };
+        if !operation.is_alone(self.place.shard) {
+            let parts = operation.parts.iter().map(|(shard, steps)| (shard.0, steps.clone()));
+            let intent = Intent { parts: parts.collect(), ..operation.executed() };
+            if let Err(error) = self.store.put(&key::intent(id.0), &intent.encode()) {
+                store_failed(&error);
+                return;
+            }
+        }
+        self.run_waves(id, 0);
+    }
+
+    fn run_waves(&mut self, id: OperationId, first: u8) {
+        let alone = self
+            .transactions
+            .running
+            .get(&id)
+            .filter(|operation| operation.is_alone(self.place.shard));
+        if let Some(operation) = alone {
+            let own = operation.steps(self.place.shard).to_vec();
+            if let Err(fault) = self.apply_whole(&own) {
+                log::error("operation", format_args!("steps failed: {fault:?} of {own:?}"));
+            }
+            return self.finish(id);
+        }
+        for wave in first..WAVES {
+            let Some(operation) = self.transactions.running.get(&id) else { return };
+            let own = of_wave(operation.steps(self.place.shard), wave);
+            let last = operation.is_last(wave);
+            let questions: Vec<(ShardId, Question)> = operation
+                .others(self.place.shard)
+                .filter(|(_, steps)| steps.iter().any(|step| step.wave() == wave))
+                .map(|(shard, steps)| {
+                    let steps = of_wave(steps, wave);
+                    (shard, Question::Apply { operation: id, wave, steps, last })
+                })
+                .collect();
+            if let Err(fault) = self.apply_wave(id, wave, &own) {
+                log::error("operation", format_args!("a step failed: {fault:?} of {own:?}"));
+            }
+            if !questions.is_empty() {
+                self.ask_all(id, Phase::Applying(wave), questions);
+                return;
+            }
+        }
+        self.finish(id);
+    }
+
+    fn finish(&mut self, id: OperationId) {
+        let Some(operation) = self.transactions.running.remove(&id) else { return };
+        for (shard, _) in operation.others(self.place.shard) {
+            self.ask(shard, Question::Release(id), Purpose::Nothing);
+        }
+        let finished = self.clear_marks(id).and_then(|()| self.end_intent(id, &operation));
+        if let Err(error) = finished {
+            store_failed(&error);
+        }
+        if let Some(file) = operation.cut() {
+            let lives = self.sessions.contains_key(&operation.caller.session);
+            self.cut_is_over(file, lives && operation.task.is_some());
+        }
+        self.release_claims(id);
+        let (goes_on, made) = (operation.goes_on(), operation.made());
+        let Operation { task, caller, run, .. } = operation;
+        let Some(task) = task else { return self.wake_when_recovered() };
+        self.run = run;
+        if let Some(file) = made {
+            self.open_made(task, file);
+        } else if goes_on {
+            self.forget_facts();
+            self.run.operated = true;
+            let run = std::mem::take(&mut self.run);
+            self.run_later(task, run);
+        } else {
+            self.end_run();
+            self.push_answer(caller, 0, Vec::new());
+        }
+    }
+
+    /// Gives back the claims of an operation that cannot be done.
+    fn give_back(&mut self, id: OperationId) {
+        let elector = self.elector();
+        let Some(operation) = self.transactions.running.get_mut(&id) else { return };
+        let mut holders = std::mem::take(&mut operation.prepared);
+        if matches!(operation.verdict, Verdict::Busy(_)) && operation.run.elected {
+            operation.run.elected = false;
+            holders.push(elector);
+        }
+        let questions = holders.into_iter().map(|shard| (shard, Question::Release(id))).collect();
+        self.release_claims(id);
+        // Awaited, because the same operation may be prepared again.
+        self.ask_all(id, Phase::Releasing, questions);
+    }
+
+    fn give_up(&mut self, id: OperationId) {
+        let Some(operation) = self.transactions.running.remove(&id) else { return };
+        operation.cut().into_iter().for_each(|file| self.drop_after_cut(file));
+        let Operation { task, caller, run, verdict, .. } = operation;
+        self.run = run;
+        let Some(task) = task else { return };
+        match verdict {
+            Verdict::Failed(errno) => {
+                self.end_run();
+                self.push_answer(caller, errno as u32, Vec::new());
+            }
+            Verdict::Fine | Verdict::Changed => {
+                self.forget_facts();
+                let run = std::mem::take(&mut self.run);
+                self.run_later(task, run);
+            }
+            Verdict::Busy(_) if self.run.is_over(task.op()) => self.end_given_up(caller),
+            Verdict::Busy(shard) => {
+                self.forget_facts();
+                self.suspend(task, vec![(shard, Question::Await(id))]);
+            }
+        }
+    }
+
+    /// The part of a shard that is asked to take part.
+    pub(crate) fn prepare(&mut self, id: OperationId, steps: &[Step]) -> Outcome<Answer> {
+        self.transactions.next_age = self.transactions.next_age.max(id.age());
+        let wanted = wanted(steps);
+        if let Some(holder) = self.transactions.claims.in_the_way(&wanted, Some(id)) {
+            // Who waits for the right to move directories has no claims that others wait for.
+            let may_wait = id < holder || matches!(steps, [Step::Elect]);
+            return if may_wait { Err(Fault::Busy) } else { Ok(Answer::Busy) };
+        }
+        for step in steps {
+            if !self.check_step(step)? {
+                return Ok(Answer::Changed);
+            }
+        }
+        self.set_aside(id, steps);
+        self.check_cut_at_rest(steps)?;
+        Ok(Answer::Prepared(self.remembering(steps)))
+    }
+
+    /// Waits until nothing is under way at parts that are to be cut, where nothing more begins
+    /// once they are claimed. Were a write decided behind the cut by a daemon that dies before it
+    /// is answered, it would be made once more, behind the cut, when others have seen it before.
+    fn check_cut_at_rest(&self, steps: &[Step]) -> Outcome<()> {
+        for step in steps {
+            let Step::CutPart { id: file, part, .. } = step else { continue };
+            self.check_no_append(ObjectId { file: *file, generation: part.generation })?;
+            if self.striping.objects.active.get(file).is_some_and(|active| active.jobs > 0) {
+                return Err(Fault::Busy);
+            }
+        }
+        Ok(())
+    }
+
+    /// Who remembers a name that the steps change.
+    fn remembering(&self, steps: &[Step]) -> Vec<(u32, FileId, Vec<u8>)> {
+        if self.namespace.remembered.is_empty() {
+            return Vec::new();
+        }
+        let names = steps.iter().filter_map(|step| match step {
+            Step::SetName { directory, name, .. } | Step::RemoveName { directory, name, .. } => {
+                Some((*directory, name))
+            }
+            _ => None,
+        });
+        names
+            .flat_map(|(directory, name)| {
+                let who = self.namespace.remembered.get(&(directory, name.clone()));
+                let who = who.map(Vec::as_slice).unwrap_or_default();
+                who.iter().map(move |shard| (*shard, directory, name.clone()))
+            })
+            .collect()
+    }
+
+    /// Does the steps of a wave, unless they were done.
+    pub(crate) fn apply_wave(&mut self, id: OperationId, wave: u8, steps: &[Step]) -> Outcome<()> {
+        let mark = key::applied(id.0, wave);
+        if steps.is_empty() || self.store.get(&mark)?.is_some() {
+            return Ok(());
+        }
+        for step in steps {
+            self.apply_step(step)?;
+        }
+        Ok(self.store.put(&mark, &[1])?)
+    }
+
+    pub(crate) fn clear_marks(&mut self, id: OperationId) -> Result<(), StoreError> {
+        for wave in 0..WAVES {
+            let mark = key::applied(id.0, wave);
+            if self.store.get(&mark)?.is_some() {
+                self.store.delete(&mark)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn release_claims(&mut self, id: OperationId) {
+        if self.transactions.claims.release(id) {
+            self.drop_spared_orphans();
+            self.wake_blocked();
+        }
+    }
+
+    pub(crate) fn release_operation(&mut self, id: OperationId) -> Outcome<()> {
+        self.forget_prepares(|other| other == id);
+        if self.is_recovering() {
+            self.remote.over.insert(id);
+        }
+        self.release_claims(id);
+        Ok(self.clear_marks(id)?)
+    }
+
+    /// Waits until some claim of this shard is given back.
+    pub(crate) fn await_release(&mut self) -> Outcome<()> {
+        if self.transactions.claims.is_empty() || std::mem::replace(&mut self.run.operated, true) {
+            return Ok(());
+        }
+        Err(Fault::Busy)
+    }
+
+    pub(crate) fn operations_recovering(&self) -> bool {
+        self.transactions.running.values().any(|operation| operation.task.is_none())
+    }
+
+    /// Takes up what an earlier daemon had decided.
+    pub(crate) fn take_up_operations(&mut self) -> Result<(), StoreError> {
+        let mut decided = Vec::new();
+        for (id, record) in self.marks(key::INTENT)? {
+            let (id, intent) = (OperationId(id.0), Intent::decode(&record)?);
+            self.transactions.next_age = self.transactions.next_age.max(id.age());
+            if intent.parts.is_empty() {
+                self.take_up_finished(id, &intent)?;
+                continue;
+            }
+            let operation = taken_up(intent);
+            // So that nobody meets a half of it before it is finished.
+            self.set_aside(id, operation.steps(self.place.shard));
+            self.transactions.running.insert(id, operation);
+            decided.push(id);
+        }
+        let marks = self.applied_here()?;
+        for id in marks.into_iter().filter(|id| !decided.contains(id)) {
+            self.transactions.next_age = self.transactions.next_age.max(id.age());
+            if id.shard() == self.place.shard.0 {
+                self.clear_marks(id)?;
+            } else {
+                self.ask(ShardId(id.shard()), Question::IsOver(id), Purpose::Recovery);
+            }
+        }
+        self.say_returned();
+        for id in decided {
+            self.run_waves(id, 0);
+        }
+        Ok(())
+    }
+}
+
+fn taken_up(intent: Intent) -> Operation {
+    let Intent { session, lane, request_id, parts, .. } = intent;
+    Operation {
+        task: None,
+        caller: Caller { session: SessionId(session), lane, request_id },
+        run: Run::default(),
+        parts: parts.into_iter().map(|(shard, steps)| (ShardId(shard), steps)).collect(),
+        phase: Phase::Applying(0),
+        missing: 0,
+        verdict: Verdict::Fine,
+        prepared: Vec::new(),
+        names: Vec::new(),
+    }
+}
