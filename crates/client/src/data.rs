@@ -7,7 +7,21 @@
 //!
 //! An object that a process has leave to use is laid out as the file is: same offsets, same length.
 //! What is on several nodes is read and written by requests, which end at the border of a chunk, as
-//! far as it is not in the own node's part ([`crate::parts`]).
+//! far as it is not in the own node's part ([`parts`]).
+//!
+//! The calls stand here. What they are made of stands below: a transfer in [`pieces`] of the host's
+//! memory, several requests under way at a time ([`ahead`]), striped files ([`parts`]), the end of a
+//! file as the place of a write ([`append`]), [`seeking`], and [`slices`] of the caller's own memory
+//! for skins that serve others by messages.
+//!
+//! No bytes are kept from one call to the next: what may be kept is in [`crate::leases`].
+
+mod ahead;
+mod append;
+mod parts;
+pub(crate) mod pieces;
+pub(crate) mod seeking;
+mod slices;
 
 use mayfly_sys::{
     file::{self, IoVec, O_DSYNC},
@@ -26,9 +40,9 @@ use mayfly_wire::{Allocate, Read, Stat, Target, Write};
 use crate::{
     Client, Descriptors, OpenFile,
     counted::Transfer,
+    data::pieces::Pieces,
     objects::{InUse, Need},
-    offset,
-    pieces::Pieces,
+    open::offset,
 };
 
 /// Repetitions after revoked grants before the daemon does the transfer.

@@ -6,13 +6,13 @@
 //! through the [`Transport`]. Data of a file with an object are read and written by the calling
 //! thread on the object itself ([`objects`]), under a grant that is looked at again after the
 //! transfer; all other data travel through the daemon ([`data`]), the content of a small file
-//! together with the answer to its open ([`contents`]). What a path names is looked up in the
-//! daemon's records where they can be read ([`records`]), and small files are opened and read there
-//! ([`lent`]). What mounts may keep pages of is said to
-//! be changed ([`told`]), and so is what somebody watches with inotify ([`watched`]).
+//! together with the answer to its open ([`leases`]). What a path names is looked up in the
+//! daemon's records where they can be read ([`path`]), and small files are opened and read there
+//! ([`leases`]). Mounts that may keep pages of a file are told of its changes, and so is who watches
+//! it with inotify ([`changes`]).
 //!
 //! The file offset and the status flags of an open file description stand in the node's shared
-//! table, so that all processes that inherited it see one offset ([`offset`]).
+//! table, so that all processes that inherited it see one offset ([`open::offset`]).
 //!
 //! No function here allocates, panics or unwinds; all may be called in a signal handler that does
 //! not interrupt another call of the same thread.
@@ -21,28 +21,15 @@
 #[cfg(test)]
 extern crate std;
 
-mod ahead;
-mod append;
-mod contents;
+mod changes;
 mod counted;
 mod data;
-mod lent;
-mod locks;
-mod mirror;
-mod names;
+mod leases;
 mod objects;
-mod offset;
 mod open;
-mod parts;
-mod pieces;
-mod records;
-mod seeking;
-mod slices;
+mod path;
 #[cfg(test)]
 mod testing;
-mod told;
-mod watched;
-mod ways;
 
 use core::mem::MaybeUninit;
 
@@ -54,13 +41,13 @@ use mayfly_transport_shm::{
 };
 use mayfly_wire::Operation;
 
+pub use changes::mirror::Mirror;
+pub use changes::watched::WATCHED_NAMES_MAX;
 pub use counted::Counts;
-pub use mirror::Mirror;
-pub use names::{Attributes, NewOwner};
+pub use data::pieces::TRANSFER_MAX;
 pub use objects::{Descriptors, ObjectDirectory, ObjectFile};
 pub use open::OpenFile;
-pub use pieces::TRANSFER_MAX;
-pub use watched::WATCHED_NAMES_MAX;
+pub use path::names::{Attributes, NewOwner};
 
 /// The tables of the node that all its processes share (`docs/design/shm.md`).
 #[derive(Clone, Copy)]
@@ -93,9 +80,9 @@ pub struct Client<T, D> {
     transport: T,
     node: Node,
     objects: objects::Objects<D>,
-    contents: contents::Contents,
-    records: records::Records,
-    lending: lent::Lending,
+    contents: leases::contents::Contents,
+    records: path::records::Records,
+    lending: leases::Lending,
     append: Lock,
     counting: counted::Counting,
     /// It says by itself what it has changed.
@@ -139,9 +126,9 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             transport,
             node,
             objects,
-            contents: contents::Contents::new(),
-            records: records::Records::default(),
-            lending: lent::Lending::none(),
+            contents: leases::contents::Contents::new(),
+            records: path::records::Records::default(),
+            lending: leases::Lending::none(),
             append: Lock::new(),
             counting: counted::Counting::none(),
             tells: true,
@@ -151,12 +138,12 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// Lets the client look into the daemon's records, in the file behind `descriptor`. It is not
     /// needed any more afterwards. Where there are no such records the daemon is asked.
     pub fn read_records(&mut self, descriptor: i32) {
-        self.records = records::Records::of(descriptor);
+        self.records = path::records::Records::of(descriptor);
     }
 
     /// Lets the client open small files by what the daemon lends its session in `lent`.
     pub fn borrow_from(&mut self, lent: &'static Lent) {
-        self.lending = lent::Lending::of(lent);
+        self.lending = leases::Lending::of(lent);
     }
 
     /// The transport.

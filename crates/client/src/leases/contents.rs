@@ -24,7 +24,7 @@ use mayfly_transport_shm::layout::{FILE_OBJECT, FileEntry};
 use mayfly_types::{OpenRef, limits::INLINE_BYTES_MAX};
 use mayfly_wire::Content;
 
-use crate::pieces::Pieces;
+use crate::data::pieces::Pieces;
 
 const PLACES: usize = 16;
 

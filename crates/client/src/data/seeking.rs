@@ -5,7 +5,7 @@ use mayfly_transport::Transport;
 use mayfly_types::{Errno, FileKind};
 use mayfly_wire::Seek;
 
-use crate::{Client, Descriptors, OpenFile, objects::Need, offset};
+use crate::{Client, Descriptors, OpenFile, objects::Need, open::offset};
 
 pub(crate) const SEEK_SET: usize = 0;
 pub(crate) const SEEK_CUR: usize = 1;

@@ -20,9 +20,8 @@ use mayfly_wire::{GRANT_PART, GRANT_READ, GRANT_WRITE, Grant, OwnPart};
 
 use crate::{
     Client, Descriptors, OpenFile,
-    data::{TRIES, read_object, write_object},
+    data::{TRIES, pieces::Pieces, read_object, write_object},
     objects::{InUse, Layout},
-    pieces::Pieces,
 };
 
 /// Longer chunks than of 2^40 bytes there are not.
@@ -53,14 +52,14 @@ enum To {
 
 impl<T: Transport, D: Descriptors> Client<T, D> {
     /// Are the chunks of the file on several nodes?
-    pub(crate) fn is_striped(&self, open: OpenFile) -> bool {
+    pub(super) fn is_striped(&self, open: OpenFile) -> bool {
         self.file_entry(open)
             .is_ok_and(|(_, entry)| entry.flags.load(Ordering::Acquire) & FILE_STRIPED != 0)
     }
 
     /// # Safety
     /// As [`Client::read`].
-    pub(crate) unsafe fn read_parts(
+    pub(super) unsafe fn read_parts(
         &self,
         open: OpenFile,
         offset: u64,
@@ -91,7 +90,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
 
     /// # Safety
     /// As [`Client::write`].
-    pub(crate) unsafe fn write_parts(
+    pub(super) unsafe fn write_parts(
         &self,
         open: OpenFile,
         offset: u64,

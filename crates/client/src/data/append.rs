@@ -8,10 +8,8 @@ use mayfly_types::{Errno, limits::INLINE_BYTES_MAX};
 use crate::{
     Client, Descriptors, OpenFile,
     counted::Transfer,
-    data::{TRIES, within_limit},
+    data::{TRIES, pieces::Pieces, seeking::SEEK_CUR, within_limit},
     objects::{InUse, Need},
-    pieces::Pieces,
-    seeking::SEEK_CUR,
 };
 
 impl<T: Transport, D: Descriptors> Client<T, D> {
@@ -19,7 +17,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     ///
     /// # Safety
     /// As [`Client::write`].
-    pub(crate) unsafe fn append(
+    pub(super) unsafe fn append(
         &self,
         open: OpenFile,
         pieces: Pieces<'_>,

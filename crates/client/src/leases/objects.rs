@@ -85,7 +85,7 @@ impl Place {
 
 impl LentObjects {
     /// The object of this file and generation, opened if it is not.
-    pub(super) fn get<D: Descriptors>(
+    pub(crate) fn get<D: Descriptors>(
         &self,
         at: usize,
         of: (FileId, u32),

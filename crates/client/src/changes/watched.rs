@@ -1,6 +1,6 @@
 //! Telling those who watch files of the instance with inotify.
 //!
-//! What stands for the files ([`crate::mirror`]) is changed by the process that has changed these,
+//! What stands for the files ([`crate::changes::mirror`]) is changed by the process that has changed these,
 //! after it has done so: any process of the node that is served, or its mount. While nobody on the
 //! node watches anything that is one look at memory for each change. The end of a description that
 //! could be written to is told by the daemon, since it may be the end of its last process. Other
@@ -18,7 +18,7 @@ use mayfly_wire::{SET_SIZE, Target, WALK_EMPTY, WALK_FOLLOW, Walk, listing::entr
 
 use crate::{
     Client, Descriptors, NewOwner, OpenFile,
-    mirror::{Mirror, Name},
+    changes::mirror::{Mirror, Name},
 };
 
 /// Names that a watched directory may have: each has a file that stands for it.
@@ -216,7 +216,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     }
 
     /// The content was changed.
-    pub(crate) fn tell_written(&self, file: FileId) {
+    pub(super) fn tell_written(&self, file: FileId) {
         if self.is_watched()
             && let Some(mirror) = self.mirror()
         {

@@ -4,7 +4,7 @@
 //! What happens to a file of the instance is done to what stands for it in the way that raises the
 //! same event and no other: mknod is IN_CREATE, a time of change that is set IN_MODIFY, a mode that
 //! is set IN_ATTRIB, an open for writing and its close IN_OPEN and IN_CLOSE_WRITE. Where they lie
-//! is in [`mayfly_types::mirror`]; [`crate::watched`] says when.
+//! is in [`mayfly_types::mirror`]; [`crate::changes::watched`] says when.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -34,9 +34,9 @@ pub struct Mirror {
 
 /// A name in a directory of the instance.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Name<'n> {
-    pub(crate) directory: FileId,
-    pub(crate) name: &'n [u8],
+pub(super) struct Name<'n> {
+    pub(super) directory: FileId,
+    pub(super) name: &'n [u8],
 }
 
 impl Mirror {
@@ -61,12 +61,12 @@ impl Mirror {
     }
 
     /// What stands for a watched file, or directory.
-    pub(crate) fn itself(&self, file: FileId, kind: FileKind) -> Result<PathText, Errno> {
+    pub(super) fn itself(&self, file: FileId, kind: FileKind) -> Result<PathText, Errno> {
         self.of(if kind == FileKind::Directory { DIRECTORIES } else { FILES }, file)
     }
 
     /// Is the directory watched?
-    pub(crate) fn has(&self, directory: FileId) -> bool {
+    pub(super) fn has(&self, directory: FileId) -> bool {
         self.of(DIRECTORIES, directory)
             .is_ok_and(|path| file::check_access(self.start, &path, 0).is_ok())
     }
@@ -96,7 +96,7 @@ impl Mirror {
     }
 
     /// Makes what holds everything else.
-    pub(crate) fn prepare(&self) -> Result<(), Errno> {
+    pub(super) fn prepare(&self) -> Result<(), Errno> {
         let there = |made| if made == Err(Errno::EEXIST) { Ok(()) } else { made };
         there(file::make_directory(self.start, &self.path, 0o700))?;
         [DIRECTORIES, FILES, NAMES, PASSING]
@@ -105,7 +105,7 @@ impl Mirror {
     }
 
     /// A directory under a name that nobody watches.
-    pub(crate) fn begin(&self) -> Result<PathText, Errno> {
+    pub(super) fn begin(&self) -> Result<PathText, Errno> {
         for _ in 0..PASSING_TRIES {
             let path = self.passing()?;
             match file::make_directory(self.start, &path, 0o700) {
@@ -118,7 +118,7 @@ impl Mirror {
     }
 
     /// Something in a directory that was begun, where `name` will be.
-    pub(crate) fn add(
+    pub(super) fn add(
         &self,
         begun: &PathText,
         name: Name<'_>,
@@ -133,7 +133,7 @@ impl Mirror {
     }
 
     /// A directory that was begun stands for `directory` from now on, unless another one does.
-    pub(crate) fn settle(&self, begun: &PathText, directory: FileId) -> Result<(), Errno> {
+    pub(super) fn settle(&self, begun: &PathText, directory: FileId) -> Result<(), Errno> {
         let path = self.of(DIRECTORIES, directory)?;
         match file::rename(self.start, begun, &path, 0) {
             Err(Errno::EEXIST | Errno::ENOTEMPTY) => Ok(()),
@@ -162,7 +162,7 @@ impl Mirror {
     }
 
     /// A watched file from now on.
-    pub(crate) fn add_file(&self, file: FileId) -> Result<(), Errno> {
+    pub(super) fn add_file(&self, file: FileId) -> Result<(), Errno> {
         match file::make_node(self.start, &self.of(FILES, file)?, 0o600) {
             Err(Errno::EEXIST) => Ok(()),
             made => made,
@@ -170,7 +170,7 @@ impl Mirror {
     }
 
     /// IN_CREATE. One that is there was removed without our knowing.
-    pub(crate) fn made(&self, name: Name<'_>, file: FileId, kind: FileKind) -> Result<(), Errno> {
+    pub(super) fn made(&self, name: Name<'_>, file: FileId, kind: FileKind) -> Result<(), Errno> {
         let path = self.named(name)?;
         if self.make(&path, kind) == Err(Errno::EEXIST) {
             self.remove(&path, kind)?;
@@ -181,25 +181,25 @@ impl Mirror {
     }
 
     /// The same where it may be there already, and nothing has happened to it.
-    pub(crate) fn complete(&self, name: Name<'_>, file: FileId, kind: FileKind) {
+    pub(super) fn complete(&self, name: Name<'_>, file: FileId, kind: FileKind) {
         if self.named(name).and_then(|path| self.make(&path, kind)).is_ok() {
             self.note(name, file);
         }
     }
 
     /// IN_DELETE of the name.
-    pub(crate) fn removed(&self, name: Name<'_>, kind: FileKind) -> Result<(), Errno> {
+    pub(super) fn removed(&self, name: Name<'_>, kind: FileKind) -> Result<(), Errno> {
         self.remove(&self.named(name)?, kind)
     }
 
     /// IN_DELETE_SELF of what has no name any more.
-    pub(crate) fn ended(&self, file: FileId, kind: FileKind) -> Result<(), Errno> {
+    pub(super) fn ended(&self, file: FileId, kind: FileKind) -> Result<(), Errno> {
         self.forget(file);
         self.remove(&self.itself(file, kind)?, kind)
     }
 
     /// IN_MOVED_FROM and IN_MOVED_TO, where both directories are watched with one cookie.
-    pub(crate) fn moved(
+    pub(super) fn moved(
         &self,
         from: Name<'_>,
         to: Name<'_>,
@@ -226,19 +226,19 @@ impl Mirror {
     }
 
     /// Both names change what they stand for.
-    pub(crate) fn exchanged(&self, one: Name<'_>, other: Name<'_>) -> Result<(), Errno> {
+    pub(super) fn exchanged(&self, one: Name<'_>, other: Name<'_>) -> Result<(), Errno> {
         file::rename(self.start, &self.named(one)?, &self.named(other)?, RENAME_EXCHANGE)
     }
 
     /// IN_MOVE_SELF: there and back, which the kernel makes one event of.
-    pub(crate) fn moved_itself(&self, file: FileId, kind: FileKind) -> Result<(), Errno> {
+    pub(super) fn moved_itself(&self, file: FileId, kind: FileKind) -> Result<(), Errno> {
         let (path, between) = (self.itself(file, kind)?, self.passing()?);
         file::rename(self.start, &path, &between, 0)?;
         file::rename(self.start, &between, &path, 0)
     }
 
     /// IN_ATTRIB.
-    pub(crate) fn attributes(&self, file: FileId) {
+    pub(super) fn attributes(&self, file: FileId) {
         for kind in [NAMES, FILES, DIRECTORIES] {
             if let Ok(path) = self.of(kind, file) {
                 let _ = file::change_mode_at(self.start, &path, 0o700);
@@ -247,14 +247,14 @@ impl Mirror {
     }
 
     /// IN_ATTRIB of the file alone: it has more names than before, or fewer.
-    pub(crate) fn links_changed(&self, file: FileId) {
+    pub(super) fn links_changed(&self, file: FileId) {
         if let Ok(path) = self.of(FILES, file) {
             let _ = file::change_mode_at(self.start, &path, 0o600);
         }
     }
 
     /// IN_MODIFY.
-    pub(crate) fn written(&self, file: FileId) {
+    pub(super) fn written(&self, file: FileId) {
         for kind in [NAMES, FILES] {
             if let Ok(path) = self.of(kind, file) {
                 let _ = file::set_changed(self.start, &path);

@@ -39,24 +39,24 @@ impl<'p> Pieces<'p> {
     }
 
     /// At most `bytes` of what is left.
-    pub(crate) fn cut_to(self, bytes: u64) -> Self {
+    pub(super) fn cut_to(self, bytes: u64) -> Self {
         let left = usize::try_from(bytes).map_or(self.left, |bytes| bytes.min(self.left));
         Pieces { left, ..self }
     }
 
     /// The list as the host gave it, while nothing is done and nothing was cut off.
-    pub(crate) fn untouched(&self) -> Option<&'p [IoVec]> {
+    pub(super) fn untouched(&self) -> Option<&'p [IoVec]> {
         let whole = self.list.iter().fold(0_usize, |sum, piece| sum.wrapping_add(piece.bytes));
         (self.skip == 0 && whole == self.left).then_some(self.list)
     }
 
     /// Is what is left one run of memory?
-    pub(crate) fn is_one_run(&self) -> bool {
+    pub(super) fn is_one_run(&self) -> bool {
         self.run().is_none_or(|run| run.bytes == self.left)
     }
 
     /// The next run of memory.
-    pub(crate) fn run(&self) -> Option<IoVec> {
+    pub(super) fn run(&self) -> Option<IoVec> {
         let mut skip = self.skip;
         if self.left == 0 {
             return None;
@@ -72,13 +72,13 @@ impl<'p> Pieces<'p> {
     }
 
     /// What is left, when that is one run of memory and several transfers long.
-    pub(crate) fn long_run(&self) -> Option<IoVec> {
+    pub(super) fn long_run(&self) -> Option<IoVec> {
         let long = self.left > TRANSFER_BYTES_MAX && self.is_one_run();
         self.run().filter(|_| long)
     }
 
     /// `count` more bytes are done.
-    pub(crate) fn advance(&mut self, count: usize) {
+    pub(super) fn advance(&mut self, count: usize) {
         self.left = self.left.saturating_sub(count);
         self.skip += count;
         while let Some((first, rest)) = self.list.split_first()
@@ -128,7 +128,7 @@ impl<'p> Pieces<'p> {
     ///
     /// # Safety
     /// The host wants its memory at the pieces read.
-    pub(crate) unsafe fn gather(&self, to: &mut [u8]) -> Result<usize, Errno> {
+    pub(super) unsafe fn gather(&self, to: &mut [u8]) -> Result<usize, Errno> {
         let mut from = *self;
         let mut done = 0;
         while let Some(run) = from.run() {

@@ -17,7 +17,7 @@ use mayfly_transport_shm::layout::{DAEMON_ASLEEP, DAEMON_AWAKE, NodeHead};
 use mayfly_types::{Attr, FileId, Times};
 use mayfly_wire::{WALK_FOLLOW, Walk, Wire, Writer, listing};
 
-use crate::ways::Ways;
+use crate::path::ways::Ways;
 
 /// So much of the records is mapped at first, bytes: addresses, not memory. A million files take
 /// less, unless they have content.
@@ -96,7 +96,7 @@ impl Records {
     }
 
     /// What a path names, if that is certain.
-    pub(crate) fn look(&self, head: &NodeHead, walk: &Walk<'_>) -> Option<Result<Attr, Errno>> {
+    pub(super) fn look(&self, head: &NodeHead, walk: &Walk<'_>) -> Option<Result<Attr, Errno>> {
         let follow = walk.flags & WALK_FOLLOW != 0;
         let question = Question { start: walk.start, path: walk.path, follow };
         let found = self.certain(head, |view| look(view, question))?;
@@ -107,7 +107,7 @@ impl Records {
     }
 
     /// Attributes of a directory, if they are certain.
-    pub(crate) fn directory(&self, head: &NodeHead, id: FileId) -> Option<Attr> {
+    pub(super) fn directory(&self, head: &NodeHead, id: FileId) -> Option<Attr> {
         self.certain(head, |view| directory(view, id)).map(|attr| timed(attr, head))
     }
 
@@ -127,7 +127,7 @@ impl Records {
 
     /// Packs entries of a directory behind the position `cookie`, as many as fit; how many bytes,
     /// none at the end. `None` when that is not certain.
-    pub(crate) fn list(
+    pub(super) fn list(
         &self,
         head: &NodeHead,
         directory: FileId,

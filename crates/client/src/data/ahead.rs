@@ -60,7 +60,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     ///
     /// # Safety
     /// The host wants its memory at `run` read.
-    pub(crate) unsafe fn write_ahead(
+    pub(super) unsafe fn write_ahead(
         &self,
         open: OpenFile,
         offset: u64,
@@ -88,7 +88,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     ///
     /// # Safety
     /// The host wants its memory at `run` written.
-    pub(crate) unsafe fn read_ahead(
+    pub(super) unsafe fn read_ahead(
         &self,
         open: OpenFile,
         offset: u64,

@@ -33,7 +33,7 @@ struct Place {
 
 /// The places.
 #[derive(Debug, Default)]
-pub(crate) struct Ways([Place; PLACES]);
+pub(super) struct Ways([Place; PLACES]);
 
 impl Ways {
     fn place(&self, way: Way<'_>) -> Option<&Place> {
@@ -47,7 +47,7 @@ impl Ways {
     }
 
     /// Where `way` led.
-    pub(crate) fn recall(&self, way: Way<'_>) -> Option<FileId> {
+    pub(super) fn recall(&self, way: Way<'_>) -> Option<FileId> {
         let place = self.place(way)?;
         let turn = place.turn.load(Acquire);
         let same = turn.is_multiple_of(2) && place.has(way);
@@ -58,7 +58,7 @@ impl Ways {
     }
 
     /// Remembers that `way` leads to `directory`, unless somebody else remembers something there.
-    pub(crate) fn remember(&self, way: Way<'_>, directory: FileId) {
+    pub(super) fn remember(&self, way: Way<'_>, directory: FileId) {
         let Some(place) = self.place(way) else { return };
         let turn = place.turn.load(Relaxed);
         let odd = turn.wrapping_add(1);

@@ -16,7 +16,7 @@ pub(super) enum Content {
 }
 
 impl Content {
-    pub(super) fn of(regular: &Regular) -> Content {
+    pub(crate) fn of(regular: &Regular) -> Content {
         match regular.bytes {
             Bytes::Runs(runs) => Content::Runs(runs),
             Bytes::Object { generation, settled } => {
@@ -67,7 +67,7 @@ impl Memo {
         Some(done)
     }
 
-    pub(super) fn keep(&self, generation: u32, seen: Seen, content: &Content) {
+    pub(crate) fn keep(&self, generation: u32, seen: Seen, content: &Content) {
         self.hold(|memo| {
             memo.generation.store(generation, Relaxed);
             memo.starts.store(seen.starts, Relaxed);

@@ -1,4 +1,6 @@
-//! Files that are opened, read and closed without asking the daemon.
+//! Leases: files that are opened, read and closed without asking the daemon.
+//!
+//! Beside them [`contents`] keeps what a small file held when it was opened by a request.
 //!
 //! A process that opens files for reading is lent some descriptions
 //! ([`mayfly_transport_shm::lent`]). It finds the file in the records, shows in shared memory which
@@ -38,13 +40,16 @@ use mayfly_wire::{Ping, WALK_FOLLOW, Walk};
 use crate::{
     Client, Descriptors, OpenFile,
     counted::Transfer,
-    data::read_pieces,
-    offset,
-    pieces::Pieces,
-    records::{View, is_posted, is_served_since, timed},
-    seeking::{SEEK_CUR, SEEK_END, SEEK_SET},
+    data::{
+        pieces::Pieces,
+        read_pieces,
+        seeking::{SEEK_CUR, SEEK_END, SEEK_SET},
+    },
+    open::offset,
+    path::records::{View, is_posted, is_served_since, timed},
 };
 
+pub(crate) mod contents;
 mod memo;
 mod objects;
 
