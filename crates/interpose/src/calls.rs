@@ -1,11 +1,42 @@
-//! The table of calls.
+//! The calls: a table from a number to the function that serves it, one file a family.
+//!
+//! [`dispatch`] is the only way in. Its table says two things of a call: which function serves it,
+//! and whether it is served only when a descriptor among its arguments is ours. The functions take
+//! the registers of the call and return an [`Outcome`]. What they know of the process they take
+//! from [`crate::process`], what they know of numbers from [`crate::descriptors`], and where a path
+//! leads from [`crate::paths`]; none of those calls back.
+//!
+//! A call that has a path is carried out by [`serve`], which also issues calls to the kernel. No
+//! function here keeps anything from one call to the next, and none does the work of the file
+//! system: that is `client`.
+
+mod asynchronous;
+pub(crate) mod attributes;
+mod data;
+mod descriptor;
+mod dirs;
+pub(crate) mod locks;
+mod mapping;
+mod messages;
+mod moving;
+pub(crate) mod names;
+mod opening;
+mod polling;
+mod refused;
+mod resolving;
+pub(crate) mod serve;
+mod sockets;
+pub(crate) mod special;
+mod watching;
+mod xattrs;
 
 use mayfly_sys::{Errno, number};
 
 use crate::{
-    Call, Outcome, asynchronous, attributes, cwd, data, descriptors, dirs, exec, flight, fork,
-    handover, identity, locks, mapping, messages, moving, names, opening, owner, polling, refused,
-    run_directory, session, sockets, table, watching, xattrs,
+    Call, Outcome,
+    descriptors::{handover, identity, table},
+    paths::cwd,
+    process::{exec, flight, fork, owner, run_directory, session},
 };
 
 /// So often a call begins again because its descriptor was replaced meanwhile.
@@ -39,17 +70,17 @@ unsafe fn low(call: &Call) -> Outcome {
                 on_ours(call, |call| data::transfer(call))
             }
             OPEN | CREAT => opening::open(call),
-            CLOSE => descriptors::close(call),
+            CLOSE => descriptor::close(call),
             STAT | LSTAT => attributes::stat(call),
             FSTAT => on_ours(call, |call| attributes::stat(call)),
             LSEEK => on_ours(call, data::seek),
             MMAP => on_mapped(call),
-            IOCTL => on_ours(call, |call| descriptors::ioctl(call)),
+            IOCTL => on_ours(call, |call| descriptor::ioctl(call)),
             ACCESS => attributes::access(call),
             POLL => polling::poll(call),
             SELECT => polling::select(call),
-            DUP => descriptors::dup(call),
-            DUP2 => descriptors::dup_onto(call),
+            DUP => descriptor::dup(call),
+            DUP2 => descriptor::dup_onto(call),
             SENDFILE => moving::send_file(call),
             SENDMSG => messages::send(call),
             BIND => sockets::bind(call),
@@ -59,7 +90,7 @@ unsafe fn low(call: &Call) -> Outcome {
             RECVMSG => messages::receive(call),
             CLONE | FORK | VFORK => fork::before(call),
             EXECVE => exec::exec(call),
-            FCNTL => on_ours(call, |call| descriptors::fcntl(call)),
+            FCNTL => on_ours(call, |call| descriptor::fcntl(call)),
             FLOCK => on_ours(call, locks::flock),
             FSYNC | FDATASYNC => on_ours(call, data::sync),
             TRUNCATE => attributes::truncate(call),
@@ -139,8 +170,8 @@ unsafe fn high(call: &mut Call) -> Outcome {
             FCHOWNAT => attributes::chown(call),
             UTIMES | FUTIMESAT | UTIMENSAT => attributes::set_times(call),
             PREADV | PWRITEV | PREADV2 | PWRITEV2 => on_ours(call, |call| data::transfer(call)),
-            DUP3 => descriptors::dup_onto(call),
-            CLOSE_RANGE => descriptors::close_range(call),
+            DUP3 => descriptor::dup_onto(call),
+            CLOSE_RANGE => descriptor::close_range(call),
             CLONE3 => fork::before(call),
             EXECVEAT => exec::exec(call),
             PPOLL => polling::poll(call),
@@ -148,7 +179,7 @@ unsafe fn high(call: &mut Call) -> Outcome {
             EPOLL_CTL => refused::epoll(call),
             IO_SUBMIT => asynchronous::submit(call),
             IO_URING_SETUP => handover::set_up_ring(),
-            KCMP => descriptors::compare(call),
+            KCMP => descriptor::compare(call),
             SPLICE | TEE | COPY_FILE_RANGE | VMSPLICE => moving::between(call),
             SENDMMSG => messages::send_many(call),
             RECVMMSG => messages::receive_many(call),

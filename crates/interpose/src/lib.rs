@@ -3,12 +3,12 @@
 //! `preload` hands every call that its filter does not let through to [`dispatch`]. This crate
 //! decides whether the call is ours, serves it through `client`, and keeps the process-wide state
 //! that the kernel cannot keep for us: which descriptor numbers stand for open file descriptions of
-//! the instance ([`table`]), and which directory the process works in ([`cwd`]).
+//! the instance ([`descriptors`]), and which directory the process works in ([`paths::cwd`]).
 //!
-//! A call is ours by its path ([`locate`]) or by its descriptor. A descriptor of ours is a real
+//! A call is ours by its path ([`paths`]) or by its descriptor. A descriptor of ours is a real
 //! kernel descriptor without a use of its own, the *placeholder*: a duplicate of one hidden
 //! `O_PATH` descriptor, replaced by an identifiable one before it can leave the process
-//! ([`identity`]).
+//! ([`descriptors::identity`]).
 //!
 //! The host's signal handlers never run while a thread is in here, and threads do not die in here,
 //! so short critical sections under [`mayfly_sys::lock::Lock`] are safe; the child of a fork resets
@@ -20,54 +20,16 @@ extern crate std;
 
 use mayfly_sys::Errno;
 
-mod asynchronous;
-mod attributes;
+mod calls;
 pub mod class;
-mod cwd;
-mod data;
 mod descriptors;
-mod dirs;
-mod dispatch;
-mod environment;
-mod exec;
 pub mod first;
-mod flight;
-pub mod fork;
-mod handover;
-mod hidden;
-mod identity;
-pub mod image;
-mod inherit;
-mod kept;
-mod lent;
-mod libraries;
-mod links;
-mod loader;
-mod locate;
-mod locks;
-mod mapping;
-mod messages;
-mod moving;
-mod names;
-mod opening;
-mod owner;
 mod paths;
-mod polling;
-mod program;
+mod process;
 mod quick;
-mod refused;
 mod report;
-mod resolving;
-mod run_directory;
-mod serve;
-mod session;
-mod settings;
-mod sockets;
-mod special;
-mod strangers;
-mod table;
-mod watching;
-mod xattrs;
+
+pub use process::{fork, image};
 
 /// Before the path of the static program that the library is to load, in the environment.
 pub const STATIC_PROGRAM: &[u8] = b"MAYFLY_STATIC=";
@@ -105,19 +67,19 @@ pub struct Start {
 /// Called once, before any call is dispatched; `start.envp` is a valid environment array.
 pub unsafe fn start(start: &Start) -> bool {
     // SAFETY: passed on to the caller.
-    unsafe { inherit::start(start.envp) }.is_ok()
+    unsafe { process::inherit::start(start.envp) }.is_ok()
 }
 
 /// Base of the descriptor table: one `u32` for each descriptor number below
 /// [`class::DESCRIPTORS_MAX`]; zero means "not ours". Read by the filter in the trampolines.
 pub fn descriptor_table() -> *const u32 {
-    table::base()
+    descriptors::table::base()
 }
 
 /// While this word is not zero, calls of the watched classes ([`class::PASS_WATCHED`]) are looked
 /// at too. Read by the filter in the trampolines.
 pub fn watched_word() -> *const u32 {
-    kept::word()
+    descriptors::kept::word()
 }
 
 /// Is `call` a fork, to be issued by the caller between [`before_fork`] and the drop of what that
@@ -168,11 +130,11 @@ pub unsafe fn dispatch(call: &mut Call) -> Outcome {
 /// As [`dispatch`].
 #[inline(never)]
 pub unsafe fn dispatch_slowly(call: &mut Call) -> Outcome {
-    kept::before(call);
+    descriptors::kept::before(call);
     // SAFETY: passed on to the caller.
-    let outcome = unsafe { dispatch::dispatch(call) };
+    let outcome = unsafe { calls::dispatch(call) };
     if outcome == Outcome::Pass {
-        kept::give_up();
+        descriptors::kept::give_up();
     }
     if report::is_on() {
         report::count(call, outcome);

@@ -3,7 +3,7 @@
 //! Most paths that a program names are not ours, and one look at the text tells: it is absolute and
 //! written plainly and differs from the mount point's, or it is relative to a directory from which
 //! no plain name leads to the mount point. Such a call is issued at once. What cannot be told that
-//! way, and a failure that needs a second look ([`crate::links`]), takes the long way, which
+//! way, and a failure that needs a second look ([`crate::paths::links`]), takes the long way, which
 //! decides everything anew.
 
 use mayfly_sys::{
@@ -14,11 +14,16 @@ use mayfly_sys::{
 
 use crate::{
     Call, Outcome,
+    calls::serve::{argument, issue},
     class::{CLASSES, PATH_FIRST, PATH_SECOND},
-    cwd, first, flight, links, report,
-    serve::{argument, issue},
-    settings::{self, Settings},
-    table::{self, Meaning},
+    descriptors::table::{self, Meaning},
+    first,
+    paths::{cwd, links},
+    process::{
+        flight,
+        settings::{self, Settings},
+    },
+    report,
 };
 
 /// What can be said of a path before it is compared: made once, at start.

@@ -5,7 +5,11 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use mayfly_sys::{Errno, file, number, text::PathText};
 
-use crate::{Call, Outcome, dispatch, hidden, serve::issue};
+use crate::{
+    Call, Outcome,
+    calls::{self, serve::issue},
+    descriptors::hidden,
+};
 
 /// Why a call ended as it did.
 #[derive(Debug, Clone, Copy)]
@@ -145,7 +149,7 @@ pub(crate) fn write(text: &[u8]) {
     // Standard error may be a file of the instance.
     // SAFETY: the text outlives the calls.
     unsafe {
-        let outcome = dispatch::dispatch(&mut write);
+        let outcome = calls::dispatch(&mut write);
         if outcome == Outcome::Pass && issue(&write) < 0 {
             write.args[0] = KEPT.load(Ordering::Relaxed) as usize;
             issue(&write);

@@ -10,8 +10,8 @@ use mayfly_interpose::class::{CLASSES, PASS, PASS_WATCHED};
 
 /// The numbers that the product knows, and where each call is sent.
 const NUMBERS: &str = include_str!("../../sys/src/number.rs");
-const DISPATCH: &str = include_str!("../src/dispatch.rs");
-const REFUSED: &str = include_str!("../src/refused.rs");
+const DISPATCH: &str = include_str!("../src/calls.rs");
+const REFUSED: &str = include_str!("../src/calls/refused.rs");
 const SEMANTICS: &str = include_str!("../../../docs/reference/semantics.md");
 /// The C library's copy of the kernel's table, as old as the machine.
 const HEADER: &str = "/usr/include/x86_64-linux-gnu/asm/unistd_64.h";

@@ -9,7 +9,7 @@
 //! then is what it was.
 //!
 //! A request that fails is told by io_submit, where the kernel tells of a wrong descriptor, and not
-//! by an event. io_uring has no such way, so there is none to be had ([`crate::refused`]).
+//! by an event. io_uring has no such way, so there is none to be had ([`crate::calls::refused`]).
 
 use mayfly_sys::{
     Errno,
@@ -20,9 +20,13 @@ use mayfly_sys::{
 };
 
 use crate::{
-    Call, Outcome, data, flight, hidden,
-    serve::{argument, issue},
-    session, table,
+    Call, Outcome,
+    calls::{
+        data,
+        serve::{argument, issue},
+    },
+    descriptors::{hidden, table},
+    process::{flight, session},
 };
 
 /// A request as the kernel's interface has it (`struct iocb`).
@@ -65,7 +69,7 @@ const REQUESTS_MAX: usize = 65_536;
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn submit(call: &Call) -> Outcome {
+pub(super) unsafe fn submit(call: &Call) -> Outcome {
     let count = argument(call, 1);
     let none_here = table::is_empty() && flight::child().is_none();
     if none_here || count > REQUESTS_MAX {

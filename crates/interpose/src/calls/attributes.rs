@@ -15,10 +15,14 @@ use mayfly_wire::{
 };
 
 use crate::{
-    Call, Outcome, cwd, data, lent,
-    locate::is_link_of_procfs,
-    serve::{AT, PLAIN, PathArguments, argument, done, with_path},
-    session,
+    Call, Outcome,
+    calls::{
+        data,
+        serve::{AT, PLAIN, PathArguments, argument, done, with_path},
+    },
+    descriptors::lent,
+    paths::{cwd, locate::is_link_of_procfs},
+    process::session,
 };
 
 /// Preferred size of a transfer that stat reports.
@@ -136,7 +140,7 @@ fn statx_of(attr: &Attr) -> KernelStatx {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn with_target(
+pub(super) unsafe fn with_target(
     call: &Call,
     at: PathArguments,
     flags: usize,
@@ -171,7 +175,7 @@ pub(crate) unsafe fn with_target(
 }
 
 /// Does `work` with something that is open, so that no path can lead away.
-pub(crate) fn on_open(
+pub(super) fn on_open(
     target: Target<'_>,
     work: &mut dyn FnMut(Target<'_>, &mut PathText) -> Result<isize, Stop>,
 ) -> Result<isize, Errno> {
@@ -189,7 +193,7 @@ fn descriptor_target(call: &Call) -> Result<Target<'static>, Errno> {
 }
 
 /// As [`descriptor_target`], for calls that O_PATH descriptors refuse.
-pub(crate) fn opened_target(call: &Call) -> Result<Target<'static>, Errno> {
+pub(super) fn opened_target(call: &Call) -> Result<Target<'static>, Errno> {
     let (_, open) = session::require_open(argument(call, 0) as i32)?;
     if open.is_path() { Err(Errno::EBADF) } else { Ok(Target::Open(open.reference)) }
 }
@@ -198,7 +202,7 @@ pub(crate) fn opened_target(call: &Call) -> Result<Target<'static>, Errno> {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn stat(call: &Call) -> Outcome {
+pub(super) unsafe fn stat(call: &Call) -> Outcome {
     let buffer = match call.number {
         number::NEWFSTATAT => argument(call, 2),
         _ => argument(call, 1),
@@ -231,7 +235,7 @@ pub(crate) unsafe fn stat(call: &Call) -> Outcome {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn statx(call: &Call) -> Outcome {
+pub(super) unsafe fn statx(call: &Call) -> Outcome {
     const RESERVED: u32 = 0x8000_0000;
     const SYNC_TYPE: usize = 0x6000;
     const AT_NO_AUTOMOUNT: usize = 0x800;
@@ -264,7 +268,7 @@ pub(crate) unsafe fn statx(call: &Call) -> Outcome {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn access(call: &Call) -> Outcome {
+pub(super) unsafe fn access(call: &Call) -> Outcome {
     const X_OK: usize = 1;
     let (at, mode, flags) = match call.number {
         number::ACCESS => (PLAIN, argument(call, 1), 0),
@@ -294,7 +298,7 @@ fn change(target: Target<'_>, to: &Attributes, escape: &mut PathText) -> Result<
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn chmod(call: &Call) -> Outcome {
+pub(super) unsafe fn chmod(call: &Call) -> Outcome {
     let mode = match call.number {
         number::CHMOD | number::FCHMOD => argument(call, 1),
         _ => argument(call, 2),
@@ -325,7 +329,7 @@ pub(crate) unsafe fn chmod(call: &Call) -> Outcome {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn chown(call: &Call) -> Outcome {
+pub(super) unsafe fn chown(call: &Call) -> Outcome {
     let shift = usize::from(call.number == number::FCHOWNAT);
     let (uid, gid) = (argument(call, 1 + shift) as u32, argument(call, 2 + shift) as u32);
     let which =
@@ -410,7 +414,7 @@ unsafe fn times_of(call: &Call) -> Result<Attributes, Errno> {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn set_times(call: &Call) -> Outcome {
+pub(super) unsafe fn set_times(call: &Call) -> Outcome {
     let mut work = |target: Target<'_>, escape: &mut PathText| {
         // SAFETY: passed on to the caller.
         let to = unsafe { times_of(call) }?;
@@ -437,7 +441,7 @@ pub(crate) unsafe fn set_times(call: &Call) -> Outcome {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn truncate(call: &Call) -> Outcome {
+pub(super) unsafe fn truncate(call: &Call) -> Outcome {
     let size = argument(call, 1) as i64;
     // SAFETY: passed on to the caller.
     unsafe {
@@ -474,7 +478,7 @@ const _: () = assert!(size_of::<KernelStatFs>() == 120);
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn statfs(call: &Call) -> Outcome {
+pub(super) unsafe fn statfs(call: &Call) -> Outcome {
     let buffer = argument(call, 1) as *mut KernelStatFs;
     let mut work = |target: Target<'_>, escape: &mut PathText| {
         let session = session::get()?;

@@ -13,9 +13,10 @@ use mayfly_types::FileKind;
 use mayfly_wire::{ALLOCATE_ZERO_RANGE, SET_SIZE, Target};
 
 use crate::{
-    Call, Outcome, lent,
-    serve::{argument, done},
-    session,
+    Call, Outcome,
+    calls::serve::{argument, done},
+    descriptors::lent,
+    process::session,
 };
 
 const IOV_MAX: usize = 1024;
@@ -37,7 +38,7 @@ enum Position {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn transfer(call: &Call) -> Outcome {
+pub(super) unsafe fn transfer(call: &Call) -> Outcome {
     // SAFETY: passed on to the caller.
     done(unsafe { try_transfer(call) }.map(|count| count as isize))
 }
@@ -49,7 +50,7 @@ pub(crate) unsafe fn transfer(call: &Call) -> Outcome {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn try_transfer(call: &Call) -> Result<usize, Errno> {
+pub(super) unsafe fn try_transfer(call: &Call) -> Result<usize, Errno> {
     use number::*;
     let descriptor = argument(call, 0);
     if matches!(call.number, READ | PREAD64) {
@@ -138,7 +139,7 @@ unsafe fn post_content(call: &Call) -> Option<Result<usize, Errno>> {
 ///
 /// # Safety
 /// The array is what the host passes to the kernel.
-pub(crate) unsafe fn pieces<'a>(start: usize, count: usize) -> Result<&'a [IoVec], Errno> {
+pub(super) unsafe fn pieces<'a>(start: usize, count: usize) -> Result<&'a [IoVec], Errno> {
     if count > IOV_MAX {
         return Err(Errno::EINVAL);
     }
@@ -180,7 +181,7 @@ fn check_range(call: &Call) -> Result<(), Errno> {
 }
 
 /// fsync, fdatasync, sync_file_range, syncfs.
-pub(crate) fn sync(call: &Call) -> Outcome {
+pub(super) fn sync(call: &Call) -> Outcome {
     done(session::require_open(argument(call, 0) as i32).and_then(|(session, open)| {
         if open.is_path() {
             return Err(Errno::EBADF);
@@ -198,7 +199,7 @@ pub(crate) fn sync(call: &Call) -> Outcome {
 }
 
 /// ftruncate.
-pub(crate) fn truncate(call: &Call) -> Outcome {
+pub(super) fn truncate(call: &Call) -> Outcome {
     done(session::require_open(argument(call, 0) as i32).and_then(|(session, open)| {
         let size = u64::try_from(argument(call, 1) as i64).map_err(|_| Errno::EINVAL)?;
         if open.is_path() {
@@ -219,7 +220,7 @@ pub(crate) fn truncate(call: &Call) -> Outcome {
 }
 
 /// fallocate.
-pub(crate) fn allocate(call: &Call) -> Outcome {
+pub(super) fn allocate(call: &Call) -> Outcome {
     done(session::require_open(argument(call, 0) as i32).and_then(|(session, open)| {
         if open.is_path() {
             return Err(Errno::EBADF);
@@ -242,7 +243,7 @@ pub(crate) fn allocate(call: &Call) -> Outcome {
 ///
 /// # Errors
 /// EFBIG, with the signal that belongs to the process's limit.
-pub(crate) fn check_size(size: u64) -> Result<(), Errno> {
+pub(super) fn check_size(size: u64) -> Result<(), Errno> {
     if size > mayfly_types::limits::FILE_BYTES_MAX {
         return Err(Errno::EFBIG);
     }
@@ -254,7 +255,7 @@ pub(crate) fn check_size(size: u64) -> Result<(), Errno> {
 }
 
 /// posix_fadvise and readahead: advice may be ignored.
-pub(crate) fn advise(call: &Call) -> Outcome {
+pub(super) fn advise(call: &Call) -> Outcome {
     if call.number == number::FADVISE64
         && argument(call, 2) as i64 >= 0
         && lent::flags(call).is_some()

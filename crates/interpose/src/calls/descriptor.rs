@@ -10,10 +10,19 @@ use mayfly_sys::{
 use mayfly_types::OpenRef;
 
 use crate::{
-    Call, Outcome, flight, identity, kept, lent, locks, moving,
-    serve::{argument, done, issue},
-    session::{self, Session},
-    table::{self, Meaning},
+    Call, Outcome,
+    calls::{
+        locks, moving,
+        serve::{argument, done, issue},
+    },
+    descriptors::{
+        identity, kept, lent,
+        table::{self, Meaning},
+    },
+    process::{
+        flight,
+        session::{self, Session},
+    },
 };
 
 /// Status flags that F_SETFL changes.
@@ -23,7 +32,7 @@ const CHANGEABLE: u32 = O_APPEND | O_NONBLOCK | O_ASYNC | O_DIRECT | O_NOATIME;
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn close(call: &Call) -> Outcome {
+pub(super) unsafe fn close(call: &Call) -> Outcome {
     let descriptor = argument(call, 0) as i32;
     if flight::child().is_some() {
         return match table::get(descriptor) {
@@ -94,7 +103,7 @@ fn before_close(reference: OpenRef) -> Closing {
 ///
 /// # Errors
 /// EMFILE, EINVAL as fcntl.
-pub(crate) fn duplicate(descriptor: i32, lowest: usize, cloexec: bool) -> Result<isize, Errno> {
+pub(super) fn duplicate(descriptor: i32, lowest: usize, cloexec: bool) -> Result<isize, Errno> {
     let how = if cloexec { file::F_DUPFD_CLOEXEC } else { file::F_DUPFD };
     if flight::child().is_some() {
         return file::control(descriptor, how, lowest).map(|new| new as isize);
@@ -109,7 +118,7 @@ pub(crate) fn duplicate(descriptor: i32, lowest: usize, cloexec: bool) -> Result
 }
 
 /// dup.
-pub(crate) fn dup(call: &Call) -> Outcome {
+pub(super) fn dup(call: &Call) -> Outcome {
     let descriptor = argument(call, 0) as i32;
     match table::get(descriptor) {
         _ if flight::child().is_some() => Outcome::Pass,
@@ -123,7 +132,7 @@ pub(crate) fn dup(call: &Call) -> Outcome {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn dup_onto(call: &Call) -> Outcome {
+pub(super) unsafe fn dup_onto(call: &Call) -> Outcome {
     let (old, new) = (argument(call, 0) as i32, argument(call, 1) as i32);
     let (from, onto) = (table::get(old), table::get(new));
     if from == Meaning::Hidden || onto == Meaning::Hidden {
@@ -185,7 +194,7 @@ fn replaces(call: &Call) -> bool {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn fcntl(call: &Call) -> Outcome {
+pub(super) unsafe fn fcntl(call: &Call) -> Outcome {
     const F_GETFL: usize = 3;
     const F_SETFL: usize = 4;
     const F_SETOWN: usize = 8;
@@ -235,7 +244,7 @@ pub(crate) unsafe fn fcntl(call: &Call) -> Outcome {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn ioctl(call: &Call) -> Outcome {
+pub(super) unsafe fn ioctl(call: &Call) -> Outcome {
     const FIOCLEX: usize = 0x5451;
     const FIONCLEX: usize = 0x5450;
     const FIONBIO: usize = 0x5421;
@@ -284,7 +293,7 @@ pub(crate) unsafe fn ioctl(call: &Call) -> Outcome {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn close_range(call: &Call) -> Outcome {
+pub(super) unsafe fn close_range(call: &Call) -> Outcome {
     const UNSHARE: usize = 2;
     const CLOEXEC: usize = 4;
     let (first, last) = (argument(call, 0) as u32, argument(call, 1) as u32);
@@ -330,7 +339,7 @@ fn close_numbers(first: u32, last: u32, flags: usize) -> Result<(), Errno> {
 ///
 /// # Errors
 /// EBADF.
-pub(crate) fn check_transfer(open: OpenFile, direction: moving::Direction) -> Result<(), Errno> {
+pub(super) fn check_transfer(open: OpenFile, direction: moving::Direction) -> Result<(), Errno> {
     let allowed = match direction {
         moving::Direction::Out => open.readable(),
         moving::Direction::In => open.writable(),
@@ -338,7 +347,7 @@ pub(crate) fn check_transfer(open: OpenFile, direction: moving::Direction) -> Re
     if allowed { Ok(()) } else { Err(Errno::EBADF) }
 }
 /// kcmp of two descriptors of this process: the kernel would take all of ours for one open file.
-pub(crate) fn compare(call: &Call) -> Outcome {
+pub(super) fn compare(call: &Call) -> Outcome {
     const FILES: usize = 0;
     /// Not equal, and in no order.
     const DIFFER: isize = 3;

@@ -10,8 +10,8 @@ use mayfly_wire::listing::{Entry, entries};
 
 use crate::{
     Call, Outcome,
-    serve::{argument, done},
-    session,
+    calls::serve::{argument, done},
+    process::session,
 };
 
 /// Bytes before the name: inode, offset, record length, type.
@@ -68,7 +68,7 @@ unsafe fn pack_all(
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn list(call: &Call) -> Outcome {
+pub(super) unsafe fn list(call: &Call) -> Outcome {
     let to = argument(call, 1) as *mut u8;
     let room = (argument(call, 2) as u32 as usize).min(i32::MAX as usize);
     done(session::require_open(argument(call, 0) as i32).and_then(|(session, open)| {

@@ -14,8 +14,8 @@ use mayfly_wire::{
 
 use crate::{
     Call, Outcome,
-    serve::{argument, done},
-    session::{self, Session},
+    calls::serve::{argument, done},
+    process::session::{self, Session},
 };
 
 const F_GETLK: usize = 5;
@@ -78,7 +78,7 @@ pub(crate) fn released(session: &Session, open: OpenFile) {
 }
 
 /// flock.
-pub(crate) fn flock(call: &Call) -> Outcome {
+pub(super) fn flock(call: &Call) -> Outcome {
     const NONBLOCKING: usize = 4;
     let operation = argument(call, 1) as u32 as usize;
     done(session::require_open(argument(call, 0) as i32).and_then(|(session, open)| {
@@ -100,7 +100,7 @@ pub(crate) fn flock(call: &Call) -> Outcome {
 ///
 /// # Safety
 /// `argument` is the address of a `struct flock` of the host.
-pub(crate) unsafe fn range(
+pub(super) unsafe fn range(
     session: &Session,
     open: OpenFile,
     command: usize,

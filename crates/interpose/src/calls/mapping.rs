@@ -22,9 +22,10 @@ use mayfly_sys::{
 use mayfly_types::FileKind;
 
 use crate::{
-    Call, Outcome, handover, lent,
-    serve::{argument, done},
-    session,
+    Call, Outcome,
+    calls::serve::{argument, done},
+    descriptors::{handover, lent},
+    process::session,
 };
 
 /// What `/proc/PID/maps` shows of a copy.
@@ -39,7 +40,7 @@ const POPULATED_BYTES_MAX: usize = 64 << 10;
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn map(call: &Call) -> Outcome {
+pub(super) unsafe fn map(call: &Call) -> Outcome {
     let flags = argument(call, 3);
     if flags & MAP_ANONYMOUS != 0 {
         return Outcome::Pass;
@@ -62,7 +63,7 @@ pub(crate) unsafe fn map(call: &Call) -> Outcome {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn map_lent(call: &Call) -> Option<Outcome> {
+pub(super) unsafe fn map_lent(call: &Call) -> Option<Outcome> {
     let (bytes, protection, flags) = (argument(call, 1), argument(call, 2), argument(call, 3));
     let ordinary = flags & (MAP_TYPE | MAP_ANONYMOUS) == MAP_PRIVATE && protection & PROT_EXEC == 0;
     if !ordinary || bytes == 0 || !argument(call, 5).is_multiple_of(PAGE_BYTES) {

@@ -15,9 +15,13 @@ use mayfly_sys::{
 };
 
 use crate::{
-    Call, Outcome, flight, handover, identity, inherit,
-    serve::{argument, done, issue},
-    session, sockets, table,
+    Call, Outcome,
+    calls::{
+        serve::{argument, done, issue},
+        sockets,
+    },
+    descriptors::{handover, identity, table},
+    process::{flight, inherit, session},
 };
 
 const SOL_SOCKET: i32 = 1;
@@ -109,7 +113,7 @@ fn share(descriptor: i32) -> Result<(), Errno> {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn send(call: &Call) -> Outcome {
+pub(super) unsafe fn send(call: &Call) -> Outcome {
     // SAFETY: passed on to the caller.
     let message = unsafe { user::read(argument(call, 1) as *const Message) };
     // SAFETY: passed on to the caller.
@@ -162,7 +166,7 @@ unsafe fn send_there(call: &Call, real: &PathText) -> Outcome {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn send_many(call: &Call) -> Outcome {
+pub(super) unsafe fn send_many(call: &Call) -> Outcome {
     if table::is_empty() || flight::child().is_some() {
         return Outcome::Pass;
     }
@@ -194,7 +198,7 @@ fn recognise(descriptor: i32) -> Result<(), Errno> {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn receive(call: &Call) -> Outcome {
+pub(super) unsafe fn receive(call: &Call) -> Outcome {
     // SAFETY: passed on to the caller.
     let has_room = unsafe { user::read(argument(call, 1) as *const Message) }
         .is_ok_and(|message| message.control != 0 && message.control_bytes != 0);
@@ -221,7 +225,7 @@ pub(crate) unsafe fn receive(call: &Call) -> Outcome {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn receive_many(call: &Call) -> Outcome {
+pub(super) unsafe fn receive_many(call: &Call) -> Outcome {
     let count = argument(call, 2).min(MESSAGES_MAX);
     let place = |index: usize| argument(call, 1) + index * size_of::<Counted>();
     let has_room = (0..count).any(|index| {

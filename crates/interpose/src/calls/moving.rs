@@ -18,16 +18,18 @@ use mayfly_types::FileKind;
 
 use crate::{
     Call, Outcome,
-    descriptors::check_transfer,
-    serve::{argument, done},
-    session,
+    calls::{
+        descriptor::check_transfer,
+        serve::{argument, done},
+    },
+    process::session,
 };
 
 const MAX: usize = mayfly_client::TRANSFER_MAX;
 
 /// Which way bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub(super) enum Direction {
     /// Out of the file.
     Out,
     /// Into the file.
@@ -194,7 +196,7 @@ fn none_ours(one: i32, other: i32) -> bool {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn send_file(call: &Call) -> Outcome {
+pub(super) unsafe fn send_file(call: &Call) -> Outcome {
     let (to, from) = (argument(call, 0) as i32, argument(call, 1) as i32);
     if none_ours(to, from) {
         return Outcome::Pass;
@@ -216,7 +218,7 @@ pub(crate) unsafe fn send_file(call: &Call) -> Outcome {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn between(call: &Call) -> Outcome {
+pub(super) unsafe fn between(call: &Call) -> Outcome {
     let (one, other) = match call.number {
         number::COPY_FILE_RANGE | number::SPLICE => {
             (argument(call, 0) as i32, argument(call, 2) as i32)

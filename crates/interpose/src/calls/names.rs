@@ -16,18 +16,24 @@ use mayfly_types::{FileId, FileKind};
 use mayfly_wire::{SPECIAL_FIFO, SPECIAL_SOCKET, Target};
 
 use crate::{
-    Call, Outcome, cwd, flight, identity,
-    locate::{Place, locate},
-    owner,
-    paths::{self, Special},
-    serve::{self, AT, PLAIN, PathArguments, Work, argument, done, issue, with_path},
-    session, settings, special,
+    Call, Outcome,
+    calls::{
+        serve::{self, AT, PLAIN, PathArguments, Work, argument, done, issue, with_path},
+        special,
+    },
+    descriptors::identity,
+    paths::{
+        cwd,
+        locate::{Place, locate},
+        text::{self, Special},
+    },
+    process::{flight, owner, session, settings},
 };
 
 static UMASK: AtomicU32 = AtomicU32::new(0o022);
 
 /// Bits that new files do not get.
-pub(crate) fn umask() -> u32 {
+pub(super) fn umask() -> u32 {
     UMASK.load(Ordering::Relaxed)
 }
 
@@ -41,14 +47,14 @@ pub(crate) fn look_at_umask() {
 }
 
 /// umask: the kernel keeps it too.
-pub(crate) fn set_umask(call: &Call) -> Outcome {
+pub(super) fn set_umask(call: &Call) -> Outcome {
     if flight::child().is_none() {
         UMASK.store(argument(call, 0) as u32 & 0o777, Ordering::Relaxed);
     }
     Outcome::Pass
 }
 
-pub(crate) fn new_owner(mode: usize) -> NewOwner {
+pub(super) fn new_owner(mode: usize) -> NewOwner {
     let (uid, gid) = owner::get();
     NewOwner { mode: mode as u32 & 0o7777 & !umask(), uid, gid }
 }
@@ -57,7 +63,7 @@ pub(crate) fn new_owner(mode: usize) -> NewOwner {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn mkdir(call: &Call) -> Outcome {
+pub(super) unsafe fn mkdir(call: &Call) -> Outcome {
     let (at, mode) = match call.number {
         number::MKDIR => (PLAIN, argument(call, 1)),
         _ => (AT, argument(call, 2)),
@@ -81,7 +87,7 @@ pub(crate) unsafe fn mkdir(call: &Call) -> Outcome {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn remove(call: &Call) -> Outcome {
+pub(super) unsafe fn remove(call: &Call) -> Outcome {
     let flags = argument(call, 2);
     let (at, directory) = match call.number {
         number::UNLINK => (PLAIN, false),
@@ -114,7 +120,7 @@ pub(crate) unsafe fn remove(call: &Call) -> Outcome {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn symlink(call: &Call) -> Outcome {
+pub(super) unsafe fn symlink(call: &Call) -> Outcome {
     let at = match call.number {
         number::SYMLINK => PathArguments::plain(1),
         _ => PathArguments::at(1),
@@ -136,7 +142,7 @@ pub(crate) unsafe fn symlink(call: &Call) -> Outcome {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn mknod(call: &Call) -> Outcome {
+pub(super) unsafe fn mknod(call: &Call) -> Outcome {
     const TYPE: usize = 0o170_000;
     let (at, mode) = match call.number {
         number::MKNOD => (PLAIN, argument(call, 1)),
@@ -181,7 +187,7 @@ fn refuse_node(place: Place<'_>, errno: Errno, escape: &mut PathText) -> Result<
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn readlink(call: &Call) -> Outcome {
+pub(super) unsafe fn readlink(call: &Call) -> Outcome {
     let (at, shift) = if call.number == number::READLINK { (PLAIN, 0) } else { (AT, 1) };
     let (buffer, size) = (argument(call, 1 + shift), argument(call, 2 + shift));
     // SAFETY: passed on to the caller.
@@ -234,7 +240,7 @@ pub(crate) unsafe fn readlink(call: &Call) -> Outcome {
 
 /// What a name in procfs shows, when it shows something of ours.
 fn special_target(path: &[u8], to: &mut PathText) -> bool {
-    match paths::special(path, process::process_id) {
+    match text::special(path, process::process_id) {
         Some(Special::Program) => settings::get().is_some_and(|settings| {
             let program = settings.program.as_bytes();
             !program.is_empty() && to.push(program).is_ok()
@@ -271,7 +277,7 @@ fn show(file: FileId, to: &mut PathText) -> Result<(), Errno> {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn rename(call: &Call) -> Outcome {
+pub(super) unsafe fn rename(call: &Call) -> Outcome {
     let (from, to, flags) = match call.number {
         number::RENAME => (PLAIN, PathArguments::plain(1), 0),
         number::RENAMEAT => (AT, PathArguments::at(2), 0),
@@ -300,7 +306,7 @@ pub(crate) unsafe fn rename(call: &Call) -> Outcome {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn link(call: &Call) -> Outcome {
+pub(super) unsafe fn link(call: &Call) -> Outcome {
     let (from, to, flags) = match call.number {
         number::LINK => (PLAIN, PathArguments::plain(1), 0),
         _ => (AT, PathArguments::at(2), argument(call, 4)),
@@ -420,7 +426,7 @@ unsafe fn two_paths(
         Ok((Place::Kernel, Place::Kernel)) => {
             // SAFETY: passed on to the caller.
             let raw = unsafe { issue(call) };
-            if !crate::links::is_suspicious(raw) {
+            if !crate::paths::links::is_suspicious(raw) {
                 return Outcome::Done(raw);
             }
             let known = Outcome::Done(raw);
@@ -508,9 +514,9 @@ unsafe fn again(
 fn real_place((at, directory, path): (PathArguments, i32, &[u8]), to: &mut PathText) -> bool {
     let mut room = PathText::new();
     match locate(directory, path, &mut room) {
-        Ok(Place::Kernel) => crate::links::resolve(directory, path, at.takes_links, to),
+        Ok(Place::Kernel) => crate::paths::links::resolve(directory, path, at.takes_links, to),
         Ok(Place::Tree { start, path }) => {
-            let (_, last) = paths::split_last(path);
+            let (_, last) = text::split_last(path);
             let Ok(target) = (Place::Tree { start, path }).parent().target(true) else {
                 return false;
             };

@@ -16,13 +16,22 @@ use mayfly_types::{FileId, FileKind, OpenRef};
 use mayfly_wire::{WALK_EMPTY, Walk};
 
 use crate::{
-    Call, Outcome, cwd, flight, handover, identity, lent,
-    locate::{Place, locate},
-    names, owner,
-    resolving::{self, Rules},
-    serve::{AT, PLAIN, PathArguments, argument, done, with_path},
-    session::{self, Session},
-    special,
+    Call, Outcome,
+    calls::{
+        names,
+        resolving::{self, Rules},
+        serve::{AT, PLAIN, PathArguments, argument, done, with_path},
+        special,
+    },
+    descriptors::{handover, identity, lent},
+    paths::{
+        cwd,
+        locate::{Place, locate},
+    },
+    process::{
+        flight, owner,
+        session::{self, Session},
+    },
 };
 
 const O_SYNC: u32 = 0o4_000_000 | O_DSYNC;
@@ -95,7 +104,7 @@ pub(crate) unsafe fn open(call: &Call) -> Outcome {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn open_how(call: &Call) -> Outcome {
+pub(super) unsafe fn open_how(call: &Call) -> Outcome {
     if argument(call, 3) < size_of::<How>() {
         return Outcome::Pass;
     }

@@ -12,10 +12,10 @@ use mayfly_sys::{
 };
 
 use crate::{
-    Call, Outcome, flight,
-    serve::argument,
-    session,
-    table::{self, Meaning},
+    Call, Outcome,
+    calls::serve::argument,
+    descriptors::table::{self, Meaning},
+    process::{flight, session},
 };
 
 /// `struct pollfd`.
@@ -46,7 +46,7 @@ fn answer(entry: Entry) -> Option<i16> {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn poll(call: &Call) -> Outcome {
+pub(super) unsafe fn poll(call: &Call) -> Outcome {
     let (start, count) = (argument(call, 0), argument(call, 1) as u32 as usize);
     if table::is_empty()
         || flight::child().is_some()
@@ -117,7 +117,7 @@ type Set = [u64; SET_BITS / 64];
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn select(call: &Call) -> Outcome {
+pub(super) unsafe fn select(call: &Call) -> Outcome {
     let bound = (argument(call, 0) as i32).max(0) as usize;
     if table::is_empty() || flight::child().is_some() || bound == 0 || bound > SET_BITS {
         return Outcome::Pass;

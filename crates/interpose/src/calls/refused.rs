@@ -6,12 +6,12 @@ use mayfly_sys::{Errno, number};
 
 use crate::{
     Call, Outcome,
-    serve::{AT, PLAIN, PathArguments, argument, with_path},
-    session,
+    calls::serve::{AT, PLAIN, PathArguments, argument, with_path},
+    process::session,
 };
 
 /// A call on a descriptor of ours.
-pub(crate) fn on_descriptor(call: &Call, errno: Errno) -> Outcome {
+pub(super) fn on_descriptor(call: &Call, errno: Errno) -> Outcome {
     match session::open_file(argument(call, 0) as i32) {
         Ok(None) => Outcome::Pass,
         Ok(Some(open)) if open.is_path() => Outcome::Done(Errno::EBADF.as_result()),
@@ -24,7 +24,7 @@ pub(crate) fn on_descriptor(call: &Call, errno: Errno) -> Outcome {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn with_paths(call: &Call, at: PathArguments, errno: Errno) -> Outcome {
+pub(super) unsafe fn with_paths(call: &Call, at: PathArguments, errno: Errno) -> Outcome {
     if argument(call, at.path) == 0 {
         return Outcome::Pass;
     }
@@ -49,7 +49,7 @@ pub(crate) unsafe fn with_paths(call: &Call, at: PathArguments, errno: Errno) ->
 }
 
 /// epoll_ctl: regular files cannot be waited for.
-pub(crate) fn epoll(call: &Call) -> Outcome {
+pub(super) fn epoll(call: &Call) -> Outcome {
     match session::open_file(argument(call, 2) as i32) {
         Ok(None) => Outcome::Pass,
         Ok(Some(open)) if open.is_path() => Outcome::Done(Errno::EBADF.as_result()),
@@ -59,14 +59,14 @@ pub(crate) fn epoll(call: &Call) -> Outcome {
 }
 
 /// May paths lead elsewhere after this call?
-pub(crate) fn changes_view(number: usize) -> bool {
+pub(super) fn changes_view(number: usize) -> bool {
     use number::*;
     matches!(number, CHROOT | MOUNT | UMOUNT2 | PIVOT_ROOT | MOVE_MOUNT)
 }
 
 /// The path arguments and the error of a refused call with a path; `None` for one that is not in
 /// the list.
-pub(crate) fn path_call(number: usize) -> Option<(PathArguments, Errno)> {
+pub(super) fn path_call(number: usize) -> Option<(PathArguments, Errno)> {
     use number::*;
     const SECOND: PathArguments = PathArguments::plain(1);
     Some(match number {

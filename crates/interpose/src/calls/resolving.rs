@@ -11,28 +11,28 @@ use mayfly_sys::{Errno, scratch::Scratch, text::PathText};
 use mayfly_types::{FileId, FileKind, limits::SYMLINK_FOLLOWS_MAX};
 use mayfly_wire::{Target, Walk};
 
-use crate::session::{self, Session};
+use crate::process::session::{self, Session};
 
 /// No component may be a symbolic link.
-pub(crate) const NO_SYMLINKS: u64 = 4;
+pub(super) const NO_SYMLINKS: u64 = 4;
 /// The walk stays below its beginning.
-pub(crate) const BENEATH: u64 = 8;
+pub(super) const BENEATH: u64 = 8;
 /// Its beginning is the root, to absolute paths and links too.
-pub(crate) const IN_ROOT: u64 = 16;
+pub(super) const IN_ROOT: u64 = 16;
 
 const ID_BYTES: usize = size_of::<FileId>();
 
 /// Where a walk has come.
-pub(crate) struct Found {
+pub(super) struct Found {
     /// The directory.
     pub(crate) directory: FileId,
     /// A name in it, which need not exist; `.` for itself. No link of it is to be followed.
-    pub(crate) name: PathText,
+    pub(super) name: PathText,
 }
 
 /// What is asked of a walk.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Rules {
+pub(super) struct Rules {
     pub(crate) resolve: u64,
     /// A link at the end is followed.
     pub(crate) follow: bool,
@@ -161,7 +161,7 @@ impl Step<'_> {
 }
 
 /// The error of a step by a single name, which leads nowhere else.
-pub(crate) fn failed(stop: Stop) -> Errno {
+pub(super) fn failed(stop: Stop) -> Errno {
     match stop {
         Stop::Failed(errno) => errno,
         Stop::Escaped => Errno::EXDEV,

@@ -4,15 +4,19 @@
 //! answer that the walk left the instance, and the call goes on at the absolute path it names,
 //! which may be back in the instance. In the kernel, the call is issued here rather than passed, so
 //! that a failure can be looked at: a link of the kernel's may lead below the mount point
-//! ([`crate::links`]).
+//! ([`crate::paths::links`]).
 
 use mayfly_client::Stop;
 use mayfly_sys::{Errno, arch::syscall6, file::AT_FDCWD, text::PathText, user};
 use mayfly_types::limits::SYMLINK_FOLLOWS_MAX;
 
 use crate::{
-    Call, Outcome, kept, links,
-    locate::{Place, locate},
+    Call, Outcome,
+    descriptors::kept,
+    paths::{
+        links,
+        locate::{Place, locate},
+    },
 };
 
 /// Which arguments of a call are a path and the directory it starts from.
@@ -21,9 +25,9 @@ pub(crate) struct PathArguments {
     /// Index of the directory descriptor; `None` for the working directory.
     pub(crate) directory: Option<usize>,
     /// Index of the path.
-    pub(crate) path: usize,
+    pub(super) path: usize,
     /// False when the kernel answers ELOOP to a link at the path's end.
-    pub(crate) takes_links: bool,
+    pub(super) takes_links: bool,
 }
 
 /// A call whose first argument is its path.
@@ -33,17 +37,17 @@ pub(crate) const AT: PathArguments = PathArguments::at(0);
 
 impl PathArguments {
     /// A path relative to the working directory.
-    pub(crate) const fn plain(path: usize) -> PathArguments {
+    pub(super) const fn plain(path: usize) -> PathArguments {
         PathArguments { directory: None, path, takes_links: true }
     }
 
     /// A directory, and behind it a path.
-    pub(crate) const fn at(directory: usize) -> PathArguments {
+    pub(super) const fn at(directory: usize) -> PathArguments {
         PathArguments { directory: Some(directory), path: directory + 1, takes_links: true }
     }
 
     /// The same, with or without links at the path's end.
-    pub(crate) const fn taking_links(self, takes_links: bool) -> PathArguments {
+    pub(super) const fn taking_links(self, takes_links: bool) -> PathArguments {
         PathArguments { takes_links, ..self }
     }
 
@@ -66,7 +70,7 @@ impl PathArguments {
 }
 
 /// Does a call's work at a place in the instance; the second argument receives the way out.
-pub(crate) type Work<'w> = &'w mut dyn FnMut(Place<'_>, &mut PathText) -> Result<isize, Stop>;
+pub(super) type Work<'w> = &'w mut dyn FnMut(Place<'_>, &mut PathText) -> Result<isize, Stop>;
 
 /// An argument of the call.
 pub(crate) fn argument(call: &Call, index: usize) -> usize {
@@ -181,7 +185,7 @@ unsafe fn elsewhere(
 }
 
 /// Puts an absolute path into the call's arguments.
-pub(crate) fn set(call: &mut Call, at: PathArguments, path: &PathText) {
+pub(super) fn set(call: &mut Call, at: PathArguments, path: &PathText) {
     if let Some(argument) = at.directory.and_then(|index| call.args.get_mut(index)) {
         *argument = AT_FDCWD as usize;
     }

@@ -1,6 +1,6 @@
 //! Sockets with a name in the instance.
 //!
-//! A socket that is bound to a name of ours is bound to a place of the node ([`crate::special`]);
+//! A socket that is bound to a name of ours is bound to a place of the node ([`crate::calls::special`]);
 //! whoever connects is told the place by the daemon. Where the instance is mounted, the kernel
 //! binds and finds the name there. A socket's address is reported as it was bound: beside the place
 //! stands a link that says so.
@@ -21,11 +21,18 @@ use mayfly_types::special::{BOUND_SUFFIX, PLACE_DIGITS, SPECIAL_DIRECTORY};
 use mayfly_wire::SPECIAL_SOCKET;
 
 use crate::{
-    Call, Outcome, handover,
-    locate::{Place, locate},
-    names, paths,
-    serve::{argument, done},
-    session, settings, special,
+    Call, Outcome,
+    calls::{
+        names,
+        serve::{argument, done},
+        special,
+    },
+    descriptors::handover,
+    paths::{
+        locate::{Place, locate},
+        text,
+    },
+    process::{session, settings},
 };
 
 const AF_UNIX: u16 = 1;
@@ -40,7 +47,7 @@ const ROUNDS_MAX: usize = 8;
 /// `struct sockaddr_un`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
-pub(crate) struct Address {
+pub(super) struct Address {
     family: u16,
     path: [u8; PATH_MAX],
 }
@@ -91,7 +98,7 @@ fn with_address(
     let mut directory = None;
     let address = Address::of(path.as_bytes()).map_or_else(
         || {
-            let (parent, name) = paths::split_last(path.as_bytes());
+            let (parent, name) = text::split_last(path.as_bytes());
             let parent = PathText::from_bytes(parent)?;
             let opened = file::open_at(AT_FDCWD, &parent, O_PATH | O_DIRECTORY | O_CLOEXEC, 0)?;
             directory = Some(opened);
@@ -179,7 +186,7 @@ unsafe fn redirect(call: &Call, at: usize) -> Outcome {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn connect(call: &Call) -> Outcome {
+pub(super) unsafe fn connect(call: &Call) -> Outcome {
     // SAFETY: passed on to the caller.
     unsafe { redirect(call, 1) }
 }
@@ -188,7 +195,7 @@ pub(crate) unsafe fn connect(call: &Call) -> Outcome {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn send_to(call: &Call) -> Outcome {
+pub(super) unsafe fn send_to(call: &Call) -> Outcome {
     // SAFETY: passed on to the caller.
     unsafe { redirect(call, 4) }
 }
@@ -197,7 +204,7 @@ pub(crate) unsafe fn send_to(call: &Call) -> Outcome {
 ///
 /// # Safety
 /// The host passes `bytes` bytes at `from` to the kernel.
-pub(crate) unsafe fn destination(from: usize, bytes: usize) -> Result<Option<PathText>, Errno> {
+pub(super) unsafe fn destination(from: usize, bytes: usize) -> Result<Option<PathText>, Errno> {
     // SAFETY: passed on to the caller.
     match unsafe { read_address(from, bytes) } {
         Some(address) => address.text(bytes).map_or(Ok(None), find),
@@ -206,7 +213,7 @@ pub(crate) unsafe fn destination(from: usize, bytes: usize) -> Result<Option<Pat
 }
 
 /// Issues a sending call with this destination.
-pub(crate) fn send_there(
+pub(super) fn send_there(
     real: &PathText,
     issue: impl FnOnce(usize, usize) -> isize,
 ) -> Result<isize, Errno> {
@@ -230,7 +237,7 @@ fn is_local(socket: usize) -> bool {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn bind(call: &Call) -> Outcome {
+pub(super) unsafe fn bind(call: &Call) -> Outcome {
     // SAFETY: passed on to the caller.
     let Some(address) = (unsafe { read_address(argument(call, 1), argument(call, 2)) }) else {
         return Outcome::Pass;
@@ -316,7 +323,7 @@ fn bound_as(reported: &[u8]) -> Option<PathText> {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn name(call: &Call) -> Outcome {
+pub(super) unsafe fn name(call: &Call) -> Outcome {
     let (to, length) = (argument(call, 1), argument(call, 2) as *mut u32);
     let (mut address, mut bytes) = (Address::new(), size_of::<Address>() as u32);
     // SAFETY: both are as long as said and outlive the call.

@@ -17,13 +17,17 @@ use mayfly_sys::{
 use mayfly_types::special::{SPECIAL_DIRECTORY, parse_place};
 use mayfly_wire::{SPECIAL_FIFO, SPECIAL_SOCKET};
 
-use crate::{cwd, handover, kept, locate::Place, session, settings};
+use crate::{
+    descriptors::{handover, kept},
+    paths::{cwd, locate::Place},
+    process::{session, settings},
+};
 
 /// A new place.
 ///
 /// # Errors
 /// ENAMETOOLONG; EIO when no number is to be had.
-pub(crate) fn draw_place() -> Result<PathText, Errno> {
+pub(super) fn draw_place() -> Result<PathText, Errno> {
     // So that all numbers have the same length.
     const TOP: u64 = 1 << 63;
     let mut number = 0_u64;
@@ -41,7 +45,7 @@ pub(crate) fn draw_place() -> Result<PathText, Errno> {
 }
 
 /// Is it a place of this node?
-pub(crate) fn is_here(place: &[u8]) -> bool {
+pub(super) fn is_here(place: &[u8]) -> bool {
     let run = settings::get().map(|settings| settings.run.as_bytes());
     parse_place(place).is_some_and(|(directory, _)| Some(directory) == run)
 }
@@ -51,7 +55,7 @@ pub(crate) fn is_here(place: &[u8]) -> bool {
 ///
 /// # Errors
 /// ENAMETOOLONG; ENOENT below a removed directory; ENXIO for a descriptor.
-pub(crate) fn in_mount(place: Place<'_>) -> Result<PathText, Errno> {
+pub(super) fn in_mount(place: Place<'_>) -> Result<PathText, Errno> {
     let Place::Tree { start, path } = place else { return Err(Errno::ENXIO) };
     let mut whole = PathText::new();
     if path.starts_with(b"/") {
@@ -64,13 +68,13 @@ pub(crate) fn in_mount(place: Place<'_>) -> Result<PathText, Errno> {
 }
 
 /// Removes the kernel's file at a place.
-pub(crate) fn remove(place: &PathText) {
+pub(super) fn remove(place: &PathText) {
     // SAFETY: the path is a terminated string that outlives the call.
     unsafe { syscall3(number::UNLINK, place.as_ptr() as usize, 0, 0) };
 }
 
 /// mknod of a pipe, or of a socket that nobody is bound to.
-pub(crate) fn make(
+pub(super) fn make(
     at: Place<'_>,
     what: u32,
     new: NewOwner,
@@ -131,7 +135,7 @@ pub(crate) fn open(at: Place<'_>, flags: u32, escape: &mut PathText) -> Result<i
 }
 
 /// Closes what was opened for a moment, if it was.
-pub(crate) fn close_directory(directory: Option<i32>) {
+pub(super) fn close_directory(directory: Option<i32>) {
     if let Some(directory) = directory {
         file::close(directory);
     }

@@ -13,8 +13,8 @@ use mayfly_sys::{
 
 use crate::{
     Call, Outcome,
-    serve::{PathArguments, argument, with_path},
-    session,
+    calls::serve::{PathArguments, argument, with_path},
+    process::session,
 };
 
 const IN_DONT_FOLLOW: usize = 0x0200_0000;
@@ -25,7 +25,7 @@ const TRIES: usize = 3;
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(crate) unsafe fn add(call: &Call) -> Outcome {
+pub(super) unsafe fn add(call: &Call) -> Outcome {
     let (queue, mask) = (argument(call, 0), argument(call, 2));
     let follow = mask & IN_DONT_FOLLOW == 0;
     let at = PathArguments::plain(1).taking_links(follow);

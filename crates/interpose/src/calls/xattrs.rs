@@ -16,10 +16,12 @@ use mayfly_wire::{Target, WRITERS_XATTR, XATTR_CREATE, XATTR_REPLACE};
 
 use crate::{
     Call, Outcome,
-    attributes::{on_open, opened_target, with_target},
-    lent,
-    serve::{AT, PLAIN, argument, done},
-    session,
+    calls::{
+        attributes::{on_open, opened_target, with_target},
+        serve::{AT, PLAIN, argument, done},
+    },
+    descriptors::lent,
+    process::session,
 };
 
 /// The longest value that the kernel hands to any file system (XATTR_SIZE_MAX).

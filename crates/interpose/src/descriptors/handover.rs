@@ -26,7 +26,10 @@ use mayfly_transport_shm::keeper;
 use mayfly_types::{FileKind, OpenRef};
 
 use crate::{
-    Outcome, cwd, flight, identity, inherit, kept, run_directory, session, settings, table,
+    Outcome,
+    descriptors::{identity, kept, table},
+    paths::cwd,
+    process::{flight, inherit, run_directory, session, settings},
 };
 
 /// Flags that the kernel's open file takes over; with both halves of `O_SYNC`.

@@ -13,7 +13,10 @@ use mayfly_sys::{
 };
 use mayfly_types::mirror;
 
-use crate::{flight, run_directory, table};
+use crate::{
+    descriptors::table,
+    process::{flight, run_directory},
+};
 
 /// Lowest number for a hidden descriptor when the limit is larger: higher ones make the kernel's
 /// table, which fork copies, larger.

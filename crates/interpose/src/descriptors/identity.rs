@@ -22,9 +22,13 @@ use mayfly_sys::{
 use mayfly_types::{FileId, OpenRef};
 
 use crate::{
-    cwd, flight, hidden, kept, paths, run_directory,
-    session::{self, Session},
-    settings, table,
+    descriptors::{hidden, kept, table},
+    paths::{cwd, text},
+    process::{
+        flight, run_directory,
+        session::{self, Session},
+        settings,
+    },
 };
 
 /// What the names of removed directories begin with.
@@ -139,7 +143,7 @@ fn in_run_directory(link: &[u8]) -> Option<&[u8]> {
         return rest.strip_prefix(b"/");
     }
     // Not in a root of its own, for most.
-    let (_, name) = paths::split_last(run);
+    let (_, name) = text::split_last(run);
     let at = link.windows(name.len()).rposition(|part| part == name)?;
     let (before, rest) = (link.get(..at)?, link.get(at + name.len()..)?);
     let shown = before.strip_prefix(b"(unreachable)").unwrap_or(before);
@@ -184,7 +188,7 @@ pub(crate) fn behind(path: &[u8]) -> Option<Behind> {
 }
 
 /// What the text of a link of procfs stands for.
-pub(crate) fn meaning(link: &[u8]) -> Option<Behind> {
+pub(super) fn meaning(link: &[u8]) -> Option<Behind> {
     if let Some(index) = slot_in(link) {
         return session::get()
             .and_then(|session| session.open_file_at(index))

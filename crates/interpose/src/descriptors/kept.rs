@@ -30,7 +30,8 @@ use mayfly_sys::{
 use crate::{
     Call,
     class::{CALLS_MAX, DESCRIPTORS_MAX, ON_DESCRIPTOR, ON_PATH, ON_PATH_AT, put},
-    flight, table,
+    descriptors::table,
+    process::flight,
 };
 
 /// Nothing is noted.
@@ -88,7 +89,7 @@ pub(crate) fn before(call: &Call) {
 }
 
 /// The kernel has handed out `number` as the lowest free one, for a placeholder.
-pub(crate) fn handed_out(number: i32, cloexec: u32) {
+pub(super) fn handed_out(number: i32, cloexec: u32) {
     let now = NOTED.load(Ordering::Acquire);
     let may = now & KEPT == 0
         && !OFF.load(Ordering::Relaxed)
@@ -114,7 +115,7 @@ pub(crate) fn keep(number: i32) -> bool {
 }
 
 /// The number that is kept, for a new placeholder.
-pub(crate) fn take(cloexec: u32) -> Option<i32> {
+pub(super) fn take(cloexec: u32) -> Option<i32> {
     let now = NOTED.load(Ordering::Acquire);
     if now & KEPT == 0 {
         return None;

@@ -17,10 +17,19 @@ use mayfly_types::{Attr, OpenRef};
 use mayfly_wire::Walk;
 
 use crate::{
-    Call, flight, handover, identity, locks,
-    serve::{AT, argument},
-    session::{self, Session},
-    table::{self, Meaning},
+    Call,
+    calls::{
+        locks,
+        serve::{AT, argument},
+    },
+    descriptors::{
+        handover, identity,
+        table::{self, Meaning},
+    },
+    process::{
+        flight,
+        session::{self, Session},
+    },
 };
 
 /// Opens a file, if that can be done here.

@@ -20,7 +20,7 @@ use crate::class::DESCRIPTORS_MAX;
 /// A descriptor of our own that the application must not meet.
 const HIDDEN: u32 = u32::MAX;
 /// A number that the application has closed and the kernel has not: whoever uses it is shown to
-/// [`crate::kept`], which makes it what the application takes it for.
+/// [`crate::descriptors::kept`], which makes it what the application takes it for.
 const KEPT: u32 = u32::MAX - 1;
 
 /// What a number stands for.
@@ -154,7 +154,7 @@ pub(crate) fn release(descriptor: i32) -> Option<(OpenRef, bool)> {
 }
 
 /// `descriptor` is one of our own.
-pub(crate) fn hide(descriptor: i32) {
+pub(super) fn hide(descriptor: i32) {
     if let Some(word) = word(descriptor) {
         word.store(HIDDEN, Ordering::Release);
         BOUND.fetch_max(descriptor as u32 + 1, Ordering::Relaxed);
@@ -176,7 +176,7 @@ pub(crate) fn keep(descriptor: i32) {
 }
 
 /// `descriptor` is not kept any more.
-pub(crate) fn forget_kept(descriptor: i32) {
+pub(super) fn forget_kept(descriptor: i32) {
     if let Some(word) = word(descriptor) {
         let _ = word.compare_exchange(KEPT, 0, Ordering::AcqRel, Ordering::Relaxed);
     }

@@ -23,9 +23,11 @@ use mayfly_types::{FileId, FileKind};
 use mayfly_wire::Target;
 
 use crate::{
-    Call, Outcome, flight, handover, identity, paths,
-    serve::{self, PLAIN, argument, done, issue},
-    session, settings,
+    Call, Outcome,
+    calls::serve::{self, PLAIN, argument, done, issue},
+    descriptors::{handover, identity},
+    paths::text,
+    process::{flight, session, settings},
 };
 
 /// Its name, which costs a tenth of what the link of procfs does.
@@ -68,7 +70,7 @@ pub(crate) fn look_at_kernel() {
     let mut path = PathText::new();
     let near = match (file::working_directory(&mut path), settings::get()) {
         (Ok(()), Some(settings)) => {
-            paths::is_above(settings.mount.as_bytes(), path.as_bytes())
+            text::is_above(settings.mount.as_bytes(), path.as_bytes())
                 || path.as_bytes().starts_with(b"/proc")
         }
         _ => false,
@@ -118,7 +120,7 @@ fn is_cut_off() -> bool {
 /// if that can be found out?
 fn in_mount(name: &PathText, link: &[u8]) -> Option<Option<FileId>> {
     let settings = settings::get()?;
-    if paths::below(settings.mount.as_bytes(), link).is_none() && !(is_own(name) && is_cut_off()) {
+    if text::below(settings.mount.as_bytes(), link).is_none() && !(is_own(name) && is_cut_off()) {
         return None;
     }
     Some(file::known_inode(name).ok().map(FileId))

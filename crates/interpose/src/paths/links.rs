@@ -15,7 +15,7 @@ use mayfly_sys::{
 };
 use mayfly_types::limits::SYMLINK_FOLLOWS_MAX;
 
-use crate::{paths, settings};
+use crate::{paths::text, process::settings};
 
 /// Could the failure mean that a link leads below the mount point?
 #[inline]
@@ -77,7 +77,7 @@ fn try_resolve(
         if !replace_first_link(to, follow, &mut target)? {
             return Ok(false);
         }
-        if paths::below(mount, to.as_bytes()).is_some() {
+        if text::below(mount, to.as_bytes()).is_some() {
             return Ok(true);
         }
     }
@@ -103,7 +103,7 @@ fn just_missing(path: &PathText) -> Result<bool, Errno> {
     if file::read_link(AT_FDCWD, path, &mut target).is_ok() {
         return Ok(false);
     }
-    let (parent, _) = paths::split_last(path.as_bytes());
+    let (parent, _) = text::split_last(path.as_bytes());
     Ok(file::check_access(AT_FDCWD, &PathText::from_bytes(parent)?, 0).is_ok())
 }
 

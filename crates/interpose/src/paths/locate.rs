@@ -3,7 +3,7 @@
 //! Paths of others must cost nanoseconds, so the tests are ordered by how rarely they apply, and
 //! only the rare ones make a system call. What a path means inside the instance is the daemon's
 //! business; a walk that leaves the instance comes back as an absolute path of the host
-//! ([`crate::serve`]).
+//! ([`crate::calls::serve`]).
 
 use mayfly_client::OpenFile;
 use mayfly_sys::{
@@ -16,11 +16,15 @@ use mayfly_types::{FileId, FileKind, OpenRef};
 use mayfly_wire::{Target, WALK_EMPTY, WALK_FOLLOW, Walk};
 
 use crate::{
-    cwd,
-    identity::{self, Behind},
-    paths::{self, Special},
-    session,
-    settings::{self, Settings},
+    descriptors::identity::{self, Behind},
+    paths::{
+        cwd,
+        text::{self, Special},
+    },
+    process::{
+        session,
+        settings::{self, Settings},
+    },
 };
 
 /// Where a path leads.
@@ -55,7 +59,7 @@ impl<'p> Place<'p> {
     /// The directory in which the path's last component is a name.
     pub(crate) fn parent(self) -> Place<'p> {
         match self {
-            Place::Tree { start, path } => match paths::split_last(path) {
+            Place::Tree { start, path } => match text::split_last(path) {
                 ([], _) => Place::Tree { start, path: b"." },
                 (parent, _) => Place::Tree { start, path: parent },
             },
@@ -96,7 +100,7 @@ pub(crate) fn locate<'p>(
     let settings = settings::require()?;
     let mount = settings.mount.as_bytes();
     if let [b'/', ..] = path {
-        return match paths::below(mount, path) {
+        return match text::below(mount, path) {
             Some(path) => Ok(Place::Tree { start: FileId::ROOT, path }),
             None => match beside_program(settings, path) {
                 Some(rest) => below_program(settings, rest, joined),
@@ -111,9 +115,9 @@ pub(crate) fn locate<'p>(
         if let Some(start) = cwd::directory() {
             return Ok(Place::Tree { start, path });
         }
-        let leads = paths::may_lead_below(mount, path) || paths::may_lead_through_procfs(path);
+        let leads = text::may_lead_below(mount, path) || text::may_lead_through_procfs(path);
         let near = cwd::is_near() && leads;
-        if !near && !paths::goes_up(path) {
+        if !near && !text::goes_up(path) {
             return Ok(Place::Kernel);
         }
         if file::working_directory(joined).is_err() {
@@ -126,7 +130,7 @@ pub(crate) fn locate<'p>(
             }
             return Ok(Place::Tree { start: open.id(), path });
         }
-        if !paths::may_lead_below(mount, path) && !paths::may_lead_through_procfs(path) {
+        if !text::may_lead_below(mount, path) && !text::may_lead_through_procfs(path) {
             return Ok(Place::Kernel);
         }
         if file::descriptor_link(directory, joined).is_err() || !joined.as_bytes().starts_with(b"/")
@@ -138,10 +142,10 @@ pub(crate) fn locate<'p>(
         return Ok(Place::Kernel);
     }
     let joined = joined.as_bytes();
-    match paths::below(mount, joined) {
+    match text::below(mount, joined) {
         Some(path) => Ok(Place::Tree { start: FileId::ROOT, path }),
         None if joined.starts_with(b"/proc/") => {
-            paths::special(joined, process::process_id).map_or(Ok(Place::Kernel), behind)
+            text::special(joined, process::process_id).map_or(Ok(Place::Kernel), behind)
         }
         None => Ok(Place::Kernel),
     }
@@ -165,7 +169,7 @@ fn below_program<'p>(
     joined.clear();
     joined.push(settings.home.as_bytes())?;
     joined.push_component(rest)?;
-    match paths::below(settings.mount.as_bytes(), joined.as_bytes()) {
+    match text::below(settings.mount.as_bytes(), joined.as_bytes()) {
         Some(path) => Ok(Place::Tree { start: FileId::ROOT, path }),
         None => Ok(Place::Kernel),
     }
@@ -176,13 +180,13 @@ fn special<'p>(path: &'p [u8], joined: &'p mut PathText) -> Result<Place<'p>, Er
     if !path.starts_with(b"/proc/") && !path.starts_with(b"/dev/") {
         return Ok(Place::Kernel);
     }
-    match paths::special(path, process::process_id) {
+    match text::special(path, process::process_id) {
         None => Ok(Place::Kernel),
         Some(Special::Program) => {
             let settings = settings::require()?;
             joined.clear();
             joined.push(settings.program.as_bytes())?;
-            match paths::below(settings.mount.as_bytes(), joined.as_bytes()) {
+            match text::below(settings.mount.as_bytes(), joined.as_bytes()) {
                 Some(path) => Ok(Place::Tree { start: FileId::ROOT, path }),
                 None => Ok(Place::Kernel),
             }
@@ -214,10 +218,10 @@ fn behind(special: Special<'_>) -> Result<Place<'_>, Errno> {
 /// Is the path the name of a link in procfs that stands for something of ours?
 pub(crate) fn is_link_of_procfs(directory: i32, path: &[u8]) -> bool {
     if path.starts_with(b"/") {
-        return paths::is_special_link(path);
+        return text::is_special_link(path);
     }
     let mut joined = PathText::new();
-    paths::may_lead_through_procfs(path)
+    text::may_lead_through_procfs(path)
         && matches!(locate(directory, path, &mut joined), Ok(Place::Open(_)))
 }
 

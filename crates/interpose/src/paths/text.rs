@@ -63,7 +63,7 @@ fn nth_component(path: &[u8], index: usize) -> Option<&[u8]> {
 
 /// Could a relative path from some directory outside lead below the mount point? Only if it goes
 /// up, or starts with a name that occurs in the mount point's path.
-pub(crate) fn may_lead_below(mount: &[u8], relative: &[u8]) -> bool {
+pub(super) fn may_lead_below(mount: &[u8], relative: &[u8]) -> bool {
     let first = first_component(relative);
     first == b"."
         || goes_up(relative)
@@ -71,7 +71,7 @@ pub(crate) fn may_lead_below(mount: &[u8], relative: &[u8]) -> bool {
 }
 
 /// Could a relative path from some directory of procfs lead to a descriptor or a directory?
-pub(crate) fn may_lead_through_procfs(relative: &[u8]) -> bool {
+pub(super) fn may_lead_through_procfs(relative: &[u8]) -> bool {
     match first_component(relative) {
         b"fd" | b"cwd" | b"self" | b"thread-self" | b"task" => true,
         first => !first.is_empty() && first.iter().all(u8::is_ascii_digit),
@@ -83,12 +83,12 @@ fn first_component(path: &[u8]) -> &[u8] {
 }
 
 /// Has the path a `..`?
-pub(crate) fn goes_up(path: &[u8]) -> bool {
+pub(super) fn goes_up(path: &[u8]) -> bool {
     path.split(|byte| *byte == b'/').any(|part| part == b"..")
 }
 
 /// Is `directory` the mount point's parent, or above it?
-pub(crate) fn is_above(mount: &[u8], directory: &[u8]) -> bool {
+pub(super) fn is_above(mount: &[u8], directory: &[u8]) -> bool {
     match mount.strip_prefix(directory) {
         Some(rest) => directory.ends_with(b"/") || rest.starts_with(b"/"),
         None => false,
@@ -164,7 +164,7 @@ pub(crate) fn special(path: &[u8], process: impl FnOnce() -> u32) -> Option<Spec
 }
 
 /// Is the path exactly such a name, which the kernel shows as a symbolic link?
-pub(crate) fn is_special_link(path: &[u8]) -> bool {
+pub(super) fn is_special_link(path: &[u8]) -> bool {
     match special(path, mayfly_sys::process::process_id) {
         Some(Special::Program) => true,
         Some(

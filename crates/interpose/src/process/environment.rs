@@ -3,7 +3,7 @@
 //! A program started from ours has to find the instance even when it is given an empty
 //! environment, so exec passes on a rebuilt one: the caller's, with our variables put in place.
 //! `LD_PRELOAD` keeps what the caller has there, with our library first; so does `LD_AUDIT` where
-//! libraries may lie in the mount ([`crate::libraries`]), and elsewhere it is rid of us.
+//! libraries may lie in the mount ([`crate::process::libraries`]), and elsewhere it is rid of us.
 //! `MAYFLY_FDS`, `MAYFLY_CWD` and `MAYFLY_EXE` tell the new program what it inherits; they are
 //! verified against the kernel at start, because a program that does not know them may hand on
 //! stale ones.
@@ -11,36 +11,36 @@
 use mayfly_sys::{Errno, scratch::Scratch, user};
 
 /// Directory of the instance.
-pub(crate) const RUN: &[u8] = b"MAYFLY_RUN";
+pub(super) const RUN: &[u8] = b"MAYFLY_RUN";
 /// The mount point.
-pub(crate) const MOUNT: &[u8] = b"MAYFLY_MOUNT";
+pub(super) const MOUNT: &[u8] = b"MAYFLY_MOUNT";
 /// The object directory.
-pub(crate) const OBJECTS: &[u8] = b"MAYFLY_OBJECTS";
+pub(super) const OBJECTS: &[u8] = b"MAYFLY_OBJECTS";
 /// The image cache.
-pub(crate) const IMAGES: &[u8] = b"MAYFLY_IMAGES";
+pub(super) const IMAGES: &[u8] = b"MAYFLY_IMAGES";
 /// The dynamic linker's.
-pub(crate) const PRELOAD: &[u8] = b"LD_PRELOAD";
+pub(super) const PRELOAD: &[u8] = b"LD_PRELOAD";
 /// The dynamic linker's, too: what it loads before it looks for libraries.
-pub(crate) const AUDIT: &[u8] = b"LD_AUDIT";
+pub(super) const AUDIT: &[u8] = b"LD_AUDIT";
 /// The dynamic linker's: where it looks for libraries.
-pub(crate) const LIBRARY_PATH: &[u8] = b"LD_LIBRARY_PATH";
+pub(super) const LIBRARY_PATH: &[u8] = b"LD_LIBRARY_PATH";
 /// Inherited descriptors: `fd:index:generation,…`; present and empty when there are none.
-pub(crate) const DESCRIPTORS: &[u8] = b"MAYFLY_FDS";
+pub(super) const DESCRIPTORS: &[u8] = b"MAYFLY_FDS";
 /// Inherited working directory: its id in hexadecimal.
-pub(crate) const DIRECTORY: &[u8] = b"MAYFLY_CWD";
+pub(super) const DIRECTORY: &[u8] = b"MAYFLY_CWD";
 /// Path of the program in the mount.
-pub(crate) const PROGRAM: &[u8] = b"MAYFLY_EXE";
-/// Path in the mount of the program that was given to a dynamic loader ([`crate::loader`]).
-pub(crate) const LOADED: &[u8] = b"MAYFLY_LOADED";
+pub(super) const PROGRAM: &[u8] = b"MAYFLY_EXE";
+/// Path in the mount of the program that was given to a dynamic loader ([`crate::process::loader`]).
+pub(super) const LOADED: &[u8] = b"MAYFLY_LOADED";
 /// The thread's name, when the kernel takes it from another file than the one that was asked for.
-pub(crate) const NAME: &[u8] = b"MAYFLY_COMM";
+pub(super) const NAME: &[u8] = b"MAYFLY_COMM";
 /// Path of the static program that the library is to load.
-pub(crate) const STATIC: &[u8] = match crate::STATIC_PROGRAM {
+pub(super) const STATIC: &[u8] = match crate::STATIC_PROGRAM {
     [name @ .., b'='] => name,
     _ => panic!("a name and an equals sign"),
 };
 /// `1`: print at the end what became of the calls. The user's to set and to pass on.
-pub(crate) const REPORT: &[u8] = b"MAYFLY_REPORT";
+pub(super) const REPORT: &[u8] = b"MAYFLY_REPORT";
 
 /// The C library's: room for thread-local storage of the libraries that an audited program needs,
 /// which otherwise get along with 1.5 KiB in all. Small enough for threads with the smallest
@@ -64,7 +64,7 @@ const OURS: [&[u8]; 12] = [
 ];
 
 /// The value in `NAME=value` when the name is `name`.
-pub(crate) fn value_of<'e>(entry: &'e [u8], name: &[u8]) -> Option<&'e [u8]> {
+pub(super) fn value_of<'e>(entry: &'e [u8], name: &[u8]) -> Option<&'e [u8]> {
     entry.strip_prefix(name)?.strip_prefix(b"=")
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn value_of<'e>(entry: &'e [u8], name: &[u8]) -> Option<&'e [u8]> {
 ///
 /// # Safety
 /// The array and its strings are valid for `'e`.
-pub(crate) unsafe fn for_each<'e>(
+pub(super) unsafe fn for_each<'e>(
     array: *const *const u8,
     mut each: impl FnMut(*const u8, &'e [u8]),
 ) {
@@ -91,7 +91,7 @@ pub(crate) unsafe fn for_each<'e>(
 ///
 /// # Safety
 /// As [`for_each`].
-pub(crate) unsafe fn find<'e>(array: *const *const u8, name: &[u8]) -> Option<&'e [u8]> {
+pub(super) unsafe fn find<'e>(array: *const *const u8, name: &[u8]) -> Option<&'e [u8]> {
     let mut found = None;
     // SAFETY: passed on to the caller.
     unsafe {
@@ -105,7 +105,7 @@ pub(crate) unsafe fn find<'e>(array: *const *const u8, name: &[u8]) -> Option<&'
 }
 
 /// The first library of a list as `LD_PRELOAD` has them.
-pub(crate) fn first_library(list: &[u8]) -> &[u8] {
+pub(super) fn first_library(list: &[u8]) -> &[u8] {
     list.split(|byte| matches!(byte, b':' | b' ')).find(|part| !part.is_empty()).unwrap_or(&[])
 }
 
@@ -120,7 +120,7 @@ fn without_first<'l>(list: &'l [u8], library: &[u8]) -> &'l [u8] {
 }
 
 /// Strings and an array of pointers to them, growing from both ends of a buffer.
-pub(crate) struct Vector {
+pub(super) struct Vector {
     scratch: Scratch,
     /// Pointers so far, at the front.
     count: usize,
@@ -133,7 +133,7 @@ impl Vector {
     ///
     /// # Errors
     /// ENOMEM.
-    pub(crate) fn with_room(pointers: usize, bytes: usize) -> Result<Vector, Errno> {
+    pub(super) fn with_room(pointers: usize, bytes: usize) -> Result<Vector, Errno> {
         let room = pointers.checked_add(1).and_then(|count| count.checked_mul(size_of::<usize>()));
         let room = room.and_then(|room| room.checked_add(bytes)).ok_or(Errno::E2BIG)?;
         let scratch = Scratch::take(room)?;
@@ -147,7 +147,7 @@ impl Vector {
     ///
     /// # Errors
     /// E2BIG.
-    pub(crate) fn push(&mut self, string: *const u8) -> Result<(), Errno> {
+    pub(super) fn push(&mut self, string: *const u8) -> Result<(), Errno> {
         let count = self.count;
         self.put(count, string as usize)?;
         self.count = count + 1;
@@ -158,7 +158,7 @@ impl Vector {
     ///
     /// # Errors
     /// E2BIG.
-    pub(crate) fn push_text(&mut self, parts: &[&[u8]]) -> Result<(), Errno> {
+    pub(super) fn push_text(&mut self, parts: &[&[u8]]) -> Result<(), Errno> {
         let bytes = parts.iter().map(|part| part.len()).sum::<usize>() + 1;
         let start = self.strings.checked_sub(bytes).ok_or(Errno::E2BIG)?;
         let mut at = start;
@@ -188,34 +188,34 @@ impl Vector {
     }
 
     /// The null-terminated array.
-    pub(crate) fn as_ptr(&self) -> *const *const u8 {
+    pub(super) fn as_ptr(&self) -> *const *const u8 {
         self.scratch.as_slice().as_ptr().cast()
     }
 
     /// The buffer under it all.
-    pub(crate) fn into_scratch(self) -> Scratch {
+    pub(super) fn into_scratch(self) -> Scratch {
         self.scratch
     }
 }
 
 /// What exec adds to an environment.
-pub(crate) struct Additions<'a> {
+pub(super) struct Additions<'a> {
     pub(crate) run: &'a [u8],
     pub(crate) mount: &'a [u8],
-    pub(crate) objects: &'a [u8],
-    pub(crate) images: &'a [u8],
-    pub(crate) library: &'a [u8],
+    pub(super) objects: &'a [u8],
+    pub(super) images: &'a [u8],
+    pub(super) library: &'a [u8],
     /// The loader has to find the program's libraries through us.
-    pub(crate) audits: bool,
+    pub(super) audits: bool,
     /// `None`: the new program has to look for itself.
-    pub(crate) descriptors: Option<&'a [u8]>,
+    pub(super) descriptors: Option<&'a [u8]>,
     pub(crate) directory: &'a [u8],
     pub(crate) program: &'a [u8],
-    pub(crate) loaded: &'a [u8],
+    pub(super) loaded: &'a [u8],
     /// The static program that the library loads, or empty.
-    pub(crate) loads: &'a [u8],
+    pub(super) loads: &'a [u8],
     /// Name for the thread, or empty.
-    pub(crate) name: &'a [u8],
+    pub(super) name: &'a [u8],
 }
 
 /// The caller's environment with ours put in place.
@@ -225,7 +225,7 @@ pub(crate) struct Additions<'a> {
 ///
 /// # Safety
 /// `envp` is a valid environment array, or null.
-pub(crate) unsafe fn rebuild(
+pub(super) unsafe fn rebuild(
     envp: *const *const u8,
     additions: &Additions<'_>,
 ) -> Result<Vector, Errno> {

@@ -1,6 +1,6 @@
 //! execve, execveat: programs and scripts, in the mount or not, with what they inherit.
 //!
-//! Every exec gets a rebuilt environment ([`crate::environment`]), and the descriptors that stay
+//! Every exec gets a rebuilt environment ([`crate::process::environment`]), and the descriptors that stay
 //! open get their identity. A file in the mount is looked at here, as the kernel would: a script's
 //! interpreter is found and started with the script's path, anything else is run from its object,
 //! or from a sealed copy in memory when there is no object or somebody has it open for writing. A
@@ -35,16 +35,22 @@ pub(crate) use script::interpreter_of;
 use script::{HEAD_BYTES, Interpreter, ScriptName, interpreter};
 
 use crate::{
-    Call, Outcome, cwd,
-    environment::{self, Additions, Vector},
-    flight, handover, identity, inherit,
-    libraries::{self, Places},
-    links, loader,
-    locate::{Place, locate},
-    paths, program,
-    serve::{AT, PLAIN, argument},
-    session::{self, Session},
-    settings, strangers, table,
+    Call, Outcome,
+    calls::serve::{AT, PLAIN, argument},
+    descriptors::{handover, identity, table},
+    paths::{
+        cwd, links,
+        locate::{Place, locate},
+        text,
+    },
+    process::{
+        environment::{self, Additions, Vector},
+        flight, inherit,
+        libraries::{self, Places},
+        loader, program,
+        session::{self, Session},
+        settings, strangers,
+    },
 };
 
 /// Interpreters of interpreters: as many as the kernel follows.
@@ -211,7 +217,7 @@ pub(crate) unsafe fn exec(call: &Call) -> Outcome {
         argv: argument(call, 1 + shift) as *const *const u8,
         envp: given,
         given,
-        name: paths::split_last(path).1,
+        name: text::split_last(path).1,
         audits: false,
         loaded: PathText::new(),
         loads: PathText::new(),

@@ -21,9 +21,11 @@ use mayfly_client::OpenFile;
 use mayfly_sys::{Errno, fault, lock::Lock, process, scratch::Scratch, text};
 
 use crate::{
-    identity,
-    session::{self, Session},
-    table::{self, Meaning},
+    descriptors::{
+        identity,
+        table::{self, Meaning},
+    },
+    process::session::{self, Session},
 };
 
 const FLIGHTS_MAX: usize = 64;
@@ -93,7 +95,7 @@ impl Child {
     ///
     /// # Errors
     /// EBADF for a hidden one.
-    pub(crate) fn identify(&self, descriptor: i32) -> Result<Option<OpenFile>, Errno> {
+    pub(super) fn identify(&self, descriptor: i32) -> Result<Option<OpenFile>, Errno> {
         if table::get(descriptor) == Meaning::Hidden {
             return Err(Errno::EBADF);
         }
@@ -128,7 +130,7 @@ fn give_back(start: usize, bytes: usize) {
 }
 
 /// The calling process owns this memory: at start, and in the child of a fork.
-pub(crate) fn own() {
+pub(super) fn own() {
     OWNER.store(process::process_id(), Ordering::Relaxed);
     FLIGHTS.store(0, Ordering::Relaxed);
     text::lend(0);
@@ -170,7 +172,7 @@ fn find_child() -> Option<&'static Child> {
 ///
 /// # Errors
 /// EAGAIN when too many do.
-pub(crate) fn depart() -> Result<(), Errno> {
+pub(super) fn depart() -> Result<(), Errno> {
     let me = process::thread_id();
     let _held = CLEARING.hold();
     let free = PARENTS.iter().find(|parent| parent.load(Ordering::Relaxed) == 0);
@@ -182,7 +184,7 @@ pub(crate) fn depart() -> Result<(), Errno> {
 }
 
 /// Has the calling child certainly no descriptor of ours?
-pub(crate) fn is_bare() -> bool {
+pub(super) fn is_bare() -> bool {
     BARE.load(Ordering::Relaxed) && table::is_empty()
 }
 

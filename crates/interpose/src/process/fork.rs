@@ -22,10 +22,15 @@ use core::{
 use mayfly_sys::{Errno, file, lock::Held, memory, number, user};
 
 use crate::{
-    Call, Outcome, cwd, flight, hidden, identity, kept, locks, report, run_directory,
-    serve::argument,
-    session,
-    table::{self, Meaning},
+    Call, Outcome,
+    calls::{locks, serve::argument},
+    descriptors::{
+        hidden, identity, kept,
+        table::{self, Meaning},
+    },
+    paths::cwd,
+    process::{flight, run_directory, session},
+    report,
 };
 
 const CLONE_VM: u64 = 0x100;

@@ -14,7 +14,10 @@ use mayfly_sys::{
 };
 use mayfly_transport_shm::image::{ImageRequest, KEY_BYTES_MAX, request_image};
 
-use crate::{report, run_directory, settings};
+use crate::{
+    process::{run_directory, settings},
+    report,
+};
 
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 

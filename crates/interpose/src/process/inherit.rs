@@ -14,8 +14,11 @@ use mayfly_sys::{
 use mayfly_types::{FileId, OpenRef};
 
 use crate::{
-    cwd, environment, fork, identity, loader, names, paths, program, report, session, settings,
-    table,
+    calls::names,
+    descriptors::{identity, table},
+    paths::{cwd, text},
+    process::{environment, fork, loader, program, session, settings},
+    report,
 };
 
 /// Takes everything up.
@@ -58,7 +61,7 @@ pub(crate) unsafe fn start(envp: *const *const u8) -> Result<(), Errno> {
         let taken = program.as_ref().map(|(program, origin)| [*program, origin.as_bytes()]);
         if let Some([program, origin]) = loaded.or(taken) {
             settings.origin.push(origin)?;
-            settings.home.push(paths::split_last(program).0)?;
+            settings.home.push(text::split_last(program).0)?;
         }
         Ok(())
     })?;
@@ -168,7 +171,7 @@ fn scan_directory(directory: i32, mut each: impl FnMut(i32)) {
 }
 
 /// The list for the program after: every descriptor that exec leaves open.
-pub(crate) fn describe(
+pub(super) fn describe(
     mut each: impl FnMut(i32, OpenRef) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
     for (descriptor, open) in table::each_open() {

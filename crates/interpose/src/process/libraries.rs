@@ -18,8 +18,11 @@ use mayfly_sys::{
 };
 
 use crate::{
-    locate::{Place, locate},
-    paths, session,
+    paths::{
+        locate::{Place, locate},
+        text,
+    },
+    process::session,
 };
 
 /// Program headers looked at; programs have about 13.
@@ -50,16 +53,16 @@ const DF_1_PIE: u64 = 0x0800_0000;
 
 /// Where search paths may lead.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Places<'a> {
+pub(super) struct Places<'a> {
     pub(crate) mount: &'a [u8],
     /// The working directory is in the mount, so relative paths are.
-    pub(crate) works_there: bool,
+    pub(super) works_there: bool,
     /// The program is, so `$ORIGIN` is.
-    pub(crate) lies_there: bool,
+    pub(super) lies_there: bool,
     /// `LD_LIBRARY_PATH`.
-    pub(crate) library_path: &'a [u8],
+    pub(super) library_path: &'a [u8],
     /// `LD_PRELOAD`.
-    pub(crate) preload: &'a [u8],
+    pub(super) preload: &'a [u8],
 }
 
 impl Places<'_> {
@@ -69,7 +72,7 @@ impl Places<'_> {
             return self.lies_there;
         }
         match element {
-            [b'/', ..] => paths::below(self.mount, element).is_some(),
+            [b'/', ..] => text::below(self.mount, element).is_some(),
             _ => self.works_there,
         }
     }
@@ -107,7 +110,7 @@ impl Places<'_> {
 /// Does the program of the kernel's at `path` look for libraries in the mount? False when it
 /// cannot be read; the kernel will say why.
 #[inline(never)]
-pub(crate) fn kernel_program_looks(
+pub(super) fn kernel_program_looks(
     directory: i32,
     path: &PathText,
     flags: usize,
@@ -121,7 +124,7 @@ pub(crate) fn kernel_program_looks(
 }
 
 /// Calls `look` with a descriptor of the kernel's file at `path`, if it can be read.
-pub(crate) fn with_kernels<T>(
+pub(super) fn with_kernels<T>(
     directory: i32,
     path: &PathText,
     look: impl FnOnce(i32) -> T,
@@ -134,7 +137,7 @@ pub(crate) fn with_kernels<T>(
 }
 
 /// Is there a file of the instance at `path`?
-pub(crate) fn is_there(path: &PathText) -> bool {
+pub(super) fn is_there(path: &PathText) -> bool {
     let mut room = PathText::new();
     let Ok(place @ Place::Tree { .. }) = locate(AT_FDCWD, path.as_bytes(), &mut room) else {
         return false;
@@ -147,7 +150,7 @@ pub(crate) fn is_there(path: &PathText) -> bool {
 /// The path may be that of a FIFO.
 const O_NONBLOCK: u32 = 0o4000;
 
-pub(crate) fn read_kernel(descriptor: i32, offset: u64, to: &mut [u8]) -> usize {
+pub(super) fn read_kernel(descriptor: i32, offset: u64, to: &mut [u8]) -> usize {
     // SAFETY: the buffer is the caller's to write.
     unsafe { file::read_at(descriptor, to.as_mut_ptr(), to.len(), offset) }.unwrap_or(0)
 }
@@ -189,7 +192,7 @@ impl<'r> Head<'r> {
 /// Does the program that `read` reads (offset, buffer, bytes read) look for libraries in the mount?
 /// `is_there` knows whether a file of the mount exists.
 #[inline(never)]
-pub(crate) fn looks(
+pub(super) fn looks(
     mut read: impl FnMut(u64, &mut [u8]) -> usize,
     mut is_there: impl FnMut(&PathText) -> bool,
     places: Places<'_>,
@@ -228,7 +231,7 @@ pub(crate) fn looks(
 /// Is what `read` reads a program of this architecture that a dynamic linker starts, which is what
 /// a preloaded library needs? True for what is no program at all: that runs nothing.
 #[inline(never)]
-pub(crate) fn is_dynamic(mut read: impl FnMut(u64, &mut [u8]) -> usize) -> bool {
+pub(super) fn is_dynamic(mut read: impl FnMut(u64, &mut [u8]) -> usize) -> bool {
     let mut start = [0; 4];
     if read(0, &mut start) < start.len() || start != *b"\x7fELF" {
         return true;
@@ -241,7 +244,7 @@ pub(crate) fn is_dynamic(mut read: impl FnMut(u64, &mut [u8]) -> usize) -> bool 
 /// Is what `read` reads a static program of this architecture, but Go's? One that may be anywhere
 /// says that it is a program; a library does not.
 #[inline(never)]
-pub(crate) fn is_loadable(mut read: impl FnMut(u64, &mut [u8]) -> usize) -> bool {
+pub(super) fn is_loadable(mut read: impl FnMut(u64, &mut [u8]) -> usize) -> bool {
     const FIXED: u16 = 2;
     const ANYWHERE: u16 = 3;
     let Ok(mut room) = Room::take() else { return false };

@@ -9,7 +9,7 @@
 //! The loader takes `$ORIGIN` from the argument. So it is written in a way in which nobody else
 //! writes it, with a `.` for a directory, and paths that begin so are taken for paths that begin
 //! with the program's directory in the mount, as for a program that was executed
-//! ([`crate::program`]).
+//! ([`crate::process::program`]).
 //! `/proc/self/exe` is the loader, as it is without us.
 
 use mayfly_sys::{
@@ -18,7 +18,7 @@ use mayfly_sys::{
     text::{PathText, parse_decimal},
 };
 
-use crate::paths;
+use crate::paths::text;
 
 /// What stands behind the directory of an object.
 const DETOUR: &[u8] = b"/.";
@@ -40,28 +40,28 @@ const ALONE: [&[u8]; 4] = [b"--list", b"--verify", b"--inhibit-cache", b"--"];
 
 /// Which argument the loader takes for a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Given<'h> {
+pub(super) struct Given<'h> {
     /// Its place among the arguments.
-    pub(crate) index: usize,
+    pub(super) index: usize,
     /// What stands there.
-    pub(crate) path: &'h [u8],
+    pub(super) path: &'h [u8],
     /// Where libraries are looked for, when that is said.
-    pub(crate) library_path: Option<&'h [u8]>,
+    pub(super) library_path: Option<&'h [u8]>,
     /// The program's own name is said already.
-    pub(crate) is_named: bool,
+    pub(super) is_named: bool,
 }
 
 /// Is a program with this path a dynamic loader?
-pub(crate) fn is_one(path: &[u8]) -> bool {
+pub(super) fn is_one(path: &[u8]) -> bool {
     const NAMES: [&[u8]; 3] = [b"ld-linux", b"ld-musl", b"ld-2."];
-    let name = paths::split_last(path).1;
+    let name = text::split_last(path).1;
     name == b"ld.so" || NAMES.iter().any(|start| name.starts_with(start))
 }
 
 /// Takes arguments, the loader's own name not among them, until the program's path is found. One
 /// without a slash is looked for in the library path, which is none of our business.
 #[derive(Debug, Default)]
-pub(crate) struct Search<'h> {
+pub(super) struct Search<'h> {
     count: usize,
     value_of: Option<&'static [u8]>,
     library_path: Option<&'h [u8]>,
@@ -72,7 +72,7 @@ pub(crate) struct Search<'h> {
 
 impl<'h> Search<'h> {
     /// Looks at the next argument.
-    pub(crate) fn look(&mut self, argument: &'h [u8]) {
+    pub(super) fn look(&mut self, argument: &'h [u8]) {
         let index = self.count;
         self.count += 1;
         if self.over || index == 0 {
@@ -106,13 +106,13 @@ impl<'h> Search<'h> {
     }
 
     /// What was found.
-    pub(crate) fn found(&self) -> Option<Given<'h>> {
+    pub(super) fn found(&self) -> Option<Given<'h>> {
         self.found
     }
 }
 
 /// Does the loader that `read` reads (offset, buffer, bytes read) know the option `--argv0`?
-pub(crate) fn knows_names(mut read: impl FnMut(u64, &mut [u8]) -> usize) -> bool {
+pub(super) fn knows_names(mut read: impl FnMut(u64, &mut [u8]) -> usize) -> bool {
     /// As musl keeps it, without the dashes.
     const OPTION: &[u8] = b"argv0";
     /// Loaders have a quarter of a MiB; musl's is the whole C library.
@@ -135,20 +135,20 @@ pub(crate) fn knows_names(mut read: impl FnMut(u64, &mut [u8]) -> usize) -> bool
 }
 
 /// What the loader takes for the directory of the program whose object is at `path`.
-pub(crate) fn origin_of_object(path: &[u8], to: &mut PathText) -> Result<(), Errno> {
-    let directory = paths::split_last(path).0;
+pub(super) fn origin_of_object(path: &[u8], to: &mut PathText) -> Result<(), Errno> {
+    let directory = text::split_last(path).0;
     to.push(directory.strip_suffix(b"/").unwrap_or(directory))?;
     to.push(DETOUR)
 }
 
 /// The same of one whose copy this is.
-pub(crate) fn origin_of_copy(to: &mut PathText) -> Result<(), Errno> {
+pub(super) fn origin_of_copy(to: &mut PathText) -> Result<(), Errno> {
     to.push(COPIES)
 }
 
 /// What a program that a loader runs is told: the descriptor of its copy, if there is one, and the
 /// length of `origin`, which the loader takes for its directory; that; and its path in the mount.
-pub(crate) fn describe(
+pub(super) fn describe(
     path: &[u8],
     origin: &[u8],
     copy: Option<i32>,
@@ -167,7 +167,7 @@ pub(crate) fn describe(
 /// Reads what [`describe`] wrote: the program's path in the mount, and the directory that the
 /// loader takes for the program's. A copy is closed, since the loader has mapped it. `None` when
 /// what runs was not started by a loader, of the kernel's or `program` of the mount.
-pub(crate) fn take_up<'v>(value: &'v [u8], program: Option<&[u8]>) -> Option<[&'v [u8]; 2]> {
+pub(super) fn take_up<'v>(value: &'v [u8], program: Option<&[u8]>) -> Option<[&'v [u8]; 2]> {
     let mut parts = value.splitn(3, |byte| *byte == b':');
     let (copy, length, rest) = (parts.next()?, parts.next()?, parts.next()?);
     let (origin, path) = rest.split_at_checked(parse_decimal(length)? as usize)?;
@@ -186,7 +186,7 @@ pub(crate) fn take_up<'v>(value: &'v [u8], program: Option<&[u8]>) -> Option<[&'
 fn close_copy(copy: i32) {
     let mut link = PathText::new();
     let is_copy = file::descriptor_link(copy, &mut link).is_ok()
-        && link.as_bytes().starts_with(crate::program::COPY_LINK);
+        && link.as_bytes().starts_with(crate::process::program::COPY_LINK);
     if is_copy {
         file::close(copy);
     }

@@ -13,7 +13,7 @@ use core::sync::atomic::{
 
 use mayfly_sys::process;
 
-use crate::{Outcome, flight};
+use crate::{Outcome, process::flight};
 
 /// User and group plus a bit that says so; zero for unknown. Identities have 32 bits, and -1 is
 /// none, so the group's highest bit is free only when it is not set: then it is not kept.

@@ -5,7 +5,7 @@
 //!
 //! The loader takes `$ORIGIN` from that link before we are there. So a copy's name has a slash in
 //! it, which gives every program of the mount an origin that nothing else is called; paths that
-//! begin with it are taken for paths that begin with the program's directory ([`crate::locate`]).
+//! begin with it are taken for paths that begin with the program's directory ([`crate::paths::locate`]).
 
 use mayfly_sys::{
     file::{self, AT_FDCWD},
@@ -17,22 +17,23 @@ use mayfly_client::Stop;
 use mayfly_types::{Errno, FileId, limits::SYMLINK_FOLLOWS_MAX};
 
 use crate::{
-    cwd,
-    locate::Place,
-    paths::{self, Special},
-    session::Session,
-    settings,
+    paths::{
+        cwd,
+        locate::Place,
+        text::{self, Special},
+    },
+    process::{session::Session, settings},
 };
 
 /// Name of a copy in memory; the part up to the slash is its directory in `/proc/self/exe`.
-pub(crate) const COPY_NAME: &[u8] = b"mayfly-exec/copy";
+pub(super) const COPY_NAME: &[u8] = b"mayfly-exec/copy";
 
 /// What the kernel shows of it.
-pub(crate) const COPY_LINK: &[u8] = b"/memfd:mayfly-exec/copy";
+pub(super) const COPY_LINK: &[u8] = b"/memfd:mayfly-exec/copy";
 
 /// The directory of the object or copy that runs, by the kernel's name of the program; `None` when
 /// it is neither.
-pub(crate) fn disguise(objects: &[u8]) -> Option<PathText> {
+pub(super) fn disguise(objects: &[u8]) -> Option<PathText> {
     let mut link = PathText::new();
     let name = PathText::from_bytes(b"/proc/self/exe").ok()?;
     file::read_link(AT_FDCWD, &name, &mut link).ok()?;
@@ -43,7 +44,7 @@ pub(crate) fn disguise(objects: &[u8]) -> Option<PathText> {
     if !text.starts_with(COPY_LINK) && !is_object() {
         return None;
     }
-    let directory = paths::split_last(text).0;
+    let directory = text::split_last(text).0;
     PathText::from_bytes(directory.strip_suffix(b"/").unwrap_or(directory)).ok()
 }
 
@@ -52,13 +53,13 @@ pub(crate) fn is(path: &[u8]) -> bool {
     let mut link = PathText::new();
     PathText::from_bytes(b"/proc/self/exe")
         .and_then(|name| file::read_link(AT_FDCWD, &name, &mut link))
-        .is_ok_and(|()| paths::split_last(link.as_bytes()).1 == paths::split_last(path).1)
+        .is_ok_and(|()| text::split_last(link.as_bytes()).1 == text::split_last(path).1)
 }
 
 /// The program itself, when `path` is procfs's link to it and the kernel's is another's: to the
 /// library that has loaded it.
-pub(crate) fn own(path: &[u8]) -> Option<&'static [u8]> {
-    let is_link = || matches!(paths::special(path, process::process_id), Some(Special::Program));
+pub(super) fn own(path: &[u8]) -> Option<&'static [u8]> {
+    let is_link = || matches!(text::special(path, process::process_id), Some(Special::Program));
     let program = settings::get()?.program.as_bytes();
     (path.starts_with(b"/proc/") && !program.is_empty() && is_link()).then_some(program)
 }
@@ -67,7 +68,7 @@ pub(crate) fn own(path: &[u8]) -> Option<&'static [u8]> {
 ///
 /// # Errors
 /// ENAMETOOLONG, ELOOP; ENOENT when a directory on the way is gone.
-pub(crate) fn canonical(
+pub(super) fn canonical(
     session: &Session,
     start: FileId,
     path: &[u8],
@@ -81,7 +82,7 @@ pub(crate) fn canonical(
     let mut path = PathText::from_bytes(path)?;
     let mut room = PathText::new();
     for _ in 0..SYMLINK_FOLLOWS_MAX {
-        let (parent, last) = paths::split_last(path.as_bytes());
+        let (parent, last) = text::split_last(path.as_bytes());
         let parent = if parent.is_empty() { b"." } else { parent };
         let place = Place::Tree { start, path: parent };
         start = session.stat(place.target(true)?, &mut room).map_err(failed)?.id;

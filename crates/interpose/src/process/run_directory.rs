@@ -14,7 +14,12 @@ use mayfly_sys::{
     text::PathText,
 };
 
-use crate::{cwd, flight, hidden, report, settings};
+use crate::{
+    descriptors::hidden,
+    paths::cwd,
+    process::{flight, settings},
+    report,
+};
 
 /// The hidden descriptors, plus one.
 static RUN: AtomicI32 = AtomicI32::new(0);
@@ -26,7 +31,7 @@ fn held(place: &AtomicI32) -> Option<i32> {
 }
 
 /// Is it one of the descriptors that go with a fork?
-pub(crate) fn is_held(descriptor: i32) -> bool {
+pub(super) fn is_held(descriptor: i32) -> bool {
     held(&RUN) == Some(descriptor) || held(&OBJECTS) == Some(descriptor)
 }
 
@@ -66,7 +71,7 @@ pub(crate) fn entry(name: &[u8]) -> Result<(i32, PathText), Errno> {
 ///
 /// # Errors
 /// The kernel's.
-pub(crate) fn objects(flags: u32) -> Result<i32, Errno> {
+pub(super) fn objects(flags: u32) -> Result<i32, Errno> {
     match held(&OBJECTS) {
         Some(directory) => file::open_at(directory, &PathText::from_bytes(b".")?, flags, 0),
         None => file::open_at(AT_FDCWD, &settings::require()?.objects, flags, 0),
@@ -75,7 +80,7 @@ pub(crate) fn objects(flags: u32) -> Result<i32, Errno> {
 
 /// Says so where the program at `path`, which is about to be executed, cannot be served: its root
 /// does not show the library.
-pub(crate) fn warn_of_another_root(directory: i32, path: &PathText) {
+pub(super) fn warn_of_another_root(directory: i32, path: &PathText) {
     let Some(settings) = settings::get().filter(|_| held(&RUN).is_some()) else { return };
     if file::check_access(AT_FDCWD, &settings.library, 0).is_ok()
         || file::check_access(directory, path, 0).is_err()

@@ -1,8 +1,8 @@
 //! The process's session, made at the first call that needs it.
 //!
-//! A child of fork has none at first, whatever it finds here, and attaches anew ([`crate::fork`]).
+//! A child of fork has none at first, whatever it finds here, and attaches anew ([`crate::process::fork`]).
 //! A child of vfork uses its parent's; when the parent has none, the child attaches for itself, for
-//! the short time until it becomes another program ([`crate::flight`]).
+//! the short time until it becomes another program ([`crate::process::flight`]).
 
 use core::{
     mem::MaybeUninit,
@@ -22,10 +22,12 @@ use mayfly_types::OpenRef;
 use mayfly_wire::{MakeDirectory, Open, Operation, Unlink};
 
 use crate::{
-    flight, handover,
-    hidden::{self, Hidden},
-    run_directory,
-    table::{self, Meaning},
+    descriptors::{
+        handover,
+        hidden::{self, Hidden},
+        table::{self, Meaning},
+    },
+    process::{flight, run_directory},
 };
 
 /// The client as this process uses it.
@@ -116,7 +118,7 @@ pub(crate) fn get() -> Result<&'static Session, Errno> {
 
 /// Lets nobody attach until dropped: what shows the daemon that this process lives is not where
 /// the child of a fork would find and close it, before it has been attached.
-pub(crate) fn hold_attaching() -> Held<'static> {
+pub(super) fn hold_attaching() -> Held<'static> {
     ATTACHING.hold()
 }
 
@@ -179,7 +181,7 @@ pub(crate) fn forget() {
 }
 
 /// Gives back the memory of a client whose users are gone.
-pub(crate) fn discard(session: *mut Session) {
+pub(super) fn discard(session: *mut Session) {
     let Some(place) = NonNull::new(session) else { return };
     // SAFETY: the pointer came from `make`; the callers are the only thread of a fresh process, and
     // the parent of children of vfork that are other programs now. Nobody uses the client any more.

@@ -15,11 +15,11 @@ pub(crate) struct Settings {
     /// What tells that a path is not below the mount point.
     pub(crate) hints: Hints,
     /// The node's object directory (`MAYFLY_OBJECTS`).
-    pub(crate) objects: PathText,
+    pub(super) objects: PathText,
     /// The cache of prepared images (`MAYFLY_IMAGES`).
-    pub(crate) images: PathText,
+    pub(super) images: PathText,
     /// Path of this library: the first element of `LD_PRELOAD`, or of `LD_AUDIT`.
-    pub(crate) library: PathText,
+    pub(super) library: PathText,
     /// Path under which the running program was found in the mount, or empty.
     pub(crate) program: PathText,
     /// The directory that the loader takes for the program's, or empty.
@@ -49,7 +49,7 @@ pub(crate) fn require() -> Result<&'static Settings, Errno> {
 ///
 /// # Errors
 /// ENOMEM; those of `fill`.
-pub(crate) fn set(fill: impl FnOnce(&mut Settings) -> Result<(), Errno>) -> Result<(), Errno> {
+pub(super) fn set(fill: impl FnOnce(&mut Settings) -> Result<(), Errno>) -> Result<(), Errno> {
     let place = memory::map_anonymous(size_of::<Settings>())?.cast::<Settings>();
     // SAFETY: the mapping is fresh, large enough and page-aligned.
     let settings = unsafe {

@@ -2,7 +2,7 @@
 //! that run as somebody else.
 //!
 //! Such a program gets what it inherits from the kernel's mount, if there is one: its descriptors
-//! ([`crate::handover`]) and its working directory.
+//! ([`crate::descriptors::handover`]) and its working directory.
 
 use mayfly_sys::{
     Errno,
@@ -12,7 +12,10 @@ use mayfly_sys::{
 };
 
 use crate::{
-    cwd, environment, exec, flight, handover, libraries, report, run_directory, settings, table,
+    descriptors::{handover, table},
+    paths::cwd,
+    process::{environment, exec, flight, libraries, run_directory, settings},
+    report,
 };
 
 /// Interpreters of interpreters that are looked through.
@@ -32,7 +35,7 @@ fn is_concerned() -> bool {
 /// # Safety
 /// `arguments` is a valid array of strings.
 #[inline(never)]
-pub(crate) unsafe fn tell(
+pub(super) unsafe fn tell(
     arguments: *const *const u8,
     directory: i32,
     path: &PathText,
@@ -78,11 +81,11 @@ fn sum_of(text: &[u8]) -> u64 {
 }
 
 /// The working directory was put into the mount for a program that then did not start.
-pub(crate) struct Moved(bool);
+pub(super) struct Moved(bool);
 
 impl Moved {
     /// Back to where this process works, as far as the kernel knows.
-    pub(crate) fn undo(self) {
+    pub(super) fn undo(self) {
         if self.0 {
             cwd::enter_again();
         }
@@ -91,7 +94,7 @@ impl Moved {
 
 /// Before the kernel runs the program at `path`.
 #[inline(never)]
-pub(crate) fn before_kernels(directory: i32, path: &PathText, flags: usize) -> Moved {
+pub(super) fn before_kernels(directory: i32, path: &PathText, flags: usize) -> Moved {
     run_directory::warn_of_another_root(directory, path);
     if is_concerned() && is_stranger(directory, path, flags) { give() } else { Moved(false) }
 }
@@ -99,7 +102,7 @@ pub(crate) fn before_kernels(directory: i32, path: &PathText, flags: usize) -> M
 /// Before the program of the instance at `path` is run, which `read` reads (offset, buffer, bytes
 /// read). Without a mount it finds the instance as little as any other stranger.
 #[inline(never)]
-pub(crate) fn before_ours(path: &[u8], read: impl FnMut(u64, &mut [u8]) -> usize) -> Moved {
+pub(super) fn before_ours(path: &[u8], read: impl FnMut(u64, &mut [u8]) -> usize) -> Moved {
     if libraries::is_dynamic(read) {
         return Moved(false);
     }
@@ -154,7 +157,7 @@ fn is_closed(program: i32) -> bool {
         || !libraries::is_dynamic(|offset, to| libraries::read_kernel(program, offset, to))
 }
 
-pub(crate) fn runs_as_another(program: i32) -> bool {
+pub(super) fn runs_as_another(program: i32) -> bool {
     const SET_UID: u32 = 0o4000;
     const SET_GID: u32 = 0o2010;
     let Ok((mode, uid, gid)) = file::mode_and_owner(program) else { return false };

@@ -1,4 +1,4 @@
-//! Before a dynamic loader runs: the program that it was given ([`crate::loader`]) gets a name that
+//! Before a dynamic loader runs: the program that it was given ([`crate::process::loader`]) gets a name that
 //! it can open.
 
 use mayfly_client::{NewOwner, OpenFile, Stop};
@@ -15,13 +15,17 @@ use super::{
     program_file::{object_path, read_ours, sealed_copy},
 };
 use crate::{
-    cwd,
-    environment::{self, Vector},
-    libraries::{self, Places},
-    loader::{self, Given},
-    locate::{Place, locate},
-    paths,
-    session::{self, Session},
+    paths::{
+        cwd,
+        locate::{Place, locate},
+        text,
+    },
+    process::{
+        environment::{self, Vector},
+        libraries::{self, Places},
+        loader::{self, Given},
+        session::{self, Session},
+    },
 };
 
 /// When the loader at `path` is given a program of the mount, puts a name of the kernel's in its
@@ -123,7 +127,7 @@ unsafe fn give(
         // A link is not followed: its directory is `$ORIGIN`.
         let directory = session.stat(place.parent().target(true)?, &mut PathText::new());
         cwd::absolute(directory.map_err(failed)?.id, &mut own)?;
-        own.push_component(paths::split_last(path).1)?;
+        own.push_component(text::split_last(path).1)?;
     }
     let mut object = PathText::new();
     let mut origin = PathText::new();
@@ -146,7 +150,7 @@ unsafe fn give(
         name.push(b"/")?;
         match copy {
             Some(copy) => name.push_decimal(copy as u64)?,
-            None => name.push(paths::split_last(object.as_bytes()).1)?,
+            None => name.push(text::split_last(object.as_bytes()).1)?,
         }
         loader::describe(own.as_bytes(), origin.as_bytes(), copy, &mut image.loaded)?;
         // SAFETY: passed on to the caller.

@@ -8,7 +8,7 @@ use mayfly_sys::{
     text::PathText,
 };
 
-use crate::{program, session::Session, settings};
+use crate::process::{program, session::Session, settings};
 
 /// The path of an object.
 pub(super) fn object_path(name: &[u8]) -> Result<PathText, Errno> {

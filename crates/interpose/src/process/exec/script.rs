@@ -2,7 +2,7 @@
 
 use mayfly_sys::{Errno, file::AT_FDCWD, text::PathText};
 
-use crate::libraries;
+use crate::process::libraries;
 
 /// Bytes of a file that the kernel looks at (`BINPRM_BUF_SIZE`).
 pub(super) const HEAD_BYTES: usize = 256;

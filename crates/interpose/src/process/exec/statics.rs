@@ -11,7 +11,11 @@ use mayfly_sys::{
 };
 
 use super::{HEAD_BYTES, Image, Interpreter, ScriptName, hand_over, interpreter};
-use crate::{handover, libraries, loader, paths, settings, strangers};
+use crate::{
+    descriptors::handover,
+    paths::text,
+    process::{libraries, loader, settings, strangers},
+};
 
 /// Runs the program at the kernel's path, from a directory and with flags, when it is static, or
 /// finds the interpreter of a script that is one. `None` when it is something else, or the library
@@ -98,7 +102,7 @@ pub(super) unsafe fn load(
     let library = PathText::from_bytes(settings::require()?.library.as_bytes())?;
     image.loads.push(path.as_bytes())?;
     let name = image.name;
-    let name = if name.is_empty() { paths::split_last(path.as_bytes()).1 } else { name };
+    let name = if name.is_empty() { text::split_last(path.as_bytes()).1 } else { name };
     // SAFETY: passed on to the caller.
     let errno = unsafe {
         image.equip(program, name)?;
