@@ -10,9 +10,9 @@
 //! far as it is not in the own node's part ([`parts`]).
 //!
 //! The calls stand here. What they are made of stands below: a transfer in [`pieces`] of the host's
-//! memory, several requests under way at a time ([`ahead`]), striped files ([`parts`]), the end of a
-//! file as the place of a write ([`append`]), [`seeking`], and [`slices`] of the caller's own memory
-//! for skins that serve others by messages.
+//! memory, several requests under way at a time ([`ahead`]), striped files ([`parts`]), the end of
+//! a file as the place of a write ([`append`]), [`seeking`], and [`slices`] of the caller's own
+//! memory for skins that serve others by messages.
 //!
 //! No bytes are kept from one call to the next: what may be kept is in [`crate::leases`].
 
@@ -40,10 +40,10 @@ use mayfly_wire::{Allocate, Read, Stat, Target, Write};
 use crate::{
     Client, Descriptors, OpenFile,
     counted::Transfer,
-    data::pieces::Pieces,
     objects::{InUse, Need},
     open::offset,
 };
+use pieces::Pieces;
 
 /// Repetitions after revoked grants before the daemon does the transfer.
 pub(crate) const TRIES: usize = 8;

@@ -8,8 +8,8 @@
 //! transfer; all other data travel through the daemon ([`data`]), the content of a small file
 //! together with the answer to its open ([`leases`]). What a path names is looked up in the
 //! daemon's records where they can be read ([`path`]), and small files are opened and read there
-//! ([`leases`]). Mounts that may keep pages of a file are told of its changes, and so is who watches
-//! it with inotify ([`changes`]).
+//! ([`leases`]). Mounts that may keep pages of a file are told of its changes, and so is who
+//! watches it with inotify ([`changes`]).
 //!
 //! The file offset and the status flags of an open file description stand in the node's shared
 //! table, so that all processes that inherited it see one offset ([`open::offset`]).

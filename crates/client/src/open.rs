@@ -1,7 +1,7 @@
 //! Open file descriptions as their users see them: an entry in the node's table.
 //!
-//! A description is shared by all processes that inherited it, so what POSIX keeps with it stands in
-//! the table: access mode, status flags, and the file [`offset`], which has a lock of its own.
+//! A description is shared by all processes that inherited it, so what POSIX keeps with it stands
+//! in the table: access mode, status flags, and the file [`offset`], which has a lock of its own.
 //! [`locks`] has the calls that lock files. They are requests, as the daemon decides who waits.
 //!
 //! The number at which an application has a description is not known here.

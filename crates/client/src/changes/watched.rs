@@ -1,10 +1,10 @@
 //! Telling those who watch files of the instance with inotify.
 //!
-//! What stands for the files ([`crate::changes::mirror`]) is changed by the process that has changed these,
-//! after it has done so: any process of the node that is served, or its mount. While nobody on the
-//! node watches anything that is one look at memory for each change. The end of a description that
-//! could be written to is told by the daemon, since it may be the end of its last process. Other
-//! nodes tell nothing.
+//! What stands for the files ([`crate::changes::mirror`]) is changed by the process that has
+//! changed these, after it has done so: any process of the node that is served, or its mount. While
+//! nobody on the node watches anything that is one look at memory for each change. The end of a
+//! description that could be written to is told by the daemon, since it may be the end of its last
+//! process. Other nodes tell nothing.
 //!
 //! A process that dies between a change and its telling leaves a name standing, or none; who makes
 //! such a name again is told that it was removed before. Nothing here can fail what has been done.
@@ -16,10 +16,8 @@ use mayfly_transport::Transport;
 use mayfly_types::{Attr, Errno, FileId, FileKind};
 use mayfly_wire::{SET_SIZE, Target, WALK_EMPTY, WALK_FOLLOW, Walk, listing::entries};
 
-use crate::{
-    Client, Descriptors, NewOwner, OpenFile,
-    changes::mirror::{Mirror, Name},
-};
+use super::mirror::{Mirror, Name};
+use crate::{Client, Descriptors, NewOwner, OpenFile};
 
 /// Names that a watched directory may have: each has a file that stands for it.
 pub const WATCHED_NAMES_MAX: usize = 1 << 16;

@@ -5,10 +5,10 @@ use mayfly_transport::Transport;
 use mayfly_transport_shm::tally::{Kind, Way};
 use mayfly_types::{Errno, limits::INLINE_BYTES_MAX};
 
+use super::{TRIES, pieces::Pieces, seeking::SEEK_CUR, within_limit};
 use crate::{
     Client, Descriptors, OpenFile,
     counted::Transfer,
-    data::{TRIES, pieces::Pieces, seeking::SEEK_CUR, within_limit},
     objects::{InUse, Need},
 };
 

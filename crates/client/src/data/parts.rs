@@ -18,9 +18,9 @@ use mayfly_transport_shm::layout::FILE_STRIPED;
 use mayfly_types::{Chunks, limits::TRANSFER_BYTES_MAX};
 use mayfly_wire::{GRANT_PART, GRANT_READ, GRANT_WRITE, Grant, OwnPart};
 
+use super::{TRIES, pieces::Pieces, read_object, write_object};
 use crate::{
     Client, Descriptors, OpenFile,
-    data::{TRIES, pieces::Pieces, read_object, write_object},
     objects::{InUse, Layout},
 };
 

@@ -5,7 +5,8 @@ use mayfly_sys::file::IoVec;
 use mayfly_transport::Transport;
 use mayfly_types::Errno;
 
-use crate::{Client, Descriptors, OpenFile, data::check_readable, objects::Need};
+use super::check_readable;
+use crate::{Client, Descriptors, OpenFile, objects::Need};
 
 impl<T: Transport, D: Descriptors> Client<T, D> {
     /// Reads at `offset`; fewer bytes than there is room for only at the end of the file.

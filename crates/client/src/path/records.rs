@@ -17,7 +17,7 @@ use mayfly_transport_shm::layout::{DAEMON_ASLEEP, DAEMON_AWAKE, NodeHead};
 use mayfly_types::{Attr, FileId, Times};
 use mayfly_wire::{WALK_FOLLOW, Walk, Wire, Writer, listing};
 
-use crate::path::ways::Ways;
+use super::ways::Ways;
 
 /// So much of the records is mapped at first, bytes: addresses, not memory. A million files take
 /// less, unless they have content.

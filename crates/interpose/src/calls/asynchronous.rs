@@ -19,12 +19,12 @@ use mayfly_sys::{
     user,
 };
 
+use super::{
+    data,
+    serve::{argument, issue},
+};
 use crate::{
     Call, Outcome,
-    calls::{
-        data,
-        serve::{argument, issue},
-    },
     descriptors::{hidden, table},
     process::{flight, session},
 };

@@ -14,12 +14,12 @@ use mayfly_wire::{
     Target,
 };
 
+use super::{
+    data,
+    serve::{AT, PLAIN, PathArguments, argument, done, with_path},
+};
 use crate::{
     Call, Outcome,
-    calls::{
-        data,
-        serve::{AT, PLAIN, PathArguments, argument, done, with_path},
-    },
     descriptors::lent,
     paths::{cwd, locate::is_link_of_procfs},
     process::session,

@@ -12,12 +12,8 @@ use mayfly_sys::{
 use mayfly_types::FileKind;
 use mayfly_wire::{ALLOCATE_ZERO_RANGE, SET_SIZE, Target};
 
-use crate::{
-    Call, Outcome,
-    calls::serve::{argument, done},
-    descriptors::lent,
-    process::session,
-};
+use super::serve::{argument, done};
+use crate::{Call, Outcome, descriptors::lent, process::session};
 
 const IOV_MAX: usize = 1024;
 const RWF_HIPRI: usize = 1;

@@ -9,12 +9,12 @@ use mayfly_sys::{
 };
 use mayfly_types::OpenRef;
 
+use super::{
+    locks, moving,
+    serve::{argument, done, issue},
+};
 use crate::{
     Call, Outcome,
-    calls::{
-        locks, moving,
-        serve::{argument, done, issue},
-    },
     descriptors::{
         identity, kept, lent,
         table::{self, Meaning},

@@ -8,11 +8,8 @@ use mayfly_sys::{Errno, user};
 use mayfly_types::FileKind;
 use mayfly_wire::listing::{Entry, entries};
 
-use crate::{
-    Call, Outcome,
-    calls::serve::{argument, done},
-    process::session,
-};
+use super::serve::{argument, done};
+use crate::{Call, Outcome, process::session};
 
 /// Bytes before the name: inode, offset, record length, type.
 const HEAD_BYTES: usize = 19;

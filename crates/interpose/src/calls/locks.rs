@@ -12,9 +12,9 @@ use mayfly_wire::{
     LOCK_FLOCK, LOCK_OFD, LOCK_POSIX, LOCK_READ, LOCK_UNLOCK, LOCK_WRITE, LockRange,
 };
 
+use super::serve::{argument, done};
 use crate::{
     Call, Outcome,
-    calls::serve::{argument, done},
     process::session::{self, Session},
 };
 

@@ -21,9 +21,9 @@ use mayfly_sys::{
 };
 use mayfly_types::FileKind;
 
+use super::serve::{argument, done};
 use crate::{
     Call, Outcome,
-    calls::serve::{argument, done},
     descriptors::{handover, lent},
     process::session,
 };

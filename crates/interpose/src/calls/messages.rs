@@ -14,12 +14,12 @@ use mayfly_sys::{
     user,
 };
 
+use super::{
+    serve::{argument, done, issue},
+    sockets,
+};
 use crate::{
     Call, Outcome,
-    calls::{
-        serve::{argument, done, issue},
-        sockets,
-    },
     descriptors::{handover, identity, table},
     process::{flight, inherit, session},
 };

@@ -16,14 +16,11 @@ use mayfly_sys::{
 };
 use mayfly_types::FileKind;
 
-use crate::{
-    Call, Outcome,
-    calls::{
-        descriptor::check_transfer,
-        serve::{argument, done},
-    },
-    process::session,
+use super::{
+    descriptor::check_transfer,
+    serve::{argument, done},
 };
+use crate::{Call, Outcome, process::session};
 
 const MAX: usize = mayfly_client::TRANSFER_MAX;
 

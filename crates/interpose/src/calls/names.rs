@@ -15,12 +15,12 @@ use mayfly_sys::{
 use mayfly_types::{FileId, FileKind};
 use mayfly_wire::{SPECIAL_FIFO, SPECIAL_SOCKET, Target};
 
+use super::{
+    serve::{self, AT, PLAIN, PathArguments, Work, argument, done, issue, with_path},
+    special,
+};
 use crate::{
     Call, Outcome,
-    calls::{
-        serve::{self, AT, PLAIN, PathArguments, Work, argument, done, issue, with_path},
-        special,
-    },
     descriptors::identity,
     paths::{
         cwd,

@@ -15,14 +15,14 @@ use mayfly_sys::{
 use mayfly_types::{FileId, FileKind, OpenRef};
 use mayfly_wire::{WALK_EMPTY, Walk};
 
+use super::{
+    names,
+    resolving::{self, Rules},
+    serve::{AT, PLAIN, PathArguments, argument, done, with_path},
+    special,
+};
 use crate::{
     Call, Outcome,
-    calls::{
-        names,
-        resolving::{self, Rules},
-        serve::{AT, PLAIN, PathArguments, argument, done, with_path},
-        special,
-    },
     descriptors::{handover, identity, lent},
     paths::{
         cwd,

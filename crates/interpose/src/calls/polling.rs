@@ -11,9 +11,9 @@ use mayfly_sys::{
     user,
 };
 
+use super::serve::argument;
 use crate::{
     Call, Outcome,
-    calls::serve::argument,
     descriptors::table::{self, Meaning},
     process::{flight, session},
 };

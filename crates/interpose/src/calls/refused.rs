@@ -4,11 +4,8 @@
 use mayfly_client::Stop;
 use mayfly_sys::{Errno, number};
 
-use crate::{
-    Call, Outcome,
-    calls::serve::{AT, PLAIN, PathArguments, argument, with_path},
-    process::session,
-};
+use super::serve::{AT, PLAIN, PathArguments, argument, with_path};
+use crate::{Call, Outcome, process::session};
 
 /// A call on a descriptor of ours.
 pub(super) fn on_descriptor(call: &Call, errno: Errno) -> Outcome {

@@ -1,9 +1,9 @@
 //! Sockets with a name in the instance.
 //!
-//! A socket that is bound to a name of ours is bound to a place of the node ([`crate::calls::special`]);
-//! whoever connects is told the place by the daemon. Where the instance is mounted, the kernel
-//! binds and finds the name there. A socket's address is reported as it was bound: beside the place
-//! stands a link that says so.
+//! A socket that is bound to a name of ours is bound to a place of the node
+//! ([`crate::calls::special`]); whoever connects is told the place by the daemon. Where the
+//! instance is mounted, the kernel binds and finds the name there. A socket's address is reported
+//! as it was bound: beside the place stands a link that says so.
 //!
 //! The name comes first and the kernel's socket second, since a socket cannot be unbound when the
 //! name turns out to be taken. In between a connection is refused, as it is before listen.
@@ -20,13 +20,13 @@ use mayfly_sys::{
 use mayfly_types::special::{BOUND_SUFFIX, PLACE_DIGITS, SPECIAL_DIRECTORY};
 use mayfly_wire::SPECIAL_SOCKET;
 
+use super::{
+    names,
+    serve::{argument, done},
+    special,
+};
 use crate::{
     Call, Outcome,
-    calls::{
-        names,
-        serve::{argument, done},
-        special,
-    },
     descriptors::handover,
     paths::{
         locate::{Place, locate},

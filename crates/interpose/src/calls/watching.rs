@@ -11,11 +11,8 @@ use mayfly_sys::{
     text::PathText,
 };
 
-use crate::{
-    Call, Outcome,
-    calls::serve::{PathArguments, argument, with_path},
-    process::session,
-};
+use super::serve::{PathArguments, argument, with_path};
+use crate::{Call, Outcome, process::session};
 
 const IN_DONT_FOLLOW: usize = 0x0200_0000;
 /// So often a watch is tried whose file went before it was watched.

@@ -14,15 +14,11 @@ use mayfly_sys::{
 use mayfly_types::limits::XATTR_NAME_BYTES_MAX;
 use mayfly_wire::{Target, WRITERS_XATTR, XATTR_CREATE, XATTR_REPLACE};
 
-use crate::{
-    Call, Outcome,
-    calls::{
-        attributes::{on_open, opened_target, with_target},
-        serve::{AT, PLAIN, argument, done},
-    },
-    descriptors::lent,
-    process::session,
+use super::{
+    attributes::{on_open, opened_target, with_target},
+    serve::{AT, PLAIN, argument, done},
 };
+use crate::{Call, Outcome, descriptors::lent, process::session};
 
 /// The longest value that the kernel hands to any file system (XATTR_SIZE_MAX).
 const VALUE_BYTES_MAX: usize = 65_536;

@@ -25,9 +25,9 @@ use mayfly_sys::{
 use mayfly_transport_shm::keeper;
 use mayfly_types::{FileKind, OpenRef};
 
+use super::{identity, kept, table};
 use crate::{
     Outcome,
-    descriptors::{identity, kept, table},
     paths::cwd,
     process::{flight, inherit, run_directory, session, settings},
 };

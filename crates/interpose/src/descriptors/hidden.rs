@@ -13,10 +13,8 @@ use mayfly_sys::{
 };
 use mayfly_types::mirror;
 
-use crate::{
-    descriptors::table,
-    process::{flight, run_directory},
-};
+use super::table;
+use crate::process::{flight, run_directory};
 
 /// Lowest number for a hidden descriptor when the limit is larger: higher ones make the kernel's
 /// table, which fork copies, larger.

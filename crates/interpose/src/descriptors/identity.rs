@@ -21,8 +21,8 @@ use mayfly_sys::{
 
 use mayfly_types::{FileId, OpenRef};
 
+use super::{hidden, kept, table};
 use crate::{
-    descriptors::{hidden, kept, table},
     paths::{cwd, text},
     process::{
         flight, run_directory,

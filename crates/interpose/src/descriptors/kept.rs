@@ -27,10 +27,10 @@ use mayfly_sys::{
     interrupt, number,
 };
 
+use super::table;
 use crate::{
     Call,
     class::{CALLS_MAX, DESCRIPTORS_MAX, ON_DESCRIPTOR, ON_PATH, ON_PATH_AT, put},
-    descriptors::table,
     process::flight,
 };
 

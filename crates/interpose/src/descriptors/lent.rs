@@ -16,15 +16,15 @@ use mayfly_sys::{
 use mayfly_types::{Attr, OpenRef};
 use mayfly_wire::Walk;
 
+use super::{
+    handover, identity,
+    table::{self, Meaning},
+};
 use crate::{
     Call,
     calls::{
         locks,
         serve::{AT, argument},
-    },
-    descriptors::{
-        handover, identity,
-        table::{self, Meaning},
     },
     process::{
         flight,

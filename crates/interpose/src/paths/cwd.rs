@@ -22,11 +22,11 @@ use mayfly_sys::{
 use mayfly_types::{FileId, FileKind};
 use mayfly_wire::Target;
 
+use super::text;
 use crate::{
     Call, Outcome,
     calls::serve::{self, PLAIN, argument, done, issue},
     descriptors::{handover, identity},
-    paths::text,
     process::{flight, session, settings},
 };
 

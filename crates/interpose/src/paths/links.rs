@@ -15,7 +15,8 @@ use mayfly_sys::{
 };
 use mayfly_types::limits::SYMLINK_FOLLOWS_MAX;
 
-use crate::{paths::text, process::settings};
+use super::text;
+use crate::process::settings;
 
 /// Could the failure mean that a link leads below the mount point?
 #[inline]

@@ -15,12 +15,12 @@ use mayfly_sys::{
 use mayfly_types::{FileId, FileKind, OpenRef};
 use mayfly_wire::{Target, WALK_EMPTY, WALK_FOLLOW, Walk};
 
+use super::{
+    cwd,
+    text::{self, Special},
+};
 use crate::{
     descriptors::identity::{self, Behind},
-    paths::{
-        cwd,
-        text::{self, Special},
-    },
     process::{
         session,
         settings::{self, Settings},

@@ -30,7 +30,8 @@ pub(super) const DESCRIPTORS: &[u8] = b"MAYFLY_FDS";
 pub(super) const DIRECTORY: &[u8] = b"MAYFLY_CWD";
 /// Path of the program in the mount.
 pub(super) const PROGRAM: &[u8] = b"MAYFLY_EXE";
-/// Path in the mount of the program that was given to a dynamic loader ([`crate::process::loader`]).
+/// Path in the mount of the program that was given to a dynamic loader
+/// ([`crate::process::loader`]).
 pub(super) const LOADED: &[u8] = b"MAYFLY_LOADED";
 /// The thread's name, when the kernel takes it from another file than the one that was asked for.
 pub(super) const NAME: &[u8] = b"MAYFLY_COMM";

@@ -1,11 +1,11 @@
 //! execve, execveat: programs and scripts, in the mount or not, with what they inherit.
 //!
-//! Every exec gets a rebuilt environment ([`crate::process::environment`]), and the descriptors that stay
-//! open get their identity. A file in the mount is looked at here, as the kernel would: a script's
-//! interpreter is found and started with the script's path, anything else is run from its object,
-//! or from a sealed copy in memory when there is no object or somebody has it open for writing. A
-//! script of the kernel's whose interpreter lies in the mount fails there with ENOENT and is then
-//! treated the same.
+//! Every exec gets a rebuilt environment ([`crate::process::environment`]), and the descriptors
+//! that stay open get their identity. A file in the mount is looked at here, as the kernel would: a
+//! script's interpreter is found and started with the script's path, anything else is run from its
+//! object, or from a sealed copy in memory when there is no object or somebody has it open for
+//! writing. A script of the kernel's whose interpreter lies in the mount fails there with ENOENT
+//! and is then treated the same.
 //!
 //! On success nothing returns. What the new program gets stands in buffers of our own, because the
 //! kernel copies it before it gives up the old memory; a child of vfork leaves them to its parent.
@@ -34,6 +34,14 @@ use program_file::{object_path, read_ours, sealed_copy};
 pub(crate) use script::interpreter_of;
 use script::{HEAD_BYTES, Interpreter, ScriptName, interpreter};
 
+use super::{
+    environment::{self, Additions, Vector},
+    flight, inherit,
+    libraries::{self, Places},
+    loader, program,
+    session::{self, Session},
+    settings, strangers,
+};
 use crate::{
     Call, Outcome,
     calls::serve::{AT, PLAIN, argument},
@@ -42,14 +50,6 @@ use crate::{
         cwd, links,
         locate::{Place, locate},
         text,
-    },
-    process::{
-        environment::{self, Additions, Vector},
-        flight, inherit,
-        libraries::{self, Places},
-        loader, program,
-        session::{self, Session},
-        settings, strangers,
     },
 };
 

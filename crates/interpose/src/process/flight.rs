@@ -20,12 +20,10 @@ use core::{
 use mayfly_client::OpenFile;
 use mayfly_sys::{Errno, fault, lock::Lock, process, scratch::Scratch, text};
 
-use crate::{
-    descriptors::{
-        identity,
-        table::{self, Meaning},
-    },
-    process::session::{self, Session},
+use super::session::{self, Session};
+use crate::descriptors::{
+    identity,
+    table::{self, Meaning},
 };
 
 const FLIGHTS_MAX: usize = 64;

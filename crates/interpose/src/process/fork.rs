@@ -21,6 +21,7 @@ use core::{
 
 use mayfly_sys::{Errno, file, lock::Held, memory, number, user};
 
+use super::{flight, run_directory, session};
 use crate::{
     Call, Outcome,
     calls::{locks, serve::argument},
@@ -29,7 +30,6 @@ use crate::{
         table::{self, Meaning},
     },
     paths::cwd,
-    process::{flight, run_directory, session},
     report,
 };
 

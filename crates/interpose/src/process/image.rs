@@ -14,10 +14,8 @@ use mayfly_sys::{
 };
 use mayfly_transport_shm::image::{ImageRequest, KEY_BYTES_MAX, request_image};
 
-use crate::{
-    process::{run_directory, settings},
-    report,
-};
+use super::{run_directory, settings};
+use crate::report;
 
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 

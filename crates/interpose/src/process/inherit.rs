@@ -13,11 +13,11 @@ use mayfly_sys::{
 };
 use mayfly_types::{FileId, OpenRef};
 
+use super::{environment, fork, loader, program, session, settings};
 use crate::{
     calls::names,
     descriptors::{identity, table},
     paths::{cwd, text},
-    process::{environment, fork, loader, program, session, settings},
     report,
 };
 

@@ -17,12 +17,10 @@ use mayfly_sys::{
     text::{PathText, Room},
 };
 
-use crate::{
-    paths::{
-        locate::{Place, locate},
-        text,
-    },
-    process::session,
+use super::session;
+use crate::paths::{
+    locate::{Place, locate},
+    text,
 };
 
 /// Program headers looked at; programs have about 13.

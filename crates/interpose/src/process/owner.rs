@@ -13,7 +13,8 @@ use core::sync::atomic::{
 
 use mayfly_sys::process;
 
-use crate::{Outcome, process::flight};
+use super::flight;
+use crate::Outcome;
 
 /// User and group plus a bit that says so; zero for unknown. Identities have 32 bits, and -1 is
 /// none, so the group's highest bit is free only when it is not set: then it is not kept.

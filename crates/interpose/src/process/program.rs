@@ -5,7 +5,8 @@
 //!
 //! The loader takes `$ORIGIN` from that link before we are there. So a copy's name has a slash in
 //! it, which gives every program of the mount an origin that nothing else is called; paths that
-//! begin with it are taken for paths that begin with the program's directory ([`crate::paths::locate`]).
+//! begin with it are taken for paths that begin with the program's directory
+//! ([`crate::paths::locate`]).
 
 use mayfly_sys::{
     file::{self, AT_FDCWD},
@@ -16,13 +17,11 @@ use mayfly_sys::{
 use mayfly_client::Stop;
 use mayfly_types::{Errno, FileId, limits::SYMLINK_FOLLOWS_MAX};
 
-use crate::{
-    paths::{
-        cwd,
-        locate::Place,
-        text::{self, Special},
-    },
-    process::{session::Session, settings},
+use super::{session::Session, settings};
+use crate::paths::{
+    cwd,
+    locate::Place,
+    text::{self, Special},
 };
 
 /// Name of a copy in memory; the part up to the slash is its directory in `/proc/self/exe`.

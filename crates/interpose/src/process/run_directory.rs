@@ -14,12 +14,8 @@ use mayfly_sys::{
     text::PathText,
 };
 
-use crate::{
-    descriptors::hidden,
-    paths::cwd,
-    process::{flight, settings},
-    report,
-};
+use super::{flight, settings};
+use crate::{descriptors::hidden, paths::cwd, report};
 
 /// The hidden descriptors, plus one.
 static RUN: AtomicI32 = AtomicI32::new(0);

@@ -1,8 +1,9 @@
 //! The process's session, made at the first call that needs it.
 //!
-//! A child of fork has none at first, whatever it finds here, and attaches anew ([`crate::process::fork`]).
-//! A child of vfork uses its parent's; when the parent has none, the child attaches for itself, for
-//! the short time until it becomes another program ([`crate::process::flight`]).
+//! A child of fork has none at first, whatever it finds here, and attaches anew
+//! ([`crate::process::fork`]). A child of vfork uses its parent's; when the parent has none, the
+//! child attaches for itself, for the short time until it becomes another program
+//! ([`crate::process::flight`]).
 
 use core::{
     mem::MaybeUninit,
@@ -21,13 +22,11 @@ use mayfly_transport_shm::{AttachOptions, Earlier, ShmTransport, attach, layout:
 use mayfly_types::OpenRef;
 use mayfly_wire::{MakeDirectory, Open, Operation, Unlink};
 
-use crate::{
-    descriptors::{
-        handover,
-        hidden::{self, Hidden},
-        table::{self, Meaning},
-    },
-    process::{flight, run_directory},
+use super::{flight, run_directory};
+use crate::descriptors::{
+    handover,
+    hidden::{self, Hidden},
+    table::{self, Meaning},
 };
 
 /// The client as this process uses it.

@@ -11,10 +11,10 @@ use mayfly_sys::{
     text::PathText,
 };
 
+use super::{environment, exec, flight, libraries, run_directory, settings};
 use crate::{
     descriptors::{handover, table},
     paths::cwd,
-    process::{environment, exec, flight, libraries, run_directory, settings},
     report,
 };
 

@@ -1,5 +1,5 @@
-//! Before a dynamic loader runs: the program that it was given ([`crate::process::loader`]) gets a name that
-//! it can open.
+//! Before a dynamic loader runs: the program that it was given ([`crate::process::loader`]) gets a
+//! name that it can open.
 
 use mayfly_client::{NewOwner, OpenFile, Stop};
 use mayfly_sys::{
