@@ -1,4 +1,14 @@
 //! The environment in which a program is served.
+//!
+//! A program is in an instance by what its environment says. [`command`] runs one command so,
+//! [`namespace`] does it where the mount is in a user namespace of its own, and [`containers`] says
+//! what a container needs so that the programs in it are in the instance of the host.
+//!
+//! Only variables are set: nothing of a running process is changed.
+
+pub mod command;
+pub mod containers;
+pub(crate) mod namespace;
 
 use std::{
     env,
@@ -9,7 +19,10 @@ use std::{
 
 use anyhow::{Result, ensure};
 
-use crate::{Config, config::Access, instance::PRELOAD_NAME, places::RUN_ROOT};
+use crate::{
+    Config,
+    instance::{PRELOAD_NAME, config::Access, places::RUN_ROOT},
+};
 
 /// The variables to set, with their values; what this process preloads stays behind the library.
 #[must_use]

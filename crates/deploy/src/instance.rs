@@ -1,4 +1,22 @@
-//! Making and removing the directories of an instance, and finding instances that exist.
+//! An instance on disk: its directories, made, found and removed.
+//!
+//! [`config`] is what it was started with; [`places`] says where things are when nobody says where,
+//! [`data_dirs`] in which directories a node keeps files. [`mount_point`] puts the mount point and
+//! takes it away. [`layouts`] gets and sets where bytes go. [`doctor`] finds what a crash has left,
+//! and says what to do about it.
+//!
+//! **Invariants.** An instance exists as long as its run directory does, and lives while the lock
+//! in there is held. What is made here is removed here, also after a crash: no file stands outside
+//! these directories but the mount point.
+//!
+//! No process is started here: that is [`crate::supervisor`].
+
+pub(crate) mod config;
+pub(crate) mod data_dirs;
+pub mod doctor;
+pub(crate) mod layouts;
+pub(crate) mod mount_point;
+pub(crate) mod places;
 
 use std::{
     fs::{self, Permissions},
@@ -16,12 +34,9 @@ use mayfly_types::special::SPECIAL_DIRECTORY;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, linkat, open};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    config::{self, Audience, Config, Options},
-    data_dirs::{self, DataDir},
-    log::LOG_NAME,
-    mount_point, places,
-};
+use crate::log::LOG_NAME;
+use config::{Audience, Config, Options};
+use data_dirs::DataDir;
 
 /// The preload library, built for the rules of a host process (`build.rs`).
 static PRELOAD_LIBRARY: &[u8] = include_bytes!(env!("MAYFLY_PRELOAD_LIBRARY"));

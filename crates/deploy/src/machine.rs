@@ -15,7 +15,7 @@ use rustix::{
 };
 use serde::Serialize;
 
-use crate::{places, size};
+use crate::{instance::places, size};
 
 /// The oldest kernel that Mayfly runs on.
 const OLDEST_KERNEL: (u32, u32) = (4, 18);

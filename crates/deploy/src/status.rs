@@ -2,6 +2,13 @@
 //!
 //! The supervisor is asked first: it answers whatever its daemon does. Then the daemon, as an
 //! attached process asks it, unless it is known that no answer would come.
+//!
+//! [`activity`] says what a node has done since it began, and [`work`] what its processes do, from
+//! what each counts in shared memory. All of it is read and nothing of it changed, so looking at an
+//! instance costs the instance nothing.
+
+pub(crate) mod activity;
+mod work;
 
 use anyhow::{Result, anyhow};
 use mayfly_fuse::Way;
@@ -17,12 +24,11 @@ use std::{os::unix::ffi::OsStrExt, path::PathBuf, sync::atomic::Ordering::Relaxe
 
 use crate::{
     Config,
-    activity::{self, Activity, Usage},
-    control::{self, View},
     instance::SOCKET_NAME,
-    proc_stat::ProcStat,
-    work,
+    processes::proc_stat::ProcStat,
+    supervisor::control::{self, View},
 };
+use activity::{Activity, Usage};
 
 /// Whether the daemon answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

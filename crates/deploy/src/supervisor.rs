@@ -5,15 +5,21 @@
 //! epoll; asleep unless something happens. It never waits for the daemon ([`outbox`]), which may be
 //! stopped. It ends when it is told to, when the lifeline to whoever started it is cut before it
 //! was detached, or when the daemon dies again and again without having served.
+//!
+//! [`launch`] starts a supervisor and holds on to it, [`control`] sends it commands, and
+//! [`process_end`] is how the end of a process reaches an epoll.
 
 mod children;
 mod connections;
+pub mod control;
 mod ears;
 mod images;
+pub(crate) mod launch;
 mod lifeline;
-mod mounts;
+pub(crate) mod mounts;
 mod outbox;
-mod sessions;
+pub(crate) mod process_end;
+pub(crate) mod sessions;
 mod watch;
 mod watched;
 
@@ -49,14 +55,14 @@ use rustix::{
 
 use crate::{
     Config,
-    control::{LOST, View},
-    instance::{self, Keep, Locked, SOCKET_NAME},
-    log, mount_point,
+    instance::{self, Keep, Locked, SOCKET_NAME, mount_point},
+    log,
     nodes::Net,
     signals,
 };
 use children::{Daemon, Restarts};
 use connections::Connections;
+use control::{LOST, View};
 use ears::{Around, Ears};
 use images::Images;
 use lifeline::{Lifeline, Word};

@@ -17,7 +17,8 @@ use signal_hook::{
     low_level::siginfo::Cause,
 };
 
-use crate::{Config, environment, namespace};
+use super::namespace;
+use crate::{Config, environment};
 
 /// A command that was not started, or not to its first instruction.
 #[derive(Debug, thiserror::Error)]
@@ -28,7 +29,7 @@ pub struct CannotRun {
 }
 
 impl CannotRun {
-    pub(crate) fn new(program: &OsStr, source: io::Error) -> CannotRun {
+    pub(super) fn new(program: &OsStr, source: io::Error) -> CannotRun {
         CannotRun { program: program.to_owned(), source }
     }
 

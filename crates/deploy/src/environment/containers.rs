@@ -8,11 +8,8 @@ use std::{
 use anyhow::{Result, bail};
 use serde::Serialize;
 
-use crate::{
-    Config,
-    environment::{self, Words},
-    mount_point,
-};
+use super::Words;
+use crate::{Config, environment, instance::mount_point};
 
 /// A program that starts containers, by the words it understands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,7 +16,8 @@ use anyhow::{Context, Result};
 use mayfly_fuse::Way;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::{Config, command::CannotRun, control};
+use super::command::CannotRun;
+use crate::{Config, supervisor::control};
 
 /// The hidden subcommand that joins the namespace of a mount: `__inside RUN_DIR -- COMMAND...`.
 pub const INSIDE: &str = "__inside";

@@ -14,12 +14,13 @@ use mayfly_types::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{data_dirs::DataDir, places, processors};
+use super::{data_dirs::DataDir, places};
+use crate::processes::processors;
 
 /// File name of the configuration, in the run directory and in the data directory.
-pub(crate) const FILE: &str = "instance.json";
+pub(super) const FILE: &str = "instance.json";
 /// Version of the configuration file that this program writes and reads.
-pub(crate) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 1;
 /// Below this the metadata store's own reserve leaves nothing to the user.
 const CAPACITY_BYTES_MIN: u64 = 64 << 20;
 const NAME_BYTES_MAX: usize = 64;

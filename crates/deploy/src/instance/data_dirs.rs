@@ -9,7 +9,8 @@ use anyhow::{Context, Result, ensure};
 use mayfly_object::{Further, spread};
 use serde::{Deserialize, Serialize};
 
-use crate::{Config, places};
+use super::places;
+use crate::Config;
 
 /// Directories that a node may have.
 const DIRECTORIES_MAX: usize = 64;
@@ -53,18 +54,18 @@ impl DataDir {
     }
 
     /// The same place whatever the working directory.
-    pub(crate) fn absolute(&self) -> Result<DataDir> {
+    pub(super) fn absolute(&self) -> Result<DataDir> {
         Ok(DataDir { class: self.class.clone(), path: crate::instance::absolute(&self.path)? })
     }
 
     /// The directory of the instance `name` in it.
-    pub(crate) fn of_instance(&self, name: &str) -> PathBuf {
+    pub(super) fn of_instance(&self, name: &str) -> PathBuf {
         self.path.join(format!("mayfly-{}-{name}", places::uid()))
     }
 }
 
 /// Refuses too many, and one that stands there twice.
-pub(crate) fn check(directories: &[PathBuf]) -> Result<()> {
+pub(super) fn check(directories: &[PathBuf]) -> Result<()> {
     ensure!(
         directories.len() <= DIRECTORIES_MAX,
         "--data-dir: at most {DIRECTORIES_MAX} directories"
@@ -86,7 +87,7 @@ fn free_bytes(directory: &Path) -> Result<u64> {
 }
 
 /// Deals the objects of a new instance out to its further directories, by their space.
-pub(crate) fn deal_out(config: &Config) -> Result<()> {
+pub(super) fn deal_out(config: &Config) -> Result<()> {
     if config.further.is_empty() {
         return Ok(());
     }
@@ -103,7 +104,7 @@ pub(crate) fn deal_out(config: &Config) -> Result<()> {
 }
 
 /// Removes the further directories of an instance.
-pub(crate) fn remove(config: &Config, mut gone: impl FnMut(&Path, std::io::Result<()>)) {
+pub(super) fn remove(config: &Config, mut gone: impl FnMut(&Path, std::io::Result<()>)) {
     for directory in &config.further {
         gone(&directory.path, fs::remove_dir_all(&directory.path));
     }

@@ -12,11 +12,8 @@ use std::{
 use anyhow::Result;
 use mayfly_fuse::Mounted;
 
-use crate::{
-    Found,
-    instance::{self, LOCK_NAME},
-    places,
-};
+use super::{LOCK_NAME, places};
+use crate::{Found, instance};
 
 /// A run directory without a lock file may be that of an instance which is just being made; not
 /// after so long.

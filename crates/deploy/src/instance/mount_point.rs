@@ -22,15 +22,12 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 
-use crate::{
-    Config,
-    instance::{self, Found},
-    log, places,
-};
+use super::{Found, places};
+use crate::{Config, instance, log};
 
 /// The mount point for `mount`, without links of others on its way, and whether it goes with the
 /// instance.
-pub(crate) fn choose(mount: &Path) -> Result<(PathBuf, bool)> {
+pub(super) fn choose(mount: &Path) -> Result<(PathBuf, bool)> {
     let mount = instance::absolute(mount)?;
     if is_loop(&mount) {
         let owner = fs::symlink_metadata(&mount)?.uid();
@@ -63,7 +60,7 @@ pub(crate) fn choose(mount: &Path) -> Result<(PathBuf, bool)> {
 }
 
 /// Puts what belongs there where the mount point is to be: the link, or a directory to mount on.
-pub(crate) fn put(config: &Config) -> Result<()> {
+pub(super) fn put(config: &Config) -> Result<()> {
     if config.way()?.is_some() {
         return put_directory(config);
     }
@@ -195,7 +192,7 @@ fn replace_directory(mount: &Path) {
 
 /// Takes the link or the directory away and puts the user's directory back, unless another instance
 /// runs there.
-pub(crate) fn take_away(config: &Config) -> io::Result<()> {
+pub(super) fn take_away(config: &Config) -> io::Result<()> {
     let mount = &config.mount;
     // What is in the own run directory is nobody else's: that saves looking at all the others.
     let own = mount.starts_with(&config.run_dir);

@@ -17,7 +17,7 @@ use rustix::{
     process::Pid,
 };
 
-use crate::{instance::Shared, process_end};
+use crate::{instance::Shared, supervisor::process_end};
 
 use super::words::{Lines, NODE, Order, Place, RELAY, Said, Up, line};
 

@@ -6,7 +6,7 @@ use std::{fs, path::PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use super::{Members, NodeReport, NodeState, is_this_machine, report_all};
-use crate::{Depth, places};
+use crate::{Depth, instance::places};
 
 /// In the run root, where no instance can have such a name.
 const DIRECTORY: &str = ".elsewhere";
@@ -16,7 +16,7 @@ fn directory() -> PathBuf {
 }
 
 fn directory_of(name: &str) -> Result<PathBuf> {
-    crate::config::check_name(name)?;
+    crate::instance::config::check_name(name)?;
     Ok(directory().join(name))
 }
 

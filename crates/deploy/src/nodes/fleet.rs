@@ -20,7 +20,7 @@ use super::{
     Launcher, Member, Members, NODES_MAX, Network, RoleLists, Roles, elsewhere,
     words::{Job, Order, Place, RELAY, Said, Settings, Up, read_line, write_line},
 };
-use crate::{DataDir, Depth, Instance, control::LOST, instance};
+use crate::{DataDir, Depth, Instance, instance, supervisor::control::LOST};
 
 /// How long nodes may take to end, or to say how they do.
 const ANSWER_MAX: Duration = Duration::from_secs(40);

@@ -18,8 +18,9 @@ use super::{
     words::{Job, Order, Place, Said},
 };
 use crate::{
-    Config, Found, control, instance, report_in,
+    Config, Found, instance, report_in,
     status::{Report, State},
+    supervisor::control,
 };
 
 /// Nodes of one host that are asked at the same time. Asking is waiting.

@@ -204,7 +204,7 @@ impl Teller {
 
 /// Where the log is of what is called so on this host, whether it runs or not.
 fn run_dir(base: &str, instance: u64) -> Result<PathBuf> {
-    crate::config::check_node_name(base)?;
+    crate::instance::config::check_node_name(base)?;
     let run_dir = default_run_root().join(base);
     let config = run_dir.is_dir().then(|| Config::load(&run_dir)).transpose()?;
     config

@@ -19,7 +19,10 @@ use super::{
     logs::{Next, Page, Wanted},
     net::Net,
 };
-use crate::{Depth, Options, data_dirs::DataDir, instance::Shared};
+use crate::{
+    Depth, Options,
+    instance::{Shared, data_dirs::DataDir},
+};
 
 /// Longest line that is read, bytes: the list of the largest instance fits.
 pub(super) const LINE_BYTES_MAX: u64 = 16 << 20;

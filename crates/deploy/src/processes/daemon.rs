@@ -18,7 +18,8 @@ use mayfly_meta::{LmdbOptions, LmdbStore, MemoryStore, Store, TreeOptions, TreeS
 use mayfly_object::{DirectoryStore, ObjectStore};
 use mayfly_types::{Durability, limits};
 
-use crate::{Config, Members, nodes, processors, signals};
+use super::processors;
+use crate::{Config, Members, nodes, signals};
 
 /// The hidden subcommand that the daemon runs as. Its standard input is the channel to the
 /// supervisor.

@@ -12,9 +12,8 @@ use mayfly_fuse::{Audience, Place};
 
 use crate::{
     Config,
-    instance::SOCKET_NAME,
+    instance::{SOCKET_NAME, mount_point::Beneath},
     log::{self, Level},
-    mount_point::Beneath,
     signals,
 };
 

@@ -16,7 +16,7 @@ impl ProcStat {
     }
 
     /// The field with that number, 3 or more.
-    pub(crate) fn field(&self, number: usize) -> Option<&str> {
+    pub(super) fn field(&self, number: usize) -> Option<&str> {
         self.0.split_whitespace().nth(number - 3)
     }
 

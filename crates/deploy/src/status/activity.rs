@@ -9,7 +9,7 @@ use mayfly_types::Errno;
 use mayfly_wire::Op;
 use serde::Serialize;
 
-use crate::{proc_stat::ProcStat, work::of_waits};
+use crate::{processes::proc_stat::ProcStat, status::work::of_waits};
 
 /// What is counted of a record that nobody waits for, by its kind's number.
 const RECORDS: [&str; RECORD_KINDS] = ["create", "mkdir", "unlink", "rmdir"];
@@ -127,7 +127,7 @@ pub struct Usage {
 }
 
 /// The supervisor and its children.
-pub(crate) fn usage(supervisor: i32) -> Vec<Usage> {
+pub(super) fn usage(supervisor: i32) -> Vec<Usage> {
     let children = fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children"));
     let children = children.unwrap_or_default();
     let children = children.split_whitespace().filter_map(|pid| pid.parse().ok());

@@ -31,7 +31,7 @@ fn each<const N: usize>(of: impl Fn(usize) -> u64) -> [u64; N] {
 const _: () = assert!(SIZES == tally::SIZES && WAITS == tally::WAITS);
 
 /// What all processes of a node did since it began.
-pub(crate) fn of_node(node: &NodeRegion) -> Work {
+pub(super) fn of_node(node: &NodeRegion) -> Work {
     let mut work = Work::default();
     for tally in used(node).chain([&node.past]) {
         work.add(&of_tally(tally));
@@ -166,7 +166,7 @@ fn of_process(tally: &Tally, clock: &Clock<'_>) -> ProcessWork {
 }
 
 /// Asks the daemon for the names of directories, by `transport`.
-pub(crate) fn detail(node: &NodeRegion, transport: &ShmTransport) -> Detail {
+pub(super) fn detail(node: &NodeRegion, transport: &ShmTransport) -> Detail {
     let clock = Clock::of(node);
     let mut tallies: Vec<&Tally> = used(node).filter(|tally| operations_of(tally) > 0).collect();
     let processes_seen = tallies.len() as u64;

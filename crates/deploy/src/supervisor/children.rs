@@ -17,7 +17,8 @@ use rustix::{
     process::Pid,
 };
 
-use crate::{daemon_process::DAEMON, log, process_end};
+use super::process_end;
+use crate::{log, processes::daemon::DAEMON};
 
 /// Starts in a row that come to nothing before the supervisor gives up.
 const FRUITLESS_MAX: u32 = 5;

@@ -16,7 +16,7 @@ use mayfly_types::limits::PATH_BYTES_MAX;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send, sockopt};
 
 use super::{Source, Watch};
-use crate::{log, places};
+use crate::{instance::places, log};
 
 /// Connections that have not said anything yet; more are closed at once.
 const WAITING_MAX: usize = 256;

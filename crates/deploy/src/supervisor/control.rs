@@ -14,7 +14,10 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Config, instance::SOCKET_NAME, mount_point};
+use crate::{
+    Config,
+    instance::{SOCKET_NAME, mount_point},
+};
 
 /// Longest answer that is read, bytes.
 const ANSWER_BYTES_MAX: usize = 4096;
@@ -36,7 +39,7 @@ pub(crate) struct View {
     /// Attached processes.
     pub(crate) sessions: u32,
     /// Messages that the daemon has yet to take.
-    pub(crate) owed: usize,
+    pub(super) owed: usize,
     /// Where the instance is mounted, its mount point first if it is mounted there.
     pub(crate) mounts: Vec<PathBuf>,
     /// The process that serves the instance's own mount point.
@@ -47,7 +50,7 @@ pub(crate) struct View {
 
 impl View {
     /// Answers who asked.
-    pub(crate) fn tell(&self, connection: &OwnedFd) {
+    pub(super) fn tell(&self, connection: &OwnedFd) {
         let text = serde_json::to_vec(self).unwrap_or_default();
         // Whoever has gone meanwhile does not mind.
         let _ = send(connection, &text, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);

@@ -10,14 +10,14 @@ use crate::{
 
 /// A pipe for each part of the node.
 pub(super) struct Ears {
-    pub(super) daemon: Ear,
+    pub(crate) daemon: Ear,
     pub(super) mount: Ear,
-    pub(super) image: Ear,
+    pub(crate) image: Ear,
 }
 
 /// What there is around a child that is started.
 pub(super) struct Around<'a> {
-    pub(super) config: &'a Config,
+    pub(crate) config: &'a Config,
     pub(super) watch: &'a Watch,
     /// Where its words go.
     pub(super) ear: &'a Ear,

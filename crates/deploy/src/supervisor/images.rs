@@ -1,8 +1,8 @@
 //! Images that processes ask for: one maker for each library, however many wait for it.
 //!
-//! The supervisor itself reads no library: a child makes the image ([`crate::image_process`]) and
-//! its exit is the answer. A library that is unfit is remembered, so that a program that is started
-//! a thousand times costs one attempt.
+//! The supervisor itself reads no library: a child makes the image ([`crate::processes::image`])
+//! and its exit is the answer. A library that is unfit is remembered, so that a program that is
+//! started a thousand times costs one attempt.
 
 use std::{
     collections::HashSet,
@@ -23,11 +23,11 @@ use rustix::{
     process::Pid,
 };
 
+use super::process_end;
 use super::{Source, ears::Around, sessions};
 use crate::{
-    Config,
-    image_process::{IMAGE, UNFIT, hexadecimal},
-    log, process_end,
+    Config, log,
+    processes::image::{IMAGE, UNFIT, hexadecimal},
 };
 
 /// Libraries remembered because there is no image of them; beyond that all are tried again.

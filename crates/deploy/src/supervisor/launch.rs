@@ -8,7 +8,8 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use crate::{Config, control::LOST, log::LOG_NAME};
+use super::control::LOST;
+use crate::{Config, log::LOG_NAME};
 
 /// The hidden subcommand that the supervisor runs as.
 pub const SUPERVISE: &str = "__supervise";

@@ -73,7 +73,7 @@ impl Lifeline {
     }
 
     /// Nobody is told anything any more.
-    pub(super) fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         let _ = self.line.shutdown(Shutdown::Both);
         self.closed = true;
     }

@@ -22,8 +22,8 @@ use rustix::{
 
 use super::{Source, Watch, ears::Around};
 use crate::{
-    fuse_process::{FUSE, MOUNTED},
     log,
+    processes::fuse::{FUSE, MOUNTED},
 };
 
 /// Mounts of one instance on one node.
@@ -68,7 +68,7 @@ impl Mounts {
     }
 
     /// The process that serves the instance's own mount point.
-    pub(super) fn server(&self) -> Option<u32> {
+    pub(crate) fn server(&self) -> Option<u32> {
         let main = self.all.iter().find(|mount| mount.main && mount.mounted)?;
         Some(main.child.id())
     }

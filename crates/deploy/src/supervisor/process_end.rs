@@ -19,7 +19,7 @@ use rustix::{
     time::Timespec,
 };
 
-use crate::proc_stat::ProcStat;
+use crate::processes::proc_stat::ProcStat;
 
 /// A thread that looks does so as often with few processes, and the less often the more there are.
 const PAUSE: Duration = Duration::from_millis(10);

@@ -25,8 +25,8 @@ use rustix::{
     process::Pid,
 };
 
+use super::process_end;
 use super::{Source, Watch};
-use crate::process_end;
 
 /// What is held for a process as long as it lives.
 struct Session {
@@ -108,7 +108,7 @@ impl Sessions {
     }
 
     /// Makes a session for the process at the other end of `connection` and answers it.
-    pub(super) fn open(
+    pub(crate) fn open(
         &mut self,
         connection: OwnedFd,
         (pid, earlier): (u32, Earlier),

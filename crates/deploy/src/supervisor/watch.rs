@@ -47,7 +47,7 @@ impl Source {
         u64::from(number) | kind << 32
     }
 
-    pub(super) fn of(token: u64) -> Option<Source> {
+    pub(crate) fn of(token: u64) -> Option<Source> {
         let number = token as u32;
         Some(match token >> 32 {
             1 => Source::Listener,
@@ -70,7 +70,7 @@ impl Source {
 pub(crate) struct Watch(pub(super) OwnedFd);
 
 impl Watch {
-    pub(crate) fn add(&self, fd: impl AsFd, source: Source) -> Result<()> {
+    pub(super) fn add(&self, fd: impl AsFd, source: Source) -> Result<()> {
         let data = epoll::EventData::new_u64(source.token());
         epoll::add(&self.0, fd, data, epoll::EventFlags::IN | epoll::EventFlags::RDHUP)?;
         Ok(())
@@ -83,7 +83,7 @@ impl Watch {
         let _ = epoll::modify(&self.0, fd, data, flags | epoll::EventFlags::RDHUP);
     }
 
-    pub(crate) fn remove(&self, fd: impl AsFd) {
+    pub(super) fn remove(&self, fd: impl AsFd) {
         // It fails only for a descriptor that is not watched, which is what is wanted.
         let _ = epoll::delete(&self.0, fd);
     }

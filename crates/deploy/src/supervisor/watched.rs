@@ -48,7 +48,7 @@ impl Watched {
     }
 
     /// Looks, if it is time.
-    pub(super) fn look(&mut self, run_dir: &Path, watched: &AtomicU32) {
+    pub(crate) fn look(&mut self, run_dir: &Path, watched: &AtomicU32) {
         if self.0.take_if(|due| *due <= Instant::now()).is_none() {
             return;
         }
