@@ -4,6 +4,12 @@
 //! `AWS_SECRET_ACCESS_KEY`, `AWS_ENDPOINT_URL`, `AWS_REGION` and so on), never from a command line.
 //! What an object has no place for stands in its metadata as other tools have it: `mtime`, seconds
 //! and nanoseconds since 1970, and `mode`, permission bits in octal digits.
+//!
+//! [`download`] copies from a store into directories, and [`upload`] the other way. Both take
+//! several objects at a time and leave what has arrived already.
+
+pub(crate) mod download;
+pub(crate) mod upload;
 
 use std::{
     collections::HashMap,
@@ -26,9 +32,11 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::{
     Problem,
+    copy::{
+        settle::{Moment, Stat},
+        whole::failed,
+    },
     report::by_heart,
-    settle::{Moment, Stat},
-    whole::failed,
 };
 
 /// What an address begins with.

@@ -5,7 +5,11 @@
 //! journal keeps when that was, by the destination's own clock, and the number that is in the
 //! temporary names, so that what a try has left is found and removed. It is one small file for each
 //! unfinished stage, however many files that has, and held by a lock while the stage runs. Beside
-//! it is a log of the parts of large files that are done.
+//! it is a log of the parts of large files that are done ([`done_parts`]). The [`registry`] says
+//! which stages run in an instance, and how the last ones ended.
+
+pub(crate) mod done_parts;
+pub mod registry;
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +28,8 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Report, done_parts::DoneParts, settle::Moment};
+use crate::{Report, copy::settle::Moment};
+use done_parts::DoneParts;
 
 /// What was begun so long ago is not taken up again.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(30 * 24 * 3600);

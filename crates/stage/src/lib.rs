@@ -4,37 +4,19 @@
 //! The engine knows nothing of instances: both sides are directories. It runs in a process that the
 //! instance serves, so one of them may be in it. A stage takes [`Pair`]s of a source and a
 //! destination in turn. Each tree is walked once, by all threads: what a directory has is read once
-//! and dealt out in batches ([`queue`]), large files in ranges. A file is written under a temporary
-//! name beside its own and renamed when it is whole ([`whole`]); a directory gets its mode and
-//! times when all that is in it is done ([`tree`]). What fails is noted and everything else goes on
-//! ([`report`]).
+//! and dealt out in batches ([`walk::queue`]), large files in ranges. A file is written under a
+//! temporary name beside its own and renamed when it is whole ([`copy::whole`]); a directory gets
+//! its mode and times when all that is in it is done ([`walk::tree`]). What fails is noted and
+//! everything else goes on ([`report`]).
 
 mod bucket;
-mod counts;
-mod done_parts;
-mod download;
-mod entry;
+mod copy;
 mod inherited;
 mod journal;
-mod large;
-mod links;
-mod listed;
-mod pace;
 mod priority;
-mod queue;
-pub mod registry;
 mod remote;
 mod report;
-mod select;
-mod settle;
-mod special;
-mod sync;
-mod tree;
-mod upload;
 mod walk;
-mod whole;
-mod words;
-mod worker;
 mod writers;
 mod xattrs;
 
@@ -46,21 +28,21 @@ use std::{
     },
 };
 
+pub use bucket::download::download;
+pub use bucket::upload::upload;
 pub use bucket::{BadBucket, Bucket};
-pub use counts::Counts;
-pub use download::download;
+pub use copy::settle::Moment;
 pub use inherited::{hand_on, inherited};
-pub use journal::{Journal, JournalError};
-pub use listed::{BadPath, Listed};
+pub use journal::{Journal, JournalError, registry};
 pub use priority::stand_back;
 pub use remote::Worker;
+pub use remote::worker::work;
+pub use report::counts::Counts;
 pub use report::{Note, Problem, Report, Watcher};
-pub use select::{BadPattern, Selection, Wanted};
-pub use settle::Moment;
-pub use upload::upload;
+pub use walk::listed::{BadPath, Listed};
 pub use walk::now_at;
+pub use walk::select::{BadPattern, Selection, Wanted};
 pub use walk::{stage, stage_with};
-pub use worker::work;
 
 /// One tree or file, and where it goes: `source` itself becomes `destination`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,6 +3,11 @@
 //! A thread here stands for each of their threads: it takes what is next from the queue, has it
 //! done there, and does itself what they hand back. One that falls silent is left; what it was at
 //! is done here, under other temporary names, so that it may come to life again and does no harm.
+//!
+//! [`words`] is what both sides say to each other, and [`worker`] the process on the other node.
+
+pub(crate) mod words;
+pub(crate) mod worker;
 
 use std::{
     collections::HashMap,
@@ -31,16 +36,15 @@ use nix::{
 
 use crate::{
     Cancel, Counts, Note, Problem,
-    entry::Kind,
-    large::Large,
-    queue::{Names, Turn},
+    copy::{entry::Kind, large::Large, settle::Stat, whole},
     report::by_heart,
-    settle::Stat,
-    tree::{Dir, os},
-    walk::{PIECE_BYTES, Stager},
-    whole,
-    words::{self, Begin, Done, Down, Seen, Spot, Up, What},
+    walk::{
+        PIECE_BYTES, Stager,
+        queue::{Names, Turn},
+        tree::{Dir, os},
+    },
 };
+use words::{Begin, Done, Down, Seen, Spot, Up, What};
 
 /// Who copies says so often that it goes on.
 pub(crate) const ALIVE_EVERY: Duration = Duration::from_secs(1);
@@ -263,7 +267,7 @@ struct Token {
 impl Token {
     fn make(stage: u64, destination: &Path) -> io::Result<Token> {
         let name = whole::temporary_name((stage, 0), OsStr::new("token"));
-        let path = crate::tree::split(destination).0.join(os(&name));
+        let path = crate::walk::tree::split(destination).0.join(os(&name));
         let bytes = format!("{stage:016x}").into_bytes();
         fs::write(&path, &bytes)?;
         Ok(Token { path, bytes })

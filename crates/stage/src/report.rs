@@ -1,4 +1,8 @@
 //! What could not be done, and who is told while it happens.
+//!
+//! [`counts`] says how much has been done so far. Nothing is printed here: a [`Watcher`] is told.
+
+pub(crate) mod counts;
 
 use std::{
     path::{Path, PathBuf},
@@ -8,7 +12,7 @@ use std::{
 use nix::errno::Errno;
 use serde::Serialize;
 
-use crate::counts::{Counters, Counts, count};
+use counts::{Counters, Counts, count};
 
 /// So many problems are kept for the end; all of them are told as they happen.
 const PROBLEMS_MAX: usize = 1000;

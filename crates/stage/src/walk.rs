@@ -1,4 +1,17 @@
 //! The threads of a stage, and the directories that they walk through.
+//!
+//! [`tree`] holds the directories of a pair while something in them is left to do, [`queue`] deals
+//! out what is left, and [`pace`] keeps to the bytes and files a second that were allowed. What is
+//! copied at all is decided by patterns ([`select`]) or by a list ([`listed`]).
+//!
+//! **Invariants.** A directory is read once, and finished after all that is in it. A failure is
+//! noted, and everything else goes on.
+
+pub(crate) mod listed;
+mod pace;
+pub(crate) mod queue;
+pub(crate) mod select;
+pub(crate) mod tree;
 
 use std::{
     collections::HashSet,
@@ -28,22 +41,23 @@ use nix::{
 
 use crate::{
     BadPattern, Cancel, Journal, Note, Options, Pair, Report, STREAMS_MAX, Selection, Watcher,
-    counts::count,
-    done_parts::DoneParts,
-    entry::Kind,
-    large::PART_BYTES,
-    links::{Links, Name},
-    pace::Pace,
-    queue::{Entries, Names, Queue, Turn},
+    bucket::upload::Sink,
+    copy::{
+        entry::Kind,
+        large::PART_BYTES,
+        links::{Links, Name},
+        settle::{Moment, Stat, set_permissions, set_times, umask},
+        whole,
+    },
+    journal::done_parts::DoneParts,
     remote::{self, Worker},
-    report::{Notes, Problem},
-    settle::{Moment, Stat, set_permissions, set_times, umask},
-    tree::{Dir, Tree, make_all, open_above, os, split},
-    upload::Sink,
-    whole,
+    report::{Notes, Problem, counts::count},
     writers::{self, Writers},
     xattrs,
 };
+use pace::Pace;
+use queue::{Entries, Names, Queue, Turn};
+use tree::{Dir, Tree, make_all, open_above, os, split};
 
 /// Watchers are told so often how far it is.
 const TOLD_EVERY: Duration = Duration::from_millis(200);

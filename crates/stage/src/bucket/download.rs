@@ -15,15 +15,19 @@ use std::{
 use nix::{errno::Errno, sys::stat::SFlag};
 use object_store::path::Path as Key;
 
+use super::{Kept, Listed, PART_BYTES};
 use crate::{
     BadPattern, Bucket, Cancel, Journal, Note, Options, Problem, Report, STREAMS_MAX, Selection,
     Watcher,
-    bucket::{Kept, Listed, PART_BYTES},
-    counts::count,
-    settle::{Stat, set_permissions},
-    tree::{make_all, split},
-    walk::Stager,
-    whole::{Partial, temporary_name},
+    copy::{
+        settle::{Stat, set_permissions},
+        whole::{Partial, temporary_name},
+    },
+    report::counts::count,
+    walk::{
+        Stager,
+        tree::{make_all, split},
+    },
 };
 
 /// So many objects are listed ahead.
@@ -156,7 +160,7 @@ impl Fetch<'_> {
         partial.finish(&name, &Stat { modified: time, accessed: time, ..new })?;
         if self.stager.options.verify {
             let copy = std::fs::File::open(path);
-            let copy = copy.map_err(|error| crate::whole::failed("open the copy", &error))?;
+            let copy = copy.map_err(|error| crate::copy::whole::failed("open the copy", &error))?;
             self.bucket.compare(key, listed.bytes, &copy)?;
         }
         self.stager.copied(listed.bytes);
@@ -171,7 +175,7 @@ impl Fetch<'_> {
             self.stager.turn(end - at)?;
             let content = self.bucket.range(key, at, end)?;
             let written = partial.as_file()?.write_all_at(&content, at);
-            written.map_err(|error| crate::whole::failed("write the file", &error))?;
+            written.map_err(|error| crate::copy::whole::failed("write the file", &error))?;
             at = end;
         }
         // Ranges of two objects would be neither.

@@ -9,13 +9,15 @@ use std::{
 
 use nix::errno::Errno;
 
+use super::{Listed, Listing, PART_BYTES};
 use crate::{
     BadPattern, Bucket, Cancel, Journal, Note, Options, Pair, Problem, Report, Selection, Watcher,
-    bucket::{Listed, Listing, PART_BYTES},
-    counts::count,
-    settle::Stat,
-    tree::{Dir, Tree, os},
-    walk::{Stager, prepare_process, selections},
+    copy::settle::Stat,
+    report::counts::count,
+    walk::{
+        Stager, prepare_process, selections,
+        tree::{Dir, Tree, os},
+    },
 };
 
 /// Where files go instead of a directory.
@@ -115,7 +117,7 @@ impl Stager<'_> {
             sink.bucket.put(&key, stat, &all)?;
         } else {
             let again = std::io::Seek::rewind(&mut &*source);
-            again.map_err(|error| crate::whole::failed("read the file", &error))?;
+            again.map_err(|error| crate::copy::whole::failed("read the file", &error))?;
             sink.bucket.put_large(&key, stat, source, |bytes| self.turn(bytes), is_still)?;
         }
         if self.options.verify {
@@ -160,6 +162,6 @@ fn read_all(source: &File, to: &mut [u8]) -> Result<(), Problem> {
     let read = std::os::unix::fs::FileExt::read_exact_at(source, to, 0);
     read.map_err(|error| match error.kind() {
         std::io::ErrorKind::UnexpectedEof => Problem::Changing,
-        _ => crate::whole::failed("read the file", &error),
+        _ => crate::copy::whole::failed("read the file", &error),
     })
 }

@@ -19,16 +19,19 @@ use nix::{
     unistd::{UnlinkatFlags, linkat, unlinkat},
 };
 
+use super::{
+    links::{Claim, Name},
+    settle::{Stat, set_permissions},
+    whole::{Partial, failed, temporary_name},
+};
 use crate::{
     Note, Options, WhenOpen,
-    counts::count,
-    links::{Claim, Name},
-    report::Problem,
-    settle::{Stat, set_permissions},
-    tree::{Dir, os},
-    upload::Sink,
-    walk::Stager,
-    whole::{Partial, failed, temporary_name},
+    bucket::upload::Sink,
+    report::{Problem, counts::count},
+    walk::{
+        Stager,
+        tree::{Dir, os},
+    },
 };
 
 /// A file that changes while it is copied is copied again, so often.
@@ -110,7 +113,7 @@ impl Stager<'_> {
         }
     }
 
-    pub(crate) fn fail(&self, dir: &Dir, name: &CStr, problem: Problem) {
+    pub(super) fn fail(&self, dir: &Dir, name: &CStr, problem: Problem) {
         if problem != Problem::Ended {
             self.notes.problem(&dir.path(os(name)), problem);
         }
@@ -250,7 +253,7 @@ impl Stager<'_> {
     }
 
     /// The copy of a file is there, or is not: other names that waited for it get theirs.
-    pub(crate) fn names_follow(
+    pub(super) fn names_follow(
         &self,
         dir: &Dir,
         name: &CStr,
@@ -419,7 +422,7 @@ impl Stager<'_> {
     }
 
     /// Under which name a file is written.
-    pub(crate) fn first_name(&self, dir: &Dir, name: &OsStr) -> CString {
+    pub(super) fn first_name(&self, dir: &Dir, name: &OsStr) -> CString {
         match self.options.unwatched && dir.is_new() {
             true => CString::new(name.as_bytes()).unwrap_or_default(),
             false => temporary_name((self.stage, self.node), name),
@@ -441,7 +444,7 @@ impl Stager<'_> {
     }
 
     /// Attributes, but for times, of a copy that has its content.
-    pub(crate) fn attributes(
+    pub(super) fn attributes(
         &self,
         dir: &Dir,
         name: &CStr,
@@ -458,7 +461,7 @@ impl Stager<'_> {
     }
 
     /// The copy has its name.
-    pub(crate) fn finished(
+    pub(super) fn finished(
         &self,
         dir: &Dir,
         name: &CStr,

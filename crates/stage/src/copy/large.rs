@@ -16,14 +16,18 @@ use nix::{
     unistd::{Whence, lseek},
 };
 
-use crate::{
-    done_parts::DoneParts,
+use super::{
     entry::Done,
-    report::Problem,
     settle::Stat,
-    tree::{Dir, os},
-    walk::Stager,
     whole::{Partial, failed},
+};
+use crate::{
+    journal::done_parts::DoneParts,
+    report::Problem,
+    walk::{
+        Stager,
+        tree::{Dir, os},
+    },
 };
 
 /// So long is a part, bytes.
@@ -40,7 +44,7 @@ pub(crate) struct Large {
     pub(crate) target: File,
     pub(crate) temporary: CString,
     /// So often it had changed before.
-    pub(crate) tries: u32,
+    pub(super) tries: u32,
     /// Parts that an earlier try has copied; not all of them.
     earlier: BTreeSet<u64>,
     /// Parts that are not done.
@@ -49,7 +53,7 @@ pub(crate) struct Large {
 }
 
 impl Large {
-    pub(crate) fn new(
+    pub(super) fn new(
         (dir, name): (Arc<Dir>, CString),
         (source, stat): (File, Stat),
         (target, temporary): (File, CString),
@@ -94,7 +98,7 @@ impl Large {
     }
 
     /// A part is done; true when it was the last one.
-    pub(crate) fn end(&self, done: Result<(), Problem>) -> bool {
+    pub(super) fn end(&self, done: Result<(), Problem>) -> bool {
         if let Err(problem) = done
             && let Ok(mut first) = self.problem.lock()
         {

@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use crate::tree::Dir;
+use crate::walk::tree::Dir;
 
 /// A name in a directory.
 pub(crate) type Name = (Arc<Dir>, CString);
@@ -31,7 +31,7 @@ enum State {
 
 /// What is to be done about a name.
 #[derive(Debug)]
-pub(crate) enum Claim {
+pub(super) enum Claim {
     /// It is copied.
     Copy,
     /// Somebody else does it, when the copy is there.
@@ -46,7 +46,7 @@ pub(crate) struct Links(Mutex<HashMap<(u64, u64), Known>>);
 
 impl Links {
     /// Another name of a file that has so many.
-    pub(crate) fn claim(&self, identity: (u64, u64), links: u64, name: Name) -> Claim {
+    pub(super) fn claim(&self, identity: (u64, u64), links: u64, name: Name) -> Claim {
         let Ok(mut known) = self.0.lock() else { return Claim::Copy };
         let Some(one) = known.get_mut(&identity) else {
             let state = State::Copying(Vec::new());

@@ -19,7 +19,7 @@ use nix::{
     unistd::geteuid,
 };
 
-use crate::words::Still;
+use crate::remote::words::Still;
 
 /// Seconds and nanoseconds since 1970, by the clock of whoever keeps a file.
 pub type Moment = (i64, i64);
@@ -88,7 +88,7 @@ impl Stat {
     }
 
     /// Is a copy with these attributes one of this file, as far as they tell?
-    pub(crate) fn is_same_as(&self, copy: &Stat) -> bool {
+    pub(super) fn is_same_as(&self, copy: &Stat) -> bool {
         self.kind == copy.kind && self.bytes == copy.bytes && self.modified == copy.modified
     }
 
@@ -146,7 +146,7 @@ pub(crate) fn umask() -> u32 {
 }
 
 /// Gives what a name stands for its times; a link itself.
-pub(crate) fn set_times_at<P: ?Sized + NixPath>(
+pub(super) fn set_times_at<P: ?Sized + NixPath>(
     directory: impl AsFd,
     name: &P,
     stat: &Stat,

@@ -9,24 +9,28 @@ use nix::{
     unistd::{UnlinkatFlags, mkfifoat, symlinkat, unlinkat},
 };
 
-use crate::{
+use super::{
     entry::Done,
-    report::Problem,
     settle::{Stat, set_times_at},
-    tree::{Dir, os},
-    walk::Stager,
     whole::{make_anew, temporary_name},
+};
+use crate::{
+    report::Problem,
+    walk::{
+        Stager,
+        tree::{Dir, os},
+    },
 };
 
 impl Stager<'_> {
-    pub(crate) fn link(&self, dir: &Dir, name: &CStr, stat: &Stat) -> Result<Done, Problem> {
+    pub(super) fn link(&self, dir: &Dir, name: &CStr, stat: &Stat) -> Result<Done, Problem> {
         let leads = readlinkat(&dir.source, name).map_err(Problem::of("read the link"))?;
         self.special(dir, name, stat, "make the link", |target, to| {
             symlinkat(leads.as_os_str(), target, to)
         })
     }
 
-    pub(crate) fn pipe(&self, dir: &Dir, name: &CStr, stat: &Stat) -> Result<Done, Problem> {
+    pub(super) fn pipe(&self, dir: &Dir, name: &CStr, stat: &Stat) -> Result<Done, Problem> {
         let mode = Mode::from_bits_truncate(stat.permissions() & 0o777);
         self.special(dir, name, stat, "make the pipe", |target, to| {
             mkfifoat(target, to, mode)?;

@@ -4,7 +4,12 @@ use std::thread;
 
 use nix::unistd::syncfs;
 
-use crate::{Note, remote::Worker, report::Problem, tree::Dir, walk::Stager, words::Down};
+use crate::{
+    Note,
+    remote::{Worker, words::Down},
+    report::Problem,
+    walk::{Stager, tree::Dir},
+};
 
 /// Of a node that has copied something and ended early.
 const ENDED_EARLY: &str = "it ended before its file system was asked to keep what it has written; \

@@ -21,10 +21,8 @@ use nix::{
     unistd::{UnlinkatFlags, unlinkat},
 };
 
-use crate::{
-    report::Problem,
-    settle::{Stat, set_times_at},
-};
+use super::settle::{Stat, set_times_at};
+use crate::report::Problem;
 
 /// What the temporary names of all stages begin with.
 const PREFIX: &str = ".mayfly-";
@@ -45,7 +43,7 @@ pub(crate) fn is_temporary(stage: u64, name: &OsStr) -> bool {
 }
 
 /// Makes something under a name that an earlier try of this stage may have left.
-pub(crate) fn make_anew<T>(
+pub(super) fn make_anew<T>(
     directory: BorrowedFd<'_>,
     name: &CStr,
     make: impl Fn() -> Result<T, Errno>,
@@ -84,7 +82,7 @@ impl<'a> Partial<'a> {
     }
 
     /// One of that length that an earlier try has left, if there is one.
-    pub(crate) fn find(directory: BorrowedFd<'a>, name: &CStr, stat: &Stat) -> Option<Partial<'a>> {
+    pub(super) fn find(directory: BorrowedFd<'a>, name: &CStr, stat: &Stat) -> Option<Partial<'a>> {
         let flags = OFlag::O_RDWR | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
         let file = openat(directory, name, flags, Mode::empty()).ok()?;
         let found = Stat::of(&file).ok()?;
@@ -120,12 +118,12 @@ impl<'a> Partial<'a> {
     }
 
     /// Its name for a later [`Partial::take_up`]: it stays.
-    pub(crate) fn leave(mut self) -> (CString, Option<File>) {
+    pub(super) fn leave(mut self) -> (CString, Option<File>) {
         (std::mem::take(&mut self.name), self.file.take())
     }
 
     /// One that was left.
-    pub(crate) fn take_up(directory: BorrowedFd<'a>, name: CString, file: File) -> Partial<'a> {
+    pub(super) fn take_up(directory: BorrowedFd<'a>, name: CString, file: File) -> Partial<'a> {
         Partial { directory, name, file: Some(file) }
     }
 }

@@ -17,7 +17,7 @@ use std::{
     },
 };
 
-use crate::words::Still;
+use crate::remote::words::Still;
 
 /// A log grows no longer, bytes: parts of some 80 TB.
 const BYTES_MAX: u64 = 64 << 20;
@@ -101,7 +101,7 @@ impl DoneParts {
     }
 
     /// Nothing is left to be taken up.
-    pub(crate) fn remove(&self) {
+    pub(super) fn remove(&self) {
         let _ = fs::remove_file(&self.path);
     }
 }

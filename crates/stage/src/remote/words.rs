@@ -10,7 +10,7 @@ use std::{
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{Counts, Pair, WhenOpen, settle::Moment};
+use crate::{Counts, Pair, WhenOpen, copy::settle::Moment};
 
 /// A frame is at most so long, bytes: names of a batch and what went wrong with each.
 const FRAME_BYTES_MAX: u32 = 4 << 20;
@@ -32,7 +32,7 @@ impl Spot {
         }
     }
 
-    pub(crate) fn under(self, root: Option<&std::path::Path>) -> PathBuf {
+    pub(super) fn under(self, root: Option<&std::path::Path>) -> PathBuf {
         match (self, root) {
             (Spot::Inside(inner), Some(root)) => root.join(inner),
             (Spot::Inside(path), None) | (Spot::Anywhere(path), _) => path,
@@ -43,32 +43,32 @@ impl Spot {
 /// What is copied from here on.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Begin {
-    pub(crate) version: String,
+    pub(super) version: String,
     pub(crate) source: Spot,
-    pub(crate) destination: Spot,
+    pub(super) destination: Spot,
     pub(crate) like: Option<Spot>,
     pub(crate) began: Option<Moment>,
-    pub(crate) newer: Option<std::time::SystemTime>,
-    pub(crate) touched: Option<Moment>,
-    pub(crate) larger: Option<u64>,
-    pub(crate) smaller: Option<u64>,
+    pub(super) newer: Option<std::time::SystemTime>,
+    pub(super) touched: Option<Moment>,
+    pub(super) larger: Option<u64>,
+    pub(super) smaller: Option<u64>,
     pub(crate) changed: bool,
-    pub(crate) follow: bool,
-    pub(crate) verify: bool,
+    pub(super) follow: bool,
+    pub(super) verify: bool,
     /// What was copied is on the disk before it counts.
     pub(crate) sync: bool,
     pub(crate) open: WhenOpen,
     /// Lowest priority for processors and disks.
-    pub(crate) idle: bool,
-    pub(crate) streams: usize,
+    pub(super) idle: bool,
+    pub(super) streams: usize,
     /// Bytes a second, at most.
-    pub(crate) bandwidth: Option<u64>,
+    pub(super) bandwidth: Option<u64>,
     /// In temporary names.
-    pub(crate) stage: u64,
+    pub(super) stage: u64,
     /// Tells this node's temporary names from others'.
-    pub(crate) node: u32,
+    pub(super) node: u32,
     /// The name of a file beside the destination.
-    pub(crate) token: Vec<u8>,
+    pub(super) token: Vec<u8>,
 }
 
 /// What tells a file's content from another one, on whatever node it is looked at.
@@ -86,8 +86,8 @@ pub(crate) enum Down {
     /// It goes on.
     Alive,
     Begin(Box<Begin>),
-    /// Names of the directory with this path below the tree's own, as [`crate::queue::Names`] has
-    /// them.
+    /// Names of the directory with this path below the tree's own, as [`crate::walk::queue::Names`]
+    /// has them.
     Names {
         id: u64,
         inner: PathBuf,
@@ -111,7 +111,7 @@ pub(crate) enum Down {
 
 /// From who copies.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) enum Up {
+pub(super) enum Up {
     /// It goes on.
     Alive,
     /// What it sees of both sides, or why it does not.
@@ -122,23 +122,23 @@ pub(crate) enum Up {
 
 /// What a node sees.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Seen {
+pub(super) struct Seen {
     /// Inode of the source, and when it was changed.
     pub(crate) source: (u64, Moment),
     /// What the token says.
-    pub(crate) token: Vec<u8>,
+    pub(super) token: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Done {
-    pub(crate) id: u64,
+    pub(super) id: u64,
     pub(crate) counts: Counts,
     pub(crate) events: Vec<Event>,
     /// Names that it leaves to who deals out: directories, files with several names, large ones,
     /// and those that are to be waited for.
-    pub(crate) left: Vec<u8>,
+    pub(super) left: Vec<u8>,
     /// So many directories at the destination it has made, from this one upwards.
-    pub(crate) made: usize,
+    pub(super) made: usize,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -176,7 +176,7 @@ pub(crate) fn write(to: &mut (impl Write + ?Sized), word: &impl Serialize) -> io
 }
 
 /// None at the end.
-pub(crate) fn read<T: DeserializeOwned>(from: &mut (impl Read + ?Sized)) -> io::Result<Option<T>> {
+pub(super) fn read<T: DeserializeOwned>(from: &mut (impl Read + ?Sized)) -> io::Result<Option<T>> {
     let mut bytes = [0; 4];
     match from.read_exact(&mut bytes) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),

@@ -20,17 +20,18 @@ use nix::{
     sys::stat::Mode,
 };
 
+use super::{
+    ALIVE_EVERY, SILENT_MAX,
+    words::{self, Begin, Done, Down, Event, Seen, Spot, Up, What},
+};
 use crate::{
     Cancel, Counts, Note, Options, Problem, Selection, Wanted, Watcher,
-    large::Large,
-    queue::Names,
-    remote::{ALIVE_EVERY, SILENT_MAX},
-    settle::Stat,
-    sync::sync,
-    tree::{Dir, Tree, open_above, os, split},
-    walk::{PIECE_BYTES, Stager, prepare_process},
-    whole,
-    words::{self, Begin, Done, Down, Event, Seen, Spot, Up, What},
+    copy::{large::Large, settle::Stat, sync::sync, whole},
+    walk::{
+        PIECE_BYTES, Stager, prepare_process,
+        queue::Names,
+        tree::{Dir, Tree, open_above, os, split},
+    },
 };
 
 /// An earlier process of the same stage ends within that time.

@@ -35,7 +35,7 @@ pub(crate) struct Counters {
     pub(crate) directories: AtomicU64,
     pub(crate) unchanged: AtomicU64,
     pub(crate) deleted: AtomicU64,
-    pub(crate) left_out: AtomicU64,
+    pub(super) left_out: AtomicU64,
     pub(crate) open: AtomicU64,
     pub(crate) waiting: AtomicU64,
     pub(crate) failed: AtomicU64,

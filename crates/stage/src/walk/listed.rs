@@ -29,13 +29,13 @@ impl Listed {
         Ok(Listed(paths))
     }
 
-    pub(crate) fn has(&self, path: &Path) -> bool {
+    pub(super) fn has(&self, path: &Path) -> bool {
         let path = path.as_os_str().as_bytes();
         self.0.binary_search_by(|one| one.as_slice().cmp(path)).is_ok()
     }
 
     /// What of the directory at `path` is listed, or leads to something that is.
-    pub(crate) fn names_in(&self, path: &Path) -> Vec<CString> {
+    pub(super) fn names_in(&self, path: &Path) -> Vec<CString> {
         let mut start = path.as_os_str().as_bytes().to_vec();
         if !start.is_empty() {
             start.push(b'/');

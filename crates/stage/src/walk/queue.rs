@@ -10,7 +10,8 @@ use std::{
     sync::{Arc, Condvar, Mutex},
 };
 
-use crate::{entry::Kind, large::Large, tree::Dir};
+use super::tree::Dir;
+use crate::copy::{entry::Kind, large::Large};
 
 /// So many names are taken at a time.
 const BATCH_NAMES: usize = 32;
@@ -41,7 +42,7 @@ impl Names {
         self.bytes[self.from..].to_vec()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.from == self.bytes.len()
     }
 
@@ -64,7 +65,7 @@ impl Names {
 
 /// What a directory has.
 #[derive(Debug)]
-pub(crate) struct Entries {
+pub(super) struct Entries {
     pub(crate) dir: Arc<Dir>,
     pub(crate) files: Names,
     pub(crate) directories: Names,
@@ -99,7 +100,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub(crate) fn push_entries(&self, entries: Entries) {
+    pub(super) fn push_entries(&self, entries: Entries) {
         self.push(Work::Entries(entries));
     }
 

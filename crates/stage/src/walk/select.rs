@@ -10,7 +10,7 @@ use ignore::{
 use crate::{
     Listed as List,
     bucket::Listed,
-    settle::{Moment, Stat, is_after},
+    copy::settle::{Moment, Stat, is_after},
 };
 
 /// What a user wants of a tree.
@@ -79,7 +79,7 @@ impl Selection {
     }
 
     /// Need no file be named?
-    pub(crate) fn names_all(&self) -> bool {
+    pub(super) fn names_all(&self) -> bool {
         self.include.is_none() && self.listed.is_none()
     }
 
@@ -98,7 +98,7 @@ impl Selection {
     }
 
     /// What of a directory is listed, if there is a list.
-    pub(crate) fn listed_in(&self, path: &Path) -> Option<Vec<CString>> {
+    pub(super) fn listed_in(&self, path: &Path) -> Option<Vec<CString>> {
         self.listed.as_ref().map(|listed| listed.names_in(path))
     }
 

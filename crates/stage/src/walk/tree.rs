@@ -23,12 +23,14 @@ use nix::{
     sys::stat::{Mode, mkdirat},
 };
 
+use super::select::Selection;
 use crate::{
     Pair,
+    copy::{
+        settle::{Moment, Stat},
+        whole::failed,
+    },
     report::Problem,
-    select::Selection,
-    settle::{Moment, Stat},
-    whole::failed,
 };
 
 /// One tree, or one file, on its way.
@@ -139,7 +141,7 @@ impl Dir {
         self.place.is_none()
     }
 
-    pub(crate) fn parent(&self) -> Option<&Arc<Dir>> {
+    pub(super) fn parent(&self) -> Option<&Arc<Dir>> {
         self.place.as_ref().map(|place| &place.parent)
     }
 
@@ -148,7 +150,7 @@ impl Dir {
     }
 
     /// Is a directory with this identity here or above?
-    pub(crate) fn leads_back_to(&self, identity: (u64, u64)) -> bool {
+    pub(super) fn leads_back_to(&self, identity: (u64, u64)) -> bool {
         let mut dir = Some(self);
         while let Some(Dir { place: Some(place), .. }) = dir {
             if place.stat.identity == identity {
@@ -193,7 +195,7 @@ impl Dir {
         if inner.as_os_str().is_empty() { top.to_owned() } else { top.join(inner) }
     }
 
-    pub(crate) fn own_path(&self) -> PathBuf {
+    pub(super) fn own_path(&self) -> PathBuf {
         match &self.place {
             Some(place) => place.parent.path(&place.name),
             None => self.tree.pair.source.clone(),
@@ -250,18 +252,18 @@ impl Dir {
 
     /// The directory at the destination that gets the source's attributes now: not what the user
     /// has named and was there before.
-    pub(crate) fn target_to_settle(&self) -> Option<BorrowedFd<'_>> {
+    pub(super) fn target_to_settle(&self) -> Option<BorrowedFd<'_>> {
         let target = self.target.get()?.as_ref().ok()?;
         let named = self.parent().is_none_or(|parent| parent.is_above());
         let ours = target.is_new || !named || self.tree.began.is_some();
         (ours && !self.is_above()).then(|| target.file.as_fd())
     }
 
-    pub(crate) fn leave_over(&self) {
+    pub(super) fn leave_over(&self) {
         self.has_leftovers.store(true, Relaxed);
     }
 
-    pub(crate) fn has_leftovers(&self) -> bool {
+    pub(super) fn has_leftovers(&self) -> bool {
         self.has_leftovers.load(Relaxed)
     }
 
@@ -328,7 +330,7 @@ impl Dir {
     }
 
     /// One of its entries is done; true when that was the last one.
-    pub(crate) fn end(&self) -> bool {
+    pub(super) fn end(&self) -> bool {
         self.pending.fetch_sub(1, AcqRel) == 1
     }
 }
