@@ -9,8 +9,8 @@ use mayfly_transport_shm::keeper::{NAME_PREFIX, TAKE_LOCK};
 use mayfly_types::{Errno, FileId, FileKind, OpenRef};
 
 use crate::{
-    abi::{Body, Fields, Header},
-    data::{lasting, reference_of},
+    kernel::abi::{Body, Fields, Header},
+    operations::data::{lasting, reference_of},
     server::Server,
 };
 

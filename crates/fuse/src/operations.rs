@@ -1,10 +1,22 @@
-//! From an operation's number to what performs it.
+//! The operations: from the number of a request to the function that performs it.
+//!
+//! One file a family. A function gets the request's bytes and the server, calls `client`, and
+//! returns what is written back to the kernel. Only a blocked lock is answered later: it stands in
+//! a queue ([`locks`]) with what tells of its end ([`waiter`]), so that no thread waits for it.
+
+pub(crate) mod attributes;
+pub(crate) mod data;
+mod listing;
+pub(crate) mod locks;
+mod names;
+mod waiter;
+mod xattrs;
 
 use mayfly_types::Errno;
 
 use crate::{
-    abi::{Fields, Header, MAJOR, MINOR, MINOR_MIN, Opcode, init},
-    consistency::Consistency,
+    kernel::abi::{Fields, Header, MAJOR, MINOR, MINOR_MIN, Opcode, init},
+    memory::consistency::Consistency,
     server::{Server, WRITE_BYTES_MAX, Work},
 };
 

@@ -1,4 +1,9 @@
 //! The process that serves one mount: its session, its threads, its end.
+//!
+//! [`placement`] says on which processor requests are served. What they ask is performed by
+//! [`crate::operations`].
+
+mod placement;
 
 use std::{
     os::{
@@ -22,26 +27,29 @@ use rustix::{
 };
 
 use crate::{
-    abi::{Body, Header, IN_HEADER_BYTES},
-    consistency::Consistency,
-    device::{Device, Received},
-    dispatch::Reply,
-    held::Held,
-    locks::Locks,
-    mapped::{Changed, Mapped, Telling},
-    mount::{self, Way},
-    nodes::Nodes,
-    placement::{self, Placement},
-    recent::Recent,
-    seen::Seen,
-    spliced::Pipe,
+    kernel::{
+        abi::{Body, Header, IN_HEADER_BYTES},
+        device::{Device, Received},
+        mount::{self, Way},
+        spliced::Pipe,
+    },
+    memory::{
+        consistency::Consistency,
+        held::Held,
+        mapped::{Changed, Mapped, Telling},
+        nodes::Nodes,
+        recent::Recent,
+        seen::Seen,
+    },
+    operations::{Reply, locks::Locks},
 };
+use placement::Placement;
 
 /// Threads that perform requests. As many of a session's lanes stay free for the queue of locks.
 const THREADS: usize = 8;
 /// Data in one write request, bytes.
 pub(crate) const WRITE_BYTES_MAX: usize = 1 << 20;
-/// Data in one answer to a read, bytes: what fits into a pipe ([`crate::spliced`]).
+/// Data in one answer to a read, bytes: what fits into a pipe ([`crate::kernel::spliced`]).
 pub(crate) const READ_BYTES_MAX: usize = 1 << 19;
 /// A write request as a whole: header, `struct fuse_write_in`, data.
 const REQUEST_BYTES_MAX: usize = IN_HEADER_BYTES + 40 + WRITE_BYTES_MAX;

@@ -14,7 +14,7 @@ pub(crate) const MINOR_MIN: u32 = 30;
 /// Length of a request's header.
 pub(crate) const IN_HEADER_BYTES: usize = 40;
 /// Length of an answer's header.
-pub(crate) const OUT_HEADER_BYTES: usize = 16;
+pub(super) const OUT_HEADER_BYTES: usize = 16;
 /// Unit in which sizes of files are reported as preferred for transfers.
 const BLOCK_BYTES: u32 = 65_536;
 
@@ -86,9 +86,9 @@ pub(crate) const OPEN_KEEP_CACHE: u32 = 1 << 1;
 /// Writes within a file's length need not queue.
 pub(crate) const OPEN_PARALLEL_WRITES: u32 = 1 << 6;
 /// A notice: what the kernel remembers of a node is not so any more.
-pub(crate) const NOTIFY_INVALID_NODE: i32 = 2;
+pub(super) const NOTIFY_INVALID_NODE: i32 = 2;
 /// A notice: bytes for the page cache.
-pub(crate) const NOTIFY_STORE: i32 = 4;
+pub(super) const NOTIFY_STORE: i32 = 4;
 /// A read names who reads: it is a call's. One without is for the page cache.
 pub(crate) const READ_HAS_OWNER: u32 = 1 << 1;
 /// A write is of pages of a mapping.

@@ -8,7 +8,7 @@ use rustix::{
     pipe::{SpliceFlags, splice},
 };
 
-use crate::abi::{NOTIFY_INVALID_NODE, NOTIFY_STORE, OUT_HEADER_BYTES};
+use super::abi::{NOTIFY_INVALID_NODE, NOTIFY_STORE, OUT_HEADER_BYTES};
 
 /// An open `/dev/fuse` that belongs to a mount.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl Device {
     ///
     /// # Errors
     /// Part of it may be left in the pipe.
-    pub(crate) fn answer_from(&self, pipe: &OwnedFd, unique: u64, bytes: usize) -> io::Result<()> {
+    pub(super) fn answer_from(&self, pipe: &OwnedFd, unique: u64, bytes: usize) -> io::Result<()> {
         match splice(pipe, None, &self.0, None, bytes, SpliceFlags::empty()) {
             Ok(sent) if sent == bytes => return Ok(()),
             // As with `send`: nobody waits any more, or somebody must not be left waiting.
@@ -115,7 +115,7 @@ impl Device {
 }
 
 /// What an answer with `bytes` bytes of data begins with.
-pub(crate) fn header(unique: u64, error: i32, bytes: usize) -> [u8; OUT_HEADER_BYTES] {
+pub(super) fn header(unique: u64, error: i32, bytes: usize) -> [u8; OUT_HEADER_BYTES] {
     let mut header = [0; OUT_HEADER_BYTES];
     header[0..4].copy_from_slice(&((OUT_HEADER_BYTES + bytes) as u32).to_ne_bytes());
     header[4..8].copy_from_slice(&error.to_ne_bytes());

@@ -14,13 +14,11 @@ use mayfly_sys::file;
 use mayfly_types::Errno;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
-use crate::{
-    abi::OUT_HEADER_BYTES,
-    server::{READ_BYTES_MAX, Server},
-};
+use super::abi::OUT_HEADER_BYTES;
+use crate::server::{READ_BYTES_MAX, Server};
 
 /// Shorter reads cost less by a copy, bytes.
-pub(crate) const SPLICE_BYTES_MIN: usize = 65_536;
+pub(super) const SPLICE_BYTES_MIN: usize = 65_536;
 /// What a pipe of a user may hold where nobody has set anything else, bytes.
 const PIPE_BYTES: usize = 1 << 20;
 /// Each piece of an answer takes a page of the pipe, however short it is.
@@ -78,7 +76,7 @@ fn fill(
         return Ok(None);
     }
     // An empty pipe takes a header whole.
-    let header = crate::device::header(unique, 0, bytes);
+    let header = crate::kernel::device::header(unique, 0, bytes);
     rustix::io::write(into, &header).map_err(|_| Errno::EAGAIN)?;
     let mut done = 0;
     while done < bytes {
@@ -154,7 +152,10 @@ mod tests {
         assert_eq!(filled, Ok(Some(READ_BYTES_MAX)));
         let mut answer = vec![0; OUT_HEADER_BYTES + READ_BYTES_MAX];
         out.read_exact(&mut answer).expect("a whole answer");
-        assert_eq!(&answer[..OUT_HEADER_BYTES], &crate::device::header(9, 0, READ_BYTES_MAX));
+        assert_eq!(
+            &answer[..OUT_HEADER_BYTES],
+            &crate::kernel::device::header(9, 0, READ_BYTES_MAX)
+        );
         assert!(answer[OUT_HEADER_BYTES..] == bytes[4999..4999 + READ_BYTES_MAX]);
     }
 

@@ -44,7 +44,7 @@ impl Consistency {
 
 /// What tells a file from what it was before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Version {
+pub(super) struct Version {
     size_bytes: u64,
     mtime: Timestamp,
     ctime: Timestamp,
@@ -56,7 +56,7 @@ impl Version {
     }
 
     /// The version of a file with these attributes now, if no later one can look the same.
-    pub(crate) fn proven(attr: &Attr, now: SystemTime) -> Option<Version> {
+    pub(super) fn proven(attr: &Attr, now: SystemTime) -> Option<Version> {
         let now = now.duration_since(UNIX_EPOCH).ok()?;
         let at = |time: Timestamp| {
             let seconds = u64::try_from(time.seconds).ok()?;

@@ -17,8 +17,8 @@ use mayfly_sys::file::{O_NOFOLLOW, O_PATH};
 use mayfly_types::{Attr, Errno, FileId, FileKind, OpenRef};
 
 use crate::{
-    abi::{Header, Opcode},
-    attributes::named,
+    kernel::abi::{Header, Opcode},
+    operations::attributes::named,
     server::Server,
 };
 

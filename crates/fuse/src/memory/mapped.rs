@@ -28,9 +28,9 @@ use mayfly_client::OpenFile;
 use mayfly_types::{Errno, OpenRef, limits::NOTICE_MS};
 use mayfly_wire::notices;
 
+use super::consistency::Consistency;
 use crate::{
-    consistency::Consistency,
-    data::handle_of,
+    operations::data::handle_of,
     server::{Server, Work},
 };
 

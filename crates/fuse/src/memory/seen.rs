@@ -1,4 +1,4 @@
-//! What the kernel has seen of files, where it may remember ([`crate::consistency`]).
+//! What the kernel has seen of files, where it may remember ([`crate::memory::consistency`]).
 //!
 //! For each node that it knows: the version of which it was told the attributes last, and the one
 //! with which its pages began. Pages begin with an open after which none are left of before. That
@@ -15,10 +15,10 @@ use mayfly_sys::file::{O_ACCMODE, O_RDONLY};
 use mayfly_types::{Attr, Errno, FileKind};
 use mayfly_wire::Opened;
 
+use super::consistency::{Consistency, Version};
 use crate::{
-    abi::{Header, OPEN_DIRECT, OPEN_KEEP_CACHE, OPEN_PARALLEL_WRITES},
-    attributes::{identified, lost},
-    consistency::{Consistency, Version},
+    kernel::abi::{Header, OPEN_DIRECT, OPEN_KEEP_CACHE, OPEN_PARALLEL_WRITES},
+    operations::attributes::{identified, lost},
     server::Server,
 };
 

@@ -12,7 +12,7 @@ use mayfly_wire::{
 };
 
 use crate::{
-    abi::{Body, Fields, Header, valid},
+    kernel::abi::{Body, Fields, Header, valid},
     server::{Server, Work},
 };
 
@@ -29,7 +29,7 @@ pub(crate) fn identified(node: u64) -> Walk<'static> {
 }
 
 /// The kernel walks by itself, so nothing leads out of the instance.
-pub(crate) fn failed(stop: Stop) -> Errno {
+pub(super) fn failed(stop: Stop) -> Errno {
     match stop {
         Stop::Failed(errno) => errno,
         Stop::Escaped => Errno::EIO,
@@ -88,12 +88,12 @@ impl Server {
     }
 
     /// What it was opened for is done or has failed already.
-    pub(crate) fn close_again(&self, opened: &Opened) {
+    pub(super) fn close_again(&self, opened: &Opened) {
         let _ = self.client.open_file(opened.open).and_then(|open| self.client.close(open));
     }
 
     /// Does `work` with a node that cannot become another file meanwhile.
-    pub(crate) fn with_node<R>(
+    pub(super) fn with_node<R>(
         &self,
         node: u64,
         work: impl Fn(Target<'_>) -> Result<R, Errno>,
@@ -109,13 +109,13 @@ impl Server {
     }
 
     /// The kernel was told of a file that it looked up or made.
-    pub(crate) fn tell(&self, attr: &Attr, directory: FileId, name: &[u8], body: &mut Body) {
+    pub(super) fn tell(&self, attr: &Attr, directory: FileId, name: &[u8], body: &mut Body) {
         self.nodes.told(attr, directory, name);
         self.show(attr);
         body.entry(attr);
     }
 
-    pub(crate) fn lookup(
+    pub(super) fn lookup(
         &self,
         header: &Header,
         mut fields: Fields<'_>,
@@ -129,7 +129,7 @@ impl Server {
         Ok(())
     }
 
-    pub(crate) fn get_attributes(&self, header: &Header, body: &mut Body) -> Result<(), Errno> {
+    pub(super) fn get_attributes(&self, header: &Header, body: &mut Body) -> Result<(), Errno> {
         self.tell_attributes(&self.stat_known(header)?, body);
         Ok(())
     }
@@ -146,14 +146,14 @@ impl Server {
     }
 
     /// statx, where somebody asks for the time of birth.
-    pub(crate) fn get_extended(&self, header: &Header, body: &mut Body) -> Result<(), Errno> {
+    pub(super) fn get_extended(&self, header: &Header, body: &mut Body) -> Result<(), Errno> {
         let attr = self.stat_known(header)?;
         self.show(&attr);
         body.extended_attributes(&attr);
         Ok(())
     }
 
-    pub(crate) fn set_attributes(
+    pub(super) fn set_attributes(
         &self,
         header: &Header,
         fields: Fields<'_>,
@@ -213,7 +213,7 @@ impl Server {
 
     /// Only the user of the instance gets here, so it comes down to existence; a file that nobody
     /// may execute is not executable to root either.
-    pub(crate) fn access(&self, header: &Header, mut fields: Fields<'_>) -> Result<(), Errno> {
+    pub(super) fn access(&self, header: &Header, mut fields: Fields<'_>) -> Result<(), Errno> {
         const EXECUTE: u32 = 1;
         let wish = fields.u32()?;
         let attr = self.stat_node(header.node)?;
@@ -223,7 +223,7 @@ impl Server {
         Ok(())
     }
 
-    pub(crate) fn capacity(&self, body: &mut Body) -> Result<(), Errno> {
+    pub(super) fn capacity(&self, body: &mut Body) -> Result<(), Errno> {
         let in_use = self.client.capacity()?;
         let block = u64::from(in_use.block_bytes.max(1));
         let free = in_use.capacity_bytes.saturating_sub(in_use.used_bytes) / block;

@@ -9,12 +9,12 @@ use mayfly_sys::file::{O_ACCMODE, O_APPEND, O_DSYNC};
 use mayfly_types::{Errno, OpenRef};
 use mayfly_wire::Opened;
 
+use super::Reply;
 use crate::{
-    abi::{
+    kernel::abi::{
         Body, Fields, Header, OPEN_DIRECT, OPEN_PARALLEL_WRITES, READ_HAS_OWNER, WRITE_OF_PAGES,
     },
-    consistency::Consistency,
-    dispatch::Reply,
+    memory::consistency::Consistency,
     server::{READ_BYTES_MAX, Server, Work},
 };
 
@@ -55,7 +55,7 @@ impl Server {
         self.client.open_file(reference_of(handle))
     }
 
-    pub(crate) fn open(
+    pub(super) fn open(
         &self,
         header: &Header,
         mut fields: Fields<'_>,
@@ -70,7 +70,7 @@ impl Server {
         Ok(())
     }
 
-    pub(crate) fn read(
+    pub(super) fn read(
         &self,
         header: &Header,
         mut fields: Fields<'_>,
@@ -89,7 +89,7 @@ impl Server {
         self.client.read_slice(open, offset, to).map(Reply::Data)
     }
 
-    pub(crate) fn write(&self, mut fields: Fields<'_>, work: &mut Work) -> Result<(), Errno> {
+    pub(super) fn write(&self, mut fields: Fields<'_>, work: &mut Work) -> Result<(), Errno> {
         let (handle, offset, bytes) = (fields.u64()?, fields.u64()?, fields.u32()?);
         let of_pages = fields.u32()? & WRITE_OF_PAGES != 0;
         fields.skip(8)?;
@@ -107,7 +107,7 @@ impl Server {
     }
 
     /// fallocate; the kernel's modes are the daemon's.
-    pub(crate) fn allocate(&self, mut fields: Fields<'_>, work: &mut Work) -> Result<(), Errno> {
+    pub(super) fn allocate(&self, mut fields: Fields<'_>, work: &mut Work) -> Result<(), Errno> {
         let (handle, offset, bytes) = (fields.u64()?, fields.u64()?, fields.u64()?);
         let mode = fields.u32()?;
         let open = self.handle(handle)?;
@@ -118,7 +118,7 @@ impl Server {
 
     /// copy_file_range between two files of the mount. Less than asked for may be copied, so that
     /// one request does not keep a thread for long.
-    pub(crate) fn copy_range(&self, mut fields: Fields<'_>, work: &mut Work) -> Result<(), Errno> {
+    pub(super) fn copy_range(&self, mut fields: Fields<'_>, work: &mut Work) -> Result<(), Errno> {
         let (from, from_offset) = (fields.u64()?, fields.u64()?);
         fields.skip(8)?;
         let (to, to_offset, bytes) = (fields.u64()?, fields.u64()?, fields.u64()?);
@@ -146,7 +146,7 @@ impl Server {
     }
 
     /// SEEK_DATA and SEEK_HOLE; the kernel does the others.
-    pub(crate) fn seek(&self, mut fields: Fields<'_>, body: &mut Body) -> Result<(), Errno> {
+    pub(super) fn seek(&self, mut fields: Fields<'_>, body: &mut Body) -> Result<(), Errno> {
         let (handle, offset, whence) = (fields.u64()?, fields.u64()?, fields.u32()?);
         let distance = i64::try_from(offset).map_err(|_| Errno::ENXIO)?;
         body.u64(self.client.seek(self.handle(handle)?, distance, whence as usize)?);
@@ -154,7 +154,7 @@ impl Server {
     }
 
     /// A descriptor was closed. There is nothing to be written, only fcntl's locks to be freed.
-    pub(crate) fn flush(&self, header: &Header, mut fields: Fields<'_>) -> Result<(), Errno> {
+    pub(super) fn flush(&self, header: &Header, mut fields: Fields<'_>) -> Result<(), Errno> {
         let handle = fields.u64()?;
         self.locks.closed(handle);
         self.seen.closed(header.node, handle);
@@ -164,7 +164,7 @@ impl Server {
     }
 
     /// The last descriptor was closed.
-    pub(crate) fn release(&self, header: &Header, mut fields: Fields<'_>) -> Result<(), Errno> {
+    pub(super) fn release(&self, header: &Header, mut fields: Fields<'_>) -> Result<(), Errno> {
         let handle = fields.u64()?;
         self.mapped.closed(header.node, handle);
         // What was written back through it is told of by it.
@@ -181,7 +181,7 @@ impl Server {
         closed
     }
 
-    pub(crate) fn sync(&self, mut fields: Fields<'_>) -> Result<(), Errno> {
+    pub(super) fn sync(&self, mut fields: Fields<'_>) -> Result<(), Errno> {
         self.client.sync(self.handle(fields.u64()?)?.reference)
     }
 }

@@ -8,9 +8,9 @@
 use mayfly_types::{Errno, FileId, limits::TRANSFER_BYTES_MAX};
 use mayfly_wire::listing::{Entry, entries};
 
+use super::attributes::named;
 use crate::{
-    abi::{Body, Fields, Header},
-    attributes::named,
+    kernel::abi::{Body, Fields, Header},
     server::Server,
 };
 
@@ -20,7 +20,7 @@ const PAGE_BYTES_MIN: usize = 1024;
 const NAMES_SHARE: usize = 4;
 
 impl Server {
-    pub(crate) fn read_directory(
+    pub(super) fn read_directory(
         &self,
         mut fields: Fields<'_>,
         body: &mut Body,
@@ -34,7 +34,7 @@ impl Server {
     }
 
     /// The same with attributes, which the daemon's records have.
-    pub(crate) fn read_directory_plus(
+    pub(super) fn read_directory_plus(
         &self,
         header: &Header,
         mut fields: Fields<'_>,

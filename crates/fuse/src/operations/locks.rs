@@ -35,12 +35,10 @@ use mayfly_wire::{
     LOCK_FLOCK, LOCK_OFD, LOCK_READ, LOCK_UNLOCK, LOCK_WRITE, LockRange, WALK_EMPTY, Walk,
 };
 
+use super::{Reply, attributes::failed, waiter::Waiter};
 use crate::{
-    abi::{Body, Fields, Header, LOCK_IS_FLOCK},
-    attributes::failed,
-    dispatch::Reply,
+    kernel::abi::{Body, Fields, Header, LOCK_IS_FLOCK},
     server::Server,
-    waiter::Waiter,
 };
 
 /// Locks that may be waited for at a time through one mount; more are refused with ENOLCK.
@@ -315,7 +313,7 @@ impl Server {
         Ok(first)
     }
 
-    pub(crate) fn lock(
+    pub(super) fn lock(
         &self,
         header: &Header,
         fields: Fields<'_>,
@@ -361,7 +359,7 @@ impl Server {
         }
     }
 
-    pub(crate) fn test_lock(
+    pub(super) fn test_lock(
         &self,
         header: &Header,
         fields: Fields<'_>,
@@ -389,7 +387,7 @@ impl Server {
     }
 
     /// An owner has closed a descriptor of the file.
-    pub(crate) fn release_owner(&self, node: u64, owner: u64) {
+    pub(super) fn release_owner(&self, node: u64, owner: u64) {
         let held = self.locks.state().holders.remove(&(node, owner));
         if let Some(held) = held {
             self.give_up(held.open);
@@ -397,7 +395,7 @@ impl Server {
     }
 
     /// A handle is going; what was locked through it and not by a process (F_OFD_SETLK) goes too.
-    pub(crate) fn release_handle(&self, handle: u64) {
+    pub(super) fn release_handle(&self, handle: u64) {
         let gone: Vec<OpenRef> = {
             let mut state = self.locks.state();
             state.flocked.remove(&handle);
@@ -420,7 +418,7 @@ impl Server {
 
     /// The program that waits for request `unique` got a signal. A request that does not wait for a
     /// lock is answered soon.
-    pub(crate) fn interrupt(&self, mut fields: Fields<'_>) -> Result<Reply, Errno> {
+    pub(super) fn interrupt(&self, mut fields: Fields<'_>) -> Result<Reply, Errno> {
         let unique = fields.u64()?;
         let mut state = self.locks.state();
         match state.waits.iter_mut().find(|wait| wait.unique == unique) {

@@ -8,12 +8,14 @@ use mayfly_sys::{
 use mayfly_types::{Errno, FileId};
 use mayfly_wire::{Opened, SPECIAL_FIFO, SPECIAL_SOCKET, Target};
 
-use crate::{
-    abi::{Body, Fields, Header},
+use super::{
+    Reply,
     attributes::{failed, identified, lost, named},
-    dispatch::Reply,
+};
+use crate::{
+    kernel::abi::{Body, Fields, Header},
+    memory::nodes::Known,
     moved,
-    nodes::Known,
     server::Server,
 };
 
@@ -22,7 +24,7 @@ fn owner(header: &Header, mode: u32) -> NewOwner {
 }
 
 impl Server {
-    pub(crate) fn forget(&self, header: &Header, mut fields: Fields<'_>) -> Result<Reply, Errno> {
+    pub(super) fn forget(&self, header: &Header, mut fields: Fields<'_>) -> Result<Reply, Errno> {
         // Nobody waits for an answer, so there is nobody to be told of a malformed one either.
         if let Ok(times) = fields.u64() {
             self.forgotten(header.node, times);
@@ -30,7 +32,7 @@ impl Server {
         Ok(Reply::Later)
     }
 
-    pub(crate) fn forget_many(&self, mut fields: Fields<'_>) -> Result<Reply, Errno> {
+    pub(super) fn forget_many(&self, mut fields: Fields<'_>) -> Result<Reply, Errno> {
         if fields.skip(8).is_ok() {
             while let (Ok(node), Ok(times)) = (fields.u64(), fields.u64()) {
                 self.forgotten(node, times);
@@ -52,7 +54,7 @@ impl Server {
         Ok(())
     }
 
-    pub(crate) fn make_directory(
+    pub(super) fn make_directory(
         &self,
         header: &Header,
         mut fields: Fields<'_>,
@@ -71,7 +73,7 @@ impl Server {
 
     /// Regular files, pipes and sockets. What goes through the latter two is the kernel's, which
     /// keeps one for each such file that it has looked up.
-    pub(crate) fn make_node(
+    pub(super) fn make_node(
         &self,
         header: &Header,
         mut fields: Fields<'_>,
@@ -102,7 +104,7 @@ impl Server {
         Ok(())
     }
 
-    pub(crate) fn create(
+    pub(super) fn create(
         &self,
         header: &Header,
         mut fields: Fields<'_>,
@@ -118,7 +120,7 @@ impl Server {
         }
         // The kernel takes the file for a new one, and cuts nothing, even if somebody else has made
         // it since it looked.
-        let flags = crate::data::lasting(flags) | O_CREAT | flags & (O_EXCL | O_TRUNC);
+        let flags = crate::operations::data::lasting(flags) | O_CREAT | flags & (O_EXCL | O_TRUNC);
         let opened = self.open_named(header, name, flags, mode)?;
         self.tell(&opened.attr, directory, name, body);
         self.tell_opened(&opened, flags, body);
@@ -139,14 +141,14 @@ impl Server {
 
     /// `O_TMPFILE`: a new file without a name. The kernel keeps `O_EXCL`, which forbids to give it
     /// one, and sends a name of its own, which stands nowhere.
-    pub(crate) fn create_temporary(
+    pub(super) fn create_temporary(
         &self,
         header: &Header,
         mut fields: Fields<'_>,
         body: &mut Body,
     ) -> Result<(), Errno> {
         let (flags, mode) = (fields.u32()?, fields.u32()?);
-        let flags = crate::data::lasting(flags) | O_TMPFILE | O_DIRECTORY;
+        let flags = crate::operations::data::lasting(flags) | O_TMPFILE | O_DIRECTORY;
         let walk = identified(header.node);
         let opened = self
             .client
@@ -157,7 +159,7 @@ impl Server {
         Ok(())
     }
 
-    pub(crate) fn symlink(
+    pub(super) fn symlink(
         &self,
         header: &Header,
         mut fields: Fields<'_>,
@@ -172,7 +174,7 @@ impl Server {
         self.tell_made(directory, name, body)
     }
 
-    pub(crate) fn read_link(&self, header: &Header, body: &mut Body) -> Result<(), Errno> {
+    pub(super) fn read_link(&self, header: &Header, body: &mut Body) -> Result<(), Errno> {
         let name = self.nodes.name(header.node).ok_or(Errno::EINVAL)?;
         let target = Target::Path(named(name.directory, &name.name));
         let copy = |text: &[u8]| {
@@ -188,7 +190,7 @@ impl Server {
         })
     }
 
-    pub(crate) fn link(
+    pub(super) fn link(
         &self,
         header: &Header,
         mut fields: Fields<'_>,
@@ -208,12 +210,12 @@ impl Server {
         self.tell_made(directory, name, body)
     }
 
-    pub(crate) fn unlink(&self, header: &Header, mut fields: Fields<'_>) -> Result<(), Errno> {
+    pub(super) fn unlink(&self, header: &Header, mut fields: Fields<'_>) -> Result<(), Errno> {
         let walk = named(FileId(header.node), fields.name()?);
         self.client.unlink(walk, &mut PathText::new()).map_err(failed)
     }
 
-    pub(crate) fn remove_directory(
+    pub(super) fn remove_directory(
         &self,
         header: &Header,
         mut fields: Fields<'_>,
@@ -222,12 +224,12 @@ impl Server {
         self.client.remove_directory(walk, &mut PathText::new()).map_err(failed)
     }
 
-    pub(crate) fn rename(&self, header: &Header, mut fields: Fields<'_>) -> Result<(), Errno> {
+    pub(super) fn rename(&self, header: &Header, mut fields: Fields<'_>) -> Result<(), Errno> {
         let to = FileId(fields.u64()?);
         self.move_name(FileId(header.node), to, fields, 0)
     }
 
-    pub(crate) fn rename_flagged(
+    pub(super) fn rename_flagged(
         &self,
         header: &Header,
         mut fields: Fields<'_>,
@@ -262,14 +264,14 @@ impl Server {
     }
 
     /// A description of a directory for listing it.
-    pub(crate) fn open_directory(&self, header: &Header, body: &mut Body) -> Result<(), Errno> {
+    pub(super) fn open_directory(&self, header: &Header, body: &mut Body) -> Result<(), Errno> {
         let flags = mayfly_sys::file::O_DIRECTORY;
         let none = NewOwner { mode: 0, uid: 0, gid: 0 };
         let opened = self
             .client
             .open(identified(header.node), flags, none, &mut PathText::new())
             .map_err(|stop| lost(failed(stop)))?;
-        body.opened(crate::data::handle_of(opened.open), 0);
+        body.opened(crate::operations::data::handle_of(opened.open), 0);
         Ok(())
     }
 }

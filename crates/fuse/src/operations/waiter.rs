@@ -12,7 +12,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_micros(100);
 
 /// Whose wait it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Waiter {
+pub(super) enum Waiter {
     Process,
     Description,
     Unknown,
@@ -46,7 +46,7 @@ impl Waiter {
     }
 
     /// Does the wait of one that holds something through `held` count, when it is through `waits`?
-    pub(crate) fn counts(self, held: u64, waits: u64) -> bool {
+    pub(super) fn counts(self, held: u64, waits: u64) -> bool {
         match self {
             Waiter::Process => true,
             Waiter::Description => false,

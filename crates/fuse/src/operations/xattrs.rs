@@ -9,9 +9,9 @@ use mayfly_sys::text::PathText;
 use mayfly_types::Errno;
 use mayfly_wire::Target;
 
+use super::attributes::failed;
 use crate::{
-    abi::{Body, Fields, Header},
-    attributes::failed,
+    kernel::abi::{Body, Fields, Header},
     server::Server,
 };
 
@@ -33,7 +33,7 @@ fn give(bytes: &[u8], room: u32, body: &mut Body) -> Result<(), Errno> {
 }
 
 impl Server {
-    pub(crate) fn set_xattr(&self, header: &Header, mut fields: Fields<'_>) -> Result<(), Errno> {
+    pub(super) fn set_xattr(&self, header: &Header, mut fields: Fields<'_>) -> Result<(), Errno> {
         let (bytes, flags) = (fields.u32()?, fields.u32()?);
         let name = known(fields.name()?)?;
         let value = fields.data(bytes)?;
@@ -43,7 +43,7 @@ impl Server {
         })
     }
 
-    pub(crate) fn get_xattr(
+    pub(super) fn get_xattr(
         &self,
         header: &Header,
         mut fields: Fields<'_>,
@@ -57,7 +57,7 @@ impl Server {
         })
     }
 
-    pub(crate) fn list_xattrs(
+    pub(super) fn list_xattrs(
         &self,
         header: &Header,
         mut fields: Fields<'_>,
@@ -80,7 +80,7 @@ impl Server {
         give(&bytes, room, body)
     }
 
-    pub(crate) fn remove_xattr(
+    pub(super) fn remove_xattr(
         &self,
         header: &Header,
         mut fields: Fields<'_>,

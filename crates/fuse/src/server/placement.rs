@@ -21,7 +21,7 @@ use std::{
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::abi::{Header, Opcode};
+use crate::kernel::abi::{Header, Opcode};
 
 /// Requests from one decision to the next.
 const WINDOW: u32 = 256;
@@ -30,7 +30,7 @@ const MET_MAX: u32 = WINDOW / 4;
 
 /// What all threads know.
 #[derive(Debug)]
-pub(crate) struct Placement {
+pub(super) struct Placement {
     /// The processor to serve on plus one, 0 for any.
     home: Arc<AtomicU32>,
     /// Who is to be looked at next; one at a time.
@@ -42,7 +42,7 @@ pub(crate) struct Placement {
 
 /// A request that is being served.
 #[derive(Debug)]
-pub(crate) struct UnderWay<'a>(&'a Placement);
+pub(super) struct UnderWay<'a>(&'a Placement);
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
@@ -52,7 +52,7 @@ impl Drop for UnderWay<'_> {
 
 impl Placement {
     /// Starts the thread that looks. It ends with this.
-    pub(crate) fn start() -> std::io::Result<Placement> {
+    pub(super) fn start() -> std::io::Result<Placement> {
         Placement::looking(processor_of)
     }
 
@@ -72,7 +72,7 @@ impl Placement {
     }
 
     /// A request has come. What nobody waits for does not count: it runs beside its caller's next.
-    pub(crate) fn attend(&self, header: &Header) -> Option<UnderWay<'_>> {
+    pub(super) fn attend(&self, header: &Header) -> Option<UnderWay<'_>> {
         use Opcode::{BatchForget, Forget, Interrupt, Release, ReleaseDirectory};
         let unattended = [Forget, BatchForget, Interrupt, Release, ReleaseDirectory];
         let operation = Opcode::of(header.opcode)?;
@@ -98,7 +98,7 @@ impl Placement {
 
 /// One thread's place.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(super) struct Place {
     /// Where it may run.
     allowed: Option<CpuSet>,
     home: u32,
@@ -106,12 +106,12 @@ pub(crate) struct Place {
 
 impl Place {
     /// That of the calling thread.
-    pub(crate) fn here() -> Place {
+    pub(super) fn here() -> Place {
         Place { allowed: sched_getaffinity(None).ok(), home: 0 }
     }
 
     /// Has the calling thread run where it should from now on.
-    pub(crate) fn follow(&mut self, placement: &Placement) {
+    pub(super) fn follow(&mut self, placement: &Placement) {
         let home = placement.home.load(Relaxed);
         let Some(allowed) = self.allowed.filter(|_| home != self.home) else { return };
         self.home = home;

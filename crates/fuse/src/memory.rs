@@ -1,0 +1,17 @@
+//! What is remembered from one request to the next, here and in the kernel.
+//!
+//! [`nodes`] keeps the names of files that the kernel knows by number, and [`held`] keeps a file
+//! findable from the look at its name to its use. How much the kernel may remember is said by
+//! [`consistency`]: [`seen`] has what it has seen of files where it may, [`mapped`] the pages that
+//! it keeps for mappings in a strict instance, and [`recent`] what threads have looked up last.
+//!
+//! **Invariants.** What the kernel keeps of a file is given up, or a named time has passed, before
+//! whoever changed the file is answered. No request of a mount waits for that mount to give
+//! anything up.
+
+pub(crate) mod consistency;
+pub(crate) mod held;
+pub(crate) mod mapped;
+pub(crate) mod nodes;
+pub(crate) mod recent;
+pub(crate) mod seen;
