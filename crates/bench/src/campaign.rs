@@ -4,24 +4,35 @@
 //! A phase runs on one target right after the other, and the first of them changes from repetition
 //! to repetition, so that a neighbour's load meets all alike; ratios are taken within a repetition
 //! only.
+//!
+//! A [`target`] is a directory, or an instance that is started for the run; its workers are its
+//! [`crew`]. The [`ledger`] takes the figures as they come in. An [`interrupt`] is noticed between
+//! steps, so that what was made is removed.
+
+mod crew;
+pub(crate) mod interrupt;
+pub(crate) mod ledger;
+pub(crate) mod target;
 
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::{
-    cold,
-    interrupt::Interrupt,
-    ledger::Page,
-    results::{Machine, Report, Run, TargetReport, VERSION},
-    settings::Settings,
-    statistics::elapsed_s,
-    step::{Share, Step, Task},
-    storage::Storage,
-    target::{Place, Target},
-    usage,
-    workload::{Group, Phase, groups},
+    report::{
+        results::{Machine, Report, Run, TargetReport, VERSION},
+        statistics::elapsed_s,
+    },
+    storage::{Storage, cold, usage},
+    workloads::{
+        Group, Phase, groups,
+        settings::Settings,
+        step::{Share, Step, Task},
+    },
 };
+use interrupt::Interrupt;
+use ledger::Page;
+use target::{Place, Target};
 
 /// Calls of the calibration.
 const CALIBRATION: u64 = 200_000;

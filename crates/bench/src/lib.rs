@@ -12,38 +12,22 @@
 
 #![forbid(unsafe_code)]
 
-mod calls;
 mod campaign;
-mod cold;
-mod crew;
-mod interrupt;
-mod latency;
-mod ledger;
-mod mounts;
-mod pattern;
-mod raw;
 mod report;
-mod results;
-mod settings;
-mod statistics;
-mod step;
 mod storage;
-mod target;
-mod tools;
-mod usage;
 mod worker;
-mod workload;
+mod workloads;
 
+pub use campaign::interrupt::Interrupted;
+pub use campaign::target::{Place, PlaceKind, beside};
 pub use campaign::{Progress, run};
-pub use interrupt::Interrupted;
-pub use latency::Quantiles;
-pub use report::{Style, svg, table};
-pub use results::{
+pub use report::latency::Quantiles;
+pub use report::results::{
     DeviceReport, Machine, Measured, PhaseReport, RawReport, Report, Run, TargetReport,
 };
-pub use settings::{Scaling, Settings};
-pub use statistics::Summary;
-pub use step::{Call, Layout, Manner, Order, Step, Transfers, Tree, Way};
-pub use target::{Place, PlaceKind, beside};
+pub use report::statistics::Summary;
+pub use report::{Style, svg, table};
 pub use worker::{WORKER, worker};
-pub use workload::Family;
+pub use workloads::Family;
+pub use workloads::settings::{Scaling, Settings};
+pub use workloads::step::{Call, Layout, Manner, Order, Step, Transfers, Tree, Way};

@@ -1,7 +1,14 @@
-//! A report as people read it.
+//! A report: what a run found, and how people and programs read it.
+//!
+//! [`results`] is the form of `--json`, from which table and plot are made. [`statistics`] makes
+//! one figure of several runs, [`latency`] does it with latencies of calls. Nothing is measured
+//! here.
 
 mod cells;
+pub(crate) mod latency;
 mod plot;
+pub(crate) mod results;
+pub(crate) mod statistics;
 mod text;
 
 pub use plot::svg;
@@ -11,10 +18,9 @@ pub use text::{Style, table};
 mod tests {
     use super::*;
     use crate::{
-        ledger::Page,
-        results::{Machine, Report, Run, TargetReport},
-        settings::tests::usual,
-        workload::groups,
+        campaign::ledger::Page,
+        report::results::{Machine, Report, Run, TargetReport},
+        workloads::{groups, settings::tests::usual},
     };
 
     fn report() -> Report {

@@ -3,18 +3,28 @@
 //! Targets on one device share its figure. It is taken with as many streams as there are processes
 //! (but no more than processors), so that a phase of several processes is compared with what
 //! several streams get.
+//!
+//! [`raw`] measures a plain stream, [`mounts`] says what kind of file system a directory is on,
+//! [`cold`] makes reads come from the storage, and [`usage`] reads what processes use.
+
+pub(crate) mod cold;
+pub(crate) mod mounts;
+mod raw;
+pub(crate) mod usage;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
 use anyhow::Result;
 
 use crate::{
-    interrupt::Interrupt,
-    raw::{Device, Rates},
-    results::{DeviceReport, RawReport},
-    statistics::Summary,
-    step::Way,
+    campaign::interrupt::Interrupt,
+    report::{
+        results::{DeviceReport, RawReport},
+        statistics::Summary,
+    },
+    workloads::step::Way,
 };
+use raw::{Device, Rates};
 
 /// All of a run's.
 pub(crate) struct Storage {

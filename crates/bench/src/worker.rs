@@ -25,7 +25,7 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail};
 use nix::errno::Errno;
 
-use crate::{
+use crate::workloads::{
     pattern::Wrong,
     step::{GO, Reply, Share, Step, Task},
 };

@@ -4,17 +4,25 @@
 //! shared directory (mdtest-hard), and the crossings of both. IOR's: a file for each process or one
 //! for all, in order, shuffled, or interleaved in transfers of 47,008 bytes (ior-hard). IO500's
 //! find. A group begins with its directories and ends without anything.
+//!
+//! [`calls`] and [`tools`] are tables of the same kind, of what programs do to one file and of
+//! everyday programs on a tree. [`settings`] gives the sizes, [`pattern`] the bytes of files, and
+//! [`step`] is one phase in the words in which a worker is told of it.
+
+pub(crate) mod calls;
+pub(crate) mod pattern;
+pub(crate) mod settings;
+pub(crate) mod step;
+pub(crate) mod tools;
 
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    calls::ROWS,
-    settings::Settings,
-    step::{Call, Layout, Manner, Order, Step, Transfers, Way},
-    tools::{FILES_MAX, TOOLS, Tool, is_installed},
-};
+use calls::ROWS;
+use settings::Settings;
+use step::{Call, Layout, Manner, Order, Step, Transfers, Way};
+use tools::{FILES_MAX, TOOLS, Tool, is_installed};
 
 /// Bytes of mdtest-hard's files.
 const HARD_FILE_BYTES: u64 = 3901;
@@ -98,7 +106,9 @@ impl Phase {
             Step::Files { call, .. }
             | Step::Directories { call, .. }
             | Step::Trees { call, .. } => call.looks(),
-            Step::Calls { row, .. } => ROWS.get(row).is_some_and(crate::calls::Row::reads),
+            Step::Calls { row, .. } => {
+                ROWS.get(row).is_some_and(crate::workloads::calls::Row::reads)
+            }
             Step::Data(transfers) => transfers.way == Way::Read,
             Step::Seek { .. } => true,
             _ => false,
@@ -344,7 +354,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::settings::tests::usual;
+    use crate::workloads::settings::tests::usual;
 
     fn names(settings: &Settings) -> Vec<String> {
         let groups = groups(settings, 2);

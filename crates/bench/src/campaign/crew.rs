@@ -15,10 +15,10 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 
+use super::interrupt::Interrupt;
 use crate::{
-    interrupt::Interrupt,
-    step::{GO, Reply, Share, Task},
     worker::WORKER,
+    workloads::step::{GO, Reply, Share, Task},
 };
 
 /// How soon an interrupt is noticed.
@@ -33,7 +33,7 @@ struct Member {
 }
 
 /// The workers of one target.
-pub(crate) struct Crew {
+pub(super) struct Crew {
     label: String,
     members: Vec<Member>,
     heard: Receiver<Heard>,
@@ -42,7 +42,7 @@ pub(crate) struct Crew {
 
 impl Crew {
     /// Starts `count` workers with `environment` besides the inherited one.
-    pub(crate) fn start(
+    pub(super) fn start(
         label: &str,
         count: u32,
         environment: &[(&'static str, OsString)],
@@ -62,12 +62,12 @@ impl Crew {
     }
 
     /// Process ids of the first `count` workers.
-    pub(crate) fn pids(&self, count: u32) -> Vec<u32> {
+    pub(super) fn pids(&self, count: u32) -> Vec<u32> {
         self.members.iter().take(count as usize).map(|member| member.process.id()).collect()
     }
 
     /// Has the first `task.procs` workers prepare their share.
-    pub(crate) fn prepare(&mut self, task: &Task) -> Result<()> {
+    pub(super) fn prepare(&mut self, task: &Task) -> Result<()> {
         for rank in 0..task.procs {
             let text = serde_json::to_string(&Task { rank, ..task.clone() })?;
             self.say(rank, &text)?;
@@ -81,7 +81,7 @@ impl Crew {
     }
 
     /// Lets them start, and waits for the last.
-    pub(crate) fn go(&mut self, procs: u32) -> Result<Vec<Share>> {
+    pub(super) fn go(&mut self, procs: u32) -> Result<Vec<Share>> {
         for rank in 0..procs {
             self.say(rank, GO)?;
         }

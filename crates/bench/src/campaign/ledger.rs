@@ -1,11 +1,15 @@
 //! Figures as they come in, and what becomes of them at the end of the run.
 
 use crate::{
-    latency::Latencies,
-    results::{Measured, PhaseReport, Run},
-    statistics::Summary,
-    step::{Share, Way},
-    workload::{Family, Phase},
+    report::{
+        latency::Latencies,
+        results::{Measured, PhaseReport, Run},
+        statistics::Summary,
+    },
+    workloads::{
+        Family, Phase,
+        step::{Share, Way},
+    },
 };
 
 /// What is known of a phase on one target.
@@ -25,7 +29,7 @@ impl Account {
         }
     }
 
-    pub(crate) fn peaks(&mut self, client_bytes: u64, daemon_bytes: u64) {
+    pub(super) fn peaks(&mut self, client_bytes: u64, daemon_bytes: u64) {
         self.client_peak_bytes = self.client_peak_bytes.max(client_bytes);
         self.daemon_peak_bytes = self.daemon_peak_bytes.max(daemon_bytes);
     }
@@ -103,7 +107,7 @@ impl Page {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{settings::tests::usual, workload::groups};
+    use crate::workloads::{groups, settings::tests::usual};
 
     fn run(elapsed_s: f64) -> Run {
         Run {

@@ -13,7 +13,8 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use mayfly_deploy::{Config, Instance, Lifeline, environment, launch, report};
 
-use crate::{crew::Crew, interrupt::Interrupt, mounts, results::TargetReport};
+use super::{crew::Crew, interrupt::Interrupt};
+use crate::{report::results::TargetReport, storage::mounts};
 
 /// What to measure, before it is there.
 #[derive(Debug, Clone)]
@@ -41,12 +42,12 @@ struct Own {
 }
 
 /// A target that is ready.
-pub(crate) struct Target {
-    pub(crate) label: String,
+pub(super) struct Target {
+    pub(super) label: String,
     /// The run's directory as its workers see it.
     pub(crate) root: PathBuf,
     /// Where the bytes lie, as this process sees it.
-    pub(crate) storage: PathBuf,
+    pub(super) storage: PathBuf,
     own: Option<Own>,
     /// `None` until all targets are there.
     crew: Option<Crew>,
@@ -77,7 +78,7 @@ pub fn beside(places: &[Place]) -> Vec<Place> {
 
 impl Target {
     /// Makes it ready: an instance is started, in a directory the run's own is made.
-    pub(crate) fn open(place: &Place) -> Result<Target> {
+    pub(super) fn open(place: &Place) -> Result<Target> {
         match &place.kind {
             PlaceKind::Directory(directory) => Target::in_directory(place, directory),
             PlaceKind::Instance(instance) => Target::start(place, instance),
@@ -114,20 +115,20 @@ impl Target {
     }
 
     /// Starts its workers.
-    pub(crate) fn staff(&mut self, count: u32, interrupt: &Interrupt) -> Result<()> {
+    pub(super) fn staff(&mut self, count: u32, interrupt: &Interrupt) -> Result<()> {
         let environment: Vec<(&'static str, OsString)> =
             self.own.as_ref().map_or_else(Vec::new, |own| environment::variables(&own.config));
         self.crew = Some(Crew::start(&self.label, count, &environment, interrupt)?);
         Ok(())
     }
 
-    pub(crate) fn crew(&mut self) -> Result<&mut Crew> {
+    pub(super) fn crew(&mut self) -> Result<&mut Crew> {
         self.crew.as_mut().context("the workers are started before the first phase")
     }
 
     /// The instance's own processes: the supervisor and what it has started, the daemon and what
     /// serves a mount.
-    pub(crate) fn servants(&self) -> Vec<u32> {
+    pub(super) fn servants(&self) -> Vec<u32> {
         let Some(own) = &self.own else { return Vec::new() };
         let supervisor = own.lifeline.supervisor_pid();
         let mut all = vec![supervisor, own.daemon];
@@ -141,12 +142,12 @@ impl Target {
 
     /// Where the contents of its files lie. An instance's metadata lie elsewhere: where only pages
     /// can be given up, the kernel keeps its names and attributes, and so may an instance.
-    pub(crate) fn contents(&self) -> &Path {
+    pub(super) fn contents(&self) -> &Path {
         self.own.as_ref().map_or(&self.storage, |own| &own.config.object_dir)
     }
 
     /// What a report says of it.
-    pub(crate) fn describe(&self, loop_ns: f64) -> TargetReport {
+    pub(super) fn describe(&self, loop_ns: f64) -> TargetReport {
         let storage = self.storage.parent().unwrap_or(&self.storage);
         TargetReport {
             label: self.label.clone(),
@@ -159,7 +160,7 @@ impl Target {
     }
 
     /// Takes everything away again.
-    pub(crate) fn close(mut self) -> Result<()> {
+    pub(super) fn close(mut self) -> Result<()> {
         drop(self.crew.take());
         match self.own.take() {
             Some(own) => match own.lifeline.stop(false)? {

@@ -1,6 +1,6 @@
 //! Figures as they stand in a table: three digits say enough.
 
-use crate::statistics::Summary;
+use super::statistics::Summary;
 
 /// A figure with at most three digits and a unit of thousands: `987`, `12.3k`, `4.56M`.
 pub(super) fn short(figure: f64) -> String {

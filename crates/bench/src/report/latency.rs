@@ -43,7 +43,7 @@ impl Latencies {
 
     /// How many calls.
     #[cfg(test)]
-    pub(crate) fn count(&self) -> u64 {
+    pub(super) fn count(&self) -> u64 {
         self.0.len()
     }
 

@@ -13,8 +13,8 @@ use plotters::{
     prelude::*,
 };
 
-use crate::results::{Measured, PhaseReport, Report};
-use crate::statistics::Summary;
+use super::results::{Measured, PhaseReport, Report};
+use super::statistics::Summary;
 
 const WIDTH: u32 = 1100;
 const BAR: u32 = 13;

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use mayfly_deploy::Options;
 use serde::Serialize;
 
-use crate::{latency::Quantiles, settings::Settings, statistics::Summary, workload::Family};
+use super::{latency::Quantiles, statistics::Summary};
+use crate::workloads::{Family, settings::Settings};
 
 /// Version of the form; it grows when a field changes its meaning or goes.
 pub(crate) const VERSION: u32 = 1;

@@ -3,11 +3,8 @@
 use std::fmt::Write;
 
 use super::cells::{mib, ratio, short, spread};
-use crate::{
-    results::{Measured, PhaseReport, Report},
-    settings::Scaling,
-    workload::Family,
-};
+use super::results::{Measured, PhaseReport, Report};
+use crate::workloads::{Family, settings::Scaling};
 
 /// Where the table is to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

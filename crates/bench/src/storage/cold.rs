@@ -16,7 +16,7 @@ use nix::{
     unistd::sync,
 };
 
-use crate::mounts;
+use super::mounts;
 
 const DROP: &str = "/proc/sys/vm/drop_caches";
 

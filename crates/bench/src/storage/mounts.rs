@@ -18,7 +18,7 @@ pub(crate) fn kind(directory: &Path) -> String {
 }
 
 /// Lives in memory, so that there is no device to be cold or raw.
-pub(crate) fn is_memory(directory: &Path) -> bool {
+pub(super) fn is_memory(directory: &Path) -> bool {
     matches!(kind(directory).as_str(), "tmpfs" | "ramfs")
 }
 

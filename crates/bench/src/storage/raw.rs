@@ -17,7 +17,7 @@ use std::{
 use anyhow::{Context, Result, anyhow, ensure};
 use nix::fcntl::OFlag;
 
-use crate::mounts;
+use super::mounts;
 
 /// Bytes of one transfer.
 const TRANSFER_BYTES: usize = 4 << 20;
@@ -28,23 +28,23 @@ const FILL: u8 = 0x5a;
 
 /// Storage that one or more targets lie on.
 #[derive(Debug)]
-pub(crate) struct Device {
+pub(super) struct Device {
     /// Its number.
-    pub(crate) id: u64,
+    pub(super) id: u64,
     directory: PathBuf,
     direct: bool,
 }
 
 /// Rates of one repetition, MiB/s.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Rates {
-    pub(crate) write: f64,
-    pub(crate) read: f64,
+pub(super) struct Rates {
+    pub(super) write: f64,
+    pub(super) read: f64,
 }
 
 impl Device {
     /// Below `directory`.
-    pub(crate) fn of(directory: &Path) -> Result<Device> {
+    pub(super) fn of(directory: &Path) -> Result<Device> {
         let id = fs::metadata(directory)?.dev();
         // tmpfs accepts the flag and copies all the same.
         let direct = !mounts::is_memory(directory) && takes_direct(directory)?;
@@ -52,7 +52,7 @@ impl Device {
     }
 
     /// How it is measured.
-    pub(crate) fn how(&self) -> String {
+    pub(super) fn how(&self) -> String {
         let kind = mounts::kind(&self.directory);
         if self.direct {
             format!("{kind}, O_DIRECT, 4 MiB transfers")
@@ -62,7 +62,7 @@ impl Device {
     }
 
     /// Writes and reads `bytes` by each of `streams`.
-    pub(crate) fn measure(&self, bytes: u64, streams: u32) -> Result<Rates> {
+    pub(super) fn measure(&self, bytes: u64, streams: u32) -> Result<Rates> {
         let path = self.directory.join("raw");
         let rates = self.stream(&path, bytes, u64::from(streams.max(1)));
         let removed = remove(&path);

@@ -16,7 +16,7 @@ use nix::{
 };
 
 use super::{Prepared, WORKER, c_path, failed, files, own_directory};
-use crate::step::{GO, Reply, Step, Task};
+use crate::workloads::step::{GO, Reply, Step, Task};
 
 /// Loops of a burner between two looks at the clock.
 const LOOPS: u64 = 100_000;

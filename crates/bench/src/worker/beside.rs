@@ -13,7 +13,7 @@ use nix::{
 };
 
 use super::{Prepared, clock::Clock, failed, files};
-use crate::step::Task;
+use crate::workloads::step::Task;
 
 /// Files that are looked at, one after the other.
 const FILES: u32 = 1000;

@@ -25,7 +25,7 @@ use nix::{
 };
 
 use super::{Prepared, failed, files, own_directory, wrong_byte};
-use crate::{
+use crate::workloads::{
     calls::{Act, Given, Name, Opening, ROWS, Row},
     pattern::Pattern,
     step::Task,

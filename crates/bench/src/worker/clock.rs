@@ -7,7 +7,7 @@ use nix::{
     time::{ClockId, clock_gettime},
 };
 
-use crate::{latency::Latencies, step::Share};
+use crate::{report::latency::Latencies, workloads::step::Share};
 
 /// What has been timed so far.
 #[derive(Default)]

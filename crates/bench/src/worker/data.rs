@@ -15,7 +15,7 @@ use nix::{
 };
 
 use super::{Prepared, clock::Clock, failed, files, neighbour, wrong_byte};
-use crate::{
+use crate::workloads::{
     pattern::Pattern,
     step::{Layout, Order, Task, Transfers, Way},
 };
@@ -158,7 +158,7 @@ mod tests {
                 root: directory.path().to_owned(),
                 rank: 0,
                 procs: 1,
-                step: crate::step::Step::Data(step),
+                step: crate::workloads::step::Step::Data(step),
             };
             prepare(&task, step).expect("prepared")(&mut Clock::default())
         };

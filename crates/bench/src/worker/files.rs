@@ -14,7 +14,7 @@ use nix::{
 };
 
 use super::{Prepared, c_path, clock::Clock, failed, neighbour, own_directory, wrong_byte};
-use crate::{
+use crate::workloads::{
     pattern::Pattern,
     step::{Call, Layout, Manner, Task},
 };

@@ -13,7 +13,7 @@ use nix::{
 };
 
 use super::{Prepared, clock::Clock, failed, files, neighbour};
-use crate::{pattern::Pattern, step::Task};
+use crate::workloads::{pattern::Pattern, step::Task};
 
 /// Files in each directory.
 const FILES: u64 = 100;

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 
 use super::{Prepared, at, own_directory};
-use crate::{
+use crate::workloads::{
     pattern::Pattern,
     step::Task,
     tools::{ARCHIVE, FILES_EACH, SIZES, TOOLS},

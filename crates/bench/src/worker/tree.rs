@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Result, bail};
 
 use super::{Prepared, files, neighbour, own_directory};
-use crate::step::{Call, Task, Tree};
+use crate::workloads::step::{Call, Task, Tree};
 
 /// Directories with parents first, and files.
 #[derive(Default)]

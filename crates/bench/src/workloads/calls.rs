@@ -91,7 +91,7 @@ pub(crate) enum Act {
 /// One row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Row {
-    pub(crate) name: &'static str,
+    pub(super) name: &'static str,
     pub(crate) given: Given,
     pub(crate) acts: &'static [Act],
 }
@@ -114,7 +114,7 @@ impl Row {
     }
 
     /// Only looks.
-    pub(crate) fn reads(&self) -> bool {
+    pub(super) fn reads(&self) -> bool {
         self.acts.iter().any(|act| matches!(act, Act::Read(_) | Act::Map(_) | Act::Stat(_)))
             && !self.acts.iter().any(|act| matches!(act, Act::Write(_)))
     }

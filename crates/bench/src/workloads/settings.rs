@@ -3,12 +3,12 @@
 use anyhow::{Result, ensure};
 use serde::Serialize;
 
-use crate::{step::Tree, workload::Family};
+use super::{Family, step::Tree};
 
 /// Least and most of a transfer, bytes.
 const TRANSFER_BYTES: std::ops::RangeInclusive<u64> = 512..=64 << 20;
 /// Transfers of one process in one phase, so that small ones end.
-pub(crate) const TRANSFERS_MAX: u64 = 50_000;
+pub(super) const TRANSFERS_MAX: u64 = 50_000;
 /// Processes of one phase.
 const PROCS_MAX: u32 = 4096;
 /// Names of one process are made before the clock, in memory.
@@ -101,13 +101,13 @@ impl Settings {
     }
 
     /// Files of each process when there are `procs`.
-    pub(crate) fn files_each(&self, procs: u32) -> u64 {
+    pub(super) fn files_each(&self, procs: u32) -> u64 {
         self.each(self.files, procs)
     }
 
     /// Trees of each process when there are `procs`: one, or as many as make one for each of the
     /// most processes.
-    pub(crate) fn trees_each(&self, procs: u32) -> u64 {
+    pub(super) fn trees_each(&self, procs: u32) -> u64 {
         match self.scaling {
             Scaling::Weak => 1,
             Scaling::Strong => {
@@ -118,7 +118,7 @@ impl Settings {
     }
 
     /// Transfers of each process when there are `procs`.
-    pub(crate) fn transfers_each(&self, procs: u32, transfer_bytes: u64) -> u64 {
+    pub(super) fn transfers_each(&self, procs: u32, transfer_bytes: u64) -> u64 {
         (self.each(self.size_bytes, procs) / transfer_bytes).clamp(1, TRANSFERS_MAX)
     }
 

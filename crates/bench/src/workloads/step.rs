@@ -24,7 +24,7 @@ pub enum Layout {
 
 impl Layout {
     /// As it stands in a phase's name.
-    pub(crate) fn word(self) -> &'static str {
+    pub(super) fn word(self) -> &'static str {
         match self {
             Layout::Own => "own",
             Layout::Shared => "shared",
@@ -48,7 +48,7 @@ pub enum Call {
 
 impl Call {
     /// As it stands in a phase's name.
-    pub(crate) fn word(self) -> &'static str {
+    pub(super) fn word(self) -> &'static str {
         match self {
             Call::Create => "create",
             Call::Stat => "stat",

@@ -5,7 +5,7 @@
 //! out of an archive that lies there, too.
 
 /// Files of the tree at most: more than the tools of one afternoon need.
-pub(crate) const FILES_MAX: u64 = 12_000;
+pub(super) const FILES_MAX: u64 = 12_000;
 /// The archive that the tree comes out of.
 pub(crate) const ARCHIVE: &str = "archive";
 /// Files of one of its directories.
@@ -16,9 +16,9 @@ pub(crate) const SIZES: [usize; 8] = [0, 300, 1200, 3901, 9000, 16_384, 32_768, 
 /// One line of the table.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tool {
-    pub(crate) name: &'static str,
+    pub(super) name: &'static str,
     /// What has to be installed.
-    pub(crate) program: &'static str,
+    pub(super) program: &'static str,
     pub(crate) script: &'static str,
 }
 
@@ -48,7 +48,7 @@ pub(crate) const TOOLS: &[Tool] = &[
 ];
 
 /// Is the program on the path?
-pub(crate) fn is_installed(program: &str) -> bool {
+pub(super) fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
