@@ -21,6 +21,7 @@ pub(crate) mod data;
 pub(crate) mod descriptions;
 pub(crate) mod in_doubt;
 pub(crate) mod preparation;
+pub(crate) mod state;
 
 use mayfly_object::Jobs;
 use mayfly_transport_shm::layout::NodeRegion;
@@ -29,11 +30,13 @@ use mayfly_types::FileId;
 use crate::{
     api::Caller,
     files::{
-        append::Noted,
-        background::{Done, Work},
         descriptions::OpenTable,
-        in_doubt::Begun,
-        preparation::Preparations,
+        state::{
+            append::Noted,
+            background::{Done, Work},
+            in_doubt::Begun,
+            preparations::Preparations,
+        },
     },
     maps::HashMap,
 };

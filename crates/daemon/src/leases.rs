@@ -17,12 +17,13 @@ pub(crate) mod delegation;
 pub(crate) mod file_leases;
 pub(crate) mod mounts;
 pub(crate) mod name_table;
+pub(crate) mod state;
 pub(crate) mod submissions;
 pub(crate) mod submitted_before;
 
 use mayfly_transport_shm::layout::NodeHead;
 
-use crate::leases::{delegation::Delegations, file_leases::Lendings, mounts::Mounts};
+use crate::leases::state::{delegation::Delegations, file_leases::Lendings, mounts::Mounts};
 
 /// What processes and mounts of the node hold.
 pub(crate) struct Leases {

@@ -8,6 +8,7 @@
 
 mod api;
 mod by_number;
+mod fault;
 mod files;
 pub mod fsck;
 #[doc(hidden)]

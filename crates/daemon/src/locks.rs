@@ -10,9 +10,10 @@
 
 pub(crate) mod deadlock;
 pub(crate) mod requests;
+pub(crate) mod state;
 pub(crate) mod table;
 
-use crate::locks::{deadlock::Chases, table::LockTable};
+use crate::locks::{state::deadlock::Chases, table::LockTable};
 
 /// What a shard keeps in mind of locks.
 pub(crate) struct Locks {

@@ -26,6 +26,7 @@ pub(crate) mod pending_create;
 pub(crate) mod removed;
 pub(crate) mod rename;
 pub(crate) mod special;
+pub(crate) mod state;
 pub(crate) mod temporary;
 pub(crate) mod walk;
 pub(crate) mod xattrs;
@@ -37,7 +38,10 @@ use mayfly_types::FileId;
 
 use crate::{
     maps::HashMap,
-    namespace::{dentry_cache::DentryCache, inode::Looked, removed::Removed},
+    namespace::{
+        dentry_cache::DentryCache,
+        state::{inode::Looked, removed::Removed},
+    },
     slots::ShardId,
 };
 

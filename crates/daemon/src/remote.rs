@@ -13,5 +13,6 @@ pub(crate) mod given_up;
 pub(crate) mod peer_recovery;
 pub(crate) mod proxies;
 pub(crate) mod requests;
+pub(crate) mod state;
 
-pub(crate) use requests::Remote;
+pub(crate) use state::requests::Remote;

@@ -25,6 +25,7 @@ pub(crate) mod kept_bytes;
 mod life;
 mod recover;
 pub(crate) mod run;
+pub(crate) mod state;
 pub(crate) mod task;
 
 pub use recover::OpenError;
@@ -34,103 +35,30 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use mayfly_meta::{Store, StoreError, key, record::Counters as StoredCounters};
+use mayfly_meta::{Store, key, record::Counters as StoredCounters};
 use mayfly_object::ObjectStore;
 use mayfly_transport_shm::layout::NodeRegion;
 use mayfly_transport_tcp::Bytes;
 use mayfly_types::{Errno, FileId, SessionId, Timestamp};
 use mayfly_wire::{Counters, Escaped, Full, Request, STATUS_ESCAPED, Wire, Writer};
 
-use self::{run::Run, task::Tasks};
+use crate::fault::{Fault, Outcome, Served, store_failed};
+use crate::shard::{run::Run, state::task::Tasks};
 use crate::{
     api::{Caller, Clock, Completion, Config, Progress},
-    files::{Files, preparation::Preparation},
+    files::Files,
     leases::Leases,
     locks::Locks,
-    log,
     maps::HashMap,
-    message::{At, Question, Resolved},
+    message::At,
     namespace::Namespace,
     numbering::{Numbering, origin},
     remote::Remote,
     slots::{ShardId, SlotTable, TRANSACTION_SHARD_SHIFT},
     striping::Striping,
     totals::{ShardTotals, Totals},
-    transactions::{Transactions, transaction::Steps},
+    transactions::Transactions,
 };
-
-/// Why an operation has no reply with status 0.
-#[derive(Debug)]
-pub(crate) enum Fault {
-    Errno(Errno),
-    /// The walk left the instance at this path of the host.
-    Escaped(Vec<u8>),
-    /// These facts are missing.
-    Ask(Vec<(ShardId, Question)>),
-    /// The request is another shard's.
-    Elsewhere(ShardId, Box<Resolved>),
-    /// This has to be done to an object first.
-    Prepare(Preparation),
-    /// A claim of an operation over several shards is in the way.
-    Busy,
-    /// The file that a name led to is gone: what does the name stand for now?
-    Again,
-    /// These steps of several shards are what is to be done.
-    Operate(Steps),
-}
-
-impl Fault {
-    /// For work that is all of this shard's.
-    pub(crate) fn errno(&self) -> Errno {
-        match self {
-            Fault::Errno(errno) => *errno,
-            Fault::Escaped(_)
-            | Fault::Ask(_)
-            | Fault::Prepare(_)
-            | Fault::Elsewhere(..)
-            | Fault::Busy
-            | Fault::Again
-            | Fault::Operate(_) => Errno::EIO,
-        }
-    }
-}
-
-impl From<Errno> for Fault {
-    fn from(errno: Errno) -> Self {
-        Fault::Errno(errno)
-    }
-}
-
-impl From<StoreError> for Fault {
-    fn from(error: StoreError) -> Self {
-        // The store has closed itself when it must; the asker learns that nobody knows.
-        Fault::Errno(store_failed(&error))
-    }
-}
-
-/// A store's error is handled here: it is said once, and whoever asked gets EIO.
-pub(crate) fn store_failed(error: &StoreError) -> Errno {
-    // A closed store was said to be broken when it was closed.
-    if !matches!(error, StoreError::Poisoned) {
-        log::error("metadata", error);
-    }
-    Errno::EIO
-}
-
-impl From<Full> for Fault {
-    fn from(Full: Full) -> Self {
-        Fault::Errno(Errno::EOVERFLOW)
-    }
-}
-
-/// Result of a step of an operation.
-pub(crate) type Outcome<T> = Result<T, Fault>;
-
-/// How an operation ended that did not fail.
-pub(crate) enum Served {
-    Replied,
-    Pending,
-}
 
 /// What a core works with.
 pub struct Seams {

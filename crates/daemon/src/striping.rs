@@ -24,9 +24,10 @@ pub(crate) mod object_change;
 pub(crate) mod object_hold;
 pub(crate) mod object_leave;
 pub(crate) mod object_life;
+pub(crate) mod state;
 pub(crate) mod unlinked;
 
-use crate::striping::{file::Striped, object::Table};
+use crate::striping::state::{file::Striped, object::Table};
 
 /// What a shard keeps in mind of striped files.
 pub(crate) struct Striping {

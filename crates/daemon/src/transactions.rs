@@ -13,6 +13,7 @@
 
 pub(crate) mod completed;
 pub(crate) mod prepare_locks;
+pub(crate) mod state;
 pub(crate) mod step;
 pub(crate) mod transaction;
 
@@ -22,7 +23,7 @@ use crate::{
     maps::HashMap,
     message::OperationId,
     slots::ShardId,
-    transactions::{completed::Finished, prepare_locks::Claims, transaction::Operation},
+    transactions::state::{completed::Finished, prepare_locks::Claims, transaction::Operation},
 };
 
 /// What a shard keeps in mind of changes at several shards.

@@ -12,39 +12,22 @@ use mayfly_types::{
     Errno, FileId,
     limits::{FILE_BYTES_MAX, INLINE_BYTES_MAX},
 };
-use mayfly_wire::{ALLOCATE_KEEP_SIZE, ALLOCATE_PUNCH_HOLE, ALLOCATE_ZERO_RANGE, Allocate};
+use mayfly_wire::{ALLOCATE_KEEP_SIZE, ALLOCATE_ZERO_RANGE, Allocate};
 
+use crate::files::state::allocate::{KEEP_AND_PUNCH, KEEP_AND_ZERO, Wish};
 use crate::{
     api::Caller,
+    fault::{Outcome, Served},
     files::{
-        background::{Change, Length, Reply},
-        data::{BLOCK_BYTES, object_of},
+        data::BLOCK_BYTES,
+        state::{
+            background::{Change, Length, Reply},
+            data::object_of,
+        },
     },
-    namespace::{attr::O_PATH, inode::Located},
-    shard::{Outcome, Served, Shard},
+    namespace::state::{attr::O_PATH, inode::Located},
+    shard::Shard,
 };
-
-/// What is asked for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Wish {
-    pub(crate) what: Allocation,
-    pub(crate) start: u64,
-    pub(crate) end: u64,
-}
-
-const KEEP_AND_PUNCH: u32 = ALLOCATE_KEEP_SIZE | ALLOCATE_PUNCH_HOLE;
-const KEEP_AND_ZERO: u32 = ALLOCATE_KEEP_SIZE | ALLOCATE_ZERO_RANGE;
-
-pub(crate) fn what_of(mode: u32) -> Option<Allocation> {
-    Some(match mode {
-        0 => Allocation::Extend,
-        ALLOCATE_KEEP_SIZE => Allocation::Reserve,
-        KEEP_AND_PUNCH => Allocation::Punch,
-        ALLOCATE_ZERO_RANGE => Allocation::ZeroExtend,
-        KEEP_AND_ZERO => Allocation::Zero,
-        _ => return None,
-    })
-}
 
 pub(crate) fn mode_of(what: Allocation) -> u32 {
     match what {
@@ -53,37 +36,6 @@ pub(crate) fn mode_of(what: Allocation) -> u32 {
         Allocation::Punch => KEEP_AND_PUNCH,
         Allocation::ZeroExtend => ALLOCATE_ZERO_RANGE,
         Allocation::Zero => KEEP_AND_ZERO,
-    }
-}
-
-impl Wish {
-    /// The checks of the kernel's `vfs_fallocate`, in its order.
-    fn of(ask: &Allocate) -> Outcome<Wish> {
-        let signed = |value: u64| value <= i64::MAX as u64;
-        if !signed(ask.offset) || !signed(ask.bytes) || ask.bytes == 0 {
-            return Err(Errno::EINVAL.into());
-        }
-        let what = what_of(ask.mode).ok_or(Errno::EOPNOTSUPP)?;
-        Ok(Wish { what, start: ask.offset, end: ask.offset + ask.bytes })
-    }
-
-    fn extends(self) -> bool {
-        matches!(self.what, Allocation::Extend | Allocation::ZeroExtend)
-    }
-
-    fn zeroes(self) -> bool {
-        !matches!(self.what, Allocation::Extend | Allocation::Reserve)
-    }
-
-    /// The same as far as it concerns a file of this length.
-    fn within(self, size_bytes: u64) -> Wish {
-        match self.what {
-            Allocation::Reserve | Allocation::Zero => {
-                Wish { end: self.end.min(size_bytes).max(self.start), ..self }
-            }
-            // A whole block goes with its last byte, so a hole may reach beyond the end.
-            Allocation::Extend | Allocation::ZeroExtend | Allocation::Punch => self,
-        }
     }
 }
 

@@ -13,29 +13,16 @@ use mayfly_transport_shm::layout::BEGUN;
 use mayfly_types::{Errno, FileId, SessionId};
 use mayfly_wire::{Wire, Writer, Written};
 
+use crate::files::state::append::Noted;
 use crate::{
     api::Caller,
+    fault::{Fault, Outcome, Served},
     files::{
-        background::{Change, Length, Reply},
         data::BLOCK_BYTES,
+        state::background::{Change, Length, Reply},
     },
-    shard::{Fault, Outcome, Served, Shard},
+    shard::Shard,
 };
-
-/// The latest append to a file by one lane.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Noted {
-    append: Append,
-    lane: u32,
-    /// It may be that it was done but not answered; its bytes are below this offset then.
-    doubtful_end: Option<u64>,
-}
-
-impl Noted {
-    fn is_of(&self, session: u32, lane: u32) -> bool {
-        self.append.session == session && self.lane == lane
-    }
-}
 
 impl Shard {
     /// Appends to the object of an unsettled inode, which ended at `size_bytes` a moment ago.
@@ -176,7 +163,7 @@ impl Shard {
 
     /// Takes up what the predecessor left in doubt.
     pub(crate) fn take_up_appends(&mut self) -> Result<(), Errno> {
-        let failed = |error| crate::shard::store_failed(&error);
+        let failed = |error| crate::fault::store_failed(&error);
         let mut found = Vec::new();
         let visit = &mut |key: &[u8], record: &[u8]| {
             found.extend(key::split_append(key).map(|at| (at, record.to_vec())));

@@ -10,27 +10,27 @@
 
 use std::sync::Arc;
 
-use mayfly_meta::{
-    key,
-    record::{BirthKey, Content},
-};
-use mayfly_object::{Listed, ObjectAttr, ObjectId, ObjectStore};
+use mayfly_meta::{key, record::Content};
+use mayfly_object::{ObjectAttr, ObjectId, ObjectStore};
 use mayfly_transport_shm::layout::FILE_MAPPED;
 use mayfly_transport_tcp::{Body, limits::LENT_BYTES_MIN};
-use mayfly_types::{Attr, Durability, Errno, FileId, OpenRef, limits::TRANSFER_BYTES_MAX};
-use mayfly_wire::{Data, DataHead, Opened, Sync, Wire, Writer, Written};
+use mayfly_types::{Attr, Durability, Errno, limits::TRANSFER_BYTES_MAX};
+use mayfly_wire::{Data, DataHead, Opened, Sync, Written};
 
+use crate::files::state::background::{Change, Done, Length, Reply, Work, encoded};
 use crate::{
     api::{Caller, Completion},
+    fault::{Outcome, Served, store_failed},
     files::{
-        data::{BLOCK_BYTES, object_of},
-        preparation::{Prepared, Subject},
+        data::BLOCK_BYTES,
+        state::{
+            data::object_of,
+            preparation::{Prepared, Subject},
+        },
     },
     log,
-    maps::HashMap,
-    namespace::inode::Located,
-    shard::{Outcome, Served, Shard, store_failed},
-    striping::object,
+    namespace::state::inode::Located,
+    shard::Shard,
 };
 
 /// As many bytes a shard copies itself where no disk is waited for: a copy of 16 KiB takes 3 µs, to
@@ -48,124 +48,6 @@ const REMOVALS_MAX: usize = 32;
 /// How many bytes a shard copies itself from and to objects in memory.
 fn copied_here_bytes_max(processors: usize) -> usize {
     if processors <= FEW_PROCESSORS { TRANSFER_BYTES_MAX } else { HERE_BYTES_MAX }
-}
-
-/// How long a job takes that is not waited for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Length {
-    /// So many bytes are copied.
-    Bytes(usize),
-    /// Nobody knows.
-    Any,
-}
-
-type Job = Box<dyn FnOnce() -> Done + Send>;
-
-/// What a job of the I/O pool has to report.
-#[derive(Debug)]
-pub(crate) enum Done {
-    /// The answer to a request.
-    Answer(Caller, Result<(), Errno>),
-    /// Bytes that a request asked for.
-    Read(Caller, Result<Vec<u8>, Errno>),
-    /// An object was changed: with what came of it, an offset for writes, and whether the object
-    /// can be looked at.
-    Changed(Change, Result<u64, Errno>, Result<(), Errno>),
-    /// A part of a striped file was read.
-    PartRead(object::ReadDone),
-    /// Objects of this node that somebody has asked for.
-    Listed(Caller, Result<Vec<Listed>, Errno>),
-    /// Bytes were written to a part.
-    PartWritten(object::WriteDone),
-    /// What an operation was put aside for.
-    Prepared(Subject, Prepared),
-    /// Objects are gone, or are not.
-    Removed(Vec<(ObjectId, Result<(), Errno>)>),
-    /// The kernel's file of a pipe or a socket is gone, as far as it was here.
-    Abandoned,
-}
-
-/// A change of an object, and what is to be done after it.
-#[derive(Debug)]
-pub(crate) struct Change {
-    /// Who waits for it, if anybody does.
-    pub(crate) caller: Option<Caller>,
-    pub(crate) object: ObjectId,
-    /// Where the inode is found if nobody has the file open any more.
-    pub(crate) birth: BirthKey,
-    /// The answer when it went well.
-    pub(crate) reply: Reply,
-}
-
-impl Change {
-    /// Made, with this result. The object is opened if it is not, since it is looked at next.
-    fn done(self, objects: &dyn ObjectStore, result: Result<u64, Errno>) -> Done {
-        let looked = objects.attr(self.object).map(drop);
-        Done::Changed(self, result, looked)
-    }
-}
-
-/// What is answered after a change.
-#[derive(Debug)]
-pub(crate) enum Reply {
-    /// How much of [`Work::growing_bytes`] is for it, and its place among those that were begun.
-    Written(Written, u64, Option<usize>),
-    /// The attributes as they are then.
-    Attr,
-    /// The same, and the description that was made for it; an error ends that.
-    Opened(OpenRef),
-    Nothing,
-    /// Nothing; so much space was promised for it, bytes.
-    Allocated(u64),
-}
-
-/// Background work of the shard.
-#[derive(Default)]
-pub(crate) struct Work {
-    /// Changes of objects that wait for the commit of what says so.
-    deferred: Vec<(Length, Job)>,
-    /// Objects to remove once the transaction that unlinked them is committed.
-    pub(crate) doomed: Vec<ObjectId>,
-    /// Objects that are removed and whose mark can go.
-    removed: Vec<ObjectId>,
-    /// The kernel's files of pipes and sockets that were removed.
-    abandoned: Vec<Vec<u8>>,
-    /// Changes under way, for each file.
-    in_flight: HashMap<FileId, u32>,
-    /// What writes among them may take that does not count as taken yet.
-    pub(super) growing_bytes: u64,
-    /// To which length at least a change that is under way cuts the file, bytes.
-    cuts: HashMap<FileId, u64>,
-}
-
-impl Work {
-    /// A pipe or a socket is gone; so is the kernel's own, once that is committed. One that stays
-    /// when the daemon dies in between goes with the instance.
-    pub(crate) fn abandon(&mut self, place: &[u8]) {
-        if !place.is_empty() {
-            self.abandoned.push(place.to_vec());
-        }
-    }
-
-    pub(crate) fn is_in_flight(&self, file: FileId) -> bool {
-        self.in_flight.contains_key(&file)
-    }
-
-    /// A change cuts the file to this length.
-    pub(crate) fn cut(&mut self, file: FileId, size_bytes: u64) {
-        let least = self.cuts.entry(file).or_insert(size_bytes);
-        *least = size_bytes.min(*least);
-    }
-
-    /// Whether a change that is under way cuts the file.
-    pub(super) fn is_being_cut(&self, file: FileId) -> bool {
-        !self.cuts.is_empty() && self.cuts.contains_key(&file)
-    }
-
-    /// Where a file that is so long now may end when what is under way is done, at the least.
-    pub(super) fn least_end(&self, file: FileId, size_bytes: u64) -> u64 {
-        self.cuts.get(&file).map_or(size_bytes, |cut| size_bytes.min(*cut))
-    }
 }
 
 impl Shard {
@@ -470,7 +352,7 @@ impl Shard {
             }
             core.attr_with(&located.inode, Some(attr))
         };
-        step(self).map_err(|fault: crate::shard::Fault| fault.errno())
+        step(self).map_err(|fault: crate::fault::Fault| fault.errno())
     }
 
     /// Runs one of the jobs that wait in the I/O pool, counted from the first; false when there are
@@ -501,16 +383,4 @@ impl Shard {
             || !self.batch.ready.is_empty()
             || !self.batch.uncommitted.is_empty()
     }
-}
-
-/// Room for a reply beside its bytes, bytes.
-const REPLY_ROOM: usize = 256;
-
-pub(crate) fn encoded<'a>(bytes: usize, reply: &impl Wire<'a>) -> Result<Vec<u8>, Errno> {
-    let mut body = vec![0; bytes + REPLY_ROOM];
-    let mut to = Writer::new(&mut body);
-    reply.encode(&mut to).map_err(|_| Errno::EOVERFLOW)?;
-    let used = to.used();
-    body.truncate(used);
-    Ok(body)
 }

@@ -14,11 +14,8 @@ use mayfly_object::ObjectId;
 use mayfly_types::{Errno, FileId, SessionId};
 
 use crate::{
-    api::Caller,
-    files::data::object_of,
-    log,
-    shard::{Outcome, Shard},
-    transactions::completed::Finished,
+    api::Caller, fault::Outcome, files::state::data::object_of, log, shard::Shard,
+    transactions::state::completed::Finished,
 };
 
 /// The object that a noted cut is about, and the length that it gets. It is noted as that of the

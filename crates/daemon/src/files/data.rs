@@ -13,38 +13,31 @@ use mayfly_object::{ObjectAttr, ObjectId};
 pub(crate) use mayfly_types::BLOCK_BYTES;
 use mayfly_types::{
     Errno, FileId, FileKind, Times,
-    limits::{FILE_BYTES_MAX, INLINE_BYTES_MAX, TRANSFER_BYTES_MAX},
+    limits::{INLINE_BYTES_MAX, TRANSFER_BYTES_MAX},
 };
 use mayfly_wire::{
-    Data, GRANT_OBJECT, GRANT_PART, GRANT_READ, GRANT_WRITE, Grant, Granted, OwnPart, Read, Wire,
-    Write, Writer, Written,
+    Data, GRANT_OBJECT, GRANT_PART, GRANT_WRITE, Grant, Granted, OwnPart, Read, Wire, Write,
+    Writer, Written,
 };
 
+use crate::files::state::data::{check_grant, fitting, generous, object_of};
 use crate::{
     api::Caller,
+    fault::{Fault, Outcome, Served},
     files::{
-        background::{Change, Reply},
-        descriptions::{Open, OpenFile},
-        preparation::Preparation,
+        descriptions::OpenFile,
+        state::{
+            background::{Change, Reply},
+            preparation::Preparation,
+        },
     },
     message::Question,
-    namespace::inode::Located,
-    shard::{Fault, Outcome, Served, Shard},
+    namespace::state::inode::Located,
+    shard::Shard,
 };
 
-/// An allowance grows by at least this, bytes.
-const ALLOWANCE_STEP_MIN: u64 = 1 << 20;
-/// An allowance grows by at most this beyond what was asked for, bytes.
-const ALLOWANCE_STEP_MAX: u64 = 64 << 20;
 /// An access time older than this is renewed by a read, as `relatime` does.
 const ATIME_SECONDS: i64 = 24 * 60 * 60;
-
-pub(crate) fn object_of(inode: &Inode) -> Option<ObjectId> {
-    match inode.content {
-        Content::Object(generation) => Some(ObjectId { file: inode.id, generation }),
-        _ => None,
-    }
-}
 
 impl Shard {
     pub(crate) fn read(
@@ -545,32 +538,6 @@ impl Shard {
     }
 }
 
-/// An allowance that covers `base`, and more if there is room.
-pub(crate) fn generous(base: u64, room: u64, end_max: u64) -> Option<u64> {
-    // A sixteenth of the room at most: what idle writers have set aside is lost to everybody else.
-    let step = base.clamp(ALLOWANCE_STEP_MIN, ALLOWANCE_STEP_MAX).min(room / 16);
-    match base.saturating_add(step).min(end_max) {
-        generous if generous <= room => Some(generous),
-        _ if base <= room => Some(base),
-        _ => None,
-    }
-}
-
-pub(crate) fn check_grant(open: &Open, grant: &Grant) -> Outcome<()> {
-    if grant.want & !(GRANT_READ | GRANT_WRITE | GRANT_OBJECT | GRANT_PART) != 0 {
-        return Err(Errno::EINVAL.into());
-    }
-    if grant.want & GRANT_READ != 0 && !open.may_read()
-        || grant.want & GRANT_WRITE != 0 && !open.may_write()
-    {
-        return Err(Errno::EBADF.into());
-    }
-    if grant.want & GRANT_WRITE != 0 && grant.end > FILE_BYTES_MAX {
-        return Err(Errno::EFBIG.into());
-    }
-    Ok(())
-}
-
 /// Puts bytes into a small file; what it did not have before them is zeros.
 fn put_into(content: &mut Vec<u8>, start: usize, bytes: &[u8]) {
     if start >= content.len() {
@@ -582,16 +549,4 @@ fn put_into(content: &mut Vec<u8>, start: usize, bytes: &[u8]) {
     let end = start + bytes.len();
     content.resize(content.len().max(end), 0);
     content[start..end].copy_from_slice(bytes);
-}
-
-/// As much of `bytes` as fits below the longest file.
-pub(crate) fn fitting(start: u64, bytes: &[u8]) -> Outcome<&[u8]> {
-    if start > i64::MAX as u64 {
-        return Err(Errno::EINVAL.into());
-    }
-    if bytes.is_empty() {
-        return Ok(bytes);
-    }
-    let room = FILE_BYTES_MAX.checked_sub(start).filter(|room| *room > 0).ok_or(Errno::EFBIG)?;
-    Ok(&bytes[..bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX))])
 }

@@ -36,83 +36,17 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use mayfly_object::{ObjectId, ObjectStore};
 use mayfly_transport_shm::layout::{APPENDED, BEGUN, BEGUN_APPEND, BEGUN_PART, Begun as Entry};
 use mayfly_types::{Errno, FileId, SessionId, limits::BEGUN_MAX};
 use mayfly_wire::Written;
 
+use crate::files::state::in_doubt::{Doubt, Kind, write_again};
 use crate::{
     api::Caller,
-    files::background::{Change, Length, Reply, encoded},
-    shard::{Fault, Outcome, Served, Shard},
+    fault::{Fault, Outcome, Served},
+    files::state::background::{Change, Length, Reply, encoded},
+    shard::Shard,
 };
-
-/// What is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// The object of a file that is all in it.
-    Whole,
-    /// The part here; or an append at the file's home, which has a note
-    /// ([`Shard::is_noted_append`]).
-    Part,
-    /// Bytes of an append for the part here, whose request is at the file's home.
-    Piece,
-}
-
-/// A write of an earlier daemon, perhaps made, whose request has not come again.
-#[derive(Debug, Clone, Copy)]
-struct Doubt {
-    place: usize,
-    caller: Caller,
-    file: FileId,
-    kind: Kind,
-    /// It is being written again; the place becomes free when that is done.
-    again: bool,
-}
-
-impl Doubt {
-    /// It is about what this request, if it comes again, writes here.
-    fn is_of(&self, caller: Caller) -> bool {
-        self.kind != Kind::Piece && self.caller == caller
-    }
-}
-
-/// The shard's row of writes that were begun.
-#[derive(Debug, Default)]
-pub(crate) struct Begun {
-    /// Places of the row that are free.
-    free: Vec<usize>,
-    /// Places that become free with the commit of the batch.
-    closing: Vec<usize>,
-    doubts: Vec<Doubt>,
-    /// Since when there are doubts, seconds.
-    since: i64,
-    /// Whose request runs; kept while there are doubts.
-    runs: Option<Caller>,
-}
-
-impl Begun {
-    /// The request of this caller is executed from now on, or something that is none.
-    pub(crate) fn runs(&mut self, caller: Option<Caller>) {
-        if !self.doubts.is_empty() {
-            self.runs = caller;
-        }
-    }
-}
-
-/// Writes what may have been written before.
-pub(crate) fn write_again(
-    objects: &dyn ObjectStore,
-    object: ObjectId,
-    offset: u64,
-    bytes: &[u8],
-) -> Result<(), Errno> {
-    let mut there = vec![0; bytes.len()];
-    match objects.read(object, offset, &mut there) {
-        Ok(count) if there[..count] == *bytes => Ok(()),
-        _ => objects.write(object, offset, bytes),
-    }
-}
 
 impl Shard {
     fn begun_row(&self) -> &'static [Entry] {

@@ -15,151 +15,21 @@
 //! transaction in which the object becomes the file's. So an object that no record came to know is
 //! removed, by whoever finds the mark.
 
+use crate::striping::state::object::make_ready;
 use mayfly_meta::{
     key,
-    record::{Content, Inode, PendingCut},
+    record::{Content, Inode},
 };
-use mayfly_object::{ObjectAttr, ObjectId, ObjectStore};
-use mayfly_types::{Durability, Errno, FileId, Timestamp};
+use mayfly_object::{ObjectAttr, ObjectId};
+use mayfly_types::{Durability, Errno, FileId};
 
+use crate::files::state::preparation::{Cut, Moved, Preparation, Prepared, Subject};
 use crate::{
+    fault::{Fault, Outcome},
     files::data::BLOCK_BYTES,
-    maps::HashMap,
-    namespace::inode::Located,
-    shard::{Fault, Outcome, Shard, run::Run, task::Task},
-    striping::{object, object_change::PartChange},
+    namespace::state::inode::Located,
+    shard::{Shard, run::Run, state::task::Task},
 };
-
-/// What is missing.
-#[derive(Debug)]
-pub(crate) enum Preparation {
-    /// To look at this object.
-    Open(ObjectId),
-    /// To cut what was never acknowledged off an object.
-    Cut(ObjectId, Cut),
-    /// To make an object with these bytes.
-    Move(Moved),
-    /// To make the object of a part if there is none, and to cut it.
-    Part(ObjectId, Option<PendingCut>),
-    /// To change the object of a part for the file's home.
-    Change(ObjectId, PartChange),
-    /// To know what space the objects of open files take.
-    Survey(Vec<ObjectId>),
-    /// What somebody else has begun.
-    Join(Subject),
-}
-
-/// What a preparation is about; there is one at a time for each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Subject {
-    Object(ObjectId),
-    Content(FileId),
-    Part(ObjectId),
-    /// Nobody else changes it meanwhile.
-    Append(ObjectId),
-    Sync(ObjectId),
-    Space,
-}
-
-/// What an object has to be like.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Cut {
-    size_bytes: u64,
-    mtime: Timestamp,
-}
-
-/// An object that takes the bytes of a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Moved {
-    object: ObjectId,
-    bytes: Vec<u8>,
-    size_bytes: u64,
-    atime: Timestamp,
-    mtime: Timestamp,
-}
-
-impl Moved {
-    fn make(&self, objects: &dyn ObjectStore) -> Result<ObjectAttr, Errno> {
-        let make = || {
-            objects.create(self.object, &self.bytes)?;
-            if self.size_bytes != self.bytes.len() as u64 {
-                objects.set_size(self.object, self.size_bytes)?;
-            }
-            objects.set_times(self.object, Some(self.atime), Some(self.mtime))?;
-            objects.attr(self.object)
-        };
-        make().inspect_err(|_| {
-            // What there is of it takes space on a disk that may be full. If it cannot be removed
-            // its name is used again.
-            let _removed = objects.remove(self.object);
-        })
-    }
-
-    /// Whether the object is still what the file is to become.
-    fn is_right(&self, inode: &Inode, size_bytes: u64) -> bool {
-        let same = |bytes: &[u8]| *bytes == self.bytes;
-        self.object.file == inode.id
-            && matches!(&inode.content, Content::Inline(bytes) if same(bytes))
-            && (self.size_bytes, self.mtime) == (size_bytes, inode.mtime)
-    }
-}
-
-impl Cut {
-    fn make(&self, object: ObjectId, objects: &dyn ObjectStore) -> Result<(), Errno> {
-        objects.set_size(object, self.size_bytes)?;
-        objects.set_times(object, None, Some(self.mtime))
-    }
-}
-
-impl Preparation {
-    fn subject(&self) -> Subject {
-        match self {
-            Preparation::Open(object) => Subject::Object(*object),
-            Preparation::Cut(object, _) => Subject::Content(object.file),
-            Preparation::Move(moved) => Subject::Content(moved.object.file),
-            Preparation::Part(object, _) => Subject::Part(*object),
-            Preparation::Change(object, change) => change.subject(*object),
-            Preparation::Survey(_) => Subject::Space,
-            Preparation::Join(subject) => *subject,
-        }
-    }
-}
-
-/// What came of a preparation.
-#[derive(Debug)]
-pub(crate) enum Prepared {
-    /// The object is open, or cut.
-    Object(ObjectId, Result<(), Errno>),
-    Moved(Moved, Result<ObjectAttr, Errno>),
-    Part(ObjectId, Option<PendingCut>, Result<(), Errno>),
-    /// As [`PartChange::make`] says.
-    Changed(ObjectId, Result<u64, Errno>),
-    /// With the space that each takes, in blocks, where that can be seen.
-    Survey(Vec<(ObjectId, Option<u64>)>),
-}
-
-/// Who waits for the same preparation; the first one began it.
-#[derive(Debug, Default)]
-pub(crate) struct Preparations {
-    waiting: HashMap<Subject, Vec<(Task, Run)>>,
-}
-
-impl Preparations {
-    /// Whether the pool has not said so far what came of it.
-    pub(crate) fn is_under_way(&self, subject: Subject) -> bool {
-        self.waiting.contains_key(&subject)
-    }
-
-    /// What is known to the operations that wait.
-    pub(crate) fn runs(&mut self) -> impl Iterator<Item = &mut Run> {
-        self.tasks().map(|(_, run)| run)
-    }
-
-    /// The operations that wait, with that.
-    pub(crate) fn tasks(&mut self) -> impl Iterator<Item = (&Task, &mut Run)> {
-        self.waiting.values_mut().flatten().map(|(task, run)| (&*task, run))
-    }
-}
 
 impl Shard {
     /// Length, space and times of an object, as they are now.
@@ -343,7 +213,7 @@ impl Shard {
                 Prepared::Survey(far.into_iter().map(|object| (object, blocks(object))).collect())
             }),
             Preparation::Part(object, cut) => self.start_preparation(subject, move |objects| {
-                Prepared::Part(object, cut, object::make_ready(object, cut, objects))
+                Prepared::Part(object, cut, make_ready(object, cut, objects))
             }),
             Preparation::Change(object, change) => self
                 .start_preparation(subject, move |objects| {
@@ -352,7 +222,7 @@ impl Shard {
             Preparation::Move(moved) => {
                 let ObjectId { file, generation } = moved.object;
                 let marked = self.store.put(&key::doomed(file, generation), &[1]);
-                marked.map_err(|error| crate::shard::store_failed(&error))?;
+                marked.map_err(|error| crate::fault::store_failed(&error))?;
                 self.start_preparation(subject, move |objects| {
                     let made = moved.make(objects);
                     Prepared::Moved(moved, made)
@@ -376,7 +246,7 @@ impl Shard {
             }
             Prepared::Part(object, cut, result) => {
                 if let Err(error) = self.remove_if_gone(object) {
-                    crate::shard::store_failed(&error);
+                    crate::fault::store_failed(&error);
                 }
                 let result = result.and_then(|()| self.part_is_ready(object, cut));
                 let failure = result.err().map(|errno| (subject, errno));

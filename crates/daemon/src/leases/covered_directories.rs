@@ -16,64 +16,24 @@ use mayfly_transport_shm::posts::{
 };
 use mayfly_types::{Errno, FileId, limits::NAME_BYTES_MAX};
 
+use crate::leases::state::covered_directories::{NAMES_AT_ONCE, Within, joined};
+use crate::leases::state::delegation::Candidate;
 use crate::{
-    leases::{
+    fault::Outcome,
+    leases::state::{
         delegation::Delegations,
         name_table::found_in,
         submissions::{members, place_of},
     },
-    shard::{Outcome, Shard},
+    shard::Shard,
 };
 
 /// So many directories above one are looked at for one that is delegated: no path that a record has
 /// leads through more.
 const DEPTH_MAX: usize = NAME_BYTES_MAX / 2 + 1;
-/// So many names are read after a commit, of directories that are going to be covered: it takes as
-/// long as two requests.
-pub(super) const NAMES_AT_ONCE: u64 = 64;
 
 /// Of so many directories at most that a batch has left without names this is noted.
 const EMPTIED_AT_ONCE: usize = 256;
-
-/// Where the names of a directory are noted, or would be.
-#[derive(Debug)]
-pub(crate) struct Within {
-    pub(crate) table: usize,
-    /// The directory that is delegated.
-    pub(super) root: FileId,
-    /// The path from there, without a slash at its end.
-    pub(super) path: Vec<u8>,
-}
-
-impl Within {
-    /// What stands for a name in the directory.
-    pub(super) fn print_of(&self, name: &[u8]) -> Print {
-        if self.path.is_empty() { Print::of(name) } else { Print::of(&joined(&self.path, name)) }
-    }
-
-    /// Whether a path with these bytes before its last name leads to the directory, when `prefix`
-    /// leads to the one that is delegated.
-    pub(super) fn is_spelled(&self, before: &[u8], prefix: &[u8]) -> bool {
-        let inside = before.strip_prefix(prefix);
-        let inside = inside.and_then(|inside| match inside {
-            [] => Some(inside),
-            [path @ .., b'/'] => Some(path),
-            _ => None,
-        });
-        inside == Some(&self.path)
-    }
-}
-
-/// A directory that is going to be covered.
-#[derive(Debug)]
-pub(super) struct Candidate {
-    pub(super) root: FileId,
-    pub(crate) directory: FileId,
-}
-
-fn joined(path: &[u8], name: &[u8]) -> Vec<u8> {
-    [path, b"/", name].concat()
-}
 
 /// A directory that has no names any more, and is asked for meanwhile.
 #[derive(Debug)]

@@ -9,31 +9,22 @@
 //!
 //! Only where one shard has everything, and where what a process was told survives the daemon.
 
-mod cycles;
-
-use mayfly_transport_shm::layout::NodeHead;
-use mayfly_transport_shm::posts::{
-    PREFIX_BYTES_MAX, RECORDS, RINGS,
-    names::{SLOTS_MAX, Spare},
-    ring_of, split,
-};
-use mayfly_types::{Durability, FileId, FileKind, SessionId, Timestamp};
+use mayfly_transport_shm::posts::{PREFIX_BYTES_MAX, RECORDS, names::SLOTS_MAX, ring_of, split};
+use mayfly_types::{Durability, FileId, FileKind, SessionId};
 use mayfly_wire::Walk;
 
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
+use crate::leases::state::delegation::Streak;
 use crate::{
     api::Caller,
-    leases::{
-        covered_directories::{Candidate, NAMES_AT_ONCE, Within},
-        name_table::{Left, Released, Settled, Table},
+    fault::Outcome,
+    leases::state::{
+        covered_directories::{NAMES_AT_ONCE, Within},
         submissions::{Ring, members},
     },
-    maps::HashMap,
-    shard::{Outcome, Shard},
+    shard::Shard,
 };
-use cycles::Cycles;
-pub(super) use cycles::Present;
 
 /// So many files in a row a process makes in a directory before it need not ask.
 const IN_A_ROW: u32 = 8;
@@ -50,131 +41,6 @@ const NAMES_MAX: u64 = SLOTS_MAX as u64 / 2;
 const FREE_BYTES_MIN: u64 = 8 << 20;
 /// Nor with less for each ring in use: all that it may hold takes less.
 const FREE_BYTES_FOR_EACH: u64 = RECORDS as u64 * 8192;
-
-/// Files that a process has made or removed in a row.
-#[derive(Debug, Clone, Copy, Default)]
-struct Streak {
-    session: SessionId,
-    directory: FileId,
-    files: u32,
-    /// The last one is a directory.
-    is_directory: bool,
-    /// In the directory before they were many.
-    again: bool,
-    /// The session had made the directory itself, the last one that it made by asking.
-    new: bool,
-    /// The last one that it has made by asking.
-    made: FileId,
-}
-
-/// Who may make names without asking, by ring.
-#[derive(Debug)]
-pub(crate) struct Delegations {
-    pub(super) rings: Vec<Option<Ring>>,
-    streaks: Vec<Streak>,
-    /// The tables of the directories that are delegated.
-    pub(crate) by_directory: HashMap<FileId, usize>,
-    pub(super) tables: Vec<Option<Table>>,
-    /// What tables grow by.
-    pub(super) spare: Spare,
-    /// How names stand that were asked for since the last commit.
-    pub(super) settled: Vec<Settled>,
-    /// How names stand about which something was executed that was posted, since the last commit.
-    pub(super) released: Vec<Released>,
-    /// The rings by which something is delegated from the next commit on, a bit each. A daemon that
-    /// dies before has its successor find them as they were, with what was executed in them since.
-    pub(super) fresh: u64,
-    /// Rings that are nobody's from the next commit on, a bit each.
-    ended: u64,
-    /// What is being executed that was posted.
-    pub(crate) executing: Option<Executing>,
-    /// Rings of which something was executed since the last commit, a bit each.
-    pub(super) touched: u64,
-    /// Where the last of it was posted, and how much was, since somebody asked.
-    pub(super) posted_on: Option<(u32, u32)>,
-    pub(super) clock: Cycles,
-    /// What a file that was posted has: kept for its memory.
-    pub(super) content: Vec<u8>,
-    /// A table may have names of directories inside.
-    pub(super) covers: bool,
-    /// Directories that may be covered after the commit.
-    pub(super) candidates: Vec<Candidate>,
-    /// Those that are not covered any more since the last one.
-    pub(super) left: Vec<Left>,
-    /// Those that have no names any more since the last one.
-    pub(crate) emptied: Vec<FileId>,
-}
-
-/// A directory in which something is being executed that was posted. Its record is written once
-/// for all names that come and go in a row.
-#[derive(Debug)]
-pub(crate) struct Executing {
-    pub(crate) directory: FileId,
-    /// The one that is delegated, and the path from there.
-    pub(super) root: FileId,
-    pub(super) path: Vec<u8>,
-    /// The table of the names; none when it is not delegated any more.
-    pub(crate) table: Option<usize>,
-    /// So many more than the record says.
-    pub(crate) entries: i64,
-    /// The same of directories among them.
-    pub(crate) links: i32,
-    /// When the last one came or went; nothing as long as none did.
-    pub(crate) last: Option<Timestamp>,
-}
-
-impl Delegations {
-    /// What was posted in a directory, at the end of a path from one that is delegated, is going to
-    /// be executed, which has nothing else executed that was posted.
-    pub(super) fn begin_executing(&mut self, root: FileId, path: &[u8], directory: FileId) {
-        debug_assert!(self.executing.is_none());
-        let (table, path) = (self.by_directory.get(&root).copied(), path.to_vec());
-        self.executing =
-            Some(Executing { directory, root, path, table, entries: 0, links: 0, last: None });
-    }
-
-    pub(super) fn is_executing(&self, directory: FileId) -> bool {
-        self.executing.as_ref().is_some_and(|executing| executing.directory == directory)
-    }
-
-    /// Whether a change of a directory's entries was added to what its record does not tell yet.
-    pub(crate) fn gather(
-        &mut self,
-        directory: FileId,
-        (entries, links): (i64, i32),
-        now: Timestamp,
-    ) -> bool {
-        let of = |executing: &&mut Executing| executing.directory == directory;
-        let Some(executing) = self.executing.as_mut().filter(of) else { return false };
-        executing.entries += entries;
-        executing.links += links;
-        executing.last = Some(now);
-        true
-    }
-
-    pub(crate) fn new(head: &NodeHead) -> Delegations {
-        Delegations {
-            rings: (0..RINGS).map(|_| None).collect(),
-            streaks: vec![Streak::default(); RINGS],
-            by_directory: HashMap::default(),
-            tables: (0..RINGS).map(|_| None).collect(),
-            spare: Spare::default(),
-            settled: Vec::new(),
-            released: Vec::new(),
-            fresh: 0,
-            ended: 0,
-            executing: None,
-            touched: 0,
-            posted_on: None,
-            clock: Cycles::of(head),
-            content: Vec::new(),
-            covers: false,
-            candidates: Vec::new(),
-            emptied: Vec::new(),
-            left: Vec::new(),
-        }
-    }
-}
 
 impl Shard {
     /// The directory is not delegated any more. True when something was executed, so that what was

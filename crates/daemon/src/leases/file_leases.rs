@@ -9,73 +9,20 @@
 //! Only where one shard has everything, where processes read its records, and where no access time
 //! has to be noted.
 
-use std::{
-    collections::BTreeMap,
-    sync::atomic::{
-        Ordering::{AcqRel, SeqCst},
-        fence,
-    },
+use std::sync::atomic::{
+    Ordering::{AcqRel, SeqCst},
+    fence,
 };
 
 use mayfly_meta::record::{BirthKey, Content};
 use mayfly_transport_shm::lent::{LENT_MAX, Lent};
 use mayfly_types::{Durability, FileId, SessionId, Times};
 
-use crate::{
-    api::Caller,
-    log,
-    namespace::inode::Located,
-    shard::{Outcome, Shard},
-};
+use crate::leases::state::file_leases::Borrower;
+use crate::{api::Caller, fault::Outcome, log, namespace::state::inode::Located, shard::Shard};
 
 /// So many files a process opens for reading before it need not ask.
 const OPENED_FIRST: u32 = 4;
-
-/// What is lent to a session, by place.
-#[derive(Debug, Default)]
-struct Borrower {
-    /// Files that it has opened for reading by asking, as far as that counts.
-    opened: u32,
-    places: [Option<u32>; LENT_MAX],
-}
-
-/// Who is lent descriptions, or has begun to open files for reading.
-#[derive(Debug, Default)]
-pub(crate) struct Lendings {
-    all: BTreeMap<SessionId, Borrower>,
-    /// Where those show what they read to whom something was lent.
-    shown: Vec<(SessionId, &'static Lent)>,
-}
-
-impl Lendings {
-    fn all(&self) -> impl Iterator<Item = (SessionId, usize, u32)> {
-        self.all.iter().flat_map(|(session, borrower)| {
-            let lent = borrower.places.iter().enumerate();
-            lent.filter_map(|(place, index)| Some((*session, place, (*index)?)))
-        })
-    }
-
-    fn at(&self, session: SessionId, place: usize) -> Option<u32> {
-        *self.all.get(&session)?.places.get(place)?
-    }
-
-    fn show(&mut self, session: SessionId, lent: &'static Lent) {
-        if !self.shown.iter().any(|(other, _)| *other == session) {
-            self.shown.push((session, lent));
-        }
-    }
-
-    fn remove(&mut self, session: SessionId) -> Option<Borrower> {
-        self.shown.retain(|(other, _)| *other != session);
-        self.all.remove(&session)
-    }
-
-    fn set(&mut self, session: SessionId, place: usize, index: Option<u32>) {
-        if let Some(at) = self.all.get_mut(&session).and_then(|of| of.places.get_mut(place)) {
-            *at = index;
-        }
-    }
-}
 
 impl Shard {
     fn lent_to(&self, session: SessionId) -> Option<&'static Lent> {

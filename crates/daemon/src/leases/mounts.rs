@@ -19,135 +19,27 @@
 //! waited for until it asks again, and is told then that anything may have changed; so is one that
 //! has more to be told than [`NOTICES_MAX`], and one whose daemon was restarted.
 
-use std::collections::VecDeque;
-
 use mayfly_transport_shm::layout::FILE_MAPPED;
-use mayfly_types::{
-    Errno, FileId, OpenRef, SessionId, Timestamp,
-    limits::{NOTICE_MS, NOTICES_MAX},
-};
+use mayfly_types::{Errno, FileId, OpenRef, SessionId};
 use mayfly_wire::{
     Notices, Tell, Writer,
     notices::{self, NOTICE_BYTES, Notice},
 };
 
+use crate::leases::state::mounts::{Asked, Key, Mount, is_late};
 use crate::{
     api::Caller,
-    files::background::encoded,
-    maps::HashMap,
+    fault::{Fault, Outcome, Served},
+    files::state::background::encoded,
     message::{Change, Question},
     numbering::{origin, session_of_node},
-    shard::{Fault, Outcome, Served, Shard, task::Purpose},
+    shard::{Shard, state::task::Purpose},
     slots::ShardId,
 };
 
 /// Files that were mapped while they may have been being opened here. What more there is shows what
 /// is changed here when somebody asks for the attributes.
 const MAPPED_MAX: usize = 256;
-
-/// A change, by who told of it in which request.
-type Key = (SessionId, u64);
-
-fn is_late(since: Timestamp, now: Timestamp) -> bool {
-    let ms = |time: Timestamp| time.seconds * 1000 + i64::from(time.nanoseconds / 1_000_000);
-    ms(now) - ms(since) >= i64::from(NOTICE_MS)
-}
-
-/// A mount of this node.
-#[derive(Debug, Default)]
-struct Mount {
-    /// Its request that waits for changes.
-    waits: Option<Caller>,
-    changes: Vec<Notice>,
-    /// What `changes` are of.
-    queued: Vec<Key>,
-    /// What it was told and has not dealt with.
-    told: Vec<Key>,
-    /// Since when something is queued or told.
-    since: Option<Timestamp>,
-    /// There was more than it was told.
-    missed: bool,
-    /// Too slow to be waited for.
-    silent: bool,
-}
-
-impl Mount {
-    /// Takes what is to be told.
-    fn take(&mut self) -> (bool, Vec<Notice>) {
-        self.told.append(&mut self.queued);
-        (std::mem::take(&mut self.missed), std::mem::take(&mut self.changes))
-    }
-
-    fn has_news(&self) -> bool {
-        self.missed || !self.queued.is_empty()
-    }
-
-    fn is_late(&self, now: Timestamp) -> bool {
-        self.since.is_some_and(|since| is_late(since, now))
-    }
-
-    fn add(&mut self, change: &Change, now: Timestamp) {
-        let Change { by, request_id, file, start, end } = *change;
-        self.queued.push((by, request_id));
-        self.since.get_or_insert(now);
-        if self.changes.len() < NOTICES_MAX && file != FileId::NONE {
-            self.changes.push(Notice { file, start, end });
-        } else {
-            self.missed = true;
-        }
-    }
-}
-
-/// Another node that was told of something and has not answered.
-#[derive(Debug)]
-struct Asked {
-    since: Timestamp,
-    /// It was not told of what came later.
-    missed: bool,
-}
-
-/// The mounts of a node, and of which changes they are being told.
-#[derive(Debug, Default)]
-pub(crate) struct Mounts {
-    all: HashMap<SessionId, Mount>,
-    /// How many mounts have not dealt with a change.
-    missing: HashMap<Key, u32>,
-    asked: HashMap<u32, Asked>,
-    /// Number of the last change that this shard told of by itself.
-    own_changes: u64,
-    /// Files that others have mapped and that may be being opened for somebody here.
-    mapped: VecDeque<FileId>,
-}
-
-impl Mounts {
-    /// Whether a file that is open elsewhere, and now here, was mapped meanwhile.
-    pub(crate) fn was_mapped(&mut self, file: FileId) -> bool {
-        let at = self.mapped.iter().position(|mapped| *mapped == file);
-        at.is_some_and(|at| self.mapped.remove(at).is_some())
-    }
-
-    pub(super) fn has(&self, session: SessionId) -> bool {
-        self.all.contains_key(&session)
-    }
-
-    /// A mount has dealt with these.
-    fn dealt_with(&mut self, keys: &[Key]) {
-        for key in keys {
-            if let Some(missing) = self.missing.get_mut(key) {
-                *missing = missing.saturating_sub(1);
-            }
-        }
-    }
-
-    /// Nobody waits for a mount any more; what it was not told it has missed.
-    fn give_up(&mut self, session: SessionId) {
-        let Some(mount) = self.all.get_mut(&session) else { return };
-        let keys: Vec<Key> = mount.queued.drain(..).chain(mount.told.drain(..)).collect();
-        mount.changes.clear();
-        (mount.since, mount.missed, mount.silent) = (None, true, true);
-        self.dealt_with(&keys);
-    }
-}
 
 fn body_of((all, changes): (bool, Vec<Notice>)) -> Result<Vec<u8>, Errno> {
     let mut packed = vec![0; changes.len() * NOTICE_BYTES];

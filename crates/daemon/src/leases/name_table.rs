@@ -6,16 +6,18 @@
 //! it, or one that is to be asked for: what is not committed may have to be executed again, after
 //! what somebody has posted who saw its outcome.
 
-use mayfly_meta::{Scan, key, record::Dentry};
+use mayfly_meta::{Scan, key};
 use mayfly_transport_shm::posts::names::{Names, Print, Reserved, Spare, Standing, Tally};
-use mayfly_types::{FileId, FileKind};
+use mayfly_types::FileId;
 
+use crate::leases::state::name_table::{Left, Released, Settled, Table, found_in};
 use crate::{
-    leases::{
+    fault::Outcome,
+    leases::state::{
         delegation::Executing,
         submissions::{Ring, members},
     },
-    shard::{Outcome, Shard},
+    shard::Shard,
 };
 
 /// So many segments of a table are laid out anew after a commit: each takes some 200 µs, in which
@@ -23,61 +25,6 @@ use crate::{
 const SEGMENTS_AT_ONCE: usize = 2;
 /// So many give their memory back in a turn in which nobody asks for anything.
 const GIVEN_BACK_AT_ONCE: usize = 4;
-
-/// The table of the names of a directory that is delegated, or is going to be.
-#[derive(Debug)]
-pub(crate) struct Table {
-    directory: FileId,
-    /// The rings that have it delegated, a bit each.
-    pub(crate) holders: u64,
-    pub(super) tally: Tally,
-    /// The ring whose process wanted it last: as long as it is nobody's it goes with that wish.
-    pub(super) wanted_by: usize,
-    /// From which key on the names of the directory are still to be read; nothing when it has all.
-    unread: Option<Vec<u8>>,
-}
-
-impl Table {
-    /// Whether it has all names.
-    pub(super) fn is_whole(&self) -> bool {
-        self.unread.is_none()
-    }
-}
-
-/// How a name stands when the batch is committed; none: it is gone.
-#[derive(Debug)]
-pub(super) struct Settled {
-    table: usize,
-    root: FileId,
-    print: Print,
-    standing: Option<Standing>,
-}
-
-/// A directory that is covered, and to be asked for until the batch is committed.
-#[derive(Debug)]
-pub(super) struct Left {
-    table: usize,
-    root: FileId,
-    print: Print,
-}
-
-/// The same for a name about which the record of a place was.
-#[derive(Debug)]
-pub(super) struct Released {
-    of: Settled,
-    place: usize,
-}
-
-/// How a name stands that is there.
-pub(crate) fn standing_of(kind: FileKind) -> Standing {
-    if kind == FileKind::Directory { Standing::Asked } else { Standing::Plain }
-}
-
-/// How the name of such a record stands, and which directory it is, if it is one.
-pub(super) fn found_in(record: &[u8]) -> (Standing, Option<FileId>) {
-    let Ok((id, kind)) = Dentry::peek(record) else { return (Standing::Asked, None) };
-    (standing_of(kind), (kind == FileKind::Directory).then_some(id))
-}
 
 impl Shard {
     fn names(&self, table: usize) -> Names<'static> {

@@ -18,18 +18,22 @@ use mayfly_transport_shm::{
         split,
     },
 };
-use mayfly_types::{Errno, FileId, FileKind, OpenRef, SessionId};
+use mayfly_types::{Errno, FileId, FileKind};
 
+use crate::leases::state::submissions::{Ring, members, place_of};
 use crate::{
-    leases::delegation::Present,
+    fault::Outcome,
+    leases::state::cycles::Present,
     log,
     namespace::{
-        dentry::Wanted,
-        inode::Ownership,
         open::ONCE,
-        walk::{Last, Place},
+        state::{
+            dentry::Wanted,
+            inode::Ownership,
+            walk::{Last, Place},
+        },
     },
-    shard::{Outcome, Shard},
+    shard::Shard,
 };
 
 /// To look at the clock takes less, in cycles of the counter: some 50 µs.
@@ -42,27 +46,6 @@ const TURNS: u32 = 2;
 /// process that has filled the ring goes on with the first of them.
 const RIPE_AT_ONCE: u32 = RECORDS as u32 / 4;
 
-/// A ring that belongs to a session, as the daemon knows it.
-#[derive(Debug)]
-pub(super) struct Ring {
-    pub(crate) session: SessionId,
-    /// Whose names the session may make without asking.
-    pub(crate) directory: Option<FileId>,
-    /// Which path leads there: from where, and what is before the name.
-    pub(crate) start: FileId,
-    pub(super) prefix: Vec<u8>,
-    /// Records that were executed before that.
-    pub(super) since: u32,
-    /// Records that were executed.
-    pub(super) executed: u32,
-    /// Records whose places are free again.
-    pub(super) freed: u32,
-    /// Places of which the description was made and which are not free again, a bit each.
-    pub(super) opened: u128,
-    /// What is promised, by place: nothing where there was no room after a restart.
-    pub(super) promises: Vec<Option<OpenRef>>,
-}
-
 /// How much of a ring is executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Until {
@@ -72,38 +55,7 @@ enum Until {
     Open,
 }
 
-impl Ring {
-    /// A ring in which nothing waits behind the record `first`.
-    pub(crate) fn new(session: SessionId, first: u32, promises: Vec<Option<OpenRef>>) -> Ring {
-        Ring {
-            session,
-            directory: None,
-            start: FileId::NONE,
-            prefix: Vec::new(),
-            since: first,
-            executed: first,
-            freed: first,
-            opened: 0,
-            promises,
-        }
-    }
-}
-
 const _: () = assert!(RECORDS <= u128::BITS as usize);
-
-/// The rings of a set, a bit each.
-pub(super) fn members(mut rings: u64) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let ring = (rings != 0).then(|| rings.trailing_zeros() as usize)?;
-        rings &= rings - 1;
-        Some(ring)
-    })
-}
-
-/// The place of a record.
-pub(super) fn place_of(record: u32) -> usize {
-    record as usize % RECORDS
-}
 
 impl Shard {
     pub(super) fn posts(&self, ring: usize) -> &'static Posts {

@@ -10,7 +10,7 @@ use mayfly_transport_shm::posts::{RECORDS, RINGS, names::Spare};
 use mayfly_types::{FileId, FileKind, OpenRef, SessionId};
 
 use crate::{
-    leases::submissions::{Ring, place_of},
+    leases::state::submissions::{Ring, place_of},
     shard::Shard,
     slots::TRANSACTION_SHARD_SHIFT,
 };

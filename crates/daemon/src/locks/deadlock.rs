@@ -26,7 +26,7 @@
 //! **What is not found**: a circle of more than `CHASE_LOOKS_MAX` waits and places; one that closes
 //! without a new wait, since a process one of whose threads waits takes a lock with another thread.
 
-use std::collections::{BTreeMap, VecDeque, hash_map::Entry};
+use std::collections::{BTreeMap, hash_map::Entry};
 
 use mayfly_types::{
     Errno, SessionId, Timestamp,
@@ -34,119 +34,23 @@ use mayfly_types::{
 };
 use mayfly_wire::{LOCK_POSIX, Request};
 
+use crate::locks::state::deadlock::{Chase, Stage};
 use crate::{
     api::Caller,
     locks::table::{Seen, WaitFacts, WaitId},
-    maps::{HashMap, HashSet},
+    maps::HashSet,
     message::{Answer, Delay, Process, Question},
-    remote::requests::node_of_process,
+    remote::state::requests::node_of_process,
     shard::{
         Shard,
-        task::{Asked, Purpose},
+        state::task::{Asked, Purpose},
     },
     slots::ShardId,
 };
 
-/// What a shard does about waits that may never end.
-#[derive(Debug, Default)]
-pub(crate) struct Chases {
-    under_way: HashMap<WaitId, Chase>,
-    rounds: u64,
-    /// Lanes whose request may wait for a lock at the shard that it was sent to.
-    sent_on: HashMap<(SessionId, u32), ShardId>,
-}
-
-/// A wait, and what is known of those that it may depend on.
-#[derive(Debug)]
-struct Chase {
-    process: Process,
-    wait: WaitId,
-    /// Answers to questions of other rounds do not count.
-    round: u64,
-    attempt: u32,
-    began: Timestamp,
-    /// Waits, and the shards where they are.
-    delays: Vec<(ShardId, Delay)>,
-    looked_at: HashSet<(ShardId, Process)>,
-    missing: usize,
-    stage: Stage,
-    /// Somebody could not be asked.
-    lost: bool,
-    /// Something is not as it was.
-    moved: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// Who waits for whom is being asked.
-    Looking,
-    /// Whether that lasts is being asked.
-    Confirming,
-    /// Others are being told of circles of which they are the last.
-    Telling,
-}
-
-impl Chases {
-    /// The lane has another request than the one before.
-    pub(crate) fn lane_goes_on(&mut self, caller: Caller) {
-        if !self.sent_on.is_empty() {
-            self.sent_on.remove(&(caller.session, caller.lane));
-        }
-    }
-
-    pub(crate) fn session_closed(&mut self, session: SessionId) {
-        self.sent_on.retain(|(of, _), _| *of != session);
-    }
-}
-
 /// Which of two waits began later.
 fn age(at: ShardId, delay: &Delay) -> (Timestamp, ShardId, u64) {
     (delay.since, at, delay.wait)
-}
-
-impl Chase {
-    /// A circle through the wait, of waits that `counts` is true of.
-    fn circle(&self, counts: impl Fn(ShardId, &Delay) -> bool) -> Option<Vec<(ShardId, Delay)>> {
-        let mut of: HashMap<Process, Vec<usize>> = HashMap::default();
-        let (mut next, mut led_here) = (VecDeque::new(), HashMap::default());
-        for (index, (at, delay)) in self.delays.iter().enumerate() {
-            if !counts(*at, delay) {
-                continue;
-            }
-            if self.is_own(delay) {
-                next.push_back(index);
-            } else {
-                of.entry(delay.waiter).or_default().push(index);
-            }
-        }
-        while let Some(index) = next.pop_front() {
-            let blocker = self.delays[index].1.blocker;
-            if blocker == self.process {
-                return Some(self.way_back(index, &led_here));
-            }
-            if let Entry::Vacant(entry) = led_here.entry(blocker) {
-                entry.insert(index);
-                next.extend(of.get(&blocker).into_iter().flatten());
-            }
-        }
-        None
-    }
-
-    fn way_back(&self, last: usize, led_here: &HashMap<Process, usize>) -> Vec<(ShardId, Delay)> {
-        let mut circle = vec![self.delays[last]];
-        while let Some((_, delay)) = circle.last()
-            && !self.is_own(delay)
-            && let Some(index) = led_here.get(&delay.waiter)
-        {
-            circle.push(self.delays[*index]);
-        }
-        circle
-    }
-
-    /// Of what is known, this is about the wait itself.
-    fn is_own(&self, delay: &Delay) -> bool {
-        delay.waiter == self.process && delay.wait == self.wait.0
-    }
 }
 
 impl Shard {

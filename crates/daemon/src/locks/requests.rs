@@ -13,10 +13,11 @@ use mayfly_wire::{
 
 use crate::{
     api::Caller,
+    fault::{Outcome, Served},
     files::descriptions::Open,
     locks::table::{Lock as Wish, Owner, Patient, Taken, wish},
     message::Message,
-    shard::{Outcome, Served, Shard},
+    shard::Shard,
 };
 
 const O_PATH: u32 = 0o10_000_000;

@@ -5,26 +5,26 @@ use mayfly_object::ObjectAttr;
 use mayfly_transport_shm::layout::FILE_MAPPED;
 use mayfly_types::{
     Attr, BLOCK_BYTES, DIRECTORY_BYTES, Errno, FileId, FileKind, Times, Timestamp, inline_blocks,
-    limits::{FILE_BYTES_MAX, PATH_BYTES_MAX},
+    limits::PATH_BYTES_MAX,
 };
 use mayfly_wire::{
     FsUse, SET_ATIME, SET_ATIME_NOW, SET_GID, SET_MODE, SET_MTIME, SET_MTIME_NOW, SET_SIZE,
-    SET_UID, SetAttr, Target, Text, Wire, Writer,
+    SetAttr, Target, Text, Wire, Writer,
 };
 
+use crate::namespace::state::attr::{O_PATH, apply, check_size};
 use crate::{
     api::Caller,
-    files::{
+    fault::{Fault, Outcome, Served},
+    files::state::{
         background::{Change, Length, Reply},
         data::object_of,
     },
     message::{Answer, MemberFacts, Question, SpaceFacts},
-    namespace::inode::Located,
-    shard::{Fault, Outcome, Served, Shard},
+    namespace::state::inode::Located,
+    shard::Shard,
     slots::ShardId,
 };
-
-pub(crate) const O_PATH: u32 = 0o10_000_000;
 
 impl Shard {
     pub(crate) fn stat(&mut self, target: &Target<'_>, to: &mut Writer<'_>) -> Outcome<Served> {
@@ -360,31 +360,5 @@ impl Shard {
             }
         }
         Ok(sum)
-    }
-}
-
-pub(crate) fn check_size(kind: FileKind, size_bytes: u64) -> Outcome<()> {
-    match kind {
-        FileKind::Directory => Err(Errno::EISDIR.into()),
-        FileKind::Symlink | FileKind::Fifo | FileKind::Socket => Err(Errno::EINVAL.into()),
-        FileKind::Regular if size_bytes > i64::MAX as u64 => Err(Errno::EINVAL.into()),
-        FileKind::Regular if size_bytes > FILE_BYTES_MAX => Err(Errno::EFBIG.into()),
-        FileKind::Regular => Ok(()),
-    }
-}
-
-/// Mode and owner. A change of owner takes away what let others run the file as the former one.
-pub(crate) fn apply(inode: &mut Inode, set: &SetAttr<'_>) {
-    if set.which & (SET_UID | SET_GID) != 0 && inode.kind() == FileKind::Regular {
-        inode.mode &= if inode.mode & 0o010 == 0 { !0o4000 } else { !0o6000 };
-    }
-    if set.which & SET_MODE != 0 {
-        inode.mode = (set.mode & 0o7777) as u16;
-    }
-    if set.which & SET_UID != 0 {
-        inode.uid = set.uid;
-    }
-    if set.which & SET_GID != 0 {
-        inode.gid = set.gid;
     }
 }

@@ -12,25 +12,17 @@ use mayfly_meta::{
 };
 use mayfly_types::{Errno, FileId, FileKind};
 
+use crate::namespace::state::dentry::Wanted;
 use crate::{
-    leases::name_table::standing_of,
+    fault::{Fault, Outcome},
+    leases::state::name_table::standing_of,
     message::{Answer, Question},
     namespace::{
         dentry_cache::{Cached, FOR_EVER},
-        inode::Looked,
-        member::unexpected,
+        state::{inode::Looked, member::unexpected},
     },
-    shard::{Fault, Outcome, Shard},
+    shard::Shard,
 };
-
-/// What a name is looked up for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wanted {
-    /// The file, whose inode is mostly wanted next.
-    File,
-    /// The name: it is made, removed or moved.
-    Name,
-}
 
 impl Shard {
     /// What the name stands for, without its inode.

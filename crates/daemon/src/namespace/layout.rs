@@ -25,17 +25,18 @@ use mayfly_wire::{SetXattr, WRITERS_XATTR, XATTR_CREATE};
 
 use crate::{
     api::Caller,
-    files::data::{BLOCK_BYTES, object_of},
+    fault::{Fault, Outcome, Served},
+    files::{data::BLOCK_BYTES, state::data::object_of},
     message::{Answer, Question},
-    namespace::{
+    namespace::state::{
         inode::{Located, Ownership},
         member::unexpected,
         walk::Place,
     },
-    shard::{Fault, Outcome, Served, Shard},
+    shard::Shard,
     slots::{ShardId, slot_of_cookie},
     striping::layouts::{LAYOUT_XATTR, LayoutWords, NODES_XATTR, Pool},
-    transactions::transaction::{Steps, add_step},
+    transactions::state::transaction::{Steps, add_step},
 };
 
 /// Numbers of files that a shard asks another one for at a time.

@@ -19,9 +19,10 @@ use mayfly_wire::{
 };
 
 use crate::{
+    fault::{Fault, Outcome, Served},
     message::{Answer, Question},
-    namespace::member::unexpected,
-    shard::{Fault, Outcome, Served, Shard},
+    namespace::state::member::unexpected,
+    shard::Shard,
     slots::ShardId,
 };
 

@@ -10,15 +10,16 @@ use mayfly_wire::{Link, MakeDirectory, Symlink, Target, Unlink, Walk};
 
 use crate::{
     api::Caller,
+    fault::{Outcome, Served},
     message::{Answer, Question},
-    namespace::{
+    namespace::state::{
         inode::{Located, Ownership},
         member::{Parent, unexpected},
         walk::{Last, Place, Rule},
     },
-    shard::{Outcome, Served, Shard},
+    shard::Shard,
     slots::ShardId,
-    transactions::{
+    transactions::state::{
         prepare_locks::Claim,
         transaction::{Steps, add_step},
     },

@@ -5,30 +5,31 @@ use mayfly_transport_shm::layout::FILE_MAPPED;
 use mayfly_types::{Errno, FileId, FileKind};
 use mayfly_wire::{Open, Opened, WALK_FOLLOW, Walk, Wire, Writer};
 
+use crate::namespace::state::open::{
+    O_CLOEXEC, O_CREAT, O_DIRECTORY, O_NOFOLLOW, O_PATH, O_TMPFILE, effective,
+};
 use crate::{
     api::Caller,
-    files::background::{Change, Length, Reply},
+    fault::{Fault, Outcome, Served},
+    files::state::background::{Change, Length, Reply},
     message::{At, MemberFacts},
     namespace::{
-        inode::{Located, Ownership},
         pending_create::is_placed,
-        temporary,
-        walk::{Last, Place, Rule},
+        state::{
+            inode::{Located, Ownership},
+            walk::{Last, Place, Rule},
+        },
     },
-    shard::{Fault, Outcome, Served, Shard},
+    shard::Shard,
 };
 
 const O_ACCMODE: u32 = 0o3;
 const O_RDONLY: u32 = 0;
 const O_RDWR: u32 = 2;
-const O_CREAT: u32 = 0o100;
+
 const O_EXCL: u32 = 0o200;
 const O_TRUNC: u32 = 0o1000;
-const O_DIRECTORY: u32 = 0o200_000;
-const O_NOFOLLOW: u32 = 0o400_000;
-const O_CLOEXEC: u32 = 0o2_000_000;
-const O_PATH: u32 = 0o10_000_000;
-const O_TMPFILE: u32 = 0o20_000_000;
+
 const O_NOCTTY: u32 = 0o400;
 /// Flags that say how to open, and are no property of the description.
 pub(crate) const ONCE: u32 = O_CREAT | O_EXCL | O_TRUNC | O_NOCTTY | O_CLOEXEC;
@@ -272,20 +273,6 @@ impl Shard {
 fn walk_to_open(walk: Walk<'_>, follow: bool) -> Walk<'_> {
     let flags = if follow { walk.flags | WALK_FOLLOW } else { walk.flags & !WALK_FOLLOW };
     Walk { flags, ..walk }
-}
-
-/// The flags that count: with `O_PATH` most do not.
-pub(crate) fn effective(flags: u32) -> Outcome<u32> {
-    if flags & O_PATH != 0 {
-        return Ok(flags & (O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    }
-    if flags & O_CREAT != 0 && flags & O_DIRECTORY != 0 {
-        return Err(Errno::EINVAL.into());
-    }
-    if flags & O_TMPFILE != 0 {
-        temporary::check_flags(flags)?;
-    }
-    Ok(flags)
 }
 
 /// The checks of the kernel's `do_open` and `may_open`, in their order.

@@ -22,12 +22,13 @@ use mayfly_types::{FileId, FileKind, SessionId};
 
 use crate::{
     api::{Caller, Completion},
+    fault::{Fault, Outcome},
     log,
     message::{At, Forward, Message, Resolved},
-    namespace::inode::{Located, Ownership},
+    namespace::state::inode::{Located, Ownership},
     numbering::{origin, session_elsewhere},
-    shard::{Fault, Outcome, Shard, task::Task},
-    transactions::transaction::Operation,
+    shard::{Shard, state::task::Task},
+    transactions::state::transaction::Operation,
 };
 
 /// Stands for the status where the answer is that the file with this id was made and is to be

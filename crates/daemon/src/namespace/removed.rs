@@ -4,47 +4,13 @@
 //! record is gone, so what it was is remembered here, for as many as there is room, until the
 //! daemon ends. Opened again it becomes an orphan with a record like any other.
 
-use std::collections::VecDeque;
-
 use mayfly_meta::{
     key,
     record::{BirthKey, Inode},
 };
 use mayfly_types::{Errno, FileId, FileKind};
 
-use crate::{
-    maps::HashMap,
-    namespace::inode::Located,
-    shard::{Outcome, Shard},
-};
-
-/// Removed directories that are remembered; about 200 bytes each.
-const REMOVED_MAX: usize = 16_384;
-
-/// The latest ones.
-#[derive(Default)]
-pub(crate) struct Removed {
-    inodes: HashMap<FileId, Inode>,
-    /// Oldest first; may name some that are not remembered any more.
-    order: VecDeque<FileId>,
-}
-
-impl Removed {
-    pub(crate) fn insert(&mut self, inode: Inode) {
-        if self.order.len() >= REMOVED_MAX
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.inodes.remove(&oldest);
-        }
-        self.order.push_back(inode.id);
-        self.inodes.insert(inode.id, inode);
-    }
-
-    /// Mostly there is none, and then it is not looked for.
-    fn get(&self, id: FileId) -> Option<&Inode> {
-        if self.inodes.is_empty() { None } else { self.inodes.get(&id) }
-    }
-}
+use crate::{fault::Outcome, namespace::state::inode::Located, shard::Shard};
 
 impl Shard {
     /// A directory, also a removed one.

@@ -11,14 +11,15 @@ use mayfly_types::{Errno, FileId, FileKind};
 use mayfly_wire::Rename;
 
 use crate::{
+    fault::{Outcome, Served},
     message::Question,
-    namespace::{
+    namespace::state::{
         member::unexpected,
         walk::{Last, Place, Rule},
     },
-    shard::{Outcome, Served, Shard},
+    shard::Shard,
     slots::ShardId,
-    transactions::transaction::{Steps, add_step},
+    transactions::state::transaction::{Steps, add_step},
 };
 
 const RENAME_NOREPLACE: u32 = 1;

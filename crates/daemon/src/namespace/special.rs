@@ -9,8 +9,9 @@ use mayfly_types::{Errno, FileKind, limits::PLACE_BYTES_MAX, special::parse_plac
 use mayfly_wire::{MakeSpecial, Reached, SPECIAL_FIFO, SPECIAL_SOCKET, Target, Wire, Writer};
 
 use crate::{
-    namespace::inode::Ownership,
-    shard::{Outcome, Served, Shard},
+    fault::{Outcome, Served},
+    namespace::state::inode::Ownership,
+    shard::Shard,
 };
 
 impl Shard {

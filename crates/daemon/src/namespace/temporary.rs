@@ -16,9 +16,10 @@ use mayfly_wire::{Open, Opened, WALK_FOLLOW, Wire, Writer};
 
 use crate::{
     api::Caller,
-    namespace::inode::{Located, Ownership},
-    shard::{Outcome, Served, Shard},
-    transactions::prepare_locks::Claim,
+    fault::{Outcome, Served},
+    namespace::state::inode::{Located, Ownership},
+    shard::Shard,
+    transactions::state::prepare_locks::Claim,
 };
 
 const O_ACCMODE: u32 = 0o3;

@@ -7,43 +7,20 @@
 
 use std::{borrow::Cow, ops::Range};
 
-use mayfly_meta::{key, record::BirthKey};
+use mayfly_meta::key;
 use mayfly_types::{
     Errno, FileId, FileKind,
     limits::{NAME_BYTES_MAX, PATH_BYTES_MAX, SYMLINK_FOLLOWS_MAX},
 };
 use mayfly_wire::{WALK_EMPTY, WALK_FOLLOW, Walk};
 
+use crate::namespace::state::walk::{Last, Place, Rule};
 use crate::{
+    fault::{Fault, Outcome},
     message::{At, Resolved},
-    namespace::{dentry::Wanted, dentry_cache::Way},
-    shard::{Fault, Outcome, Shard},
-    transactions::prepare_locks::{self, Claim},
+    namespace::{dentry_cache::Way, state::dentry::Wanted},
+    shard::Shard,
 };
-
-/// What the last component of a path is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Last {
-    /// A name in `Place::directory`.
-    Name,
-    /// `.`, or an empty path.
-    Dot,
-    /// `..`.
-    DotDot,
-    /// Nothing but slashes.
-    Root,
-}
-
-/// Whether a symbolic link in the last component is followed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rule {
-    /// Never: the operation is about the name.
-    Name,
-    /// When wished, and when a slash follows.
-    Target,
-    /// When wished; a trailing slash is EISDIR: open with `O_CREAT`.
-    Create,
-}
 
 /// Which path of a request. The first one takes the request to the shard that owns its last name;
 /// of the second one's last name that shard is told.
@@ -51,21 +28,6 @@ pub(super) enum Rule {
 enum Which {
     First,
     Second,
-}
-
-/// Where a walk ended.
-#[derive(Debug)]
-pub(crate) struct Place {
-    /// Directory that has, or would have, the name; the directory itself when the last component is
-    /// none.
-    pub(crate) directory: FileId,
-    pub(crate) name: Vec<u8>,
-    /// The name's [`key::cookie`], worked out once; means nothing where there is no name.
-    pub(crate) cookie: u64,
-    pub(crate) last: Last,
-    /// A slash follows the last component: it must be a directory.
-    pub(crate) slash: bool,
-    pub(crate) found: Option<(FileId, FileKind)>,
 }
 
 struct Progress<'a> {
@@ -78,33 +40,6 @@ struct Progress<'a> {
     /// Where the path began, and the directories through which it led since, while it led through
     /// nothing else.
     way: Option<(FileId, Way)>,
-}
-
-impl Place {
-    /// Whether a directory has the name.
-    pub(super) fn is_directory(&self) -> bool {
-        matches!(self.found, Some((_, FileKind::Directory)))
-    }
-
-    /// What a file is found by that is fused into this dentry.
-    pub(crate) fn birth(&self) -> BirthKey {
-        BirthKey { directory: self.directory, name: self.name.clone() }
-    }
-
-    /// What an operation needs that makes or removes the name.
-    pub(crate) fn claims(&self) -> Vec<prepare_locks::Wanted> {
-        vec![
-            (Claim::Name(self.directory, self.name.clone()), true),
-            (Claim::Place(self.directory), false),
-        ]
-    }
-
-    /// The file that has the name. Which of several errors a rename gives depends on when its names
-    /// are looked up, so a name that is too long is an error here and not in the walk
-    /// ([`Rule::Name`]).
-    pub(crate) fn lookup(&self) -> Result<Option<(FileId, FileKind)>, Errno> {
-        if self.name.len() > NAME_BYTES_MAX { Err(Errno::ENAMETOOLONG) } else { Ok(self.found) }
-    }
 }
 
 impl Progress<'_> {

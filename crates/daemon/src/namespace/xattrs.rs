@@ -19,8 +19,9 @@ use mayfly_wire::{
 };
 
 use crate::{
-    namespace::inode::Located,
-    shard::{Outcome, Served, Shard},
+    fault::{Outcome, Served},
+    namespace::state::inode::Located,
+    shard::Shard,
 };
 
 /// The namespace that is kept.

@@ -18,7 +18,7 @@ use mayfly_wire::Op;
 use crate::{
     api::Caller,
     message::Question,
-    shard::{Shard, run::Run, task::Task},
+    shard::{Shard, run::Run, state::task::Task},
 };
 
 /// Whether a request can end while it waits, as far as its kind goes.

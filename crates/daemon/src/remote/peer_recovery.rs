@@ -20,11 +20,12 @@ use mayfly_meta::{Scan, StoreError, key, record::Step};
 use mayfly_types::SessionId;
 
 use crate::{
+    fault::store_failed,
     message::{Answer, OperationId, Question},
     numbering::origin,
-    shard::{Shard, store_failed, task::Purpose},
+    shard::{Shard, state::task::Purpose},
     slots::ShardId,
-    transactions::transaction::Phase,
+    transactions::state::transaction::Phase,
 };
 
 impl Shard {

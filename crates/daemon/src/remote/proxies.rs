@@ -19,7 +19,7 @@ use crate::{
     maps::HashSet,
     message::{Answer, Description, Question},
     numbering::{node_of_owner, origin, session_elsewhere, session_of_node},
-    shard::{Shard, task::Purpose},
+    shard::{Shard, state::task::Purpose},
     slots::ShardId,
 };
 

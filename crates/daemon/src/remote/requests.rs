@@ -20,155 +20,24 @@ mod answers;
 
 use mayfly_meta::key;
 use mayfly_transport_shm::layout::{FILE_BY_REQUEST, FILE_LOCKED, FILE_MAPPED};
-use mayfly_transport_tcp::Body;
 use mayfly_types::{Errno, OpenRef, SessionId, limits::LANES};
 use mayfly_wire::{
     GRANT_PART, Granted, MoveLock, Op, Opened, OwnPart, Reader, Request, Wire, Writer,
 };
 
+use crate::remote::state::requests::node_of_process;
 use crate::{
-    api::{Caller, Completion, Reached},
-    files::{data::check_grant, descriptions::Elsewhere},
+    api::{Caller, Reached},
+    fault::{Fault, Outcome, Served, store_failed},
+    files::{descriptions::Elsewhere, state::data::check_grant},
     locks::table::Owner,
-    maps::{HashMap, HashSet},
-    message::{Answer, OperationId, Question},
-    namespace::open::{ONCE, effective},
+    maps::HashSet,
+    message::{Answer, Question},
+    namespace::{open::ONCE, state::open::effective},
     numbering::{node_of_owner, origin, session_elsewhere, session_of_node},
-    shard::{Fault, Outcome, Served, Shard, store_failed, task::Purpose},
+    shard::{Shard, state::task::Purpose},
     slots::ShardId,
 };
-
-/// What a shard knows of requests of other nodes that it is at.
-#[derive(Debug, Default)]
-pub(crate) struct Remote {
-    /// The answer will be kept.
-    noted: HashSet<Caller>,
-    /// Those of them that nobody waits for.
-    pub(crate) given_up: HashSet<Caller>,
-    /// The last write at an offset of each lane.
-    written: HashMap<(SessionId, u32), Written>,
-    /// Nodes that cannot be reached, so that answers may not arrive.
-    unreached: HashSet<u32>,
-    /// Descriptions that a node does not stand for, by the requests that made them, whose answers
-    /// may come again there.
-    pub(crate) spared: HashMap<Caller, OpenRef>,
-    /// Requests that made descriptions of which their nodes are asked whether they stand for them.
-    pub(super) asked_about: HashSet<Caller>,
-    /// Requests that are being executed for daemons that are gone.
-    pub(super) unheard: HashSet<Caller>,
-    /// Operations that were over before it was known that this shard has a part in them.
-    pub(crate) over: HashSet<OperationId>,
-}
-
-/// A write at an offset.
-#[derive(Debug)]
-struct Written {
-    request_id: u64,
-    /// Nothing, while it is under way or when another shard does it.
-    answer: Option<(u32, Body)>,
-    /// Where the node's memory has it (`files/in_doubt.rs`), once it was done.
-    place: Option<usize>,
-}
-
-impl Remote {
-    /// The write is done that this place is about: it is kept as long as the answer. False when
-    /// that is not kept in memory.
-    pub(crate) fn keep_place(&mut self, caller: Caller, place: usize) -> bool {
-        let written = self.written.get_mut(&(caller.session, caller.lane));
-        let written = written.filter(|written| written.request_id == caller.request_id);
-        written.map(|written| written.place = Some(place)).is_some()
-    }
-
-    /// What an earlier daemon has answered to a write; false when that is nobody's here.
-    pub(crate) fn take_up_written(
-        &mut self,
-        caller: Caller,
-        answer: (u32, Body),
-        place: usize,
-    ) -> bool {
-        let Caller { session, lane, request_id } = caller;
-        let known = origin(session).is_some() && !self.written.contains_key(&(session, lane));
-        if known {
-            let written = Written { request_id, answer: Some(answer), place: Some(place) };
-            self.written.insert((session, lane), written);
-        }
-        known
-    }
-
-    /// Keeps the answer in memory; false when it is none to a write at an offset.
-    fn keep_written(&mut self, done: &Completion) -> bool {
-        if self.written.is_empty() {
-            return false;
-        }
-        let Caller { session, lane, request_id } = done.caller;
-        let written = self.written.get_mut(&(session, lane));
-        let Some(written) = written.filter(|written| written.request_id == request_id) else {
-            return false;
-        };
-        written.answer = Some((done.status, done.body.clone()));
-        true
-    }
-
-    fn is_unreached(&self, caller: Caller) -> bool {
-        origin(caller.session).is_some_and(|(node, _)| self.unreached.contains(&node))
-    }
-
-    /// Answers to the last writes of a node's processes.
-    fn written_from(&self, node: u32) -> Vec<(Caller, u32, Body)> {
-        let theirs = |session| origin(session).is_some_and(|(other, _)| other == node);
-        let written = self.written.iter().filter(|((session, _), _)| theirs(*session));
-        let answers = written.filter_map(|((session, lane), written)| {
-            let (status, body) = written.answer.clone()?;
-            let caller = Caller { session: *session, lane: *lane, request_id: written.request_id };
-            Some((caller, status, body))
-        });
-        answers.collect()
-    }
-
-    /// Requests that are being executed and whose answers will be kept.
-    pub(super) fn noted(&self) -> impl Iterator<Item = &Caller> {
-        self.noted.iter()
-    }
-
-    /// Its answer, which is not known yet, will be heard.
-    pub(crate) fn heard_again(&mut self, session: SessionId, request_id: u64) {
-        let other = |caller: &Caller| (caller.session, caller.request_id) != (session, request_id);
-        self.unheard.retain(other);
-        self.spared.retain(|caller, _| other(caller));
-    }
-
-    /// Another shard executes it.
-    pub(crate) fn sent_on(&mut self, caller: Caller) {
-        if !self.noted.is_empty() {
-            self.noted.remove(&caller);
-            self.unheard.remove(&caller);
-        }
-        if !self.given_up.is_empty() {
-            self.given_up.remove(&caller);
-        }
-    }
-
-    /// Whether the request is being executed, and its answer will be kept.
-    pub(crate) fn is_noted(&self, caller: Caller) -> bool {
-        self.noted.contains(&caller)
-    }
-}
-
-/// A process, among those of all nodes.
-pub(crate) fn process_of(session: SessionId, pid: u32) -> u64 {
-    let node = origin(session).map_or(0, |(node, _)| u64::from(node) + 1);
-    node << 32 | u64::from(pid)
-}
-
-/// Whether it is another node's.
-pub(crate) fn is_distant(process: u64) -> bool {
-    node_of_process(process).is_some()
-}
-
-/// Of which other node.
-pub(crate) fn node_of_process(process: u64) -> Option<u32> {
-    ((process >> 32) as u32).checked_sub(1)
-}
 
 impl Shard {
     /// Sessions of other nodes are there until their node says otherwise.

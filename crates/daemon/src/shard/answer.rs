@@ -12,15 +12,16 @@ use mayfly_object::ObjectId;
 use mayfly_types::{Errno, FileId, FileKind};
 
 use crate::{
-    files::allocate::what_of,
+    fault::{Fault, Outcome},
+    files::state::allocate::what_of,
     message::{Answer, Question},
     namespace::{
         dentry_cache::{Cached, FOR_EVER},
-        member::Parent,
+        state::member::Parent,
     },
-    shard::{Fault, Outcome, Shard},
+    shard::Shard,
     slots::ShardId,
-    transactions::prepare_locks::Claim,
+    transactions::state::prepare_locks::Claim,
 };
 
 impl Shard {

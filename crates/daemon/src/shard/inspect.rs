@@ -19,10 +19,11 @@ use mayfly_wire::{
 
 use crate::{
     api::Caller,
-    files::background::{Done, Length, encoded},
+    fault::{Outcome, Served},
+    files::state::background::{Done, Length, encoded},
     fsck::facts_of,
     numbering::node_of_owner,
-    shard::{Outcome, Served, Shard},
+    shard::Shard,
 };
 
 /// Room for facts: those of one record fit, whatever it is. The head of a reply fits behind them.

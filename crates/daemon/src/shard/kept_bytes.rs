@@ -9,7 +9,7 @@ use mayfly_transport_tcp::{Body, Bytes};
 use mayfly_types::{Errno, limits::REQUEST_BYTES_MAX};
 use mayfly_wire::{Request, Write, WriteHead, Writer};
 
-use crate::{files::background::encoded, shard::Shard};
+use crate::{files::state::background::encoded, shard::Shard};
 
 impl Shard {
     /// The body of the request that is handed in next, or, when that was handled, none. What is

@@ -11,10 +11,11 @@ use mayfly_types::{OpenRef, SessionId};
 
 use crate::{
     api::Caller,
+    fault::{Fault, Outcome, Served},
     locks::table::Owner,
     log,
-    remote::requests::process_of,
-    shard::{Fault, Outcome, Served, Shard},
+    remote::state::requests::process_of,
+    shard::Shard,
 };
 
 /// A store need not have room for more than so many at once.

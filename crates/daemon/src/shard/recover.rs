@@ -16,19 +16,16 @@ use mayfly_types::{Errno, FileId, OpenRef};
 
 use crate::{
     api::{Config, Survivors},
-    files::{
-        Files,
-        data::{BLOCK_BYTES, object_of},
-        descriptions::Found,
-    },
+    fault::{Fault, Outcome},
+    files::{Files, data::BLOCK_BYTES, descriptions::Found, state::data::object_of},
     leases::Leases,
     locks::{Locks, table::Owner},
     namespace::{
         Namespace,
-        inode::{Located, Ownership},
+        state::inode::{Located, Ownership},
     },
-    remote::{Remote, requests::is_distant},
-    shard::{Batch, Fault, Outcome, Place, Seams, Shard, run::Run, task::Tasks},
+    remote::{Remote, state::requests::is_distant},
+    shard::{Batch, Place, Seams, Shard, run::Run, state::task::Tasks},
     slots::SlotTable,
     striping::Striping,
     transactions::Transactions,

@@ -4,10 +4,10 @@ use mayfly_object::{ObjectAttr, ObjectId};
 use mayfly_types::{Errno, FileId};
 
 use crate::{
-    files::preparation::{Moved, Subject},
+    files::state::preparation::{Moved, Subject},
     message::{Answer, At, OperationId, PartFacts, Question, Resolved},
     slots::ShardId,
-    striping::file_append::Held,
+    striping::state::file_append::Held,
 };
 
 /// What a run of an operation knows besides what the shard has.

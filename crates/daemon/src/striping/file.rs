@@ -10,11 +10,9 @@
 //! its part again. Parts of a file that goes are noted until each of their servers has removed its
 //! own.
 
-use std::collections::HashMap;
-
 use mayfly_meta::{
     key,
-    record::{BirthKey, Content, Inode, Layout, PartOf, Step},
+    record::{Inode, Layout, PartOf, Step},
 };
 use mayfly_object::ObjectAttr;
 use mayfly_transport_shm::layout::{FILE_APPEND_BY_REQUEST, FILE_BY_REQUEST, FILE_STRIPED};
@@ -24,64 +22,21 @@ use mayfly_wire::{
     Wire, Write, Writer,
 };
 
+use crate::striping::state::file::{Settling, facts_of, generation_of};
 use crate::{
     api::Caller,
-    files::data::object_of,
+    fault::{Fault, Outcome, Served},
+    files::state::data::object_of,
     log,
     message::{Answer, At, PartFacts, PartPlace, Question, Resolved},
-    namespace::{
+    namespace::state::{
         attr::{apply, check_size},
         inode::Located,
     },
-    shard::{Fault, Outcome, Served, Shard, task::Purpose},
+    shard::{Shard, state::task::Purpose},
     slots::ShardId,
-    striping::{arithmetic::Stripes, file_size::sum},
+    striping::{arithmetic::Stripes, state::file_size::sum},
 };
-
-/// What a shard knows of striped files besides their records.
-#[derive(Debug, Default)]
-pub(crate) struct Striped {
-    settling: HashMap<FileId, Settling>,
-    attempts: u64,
-    appends: u64,
-    /// What an earlier daemon left is known: which of the files that go are being cut.
-    pub(super) knows_cuts: bool,
-    /// Parts that still have to go.
-    pub(super) going: HashMap<(FileId, u32), usize>,
-    /// Where bytes of open files are whose home is elsewhere.
-    places: HashMap<FileId, PartOf>,
-    /// Who appends to which file of this home just now; nobody where a look keeps others from it.
-    pub(crate) appending: HashMap<FileId, Option<Caller>>,
-}
-
-/// An attempt to settle a size.
-#[derive(Debug)]
-struct Settling {
-    attempt: u64,
-    birth: BirthKey,
-    missing: usize,
-    facts: Vec<PartFacts>,
-}
-
-impl Striped {
-    /// Appends have numbers behind this one.
-    pub(super) fn numbered_from(first: u64) -> Striped {
-        Striped { appends: first, ..Striped::default() }
-    }
-
-    /// A new number.
-    pub(super) fn number_of_append(&mut self) -> u64 {
-        self.appends += 1;
-        self.appends
-    }
-}
-
-pub(super) fn generation_of(inode: &Inode) -> Outcome<u32> {
-    match inode.content {
-        Content::Object(generation) => Ok(generation),
-        _ => Err(Errno::EIO.into()),
-    }
-}
 
 impl Shard {
     /// Who has a part of a file. The first one is its home's.
@@ -500,25 +455,4 @@ impl Shard {
         self.attr_with(&located.inode, Some(&looked))?.encode(to)?;
         Ok(Served::Replied)
     }
-}
-
-/// Whether all have done it.
-pub(super) fn facts_of_all(answers: Vec<Answer>) -> Outcome<()> {
-    for answer in answers {
-        match answer {
-            Answer::Done => {}
-            Answer::Failed(errno) => return Err(errno.into()),
-            _ => return Err(Errno::EIO.into()),
-        }
-    }
-    Ok(())
-}
-
-pub(super) fn facts_of(answers: Vec<Answer>) -> Outcome<Vec<PartFacts>> {
-    let facts = answers.into_iter().map(|answer| match answer {
-        Answer::Part(facts) => Ok(facts),
-        Answer::Failed(errno) => Err(errno.into()),
-        _ => Err(Errno::EIO.into()),
-    });
-    facts.collect()
 }

@@ -13,29 +13,21 @@ use mayfly_transport_shm::layout::BEGUN_PART;
 use mayfly_types::{Errno, FileId};
 use mayfly_wire::{Wire, Write, Writer, Written};
 
+use crate::striping::state::file_append::Held;
 use crate::{
     api::Caller,
-    files::data::fitting,
+    fault::{Fault, Outcome, Served},
+    files::state::data::fitting,
     message::{Answer, Append, PartFacts, PartPlace, Question},
-    namespace::inode::Located,
-    shard::{Fault, Outcome, Served, Shard, task::Purpose},
+    namespace::state::inode::Located,
+    shard::{Shard, state::task::Purpose},
     slots::ShardId,
     striping::{
         arithmetic::Stripes,
-        file::{facts_of, generation_of},
+        state::file::{facts_of, generation_of},
     },
-    transactions::prepare_locks::Claim,
+    transactions::state::prepare_locks::Claim,
 };
-
-/// Parts of a file that do not become longer.
-#[derive(Debug)]
-pub(crate) struct Held {
-    file: FileId,
-    append: Append,
-    shards: Vec<u32>,
-    /// The turn was taken for this alone.
-    turn: bool,
-}
 
 /// Bytes for one part.
 type Piece<'a> = (ShardId, PartPlace, u64, &'a [u8]);

@@ -23,29 +23,18 @@ use mayfly_meta::{
 use mayfly_object::{ObjectAttr, ObjectId};
 use mayfly_types::{Errno, FileId};
 
+use crate::striping::state::file_size::sum;
 use crate::{
+    fault::{Fault, Outcome},
     log,
     message::{Answer, PartFacts, Question},
-    shard::{Fault, Outcome, Shard},
-    striping::file::{facts_of, generation_of},
-    transactions::prepare_locks::Claim,
+    shard::Shard,
+    striping::state::file::{facts_of, generation_of},
+    transactions::state::prepare_locks::Claim,
 };
 
 /// How often the parts are asked for their ends before they are held.
 const ROUNDS_MAX: u8 = 6;
-
-/// What all parts say together.
-pub(super) fn sum(inode: &Inode, facts: &[PartFacts]) -> ObjectAttr {
-    let dirty = || facts.iter().filter(|facts| facts.dirty);
-    ObjectAttr {
-        size_bytes: facts.iter().map(|facts| facts.end_bytes).max().unwrap_or(0),
-        blocks: facts.iter().map(|facts| facts.blocks).sum(),
-        atime: inode.atime,
-        mtime: dirty().map(|facts| facts.mtime).max().unwrap_or(inode.mtime),
-        ctime: dirty().map(|facts| facts.ctime).max().unwrap_or(inode.ctime),
-        mapped: false,
-    }
-}
 
 /// Whether the file had one length between two rounds, which both say.
 fn agree(before: &[PartFacts], after: &[PartFacts]) -> bool {

@@ -10,15 +10,18 @@ use mayfly_wire::{Seek, Sought, Wire, Writer};
 
 use crate::{
     api::Caller,
-    files::allocate::Wish,
+    fault::{Fault, Outcome, Served},
+    files::state::allocate::Wish,
     message::{Answer, PartPlace, Question},
-    namespace::inode::Located,
-    shard::{Fault, Outcome, Served, Shard},
+    namespace::state::inode::Located,
+    shard::Shard,
     slots::ShardId,
     striping::{
         arithmetic::Stripes,
-        file::{facts_of_all, generation_of},
-        object_change::NOWHERE,
+        state::{
+            file::{facts_of_all, generation_of},
+            object_change::NOWHERE,
+        },
     },
 };
 use mayfly_meta::record::{Inode, PartOf};

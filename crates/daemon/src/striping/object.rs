@@ -13,136 +13,44 @@
 #[cfg(test)]
 mod alone;
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use mayfly_meta::{
     key,
     record::{Part, PartOf, PendingCut},
 };
-use mayfly_object::{ObjectAttr, ObjectId, ObjectStore};
+use mayfly_object::{ObjectAttr, ObjectId};
 use mayfly_transport_shm::layout::BEGUN_PART;
 use mayfly_types::{Errno, FileId, limits::TRANSFER_BYTES_MAX};
 use mayfly_wire::{Data, Op, Read, Request, Wire, Write, Writer, Written};
 
+use crate::striping::state::object::{Active, ReadDone, WriteDone, make_ready};
 use crate::{
     api::Caller,
+    fault::{Fault, Outcome, Served},
     files::{
-        background::{Done, Length, encoded},
-        data::{BLOCK_BYTES, fitting},
-        in_doubt::write_again,
-        preparation::{Preparation, Subject},
+        data::BLOCK_BYTES,
+        state::{
+            background::{Done, Length, encoded},
+            data::fitting,
+            in_doubt::write_again,
+            preparation::{Preparation, Subject},
+        },
     },
     log,
     message::{Answer, At, PartPlace, Question, Resolved},
-    shard::{Fault, Outcome, Served, Shard, run::Run, task::Task},
-    striping::{
-        arithmetic::Stripes, object_append::Appended, object_hold::Hold, object_leave::Leave,
-    },
-    transactions::prepare_locks::Claim,
+    shard::{Shard, run::Run, state::task::Task},
+    striping::arithmetic::Stripes,
+    transactions::state::prepare_locks::Claim,
 };
 
 /// Room for the body of a read, bytes.
 const READ_BODY_BYTES: usize = 64;
 
-/// The parts that are being changed.
-#[derive(Debug, Default)]
-pub(crate) struct Table {
-    pub(crate) active: HashMap<FileId, Active>,
-    /// What processes of the node may do by themselves.
-    pub(super) leaves: HashMap<FileId, Leave>,
-    /// When there are so many, those are looked for whose file is not open any more.
-    pub(super) leaves_max: usize,
-    /// Who must not become longer.
-    pub(crate) holds: HashMap<FileId, Hold>,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Active {
-    /// Of which generation the file's home knows that the part may change.
-    pub(super) admitted: Option<u32>,
-    /// There is an object.
-    made: bool,
-    /// Space set aside for it while its record is dirty, bytes.
-    pub(crate) charged_bytes: u64,
-    /// Writes under way.
-    pub(crate) jobs: u32,
-    /// What is appended, or was last.
-    pub(super) appended: Option<Appended>,
-}
-
-/// A read of a part that was done.
-#[derive(Debug)]
-pub(crate) struct ReadDone {
-    caller: Caller,
-    place: PartPlace,
-    read: Read,
-    count: usize,
-    /// Length of the file, when it was asked for.
-    size_bytes: Option<u64>,
-    cuts: u32,
-    result: Result<Vec<u8>, Errno>,
-}
-
-/// A write that was done.
-#[derive(Debug)]
-pub(crate) struct WriteDone {
-    caller: Caller,
-    object: ObjectId,
-    written: Written,
-    /// Its place among those that were begun.
-    place: Option<usize>,
-    result: Result<(), Errno>,
-}
-
 impl PartPlace {
     pub(crate) fn object(&self) -> ObjectId {
         ObjectId { file: self.file, generation: self.part.generation }
     }
-}
-
-/// Makes the object of a part, unless there is one, and cuts it.
-pub(crate) fn make_ready(
-    object: ObjectId,
-    cut: Option<PendingCut>,
-    objects: &dyn ObjectStore,
-) -> Result<(), Errno> {
-    match objects.attr(object) {
-        Err(Errno::ENOENT) => objects.create(object, &[])?,
-        other => drop(other?),
-    }
-    let Some(cut) = cut else { return Ok(()) };
-    if objects.attr(object)?.size_bytes > cut.at_most {
-        objects.set_size(object, cut.at_most)?;
-    }
-    if objects.attr(object)?.size_bytes < cut.at_least {
-        objects.set_size(object, cut.at_least)?;
-    }
-    Ok(())
-}
-
-/// Writes bytes at `at`, where the object should end; false when others have written there. The
-/// same bytes may have been written before, or a beginning of them, by a daemon that was killed;
-/// when somebody has written `behind` them, it was all of them or none.
-pub(super) fn append_at(
-    object: ObjectId,
-    at: u64,
-    (bytes, behind): (&[u8], bool),
-    objects: &dyn ObjectStore,
-) -> Result<bool, Errno> {
-    let mut there = vec![0; bytes.len()];
-    let count = objects.read(object, at, &mut there)?;
-    if behind {
-        return Ok(there[..count] == *bytes);
-    }
-    let ours = bytes.starts_with(&there[..count]);
-    if !ours || objects.attr(object)?.size_bytes > at + bytes.len() as u64 {
-        return Ok(false);
-    }
-    // What is all there needs no space, which others may have taken since.
-    if count < bytes.len() {
-        objects.write(object, at, bytes)?;
-    }
-    Ok(true)
 }
 
 impl Shard {

@@ -21,24 +21,15 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use mayfly_transport_shm::layout::{APPENDED, BEGUN_APPEND, Begun as Entry};
 use mayfly_types::{Errno, FileId};
 
+use crate::striping::state::object_append::Appended;
 use crate::{
     api::Caller,
+    fault::Outcome,
     message::{Answer, Append, PartPlace},
-    shard::{Outcome, Shard},
+    shard::Shard,
     slots::ShardId,
-    striping::{arithmetic::Stripes, object_change::PartChange},
+    striping::{arithmetic::Stripes, state::object_change::PartChange},
 };
-
-/// What a part has had of one append.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Appended {
-    by: Caller,
-    /// From where to where in the file. What is another part's may be in between.
-    start: u64,
-    end: u64,
-    /// Where the node's memory has it, if there was room.
-    place: Option<usize>,
-}
 
 /// Bytes of an append that are for a part.
 #[derive(Debug, Clone, Copy)]

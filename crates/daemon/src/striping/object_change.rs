@@ -4,118 +4,18 @@
 //! They are made in the I/O pool where objects lie on a disk, one after the other for each part,
 //! and nobody writes to the part meanwhile ([`Shard::check_no_append`]); a sync is in nobody's way.
 
-use mayfly_meta::record::PartOf;
-use mayfly_object::{Allocation, ObjectId, ObjectStore};
+use mayfly_object::{Allocation, ObjectId};
 use mayfly_types::Errno;
 
+use crate::striping::state::object_change::{DONE, PartChange};
 use crate::{
-    files::{
-        data::BLOCK_BYTES,
-        preparation::{Preparation, Subject},
-    },
+    fault::{Fault, Outcome},
+    files::{data::BLOCK_BYTES, state::preparation::Preparation},
     message::{Answer, PartPlace},
-    shard::{Fault, Outcome, Shard},
-    striping::{arithmetic::Stripes, object::append_at},
-    transactions::prepare_locks::Claim,
+    shard::Shard,
+    striping::arithmetic::Stripes,
+    transactions::state::prepare_locks::Claim,
 };
-
-/// Runs of other parts' chunks that one seek passes over.
-const SEEKS_MAX: usize = 4096;
-/// And their length at most, bytes.
-const RUN_BYTES_MAX: u64 = 1 << 40;
-
-/// What is to be done to the object of a part.
-#[derive(Debug)]
-pub(crate) enum PartChange {
-    /// As [`append_at`] does.
-    Append {
-        at: u64,
-        bytes: Vec<u8>,
-        behind: bool,
-    },
-    /// In these ranges of the object, as offset and length.
-    Allocate {
-        what: Allocation,
-        ranges: Vec<(u64, u64)>,
-    },
-    Sync,
-    /// Where the part's next data or the next hole is.
-    Seek {
-        place: PartPlace,
-        offset: u64,
-        hole: bool,
-    },
-}
-
-/// What [`PartChange::make`] says when others have written where bytes were to be appended.
-const OTHERS: u64 = 0;
-const DONE: u64 = 1;
-/// And when there is no data, or no hole.
-pub(super) const NOWHERE: u64 = u64::MAX;
-
-/// Looks for data or a hole in the part's own chunks, from this offset of the file on.
-fn seek(
-    place: &PartPlace,
-    mut offset: u64,
-    hole: bool,
-    objects: &dyn ObjectStore,
-) -> Result<u64, Errno> {
-    let PartOf { layout, index, .. } = place.part;
-    for _ in 0..SEEKS_MAX {
-        let (others, own) = layout.chunks().run(place.file, index, offset, RUN_BYTES_MAX);
-        if !own {
-            offset = offset.saturating_add(others);
-            if others == RUN_BYTES_MAX {
-                break;
-            }
-        }
-        let at = layout.in_part(offset);
-        let found = match objects.seek(place.object(), at, hole) {
-            // Its record is there, and it was not made.
-            Err(Errno::ENOENT) => None,
-            found => found?,
-        };
-        let found = match found {
-            Some(found) => layout.end_of_part(index, found + 1) - 1,
-            // Behind the end of the object.
-            None if hole => offset,
-            None => return Ok(NOWHERE),
-        };
-        if layout.part_of(place.file, found) == index {
-            return Ok(found);
-        }
-        offset = found;
-    }
-    // So many runs of others' chunks: it is taken for one without holes.
-    Ok(if hole { NOWHERE } else { offset })
-}
-
-impl PartChange {
-    pub(crate) fn subject(&self, object: ObjectId) -> Subject {
-        match self {
-            PartChange::Append { .. } | PartChange::Allocate { .. } => Subject::Append(object),
-            PartChange::Sync | PartChange::Seek { .. } => Subject::Sync(object),
-        }
-    }
-
-    /// [`DONE`], or [`OTHERS`], or where it was found.
-    pub(crate) fn make(&self, object: ObjectId, objects: &dyn ObjectStore) -> Result<u64, Errno> {
-        match self {
-            PartChange::Append { at, bytes, behind } => {
-                let done = append_at(object, *at, (bytes, *behind), objects)?;
-                Ok(if done { DONE } else { OTHERS })
-            }
-            PartChange::Seek { place, offset, hole } => seek(place, *offset, *hole, objects),
-            PartChange::Allocate { what, ranges } => {
-                for (at, bytes) in ranges {
-                    objects.allocate(object, *what, *at, *bytes)?;
-                }
-                Ok(DONE)
-            }
-            PartChange::Sync => objects.sync(object).map(|()| DONE),
-        }
-    }
-}
 
 fn changed(result: Result<u64, Errno>) -> Answer {
     match result {

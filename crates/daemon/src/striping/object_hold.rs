@@ -16,20 +16,13 @@
 use mayfly_object::ObjectId;
 use mayfly_types::FileId;
 
+use crate::striping::state::object_hold::Hold;
 use crate::{
+    fault::{Fault, Outcome},
     message::{Answer, Append, PartPlace, Question},
-    shard::{Fault, Outcome, Shard},
+    shard::Shard,
     slots::ShardId,
 };
-
-/// Nobody makes a part longer.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Hold {
-    /// The file's home, and the append.
-    by: (ShardId, Append),
-    /// Up to where in the file the part reaches, bytes; `None` while writes are under way.
-    end: Option<u64>,
-}
 
 impl Shard {
     /// How far a part reaches, and will until the append is over.

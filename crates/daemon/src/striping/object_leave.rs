@@ -27,31 +27,21 @@ use mayfly_transport_shm::layout::FileEntry;
 use mayfly_types::{Errno, FileId, OpenRef};
 use mayfly_wire::{GRANT_WRITE, Grant, Granted, OwnPart, Wire, Writer};
 
+use crate::striping::state::object_leave::Leave;
 use crate::{
     api::Caller,
-    files::data::{BLOCK_BYTES, generous},
+    fault::{Fault, Outcome, Served},
+    files::{data::BLOCK_BYTES, state::data::generous},
     message::{OperationId, PartPlace},
     numbering::origin,
-    shard::{Fault, Outcome, Served, Shard},
+    shard::Shard,
     slots::ShardId,
     striping::arithmetic::Stripes,
-    transactions::transaction::wanted,
+    transactions::state::transaction::wanted,
 };
 
 /// Below so many nobody looks for leaves whose files were closed.
 const LEAVES_KEPT: usize = 1024;
-
-/// What the processes of the node were given leave for.
-#[derive(Debug)]
-pub(super) struct Leave {
-    /// Index of the file's entry in the node's table.
-    entry: u32,
-    object: ObjectId,
-    /// They may write up to here, bytes of the object; `None` when they may only read.
-    allowance_end: Option<u64>,
-    /// Nothing is set aside beyond what the object had when that was last looked at.
-    trimmed: bool,
-}
 
 /// What a process hears of a layout.
 fn own_part(layout: &Layout, index: u16) -> OwnPart {

@@ -9,11 +9,12 @@ use mayfly_object::{ObjectAttr, ObjectId};
 use mayfly_types::{Errno, FileId};
 
 use crate::{
-    files::{data::BLOCK_BYTES, preparation::Subject},
+    fault::{Fault, Outcome},
+    files::{data::BLOCK_BYTES, state::preparation::Subject},
     message::{Answer, PartFacts, PartPlace, Question},
-    shard::{Fault, Outcome, Shard},
+    shard::Shard,
     striping::arithmetic::Stripes,
-    transactions::prepare_locks::Claim,
+    transactions::state::prepare_locks::Claim,
 };
 
 impl Shard {

@@ -12,11 +12,12 @@ use mayfly_meta::{
 use mayfly_types::FileId;
 
 use crate::{
+    fault::{Outcome, store_failed},
     log,
     message::{Answer, Question},
-    shard::{Outcome, Shard, store_failed, task::Purpose},
+    shard::{Shard, state::task::Purpose},
     slots::ShardId,
-    striping::file::generation_of,
+    striping::state::file::generation_of,
 };
 
 impl Shard {

@@ -7,23 +7,17 @@
 //! cut a file goes on behind the cut.
 
 use mayfly_meta::{StoreError, key, record::Intent};
-use mayfly_types::{FileId, SessionId};
+use mayfly_types::SessionId;
 use mayfly_wire::Request;
 
+use crate::transactions::state::completed::Finished;
 use crate::{
     api::Caller,
+    fault::{Fault, Outcome, store_failed},
     message::{OperationId, Question},
-    shard::{Fault, Outcome, Shard, store_failed, task::Purpose},
-    transactions::transaction::Operation,
+    shard::{Shard, state::task::Purpose},
+    transactions::state::transaction::Operation,
 };
-
-/// An operation that an earlier daemon decided, and whose request may come again.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Finished {
-    pub(crate) id: OperationId,
-    /// The file that it has cut. The rest of the request is still to be done.
-    pub(crate) cut: Option<FileId>,
-}
 
 impl Shard {
     /// The intent goes, or is kept for a request that will come again.

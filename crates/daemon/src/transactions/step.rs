@@ -11,9 +11,10 @@ use mayfly_meta::{
 use mayfly_types::{Errno, FileId, FileKind, limits::LINKS_MAX};
 
 use crate::{
+    fault::{Fault, Outcome},
     message::Question,
-    namespace::inode::{Located, Ownership},
-    shard::{Fault, Outcome, Shard},
+    namespace::state::inode::{Located, Ownership},
+    shard::Shard,
 };
 
 /// What a name stands for.

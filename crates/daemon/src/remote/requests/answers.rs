@@ -9,10 +9,10 @@ use mayfly_wire::{Op, Request};
 
 use crate::{
     api::{Caller, Completion},
+    fault::store_failed,
     message::{Forward, request_in},
     numbering::origin,
-    remote::requests::{Shard, Written},
-    shard::store_failed,
+    remote::{requests::Shard, state::requests::Written},
 };
 
 /// Which answers are kept, because the request must not be executed again when it comes again.

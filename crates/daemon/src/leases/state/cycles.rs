@@ -11,16 +11,16 @@ const RATE_SHIFT: u32 = 40;
 
 /// What the counter was when the node began, and the time then in nanoseconds.
 #[derive(Debug)]
-pub(in crate::leases) struct Cycles {
+pub(crate) struct Cycles {
     began: u64,
     began_ns: u64,
 }
 
 /// What the counter says now, what time it is, and how the one has run by the other.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::leases) struct Present {
+pub(crate) struct Present {
     cycles: u64,
-    pub(in crate::leases) now: Timestamp,
+    pub(crate) now: Timestamp,
     /// Cycles since the node began; 0 where these tell nothing.
     ran: u64,
     /// Nanoseconds that a cycle has taken, shifted.
@@ -28,14 +28,14 @@ pub(in crate::leases) struct Present {
 }
 
 impl Cycles {
-    pub(in crate::leases) fn of(head: &NodeHead) -> Cycles {
+    pub(crate) fn of(head: &NodeHead) -> Cycles {
         let began = head.began_cycles.load(Relaxed);
         Cycles { began, began_ns: head.began_ns.load(Relaxed) }
     }
 
     /// The counter says `cycles` at `now`. A clock that was set back to before the node began
     /// makes the counter tell nothing.
-    pub(in crate::leases) fn present(&self, cycles: u64, now: Timestamp) -> Present {
+    pub(crate) fn present(&self, cycles: u64, now: Timestamp) -> Present {
         let began = i128::from(self.began_ns);
         let end = i128::from(now.seconds) * i128::from(NS) + i128::from(now.nanoseconds);
         let ran_ns = u64::try_from(end - began).unwrap_or_default();
@@ -47,7 +47,7 @@ impl Cycles {
 
 impl Present {
     /// The time when the counter said `then`: not before the node began, and not later than now.
-    pub(in crate::leases) fn time(&self, then: u64) -> Timestamp {
+    pub(crate) fn time(&self, then: u64) -> Timestamp {
         let ago = self.cycles.saturating_sub(then).min(self.ran);
         // No more than the node has run.
         before(self.now, ((u128::from(ago) * self.rate) >> RATE_SHIFT) as u64)

@@ -1,0 +1,9 @@
+//! What the part keeps, and the words that its operations use. Nothing here knows the shard.
+
+pub(crate) mod covered_directories;
+pub(crate) mod cycles;
+pub(crate) mod delegation;
+pub(crate) mod file_leases;
+pub(crate) mod mounts;
+pub(crate) mod name_table;
+pub(crate) mod submissions;

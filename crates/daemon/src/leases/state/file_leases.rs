@@ -1,0 +1,51 @@
+//! What [`crate::leases::file_leases`] keeps and works with.
+
+use mayfly_transport_shm::lent::{LENT_MAX, Lent};
+use mayfly_types::SessionId;
+use std::collections::BTreeMap;
+
+/// What is lent to a session, by place.
+#[derive(Debug, Default)]
+pub(crate) struct Borrower {
+    /// Files that it has opened for reading by asking, as far as that counts.
+    pub(crate) opened: u32,
+    pub(crate) places: [Option<u32>; LENT_MAX],
+}
+
+/// Who is lent descriptions, or has begun to open files for reading.
+#[derive(Debug, Default)]
+pub(crate) struct Lendings {
+    pub(crate) all: BTreeMap<SessionId, Borrower>,
+    /// Where those show what they read to whom something was lent.
+    pub(crate) shown: Vec<(SessionId, &'static Lent)>,
+}
+
+impl Lendings {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (SessionId, usize, u32)> {
+        self.all.iter().flat_map(|(session, borrower)| {
+            let lent = borrower.places.iter().enumerate();
+            lent.filter_map(|(place, index)| Some((*session, place, (*index)?)))
+        })
+    }
+
+    pub(crate) fn at(&self, session: SessionId, place: usize) -> Option<u32> {
+        *self.all.get(&session)?.places.get(place)?
+    }
+
+    pub(crate) fn show(&mut self, session: SessionId, lent: &'static Lent) {
+        if !self.shown.iter().any(|(other, _)| *other == session) {
+            self.shown.push((session, lent));
+        }
+    }
+
+    pub(crate) fn remove(&mut self, session: SessionId) -> Option<Borrower> {
+        self.shown.retain(|(other, _)| *other != session);
+        self.all.remove(&session)
+    }
+
+    pub(crate) fn set(&mut self, session: SessionId, place: usize, index: Option<u32>) {
+        if let Some(at) = self.all.get_mut(&session).and_then(|of| of.places.get_mut(place)) {
+            *at = index;
+        }
+    }
+}

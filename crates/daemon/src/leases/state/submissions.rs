@@ -1,0 +1,56 @@
+//! What [`crate::leases::submissions`] keeps and works with.
+
+use mayfly_transport_shm::posts::RECORDS;
+use mayfly_types::{FileId, OpenRef, SessionId};
+
+/// A ring that belongs to a session, as the daemon knows it.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    pub(crate) session: SessionId,
+    /// Whose names the session may make without asking.
+    pub(crate) directory: Option<FileId>,
+    /// Which path leads there: from where, and what is before the name.
+    pub(crate) start: FileId,
+    pub(crate) prefix: Vec<u8>,
+    /// Records that were executed before that.
+    pub(crate) since: u32,
+    /// Records that were executed.
+    pub(crate) executed: u32,
+    /// Records whose places are free again.
+    pub(crate) freed: u32,
+    /// Places of which the description was made and which are not free again, a bit each.
+    pub(crate) opened: u128,
+    /// What is promised, by place: nothing where there was no room after a restart.
+    pub(crate) promises: Vec<Option<OpenRef>>,
+}
+
+impl Ring {
+    /// A ring in which nothing waits behind the record `first`.
+    pub(crate) fn new(session: SessionId, first: u32, promises: Vec<Option<OpenRef>>) -> Ring {
+        Ring {
+            session,
+            directory: None,
+            start: FileId::NONE,
+            prefix: Vec::new(),
+            since: first,
+            executed: first,
+            freed: first,
+            opened: 0,
+            promises,
+        }
+    }
+}
+
+/// The rings of a set, a bit each.
+pub(crate) fn members(mut rings: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let ring = (rings != 0).then(|| rings.trailing_zeros() as usize)?;
+        rings &= rings - 1;
+        Some(ring)
+    })
+}
+
+/// The place of a record.
+pub(crate) fn place_of(record: u32) -> usize {
+    record as usize % RECORDS
+}

@@ -1,0 +1,9 @@
+//! What the part keeps, and the words that its operations use. Nothing here knows the shard.
+
+pub(crate) mod attr;
+pub(crate) mod dentry;
+pub(crate) mod inode;
+pub(crate) mod member;
+pub(crate) mod open;
+pub(crate) mod removed;
+pub(crate) mod walk;

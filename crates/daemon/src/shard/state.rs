@@ -1,0 +1,3 @@
+//! What the part keeps, and the words that its operations use. Nothing here knows the shard.
+
+pub(crate) mod task;

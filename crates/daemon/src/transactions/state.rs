@@ -1,0 +1,5 @@
+//! What the part keeps, and the words that its operations use. Nothing here knows the shard.
+
+pub(crate) mod completed;
+pub(crate) mod prepare_locks;
+pub(crate) mod transaction;
