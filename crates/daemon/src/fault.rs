@@ -1,5 +1,9 @@
 //! How an operation ends: with a result, or with what keeps it from having one.
 
+use mayfly_meta::StoreError;
+use mayfly_types::Errno;
+use mayfly_wire::Full;
+
 use crate::{
     files::state::preparation::Preparation,
     log,
@@ -7,9 +11,6 @@ use crate::{
     slots::ShardId,
     transactions::state::transaction::Steps,
 };
-use mayfly_meta::StoreError;
-use mayfly_types::Errno;
-use mayfly_wire::Full;
 
 /// Why an operation has no reply with status 0.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::{
     message::{Answer, At, Description, Question, Resolved},
-    serve::net::words::{Call, Reply, decode, decode_call, encode},
+    serve::network::net::words::{Call, Reply, decode, decode_call, encode},
 };
 
 /// Reads a call and a reply.

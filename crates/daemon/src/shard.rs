@@ -42,10 +42,9 @@ use mayfly_transport_tcp::Bytes;
 use mayfly_types::{Errno, FileId, SessionId, Timestamp};
 use mayfly_wire::{Counters, Escaped, Full, Request, STATUS_ESCAPED, Wire, Writer};
 
-use crate::fault::{Fault, Outcome, Served, store_failed};
-use crate::shard::{run::Run, state::task::Tasks};
 use crate::{
     api::{Caller, Clock, Completion, Config, Progress},
+    fault::{Fault, Outcome, Served, store_failed},
     files::Files,
     leases::Leases,
     locks::Locks,
@@ -54,6 +53,7 @@ use crate::{
     namespace::Namespace,
     numbering::{Numbering, origin},
     remote::Remote,
+    shard::{run::Run, state::task::Tasks},
     slots::{ShardId, SlotTable, TRANSACTION_SHARD_SHIFT},
     striping::Striping,
     totals::{ShardTotals, Totals},

@@ -14,13 +14,13 @@ use mayfly_types::{
 };
 use mayfly_wire::{ALLOCATE_KEEP_SIZE, ALLOCATE_ZERO_RANGE, Allocate};
 
-use crate::files::state::allocate::{KEEP_AND_PUNCH, KEEP_AND_ZERO, Wish};
 use crate::{
     api::Caller,
     fault::{Outcome, Served},
     files::{
         data::BLOCK_BYTES,
         state::{
+            allocate::{KEEP_AND_PUNCH, KEEP_AND_ZERO, Wish},
             background::{Change, Length, Reply},
             data::object_of,
         },

@@ -13,13 +13,15 @@ use mayfly_transport_shm::layout::BEGUN;
 use mayfly_types::{Errno, FileId, SessionId};
 use mayfly_wire::{Wire, Writer, Written};
 
-use crate::files::state::append::Noted;
 use crate::{
     api::Caller,
     fault::{Fault, Outcome, Served},
     files::{
         data::BLOCK_BYTES,
-        state::background::{Change, Length, Reply},
+        state::{
+            append::Noted,
+            background::{Change, Length, Reply},
+        },
     },
     shard::Shard,
 };

@@ -17,13 +17,13 @@ use mayfly_transport_tcp::{Body, limits::LENT_BYTES_MIN};
 use mayfly_types::{Attr, Durability, Errno, limits::TRANSFER_BYTES_MAX};
 use mayfly_wire::{Data, DataHead, Opened, Sync, Written};
 
-use crate::files::state::background::{Change, Done, Length, Reply, Work, encoded};
 use crate::{
     api::{Caller, Completion},
     fault::{Outcome, Served, store_failed},
     files::{
         data::BLOCK_BYTES,
         state::{
+            background::{Change, Done, Length, Reply, Work, encoded},
             data::object_of,
             preparation::{Prepared, Subject},
         },

@@ -20,7 +20,6 @@ use mayfly_wire::{
     Writer, Written,
 };
 
-use crate::files::state::data::{check_grant, fitting, generous, object_of};
 use crate::{
     api::Caller,
     fault::{Fault, Outcome, Served},
@@ -28,6 +27,7 @@ use crate::{
         descriptions::OpenFile,
         state::{
             background::{Change, Reply},
+            data::{check_grant, fitting, generous, object_of},
             preparation::Preparation,
         },
     },

@@ -40,11 +40,13 @@ use mayfly_transport_shm::layout::{APPENDED, BEGUN, BEGUN_APPEND, BEGUN_PART, Be
 use mayfly_types::{Errno, FileId, SessionId, limits::BEGUN_MAX};
 use mayfly_wire::Written;
 
-use crate::files::state::in_doubt::{Doubt, Kind, write_again};
 use crate::{
     api::Caller,
     fault::{Fault, Outcome, Served},
-    files::state::background::{Change, Length, Reply, encoded},
+    files::state::{
+        background::{Change, Length, Reply, encoded},
+        in_doubt::{Doubt, Kind, write_again},
+    },
     shard::Shard,
 };
 

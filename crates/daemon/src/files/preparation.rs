@@ -15,7 +15,6 @@
 //! transaction in which the object becomes the file's. So an object that no record came to know is
 //! removed, by whoever finds the mark.
 
-use crate::striping::state::object::make_ready;
 use mayfly_meta::{
     key,
     record::{Content, Inode},
@@ -23,12 +22,15 @@ use mayfly_meta::{
 use mayfly_object::{ObjectAttr, ObjectId};
 use mayfly_types::{Durability, Errno, FileId};
 
-use crate::files::state::preparation::{Cut, Moved, Preparation, Prepared, Subject};
 use crate::{
     fault::{Fault, Outcome},
-    files::data::BLOCK_BYTES,
+    files::{
+        data::BLOCK_BYTES,
+        state::preparation::{Cut, Moved, Preparation, Prepared, Subject},
+    },
     namespace::state::inode::Located,
     shard::{Shard, run::Run, state::task::Task},
+    striping::state::object::make_ready,
 };
 
 impl Shard {

@@ -16,12 +16,11 @@ use mayfly_transport_shm::posts::{
 };
 use mayfly_types::{Errno, FileId, limits::NAME_BYTES_MAX};
 
-use crate::leases::state::covered_directories::{NAMES_AT_ONCE, Within, joined};
-use crate::leases::state::delegation::Candidate;
 use crate::{
     fault::Outcome,
     leases::state::{
-        delegation::Delegations,
+        covered_directories::{NAMES_AT_ONCE, Within, joined},
+        delegation::{Candidate, Delegations},
         name_table::found_in,
         submissions::{members, place_of},
     },

@@ -15,12 +15,12 @@ use mayfly_wire::Walk;
 
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
-use crate::leases::state::delegation::Streak;
 use crate::{
     api::Caller,
     fault::Outcome,
     leases::state::{
         covered_directories::{NAMES_AT_ONCE, Within},
+        delegation::Streak,
         submissions::{Ring, members},
     },
     shard::Shard,

@@ -18,8 +18,10 @@ use mayfly_meta::record::{BirthKey, Content};
 use mayfly_transport_shm::lent::{LENT_MAX, Lent};
 use mayfly_types::{Durability, FileId, SessionId, Times};
 
-use crate::leases::state::file_leases::Borrower;
-use crate::{api::Caller, fault::Outcome, log, namespace::state::inode::Located, shard::Shard};
+use crate::{
+    api::Caller, fault::Outcome, leases::state::file_leases::Borrower, log,
+    namespace::state::inode::Located, shard::Shard,
+};
 
 /// So many files a process opens for reading before it need not ask.
 const OPENED_FIRST: u32 = 4;

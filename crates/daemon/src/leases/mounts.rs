@@ -26,11 +26,11 @@ use mayfly_wire::{
     notices::{self, NOTICE_BYTES, Notice},
 };
 
-use crate::leases::state::mounts::{Asked, Key, Mount, is_late};
 use crate::{
     api::Caller,
     fault::{Fault, Outcome, Served},
     files::state::background::encoded,
+    leases::state::mounts::{Asked, Key, Mount, is_late},
     message::{Change, Question},
     numbering::{origin, session_of_node},
     shard::{Shard, state::task::Purpose},

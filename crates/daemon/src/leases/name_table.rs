@@ -10,11 +10,11 @@ use mayfly_meta::{Scan, key};
 use mayfly_transport_shm::posts::names::{Names, Print, Reserved, Spare, Standing, Tally};
 use mayfly_types::FileId;
 
-use crate::leases::state::name_table::{Left, Released, Settled, Table, found_in};
 use crate::{
     fault::Outcome,
     leases::state::{
         delegation::Executing,
+        name_table::{Left, Released, Settled, Table, found_in},
         submissions::{Ring, members},
     },
     shard::Shard,

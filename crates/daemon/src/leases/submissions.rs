@@ -20,10 +20,12 @@ use mayfly_transport_shm::{
 };
 use mayfly_types::{Errno, FileId, FileKind};
 
-use crate::leases::state::submissions::{Ring, members, place_of};
 use crate::{
     fault::Outcome,
-    leases::state::cycles::Present,
+    leases::state::{
+        cycles::Present,
+        submissions::{Ring, members, place_of},
+    },
     log,
     namespace::{
         open::ONCE,

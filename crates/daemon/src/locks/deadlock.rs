@@ -34,10 +34,12 @@ use mayfly_types::{
 };
 use mayfly_wire::{LOCK_POSIX, Request};
 
-use crate::locks::state::deadlock::{Chase, Stage};
 use crate::{
     api::Caller,
-    locks::table::{Seen, WaitFacts, WaitId},
+    locks::{
+        state::deadlock::{Chase, Stage},
+        table::{Seen, WaitFacts, WaitId},
+    },
     maps::HashSet,
     message::{Answer, Delay, Process, Question},
     remote::state::requests::node_of_process,

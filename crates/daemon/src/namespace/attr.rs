@@ -12,7 +12,6 @@ use mayfly_wire::{
     SetAttr, Target, Text, Wire, Writer,
 };
 
-use crate::namespace::state::attr::{O_PATH, apply, check_size};
 use crate::{
     api::Caller,
     fault::{Fault, Outcome, Served},
@@ -21,7 +20,10 @@ use crate::{
         data::object_of,
     },
     message::{Answer, MemberFacts, Question, SpaceFacts},
-    namespace::state::inode::Located,
+    namespace::state::{
+        attr::{O_PATH, apply, check_size},
+        inode::Located,
+    },
     shard::Shard,
     slots::ShardId,
 };

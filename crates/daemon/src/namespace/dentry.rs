@@ -12,14 +12,13 @@ use mayfly_meta::{
 };
 use mayfly_types::{Errno, FileId, FileKind};
 
-use crate::namespace::state::dentry::Wanted;
 use crate::{
     fault::{Fault, Outcome},
     leases::state::name_table::standing_of,
     message::{Answer, Question},
     namespace::{
         dentry_cache::{Cached, FOR_EVER},
-        state::{inode::Looked, member::unexpected},
+        state::{dentry::Wanted, inode::Looked, member::unexpected},
     },
     shard::Shard,
 };

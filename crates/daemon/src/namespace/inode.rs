@@ -10,9 +10,14 @@ use mayfly_meta::{
 };
 use mayfly_types::{Errno, FileId, Times, Timestamp};
 
-use crate::namespace::state::inode::{Located, Looked, Ownership};
 use crate::{
-    fault::Outcome, namespace::pending_create::is_placed, shard::Shard, slots::slot_of_cookie,
+    fault::Outcome,
+    namespace::{
+        pending_create::is_placed,
+        state::inode::{Located, Looked, Ownership},
+    },
+    shard::Shard,
+    slots::slot_of_cookie,
 };
 
 impl Shard {

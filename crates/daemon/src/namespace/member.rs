@@ -12,11 +12,11 @@ use mayfly_meta::{
 };
 use mayfly_types::{Errno, FileId, Times};
 
-use crate::namespace::state::member::{Parent, unexpected};
 use crate::{
     fault::Outcome,
     leases::state::delegation::Executing,
     message::{Answer, DirectoryFacts, MemberFacts, Question},
+    namespace::state::member::{Parent, unexpected},
     shard::Shard,
 };
 

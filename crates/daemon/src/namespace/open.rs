@@ -5,9 +5,6 @@ use mayfly_transport_shm::layout::FILE_MAPPED;
 use mayfly_types::{Errno, FileId, FileKind};
 use mayfly_wire::{Open, Opened, WALK_FOLLOW, Walk, Wire, Writer};
 
-use crate::namespace::state::open::{
-    O_CLOEXEC, O_CREAT, O_DIRECTORY, O_NOFOLLOW, O_PATH, O_TMPFILE, effective,
-};
 use crate::{
     api::Caller,
     fault::{Fault, Outcome, Served},
@@ -17,6 +14,7 @@ use crate::{
         pending_create::is_placed,
         state::{
             inode::{Located, Ownership},
+            open::{O_CLOEXEC, O_CREAT, O_DIRECTORY, O_NOFOLLOW, O_PATH, O_TMPFILE, effective},
             walk::{Last, Place, Rule},
         },
     },

@@ -14,11 +14,16 @@ use mayfly_types::{
 };
 use mayfly_wire::{WALK_EMPTY, WALK_FOLLOW, Walk};
 
-use crate::namespace::state::walk::{Last, Place, Rule};
 use crate::{
     fault::{Fault, Outcome},
     message::{At, Resolved},
-    namespace::{dentry_cache::Way, state::dentry::Wanted},
+    namespace::{
+        dentry_cache::Way,
+        state::{
+            dentry::Wanted,
+            walk::{Last, Place, Rule},
+        },
+    },
     shard::Shard,
 };
 

@@ -25,7 +25,6 @@ use mayfly_wire::{
     GRANT_PART, Granted, MoveLock, Op, Opened, OwnPart, Reader, Request, Wire, Writer,
 };
 
-use crate::remote::state::requests::node_of_process;
 use crate::{
     api::{Caller, Reached},
     fault::{Fault, Outcome, Served, store_failed},
@@ -35,6 +34,7 @@ use crate::{
     message::{Answer, Question},
     namespace::{open::ONCE, state::open::effective},
     numbering::{node_of_owner, origin, session_elsewhere, session_of_node},
+    remote::state::requests::node_of_process,
     shard::{Shard, state::task::Purpose},
     slots::ShardId,
 };

@@ -4,8 +4,9 @@ use mayfly_transport_tcp::Bytes;
 use mayfly_types::{Errno, FileId, SessionId};
 use mayfly_wire::Request;
 
-pub use crate::api::{Caller, Completion, Progress, Reached};
 use crate::{Message, Shard, ShardId, message::PartPlace};
+
+pub use crate::api::{Caller, Completion, Progress, Reached};
 
 /// A shard of a file system that can be served. Requests and messages
 /// are handled one after the other; what they change becomes durable together, at the next

@@ -16,13 +16,16 @@ use mayfly_transport_tcp::{Body, Bytes};
 use mayfly_types::{Errno, FileId, limits::REPLY_BYTES_MAX};
 use mayfly_wire::{Inspect, Op, RemoveStray, Request, Target};
 
-use crate::shard::state::task::{Asked, Purpose, RESTARTS_MAX, Suspended, Task};
 use crate::{
     api::{Caller, Completion, Progress},
     fault::{Fault, Outcome},
     log,
     message::{Answer, At, Forward, Message, OperationId, Question, Resolved, request_in},
-    shard::{Shard, run::Run},
+    shard::{
+        Shard,
+        run::Run,
+        state::task::{Asked, Purpose, RESTARTS_MAX, Suspended, Task},
+    },
     slots::ShardId,
     transactions::state::prepare_locks::Wanted,
 };

@@ -22,7 +22,6 @@ use mayfly_wire::{
     Wire, Write, Writer,
 };
 
-use crate::striping::state::file::{Settling, facts_of, generation_of};
 use crate::{
     api::Caller,
     fault::{Fault, Outcome, Served},
@@ -35,7 +34,13 @@ use crate::{
     },
     shard::{Shard, state::task::Purpose},
     slots::ShardId,
-    striping::{arithmetic::Stripes, state::file_size::sum},
+    striping::{
+        arithmetic::Stripes,
+        state::{
+            file::{Settling, facts_of, generation_of},
+            file_size::sum,
+        },
+    },
 };
 
 impl Shard {

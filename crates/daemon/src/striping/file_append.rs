@@ -13,7 +13,6 @@ use mayfly_transport_shm::layout::BEGUN_PART;
 use mayfly_types::{Errno, FileId};
 use mayfly_wire::{Wire, Write, Writer, Written};
 
-use crate::striping::state::file_append::Held;
 use crate::{
     api::Caller,
     fault::{Fault, Outcome, Served},
@@ -24,7 +23,10 @@ use crate::{
     slots::ShardId,
     striping::{
         arithmetic::Stripes,
-        state::file::{facts_of, generation_of},
+        state::{
+            file::{facts_of, generation_of},
+            file_append::Held,
+        },
     },
     transactions::state::prepare_locks::Claim,
 };

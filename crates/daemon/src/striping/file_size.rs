@@ -23,13 +23,15 @@ use mayfly_meta::{
 use mayfly_object::{ObjectAttr, ObjectId};
 use mayfly_types::{Errno, FileId};
 
-use crate::striping::state::file_size::sum;
 use crate::{
     fault::{Fault, Outcome},
     log,
     message::{Answer, PartFacts, Question},
     shard::Shard,
-    striping::state::file::{facts_of, generation_of},
+    striping::state::{
+        file::{facts_of, generation_of},
+        file_size::sum,
+    },
     transactions::state::prepare_locks::Claim,
 };
 

@@ -8,6 +8,8 @@ use mayfly_object::Allocation;
 use mayfly_types::{Durability, Errno};
 use mayfly_wire::{Seek, Sought, Wire, Writer};
 
+use mayfly_meta::record::{Inode, PartOf};
+
 use crate::{
     api::Caller,
     fault::{Fault, Outcome, Served},
@@ -24,7 +26,6 @@ use crate::{
         },
     },
 };
-use mayfly_meta::record::{Inode, PartOf};
 
 impl Shard {
     pub(crate) fn allocate_striped(

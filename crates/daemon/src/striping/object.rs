@@ -24,7 +24,6 @@ use mayfly_transport_shm::layout::BEGUN_PART;
 use mayfly_types::{Errno, FileId, limits::TRANSFER_BYTES_MAX};
 use mayfly_wire::{Data, Op, Read, Request, Wire, Write, Writer, Written};
 
-use crate::striping::state::object::{Active, ReadDone, WriteDone, make_ready};
 use crate::{
     api::Caller,
     fault::{Fault, Outcome, Served},
@@ -40,7 +39,10 @@ use crate::{
     log,
     message::{Answer, At, PartPlace, Question, Resolved},
     shard::{Shard, run::Run, state::task::Task},
-    striping::arithmetic::Stripes,
+    striping::{
+        arithmetic::Stripes,
+        state::object::{Active, ReadDone, WriteDone, make_ready},
+    },
     transactions::state::prepare_locks::Claim,
 };
 

@@ -21,14 +21,16 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use mayfly_transport_shm::layout::{APPENDED, BEGUN_APPEND, Begun as Entry};
 use mayfly_types::{Errno, FileId};
 
-use crate::striping::state::object_append::Appended;
 use crate::{
     api::Caller,
     fault::Outcome,
     message::{Answer, Append, PartPlace},
     shard::Shard,
     slots::ShardId,
-    striping::{arithmetic::Stripes, state::object_change::PartChange},
+    striping::{
+        arithmetic::Stripes,
+        state::{object_append::Appended, object_change::PartChange},
+    },
 };
 
 /// Bytes of an append that are for a part.

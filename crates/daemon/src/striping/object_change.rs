@@ -7,13 +7,15 @@
 use mayfly_object::{Allocation, ObjectId};
 use mayfly_types::Errno;
 
-use crate::striping::state::object_change::{DONE, PartChange};
 use crate::{
     fault::{Fault, Outcome},
     files::{data::BLOCK_BYTES, state::preparation::Preparation},
     message::{Answer, PartPlace},
     shard::Shard,
-    striping::arithmetic::Stripes,
+    striping::{
+        arithmetic::Stripes,
+        state::object_change::{DONE, PartChange},
+    },
     transactions::state::prepare_locks::Claim,
 };
 

@@ -16,12 +16,12 @@
 use mayfly_object::ObjectId;
 use mayfly_types::FileId;
 
-use crate::striping::state::object_hold::Hold;
 use crate::{
     fault::{Fault, Outcome},
     message::{Answer, Append, PartPlace, Question},
     shard::Shard,
     slots::ShardId,
+    striping::state::object_hold::Hold,
 };
 
 impl Shard {

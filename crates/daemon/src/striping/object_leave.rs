@@ -27,7 +27,6 @@ use mayfly_transport_shm::layout::FileEntry;
 use mayfly_types::{Errno, FileId, OpenRef};
 use mayfly_wire::{GRANT_WRITE, Grant, Granted, OwnPart, Wire, Writer};
 
-use crate::striping::state::object_leave::Leave;
 use crate::{
     api::Caller,
     fault::{Fault, Outcome, Served},
@@ -36,7 +35,7 @@ use crate::{
     numbering::origin,
     shard::Shard,
     slots::ShardId,
-    striping::arithmetic::Stripes,
+    striping::{arithmetic::Stripes, state::object_leave::Leave},
     transactions::state::transaction::wanted,
 };
 

@@ -10,13 +10,12 @@ use mayfly_meta::{StoreError, key, record::Intent};
 use mayfly_types::SessionId;
 use mayfly_wire::Request;
 
-use crate::transactions::state::completed::Finished;
 use crate::{
     api::Caller,
     fault::{Fault, Outcome, store_failed},
     message::{OperationId, Question},
     shard::{Shard, state::task::Purpose},
-    transactions::state::transaction::Operation,
+    transactions::state::{completed::Finished, transaction::Operation},
 };
 
 impl Shard {

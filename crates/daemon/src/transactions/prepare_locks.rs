@@ -17,10 +17,10 @@
 
 use mayfly_types::FileId;
 
-use crate::transactions::state::prepare_locks::Claim;
 use crate::{
     fault::{Fault, Outcome},
     shard::Shard,
+    transactions::state::prepare_locks::Claim,
 };
 
 impl Shard {

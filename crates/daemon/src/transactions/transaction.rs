@@ -20,7 +20,6 @@ use mayfly_meta::{
 use mayfly_object::ObjectId;
 use mayfly_types::{Errno, FileId, SessionId};
 
-use crate::transactions::state::transaction::{Operation, Phase, Steps, Verdict, wanted};
 use crate::{
     api::Caller,
     fault::{Fault, Outcome, store_failed},
@@ -32,6 +31,7 @@ use crate::{
         state::task::{Purpose, RESTARTS_MAX, Task},
     },
     slots::ShardId,
+    transactions::state::transaction::{Operation, Phase, Steps, Verdict, wanted},
 };
 
 /// See [`Step::wave`].

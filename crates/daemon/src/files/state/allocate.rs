@@ -1,9 +1,10 @@
 //! What [`crate::files::allocate`] keeps and works with.
 
-use crate::fault::Outcome;
 use mayfly_object::Allocation;
 use mayfly_types::Errno;
 use mayfly_wire::{ALLOCATE_KEEP_SIZE, ALLOCATE_PUNCH_HOLE, ALLOCATE_ZERO_RANGE, Allocate};
+
+use crate::fault::Outcome;
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy)]

@@ -1,15 +1,16 @@
 //! What [`crate::files::background`] keeps and works with.
 
-use crate::striping::state::object::{ReadDone, WriteDone};
-use crate::{
-    api::Caller,
-    files::state::preparation::{Prepared, Subject},
-    maps::HashMap,
-};
 use mayfly_meta::record::BirthKey;
 use mayfly_object::{Listed, ObjectId, ObjectStore};
 use mayfly_types::{Errno, FileId, OpenRef};
 use mayfly_wire::{Wire, Writer, Written};
+
+use crate::{
+    api::Caller,
+    files::state::preparation::{Prepared, Subject},
+    maps::HashMap,
+    striping::state::object::{ReadDone, WriteDone},
+};
 
 /// How long a job takes that is not waited for.
 #[derive(Debug, Clone, Copy)]

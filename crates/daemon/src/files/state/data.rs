@@ -1,10 +1,11 @@
 //! What [`crate::files::data`] keeps and works with.
 
-use crate::{fault::Outcome, files::descriptions::Open};
 use mayfly_meta::record::{Content, Inode};
 use mayfly_object::ObjectId;
 use mayfly_types::{Errno, limits::FILE_BYTES_MAX};
 use mayfly_wire::{GRANT_OBJECT, GRANT_PART, GRANT_READ, GRANT_WRITE, Grant};
+
+use crate::{fault::Outcome, files::descriptions::Open};
 
 /// An allowance grows by at least this, bytes.
 pub(crate) const ALLOWANCE_STEP_MIN: u64 = 1 << 20;

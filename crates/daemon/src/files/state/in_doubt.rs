@@ -1,8 +1,9 @@
 //! What [`crate::files::in_doubt`] keeps and works with.
 
-use crate::api::Caller;
 use mayfly_object::{ObjectId, ObjectStore};
 use mayfly_types::{Errno, FileId};
+
+use crate::api::Caller;
 
 /// What is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

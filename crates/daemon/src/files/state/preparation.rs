@@ -1,9 +1,10 @@
 //! What [`crate::files::preparation`] keeps and works with.
 
-use crate::striping::state::object_change::PartChange;
 use mayfly_meta::record::{Content, Inode, PendingCut};
 use mayfly_object::{ObjectAttr, ObjectId, ObjectStore};
 use mayfly_types::{Errno, FileId, Timestamp};
+
+use crate::striping::state::object_change::PartChange;
 
 /// What is missing.
 #[derive(Debug)]
@@ -34,6 +35,16 @@ pub(crate) enum Subject {
     Append(ObjectId),
     Sync(ObjectId),
     Space,
+}
+
+impl Subject {
+    /// What a change of a stripe object keeps others away from.
+    fn of_change(change: &PartChange, object: ObjectId) -> Subject {
+        match change {
+            PartChange::Append { .. } | PartChange::Allocate { .. } => Subject::Append(object),
+            PartChange::Sync | PartChange::Seek { .. } => Subject::Sync(object),
+        }
+    }
 }
 
 /// What an object has to be like.
@@ -93,7 +104,7 @@ impl Preparation {
             Preparation::Cut(object, _) => Subject::Content(object.file),
             Preparation::Move(moved) => Subject::Content(moved.object.file),
             Preparation::Part(object, _) => Subject::Part(*object),
-            Preparation::Change(object, change) => change.subject(*object),
+            Preparation::Change(object, change) => Subject::of_change(change, *object),
             Preparation::Survey(_) => Subject::Space,
             Preparation::Join(subject) => *subject,
         }

@@ -1,7 +1,7 @@
 //! What [`crate::files::preparation`] keeps and works with.
 
-use crate::files::state::preparation::Subject;
 use crate::{
+    files::state::preparation::Subject,
     maps::HashMap,
     shard::{run::Run, state::task::Task},
 };

@@ -1,5 +1,9 @@
 //! What [`crate::leases::delegation`] keeps and works with.
 
+use mayfly_transport_shm::layout::NodeHead;
+use mayfly_transport_shm::posts::{RINGS, names::Spare};
+use mayfly_types::{FileId, SessionId, Timestamp};
+
 use crate::{
     leases::state::{
         cycles::Cycles,
@@ -8,9 +12,6 @@ use crate::{
     },
     maps::HashMap,
 };
-use mayfly_transport_shm::layout::NodeHead;
-use mayfly_transport_shm::posts::{RINGS, names::Spare};
-use mayfly_types::{FileId, SessionId, Timestamp};
 
 /// Files that a process has made or removed in a row.
 #[derive(Debug, Clone, Copy, Default)]

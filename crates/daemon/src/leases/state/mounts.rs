@@ -1,12 +1,13 @@
 //! What [`crate::leases::mounts`] keeps and works with.
 
-use crate::{api::Caller, maps::HashMap, message::Change};
 use mayfly_types::{
     FileId, SessionId, Timestamp,
     limits::{NOTICE_MS, NOTICES_MAX},
 };
 use mayfly_wire::notices::Notice;
 use std::collections::VecDeque;
+
+use crate::{api::Caller, maps::HashMap, message::Change};
 
 /// A change, by who told of it in which request.
 pub(crate) type Key = (SessionId, u64);

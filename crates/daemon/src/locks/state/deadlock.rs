@@ -1,5 +1,8 @@
 //! What [`crate::locks::deadlock`] keeps and works with.
 
+use mayfly_types::{SessionId, Timestamp};
+use std::collections::{VecDeque, hash_map::Entry};
+
 use crate::{
     api::Caller,
     locks::table::WaitId,
@@ -7,8 +10,6 @@ use crate::{
     message::{Delay, Process},
     slots::ShardId,
 };
-use mayfly_types::{SessionId, Timestamp};
-use std::collections::{VecDeque, hash_map::Entry};
 
 /// What a shard does about waits that may never end.
 #[derive(Debug, Default)]

@@ -1,9 +1,10 @@
 //! What [`crate::namespace::attr`] keeps and works with.
 
-use crate::fault::Outcome;
 use mayfly_meta::record::Inode;
 use mayfly_types::{Errno, FileKind, limits::FILE_BYTES_MAX};
 use mayfly_wire::{SET_GID, SET_MODE, SET_UID, SetAttr};
+
+use crate::fault::Outcome;
 
 pub(crate) const O_PATH: u32 = 0o10_000_000;
 

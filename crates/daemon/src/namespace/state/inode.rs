@@ -1,8 +1,9 @@
 //! What [`crate::namespace::inode`] keeps and works with.
 
-use crate::fault::Outcome;
 use mayfly_meta::record::{BirthKey, Content, DirectoryNode, Inode};
 use mayfly_types::{Errno, FileId};
+
+use crate::fault::Outcome;
 
 /// An inode and where its record is.
 #[derive(Debug, Clone)]

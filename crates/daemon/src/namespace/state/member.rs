@@ -1,8 +1,9 @@
 //! What [`crate::namespace::member`] keeps and works with.
 
-use crate::{message::Answer, namespace::state::inode::Located};
 use mayfly_meta::record::{Layout, Member};
 use mayfly_types::{Errno, FileId, limits::SUBDIRECTORIES_MAX};
+
+use crate::{message::Answer, namespace::state::inode::Located};
 
 /// A directory in which names are made and removed here.
 #[derive(Debug, Clone)]

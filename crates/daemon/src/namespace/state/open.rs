@@ -1,7 +1,8 @@
 //! What [`crate::namespace::open`] keeps and works with.
 
-use crate::{fault::Outcome, namespace::temporary};
 use mayfly_types::Errno;
+
+use crate::{fault::Outcome, namespace::temporary};
 
 pub(crate) const O_CREAT: u32 = 0o100;
 

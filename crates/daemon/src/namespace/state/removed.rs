@@ -1,9 +1,10 @@
 //! What [`crate::namespace::removed`] keeps and works with.
 
-use crate::maps::HashMap;
 use mayfly_meta::record::Inode;
 use mayfly_types::FileId;
 use std::collections::VecDeque;
+
+use crate::maps::HashMap;
 
 /// Removed directories that are remembered; about 200 bytes each.
 pub(crate) const REMOVED_MAX: usize = 16_384;

@@ -1,9 +1,9 @@
 //! What [`crate::namespace::walk`] keeps and works with.
 
-use crate::transactions::state::prepare_locks::Claim;
-use crate::transactions::state::prepare_locks::Wanted as Claimed;
 use mayfly_meta::record::BirthKey;
 use mayfly_types::{Errno, FileId, FileKind, limits::NAME_BYTES_MAX};
+
+use crate::transactions::state::prepare_locks::{Claim, Wanted as Claimed};
 
 /// What the last component of a path is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

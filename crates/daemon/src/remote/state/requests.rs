@@ -1,13 +1,14 @@
 //! What [`crate::remote::requests`] keeps and works with.
 
+use mayfly_transport_tcp::Body;
+use mayfly_types::{OpenRef, SessionId};
+
 use crate::{
     api::{Caller, Completion},
     maps::{HashMap, HashSet},
     message::OperationId,
     numbering::origin,
 };
-use mayfly_transport_tcp::Body;
-use mayfly_types::{OpenRef, SessionId};
 
 /// What a shard knows of requests of other nodes that it is at.
 #[derive(Debug, Default)]

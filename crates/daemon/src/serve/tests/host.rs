@@ -30,7 +30,7 @@ use rustix::{
 };
 
 use crate::serve::{
-    channel::{self, Message},
+    sessions::channel::{self, Message},
     tests::ledger::Ledgers,
 };
 

@@ -28,7 +28,7 @@ use mayfly_wire::{
 
 use crate::{
     Config, Pool, Roles, Seams, Shard, Survivors, SystemClock, Totals,
-    serve::{Ending, Nodes, Opener, Place, channel::Message, run, tests::host::Host},
+    serve::{Ending, Nodes, Opener, Place, run, sessions::channel::Message, tests::host::Host},
 };
 
 const O_RDWR: u32 = 2;

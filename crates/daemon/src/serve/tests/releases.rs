@@ -15,7 +15,7 @@ use mayfly_wire::{LOCK_FLOCK, LOCK_WRITE, LockRange, TestLock};
 use rustix::fs::{Mode, OFlags, inotify};
 
 use crate::serve::{
-    releases,
+    sessions::releases,
     tests::host::{Host, spawn, until},
 };
 

@@ -11,9 +11,8 @@ use mayfly_types::{Errno, OpenRef, SessionId};
 use mayfly_wire::{LOCK_FLOCK, LOCK_WRITE, LockRange, TestLock};
 
 use crate::serve::{
-    Ending,
-    channel::Message,
-    run,
+    Ending, run,
+    sessions::channel::Message,
     tests::{
         host::{Host, spawn, until},
         hostile::Client,

@@ -1,5 +1,10 @@
 //! What [`crate::shard::task`] keeps and works with.
 
+use mayfly_transport_tcp::Body;
+use mayfly_types::FileId;
+use mayfly_wire::Op;
+use std::collections::VecDeque;
+
 use crate::{
     api::{Caller, Completion},
     locks::table::WaitId,
@@ -8,10 +13,6 @@ use crate::{
     shard::run::Run,
     slots::ShardId,
 };
-use mayfly_transport_tcp::Body;
-use mayfly_types::FileId;
-use mayfly_wire::Op;
-use std::collections::VecDeque;
 
 /// How often a walk is begun anew because the file that a name led to was gone.
 pub(crate) const RESTARTS_MAX: u32 = 1000;

@@ -1,13 +1,14 @@
 //! What [`crate::striping::file`] keeps and works with.
 
+use mayfly_meta::record::{BirthKey, Content, Inode, PartOf};
+use mayfly_types::{Errno, FileId};
+use std::collections::HashMap;
+
 use crate::{
     api::Caller,
     fault::Outcome,
     message::{Answer, PartFacts},
 };
-use mayfly_meta::record::{BirthKey, Content, Inode, PartOf};
-use mayfly_types::{Errno, FileId};
-use std::collections::HashMap;
 
 /// What a shard knows of striped files besides their records.
 #[derive(Debug, Default)]

@@ -1,7 +1,8 @@
 //! What [`crate::striping::file_append`] keeps and works with.
 
-use crate::message::Append;
 use mayfly_types::FileId;
+
+use crate::message::Append;
 
 /// Parts of a file that do not become longer.
 #[derive(Debug)]

@@ -1,8 +1,9 @@
 //! What [`crate::striping::file_size`] keeps and works with.
 
-use crate::message::PartFacts;
 use mayfly_meta::record::Inode;
 use mayfly_object::ObjectAttr;
+
+use crate::message::PartFacts;
 
 /// What all parts say together.
 pub(crate) fn sum(inode: &Inode, facts: &[PartFacts]) -> ObjectAttr {

@@ -1,15 +1,16 @@
 //! What [`crate::striping::object`] keeps and works with.
 
-use crate::{
-    api::Caller,
-    message::PartPlace,
-    striping::state::{object_append::Appended, object_hold::Hold, object_leave::Leave},
-};
 use mayfly_meta::record::PendingCut;
 use mayfly_object::{ObjectId, ObjectStore};
 use mayfly_types::{Errno, FileId};
 use mayfly_wire::{Read, Written};
 use std::collections::HashMap;
+
+use crate::{
+    api::Caller,
+    message::PartPlace,
+    striping::state::{object_append::Appended, object_hold::Hold, object_leave::Leave},
+};
 
 /// The parts that are being changed.
 #[derive(Debug, Default)]

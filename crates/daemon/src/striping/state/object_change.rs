@@ -1,13 +1,13 @@
 //! What [`crate::striping::object_change`] keeps and works with.
 
-use crate::{
-    files::state::preparation::Subject,
-    message::PartPlace,
-    striping::{arithmetic::Stripes, state::object::append_at},
-};
 use mayfly_meta::record::PartOf;
 use mayfly_object::{Allocation, ObjectId, ObjectStore};
 use mayfly_types::Errno;
+
+use crate::{
+    message::PartPlace,
+    striping::{arithmetic::Stripes, state::object::append_at},
+};
 
 /// Runs of other parts' chunks that one seek passes over.
 pub(crate) const SEEKS_MAX: usize = 4096;
@@ -84,13 +84,6 @@ pub(crate) fn seek(
 }
 
 impl PartChange {
-    pub(crate) fn subject(&self, object: ObjectId) -> Subject {
-        match self {
-            PartChange::Append { .. } | PartChange::Allocate { .. } => Subject::Append(object),
-            PartChange::Sync | PartChange::Seek { .. } => Subject::Sync(object),
-        }
-    }
-
     /// [`DONE`], or [`OTHERS`], or where it was found.
     pub(crate) fn make(&self, object: ObjectId, objects: &dyn ObjectStore) -> Result<u64, Errno> {
         match self {

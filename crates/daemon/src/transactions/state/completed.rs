@@ -1,7 +1,8 @@
 //! What [`crate::transactions::completed`] keeps and works with.
 
-use crate::message::OperationId;
 use mayfly_types::FileId;
+
+use crate::message::OperationId;
 
 /// An operation that an earlier daemon decided, and whose request may come again.
 #[derive(Debug, Clone, Copy)]

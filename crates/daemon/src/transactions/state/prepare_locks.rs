@@ -1,8 +1,9 @@
 //! What [`crate::transactions::prepare_locks`] keeps and works with.
 
-use crate::{maps::HashMap, message::OperationId};
 use mayfly_meta::record::Step;
 use mayfly_types::FileId;
+
+use crate::{maps::HashMap, message::OperationId};
 
 /// Something that can be claimed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

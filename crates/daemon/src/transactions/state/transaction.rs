@@ -1,14 +1,15 @@
 //! What [`crate::transactions::transaction`] keeps and works with.
 
+use mayfly_meta::record::{Intent, Step};
+use mayfly_types::FileId;
+use mayfly_wire::Op;
+
 use crate::{
     api::Caller,
     shard::{run::Run, state::task::Task},
     slots::ShardId,
     transactions::state::prepare_locks::{Wanted, claims_of},
 };
-use mayfly_meta::record::{Intent, Step};
-use mayfly_types::FileId;
-use mayfly_wire::Op;
 
 /// What each shard does.
 pub(crate) type Steps = Vec<(ShardId, Vec<Step>)>;

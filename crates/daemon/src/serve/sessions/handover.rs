@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use crate::serve::{
     Waker,
-    channel::{self, Message},
+    sessions::channel::{self, Message},
 };
 
 /// A session that exists already.
@@ -33,13 +33,13 @@ pub struct Known {
 
 /// Everything that outlives a daemon.
 #[derive(Debug)]
-pub(super) struct Handover {
-    pub(super) channel: OwnedFd,
-    pub(super) node: &'static NodeRegion,
-    pub(super) releases: OwnedFd,
-    pub(super) sessions: Vec<Known>,
+pub(in crate::serve) struct Handover {
+    pub(in crate::serve) channel: OwnedFd,
+    pub(in crate::serve) node: &'static NodeRegion,
+    pub(in crate::serve) releases: OwnedFd,
+    pub(in crate::serve) sessions: Vec<Known>,
     /// Where to listen for other nodes, and the instance's secret.
-    pub(super) net: Option<(OwnedFd, Secret)>,
+    pub(in crate::serve) net: Option<(OwnedFd, Secret)>,
     waker: Waker,
 }
 
@@ -48,7 +48,7 @@ impl Handover {
     ///
     /// # Errors
     /// EPIPE when the supervisor is gone, EPROTO when it does not keep to the protocol, ENOMEM.
-    pub(super) fn receive(channel: OwnedFd) -> Result<Handover, Errno> {
+    pub(in crate::serve) fn receive(channel: OwnedFd) -> Result<Handover, Errno> {
         let (mut node, mut releases, mut sessions, mut net) = (None, None, Vec::new(), None);
         loop {
             let (message, fds) = channel::receive(&channel)?.ok_or(Errno::PIPE)?;
@@ -77,17 +77,17 @@ impl Handover {
     }
 
     /// Starts of the daemon of this instance, this one included.
-    pub(super) fn starts(&self) -> u32 {
+    pub(in crate::serve) fn starts(&self) -> u32 {
         self.node.head.daemon_starts.load(Relaxed)
     }
 
     /// Wakes the serving thread.
-    pub(super) fn waker(&self) -> Waker {
+    pub(in crate::serve) fn waker(&self) -> Waker {
         self.waker.clone()
     }
 
     /// Tells the supervisor that this daemon cannot serve, and why.
-    pub(super) fn refuse(&self, why: &str) {
+    pub(in crate::serve) fn refuse(&self, why: &str) {
         // The supervisor notices a daemon that just ends, too.
         let _told = channel::send(&self.channel, &Message::Failed(why.to_owned()), &[]);
     }

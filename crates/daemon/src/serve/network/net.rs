@@ -32,6 +32,8 @@ use mayfly_transport_tcp::{
 use mayfly_types::{Errno, SessionId, limits::lease_seconds};
 use mayfly_wire::{Op, Request as ClientRequest};
 
+use words::{Call, Reply};
+
 use crate::{
     Message, Numbering, ShardId, log,
     maps::{HashMap, HashSet},
@@ -39,35 +41,36 @@ use crate::{
     numbering::origin,
     serve::{
         Caller, Completion, Nodes, Waker,
-        carrier::{Carrier, Tcp},
-        lead::Door,
+        network::{
+            carrier::{Carrier, Tcp},
+            door::Door,
+        },
     },
 };
-use words::{Call, Reply};
 
 /// For what somebody may wait as long as he likes: a year.
 const PATIENCE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// A client's request that was passed on.
 #[derive(Debug)]
-pub(super) struct Away {
-    pub(super) caller: Caller,
-    pub(super) pid: u32,
-    pub(super) op: Op,
-    pub(super) body: Body,
-    pub(super) place: Resolved,
-    pub(super) to: ShardId,
+pub(in crate::serve) struct Away {
+    pub(in crate::serve) caller: Caller,
+    pub(in crate::serve) pid: u32,
+    pub(in crate::serve) op: Op,
+    pub(in crate::serve) body: Body,
+    pub(in crate::serve) place: Resolved,
+    pub(in crate::serve) to: ShardId,
     /// By the carrier's clock.
-    pub(super) until_ns: u64,
+    pub(in crate::serve) until_ns: u64,
     /// It may take as long as others hold a lock.
-    pub(super) waits: bool,
+    pub(in crate::serve) waits: bool,
     /// Its process does not wait for it any more.
-    pub(super) given_up: bool,
+    pub(in crate::serve) given_up: bool,
 }
 
 /// What was sent and is not answered.
 #[derive(Debug)]
-pub(super) enum Sent {
+pub(in crate::serve) enum Sent {
     Forward(Box<Away>),
     Ask {
         from: ShardId,
@@ -125,7 +128,7 @@ struct State {
 
 /// The connections to the other nodes.
 #[derive(Debug)]
-pub(super) struct Net {
+pub(in crate::serve) struct Net {
     carrier: Box<dyn Carrier>,
     numbering: Numbering,
     /// For how long a request is sent.
@@ -197,7 +200,7 @@ impl Net {
     ///
     /// # Errors
     /// What the kernel says.
-    pub(super) fn start(
+    pub(in crate::serve) fn start(
         nodes: &Nodes,
         numbering: Numbering,
         node: &'static NodeRegion,
@@ -235,7 +238,7 @@ impl Net {
     }
 
     /// With connections that somebody else has made.
-    pub(super) fn over(
+    pub(in crate::serve) fn over(
         carrier: Box<dyn Carrier>,
         deadline: Duration,
         numbering: Numbering,
@@ -247,7 +250,7 @@ impl Net {
     }
 
     /// Whether an answer of another node is waited for.
-    pub(super) fn is_waiting(&self) -> bool {
+    pub(in crate::serve) fn is_waiting(&self) -> bool {
         !lock(&self.state).sent.is_empty()
     }
 
@@ -258,7 +261,7 @@ impl Net {
     }
 
     /// When the time of a request that begins now is over.
-    pub(super) fn deadline_ns(&self) -> u64 {
+    pub(in crate::serve) fn deadline_ns(&self) -> u64 {
         self.after(self.deadline)
     }
 
@@ -272,7 +275,7 @@ impl Net {
     }
 
     /// What has come, oldest first.
-    pub(super) fn take(&self, events: &mut Vec<Event>) {
+    pub(in crate::serve) fn take(&self, events: &mut Vec<Event>) {
         self.carrier.take(events);
         for event in events.iter() {
             self.count_event(event);
@@ -280,7 +283,7 @@ impl Net {
     }
 
     /// Takes what a shard has to say to one of another node; it may wait for [`Net::flush`].
-    pub(super) fn send(&self, from: ShardId, to: ShardId, message: Message) {
+    pub(in crate::serve) fn send(&self, from: ShardId, to: ShardId, message: Message) {
         let mut state = lock(&self.state);
         match message {
             Message::Forward(forward) => self.pass_on(&mut state, to, *forward),
@@ -303,7 +306,7 @@ impl Net {
     }
 
     /// Sends what was posted.
-    pub(super) fn flush(&self) {
+    pub(in crate::serve) fn flush(&self) {
         self.carrier.flush();
     }
 
@@ -390,13 +393,13 @@ impl Net {
     }
 
     /// The daemon of a node is another one: what its predecessor heard may be lost.
-    pub(super) fn introduce_to(&self, node: u32) {
+    pub(in crate::serve) fn introduce_to(&self, node: u32) {
         self.introduce(&mut lock(&self.state), node);
         self.flush();
     }
 
     /// Sessions may have ended that an earlier daemon had told other nodes of.
-    pub(super) fn introduce_to_all(&self) {
+    pub(in crate::serve) fn introduce_to_all(&self) {
         let others = (0..self.numbering.nodes).filter(|node| *node != self.numbering.node);
         let mut state = lock(&self.state);
         for node in others {
@@ -407,12 +410,12 @@ impl Net {
     }
 
     /// What could not be sent at all since the last time.
-    pub(super) fn failed(&self) -> Vec<Sent> {
+    pub(in crate::serve) fn failed(&self) -> Vec<Sent> {
         std::mem::take(&mut lock(&self.state).failed)
     }
 
     /// Sends again what could not be sent before.
-    pub(super) fn room(&self, node: u32) {
+    pub(in crate::serve) fn room(&self, node: u32) {
         let mut state = lock(&self.state);
         let waiting = std::mem::take(&mut state.peers.entry(node).or_default().waiting);
         for sent in waiting {
@@ -423,23 +426,23 @@ impl Net {
     }
 
     /// What the reply to a request, or its loss, is about.
-    pub(super) fn sent(&self, id: RequestId) -> Option<Sent> {
+    pub(in crate::serve) fn sent(&self, id: RequestId) -> Option<Sent> {
         lock(&self.state).sent.remove(&id)
     }
 
     /// Sends again.
-    pub(super) fn again(&self, sent: Sent) {
+    pub(in crate::serve) fn again(&self, sent: Sent) {
         self.post(&mut lock(&self.state), sent);
         self.flush();
     }
 
     /// The other side of a connection is another daemon than before, or has not heard of us.
-    pub(super) fn introduce_anew(&self, node: u32) {
+    pub(in crate::serve) fn introduce_anew(&self, node: u32) {
         lock(&self.state).peers.entry(node).or_default().introduced = false;
     }
 
     /// What becomes of something that was lost; `late` when its time is over.
-    pub(super) fn lost(&self, sent: Sent, late: bool) -> Loss {
+    pub(in crate::serve) fn lost(&self, sent: Sent, late: bool) -> Loss {
         match sent {
             Sent::Forward(away) if late => Loss::Client(away),
             Sent::Ask { from, to, id, question, until_ns } => {
@@ -457,7 +460,7 @@ impl Net {
         }
     }
 
-    pub(super) fn say(&self, ticket: Ticket, reply: &Reply) {
+    pub(in crate::serve) fn say(&self, ticket: Ticket, reply: &Reply) {
         self.post_reply(ticket, reply, &Body::default());
         self.flush();
     }
@@ -472,13 +475,13 @@ impl Net {
     }
 
     /// A request of another node's client begins; false when it is under way already.
-    pub(super) fn begin(&self, caller: Caller, ticket: Ticket) -> bool {
+    pub(in crate::serve) fn begin(&self, caller: Caller, ticket: Ticket) -> bool {
         lock(&self.state).running.insert(caller, ticket).is_none()
     }
 
     /// It is executed, and what it did is committed; the answer may wait for [`Net::flush`].
     /// False when it was given up.
-    pub(super) fn answer(&self, done: &Completion) -> bool {
+    pub(in crate::serve) fn answer(&self, done: &Completion) -> bool {
         let mut state = lock(&self.state);
         let ticket = state.running.remove(&done.caller);
         let given_up = state.given_up.remove(&done.caller);
@@ -490,7 +493,7 @@ impl Net {
     }
 
     /// The number that a question of another node gets here.
-    pub(super) fn asked(&self, ticket: Ticket) -> u64 {
+    pub(in crate::serve) fn asked(&self, ticket: Ticket) -> u64 {
         let mut state = lock(&self.state);
         state.last_asked += 1;
         let id = state.last_asked;
@@ -499,7 +502,7 @@ impl Net {
     }
 
     /// A process of this node attached. What an earlier daemon told of it is not known.
-    pub(super) fn session_opened(&self, session: SessionId, pid: u32, before: bool) {
+    pub(in crate::serve) fn session_opened(&self, session: SessionId, pid: u32, before: bool) {
         let all = 0..self.numbering.nodes;
         let others = all.filter(|node| *node != self.numbering.node);
         let told = if before && self.restarted { others.collect() } else { HashSet::default() };
@@ -507,7 +510,7 @@ impl Net {
     }
 
     /// A session is over: how many nodes have to hear of it.
-    pub(super) fn session_closed(&self, session: SessionId) -> u32 {
+    pub(in crate::serve) fn session_closed(&self, session: SessionId) -> u32 {
         let mut state = lock(&self.state);
         let Some((pid, told)) = state.sessions.remove(&session) else { return 0 };
         let successor = state.sessions.iter_mut().find(|(_, (other, _))| *other == pid);
@@ -525,7 +528,7 @@ impl Net {
     }
 
     /// A client does not wait for this request any more.
-    pub(super) fn cancel(&self, session: SessionId, request_id: u64) {
+    pub(in crate::serve) fn cancel(&self, session: SessionId, request_id: u64) {
         let mut state = lock(&self.state);
         let node = state.sent.values().find_map(|sent| match sent {
             Sent::Forward(away)
@@ -581,7 +584,7 @@ fn encoded(sent: &Sent) -> Body {
 }
 
 /// What becomes of something that was lost.
-pub(super) enum Loss {
+pub(in crate::serve) enum Loss {
     /// It is sent again.
     Again(Sent),
     /// A client is told.

@@ -7,14 +7,16 @@ use mayfly_types::SessionId;
 
 use crate::serve::{
     Service,
-    driver::Driver,
-    idle::{For, Idle},
-    peers::{Report, ToShard},
+    threads::{
+        driver::Driver,
+        idle::{For, Idle},
+        peers::{Report, ToShard},
+    },
 };
 
 /// The loop of such a thread.
 #[derive(Debug)]
-pub(super) struct Worker<S> {
+pub(in crate::serve) struct Worker<S> {
     shard: Driver<S>,
     idle: Idle,
     inbox: VecDeque<ToShard>,
@@ -25,18 +27,18 @@ pub(super) struct Worker<S> {
 }
 
 impl<S: Service> Worker<S> {
-    pub(super) fn new(shard: Driver<S>) -> Worker<S> {
+    pub(in crate::serve) fn new(shard: Driver<S>) -> Worker<S> {
         let idle = Idle::new(shard.peers.waker().clone());
         let (inbox, closed) = (VecDeque::new(), Vec::new());
         Worker { shard, idle, inbox, closed, recovering: true, stopped: false }
     }
 
-    pub(super) fn shard(&mut self) -> &mut Driver<S> {
+    pub(in crate::serve) fn shard(&mut self) -> &mut Driver<S> {
         &mut self.shard
     }
 
     /// Works until told to stop, or until the store cannot commit.
-    pub(super) fn run(mut self) {
+    pub(in crate::serve) fn run(mut self) {
         self.begin();
         while !self.is_over() {
             if !self.turn() {
@@ -46,16 +48,16 @@ impl<S: Service> Worker<S> {
     }
 
     /// Ends the batch of what opening the shard changed, and sends its first messages.
-    pub(super) fn begin(&mut self) {
+    pub(in crate::serve) fn begin(&mut self) {
         self.finish();
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    pub(in crate::serve) fn is_over(&self) -> bool {
         self.stopped || self.shard.failed().is_some()
     }
 
     /// Does what there is to do; false when that is nothing until somebody wakes it.
-    pub(super) fn turn(&mut self) -> bool {
+    pub(in crate::serve) fn turn(&mut self) -> bool {
         if self.shard.peers.waker().was_poked() {
             self.attend();
             self.finish();

@@ -26,17 +26,21 @@ use mayfly_types::{SessionId, limits::SHARDS_MAX};
 use crate::{
     Numbering,
     serve::{
-        Ending, Handover, Nodes, Service, Waker,
-        control::Control,
-        driver::Driver,
-        handover::Known,
-        lead::{self, Door},
-        net::Net,
-        outside::Host,
-        peers::{Peers, StopOthers},
-        processes::Processes,
-        rounds::{Mapped, Serving},
-        worker::Worker,
+        Ending, Nodes, Service, Waker,
+        network::{door::Door, net::Net},
+        sessions::{
+            control::Control,
+            handover::{Handover, Known},
+            outside::Host,
+            processes::Processes,
+        },
+        threads::{
+            driver::Driver,
+            lead,
+            peers::{Peers, StopOthers},
+            rounds::{Mapped, Serving},
+            worker::Worker,
+        },
     },
     slots::TRANSACTION_SHARD_SHIFT,
 };
@@ -112,7 +116,7 @@ pub trait Opener: Sync {
     }
 }
 
-pub(super) fn say(error: impl Display) -> String {
+pub(in crate::serve) fn say(error: impl Display) -> String {
     format!("{error:#}")
 }
 
@@ -182,7 +186,11 @@ pub fn run<O: Opener>(
     })
 }
 
-pub(super) fn place(node: &'static NodeRegion, sessions: &[Known], peers: &Peers) -> Place {
+pub(in crate::serve) fn place(
+    node: &'static NodeRegion,
+    sessions: &[Known],
+    peers: &Peers,
+) -> Place {
     let (shard, numbering) = (peers.me(), peers.numbering());
     let sessions = sessions.iter().map(|known| (known.session, known.pid)).collect();
     Place { shard, numbering, node, sessions, waker: peers.waker().clone() }
@@ -190,12 +198,15 @@ pub(super) fn place(node: &'static NodeRegion, sessions: &[Known], peers: &Peers
 
 impl Place {
     /// The same for another shard of the daemon.
-    pub(super) fn of(&self, peers: &Peers) -> Place {
+    pub(in crate::serve) fn of(&self, peers: &Peers) -> Place {
         Place { shard: peers.me(), waker: peers.waker().clone(), ..self.clone() }
     }
 }
 
-pub(super) fn map_sessions(known: Vec<Known>, server: &mut Server) -> (Vec<LaneRef>, Vec<Mapped>) {
+pub(in crate::serve) fn map_sessions(
+    known: Vec<Known>,
+    server: &mut Server,
+) -> (Vec<LaneRef>, Vec<Mapped>) {
     let (mut lanes, mut sessions) = (Vec::new(), Vec::new());
     for Known { session, pid, region, process } in known {
         // A region that cannot be mapped is a client that waits in vain, until its deadline.
@@ -207,7 +218,7 @@ pub(super) fn map_sessions(known: Vec<Known>, server: &mut Server) -> (Vec<LaneR
 }
 
 /// Whether a transaction is among those that the stores had committed, shard by shard.
-pub(super) fn is_committed(committed: &[u64], transaction: u64) -> bool {
+pub(in crate::serve) fn is_committed(committed: &[u64], transaction: u64) -> bool {
     let number = transaction & ((1 << TRANSACTION_SHARD_SHIFT) - 1);
     let last = committed.get((transaction >> TRANSACTION_SHARD_SHIFT) as usize);
     last.is_some_and(|last| number <= *last)

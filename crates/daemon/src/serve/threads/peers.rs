@@ -18,7 +18,7 @@ use mayfly_types::{Errno, FileId, SessionId, limits::SHARDS_MAX};
 
 use crate::{
     Message, Numbering, ShardId,
-    serve::{Waker, net::Net, watched::Watched},
+    serve::{Waker, network::net::Net, sessions::watched::Watched},
 };
 
 /// [`Peers::send`] has a bit for each.
@@ -26,7 +26,7 @@ const _: () = assert!(SHARDS_MAX <= u64::BITS);
 
 /// Something that a shard's thread must act on.
 #[derive(Debug)]
-pub(super) enum ToShard {
+pub(in crate::serve) enum ToShard {
     /// Another shard says something.
     Message { from: ShardId, message: Message },
     /// A process attached.
@@ -51,7 +51,7 @@ pub(super) enum ToShard {
 
 /// What another shard's thread tells the serving thread.
 #[derive(Debug)]
-pub(super) enum Report {
+pub(in crate::serve) enum Report {
     /// Nothing of earlier daemons is left to be finished.
     Recovered,
     /// Nothing of the session is left.
@@ -74,7 +74,7 @@ impl Inbox {
 
 /// The shards of the daemon, as one of them sees them.
 #[derive(Debug, Clone)]
-pub(super) struct Peers {
+pub(in crate::serve) struct Peers {
     inboxes: Arc<[Inbox]>,
     /// Number of this one on the node.
     me: u32,
@@ -87,7 +87,7 @@ pub(super) struct Peers {
 
 impl Peers {
     /// The view of the node's first shard, whose thread `waker` wakes.
-    pub(super) fn new(waker: Waker, numbering: Numbering) -> Peers {
+    pub(in crate::serve) fn new(waker: Waker, numbering: Numbering) -> Peers {
         let others = (1..numbering.shards).map(|_| Waker::of_worker());
         let wakers = std::iter::once(waker).chain(others);
         let inboxes = wakers.map(|waker| Inbox { queue: Mutex::default(), waker }).collect();
@@ -95,19 +95,19 @@ impl Peers {
     }
 
     /// Those in `run_dir` are told of files that were written to; before the others are made.
-    pub(super) fn watched_at(&mut self, run_dir: &Path) {
+    pub(in crate::serve) fn watched_at(&mut self, run_dir: &Path) {
         self.watched = Some(Arc::new(Watched::of(run_dir)));
     }
 
     /// Descriptions of these files have ended that could be written to.
-    pub(super) fn tell_written(&self, files: Vec<FileId>) {
+    pub(in crate::serve) fn tell_written(&self, files: Vec<FileId>) {
         if let Some(watched) = &self.watched {
             files.into_iter().for_each(|file| watched.tell_written(file));
         }
     }
 
     /// The views of the other shards.
-    pub(super) fn others(&self) -> impl Iterator<Item = Peers> {
+    pub(in crate::serve) fn others(&self) -> impl Iterator<Item = Peers> {
         self.other_numbers().map(|me| Peers { me, ..self.clone() })
     }
 
@@ -117,33 +117,33 @@ impl Peers {
     }
 
     /// Number of shards of the node.
-    pub(super) fn count(&self) -> u32 {
+    pub(in crate::serve) fn count(&self) -> u32 {
         self.inboxes.len() as u32
     }
 
     /// Which of them this is.
-    pub(super) fn me(&self) -> u32 {
+    pub(in crate::serve) fn me(&self) -> u32 {
         self.me
     }
 
     /// All shards.
-    pub(super) fn numbering(&self) -> Numbering {
+    pub(in crate::serve) fn numbering(&self) -> Numbering {
         self.numbering
     }
 
     /// Wakes this one.
-    pub(super) fn waker(&self) -> &Waker {
+    pub(in crate::serve) fn waker(&self) -> &Waker {
         &self.inboxes[self.me as usize].waker
     }
 
     /// Appends what has come for this one.
-    pub(super) fn take(&self, items: &mut VecDeque<ToShard>) {
+    pub(in crate::serve) fn take(&self, items: &mut VecDeque<ToShard>) {
         let inbox = &self.inboxes[self.me as usize];
         items.append(&mut inbox.queue.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Tells all others.
-    pub(super) fn tell_others(&self, item: impl Fn() -> ToShard) {
+    pub(in crate::serve) fn tell_others(&self, item: impl Fn() -> ToShard) {
         for shard in self.other_numbers() {
             let inbox = &self.inboxes[shard as usize];
             inbox.push(item());
@@ -152,14 +152,14 @@ impl Peers {
     }
 
     /// Tells the serving thread.
-    pub(super) fn report(&self, report: Report) {
+    pub(in crate::serve) fn report(&self, report: Report) {
         let inbox = &self.inboxes[0];
         inbox.push(ToShard::Report(report));
         inbox.waker.wake();
     }
 
     /// Sends messages; each receiver is woken once.
-    pub(super) fn send(&self, messages: Vec<(ShardId, Message)>) {
+    pub(in crate::serve) fn send(&self, messages: Vec<(ShardId, Message)>) {
         if messages.is_empty() {
             return;
         }
@@ -185,7 +185,7 @@ impl Peers {
     }
 
     /// Hands one of this node's shards what came from another node.
-    pub(super) fn hand(&self, own: u32, item: ToShard) {
+    pub(in crate::serve) fn hand(&self, own: u32, item: ToShard) {
         if let Some(inbox) = self.inboxes.get(own as usize) {
             inbox.push(item);
             inbox.waker.wake();
@@ -193,19 +193,19 @@ impl Peers {
     }
 
     /// The connections to other nodes.
-    pub(super) fn net(&self) -> Option<&Arc<Net>> {
+    pub(in crate::serve) fn net(&self) -> Option<&Arc<Net>> {
         self.net.as_ref()
     }
 
     /// From now on there are other nodes. To be called before there are views of other shards.
-    pub(super) fn connect(&mut self, net: Arc<Net>) {
+    pub(in crate::serve) fn connect(&mut self, net: Arc<Net>) {
         self.net = Some(net);
     }
 }
 
 /// Stops the other shards when the serving thread ends, whichever way.
 #[derive(Debug)]
-pub(super) struct StopOthers(pub(super) Peers);
+pub(in crate::serve) struct StopOthers(pub(in crate::serve) Peers);
 
 impl Drop for StopOthers {
     fn drop(&mut self) {

@@ -95,7 +95,7 @@ impl Waker {
     }
 
     /// For the thread of another shard.
-    pub(super) fn of_worker() -> Waker {
+    pub(in crate::serve) fn of_worker() -> Waker {
         Waker { node: None, words: Arc::default() }
     }
 
@@ -107,12 +107,12 @@ impl Waker {
     }
 
     /// Whoever looks next will look at everything; wakes nobody.
-    pub(super) fn poke(&self) {
+    pub(in crate::serve) fn poke(&self) {
         self.words.poked.store(true, SeqCst);
     }
 
     /// Sleeps until somebody has woken the thread since `wakes` were counted.
-    pub(super) fn sleep(&self, wakes: Wakes) {
+    pub(in crate::serve) fn sleep(&self, wakes: Wakes) {
         // Whatever the reason for waking, the caller looks at everything.
         let _woken = futex::wait(self.bed().1, wakes.0, None);
     }
@@ -126,7 +126,7 @@ impl Waker {
     }
 
     /// True when [`Waker::wake`] was called since the last time.
-    pub(super) fn was_poked(&self) -> bool {
+    pub(in crate::serve) fn was_poked(&self) -> bool {
         self.words.poked.load(SeqCst) && self.words.poked.swap(false, AcqRel)
     }
 
@@ -139,7 +139,7 @@ impl Waker {
     }
 
     /// Whether what ends such a wait is there.
-    pub(super) fn is_called(&self, what: For) -> bool {
+    pub(in crate::serve) fn is_called(&self, what: For) -> bool {
         let requests = match (what, self.node) {
             (For::Requests | For::Answers, Some(node)) => {
                 node.head.pending_summary.load(SeqCst) != 0 || is_posted(node)
@@ -172,7 +172,7 @@ fn is_posted(node: &NodeRegion) -> bool {
 
 /// What ends a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum For {
+pub(in crate::serve) enum For {
     /// Requests of clients, and the waker.
     Requests,
     /// The same, where all that is under way is with other nodes. The network thread hears of it:
@@ -184,11 +184,11 @@ pub(super) enum For {
 
 /// How often the thread had been woken when it said that it sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Wakes(u32);
+pub(in crate::serve) struct Wakes(u32);
 
 /// The waiting of a shard's thread.
 #[derive(Debug)]
-pub(super) struct Idle {
+pub(in crate::serve) struct Idle {
     waker: Waker,
     credit: u32,
     /// Waits since the last poll.
@@ -217,7 +217,7 @@ impl Idle {
     /// Waits for `waker`, and for requests where those wake it too. To be made by the thread that
     /// waits.
     #[must_use]
-    pub(super) fn new(waker: Waker) -> Idle {
+    pub(in crate::serve) fn new(waker: Waker) -> Idle {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let apart = Apart::new();
         let narrow = waker.node.is_some() && apart.tells_places() && process::processors() < 2;
@@ -239,17 +239,17 @@ impl Idle {
     }
 
     /// A request was taken that was made on `processor` (its number plus one, or 0).
-    pub(super) fn served(&mut self, processor: u32) {
+    pub(in crate::serve) fn served(&mut self, processor: u32) {
         self.apart.served(processor);
     }
 
     /// Whether a client was woken since the last wait.
-    pub(super) fn roused(&mut self, roused: bool) {
+    pub(in crate::serve) fn roused(&mut self, roused: bool) {
         self.roused = roused;
     }
 
     /// Returns when there may be something to do.
-    pub(super) fn wait(&mut self, what: For) {
+    pub(in crate::serve) fn wait(&mut self, what: For) {
         if let Some(wakes) = self.lie_down(what, || None) {
             self.waker.sleep(wakes);
             self.rise();
@@ -261,7 +261,7 @@ impl Idle {
     ///
     /// `again` says whether the one client that asks has asked again, if it is one only. Its marks
     /// from the last time may still stand then, and are looked at when it has not for a moment.
-    pub(super) fn lie_down(
+    pub(in crate::serve) fn lie_down(
         &mut self,
         what: For,
         again: impl Fn() -> Option<bool>,
@@ -290,7 +290,7 @@ impl Idle {
     ///
     /// Whoever means to sleep has read the counter before, so whoever sees that it sleeps changes a
     /// counter that was read, and the futex does not let it sleep.
-    pub(super) fn is_over(&self, what: For) -> bool {
+    pub(in crate::serve) fn is_over(&self, what: For) -> bool {
         self.waker.bed().0.store(DAEMON_ASLEEP, SeqCst);
         fence(SeqCst);
         let called = self.waker.is_called(what);
@@ -301,12 +301,12 @@ impl Idle {
     }
 
     /// Says that the thread sleeps, and has to be woken.
-    pub(super) fn give_up_place(&self) {
+    pub(in crate::serve) fn give_up_place(&self) {
         self.waker.bed().0.store(DAEMON_ASLEEP, SeqCst);
     }
 
     /// Says that the thread that calls it looks after everything.
-    pub(super) fn rise(&self) {
+    pub(in crate::serve) fn rise(&self) {
         self.waker.bed().0.store(DAEMON_AWAKE, SeqCst);
         if let Some(node) = self.waker.node {
             self.apart.show(&node.head.daemon_processor);
@@ -349,7 +349,7 @@ impl Idle {
 
     /// Moves away where most requests are made here, even if there is no end of them: a crowd of
     /// clients leaves no time to wait, and the other processors have less to do.
-    pub(super) fn leave_crowd(&mut self) {
+    pub(in crate::serve) fn leave_crowd(&mut self) {
         if !self.alone && !self.narrow && self.apart.leans_here() {
             let _moved = self.waker.node.is_some_and(|node| self.go_aside(node));
         }
@@ -410,7 +410,7 @@ impl Idle {
 
     /// So many operations were executed that nobody waits for, the last of them posted on
     /// `processor`, and nothing else was asked for. Their process can run while this thread does.
-    pub(super) fn served_posted(&mut self, processor: u32, count: u32) {
+    pub(in crate::serve) fn served_posted(&mut self, processor: u32, count: u32) {
         if self.alone || self.waker.node.is_none() {
             return;
         }
@@ -420,12 +420,12 @@ impl Idle {
     }
 
     /// Whether clients of other processors than this one asked, as far as that was looked at.
-    pub(super) fn knows_of_others(&self) -> bool {
+    pub(in crate::serve) fn knows_of_others(&self) -> bool {
         !self.alone && self.apart.knows_of_others()
     }
 
     /// Looks for a moment whether there is something to do, while clients wait for being woken.
-    pub(super) fn is_asked_soon(&mut self, again: impl Fn() -> Option<bool>) -> bool {
+    pub(in crate::serve) fn is_asked_soon(&mut self, again: impl Fn() -> Option<bool>) -> bool {
         if let Some(node) = self.waker.node {
             let _clients = self.look_around(node);
         }
@@ -435,7 +435,7 @@ impl Idle {
 
     /// Waits for more where nothing but posts has come, from a client that this keeps from nothing.
     /// `again` as in [`Idle::lie_down`].
-    pub(super) fn gather(&mut self, again: impl Fn() -> Option<bool>) {
+    pub(in crate::serve) fn gather(&mut self, again: impl Fn() -> Option<bool>) {
         let Some(node) = self.waker.node else { return };
         if self.alone || self.credit == 0 || !self.apart.is_apart() {
             return;

@@ -18,24 +18,24 @@ struct Closing {
 
 /// The sessions that are ending.
 #[derive(Debug)]
-pub(super) struct Ends {
+pub(in crate::serve) struct Ends {
     other_shards: u32,
     closing: HashMap<SessionId, Closing>,
 }
 
 impl Ends {
-    pub(super) fn new(other_shards: u32) -> Ends {
+    pub(in crate::serve) fn new(other_shards: u32) -> Ends {
         Ends { other_shards, closing: HashMap::default() }
     }
 
     /// True when the session is ending.
-    pub(super) fn contains(&self, session: SessionId) -> bool {
+    pub(in crate::serve) fn contains(&self, session: SessionId) -> bool {
         self.closing.contains_key(&session)
     }
 
     /// The session ends, of which so many other nodes must hear; true when that is new, so that the
     /// shards must be told.
-    pub(super) fn begin(&mut self, session: SessionId, nodes: u32) -> bool {
+    pub(in crate::serve) fn begin(&mut self, session: SessionId, nodes: u32) -> bool {
         let closing = Closing { missing: self.other_shards + nodes, told: false };
         let fresh = !self.contains(session);
         self.closing.entry(session).or_insert(closing);
@@ -43,7 +43,7 @@ impl Ends {
     }
 
     /// The supervisor has said so, and this shard has done its part; true when all have.
-    pub(super) fn told(&mut self, session: SessionId) -> bool {
+    pub(in crate::serve) fn told(&mut self, session: SessionId) -> bool {
         if let Some(closing) = self.closing.get_mut(&session) {
             closing.told = true;
         }
@@ -51,7 +51,7 @@ impl Ends {
     }
 
     /// Another shard has done its part; true when all have, and the supervisor has spoken.
-    pub(super) fn gone(&mut self, session: SessionId) -> bool {
+    pub(in crate::serve) fn gone(&mut self, session: SessionId) -> bool {
         if let Some(closing) = self.closing.get_mut(&session) {
             closing.missing = closing.missing.saturating_sub(1);
         }

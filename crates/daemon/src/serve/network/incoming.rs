@@ -8,48 +8,23 @@ use mayfly_wire::Op;
 
 use crate::{
     Message, ShardId, log,
-    maps::{HashMap, HashSet},
     message::{Answer, At, Forward, Question, Resolved},
     numbering::session_elsewhere,
     serve::{
         Caller, Completion, Reached, Service,
-        net::{
+        network::net::{
             Away, Loss, Net, Sent,
             words::{self, Call, Reply},
         },
-        outside::Outside,
-        peers::ToShard,
-        rounds::Serving,
+        sessions::outside::Outside,
         slow::Waited,
+        threads::{peers::ToShard, rounds::Serving},
     },
 };
 
-/// What is known of another node.
-#[derive(Debug, Default)]
-pub(super) struct Known {
-    /// The daemon that has introduced itself.
-    incarnation: u64,
-    /// Its sessions that have asked for something here.
-    sessions: HashSet<SessionId>,
-}
-
-/// The other nodes, as the serving thread knows them.
-#[derive(Debug, Default)]
-pub(super) struct Others {
-    known: HashMap<u32, Known>,
-    /// The daemons that were connected last.
-    connected: HashMap<u32, u64>,
-    /// Those that cannot be reached.
-    lost: HashSet<u32>,
-    /// Clients' requests that came while earlier operations were being finished.
-    held: Vec<(Ticket, Vec<u8>)>,
-    /// Memory for what comes.
-    events: Vec<Event>,
-}
-
 impl<S: Service, O: Outside> Serving<S, O> {
     /// Acts on all that has come from other nodes.
-    pub(super) fn attend_nodes(&mut self) {
+    pub(in crate::serve) fn attend_nodes(&mut self) {
         let Some(net) = self.shard.peers.net().cloned() else { return };
         let mut events = std::mem::take(&mut self.others.events);
         net.take(&mut events);
@@ -96,7 +71,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
     }
 
     /// Takes up the requests that had to wait.
-    pub(super) fn serve_held(&mut self) {
+    pub(in crate::serve) fn serve_held(&mut self) {
         let Some(net) = self.shard.peers.net().cloned() else { return };
         for (ticket, body) in std::mem::take(&mut self.others.held) {
             self.hear_call(&net, ticket, body);
@@ -198,7 +173,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
     }
 
     /// Gives a message to a shard of this node.
-    pub(super) fn hand(&mut self, from: ShardId, to: ShardId, message: Message) {
+    pub(in crate::serve) fn hand(&mut self, from: ShardId, to: ShardId, message: Message) {
         match self.shard.peers.numbering().own(to) {
             0 => self.shard.deliver(from, message),
             own => self.shard.peers.hand(own, ToShard::Message { from, message }),

@@ -38,9 +38,9 @@ pub trait Carrier: fmt::Debug + Send + Sync {
 }
 
 /// Connections over TCP.
-pub(super) struct Tcp {
-    pub(super) endpoint: Endpoint,
-    pub(super) clock: MonotonicClock,
+pub(in crate::serve) struct Tcp {
+    pub(in crate::serve) endpoint: Endpoint,
+    pub(in crate::serve) clock: MonotonicClock,
 }
 
 impl fmt::Debug for Tcp {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use mayfly_transport_shm::layout::{NodeRegion, Traffic};
 use mayfly_transport_tcp::{Cause, Event, PeerState};
 
-use crate::serve::net::Net;
+use crate::serve::network::net::Net;
 
 /// Starts of the node's daemon so far: those of before may have left something with others.
 pub(super) fn starts(node: &NodeRegion) -> u32 {

@@ -20,16 +20,14 @@ use mayfly_wire::Request;
 
 use crate::serve::{
     Caller, Completion, Progress, Service,
-    channel::Message,
-    contents,
-    distant::Others,
-    driver::{BATCH_MAX, Driver},
-    ends::Ends,
-    idle::{For, Idle, Wakes},
-    net::Net,
-    outside::{Event, Outside},
-    peers::{Report, ToShard},
+    network::{net::Net, others::Others},
+    sessions::{channel::Message, contents, ends::Ends, event::Event, outside::Outside},
     slow::Waited,
+    threads::{
+        driver::{BATCH_MAX, Driver},
+        idle::{For, Idle, Wakes},
+        peers::{Report, ToShard},
+    },
 };
 
 /// Why the loop ended.
@@ -46,7 +44,7 @@ pub enum Ending {
 
 /// What became of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(in crate::serve) enum Turn {
     /// Something; there may be more.
     Done,
     /// Nothing, until this comes.
@@ -57,24 +55,24 @@ pub(super) enum Turn {
 
 /// A session that was there before the loop.
 #[derive(Debug)]
-pub(super) struct Mapped {
-    pub(super) shared: Arc<Session>,
-    pub(super) pid: u32,
-    pub(super) process: OwnedFd,
+pub(in crate::serve) struct Mapped {
+    pub(in crate::serve) shared: Arc<Session>,
+    pub(in crate::serve) pid: u32,
+    pub(in crate::serve) process: OwnedFd,
 }
 
 /// The serving loop.
 #[derive(Debug)]
-pub(super) struct Serving<S, O> {
-    pub(super) shard: Driver<S>,
+pub(in crate::serve) struct Serving<S, O> {
+    pub(in crate::serve) shard: Driver<S>,
     outside: O,
-    pub(super) idle: Idle,
+    pub(in crate::serve) idle: Idle,
     /// Sessions whose end the service knows of.
     ends: Ends,
     lanes: Vec<LaneRef>,
     body: Vec<u8>,
     inbox: VecDeque<ToShard>,
-    pub(super) others: Others,
+    pub(in crate::serve) others: Others,
     /// Shards that finish what earlier daemons left.
     recovering: u32,
     /// This one is among them.
@@ -89,7 +87,11 @@ pub(super) struct Serving<S, O> {
 
 impl<S: Service, O: Outside> Serving<S, O> {
     /// For a shard whose lanes to look at first are `lanes`.
-    pub(super) fn new(shard: Driver<S>, outside: O, lanes: Vec<LaneRef>) -> Serving<S, O> {
+    pub(in crate::serve) fn new(
+        shard: Driver<S>,
+        outside: O,
+        lanes: Vec<LaneRef>,
+    ) -> Serving<S, O> {
         let shards = shard.peers.count();
         Serving {
             idle: Idle::new(shard.peers.waker().clone()),
@@ -109,7 +111,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
     }
 
     /// Takes up what outlived an earlier daemon.
-    pub(super) fn take_up(&mut self, sessions: Vec<Mapped>, restarted: bool) {
+    pub(in crate::serve) fn take_up(&mut self, sessions: Vec<Mapped>, restarted: bool) {
         for Mapped { shared, pid, process } in sessions {
             self.welcome(&shared, pid, process, true);
         }
@@ -122,7 +124,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
     }
 
     /// Says that nobody serves any more.
-    pub(super) fn close_the_doors(&mut self) {
+    pub(in crate::serve) fn close_the_doors(&mut self) {
         // What was posted is kept, and nothing is posted any more.
         if self.shard.failed().is_none() && self.shard.service.recall() {
             self.shard.finish();
@@ -132,12 +134,12 @@ impl<S: Service, O: Outside> Serving<S, O> {
     }
 
     /// Ends the batch of what taking up the sessions changed.
-    pub(super) fn begin(&mut self) {
+    pub(in crate::serve) fn begin(&mut self) {
         self.shard.finish();
     }
 
     /// Does what there is to do.
-    pub(super) fn turn(&mut self) -> Turn {
+    pub(in crate::serve) fn turn(&mut self) -> Turn {
         match self.ending {
             Some(ending) => Turn::Over(ending),
             None if self.is_open => self.round(),
@@ -146,7 +148,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
     }
 
     /// Waits as [`Idle::lie_down`] does.
-    pub(super) fn lie_down(&mut self, what: For) -> Option<Wakes> {
+    pub(in crate::serve) fn lie_down(&mut self, what: For) -> Option<Wakes> {
         let server = &self.shard.server;
         let wakes = self.idle.lie_down(what, || server.is_asked_again());
         self.shard.server.beside_others(self.idle.knows_of_others());
@@ -154,7 +156,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
     }
 
     /// There are no more turns.
-    pub(super) fn end(&mut self, ending: Ending) {
+    pub(in crate::serve) fn end(&mut self, ending: Ending) {
         self.ending = Some(ending);
     }
 
@@ -185,7 +187,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
     }
 
     /// Whether clients are served.
-    pub(super) fn is_open(&self) -> bool {
+    pub(in crate::serve) fn is_open(&self) -> bool {
         self.is_open
     }
 
@@ -391,7 +393,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
     }
 
     /// Another shard, or another node, has nothing left of a session.
-    pub(super) fn session_heard(&mut self, session: SessionId) {
+    pub(in crate::serve) fn session_heard(&mut self, session: SessionId) {
         if self.ends.gone(session) {
             self.tell(&Message::Ended(session));
         }

@@ -8,7 +8,7 @@ use rustix::event::epoll;
 
 /// Handles (pidfds) by session.
 #[derive(Debug)]
-pub(super) struct Processes {
+pub(in crate::serve) struct Processes {
     watch: OwnedFd,
     handles: Vec<Option<OwnedFd>>,
 }
@@ -18,12 +18,12 @@ impl Processes {
     ///
     /// # Errors
     /// When the kernel refuses a descriptor.
-    pub(super) fn new() -> std::io::Result<Processes> {
+    pub(in crate::serve) fn new() -> std::io::Result<Processes> {
         let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Processes { watch, handles: Vec::new() })
     }
 
-    pub(super) fn add(&mut self, session: SessionId, process: OwnedFd) {
+    pub(in crate::serve) fn add(&mut self, session: SessionId, process: OwnedFd) {
         let data = epoll::EventData::new_u64(u64::from(session.0));
         // Without the watch, its end is known as soon as the supervisor says so.
         let _watched = epoll::add(&self.watch, &process, data, epoll::EventFlags::IN);
@@ -34,7 +34,7 @@ impl Processes {
         self.handles[place] = Some(process);
     }
 
-    pub(super) fn forget(&mut self, session: SessionId) {
+    pub(in crate::serve) fn forget(&mut self, session: SessionId) {
         let handle = self.handles.get_mut(session.0 as usize).and_then(Option::take);
         if let Some(handle) = handle {
             // It is watched no more, or was not.
@@ -43,7 +43,7 @@ impl Processes {
     }
 
     /// Sessions whose process has ended by now; each is returned once.
-    pub(super) fn ended(&mut self) -> Vec<SessionId> {
+    pub(in crate::serve) fn ended(&mut self) -> Vec<SessionId> {
         let mut ended = Vec::with_capacity(16);
         let none = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
         let room = rustix::buffer::spare_capacity(&mut ended);

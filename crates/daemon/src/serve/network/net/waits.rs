@@ -2,7 +2,7 @@
 
 use crate::{
     api::Caller,
-    serve::net::{Net, Sent, State, lock},
+    serve::network::net::{Net, Sent, State, lock},
     slots::ShardId,
 };
 

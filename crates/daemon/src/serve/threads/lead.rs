@@ -10,38 +10,19 @@
 //! at everything once more before it lets go.
 
 use std::sync::{
-    Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak,
+    Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak,
     atomic::{Ordering::SeqCst, fence},
 };
 
 use crate::serve::{
     Ending, Outside, Service, Waker,
-    rounds::{Serving, Turn},
+    network::door::{Door, StandIn},
+    threads::rounds::{Serving, Turn},
 };
 
 /// Turns that the network thread takes in a row at most: one to act on what has come, one for work
 /// that can wait, and the same once more.
 const TURNS_MAX: u32 = 4;
-
-/// Takes turns in the serving thread's place.
-trait StandIn: Send + Sync {
-    fn stand_in(&self);
-}
-
-/// Where the network thread finds the loop, once there is one.
-#[derive(Clone, Default)]
-pub(super) struct Door(Arc<OnceLock<Weak<dyn StandIn>>>);
-
-impl Door {
-    /// Something has come from another node. To be called by the network thread, which holds
-    /// nothing that the loop might want.
-    pub(super) fn knock(&self, waker: &Waker) {
-        match self.0.get().and_then(Weak::upgrade) {
-            Some(rounds) => rounds.stand_in(),
-            None => waker.wake(),
-        }
-    }
-}
 
 /// The serving loop, for whoever runs it.
 struct Rounds<S, O> {
@@ -51,7 +32,7 @@ struct Rounds<S, O> {
 }
 
 /// Serves until told to stop. The network thread takes turns through `door`.
-pub(super) fn run<S, O>(serving: Serving<S, O>, door: &Door) -> Ending
+pub(in crate::serve) fn run<S, O>(serving: Serving<S, O>, door: &Door) -> Ending
 where
     S: Service + Send + 'static,
     O: Outside + Send + 'static,

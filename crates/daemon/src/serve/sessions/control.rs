@@ -17,15 +17,17 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::serve::{
     Waker,
-    channel::{self, Message},
-    outside::Event,
-    releases::{Queue, Released},
+    sessions::{
+        channel::{self, Message},
+        event::Event,
+        releases::{Queue, Released},
+    },
 };
 
 /// What both threads share.
 #[derive(Debug)]
-pub(super) struct Control {
-    pub(super) channel: OwnedFd,
+pub(in crate::serve) struct Control {
+    pub(in crate::serve) channel: OwnedFd,
     releases: Queue,
     events: Mutex<VecDeque<Event>>,
     waker: Waker,
@@ -33,7 +35,7 @@ pub(super) struct Control {
 
 impl Control {
     /// Starts the thread.
-    pub(super) fn start(
+    pub(in crate::serve) fn start(
         channel: OwnedFd,
         releases: OwnedFd,
         waker: Waker,
@@ -51,7 +53,7 @@ impl Control {
     }
 
     /// Takes what has been queued.
-    pub(super) fn take(&self) -> VecDeque<Event> {
+    pub(in crate::serve) fn take(&self) -> VecDeque<Event> {
         std::mem::take(&mut *self.lock())
     }
 
@@ -65,7 +67,7 @@ impl Control {
     }
 
     /// Takes the releases that the kernel knows of by now, and leaves everything else queued.
-    pub(super) fn take_releases(&self) -> Released {
+    pub(in crate::serve) fn take_releases(&self) -> Released {
         let mut events = self.lock();
         self.drain_releases(&mut events);
         let mut released = Released::default();

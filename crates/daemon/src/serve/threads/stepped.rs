@@ -11,13 +11,15 @@ use crate::{
     Numbering,
     serve::{
         Carrier, Ending, Known, Opener, Outside, Service, Waker,
-        driver::Driver,
-        idle::For,
-        net::Net,
-        peers::Peers,
-        rounds::{Serving, Turn},
-        start::{is_committed, map_sessions, place, say},
-        worker::Worker,
+        network::net::Net,
+        threads::{
+            driver::Driver,
+            idle::For,
+            peers::Peers,
+            rounds::{Serving, Turn},
+            start::{is_committed, map_sessions, place, say},
+            worker::Worker,
+        },
     },
 };
 

@@ -20,7 +20,7 @@ const O_PATH: u32 = 0o10_000_000;
 const OTHERWISE: u32 = O_ACCMODE | O_DIRECTORY | O_PATH;
 
 /// Appends the content to the answer to an open, of `used` bytes in `reply`; the bytes appended.
-pub(super) fn append(
+pub(in crate::serve) fn append(
     service: &mut impl Service,
     node: &NodeRegion,
     open: &Open<'_>,

@@ -7,7 +7,7 @@ use crate::{
     api::Caller,
     maps::HashSet,
     message::Description,
-    serve::net::{Away, Net, Sent, State, lock, words::Call},
+    serve::network::net::{Away, Net, Sent, State, lock, words::Call},
     slots::ShardId,
 };
 

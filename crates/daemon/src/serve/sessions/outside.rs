@@ -14,38 +14,13 @@ use std::{
 
 use mayfly_types::SessionId;
 
-use crate::serve::{
+use crate::serve::sessions::{
     channel::{self, Message},
     control::Control,
+    event::Event,
     processes::Processes,
     releases::{self, Released},
 };
-
-/// Something the serving loop must act on.
-#[derive(Debug)]
-pub enum Event {
-    /// A process attached: session region and pidfd.
-    Session {
-        /// Its session.
-        session: SessionId,
-        /// The process.
-        pid: u32,
-        /// The memory of the session.
-        region: OwnedFd,
-        /// Evidence of the process.
-        process: OwnedFd,
-    },
-    /// A session's process image is gone.
-    End(SessionId),
-    /// A slot file was closed.
-    Released(u32),
-    /// Releases were lost.
-    Overflow,
-    /// Finish.
-    Stop,
-    /// The supervisor is gone: nobody holds the sessions any more.
-    Orphaned,
-}
 
 /// The supervisor and the kernel.
 pub trait Outside: fmt::Debug {
@@ -73,11 +48,11 @@ pub trait Outside: fmt::Debug {
 
 /// Those of a real daemon.
 #[derive(Debug)]
-pub(super) struct Host {
-    pub(super) control: Arc<Control>,
-    pub(super) processes: Processes,
+pub(in crate::serve) struct Host {
+    pub(in crate::serve) control: Arc<Control>,
+    pub(in crate::serve) processes: Processes,
     /// Directory of the slot files.
-    pub(super) slot_files: PathBuf,
+    pub(in crate::serve) slot_files: PathBuf,
 }
 
 impl Outside for Host {

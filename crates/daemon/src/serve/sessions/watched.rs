@@ -14,15 +14,15 @@ use rustix::fs::{Mode, OFlags, open};
 
 /// Where what stands for files lies.
 #[derive(Debug)]
-pub(super) struct Watched(PathBuf);
+pub(in crate::serve) struct Watched(PathBuf);
 
 impl Watched {
-    pub(super) fn of(run_dir: &Path) -> Watched {
+    pub(in crate::serve) fn of(run_dir: &Path) -> Watched {
         Watched(run_dir.join(DIRECTORY))
     }
 
     /// Most files that are written to are not watched.
-    pub(super) fn tell_written(&self, file: FileId) {
+    pub(in crate::serve) fn tell_written(&self, file: FileId) {
         for kind in [NAMES, FILES] {
             let path = self.0.join(kind).join(format!("{:x}", file.0));
             drop(open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()));

@@ -20,13 +20,13 @@ use crate::{
     numbering::origin,
     serve::{
         Caller, Completion, Reached, Service,
-        peers::{Peers, ToShard},
         slow::{Course, Slow, Waited},
+        threads::peers::{Peers, ToShard},
     },
 };
 
 /// Requests of one transaction at most, so that the first does not wait long for the last.
-pub(super) const BATCH_MAX: usize = 128;
+pub(in crate::serve) const BATCH_MAX: usize = 128;
 
 /// A reply that is stored and waits for its transaction.
 #[derive(Debug, Clone, Copy)]
@@ -54,11 +54,11 @@ fn hand_given_up(peers: &Peers, caller: Caller) {
 
 /// A shard with its hands on the lanes and on the other shards.
 #[derive(Debug)]
-pub(super) struct Driver<S> {
-    pub(super) service: S,
-    pub(super) server: Server,
-    pub(super) peers: Peers,
-    pub(super) slow: Slow,
+pub(in crate::serve) struct Driver<S> {
+    pub(in crate::serve) service: S,
+    pub(in crate::serve) server: Server,
+    pub(in crate::serve) peers: Peers,
+    pub(in crate::serve) slow: Slow,
     stored: Vec<Stored>,
     /// Answers for other nodes, which go out when the batch is committed.
     for_others: Vec<Completion>,
@@ -69,26 +69,26 @@ pub(super) struct Driver<S> {
 }
 
 impl<S: Service> Driver<S> {
-    pub(super) fn new(service: S, server: Server, peers: Peers) -> Driver<S> {
+    pub(in crate::serve) fn new(service: S, server: Server, peers: Peers) -> Driver<S> {
         let (stored, for_others) = (Vec::new(), Vec::new());
         let (woke, failed, slow) = (false, None, Slow::new(server.node()));
         Driver { service, server, peers, slow, stored, for_others, delivered: 0, woke, failed }
     }
 
     /// Tells requests that take longer.
-    pub(super) fn tell_slow(&mut self, after: Option<Duration>) {
+    pub(in crate::serve) fn tell_slow(&mut self, after: Option<Duration>) {
         if let Some(after) = after {
             self.server.tell_late(self.slow.tell(after));
         }
     }
 
     /// A process attached.
-    pub(super) fn open_session(&mut self, session: SessionId, pid: u32) {
+    pub(in crate::serve) fn open_session(&mut self, session: SessionId, pid: u32) {
         self.slow.session_opened(session, pid);
         self.service.session_opened(session, pid);
     }
 
-    pub(super) fn node(&self) -> &'static NodeRegion {
+    pub(in crate::serve) fn node(&self) -> &'static NodeRegion {
         self.server.node()
     }
 
@@ -98,12 +98,12 @@ impl<S: Service> Driver<S> {
     }
 
     /// Why nothing more can be committed.
-    pub(super) fn failed(&self) -> Option<Errno> {
+    pub(in crate::serve) fn failed(&self) -> Option<Errno> {
         self.failed
     }
 
     /// Takes in a message; a long row of them is more than one batch.
-    pub(super) fn deliver(&mut self, from: ShardId, message: Message) {
+    pub(in crate::serve) fn deliver(&mut self, from: ShardId, message: Message) {
         self.service.deliver(from, message);
         // The next message may commit before its own answer is known.
         self.store_answers();
@@ -114,32 +114,32 @@ impl<S: Service> Driver<S> {
     }
 
     /// A session's process image is gone.
-    pub(super) fn close_session(&mut self, session: SessionId) {
+    pub(in crate::serve) fn close_session(&mut self, session: SessionId) {
         self.store_answers();
         self.slow.session_closed(session);
         self.service.session_closed(session);
     }
 
     /// Of another node's sessions, and processes, only these are there.
-    pub(super) fn end_strangers(&mut self, node: u32, living: &[(SessionId, u32)]) {
+    pub(in crate::serve) fn end_strangers(&mut self, node: u32, living: &[(SessionId, u32)]) {
         self.store_answers();
         self.service.end_strangers(node, living);
     }
 
     /// Another node can be reached no more, or again.
-    pub(super) fn node_reached(&mut self, node: u32, reached: Reached) {
+    pub(in crate::serve) fn node_reached(&mut self, node: u32, reached: Reached) {
         self.store_answers();
         self.service.node_reached(node, reached);
     }
 
     /// A shared open file description was closed for the last time.
-    pub(super) fn release(&mut self, index: u32) {
+    pub(in crate::serve) fn release(&mut self, index: u32) {
         self.store_answers();
         self.service.open_released(index);
     }
 
     /// Stores the reply whose body is in its place.
-    pub(super) fn store(
+    pub(in crate::serve) fn store(
         &mut self,
         at: LaneRef,
         op: Op,
@@ -167,7 +167,7 @@ impl<S: Service> Driver<S> {
 
     /// Stores the reply to a request that was left, here or by another thread, and waited for what
     /// `waited` says.
-    pub(super) fn answer(&mut self, completion: Completion, waited: Waited) {
+    pub(in crate::serve) fn answer(&mut self, completion: Completion, waited: Waited) {
         let Caller { session, lane, request_id } = completion.caller;
         if origin(session).is_some() {
             self.for_others.push(completion);
@@ -207,7 +207,7 @@ impl<S: Service> Driver<S> {
 
     /// Ends the batch. Pending requests that the commit completed, or somebody else, are answered
     /// after it; what becomes of them rests on nothing that is still open.
-    pub(super) fn finish(&mut self) {
+    pub(in crate::serve) fn finish(&mut self) {
         self.end_batch();
         for completion in self.service.completions() {
             self.answer(completion, Waited::Disk);
@@ -246,17 +246,17 @@ impl<S: Service> Driver<S> {
     }
 
     /// Wakes the next of the clients that are to be woken later.
-    pub(super) fn wake_next(&mut self) {
+    pub(in crate::serve) fn wake_next(&mut self) {
         self.woke |= self.server.wake_next();
     }
 
     /// Wakes all of them.
-    pub(super) fn wake_all(&mut self) {
+    pub(in crate::serve) fn wake_all(&mut self) {
         self.woke |= self.server.wake_all();
     }
 
     /// Whether a client was woken since the last call.
-    pub(super) fn has_woken(&mut self) -> bool {
+    pub(in crate::serve) fn has_woken(&mut self) -> bool {
         std::mem::take(&mut self.woke)
     }
 
