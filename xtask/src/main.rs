@@ -17,6 +17,7 @@ use anyhow::{Result, bail};
 const USAGE: &str = "usage: cargo xtask COMMAND
 
   test [--no-install]  every check and suite; installs what is missing when it may
+  test --quick         what a change usually needs, in some minutes
   fuzz [--seconds N] [--keep] [TARGET...]
                        what comes from outside, made up by a fuzzer (nightly, cargo-fuzz)
   tidy                 the rules that the compiler does not know
@@ -40,6 +41,7 @@ fn run() -> Result<ExitCode> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["test"] => suite::run(suite::Install::WhereAllowed),
+        ["test", "--quick"] => suite::run_quick(),
         ["test", "--no-install"] => suite::run(suite::Install::Never),
         ["fuzz", ref rest @ ..] => fuzz::run(rest).map(|()| ExitCode::SUCCESS),
         ["dist", ref rest @ ..] => dist::run(rest).map(|()| ExitCode::SUCCESS),

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use mayfly_testkit::binary::{target_dir, workspace};
 
 use self::count::Count;
@@ -43,6 +43,9 @@ const OF_INSTANCES: &[&str] =
 /// All of their tests.
 const PROGRAMS: Tests<'_> =
     Tests { name: "program suite", packages: OF_INSTANCES, which: &[], variables: &[] };
+
+/// What has tests that are run apart from those of the other packages.
+const ELSEWHERE: [&str; 4] = ["mayfly-tests", "differ", "histories", "mayfly-preload"];
 
 /// What one shard does three do too, and four nodes; the suites that meet most of the daemon are
 /// enough to see. The calls through a mount, which take minutes, are made with one shard and on
@@ -121,29 +124,11 @@ pub(crate) fn run(install: Install) -> Result<ExitCode> {
     session.say("packages");
     packages::ensure(install);
     tools::ensure(install);
-    session.cargo_check("formatting", &["fmt", "--all", "--check"]);
-    // The preload library is built apart: in one build with the rest, its parts would be given
-    // features that need the standard library.
-    let clippy = [
-        "clippy",
-        "--workspace",
-        "--exclude",
-        "mayfly-preload",
-        "--all-targets",
-        "--quiet",
-        "--",
-        "-D",
-        "warnings",
-    ];
-    session.cargo_check("clippy", &clippy);
-    let preload = ["clippy", "--package", "mayfly-preload", "--quiet", "--", "-D", "warnings"];
-    session.cargo_check("clippy of the preload library", &preload);
-    session.check("tidy", crate::tidy::run);
+    session.sources();
     session.check_or_skip("cargo deny", crate::deny::run);
     session.cargo_check("release build", &["build", "--release", "--package", "mayfly-cli"]);
     // What starts instances comes last, and the preload library is built apart.
-    let elsewhere = ["mayfly-tests", "differ", "histories", "mayfly-preload"];
-    let excluded = elsewhere.iter().flat_map(|name| ["--exclude", name]);
+    let excluded = ELSEWHERE.iter().flat_map(|name| ["--exclude", name]);
     let unit: Vec<&str> = std::iter::once("--workspace").chain(excluded).collect();
     let unit = Tests {
         name: "unit tests, simulator and scaling study",
@@ -153,12 +138,72 @@ pub(crate) fn run(install: Install) -> Result<ExitCode> {
     };
     session.side_by_side(&[&[unit]]);
     session.side_by_side(&[&[PROGRAMS], AGAIN]);
-    let remains = session.remains.expect_none(&session.mark);
-    session.check("nothing is left behind", || remains);
+    session.nothing_is_left();
+    session.finish()
+}
+
+/// What a change usually needs, in some minutes: the sources, the tests inside the crates, and some
+/// real programs with a build for debuggers, on one node and on two.
+pub(crate) fn run_quick() -> Result<ExitCode> {
+    let mut session = Session::new()?;
+    session.sources();
+    session.cargo_check("build", &["build", "--package", "mayfly-cli"]);
+    let excluded = ELSEWHERE.iter().flat_map(|name| ["--exclude", name]);
+    let unit: Vec<&str> = std::iter::once("--workspace").chain(excluded).collect();
+    let inside = Tests {
+        name: "tests inside the crates",
+        packages: &unit,
+        which: &["--lib"],
+        variables: &[],
+    };
+    session.side_by_side(&[&[inside]]);
+    let built = target_dir().join("debug/mayfly");
+    let program = ("MAYFLY_BIN", built.to_str().context("the path of the build is text")?);
+    let one = Tests {
+        name: "programs",
+        packages: OF_INSTANCES,
+        which: &["--test=programs", "--test=access", "--", "bash", "python", "env", "nothing_can"],
+        variables: &[program],
+    };
+    let two = Tests {
+        name: "calls on two nodes",
+        packages: OF_INSTANCES,
+        which: &["--test=calls", "--", "link", "append", "rename"],
+        variables: &[program, ("MAYFLY_NODES", "local:2")],
+    };
+    session.side_by_side(&[&[one], &[two]]);
+    session.nothing_is_left();
     session.finish()
 }
 
 impl Session {
+    /// What the sources are checked for without being run.
+    fn sources(&mut self) {
+        self.cargo_check("formatting", &["fmt", "--all", "--check"]);
+        self.check("tidy", crate::tidy::run);
+        // The preload library is built apart: in one build with the rest, its parts would be given
+        // features that need the standard library.
+        let clippy = [
+            "clippy",
+            "--workspace",
+            "--exclude",
+            "mayfly-preload",
+            "--all-targets",
+            "--quiet",
+            "--",
+            "-D",
+            "warnings",
+        ];
+        self.cargo_check("clippy", &clippy);
+        let preload = ["clippy", "--package", "mayfly-preload", "--quiet", "--", "-D", "warnings"];
+        self.cargo_check("clippy of the preload library", &preload);
+    }
+
+    fn nothing_is_left(&mut self) {
+        let remains = self.remains.expect_none(&self.mark);
+        self.check("nothing is left behind", || remains);
+    }
+
     fn new() -> Result<Self> {
         let number = std::process::id();
         let skips = target_dir().join(format!("skips-{number}"));
