@@ -1,11 +1,14 @@
 //! The command line.
 
+mod bench;
 mod logs;
 mod metrics;
 mod report;
 mod site;
 mod stage;
 mod top;
+pub(crate) mod values;
+mod version;
 
 use std::{
     ffi::OsString,
@@ -20,13 +23,17 @@ use mayfly_deploy::{
     nodes::{NODE, RELAY, job},
 };
 
+pub(crate) use self::bench::Bench;
 pub(crate) use self::logs::Logs;
 pub(crate) use self::metrics::Metrics;
 pub(crate) use self::report::ReportOf;
 pub(crate) use self::site::{Half, Site};
-pub(crate) use self::stage::{Every, Stage, StageIds, StageStatus, Staging, WhenOpen};
+pub(crate) use self::stage::{
+    Every, HANDS, HELPER, STAGER, Stage, StageIds, StageStatus, Staging, WhenOpen,
+};
 pub(crate) use self::top::Top;
-use crate::{bench, manual, nodes::Nodes, size, stage as stages};
+pub(crate) use self::version::version;
+use crate::{instances, nodes::Nodes, size};
 
 const AFTER: &str = "\
 Examples:
@@ -40,7 +47,7 @@ Examples:
 
 /// A temporary file system for one job, in the node's own storage, for unmodified programs.
 #[derive(Debug, Parser)]
-#[command(name = "mayfly", version = manual::version(), after_help = AFTER)]
+#[command(name = "mayfly", version = version(), after_help = AFTER)]
 #[command(disable_help_subcommand = true)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -93,7 +100,7 @@ pub(crate) enum Do {
     #[command(subcommand)]
     Layout(Layout),
     /// Measure an instance beside other directories: metadata, data, find
-    Bench(Box<bench::Bench>),
+    Bench(Box<Bench>),
     /// What a batch system runs around jobs, so that they find an instance over their nodes
     #[command(subcommand)]
     Site(Site),
@@ -135,11 +142,11 @@ pub(crate) enum Do {
     Keep { run_dir: PathBuf },
     #[command(name = "__image", hide = true)]
     Image { cache: PathBuf, pid: u32, request: String },
-    #[command(name = stages::STAGER, hide = true, subcommand)]
+    #[command(name = STAGER, hide = true, subcommand)]
     Stager(Stage),
-    #[command(name = stages::HELPER, hide = true)]
+    #[command(name = HELPER, hide = true)]
     StageHelper,
-    #[command(name = stages::HANDS, hide = true)]
+    #[command(name = HANDS, hide = true)]
     StageHands,
     #[command(name = mayfly_site::DOOR, hide = true)]
     SiteDoor { run: PathBuf },
@@ -166,12 +173,12 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) keep: bool,
     /// Copy a file or tree from outside into the instance before the command starts; repeatable
-    #[arg(long, value_name = "FROM:TO", value_parser = stages::inward)]
-    pub(crate) stage_in: Vec<stages::Transfer>,
+    #[arg(long, value_name = "FROM:TO", value_parser = values::inward)]
+    pub(crate) stage_in: Vec<values::Transfer>,
     /// Copy a file or tree of the instance to a place outside when the command has ended, however
     /// it ended; repeatable: the most important first
-    #[arg(long, value_name = "FROM:TO", value_parser = stages::outward)]
-    pub(crate) stage_out: Vec<stages::Transfer>,
+    #[arg(long, value_name = "FROM:TO", value_parser = values::outward)]
+    pub(crate) stage_out: Vec<values::Transfer>,
     /// Copy the whole tree to this new directory at the end: the same as --stage-out .:DIR
     #[arg(long, value_name = "DIR")]
     pub(crate) save: Option<PathBuf>,
@@ -226,7 +233,7 @@ impl Which {
     pub(crate) fn name(&self) -> String {
         let own = || {
             let mount = std::env::var_os("MAYFLY_MOUNT")?;
-            let name = crate::layout::instance_of(Path::new(&mount))?.name;
+            let name = instances::instance_of(Path::new(&mount))?.name;
             // One of several nodes on one machine: `name@1`.
             name.split('@').next().map(str::to_owned)
         };
@@ -463,7 +470,7 @@ pub(crate) struct Make {
     deadline: Option<u64>,
     /// Tell requests in the log (`mayfly logs`) that take longer, such as 200ms, and where the time
     /// went; off: none [default: 1s]
-    #[arg(long, value_name = "TIME|off", value_parser = crate::logs::slow_ms)]
+    #[arg(long, value_name = "TIME|off", value_parser = values::slow_ms)]
     slow: Option<u64>,
 }
 

@@ -2,18 +2,15 @@
 
 use std::{io::IsTerminal, time::Duration};
 
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Result, anyhow, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use mayfly_deploy::{
-    Config, Depth, Found, Members, Pool,
-    nodes::{
-        Fleet, Launch, NodeReport, NodeState, Progress, Trouble, is_this_machine, remembered,
-        report_all,
-    },
+    Depth, Members, Pool,
+    nodes::{Fleet, Launch, NodeReport, NodeState, Progress, Trouble, is_this_machine, report_all},
 };
 use serde_json::{Value, json};
 
-use crate::{run, size, stage};
+use crate::{size, stage};
 
 /// Starts all nodes, with a line of progress on a terminal.
 pub(crate) fn launch(launch: &Launch) -> Result<Fleet> {
@@ -53,41 +50,6 @@ pub(crate) fn expect_first_here(launch: &Launch) -> Result<()> {
          there, or a client first"
     );
     Ok(())
-}
-
-/// The nodes of an instance, from whatever node of it is on this machine, or since it was started
-/// from here; `None` when it has one node, or there is no such instance.
-pub(crate) fn members(name: &str) -> Result<Option<Members>> {
-    for name in std::iter::once(name.to_owned()).chain(run::names_of_nodes(name)) {
-        let run_dir = match Found::look(&name)? {
-            Found::Running(config) => config.run_dir,
-            Found::Stale(run_dir) => run_dir,
-            Found::Absent => continue,
-        };
-        if let Some(members) = Members::load(&run_dir)? {
-            return Ok(Some(members));
-        }
-    }
-    remembered(name)
-}
-
-/// The configuration of node `node` of the instance `name`, which must be on this machine.
-pub(crate) fn node(name: &str, node: u32) -> Result<Config> {
-    for name in std::iter::once(name.to_owned()).chain(run::names_of_nodes(name)) {
-        match Found::look(&name) {
-            Ok(Found::Running(config)) if config.node.unwrap_or(0) == node => return Ok(*config),
-            _ => {}
-        }
-    }
-    match members(name)? {
-        Some(members) => match members.nodes.get(node as usize) {
-            Some(member) => {
-                bail!("node {node} of {name:?} does not run here; its host is {}", member.host)
-            }
-            None => bail!("{name:?} has {} nodes, the first is number 0", members.nodes.len()),
-        },
-        None => run::running(name),
-    }
 }
 
 /// Tells the user what was lost with daemons that died.

@@ -10,7 +10,7 @@ use mayfly_deploy::{
 };
 use serde_json::{Value, json};
 
-use crate::{arguments, run};
+use crate::{arguments, instances};
 
 /// Something is wrong.
 const WRONG: u8 = 1;
@@ -58,11 +58,13 @@ fn perform(wanted: &arguments::Fsck) -> Result<bool> {
 
 /// A node of the instance on this machine: whichever runs, it can ask all others.
 fn any_node(name: &str) -> Result<Config> {
-    let first = run::running(name);
+    let first = instances::running(name);
     if first.is_ok() {
         return first;
     }
-    let others = run::names_of_nodes(name).into_iter().filter_map(|name| run::running(&name).ok());
+    let others = instances::names_of_nodes(name)
+        .into_iter()
+        .filter_map(|name| instances::running(&name).ok());
     others.min_by_key(|config| config.node).map_or(first, Ok)
 }
 

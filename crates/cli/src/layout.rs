@@ -8,10 +8,10 @@ use std::{
 };
 
 use anyhow::{Result, anyhow, bail, ensure};
-use mayfly_deploy::{Config, Found, Laid, LayoutWords, environment, layout_of, set_layout};
+use mayfly_deploy::{Laid, LayoutWords, environment, layout_of, set_layout};
 use serde_json::{Value, json};
 
-use crate::{arguments, run, size};
+use crate::{arguments, instances, size};
 
 const EINVAL: i32 = 22;
 const ENODATA: i32 = 61;
@@ -81,21 +81,13 @@ fn why_not_set(error: &io::Error, layout: &LayoutWords) -> String {
 fn enter(paths: &[PathBuf]) -> Result<()> {
     let Some(path) = paths.first() else { return Ok(()) };
     let path = std::path::absolute(path)?;
-    let Some(config) = instance_of(&path) else { return Ok(()) };
+    let Some(config) = instances::instance_of(&path) else { return Ok(()) };
     if std::env::var_os("MAYFLY_MOUNT").is_some_and(|mount| mount == *config.mount) {
         return Ok(());
     }
     let mut command = Command::new(std::env::current_exe()?);
     command.args(std::env::args_os().skip(1)).envs(environment::variables(&config));
     bail!("cannot enter the instance {:?}: {}", config.name, command.exec())
-}
-
-/// The running instance of this machine that has the path.
-pub(crate) fn instance_of(path: &Path) -> Option<Config> {
-    run::names().into_iter().find_map(|name| match Found::look(&name) {
-        Ok(Found::Running(config)) if path.starts_with(&config.mount) => Some(*config),
-        _ => None,
-    })
 }
 
 fn json(path: &Path, laid: &Laid) -> Result<Value> {

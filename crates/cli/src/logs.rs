@@ -8,28 +8,13 @@ use std::{
 
 use anyhow::{Result, bail, ensure};
 use mayfly_deploy::{
-    Config, Found, Level, Line, SLOW_MS_MIN,
+    Config, Found, Line,
     nodes::{Logs, Members, Wanted, this_host},
     what_to_do,
 };
 use serde_json::json;
 
-use crate::{arguments, fleet};
-
-/// `--level`.
-pub(crate) fn level(word: &str) -> Result<Level, String> {
-    Level::of(word).ok_or_else(|| "choose info, warn or error".to_owned())
-}
-
-/// `--slow` of start and run, milliseconds.
-pub(crate) fn slow_ms(text: &str) -> Result<u64, String> {
-    if text == "off" {
-        return Ok(0);
-    }
-    let span = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    let ms = u64::try_from(span.as_millis()).ok().filter(|ms| *ms >= SLOW_MS_MIN);
-    ms.ok_or_else(|| format!("choose at least {SLOW_MS_MIN}ms, or off"))
-}
+use crate::{arguments, instances};
 
 pub(crate) fn logs(wanted: &arguments::Logs) -> Result<()> {
     let name = wanted.instance.clone().or_else(|| wanted.name.clone());
@@ -81,7 +66,7 @@ fn begin(name: &str, wanted: &arguments::Logs) -> Result<(Logs, Option<Members>)
     let since_ms = since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
     let (level, follow) = (wanted.level, wanted.follow);
     let what = Wanted { since_ms, level, follow };
-    if let Some(members) = fleet::members(name)? {
+    if let Some(members) = instances::members(name)? {
         let count = members.nodes.len();
         if let Some(node) = wanted.node {
             ensure!((node as usize) < count, "{name:?} has {count} nodes, the first is number 0");

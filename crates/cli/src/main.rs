@@ -4,6 +4,7 @@ mod arguments;
 mod bench;
 mod fleet;
 mod fsck;
+mod instances;
 mod layout;
 mod logs;
 mod manual;

@@ -13,21 +13,8 @@ use std::{
 use anyhow::{Context, Result};
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
-use mayfly_deploy::PROTOCOL_VERSION;
 
-use crate::arguments::Arguments;
-
-/// What `mayfly --version` prints behind the name: the release, the commit where whoever built it
-/// has said it (`MAYFLY_COMMIT`), and the version of what nodes say to each other. Only nodes with
-/// one version make an instance.
-pub(crate) fn version() -> &'static str {
-    static TEXT: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
-        let commit = option_env!("MAYFLY_COMMIT").filter(|commit| !commit.is_empty());
-        let commit = commit.map_or_else(|| "not packaged".to_owned(), |id| format!("commit {id}"));
-        format!("{} ({commit}, protocol {PROTOCOL_VERSION})", env!("CARGO_PKG_VERSION"))
-    });
-    &TEXT
-}
+use crate::arguments::{Arguments, version};
 
 /// Pages that `mayfly help` prints.
 const SUBJECTS: [(&str, &str); 14] = [

@@ -18,7 +18,7 @@ use mayfly_metrics::Node;
 use serde_json::Value;
 use tiny_http::{Header, Method, Request, Response, Server};
 
-use crate::{arguments, fleet, run, show, stage};
+use crate::{arguments, instances, stage};
 
 /// What the texts are called by HTTP.
 const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -56,12 +56,12 @@ fn gather(wanted: &arguments::Metrics) -> Result<String> {
 pub(crate) fn nodes(name: Option<&str>, all_nodes: bool, depth: Depth) -> Result<Vec<Node>> {
     let names = match name {
         Some(name) => BTreeSet::from([name.to_owned()]),
-        None if all_nodes => show::instances(),
-        None => show::instances_here(),
+        None if all_nodes => instances::instances(),
+        None => instances::instances_here(),
     };
     let mut nodes = Vec::new();
     for name in names {
-        match fleet::members(&name)? {
+        match instances::members(&name)? {
             Some(members) if all_nodes => {
                 let reports = report_all(&members, depth)?.into_iter();
                 nodes.extend(reports.map(|told| Node {
@@ -83,7 +83,7 @@ pub(crate) fn nodes(name: Option<&str>, all_nodes: bool, depth: Depth) -> Result
 /// Stages are told by the node's own machine, if that is this one.
 fn with_staging(mut report: Value, name: &str) -> Value {
     let of_node = format!("{name}@{}", report["node"]);
-    if let Ok(config) = run::running(&of_node).or_else(|_| run::running(name))
+    if let Ok(config) = instances::running(&of_node).or_else(|_| instances::running(name))
         && report["node"] == config.node.unwrap_or(0)
     {
         report["staging"] = stage::work(&config);
@@ -94,7 +94,7 @@ fn with_staging(mut report: Value, name: &str) -> Value {
 /// The nodes of an instance on this machine.
 fn here(name: &str, depth: Depth) -> Result<Vec<Node>> {
     let mut nodes = Vec::new();
-    for of_node in std::iter::once(name.to_owned()).chain(run::names_of_nodes(name)) {
+    for of_node in std::iter::once(name.to_owned()).chain(instances::names_of_nodes(name)) {
         let (node, report) = match Found::look(&of_node)? {
             Found::Running(config) => {
                 let staging = stage::work(&config);

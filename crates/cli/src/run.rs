@@ -6,21 +6,16 @@ use std::{
     process::ExitStatus,
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use mayfly_deploy::{
-    Audience, Config, Durability, Found, Lifeline, command, control, default_run_root, is_seen,
-    launch,
+    Audience, Config, Durability, Lifeline, command, control, is_seen, launch,
     nodes::{Fleet, Launch, stop_all},
-    what_is_left,
 };
 
 use crate::{
-    arguments, fleet, report,
-    stage::{self, Transfer},
+    arguments::{self, values::Transfer},
+    fleet, instances, report, stage,
 };
-
-/// Which node of an instance of several, for commands that do not say it.
-const NODE: &str = "MAYFLY_NODE";
 
 pub(crate) fn run(run: &arguments::Run) -> Result<()> {
     let save = run.save.as_deref().map(check_target).transpose()?;
@@ -33,7 +28,7 @@ pub(crate) fn run(run: &arguments::Run) -> Result<()> {
         Some(many) => {
             fleet::expect_first_here(&many)?;
             let started = fleet::launch(&many)?;
-            let config = running(&started.members.name)?;
+            let config = instances::running(&started.members.name)?;
             (Hold::Many(started), config)
         }
         None => {
@@ -210,7 +205,7 @@ pub(crate) fn hint_without_mount(config: &Config) -> Option<String> {
 
 /// A shell of the user's in a running instance.
 pub(crate) fn enter(wanted: &arguments::Entered) -> Result<()> {
-    let config = node(&wanted.which.name(), wanted.node)?;
+    let config = instances::node(&wanted.which.name(), wanted.node)?;
     command::end_like(command::run(&config, &[shell()])?);
 }
 
@@ -228,7 +223,7 @@ fn start_many(many: &Launch) -> Result<()> {
     let started = fleet::launch(many)?;
     let (name, count) = (started.members.name.clone(), started.members.nodes.len());
     started.detach()?;
-    let Ok(config) = node(&name, None) else {
+    let Ok(config) = instances::node(&name, None) else {
         eprintln!("mayfly: {name:?} serves on {count} nodes, none of them here");
         return Ok(());
     };
@@ -244,71 +239,19 @@ fn start_many(many: &Launch) -> Result<()> {
     Ok(())
 }
 
-/// Names of run directories.
-pub(crate) fn names() -> Vec<String> {
-    let entries = std::fs::read_dir(default_run_root()).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries
-        .filter(|entry| entry.path().join("lock").exists())
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect();
-    names.sort();
-    names
-}
-
-/// Those of nodes that share this machine with another one of their instance.
-pub(crate) fn names_of_nodes(name: &str) -> Vec<String> {
-    let mut names = names();
-    names.retain(|node| node.strip_prefix(name).is_some_and(|rest| rest.starts_with('@')));
-    names
-}
-
-/// The instance, as seen from one of its nodes on this machine.
-pub(crate) fn node(name: &str, wanted: Option<u32>) -> Result<Config> {
-    let usual = std::env::var(NODE).ok().filter(|text| !text.is_empty());
-    let usual = usual.map(|text| text.parse().with_context(|| format!("{NODE}={text}")));
-    if let Some(node) = wanted.map(Ok).or(usual).transpose()? {
-        let config = fleet::node(name, node)?;
-        ensure!(
-            config.serves_programs,
-            "node {node} of {name:?} serves no programs: it is not among the --clients of its start"
-        );
-        return Ok(config);
-    }
-    let first = running(name);
-    if first.as_ref().is_ok_and(|config| config.serves_programs) {
-        return first;
-    }
-    let others = names_of_nodes(name).into_iter().filter_map(|name| running(&name).ok());
-    let others = others.filter(|config| config.serves_programs);
-    match others.min_by_key(|config| config.node) {
-        Some(config) => Ok(config),
-        None if first.is_ok() => bail!("no node of {name:?} here is among its --clients"),
-        None => first,
-    }
-}
-
-/// The configuration of a running instance, or an error that says what there is instead.
-pub(crate) fn running(name: &str) -> Result<Config> {
-    match Found::look(name)? {
-        Found::Running(config) => Ok(*config),
-        Found::Stale(run_dir) => bail!(what_is_left(name, &run_dir)),
-        Found::Absent => bail!("no instance {name:?}; `mayfly status` lists those that run"),
-    }
-}
-
 pub(crate) fn mount(mount: &arguments::Mount) -> Result<()> {
-    control::mount(&node(&mount.which.name(), mount.node)?, &mount.point)
+    control::mount(&instances::node(&mount.which.name(), mount.node)?, &mount.point)
 }
 
 pub(crate) fn stop(name: &str) -> Result<()> {
-    if let Ok(config) = node(name, None) {
+    if let Ok(config) = instances::node(name, None) {
         stage::wait_for_all(&config);
     }
-    if let Some(members) = fleet::members(name)? {
+    if let Some(members) = instances::members(name)? {
         fleet::say_lost(name, &stop_all(&members)?);
         return Ok(());
     }
-    let config = running(name)?;
+    let config = instances::running(name)?;
     say_lost(&config, control::stop(&config)?.as_deref());
     if config.keep {
         eprintln!("mayfly: the data are in {}", config.data_dir.display());

@@ -1,6 +1,6 @@
 //! Looking at instances.
 
-use std::{collections::BTreeSet, io::Write, path::Path};
+use std::{io::Write, path::Path};
 
 use anyhow::{Result, anyhow, ensure};
 use mayfly_deploy::{
@@ -8,12 +8,12 @@ use mayfly_deploy::{
     containers::Needs,
     default_run_root, doctor, environment,
     machine::{self, Finding, Level},
-    nodes::{job, names_elsewhere},
+    nodes::job,
     report, what_to_do,
 };
 use serde_json::{Value, json};
 
-use crate::{arguments, fleet, run, size, stage};
+use crate::{arguments, fleet, instances, run, size, stage};
 
 pub(crate) fn environment(wanted: &arguments::Env) -> Result<()> {
     let name = match &wanted.job {
@@ -24,7 +24,7 @@ pub(crate) fn environment(wanted: &arguments::Env) -> Result<()> {
         }
         None => wanted.entered.which.name(),
     };
-    let config = run::node(&name, wanted.entered.node)?;
+    let config = instances::node(&name, wanted.entered.node)?;
     if wanted.json {
         println!("{}", serde_json::to_string_pretty(&Needs::of(&config)?)?);
         return Ok(());
@@ -54,14 +54,14 @@ pub(crate) fn environment(wanted: &arguments::Env) -> Result<()> {
 
 pub(crate) fn status(wanted: &arguments::Status) -> Result<()> {
     if let Some(name) = &wanted.name {
-        if let Some(members) = fleet::members(name)? {
+        if let Some(members) = instances::members(name)? {
             let (value, trouble) = fleet::status(&members, wanted.json)?;
             if let Some(value) = value {
                 println!("{}", serde_json::to_string_pretty(&value)?);
             }
             return trouble;
         }
-        let report = report(run::running(name)?)?;
+        let report = report(instances::running(name)?)?;
         if wanted.json {
             println!("{}", serde_json::to_string_pretty(&with_stages(&report)?)?);
         } else {
@@ -70,7 +70,7 @@ pub(crate) fn status(wanted: &arguments::Status) -> Result<()> {
         return report.trouble().map_or(Ok(()), |trouble| Err(anyhow!(trouble)));
     }
     let mut values = Vec::new();
-    let names = instances();
+    let names = instances::instances();
     for name in &names {
         match status_of(name, wanted.json) {
             Ok(value) => values.extend(value),
@@ -87,14 +87,14 @@ pub(crate) fn status(wanted: &arguments::Status) -> Result<()> {
 
 /// One of all instances; its trouble is told and does not count.
 fn status_of(name: &str, as_json: bool) -> Result<Option<Value>> {
-    if let Some(members) = fleet::members(name)? {
+    if let Some(members) = instances::members(name)? {
         let (value, trouble) = fleet::status(&members, as_json)?;
         if let Err(trouble) = trouble {
             eprintln!("mayfly: {trouble}");
         }
         return Ok(value);
     }
-    let report = report(run::running(name)?)?;
+    let report = report(instances::running(name)?)?;
     if let Some(trouble) = report.trouble() {
         eprintln!("mayfly: {trouble}");
     }
@@ -198,18 +198,6 @@ fn dead_instances(clean: bool) -> Dead {
         }
     }
     dead
-}
-
-/// Names of instances on this machine, those of several nodes once.
-pub(crate) fn instances_here() -> BTreeSet<String> {
-    // A node that shares its machine with the first one is called `name@1`.
-    let whole = |name: String| name.split('@').next().unwrap_or_default().to_owned();
-    run::names().into_iter().map(whole).collect()
-}
-
-/// The same, with those that were started from here and are elsewhere.
-pub(crate) fn instances() -> BTreeSet<String> {
-    instances_here().into_iter().chain(names_elsewhere()).collect()
 }
 
 fn print(report: &Report) {

@@ -23,11 +23,14 @@ use ratatui::{
     widgets::{Block, Clear, Paragraph, Row, Table},
 };
 
-use crate::{arguments, metrics, size};
+use crate::{
+    arguments::{
+        self,
+        values::{INTERVAL_MS_MAX, INTERVAL_MS_MIN},
+    },
+    metrics, size,
+};
 
-/// Intervals between two looks, milliseconds.
-const SHORTEST: u64 = 100;
-const LONGEST: u64 = 60_000;
 /// A key is noticed within that time, and so is what a look has found.
 const PATIENCE: Duration = Duration::from_millis(50);
 const KEYS: &str = " q end  Tab next table  s sort  + - interval  ? help";
@@ -51,17 +54,6 @@ const HELP: [&str; 15] = [
 
 /// Rows of each table without a screen.
 const ROWS_ONCE: usize = 20;
-
-/// `--interval`.
-pub(crate) fn interval(text: &str) -> Result<Duration, String> {
-    let interval = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    let within = u128::from(SHORTEST)..=u128::from(LONGEST);
-    if within.contains(&interval.as_millis()) {
-        Ok(interval)
-    } else {
-        Err(format!("{SHORTEST} ms to {} s", LONGEST / 1000))
-    }
-}
 
 pub(crate) fn top(wanted: &arguments::Top) -> Result<()> {
     if wanted.once || wanted.json || !std::io::stdout().is_terminal() {
@@ -418,8 +410,8 @@ impl Screen {
             KeyCode::Tab => self.shown = self.shown.next(),
             KeyCode::Char('s') => self.order = self.order.next(),
             KeyCode::Char('?') => self.help = !self.help,
-            KeyCode::Char('+') => self.interval.store((interval * 2).min(LONGEST), Relaxed),
-            KeyCode::Char('-') => self.interval.store((interval / 2).max(SHORTEST), Relaxed),
+            KeyCode::Char('+') => self.interval.store((interval * 2).min(INTERVAL_MS_MAX), Relaxed),
+            KeyCode::Char('-') => self.interval.store((interval / 2).max(INTERVAL_MS_MIN), Relaxed),
             _ => {}
         }
         false

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use clap::Args;
 use mayfly_deploy::Level;
 
-use crate::{logs, stage};
+use super::values;
 
 const ABOUT: &str = "\
 A line is a time (UTC), a level, a node, a part of it, and what happened. Levels: INFO (began,
@@ -46,10 +46,10 @@ pub(crate) struct Logs {
     #[arg(long, short)]
     pub(crate) follow: bool,
     /// Lines of the last 10m, say, or since a file was changed
-    #[arg(long, value_name = "TIME|FILE", value_parser = stage::moment)]
+    #[arg(long, value_name = "TIME|FILE", value_parser = values::moment)]
     pub(crate) since: Option<SystemTime>,
     /// Lines as bad as this: info, warn or error
-    #[arg(long, value_name = "LEVEL", value_parser = logs::level, default_value = "info")]
+    #[arg(long, value_name = "LEVEL", value_parser = values::level, default_value = "info")]
     pub(crate) level: Level,
     /// An object a line: time, level, node, host, part, text
     #[arg(long)]

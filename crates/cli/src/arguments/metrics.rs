@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use crate::stage;
+use super::values;
 
 const ABOUT: &str = "\
 What is exposed: `mayfly help metrics`. Nothing of it is a path or a secret.
@@ -33,7 +33,7 @@ pub(crate) struct Metrics {
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Write it again and again, until this is ended
-    #[arg(long, value_name = "TIME", value_parser = stage::span, requires = "output")]
+    #[arg(long, value_name = "TIME", value_parser = values::span, requires = "output")]
     pub(crate) every: Option<Duration>,
     /// Print the page that explains each metric
     #[arg(long, exclusive = true)]

@@ -4,8 +4,15 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::Entered;
-use crate::{size, stage};
+use super::{Entered, values};
+use crate::size;
+
+/// The hidden subcommand that copies: `__stage in|out` and the arguments of `stage`.
+pub(crate) const STAGER: &str = "__stage";
+/// The hidden subcommand by which a process on another node is reached; it reads which node it is.
+pub(crate) const HELPER: &str = "__stage-helper";
+/// What that becomes: it copies what it is told to.
+pub(crate) const HANDS: &str = "__stage-hands";
 
 const STAGES: &str = "\
 One source becomes DESTINATION; several, or one with DESTINATION ending in a slash, go into
@@ -67,7 +74,7 @@ pub(crate) struct Staging {
     #[arg(long, value_name = "FILE")]
     pub(crate) files_from: Option<PathBuf>,
     /// Only files changed within this time (2h, 30m), or after this file was
-    #[arg(long, value_name = "TIME|FILE", value_parser = stage::moment)]
+    #[arg(long, value_name = "TIME|FILE", value_parser = values::moment)]
     pub(crate) newer: Option<std::time::SystemTime>,
     /// Only files of so many bytes or more
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
@@ -141,7 +148,7 @@ pub(crate) struct Staging {
 #[derive(Debug, Args)]
 pub(crate) struct Every {
     /// How often: 10m, 1h
-    #[arg(value_name = "TIME", value_parser = stage::span)]
+    #[arg(value_name = "TIME", value_parser = values::span)]
     pub(crate) span: std::time::Duration,
     #[command(flatten)]
     pub(crate) staging: Staging,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::top;
+use super::values;
 
 const ABOUT: &str = "\
 It shows nodes, and below them one of five tables: kinds of operations, waits for answers,
@@ -30,7 +30,7 @@ pub(crate) struct Top {
     #[arg(long)]
     pub(crate) all_nodes: bool,
     /// Time between two looks, 100ms to 1m
-    #[arg(long, value_name = "TIME", value_parser = top::interval, default_value = "2s")]
+    #[arg(long, value_name = "TIME", value_parser = values::interval, default_value = "2s")]
     pub(crate) interval: Duration,
     /// Print what goes on during one interval, and end; so it is without a terminal
     #[arg(long)]

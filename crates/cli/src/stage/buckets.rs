@@ -9,7 +9,10 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use mayfly_stage::{Bucket, Cancel, Journal, Options, Pair, Report, download, upload};
 
-use super::{Places, show::Screen, split_pattern};
+use super::{
+    places::{Places, split_pattern},
+    show::Screen,
+};
 use crate::arguments::Staging;
 
 /// Each request waits for a network: more threads than between directories.

@@ -12,7 +12,14 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use mayfly_stage::{Cancel, Journal, Options, Pair, Report, Worker};
 
-use super::{cancelled_by_signals, known, options, pairs, show::Screen, stand_back, workers};
+use super::{
+    buckets,
+    choices::{cancelled_by_signals, options, stand_back},
+    known,
+    places::pairs,
+    show::Screen,
+    workers,
+};
 use crate::arguments::Every;
 
 /// Whoever waits for the next time looks so often whether it is over.
@@ -22,7 +29,7 @@ const NAP: Duration = Duration::from_millis(100);
 pub(super) fn copy(every: &Every) -> Result<ExitCode> {
     let staging = &every.staging;
     ensure!(
-        !super::buckets::are_meant(&staging.paths),
+        !buckets::are_meant(&staging.paths),
         "`stage every` keeps a whole copy by renaming it, which an object store cannot do; use \
          `mayfly stage out --changed` from time to time"
     );

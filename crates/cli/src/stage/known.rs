@@ -15,10 +15,10 @@ use mayfly_stage::{
     registry::{self, Entry, Shown, State},
 };
 
-use super::PARTLY;
+use super::outcome::PARTLY;
 use crate::{
     arguments::{Stage, StageIds, StageStatus},
-    run, size,
+    instances, size,
 };
 
 /// Where the process that copies tells of itself.
@@ -126,7 +126,7 @@ pub(super) fn leave(mut command: Command, config: &Config) -> Result<()> {
 }
 
 pub(super) fn status(wanted: &StageStatus) -> Result<()> {
-    let config = run::node(&wanted.entered.which.name(), wanted.entered.node)?;
+    let config = instances::node(&wanted.entered.which.name(), wanted.entered.node)?;
     let all = registry::list(&directory(&config));
     if wanted.json {
         println!("{}", serde_json::to_string_pretty(&all)?);
@@ -189,7 +189,7 @@ fn meant(directory: &Path, ids: &[u32]) -> Result<Vec<Shown>> {
 }
 
 pub(super) fn wait(wanted: &StageIds) -> Result<ExitCode> {
-    let config = run::node(&wanted.entered.which.name(), wanted.entered.node)?;
+    let config = instances::node(&wanted.entered.which.name(), wanted.entered.node)?;
     let directory = directory(&config);
     let ids: Vec<u32> = meant(&directory, &wanted.ids)?.iter().map(|shown| shown.id).collect();
     let ended = registry::wait(&directory, &ids, None);
@@ -201,7 +201,7 @@ pub(super) fn wait(wanted: &StageIds) -> Result<ExitCode> {
 }
 
 pub(super) fn cancel(wanted: &StageIds) -> Result<()> {
-    let config = run::node(&wanted.entered.which.name(), wanted.entered.node)?;
+    let config = instances::node(&wanted.entered.which.name(), wanted.entered.node)?;
     let directory = directory(&config);
     let mut running = meant(&directory, &wanted.ids)?;
     running.retain(|shown| shown.state == State::Running);

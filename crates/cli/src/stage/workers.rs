@@ -19,12 +19,11 @@ use mayfly_deploy::{Config, Members, command_inside, environment, keep_to_proces
 use mayfly_stage::{Worker, hand_on, inherited};
 
 use super::known;
-use crate::fleet;
+use crate::{
+    arguments::{HANDS, HELPER},
+    instances,
+};
 
-/// The hidden subcommand by which a process on another node is reached; it reads which node it is.
-pub(crate) const HELPER: &str = "__stage-helper";
-/// What that becomes: it copies what it is told to.
-pub(crate) const HANDS: &str = "__stage-hands";
 /// Where the process that copies learns of them.
 const VARIABLE: &str = "MAYFLY_STAGE_WORKERS";
 /// So many nodes take part unless the user asks for another number: each is reached by a process
@@ -126,7 +125,7 @@ pub(crate) fn help() -> Result<()> {
     if let Some(cpus) = &cpus {
         keep_to_processors(cpus)?;
     }
-    let config = fleet::node(&name, node)?;
+    let config = instances::of_node(&name, node)?;
     let program = std::env::current_exe()?;
     let mut command = command_inside(&config, program.as_os_str())?;
     command.arg(HANDS).envs(environment::variables(&config));
