@@ -2,7 +2,10 @@
 
 use serde::Serialize;
 
-use crate::{Report, page::count};
+use crate::{
+    Report,
+    figures::{count, time},
+};
 
 /// Something that a user may want to change, or know.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -180,7 +183,7 @@ fn waits(report: &Report) -> Option<Finding> {
         percent(asked, all),
         (100.0 * waited / busy).min(100.0),
         count(most.count),
-        crate::page::time(most.quantile(0.5).unwrap_or(0.0)),
+        time(most.quantile(0.5).unwrap_or(0.0)),
     );
     let advice = if report.requests_between_nodes > 0 {
         "Requests to other nodes take the longest. Let the process that made files use them, or \

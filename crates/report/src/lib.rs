@@ -4,6 +4,7 @@
 //! It is made from what the nodes report ([`mayfly_metrics::work`]); [`Report`] is the form of
 //! `--json`, [`page`] makes one page of it that needs nothing else.
 
+mod figures;
 mod findings;
 mod page;
 mod plot;

@@ -56,7 +56,7 @@ fn draw(
         .x_desc("seconds")
         .y_desc(unit)
         .y_labels(4)
-        .y_label_formatter(&|value| crate::page::short(*value))
+        .y_label_formatter(&|value| crate::figures::short(*value))
         .draw()
         .map_err(|error| error.to_string())?;
     let colour = RGBColor(31, 119, 180);
