@@ -6,6 +6,7 @@
 //!
 //! Only variables are set: nothing of a running process is changed.
 
+mod cannot_run;
 pub mod command;
 pub mod containers;
 pub(crate) mod namespace;

@@ -39,14 +39,15 @@ pub use elsewhere::{names_elsewhere, remembered};
 pub use fleet::{Fleet, Launch, NodeReport, NodeState, Progress, Trouble, report_all, stop_all};
 pub use hosts::{NODES_MAX, expand as expand_hosts, of_file as hosts_of_file};
 pub use launcher::Launcher;
-pub use logs::{Logs, Wanted};
+pub use logs::Logs;
 pub use members::{Member, Members};
 pub use net::{Fabric, Net as Network, parse_ports};
 pub use pools::{POOLS_MAX, pools, pools_of_file};
 pub use relay::run_relay;
 pub use roles::{RoleLists, Roles};
 pub use topology::pools_of_the_topology;
-pub use words::{NODE, RELAY};
+
+pub use words::{NODE, RELAY, Wanted};
 
 /// Name of the host on which we are.
 #[must_use]

@@ -1,7 +1,7 @@
 //! Running the user's command in an instance.
 
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     io,
     os::unix::process::ExitStatusExt,
     process::{Child, ExitStatus},
@@ -18,28 +18,9 @@ use signal_hook::{
 };
 
 use super::namespace;
+
+pub use super::cannot_run::CannotRun;
 use crate::{Config, environment};
-
-/// A command that was not started, or not to its first instruction.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot run {}", program.display())]
-pub struct CannotRun {
-    program: OsString,
-    source: io::Error,
-}
-
-impl CannotRun {
-    pub(super) fn new(program: &OsStr, source: io::Error) -> CannotRun {
-        CannotRun { program: program.to_owned(), source }
-    }
-
-    /// The exit status that shells and `env` use: 127 for a program that is not there, 126 for one
-    /// that cannot be executed.
-    #[must_use]
-    pub fn exit_code(&self) -> u8 {
-        if self.source.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
-    }
-}
 
 /// Signals that are handed on to the command when somebody sends them to us.
 const HANDED_ON: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH];

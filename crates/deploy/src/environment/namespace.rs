@@ -16,7 +16,7 @@ use anyhow::{Context, Result};
 use mayfly_fuse::Way;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::command::CannotRun;
+use super::cannot_run::CannotRun;
 use crate::{Config, supervisor::control};
 
 /// The hidden subcommand that joins the namespace of a mount: `__inside RUN_DIR -- COMMAND...`.

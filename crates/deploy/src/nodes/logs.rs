@@ -25,11 +25,11 @@ use super::{
     Members, Trouble,
     agent::say,
     fleet::{Root, order_of, trouble},
-    words::{self, Job, Lines, Order, Place, Said, Up, read_line},
+    words::{self, Job, Lines, Next, Order, Page, Place, Said, Up, Wanted, read_line},
 };
 use crate::{
     Config, default_run_root,
-    log::{Level, Line, Reader, Taken},
+    log::{Line, Reader, Taken},
 };
 
 /// Lines of one page, bytes together.
@@ -41,42 +41,6 @@ const PAGE_MAX: Duration = Duration::from_secs(40);
 /// New lines of several nodes are put in order when none has come for so long, or the first of them
 /// has waited for twice as long.
 const GATHER: Duration = Duration::from_millis(250);
-
-/// What is wanted of the logs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wanted {
-    /// Lines from then on, milliseconds since the epoch.
-    pub since_ms: u64,
-    /// Lines that are as bad as this.
-    pub level: Level,
-    /// And those that will be written.
-    pub follow: bool,
-}
-
-impl Wanted {
-    fn is(&self, line: &Line) -> bool {
-        line.time_ms >= self.since_ms && line.level >= self.level
-    }
-}
-
-/// A part of a node's log.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Page {
-    pub(super) lines: Vec<Line>,
-    pub(super) next: Next,
-}
-
-/// What comes after a page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Next {
-    /// Another one, when it is asked for.
-    Page,
-    /// Lines that are yet to be written, as they come.
-    New,
-    /// That was all.
-    Nothing,
-}
 
 /// The next page of this node is wanted.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]

@@ -13,15 +13,11 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{
-    Roles,
-    launcher::Launcher,
-    logs::{Next, Page, Wanted},
-    net::Net,
-};
+use super::{Roles, launcher::Launcher, net::Net};
 use crate::{
     Depth, Options,
     instance::{Shared, data_dirs::DataDir},
+    log::{Level, Line},
 };
 
 /// Longest line that is read, bytes: the list of the largest instance fits.
@@ -192,6 +188,42 @@ impl Lines {
         let whole = std::mem::replace(&mut self.0, rest);
         Ok(whole.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect())
     }
+}
+
+/// What is wanted of the logs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// Lines from then on, milliseconds since the epoch.
+    pub since_ms: u64,
+    /// Lines that are as bad as this.
+    pub level: Level,
+    /// And those that will be written.
+    pub follow: bool,
+}
+
+impl Wanted {
+    pub(super) fn is(&self, line: &Line) -> bool {
+        line.time_ms >= self.since_ms && line.level >= self.level
+    }
+}
+
+/// A part of a node's log.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Page {
+    pub(super) lines: Vec<Line>,
+    pub(super) next: Next,
+}
+
+/// What comes after a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Next {
+    /// Another one, when it is asked for.
+    Page,
+    /// Lines that are yet to be written, as they come.
+    New,
+    /// That was all.
+    Nothing,
 }
 
 #[cfg(test)]
