@@ -18,8 +18,7 @@ use nix::{
     },
     unistd::geteuid,
 };
-
-use crate::remote::words::Still;
+use serde::{Deserialize, Serialize};
 
 /// Seconds and nanoseconds since 1970, by the clock of whoever keeps a file.
 pub type Moment = (i64, i64);
@@ -38,6 +37,15 @@ pub(crate) struct Stat {
     pub(crate) identity: (u64, u64),
     pub(crate) links: u64,
     pub(crate) uid: u32,
+}
+
+/// What tells a file's content from another one, on whatever node it is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Still {
+    pub(crate) inode: u64,
+    pub(crate) bytes: u64,
+    pub(crate) modified: Moment,
+    pub(crate) changed: Moment,
 }
 
 impl Stat {

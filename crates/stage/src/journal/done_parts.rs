@@ -17,7 +17,7 @@ use std::{
     },
 };
 
-use crate::remote::words::Still;
+use crate::copy::settle::Still;
 
 /// A log grows no longer, bytes: parts of some 80 TB.
 const BYTES_MAX: u64 = 64 << 20;

@@ -10,7 +10,10 @@ use std::{
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{Counts, Pair, WhenOpen, copy::settle::Moment};
+use crate::{
+    Counts, Pair, WhenOpen,
+    copy::settle::{Moment, Still},
+};
 
 /// A frame is at most so long, bytes: names of a batch and what went wrong with each.
 const FRAME_BYTES_MAX: u32 = 4 << 20;
@@ -69,15 +72,6 @@ pub(crate) struct Begin {
     pub(super) node: u32,
     /// The name of a file beside the destination.
     pub(super) token: Vec<u8>,
-}
-
-/// What tells a file's content from another one, on whatever node it is looked at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Still {
-    pub(crate) inode: u64,
-    pub(crate) bytes: u64,
-    pub(crate) modified: Moment,
-    pub(crate) changed: Moment,
 }
 
 /// To who copies.
