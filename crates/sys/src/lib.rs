@@ -12,6 +12,7 @@ pub mod fault;
 pub mod file;
 pub mod followed;
 pub mod futex;
+mod ids;
 pub mod interrupt;
 pub mod lock;
 pub mod mapped;

@@ -7,6 +7,8 @@ use crate::{
     text::PathText,
 };
 
+pub use crate::ids::{process_id, thread_id};
+
 /// Largest file size a process may create.
 pub const RLIMIT_FSIZE: usize = 1;
 /// Largest sum of all mappings, bytes.
@@ -24,20 +26,6 @@ pub struct Limit {
     pub soft: u64,
     /// How far `soft` may be raised.
     pub hard: u64,
-}
-
-/// The process.
-#[must_use]
-pub fn process_id() -> u32 {
-    // SAFETY: touches no memory.
-    unsafe { syscall3(number::GETPID, 0, 0, 0) as u32 }
-}
-
-/// The thread.
-#[must_use]
-pub fn thread_id() -> u32 {
-    // SAFETY: touches no memory.
-    unsafe { syscall3(number::GETTID, 0, 0, 0) as u32 }
 }
 
 /// Effective user and group: the owner of new files.

@@ -14,7 +14,7 @@ use core::{
     sync::atomic::{AtomicPtr, AtomicU32, Ordering},
 };
 
-use crate::{Errno, memory, process};
+use crate::{Errno, ids, memory};
 
 /// Capacity with the terminating zero (PATH_MAX).
 const CAPACITY: usize = 4096;
@@ -59,7 +59,7 @@ fn pool() -> Result<NonNull<u8>, Errno> {
 
 fn take_page() -> Result<NonNull<u8>, Errno> {
     let pool = pool()?;
-    let mark = if LENT.load(Ordering::Acquire) == 0 { TAKEN } else { process::process_id() };
+    let mark = if LENT.load(Ordering::Acquire) == 0 { TAKEN } else { ids::process_id() };
     for (index, word) in WORDS.iter().enumerate() {
         if word.load(Ordering::Relaxed) == 0
             && word.compare_exchange(0, mark, Ordering::Acquire, Ordering::Relaxed).is_ok()
