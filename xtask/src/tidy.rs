@@ -4,9 +4,12 @@
 //! stand beside the rules, so that an exception is a line in a diff with its reason.
 
 mod blobs;
+mod circles;
 mod documents;
 mod edges;
 mod lengths;
+mod replaced;
+mod rooms;
 mod rust;
 mod source;
 mod words;
@@ -40,6 +43,9 @@ const RULES: &[(&str, Rule)] = &[
     ("banned in Rust", rust::check),
     ("unsafe stays where it is argued", rust::check_unsafe),
     ("lengths", lengths::check),
+    ("rooms are not full", rooms::check),
+    ("no circles of files", circles::check),
+    ("words that were replaced", replaced::check),
     ("no blobs", blobs::check),
     ("words", words::check),
     ("documents are in step", documents::check),
