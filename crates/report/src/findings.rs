@@ -202,8 +202,8 @@ fn other_nodes(report: &Report) -> Option<Finding> {
          of 100 within {}.",
         percent(wait.count, asked),
         count(wait.count),
-        crate::page::time(wait.quantile(0.5).unwrap_or(0.0)),
-        crate::page::time(wait.quantile(0.99).unwrap_or(0.0)),
+        time(wait.quantile(0.5).unwrap_or(0.0)),
+        time(wait.quantile(0.99).unwrap_or(0.0)),
     );
     let advice = "Files and directories are at the node that made them. Let the processes that \
                   made them use them, or make those that all use before the others begin.";
