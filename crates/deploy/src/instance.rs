@@ -11,6 +11,7 @@
 //!
 //! No process is started here: that is [`crate::supervisor`].
 
+mod attempt;
 pub(crate) mod config;
 pub(crate) mod data_dirs;
 pub mod doctor;
@@ -35,6 +36,7 @@ use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, linkat, open};
 use serde::{Deserialize, Serialize};
 
 use crate::log::LOG_NAME;
+use attempt::Attempt;
 use config::{Audience, Config, Options};
 use data_dirs::DataDir;
 
@@ -147,7 +149,8 @@ impl Instance {
     ///
     /// # Errors
     /// When the name is taken, the mount point is in use, a directory cannot be made, or the
-    /// options contradict each other; nothing is left behind then.
+    /// options contradict each other; what this attempt has made is gone again then, and nothing
+    /// else.
     pub fn make(&self) -> Result<Config> {
         let name = match &self.name {
             Some(name) => name.clone(),
@@ -155,7 +158,11 @@ impl Instance {
         };
         config::check_name(&name)?;
         let config = self.prepare(&name, fresh_identity()?)?;
-        finish_making(config, |config| make_rest(config, None))
+        let made = Attempt::at(&config, |attempt| {
+            make_run_dir(&config, attempt)?;
+            make_rest(&config, None, attempt)
+        });
+        made.map(|()| config)
     }
 
     /// The same for one node of an instance; nobody takes its directories for those of a dead one
@@ -170,22 +177,53 @@ impl Instance {
     ) -> Result<(Config, Locked)> {
         let config = self.prepare(base, instance)?;
         let config = Config { node: Some(node), serves_programs, ..config };
-        let Some(lock) = lock(&config.run_dir)? else {
-            bail!("another node of this name is starting; choose another --name");
-        };
-        Ok((finish_making(config, |config| make_rest(config, shared))?, lock))
+        let made = Attempt::at(&config, |attempt| {
+            make_run_dir(&config, attempt)?;
+            let Some(lock) = lock(&config.run_dir)? else {
+                bail!("another node of this name is starting; choose another --name");
+            };
+            make_rest(&config, shared, attempt)?;
+            Ok(lock)
+        });
+        made.map(|lock| (config, lock))
     }
 
-    /// Makes the run directory, in place of one that a dead instance left.
+    /// Says where everything will be. Whatever can be refused is refused before anything is
+    /// removed, which is what a dead instance of this name left.
     fn prepare(&self, name: &str, instance: u64) -> Result<Config> {
-        // First, since what a dead instance left may be where the mount point is to be.
-        if let Found::Stale(run_dir) = Found::look(name)? {
-            clear_stale(&run_dir)?;
-        }
-        let config = self.lay_out(name, instance)?;
+        let mut config = self.lay_out(name, instance)?;
         config.check()?;
-        make_run_dir(&config)?;
+        let stale = match Found::look(name)? {
+            Found::Stale(run_dir) => Some(run_dir),
+            Found::Running(running) => bail!(is_running(&running)),
+            Found::Absent => None,
+        };
+        let dead = stale.as_deref().and_then(|run_dir| Config::load(run_dir).ok());
+        if let Some(dead) = &dead {
+            ensure!(!has_kept_data(dead), "{}", what_is_left(&dead.name, &dead.run_dir));
+        }
+        expect_nothing_there(&config, dead.as_ref())?;
+        self.choose_mount(&mut config, dead.as_ref(), || {
+            stale.as_deref().map_or(Ok(()), clear_stale)
+        })?;
         Ok(config)
+    }
+
+    /// Chooses the mount point, and has `clear` remove what a dead instance left. That may be in
+    /// the place of the mount point; otherwise a mount point that cannot be is refused before.
+    fn choose_mount(
+        &self,
+        config: &mut Config,
+        dead: Option<&Config>,
+        clear: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let wanted = self.mount.as_deref().map(absolute).transpose()?;
+        if wanted.is_none() || dead.map(|dead| &dead.mount) != wanted.as_ref() {
+            self.mount_point(&config.run_dir)?;
+        }
+        clear()?;
+        (config.mount, config.mount_made) = self.mount_point(&config.run_dir)?;
+        Ok(())
     }
 
     fn lay_out(&self, name: &str, instance: u64) -> Result<Config> {
@@ -203,15 +241,15 @@ impl Instance {
             }
             None => data_dir.join("meta"),
         };
-        let (mount, mount_made) = self.mount_point(&run_dir)?;
         Ok(Config {
             version: config::VERSION,
             name: name.to_owned(),
             instance,
             node: None,
             serves_programs: true,
-            mount,
-            mount_made,
+            // Until it is chosen.
+            mount: run_dir.join("mnt"),
+            mount_made: true,
             object_dir: data_dir.join("objects"),
             data_dir,
             data_class,
@@ -247,15 +285,6 @@ impl Instance {
     }
 }
 
-/// Leaves nothing when it fails.
-fn finish_making(config: Config, make: impl FnOnce(&Config) -> Result<()>) -> Result<Config> {
-    let made = make(&config);
-    if made.is_err() {
-        remove(&config, Keep::Nothing);
-    }
-    made.map(|()| config)
-}
-
 /// The last lines of the log in a run directory.
 pub(crate) fn log_tail(run_dir: &Path) -> String {
     let tail = || -> std::io::Result<String> {
@@ -284,23 +313,57 @@ pub(crate) fn fresh_identity() -> Result<u64> {
     Ok(u64::from_le_bytes(bytes) | 1)
 }
 
-fn make_run_dir(config: &Config) -> Result<()> {
-    match Found::look(&config.name)? {
-        Found::Running(running) => bail!(
-            "an instance {:?} is running at {}; choose another --name, or `mayfly stop --name {}`",
-            config.name,
-            running.mount.display(),
-            config.name
-        ),
-        Found::Stale(run_dir) => clear_stale(&run_dir)?,
-        Found::Absent => {}
-    }
-    places::make_private(config.run_dir.parent().context("a run directory has a parent")?)?;
-    places::make_private(&config.run_dir)
+fn is_running(config: &Config) -> String {
+    let (name, mount) = (&config.name, config.mount.display());
+    format!(
+        "an instance {name:?} is running at {mount}; choose another --name, or `mayfly stop --name \
+         {name}`"
+    )
 }
 
-fn has_kept_data(config: &Config) -> bool {
-    config.keep && config.data_dir.exists()
+fn make_run_dir(config: &Config, attempt: &mut Attempt) -> Result<()> {
+    if let Found::Running(running) = Found::look(&config.name)? {
+        bail!(is_running(&running));
+    }
+    places::make_private(config.run_dir.parent().context("a run directory has a parent")?)?;
+    attempt.directory(&config.run_dir)
+}
+
+/// Refuses to make an instance where something is already: only what `dead` is about to be relieved
+/// of may be.
+fn expect_nothing_there(config: &Config, dead: Option<&Config>) -> Result<()> {
+    let going = dead.filter(|dead| owns_its_data(dead)).map_or_else(Vec::new, Config::own_dirs);
+    let in_the_way = |dir: &&Path| dir.exists() && !going.contains(dir);
+    let Some(dir) = config.own_dirs().into_iter().find(in_the_way) else { return Ok(()) };
+    let shown = dir.display();
+    ensure!(
+        Config::load(dir).is_err(),
+        "{shown} is there already; take it up with `mayfly start --reopen {shown}`, or remove it"
+    );
+    bail!(
+        "{shown} is there already, and may be part of an instance that was kept: choose another \
+         --name, or remove it"
+    )
+}
+
+/// Is what the data directory of a dead instance has still that instance's? Another one may have
+/// taken it up (`--reopen`), under another name.
+fn owns_its_data(dead: &Config) -> bool {
+    // Without a configuration it was being removed.
+    Config::load(&dead.data_dir).map_or(true, |stored| stored.run_dir == dead.run_dir)
+}
+
+fn has_kept_data(dead: &Config) -> bool {
+    dead.keep && dead.data_dir.exists() && owns_its_data(dead)
+}
+
+/// Is this what a node of the instance `instance` left that is dead?
+pub(crate) fn is_left_of(instance: u64, run_dir: &Path) -> bool {
+    match Config::load(run_dir) {
+        Ok(config) => config.instance == instance,
+        // One that was killed while it made its directories has locked this one first of all.
+        Err(_) => !Config::is_in(run_dir) && run_dir.join(LOCK_NAME).exists(),
+    }
 }
 
 /// What somebody reads who asks for an instance that is dead.
@@ -328,13 +391,14 @@ pub fn what_to_do(name: &str, run_dir: &Path) -> String {
     }
 }
 
-/// Removes what a dead instance of the same name left. Its data are removed too, unless they were
-/// to be kept: then the name stays taken until the user has decided.
+/// Removes what a dead instance of the same name left. Its data are removed too, unless another
+/// instance has taken them up, or they were to be kept: then the name stays taken until the user
+/// has decided.
 pub(crate) fn clear_stale(run_dir: &Path) -> Result<()> {
     if let Ok(config) = Config::load(run_dir) {
         ensure!(!has_kept_data(&config), "{}", what_is_left(&config.name, run_dir));
         eprintln!("mayfly: removing what a dead instance {:?} left", config.name);
-        remove(&config, Keep::Nothing);
+        remove(&config, if owns_its_data(&config) { Keep::Nothing } else { Keep::Data });
     }
     match fs::remove_dir_all(run_dir) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -344,20 +408,16 @@ pub(crate) fn clear_stale(run_dir: &Path) -> Result<()> {
     }
 }
 
-fn make_rest(config: &Config, shared: Option<&Shared>) -> Result<()> {
-    let data_dirs = [&config.data_dir, &config.meta_dir, &config.object_dir];
-    ensure!(
-        !config.data_dir.exists(),
-        "{} is there already; take it up with `mayfly start --reopen {}`, or remove it",
-        config.data_dir.display(),
-        config.data_dir.display()
-    );
-    for dir in data_dirs {
+fn make_rest(config: &Config, shared: Option<&Shared>, attempt: &mut Attempt) -> Result<()> {
+    for dir in config.own_dirs() {
+        attempt.directory(dir)?;
+    }
+    for dir in [&config.meta_dir, &config.object_dir] {
         places::make_private(dir)?;
     }
     data_dirs::deal_out(config)?;
     config.store(&config.data_dir)?;
-    make_ready(config, shared)
+    make_ready(config, shared, attempt)
 }
 
 impl Instance {
@@ -366,17 +426,15 @@ impl Instance {
     /// # Errors
     /// When there is no such instance, it is running, or its directories cannot be made.
     pub fn reopen(&self, data_dir: &Path) -> Result<Config> {
-        let mut config = Config::load(&absolute(data_dir)?)?;
+        let stored = Config::load(&absolute(data_dir)?)?;
+        expect_unused(&stored)?;
+        let mut config = stored;
         config.keep = true;
         if let Some(name) = &self.name {
             config.name.clone_from(name);
             config.run_dir = absolute(&places::default_run_root().join(name))?;
         }
         config::check_name(&config.name)?;
-        (config.mount, config.mount_made) = match &self.mount {
-            Some(_) => self.mount_point(&config.run_dir)?,
-            None => (config.run_dir.join("mnt"), true),
-        };
         config.audience = self.audience;
         config.mount_by = mayfly_fuse::choice();
         config.options.access.clone_from(&self.options.access);
@@ -384,20 +442,41 @@ impl Instance {
         config.options.slow_ms = self.options.slow_ms;
         config.image_dir = places::image_cache();
         config.check()?;
-        if let Found::Stale(run_dir) = Found::look(&config.name)? {
-            if let Ok(dead) = Config::load(&run_dir) {
-                mount_point::take_away(&dead)?;
+        let stale = match Found::look(&config.name)? {
+            Found::Stale(run_dir) => Some(run_dir),
+            Found::Running(running) => bail!(is_running(&running)),
+            Found::Absent => None,
+        };
+        let dead = stale.as_deref().and_then(|run_dir| Config::load(run_dir).ok());
+        let data_dir = config.data_dir.clone();
+        self.choose_mount(&mut config, dead.as_ref(), || match (&stale, &dead) {
+            (None, _) => Ok(()),
+            // All but the data, which are taken up.
+            (Some(_), Some(dead)) if dead.data_dir == data_dir => {
+                let left = remove(dead, Keep::Data);
+                ensure!(left.is_empty(), "cannot be removed: {}", left.join(", "));
+                Ok(())
             }
-            fs::remove_dir_all(&run_dir)?;
-        }
-        make_run_dir(&config)?;
-        config.store(&config.data_dir)?;
-        let made = make_ready(&config, None);
-        if made.is_err() {
-            remove(&config, Keep::Data);
-        }
+            (Some(run_dir), _) => clear_stale(run_dir),
+        })?;
+        let made = Attempt::at(&config, |attempt| {
+            make_run_dir(&config, attempt)?;
+            make_ready(&config, None, attempt)?;
+            // Last: from then on they are the data of this run directory.
+            config.store(&config.data_dir)
+        });
         made.map(|()| config)
     }
+}
+
+/// Refuses data with which an instance runs.
+fn expect_unused(stored: &Config) -> Result<()> {
+    let running = is_held(&stored.run_dir)?.then(|| Config::load(&stored.run_dir)).transpose()?;
+    if let Some(running) = running.filter(|running| running.data_dir == stored.data_dir) {
+        let (data, name) = (stored.data_dir.display(), running.name);
+        bail!("the instance {name:?} runs with {data}: end it by `mayfly stop --name {name}`");
+    }
+    Ok(())
 }
 
 /// What nodes on one machine need not make for each of them. Prepared images are the other part.
@@ -436,7 +515,7 @@ fn prepare_images(cache: &Path) {
     }
 }
 
-fn make_ready(config: &Config, shared: Option<&Shared>) -> Result<()> {
+fn make_ready(config: &Config, shared: Option<&Shared>, attempt: &mut Attempt) -> Result<()> {
     places::make_private(&config.run_dir.join("ofd"))?;
     places::make_private(&config.run_dir.join(SPECIAL_DIRECTORY))?;
     if !config.serves_programs {
@@ -450,7 +529,7 @@ fn make_ready(config: &Config, shared: Option<&Shared>) -> Result<()> {
             .with_context(|| format!("cannot write {}", library.display()))?;
         prepare_images(&config.image_dir);
     }
-    mount_point::put(config)?;
+    attempt.mount_point(config)?;
     config.store(&config.run_dir)
 }
 

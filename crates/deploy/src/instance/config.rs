@@ -352,6 +352,24 @@ impl Config {
         Ok(config)
     }
 
+    /// Whether there is one in `dir`, whatever it says.
+    pub(crate) fn is_in(dir: &Path) -> bool {
+        dir.join(FILE).exists()
+    }
+
+    /// The directories of the instance's own outside its run directory; none is in another. Nothing
+    /// of anybody else is in them.
+    pub(crate) fn own_dirs(&self) -> Vec<&Path> {
+        let further = self.further.iter().map(|dir| dir.path.as_path());
+        let mut dirs: Vec<&Path> =
+            std::iter::once(self.data_dir.as_path()).chain(further).collect();
+        let meta = self.meta_dir.parent().unwrap_or(&self.meta_dir);
+        if !dirs.iter().any(|dir| meta.starts_with(dir)) {
+            dirs.push(meta);
+        }
+        dirs
+    }
+
     /// Writes the configuration to `dir`, all or nothing.
     ///
     /// # Errors

@@ -93,8 +93,6 @@ pub(super) fn deal_out(config: &Config) -> Result<()> {
     }
     let mut further = Vec::new();
     for directory in &config.further {
-        ensure!(!directory.path.exists(), "{} is there already", directory.path.display());
-        places::make_private(&directory.path)?;
         let free_bytes = free_bytes(&directory.path)?;
         further.push(Further { path: directory.path.join("objects"), free_bytes });
     }

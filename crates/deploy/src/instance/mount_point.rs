@@ -29,13 +29,14 @@ use crate::{Config, instance, log};
 /// instance.
 pub(super) fn choose(mount: &Path) -> Result<(PathBuf, bool)> {
     let mount = instance::absolute(mount)?;
-    if is_loop(&mount) {
-        let owner = fs::symlink_metadata(&mount)?.uid();
-        ensure!(
-            owner == places::uid() && user_of(&mount, None).is_none(),
-            "the mount point {} is that of another instance",
-            mount.display()
-        );
+    let is_loop = is_loop(&mount);
+    let is_mine = !is_loop || fs::symlink_metadata(&mount)?.uid() == places::uid();
+    ensure!(
+        is_mine && user_of(&mount, None).is_none(),
+        "the mount point {} is that of another instance",
+        mount.display()
+    );
+    if is_loop {
         // Left by an instance that died.
         let made = !aside(&mount).is_dir();
         return Ok((mount, made));
@@ -60,6 +61,7 @@ pub(super) fn choose(mount: &Path) -> Result<(PathBuf, bool)> {
 }
 
 /// Puts what belongs there where the mount point is to be: the link, or a directory to mount on.
+/// When it fails, everything is as before.
 pub(super) fn put(config: &Config) -> Result<()> {
     if config.way()?.is_some() {
         return put_directory(config);
@@ -94,7 +96,11 @@ fn put_directory(config: &Config) -> Result<()> {
         return Ok(());
     }
     // Whoever mounts as an ordinary user must be able to write there; nobody else sees it yet.
-    fs::DirBuilder::new().mode(0o700).create(mount).with_context(cannot)
+    let made = fs::DirBuilder::new().mode(0o700).create(mount);
+    if made.is_err() && !config.mount_made {
+        let _ = fs::rename(aside(mount), mount);
+    }
+    made.with_context(cannot)
 }
 
 fn make_parent(mount: &Path) -> io::Result<()> {
@@ -199,8 +205,12 @@ pub(super) fn take_away(config: &Config) -> io::Result<()> {
     if !own && user_of(mount, Some(&config.name)).is_some() {
         return Ok(());
     }
-    // One that was left by a process which was killed; that of a living one is gone by now.
-    mayfly_fuse::unmount(mount);
+    // One that was left by a process which was killed; that of a living one is gone by now. What
+    // else is mounted there is somebody else's.
+    let topmost = mayfly_fuse::mounted().into_iter().rfind(|mounted| mounted.point == *mount);
+    if topmost.is_some_and(|mounted| mounted.name == config.name) {
+        mayfly_fuse::unmount(mount);
+    }
     if is_loop(mount) {
         fs::remove_file(mount)?;
     } else if is_ours(config) {

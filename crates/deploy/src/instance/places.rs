@@ -54,16 +54,28 @@ pub(crate) fn existing(path: &Path) -> &Path {
     path.ancestors().find(|above| above.exists()).unwrap_or(Path::new("/"))
 }
 
+/// Makes `dir`, which must not be there yet, private to the user; its parents may be there.
+pub(crate) fn make_new(dir: &Path) -> Result<()> {
+    make_parents(dir)?;
+    fs::DirBuilder::new()
+        .mode(0o700)
+        .create(dir)
+        .with_context(|| format!("cannot make the directory {}", dir.display()))
+}
+
+fn make_parents(dir: &Path) -> Result<()> {
+    let Some(parent) = dir.parent() else { return Ok(()) };
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(parent)
+        .with_context(|| format!("cannot make the directory {}", parent.display()))
+}
+
 /// Makes `dir` and its parents; `dir` itself is private to the user, and refused when somebody else
 /// owns it or may look into it.
 pub(crate) fn make_private(dir: &Path) -> Result<()> {
-    if let Some(parent) = dir.parent() {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(parent)
-            .with_context(|| format!("cannot make the directory {}", parent.display()))?;
-    }
+    make_parents(dir)?;
     match fs::DirBuilder::new().mode(0o700).create(dir) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => check_private(dir),

@@ -26,7 +26,8 @@ pub(super) fn is_elsewhere<'a>(mut hosts: impl Iterator<Item = &'a str>) -> bool
 }
 
 /// Refuses a name that another instance has which was started from here, and serves. One that was
-/// stopped from elsewhere, or is dead, is forgotten.
+/// stopped from elsewhere, or is dead, is forgotten when another one serves in its place: it may be
+/// that it only cannot be reached at present.
 pub(super) fn expect_free(name: &str) -> Result<()> {
     let Some(members) = remembered(name)? else { return Ok(()) };
     let answers = |report: &NodeReport| matches!(report.state, NodeState::Answers(_));
@@ -35,7 +36,7 @@ pub(super) fn expect_free(name: &str) -> Result<()> {
         "an instance {name:?} was started from here on other hosts: `mayfly stop --name {name}` \
          ends it"
     );
-    forget(name)
+    Ok(())
 }
 
 /// Keeps the list of an instance that serves.

@@ -225,6 +225,7 @@ impl Launch {
         if !troubles.is_empty() {
             return Err(give_up(root, order, troubles));
         }
+        elsewhere::forget(&members.name)?;
         Ok(Fleet { root, places, members })
     }
 

@@ -70,7 +70,10 @@ fn one(order: &Order, place: &Place) -> Result<Said> {
             Some(how) => format!("{}{how}", control::LOST),
         })),
         Job::Clear => {
-            if let Found::Stale(run_dir) = Found::look(&base)? {
+            // Another instance of this name may have died here earlier: that is its user's.
+            if let Found::Stale(run_dir) = Found::look(&base)?
+                && instance::is_left_of(order.instance, &run_dir)
+            {
                 instance::clear_stale(&run_dir)?;
             }
             Ok(Said::Word("cleared".to_owned()))
