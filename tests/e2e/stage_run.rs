@@ -55,6 +55,9 @@ fn what_cannot_be_brought_out_is_kept_and_brought_out_later() -> Result<()> {
     let outcome = run(&scratch, &["--stage-out", &to], script)?.run()?;
     let told = String::from_utf8_lossy(&outcome.stderr).into_owned();
     ensure!(outcome.code == 3, "status {}: {told}", outcome.code);
+    // It named the directory in the instance, with which nothing is wrong.
+    let target = format!("{}: open the directory", scratch.join("target").display());
+    ensure!(told.contains(&target), "the target is not named: {told}");
     let name = match &kept(&scratch)?[..] {
         [data] if is_one_node() => {
             let data = data.to_str().context("a path of this suite is text")?;

@@ -478,7 +478,10 @@ impl Stager<'_> {
 impl From<Problem> for What {
     fn from(problem: Problem) -> What {
         match problem {
-            Problem::Failed { doing, errno } => What::Failed(doing.to_owned(), errno as i32),
+            // Whoever tells it knows the path.
+            Problem::Failed { doing, errno } | Problem::NotMade { doing, errno } => {
+                What::Failed(doing.to_owned(), errno as i32)
+            }
             Problem::Changing => What::Changing,
             Problem::Differs => What::Differs,
             Problem::Special(what) => What::Special(what.to_owned()),

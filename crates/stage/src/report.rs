@@ -47,6 +47,14 @@ pub enum Problem {
         /// Why it was not.
         errno: Errno,
     },
+    /// Its name at the destination could not be made. What is told names that one.
+    #[error("{doing}: {}", errno.desc())]
+    NotMade {
+        /// What was to be done.
+        doing: &'static str,
+        /// Why it was not.
+        errno: Errno,
+    },
     /// It was changed each time while it was copied.
     #[error("it changes while it is copied")]
     Changing,
@@ -84,11 +92,16 @@ impl Problem {
         move |errno| Problem::Failed { doing, errno }
     }
 
+    /// Fails to make a name at the destination.
+    pub(crate) fn not_made(doing: &'static str) -> impl Fn(Errno) -> Problem {
+        move |errno| Problem::NotMade { doing, errno }
+    }
+
     /// Its errno, if a call failed.
     #[must_use]
     pub fn errno(&self) -> Option<Errno> {
         match self {
-            Problem::Failed { errno, .. } => Some(*errno),
+            Problem::Failed { errno, .. } | Problem::NotMade { errno, .. } => Some(*errno),
             _ => None,
         }
     }

@@ -14,7 +14,7 @@ use std::{
 };
 
 use mayfly_stage::{
-    Cancel, Counts, Journal, Note, Options, Pair, Report, Watcher, WhenOpen, stage,
+    Cancel, Counts, Journal, Note, Options, Pair, Report, Wanted, Watcher, WhenOpen, stage,
 };
 use proptest::prelude::*;
 
@@ -312,4 +312,38 @@ fn who_waits_for_writers_can_be_ended() {
         stage(&[pair(&from, &to)], &options, &mut journal, &cancel, &()).expect("a report");
     ending.join().expect("ended");
     assert!(report.ended && report.counts.files == 0 && !to.exists(), "{report:?}");
+}
+
+/// A copy to a place that cannot be made named the source, with which nothing was wrong: `/from:
+/// make the directory: No such file or directory`.
+#[test]
+fn what_cannot_be_made_at_the_destination_is_named_there() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let (from, to) = (place.path().join("from"), place.path().join("to"));
+    fs::create_dir_all(from.join("sub/deeper")).expect("a new name");
+    for name in ["file", "sub/file", "sub/deeper/file"] {
+        fs::write(from.join(name), name).expect("a new name");
+    }
+    let named =
+        |report: &Report| report.problems.iter().map(|(path, _)| path.clone()).collect::<Vec<_>>();
+    // Nobody can make anything there.
+    let nowhere = Path::new("/proc/x");
+    for source in [&from, &from.join("file")] {
+        assert_eq!(named(&copy(source, nowhere, &Options::default())), [nowhere]);
+    }
+    // A file where a directory should be: told once for all that is below, whether the directory
+    // is made as such or for what is in it.
+    fs::create_dir(&to).expect("a new name");
+    fs::write(to.join("sub"), "in the way").expect("a new name");
+    let wanted = Wanted { larger: Some(1), ..Wanted::default() };
+    let for_files = Options { wanted, ..Options::default() };
+    for options in [Options::default(), for_files] {
+        let report = copy(&from, &to, &options);
+        let named = named(&report);
+        assert!(
+            !named.is_empty() && named.iter().all(|path| *path == to.join("sub")),
+            "{report:?}"
+        );
+        assert_eq!(fs::read(to.join("file")).expect("copied"), b"file");
+    }
 }

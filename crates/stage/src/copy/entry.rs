@@ -115,7 +115,7 @@ impl Stager<'_> {
 
     pub(super) fn fail(&self, dir: &Dir, name: &CStr, problem: Problem) {
         if problem != Problem::Ended {
-            self.notes.problem(&dir.path(os(name)), problem);
+            self.notes.problem(&dir.path_of(os(name), &problem), problem);
         }
     }
 
@@ -290,13 +290,13 @@ impl Stager<'_> {
             Err(Errno::EEXIST) => {
                 let temporary = temporary_name((self.stage, self.node), to);
                 let _ = unlinkat(target, temporary.as_c_str(), UnlinkatFlags::NoRemoveDir);
-                link(os(&temporary)).map_err(Problem::of("make the link"))?;
+                link(os(&temporary)).map_err(Problem::not_made("make the link"))?;
                 renameat(target, temporary.as_c_str(), target, to)
-                    .map_err(Problem::of("give the link its name"))?;
+                    .map_err(Problem::not_made("give the link its name"))?;
                 // Two names of one file: the rename has done nothing.
                 let _ = unlinkat(target, temporary.as_c_str(), UnlinkatFlags::NoRemoveDir);
             }
-            made => made.map_err(Problem::of("make the link"))?,
+            made => made.map_err(Problem::not_made("make the link"))?,
         }
         self.copied(0);
         Ok(())

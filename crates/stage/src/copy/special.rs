@@ -50,12 +50,12 @@ impl Stager<'_> {
         let (target, to) = (dir.target()?, dir.target_name(os(name)));
         let temporary = temporary_name((self.stage, self.node), to);
         let made = make_anew(target, &temporary, || make(target, os(&temporary)));
-        made.map_err(Problem::of(doing))?;
+        made.map_err(Problem::not_made(doing))?;
         let named = set_times_at(target, temporary.as_c_str(), stat)
             .and_then(|()| renameat(target, temporary.as_c_str(), target, to));
         if let Err(errno) = named {
             let _ = unlinkat(target, temporary.as_c_str(), UnlinkatFlags::NoRemoveDir);
-            return Err(Problem::Failed { doing, errno });
+            return Err(Problem::NotMade { doing, errno });
         }
         self.copied(0);
         Ok(Done::Now)

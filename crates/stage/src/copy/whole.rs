@@ -77,7 +77,7 @@ impl<'a> Partial<'a> {
             OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
         let mode = Mode::from_bits_truncate(stat.permissions() & 0o777);
         let made = make_anew(directory, &name, || openat(directory, name.as_c_str(), flags, mode));
-        let file = made.map_err(Problem::of("make the file"))?;
+        let file = made.map_err(Problem::not_made("make the file"))?;
         Ok(Partial { directory, name, file: Some(File::from(file)) })
     }
 
@@ -112,7 +112,7 @@ impl<'a> Partial<'a> {
             return Ok(());
         }
         let renamed = renameat(self.directory, self.name.as_c_str(), self.directory, name);
-        renamed.map_err(Problem::of("give the file its name"))?;
+        renamed.map_err(Problem::not_made("give the file its name"))?;
         self.name = CString::default();
         Ok(())
     }

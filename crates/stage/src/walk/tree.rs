@@ -189,6 +189,27 @@ impl Dir {
         self.path_below(&self.tree.pair.destination, name)
     }
 
+    /// What a problem with a name in it is about, for people.
+    pub(crate) fn path_of(&self, name: &OsStr, problem: &Problem) -> PathBuf {
+        match problem {
+            Problem::NotMade { .. } => self.path_not_made(name),
+            _ => self.path(name),
+        }
+    }
+
+    /// The path at the destination that could not be made: that of the name, or of the directory
+    /// above it without which it has no place.
+    fn path_not_made(&self, name: &OsStr) -> PathBuf {
+        let (mut path, mut dir) = (self.target_path(name), self);
+        while let Some(place) = &dir.place {
+            if matches!(dir.target.get(), Some(Err(_))) {
+                path = place.parent.target_path(&place.name);
+            }
+            dir = &place.parent;
+        }
+        path
+    }
+
     /// The same where the tree itself is `top`.
     pub(crate) fn path_below(&self, top: &Path, name: &OsStr) -> PathBuf {
         let inner = self.inner_path(name);
@@ -318,10 +339,10 @@ impl Dir {
         let is_new = match mkdirat(parent, name, mode) {
             Ok(()) => true,
             Err(Errno::EEXIST) => false,
-            Err(errno) => return Err(Problem::of("make the directory")(errno)),
+            Err(errno) => return Err(Problem::not_made("make the directory")(errno)),
         };
         let file = openat(parent, name, self.flags(), Mode::empty())
-            .map_err(Problem::of("open the directory at the destination"))?;
+            .map_err(Problem::not_made("open the directory"))?;
         Ok(Target { file, is_new })
     }
 
