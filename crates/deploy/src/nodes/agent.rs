@@ -39,7 +39,7 @@ pub(crate) struct Net {
 /// Serves one node until its end.
 ///
 /// # Errors
-/// When it cannot serve; it has been cleaned up, and the relay been told, then.
+/// When it cannot serve; it has been cleaned up then. One that has told its relay why ends without.
 pub fn run_node() -> Result<()> {
     let _ = rustix::process::setsid();
     let stream = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
@@ -53,9 +53,12 @@ pub fn run_node() -> Result<()> {
         Ok(None) => Ok(()),
         Err(error) => {
             let said = Said::Failed { why: format!("{error:#}"), log: String::new() };
-            // The relay says it for us when it is there and we cannot.
-            let _ = write_line(line.get_mut(), &Up { node: place.node, said });
-            Err(error)
+            // Said once: whoever started us puts all nodes' reasons together. What cannot be said
+            // there goes to standard error.
+            match write_line(line.get_mut(), &Up { node: place.node, said }) {
+                Ok(()) => Ok(()),
+                Err(_) => Err(error),
+            }
         }
     }
 }
