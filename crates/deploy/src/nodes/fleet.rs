@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use super::{
     Launcher, Member, Members, NODES_MAX, Network, RoleLists, Roles, elsewhere,
+    local::CLEARED,
     words::{Job, Order, Place, RELAY, Said, Settings, Up, read_line, write_line},
 };
 use crate::{DataDir, Depth, Instance, instance, supervisor::control::LOST};
@@ -445,7 +446,7 @@ impl Fleet {
 
 /// Tells what was lost from what went wrong.
 fn judge(order: Order, places: &[Place], troubles: Vec<Trouble>) -> Result<Vec<Trouble>> {
-    let (lost, wrong): (Vec<Trouble>, Vec<Trouble>) =
+    let (lost, mut wrong): (Vec<Trouble>, Vec<Trouble>) =
         troubles.into_iter().partition(|trouble| trouble.why.starts_with(LOST));
     if wrong.is_empty() {
         return Ok(lost);
@@ -454,7 +455,18 @@ fn judge(order: Order, places: &[Place], troubles: Vec<Trouble>) -> Result<Vec<T
     let mut places = places.to_vec();
     places.retain(|place| failed.contains(&place.node));
     // The directories of a node that was killed.
-    let _ = ask_all(Order { job: Job::Clear, places, ..order });
+    let mut cleared = ask_all(Order { job: Job::Clear, places, ..order }).unwrap_or_default();
+    for trouble in &mut wrong {
+        match cleared.remove(&trouble.node) {
+            Some(Said::Word(word)) if word == CLEARED => {
+                trouble.why.push_str("; what it left is removed");
+            }
+            Some(Said::Failed { why, .. }) if why != trouble.why => {
+                trouble.why.push_str(&format!("; what it left is not removed: {why}"));
+            }
+            _ => {}
+        }
+    }
     bail!("{} nodes could not be ended as they should{}", wrong.len(), list(&wrong))
 }
 

@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::{
     agent::say,
@@ -56,6 +56,9 @@ pub(super) fn perform(order: &Order, places: Vec<Place>) -> Result<Below> {
     Ok(below)
 }
 
+/// What is said of a node that had left something, which is removed.
+pub(super) const CLEARED: &str = "cleared";
+
 fn one(order: &Order, place: &Place) -> Result<Said> {
     let base = place.base(&order.name);
     match &order.job {
@@ -65,18 +68,23 @@ fn one(order: &Order, place: &Place) -> Result<Said> {
             let report = report_in(running(order, &base)?, *depth)?;
             Ok(Said::Report(Box::new(serde_json::to_value(with_trouble(report))?)))
         }
-        Job::Stop => Ok(Said::Word(match control::stop(&running(order, &base)?)? {
-            None => "stopped".to_owned(),
-            Some(how) => format!("{}{how}", control::LOST),
-        })),
+        Job::Stop => {
+            // What it left is removed next, and told of by who asks for that.
+            ensure!(!matches!(Found::look(&base)?, Found::Stale(_)), "its supervisor is dead");
+            Ok(Said::Word(match control::stop(&running(order, &base)?)? {
+                None => "stopped".to_owned(),
+                Some(how) => format!("{}{how}", control::LOST),
+            }))
+        }
         Job::Clear => {
             // Another instance of this name may have died here earlier: that is its user's.
             if let Found::Stale(run_dir) = Found::look(&base)?
                 && instance::is_left_of(order.instance, &run_dir)
             {
                 instance::clear_stale(&run_dir)?;
+                return Ok(Said::Word(CLEARED.to_owned()));
             }
-            Ok(Said::Word("cleared".to_owned()))
+            Ok(Said::Word("nothing is left".to_owned()))
         }
     }
 }
