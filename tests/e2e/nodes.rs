@@ -492,8 +492,9 @@ fn the_secret_is_in_no_file_no_environment_and_on_no_command_line() -> Result<()
 fn options_that_do_not_go_together_are_refused_by_name() -> Result<()> {
     let scratch = Scratch::new("nodes-words")?;
     for (options, word) in [
-        (&["--nodes", "local:0"][..], "1 to 65536"),
-        (&["--nodes", "local:65537"], "1 to 65536"),
+        (&["--nodes", "local:0"][..], "how many nodes, 1 or more"),
+        (&["--nodes", "local:x"], "how many nodes, 1 or more"),
+        (&["--nodes", "local:65537"], "at most 65536 nodes"),
         (&["--nodes", "n[1-70000]"], "more than 65536 hosts"),
         (&["--nodes", "n[3-1]"], "runs backwards"),
         (&["--nodes=-oProxyCommand=x"], "no name of a host"),

@@ -203,6 +203,14 @@ impl Nodes {
 }
 
 fn parse_count(text: &str) -> Result<usize> {
-    let count = text.parse().ok().filter(|count| (1..=NODES_MAX).contains(count));
-    count.with_context(|| format!("--nodes local:{text}: choose 1 to {NODES_MAX} nodes"))
+    let count = text.parse().ok().filter(|count| *count > 0);
+    let count: usize = count.with_context(|| {
+        format!("--nodes local:{text}: say how many nodes, 1 or more: each is two processes here")
+    })?;
+    ensure!(
+        count <= NODES_MAX,
+        "--nodes local:{count}: an instance has at most {NODES_MAX} nodes, and this machine needs \
+         two processes and some memory for each"
+    );
+    Ok(count)
 }
