@@ -380,3 +380,29 @@ fn a_directory_of_100_000_files_is_made_listed_and_removed() -> Result<()> {
     ensure!(found.split_whitespace().eq(["100000", "100000", "10000", "0"]), "{found}");
     Ok(())
 }
+
+/// Without a helper that works, what it complained of was passed on as it was: "could not determine
+/// username".
+#[test]
+fn a_mount_helper_that_refuses_is_explained() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("bad-fuse")?;
+    let before = Before::look();
+    let tools = scratch.join("tools");
+    fs::create_dir(&tools)?;
+    let helper = tools.join("fusermount3");
+    fs::write(
+        &helper,
+        "#!/bin/sh\necho 'fusermount3: could not determine username' >&2\nexit 1\n",
+    )?;
+    set_mode(&helper, 0o755)?;
+    let path = format!("{}:{}", text(&tools)?, std::env::var("PATH")?);
+    let job = mayfly(&scratch, &["run", "--access", "fuse", "--", "true"])?;
+    let outcome = job.env("PATH", path).env("MAYFLY_MOUNT_BY", "fusermount3").run()?;
+    let error = String::from_utf8_lossy(&outcome.stderr).into_owned();
+    ensure!(outcome.code == 1, "{error}");
+    for word in ["FUSE cannot be used here", "--access preload", "ask the operator"] {
+        ensure!(error.contains(word), "nothing is said of {word:?}: {error}");
+    }
+    before.expect_nothing_since(&scratch, &[], PATIENCE)
+}

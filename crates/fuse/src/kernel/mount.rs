@@ -111,8 +111,8 @@ fn may_have_namespaces() -> bool {
 fn open_device() -> Result<OwnedFd> {
     let file = File::options().read(true).write(true).open(DEVICE).with_context(|| {
         format!(
-            "cannot open {DEVICE}; have the kernel module `fuse` loaded and the device open to \
-             users, or choose --access preload"
+            "FUSE cannot be used here: cannot open {DEVICE}; have the kernel module `fuse` loaded \
+             and the device open to users, or choose --access preload"
         )
     })?;
     Ok(file.into())
@@ -198,9 +198,26 @@ fn mount_with_helper(point: &Path, name: &str) -> Result<OwnedFd> {
         .output()
         .with_context(|| format!("cannot start {HELPER}"))?;
     if !output.status.success() {
-        bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
+        bail!("{}", refused_by_helper(&String::from_utf8_lossy(&output.stderr)));
     }
     receive_device(&ours).with_context(|| format!("{HELPER} hands nothing over"))
+}
+
+/// What to make of the helper's last words, which are for people who know what it is.
+fn refused_by_helper(said: &str) -> String {
+    let user = rustix::process::getuid().as_raw();
+    let why = match open_device() {
+        Err(error) => format!("{error:#}"),
+        Ok(_) if said.contains("could not determine username") => {
+            format!("user {user} is not in this machine's user database (`getent passwd {user}`)")
+        }
+        Ok(_) => said.lines().last().unwrap_or("it does not say why").trim().to_owned(),
+    };
+    format!(
+        "FUSE cannot be used here: {HELPER} refuses to mount: {why}. Choose --access preload, or \
+         ask the operator of this machine or container for {DEVICE} and a {HELPER} that works for \
+         you"
+    )
 }
 
 fn receive_device(socket: &OwnedFd) -> Result<OwnedFd> {
