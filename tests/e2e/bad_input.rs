@@ -406,3 +406,29 @@ fn a_mount_helper_that_refuses_is_explained() -> Result<()> {
     }
     before.expect_nothing_since(&scratch, &[], PATIENCE)
 }
+
+#[test]
+fn a_path_of_the_machine_that_was_meant_in_the_instance_is_said_as_it_is_to_be() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("bad-staged")?;
+    let mount = scratch.join("mount");
+    let instance = Instance::start(&scratch, "staged", &mount)?;
+    fs::write(scratch.join("source"), "text")?;
+    let stage = |to: &str| -> Result<Outcome> {
+        let source = scratch.join("source");
+        mayfly(&scratch, &["stage", "in", "--name", "staged", text(&source)?, to])?
+            .env("XDG_STATE_HOME", scratch.join("state"))
+            .run()
+    };
+    let outcome = stage("/staged")?;
+    let error = String::from_utf8_lossy(&outcome.stderr).into_owned();
+    let advice = format!("write {}", text(&mount.join("staged"))?);
+    ensure!(outcome.code != 0 && error.contains(&advice), "nothing of {advice:?}: {error}");
+    // What it says works.
+    for to in [text(&mount.join("staged"))?, "relative"] {
+        let outcome = stage(to)?;
+        ensure!(outcome.code == 0, "{to}: {}", String::from_utf8_lossy(&outcome.stderr));
+    }
+    instance.shell("look", r#"cat "$MAYFLY_MOUNT/staged" "$MAYFLY_MOUNT/relative""#).run_ok()?;
+    instance.stop()
+}

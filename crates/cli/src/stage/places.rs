@@ -39,13 +39,21 @@ impl Places<'_> {
     pub(super) fn inside(&self, path: &Path) -> Result<PathBuf> {
         let start = if self.here.starts_with(self.mount) { &self.here } else { self.mount };
         let whole = plain(&start.join(path));
-        ensure!(
-            whole.starts_with(self.mount),
-            "{} is not in the instance, which is at {}",
-            path.display(),
-            self.mount.display()
-        );
+        ensure!(whole.starts_with(self.mount), "{}", self.not_inside(path));
         Ok(whole)
+    }
+
+    /// A path from the root is one of the machine's, and may have been meant as one of the
+    /// instance's.
+    fn not_inside(&self, path: &Path) -> String {
+        let (shown, mount) = (path.display(), self.mount.display());
+        let said = format!("{shown} is not in the instance, which is at {mount}");
+        match path.strip_prefix("/").map(|inner| plain(&self.mount.join(inner))) {
+            Ok(inner) if inner.starts_with(self.mount) => {
+                format!("{said}: write {}", inner.display())
+            }
+            _ => said,
+        }
     }
 
     pub(super) fn outside(&self, path: &Path) -> Result<PathBuf> {
