@@ -251,3 +251,43 @@ fn a_command_that_names_no_instance_means_the_one_around_it() -> Result<()> {
     }
     Ok(())
 }
+
+/// `mayfly metrics | head` ended with an error of ours: "Broken pipe".
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("reader")?;
+    let instance = Instance::start(&scratch, "reader", &scratch.join("mount"))?;
+    instance.shell("work", r#"seq 1000 > "$MAYFLY_MOUNT/file""#).run_ok()?;
+    let mayfly = binary::mayfly()?;
+    // The reader has gone before anything is printed.
+    let script = r#"mayfly=$0; { sleep 0.2; exec "$mayfly" "$@"; } | true
+        case ${PIPESTATUS[0]} in 0|141) ;; *) exit 1;; esac"#;
+    let named = ["--name", "reader"];
+    let commands: [(&[&str], bool); 16] = [
+        (&["metrics"], true),
+        (&["metrics", "--reference"], false),
+        (&["status"], true),
+        (&["status", "--json"], true),
+        (&["env"], true),
+        (&["env", "--plain"], true),
+        (&["env", "--json"], true),
+        (&["env", "--container", "bwrap"], true),
+        (&["logs"], true),
+        (&["report"], true),
+        (&["top", "--once"], true),
+        (&["top", "--json"], true),
+        (&["fsck"], true),
+        (&["stage", "status"], true),
+        (&["doctor"], false),
+        (&["help", "trouble"], false),
+    ];
+    for (command, of_one) in commands {
+        let job = Job::new(&scratch, command[0], "bash").args(["-c", script]).args([&mayfly]);
+        let outcome = job.args(command).args(named.iter().filter(|_| of_one)).run()?;
+        let told = String::from_utf8_lossy(&outcome.stderr).into_owned();
+        let quiet = !["Broken pipe", "panicked"].iter().any(|word| told.contains(word));
+        ensure!(outcome.code == 0 && quiet, "{command:?} ended with {}: {told}", outcome.code);
+    }
+    instance.stop()
+}

@@ -10,6 +10,7 @@ mod logs;
 mod manual;
 mod metrics;
 mod nodes;
+mod output;
 mod report;
 mod run;
 mod show;
@@ -22,25 +23,11 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
-use signal_hook::consts::SIGPIPE;
 
 use arguments::{Arguments, Do, Layout};
 
-/// Ends as other programs do when nobody reads what they print (`mayfly status | head`): the
-/// standard library ignores the signal, and printing panics then.
-fn end_with_the_reader() {
-    let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        let text = panic.payload().downcast_ref::<String>();
-        if text.is_some_and(|text| text.starts_with("failed printing to stdout: Broken pipe")) {
-            let _ = signal_hook::low_level::emulate_default_handler(SIGPIPE);
-        }
-        usual(panic);
-    }));
-}
-
 fn main() -> ExitCode {
-    end_with_the_reader();
+    output::end_with_the_reader();
     let subcommand = Arguments::parse().subcommand;
     if let Err(error) = site::enter_job(&subcommand) {
         eprintln!("mayfly: {error:#}");

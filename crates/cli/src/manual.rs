@@ -4,17 +4,16 @@
 //! All of it comes from the definitions that parse the arguments, so it cannot say anything else;
 //! what help says of a subject is the page that packages install.
 
-use std::{
-    fs,
-    io::{self, Write},
-    path::Path,
-};
+use std::{fs, path::Path};
 
 use anyhow::{Context, Result};
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 
-use crate::arguments::{Arguments, version};
+use crate::{
+    arguments::{Arguments, version},
+    output::print,
+};
 
 /// Pages that `mayfly help` prints.
 const SUBJECTS: [(&str, &str); 14] = [
@@ -58,14 +57,6 @@ pub(crate) fn completions(shell: Shell) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut for_people(), "mayfly", &mut script);
     print(&script)
-}
-
-/// A reader that has seen enough (`| head`) is no error.
-fn print(text: &[u8]) -> Result<()> {
-    match io::stdout().write_all(text) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => Ok(written?),
-    }
 }
 
 /// Writes a page for the command and one for each of its subcommands, to any depth.

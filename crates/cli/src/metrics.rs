@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     fs,
-    io::{Cursor, Write},
+    io::Cursor,
     path::{Path, PathBuf},
     thread,
 };
@@ -18,7 +18,7 @@ use mayfly_metrics::Node;
 use serde_json::Value;
 use tiny_http::{Header, Method, Request, Response, Server};
 
-use crate::{arguments, instances, stage};
+use crate::{arguments, instances, output::print, stage};
 
 /// What the texts are called by HTTP.
 const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -27,12 +27,12 @@ const PATH: &str = "/metrics";
 
 pub(crate) fn metrics(wanted: &arguments::Metrics) -> Result<()> {
     if wanted.reference {
-        return print(&mayfly_metrics::page());
+        return print(mayfly_metrics::page().as_bytes());
     }
     if let Some(address) = &wanted.listen {
         return listen(address, wanted);
     }
-    let Some(output) = &wanted.output else { return print(&gather(wanted)?) };
+    let Some(output) = &wanted.output else { return print(gather(wanted)?.as_bytes()) };
     loop {
         write(output, &mayfly_metrics::older(&gather(wanted)?))?;
         match wanted.every {
@@ -40,10 +40,6 @@ pub(crate) fn metrics(wanted: &arguments::Metrics) -> Result<()> {
             None => return Ok(()),
         }
     }
-}
-
-fn print(text: &str) -> Result<()> {
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
 }
 
 /// What all nodes that are asked for say, as text.

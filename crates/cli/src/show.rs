@@ -1,6 +1,6 @@
 //! Looking at instances.
 
-use std::{io::Write, path::Path};
+use std::path::Path;
 
 use anyhow::{Result, anyhow, ensure};
 use mayfly_deploy::{
@@ -13,7 +13,7 @@ use mayfly_deploy::{
 };
 use serde_json::{Value, json};
 
-use crate::{arguments, fleet, instances, run, size, stage};
+use crate::{arguments, fleet, instances, output::print as print_text, run, size, stage};
 
 pub(crate) fn environment(wanted: &arguments::Env) -> Result<()> {
     let name = match &wanted.job {
@@ -32,24 +32,22 @@ pub(crate) fn environment(wanted: &arguments::Env) -> Result<()> {
     if let Some(container) = wanted.container {
         let mut words = Needs::of(&config)?.words(container);
         words.push(b'\n');
-        std::io::stdout().write_all(&words)?;
-        return Ok(());
+        return print_text(&words);
     }
     if wanted.mpirun {
         let mut words = environment::mpirun_words(&config);
         words.push(b'\n');
-        return Ok(std::io::stdout().write_all(&words)?);
+        return print_text(&words);
     }
     if wanted.plain {
-        return Ok(std::io::stdout().write_all(&environment::plain_lines(&config)?)?);
+        return print_text(&environment::plain_lines(&config)?);
     }
     let mut lines = environment::shell_lines(&config);
     if let Some(hint) = run::hint_without_mount(&config) {
         lines.extend_from_slice(format!("# {hint}\n").as_bytes());
         eprintln!("mayfly: {hint}");
     }
-    std::io::stdout().write_all(&lines)?;
-    Ok(())
+    print_text(&lines)
 }
 
 pub(crate) fn status(wanted: &arguments::Status) -> Result<()> {

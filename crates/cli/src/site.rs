@@ -1,7 +1,7 @@
 //! What a batch system runs around a job.
 
 use std::{
-    io::{Read, Write},
+    io::Read,
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
@@ -10,7 +10,10 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use mayfly_site::{Job, Part, Request, Site};
 
-use crate::arguments::{self, Do, Half};
+use crate::{
+    arguments::{self, Do, Half},
+    output,
+};
 
 /// So much of a script is looked at, bytes; the lines that count are at its beginning.
 const SCRIPT_BYTES_MAX: u64 = 4 << 20;
@@ -71,7 +74,7 @@ fn variables(site: &Site, job: &Job) -> Result<()> {
     let output = command.output()?;
     let complaint = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{}", complaint.trim());
-    Ok(std::io::stdout().write_all(&output.stdout)?)
+    output::print(&output.stdout)
 }
 
 /// Names the operator's file where it is another one.
