@@ -252,6 +252,41 @@ fn a_command_that_names_no_instance_means_the_one_around_it() -> Result<()> {
     Ok(())
 }
 
+/// The guide said which variables to unset; whoever forgot one read a complaint of ld.so for each
+/// program that was started afterwards.
+#[test]
+fn a_shell_that_takes_the_variables_back_has_nothing_of_the_instance() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("env-unset")?;
+    let mayfly = binary::mayfly()?;
+    let script = r#"
+        unset LD_LIBRARY_PATH
+        [ -z "$1" ] || export LD_PRELOAD="$1"
+        before=$(env | grep -E '^(LD_|MAYFLY_)' | sort)
+        "$0" start --name back >/dev/null
+        mount=$("$0" env --name back | sed -n "s/^export MAYFLY_MOUNT='\(.*\)'/\1/p")
+        export LD_LIBRARY_PATH="$mount" # Then LD_AUDIT is set, too.
+        eval "$("$0" env --name back)"
+        echo text > "$MAYFLY_MOUNT/file"
+        "$0" stop --name back
+        eval "$("$0" env --unset 2>/dev/null)"
+        unset LD_LIBRARY_PATH
+        exec 2>&1
+        /bin/true
+        [ "$before" = "$(env | grep -E '^(LD_|MAYFLY_)' | sort)" ] || env | grep -E '^(LD_|MAYFLY_)'
+        eval "$("$0" env --unset)"
+        unset LD_PRELOAD
+        "$0" env --unset"#;
+    for other in ["", "/lib/x86_64-linux-gnu/libm.so.6"] {
+        let job = Job::new(&scratch, "unset", "sh").args(["-c", script]).args([&mayfly]);
+        let outcome = job.args([other]).run_ok()?;
+        let said = String::from_utf8_lossy(&outcome.stdout).into_owned();
+        let last = "unset MAYFLY_MOUNT MAYFLY_RUN MAYFLY_IMAGES MAYFLY_OBJECTS\n";
+        ensure!(said == last, "preloading {other:?}: {said}");
+    }
+    Ok(())
+}
+
 /// `mayfly metrics | head` ended with an error of ours: "Broken pipe".
 #[test]
 fn a_reader_that_has_seen_enough_is_no_error() -> Result<()> {

@@ -72,6 +72,8 @@ pub(crate) enum Do {
     /// Programs that are started afterwards are served by the library. The shell itself sees the
     /// mount; where there is none (`mayfly status` says so) its own redirections do not reach the
     /// instance: `mayfly shell`, or `exec "$SHELL"` afterwards.
+    ///
+    /// `eval "$(mayfly env --unset)"` takes the variables back.
     Env(Env),
     /// Start a shell in a running instance; its exit status is that of `mayfly shell`
     Shell(Entered),
@@ -271,6 +273,12 @@ pub(crate) struct Env {
     /// Print `export NAME=VALUE` without quotes, as Slurm's TaskProlog takes it
     #[arg(long, conflicts_with_all = ["container", "json", "mpirun"])]
     pub(crate) plain: bool,
+    /// Print what takes the variables back, for a shell that is to go on without the instance:
+    /// `eval "$(mayfly env --unset)"`, best before its end
+    #[arg(long, conflicts_with_all = [
+        "container", "json", "mpirun", "plain", "job", "name", "node",
+    ])]
+    pub(crate) unset: bool,
     /// Print directories to bind and variables to set, for other programs that start containers
     #[arg(long, conflicts_with_all = ["container", "mpirun"])]
     pub(crate) json: bool,

@@ -16,6 +16,9 @@ use serde_json::{Value, json};
 use crate::{arguments, fleet, instances, output::print as print_text, run, size, stage};
 
 pub(crate) fn environment(wanted: &arguments::Env) -> Result<()> {
+    if wanted.unset {
+        return print_text(&environment::shell_lines_that_undo());
+    }
     let name = match &wanted.job {
         Some(Some(id)) => format!("job-{id}"),
         Some(None) => {

@@ -25,6 +25,9 @@ use crate::{
     instance::{PRELOAD_NAME, config::Access, places::RUN_ROOT},
 };
 
+/// Variables with lists of libraries, among which ours is.
+const LISTS: [&str; 2] = ["LD_PRELOAD", "LD_AUDIT"];
+
 /// The variables to set, with their values; what this process preloads stays behind the library.
 #[must_use]
 pub fn variables(config: &Config) -> Vec<(&'static str, OsString)> {
@@ -88,7 +91,31 @@ pub fn shell_lines(config: &Config) -> Vec<u8> {
     lines
 }
 
-/// The same as lines that no shell reads: a value goes to the end of its line.
+/// Lines for a shell that undo those of [`shell_lines`]: `eval "$(mayfly env --unset)"`. They need
+/// no instance, since it may have ended; what this process preloads besides ours stays.
+#[must_use]
+pub fn shell_lines_that_undo() -> Vec<u8> {
+    let mut lines = Vec::new();
+    let is_ours =
+        |path: &[u8]| path.rsplit(|byte| *byte == b'/').next() == Some(PRELOAD_NAME.as_bytes());
+    for name in LISTS {
+        let Some(list) = env::var_os(name) else { continue };
+        // The loader takes blanks as well.
+        let parts = list.as_bytes().split(|byte| b": ".contains(byte));
+        let others: Vec<&[u8]> = parts.filter(|part| !part.is_empty() && !is_ours(part)).collect();
+        if others.is_empty() {
+            lines.extend_from_slice(format!("unset {name}\n").as_bytes());
+        } else {
+            lines.extend_from_slice(format!("export {name}=").as_bytes());
+            quote(&others.join(&b':'), &mut lines);
+            lines.push(b'\n');
+        }
+    }
+    lines.extend_from_slice(b"unset MAYFLY_MOUNT MAYFLY_RUN MAYFLY_IMAGES MAYFLY_OBJECTS\n");
+    lines
+}
+
+/// The variables as lines that no shell reads: a value goes to the end of its line.
 ///
 /// # Errors
 /// A path has a line end in it.
