@@ -8,6 +8,7 @@ mod circles;
 mod documents;
 mod edges;
 mod lengths;
+mod mentions;
 mod replaced;
 mod rooms;
 mod rust;
@@ -49,6 +50,7 @@ const RULES: &[(&str, Rule)] = &[
     ("no blobs", blobs::check),
     ("words", words::check),
     ("documents are in step", documents::check),
+    ("mentions of code", mentions::check),
 ];
 
 /// Applies all rules.
