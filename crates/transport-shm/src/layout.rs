@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use crate::{
     lent::Lent,
     posts::{Posts, RINGS, names::Tables},
-    tally::{Tally, Timeline, Waits, wait_bucket},
+    tally::{OPS, Tally, Timeline, Waits, wait_bucket},
 };
 use mayfly_types::limits::{
     BEGUN_MAX, FILES_OPEN_MAX, LANES, NAME_BYTES_MAX, OPEN_FILES_MAX, REPLY_BYTES_MAX,
@@ -296,8 +296,8 @@ pub struct NodeRegion {
     pub tallies: [Tally; SESSIONS_MAX as usize],
 }
 
-/// Operations that are counted each for itself: one more than their greatest number.
-pub const KINDS: usize = 40;
+/// Operations that are counted each for itself.
+pub const KINDS: usize = OPS;
 /// Error numbers that are counted each for itself: one more than the kernel's greatest.
 pub const ERRORS: usize = 134;
 /// Kinds of posted records ([`crate::posts`]) that are counted: a file, a directory, the removal of

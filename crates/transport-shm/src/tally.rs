@@ -27,7 +27,7 @@ use core::sync::atomic::{
 
 use mayfly_sys::arch;
 
-use crate::{layout::KINDS as OPS, words};
+use crate::words;
 
 /// Kinds of operations, as programs know them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,6 +106,9 @@ impl Way {
 
 /// Ways of an operation.
 pub const WAYS: usize = 3;
+/// Operations of the protocol that are counted each for itself: one more than their greatest
+/// number.
+pub const OPS: usize = 40;
 /// Kinds of operations, with room.
 pub const KINDS: usize = 16;
 const _: () = assert!(Kind::ALL.len() <= KINDS);
