@@ -1,8 +1,8 @@
 //! The operations: from the number of a request to the function that performs it.
 //!
 //! One file a family. A function gets the request's bytes and the server, calls `client`, and
-//! returns what is written back to the kernel. Only a blocked lock is answered later: it stands in
-//! a queue ([`locks`]) with what tells of its end ([`waiter`]), so that no thread waits for it.
+//! returns what is written back to the kernel. A blocked lock is answered later: it stands in a
+//! queue ([`locks`]) with who waits for it ([`waiter`]), so that no thread does.
 
 pub(crate) mod attributes;
 pub(crate) mod data;
@@ -15,9 +15,9 @@ mod xattrs;
 use mayfly_types::Errno;
 
 use crate::{
-    kernel::abi::{Fields, Header, MAJOR, MINOR, MINOR_MIN, Opcode, init},
+    kernel::abi::{Fields, Header, MAJOR, MINOR, MINOR_MIN, Opcode, WRITE_BYTES_MAX, init},
     memory::consistency::Consistency,
-    server::{Server, WRITE_BYTES_MAX, Work},
+    server::{Server, Work},
 };
 
 /// Requests that the kernel sends on its own account, such as writing back mapped pages.

@@ -28,7 +28,7 @@ use rustix::{
 
 use crate::{
     kernel::{
-        abi::{Body, Header, IN_HEADER_BYTES},
+        abi::{Body, Header, IN_HEADER_BYTES, READ_BYTES_MAX, WRITE_BYTES_MAX},
         device::{Device, Received},
         mount::{self, Way},
         spliced::Pipe,
@@ -47,10 +47,6 @@ use placement::Placement;
 
 /// Threads that perform requests. As many of a session's lanes stay free for the queue of locks.
 const THREADS: usize = 8;
-/// Data in one write request, bytes.
-pub(crate) const WRITE_BYTES_MAX: usize = 1 << 20;
-/// Data in one answer to a read, bytes: what fits into a pipe ([`crate::kernel::spliced`]).
-pub(crate) const READ_BYTES_MAX: usize = 1 << 19;
 /// A write request as a whole: header, `struct fuse_write_in`, data.
 const REQUEST_BYTES_MAX: usize = IN_HEADER_BYTES + 40 + WRITE_BYTES_MAX;
 

@@ -5,6 +5,10 @@
 
 use mayfly_types::{Attr, Errno, Timestamp};
 
+/// Data in one write request, bytes.
+pub(crate) const WRITE_BYTES_MAX: usize = 1 << 20;
+/// Data in one answer to a read, bytes: what fits into a pipe ([`super::spliced`]).
+pub(crate) const READ_BYTES_MAX: usize = 1 << 19;
 /// Major version of the protocol; there has been no other for twenty years.
 pub(crate) const MAJOR: u32 = 7;
 /// Newest minor version of which everything that is sent unasked is understood.

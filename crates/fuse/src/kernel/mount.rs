@@ -23,7 +23,7 @@ use rustix::{
     thread::{CapabilitySet, capabilities},
 };
 
-use crate::server::READ_BYTES_MAX;
+use super::abi::READ_BYTES_MAX;
 
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";

@@ -14,8 +14,8 @@ use mayfly_sys::file;
 use mayfly_types::Errno;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
-use super::abi::OUT_HEADER_BYTES;
-use crate::server::{READ_BYTES_MAX, Server};
+use super::abi::{OUT_HEADER_BYTES, READ_BYTES_MAX};
+use crate::server::Server;
 
 /// Shorter reads cost less by a copy, bytes.
 pub(super) const SPLICE_BYTES_MIN: usize = 65_536;

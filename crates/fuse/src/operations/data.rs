@@ -12,10 +12,11 @@ use mayfly_wire::Opened;
 use super::Reply;
 use crate::{
     kernel::abi::{
-        Body, Fields, Header, OPEN_DIRECT, OPEN_PARALLEL_WRITES, READ_HAS_OWNER, WRITE_OF_PAGES,
+        Body, Fields, Header, OPEN_DIRECT, OPEN_PARALLEL_WRITES, READ_BYTES_MAX, READ_HAS_OWNER,
+        WRITE_OF_PAGES,
     },
     memory::consistency::Consistency,
-    server::{READ_BYTES_MAX, Server, Work},
+    server::{Server, Work},
 };
 
 /// The other half of `O_SYNC`.
