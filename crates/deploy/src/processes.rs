@@ -4,8 +4,8 @@
 //! serving loop, [`fuse`] serves a mount, [`image`] makes one image. [`processors`] says where they
 //! may run, and [`proc_stat`] reads what the kernel says of any of them.
 //!
-//! **Invariants.** Such a process takes everything that it needs from its arguments, the run
-//! directory and the descriptors that it was started with. It ends with the supervisor.
+//! Such a process takes what it needs from its arguments, the run directory and the descriptors
+//! that it was started with. When it is started, and again, is decided in [`crate::supervisor`].
 
 pub(crate) mod daemon;
 pub(crate) mod fuse;

@@ -4,11 +4,10 @@
 //! and whether it is served only when a descriptor among its arguments is ours. The functions take
 //! the registers of the call and return an [`Outcome`]. What they know of the process they take
 //! from [`crate::process`], what they know of numbers from [`crate::descriptors`], and where a path
-//! leads from [`crate::paths`]; none of those calls back.
+//! leads from [`crate::paths`].
 //!
-//! A call that has a path is carried out by [`serve`], which also issues calls to the kernel. No
-//! function here keeps anything from one call to the next, and none does the work of the file
-//! system: that is `client`.
+//! A call that has a path is carried out by [`serve`], which also issues calls to the kernel. The
+//! work of the file system is not done here: that is `client`.
 
 mod asynchronous;
 pub(crate) mod attributes;

@@ -5,8 +5,7 @@
 //! What an object has no place for stands in its metadata as other tools have it: `mtime`, seconds
 //! and nanoseconds since 1970, and `mode`, permission bits in octal digits.
 //!
-//! [`download`] copies from a store into directories, and [`upload`] the other way. Both take
-//! several objects at a time and leave what has arrived already.
+//! [`download`] copies from a store into directories, and [`upload`] the other way.
 
 pub(crate) mod download;
 pub(crate) mod upload;

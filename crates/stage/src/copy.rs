@@ -6,8 +6,7 @@
 //! too, [`special`] copies what has no content, [`settle`] carries attributes over, and [`sync`]
 //! brings all of it to the disk before the stage ends.
 //!
-//! **Invariants.** A name at the destination is the whole new file or what was there before. A
-//! thread waits for no other thread here.
+//! **Invariants.** A name at the destination is the whole new file or what was there before.
 //!
 //! What is copied, and in which order, is decided in [`crate::walk`].
 
