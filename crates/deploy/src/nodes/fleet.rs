@@ -16,9 +16,9 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::Serialize;
 
+use super::words::CLEARED;
 use super::{
     Launcher, Member, Members, NODES_MAX, Network, RoleLists, Roles, elsewhere,
-    local::CLEARED,
     words::{Job, Order, Place, RELAY, Said, Settings, Up, read_line, write_line},
 };
 use crate::{DataDir, Depth, Instance, instance, supervisor::control::LOST};

@@ -11,6 +11,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::words::CLEARED;
 use super::{
     agent::say,
     below::Below,
@@ -55,9 +56,6 @@ pub(super) fn perform(order: &Order, places: Vec<Place>) -> Result<Below> {
     }
     Ok(below)
 }
-
-/// What is said of a node that had left something, which is removed.
-pub(super) const CLEARED: &str = "cleared";
 
 fn one(order: &Order, place: &Place) -> Result<Said> {
     let base = place.base(&order.name);

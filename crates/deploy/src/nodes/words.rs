@@ -20,6 +20,9 @@ use crate::{
     log::{Level, Line},
 };
 
+/// What is said of a node that had left something, which is removed.
+pub(super) const CLEARED: &str = "cleared";
+
 /// Longest line that is read, bytes: the list of the largest instance fits.
 pub(super) const LINE_BYTES_MAX: u64 = 16 << 20;
 /// The hidden subcommand that starts the nodes of a part of the hosts: see [`super::relay`].
