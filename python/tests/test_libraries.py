@@ -197,3 +197,36 @@ def test_numpy_loads_what_is_mapped(fs, there):
     header = 128
     array = numpy.frombuffer(view, dtype="int64", offset=header)
     assert array.sum() == 4_999_950_000 and not array.flags.writeable
+
+
+def test_safetensors_are_saved_and_loaded_by_a_map(instance, fs, there):
+    """By the package, and by path in a process that the preload library serves."""
+    safetensors = pytest.importorskip("safetensors.numpy")
+    numpy = pytest.importorskip("numpy")
+    weights = {"w": numpy.arange(50_000, dtype="float32").reshape(500, 100), "b": numpy.ones(7)}
+    with fs.transaction, fs.open(f"{there}/model.safetensors", "wb") as file:
+        file.write(safetensors.save(weights))
+    loaded = safetensors.load(bytes(fs.map(f"{there}/model.safetensors")))
+    assert numpy.array_equal(loaded["w"], weights["w"])
+    words = (
+        "import os, sys\n"
+        "from safetensors import safe_open\n"
+        "with safe_open(os.environ['MAYFLY_MOUNT'] + sys.argv[1], framework='np') as tensors:\n"
+        "    part = tensors.get_slice('w')[100:102]\n"
+        "    print(sorted(tensors.keys()), float(part[1, 5]))\n"
+    )
+    seen = in_a_served_process(instance, words, f"{there}/model.safetensors")
+    assert seen == "['b', 'w'] 10105.0\n"
+
+
+def in_a_served_process(instance, words, *arguments):
+    """What such words of Python print."""
+    from mayfly import _program
+
+    shell = f'eval "$("{_program.path()}" env --name {instance.name})"; exec "$@"'
+    done = subprocess.run(
+        ["sh", "-c", shell, "sh", sys.executable, "-P", "-c", words, *arguments],
+        capture_output=True, text=True, timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -9,6 +9,7 @@ mod documents;
 mod edges;
 mod lengths;
 mod mentions;
+mod parts;
 mod replaced;
 mod rooms;
 mod rust;
@@ -44,6 +45,7 @@ const RULES: &[(&str, Rule)] = &[
     ("banned in Rust", rust::check),
     ("unsafe stays where it is argued", rust::check_unsafe),
     ("lengths", lengths::check),
+    ("parts of a shard", parts::check),
     ("rooms are not full", rooms::check),
     ("no circles of files", circles::check),
     ("words that were replaced", replaced::check),

@@ -8,7 +8,7 @@ use crate::{
     files::state::preparation::Preparation,
     log,
     message::{Question, Resolved},
-    slots::ShardId,
+    shards::slots::ShardId,
     transactions::state::transaction::Steps,
 };
 

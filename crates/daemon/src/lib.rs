@@ -19,26 +19,25 @@ mod log;
 mod maps;
 mod message;
 mod namespace;
-mod numbering;
 mod op_name;
 mod remote;
-mod roles;
 pub mod serve;
 mod shard;
-mod slots;
+mod shards;
 mod striping;
-mod totals;
 mod transactions;
 
 pub use crate::{
     api::{Caller, Clock, Completion, Config, Progress, Reached, Survivors, SystemClock},
     message::Message,
-    numbering::Numbering,
     op_name::name_of,
-    roles::Roles,
     shard::{OpenError, Seams, Shard},
-    slots::{ShardId, SlotTable},
+    shards::{
+        numbering::Numbering,
+        roles::Roles,
+        slots::{ShardId, SlotTable},
+        totals::Totals,
+    },
     striping::layouts::{LAYOUT_XATTR, LayoutWords, NODES_XATTR, Pool, is_name},
-    totals::Totals,
 };
 pub use mayfly_transport_tcp::PROTOCOL_VERSION;

@@ -42,7 +42,7 @@ use crate::{
         dentry_cache::DentryCache,
         state::{inode::Looked, removed::Removed},
     },
-    slots::ShardId,
+    shards::slots::ShardId,
 };
 
 /// What a shard keeps in mind of names and inodes besides their records.

@@ -24,7 +24,6 @@ pub(crate) mod inspect;
 pub(crate) mod kept_bytes;
 mod life;
 mod recover;
-pub(crate) mod run;
 pub(crate) mod state;
 pub(crate) mod task;
 
@@ -51,12 +50,14 @@ use crate::{
     maps::HashMap,
     message::At,
     namespace::Namespace,
-    numbering::{Numbering, origin},
     remote::Remote,
-    shard::{run::Run, state::task::Tasks},
-    slots::{ShardId, SlotTable, TRANSACTION_SHARD_SHIFT},
+    shard::state::{run::Run, task::Tasks},
+    shards::{
+        numbering::{Numbering, origin},
+        slots::{ShardId, SlotTable, TRANSACTION_SHARD_SHIFT},
+        totals::{ShardTotals, Totals},
+    },
     striping::Striping,
-    totals::{ShardTotals, Totals},
     transactions::Transactions,
 };
 

@@ -22,7 +22,7 @@ use mayfly_types::SessionId;
 use crate::{
     maps::HashMap,
     message::OperationId,
-    slots::ShardId,
+    shards::slots::ShardId,
     transactions::state::{completed::Finished, prepare_locks::Claims, transaction::Operation},
 };
 

@@ -23,8 +23,10 @@ use mayfly_types::{
 use crate::{
     api::Caller,
     by_number::ByNumber,
-    numbering::{node_of_owner, origin, session_of_node},
-    slots::ShardId,
+    shards::{
+        numbering::{node_of_owner, origin, session_of_node},
+        slots::ShardId,
+    },
 };
 
 mod lent;

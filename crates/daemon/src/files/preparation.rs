@@ -29,7 +29,10 @@ use crate::{
         state::preparation::{Cut, Moved, Preparation, Prepared, Subject},
     },
     namespace::state::inode::Located,
-    shard::{Shard, run::Run, state::task::Task},
+    shard::{
+        Shard,
+        state::{run::Run, task::Task},
+    },
     striping::state::object::make_ready,
 };
 

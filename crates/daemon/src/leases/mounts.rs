@@ -32,9 +32,11 @@ use crate::{
     files::state::background::encoded,
     leases::state::mounts::{Asked, Key, Mount, is_late},
     message::{Change, Question},
-    numbering::{origin, session_of_node},
     shard::{Shard, state::task::Purpose},
-    slots::ShardId,
+    shards::{
+        numbering::{origin, session_of_node},
+        slots::ShardId,
+    },
 };
 
 /// Files that were mapped while they may have been being opened here. What more there is shows what

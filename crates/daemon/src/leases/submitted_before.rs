@@ -12,7 +12,7 @@ use mayfly_types::{FileId, FileKind, OpenRef, SessionId};
 use crate::{
     leases::state::submissions::{Ring, place_of},
     shard::Shard,
-    slots::TRANSACTION_SHARD_SHIFT,
+    shards::slots::TRANSACTION_SHARD_SHIFT,
 };
 
 impl Shard {

@@ -47,7 +47,7 @@ use crate::{
         Shard,
         state::task::{Asked, Purpose},
     },
-    slots::ShardId,
+    shards::slots::ShardId,
 };
 
 /// Which of two waits began later.

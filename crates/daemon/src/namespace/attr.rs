@@ -25,7 +25,7 @@ use crate::{
         inode::Located,
     },
     shard::Shard,
-    slots::ShardId,
+    shards::slots::ShardId,
 };
 
 impl Shard {

@@ -17,7 +17,7 @@ use crate::{
         state::inode::{Located, Looked, Ownership},
     },
     shard::Shard,
-    slots::slot_of_cookie,
+    shards::slots::slot_of_cookie,
 };
 
 impl Shard {

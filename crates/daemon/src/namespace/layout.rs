@@ -34,7 +34,7 @@ use crate::{
         walk::Place,
     },
     shard::Shard,
-    slots::{ShardId, slot_of_cookie},
+    shards::slots::{ShardId, slot_of_cookie},
     striping::layouts::{LAYOUT_XATTR, LayoutWords, NODES_XATTR, Pool},
     transactions::state::transaction::{Steps, add_step},
 };

@@ -23,7 +23,7 @@ use crate::{
     message::{Answer, Question},
     namespace::state::member::unexpected,
     shard::Shard,
-    slots::ShardId,
+    shards::slots::ShardId,
 };
 
 const COOKIE_DOT: u64 = 1;

@@ -18,7 +18,7 @@ use crate::{
         walk::{Last, Place, Rule},
     },
     shard::Shard,
-    slots::ShardId,
+    shards::slots::ShardId,
     transactions::state::{
         prepare_locks::Claim,
         transaction::{Steps, add_step},

@@ -26,8 +26,8 @@ use crate::{
     log,
     message::{At, Forward, Message, Resolved},
     namespace::state::inode::{Located, Ownership},
-    numbering::{origin, session_elsewhere},
     shard::{Shard, state::task::Task},
+    shards::numbering::{origin, session_elsewhere},
     transactions::state::transaction::Operation,
 };
 

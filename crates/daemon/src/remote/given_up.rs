@@ -18,7 +18,10 @@ use mayfly_wire::Op;
 use crate::{
     api::Caller,
     message::Question,
-    shard::{Shard, run::Run, state::task::Task},
+    shard::{
+        Shard,
+        state::{run::Run, task::Task},
+    },
 };
 
 /// Whether a request can end while it waits, as far as its kind goes.

@@ -22,9 +22,8 @@ use mayfly_types::SessionId;
 use crate::{
     fault::store_failed,
     message::{Answer, OperationId, Question},
-    numbering::origin,
     shard::{Shard, state::task::Purpose},
-    slots::ShardId,
+    shards::{numbering::origin, slots::ShardId},
     transactions::state::transaction::Phase,
 };
 

@@ -18,9 +18,11 @@ use crate::{
     api::{Caller, Reached},
     maps::HashSet,
     message::{Answer, Description, Question},
-    numbering::{node_of_owner, origin, session_elsewhere, session_of_node},
     shard::{Shard, state::task::Purpose},
-    slots::ShardId,
+    shards::{
+        numbering::{node_of_owner, origin, session_elsewhere, session_of_node},
+        slots::ShardId,
+    },
 };
 
 impl Shard {

@@ -33,10 +33,12 @@ use crate::{
     maps::HashSet,
     message::{Answer, Question},
     namespace::{open::ONCE, state::open::effective},
-    numbering::{node_of_owner, origin, session_elsewhere, session_of_node},
     remote::state::requests::node_of_process,
     shard::{Shard, state::task::Purpose},
-    slots::ShardId,
+    shards::{
+        numbering::{node_of_owner, origin, session_elsewhere, session_of_node},
+        slots::ShardId,
+    },
 };
 
 impl Shard {

@@ -15,11 +15,8 @@ use mayfly_wire::{Operation, Writer};
 use crate::{
     api::{Completion, Config, Survivors, SystemClock},
     message::{Answer, Message},
-    numbering::Numbering,
-    roles::Roles,
     shard::{Seams, Shard},
-    slots::ShardId,
-    totals::Totals,
+    shards::{numbering::Numbering, roles::Roles, slots::ShardId, totals::Totals},
 };
 
 pub(crate) const CHUNK_LOG2: u8 = 16;

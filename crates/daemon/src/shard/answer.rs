@@ -20,7 +20,7 @@ use crate::{
         state::member::Parent,
     },
     shard::Shard,
-    slots::ShardId,
+    shards::slots::ShardId,
     transactions::state::prepare_locks::Claim,
 };
 

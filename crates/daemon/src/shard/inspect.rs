@@ -22,8 +22,8 @@ use crate::{
     fault::{Outcome, Served},
     files::state::background::{Done, Length, encoded},
     fsck::facts_of,
-    numbering::node_of_owner,
     shard::Shard,
+    shards::numbering::node_of_owner,
 };
 
 /// Room for facts: those of one record fit, whatever it is. The head of a reply fits behind them.

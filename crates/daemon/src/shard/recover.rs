@@ -25,8 +25,11 @@ use crate::{
         state::inode::{Located, Ownership},
     },
     remote::{Remote, state::requests::is_distant},
-    shard::{Batch, Place, Seams, Shard, run::Run, state::task::Tasks},
-    slots::SlotTable,
+    shard::{
+        Batch, Place, Seams, Shard,
+        state::{run::Run, task::Tasks},
+    },
+    shards::slots::SlotTable,
     striping::Striping,
     transactions::Transactions,
 };

@@ -23,10 +23,12 @@ use crate::{
     message::{Answer, At, Forward, Message, OperationId, Question, Resolved, request_in},
     shard::{
         Shard,
-        run::Run,
-        state::task::{Asked, Purpose, RESTARTS_MAX, Suspended, Task},
+        state::{
+            run::Run,
+            task::{Asked, Purpose, RESTARTS_MAX, Suspended, Task},
+        },
     },
-    slots::ShardId,
+    shards::slots::ShardId,
     transactions::state::prepare_locks::Wanted,
 };
 

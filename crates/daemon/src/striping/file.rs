@@ -33,7 +33,7 @@ use crate::{
         inode::Located,
     },
     shard::{Shard, state::task::Purpose},
-    slots::ShardId,
+    shards::slots::ShardId,
     striping::{
         arithmetic::Stripes,
         state::{

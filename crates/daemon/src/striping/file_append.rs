@@ -20,7 +20,7 @@ use crate::{
     message::{Answer, Append, PartFacts, PartPlace, Question},
     namespace::state::inode::Located,
     shard::{Shard, state::task::Purpose},
-    slots::ShardId,
+    shards::slots::ShardId,
     striping::{
         arithmetic::Stripes,
         state::{

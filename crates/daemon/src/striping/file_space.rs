@@ -17,7 +17,7 @@ use crate::{
     message::{Answer, PartPlace, Question},
     namespace::state::inode::Located,
     shard::Shard,
-    slots::ShardId,
+    shards::slots::ShardId,
     striping::{
         arithmetic::Stripes,
         state::{

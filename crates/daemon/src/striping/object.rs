@@ -38,7 +38,10 @@ use crate::{
     },
     log,
     message::{Answer, At, PartPlace, Question, Resolved},
-    shard::{Shard, run::Run, state::task::Task},
+    shard::{
+        Shard,
+        state::{run::Run, task::Task},
+    },
     striping::{
         arithmetic::Stripes,
         state::object::{Active, ReadDone, WriteDone, make_ready},

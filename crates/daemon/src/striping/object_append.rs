@@ -26,7 +26,7 @@ use crate::{
     fault::Outcome,
     message::{Answer, Append, PartPlace},
     shard::Shard,
-    slots::ShardId,
+    shards::slots::ShardId,
     striping::{
         arithmetic::Stripes,
         state::{object_append::Appended, object_change::PartChange},

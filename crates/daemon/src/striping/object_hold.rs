@@ -20,7 +20,7 @@ use crate::{
     fault::{Fault, Outcome},
     message::{Answer, Append, PartPlace, Question},
     shard::Shard,
-    slots::ShardId,
+    shards::slots::ShardId,
     striping::state::object_hold::Hold,
 };
 

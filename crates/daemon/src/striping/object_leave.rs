@@ -32,9 +32,8 @@ use crate::{
     fault::{Fault, Outcome, Served},
     files::{data::BLOCK_BYTES, state::data::generous},
     message::{OperationId, PartPlace},
-    numbering::origin,
     shard::Shard,
-    slots::ShardId,
+    shards::{numbering::origin, slots::ShardId},
     striping::{arithmetic::Stripes, state::object_leave::Leave},
     transactions::state::transaction::wanted,
 };

@@ -16,7 +16,7 @@ use crate::{
     log,
     message::{Answer, Question},
     shard::{Shard, state::task::Purpose},
-    slots::ShardId,
+    shards::slots::ShardId,
     striping::state::file::generation_of,
 };
 

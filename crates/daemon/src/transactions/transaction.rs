@@ -27,10 +27,12 @@ use crate::{
     message::{Answer, OperationId, Question},
     shard::{
         Shard,
-        run::Run,
-        state::task::{Purpose, RESTARTS_MAX, Task},
+        state::{
+            run::Run,
+            task::{Purpose, RESTARTS_MAX, Task},
+        },
     },
-    slots::ShardId,
+    shards::slots::ShardId,
     transactions::state::transaction::{Operation, Phase, Steps, Verdict, wanted},
 };
 

@@ -14,8 +14,7 @@ use crate::{
     files::descriptions::{
         Elsewhere, Found, LANE_MASK, Open, OpenFile, OpenTable, SHARD_SHIFT, new_file,
     },
-    numbering::node_of_owner,
-    slots::ShardId,
+    shards::{numbering::node_of_owner, slots::ShardId},
 };
 
 impl OpenTable {

@@ -3,7 +3,7 @@
 use crate::{
     files::state::preparation::Subject,
     maps::HashMap,
-    shard::{run::Run, state::task::Task},
+    shard::state::{run::Run, task::Task},
 };
 
 /// Who waits for the same preparation; the first one began it.

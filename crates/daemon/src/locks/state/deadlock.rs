@@ -8,7 +8,7 @@ use crate::{
     locks::table::WaitId,
     maps::{HashMap, HashSet},
     message::{Delay, Process},
-    slots::ShardId,
+    shards::slots::ShardId,
 };
 
 /// What a shard does about waits that may never end.

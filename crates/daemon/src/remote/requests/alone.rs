@@ -7,9 +7,11 @@ use mayfly_wire::{Open, Opened, Operation, Reader, Rename, Unlink, Walk, Wire};
 use crate::{
     api::{Caller, Completion, Reached},
     message::{Answer, Forward, Message, Question, Resolved},
-    numbering::{Numbering, session_elsewhere},
     shard::alone::{Alone, encoded, not_involved},
-    slots::ShardId,
+    shards::{
+        numbering::{Numbering, session_elsewhere},
+        slots::ShardId,
+    },
 };
 
 /// The node of the root directory, and the other one, of the process.

@@ -11,8 +11,8 @@ use crate::{
     api::{Caller, Completion},
     fault::store_failed,
     message::{Forward, request_in},
-    numbering::origin,
     remote::{requests::Shard, state::requests::Written},
+    shards::numbering::origin,
 };
 
 /// Which answers are kept, because the request must not be executed again when it comes again.

@@ -7,7 +7,7 @@ use crate::{
     api::{Caller, Completion},
     maps::{HashMap, HashSet},
     message::OperationId,
-    numbering::origin,
+    shards::numbering::origin,
 };
 
 /// What a shard knows of requests of other nodes that it is at.

@@ -9,7 +9,6 @@ use mayfly_wire::Op;
 use crate::{
     Message, ShardId, log,
     message::{Answer, At, Forward, Question, Resolved},
-    numbering::session_elsewhere,
     serve::{
         Caller, Completion, Reached, Service,
         network::net::{
@@ -20,6 +19,7 @@ use crate::{
         slow::Waited,
         threads::{peers::ToShard, rounds::Serving},
     },
+    shards::numbering::session_elsewhere,
 };
 
 impl<S: Service, O: Outside> Serving<S, O> {

@@ -38,7 +38,6 @@ use crate::{
     Message, Numbering, ShardId, log,
     maps::{HashMap, HashSet},
     message::{Answer, Forward, Question, Resolved, request_in},
-    numbering::origin,
     serve::{
         Caller, Completion, Nodes, Waker,
         network::{
@@ -46,6 +45,7 @@ use crate::{
             door::Door,
         },
     },
+    shards::numbering::origin,
 };
 
 /// For what somebody may wait as long as he likes: a year.

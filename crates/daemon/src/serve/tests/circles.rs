@@ -13,7 +13,7 @@ use mayfly_wire::{LOCK_POSIX, LOCK_UNLOCK, LOCK_WRITE, Lock, LockRange};
 
 use crate::{
     serve::tests::nodes::{Instance, Served},
-    slots::SlotTable,
+    shards::slots::SlotTable,
 };
 
 const O_RDWR: u32 = 2;

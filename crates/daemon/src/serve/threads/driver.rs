@@ -17,12 +17,12 @@ use mayfly_wire::Op;
 
 use crate::{
     Message, ShardId,
-    numbering::origin,
     serve::{
         Caller, Completion, Reached, Service,
         slow::{Course, Slow, Waited},
         threads::peers::{Peers, ToShard},
     },
+    shards::numbering::origin,
 };
 
 /// Requests of one transaction at most, so that the first does not wait long for the last.

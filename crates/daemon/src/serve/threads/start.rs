@@ -42,7 +42,7 @@ use crate::{
             worker::Worker,
         },
     },
-    slots::TRANSACTION_SHARD_SHIFT,
+    shards::slots::TRANSACTION_SHARD_SHIFT,
 };
 
 /// Where a shard is opened, and what is there already.

@@ -10,8 +10,8 @@ use crate::{
     locks::table::WaitId,
     maps::HashMap,
     message::{Message, OperationId, Question},
-    shard::run::Run,
-    slots::ShardId,
+    shard::state::run::Run,
+    shards::slots::ShardId,
 };
 
 /// How often a walk is begun anew because the file that a name led to was gone.

@@ -10,9 +10,8 @@ use mayfly_wire::{
 use crate::{
     api::{Caller, Completion, Progress},
     message::{Answer, Message, PartFacts, Question},
-    numbering::Numbering,
     shard::alone::{Alone, BODY_BYTES, CHUNK_LOG2, encoded, not_involved},
-    slots::ShardId,
+    shards::{numbering::Numbering, slots::ShardId},
 };
 
 const HERE: Numbering = Numbering { node: 0, nodes: 2, shards: 1 };

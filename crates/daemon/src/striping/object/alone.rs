@@ -11,9 +11,11 @@ use mayfly_wire::{Op, Write};
 use crate::{
     api::Caller,
     message::{Answer, Append, At, Forward, Message, OperationId, PartPlace, Question, Resolved},
-    numbering::{Numbering, session_elsewhere},
     shard::alone::{Alone, CHUNK_LOG2, encoded, not_involved},
-    slots::ShardId,
+    shards::{
+        numbering::{Numbering, session_elsewhere},
+        slots::ShardId,
+    },
     striping::arithmetic::Stripes,
 };
 

@@ -1,6 +1,6 @@
 //! What [`crate::striping::object_hold`] keeps and works with.
 
-use crate::{message::Append, slots::ShardId};
+use crate::{message::Append, shards::slots::ShardId};
 
 /// Nobody makes a part longer.
 #[derive(Debug, Clone, Copy)]

@@ -6,8 +6,8 @@ use mayfly_wire::Op;
 
 use crate::{
     api::Caller,
-    shard::{run::Run, state::task::Task},
-    slots::ShardId,
+    shard::state::{run::Run, task::Task},
+    shards::slots::ShardId,
     transactions::state::prepare_locks::{Wanted, claims_of},
 };
 

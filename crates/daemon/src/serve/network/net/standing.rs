@@ -8,7 +8,7 @@ use crate::{
     maps::HashSet,
     message::Description,
     serve::network::net::{Away, Net, Sent, State, lock, words::Call},
-    slots::ShardId,
+    shards::slots::ShardId,
 };
 
 /// So many opens are remembered that were given up and of which a node has not heard; what others

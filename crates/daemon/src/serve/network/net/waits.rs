@@ -3,7 +3,7 @@
 use crate::{
     api::Caller,
     serve::network::net::{Net, Sent, State, lock},
-    slots::ShardId,
+    shards::slots::ShardId,
 };
 
 impl Net {

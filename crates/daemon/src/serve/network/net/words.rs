@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     message::{Answer, Append, At, Description, Question, Resolved},
-    numbering::origin,
+    shards::numbering::origin,
 };
 
 /// What a node asks of another one.

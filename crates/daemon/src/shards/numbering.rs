@@ -5,7 +5,7 @@
 
 use mayfly_types::{SessionId, limits::SESSIONS_MAX};
 
-use crate::slots::ShardId;
+use crate::shards::slots::ShardId;
 
 /// Numbers from here on are no process's: [`Numbering::session_of_node`].
 const NODES_SESSIONS: u32 = 1 << 30;

@@ -6,7 +6,7 @@ use mayfly_types::{Errno, FileId};
 use crate::{
     files::state::preparation::{Moved, Subject},
     message::{Answer, At, OperationId, PartFacts, Question, Resolved},
-    slots::ShardId,
+    shards::slots::ShardId,
     striping::state::file_append::Held,
 };
 
@@ -18,7 +18,7 @@ pub(crate) struct Run {
     /// When it first asked, seconds.
     pub(crate) asked_at: Option<i64>,
     /// Its number, once it needs one; the same in each attempt.
-    pub(super) operation: Option<OperationId>,
+    pub(crate) operation: Option<OperationId>,
     /// It has the right to move directories.
     pub(crate) elected: bool,
     /// What it had to change at other shards is done.
@@ -57,7 +57,7 @@ impl Run {
     }
 
     /// Nothing was noted in it: so are those of nearly all requests.
-    pub(super) fn is_fresh(&self) -> bool {
+    pub(crate) fn is_fresh(&self) -> bool {
         let Run { place: Resolved { at, follows, restarts }, facts, asked_at, operation, .. } =
             self;
         let Run { elected, operated, moved, failures, surveyed, short, given_up, .. } = self;
@@ -80,7 +80,7 @@ impl Run {
     }
 
     /// Something ends with it.
-    pub(super) fn holds_something(&self) -> bool {
+    pub(crate) fn holds_something(&self) -> bool {
         self.moved.is_some() || self.holds.is_some() || self.appends_to.is_some() || self.elected
     }
 
