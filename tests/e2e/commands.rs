@@ -48,7 +48,6 @@ echo 1 > "$MAYFLY_MOUNT/case/a/b.h5"; echo 2 > "$MAYFLY_MOUNT/results/out"
 /// A user's job: makes a result of what was brought in.
 const JOB: &str = "#!/bin/sh\nmkdir -p \"$MAYFLY_MOUNT/case/results\"\n\
                    echo done > \"$MAYFLY_MOUNT/case/results/out\"\n";
-const MAKEFILE: &str = "all:\n\tcp input output\n";
 
 /// A block of commands, where it begins, and the word behind `sh`.
 struct Block {
@@ -109,23 +108,18 @@ fn script(page: &str, outside: &Path) -> Result<Option<String>> {
     Ok((!script.is_empty()).then(|| format!("set -euo pipefail\n{script}")))
 }
 
-/// What a user has at hand: input outside, a source archive at home, a job.
+/// What a user has at hand: input outside, a job.
 fn prepare(scratch: &Scratch, number: usize) -> Result<(PathBuf, PathBuf)> {
     let work = scratch.join(format!("work{number}"));
     let outside = work.join("outside");
-    for directory in ["outside/case", "outside/dataset", "home/src", "bin"] {
+    for directory in ["outside/case", "outside/dataset", "home", "bin"] {
         fs::create_dir_all(work.join(directory))?;
     }
     fs::write(outside.join("case/input"), "content\n")?;
     fs::write(outside.join("dataset/sample"), "content\n")?;
-    fs::write(work.join("home/src/input"), "content\n")?;
-    fs::write(work.join("home/src/Makefile"), MAKEFILE)?;
     fs::write(work.join("job.sh"), JOB)?;
     fs::set_permissions(work.join("job.sh"), fs::Permissions::from_mode(0o755))?;
     std::os::unix::fs::symlink(binary::mayfly()?, work.join("bin/mayfly"))?;
-    let home = work.join("home");
-    let tar = Job::new(scratch, "tar", "tar").args([Path::new("-C"), &home, Path::new("-czf")]);
-    tar.args([&home.join("src.tar.gz"), Path::new("src")]).run_ok()?;
     Ok((work, outside))
 }
 
