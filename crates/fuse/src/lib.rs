@@ -27,6 +27,7 @@ mod kernel;
 mod memory;
 mod moved;
 mod operations;
+mod reply;
 mod server;
 
 use std::{fmt::Display, io::Write};

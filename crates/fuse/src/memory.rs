@@ -11,7 +11,9 @@
 
 pub(crate) mod consistency;
 pub(crate) mod held;
+pub(crate) mod locks;
 pub(crate) mod mapped;
 pub(crate) mod nodes;
 pub(crate) mod recent;
 pub(crate) mod seen;
+pub(crate) mod waiter;

@@ -2,14 +2,17 @@
 //!
 //! One file a family. A function gets the request's bytes and the server, calls `client`, and
 //! returns what is written back to the kernel. A blocked lock is answered later: it stands in a
-//! queue ([`locks`]) with who waits for it ([`waiter`]), so that no thread does.
+//! queue ([`crate::memory::locks`]), so that no thread does.
 
 pub(crate) mod attributes;
 pub(crate) mod data;
+mod held;
 mod listing;
-pub(crate) mod locks;
+mod locks;
+mod mapped;
 mod names;
-mod waiter;
+mod seen;
+mod spliced;
 mod xattrs;
 
 use mayfly_types::Errno;
@@ -17,6 +20,7 @@ use mayfly_types::Errno;
 use crate::{
     kernel::abi::{Fields, Header, MAJOR, MINOR, MINOR_MIN, Opcode, WRITE_BYTES_MAX, init},
     memory::consistency::Consistency,
+    reply::Reply,
     server::{Server, Work},
 };
 
@@ -25,17 +29,6 @@ const BACKGROUND_MAX: u16 = 64;
 /// Beyond this the kernel slows down who makes it send them.
 const CONGESTED: u16 = 48;
 const PAGE_BYTES: usize = 4096;
-
-/// How a request is answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reply {
-    /// With the body.
-    Body,
-    /// With so many bytes of data.
-    Data(usize),
-    /// Not now, not at all, or done already.
-    Later,
-}
 
 impl Server {
     pub(crate) fn perform(

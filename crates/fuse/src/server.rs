@@ -26,6 +26,8 @@ use rustix::{
     pipe::{PipeFlags, pipe_with},
 };
 
+use placement::Placement;
+
 use crate::{
     kernel::{
         abi::{Body, Header, IN_HEADER_BYTES, READ_BYTES_MAX, WRITE_BYTES_MAX},
@@ -36,14 +38,14 @@ use crate::{
     memory::{
         consistency::Consistency,
         held::Held,
+        locks::Locks,
         mapped::{Changed, Mapped, Telling},
         nodes::Nodes,
         recent::Recent,
         seen::Seen,
     },
-    operations::{Reply, locks::Locks},
+    reply::Reply,
 };
-use placement::Placement;
 
 /// Threads that perform requests. As many of a session's lanes stay free for the queue of locks.
 const THREADS: usize = 8;

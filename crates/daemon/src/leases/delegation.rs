@@ -9,11 +9,11 @@
 //!
 //! Only where one shard has everything, and where what a process was told survives the daemon.
 
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+
 use mayfly_transport_shm::posts::{PREFIX_BYTES_MAX, RECORDS, names::SLOTS_MAX, ring_of, split};
 use mayfly_types::{Durability, FileId, FileKind, SessionId};
 use mayfly_wire::Walk;
-
-use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
 use crate::{
     api::Caller,

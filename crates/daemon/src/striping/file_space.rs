@@ -4,11 +4,10 @@
 //! whether there is room, so that a call for which there is none has changed nothing; one that
 //! fails all the same may have made the file longer.
 
+use mayfly_meta::record::{Inode, PartOf};
 use mayfly_object::Allocation;
 use mayfly_types::{Durability, Errno};
 use mayfly_wire::{Seek, Sought, Wire, Writer};
-
-use mayfly_meta::record::{Inode, PartOf};
 
 use crate::{
     api::Caller,

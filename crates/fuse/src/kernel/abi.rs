@@ -18,7 +18,7 @@ pub(crate) const MINOR_MIN: u32 = 30;
 /// Length of a request's header.
 pub(crate) const IN_HEADER_BYTES: usize = 40;
 /// Length of an answer's header.
-pub(super) const OUT_HEADER_BYTES: usize = 16;
+pub(crate) const OUT_HEADER_BYTES: usize = 16;
 /// Unit in which sizes of files are reported as preferred for transfers.
 const BLOCK_BYTES: u32 = 65_536;
 

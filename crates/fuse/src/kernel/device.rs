@@ -50,7 +50,7 @@ impl Device {
     ///
     /// # Errors
     /// Part of it may be left in the pipe.
-    pub(super) fn answer_from(&self, pipe: &OwnedFd, unique: u64, bytes: usize) -> io::Result<()> {
+    pub(crate) fn answer_from(&self, pipe: &OwnedFd, unique: u64, bytes: usize) -> io::Result<()> {
         match splice(pipe, None, &self.0, None, bytes, SpliceFlags::empty()) {
             Ok(sent) if sent == bytes => return Ok(()),
             // As with `send`: nobody waits any more, or somebody must not be left waiting.

@@ -9,20 +9,18 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use mayfly_client::OpenFile;
 use mayfly_sys::file;
 use mayfly_types::Errno;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
-use super::abi::{OUT_HEADER_BYTES, READ_BYTES_MAX};
-use crate::server::Server;
+use super::abi::READ_BYTES_MAX;
 
 /// Shorter reads cost less by a copy, bytes.
-pub(super) const SPLICE_BYTES_MIN: usize = 65_536;
+pub(crate) const SPLICE_BYTES_MIN: usize = 65_536;
 /// What a pipe of a user may hold where nobody has set anything else, bytes.
-const PIPE_BYTES: usize = 1 << 20;
+pub(crate) const PIPE_BYTES: usize = 1 << 20;
 /// Each piece of an answer takes a page of the pipe, however short it is.
-const PAGE_BYTES: usize = 4096;
+pub(crate) const PAGE_BYTES: usize = 4096;
 
 // The header, and a page more than the data fill where they do not begin with one.
 const _: () = assert!(READ_BYTES_MAX + 2 * PAGE_BYTES <= PIPE_BYTES);
@@ -40,7 +38,7 @@ pub(crate) enum Pipe {
 }
 
 impl Pipe {
-    fn ends(&mut self) -> Option<(&OwnedFd, &OwnedFd)> {
+    pub(crate) fn ends(&mut self) -> Option<(&OwnedFd, &OwnedFd)> {
         if matches!(self, Pipe::NotYet) {
             *self = Pipe::made().unwrap_or(Pipe::Refused);
         }
@@ -50,7 +48,7 @@ impl Pipe {
         }
     }
 
-    fn made() -> Option<Pipe> {
+    pub(crate) fn made() -> Option<Pipe> {
         // Nobody waits for room in it.
         let (out, into) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).ok()?;
         let bytes = fcntl_setpipe_size(&into, PIPE_BYTES).ok()?;
@@ -63,7 +61,7 @@ impl Pipe {
 ///
 /// # Errors
 /// Somebody shortened the object, or the kernel does not splice from it.
-fn fill(
+pub(crate) fn fill(
     into: &OwnedFd,
     unique: u64,
     object: i32,
@@ -89,50 +87,12 @@ fn fill(
     Ok(Some(bytes))
 }
 
-impl Server {
-    /// Answers a read from the file's object, without its bytes coming here. False when that is not
-    /// to be done: then nothing was answered.
-    ///
-    /// # Errors
-    /// As pread.
-    pub(crate) fn read_spliced(
-        &self,
-        pipe: &mut Pipe,
-        unique: u64,
-        open: OpenFile,
-        offset: u64,
-        bytes: usize,
-    ) -> Result<bool, Errno> {
-        if bytes < SPLICE_BYTES_MIN || !self.client.has_object(open) {
-            return Ok(false);
-        }
-        let Some((out, into)) = pipe.ends() else { return Ok(false) };
-        let filled = self
-            .client
-            .with_object(open, |object| Ok(fill(into, unique, object, offset, bytes)))?;
-        let sent = match filled {
-            Some(Ok(None)) => return Ok(false),
-            Some(Ok(Some(count))) => {
-                Some(self.device.answer_from(out, unique, OUT_HEADER_BYTES + count))
-            }
-            None | Some(Err(_)) => None,
-        };
-        if let Some(Ok(Some(count))) = filled {
-            self.client.count_read(open, offset, count);
-        }
-        if sent != Some(Ok(())) {
-            // Nobody knows what is left in it.
-            *pipe = Pipe::NotYet;
-        }
-        Ok(sent.is_some())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
 
     use super::*;
+    use crate::kernel::abi::OUT_HEADER_BYTES;
 
     fn ends() -> (std::fs::File, OwnedFd) {
         match Pipe::made().expect("a pipe") {

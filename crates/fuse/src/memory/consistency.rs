@@ -44,7 +44,7 @@ impl Consistency {
 
 /// What tells a file from what it was before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Version {
+pub(crate) struct Version {
     size_bytes: u64,
     mtime: Timestamp,
     ctime: Timestamp,

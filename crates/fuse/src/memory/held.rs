@@ -13,34 +13,27 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mayfly_sys::file::{O_NOFOLLOW, O_PATH};
-use mayfly_types::{Attr, Errno, FileId, FileKind, OpenRef};
-
-use crate::{
-    kernel::abi::{Header, Opcode},
-    operations::attributes::named,
-    server::Server,
-};
+use mayfly_types::OpenRef;
 
 /// Threads that are looked after at a time; two that meet in one place take it from each other.
-const THREADS: usize = 64;
+pub(crate) const THREADS: usize = 64;
 /// Between being told and the use of what was looked up then. On a busy machine both sides wait for
 /// their turns in between, some of them for a tenth of a second.
-const SOON: Duration = Duration::from_secs(1);
+pub(crate) const SOON: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy)]
-struct Lost {
-    thread: u32,
-    at: Instant,
-    held: Option<OpenRef>,
+pub(crate) struct Lost {
+    pub(crate) thread: u32,
+    pub(crate) at: Instant,
+    pub(crate) held: Option<OpenRef>,
 }
 
 /// Threads that were told that a file is lost, and what they have looked up since.
 #[derive(Debug)]
 pub(crate) struct Held {
     /// How many places are taken: mostly none, which is all that a request then looks at.
-    taken: AtomicUsize,
-    places: [Mutex<Option<Lost>>; THREADS],
+    pub(crate) taken: AtomicUsize,
+    pub(crate) places: [Mutex<Option<Lost>>; THREADS],
 }
 
 impl Default for Held {
@@ -50,16 +43,16 @@ impl Default for Held {
 }
 
 impl Held {
-    fn place(&self, thread: u32) -> MutexGuard<'_, Option<Lost>> {
+    pub(crate) fn place(&self, thread: u32) -> MutexGuard<'_, Option<Lost>> {
         self.places[thread as usize % THREADS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.taken.load(Ordering::Relaxed) == 0
     }
 
     /// A thread is being told that a file is lost. What was held in its place is to be closed.
-    fn lost(&self, thread: u32) -> Option<OpenRef> {
+    pub(crate) fn lost(&self, thread: u32) -> Option<OpenRef> {
         let mut place = self.place(thread);
         if place.is_none() {
             self.taken.fetch_add(1, Ordering::Relaxed);
@@ -68,13 +61,13 @@ impl Held {
     }
 
     /// Was the thread told so a moment ago?
-    fn was_lost(&self, thread: u32) -> bool {
+    pub(crate) fn was_lost(&self, thread: u32) -> bool {
         let is_it = |lost: &Lost| lost.thread == thread && lost.at.elapsed() < SOON;
         !self.is_empty() && self.place(thread).as_ref().is_some_and(is_it)
     }
 
     /// Keeps a file for the thread; another one is to be closed.
-    fn hold(&self, thread: u32, open: OpenRef) -> Option<OpenRef> {
+    pub(crate) fn hold(&self, thread: u32, open: OpenRef) -> Option<OpenRef> {
         let mut place = self.place(thread);
         match place.as_mut().filter(|lost| lost.thread == thread) {
             Some(lost) => lost.held.replace(open),
@@ -84,7 +77,7 @@ impl Held {
 
     /// The thread has used what it looked up. That is to be closed, and what others never came to
     /// use.
-    fn used(&self, thread: u32) -> Vec<OpenRef> {
+    pub(crate) fn used(&self, thread: u32) -> Vec<OpenRef> {
         let over = |lost: &mut Lost| lost.thread == thread || lost.at.elapsed() >= SOON;
         let gone = self
             .places
@@ -93,44 +86,6 @@ impl Held {
         gone.inspect(|_| _ = self.taken.fetch_sub(1, Ordering::Relaxed))
             .filter_map(|lost| lost.held)
             .collect()
-    }
-}
-
-impl Server {
-    /// What stands under a name, which stays findable if the thread has lost a file before.
-    pub(crate) fn stat_to_use(
-        &self,
-        header: &Header,
-        directory: FileId,
-        name: &[u8],
-    ) -> Result<Attr, Errno> {
-        let attr = self.stat(named(directory, name))?;
-        if attr.kind == FileKind::Directory || !self.held.was_lost(header.thread) {
-            return Ok(attr);
-        }
-        let opened = self.open_walk(named(directory, name), O_PATH | O_NOFOLLOW)?;
-        if let Some(before) = self.held.hold(header.thread, opened.open) {
-            self.let_go(before);
-        }
-        Ok(opened.attr)
-    }
-
-    /// A request was performed, with this result. Looking up goes on to the last name of a path.
-    pub(crate) fn performed(&self, header: &Header, failure: Option<Errno>) {
-        if failure == Some(Errno::ESTALE) {
-            if let Some(before) = self.held.lost(header.thread) {
-                self.let_go(before);
-            }
-        } else if !self.held.is_empty() && Opcode::of(header.opcode) != Some(Opcode::Lookup) {
-            for open in self.held.used(header.thread) {
-                self.let_go(open);
-            }
-        }
-    }
-
-    fn let_go(&self, open: OpenRef) {
-        // The end of the session closes it, too.
-        let _ = self.client.open_file(open).and_then(|open| self.client.close(open));
     }
 }
 

@@ -20,53 +20,43 @@
 use std::{
     collections::{HashMap, VecDeque},
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
-    thread,
-    time::Duration,
 };
 
-use mayfly_client::OpenFile;
-use mayfly_types::{Errno, OpenRef, limits::NOTICE_MS};
-use mayfly_wire::notices;
-
-use super::consistency::Consistency;
-use crate::{
-    operations::data::handle_of,
-    server::{Server, Work},
-};
+use mayfly_types::OpenRef;
 
 /// A change that other mounts are to be told of.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Changed {
-    open: OpenRef,
-    start: u64,
-    end: u64,
+    pub(crate) open: OpenRef,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
 }
 
 #[derive(Debug, Default)]
-struct Node {
+pub(crate) struct Node {
     /// What is open of it.
-    handles: Vec<u64>,
-    mapped: bool,
+    pub(crate) handles: Vec<u64>,
+    pub(crate) mapped: bool,
     /// The length that the kernel was told here, at least.
-    length: u64,
+    pub(crate) length: u64,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    nodes: HashMap<u64, Node>,
+pub(crate) struct State {
+    pub(crate) nodes: HashMap<u64, Node>,
     /// The daemon knows that this is a mount.
-    watching: bool,
+    pub(crate) watching: bool,
 }
 
 /// Files that are open through the mount, and which of them have pages.
 #[derive(Debug, Default)]
 pub(crate) struct Mapped {
-    state: Mutex<State>,
-    begun: Condvar,
+    pub(crate) state: Mutex<State>,
+    pub(crate) begun: Condvar,
 }
 
 impl Mapped {
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -85,30 +75,30 @@ impl Mapped {
         }
     }
 
-    fn is_mapped(&self, node: u64) -> bool {
+    pub(crate) fn is_mapped(&self, node: u64) -> bool {
         self.state().nodes.get(&node).is_some_and(|node| node.mapped)
     }
 
-    fn set_mapped(&self, node: u64) {
+    pub(crate) fn set_mapped(&self, node: u64) {
         if let Some(node) = self.state().nodes.get_mut(&node) {
             node.mapped = true;
         }
     }
 
     /// Descriptions of a node that has pages, and the length that the kernel knows.
-    fn pages_of(&self, node: u64) -> Option<(Vec<u64>, u64)> {
+    pub(crate) fn pages_of(&self, node: u64) -> Option<(Vec<u64>, u64)> {
         let state = self.state();
         let node = state.nodes.get(&node).filter(|node| node.mapped)?;
         Some((node.handles.clone(), node.length))
     }
 
-    fn set_length(&self, node: u64, length: u64) {
+    pub(crate) fn set_length(&self, node: u64, length: u64) {
         if let Some(node) = self.state().nodes.get_mut(&node) {
             node.length = length;
         }
     }
 
-    fn all(&self) -> Vec<u64> {
+    pub(crate) fn all(&self) -> Vec<u64> {
         let state = self.state();
         let mapped = state.nodes.iter().filter(|(_, node)| node.mapped);
         mapped.map(|(node, _)| *node).collect()
@@ -117,7 +107,7 @@ impl Mapped {
 
 /// Something that waits for other mounts.
 #[derive(Debug)]
-enum Item {
+pub(crate) enum Item {
     /// Of this they are to be told, before the request is answered.
     Change { changed: Changed, answer: Option<(u64, Vec<u8>)>, closes: Option<OpenRef> },
     /// The last close of this handle.
@@ -127,12 +117,12 @@ enum Item {
 /// What other mounts are to be told, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Telling {
-    queue: Mutex<(VecDeque<Item>, bool)>,
-    more: Condvar,
+    pub(crate) queue: Mutex<(VecDeque<Item>, bool)>,
+    pub(crate) more: Condvar,
 }
 
 impl Telling {
-    fn push(&self, item: Item) {
+    pub(crate) fn push(&self, item: Item) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         queue.0.push_back(item);
         self.more.notify_one();
@@ -140,7 +130,7 @@ impl Telling {
 
     /// Pages were written back. What waits of the same description is told of together, so that
     /// there is not more to be told than descriptions are open.
-    fn push_pages(&self, changed: Changed) {
+    pub(crate) fn push_pages(&self, changed: Changed) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = queue.0.iter_mut().find_map(|item| match item {
             Item::Change { changed: waiting, answer: None, closes: None }
@@ -172,7 +162,7 @@ impl Telling {
         true
     }
 
-    fn next(&self) -> Item {
+    pub(crate) fn next(&self) -> Item {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             queue.1 = false;
@@ -181,125 +171,6 @@ impl Telling {
                 return item;
             }
             queue = self.more.wait(queue).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-}
-
-impl Server {
-    /// The kernel reads pages to keep them.
-    ///
-    /// # Errors
-    /// EIO: nobody would tell of changes.
-    pub(crate) fn pages_are_read(&self, node: u64, handle: u64) -> Result<(), Errno> {
-        if self.consistency == Consistency::Session || self.mapped.is_mapped(node) {
-            return Ok(());
-        }
-        let mut state = self.mapped.state();
-        if !state.watching {
-            // Changes are kept for this process from the answer on.
-            self.client.begin_watching()?;
-            state.watching = true;
-            self.mapped.begun.notify_one();
-        }
-        drop(state);
-        self.client.map(self.handle(handle)?.reference)?;
-        self.mapped.set_mapped(node);
-        Ok(())
-    }
-
-    /// Has the kernel give up what others have changed, for ever. It does not return while there is
-    /// a daemon, or may be one.
-    pub(crate) fn watch(&self) {
-        let mut state = self.mapped.state();
-        while !state.watching {
-            state = self.mapped.begun.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        drop(state);
-        loop {
-            let news = self
-                .client
-                .watch(|news| Ok((news.all, notices::changes(news.changes).collect::<Vec<_>>())));
-            let (all, changes) = news.unwrap_or_else(|_| {
-                // The daemon is lost, or there was no lane. What is missed nobody knows.
-                thread::sleep(Duration::from_millis(NOTICE_MS.into()));
-                (true, Vec::new())
-            });
-            if all {
-                for node in self.mapped.all() {
-                    self.give_up_pages(node, 0, u64::MAX);
-                }
-            } else {
-                for change in changes {
-                    self.give_up_pages(change.file.0, change.start, change.end);
-                }
-            }
-        }
-    }
-
-    fn give_up_pages(&self, node: u64, start: u64, end: u64) {
-        let Some((handles, known)) = self.mapped.pages_of(node) else { return };
-        let open = |handle: &u64| self.handle(*handle).ok().filter(OpenFile::readable);
-        if let Some(open) = handles.iter().find_map(open)
-            && let Ok(length) = self.client.size(open)
-            && length != known
-        {
-            let mut last = [0];
-            let lengthened = length > known
-                && self.client.read_slice(open, length.saturating_sub(1), &mut last) == Ok(1);
-            if lengthened {
-                self.device.lengthen(node, length, last[0]);
-                self.device.give_up_pages(node, length - 1, length);
-            }
-            self.mapped.set_length(node, length);
-        }
-        self.device.give_up_pages(node, start, end);
-    }
-
-    /// Bytes of a file, or its length, were changed by a request.
-    pub(crate) fn was_changed(
-        &self,
-        open: OpenFile,
-        (start, end): (u64, u64),
-        of_pages: bool,
-        work: &mut Work,
-    ) {
-        if !self.client.is_mapped(open) {
-            return;
-        }
-        let changed = Changed { open: open.reference, start, end };
-        if of_pages {
-            self.telling.push_pages(changed);
-        } else {
-            work.changed = Some(changed);
-        }
-    }
-
-    /// Leaves the answer to a request until other mounts were told what it has changed.
-    pub(crate) fn answer_when_told(&self, unique: u64, changed: Changed, work: &mut Work) {
-        let answer = Some((unique, work.body.bytes().to_vec()));
-        let closes = work.closes.take();
-        self.telling.push(Item::Change { changed, answer, closes });
-    }
-
-    /// Tells other mounts what was changed through this one, for ever.
-    pub(crate) fn tell_others(&self) {
-        loop {
-            match self.telling.next() {
-                Item::Change { changed, answer, closes } => {
-                    self.client.tell(changed.open, changed.start, changed.end);
-                    if let Some((unique, body)) = answer {
-                        self.device.answer(unique, &body);
-                    }
-                    if let Some(open) = closes {
-                        // The end of the session closes it, too.
-                        let _ = self.close_handle(handle_of(open));
-                    }
-                }
-                Item::Close(handle) => {
-                    // The kernel was answered.
-                    let _ = self.close_handle(handle);
-                }
-            }
         }
     }
 }

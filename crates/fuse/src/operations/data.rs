@@ -9,13 +9,13 @@ use mayfly_sys::file::{O_ACCMODE, O_APPEND, O_DSYNC};
 use mayfly_types::{Errno, OpenRef};
 use mayfly_wire::Opened;
 
-use super::Reply;
 use crate::{
     kernel::abi::{
         Body, Fields, Header, OPEN_DIRECT, OPEN_PARALLEL_WRITES, READ_BYTES_MAX, READ_HAS_OWNER,
         WRITE_OF_PAGES,
     },
     memory::consistency::Consistency,
+    reply::Reply,
     server::{Server, Work},
 };
 

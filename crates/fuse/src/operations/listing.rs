@@ -8,11 +8,12 @@
 use mayfly_types::{Errno, FileId, limits::TRANSFER_BYTES_MAX};
 use mayfly_wire::listing::{Entry, entries};
 
-use super::attributes::named;
 use crate::{
     kernel::abi::{Body, Fields, Header},
     server::Server,
 };
+
+use super::attributes::named;
 
 /// Room that every name fits into.
 const PAGE_BYTES_MIN: usize = 1024;

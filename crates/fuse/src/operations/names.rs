@@ -8,15 +8,16 @@ use mayfly_sys::{
 use mayfly_types::{Errno, FileId};
 use mayfly_wire::{Opened, SPECIAL_FIFO, SPECIAL_SOCKET, Target};
 
-use super::{
-    Reply,
-    attributes::{failed, identified, lost, named},
-};
 use crate::{
     kernel::abi::{Body, Fields, Header},
     memory::nodes::Known,
     moved,
     server::Server,
+};
+
+use super::{
+    Reply,
+    attributes::{failed, identified, lost, named},
 };
 
 fn owner(header: &Header, mode: u32) -> NewOwner {

@@ -9,11 +9,12 @@ use mayfly_sys::text::PathText;
 use mayfly_types::Errno;
 use mayfly_wire::Target;
 
-use super::attributes::failed;
 use crate::{
     kernel::abi::{Body, Fields, Header},
     server::Server,
 };
+
+use super::attributes::failed;
 
 /// Names that an instance can have begin so.
 const USER: &[u8] = b"user.";

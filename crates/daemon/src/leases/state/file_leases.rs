@@ -1,8 +1,9 @@
 //! What [`crate::leases::file_leases`] keeps and works with.
 
+use std::collections::BTreeMap;
+
 use mayfly_transport_shm::lent::{LENT_MAX, Lent};
 use mayfly_types::SessionId;
-use std::collections::BTreeMap;
 
 /// What is lent to a session, by place.
 #[derive(Debug, Default)]

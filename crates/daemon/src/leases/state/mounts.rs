@@ -1,11 +1,12 @@
 //! What [`crate::leases::mounts`] keeps and works with.
 
+use std::collections::VecDeque;
+
 use mayfly_types::{
     FileId, SessionId, Timestamp,
     limits::{NOTICE_MS, NOTICES_MAX},
 };
 use mayfly_wire::notices::Notice;
-use std::collections::VecDeque;
 
 use crate::{api::Caller, maps::HashMap, message::Change};
 

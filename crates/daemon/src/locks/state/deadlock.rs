@@ -1,7 +1,8 @@
 //! What [`crate::locks::deadlock`] keeps and works with.
 
-use mayfly_types::{SessionId, Timestamp};
 use std::collections::{VecDeque, hash_map::Entry};
+
+use mayfly_types::{SessionId, Timestamp};
 
 use crate::{
     api::Caller,

@@ -1,8 +1,9 @@
 //! What [`crate::namespace::removed`] keeps and works with.
 
+use std::collections::VecDeque;
+
 use mayfly_meta::record::Inode;
 use mayfly_types::FileId;
-use std::collections::VecDeque;
 
 use crate::maps::HashMap;
 

@@ -14,7 +14,6 @@ use mayfly_transport_shm::{
 };
 use mayfly_types::{Errno, OpenRef, limits::LANES};
 use mayfly_wire::{Cancel, LOCK_FLOCK, LOCK_WRITE, Lock, LockRange, Operation, Ping};
-
 use rustix::{
     process::Pid,
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},

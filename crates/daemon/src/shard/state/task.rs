@@ -1,9 +1,10 @@
 //! What [`crate::shard::task`] keeps and works with.
 
+use std::collections::VecDeque;
+
 use mayfly_transport_tcp::Body;
 use mayfly_types::FileId;
 use mayfly_wire::Op;
-use std::collections::VecDeque;
 
 use crate::{
     api::{Caller, Completion},

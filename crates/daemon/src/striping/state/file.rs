@@ -1,8 +1,9 @@
 //! What [`crate::striping::file`] keeps and works with.
 
+use std::collections::HashMap;
+
 use mayfly_meta::record::{BirthKey, Content, Inode, PartOf};
 use mayfly_types::{Errno, FileId};
-use std::collections::HashMap;
 
 use crate::{
     api::Caller,

@@ -1,10 +1,11 @@
 //! What [`crate::striping::object`] keeps and works with.
 
+use std::collections::HashMap;
+
 use mayfly_meta::record::PendingCut;
 use mayfly_object::{ObjectId, ObjectStore};
 use mayfly_types::{Errno, FileId};
 use mayfly_wire::{Read, Written};
-use std::collections::HashMap;
 
 use crate::{
     api::Caller,

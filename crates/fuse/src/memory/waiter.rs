@@ -12,7 +12,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_micros(100);
 
 /// Whose wait it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Waiter {
+pub(crate) enum Waiter {
     Process,
     Description,
     Unknown,
