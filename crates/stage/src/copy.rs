@@ -11,8 +11,10 @@
 //! What is copied, and in which order, is decided in [`crate::walk`].
 
 pub(crate) mod entry;
+pub(crate) mod kind;
 pub(crate) mod large;
 pub(crate) mod links;
+pub(crate) mod parts;
 pub(crate) mod settle;
 mod special;
 pub(crate) mod sync;

@@ -28,8 +28,9 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Report, copy::settle::Moment};
 use done_parts::DoneParts;
+
+use crate::{Report, copy::settle::Moment};
 
 /// What was begun so long ago is not taken up again.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(30 * 24 * 3600);

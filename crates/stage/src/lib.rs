@@ -16,6 +16,7 @@ mod journal;
 mod priority;
 mod remote;
 mod report;
+mod stager;
 mod walk;
 mod writers;
 mod xattrs;

@@ -22,7 +22,6 @@ const CIRCLES_MAX: usize = 4;
 const KNOWN: &[(&str, usize)] = &[
     ("crates/interpose/src/process/session.rs", 26),
     ("crates/preload/src/start.rs", 8),
-    ("crates/stage/src/walk.rs", 6),
 ];
 
 /// A module of a crate, as the words of its path.

@@ -15,19 +15,17 @@ use std::{
 use nix::{errno::Errno, sys::stat::SFlag};
 use object_store::path::Path as Key;
 
-use super::{Kept, Listed, PART_BYTES};
 use crate::{
     BadPattern, Bucket, Cancel, Journal, Note, Options, Problem, Report, STREAMS_MAX, Selection,
     Watcher,
+    bucket::{Kept, Listed, PART_BYTES},
     copy::{
         settle::{Stat, set_permissions},
         whole::{Partial, temporary_name},
     },
     report::counts::count,
-    walk::{
-        Stager,
-        tree::{make_all, split},
-    },
+    stager::Stager,
+    walk::tree::{make_all, split},
 };
 
 /// So many objects are listed ahead.

@@ -9,24 +9,14 @@ use std::{
 
 use nix::errno::Errno;
 
-use super::{Listed, Listing, PART_BYTES};
 use crate::{
     BadPattern, Bucket, Cancel, Journal, Note, Options, Pair, Problem, Report, Selection, Watcher,
+    bucket::{PART_BYTES, sink::Sink},
     copy::settle::Stat,
     report::counts::count,
-    walk::{
-        Stager, prepare_process, selections,
-        tree::{Dir, Tree, os},
-    },
+    stager::{Stager, prepare_process, selections},
+    walk::tree::{Dir, Tree, os},
 };
-
-/// Where files go instead of a directory.
-#[derive(Debug)]
-pub(crate) struct Sink<'a> {
-    bucket: &'a Bucket,
-    /// What is there, if that matters.
-    listing: Option<Listing>,
-}
 
 /// Puts files into a bucket; the destination of a pair is the path below the bucket's prefix.
 ///
@@ -68,19 +58,6 @@ pub fn upload(
     let report = stager.notes.report(cancel.is_cancelled());
     journal.finish(&report);
     Ok(report)
-}
-
-impl Sink<'_> {
-    /// What the bucket had of this file; it is no stray from here on.
-    pub(crate) fn listed(&self, dir: &Dir, name: &CStr) -> Option<Listed> {
-        let key = self.bucket.key(&dir.target_path(os(name))).ok()?;
-        self.listing.as_ref()?.take(&key)
-    }
-
-    /// Is it what the file is, as far as its length tells, and when it was put there?
-    pub(crate) fn is_same(listed: Listed, stat: &Stat) -> bool {
-        listed.bytes == stat.bytes && listed.put >= stat.modified
-    }
 }
 
 impl Stager<'_> {

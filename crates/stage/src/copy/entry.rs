@@ -19,19 +19,18 @@ use nix::{
     unistd::{UnlinkatFlags, linkat, unlinkat},
 };
 
-use super::{
-    links::{Claim, Name},
-    settle::{Stat, set_permissions},
-    whole::{Partial, failed, temporary_name},
-};
 use crate::{
     Note, Options, WhenOpen,
-    bucket::upload::Sink,
-    report::{Problem, counts::count},
-    walk::{
-        Stager,
-        tree::{Dir, os},
+    bucket::sink::Sink,
+    copy::{
+        kind::{Done, Kind},
+        links::{Claim, Name},
+        settle::{Stat, set_permissions},
+        whole::{Partial, failed, temporary_name},
     },
+    report::{Problem, counts::count},
+    stager::Stager,
+    walk::tree::{Dir, os},
 };
 
 /// A file that changes while it is copied is copied again, so often.
@@ -40,59 +39,6 @@ const TRIES_MAX: u32 = 4;
 const PAGE_BYTES: u64 = 4096;
 /// Permission bits that every write takes away.
 const ODD_BITS: u32 = 0o7000;
-
-/// What an entry is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Directory,
-    File,
-    Link,
-    Pipe,
-    Special(&'static str),
-}
-
-impl Kind {
-    pub(crate) fn of(kind: SFlag) -> Kind {
-        match kind {
-            SFlag::S_IFDIR => Kind::Directory,
-            SFlag::S_IFREG => Kind::File,
-            SFlag::S_IFLNK => Kind::Link,
-            SFlag::S_IFIFO => Kind::Pipe,
-            SFlag::S_IFSOCK => Kind::Special("sockets"),
-            _ => Kind::Special("devices"),
-        }
-    }
-
-    /// What stands for it in a list of names.
-    pub(crate) fn letter(self) -> u8 {
-        match self {
-            Kind::Directory => b'd',
-            Kind::File => b'f',
-            Kind::Link => b'l',
-            Kind::Pipe => b'p',
-            Kind::Special(_) => b's',
-        }
-    }
-
-    /// None for one that has to be looked at.
-    pub(crate) fn of_letter(letter: u8) -> Option<Kind> {
-        match letter {
-            b'd' => Some(Kind::Directory),
-            b'f' => Some(Kind::File),
-            b'l' => Some(Kind::Link),
-            b'p' => Some(Kind::Pipe),
-            _ => None,
-        }
-    }
-}
-
-/// How far an entry is.
-pub(crate) enum Done {
-    /// Whatever there was to do is done.
-    Now,
-    /// Somebody else ends it: who copies its parts, or what it is a name of.
-    Later,
-}
 
 impl Stager<'_> {
     /// Does what is to be done about a name, of this kind if that is known, and ends it.

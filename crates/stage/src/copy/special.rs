@@ -9,17 +9,15 @@ use nix::{
     unistd::{UnlinkatFlags, mkfifoat, symlinkat, unlinkat},
 };
 
-use super::{
-    entry::Done,
-    settle::{Stat, set_times_at},
-    whole::{make_anew, temporary_name},
-};
 use crate::{
-    report::Problem,
-    walk::{
-        Stager,
-        tree::{Dir, os},
+    copy::{
+        kind::Done,
+        settle::{Stat, set_times_at},
+        whole::{make_anew, temporary_name},
     },
+    report::Problem,
+    stager::Stager,
+    walk::tree::{Dir, os},
 };
 
 impl Stager<'_> {

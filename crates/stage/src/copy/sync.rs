@@ -8,7 +8,8 @@ use crate::{
     Note,
     remote::{Worker, words::Down},
     report::Problem,
-    walk::{Stager, tree::Dir},
+    stager::Stager,
+    walk::tree::Dir,
 };
 
 /// Of a node that has copied something and ended early.

@@ -21,8 +21,10 @@ use nix::{
     unistd::{UnlinkatFlags, unlinkat},
 };
 
-use super::settle::{Stat, set_times_at};
-use crate::report::Problem;
+use crate::{
+    copy::settle::{Stat, set_times_at},
+    report::Problem,
+};
 
 /// What the temporary names of all stages begin with.
 const PREFIX: &str = ".mayfly-";

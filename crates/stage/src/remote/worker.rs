@@ -20,15 +20,15 @@ use nix::{
     sys::stat::Mode,
 };
 
-use super::{
-    ALIVE_EVERY, SILENT_MAX,
-    words::{self, Begin, Done, Down, Event, Seen, Spot, Up, What},
-};
 use crate::{
     Cancel, Counts, Note, Options, Problem, Selection, Wanted, Watcher,
-    copy::{large::Large, settle::Stat, sync::sync, whole},
+    copy::{parts::Large, settle::Stat, sync::sync, whole},
+    remote::{
+        ALIVE_EVERY, SILENT_MAX,
+        words::{self, Begin, Done, Down, Event, Seen, Spot, Up, What},
+    },
+    stager::{PIECE_BYTES, Stager, prepare_process},
     walk::{
-        PIECE_BYTES, Stager, prepare_process,
         queue::Names,
         tree::{Dir, Tree, open_above, os, split},
     },

@@ -45,7 +45,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    pub(super) fn new(bandwidth: Option<u64>, files_per_second: Option<u64>) -> Pace {
+    pub(crate) fn new(bandwidth: Option<u64>, files_per_second: Option<u64>) -> Pace {
         Pace { bytes: bandwidth.map(Meter::new), files: files_per_second.map(Meter::new) }
     }
 

@@ -10,8 +10,10 @@ use std::{
     sync::{Arc, Condvar, Mutex},
 };
 
-use super::tree::Dir;
-use crate::copy::{entry::Kind, large::Large};
+use crate::{
+    copy::{kind::Kind, parts::Large},
+    walk::tree::Dir,
+};
 
 /// So many names are taken at a time.
 const BATCH_NAMES: usize = 32;

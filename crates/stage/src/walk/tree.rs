@@ -23,7 +23,6 @@ use nix::{
     sys::stat::{Mode, mkdirat},
 };
 
-use super::select::Selection;
 use crate::{
     Pair,
     copy::{
@@ -31,6 +30,7 @@ use crate::{
         whole::failed,
     },
     report::Problem,
+    walk::select::Selection,
 };
 
 /// One tree, or one file, on its way.
