@@ -23,14 +23,14 @@ pub(crate) mod submitted_before;
 
 use mayfly_transport_shm::layout::NodeHead;
 
-use crate::leases::state::{delegation::Delegations, file_leases::Lendings, mounts::Mounts};
+use crate::leases::state::{delegation::Delegations, file_leases::FileLeases, mounts::Mounts};
 
 /// What processes and mounts of the node hold.
 pub(crate) struct Leases {
     /// Who may make names without asking.
     pub(crate) delegations: Delegations,
     /// Who may open small files without asking.
-    pub(crate) files: Lendings,
+    pub(crate) files: FileLeases,
     /// Mounts of this node, where this shard is its front.
     pub(crate) mounts: Mounts,
 }
@@ -39,7 +39,7 @@ impl Leases {
     pub(crate) fn new(head: &'static NodeHead) -> Leases {
         Leases {
             delegations: Delegations::new(head),
-            files: Lendings::default(),
+            files: FileLeases::default(),
             mounts: Mounts::default(),
         }
     }

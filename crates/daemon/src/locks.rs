@@ -13,19 +13,19 @@ pub(crate) mod requests;
 pub(crate) mod state;
 pub(crate) mod table;
 
-use crate::locks::{state::deadlock::Chases, table::LockTable};
+use crate::locks::{state::deadlock::DeadlockSearches, table::LockTable};
 
 /// What a shard keeps in mind of locks.
 pub(crate) struct Locks {
     /// Who holds, and who waits.
     pub(crate) table: LockTable,
     /// Searches for waits that can never end.
-    pub(crate) deadlocks: Chases,
+    pub(crate) deadlocks: DeadlockSearches,
 }
 
 impl Locks {
     /// Waits are numbered from here on: no earlier daemon's have these numbers.
     pub(crate) fn numbered_from(first: u64) -> Locks {
-        Locks { table: LockTable::numbered_from(first), deadlocks: Chases::default() }
+        Locks { table: LockTable::numbered_from(first), deadlocks: DeadlockSearches::default() }
     }
 }

@@ -16,11 +16,11 @@ use crate::api::Caller;
 /// Number of an operation over several shards: its age, then the shard that coordinates it. The
 /// smaller one is the older one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct OperationId(pub u64);
+pub struct TransactionId(pub u64);
 
-impl OperationId {
+impl TransactionId {
     pub(crate) fn new(age: u64, shard: u32) -> Self {
-        OperationId((age << 16) | u64::from(shard))
+        TransactionId((age << 16) | u64::from(shard))
     }
 
     pub(crate) fn age(self) -> u64 {
@@ -140,17 +140,17 @@ pub enum Question {
     /// Entries of a directory with cookies from `from` up to and without `until`.
     Entries { directory: FileId, from: u64, until: u64, bytes_max: u32 },
     /// Can these steps be done? If so they will be done, or released.
-    Prepare { operation: OperationId, steps: Vec<Step> },
+    Prepare { operation: TransactionId, steps: Vec<Step> },
     /// The steps were decided.
-    Apply { operation: OperationId, wave: u8, steps: Vec<Step>, last: bool },
+    Apply { operation: TransactionId, wave: u8, steps: Vec<Step>, last: bool },
     /// The steps will not be done.
-    Release(OperationId),
+    Release(TransactionId),
     /// Answered when what the operation met in its way is gone.
-    Await(OperationId),
+    Await(TransactionId),
     /// The name will stand for something else.
     Forget { directory: FileId, name: Vec<u8> },
     /// Will steps of the operation still come? Asked of its coordinator.
-    IsOver(OperationId),
+    IsOver(TransactionId),
     /// The request was executed before the daemon was restarted, says the sender, who has the
     /// answer.
     Executed(SessionId, u64),
@@ -305,7 +305,7 @@ pub enum Answer {
     Part(PartFacts),
     Size(u64),
     Involved {
-        operations: Vec<(OperationId, Vec<Step>)>,
+        operations: Vec<(TransactionId, Vec<Step>)>,
         /// Requests of the asking node's processes, as that calls them, whose answers may come
         /// again here and nowhere else.
         executed: Vec<(SessionId, u64)>,

@@ -21,21 +21,23 @@ use mayfly_types::SessionId;
 
 use crate::{
     maps::HashMap,
-    message::OperationId,
+    message::TransactionId,
     shards::slots::ShardId,
-    transactions::state::{completed::Finished, prepare_locks::Claims, transaction::Operation},
+    transactions::state::{
+        completed::Completed, prepare_locks::PrepareLocks, transaction::Transaction,
+    },
 };
 
 /// What a shard keeps in mind of changes at several shards.
 pub(crate) struct Transactions {
     /// What is claimed here by transactions under way.
-    pub(crate) claims: Claims,
+    pub(crate) prepare_locks: PrepareLocks,
     /// Those that this shard coordinates.
-    pub(crate) running: HashMap<OperationId, Operation>,
+    pub(crate) running: HashMap<TransactionId, Transaction>,
     /// Age of the last one, of any shard, as far as known.
     pub(crate) next_age: u64,
     /// Requests that an earlier daemon executed and perhaps did not answer.
-    pub(crate) completed: HashMap<(SessionId, u64), Finished>,
+    pub(crate) completed: HashMap<(SessionId, u64), Completed>,
     /// The same at other shards.
     pub(crate) completed_elsewhere: HashMap<(SessionId, u64), ShardId>,
 }
@@ -44,7 +46,7 @@ impl Transactions {
     /// They are numbered from here on: no earlier daemon's have these numbers.
     pub(crate) fn numbered_from(first: u64) -> Transactions {
         Transactions {
-            claims: Claims::default(),
+            prepare_locks: PrepareLocks::default(),
             running: HashMap::default(),
             next_age: first,
             completed: HashMap::default(),

@@ -8,7 +8,12 @@ use super::source::{self, places_of};
 use super::{Complaint, SourceFile};
 
 /// Where a word was replaced (the start of a path), the word, and the one that took its place.
-const REPLACED: &[(&str, &str, &str)] = &[];
+const REPLACED: &[(&str, &str, &str)] = &[
+    ("crates/daemon/src/", "chase", "deadlock search"),
+    ("crates/daemon/src/", "lendings", "file leases"),
+    ("crates/daemon/src/", "borrower", "holder"),
+    ("crates/daemon/src/", "claims", "prepare locks"),
+];
 
 /// What introduces a public name.
 const KINDS: &[&str] = &["fn", "struct", "enum", "trait", "type", "const", "static", "mod"];

@@ -15,7 +15,7 @@ use mayfly_types::{Errno, FileId, SessionId};
 
 use crate::{
     api::Caller, fault::Outcome, files::state::data::object_of, log, shard::Shard,
-    transactions::state::completed::Finished,
+    transactions::state::completed::Completed,
 };
 
 /// The object that a noted cut is about, and the length that it gets. It is noted as that of the
@@ -47,7 +47,7 @@ impl Shard {
         self.store.put(&key::intent(id.0), &intent.encode())?;
         // The same request has cut another file if its name has changed hands while the daemon was
         // away.
-        Ok(self.note_finished((session, request_id), Finished { id, cut })?)
+        Ok(self.note_finished((session, request_id), Completed { id, cut })?)
     }
 
     /// Whether an earlier daemon has cut the file for the request that runs.

@@ -19,7 +19,7 @@ use mayfly_transport_shm::lent::{LENT_MAX, Lent};
 use mayfly_types::{Durability, FileId, SessionId, Times};
 
 use crate::{
-    api::Caller, fault::Outcome, leases::state::file_leases::Borrower, log,
+    api::Caller, fault::Outcome, leases::state::file_leases::Holder, log,
     namespace::state::inode::Located, shard::Shard,
 };
 
@@ -171,7 +171,7 @@ impl Shard {
                 lent.clear();
                 continue;
             }
-            let mut borrower = Borrower { opened: OPENED_FIRST, ..Borrower::default() };
+            let mut borrower = Holder { opened: OPENED_FIRST, ..Holder::default() };
             for place in 0..LENT_MAX {
                 let index = lent.entry_at(place);
                 let kept = index.filter(|index| self.files.opens.take_up_lent(*index, session));

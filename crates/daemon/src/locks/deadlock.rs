@@ -37,7 +37,7 @@ use mayfly_wire::{LOCK_POSIX, Request};
 use crate::{
     api::Caller,
     locks::{
-        state::deadlock::{Chase, Stage},
+        state::deadlock::{DeadlockSearch, Stage},
         table::{Seen, WaitFacts, WaitId},
     },
     maps::HashSet,
@@ -79,7 +79,7 @@ impl Shard {
     }
 
     /// A process has begun to wait: can that end?
-    pub(super) fn chase(&mut self, process: u64, wait: WaitId) {
+    pub(super) fn search_deadlock(&mut self, process: u64, wait: WaitId) {
         if !self.place.alone {
             self.begin_chase(self.process(process), wait, 0);
         }
@@ -93,7 +93,7 @@ impl Shard {
     /// A request came again. Its node's daemon was restarted, and knows by now where it waits.
     pub(crate) fn look_again_at(&mut self, session: SessionId, request_id: u64) {
         for (process, wait) in self.locks.table.waits_for(session, request_id) {
-            self.chase(process, wait);
+            self.search_deadlock(process, wait);
         }
     }
 
@@ -103,7 +103,7 @@ impl Shard {
             return;
         };
         self.locks.deadlocks.rounds += 1;
-        let mut chase = Chase {
+        let mut chase = DeadlockSearch {
             process,
             wait,
             round: self.locks.deadlocks.rounds,
@@ -138,7 +138,7 @@ impl Shard {
     /// Takes in what a shard says, and finds out whom to look at next, and where.
     fn learn_delays(
         &self,
-        chase: &mut Chase,
+        chase: &mut DeadlockSearch,
         from: ShardId,
         (delays, elsewhere): (Vec<Delay>, Vec<(Process, u32)>),
         open: &mut Vec<(ShardId, Process)>,
@@ -162,7 +162,7 @@ impl Shard {
     }
 
     /// Looks at processes, at these shards.
-    fn follow(&mut self, chase: &mut Chase, mut open: Vec<(ShardId, Process)>) {
+    fn follow(&mut self, chase: &mut DeadlockSearch, mut open: Vec<(ShardId, Process)>) {
         let mut asked: BTreeMap<ShardId, Vec<Process>> = BTreeMap::new();
         while let Some((shard, process)) = open.pop() {
             if chase.looked_at.len() >= CHASE_LOOKS_MAX || !chase.looked_at.insert((shard, process))
@@ -181,9 +181,9 @@ impl Shard {
         }
     }
 
-    fn ask_for(&mut self, chase: &mut Chase, shard: ShardId, question: Question) {
+    fn ask_for(&mut self, chase: &mut DeadlockSearch, shard: ShardId, question: Question) {
         chase.missing += 1;
-        self.ask(shard, question, Purpose::Chase(chase.wait, chase.round));
+        self.ask(shard, question, Purpose::DeadlockSearch(chase.wait, chase.round));
     }
 
     fn waits_of(&mut self, processes: &[Process]) -> (Vec<Delay>, Vec<(Process, u32)>) {
@@ -219,7 +219,7 @@ impl Shard {
         self.locks.table.still(self.process_here(delay.waiter), WaitId(delay.wait), seen)
     }
 
-    pub(crate) fn chase_answered(
+    pub(crate) fn deadlock_search_answered(
         &mut self,
         wait: WaitId,
         round: u64,
@@ -246,7 +246,7 @@ impl Shard {
     }
 
     /// Does what follows from the answers that are there.
-    fn settle_chase(&mut self, mut chase: Chase) {
+    fn settle_chase(&mut self, mut chase: DeadlockSearch) {
         if chase.stage == Stage::Looking {
             self.judge(&mut chase);
         }
@@ -260,7 +260,7 @@ impl Shard {
     }
 
     /// Looks for circles in what is known so far.
-    fn judge(&mut self, chase: &mut Chase) {
+    fn judge(&mut self, chase: &mut DeadlockSearch) {
         let own = chase.delays.iter().find(|(_, delay)| chase.is_own(delay));
         let Some(own) = own.map(|(at, delay)| age(*at, delay)) else { return };
         if let Some(circle) = chase.circle(|at, delay| age(at, delay) <= own) {
@@ -276,7 +276,7 @@ impl Shard {
     }
 
     /// In circles that others closed these are to look themselves.
-    fn tell_others(&mut self, chase: &mut Chase) {
+    fn tell_others(&mut self, chase: &mut DeadlockSearch) {
         let mut told = Vec::new();
         while let Some(circle) = chase.circle(|at, delay| !told.contains(&(at, delay.wait))) {
             let last = circle.iter().max_by_key(|(at, delay)| age(*at, delay));
@@ -292,7 +292,7 @@ impl Shard {
     }
 
     /// Asks whether all of a circle lasts.
-    fn confirm(&mut self, chase: &mut Chase, circle: &[(ShardId, Delay)]) {
+    fn confirm(&mut self, chase: &mut DeadlockSearch, circle: &[(ShardId, Delay)]) {
         let mut asked: BTreeMap<ShardId, Vec<Delay>> = BTreeMap::new();
         for (at, delay) in circle {
             asked.entry(*at).or_default().push(*delay);
@@ -306,7 +306,7 @@ impl Shard {
         }
     }
 
-    fn refuse(&mut self, chase: &Chase) {
+    fn refuse(&mut self, chase: &DeadlockSearch) {
         let process = self.process_here(chase.process);
         if let Some(caller) = self.locks.table.refuse(process, chase.wait) {
             self.answer_after_commit(caller, Errno::EDEADLK.raw() as u32, Vec::new());
@@ -314,7 +314,7 @@ impl Shard {
     }
 
     /// It has come to nothing, for now.
-    fn end_chase(&mut self, chase: &Chase) {
+    fn end_chase(&mut self, chase: &DeadlockSearch) {
         let took_seconds = self.now.seconds.abs_diff(chase.began.seconds);
         if chase.lost && took_seconds >= CHASE_PAUSE_SECONDS {
             self.begin_chase(chase.process, chase.wait, chase.attempt);

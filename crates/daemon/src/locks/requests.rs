@@ -87,7 +87,7 @@ impl Shard {
         match self.locks.table.take(file, wish, patient)? {
             Taken::Waiting(wait) => {
                 if let Owner::Posix(process) = wish.owner {
-                    self.chase(process, wait);
+                    self.search_deadlock(process, wait);
                 }
                 Ok(Served::Pending)
             }

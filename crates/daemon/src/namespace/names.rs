@@ -20,7 +20,7 @@ use crate::{
     shard::Shard,
     shards::slots::ShardId,
     transactions::state::{
-        prepare_locks::Claim,
+        prepare_locks::PrepareLock,
         transaction::{Steps, add_step},
     },
 };
@@ -37,7 +37,7 @@ impl Shard {
             place = self.walk(walk, Rule::Name)?;
         }
         check_vacant(&place, kind)?;
-        self.unclaimed(|| place.claims())?;
+        self.unclaimed(|| place.prepare_locks())?;
         let parent = self.load_parent(place.directory)?;
         self.check_room()?;
         Ok((place, parent))
@@ -197,7 +197,7 @@ impl Shard {
         if !self.is_home(id) || self.is_remembered(place.directory, &place.name) {
             return self.remove_elsewhere(&place, (id, kind));
         }
-        self.unclaimed(|| [place.claims(), vec![(Claim::File(id), true)]].concat())?;
+        self.unclaimed(|| [place.prepare_locks(), vec![(PrepareLock::File(id), true)]].concat())?;
         let parent = self.load_holder(place.directory)?;
         if self.is_light(&place, id) && !self.is_lent(id)? {
             self.delete_dentry_at(place.directory, place.cookie, &place.name)?;
@@ -275,8 +275,8 @@ impl Shard {
     /// Removes a directory that no other shard has entries of.
     fn remove_located(&mut self, place: &Place, located: Located) -> Outcome<()> {
         let id = located.inode.id;
-        let own = || vec![(Claim::File(id), true), (Claim::Place(id), true)];
-        self.unclaimed(|| [place.claims(), own()].concat())?;
+        let own = || vec![(PrepareLock::File(id), true), (PrepareLock::Place(id), true)];
+        self.unclaimed(|| [place.prepare_locks(), own()].concat())?;
         if !self.is_empty(id)? {
             return Err(Errno::ENOTEMPTY.into());
         }

@@ -165,7 +165,7 @@ impl Shard {
             // Nobody posts it once more.
             return self.open_file(caller, open, to);
         }
-        self.unclaimed(|| place.claims())?;
+        self.unclaimed(|| place.prepare_locks())?;
         let parent = self.load_parent(place.directory)?;
         self.check_room()?;
         let gid = parent.inherited_group(open.gid);

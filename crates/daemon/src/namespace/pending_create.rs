@@ -28,7 +28,7 @@ use crate::{
     namespace::state::inode::{Located, Ownership},
     shard::{Shard, state::task::Task},
     shards::numbering::{origin, session_elsewhere},
-    transactions::state::transaction::Operation,
+    transactions::state::transaction::Transaction,
 };
 
 /// Stands for the status where the answer is that the file with this id was made and is to be
@@ -41,7 +41,7 @@ pub(super) fn is_placed(inode: &Inode) -> bool {
     placed && inode.kind() == FileKind::Regular
 }
 
-impl Operation {
+impl Transaction {
     /// The file that it makes for its request.
     pub(crate) fn made(&self) -> Option<FileId> {
         let mut steps = self.parts().iter().flat_map(|(_, steps)| steps);

@@ -19,7 +19,7 @@ use crate::{
     fault::{Outcome, Served},
     namespace::state::inode::{Located, Ownership},
     shard::Shard,
-    transactions::state::prepare_locks::Claim,
+    transactions::state::prepare_locks::PrepareLock,
 };
 
 const O_ACCMODE: u32 = 0o3;
@@ -78,9 +78,9 @@ impl Shard {
 
     /// An orphan's last description is gone.
     pub(crate) fn end_orphan(&mut self, id: FileId) -> Outcome<()> {
-        let claim = || [(Claim::File(id), true)];
-        if !self.transactions.claims.is_empty()
-            && self.transactions.claims.in_the_way(&claim(), None).is_some()
+        let claim = || [(PrepareLock::File(id), true)];
+        if !self.transactions.prepare_locks.is_empty()
+            && self.transactions.prepare_locks.in_the_way(&claim(), None).is_some()
         {
             if !self.namespace.spared_orphans.contains(&id) {
                 self.namespace.spared_orphans.push(id);

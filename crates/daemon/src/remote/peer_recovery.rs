@@ -21,7 +21,7 @@ use mayfly_types::SessionId;
 
 use crate::{
     fault::store_failed,
-    message::{Answer, OperationId, Question},
+    message::{Answer, Question, TransactionId},
     shard::{Shard, state::task::Purpose},
     shards::{numbering::origin, slots::ShardId},
     transactions::state::transaction::Phase,
@@ -94,7 +94,7 @@ impl Shard {
     }
 
     /// What was agreed with it and not decided is void.
-    fn shard_returned(&mut self, shard: ShardId) -> Vec<(OperationId, Vec<Step>)> {
+    fn shard_returned(&mut self, shard: ShardId) -> Vec<(TransactionId, Vec<Step>)> {
         self.namespace.cache.forget_leases();
         self.void(|question| matches!(question, Question::Lookup { .. }));
         self.forget_prepares(|operation| operation.shard() == shard.0);
@@ -102,7 +102,7 @@ impl Shard {
         // What it held it does not hold any more.
         self.void(|question| matches!(question, Question::HoldEnd { .. }));
         for operation in self.unfinished_of(|of| of == shard) {
-            self.ask(shard, Question::IsOver(operation), Purpose::Claims(operation));
+            self.ask(shard, Question::IsOver(operation), Purpose::PrepareLocks(operation));
         }
         let elector = self.elector();
         if shard == elector {
@@ -129,10 +129,10 @@ impl Shard {
     }
 
     /// Operations of which this shard has done a wave and has not heard since that they are over.
-    pub(crate) fn applied_here(&mut self) -> Result<Vec<OperationId>, StoreError> {
-        let mut marks: Vec<OperationId> = Vec::new();
+    pub(crate) fn applied_here(&mut self) -> Result<Vec<TransactionId>, StoreError> {
+        let mut marks: Vec<TransactionId> = Vec::new();
         self.store.scan(&[key::APPLIED], &[key::APPLIED], &mut |key, _| {
-            marks.extend(key::split_applied(key).map(OperationId));
+            marks.extend(key::split_applied(key).map(TransactionId));
             Scan::More
         })?;
         marks.dedup();
@@ -145,18 +145,18 @@ impl Shard {
     pub(super) fn unfinished_of(
         &mut self,
         is_it: impl Fn(ShardId) -> bool,
-    ) -> BTreeSet<OperationId> {
+    ) -> BTreeSet<TransactionId> {
         let applied = self.applied_here().unwrap_or_else(|error| {
             // They are asked about at the next start.
             store_failed(&error);
             Vec::new()
         });
-        let all = self.transactions.claims.holders().chain(applied);
+        let all = self.transactions.prepare_locks.holders().chain(applied);
         all.filter(|operation| is_it(ShardId(operation.shard()))).collect()
     }
 
     /// Takes the claims of decided operations again.
-    pub(super) fn take_part_again(&mut self, operations: &[(OperationId, Vec<Step>)]) {
+    pub(super) fn take_part_again(&mut self, operations: &[(TransactionId, Vec<Step>)]) {
         for (id, steps) in operations {
             self.transactions.next_age = self.transactions.next_age.max(id.age());
             if !self.remote.over.contains(id) {

@@ -34,7 +34,7 @@ impl Shard {
         }
         for operation in self.unfinished_of(|shard| numbering.node_of(shard) == node) {
             let coordinator = ShardId(operation.shard());
-            self.ask(coordinator, Question::IsOver(operation), Purpose::Claims(operation));
+            self.ask(coordinator, Question::IsOver(operation), Purpose::PrepareLocks(operation));
         }
         if reached == Reached::Restarted {
             let theirs = |caller: &&Caller| origin(caller.session).is_some_and(|of| of.0 == node);

@@ -21,7 +21,7 @@ use crate::{
     },
     shard::Shard,
     shards::slots::ShardId,
-    transactions::state::prepare_locks::Claim,
+    transactions::state::prepare_locks::PrepareLock,
 };
 
 impl Shard {
@@ -40,7 +40,7 @@ impl Shard {
             Question::LinkTarget { id, birth } => self.tell_link(*id, birth)?,
             Question::Directory(id) => Answer::Directory(self.directory_facts(*id)?),
             Question::Join(id) => {
-                self.unclaimed(|| vec![(Claim::Place(*id), false)])?;
+                self.unclaimed(|| vec![(PrepareLock::Place(*id), false)])?;
                 Answer::Directory(self.join(*id, from.0)?)
             }
             Question::Host(id) => self.host_here(*id).map(|()| Answer::Done)?,
@@ -53,7 +53,7 @@ impl Shard {
             Question::Apply { operation, wave, steps, last } => {
                 self.apply_wave(*operation, *wave, steps)?;
                 if *last {
-                    self.release_claims(*operation);
+                    self.release_prepare_locks(*operation);
                 }
                 Answer::Done
             }
@@ -149,8 +149,8 @@ impl Shard {
     fn tell_name(&mut self, from: ShardId, directory: FileId, name: &[u8]) -> Outcome<Answer> {
         let file = self.lookup(directory, name)?;
         let lasting = matches!(file, Some((_, FileKind::Directory | FileKind::Symlink)));
-        let claim = [(Claim::Name(directory, name.to_vec()), true)];
-        let changing = self.transactions.claims.in_the_way(&claim, None).is_some();
+        let claim = [(PrepareLock::Name(directory, name.to_vec()), true)];
+        let changing = self.transactions.prepare_locks.in_the_way(&claim, None).is_some();
         let room = self.namespace.remembered.len() < self.config.cached_dentries_max;
         let cacheable = lasting && !changing && room;
         if cacheable {
@@ -164,7 +164,7 @@ impl Shard {
 
     /// Gets ready to have entries of a directory.
     pub(crate) fn host_here(&mut self, directory: FileId) -> Outcome<()> {
-        self.unclaimed(|| vec![(Claim::Place(directory), false)])?;
+        self.unclaimed(|| vec![(PrepareLock::Place(directory), false)])?;
         match self.load_parent(directory)? {
             Parent::Home(_) => Ok(()),
             Parent::Member(_, member) => self.save_member(directory, &member),

@@ -20,7 +20,7 @@ use crate::{
     api::{Caller, Completion, Progress},
     fault::{Fault, Outcome},
     log,
-    message::{Answer, At, Forward, Message, OperationId, Question, Resolved, request_in},
+    message::{Answer, At, Forward, Message, Question, Resolved, TransactionId, request_in},
     shard::{
         Shard,
         state::{
@@ -74,21 +74,21 @@ impl Shard {
 
     /// Waits when an operation over several shards has set one of these aside.
     pub(crate) fn unclaimed(&mut self, wanted: impl FnOnce() -> Vec<Wanted>) -> Outcome<()> {
-        if self.transactions.claims.is_empty() {
+        if self.transactions.prepare_locks.is_empty() {
             return Ok(());
         }
-        match self.transactions.claims.in_the_way(&wanted(), self.run.operation) {
+        match self.transactions.prepare_locks.in_the_way(&wanted(), self.run.operation) {
             None => Ok(()),
             Some(_) => Err(Fault::Busy),
         }
     }
 
     /// The number of the operation that runs.
-    pub(crate) fn operation_id(&mut self) -> OperationId {
+    pub(crate) fn operation_id(&mut self) -> TransactionId {
         let (age, shard) = (&mut self.transactions.next_age, self.place.shard.0);
         *self.run.operation.get_or_insert_with(|| {
             *age += 1;
-            OperationId::new(*age, shard)
+            TransactionId::new(*age, shard)
         })
     }
 
@@ -339,10 +339,10 @@ impl Shard {
                 self.recovery_answered(asked.to, &asked.question, &answer);
                 self.wake_when_recovered();
             }
-            Purpose::Operation(operation) => {
+            Purpose::Transaction(operation) => {
                 self.operation_answered(operation, asked.to, &asked.question, answer);
             }
-            Purpose::Claims(operation) => {
+            Purpose::PrepareLocks(operation) => {
                 if answer == Answer::Over(true)
                     && let Err(Fault::Errno(errno)) = self.release_operation(operation)
                 {
@@ -352,7 +352,9 @@ impl Shard {
             Purpose::Standing(node) => self.standing_answered(node, &asked.question, &answer),
             Purpose::Settle(file, attempt) => self.part_settled(file, attempt, &answer),
             Purpose::Gone(file, generation) => self.part_gone(file, generation, &answer),
-            Purpose::Chase(wait, round) => self.chase_answered(wait, round, &asked, answer),
+            Purpose::DeadlockSearch(wait, round) => {
+                self.deadlock_search_answered(wait, round, &asked, answer)
+            }
             Purpose::Fact(task) => self.take_fact(task, asked, answer),
         }
     }
@@ -380,7 +382,7 @@ impl Shard {
     }
 
     /// Nobody waits for the claims of these operations any more.
-    pub(crate) fn forget_prepares(&mut self, is_it: impl Fn(OperationId) -> bool) {
+    pub(crate) fn forget_prepares(&mut self, is_it: impl Fn(TransactionId) -> bool) {
         let over = |task: &Task| match task {
             Task::Question { question: Question::Prepare { operation, .. }, .. } => {
                 is_it(*operation)

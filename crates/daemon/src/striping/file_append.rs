@@ -28,7 +28,7 @@ use crate::{
             file_append::Held,
         },
     },
-    transactions::state::prepare_locks::Claim,
+    transactions::state::prepare_locks::PrepareLock,
 };
 
 /// Bytes for one part.
@@ -97,7 +97,7 @@ impl Shard {
             return Err(Fault::Busy);
         }
         self.check_no_append_in_doubt(caller, file)?;
-        self.unclaimed(|| vec![(Claim::Bytes(file), false)])?;
+        self.unclaimed(|| vec![(PrepareLock::Bytes(file), false)])?;
         self.striping.files.appending.insert(file, Some(caller));
         self.run.appends_to = Some(file);
         self.unsettle_striped(&mut located.clone(), parts)

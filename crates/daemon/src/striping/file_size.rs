@@ -32,7 +32,7 @@ use crate::{
         file::{facts_of, generation_of},
         file_size::sum,
     },
-    transactions::state::prepare_locks::Claim,
+    transactions::state::prepare_locks::PrepareLock,
 };
 
 /// How often the parts are asked for their ends before they are held.
@@ -54,7 +54,7 @@ impl Shard {
             return Ok(ObjectAttr { size_bytes, blocks, atime, mtime, ctime, mapped: false });
         }
         let (file, generation) = (inode.id, generation_of(inode)?);
-        self.unclaimed(|| vec![(Claim::Bytes(file), false)])?;
+        self.unclaimed(|| vec![(PrepareLock::Bytes(file), false)])?;
         // Who gets a part in between is asked, too: from the first round on, as otherwise there
         // would be no moment of which all have said something.
         let (shards, parts) = (self.shards_with_parts(inode), inode.parts);

@@ -46,7 +46,7 @@ use crate::{
         arithmetic::Stripes,
         state::object::{Active, ReadDone, WriteDone, make_ready},
     },
-    transactions::state::prepare_locks::Claim,
+    transactions::state::prepare_locks::PrepareLock,
 };
 
 /// Room for the body of a read, bytes.
@@ -78,7 +78,7 @@ impl Shard {
         if !mine || offset.is_some_and(|offset| layout.part_of(*file, offset) != *index) {
             return Err(Errno::EPROTO.into());
         }
-        self.unclaimed(|| vec![(Claim::Bytes(*file), false)])?;
+        self.unclaimed(|| vec![(PrepareLock::Bytes(*file), false)])?;
         self.check_part_undoubted(caller, *file)?;
         match request {
             Request::Read(read) => self.read_part(caller, place, read, to),

@@ -29,7 +29,7 @@ use crate::{
     shards::slots::ShardId,
     striping::{
         arithmetic::Stripes,
-        state::{object_append::Appended, object_change::PartChange},
+        state::{object_append::Appended, object_change::ObjectChange},
     },
 };
 
@@ -73,7 +73,7 @@ impl Shard {
         if home != self.place.shard {
             self.note_piece(&piece);
         }
-        let change = PartChange::Append { at, bytes: bytes.to_vec(), behind };
+        let change = ObjectChange::Append { at, bytes: bytes.to_vec(), behind };
         let answer = self.change_part(object, change)?;
         Ok(self.note_appended(&piece, answer))
     }

@@ -14,9 +14,9 @@ use crate::{
     shard::Shard,
     striping::{
         arithmetic::Stripes,
-        state::object_change::{DONE, PartChange},
+        state::object_change::{DONE, ObjectChange},
     },
-    transactions::state::prepare_locks::Claim,
+    transactions::state::prepare_locks::PrepareLock,
 };
 
 fn changed(result: Result<u64, Errno>) -> Answer {
@@ -28,7 +28,11 @@ fn changed(result: Result<u64, Errno>) -> Answer {
 }
 
 impl Shard {
-    pub(super) fn change_part(&mut self, object: ObjectId, change: PartChange) -> Outcome<Answer> {
+    pub(super) fn change_part(
+        &mut self,
+        object: ObjectId,
+        change: ObjectChange,
+    ) -> Outcome<Answer> {
         if self.objects.may_wait() {
             return Err(Fault::Prepare(Preparation::Change(object, change)));
         }
@@ -45,7 +49,7 @@ impl Shard {
     /// The part, for its file's home, when nobody changes it. What the home asks for has its leave
     /// as of when it asked; this may have been put aside since, and the file be closed or gone.
     pub(super) fn part_at_rest(&mut self, place: &PartPlace) -> Outcome<ObjectId> {
-        self.unclaimed(|| vec![(Claim::Bytes(place.file), false)])?;
+        self.unclaimed(|| vec![(PrepareLock::Bytes(place.file), false)])?;
         self.check_no_write_in_doubt(place.file)?;
         self.admit_at_home(place)?;
         let object = self.part_to_change(place)?;
@@ -82,7 +86,7 @@ impl Shard {
             return Ok(Answer::Done);
         }
         self.end_leave_to_write(object.file);
-        self.change_part(object, PartChange::Allocate { what, ranges })
+        self.change_part(object, ObjectChange::Allocate { what, ranges })
     }
 
     /// How much of these ranges of an object may have no space yet, bytes.
@@ -110,7 +114,7 @@ impl Shard {
             Err(Fault::Errno(Errno::ENOENT)) => Ok(Answer::Done),
             looked => {
                 looked?;
-                self.change_part(object, PartChange::Sync)
+                self.change_part(object, ObjectChange::Sync)
             }
         }
     }
@@ -126,7 +130,7 @@ impl Shard {
             return Ok(found.map_or_else(Answer::Failed, Answer::Size));
         }
         let object = place.object();
-        let seek = PartChange::Seek { place: *place, offset, hole };
+        let seek = ObjectChange::Seek { place: *place, offset, hole };
         if let Some(part) = self.part_of(object)?.filter(|part| part.cut.is_some()) {
             self.ready_part(object, &part)?;
         }

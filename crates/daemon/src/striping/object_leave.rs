@@ -31,7 +31,7 @@ use crate::{
     api::Caller,
     fault::{Fault, Outcome, Served},
     files::{data::BLOCK_BYTES, state::data::generous},
-    message::{OperationId, PartPlace},
+    message::{PartPlace, TransactionId},
     shard::Shard,
     shards::{numbering::origin, slots::ShardId},
     striping::{arithmetic::Stripes, state::object_leave::Leave},
@@ -242,13 +242,13 @@ impl Shard {
     }
 
     /// Takes what the steps of an operation need. Nobody uses by himself what they cut.
-    pub(crate) fn set_aside(&mut self, operation: OperationId, steps: &[Step]) {
+    pub(crate) fn set_aside(&mut self, operation: TransactionId, steps: &[Step]) {
         for step in steps {
             if let Step::CutPart { id, .. } = step {
                 self.end_leave(*id);
             }
         }
-        self.transactions.claims.take(operation, wanted(steps));
+        self.transactions.prepare_locks.take(operation, wanted(steps));
     }
 
     /// Cuts allowances to what the parts have, as that of whole objects is cut

@@ -14,7 +14,7 @@ use crate::{
     message::{Answer, PartFacts, PartPlace, Question},
     shard::Shard,
     striping::arithmetic::Stripes,
-    transactions::state::prepare_locks::Claim,
+    transactions::state::prepare_locks::PrepareLock,
 };
 
 impl Shard {
@@ -92,7 +92,7 @@ impl Shard {
     /// The same; the file's home takes over the length too, of which a cut that is under way makes
     /// another one.
     pub(crate) fn settle_part(&mut self, file: FileId, generation: u32) -> Outcome<Answer> {
-        self.unclaimed(|| vec![(Claim::Bytes(file), false)])?;
+        self.unclaimed(|| vec![(PrepareLock::Bytes(file), false)])?;
         if self.striping.objects.active.get(&file).is_some_and(|active| active.jobs > 0) {
             return Err(Fault::Busy);
         }

@@ -13,17 +13,17 @@ use mayfly_wire::Request;
 use crate::{
     api::Caller,
     fault::{Fault, Outcome, store_failed},
-    message::{OperationId, Question},
+    message::{Question, TransactionId},
     shard::{Shard, state::task::Purpose},
-    transactions::state::{completed::Finished, transaction::Operation},
+    transactions::state::{completed::Completed, transaction::Transaction},
 };
 
 impl Shard {
     /// The intent goes, or is kept for a request that will come again.
     pub(super) fn end_intent(
         &mut self,
-        id: OperationId,
-        operation: &Operation,
+        id: TransactionId,
+        operation: &Transaction,
     ) -> Result<(), StoreError> {
         let recovered = operation.task.is_none();
         if let Some(file) = operation.made() {
@@ -48,7 +48,7 @@ impl Shard {
     pub(crate) fn note_finished(
         &mut self,
         request: (SessionId, u64),
-        finished: Finished,
+        finished: Completed,
     ) -> Result<(), StoreError> {
         if let Some(before) = self.transactions.completed.insert(request, finished)
             && before.id != finished.id
@@ -60,12 +60,12 @@ impl Shard {
 
     fn keep_finished(
         &mut self,
-        id: OperationId,
+        id: TransactionId,
         of: &Intent,
         recovered: bool,
     ) -> Result<(), StoreError> {
         let request = (SessionId(of.session), of.request_id);
-        self.note_finished(request, Finished { id, cut: of.cut })?;
+        self.note_finished(request, Completed { id, cut: of.cut })?;
         if recovered && !self.place.alone {
             let question = Question::Executed(request.0, request.1);
             self.ask(self.place.numbering.front(), question, Purpose::Recovery);
@@ -75,7 +75,7 @@ impl Shard {
 
     pub(super) fn take_up_finished(
         &mut self,
-        id: OperationId,
+        id: TransactionId,
         intent: &Intent,
     ) -> Result<(), StoreError> {
         if self.is_known(SessionId(intent.session)) {
@@ -97,7 +97,7 @@ impl Shard {
             .filter(|request| request.0 == session)
             .collect();
         for request in theirs {
-            if let Some(Finished { id, .. }) = self.transactions.completed.remove(&request)
+            if let Some(Completed { id, .. }) = self.transactions.completed.remove(&request)
                 && let Err(error) = self.store.delete(&key::intent(id.0))
             {
                 store_failed(&error);
@@ -117,7 +117,7 @@ impl Shard {
         {
             return Err(Fault::Elsewhere(shard, Box::default()));
         }
-        let Some(Finished { id, cut }) = self.transactions.completed.get(&by).copied() else {
+        let Some(Completed { id, cut }) = self.transactions.completed.get(&by).copied() else {
             return Ok(false);
         };
         if cut.is_some() {
@@ -138,7 +138,7 @@ impl Shard {
         } else {
             self.transactions.completed.get(&by).copied()
         };
-        let Some(Finished { id, .. }) = kept.filter(|kept| kept.cut.is_some()) else {
+        let Some(Completed { id, .. }) = kept.filter(|kept| kept.cut.is_some()) else {
             return false;
         };
         self.transactions.completed.remove(&by);

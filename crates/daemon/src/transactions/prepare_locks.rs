@@ -20,7 +20,7 @@ use mayfly_types::FileId;
 use crate::{
     fault::{Fault, Outcome},
     shard::Shard,
-    transactions::state::prepare_locks::Claim,
+    transactions::state::prepare_locks::PrepareLock,
 };
 
 impl Shard {
@@ -28,10 +28,11 @@ impl Shard {
     /// only being prepared by this shard has changed nothing anywhere; of another shard's operation
     /// nobody here knows how far it is.
     pub(crate) fn links_at_rest(&self, file: FileId) -> Outcome<()> {
-        if self.transactions.claims.is_empty() {
+        if self.transactions.prepare_locks.is_empty() {
             return Ok(());
         }
-        let holder = self.transactions.claims.in_the_way(&[(Claim::Links(file), false)], None);
+        let holder =
+            self.transactions.prepare_locks.in_the_way(&[(PrepareLock::Links(file), false)], None);
         match holder.map(|holder| self.transactions.running.get(&holder)) {
             None => Ok(()),
             Some(Some(operation)) if !operation.is_decided() => Ok(()),

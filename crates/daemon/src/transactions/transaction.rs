@@ -24,7 +24,7 @@ use crate::{
     api::Caller,
     fault::{Fault, Outcome, store_failed},
     log,
-    message::{Answer, OperationId, Question},
+    message::{Answer, Question, TransactionId},
     shard::{
         Shard,
         state::{
@@ -33,7 +33,7 @@ use crate::{
         },
     },
     shards::slots::ShardId,
-    transactions::state::transaction::{Operation, Phase, Steps, Verdict, wanted},
+    transactions::state::transaction::{Phase, Steps, Transaction, Verdict, wanted},
 };
 
 /// See [`Step::wave`].
@@ -72,7 +72,7 @@ impl Shard {
         let own = parts.iter().find(|part| part.0 == self.place.shard);
         let own = own.map_or_else(Vec::new, |part| part.1.clone());
         let wanted = wanted(&own);
-        if self.transactions.claims.in_the_way(&wanted, Some(id)).is_some() {
+        if self.transactions.prepare_locks.in_the_way(&wanted, Some(id)).is_some() {
             self.block(task);
             return Ok(());
         }
@@ -93,7 +93,7 @@ impl Shard {
         self.set_aside(id, &own);
         let names = self.remembering(&own);
         let Task::Request { caller, .. } = task else { return Err(Errno::EIO) };
-        let operation = Operation {
+        let operation = Transaction {
             task: Some(task),
             caller,
             run: std::mem::take(&mut self.run),
@@ -133,7 +133,7 @@ impl Shard {
     }
 
     /// Asks, and goes on when all have answered.
-    fn ask_all(&mut self, id: OperationId, phase: Phase, questions: Vec<(ShardId, Question)>) {
+    fn ask_all(&mut self, id: TransactionId, phase: Phase, questions: Vec<(ShardId, Question)>) {
         let Some(operation) = self.transactions.running.get_mut(&id) else { return };
         operation.phase = phase;
         operation.missing = questions.len();
@@ -141,13 +141,13 @@ impl Shard {
             self.go_on(id);
         }
         for (shard, question) in questions {
-            self.ask(shard, question, Purpose::Operation(id));
+            self.ask(shard, question, Purpose::Transaction(id));
         }
     }
 
     pub(crate) fn operation_answered(
         &mut self,
-        id: OperationId,
+        id: TransactionId,
         from: ShardId,
         question: &Question,
         answer: Answer,
@@ -180,7 +180,7 @@ impl Shard {
         }
     }
 
-    fn go_on(&mut self, id: OperationId) {
+    fn go_on(&mut self, id: TransactionId) {
         let Some(operation) = self.transactions.running.get_mut(&id) else { return };
         if operation.is_given_up() {
             operation.verdict = operation.verdict.max(Verdict::Failed(Errno::EIO.raw()));
@@ -195,7 +195,7 @@ impl Shard {
         }
     }
 
-    fn make_forget(&mut self, id: OperationId) {
+    fn make_forget(&mut self, id: TransactionId) {
         let Some(operation) = self.transactions.running.get_mut(&id) else { return };
         let names = std::mem::take(&mut operation.names);
         let mut questions = Vec::new();
@@ -209,7 +209,7 @@ impl Shard {
         self.ask_all(id, Phase::Forgetting, questions);
     }
 
-    fn decide(&mut self, id: OperationId) {
+    fn decide(&mut self, id: TransactionId) {
         let Some(operation) = self.transactions.running.get(&id) else { return };
         if !operation.is_alone(self.place.shard) {
             let parts = operation.parts.iter().map(|(shard, steps)| (shard.0, steps.clone()));
@@ -222,7 +222,7 @@ impl Shard {
         self.run_waves(id, 0);
     }
 
-    fn run_waves(&mut self, id: OperationId, first: u8) {
+    fn run_waves(&mut self, id: TransactionId, first: u8) {
         let alone = self
             .transactions
             .running
@@ -258,7 +258,7 @@ impl Shard {
         self.finish(id);
     }
 
-    fn finish(&mut self, id: OperationId) {
+    fn finish(&mut self, id: TransactionId) {
         let Some(operation) = self.transactions.running.remove(&id) else { return };
         for (shard, _) in operation.others(self.place.shard) {
             self.ask(shard, Question::Release(id), Purpose::Nothing);
@@ -271,9 +271,9 @@ impl Shard {
             let lives = self.sessions.contains_key(&operation.caller.session);
             self.cut_is_over(file, lives && operation.task.is_some());
         }
-        self.release_claims(id);
+        self.release_prepare_locks(id);
         let (goes_on, made) = (operation.goes_on(), operation.made());
-        let Operation { task, caller, run, .. } = operation;
+        let Transaction { task, caller, run, .. } = operation;
         let Some(task) = task else { return self.wake_when_recovered() };
         self.run = run;
         if let Some(file) = made {
@@ -290,7 +290,7 @@ impl Shard {
     }
 
     /// Gives back the claims of an operation that cannot be done.
-    fn give_back(&mut self, id: OperationId) {
+    fn give_back(&mut self, id: TransactionId) {
         let elector = self.elector();
         let Some(operation) = self.transactions.running.get_mut(&id) else { return };
         let mut holders = std::mem::take(&mut operation.prepared);
@@ -299,15 +299,15 @@ impl Shard {
             holders.push(elector);
         }
         let questions = holders.into_iter().map(|shard| (shard, Question::Release(id))).collect();
-        self.release_claims(id);
+        self.release_prepare_locks(id);
         // Awaited, because the same operation may be prepared again.
         self.ask_all(id, Phase::Releasing, questions);
     }
 
-    fn give_up(&mut self, id: OperationId) {
+    fn give_up(&mut self, id: TransactionId) {
         let Some(operation) = self.transactions.running.remove(&id) else { return };
         operation.cut().into_iter().for_each(|file| self.drop_after_cut(file));
-        let Operation { task, caller, run, verdict, .. } = operation;
+        let Transaction { task, caller, run, verdict, .. } = operation;
         self.run = run;
         let Some(task) = task else { return };
         match verdict {
@@ -329,10 +329,10 @@ impl Shard {
     }
 
     /// The part of a shard that is asked to take part.
-    pub(crate) fn prepare(&mut self, id: OperationId, steps: &[Step]) -> Outcome<Answer> {
+    pub(crate) fn prepare(&mut self, id: TransactionId, steps: &[Step]) -> Outcome<Answer> {
         self.transactions.next_age = self.transactions.next_age.max(id.age());
         let wanted = wanted(steps);
-        if let Some(holder) = self.transactions.claims.in_the_way(&wanted, Some(id)) {
+        if let Some(holder) = self.transactions.prepare_locks.in_the_way(&wanted, Some(id)) {
             // Who waits for the right to move directories has no claims that others wait for.
             let may_wait = id < holder || matches!(steps, [Step::Elect]);
             return if may_wait { Err(Fault::Busy) } else { Ok(Answer::Busy) };
@@ -382,7 +382,12 @@ impl Shard {
     }
 
     /// Does the steps of a wave, unless they were done.
-    pub(crate) fn apply_wave(&mut self, id: OperationId, wave: u8, steps: &[Step]) -> Outcome<()> {
+    pub(crate) fn apply_wave(
+        &mut self,
+        id: TransactionId,
+        wave: u8,
+        steps: &[Step],
+    ) -> Outcome<()> {
         let mark = key::applied(id.0, wave);
         if steps.is_empty() || self.store.get(&mark)?.is_some() {
             return Ok(());
@@ -393,7 +398,7 @@ impl Shard {
         Ok(self.store.put(&mark, &[1])?)
     }
 
-    pub(crate) fn clear_marks(&mut self, id: OperationId) -> Result<(), StoreError> {
+    pub(crate) fn clear_marks(&mut self, id: TransactionId) -> Result<(), StoreError> {
         for wave in 0..WAVES {
             let mark = key::applied(id.0, wave);
             if self.store.get(&mark)?.is_some() {
@@ -403,25 +408,27 @@ impl Shard {
         Ok(())
     }
 
-    pub(crate) fn release_claims(&mut self, id: OperationId) {
-        if self.transactions.claims.release(id) {
+    pub(crate) fn release_prepare_locks(&mut self, id: TransactionId) {
+        if self.transactions.prepare_locks.release(id) {
             self.drop_spared_orphans();
             self.wake_blocked();
         }
     }
 
-    pub(crate) fn release_operation(&mut self, id: OperationId) -> Outcome<()> {
+    pub(crate) fn release_operation(&mut self, id: TransactionId) -> Outcome<()> {
         self.forget_prepares(|other| other == id);
         if self.is_recovering() {
             self.remote.over.insert(id);
         }
-        self.release_claims(id);
+        self.release_prepare_locks(id);
         Ok(self.clear_marks(id)?)
     }
 
     /// Waits until some claim of this shard is given back.
     pub(crate) fn await_release(&mut self) -> Outcome<()> {
-        if self.transactions.claims.is_empty() || std::mem::replace(&mut self.run.operated, true) {
+        if self.transactions.prepare_locks.is_empty()
+            || std::mem::replace(&mut self.run.operated, true)
+        {
             return Ok(());
         }
         Err(Fault::Busy)
@@ -435,7 +442,7 @@ impl Shard {
     pub(crate) fn take_up_operations(&mut self) -> Result<(), StoreError> {
         let mut decided = Vec::new();
         for (id, record) in self.marks(key::INTENT)? {
-            let (id, intent) = (OperationId(id.0), Intent::decode(&record)?);
+            let (id, intent) = (TransactionId(id.0), Intent::decode(&record)?);
             self.transactions.next_age = self.transactions.next_age.max(id.age());
             if intent.parts.is_empty() {
                 self.take_up_finished(id, &intent)?;
@@ -464,9 +471,9 @@ impl Shard {
     }
 }
 
-fn taken_up(intent: Intent) -> Operation {
+fn taken_up(intent: Intent) -> Transaction {
     let Intent { session, lane, request_id, parts, .. } = intent;
-    Operation {
+    Transaction {
         task: None,
         caller: Caller { session: SessionId(session), lane, request_id },
         run: Run::default(),

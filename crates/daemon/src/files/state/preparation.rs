@@ -4,7 +4,7 @@ use mayfly_meta::record::{Content, Inode, PendingCut};
 use mayfly_object::{ObjectAttr, ObjectId, ObjectStore};
 use mayfly_types::{Errno, FileId, Timestamp};
 
-use crate::striping::state::object_change::PartChange;
+use crate::striping::state::object_change::ObjectChange;
 
 /// What is missing.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(crate) enum Preparation {
     /// To make the object of a part if there is none, and to cut it.
     Part(ObjectId, Option<PendingCut>),
     /// To change the object of a part for the file's home.
-    Change(ObjectId, PartChange),
+    Change(ObjectId, ObjectChange),
     /// To know what space the objects of open files take.
     Survey(Vec<ObjectId>),
     /// What somebody else has begun.
@@ -39,10 +39,10 @@ pub(crate) enum Subject {
 
 impl Subject {
     /// What a change of a stripe object keeps others away from.
-    fn of_change(change: &PartChange, object: ObjectId) -> Subject {
+    fn of_change(change: &ObjectChange, object: ObjectId) -> Subject {
         match change {
-            PartChange::Append { .. } | PartChange::Allocate { .. } => Subject::Append(object),
-            PartChange::Sync | PartChange::Seek { .. } => Subject::Sync(object),
+            ObjectChange::Append { .. } | ObjectChange::Allocate { .. } => Subject::Append(object),
+            ObjectChange::Sync | ObjectChange::Seek { .. } => Subject::Sync(object),
         }
     }
 }
@@ -118,7 +118,7 @@ pub(crate) enum Prepared {
     Object(ObjectId, Result<(), Errno>),
     Moved(Moved, Result<ObjectAttr, Errno>),
     Part(ObjectId, Option<PendingCut>, Result<(), Errno>),
-    /// As [`PartChange::make`] says.
+    /// As [`ObjectChange::make`] says.
     Changed(ObjectId, Result<u64, Errno>),
     /// With the space that each takes, in blocks, where that can be seen.
     Survey(Vec<(ObjectId, Option<u64>)>),

@@ -7,7 +7,7 @@ use mayfly_types::SessionId;
 
 /// What is lent to a session, by place.
 #[derive(Debug, Default)]
-pub(crate) struct Borrower {
+pub(crate) struct Holder {
     /// Files that it has opened for reading by asking, as far as that counts.
     pub(crate) opened: u32,
     pub(crate) places: [Option<u32>; LENT_MAX],
@@ -15,13 +15,13 @@ pub(crate) struct Borrower {
 
 /// Who is lent descriptions, or has begun to open files for reading.
 #[derive(Debug, Default)]
-pub(crate) struct Lendings {
-    pub(crate) all: BTreeMap<SessionId, Borrower>,
+pub(crate) struct FileLeases {
+    pub(crate) all: BTreeMap<SessionId, Holder>,
     /// Where those show what they read to whom something was lent.
     pub(crate) shown: Vec<(SessionId, &'static Lent)>,
 }
 
-impl Lendings {
+impl FileLeases {
     pub(crate) fn all(&self) -> impl Iterator<Item = (SessionId, usize, u32)> {
         self.all.iter().flat_map(|(session, borrower)| {
             let lent = borrower.places.iter().enumerate();
@@ -39,7 +39,7 @@ impl Lendings {
         }
     }
 
-    pub(crate) fn remove(&mut self, session: SessionId) -> Option<Borrower> {
+    pub(crate) fn remove(&mut self, session: SessionId) -> Option<Holder> {
         self.shown.retain(|(other, _)| *other != session);
         self.all.remove(&session)
     }

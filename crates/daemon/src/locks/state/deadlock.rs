@@ -14,8 +14,8 @@ use crate::{
 
 /// What a shard does about waits that may never end.
 #[derive(Debug, Default)]
-pub(crate) struct Chases {
-    pub(crate) under_way: HashMap<WaitId, Chase>,
+pub(crate) struct DeadlockSearches {
+    pub(crate) under_way: HashMap<WaitId, DeadlockSearch>,
     pub(crate) rounds: u64,
     /// Lanes whose request may wait for a lock at the shard that it was sent to.
     pub(crate) sent_on: HashMap<(SessionId, u32), ShardId>,
@@ -23,7 +23,7 @@ pub(crate) struct Chases {
 
 /// A wait, and what is known of those that it may depend on.
 #[derive(Debug)]
-pub(crate) struct Chase {
+pub(crate) struct DeadlockSearch {
     pub(crate) process: Process,
     pub(crate) wait: WaitId,
     /// Answers to questions of other rounds do not count.
@@ -51,7 +51,7 @@ pub(crate) enum Stage {
     Telling,
 }
 
-impl Chases {
+impl DeadlockSearches {
     /// The lane has another request than the one before.
     pub(crate) fn lane_goes_on(&mut self, caller: Caller) {
         if !self.sent_on.is_empty() {
@@ -64,7 +64,7 @@ impl Chases {
     }
 }
 
-impl Chase {
+impl DeadlockSearch {
     /// A circle through the wait, of waits that `counts` is true of.
     pub(crate) fn circle(
         &self,

@@ -3,7 +3,7 @@
 use mayfly_meta::record::BirthKey;
 use mayfly_types::{Errno, FileId, FileKind, limits::NAME_BYTES_MAX};
 
-use crate::transactions::state::prepare_locks::{Claim, Wanted as Claimed};
+use crate::transactions::state::prepare_locks::{PrepareLock, Wanted as Claimed};
 
 /// What the last component of a path is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,10 +56,10 @@ impl Place {
     }
 
     /// What an operation needs that makes or removes the name.
-    pub(crate) fn claims(&self) -> Vec<Claimed> {
+    pub(crate) fn prepare_locks(&self) -> Vec<Claimed> {
         vec![
-            (Claim::Name(self.directory, self.name.clone()), true),
-            (Claim::Place(self.directory), false),
+            (PrepareLock::Name(self.directory, self.name.clone()), true),
+            (PrepareLock::Place(self.directory), false),
         ]
     }
 

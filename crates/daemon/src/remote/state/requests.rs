@@ -6,7 +6,7 @@ use mayfly_types::{OpenRef, SessionId};
 use crate::{
     api::{Caller, Completion},
     maps::{HashMap, HashSet},
-    message::OperationId,
+    message::TransactionId,
     shards::numbering::origin,
 };
 
@@ -29,7 +29,7 @@ pub(crate) struct Remote {
     /// Requests that are being executed for daemons that are gone.
     pub(crate) unheard: HashSet<Caller>,
     /// Operations that were over before it was known that this shard has a part in them.
-    pub(crate) over: HashSet<OperationId>,
+    pub(crate) over: HashSet<TransactionId>,
 }
 
 /// A write at an offset.

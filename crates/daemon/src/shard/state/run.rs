@@ -5,7 +5,7 @@ use mayfly_types::{Errno, FileId};
 
 use crate::{
     files::state::preparation::{Moved, Subject},
-    message::{Answer, At, OperationId, PartFacts, Question, Resolved},
+    message::{Answer, At, PartFacts, Question, Resolved, TransactionId},
     shards::slots::ShardId,
     striping::state::file_append::Held,
 };
@@ -18,7 +18,7 @@ pub(crate) struct Run {
     /// When it first asked, seconds.
     pub(crate) asked_at: Option<i64>,
     /// Its number, once it needs one; the same in each attempt.
-    pub(crate) operation: Option<OperationId>,
+    pub(crate) operation: Option<TransactionId>,
     /// It has the right to move directories.
     pub(crate) elected: bool,
     /// What it had to change at other shards is done.

@@ -10,7 +10,7 @@ use crate::{
     api::{Caller, Completion},
     locks::table::WaitId,
     maps::HashMap,
-    message::{Message, OperationId, Question},
+    message::{Message, Question, TransactionId},
     shard::state::run::Run,
     shards::slots::ShardId,
 };
@@ -52,17 +52,17 @@ pub(crate) enum Purpose {
     /// A suspended task.
     Fact(u64),
     /// An operation over several shards.
-    Operation(OperationId),
+    Transaction(TransactionId),
     /// Getting ready after a restart.
     Recovery,
     /// The claims of an operation whose coordinator was restarted.
-    Claims(OperationId),
+    PrepareLocks(TransactionId),
     /// The size of a striped file is to be settled; the number of the attempt.
     Settle(FileId, u64),
     /// The parts of this generation are to go.
     Gone(FileId, u32),
     /// Whether a wait for a lock can end; the number of the attempt.
-    Chase(WaitId, u64),
+    DeadlockSearch(WaitId, u64),
     /// For which of its descriptions here this node stands.
     Standing(u32),
     /// Nothing: it is only to be done.

@@ -10,7 +10,7 @@ use mayfly_wire::{Op, Write};
 
 use crate::{
     api::Caller,
-    message::{Answer, Append, At, Forward, Message, OperationId, PartPlace, Question, Resolved},
+    message::{Answer, Append, At, Forward, Message, PartPlace, Question, Resolved, TransactionId},
     shard::alone::{Alone, CHUNK_LOG2, encoded, not_involved},
     shards::{
         numbering::{Numbering, session_elsewhere},
@@ -230,7 +230,7 @@ fn a_cut_waits_for_the_writes_that_are_under_way_at_a_part() {
     }
     let PartPlace { file, part: of } = part.place;
     let steps = vec![Step::CutPart { id: file, part: of, size_bytes: 0 }];
-    let cut = part.ask(Question::Prepare { operation: OperationId::new(1, HOME.0), steps });
+    let cut = part.ask(Question::Prepare { operation: TransactionId::new(1, HOME.0), steps });
     assert_eq!(part.answer(cut), None, "the write may be made twice");
     part.write(2);
     assert_eq!(part.writes_under_way(), 1, "what comes later waits for the cut");
@@ -343,7 +343,7 @@ fn a_cut_of_before_does_not_end_the_part_that_a_file_has_now() {
     part.write(1);
     part.finish();
     let steps = vec![Step::CutPart { id: part.place.file, part: before, size_bytes: 2 * OFFSET }];
-    let operation = OperationId::new(1, HOME.0);
+    let operation = TransactionId::new(1, HOME.0);
     part.ask(Question::Apply { operation, wave: 0, steps, last: true });
     part.finish();
     assert_eq!(part.content(), THEIRS);

@@ -17,7 +17,7 @@ pub(crate) const RUN_BYTES_MAX: u64 = 1 << 40;
 
 /// What is to be done to the object of a part.
 #[derive(Debug)]
-pub(crate) enum PartChange {
+pub(crate) enum ObjectChange {
     /// As [`append_at`] does.
     Append {
         at: u64,
@@ -38,7 +38,7 @@ pub(crate) enum PartChange {
     },
 }
 
-/// What [`PartChange::make`] says when others have written where bytes were to be appended.
+/// What [`ObjectChange::make`] says when others have written where bytes were to be appended.
 pub(crate) const OTHERS: u64 = 0;
 
 pub(crate) const DONE: u64 = 1;
@@ -83,22 +83,22 @@ pub(crate) fn seek(
     Ok(if hole { NOWHERE } else { offset })
 }
 
-impl PartChange {
+impl ObjectChange {
     /// [`DONE`], or [`OTHERS`], or where it was found.
     pub(crate) fn make(&self, object: ObjectId, objects: &dyn ObjectStore) -> Result<u64, Errno> {
         match self {
-            PartChange::Append { at, bytes, behind } => {
+            ObjectChange::Append { at, bytes, behind } => {
                 let done = append_at(object, *at, (bytes, *behind), objects)?;
                 Ok(if done { DONE } else { OTHERS })
             }
-            PartChange::Seek { place, offset, hole } => seek(place, *offset, *hole, objects),
-            PartChange::Allocate { what, ranges } => {
+            ObjectChange::Seek { place, offset, hole } => seek(place, *offset, *hole, objects),
+            ObjectChange::Allocate { what, ranges } => {
                 for (at, bytes) in ranges {
                     objects.allocate(object, *what, *at, *bytes)?;
                 }
                 Ok(DONE)
             }
-            PartChange::Sync => objects.sync(object).map(|()| DONE),
+            ObjectChange::Sync => objects.sync(object).map(|()| DONE),
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use mayfly_types::FileId;
 
-use crate::message::OperationId;
+use crate::message::TransactionId;
 
 /// An operation that an earlier daemon decided, and whose request may come again.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Finished {
-    pub(crate) id: OperationId,
+pub(crate) struct Completed {
+    pub(crate) id: TransactionId,
     /// The file that it has cut. The rest of the request is still to be done.
     pub(crate) cut: Option<FileId>,
 }

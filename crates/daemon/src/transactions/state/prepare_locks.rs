@@ -3,11 +3,11 @@
 use mayfly_meta::record::Step;
 use mayfly_types::FileId;
 
-use crate::{maps::HashMap, message::OperationId};
+use crate::{maps::HashMap, message::TransactionId};
 
 /// Something that can be claimed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Claim {
+pub(crate) enum PrepareLock {
     /// A dentry.
     Name(FileId, Vec<u8>),
     /// An inode's names and existence.
@@ -24,22 +24,22 @@ pub(crate) enum Claim {
 }
 
 /// A claim and whether it may not be shared.
-pub(crate) type Wanted = (Claim, bool);
+pub(crate) type Wanted = (PrepareLock, bool);
 
 #[derive(Debug, Default)]
 pub(crate) struct Held {
-    pub(crate) exclusive: Option<OperationId>,
-    pub(crate) shared: Vec<OperationId>,
+    pub(crate) exclusive: Option<TransactionId>,
+    pub(crate) shared: Vec<TransactionId>,
 }
 
 /// The claims at one shard.
 #[derive(Debug, Default)]
-pub(crate) struct Claims {
-    pub(crate) held: HashMap<Claim, Held>,
-    pub(crate) of: HashMap<OperationId, Vec<Claim>>,
+pub(crate) struct PrepareLocks {
+    pub(crate) held: HashMap<PrepareLock, Held>,
+    pub(crate) of: HashMap<TransactionId, Vec<PrepareLock>>,
 }
 
-impl Claims {
+impl PrepareLocks {
     pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
@@ -48,9 +48,9 @@ impl Claims {
     pub(crate) fn in_the_way(
         &self,
         wanted: &[Wanted],
-        by: Option<OperationId>,
-    ) -> Option<OperationId> {
-        let other = |held: &OperationId| Some(*held) != by;
+        by: Option<TransactionId>,
+    ) -> Option<TransactionId> {
+        let other = |held: &TransactionId| Some(*held) != by;
         let holders = wanted.iter().flat_map(|(claim, exclusive)| {
             let held = self.held.get(claim);
             let shared = held.filter(|_| *exclusive).map(|held| held.shared.as_slice());
@@ -61,12 +61,12 @@ impl Claims {
     }
 
     /// Operations that have claims.
-    pub(crate) fn holders(&self) -> impl Iterator<Item = OperationId> {
+    pub(crate) fn holders(&self) -> impl Iterator<Item = TransactionId> {
         self.of.keys().copied()
     }
 
     /// Takes what is not in anybody's way.
-    pub(crate) fn take(&mut self, operation: OperationId, wanted: Vec<Wanted>) {
+    pub(crate) fn take(&mut self, operation: TransactionId, wanted: Vec<Wanted>) {
         let claims = self.of.entry(operation).or_default();
         for (claim, exclusive) in wanted {
             let held = self.held.entry(claim.clone()).or_default();
@@ -80,7 +80,7 @@ impl Claims {
     }
 
     /// Gives back everything that the operation has; false when it has nothing.
-    pub(crate) fn release(&mut self, operation: OperationId) -> bool {
+    pub(crate) fn release(&mut self, operation: TransactionId) -> bool {
         let Some(claims) = self.of.remove(&operation) else { return false };
         for claim in claims {
             let Some(held) = self.held.get_mut(&claim) else { continue };
@@ -95,25 +95,28 @@ impl Claims {
 }
 
 /// What a step needs.
-pub(crate) fn claims_of(step: &Step) -> Vec<Wanted> {
+pub(crate) fn prepare_locks_of(step: &Step) -> Vec<Wanted> {
     match step {
-        Step::MakeFile { id, .. } | Step::Moved { id, .. } => vec![(Claim::File(*id), true)],
+        Step::MakeFile { id, .. } | Step::Moved { id, .. } => vec![(PrepareLock::File(*id), true)],
         Step::AddLink { id, .. } | Step::DropLink { id, .. } => {
-            vec![(Claim::File(*id), true), (Claim::Links(*id), true)]
+            vec![(PrepareLock::File(*id), true), (PrepareLock::Links(*id), true)]
         }
         Step::SetName { directory, name, .. } | Step::RemoveName { directory, name, .. } => {
-            vec![(Claim::Name(*directory, name.clone()), true), (Claim::Place(*directory), false)]
+            vec![
+                (PrepareLock::Name(*directory, name.clone()), true),
+                (PrepareLock::Place(*directory), false),
+            ]
         }
         Step::RemoveDirectory { id, .. } => {
-            vec![(Claim::File(*id), true), (Claim::Place(*id), true)]
+            vec![(PrepareLock::File(*id), true), (PrepareLock::Place(*id), true)]
         }
-        Step::DropMember { id } => vec![(Claim::Place(*id), true)],
-        Step::UpdateMember { id, .. } => vec![(Claim::Place(*id), false)],
+        Step::DropMember { id } => vec![(PrepareLock::Place(*id), true)],
+        Step::UpdateMember { id, .. } => vec![(PrepareLock::Place(*id), false)],
         Step::SetLayout { id, .. } | Step::SetMemberLayout { id, .. } => {
-            vec![(Claim::Place(*id), true)]
+            vec![(PrepareLock::Place(*id), true)]
         }
-        Step::CutPart { id, .. } => vec![(Claim::Bytes(*id), true)],
-        Step::Elect => vec![(Claim::Election, true)],
+        Step::CutPart { id, .. } => vec![(PrepareLock::Bytes(*id), true)],
+        Step::Elect => vec![(PrepareLock::Election, true)],
     }
 }
 
@@ -123,9 +126,9 @@ mod tests {
 
     #[test]
     fn shared_claims_stand_side_by_side_and_exclude_an_exclusive_one() {
-        let mut claims = Claims::default();
-        let place = Claim::Place(FileId(7));
-        let [old, young, third] = [1, 2, 3].map(|age| OperationId::new(age, 0));
+        let mut claims = PrepareLocks::default();
+        let place = PrepareLock::Place(FileId(7));
+        let [old, young, third] = [1, 2, 3].map(|age| TransactionId::new(age, 0));
         claims.take(young, vec![(place.clone(), false)]);
         assert_eq!(claims.in_the_way(&[(place.clone(), false)], Some(old)), None);
         claims.take(old, vec![(place.clone(), false)]);

@@ -8,7 +8,7 @@ use crate::{
     api::Caller,
     shard::state::{run::Run, task::Task},
     shards::slots::ShardId,
-    transactions::state::prepare_locks::{Wanted, claims_of},
+    transactions::state::prepare_locks::{Wanted, prepare_locks_of},
 };
 
 /// What each shard does.
@@ -35,7 +35,7 @@ pub(crate) enum Verdict {
 }
 
 #[derive(Debug)]
-pub(crate) struct Operation {
+pub(crate) struct Transaction {
     /// Who asked; nobody, when it was taken up after a restart.
     pub(crate) task: Option<Task>,
     pub(crate) caller: Caller,
@@ -49,7 +49,7 @@ pub(crate) struct Operation {
     pub(crate) names: Vec<(u32, FileId, Vec<u8>)>,
 }
 
-impl Operation {
+impl Transaction {
     /// It is planned anew.
     pub(crate) fn void(&mut self) {
         self.verdict = self.verdict.max(Verdict::Changed);
@@ -120,7 +120,7 @@ impl Operation {
 }
 
 pub(crate) fn wanted(steps: &[Step]) -> Vec<Wanted> {
-    steps.iter().flat_map(claims_of).collect()
+    steps.iter().flat_map(prepare_locks_of).collect()
 }
 
 /// Adds a step to what a shard does.

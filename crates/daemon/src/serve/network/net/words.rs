@@ -196,7 +196,7 @@ mod tests {
             ask(Question::Standing(vec![lent; OPEN_FILES_MAX as usize + 1])),
             ask(Question::Standing(vec![Description { session, ..lent }])),
             ask(Question::Prepare {
-                operation: crate::message::OperationId(1),
+                operation: crate::message::TransactionId(1),
                 steps: vec![Step::Moved {
                     id: FileId(1),
                     birth: mayfly_meta::record::BirthKey::default(),
