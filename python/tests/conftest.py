@@ -1,6 +1,8 @@
 """An instance for all tests, in directories of its own, and a fresh directory in it for each."""
 
 import os
+import subprocess
+import sys
 import uuid
 
 import pytest
@@ -52,3 +54,21 @@ def fs(instance):
 def url(there):
     """The same directory for whoever speaks fsspec."""
     return f"mayfly://{NAME}{there}"
+
+
+@pytest.fixture
+def served(instance):
+    """Runs words of Python in a process that the preload library serves; what they print."""
+    from mayfly import _program
+
+    shell = f'eval "$("{_program.path()}" env --name {instance.name})"; exec "$0" -P -c "$@"'
+
+    def run(words, *arguments):
+        done = subprocess.run(
+            ["sh", "-c", shell, sys.executable, words, *arguments],
+            capture_output=True, text=True, timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run

@@ -199,7 +199,7 @@ def test_numpy_loads_what_is_mapped(fs, there):
     assert array.sum() == 4_999_950_000 and not array.flags.writeable
 
 
-def test_safetensors_are_saved_and_loaded_by_a_map(instance, fs, there):
+def test_safetensors_are_saved_and_loaded_by_a_map(served, fs, there):
     """By the package, and by path in a process that the preload library serves."""
     safetensors = pytest.importorskip("safetensors.numpy")
     numpy = pytest.importorskip("numpy")
@@ -215,18 +215,5 @@ def test_safetensors_are_saved_and_loaded_by_a_map(instance, fs, there):
         "    part = tensors.get_slice('w')[100:102]\n"
         "    print(sorted(tensors.keys()), float(part[1, 5]))\n"
     )
-    seen = in_a_served_process(instance, words, f"{there}/model.safetensors")
+    seen = served(words, f"{there}/model.safetensors")
     assert seen == "['b', 'w'] 10105.0\n"
-
-
-def in_a_served_process(instance, words, *arguments):
-    """What such words of Python print."""
-    from mayfly import _program
-
-    shell = f'eval "$("{_program.path()}" env --name {instance.name})"; exec "$@"'
-    done = subprocess.run(
-        ["sh", "-c", shell, "sh", sys.executable, "-P", "-c", words, *arguments],
-        capture_output=True, text=True, timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout

@@ -3,8 +3,6 @@
 import multiprocessing
 import os
 import pickle
-import subprocess
-import sys
 import threading
 import time
 
@@ -190,9 +188,7 @@ def test_a_file_that_is_read_is_pickled_with_its_place(fs, there):
         pickle.dumps(file)
 
 
-def test_a_process_that_the_preload_library_serves_has_both(instance, session, there):
-    from mayfly import _program
-
+def test_a_process_that_the_preload_library_serves_has_both(served, there):
     words = (
         "import os, mayfly\n"
         "mount = os.environ['MAYFLY_MOUNT']\n"
@@ -211,13 +207,8 @@ def test_a_process_that_the_preload_library_serves_has_both(instance, session, t
         "assert os.waitpid(child, 0)[1] == 0\n"
         "print(sorted(os.listdir(mount + there)), sorted(inside.listdir(there)))\n"
     )
-    shell = f'eval "$("{_program.path()}" env --name {instance.name})"; exec "$0" -P -c "$1"'
-    done = subprocess.run(
-        ["sh", "-c", shell, sys.executable, words], capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
     names = ["c", "d", "l", "p"]
-    assert done.stdout == f"{names} {names}\n"
+    assert served(words) == f"{names} {names}\n"
 
 
 def test_a_killed_daemon_goes_unnoticed(instance, session, there):

@@ -235,8 +235,11 @@ fn each_panel_of_the_dashboard_has_data_after_a_job_that_prometheus_watched() ->
         std::thread::sleep(Duration::from_secs(1));
     }
     ensure!(missing.is_empty(), "nothing is told of {missing:#?}");
-    let done = query(at, "sum(mayfly_staged_total{name=\"board\",outcome=\"copied\"})")?;
-    ensure!(done["data"]["result"][0]["value"][1] != "0", "a stage copied a file: {done}");
+    // The scrape after the stage has it.
+    let copied = "sum(mayfly_staged_total{name=\"board\",outcome=\"copied\"}) > 0";
+    let told =
+        || Ok(query(at, copied)?["data"]["result"].as_array().is_some_and(|all| !all.is_empty()));
+    wait_until("a stage copied a file", told)?;
     let others = query(at, "sum(mayfly_held_seconds_count{name=\"board\",for=\"node\"})")?;
     ensure!(!others["data"]["result"].as_array().is_none_or(Vec::is_empty), "{others}");
     process::terminate(prometheus.pid());

@@ -15,7 +15,6 @@ use mayfly_deploy::{
     report_in,
 };
 use mayfly_metrics::Node;
-use serde_json::Value;
 use tiny_http::{Header, Method, Request, Response, Server};
 
 use crate::{arguments, instances, output::print, stage};
@@ -44,7 +43,9 @@ pub(crate) fn metrics(wanted: &arguments::Metrics) -> Result<()> {
 
 /// What all nodes that are asked for say, as text.
 fn gather(wanted: &arguments::Metrics) -> Result<String> {
-    Ok(mayfly_metrics::text(nodes(wanted.name.as_deref(), wanted.all_nodes, Depth::Sums)?)?)
+    let mut nodes = nodes(wanted.name.as_deref(), wanted.all_nodes, Depth::Sums)?;
+    nodes.iter_mut().for_each(tell_stages);
+    Ok(mayfly_metrics::text(nodes)?)
 }
 
 /// What the nodes of an instance say, or of all that this user has here: those on this machine, or
@@ -65,7 +66,7 @@ pub(crate) fn nodes(name: Option<&str>, all_nodes: bool, depth: Depth) -> Result
                     node: told.node,
                     host: told.host,
                     report: match told.state {
-                        NodeState::Answers(report) => Some(with_staging(*report, &name)),
+                        NodeState::Answers(report) => Some(*report),
                         NodeState::Unreachable { .. } => None,
                     },
                 }));
@@ -77,14 +78,15 @@ pub(crate) fn nodes(name: Option<&str>, all_nodes: bool, depth: Depth) -> Result
 }
 
 /// Stages are told by the node's own machine, if that is this one.
-fn with_staging(mut report: Value, name: &str) -> Value {
-    let of_node = format!("{name}@{}", report["node"]);
-    if let Ok(config) = instances::running(&of_node).or_else(|_| instances::running(name))
-        && report["node"] == config.node.unwrap_or(0)
+fn tell_stages(node: &mut Node) {
+    let Some(report) = &mut node.report else { return };
+    let of_node = format!("{}@{}", node.name, node.node);
+    let config = instances::running(&of_node).or_else(|_| instances::running(&node.name));
+    if let Ok(config) = config.as_ref()
+        && config.node.unwrap_or(0) == node.node
     {
-        report["staging"] = stage::work(&config);
+        report["staging"] = stage::work(config);
     }
-    report
 }
 
 /// The nodes of an instance on this machine.
@@ -92,11 +94,7 @@ fn here(name: &str, depth: Depth) -> Result<Vec<Node>> {
     let mut nodes = Vec::new();
     for of_node in std::iter::once(name.to_owned()).chain(instances::names_of_nodes(name)) {
         let (node, report) = match Found::look(&of_node)? {
-            Found::Running(config) => {
-                let staging = stage::work(&config);
-                let (node, report) = (config.node.unwrap_or(0), report_in(*config, depth));
-                (node, report.ok().map(|report| (report, staging)))
-            }
+            Found::Running(config) => (config.node.unwrap_or(0), report_in(*config, depth).ok()),
             // Its number stands in what nobody holds any more.
             Found::Stale(run_dir) if run_dir.is_dir() => {
                 let number = of_node.split_once('@').and_then(|(_, number)| number.parse().ok());
@@ -105,12 +103,7 @@ fn here(name: &str, depth: Depth) -> Result<Vec<Node>> {
             _ => continue,
         };
         // One that does not answer is told as such.
-        let report = report.map(|(report, staging)| {
-            let mut report = serde_json::to_value(report)?;
-            report["staging"] = staging;
-            Ok::<_, serde_json::Error>(report)
-        });
-        let report = report.transpose()?;
+        let report = report.map(serde_json::to_value).transpose()?;
         nodes.push(Node { name: name.to_owned(), node, host: this_host(), report });
     }
     if nodes.is_empty() {

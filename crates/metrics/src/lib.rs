@@ -43,6 +43,9 @@ struct Sample {
     value: Measured,
 }
 
+/// A value of a report, with the names that lead to it.
+type Labelled<'a> = (Vec<String>, &'a Value);
+
 enum Measured {
     Number(f64),
     Waits(Wait),
@@ -72,10 +75,20 @@ impl Node {
         self.at(pointer)?.as_f64()
     }
 
-    /// Numbers of the report, by their names.
-    fn numbers(&self, pointer: &str) -> BTreeMap<String, f64> {
+    /// Fields of an object of the report, by their names.
+    fn fields(&self, pointer: &str) -> impl Iterator<Item = Labelled<'_>> {
         let fields = self.at(pointer).and_then(Value::as_object).into_iter().flatten();
-        fields.filter_map(|(name, value)| Some((name.clone(), value.as_f64()?))).collect()
+        fields.map(|(name, value)| (vec![name.clone()], value))
+    }
+
+    /// Those of the objects in an object, by the names of both.
+    fn inner_fields(&self, pointer: &str) -> impl Iterator<Item = Labelled<'_>> {
+        self.fields(pointer).flat_map(|(outer, value)| {
+            let fields = value.as_object().into_iter().flatten();
+            fields.map(move |(name, value)| {
+                ([&outer[..], std::slice::from_ref(name)].concat(), value)
+            })
+        })
     }
 
     /// A field of the node's processes, by what they are: several mounts are added up.
@@ -95,39 +108,19 @@ impl Node {
         let number = |labels, value| Sample { labels, value: Measured::Number(value) };
         let plain = |value| number(Vec::new(), value);
         let labelled = |(label, value)| number(vec![label], value);
+        let counted = |(labels, value): Labelled<'_>| Some(number(labels, value.as_f64()?));
+        let waited = |(labels, value): Labelled<'_>| {
+            let wait = serde_json::from_value(value.clone()).ok()?;
+            Some(Sample { labels, value: Measured::Waits(wait) })
+        };
         match source {
             Source::Serving => vec![plain(f64::from(u8::from(self.serves())))],
             Source::Number(pointer) => self.number(pointer).map(plain).into_iter().collect(),
-            Source::Object(pointer, _) => self.numbers(pointer).into_iter().map(labelled).collect(),
-            Source::Nested(pointer, _) => {
-                let outer = self.at(pointer).and_then(Value::as_object).into_iter().flatten();
-                let inner = outer.filter_map(|(one, fields)| Some((one, fields.as_object()?)));
-                let each = inner.flat_map(|(one, fields)| {
-                    let numbers =
-                        fields.iter().filter_map(|(two, value)| Some((two, value.as_f64()?)));
-                    numbers.map(|(two, value)| number(vec![one.clone(), two.clone()], value))
-                });
-                each.collect()
-            }
-            Source::Waits(pointer, _) => {
-                let all = self.at(pointer).and_then(Value::as_object).into_iter().flatten();
-                let waits = all.filter_map(|(op, wait)| {
-                    let wait = serde_json::from_value(wait.clone()).ok()?;
-                    Some(Sample { labels: vec![op.clone()], value: Measured::Waits(wait) })
-                });
-                waits.collect()
-            }
+            Source::Object(pointer, _) => self.fields(pointer).filter_map(counted).collect(),
+            Source::Nested(pointer, _) => self.inner_fields(pointer).filter_map(counted).collect(),
+            Source::Waits(pointer, _) => self.fields(pointer).filter_map(waited).collect(),
             Source::NestedWaits(pointer, _) => {
-                let all = self.at(pointer).and_then(Value::as_object).into_iter().flatten();
-                let inner = all.filter_map(|(one, waits)| Some((one, waits.as_object()?)));
-                let each = inner.flat_map(|(one, waits)| {
-                    waits.iter().filter_map(|(two, wait)| {
-                        let wait = serde_json::from_value(wait.clone()).ok()?;
-                        let labels = vec![one.clone(), two.clone()];
-                        Some(Sample { labels, value: Measured::Waits(wait) })
-                    })
-                });
-                each.collect()
+                self.inner_fields(pointer).filter_map(waited).collect()
             }
             Source::Process(field) => self.of_processes(field).into_iter().map(labelled).collect(),
         }

@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use crate::{
     lent::Lent,
     posts::{Posts, RINGS, names::Tables},
-    tally::{OPS, Tally, Timeline, Waits, wait_bucket},
+    tally::{OPS, Tally, Timeline, Waits},
 };
 use mayfly_types::limits::{
     BEGUN_MAX, FILES_OPEN_MAX, LANES, NAME_BYTES_MAX, OPEN_FILES_MAX, REPLY_BYTES_MAX,
@@ -396,9 +396,7 @@ impl Done {
 
     /// Counts an answer that was not there at once, and so long after the request was made.
     pub fn answered_after(&self, hold: Hold, op: Op, ns: u64) {
-        let waits = &self.held[hold as usize][(op as usize).min(KINDS - 1)];
-        count(&waits.requests[wait_bucket(ns)], 1);
-        count(&waits.sum_ns, ns);
+        self.held[hold as usize][(op as usize).min(KINDS - 1)].add(ns);
     }
 }
 

@@ -180,6 +180,14 @@ pub struct Waits {
     pub sum_ns: AtomicU64,
 }
 
+impl Waits {
+    /// Counts one.
+    pub fn add(&self, ns: u64) {
+        add(&self.requests[wait_bucket(ns)], 1);
+        add(&self.sum_ns, ns);
+    }
+}
+
 /// A noted operation.
 #[repr(C)]
 pub struct Sample {
@@ -397,8 +405,7 @@ impl Tally {
     /// Counts a wait for the reply to a request.
     pub fn waited(&self, op: usize, ns: u64) {
         if let Some(waits) = self.waits.get(op) {
-            add(&waits.requests[wait_bucket(ns)], 1);
-            add(&waits.sum_ns, ns);
+            waits.add(ns);
         }
     }
 

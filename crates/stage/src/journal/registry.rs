@@ -171,8 +171,7 @@ fn add_to_past(directory: &Path, counts: &Counts) -> io::Result<()> {
     let file = file.open(directory.join(PAST))?;
     let mut file = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| errno)?;
     let mut past = serde_json::from_reader(&*file).unwrap_or(Counts::default());
-    past.add(counts);
-    past.failed += counts.failed;
+    past.add_with_failures(counts);
     file.rewind()?;
     file.set_len(0)?;
     file.write_all(&serde_json::to_vec(&past)?)
@@ -185,8 +184,7 @@ pub fn sum(directory: &Path) -> Counts {
     let past = fs::read(directory.join(PAST)).unwrap_or_default();
     let mut sum = serde_json::from_slice(&past).unwrap_or(Counts::default());
     for shown in list(directory) {
-        sum.add(&shown.counts);
-        sum.failed += shown.counts.failed;
+        sum.add_with_failures(&shown.counts);
     }
     sum
 }

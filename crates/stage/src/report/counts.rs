@@ -52,6 +52,14 @@ impl Counts {
     }
 }
 
+impl Counts {
+    /// Takes in a whole stage, what went wrong in it as well.
+    pub(crate) fn add_with_failures(&mut self, other: &Counts) {
+        self.add(other);
+        self.failed += other.failed;
+    }
+}
+
 impl Counters {
     /// The same; what went wrong is counted where it is told.
     pub(crate) fn add(&self, other: &Counts) {
