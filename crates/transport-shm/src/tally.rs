@@ -129,16 +129,18 @@ pub const CHOSEN: usize = 96;
 const FIRST: u32 = 32;
 /// Later ones are noted one in so many, on average.
 const PERIOD: u32 = 64;
-/// A transfer of so many bytes is noted by itself.
+/// A transfer of more bytes is noted by itself: those of the sizes above this one's.
 pub const LONG_BYTES: usize = 1 << 16;
+const _: () = assert!(size_bucket(LONG_BYTES as u64) < size_bucket(LONG_BYTES as u64 + 1));
 /// Longest path that is noted, bytes.
 pub const PATH_BYTES: usize = 80;
 
 /// The bucket of the size of a transfer.
 #[must_use]
-pub fn size_bucket(bytes: u64) -> usize {
+pub const fn size_bucket(bytes: u64) -> usize {
     let above = bytes.saturating_sub(1) >> 9;
-    ((u64::BITS - above.leading_zeros()) as usize).min(SIZES - 1)
+    let bucket = (u64::BITS - above.leading_zeros()) as usize;
+    if bucket < SIZES { bucket } else { SIZES - 1 }
 }
 
 /// The bucket of a wait.
@@ -330,7 +332,7 @@ impl Tally {
     #[inline]
     #[must_use]
     pub fn begin(&self, bytes: usize) -> Began {
-        if bytes >= LONG_BYTES || self.stripe().left.load(Relaxed) == 0 {
+        if bytes > LONG_BYTES || self.stripe().left.load(Relaxed) == 0 {
             Began(arch::cycles())
         } else {
             Began(0)
@@ -366,7 +368,7 @@ impl Tally {
     #[inline]
     #[must_use]
     pub fn is_noted(&self, began: Began, bytes: usize) -> bool {
-        began.0 != 0 && (bytes >= LONG_BYTES || self.stripe().left.load(Relaxed) == 0)
+        began.0 != 0 && (bytes > LONG_BYTES || self.stripe().left.load(Relaxed) == 0)
     }
 
     /// A transfer began where the last one by that description ended.
@@ -379,7 +381,7 @@ impl Tally {
     #[inline(never)]
     fn note(&self, stripe: &Stripe, began: Began, line: &Timeline, done: &Done<'_>) {
         let at = arch::cycles();
-        let stands_for = if done.bytes >= LONG_BYTES {
+        let stands_for = if done.bytes > LONG_BYTES {
             1
         } else {
             let stands_for = stripe.stands_for.load(Relaxed).max(1);

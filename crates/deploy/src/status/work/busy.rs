@@ -1,7 +1,7 @@
 //! Which directories and files are busy, estimated from samples.
 //!
 //! A sample stands for several operations of its process. What the samples of a process stand for
-//! together is scaled to what the process has counted, so that sums agree.
+//! together is scaled, kind by kind, to what the process has counted, so that sums agree.
 
 use std::{
     cmp::Reverse,
@@ -13,7 +13,7 @@ use mayfly_metrics::work::{Busy, Place};
 use mayfly_transport::{Answer, Patience, Transport};
 use mayfly_transport_shm::{
     ShmTransport,
-    tally::{Kind, Seen, Stripe, Tally, WAYS, Way},
+    tally::{Kind, LONG_BYTES, SIZES, Seen, Stripe, Tally, WAYS, Way, size_bucket},
 };
 use mayfly_types::FileId;
 use mayfly_wire::PathOf;
@@ -112,37 +112,77 @@ pub(super) fn cycles_without_waiting(tally: &Tally) -> u64 {
     (per_operation(&samples) * operations_of(tally) as f64) as u64
 }
 
+/// What a process has counted exactly: operations by kind, long transfers apart, which are all
+/// noted.
+type Stratum = (u8, bool);
+
+fn stratum(seen: &Seen) -> Stratum {
+    (seen.kind, seen.bytes > LONG_BYTES as u64)
+}
+
 /// What a sample stands for, in numbers of its process.
-struct Scale {
-    operations: f64,
+pub(super) struct Scale {
+    operations: HashMap<Stratum, f64>,
     read: f64,
     written: f64,
 }
 
 impl Scale {
-    fn of(tally: &Tally, samples: &[Seen]) -> Scale {
-        let stand = |kind: Option<Kind>| -> f64 {
-            let of_kind =
-                samples.iter().filter(|seen| kind.is_none_or(|kind| seen.kind == kind as u8));
-            of_kind.map(|seen| f64::from(seen.stands_for) * weight(kind, seen)).sum()
-        };
+    /// Each stratum by itself: of a process that writes one log, all writes are the log's, however
+    /// many of them chance has noted.
+    pub(super) fn of(tally: &Tally, samples: &[Seen]) -> Scale {
+        let mut noted: HashMap<Stratum, f64> = HashMap::new();
+        for seen in samples {
+            *noted.entry(stratum(seen)).or_default() += f64::from(seen.stands_for);
+        }
+        let operations = noted
+            .into_iter()
+            .map(|(stratum, noted)| (stratum, counted(tally, stratum) as f64 / noted.max(1.0)))
+            .collect();
+        let mut scale = Scale { operations, read: 1.0, written: 1.0 };
         let bytes = |of: fn(&Stripe) -> &[AtomicU64; WAYS]| -> f64 {
             (0..WAYS).map(|way| sum(&tally.stripes, |stripe| &of(stripe)[way]) as f64).sum()
         };
-        let share = |whole: f64, of: f64| if of > 0.0 { whole / of } else { 0.0 };
-        Scale {
-            operations: share(operations_of(tally) as f64, stand(None)),
-            read: share(bytes(|stripe| &stripe.read_bytes), stand(Some(Kind::Read))),
-            written: share(bytes(|stripe| &stripe.written_bytes), stand(Some(Kind::Write))),
-        }
+        let share = |whole: f64, kind: Kind| {
+            let of_kind = samples.iter().filter(|seen| seen.kind == kind as u8);
+            let noted: f64 = of_kind.map(|seen| scale.operations(seen) * seen.bytes as f64).sum();
+            if noted > 0.0 { whole / noted } else { 0.0 }
+        };
+        let read = share(bytes(|stripe| &stripe.read_bytes), Kind::Read);
+        let written = share(bytes(|stripe| &stripe.written_bytes), Kind::Write);
+        (scale.read, scale.written) = (read, written);
+        scale
     }
 
     /// The latest samples stand for themselves.
-    const PLAIN: Scale = Scale { operations: 1.0, read: 1.0, written: 1.0 };
+    fn plain() -> Scale {
+        Scale { operations: HashMap::new(), read: 1.0, written: 1.0 }
+    }
+
+    /// Operations for which a sample stands.
+    pub(super) fn operations(&self, seen: &Seen) -> f64 {
+        let scale = self.operations.get(&stratum(seen)).copied().unwrap_or(1.0);
+        f64::from(seen.stands_for) * scale
+    }
 }
 
-fn weight(kind: Option<Kind>, seen: &Seen) -> f64 {
-    if kind.is_some() { seen.bytes as f64 } else { 1.0 }
+/// Operations of a stratum.
+fn counted(tally: &Tally, (kind, is_long): Stratum) -> u64 {
+    let stripes = &tally.stripes[..];
+    let by_size: Option<fn(&Stripe) -> &[AtomicU64; SIZES]> = match kind {
+        kind if kind == Kind::Read as u8 => Some(|stripe| &stripe.reads),
+        kind if kind == Kind::Write as u8 => Some(|stripe| &stripe.writes),
+        _ => None,
+    };
+    let above = size_bucket(LONG_BYTES as u64) + 1;
+    let long = by_size.map_or(0, |sizes| {
+        (above..SIZES).map(|size| sum(stripes, |stripe| &sizes(stripe)[size])).sum()
+    });
+    if is_long {
+        return long;
+    }
+    let of_way = |way: usize| sum(stripes, |stripe| &stripe.operations[way][usize::from(kind)]);
+    (0..WAYS).map(of_way).sum::<u64>().saturating_sub(long)
 }
 
 #[derive(Default)]
@@ -157,11 +197,10 @@ struct Sum {
 
 impl Sum {
     fn add(&mut self, seen: &Seen, scale: &Scale, process: u32) {
-        let stands_for = f64::from(seen.stands_for);
-        let operations = stands_for * scale.operations;
+        let operations = scale.operations(seen);
         self.operations += operations;
         self.cycles += operations * seen.took as f64;
-        let bytes = stands_for * seen.bytes as f64;
+        let bytes = operations * seen.bytes as f64;
         match seen.kind {
             kind if kind == Kind::Read as u8 => self.read += bytes * scale.read,
             kind if kind == Kind::Write as u8 => self.written += bytes * scale.written,
@@ -192,7 +231,7 @@ pub(super) fn of(
         let samples = window.samples(tally);
         let scale = match window {
             Window::Always => Scale::of(tally, &samples),
-            Window::Since(_) => Scale::PLAIN,
+            Window::Since(_) => Scale::plain(),
         };
         for seen in &samples {
             let Some((directory, file)) = place(seen, names) else { continue };
