@@ -16,6 +16,7 @@
 pub(crate) mod attr;
 pub(crate) mod dentry;
 pub(crate) mod dentry_cache;
+pub(crate) mod found;
 pub(crate) mod inode;
 pub(crate) mod layout;
 pub(crate) mod list;

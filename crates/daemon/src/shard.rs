@@ -20,11 +20,13 @@
 #[cfg(test)]
 pub(crate) mod alone;
 mod answer;
+mod idle;
 pub(crate) mod inspect;
 pub(crate) mod kept_bytes;
 mod life;
 mod recover;
 pub(crate) mod state;
+mod step;
 pub(crate) mod task;
 
 pub use recover::OpenError;

@@ -2,8 +2,8 @@
 //!
 //! The shard that has the request *coordinates*: it has every step prepared where it is to be made
 //! (`prepare_locks.rs` keeps others away meanwhile), writes down that the transaction happens
-//! (`transaction.rs`), and has the steps made (`step.rs`). `completed.rs` keeps what was answered,
-//! for requests that come again.
+//! (`transaction.rs`), and has the steps made (`shard/step.rs`, since a step is some part's own
+//! work). `completed.rs` keeps what was answered, for requests that come again.
 //!
 //! Invariants:
 //! - From the moment the coordinator's intent is committed, the transaction happens, whoever dies.
@@ -14,7 +14,6 @@
 pub(crate) mod completed;
 pub(crate) mod prepare_locks;
 pub(crate) mod state;
-pub(crate) mod step;
 pub(crate) mod transaction;
 
 use mayfly_types::SessionId;

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use mayfly_meta::{key, record::Content};
+use mayfly_meta::record::Content;
 use mayfly_object::{ObjectAttr, ObjectId, ObjectStore};
 use mayfly_transport_shm::layout::FILE_MAPPED;
 use mayfly_transport_tcp::{Body, limits::LENT_BYTES_MIN};
@@ -19,7 +19,7 @@ use mayfly_wire::{Data, DataHead, Opened, Sync, Written};
 
 use crate::{
     api::{Caller, Completion},
-    fault::{Outcome, Served, store_failed},
+    fault::{Outcome, Served},
     files::{
         data::BLOCK_BYTES,
         state::{
@@ -187,30 +187,7 @@ impl Shard {
         Served::Pending
     }
 
-    /// Takes in what the I/O pool has finished. An answer that appears here rests on nothing that
-    /// is not committed: its job was submitted after the commit of its batch, or needed none.
-    pub(crate) fn absorb(&mut self) {
-        self.end_old_doubts();
-        for (_, done) in self.files.jobs.completions() {
-            match done {
-                Done::Answer(caller, result) => self.complete(caller, result.map(|()| Vec::new())),
-                Done::Read(caller, result) => {
-                    self.complete_read(caller, result);
-                }
-                Done::Changed(change, result, looked) => {
-                    self.changed_object(change, result, looked);
-                }
-                Done::Listed(caller, listed) => self.objects_listed(caller, listed),
-                Done::PartRead(done) => self.part_was_read(done),
-                Done::PartWritten(done) => self.part_was_written(done),
-                Done::Prepared(subject, prepared) => self.prepared(subject, prepared),
-                Done::Abandoned => {}
-                Done::Removed(removed) => self.objects_removed(removed),
-            }
-        }
-    }
-
-    fn objects_removed(&mut self, removed: Vec<(ObjectId, Result<(), Errno>)>) {
+    pub(crate) fn objects_removed(&mut self, removed: Vec<(ObjectId, Result<(), Errno>)>) {
         for (object, result) in removed {
             match result {
                 Ok(()) => self.files.background.removed.push(object),
@@ -258,7 +235,7 @@ impl Shard {
         }
     }
 
-    fn changed_object(
+    pub(crate) fn changed_object(
         &mut self,
         change: Change,
         result: Result<u64, Errno>,
@@ -353,34 +330,5 @@ impl Shard {
             core.attr_with(&located.inode, Some(attr))
         };
         step(self).map_err(|fault: crate::fault::Fault| fault.errno())
-    }
-
-    /// Runs one of the jobs that wait in the I/O pool, counted from the first; false when there are
-    /// not so many. For a core whose pool is run by hand ([`mayfly_object::BY_HAND`]).
-    pub fn run_job(&mut self, which: usize) -> bool {
-        self.files.jobs.run(which)
-    }
-
-    /// Jobs of the I/O pool whose result is still to come.
-    #[must_use]
-    pub fn background_jobs(&self) -> usize {
-        self.files.jobs.outstanding() + self.files.background.deferred.len()
-    }
-
-    /// Work that no request waits for, and results of the pool. True when a commit must follow,
-    /// after which there may be completions; a further call may find more.
-    pub fn idle_work(&mut self) -> bool {
-        self.execute_ripe();
-        self.absorb();
-        for object in std::mem::take(&mut self.files.background.removed) {
-            if let Err(error) = self.store.delete(&key::doomed(object.file, object.generation)) {
-                store_failed(&error);
-            }
-        }
-        self.give_names_back()
-            || self.store.pending_transaction() != 0
-            || self.has_messages()
-            || !self.batch.ready.is_empty()
-            || !self.batch.uncommitted.is_empty()
     }
 }

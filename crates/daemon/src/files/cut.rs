@@ -52,7 +52,7 @@ impl Shard {
 
     /// Whether an earlier daemon has cut the file for the request that runs.
     pub(crate) fn was_cut_before(&self, file: FileId) -> bool {
-        self.run.cut_before == Some(file)
+        self.run.striped.cut_before == Some(file)
     }
 
     /// Makes the cuts that were under way.

@@ -236,7 +236,7 @@ impl Shard {
             }
         }
         self.reclaim_parts(&mut far);
-        if far.is_empty() || self.run.surveyed {
+        if far.is_empty() || self.run.ready.is_surveyed {
             return Ok(());
         }
         for object in &far {

@@ -293,7 +293,7 @@ impl Shard {
     }
 
     /// Nobody waits any more for what was begun so long ago. A clock that was set says nothing.
-    pub(super) fn end_old_doubts(&mut self) {
+    pub(crate) fn end_old_doubts(&mut self) {
         if self.files.in_doubt.doubts.is_empty() {
             return;
         }

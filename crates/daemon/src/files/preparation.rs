@@ -43,7 +43,7 @@ impl Shard {
         if let Some(attr) = self.objects.attr_at_hand(object)? {
             return Ok(attr);
         }
-        match self.run.failure(Subject::Object(object)) {
+        match self.run.ready.failure(Subject::Object(object)) {
             Some(errno) => Err(errno.into()),
             None => Err(Fault::Prepare(Preparation::Open(object))),
         }
@@ -66,7 +66,7 @@ impl Shard {
             return Err(Fault::Busy);
         }
         let subject = Subject::Content(file);
-        let mine = self.run.moved.is_some();
+        let mine = self.run.ready.object.is_some();
         if !mine && self.files.preparations.is_under_way(subject) {
             return Err(Fault::Prepare(Preparation::Join(subject)));
         }
@@ -84,7 +84,7 @@ impl Shard {
         if !self.objects.may_wait() {
             return Ok(cut.make(object, &*self.objects)?);
         }
-        match self.run.failure(Subject::Object(object)) {
+        match self.run.ready.failure(Subject::Object(object)) {
             Some(errno) => Err(errno.into()),
             None => Err(Fault::Prepare(Preparation::Cut(object, cut))),
         }
@@ -95,7 +95,7 @@ impl Shard {
     pub(super) fn spill(&mut self, located: &mut Located, size_bytes: u64) -> Outcome<ObjectId> {
         let file = located.inode.id;
         self.check_at_rest(file)?;
-        if let Some(errno) = self.run.failure(Subject::Content(file)) {
+        if let Some(errno) = self.run.ready.failure(Subject::Content(file)) {
             return Err(errno.into());
         }
         let (object, attr) = match self.take_moved(&located.inode, size_bytes)? {
@@ -152,7 +152,7 @@ impl Shard {
         inode: &Inode,
         size_bytes: u64,
     ) -> Outcome<Option<(ObjectId, ObjectAttr)>> {
-        match self.run.moved.take_if(|(moved, _)| moved.is_right(inode, size_bytes)) {
+        match self.run.ready.object.take_if(|(moved, _)| moved.is_right(inode, size_bytes)) {
             Some((Moved { object, .. }, attr)) => {
                 self.store.delete(&key::doomed(object.file, object.generation))?;
                 self.go_on_after(Subject::Content(object.file));
@@ -167,7 +167,7 @@ impl Shard {
 
     /// An object that was made and that nobody took over goes.
     pub(crate) fn drop_moved(&mut self) {
-        if let Some((Moved { object, .. }, _)) = self.run.moved.take() {
+        if let Some((Moved { object, .. }, _)) = self.run.ready.object.take() {
             self.start_removal(object);
             self.go_on_after(Subject::Content(object.file));
         }
@@ -239,14 +239,14 @@ impl Shard {
     }
 
     /// Takes in what the I/O pool has prepared.
-    pub(super) fn prepared(&mut self, subject: Subject, prepared: Prepared) {
+    pub(crate) fn prepared(&mut self, subject: Subject, prepared: Prepared) {
         match prepared {
             Prepared::Object(object, result) => {
                 let failure = result.err().map(|errno| (Subject::Object(object), errno));
-                self.tell_waiting(subject, |run| run.failures.extend(failure));
+                self.tell_waiting(subject, |run| run.ready.failures.extend(failure));
             }
             Prepared::Survey(surveyed) => {
-                self.tell_waiting(subject, |run| run.surveyed = true);
+                self.tell_waiting(subject, |run| run.ready.is_surveyed = true);
                 self.take_survey(&surveyed);
             }
             Prepared::Part(object, cut, result) => {
@@ -255,19 +255,19 @@ impl Shard {
                 }
                 let result = result.and_then(|()| self.part_is_ready(object, cut));
                 let failure = result.err().map(|errno| (subject, errno));
-                self.tell_waiting(subject, |run| run.failures.extend(failure));
+                self.tell_waiting(subject, |run| run.ready.failures.extend(failure));
             }
             Prepared::Changed(object, result) => {
                 self.part_has_grown(object);
                 // The others begin on their own.
                 let waiting = self.files.preparations.waiting.get_mut(&subject);
                 if let Some((_, run)) = waiting.and_then(|waiting| waiting.first_mut()) {
-                    run.changed = Some(result);
+                    run.ready.change = Some(result);
                 }
             }
             Prepared::Moved(moved, Err(errno)) => {
                 self.start_removal(moved.object);
-                self.tell_waiting(subject, |run| run.failures.push((subject, errno)));
+                self.tell_waiting(subject, |run| run.ready.failures.push((subject, errno)));
             }
             Prepared::Moved(moved, Ok(attr)) => {
                 let Some(waiting) = self.files.preparations.waiting.get_mut(&subject) else {
@@ -275,7 +275,7 @@ impl Shard {
                 };
                 // The others go on when this one has used it.
                 let (task, mut run) = waiting.remove(0);
-                run.moved = Some((moved, attr));
+                run.ready.object = Some((moved, attr));
                 self.run_later(task, run);
                 return;
             }

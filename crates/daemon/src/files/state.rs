@@ -7,3 +7,4 @@ pub(crate) mod data;
 pub(crate) mod in_doubt;
 pub(crate) mod preparation;
 pub(crate) mod preparations;
+pub(crate) mod readiness;

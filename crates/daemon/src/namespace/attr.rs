@@ -218,7 +218,10 @@ impl Shard {
         let Content::Directory(node) = &inode.content else { return Ok(()) };
         // The attributes are answered as they are with all members.
         self.gather_members(inode)?;
-        if node.members.is_empty() || set.which & (KNOWN | TIMES) == 0 || self.run.operated {
+        if node.members.is_empty()
+            || set.which & (KNOWN | TIMES) == 0
+            || self.run.transaction.is_done
+        {
             return Ok(());
         }
         let mut after = inode.clone();

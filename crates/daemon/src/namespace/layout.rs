@@ -140,7 +140,7 @@ impl Shard {
         place: &Place,
         (owner, layout): (Ownership, Layout),
     ) -> Outcome<Steps> {
-        if self.run.operated {
+        if self.run.transaction.is_done {
             // It has cut a file that is gone by now: this is another operation.
             return Err(Fault::Again);
         }

@@ -2,12 +2,12 @@
 
 use mayfly_meta::record::{BirthKey, Content, Inode};
 use mayfly_transport_shm::layout::FILE_MAPPED;
-use mayfly_types::{Errno, FileId, FileKind};
+use mayfly_types::{Errno, FileKind};
 use mayfly_wire::{Open, Opened, WALK_FOLLOW, Walk, Wire, Writer};
 
 use crate::{
     api::Caller,
-    fault::{Fault, Outcome, Served},
+    fault::{Outcome, Served},
     files::state::background::{Change, Length, Reply},
     message::{At, MemberFacts},
     namespace::{
@@ -188,57 +188,6 @@ impl Shard {
             self.files.opened_content = Some(Vec::new());
         }
         Ok(Served::Replied)
-    }
-
-    /// What a path names, for operations that need it to exist.
-    pub(super) fn find(&mut self, walk: &Walk<'_>) -> Outcome<Located> {
-        if let At::File { id, slash, named } = self.run.place.at {
-            let located = self.load_arrived(id, named)?;
-            if slash && located.inode.kind() != FileKind::Directory {
-                return Err(Errno::ENOTDIR.into());
-            }
-            return Ok(located);
-        }
-        let place = self.walk(walk, Rule::Target)?;
-        if place.last != Last::Name {
-            return self.load_start(place.directory, !walk.path.is_empty());
-        }
-        let (id, kind) = place.found.ok_or(Errno::ENOENT)?;
-        if place.slash && kind != FileKind::Directory {
-            return Err(Errno::ENOTDIR.into());
-        }
-        self.load_named(id, place)
-    }
-
-    /// The file that a walk found under a name. A request whose file is at home elsewhere goes
-    /// there.
-    fn load_named(&mut self, id: FileId, place: Place) -> Outcome<Located> {
-        if !self.is_home(id) {
-            return Err(self.elsewhere(id, place.slash, true));
-        }
-        match self.load_placed(id, place) {
-            Err(Fault::Errno(Errno::ENOENT)) if !self.place.alone => Err(Fault::Again),
-            other => other,
-        }
-    }
-
-    /// The file that a walk found under a name, from its record.
-    pub(super) fn load_placed(&mut self, id: FileId, place: Place) -> Outcome<Located> {
-        self.load_under(id, place.directory, place.cookie, place.name)
-    }
-
-    /// The file that a request of another shard is about.
-    fn load_arrived(&mut self, id: FileId, named: bool) -> Outcome<Located> {
-        let found = match self.files.opens.file(id) {
-            Some(_) => self.load_open(id),
-            None => self.load_directory(id),
-        };
-        match found {
-            // Found under a name, it may have been removed, and the name set anew.
-            Ok(located) if named && located.inode.links == 0 => Err(Fault::Again),
-            Err(Fault::Errno(Errno::ENOENT)) if named => Err(Fault::Again),
-            other => other,
-        }
     }
 
     /// Frees the description that a request of this caller made before the daemon was restarted:

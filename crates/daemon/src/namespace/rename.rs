@@ -214,7 +214,7 @@ impl Shard {
     /// Waits for the right to move directories to another parent, so that no two such moves make a
     /// circle. What other shards said before it counts no more.
     fn elect(&mut self) -> Outcome<()> {
-        if self.place.alone || self.run.elected {
+        if self.place.alone || self.run.transaction.elected {
             return Ok(());
         }
         self.forget_facts();

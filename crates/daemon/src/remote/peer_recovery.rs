@@ -110,7 +110,7 @@ impl Shard {
         }
         let mut involved = Vec::new();
         for (id, operation) in &mut self.transactions.running {
-            let elected = shard == elector && operation.run.elected;
+            let elected = shard == elector && operation.run.transaction.elected;
             let mut steps = operation.steps(shard).to_vec();
             if elected {
                 steps.push(Step::Elect);
@@ -121,7 +121,7 @@ impl Shard {
             if let Phase::Applying(_) = operation.phase {
                 involved.push((*id, steps));
             } else {
-                operation.run.elected &= !elected;
+                operation.run.transaction.elected &= !elected;
                 operation.void();
             }
         }

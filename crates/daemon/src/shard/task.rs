@@ -69,7 +69,7 @@ impl Shard {
     /// From here on what other shards said before does not count.
     pub(crate) fn forget_facts(&mut self) {
         self.run.facts.clear();
-        self.run.looked = None;
+        self.run.striped.facts = None;
     }
 
     /// Waits when an operation over several shards has set one of these aside.
@@ -77,7 +77,7 @@ impl Shard {
         if self.transactions.prepare_locks.is_empty() {
             return Ok(());
         }
-        match self.transactions.prepare_locks.in_the_way(&wanted(), self.run.operation) {
+        match self.transactions.prepare_locks.in_the_way(&wanted(), self.run.transaction.number) {
             None => Ok(()),
             Some(_) => Err(Fault::Busy),
         }
@@ -86,7 +86,7 @@ impl Shard {
     /// The number of the operation that runs.
     pub(crate) fn operation_id(&mut self) -> TransactionId {
         let (age, shard) = (&mut self.transactions.next_age, self.place.shard.0);
-        *self.run.operation.get_or_insert_with(|| {
+        *self.run.transaction.number.get_or_insert_with(|| {
             *age += 1;
             TransactionId::new(*age, shard)
         })
@@ -322,10 +322,10 @@ impl Shard {
         }
         self.drop_moved();
         self.end_append();
-        if self.run.elected
-            && let Some(operation) = self.run.operation
+        if self.run.transaction.elected
+            && let Some(operation) = self.run.transaction.number
         {
-            self.run.elected = false;
+            self.run.transaction.elected = false;
             self.ask(self.elector(), Question::Release(operation), Purpose::Nothing);
         }
     }
@@ -369,7 +369,7 @@ impl Shard {
         // A void answer is asked for again when the run misses it.
         if !asked.void && answer != Answer::Retry {
             if matches!(asked.question, Question::Prepare { .. }) {
-                suspended.run.elected |= matches!(answer, Answer::Prepared(_));
+                suspended.run.transaction.elected |= matches!(answer, Answer::Prepared(_));
             }
             let asked_at = suspended.run.asked_at;
             self.remember(&asked.question, &answer, asked_at);

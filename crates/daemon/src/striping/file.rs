@@ -368,8 +368,8 @@ impl Shard {
     fn cut_striped(&mut self, located: &mut Located, size_bytes: u64) -> Outcome<()> {
         let inode = &located.inode;
         let file = inode.id;
-        let done = self.run.operated && self.run.cut == Some(file);
-        if done || self.run.cut_before == Some(file) {
+        let done = self.run.transaction.is_done && self.run.striped.cut == Some(file);
+        if done || self.run.striped.cut_before == Some(file) {
             return Ok(());
         }
         if self.striping.files.appending.contains_key(&file) {
@@ -381,7 +381,7 @@ impl Shard {
         let last = size_bytes.checked_sub(1).map_or(0, |last| layout.part_of(file, last));
         self.unsettle_striped(located, last + 1)?;
         self.forget_append(file)?;
-        (self.run.cut, self.run.operated) = (Some(file), false);
+        (self.run.striped.cut, self.run.transaction.is_done) = (Some(file), false);
         let steps = (0..layout.width).map(|index| {
             let part = PartOf { generation, layout, index };
             let step = Step::CutPart { id: file, part, size_bytes };

@@ -56,8 +56,8 @@ impl Shard {
             }
             self.note_append(caller, file, start, write.bytes.len())?;
         }
-        if self.run.begun.is_none() {
-            self.run.begun = self.begin_write(caller, file, BEGUN_PART);
+        if self.run.striped.in_doubt.is_none() {
+            self.run.striped.in_doubt = self.begin_write(caller, file, BEGUN_PART);
         }
         let bytes = fitting(start, write.bytes)?;
         let behind = size_bytes > start + bytes.len() as u64;
@@ -71,7 +71,7 @@ impl Shard {
         let Some(count) = appended? else {
             // Somebody else wrote there: from the beginning. Nothing of it was made.
             self.forget_noted(caller, file)?;
-            let begun = self.run.begun.take();
+            let begun = self.run.striped.in_doubt.take();
             self.forget_begun(begun);
             self.forget_facts();
             return self.append_striped(caller, located, write, to);
@@ -99,7 +99,7 @@ impl Shard {
         self.check_no_append_in_doubt(caller, file)?;
         self.unclaimed(|| vec![(PrepareLock::Bytes(file), false)])?;
         self.striping.files.appending.insert(file, Some(caller));
-        self.run.appends_to = Some(file);
+        self.run.striped.appends_to = Some(file);
         self.unsettle_striped(&mut located.clone(), parts)
     }
 
@@ -137,14 +137,14 @@ impl Shard {
     ) -> Outcome<Vec<PartFacts>> {
         let (file, generation) = (inode.id, generation_of(inode)?);
         let shards = self.shards_with_parts(inode);
-        let append = match &mut self.run.holds {
+        let append = match &mut self.run.striped.holds {
             Some(held) => {
                 held.shards.clone_from(&shards);
                 held.append
             }
             None => {
                 let append = Append { number: self.striping.files.number_of_append(), by };
-                self.run.holds = Some(Held { file, append, shards: shards.clone(), turn });
+                self.run.striped.holds = Some(Held { file, append, shards: shards.clone(), turn });
                 append
             }
         };
@@ -158,7 +158,7 @@ impl Shard {
         start: u64,
         (bytes, behind): (&[u8], bool),
     ) -> Outcome<Option<usize>> {
-        let Some(append) = self.run.holds.as_ref().map(|held| held.append) else {
+        let Some(append) = self.run.striped.holds.as_ref().map(|held| held.append) else {
             return Err(Errno::EIO.into());
         };
         let mut done = 0;
@@ -228,7 +228,7 @@ impl Shard {
 
     /// The run is over: the next one may append.
     pub(crate) fn end_append(&mut self) {
-        let begun = self.run.begun.take();
+        let begun = self.run.striped.in_doubt.take();
         self.forget_begun(begun);
         self.let_parts();
         self.end_turn();
@@ -236,7 +236,9 @@ impl Shard {
 
     /// Parts may become longer again that the run has held. True when it needs its turn no more.
     pub(super) fn let_parts(&mut self) -> bool {
-        let Some(Held { file, append, shards, turn }) = self.run.holds.take() else { return false };
+        let Some(Held { file, append, shards, turn }) = self.run.striped.holds.take() else {
+            return false;
+        };
         for shard in shards {
             self.ask(ShardId(shard), Question::LetEnd { file, append }, Purpose::Nothing);
         }
@@ -244,7 +246,7 @@ impl Shard {
     }
 
     pub(super) fn end_turn(&mut self) {
-        if let Some(file) = self.run.appends_to.take() {
+        if let Some(file) = self.run.striped.appends_to.take() {
             self.striping.files.appending.remove(&file);
             self.wake_blocked();
         }

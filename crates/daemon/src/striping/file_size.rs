@@ -73,23 +73,23 @@ impl Shard {
     /// What the parts say at one moment.
     fn look_held(&mut self, inode: &Inode) -> Outcome<Vec<PartFacts>> {
         let object = ObjectId { file: inode.id, generation: generation_of(inode)? };
-        if let Some((of, facts)) = &self.run.looked
+        if let Some((of, facts)) = &self.run.striped.facts
             && *of == object
         {
             return Ok(facts.clone());
         }
-        let turn = self.run.appends_to != Some(object.file);
+        let turn = self.run.striped.appends_to != Some(object.file);
         if turn && self.striping.files.appending.contains_key(&object.file) {
             return Err(Fault::Busy);
         }
         self.striping.files.appending.entry(object.file).or_insert(None);
-        self.run.appends_to = Some(object.file);
+        self.run.striped.appends_to = Some(object.file);
         let facts = self.hold_parts(inode, (None, turn))?;
         // At once, since the same run may be about to cut the file.
         if self.let_parts() {
             self.end_turn();
         }
-        self.run.looked = Some((object, facts.clone()));
+        self.run.striped.facts = Some((object, facts.clone()));
         Ok(facts)
     }
 

@@ -104,13 +104,13 @@ impl Shard {
             Data { object: true, bytes: &zeros }.encode(to)?;
             return Ok(Served::Replied);
         };
-        let size_bytes = self.run.short.map(|_| self.size_at_home(place)).transpose()?;
+        let size_bytes = self.run.striped.short.map(|_| self.size_at_home(place)).transpose()?;
         if part.cut.is_some() {
             self.ready_part(place.object(), &part)?;
         }
         let (objects, object) = (Arc::clone(&self.objects), place.object());
         // A cut since the size was asked for makes it wrong too.
-        let cuts = self.run.short.unwrap_or(part.cuts);
+        let cuts = self.run.striped.short.unwrap_or(part.cuts);
         let (at, place, read) = (layout.in_part(read.offset), *place, *read);
         self.start_job(Length::Bytes(count), move || {
             let result = match objects.read_up_to(object, at, count) {
@@ -155,7 +155,7 @@ impl Shard {
         let body = body.into();
         let place = Resolved { at: At::Part(place), ..Resolved::default() };
         let mut run = Run::at(place);
-        run.short = Some(cuts);
+        run.striped.short = Some(cuts);
         self.run_later(Task::Request { caller, op: Op::Read, body }, run);
     }
 
@@ -363,7 +363,7 @@ impl Shard {
         if made && part.cut.is_none() {
             return Ok(());
         }
-        if let Some(errno) = self.run.failure(Subject::Part(object)) {
+        if let Some(errno) = self.run.ready.failure(Subject::Part(object)) {
             return Err(errno.into());
         }
         if self.objects.may_wait() {

@@ -43,7 +43,7 @@ impl Shard {
 
     /// What came of the change that this run has asked for.
     pub(super) fn part_changed(&mut self) -> Option<Answer> {
-        self.run.changed.take().map(changed)
+        self.run.ready.change.take().map(changed)
     }
 
     /// The part, for its file's home, when nobody changes it. What the home asks for has its leave
@@ -126,7 +126,7 @@ impl Shard {
         offset: u64,
         hole: bool,
     ) -> Outcome<Answer> {
-        if let Some(found) = self.run.changed.take() {
+        if let Some(found) = self.run.ready.change.take() {
             return Ok(found.map_or_else(Answer::Failed, Answer::Size));
         }
         let object = place.object();

@@ -31,11 +31,10 @@ use crate::{
     api::Caller,
     fault::{Fault, Outcome, Served},
     files::{data::BLOCK_BYTES, state::data::generous},
-    message::{PartPlace, TransactionId},
+    message::PartPlace,
     shard::Shard,
     shards::{numbering::origin, slots::ShardId},
     striping::{arithmetic::Stripes, state::object_leave::Leave},
-    transactions::state::transaction::wanted,
 };
 
 /// Below so many nobody looks for leaves whose files were closed.
@@ -241,14 +240,13 @@ impl Shard {
         }
     }
 
-    /// Takes what the steps of an operation need. Nobody uses by himself what they cut.
-    pub(crate) fn set_aside(&mut self, operation: TransactionId, steps: &[Step]) {
+    /// A transaction has what its steps need: nobody uses by himself what they cut.
+    pub(crate) fn end_leaves_of(&mut self, steps: &[Step]) {
         for step in steps {
             if let Step::CutPart { id, .. } = step {
                 self.end_leave(*id);
             }
         }
-        self.transactions.prepare_locks.take(operation, wanted(steps));
     }
 
     /// Cuts allowances to what the parts have, as that of whole objects is cut

@@ -8,3 +8,4 @@ pub(crate) mod object_append;
 pub(crate) mod object_change;
 pub(crate) mod object_hold;
 pub(crate) mod object_leave;
+pub(crate) mod run;

@@ -121,7 +121,7 @@ impl Shard {
             return Ok(false);
         };
         if cut.is_some() {
-            self.run.cut_before = cut;
+            self.run.striped.cut_before = cut;
             return Ok(false);
         }
         self.transactions.completed.remove(&by);

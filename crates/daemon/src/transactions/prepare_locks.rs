@@ -15,15 +15,23 @@
 //! nobody who looks, so this makes no circle either. Where there is one shard there are no claims:
 //! both are changed by one run and committed with it, and who reads the records sees both or none.
 
+use mayfly_meta::record::Step;
 use mayfly_types::FileId;
 
 use crate::{
     fault::{Fault, Outcome},
+    message::TransactionId,
     shard::Shard,
-    transactions::state::prepare_locks::PrepareLock,
+    transactions::state::{prepare_locks::PrepareLock, transaction::wanted},
 };
 
 impl Shard {
+    /// Locks what the steps of a transaction change.
+    pub(crate) fn set_aside(&mut self, transaction: TransactionId, steps: &[Step]) {
+        self.end_leaves_of(steps);
+        self.transactions.prepare_locks.take(transaction, wanted(steps));
+    }
+
     /// Waits while an operation over several shards changes how many names the file has. What is
     /// only being prepared by this shard has changed nothing anywhere; of another shard's operation
     /// nobody here knows how far it is.

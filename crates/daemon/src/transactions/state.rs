@@ -2,4 +2,5 @@
 
 pub(crate) mod completed;
 pub(crate) mod prepare_locks;
+pub(crate) mod progress;
 pub(crate) mod transaction;

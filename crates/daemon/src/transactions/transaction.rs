@@ -280,7 +280,7 @@ impl Shard {
             self.open_made(task, file);
         } else if goes_on {
             self.forget_facts();
-            self.run.operated = true;
+            self.run.transaction.is_done = true;
             let run = std::mem::take(&mut self.run);
             self.run_later(task, run);
         } else {
@@ -294,8 +294,8 @@ impl Shard {
         let elector = self.elector();
         let Some(operation) = self.transactions.running.get_mut(&id) else { return };
         let mut holders = std::mem::take(&mut operation.prepared);
-        if matches!(operation.verdict, Verdict::Busy(_)) && operation.run.elected {
-            operation.run.elected = false;
+        if matches!(operation.verdict, Verdict::Busy(_)) && operation.run.transaction.elected {
+            operation.run.transaction.elected = false;
             holders.push(elector);
         }
         let questions = holders.into_iter().map(|shard| (shard, Question::Release(id))).collect();
@@ -427,7 +427,7 @@ impl Shard {
     /// Waits until some claim of this shard is given back.
     pub(crate) fn await_release(&mut self) -> Outcome<()> {
         if self.transactions.prepare_locks.is_empty()
-            || std::mem::replace(&mut self.run.operated, true)
+            || std::mem::replace(&mut self.run.transaction.is_done, true)
         {
             return Ok(());
         }

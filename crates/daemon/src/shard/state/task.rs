@@ -134,7 +134,7 @@ impl Tasks {
     /// Nobody has the right to move directories that was given to him before.
     pub(crate) fn unelect(&mut self) {
         for (_, run) in self.waiting() {
-            run.elected = false;
+            run.transaction.elected = false;
             run.facts.retain(|(_, question, _)| !matches!(question, Question::Prepare { .. }));
         }
     }

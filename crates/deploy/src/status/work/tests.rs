@@ -79,9 +79,9 @@ fn samples_stand_for_what_was_not_noted() {
     assert!(tally.latest().any(|seen| seen.path[..seen.path_bytes] == *b"long/file"));
 }
 
-/// A test of the whole report had failed: a log that had 5,000 of 5,300 writes was said to have more
-/// than all of them. Chance had noted more of its writes than their share, and all kinds together
-/// were scaled to what was counted.
+/// A test of the whole report had failed: a log that had 5,000 of 5,300 writes was said to have
+/// more than all of them. Chance had noted more of its writes than their share, and all kinds
+/// together were scaled to what was counted.
 #[test]
 fn no_file_is_said_to_have_had_more_of_a_kind_than_all_files_together() {
     let node = node();

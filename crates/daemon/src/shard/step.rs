@@ -26,7 +26,7 @@ fn is_directory(kind: FileKind) -> i32 {
 
 impl Shard {
     /// Whether the step can be done; false when things are not as its author believes.
-    pub(super) fn check_step(&mut self, step: &Step) -> Outcome<bool> {
+    pub(crate) fn check_step(&mut self, step: &Step) -> Outcome<bool> {
         match step {
             Step::AddLink { id, birth } => {
                 let Some(located) = self.present(*id, birth)? else { return Ok(false) };
@@ -118,7 +118,7 @@ impl Shard {
         Ok(record.map(Dentry::peek).transpose()?)
     }
 
-    pub(super) fn apply_step(&mut self, step: &Step) -> Outcome<()> {
+    pub(crate) fn apply_step(&mut self, step: &Step) -> Outcome<()> {
         match step {
             Step::AddLink { id, birth } => {
                 let mut located = self.load_birth(*id, birth)?;
