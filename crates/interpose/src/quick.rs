@@ -18,47 +18,13 @@ use crate::{
     class::{CLASSES, PATH_FIRST, PATH_SECOND},
     descriptors::table::{self, Meaning},
     first,
-    paths::{cwd, links},
+    paths::{cwd, hints::head, links},
     process::{
         flight,
         settings::{self, Settings},
     },
     report,
 };
-
-/// What can be said of a path before it is compared: made once, at start.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Hints {
-    /// The first eight bytes of the mount point, if it has as many.
-    head: Option<u64>,
-    /// For each first byte of a component of the mount point, a bit.
-    first_bytes: [u64; 4],
-}
-
-impl Hints {
-    /// The hints for a mount point.
-    pub(crate) fn of(mount: &[u8]) -> Hints {
-        let mut first_bytes = [0; 4];
-        for first in mount.split(|byte| *byte == b'/').filter_map(|component| component.first()) {
-            if let Some(word) = first_bytes.get_mut(usize::from(*first >> 6)) {
-                *word |= 1_u64 << (*first & 63);
-            }
-        }
-        Hints { head: head(mount), first_bytes }
-    }
-
-    #[inline]
-    fn may_begin(&self, byte: u8) -> bool {
-        self.first_bytes
-            .get(usize::from(byte >> 6))
-            .is_some_and(|word| word >> (byte & 63) & 1 == 1)
-    }
-}
-
-#[inline]
-fn head(path: &[u8]) -> Option<u64> {
-    path.first_chunk::<8>().map(|head| u64::from_le_bytes(*head))
-}
 
 /// Serves the call if it is plainly the kernel's.
 ///
@@ -149,19 +115,4 @@ fn is_about_foreign(call: &Call, directory: i32) -> bool {
         && directory >= 0
         && !flight::is_under_way()
         && table::get(directory) == Meaning::Foreign
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_hint_never_hides_a_component() {
-        let hints = Hints::of(b"/run/user/7/mnt");
-        for byte in 0..=255 {
-            assert_eq!(hints.may_begin(byte), b"ru7m".contains(&byte), "{byte}");
-        }
-        assert_eq!(hints.head, Some(u64::from_le_bytes(*b"/run/use")));
-        assert_eq!(Hints::of(b"/mnt").head, None);
-    }
 }

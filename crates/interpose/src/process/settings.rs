@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use mayfly_sys::{Errno, memory, text::PathText};
 
-use crate::quick::Hints;
+use crate::paths::hints::Hints;
 
 /// The instance this process belongs to.
 pub(crate) struct Settings {
