@@ -18,6 +18,7 @@ pub(crate) mod flight;
 pub mod fork;
 pub mod image;
 pub(crate) mod inherit;
+pub(crate) mod lanes;
 mod libraries;
 mod loader;
 pub(crate) mod owner;

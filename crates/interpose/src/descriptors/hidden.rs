@@ -14,7 +14,7 @@ use mayfly_sys::{
 use mayfly_types::mirror;
 
 use super::table;
-use crate::process::{flight, run_directory};
+use crate::process::{flight, lanes::Hidden, run_directory};
 
 /// Lowest number for a hidden descriptor when the limit is larger: higher ones make the kernel's
 /// table, which fork copies, larger.
@@ -23,9 +23,6 @@ const BASE_MAX: u64 = 4096;
 const ROOM: u64 = 1024;
 
 static RAISING: Lock = Lock::new();
-
-/// Hides the descriptors of `client`.
-pub(crate) struct Hidden;
 
 /// Lowest number at which hidden descriptors stand when nothing more can be had.
 pub(crate) fn base() -> i32 {

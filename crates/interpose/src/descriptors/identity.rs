@@ -24,11 +24,7 @@ use mayfly_types::{FileId, OpenRef};
 use super::{hidden, kept, table};
 use crate::{
     paths::{cwd, text},
-    process::{
-        flight, run_directory,
-        session::{self, Session},
-        settings,
-    },
+    process::{flight, lanes::Session, run_directory, session, settings},
 };
 
 /// What the names of removed directories begin with.

@@ -17,14 +17,10 @@ use core::{
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 
-use mayfly_client::OpenFile;
 use mayfly_sys::{Errno, fault, lock::Lock, process, scratch::Scratch, text};
 
-use super::session::{self, Session};
-use crate::descriptors::{
-    identity,
-    table::{self, Meaning},
-};
+use super::lanes::{self, Session};
+use crate::descriptors::table;
 
 const FLIGHTS_MAX: usize = 64;
 /// No chdir yet: the directory is the parent's.
@@ -89,20 +85,6 @@ impl Child {
         Ok(session)
     }
 
-    /// What a descriptor of the child is.
-    ///
-    /// # Errors
-    /// EBADF for a hidden one.
-    pub(super) fn identify(&self, descriptor: i32) -> Result<Option<OpenFile>, Errno> {
-        if table::get(descriptor) == Meaning::Hidden {
-            return Err(Errno::EBADF);
-        }
-        match identity::slot_of(descriptor) {
-            Some(index) => session::get()?.open_file_at(index).map(Some),
-            None => Ok(None),
-        }
-    }
-
     /// Keeps a buffer until the child has become another program.
     pub(crate) fn keep(&self, scratch: Scratch) {
         let (start, bytes) = scratch.into_parts();
@@ -113,7 +95,7 @@ impl Child {
     fn clear(&self) {
         let bytes = self.scratch_bytes.swap(0, Ordering::Relaxed);
         give_back(self.scratch.swap(0, Ordering::Relaxed), bytes);
-        session::discard(self.session.swap(core::ptr::null_mut(), Ordering::AcqRel));
+        lanes::discard(self.session.swap(core::ptr::null_mut(), Ordering::AcqRel));
         self.directory.store(INHERITED, Ordering::Relaxed);
         self.process.store(0, Ordering::Release);
     }

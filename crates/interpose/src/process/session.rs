@@ -7,7 +7,6 @@
 
 use core::{
     mem::MaybeUninit,
-    ptr::NonNull,
     sync::atomic::{AtomicPtr, AtomicU32, Ordering},
 };
 
@@ -17,76 +16,18 @@ use mayfly_sys::{
     lock::{Held, Lock},
     memory,
 };
-use mayfly_transport::{Answer, Begun, Patience, Transport};
 use mayfly_transport_shm::{AttachOptions, Earlier, ShmTransport, attach, layout::NodeRegion};
-use mayfly_types::OpenRef;
-use mayfly_wire::{MakeDirectory, Open, Operation, Unlink};
 
-use super::{flight, run_directory};
+pub(crate) use super::lanes::Session;
+use super::{
+    flight,
+    lanes::{Hidden, Lanes, discard},
+    run_directory,
+};
 use crate::descriptors::{
-    handover,
-    hidden::{self, Hidden},
+    handover, hidden, identity,
     table::{self, Meaning},
 };
-
-/// The client as this process uses it.
-pub(crate) type Session = Client<Lanes, Hidden>;
-
-/// The transport of the process that attached; a child of vfork uses its parent's.
-pub(crate) struct Lanes(&'static ShmTransport);
-
-impl Transport for Lanes {
-    fn exchange<'a, O: Operation<'a>, T>(
-        &self,
-        request: &O,
-        patience: Patience,
-        take: impl for<'r> FnOnce(Answer<'r, O::Reply<'r>>) -> T,
-    ) -> T {
-        self.0.exchange(request, patience, take)
-    }
-
-    fn begin<'a, O: Operation<'a>>(&self, request: &O) -> Option<Begun> {
-        self.0.begin(request)
-    }
-
-    fn finish<'a, O: Operation<'a>, T>(
-        &self,
-        begun: Begun,
-        take: impl for<'r> FnOnce(Answer<'r, O::Reply<'r>>) -> T,
-    ) -> T {
-        self.0.finish::<O, T>(begun, take)
-    }
-
-    fn post<'a, O: Operation<'a>>(&self, request: &O) -> Result<(), Errno> {
-        self.0.post(request)
-    }
-
-    fn post_create(&self, open: &Open<'_>) -> Option<OpenRef> {
-        self.0.post_create(open)
-    }
-
-    fn post_removal(&self, unlink: &Unlink<'_>) -> bool {
-        self.0.post_removal(unlink)
-    }
-
-    fn post_directory(&self, make: &MakeDirectory<'_>) -> bool {
-        self.0.post_directory(make)
-    }
-
-    fn post_content(
-        &self,
-        open: OpenRef,
-        at: u64,
-        bytes: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Result<usize, Errno>,
-    ) -> Option<Result<u64, Errno>> {
-        self.0.post_content(open, at, bytes, fill)
-    }
-
-    fn withdraw(&self, open: OpenRef) -> bool {
-        self.0.withdraw(open)
-    }
-}
 
 static SESSION: AtomicPtr<Session> = AtomicPtr::new(core::ptr::null_mut());
 static TRANSPORT: AtomicPtr<ShmTransport> = AtomicPtr::new(core::ptr::null_mut());
@@ -135,7 +76,7 @@ pub(crate) fn existing() -> Option<&'static Session> {
 /// kernel's and that is not to be had.
 pub(crate) fn open_file(descriptor: i32) -> Result<Option<OpenFile>, Errno> {
     let found = match flight::child() {
-        Some(child) => child.identify(descriptor)?,
+        Some(_) => identify(descriptor)?,
         None => match table::get(descriptor) {
             Meaning::Foreign => None,
             Meaning::Hidden => return Err(Errno::EBADF),
@@ -145,6 +86,20 @@ pub(crate) fn open_file(descriptor: i32) -> Result<Option<OpenFile>, Errno> {
     match found {
         Some(open) if open.is_moved() => handover::follow(open).map(|()| None),
         found => Ok(found),
+    }
+}
+
+/// What a descriptor of a child of vfork is.
+///
+/// # Errors
+/// EBADF for a hidden one.
+fn identify(descriptor: i32) -> Result<Option<OpenFile>, Errno> {
+    if table::get(descriptor) == Meaning::Hidden {
+        return Err(Errno::EBADF);
+    }
+    match identity::slot_of(descriptor) {
+        Some(index) => get()?.open_file_at(index).map(Some),
+        None => Ok(None),
     }
 }
 
@@ -177,17 +132,6 @@ pub(crate) fn forget() {
     ATTACHING.reset();
     TRANSPORT.store(core::ptr::null_mut(), Ordering::Release);
     discard(SESSION.swap(core::ptr::null_mut(), Ordering::AcqRel));
-}
-
-/// Gives back the memory of a client whose users are gone.
-pub(super) fn discard(session: *mut Session) {
-    let Some(place) = NonNull::new(session) else { return };
-    // SAFETY: the pointer came from `make`; the callers are the only thread of a fresh process, and
-    // the parent of children of vfork that are other programs now. Nobody uses the client any more.
-    unsafe {
-        place.as_ref().abandon();
-        memory::unmap(place.cast(), size_of::<Session>());
-    }
 }
 
 fn make() -> Result<&'static Session, Errno> {

@@ -1,0 +1,87 @@
+//! What a session is: the client as this process uses it.
+//!
+//! It stands below everything that has one: the process ([`crate::process::session`]), and each
+//! child in its memory ([`crate::process::flight`]).
+
+use core::ptr::NonNull;
+
+use mayfly_client::Client;
+use mayfly_sys::{Errno, memory};
+use mayfly_transport::{Answer, Begun, Patience, Transport};
+use mayfly_transport_shm::ShmTransport;
+use mayfly_types::OpenRef;
+use mayfly_wire::{MakeDirectory, Open, Operation, Unlink};
+
+/// The client as this process uses it.
+pub(crate) type Session = Client<Lanes, Hidden>;
+
+/// The transport of the process that attached; a child of vfork uses its parent's.
+pub(crate) struct Lanes(pub(super) &'static ShmTransport);
+
+/// What hides the descriptors of the client ([`crate::descriptors::hidden`]).
+pub(crate) struct Hidden;
+
+impl Transport for Lanes {
+    fn exchange<'a, O: Operation<'a>, T>(
+        &self,
+        request: &O,
+        patience: Patience,
+        take: impl for<'r> FnOnce(Answer<'r, O::Reply<'r>>) -> T,
+    ) -> T {
+        self.0.exchange(request, patience, take)
+    }
+
+    fn begin<'a, O: Operation<'a>>(&self, request: &O) -> Option<Begun> {
+        self.0.begin(request)
+    }
+
+    fn finish<'a, O: Operation<'a>, T>(
+        &self,
+        begun: Begun,
+        take: impl for<'r> FnOnce(Answer<'r, O::Reply<'r>>) -> T,
+    ) -> T {
+        self.0.finish::<O, T>(begun, take)
+    }
+
+    fn post<'a, O: Operation<'a>>(&self, request: &O) -> Result<(), Errno> {
+        self.0.post(request)
+    }
+
+    fn post_create(&self, open: &Open<'_>) -> Option<OpenRef> {
+        self.0.post_create(open)
+    }
+
+    fn post_removal(&self, unlink: &Unlink<'_>) -> bool {
+        self.0.post_removal(unlink)
+    }
+
+    fn post_directory(&self, make: &MakeDirectory<'_>) -> bool {
+        self.0.post_directory(make)
+    }
+
+    fn post_content(
+        &self,
+        open: OpenRef,
+        at: u64,
+        bytes: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> Result<usize, Errno>,
+    ) -> Option<Result<u64, Errno>> {
+        self.0.post_content(open, at, bytes, fill)
+    }
+
+    fn withdraw(&self, open: OpenRef) -> bool {
+        self.0.withdraw(open)
+    }
+}
+
+/// Gives back the memory of a client whose users are gone.
+pub(super) fn discard(session: *mut Session) {
+    let Some(place) = NonNull::new(session) else { return };
+    // SAFETY: the pointer came from attaching; the callers are the only thread of a fresh process,
+    // and the parent of children of vfork that are other programs now. Nobody uses the client any
+    // more.
+    unsafe {
+        place.as_ref().abandon();
+        memory::unmap(place.cast(), size_of::<Session>());
+    }
+}
