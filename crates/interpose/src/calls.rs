@@ -35,7 +35,7 @@ use crate::{
     Call, Outcome,
     descriptors::{handover, identity, table},
     paths::cwd,
-    process::{exec, flight, fork, owner, run_directory, session},
+    process::{exec, flight, fork, owner, session, view},
 };
 
 /// So often a call begins again because its descriptor was replaced meanwhile.
@@ -189,7 +189,7 @@ unsafe fn high(call: &mut Call) -> Outcome {
                 refused::on_descriptor(call, Errno::EOPNOTSUPP)
             }
             SETNS | UNSHARE => {
-                run_directory::before_another_view();
+                view::before_another_view();
                 owner::change()
             }
             SETXATTRAT | GETXATTRAT | LISTXATTRAT | REMOVEXATTRAT => xattrs::serve(call),
@@ -270,7 +270,7 @@ fn prepare_for_another_user() {
 /// As [`crate::dispatch`].
 unsafe fn refuse_path(call: &Call) -> Outcome {
     if refused::changes_view(call.number) {
-        run_directory::before_another_view();
+        view::before_another_view();
     }
     match refused::path_call(call.number) {
         // SAFETY: passed on to the caller.

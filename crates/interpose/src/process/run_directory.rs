@@ -2,9 +2,9 @@
 //!
 //! It is found by its path, until the process asks for another view of the file system: a mount, a
 //! namespace, another root. Before the kernel does any of these, an `O_PATH` descriptor of the
-//! directory is taken, hidden, and kept through forks: the instance is reached through it from then
-//! on where the path leads nowhere. A program that is executed after that finds what its own root
-//! shows.
+//! directory is taken, hidden, and kept through forks ([`crate::process::view`]): the instance is
+//! reached through it from then on where the path leads nowhere. A program that is executed after
+//! that finds what its own root shows.
 
 use core::sync::atomic::{AtomicI32, Ordering};
 
@@ -14,40 +14,30 @@ use mayfly_sys::{
     text::PathText,
 };
 
-use super::{flight, settings};
-use crate::{descriptors::hidden, paths::cwd, report};
+use super::settings;
 
-/// The hidden descriptors, plus one.
-static RUN: AtomicI32 = AtomicI32::new(0);
-static OBJECTS: AtomicI32 = AtomicI32::new(0);
+/// The hidden descriptor of a directory, plus one.
+pub(super) struct Held(AtomicI32);
 
-fn held(place: &AtomicI32) -> Option<i32> {
-    let held = place.load(Ordering::Acquire);
-    (held > 0).then(|| held - 1)
+pub(super) static RUN: Held = Held(AtomicI32::new(0));
+pub(super) static OBJECTS: Held = Held(AtomicI32::new(0));
+
+impl Held {
+    /// The descriptor, from the first look at another file system on.
+    pub(super) fn get(&self) -> Option<i32> {
+        let held = self.0.load(Ordering::Acquire);
+        (held > 0).then(|| held - 1)
+    }
+
+    /// Holds `descriptor`, which is hidden.
+    pub(super) fn set(&self, descriptor: i32) {
+        self.0.store(descriptor + 1, Ordering::Release);
+    }
 }
 
 /// Is it one of the descriptors that go with a fork?
 pub(super) fn is_held(descriptor: i32) -> bool {
-    held(&RUN) == Some(descriptor) || held(&OBJECTS) == Some(descriptor)
-}
-
-/// The process is about to see another file system.
-pub(crate) fn before_another_view() {
-    let Some(settings) = settings::get() else { return };
-    // A child of vfork is another program soon; its numbers must not get into its parent's memory.
-    if flight::child().is_some() {
-        return;
-    }
-    cwd::settle();
-    for (place, path) in [(&RUN, &settings.run), (&OBJECTS, &settings.objects)] {
-        if held(place).is_some() {
-            continue;
-        }
-        let flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
-        if let Ok(directory) = file::open_at(AT_FDCWD, path, flags, 0).and_then(hidden::conceal) {
-            place.store(directory + 1, Ordering::Release);
-        }
-    }
+    RUN.get() == Some(descriptor) || OBJECTS.get() == Some(descriptor)
 }
 
 /// What `name` in the run directory is to a call with a directory and a path.
@@ -55,7 +45,7 @@ pub(crate) fn before_another_view() {
 /// # Errors
 /// ENAMETOOLONG.
 pub(crate) fn entry(name: &[u8]) -> Result<(i32, PathText), Errno> {
-    if let Some(directory) = held(&RUN) {
+    if let Some(directory) = RUN.get() {
         return Ok((directory, PathText::from_bytes(name)?));
     }
     let mut path = PathText::from_bytes(settings::require()?.run.as_bytes())?;
@@ -68,32 +58,9 @@ pub(crate) fn entry(name: &[u8]) -> Result<(i32, PathText), Errno> {
 /// # Errors
 /// The kernel's.
 pub(super) fn objects(flags: u32) -> Result<i32, Errno> {
-    match held(&OBJECTS) {
+    match OBJECTS.get() {
         Some(directory) => file::open_at(directory, &PathText::from_bytes(b".")?, flags, 0),
         None => file::open_at(AT_FDCWD, &settings::require()?.objects, flags, 0),
-    }
-}
-
-/// Says so where the program at `path`, which is about to be executed, cannot be served: its root
-/// does not show the library.
-pub(super) fn warn_of_another_root(directory: i32, path: &PathText) {
-    let Some(settings) = settings::get().filter(|_| held(&RUN).is_some()) else { return };
-    if file::check_access(AT_FDCWD, &settings.library, 0).is_ok()
-        || file::check_access(directory, path, 0).is_err()
-    {
-        return;
-    }
-    let parts = [
-        &b"mayfly: "[..],
-        path.as_bytes(),
-        b" is not served: its root does not show ",
-        settings.run.as_bytes(),
-        b"; bind that directory and the data directory there\n",
-    ];
-    let mut line = PathText::new();
-    // Without a line, or where nobody reads it, the program fails as it would.
-    if parts.iter().try_for_each(|part| line.push(part)).is_ok() {
-        report::write(line.as_bytes());
     }
 }
 
@@ -108,7 +75,7 @@ pub(crate) fn connected<T>(
     let mut path = PathText::from_bytes(settings::require()?.run.as_bytes())?;
     path.push_component(name)?;
     let by_path = connect(path.as_bytes());
-    let (Err(_), Some(directory)) = (&by_path, held(&RUN)) else { return by_path };
+    let (Err(_), Some(directory)) = (&by_path, RUN.get()) else { return by_path };
     // A socket has no call that takes a directory.
     let mut path = file::descriptor_path(directory)?;
     path.push_component(name)?;

@@ -11,7 +11,7 @@ use mayfly_sys::{
     text::PathText,
 };
 
-use super::{environment, exec, flight, libraries, run_directory, settings};
+use super::{environment, exec, flight, libraries, run_directory, settings, view};
 use crate::{
     descriptors::{handover, table},
     paths::cwd,
@@ -95,7 +95,7 @@ impl Moved {
 /// Before the kernel runs the program at `path`.
 #[inline(never)]
 pub(super) fn before_kernels(directory: i32, path: &PathText, flags: usize) -> Moved {
-    run_directory::warn_of_another_root(directory, path);
+    view::warn_of_another_root(directory, path);
     if is_concerned() && is_stranger(directory, path, flags) { give() } else { Moved(false) }
 }
 
