@@ -18,4 +18,5 @@ pub(crate) mod hidden;
 pub(crate) mod identity;
 pub(crate) mod kept;
 pub(crate) mod lent;
+pub(crate) mod listing;
 pub(crate) mod table;

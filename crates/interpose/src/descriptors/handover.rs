@@ -4,8 +4,9 @@
 //! mounted too, it is replaced in place by one of the mount, with offset and flags kept. From then
 //! on the kernel's offset is the only one: the description is marked as *moved*, and each process
 //! that shares it asks for the same open file of the kernel's when it uses the description next,
-//! puts it in place of its own descriptors, and has nothing more to do with them. The file is kept
-//! for them ([`mayfly_transport_shm::keeper`]), since who moved it may have ended by then.
+//! puts it in place of its own descriptors, and has nothing more to do with them ([`moved`]). The
+//! file is kept for them ([`mayfly_transport_shm::keeper`]), since who moved it may have ended by
+//! then.
 //!
 //! A lock of flock is taken along. A file that somebody has locked by fcntl stays ours: these locks
 //! cannot be. So does a directory that was removed: it is opened in the mount by its path. Without
@@ -25,12 +26,17 @@ use mayfly_sys::{
 use mayfly_transport_shm::keeper;
 use mayfly_types::{FileKind, OpenRef};
 
-use super::{identity, kept, table};
+use super::{identity, kept, listing, table};
 use crate::{
     Outcome,
     paths::cwd,
-    process::{flight, inherit, run_directory, session, settings},
+    process::{flight, session, settings},
 };
+
+pub(crate) mod moved;
+
+use moved::{connect, follow, replace};
+pub(crate) use moved::{has_moved, is_possible, pass_on};
 
 /// Flags that the kernel's open file takes over; with both halves of `O_SYNC`.
 const LASTING: u32 =
@@ -38,42 +44,6 @@ const LASTING: u32 =
 
 /// The process has a ring: whatever it opens may be used there, unseen.
 static HAS_RING: AtomicBool = AtomicBool::new(false);
-
-fn connect() -> Result<i32, Errno> {
-    run_directory::connected(keeper::SOCKET_NAME.as_bytes(), keeper::connect)
-}
-
-/// Is the instance mounted, as far as one look tells?
-pub(crate) fn is_possible() -> bool {
-    run_directory::entry(keeper::SOCKET_NAME.as_bytes())
-        .is_ok_and(|(directory, path)| file::check_access(directory, &path, 0).is_ok())
-}
-
-/// Has the description become the kernel's?
-pub(crate) fn has_moved(reference: OpenRef) -> bool {
-    session::get().is_ok_and(|session| session.has_moved(reference))
-}
-
-/// Puts the kernel's file in place of the descriptors of a description that has moved.
-///
-/// # Errors
-/// EIO when the file is not to be had: the mount has ended.
-pub(crate) fn follow(open: OpenFile) -> Result<(), Errno> {
-    let kept = connect().and_then(|connection| keeper::take(connection, open.reference));
-    let descriptor = kept.map_err(|_| Errno::EIO)?;
-    replace(open, descriptor);
-    file::close(descriptor);
-    Ok(())
-}
-
-/// What becomes of a call on a descriptor whose description has moved.
-pub(crate) fn pass_on(reference: OpenRef) -> Outcome {
-    let open = session::get().and_then(|session| session.open_file(reference));
-    match open.and_then(follow) {
-        Ok(()) => Outcome::Pass,
-        Err(errno) => Outcome::Done(errno.as_result()),
-    }
-}
 
 /// Makes all descriptors that this process has of `open` the kernel's.
 ///
@@ -132,12 +102,6 @@ fn open_in_mount(open: OpenFile, position: u64) -> Result<i32, Errno> {
     Ok(descriptor)
 }
 
-fn put_over(descriptor: i32, placeholder: i32) -> Result<i32, Errno> {
-    let flags = file::control(placeholder, file::F_GETFD, 0)?;
-    let cloexec = if flags & file::FD_CLOEXEC == 0 { 0 } else { O_CLOEXEC };
-    file::duplicate_onto(descriptor, placeholder, cloexec)
-}
-
 /// A directory may have been moved between the look at its path and the open.
 fn open_directory_in_mount(open: OpenFile, position: u64) -> Result<i32, Errno> {
     let mut path = PathText::new();
@@ -157,25 +121,6 @@ fn open_directory_in_mount(open: OpenFile, position: u64) -> Result<i32, Errno> 
     Ok(descriptor)
 }
 
-/// A placeholder that could not be replaced stays one, and is tried again at its next use.
-fn replace(open: OpenFile, descriptor: i32) {
-    if flight::child().is_some() {
-        // The child's numbers are the kernel's alone.
-        inherit::each_in_kernel(|number| {
-            if identity::slot_of(number) == Some(open.reference.index) {
-                let _ = put_over(descriptor, number);
-            }
-        });
-        return;
-    }
-    let _held = identity::hold_numbers();
-    for (number, reference) in table::each_open() {
-        if reference == open.reference && put_over(descriptor, number).is_ok() {
-            table::release(number);
-        }
-    }
-}
-
 /// Gives away every descriptor that exec leaves open.
 pub(crate) fn give_inherited() {
     let Ok(session) = session::get() else { return };
@@ -183,7 +128,7 @@ pub(crate) fn give_inherited() {
         file::control(number, file::F_GETFD, 0).is_ok_and(|flags| flags & file::FD_CLOEXEC == 0)
     };
     if flight::child().is_some() {
-        inherit::each_in_kernel(|number| {
+        listing::each_in_kernel(|number| {
             if stays(number)
                 && let Some(index) = identity::slot_of(number)
                 && let Ok(open) = session.open_file_at(index)

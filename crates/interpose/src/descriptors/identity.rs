@@ -24,7 +24,7 @@ use mayfly_types::{FileId, OpenRef};
 use super::{hidden, kept, table};
 use crate::{
     paths::{cwd, text},
-    process::{flight, lanes::Session, run_directory, session, settings},
+    process::{flight, lanes::Session, run_directory, session::attach, settings},
 };
 
 /// What the names of removed directories begin with.
@@ -186,7 +186,7 @@ pub(crate) fn behind(path: &[u8]) -> Option<Behind> {
 /// What the text of a link of procfs stands for.
 pub(super) fn meaning(link: &[u8]) -> Option<Behind> {
     if let Some(index) = slot_in(link) {
-        return session::get()
+        return attach::get()
             .and_then(|session| session.open_file_at(index))
             .ok()
             .map(Behind::Open);
@@ -251,7 +251,7 @@ pub(crate) fn share(open: OpenFile) -> Result<(), Errno> {
         return Ok(());
     }
     let _held = SHARING.hold();
-    let session = session::get()?;
+    let session = attach::get()?;
     // With the offset held, no thread is amid a transfer under the constant that stands for this
     // process.
     let shared = session.with_position(open, |position| {
@@ -274,7 +274,7 @@ pub(crate) fn share(open: OpenFile) -> Result<(), Errno> {
 /// claimed, so that no other thread gives it an identity meanwhile; a shared one ends with the
 /// kernel's.
 pub(crate) fn end(open: OpenFile) {
-    let Ok(session) = session::get() else { return };
+    let Ok(session) = attach::get() else { return };
     if !open.claim() {
         if open.is_shared() {
             return;
@@ -343,7 +343,7 @@ fn share_all() -> Result<(), Errno> {
     if table::is_empty() {
         return Ok(());
     }
-    let session = session::get()?;
+    let session = attach::get()?;
     for (_, reference) in table::each_open() {
         if let Ok(open) = session.open_file(reference) {
             share(open)?;

@@ -5,18 +5,15 @@
 //! does not know us) the first three descriptors are looked at, and the rest when there are any.
 
 use mayfly_sys::{
-    Errno,
-    arch::syscall3,
-    file::{self, AT_FDCWD, O_CLOEXEC, O_DIRECTORY},
-    number, process,
-    text::{PathText, parse_decimal, parse_hexadecimal},
+    Errno, file, process,
+    text::{parse_decimal, parse_hexadecimal},
 };
 use mayfly_types::{FileId, OpenRef};
 
 use super::{environment, fork, loader, program, session, settings};
 use crate::{
     calls::names,
-    descriptors::{identity, table},
+    descriptors::{identity, listing::each_in_kernel, table},
     paths::{cwd, text},
     report,
 };
@@ -128,46 +125,6 @@ fn scan() {
             recognise(descriptor);
         }
     });
-}
-
-/// Calls `each` for every descriptor that procfs lists.
-pub(crate) fn each_in_kernel(each: impl FnMut(i32)) {
-    if let Ok(path) = PathText::from_bytes(b"/proc/self/fd")
-        && let Ok(directory) = file::open_at(AT_FDCWD, &path, O_DIRECTORY | O_CLOEXEC, 0)
-    {
-        scan_directory(directory, each);
-        file::close(directory);
-    }
-}
-
-fn scan_directory(directory: i32, mut each: impl FnMut(i32)) {
-    const NAME_AT: usize = 19;
-    let mut buffer = [0_u64; 128];
-    loop {
-        let bytes = size_of_val(&buffer);
-        // SAFETY: the buffer has that length and outlives the call.
-        let raw = unsafe {
-            syscall3(number::GETDENTS64, directory as usize, buffer.as_mut_ptr() as usize, bytes)
-        };
-        let Ok(count) = usize::try_from(raw) else { return };
-        if count == 0 {
-            return;
-        }
-        // SAFETY: the kernel wrote `count` bytes into the buffer.
-        let mut rest = unsafe { core::slice::from_raw_parts(buffer.as_ptr().cast::<u8>(), count) };
-        while let Some([low, high]) = rest.get(16..18) {
-            let (entry, after) =
-                rest.split_at(usize::from(u16::from_ne_bytes([*low, *high])).clamp(1, rest.len()));
-            let name = entry.get(NAME_AT..).and_then(|name| name.split(|byte| *byte == 0).next());
-            if let Some(number) = name.and_then(parse_decimal)
-                && let Ok(descriptor) = i32::try_from(number)
-                && descriptor != directory
-            {
-                each(descriptor);
-            }
-            rest = after;
-        }
-    }
 }
 
 /// The list for the program after: every descriptor that exec leaves open.

@@ -1,73 +1,24 @@
-//! The process's session, made at the first call that needs it.
+//! The process's session, and what its descriptors are there.
 //!
-//! A child of fork has none at first, whatever it finds here, and attaches anew
-//! ([`crate::process::fork`]). A child of vfork uses its parent's; when the parent has none, the
-//! child attaches for itself, for the short time until it becomes another program
-//! ([`crate::process::flight`]).
+//! The session is made at the first call that needs it ([`attach`]). A description may have become
+//! the kernel's since this process used it last; whoever asks for it here finds that its descriptor
+//! is the kernel's, too.
 
-use core::{
-    mem::MaybeUninit,
-    sync::atomic::{AtomicPtr, AtomicU32, Ordering},
-};
+use mayfly_client::OpenFile;
+use mayfly_sys::Errno;
 
-use mayfly_client::{Client, Counts, Node, ObjectDirectory, OpenFile};
-use mayfly_sys::{
-    Errno, file,
-    lock::{Held, Lock},
-    memory,
-};
-use mayfly_transport_shm::{AttachOptions, Earlier, ShmTransport, attach, layout::NodeRegion};
-
+use super::flight;
 pub(crate) use super::lanes::Session;
-use super::{
-    flight,
-    lanes::{Hidden, Lanes, discard},
-    run_directory,
-};
 use crate::descriptors::{
-    handover, hidden, identity,
+    handover::moved,
+    identity,
     table::{self, Meaning},
 };
 
-static SESSION: AtomicPtr<Session> = AtomicPtr::new(core::ptr::null_mut());
-static TRANSPORT: AtomicPtr<ShmTransport> = AtomicPtr::new(core::ptr::null_mut());
-static NODE: AtomicPtr<NodeRegion> = AtomicPtr::new(core::ptr::null_mut());
-static ATTACHING: Lock = Lock::new();
-/// Identity of the instance, folded to what `st_dev` holds.
-static DEVICE: AtomicU32 = AtomicU32::new(0);
+pub(crate) mod attach;
 
-/// The session, attached when there is none yet.
-///
-/// # Errors
-/// EACCES for another user's process, EIO when the instance cannot be reached.
-pub(crate) fn get() -> Result<&'static Session, Errno> {
-    if let Some(child) = flight::child() {
-        return child.session(make);
-    }
-    if let Some(session) = existing() {
-        return Ok(session);
-    }
-    let _held = ATTACHING.hold();
-    if let Some(session) = existing() {
-        return Ok(session);
-    }
-    let session = make()?;
-    SESSION.store(core::ptr::from_ref(session).cast_mut(), Ordering::Release);
-    Ok(session)
-}
-
-/// Lets nobody attach until dropped: what shows the daemon that this process lives is not where
-/// the child of a fork would find and close it, before it has been attached.
-pub(super) fn hold_attaching() -> Held<'static> {
-    ATTACHING.hold()
-}
-
-/// The session, if there is one.
-pub(crate) fn existing() -> Option<&'static Session> {
-    // SAFETY: the pointer is null or leads to a mapping that is only given up by `forget`, in a
-    // child of fork before anything else happens there.
-    unsafe { SESSION.load(Ordering::Acquire).as_ref() }
-}
+pub(super) use attach::hold_attaching;
+pub(crate) use attach::{device_minor, existing, forget, get};
 
 /// The open file description that `descriptor` of the calling process refers to, if it is ours.
 ///
@@ -84,7 +35,7 @@ pub(crate) fn open_file(descriptor: i32) -> Result<Option<OpenFile>, Errno> {
         },
     };
     match found {
-        Some(open) if open.is_moved() => handover::follow(open).map(|()| None),
+        Some(open) if open.is_moved() => moved::follow(open).map(|()| None),
         found => Ok(found),
     }
 }
@@ -120,83 +71,4 @@ pub(crate) fn promised(descriptor: i32) -> Option<(&'static Session, OpenFile)> 
     }
     let session = existing()?;
     session.promised(open).map(|open| (session, open))
-}
-
-/// Device number that stat reports: of the anonymous kind (major 0), differing between instances.
-pub(crate) fn device_minor() -> u32 {
-    DEVICE.load(Ordering::Relaxed)
-}
-
-/// Gives up a session that belongs to the parent of this process.
-pub(crate) fn forget() {
-    ATTACHING.reset();
-    TRANSPORT.store(core::ptr::null_mut(), Ordering::Release);
-    discard(SESSION.swap(core::ptr::null_mut(), Ordering::AcqRel));
-}
-
-fn make() -> Result<&'static Session, Errno> {
-    // SAFETY: null, or a transport that lives as long as the process.
-    let transport = match unsafe { TRANSPORT.load(Ordering::Acquire).as_ref() } {
-        Some(transport) => transport,
-        None => attach_process()?,
-    };
-    // SAFETY: a node region stays mapped, and attaching noted it.
-    let node = unsafe { NODE.load(Ordering::Acquire).as_ref() }.ok_or(Errno::EIO)?;
-    let flags = file::O_PATH | file::O_DIRECTORY | file::O_CLOEXEC;
-    let objects = ObjectDirectory(hidden::conceal(run_directory::objects(flags)?)?);
-    let tables = Node { head: &node.head, opens: &node.opens, files: &node.files };
-    let place = memory::map_anonymous(size_of::<Session>())?.cast::<MaybeUninit<Session>>();
-    // SAFETY: the mapping is fresh, large enough, page-aligned, and lives until `discard`.
-    let place = unsafe { &mut *place.as_ptr() };
-    let session = Client::new_in(place, Lanes(transport), tables, objects, Hidden)?;
-    if let Some(lent) = transport.lent() {
-        session.borrow_from(lent);
-    }
-    if let Some(tally) = transport.tally() {
-        session.count_in(Counts::of(node, tally));
-    }
-    read_records(session)?;
-    Ok(session)
-}
-
-/// Lets the client look into the daemon's records, if they are where others may read them.
-fn read_records(session: &mut Session) -> Result<(), Errno> {
-    let (directory, path) = run_directory::entry(b"records")?;
-    if let Ok(records) = file::open_at(directory, &path, file::O_RDONLY | file::O_CLOEXEC, 0) {
-        session.read_records(records);
-        file::close(records);
-    }
-    Ok(())
-}
-
-/// Attaches the calling process. A child of vfork, whose parent has not attached, does so for
-/// itself: its session ends with its exec, so the transport is not noted for the parent.
-fn attach_process() -> Result<&'static ShmTransport, Errno> {
-    // SAFETY: null or a node region, which stays mapped.
-    let node = unsafe { NODE.load(Ordering::Acquire).as_ref() };
-    let fd_min = hidden::base();
-    let earlier = Earlier::Ends;
-    let by_socket =
-        |socket_path: &[u8]| attach(&AttachOptions { socket_path, fd_min, node, earlier });
-    let attachment = run_directory::connected(b"sock", by_socket).map_err(|errno| match errno {
-        // A process of another user.
-        Errno::EACCES => errno,
-        _ => Errno::EIO,
-    })?;
-    hidden::conceal(attachment.evidence_fd)?;
-    NODE.store(core::ptr::from_ref(attachment.node).cast_mut(), Ordering::Release);
-    let instance = attachment.node.head.instance.load(Ordering::Relaxed);
-    // Minor numbers have 20 bits; the low half is left to real anonymous devices.
-    let folded = (instance ^ (instance >> 20) ^ (instance >> 40)) as u32;
-    DEVICE.store((folded & 0xf_ffff) | 0x8_0000, Ordering::Relaxed);
-    let place = memory::map_anonymous(size_of::<ShmTransport>())?.cast::<ShmTransport>();
-    // SAFETY: the mapping is fresh, large enough, page-aligned, and never given back.
-    let transport = unsafe {
-        place.write(attachment.transport);
-        &*place.as_ptr()
-    };
-    if flight::child().is_none() {
-        TRANSPORT.store(place.as_ptr(), Ordering::Release);
-    }
-    Ok(transport)
 }
