@@ -34,7 +34,6 @@ use mayfly_sys::{Errno, number};
 use crate::{
     Call, Outcome,
     descriptors::{handover, identity, table},
-    paths::cwd,
     process::{exec, flight, fork, owner, session, view},
 };
 
@@ -95,9 +94,9 @@ unsafe fn low(call: &Call) -> Outcome {
             TRUNCATE => attributes::truncate(call),
             FTRUNCATE => on_ours(call, data::truncate),
             GETDENTS => refused::on_descriptor(call, Errno::ENOSYS),
-            GETCWD => cwd::getcwd(call),
-            CHDIR => cwd::chdir(call),
-            FCHDIR => cwd::fchdir(call),
+            GETCWD => dirs::getcwd(call),
+            CHDIR => dirs::chdir(call),
+            FCHDIR => dirs::fchdir(call),
             RENAME => names::rename(call),
             MKDIR => names::mkdir(call),
             RMDIR | UNLINK => names::remove(call),

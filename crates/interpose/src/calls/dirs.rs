@@ -1,15 +1,16 @@
-//! getdents64: entries of a directory in the kernel's form.
+//! Directories: getdents64, which lists one in the kernel's form, and chdir, fchdir, getcwd.
 //!
 //! The daemon's cookie of the next entry is both `d_off` and the description's offset, so lseek to
 //! a `d_off`, rewinddir and telldir work, and processes that share the description share the
 //! position.
 
-use mayfly_sys::{Errno, user};
+use mayfly_client::Stop;
+use mayfly_sys::{Errno, text::PathText, user};
 use mayfly_types::FileKind;
 use mayfly_wire::listing::{Entry, entries};
 
-use super::serve::{argument, done};
-use crate::{Call, Outcome, process::session};
+use super::serve::{PLAIN, argument, done, issue, with_path};
+use crate::{Call, Outcome, paths::cwd, process::session};
 
 /// Bytes before the name: inode, offset, record length, type.
 const HEAD_BYTES: usize = 19;
@@ -83,6 +84,67 @@ pub(super) unsafe fn list(call: &Call) -> Outcome {
             })
         })
     }))
+}
+
+/// chdir.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+pub(super) unsafe fn chdir(call: &Call) -> Outcome {
+    let mut entered = false;
+    // SAFETY: passed on to the caller.
+    let outcome = unsafe {
+        with_path(call, PLAIN, &mut |place, escape| {
+            let attr = session::get()?.stat(place.target(true)?, escape)?;
+            if attr.kind != FileKind::Directory {
+                return Err(Stop::Failed(Errno::ENOTDIR));
+            }
+            entered = true;
+            Ok(cwd::enter(attr.id)?)
+        })
+    };
+    match outcome {
+        Outcome::Done(raw) if !entered => cwd::left(raw),
+        other => other,
+    }
+}
+
+/// fchdir to a descriptor of ours.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+pub(super) unsafe fn fchdir(call: &Call) -> Outcome {
+    match session::open_file(argument(call, 0) as i32) {
+        Ok(None) => {
+            // SAFETY: passed on to the caller.
+            cwd::left(unsafe { issue(call) })
+        }
+        Ok(Some(open)) if open.kind() != FileKind::Directory => {
+            Outcome::Done(Errno::ENOTDIR.as_result())
+        }
+        Ok(Some(open)) => done(cwd::enter(open.id())),
+        Err(errno) => Outcome::Done(errno.as_result()),
+    }
+}
+
+/// getcwd.
+///
+/// # Safety
+/// As [`crate::dispatch`].
+pub(super) unsafe fn getcwd(call: &Call) -> Outcome {
+    let Some(directory) = cwd::directory() else { return Outcome::Pass };
+    let mut path = PathText::new();
+    if let Err(errno) = cwd::absolute(directory, &mut path) {
+        return Outcome::Done(errno.as_result());
+    }
+    let bytes = path.as_bytes().len() + 1;
+    if argument(call, 1) < bytes {
+        return Outcome::Done(Errno::ERANGE.as_result());
+    }
+    // SAFETY: the text is followed by its terminating zero inside the buffer.
+    let text = unsafe { core::slice::from_raw_parts(path.as_ptr(), bytes) };
+    // SAFETY: the host wants that many bytes written there.
+    done(unsafe { user::copy_out(text, argument(call, 0) as *mut u8) }.map(|()| bytes as isize))
 }
 
 #[cfg(test)]

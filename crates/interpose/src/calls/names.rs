@@ -21,10 +21,10 @@ use super::{
 };
 use crate::{
     Call, Outcome,
-    descriptors::identity,
     paths::{
         cwd,
         locate::{Place, locate},
+        procfs,
         text::{self, Special},
     },
     process::{flight, owner, session, settings},
@@ -253,7 +253,7 @@ fn special_target(path: &[u8], to: &mut PathText) -> bool {
             show(open.id(), to).is_ok()
         }
         Some(Special::Others(link, b"")) => {
-            identity::behind(link).is_some_and(|behind| show(behind.id(), to).is_ok())
+            procfs::behind(link).is_some_and(|behind| show(behind.id(), to).is_ok())
         }
         _ => false,
     }

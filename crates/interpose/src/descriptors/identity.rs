@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicI32, Ordering};
 use mayfly_client::OpenFile;
 use mayfly_sys::{
     Errno,
-    file::{self, AT_FDCWD, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_NEITHER, O_PATH},
+    file::{self, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_NEITHER, O_PATH},
     lock::{Held, Lock},
     process,
     text::{PathText, parse_decimal, parse_hexadecimal},
@@ -23,7 +23,7 @@ use mayfly_types::{FileId, OpenRef};
 
 use super::{hidden, kept, table};
 use crate::{
-    paths::{cwd, text},
+    paths::text,
     process::{flight, lanes::Session, run_directory, session::attach, settings},
 };
 
@@ -147,51 +147,10 @@ fn in_run_directory(link: &[u8]) -> Option<&[u8]> {
     if whole { rest.strip_prefix(b"/") } else { None }
 }
 
-fn slot_in(link: &[u8]) -> Option<u32> {
+/// The same, by the text of the link.
+pub(crate) fn slot_in(link: &[u8]) -> Option<u32> {
     let number = in_run_directory(link)?.strip_prefix(b"ofd/")?;
     u32::try_from(parse_decimal(number)?).ok()
-}
-
-/// What a link of procfs stands for.
-#[derive(Clone, Copy)]
-pub(crate) enum Behind {
-    /// An open file description.
-    Open(OpenFile),
-    /// The working directory of a process.
-    Directory(FileId),
-}
-
-impl Behind {
-    /// The file.
-    pub(crate) fn id(self) -> FileId {
-        match self {
-            Behind::Open(open) => open.id(),
-            Behind::Directory(directory) => directory,
-        }
-    }
-}
-
-/// What the link of the kernel's at `path` stands for, if that is ours. The link of a description
-/// that only its process has says nothing.
-pub(crate) fn behind(path: &[u8]) -> Option<Behind> {
-    let mut link = PathText::new();
-    let path = PathText::from_bytes(path).ok()?;
-    file::read_link(AT_FDCWD, &path, &mut link).ok()?;
-    if path.as_bytes().ends_with(b"/cwd") {
-        return cwd::behind(&path, link.as_bytes()).map(Behind::Directory);
-    }
-    meaning(link.as_bytes())
-}
-
-/// What the text of a link of procfs stands for.
-pub(super) fn meaning(link: &[u8]) -> Option<Behind> {
-    if let Some(index) = slot_in(link) {
-        return attach::get()
-            .and_then(|session| session.open_file_at(index))
-            .ok()
-            .map(Behind::Open);
-    }
-    cwd::parked(link).map(Behind::Directory)
 }
 
 fn open_slot(index: u32, cloexec: u32) -> Result<i32, Errno> {

@@ -12,21 +12,18 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use mayfly_client::Stop;
 use mayfly_sys::{
     Errno, clock,
     file::{self, AT_FDCWD},
     text::PathText,
-    user,
 };
-use mayfly_types::{FileId, FileKind};
+use mayfly_types::FileId;
 use mayfly_wire::Target;
 
 use super::text;
 use crate::{
-    Call, Outcome,
-    calls::serve::{self, PLAIN, argument, done, issue},
-    descriptors::{handover, identity},
+    Outcome,
+    descriptors::{handover::moved, identity},
     process::{flight, session, settings},
 };
 
@@ -126,7 +123,11 @@ fn in_mount(name: &PathText, link: &[u8]) -> Option<Option<FileId>> {
     Some(file::known_inode(name).ok().map(FileId))
 }
 
-fn enter(id: FileId) -> Result<isize, Errno> {
+/// The program's working directory becomes `id`, which is a directory of the instance.
+///
+/// # Errors
+/// Why the kernel's cannot be put there.
+pub(crate) fn enter(id: FileId) -> Result<isize, Errno> {
     if directory() == Some(id) {
         return Ok(0);
     }
@@ -173,7 +174,7 @@ pub(crate) fn settle() {
 
 /// The kernel's working directory becomes the mount's.
 fn enter_mount(id: FileId) -> Result<(), Errno> {
-    if !handover::is_possible() {
+    if !moved::is_possible() {
         return Err(Errno::ENOENT);
     }
     let mut path = PathText::new();
@@ -215,7 +216,8 @@ pub(crate) fn enter_again() {
     }
 }
 
-fn left(raw: isize) -> Outcome {
+/// The kernel was asked for another working directory, and has answered.
+pub(crate) fn left(raw: isize) -> Outcome {
     if raw == 0 {
         note(0);
         if flight::child().is_none() {
@@ -224,47 +226,6 @@ fn left(raw: isize) -> Outcome {
         look_at_kernel();
     }
     Outcome::Done(raw)
-}
-
-/// chdir.
-///
-/// # Safety
-/// As [`crate::dispatch`].
-pub(crate) unsafe fn chdir(call: &Call) -> Outcome {
-    let mut entered = false;
-    // SAFETY: passed on to the caller.
-    let outcome = unsafe {
-        serve::with_path(call, PLAIN, &mut |place, escape| {
-            let attr = session::get()?.stat(place.target(true)?, escape)?;
-            if attr.kind != FileKind::Directory {
-                return Err(Stop::Failed(Errno::ENOTDIR));
-            }
-            entered = true;
-            Ok(enter(attr.id)?)
-        })
-    };
-    match outcome {
-        Outcome::Done(raw) if !entered => left(raw),
-        other => other,
-    }
-}
-
-/// fchdir to a descriptor of ours.
-///
-/// # Safety
-/// As [`crate::dispatch`].
-pub(crate) unsafe fn fchdir(call: &Call) -> Outcome {
-    match session::open_file(argument(call, 0) as i32) {
-        Ok(None) => {
-            // SAFETY: passed on to the caller.
-            left(unsafe { issue(call) })
-        }
-        Ok(Some(open)) if open.kind() != FileKind::Directory => {
-            Outcome::Done(Errno::ENOTDIR.as_result())
-        }
-        Ok(Some(open)) => done(enter(open.id())),
-        Err(errno) => Outcome::Done(errno.as_result()),
-    }
 }
 
 /// The absolute path of a directory of the instance, or of an open file.
@@ -278,26 +239,6 @@ pub(crate) fn absolute(file: FileId, to: &mut PathText) -> Result<(), Errno> {
         [] | b"/" => Ok(()),
         below => to.push_component(below),
     })
-}
-
-/// getcwd.
-///
-/// # Safety
-/// As [`crate::dispatch`].
-pub(crate) unsafe fn getcwd(call: &Call) -> Outcome {
-    let Some(directory) = directory() else { return Outcome::Pass };
-    let mut path = PathText::new();
-    if let Err(errno) = absolute(directory, &mut path) {
-        return Outcome::Done(errno.as_result());
-    }
-    let bytes = path.as_bytes().len() + 1;
-    if argument(call, 1) < bytes {
-        return Outcome::Done(Errno::ERANGE.as_result());
-    }
-    // SAFETY: the text is followed by its terminating zero inside the buffer.
-    let text = unsafe { core::slice::from_raw_parts(path.as_ptr(), bytes) };
-    // SAFETY: the host wants that many bytes written there.
-    done(unsafe { user::copy_out(text, argument(call, 0) as *mut u8) }.map(|()| bytes as isize))
 }
 
 /// The working directory as a target, for calls with an empty path.

@@ -17,14 +17,12 @@ use mayfly_wire::{Target, WALK_EMPTY, WALK_FOLLOW, Walk};
 
 use super::{
     cwd,
+    procfs::{self, Behind},
     text::{self, Special},
 };
-use crate::{
-    descriptors::identity::{self, Behind},
-    process::{
-        session,
-        settings::{self, Settings},
-    },
+use crate::process::{
+    session,
+    settings::{self, Settings},
 };
 
 /// Where a path leads.
@@ -207,7 +205,7 @@ fn behind(special: Special<'_>) -> Result<Place<'_>, Errno> {
             through(session::open_file(descriptor).unwrap_or(None), rest)
         }
         Special::WorkingDirectory(rest) => below(cwd::directory(), rest),
-        Special::Others(link, rest) => match identity::behind(link) {
+        Special::Others(link, rest) => match procfs::behind(link) {
             Some(Behind::Open(open)) => through(Some(open), rest),
             Some(Behind::Directory(directory)) => below(Some(directory), rest),
             None => Ok(Place::Kernel),
