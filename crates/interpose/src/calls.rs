@@ -1,17 +1,18 @@
 //! The calls: a table from a number to the function that serves it, one file a family.
 //!
-//! [`dispatch`] is the only way in. Its table says two things of a call: which function serves it,
+//! [`dispatch`] is the way in. Its table says two things of a call: which function serves it,
 //! and whether it is served only when a descriptor among its arguments is ours. The functions take
 //! the registers of the call and return an [`Outcome`]. What they know of the process they take
 //! from [`crate::process`], what they know of numbers from [`crate::descriptors`], and where a path
 //! leads from [`crate::paths`].
 //!
-//! A call that has a path is carried out by [`serve`], which also issues calls to the kernel. The
-//! work of the file system is not done here: that is `client`.
+//! A call that has a path is carried out by [`serve`], which also issues calls to the kernel; one
+//! on a descriptor goes through [`ours`]. The work of the file system is not done here: that is
+//! `client`.
 
 mod asynchronous;
 pub(crate) mod attributes;
-mod data;
+pub(crate) mod data;
 mod descriptor;
 mod dirs;
 pub(crate) mod locks;
@@ -20,6 +21,7 @@ mod messages;
 mod moving;
 pub(crate) mod names;
 mod opening;
+pub(crate) mod ours;
 mod polling;
 mod refused;
 mod resolving;
@@ -31,16 +33,16 @@ mod xattrs;
 
 use mayfly_sys::{Errno, number};
 
+use ours::{again_if_replaced, on_ours};
+
 use crate::{
     Call, Outcome,
-    descriptors::{handover, identity, table},
+    descriptors::{handover, identity},
     process::{exec, flight, fork, owner, session, view},
 };
 
-/// So often a call begins again because its descriptor was replaced meanwhile.
-const REPLACEMENTS_MAX: usize = 32;
-
-/// Serves one call.
+/// Serves one call. The parts of the table are functions of their own, so that each has a frame for
+/// what it serves and no more.
 ///
 /// # Safety
 /// As [`crate::dispatch`].
@@ -59,6 +61,7 @@ pub(crate) unsafe fn dispatch(call: &mut Call) -> Outcome {
 
 /// # Safety
 /// As [`crate::dispatch`].
+#[inline(never)]
 unsafe fn low(call: &Call) -> Outcome {
     use number::*;
     // SAFETY: passed on to the caller.
@@ -115,6 +118,7 @@ unsafe fn low(call: &Call) -> Outcome {
 
 /// # Safety
 /// As [`crate::dispatch`].
+#[inline(never)]
 unsafe fn middle(call: &Call) -> Outcome {
     use number::*;
     // SAFETY: passed on to the caller.
@@ -145,6 +149,7 @@ unsafe fn middle(call: &Call) -> Outcome {
 
 /// # Safety
 /// As [`crate::dispatch`].
+#[inline(never)]
 unsafe fn high(call: &mut Call) -> Outcome {
     use number::*;
     // SAFETY: passed on to the caller.
@@ -196,50 +201,6 @@ unsafe fn high(call: &mut Call) -> Outcome {
             _ => refuse_path(call),
         }
     }
-}
-
-/// A call on its first descriptor, when that is ours: a child of vfork may have replaced it.
-fn on_ours(call: &Call, serve: impl Fn(&Call) -> Outcome) -> Outcome {
-    if flight::child().is_some()
-        && let Ok(None) = session::open_file(call.args[0] as i32)
-    {
-        return Outcome::Pass;
-    }
-    again_if_replaced(call, |call| match table::get(call.args[0] as i32) {
-        table::Meaning::Foreign if flight::child().is_none() => Outcome::Pass,
-        table::Meaning::Open(open) if flight::child().is_none() => {
-            if handover::has_moved(open) {
-                return handover::pass_on(open);
-            }
-            match serve(call) {
-                // Another process has moved it meanwhile; nothing has been done.
-                Outcome::Done(raw)
-                    if raw == Errno::ESTALE.as_result() && handover::has_moved(open) =>
-                {
-                    handover::pass_on(open)
-                }
-                outcome => outcome,
-            }
-        }
-        _ => serve(call),
-    })
-}
-
-/// Serves a call on its first descriptor, and once more when that fails because another thread put
-/// another file in the descriptor's place and the old one ended under the call. The kernel holds a
-/// file for the length of a call; we find it gone.
-fn again_if_replaced(call: &Call, serve: impl Fn(&Call) -> Outcome) -> Outcome {
-    let descriptor = call.args[0] as i32;
-    let mut meaning = table::get(descriptor);
-    for _ in 0..REPLACEMENTS_MAX {
-        let outcome = serve(call);
-        let now = table::get(descriptor);
-        if now == meaning || outcome != Outcome::Done(Errno::EBADF.as_result()) {
-            return outcome;
-        }
-        meaning = now;
-    }
-    serve(call)
 }
 
 /// # Safety

@@ -1,67 +1,20 @@
 //! What became of the calls that the filter did not let through, counted when `MAYFLY_REPORT=1` is
 //! in the environment and printed to standard error when the process ends.
 
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
-use mayfly_sys::{Errno, file, number, text::PathText};
+use mayfly_sys::{Errno, number, text::PathText};
+
+pub(crate) mod counters;
+
+use counters::{COUNTS, ERRORS, KEPT, NAMES, UNSERVED};
+pub(crate) use counters::{Reason, is_on, note, turn_on};
 
 use crate::{
     Call, Outcome,
-    calls::{self, serve::issue},
-    descriptors::hidden,
+    calls::{data, ours::on_ours, serve::issue},
+    process::{flight, fork},
 };
-
-/// Why a call ended as it did.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Reason {
-    /// Served, or issued from here because its failure would have needed a second look.
-    Ours,
-    /// The same, with an error.
-    Failed,
-    /// The text of the path told that it is the kernel's.
-    Elsewhere,
-    /// A longer look told that it is the kernel's, or both must know of it.
-    Passed,
-}
-
-const REASONS: usize = 4;
-const NAMES: [&[u8]; REASONS] =
-    [b"answered here", b"failed here", b"elsewhere by its path", b"passed"];
-const ERRNOS: usize = 134;
-
-static ON: AtomicBool = AtomicBool::new(false);
-static COUNTS: [AtomicU64; REASONS] = [const { AtomicU64::new(0) }; REASONS];
-static ERRORS: [AtomicU64; ERRNOS] = [const { AtomicU64::new(0) }; ERRNOS];
-
-/// Libraries without an image.
-static UNSERVED: AtomicU32 = AtomicU32::new(0);
-
-/// Another descriptor of standard error: many programs close theirs before they end.
-static KEPT: AtomicI32 = AtomicI32::new(-1);
-
-/// Counts from now on.
-pub(crate) fn turn_on() {
-    ON.store(true, Ordering::Relaxed);
-    if let Ok(copy) = file::control(2, file::F_DUPFD_CLOEXEC, 3)
-        && let Ok(copy) = hidden::conceal(copy as i32)
-    {
-        KEPT.store(copy, Ordering::Relaxed);
-    }
-}
-
-/// For the child of a fork.
-pub(crate) fn reset() {
-    KEPT.store(-1, Ordering::Relaxed);
-    for count in COUNTS.iter().chain(&ERRORS) {
-        count.store(0, Ordering::Relaxed);
-    }
-}
-
-/// Is anything counted?
-#[inline]
-pub(crate) fn is_on() -> bool {
-    ON.load(Ordering::Relaxed)
-}
 
 /// Counts an outcome of the long way.
 pub(crate) fn count(call: &Call, outcome: Outcome) {
@@ -78,13 +31,6 @@ pub(crate) fn count(call: &Call, outcome: Outcome) {
     if call.number == number::EXIT_GROUP {
         // A report that cannot be written is no reason to keep a process alive.
         let _ = print();
-    }
-}
-
-/// Counts a reason.
-pub(crate) fn note(reason: Reason) {
-    if let Some(count) = COUNTS.get(reason as usize) {
-        count.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -142,14 +88,17 @@ fn print() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Writes to standard error, wherever that is.
+/// Writes to standard error, wherever that is. The call is served as [`crate::calls::dispatch`]
+/// serves it, which stands above this: there are calls that print.
 pub(crate) fn write(text: &[u8]) {
     let mut write =
         Call { number: number::WRITE, args: [2, text.as_ptr() as usize, text.len(), 0, 0, 0] };
-    // Standard error may be a file of the instance.
+    fork::notice();
+    flight::settle();
     // SAFETY: the text outlives the calls.
     unsafe {
-        let outcome = calls::dispatch(&mut write);
+        // Standard error may be a file of the instance.
+        let outcome = on_ours(&write, |call| data::transfer(call));
         if outcome == Outcome::Pass && issue(&write) < 0 {
             write.args[0] = KEPT.load(Ordering::Relaxed) as usize;
             issue(&write);

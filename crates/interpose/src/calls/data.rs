@@ -34,7 +34,7 @@ enum Position {
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(super) unsafe fn transfer(call: &Call) -> Outcome {
+pub(crate) unsafe fn transfer(call: &Call) -> Outcome {
     // SAFETY: passed on to the caller.
     done(unsafe { try_transfer(call) }.map(|count| count as isize))
 }

@@ -27,11 +27,10 @@ use mayfly_wire::Target;
 
 mod loaded;
 mod program_file;
-mod script;
+pub(super) mod script;
 mod statics;
 
 use program_file::{object_path, read_ours, sealed_copy};
-pub(crate) use script::interpreter_of;
 use script::{HEAD_BYTES, Interpreter, ScriptName, interpreter};
 
 use super::{

@@ -30,7 +30,7 @@ use crate::{
         table::{self, Meaning},
     },
     paths::cwd,
-    report,
+    report::counters,
 };
 
 const CLONE_VM: u64 = 0x100;
@@ -71,7 +71,7 @@ pub(crate) fn notice() {
 #[inline(never)]
 fn start_over() {
     flight::own();
-    report::reset();
+    counters::reset();
     hidden::reset();
     identity::reset();
     locks::forget();

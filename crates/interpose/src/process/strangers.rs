@@ -11,7 +11,9 @@ use mayfly_sys::{
     text::PathText,
 };
 
-use super::{environment, exec, flight, libraries, run_directory, settings, view};
+use super::{
+    environment, exec::script::interpreter_of, flight, libraries, run_directory, settings, view,
+};
 use crate::{
     descriptors::{handover, table},
     paths::cwd,
@@ -140,7 +142,7 @@ fn is_stranger(directory: i32, path: &PathText, flags: usize) -> bool {
         let opened = file::open_at(at, &name, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
         let Ok(program) = opened else { return false };
         let mut next = PathText::new();
-        let is_script = exec::interpreter_of(program, &mut next);
+        let is_script = interpreter_of(program, &mut next);
         let closed = !is_script && is_closed(program);
         file::close(program);
         if !is_script {
