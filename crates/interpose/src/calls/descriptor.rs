@@ -10,7 +10,7 @@ use mayfly_sys::{
 use mayfly_types::OpenRef;
 
 use super::{
-    locks, moving,
+    locks,
     serve::{argument, done, issue},
 };
 use crate::{
@@ -335,17 +335,6 @@ fn close_numbers(first: u32, last: u32, flags: usize) -> Result<(), Errno> {
     result(raw).map(|_| ())
 }
 
-/// May bytes be moved out of (or into) this description?
-///
-/// # Errors
-/// EBADF.
-pub(super) fn check_transfer(open: OpenFile, direction: moving::Direction) -> Result<(), Errno> {
-    let allowed = match direction {
-        moving::Direction::Out => open.readable(),
-        moving::Direction::In => open.writable(),
-    };
-    if allowed { Ok(()) } else { Err(Errno::EBADF) }
-}
 /// kcmp of two descriptors of this process: the kernel would take all of ours for one open file.
 pub(super) fn compare(call: &Call) -> Outcome {
     const FILES: usize = 0;

@@ -16,21 +16,30 @@ use mayfly_sys::{
 };
 use mayfly_types::FileKind;
 
-use super::{
-    descriptor::check_transfer,
-    serve::{argument, done},
-};
+use super::serve::{argument, done};
 use crate::{Call, Outcome, process::session};
 
 const MAX: usize = mayfly_client::TRANSFER_MAX;
 
 /// Which way bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Direction {
+enum Direction {
     /// Out of the file.
     Out,
     /// Into the file.
     In,
+}
+
+/// May bytes be moved out of (or into) this description?
+///
+/// # Errors
+/// EBADF.
+fn check_transfer(open: OpenFile, direction: Direction) -> Result<(), Errno> {
+    let allowed = match direction {
+        Direction::Out => open.readable(),
+        Direction::In => open.writable(),
+    };
+    if allowed { Ok(()) } else { Err(Errno::EBADF) }
 }
 
 /// One side of a copy.
