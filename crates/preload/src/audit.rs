@@ -18,6 +18,7 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use mayfly_sys::number;
 
 use crate::patch;
+use crate::prepared;
 use crate::process::{self, LinkMap};
 use crate::start::{self, Given};
 
@@ -100,7 +101,7 @@ pub(crate) unsafe extern "C" fn la_objopen(
 }
 
 unsafe extern "C" fn opened(map: *const LinkMap) {
-    let Some(prepared) = start::prepared() else { return };
+    let Some(prepared) = prepared::prepared() else { return };
     // SAFETY: the loader has just mapped it, or it is the program; one thread runs.
     let found = unsafe {
         if process::is_program(map) {

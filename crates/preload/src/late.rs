@@ -19,8 +19,8 @@ use crate::backend;
 use crate::kernel::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_EXEC, PROT_WRITE};
 use crate::patch::{self, Other};
 use crate::plain::Plain;
+use crate::prepared::{self, Prepared};
 use crate::process::{HEAD_WORDS, Key, Library, Mapped};
-use crate::start::{self, Prepared};
 
 /// Bytes of one note segment that are looked at for the build id.
 const NOTE_BYTES: usize = 256;
@@ -39,7 +39,7 @@ pub(crate) unsafe fn map(call: &mut Call) -> Outcome {
     let outcome = unsafe { dispatch(call) };
     let is_code = protection & (PROT_EXEC | PROT_WRITE) == PROT_EXEC
         && flags & (MAP_ANONYMOUS | MAP_TYPE) == MAP_PRIVATE;
-    let (true, Some(prepared)) = (is_code, start::prepared()) else { return outcome };
+    let (true, Some(prepared)) = (is_code, prepared::prepared()) else { return outcome };
     let raw = match outcome {
         Outcome::Done(raw) => raw,
         // SAFETY: the host's own call.

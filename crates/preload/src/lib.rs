@@ -32,6 +32,7 @@ mod loader;
 mod panic;
 mod patch;
 mod plain;
+mod prepared;
 mod process;
 mod signal;
 mod start;

@@ -20,15 +20,15 @@ use mayfly_image::format::{
 };
 use mayfly_image::plain;
 use mayfly_interpose::image::Wanted;
-use mayfly_sys::arch::{syscall3, syscall6};
+use mayfly_sys::arch::syscall6;
 use mayfly_sys::{Errno, number};
 
 use crate::kernel::{
     self, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, Mapping, PROT_EXEC, PROT_READ, PROT_WRITE,
 };
 use crate::plain::Plain;
+use crate::prepared::{IMAGES_PATH_BYTES_MAX, Pointers, Prepared};
 use crate::process::{Key, Library, Text};
-use crate::start::{IMAGES_PATH_BYTES_MAX, Prepared};
 use crate::{backend, entry};
 
 /// Libraries that can be patched at one time.
@@ -140,17 +140,6 @@ impl Area {
 pub(crate) fn forget(address: usize, bytes: usize) {
     let range = address..address.saturating_add(bytes);
     AREAS.iter().filter(|area| area.overlaps(&range)).for_each(Area::give_up);
-}
-
-/// The pointers that every area's data page holds.
-#[derive(Clone, Copy)]
-pub(crate) struct Pointers {
-    /// The class table, one byte for each call number.
-    pub(crate) classes: *const u8,
-    /// The descriptor table.
-    pub(crate) descriptors: *const u32,
-    /// The word for the watched classes.
-    pub(crate) watched: *const u32,
 }
 
 /// Patches the library called `name` with its image from the directory `images`, which is made if
@@ -298,7 +287,7 @@ impl Image {
 
     fn from_file(fd: usize) -> Found {
         let mut page = [0; PAGE_BYTES];
-        let file_bytes = own_file_bytes(fd);
+        let file_bytes = kernel::own_file_bytes(fd);
         let header = file_bytes.and_then(|file_bytes| {
             kernel::read_at_start(fd, &mut page);
             Header::parse(&page, file_bytes).ok()
@@ -474,21 +463,6 @@ impl Image {
             }
         }
     }
-}
-
-/// The size of a regular file that belongs to us and to which nobody else has access.
-pub(crate) fn own_file_bytes(fd: usize) -> Option<u64> {
-    const S_IFMT: u32 = 0o170_000;
-    const S_IFREG: u32 = 0o100_000;
-    // `struct stat`: mode at 24, owner at 28, size at 48, 144 bytes in all.
-    let mut stat = [0_u64; 18];
-    // SAFETY: the buffer has the structure's size.
-    let failed = unsafe { syscall3(number::FSTAT, fd, stat.as_mut_ptr() as usize, 0) };
-    // SAFETY: no arguments.
-    let user = unsafe { syscall3(number::GETEUID, 0, 0, 0) } as u32;
-    let (mode, owner) = (stat[3] as u32, (stat[3] >> 32) as u32);
-    let private = mode & S_IFMT == S_IFREG && mode & 0o077 == 0 && owner == user;
-    if failed == 0 && private { Some(stat[6]) } else { None }
 }
 
 /// The address in a library's text that the trampoline instruction at `rip` stands for. In the

@@ -7,8 +7,8 @@ use mayfly_image::plain::{self, BYTES, NAME, SLOTS};
 use mayfly_sys::arch::syscall6;
 use mayfly_sys::number;
 
+use crate::backend;
 use crate::kernel::{self, MAP_SHARED, Mapping, PROT_READ};
-use crate::{backend, patch};
 
 /// The table, opened when it is first asked for.
 pub(crate) struct Plain {
@@ -59,7 +59,7 @@ impl Open {
             flags: MAP_SHARED,
             file: Some((fd, 0)),
         };
-        let whole = patch::own_file_bytes(fd) == Some(BYTES as u64);
+        let whole = kernel::own_file_bytes(fd) == Some(BYTES as u64);
         // SAFETY: a new mapping, anywhere, of a file that nobody cuts.
         match whole.then(|| unsafe { kernel::map(&mapping) }).flatten() {
             Some(table) => Some(Open { fd, table }),

@@ -18,8 +18,9 @@ use mayfly_interpose::{Start, class};
 use mayfly_sys::number;
 
 use crate::kernel::{self, MAP_PRIVATE, Mapping, PROT_READ, PROT_WRITE};
-use crate::patch::{self, Other, Pointers};
+use crate::patch::{self, Other};
 use crate::plain::Plain;
+use crate::prepared::{self, IMAGES_PATH_BYTES_MAX, Pointers, Prepared};
 use crate::process::{self, Library};
 use crate::{audit, backend, deferral, signal};
 
@@ -45,23 +46,11 @@ unsafe extern "C" {
     static __ehdr_start: u8;
 }
 
-static mut PREPARED: Option<Prepared> = None;
-
-/// Longest path of the image cache, bytes.
-pub(crate) const IMAGES_PATH_BYTES_MAX: usize = 900;
-
 /// What the kernel left on the stack of the new process.
 #[derive(Clone, Copy)]
 pub(crate) struct Given {
     environment: *const *const u8,
     pub(crate) auxiliary: *mut [usize; 2],
-}
-
-/// What patching needs: the directory of the images, and what the areas point to.
-#[derive(Clone, Copy)]
-pub(crate) struct Prepared {
-    pub(crate) images: &'static [u8],
-    pub(crate) pointers: Pointers,
 }
 
 /// Value of the terminator of an auxiliary vector whose process is served. The kernel leaves zero
@@ -172,14 +161,8 @@ pub(crate) unsafe fn prepare(given: &Given) -> Option<Prepared> {
     *mark = SERVED;
     let prepared = Prepared { images, pointers: set_up_classes() };
     // SAFETY: one thread, and no code is replaced yet.
-    unsafe { PREPARED = Some(prepared) };
+    unsafe { prepared::keep(prepared) };
     Some(prepared)
-}
-
-/// What libraries are patched with; `None` unless this copy serves the process.
-pub(crate) fn prepared() -> Option<Prepared> {
-    // SAFETY: written once, before there is another thread or a hook.
-    unsafe { PREPARED }
 }
 
 /// The path in memory of our own: programs write over their environment.
