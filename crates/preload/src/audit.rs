@@ -17,35 +17,27 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use mayfly_sys::number;
 
+use crate::given::{self, Given};
 use crate::patch;
 use crate::prepared;
 use crate::process::{self, LinkMap};
-use crate::start::{self, Given};
+use crate::start;
 
 /// First version of the interface in which auditing costs those nothing who do not ask for calls.
 const VERSION_MIN: u32 = 2;
 
-/// What the constructor was given.
-static mut GIVEN: Option<Given> = None;
 /// Our name in the environment's `LD_PRELOAD` while it is blanked, and its length.
 static BLANKED: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 static BLANKED_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// The same name elsewhere in the environment, to put it back from.
 static NAME: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Keeps what the constructor was given for [`la_version`], which follows if we are an audit
-/// library.
-pub(crate) fn keep(given: Given) {
-    // SAFETY: the process has one thread, which is the loader's.
-    unsafe { GIVEN = Some(given) };
-}
-
 /// Called by the loader first. Zero makes it unload this library again.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn la_version(version: u32) -> u32 {
-    // SAFETY: as in `keep`.
+    // SAFETY: the process has one thread, which is the loader's.
     unsafe {
-        let Some(given) = GIVEN.filter(|_| version >= VERSION_MIN) else { return 0 };
+        let Some(given) = given::kept().filter(|_| version >= VERSION_MIN) else { return 0 };
         if start::prepare(&given).is_none() {
             return 0;
         }
@@ -105,7 +97,7 @@ unsafe extern "C" fn opened(map: *const LinkMap) {
     // SAFETY: the loader has just mapped it, or it is the program; one thread runs.
     let found = unsafe {
         if process::is_program(map) {
-            GIVEN.inspect(|given| start::patch_program(given, prepared));
+            given::kept().inspect(|given| start::patch_program(given, prepared));
         }
         process::wanted(map)
     };
@@ -123,7 +115,7 @@ unsafe extern "C" fn opened(map: *const LinkMap) {
 unsafe fn blank(given: &Given) {
     // SAFETY: the caller's promise.
     let (audit, preload) =
-        unsafe { (start::variable(given, b"LD_AUDIT="), start::variable(given, b"LD_PRELOAD=")) };
+        unsafe { (given::variable(given, b"LD_AUDIT="), given::variable(given, b"LD_PRELOAD=")) };
     let separates = |byte: &u8| matches!(byte, b':' | b' ');
     let own = audit.and_then(|list| list.split(separates).find(|part| !part.is_empty()));
     let (Some(own), Some(preload)) = (own, preload) else { return };

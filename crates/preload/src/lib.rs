@@ -26,6 +26,7 @@ mod context;
 mod deferral;
 mod entry;
 mod fork;
+mod given;
 mod kernel;
 mod late;
 mod loader;

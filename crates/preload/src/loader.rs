@@ -14,12 +14,13 @@ use mayfly_sys::Errno;
 use mayfly_sys::arch::syscall3;
 use mayfly_sys::number;
 
+use crate::given::{self, Given};
 use crate::kernel::{
     self, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, Mapping, PROT_EXEC, PROT_READ, PROT_WRITE,
 };
 use crate::late;
 use crate::process::{AT_PHDR, AT_PHNUM, HEAD_WORDS, Library, ProgramHeader, Segment};
-use crate::start::{self, Given};
+use crate::start;
 
 /// Most that a program takes from its first to its last byte.
 const SPAN_MAX: usize = 4 << 30;
@@ -76,8 +77,8 @@ unsafe extern "C" fn load(stack: *const usize) -> usize {
     // SAFETY: the caller's promise: a count, so many arguments, a null pointer, the environment.
     unsafe {
         let environment = stack.add(1 + *stack + 1);
-        let given = start::on_stack(environment);
-        let Some(path) = start::variable(&given, STATIC_PROGRAM) else {
+        let given = given::on_stack(environment);
+        let Some(path) = given::variable(&given, STATIC_PROGRAM) else {
             end(b"mayfly: this is the library that mayfly preloads; it is no program\n")
         };
         let path = CStr::from_ptr(path.as_ptr().cast());

@@ -1,8 +1,7 @@
 //! The beginning, before `main`.
 //!
 //! glibc hands `argc, argv, envp` to entries of `.init_array`; musl does not. The three are
-//! recognised by `envp = argv + argc + 1`. Otherwise environment and auxiliary vector are read from
-//! /proc.
+//! recognised by `envp = argv + argc + 1`. Otherwise they are found without ([`crate::given`]).
 //!
 //! There are two ways in. As a preloaded library the constructor runs when all libraries are
 //! loaded, and patches them. As an audit library ([`crate::audit`]) it runs before the loader has
@@ -10,19 +9,18 @@
 //! process that has both copies is served by the one that is first; it marks the end of the
 //! auxiliary vector.
 
-use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 
-use mayfly_image::format::{CALLS_MAX, DESCRIPTORS_MAX, PAGE_BYTES};
+use mayfly_image::format::{CALLS_MAX, DESCRIPTORS_MAX};
 use mayfly_interpose::{Start, class};
 use mayfly_sys::number;
 
-use crate::kernel::{self, MAP_PRIVATE, Mapping, PROT_READ, PROT_WRITE};
+use crate::given::{self, Given};
 use crate::patch::{self, Other};
 use crate::plain::Plain;
 use crate::prepared::{self, IMAGES_PATH_BYTES_MAX, Pointers, Prepared};
 use crate::process::{self, Library};
-use crate::{audit, backend, deferral, signal};
+use crate::{backend, deferral, signal};
 
 const _: () = assert!(CALLS_MAX == class::CALLS_MAX);
 const _: () = assert!(DESCRIPTORS_MAX == class::DESCRIPTORS_MAX);
@@ -46,13 +44,6 @@ unsafe extern "C" {
     static __ehdr_start: u8;
 }
 
-/// What the kernel left on the stack of the new process.
-#[derive(Clone, Copy)]
-pub(crate) struct Given {
-    environment: *const *const u8,
-    pub(crate) auxiliary: *mut [usize; 2],
-}
-
 /// Value of the terminator of an auxiliary vector whose process is served. The kernel leaves zero
 /// there and nobody looks.
 const SERVED: usize = usize::from_ne_bytes(*b"mayfly\0\0");
@@ -66,15 +57,15 @@ unsafe extern "C" fn start(
     let passed = count < 1 << 24 && arguments.wrapping_add(count.wrapping_add(1)) == environment;
     let given = if passed && !arguments.is_null() {
         // SAFETY: this relation of the three does not come about by chance.
-        Some(unsafe { on_stack(environment) })
+        Some(unsafe { given::on_stack(environment) })
     } else {
-        from_proc()
+        given::from_proc()
     };
     let Some(given) = given else { return };
     // SAFETY: the vector is the kernel's; the loader is waiting for us.
     unsafe {
         if !process::list_is_published(given.auxiliary) {
-            return audit::keep(given);
+            return given::keep(given);
         }
         let Some(prepared) = prepare(&given) else { return };
         process::for_each_library(given.auxiliary, |library, name| {
@@ -153,7 +144,7 @@ pub(crate) unsafe fn prepare(given: &Given) -> Option<Prepared> {
         return None;
     }
     // SAFETY: as above.
-    let images = unsafe { keep_images(variable(given, b"MAYFLY_IMAGES=")?) }?;
+    let images = unsafe { keep_images(given::variable(given, b"MAYFLY_IMAGES=")?) }?;
     // SAFETY: the library's own file header.
     let own = unsafe { Library::at(own_place()) };
     signal::set_up(own.text()?.range);
@@ -191,84 +182,5 @@ fn set_up_classes() -> Pointers {
         classes: classes.cast(),
         descriptors: backend::descriptor_table(),
         watched: backend::watched_word(),
-    }
-}
-
-/// The auxiliary vector follows the environment.
-pub(crate) unsafe fn on_stack(environment: *const usize) -> Given {
-    let mut end = environment;
-    // SAFETY: the environment ends with a null pointer, the vector begins behind it.
-    unsafe {
-        while *end != 0 {
-            end = end.add(1);
-        }
-        Given { environment: environment.cast(), auxiliary: end.add(1).cast_mut().cast() }
-    }
-}
-
-/// The value of an environment variable; `name` includes the equals sign.
-pub(crate) unsafe fn variable(given: &Given, name: &[u8]) -> Option<&'static [u8]> {
-    let mut at = given.environment;
-    // SAFETY: null-terminated array of null-terminated strings.
-    unsafe {
-        while !(*at).is_null() {
-            if let Some(value) = CStr::from_ptr((*at).cast()).to_bytes().strip_prefix(name) {
-                return Some(value);
-            }
-            at = at.add(1);
-        }
-    }
-    None
-}
-
-/// Bytes set aside for the environment when it must be read: the kernel's limit for one string,
-/// many times over.
-const ENVIRONMENT_BYTES: usize = 2 << 20;
-
-/// Environment and auxiliary vector as the kernel remembers them. The memory stays.
-fn from_proc() -> Option<Given> {
-    let pointers_bytes = ENVIRONMENT_BYTES;
-    // SAFETY: new memory.
-    let base = unsafe {
-        kernel::map(&Mapping {
-            address: 0,
-            bytes: PAGE_BYTES + ENVIRONMENT_BYTES + pointers_bytes,
-            protection: PROT_READ | PROT_WRITE,
-            flags: MAP_PRIVATE,
-            file: None,
-        })
-    }?;
-    let auxiliary = core::ptr::with_exposed_provenance_mut::<u8>(base);
-    let strings = auxiliary.wrapping_add(PAGE_BYTES);
-    let pointers = strings.wrapping_add(ENVIRONMENT_BYTES).cast::<*const u8>();
-    // SAFETY: the three parts of the mapping; what is not read stays zero and terminates each.
-    unsafe {
-        let vector = core::slice::from_raw_parts_mut(auxiliary, PAGE_BYTES - 16);
-        read_file(c"/proc/self/auxv", vector)?;
-        let bytes = core::slice::from_raw_parts_mut(strings, ENVIRONMENT_BYTES - 1);
-        let used = read_file(c"/proc/self/environ", bytes)?;
-        split(strings, used, pointers, pointers_bytes / size_of::<usize>() - 1);
-    }
-    Some(Given { environment: pointers, auxiliary: auxiliary.cast() })
-}
-
-fn read_file(path: &CStr, buffer: &mut [u8]) -> Option<usize> {
-    // SAFETY: null-terminated.
-    let fd = usize::try_from(unsafe { kernel::open(path.as_ptr().cast()) }).ok()?;
-    let used = kernel::read_at_start(fd, buffer);
-    kernel::close(fd);
-    if used > 0 { Some(used) } else { None }
-}
-
-/// Writes pointers to the strings in `used` bytes at `strings`.
-unsafe fn split(strings: *const u8, used: usize, pointers: *mut *const u8, pointers_max: usize) {
-    let (mut at, mut count) = (0, 0);
-    while at < used && count < pointers_max {
-        // SAFETY: inside of the memory that the caller set aside; strings are terminated.
-        unsafe {
-            pointers.add(count).write(strings.add(at));
-            at += CStr::from_ptr(strings.add(at).cast()).count_bytes() + 1;
-        }
-        count += 1;
     }
 }
