@@ -1,10 +1,11 @@
 //! rt_sigaction of the host.
 //!
-//! The kernel gets our wrapper in place of the host's handler; the table here says which handler
-//! the wrapper stands for. SIG_DFL and SIG_IGN go to the kernel as they are and leave the table
-//! alone, so the kernel alone decides *whether* the wrapper is installed, and the table only *whom
-//! it calls*. That is what a child of vfork needs: it resets its own dispositions while its memory
-//! is still its parent's. Should it install a function, it gets it without the wrapper.
+//! The kernel gets our wrapper in place of the host's handler; a table says which handler the
+//! wrapper stands for ([`handlers`](crate::signal::handlers)). SIG_DFL and SIG_IGN go to the kernel
+//! as they are and leave the table alone, so the kernel alone decides *whether* the wrapper is
+//! installed, and the table only *whom it calls*. That is what a child of vfork needs: it resets
+//! its own dispositions while its memory is still its parent's. Should it install a function, it
+//! gets it without the wrapper.
 //!
 //! SIGSEGV and SIGBUS are guarded even when the host wants the default or ignores them
 //! ([`signal`]): the kernel then has the wrapper, and the table SIG_DFL or SIG_IGN. What is ignored
@@ -12,50 +13,17 @@
 //!
 //! Two threads that change the same signal at once may end with one's handler and the other's mask.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
-
 use mayfly_interpose::{Call, Outcome};
 use mayfly_sys::arch::syscall6;
 use mayfly_sys::{fault, number, user};
 
 use crate::kernel::{self, Action, SIGSET_BYTES};
+use crate::signal::handlers::{BLOCKS_FAULTS, SA_RESETHAND, SIG_IGN, SIGNALS_MAX, want, wanted};
 use crate::{deferral, signal};
 
-/// Highest signal number.
-const SIGNALS_MAX: usize = 64;
 const SA_SIGINFO: usize = 4;
-const SIG_IGN: usize = 1;
-/// Interrupted calls are to be issued again.
-pub(crate) const SA_RESTART: usize = 0x1000_0000;
-/// The disposition is reset when the signal is delivered.
-pub(crate) const SA_RESETHAND: usize = 0x8000_0000;
-/// A flag of ours: the handler runs with SIGSEGV or SIGBUS blocked.
-pub(crate) const BLOCKS_FAULTS: usize = 1 << 62;
 /// Flags that the kernel sees differently from what the host said.
 const CHANGED: usize = SA_SIGINFO | SA_RESETHAND;
-
-/// What the host wants to be called.
-struct Entry {
-    handler: AtomicUsize,
-    flags: AtomicUsize,
-}
-
-static TABLE: [Entry; SIGNALS_MAX + 1] =
-    [const { Entry { handler: AtomicUsize::new(0), flags: AtomicUsize::new(0) } }; SIGNALS_MAX + 1];
-
-/// Handler and flags of the host for a signal that our wrapper received.
-#[inline(always)]
-pub(crate) fn wanted(signal: usize) -> (usize, usize) {
-    match TABLE.get(signal) {
-        Some(entry) => (entry.handler.load(Ordering::Relaxed), entry.flags.load(Ordering::Relaxed)),
-        None => (0, 0),
-    }
-}
-
-/// SIGSEGV or SIGBUS was ignored when the program began.
-pub(crate) fn begin_ignored(signal: usize) {
-    want(signal, (SIG_IGN, 0));
-}
 
 /// The kernel ignores what the host ignores, as long as the result lives: what was ignored before
 /// an exec is afterwards.
@@ -106,13 +74,6 @@ pub(crate) unsafe fn look_at_mask(call: &Call) -> Outcome {
         }
     }
     Outcome::Pass
-}
-
-fn want(signal: usize, (handler, flags): (usize, usize)) {
-    if let Some(entry) = TABLE.get(signal) {
-        entry.handler.store(handler, Ordering::Relaxed);
-        entry.flags.store(flags, Ordering::Relaxed);
-    }
 }
 
 /// Serves the host's rt_sigaction.

@@ -9,6 +9,8 @@
 //! - deferred signals are let in by one system call whose return address, `delivery`, the wrapper
 //!   recognises: it replaces the interrupted context by the host's, taken from the frame at rsp.
 //!
+//! The frame, and these places as the wrapper meets them, are in [`crate::hook`].
+//!
 //! A call on one absolute path that is plainly the kernel's is issued here, before anything is
 //! dispatched ([`mayfly_interpose::first`]). What it changes until then is undone where it decides
 //! nothing, also at an address that faults. Its exit has the same parts: from `made_check` to
@@ -18,45 +20,12 @@
 
 use core::mem::offset_of;
 
-use mayfly_image::format::{FILTER_BYTES, PAGE_BYTES, SYSCALL_BYTES};
-use mayfly_interpose::{Call, Outcome, class};
+use mayfly_image::format::{PAGE_BYTES, SYSCALL_BYTES};
+use mayfly_interpose::{Outcome, class};
 use mayfly_sys::{Errno, entry, number};
 
+use crate::hook::Frame;
 use crate::{action, backend, deferral, fork, late};
-
-/// The host's registers while a hook runs. What a callee preserves is not in it.
-#[repr(C, align(16))]
-pub(crate) struct Frame {
-    /// rax, the call's number; rdi, rsi, rdx, r10, r8, r9.
-    call: Call,
-    /// Where to go on: the trampoline's `syscall`, or behind it.
-    resume: usize,
-    /// The host's stack pointer.
-    stack: usize,
-    /// Signals to let in at the exit.
-    unblock: u64,
-    /// The count of deferrals when the exit last looked.
-    seen: u64,
-    /// rax when going on.
-    result: usize,
-    /// One when the call was served here.
-    done: usize,
-    /// How far the entry has come by itself.
-    stage: usize,
-    /// xmm0–15.
-    vectors: [[u64; 2]; 16],
-}
-
-const _: () = assert!(size_of::<Frame>() == 368);
-const _: () = assert!(core::mem::offset_of!(Frame, call.number) == 0);
-const _: () = assert!(core::mem::offset_of!(Frame, call.args) == 8);
-const _: () = assert!(core::mem::offset_of!(Frame, resume) == 56);
-const _: () = assert!(core::mem::offset_of!(Frame, stack) == 64);
-const _: () = assert!(core::mem::offset_of!(Frame, unblock) == 72);
-const _: () = assert!(core::mem::offset_of!(Frame, seen) == 80);
-const _: () = assert!(core::mem::offset_of!(Frame, result) == 88);
-const _: () = assert!(core::mem::offset_of!(Frame, stage) == 104);
-const _: () = assert!(core::mem::offset_of!(Frame, vectors) == 112);
 
 /// Nothing is known of the call.
 const UNDECIDED: usize = 0;
@@ -270,46 +239,6 @@ core::arch::global_asm!(
     failed = const FAILED,
 );
 
-// SAFETY: the symbols are defined above; only their addresses are used, except `mayfly_entry`,
-// which is jumped to by trampolines.
-unsafe extern "C" {
-    pub(crate) fn mayfly_entry();
-    pub(crate) fn mayfly_exit_check();
-    pub(crate) fn mayfly_exit_jump();
-    fn mayfly_exit_again();
-    fn mayfly_exit_again_end();
-    fn mayfly_look();
-    fn mayfly_look_end();
-    fn mayfly_undecided();
-    fn mayfly_made_check();
-    pub(crate) fn mayfly_made_jump();
-    pub(crate) fn mayfly_delivery();
-}
-
-fn lies_between(rip: usize, start: unsafe extern "C" fn(), end: unsafe extern "C" fn()) -> bool {
-    (start as usize..end as usize).contains(&rip)
-}
-
-/// Where an exit interrupted at `rip` has to start again after a signal was deferred.
-pub(crate) fn check_again(rip: usize) -> Option<usize> {
-    if lies_between(rip, mayfly_exit_check, mayfly_exit_jump)
-        || lies_between(rip, mayfly_exit_again, mayfly_exit_again_end)
-    {
-        Some(mayfly_exit_check as *const () as usize)
-    } else if lies_between(rip, mayfly_made_check, mayfly_made_jump) {
-        Some(mayfly_made_check as *const () as usize)
-    } else {
-        None
-    }
-}
-
-/// Where a thread goes on that met a bad address at `rip`, when that is in the entry's own look: as
-/// if nothing had been decided.
-pub(crate) fn landing(rip: usize) -> Option<usize> {
-    lies_between(rip, mayfly_look, mayfly_look_end)
-        .then_some(mayfly_undecided as *const () as usize)
-}
-
 /// Serves the call in `frame`, or prepares it to be issued. Runs on the host's stack, of which even
 /// the deepest hook takes less than 5 KiB.
 unsafe extern "C" fn dispatch(frame: *mut Frame) {
@@ -357,31 +286,4 @@ unsafe extern "C" fn release(frame: *mut Frame) -> u32 {
     let frame = unsafe { &mut *frame };
     frame.unblock = deferral::take();
     u32::from(frame.unblock != 0)
-}
-
-impl Frame {
-    /// The host's context at the end of this hook, written over the hook's own. `restart` says that
-    /// the signal's action wants interrupted calls to be issued again.
-    ///
-    /// # Safety
-    /// `context` was interrupted at `mayfly_delivery`, with this frame at its stack pointer.
-    #[inline(always)]
-    pub(crate) unsafe fn write_to(&self, context: &mut crate::context::Context, restart: bool) {
-        const EINTR: usize = 4;
-        let again = restart && self.done == 1 && self.result == EINTR.wrapping_neg();
-        let registers = &mut context.registers;
-        let [rdi, rsi, rdx, r10, r8, r9] = self.call.args;
-        (registers.rdi, registers.rsi, registers.rdx) = (rdi, rsi, rdx);
-        (registers.r10, registers.r8, registers.r9) = (r10, r8, r9);
-        registers.rcx = self.resume;
-        registers.rsp = self.stack;
-        registers.rax = if again { self.call.number } else { self.result };
-        registers.rip = if again {
-            self.resume.wrapping_sub(SYSCALL_BYTES + FILTER_BYTES)
-        } else {
-            self.resume
-        };
-        // SAFETY: the caller's promise.
-        unsafe { context.set_vectors(&self.vectors) };
-    }
 }

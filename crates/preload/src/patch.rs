@@ -29,7 +29,7 @@ use crate::kernel::{
 use crate::plain::Plain;
 use crate::prepared::{IMAGES_PATH_BYTES_MAX, Pointers, Prepared};
 use crate::process::{Key, Library, Text};
-use crate::{backend, entry};
+use crate::{backend, hook};
 
 /// Libraries that can be patched at one time.
 const AREAS_MAX: usize = 64;
@@ -384,7 +384,7 @@ impl Image {
             // SAFETY: the slots lie in the page just mapped and are aligned.
             unsafe { core::ptr::with_exposed_provenance_mut::<usize>(page + offset).write(value) };
         };
-        put(SLOT_ENTRY, entry::mayfly_entry as *const () as usize);
+        put(SLOT_ENTRY, hook::mayfly_entry as *const () as usize);
         put(SLOT_CLASSES, pointers.classes.expose_provenance());
         put(SLOT_DESCRIPTORS, pointers.descriptors.expose_provenance());
         put(SLOT_WATCHED, pointers.watched.expose_provenance());

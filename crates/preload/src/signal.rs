@@ -12,6 +12,8 @@
 //!   prepared for that may be undone by the handler's own calls.
 //! - **anything else**: the host's handler runs.
 //!
+//! Which handler that is stands in [`handlers`], and what was interrupted in a [`context`].
+//!
 //! SIGSEGV and SIGBUS have the wrapper even when the host wants the default or ignores them, so
 //! that a hook that meets a bad address of the host's answers EFAULT ([`fault`]). When anything
 //! else raises them the default is put back and the instruction faults again: the host ends as it
@@ -30,9 +32,14 @@ use mayfly_image::format::{FILTER_BYTES, SYSCALL_BYTES};
 use mayfly_sys::arch::syscall6;
 use mayfly_sys::{fault, interrupt, number};
 
-use crate::context::{self, Context, Registers};
-use crate::entry::{self, Frame};
-use crate::{action, deferral, kernel, patch};
+use crate::hook::{self, Frame};
+use crate::{deferral, kernel, patch};
+
+pub(crate) mod context;
+pub(crate) mod handlers;
+
+use context::{Context, Registers};
+use handlers::SIG_IGN;
 
 /// This library's executable segment, for the wrapper: first address and bytes.
 static TEXT: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
@@ -198,22 +205,22 @@ struct Delivery {
 unsafe extern "C" fn deliver(signal: usize, info: *const u8, context: *mut Context) -> Delivery {
     // SAFETY: the caller's promise.
     let context = unsafe { &mut *context };
-    let (handler, flags) = action::wanted(signal & 0xff);
+    let (handler, flags) = handlers::wanted(signal & 0xff);
     let rip = context.registers.rip;
-    if rip == entry::mayfly_delivery as *const () as usize {
+    if rip == hook::mayfly_delivery as *const () as usize {
         let frame = core::ptr::with_exposed_provenance::<Frame>(context.registers.rsp);
         // SAFETY: at this address the stack pointer leads to the hook's frame.
-        unsafe { (*frame).write_to(context, flags & action::SA_RESTART != 0) };
+        unsafe { (*frame).write_to(context, flags & handlers::SA_RESTART != 0) };
         context.mask &= !deferral::take();
-    } else if rip == entry::mayfly_exit_jump as *const () as usize
-        || rip == entry::mayfly_made_jump as *const () as usize
+    } else if rip == hook::mayfly_exit_jump as *const () as usize
+        || rip == hook::mayfly_made_jump as *const () as usize
     {
         context.registers.rip = context.registers.rcx;
     }
-    if flags & action::BLOCKS_FAULTS != 0 {
+    if flags & handlers::BLOCKS_FAULTS != 0 {
         fault::may_be_blocked();
     }
-    if flags & action::SA_RESETHAND != 0 {
+    if flags & handlers::SA_RESETHAND != 0 {
         kernel::set_action(signal & 0xff, Some(&kernel::Action::default()), None);
     }
     let put_back = context.registers.rip;
@@ -279,7 +286,7 @@ unsafe extern "C" fn postpone(signal: usize, info: *const u8, context: *mut Cont
         // SAFETY: no pointers.
         unsafe { syscall6(number::TGKILL, pid, tid as usize, signal, 0, 0, 0) };
     }
-    if let Some(again) = entry::check_again(context.registers.rip) {
+    if let Some(again) = hook::check_again(context.registers.rip) {
         context.registers.rip = again;
     } else if begins_waiting(&context.registers) {
         context.registers.rax = EINTR.wrapping_neg();
@@ -291,7 +298,7 @@ unsafe extern "C" fn postpone(signal: usize, info: *const u8, context: *mut Cont
 /// Lets a routine that met a bad address of the host return a failure; false when the fault has
 /// another reason.
 fn goes_on(signal: usize, registers: &mut context::Registers) -> bool {
-    let landing = |rip| fault::landing(rip).or_else(|| entry::landing(rip));
+    let landing = |rip| fault::landing(rip).or_else(|| hook::landing(rip));
     let landing = if is_guarded(signal) { landing(registers.rip) } else { None };
     if let Some(landing) = landing {
         registers.rip = landing;
@@ -325,7 +332,7 @@ fn guard_defaults() {
         let mut now = kernel::Action::default();
         if kernel::set_action(signal, None, Some(&mut now)) == 0 && now.handler <= SIG_IGN {
             if now.handler == SIG_IGN {
-                action::begin_ignored(signal);
+                handlers::begin_ignored(signal);
             }
             kernel::set_action(signal, Some(&guard()), None);
         }
@@ -355,7 +362,6 @@ unsafe fn do_without(signal: usize, handler: usize, info: *const u8) {
     }
 }
 
-const SIG_IGN: usize = 1;
 const EINTR: usize = 4;
 const SYSCALL: [u8; SYSCALL_BYTES] = [0x0f, 0x05];
 
