@@ -5,7 +5,8 @@
 //! its own. [`identity`] replaces it by one that can be recognised before it leaves the process;
 //! [`handover`] makes it a descriptor that the kernel serves. [`hidden`] keeps descriptors of our
 //! own where the application does not see them, [`kept`] keeps one number that was closed for the
-//! file that is opened next, and [`lent`] has small files that are open by a lease alone.
+//! file that is opened next, [`lent`] has small files that are open by a lease alone, and
+//! [`listing`] asks the kernel for all that there are.
 //!
 //! **Invariants.** A number that the table names has a placeholder, and a fork finds both in step.
 //! Before the kernel gets a call that takes, frees or shows descriptors, it has those that the
