@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+use mayfly_daemon::Directories;
 use mayfly_sim::{
     client::Opening,
     node::Chunks,
@@ -38,6 +39,10 @@ struct Arguments {
     /// Files are on the nodes whose clients make them.
     #[arg(long, conflicts_with = "striped")]
     local: bool,
+    /// The names of directories are at one shard each (whole), dealt out (spread), or anywhere and
+    /// moving (restless); otherwise as the seed says.
+    #[arg(long, value_parser = directories)]
+    directories: Option<Directories>,
     /// Some nodes own no names, and some of these no bytes either.
     #[arg(long)]
     roles: bool,
@@ -70,10 +75,20 @@ struct Arguments {
     no_shrink: bool,
 }
 
+fn directories(word: &str) -> Result<Directories, String> {
+    match word {
+        "whole" => Ok(Directories::Whole),
+        "spread" => Ok(Directories::Spread),
+        "restless" => Ok(Directories::Restless),
+        other => Err(format!("{other} is none of whole, spread, restless")),
+    }
+}
+
 impl Arguments {
     fn run(&self, plan: &Plan, trace: bool) -> Report {
         let opening = if self.by_name { Opening::Brief } else { Opening::Kept };
-        run(plan, Options { trace, bug: None, chunks: self.chunks(), opening, own: self.own })
+        let (chunks, directories, own) = (self.chunks(), self.directories, self.own);
+        run(plan, Options { trace, bug: None, chunks, directories, opening, own })
     }
 
     fn chunks(&self) -> Chunks {
@@ -105,6 +120,12 @@ impl Arguments {
         }
         if self.striped {
             command += " --striped";
+        }
+        match self.directories {
+            Some(Directories::Whole) => command += " --directories whole",
+            Some(Directories::Spread) => command += " --directories spread",
+            Some(Directories::Restless) => command += " --directories restless",
+            None => {}
         }
         if self.local {
             command += " --local";

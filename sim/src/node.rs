@@ -12,7 +12,7 @@ use std::{
 };
 
 use mayfly_daemon::{
-    Clock, Config, Numbering, Roles, Seams, Shard, Survivors, Totals,
+    Clock, Config, Directories, Numbering, Roles, Seams, Shard, Survivors, Totals,
     serve::{
         Event, Known, Opener, Outside, Place,
         channel::Message,
@@ -143,6 +143,8 @@ pub enum Chunks {
 pub struct Placing {
     /// Chunks of files.
     pub chunks: Chunks,
+    /// Names of directories.
+    pub directories: Directories,
     /// Names, and parts of files.
     pub roles: Roles,
 }
@@ -209,6 +211,7 @@ fn config(placing: &Placing) -> Config {
         uid: 1,
         gid: 1,
         cached_dentries_max: 100,
+        directories: placing.directories,
         lease_seconds: LEASE_SECONDS,
         io_threads: BY_HAND,
         processors: usize::MAX,

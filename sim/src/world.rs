@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use mayfly_daemon::{Numbering, serve::stepped::Step};
+use mayfly_daemon::{Directories, Numbering, serve::stepped::Step};
 use mayfly_types::limits::DEADLINE_MS_DEFAULT;
 
 use crate::{
@@ -63,10 +63,21 @@ pub struct Options {
     pub bug: Option<Bug>,
     /// Where the chunks of files are.
     pub chunks: Chunks,
+    /// Where the names of directories are; otherwise as the seed says.
+    pub directories: Option<Directories>,
     /// How long clients have files open.
     pub opening: Opening,
     /// They read and write by themselves what they have leave for.
     pub own: bool,
+}
+
+/// Every way has its turn.
+fn directories_of(seed: u64) -> Directories {
+    match seed % 3 {
+        0 => Directories::Restless,
+        1 => Directories::Spread,
+        _ => Directories::Whole,
+    }
 }
 
 /// What became of a run.
@@ -170,7 +181,9 @@ impl<'a> World<'a> {
         let members = (0..plan.nodes).map(|node| {
             let numbering = Numbering { node, nodes: plan.nodes, shards: plan.shards };
             let shards = plan.shards as usize;
-            let placing = Placing { chunks: options.chunks, roles: plan.roles.clone() };
+            let directories = options.directories.unwrap_or_else(|| directories_of(plan.seed));
+            let roles = plan.roles.clone();
+            let placing = Placing { chunks: options.chunks, directories, roles };
             let mut node = Node::new(numbering, clock.another(), forgetful, placing);
             if let Some(Bug::Disk(planted)) = options.bug {
                 node.disk = Arc::new(Disk::planted(planted));

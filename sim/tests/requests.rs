@@ -1,5 +1,6 @@
 //! Requests to other nodes: that few may be under way, and those that nobody waits for any more.
 
+use mayfly_daemon::Directories;
 use mayfly_sim::{
     node::Chunks,
     plan::{Plan, Shape},
@@ -23,6 +24,7 @@ fn a_request_that_was_given_up_is_not_sent_again() {
     let shape = Shape { within: true, ..Shape::default() };
     let part: Part = "0,15-18/4-5/1-2/1-3/0-1,3,6-7/0,2-4/0,4/0,5-6/0-5".parse().expect("a part");
     let plan = part.of(&Plan::draw(4_772_094, shape));
-    let report = run(&plan, Options { chunks: Chunks::OnAll, ..Options::default() });
+    let directories = Some(Directories::Spread);
+    let report = run(&plan, Options { chunks: Chunks::OnAll, directories, ..Options::default() });
     assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
 }

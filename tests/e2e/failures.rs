@@ -28,7 +28,7 @@ const SLACK: Duration = Duration::from_secs(5);
 fn three<'a>(scratch: &'a Scratch, name: &str) -> Result<Instance<'a>> {
     let instance = Instance::named(scratch, name)?;
     let deadline = DEADLINE.to_string();
-    let options = ["--nodes", "local:3", "--deadline", &deadline];
+    let options = ["--nodes", "local:3", "--names", "spread", "--deadline", &deadline];
     instance.command("start").args(options).run_ok()?;
     instance.shell("make", &make_all(FILES)).run_ok()?;
     Ok(instance)
@@ -175,7 +175,7 @@ fn a_full_disk_of_one_node_is_enospc_there_and_nowhere_else() -> Result<()> {
     let Some(small) = SmallDisk::mount(scratch.join("h2/tmp"))? else { return Ok(()) };
     let before = Before::look();
     let launcher = template(&hosts_of_their_own(&scratch)?);
-    let options = ["--nodes", "h1,h2", "--launcher", &launcher, "--net", "lo"];
+    let options = ["--nodes", "h1,h2", "--launcher", &launcher, "--net", "lo", "--names", "spread"];
     let instance = Instance::named(&scratch, "full")?;
     instance.command("start").args(options).run_ok()?;
     let here = scratch.join("h1/run");

@@ -97,13 +97,13 @@ fn run_over_nodes_runs_its_command_on_the_first_and_leaves_nothing() -> Result<(
     before.expect_nothing_since(&scratch, &[], PATIENCE)
 }
 
-/// Maps files for reading, as a memory-mapped library does; some are at home on each node.
+/// Maps files for reading, as a memory-mapped library does, in directories of each node.
 const MAPS: &str = r#"
 import mmap, os
 refused = 0
 for number in range(24):
     text = b"%d " % number * 40000
-    name = os.environ["MAYFLY_MOUNT"] + "/mapped-%d" % number
+    name = os.environ["MAYFLY_MOUNT"] + "/made-on-%d/mapped-%d" % (number % 3, number)
     with open(name, "wb") as file:
         file.write(text)
     with open(name, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as view:
@@ -125,10 +125,12 @@ assert 0 < refused < 24, refused
 fn files_of_other_nodes_are_mapped_for_reading_and_not_for_writing() -> Result<()> {
     let _turn = Turn::take()?;
     let scratch = Scratch::new("nodes-map")?;
-    let mapping = Job::new(&scratch, "run", binary::mayfly()?)
-        .args(["run", "--access", "preload", "--nodes", "local:3"])
-        .args(["--", "python3", "-c", MAPS]);
-    mapping.run_ok().map(drop)
+    let instance = start(&scratch, "maps", &["--access", "preload", "--nodes", "local:3"])?;
+    for node in 0..3 {
+        on_node(&instance, node, r#"mkdir "$MAYFLY_MOUNT/made-on-$MAYFLY_NODE""#)?;
+    }
+    instance.shell("maps", &format!("python3 -c '{MAPS}'")).run_ok()?;
+    instance.stop()
 }
 
 /// Changes a file through several descriptors, and a copy of it outside in the same way.

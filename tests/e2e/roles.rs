@@ -83,6 +83,9 @@ fn a_node_that_is_only_a_client_stores_nothing_and_its_programs_do_everything() 
     let lines: Vec<&str> = said.lines().collect();
     ensure!(lines.len() == 4 && lines[0] == lines[3], "{said}");
     ensure!(lines[1..3] == ["39", "text 40"], "{said}");
+    // Its directories are dealt out, since it owns no names itself.
+    let many = r#"cd "$MAYFLY_MOUNT" && for number in $(seq 16); do mkdir "d$number"; done"#;
+    on_node(&instance, 0, many)?;
     let others = on_node(&instance, 1, r#"cd "$MAYFLY_MOUNT" && cksum < two/large"#)?;
     ensure!(others == lines[0], "{others}");
     let status = instance.status()?;

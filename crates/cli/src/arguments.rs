@@ -208,7 +208,7 @@ pub(crate) struct Start {
     /// Take up the data directory that an instance with --keep left
     #[arg(long, value_name = "DIR", conflicts_with_all = [
         "data_dir", "meta_dir", "chunk_size", "layout", "capacity", "times", "parent_check",
-        "locks", "durability", "shards", "deadline",
+        "locks", "durability", "shards", "deadline", "names",
     ])]
     pub(crate) reopen: Option<PathBuf>,
     /// Name of the instance [default: job-ID in a batch job, otherwise default]
@@ -444,6 +444,11 @@ pub(crate) struct Make {
     /// layout of its own; `mayfly layout --help` explains them [default: $MAYFLY_LAYOUT, or home]
     #[arg(long, value_name = "home|stripe[:W]|hash[:W]|local|pool:NAME[:W]")]
     layout: Option<String>,
+    /// Where the names of a directory are: at one shard of the node whose program has made it,
+    /// until programs of several nodes make names in it (whole), or dealt out over all nodes from
+    /// the beginning (spread) [default: whole]
+    #[arg(long, value_parser = ["whole", "spread"])]
+    names: Option<String>,
     /// Most that files and metadata may use together [default: what the file system has free]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     capacity: Option<u64>,
@@ -568,6 +573,7 @@ impl Make {
                 access: self.access.clone().or_else(|| usual_word(ACCESS)).unwrap_or(usual.access),
                 consistency: (self.consistency.clone().or_else(|| usual_word(CONSISTENCY)))
                     .unwrap_or(usual.consistency),
+                names: self.names.clone().unwrap_or(usual.names),
                 shards,
                 cpus: self.cpus.clone(),
                 io_threads: self.io_threads.unwrap_or(usual.io_threads),

@@ -230,10 +230,11 @@ fn print(report: &Report) {
         println!("  stage       {stage}");
     }
     println!(
-        "  options     chunk-size {}, layout {}, times {}, parent-check {}, locks {}, \
+        "  options     chunk-size {}, layout {}, names {}, times {}, parent-check {}, locks {}, \
          durability {}, consistency {}, shards {}, deadline {} s{}{}",
         size::show(options.chunk_bytes),
         options.layout,
+        options.names,
         options.times,
         switch(options.parent_check),
         switch(options.locks),

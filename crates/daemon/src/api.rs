@@ -106,6 +106,8 @@ pub struct Config {
     pub pools: Vec<Pool>,
     /// Which nodes own slots, and which are servers.
     pub roles: Roles,
+    /// Whether directories are whole at first.
+    pub directories: Directories,
     /// Time stamps that are kept.
     pub times: Times,
     /// What survives what.
@@ -125,6 +127,19 @@ pub struct Config {
     pub io_threads: usize,
     /// Processors that the daemon may use.
     pub processors: usize,
+}
+
+/// Where the names of new directories are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Directories {
+    /// At one shard each, until processes of several nodes make names in them.
+    #[default]
+    Whole,
+    /// Dealt out by their hashes over all shards, from their beginning.
+    Spread,
+    /// Seats are anywhere, and most directories are spread as soon as there are names in them. For
+    /// tests, which meet everything that moves so.
+    Restless,
 }
 
 /// What outlived the daemon's predecessor besides the shared memory.

@@ -31,9 +31,9 @@ fn written(head: &impl Serialize, body: &[u8]) -> Vec<u8> {
 pub fn seeds() -> Vec<Vec<u8>> {
     let open = OpenRef { index: 3, generation: 7 };
     let lent = Description { open, session: SessionId(2), lane: 1, request_id: 3 };
-    let place = Resolved { at: At::Path(FileId(1), b"a/b".to_vec()), follows: 1, restarts: 0 };
+    let place = Resolved { at: At::Path(FileId(1), b"a/b".to_vec(), 5), follows: 1, restarts: 0 };
     let questions = [
-        Question::Lookup { directory: FileId(1), name: b"name".to_vec() },
+        Question::Lookup { directory: FileId(1), name: b"name".to_vec(), upto: 5 },
         Question::Entries { directory: FileId(1), from: 0, until: 9, bytes_max: 4096 },
         Question::Drop { open, closed_by: Some(SessionId(2)), last: true },
         Question::Returned,

@@ -28,7 +28,9 @@ mod striping;
 mod transactions;
 
 pub use crate::{
-    api::{Caller, Clock, Completion, Config, Progress, Reached, Survivors, SystemClock},
+    api::{
+        Caller, Clock, Completion, Config, Directories, Progress, Reached, Survivors, SystemClock,
+    },
     message::Message,
     op_name::name_of,
     shard::{OpenError, Seams, Shard},

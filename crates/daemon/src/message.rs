@@ -83,7 +83,7 @@ pub(crate) fn request_in(op: Op, body: &Body) -> Result<Request<'_>, Malformed> 
 
 /// How far the path of a request (the first one, if it has two) was followed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Resolved {
+pub struct Resolved {
     pub(crate) at: At,
     /// Symbolic links followed.
     pub(crate) follows: u32,
@@ -96,8 +96,8 @@ pub(crate) enum At {
     /// Not at all.
     #[default]
     Start,
-    /// What is left of the path, from this directory.
-    Path(FileId, Vec<u8>),
+    /// What is left of the path, from this directory, which is spread so far.
+    Path(FileId, Vec<u8>, u64),
     /// To this file, through a name or by its identity; a slash followed.
     File { id: FileId, slash: bool, named: bool },
     /// To the part of this file that has the bytes which it is about.
@@ -124,8 +124,8 @@ pub struct Append {
 /// What a shard asks another one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Question {
-    /// What a name stands for. Asked of the dentry's owner.
-    Lookup { directory: FileId, name: Vec<u8> },
+    /// What a name stands for. Asked of the dentry's owner; the directory is spread so far.
+    Lookup { directory: FileId, name: Vec<u8>, upto: u64 },
     /// Where a symbolic link leads. Asked of the inode's home.
     LinkTarget { id: FileId, birth: BirthKey },
     /// A directory. Asked of its home.
@@ -133,8 +133,8 @@ pub enum Question {
     /// The sender is about to have entries of a directory. Asked of its home, and answered when
     /// that is durable.
     Join(FileId),
-    /// The receiver shall be ready to have entries of a directory.
-    Host(FileId),
+    /// The receiver shall be ready to have the entry of a directory with this cookie.
+    Host { directory: FileId, cookie: u64 },
     /// What a member knows of a directory.
     Member(FileId),
     /// Entries of a directory with cookies from `from` up to and without `until`.
@@ -239,7 +239,7 @@ impl Question {
             | Question::LinkTarget { .. }
             | Question::Directory(_)
             | Question::Join(_)
-            | Question::Host(_)
+            | Question::Host { .. }
             | Question::Member(_)
             | Question::Entries { .. }
             | Question::Prepare { .. }
@@ -296,6 +296,8 @@ pub enum Answer {
     },
     /// The steps can be done. Who remembers the names that they change.
     Prepared(Vec<(u32, FileId, Vec<u8>)>),
+    /// The name is not here: its directory is spread so far.
+    Spread(FileId, u64),
     /// An older operation is in the way.
     Busy,
     /// It is not as the asker believes.

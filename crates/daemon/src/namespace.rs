@@ -4,7 +4,8 @@
 //! stands for (`dentry.rs`), and steps at the *home* of an inode, who knows what the file is
 //! (`inode.rs`). `walk.rs` goes from a path to the last of its names; `names.rs`, `rename.rs`,
 //! `open.rs`, `attr.rs`, `xattrs.rs`, `layout.rs`, `list.rs` and `special.rs` are the operations,
-//! put together from such steps. `member.rs` has the directories that are spread over shards.
+//! put together from such steps. `seat.rs` says which shard has a name; `member.rs` has what
+//! directories that are spread have at each shard.
 //!
 //! Invariants:
 //! - An operation checks everything before its first write. An error leaves nothing behind.
@@ -26,6 +27,7 @@ pub(crate) mod open;
 pub(crate) mod pending_create;
 pub(crate) mod removed;
 pub(crate) mod rename;
+pub(crate) mod seat;
 pub(crate) mod special;
 pub(crate) mod state;
 pub(crate) mod temporary;
@@ -38,10 +40,11 @@ use mayfly_meta::{key::DentryKey, record::Inode};
 use mayfly_types::FileId;
 
 use crate::{
+    api::Directories,
     maps::HashMap,
     namespace::{
         dentry_cache::DentryCache,
-        state::{inode::Looked, removed::Removed},
+        state::{inode::Looked, removed::Removed, seats::Seats},
     },
     shards::slots::ShardId,
 };
@@ -64,6 +67,8 @@ pub(crate) struct Namespace {
     pub(crate) touched_record: (FileId, Vec<u8>),
     /// Directories that were removed while processes may still work in them.
     pub(crate) removed: Removed,
+    /// How far directories are spread.
+    pub(crate) seats: Seats,
     /// Numbers of files that are to be made at other shards.
     pub(crate) numbers: HashMap<ShardId, Range<u64>>,
     /// Orphans that nobody has open and that an operation may be about to name.
@@ -73,7 +78,7 @@ pub(crate) struct Namespace {
 }
 
 impl Namespace {
-    pub(crate) fn new(cached_dentries_max: usize) -> Namespace {
+    pub(crate) fn new(cached_dentries_max: usize, directories: Directories) -> Namespace {
         Namespace {
             cache: DentryCache::new(cached_dentries_max),
             remembered: HashMap::default(),
@@ -82,6 +87,7 @@ impl Namespace {
             touched: None,
             touched_record: (FileId::NONE, Vec::new()),
             removed: Removed::default(),
+            seats: Seats::new(directories),
             numbers: HashMap::default(),
             spared_orphans: Vec::new(),
             record: Vec::new(),

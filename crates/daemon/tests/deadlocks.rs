@@ -17,7 +17,7 @@ use mayfly_wire::{
     Request,
 };
 use support::{
-    Node, O_CREAT, O_RDWR, config,
+    Node, O_CREAT, O_RDWR, config_of,
     crowd::{Sent, sent},
     walk,
 };
@@ -57,7 +57,7 @@ const EDEADLK: u32 = 35;
 impl Play {
     fn new(clients: u32, files: usize, shards: u32, seed: u64) -> Play {
         assert_eq!(Errno::EDEADLK.raw() as u32, EDEADLK);
-        let mut node = Node::several(config(), shards, seed, false);
+        let mut node = Node::several(config_of(seed), shards, seed, false);
         node.sessions = (1..=clients).map(|client| (SessionId(client), 100 + client)).collect();
         node.restart();
         let mut opens = BTreeMap::new();

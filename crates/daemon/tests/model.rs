@@ -17,7 +17,7 @@ use mayfly_wire::{Allocate, Link, RemoveXattr, SET_MODE, SET_SIZE, SetAttr, Targ
 use plan::{HANDLES, O_TMPFILE, Op, op};
 use proptest::prelude::*;
 use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
-use support::{Failed, Node, config, set, walk};
+use support::{Failed, Node, config, config_of, set, walk};
 
 /// What an operation shows, in a form that both sides can produce.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -516,7 +516,7 @@ proptest! {
         shards in prop_oneof![Just(2_u32), Just(5)],
         seed in any::<u64>(),
     ) {
-        compare_with(&ops, Node::several(config(), shards, seed, false));
+        compare_with(&ops, Node::several(config_of(seed), shards, seed, false));
     }
 }
 
@@ -533,7 +533,7 @@ proptest! {
         shards in prop_oneof![Just(2_u32), Just(5)],
         seed in any::<u64>(),
     ) {
-        let mut node = Node::several(config(), shards, seed, false);
+        let mut node = Node::several(config_of(seed), shards, seed, false);
         node.several.deaths = 12;
         compare_with(&ops, node);
     }
@@ -553,7 +553,7 @@ proptest! {
         deaths in prop_oneof![Just(0_usize), Just(20)],
         seed in any::<u64>(),
     ) {
-        let mut node = Node::several(config(), shards, seed, false).slowed();
+        let mut node = Node::several(config_of(seed), shards, seed, false).slowed();
         node.several.deaths = deaths;
         compare_with(&ops, node);
     }

@@ -15,7 +15,7 @@ use mayfly_wire::{
     WALK_FOLLOW, Watch, Wire, Writer,
     notices::{Notice, changes},
 };
-use support::{Node, O_CREAT, O_RDWR, SESSION, config, failed, set, walk};
+use support::{Node, O_CREAT, O_RDWR, SESSION, config, config_of, failed, set, walk};
 
 const MOUNT: SessionId = SessionId(7);
 const OTHER: SessionId = SessionId(8);
@@ -54,7 +54,7 @@ fn told(done: &Completion) -> (bool, Vec<Notice>) {
 
 impl Play {
     fn new(shards: u32, seed: u64) -> Play {
-        let mut node = Node::several(config(), shards, seed, false);
+        let mut node = Node::several(config_of(seed), shards, seed, false);
         for (session, pid) in [(MOUNT, 70), (OTHER, 80)] {
             for core in &mut node.cores {
                 core.session_opened(session, pid);

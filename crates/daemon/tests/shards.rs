@@ -19,7 +19,7 @@ use mayfly_wire::{
 };
 use proptest::prelude::*;
 use support::{
-    Node, SESSION, config,
+    Node, SESSION, config, config_of,
     crowd::{Crowd, Sent, sent},
     fsck,
     posting::make_as,
@@ -90,7 +90,7 @@ fn request(what: &Do) -> Sent {
 }
 
 fn crowd_of(shards: u32, seed: u64, deaths: usize) -> Crowd {
-    Crowd::new(Node::several(config(), shards, seed, false), CLIENTS, deaths)
+    Crowd::new(Node::several(config_of(seed), shards, seed, false), CLIENTS, deaths)
 }
 
 fn play(plan: &[(u32, Do, usize)], shards: u32, seed: u64, deaths: usize) {
@@ -236,7 +236,7 @@ fn a_directory_that_is_removed_gets_no_entry_any_more() {
 #[test]
 fn what_other_shards_remember_is_forgotten_before_a_rename_is_acknowledged() {
     for seed in 0..40 {
-        let mut node = Node::several(config(), 5, seed, false);
+        let mut node = Node::several(config_of(seed), 5, seed, false);
         node.mkdir("a").unwrap();
         node.mkdir("a/b").unwrap();
         for name in ["x", "y", "z", "u", "v", "w"] {
@@ -267,7 +267,7 @@ fn what_other_shards_remember_is_forgotten_before_a_rename_is_acknowledged() {
 fn the_number_of_links_is_told_with_the_name_that_it_counts() {
     let removal = Unlink { walk: walk("b", 0), directory: false };
     for seed in 0..50 {
-        let mut node = Node::several(config(), 5, seed, false);
+        let mut node = Node::several(config_of(seed), 5, seed, false);
         let open = node.open("a", support::O_CREAT).unwrap().0;
         node.close(open);
         let link = Link { from: Target::Path(walk("a", 0)), to: walk("b", 0) };

@@ -26,7 +26,8 @@ use std::{
 };
 
 use mayfly_daemon::{
-    Caller, Clock, Completion, Config, Numbering, Progress, Seams, Shard, Survivors, Totals,
+    Caller, Clock, Completion, Config, Directories, Numbering, Progress, Seams, Shard, Survivors,
+    Totals,
 };
 use mayfly_meta::{LmdbOptions, LmdbStore, MemoryDisk, MemoryStore, Store, TreeOptions, TreeStore};
 use mayfly_object::{BY_HAND, DirectoryStore, ObjectStore};
@@ -128,10 +129,17 @@ pub fn config() -> Config {
         uid: 0,
         gid: 0,
         cached_dentries_max: 64,
+        directories: Directories::Spread,
         lease_seconds: mayfly_types::limits::LEASE_SECONDS,
         io_threads: 0,
         processors: usize::MAX,
     }
+}
+
+/// One that has directories in another way with each seed.
+pub fn config_of(seed: u64) -> Config {
+    let ways = [Directories::Restless, Directories::Spread, Directories::Whole];
+    Config { directories: ways[seed as usize % ways.len()], ..config() }
 }
 
 impl Node {

@@ -6,7 +6,7 @@ mod support;
 use mayfly_daemon::Caller;
 use mayfly_types::{Errno, OpenRef};
 use mayfly_wire::{Link, Request, Target};
-use support::{Answer, Node, O_RDWR, SESSION, config, failed, fsck, walk};
+use support::{Answer, Node, O_RDWR, SESSION, config, config_of, failed, fsck, walk};
 
 const O_TMPFILE: u32 = 0o20_200_000;
 const O_EXCL: u32 = 0o200;
@@ -122,7 +122,7 @@ fn a_process_that_dies_while_its_file_is_named_leaves_a_whole_tree() {
     let mut named = [0, 0];
     for seed in 0..300_u64 {
         let daemon_dies = seed % 2;
-        let mut node = Node::several(config(), 3, seed, false);
+        let mut node = Node::several(config_of(seed), 3, seed, false);
         node.mkdir("d").unwrap();
         let open = temporary(&mut node, "d");
         let large = seed % 3 == 0;
@@ -158,7 +158,7 @@ fn a_process_that_dies_while_its_file_is_named_leaves_a_whole_tree() {
 #[test]
 fn files_of_several_shards_get_names_on_all_of_them() {
     for seed in 0..30 {
-        let mut node = Node::several(config(), 3, seed, false);
+        let mut node = Node::several(config_of(seed), 3, seed, false);
         node.several.deaths = 30;
         node.mkdir("d").unwrap();
         for number in 0..10 {

@@ -11,7 +11,7 @@ use mayfly_types::{OpenRef, SessionId};
 use mayfly_wire::{Open, OpenReply, SET_SIZE, SetAttr, Target, Write};
 use proptest::prelude::*;
 use support::{
-    Node, O_CREAT, O_RDWR, config,
+    Node, O_CREAT, O_RDWR, config_of,
     crowd::{Crowd, sent},
     set, walk,
 };
@@ -160,6 +160,6 @@ proptest! {
         deaths in prop_oneof![Just(0_usize), Just(30)],
         seed in any::<u64>(),
     ) {
-        play(&plan, Node::several(config(), shards, seed, false).slowed(), deaths);
+        play(&plan, Node::several(config_of(seed), shards, seed, false).slowed(), deaths);
     }
 }

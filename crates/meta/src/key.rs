@@ -36,6 +36,8 @@ pub const LOCKS: u8 = b'L';
 
 /// First byte of what a member keeps of a directory.
 pub const MEMBER: u8 = b'M';
+/// First byte of how far a directory is spread over shards, at its seat.
+pub const SPREAD: u8 = b'W';
 /// First byte of an operation over several shards that was decided and is not finished.
 pub const INTENT: u8 = b'N';
 /// First byte of the mark that steps of such an operation were done here.

@@ -7,16 +7,18 @@ mod inode;
 mod intent;
 mod part;
 mod small;
+mod step;
 #[cfg(test)]
 mod tests;
 mod xattrs;
 
 pub use inode::{Content, DirectoryNode, Inode, Layout, Origin, Policy};
-pub use intent::{Intent, Maker, Member, PartOf, Step};
+pub use intent::{Intent, Member, Spread};
 pub use part::{Gone, Part, PendingCut};
 pub use small::{
     Append, BirthKey, Counters, HeldLock, Instance, SlotRanges, decode_locks, encode_locks,
 };
+pub use step::{Maker, NamedFile, PartOf, Step};
 pub use xattrs::Xattrs;
 
 use mayfly_types::{FileId, FileKind};

@@ -58,6 +58,8 @@ pub const BEGUN_MAX: usize = 1024;
 /// File data in one request or reply, bytes: as much as a chunk has by default. To wake all threads
 /// that it goes by costs as much as to copy a quarter of it.
 pub const TRANSFER_BYTES_MAX: usize = 512 * 1024;
+/// Names of a directory that move to another shard in one transaction.
+pub const NAMES_MOVED_MAX: usize = 64;
 /// Members of a directory that are asked for entries at the same time.
 pub const LISTED_MEMBERS_MAX: usize = 128;
 /// Records of a shard that are looked at for one page of an inspection.

@@ -40,7 +40,7 @@ fn read(key: &[u8], record: &[u8], tell: &mut dyn FnMut(&Fact<'_>)) -> Result<()
             let (file, spread, cut) = (numbered.ok_or(bad)?, spread(&layout), cut.is_some());
             tell(&Fact::Part(inspection::Part { file, generation, index, spread, cut }));
         }
-        key::ORPHAN | key::UNSETTLED | key::XATTRS | key::LOCKS | key::MADE => {
+        key::ORPHAN | key::UNSETTLED | key::XATTRS | key::LOCKS | key::MADE | key::SPREAD => {
             tell(&mark(numbered.ok_or(bad)?, 0));
         }
         key::APPEND => tell(&mark(key::split_append(key).ok_or(bad)?.0, 0)),
@@ -113,7 +113,12 @@ fn files_of(step: &Step) -> [Option<FileId>; 2] {
         Step::SetName { directory, id, .. } | Step::RemoveName { directory, id, .. } => {
             [Some(*id), Some(*directory)]
         }
-        Step::Moved { id, parent, .. } => [Some(*id), Some(*parent)],
+        Step::Moved { id, parent, .. } | Step::MakeDirectory { id, parent, .. } => {
+            [Some(*id), Some(*parent)]
+        }
+        Step::TakeNames { directory, .. } | Step::GiveNames { directory, .. } => {
+            [Some(*directory), None]
+        }
         Step::AddLink { id, .. }
         | Step::DropLink { id, .. }
         | Step::RemoveDirectory { id, .. }

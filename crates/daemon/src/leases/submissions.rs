@@ -305,7 +305,7 @@ impl Shard {
         let parent = self.load_parent(place.directory)?;
         let owner = owner_in(record);
         let owner = Ownership { gid: parent.inherited_group(owner.gid), ..owner };
-        let id = self.new_id(place.cookie)?;
+        let id = self.new_id(place)?;
         let mut inode = self.new_inode(id, owner, Content::Inline(Vec::new()), parent.layout());
         if !content.is_empty() {
             inode.size_bytes = content.len() as u64;

@@ -45,8 +45,8 @@ impl Shard {
             None => {}
         }
         if !self.owns(directory, name) {
-            let owner = self.place.slots.dentry_owner(directory, name);
-            let question = Question::Lookup { directory, name: name.to_vec() };
+            let owner = self.owner_at(directory, cookie);
+            let question = self.lookup_question(directory, name);
             return match self.fact(owner, question)? {
                 Answer::Found { file, .. } => Ok(file),
                 answer => Err(unexpected(&answer)),
@@ -108,9 +108,9 @@ impl Shard {
 
     /// Remembers a link, if its name may be remembered here.
     fn cache_link(&mut self, directory: FileId, name: &[u8], id: FileId, target: &Arc<[u8]>) {
-        let owner = self.place.slots.dentry_owner(directory, name);
+        let owner = self.name_owner(directory, name);
         if !self.place.alone && owner != self.place.shard {
-            let question = Question::Lookup { directory, name: name.to_vec() };
+            let question = self.lookup_question(directory, name);
             let known = self.fact(owner, question);
             if !matches!(known, Ok(Answer::Found { cacheable: true, .. })) {
                 return;
@@ -127,7 +127,13 @@ impl Shard {
 
     /// Whether the dentry is this shard's.
     pub(super) fn owns(&self, directory: FileId, name: &[u8]) -> bool {
-        self.place.alone || self.place.slots.dentry_owner(directory, name) == self.place.shard
+        self.place.alone || self.name_owner(directory, name) == self.place.shard
+    }
+
+    /// What a name stands for, as its owner is asked.
+    fn lookup_question(&self, directory: FileId, name: &[u8]) -> Question {
+        let upto = self.namespace.seats.spread(directory);
+        Question::Lookup { directory, name: name.to_vec(), upto }
     }
 
     /// Adds or replaces a name.

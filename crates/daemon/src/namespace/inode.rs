@@ -14,10 +14,12 @@ use crate::{
     fault::Outcome,
     namespace::{
         pending_create::is_placed,
-        state::inode::{Located, Looked, Ownership},
+        state::{
+            inode::{Located, Looked, Ownership},
+            walk::Place,
+        },
     },
     shard::Shard,
-    shards::slots::slot_of_cookie,
 };
 
 impl Shard {
@@ -212,9 +214,9 @@ impl Shard {
         }
     }
 
-    /// A new file id whose home is the owner of the dentry with this cookie.
-    pub(crate) fn new_id(&mut self, cookie: u64) -> Outcome<FileId> {
-        self.new_id_in(slot_of_cookie(cookie))
+    /// A new file id whose home is the owner of this name.
+    pub(crate) fn new_id(&mut self, place: &Place) -> Outcome<FileId> {
+        self.new_id_in(self.name_slot(place.directory, place.cookie))
     }
 
     pub(super) fn new_id_in(&mut self, slot: u16) -> Outcome<FileId> {
@@ -278,6 +280,7 @@ impl Shard {
         match inode.content {
             Content::Directory(_) => {
                 self.counters.directories -= 1;
+                self.forget_seat(inode.id)?;
                 self.namespace.removed.insert(Inode { extended: false, ..Inode::clone(inode) });
             }
             Content::Object(_) => {

@@ -160,7 +160,7 @@ impl Shard {
     }
 
     /// A number that no file of another shard has or will have.
-    fn number_at(&mut self, home: ShardId) -> Outcome<u64> {
+    pub(super) fn number_at(&mut self, home: ShardId) -> Outcome<u64> {
         if let Some(number) = self.namespace.numbers.get_mut(&home).and_then(Iterator::next) {
             return Ok(number);
         }

@@ -127,7 +127,7 @@ impl Shard {
         mut from: u64,
     ) -> Outcome<bool> {
         while from <= COOKIE_MAX {
-            let (owner, until) = self.place.slots.run_at(from);
+            let (owner, until) = self.names_at(directory, from);
             if owner == self.place.shard {
                 if self.fill_here(page, directory, (from, until))? {
                     return Ok(page.used > 0);
@@ -191,7 +191,7 @@ impl Shard {
         let bytes_max = bytes_max.min(TRANSFER_BYTES_MAX) as u32;
         let mut questions = Vec::with_capacity(count.min(members.sorted.len()));
         while from <= COOKIE_MAX && questions.len() < count {
-            let (owner, until) = self.place.slots.run_at(from);
+            let (owner, until) = self.names_at(directory, from);
             if owner != self.place.shard
                 && members.contains(owner)
                 && self.known_entries(owner, directory, (from, until)).is_none()

@@ -1,6 +1,9 @@
 //! Operations on names: make a directory, link, symbolic link; remove a name.
 
-use mayfly_meta::record::{BirthKey, Content, Dentry, DirectoryNode, Inode, Step};
+use mayfly_meta::{
+    key,
+    record::{BirthKey, Content, Dentry, Inode, Step},
+};
 use mayfly_transport_shm::posts::names::Standing;
 use mayfly_types::{
     Errno, FileId, FileKind,
@@ -85,7 +88,15 @@ impl Shard {
             return Err(Errno::EMLINK.into());
         }
         let MakeDirectory { mode, uid, gid, .. } = *make;
-        let id = self.add_directory(&place, parent, Ownership { mode, uid, gid })?;
+        let owner = Ownership { mode, uid, gid };
+        self.spread_if_shared(caller, &place)?;
+        let seat = self.chosen_seat(caller, &place);
+        if seat != self.place.shard {
+            let (owner, layout) = (inherited(owner, &parent), *parent.layout());
+            self.make_directory_at(seat, &place, (owner, layout))?;
+            return Ok(Served::Replied);
+        }
+        let id = self.add_directory(&place, parent, owner)?;
         let kind = (place.directory, FileKind::Directory);
         self.consider_delegating(caller, kind, &make.walk, Some(id))?;
         Ok(Served::Replied)
@@ -98,16 +109,10 @@ impl Shard {
         parent: Parent,
         owner: Ownership,
     ) -> Outcome<FileId> {
-        let id = self.new_id(place.cookie)?;
-        let mode = owner.mode | parent.mode() & 0o2000;
-        let owner = Ownership { mode, gid: parent.inherited_group(owner.gid), ..owner };
-        let node = DirectoryNode {
-            parent: place.directory,
-            name: place.name.clone(),
-            ..DirectoryNode::default()
-        };
-        let inode = self.new_inode(id, owner, Content::Directory(node), parent.layout());
-        self.save(&Located { inode: Box::new(inode), fused: None })?;
+        let id = self.new_id_in(self.seat_slot(place))?;
+        let at = (place.directory, place.name.as_slice());
+        let made = self.new_directory(id, inherited(owner, &parent), parent.layout(), at);
+        self.save(&made)?;
         let dentry = Dentry::Plain { id, kind: FileKind::Directory };
         self.put_dentry(place.directory, &place.name, &dentry.encode())?;
         self.touch_directory(parent, 1, 1)?;
@@ -126,7 +131,7 @@ impl Shard {
         let owner =
             Ownership { mode: 0o777, uid: symlink.uid, gid: parent.inherited_group(symlink.gid) };
         let content = Content::Symlink(symlink.target.to_vec());
-        let id = self.new_id(place.cookie)?;
+        let id = self.new_id(&place)?;
         let inode = self.new_inode(id, owner, content, parent.layout());
         self.add_fused(&place, parent, &inode)?;
         Ok(Served::Replied)
@@ -160,7 +165,7 @@ impl Shard {
         }
         let mut parts = Steps::new();
         add_step(&mut parts, self.place.shard, Step::AddLink { id, birth: source.birth() });
-        let owner = self.place.slots.dentry_owner(place.directory, &place.name);
+        let owner = self.owner_at(place.directory, place.cookie);
         let Place { directory, name, .. } = place;
         add_step(&mut parts, owner, Step::SetName { directory, name, id, kind, expected: None });
         self.operate(parts)?;
@@ -316,15 +321,22 @@ impl Shard {
     /// Makes the owner of a name that is to be set ready for it; an error when the directory is
     /// gone.
     pub(super) fn host(&mut self, directory: FileId, name: &[u8]) -> Outcome<()> {
-        let owner = self.place.slots.dentry_owner(directory, name);
+        let cookie = key::cookie(directory, name);
+        let owner = self.owner_at(directory, cookie);
         if self.place.alone || owner == self.place.shard {
             return self.host_here(directory);
         }
-        match self.fact(owner, Question::Host(directory))? {
+        match self.fact(owner, Question::Host { directory, cookie })? {
             Answer::Done => Ok(()),
             answer => Err(unexpected(&answer)),
         }
     }
+}
+
+/// Owner and mode of a directory that is made in another one.
+fn inherited(owner: Ownership, parent: &Parent) -> Ownership {
+    let mode = owner.mode | parent.mode() & 0o2000;
+    Ownership { mode, gid: parent.inherited_group(owner.gid), ..owner }
 }
 
 /// Errors of a name that is to be made.

@@ -168,12 +168,13 @@ impl Shard {
         self.unclaimed(|| place.prepare_locks())?;
         let parent = self.load_parent(place.directory)?;
         self.check_room()?;
+        self.spread_if_shared(caller, &place)?;
         let gid = parent.inherited_group(open.gid);
         let owner = Ownership { mode: open.mode, uid: open.uid, gid };
         if let Some(home) = self.chosen_home(parent.layout(), caller, &place) {
             return Err(self.create_at(home, caller, &place, (owner, *parent.layout())));
         }
-        let id = self.new_id(place.cookie)?;
+        let id = self.new_id(&place)?;
         let inode = self.new_inode(id, owner, Content::Inline(Vec::new()), parent.layout());
         self.add_fused(&place, parent, &inode)?;
         let attr = self.attr_from(&inode, None, &MemberFacts::default())?;

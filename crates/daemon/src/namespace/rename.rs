@@ -165,7 +165,7 @@ impl Shard {
 
     fn add_set(&self, parts: &mut Steps, at: &Place, (id, kind): (FileId, FileKind)) {
         let (directory, name, expected) = (at.directory, at.name.clone(), at.found);
-        let owner = self.place.slots.dentry_owner(directory, &name);
+        let owner = self.owner_at(directory, at.cookie);
         add_step(parts, owner, Step::SetName { directory, name, id, kind, expected });
     }
 

@@ -29,7 +29,7 @@ impl Shard {
         let (at, parent) = self.vacant(&make.walk, kind)?;
         let gid = parent.inherited_group(make.gid);
         let owner = Ownership { mode: make.mode, uid: make.uid, gid };
-        let id = self.new_id(at.cookie)?;
+        let id = self.new_id(&at)?;
         let inode = self.new_inode(id, owner, content, parent.layout());
         self.add_fused(&at, parent, &inode)?;
         Ok(Served::Replied)

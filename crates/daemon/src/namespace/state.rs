@@ -6,4 +6,5 @@ pub(crate) mod inode;
 pub(crate) mod member;
 pub(crate) mod open;
 pub(crate) mod removed;
+pub(crate) mod seats;
 pub(crate) mod walk;

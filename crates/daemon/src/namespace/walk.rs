@@ -105,7 +105,7 @@ impl Shard {
             follows: 0,
             way: None,
         };
-        if let (Which::First, At::Path(directory, rest)) = (which, &self.run.place.at) {
+        if let (Which::First, At::Path(directory, rest, _)) = (which, &self.run.place.at) {
             progress.path = Cow::Owned(rest.clone());
             progress.directory = *directory;
             progress.follows = self.run.place.follows;
@@ -162,9 +162,10 @@ impl Shard {
         if name.len() > NAME_BYTES_MAX || self.owns(progress.directory, name) {
             return Ok(());
         }
-        let at = At::Path(progress.directory, progress.path[start..].to_vec());
+        let upto = self.namespace.seats.spread(progress.directory);
+        let at = At::Path(progress.directory, progress.path[start..].to_vec(), upto);
         let (follows, restarts) = (progress.follows, self.run.place.restarts);
-        let owner = self.place.slots.dentry_owner(progress.directory, name);
+        let owner = self.name_owner(progress.directory, name);
         Err(Fault::Elsewhere(owner, Box::new(Resolved { at, follows, restarts })))
     }
 

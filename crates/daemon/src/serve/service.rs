@@ -4,7 +4,7 @@ use mayfly_transport_tcp::Bytes;
 use mayfly_types::{Errno, FileId, SessionId};
 use mayfly_wire::Request;
 
-use crate::{Message, Shard, ShardId, message::PartPlace};
+use crate::{Message, Shard, ShardId, message::Resolved};
 
 pub use crate::api::{Caller, Completion, Progress, Reached};
 
@@ -53,7 +53,7 @@ pub trait Service {
         answer: &[u8],
     ) -> (u32, Vec<u8>);
     /// A request of this node was sent on to this place, where others like it go.
-    fn learn(&mut self, place: &PartPlace);
+    fn learn(&mut self, place: &Resolved);
     /// A process attached.
     fn session_opened(&mut self, session: SessionId, pid: u32);
     /// Its process image is gone. A request of it that another shard had on its way may still
@@ -135,7 +135,7 @@ impl Service for Shard {
         Shard::adopt_open(self, caller, shard, request, answer)
     }
 
-    fn learn(&mut self, place: &PartPlace) {
+    fn learn(&mut self, place: &Resolved) {
         Shard::learn(self, place);
     }
 

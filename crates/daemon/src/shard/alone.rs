@@ -13,7 +13,7 @@ use mayfly_types::{Durability, Times};
 use mayfly_wire::{Operation, Writer};
 
 use crate::{
-    api::{Completion, Config, Survivors, SystemClock},
+    api::{Completion, Config, Directories, Survivors, SystemClock},
     message::{Answer, Message},
     shard::{Seams, Shard},
     shards::{numbering::Numbering, roles::Roles, slots::ShardId, totals::Totals},
@@ -48,6 +48,7 @@ fn config() -> Config {
         uid: 0,
         gid: 0,
         cached_dentries_max: 64,
+        directories: Directories::Spread,
         lease_seconds: 1,
         io_threads: BY_HAND,
         processors: usize::MAX,

@@ -36,14 +36,17 @@ impl Shard {
             return Err(Fault::Busy);
         }
         Ok(match question {
-            Question::Lookup { directory, name } => self.tell_name(from, *directory, name)?,
+            Question::Lookup { directory, name, upto } => {
+                self.namespace.seats.learn(*directory, *upto);
+                self.tell_name(from, *directory, name)?
+            }
             Question::LinkTarget { id, birth } => self.tell_link(*id, birth)?,
             Question::Directory(id) => Answer::Directory(self.directory_facts(*id)?),
             Question::Join(id) => {
                 self.unclaimed(|| vec![(PrepareLock::Place(*id), false)])?;
                 Answer::Directory(self.join(*id, from.0)?)
             }
-            Question::Host(id) => self.host_here(*id).map(|()| Answer::Done)?,
+            Question::Host { directory, cookie } => self.host_one(*directory, *cookie)?,
             Question::Member(id) => Answer::Member(self.member_facts(*id)?),
             Question::Entries { directory, from, until, bytes_max } => {
                 let (packed, more) = self.entries(*directory, (*from, *until), *bytes_max)?;
@@ -147,6 +150,9 @@ impl Shard {
     }
 
     fn tell_name(&mut self, from: ShardId, directory: FileId, name: &[u8]) -> Outcome<Answer> {
+        if let Some(answer) = self.name_is_elsewhere(directory, key::cookie(directory, name)) {
+            return Ok(answer);
+        }
         let file = self.lookup(directory, name)?;
         let lasting = matches!(file, Some((_, FileKind::Directory | FileKind::Symlink)));
         let claim = [(PrepareLock::Name(directory, name.to_vec()), true)];
@@ -162,6 +168,14 @@ impl Shard {
         Ok(Answer::Found { file, cacheable })
     }
 
+    /// Gets ready to have one entry of a directory.
+    fn host_one(&mut self, directory: FileId, cookie: u64) -> Outcome<Answer> {
+        match self.name_is_elsewhere(directory, cookie) {
+            Some(elsewhere) => Ok(elsewhere),
+            None => self.host_here(directory).map(|()| Answer::Done),
+        }
+    }
+
     /// Gets ready to have entries of a directory.
     pub(crate) fn host_here(&mut self, directory: FileId) -> Outcome<()> {
         self.unclaimed(|| vec![(PrepareLock::Place(directory), false)])?;
@@ -173,7 +187,7 @@ impl Shard {
 
     /// Keeps what may be kept of an answer to a run that first asked then.
     pub(super) fn remember(&mut self, question: &Question, answer: &Answer, asked_at: Option<i64>) {
-        if let Question::Lookup { directory, name } = question
+        if let Question::Lookup { directory, name, .. } = question
             && let Answer::Found { file: Some((id, FileKind::Directory)), cacheable: true } = answer
         {
             let until = self.remembered_until(*directory, name, asked_at);
@@ -190,7 +204,7 @@ impl Shard {
         name: &[u8],
         asked_at: Option<i64>,
     ) -> i64 {
-        let owner = self.place.slots.dentry_owner(directory, name);
+        let owner = self.name_owner(directory, name);
         let lease = self.config.lease_seconds;
         let since = asked_at.unwrap_or(self.now.seconds);
         if self.place.numbering.is_here(owner) { FOR_EVER } else { since + lease }
@@ -199,7 +213,7 @@ impl Shard {
     pub(crate) fn forget_name(&mut self, directory: FileId, name: &[u8]) {
         self.namespace.cache.forget(key::cookie(directory, name));
         let is_it = |question: &Question| match question {
-            Question::Lookup { directory: other, name: also } => {
+            Question::Lookup { directory: other, name: also, .. } => {
                 *other == directory && *also == *name
             }
             _ => false,

@@ -122,7 +122,7 @@ impl Shard {
             now,
             counters: Counters::default(),
             sessions: sessions.map(|(session, pid)| (*session, (*pid).into())).collect(),
-            namespace: Namespace::new(config.cached_dentries_max),
+            namespace: Namespace::new(config.cached_dentries_max, config.directories),
             leases: Leases::new(&node.head),
             files: Files::new(node, (shard, numbering.shards), jobs),
             striping: Striping::numbered_from(first_number),
@@ -139,6 +139,7 @@ impl Shard {
     fn take_up(&mut self) -> Result<(), OpenError> {
         let awaited = self.judge_posted();
         self.take_up_store()?;
+        self.take_up_seats()?;
         self.take_up_opens(&awaited);
         self.take_up_lent();
         self.take_up_appends().map_err(OpenError::Failed)?;

@@ -43,7 +43,13 @@ impl Shard {
                 self.check_set(*directory, name, *kind, *expected)
             }
             Step::RemoveName { directory, name, id, kind } => {
-                Ok(self.name_here(*directory, name)? == Some((*id, *kind)))
+                let is_so = self.name_here(*directory, name)? == Some((*id, *kind));
+                let cookie = key::cookie(*directory, name);
+                Ok(is_so && self.name_is_elsewhere(*directory, cookie).is_none())
+            }
+            Step::TakeNames { directory, .. } => Ok(self.member(*directory)?.is_some()),
+            Step::GiveNames { directory, from, upto, names } => {
+                self.check_give(*directory, (*from, *upto), names)
             }
             Step::RemoveDirectory { id, members } => {
                 let Some(located) = self.present(*id, &BirthKey::default())? else {
@@ -55,7 +61,7 @@ impl Shard {
                 self.check_empty(*id)
             }
             Step::DropMember { id } => self.check_empty(*id),
-            Step::MakeFile { id, .. } => {
+            Step::MakeFile { id, .. } | Step::MakeDirectory { id, .. } => {
                 if !self.is_home(*id) {
                     return Err(Errno::EIO.into());
                 }
@@ -91,6 +97,10 @@ impl Shard {
             Err(Fault::Ask(_)) => return Ok(false),
             Err(fault) => return Err(fault),
         };
+        // A name that has moved meanwhile is planned anew.
+        if self.name_is_elsewhere(directory, key::cookie(directory, name)).is_some() {
+            return Ok(false);
+        }
         if self.name_here(directory, name)? != expected {
             return Ok(false);
         }
@@ -120,26 +130,9 @@ impl Shard {
 
     pub(crate) fn apply_step(&mut self, step: &Step) -> Outcome<()> {
         match step {
-            Step::AddLink { id, birth } => {
-                let mut located = self.load_birth(*id, birth)?;
-                if located.inode.links == 0 {
-                    self.name_orphan(&mut located)?;
-                }
-                located.inode.links += 1;
-                self.attribute_changed(&mut located.inode);
-                self.separate(located).map(drop)
-            }
+            Step::AddLink { id, birth } => self.apply_link(*id, birth),
             Step::Moved { id, birth, parent, name } => {
-                let mut located = self.load_birth(*id, birth)?;
-                if let Ok(node) = located.directory_mut() {
-                    node.parent = *parent;
-                    node.name.clone_from(name);
-                }
-                self.attribute_changed(&mut located.inode);
-                self.separate(located)?;
-                let name = BirthKey { directory: *parent, name: name.clone() };
-                self.files.opens.note_name(*id, name);
-                Ok(())
+                self.apply_move(*id, birth, BirthKey { directory: *parent, name: name.clone() })
             }
             Step::SetName { directory, name, id, kind, .. } => {
                 self.apply_set(*directory, name, (*id, *kind))
@@ -174,6 +167,14 @@ impl Shard {
                 let owner = Ownership { mode: u32::from(*mode), uid: *uid, gid: *gid };
                 self.make_file(*id, owner, layout, maker)
             }
+            Step::MakeDirectory { id, mode, uid, gid, layout, parent, name } => {
+                let owner = Ownership { mode: u32::from(*mode), uid: *uid, gid: *gid };
+                self.make_seat(*id, owner, layout, (*parent, name))
+            }
+            Step::TakeNames { directory, names } => self.take_names(*directory, names),
+            Step::GiveNames { directory, upto, names, .. } => {
+                self.give_names(*directory, *upto, names)
+            }
             Step::SetLayout { id, layout, .. } => {
                 let mut located = self.load_own(*id)?;
                 located.inode.layout = *layout;
@@ -192,8 +193,30 @@ impl Shard {
         }
     }
 
+    fn apply_link(&mut self, id: FileId, birth: &BirthKey) -> Outcome<()> {
+        let mut located = self.load_birth(id, birth)?;
+        if located.inode.links == 0 {
+            self.name_orphan(&mut located)?;
+        }
+        located.inode.links += 1;
+        self.attribute_changed(&mut located.inode);
+        self.separate(located).map(drop)
+    }
+
+    fn apply_move(&mut self, id: FileId, birth: &BirthKey, to: BirthKey) -> Outcome<()> {
+        let mut located = self.load_birth(id, birth)?;
+        if let Ok(node) = located.directory_mut() {
+            node.parent = to.directory;
+            node.name.clone_from(&to.name);
+        }
+        self.attribute_changed(&mut located.inode);
+        self.separate(located)?;
+        self.files.opens.note_name(id, to);
+        Ok(())
+    }
+
     /// Gives an inode a record of its own, if it has none, and leaves a plain dentry.
-    fn separate(&mut self, mut located: Located) -> Outcome<Located> {
+    pub(crate) fn separate(&mut self, mut located: Located) -> Outcome<Located> {
         if let Some(birth) = located.fused.take() {
             let (id, kind) = (located.inode.id, located.inode.kind());
             let dentry = Dentry::Plain { id, kind };

@@ -112,6 +112,7 @@ impl Shard {
                     return;
                 }
                 let Forward { caller, op, body, place } = *forward;
+                self.learn_seat(&place);
                 self.begin_request(caller);
                 let run = Run::at(place);
                 self.run_task(Task::Request { caller, op, body }, run);
@@ -131,6 +132,21 @@ impl Shard {
                     self.run_task(task, run);
                 }
             }
+        }
+    }
+
+    /// A request of this node was sent on to this place, where others like it go.
+    pub(crate) fn learn(&mut self, place: &Resolved) {
+        self.learn_seat(place);
+        if let At::Part(place) = &place.at {
+            self.learn_layout(place);
+        }
+    }
+
+    /// How far a directory is spread, as a request says that was sent here for one of its names.
+    fn learn_seat(&mut self, place: &Resolved) {
+        if let At::Path(directory, _, upto) = &place.at {
+            self.namespace.seats.learn(*directory, *upto);
         }
     }
 
@@ -363,11 +379,15 @@ impl Shard {
         if let (Question::AppendPart { place, .. }, Answer::Retry) = (&asked.question, &answer) {
             self.ask_to_hold_again(place.file);
         }
+        if let Answer::Spread(directory, upto) = &answer {
+            self.namespace.seats.learn(*directory, *upto);
+        }
         let Some(suspended) = self.tasks.suspended.get_mut(&task) else { return };
         suspended.missing -= 1;
         let complete = suspended.missing == 0;
         // A void answer is asked for again when the run misses it.
-        if !asked.void && answer != Answer::Retry {
+        let is_known = !matches!(answer, Answer::Retry | Answer::Spread(..));
+        if !asked.void && is_known {
             if matches!(asked.question, Question::Prepare { .. }) {
                 suspended.run.transaction.elected |= matches!(answer, Answer::Prepared(_));
             }

@@ -71,7 +71,13 @@ impl SlotTable {
         owners.len() as u32
     }
 
-    /// Owner of the dentry `name` in `directory`.
+    /// Owner of a slot.
+    #[must_use]
+    pub fn owner(&self, slot: u16) -> ShardId {
+        self.owners[usize::from(slot)]
+    }
+
+    /// Owner of the dentry `name` in `directory`, if that is spread.
     #[must_use]
     pub fn dentry_owner(&self, directory: FileId, name: &[u8]) -> ShardId {
         self.owners[usize::from(slot::of_dentry(directory, name))]

@@ -82,7 +82,7 @@ impl Shard {
     }
 
     /// A request went to a part: others about that file can go there too.
-    pub(crate) fn learn(&mut self, place: &PartPlace) {
+    pub(crate) fn learn_layout(&mut self, place: &PartPlace) {
         if self.files.opens.file(place.file).is_some_and(|file| file.elsewhere) {
             self.striping.files.places.insert(place.file, place.part);
             self.files.opens.set_flag(place.file, FILE_STRIPED);

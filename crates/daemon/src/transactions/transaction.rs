@@ -24,7 +24,7 @@ use crate::{
     api::Caller,
     fault::{Fault, Outcome, store_failed},
     log,
-    message::{Answer, Question, TransactionId},
+    message::{Answer, Question, Resolved, TransactionId},
     shard::{
         Shard,
         state::{
@@ -273,10 +273,17 @@ impl Shard {
         }
         self.release_prepare_locks(id);
         let (goes_on, made) = (operation.goes_on(), operation.made());
+        let begins_anew = operation.spreads();
         let Transaction { task, caller, run, .. } = operation;
         let Some(task) = task else { return self.wake_when_recovered() };
         self.run = run;
-        if let Some(file) = made {
+        if begins_anew {
+            // Its name may be another shard's now.
+            let restarts = self.run.place.restarts + 1;
+            let place = Resolved { restarts, ..Resolved::default() };
+            self.end_run();
+            self.run_later(task, Run::at(place));
+        } else if let Some(file) = made {
             self.open_made(task, file);
         } else if goes_on {
             self.forget_facts();
@@ -366,11 +373,15 @@ impl Shard {
         if self.namespace.remembered.is_empty() {
             return Vec::new();
         }
-        let names = steps.iter().filter_map(|step| match step {
-            Step::SetName { directory, name, .. } | Step::RemoveName { directory, name, .. } => {
-                Some((*directory, name))
-            }
-            _ => None,
+        let names = steps.iter().flat_map(|step| {
+            let (directory, one, several) = match step {
+                Step::SetName { directory, name, .. }
+                | Step::RemoveName { directory, name, .. } => (*directory, Some(name), &[][..]),
+                Step::GiveNames { directory, names, .. } => (*directory, None, names.as_slice()),
+                _ => (FileId::NONE, None, &[][..]),
+            };
+            let moved = several.iter().map(|moved| &moved.name);
+            one.into_iter().chain(moved).map(move |name| (directory, name))
         });
         names
             .flat_map(|(directory, name)| {

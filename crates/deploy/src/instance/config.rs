@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use mayfly_daemon::{LayoutWords, Pool};
+use mayfly_daemon::{Directories, LayoutWords, Pool};
 use mayfly_fuse::{Consistency, Way};
 use mayfly_types::{
     Durability, Times,
@@ -53,6 +53,9 @@ pub struct Options {
     /// What holds across the mount and the library: `strict` or `session`.
     #[serde(default = "strict")]
     pub consistency: String,
+    /// Where the names of directories are: `whole` or `spread`. The data directory fixes it.
+    #[serde(default = "whole")]
+    pub names: String,
     /// Shards of the daemon. The data directory fixes it.
     #[serde(default = "one")]
     pub shards: u32,
@@ -114,6 +117,10 @@ fn usual_slow() -> u64 {
 }
 
 /// The same of the consistency.
+fn whole() -> String {
+    "whole".to_owned()
+}
+
 fn strict() -> String {
     "strict".to_owned()
 }
@@ -147,6 +154,7 @@ impl Default for Options {
             durability: "process".to_owned(),
             access: "auto".to_owned(),
             consistency: strict(),
+            names: whole(),
             shards: 1,
             cpus: None,
             io_threads: io_threads(),
@@ -169,6 +177,18 @@ impl Options {
             "mtime" => Times::Mtime,
             "all" => Times::All,
             other => bail!("--times {other}: choose none, mtime or all"),
+        })
+    }
+
+    /// Where the names of new directories are.
+    ///
+    /// # Errors
+    /// For a word that is none of the two.
+    pub fn names(&self) -> Result<Directories> {
+        Ok(match self.names.as_str() {
+            "whole" => Directories::Whole,
+            "spread" => Directories::Spread,
+            other => bail!("--names {other}: choose whole or spread"),
         })
     }
 
@@ -234,6 +254,7 @@ impl Options {
         self.placement()?;
         self.access()?;
         self.consistency()?;
+        self.names()?;
         self.times()?;
         self.durability()?;
         let chunk = self.chunk_bytes;
@@ -520,5 +541,8 @@ mod tests {
         let options = Options { times: "some".to_owned(), ..Options::default() };
         assert!(options.check().is_err());
         assert_eq!(Options::default().times().expect("the default is a word"), Times::Mtime);
+        let options = Options { names: "wide".to_owned(), ..Options::default() };
+        assert!(options.check().is_err());
+        assert_eq!(Options::default().names().expect("the default is a word"), Directories::Whole);
     }
 }

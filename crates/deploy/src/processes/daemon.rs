@@ -11,7 +11,8 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use mayfly_daemon::{
-    Config as CoreConfig, LayoutWords, Roles, Seams, Shard, Survivors, SystemClock, Totals,
+    Config as CoreConfig, Directories, LayoutWords, Roles, Seams, Shard, Survivors, SystemClock,
+    Totals,
     serve::{self, Ending, Opener, Place},
 };
 use mayfly_meta::{LmdbOptions, LmdbStore, MemoryStore, Store, TreeOptions, TreeStore};
@@ -156,20 +157,25 @@ fn core_config(config: &Config, capacity_bytes: u64) -> Result<CoreConfig> {
         cached_dentries_max: CACHED_DENTRIES_MAX,
         io_threads: config.options.io_threads as usize,
         processors,
+        directories: config.options.names()?,
         lease_seconds: limits::lease_seconds(config.options.deadline_ms()),
     })
 }
 
-/// How far one shard's records may grow. Names are dealt out by hash, so about evenly: twice an
-/// even part is never the first bound that is met, which is the capacity over all shards; and the
-/// address space has room for so much of each.
-fn limit_bytes(capacity_bytes: u64, shards: u32) -> u64 {
-    (capacity_bytes / u64::from(shards)).saturating_mul(2).max(LIMIT_BYTES_MIN).min(capacity_bytes)
+/// How far one shard's records may grow. Where names are dealt out by their hashes each has about
+/// as many: twice an even part is never the first bound that is met, which is the capacity over all
+/// shards. One that has whole directories may have them all.
+fn limit_bytes(capacity_bytes: u64, shards: u32, directories: Directories) -> u64 {
+    let even = (capacity_bytes / u64::from(shards)).saturating_mul(2).max(LIMIT_BYTES_MIN);
+    match directories {
+        Directories::Spread => even.min(capacity_bytes),
+        Directories::Whole | Directories::Restless => capacity_bytes,
+    }
 }
 
 fn open_store(config: &Config, place: &Place, capacity_bytes: u64) -> Result<Box<dyn Store>> {
     let durability = config.options.durability()?;
-    let limit_bytes = limit_bytes(capacity_bytes, config.options.shards);
+    let limit_bytes = limit_bytes(capacity_bytes, config.options.shards, config.options.names()?);
     let directory = config.meta_dir_of(place.shard());
     let store = open_records(&directory, durability, limit_bytes)?;
     // With more shards the tree has only a part of the names.
@@ -236,11 +242,12 @@ mod tests {
 
     #[test]
     fn the_records_of_one_shard_may_take_all_and_those_of_many_no_less_than_their_part() {
-        assert_eq!(limit_bytes(1 << 40, 1), 1 << 40);
-        assert_eq!(limit_bytes(1 << 40, 2), 1 << 40);
-        assert_eq!(limit_bytes(1 << 40, 16), 1 << 37);
-        assert_eq!(limit_bytes(80 << 20, 16), 64 << 20);
-        assert_eq!(limit_bytes(1 << 20, 16), 1 << 20);
+        assert_eq!(limit_bytes(1 << 40, 1, Directories::Spread), 1 << 40);
+        assert_eq!(limit_bytes(1 << 40, 2, Directories::Spread), 1 << 40);
+        assert_eq!(limit_bytes(1 << 40, 16, Directories::Spread), 1 << 37);
+        assert_eq!(limit_bytes(80 << 20, 16, Directories::Spread), 64 << 20);
+        assert_eq!(limit_bytes(1 << 20, 16, Directories::Spread), 1 << 20);
+        assert_eq!(limit_bytes(1 << 40, 16, Directories::Whole), 1 << 40);
     }
 
     #[test]

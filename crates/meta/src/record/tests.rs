@@ -200,16 +200,28 @@ fn the_steps_of_an_intent_come_back() {
     let (id, birth) = (FileId(5), BirthKey { directory: FileId(1), name: b"n".to_vec() });
     let (directory, name, kind) = (FileId(1), b"n".to_vec(), FileKind::Directory);
     let (layout, maker) = (Layout::default(), Maker { node: 1, session: 2, request_id: 3 });
+    let names = vec![NamedFile { name: name.clone(), id, kind }];
     let steps = vec![
         Step::MakeFile { id, mode: 0o644, uid: 1, gid: 2, layout, maker },
+        Step::MakeDirectory {
+            id,
+            mode: 0o755,
+            uid: 1,
+            gid: 2,
+            layout,
+            parent: directory,
+            name: name.clone(),
+        },
         Step::AddLink { id, birth: birth.clone() },
         Step::Moved { id, birth: birth.clone(), parent: directory, name: name.clone() },
         Step::SetName { directory, name: name.clone(), id, kind, expected: None },
         Step::SetName { directory, name: name.clone(), id, kind, expected: Some((id, kind)) },
+        Step::TakeNames { directory, names: names.clone() },
         Step::UpdateMember { id, mode: 0o755, gid: 1, forget_times: true },
         Step::SetLayout { id, layout, members: vec![3] },
         Step::SetMemberLayout { id, layout },
         Step::RemoveName { directory, name, id, kind },
+        Step::GiveNames { directory, from: 7, upto: u64::MAX, names },
         Step::DropLink { id, birth },
         Step::RemoveDirectory { id, members: vec![1, 2] },
         Step::DropMember { id },

@@ -8,7 +8,7 @@ use mayfly_wire::Op;
 
 use crate::{
     Message, ShardId, log,
-    message::{Answer, At, Forward, Question, Resolved},
+    message::{Answer, Forward, Question, Resolved},
     serve::{
         Caller, Completion, Reached, Service,
         network::net::{
@@ -280,9 +280,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
     }
 
     fn elsewhere(&mut self, net: &Net, away: Away, shard: ShardId, place: Resolved) {
-        if let At::Part(place) = &place.at {
-            self.shard.service.learn(place);
-        }
+        self.shard.service.learn(&place);
         let numbering = self.shard.peers.numbering();
         if shard.0 >= numbering.all() {
             self.shard.answer(Completion::failed(away.caller, Errno::EIO), Waited::Shards);

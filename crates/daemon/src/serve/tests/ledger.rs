@@ -26,7 +26,7 @@ use mayfly_wire::{Op, Request};
 
 use crate::{
     Message, ShardId,
-    message::{Answer, Forward, PartPlace, Question, Resolved},
+    message::{Answer, Forward, Question, Resolved},
     serve::{Caller, Completion, Opener, Place, Progress, Reached, Service},
 };
 
@@ -296,7 +296,7 @@ impl Service for Ledger {
         (0, answer.to_vec())
     }
 
-    fn learn(&mut self, _place: &PartPlace) {}
+    fn learn(&mut self, _place: &Resolved) {}
 
     fn session_opened(&mut self, _session: SessionId, _pid: u32) {}
 

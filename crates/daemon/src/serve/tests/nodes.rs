@@ -27,7 +27,7 @@ use mayfly_wire::{
 };
 
 use crate::{
-    Config, Pool, Roles, Seams, Shard, Survivors, SystemClock, Totals,
+    Config, Directories, Pool, Roles, Seams, Shard, Survivors, SystemClock, Totals,
     serve::{Ending, Nodes, Opener, Place, run, sessions::channel::Message, tests::host::Host},
 };
 
@@ -92,6 +92,7 @@ impl Opener for Files {
             uid: 1,
             gid: 1,
             cached_dentries_max: 1000,
+            directories: Directories::Spread,
             lease_seconds: LEASE_SECONDS,
             io_threads: 1,
             processors: usize::MAX,

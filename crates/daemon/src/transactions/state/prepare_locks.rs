@@ -97,7 +97,20 @@ impl PrepareLocks {
 /// What a step needs.
 pub(crate) fn prepare_locks_of(step: &Step) -> Vec<Wanted> {
     match step {
-        Step::MakeFile { id, .. } | Step::Moved { id, .. } => vec![(PrepareLock::File(*id), true)],
+        Step::MakeFile { id, .. } | Step::MakeDirectory { id, .. } | Step::Moved { id, .. } => {
+            vec![(PrepareLock::File(*id), true)]
+        }
+        Step::TakeNames { directory, names } => names
+            .iter()
+            .map(|moved| (PrepareLock::Name(*directory, moved.name.clone()), true))
+            .chain([(PrepareLock::Place(*directory), false)])
+            .collect(),
+        // Nothing is made in it meanwhile, and what moves stands for the same.
+        Step::GiveNames { directory, names, .. } => names
+            .iter()
+            .map(|moved| (PrepareLock::File(moved.id), true))
+            .chain([(PrepareLock::Place(*directory), true)])
+            .collect(),
         Step::AddLink { id, .. } | Step::DropLink { id, .. } => {
             vec![(PrepareLock::File(*id), true), (PrepareLock::Links(*id), true)]
         }

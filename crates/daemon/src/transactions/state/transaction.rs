@@ -113,9 +113,16 @@ impl Transaction {
         task.is_some_and(|task| self.run.is_over(task.op()))
     }
 
+    /// It only makes way for its request, which begins anew then.
+    pub(crate) fn spreads(&self) -> bool {
+        let mut steps = self.parts.iter().flat_map(|(_, steps)| steps);
+        self.task.is_some() && steps.any(|step| matches!(step, Step::GiveNames { .. }))
+    }
+
     /// The request is run again when other shards are ready, instead of being answered.
     pub(crate) fn goes_on(&self) -> bool {
-        matches!(&self.task, Some(Task::Request { op: Op::SetAttr | Op::Open, .. }))
+        let goes_on = matches!(&self.task, Some(Task::Request { op: Op::SetAttr | Op::Open, .. }));
+        goes_on || self.spreads()
     }
 }
 

@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn what_is_said_is_what_is_heard() {
         let place =
-            Resolved { at: At::Path(FileId(7), b"a/b\n".to_vec()), follows: 3, restarts: 1 };
+            Resolved { at: At::Path(FileId(7), b"a/b\n".to_vec(), 9), follows: 3, restarts: 1 };
         let call = Call::Forward {
             to: 5,
             session: SessionId(9),
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn garbage_and_what_was_cut_off_is_no_message() {
-        let question = Question::Lookup { directory: FileId(1), name: b"name".to_vec() };
+        let question = Question::Lookup { directory: FileId(1), name: b"name".to_vec(), upto: 9 };
         let bytes = written(&Call::Ask { from: 1, to: 2, question }, b"");
         for length in 0..bytes.len() {
             assert_eq!(decode::<Call>(&bytes[..length]), None, "{length} bytes");
@@ -191,7 +191,7 @@ mod tests {
             Call::Cancel { session, request_id: 1 },
             Call::Gone { session: SessionId(1), pid: 1, successor: Some(session) },
             Call::Introduce { sessions: vec![(SessionId(1), 7), (session, 7)] },
-            ask(Question::Lookup { directory: FileId(1), name: name.clone() }),
+            ask(Question::Lookup { directory: FileId(1), name: name.clone(), upto: 0 }),
             ask(Question::Entries { directory: FileId(1), from: 0, until: 1, bytes_max: u32::MAX }),
             ask(Question::Standing(vec![lent; OPEN_FILES_MAX as usize + 1])),
             ask(Question::Standing(vec![Description { session, ..lent }])),
