@@ -2,17 +2,17 @@
 //!
 //! Daemons find each other through whoever starts them. The command line starts a *relay*
 //! ([`relay`]) and gives it the settings, the instance's secret among them, on a pipe. The relay
-//! starts a process for each node of its own host ([`agent`]), and reaches other hosts through a
-//! *launcher* ([`launcher`]), where the same program relays for those. Each node makes its
-//! directories, opens a socket on whatever port is free, and says where. When all have done so, the
-//! list goes down ([`members`]); each starts its daemon and says when that serves. The answer of
-//! the last is the end of the start: nothing is looked at again and again, nothing is shared.
+//! starts a process for each node of its own host ([`agent`]). It reaches other hosts through a
+//! *launcher* ([`launcher`]): the same program is a relay there, too. Each node makes its
+//! directories, opens a socket on any free port, and says where that is. When all have done so, the
+//! list goes down ([`members`]). Each node starts its daemon and says when that serves. The start
+//! ends with the answer of the last node. Nobody polls, and nothing is shared.
 //!
-//! Until the nodes are left to themselves by one word, they end when their line is cut. The word is
-//! given to the relay, which is out of the terminal's reach and passes it on whatever happens to
-//! the command line; so a `mayfly start` that is killed leaves all of them or none.
+//! The nodes end when their line is cut, until one word leaves them to themselves. The relay gets
+//! that word. It is out of the terminal's reach, and passes the word on whatever happens to the
+//! command line. So a `mayfly start` that is killed leaves all nodes or none.
 //!
-//! Looking, reading logs and stopping go the same way, with another job for the relays.
+//! Status, logs and stopping go the same way, with another job for the relays.
 
 mod agent;
 mod batch;
@@ -55,8 +55,8 @@ pub fn this_host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Does a list of hosts mean the machine on which we are? Slurm may call it otherwise than it calls
-/// itself (`NodeHostname`).
+/// Does a list of hosts mean the machine on which we are? Slurm may have another name for it than
+/// the machine itself has (`NodeHostname`).
 #[must_use]
 pub fn is_this_machine(host: &str) -> bool {
     let short = |name: &str| name.split('.').next().unwrap_or_default().to_owned();

@@ -1,8 +1,8 @@
 //! Signals that a batch system, or an impatient user, sends to every process of a job.
 //!
-//! They are meant for the job's programs, which may want to save something then: their file system
-//! lives on until whoever started it is gone or says so. An instance that was left to itself has
-//! nobody else to say it, and takes SIGTERM as the word to end.
+//! They are meant for the job's programs, which may want to save something then. So their file
+//! system lives on until the process that started it has ended or says so. An instance that was
+//! left to itself has nobody who says so. It takes SIGTERM as the word to end.
 
 use std::{
     os::unix::net::UnixStream,
@@ -15,7 +15,7 @@ use signal_hook::{
     flag, low_level,
 };
 
-/// None of these ends this process from now on.
+/// From now on none of these signals ends this process.
 ///
 /// # Errors
 /// What the kernel says.
@@ -27,7 +27,7 @@ pub(crate) fn outlive() -> Result<()> {
     Ok(())
 }
 
-/// Can be read from once somebody has sent SIGTERM.
+/// A descriptor that can be read from once somebody has sent SIGTERM.
 ///
 /// # Errors
 /// What the kernel says.

@@ -1,11 +1,11 @@
 //! What a running instance says of itself.
 //!
-//! The supervisor is asked first: it answers whatever its daemon does. Then the daemon, as an
-//! attached process asks it, unless it is known that no answer would come.
+//! The supervisor is asked first: it answers whatever its daemon does. Then the daemon is asked, as
+//! an attached process asks it, unless it is known that no answer would come.
 //!
-//! [`activity`] says what a node has done since it began, and [`work`] what its processes do, from
-//! what each counts in shared memory. All of it is read and nothing of it changed, so looking at an
-//! instance costs the instance nothing.
+//! [`activity`] says what a node has done since it began. [`work`] says what its processes do; each
+//! process counts that in shared memory. All this is only read. So a look at an instance costs the
+//! instance nothing.
 
 pub(crate) mod activity;
 mod work;
@@ -38,7 +38,7 @@ pub enum State {
     Serving,
     /// It cannot: somebody has stopped its process (SIGSTOP, a debugger).
     Stopped,
-    /// It did not within a request's deadline.
+    /// It did not answer within a request's deadline.
     Silent,
     /// It died, and the content of the instance with it (`--durability none`).
     Lost,
@@ -64,7 +64,7 @@ pub struct Report {
     pub mounted_by: Option<&'static str>,
     /// Where the instance is mounted.
     pub mounts: Vec<PathBuf>,
-    /// What its processes take.
+    /// The memory and processor time that its processes take.
     pub processes: Vec<Usage>,
     /// What the daemon says.
     #[serde(flatten)]
@@ -74,7 +74,7 @@ pub struct Report {
     pub detail: Option<Box<Detail>>,
 }
 
-/// How much is told.
+/// How much the report has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Depth {
     /// Sums.
@@ -108,7 +108,7 @@ pub struct Counted {
     pub transactions: u64,
     /// Files that processes have made without waiting for it, since the instance began.
     pub posted: u64,
-    /// Those of them, and directories and removals, that were not executed yet.
+    /// Files, directories and removals among these that were not executed yet.
     pub posted_waiting: u64,
     /// Processes with a request that no thread has taken up yet.
     pub processes_waiting: u64,
@@ -120,7 +120,7 @@ pub struct Counted {
     pub work: Work,
 }
 
-/// What became of the waits of the thread that takes requests, since the instance began.
+/// The waits of the thread that takes requests, and their ends, since the instance began.
 #[derive(Debug, Clone, Serialize)]
 pub struct Waits {
     /// Polls that found something to do.
@@ -176,13 +176,13 @@ impl Waits {
 /// Asks the instance.
 ///
 /// # Errors
-/// When the supervisor does not answer, or answers what makes no sense. A daemon that does not
-/// answer is no error here: see [`Report::trouble`].
+/// When the supervisor does not answer, or its answer makes no sense. A daemon that does not answer
+/// is no error here: see [`Report::trouble`].
 pub fn report(config: Config) -> Result<Report> {
     report_in(config, Depth::Sums)
 }
 
-/// The same, as deep as is wanted.
+/// The same, with as many details as are wanted.
 ///
 /// # Errors
 /// As [`report`].

@@ -7,7 +7,7 @@ use crate::{Class, Lane, NodeId, RequestId};
 pub struct Ticket {
     /// Who asks.
     pub node: NodeId,
-    /// Which life of its daemon.
+    /// Which of its daemons, by number of starts.
     pub incarnation: u64,
     /// The number of the request there.
     pub id: RequestId,
@@ -18,7 +18,7 @@ pub struct Ticket {
 pub enum Event {
     /// A request, delivered at most once. Its credit goes back when the event is taken.
     Request {
-        /// To be named in the reply.
+        /// The reply has to name it.
         ticket: Ticket,
         /// Its class.
         class: Class,
@@ -36,7 +36,7 @@ pub enum Event {
         /// What it says.
         body: Vec<u8>,
     },
-    /// Nobody waits for the reply to this request any more. It may be answered all the same.
+    /// Nobody waits for the reply to this request any more. A reply does no harm.
     Cancelled(Ticket),
     /// There will be no reply to a request of this program.
     Lost {
@@ -58,8 +58,8 @@ pub enum Event {
         /// For this class.
         class: Class,
     },
-    /// The connection to a node (its message lane) came up or was lost. Only the latest state is
-    /// kept for who does not look.
+    /// The connection to a node (its message lane) came up or was lost. A program that does not
+    /// look in time gets the latest state only.
     Peer {
         /// The node.
         node: NodeId,
@@ -79,7 +79,7 @@ pub enum Cause {
     Cancelled,
 }
 
-/// What became of a request without a reply.
+/// Whether a request without a reply may have been executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fate {
     /// It was never sent: nothing happened.
@@ -91,11 +91,11 @@ pub enum Fate {
 /// Whether a node can be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PeerState {
-    /// It is connected, and this is the life of its daemon.
+    /// It is connected.
     Up {
         /// Grows with every start of the daemon.
         incarnation: u64,
     },
-    /// It was, or an attempt to connect failed.
+    /// The connection was lost, or an attempt to connect failed.
     Down,
 }

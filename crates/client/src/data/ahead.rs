@@ -1,9 +1,9 @@
-//! A long transfer by requests: several are under way at a time, so that what each waits for (a
-//! switch of threads, another node) is waited for at the same time.
+//! A long transfer by requests. Several requests are under way at a time. So they wait at the same
+//! time for switches of threads and for other nodes.
 //!
-//! They begin at multiples of a transfer. The first that fails or falls short ends the transfer:
-//! what counts is what came before it. Later ones that were under way may have been done all the
-//! same; of a write they leave bytes behind what the call says it has written.
+//! Requests begin at multiples of the longest transfer. The first one that fails or falls short
+//! ends the transfer, and only the requests before it count. Later ones that were under way may
+//! have been done all the same. Those of a write leave bytes behind the end that the call reports.
 
 use mayfly_sys::{
     file::IoVec,
@@ -15,7 +15,7 @@ use mayfly_wire::{Operation, Read, Write};
 
 use crate::{Client, Descriptors, OpenFile};
 
-/// Requests of one transfer at a time; a process has more lanes, which others of its threads need.
+/// Requests of one transfer at a time. A process has more lanes, but its other threads need these.
 const WINDOW: usize = 4;
 
 /// A request under way.
@@ -29,7 +29,7 @@ struct Piece {
 struct Progress {
     /// Bytes from the beginning that are done for certain.
     done: usize,
-    /// It goes no further: an error, or the end of the file.
+    /// Why it goes no further: an error, or the end of the file.
     over: Option<Result<(), Errno>>,
 }
 
@@ -55,8 +55,8 @@ fn piece_bytes(offset: u64, at: usize, bytes: usize) -> usize {
 }
 
 impl<T: Transport, D: Descriptors> Client<T, D> {
-    /// Writes a run of the host's memory at `offset`: bytes that are written, and why no more, if
-    /// that is an error. Nothing, when requests cannot be under way side by side.
+    /// Writes a run of the host's memory at `offset`. Returns the bytes that are written, and the
+    /// error that kept it from writing more. `None` when requests cannot be under way side by side.
     ///
     /// # Safety
     /// The host wants its memory at `run` read.
@@ -120,7 +120,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         let mut flight: [Option<Piece>; WINDOW] = [const { None }; WINDOW];
         let mut progress = Progress { done: 0, over: None };
         let mut sent = 0;
-        // The oldest is always in the next place that is filled.
+        // The oldest request is always in the place that is filled next.
         for slot in (0..WINDOW).cycle() {
             let Some(slot) = flight.get_mut(slot) else { break };
             if let Some(Piece { begun, at, bytes }) = slot.take() {
@@ -139,7 +139,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
                 *slot = Some(Piece { begun, at: sent, bytes: count });
                 sent += count;
             }
-            // What could not begin, the caller does one by one.
+            // The caller does one by one what could not begin here.
             if flight.iter().all(Option::is_none) {
                 break;
             }

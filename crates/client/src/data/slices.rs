@@ -1,5 +1,5 @@
-//! Reading and writing memory of the caller's own, for skins that serve others' calls by messages
-//! and so never see a pointer of the host's.
+//! Reading and writing memory of the caller's own. This is for skins that serve calls of other
+//! processes by messages: they never see a pointer of the host's.
 
 use mayfly_sys::file::IoVec;
 use mayfly_transport::Transport;
@@ -20,8 +20,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         unsafe { self.read_at(open, offset, &piece) }
     }
 
-    /// Has `step` read the file's object by itself, with offsets and length as the file's. `None`
-    /// when there is none that this process may use, or not any more when `step` had done.
+    /// Has `step` read the file's object by itself. Offsets and length are those of the file.
+    /// `None` when this process may use no object, or may not any more when `step` is done.
     ///
     /// # Errors
     /// As pread, and those of `step`.
@@ -46,7 +46,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         offset: Option<u64>,
         from: &[u8],
     ) -> Result<usize, Errno> {
-        // A piece that is written from is only read.
+        // The bytes to write are only read.
         let piece = [IoVec { base: from.as_ptr().cast_mut(), bytes: from.len() }];
         match offset {
             Some(offset) => {

@@ -1,9 +1,10 @@
-//! Objects of files that are read by descriptions that are lent.
+//! Objects of files that are read by lent descriptions.
 //!
-//! A place of what is lent has one object: that of the file that was read by it last. It stays open
-//! when the description is closed, until another file's takes its descriptor over; an object that
-//! is removed meanwhile was cut before, so nothing of it is held. Users of a place are counted. Who
-//! would have to wait, for users or for whoever changes the place, does without instead.
+//! Each place for a lent description has one object: that of the file that was read through it
+//! last. The object stays open when the description is closed, until the object of another file
+//! takes its descriptor over. An object that is removed meanwhile was cut before, so it holds no
+//! space. Users of a place are counted. Nobody waits, neither for users nor for a thread that
+//! changes the place: who would have to wait does without the object.
 
 use core::sync::atomic::{
     AtomicI32, AtomicU32, AtomicU64,
@@ -63,7 +64,7 @@ impl Place {
         None
     }
 
-    /// Has another object from here on, unless somebody uses this one; false then.
+    /// Gives the place another object. False, and nothing is changed, when somebody uses this one.
     fn change(
         &self,
         (id, generation): (FileId, u32),
@@ -77,7 +78,7 @@ impl Place {
         self.descriptor.store(opened.map_or(0, |descriptor| descriptor + 1), Relaxed);
         self.id.store(id.0, Relaxed);
         self.generation.store(generation, Relaxed);
-        // Others may have been counted meanwhile, who have seen the mark.
+        // Others may have been counted meanwhile. They have seen the mark.
         self.users.fetch_and(!CHANGING, Release);
         opened.is_some()
     }

@@ -1,9 +1,10 @@
-//! Where ways led that this process has gone ([`mayfly_records::way`]).
+//! Where the ways led that this process has gone ([`mayfly_records::way`]).
 //!
-//! There is a place for each of a few ways, by what they are; another one takes it over. A reader
-//! looks at a place's turn before and after: an odd one, or another one, and it walks. So nobody
-//! waits here, not even a signal's handler that meets its own thread's writing; and a child that
-//! was forked while another thread wrote does without that place.
+//! The hash of a way says its place. Another way with the same place replaces it. Each place has a
+//! number, its turn. A reader looks at the turn before and after it reads. When the turn is odd or
+//! has changed, the reader walks the way instead. So nobody waits here, not even a signal handler
+//! that interrupts its own thread's writing. A child that was forked while another thread wrote
+//! does without that place.
 
 use core::sync::atomic::{
     AtomicU64,
@@ -93,8 +94,8 @@ impl Place {
     }
 }
 
-/// The bytes of a path as words. The last ones are taken together with some before them; of a path
-/// that is shorter than a word, with zeros.
+/// The bytes of a path as words. The last word has some bytes of the word before it as well. A path
+/// that is shorter than a word is filled up with zeros.
 fn words(path: &[u8]) -> impl Iterator<Item = u64> {
     let (whole, rest) = path.as_chunks::<8>();
     let last = match (rest, path.last_chunk::<8>()) {
@@ -160,7 +161,7 @@ mod tests {
             place.turn.fetch_add(1, Relaxed);
         }
         assert_eq!(ways.recall(way(b"a/", 1)), None);
-        // Nor is it written by two.
+        // Nor do two write it at the same time.
         ways.remember(way(b"a/", 1), FileId(8));
         for place in &ways.0 {
             place.turn.fetch_add(1, Relaxed);

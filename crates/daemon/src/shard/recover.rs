@@ -1,9 +1,9 @@
 //! Opening a shard: a new one, or one whose daemon died.
 //!
 //! The store gives back every acknowledged operation. Open files are in the node region, which the
-//! supervisor kept: each entry is checked against the store and against who still lives. What
-//! nobody holds any more is finished as its owner would have: orphans are removed, sizes settled,
-//! locks dropped.
+//! supervisor kept. Each entry is checked against the store, and against the sessions that still
+//! live. A file that nobody holds any more is finished as its owner would have done: orphans are
+//! removed, sizes settled, locks dropped.
 
 use std::{fmt, sync::atomic::Ordering::Relaxed};
 
@@ -34,8 +34,8 @@ use crate::{
     transactions::Transactions,
 };
 
-/// Above so many bits, the age of an operation and the number of a wait have the number of starts
-/// of its daemon.
+/// The age of an operation, and the number of a wait, have the number of starts of their daemon in
+/// the bits above these.
 const STARTS_SHIFT: u32 = 32;
 
 /// Why a shard cannot be opened.
@@ -49,7 +49,7 @@ pub enum OpenError {
     OtherChunkSize(u64),
     /// The store is another shard's.
     OtherShard(u32),
-    /// The instance was made with so many shards that own names.
+    /// The instance was made with another number of shards that own names; this is that number.
     OtherShards(u32),
     /// Names belonged to other shards when the instance was made.
     OtherOwners,
@@ -103,7 +103,7 @@ impl Shard {
     pub fn open(config: Config, parts: Seams, survivors: &Survivors) -> Result<Shard, OpenError> {
         let Seams { store, objects, node, clock, shard, numbering, totals, wake } = parts;
         let now = clock.now();
-        // Numbers of an earlier daemon may still be in use elsewhere.
+        // Numbers that an earlier daemon gave may still be in use elsewhere.
         let first_number = u64::from(node.head.daemon_starts.load(Relaxed)) << STARTS_SHIFT;
         let slots = SlotTable::of(1, &config.roles.owners(numbering));
         let alone = numbering.all() == 1;
@@ -150,7 +150,7 @@ impl Shard {
         self.take_up_locks()?;
         self.take_up_doomed()?;
         self.take_up_operations()?;
-        // Behind these: they may be cuts of such files.
+        // After those above: they may be cuts of such files.
         self.take_up_gone()?;
         self.take_up_begun();
         self.take_up_posted();

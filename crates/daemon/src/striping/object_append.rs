@@ -1,20 +1,20 @@
 //! Bytes that a file's home appends to a part, once each.
 //!
-//! Each is told whose request it is of, and by that the part knows what it has had of it: all of it
-//! from the first byte to the last one, as far as the part has them, since they come in their order
-//! and one append to a file after the other. What has been had is not written again when the home
-//! has died and asks once more, whatever others have written over it meanwhile. It is forgotten
-//! when the home says that the append is over, or asks for another one, and when the file is cut:
-//! nobody asks for those bytes at that place any more.
+//! The home says which request the bytes are of. By that the part knows which bytes of the append
+//! it has had: those from the first one up to some place, since bytes come in order, and one append
+//! to a file after the other. A home that has died asks once more. Then the part does not write
+//! again what it has had, whatever others have written over it meanwhile. The part forgets the
+//! append when the home says that it is over or asks for another one, and when the file is cut.
+//! Nobody asks for those bytes at that place any more.
 //!
-//! The daemon of the part may die as well. So all that is in the node's memory too, before the
-//! first byte is written (`files/in_doubt.rs`), and nothing of it that is done is asked for in
-//! vain. Of what was under way nobody knows how much is there: until the home has asked again
-//! everybody else who uses the part waits, and finds the bytes as if they had been written before.
-//! A home that does not ask again because its own daemon died and nobody repeats the request says
-//! so.
+//! The daemon of the part may die as well. So all this is in the node's memory too, before the
+//! first byte is written (`files/in_doubt.rs`), and a home that asks again for bytes that are done
+//! hears so. Nobody knows how much is there of an append that was under way. So everybody else who
+//! uses the part waits until the home has asked again, and then finds the bytes as if they had been
+//! written before. A home may not ask again: its own daemon died, and nobody repeats the request.
+//! Then it says so.
 //!
-//! The part that a home has itself needs nothing of this: the append is noted there as a whole.
+//! The part at the home itself needs nothing of this: the append is noted there as a whole.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -58,7 +58,7 @@ impl Shard {
             return Ok(self.note_appended(&piece, answer));
         }
         if !self.is_held(file, (home, append)) {
-            // The home has given it up, or has to ask again how far this part reaches.
+            // The home has given the append up, or has to ask again how far this part reaches.
             return Ok(Answer::Retry);
         }
         if self.was_appended(&piece) {
@@ -82,7 +82,7 @@ impl Shard {
         Caller { session: self.place.numbering.session_here(of_all.session), ..of_all }
     }
 
-    /// Whether these bytes were appended. Others have that place only when the file was cut since.
+    /// Whether these bytes were appended. Other bytes are there only if the file was cut since.
     fn was_appended(&self, piece: &Piece) -> bool {
         let appended =
             self.striping.objects.active.get(&piece.file).and_then(|active| active.appended);
@@ -134,8 +134,8 @@ impl Shard {
         }
     }
 
-    /// Takes up what an earlier daemon had appended. Where it was about to append more, the place
-    /// is that of the doubt.
+    /// Takes up what an earlier daemon had appended. If it was about to append more, the place is
+    /// that of the write in doubt.
     pub(crate) fn take_up_appended(&mut self, entry: &Entry, by: Caller, place: Option<usize>) {
         let (file, end) = (FileId(entry.file.load(Relaxed)), entry.end.load(Relaxed));
         let start = end.saturating_sub(u64::from(entry.count.load(Relaxed)));
@@ -144,7 +144,7 @@ impl Shard {
         self.striping.objects.active.entry(file).or_default().appended = Some(appended);
     }
 
-    /// The append is over that this request asked for, as all nodes call it.
+    /// The append of this request is over. The request has the number that all nodes know it by.
     pub(super) fn forget_append_of(&mut self, file: FileId, of_all: Caller) {
         let by = self.caller_here(of_all);
         self.end_pieces(file, |other| other == by);
@@ -154,7 +154,7 @@ impl Shard {
         }
     }
 
-    /// The file's home is about to append for this request: the others are over.
+    /// The file's home is about to append for this request. So all other appends are over.
     pub(super) fn forget_appends_before(&mut self, file: FileId, of_all: Caller) {
         let by = self.caller_here(of_all);
         self.end_pieces(file, |other| other != by);

@@ -1,5 +1,5 @@
-//! What becomes of this node's parts: they are cut, they say how far they reach, their file's home
-//! takes over what they say, and they go.
+//! The life of this node's parts. They are cut, and they are removed. They say how far they reach,
+//! and their file's home takes that over.
 
 use mayfly_meta::{
     StoreError, key,
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl Shard {
-    /// A step of an operation that cuts a file: what is to be done to the object is noted.
+    /// A step of an operation that cuts a file. It only notes what is to be done to the object.
     pub(crate) fn cut_part(&mut self, file: FileId, of: &PartOf, size_bytes: u64) -> Outcome<()> {
         self.void(|question| matches!(question, Question::Size { file: cut, .. } if *cut == file));
         self.keep_unsettled(file);
@@ -28,7 +28,7 @@ impl Shard {
         let place = PartPlace { file, part: *of };
         let there = self.record_of_part(file)?;
         if there.is_some_and(|part| part.generation > of.generation) {
-            // The file was emptied since, and has bytes again.
+            // The file was emptied after this, and has bytes again.
             return Ok(());
         }
         let Some(part) = there.filter(|part| part.generation == of.generation) else {
@@ -78,7 +78,7 @@ impl Shard {
     pub(crate) fn clean_part(&mut self, file: FileId, generation: u32) -> Outcome<Answer> {
         let object = ObjectId { file, generation };
         self.check_no_append(object)?;
-        // Before the object is looked at: what is written later makes the part dirty again.
+        // Before the look at the object: a later write makes the part dirty again.
         self.end_leave_to_write(file);
         let (facts, part) = self.part_facts(object)?;
         if let Some(part) = part.filter(|part| part.dirty) {
@@ -89,8 +89,8 @@ impl Shard {
         Ok(Answer::Part(facts))
     }
 
-    /// The same; the file's home takes over the length too, of which a cut that is under way makes
-    /// another one.
+    /// The same; the file's home takes over the length too. A cut that is under way would change
+    /// that length.
     pub(crate) fn settle_part(&mut self, file: FileId, generation: u32) -> Outcome<Answer> {
         self.unclaimed(|| vec![(PrepareLock::Bytes(file), false)])?;
         if self.striping.objects.active.get(&file).is_some_and(|active| active.jobs > 0) {
@@ -118,7 +118,7 @@ impl Shard {
             Some(part) if part.generation <= generation => self.forget_part(file, &part),
             Some(_) => Ok(()),
             None => {
-                // Somebody was admitted and has made none so far.
+                // A writer was admitted, and has made no object so far.
                 self.striping.objects.active.remove(&file);
                 Ok(())
             }
@@ -147,8 +147,8 @@ impl Shard {
         Ok(())
     }
 
-    /// The pool has made the object of a part, or could not. What has gone meanwhile is removed
-    /// now, and not before: it would have been made behind its removal.
+    /// The pool has made the object of a part, or could not. A part that was removed meanwhile
+    /// loses its object now. Before this the pool could have made the object after its removal.
     pub(crate) fn remove_if_gone(&mut self, object: ObjectId) -> Result<(), StoreError> {
         if self.store.get(&key::doomed(object.file, object.generation))?.is_some() {
             self.remove_when_committed(object);
@@ -156,7 +156,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Counts what the parts take that the predecessor was changing.
+    /// Counts the space of the parts that the earlier daemon was changing.
     pub(crate) fn take_up_parts(&mut self) -> Result<(), StoreError> {
         let mut dirty = Vec::new();
         for (file, record) in self.marks(key::PART)? {

@@ -1,17 +1,18 @@
 //! Operations over several shards, as their coordinator drives them.
 //!
 //! The shard that owns the first name of a request coordinates it. It *prepares*: every shard that
-//! takes part checks its steps and claims what they change. When all can, whoever remembers one of
-//! the names is made to forget it. Then the operation is decided, by one record in the
-//! coordinator's store, the *intent*; from there on it will be finished, whatever dies. The steps
-//! are applied in waves: what makes files, what makes names, what removes them, what ends files; so
-//! neither a name nor what it stands for is ever missing. Each shard marks a wave as done in the
-//! transaction that does it and does it once, however often it is told. The intent goes with the
-//! batch in which the request is answered.
+//! takes part checks its steps and claims what they change. When all can, the shards that remember
+//! one of the names are made to forget it. Then the operation is decided, by one record in the
+//! coordinator's store, the *intent*. From there on it will be finished, whatever dies.
 //!
-//! After a restart a shard takes up its intents from the first wave and asks about marks that it
-//! finds; no request is served before all that is over. What was finished but perhaps not answered
-//! is kept (`completed.rs`).
+//! The steps are applied in waves. The first makes files, the second makes names, the third removes
+//! names, the last ends files. So neither a name nor its file is ever missing. Each shard marks a
+//! wave as done in the transaction that does it. It does a wave once, however often it is told. The
+//! intent goes with the batch in which the request is answered.
+//!
+//! After a restart a shard takes up its intents from the first wave, and asks about marks that it
+//! finds. No request is served before all that is over. An operation that was finished but perhaps
+//! not answered is kept (`completed.rs`).
 
 use mayfly_meta::{
     StoreError, key,
@@ -57,7 +58,8 @@ impl Shard {
 
     /// Does all steps of an operation that no other shard has a part in.
     fn apply_whole(&mut self, steps: &[Step]) -> Outcome<()> {
-        // A file that goes leaves its dentry before that goes or gets another one.
+        // A file that is removed leaves its dentry before the dentry is removed or gets another
+        // file.
         let ends =
             |step: &&Step| matches!(step, Step::DropLink { .. } | Step::RemoveDirectory { .. });
         for step in steps.iter().filter(ends).chain(steps.iter().filter(|step| !ends(step))) {
@@ -81,7 +83,7 @@ impl Shard {
                 Ok(true) => {}
                 Ok(false) => return self.plan_again(task, step),
                 Err(Fault::Errno(errno)) => return Err(errno),
-                // Whether there is room.
+                // Asks only whether there is room.
                 Err(Fault::Ask(questions)) => {
                     self.suspend(task, questions);
                     return Ok(());
@@ -118,8 +120,8 @@ impl Shard {
         Ok(())
     }
 
-    /// What was to be done here rests on what others said, and is not so any more: of the file that
-    /// a name of theirs stood for, say, the last name has gone meanwhile.
+    /// The steps here rest on what other shards said, and that has changed. For example, the file
+    /// that a name of theirs stood for has lost its last name meanwhile.
     fn plan_again(&mut self, task: Task, step: &Step) -> Result<(), Errno> {
         self.run.place.restarts += 1;
         if self.place.alone || self.run.place.restarts > RESTARTS_MAX {
@@ -340,7 +342,7 @@ impl Shard {
         self.transactions.next_age = self.transactions.next_age.max(id.age());
         let wanted = wanted(steps);
         if let Some(holder) = self.transactions.prepare_locks.in_the_way(&wanted, Some(id)) {
-            // Who waits for the right to move directories has no claims that others wait for.
+            // While it waits for the right to move directories, nobody waits for claims of its own.
             let may_wait = id < holder || matches!(steps, [Step::Elect]);
             return if may_wait { Err(Fault::Busy) } else { Ok(Answer::Busy) };
         }
@@ -354,9 +356,9 @@ impl Shard {
         Ok(Answer::Prepared(self.remembering(steps)))
     }
 
-    /// Waits until nothing is under way at parts that are to be cut, where nothing more begins
-    /// once they are claimed. Were a write decided behind the cut by a daemon that dies before it
-    /// is answered, it would be made once more, behind the cut, when others have seen it before.
+    /// Waits until nothing is under way at parts that are to be cut. Once they are claimed, nothing
+    /// more begins there. Otherwise a daemon could begin a write, which others see, and die before
+    /// it has answered. The write would then be made once more, after the cut.
     fn check_cut_at_rest(&self, steps: &[Step]) -> Outcome<()> {
         for step in steps {
             let Step::CutPart { id: file, part, .. } = step else { continue };
@@ -368,7 +370,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Who remembers a name that the steps change.
+    /// The shards that remember a name that the steps change.
     fn remembering(&self, steps: &[Step]) -> Vec<(u32, FileId, Vec<u8>)> {
         if self.namespace.remembered.is_empty() {
             return Vec::new();
@@ -460,7 +462,7 @@ impl Shard {
                 continue;
             }
             let operation = taken_up(intent);
-            // So that nobody meets a half of it before it is finished.
+            // So nobody sees a half of it before it is finished.
             self.set_aside(id, operation.steps(self.place.shard));
             self.transactions.running.insert(id, operation);
             decided.push(id);

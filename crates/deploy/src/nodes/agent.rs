@@ -1,8 +1,8 @@
-//! One node: makes its directories, opens its socket, tells where, hears who the others are, and is
-//! the node's supervisor from then on.
+//! The process of one node. It makes the node's directories, opens its socket, tells the relay
+//! where that is, and hears which other nodes there are. From then on it is the node's supervisor.
 //!
-//! Standard input is a socket to the relay on this host. Whatever goes wrong before the supervisor
-//! serves, or when the line is cut, the node's directories go again.
+//! Standard input is a socket to the relay on this host. If anything goes wrong before the
+//! supervisor serves, or if the line is cut, the process removes the node's directories again.
 
 use std::{
     fs::File,
@@ -25,7 +25,7 @@ use crate::{
     log, supervisor,
 };
 
-/// What a node has that is not alone.
+/// What a node has when there are other nodes.
 #[derive(Debug)]
 pub(crate) struct Net {
     /// Where its daemon is to listen.
@@ -39,7 +39,8 @@ pub(crate) struct Net {
 /// Serves one node until its end.
 ///
 /// # Errors
-/// When it cannot serve; it has been cleaned up then. One that has told its relay why ends without.
+/// When it cannot serve; it has cleaned up then. A node that has told its relay why ends without an
+/// error.
 pub fn run_node() -> Result<()> {
     let _ = rustix::process::setsid();
     let stream = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
@@ -49,12 +50,12 @@ pub fn run_node() -> Result<()> {
     let Job::Start(settings) = &order.job else { anyhow::bail!("a node is only started") };
     match begin(&order, settings, &place, &mut line) {
         Ok(Some((config, lock, net))) => supervisor::run_node(config, lock, line.into_inner(), net),
-        // Whoever wanted it has gone.
+        // The process that wanted the node has ended.
         Ok(None) => Ok(()),
         Err(error) => {
             let said = Said::Failed { why: format!("{error:#}"), log: String::new() };
-            // Said once: whoever started us puts all nodes' reasons together. What cannot be said
-            // there goes to standard error.
+            // The relay collects the reasons of all nodes, so it is told once. If it cannot be
+            // told, the reason goes to standard error.
             match write_line(line.get_mut(), &Up { node: place.node, said }) {
                 Ok(()) => Ok(()),
                 Err(_) => Err(error),
@@ -112,7 +113,7 @@ fn described(settings: &Settings, place: &Place) -> Instance {
     }
 }
 
-/// From here on what is said of trouble is in the node's log.
+/// From here on messages about trouble go to the node's log.
 fn log_to(run_dir: &Path) -> Result<()> {
     let log = File::create(run_dir.join(log::LOG_NAME))?;
     rustix::stdio::dup2_stderr(&log)?;
@@ -148,6 +149,6 @@ pub(crate) fn word_of(node: u32, word: &str, log: Option<String>) -> Vec<u8> {
 
 /// Tells of a node in its relay's stead.
 pub(super) fn say(to: &mut impl Write, node: u32, said: Said) {
-    // Whoever does not listen any more need not know.
+    // A relay that does not listen any more need not know.
     let _ = write_line(to, &Up { node, said });
 }

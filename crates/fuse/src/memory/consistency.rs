@@ -2,16 +2,16 @@
 //!
 //! **Strict**: nothing. A call that has returned on one side is seen by the next one on the other.
 //!
-//! **Session**: from close to open. Names and attributes are believed for [`VALID_S`], but never
-//! the absence of a name; descriptors that can only read use the page cache, and all others go past
-//! it, as in strict. So nothing that was written waits for a close here, and only readers can see
-//! what is old. At each open the attributes that the kernel was told are compared with those that
-//! the file has: where they differ, it is told to forget them before the open is answered. What the
-//! page cache has is kept only if the file is provably what it was when that cache began.
+//! **Session**: from close to open. Names and attributes are believed for [`VALID_S`]. The absence
+//! of a name is never believed. Descriptors that can only read use the page cache. All others go
+//! past it, as in strict. So nothing that was written waits for a close here, and only readers can
+//! see old content. At each open the attributes that the kernel was told are compared with those of
+//! the file. Where they differ, the kernel is told to forget them before the open is answered. The
+//! page cache is kept only if the file is provably what it was when that cache began.
 //!
-//! **Provably** means: its length and times are the same, and were old enough at that time, so that
-//! a later change would have shown in them. An instance that keeps no times (`--times none`) never
-//! keeps pages from one open to the next.
+//! **Provably** means two things. Length and times of the file are the same. And the times were old
+//! enough when the cache began, so that a later change would have shown in them. An instance that
+//! keeps no times (`--times none`) never keeps pages from one open to the next.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -20,17 +20,17 @@ use mayfly_types::{Attr, Timestamp};
 /// What a program may rely on across the mount and the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consistency {
-    /// What returned is seen.
+    /// A call sees everything that earlier calls have done.
     Strict,
-    /// What was closed is seen by who opens it then.
+    /// An open sees everything that was closed before it.
     Session,
 }
 
 /// How long names and attributes are believed in a session, seconds.
 const VALID_S: u64 = 1;
 
-/// A change that is older than this has another time than one that is still to come: twice the
-/// coarsest tick of the kernel's clock of files.
+/// A change that is older than this has another time than any later one. It is twice the coarsest
+/// tick of the kernel's clock of files.
 const TICKS: Duration = Duration::from_millis(20);
 
 impl Consistency {
@@ -42,7 +42,7 @@ impl Consistency {
     }
 }
 
-/// What tells a file from what it was before.
+/// By this an unchanged file is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Version {
     size_bytes: u64,
@@ -63,7 +63,7 @@ impl Version {
             Some(Duration::new(seconds, time.nanoseconds))
         };
         // Each change of content sets both, and nobody can set this one back. Where no times are
-        // kept it is that of the birth.
+        // kept, it is the time of birth.
         let changed = at(attr.ctime)?;
         let told = attr.ctime != attr.btime && at(attr.mtime)? <= changed;
         (told && changed + TICKS < now).then(|| Version::of(attr))

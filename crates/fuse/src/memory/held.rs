@@ -1,9 +1,10 @@
 //! Files that stay findable from the look at their name to their use.
 //!
-//! The kernel looks a name up and then opens what it found, by number; a file whose name was
-//! replaced in between and that nobody has open is lost by then. It is told so (ESTALE) and begins
-//! anew, once. Where a name is replaced all the time that may not be enough: so what a thread looks
-//! up after it was told so is held open until it has come to the use of it.
+//! The kernel looks a name up, and then opens the file that it found, by number. The name may be
+//! replaced in between. If nobody has the file open, it is lost by then. The kernel is told so
+//! (ESTALE), and begins anew, once. Where a name is replaced all the time, one try more may not be
+//! enough. So a file that a thread looks up after an ESTALE is held open until the thread has used
+//! it.
 
 use std::{
     sync::{
@@ -17,8 +18,8 @@ use mayfly_types::OpenRef;
 
 /// Threads that are looked after at a time; two that meet in one place take it from each other.
 pub(crate) const THREADS: usize = 64;
-/// Between being told and the use of what was looked up then. On a busy machine both sides wait for
-/// their turns in between, some of them for a tenth of a second.
+/// The time between ESTALE and the use of the file that was looked up then. On a busy machine both
+/// sides wait for their turns in between, some of them for a tenth of a second.
 pub(crate) const SOON: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy)]
@@ -31,7 +32,7 @@ pub(crate) struct Lost {
 /// Threads that were told that a file is lost, and what they have looked up since.
 #[derive(Debug)]
 pub(crate) struct Held {
-    /// How many places are taken: mostly none, which is all that a request then looks at.
+    /// How many places are taken. Mostly it is none, and then a request looks at nothing else.
     pub(crate) taken: AtomicUsize,
     pub(crate) places: [Mutex<Option<Lost>>; THREADS],
 }
@@ -51,7 +52,8 @@ impl Held {
         self.taken.load(Ordering::Relaxed) == 0
     }
 
-    /// A thread is being told that a file is lost. What was held in its place is to be closed.
+    /// A thread is being told that a file is lost. Returns the file that its place held, to be
+    /// closed.
     pub(crate) fn lost(&self, thread: u32) -> Option<OpenRef> {
         let mut place = self.place(thread);
         if place.is_none() {
@@ -66,7 +68,8 @@ impl Held {
         !self.is_empty() && self.place(thread).as_ref().is_some_and(is_it)
     }
 
-    /// Keeps a file for the thread; another one is to be closed.
+    /// Keeps a file for the thread. Returns the file that is to be closed: the one that it
+    /// replaces, or this one when the thread has no place.
     pub(crate) fn hold(&self, thread: u32, open: OpenRef) -> Option<OpenRef> {
         let mut place = self.place(thread);
         match place.as_mut().filter(|lost| lost.thread == thread) {
@@ -75,8 +78,8 @@ impl Held {
         }
     }
 
-    /// The thread has used what it looked up. That is to be closed, and what others never came to
-    /// use.
+    /// The thread has used the file that it looked up. Returns that file, and those that other
+    /// threads never came to use; all are to be closed.
     pub(crate) fn used(&self, thread: u32) -> Vec<OpenRef> {
         let over = |lost: &mut Lost| lost.thread == thread || lost.at.elapsed() >= SOON;
         let gone = self

@@ -18,18 +18,18 @@ use crate::{
 };
 
 impl Server {
-    /// The description that holds an owner's locks, made when there is none. It can write and read
-    /// whatever the program's descriptor can: that was checked by the kernel.
+    /// The description that holds an owner's locks, made when there is none. It can both write and
+    /// read: the kernel has checked what the program's descriptor allows.
     fn holder(&self, node: u64, asked: &Asked) -> Result<OpenRef, Errno> {
         let key = (node, asked.owner);
         if let Some(held) = self.locks.state().holders.get_mut(&key) {
             if held.pid == 0 {
-                // Who only looks is not named.
+                // F_GETLK does not name the process; the first lock does.
                 held.pid = asked.pid;
             }
             return Ok(held.open);
         }
-        // By identity, which does for a file that the asking program has open.
+        // By identity: that is enough for a file that the program has open.
         let walk = Walk { start: FileId(node), flags: WALK_EMPTY, path: b"" };
         let none = mayfly_client::NewOwner { mode: 0, uid: 0, gid: 0 };
         let mut escape = mayfly_sys::text::PathText::new();
@@ -109,7 +109,7 @@ impl Server {
         Ok(())
     }
 
-    /// The process whose lock, through this mount, is in the way; 0 when it is none of them.
+    /// The process that holds the lock in the way, when it took it through this mount; 0 otherwise.
     fn someone_else(&self, node: u64, asked: &Asked) -> u32 {
         let state = self.locks.state();
         let others = state.holders.iter().filter(|(key, _)| key.0 == node && key.1 != asked.owner);
@@ -125,7 +125,7 @@ impl Server {
         }
     }
 
-    /// A handle is going; what was locked through it and not by a process (F_OFD_SETLK) goes too.
+    /// A handle is closed. Locks that a description took through it (F_OFD_SETLK) go too.
     pub(super) fn release_handle(&self, handle: u64) {
         let gone: Vec<OpenRef> = {
             let mut state = self.locks.state();

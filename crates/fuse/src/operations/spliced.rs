@@ -12,8 +12,8 @@ use crate::{
 };
 
 impl Server {
-    /// Answers a read from the file's object, without its bytes coming here. False when that is not
-    /// to be done: then nothing was answered.
+    /// Answers a read from the file's object. The bytes do not come into this process. False when
+    /// the read cannot be answered so: then nothing was answered.
     ///
     /// # Errors
     /// As pread.
@@ -43,7 +43,7 @@ impl Server {
             self.client.count_read(open, offset, count);
         }
         if sent != Some(Ok(())) {
-            // Nobody knows what is left in it.
+            // Nobody knows which bytes are left in the pipe.
             *pipe = Pipe::NotYet;
         }
         Ok(sent.is_some())

@@ -1,4 +1,4 @@
-//! Connections of others, and the handshake of both sides.
+//! Connections from other nodes, and the handshake of both sides.
 
 use std::io::ErrorKind;
 
@@ -24,7 +24,7 @@ struct Proved {
     lane: Lane,
     rank: Rank,
     incarnation: u64,
-    /// What it has of this side's frames.
+    /// Which of this side's frames it has received.
     received: u64,
 }
 
@@ -35,8 +35,8 @@ impl From<Refusal> for End {
 }
 
 impl Core {
-    /// Takes the connections that wait. Those that have proved nothing are bounded: the oldest one
-    /// goes, since an honest handshake is over before many others can have come.
+    /// Takes the connections that wait. The number of those that have proved nothing is bounded:
+    /// the oldest one is closed. An honest handshake is over before many others can have come.
     pub(crate) fn accept(&mut self) {
         loop {
             let (stream, address) = match self.listener.accept() {
@@ -70,7 +70,8 @@ impl Core {
         }
     }
 
-    /// There is no descriptor left. The waiting connections would wake the thread for ever.
+    /// There is no descriptor left. Without a pause the connections that wait would wake the thread
+    /// again and again.
     fn listen_later(&mut self) {
         let _ = rustix::event::epoll::delete(&*self.epoll, &self.listener);
         let at_ns = self.now() + ms(LISTEN_AGAIN_MS);
@@ -78,7 +79,7 @@ impl Core {
         self.arm(at_ns);
     }
 
-    /// Takes the handshake as far as what has come allows.
+    /// Goes on with the handshake as far as the received bytes allow.
     pub(super) fn shake(&mut self, token: Token, connection: &mut Connection) -> Result<(), End> {
         loop {
             match std::mem::replace(&mut connection.stage, Stage::Between) {
@@ -214,7 +215,7 @@ impl Core {
         Ok(())
     }
 
-    /// Another life of the daemon: what was said to the earlier one is lost.
+    /// The peer has another daemon now. What was said to the earlier one is lost.
     fn restarted(&mut self, node: NodeId, incarnation: u64) {
         let peer = self.peer(node);
         peer.incarnation = incarnation;

@@ -1,5 +1,5 @@
-//! What is written: everything that may be sent on a lane, as far as the kernel takes it, in one
-//! call for as many frames as there are.
+//! Writing to connections. One call writes all frames that may be sent on a lane, as far as the
+//! kernel takes them.
 
 use super::{Core, End};
 use crate::{
@@ -26,7 +26,7 @@ pub(super) fn control(kind: Kind, session: &mut Session, body_bytes: usize) -> F
 }
 
 impl Core {
-    /// Writes what there is, and connects where that needs it.
+    /// Writes what there is to send, and connects lanes that need a connection for it.
     pub(crate) fn flush(&mut self) {
         // Closing a connection makes its lane dirty again: it is dialed in the second round.
         for _ in 0..3 {
@@ -44,7 +44,7 @@ impl Core {
                     None => {}
                 }
             }
-            // The memory serves the next turn.
+            // Kept, so that the next turn allocates nothing.
             if self.dirty.is_empty() {
                 self.dirty = dirty;
             }

@@ -1,6 +1,6 @@
-//! What time does. All timers share one look at everything, which is taken when the first of them
-//! is due, or before a sleep: for a hundredth of the time at most, and never when nothing is under
-//! way.
+//! Everything that happens by time. All timers share one look at everything. It is taken when the
+//! first timer is due, or before a sleep. It takes a hundredth of the time at most, and never
+//! happens when nothing is under way.
 
 use super::{Cause, Core, End};
 use crate::{
@@ -16,8 +16,8 @@ impl Core {
         }
     }
 
-    /// What a timer was for has mostly happened by the way long before, and nobody has taken it
-    /// back. Whoever is awake anyway looks now and then, so that he is not woken for nothing.
+    /// Most timers are not needed any more when they are due, and nobody has taken them back. So a
+    /// thread that is awake anyway looks now and then. Then it is not woken for nothing later.
     pub(crate) fn look_early(&mut self, now_ns: u64) {
         let pause_ns = LOOK_EARLY_NS_EACH * (self.peers.len() + self.connections.len()) as u64;
         if self.next_wake_ns != u64::MAX && now_ns.saturating_sub(self.looked_ns) >= pause_ns {
