@@ -16,6 +16,7 @@ mod ears;
 mod images;
 pub(crate) mod launch;
 mod lifeline;
+mod line;
 pub(crate) mod mounts;
 mod outbox;
 pub(crate) mod process_end;
@@ -27,7 +28,7 @@ use std::{
     fs::OpenOptions,
     io::Read,
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::OwnedFd,
         unix::{fs::OpenOptionsExt, net::UnixStream},
     },
     path::Path,
@@ -66,8 +67,8 @@ use control::{LOST, View};
 use ears::{Around, Ears};
 use images::Images;
 use lifeline::{Lifeline, Word};
+use line::{Handed, Line};
 use mounts::{Mounts, Said};
-use outbox::{Flushed, Outbox, Owed};
 use sessions::Sessions;
 pub(crate) use watch::{Source, Watch};
 use watched::Watched;
@@ -87,19 +88,15 @@ struct Supervisor {
     listener: OwnedFd,
     lifeline: Lifeline,
     told: UnixStream,
-    node: OwnedFd,
-    net: Option<Net>,
+    handed: Handed,
     region: &'static NodeRegion,
-    releases: OwnedFd,
     sessions: Sessions,
     connections: Connections,
     images: Images,
     mounts: Mounts,
     watched: Watched,
     ears: Ears,
-    daemon: Option<Daemon>,
-    outbox: Outbox,
-    flushed: Flushed,
+    line: Line,
     restarts: Restarts,
     /// How the daemon ended with which everything is gone.
     lost: Option<String>,
@@ -186,9 +183,7 @@ impl Supervisor {
             ears,
             restarts: Restarts::new(region),
             region,
-            daemon: None,
-            outbox: Outbox::default(),
-            flushed: Flushed::All,
+            line: Line::new(),
             lost: None,
             end: None,
             _lock: lock,
@@ -197,9 +192,7 @@ impl Supervisor {
             listener,
             lifeline,
             told,
-            node,
-            net,
-            releases,
+            handed: Handed { node, releases, net },
         };
         supervisor.start_daemon()?;
         Ok(supervisor)
@@ -208,10 +201,10 @@ impl Supervisor {
     fn serve(&mut self) {
         let mut events = Vec::with_capacity(EVENTS);
         while self.end.is_none() {
-            self.flush();
+            self.line.flush(&self.handed, &self.sessions, &self.watch);
             events.clear();
             let room = rustix::buffer::spare_capacity(&mut events);
-            let retry = (self.flushed == Flushed::Short).then_some(RETRY);
+            let retry = self.line.is_short().then_some(RETRY);
             let wait = retry.or_else(|| self.watched.wait());
             match epoll::wait(&self.watch.0, room, wait.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -224,34 +217,6 @@ impl Supervisor {
             }
             self.watched.look(&self.config.run_dir, &self.region.head.watched);
         }
-    }
-
-    /// Tells the daemon what it is owed, as far as it listens.
-    fn flush(&mut self) {
-        let Supervisor { daemon, node, releases, net, sessions, outbox, .. } = self;
-        let Some(daemon) = daemon else { return };
-        let say = |message: &Message, fd: &OwnedFd| {
-            channel::send(&daemon.channel, message, &[fd.as_fd()])
-        };
-        let flushed = outbox.flush(|owed| match owed {
-            Owed::Node => say(&Message::Node, node),
-            Owed::Releases => say(&Message::Releases, releases),
-            Owed::Net => net.as_ref().map_or(Ok(()), |net| {
-                let message = Message::Net(net.secret.clone());
-                channel::send(&daemon.channel, &message, &[net.listener.as_fd()])
-            }),
-            Owed::Session(session) => sessions.tell(session, &daemon.channel),
-            Owed::End(session) => channel::send(&daemon.channel, &Message::End(session), &[]),
-            Owed::Start => channel::send(&daemon.channel, &Message::Start, &[]),
-        });
-        if (flushed == Flushed::Full) != (self.flushed == Flushed::Full) {
-            let room = match flushed {
-                Flushed::Full => epoll::EventFlags::OUT,
-                _ => epoll::EventFlags::empty(),
-            };
-            self.watch.change(&daemon.channel, Source::Channel, epoll::EventFlags::IN | room);
-        }
-        self.flushed = flushed;
     }
 
     fn attend(&mut self, source: Source) {
@@ -330,10 +295,8 @@ impl Supervisor {
                     return Ok(());
                 }
                 let made = self.sessions.open(connection, (pid, earlier), &self.watch)?;
-                if self.daemon.is_some() {
-                    self.outbox.push(Owed::Session(made));
-                }
-                self.sessions.welcome(made, &self.node);
+                self.line.begin_session(made);
+                self.sessions.welcome(made, &self.handed.node);
             }
             connections::Heard::Image { connection, pid, request } => {
                 let around =
@@ -354,10 +317,10 @@ impl Supervisor {
     fn view(&self) -> View {
         View {
             supervisor_pid: std::process::id().cast_signed(),
-            daemon_pid: self.daemon.as_ref().map(Daemon::pid),
+            daemon_pid: self.line.daemon().map(Daemon::pid),
             starts: self.region.head.daemon_starts.load(Relaxed),
             sessions: self.sessions.attached(),
-            owed: self.outbox.len(),
+            owed: self.line.owed(),
             mounts: self.mounts.points(),
             server: self.mounts.server(),
             lost: self.lost.clone(),
@@ -369,19 +332,16 @@ impl Supervisor {
             return;
         }
         self.watched.may_have_ended(&self.region.head.watched);
-        if self.daemon.is_none() || self.outbox.take_back(session) {
+        if !self.line.end_session(session) {
             self.sessions.forget(session);
-        } else {
-            self.outbox.push(Owed::End(session));
         }
     }
 
     fn hear_daemon(&mut self) -> Result<()> {
-        let Some(daemon) = &self.daemon else { return Ok(()) };
+        let Some(daemon) = self.line.daemon() else { return Ok(()) };
         match channel::receive(&daemon.channel) {
             Ok(Some((Message::Ready, _))) => {
-                let pid = self.daemon.as_ref().map_or(0, Daemon::pid);
-                log::info(format_args!("the daemon serves (process {pid})"));
+                log::info(format_args!("the daemon serves (process {})", daemon.pid()));
                 if self.restarts.served() {
                     self.first_served()?;
                 }
@@ -425,14 +385,12 @@ impl Supervisor {
     }
 
     fn daemon_died(&mut self) -> Result<()> {
-        let Some(daemon) = self.daemon.take() else { return Ok(()) };
+        let Some(daemon) = self.line.end() else { return Ok(()) };
         self.watch.remove(&daemon.channel);
         self.watch.remove(&daemon.exit);
         let how = daemon.reap();
         // Its last words come before what is said of its end.
         self.ears.daemon.hear_the_rest();
-        self.outbox.clear();
-        self.flushed = Flushed::All;
         self.sessions.forget_ended();
         if self.restarts.has_served() && self.config.options.durability()? == Durability::None {
             log::error(format_args!(
@@ -458,14 +416,7 @@ impl Supervisor {
         self.watch.add(&daemon.channel, Source::Channel)?;
         self.watch.add(&daemon.exit, Source::DaemonExit)?;
         self.restarts.starting();
-        self.outbox.push(Owed::Node);
-        self.outbox.push(Owed::Releases);
-        if self.net.is_some() {
-            self.outbox.push(Owed::Net);
-        }
-        self.sessions.alive().for_each(|session| self.outbox.push(Owed::Session(session)));
-        self.outbox.push(Owed::Start);
-        self.daemon = Some(daemon);
+        self.line.begin(daemon, &self.handed, self.sessions.alive());
         Ok(())
     }
 
@@ -477,7 +428,7 @@ impl Supervisor {
         }
         // While there is a daemon that takes what mapped pages still hold.
         self.mounts.end();
-        if let Some(daemon) = self.daemon.take() {
+        if let Some(daemon) = self.line.end() {
             daemon.stop();
         }
         self.images.end();

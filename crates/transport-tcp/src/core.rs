@@ -2,29 +2,37 @@
 //! and for a moment a sender, so that what it sends needs no other thread to reach the kernel.
 //!
 //! The core never waits. Sockets do not block, what they bring is handled at once, and what they do
-//! not take stays in the sessions. It reads the injected clock, and says in `next_wake_ns` when it
+//! not take stays in the sessions. It reads the injected clock, and says in its alarm when it
 //! has to be looked at again; with nothing under way that is never, so an idle endpoint makes no
 //! system call.
 //!
 //! `accept.rs` has the handshake of either side, `dial.rs` how connections are begun and ended,
-//! `receive.rs` what frames do, `send.rs` what is written, `timers.rs` what time does.
+//! `receive.rs` what frames do, `send.rs` what is written, `timers.rs` what time does. `alarm.rs`,
+//! `door.rs` and `requests.rs` have parts of what the core knows.
 
 mod accept;
+mod alarm;
 mod dial;
+mod door;
 mod receive;
+mod requests;
 mod send;
 mod timers;
 
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::HashMap,
     net::{SocketAddr, TcpListener},
     os::fd::OwnedFd,
     sync::{Arc, MutexGuard},
 };
 
 use mayfly_types::BuildFold;
-use rustix::event::epoll;
 
+use self::{
+    alarm::Alarm,
+    door::Door,
+    requests::{Outstanding, Requests},
+};
 use crate::{
     Body, Cause, Class, Event, Fate, Lane, NodeId, PeerState, RequestId, Ticket,
     clock::{Clock, ms},
@@ -81,16 +89,6 @@ pub(crate) struct Delivery {
     pub(crate) credit: Option<Credit>,
 }
 
-/// A request without a reply.
-#[derive(Debug)]
-struct Outstanding {
-    to: NodeId,
-    lane: Lane,
-    class: Class,
-    deadline_ns: u64,
-    cancelled: bool,
-}
-
 /// Why a connection ends.
 #[derive(Debug)]
 enum End {
@@ -124,17 +122,12 @@ pub(crate) struct Core {
     complaints: Complaints,
     epoll: Arc<OwnedFd>,
     poke: Arc<OwnedFd>,
-    listener: TcpListener,
-    /// Accepting failed; it is tried again then.
-    listen_again_ns: Option<u64>,
+    door: Door,
     peers: HashMap<NodeId, Peer, BuildFold>,
     gauges: Arc<Gauges>,
     connections: HashMap<Token, Box<Connection>, BuildFold>,
     next_token: Token,
-    /// Connections of others that have proved nothing, oldest first; some are gone.
-    handshakes: VecDeque<Token>,
-    outstanding: HashMap<u64, Outstanding, BuildFold>,
-    deadlines: BTreeSet<(u64, u64)>,
+    requests: Requests,
     /// Lanes on which something may have to be written.
     dirty: Vec<(NodeId, Lane)>,
     /// Lanes that owe an acknowledgement, or have to be tried again. Of most nodes there is nothing
@@ -143,21 +136,19 @@ pub(crate) struct Core {
     deliveries: Vec<Delivery>,
     /// Memory for the next list of them.
     commands: Vec<Command>,
-    /// Memory for what the next read brings.
-    frames: Vec<Frame>,
-    /// When the core must be looked at, at the latest.
-    next_wake_ns: u64,
+    read: ReadMemory,
+    alarm: Alarm,
     /// When the turn began that is under way.
     now_ns: u64,
-    /// When everything was last looked at.
-    looked_ns: u64,
-    /// The network thread sleeps, and will look at the clock then.
-    asleep_until_ns: Option<u64>,
-    /// When something was last asked.
-    asked_ns: Option<u64>,
     /// When something was last sent or received in bulk.
     bulk_ns: Option<u64>,
-    scratch: Vec<u8>,
+}
+
+/// Memory for what the next read brings.
+#[derive(Debug)]
+struct ReadMemory {
+    bytes: Vec<u8>,
+    frames: Vec<Frame>,
 }
 
 #[derive(Clone)]
@@ -190,7 +181,6 @@ const SCRATCH_BYTES: usize = 128 * 1024;
 
 impl Core {
     pub(crate) fn new(parts: Parts) -> std::io::Result<Core> {
-        parts.listener.set_nonblocking(true)?;
         let mut core = Core {
             me: parts.me,
             limits: parts.limits,
@@ -198,36 +188,24 @@ impl Core {
             complaints: parts.complaints,
             epoll: parts.epoll,
             poke: parts.poke,
-            listener: parts.listener,
-            listen_again_ns: None,
+            door: Door::new(parts.listener)?,
             peers: HashMap::default(),
             gauges: parts.gauges,
             connections: HashMap::default(),
             next_token: FIRST_CONNECTION,
-            handshakes: VecDeque::new(),
-            outstanding: HashMap::default(),
-            deadlines: BTreeSet::new(),
+            requests: Requests::default(),
             dirty: Vec::new(),
             timed: Vec::new(),
             deliveries: Vec::new(),
             commands: Vec::new(),
-            frames: Vec::new(),
-            next_wake_ns: u64::MAX,
+            read: ReadMemory { bytes: vec![0; SCRATCH_BYTES], frames: Vec::new() },
+            alarm: Alarm::new(),
             now_ns: 0,
-            looked_ns: 0,
-            asleep_until_ns: None,
-            asked_ns: None,
             bulk_ns: None,
-            scratch: vec![0; SCRATCH_BYTES],
         };
         core.begin();
-        core.watch_listener()?;
+        core.door.watch(&core.epoll)?;
         Ok(core)
-    }
-
-    fn watch_listener(&self) -> std::io::Result<()> {
-        let data = epoll::EventData::new_u64(LISTENER);
-        Ok(epoll::add(&*self.epoll, &self.listener, data, epoll::EventFlags::IN)?)
     }
 
     fn now(&self) -> u64 {
@@ -241,9 +219,7 @@ impl Core {
 
     /// The core must be looked at then.
     fn arm(&mut self, at_ns: u64) {
-        self.next_wake_ns = self.next_wake_ns.min(at_ns);
-        if self.asleep_until_ns.is_some_and(|until| at_ns < until) {
-            self.asleep_until_ns = None;
+        if self.alarm.set(at_ns) {
             // It cannot be full: the sleeper empties it.
             let _ = rustix::io::write(&*self.poke, &1_u64.to_ne_bytes());
         }
@@ -257,21 +233,21 @@ impl Core {
         if !self.dirty.is_empty() || !self.deliveries.is_empty() {
             return Some(std::time::Duration::ZERO);
         }
-        let mut until_ns = self.next_wake_ns;
+        let mut until_ns = self.alarm.next_wake_ns();
         let pause_ns = ms(self.limits.probe_after_ms);
-        if self.asked_ns.is_some_and(|asked_ns| now_ns < asked_ns + pause_ns) {
+        if self.requests.is_asking(now_ns, pause_ns) {
             // Who asks once may ask again, and will have to know when a probe is due. To look up
             // then, for nothing if he does not, is cheaper than to be woken by each request.
             until_ns = until_ns.min(now_ns + pause_ns);
         }
-        self.asleep_until_ns = Some(until_ns);
+        self.alarm.sleep(until_ns);
         let left_ns = until_ns.saturating_sub(now_ns);
         (until_ns != u64::MAX).then(|| std::time::Duration::from_nanos(left_ns))
     }
 
     pub(crate) fn awake(&mut self) {
         self.begin();
-        self.asleep_until_ns = None;
+        self.alarm.awake();
     }
 
     /// Whether nothing long is under way, of which more may come.
@@ -342,9 +318,7 @@ impl Core {
                 let body = body.into_pieces();
                 let item = Item { kind, request_id: id.0, deadline_ns, body };
                 let outstanding = Outstanding { to, lane, class, deadline_ns, cancelled: false };
-                self.outstanding.insert(id.0, outstanding);
-                self.asked_ns = Some(self.now_ns);
-                self.deadlines.insert((deadline_ns, id.0));
+                self.requests.ask(id.0, outstanding, self.now_ns);
                 self.arm(deadline_ns);
                 self.push(to, lane, item);
             }
@@ -380,7 +354,7 @@ impl Core {
     }
 
     fn cancel(&mut self, id: RequestId) {
-        let Some(request) = self.outstanding.get_mut(&id.0) else { return };
+        let Some(request) = self.requests.get_mut(id.0) else { return };
         if std::mem::replace(&mut request.cancelled, true) {
             return;
         }
@@ -396,8 +370,7 @@ impl Core {
 
     /// The request is over, with a reply or without.
     fn finish(&mut self, id: u64) -> Option<Outstanding> {
-        let request = self.outstanding.remove(&id)?;
-        self.deadlines.remove(&(request.deadline_ns, id));
+        let request = self.requests.remove(id)?;
         let Outstanding { to, lane, class, .. } = request;
         if self.peer(to).gauge.leave(lane, class) {
             self.tell(Event::Room { node: to, lane, class });

@@ -39,7 +39,7 @@ impl Core {
     /// the oldest one is closed. An honest handshake is over before many others can have come.
     pub(crate) fn accept(&mut self) {
         loop {
-            let (stream, address) = match self.listener.accept() {
+            let (stream, address) = match self.door.accept() {
                 Ok(accepted) => accepted,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
@@ -51,31 +51,27 @@ impl Core {
             let until_ns = self.now() + ms(self.limits.handshake_ms);
             let connection = Connection::accepted(stream, address, until_ns);
             if let Some(token) = self.enter(connection) {
-                self.handshakes.push_back(token);
+                self.door.add_stranger(token);
             }
             self.bound_handshakes();
         }
     }
 
     fn bound_handshakes(&mut self) {
-        let connections = &self.connections;
-        let proves = |token: &Token| connections.get(token).is_some_and(|it| !it.is_up());
-        if self.handshakes.len() > self.limits.handshakes_max {
-            self.handshakes.retain(proves);
-        }
-        while self.handshakes.len() > self.limits.handshakes_max {
-            if let Some(oldest) = self.handshakes.pop_front() {
-                self.close(oldest, End::Trouble(Trouble::Flood));
-            }
+        let most = self.limits.handshakes_max;
+        loop {
+            let connections = &self.connections;
+            let proves = |token: &Token| connections.get(token).is_some_and(|it| !it.is_up());
+            let Some(oldest) = self.door.stranger_too_many(most, proves) else { return };
+            self.close(oldest, End::Trouble(Trouble::Flood));
         }
     }
 
     /// There is no descriptor left. Without a pause the connections that wait would wake the thread
     /// again and again.
     fn listen_later(&mut self) {
-        let _ = rustix::event::epoll::delete(&*self.epoll, &self.listener);
         let at_ns = self.now() + ms(LISTEN_AGAIN_MS);
-        self.listen_again_ns = Some(at_ns);
+        self.door.shut(&self.epoll, at_ns);
         self.arm(at_ns);
     }
 
@@ -231,10 +227,10 @@ impl Core {
             }
         }
         let mut lost = Vec::new();
-        for (id, request) in self.outstanding.iter().filter(|(_, request)| request.to == node) {
+        for (id, request) in self.requests.of_node(node) {
             let session = &self.peers[&node].lanes[request.lane.index()].session;
-            if !session.is_waiting(request.class, *id) {
-                lost.push(*id);
+            if !session.is_waiting(request.class, id) {
+                lost.push(id);
             }
         }
         lost.sort_unstable();

@@ -53,9 +53,9 @@ impl Core {
         // Even when it has broken: what came before that counts.
         let mut bytes = 0;
         let now_ns = self.now();
-        let mut frames = std::mem::take(&mut self.frames);
+        let mut frames = std::mem::take(&mut self.read.frames);
         while bytes < READ_TURN_BYTES {
-            let progress = connection.read_frames(&mut self.scratch, now_ns, &mut frames);
+            let progress = connection.read_frames(&mut self.read.bytes, now_ns, &mut frames);
             for frame in frames.drain(..) {
                 self.frame(connection, node, lane, frame)?;
             }
@@ -65,7 +65,7 @@ impl Core {
             }
         }
         if frames.capacity() <= FRAMES_KEPT {
-            self.frames = frames;
+            self.read.frames = frames;
         }
         if let Some(since_ns) = connection.frame_since_ns {
             self.arm(since_ns + ms(self.limits.frame_ms));
@@ -128,8 +128,7 @@ impl Core {
             }
             Kind::Reply => {
                 // Nobody waits for it when its deadline has passed, or if it was never asked for.
-                let asked = self.outstanding.get(&id.0).is_some_and(|request| request.to == node);
-                if asked && self.finish(id.0).is_some() {
+                if self.requests.is_asked(id.0, node) && self.finish(id.0).is_some() {
                     self.tell(Event::Reply { id, from: node, body });
                 }
             }

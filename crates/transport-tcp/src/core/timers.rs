@@ -11,7 +11,7 @@ use crate::{
 impl Core {
     pub(crate) fn tick(&mut self) {
         let now_ns = self.now();
-        if now_ns >= self.next_wake_ns {
+        if self.alarm.is_due(now_ns) {
             self.look(now_ns);
         }
     }
@@ -20,14 +20,13 @@ impl Core {
     /// thread that is awake anyway looks now and then. Then it is not woken for nothing later.
     pub(crate) fn look_early(&mut self, now_ns: u64) {
         let pause_ns = LOOK_EARLY_NS_EACH * (self.peers.len() + self.connections.len()) as u64;
-        if self.next_wake_ns != u64::MAX && now_ns.saturating_sub(self.looked_ns) >= pause_ns {
+        if self.alarm.is_set_since(now_ns, pause_ns) {
             self.look(now_ns);
         }
     }
 
     fn look(&mut self, now_ns: u64) {
-        self.looked_ns = now_ns;
-        self.next_wake_ns = u64::MAX;
+        self.alarm.begin_look(now_ns);
         self.pass_deadlines(now_ns);
         self.listen_again(now_ns);
         let tokens: Vec<Token> = self.connections.keys().copied().collect();
@@ -42,21 +41,21 @@ impl Core {
     }
 
     fn pass_deadlines(&mut self, now_ns: u64) {
-        while let Some((deadline_ns, id)) = self.deadlines.first().copied() {
+        while let Some((deadline_ns, id)) = self.requests.first_deadline() {
             if deadline_ns > now_ns {
                 return self.arm(deadline_ns);
             }
-            self.deadlines.pop_first();
+            self.requests.drop_first_deadline();
             self.lose(id, Cause::Deadline);
         }
     }
 
     fn listen_again(&mut self, now_ns: u64) {
-        let Some(at_ns) = self.listen_again_ns else { return };
-        if at_ns > now_ns || self.watch_listener().is_err() {
+        let Some(at_ns) = self.door.again_ns() else { return };
+        if at_ns > now_ns || self.door.watch(&self.epoll).is_err() {
             return self.arm(at_ns.max(now_ns + ms(1)));
         }
-        self.listen_again_ns = None;
+        self.door.opened();
     }
 
     /// Is the connection too slow? If not, when must that be asked again?
