@@ -148,10 +148,9 @@ impl Place {
             .map_err(|error| Errno::from_raw(error.raw_os_error()).unwrap_or(Errno::EIO))?
             .into_raw_fd();
         descriptors::note(objects);
-        let tables = Node { head: &node.head, opens: &node.opens, files: &node.files };
         let kept = Kept { run_dir: self.run_dir.clone() };
         let directory = ObjectDirectory(objects);
-        let mut client = Client::new(attachment.transport, tables, directory, kept)?;
+        let mut client = Client::new(attachment.transport, Node::of(node), directory, kept)?;
         if let Some(lent) = client.transport().lent() {
             client.borrow_from(lent);
         }

@@ -73,20 +73,6 @@ fn a_second_instance_of_a_name_is_refused_and_the_first_goes_on() -> Result<()> 
     refused(&scratch, &["env", "--name", "a/b"], &["--name"])
 }
 
-fn kill_supervisor(scratch: &Scratch) -> Result<()> {
-    let all = process::marked(scratch.mark());
-    let supervisor = all.iter().find(|process| process.command.contains(" __supervise "));
-    let supervisor = supervisor.context("there is no supervisor")?.pid;
-    ensure!(process::kill(supervisor), "the supervisor was gone already");
-    // Its daemon goes with it.
-    let deadline = std::time::Instant::now() + PATIENCE;
-    while !process::marked(scratch.mark()).is_empty() {
-        ensure!(std::time::Instant::now() < deadline, "the daemon outlived its supervisor");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
-}
-
 #[test]
 fn start_cleans_up_after_a_killed_supervisor() -> Result<()> {
     let _turn = Turn::take()?;
@@ -95,7 +81,7 @@ fn start_cleans_up_after_a_killed_supervisor() -> Result<()> {
     let mount = scratch.join("tmp/mount");
     let instance = Instance::start(&scratch, "stale", &mount)?;
     instance.shell("write", r#"echo text > "$MAYFLY_MOUNT/file""#).run_ok()?;
-    kill_supervisor(&scratch)?;
+    process::kill_supervisor(scratch.mark(), PATIENCE)?;
     refused(&scratch, &["stop", "--name", "stale"], &["is dead", "mayfly start --name stale"])?;
     let instance = Instance::start(&scratch, "stale", &mount)?;
     let names = instance.shell("list", r#"ls -A "$MAYFLY_MOUNT""#).run_ok()?;
@@ -113,7 +99,7 @@ fn what_a_killed_supervisor_was_to_keep_is_kept() -> Result<()> {
         .run_ok()?;
     let instance = Instance::named(&scratch, "kept")?;
     instance.shell("write", r#"echo text > "$MAYFLY_MOUNT/file""#).run_ok()?;
-    kill_supervisor(&scratch)?;
+    process::kill_supervisor(scratch.mark(), PATIENCE)?;
     let kept = fs::read_dir(&data)?.next().context("the data are gone")??.path();
     // Whatever is asked of it says the same.
     for arguments in [&["start"][..], &["stop"], &["env"], &["status"], &["shell"]] {

@@ -1,10 +1,10 @@
 //! Two nodes, each in a network namespace of its own, and two networks between them: the instance
 //! keeps to the one that `--net` names.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Instance, Job, Scratch, Turn, leftovers::Before};
+use mayfly_testkit::{Instance, Job, Scratch, Turn, launcher, leftovers::Before};
 use mayfly_tests::{
     looks::{self, look_at_all, make_all},
     namespaces::{Namespaces, ip, is_possible},
@@ -13,23 +13,6 @@ use serde_json::Value;
 
 const SUITE: &str = "fabrics";
 const PATIENCE: Duration = Duration::from_secs(15);
-
-/// A launcher that enters the namespace, where the host has directories of its own.
-fn launcher(scratch: &Scratch) -> Result<String> {
-    let script = format!(
-        r#"#!/bin/sh
-host="$1"; shift
-export XDG_RUNTIME_DIR="{0}/$host/run" TMPDIR="{0}/$host/tmp"
-mkdir -p "$XDG_RUNTIME_DIR" "$TMPDIR"
-exec ip netns exec "$host" "$@"
-"#,
-        scratch.path().display()
-    );
-    let path = scratch.join("enter");
-    fs::write(&path, script)?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o700))?;
-    Ok(format!("{} {{host}} {{command}}", path.display()))
-}
 
 fn run_dir(scratch: &Scratch, host: &str) -> PathBuf {
     scratch.join(host).join("run")
@@ -62,7 +45,7 @@ fn an_instance_keeps_to_the_network_that_it_was_given() -> Result<()> {
     let namespaces = Namespaces::new()?;
     let scratch = Scratch::new("fabrics")?;
     let before = Before::look();
-    let launcher = launcher(&scratch)?;
+    let launcher = launcher::into_namespaces(&scratch)?;
     let list = namespaces.names.join(",");
     for (net, prefix, used, silent) in
         [("fab1", "10.78.0.", "fab1", "fab0"), ("10.77.0.0/24", "10.77.0.", "fab0", "fab1")]
@@ -108,7 +91,7 @@ fn a_node_that_is_not_on_the_network_fails_by_name() -> Result<()> {
     ip(&format!("-n {a} addr add 10.78.0.1/24 dev fab1"))?;
     let scratch = Scratch::new("fabrics-off")?;
     let before = Before::look();
-    let (launcher, list) = (launcher(&scratch)?, namespaces.names.join(","));
+    let (launcher, list) = (launcher::into_namespaces(&scratch)?, namespaces.names.join(","));
     let options = ["--nodes", &list, "--launcher", &launcher, "--net", "fab1"];
     let start = Instance::named(&scratch, "off")?.command("start").args(options);
     let outcome = start.run()?;
@@ -133,7 +116,7 @@ fn a_node_that_is_cut_off_gives_eio_in_time_and_is_whole_again_when_it_is_back()
     let namespaces = Namespaces::new()?;
     let scratch = Scratch::new("fabrics-cut")?;
     let before = Before::look();
-    let (launcher, list) = (launcher(&scratch)?, namespaces.names.join(","));
+    let (launcher, list) = (launcher::into_namespaces(&scratch)?, namespaces.names.join(","));
     let deadline = DEADLINE.to_string();
     let options = ["--nodes", &list, "--launcher", &launcher, "--net", "fab0"];
     let instance = Instance::named(&scratch, "cut")?;

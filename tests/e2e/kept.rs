@@ -164,18 +164,6 @@ fn data_in_use_are_not_taken_up_a_second_time() -> Result<()> {
     expect_whole(&scratch, "again", &data)
 }
 
-fn kill_supervisor(scratch: &Scratch) -> Result<()> {
-    let all = process::marked(scratch.mark());
-    let supervisor = all.iter().find(|process| process.command.contains(" __supervise "));
-    ensure!(process::kill(supervisor.context("there is no supervisor")?.pid), "it was gone");
-    let deadline = std::time::Instant::now() + PATIENCE;
-    while !process::marked(scratch.mark()).is_empty() {
-        ensure!(std::time::Instant::now() < deadline, "the daemon outlived its supervisor");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
-}
-
 /// A start takes the place of a dead instance of its name; one that is refused does not.
 #[test]
 fn a_refused_start_leaves_what_a_dead_instance_left() -> Result<()> {
@@ -188,7 +176,7 @@ fn a_refused_start_leaves_what_a_dead_instance_left() -> Result<()> {
     mayfly(&scratch, &start)?.run_ok()?;
     let instance = Instance::named(&scratch, "dead")?;
     instance.shell("write", r#"echo precious > "$MAYFLY_MOUNT/file""#).run_ok()?;
-    kill_supervisor(&scratch)?;
+    process::kill_supervisor(scratch.mark(), PATIENCE)?;
     let data = fs::read_dir(&place)?.next().context("the data are gone")??.path();
     refused(&scratch, &[&start[..], &["--capacity", "1M"]].concat(), "64M")?;
     refused(&scratch, &[&start[..], &["--mount", text(&full)?]].concat(), "not empty")?;

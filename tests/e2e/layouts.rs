@@ -14,17 +14,6 @@ fn start<'a>(scratch: &'a Scratch, name: &str, options: &[&str]) -> Result<Insta
     Ok(instance)
 }
 
-fn error_of(outcome: &Outcome) -> String {
-    String::from_utf8_lossy(&outcome.stderr).into_owned()
-}
-
-/// Runs `script` on one node of the instance.
-fn on_node(instance: &Instance<'_>, node: usize, script: &str) -> Result<String> {
-    let label = format!("{}-on-{node}", instance.name());
-    let outcome = instance.shell(&label, script).env("MAYFLY_NODE", node.to_string()).run_ok()?;
-    Ok(String::from_utf8_lossy(&outcome.stdout).trim().to_owned())
-}
-
 #[test]
 fn a_directory_hands_its_layout_to_its_files_and_mayfly_shows_which_nodes_have_them() -> Result<()>
 {
@@ -32,7 +21,7 @@ fn a_directory_hands_its_layout_to_its_files_and_mayfly_shows_which_nodes_have_t
     let scratch = Scratch::new("nodes-layout")?;
     let before = Before::look();
     let instance = start(&scratch, "laid", &["--nodes", "local:4", "--chunk-size", "64K"])?;
-    let mount = on_node(&instance, 0, r#"cd "$MAYFLY_MOUNT" && mkdir wide plain && pwd"#)?;
+    let mount = instance.on_node(0, r#"cd "$MAYFLY_MOUNT" && mkdir wide plain && pwd"#)?;
     let mayfly = binary::mayfly()?;
     let layout = |what: &[&str]| -> Result<Outcome> {
         Job::new(&scratch, "layout", &mayfly).args(["layout"]).args(what).run()
@@ -47,10 +36,10 @@ print(os.getxattr('wide/below', 'user.mayfly.layout').decode(), os.listxattr('wi
 os.setxattr('plain', 'user.mayfly.layout', b'hash:2')
 for name in ('wide/below/file', 'plain/file', 'file'):
     with open(name, 'wb') as file: file.write(bytes(1 << 20))";
-    let told = on_node(&instance, 2, &format!("python3 -c \"{program}\""))?;
+    let told = instance.on_node(2, &format!("python3 -c \"{program}\""))?;
     ensure!(told == "stripe:3,chunk=128K []", "{told}");
     let get = format!("cd \"$MAYFLY_MOUNT\" && '{}' layout get --json", mayfly.display());
-    let told = on_node(&instance, 1, &format!("{get} wide plain wide/below/file plain/file file"))?;
+    let told = instance.on_node(1, &format!("{get} wide plain wide/below/file plain/file file"))?;
     let told: Value = serde_json::from_str(&told)?;
     let laid: Vec<(&str, usize)> = told
         .as_array()
@@ -73,7 +62,7 @@ for name in ('wide/below/file', 'plain/file', 'file'):
         (["set", "stripe", &path("none")], "No such file or directory"),
     ] {
         let refused = layout(&what)?;
-        ensure!(refused.code == 1 && error_of(&refused).contains(why), "{refused:?}");
+        ensure!(refused.code == 1 && refused.error().contains(why), "{refused:?}");
     }
     instance.stop()?;
     before.expect_nothing_since(&scratch, &[], PATIENCE)
@@ -97,10 +86,10 @@ for number in range(20):
     assert on[::2] == ['{node}'], (name, on)
 assert os.getxattr(name, 'user.mayfly.layout') == b'local,chunk=512K'"
         );
-        on_node(&instance, node, &format!("python3 -c \"{program}\""))?;
+        instance.on_node(node, &format!("python3 -c \"{program}\""))?;
     }
     let rest = r#"cd "$MAYFLY_MOUNT" && cat * | wc -c && rm -r * && ls -A"#;
-    ensure!(on_node(&instance, 1, rest)? == (40 * ((1 << 20) + 100)).to_string(), "all read them");
+    ensure!(instance.on_node(1, rest)? == (40 * ((1 << 20) + 100)).to_string(), "all read them");
     instance.stop()
 }
 
@@ -133,11 +122,11 @@ for pool, nodes in (('near', {'1', '2'}), ('far', {'0', '3'})):
         with open(name, 'xb') as file: file.write(b'x' * (500000 if number % 2 else 100))
         on = set(os.getxattr(name, 'user.mayfly.nodes').decode().split()[::2])
         assert on == nodes if number % 2 else on < nodes, (name, on)";
-    on_node(&instance, 1, &format!("python3 -c \"{program}\""))?;
+    instance.on_node(1, &format!("python3 -c \"{program}\""))?;
     instance.stop()?;
     let refused = Instance::named(&scratch, "bad")?.command("start");
     let refused = refused.args(nodes).args(["--pool", "near=nowhere"]).run()?;
     let why = "no node of the instance is on nowhere";
-    ensure!(refused.code == 1 && error_of(&refused).contains(why), "{refused:?}");
+    ensure!(refused.code == 1 && refused.error().contains(why), "{refused:?}");
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Instance, Job, Outcome, Scratch, Turn, binary, leftovers::Before, process};
+use mayfly_testkit::{Instance, Job, Scratch, Turn, binary, leftovers::Before, process};
 use mayfly_tests::hosts::{hosts_of_their_own, template};
 use serde_json::Value;
 
@@ -37,17 +37,6 @@ fn supervisor_of(node: &Value) -> Result<u32> {
     process::parent(daemon).context("a daemon has a supervisor")
 }
 
-fn error_of(outcome: &Outcome) -> String {
-    String::from_utf8_lossy(&outcome.stderr).into_owned()
-}
-
-/// Runs `script` on one node of the instance.
-fn on_node(instance: &Instance<'_>, node: usize, script: &str) -> Result<String> {
-    let label = format!("{}-on-{node}", instance.name());
-    let outcome = instance.shell(&label, script).env("MAYFLY_NODE", node.to_string()).run_ok()?;
-    Ok(String::from_utf8_lossy(&outcome.stdout).trim().to_owned())
-}
-
 #[test]
 fn nodes_on_one_machine_start_together_answer_and_leave_nothing() -> Result<()> {
     let _turn = Turn::take()?;
@@ -74,7 +63,7 @@ fn nodes_on_one_machine_start_together_answer_and_leave_nothing() -> Result<()> 
     }
     for (node, daemon) in daemons.iter().enumerate() {
         let script = r#"echo text > "$MAYFLY_MOUNT/of-$MAYFLY_NODE" && echo "$MAYFLY_MOUNT""#;
-        let mounted = on_node(&instance, node, script)?;
+        let mounted = instance.on_node(node, script)?;
         ensure!(mounted.ends_with(&format!("@{node}")) || node == 0, "{mounted}");
         let command = fs::read_to_string(format!("/proc/{daemon}/cmdline"))?;
         ensure!(command.contains("five"), "{command}");
@@ -93,7 +82,7 @@ fn run_over_nodes_runs_its_command_on_the_first_and_leaves_nothing() -> Result<(
         .args(["run", "--nodes", "local:3", "--", "bash", "-c", script])
         .run()?;
     ensure!(outcome.code == 7 && outcome.stdout == b"text\n", "{outcome:?}");
-    ensure!(outcome.stderr.is_empty(), "{}", error_of(&outcome));
+    ensure!(outcome.stderr.is_empty(), "{}", outcome.error());
     before.expect_nothing_since(&scratch, &[], PATIENCE)
 }
 
@@ -127,7 +116,7 @@ fn files_of_other_nodes_are_mapped_for_reading_and_not_for_writing() -> Result<(
     let scratch = Scratch::new("nodes-map")?;
     let instance = start(&scratch, "maps", &["--access", "preload", "--nodes", "local:3"])?;
     for node in 0..3 {
-        on_node(&instance, node, r#"mkdir "$MAYFLY_MOUNT/made-on-$MAYFLY_NODE""#)?;
+        instance.on_node(node, r#"mkdir "$MAYFLY_MOUNT/made-on-$MAYFLY_NODE""#)?;
     }
     instance.shell("maps", &format!("python3 -c '{MAPS}'")).run_ok()?;
     instance.stop()
@@ -179,21 +168,21 @@ fn bytes_go_round(layout: &str) -> Result<()> {
     fs::write(&copy, vec![1; 1 << 20])?;
     for node in 0..4 {
         let copied = format!("cp '{}' \"$MAYFLY_MOUNT/file\"", copy.display());
-        on_node(&instance, node, &copied)?;
+        instance.on_node(node, &copied)?;
         let objects = objects_of(&instance)?;
         ensure!(objects.iter().all(|count| *count == 1), "a part on each node: {objects:?}");
         let (steps, copy) = (steps.display(), copy.display());
         let run = format!("python3 '{steps}' '{copy}' \"$MAYFLY_MOUNT\"");
-        on_node(&instance, node, &run)?;
+        instance.on_node(node, &run)?;
         let same = format!("cmp '{copy}' \"$MAYFLY_MOUNT/file\"");
-        on_node(&instance, (node + 1) % 4, &same)?;
+        instance.on_node((node + 1) % 4, &same)?;
     }
     let taken = r#"fallocate -l 10M "$MAYFLY_MOUNT/file" && stat -c '%s %b' "$MAYFLY_MOUNT/file""#;
-    let taken = on_node(&instance, 3, taken)?;
+    let taken = instance.on_node(3, taken)?;
     // The file system below may need some for itself.
     let blocks = taken.strip_prefix("10485760 ").context(taken.clone())?.parse::<u64>()?;
     ensure!((20480..21504).contains(&blocks), "it takes space ahead: {taken}");
-    on_node(&instance, 2, "rm \"$MAYFLY_MOUNT/file\"")?;
+    instance.on_node(2, "rm \"$MAYFLY_MOUNT/file\"")?;
     let deadline = Instant::now() + PATIENCE;
     while objects_of(&instance)? != [0, 0, 0, 0] {
         ensure!(Instant::now() < deadline, "parts are left: {:?}", objects_of(&instance)?);
@@ -232,18 +221,18 @@ fn a_lost_node_takes_its_chunks_with_it_and_no_others() -> Result<()> {
     let made =
         r#"cd "$MAYFLY_MOUNT" && head -c 524288 /dev/zero | tr '\0' x > file && stat -c %i file"#;
     // The upper bits of a file's number are its slot, and slots are dealt out evenly.
-    let slot = on_node(&instance, 0, made)?.parse::<u64>()? >> 48;
+    let slot = instance.on_node(0, made)?.parse::<u64>()? >> 48;
     let home = ((slot * 4) >> 16) as usize;
     let script = scratch.join("chunks.py");
     fs::write(&script, CHUNKS)?;
     let read = format!("python3 '{}'", script.display());
     let reader = (home + 2) % 4;
-    ensure!(on_node(&instance, reader, &read)? == "in time", "all are there");
+    ensure!(instance.on_node(reader, &read)? == "in time", "all are there");
     let status = instance.status()?;
     let victim = &nodes(&status)?[(home + 3) % 4];
     let daemon = u32::try_from(daemon_of(victim)?)?;
     ensure!(process::kill(supervisor_of(victim)?) && process::kill(daemon), "they are gone");
-    ensure!(on_node(&instance, reader, &read)? == "3 7 in time", "every fourth chunk is lost");
+    ensure!(instance.on_node(reader, &read)? == "3 7 in time", "every fourth chunk is lost");
     instance.command("stop").run()?;
     before.expect_nothing_since(&scratch, &[], PATIENCE)
 }
@@ -257,7 +246,7 @@ fn a_node_that_does_not_start_is_named_with_its_reason_and_no_other_is_left() ->
     fs::create_dir(scratch.join("tmp").join(&taken))?;
     let start = Instance::named(&scratch, "bad")?.command("start").args(["--nodes", "local:4"]);
     let outcome = start.run()?;
-    let error = error_of(&outcome);
+    let error = outcome.error();
     ensure!(outcome.code == 1, "{outcome:?}");
     for word in ["1 of 4 nodes did not start", "node 2 on ", "is there already"] {
         ensure!(error.contains(word), "the error says nothing of {word:?}: {error}");
@@ -280,11 +269,11 @@ fn a_killed_node_is_named_by_status_and_stop_which_ends_and_clears_all_nodes() -
     ensure!(after.get("state") == Some(&"degraded".into()), "{after}");
     ensure!(text(&nodes(&after)?[1], "state")? == "unreachable", "{after}");
     ensure!(text(&nodes(&after)?[2], "state")? == "serving", "{after}");
-    ensure!(error_of(&outcome).contains("node 1 on "), "{}", error_of(&outcome));
+    ensure!(outcome.error().contains("node 1 on "), "{}", outcome.error());
     let stopped = instance.command("stop").run()?;
     ensure!(stopped.code == 1, "a node was dead, and stop says nothing of it");
     // It told to have removed, by `mayfly doctor`, what it removed itself.
-    let told = error_of(&stopped);
+    let told = stopped.error();
     ensure!(told.contains("node 1 on ") && told.contains("what it left is removed"), "{told}");
     ensure!(!told.contains("doctor"), "{told}");
     before.expect_nothing_since(&scratch, &[], PATIENCE)
@@ -423,7 +412,7 @@ fn a_host_that_cannot_be_reached_is_named_with_what_its_launcher_says() -> Resul
     let launcher = template(&hosts_of_their_own(&scratch)?);
     let options = ["--nodes", "h1,nobody,h2", "--launcher", &launcher, "--net", "lo"];
     let outcome = Instance::named(&scratch, "gap")?.command("start").args(options).run()?;
-    let error = error_of(&outcome);
+    let error = outcome.error();
     ensure!(outcome.code == 1, "{outcome:?}");
     for word in ["1 of 3 nodes", "node 1 on nobody", "status: 12", "no host of that name"] {
         ensure!(error.contains(word), "the error says nothing of {word:?}: {error}");
@@ -438,7 +427,7 @@ fn a_node_without_an_address_in_the_network_fails_by_name() -> Result<()> {
     let before = Before::look();
     let options = ["--nodes", "local:2", "--net", "198.51.100.0/24"];
     let outcome = Instance::named(&scratch, "net")?.command("start").args(options).run()?;
-    let error = error_of(&outcome);
+    let error = outcome.error();
     ensure!(error.contains("2 of 2 nodes did not start"), "{error}");
     // Each node said it too, before all of them were listed.
     let said = error.matches("has no address in the network 198.51.100.0/24").count();
@@ -512,7 +501,7 @@ fn options_that_do_not_go_together_are_refused_by_name() -> Result<()> {
     ] {
         let start = Instance::named(&scratch, "words")?.command("start").args(options);
         let outcome = start.env("MAYFLY_NODES", "").run()?;
-        let error = error_of(&outcome);
+        let error = outcome.error();
         ensure!(outcome.code != 0 && error.contains(word), "{options:?}: {error}");
     }
     Ok(())

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use mayfly_testkit::{Instance, Job, Outcome, Scratch, Turn, binary, leftovers::Before, process};
+use mayfly_testkit::{Instance, Job, Scratch, Turn, binary, leftovers::Before, process};
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -33,16 +33,6 @@ fn start<'a>(scratch: &'a Scratch, name: &str) -> Result<Instance<'a>> {
 
 fn nodes(status: &Value) -> Result<&Vec<Value>> {
     status.get("nodes").and_then(Value::as_array).context("status has no list of nodes")
-}
-
-fn on_node(instance: &Instance<'_>, node: usize, script: &str) -> Result<String> {
-    let label = format!("{}-on-{node}", instance.name());
-    let outcome = instance.shell(&label, script).env("MAYFLY_NODE", node.to_string()).run_ok()?;
-    Ok(String::from_utf8_lossy(&outcome.stdout).trim().to_owned())
-}
-
-fn error_of(outcome: &Outcome) -> String {
-    String::from_utf8_lossy(&outcome.stderr).into_owned()
 }
 
 fn number(of: &Value, field: &str) -> Result<u64> {
@@ -79,14 +69,14 @@ fn a_node_that_is_only_a_client_stores_nothing_and_its_programs_do_everything() 
     let scratch = Scratch::new("roles")?;
     let before = Before::look();
     let instance = start(&scratch, "apart")?;
-    let said = on_node(&instance, 0, WORK)?;
+    let said = instance.on_node(0, WORK)?;
     let lines: Vec<&str> = said.lines().collect();
     ensure!(lines.len() == 4 && lines[0] == lines[3], "{said}");
     ensure!(lines[1..3] == ["39", "text 40"], "{said}");
     // Its directories are dealt out, since it owns no names itself.
     let many = r#"cd "$MAYFLY_MOUNT" && for number in $(seq 16); do mkdir "d$number"; done"#;
-    on_node(&instance, 0, many)?;
-    let others = on_node(&instance, 1, r#"cd "$MAYFLY_MOUNT" && cksum < two/large"#)?;
+    instance.on_node(0, many)?;
+    let others = instance.on_node(1, r#"cd "$MAYFLY_MOUNT" && cksum < two/large"#)?;
     ensure!(others == lines[0], "{others}");
     let status = instance.status()?;
     let all = nodes(&status)?;
@@ -110,7 +100,7 @@ fn a_node_that_is_only_a_client_stores_nothing_and_its_programs_do_everything() 
         ensure!(table.contains(&format!("  {role} ")), "{table}");
     }
     let refused = instance.command("env").args(["--node", "3"]).run()?;
-    ensure!(error_of(&refused).contains("serves no programs"), "{}", error_of(&refused));
+    ensure!(refused.error().contains("serves no programs"), "{}", refused.error());
     for (node, is_there) in [("apart", true), ("apart@3", false)] {
         let library = scratch.join("run/mayfly").join(node).join("libmayfly_preload.so");
         ensure!(library.exists() == is_there, "{}", library.display());
@@ -124,7 +114,7 @@ fn nobody_misses_a_client_that_is_lost() -> Result<()> {
     let _turn = Turn::take()?;
     let scratch = Scratch::new("roles-lost")?;
     let instance = start(&scratch, "lost")?;
-    on_node(&instance, 0, WORK)?;
+    instance.on_node(0, WORK)?;
     let status = instance.status()?;
     let daemon = u32::try_from(number(&nodes(&status)?[0], "daemon_pid")?)?;
     let supervisor = process::parent(daemon).context("a daemon has a supervisor")?;
@@ -140,15 +130,15 @@ mkdir more && echo text > more/file && cat more/file two/deep/1
 cksum < two/large > /dev/null
 mv two/deep/1 more/one && mkdir -p more/sub && mv more/sub moved
 rm -r more moved two/large && ls two/deep | wc -l && ls"#;
-    let said = on_node(&instance, 1, script)?;
+    let said = instance.on_node(1, script)?;
     ensure!(said == "text\ntext 1\n38\none\ntwo", "{said}");
     ensure!(began.elapsed() < Duration::from_secs(6), "it took {:?}", began.elapsed());
     // It had used this directory a moment before, and may believe in the name for as long again.
     let moved =
-        on_node(&instance, 2, r#"cd "$MAYFLY_MOUNT" && mv two/deep deep && ls deep | wc -l"#)?;
+        instance.on_node(2, r#"cd "$MAYFLY_MOUNT" && mv two/deep deep && ls deep | wc -l"#)?;
     ensure!(moved == "38", "{moved}");
     let ended = instance.command("stop").run()?;
-    ensure!(error_of(&ended).contains("node 0 on"), "{}", error_of(&ended));
+    ensure!(ended.error().contains("node 0 on"), "{}", ended.error());
     Ok(())
 }
 
@@ -158,7 +148,7 @@ fn lists_of_roles_that_contradict_the_nodes_or_each_other_are_refused() -> Resul
     let refused = |options: &[&str], why: &str| {
         let job = Job::new(&scratch, "refused", binary::mayfly()?).args(["run"]);
         let outcome = job.args(options).args(["--", "true"]).run()?;
-        let error = error_of(&outcome);
+        let error = outcome.error();
         ensure!(outcome.code != 0 && error.contains(why), "{options:?}: {error}");
         anyhow::Ok(())
     };

@@ -18,8 +18,10 @@ use mayfly_transport_shm::{
     region::{self, NodeSettings, SessionMapping},
     server::{Incoming, LaneRef, Reply, Server},
 };
-use mayfly_types::{Attr, FileId, FileKind, OpenRef, SessionId};
+use mayfly_types::{FileId, OpenRef, SessionId};
 use mayfly_wire::{Close, Read, Request, Stat, Target, WALK_FOLLOW, Walk, Wire, Writer};
+
+use crate::messages::attr;
 
 /// What a file of mdtest-hard has, bytes.
 const READ_BYTES: u32 = 3901;
@@ -87,23 +89,6 @@ impl Echo {
         self.server
             .store_reply(at, &Reply { op, request_id, status: 0, body_bytes, transaction: 0 });
         self.server.publish(at);
-    }
-}
-
-fn attr() -> Attr {
-    Attr {
-        id: FileId(77),
-        kind: FileKind::Regular,
-        mode: 0o644,
-        links: 1,
-        uid: 1000,
-        gid: 1000,
-        size_bytes: 3901,
-        blocks: 8,
-        atime: Default::default(),
-        mtime: Default::default(),
-        ctime: Default::default(),
-        btime: Default::default(),
     }
 }
 

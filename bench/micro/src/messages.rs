@@ -14,7 +14,8 @@ fn walk() -> Walk<'static> {
     Walk { start: FileId::ROOT, flags: WALK_FOLLOW, path: black_box(PATH) }
 }
 
-fn attr() -> Attr {
+/// Attributes of a small file.
+pub(crate) fn attr() -> Attr {
     Attr {
         id: FileId(77),
         kind: FileKind::Regular,

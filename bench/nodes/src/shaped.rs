@@ -4,7 +4,7 @@
 
 use std::{
     fs::{self, File},
-    os::unix::fs::{FileExt, MetadataExt, PermissionsExt},
+    os::unix::fs::{FileExt, MetadataExt},
     path::PathBuf,
     process::Command,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use mayfly_sim::fabric::{Fabric, Speed, Topology};
-use mayfly_testkit::{Instance, Scratch};
+use mayfly_testkit::{Instance, Scratch, launcher};
 
 use crate::{instance::mount, placing, report};
 
@@ -92,23 +92,6 @@ impl Drop for Hosts {
     }
 }
 
-/// A launcher that enters the namespace, where the host has directories of its own.
-fn launcher(scratch: &Scratch) -> Result<String> {
-    let script = format!(
-        r#"#!/bin/sh
-host="$1"; shift
-export XDG_RUNTIME_DIR="{0}/$host/run" TMPDIR="{0}/$host/tmp"
-mkdir -p "$XDG_RUNTIME_DIR" "$TMPDIR"
-exec ip netns exec "$host" "$@"
-"#,
-        scratch.path().display()
-    );
-    let path = scratch.join("enter");
-    fs::write(&path, script)?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o700))?;
-    Ok(format!("{} {{host}} {{command}}", path.display()))
-}
-
 /// Bytes a second of two writers, as the study's links have it.
 fn predicted(pairs: [(usize, usize); 2]) -> f64 {
     let mut fabric = Fabric::new(Topology {
@@ -140,7 +123,7 @@ pub(crate) fn bar() -> Result<()> {
     let hosts = Hosts::new()?;
     let scratch = Scratch::new("nodes-shaped")?;
     let instance = Instance::named(&scratch, "shaped")?;
-    let (launcher, list) = (launcher(&scratch)?, hosts.names.join(","));
+    let (launcher, list) = (launcher::into_namespaces(&scratch)?, hosts.names.join(","));
     let options = ["--nodes", &list, "--launcher", &launcher, "--net", "fab"];
     instance.command("start").args(options).run_ok()?;
     println!(

@@ -253,6 +253,17 @@ pub(crate) struct Entered {
     pub(crate) node: Option<u32>,
 }
 
+/// Instances that are looked at.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Scope {
+    /// Name of the instance [default: all that you have on this machine]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// All nodes of these instances, not only those on this machine
+    #[arg(long)]
+    pub(crate) all_nodes: bool,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Env {
     #[command(flatten)]
@@ -287,11 +298,7 @@ pub(crate) struct Env {
 #[derive(Debug, Args)]
 pub(crate) struct Mount {
     #[command(flatten)]
-    pub(crate) which: Which,
-    /// Which node of an instance of several; it must be on this machine [default: $MAYFLY_NODE, or
-    /// the first one here]
-    #[arg(long, value_name = "K")]
-    pub(crate) node: Option<u32>,
+    pub(crate) entered: Entered,
     /// An empty directory
     #[arg(value_name = "DIR")]
     pub(crate) point: PathBuf,

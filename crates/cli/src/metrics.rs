@@ -43,16 +43,17 @@ pub(crate) fn metrics(wanted: &arguments::Metrics) -> Result<()> {
 
 /// What all nodes that are asked for say, as text.
 fn gather(wanted: &arguments::Metrics) -> Result<String> {
-    let mut nodes = nodes(wanted.name.as_deref(), wanted.all_nodes, Depth::Sums)?;
+    let mut nodes = nodes(&wanted.scope, Depth::Sums)?;
     nodes.iter_mut().for_each(tell_stages);
     Ok(mayfly_metrics::text(nodes)?)
 }
 
 /// What the nodes of an instance say, or of all that this user has here: those on this machine, or
 /// all of them.
-pub(crate) fn nodes(name: Option<&str>, all_nodes: bool, depth: Depth) -> Result<Vec<Node>> {
-    let names = match name {
-        Some(name) => BTreeSet::from([name.to_owned()]),
+pub(crate) fn nodes(scope: &arguments::Scope, depth: Depth) -> Result<Vec<Node>> {
+    let all_nodes = scope.all_nodes;
+    let names = match &scope.name {
+        Some(name) => BTreeSet::from([name.clone()]),
         None if all_nodes => instances::instances(),
         None => instances::instances_here(),
     };

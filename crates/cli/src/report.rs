@@ -52,7 +52,8 @@ pub(crate) fn of_run(name: &str, command: &[OsString], output: &Path) {
 }
 
 fn gather(name: &str, command: Option<Vec<String>>) -> Result<Report> {
-    let nodes = metrics::nodes(Some(name), true, Depth::Everything)?;
+    let scope = arguments::Scope { name: Some(name.to_owned()), all_nodes: true };
+    let nodes = metrics::nodes(&scope, Depth::Everything)?;
     Ok(Report::of(name, command, &nodes))
 }
 

@@ -240,7 +240,8 @@ fn start_many(many: &Launch) -> Result<()> {
 }
 
 pub(crate) fn mount(mount: &arguments::Mount) -> Result<()> {
-    control::mount(&instances::node(&mount.which.name(), mount.node)?, &mount.point)
+    let arguments::Entered { which, node } = &mount.entered;
+    control::mount(&instances::node(&which.name(), *node)?, &mount.point)
 }
 
 pub(crate) fn stop(name: &str) -> Result<()> {

@@ -76,7 +76,7 @@ struct Look {
 }
 
 fn look(wanted: &arguments::Top) -> Result<Look> {
-    let nodes = metrics::nodes(wanted.name.as_deref(), wanted.all_nodes, Depth::Everything)?;
+    let nodes = metrics::nodes(&wanted.scope, Depth::Everything)?;
     Ok(Look { at: Instant::now(), nodes })
 }
 
@@ -107,11 +107,11 @@ fn once(wanted: &arguments::Top) -> Result<()> {
 /// Looks again and again until nobody listens.
 fn watch(wanted: &arguments::Top, interval: Arc<AtomicU64>) -> Receiver<Result<Look>> {
     let (sender, receiver) = sync_channel(1);
-    let (name, all_nodes) = (wanted.name.clone(), wanted.all_nodes);
+    let scope = wanted.scope.clone();
     thread::spawn(move || {
         loop {
             thread::sleep(Duration::from_millis(interval.load(Relaxed)));
-            let nodes = metrics::nodes(name.as_deref(), all_nodes, Depth::Everything);
+            let nodes = metrics::nodes(&scope, Depth::Everything);
             let look = nodes.map(|nodes| Look { at: Instant::now(), nodes });
             if sender.send(look).is_err() {
                 return;

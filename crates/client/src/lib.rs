@@ -3,13 +3,13 @@
 //! [`Client`] turns calls into requests and data transfers. It knows paths relative to the
 //! instance, open file descriptions and directories by identity; it knows neither descriptor
 //! numbers of the application nor working directories, and it has no thread. Metadata always travel
-//! through the [`Transport`]. Data of a file with an object are read and written by the calling
-//! thread on the object itself ([`objects`]), under a grant that is looked at again after the
-//! transfer; all other data travel through the daemon ([`data`]), the content of a small file
-//! together with the answer to its open ([`leases`]). What a path names is looked up in the
-//! daemon's records where they can be read ([`path`]), and small files are opened and read there
-//! ([`leases`]). Mounts that may keep pages of a file are told of its changes, and so is who
-//! watches it with inotify ([`changes`]).
+//! through the [`Transport`]. If a file has an object, the calling thread reads and writes the
+//! object itself ([`objects`]), under a grant. It looks at the grant again after the transfer. All
+//! other data travel through the daemon ([`data`]). The content of a small file comes with the
+//! answer to its open ([`leases`]). Where the daemon's records can be read, paths are looked up
+//! there ([`path`]), and small files are opened and read there ([`leases`]). Mounts that may keep
+//! pages of a file are told of its changes. So are programs that watch it with inotify
+//! ([`changes`]).
 //!
 //! The file offset and the status flags of an open file description stand in the node's shared
 //! table, so that all processes that inherited it see one offset ([`open::offset`]).
@@ -36,7 +36,7 @@ use core::mem::MaybeUninit;
 use mayfly_sys::{Errno, lock::Lock, text::PathText};
 use mayfly_transport::{Answer, Patience, Transport};
 use mayfly_transport_shm::{
-    layout::{FileEntry, NodeHead, OpenEntry},
+    layout::{FileEntry, NodeHead, NodeRegion, OpenEntry},
     lent::Lent,
 };
 use mayfly_wire::Operation;
@@ -52,12 +52,20 @@ pub use path::names::{Attributes, NewOwner};
 /// The tables of the node that all its processes share (`docs/design/shm.md`).
 #[derive(Clone, Copy)]
 pub struct Node {
-    /// What is said once for the node.
+    /// Words that the node has once.
     pub head: &'static NodeHead,
     /// Open file descriptions.
     pub opens: &'static [OpenEntry],
     /// Open files.
     pub files: &'static [FileEntry],
+}
+
+impl Node {
+    /// Those of a region.
+    #[must_use]
+    pub fn of(region: &'static NodeRegion) -> Node {
+        Node { head: &region.head, opens: &region.opens, files: &region.files }
+    }
 }
 
 /// Why an operation was not done.

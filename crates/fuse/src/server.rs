@@ -1,7 +1,6 @@
 //! The process that serves one mount: its session, its threads, its end.
 //!
-//! [`placement`] says on which processor requests are served. What they ask is performed by
-//! [`crate::operations`].
+//! [`placement`] says on which processor requests are served. [`crate::operations`] performs them.
 
 mod placement;
 
@@ -93,7 +92,7 @@ impl Descriptors for InPlace {
     }
 }
 
-/// What all threads share.
+/// The state that all threads share.
 pub(crate) struct Server {
     pub(crate) client: Client<ShmTransport, InPlace>,
     pub(crate) device: Device,
@@ -110,7 +109,7 @@ pub(crate) struct Server {
     pub(crate) refreshed: Recent<()>,
 }
 
-/// What each thread has for itself, used again for each request.
+/// Memory of one thread, used again for each request.
 pub(crate) struct Work {
     pub(crate) body: Body,
     pub(crate) data: Vec<u8>,
@@ -172,8 +171,8 @@ pub fn serve(place: &Place, stop: impl AsFd, ready: impl FnOnce()) -> Result<()>
 /// Returns when there is nobody to serve for, or nothing to be served: a thread that serves has
 /// ended, and has said so to `served`.
 ///
-/// The device itself is not waited for. Whoever polls it is woken by each request, however little
-/// it wishes to hear of, and that cost more than the request.
+/// The device itself is not waited for. A thread that polls it is woken by each request, whatever
+/// it has asked for. That cost more than the request.
 fn wait_for_end(stop: impl AsFd, served: &OwnedFd) -> Result<()> {
     loop {
         let mut ends = [PollFd::new(&stop, PollFlags::IN), PollFd::new(served, PollFlags::IN)];
@@ -193,11 +192,7 @@ fn open_client(place: &Place) -> Result<Client<ShmTransport, InPlace>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let objects = rustix::fs::open(&place.objects, flags, Mode::empty())
         .with_context(|| format!("cannot open {}", place.objects.display()))?;
-    let node = Node {
-        head: &attached.node.head,
-        opens: &attached.node.opens,
-        files: &attached.node.files,
-    };
+    let node = Node::of(attached.node);
     let directory = ObjectDirectory(objects.into_raw_fd());
     let run_dir = place.socket.parent().context("a directory with the socket")?.to_owned();
     let tally = attached.transport.tally();

@@ -84,6 +84,13 @@ impl<'a> Instance<'a> {
         job.args([self.mayfly.as_os_str(), self.name.as_ref(), script.as_ref()])
     }
 
+    /// Runs `script` on one node of the instance: its output, without white space around it.
+    pub fn on_node(&self, node: usize, script: &str) -> Result<String> {
+        let label = format!("{}-on-{node}", self.name);
+        let outcome = self.shell(&label, script).env("MAYFLY_NODE", node.to_string()).run_ok()?;
+        Ok(String::from_utf8_lossy(&outcome.stdout).trim().to_owned())
+    }
+
     /// What `mayfly status --json` prints.
     pub fn status(&self) -> Result<Value> {
         Self::read_status(&self.command("status").args(["--json"]).run_ok()?)

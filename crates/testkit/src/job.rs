@@ -36,6 +36,13 @@ pub struct Outcome {
     pub elapsed: Duration,
 }
 
+impl Outcome {
+    /// Its standard error as text.
+    pub fn error(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+}
+
 /// A command that was started and not yet waited for.
 #[derive(Debug)]
 pub struct Running<'a> {

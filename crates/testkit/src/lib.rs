@@ -12,6 +12,7 @@
 pub mod binary;
 pub mod instance;
 pub mod job;
+pub mod launcher;
 pub mod leftovers;
 pub mod port;
 pub mod process;

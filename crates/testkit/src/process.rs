@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The variable that carries a suite's mark to all its descendants.
@@ -97,6 +98,23 @@ pub fn kill(pid: u32) -> bool {
 /// Asks `pid` to end.
 pub fn terminate(pid: u32) -> bool {
     signal(pid, Signal::TERM)
+}
+
+/// Kills the supervisor that carries `mark`, and waits until its daemon has ended as well.
+///
+/// # Errors
+/// There is none, or something outlives it by `patience`.
+pub fn kill_supervisor(mark: &str, patience: Duration) -> Result<()> {
+    let all = marked(mark);
+    let supervisor = all.iter().find(|process| process.command.contains(" __supervise "));
+    let supervisor = supervisor.context("there is no supervisor")?.pid;
+    ensure!(kill(supervisor), "the supervisor was gone already");
+    let deadline = Instant::now() + patience;
+    while !marked(mark).is_empty() {
+        ensure!(Instant::now() < deadline, "the daemon outlived its supervisor");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }
 
 /// Ends every process that carries `mark`, again and again until none is left or `patience` is

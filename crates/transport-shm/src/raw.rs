@@ -110,15 +110,7 @@ pub(crate) fn send_with(fd: i32, bytes: &[u8], passed: i32) -> Result<(), Errno>
     // A head of 16 bytes and one number.
     let mut control =
         Control { length: 20, level: SOL_SOCKET as i32, kind: SCM_RIGHTS, fds: [passed, -1] };
-    let message = Message {
-        name: 0,
-        name_length: 0,
-        vector: vector.as_mut_ptr() as usize,
-        vector_length: 1,
-        control: (&raw mut control) as usize,
-        control_length: size_of::<Control>(),
-        flags: 0,
-    };
+    let message = Message::of(&mut vector, &mut control);
     let at = (&raw const message) as usize;
     // SAFETY: the message, its vector and its control data outlive the call.
     let sent = again(|| unsafe { syscall3(number::SENDMSG, fd as usize, at, MSG_NOSIGNAL) })?;
@@ -137,19 +129,27 @@ struct Message {
     flags: usize,
 }
 
+impl Message {
+    /// One piece of memory (its address and length) with descriptors beside it. Both have to
+    /// outlive the call that gets the message.
+    fn of(vector: &mut [usize; 2], control: &mut Control) -> Message {
+        Message {
+            name: 0,
+            name_length: 0,
+            vector: vector.as_mut_ptr() as usize,
+            vector_length: 1,
+            control: core::ptr::from_mut(control) as usize,
+            control_length: size_of::<Control>(),
+            flags: 0,
+        }
+    }
+}
+
 /// One message and up to two descriptors; -1 stands for one that did not come.
 pub(crate) fn receive(fd: i32, bytes: &mut [u8]) -> Result<(usize, [i32; 2]), Errno> {
     let mut vector = [bytes.as_mut_ptr() as usize, bytes.len()];
     let mut control = Control { length: 0, level: 0, kind: 0, fds: [-1; 2] };
-    let mut message = Message {
-        name: 0,
-        name_length: 0,
-        vector: vector.as_mut_ptr() as usize,
-        vector_length: 1,
-        control: (&raw mut control) as usize,
-        control_length: size_of::<Control>(),
-        flags: 0,
-    };
+    let mut message = Message::of(&mut vector, &mut control);
     let at = (&raw mut message) as usize;
     // SAFETY: the message, its vector and its control buffer outlive the call and have these
     // lengths.

@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use super::values;
+use super::{Scope, values};
 
 const ABOUT: &str = "\
 What is exposed: `mayfly help metrics`. Nothing of it is a path or a secret.
@@ -19,12 +19,8 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = ABOUT)]
 pub(crate) struct Metrics {
-    /// Name of the instance [default: all that you have on this machine]
-    #[arg(long)]
-    pub(crate) name: Option<String>,
-    /// All nodes of these instances, not only those on this machine
-    #[arg(long)]
-    pub(crate) all_nodes: bool,
+    #[command(flatten)]
+    pub(crate) scope: Scope,
     /// Answer scrapers at http://ADDRESS/metrics until this is ended: PORT on the loopback,
     /// HOST:PORT, or unix:PATH
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["output", "every"])]

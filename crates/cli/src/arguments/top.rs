@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::values;
+use super::{Scope, values};
 
 const ABOUT: &str = "\
 It shows nodes, and below them one of five tables: kinds of operations, waits for answers,
@@ -23,12 +23,8 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = ABOUT)]
 pub(crate) struct Top {
-    /// Name of the instance [default: all that you have on this machine]
-    #[arg(long)]
-    pub(crate) name: Option<String>,
-    /// All nodes of these instances, not only those on this machine
-    #[arg(long)]
-    pub(crate) all_nodes: bool,
+    #[command(flatten)]
+    pub(crate) scope: Scope,
     /// Time between two looks, 100ms to 1m
     #[arg(long, value_name = "TIME", value_parser = values::interval, default_value = "2s")]
     pub(crate) interval: Duration,
