@@ -1,7 +1,7 @@
-//! What this process does, counted and noted for people ([`mayfly_transport_shm::tally`]).
+//! Counts and notes of what this process does, for people ([`mayfly_transport_shm::tally`]).
 //!
-//! Each operation is counted where it ends, by its kind and by the way it went. What a client is
-//! not told to count is not counted.
+//! Each operation is counted where it ends, by its kind and by the way it went. A client counts
+//! only what it was told to count.
 
 use core::sync::atomic::{
     AtomicU64,

@@ -6,15 +6,15 @@
 //! a move), the transfer may have met the old object and is repeated.
 //!
 //! An object that a process has leave to use is laid out as the file is: same offsets, same length.
-//! What is on several nodes is read and written by requests, which end at the border of a chunk, as
-//! far as it is not in the own node's part ([`parts`]).
+//! A file may be on several nodes. The own node's part is used directly; the rest is read and
+//! written by requests, each of which ends at the border of a chunk ([`parts`]).
 //!
-//! The calls stand here. What they are made of stands below: a transfer in [`pieces`] of the host's
-//! memory, several requests under way at a time ([`ahead`]), striped files ([`parts`]), the end of
-//! a file as the place of a write ([`append`]), [`seeking`], and [`slices`] of the caller's own
-//! memory for skins that serve others by messages.
+//! The calls stand here. Below are their parts: a transfer in [`pieces`] of the host's memory,
+//! several requests under way at a time ([`ahead`]), striped files ([`parts`]), the end of a file
+//! as the place of a write ([`append`]), [`seeking`], and [`slices`] of the caller's own memory for
+//! skins that serve others by messages.
 //!
-//! No bytes are kept from one call to the next: what may be kept is in [`crate::leases`].
+//! No bytes are kept from one call to the next; [`crate::leases`] has those that may be kept.
 
 mod ahead;
 mod append;
@@ -142,7 +142,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             self.transport.post_content(open.reference, position.get(), bytes, &mut fill)?;
         let (kind, way, reference) = (Kind::Write, Way::Unawaited, open.reference);
         if added == Err(Errno::EFAULT) {
-            // What can be read is written in another way.
+            // The bytes that can be read are written in another way.
             return None;
         }
         let offset = position.get();
@@ -541,8 +541,8 @@ pub(crate) unsafe fn read_pieces(
     }
 }
 
-/// What is left of `pieces`, one transfer for each run of memory, until one moves nothing or fails.
-/// A failure counts only when nothing was moved before it.
+/// Transfers the rest of `pieces`, run of memory by run of memory, until one moves nothing or
+/// fails. A failure counts only when nothing was moved before it.
 fn run_by_run(
     offset: u64,
     mut pieces: Pieces<'_>,

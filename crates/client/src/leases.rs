@@ -3,17 +3,17 @@
 //! Beside them [`contents`] keeps what a small file held when it was opened by a request.
 //!
 //! A process that opens files for reading is lent some descriptions
-//! ([`mayfly_transport_shm::lent`]). It finds the file in the records, shows in shared memory which
-//! one it reads by which of them, and looks at the records' version once more: the same one, and
-//! the daemon keeps the file from then on, whatever becomes of its names.
+//! ([`mayfly_transport_shm::lent`]). It finds the file in the records. It shows in shared memory
+//! which file it reads by which description. Then it looks at the records' version once more. If
+//! that is the same, the daemon keeps the file from then on, whatever becomes of its names.
 //!
-//! **Nothing stale is read.** Each read looks whether anything is posted and then at the version.
-//! Is it the one at which the file was found, its bytes are where they were; otherwise it is looked
-//! for anew. After the copy the version is looked at again: the same one, and what was copied is
-//! what the file held at that moment. What is in an object the process reads from the object, which
-//! it opens by itself. A copy of that takes longer, and the records may have changed meanwhile: the
-//! file is looked for once more then. If its bytes are in the same object still, they were all the
-//! time, since no generation of objects comes back.
+//! **Nothing stale is read.** Each read looks whether anything is posted, and then at the version.
+//! If it is the one at which the file was found, its bytes are where they were. Otherwise the file
+//! is looked for anew. After the copy the version is looked at again. If it is the same, the copied
+//! bytes are those that the file held at that moment. Bytes in an object are read from the object,
+//! which the process opens by itself. Their copy takes longer, and the records may have changed
+//! meanwhile. Then the file is looked for once more. If its bytes are in the same object still,
+//! they were there all the time, since no generation of objects comes back.
 //!
 //! **Whatever is not done here** goes by a description of the daemon's own:
 //! [`Client::open_file`](crate::Client::open_file) has it made, under the same index and
@@ -56,8 +56,8 @@ mod objects;
 use memo::{Content, Memo, Seen};
 use objects::LentObjects;
 
-/// Flags of an open that can be done here. What one that may write writes goes by a description of
-/// the daemon's own.
+/// Flags of an open that can be done here. A description that may write writes by one of the
+/// daemon's own.
 const PLAIN: u32 =
     O_RDWR | O_CLOEXEC | O_LARGEFILE | O_NOATIME | O_NOCTTY | O_NOFOLLOW | O_NONBLOCK;
 /// Those of them that say how to open, and are no property of the description.
@@ -67,7 +67,7 @@ const TRIES: usize = 3;
 /// Another thread takes an entry into use, or out of it, within some hundred instructions.
 const SPINS: usize = 1000;
 
-/// What is lent to this process, and where it found the files.
+/// The descriptions that are lent to this process, and where it found their files.
 pub(crate) struct Lending {
     lent: Option<&'static Lent>,
     memos: [Memo; LENT_MAX],
@@ -151,7 +151,7 @@ impl Lending {
         Lending { lent: None, memos: Default::default(), objects: LentObjects::default() }
     }
 
-    /// What the daemon says in `lent`.
+    /// The leases that the daemon shows in `lent`.
     pub(crate) fn of(lent: &'static Lent) -> Lending {
         Lending { lent: Some(lent), ..Lending::none() }
     }
@@ -232,7 +232,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     fn look_at_records(&self) -> Option<Look<'_>> {
         let view = self.records.view()?;
         let head = self.node.head;
-        // What was posted before this call stands in the records, or shows here.
+        // An operation that was posted before this call is in the records, or shows here.
         if is_posted(head) {
             return None;
         }

@@ -92,11 +92,11 @@ struct Place {
     generation: AtomicU32,
     /// Zero when the object could only be opened for reading: it is being executed.
     writable: AtomicU32,
-    /// What the object is a part of ([`packed`]).
+    /// The layout of the file that the object is a part of ([`packed`]).
     layout: AtomicU64,
 }
 
-/// What is kept of a striped file besides the object of the node's own part.
+/// The layout of a striped file; the object of the node's own part is kept beside it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Layout {
     pub(crate) own: OwnPart,
@@ -129,7 +129,7 @@ fn unpacked(word: u64) -> Layout {
     Layout { own, unreadable: word >> 41 & 1 != 0 }
 }
 
-/// What the caller needs the object for.
+/// The caller's use of the object.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Need {
     /// Reads, or just the length, if there is an object.
@@ -214,7 +214,7 @@ impl<D: Descriptors> Objects<D> {
         None
     }
 
-    /// What is kept of the file's layout for this generation.
+    /// The file's layout, if it is kept for this generation.
     pub(crate) fn layout(&self, index: u32, id: u64, generation: u32) -> Option<Layout> {
         let place = self.place(index)?;
         let still = place.users.fetch_add(1, Ordering::Acquire) & CHANGING == 0;
@@ -394,7 +394,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             && !path.as_bytes().is_empty()
         {
             let of = (entry.id.load(Ordering::Acquire), generation);
-            // Whoever writes tries again.
+            // A failure does no harm: the write tries again.
             let _ = self.take_up(index, of, &path, true);
         }
     }

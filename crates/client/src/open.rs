@@ -179,7 +179,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// Has a description made that was promised with what this process posted.
     #[cold]
     fn settle(&self, reference: OpenRef, entry: &OpenEntry) -> Result<(), Errno> {
-        // What is posted is executed before anything else.
+        // The daemon executes posted operations before anything else.
         self.ask(&Ping {}, |_| Ok(()))?;
         let same = entry.generation.load(Ordering::Acquire) == reference.generation;
         match entry.state.load(Ordering::Acquire) {

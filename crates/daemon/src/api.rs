@@ -1,4 +1,4 @@
-//! What drives a [`crate::Shard`] and what it answers.
+//! Calls that drive a [`crate::Shard`], and their results.
 
 use mayfly_meta::record::Policy;
 use mayfly_transport_tcp::Body;
@@ -110,7 +110,7 @@ pub struct Config {
     pub directories: Directories,
     /// Time stamps that are kept.
     pub times: Times,
-    /// What survives what.
+    /// Which failures acknowledged changes survive.
     pub durability: Durability,
     /// False: every lock request is answered with ENOLCK.
     pub locks: bool,

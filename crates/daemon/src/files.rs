@@ -1,10 +1,10 @@
 //! Open files and their bytes, at the file's home.
 //!
 //! `descriptions.rs` is the table of open file descriptions. `data.rs`, `append.rs`, `cut.rs` and
-//! `allocate.rs` are what is done to bytes. What takes long is a job of the I/O pool
-//! (`background.rs`); what an operation needs of an object before it can go on is prepared there
-//! as well (`preparation.rs`). A write that a daemon may have begun when it died is *in doubt*
-//! until somebody has looked (`in_doubt.rs`).
+//! `allocate.rs` are what is done to bytes. Work that takes long is a job of the I/O pool
+//! (`background.rs`). The pool also prepares an object for an operation that cannot go on without
+//! it (`preparation.rs`). A write that a daemon may have begun when it died is *in doubt* until
+//! somebody has looked (`in_doubt.rs`).
 //!
 //! Invariants:
 //! - A file's length in its record is never beyond bytes that were not written.
@@ -45,7 +45,7 @@ use crate::{
 pub(crate) struct Files {
     /// Open file descriptions.
     pub(crate) opens: OpenTable,
-    /// What a small file held that this request has opened for reading.
+    /// The content of the small file that this request has opened for reading.
     pub(crate) opened_content: Option<Vec<u8>>,
     /// Writes that were begun and are perhaps not done.
     pub(crate) in_doubt: Begun,
@@ -54,9 +54,9 @@ pub(crate) struct Files {
     pub(crate) appends: HashMap<FileId, Vec<Noted>>,
     /// What the I/O pool does.
     pub(crate) jobs: Jobs<Done>,
-    /// What is made ready for operations that wait.
+    /// Preparations for operations that wait.
     pub(crate) preparations: Preparations,
-    /// What is still to be done and that nobody waits for.
+    /// Work that is still to be done, and that nobody waits for.
     pub(crate) background: Work,
     /// Space set aside for files whose size is not settled, bytes.
     pub(crate) charged_bytes: u64,

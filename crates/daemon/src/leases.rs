@@ -1,4 +1,5 @@
-//! Who may do what without asking, and who is told before it changes.
+//! Leases: processes that may act without asking, and mounts and nodes that are told before
+//! something changes.
 //!
 //! A process that makes names in a directory gets it *delegated* (`delegation.rs`): it puts what
 //! it makes and removes into a submission ring (`submissions.rs`), and finds the names that are

@@ -17,7 +17,7 @@ use crate::locks::{state::deadlock::DeadlockSearches, table::LockTable};
 
 /// What a shard keeps in mind of locks.
 pub(crate) struct Locks {
-    /// Who holds, and who waits.
+    /// Holders and waiters.
     pub(crate) table: LockTable,
     /// Searches for waits that can never end.
     pub(crate) deadlocks: DeadlockSearches,

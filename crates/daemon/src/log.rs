@@ -42,7 +42,7 @@ fn bounded(level: &str, subject: &dyn Display, what: &dyn Display) {
     }
 }
 
-/// A line about a request that took long. Whoever calls it sees to it that there are not too many.
+/// A line about a request that took long. The caller sees to it that there are not too many.
 pub(crate) fn slow(what: impl Display) {
     say(format_args!("WARN slow: {what}\n"));
 }

@@ -1,8 +1,8 @@
 //! Hash maps and sets whose order is the same in every run.
 //!
-//! The standard ones draw a key for each process, against keys that somebody chose to collide. Who
-//! chooses names here harms his own instance only; and what a run does must follow from what it was
-//! given, so that the simulator can repeat it.
+//! The standard ones draw a key for each process, against keys that somebody chose to collide.
+//! Nobody gains by choosing names that collide: they harm the instance of the user who chooses them
+//! only. And a run must follow from its input alone, so that the simulator can repeat it.
 
 use mayfly_types::BuildFold;
 

@@ -1,9 +1,9 @@
 //! What shards say to each other.
 //!
 //! A request that belongs to another shard is *forwarded* whole and answered by the shard that
-//! finishes it. What a shard needs to know of another one it *asks*, and what it wants changed
-//! there too; every question has one answer. Messages may overtake each other; a message is sent
-//! when the batch that it rests on is committed.
+//! finishes it. A shard *asks* another one: for something that it has to know, or for a change
+//! there. Every question has one answer. Messages may overtake each other; a message is sent when
+//! the batch that it rests on is committed.
 
 use mayfly_meta::record::{BirthKey, Layout, PartOf, Step};
 use mayfly_transport_tcp::Body;
@@ -265,7 +265,7 @@ impl Question {
 /// A change of a file of which mounts are to be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Change {
-    /// Who made it, as other nodes call that session. It knows of it.
+    /// The session that made it, by its number among all nodes. It knows of it.
     pub(crate) by: SessionId,
     /// Number of the request that tells of it.
     pub(crate) request_id: u64,
@@ -294,7 +294,7 @@ pub enum Answer {
         packed: Vec<u8>,
         more: bool,
     },
-    /// The steps can be done. Who remembers the names that they change.
+    /// The steps can be done. The shards that remember the names that they change.
     Prepared(Vec<(u32, FileId, Vec<u8>)>),
     /// The name is not here: its directory is spread so far.
     Spread(FileId, u64),

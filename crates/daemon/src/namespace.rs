@@ -55,8 +55,8 @@ pub(crate) struct Namespace {
     pub(crate) cache: DentryCache,
     /// Names that other shards may have in their dentry caches.
     pub(crate) remembered: HashMap<(FileId, Vec<u8>), Vec<u32>>,
-    /// What the walk of this request found last, so that it need not be read again. Whatever
-    /// writes a record forgets it.
+    /// The last record that the walk of this request has found, so that it need not be read again.
+    /// Whatever writes a record forgets it.
     pub(crate) looked_up: Option<Looked>,
     /// The key of a dentry, made where it stays.
     pub(crate) key: DentryKey,

@@ -95,7 +95,7 @@ pub(crate) struct Place {
     pub(crate) shard: ShardId,
     /// All shards.
     pub(crate) numbering: Numbering,
-    /// Who owns which part of the namespace.
+    /// Which shard owns which part of the namespace.
     pub(crate) slots: SlotTable,
     /// The counters of all shards of the daemon.
     pub(crate) totals: Arc<Totals>,
@@ -103,7 +103,7 @@ pub(crate) struct Place {
     pub(crate) alone: bool,
 }
 
-/// What belongs to the batch that is open, and what counts them.
+/// The work of the open batch, and the number of batches.
 #[derive(Default)]
 pub(crate) struct Batch {
     /// Answers that become true with the commit of the batch.
@@ -128,7 +128,7 @@ pub struct Shard {
     pub(crate) clock: Box<dyn Clock>,
     pub(crate) node: &'static NodeRegion,
     pub(crate) place: Place,
-    /// What the operation that runs knows of other shards.
+    /// Facts that the running operation knows of other shards.
     pub(crate) run: Run,
     /// Operations that wait.
     pub(crate) tasks: Tasks,
@@ -168,8 +168,8 @@ impl Shard {
         progress
     }
 
-    /// What the file held that the last request opened, if that was for reading alone and it has no
-    /// object.
+    /// The content of the file that the last request opened, if it was opened for reading alone and
+    /// has no object.
     pub fn opened_content(&mut self) -> Option<Vec<u8>> {
         self.files.opened_content.take()
     }
@@ -408,7 +408,7 @@ impl Shard {
         let sum = |own: u64, counter: fn(&ShardTotals) -> &AtomicU64| {
             own + if self.place.alone { 0 } else { self.place.totals.others(self.own(), counter) }
         };
-        // What a node takes that has nothing of the instance is no part of its space.
+        // A node without names and bytes of the instance adds nothing to its space.
         let is_server = self.config.roles.is_server(self.place.numbering.node);
         Counters {
             daemon_pid: std::process::id(),

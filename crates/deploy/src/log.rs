@@ -65,12 +65,12 @@ fn say(level: Level, what: &dyn Display) {
     let _ = writeln!(io::stderr(), "mayfly: {what}");
 }
 
-/// What a person may want to know later.
+/// Says something that a person may want to know later.
 pub(crate) fn info(what: impl Display) {
     say(Level::Info, &what);
 }
 
-/// What is not as it should be, and goes on.
+/// Says that something is wrong; the work goes on.
 pub(crate) fn warn(what: impl Display) {
     say(Level::Warn, &what);
 }

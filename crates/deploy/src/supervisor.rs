@@ -273,7 +273,8 @@ impl Supervisor {
         }
     }
 
-    /// Whoever started the instance has been told too, and decides when it ends.
+    /// The process that started the instance has got the signal too, and decides when the instance
+    /// ends.
     fn told(&mut self) -> Result<()> {
         let _ = (&self.told).read(&mut [0; 64])?;
         if self.lifeline.is_closed() {

@@ -53,7 +53,7 @@ struct Keeper<'a> {
 /// Says why it cannot.
 pub fn keep(run_dir: &Path, stop: impl AsFd) -> Result<()> {
     let path = run_dir.join(SOCKET_NAME);
-    // What one before left behind; that it was there is no matter.
+    // An earlier one may have left it behind.
     let _ = std::fs::remove_file(&path);
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -88,7 +88,7 @@ pub fn keep(run_dir: &Path, stop: impl AsFd) -> Result<()> {
 }
 
 impl Keeper<'_> {
-    /// Whoever asks wrongly, or does not wait for the answer, has none.
+    /// A caller that asks wrongly, or does not wait, gets no answer.
     fn attend(&mut self, caller: &OwnedFd) {
         for side in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
             let _ = sockopt::set_socket_timeout(caller, side, Some(TIMEOUT));
@@ -106,7 +106,7 @@ impl Keeper<'_> {
         if self.files.len() >= KEPT_MAX {
             return Err(Errno::ENFILE);
         }
-        // Whoever asks holds the slot file open, so that its last close is still to come.
+        // The caller holds the slot file open, so its last close is still to come.
         let path = self.slots.join(open.index.to_string());
         let watch =
             inotify::add_watch(&self.closes, path, WatchFlags::CLOSE).map_err(|_| Errno::ENOENT)?;

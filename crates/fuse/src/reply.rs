@@ -1,4 +1,4 @@
-//! What becomes of a request.
+//! How requests end.
 
 /// How a request is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! Bodies of messages that are not copied on their way.
 //!
 //! A long body is set down in memory once, where it comes out of a lane, a file or a socket. From
-//! then on it is lent: who keeps it (to send it, to send it again, to write it to a disk) has a
-//! share of that memory, which is given back when the last one is done. What changes between one
-//! step and the next is only what stands in front of the bytes, and that is short.
+//! then on it is lent. Everybody who keeps it (to send it, to send it again, to write it to a disk)
+//! has a share of that memory. The memory is given back when the last one is done. Between one step
+//! and the next only the head in front of the bytes changes, and that is short.
 
 use std::{
     fmt,
@@ -92,7 +92,7 @@ impl Body {
         self.len() == 0
     }
 
-    /// What stands in front, and what is lent.
+    /// The head, and the lent bytes behind it.
     #[must_use]
     pub fn pieces(&self) -> (&[u8], &[u8]) {
         (&self.head, &self.rest)
@@ -108,7 +108,7 @@ impl Body {
         }
     }
 
-    /// What is lent.
+    /// The lent bytes.
     #[must_use]
     pub fn lent(&self) -> &Bytes {
         &self.rest

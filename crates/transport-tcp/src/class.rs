@@ -1,4 +1,4 @@
-//! What a message is, and which of the two connections it takes.
+//! Classes of requests, and which of the two connections a message takes.
 
 /// Class of a request. Each has credits of its own, so a full queue of one class stops no other.
 ///
@@ -9,9 +9,9 @@
 pub enum Class {
     /// A client's request that is passed on.
     Client,
-    /// What a shard asks another one.
+    /// A shard's question to another one.
     Shard,
-    /// What is answered without asking anybody else.
+    /// A request that is answered without asking anybody else.
     Leaf,
 }
 

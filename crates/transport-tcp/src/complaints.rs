@@ -1,6 +1,6 @@
-//! What is said to people about connections that were refused or given up: one line for each kind
-//! of trouble in a minute, with the number of those that were left out. Who floods the port does
-//! not fill the disk.
+//! Messages for people about connections that were refused or given up. There is one line a minute
+//! for each kind of trouble, with the number of those that were left out. So somebody who floods
+//! the port does not fill the disk.
 
 use std::{collections::BTreeMap, fmt};
 

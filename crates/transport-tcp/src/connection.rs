@@ -144,7 +144,7 @@ impl Piece {
     }
 }
 
-/// What a read brought.
+/// The result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// So many bytes; there may be more.
@@ -167,7 +167,7 @@ pub(crate) struct Connection {
     pub(crate) probed_ns: Option<u64>,
     /// When the frame began that is under way.
     pub(crate) frame_since_ns: Option<u64>,
-    /// What epoll was asked to tell.
+    /// Whether epoll was asked to tell when it can be written to.
     pub(crate) wants_write: bool,
     input: Vec<u8>,
     output: VecDeque<Piece>,

@@ -51,7 +51,7 @@ pub(crate) const LISTENER: Token = 0;
 pub(crate) const POKE: Token = 1;
 const FIRST_CONNECTION: Token = 2;
 
-/// What the program wants.
+/// A wish of the program.
 #[derive(Debug)]
 pub(crate) enum Command {
     Address(NodeId, Option<SocketAddr>),
@@ -250,7 +250,7 @@ impl Core {
         self.alarm.awake();
     }
 
-    /// Whether nothing long is under way, of which more may come.
+    /// Whether no long transfer is under way.
     pub(crate) fn is_brief(&self) -> bool {
         self.bulk_ns.is_none_or(|bulk_ns| self.now_ns >= bulk_ns + BULK_LASTS_NS)
     }

@@ -369,8 +369,8 @@ impl Shared {
         }
     }
 
-    /// Ends a turn at the core. What happened reaches the inbox while the core is still held, so
-    /// it lies there in the order in which it happened.
+    /// Ends a turn at the core. Events are put into the inbox while the core is still held. So they
+    /// lie there in their order.
     fn drive(&self, core: &mut Core) -> News {
         core.apply_all(lock(&self.commands));
         core.flush();
@@ -399,7 +399,7 @@ impl Shared {
     /// The network thread.
     fn run(&self) {
         let mut events = Vec::with_capacity(EVENTS_AT_ONCE);
-        // What takes time here is the processor, whatever time the endpoint is told.
+        // Looking takes time of the processor, whatever clock the endpoint was given.
         let clock = MonotonicClock::default();
         let mut watch = Watch::new(std::thread::available_parallelism().map_or(1, usize::from));
         while !self.stopping.load(SeqCst) {

@@ -1,7 +1,8 @@
 //! Every bound of this transport, with its unit, checked against each other when compiled.
 //!
-//! What a protocol needs to be the same on both sides is a constant. What only one side keeps to
-//! (how long it waits, how much it queues) is in [`Limits`], so that tests can make it small.
+//! A bound that has to be the same on both sides is a constant. Other bounds are one side's own:
+//! how long it waits, how much it queues. They are in [`Limits`], so that tests can make them
+//! small.
 
 /// Node numbers are below this.
 pub const NODES_MAX: u32 = 65_536;
@@ -29,7 +30,7 @@ pub(crate) const ACKNOWLEDGE_FRAMES: u64 = 32;
 pub(crate) const ACKNOWLEDGE_BYTES: usize = 1024 * 1024;
 /// Or after this time, milliseconds, where there is enough to wait for. Long, since mostly a frame
 /// that says it by the way goes before, and one that goes alone wakes its receiver for nothing
-/// else. What is kept for it meanwhile is bounded by the two above.
+/// else. The two above bound the frames that are kept until then.
 pub(crate) const ACKNOWLEDGE_MS: u64 = 400;
 /// Fewer bytes than these are acknowledged by the way only: to keep them is cheaper than to wake
 /// two nodes. So many may be kept for each node after the last word to it.
@@ -50,7 +51,7 @@ pub(crate) const WRITE_PIECES_MAX: usize = 64;
 /// One line about the same kind of trouble in this time, milliseconds.
 pub(crate) const COMPLAINT_EVERY_MS: u64 = 60_000;
 
-/// What one side decides for itself.
+/// Bounds that one side decides for itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Requests of one class that may wait for this program, for each node, on the message lane.

@@ -1,4 +1,4 @@
-//! What is known of another node: its sessions, its connections, and how to reach it.
+//! Everything that is known of another node: its sessions, its connections, and how to reach it.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -38,7 +38,8 @@ impl Gauge {
         if count.fetch_update(SeqCst, SeqCst, one_more).is_ok() {
             return true;
         }
-        // Who leaves looks at this afterwards; if the last one left before, there is room now.
+        // A request that leaves looks at this afterwards. If the last one left before, there is
+        // room now.
         refused.store(true, SeqCst);
         count.fetch_update(SeqCst, SeqCst, one_more).is_ok()
     }

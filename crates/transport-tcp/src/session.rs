@@ -1,11 +1,11 @@
-//! What two incarnations of two nodes have said to each other on one lane, however many connections
-//! it took.
+//! A session: everything that two incarnations of two nodes have said to each other on one lane,
+//! however many connections it took.
 //!
 //! Numbered frames are kept until the peer acknowledges them. When a connection breaks they are
 //! sent again over the next one, from where the peer says it is; the peer takes each number once.
-//! So **a request is delivered at most once and a reply too**, whatever happens to connections, and
-//! what the receiver must remember is one number. A request whose deadline passed meanwhile is
-//! replaced by a [`Kind::Void`]: nobody waits for it, and it must not be executed late.
+//! So **a request is delivered at most once and a reply too**, whatever happens to connections. The
+//! receiver must remember one number only. A request whose deadline passed meanwhile is replaced by
+//! a [`Kind::Void`]: nobody waits for it, and it must not be executed late.
 //!
 //! Requests wait here for credit, each class in a queue of its own. Replies and cancels need none.
 //! Of what may be sent, replies and cancels go first, then the classes from the highest down.
@@ -33,7 +33,7 @@ pub(crate) struct Item {
     pub(crate) body: Pieces,
 }
 
-/// What a frame carries, in two pieces behind each other.
+/// The body of a frame, in two pieces behind each other.
 pub(crate) type Pieces = [Bytes; 2];
 
 /// Length of both, bytes.

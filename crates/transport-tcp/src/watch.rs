@@ -1,20 +1,20 @@
 //! Looking at the sockets for a moment longer before the network thread sleeps.
 //!
-//! Whoever has been answered asks again, and whoever has asked is answered soon. Where two nodes
-//! take turns in this way each message finds the other side asleep otherwise, and to wake a
-//! processor that sleeps takes longer than all else that a request needs, most of all in a virtual
-//! machine: the waker has to ask the host, and the host starts the processor. So when something has
-//! come the thread looks again and again for a while. As long as that pays nobody has to be woken
-//! for a message between nodes.
+//! A node that was answered asks again, and a node that asks is answered soon. So two nodes often
+//! take turns. Without this module each message would find the other side asleep. To wake a
+//! processor that sleeps takes longer than all else that a request needs. This is worst in a
+//! virtual machine: the waker has to ask the host, and the host starts the processor. So when
+//! something has come, the thread looks again and again for a while. As long as this pays, nobody
+//! has to be woken for a message between nodes.
 //!
-//! Whether it would pay is learned from sleeping too: how long the thread has slept says whether
-//! looks would have met what came. So a node that is one of many, and asked now and then, does not
-//! look at all.
+//! The thread learns from its sleeps, too, whether looks would pay: the length of a sleep says
+//! whether looks would have found the message. So a node that is one of many, and asked now and
+//! then, does not look at all.
 //!
 //! Between any two looks it gives way, so that a client or a daemon of the same processor gets its
-//! turn at once. When somebody kept the processor meanwhile, there are more runnable threads than
-//! processors, and whoever sleeps gets his turn sooner than whoever looks. So the thread sleeps at
-//! once for many times then, and for four times as many after the next time.
+//! turn at once. If somebody kept the processor meanwhile, there are more runnable threads than
+//! processors. Then a thread that sleeps gets its turn sooner than one that looks. So the thread
+//! does not look at all for many waits, and for four times as many when it happens again.
 
 use std::time::Duration;
 
@@ -28,9 +28,9 @@ const SOON_NS: u64 = 250_000;
 /// something.
 const KEPT_NS: u64 = 400_000;
 const CREDIT_MAX: i32 = 8;
-/// What looking in vain costs. It takes as long as several times that pay.
+/// The price of a look in vain, which takes as long as several that pay.
 const VAIN: i32 = 3;
-/// What a long sleep costs.
+/// The price of a long sleep.
 const LATE: i32 = 2;
 /// So many waits have to be short before the first one with looks, and after looks in vain.
 const REST_MIN: i32 = 16;
@@ -40,7 +40,7 @@ const REST_MAX: i32 = 1 << 14;
 /// that paid says little.
 const GOOD: i32 = 8;
 
-/// What is remembered of earlier waits.
+/// What the thread has learned from earlier waits.
 #[derive(Debug)]
 pub(crate) struct Watch {
     /// It is looked as long as this is above zero.
@@ -142,7 +142,7 @@ mod tests {
     const SOON_ENOUGH_NS: u64 = 50_000;
     const LATE_NS: u64 = 5_000_000;
 
-    /// How many of so many waits began with looks. What comes does so `after_ns` the wait began;
+    /// How many of so many waits began with looks. A message comes `after_ns` after the wait began;
     /// from one look to the next it takes `step_ns`.
     fn looks_of(step_ns: u64, watch: &mut Watch, waits: i32, after_ns: u64) -> i32 {
         let (now_ns, mut count) = (std::cell::Cell::new(0), 0);
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(looks(&mut watch, 100 * period, (LONGEST_NS + SOON_NS) / 2), 100);
     }
 
-    /// Whoever had the processor would be disturbed again, and keep it again.
+    /// The thread that had the processor would be disturbed again, and keep it again.
     #[test]
     fn who_is_kept_from_the_processor_rests_longer_each_time() {
         let mut watch = Watch::new(2);

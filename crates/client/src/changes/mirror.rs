@@ -1,10 +1,10 @@
 //! Real files that stand for files of the instance which somebody watches with inotify.
 //!
 //! The kernel's watch is on these, so its queue is the program's, for files of ours and of others.
-//! What happens to a file of the instance is done to what stands for it in the way that raises the
-//! same event and no other: mknod is IN_CREATE, a time of change that is set IN_MODIFY, a mode that
-//! is set IN_ATTRIB, an open for writing and its close IN_OPEN and IN_CLOSE_WRITE. Where they lie
-//! is in [`mayfly_types::mirror`]; [`crate::changes::watched`] says when.
+//! A change of a file of the instance is repeated on its stand-in, in the way that raises the same
+//! event and no other: mknod is IN_CREATE, a time of change that is set IN_MODIFY, a mode that is
+//! set IN_ATTRIB, an open for writing and its close IN_OPEN and IN_CLOSE_WRITE. Where they lie is
+//! in [`mayfly_types::mirror`]; [`crate::changes::watched`] says when.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -53,14 +53,14 @@ impl Mirror {
         Ok(path)
     }
 
-    /// What stands for a name.
+    /// The path of a name's stand-in.
     fn named(&self, name: Name<'_>) -> Result<PathText, Errno> {
         let mut path = self.of(DIRECTORIES, name.directory)?;
         path.push_component(name.name)?;
         Ok(path)
     }
 
-    /// What stands for a watched file, or directory.
+    /// The path of the stand-in of a watched file or directory.
     pub(super) fn itself(&self, file: FileId, kind: FileKind) -> Result<PathText, Errno> {
         self.of(if kind == FileKind::Directory { DIRECTORIES } else { FILES }, file)
     }
@@ -151,7 +151,7 @@ impl Mirror {
             to.push_component(name.name)?;
             file::make_link(&to, self.start, &self.of(NAMES, file)?)
         };
-        // What cannot be noted is not told of by that name.
+        // If this fails, changes are not told under that name.
         let _ = noted();
     }
 

@@ -59,8 +59,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         self.ask(&Watch {}, |_| Ok(()))
     }
 
-    /// What was handed to `take` before is dealt with: waits for changes of files that the caller's
-    /// mount has mapped, for ever.
+    /// Waits for changes of files that the caller's mount has mapped, for ever. The call says that
+    /// the caller has dealt with the changes that the last one handed to `take`.
     ///
     /// # Errors
     /// EIO when the daemon is lost; those of `take`.

@@ -1,13 +1,14 @@
 //! Telling those who watch files of the instance with inotify.
 //!
-//! What stands for the files ([`crate::changes::mirror`]) is changed by the process that has
-//! changed these, after it has done so: any process of the node that is served, or its mount. While
-//! nobody on the node watches anything that is one look at memory for each change. The end of a
-//! description that could be written to is told by the daemon, since it may be the end of its last
-//! process. Other nodes tell nothing.
+//! A watched file has a stand-in ([`crate::changes::mirror`]). A process that has changed a file
+//! changes its stand-in afterwards. This is any process of the node that is served, or its mount.
+//! While nobody on the node watches anything, it costs one look at memory for each change. The end
+//! of a description that could be written to is told by the daemon, since it may be the end of its
+//! last process. Other nodes tell nothing.
 //!
-//! A process that dies between a change and its telling leaves a name standing, or none; who makes
-//! such a name again is told that it was removed before. Nothing here can fail what has been done.
+//! A process may die between a change and the change of the stand-in. Then a name is left there, or
+//! is missing. When that name is made again, its removal is told first. Nothing here can fail what
+//! has been done.
 
 use core::sync::atomic::Ordering;
 
@@ -26,7 +27,7 @@ const LISTED_BYTES: usize = 1 << 15;
 /// `mayfly_wire::Rename::flags`: both names change what they stand for.
 const EXCHANGE: u32 = 2;
 
-/// What a name stood for before it changed.
+/// A name before it changed.
 pub(crate) struct Before<'n> {
     name: Name<'n>,
     attr: Option<Attr>,
@@ -58,8 +59,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         self.objects.descriptors.mirror().ok()
     }
 
-    /// The name that a walk ends at. What happens to a path that leads out, or to none, is nobody's
-    /// business.
+    /// The name that a walk ends at. None for a path that leads out, or to nothing: nobody is told
+    /// of that.
     fn name_of<'n>(&self, walk: &Walk<'n>) -> Option<Name<'n>> {
         let (parent, name) = split(walk.path)?;
         if parent.is_empty() {
@@ -98,7 +99,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// Something was made, or named, at the end of `walk`.
     pub(crate) fn tell_made(&self, walk: &Walk<'_>) {
         if self.is_watched() {
-            // Who is not told hears of nothing.
+            // A failure only means that the watcher hears nothing.
             let _ = self.try_tell_made(walk);
         }
     }
@@ -245,8 +246,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         watch(mirror.start, &mirror.itself(attr.id, attr.kind)?)
     }
 
-    /// Makes what stands for the names in a directory. Whoever changes one while it is listed may
-    /// see nobody watch yet, so it is listed twice.
+    /// Makes stand-ins for the names in a directory. A process that changes a name meanwhile may
+    /// not see yet that somebody watches. So the directory is listed twice.
     #[inline(never)]
     fn stand_for(&self, mirror: &Mirror, directory: FileId) -> Result<(), Errno> {
         let begun = mirror.begin()?;

@@ -27,7 +27,7 @@ use crate::{
 /// Longer chunks than of 2^40 bytes there are not.
 const CHUNK_LOG2_MAX: u8 = 40;
 
-/// What the own node has of a file.
+/// The part of a file that the own node has.
 #[derive(Clone, Copy)]
 struct Own {
     chunks: Chunks,
@@ -43,7 +43,7 @@ impl Own {
     }
 }
 
-/// What a transfer does.
+/// The direction of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum To {
     Read,
@@ -74,7 +74,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             let mut rest = run;
             let done = match direct {
                 Some(count) if count == run.left() => return Ok(count),
-                // What one request reads is read at one moment.
+                // The bytes of one request are read at one moment.
                 Some(count) if run.left() > TRANSFER_BYTES_MAX => count,
                 _ => 0,
             };
@@ -180,8 +180,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         Ok(None)
     }
 
-    /// What the own node has of the file, as far as that can be known: leave is asked for up to
-    /// `end` when it is not.
+    /// The part of the file that the own node has, as far as this can be known. When it is not
+    /// known, leave is asked for up to `end`.
     fn own_part(&self, open: OpenFile, to: To, end: u64) -> Result<Option<Own>, Errno> {
         let (index, entry) = self.file_entry(open)?;
         let generation = entry.grant_generation.load(Ordering::Acquire);
@@ -215,7 +215,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         if covered && let Some(object) = self.objects.find(index, id, generation, write) {
             return Ok(Some(object));
         }
-        // Who was refused leave to read under this generation is refused again.
+        // Leave to read that was refused under this generation is refused again.
         let known = self.objects.layout(index, id, generation);
         if !write && known.is_some_and(|layout| layout.unreadable) {
             return Ok(None);

@@ -10,7 +10,7 @@ use mayfly_types::limits::TRANSFER_BYTES_MAX;
 /// Most bytes that one call transfers (`MAX_RW_COUNT`).
 pub const TRANSFER_MAX: usize = 0x7fff_f000;
 
-/// What is left of a transfer.
+/// The rest of a transfer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pieces<'p> {
     list: &'p [IoVec],
@@ -71,7 +71,7 @@ impl<'p> Pieces<'p> {
         None
     }
 
-    /// What is left, when that is one run of memory and several transfers long.
+    /// The rest, when it is one run of memory and several transfers long.
     pub(super) fn long_run(&self) -> Option<IoVec> {
         let long = self.left > TRANSFER_BYTES_MAX && self.is_one_run();
         self.run().filter(|_| long)

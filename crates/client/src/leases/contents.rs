@@ -1,4 +1,4 @@
-//! What small files held when they were opened.
+//! The contents of small files at their open.
 //!
 //! The reply to an open for reading carries the content of a file that fits its record, and it is
 //! kept here until the description is read: so a small file that is opened, read and closed costs

@@ -7,7 +7,7 @@ use core::sync::atomic::{
 
 use mayfly_records::{Bytes, Regular, Runs};
 
-/// What has to be known of a file's bytes to read them.
+/// Where a file's bytes are, and how many there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Content {
     Runs(Runs),

@@ -33,7 +33,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         self.ask(&MoveLock { open, to }, Ok)
     }
 
-    /// Who stands in the way of a lock.
+    /// Finds the holder that stands in the way of a lock.
     ///
     /// # Errors
     /// ENOLCK, EIO.

@@ -92,7 +92,8 @@ fn taken(open: OpenFile, me: u32) -> OffsetHeld {
 fn wait(word: &AtomicU32, me: u32) {
     loop {
         let seen = word.load(Ordering::Relaxed);
-        // Who comes out of a sleep cannot know whether others sleep still, so it says so.
+        // A thread that comes out of a sleep cannot know whether others still sleep. So it says
+        // that they do.
         let (wanted, may_take) = match seen {
             FREE => (me | SLEEPERS, true),
             _ => (seen | SLEEPERS, false),

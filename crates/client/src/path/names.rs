@@ -30,7 +30,7 @@ pub struct NewOwner {
     pub gid: u32,
 }
 
-/// What to change of a file, as in [`SetAttr`] without its target.
+/// The attributes to change, as in [`SetAttr`] without its target.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Attributes {
     /// Which of the others count (`mayfly_wire::SET_*`).
@@ -279,7 +279,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
                 }
                 Ok(attr)
             }
-            // Who cuts a file of which mounts may keep pages has to have it open.
+            // Mounts may keep pages of the file. Then it has to be open for a cut.
             (Target::Path(walk), Err(Stop::Failed(Errno::ESTALE))) if which & SET_SIZE != 0 => {
                 self.set_attributes_open(walk, to, escape)
             }
@@ -297,7 +297,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         let opened = self.open(walk, O_WRONLY, new, escape)?;
         let done = self.set_attributes(Target::Open(opened.open), to, escape);
         if let Ok(open) = self.open_file(opened.open) {
-            // What it was opened for is done or has failed already.
+            // An error of the close does not matter: the change is done, or has failed already.
             let _ = self.close(open);
         }
         done

@@ -1,9 +1,9 @@
 //! A look into the daemon's records.
 //!
-//! Where an instance's metadata lie in a file that its processes may map, what a path names and
-//! what a directory has is found there without a request ([`mayfly_records`]): it is what was
-//! committed at that moment, so with every change whose call has returned. What is not certain is
-//! asked for.
+//! An instance's metadata may lie in a file that its processes can map. Then paths and directories
+//! are looked up there without a request ([`mayfly_records`]). The answer is the committed state of
+//! that moment, so it has every change whose call has returned. The daemon is asked for what is not
+//! certain.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -95,7 +95,7 @@ impl Records {
         Some(View { shown, bytes, ways: &self.ways })
     }
 
-    /// What a path names, if that is certain.
+    /// The file that a path names, if that is certain.
     pub(super) fn look(&self, head: &NodeHead, walk: &Walk<'_>) -> Option<Result<Attr, Errno>> {
         let follow = walk.flags & WALK_FOLLOW != 0;
         let question = Question { start: walk.start, path: walk.path, follow };
@@ -111,7 +111,7 @@ impl Records {
         self.certain(head, |view| directory(view, id)).map(|attr| timed(attr, head))
     }
 
-    /// What a look finds, if nothing posted and no end of the daemon makes it wrong.
+    /// The result of a look, unless something posted or the end of the daemon makes it uncertain.
     fn certain<R>(
         &self,
         head: &NodeHead,
@@ -169,7 +169,8 @@ impl Records {
     }
 }
 
-/// Was anything posted that is not in the records? What was before this look is there otherwise.
+/// Was anything posted that is not in the records? If not, everything that was posted before this
+/// look is there.
 pub(crate) fn is_posted(head: &NodeHead) -> bool {
     head.posted.load(Acquire) != 0
 }

@@ -53,7 +53,7 @@ impl Ways {
         let turn = place.turn.load(Acquire);
         let same = turn.is_multiple_of(2) && place.has(way);
         let directory = FileId(place.directory.load(Relaxed));
-        // What was read was read before the turn is looked at again.
+        // All reads are done before the turn is looked at again.
         fence(Acquire);
         (same && place.turn.load(Relaxed) == turn).then_some(directory)
     }

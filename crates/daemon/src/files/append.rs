@@ -3,9 +3,10 @@
 //! Where an append lands is known only when it is done, because processes with leave to use the
 //! object append to it at the same time. So a repeated one must be recognised. What it is about to
 //! do is committed first: who asks, and from where on its bytes can be, whatever is cut meanwhile.
-//! A daemon that died between the write and the reply left that note; when the request comes again,
-//! its successor looks for the bytes among those that were there when it started, and adds what is
-//! missing. Each lane has a note of its own, since the requests of several may be in doubt at once.
+//! A daemon that died between the write and the reply has left that note. When the request comes
+//! again, the new daemon looks for its bytes among those that were there when it started. It adds
+//! the bytes that are missing. Each lane has a note of its own, since the requests of several may
+//! be in doubt at once.
 
 use mayfly_meta::{Scan, key, record::Append};
 use mayfly_object::{ObjectId, ObjectStore};

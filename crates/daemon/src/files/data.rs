@@ -245,7 +245,7 @@ impl Shard {
         Err(Fault::Prepare(Preparation::Survey(far)))
     }
 
-    /// What objects that were not open take. A file that was allowed more since is left alone.
+    /// The space of objects that were not open. A file that was allowed more since is left alone.
     pub(super) fn take_survey(&mut self, surveyed: &[(ObjectId, Option<u64>)]) {
         for (object, blocks) in surveyed {
             if blocks.is_some_and(|blocks| self.trim_part(*object, blocks)) {
@@ -399,7 +399,7 @@ impl Shard {
         }
         if let Some(object) = object {
             self.check_at_rest(object.file)?;
-            // What is written next must show in a mapping, which outlives every open.
+            // The next write must show in mappings, and a mapping outlives every open.
             let known = !striped
                 && (self.files.opens.file(object.file).is_some() || self.look(object)?.mapped);
             if known {

@@ -1,9 +1,9 @@
 //! Open files and open file descriptions: the daemon's own tables and their image in shared memory.
 //!
 //! The node region survives the daemon, and every process of the node can write to it. So the
-//! daemon keeps its own copy of what it relies on (which file, which generation, may it write) and
-//! takes from the region only what belongs to the processes: whether an entry is shared, and after
-//! a restart everything, checked.
+//! daemon keeps its own copy of the facts that it relies on: which file, which generation, may it
+//! write. It takes from the region only the words that belong to the processes: whether an entry is
+//! shared, and after a restart everything, checked.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -310,8 +310,8 @@ impl OpenTable {
         self.files.get(&id).map(|file| &node.files[file.index as usize])
     }
 
-    /// Bytes or length of a file change that has no object. Who holds a copy of them must not use
-    /// it from now on, and this comes before the answer to whoever changes them.
+    /// Bytes or length of a file change that has no object. A holder must not use its copy of them
+    /// from now on. This happens before the request that changes them is answered.
     pub(crate) fn content_changes(&self, id: FileId) {
         if let Some(entry) = self.entry(id) {
             entry.content_version.fetch_add(1, Release);

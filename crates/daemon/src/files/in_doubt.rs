@@ -2,30 +2,31 @@
 //!
 //! Such a write is noted nowhere but in the memory of the node, before its first byte is written
 //! until it is answered. The daemon that dies in between may have made it, and nobody was told; its
-//! request comes again, from a lane of this node or from another one, and is executed. Whoever was
-//! served before that would see the bytes, or that the file is longer, change the file, and find
-//! the same bytes written once more. So the next daemon takes such writes first: until one has come
-//! again, and is done, everybody else who asks for bytes or length of its file waits.
+//! request comes again, from a lane of this node or from another one, and is executed. A request
+//! that was served before that would see the bytes, or the longer file. It could change the file,
+//! and the same bytes would then be written once more. So the next daemon takes such writes first:
+//! until one has come again, and is done, everybody else who asks for bytes or length of its file
+//! waits.
 //!
-//! What was done for a process of another node stays noted, with what was answered, until its lane
-//! goes on: the answer may be lost with the daemon, long after others have seen the bytes.
+//! A change for a process of another node stays noted, with its answer, until the lane of that
+//! process goes on: the answer may be lost with the daemon, long after others have seen the bytes.
 //!
 //! The wait is over as well when the request cannot come any more: its session has ended, its lane
 //! has gone on to another request, or its deadline has passed. A second execution that finds the
 //! bytes written needs no space for them.
 //!
-//! What a process reads and writes by itself, in an object that it was granted, waits for nobody.
+//! A process that was granted an object reads and writes it by itself, and waits for nobody.
 //!
-//! Of a striped file a part has such writes, and the home such appends. Who uses a part by
-//! requests or cuts it waits for the writes in doubt there, and so does an append, which has to
-//! know where the part ends. The home's cuts and appends wait for its appends in doubt, and so do
-//! requests for the part that it has itself. Those for other parts do not, unless their daemons
-//! died as well: a part knows what it has had of an append, and does not write it again, whatever
-//! was written over it (`striping/object_append.rs`).
+//! Of a striped file a part has such writes, and the home such appends. Requests that use a part,
+//! and cuts, wait for the writes in doubt there. So does an append, as it has to know where the
+//! part ends. The home's cuts and appends wait for its appends in doubt, and so do requests for the
+//! part that it has itself. Those for other parts do not, unless their daemons died as well: a part
+//! knows what it has had of an append, and does not write it again, whatever was written over it
+//! (`striping/object_append.rs`).
 //!
-//! What a home appends to the part of another shard is in doubt there when that one's daemon dies.
-//! Who uses the part by requests waits for it; the home, which asks again or says that nobody does,
-//! waits for nothing there but writes in doubt. It knows best, so such a doubt does not end with
+//! Bytes that a home appends to another shard's part are in doubt there when that shard's daemon
+//! dies. Requests that use the part wait for them. The home asks again, or says that nobody does.
+//! It waits for nothing there but writes in doubt. It knows best, so such a doubt does not end with
 //! the session or the lane of the request.
 //!
 //! Nobody waits in a circle. A write in doubt waits for nothing that is in doubt, and an append

@@ -6,10 +6,10 @@
 //! from its beginning, as after an answer of another shard. Where objects lie in memory all of this
 //! is done on the spot.
 //!
-//! Preparations of the same thing are made once, whoever else needs it waits with the first. While
-//! a file's bytes are being moved to an object, or an object is being cut to what was acknowledged,
-//! requests that change the content wait too ([`Shard::check_at_rest`]); the move is for the
-//! request that began it, and the others go on after that one.
+//! Preparations of the same thing are made once, whoever else needs it waits with the first.
+//! Requests that change the content also wait ([`Shard::check_at_rest`]) while a file's bytes are
+//! being moved to an object, or an object is being cut to its acknowledged length. The move is for
+//! the request that began it. The others go on after that one.
 //!
 //! The mark of an object that is to go is committed before the pool makes it, and goes in the
 //! transaction in which the object becomes the file's. So an object that no record came to know is

@@ -15,7 +15,7 @@ use crate::{
     striping::arithmetic::Stripes,
 };
 
-/// What is wrong, and what nobody calls wrong while an operation is at it.
+/// Findings, and the files at which an operation is just now: of these nothing is called wrong.
 struct Verdict {
     found: BTreeSet<Finding>,
     busy: HashSet<FileId>,

@@ -28,9 +28,9 @@ use crate::{
 
 /// So many files in a row a process makes in a directory before it need not ask.
 const IN_A_ROW: u32 = 8;
-/// The same when it made that many in the directory before that; one is enough that is no
-/// directory, in which it may make files next. To delegate one costs what four files cost, so it
-/// is not done for those who make a few in each.
+/// The same, if it made that many in the directory before. One is enough if it is no directory: in
+/// a new directory it may make files next. To delegate one costs what four files cost, so it is not
+/// done for those who make a few in each.
 const IN_A_ROW_AGAIN: u32 = 2;
 /// For each of them so many names of the directory are read then, and after [`IN_A_ROW`] files
 /// more, until all are in a table: it takes as long as these requests, and nobody waits for more.
@@ -258,9 +258,9 @@ impl Shard {
         Ok(())
     }
 
-    /// What is to be delegated for a directory, and what leads there: that one, or the one above in
-    /// whose table its names are. Where the path does not lead by that one this ends, since a name
-    /// is in one table.
+    /// The table for a directory that is to be delegated, and the way there: that one, or the one
+    /// above in whose table its names are. Where the path does not lead by that one this ends,
+    /// since a name is in one table.
     fn with_table<'p>(&mut self, directory: FileId, prefix: &'p [u8]) -> (FileId, &'p [u8]) {
         let Some(within) = self.covering(directory).filter(|within| !within.path.is_empty()) else {
             return (directory, prefix);

@@ -74,7 +74,7 @@ impl Shard {
         if self.leases.files.shown.is_empty() {
             return Ok(false);
         }
-        // Who shows his file later sees that a transaction is under way, and asks.
+        // A process that shows its file later sees that a transaction is under way, and asks.
         self.store.announce()?;
         fence(SeqCst);
         Ok(self.leases.files.shown.iter().any(|(_, lent)| lent.shows(id)))

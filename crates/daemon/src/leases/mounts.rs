@@ -1,8 +1,8 @@
 //! What mounts are told: changes of files of which their kernel keeps pages.
 //!
 //! The process of a mount says of a file that the kernel has begun to keep pages of it (`Map`), for
-//! a mapping; nobody says when a mapping ends. From then on, as long as the file is open anywhere,
-//! it is marked in the tables of all nodes that have it open, and whoever has changed its bytes or
+//! a mapping; nobody says when a mapping ends. From then on the file is marked in the tables of all
+//! nodes that have it open, as long as it is open anywhere. A process that has changed its bytes or
 //! its length says so (`Tell`), after the change and before the call returns. The file's home asks
 //! the fronts of the nodes with such mounts, and each of them hands the change to the mounts of its
 //! node, which wait for that (`Watch`). A mount has dealt with what it was told when it asks for
@@ -16,8 +16,8 @@
 //! from a thread on which nothing else waits.
 //!
 //! **Bounds.** Whoever tells waits for [`NOTICE_MS`] at most. A mount that takes longer is not
-//! waited for until it asks again, and is told then that anything may have changed; so is one that
-//! has more to be told than [`NOTICES_MAX`], and one whose daemon was restarted.
+//! waited for until it asks again. It is told then that anything may have changed. The same is told
+//! to a mount that has more notices than [`NOTICES_MAX`], and to one whose daemon was restarted.
 
 use mayfly_transport_shm::layout::FILE_MAPPED;
 use mayfly_types::{Errno, FileId, OpenRef, SessionId};

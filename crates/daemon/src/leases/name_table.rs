@@ -201,8 +201,8 @@ impl Shard {
     }
 
     /// Lays a table out anew where it has more slots for what is gone than for what is there, or
-    /// too few. What is not done at once waits for the next commit of what is posted there: a
-    /// segment that is full meanwhile has names asked for.
+    /// too few. The rest waits for the next commit of operations that are posted there: a segment
+    /// that is full meanwhile has names asked for.
     fn relieve(&mut self, at: usize) {
         self.take_back_table(at);
         let names = self.names(at);
@@ -241,8 +241,8 @@ impl Shard {
     }
 
     /// A table without names for a directory whose names are read from now on
-    /// ([`Shard::read_names`]); none when there is no memory for it. What changes in the directory
-    /// is noted in it meanwhile, and what was posted there by who had it delegated is executed.
+    /// ([`Shard::read_names`]); none when there is no memory for it. Meanwhile changes in the
+    /// directory are noted in it. Operations that its holder has posted there are executed.
     pub(super) fn begin_table(
         &mut self,
         directory: FileId,

@@ -1,7 +1,8 @@
 //! Operations that nobody waits for ([`mayfly_transport_shm::posts`]): what becomes of them.
 //!
-//! What is posted is executed before anything else that this shard does for somebody, and seen by
-//! those who ask nobody only when it is committed. Who may post is `delegation.rs`'s subject.
+//! The shard executes posted operations before anything else that it does for somebody. Processes
+//! that look by themselves see them only after their commit. Who may post is `delegation.rs`'s
+//! subject.
 
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 

@@ -1,8 +1,8 @@
 //! What was posted before the daemon was restarted.
 //!
-//! The rings are in the node region, which the supervisor kept. What an earlier daemon had executed
-//! is told by the transaction that it noted; the rest is executed now, with the descriptions that
-//! were promised for it, which processes may have in their hands.
+//! The rings are in the node region, which the supervisor kept. The transaction that an earlier
+//! daemon noted tells which operations it had executed. The rest is executed now, with the
+//! descriptions that were promised for it. Processes may use these already.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 

@@ -18,10 +18,10 @@
 //! wait of the circle is asked for once more. One that lasts, held up without a break since it was
 //! first told of, was there at the moment between the two rounds, and so were all the others.
 //!
-//! **One of a circle is told**, the one that began to wait last, as on one machine. Who finds a
-//! circle in which another one is the last has that one look (`Question::Suspect`). Times are those
-//! of the nodes' clocks: when they differ it may be another one, but it is the same for all who
-//! look.
+//! **One of a circle is told**, the one that began to wait last, as on one machine. A shard may
+//! find a circle in which a wait at another shard is the last. It has that shard look
+//! (`Question::Suspect`). Times are those of the nodes' clocks: when they differ it may be another
+//! one, but it is the same for all who look.
 //!
 //! **What is not found**: a circle of more than `CHASE_LOOKS_MAX` waits and places; one that closes
 //! without a new wait, since a process one of whose threads waits takes a lock with another thread.

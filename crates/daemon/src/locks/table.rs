@@ -1,12 +1,12 @@
 //! Locks: flock, POSIX and OFD byte ranges, who waits for them, and who would wait for ever.
 //!
 //! A plain data structure: the shard stores what is held (so that a restarted daemon knows it) and
-//! answers those whose wait ended. The rules are the kernel's (`fs/locks.c`): flock locks live in a
-//! world of their own, POSIX and OFD locks in one; a POSIX lock belongs to a process, the others to
-//! an open file description; locks of one owner never conflict, a new one replaces what it
-//! overlaps; waiters are tried in the order in which they came, and one that cannot be served does
-//! not stop those behind it. Only POSIX waits are searched for deadlocks: here those that lie
-//! within the shard, in `locks/deadlock.rs` the others.
+//! answers those whose wait ended. The rules are the kernel's (`fs/locks.c`): flock locks are a
+//! world of their own; POSIX and OFD locks share one. A POSIX lock belongs to a process, the others
+//! to an open file description. Locks of one owner never conflict: a new one replaces those that it
+//! overlaps. Waiters are tried in their order, and one that cannot be served does not stop those
+//! behind it. Only POSIX waits are searched for deadlocks: here those that lie within the shard, in
+//! `locks/deadlock.rs` the others.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -80,7 +80,7 @@ impl Lock {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct WaitId(pub(crate) u64);
 
-/// Who asks for a lock that he would wait for, and since when.
+/// A caller that waits for a lock, and since when.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patient {
     pub(crate) caller: Caller,
@@ -206,7 +206,7 @@ impl LockTable {
         self.waits.range(all).map(|((_, wait), file)| (*wait, *file))
     }
 
-    /// What a process waits for here, and who is in its way.
+    /// The lock that a process waits for here, and the holders in its way.
     pub(super) fn look_at(&mut self, process: u64) -> Vec<WaitFacts> {
         let waits: Vec<(WaitId, FileId)> = self.waits_of(process).collect();
         let facts = waits.into_iter().filter_map(|(wait, file)| self.look_at_wait(wait, file));

@@ -70,7 +70,8 @@ impl Shard {
         }
     }
 
-    /// What stat reports, with what its object is like while the size is unsettled.
+    /// Attributes as stat reports them. While the size is unsettled, length, space and times are
+    /// the object's.
     pub(crate) fn attr_with(
         &mut self,
         inode: &Inode,
@@ -211,7 +212,8 @@ impl Shard {
         }
     }
 
-    /// What members know of a directory, and what they say of its times, is changed with it.
+    /// A change of a directory also changes the members' knowledge of it, and their share of its
+    /// times.
     fn update_members(&mut self, inode: &Inode, set: &SetAttr<'_>) -> Outcome<()> {
         const KNOWN: u32 = SET_MODE | SET_GID;
         const TIMES: u32 = SET_MTIME | SET_MTIME_NOW;

@@ -109,7 +109,7 @@ impl DentryCache {
         self.insert_entry(hash, Entry { directory, name: name.into(), cached, until });
     }
 
-    /// Whoever told of some of the entries may have forgotten that it did.
+    /// The shard that told of an entry may have forgotten that it did.
     pub(crate) fn forget_leases(&mut self) {
         for map in [&mut self.young, &mut self.old] {
             map.retain(|_, entry| entry.until == FOR_EVER);

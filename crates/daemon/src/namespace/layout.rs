@@ -122,7 +122,7 @@ impl Shard {
         self.place.slots.slot_of(shard, 0).map(|_| shard)
     }
 
-    /// What is to be done for a file whose home is another shard than its name's.
+    /// The steps for a file whose home is another shard than its name's.
     pub(super) fn create_at(
         &mut self,
         home: ShardId,

@@ -1,10 +1,11 @@
 //! Directories whose entries are spread over shards.
 //!
-//! A directory's home has its inode; every other shard that may hold entries of it is a *member*
-//! and keeps a record of its own, made before its first entry there and after the home has noted it
-//! durably. So a name is made with what is at hand (does the directory exist, what is inherited), a
-//! listing asks members only, and a removal asks each of them to be empty. Number of entries, link
-//! count and time of change of the directory are the sums and the latest over home and members.
+//! A directory's home has its inode. Every other shard that may hold entries of it is a *member*,
+//! and keeps a record of its own. That record is made before the member's first entry, and after
+//! the home has noted the member durably. So a name is made with what is at hand (does the
+//! directory exist, what is inherited), a listing asks members only, and a removal asks each of
+//! them to be empty. Number of entries, link count and time of change of the directory are the sums
+//! and the latest over home and members.
 
 use mayfly_meta::{
     key,

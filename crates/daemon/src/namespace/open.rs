@@ -125,7 +125,7 @@ impl Shard {
         }
     }
 
-    /// What the node's processes have to know of a file that is open.
+    /// The facts about an open file that the node's processes have to know.
     pub(crate) fn mark_opened(&mut self, inode: &Inode) {
         if matches!(inode.content, Content::Object(_)) {
             self.files.opens.mark_object(inode.id);

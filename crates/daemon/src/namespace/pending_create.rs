@@ -3,9 +3,9 @@
 //!
 //! The shard of the name has the file made, sets the name, and sends the request on to the file's
 //! home to be opened there, by the file's id: by then others may have removed the name, or set it
-//! anew. Which file it was stays with the name's shard like an answer, until the lane goes on, so
-//! that a request which comes again after any of the daemons was killed goes to the same file and
-//! makes no other one.
+//! anew. The name's shard keeps the file's id like an answer, until the lane goes on. A request may
+//! come again after any of the daemons was killed. By that id it goes to the same file, and makes
+//! no other one.
 //!
 //! At its home it is noted who made the file until that request has opened it: an exclusive create
 //! of somebody else finds a file that is there. A file that loses its last name before becomes an

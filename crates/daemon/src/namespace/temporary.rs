@@ -28,7 +28,7 @@ const O_EXCL: u32 = 0o200;
 const O_DIRECTORY: u32 = 0o200_000;
 const O_NOFOLLOW: u32 = 0o400_000;
 
-/// What the kernel's `build_open_flags` says of `O_TMPFILE` in `flags`, which have it.
+/// The check that the kernel's `build_open_flags` does for `flags` with `O_TMPFILE`.
 pub(super) fn check_flags(flags: u32) -> Outcome<()> {
     let whole = flags & O_DIRECTORY != 0 && flags & O_CREAT == 0;
     if whole && flags & O_ACCMODE != 0 { Ok(()) } else { Err(Errno::EINVAL.into()) }

@@ -3,12 +3,12 @@
 //! What a shard has promised to others it keeps in memory: claims, and who remembers its names. On
 //! one node all shards die together. A shard of a node that comes back asks the others which of
 //! their operations it still has a part in, before it serves anybody; by this they learn of it.
-//! What they had decided they tell, and it takes its claims again. What they had not they plan
-//! anew, and what they remember of its names they forget. Of its own operations they ask which
+//! What they had decided they tell, and it takes its claims again. They plan anew the steps that
+//! they had not done, and forget its names that they remember. Of its own operations they ask which
 //! ones it has decided; the claims of all others they give back.
 //!
-//! What stands for descriptions at another node is asked for whenever that node can be reached
-//! again (`proxies.rs`).
+//! Proxies of descriptions at another node are asked for whenever that node can be reached again
+//! (`proxies.rs`).
 //!
 //! A node that cannot be reached until the deadline of a question is not waited for: what it
 //! remembers has run out by then (`LEASE_SECONDS`). An operation that it had decided and not

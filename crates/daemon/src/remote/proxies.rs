@@ -5,7 +5,7 @@
 //! asked for which of its descriptions here it stands. One whose open is under way there it leaves
 //! out. One whose answer may come again is spared until the lane of that request goes on: a request
 //! that comes again before the node's answer about it has been heard is not asked about any more.
-//! What is still being opened for a daemon that is gone is spared in the same way.
+//! Descriptions that are still being opened for a daemon that is gone are spared in the same way.
 //!
 //! At the same moment it is asked which of its operations that this shard has a part in are over,
 //! since what it said of them may have been lost.
@@ -81,7 +81,7 @@ impl Shard {
         }
     }
 
-    /// What is open here for a node, but for what is being opened.
+    /// The descriptions that are open here for a node, without those that are being opened.
     fn open_for(&self, node: u32) -> Vec<Description> {
         let mut lent = Vec::new();
         for open in self.files.opens.of_session(session_of_node(node)) {

@@ -134,7 +134,7 @@ impl Shard {
         self.end_locks_of_strangers(node, living);
     }
 
-    /// What processes of a node held that are not there any more. They may have ended while this
+    /// Gives up the locks of processes of a node that have ended. They may have ended while this
     /// daemon was not there, and theirs has been restarted since.
     fn end_locks_of_strangers(&mut self, node: u32, living: &[(SessionId, u32)]) {
         let lives = |process: u64| living.iter().any(|(_, pid)| *pid == process as u32);

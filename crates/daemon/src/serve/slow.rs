@@ -27,7 +27,7 @@ const PATH_BYTES_MAX: usize = 512;
 /// No processor counts fewer cycles in a millisecond. What took so many is looked at closely.
 const CYCLES_PER_MS_MIN: u64 = 500_000;
 
-/// What a request waited for that was not answered at once.
+/// The cause for which a request waited that was not answered at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Waited {
     /// For another node.

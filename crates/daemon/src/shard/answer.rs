@@ -1,4 +1,4 @@
-//! What a shard answers to others, and what it keeps of their answers.
+//! A shard's answers to others, and the answers of others that it keeps.
 //!
 //! A dentry's owner notes who may remember a directory or a symbolic link that it was told of;
 //! before the name changes, each of them is made to forget it. A name that an operation is about to

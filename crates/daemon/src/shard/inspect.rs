@@ -1,8 +1,8 @@
-//! What this shard keeps, for whoever checks whether everything fits together (`fsck.rs`).
+//! The facts of this shard, for the check that everything fits together (`fsck.rs`).
 //!
 //! A page holds as much as fits into a reply, and is made of so many records at most that others do
-//! not wait for it. Nothing is changed by looking. What removes an object that nobody has goes the
-//! way of every removal: the mark first.
+//! not wait for it. Nothing is changed by looking. The removal of an object that nobody has goes
+//! the way of every removal: the mark first.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! What is kept of a request after it was executed, or until it is.
 //!
-//! A request is decoded where its body lies, and its fields are borrowed from there. What is to
-//! outlive that (a request that is put aside or sent on, the bytes of a write that a job makes) is
-//! copied when it is short. A long body is *lent*: who hands it in says where it lies, and the
-//! bytes of a write are shared with whoever needs them.
+//! A request is decoded where its body lies, and its fields are borrowed from there. Some bytes
+//! have to outlive that: those of a request that is put aside or sent on, and those of a write that
+//! a job makes. Short ones are copied. A long body is *lent*: who hands it in says where it lies,
+//! and the bytes of a write are shared with whoever needs them.
 
 use mayfly_transport_tcp::{Body, Bytes};
 use mayfly_types::{Errno, limits::REQUEST_BYTES_MAX};

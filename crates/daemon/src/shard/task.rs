@@ -1,14 +1,14 @@
 //! Work that waits for other shards.
 //!
-//! An operation is a plain function of what the shard has at hand. What it needs from elsewhere it
-//! asks for by failing with [`Fault::Ask`]; it has written nothing so far, so it is put aside and,
-//! when the answers are there, run again from its beginning with the answers as *facts*. So an
-//! operation reads the same whether everything is here or not, and where everything is here, which
-//! with one shard it always is, nothing of this costs anything.
+//! An operation is a plain function of what the shard has at hand. An operation that lacks
+//! something from elsewhere fails with [`Fault::Ask`]. It has written nothing so far. So it is put
+//! aside. When the answers are there, it is run again from its beginning, with the answers as
+//! *facts*. So an operation reads the same whether everything is here or not, and where everything
+//! is here, which with one shard it always is, nothing of this costs anything.
 //!
-//! An operation that finds that it belongs to another shard is sent there ([`Fault::Elsewhere`]);
-//! one that finds a claim in its way waits for it ([`Fault::Busy`]); one that has decided to change
-//! several shards hands its steps to `transactions/transaction.rs` ([`Fault::Operate`]).
+//! An operation that belongs to another shard is sent there ([`Fault::Elsewhere`]). One that finds
+//! a claim in its way waits for it ([`Fault::Busy`]). One that is to change several shards hands
+//! its steps to `transactions/transaction.rs` ([`Fault::Operate`]).
 
 use std::collections::VecDeque;
 
@@ -271,7 +271,7 @@ impl Shard {
         self.reply_question(from, id, answer);
     }
 
-    /// What is left to do for a request that did not end here and now.
+    /// The rest of the work for a request that did not end here and now.
     pub(super) fn put_aside(
         &mut self,
         caller: Caller,

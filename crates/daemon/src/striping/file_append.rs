@@ -207,7 +207,7 @@ impl Shard {
         Ok(pieces)
     }
 
-    /// Who asks, as all nodes call that.
+    /// The caller, by its number among all nodes.
     fn of_all(&self, caller: Caller) -> Caller {
         Caller { session: self.place.numbering.session_of_all(caller.session), ..caller }
     }

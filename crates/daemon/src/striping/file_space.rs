@@ -52,7 +52,7 @@ impl Shard {
         };
         let end = wish.end.min(self.look_striped(inode)?.size_bytes);
         if wish.start >= end {
-            // What is promised is only that there is room just now, and here.
+            // The answer only promises that there is room just now, and here.
             self.check_free(wish.end - wish.start)?;
             return Ok(None);
         }
@@ -100,8 +100,8 @@ impl Shard {
         Ok(Served::Replied)
     }
 
-    /// Where the next data or the next hole is. What is at home in one object is all data for those
-    /// who have no object.
+    /// Where the next data or the next hole is. A file that is at home in one object is all data
+    /// for a process that has no object.
     pub(crate) fn seek(&mut self, seek: &Seek, to: &mut Writer<'_>) -> Outcome<Served> {
         let open = self.files.opens.get(seek.open)?;
         let inode = self.load_open(open.id)?.inode;

@@ -41,7 +41,7 @@ impl Shard {
         Ok(changed(result))
     }
 
-    /// What came of the change that this run has asked for.
+    /// The result of the change that this run has asked for.
     pub(super) fn part_changed(&mut self) -> Option<Answer> {
         self.run.ready.change.take().map(changed)
     }

@@ -1,11 +1,11 @@
 //! Writes that wait while bytes are appended to a striped file.
 //!
 //! An append asks all parts for the end of the file and then changes one or a few of them. Were the
-//! file made longer in between, the append would land below its end. So a part that is asked by
-//! [`Question::HoldEnd`] lets the writes that are under way end, says how far it reaches, and keeps
-//! every write waiting that would make it longer, until the file's home says that the append is
-//! over ([`Question::LetEnd`], which is repeated until it is heard). Leave to write without the
-//! daemon ends before, and is not given meanwhile.
+//! file made longer in between, the append would land below its end. So the home asks the part by
+//! [`Question::HoldEnd`]. The part lets the writes that are under way end, and says how far it
+//! reaches. From then on every write that would make it longer waits, until the home says that the
+//! append is over ([`Question::LetEnd`], which is repeated until it is heard). Leave to write
+//! without the daemon ends before, and is not given meanwhile.
 //!
 //! So does the home where it cannot find out otherwise how long the file is (`file_size.rs`).
 //!

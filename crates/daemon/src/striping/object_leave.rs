@@ -1,9 +1,9 @@
 //! Leave for the processes of this node to use its part of a striped file by themselves.
 //!
-//! Who is given leave learns which chunks the part has and reads and writes those in its object, as
-//! others do with the object of a whole file: as long as the file's entry has the grant generation
-//! that came with the leave, and no further than its allowance, which here counts bytes of the
-//! object. A transfer during which the generation changed is made again by a request.
+//! A process that is given leave learns which chunks the part has. It reads and writes these in the
+//! part's object, as others do with the object of a whole file: as long as the file's entry has the
+//! grant generation that came with the leave, and no further than its allowance, which here counts
+//! bytes of the object. A transfer during which the generation changed is made again by a request.
 //!
 //! So the generation changes before anything that a transfer must not meet, or that would not take
 //! notice of it:

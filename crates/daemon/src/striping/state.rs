@@ -1,4 +1,4 @@
-//! What the part keeps, and the words that its operations use. Nothing here knows the shard.
+//! The state of the part, and the types that its operations use. Nothing here knows the shard.
 
 pub(crate) mod file;
 pub(crate) mod file_append;

@@ -1,10 +1,10 @@
 //! Requests that were executed and may come again, since the daemon was restarted before they were
 //! answered.
 //!
-//! What an operation over several shards did for a request that it answers is over with its intent;
-//! one that was taken up after a restart leaves it behind, without steps, until the request comes
-//! again or its session ends. Such a request is answered, and not executed once more. One that has
-//! cut a file goes on behind the cut.
+//! An operation over several shards usually answers its request, and then its intent goes. One that
+//! was taken up after a restart has nobody to answer. It leaves its intent behind, without steps,
+//! until the request comes again or its session ends. Such a request is answered, and not executed
+//! once more. One that has cut a file goes on behind the cut.
 
 use mayfly_meta::{StoreError, key, record::Intent};
 use mayfly_types::SessionId;

@@ -3,9 +3,9 @@
 //! An operation claims at every shard that takes part what it is going to change there, and changes
 //! nothing before it has all its claims. Whoever finds a claim in the way waits: an operation of
 //! this shard alone, which claims nothing, until the claim is gone; another operation over several
-//! shards only if it is the older one. The younger one gives back what it has and begins again when
-//! the way is free (*wait-die*, Rosenkrantz, Stearns and Lewis 1978), so nobody waits in a circle,
-//! and since an operation keeps its age, each is the oldest one day.
+//! shards only if it is the older one. The younger one gives back what it has, and begins again
+//! when the way is free (*wait-die*, Rosenkrantz, Stearns and Lewis 1978). So nobody waits in a
+//! circle. An operation keeps its age, so each one is the oldest some day.
 //!
 //! Reading needs no claim: until the operation is acknowledged, what was before it is a right
 //! answer. Only how many names a file has is told together with the names: a link is counted at one

@@ -44,7 +44,7 @@ impl Level {
         Level::ALL.iter().find(of).map(|(level, _)| *level)
     }
 
-    /// What a child has said with its level in front; what has none is no good sign.
+    /// Splits the level from a child's line. A line without a level is a warning.
     pub(super) fn split(said: &str) -> (Level, &str) {
         let marked = said.split_once(' ');
         let marked = marked.and_then(|(word, rest)| {

@@ -9,7 +9,7 @@ use std::{
 
 use super::{LOG_NAME, Level, Line, OLDER_NAME, Part};
 
-/// What came of a look.
+/// The result of a look.
 #[derive(Debug)]
 pub(crate) enum Taken {
     /// These lines; there may be more.

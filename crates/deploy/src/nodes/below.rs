@@ -1,4 +1,4 @@
-//! What a relay has started, and its lines to it.
+//! The processes that a relay has started, and its lines to them.
 
 use std::{
     collections::BTreeSet,
@@ -33,7 +33,7 @@ pub(super) struct Below {
     /// Nodes from which nothing final was heard.
     nodes: BTreeSet<u32>,
     line: Option<UnixStream>,
-    /// What it is to be told and has not taken.
+    /// Bytes for it that it has not taken yet.
     owed: Vec<u8>,
     cut: bool,
     heard: Lines,
@@ -45,7 +45,7 @@ pub(super) struct Below {
     is_node: bool,
 }
 
-/// What came of listening.
+/// The result of listening.
 pub(super) struct Heard {
     /// Whole lines, to be passed on.
     pub(super) lines: Vec<Vec<u8>>,
@@ -101,7 +101,7 @@ impl Below {
         Ok(below)
     }
 
-    /// Whatever speaks at the other end of `line`.
+    /// The process at the other end of `line`.
     pub(super) fn new(places: &[Place], line: UnixStream) -> Result<Below> {
         line.set_nonblocking(true)?;
         Ok(Below {

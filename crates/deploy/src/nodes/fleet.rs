@@ -30,14 +30,14 @@ const NAMED_MAX: usize = 8;
 /// Lines of a node's log that are shown.
 const LOG_LINES_MAX: usize = 6;
 
-/// What an instance of several nodes is made from.
+/// All that is needed to start an instance of several nodes.
 #[derive(Debug, Clone)]
 pub struct Launch {
     /// The same for each node.
     pub instance: Instance,
     /// Of each node; several nodes may be on one.
     pub hosts: Vec<String>,
-    /// What each of them does.
+    /// The role of each of them.
     pub roles: RoleLists,
     /// How other hosts are reached.
     pub launcher: Launcher,
@@ -172,7 +172,7 @@ impl Root {
         }
     }
 
-    /// What is said next, until then; an error when nothing was, or nothing more comes.
+    /// The next message until then. An error when there was none, or no more can come.
     pub(super) fn next(&self, until: Instant) -> Result<Up, RecvTimeoutError> {
         self.up.recv_timeout(until.saturating_duration_since(Instant::now()))
     }
@@ -230,8 +230,8 @@ impl Launch {
         Ok(Fleet { root, places, members })
     }
 
-    /// Waits until each node has said something, which `take` gives back where it is not what was
-    /// to be said. What is wrong with those nodes, and with the silent ones.
+    /// Waits until each node has said something. `take` gives a message back when it is not the
+    /// expected one. Returns the trouble of such nodes, and of silent ones.
     fn all_say(
         &self,
         root: &Root,
@@ -378,7 +378,8 @@ fn give_up(root: Root, order: Order, troubles: Vec<Trouble>) -> anyhow::Error {
     let count = order.places.len();
     let mut places = order.places.clone();
     places.retain(|place| failed.contains(&place.node));
-    // What was killed has not cleaned up after itself. Where nobody answers there is no way to.
+    // A killed process has not cleaned up after itself. On a host that does not answer nothing can
+    // be removed.
     let _ = ask_all(Order { job: Job::Clear, places, ..order });
     let text = format!("{} of {count} nodes did not start", troubles.len());
     anyhow!("{text}{}", list(&troubles))

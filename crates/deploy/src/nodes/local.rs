@@ -1,4 +1,4 @@
-//! What is done on the host itself for nodes that are there: looking, stopping, clearing up.
+//! Tasks for nodes on this host: looking, stopping, clearing up.
 
 use std::{
     os::unix::net::UnixStream,
@@ -67,7 +67,7 @@ fn one(order: &Order, place: &Place) -> Result<Said> {
             Ok(Said::Report(Box::new(serde_json::to_value(with_trouble(report))?)))
         }
         Job::Stop => {
-            // What it left is removed next, and told of by who asks for that.
+            // Its left-over files are removed next. Who asks for that tells of them.
             ensure!(!matches!(Found::look(&base)?, Found::Stale(_)), "its supervisor is dead");
             Ok(Said::Word(match control::stop(&running(order, &base)?)? {
                 None => "stopped".to_owned(),
@@ -100,7 +100,7 @@ fn running(order: &Order, base: &str) -> Result<Config> {
         .context("another instance of that name runs there")
 }
 
-/// What people are to be told stands in the report.
+/// A report with the trouble that people have to hear of.
 #[derive(serde::Serialize)]
 struct WithTrouble {
     #[serde(flatten)]

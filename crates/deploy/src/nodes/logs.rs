@@ -177,7 +177,7 @@ fn run_dir(base: &str, instance: u64) -> Result<PathBuf> {
     Ok(run_dir)
 }
 
-/// What is heard of one node.
+/// The lines that were heard of one node.
 #[derive(Debug)]
 struct Heard {
     lines: VecDeque<Line>,
@@ -207,7 +207,7 @@ impl Logs {
     /// Of an instance of several nodes; of `node` only, if it is named.
     ///
     /// # Errors
-    /// When this host cannot even begin. What is wrong with a node [`Logs::troubles`] tells.
+    /// When this host cannot even begin. [`Logs::troubles`] tells of trouble with a node.
     pub fn of_nodes(members: &Members, node: Option<u32>, wanted: Wanted) -> Result<Logs> {
         let order = order_of(members);
         let places = order.places.clone();
@@ -240,7 +240,7 @@ impl Logs {
         Logs { from, nodes, places, troubles: Vec::new(), gathering: None }
     }
 
-    /// What went wrong since the last call: nodes whose logs cannot be had.
+    /// Trouble since the last call: nodes whose logs cannot be had.
     pub fn troubles(&mut self) -> Vec<Trouble> {
         std::mem::take(&mut self.troubles)
     }
@@ -269,7 +269,7 @@ impl Logs {
                 if Instant::now() < until && self.hear_new(Some(until))? {
                     continue;
                 }
-                // What is here goes out.
+                // The lines that are here go out.
                 self.gathering = Some(begun - 2 * GATHER);
             }
             return self.take(first);

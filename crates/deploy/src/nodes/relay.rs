@@ -1,15 +1,16 @@
 //! A relay: starts the nodes of its own host, relays on others for the rest, and passes lines on in
 //! both directions.
 //!
-//! Whoever starts, stops or looks at an instance of several nodes starts the first relay, here; so
-//! there is one way of doing all of it. A relay with more than [`FANOUT`] other hosts divides them
-//! among as many relays, which divide again: a tree. Where hosts are reached through a relay the
-//! nodes outlive it, since they are its children, not those of the process that reached the host.
+//! A process that starts, stops or looks at an instance of several nodes starts the first relay, on
+//! its own host. So there is one way of doing all of it. A relay with more than [`FANOUT`] other
+//! hosts divides them among as many relays, which divide again: a tree. Where hosts are reached
+//! through a relay, the nodes are the relay's children, not those of the process that reached the
+//! host. So they outlive that process.
 //!
 //! One thread, one epoll, no shared file: lines downwards are passed on as they are, lines upwards
-//! too, and a relay only remembers from which of its nodes nothing final was heard. For those it
-//! speaks when what should have said it is gone. When the line from above is cut it cuts those
-//! below, and every node that was not left to itself ends.
+//! too, and a relay only remembers from which of its nodes nothing final was heard. It speaks for
+//! such a node when the node, or the relay to it, has ended. When the line from above is cut it
+//! cuts those below, and every node that was not left to itself ends.
 
 use std::{
     fs::File,
@@ -37,7 +38,7 @@ const FANOUT: usize = 32;
 /// When the line from above was cut, nodes may take this long to end before they are let go.
 const CUT_MAX: Duration = Duration::from_secs(20);
 const EVENTS: usize = 256;
-/// What is watched besides the lines below.
+/// The event of the line from above.
 const ABOVE: u64 = u64::MAX;
 
 /// Serves until nothing more is to be heard from below.
@@ -77,7 +78,7 @@ struct Relay {
     below: Vec<Below>,
     /// The line from above is cut, and then.
     cut: Option<Instant>,
-    /// What several nodes here have in common; held until they have linked to it.
+    /// The library that several nodes here share; held until they have linked to it.
     library: Option<File>,
     /// Lines from above that are not whole.
     down: Lines,
@@ -138,7 +139,7 @@ impl Relay {
     }
 
     fn serve(&mut self) -> Result<()> {
-        // What came with the order.
+        // Lines that came together with the order.
         let early = self.above.buffer().to_vec();
         self.pass_down(&early);
         let mut events = Vec::with_capacity(EVENTS);
@@ -180,7 +181,8 @@ impl Relay {
         match self.down.add(bytes) {
             Ok(lines) => {
                 for line in lines {
-                    // Whoever hears anything has made its directories.
+                    // A node that is told anything has made its directories, and linked to the
+                    // library.
                     self.library = None;
                     self.below.iter_mut().for_each(|below| below.owe(&line));
                 }
@@ -194,7 +196,7 @@ impl Relay {
         let Heard { lines, ended } = if kind == 0 { below.hear() } else { below.hear_complaint() };
         let mut above = std::io::stdout().lock();
         for line in lines {
-            // Whoever does not listen any more need not know.
+            // A reader that has gone need not know.
             let _ = above.write_all(&line);
         }
         let _ = above.flush();

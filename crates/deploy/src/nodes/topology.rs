@@ -67,7 +67,7 @@ fn pool(name: &str, list: &str, hosts: &[String]) -> Result<Pool> {
     Ok(Pool { name: name.to_owned(), nodes: nodes.collect() })
 }
 
-/// What a line says under this name.
+/// The value of this name in a line.
 fn word<'l>(line: &'l str, name: &str) -> Option<&'l str> {
     let words = line.split_ascii_whitespace().filter_map(|word| word.split_once('='));
     words.into_iter().find(|(key, _)| *key == name).map(|(_, value)| value)

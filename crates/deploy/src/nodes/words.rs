@@ -1,5 +1,5 @@
-//! What the one who starts an instance and its nodes tell each other, through relays: JSON, a line
-//! each.
+//! The messages between the process that starts an instance and its nodes, through relays: JSON, a
+//! line each.
 //!
 //! Down: an [`Order`], the list of all nodes ([`Members`]), then words (`detach`, `stop`). Up: what
 //! each node [`Said`]. A relay passes on every line but the order as it is.
@@ -20,7 +20,7 @@ use crate::{
     log::{Level, Line},
 };
 
-/// What is said of a node that had left something, which is removed.
+/// The word for a node whose left-over files were removed.
 pub(super) const CLEARED: &str = "cleared";
 
 /// Longest line that is read, bytes: the list of the largest instance fits.
@@ -30,7 +30,7 @@ pub const RELAY: &str = "__relay";
 /// The hidden subcommand that is one node: see [`super::agent`].
 pub const NODE: &str = "__node";
 
-/// What is to be done for some of the nodes.
+/// An order for some of the nodes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Order {
     /// The version of the program that gives it; another one does not understand it.
@@ -67,7 +67,7 @@ impl Order {
     }
 }
 
-/// What is to be done for each node.
+/// The task for each node.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Job {
@@ -75,11 +75,11 @@ pub(super) enum Job {
     Start(Box<Settings>),
     /// How does it do?
     Status(Depth),
-    /// What is in its log? It is read on for as long as the line is there, a page at a time.
+    /// Its log is read, a page at a time, for as long as the line is there.
     Logs(Wanted),
     /// It is to end.
     Stop,
-    /// What it has left is to be removed, if it does not run.
+    /// The files that it has left are to be removed, if it does not run.
     Clear,
 }
 
@@ -123,7 +123,7 @@ pub(super) struct Up {
     pub(super) said: Said,
 }
 
-/// What a node says, or what is said of it when it does not.
+/// The words of a node, or of its relay when the node says nothing.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Said {
@@ -193,7 +193,7 @@ impl Lines {
     }
 }
 
-/// What is wanted of the logs.
+/// Which lines of the logs are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
     /// Lines from then on, milliseconds since the epoch.

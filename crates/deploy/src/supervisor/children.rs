@@ -29,7 +29,7 @@ const FINISH_MAX: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 /// A daemon that lived this long has not died of its start.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// What the C library lets be set.
+/// The variable with settings of the C library.
 const TUNABLES: &str = "GLIBC_TUNABLES";
 /// The memory of a large message serves the next one: otherwise it would be mapped, cleared and
 /// given back for each, which costs more than the copies. A daemon keeps 16 MiB of it at most.
@@ -80,7 +80,7 @@ impl Daemon {
     fn ask_to_stop(&self) -> bool {
         let mut ready =
             [PollFd::new(&self.exit, PollFlags::IN), PollFd::new(&self.channel, PollFlags::OUT)];
-        // What comes of it the sending shows.
+        // The result of the send says whether it worked.
         let _ = poll(&mut ready, Some(&FINISH_MAX));
         channel::send(&self.channel, &Message::Stop, &[]).is_ok()
     }

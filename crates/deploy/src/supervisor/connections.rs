@@ -25,7 +25,7 @@ const WAITING_MAX: usize = 256;
 const SAID_BYTES_MAX: usize = hello::HELLO_BYTES + PATH_BYTES_MAX;
 const _: () = assert!(image::REQUEST_BYTES <= SAID_BYTES_MAX);
 
-/// What a connection wants.
+/// A wish that came over a connection.
 pub(super) enum Heard {
     /// A process attaches.
     Attach {
@@ -33,7 +33,7 @@ pub(super) enum Heard {
         connection: OwnedFd,
         /// Its number, by the kernel's word.
         pid: u32,
-        /// What becomes of an earlier session of it.
+        /// Whether an earlier session of it ends.
         earlier: Earlier,
     },
     /// A process wants the image of a library.

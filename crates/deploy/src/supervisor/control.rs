@@ -52,7 +52,7 @@ impl View {
     /// Answers who asked.
     pub(super) fn tell(&self, connection: &OwnedFd) {
         let text = serde_json::to_vec(self).unwrap_or_default();
-        // Whoever has gone meanwhile does not mind.
+        // The caller may have gone meanwhile.
         let _ = send(connection, &text, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     }
 }

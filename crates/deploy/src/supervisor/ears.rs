@@ -1,4 +1,4 @@
-//! What the supervisor hears of its children's words, and what starting one takes.
+//! The supervisor's ends of its children's pipes, and all that is needed to start a child.
 
 use anyhow::Result;
 
@@ -15,7 +15,7 @@ pub(super) struct Ears {
     pub(crate) image: Ear,
 }
 
-/// What there is around a child that is started.
+/// All that is needed to start a child.
 pub(super) struct Around<'a> {
     pub(crate) config: &'a Config,
     pub(super) watch: &'a Watch,

@@ -35,7 +35,7 @@ const REFUSED_MAX: usize = 256;
 /// How long a maker may finish when the instance ends.
 const FINISH_MAX: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// What tells libraries apart; not where a process has mapped it.
+/// By this one library is known from another. It does not say where a process has mapped it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Identity {
     key: Vec<u8>,
@@ -53,7 +53,7 @@ impl Identity {
     }
 }
 
-/// Who waits for an image, and where it has the code.
+/// A process that waits for an image, and where it has the code.
 struct Waiting {
     connection: OwnedFd,
     pid: u32,

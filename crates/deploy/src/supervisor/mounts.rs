@@ -41,11 +41,11 @@ struct Mount {
     /// It is at the instance's mount point.
     main: bool,
     mounted: bool,
-    /// Who asked for it and has not been answered.
+    /// The connection of the caller that has not been answered yet.
     asked: Option<OwnedFd>,
 }
 
-/// What a process has said. `main`: that of the instance's own mount point.
+/// Words of a mount's process. `main`: that of the instance's own mount point.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Said {
     Nothing,
@@ -162,7 +162,7 @@ impl Mount {
 
 fn answer(asked: Option<OwnedFd>, word: &str) {
     if let Some(connection) = asked {
-        // Whoever has gone meanwhile does not mind.
+        // The caller may have gone meanwhile.
         let _ = send(&connection, word.as_bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     }
 }

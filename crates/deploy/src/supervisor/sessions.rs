@@ -28,10 +28,10 @@ use rustix::{
 use super::process_end;
 use super::{Source, Watch};
 
-/// What is held for a process as long as it lives.
+/// The supervisor's part of a session, held as long as the process lives.
 struct Session {
     pid: u32,
-    /// What it has done with those before it, and what those after it do with it.
+    /// Whether it ended earlier sessions of its process, and ends itself when a later one begins.
     earlier: Earlier,
     region: OwnedFd,
     connection: OwnedFd,

@@ -1,4 +1,4 @@
-//! What the supervisor waits for, and how events say what they are about.
+//! The sources of events for which the supervisor waits.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 use mayfly_types::SessionId;
 use rustix::event::epoll;
 
-/// What an epoll event is about: a kind in the upper half, a number in the lower.
+/// The source of an epoll event: a kind in the upper half, a number in the lower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     Listener,
@@ -25,7 +25,7 @@ pub(crate) enum Source {
     Mount(u32),
     /// Somebody has sent SIGTERM.
     Told,
-    /// What children say: the number of the pipe.
+    /// A child's pipe, by its number.
     Ear(u32),
 }
 

@@ -1,9 +1,9 @@
-//! What stands for files that somebody watched with inotify goes when nobody does any more.
+//! Removes the stand-ins of watched files when nobody watches them with inotify any more.
 //!
-//! The kernel does not tell the end of a watch, so it is looked for when a process of the instance
-//! has ended while there were watches: in `/proc/PID/fdinfo`, where the kernel lists what each
-//! inotify descriptor watches. A process that begins to watch at that moment tries again
-//! ([`mayfly_client::Client::watch_file`]).
+//! The kernel does not tell the end of a watch. So the supervisor looks for it when a process of
+//! the instance has ended while there were watches. It looks in `/proc/PID/fdinfo`, where the
+//! kernel lists the watches of each inotify descriptor. A process that begins to watch at that
+//! moment tries again ([`mayfly_client::Client::watch_file`]).
 
 use std::{
     collections::HashSet,
@@ -87,7 +87,7 @@ fn children(directory: &Path) -> Vec<PathBuf> {
     fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
-/// What somebody has taken away meanwhile is gone as well.
+/// Removes it. It does not matter if somebody else has done so meanwhile.
 fn remove(path: &Path) {
     let _ = match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => fs::remove_dir_all(path),

@@ -49,7 +49,7 @@ opcodes! {
     Temporary = 51, StatX = 52,
 }
 
-/// What the kernel offers at the start and what is taken of it.
+/// Flags of the first request: the kernel offers them, and some are taken.
 pub(crate) mod init {
     pub(crate) const ASYNC_READ: u64 = 1;
     pub(crate) const POSIX_LOCKS: u64 = 1 << 1;
@@ -80,16 +80,16 @@ pub(crate) mod valid {
     pub(crate) const KILL_SET_ID: u32 = 1 << 11;
 }
 
-/// What `statx` tells of a file here.
+/// The fields that `statx` fills in here.
 const STATX_BASIC_AND_BIRTH: u32 = 0xfff;
 
 /// A file's data go past the page cache.
 pub(crate) const OPEN_DIRECT: u32 = 1;
-/// What the page cache has of a file is what the file holds.
+/// The pages that the page cache has of a file are still right.
 pub(crate) const OPEN_KEEP_CACHE: u32 = 1 << 1;
 /// Writes within a file's length need not queue.
 pub(crate) const OPEN_PARALLEL_WRITES: u32 = 1 << 6;
-/// A notice: what the kernel remembers of a node is not so any more.
+/// A notice: the kernel has to forget what it knows of a node.
 pub(super) const NOTIFY_INVALID_NODE: i32 = 2;
 /// A notice: bytes for the page cache.
 pub(super) const NOTIFY_STORE: i32 = 4;

@@ -14,7 +14,7 @@ use super::abi::{NOTIFY_INVALID_NODE, NOTIFY_STORE, OUT_HEADER_BYTES};
 #[derive(Debug)]
 pub(crate) struct Device(OwnedFd);
 
-/// What came of waiting for a request.
+/// The result of a wait for a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Received {
     /// A request of so many bytes.
@@ -114,7 +114,7 @@ impl Device {
     }
 }
 
-/// What an answer with `bytes` bytes of data begins with.
+/// The header of an answer with `bytes` bytes of data.
 pub(super) fn header(unique: u64, error: i32, bytes: usize) -> [u8; OUT_HEADER_BYTES] {
     let mut header = [0; OUT_HEADER_BYTES];
     header[0..4].copy_from_slice(&((OUT_HEADER_BYTES + bytes) as u32).to_ne_bytes());

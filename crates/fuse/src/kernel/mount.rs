@@ -203,7 +203,7 @@ fn mount_with_helper(point: &Path, name: &str) -> Result<OwnedFd> {
     receive_device(&ours).with_context(|| format!("{HELPER} hands nothing over"))
 }
 
-/// What to make of the helper's last words, which are for people who know what it is.
+/// The reason of a failure. The helper's own words are for people who know the helper.
 fn refused_by_helper(said: &str) -> String {
     let user = rustix::process::getuid().as_raw();
     let why = match open_device() {

@@ -17,7 +17,7 @@ use super::abi::READ_BYTES_MAX;
 
 /// Shorter reads cost less by a copy, bytes.
 pub(crate) const SPLICE_BYTES_MIN: usize = 65_536;
-/// What a pipe of a user may hold where nobody has set anything else, bytes.
+/// The most that a user's pipe may hold, unless somebody has set another bound, bytes.
 pub(crate) const PIPE_BYTES: usize = 1 << 20;
 /// Each piece of an answer takes a page of the pipe, however short it is.
 pub(crate) const PAGE_BYTES: usize = 4096;

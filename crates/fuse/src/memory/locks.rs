@@ -1,27 +1,28 @@
 //! Locks of flock and fcntl.
 //!
 //! The daemon knows three kinds of owners: an open file description for flock, a process, and an
-//! open file description again for byte ranges. All of a mount's programs are one process to it, so
-//! fcntl's locks of each of the kernel's owners are held by an open file description of their own,
-//! which goes when that owner closes any descriptor of the file. Whose locks they are makes no
-//! difference to those that stand in their way.
+//! open file description again for byte ranges. To it, all of a mount's programs are one process.
+//! So for each of the kernel's owners, an open file description of its own holds that owner's fcntl
+//! locks. It is closed when that owner closes any descriptor of the file. Whose locks they are
+//! makes no difference to those that stand in their way.
 //!
-//! **Waiting.** A lock that is not free is put into a queue here; one thread tries all of it, in
-//! the order in which they came, when a lock was given up through this mount, and every few
-//! milliseconds for those that others hold. So no number of waiting programs uses up the threads or
-//! the lanes, an interrupt takes a wait out of the queue, and a restarted daemon needs to know
-//! nothing. The price: the daemon does not see who waits, so programs that wait for each other are
-//! told (EDEADLK) only when all of them are of this mount. For that it is kept here what each owner
-//! holds: a lock is noted after it was taken, and crossed out before it is given up, so whoever
-//! stands there does hold it.
+//! **Waiting.** A request for a lock that is not free is put into a queue here. One thread tries
+//! all of them, in their order. It does so when a lock was given up through this mount, and every
+//! few milliseconds for locks that others hold. So no number of waiting programs uses up the
+//! threads or the lanes, an interrupt takes a wait out of the queue, and a restarted daemon needs
+//! to know nothing. The price: the daemon does not see who waits. So programs that wait for each
+//! other are told (EDEADLK) only when all of them are of this mount. For that the locks of each
+//! owner are kept here. A lock is noted after it was taken, and crossed out before it is given up.
+//! So a noted owner does hold the lock.
 //!
-//! The kernel does not say whether an owner is a process or a description (F_OFD_SETLK), which is
-//! never told. The call in which the thread waits says it, where procfs shows that; elsewhere one
-//! that holds a lock by another open file than the one by which it waits is a process.
+//! The kernel does not say whether an owner is a process or a description (F_OFD_SETLK). A
+//! description is never told. Where procfs shows the call in which the thread waits, that call says
+//! which it is. Elsewhere an owner that holds a lock by another open file than the one by which it
+//! waits is a process.
 //!
-//! A lock that is not to be waited for stands there too, for a moment, when a descriptor through
-//! which the file was locked was closed just now: the kernel does not wait until it has told us of
-//! the last close, and who asks after that must find the lock free.
+//! A request that is not to wait may stand in the queue too, for a moment: when a descriptor
+//! through which the file was locked was closed just now. The kernel tells us of the last close
+//! late. A program that asks after that close must find the lock free.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -50,7 +51,7 @@ pub(crate) const CLOSING_MAX: Duration = Duration::from_millis(100);
 /// How the kernel says "to the end, wherever that is".
 pub(crate) const OFFSET_MAX: u64 = i64::MAX as u64;
 
-/// Who holds fcntl's locks: the file and the kernel's number of the owner.
+/// An owner of fcntl locks: the file, and the kernel's number of the owner.
 type Owner = (u64, u64);
 
 #[derive(Debug, Clone)]
@@ -60,7 +61,7 @@ pub(crate) struct Held {
     /// The handle through which the first one was taken.
     pub(crate) handle: u64,
     pub(crate) pid: u32,
-    /// What is locked; no two of them overlap.
+    /// The locked ranges; no two of them overlap.
     pub(crate) ranges: Vec<LockRange>,
 }
 

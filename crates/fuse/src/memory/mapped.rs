@@ -34,7 +34,7 @@ pub(crate) struct Changed {
 
 #[derive(Debug, Default)]
 pub(crate) struct Node {
-    /// What is open of it.
+    /// Its open handles.
     pub(crate) handles: Vec<u64>,
     pub(crate) mapped: bool,
     /// The length that the kernel was told here, at least.
@@ -114,7 +114,7 @@ pub(crate) enum Item {
     Close(u64),
 }
 
-/// What other mounts are to be told, in order.
+/// The changes that other mounts have to hear of, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Telling {
     pub(crate) queue: Mutex<(VecDeque<Item>, bool)>,
@@ -128,8 +128,8 @@ impl Telling {
         self.more.notify_one();
     }
 
-    /// Pages were written back. What waits of the same description is told of together, so that
-    /// there is not more to be told than descriptions are open.
+    /// Pages were written back. Changes by one description that wait are told together. So no more
+    /// changes wait than descriptions are open.
     pub(crate) fn push_pages(&self, changed: Changed) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = queue.0.iter_mut().find_map(|item| match item {

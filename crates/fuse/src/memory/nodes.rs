@@ -1,10 +1,10 @@
 //! Names of the files that the kernel knows by number.
 //!
-//! A node's number is the file's id. The kernel says how often it was told of a node and later that
-//! it has forgotten so many of those; a node is kept in between. Directories are not kept at all:
-//! their id says everything. The kernel looks a name up each time it uses it, so the name here is
-//! the one under which the node was used last; when it stands for another file by now, the node is
-//! only found while it is open.
+//! A node's number is the file's id. The kernel is told of a node several times, and says later how
+//! many of these it has forgotten. The node is kept in between. Directories are not kept at all:
+//! their id says everything. The kernel looks a name up each time it uses it. So the name here is
+//! the one under which the node was used last. By now the name may stand for another file. Then the
+//! node is only found while it is open.
 
 use std::{
     collections::HashMap,

@@ -1,10 +1,10 @@
-//! What threads have looked up last.
+//! The files that threads have looked up last.
 //!
-//! A stat is two requests, a look at the name and one at the attributes of what it stands for, and
-//! others may put another file there in between. The kernel begins anew once when it is told, which
-//! is not enough where a name is replaced all the time: the stat would fail although the name never
-//! was without a file. So the attributes that the first request found answer the second one of the
-//! same thread, if it comes soon and the file is not to be found any more.
+//! A stat is two requests: a look at the name, and one at the attributes of its file. Others may
+//! put another file there in between. The kernel is told so, and begins anew once. Where a name is
+//! replaced all the time, once is not enough: the stat would fail although the name always had a
+//! file. So the second request may get the attributes that the first one of the same thread found.
+//! It does when it comes soon and the file cannot be found any more.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -24,7 +24,7 @@ struct Noted<T> {
     at: Instant,
 }
 
-/// What is remembered of the node that a thread asked about last.
+/// For each thread, the node that it asked about last.
 #[derive(Debug)]
 pub(crate) struct Recent<T>([Mutex<Option<Noted<T>>>; THREADS]);
 
@@ -44,7 +44,7 @@ impl<T: Copy> Recent<T> {
         *self.place(thread) = Some(Noted { thread, node, what, at: Instant::now() });
     }
 
-    /// What it was told of the node a moment ago.
+    /// The answer that it got about the node a moment ago.
     pub(crate) fn found(&self, thread: u32, node: u64) -> Option<T> {
         let noted = (*self.place(thread))?;
         let same = noted.thread == thread && noted.node == node && noted.at.elapsed() < SOON;

@@ -1,4 +1,4 @@
-//! Who waits for a lock of fcntl: a process, or an open file description.
+//! Whether a process or an open file description waits for a lock of fcntl.
 //!
 //! The kernel's request does not say it. Linux never tells a description (F_OFD_SETLKW) that it
 //! waits for itself, and always a process.

@@ -36,7 +36,7 @@ pub(super) fn failed(stop: Stop) -> Errno {
     }
 }
 
-/// What a node that cannot be found any more is answered with; the kernel looks the path up anew.
+/// The error for a node that cannot be found any more. The kernel then looks the path up anew.
 pub(crate) fn lost(errno: Errno) -> Errno {
     match errno {
         Errno::ENOENT | Errno::ENOTDIR | Errno::EBADF => Errno::ESTALE,
@@ -87,7 +87,7 @@ impl Server {
         self.client.open(walk, flags, NOBODY, &mut PathText::new()).map_err(failed)
     }
 
-    /// What it was opened for is done or has failed already.
+    /// Closes it. An error does not matter: the operation is done, or has failed already.
     pub(super) fn close_again(&self, opened: &Opened) {
         let _ = self.client.open_file(opened.open).and_then(|open| self.client.close(open));
     }

@@ -168,7 +168,7 @@ impl Server {
     pub(super) fn release(&self, header: &Header, mut fields: Fields<'_>) -> Result<(), Errno> {
         let handle = fields.u64()?;
         self.mapped.closed(header.node, handle);
-        // What was written back through it is told of by it.
+        // The handle is still needed to tell of pages that were written back through it.
         if self.telling.close_later(handle) {
             return Ok(());
         }

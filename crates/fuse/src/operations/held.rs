@@ -10,7 +10,8 @@ use crate::{
 };
 
 impl Server {
-    /// What stands under a name, which stays findable if the thread has lost a file before.
+    /// Attributes of the file under a name. The file stays findable if the thread has lost one
+    /// before.
     pub(crate) fn stat_to_use(
         &self,
         header: &Header,

@@ -50,7 +50,7 @@ impl Server {
                 .client
                 .watch(|news| Ok((news.all, notices::changes(news.changes).collect::<Vec<_>>())));
             let (all, changes) = news.unwrap_or_else(|_| {
-                // The daemon is lost, or there was no lane. What is missed nobody knows.
+                // The daemon is lost, or there was no lane. Nobody knows which changes were missed.
                 thread::sleep(Duration::from_millis(NOTICE_MS.into()));
                 (true, Vec::new())
             });

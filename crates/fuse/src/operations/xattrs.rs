@@ -23,7 +23,7 @@ fn known(name: &[u8]) -> Result<&[u8], Errno> {
     if name.starts_with(USER) { Ok(name) } else { Err(Errno::EOPNOTSUPP) }
 }
 
-/// What `bytes` are answered with where the program has `room` for them; 0 asks for the length.
+/// Answers with `bytes`, if the program has `room` for them; 0 asks for their length.
 fn give(bytes: &[u8], room: u32, body: &mut Body) -> Result<(), Errno> {
     match room as usize {
         0 => body.u32(bytes.len() as u32).u32(0),

@@ -28,12 +28,12 @@ const WINDOW: u32 = 256;
 /// This many of them may have met another one.
 const MET_MAX: u32 = WINDOW / 4;
 
-/// What all threads know.
+/// The state that all threads share.
 #[derive(Debug)]
 pub(super) struct Placement {
     /// The processor to serve on plus one, 0 for any.
     home: Arc<AtomicU32>,
-    /// Who is to be looked at next; one at a time.
+    /// The thread that is to be looked at next; one at a time.
     callers: SyncSender<u32>,
     under_way: AtomicU32,
     requests: AtomicU32,
@@ -71,7 +71,8 @@ impl Placement {
         Ok(Placement { home, callers, under_way: zero(), requests: zero(), met: zero() })
     }
 
-    /// A request has come. What nobody waits for does not count: it runs beside its caller's next.
+    /// A request has come. One for which nobody waits does not count: it runs beside its caller's
+    /// next one.
     pub(super) fn attend(&self, header: &Header) -> Option<UnderWay<'_>> {
         use Opcode::{BatchForget, Forget, Interrupt, Release, ReleaseDirectory};
         let unattended = [Forget, BatchForget, Interrupt, Release, ReleaseDirectory];

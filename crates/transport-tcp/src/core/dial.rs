@@ -85,7 +85,7 @@ impl Core {
         }
         peer.address = address;
         for lane in Lane::ALL {
-            // What was learned about the old address says nothing about the new one.
+            // Failures at the old address say nothing about the new one.
             let state = self.peer(node).lane(lane);
             state.retry_ns = 0;
             state.failures = 0;

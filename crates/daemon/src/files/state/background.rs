@@ -94,7 +94,7 @@ pub(crate) struct Work {
     pub(crate) abandoned: Vec<Vec<u8>>,
     /// Changes under way, for each file.
     pub(crate) in_flight: HashMap<FileId, u32>,
-    /// What writes among them may take that does not count as taken yet.
+    /// Space that writes among them may take, and that is not counted yet.
     pub(crate) growing_bytes: u64,
     /// To which length at least a change that is under way cuts the file, bytes.
     pub(crate) cuts: HashMap<FileId, u64>,

@@ -75,8 +75,8 @@ impl Moved {
             objects.attr(self.object)
         };
         make().inspect_err(|_| {
-            // What there is of it takes space on a disk that may be full. If it cannot be removed
-            // its name is used again.
+            // The bytes that are there already take space on a disk that may be full. If it cannot
+            // be removed its name is used again.
             let _removed = objects.remove(self.object);
         })
     }

@@ -18,7 +18,7 @@ impl Preparations {
         self.waiting.contains_key(&subject)
     }
 
-    /// What is known to the operations that wait.
+    /// Facts for the operations that wait.
     pub(crate) fn runs(&mut self) -> impl Iterator<Item = &mut Run> {
         self.tasks().map(|(_, run)| run)
     }

@@ -48,7 +48,7 @@ pub(crate) struct Delegations {
     pub(crate) fresh: u64,
     /// Rings that are nobody's from the next commit on, a bit each.
     pub(crate) ended: u64,
-    /// What is being executed that was posted.
+    /// The posted operation that is being executed.
     pub(crate) executing: Option<Executing>,
     /// Rings of which something was executed since the last commit, a bit each.
     pub(crate) touched: u64,

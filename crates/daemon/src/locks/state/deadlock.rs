@@ -12,7 +12,7 @@ use crate::{
     shards::slots::ShardId,
 };
 
-/// What a shard does about waits that may never end.
+/// The searches of a shard for waits that may never end.
 #[derive(Debug, Default)]
 pub(crate) struct DeadlockSearches {
     pub(crate) under_way: HashMap<WaitId, DeadlockSearch>,

@@ -50,12 +50,12 @@ impl Place {
         matches!(self.found, Some((_, FileKind::Directory)))
     }
 
-    /// What a file is found by that is fused into this dentry.
+    /// The birth key of a file that is fused into this dentry.
     pub(crate) fn birth(&self) -> BirthKey {
         BirthKey { directory: self.directory, name: self.name.clone() }
     }
 
-    /// What an operation needs that makes or removes the name.
+    /// The locks for an operation that makes or removes the name.
     pub(crate) fn prepare_locks(&self) -> Vec<Claimed> {
         vec![
             (PrepareLock::Name(self.directory, self.name.clone()), true),

@@ -46,8 +46,8 @@ fn kept(op: Op, body: &Body) -> Kept {
     }
 }
 
-/// What is known of a request that arrives. A lane has one request at a time, and their numbers
-/// grow.
+/// Whether a request that arrives is new, under way or answered. A lane has one request at a time,
+/// and their numbers grow.
 enum Earlier {
     /// It was not executed, as far as answers are kept.
     Nothing,

@@ -1,4 +1,4 @@
-//! What carries requests and replies between nodes, and the clock by which it loses them.
+//! The carrier of requests and replies between nodes, and the clock by which it loses them.
 //!
 //! In a daemon it is connections ([`Tcp`]). The simulator has one of its own, so that what stands
 //! above it is the same code in both.

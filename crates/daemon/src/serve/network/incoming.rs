@@ -1,4 +1,4 @@
-//! What the serving thread does with what comes from other nodes.
+//! Messages from other nodes, as the serving thread handles them.
 
 use std::sync::Arc;
 

@@ -265,8 +265,8 @@ impl Net {
         self.after(self.deadline)
     }
 
-    /// How long an answer is waited for. What a node was told of a name it believes for a lease, so
-    /// half a lease more is enough until it has forgotten; who waits for the change can be told.
+    /// How long an answer is waited for. A node believes an answer about a name for a lease. After
+    /// half a lease more it has forgotten, and who waits for the change can be told.
     fn patience_with(&self, question: &Question) -> Duration {
         let Question::Forget { .. } = question else { return self.deadline };
         let deadline_ms = u64::try_from(self.deadline.as_millis()).unwrap_or(u64::MAX);

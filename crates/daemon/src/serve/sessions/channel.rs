@@ -1,5 +1,4 @@
-//! What the supervisor and the daemon tell each other, over the socket pair that the daemon
-//! inherits.
+//! The messages between supervisor and daemon, over the socket pair that the daemon inherits.
 //!
 //! A message is a `SOCK_SEQPACKET` packet of at least 16 bytes, kind (u32), two numbers (u32, u64),
 //! little-endian, then text; descriptors travel beside it. The supervisor begins, after each start

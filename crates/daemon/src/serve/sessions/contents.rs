@@ -1,9 +1,9 @@
 //! The content of a small file goes with the answer to its open.
 //!
-//! Most programs that open a file for reading read it, so the bytes of one without an object are
-//! put behind the answer, together with the version to which they belong
-//! ([`mayfly_wire::Content`]); the client looks at the version again before it uses them. Not where
-//! reading has to be noted in the access time: nobody may ever read.
+//! Most programs that open a file for reading read it. So the bytes of a file without an object are
+//! put behind the answer, together with their version ([`mayfly_wire::Content`]). The client looks
+//! at the version again before it uses them. Not where reading has to be noted in the access time:
+//! nobody may ever read.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 

@@ -1,8 +1,8 @@
 //! Telling those who watch files with inotify that a description has ended that could be written
 //! to. Processes tell the rest themselves; this end may be that of the last of them.
 //!
-//! What stands for a watched file ([`mayfly_types::mirror`]) is opened for writing and closed,
-//! which raises IN_OPEN and IN_CLOSE_WRITE there. It lies in the run directory, in memory.
+//! The stand-in of a watched file ([`mayfly_types::mirror`]) is opened for writing and closed. This
+//! raises IN_OPEN and IN_CLOSE_WRITE there. It lies in the run directory, in memory.
 
 use std::path::{Path, PathBuf};
 

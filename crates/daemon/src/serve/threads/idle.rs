@@ -288,8 +288,8 @@ impl Idle {
 
     /// Says that the thread sleeps, and is true, unless there may be something to do.
     ///
-    /// Whoever means to sleep has read the counter before, so whoever sees that it sleeps changes a
-    /// counter that was read, and the futex does not let it sleep.
+    /// A thread reads the counter before it says that it sleeps. A thread that sees it asleep
+    /// changes the counter after that read. So the futex does not let the first one sleep.
     pub(in crate::serve) fn is_over(&self, what: For) -> bool {
         self.waker.bed().0.store(DAEMON_ASLEEP, SeqCst);
         fence(SeqCst);

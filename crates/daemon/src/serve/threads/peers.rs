@@ -1,8 +1,8 @@
 //! What the threads of a daemon's shards tell each other: an inbox for each, first in, first out.
 //!
-//! The serving thread passes on what it alone learns (sessions, closed slot files) and the shards
-//! send each other their messages the same way, so whatever a shard must know before it executes a
-//! request stands before that request in its inbox.
+//! The serving thread alone learns of sessions and closed slot files, and passes that on. The
+//! shards send each other their messages in the same way. So everything that a shard must know
+//! before it executes a request is in its inbox before that request.
 //!
 //! An inbox has no bound of its own: what is in it belongs to a request under way, a session, or a
 //! slot file that was closed, and `types::limits` bounds those.

@@ -271,8 +271,8 @@ impl<S: Service, O: Outside> Serving<S, O> {
 
     /// Executes the request of a lane.
     fn serve_lane(&mut self, at: LaneRef) {
-        // What a dead process still had in its lanes nobody waits for, and nothing may be opened
-        // for it that no end of the session would close.
+        // Nobody waits for requests that a dead process still had in its lanes. And nothing may be
+        // opened for it: the end of its session would not close that any more.
         if self.ends.contains(at.session) {
             self.shard.server.give_up(at.session);
             return;

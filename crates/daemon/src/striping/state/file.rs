@@ -23,7 +23,8 @@ pub(crate) struct Striped {
     pub(crate) going: HashMap<(FileId, u32), usize>,
     /// Where bytes of open files are whose home is elsewhere.
     pub(crate) places: HashMap<FileId, PartOf>,
-    /// Who appends to which file of this home just now; nobody where a look keeps others from it.
+    /// For files of this home, the request that appends just now; none where a look keeps others
+    /// from it.
     pub(crate) appending: HashMap<FileId, Option<Caller>>,
 }
 

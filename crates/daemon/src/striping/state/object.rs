@@ -101,7 +101,7 @@ pub(crate) fn append_at(
     if !ours || objects.attr(object)?.size_bytes > at + bytes.len() as u64 {
         return Ok(false);
     }
-    // What is all there needs no space, which others may have taken since.
+    // Bytes that are all there need no space; others may have taken the space since.
     if count < bytes.len() {
         objects.write(object, at, bytes)?;
     }

@@ -45,7 +45,7 @@ pub(crate) struct Transaction {
     pub(crate) missing: usize,
     pub(crate) verdict: Verdict,
     pub(crate) prepared: Vec<ShardId>,
-    /// Who remembers a name that changes.
+    /// The shards that remember a name that changes.
     pub(crate) names: Vec<(u32, FileId, Vec<u8>)>,
 }
 

@@ -24,7 +24,7 @@ impl Net {
         state.sent.values().chain(unsent()).filter(waits).count() < max
     }
 
-    /// Who asked for a lock that too many wait for already, since the last time.
+    /// Requests, since the last time, for a lock for which too many wait already.
     pub(in crate::serve) fn refused(&self) -> Vec<Caller> {
         std::mem::take(&mut lock(&self.state).refused)
     }
