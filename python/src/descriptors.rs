@@ -77,11 +77,11 @@ pub(crate) fn close_all() {
 
 /// The client's descriptors stay where they are, close-on-exec: Python has no use for the numbers.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct PythonDescriptors {
     pub(crate) run_dir: PathBuf,
 }
 
-impl Descriptors for Kept {
+impl Descriptors for PythonDescriptors {
     fn conceal(&self, descriptor: i32) -> Result<i32, Errno> {
         note(descriptor);
         Ok(descriptor)

@@ -1,7 +1,7 @@
 //! Open files.
 //!
 //! A file keeps its offset by itself. Its description belongs to the session of the process that
-//! opened it: small files are read by what the daemon lends, new ones are posted, and either is
+//! opened it: small files are read by what the daemon leases, new ones are submitted, and either is
 //! made a description of the daemon's when something else is done with it (`client`'s affair).
 //!
 //! The child of a fork that uses a file which its parent has opened gets a description of its own:
@@ -157,7 +157,7 @@ impl Description {
 
     pub(crate) fn size(&self) -> Result<u64, Errno> {
         let (session, reference) = self.here()?;
-        if let Some(attr) = session.client.stat_lent(reference) {
+        if let Some(attr) = session.client.stat_leased(reference) {
             return Ok(attr.size_bytes);
         }
         let (session, open) = self.made()?;
@@ -166,7 +166,7 @@ impl Description {
 
     fn attributes(&self) -> Result<Attr, Errno> {
         let (session, reference) = self.here()?;
-        if let Some(attr) = session.client.stat_lent(reference) {
+        if let Some(attr) = session.client.stat_leased(reference) {
             return Ok(attr);
         }
         let (session, open) = self.made()?;
@@ -181,7 +181,7 @@ impl Description {
         let piece = [to.piece()];
         // SAFETY: the span is memory that a Python object holds in place for this call, and was
         // given to be written.
-        if let Some(read) = unsafe { session.client.read_lent(reference, Some(offset), &piece) } {
+        if let Some(read) = unsafe { session.client.read_leased(reference, Some(offset), &piece) } {
             return read;
         }
         let (session, open) = self.made()?;
@@ -212,8 +212,8 @@ impl Description {
             && (self.appends() || client.position(promised) == offset)
         {
             // SAFETY: the span is memory that a Python object holds in place for this call.
-            match unsafe { client.post_content(promised, &piece) } {
-                Some(posted) => return Ok((posted?, client.position(promised))),
+            match unsafe { client.submit_content(promised, &piece) } {
+                Some(submitted) => return Ok((submitted?, client.position(promised))),
                 None => client.settle_to_write(promised, from.bytes()),
             }
         }
@@ -261,7 +261,7 @@ impl Description {
         }
         let Ok((session, _)) = self.place.session() else { return };
         let (client, reference) = (&session.client, unpacked(word));
-        if !client.close_lent(reference)
+        if !client.close_leased(reference)
             && !client.withdraw(reference)
             && let Ok(open) = client.open_file(reference)
         {
@@ -290,7 +290,7 @@ fn failed(stop: Stop) -> Errno {
     }
 }
 
-/// Opens by what is lent, or by posting, or by asking; and which file it is, if that is known.
+/// Opens by what is leased, or by submitting, or by asking; and which file it is, if that is known.
 fn open_somehow(
     session: &Attached,
     walk: Walk<'_>,
@@ -298,13 +298,13 @@ fn open_somehow(
     escape: &mut PathText,
 ) -> Result<(OpenRef, u64), Stop> {
     let client = &session.client;
-    if let Some(lent) = client.open_lent(&walk, flags) {
-        let open = lent?;
+    if let Some(opened) = client.open_leased(&walk, flags) {
+        let open = opened?;
         return Ok((open.reference, open.id().0));
     }
     let new = session.owner(mode);
     if flags & O_CREAT != 0
-        && let Some(open) = client.post_create(walk, flags, new)
+        && let Some(open) = client.submit_create(walk, flags, new)
     {
         return Ok((open.reference, UNKNOWN));
     }

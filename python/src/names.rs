@@ -247,7 +247,7 @@ impl Session {
     fn mkdir(&self, py: Python<'_>, path: Path, mode: u32) -> PyResult<()> {
         self.with(py, &path, |session, escape| {
             let (walk, new) = (path.walk(Last::Itself), session.owner(mode));
-            if session.client.post_directory(walk, new) {
+            if session.client.submit_directory(walk, new) {
                 return Ok(());
             }
             session.client.make_directory(walk, new, escape)
@@ -258,7 +258,7 @@ impl Session {
     fn rmdir(&self, py: Python<'_>, path: Path) -> PyResult<()> {
         self.with(py, &path, |session, escape| {
             let walk = path.walk(Last::Itself);
-            if session.client.post_removal(walk, true) {
+            if session.client.submit_removal(walk, true) {
                 return Ok(());
             }
             session.client.remove_directory(walk, escape)
@@ -269,7 +269,7 @@ impl Session {
     fn unlink(&self, py: Python<'_>, path: Path) -> PyResult<()> {
         self.with(py, &path, |session, escape| {
             let walk = path.walk(Last::Itself);
-            if session.client.post_removal(walk, false) {
+            if session.client.submit_removal(walk, false) {
                 return Ok(());
             }
             session.client.unlink(walk, escape)

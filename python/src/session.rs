@@ -23,7 +23,7 @@ use mayfly_transport_shm::{AttachOptions, Earlier, ShmTransport, attach, layout:
 use rustix::fs::{Mode, OFlags};
 
 use crate::{
-    descriptors::{self, Kept},
+    descriptors::{self, PythonDescriptors},
     fork,
 };
 
@@ -32,7 +32,7 @@ const UMASK_USUAL: u32 = 0o022;
 
 /// This process's access to an instance.
 pub(crate) struct Attached {
-    pub(crate) client: Client<ShmTransport, Kept>,
+    pub(crate) client: Client<ShmTransport, PythonDescriptors>,
     umask: u32,
 }
 
@@ -148,11 +148,11 @@ impl Place {
             .map_err(|error| Errno::from_raw(error.raw_os_error()).unwrap_or(Errno::EIO))?
             .into_raw_fd();
         descriptors::note(objects);
-        let kept = Kept { run_dir: self.run_dir.clone() };
+        let kept = PythonDescriptors { run_dir: self.run_dir.clone() };
         let directory = ObjectDirectory(objects);
         let mut client = Client::new(attachment.transport, Node::of(node), directory, kept)?;
-        if let Some(lent) = client.transport().lent() {
-            client.borrow_from(lent);
+        if let Some(leases) = client.transport().file_leases() {
+            client.use_leases(leases);
         }
         if let Some(tally) = client.transport().tally() {
             client.count_in(Counts::of(node, tally));

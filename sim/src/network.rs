@@ -1,4 +1,4 @@
-//! The simulated network: what [`mayfly_daemon::serve::Carrier`] promises, over links that are
+//! The simulated network: what [`mayfly_daemon::serve::PeerNetwork`] promises, over links that are
 //! slow, break, and are cut.
 //!
 //! It stands for `transport-tcp` and keeps to its contract: a request is delivered once at most, to
@@ -8,21 +8,21 @@
 //! time is over is lost, whether it was executed or not. A connection that breaks, or a link that
 //! is cut, delays: the frames are sent again over the next connection.
 
-mod carrier;
 mod metered;
+mod peer_network;
 
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::Arc,
 };
 
-pub use carrier::{Shared, SimCarrier};
 use mayfly_daemon::serve::Waker;
 use mayfly_transport_tcp::{
     Body, Cause, Class, Event, Fate, Lane, NodeId, PeerState, Request, RequestId, SendError, Ticket,
 };
 use metered::Meter;
 pub use metered::Work;
+pub use peer_network::{Shared, SimPeerNetwork};
 
 use crate::dice::Dice;
 
@@ -92,7 +92,7 @@ impl Frame {
 #[derive(Debug, Default)]
 struct Stream {
     /// Given to a connection and not delivered.
-    kept: VecDeque<Frame>,
+    undelivered: VecDeque<Frame>,
     /// How many of them are on the way over this connection.
     flying: usize,
     urgent: VecDeque<Frame>,
@@ -104,7 +104,7 @@ struct Stream {
 
 impl Stream {
     fn has_work(&self) -> bool {
-        !self.kept.is_empty()
+        !self.undelivered.is_empty()
             || !self.urgent.is_empty()
             || self.waiting.iter().any(|queue| !queue.is_empty())
     }
@@ -164,7 +164,7 @@ struct Link {
     slower_ns: u64,
 }
 
-/// What a carrier that is broken on purpose does.
+/// What a network that is broken on purpose does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planted {
     /// Some requests are delivered a second time, long after the first.
@@ -380,7 +380,7 @@ impl Network {
         let mut waiting = Vec::new();
         for lane in 0..2 {
             let Some(stream) = self.streams.get_mut(&(node, other, lane)) else { continue };
-            stream.kept.clear();
+            stream.undelivered.clear();
             stream.urgent.clear();
             stream.flying = 0;
             stream.used = [0; CLASSES];
@@ -449,7 +449,7 @@ impl Network {
         let mut loads = Vec::new();
         let stream = self.streams.entry((from, to, lane)).or_default();
         loop {
-            if stream.flying == stream.kept.len() {
+            if stream.flying == stream.undelivered.len() {
                 let mut next = stream.urgent.pop_front();
                 for class in (0..CLASSES).rev() {
                     if next.is_none() && stream.used[class] < credits {
@@ -458,12 +458,14 @@ impl Network {
                     }
                 }
                 let Some(next) = next else { break };
-                stream.kept.push_back(next);
+                stream.undelivered.push_back(next);
             }
             stream.flying += 1;
             let due = Due::Arrive { from, to, lane, connection };
             if has_fabric {
-                loads.extend(stream.kept.get(stream.flying - 1).map(|frame| (due, frame.bytes())));
+                loads.extend(
+                    stream.undelivered.get(stream.flying - 1).map(|frame| (due, frame.bytes())),
+                );
                 continue;
             }
             let jitter = self.dice.below(self.weather.jitter_ns + 1);
@@ -484,7 +486,7 @@ impl Network {
         }
         let Some(incarnation) = self.life(from) else { return };
         let Some(stream) = self.streams.get_mut(&(from, to, lane)) else { return };
-        let Some(frame) = stream.kept.pop_front() else { return };
+        let Some(frame) = stream.undelivered.pop_front() else { return };
         stream.flying -= 1;
         match frame {
             Frame::Request { class, deadline_ns, .. } if deadline_ns <= self.now_ns => {
@@ -529,7 +531,7 @@ impl Network {
         self.weather.outstanding_max
     }
 
-    fn post(&mut self, node: u32, request: Request) -> Result<RequestId, SendError> {
+    fn queue(&mut self, node: u32, request: Request) -> Result<RequestId, SendError> {
         let (to, lane, class) = (request.to.0, index_of(request.lane), request.class);
         if request.body.len() > request.lane.bytes_max() {
             return Err(SendError::TooLong);

@@ -14,7 +14,7 @@ use std::{
 use mayfly_daemon::{
     Clock, Config, Directories, Numbering, Roles, Seams, Shard, Survivors, Totals,
     serve::{
-        Event, Known, Opener, Outside, Place,
+        Event, HostEnvironment, Known, Opener, Place,
         channel::Message,
         releases::Released,
         stepped::{Step, Stepped, Surroundings},
@@ -37,7 +37,7 @@ use crate::{
     disk::{Disk, Forgetful},
     fuse::{Fuse, Fused, until_death},
     lanes::Lanes,
-    network::{Shared, SimCarrier},
+    network::{Shared, SimPeerNetwork},
 };
 
 /// Identity of the simulated instance.
@@ -81,14 +81,14 @@ impl Clock for SimClock {
 #[derive(Debug, Default)]
 struct World {
     events: VecDeque<Event>,
-    told: Vec<Message>,
+    messages: Vec<Message>,
 }
 
 /// The supervisor and the kernel, as the daemon meets them.
 #[derive(Debug, Clone, Default)]
-struct SimOutside(Rc<RefCell<World>>);
+struct SimHost(Rc<RefCell<World>>);
 
-impl Outside for SimOutside {
+impl HostEnvironment for SimHost {
     fn take(&mut self) -> VecDeque<Event> {
         std::mem::take(&mut self.0.borrow_mut().events)
     }
@@ -98,7 +98,7 @@ impl Outside for SimOutside {
     }
 
     fn tell(&mut self, message: &Message) {
-        self.0.borrow_mut().told.push(message.clone());
+        self.0.borrow_mut().messages.push(message.clone());
     }
 
     fn watch(&mut self, _session: SessionId, _process: OwnedFd) {}
@@ -267,7 +267,7 @@ pub struct Node {
     pub fuse: Fuse,
     /// Its daemon, while there is one.
     pub daemon: Option<Stepped<Shard>>,
-    outside: SimOutside,
+    host: SimHost,
     sessions: BTreeMap<u32, Session>,
     ending: Vec<u32>,
     free: VecDeque<u32>,
@@ -306,7 +306,7 @@ impl Node {
             clock,
             fuse: Fuse::default(),
             daemon: None,
-            outside: SimOutside::default(),
+            host: SimHost::default(),
             sessions: BTreeMap::new(),
             ending: Vec::new(),
             free: (1..200).collect(),
@@ -335,7 +335,7 @@ impl Node {
         let starts = node.head.daemon_starts.fetch_add(1, Relaxed) + 1;
         self.lives = u64::from(starts);
         self.disk.forget();
-        self.outside = SimOutside::default();
+        self.host = SimHost::default();
         let sessions = self.sessions.iter().map(|(number, session)| Known {
             session: SessionId(*number),
             pid: session.pid,
@@ -346,7 +346,7 @@ impl Node {
             node,
             numbering: self.numbering,
             sessions: sessions.collect(),
-            outside: Box::new(self.outside.clone()),
+            host: Box::new(self.host.clone()),
         };
         let opener = Shards {
             metas: self.metas.clone(),
@@ -360,7 +360,7 @@ impl Node {
         let (network, number, fuse) = (network.clone(), self.number, self.fuse.clone());
         let connect = |waker: mayfly_daemon::serve::Waker| {
             network.lock().begin(number, u64::from(starts), waker);
-            Box::new(SimCarrier::new(network.clone(), number, fuse)) as Box<_>
+            Box::new(SimPeerNetwork::new(network.clone(), number, fuse)) as Box<_>
         };
         let started = until_death(|| Stepped::start(surroundings, connect, &opener)).transpose()?;
         self.daemon = started;
@@ -384,7 +384,7 @@ impl Node {
     pub fn turn(&mut self, shard: u32) -> Option<Step> {
         let daemon = self.daemon.as_mut();
         let step = daemon.map_or(Some(Step::Idle), |daemon| until_death(|| daemon.turn(shard)));
-        let told = std::mem::take(&mut self.outside.0.borrow_mut().told);
+        let told = std::mem::take(&mut self.host.0.borrow_mut().messages);
         for message in told {
             if let Message::Ended(session) = message
                 && let Some(place) = self.ending.iter().position(|of| *of == session.0)
@@ -414,7 +414,7 @@ impl Node {
 
     fn poke(&self, event: Event) {
         if self.daemon.is_some() {
-            self.outside.0.borrow_mut().events.push_back(event);
+            self.host.0.borrow_mut().events.push_back(event);
             // As the thread does that waits for the supervisor.
             mayfly_daemon::serve::Waker::wake(&self.waker());
         }

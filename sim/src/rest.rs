@@ -78,7 +78,7 @@ fn look(place: &str, key: &[u8], record: &[u8]) -> Option<Wrong> {
         key::MEMBER => say("a part of a directory"),
         key::PART => say("a part of a file"),
         key::INTENT | key::APPLIED => say("something of an operation"),
-        key::ORPHAN | key::UNSETTLED | key::DOOMED | key::APPEND | key::GONE => say("a mark"),
+        key::ORPHAN | key::UNSETTLED | key::DOOMED | key::APPEND | key::UNLINKED => say("a mark"),
         key::LOCKS => say("locks"),
         key::XATTRS => say("extended attributes"),
         key::ANSWER => say("an answer that nobody asks for again"),

@@ -127,27 +127,27 @@ fn a_seed_decides_everything() {
 }
 
 /// Runs that went wrong once.
-fn kept(runs: &[(u64, &str)]) {
-    kept_of(Shape::default(), runs);
+fn regressions(runs: &[(u64, &str)]) {
+    regressions_of(Shape::default(), runs);
 }
 
 /// The same for other numbers of nodes and shards.
-fn kept_of(shape: Shape, runs: &[(u64, &str)]) {
-    kept_where(Chunks::AtHome, shape, runs);
+fn regressions_of(shape: Shape, runs: &[(u64, &str)]) {
+    regressions_where(Chunks::AtHome, shape, runs);
 }
 
 /// The same where the chunks of files go round the nodes.
-fn kept_striped(shape: Shape, runs: &[(u64, &str)]) {
-    kept_where(Chunks::OnAll, shape, runs);
+fn regressions_striped(shape: Shape, runs: &[(u64, &str)]) {
+    regressions_where(Chunks::OnAll, shape, runs);
 }
 
 /// The same for other places of chunks.
-fn kept_where(chunks: Chunks, shape: Shape, runs: &[(u64, &str)]) {
-    kept_with(Options { chunks, ..Options::default() }, shape, runs);
+fn regressions_where(chunks: Chunks, shape: Shape, runs: &[(u64, &str)]) {
+    regressions_with(Options { chunks, ..Options::default() }, shape, runs);
 }
 
 /// They went wrong when all directories were spread from their beginning.
-fn kept_with(options: Options, shape: Shape, runs: &[(u64, &str)]) {
+fn regressions_with(options: Options, shape: Shape, runs: &[(u64, &str)]) {
     let options = Options { directories: Some(Directories::Spread), ..options };
     for (seed, part) in runs {
         let part: Part = part.parse().expect("a part of a plan");
@@ -162,7 +162,7 @@ fn kept_with(options: Options, shape: Shape, runs: &[(u64, &str)]) {
 /// name before the first rename, and looked at the other after it.
 #[test]
 fn a_rename_back_is_not_taken_for_one_of_two_links() {
-    kept(&[
+    regressions(&[
         (88, "/1-2,8//20/1,3,7/0-1/0/"),
         (637, "0,2//1/0/9-10/0/8/10,13"),
         (1366, "//0,3-5,7-9,16,18-19,22,24-25/10/0,2,4-6,8,11-16/0-8,10,12-15/1-13"),
@@ -174,7 +174,7 @@ fn a_rename_back_is_not_taken_for_one_of_two_links() {
 /// disappeared.
 #[test]
 fn a_node_that_comes_back_promises_nothing_before_it_knows_what_was_decided() {
-    kept(&[(753, "0-2/0-9/0-1/0-6/0/0/0")]);
+    regressions(&[(753, "0-2/0-9/0-1/0-6/0/0/0")]);
 }
 
 /// The process ended while its daemon was away; nobody told the others, which kept its last answer
@@ -182,7 +182,7 @@ fn a_node_that_comes_back_promises_nothing_before_it_knows_what_was_decided() {
 /// whom they kept it.
 #[test]
 fn a_session_that_ends_while_its_daemon_is_away_ends_everywhere() {
-    kept(&[
+    regressions(&[
         (48, "0//////0,2-10,12-13,16-17//"),
         (67, "2///0-12,15,18-19/0-1"),
         (29, "4,14/0-3///"),
@@ -194,14 +194,14 @@ fn a_session_that_ends_while_its_daemon_is_away_ends_everywhere() {
 /// successor.
 #[test]
 fn a_sessions_end_that_was_heard_and_lost_is_told_again() {
-    kept(&[(2574, "1///3-6,8-9,12-13,18-19,21-23")]);
+    regressions(&[(2574, "1///3-6,8-9,12-13,18-19,21-23")]);
 }
 
 /// The node that had passed a request on to a third one did not hear of the session's end from the
 /// client's node, but the third one had to, and did not.
 #[test]
 fn a_node_that_a_request_reached_by_way_of_another_one_hears_of_the_sessions_end() {
-    kept(&[(138, "//////1/1-2/0-1")]);
+    regressions(&[(138, "//////1/1-2/0-1")]);
 }
 
 /// An append was noted, the file was cut below where it had ended then, the bytes were appended,
@@ -209,7 +209,7 @@ fn a_node_that_a_request_reached_by_way_of_another_one_hears_of_the_sessions_end
 #[test]
 fn an_append_beside_a_cut_is_not_done_twice_when_the_daemon_dies() {
     let part = "1,3/0-1/0,2-4,8-10/0-1,3,5-7,10-11/1-2,4,7-12,14/0-1,4,6-9/0-4,7-10,12/1-2,4,6";
-    kept_of(Shape { nodes: Some(1), shards: Some(4), ..Shape::default() }, &[(625, part)]);
+    regressions_of(Shape { nodes: Some(1), shards: Some(4), ..Shape::default() }, &[(625, part)]);
 }
 
 /// A node had asked what a directory's name stands for and stood still for 10 s before it took the
@@ -219,16 +219,16 @@ fn an_append_beside_a_cut_is_not_done_twice_when_the_daemon_dies() {
 #[test]
 fn an_answer_about_a_name_is_believed_from_the_question_on() {
     let part = "0,3,18/0-3,5-8/0-3,8-9/2,4-9/0,2-7,9,15/0-2,4/0-1,4-9,11";
-    kept_of(Shape { roles: true, ..Shape::default() }, &[(5037, part)]);
+    regressions_of(Shape { roles: true, ..Shape::default() }, &[(5037, part)]);
 }
 
 /// A part did not take an append, and its process was told EIO. Its place stayed noted, so the next
 /// append stood behind a hole of its length.
 #[test]
 fn an_append_that_failed_leaves_no_hole_before_the_next_one() {
-    kept_striped(Shape::default(), &[(3671, "1,8,10,17/3/0-4,6")]);
+    regressions_striped(Shape::default(), &[(3671, "1,8,10,17/3/0-4,6")]);
     let part = "0,5,15//0-2/1-2,5,7/30-31/1-12,14-25,29/0-5//0-1,4-6,11";
-    kept_striped(Shape { roles: true, ..Shape::default() }, &[(1210, part)]);
+    regressions_striped(Shape { roles: true, ..Shape::default() }, &[(1210, part)]);
 }
 
 /// A stat found a file by a name that a link had just made. Before it looked at the file that name
@@ -237,14 +237,14 @@ fn an_append_that_failed_leaves_no_hole_before_the_next_one() {
 #[test]
 fn a_stat_tells_how_many_names_a_file_has_that_it_found_before() {
     let part = "0-2/0-14/1-4,6-8,10,12-15,18-22/0-10,15/0-5,7-8,11-12/8-12/0-16,18-20";
-    kept_where(Chunks::AtMaker, Shape::default(), &[(321, part)]);
+    regressions_where(Chunks::AtMaker, Shape::default(), &[(321, part)]);
 }
 
 /// A node stood still for longer than the deadline of an open that was on its way to it. It was
 /// executed when nobody waited for it any more, and its description stayed.
 #[test]
 fn an_open_that_was_given_up_leaves_no_description() {
-    kept_where(Chunks::AtHome, Shape::default(), &[(272, "0//////0//")]);
+    regressions_where(Chunks::AtHome, Shape::default(), &[(272, "0//////0//")]);
 }
 
 /// A daemon that came back could not say for which descriptions it stood, since the other node was
@@ -260,14 +260,14 @@ fn a_node_that_can_be_reached_again_is_asked_for_what_it_stands() {
         (330, "2,18/0-1,3-7///"),
         (807, "0-1///4/0-1,9,11/0-3/0-4"),
     ];
-    kept_where(Chunks::AtHome, Shape::default(), &runs);
+    regressions_where(Chunks::AtHome, Shape::default(), &runs);
 }
 
 /// A connection broke while an open was executed, and its answer arrived by the next one. The
 /// description was ended since nobody had stood for it in between.
 #[test]
 fn an_open_whose_connection_breaks_stays_open() {
-    kept_striped(Shape { roles: true, ..Shape::default() }, &[(129, "0///0/0/0,2-3//")]);
+    regressions_striped(Shape { roles: true, ..Shape::default() }, &[(129, "0///0/0/0,2-3//")]);
 }
 
 /// An operation was over, and its coordinator was killed before it could say so to a node that was
@@ -276,7 +276,7 @@ fn an_open_whose_connection_breaks_stays_open() {
 #[test]
 fn a_node_that_can_be_reached_again_is_asked_what_is_over() {
     let part = "1,3,5-6/0/0/0-1/0-1/0/0-1,6/0-1";
-    kept_where(Chunks::AtMaker, Shape { roles: true, ..Shape::default() }, &[(931, part)]);
+    regressions_where(Chunks::AtMaker, Shape { roles: true, ..Shape::default() }, &[(931, part)]);
 }
 
 /// A truncate was decided, its coordinator was killed and finished it when it was back. Somebody
@@ -285,7 +285,7 @@ fn a_node_that_can_be_reached_again_is_asked_what_is_over() {
 #[test]
 fn a_cut_that_was_decided_is_not_made_once_more_when_its_request_comes_again() {
     let parts = [(2486, "0-1/0-2/0-2/0-1/0,2/0/0/0"), (6406, "1/0-1,4-6/0-1,3-4/0-5/0/0-5/0-6")];
-    kept_striped(Shape { roles: true, ..Shape::default() }, &parts);
+    regressions_striped(Shape { roles: true, ..Shape::default() }, &parts);
 }
 
 /// The process was killed while its truncate was made; what was kept in case its request came again
@@ -293,7 +293,7 @@ fn a_cut_that_was_decided_is_not_made_once_more_when_its_request_comes_again() {
 #[test]
 fn nothing_is_kept_of_a_cut_whose_process_has_ended() {
     let shape = Shape { roles: true, ..Shape::default() };
-    kept_striped(shape, &[(3337, "0/1-6,8-10//1/16,21//")]);
+    regressions_striped(shape, &[(3337, "0/1-6,8-10//1/16,21//")]);
 }
 
 /// An append had found the end of the file. Before its bytes were there somebody wrote further on,
@@ -302,7 +302,7 @@ fn nothing_is_kept_of_a_cut_whose_process_has_ended() {
 fn nobody_makes_a_file_longer_while_bytes_are_appended_to_it() {
     let part = "0-1,3,7-8,10-11/0-1,3-18,20,22-24/0-7,9-15,17,19,21/0-8,10-11,13-17,19-21/0-5,9-10\
                 /0-7,9-10,13/0-8,13-14";
-    kept_striped(Shape { roles: true, ..Shape::default() }, &[(393, part)]);
+    regressions_striped(Shape { roles: true, ..Shape::default() }, &[(393, part)]);
 }
 
 /// A read ended early and asked for the file's length. Before it used the answer the file was cut,
@@ -310,7 +310,7 @@ fn nobody_makes_a_file_longer_while_bytes_are_appended_to_it() {
 #[test]
 fn what_was_cut_off_while_a_read_asked_for_the_length_is_not_a_hole() {
     let part = "0/0-9,11-12,14-18/0-20/0-11,13/0-7,12-15/0-17/0-6,8-15/0-16/0,2-5,7-10";
-    kept_striped(Shape { roles: true, ..Shape::default() }, &[(1303, part)]);
+    regressions_striped(Shape { roles: true, ..Shape::default() }, &[(1303, part)]);
 }
 
 /// Bytes were written at an offset for a process of another node, which was killed before the
@@ -320,7 +320,7 @@ fn what_was_cut_off_while_a_read_asked_for_the_length_is_not_a_hole() {
 #[test]
 fn a_write_that_comes_again_is_not_done_again_behind_a_cut() {
     let parts = ["0/3/1-2/////0,2", "0-1/1,3/0,2/4/2/1/1/0,2"];
-    kept_where(Chunks::AtMaker, Shape::default(), &parts.map(|part| (327, part)));
+    regressions_where(Chunks::AtMaker, Shape::default(), &parts.map(|part| (327, part)));
 }
 
 /// A shard had done the last wave of an operation and had given its claims back. The coordinator
@@ -329,7 +329,7 @@ fn a_write_that_comes_again_is_not_done_again_behind_a_cut() {
 #[test]
 fn a_coordinator_that_comes_back_is_asked_about_waves_that_were_done() {
     let shape = Shape { nodes: Some(2), ..Shape::default() };
-    kept_where(Chunks::OnAll, shape, &[(1664, "0/0,4-5/0-4,7/0-8")]);
+    regressions_where(Chunks::OnAll, shape, &[(1664, "0/0,4-5/0-4,7/0-8")]);
 }
 
 /// A daemon had passed an unlink on to another node, which executed it, and was killed before the
@@ -338,7 +338,7 @@ fn a_coordinator_that_comes_back_is_asked_about_waves_that_were_done() {
 #[test]
 fn a_request_that_another_node_executed_goes_there_again_wherever_its_path_leads_now() {
     let part = "0/0-2,4-6/0-5/1-9/0,9-12/0-3/0,3-6/0-2,4,30";
-    kept_striped(Shape { roles: true, ..Shape::default() }, &[(2206, part)]);
+    regressions_striped(Shape { roles: true, ..Shape::default() }, &[(2206, part)]);
 }
 
 /// The place of an append was noted, and before its first byte was written the daemons of the file
@@ -346,7 +346,7 @@ fn a_request_that_another_node_executed_goes_there_again_wherever_its_path_leads
 #[test]
 fn an_append_that_was_never_begun_leaves_no_hole_either() {
     let part = "0,2/0-6/0-1,4,6";
-    kept_striped(Shape { roles: true, ..Shape::default() }, &[(41340, part)]);
+    regressions_striped(Shape { roles: true, ..Shape::default() }, &[(41340, part)]);
 }
 
 /// A directory had its new name, and its old one was about to go. Another rename over the new name
@@ -354,9 +354,9 @@ fn an_append_that_was_never_begun_leaves_no_hole_either() {
 /// stood for a directory that was gone.
 #[test]
 fn the_new_name_of_a_rename_stays_until_the_old_one_has_gone() {
-    kept(&[(20015, "1-2,12,17//13/0,10-12,28,35/2,4/3,10-11,19,25,34")]);
+    regressions(&[(20015, "1-2,12,17//13/0,10-12,28,35/2,4/3,10-11,19,25,34")]);
     let part = "0,12,17//12-13/0,10-12,28,35/2,4/3,10-11,19,25,34";
-    kept_where(Chunks::AtMaker, Shape::default(), &[(20015, part)]);
+    regressions_where(Chunks::AtMaker, Shape::default(), &[(20015, part)]);
 }
 
 /// A file was made on the node of its process, and removed by its name before that had opened it.
@@ -365,7 +365,7 @@ fn the_new_name_of_a_rename_stays_until_the_old_one_has_gone() {
 #[test]
 fn a_file_that_is_removed_before_its_maker_has_opened_it_is_not_made_again() {
     let part = "0-1/0-10,12-15/6//0-9,11-13/0-13/0-17/0-7,13/0,6-8,10-11";
-    kept_where(Chunks::AtMaker, Shape::default(), &[(1367, part)]);
+    regressions_where(Chunks::AtMaker, Shape::default(), &[(1367, part)]);
 }
 
 /// An object was cut, and its daemon was killed before the request was answered. Somebody appended
@@ -373,7 +373,7 @@ fn a_file_that_is_removed_before_its_maker_has_opened_it_is_not_made_again() {
 #[test]
 fn a_cut_of_one_object_is_not_made_once_more_either() {
     let part = "1/0-8/0-4/0-7/0-3/1-3,6-8,12/2-5,8/0-7/0-7";
-    kept_of(Shape { roles: true, ..Shape::default() }, &[(457, part)]);
+    regressions_of(Shape { roles: true, ..Shape::default() }, &[(457, part)]);
 }
 
 /// A daemon that came back held an open while earlier operations were being finished. Meanwhile the
@@ -382,9 +382,9 @@ fn a_cut_of_one_object_is_not_made_once_more_either() {
 #[test]
 fn an_open_that_was_held_is_not_executed_for_a_daemon_that_is_gone() {
     let part = "0,3,10/0-1,3-5///3,5//0-4,6,8";
-    kept_where(Chunks::OnAll, Shape::default(), &[(2016, part)]);
+    regressions_where(Chunks::OnAll, Shape::default(), &[(2016, part)]);
     let shape = Shape { roles: true, ..Shape::default() };
-    kept_where(Chunks::OnAll, shape, &[(7305, "0,5,13,16//////0-1/0-1/")]);
+    regressions_where(Chunks::OnAll, shape, &[(7305, "0,5,13,16//////0-1/0-1/")]);
 }
 
 /// An open was executed, and both connection and daemon were lost before it was answered. The node
@@ -392,7 +392,7 @@ fn an_open_that_was_held_is_not_executed_for_a_daemon_that_is_gone() {
 /// process was killed, and it was not.
 #[test]
 fn an_open_that_is_not_sent_again_since_its_process_ended_is_given_up() {
-    kept_where(Chunks::AtHome, Shape::default(), &[(20150, "0,2,4,7,9-10,16/0,3-6,8/0-1")]);
+    regressions_where(Chunks::AtHome, Shape::default(), &[(20150, "0,2,4,7,9-10,16/0,3-6,8/0-1")]);
 }
 
 /// The bytes of a write had reached the object, and the daemon died before it answered. Its
@@ -402,9 +402,9 @@ fn an_open_that_is_not_sent_again_since_its_process_ended_is_given_up() {
 #[test]
 fn a_write_that_a_daemon_had_begun_when_it_died_is_made_before_others_are_served() {
     let roles = Shape { roles: true, ..Shape::default() };
-    kept_where(Chunks::AtMaker, roles, &[(60943, "1-2////0-2")]);
+    regressions_where(Chunks::AtMaker, roles, &[(60943, "1-2////0-2")]);
     let part = "1,4,6,8-9,11,14-15,18-19/0-2,4,7-8/0-7/0-8";
-    kept_where(Chunks::AtMaker, Shape::default(), &[(61958, part)]);
+    regressions_where(Chunks::AtMaker, Shape::default(), &[(61958, part)]);
 }
 
 /// The same with a write for a process of another node, which was answered or not.
@@ -415,9 +415,9 @@ fn nor_is_a_write_of_another_node_made_twice() {
         (984, "0,3///0,3/1////0-2"),
         (958, "0-1,7-8/0-3/0-8"),
     ];
-    kept_of(Shape { bytes: true, ..Shape::default() }, &parts);
+    regressions_of(Shape { bytes: true, ..Shape::default() }, &parts);
     let parts = [(562, "0,8/0,2-3/0-2/0/0-1/0-2/2")];
-    kept_where(Chunks::AtMaker, Shape { bytes: true, ..Shape::default() }, &parts);
+    regressions_where(Chunks::AtMaker, Shape { bytes: true, ..Shape::default() }, &parts);
 }
 
 /// An append was done and not answered, somebody saw how long the file was and cut it, and the
@@ -425,7 +425,7 @@ fn nor_is_a_write_of_another_node_made_twice() {
 #[test]
 fn nor_before_an_append_that_was_begun() {
     let parts = [(1, "1/0-3/0,2/0-6/1-2/0-2/0-2/0-1/0,2,4"), (1060, "0/0-2/0/0-4/0/0/0-2/0/0-3")];
-    kept_where(Chunks::AtMaker, Shape { bytes: true, ..Shape::default() }, &parts);
+    regressions_where(Chunks::AtMaker, Shape { bytes: true, ..Shape::default() }, &parts);
 }
 
 /// The last bytes of what somebody had written where an append was in doubt were as the appended
@@ -433,7 +433,7 @@ fn nor_before_an_append_that_was_begun() {
 #[test]
 fn bytes_of_others_are_not_taken_for_the_beginning_of_an_append() {
     let shape = Shape { bytes: true, roles: true, ..Shape::default() };
-    kept_where(Chunks::AtMaker, shape, &[(220648, "0-2/0-2/0-1/0-3")]);
+    regressions_where(Chunks::AtMaker, shape, &[(220648, "0-2/0-2/0-1/0-3")]);
 }
 
 /// A write for a process of another node was answered, somebody cut the file, and the daemon died
@@ -442,8 +442,8 @@ fn bytes_of_others_are_not_taken_for_the_beginning_of_an_append() {
 fn a_write_whose_answer_was_lost_is_answered_again_and_not_made_behind_a_cut() {
     let parts =
         [(210651, "0/0/0/2-4/0-2,4/0/0-1,3-4/0/0-4"), (211727, "0-1/0-5/0-7/0-5/0-4/0-4,6")];
-    kept_of(Shape { bytes: true, ..Shape::default() }, &parts);
-    kept_striped(Shape { bytes: true, ..Shape::default() }, &[(693, "0,2/0-1,4/0-1,5-9")]);
+    regressions_of(Shape { bytes: true, ..Shape::default() }, &parts);
+    regressions_striped(Shape { bytes: true, ..Shape::default() }, &[(693, "0,2/0-1,4/0-1,5-9")]);
 }
 
 /// A link was counted at the file's home before its name was made at another node. In between a
@@ -451,7 +451,7 @@ fn a_write_whose_answer_was_lost_is_answered_again_and_not_made_behind_a_cut() {
 #[test]
 fn a_link_is_not_counted_before_its_name_is_there() {
     let part = "0-5,7/0-2,4-8/0-10/0-5/0,2-10/0-7/0-8/0,2,4-6/0-11";
-    kept(&[(1494, part)]);
+    regressions(&[(1494, part)]);
 }
 
 /// The home of a striped file died when bytes had been appended and its process was not answered.
@@ -466,7 +466,7 @@ fn an_append_to_a_striped_file_that_was_made_is_not_made_again_behind_others() {
         (1202, "0,2,4-5/1-6/0-7/0-1,4-7/0-5/0/0-7/0-1,3-7"),
         (222588, "0-6,8,10//0-5/0-19/0-19/0-18/0-19/0-17"),
     ];
-    kept_striped(Shape { bytes: true, ..Shape::default() }, &parts);
+    regressions_striped(Shape { bytes: true, ..Shape::default() }, &parts);
 }
 
 /// The node of a part died when bytes had been appended there, and before they were appended again
@@ -476,7 +476,7 @@ fn an_append_to_a_striped_file_that_was_made_is_not_made_again_behind_others() {
 fn what_a_part_has_got_already_needs_no_space_and_comes_before_others() {
     let parts =
         [(1166, "1,3/0-1,3/0/0-1/0-1"), (461, "0-1/0-10/0-6/0-9/0-7/0-5,8-9/0-7/0-6/0-2,4,6-8")];
-    kept_striped(Shape { bytes: true, ..Shape::default() }, &parts);
+    regressions_striped(Shape { bytes: true, ..Shape::default() }, &parts);
 }
 
 /// The node of a part died when bytes had been appended there, and before the file's home asked for
@@ -485,7 +485,7 @@ fn what_a_part_has_got_already_needs_no_space_and_comes_before_others() {
 #[test]
 fn what_a_part_has_got_of_an_append_comes_before_others_too() {
     let shape = Shape { bytes: true, roles: true, ..Shape::default() };
-    kept_striped(shape, &[(320559, "0/0-2/0-1/0-3/0-2/0-2/0-3")]);
+    regressions_striped(shape, &[(320559, "0/0-2/0-1/0-3/0-2/0-2/0-3")]);
 }
 
 /// Eight clients wrote, appended and cut. Somebody who looked how long the file was heard something
@@ -495,7 +495,7 @@ fn what_a_part_has_got_of_an_append_comes_before_others_too() {
 fn a_size_that_does_not_come_to_rest_is_one_that_the_file_had() {
     let shape = Shape { bytes: true, roles: true, ..Shape::default() };
     let part = "0-2,8/0-3/0-6/0-3/0-10/0-7,9-18/0-2,4-10/0/0-4";
-    kept_striped(shape, &[(500022, part)]);
+    regressions_striped(shape, &[(500022, part)]);
 }
 
 /// The last of those who had a striped file open closed it, and it was cut by its name at the same
@@ -505,9 +505,9 @@ fn a_size_that_does_not_come_to_rest_is_one_that_the_file_had() {
 #[test]
 fn a_size_is_not_settled_by_what_parts_said_before_they_were_cut() {
     let options = Options { chunks: Chunks::OnAll, opening: Opening::Brief, ..Options::default() };
-    kept_with(options, Shape::default(), &[(127, "/0-7/0-8/1-7/0-2,4-6/0-6/0-4/0-5/0-7")]);
+    regressions_with(options, Shape::default(), &[(127, "/0-7/0-8/1-7/0-2,4-6/0-6/0-4/0-5/0-7")]);
     let shape = Shape { bytes: true, roles: true, ..Shape::default() };
-    kept_with(options, shape, &[(1225, "//////0/")]);
+    regressions_with(options, shape, &[(1225, "//////0/")]);
 }
 
 /// A process of another node had given up an open, and another one on its lane was executed when
@@ -515,7 +515,7 @@ fn a_size_is_not_settled_by_what_parts_said_before_they_were_cut() {
 /// the other one had opened before.
 #[test]
 fn what_a_request_has_opened_goes_when_it_comes_again_behind_one_that_was_given_up() {
-    kept(&[(2_100_979, "0,6,13,15,19/////0-8,10-14,16/0-10")]);
+    regressions(&[(2_100_979, "0,6,13,15,19/////0-8,10-14,16/0-10")]);
 }
 
 /// A disk was full when the object of a part was made, and the file went meanwhile: the mark that
@@ -525,7 +525,7 @@ fn the_mark_of_a_part_that_was_not_made_goes_without_another_commit() {
     let shape = Shape { scraps: true, ..Shape::default() };
     let part = "0-2,4/0-42,44-46/0-17/0-2,4-13,15-27,31-38,40-46,48-55/0-3,5-24/\
                 0-10,12,14,16-22,24-47/0-31,34-39,41,43-47/0-58/0-16";
-    kept_striped(shape, &[(61, part)]);
+    regressions_striped(shape, &[(61, part)]);
 }
 
 /// A file was cut by its name, the daemon died before it had said so, and the request came again
@@ -534,7 +534,7 @@ fn the_mark_of_a_part_that_was_not_made_goes_without_another_commit() {
 #[test]
 fn what_is_noted_of_a_cut_goes_when_its_request_cuts_another_file() {
     let shape = Shape { scraps: true, roles: true, ..Shape::default() };
-    kept_striped(shape, &[(16, "0//0,3-4/0//0-5/1-3/0/0-2")]);
+    regressions_striped(shape, &[(16, "0//0,3-4/0//0-5/1-3/0/0-2")]);
 }
 
 /// The home of a file died in the middle of a cut, and the process that had the file open, without
@@ -543,7 +543,7 @@ fn what_is_noted_of_a_cut_goes_when_its_request_cuts_another_file() {
 #[test]
 fn a_file_that_goes_at_a_restart_goes_behind_its_cut() {
     let shape = Shape { nodes: Some(2), shards: Some(1), scraps: true, ..Shape::default() };
-    kept_striped(shape, &[(4_201_470, "0-1/0-2,4/0-3/0-6/0-3/0-4/0,2-4,7/0-6/0-1")]);
+    regressions_striped(shape, &[(4_201_470, "0-1/0-2,4/0-3/0-6/0-3/0-4/0,2-4,7/0-6/0-1")]);
 }
 
 /// An open was executed at another node, whose daemon died before it had said so. When it came
@@ -553,7 +553,7 @@ fn a_file_that_goes_at_a_restart_goes_behind_its_cut() {
 fn what_a_request_has_opened_goes_when_it_comes_again_and_leads_elsewhere() {
     let shape = Shape { scraps: true, ..Shape::default() };
     let part = "0-1,3/0-6,9/0-9/0-5,7,10,13-15/0-11/0-1,3-16,18,21/0-4";
-    kept_where(Chunks::AtMaker, shape, &[(4_201_744, part)]);
+    regressions_where(Chunks::AtMaker, shape, &[(4_201_744, part)]);
 }
 
 /// A process had a POSIX lock at another node, whose daemon died. Before that was there again the
@@ -562,7 +562,7 @@ fn what_a_request_has_opened_goes_when_it_comes_again_and_leads_elsewhere() {
 #[test]
 fn a_lock_goes_whose_process_ended_between_the_deaths_of_both_daemons() {
     let shape = Shape { locks: true, ..Shape::default() };
-    kept_where(Chunks::AtHome, shape, &[(4_600_207, "2,4/17,21,25,27///1-2,4-5,7")]);
+    regressions_where(Chunks::AtHome, shape, &[(4_600_207, "2,4/17,21,25,27///1-2,4-5,7")]);
 }
 
 /// A daemon asked for a claim at a node that was being restarted, and died before it had heard.
@@ -590,5 +590,5 @@ fn what_a_dead_daemon_asked_for_is_not_given_to_it() {
 #[test]
 fn what_was_held_at_a_restart_goes_before_what_comes_then() {
     let shape = Shape { within: true, scraps: true, ..Shape::default() };
-    kept_striped(shape, &[(4_781_046, "0,6/0-1/0,2/0-6/0")]);
+    regressions_striped(shape, &[(4_781_046, "0,6/0-1/0,2/0-6/0")]);
 }

@@ -1,8 +1,8 @@
-"""What is done to trees of directories without asking: parts of posted.py."""
+"""What is done to trees of directories without asking: parts of submissions.py."""
 
 import errno, os, random
 
-from posted import Peer, expect, make, root, together
+from submissions import Peer, expect, make, root, together
 
 
 # What is made in directories that were just made, several levels down.

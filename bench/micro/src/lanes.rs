@@ -94,10 +94,12 @@ impl Echo {
 
 /// Requests that nobody waits for, taken, answered and shown by the thread that sent them: all that
 /// both sides do for a request but waiting and decoding the reply.
-pub(crate) fn posted(count: u64) {
+pub(crate) fn submitted(count: u64) {
     let (client, mut echo) = connect(node());
     for _ in 0..count {
-        client.post(&Close { open: OpenRef { index: 7, generation: 3 } }).expect("a free lane");
+        client
+            .send_unawaited(&Close { open: OpenRef { index: 7, generation: 3 } })
+            .expect("a free lane");
         assert!(echo.round());
     }
 }

@@ -30,7 +30,7 @@ pub fn parts() -> Vec<Part> {
         part("wire: open, reply", messages::open_reply),
         part("wire: header", messages::header),
         part("frame: checksum of 128 KiB", frames::checksum),
-        part("lane: a request without an answer", lanes::posted),
+        part("lane: a request without an answer", lanes::submitted),
         part("interpose: access of another's path", paths::access_elsewhere),
         part("tally: a stat, with one of 64 noted", tallies::stat),
         part("tally: a read, with one of 64 noted", tallies::read),

@@ -20,7 +20,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use mayfly_deploy::{
-    Config, Level, command::is_told_to_end, command_inside, environment, keep_to_processors,
+    Config, Level, command::is_end_requested, command_inside, environment, keep_to_processors,
 };
 use mayfly_stage::{Journal, JournalError, Options, Pair};
 
@@ -83,7 +83,7 @@ fn stager(config: &Config) -> Result<Command> {
 pub(crate) fn transfer_now(config: &Config, direction: &str, what: &Transfer) -> Result<()> {
     let ends = [&what.from, &what.to].map(PathBuf::from);
     // To reach other nodes takes time that may not be left, where a batch system lets it at all.
-    let workers = match buckets::are_meant(&ends) || is_told_to_end() {
+    let workers = match buckets::are_meant(&ends) || is_end_requested() {
         true => Started::default(),
         false => Started::new(config, None, None)?,
     };
@@ -144,7 +144,7 @@ pub(crate) fn wait_for_all(config: &Config) {
 
 /// The copying process.
 pub(crate) fn perform(wanted: &Stage) -> ExitCode {
-    let log = known::Told::of(wanted);
+    let log = known::LoggedStage::of(wanted);
     log.say(Level::Info, "began");
     let done = copy(wanted);
     match &done {

@@ -9,5 +9,5 @@
 //! the same.
 
 pub(crate) mod mirror;
-mod told;
+mod notify;
 pub(crate) mod watched;

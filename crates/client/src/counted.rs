@@ -243,7 +243,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             return Subject::default();
         };
         let file = entry.id.load(Relaxed);
-        if let Some((directory, bytes)) = self.lent_name(reference, name) {
+        if let Some((directory, bytes)) = self.leased_name(reference, name) {
             return Subject { file, directory, path: name.get(..bytes).unwrap_or_default() };
         }
         if let Some(key) = keys.get(entry.file.load(Relaxed) as usize)

@@ -113,12 +113,12 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         Ok(count)
     }
 
-    /// Writes at the end of a file that was posted a moment ago, and moves the offset, without
+    /// Writes at the end of a file that was submitted a moment ago, and moves the offset, without
     /// waiting for anybody. `None` when the description has to be made and written to.
     ///
     /// # Safety
     /// As [`Client::write`].
-    pub unsafe fn post_content(
+    pub unsafe fn submit_content(
         &self,
         open: OpenFile,
         from: &[IoVec],
@@ -139,7 +139,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             if count == bytes { Ok(count) } else { Err(Errno::EFAULT) }
         };
         let added =
-            self.transport.post_content(open.reference, position.get(), bytes, &mut fill)?;
+            self.transport.submit_content(open.reference, position.get(), bytes, &mut fill)?;
         let (kind, way, reference) = (Kind::Write, Way::Unawaited, open.reference);
         if added == Err(Errno::EFAULT) {
             // The bytes that can be read are written in another way.

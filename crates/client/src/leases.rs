@@ -2,18 +2,19 @@
 //!
 //! Beside them [`contents`] keeps what a small file held when it was opened by a request.
 //!
-//! A process that opens files for reading is lent some descriptions
-//! ([`mayfly_transport_shm::lent`]). It finds the file in the records. It shows in shared memory
-//! which file it reads by which description. Then it looks at the records' version once more. If
-//! that is the same, the daemon keeps the file from then on, whatever becomes of its names.
+//! A process that opens files for reading is leased some descriptions
+//! ([`mayfly_transport_shm::file_leases`]). It finds the file in the records. It shows in shared
+//! memory which file it reads by which description. Then it looks at the records' version once
+//! more. If that is the same, the daemon keeps the file from then on, whatever becomes of its
+//! names.
 //!
-//! **Nothing stale is read.** Each read looks whether anything is posted, and then at the version.
-//! If it is the one at which the file was found, its bytes are where they were. Otherwise the file
-//! is looked for anew. After the copy the version is looked at again. If it is the same, the copied
-//! bytes are those that the file held at that moment. Bytes in an object are read from the object,
-//! which the process opens by itself. Their copy takes longer, and the records may have changed
-//! meanwhile. Then the file is looked for once more. If its bytes are in the same object still,
-//! they were there all the time, since no generation of objects comes back.
+//! **Nothing stale is read.** Each read looks whether anything is submitted, and then at the
+//! version. If it is the one at which the file was found, its bytes are where they were. Otherwise
+//! the file is looked for anew. After the copy the version is looked at again. If it is the same,
+//! the copied bytes are those that the file held at that moment. Bytes in an object are read from
+//! the object, which the process opens by itself. Their copy takes longer, and the records may have
+//! changed meanwhile. Then the file is looked for once more. If its bytes are in the same object
+//! still, they were there all the time, since no generation of objects comes back.
 //!
 //! **Whatever is not done here** goes by a description of the daemon's own:
 //! [`Client::open_file`](crate::Client::open_file) has it made, under the same index and
@@ -30,8 +31,8 @@ use mayfly_sys::{
 };
 use mayfly_transport::Transport;
 use mayfly_transport_shm::{
-    layout::{NodeHead, OPEN_LENT, OPEN_LENT_BUSY, OPEN_LENT_USED, OpenEntry},
-    lent::{LENT_MAX, LENT_NAME_BYTES_MAX, Lent, is_lent},
+    file_leases::{FILE_LEASES_MAX, LEASED_NAME_BYTES_MAX, SessionLeases, is_leased},
+    layout::{NodeHead, OPEN_LEASED, OPEN_LEASED_BUSY, OPEN_LEASED_USED, OpenEntry},
     tally::{Done, Kind, Subject, Way},
 };
 use mayfly_types::{Attr, Errno, FileId, FileKind, OpenRef};
@@ -46,7 +47,7 @@ use crate::{
         seeking::{SEEK_CUR, SEEK_END, SEEK_SET},
     },
     open::offset,
-    path::records::{View, is_posted, is_served_since, timed},
+    path::records::{View, is_served_since, is_submitted, timed},
 };
 
 pub(crate) mod contents;
@@ -54,7 +55,7 @@ mod memo;
 mod objects;
 
 use memo::{Content, Memo, Seen};
-use objects::LentObjects;
+use objects::LeasedObjects;
 
 /// Flags of an open that can be done here. A description that may write writes by one of the
 /// daemon's own.
@@ -67,14 +68,14 @@ const TRIES: usize = 3;
 /// Another thread takes an entry into use, or out of it, within some hundred instructions.
 const SPINS: usize = 1000;
 
-/// The descriptions that are lent to this process, and where it found their files.
-pub(crate) struct Lending {
-    lent: Option<&'static Lent>,
-    memos: [Memo; LENT_MAX],
-    objects: LentObjects,
+/// The descriptions that are leased to this process, and where it found their files.
+pub(crate) struct LeasedFiles {
+    leases: Option<&'static SessionLeases>,
+    memos: [Memo; FILE_LEASES_MAX],
+    objects: LeasedObjects,
 }
 
-/// The records, at a moment when nothing was posted that is not in them.
+/// The records, at a moment when nothing was submitted that is not in them.
 struct Look<'a> {
     view: View<'a>,
     head: &'static NodeHead,
@@ -88,16 +89,16 @@ impl Look<'_> {
     }
 }
 
-/// A description that is lent, in use or not.
+/// A description that is leased, in use or not.
 #[derive(Clone, Copy)]
-struct Borrowed {
-    lent: &'static Lent,
+struct Leased {
+    leases: &'static SessionLeases,
     place: usize,
     index: u32,
     entry: &'static OpenEntry,
 }
 
-impl Borrowed {
+impl Leased {
     fn change(&self, from: u32, to: u32) -> bool {
         self.entry.state.compare_exchange(from, to, AcqRel, Acquire).is_ok()
     }
@@ -105,20 +106,22 @@ impl Borrowed {
     /// Nobody else takes it into use.
     fn claim(&self) -> bool {
         // Most of those that are in use are found so without a locked instruction.
-        if self.entry.state.load(Relaxed) != OPEN_LENT || !self.change(OPEN_LENT, OPEN_LENT_BUSY) {
+        if self.entry.state.load(Relaxed) != OPEN_LEASED
+            || !self.change(OPEN_LEASED, OPEN_LEASED_BUSY)
+        {
             return false;
         }
-        // It may have been taken, closed, and lent to somebody else, before it was claimed.
-        let ours = self.lent.entry_at(self.place) == Some(self.index);
+        // It may have been taken, closed, and leased to somebody else, before it was claimed.
+        let ours = self.leases.entry_at(self.place) == Some(self.index);
         if !ours {
-            self.change(OPEN_LENT_BUSY, OPEN_LENT);
+            self.change(OPEN_LEASED_BUSY, OPEN_LEASED);
         }
         ours
     }
 
     /// Shows that `id` is read by it from here on.
     fn take_into_use(&self, id: FileId, flags: u32, (directory, name): (FileId, &[u8])) {
-        if let Some(birth) = self.lent.births.get(self.place) {
+        if let Some(birth) = self.leases.births.get(self.place) {
             birth.write(directory, name);
         }
         let entry = self.entry;
@@ -128,32 +131,32 @@ impl Borrowed {
         entry.offset.store(0, Relaxed);
         entry.id.store(id.0, Relaxed);
         entry.kind.store(FileKind::Regular as u32, Relaxed);
-        entry.state.store(OPEN_LENT_USED, Release);
-        self.lent.show(self.place, id);
+        entry.state.store(OPEN_LEASED_USED, Release);
+        self.leases.show(self.place, id);
     }
 
-    /// Takes it out of use; false when it is not lent any more. Only whoever has closed the last
+    /// Takes it out of use; false when it is not leased any more. Only whoever has closed the last
     /// descriptor does that, so no other thread has taken it out and into use again meanwhile.
     fn give_up(&self, generation: u32) -> bool {
-        if !self.change(OPEN_LENT_USED, OPEN_LENT_BUSY) {
+        if !self.change(OPEN_LEASED_USED, OPEN_LEASED_BUSY) {
             return false;
         }
-        self.lent.hide(self.place);
+        self.leases.hide(self.place);
         self.entry.generation.store(generation.wrapping_add(1), Release);
-        self.change(OPEN_LENT_BUSY, OPEN_LENT);
+        self.change(OPEN_LEASED_BUSY, OPEN_LEASED);
         true
     }
 }
 
-impl Lending {
-    /// Nothing is lent.
-    pub(crate) fn none() -> Lending {
-        Lending { lent: None, memos: Default::default(), objects: LentObjects::default() }
+impl LeasedFiles {
+    /// Nothing is leased.
+    pub(crate) fn none() -> LeasedFiles {
+        LeasedFiles { leases: None, memos: Default::default(), objects: LeasedObjects::default() }
     }
 
-    /// The leases that the daemon shows in `lent`.
-    pub(crate) fn of(lent: &'static Lent) -> Lending {
-        Lending { lent: Some(lent), ..Lending::none() }
+    /// The leases that the daemon shows in `leases`.
+    pub(crate) fn of(leases: &'static SessionLeases) -> LeasedFiles {
+        LeasedFiles { leases: Some(leases), ..LeasedFiles::none() }
     }
 }
 
@@ -161,60 +164,60 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// Opens a file, to read from it at first, if that can be done without asking the daemon, or
     /// says that there is none.
     #[must_use]
-    pub fn open_lent(&self, walk: &Walk<'_>, flags: u32) -> Option<Result<OpenFile, Errno>> {
-        let lent = self.lending.lent?;
+    pub fn open_leased(&self, walk: &Walk<'_>, flags: u32) -> Option<Result<OpenFile, Errno>> {
+        let leases = self.leased_files.leases?;
         let may_write = flags & O_RDWR != 0;
         if flags & !PLAIN != 0 || walk.flags & !WALK_FOLLOW != 0 || may_write && self.is_watched() {
             return None;
         }
         let began = self.begin(0);
-        let found = self.open_borrowed(lent, walk, flags)?;
+        let found = self.open_by_lease(leases, walk, flags)?;
         self.end_at(began, (Kind::Open, Way::Itself), walk, found.is_err());
         Some(found)
     }
 
     #[inline]
-    fn open_borrowed(
+    fn open_by_lease(
         &self,
-        lent: &'static Lent,
+        leases: &'static SessionLeases,
         walk: &Walk<'_>,
         flags: u32,
     ) -> Option<Result<OpenFile, Errno>> {
-        let borrowed = self.claim_lent(lent)?;
+        let leased = self.claim_leased(leases)?;
         let found = self.reach_regular(walk);
         match found {
             Some((look, Reached::Regular(regular, directory, name)))
-                if name.len() <= LENT_NAME_BYTES_MAX =>
+                if name.len() <= LEASED_NAME_BYTES_MAX =>
             {
-                borrowed.take_into_use(regular.attr.id, flags, (directory, name));
-                let generation = borrowed.entry.generation.load(Relaxed);
-                let reference = OpenRef { index: borrowed.index, generation };
+                leased.take_into_use(regular.attr.id, flags, (directory, name));
+                let generation = leased.entry.generation.load(Relaxed);
+                let reference = OpenRef { index: leased.index, generation };
                 if !look.lasts() {
-                    self.close_lent_or_made(reference);
+                    self.close_leased_or_made(reference);
                     return None;
                 }
-                if let Some(memo) = self.lending.memos.get(borrowed.place) {
+                if let Some(memo) = self.leased_files.memos.get(leased.place) {
                     memo.keep(generation, look.seen, &Content::of(&regular));
                 }
-                Some(Ok(OpenFile { reference, entry: borrowed.entry }))
+                Some(Ok(OpenFile { reference, entry: leased.entry }))
             }
             Some((look, Reached::Nothing)) => {
-                borrowed.change(OPEN_LENT_BUSY, OPEN_LENT);
+                leased.change(OPEN_LEASED_BUSY, OPEN_LEASED);
                 look.lasts().then_some(Err(Errno::ENOENT))
             }
             _ => {
-                borrowed.change(OPEN_LENT_BUSY, OPEN_LENT);
+                leased.change(OPEN_LEASED_BUSY, OPEN_LEASED);
                 None
             }
         }
     }
 
-    fn claim_lent(&self, lent: &'static Lent) -> Option<Borrowed> {
-        (0..LENT_MAX).find_map(|place| {
-            let index = lent.entry_at(place)?;
+    fn claim_leased(&self, leases: &'static SessionLeases) -> Option<Leased> {
+        (0..FILE_LEASES_MAX).find_map(|place| {
+            let index = leases.entry_at(place)?;
             let entry = self.node.opens.get(index as usize)?;
-            let borrowed = Borrowed { lent, place, index, entry };
-            borrowed.claim().then_some(borrowed)
+            let leased = Leased { leases, place, index, entry };
+            leased.claim().then_some(leased)
         })
     }
 
@@ -232,8 +235,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     fn look_at_records(&self) -> Option<Look<'_>> {
         let view = self.records.view()?;
         let head = self.node.head;
-        // An operation that was posted before this call is in the records, or shows here.
-        if is_posted(head) {
+        // An operation that was submitted before this call is in the records, or shows here.
+        if is_submitted(head) {
             return None;
         }
         let starts = head.daemon_starts.load(Acquire);
@@ -241,28 +244,28 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         Some(Look { view, head, seen: Seen { starts, version } })
     }
 
-    /// The description that is lent and in use under this reference.
-    fn borrowed(&self, reference: OpenRef) -> Option<Borrowed> {
+    /// The description that is leased and in use under this reference.
+    fn leased(&self, reference: OpenRef) -> Option<Leased> {
         let OpenRef { index, .. } = reference;
         let entry = self.node.opens.get(index as usize)?;
-        let lent = self.lending.lent.filter(|_| is_used(entry, reference))?;
-        let place = lent.place_of(index)?;
-        Some(Borrowed { lent, place, index, entry })
+        let leases = self.leased_files.leases.filter(|_| is_used(entry, reference))?;
+        let place = leases.place_of(index)?;
+        Some(Leased { leases, place, index, entry })
     }
 
-    /// Is the file read by a description that is lent, as far as one look tells?
+    /// Is the file read by a description that is leased, as far as one look tells?
     #[must_use]
-    pub fn is_lent(&self, reference: OpenRef) -> bool {
-        self.borrowed(reference).is_some()
+    pub fn is_leased(&self, reference: OpenRef) -> bool {
+        self.leased(reference).is_some()
     }
 
-    /// Closes a description that is lent; false when it is not, any more.
+    /// Closes a description that is leased; false when it is not, any more.
     #[must_use]
-    pub fn close_lent(&self, reference: OpenRef) -> bool {
-        let Some(borrowed) = self.borrowed(reference) else { return false };
+    pub fn close_leased(&self, reference: OpenRef) -> bool {
+        let Some(leased) = self.leased(reference) else { return false };
         let began = self.begin(0);
-        let subject = Subject { file: borrowed.entry.id.load(Relaxed), ..Subject::default() };
-        let closed = borrowed.give_up(reference.generation);
+        let subject = Subject { file: leased.entry.id.load(Relaxed), ..Subject::default() };
+        let closed = leased.give_up(reference.generation);
         if closed {
             let (kind, way) = (Kind::Close, Way::Itself);
             self.end(began, || Done { kind, way, failed: false, bytes: 0, subject });
@@ -271,8 +274,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     }
 
     #[cold]
-    fn close_lent_or_made(&self, reference: OpenRef) {
-        if !self.close_lent(reference)
+    fn close_leased_or_made(&self, reference: OpenRef) {
+        if !self.close_leased(reference)
             && let Ok(open) = self.open_file(reference)
         {
             // Nobody has used it.
@@ -281,40 +284,40 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     }
 
     /// The file as the records have it, at the moment of the look.
-    fn regular(&self, borrowed: &Borrowed, look: &Look<'_>) -> Option<Regular> {
-        let birth = borrowed.lent.births.get(borrowed.place)?;
+    fn regular(&self, leased: &Leased, look: &Look<'_>) -> Option<Regular> {
+        let birth = leased.leases.births.get(leased.place)?;
         let mut name = Default::default();
         let (directory, name) = birth.read(&mut name);
-        let id = FileId(borrowed.entry.id.load(Relaxed));
+        let id = FileId(leased.entry.id.load(Relaxed));
         find_again(&look.view, id, directory, name)
             .ok()
             .filter(|regular| regular.version == look.seen.version)
     }
 
-    /// Reads by a description that is lent, at the file offset or at `offset`. `None`: to be read
+    /// Reads by a description that is leased, at the file offset or at `offset`. `None`: to be read
     /// by [`Client::read`] or [`Client::read_at`]; nothing has happened, but that bytes may stand
     /// where these will be.
     ///
     /// # Safety
     /// The host wants its memory at `to` written.
-    pub unsafe fn read_lent(
+    pub unsafe fn read_leased(
         &self,
         reference: OpenRef,
         offset: Option<u64>,
         to: &[IoVec],
     ) -> Option<Result<usize, Errno>> {
-        let borrowed = self.borrowed(reference)?;
+        let leased = self.leased(reference)?;
         let pieces = match Pieces::new(to) {
             Ok(pieces) => pieces,
             Err(errno) => return Some(Err(errno)),
         };
         if let Some(offset) = offset {
             // SAFETY: passed on to the caller.
-            return unsafe { self.copy_lent(&borrowed, reference, offset, pieces) };
+            return unsafe { self.copy_leased(&leased, reference, offset, pieces) };
         }
-        let position = offset::hold(OpenFile { reference, entry: borrowed.entry }).ok()?;
+        let position = offset::hold(OpenFile { reference, entry: leased.entry }).ok()?;
         // SAFETY: passed on to the caller.
-        let done = unsafe { self.copy_lent(&borrowed, reference, position.get(), pieces) }?;
+        let done = unsafe { self.copy_leased(&leased, reference, position.get(), pieces) }?;
         if let Ok(count) = done {
             position.set(position.get() + count as u64);
         }
@@ -322,10 +325,10 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     }
 
     /// # Safety
-    /// As [`Client::read_lent`].
-    unsafe fn copy_lent(
+    /// As [`Client::read_leased`].
+    unsafe fn copy_leased(
         &self,
-        borrowed: &Borrowed,
+        leased: &Leased,
         reference: OpenRef,
         offset: u64,
         pieces: Pieces<'_>,
@@ -336,12 +339,12 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         let began = self.begin(pieces.left());
         for _ in 0..TRIES {
             let look = self.look_at_records()?;
-            let content = self.content(borrowed, reference, &look)?;
+            let content = self.content(leased, reference, &look)?;
             // SAFETY: passed on to the caller.
-            let done = unsafe { self.copy_content(borrowed, &look, content, offset, pieces) }?;
+            let done = unsafe { self.copy_content(leased, &look, content, offset, pieces) }?;
             // Still in use: the entry told which file it is.
-            if (look.lasts() || self.is_same_object(borrowed, reference, content)?)
-                && is_used(borrowed.entry, reference)
+            if (look.lasts() || self.is_same_object(leased, reference, content)?)
+                && is_used(leased.entry, reference)
             {
                 let (kind, way) = (Kind::Read, Way::Itself);
                 self.transferred(Transfer { kind, way, reference, offset, began }, &done);
@@ -352,12 +355,12 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     }
 
     /// Where the bytes are at the moment of the look.
-    fn content(&self, borrowed: &Borrowed, reference: OpenRef, look: &Look<'_>) -> Option<Content> {
-        let memo = self.lending.memos.get(borrowed.place)?;
+    fn content(&self, leased: &Leased, reference: OpenRef, look: &Look<'_>) -> Option<Content> {
+        let memo = self.leased_files.memos.get(leased.place)?;
         if let Some(content) = memo.find(reference.generation, look.seen) {
             return Some(content);
         }
-        let content = Content::of(&self.regular(borrowed, look)?);
+        let content = Content::of(&self.regular(leased, look)?);
         memo.keep(reference.generation, look.seen, &content);
         Some(content)
     }
@@ -365,17 +368,12 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// After the records have changed while bytes were read: were they in the same object all the
     /// time?
     #[cold]
-    fn is_same_object(
-        &self,
-        borrowed: &Borrowed,
-        reference: OpenRef,
-        was: Content,
-    ) -> Option<bool> {
+    fn is_same_object(&self, leased: &Leased, reference: OpenRef, was: Content) -> Option<bool> {
         let Content::Object(generation, _) = was else { return Some(false) };
         for _ in 0..SPINS {
             // A transaction may be under way, which is short beside what was read.
             if let Some(look) = self.look_at_records() {
-                let is = self.content(borrowed, reference, &look)?;
+                let is = self.content(leased, reference, &look)?;
                 let same = matches!(is, Content::Object(now, _) if now == generation);
                 return Some(same && look.lasts());
             }
@@ -385,10 +383,10 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     }
 
     /// # Safety
-    /// As [`Client::read_lent`].
+    /// As [`Client::read_leased`].
     unsafe fn copy_content(
         &self,
-        borrowed: &Borrowed,
+        leased: &Leased,
         look: &Look<'_>,
         content: Content,
         offset: u64,
@@ -404,31 +402,31 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             Content::Object(_, Some(size)) if offset >= size && look.lasts() => Some(Ok(0)),
             Content::Object(..) if pieces.left() == 0 => Some(Ok(0)),
             Content::Object(generation, _) => {
-                let of = (FileId(borrowed.entry.id.load(Relaxed)), generation);
-                let object = self.lending.objects.get(borrowed.place, of, &self.objects)?;
+                let of = (FileId(leased.entry.id.load(Relaxed)), generation);
+                let object = self.leased_files.objects.get(leased.place, of, &self.objects)?;
                 // SAFETY: passed on to the caller.
                 Some(unsafe { read_pieces(object.descriptor, offset, pieces) })
             }
         }
     }
 
-    /// Is the file read by a description that is lent, with its bytes in the records, at this
+    /// Is the file read by a description that is leased, with its bytes in the records, at this
     /// moment?
     #[must_use]
-    pub fn is_lent_in_records(&self, reference: OpenRef) -> bool {
-        self.borrowed(reference).zip(self.look_at_records()).is_some_and(|(borrowed, look)| {
-            matches!(self.content(&borrowed, reference, &look), Some(Content::Runs(_)))
+    pub fn is_leased_in_records(&self, reference: OpenRef) -> bool {
+        self.leased(reference).zip(self.look_at_records()).is_some_and(|(leased, look)| {
+            matches!(self.content(&leased, reference, &look), Some(Content::Runs(_)))
         })
     }
 
-    /// Attributes of the file, if it is read by a description that is lent.
+    /// Attributes of the file, if it is read by a description that is leased.
     #[must_use]
-    pub fn stat_lent(&self, reference: OpenRef) -> Option<Attr> {
-        let borrowed = self.borrowed(reference)?;
+    pub fn stat_leased(&self, reference: OpenRef) -> Option<Attr> {
+        let leased = self.leased(reference)?;
         let began = self.begin(0);
         let look = self.look_at_records()?;
-        let regular = self.regular(&borrowed, &look)?;
-        let is_certain = is_settled(&regular) && look.lasts() && is_used(borrowed.entry, reference);
+        let regular = self.regular(&leased, &look)?;
+        let is_certain = is_settled(&regular) && look.lasts() && is_used(leased.entry, reference);
         if !is_certain {
             return None;
         }
@@ -436,79 +434,79 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         Some(timed(regular.attr, self.node.head))
     }
 
-    /// Where the file of a description that is lent was found: the directory, and how many bytes
+    /// Where the file of a description that is leased was found: the directory, and how many bytes
     /// the name has that is written to `name`.
-    pub(crate) fn lent_name(&self, reference: OpenRef, name: &mut [u8]) -> Option<(u64, usize)> {
-        let borrowed = self.borrowed(reference)?;
-        let birth = borrowed.lent.births.get(borrowed.place)?;
+    pub(crate) fn leased_name(&self, reference: OpenRef, name: &mut [u8]) -> Option<(u64, usize)> {
+        let leased = self.leased(reference)?;
+        let birth = leased.leases.births.get(leased.place)?;
         let mut found = Default::default();
         let (directory, found) = birth.read(&mut found);
         name.get_mut(..found.len())?.copy_from_slice(found);
         Some((directory.0, found.len()))
     }
 
-    /// Is the file, which is read by a description that is lent, open for writing nowhere? False
+    /// Is the file, which is read by a description that is leased, open for writing nowhere? False
     /// where only the daemon knows.
     #[must_use]
-    pub fn is_lent_and_unwritten(&self, reference: OpenRef) -> bool {
-        self.borrowed(reference).zip(self.look_at_records()).is_some_and(|(borrowed, look)| {
+    pub fn is_leased_and_unwritten(&self, reference: OpenRef) -> bool {
+        self.leased(reference).zip(self.look_at_records()).is_some_and(|(leased, look)| {
             // Those of other nodes' processes are counted there.
             self.tells_everything()
                 && look.head.writers.load(Acquire) == 0
                 && is_served_since(look.head, look.seen.starts)
-                && is_used(borrowed.entry, reference)
+                && is_used(leased.entry, reference)
         })
     }
 
-    /// Moves the offset of a description that is lent.
+    /// Moves the offset of a description that is leased.
     #[must_use]
-    pub fn seek_lent(
+    pub fn seek_leased(
         &self,
         reference: OpenRef,
         distance: i64,
         whence: usize,
     ) -> Option<Result<u64, Errno>> {
-        let borrowed = self.borrowed(reference)?;
-        let position = offset::hold(OpenFile { reference, entry: borrowed.entry }).ok()?;
+        let leased = self.leased(reference)?;
+        let position = offset::hold(OpenFile { reference, entry: leased.entry }).ok()?;
         let from = match whence {
             SEEK_SET => 0,
             SEEK_CUR => position.get(),
-            SEEK_END => self.stat_lent(reference)?.size_bytes,
+            SEEK_END => self.stat_leased(reference)?.size_bytes,
             _ => return None,
         };
         Some(offset::sum(from, distance).inspect(|to| position.set(*to)))
     }
 
-    /// Status flags of a description that is lent.
+    /// Status flags of a description that is leased.
     #[must_use]
-    pub fn flags_lent(&self, reference: OpenRef) -> Option<u32> {
-        self.borrowed(reference).map(|borrowed| borrowed.entry.flags.load(Relaxed))
+    pub fn leased_flags(&self, reference: OpenRef) -> Option<u32> {
+        self.leased(reference).map(|leased| leased.entry.flags.load(Relaxed))
     }
 
-    /// Has the daemon make a description of its own of one that is lent.
+    /// Has the daemon make a description of its own of one that is leased.
     ///
     /// # Errors
     /// EBADF when it was closed; EIO.
     #[cold]
-    pub(crate) fn settle_lent(&self, reference: OpenRef, entry: &OpenEntry) -> Result<(), Errno> {
+    pub(crate) fn settle_leased(&self, reference: OpenRef, entry: &OpenEntry) -> Result<(), Errno> {
         for _ in 0..TRIES {
             for _ in 0..SPINS {
-                if entry.state.load(Acquire) != OPEN_LENT_BUSY {
+                if entry.state.load(Acquire) != OPEN_LEASED_BUSY {
                     break;
                 }
                 arch::pause();
             }
             let state = entry.state.load(Acquire);
-            if entry.generation.load(Acquire) != reference.generation || state == OPEN_LENT {
+            if entry.generation.load(Acquire) != reference.generation || state == OPEN_LEASED {
                 return Err(Errno::EBADF);
             }
-            if !is_lent(state) {
+            if !is_leased(state) {
                 return Ok(());
             }
-            if let Some(lent) = self.lending.lent
-                && let Some(place) = lent.place_of(reference.index)
+            if let Some(leases) = self.leased_files.leases
+                && let Some(place) = leases.place_of(reference.index)
             {
-                lent.wanted.fetch_or(1 << place, AcqRel);
+                leases.wanted.fetch_or(1 << place, AcqRel);
             }
             self.ask(&Ping {}, |_| Ok(()))?;
         }
@@ -526,16 +524,16 @@ fn is_lendable(regular: &Regular, seen: Seen) -> bool {
     regular.version == seen.version && is_settled(regular)
 }
 
-/// Is the entry lent, and does a file's open description stand there under this reference?
+/// Is the entry leased, and does a file's open description stand there under this reference?
 fn is_used(entry: &OpenEntry, reference: OpenRef) -> bool {
-    entry.state.load(Acquire) == OPEN_LENT_USED
+    entry.state.load(Acquire) == OPEN_LEASED_USED
         && entry.generation.load(Acquire) == reference.generation
 }
 
 /// Copies what lies there, from byte `first` on.
 ///
 /// # Safety
-/// As [`Client::read_lent`].
+/// As [`Client::read_leased`].
 unsafe fn copy_runs(
     view: &View<'_>,
     runs: &Runs,

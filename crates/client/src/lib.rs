@@ -36,8 +36,8 @@ use core::mem::MaybeUninit;
 use mayfly_sys::{Errno, lock::Lock, text::PathText};
 use mayfly_transport::{Answer, Patience, Transport};
 use mayfly_transport_shm::{
+    file_leases::SessionLeases,
     layout::{FileEntry, NodeHead, NodeRegion, OpenEntry},
-    lent::Lent,
 };
 use mayfly_wire::Operation;
 
@@ -90,11 +90,11 @@ pub struct Client<T, D> {
     objects: objects::Objects<D>,
     contents: leases::contents::Contents,
     records: path::records::Records,
-    lending: leases::Lending,
+    leased_files: leases::LeasedFiles,
     append: Lock,
     counting: counted::Counting,
     /// It says by itself what it has changed.
-    tells: bool,
+    notifies: bool,
 }
 
 impl<T: Transport, D: Descriptors> Client<T, D> {
@@ -136,10 +136,10 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             objects,
             contents: leases::contents::Contents::new(),
             records: path::records::Records::default(),
-            lending: leases::Lending::none(),
+            leased_files: leases::LeasedFiles::none(),
             append: Lock::new(),
             counting: counted::Counting::none(),
-            tells: true,
+            notifies: true,
         }
     }
 
@@ -149,9 +149,9 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         self.records = path::records::Records::of(descriptor);
     }
 
-    /// Lets the client open small files by what the daemon lends its session in `lent`.
-    pub fn borrow_from(&mut self, lent: &'static Lent) {
-        self.lending = leases::Lending::of(lent);
+    /// Lets the client open small files by what the daemon leases its session in `leases`.
+    pub fn use_leases(&mut self, leases: &'static SessionLeases) {
+        self.leased_files = leases::LeasedFiles::of(leases);
     }
 
     /// The transport.

@@ -6,7 +6,7 @@
 //! whose top bit keeps new ones out while the place changes, so that a descriptor is never closed,
 //! and its number never reused, under a transfer. Users never wait while they are counted.
 //!
-//! At most [`KEPT_MAX`] objects are kept open; the oldest goes first.
+//! At most [`CACHED_MAX`] objects are kept open; the oldest goes first.
 
 use core::{
     ptr::NonNull,
@@ -25,7 +25,7 @@ use mayfly_wire::{GRANT_OBJECT, GRANT_READ, GRANT_WRITE, Grant, OwnPart};
 use crate::{Client, Mirror, OpenFile};
 
 /// Objects kept open.
-const KEPT_MAX: usize = 256;
+const CACHED_MAX: usize = 256;
 /// The place is changing.
 const CHANGING: u32 = 1 << 31;
 
@@ -146,8 +146,8 @@ pub(crate) struct Objects<D> {
     pub(crate) directory: ObjectDirectory,
     pub(crate) descriptors: D,
     change: Lock,
-    kept: [AtomicU32; KEPT_MAX],
-    next_kept: AtomicUsize,
+    cached: [AtomicU32; CACHED_MAX],
+    next_cached: AtomicUsize,
 }
 
 // SAFETY: the pointer leads to a mapping of atomics that lives as long as the process.
@@ -181,8 +181,8 @@ impl<D: Descriptors> Objects<D> {
             directory,
             descriptors,
             change: Lock::new(),
-            kept: [const { AtomicU32::new(u32::MAX) }; KEPT_MAX],
-            next_kept: AtomicUsize::new(0),
+            cached: [const { AtomicU32::new(u32::MAX) }; CACHED_MAX],
+            next_cached: AtomicUsize::new(0),
         })
     }
 
@@ -268,9 +268,9 @@ impl<D: Descriptors> Objects<D> {
 
     /// The oldest object goes when there are too many. The caller holds `change`.
     fn make_room_for(&self, index: u32) {
-        let at = self.next_kept.fetch_add(1, Ordering::Relaxed) % KEPT_MAX;
-        if let Some(kept) = self.kept.get(at) {
-            let oldest = kept.swap(index, Ordering::Relaxed);
+        let at = self.next_cached.fetch_add(1, Ordering::Relaxed) % CACHED_MAX;
+        if let Some(cached) = self.cached.get(at) {
+            let oldest = cached.swap(index, Ordering::Relaxed);
             if oldest != index {
                 self.put(oldest, (0, 0), false, Layout::WHOLE, |old| {
                     old.inspect(|old| self.descriptors.release(*old));
@@ -378,7 +378,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     }
 
     /// Has a description made that was promised, with leave to write as far as `bytes` from its
-    /// offset on: one request and not two, since what is posted is executed before any. Does
+    /// offset on: one request and not two, since what is submitted is executed before any. Does
     /// nothing else when there is no such leave: whoever writes then finds out by itself.
     pub fn settle_to_write(&self, promised: OpenFile, bytes: usize) {
         let offset = promised.entry.offset.load(Ordering::Relaxed);

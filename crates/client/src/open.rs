@@ -14,11 +14,11 @@ use core::sync::atomic::Ordering;
 use mayfly_sys::file::{O_ACCMODE, O_APPEND, O_PATH, O_RDWR, O_WRONLY};
 use mayfly_transport::Transport;
 use mayfly_transport_shm::{
+    file_leases::is_leased,
     layout::{
-        FILE_LOCKED, FileEntry, OPEN_FREE, OPEN_LENT_TAKEN, OPEN_LENT_USED, OPEN_MOVED,
+        FILE_LOCKED, FileEntry, OPEN_FREE, OPEN_LEASED_RECALLED, OPEN_LEASED_USED, OPEN_MOVED,
         OPEN_PRIVATE, OPEN_PROMISED, OPEN_SHARED, OPEN_SHARING, OpenEntry,
     },
-    lent::is_lent,
     tally::{Done, Kind, Subject, Way},
 };
 use mayfly_types::{Errno, FileId, FileKind, OpenRef};
@@ -91,10 +91,10 @@ impl OpenFile {
         self.entry.state.load(Ordering::Acquire) == OPEN_SHARED
     }
 
-    /// Does it belong to this process alone, made, promised or lent?
+    /// Does it belong to this process alone, made, promised or leased?
     pub(crate) fn is_private(&self) -> bool {
         let state = self.entry.state.load(Ordering::Acquire);
-        matches!(state, OPEN_PRIVATE | OPEN_PROMISED | OPEN_LENT_USED | OPEN_LENT_TAKEN)
+        matches!(state, OPEN_PRIVATE | OPEN_PROMISED | OPEN_LEASED_USED | OPEN_LEASED_RECALLED)
     }
 
     /// Claims a private description, to give it a kernel identity or to close it; false when it is
@@ -152,7 +152,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         }
         match entry.state.load(Ordering::Acquire) {
             OPEN_PROMISED => self.settle(reference, entry)?,
-            state if is_lent(state) => self.settle_lent(reference, entry)?,
+            state if is_leased(state) => self.settle_leased(reference, entry)?,
             _ => {}
         }
         Ok(OpenFile { reference, entry })
@@ -176,10 +176,10 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         })
     }
 
-    /// Has a description made that was promised with what this process posted.
+    /// Has a description made that was promised with what this process submitted.
     #[cold]
     fn settle(&self, reference: OpenRef, entry: &OpenEntry) -> Result<(), Errno> {
-        // The daemon executes posted operations before anything else.
+        // The daemon executes asynchronous operations before anything else.
         self.ask(&Ping {}, |_| Ok(()))?;
         let same = entry.generation.load(Ordering::Acquire) == reference.generation;
         match entry.state.load(Ordering::Acquire) {
@@ -199,14 +199,14 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// Makes a file without waiting for it, where that cannot fail and the name is certainly new.
     /// The description is promised: [`Client::open_file`] has it made when it is used.
     #[must_use]
-    pub fn post_create(&self, walk: Walk<'_>, flags: u32, new: NewOwner) -> Option<OpenFile> {
+    pub fn submit_create(&self, walk: Walk<'_>, flags: u32, new: NewOwner) -> Option<OpenFile> {
         let NewOwner { mode, uid, gid } = new;
         // The end of a description that was made is told of.
         if self.is_watched() && self.is_told_of(&walk) {
             return None;
         }
         let began = self.begin(0);
-        let reference = self.transport.post_create(&Open { walk, flags, mode, uid, gid })?;
+        let reference = self.transport.submit_create(&Open { walk, flags, mode, uid, gid })?;
         self.end_at(began, (Kind::Create, Way::Unawaited), &walk, false);
         let entry = self.node.opens.get(reference.index as usize)?;
         Some(OpenFile { reference, entry })
@@ -215,30 +215,30 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// Makes a directory without waiting for it, where that cannot fail and the name is certainly
     /// new.
     #[must_use]
-    pub fn post_directory(&self, walk: Walk<'_>, new: NewOwner) -> bool {
+    pub fn submit_directory(&self, walk: Walk<'_>, new: NewOwner) -> bool {
         let NewOwner { mode, uid, gid } = new;
         let began = self.begin(0);
-        let posted = self.transport.post_directory(&MakeDirectory { walk, mode, uid, gid });
-        if posted {
+        let submitted = self.transport.submit_directory(&MakeDirectory { walk, mode, uid, gid });
+        if submitted {
             self.end_at(began, (Kind::Mkdir, Way::Unawaited), &walk, false);
             self.tell_made(&walk);
         }
-        posted
+        submitted
     }
 
     /// Removes a name without waiting for it, where that cannot fail: a file's that is certainly
     /// there, or a directory's in which certainly nothing is.
     #[must_use]
-    pub fn post_removal(&self, walk: Walk<'_>, directory: bool) -> bool {
+    pub fn submit_removal(&self, walk: Walk<'_>, directory: bool) -> bool {
         let before = self.before(&walk);
         let began = self.begin(0);
-        let posted = self.transport.post_removal(&Unlink { walk, directory });
-        if posted {
+        let submitted = self.transport.submit_removal(&Unlink { walk, directory });
+        if submitted {
             let kind = if directory { Kind::Rmdir } else { Kind::Unlink };
             self.end_at(began, (kind, Way::Unawaited), &walk, false);
             self.tell_removed(before, directory);
         }
-        posted
+        submitted
     }
 
     /// The open file description, also when it is promised and not made yet.
@@ -282,7 +282,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         let began = self.begin(0);
         let (way, done) = match self.file_entry(open) {
             Ok((_, file)) if file.flags.load(Ordering::Acquire) & FILE_LOCKED == 0 => {
-                (Way::Unawaited, self.transport.post(&close))
+                (Way::Unawaited, self.transport.send_unawaited(&close))
             }
             _ => (Way::Asked, self.ask(&close, Ok)),
         };

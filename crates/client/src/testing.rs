@@ -7,7 +7,7 @@ use std::{
     vec::Vec,
 };
 
-use mayfly_transport::{Answer, Begun, Patience, Transport};
+use mayfly_transport::{Answer, Patience, Pending, Transport};
 use mayfly_transport_shm::layout::{FileEntry, NodeHead, OpenEntry};
 use mayfly_types::{Errno, OpenRef, limits::REQUEST_BYTES_MAX};
 use mayfly_wire::{Op, Operation, Reader, Request, Wire, Writer};
@@ -38,7 +38,7 @@ pub(crate) struct Scripted {
     script: Mutex<Script>,
     pub(crate) asked: Mutex<Vec<Op>>,
     /// Requests that were begun, by their numbers.
-    begun: Mutex<Vec<Vec<u8>>>,
+    pending: Mutex<Vec<Vec<u8>>>,
     /// How many were under way at a time.
     pub(crate) most: Mutex<usize>,
 }
@@ -53,25 +53,25 @@ impl Transport for Scripted {
         self.answer::<O, T>(&encoded(request), take)
     }
 
-    fn begin<'a, O: Operation<'a>>(&self, request: &O) -> Option<Begun> {
-        let mut begun = lock(&self.begun);
-        begun.push(encoded(request));
-        let under_way = begun.iter().filter(|request| !request.is_empty()).count();
+    fn begin<'a, O: Operation<'a>>(&self, request: &O) -> Option<Pending> {
+        let mut pending = lock(&self.pending);
+        pending.push(encoded(request));
+        let under_way = pending.iter().filter(|request| !request.is_empty()).count();
         let mut most = lock(&self.most);
         *most = under_way.max(*most);
-        Some(Begun { lane: 0, id: begun.len() as u64 - 1, at: 0 })
+        Some(Pending { lane: 0, id: pending.len() as u64 - 1, at: 0 })
     }
 
     fn finish<'a, O: Operation<'a>, T>(
         &self,
-        begun: Begun,
+        pending: Pending,
         take: impl for<'r> FnOnce(Answer<'r, O::Reply<'r>>) -> T,
     ) -> T {
-        let request = core::mem::take(&mut lock(&self.begun)[begun.id as usize]);
+        let request = core::mem::take(&mut lock(&self.pending)[pending.id as usize]);
         self.answer::<O, T>(&request, take)
     }
 
-    fn post<'a, O: Operation<'a>>(&self, request: &O) -> Result<(), Errno> {
+    fn send_unawaited<'a, O: Operation<'a>>(&self, request: &O) -> Result<(), Errno> {
         self.exchange(request, Patience::Deadline, |_| Ok(()))
     }
 }
@@ -135,8 +135,8 @@ pub(crate) fn client(
     script: impl FnMut(Request<'_>) -> Reply + Send + 'static,
 ) -> Client<Scripted, InPlace> {
     let script: Script = Box::new(script);
-    let (asked, begun, most) = Default::default();
-    let transport = Scripted { script: Mutex::new(script), asked, begun, most };
+    let (asked, pending, most) = Default::default();
+    let transport = Scripted { script: Mutex::new(script), asked, pending, most };
     let head = &zeroed::<NodeHead>(1)[0];
     let node = Node { head, opens: zeroed::<OpenEntry>(4), files: zeroed::<FileEntry>(4) };
     Client::new(transport, node, ObjectDirectory(directory), InPlace).expect("memory")

@@ -34,7 +34,7 @@ use crate::{
         state::{
             append::Noted,
             background::{Done, Work},
-            in_doubt::Begun,
+            in_doubt::StartedWrites,
             preparations::Preparations,
         },
     },
@@ -48,7 +48,7 @@ pub(crate) struct Files {
     /// The content of the small file that this request has opened for reading.
     pub(crate) opened_content: Option<Vec<u8>>,
     /// Writes that were begun and are perhaps not done.
-    pub(crate) in_doubt: Begun,
+    pub(crate) in_doubt: StartedWrites,
     /// The latest appends through the daemon to each object that is not settled, one for each
     /// lane.
     pub(crate) appends: HashMap<FileId, Vec<Noted>>,
@@ -76,7 +76,7 @@ impl Files {
         Files {
             opens: OpenTable::new(node, own, shards),
             opened_content: None,
-            in_doubt: Begun::default(),
+            in_doubt: StartedWrites::default(),
             appends: HashMap::default(),
             jobs,
             preparations: Preparations::default(),

@@ -30,21 +30,21 @@ fn written(head: &impl Serialize, body: &[u8]) -> Vec<u8> {
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let open = OpenRef { index: 3, generation: 7 };
-    let lent = Description { open, session: SessionId(2), lane: 1, request_id: 3 };
+    let proxied = Description { open, session: SessionId(2), lane: 1, request_id: 3 };
     let place = Resolved { at: At::Path(FileId(1), b"a/b".to_vec(), 5), follows: 1, restarts: 0 };
     let questions = [
         Question::Lookup { directory: FileId(1), name: b"name".to_vec(), upto: 5 },
         Question::Entries { directory: FileId(1), from: 0, until: 9, bytes_max: 4096 },
         Question::Drop { open, closed_by: Some(SessionId(2)), last: true },
         Question::Returned,
-        Question::Standing(vec![lent; 3]),
+        Question::Proxies(vec![proxied; 3]),
         Question::Space,
     ];
     let (session, op) = (SessionId(2), Op::Open as u16);
     let calls = [
         Call::Forward { to: 1, session, pid: 9, lane: 3, request_id: 4, op, place },
         Call::Cancel { session, request_id: 5 },
-        Call::Gone { session, pid: 9, successor: Some(SessionId(3)) },
+        Call::SessionEnded { session, pid: 9, successor: Some(SessionId(3)) },
         Call::Introduce { sessions: vec![(SessionId(1), 8), (session, 9)] },
     ];
     let asked = questions.map(|question| Call::Ask { from: 0, to: 1, question });

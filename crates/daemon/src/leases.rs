@@ -4,7 +4,7 @@
 //! A process that makes names in a directory gets it *delegated* (`delegation.rs`): it puts what
 //! it makes and removes into a submission ring (`submissions.rs`), and finds the names that are
 //! there in a name table (`name_table.rs`, `covered_directories.rs`). A process that opens files
-//! for reading is *lent* descriptions (`file_leases.rs`). A mount is told when bytes change of
+//! for reading is *leased* descriptions (`file_leases.rs`). A mount is told when bytes change of
 //! which its kernel keeps pages (`mounts.rs`).
 //!
 //! Invariants:

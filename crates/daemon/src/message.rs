@@ -70,7 +70,7 @@ pub(crate) fn request_in(op: Op, body: &Body) -> Result<Request<'_>, Malformed> 
     if let Some(bytes) = body.whole() {
         return Request::decode(op, bytes);
     }
-    // Nothing is lent but the bytes of a write.
+    // Nothing is shared but the bytes of a write.
     let (head, bytes) = body.pieces();
     let mut from = Reader::new(head);
     let WriteHead { open, offset, append, count } = WriteHead::decode(&mut from)?;
@@ -99,7 +99,7 @@ pub(crate) enum At {
     /// What is left of the path, from this directory, which is spread so far.
     Path(FileId, Vec<u8>, u64),
     /// To this file, through a name or by its identity; a slash followed.
-    File { id: FileId, slash: bool, named: bool },
+    File { id: FileId, slash: bool, by_name: bool },
     /// To the part of this file that has the bytes which it is about.
     Part(PartPlace),
 }
@@ -140,9 +140,9 @@ pub enum Question {
     /// Entries of a directory with cookies from `from` up to and without `until`.
     Entries { directory: FileId, from: u64, until: u64, bytes_max: u32 },
     /// Can these steps be done? If so they will be done, or released.
-    Prepare { operation: TransactionId, steps: Vec<Step> },
+    Prepare { transaction: TransactionId, steps: Vec<Step> },
     /// The steps were decided.
-    Apply { operation: TransactionId, wave: u8, steps: Vec<Step>, last: bool },
+    Apply { transaction: TransactionId, wave: u8, steps: Vec<Step>, last: bool },
     /// The steps will not be done.
     Release(TransactionId),
     /// Answered when what the operation met in its way is gone.
@@ -198,12 +198,12 @@ pub enum Question {
     Returned,
     /// For which of these descriptions at the sender does none at the receiver's node stand, and
     /// will none? Asked of the front of a node, which has all that do.
-    Standing(Vec<Description>),
+    Proxies(Vec<Description>),
     /// For whom do these processes wait at the receiver, to get locks, and to which shards has it
     /// sent requests of theirs that may wait?
     Waits { processes: Vec<Process> },
     /// Do these waits last, held up as they were when that was told?
-    Stand { delays: Vec<Delay> },
+    StillWaiting { delays: Vec<Delay> },
     /// The sender believes that this wait at the receiver can never end.
     Suspect { waiter: Process, wait: u64 },
     /// Mounts may keep pages of a file. Asked of who has it open.
@@ -229,12 +229,12 @@ impl Question {
             | Question::Space
             // Waits that are gone with a predecessor are made again, and looked at then.
             | Question::Waits { .. }
-            | Question::Stand { .. }
+            | Question::StillWaiting { .. }
             | Question::Suspect { .. }
             | Question::Mapped(_)
             | Question::Changed(_)
             | Question::Returned
-            | Question::Standing(_) => true,
+            | Question::Proxies(_) => true,
             Question::Lookup { .. }
             | Question::LinkTarget { .. }
             | Question::Directory(_)
@@ -405,7 +405,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_is_the_same_however_its_bytes_are_lent() {
+    fn a_write_is_the_same_however_its_bytes_are_leased() {
         let bytes = b"what is written";
         let open = OpenRef { index: 1, generation: 2 };
         let write = Write { open, offset: 3, append: false, bytes };
@@ -413,16 +413,19 @@ mod tests {
         let mut to = Writer::new(&mut room);
         write.encode(&mut to).unwrap();
         let used = to.used();
-        let (head, lent) = room[..used].split_at(used - bytes.len());
-        let body = |head: &[u8], lent: &[u8]| Body::new(head.to_vec(), lent.to_vec().into());
-        for body in [body(head, lent), body(&room[..used], b""), body(b"", &room[..used])] {
+        let (head, shared) = room[..used].split_at(used - bytes.len());
+        let body = |head: &[u8], shared: &[u8]| Body::new(head.to_vec(), shared.to_vec().into());
+        for body in [body(head, shared), body(&room[..used], b""), body(b"", &room[..used])] {
             assert_eq!(request_in(Op::Write, &body), Ok(Request::Write(write)));
         }
-        let bad =
-            [body(head, &lent[1..]), body(&head[1..], lent), body(&[head, b"x"].concat(), lent)];
+        let bad = [
+            body(head, &shared[1..]),
+            body(&head[1..], shared),
+            body(&[head, b"x"].concat(), shared),
+        ];
         for body in bad {
             assert_eq!(request_in(Op::Write, &body), Err(Malformed));
         }
-        assert_eq!(request_in(Op::Stat, &body(head, lent)), Err(Malformed));
+        assert_eq!(request_in(Op::Stat, &body(head, shared)), Err(Malformed));
     }
 }

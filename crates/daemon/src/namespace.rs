@@ -11,7 +11,7 @@
 //! - An operation checks everything before its first write. An error leaves nothing behind.
 //! - What this shard remembers of other shards' names is in `cache`, and what other shards
 //!   remember of names here is in `remembered`: whoever changes such a name tells them first.
-//! - `looked_up`, `touched` and `touched_record` are copies of records. Whatever writes a record
+//! - `found_file`, `touched` and `touched_record` are copies of records. Whatever writes a record
 //!   forgets its copy.
 
 pub(crate) mod attr;
@@ -44,7 +44,7 @@ use crate::{
     maps::HashMap,
     namespace::{
         dentry_cache::DentryCache,
-        state::{inode::Looked, removed::Removed, seats::Seats},
+        state::{inode::FoundFile, removed::Removed, seats::Seats},
     },
     shards::slots::ShardId,
 };
@@ -57,7 +57,7 @@ pub(crate) struct Namespace {
     pub(crate) remembered: HashMap<(FileId, Vec<u8>), Vec<u32>>,
     /// The last record that the walk of this request has found, so that it need not be read again.
     /// Whatever writes a record forgets it.
-    pub(crate) looked_up: Option<Looked>,
+    pub(crate) found_file: Option<FoundFile>,
     /// The key of a dentry, made where it stays.
     pub(crate) key: DentryKey,
     /// The directory in which a name was made or removed last, as its record has it. Whoever loads
@@ -82,7 +82,7 @@ impl Namespace {
         Namespace {
             cache: DentryCache::new(cached_dentries_max),
             remembered: HashMap::default(),
-            looked_up: None,
+            found_file: None,
             key: DentryKey::default(),
             touched: None,
             touched_record: (FileId::NONE, Vec::new()),

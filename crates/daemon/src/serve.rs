@@ -26,9 +26,11 @@ mod slow;
 mod tests;
 mod threads;
 
-pub use network::{carrier::Carrier, nodes::Nodes};
+pub use network::{nodes::Nodes, peer_network::PeerNetwork};
 pub use service::{Caller, Completion, Progress, Reached, Service};
-pub use sessions::{channel, event::Event, handover::Known, outside::Outside, releases};
+pub use sessions::{
+    channel, event::Event, handover::Known, host_environment::HostEnvironment, releases,
+};
 pub use threads::{
     idle::Waker,
     rounds::Ending,

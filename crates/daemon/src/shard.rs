@@ -22,9 +22,9 @@ pub(crate) mod alone;
 mod answer;
 mod idle;
 pub(crate) mod inspect;
-pub(crate) mod kept_bytes;
 mod life;
 mod recover;
+pub(crate) mod shared_body;
 pub(crate) mod state;
 mod step;
 pub(crate) mod task;
@@ -183,9 +183,9 @@ impl Shard {
     pub(crate) fn begin_request(&mut self, caller: Caller) {
         self.batch.requests += 1;
         self.now = self.clock.now();
-        self.namespace.looked_up = None;
+        self.namespace.found_file = None;
         self.files.opened_content = None;
-        self.doubts_go_on(caller);
+        self.end_in_doubt_behind(caller);
         if !self.files.unclaimed_opens.is_empty() {
             self.drop_unclaimed(caller);
         }
@@ -201,7 +201,7 @@ impl Shard {
             // What is closed was made before, and nobody waits for the answer.
             self.execute_ripe();
         } else {
-            self.execute_posted();
+            self.execute_submitted();
         }
         let mut to = Writer::new(body);
         self.files.in_doubt.runs(Some(caller));
@@ -235,7 +235,7 @@ impl Shard {
             },
         };
         self.end_run();
-        self.end_doubt_of(caller);
+        self.end_in_doubt_of(caller);
         Progress::Replied(errno.raw() as u32, 0)
     }
 
@@ -330,8 +330,8 @@ impl Shard {
             self.batch.counters_saved = self.counters;
         }
         let number = self.store.commit().map_err(|error| store_failed(&error))?;
-        self.posted_committed();
-        self.close_begun();
+        self.submissions_committed();
+        self.close_started();
         self.settle_names();
         let number = self.tagged(number);
         if !self.batch.uncommitted.is_empty() {
@@ -415,7 +415,7 @@ impl Shard {
             sessions: self.sessions.keys().filter(|session| origin(**session).is_none()).count()
                 as u32,
             open_files: sum(self.files.opens.count().into(), |row| &row.open_files) as u32
-                + self.lent_in_use() as u32,
+                + self.leased_in_use() as u32,
             locks: sum(self.locks.table.count() as u64, |row| &row.locks) as u32,
             files: sum(self.counters.files, |row| &row.files),
             directories: sum(self.counters.directories, |row| &row.directories),

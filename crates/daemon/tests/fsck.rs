@@ -287,7 +287,7 @@ fn parts_without_their_file_and_a_wrong_length_of_a_striped_file_are_found() {
     };
     assert_eq!(found(&facts).len(), 2);
     // They are on their way out: that alone is what stays.
-    facts.push((0, Fact::Mark(Mark { what: key::GONE, file: FileId(7), generation: 1 })));
+    facts.push((0, Fact::Mark(Mark { what: key::UNLINKED, file: FileId(7), generation: 1 })));
     assert_eq!(found(&facts).first().unwrap().0, Kind::Mark);
     let mut facts = two_nodes();
     facts.retain(|(shard, fact)| *shard == 0 || !matches!(fact, Fact::Object(_)));

@@ -21,15 +21,15 @@ use std::{
 use mayfly_daemon::{Numbering, Progress, Seams, Shard, Survivors, Totals};
 use mayfly_meta::{LmdbOptions, LmdbStore, MemoryStore, Store, TreeOptions, TreeStore};
 use mayfly_object::DirectoryStore;
-use mayfly_transport_shm::posts::RECORDS;
+use mayfly_transport_shm::submission_ring::RECORDS;
 use mayfly_types::OpenRef;
 use mayfly_wire::{
     Close, Open, Opened, Operation, Read, Reader, Stat, Target, Unlink, Walk, Wire, Write,
 };
 use support::{
-    Node, O_CREAT, O_RDWR, SESSION, TestClock, config,
-    posting::{make_as, post, posts as ring, remove, warm},
-    region, walk,
+    Node, O_CREAT, O_RDWR, SESSION, TestClock, config, region,
+    submitting::{make_as, remove, ring_at as ring, submit_create, warm},
+    walk,
 };
 
 const LIMIT_BYTES: u64 = 1 << 30;
@@ -149,23 +149,23 @@ fn operations() {
     }
 }
 
-/// What is posted in a row, with the process's own part, on the tree alone.
+/// What is submitted in a row, with the process's own part, on the tree alone.
 #[test]
 #[ignore = "a measurement"]
-fn posts() {
+fn submissions() {
     let mut node = Node::on_disk_in(config(), &memory());
-    let _until = posts_of(&mut node);
+    let _until = submissions_of(&mut node);
 }
 
-fn posts_of(node: &mut Node) -> ControlFlow<()> {
+fn submissions_of(node: &mut Node) -> ControlFlow<()> {
     node.mkdir("d").unwrap();
     let paths: Vec<String> = (0..files()).map(|number| format!("d/file{number}")).collect();
     let path = |number: u32| paths[number as usize].as_str();
     warm(node, "d");
     each("post a create", |number| {
         make_room(node);
-        // A segment of the table of names that is full is divided with a request.
-        let open = post(node, path(number))
+        // A segment of the name table that is full is divided with a request.
+        let open = submit_create(node, path(number))
             .unwrap_or_else(|| make_as(node, SESSION, path(number)).unwrap().0);
         if !ring(node, SESSION).withdraw(open) {
             node.close(open);
@@ -179,12 +179,12 @@ fn posts_of(node: &mut Node) -> ControlFlow<()> {
     })
 }
 
-/// Has what was posted executed, when the ring is full.
+/// Has what was submitted executed, when the ring is full.
 fn make_room(node: &mut Node) {
     if ring(node, SESSION).waiting() < RECORDS as u32 {
         return;
     }
-    node.region.head.ripe.store(node.region.head.posted.load(SeqCst), SeqCst);
+    node.region.head.ripe.store(node.region.head.submitted.load(SeqCst), SeqCst);
     while node.region.head.ripe.load(SeqCst) != 0 {
         node.core().idle_work();
         node.core().commit().unwrap();

@@ -22,7 +22,7 @@ use support::{
     Node, SESSION, config, config_of,
     crowd::{Crowd, Sent, sent},
     fsck,
-    posting::make_as,
+    submitting::make_as,
     walk,
 };
 

@@ -284,6 +284,6 @@ fn with_few_processors_long_reads_and_writes_of_memory_need_no_other_thread() {
         assert_eq!(node.submit(reader, &read, &mut []), Progress::Pending);
         let done = done(&mut node);
         assert_eq!(done.caller, reader, "round {round}");
-        assert_eq!(**done.body.lent(), *bytes);
+        assert_eq!(**done.body.shared(), *bytes);
     }
 }

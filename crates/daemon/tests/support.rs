@@ -8,10 +8,10 @@
 
 pub mod crowd;
 pub mod fsck;
-pub mod posting;
 mod records;
 mod several;
 mod slow;
+pub mod submitting;
 
 use std::{
     os::unix::fs::FileExt,

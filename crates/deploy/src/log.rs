@@ -25,7 +25,7 @@ use std::{
 
 pub(crate) use ear::Ear;
 pub use line::{Level, Line, Part};
-pub(crate) use reader::{Reader, Taken};
+pub(crate) use reader::{LogRead, Reader};
 
 /// The log in the run directory.
 pub(crate) const LOG_NAME: &str = "log";
@@ -171,7 +171,7 @@ mod tests {
         assert!(bytes(OLDER_NAME) < 2200 && bytes(LOG_NAME) < 2200);
         let mut reader = Reader::new(place.path());
         let mut lines = Vec::new();
-        while let Taken::Some(more) = reader.take(500) {
+        while let LogRead::Some(more) = reader.take(500) {
             lines.extend(more);
         }
         assert!(lines.len() > 30, "{} lines", lines.len());

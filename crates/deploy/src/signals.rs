@@ -31,7 +31,7 @@ pub(crate) fn outlive() -> Result<()> {
 ///
 /// # Errors
 /// What the kernel says.
-pub(crate) fn told_to_end() -> Result<UnixStream> {
+pub(crate) fn end_requests() -> Result<UnixStream> {
     let (told, teller) = UnixStream::pair()?;
     low_level::pipe::register(SIGTERM, teller).context("cannot listen for signals")?;
     Ok(told)

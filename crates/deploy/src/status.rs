@@ -15,7 +15,7 @@ use mayfly_fuse::Way;
 use mayfly_metrics::work::{Detail, Work};
 use mayfly_transport::{Answer, Patience, Transport};
 use mayfly_transport_shm::{
-    AttachOptions, Attachment, Earlier, attach, layout::Waiting, posts::Posts,
+    AttachOptions, Attachment, Earlier, attach, layout::Waiting, submission_ring::SubmissionRing,
 };
 use mayfly_types::Errno;
 use mayfly_wire::{Counters, Status};
@@ -148,8 +148,9 @@ struct Words {
 impl Words {
     fn of(attached: &Attachment, depth: Depth) -> Words {
         let node = attached.node;
-        let posted = node.posts.iter().map(Posts::count).map(u64::from).sum();
-        let posted_waiting = node.posts.iter().map(Posts::waiting).map(u64::from).sum();
+        let posted = node.submission_rings.iter().map(SubmissionRing::count).map(u64::from).sum();
+        let posted_waiting =
+            node.submission_rings.iter().map(SubmissionRing::waiting).map(u64::from).sum();
         let marks = node.head.sessions_pending.iter().map(|marks| marks.load(Relaxed).count_ones());
         let processes_waiting = marks.map(u64::from).sum();
         let (waits, activity) = (Waits::of(&node.head.waiting), Activity::of(node));

@@ -68,7 +68,7 @@ use ears::{Around, Ears};
 use images::Images;
 use lifeline::{Lifeline, Word};
 use line::{Handed, Line};
-use mounts::{Mounts, Said};
+use mounts::{MountEvent, Mounts};
 use sessions::Sessions;
 pub(crate) use watch::{Source, Watch};
 use watched::Watched;
@@ -87,7 +87,7 @@ struct Supervisor {
     watch: Watch,
     listener: OwnedFd,
     lifeline: Lifeline,
-    told: UnixStream,
+    end_requests: UnixStream,
     handed: Handed,
     region: &'static NodeRegion,
     sessions: Sessions,
@@ -171,8 +171,8 @@ impl Supervisor {
         watch.add(&lifeline, Source::Lifeline)?;
         let ears = Ears::new(&watch)?;
         signals::outlive()?;
-        let told = signals::told_to_end()?;
-        watch.add(&told, Source::Told)?;
+        let end_requests = signals::end_requests()?;
+        watch.add(&end_requests, Source::EndRequested)?;
         let mut supervisor = Supervisor {
             keep: config.keep,
             sessions: Sessions::new(config.instance, region),
@@ -191,7 +191,7 @@ impl Supervisor {
             watch,
             listener,
             lifeline,
-            told,
+            end_requests,
             handed: Handed { node, releases, net },
         };
         supervisor.start_daemon()?;
@@ -243,7 +243,7 @@ impl Supervisor {
                 self.hear_mount(number);
                 Ok(())
             }
-            Source::Told => self.told(),
+            Source::EndRequested => self.end_requested(),
             Source::Ear(number) => {
                 self.ears.hear(number);
                 Ok(())
@@ -275,8 +275,8 @@ impl Supervisor {
 
     /// The process that started the instance has got the signal too, and decides when the instance
     /// ends.
-    fn told(&mut self) -> Result<()> {
-        let _ = (&self.told).read(&mut [0; 64])?;
+    fn end_requested(&mut self) -> Result<()> {
+        let _ = (&self.end_requests).read(&mut [0; 64])?;
         if self.lifeline.is_closed() {
             log::warn("the instance ends, since somebody sent SIGTERM");
             self.end = Some(Ok(()));
@@ -370,18 +370,21 @@ impl Supervisor {
 
     fn hear_mount(&mut self, number: u32) {
         match self.mounts.hear(number, &self.watch) {
-            Said::Mounted { main: true } => self.lifeline.say("ready"),
-            Said::Failed { main: true, why } if self.config.options.access == "auto" => {
+            MountEvent::Mounted { main: true } => self.lifeline.say("ready"),
+            MountEvent::Failed { main: true, why } if self.config.options.access == "auto" => {
                 log::info(format_args!("{why}; only the preload library leads to the instance"));
                 mount_point::close(&self.config);
                 self.lifeline.say("ready");
             }
-            Said::Failed { main: true, why } => self.end = Some(Err(anyhow!("{why}"))),
-            Said::Ended { main: true } => {
+            MountEvent::Failed { main: true, why } => self.end = Some(Err(anyhow!("{why}"))),
+            MountEvent::Ended { main: true } => {
                 log::warn(format_args!("{} is not mounted any more", self.config.mount.display()));
                 mount_point::close(&self.config);
             }
-            Said::Nothing | Said::Mounted { .. } | Said::Failed { .. } | Said::Ended { .. } => {}
+            MountEvent::Nothing
+            | MountEvent::Mounted { .. }
+            | MountEvent::Failed { .. }
+            | MountEvent::Ended { .. } => {}
         }
     }
 

@@ -34,7 +34,7 @@ const WAITING_MAX: i32 = 64;
 /// How long one process may keep the others waiting.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-struct Kept {
+struct HeldFile {
     generation: u32,
     watch: i32,
     file: OwnedFd,
@@ -44,7 +44,7 @@ struct Keeper<'a> {
     /// The directory of slot files.
     slots: &'a Path,
     closes: OwnedFd,
-    files: HashMap<u32, Kept>,
+    files: HashMap<u32, HeldFile>,
 }
 
 /// Keeps files for the instance in `run_dir` until `stop` hangs up.
@@ -110,13 +110,13 @@ impl Keeper<'_> {
         let path = self.slots.join(open.index.to_string());
         let watch =
             inotify::add_watch(&self.closes, path, WatchFlags::CLOSE).map_err(|_| Errno::ENOENT)?;
-        self.files.insert(open.index, Kept { generation: open.generation, watch, file });
+        self.files.insert(open.index, HeldFile { generation: open.generation, watch, file });
         Ok(())
     }
 
     fn get(&self, open: OpenRef) -> Result<BorrowedFd<'_>, Errno> {
-        let kept = self.files.get(&open.index).filter(|kept| kept.generation == open.generation);
-        kept.map(|kept| kept.file.as_fd()).ok_or(Errno::ENOENT)
+        let held = self.files.get(&open.index).filter(|held| held.generation == open.generation);
+        held.map(|held| held.file.as_fd()).ok_or(Errno::ENOENT)
     }
 
     /// Closes the files of descriptions that have ended.
@@ -130,7 +130,7 @@ impl Keeper<'_> {
         }
         // With events lost, all are given up that nobody asked for yet; the others fail with EIO,
         // which is better than a file that stays open for good.
-        self.files.retain(|_, kept| !lost && !ended.contains(&kept.watch));
+        self.files.retain(|_, held| !lost && !ended.contains(&held.watch));
         for watch in ended {
             let _ = inotify::remove_watch(&self.closes, watch);
         }

@@ -35,7 +35,7 @@ impl Server {
         }
         let own = self.open_node(moved.id().0, lasting(flags))?;
         // Without a name: its own ones, if it has any, are looked up when somebody uses them.
-        self.nodes.told(&own.attr, FileId::ROOT, b"");
+        self.nodes.count_lookup(&own.attr, FileId::ROOT, b"");
         self.show(&own.attr);
         body.passing_entry(&own.attr);
         self.tell_opened(&own, flags, body);

@@ -69,7 +69,7 @@ pub enum Reason {
 
 /// An image in memory, and what it does not cover.
 #[derive(Debug)]
-pub struct Made {
+pub struct BuiltImage {
     /// The file's contents.
     pub bytes: Vec<u8>,
     /// Its header.
@@ -82,7 +82,7 @@ pub struct Made {
 ///
 /// # Errors
 /// When the file cannot be read or is not a library with one executable segment.
-pub fn make(path: &Path) -> Result<Made, Error> {
+pub fn make(path: &Path) -> Result<BuiltImage, Error> {
     let bytes = fs::read(path).map_err(|error| Error::Io(path.into(), error))?;
     make_from(&bytes).map_err(|why| Error::Unfit(path.into(), why))
 }
@@ -91,7 +91,7 @@ pub fn make(path: &Path) -> Result<Made, Error> {
 ///
 /// # Errors
 /// Says why the library cannot be patched.
-pub fn make_from(bytes: &[u8]) -> Result<Made, String> {
+pub fn make_from(bytes: &[u8]) -> Result<BuiltImage, String> {
     let library = elf::Library::parse(bytes)?;
     let code = sweep::sweep(&library);
     let plan = window::plan(&code);

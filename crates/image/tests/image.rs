@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use iced_x86::{Code, Decoder, DecoderOptions};
 use mayfly_image::format::{self, Header, PAGE_BYTES};
-use mayfly_image::maker::{self, Made, Reason};
+use mayfly_image::maker::{self, BuiltImage, Reason};
 use proptest::prelude::*;
 
 fn libraries() -> Vec<PathBuf> {
@@ -13,16 +13,16 @@ fn libraries() -> Vec<PathBuf> {
     libraries
 }
 
-fn area(made: &Made) -> &[u8] {
+fn area(made: &BuiltImage) -> &[u8] {
     &made.bytes[made.header.area_offset as usize..]
 }
 
-fn text(made: &Made) -> &[u8] {
+fn text(made: &BuiltImage) -> &[u8] {
     let start = made.header.text_offset as usize;
     &made.bytes[start..start + made.header.text_bytes as usize]
 }
 
-fn words(made: &Made, table: format::Table) -> Vec<u32> {
+fn words(made: &BuiltImage, table: format::Table) -> Vec<u32> {
     let bytes = &area(made)[table.offset as usize..][..4 * table.count as usize];
     bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect()
 }
@@ -66,7 +66,7 @@ fn every_trampoline_decodes_and_leads_back() {
     }
 }
 
-fn check_site(made: &Made, jump_at: usize) {
+fn check_site(made: &BuiltImage, jump_at: usize) {
     let header = &made.header;
     let jump_vaddr = header.text_vaddr + jump_at as u64;
     let jump =
@@ -102,7 +102,7 @@ fn check_site(made: &Made, jump_at: usize) {
     assert_eq!((syscalls, to_common), (1, 1));
 }
 
-fn points(made: &Made) -> Vec<u8> {
+fn points(made: &BuiltImage) -> Vec<u8> {
     let table = made.header.points;
     area(made)[table.offset as usize..][..8 * table.count as usize].to_vec()
 }

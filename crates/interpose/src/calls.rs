@@ -207,7 +207,7 @@ unsafe fn high(call: &mut Call) -> Outcome {
 /// As [`crate::dispatch`].
 unsafe fn on_mapped(call: &Call) -> Outcome {
     // SAFETY: passed on to the caller.
-    if let Some(mapped) = unsafe { mapping::map_lent(call) } {
+    if let Some(mapped) = unsafe { mapping::map_leased(call) } {
         return mapped;
     }
     match session::open_file(call.args[4] as i32) {

@@ -105,7 +105,7 @@ pub(crate) const ON_PATH_AT: &[usize] = &[
 ];
 
 /// Calls with other paths, with several descriptors, or on the process as a whole.
-const LOOKED_AT: &[usize] = &[
+const INSPECTED: &[usize] = &[
     // Paths.
     OPENAT2,
     RENAME,
@@ -277,7 +277,7 @@ const fn classes() -> [u8; CALLS_MAX] {
     put(&mut classes, WATCHED, PASS_WATCHED);
     put(&mut classes, ON_PATH, PATH_FIRST);
     put(&mut classes, ON_PATH_AT, PATH_SECOND);
-    put(&mut classes, LOOKED_AT, ALWAYS);
+    put(&mut classes, INSPECTED, ALWAYS);
     classes[MMAP] = DESCRIPTOR_FIFTH;
     classes
 }
@@ -293,7 +293,7 @@ mod tests {
     fn no_call_stands_in_two_lists() {
         let mut seen = [false; CALLS_MAX];
         let paths = ON_PATH.iter().chain(ON_PATH_AT);
-        let others = LOOKED_AT.iter().chain(WATCHED).chain(&[MMAP]);
+        let others = INSPECTED.iter().chain(WATCHED).chain(&[MMAP]);
         for call in ON_DESCRIPTOR.iter().chain(paths).chain(others) {
             assert!(!core::mem::replace(&mut seen[*call], true), "call {call} stands twice");
         }

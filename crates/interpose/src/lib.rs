@@ -79,7 +79,7 @@ pub fn descriptor_table() -> *const u32 {
 /// While this word is not zero, calls of the watched classes ([`class::PASS_WATCHED`]) are looked
 /// at too. Read by the filter in the trampolines.
 pub fn watched_word() -> *const u32 {
-    descriptors::kept::word()
+    descriptors::closed_number::word()
 }
 
 /// Is `call` a fork, to be issued by the caller between [`before_fork`] and the drop of what that
@@ -130,11 +130,11 @@ pub unsafe fn dispatch(call: &mut Call) -> Outcome {
 /// As [`dispatch`].
 #[inline(never)]
 pub unsafe fn dispatch_slowly(call: &mut Call) -> Outcome {
-    descriptors::kept::before(call);
+    descriptors::closed_number::before(call);
     // SAFETY: passed on to the caller.
     let outcome = unsafe { calls::dispatch(call) };
     if outcome == Outcome::Pass {
-        descriptors::kept::give_up();
+        descriptors::closed_number::give_up();
     }
     if report::is_on() {
         report::count(call, outcome);

@@ -7,7 +7,7 @@ use mayfly_sys::{Errno, number, text::PathText};
 
 pub(crate) mod counters;
 
-use counters::{COUNTS, ERRORS, KEPT, NAMES, UNSERVED};
+use counters::{COUNTS, ERRORS, NAMES, STANDARD_ERROR, UNSERVED};
 pub(crate) use counters::{Reason, is_on, note, turn_on};
 
 use crate::{
@@ -100,7 +100,7 @@ pub(crate) fn write(text: &[u8]) {
         // Standard error may be a file of the instance.
         let outcome = on_ours(&write, |call| data::transfer(call));
         if outcome == Outcome::Pass && issue(&write) < 0 {
-            write.args[0] = KEPT.load(Ordering::Relaxed) as usize;
+            write.args[0] = STANDARD_ERROR.load(Ordering::Relaxed) as usize;
             issue(&write);
         }
     }

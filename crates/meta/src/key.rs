@@ -46,10 +46,10 @@ pub const APPLIED: u8 = b'P';
 /// First byte of what a server keeps of its part of a file.
 pub const PART: u8 = b'T';
 /// First byte of the mark that parts of a file that is gone are to be removed.
-pub const GONE: u8 = b'Q';
+pub const UNLINKED: u8 = b'Q';
 
 /// First byte of the note of who made a file whose name is another shard's.
-pub const MADE: u8 = b'C';
+pub const PENDING_CREATE: u8 = b'C';
 
 /// First byte of the answer to the last request of a process of another node.
 pub const ANSWER: u8 = b'R';
@@ -196,16 +196,16 @@ pub fn doomed(file: FileId, generation: u32) -> Vec<u8> {
 
 /// Key of the mark that parts of generation `generation` of `file` are to be removed.
 #[must_use]
-pub fn gone(file: FileId, generation: u32) -> Vec<u8> {
-    let mut key = numbered(GONE, file).to_vec();
+pub fn unlinked(file: FileId, generation: u32) -> Vec<u8> {
+    let mut key = numbered(UNLINKED, file).to_vec();
     key.extend_from_slice(&generation.to_be_bytes());
     key
 }
 
 /// File and generation of such a key.
 #[must_use]
-pub fn split_gone(key: &[u8]) -> Option<(FileId, u32)> {
-    split_generation(GONE, key)
+pub fn split_unlinked(key: &[u8]) -> Option<(FileId, u32)> {
+    split_generation(UNLINKED, key)
 }
 
 /// The object that such a key is about.

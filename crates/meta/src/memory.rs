@@ -15,7 +15,7 @@ use crate::{KEY_BYTES_MAX, Scan, Store, StoreError};
 type Tree = BTreeMap<Vec<u8>, Vec<u8>>;
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Committed {
     tree: Tree,
     transaction: u64,
     fail_next_commit: bool,
@@ -23,7 +23,7 @@ struct Kept {
 
 /// What is left when the store is gone.
 #[derive(Debug, Clone, Default)]
-pub struct MemoryDisk(Arc<Mutex<Kept>>);
+pub struct MemoryDisk(Arc<Mutex<Committed>>);
 
 impl MemoryDisk {
     /// Lets the next commit fail, as a full or broken disk would.

@@ -14,7 +14,7 @@ mod xattrs;
 
 pub use inode::{Content, DirectoryNode, Inode, Layout, Origin, Policy};
 pub use intent::{Intent, Member, Spread};
-pub use part::{Gone, Part, PendingCut};
+pub use part::{Part, PendingCut, Unlinked};
 pub use small::{
     Append, BirthKey, Counters, HeldLock, Instance, SlotRanges, decode_locks, encode_locks,
 };

@@ -140,7 +140,7 @@ impl Bucket {
         if self.prefix.as_ref().is_empty() {
             return None;
         }
-        let (_, listed) = self.kept(&self.prefix).ok()?;
+        let (_, listed) = self.metadata(&self.prefix).ok()?;
         Some((self.prefix.clone(), listed))
     }
 
@@ -257,25 +257,25 @@ impl Bucket {
 
     /// The content of an object that is not longer than a part, unless it has changed since it was
     /// listed; and what its metadata says of the file that it was.
-    pub(crate) fn get(&self, key: &Key, bytes: u64) -> Result<(Vec<u8>, Kept), Problem> {
+    pub(crate) fn get(&self, key: &Key, bytes: u64) -> Result<(Vec<u8>, ObjectMetadata), Problem> {
         self.runtime.block_on(async {
             let of = |error: Error| problem("get the object", &error);
             let got = self.store.get(key).await.map_err(of)?;
             if got.meta.size != bytes {
                 return Err(Problem::Changing);
             }
-            let kept = Kept::of(&got.attributes);
-            Ok((got.bytes().await.map_err(of)?.into(), kept))
+            let metadata = ObjectMetadata::of(&got.attributes);
+            Ok((got.bytes().await.map_err(of)?.into(), metadata))
         })
     }
 
     /// What the metadata of an object says of the file that it was, and when it was put there.
-    pub(crate) fn kept(&self, key: &Key) -> Result<(Kept, Listed), Problem> {
+    pub(crate) fn metadata(&self, key: &Key) -> Result<(ObjectMetadata, Listed), Problem> {
         let options = object_store::GetOptions { head: true, ..Default::default() };
         let got = self.runtime.block_on(self.store.get_opts(key, options));
         let got = got.map_err(|error| problem("look at the object", &error))?;
         let listed = Listed { bytes: got.meta.size, put: put_at(&got.meta) };
-        Ok((Kept::of(&got.attributes), listed))
+        Ok((ObjectMetadata::of(&got.attributes), listed))
     }
 }
 
@@ -298,13 +298,13 @@ impl Listing {
 
 /// What is kept of a file in the metadata of its object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Kept {
+pub(crate) struct ObjectMetadata {
     pub(crate) modified: Option<Moment>,
     pub(crate) mode: Option<u32>,
 }
 
-impl Kept {
-    fn of(attributes: &Attributes) -> Kept {
+impl ObjectMetadata {
+    fn of(attributes: &Attributes) -> ObjectMetadata {
         let text = |name: &'static str| {
             attributes.get(&Attribute::Metadata(name.into())).map(|value| value.as_ref().to_owned())
         };
@@ -314,7 +314,7 @@ impl Kept {
             Some((seconds.parse().ok()?, digits.parse().ok().filter(|part| *part >= 0)?))
         });
         let mode = text(MODE).and_then(|digits| u32::from_str_radix(&digits, 8).ok());
-        Kept { modified, mode: mode.map(|mode| mode & 0o777) }
+        ObjectMetadata { modified, mode: mode.map(|mode| mode & 0o777) }
     }
 }
 
@@ -374,11 +374,11 @@ mod tests {
     #[test]
     fn what_is_kept_of_a_file_is_read_again() {
         let stat = Stat { mode: 0o640, modified: (12, 34), ..Stat::unseen() };
-        let kept = Kept::of(&attributes(&stat));
-        assert_eq!(kept, Kept { modified: Some((12, 34)), mode: Some(0o640) });
+        let metadata = ObjectMetadata::of(&attributes(&stat));
+        assert_eq!(metadata, ObjectMetadata { modified: Some((12, 34)), mode: Some(0o640) });
         let other = |text: &'static str| {
             let pair = (Attribute::Metadata(TIME.into()), text);
-            Kept::of(&[pair].into_iter().collect()).modified
+            ObjectMetadata::of(&[pair].into_iter().collect()).modified
         };
         assert_eq!(other("7.5"), Some((7, 500_000_000)));
         assert_eq!(other("7"), Some((7, 0)));

@@ -38,7 +38,7 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(30 * 24 * 3600);
 const BYTES_MAX: u64 = 1 << 20;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Kept {
+struct Saved {
     stage: u64,
     /// When each destination was begun, by the bytes of its path in hexadecimal digits.
     began: BTreeMap<String, Moment>,
@@ -49,7 +49,7 @@ struct Kept {
 pub struct Journal {
     /// None when nothing is kept.
     file: Option<(Flock<File>, PathBuf)>,
-    kept: Kept,
+    saved: Saved,
     is_resumed: bool,
     parts: Option<Arc<DoneParts>>,
 }
@@ -74,7 +74,7 @@ impl Journal {
     /// Nothing is kept: a stage that is killed begins anew.
     #[must_use]
     pub fn none() -> Journal {
-        Journal { file: None, kept: Kept::new(), is_resumed: false, parts: None }
+        Journal { file: None, saved: Saved::new(), is_resumed: false, parts: None }
     }
 
     /// The journal in `directory` of the stage that `what` describes; with `restart` what an
@@ -107,17 +107,17 @@ impl Journal {
         // What was cut short by a crash is as good as none.
         let earlier = serde_json::from_slice(&text).ok().filter(|_| !restart);
         let is_resumed = earlier.is_some();
-        let kept = earlier.unwrap_or_else(Kept::new);
+        let saved = earlier.unwrap_or_else(Saved::new);
         let parts = DoneParts::open(path.with_extension("parts"), !is_resumed)?;
         let file = Some((file, path.to_owned()));
-        let mut journal = Journal { file, kept, is_resumed, parts: Some(Arc::new(parts)) };
+        let mut journal = Journal { file, saved, is_resumed, parts: Some(Arc::new(parts)) };
         journal.write()?;
         Ok(journal)
     }
 
     fn write(&mut self) -> io::Result<()> {
         let Some((file, _)) = &mut self.file else { return Ok(()) };
-        let text = serde_json::to_vec(&self.kept)?;
+        let text = serde_json::to_vec(&self.saved)?;
         file.rewind()?;
         file.write_all(&text)?;
         file.set_len(text.len() as u64)
@@ -131,7 +131,7 @@ impl Journal {
 
     /// The number in the stage's temporary names.
     pub(crate) fn stage(&self) -> u64 {
-        self.kept.stage
+        self.saved.stage
     }
 
     /// Which parts of large files are done.
@@ -148,10 +148,10 @@ impl Journal {
         self.file.as_ref()?;
         let bytes = destination.as_os_str().as_bytes();
         let key: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        if let Some(began) = self.kept.began.get(&key) {
+        if let Some(began) = self.saved.began.get(&key) {
             return Some(*began);
         }
-        self.kept.began.insert(key, now()?);
+        self.saved.began.insert(key, now()?);
         // Without it the next try copies everything again.
         let _ = self.write();
         None
@@ -182,9 +182,9 @@ fn forget(directory: &Path) {
     }
 }
 
-impl Kept {
-    fn new() -> Kept {
-        Kept { stage: RandomState::new().build_hasher().finish(), ..Kept::default() }
+impl Saved {
+    fn new() -> Saved {
+        Saved { stage: RandomState::new().build_hasher().finish(), ..Saved::default() }
     }
 }
 

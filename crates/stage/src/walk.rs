@@ -54,7 +54,7 @@ use crate::{
 };
 
 /// Watchers are told so often how far it is.
-const TOLD_EVERY: Duration = Duration::from_millis(200);
+const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 /// Files that are open for writing, and waited for, are looked at so often.
 const ASKED_EVERY: Duration = Duration::from_millis(200);
 /// Who waits for them sees so soon that the stage was ended.
@@ -171,7 +171,7 @@ impl Stager<'_> {
         thread::scope(|scope| {
             let teller = scope.spawn(|| {
                 while !over.load(Relaxed) {
-                    thread::park_timeout(TOLD_EVERY);
+                    thread::park_timeout(PROGRESS_EVERY);
                     self.notes.progress(&remote::shares(workers.iter().copied()));
                 }
             });

@@ -74,7 +74,7 @@ pub struct Moment {
 /// How to learn the moment: some processors tell their number with the counter, by RDTSCP.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Moments {
-    told: bool,
+    has_processor: bool,
 }
 
 impl Moments {
@@ -83,29 +83,29 @@ impl Moments {
     pub fn find() -> Moments {
         const RDTSCP: u32 = 1 << 27;
         // Every processor with 64-bit mode has that leaf.
-        Moments { told: core::arch::x86_64::__cpuid(0x8000_0001).edx & RDTSCP != 0 }
+        Moments { has_processor: core::arch::x86_64::__cpuid(0x8000_0001).edx & RDTSCP != 0 }
     }
 
-    /// Takes somebody's word for what [`Moments::tells_processor`] would say.
+    /// Takes somebody's word for what [`Moments::has_processor`] would say.
     ///
     /// # Safety
-    /// `told` only when a processor of this machine has said so.
+    /// `has_processor` only when a processor of this machine has said so.
     #[must_use]
-    pub unsafe fn known(told: bool) -> Moments {
-        Moments { told }
+    pub unsafe fn known(has_processor: bool) -> Moments {
+        Moments { has_processor }
     }
 
     /// Is the number of the processor told?
     #[must_use]
-    pub fn tells_processor(self) -> bool {
-        self.told
+    pub fn has_processor(self) -> bool {
+        self.has_processor
     }
 
     /// Now and here.
     #[inline]
     #[must_use]
     pub fn now(self) -> Moment {
-        if !self.told {
+        if !self.has_processor {
             return Moment { cycles: cycles(), processor: 0 };
         }
         let mut place = 0;

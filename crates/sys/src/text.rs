@@ -6,7 +6,7 @@
 //! one thread uses the same few pages again and again.
 //!
 //! A child of vfork that becomes another program never gives its pages back. While such children
-//! may exist ([`lend`]) the word of a page holds the process id, and [`reclaim`] frees what
+//! may exist ([`share`]) the word of a page holds the process id, and [`reclaim`] frees what
 //! strangers left.
 
 use core::{
@@ -24,11 +24,11 @@ const TAKEN: u32 = u32::MAX;
 
 static POOL: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 static WORDS: [AtomicU32; PAGES] = [const { AtomicU32::new(0) }; PAGES];
-static LENT: AtomicU32 = AtomicU32::new(0);
+static SHARERS: AtomicU32 = AtomicU32::new(0);
 
 /// From now on other processes may run in this memory, `count` at most.
-pub fn lend(count: u32) {
-    LENT.store(count, Ordering::Release);
+pub fn share(count: u32) {
+    SHARERS.store(count, Ordering::Release);
 }
 
 /// Frees the pages of processes other than `owner`, which are gone.
@@ -59,7 +59,7 @@ fn pool() -> Result<NonNull<u8>, Errno> {
 
 fn take_page() -> Result<NonNull<u8>, Errno> {
     let pool = pool()?;
-    let mark = if LENT.load(Ordering::Acquire) == 0 { TAKEN } else { ids::process_id() };
+    let mark = if SHARERS.load(Ordering::Acquire) == 0 { TAKEN } else { ids::process_id() };
     for (index, word) in WORDS.iter().enumerate() {
         if word.load(Ordering::Relaxed) == 0
             && word.compare_exchange(0, mark, Ordering::Acquire, Ordering::Relaxed).is_ok()

@@ -5,7 +5,7 @@
 //! ```text
 //! FREE ─claim→ CLAIMED ─submit→ REQUEST ─daemon→ REPLY ─release→ FREE
 //!                                  └─deadline→ ABANDONED ─daemon→ FREE
-//!                 └─post→ POSTED ─daemon→ FREE
+//!                 └─submit→ ASYNCHRONOUS ─daemon→ FREE
 //! ```
 //!
 //! Which thread claims which lane does not matter; threads begin their search at different places,
@@ -13,7 +13,7 @@
 //! signal handler that interrupted it: the inner call simply takes another lane.
 
 mod lanes;
-mod posting;
+mod submission;
 mod wait;
 
 use core::sync::atomic::{
@@ -25,7 +25,7 @@ use mayfly_sys::{
     arch::{Moment, Moments},
     process,
 };
-use mayfly_transport::{Answer, Begun, Patience, Transport};
+use mayfly_transport::{Answer, Patience, Pending, Transport};
 use mayfly_types::{
     Errno, OpenRef,
     limits::{LANES, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, SESSIONS_MAX},
@@ -36,11 +36,11 @@ use mayfly_wire::{
 };
 
 use crate::{
+    file_leases::SessionLeases,
     layout::{
-        LANE_POSTED, LANE_REQUEST, Lane, LaneBuffers, NodeRegion, PROCESSORS_TELL, SessionHead,
-        SessionRegion,
+        LANE_ASYNCHRONOUS, LANE_REQUEST, Lane, LaneBuffers, NodeRegion, PROCESSORS_READABLE,
+        SessionHead, SessionRegion,
     },
-    lent::Lent,
     spin::{PLACE_CYCLES, REPLY_CYCLES, Spin, Yield},
     tally::Tally,
 };
@@ -60,8 +60,8 @@ pub struct ShmTransport {
     spin_for_place: Spin,
     yields: Yield,
     moments: Moments,
-    /// A thread is posting.
-    posting: AtomicBool,
+    /// A thread is submitting.
+    submitting: AtomicBool,
 }
 
 /// A request that was handed over.
@@ -81,10 +81,10 @@ unsafe impl Send for ShmTransport {}
 unsafe impl Sync for ShmTransport {}
 
 impl ShmTransport {
-    /// What the daemon lends this session.
+    /// What the daemon leases this session.
     #[must_use]
-    pub fn lent(&self) -> Option<&'static Lent> {
-        self.node.lent.get(self.id as usize)
+    pub fn file_leases(&self) -> Option<&'static SessionLeases> {
+        self.node.file_leases.get(self.id as usize)
     }
 
     /// What this session does is counted there.
@@ -111,11 +111,12 @@ impl ShmTransport {
         let id = unsafe { &(*session).head }.session.load(Relaxed) % SESSIONS_MAX;
         // SAFETY: who made the region asked a processor of this machine, and no other value than
         // that one is taken for the answer.
-        let moments =
-            unsafe { Moments::known(node.head.processors_tell.load(Relaxed) == PROCESSORS_TELL) };
+        let moments = unsafe {
+            Moments::known(node.head.processors_readable.load(Relaxed) == PROCESSORS_READABLE)
+        };
         // A process that may run on one processor only is not alone when it can tell whether the
         // daemon runs on another one.
-        let alone = !moments.tells_processor() && process::processors() < 2;
+        let alone = !moments.has_processor() && process::processors() < 2;
         ShmTransport {
             node,
             session,
@@ -125,7 +126,7 @@ impl ShmTransport {
             spin_for_place: Spin::new(alone, PLACE_CYCLES),
             yields: Yield::new(),
             moments,
-            posting: AtomicBool::new(false),
+            submitting: AtomicBool::new(false),
         }
     }
 
@@ -260,7 +261,7 @@ impl Transport for ShmTransport {
         taken
     }
 
-    fn begin<'a, O: Operation<'a>>(&self, request: &O) -> Option<Begun> {
+    fn begin<'a, O: Operation<'a>>(&self, request: &O) -> Option<Pending> {
         if self.node.is_lost() {
             return None;
         }
@@ -269,15 +270,15 @@ impl Transport for ShmTransport {
         let at = self.moments.now();
         let bytes = self.encode(lane, id, at, request).inspect_err(|_| self.release(lane)).ok()?;
         self.submit(lane, id, at, bytes, LANE_REQUEST);
-        Some(Begun { lane, id, at: at.cycles })
+        Some(Pending { lane, id, at: at.cycles })
     }
 
     fn finish<'a, O: Operation<'a>, T>(
         &self,
-        begun: Begun,
+        pending: Pending,
         take: impl for<'r> FnOnce(Answer<'r, O::Reply<'r>>) -> T,
     ) -> T {
-        let Begun { lane, id, at } = begun;
+        let Pending { lane, id, at } = pending;
         // Some time has passed since it was sent: where the daemon was does not matter any more.
         let submitted = Submitted { lane, id, at: self.moments.now(), woken: true };
         if let Err(errno) = self.wait(&submitted, Patience::Deadline) {
@@ -289,7 +290,7 @@ impl Transport for ShmTransport {
         taken
     }
 
-    fn post<'a, O: Operation<'a>>(&self, request: &O) -> Result<(), Errno> {
+    fn send_unawaited<'a, O: Operation<'a>>(&self, request: &O) -> Result<(), Errno> {
         if self.node.is_lost() {
             return Err(Errno::EIO);
         }
@@ -297,23 +298,23 @@ impl Transport for ShmTransport {
         let id = self.head().last_request_id.fetch_add(1, Relaxed) + 1;
         let at = self.moments.now();
         let bytes = self.encode(lane, id, at, request).inspect_err(|_| self.release(lane))?;
-        self.submit(lane, id, at, bytes, LANE_POSTED);
+        self.submit(lane, id, at, bytes, LANE_ASYNCHRONOUS);
         Ok(())
     }
 
-    fn post_create(&self, open: &Open<'_>) -> Option<OpenRef> {
-        self.post_in_ring(open)
+    fn submit_create(&self, open: &Open<'_>) -> Option<OpenRef> {
+        self.submit_create_in_ring(open)
     }
 
-    fn post_removal(&self, unlink: &Unlink<'_>) -> bool {
-        self.post_removal_in_ring(unlink)
+    fn submit_removal(&self, unlink: &Unlink<'_>) -> bool {
+        self.submit_removal_in_ring(unlink)
     }
 
-    fn post_directory(&self, make: &MakeDirectory<'_>) -> bool {
-        self.post_directory_in_ring(make)
+    fn submit_directory(&self, make: &MakeDirectory<'_>) -> bool {
+        self.submit_directory_in_ring(make)
     }
 
-    fn post_content(
+    fn submit_content(
         &self,
         open: OpenRef,
         at: u64,

@@ -18,13 +18,13 @@
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::{
-    lent::Lent,
-    posts::{Posts, RINGS, names::Tables},
+    file_leases::SessionLeases,
+    submission_ring::{RINGS, SubmissionRing, name_table::NameTables},
     tally::{OPS, Tally, Timeline, Waits},
 };
 use mayfly_types::limits::{
-    BEGUN_MAX, FILES_OPEN_MAX, LANES, NAME_BYTES_MAX, OPEN_FILES_MAX, REPLY_BYTES_MAX,
-    REQUEST_BYTES_MAX, SESSIONS_MAX, SHARDS_MAX,
+    FILES_OPEN_MAX, LANES, NAME_BYTES_MAX, OPEN_FILES_MAX, REPLY_BYTES_MAX, REQUEST_BYTES_MAX,
+    SESSIONS_MAX, SHARDS_MAX, STARTED_WRITES_MAX,
 };
 use mayfly_wire::Op;
 
@@ -46,9 +46,9 @@ pub const DAEMON_LOST: u32 = 3;
 /// clients', and serves as soon as it is there.
 pub const ON_THE_WAY: u32 = u32::MAX;
 
-/// In [`NodeHead::processors_tell`]: a value that does not get there by accident, since a process
-/// that takes it for true executes an instruction that not every processor has.
-pub const PROCESSORS_TELL: u32 = 0x5043_5354; // "TSCP"
+/// In [`NodeHead::processors_readable`]: a value that does not get there by accident, since a
+/// process that takes it for true executes an instruction that not every processor has.
+pub const PROCESSORS_READABLE: u32 = 0x5043_5354; // "TSCP"
 
 /// Head of the node region.
 #[repr(C, align(4096))]
@@ -74,8 +74,8 @@ pub struct NodeHead {
     /// Processor on which the thread that takes requests runs, its number plus one; 0: not known;
     /// or [`ON_THE_WAY`].
     pub daemon_processor: AtomicU32,
-    /// [`PROCESSORS_TELL`] when threads can ask where they run without the kernel.
-    pub processors_tell: AtomicU32,
+    /// [`PROCESSORS_READABLE`] when threads can ask where they run without the kernel.
+    pub processors_readable: AtomicU32,
     /// Not 0 while somebody may watch files of the instance with inotify
     /// ([`mayfly_types::mirror`]).
     pub watched: AtomicU32,
@@ -84,7 +84,7 @@ pub struct NodeHead {
     /// Nanoseconds of 2³² cycles of the processors' counter; 0: not known yet.
     pub cycles_ns: AtomicU64,
     /// What is written above is written rarely, what follows with each request.
-    pub apart: [AtomicU32; 16],
+    pub padding: [AtomicU32; 16],
     /// Which words of `sessions_pending` are not zero.
     pub pending_summary: AtomicU64,
     /// Sessions with a request that the daemon has not seen, a bit each.
@@ -95,7 +95,7 @@ pub struct NodeHead {
     /// sleeper whom nobody wakes.
     pub daemon_wakes: AtomicU32,
     /// Only the daemon writes what follows, and nobody looks but for people.
-    pub apart_from_wakes: [AtomicU32; 13],
+    pub padding_after_wakes: [AtomicU32; 13],
     /// How its waiting went.
     pub waiting: Waiting,
     /// When the node began, by the processors' counter.
@@ -105,11 +105,11 @@ pub struct NodeHead {
     /// Open file descriptions that may write. The daemon counts, the supervisor sets it to 0 before
     /// the next daemon counts anew.
     pub writers: AtomicU32,
-    /// What is posted is looked at by everybody.
-    pub apart_from_waiting: [AtomicU32; 3],
+    /// What is submitted is looked at by everybody.
+    pub padding_after_waiting: [AtomicU32; 3],
     /// Rings that have records which were not executed and committed, a bit each
-    /// ([`crate::posts`]).
-    pub posted: AtomicU64,
+    /// ([`crate::submission_ring`]).
+    pub submitted: AtomicU64,
     /// Those in which the daemon finds something that it should not put off.
     pub ripe: AtomicU64,
 }
@@ -148,16 +148,16 @@ pub const OPEN_PRIVATE: u32 = 1;
 pub const OPEN_SHARING: u32 = 2;
 /// Its life time is that of the kernel's open file description of the slot file `ofd/<index>`.
 pub const OPEN_SHARED: u32 = 3;
-/// Set aside for what a process posts ([`crate::posts`]).
+/// Set aside for what a process submits ([`crate::submission_ring`]).
 pub const OPEN_PROMISED: u32 = 4;
-/// Lent to the process of `session`, which reads no file by it now ([`crate::lent`]).
-pub const OPEN_LENT: u32 = 5;
+/// Leased to the process of `session`, which reads no file by it now ([`crate::file_leases`]).
+pub const OPEN_LEASED: u32 = 5;
 /// A thread of that process is taking it into use, or out of it.
-pub const OPEN_LENT_BUSY: u32 = 6;
+pub const OPEN_LEASED_BUSY: u32 = 6;
 /// That process reads the file `id` by it.
-pub const OPEN_LENT_USED: u32 = 7;
+pub const OPEN_LEASED_USED: u32 = 7;
 /// The daemon is making a description of its own of it.
-pub const OPEN_LENT_TAKEN: u32 = 8;
+pub const OPEN_LEASED_RECALLED: u32 = 8;
 
 /// In `OpenEntry::flags`: the description's offset is that of an open file of the kernel's mount,
 /// whose descriptor is kept for it ([`crate::keeper`]). Never taken back.
@@ -235,12 +235,12 @@ pub struct KeyEntry {
     pub name: [AtomicU32; NAME_BYTES_MAX.div_ceil(4)],
 }
 
-/// In [`Begun::done`]: it is under way.
-pub const BEGUN: u32 = 0;
+/// In [`StartedWrite::done`]: it is under way.
+pub const WRITE_STARTED: u32 = 0;
 /// The same, to a part of a striped file.
-pub const BEGUN_PART: u32 = u32::MAX;
+pub const WRITE_STARTED_PART: u32 = u32::MAX;
 /// The same, of bytes that the file's home appends to such a part.
-pub const BEGUN_APPEND: u32 = u32::MAX - 1;
+pub const WRITE_STARTED_APPEND: u32 = u32::MAX - 1;
 /// They are there.
 pub const APPENDED: u32 = u32::MAX - 2;
 
@@ -248,7 +248,7 @@ pub const APPENDED: u32 = u32::MAX - 2;
 /// process of another node until that lane goes on, and one of a file's home until the append is
 /// over. The daemon may die before it is done, and before its answer has arrived.
 #[repr(C)]
-pub struct Begun {
+pub struct StartedWrite {
     /// The file; 0: none.
     pub file: AtomicU64,
     /// Who asked for it: the request,
@@ -257,7 +257,8 @@ pub struct Begun {
     pub session: AtomicU32,
     /// and its lane.
     pub lane: AtomicU32,
-    /// `BEGUN*`; [`APPENDED`]; 1: it is done; otherwise it failed, with this error number plus one.
+    /// `WRITE_STARTED*`; [`APPENDED`]; 1: it is done; otherwise it failed, with this error number
+    /// plus one.
     pub done: AtomicU32,
     /// Bytes that were written, when it is done, or were appended so far,
     pub count: AtomicU32,
@@ -276,14 +277,14 @@ pub struct NodeRegion {
     pub files: [FileEntry; FILES_OPEN_MAX as usize],
     /// Their record keys.
     pub keys: [KeyEntry; FILES_OPEN_MAX as usize],
-    /// Operations that nobody waits for.
-    pub posts: [Posts; RINGS],
+    /// The submission rings, for asynchronous operations.
+    pub submission_rings: [SubmissionRing; RINGS],
     /// The names of the directories that are delegated.
-    pub names: Tables,
-    /// Descriptions that are lent, by session.
-    pub lent: [Lent; SESSIONS_MAX as usize],
+    pub name_tables: NameTables,
+    /// Descriptions that are leased, by session.
+    pub file_leases: [SessionLeases; SESSIONS_MAX as usize],
     /// Writes that were begun, by shard. Only the daemon looks.
-    pub begun: [[Begun; BEGUN_MAX]; SHARDS_MAX as usize],
+    pub started_writes: [[StartedWrite; STARTED_WRITES_MAX]; SHARDS_MAX as usize],
     /// What was done, by shard.
     pub done: [Done; SHARDS_MAX as usize],
     /// What went to other nodes and came from them.
@@ -300,8 +301,8 @@ pub struct NodeRegion {
 pub const KINDS: usize = OPS;
 /// Error numbers that are counted each for itself: one more than the kernel's greatest.
 pub const ERRORS: usize = 134;
-/// Kinds of posted records ([`crate::posts`]) that are counted: a file, a directory, the removal of
-/// a name, and that of a directory.
+/// Kinds of submitted records ([`crate::submission_ring`]) that are counted: a file, a directory,
+/// the removal of a name, and that of a directory.
 pub const RECORD_KINDS: usize = 4;
 
 /// What a request waited for that the daemon could not answer at once.
@@ -335,7 +336,7 @@ pub struct Done {
     pub refusals: [AtomicU64; KINDS],
     /// The same, by error number.
     pub errors: [AtomicU64; ERRORS],
-    /// Executed records of what nobody waits for, by kind.
+    /// Executed records of the submission rings, by kind.
     pub records: [AtomicU64; RECORD_KINDS],
     /// Answers to other nodes.
     pub for_others: AtomicU64,
@@ -476,7 +477,7 @@ pub const LANE_REPLY: u32 = 3;
 pub const LANE_ABANDONED: u32 = 4;
 /// The request is complete and nobody waits for its reply; the daemon frees the lane when it is
 /// done with it.
-pub const LANE_POSTED: u32 = 5;
+pub const LANE_ASYNCHRONOUS: u32 = 5;
 /// Or-ed to [`LANE_REQUEST`]: the thread sleeps on the state word and wants a futex wake.
 pub const LANE_SLEEPER: u32 = 0x100;
 
@@ -496,7 +497,7 @@ pub struct Lane {
     pub request_id: AtomicU64,
     /// What is written above is the client's, and the state, at which it looks while it waits; what
     /// follows is the daemon's.
-    pub apart: [AtomicU64; 5],
+    pub padding: [AtomicU64; 5],
     /// Length of the reply, header included, bytes.
     pub reply_bytes: AtomicU32,
     /// Id of the request that the reply buffer answers, stored before its transaction commits.
@@ -575,11 +576,13 @@ const _: () = assert!(core::mem::offset_of!(Lane, answered_id) == 72);
 const _: () = assert!(core::mem::offset_of!(Lane, answered_transaction) == 80);
 const _: () = assert!(size_of::<LaneBuffers>() == 1_056_768);
 const _: () = assert!(size_of::<SessionRegion>() == 4096 + LANES * 1_056_768);
-const _: () = assert!(core::mem::offset_of!(NodeRegion, posts) == 8_392_704 + 65_536 * 320);
-const _: () = assert!(core::mem::offset_of!(NodeRegion, names) == 29_364_224 + 64 * 569_344);
 const _: () =
-    assert!(core::mem::offset_of!(NodeRegion, lent) == 65_802_240 + 36_864 + 512 * 131_072);
-const _: () = assert!(core::mem::offset_of!(NodeRegion, begun) == 132_947_968 + 4096 * 896);
-const _: () = assert!(size_of::<Begun>() == 40);
-const _: () = assert!(core::mem::offset_of!(NodeHead, posted) == 768);
+    assert!(core::mem::offset_of!(NodeRegion, submission_rings) == 8_392_704 + 65_536 * 320);
+const _: () = assert!(core::mem::offset_of!(NodeRegion, name_tables) == 29_364_224 + 64 * 569_344);
+const _: () =
+    assert!(core::mem::offset_of!(NodeRegion, file_leases) == 65_802_240 + 36_864 + 512 * 131_072);
+const _: () =
+    assert!(core::mem::offset_of!(NodeRegion, started_writes) == 132_947_968 + 4096 * 896);
+const _: () = assert!(size_of::<StartedWrite>() == 40);
+const _: () = assert!(core::mem::offset_of!(NodeHead, submitted) == 768);
 const _: () = assert!(core::mem::offset_of!(NodeHead, ripe) == 776);

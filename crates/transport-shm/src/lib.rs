@@ -25,18 +25,18 @@
 
 mod attach;
 mod client;
+pub mod file_leases;
 pub mod hello;
 pub mod image;
 pub mod keeper;
 pub mod layout;
-pub mod lent;
-pub mod posts;
 mod raw;
 #[cfg(feature = "server")]
 pub mod region;
 #[cfg(feature = "server")]
 pub mod server;
 mod spin;
+pub mod submission_ring;
 pub mod tally;
 mod words;
 

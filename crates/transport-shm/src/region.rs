@@ -14,7 +14,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use crate::{
     ShmTransport,
     layout::{
-        DAEMON_ABSENT, LAYOUT_VERSION, MAGIC, NodeRegion, PROCESSORS_TELL, SessionHead,
+        DAEMON_ABSENT, LAYOUT_VERSION, MAGIC, NodeRegion, PROCESSORS_READABLE, SessionHead,
         SessionRegion,
     },
     raw,
@@ -79,8 +79,8 @@ pub fn make_node(settings: &NodeSettings) -> Result<(OwnedFd, &'static NodeRegio
     head.locks.store(settings.locks, Relaxed);
     head.deadline_ms.store(settings.deadline_ms, Relaxed);
     head.daemon_state.store(DAEMON_ABSENT, Relaxed);
-    if Moments::find().tells_processor() {
-        head.processors_tell.store(PROCESSORS_TELL, Relaxed);
+    if Moments::find().has_processor() {
+        head.processors_readable.store(PROCESSORS_READABLE, Relaxed);
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     head.began_cycles.store(cycles(), Relaxed);

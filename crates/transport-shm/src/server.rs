@@ -49,7 +49,7 @@ pub use session::Session;
 
 use crate::{
     layout::{
-        LANE_ABANDONED, LANE_FREE, LANE_POSTED, LANE_REPLY, LANE_REQUEST, LANE_SLEEPER, Lane,
+        LANE_ABANDONED, LANE_ASYNCHRONOUS, LANE_FREE, LANE_REPLY, LANE_REQUEST, LANE_SLEEPER, Lane,
         NodeRegion,
     },
     region::SessionMapping,
@@ -315,7 +315,7 @@ impl Server {
             return None;
         }
         match control.state.load(Acquire) & !LANE_SLEEPER {
-            LANE_REQUEST | LANE_POSTED => {}
+            LANE_REQUEST | LANE_ASYNCHRONOUS => {}
             LANE_ABANDONED => {
                 let late = session.given_up_untaken(at, self.late_cycles);
                 session.free(control);
@@ -460,7 +460,7 @@ impl Server {
     }
 
     /// From now on requests that take longer than so many cycles are told of.
-    pub fn tell_late(&mut self, cycles: u64) {
+    pub fn report_late(&mut self, cycles: u64) {
         self.late_cycles = cycles;
     }
 
@@ -476,7 +476,7 @@ fn show(session: &Session, control: &Lane) -> bool {
     loop {
         let next = match seen & !LANE_SLEEPER {
             LANE_REQUEST => LANE_REPLY,
-            LANE_ABANDONED | LANE_POSTED => LANE_FREE,
+            LANE_ABANDONED | LANE_ASYNCHRONOUS => LANE_FREE,
             _ => return false,
         };
         match control.state.compare_exchange_weak(seen, next, AcqRel, Relaxed) {
@@ -484,7 +484,7 @@ fn show(session: &Session, control: &Lane) -> bool {
             Err(other) => seen = other,
         }
     }
-    if matches!(seen, LANE_ABANDONED | LANE_POSTED) {
+    if matches!(seen, LANE_ABANDONED | LANE_ASYNCHRONOUS) {
         session.wake_lane_waiters();
         return false;
     }

@@ -156,7 +156,7 @@ pub struct Stripe {
     /// Operations until the next sample; 0: the next one is noted.
     left: AtomicU32,
     /// For how many operations that stands.
-    stands_for: AtomicU32,
+    weight: AtomicU32,
     /// Operations, by way and kind.
     pub operations: [[AtomicU64; KINDS]; WAYS],
     /// Operations among them that failed.
@@ -195,7 +195,7 @@ impl Waits {
 pub struct Sample {
     /// Counted up before and after it is written: odd meanwhile.
     turn: AtomicU32,
-    stands_for: AtomicU32,
+    weight: AtomicU32,
     /// When it ended, by the processors' counter.
     at: AtomicU64,
     /// Cycles that it took.
@@ -223,7 +223,7 @@ pub struct Subject<'a> {
 #[derive(Debug, Clone)]
 pub struct Seen {
     /// Operations for which it stands.
-    pub stands_for: u32,
+    pub weight: u32,
     /// When it ended, by the processors' counter.
     pub at: u64,
     /// Cycles that it took.
@@ -381,27 +381,27 @@ impl Tally {
     #[inline(never)]
     fn note(&self, stripe: &Stripe, began: Began, line: &Timeline, done: &Done<'_>) {
         let at = arch::cycles();
-        let stands_for = if done.bytes > LONG_BYTES {
+        let weight = if done.bytes > LONG_BYTES {
             1
         } else {
-            let stands_for = stripe.stands_for.load(Relaxed).max(1);
+            let weight = stripe.weight.load(Relaxed).max(1);
             // A program that does the same few things in turn has none of them left out.
             let period = PERIOD / 2 + at as u32 % PERIOD;
             let next = if self.taken.load(Relaxed) < FIRST { 1 } else { period };
-            stripe.stands_for.store(next, Relaxed);
+            stripe.weight.store(next, Relaxed);
             stripe.left.store(next - 1, Relaxed);
-            stands_for
+            weight
         };
         let number = self.taken.fetch_add(1, Relaxed);
         let took = at.saturating_sub(began.0);
-        self.latest[number as usize % LATEST].write(at, took, stands_for, done);
+        self.latest[number as usize % LATEST].write(at, took, weight, done);
         // The counter's low bits are chance enough; they are spread over the word.
         let chance = (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) % (u64::from(number) + 1);
         let place = if (number as usize) < CHOSEN { number as usize } else { chance as usize };
         if let Some(chosen) = self.chosen.get(place) {
-            chosen.write(at, took, stands_for, done);
+            chosen.write(at, took, weight, done);
         }
-        line.add(at, u64::from(stands_for), done);
+        line.add(at, u64::from(weight), done);
     }
 
     /// Counts a wait for the reply to a request.
@@ -466,8 +466,8 @@ impl Tally {
         self.taken.store(0, Relaxed);
         self.counters().chain(&self.name).for_each(clear);
         for stripe in &self.stripes {
-            if stripe.stands_for.load(Relaxed) != 0 {
-                stripe.stands_for.store(0, Relaxed);
+            if stripe.weight.load(Relaxed) != 0 {
+                stripe.weight.store(0, Relaxed);
                 stripe.left.store(0, Relaxed);
             }
         }
@@ -480,7 +480,7 @@ impl Tally {
 }
 
 impl Sample {
-    fn write(&self, at: u64, took: u64, stands_for: u32, done: &Done<'_>) {
+    fn write(&self, at: u64, took: u64, weight: u32, done: &Done<'_>) {
         let turn = self.turn.load(Relaxed);
         let odd = turn.wrapping_add(1) | 1;
         // Another thread is at it: its sample is as good.
@@ -488,7 +488,7 @@ impl Sample {
             return;
         }
         let path = cut(done.subject.path);
-        self.stands_for.store(stands_for, Relaxed);
+        self.weight.store(weight, Relaxed);
         self.at.store(at, Relaxed);
         self.took.store(took, Relaxed);
         self.bytes.store(done.bytes as u64, Relaxed);
@@ -511,7 +511,7 @@ impl Sample {
         }
         let what = self.what.load(Relaxed);
         let seen = Seen {
-            stands_for: self.stands_for.load(Relaxed),
+            weight: self.weight.load(Relaxed),
             at: self.at.load(Relaxed),
             took: self.took.load(Relaxed),
             bytes: self.bytes.load(Relaxed),

@@ -1,9 +1,9 @@
 //! Bodies of messages that are not copied on their way.
 //!
 //! A long body is set down in memory once, where it comes out of a lane, a file or a socket. From
-//! then on it is lent. Everybody who keeps it (to send it, to send it again, to write it to a disk)
-//! has a share of that memory. The memory is given back when the last one is done. Between one step
-//! and the next only the head in front of the bytes changes, and that is short.
+//! then on it is shared. Everybody who keeps it (to send it, to send it again, to write it to a
+//! disk) has a share of that memory. The memory is given back when the last one is done. Between
+//! one step and the next only the head in front of the bytes changes, and that is short.
 
 use std::{
     fmt,
@@ -11,7 +11,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::limits::LENT_BYTES_MIN;
+use crate::limits::SHARED_BYTES_MIN;
 
 /// A part of a piece of memory that several hold at a time and nobody changes.
 #[derive(Clone, Default)]
@@ -65,8 +65,8 @@ impl fmt::Debug for Bytes {
     }
 }
 
-/// The body of a message: what stands in front, and behind it bytes that are lent, either of which
-/// may be all there is.
+/// The body of a message: what stands in front, and behind it bytes that are shared, either of
+/// which may be all there is.
 #[derive(Debug, Clone, Default)]
 pub struct Body {
     head: Vec<u8>,
@@ -92,7 +92,7 @@ impl Body {
         self.len() == 0
     }
 
-    /// The head, and the lent bytes behind it.
+    /// The head, and the shared bytes behind it.
     #[must_use]
     pub fn pieces(&self) -> (&[u8], &[u8]) {
         (&self.head, &self.rest)
@@ -108,9 +108,9 @@ impl Body {
         }
     }
 
-    /// The lent bytes.
+    /// The shared bytes.
     #[must_use]
-    pub fn lent(&self) -> &Bytes {
+    pub fn shared(&self) -> &Bytes {
         &self.rest
     }
 
@@ -146,7 +146,7 @@ impl Body {
 
 impl From<Vec<u8>> for Body {
     fn from(bytes: Vec<u8>) -> Body {
-        if bytes.len() < LENT_BYTES_MIN {
+        if bytes.len() < SHARED_BYTES_MIN {
             Body { head: bytes, rest: Bytes::default() }
         } else {
             Body { head: Vec::new(), rest: bytes.into() }
@@ -185,10 +185,10 @@ mod tests {
         assert_eq!(body, Body::from(b"in front, behind".to_vec()));
         assert_eq!(body.behind(b"before ".to_vec()).to_vec(), b"before in front, behind");
         assert!(body.whole().is_none());
-        let long = vec![7; LENT_BYTES_MIN];
+        let long = vec![7; SHARED_BYTES_MIN];
         let address = long.as_ptr().wrapping_add(3);
-        let lent = Body::from(long).without(3);
-        assert_eq!(lent.whole().map(<[u8]>::as_ptr), Some(address), "it stays where it is");
+        let shared = Body::from(long).without(3);
+        assert_eq!(shared.whole().map(<[u8]>::as_ptr), Some(address), "it stays where it is");
         assert_eq!(Body::from(b"head, rest".to_vec()).without(6), b"rest".to_vec().into());
     }
 }

@@ -173,7 +173,7 @@ pub(crate) struct Parts {
 }
 
 /// For so many commands there is memory without asking for it.
-const COMMANDS_KEPT: usize = 256;
+const COMMANDS_CAPACITY: usize = 256;
 /// The next part of a transfer comes within so long.
 const BULK_LASTS_NS: u64 = ms(2);
 /// Bytes read at once where a frame does not say where they belong.
@@ -293,8 +293,8 @@ impl Core {
 
     /// Says how the node is, when that is new.
     fn tell_state(&mut self, node: NodeId, state: PeerState) {
-        let told = self.peer(node).told.replace(state);
-        if told != Some(state) {
+        let announced = self.peer(node).announced.replace(state);
+        if announced != Some(state) {
             self.tell(Event::Peer { node, state });
         }
     }
@@ -305,7 +305,7 @@ impl Core {
         std::mem::swap(&mut *list, &mut commands);
         drop(list);
         commands.drain(..).for_each(|command| self.apply(command));
-        if commands.capacity() <= COMMANDS_KEPT {
+        if commands.capacity() <= COMMANDS_CAPACITY {
             self.commands = commands;
         }
     }

@@ -229,7 +229,7 @@ impl Endpoint {
     /// # Errors
     /// [`SendError`]; then there will be no event.
     pub fn request(&self, request: Request) -> Result<RequestId, SendError> {
-        let id = self.post(request)?;
+        let id = self.queue(request)?;
         self.shared.serve();
         Ok(id)
     }
@@ -239,7 +239,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`SendError`]; then there will be no event.
-    pub fn post(&self, request: Request) -> Result<RequestId, SendError> {
+    pub fn queue(&self, request: Request) -> Result<RequestId, SendError> {
         let Request { to, lane, class, patience_ms, body } = request;
         if to.0 >= NODES_MAX || to == self.shared.node {
             return Err(SendError::NoSuchNode);
@@ -260,7 +260,7 @@ impl Endpoint {
         self.shared.outstanding_max as usize
     }
 
-    /// Sends what was posted, requests and replies.
+    /// Sends what was queued, requests and replies.
     pub fn flush(&self) {
         self.shared.serve();
     }
@@ -270,7 +270,7 @@ impl Endpoint {
     /// # Errors
     /// [`SendError::TooLong`].
     pub fn reply(&self, ticket: Ticket, lane: Lane, body: Body) -> Result<(), SendError> {
-        self.post_reply(ticket, lane, body)?;
+        self.queue_reply(ticket, lane, body)?;
         self.shared.serve();
         Ok(())
     }
@@ -279,7 +279,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`SendError::TooLong`].
-    pub fn post_reply(&self, ticket: Ticket, lane: Lane, body: Body) -> Result<(), SendError> {
+    pub fn queue_reply(&self, ticket: Ticket, lane: Lane, body: Body) -> Result<(), SendError> {
         check_length(lane, &body)?;
         self.shared.command(Command::Reply { ticket, lane, body });
         Ok(())

@@ -11,8 +11,9 @@ pub const NODES_MAX: u32 = 65_536;
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// Longest message on [`Lane::Bulk`](crate::Lane::Bulk), bytes.
 pub const BULK_BYTES_MAX: usize = 1024 * 1024;
-/// Shortest body that is lent and not copied, bytes: what is shorter is copied sooner than shared.
-pub const LENT_BYTES_MIN: usize = 16 * 1024;
+/// Shortest body that is shared and not copied, bytes: what is shorter is copied sooner than
+/// shared.
+pub const SHARED_BYTES_MIN: usize = 16 * 1024;
 /// Longest record of an encrypted connection with its tag, bytes: a message of the Noise protocol.
 pub const RECORD_BYTES_MAX: usize = 65_535;
 /// What encryption adds to a record, bytes.

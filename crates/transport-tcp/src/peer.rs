@@ -100,7 +100,7 @@ pub(crate) struct Peer {
     /// Its requests that were delivered and not answered.
     pub(crate) owed: HashSet<u64, BuildFold>,
     pub(crate) gauge: Arc<Gauge>,
-    pub(crate) told: Option<PeerState>,
+    pub(crate) announced: Option<PeerState>,
 }
 
 impl Peer {
@@ -117,7 +117,14 @@ impl Peer {
             timed: false,
         };
         let lanes = Lane::ALL.map(lane);
-        Peer { address: None, incarnation: 0, lanes, owed: HashSet::default(), gauge, told: None }
+        Peer {
+            address: None,
+            incarnation: 0,
+            lanes,
+            owed: HashSet::default(),
+            gauge,
+            announced: None,
+        }
     }
 
     pub(crate) fn lane(&mut self, lane: Lane) -> &mut LaneState {

@@ -67,11 +67,11 @@ pub(crate) enum Arrival {
 pub(crate) struct Session {
     /// Requests of one class that may wait for the program here.
     credits: u64,
-    /// Number of the first one in `kept`.
-    first_kept: u64,
-    kept: VecDeque<Item>,
-    kept_bytes: usize,
-    /// Of `kept`, which one is to be written next.
+    /// Number of the first one in `retained`.
+    first_retained: u64,
+    retained: VecDeque<Item>,
+    retained_bytes: usize,
+    /// Of `retained`, which one is to be written next.
     cursor: u64,
     /// Replies and cancels.
     urgent: VecDeque<Item>,
@@ -82,17 +82,17 @@ pub(crate) struct Session {
     acknowledged: u64,
     bytes_unacknowledged: usize,
     arrived: [u64; CLASSES],
-    taken: [u64; CLASSES],
-    told: [u64; CLASSES],
+    consumed: [u64; CLASSES],
+    announced: [u64; CLASSES],
 }
 
 impl Session {
     pub(crate) fn new(credits: u32) -> Session {
         Session {
             credits: u64::from(credits),
-            first_kept: 1,
-            kept: VecDeque::new(),
-            kept_bytes: 0,
+            first_retained: 1,
+            retained: VecDeque::new(),
+            retained_bytes: 0,
             cursor: 1,
             urgent: VecDeque::new(),
             waiting: Default::default(),
@@ -102,8 +102,8 @@ impl Session {
             acknowledged: 0,
             bytes_unacknowledged: 0,
             arrived: [0; CLASSES],
-            taken: [0; CLASSES],
-            told: [0; CLASSES],
+            consumed: [0; CLASSES],
+            announced: [0; CLASSES],
         }
     }
 
@@ -139,51 +139,51 @@ impl Session {
 
     /// True when something may have to be sent again.
     pub(crate) fn is_unacknowledged(&self) -> bool {
-        !self.kept.is_empty()
+        !self.retained.is_empty()
     }
 
     /// True when the peer will say on its own that it has what was sent.
     pub(crate) fn awaits_acknowledgement(&self) -> bool {
-        self.kept_bytes >= KEPT_QUIETLY_BYTES
+        self.retained_bytes >= KEPT_QUIETLY_BYTES
     }
 
     /// A new connection carries the session on; the peer has everything up to `received`.
     pub(crate) fn attach(&mut self, received: u64) -> Result<(), Malformed> {
         self.acknowledge(received)?;
-        self.cursor = self.first_kept;
-        self.told = [0; CLASSES];
+        self.cursor = self.first_retained;
+        self.announced = [0; CLASSES];
         Ok(())
     }
 
     /// The peer has everything up to `sequence`.
     pub(crate) fn acknowledge(&mut self, sequence: u64) -> Result<(), Malformed> {
-        if sequence >= self.first_kept + self.kept.len() as u64 {
+        if sequence >= self.first_retained + self.retained.len() as u64 {
             return Err(Malformed);
         }
-        while self.first_kept <= sequence {
-            let item = self.kept.pop_front().expect("the number is that of a kept frame");
-            self.kept_bytes -= length(&item.body);
-            self.first_kept += 1;
+        while self.first_retained <= sequence {
+            let item = self.retained.pop_front().expect("the number is that of a kept frame");
+            self.retained_bytes -= length(&item.body);
+            self.first_retained += 1;
         }
-        self.cursor = self.cursor.max(self.first_kept);
+        self.cursor = self.cursor.max(self.first_retained);
         Ok(())
     }
 
     /// The next frame to write, if there is one that may be written.
     pub(crate) fn next(&mut self, now_ns: u64) -> Option<(FrameHeader, Pieces)> {
-        let end = self.first_kept + self.kept.len() as u64;
+        let end = self.first_retained + self.retained.len() as u64;
         if self.cursor == end {
             let item = self.next_new()?;
-            self.kept_bytes += length(&item.body);
-            self.kept.push_back(item);
+            self.retained_bytes += length(&item.body);
+            self.retained.push_back(item);
         }
         let sequence = self.cursor;
         self.cursor += 1;
-        let item = &mut self.kept[(sequence - self.first_kept) as usize];
+        let item = &mut self.retained[(sequence - self.first_retained) as usize];
         if let Kind::Request(class) = item.kind
             && item.deadline_ns <= now_ns
         {
-            self.kept_bytes -= length(&item.body);
+            self.retained_bytes -= length(&item.body);
             item.kind = Kind::Void(class);
             item.body = Pieces::default();
         }
@@ -191,7 +191,7 @@ impl Session {
     }
 
     fn next_new(&mut self) -> Option<Item> {
-        if self.kept_bytes >= UNACKNOWLEDGED_BYTES_MAX {
+        if self.retained_bytes >= UNACKNOWLEDGED_BYTES_MAX {
             return None;
         }
         if let Some(item) = self.urgent.pop_front() {
@@ -217,7 +217,7 @@ impl Session {
         if let Kind::Request(class) | Kind::Void(class) = header.kind {
             let arrived = &mut self.arrived[class.index()];
             // More than was ever granted; a void one counts, since its sender used a credit for it.
-            if *arrived >= self.taken[class.index()] + self.credits {
+            if *arrived >= self.consumed[class.index()] + self.credits {
                 return Err(Malformed);
             }
             *arrived += 1;
@@ -233,7 +233,7 @@ impl Session {
     /// The program took a request of this class.
     pub(crate) fn take(&mut self, class: Class) {
         let index = class.index();
-        self.taken[index] = self.arrived[index].min(self.taken[index] + 1);
+        self.consumed[index] = self.arrived[index].min(self.consumed[index] + 1);
     }
 
     pub(crate) fn received(&self) -> u64 {
@@ -263,13 +263,16 @@ impl Session {
     }
 
     fn grants(&self) -> [u64; CLASSES] {
-        self.taken.map(|taken| taken + self.credits)
+        self.consumed.map(|consumed| consumed + self.credits)
     }
 
     /// True when the peer should hear of grants: half of one is used up.
     pub(crate) fn owes_grants(&self) -> bool {
         let step = (self.credits / 2).max(1);
-        self.grants().iter().zip(&self.told).any(|(grant, told)| grant - told >= step)
+        self.grants()
+            .iter()
+            .zip(&self.announced)
+            .any(|(grant, announced)| grant - announced >= step)
     }
 
     /// True when there is something that may be written at once.
@@ -277,7 +280,7 @@ impl Session {
         let sendable = |class: usize| {
             !self.waiting[class].is_empty() && self.used[class] < self.granted[class]
         };
-        self.cursor < self.first_kept + self.kept.len() as u64
+        self.cursor < self.first_retained + self.retained.len() as u64
             || !self.urgent.is_empty()
             || self.must_acknowledge()
             || self.owes_grants()
@@ -290,7 +293,7 @@ impl Session {
             return None;
         }
         let grants = self.grants();
-        self.told = grants;
+        self.announced = grants;
         let mut body = [0; CREDIT_BYTES];
         for (bytes, grant) in body.chunks_exact_mut(8).zip(grants) {
             bytes.copy_from_slice(&grant.to_le_bytes());

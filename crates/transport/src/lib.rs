@@ -33,7 +33,7 @@ pub enum Patience {
 
 /// A request that was sent, and whose reply the thread that sent it will wait for.
 #[derive(Debug)]
-pub struct Begun {
+pub struct Pending {
     /// Where it is.
     pub lane: usize,
     /// Its number.
@@ -55,7 +55,7 @@ pub trait Transport {
 
     /// Sends `request` and does not wait, so that others can be sent meanwhile. `None` when that
     /// cannot be done at once, or not at all; then nothing was sent.
-    fn begin<'a, O: Operation<'a>>(&self, _request: &O) -> Option<Begun> {
+    fn begin<'a, O: Operation<'a>>(&self, _request: &O) -> Option<Pending> {
         None
     }
 
@@ -63,7 +63,7 @@ pub trait Transport {
     /// hands it to `take`. Every one that was begun has to be finished, by the same thread.
     fn finish<'a, O: Operation<'a>, T>(
         &self,
-        _begun: Begun,
+        _pending: Pending,
         take: impl for<'r> FnOnce(Answer<'r, O::Reply<'r>>) -> T,
     ) -> T {
         take(Answer::Failed(Errno::EIO))
@@ -75,32 +75,32 @@ pub trait Transport {
     ///
     /// # Errors
     /// EIO when it cannot be sent before its deadline.
-    fn post<'a, O: Operation<'a>>(&self, request: &O) -> Result<(), Errno>;
+    fn send_unawaited<'a, O: Operation<'a>>(&self, request: &O) -> Result<(), Errno>;
 
-    /// Posts the making of a file that is certainly new, and certainly made: the description that
+    /// Submits the making of a file that is certainly new, and certainly made: the description that
     /// it will have. Nobody waits for it, and everybody sees it. `None` when it has to be asked
     /// for.
-    fn post_create(&self, _open: &Open<'_>) -> Option<OpenRef> {
+    fn submit_create(&self, _open: &Open<'_>) -> Option<OpenRef> {
         None
     }
 
-    /// Posts the making of a directory whose name is certainly new. Nobody waits for it, and
+    /// Submits the making of a directory whose name is certainly new. Nobody waits for it, and
     /// everybody sees it. False when it has to be asked for.
-    fn post_directory(&self, _make: &MakeDirectory<'_>) -> bool {
+    fn submit_directory(&self, _make: &MakeDirectory<'_>) -> bool {
         false
     }
 
-    /// Posts the removal of a name that certainly can be removed. Nobody waits for it, and
+    /// Submits the removal of a name that certainly can be removed. Nobody waits for it, and
     /// everybody sees it. False when it has to be asked for.
-    fn post_removal(&self, _unlink: &Unlink<'_>) -> bool {
+    fn submit_removal(&self, _unlink: &Unlink<'_>) -> bool {
         false
     }
 
-    /// Adds `bytes` to a file that [`Transport::post_create`] has posted a moment ago, which `fill`
-    /// writes and everybody sees: the length that the file has then. They go to its end, which is
-    /// at `at` unless the description appends. `None` when it is too late for that, and the file
-    /// has to be written.
-    fn post_content(
+    /// Adds `bytes` to a file that [`Transport::submit_create`] has submitted a moment ago, which
+    /// `fill` writes and everybody sees: the length that the file has then. They go to its end,
+    /// which is at `at` unless the description appends. `None` when it is too late for that, and
+    /// the file has to be written.
+    fn submit_content(
         &self,
         _open: OpenRef,
         _at: u64,
@@ -110,7 +110,7 @@ pub trait Transport {
         None
     }
 
-    /// Takes back the wish for a description that [`Transport::post_create`] has named: true when
+    /// Takes back the wish for a description that [`Transport::submit_create`] has named: true when
     /// it will not be made, false when it is there, or will be.
     fn withdraw(&self, _open: OpenRef) -> bool {
         false

@@ -54,7 +54,7 @@ pub const REPLY_BYTES_MAX: usize = TRANSFER_BYTES_MAX + 4096;
 /// Writes to objects of one shard that its next daemon hears of: those under way, and the last one
 /// of each lane of another node. Of more, one that dies may make some twice, and what others did in
 /// between is lost.
-pub const BEGUN_MAX: usize = 1024;
+pub const STARTED_WRITES_MAX: usize = 1024;
 /// File data in one request or reply, bytes: as much as a chunk has by default. To wake all threads
 /// that it goes by costs as much as to copy a quarter of it.
 pub const TRANSFER_BYTES_MAX: usize = 512 * 1024;
@@ -71,12 +71,12 @@ pub const LOCKS_PER_FILE_MAX: usize = 4096;
 /// Waits of processes for locks, and places where they may wait, that are looked at to find out
 /// whether one wait can ever end. A circle that is not found among so many waits until somebody is
 /// interrupted.
-pub const CHASE_LOOKS_MAX: usize = 4096;
+pub const DEADLOCK_LOOKS_MAX: usize = 4096;
 /// How often that is begun anew because something moved meanwhile.
-pub const CHASE_ATTEMPTS_MAX: u32 = 16;
+pub const DEADLOCK_ATTEMPTS_MAX: u32 = 16;
 /// How long what was lost on the way to another node has to have taken before it is asked again,
 /// seconds.
-pub const CHASE_PAUSE_SECONDS: u64 = 1;
+pub const DEADLOCK_PAUSE_SECONDS: u64 = 1;
 /// How long a change of a file waits for mounts whose kernel may keep pages of it, milliseconds.
 /// One that has not dealt with it by then is told later that anything may have changed.
 pub const NOTICE_MS: u32 = 1_000;

@@ -12,7 +12,8 @@ use std::{
 
 use mayfly_transport_shm::{
     layout::{
-        LANE_ABANDONED, LANE_FREE, LANE_POSTED, LANE_REPLY, LANE_REQUEST, LANE_SLEEPER, NodeRegion,
+        LANE_ABANDONED, LANE_ASYNCHRONOUS, LANE_FREE, LANE_REPLY, LANE_REQUEST, LANE_SLEEPER,
+        NodeRegion,
     },
     region::{self, NodeSettings, SessionMapping},
     server::{LaneRef, Reply, Server},
@@ -154,7 +155,7 @@ pub(crate) fn run(bytes: &[u8]) {
             }
             4 => mad.state(lane, LANE_ABANDONED),
             5 => mad.state(lane, LANE_ABANDONED | LANE_SLEEPER),
-            6 => mad.state(lane, LANE_POSTED),
+            6 => mad.state(lane, LANE_ASYNCHRONOUS),
             7 => mad.state(lane, u32::from(input.u8() % 8)),
             8 => node().mark(MAD.0),
             9 => node().head.sessions_pending[usize::from(input.u8()) % 64].store(1, SeqCst),

@@ -28,7 +28,7 @@ type Session = Rc<RefCell<Lanes>>;
 pub enum Act {
     /// Makes a directory.
     MakeDirectory(String),
-    /// Makes a file; closing it is posted.
+    /// Makes a file; closing it is submitted.
     Create(String),
     /// Opens a file, which further acts use.
     Open(String),
@@ -65,7 +65,7 @@ pub(super) struct Process {
     slots: Vec<Slot>,
     acts: VecDeque<Act>,
     /// Files to be closed, for which nobody waits.
-    posted: VecDeque<OpenRef>,
+    submitted: VecDeque<OpenRef>,
     open: Option<OpenRef>,
     depth: usize,
 }
@@ -95,7 +95,7 @@ pub(super) fn attach(number: u32, node: &mut Node, lanes: u32) -> Result<Vec<Pro
             session: Rc::clone(&sessions[(process % SESSIONS) as usize]),
             slots: (0..lanes).map(slot).collect(),
             acts: VecDeque::new(),
-            posted: VecDeque::new(),
+            submitted: VecDeque::new(),
             open: None,
             depth: 1,
         }
@@ -118,7 +118,7 @@ impl Process {
 
     pub(super) fn is_done(&self) -> bool {
         let is_idle = self.slots.iter().all(|slot| slot.busy.is_none());
-        self.acts.is_empty() && self.posted.is_empty() && is_idle
+        self.acts.is_empty() && self.submitted.is_empty() && is_idle
     }
 
     /// Begins what can be begun; how many requests that is.
@@ -129,7 +129,7 @@ impl Process {
             let waited_for = under_way.filter(|busy| busy.1 != Kind::Close).count();
             let Some(slot) = self.slots.iter_mut().find(|slot| slot.busy.is_none()) else { break };
             let session = &mut self.session.borrow_mut();
-            if let Some(open) = self.posted.pop_front() {
+            if let Some(open) = self.submitted.pop_front() {
                 slot.submit(session, node, &Request::Close(Close { open }), Kind::Close);
             } else if waited_for < self.depth
                 && let Some(act) = self.acts.pop_front()
@@ -161,7 +161,7 @@ impl Process {
                 let reply = OpenReply::decode(&mut Reader::new(&body));
                 let open = reply.map_err(|_| "the reply to an open cannot be read")?.opened.open;
                 match kind {
-                    Kind::Create => self.posted.push_back(open),
+                    Kind::Create => self.submitted.push_back(open),
                     _ => self.open = Some(open),
                 }
             }

@@ -44,15 +44,15 @@ pub(super) fn entry(kind: &str, paths: &[PathBuf], is_periodic: bool) -> Option<
 }
 
 /// What is said of a stage in its node's log (`mayfly logs`).
-pub(super) struct Told {
+pub(super) struct LoggedStage {
     /// The run directory, and the node.
     place: Option<(PathBuf, u32)>,
     what: String,
 }
 
-impl Told {
+impl LoggedStage {
     /// Of the one that this process is.
-    pub(super) fn of(wanted: &Stage) -> Told {
+    pub(super) fn of(wanted: &Stage) -> LoggedStage {
         let run_dir = std::env::var_os(STAGES).map(PathBuf::from);
         let run_dir = run_dir.and_then(|stages| Some(stages.parent()?.to_owned()));
         let place = run_dir.and_then(|run_dir| {
@@ -66,7 +66,7 @@ impl Told {
             Stage::Status(_) | Stage::Wait(_) | Stage::Cancel(_) => ("", &[][..]),
         };
         let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-        Told { place, what: format!("{kind} {}", paths.join(" ")) }
+        LoggedStage { place, what: format!("{kind} {}", paths.join(" ")) }
     }
 
     pub(super) fn say(&self, level: Level, event: &str) {

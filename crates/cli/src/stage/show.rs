@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::{arguments::Staging, size};
 
 /// Where there is no terminal.
-const TOLD_EVERY: Duration = Duration::from_secs(10);
+const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 /// Events of progress.
 const EVENT_EVERY: Duration = Duration::from_secs(1);
 
@@ -30,7 +30,7 @@ pub(super) struct Screen<'a> {
     is_dry: bool,
     what: &'static str,
     bar: ProgressBar,
-    told: Mutex<Instant>,
+    last_progress: Mutex<Instant>,
 }
 
 impl<'a> Screen<'a> {
@@ -51,7 +51,7 @@ impl<'a> Screen<'a> {
             is_dry: staging.dry_run,
             what,
             bar,
-            told: Mutex::new(begun),
+            last_progress: Mutex::new(begun),
         }
     }
 
@@ -168,7 +168,7 @@ impl Watcher for Screen<'_> {
             entry.progress(counts);
         }
         if self.is_json {
-            if is_time(&self.told, EVENT_EVERY) {
+            if is_time(&self.last_progress, EVENT_EVERY) {
                 let mut value = serde_json::to_value(counts).unwrap_or_default();
                 value["event"] = "progress".into();
                 value["nodes"] = shares(nodes);
@@ -177,7 +177,7 @@ impl Watcher for Screen<'_> {
         } else if !self.bar.is_hidden() {
             self.bar.set_message(format!("stage {}: {}", self.what, self.line(counts)));
             self.bar.tick();
-        } else if !self.is_dry && is_time(&self.told, TOLD_EVERY) {
+        } else if !self.is_dry && is_time(&self.last_progress, PROGRESS_EVERY) {
             eprintln!("mayfly: stage {}: {}", self.what, self.line(counts));
         }
     }

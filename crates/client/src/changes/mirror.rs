@@ -54,7 +54,7 @@ impl Mirror {
     }
 
     /// The path of a name's stand-in.
-    fn named(&self, name: Name<'_>) -> Result<PathText, Errno> {
+    fn path_of_name(&self, name: Name<'_>) -> Result<PathText, Errno> {
         let mut path = self.of(DIRECTORIES, name.directory)?;
         path.push_component(name.name)?;
         Ok(path)
@@ -170,8 +170,13 @@ impl Mirror {
     }
 
     /// IN_CREATE. One that is there was removed without our knowing.
-    pub(super) fn made(&self, name: Name<'_>, file: FileId, kind: FileKind) -> Result<(), Errno> {
-        let path = self.named(name)?;
+    pub(super) fn created(
+        &self,
+        name: Name<'_>,
+        file: FileId,
+        kind: FileKind,
+    ) -> Result<(), Errno> {
+        let path = self.path_of_name(name)?;
         if self.make(&path, kind) == Err(Errno::EEXIST) {
             self.remove(&path, kind)?;
             self.make(&path, kind)?;
@@ -182,14 +187,14 @@ impl Mirror {
 
     /// The same where it may be there already, and nothing has happened to it.
     pub(super) fn complete(&self, name: Name<'_>, file: FileId, kind: FileKind) {
-        if self.named(name).and_then(|path| self.make(&path, kind)).is_ok() {
+        if self.path_of_name(name).and_then(|path| self.make(&path, kind)).is_ok() {
             self.note(name, file);
         }
     }
 
     /// IN_DELETE of the name.
     pub(super) fn removed(&self, name: Name<'_>, kind: FileKind) -> Result<(), Errno> {
-        self.remove(&self.named(name)?, kind)
+        self.remove(&self.path_of_name(name)?, kind)
     }
 
     /// IN_DELETE_SELF of what has no name any more.
@@ -205,7 +210,7 @@ impl Mirror {
         to: Name<'_>,
         (file, kind): (FileId, FileKind),
     ) -> Result<(), Errno> {
-        let (old, new) = (self.named(from)?, self.named(to)?);
+        let (old, new) = (self.path_of_name(from)?, self.path_of_name(to)?);
         let comes = self.has(to.directory);
         if file::rename(self.start, &old, &new, 0).is_err() {
             let between = self.passing()?;
@@ -227,7 +232,12 @@ impl Mirror {
 
     /// Both names change what they stand for.
     pub(super) fn exchanged(&self, one: Name<'_>, other: Name<'_>) -> Result<(), Errno> {
-        file::rename(self.start, &self.named(one)?, &self.named(other)?, RENAME_EXCHANGE)
+        file::rename(
+            self.start,
+            &self.path_of_name(one)?,
+            &self.path_of_name(other)?,
+            RENAME_EXCHANGE,
+        )
     }
 
     /// IN_MOVE_SELF: there and back, which the kernel makes one event of.

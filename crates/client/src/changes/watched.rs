@@ -110,7 +110,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         let (mirror, name) = (self.mirror()?, self.name_of(walk)?);
         if mirror.has(name.directory) {
             let attr = self.behind(name)?;
-            mirror.made(name, attr.id, attr.kind).ok()?;
+            mirror.created(name, attr.id, attr.kind).ok()?;
         }
         Some(())
     }

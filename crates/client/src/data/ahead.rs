@@ -9,7 +9,7 @@ use mayfly_sys::{
     file::IoVec,
     user::{copy_out, readable},
 };
-use mayfly_transport::{Answer, Begun, Transport};
+use mayfly_transport::{Answer, Pending, Transport};
 use mayfly_types::{Errno, limits::TRANSFER_BYTES_MAX};
 use mayfly_wire::{Operation, Read, Write};
 
@@ -20,7 +20,7 @@ const WINDOW: usize = 4;
 
 /// A request under way.
 struct Piece {
-    begun: Begun,
+    pending: Pending,
     at: usize,
     bytes: usize,
 }
@@ -114,7 +114,7 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         &self,
         offset: u64,
         bytes: usize,
-        mut begin: impl FnMut(usize, usize) -> Option<Begun>,
+        mut begin: impl FnMut(usize, usize) -> Option<Pending>,
         mut take: impl for<'r> FnMut((usize, usize), O::Reply<'r>) -> Result<usize, Errno>,
     ) -> (usize, Option<Errno>) {
         let mut flight: [Option<Piece>; WINDOW] = [const { None }; WINDOW];
@@ -123,9 +123,9 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         // The oldest request is always in the place that is filled next.
         for slot in (0..WINDOW).cycle() {
             let Some(slot) = flight.get_mut(slot) else { break };
-            if let Some(Piece { begun, at, bytes }) = slot.take() {
+            if let Some(Piece { pending, at, bytes }) = slot.take() {
                 let wanted = progress.over.is_none();
-                let result = self.transport.finish::<O, _>(begun, |answer| match answer {
+                let result = self.transport.finish::<O, _>(pending, |answer| match answer {
                     Answer::Done(reply) if wanted => take((at, bytes), reply),
                     Answer::Done(_) => Ok(0),
                     Answer::Failed(errno) => Err(errno),
@@ -135,8 +135,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
             }
             let count = piece_bytes(offset, sent, bytes);
             let goes_on = count > 0 && progress.over.is_none();
-            if let Some(begun) = goes_on.then(|| begin(sent, count)).flatten() {
-                *slot = Some(Piece { begun, at: sent, bytes: count });
+            if let Some(pending) = goes_on.then(|| begin(sent, count)).flatten() {
+                *slot = Some(Piece { pending, at: sent, bytes: count });
                 sent += count;
             }
             // The caller does one by one what could not begin here.

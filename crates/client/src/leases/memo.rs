@@ -1,4 +1,4 @@
-//! Where a file that is lent was found, remembered with the moment.
+//! Where a file that is leased was found, remembered with the moment.
 
 use core::sync::atomic::{
     AtomicU32, AtomicU64,

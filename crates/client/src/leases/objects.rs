@@ -1,6 +1,6 @@
-//! Objects of files that are read by lent descriptions.
+//! Objects of files that are read by leased descriptions.
 //!
-//! Each place for a lent description has one object: that of the file that was read through it
+//! Each place for a leased description has one object: that of the file that was read through it
 //! last. The object stays open when the description is closed, until the object of another file
 //! takes its descriptor over. An object that is removed meanwhile was cut before, so it holds no
 //! space. Users of a place are counted. Nobody waits, neither for users nor for a thread that
@@ -16,7 +16,7 @@ use mayfly_sys::{
     file::{self, O_CLOEXEC, O_RDONLY},
     text::PathText,
 };
-use mayfly_transport_shm::lent::LENT_MAX;
+use mayfly_transport_shm::file_leases::FILE_LEASES_MAX;
 use mayfly_types::FileId;
 
 use crate::{Descriptors, objects::Objects};
@@ -26,7 +26,7 @@ const CHANGING: u32 = 1 << 31;
 
 /// The object of each place.
 #[derive(Default)]
-pub(super) struct LentObjects([Place; LENT_MAX]);
+pub(super) struct LeasedObjects([Place; FILE_LEASES_MAX]);
 
 #[derive(Default)]
 struct Place {
@@ -84,7 +84,7 @@ impl Place {
     }
 }
 
-impl LentObjects {
+impl LeasedObjects {
     /// The object of this file and generation, opened if it is not.
     pub(crate) fn get<D: Descriptors>(
         &self,

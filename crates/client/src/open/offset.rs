@@ -72,17 +72,17 @@ pub(crate) fn hold_whatever(open: OpenFile) -> OffsetHeld {
     let me = if open.is_private() { SAME_PROCESS } else { process::thread_id() };
     for _ in 0..SPINS {
         if word.compare_exchange(FREE, me, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-            return taken(open, me);
+            return held_by(open, me);
         }
         arch::pause();
     }
     wait(word, me);
-    taken(open, me)
+    held_by(open, me)
 }
 
 /// The description may have become shared between the look at it and the lock; others need to know
 /// then whose death to look for.
-fn taken(open: OpenFile, me: u32) -> OffsetHeld {
+fn held_by(open: OpenFile, me: u32) -> OffsetHeld {
     if me == SAME_PROCESS && !open.is_private() {
         open.entry.offset_lock.store(process::thread_id() | SLEEPERS, Ordering::Relaxed);
     }

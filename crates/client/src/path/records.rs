@@ -111,14 +111,15 @@ impl Records {
         self.certain(head, |view| directory(view, id)).map(|attr| timed(attr, head))
     }
 
-    /// The result of a look, unless something posted or the end of the daemon makes it uncertain.
+    /// The result of a look, unless something submitted or the end of the daemon makes it
+    /// uncertain.
     fn certain<R>(
         &self,
         head: &NodeHead,
         look: impl FnOnce(&View<'_>) -> Result<R, Unsure>,
     ) -> Option<R> {
         let view = self.view()?;
-        if is_posted(head) {
+        if is_submitted(head) {
             return None;
         }
         let starts = head.daemon_starts.load(Acquire);
@@ -135,7 +136,7 @@ impl Records {
         packed: &mut [u8],
     ) -> Option<usize> {
         let view = self.view()?;
-        if is_posted(head) {
+        if is_submitted(head) {
             return None;
         }
         let starts = head.daemon_starts.load(Acquire);
@@ -169,10 +170,10 @@ impl Records {
     }
 }
 
-/// Was anything posted that is not in the records? If not, everything that was posted before this
-/// look is there.
-pub(crate) fn is_posted(head: &NodeHead) -> bool {
-    head.posted.load(Acquire) != 0
+/// Was anything submitted that is not in the records? If not, everything that was submitted before
+/// this look is there.
+pub(crate) fn is_submitted(head: &NodeHead) -> bool {
+    head.submitted.load(Acquire) != 0
 }
 
 /// Whether a daemon serves, and no other one since `starts` were counted: it takes the version back

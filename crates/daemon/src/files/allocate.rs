@@ -151,7 +151,7 @@ impl Shard {
     }
 
     /// An allocation has taken what it was promised, or has failed.
-    pub(super) fn promise_kept(&mut self, id: FileId, bytes: u64) {
+    pub(super) fn end_promise(&mut self, id: FileId, bytes: u64) {
         if let Some(file) = self.files.opens.file_mut(id) {
             file.promised_bytes = file.promised_bytes.saturating_sub(bytes);
         }

@@ -10,7 +10,7 @@
 
 use mayfly_meta::{Scan, key, record::Append};
 use mayfly_object::{ObjectId, ObjectStore};
-use mayfly_transport_shm::layout::BEGUN;
+use mayfly_transport_shm::layout::WRITE_STARTED;
 use mayfly_types::{Errno, FileId, SessionId};
 use mayfly_wire::{Wire, Writer, Written};
 
@@ -51,7 +51,7 @@ impl Shard {
             let Reply::Written(written, growth, _) = change.reply else {
                 return Err(Errno::EINVAL.into());
             };
-            let place = self.begin_write(caller, object.file, BEGUN);
+            let place = self.begin_write(caller, object.file, WRITE_STARTED);
             let change = Change { reply: Reply::Written(written, growth, place), ..change };
             let bytes = self.keep(bytes);
             return Ok(
@@ -157,7 +157,7 @@ impl Shard {
     }
 
     /// Nobody repeats a request of this session any more.
-    pub(crate) fn forget_doubts(&mut self, session: SessionId) {
+    pub(crate) fn forget_appends_in_doubt(&mut self, session: SessionId) {
         let notes = self.files.appends.values_mut().flatten();
         for noted in notes.filter(|noted| noted.append.session == session.0) {
             noted.doubtful_end = None;
@@ -183,7 +183,7 @@ impl Shard {
     }
 
     /// An object that is open ends at `size_bytes` now: what is in doubt lies below.
-    pub(crate) fn doubt_appends(&mut self, file: FileId, size_bytes: u64) {
+    pub(crate) fn bound_appends_in_doubt(&mut self, file: FileId, size_bytes: u64) {
         for noted in self.files.appends.get_mut(&file).into_iter().flatten() {
             noted.doubtful_end = Some(size_bytes);
         }

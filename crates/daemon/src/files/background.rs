@@ -13,7 +13,7 @@ use std::sync::Arc;
 use mayfly_meta::record::Content;
 use mayfly_object::{ObjectAttr, ObjectId, ObjectStore};
 use mayfly_transport_shm::layout::FILE_MAPPED;
-use mayfly_transport_tcp::{Body, limits::LENT_BYTES_MIN};
+use mayfly_transport_tcp::{Body, limits::SHARED_BYTES_MIN};
 use mayfly_types::{Attr, Durability, Errno, limits::TRANSFER_BYTES_MAX};
 use mayfly_wire::{Data, DataHead, Opened, Sync, Written};
 
@@ -207,7 +207,7 @@ impl Shard {
     /// Answers with bytes of an object, which stay where they are if there are many.
     pub(crate) fn complete_read(&mut self, caller: Caller, read: Result<Vec<u8>, Errno>) {
         let body = read.and_then(|bytes| {
-            if bytes.len() < LENT_BYTES_MIN {
+            if bytes.len() < SHARED_BYTES_MIN {
                 let data = Data { object: true, bytes: &bytes };
                 return encoded(bytes.len(), &data).map(Body::from);
             }
@@ -239,9 +239,9 @@ impl Shard {
         &mut self,
         change: Change,
         result: Result<u64, Errno>,
-        looked: Result<(), Errno>,
+        attr_read: Result<(), Errno>,
     ) {
-        let attr = match looked.and_then(|()| self.objects.attr_at_hand(change.object)) {
+        let attr = match attr_read.and_then(|()| self.objects.attr_at_hand(change.object)) {
             Ok(Some(attr)) => Ok(attr),
             // So many others are open that it is closed again.
             Ok(None) => return self.look_again(change, result),
@@ -262,7 +262,7 @@ impl Shard {
             }
         }
         match change.reply {
-            Reply::Allocated(bytes) => self.promise_kept(file, bytes),
+            Reply::Allocated(bytes) => self.end_promise(file, bytes),
             Reply::Written(_, growth, _) => self.files.background.growing_bytes -= growth,
             Reply::Attr | Reply::Opened(_) | Reply::Nothing => {}
         }

@@ -63,7 +63,7 @@ impl Shard {
             }
             Content::Object(generation) => {
                 let object = ObjectId { file: open.id, generation: *generation };
-                self.check_undoubted(open.id)?;
+                self.check_not_in_doubt(open.id)?;
                 self.touch_atime(&mut located)?;
                 return Ok(self.start_read(caller, object, read.offset, count));
             }
@@ -444,7 +444,7 @@ impl Shard {
         if located.inode.layout.striped && grant.want & GRANT_PART != 0 {
             return self.grant_striped(caller, &located.inode, grant, to);
         }
-        self.check_undoubted(open.id)?;
+        self.check_not_in_doubt(open.id)?;
         let writes = grant.want & GRANT_WRITE != 0;
         if writes {
             self.check_append_is_alone(&located.inode, false)?;

@@ -29,7 +29,7 @@ use crate::{
     },
 };
 
-mod lent;
+mod leased;
 mod promised;
 mod survey;
 
@@ -273,7 +273,7 @@ impl OpenTable {
     }
 
     /// The descriptions at another node's shard that ones here stand for.
-    pub(crate) fn standing_for(&self, shard: ShardId) -> impl Iterator<Item = OpenRef> {
+    pub(crate) fn proxied_at(&self, shard: ShardId) -> impl Iterator<Item = OpenRef> {
         let remotes = self.opens.iter().flatten().filter_map(|open| open.remote);
         remotes.filter(move |remote| remote.shard == shard).map(|remote| remote.open)
     }

@@ -37,8 +37,10 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use mayfly_transport_shm::layout::{APPENDED, BEGUN, BEGUN_APPEND, BEGUN_PART, Begun as Entry};
-use mayfly_types::{Errno, FileId, SessionId, limits::BEGUN_MAX};
+use mayfly_transport_shm::layout::{
+    APPENDED, StartedWrite as Entry, WRITE_STARTED, WRITE_STARTED_APPEND, WRITE_STARTED_PART,
+};
+use mayfly_types::{Errno, FileId, SessionId, limits::STARTED_WRITES_MAX};
 use mayfly_wire::Written;
 
 use crate::{
@@ -46,14 +48,14 @@ use crate::{
     fault::{Fault, Outcome, Served},
     files::state::{
         background::{Change, Length, Reply, encoded},
-        in_doubt::{Doubt, Kind, write_again},
+        in_doubt::{InDoubtWrite, Kind, write_again},
     },
     shard::Shard,
 };
 
 impl Shard {
-    fn begun_row(&self) -> &'static [Entry] {
-        let row = self.node.begun.get(self.own() as usize);
+    fn started_row(&self) -> &'static [Entry] {
+        let row = self.node.started_writes.get(self.own() as usize);
         row.map_or(&[], |row| row.as_slice())
     }
 
@@ -65,7 +67,7 @@ impl Shard {
         };
         let (written, growth, object) = (*written, *growth, change.object);
         let again = self.is_in_doubt(caller);
-        let place = self.begin_write(caller, object.file, BEGUN);
+        let place = self.begin_write(caller, object.file, WRITE_STARTED);
         self.files.background.growing_bytes += growth;
         let change = Change { reply: Reply::Written(written, growth, place), ..change };
         let (bytes, length) = (self.keep(bytes), bytes.len());
@@ -85,13 +87,13 @@ impl Shard {
         file: FileId,
         under_way: u32,
     ) -> Option<usize> {
-        let doubt = self.files.in_doubt.doubts.iter_mut().find(|doubt| doubt.caller == caller);
-        if let Some(doubt) = doubt {
-            doubt.again = true;
-            return Some(doubt.place);
+        let write = self.files.in_doubt.writes.iter_mut().find(|write| write.caller == caller);
+        if let Some(write) = write {
+            write.again = true;
+            return Some(write.place);
         }
         let place = self.files.in_doubt.free.pop()?;
-        let entry = self.begun_row().get(place)?;
+        let entry = self.started_row().get(place)?;
         entry.request_id.store(caller.request_id, Relaxed);
         entry.session.store(caller.session.0, Relaxed);
         entry.lane.store(caller.lane, Relaxed);
@@ -111,9 +113,9 @@ impl Shard {
             self.files.in_doubt.closing.push(place);
         }
         if self.store.pending_transaction() == 0 {
-            self.close_begun();
+            self.close_started();
         }
-        self.end_doubts(|doubt| doubt.place == place);
+        self.end_in_doubt_where(|write| write.place == place);
     }
 
     /// The same for a change of an object that may be a write.
@@ -126,7 +128,7 @@ impl Shard {
     }
 
     fn note_done(&self, place: usize, done: Result<Written, Errno>) {
-        let Some(entry) = self.begun_row().get(place) else { return };
+        let Some(entry) = self.started_row().get(place) else { return };
         if let Ok(written) = &done {
             entry.count.store(written.count, Relaxed);
             entry.end.store(written.end, Relaxed);
@@ -142,55 +144,57 @@ impl Shard {
         let written = encoded(0, &Written { object: true, count, end });
         let body = written.ok().filter(|_| status == 0).unwrap_or_default();
         if !self.remote.take_up_written(caller, (status, body.into()), place) {
-            self.free_begun(place);
+            self.free_started(place);
         }
     }
 
     /// It is over, and was answered with the batch that is open, or nobody is told what came of it.
-    pub(crate) fn forget_begun(&mut self, place: Option<usize>) {
+    pub(crate) fn forget_started(&mut self, place: Option<usize>) {
         self.files.in_doubt.closing.extend(place);
-        self.end_doubts(|doubt| Some(doubt.place) == place);
+        self.end_in_doubt_where(|write| Some(write.place) == place);
     }
 
     /// What was answered is committed.
-    pub(crate) fn close_begun(&mut self) {
+    pub(crate) fn close_started(&mut self) {
         while let Some(place) = self.files.in_doubt.closing.pop() {
-            self.free_begun(place);
+            self.free_started(place);
         }
     }
 
-    pub(crate) fn free_begun(&mut self, place: usize) {
-        if let Some(entry) = self.begun_row().get(place) {
+    pub(crate) fn free_started(&mut self, place: usize) {
+        if let Some(entry) = self.started_row().get(place) {
             entry.file.store(0, Release);
             self.files.in_doubt.free.push(place);
         }
     }
 
-    pub(crate) fn begun_at(&self, place: usize) -> Option<&'static Entry> {
-        self.begun_row().get(place)
+    pub(crate) fn started_entry(&self, place: usize) -> Option<&'static Entry> {
+        self.started_row().get(place)
     }
 
     /// Takes up what an earlier daemon had begun. The memory may say anything: the worst is that a
     /// file has to be waited for, or that a request which it names is taken for done.
-    pub(crate) fn take_up_begun(&mut self) {
+    pub(crate) fn take_up_started(&mut self) {
         self.files.in_doubt.since = self.now.seconds;
-        for (place, entry) in self.begun_row().iter().enumerate().take(BEGUN_MAX) {
+        for (place, entry) in self.started_row().iter().enumerate().take(STARTED_WRITES_MAX) {
             let file = FileId(entry.file.load(Relaxed));
             let (session, lane) =
                 (SessionId(entry.session.load(Relaxed)), entry.lane.load(Relaxed));
             let caller = Caller { session, lane, request_id: entry.request_id.load(Relaxed) };
-            let doubt = |kind| Doubt { place, caller, file, kind, again: false };
+            let write = |kind| InDoubtWrite { place, caller, file, kind, again: false };
             match entry.done.load(Acquire) {
-                _ if file == FileId(0) => self.free_begun(place),
+                _ if file == FileId(0) => self.free_started(place),
                 APPENDED => self.take_up_appended(entry, caller, Some(place)),
-                BEGUN_APPEND => {
+                WRITE_STARTED_APPEND => {
                     self.take_up_appended(entry, caller, None);
-                    self.files.in_doubt.doubts.push(doubt(Kind::Piece));
+                    self.files.in_doubt.writes.push(write(Kind::Piece));
                 }
-                BEGUN_PART if !self.is_known(session) => self.end_doubt(&doubt(Kind::Part)),
-                _ if !self.is_known(session) => self.free_begun(place),
-                BEGUN_PART => self.files.in_doubt.doubts.push(doubt(Kind::Part)),
-                BEGUN => self.files.in_doubt.doubts.push(doubt(Kind::Whole)),
+                WRITE_STARTED_PART if !self.is_known(session) => {
+                    self.end_one_in_doubt(&write(Kind::Part))
+                }
+                _ if !self.is_known(session) => self.free_started(place),
+                WRITE_STARTED_PART => self.files.in_doubt.writes.push(write(Kind::Part)),
+                WRITE_STARTED => self.files.in_doubt.writes.push(write(Kind::Whole)),
                 _ => self.take_up_done(place, caller, entry),
             }
         }
@@ -198,61 +202,65 @@ impl Shard {
 
     /// Whether this request may have been executed before.
     pub(crate) fn is_in_doubt(&self, caller: Caller) -> bool {
-        self.files.in_doubt.doubts.iter().any(|doubt| doubt.caller == caller)
+        self.files.in_doubt.writes.iter().any(|write| write.caller == caller)
     }
 
     /// Waits while somebody else's write to the file is in doubt.
-    pub(super) fn check_undoubted(&self, file: FileId) -> Outcome<()> {
-        if self.files.in_doubt.doubts.is_empty() {
+    pub(super) fn check_not_in_doubt(&self, file: FileId) -> Outcome<()> {
+        if self.files.in_doubt.writes.is_empty() {
             return Ok(());
         }
-        let mine = |doubt: &Doubt| Some(doubt.caller) == self.files.in_doubt.runs;
-        let whole = |doubt: &&Doubt| doubt.kind == Kind::Whole && doubt.file == file;
-        let mut of_file = self.files.in_doubt.doubts.iter().filter(whole).peekable();
+        let mine = |write: &InDoubtWrite| Some(write.caller) == self.files.in_doubt.runs;
+        let whole = |write: &&InDoubtWrite| write.kind == Kind::Whole && write.file == file;
+        let mut of_file = self.files.in_doubt.writes.iter().filter(whole).peekable();
         if of_file.peek().is_none() || of_file.any(mine) { Ok(()) } else { Err(Fault::Busy) }
     }
 
     /// Waits while anything of a striped file is in doubt that is in the way.
-    fn check_doubts(&self, file: FileId, is_in_the_way: impl Fn(&Doubt) -> bool) -> Outcome<()> {
-        let of_parts = |doubt: &&Doubt| doubt.kind != Kind::Whole && doubt.file == file;
-        let waits = self.files.in_doubt.doubts.iter().filter(of_parts).any(is_in_the_way);
+    fn check_in_doubt(
+        &self,
+        file: FileId,
+        is_in_the_way: impl Fn(&InDoubtWrite) -> bool,
+    ) -> Outcome<()> {
+        let of_parts = |write: &&InDoubtWrite| write.kind != Kind::Whole && write.file == file;
+        let waits = self.files.in_doubt.writes.iter().filter(of_parts).any(is_in_the_way);
         if waits { Err(Fault::Busy) } else { Ok(()) }
     }
 
-    fn is_append_at_home(&self, doubt: &Doubt) -> bool {
-        doubt.kind == Kind::Part && self.is_noted_append(doubt.caller, doubt.file)
+    fn is_append_at_home(&self, write: &InDoubtWrite) -> bool {
+        write.kind == Kind::Part && self.is_noted_append(write.caller, write.file)
     }
 
     /// Waits while a write to the part of a striped file is in doubt.
     pub(crate) fn check_no_write_in_doubt(&self, file: FileId) -> Outcome<()> {
-        let write = |of: &Doubt| of.kind == Kind::Part && !self.is_append_at_home(of);
-        self.check_doubts(file, write)
+        let write = |of: &InDoubtWrite| of.kind == Kind::Part && !self.is_append_at_home(of);
+        self.check_in_doubt(file, write)
     }
 
     /// The same with an append at its home, for who is about to append.
     pub(crate) fn check_no_append_in_doubt(&self, caller: Caller, file: FileId) -> Outcome<()> {
-        self.check_doubts(file, |of| self.is_append_at_home(of) && !self.is_in_doubt(caller))
+        self.check_in_doubt(file, |of| self.is_append_at_home(of) && !self.is_in_doubt(caller))
     }
 
     /// The same with anything, for who cuts the file.
     pub(crate) fn check_nothing_in_doubt(&self, file: FileId) -> Outcome<()> {
-        self.check_doubts(file, |_| true)
+        self.check_in_doubt(file, |_| true)
     }
 
     /// The same for who uses the part that is here.
-    pub(crate) fn check_part_undoubted(&self, caller: Caller, file: FileId) -> Outcome<()> {
-        self.check_doubts(file, |_| !self.is_in_doubt(caller))
+    pub(crate) fn check_part_not_in_doubt(&self, caller: Caller, file: FileId) -> Outcome<()> {
+        self.check_in_doubt(file, |_| !self.is_in_doubt(caller))
     }
 
     /// Some doubts are over, and who waited goes on.
-    fn end_doubts(&mut self, is_over: impl Fn(&Doubt) -> bool) {
-        if self.files.in_doubt.doubts.is_empty() {
+    fn end_in_doubt_where(&mut self, is_over: impl Fn(&InDoubtWrite) -> bool) {
+        if self.files.in_doubt.writes.is_empty() {
             return;
         }
-        let over: Vec<Doubt> =
-            self.files.in_doubt.doubts.extract_if(.., |doubt| is_over(doubt)).collect();
-        for doubt in over.iter().filter(|doubt| !doubt.again) {
-            self.end_doubt(doubt);
+        let over: Vec<InDoubtWrite> =
+            self.files.in_doubt.writes.extract_if(.., |write| is_over(write)).collect();
+        for write in over.iter().filter(|write| !write.again) {
+            self.end_one_in_doubt(write);
         }
         if !over.is_empty() {
             self.wake_blocked();
@@ -260,49 +268,51 @@ impl Shard {
     }
 
     /// It is over, and was not written again.
-    fn end_doubt(&mut self, doubt: &Doubt) {
-        if self.is_append_at_home(doubt) {
-            self.let_pieces_end(doubt.caller, doubt.file);
+    fn end_one_in_doubt(&mut self, write: &InDoubtWrite) {
+        if self.is_append_at_home(write) {
+            self.let_pieces_end(write.caller, write.file);
         }
-        self.free_begun(doubt.place);
+        self.free_started(write.place);
     }
 
     /// The request was answered.
-    pub(crate) fn end_doubt_of(&mut self, caller: Caller) {
-        self.end_doubts(|doubt| doubt.is_of(caller));
+    pub(crate) fn end_in_doubt_of(&mut self, caller: Caller) {
+        self.end_in_doubt_where(|write| write.is_of(caller));
     }
 
     /// Nobody asks any more for bytes of these appends to the part here.
     pub(crate) fn end_pieces(&mut self, file: FileId, is_over: impl Fn(Caller) -> bool) {
-        let piece = |doubt: &Doubt| doubt.kind == Kind::Piece && doubt.file == file;
-        self.end_doubts(|doubt| piece(doubt) && is_over(doubt.caller));
+        let piece = |write: &InDoubtWrite| write.kind == Kind::Piece && write.file == file;
+        self.end_in_doubt_where(|write| piece(write) && is_over(write.caller));
     }
 
     /// The request is somebody else's now. One about a part may come back from the file's home.
-    pub(crate) fn end_doubt_of_whole(&mut self, caller: Caller) {
-        self.end_doubts(|doubt| doubt.kind == Kind::Whole && doubt.caller == caller);
+    pub(crate) fn end_whole_in_doubt_of(&mut self, caller: Caller) {
+        self.end_in_doubt_where(|write| write.kind == Kind::Whole && write.caller == caller);
     }
 
     /// Nobody repeats a request of these sessions any more.
-    pub(crate) fn end_doubts_of(&mut self, is_over: impl Fn(SessionId) -> bool) {
-        self.end_doubts(|doubt| doubt.kind != Kind::Piece && is_over(doubt.caller.session));
+    pub(crate) fn end_in_doubt_of_sessions(&mut self, is_over: impl Fn(SessionId) -> bool) {
+        self.end_in_doubt_where(|write| write.kind != Kind::Piece && is_over(write.caller.session));
     }
 
     /// A lane goes on: its last request does not come again.
-    pub(crate) fn doubts_go_on(&mut self, caller: Caller) {
-        self.end_doubts(|doubt| caller.is_behind(doubt.caller) && doubt.kind != Kind::Piece);
+    pub(crate) fn end_in_doubt_behind(&mut self, caller: Caller) {
+        self.end_in_doubt_where(|write| {
+            caller.is_behind(write.caller) && write.kind != Kind::Piece
+        });
     }
 
     /// Nobody waits any more for what was begun so long ago. A clock that was set says nothing.
-    pub(crate) fn end_old_doubts(&mut self) {
-        if self.files.in_doubt.doubts.is_empty() {
+    pub(crate) fn end_old_in_doubt(&mut self) {
+        if self.files.in_doubt.writes.is_empty() {
             return;
         }
         let deadline_ms = self.node.head.deadline_ms.load(Relaxed);
         let now = self.clock.now().seconds;
         let passed = now - self.files.in_doubt.since;
         if !(0..=i64::from(deadline_ms.div_ceil(1000))).contains(&passed) {
-            self.end_doubts(|_| true);
+            self.end_in_doubt_where(|_| true);
         }
     }
 }

@@ -39,7 +39,7 @@ use crate::{
 impl Shard {
     /// Length, space and times of an object, as they are now.
     pub(crate) fn look(&self, object: ObjectId) -> Outcome<ObjectAttr> {
-        self.check_undoubted(object.file)?;
+        self.check_not_in_doubt(object.file)?;
         if let Some(attr) = self.objects.attr_at_hand(object)? {
             return Ok(attr);
         }
@@ -61,7 +61,7 @@ impl Shard {
     /// Waits while the bytes of the file are being moved or cut for somebody else. For whoever is
     /// about to change them.
     pub(crate) fn check_at_rest(&self, file: FileId) -> Outcome<()> {
-        self.check_undoubted(file)?;
+        self.check_not_in_doubt(file)?;
         if self.files.background.is_being_cut(file) {
             return Err(Fault::Busy);
         }
@@ -243,19 +243,19 @@ impl Shard {
         match prepared {
             Prepared::Object(object, result) => {
                 let failure = result.err().map(|errno| (Subject::Object(object), errno));
-                self.tell_waiting(subject, |run| run.ready.failures.extend(failure));
+                self.notify_waiting(subject, |run| run.ready.failures.extend(failure));
             }
             Prepared::Survey(surveyed) => {
-                self.tell_waiting(subject, |run| run.ready.is_surveyed = true);
+                self.notify_waiting(subject, |run| run.ready.is_surveyed = true);
                 self.take_survey(&surveyed);
             }
             Prepared::Part(object, cut, result) => {
-                if let Err(error) = self.remove_if_gone(object) {
+                if let Err(error) = self.remove_if_unlinked(object) {
                     crate::fault::store_failed(&error);
                 }
                 let result = result.and_then(|()| self.part_is_ready(object, cut));
                 let failure = result.err().map(|errno| (subject, errno));
-                self.tell_waiting(subject, |run| run.ready.failures.extend(failure));
+                self.notify_waiting(subject, |run| run.ready.failures.extend(failure));
             }
             Prepared::Changed(object, result) => {
                 self.part_has_grown(object);
@@ -267,7 +267,7 @@ impl Shard {
             }
             Prepared::Moved(moved, Err(errno)) => {
                 self.start_removal(moved.object);
-                self.tell_waiting(subject, |run| run.ready.failures.push((subject, errno)));
+                self.notify_waiting(subject, |run| run.ready.failures.push((subject, errno)));
             }
             Prepared::Moved(moved, Ok(attr)) => {
                 let Some(waiting) = self.files.preparations.waiting.get_mut(&subject) else {
@@ -292,7 +292,7 @@ impl Shard {
         given_up
     }
 
-    fn tell_waiting(&mut self, subject: Subject, tell: impl Fn(&mut Run)) {
+    fn notify_waiting(&mut self, subject: Subject, tell: impl Fn(&mut Run)) {
         let waiting = self.files.preparations.waiting.get_mut(&subject);
         waiting.into_iter().flatten().for_each(|(_, run)| tell(run));
     }

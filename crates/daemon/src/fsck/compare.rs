@@ -114,7 +114,7 @@ impl Look {
             verdict.say(id, Kind::File, format!("{of}, and its inode says {links} links"));
         } else if !self.is_marked(key::ORPHAN, id, 0, home) {
             verdict.say(id, Kind::File, format!("{of}, and nothing says that it is open"));
-        } else if !open && !self.is_marked(key::MADE, id, 0, home) {
+        } else if !open && !self.is_marked(key::PENDING_CREATE, id, 0, home) {
             verdict.say(id, Kind::File, format!("{of}, and nobody has it open"));
         }
     }
@@ -299,8 +299,8 @@ impl Look {
     }
 
     fn check_parts(&self, verdict: &mut Verdict) {
-        let gone = self.marks.iter().filter(|mark| mark.0 == key::GONE);
-        let gone: HashSet<(FileId, u32)> = gone.map(|mark| (mark.1, mark.2)).collect();
+        let unlinked = self.marks.iter().filter(|mark| mark.0 == key::UNLINKED);
+        let unlinked: HashSet<(FileId, u32)> = unlinked.map(|mark| (mark.1, mark.2)).collect();
         for (id, parts) in &self.parts {
             let mut had = HashSet::new();
             for (shard, part) in parts {
@@ -311,7 +311,7 @@ impl Look {
                 }
                 let has = |file: &File| file.spread.striped && file.generation == part.generation;
                 let is_had = self.files.get(id).is_some_and(|(_, file)| has(file));
-                if !is_had && !gone.contains(&(*id, part.generation)) {
+                if !is_had && !unlinked.contains(&(*id, part.generation)) {
                     let what = format!("shard {shard} has {of} of no file: {:016x}", id.0);
                     verdict.say(*id, Kind::Part, what);
                 }
@@ -326,8 +326,8 @@ impl Look {
 
     fn check_descriptions(&self, verdict: &mut Verdict) {
         // Descriptions at other nodes for which one stands: whose, where, which.
-        let standing = self.opens.iter().filter(|(_, open)| open.at_shard > 0);
-        let standing: HashSet<_> = standing
+        let proxies = self.opens.iter().filter(|(_, open)| open.at_shard > 0);
+        let proxies: HashSet<_> = proxies
             .map(|((shard, _), open)| (self.node_of(*shard), open.at_shard - 1, open.there))
             .collect();
         for ((shard, number), open) in &self.opens {
@@ -342,7 +342,7 @@ impl Look {
             } else if !self.files.contains_key(&open.file) {
                 Some("has no file".to_owned())
             } else if let Some(node) = open.of_node.checked_sub(1) {
-                let is_had = open.held || standing.contains(&(node, *shard, *number));
+                let is_had = open.held || proxies.contains(&(node, *shard, *number));
                 (!is_had).then(|| format!("belongs to node {node}, which does not know it"))
             } else {
                 (!open.held).then(|| "belongs to a process that is gone".to_owned())
@@ -378,7 +378,7 @@ impl Look {
                 key::XATTRS => file.is_some_and(|file| file.extended),
                 // An append may be noted where a part is.
                 key::APPEND => file.is_some() || self.parts.contains_key(id),
-                key::DOOMED | key::GONE => {
+                key::DOOMED | key::UNLINKED => {
                     let of: &mut BTreeSet<_> = going.entry((*shard, *what)).or_default();
                     of.insert((*id, *generation));
                     true
@@ -394,7 +394,7 @@ impl Look {
         // What is to go goes one after the other: as long as there are fewer each time, it goes.
         for ((shard, what), objects) in going {
             let Some((file, generation)) = objects.first() else { continue };
-            let sort = if what == key::GONE { "striped files" } else { "objects" };
+            let sort = if what == key::UNLINKED { "striped files" } else { "objects" };
             let what = format!(
                 "shard {shard}: {} {sort} are to go and stay, the first is {:016x}.{generation}",
                 objects.len(),

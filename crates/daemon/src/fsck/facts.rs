@@ -40,7 +40,12 @@ fn read(key: &[u8], record: &[u8], tell: &mut dyn FnMut(&Fact<'_>)) -> Result<()
             let (file, spread, cut) = (numbered.ok_or(bad)?, spread(&layout), cut.is_some());
             tell(&Fact::Part(inspection::Part { file, generation, index, spread, cut }));
         }
-        key::ORPHAN | key::UNSETTLED | key::XATTRS | key::LOCKS | key::MADE | key::SPREAD => {
+        key::ORPHAN
+        | key::UNSETTLED
+        | key::XATTRS
+        | key::LOCKS
+        | key::PENDING_CREATE
+        | key::SPREAD => {
             tell(&mark(numbered.ok_or(bad)?, 0));
         }
         key::APPEND => tell(&mark(key::split_append(key).ok_or(bad)?.0, 0)),
@@ -48,8 +53,8 @@ fn read(key: &[u8], record: &[u8], tell: &mut dyn FnMut(&Fact<'_>)) -> Result<()
             let (file, generation) = key::split_doomed(key).ok_or(bad)?;
             tell(&mark(file, generation));
         }
-        key::GONE => {
-            let (file, generation) = key::split_gone(key).ok_or(bad)?;
+        key::UNLINKED => {
+            let (file, generation) = key::split_unlinked(key).ok_or(bad)?;
             tell(&mark(file, generation));
         }
         key::INTENT => tell_intent(numbered.ok_or(bad)?.0, &Intent::decode(record)?, tell),

@@ -1,17 +1,17 @@
 //! Directories inside a delegated one whose names are in its table, too: they are *covered*.
 //!
-//! One that is made by posting is covered from then on, since it has no names. So is one that the
-//! daemon has looked into when all of its names are read at once. A covered directory is known by
-//! the slot of its own path in the table; every change of its names is noted there, as those of the
-//! delegated directory are ([`crate::leases::name_table`]), each by its path from that directory.
-//! It ends when somebody asks for the directory's removal, or with the delegation. When a commit
-//! leaves it without names, and nothing waits that was posted in it, it is as if it were new: its
-//! removal may be posted.
+//! One that is made by submitting is covered from then on, since it has no names. So is one that
+//! the daemon has looked into when all of its names are read at once. A covered directory is known
+//! by the slot of its own path in the table; every change of its names is noted there, as those of
+//! the delegated directory are ([`crate::leases::name_table`]), each by its path from that
+//! directory. It ends when somebody asks for the directory's removal, or with the delegation. When
+//! a commit leaves it without names, and nothing waits that was submitted in it, it is as if it
+//! were new: its removal may be submitted.
 
 use mayfly_meta::{Scan, key, record::DirectoryNode};
-use mayfly_transport_shm::posts::{
+use mayfly_transport_shm::submission_ring::{
     RECORDS,
-    names::{Entered, Print, Standing},
+    name_table::{Entered, NameState, Print},
     split,
 };
 use mayfly_types::{Errno, FileId, limits::NAME_BYTES_MAX};
@@ -40,7 +40,7 @@ struct Emptied {
     table: usize,
     root: FileId,
     print: Print,
-    /// Something waits that was posted in it.
+    /// Something waits that was submitted in it.
     used: bool,
 }
 
@@ -100,9 +100,9 @@ impl Shard {
         let Some((names, table, _)) = self.table(at, root) else { return (None, false) };
         match names.enter(&table.tally, print) {
             Entered::Covered => (Some(within), false),
-            Entered::Apart => (Some(within).filter(|_| self.is_left(at, print)), false),
+            Entered::Uncovered => (Some(within).filter(|_| self.is_left(at, print)), false),
             Entered::Claimed => {
-                // Its making was posted, or its removal.
+                // Its making was submitted, or its removal.
                 let holders = self.take_back_table(at);
                 let executed = self.execute_all(holders);
                 let table = self.table(at, root);
@@ -143,7 +143,7 @@ impl Shard {
         }
     }
 
-    /// Covers a directory with no more names than `budget`, while nobody may post; how many were
+    /// Covers a directory with no more names than `budget`, while nobody may submit; how many were
     /// read. An error when there is no room for them.
     fn cover(
         &mut self,
@@ -173,12 +173,12 @@ impl Shard {
         if entries != 0 {
             self.read_inside((at, root), directory, &within)?;
         }
-        let standing = if entries == 0 { Standing::NewDirectory } else { Standing::Covered };
+        let name_state = if entries == 0 { NameState::NewDirectory } else { NameState::Covered };
         let Some((names, table, _)) = self.table(at, root) else { return Ok(0) };
-        if names.cover(&table.tally, print, standing) {
+        if names.cover(&table.tally, print, name_state) {
             return Ok(entries);
         }
-        // Nobody posts, so nobody has claimed it.
+        // Nobody submits, so nobody has claimed it.
         Err(Errno::EAGAIN.into())
     }
 
@@ -201,9 +201,9 @@ impl Shard {
             found.push((within.print_of(name), found_in(record)));
             Scan::More
         })?;
-        for (print, (standing, directory)) in found {
+        for (print, (name_state, directory)) in found {
             let Some((names, table, spare)) = self.table(at, root) else { return Ok(()) };
-            if !names.add(&mut table.tally, spare, (print, standing)) {
+            if !names.add(&mut table.tally, spare, (print, name_state)) {
                 return Err(Errno::ENOMEM.into());
             }
             directory.into_iter().for_each(|id| self.propose_covering(root, id));
@@ -212,27 +212,27 @@ impl Shard {
     }
 
     /// Everything is committed: notes of covered directories without names that nothing is in them,
-    /// so that their removal may be posted.
+    /// so that their removal may be submitted.
     pub(super) fn note_emptied(&mut self) {
         let emptied = std::mem::take(&mut self.leases.delegations.emptied);
         let mut left: Vec<Emptied> = Vec::new();
         for directory in emptied {
             left.extend(self.leave_emptied(directory));
         }
-        // Who has seen that one is covered has published what he posts in it, or does not.
+        // Who has seen that one is covered has published what he submits in it, or does not.
         for at in members(left.iter().fold(0, |tables, of| tables | 1 << of.table)) {
             self.find_used(at, &mut left);
         }
         for Emptied { table: at, root, print, used } in left {
-            let standing = if used { Standing::Covered } else { Standing::NewDirectory };
+            let name_state = if used { NameState::Covered } else { NameState::NewDirectory };
             if let Some((names, table, _)) = self.table(at, root) {
-                names.cover(&table.tally, print, standing);
+                names.cover(&table.tally, print, name_state);
             }
         }
     }
 
-    /// From here on nobody posts in the directory who has not seen before that it is covered; none
-    /// when that is not so, or it has names.
+    /// From here on nobody submits in the directory who has not seen before that it is covered;
+    /// none when that is not so, or it has names.
     fn leave_emptied(&mut self, directory: FileId) -> Option<Emptied> {
         let within = self.above(directory).filter(|within| !within.path.is_empty())?;
         let is_empty = self.load_parent(directory).is_ok_and(|parent| parent.entries() == 0);
@@ -242,17 +242,17 @@ impl Shard {
         left.then_some(Emptied { table: at, root, print, used: false })
     }
 
-    /// Looks for what was posted in such directories of a table and waits. What is about to be is
-    /// not posted any more.
+    /// Looks for what was submitted in such directories of a table and waits. What is about to be
+    /// is not submitted any more.
     fn find_used(&self, at: usize, left: &mut [Emptied]) {
         for ring in members(self.holders(at)) {
             let Some(held) = &self.leases.delegations.rings[ring] else { continue };
-            let posts = self.posts(ring);
+            let submissions = self.submissions(ring);
             let is_fresh = self.leases.delegations.fresh & 1 << ring != 0;
-            let published = if is_fresh { posts.count() } else { posts.renew() };
+            let published = if is_fresh { submissions.count() } else { submissions.renew() };
             let waiting = published.wrapping_sub(held.executed).min(RECORDS as u32);
             for record in (0..waiting).map(|record| held.executed.wrapping_add(record)) {
-                let path = posts.records[place_of(record)].read_path();
+                let path = submissions.records[place_of(record)].read_path();
                 let Some(inside) = split(&path).0.strip_suffix(b"/") else { continue };
                 let print = Print::of(inside);
                 let of_it = left.iter_mut().filter(|of| of.table == at && of.print == print);

@@ -2,8 +2,8 @@
 //!
 //! A process that makes or removes files or directories in one directory in a row is given it,
 //! beside others who have it. From then on whatever else changes a name there reserves it first
-//! ([`Shard::reserve_name`]): nobody posts anything about it from then on, and what was posted is
-//! executed. A directory that is removed, and the path to any directory that is moved, ends
+//! ([`Shard::reserve_name`]): nobody submits anything about it from then on, and what was submitted
+//! is executed. A directory that is removed, and the path to any directory that is moved, ends
 //! delegations. What is in directories inside may be in it, too
 //! ([`crate::leases::covered_directories`]).
 //!
@@ -11,7 +11,9 @@
 
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
-use mayfly_transport_shm::posts::{PREFIX_BYTES_MAX, RECORDS, names::SLOTS_MAX, ring_of, split};
+use mayfly_transport_shm::submission_ring::{
+    PREFIX_BYTES_MAX, RECORDS, name_table::SLOTS_MAX, ring_of, split,
+};
 use mayfly_types::{Durability, FileId, FileKind, SessionId};
 use mayfly_wire::Walk;
 
@@ -56,7 +58,7 @@ impl Shard {
 
     /// Nothing is delegated by the ring any more.
     fn release(&mut self, ring: usize) {
-        self.posts(ring).take_back();
+        self.submissions(ring).take_back();
         let held = self.leases.delegations.rings[ring].as_ref();
         let directory = held.and_then(|held| held.directory);
         self.undelegate(directory, ring);
@@ -86,7 +88,7 @@ impl Shard {
         all.into_iter().fold(false, |executed, directory| self.recall(directory) | executed)
     }
 
-    pub(super) fn has_room_for_posted(&mut self) -> bool {
+    pub(super) fn has_room_for_submissions(&mut self) -> bool {
         let rings = self.leases.delegations.rings.iter().flatten().count() as u64 + 1;
         self.store.has_room()
             && self.free_bytes() >= FREE_BYTES_MIN.max(rings * FREE_BYTES_FOR_EACH)
@@ -106,7 +108,7 @@ impl Shard {
         }
         let streak = self.count_asked(caller.session, (directory, kind), made);
         let ring = ring_of(caller.session.0);
-        if let Some(within) = self.posts_within(ring, directory, walk) {
+        if let Some(within) = self.noted_within(ring, directory, walk) {
             if self.is_noted(&within) {
                 // Its names may be noted, too.
                 made.into_iter().for_each(|made| self.propose_covering(within.root, made));
@@ -123,10 +125,10 @@ impl Shard {
             }
         }
         let (prefix, _) = split(walk.path);
-        if self.is_due(streak) && self.has_room_for_posted() {
+        if self.is_due(streak) && self.has_room_for_submissions() {
             return self.delegate(streak, (walk.start, prefix));
         }
-        if streak.files == 1 && streak.new && self.has_room_for_posted() {
+        if streak.files == 1 && streak.new && self.has_room_for_submissions() {
             return self.delegate_above(streak, (walk.start, prefix));
         }
         Ok(())
@@ -134,13 +136,13 @@ impl Shard {
 
     /// Where names of the directory are noted, or would be, if that is delegated by the ring and
     /// such a path leads through it.
-    fn posts_within(&mut self, ring: usize, directory: FileId, walk: &Walk<'_>) -> Option<Within> {
+    fn noted_within(&mut self, ring: usize, directory: FileId, walk: &Walk<'_>) -> Option<Within> {
         let within = self.above(directory)?;
         let held = self.leases.delegations.rings[ring].as_ref()?;
-        let posts = self.is_delegated(within.root, ring)
+        let submissions = self.is_delegated(within.root, ring)
             && held.start == walk.start
             && within.is_spelled(split(walk.path).0, &held.prefix);
-        posts.then_some(within)
+        submissions.then_some(within)
     }
 
     /// What the session has made or removed in the directory by asking, in a row.
@@ -155,16 +157,23 @@ impl Shard {
         if (streak.session, streak.directory) != (session, directory) {
             let same = streak.session == session;
             let (again, new) =
-                (same && self.makes_many(ring, streak), same && streak.made == directory);
+                (same && self.makes_many(ring, streak), same && streak.last_made == directory);
             self.end_streak(ring);
-            let made = if same { streak.made } else { FileId::NONE };
-            self.leases.delegations.streaks[ring] =
-                Streak { session, directory, files: 0, is_directory: false, again, new, made };
+            let made = if same { streak.last_made } else { FileId::NONE };
+            self.leases.delegations.streaks[ring] = Streak {
+                session,
+                directory,
+                files: 0,
+                is_directory: false,
+                again,
+                new,
+                last_made: made,
+            };
         }
         let streak = &mut self.leases.delegations.streaks[ring];
         streak.is_directory = kind == FileKind::Directory;
         streak.files = streak.files.saturating_add(1);
-        streak.made = made.unwrap_or(streak.made);
+        streak.last_made = made.unwrap_or(streak.last_made);
         *streak
     }
 
@@ -173,8 +182,8 @@ impl Shard {
     fn makes_many(&self, ring: usize, streak: Streak) -> bool {
         let ring = self.leases.delegations.rings[ring].as_ref();
         let here = ring.filter(|ring| ring.directory == Some(streak.directory));
-        let posted = here.map_or(0, |ring| ring.executed.wrapping_sub(ring.since));
-        match streak.files.saturating_add(posted) {
+        let submitted = here.map_or(0, |ring| ring.executed.wrapping_sub(ring.since));
+        match streak.files.saturating_add(submitted) {
             0 | 1 => streak.again && streak.is_directory,
             files => files >= IN_A_ROW,
         }
@@ -238,7 +247,7 @@ impl Shard {
         }
         // By another path than before.
         if self.is_delegated(directory, ring) {
-            self.posts(ring).take_back();
+            self.submissions(ring).take_back();
         } else if !self.take_ring(session) {
             return Ok(());
         }
@@ -315,17 +324,17 @@ impl Shard {
                 self.release(ring);
                 true
             }
-            // What the last one posted may come to nothing yet.
+            // What the last one submitted may come to nothing yet.
             None if self.leases.delegations.touched & 1 << ring != 0 => false,
             None => self.make_ring(session),
         }
     }
 
-    /// The batch is committed: those who were given a directory in it may post.
+    /// The batch is committed: those who were given a directory in it may submit.
     pub(super) fn begin_delegations(&mut self) {
         for ring in members(std::mem::take(&mut self.leases.delegations.ended)) {
             if self.leases.delegations.rings[ring].is_none() {
-                self.posts(ring).session.store(0, Relaxed);
+                self.submissions(ring).session.store(0, Relaxed);
             }
         }
         for ring in members(std::mem::take(&mut self.leases.delegations.fresh)) {
@@ -338,34 +347,34 @@ impl Shard {
         let directory = held.directory.filter(|directory| self.is_delegated(*directory, ring));
         let Some(directory) = directory else { return };
         let Some(&table) = self.leases.delegations.by_directory.get(&directory) else { return };
-        let posts = self.posts(ring);
-        posts.dedicate(held.session.0, (held.start.0, &held.prefix), (directory.0, table));
-        posts.give();
+        let submissions = self.submissions(ring);
+        submissions.dedicate(held.session.0, (held.start.0, &held.prefix), (directory.0, table));
+        submissions.give();
     }
 
     fn make_ring(&mut self, session: SessionId) -> bool {
         let ring = ring_of(session.0);
-        let posts = self.posts(ring);
-        let first = posts.published.load(SeqCst) as u32;
+        let submissions = self.submissions(ring);
+        let first = submissions.published.load(SeqCst) as u32;
         let promises: Vec<_> =
             (0..RECORDS).map_while(|_| self.files.opens.promise(session)).collect();
         if promises.len() < RECORDS {
             promises.into_iter().for_each(|promise| self.files.opens.break_promise(promise));
             return false;
         }
-        for (record, promise) in posts.records.iter().zip(&promises) {
+        for (record, promise) in submissions.records.iter().zip(&promises) {
             record.set_promise(*promise);
         }
         let promises = promises.into_iter().map(Some).collect();
-        posts.executed.store(first, Relaxed);
-        posts.stored.store(first, Relaxed);
-        posts.promised.store(first.wrapping_add(RECORDS as u32), Release);
+        submissions.executed.store(first, Relaxed);
+        submissions.stored.store(first, Relaxed);
+        submissions.promised.store(first.wrapping_add(RECORDS as u32), Release);
         let held = Ring::new(session, first, promises);
         self.leases.delegations.rings[ring] = Some(held);
         true
     }
 
-    /// The session is over: what it had posted is executed, and its ring is free.
+    /// The session is over: what it had submitted is executed, and its ring is free.
     pub(crate) fn end_delegation(&mut self, session: SessionId) {
         let at = ring_of(session.0);
         if self.leases.delegations.streaks[at].session == session {

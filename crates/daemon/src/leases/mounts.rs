@@ -123,12 +123,12 @@ impl Shard {
             others.filter(|front| self.may_wait_for(**front, &question)).map(|to| to.0).collect();
         let here = fronts.contains(&self.place.shard);
         // All are told before any is waited for.
-        let told = if here { self.mounts_told(&change) } else { Ok(()) };
+        let notified = if here { self.notify_mounts(&change) } else { Ok(()) };
         self.facts(&others, &question)?;
         for front in others {
             self.has_answered(ShardId(front));
         }
-        told.map(|()| Served::Replied)
+        notified.map(|()| Served::Replied)
     }
 
     /// Whether a node is to be told of this, and waited for; if it has not answered for long it
@@ -170,7 +170,7 @@ impl Shard {
 
     /// Hands a change to the mounts of this node, when it comes for the first time, and waits until
     /// all have dealt with it.
-    pub(crate) fn mounts_told(&mut self, change: &Change) -> Outcome<()> {
+    pub(crate) fn notify_mounts(&mut self, change: &Change) -> Outcome<()> {
         let key = (change.by, change.request_id);
         match self.leases.mounts.missing.get(&key).copied() {
             None => self.hand_out(key, change),
@@ -223,7 +223,7 @@ impl Shard {
         let now = self.now;
         let fresh = || Mount { missed: true, ..Mount::default() };
         let mount = self.leases.mounts.all.entry(caller.session).or_insert_with(fresh);
-        let done = std::mem::take(&mut mount.told);
+        let done = std::mem::take(&mut mount.unanswered);
         mount.silent = false;
         mount.since = (!mount.queued.is_empty()).then_some(now);
         let news = mount.has_news().then(|| mount.take());

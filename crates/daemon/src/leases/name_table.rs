@@ -1,13 +1,15 @@
 //! The names of delegated directories, as those who have them delegated see them
-//! ([`mayfly_transport_shm::posts::names`]).
+//! ([`mayfly_transport_shm::submission_ring::name_table`]).
 //!
-//! Every change of a name comes by here ([`Shard::name_changed`], [`Shard::posted_name`]), and
-//! counts for those who post from its commit on. Until then the name is claimed by who has posted
-//! it, or one that is to be asked for: what is not committed may have to be executed again, after
-//! what somebody has posted who saw its outcome.
+//! Every change of a name comes by here ([`Shard::name_changed`], [`Shard::submitted_name`]), and
+//! counts for those who submit from its commit on. Until then the name is claimed by who has
+//! submitted it, or one that is to be asked for: what is not committed may have to be executed
+//! again, after what somebody has submitted who saw its outcome.
 
 use mayfly_meta::{Scan, key};
-use mayfly_transport_shm::posts::names::{Names, Print, Reserved, Spare, Standing, Tally};
+use mayfly_transport_shm::submission_ring::name_table::{
+    NameState, NameTable, Print, Reserved, Spare, Tally,
+};
 use mayfly_types::FileId;
 
 use crate::{
@@ -21,15 +23,15 @@ use crate::{
 };
 
 /// So many segments of a table are laid out anew after a commit: each takes some 200 µs, in which
-/// nobody posts in the directory.
+/// nobody submits in the directory.
 const SEGMENTS_AT_ONCE: usize = 2;
 /// So many give their memory back in a turn in which nobody asks for anything.
 const GIVEN_BACK_AT_ONCE: usize = 4;
 
 impl Shard {
-    fn names(&self, table: usize) -> Names<'static> {
+    fn names(&self, table: usize) -> NameTable<'static> {
         let node = self.node;
-        node.names.names(table)
+        node.name_tables.names(table)
     }
 
     /// The table with this number, if it is still the directory's, and what it grows by.
@@ -37,15 +39,15 @@ impl Shard {
         &mut self,
         at: usize,
         directory: FileId,
-    ) -> Option<(Names<'static>, &mut Table, &mut Spare)> {
+    ) -> Option<(NameTable<'static>, &mut Table, &mut Spare)> {
         let names = self.names(at);
         let table = self.leases.delegations.tables[at].as_mut()?;
         (table.directory == directory).then_some((names, table, &mut self.leases.delegations.spare))
     }
 
-    /// Whoever posts in the directory asks for this name from here on, and for the directory's own
-    /// one. True when something was executed, so that what was found out before may not be so any
-    /// more.
+    /// Whoever submits in the directory asks for this name from here on, and for the directory's
+    /// own one. True when something was executed, so that what was found out before may not be so
+    /// any more.
     pub(crate) fn reserve_name(&mut self, directory: FileId, name: &[u8]) -> bool {
         let (within, executed) = self.enter(directory);
         let reserved = within
@@ -53,8 +55,8 @@ impl Shard {
         executed | reserved
     }
 
-    /// Has what was posted about a name, or in the directory of that name, executed, and the name
-    /// be one that is to be asked for; whether there was anything.
+    /// Has what was submitted about a name, or in the directory of that name, executed, and the
+    /// name be one that is to be asked for; whether there was anything.
     fn reserve(&mut self, at: usize, root: FileId, print: Print) -> bool {
         if !self.is_claimed(at, root, print) {
             return false;
@@ -65,8 +67,8 @@ impl Shard {
         executed
     }
 
-    /// Whether somebody has posted something about the name, or is about to; otherwise nobody does
-    /// from here on.
+    /// Whether somebody has submitted something about the name, or is about to; otherwise nobody
+    /// does from here on.
     fn is_claimed(&mut self, at: usize, root: FileId, print: Print) -> bool {
         let Some((names, table, _)) = self.table(at, root) else { return false };
         match names.reserve(&mut table.tally, print) {
@@ -85,9 +87,9 @@ impl Shard {
         &mut self,
         directory: FileId,
         name: &[u8],
-        standing: Option<Standing>,
+        name_state: Option<NameState>,
     ) {
-        // What is posted is noted with its record.
+        // What is submitted is noted with its record.
         if self.leases.delegations.is_executing(directory) {
             return;
         }
@@ -95,32 +97,37 @@ impl Shard {
         let (at, root, print) = (within.table, within.root, within.print_of(name));
         if self.is_claimed(at, root, print) {
             // What adds a name reserves it. This one was there, and its record is written anew, for
-            // a second link: what was posted about it holds.
-            if standing == Some(Standing::Plain) {
+            // a second link: what was submitted about it holds.
+            if name_state == Some(NameState::Plain) {
                 return;
             }
             self.take_back_table(at);
             self.put_asked(at, root, print);
         }
-        self.leases.delegations.settled.push(Settled { table: at, root, print, standing });
+        self.leases.delegations.settled.push(Settled { table: at, root, print, name_state });
     }
 
     /// The record of a place was executed, which was about a name that stands so now.
-    pub(super) fn posted_name(&mut self, print: Print, place: usize, standing: Option<Standing>) {
+    pub(super) fn submitted_name(
+        &mut self,
+        print: Print,
+        place: usize,
+        name_state: Option<NameState>,
+    ) {
         let executing = self.leases.delegations.executing.as_ref();
         if let Some(&Executing { root, table: Some(table), .. }) = executing {
-            let of = Settled { table, root, print, standing };
+            let of = Settled { table, root, print, name_state };
             self.leases.delegations.released.push(Released { of, place });
         }
     }
 
-    /// What was posted is committed: others may post about its names.
+    /// What was submitted is committed: others may submit about its names.
     pub(super) fn release_names(&mut self) {
         let mut released = std::mem::take(&mut self.leases.delegations.released);
         let mut crowded = 0;
         for Released { of, place } in released.drain(..) {
             if let Some((names, table, _)) = self.table(of.table, of.root) {
-                names.release(&mut table.tally, of.print, place, of.standing);
+                names.release(&mut table.tally, of.print, place, of.name_state);
                 crowded |= u64::from(table.tally.is_crowded()) << of.table;
             }
         }
@@ -129,21 +136,21 @@ impl Shard {
     }
 
     /// The batch is committed: what was asked for in it is as it is, and who was given a directory
-    /// may post.
+    /// may submit.
     pub(crate) fn settle_names(&mut self) {
         for settled in std::mem::take(&mut self.leases.delegations.settled) {
-            let Settled { table: at, root, print, standing } = settled;
+            let Settled { table: at, root, print, name_state } = settled;
             let Some((names, table, _)) = self.table(at, root) else { continue };
-            match standing {
+            match name_state {
                 None => names.remove(&table.tally, print),
                 // It has a slot, since it was one to be asked for.
-                Some(standing) => drop(names.put(&mut table.tally, print, standing)),
+                Some(name_state) => drop(names.put(&mut table.tally, print, name_state)),
             }
         }
         for Left { table: at, root, print } in std::mem::take(&mut self.leases.delegations.left) {
             if let Some((names, table, _)) = self.table(at, root) {
                 // What it has was noted all the time; it may be gone, or another one.
-                names.cover(&table.tally, print, Standing::Covered);
+                names.cover(&table.tally, print, NameState::Covered);
             }
         }
         if !self.leases.delegations.emptied.is_empty() {
@@ -160,12 +167,12 @@ impl Shard {
         self.leases.delegations.left.iter().any(|left| left.table == at && left.print == directory)
     }
 
-    /// Nothing is posted in these rings any more.
+    /// Nothing is submitted in these rings any more.
     pub(super) fn take_back(&self, rings: u64) {
-        members(rings).for_each(|ring| self.posts(ring).take_back());
+        members(rings).for_each(|ring| self.submissions(ring).take_back());
     }
 
-    /// Nothing is posted any more in the rings that have the table's directory; which ones these
+    /// Nothing is submitted any more in the rings that have the table's directory; which ones these
     /// are.
     pub(super) fn take_back_table(&self, at: usize) -> u64 {
         let holders = self.holders(at);
@@ -178,19 +185,19 @@ impl Shard {
         self.leases.delegations.tables[at].as_ref().map_or(0, |table| table.holders)
     }
 
-    /// Executes what was posted in these rings; whether there was anything.
+    /// Executes what was submitted in these rings; whether there was anything.
     pub(super) fn execute_all(&mut self, rings: u64) -> bool {
         members(rings).fold(false, |executed, ring| self.execute_ring(ring) | executed)
     }
 
-    /// While nobody may post, marks a name as one that is to be asked for, and lets those who have
-    /// the directory delegated post again. A directory of too many names is not delegated any more;
-    /// what was posted in it is executed in its turn.
+    /// While nobody may submit, marks a name as one that is to be asked for, and lets those who
+    /// have the directory delegated submit again. A directory of too many names is not delegated
+    /// any more; what was submitted in it is executed in its turn.
     fn put_asked(&mut self, at: usize, directory: FileId, print: Print) {
         // What was executed meanwhile may have ended it.
         let Some((names, table, spare)) = self.table(at, directory) else { return };
         let is_left = names.covers(&table.tally, print);
-        if names.add(&mut table.tally, spare, (print, Standing::Asked)) {
+        if names.add(&mut table.tally, spare, (print, NameState::AskDaemon)) {
             if is_left {
                 self.leases.delegations.left.push(Left { table: at, root: directory, print });
             }
@@ -201,8 +208,8 @@ impl Shard {
     }
 
     /// Lays a table out anew where it has more slots for what is gone than for what is there, or
-    /// too few. The rest waits for the next commit of operations that are posted there: a segment
-    /// that is full meanwhile has names asked for.
+    /// too few. The rest waits for the next commit of operations that are submitted there: a
+    /// segment that is full meanwhile has names asked for.
     fn relieve(&mut self, at: usize) {
         self.take_back_table(at);
         let names = self.names(at);
@@ -230,19 +237,19 @@ impl Shard {
     /// Gives memory of tables back that are gone; whether there is more to give.
     pub(crate) fn give_names_back(&mut self) -> bool {
         let (node, spare) = (self.node, &mut self.leases.delegations.spare);
-        spare.give_back(&node.names, GIVEN_BACK_AT_ONCE);
+        spare.give_back(&node.name_tables, GIVEN_BACK_AT_ONCE);
         spare.has_too_many()
     }
 
-    /// Lets those post who have a directory delegated, unless they have to wait for the commit.
+    /// Lets those submit who have a directory delegated, unless they have to wait for the commit.
     pub(super) fn give(&self, at: usize) {
-        let may_post = self.holders(at) & !self.leases.delegations.fresh;
-        members(may_post).for_each(|ring| self.posts(ring).give());
+        let may_submit = self.holders(at) & !self.leases.delegations.fresh;
+        members(may_submit).for_each(|ring| self.submissions(ring).give());
     }
 
     /// A table without names for a directory whose names are read from now on
     /// ([`Shard::read_names`]); none when there is no memory for it. Meanwhile changes in the
-    /// directory are noted in it. Operations that its holder has posted there are executed.
+    /// directory are noted in it. Operations that its holder has submitted there are executed.
     pub(super) fn begin_table(
         &mut self,
         directory: FileId,
@@ -285,9 +292,9 @@ impl Shard {
             }
             read += 1;
             let name = key.get(key::PLACE_BYTES..).unwrap_or_default();
-            let (standing, directory) = found_in(record);
+            let (name_state, directory) = found_in(record);
             inside.extend(directory);
-            fits = names.add(tally, spare, (Print::of(name), standing));
+            fits = names.add(tally, spare, (Print::of(name), name_state));
             if fits { Scan::More } else { Scan::Enough }
         });
         table.unread = unread;

@@ -1,8 +1,8 @@
-//! Operations that nobody waits for ([`mayfly_transport_shm::posts`]): what becomes of them.
+//! Asynchronous operations ([`mayfly_transport_shm::submission_ring`]): what becomes of them.
 //!
-//! The shard executes posted operations before anything else that it does for somebody. Processes
-//! that look by themselves see them only after their commit. Who may post is `delegation.rs`'s
-//! subject.
+//! The shard executes asynchronous operations before anything else that it does for somebody.
+//! Processes that look by themselves see them only after their commit. Who may submit is
+//! `delegation.rs`'s subject.
 
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
@@ -13,9 +13,9 @@ use mayfly_meta::{
 use mayfly_sys::arch::cycles;
 use mayfly_transport_shm::{
     layout::count,
-    posts::{
-        Asked, Posts, RECORDS, Record,
-        names::{Print, Standing},
+    submission_ring::{
+        RECORDS, Record, SubmissionRing, Submitted,
+        name_table::{NameState, Print},
         split,
     },
 };
@@ -61,14 +61,14 @@ enum Until {
 const _: () = assert!(RECORDS <= u128::BITS as usize);
 
 impl Shard {
-    pub(super) fn posts(&self, ring: usize) -> &'static Posts {
+    pub(super) fn submissions(&self, ring: usize) -> &'static SubmissionRing {
         let node = self.node;
-        &node.posts[ring]
+        &node.submission_rings[ring]
     }
 
-    /// Executes what was posted. A commit must follow.
-    pub(crate) fn execute_posted(&mut self) {
-        let rings = self.node.head.posted.load(SeqCst);
+    /// Executes what was submitted. A commit must follow.
+    pub(crate) fn execute_submitted(&mut self) {
+        let rings = self.node.head.submitted.load(SeqCst);
         self.execute_rings(rings, Until::Last);
     }
 
@@ -82,39 +82,39 @@ impl Shard {
         for ring in members(rings) {
             self.execute_until(ring, until);
             if self.leases.delegations.touched & 1 << ring == 0 {
-                // There was nothing; whoever posts meanwhile is not overlooked.
+                // There was nothing; whoever submits meanwhile is not overlooked.
                 self.show_executed(ring);
             }
         }
         if self.leases.delegations.touched != 0 && self.store.pending_transaction() == 0 {
             // Nothing came of it, so nothing will be committed.
-            self.posted_committed();
+            self.submissions_committed();
         }
     }
 
-    /// The processor on which the last of what was executed was posted, as a request says it, and
-    /// how much was; none when nothing was since the last call.
-    pub fn posted_on(&mut self) -> Option<(u32, u32)> {
-        self.leases.delegations.posted_on.take()
+    /// The processor on which the last of what was executed was submitted, as a request says it,
+    /// and how much was; none when nothing was since the last call.
+    pub fn submitted_on(&mut self) -> Option<(u32, u32)> {
+        self.leases.delegations.submitted_on.take()
     }
 
-    /// Executes what was posted in a ring; whether there was anything.
+    /// Executes what was submitted in a ring; whether there was anything.
     pub(super) fn execute_ring(&mut self, ring: usize) -> bool {
         self.execute_until(ring, Until::Last)
     }
 
     fn execute_until(&mut self, ring: usize, until: Until) -> bool {
-        let posts = self.posts(ring);
+        let submissions = self.submissions(ring);
         // Before the look at what there is: whoever sets it later has something that is seen.
         self.node.head.ripe.fetch_and(!(1 << ring), SeqCst);
         let Some(mut held) = self.leases.delegations.rings[ring].take() else { return false };
         let mut any = false;
         for turn in 0..TURNS {
-            let published = posts.published.load(SeqCst) as u32;
+            let published = submissions.published.load(SeqCst) as u32;
             if published.wrapping_sub(held.freed) as usize > RECORDS {
                 log::error("posted", format_args!("session {} broke its ring", held.session.0));
                 any = true;
-                self.give_up_ring(posts, ring, &mut held);
+                self.give_up_ring(submissions, ring, &mut held);
                 break;
             }
             // Of a delegation that was taken back nothing may be left.
@@ -143,16 +143,16 @@ impl Shard {
             self.node.head.ripe.fetch_or(1 << ring, SeqCst);
             return held.executed.wrapping_add(RIPE_AT_ONCE);
         }
-        let is_open = waiting > 0 && self.posts(ring).is_last_open(published);
+        let is_open = waiting > 0 && self.submissions(ring).is_last_open(published);
         published.wrapping_sub(u32::from(is_open))
     }
 
     fn execute_records(&mut self, at: usize, ring: &mut Ring, published: u32) {
-        let posts = self.posts(at);
+        let submissions = self.submissions(at);
         let present = self.look_at_clock();
         while ring.executed != published {
             let place = place_of(ring.executed);
-            if let Err(fault) = self.execute_record(posts, place, ring, present) {
+            if let Err(fault) = self.execute_record(submissions, place, ring, present) {
                 log::error("posted", format_args!("what was posted was not done: {fault:?}"));
             }
             ring.executed = ring.executed.wrapping_add(1);
@@ -161,11 +161,11 @@ impl Shard {
             log::error("posted", format_args!("a directory was not changed: {fault:?}"));
         }
         self.now = present.now;
-        self.namespace.looked_up = None;
+        self.namespace.found_file = None;
         // Which records are executed is as true as that transaction.
-        posts.transaction.store(0, Release);
-        posts.stored.store(ring.executed, Release);
-        posts.transaction.store(self.batch_transaction(), Release);
+        submissions.transaction.store(0, Release);
+        submissions.stored.store(ring.executed, Release);
+        submissions.transaction.store(self.batch_transaction(), Release);
     }
 
     /// Looks at the processor's counter and the clock. A thread that is kept from its processor
@@ -184,38 +184,39 @@ impl Shard {
     }
 
     /// What such a ring says means nothing.
-    fn give_up_ring(&mut self, posts: &Posts, at: usize, ring: &mut Ring) {
-        posts.take_back();
+    fn give_up_ring(&mut self, submissions: &SubmissionRing, at: usize, ring: &mut Ring) {
+        submissions.take_back();
         self.undelegate(ring.directory.take(), at);
-        let published = posts.published.load(SeqCst) as u32;
+        let published = submissions.published.load(SeqCst) as u32;
         (ring.executed, ring.freed) = (published, published);
-        posts.stored.store(published, Release);
+        submissions.stored.store(published, Release);
     }
 
     fn execute_record(
         &mut self,
-        posts: &Posts,
+        submissions: &SubmissionRing,
         at: usize,
         ring: &mut Ring,
         present: Present,
     ) -> Outcome<()> {
-        let record = &posts.records[at];
+        let record = &submissions.records[at];
         let mut path = path_in(record)?;
         let print = Print::of(&path);
         self.batch.requests += 1;
-        let posted = self.leases.delegations.posted_on.map_or(0, |(_, posted)| posted);
-        self.leases.delegations.posted_on = Some((record.processor.load(Relaxed), posted + 1));
+        let submitted = self.leases.delegations.submitted_on.map_or(0, |(_, submitted)| submitted);
+        self.leases.delegations.submitted_on =
+            Some((record.processor.load(Relaxed), submitted + 1));
         let inside_bytes = split(&path).0.len();
         let directory = self.execute_in(ring.directory, &path[..inside_bytes]);
         path.drain(..inside_bytes);
         self.now = present.time(record.cycles.load(Relaxed));
-        self.namespace.looked_up = None;
+        self.namespace.found_file = None;
         let done = directory.and_then(|directory| {
-            self.execute_named((directory, path), (posts, at), ring, present)
+            self.execute_name_record((directory, path), (submissions, at), ring, present)
         });
         // Of one that was not done nothing is known.
-        let standing = *done.as_ref().unwrap_or(&Some(Standing::Asked));
-        self.posted_name(print, at, standing);
+        let name_state = *done.as_ref().unwrap_or(&Some(NameState::AskDaemon));
+        self.submitted_name(print, at, name_state);
         done.map(drop)
     }
 
@@ -228,14 +229,14 @@ impl Shard {
         if let Some(executing) = same {
             return Ok(executing.directory);
         }
-        let directory = self.lead(root, inside)?;
+        let directory = self.resolve(root, inside)?;
         self.end_executing()?;
         self.leases.delegations.begin_executing(root, inside, directory);
         Ok(directory)
     }
 
     /// Where a path of names of directories leads.
-    fn lead(&mut self, root: FileId, path: &[u8]) -> Outcome<FileId> {
+    fn resolve(&mut self, root: FileId, path: &[u8]) -> Outcome<FileId> {
         path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).try_fold(
             root,
             |at, name| match self.lookup_at((at, key::cookie(at, name), name), Wanted::Name)? {
@@ -247,42 +248,44 @@ impl Shard {
     }
 
     /// Executes a record about a name, which stands so afterwards.
-    fn execute_named(
+    fn execute_name_record(
         &mut self,
         (directory, name): (FileId, Vec<u8>),
-        (posts, at): (&Posts, usize),
+        (submissions, at): (&SubmissionRing, usize),
         ring: &mut Ring,
         present: Present,
-    ) -> Outcome<Option<Standing>> {
-        let record = &posts.records[at];
+    ) -> Outcome<Option<NameState>> {
+        let record = &submissions.records[at];
         let cookie = key::cookie(directory, &name);
         let found = self.lookup_at((directory, cookie, &name), Wanted::Name)?;
         let place = Place { directory, name, cookie, last: Last::Name, slash: false, found };
         let asked = record.execute();
         let kind = match asked {
-            Asked::File { .. } => 0,
-            Asked::Directory => 1,
-            Asked::Removal { directory } => 2 + usize::from(directory),
+            Submitted::File { .. } => 0,
+            Submitted::Directory => 1,
+            Submitted::Removal { directory } => 2 + usize::from(directory),
         };
         count(&self.node.done[self.own() as usize].records[kind], 1);
         let (open, bytes) = match asked {
-            Asked::Removal { directory: false } => return self.remove_file(place).map(|_| None),
-            Asked::Removal { directory: true } => {
+            Submitted::Removal { directory: false } => {
+                return self.remove_file(place).map(|_| None);
+            }
+            Submitted::Removal { directory: true } => {
                 return self.remove_new_directory(&place).map(|()| None);
             }
-            // Only a process that does not keep to its delegation can have posted what is there.
+            // Only a process that does not keep to its delegation can have submitted what is there.
             _ if found.is_some() => return Err(Errno::EEXIST.into()),
-            Asked::Directory => {
+            Submitted::Directory => {
                 let parent = self.load_parent(place.directory)?;
                 self.add_directory(&place, parent, owner_in(record))?;
                 self.leases.delegations.covers = true;
-                return Ok(Some(Standing::NewDirectory));
+                return Ok(Some(NameState::NewDirectory));
             }
-            Asked::File { open, bytes } => (open, bytes),
+            Submitted::File { open, bytes } => (open, bytes),
         };
         let mut content = std::mem::take(&mut self.leases.delegations.content);
-        posts.read_content(at, bytes, &mut content);
-        let made = self.make_posted(record, &place, &content, present);
+        submissions.read_content(at, bytes, &mut content);
+        let made = self.make_submitted(record, &place, &content, present);
         self.leases.delegations.content = content;
         let inode = made?;
         if let Some(promise) = ring.promises[at].filter(|_| open) {
@@ -292,11 +295,11 @@ impl Shard {
             self.mark_layout(&inode);
             ring.opened |= 1 << at;
         }
-        Ok(Some(Standing::Plain))
+        Ok(Some(NameState::Plain))
     }
 
     /// Makes the file that a record asks for, with what its process has added to it.
-    fn make_posted(
+    fn make_submitted(
         &mut self,
         record: &Record,
         place: &Place,
@@ -318,12 +321,12 @@ impl Shard {
     }
 
     /// What was executed is committed: everybody sees it, and its places are free again.
-    pub(crate) fn posted_committed(&mut self) {
+    pub(crate) fn submissions_committed(&mut self) {
         let rings = std::mem::take(&mut self.leases.delegations.touched);
         // Before the claims on the names go: a process that finds one knows whether it is its own.
         for ring in members(rings) {
             if let Some(held) = &self.leases.delegations.rings[ring] {
-                self.posts(ring).executed.store(held.executed, Release);
+                self.submissions(ring).executed.store(held.executed, Release);
             }
         }
         self.release_names();
@@ -336,24 +339,24 @@ impl Shard {
     /// Says that nothing waits in a ring, unless something does.
     fn show_executed(&mut self, ring: usize) {
         let (head, bit) = (&self.node.head, 1 << ring);
-        let published = || self.posts(ring).published.load(SeqCst) as u32;
+        let published = || self.submissions(ring).published.load(SeqCst) as u32;
         let waits = |executed: u32| executed != published();
         let executed = self.leases.delegations.rings[ring].as_ref().map(|ring| ring.executed);
         if executed.is_some_and(waits) {
             return;
         }
-        head.posted.fetch_and(!bit, SeqCst);
+        head.submitted.fetch_and(!bit, SeqCst);
         if executed.is_some_and(waits) {
-            head.posted.fetch_or(bit, SeqCst);
+            head.submitted.fetch_or(bit, SeqCst);
         }
     }
 
     /// Promises descriptions with the places whose records are executed.
     pub(super) fn free_places(&mut self, ring: usize) {
-        let posts = self.posts(ring);
-        let room = self.has_room_for_posted();
+        let submissions = self.submissions(ring);
+        let room = self.has_room_for_submissions();
         let Some(ring) = &mut self.leases.delegations.rings[ring] else { return };
-        posts.executed.store(ring.executed, Release);
+        submissions.executed.store(ring.executed, Release);
         while ring.freed != ring.executed && room {
             let at = place_of(ring.freed);
             let next = match ring.promises[at].filter(|_| ring.opened & 1 << at == 0) {
@@ -364,10 +367,10 @@ impl Shard {
             let Some(next) = next else { break };
             ring.promises[at] = Some(next);
             ring.opened &= !(1 << at);
-            posts.records[at].set_promise(next);
+            submissions.records[at].set_promise(next);
             ring.freed = ring.freed.wrapping_add(1);
         }
-        posts.promised.store(ring.freed.wrapping_add(RECORDS as u32), Release);
+        submissions.promised.store(ring.freed.wrapping_add(RECORDS as u32), Release);
     }
 }
 

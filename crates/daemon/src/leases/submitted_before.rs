@@ -1,4 +1,4 @@
-//! What was posted before the daemon was restarted.
+//! What was submitted before the daemon was restarted.
 //!
 //! The rings are in the node region, which the supervisor kept. The transaction that an earlier
 //! daemon noted tells which operations it had executed. The rest is executed now, with the
@@ -6,7 +6,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use mayfly_transport_shm::posts::{RECORDS, RINGS, names::Spare};
+use mayfly_transport_shm::submission_ring::{RECORDS, RINGS, name_table::Spare};
 use mayfly_types::{FileId, FileKind, OpenRef, SessionId};
 
 use crate::{
@@ -19,32 +19,37 @@ impl Shard {
     /// Judges what an earlier daemon had executed: before anything is committed, since a new
     /// transaction may have the number of one that was lost. The descriptions that are promised for
     /// the rest: they may have been made, in a transaction that is not.
-    pub(crate) fn judge_posted(&mut self) -> Vec<OpenRef> {
+    pub(crate) fn judge_submitted(&mut self) -> Vec<OpenRef> {
         let mut awaited = Vec::new();
         if !self.place.alone {
             return awaited;
         }
         let committed = self.store.committed_transaction();
-        for posts in self.node.posts.iter().filter(|posts| posts.session.load(Relaxed) != 0) {
-            let transaction = posts.transaction.load(Acquire);
+        for submissions in self
+            .node
+            .submission_rings
+            .iter()
+            .filter(|submissions| submissions.session.load(Relaxed) != 0)
+        {
+            let transaction = submissions.transaction.load(Acquire);
             let number = transaction & ((1 << TRANSACTION_SHARD_SHIFT) - 1);
             if transaction != 0 && number <= committed {
-                posts.executed.store(posts.stored.load(Relaxed), Relaxed);
+                submissions.executed.store(submissions.stored.load(Relaxed), Relaxed);
             }
-            posts.transaction.store(0, Release);
-            posts.stored.store(posts.executed.load(Relaxed), Relaxed);
-            let first = posts.executed.load(Relaxed);
-            let waiting = posts.waiting().min(RECORDS as u32);
+            submissions.transaction.store(0, Release);
+            submissions.stored.store(submissions.executed.load(Relaxed), Relaxed);
+            let first = submissions.executed.load(Relaxed);
+            let waiting = submissions.waiting().min(RECORDS as u32);
             let records = (0..waiting).map(|record| place_of(first.wrapping_add(record)));
-            awaited.extend(records.map(|at| posts.records[at].promise()));
+            awaited.extend(records.map(|at| submissions.records[at].promise()));
         }
         awaited
     }
 
     /// Executes what waits in the rings. Nothing is delegated any more.
-    pub(crate) fn take_up_posted(&mut self) {
+    pub(crate) fn take_up_submitted(&mut self) {
         for ring in 0..RINGS {
-            let session = SessionId(self.posts(ring).session.load(Relaxed));
+            let session = SessionId(self.submissions(ring).session.load(Relaxed));
             if session != SessionId(0) && self.place.alone {
                 self.take_up_ring(ring, session);
             }
@@ -52,20 +57,20 @@ impl Shard {
         self.files.opens.break_reserved();
         if self.place.alone {
             let node = self.node;
-            self.leases.delegations.spare = Spare::all(&node.names);
+            self.leases.delegations.spare = Spare::all(&node.name_tables);
         }
     }
 
     fn take_up_ring(&mut self, at: usize, session: SessionId) {
-        let posts = self.posts(at);
-        posts.take_back();
-        let first = posts.executed.load(Relaxed);
-        let published = posts.published.load(Acquire) as u32;
+        let submissions = self.submissions(at);
+        submissions.take_back();
+        let first = submissions.executed.load(Relaxed);
+        let published = submissions.published.load(Acquire) as u32;
         let waiting = published.wrapping_sub(first);
         let whole = waiting as usize <= RECORDS;
         let promises = self.promises_before(at, session, if whole { waiting } else { 0 });
         let mut ring = Ring::new(session, if whole { first } else { published }, promises);
-        ring.directory = self.directory_before(FileId(posts.directory.load(Relaxed)));
+        ring.directory = self.directory_before(FileId(submissions.directory.load(Relaxed)));
         self.leases.delegations.rings[at] = Some(ring);
         self.execute_ring(at);
         // Also where nothing was executed.
@@ -93,16 +98,16 @@ impl Shard {
         session: SessionId,
         waiting: u32,
     ) -> Vec<Option<OpenRef>> {
-        let posts = self.posts(ring);
-        let first = posts.executed.load(Relaxed);
+        let submissions = self.submissions(ring);
+        let first = submissions.executed.load(Relaxed);
         let mut promises = vec![None; RECORDS];
         for record in 0..RECORDS as u32 {
             let at = place_of(first.wrapping_add(record));
-            let said = posts.records[at].promise();
+            let said = submissions.records[at].promise();
             let kept = record < waiting && self.files.opens.take_reserved(said, session);
             promises[at] = if kept { Some(said) } else { self.files.opens.promise(session) };
             if let Some(promise) = promises[at] {
-                posts.records[at].set_promise(promise);
+                submissions.records[at].set_promise(promise);
             }
         }
         promises

@@ -23,14 +23,15 @@
 //! (`Question::Suspect`). Times are those of the nodes' clocks: when they differ it may be another
 //! one, but it is the same for all who look.
 //!
-//! **What is not found**: a circle of more than `CHASE_LOOKS_MAX` waits and places; one that closes
-//! without a new wait, since a process one of whose threads waits takes a lock with another thread.
+//! **What is not found**: a circle of more than `DEADLOCK_LOOKS_MAX` waits and places; one that
+//! closes without a new wait, since a process one of whose threads waits takes a lock with another
+//! thread.
 
 use std::collections::{BTreeMap, hash_map::Entry};
 
 use mayfly_types::{
     Errno, SessionId, Timestamp,
-    limits::{CHASE_ATTEMPTS_MAX, CHASE_LOOKS_MAX, CHASE_PAUSE_SECONDS},
+    limits::{DEADLOCK_ATTEMPTS_MAX, DEADLOCK_LOOKS_MAX, DEADLOCK_PAUSE_SECONDS},
 };
 use mayfly_wire::{LOCK_POSIX, Request};
 
@@ -81,13 +82,13 @@ impl Shard {
     /// A process has begun to wait: can that end?
     pub(super) fn search_deadlock(&mut self, process: u64, wait: WaitId) {
         if !self.place.alone {
-            self.begin_chase(self.process(process), wait, 0);
+            self.begin_search(self.process(process), wait, 0);
         }
     }
 
     /// The same of a wait that another shard believes to be the last one of a circle.
     pub(crate) fn suspect(&mut self, waiter: Process, wait: u64) {
-        self.begin_chase(waiter, WaitId(wait), 0);
+        self.begin_search(waiter, WaitId(wait), 0);
     }
 
     /// A request came again. Its node's daemon was restarted, and knows by now where it waits.
@@ -97,20 +98,20 @@ impl Shard {
         }
     }
 
-    fn begin_chase(&mut self, process: Process, wait: WaitId, attempt: u32) {
+    fn begin_search(&mut self, process: Process, wait: WaitId, attempt: u32) {
         self.locks.deadlocks.under_way.remove(&wait);
         let Some(facts) = self.locks.table.look_at_one(self.process_here(process), wait) else {
             return;
         };
         self.locks.deadlocks.rounds += 1;
-        let mut chase = DeadlockSearch {
+        let mut search = DeadlockSearch {
             process,
             wait,
             round: self.locks.deadlocks.rounds,
             attempt,
             began: self.now,
             delays: Vec::new(),
-            looked_at: HashSet::default(),
+            visited: HashSet::default(),
             missing: 0,
             stage: Stage::Looking,
             lost: false,
@@ -118,9 +119,9 @@ impl Shard {
         };
         let mut open = Vec::new();
         let delays = self.delays(process, facts);
-        self.learn_delays(&mut chase, self.place.shard, (delays, Vec::new()), &mut open);
-        self.follow(&mut chase, open);
-        self.settle_chase(chase);
+        self.learn_delays(&mut search, self.place.shard, (delays, Vec::new()), &mut open);
+        self.follow(&mut search, open);
+        self.settle_search(search);
     }
 
     fn delays(&self, waiter: Process, facts: WaitFacts) -> Vec<Delay> {
@@ -138,52 +139,53 @@ impl Shard {
     /// Takes in what a shard says, and finds out whom to look at next, and where.
     fn learn_delays(
         &self,
-        chase: &mut DeadlockSearch,
+        search: &mut DeadlockSearch,
         from: ShardId,
         (delays, elsewhere): (Vec<Delay>, Vec<(Process, u32)>),
         open: &mut Vec<(ShardId, Process)>,
     ) {
         for delay in delays {
-            if chase.delays.len() >= CHASE_LOOKS_MAX
+            if search.delays.len() >= DEADLOCK_LOOKS_MAX
                 || delay.blocker.node >= self.place.numbering.nodes
             {
                 continue;
             }
-            chase.delays.push((from, delay));
-            if delay.blocker != chase.process {
+            search.delays.push((from, delay));
+            if delay.blocker != search.process {
                 open.push((self.place.numbering.front_of(delay.blocker.node), delay.blocker));
             }
         }
         for (process, shard) in elsewhere {
-            if shard < self.place.numbering.all() && process != chase.process {
+            if shard < self.place.numbering.all() && process != search.process {
                 open.push((ShardId(shard), process));
             }
         }
     }
 
     /// Looks at processes, at these shards.
-    fn follow(&mut self, chase: &mut DeadlockSearch, mut open: Vec<(ShardId, Process)>) {
+    fn follow(&mut self, search: &mut DeadlockSearch, mut open: Vec<(ShardId, Process)>) {
         let mut asked: BTreeMap<ShardId, Vec<Process>> = BTreeMap::new();
         while let Some((shard, process)) = open.pop() {
-            if chase.looked_at.len() >= CHASE_LOOKS_MAX || !chase.looked_at.insert((shard, process))
+            if search.visited.len() >= DEADLOCK_LOOKS_MAX
+                || !search.visited.insert((shard, process))
             {
                 continue;
             }
             if shard == self.place.shard {
                 let facts = self.waits_of(&[process]);
-                self.learn_delays(chase, shard, facts, &mut open);
+                self.learn_delays(search, shard, facts, &mut open);
             } else {
                 asked.entry(shard).or_default().push(process);
             }
         }
         for (shard, processes) in asked {
-            self.ask_for(chase, shard, Question::Waits { processes });
+            self.ask_for(search, shard, Question::Waits { processes });
         }
     }
 
-    fn ask_for(&mut self, chase: &mut DeadlockSearch, shard: ShardId, question: Question) {
-        chase.missing += 1;
-        self.ask(shard, question, Purpose::DeadlockSearch(chase.wait, chase.round));
+    fn ask_for(&mut self, search: &mut DeadlockSearch, shard: ShardId, question: Question) {
+        search.missing += 1;
+        self.ask(shard, question, Purpose::DeadlockSearch(search.wait, search.round));
     }
 
     fn waits_of(&mut self, processes: &[Process]) -> (Vec<Delay>, Vec<(Process, u32)>) {
@@ -193,27 +195,31 @@ impl Shard {
                 delays.extend(self.delays(*process, facts));
             }
         }
-        delays.truncate(CHASE_LOOKS_MAX);
+        delays.truncate(DEADLOCK_LOOKS_MAX);
         let mut elsewhere = Vec::new();
         for ((session, _), shard) in &self.locks.deadlocks.sent_on {
             let process = self.sessions.get(session).map(|process| self.process(*process));
             let asked = process.filter(|process| processes.contains(process));
             elsewhere.extend(asked.map(|process| (process, shard.0)));
         }
-        elsewhere.truncate(CHASE_LOOKS_MAX);
+        elsewhere.truncate(DEADLOCK_LOOKS_MAX);
         (delays, elsewhere)
     }
 
-    pub(crate) fn tell_waits(&mut self, processes: &[Process]) -> Answer {
+    pub(crate) fn answer_waits(&mut self, processes: &[Process]) -> Answer {
         let (delays, elsewhere) = self.waits_of(processes);
         Answer::Waits { delays, elsewhere }
     }
 
-    pub(crate) fn tell_standing(&self, delays: &[Delay]) -> Answer {
-        if delays.iter().all(|delay| self.stands(delay)) { Answer::Done } else { Answer::Changed }
+    pub(crate) fn answer_still_waiting(&self, delays: &[Delay]) -> Answer {
+        if delays.iter().all(|delay| self.still_waits(delay)) {
+            Answer::Done
+        } else {
+            Answer::Changed
+        }
     }
 
-    fn stands(&self, delay: &Delay) -> bool {
+    fn still_waits(&self, delay: &Delay) -> bool {
         let process = self.process_here(delay.blocker);
         let seen = Seen { process, sighting: delay.sighting };
         self.locks.table.still(self.process_here(delay.waiter), WaitId(delay.wait), seen)
@@ -230,96 +236,96 @@ impl Shard {
         if entry.get().round != round {
             return;
         }
-        let mut chase = entry.remove();
-        chase.missing -= 1;
+        let mut search = entry.remove();
+        search.missing -= 1;
         match answer {
             Answer::Waits { delays, elsewhere } => {
                 let mut open = Vec::new();
-                self.learn_delays(&mut chase, asked.to, (delays, elsewhere), &mut open);
-                self.follow(&mut chase, open);
+                self.learn_delays(&mut search, asked.to, (delays, elsewhere), &mut open);
+                self.follow(&mut search, open);
             }
             Answer::Done => {}
-            Answer::Changed => chase.moved = true,
-            _ => chase.lost = true,
+            Answer::Changed => search.moved = true,
+            _ => search.lost = true,
         }
-        self.settle_chase(chase);
+        self.settle_search(search);
     }
 
     /// Does what follows from the answers that are there.
-    fn settle_chase(&mut self, mut chase: DeadlockSearch) {
-        if chase.stage == Stage::Looking {
-            self.judge(&mut chase);
+    fn settle_search(&mut self, mut search: DeadlockSearch) {
+        if search.stage == Stage::Looking {
+            self.judge(&mut search);
         }
-        if chase.missing > 0 {
-            self.locks.deadlocks.under_way.insert(chase.wait, chase);
-        } else if chase.stage == Stage::Confirming && !chase.lost && !chase.moved {
-            self.refuse(&chase);
+        if search.missing > 0 {
+            self.locks.deadlocks.under_way.insert(search.wait, search);
+        } else if search.stage == Stage::Confirming && !search.lost && !search.moved {
+            self.refuse(&search);
         } else {
-            self.end_chase(&chase);
+            self.end_search(&search);
         }
     }
 
     /// Looks for circles in what is known so far.
-    fn judge(&mut self, chase: &mut DeadlockSearch) {
-        let own = chase.delays.iter().find(|(_, delay)| chase.is_own(delay));
+    fn judge(&mut self, search: &mut DeadlockSearch) {
+        let own = search.delays.iter().find(|(_, delay)| search.is_own(delay));
         let Some(own) = own.map(|(at, delay)| age(*at, delay)) else { return };
-        if let Some(circle) = chase.circle(|at, delay| age(at, delay) <= own) {
+        if let Some(circle) = search.circle(|at, delay| age(at, delay) <= own) {
             // Whatever else was asked for is of no interest any more.
             self.locks.deadlocks.rounds += 1;
-            (chase.round, chase.missing, chase.lost) = (self.locks.deadlocks.rounds, 0, false);
-            chase.stage = Stage::Confirming;
-            self.confirm(chase, &circle);
-        } else if chase.missing == 0 {
-            chase.stage = Stage::Telling;
-            self.tell_others(chase);
+            (search.round, search.missing, search.lost) = (self.locks.deadlocks.rounds, 0, false);
+            search.stage = Stage::Confirming;
+            self.confirm(search, &circle);
+        } else if search.missing == 0 {
+            search.stage = Stage::Telling;
+            self.tell_others(search);
         }
     }
 
     /// In circles that others closed these are to look themselves.
-    fn tell_others(&mut self, chase: &mut DeadlockSearch) {
-        let mut told = Vec::new();
-        while let Some(circle) = chase.circle(|at, delay| !told.contains(&(at, delay.wait))) {
+    fn tell_others(&mut self, search: &mut DeadlockSearch) {
+        let mut notified = Vec::new();
+        while let Some(circle) = search.circle(|at, delay| !notified.contains(&(at, delay.wait))) {
             let last = circle.iter().max_by_key(|(at, delay)| age(*at, delay));
             let Some((at, delay)) = last.copied() else { break };
-            told.push((at, delay.wait));
+            notified.push((at, delay.wait));
             if at == self.place.shard {
                 self.suspect(delay.waiter, delay.wait);
             } else {
                 let suspect = Question::Suspect { waiter: delay.waiter, wait: delay.wait };
-                self.ask_for(chase, at, suspect);
+                self.ask_for(search, at, suspect);
             }
         }
     }
 
     /// Asks whether all of a circle lasts.
-    fn confirm(&mut self, chase: &mut DeadlockSearch, circle: &[(ShardId, Delay)]) {
+    fn confirm(&mut self, search: &mut DeadlockSearch, circle: &[(ShardId, Delay)]) {
         let mut asked: BTreeMap<ShardId, Vec<Delay>> = BTreeMap::new();
         for (at, delay) in circle {
             asked.entry(*at).or_default().push(*delay);
         }
         for (shard, delays) in asked {
             if shard == self.place.shard {
-                chase.moved |= !delays.iter().all(|delay| self.stands(delay));
+                search.moved |= !delays.iter().all(|delay| self.still_waits(delay));
             } else {
-                self.ask_for(chase, shard, Question::Stand { delays });
+                self.ask_for(search, shard, Question::StillWaiting { delays });
             }
         }
     }
 
-    fn refuse(&mut self, chase: &DeadlockSearch) {
-        let process = self.process_here(chase.process);
-        if let Some(caller) = self.locks.table.refuse(process, chase.wait) {
+    fn refuse(&mut self, search: &DeadlockSearch) {
+        let process = self.process_here(search.process);
+        if let Some(caller) = self.locks.table.refuse(process, search.wait) {
             self.answer_after_commit(caller, Errno::EDEADLK.raw() as u32, Vec::new());
         }
     }
 
     /// It has come to nothing, for now.
-    fn end_chase(&mut self, chase: &DeadlockSearch) {
-        let took_seconds = self.now.seconds.abs_diff(chase.began.seconds);
-        if chase.lost && took_seconds >= CHASE_PAUSE_SECONDS {
-            self.begin_chase(chase.process, chase.wait, chase.attempt);
-        } else if chase.moved && chase.attempt < CHASE_ATTEMPTS_MAX {
-            self.begin_chase(chase.process, chase.wait, chase.attempt + 1);
+    fn end_search(&mut self, search: &DeadlockSearch) {
+        let took_seconds = self.now.seconds.abs_diff(search.began.seconds);
+        if search.lost && took_seconds >= DEADLOCK_PAUSE_SECONDS {
+            self.begin_search(search.process, search.wait, search.attempt);
+        } else if search.moved && search.attempt < DEADLOCK_ATTEMPTS_MAX {
+            self.begin_search(search.process, search.wait, search.attempt + 1);
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     api::Caller,
     fault::{Outcome, Served},
     files::descriptions::Open,
-    locks::table::{Lock as Wish, Owner, Patient, Taken, wish},
+    locks::table::{Lock as Wish, LockResult, Owner, Patient, wish},
     message::Message,
     shard::Shard,
 };
@@ -85,13 +85,13 @@ impl Shard {
         }
         let patient = wait.then_some(Patient { caller, since: self.now });
         match self.locks.table.take(file, wish, patient)? {
-            Taken::Waiting(wait) => {
+            LockResult::Waiting(wait) => {
                 if let Owner::Posix(process) = wish.owner {
                     self.search_deadlock(process, wait);
                 }
                 Ok(Served::Pending)
             }
-            Taken::Held => {
+            LockResult::Held => {
                 // A write lock that became a read lock lets others in.
                 self.locks_changed(file)?;
                 Ok(Served::Replied)

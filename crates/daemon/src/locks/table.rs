@@ -130,7 +130,7 @@ impl FileLocks {
 
 /// What became of a wish for a lock.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
+pub(crate) enum LockResult {
     Held,
     Waiting(WaitId),
 }
@@ -157,14 +157,14 @@ impl LockTable {
         file: FileId,
         lock: Lock,
         wait: Option<Patient>,
-    ) -> Result<Taken, Errno> {
+    ) -> Result<LockResult, Errno> {
         let locks = self.files.entry(file).or_default();
         if locks.held.len() + 2 > LOCKS_PER_FILE_MAX {
             return Err(Errno::ENOLCK);
         }
         if !locks.held.iter().any(|held| held.conflicts(&lock)) {
             replace(&mut locks.held, lock.owner, lock.start, lock.end, Some(lock));
-            return Ok(Taken::Held);
+            return Ok(LockResult::Held);
         }
         let Some(patient) = wait else { return Err(Errno::EAGAIN) };
         self.last += 1;
@@ -177,7 +177,7 @@ impl LockTable {
         }
         let locks = self.files.entry(file).or_default();
         locks.waiting.push_back(Waiter { id, patient, lock, seen: Vec::new() });
-        Ok(Taken::Waiting(id))
+        Ok(LockResult::Waiting(id))
     }
 
     /// Follows who waits for whom, from the owners that stand in the way of `lock`, back to
@@ -522,7 +522,7 @@ mod tests {
         table.take(FILE, lock(2, false, 0, 10), None).unwrap();
         assert_eq!(table.take(FILE, lock(3, true, 5, 6), None), Err(Errno::EAGAIN));
         let waits = table.take(FILE, lock(3, true, 5, 6), patient(7));
-        assert!(matches!(waits, Ok(Taken::Waiting(_))));
+        assert!(matches!(waits, Ok(LockResult::Waiting(_))));
         table.release(FILE, Owner::Posix(1), 0, u64::MAX);
         assert!(table.grant_waiting(FILE).is_empty());
         table.release(FILE, Owner::Posix(2), 0, u64::MAX);
@@ -538,7 +538,7 @@ mod tests {
         for process in 1..=2_u64 {
             let wish = lock(process, true, process + 1, process + 2);
             let waits = table.take(FILE, wish, patient(process));
-            assert!(matches!(waits, Ok(Taken::Waiting(_))));
+            assert!(matches!(waits, Ok(LockResult::Waiting(_))));
         }
         assert_eq!(table.take(FILE, lock(3, true, 1, 2), patient(3)), Err(Errno::EDEADLK));
     }
@@ -549,7 +549,7 @@ mod tests {
         table.take(FILE, lock(1, true, 0, 10), None).unwrap();
         table.take(FILE, lock(2, true, 10, 20), None).unwrap();
         let waits = table.take(FILE, lock(3, true, 0, 20), patient(7));
-        let Ok(Taken::Waiting(wait)) = waits else { panic!("{waits:?}") };
+        let Ok(LockResult::Waiting(wait)) = waits else { panic!("{waits:?}") };
         let by = table.look_at(3).remove(0).by;
         assert_eq!(by.iter().map(|seen| seen.process).collect::<Vec<_>>(), [1, 2]);
         assert!(by.iter().all(|seen| table.still(3, wait, *seen)));
@@ -570,7 +570,7 @@ mod tests {
         let open = OpenRef { index: 1, generation: 1 };
         let whole = Lock { owner: Owner::Flock(open), write: true, start: 0, end: u64::MAX };
         table.take(FILE, whole, None).unwrap();
-        assert_eq!(table.take(FILE, lock(1, true, 0, 10), None), Ok(Taken::Held));
+        assert_eq!(table.take(FILE, lock(1, true, 0, 10), None), Ok(LockResult::Held));
         let ofd = Lock { owner: Owner::Ofd(open), ..whole };
         assert_eq!(table.take(FILE, ofd, None), Err(Errno::EAGAIN));
     }

@@ -14,11 +14,11 @@ use mayfly_types::{Errno, FileId, FileKind};
 
 use crate::{
     fault::{Fault, Outcome},
-    leases::state::name_table::standing_of,
+    leases::state::name_table::state_of,
     message::{Answer, Question},
     namespace::{
         dentry_cache::{Cached, FOR_EVER},
-        state::{dentry::Wanted, inode::Looked, member::unexpected},
+        state::{dentry::Wanted, inode::FoundFile, member::unexpected},
     },
     shard::Shard,
 };
@@ -58,9 +58,10 @@ impl Shard {
         if kind == FileKind::Directory {
             self.namespace.cache.insert(directory, name, Cached::Directory(id), FOR_EVER);
         } else if wanted == Wanted::Name && Dentry::is_light(record) {
-            self.namespace.looked_up = Some(Looked { directory, cookie, id, inode: None });
+            self.namespace.found_file = Some(FoundFile { directory, cookie, id, inode: None });
         } else if let Dentry::Fused(inode) = Dentry::decode(record)? {
-            self.namespace.looked_up = Some(Looked { directory, cookie, id, inode: Some(inode) });
+            self.namespace.found_file =
+                Some(FoundFile { directory, cookie, id, inode: Some(inode) });
         }
         Ok(Some((id, kind)))
     }
@@ -79,7 +80,7 @@ impl Shard {
             return Ok(target);
         }
         if !self.is_home(id) {
-            return self.distant_target(directory, name, id);
+            return self.remote_target(directory, name, id);
         }
         let located = match self.load_at(id, directory, name) {
             Err(Fault::Errno(Errno::ENOENT)) if !self.place.alone => return Err(Fault::Again),
@@ -93,7 +94,7 @@ impl Shard {
         Ok(target)
     }
 
-    fn distant_target(&mut self, directory: FileId, name: &[u8], id: FileId) -> Outcome<Arc<[u8]>> {
+    fn remote_target(&mut self, directory: FileId, name: &[u8], id: FileId) -> Outcome<Arc<[u8]>> {
         let birth = BirthKey { directory, name: name.to_vec() };
         match self.fact(self.place.slots.home(id), Question::LinkTarget { id, birth })? {
             Answer::LinkTarget(target) => {
@@ -146,7 +147,7 @@ impl Shard {
         self.forget_dentry(directory, key::cookie(directory, name), name);
         self.store.put(&self.namespace.key, record)?;
         let (_, kind) = Dentry::peek(record)?;
-        self.name_changed(directory, name, Some(standing_of(kind)));
+        self.name_changed(directory, name, Some(state_of(kind)));
         Ok(())
     }
 
@@ -171,7 +172,7 @@ impl Shard {
     /// A dentry is about to change: `self.namespace.key` becomes its key.
     pub(super) fn forget_dentry(&mut self, directory: FileId, cookie: u64, name: &[u8]) {
         self.namespace.cache.forget(cookie);
-        self.namespace.looked_up = None;
+        self.namespace.found_file = None;
         self.namespace.key.set(directory, cookie, name);
     }
 

@@ -19,8 +19,8 @@ use crate::{
 impl Shard {
     /// What a path names, for operations that need it to exist.
     pub(super) fn find(&mut self, walk: &Walk<'_>) -> Outcome<Located> {
-        if let At::File { id, slash, named } = self.run.place.at {
-            let located = self.load_arrived(id, named)?;
+        if let At::File { id, slash, by_name } = self.run.place.at {
+            let located = self.load_arrived(id, by_name)?;
             if slash && located.inode.kind() != FileKind::Directory {
                 return Err(Errno::ENOTDIR.into());
             }
@@ -34,12 +34,12 @@ impl Shard {
         if place.slash && kind != FileKind::Directory {
             return Err(Errno::ENOTDIR.into());
         }
-        self.load_named(id, place)
+        self.load_by_name(id, place)
     }
 
     /// The file that a walk found under a name. A request whose file is at home elsewhere goes
     /// there.
-    pub(super) fn load_named(&mut self, id: FileId, place: Place) -> Outcome<Located> {
+    pub(super) fn load_by_name(&mut self, id: FileId, place: Place) -> Outcome<Located> {
         if !self.is_home(id) {
             return Err(self.elsewhere(id, place.slash, true));
         }
@@ -55,15 +55,15 @@ impl Shard {
     }
 
     /// The file that a request of another shard is about.
-    pub(super) fn load_arrived(&mut self, id: FileId, named: bool) -> Outcome<Located> {
+    pub(super) fn load_arrived(&mut self, id: FileId, by_name: bool) -> Outcome<Located> {
         let found = match self.files.opens.file(id) {
             Some(_) => self.load_open(id),
             None => self.load_directory(id),
         };
         match found {
             // Found under a name, it may have been removed, and the name set anew.
-            Ok(located) if named && located.inode.links == 0 => Err(Fault::Again),
-            Err(Fault::Errno(Errno::ENOENT)) if named => Err(Fault::Again),
+            Ok(located) if by_name && located.inode.links == 0 => Err(Fault::Again),
+            Err(Fault::Errno(Errno::ENOENT)) if by_name => Err(Fault::Again),
             other => other,
         }
     }

@@ -15,7 +15,7 @@ use crate::{
     namespace::{
         pending_create::is_placed,
         state::{
-            inode::{Located, Looked, Ownership},
+            inode::{FoundFile, Located, Ownership},
             walk::Place,
         },
     },
@@ -45,8 +45,9 @@ impl Shard {
         cookie: u64,
         name: Vec<u8>,
     ) -> Outcome<Located> {
-        let is_it = |looked: &mut Looked| looked.is(id, directory, cookie);
-        if let Some(Looked { inode: Some(inode), .. }) = self.namespace.looked_up.take_if(is_it) {
+        let is_it = |found: &mut FoundFile| found.is(id, directory, cookie);
+        if let Some(FoundFile { inode: Some(inode), .. }) = self.namespace.found_file.take_if(is_it)
+        {
             return Ok(Located { inode, fused: Some(BirthKey { directory, name }) });
         }
         self.namespace.key.set(directory, cookie, &name);
@@ -83,7 +84,7 @@ impl Shard {
     }
 
     pub(crate) fn save(&mut self, located: &Located) -> Outcome<()> {
-        self.namespace.looked_up = None;
+        self.namespace.found_file = None;
         match &located.fused {
             Some(birth) => {
                 located.inode.encode_fused_to(&mut self.namespace.record);
@@ -106,7 +107,7 @@ impl Shard {
         birth: &BirthKey,
         bytes: &[u8],
     ) -> Outcome<()> {
-        self.namespace.looked_up = None;
+        self.namespace.found_file = None;
         inode.encode_fused_with(bytes, &mut self.namespace.record);
         self.put_fused(birth)
     }
@@ -128,7 +129,7 @@ impl Shard {
     /// Saves a directory in which names were made or removed, and in which nothing else has changed
     /// since it was loaded.
     pub(super) fn save_touched(&mut self, inode: Box<Inode>) -> Outcome<()> {
-        self.namespace.looked_up = None;
+        self.namespace.found_file = None;
         let (of, record) = &mut self.namespace.touched_record;
         if *of != inode.id || !inode.touch_own(record) {
             inode.encode_own_to(record);
@@ -235,7 +236,7 @@ impl Shard {
         if located.inode.links > 0 {
             return self.save(&located);
         }
-        self.take_lent(&located)?;
+        self.recall_leased(&located)?;
         let id = located.inode.id;
         let awaited = is_placed(&located.inode) && self.is_awaited(id)?;
         if self.files.opens.file(id).is_none() && !awaited {

@@ -101,7 +101,7 @@ impl Shard {
         }
     }
 
-    /// What was posted in a directory was executed: writes what was gathered of its changes.
+    /// What was submitted in a directory was executed: writes what was gathered of its changes.
     pub(crate) fn end_executing(&mut self) -> Outcome<()> {
         let executing = self.leases.delegations.executing.take();
         let Some(Executing { directory, entries, links, last: Some(last), .. }) = executing else {

@@ -4,7 +4,7 @@ use mayfly_meta::{
     key,
     record::{BirthKey, Content, Dentry, Inode, Step},
 };
-use mayfly_transport_shm::posts::names::Standing;
+use mayfly_transport_shm::submission_ring::name_table::NameState;
 use mayfly_types::{
     Errno, FileId, FileKind,
     limits::{LINKS_MAX, SYMLINK_BYTES_MAX},
@@ -72,7 +72,7 @@ impl Shard {
     fn add_encoded(&mut self, place: &Place, parent: Parent) -> Outcome<()> {
         self.forget_dentry(place.directory, place.cookie, &place.name);
         self.store.put(&self.namespace.key, &self.namespace.record)?;
-        self.name_changed(place.directory, &place.name, Some(Standing::Plain));
+        self.name_changed(place.directory, &place.name, Some(NameState::Plain));
         self.touch_directory(parent, 1, 0)?;
         self.counters.files += 1;
         Ok(())
@@ -204,7 +204,7 @@ impl Shard {
         }
         self.unclaimed(|| [place.prepare_locks(), vec![(PrepareLock::File(id), true)]].concat())?;
         let parent = self.load_holder(place.directory)?;
-        if self.is_light(&place, id) && !self.is_lent(id)? {
+        if self.is_light(&place, id) && !self.is_leased(id)? {
             self.delete_dentry_at(place.directory, place.cookie, &place.name)?;
             self.counters.files -= 1;
         } else {
@@ -221,8 +221,8 @@ impl Shard {
     /// Whether the file that the walk has found goes with this name, and nothing besides: it has no
     /// other name and is not open, and all there is of it is in the record of the name.
     fn is_light(&self, place: &Place, id: FileId) -> bool {
-        let found = self.namespace.looked_up.as_ref().is_some_and(|looked| {
-            looked.inode.is_none() && looked.is(id, place.directory, place.cookie)
+        let found = self.namespace.found_file.as_ref().is_some_and(|found| {
+            found.inode.is_none() && found.is(id, place.directory, place.cookie)
         });
         found && self.files.opens.file(id).is_none()
     }
@@ -262,8 +262,8 @@ impl Shard {
         Ok(Served::Replied)
     }
 
-    /// A directory goes of which somebody has posted that it does: nothing was made in it, so it is
-    /// delegated to nobody.
+    /// A directory goes of which somebody has submitted that it does: nothing was made in it, so it
+    /// is delegated to nobody.
     pub(crate) fn remove_new_directory(&mut self, place: &Place) -> Outcome<()> {
         let (id, kind) = place.lookup()?.ok_or(Errno::ENOENT)?;
         if kind != FileKind::Directory {

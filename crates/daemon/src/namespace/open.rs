@@ -47,8 +47,8 @@ impl Shard {
         let exclusive = create && flags & O_EXCL != 0;
         let walk = walk_to_open(open.walk, !exclusive && flags & O_NOFOLLOW == 0);
         let (mut located, slash) = match self.run.place.at {
-            At::File { id, slash, named } => {
-                let others = named && !(create && self.was_made_for(id, caller)?);
+            At::File { id, slash, by_name } => {
+                let others = by_name && !(create && self.is_pending_create_of(id, caller)?);
                 (self.load_arrived(id, others)?, slash)
             }
             At::Part(_) => return Err(Errno::EPROTO.into()),
@@ -62,7 +62,7 @@ impl Shard {
             }
         };
         let placed = create && is_placed(&located.inode);
-        let created = placed && self.was_made_for(located.inode.id, caller)?;
+        let created = placed && self.is_pending_create_of(located.inode.id, caller)?;
         if created {
             self.links_at_rest(located.inode.id)?;
         } else {
@@ -118,9 +118,9 @@ impl Shard {
         match &mut inode.content {
             Content::Inline(bytes) => {
                 self.files.opened_content = Some(std::mem::take(bytes));
-                self.consider_lending(caller);
+                self.consider_leasing(caller);
             }
-            Content::Object(_) if !inode.layout.striped => self.consider_lending(caller),
+            Content::Object(_) if !inode.layout.striped => self.consider_leasing(caller),
             _ => {}
         }
     }
@@ -143,7 +143,7 @@ impl Shard {
                 self.load_start(place.directory, !open.walk.path.is_empty())
             }
             None => Err(Errno::ENOENT.into()),
-            Some((id, _)) => self.load_named(id, place),
+            Some((id, _)) => self.load_by_name(id, place),
         }
     }
 
@@ -162,7 +162,7 @@ impl Shard {
         if self.reserve_name(place.directory, &place.name)
             && self.lookup(place.directory, &place.name)?.is_some()
         {
-            // Nobody posts it once more.
+            // Nobody submits it once more.
             return self.open_file(caller, open, to);
         }
         self.unclaimed(|| place.prepare_locks())?;
@@ -212,7 +212,7 @@ impl Shard {
         }
         let over: Vec<Caller> =
             self.files.unclaimed_opens.keys().copied().filter(|made| is_over(made)).collect();
-        self.ask_who_stands(&over);
+        self.ask_for_proxies(&over);
         self.files.unclaimed_opens.retain(|made, _| !over.contains(made));
     }
 }

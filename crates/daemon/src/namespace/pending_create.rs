@@ -33,7 +33,7 @@ use crate::{
 
 /// Stands for the status where the answer is that the file with this id was made and is to be
 /// opened at its home.
-const STATUS_MADE: u32 = u32::MAX;
+const STATUS_CREATE_PENDING: u32 = u32::MAX;
 
 /// Whether a file may have been made by another shard than its home.
 pub(super) fn is_placed(inode: &Inode) -> bool {
@@ -43,7 +43,7 @@ pub(super) fn is_placed(inode: &Inode) -> bool {
 
 impl Transaction {
     /// The file that it makes for its request.
-    pub(crate) fn made(&self) -> Option<FileId> {
+    pub(crate) fn created_file(&self) -> Option<FileId> {
         let mut steps = self.parts().iter().flat_map(|(_, steps)| steps);
         steps.find_map(|step| match step {
             Step::MakeFile { id, .. } => Some(*id),
@@ -70,18 +70,18 @@ impl Shard {
         let inode = self.new_inode(id, owner, Content::Inline(Vec::new()), inherited);
         self.save(&Located { inode: Box::new(inode), fused: None })?;
         self.counters.files += 1;
-        Ok(self.store.put(&key::numbered(key::MADE, id), &maker.encode())?)
+        Ok(self.store.put(&key::numbered(key::PENDING_CREATE, id), &maker.encode())?)
     }
 
     /// Whether this request has made the file, and not opened it so far.
-    pub(super) fn was_made_for(&mut self, file: FileId, caller: Caller) -> Outcome<bool> {
+    pub(super) fn is_pending_create_of(&mut self, file: FileId, caller: Caller) -> Outcome<bool> {
         let maker = self.maker(caller);
         Ok(!self.place.alone && self.maker_of(file)? == Some(maker))
     }
 
     /// The file was opened by its maker, or is gone.
     pub(super) fn forget_maker(&mut self, inode: &Inode) -> Outcome<()> {
-        let key = key::numbered(key::MADE, inode.id);
+        let key = key::numbered(key::PENDING_CREATE, inode.id);
         if !self.place.alone && is_placed(inode) && self.store.get(&key)?.is_some() {
             self.store.delete(&key)?;
         }
@@ -99,7 +99,7 @@ impl Shard {
     }
 
     fn maker_of(&mut self, file: FileId) -> Outcome<Option<Maker>> {
-        let record = self.store.get(&key::numbered(key::MADE, file))?;
+        let record = self.store.get(&key::numbered(key::PENDING_CREATE, file))?;
         Ok(record.map(Maker::decode).transpose()?)
     }
 
@@ -113,22 +113,22 @@ impl Shard {
     }
 
     /// A process has ended: nobody opens any more what it has made.
-    pub(crate) fn forget_made_by(&mut self, session: SessionId) {
+    pub(crate) fn forget_pending_creates_of(&mut self, session: SessionId) {
         if self.place.alone {
             return;
         }
         let ended = self
-            .made_by(session)
+            .pending_creates_of(session)
             .map_err(Fault::from)
-            .and_then(|made| made.into_iter().try_for_each(|file| self.end_made(file)));
+            .and_then(|made| made.into_iter().try_for_each(|file| self.end_pending_create(file)));
         if let Err(fault) = ended {
             log::error("files without a name", fault.errno());
         }
     }
 
-    fn made_by(&mut self, session: SessionId) -> Result<Vec<FileId>, StoreError> {
+    fn pending_creates_of(&mut self, session: SessionId) -> Result<Vec<FileId>, StoreError> {
         let mut made = Vec::new();
-        for (file, record) in self.marks(key::MADE)? {
+        for (file, record) in self.marks(key::PENDING_CREATE)? {
             if self.session_of_maker(&Maker::decode(&record)?) == session {
                 made.push(file);
             }
@@ -136,8 +136,8 @@ impl Shard {
         Ok(made)
     }
 
-    fn end_made(&mut self, file: FileId) -> Outcome<()> {
-        self.store.delete(&key::numbered(key::MADE, file))?;
+    fn end_pending_create(&mut self, file: FileId) -> Outcome<()> {
+        self.store.delete(&key::numbered(key::PENDING_CREATE, file))?;
         let is_orphan = self.store.get(&key::numbered(key::ORPHAN, file))?.is_some();
         if is_orphan && self.files.opens.file(file).is_none() {
             self.end_orphan(file)?;
@@ -146,15 +146,15 @@ impl Shard {
     }
 
     /// The request goes on to the file that it has made.
-    pub(crate) fn open_made(&mut self, task: Task, file: FileId) {
+    pub(crate) fn open_created(&mut self, task: Task, file: FileId) {
         let Task::Request { caller, op, body } = task else { return };
         self.end_run();
-        self.send_to_made(Forward { caller, op, body, place: Resolved::default() }, file);
+        self.send_to_created(Forward { caller, op, body, place: Resolved::default() }, file);
     }
 
-    fn send_to_made(&mut self, forward: Forward, file: FileId) {
+    fn send_to_created(&mut self, forward: Forward, file: FileId) {
         self.remote.sent_on(forward.caller);
-        let at = At::File { id: file, slash: false, named: true };
+        let at = At::File { id: file, slash: false, by_name: true };
         let place = Resolved { at, ..forward.place };
         let message = Message::Forward(Box::new(Forward { place, ..forward }));
         self.tasks.send(self.place.slots.home(file), message);
@@ -162,24 +162,24 @@ impl Shard {
 
     /// What a request of another node's process has made is noted in place of an answer, unless its
     /// lane has gone on.
-    pub(crate) fn keep_made(&mut self, caller: Caller, file: FileId) {
+    pub(crate) fn note_created(&mut self, caller: Caller, file: FileId) {
         if origin(caller.session).is_none() || self.has_later_answer(caller) {
             return;
         }
         let body = Body::from(file.0.to_le_bytes().to_vec());
-        self.store_answer(caller, STATUS_MADE, &body);
+        self.store_answer(caller, STATUS_CREATE_PENDING, &body);
     }
 
     /// Whether what is kept as an answer says that the request has made a file; then it is sent
     /// there.
-    pub(crate) fn go_to_made(&mut self, forward: &Forward, kept: &Completion) -> bool {
-        if kept.status != STATUS_MADE {
+    pub(crate) fn go_to_created(&mut self, forward: &Forward, kept: &Completion) -> bool {
+        if kept.status != STATUS_CREATE_PENDING {
             return false;
         }
         let Ok(id) = kept.body.to_vec().try_into() else { return false };
         let Forward { caller, op, ref body, ref place } = *forward;
         let (body, place) = (body.clone(), place.clone());
-        self.send_to_made(Forward { caller, op, body, place }, FileId(u64::from_le_bytes(id)));
+        self.send_to_created(Forward { caller, op, body, place }, FileId(u64::from_le_bytes(id)));
         true
     }
 }

@@ -47,16 +47,16 @@ impl Shard {
     }
 
     /// The file at which a walk ended that looked up no name: a directory, or any file that is open
-    /// here and was given by its identity (`/dev/fd/N`). `named` says that there was a path.
-    pub(super) fn load_start(&mut self, id: FileId, named: bool) -> Outcome<Located> {
+    /// here and was given by its identity (`/dev/fd/N`). `by_name` says that there was a path.
+    pub(super) fn load_start(&mut self, id: FileId, by_name: bool) -> Outcome<Located> {
         if !self.is_home(id) {
-            return Err(self.elsewhere(id, named, false));
+            return Err(self.elsewhere(id, by_name, false));
         }
         let located = match self.files.opens.file(id) {
             Some(_) => self.load_open(id)?,
             None => self.load_directory(id)?,
         };
-        if named && located.inode.kind() != FileKind::Directory {
+        if by_name && located.inode.kind() != FileKind::Directory {
             return Err(Errno::ENOTDIR.into());
         }
         Ok(located)

@@ -74,8 +74,8 @@ impl Shard {
         Ok(Served::Replied)
     }
 
-    /// Nobody posts a name that comes or goes; where a directory is moved, or replaced, nobody
-    /// posts anything. True when what was found may not be so any more.
+    /// Nobody submits a name that comes or goes; where a directory is moved, or replaced, nobody
+    /// submits anything. True when what was found may not be so any more.
     fn reserve_renamed(&mut self, from: &Place, to: &Place) -> bool {
         if from.is_directory() || to.is_directory() {
             return self.recall_all();
@@ -219,7 +219,7 @@ impl Shard {
         }
         self.forget_facts();
         let question =
-            Question::Prepare { operation: self.operation_id(), steps: vec![Step::Elect] };
+            Question::Prepare { transaction: self.operation_id(), steps: vec![Step::Elect] };
         match self.fact(self.elector(), question) {
             Ok(answer) => Err(unexpected(&answer)),
             Err(fault) => Err(fault),

@@ -98,7 +98,7 @@ impl Shard {
         for id in std::mem::take(&mut self.namespace.spared_orphans) {
             let ended = match self.store.get(&key::numbered(key::ORPHAN, id)) {
                 Ok(Some(_)) if self.files.opens.file(id).is_none() => self.end_orphan(id),
-                Ok(_) => self.settle_named(id),
+                Ok(_) => self.settle_linked(id),
                 Err(error) => Err(error.into()),
             };
             if let Err(fault) = ended {
@@ -108,7 +108,7 @@ impl Shard {
     }
 
     /// It has a name now, and nobody has settled its size.
-    fn settle_named(&mut self, id: FileId) -> Outcome<()> {
+    fn settle_linked(&mut self, id: FileId) -> Outcome<()> {
         if self.files.opens.file(id).is_some() || self.files.background.is_in_flight(id) {
             return Ok(());
         }

@@ -71,7 +71,7 @@ impl Shard {
     /// Ends the present run, of a request that has written nothing.
     pub(crate) fn end_given_up(&mut self, caller: Caller) {
         self.end_run();
-        self.end_doubt_of(caller);
+        self.end_in_doubt_of(caller);
         self.push_answer(caller, Errno::EIO.raw() as u32, Vec::new());
         self.run = Run::default();
     }
@@ -83,8 +83,8 @@ impl Shard {
             run.given_up = true;
         }
         let mut operations = self.transactions.running.values_mut();
-        if let Some(operation) = operations.find(|operation| operation.caller == caller) {
-            operation.run.given_up = true;
+        if let Some(transaction) = operations.find(|transaction| transaction.caller == caller) {
+            transaction.run.given_up = true;
         }
         if self.remote.is_noted(caller) {
             self.remote.given_up.insert(caller);

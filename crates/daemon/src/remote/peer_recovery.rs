@@ -97,32 +97,32 @@ impl Shard {
     fn shard_returned(&mut self, shard: ShardId) -> Vec<(TransactionId, Vec<Step>)> {
         self.namespace.cache.forget_leases();
         self.void(|question| matches!(question, Question::Lookup { .. }));
-        self.forget_prepares(|operation| operation.shard() == shard.0);
+        self.forget_prepares(|transaction| transaction.shard() == shard.0);
         self.let_ends_of(shard);
         // What it held it does not hold any more.
         self.void(|question| matches!(question, Question::HoldEnd { .. }));
-        for operation in self.unfinished_of(|of| of == shard) {
-            self.ask(shard, Question::IsOver(operation), Purpose::PrepareLocks(operation));
+        for transaction in self.unfinished_of(|of| of == shard) {
+            self.ask(shard, Question::IsOver(transaction), Purpose::PrepareLocks(transaction));
         }
         let elector = self.elector();
         if shard == elector {
             self.tasks.unelect();
         }
         let mut involved = Vec::new();
-        for (id, operation) in &mut self.transactions.running {
-            let elected = shard == elector && operation.run.transaction.elected;
-            let mut steps = operation.steps(shard).to_vec();
+        for (id, transaction) in &mut self.transactions.running {
+            let elected = shard == elector && transaction.run.transaction.elected;
+            let mut steps = transaction.steps(shard).to_vec();
             if elected {
                 steps.push(Step::Elect);
             }
             if steps.is_empty() {
                 continue;
             }
-            if let Phase::Applying(_) = operation.phase {
+            if let Phase::Applying(_) = transaction.phase {
                 involved.push((*id, steps));
             } else {
-                operation.run.transaction.elected &= !elected;
-                operation.void();
+                transaction.run.transaction.elected &= !elected;
+                transaction.void();
             }
         }
         involved
@@ -152,7 +152,7 @@ impl Shard {
             Vec::new()
         });
         let all = self.transactions.prepare_locks.holders().chain(applied);
-        all.filter(|operation| is_it(ShardId(operation.shard()))).collect()
+        all.filter(|transaction| is_it(ShardId(transaction.shard()))).collect()
     }
 
     /// Takes the claims of decided operations again.

@@ -32,21 +32,25 @@ impl Shard {
         if reached == Reached::Restarted {
             self.end_what_was_agreed(node);
         }
-        for operation in self.unfinished_of(|shard| numbering.node_of(shard) == node) {
-            let coordinator = ShardId(operation.shard());
-            self.ask(coordinator, Question::IsOver(operation), Purpose::PrepareLocks(operation));
+        for transaction in self.unfinished_of(|shard| numbering.node_of(shard) == node) {
+            let coordinator = ShardId(transaction.shard());
+            self.ask(
+                coordinator,
+                Question::IsOver(transaction),
+                Purpose::PrepareLocks(transaction),
+            );
         }
         if reached == Reached::Restarted {
             let theirs = |caller: &&Caller| origin(caller.session).is_some_and(|of| of.0 == node);
             let unheard: Vec<Caller> = self.remote.noted().filter(theirs).copied().collect();
             self.remote.unheard.extend(unheard);
         }
-        let lent = self.open_for(node);
-        if lent.is_empty() {
+        let proxied = self.open_for(node);
+        if proxied.is_empty() {
             return;
         }
-        self.remote.asked_about.extend(lent.iter().map(|lent| caller_of(node, lent)));
-        self.ask(numbering.front_of(node), Question::Standing(lent), Purpose::Standing(node));
+        self.remote.asked_about.extend(proxied.iter().map(|proxied| caller_of(node, proxied)));
+        self.ask(numbering.front_of(node), Question::Proxies(proxied), Purpose::Proxies(node));
     }
 
     /// What the daemon before asked for and was not given yet nobody waits for. Each of the node's
@@ -54,7 +58,7 @@ impl Shard {
     fn end_what_was_agreed(&mut self, node: u32) {
         let numbering = self.place.numbering;
         let theirs = |shard: ShardId| numbering.node_of(shard) == node;
-        self.forget_prepares(|operation| theirs(ShardId(operation.shard())));
+        self.forget_prepares(|transaction| theirs(ShardId(transaction.shard())));
         for shard in (0..numbering.all()).map(ShardId).filter(|shard| theirs(*shard)) {
             self.let_ends_of(shard);
         }
@@ -63,7 +67,7 @@ impl Shard {
     /// Requests that made descriptions before this daemon was restarted are over. One that came
     /// again may have been executed elsewhere, since its path leads elsewhere by now, and until
     /// then its node left it out. So the node is asked whether it stands for what it has here.
-    pub(crate) fn ask_who_stands(&mut self, made: &[Caller]) {
+    pub(crate) fn ask_for_proxies(&mut self, made: &[Caller]) {
         for made in made {
             let Caller { session, lane, request_id } = *made;
             let index = self.files.unclaimed_opens.get(made).copied();
@@ -74,56 +78,57 @@ impl Shard {
             let theirs = node_of_owner(found.session) == Some(node);
             if theirs && self.files.opens.made_by(open.index) == *made {
                 self.remote.asked_about.insert(*made);
-                let lent = vec![Description { open, session, lane, request_id }];
+                let proxied = vec![Description { open, session, lane, request_id }];
                 let front = self.place.numbering.front_of(node);
-                self.ask(front, Question::Standing(lent), Purpose::Standing(node));
+                self.ask(front, Question::Proxies(proxied), Purpose::Proxies(node));
             }
         }
     }
 
     /// The descriptions that are open here for a node, without those that are being opened.
     fn open_for(&self, node: u32) -> Vec<Description> {
-        let mut lent = Vec::new();
+        let mut proxied = Vec::new();
         for open in self.files.opens.of_session(session_of_node(node)) {
             let made_by = self.files.opens.made_by(open.index);
             let Caller { session, lane, request_id } = made_by;
             let known = self.remote.is_noted(made_by) || self.remote.spared.contains_key(&made_by);
             if let Some((_, session)) = origin(session).filter(|_| !known) {
-                lent.push(Description { open, session, lane, request_id });
+                proxied.push(Description { open, session, lane, request_id });
             }
         }
-        lent
+        proxied
     }
 
     /// For which of them nothing here stands.
-    pub(crate) fn tell_unheld(&self, shard: ShardId, lent: &[Description]) -> Answer {
-        let standing: HashSet<OpenRef> = self.files.opens.standing_for(shard).collect();
-        let opens = lent.iter().map(|lent| lent.open);
-        Answer::Unheld(opens.filter(|open| !standing.contains(open)).collect())
+    pub(crate) fn answer_unheld(&self, shard: ShardId, proxied: &[Description]) -> Answer {
+        let held: HashSet<OpenRef> = self.files.opens.proxied_at(shard).collect();
+        let opens = proxied.iter().map(|proxied| proxied.open);
+        Answer::Unheld(opens.filter(|open| !held.contains(open)).collect())
     }
 
     /// Ends what a node does not stand for.
-    pub(crate) fn standing_answered(&mut self, node: u32, question: &Question, answer: &Answer) {
-        let Question::Standing(lent) = question else { return };
+    pub(crate) fn proxies_answered(&mut self, node: u32, question: &Question, answer: &Answer) {
+        let Question::Proxies(proxied) = question else { return };
         let unheld = match answer {
             Answer::Unheld(unheld) => unheld.as_slice(),
             _ => &[],
         };
         let unheld: HashSet<OpenRef> = unheld.iter().copied().collect();
-        for lent in lent {
-            let caller = caller_of(node, lent);
-            if !self.remote.asked_about.remove(&caller) || !unheld.contains(&lent.open) {
+        for proxied in proxied {
+            let caller = caller_of(node, proxied);
+            if !self.remote.asked_about.remove(&caller) || !unheld.contains(&proxied.open) {
                 continue;
             }
-            let theirs = self.files.opens.get(lent.open).map(|found| node_of_owner(found.session));
-            if theirs != Ok(Some(node)) || self.files.opens.made_by(lent.open.index) != caller {
+            let theirs =
+                self.files.opens.get(proxied.open).map(|found| node_of_owner(found.session));
+            if theirs != Ok(Some(node)) || self.files.opens.made_by(proxied.open.index) != caller {
                 continue;
             }
-            if self.is_answer_kept(caller) {
-                self.remote.spared.insert(caller, lent.open);
+            if self.has_answer(caller) {
+                self.remote.spared.insert(caller, proxied.open);
             } else {
                 self.files.unclaimed_opens.remove(&caller);
-                self.end_open(lent.open);
+                self.end_open(proxied.open);
             }
         }
     }
@@ -177,7 +182,7 @@ impl Shard {
 }
 
 /// Who made it, as that is called here.
-fn caller_of(node: u32, lent: &Description) -> Caller {
-    let session = session_elsewhere(node, lent.session);
-    Caller { session, lane: lent.lane, request_id: lent.request_id }
+fn caller_of(node: u32, proxied: &Description) -> Caller {
+    let session = session_elsewhere(node, proxied.session);
+    Caller { session, lane: proxied.lane, request_id: proxied.request_id }
 }

@@ -121,7 +121,7 @@ impl Shard {
         if let Err(error) = kept {
             store_failed(&error);
         }
-        self.end_doubts_of(|session| is_over(&session));
+        self.end_in_doubt_of_sessions(|session| is_over(&session));
         over.extend(
             self.transactions.completed.keys().map(|(session, _)| *session).filter(is_over),
         );

@@ -16,7 +16,7 @@ pub trait Service {
     fn may_move(&self) -> bool;
     /// The body of the request that is handled next, or, when that was handled, none. What is kept
     /// of it need not be copied.
-    fn lend(&mut self, _body: Bytes) {}
+    fn share_body(&mut self, _body: Bytes) {}
     /// Executes a request; writes the body of the reply to `body`.
     fn handle(&mut self, caller: Caller, request: Request<'_>, body: &mut [u8]) -> Progress;
     /// What the file held that the request just handled has opened, if that was for reading alone
@@ -71,9 +71,9 @@ pub trait Service {
     /// The last descriptor of a shared open file description was closed, which may be another
     /// shard's.
     fn open_released(&mut self, index: u32);
-    /// Where the last of what was executed was posted that nobody waits for, and how much was, if
-    /// anything was since the last call: a processor's number plus one, or 0.
-    fn posted_on(&mut self) -> Option<(u32, u32)>;
+    /// Where the last of what was executed was submitted that nobody waits for, and how much was,
+    /// if anything was since the last call: a processor's number plus one, or 0.
+    fn submitted_on(&mut self) -> Option<(u32, u32)>;
     /// Nobody makes anything any more without asking. True when something was executed that nobody
     /// had asked for, so that a commit must follow.
     fn recall(&mut self) -> bool;
@@ -89,8 +89,8 @@ impl Service for Shard {
         Shard::may_move(self)
     }
 
-    fn lend(&mut self, body: Bytes) {
-        Shard::lend(self, body);
+    fn share_body(&mut self, body: Bytes) {
+        Shard::share_body(self, body);
     }
 
     fn handle(&mut self, caller: Caller, request: Request<'_>, body: &mut [u8]) -> Progress {
@@ -163,8 +163,8 @@ impl Service for Shard {
         Shard::open_released(self, index);
     }
 
-    fn posted_on(&mut self) -> Option<(u32, u32)> {
-        Shard::posted_on(self)
+    fn submitted_on(&mut self) -> Option<(u32, u32)> {
+        Shard::submitted_on(self)
     }
 
     fn recall(&mut self) -> bool {

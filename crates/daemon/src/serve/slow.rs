@@ -81,26 +81,27 @@ pub(super) struct Slow {
 
 /// Lines of this second.
 #[derive(Debug)]
-struct Said {
+struct RecentLines {
     since: Option<Instant>,
     lines: u32,
     left_out: u64,
 }
 
-static SAID: Mutex<Said> = Mutex::new(Said { since: None, lines: 0, left_out: 0 });
+static RECENT_LINES: Mutex<RecentLines> =
+    Mutex::new(RecentLines { since: None, lines: 0, left_out: 0 });
 
 /// May there be another line now, and how many were left out before it?
-fn may_say(said: &mut Said, now: Instant) -> Option<u64> {
-    let is_over = said.since.is_none_or(|since| now - since >= Duration::from_secs(1));
+fn may_say(recent: &mut RecentLines, now: Instant) -> Option<u64> {
+    let is_over = recent.since.is_none_or(|since| now - since >= Duration::from_secs(1));
     if is_over {
-        (said.since, said.lines) = (Some(now), 0);
+        (recent.since, recent.lines) = (Some(now), 0);
     }
-    if said.lines >= LINES_PER_SECOND_MAX {
-        said.left_out += 1;
+    if recent.lines >= LINES_PER_SECOND_MAX {
+        recent.left_out += 1;
         return None;
     }
-    said.lines += 1;
-    Some(std::mem::take(&mut said.left_out))
+    recent.lines += 1;
+    Some(std::mem::take(&mut recent.left_out))
 }
 
 impl Slow {
@@ -150,9 +151,9 @@ impl Slow {
         if self.after.is_none_or(|after| u128::from(total_ms) < after.as_millis()) {
             return;
         }
-        let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(left_out) = may_say(&mut said, Instant::now()) else { return };
-        drop(said);
+        let mut recent = RECENT_LINES.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(left_out) = may_say(&mut recent, Instant::now()) else { return };
+        drop(recent);
         if left_out > 0 {
             log::slow(format_args!("{left_out} lines more were left out"));
         }
@@ -315,13 +316,13 @@ mod tests {
 
     #[test]
     fn lines_of_a_second_are_bounded_and_the_next_says_how_many_were_left_out() {
-        let mut said = Said { since: None, lines: 0, left_out: 0 };
+        let mut recent = RecentLines { since: None, lines: 0, left_out: 0 };
         let now = Instant::now();
-        let lines = (0..100).filter(|_| may_say(&mut said, now) == Some(0)).count();
+        let lines = (0..100).filter(|_| may_say(&mut recent, now) == Some(0)).count();
         assert_eq!(lines, LINES_PER_SECOND_MAX as usize);
         let later = now + Duration::from_secs(1);
-        assert_eq!(may_say(&mut said, later), Some(100 - u64::from(LINES_PER_SECOND_MAX)));
-        assert_eq!(may_say(&mut said, later), Some(0));
+        assert_eq!(may_say(&mut recent, later), Some(100 - u64::from(LINES_PER_SECOND_MAX)));
+        assert_eq!(may_say(&mut recent, later), Some(0));
     }
 
     #[test]

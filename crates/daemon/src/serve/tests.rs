@@ -5,7 +5,6 @@
 //! get killed are child processes: this test program again, told its role by the name of an ignored
 //! test ([`roles`]).
 
-mod apart;
 mod calm;
 mod circles;
 mod crowd;
@@ -19,6 +18,7 @@ mod nodes;
 mod pace;
 mod releases;
 mod roles;
+mod separate_roles;
 mod shards;
 mod storm;
 mod stripes;

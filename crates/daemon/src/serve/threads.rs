@@ -13,7 +13,7 @@
 
 pub(in crate::serve) mod driver;
 pub(in crate::serve) mod idle;
-pub(in crate::serve) mod lead;
+pub(in crate::serve) mod leader;
 pub(in crate::serve) mod peers;
 pub(in crate::serve) mod rounds;
 pub(in crate::serve) mod start;

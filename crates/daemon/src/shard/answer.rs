@@ -52,16 +52,16 @@ impl Shard {
                 let (packed, more) = self.entries(*directory, (*from, *until), *bytes_max)?;
                 Answer::Entries { packed, more }
             }
-            Question::Prepare { operation, steps } => self.prepare(*operation, steps)?,
-            Question::Apply { operation, wave, steps, last } => {
-                self.apply_wave(*operation, *wave, steps)?;
+            Question::Prepare { transaction, steps } => self.prepare(*transaction, steps)?,
+            Question::Apply { transaction, wave, steps, last } => {
+                self.apply_wave(*transaction, *wave, steps)?;
                 if *last {
-                    self.release_prepare_locks(*operation);
+                    self.release_prepare_locks(*transaction);
                 }
                 Answer::Done
             }
-            Question::Release(operation) => {
-                self.release_operation(*operation)?;
+            Question::Release(transaction) => {
+                self.release_operation(*transaction)?;
                 Answer::Done
             }
             Question::Await(_) => {
@@ -72,8 +72,8 @@ impl Shard {
                 self.forget_name(*directory, name);
                 Answer::Done
             }
-            Question::IsOver(operation) => {
-                Answer::Over(!self.transactions.running.contains_key(operation))
+            Question::IsOver(transaction) => {
+                Answer::Over(!self.transactions.running.contains_key(transaction))
             }
             Question::Executed(session, request_id) => {
                 self.transactions.completed_elsewhere.insert((*session, *request_id), from);
@@ -86,13 +86,13 @@ impl Shard {
             Question::Numbers => Answer::Numbers(self.give_numbers()?),
             Question::Space => Answer::Space(self.space()),
             Question::Returned => self.welcome_back(from),
-            Question::Standing(opens) => self.tell_unheld(from, opens),
+            Question::Proxies(opens) => self.answer_unheld(from, opens),
             Question::Reclaim => {
                 self.reclaim()?;
                 Answer::Done
             }
-            Question::Waits { processes } => self.tell_waits(processes),
-            Question::Stand { delays } => self.tell_standing(delays),
+            Question::Waits { processes } => self.answer_waits(processes),
+            Question::StillWaiting { delays } => self.answer_still_waiting(delays),
             Question::Suspect { waiter, wait } => {
                 self.suspect(*waiter, *wait);
                 Answer::Done
@@ -136,7 +136,7 @@ impl Shard {
                 self.mapped_elsewhere(*file);
                 Ok(Answer::Done)
             }
-            Question::Changed(change) => self.mounts_told(change).map(|()| Answer::Done),
+            Question::Changed(change) => self.notify_mounts(change).map(|()| Answer::Done),
             Question::AllocatePart { place, mode, start, end, look } => {
                 let what = what_of(*mode).ok_or(Errno::EPROTO)?;
                 self.allocate_part(place, what, (*start, *end), *look)

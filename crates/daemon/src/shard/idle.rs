@@ -11,7 +11,7 @@ impl Shard {
     /// Takes in what the I/O pool has finished. An answer that appears here rests on nothing that
     /// is not committed: its job was submitted after the commit of its batch, or needed none.
     pub(crate) fn absorb(&mut self) {
-        self.end_old_doubts();
+        self.end_old_in_doubt();
         for (_, done) in self.files.jobs.completions() {
             match done {
                 Done::Answer(caller, result) => self.complete(caller, result.map(|()| Vec::new())),

@@ -31,9 +31,9 @@ impl Shard {
     /// A session's process image is gone: its private descriptions and its locks go, and nobody
     /// waits for its requests any more. Changes records: a commit must follow.
     pub fn session_closed(&mut self, session: SessionId) {
-        self.execute_posted();
+        self.execute_submitted();
         self.end_delegation(session);
-        self.end_lending(session);
+        self.end_leases(session);
         self.now = self.clock.now();
         self.locks.table.drop_waits(session);
         self.mount_ended(session);
@@ -48,12 +48,12 @@ impl Shard {
                 drop(self.commit_now_and_then());
             }
         }
-        self.forget_doubts(session);
-        self.end_doubts_of(|other| other == session);
+        self.forget_appends_in_doubt(session);
+        self.end_in_doubt_of_sessions(|other| other == session);
         self.forget_finished(session);
         self.forget_answers(session);
         let known = self.sessions.remove(&session);
-        self.forget_made_by(session);
+        self.forget_pending_creates_of(session);
         let Some(process) = known else { return };
         if self.sessions.values().any(|other| *other == process) {
             return;
@@ -83,7 +83,7 @@ impl Shard {
     /// The kernel holds no reference to the shared description `index` any more. Changes records: a
     /// commit must follow.
     pub fn open_released(&mut self, index: u32) {
-        self.execute_posted();
+        self.execute_submitted();
         self.now = self.clock.now();
         if let Some((open, _)) = self.files.opens.at(index)
             && self.files.opens.is_shared(index)

@@ -24,7 +24,7 @@ use crate::{
         Namespace,
         state::inode::{Located, Ownership},
     },
-    remote::{Remote, state::requests::is_distant},
+    remote::{Remote, state::requests::is_remote},
     shard::{
         Batch, Place, Seams, Shard,
         state::{run::Run, task::Tasks},
@@ -137,11 +137,11 @@ impl Shard {
 
     /// Goes on with what an earlier daemon left.
     fn take_up(&mut self) -> Result<(), OpenError> {
-        let awaited = self.judge_posted();
+        let awaited = self.judge_submitted();
         self.take_up_store()?;
         self.take_up_seats()?;
         self.take_up_opens(&awaited);
-        self.take_up_lent();
+        self.take_up_leased();
         self.take_up_appends().map_err(OpenError::Failed)?;
         self.take_up_orphans()?;
         self.take_up_parts()?;
@@ -151,9 +151,9 @@ impl Shard {
         self.take_up_doomed()?;
         self.take_up_operations()?;
         // After those above: they may be cuts of such files.
-        self.take_up_gone()?;
-        self.take_up_begun();
-        self.take_up_posted();
+        self.take_up_unlinked()?;
+        self.take_up_started();
+        self.take_up_submitted();
         self.commit().map_err(OpenError::Failed)?;
         self.node.head.slot_table_version.store(self.place.slots.version(), Relaxed);
         Ok(())
@@ -271,7 +271,7 @@ impl Shard {
             let object = self.objects.attr(ObjectId { file: id, generation });
             let (blocks, size_bytes) =
                 object.map_or((0, 0), |object| (object.blocks, object.size_bytes));
-            self.doubt_appends(id, size_bytes);
+            self.bound_appends_in_doubt(id, size_bytes);
             let charge = (blocks * BLOCK_BYTES).max(allowance.min(self.config.capacity_bytes));
             self.charge(id, charge);
         }
@@ -308,7 +308,7 @@ impl Shard {
             let (opens, sessions) = (&self.files.opens, &self.sessions);
             self.locks.table.restore(id, &held, |owner| match owner {
                 Owner::Posix(process) => {
-                    is_distant(process) || sessions.values().any(|other| *other == process)
+                    is_remote(process) || sessions.values().any(|other| *other == process)
                 }
                 Owner::Flock(open) | Owner::Ofd(open) => opens.get(open).is_ok(),
             });

@@ -105,7 +105,7 @@ impl Shard {
     /// that may commit. A commit must follow, and then [`Shard::outbox`].
     pub fn deliver(&mut self, from: ShardId, message: Message) {
         self.now = self.clock.now();
-        self.namespace.looked_up = None;
+        self.namespace.found_file = None;
         match message {
             Message::Forward(forward) => {
                 if self.answer_again(&forward) {
@@ -162,7 +162,7 @@ impl Shard {
         if self.store.pending_transaction() == 0 {
             self.release_messages();
             // What was answered without a change of the store.
-            self.close_begun();
+            self.close_started();
         }
         std::mem::take(&mut self.tasks.sendable)
     }
@@ -220,7 +220,7 @@ impl Shard {
 
     pub(super) fn run_task(&mut self, task: Task, run: Run) {
         self.run = run;
-        self.namespace.looked_up = None;
+        self.namespace.found_file = None;
         match task {
             Task::Request { caller, op, .. } if self.run.is_over(op) => self.end_given_up(caller),
             Task::Request { caller, op, body } => self.run_request(caller, op, &body),
@@ -237,7 +237,7 @@ impl Shard {
         }
         let mut reply = std::mem::take(&mut self.tasks.buffer);
         reply.resize(REPLY_BYTES_MAX, 0);
-        self.batch.body = body.lent().clone();
+        self.batch.body = body.shared().clone();
         let progress = match request_in(op, body) {
             Ok(request) => self.serve(caller, request, &mut reply),
             Err(_) => Progress::Replied(Errno::EPROTO.raw() as u32, 0),
@@ -293,7 +293,7 @@ impl Shard {
                 self.end_run();
                 // Whoever answers it keeps the answer.
                 self.remote.sent_on(caller);
-                self.end_doubt_of_whole(caller);
+                self.end_whole_in_doubt_of(caller);
                 self.note_sent_on(caller, &request, shard);
                 let forward = Forward { caller, op, body, place: *place };
                 self.tasks.send(shard, Message::Forward(Box::new(forward)));
@@ -339,10 +339,10 @@ impl Shard {
         self.drop_moved();
         self.end_append();
         if self.run.transaction.elected
-            && let Some(operation) = self.run.transaction.number
+            && let Some(transaction) = self.run.transaction.number
         {
             self.run.transaction.elected = false;
-            self.ask(self.elector(), Question::Release(operation), Purpose::Nothing);
+            self.ask(self.elector(), Question::Release(transaction), Purpose::Nothing);
         }
     }
 
@@ -355,19 +355,19 @@ impl Shard {
                 self.recovery_answered(asked.to, &asked.question, &answer);
                 self.wake_when_recovered();
             }
-            Purpose::Transaction(operation) => {
-                self.operation_answered(operation, asked.to, &asked.question, answer);
+            Purpose::Transaction(transaction) => {
+                self.operation_answered(transaction, asked.to, &asked.question, answer);
             }
-            Purpose::PrepareLocks(operation) => {
+            Purpose::PrepareLocks(transaction) => {
                 if answer == Answer::Over(true)
-                    && let Err(Fault::Errno(errno)) = self.release_operation(operation)
+                    && let Err(Fault::Errno(errno)) = self.release_operation(transaction)
                 {
                     log::error("operation", format_args!("giving claims back: {errno}"));
                 }
             }
-            Purpose::Standing(node) => self.standing_answered(node, &asked.question, &answer),
+            Purpose::Proxies(node) => self.proxies_answered(node, &asked.question, &answer),
             Purpose::Settle(file, attempt) => self.part_settled(file, attempt, &answer),
-            Purpose::Gone(file, generation) => self.part_gone(file, generation, &answer),
+            Purpose::DropParts(file, generation) => self.part_dropped(file, generation, &answer),
             Purpose::DeadlockSearch(wait, round) => {
                 self.deadlock_search_answered(wait, round, &asked, answer)
             }
@@ -404,8 +404,8 @@ impl Shard {
     /// Nobody waits for the claims of these operations any more.
     pub(crate) fn forget_prepares(&mut self, is_it: impl Fn(TransactionId) -> bool) {
         let over = |task: &Task| match task {
-            Task::Question { question: Question::Prepare { operation, .. }, .. } => {
-                is_it(*operation)
+            Task::Question { question: Question::Prepare { transaction, .. }, .. } => {
+                is_it(*transaction)
             }
             _ => false,
         };
@@ -474,8 +474,8 @@ impl Shard {
     }
 
     /// A file whose home is another shard.
-    pub(crate) fn elsewhere(&self, id: FileId, slash: bool, named: bool) -> Fault {
-        let at = At::File { id, slash, named };
+    pub(crate) fn elsewhere(&self, id: FileId, slash: bool, by_name: bool) -> Fault {
+        let at = At::File { id, slash, by_name };
         let place = Resolved { at, follows: 0, restarts: self.run.place.restarts };
         Fault::Elsewhere(self.place.slots.home(id), Box::new(place))
     }

@@ -449,15 +449,15 @@ impl Shard {
             facts_of(self.facts(&shards, &question)?)?;
         }
         // The reply tells of it.
-        let looked = self.look_striped(&located.inode)?;
+        let seen = self.look_striped(&located.inode)?;
         apply(&mut located.inode, set);
         self.apply_times(&mut located.inode, set);
         self.attribute_changed(&mut located.inode);
         self.save(&located)?;
         self.settle_if_closed(&located);
-        let mtime = if set.which & TIMES == 0 { looked.mtime } else { located.inode.mtime };
-        let looked = ObjectAttr { mtime, ..looked };
-        self.attr_with(&located.inode, Some(&looked))?.encode(to)?;
+        let mtime = if set.which & TIMES == 0 { seen.mtime } else { located.inode.mtime };
+        let seen = ObjectAttr { mtime, ..seen };
+        self.attr_with(&located.inode, Some(&seen))?.encode(to)?;
         Ok(Served::Replied)
     }
 }

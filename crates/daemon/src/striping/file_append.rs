@@ -9,7 +9,7 @@
 //! part has had, or may have had when its daemon died, it notes itself (`object_append.rs`).
 
 use mayfly_meta::record::{Inode, PartOf};
-use mayfly_transport_shm::layout::BEGUN_PART;
+use mayfly_transport_shm::layout::WRITE_STARTED_PART;
 use mayfly_types::{Errno, FileId};
 use mayfly_wire::{Wire, Write, Writer, Written};
 
@@ -57,7 +57,7 @@ impl Shard {
             self.note_append(caller, file, start, write.bytes.len())?;
         }
         if self.run.striped.in_doubt.is_none() {
-            self.run.striped.in_doubt = self.begin_write(caller, file, BEGUN_PART);
+            self.run.striped.in_doubt = self.begin_write(caller, file, WRITE_STARTED_PART);
         }
         let bytes = fitting(start, write.bytes)?;
         let behind = size_bytes > start + bytes.len() as u64;
@@ -71,8 +71,8 @@ impl Shard {
         let Some(count) = appended? else {
             // Somebody else wrote there: from the beginning. Nothing of it was made.
             self.forget_noted(caller, file)?;
-            let begun = self.run.striped.in_doubt.take();
-            self.forget_begun(begun);
+            let started_write = self.run.striped.in_doubt.take();
+            self.forget_started(started_write);
             self.forget_facts();
             return self.append_striped(caller, located, write, to);
         };
@@ -228,8 +228,8 @@ impl Shard {
 
     /// The run is over: the next one may append.
     pub(crate) fn end_append(&mut self) {
-        let begun = self.run.striped.in_doubt.take();
-        self.forget_begun(begun);
+        let started_write = self.run.striped.in_doubt.take();
+        self.forget_started(started_write);
         self.let_parts();
         self.end_turn();
     }

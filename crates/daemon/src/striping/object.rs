@@ -20,7 +20,7 @@ use mayfly_meta::{
     record::{Part, PartOf, PendingCut},
 };
 use mayfly_object::{ObjectAttr, ObjectId};
-use mayfly_transport_shm::layout::BEGUN_PART;
+use mayfly_transport_shm::layout::WRITE_STARTED_PART;
 use mayfly_types::{Errno, FileId, limits::TRANSFER_BYTES_MAX};
 use mayfly_wire::{Data, Op, Read, Request, Wire, Write, Writer, Written};
 
@@ -79,7 +79,7 @@ impl Shard {
             return Err(Errno::EPROTO.into());
         }
         self.unclaimed(|| vec![(PrepareLock::Bytes(*file), false)])?;
-        self.check_part_undoubted(caller, *file)?;
+        self.check_part_not_in_doubt(caller, *file)?;
         match request {
             Request::Read(read) => self.read_part(caller, place, read, to),
             Request::Write(write) => self.write_part(caller, place, write, to),
@@ -197,7 +197,7 @@ impl Shard {
         if !again {
             self.take_room(object, at + count as u64, count as u64)?;
         }
-        let place = self.begin_write(caller, object.file, BEGUN_PART);
+        let place = self.begin_write(caller, object.file, WRITE_STARTED_PART);
         let active = self.striping.objects.active.entry(object.file).or_default();
         active.jobs += 1;
         let (objects, bytes) = (Arc::clone(&self.objects), self.keep(bytes));
@@ -220,7 +220,7 @@ impl Shard {
             active.jobs = active.jobs.saturating_sub(1);
         }
         if let Err(fault) = self.soil_again(object) {
-            self.forget_begun(place);
+            self.forget_started(place);
             return self.complete(caller, Err(fault.errno()));
         }
         self.part_has_grown(object);
@@ -359,7 +359,8 @@ impl Shard {
 
     /// The object is there, and cut as was decided.
     pub(super) fn ready_part(&mut self, object: ObjectId, part: &Part) -> Outcome<()> {
-        let made = self.striping.objects.active.get(&object.file).is_some_and(|active| active.made);
+        let made =
+            self.striping.objects.active.get(&object.file).is_some_and(|active| active.exists);
         if made && part.cut.is_none() {
             return Ok(());
         }
@@ -382,7 +383,7 @@ impl Shard {
     ) -> Result<(), Errno> {
         let found = self.part_of(object).map_err(|fault| fault.errno())?;
         let Some(part) = found else { return Ok(()) };
-        self.striping.objects.active.entry(object.file).or_default().made = true;
+        self.striping.objects.active.entry(object.file).or_default().exists = true;
         if cut.is_some() && part.cut == cut {
             let saved = self.save_part(object.file, &Part { cut: None, ..part });
             saved.map_err(|fault| fault.errno())?;
@@ -397,7 +398,7 @@ impl Shard {
         self.save_part(file, &part)?;
         self.charge_part(file, attr.blocks * BLOCK_BYTES);
         let active = self.striping.objects.active.entry(file).or_default();
-        (active.admitted, active.made) = (Some(generation), true);
+        (active.admitted, active.exists) = (Some(generation), true);
         Ok(())
     }
 }

@@ -18,7 +18,7 @@
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use mayfly_transport_shm::layout::{APPENDED, BEGUN_APPEND, Begun as Entry};
+use mayfly_transport_shm::layout::{APPENDED, StartedWrite as Entry, WRITE_STARTED_APPEND};
 use mayfly_types::{Errno, FileId};
 
 use crate::{
@@ -100,10 +100,10 @@ impl Shard {
             self.forget_appended(file);
         }
         let known = known.unwrap_or(Appended { by, start, end: start, place: None });
-        let place = known.place.or_else(|| self.begin_write(by, file, BEGUN_APPEND));
+        let place = known.place.or_else(|| self.begin_write(by, file, WRITE_STARTED_APPEND));
         let noted = Appended { place, ..known };
         self.striping.objects.active.entry(file).or_default().appended = Some(noted);
-        self.show_appended(&noted, BEGUN_APPEND);
+        self.show_appended(&noted, WRITE_STARTED_APPEND);
     }
 
     /// Bytes were appended here, or not.
@@ -126,7 +126,7 @@ impl Shard {
 
     fn show_appended(&self, appended: &Appended, done: u32) {
         let Appended { start, end, place, .. } = *appended;
-        if let Some(entry) = place.and_then(|place| self.begun_at(place)) {
+        if let Some(entry) = place.and_then(|place| self.started_entry(place)) {
             // A request has no more bytes.
             entry.count.store((end - start) as u32, Relaxed);
             entry.end.store(end, Relaxed);
@@ -173,7 +173,7 @@ impl Shard {
     fn forget_appended(&mut self, file: FileId) {
         let active = self.striping.objects.active.get_mut(&file);
         if let Some(place) = active.and_then(|of| of.appended.take()).and_then(|of| of.place) {
-            self.free_begun(place);
+            self.free_started(place);
         }
     }
 }

@@ -149,7 +149,7 @@ impl Shard {
 
     /// The pool has made the object of a part, or could not. A part that was removed meanwhile
     /// loses its object now. Before this the pool could have made the object after its removal.
-    pub(crate) fn remove_if_gone(&mut self, object: ObjectId) -> Result<(), StoreError> {
+    pub(crate) fn remove_if_unlinked(&mut self, object: ObjectId) -> Result<(), StoreError> {
         if self.store.get(&key::doomed(object.file, object.generation))?.is_some() {
             self.remove_when_committed(object);
         }

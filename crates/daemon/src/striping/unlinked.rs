@@ -7,7 +7,7 @@
 
 use mayfly_meta::{
     Scan, StoreError, key,
-    record::{Gone, Inode},
+    record::{Inode, Unlinked},
 };
 use mayfly_types::FileId;
 
@@ -29,58 +29,58 @@ impl Shard {
         if inode.unsettled {
             self.store.delete(&key::numbered(key::UNSETTLED, file))?;
         }
-        let gone = Gone { layout: inode.layout, parts: inode.parts };
-        self.store.put(&key::gone(file, generation), &gone.encode())?;
-        self.ask_to_drop(file, generation, &gone);
+        let unlinked = Unlinked { layout: inode.layout, parts: inode.parts };
+        self.store.put(&key::unlinked(file, generation), &unlinked.encode())?;
+        self.ask_to_drop(file, generation, &unlinked);
         Ok(())
     }
 
     /// Whether an operation that cuts this striped file is under way.
     fn is_being_cut(&self, file: FileId) -> bool {
-        self.transactions.running.values().any(|operation| operation.cut() == Some(file))
+        self.transactions.running.values().any(|transaction| transaction.cut() == Some(file))
     }
 
-    fn ask_to_drop(&mut self, file: FileId, generation: u32, gone: &Gone) {
+    fn ask_to_drop(&mut self, file: FileId, generation: u32, unlinked: &Unlinked) {
         let waits = self.is_being_cut(file) || !self.striping.files.knows_cuts;
         if waits || self.striping.files.going.contains_key(&(file, generation)) {
             return;
         }
-        let shards = self.first_part_shards(file, &gone.layout, gone.parts);
+        let shards = self.first_part_shards(file, &unlinked.layout, unlinked.parts);
         self.striping.files.going.insert((file, generation), shards.len());
         for shard in shards {
             let question = Question::DropPart { file, generation };
-            self.ask(ShardId(shard), question, Purpose::Gone(file, generation));
+            self.ask(ShardId(shard), question, Purpose::DropParts(file, generation));
         }
     }
 
     /// An operation that cut the file is finished, or was given up.
     pub(crate) fn drop_after_cut(&mut self, file: FileId) {
-        if let Err(error) = self.drop_gone(&key::numbered(key::GONE, file)) {
+        if let Err(error) = self.drop_unlinked(&key::numbered(key::UNLINKED, file)) {
             store_failed(&error);
         }
     }
 
     /// Asks for the removal of the parts of files that are gone, once the operations of an earlier
     /// daemon are taken up.
-    pub(crate) fn take_up_gone(&mut self) -> Result<(), StoreError> {
+    pub(crate) fn take_up_unlinked(&mut self) -> Result<(), StoreError> {
         self.striping.files.knows_cuts = true;
-        self.drop_gone(&[key::GONE])
+        self.drop_unlinked(&[key::UNLINKED])
     }
 
-    fn drop_gone(&mut self, prefix: &[u8]) -> Result<(), StoreError> {
-        let mut gone = Vec::new();
+    fn drop_unlinked(&mut self, prefix: &[u8]) -> Result<(), StoreError> {
+        let mut unlinked = Vec::new();
         self.store.scan(prefix, prefix, &mut |key, record| {
-            gone.extend(key::split_gone(key).map(|of| (of, record.to_vec())));
+            unlinked.extend(key::split_unlinked(key).map(|of| (of, record.to_vec())));
             Scan::More
         })?;
-        for ((file, generation), record) in gone {
-            self.ask_to_drop(file, generation, &Gone::decode(&record)?);
+        for ((file, generation), record) in unlinked {
+            self.ask_to_drop(file, generation, &Unlinked::decode(&record)?);
         }
         Ok(())
     }
 
     /// A server has removed its part of a file, or has none.
-    pub(crate) fn part_gone(&mut self, file: FileId, generation: u32, answer: &Answer) {
+    pub(crate) fn part_dropped(&mut self, file: FileId, generation: u32, answer: &Answer) {
         if *answer != Answer::Done {
             log::error(format_args!("file {:016x}", file.0), format_args!("parts: {answer:?}"));
             return;
@@ -91,7 +91,7 @@ impl Shard {
             return;
         }
         self.striping.files.going.remove(&(file, generation));
-        if let Err(error) = self.store.delete(&key::gone(file, generation)) {
+        if let Err(error) = self.store.delete(&key::unlinked(file, generation)) {
             store_failed(&error);
         }
     }

@@ -1,10 +1,10 @@
 //! Requests that were executed and may come again, since the daemon was restarted before they were
 //! answered.
 //!
-//! An operation over several shards usually answers its request, and then its intent goes. One that
-//! was taken up after a restart has nobody to answer. It leaves its intent behind, without steps,
-//! until the request comes again or its session ends. Such a request is answered, and not executed
-//! once more. One that has cut a file goes on behind the cut.
+//! A transaction over several shards usually answers its request, and then its intent goes. One
+//! that was taken up after a restart has nobody to answer. It leaves its intent behind, without
+//! steps, until the request comes again or its session ends. Such a request is answered, and not
+//! executed once more. One that has cut a file goes on behind the cut.
 
 use mayfly_meta::{StoreError, key, record::Intent};
 use mayfly_types::SessionId;
@@ -23,22 +23,22 @@ impl Shard {
     pub(super) fn end_intent(
         &mut self,
         id: TransactionId,
-        operation: &Transaction,
+        transaction: &Transaction,
     ) -> Result<(), StoreError> {
-        let recovered = operation.task.is_none();
-        if let Some(file) = operation.made() {
-            if recovered || self.sessions.contains_key(&operation.caller.session) {
-                self.keep_made(operation.caller, file);
+        let recovered = transaction.task.is_none();
+        if let Some(file) = transaction.created_file() {
+            if recovered || self.sessions.contains_key(&transaction.caller.session) {
+                self.note_created(transaction.caller, file);
             }
             return self.store.delete(&key::intent(id.0)).map(drop);
         }
-        let executed = operation.executed();
-        let goes_on = executed.cut.is_some() && operation.goes_on();
-        let kept = recovered || goes_on && self.sessions.contains_key(&operation.caller.session);
-        if kept && executed.request_id != 0 && self.is_known(operation.caller.session) {
+        let executed = transaction.executed();
+        let goes_on = executed.cut.is_some() && transaction.goes_on();
+        let kept = recovered || goes_on && self.sessions.contains_key(&transaction.caller.session);
+        if kept && executed.request_id != 0 && self.is_known(transaction.caller.session) {
             self.store.put(&key::intent(id.0), &executed.encode())?;
             self.keep_finished(id, &executed, recovered)?;
-        } else if !operation.is_alone(self.place.shard) {
+        } else if !transaction.is_alone(self.place.shard) {
             self.store.delete(&key::intent(id.0))?;
         }
         Ok(())
@@ -105,9 +105,9 @@ impl Shard {
         }
     }
 
-    /// Whether an earlier daemon executed this request; its operation is forgotten then, unless it
-    /// was a cut, behind which the request goes on. What another node has executed is sent there,
-    /// to be answered again.
+    /// Whether an earlier daemon executed this request; its transaction is forgotten then, unless
+    /// it was a cut, behind which the request goes on. What another node has executed is sent
+    /// there, to be answered again.
     pub(crate) fn was_executed(&mut self, caller: Caller, request: &Request<'_>) -> Outcome<bool> {
         let by = (caller.session, caller.request_id);
         if let Some(shard) = self.transactions.completed_elsewhere.remove(&by)

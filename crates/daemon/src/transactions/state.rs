@@ -1,4 +1,4 @@
-//! The state of the part, and the types that its operations use. Nothing here knows the shard.
+//! The state of the part, and the types that its transactions use. Nothing here knows the shard.
 
 pub(crate) mod completed;
 pub(crate) mod prepare_locks;

@@ -1,8 +1,8 @@
-//! Operations over several shards, as their coordinator drives them.
+//! Transactions over several shards, as their coordinator drives them.
 //!
 //! The shard that owns the first name of a request coordinates it. It *prepares*: every shard that
 //! takes part checks its steps and claims what they change. When all can, the shards that remember
-//! one of the names are made to forget it. Then the operation is decided, by one record in the
+//! one of the names are made to forget it. Then the transaction is decided, by one record in the
 //! coordinator's store, the *intent*. From there on it will be finished, whatever dies.
 //!
 //! The steps are applied in waves. The first makes files, the second makes names, the third removes
@@ -11,7 +11,7 @@
 //! intent goes with the batch in which the request is answered.
 //!
 //! After a restart a shard takes up its intents from the first wave, and asks about marks that it
-//! finds. No request is served before all that is over. An operation that was finished but perhaps
+//! finds. No request is served before all that is over. A transaction that was finished but perhaps
 //! not answered is kept (`completed.rs`).
 
 use mayfly_meta::{
@@ -46,7 +46,7 @@ fn of_wave(steps: &[Step], wave: u8) -> Vec<Step> {
 
 impl Shard {
     /// Does the steps now when they are all of this shard and concern nobody else; otherwise they
-    /// become an operation. Everything was checked, as far as it could be from here.
+    /// become a transaction. Everything was checked, as far as it could be from here.
     pub(crate) fn operate(&mut self, parts: Steps) -> Outcome<()> {
         let [(shard, steps)] = parts.as_slice() else { return Err(Fault::Operate(parts)) };
         if *shard != self.place.shard || !self.remembering(steps).is_empty() {
@@ -56,7 +56,7 @@ impl Shard {
         self.apply_whole(steps)
     }
 
-    /// Does all steps of an operation that no other shard has a part in.
+    /// Does all steps of a transaction that no other shard has a part in.
     fn apply_whole(&mut self, steps: &[Step]) -> Outcome<()> {
         // A file that is removed leaves its dentry before the dentry is removed or gets another
         // file.
@@ -68,7 +68,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Begins an operation that the present run has planned.
+    /// Begins a transaction that the present run has planned.
     pub(crate) fn start_operation(&mut self, task: Task, parts: Steps) -> Result<(), Errno> {
         let id = self.operation_id();
         let own = parts.iter().find(|part| part.0 == self.place.shard);
@@ -95,7 +95,7 @@ impl Shard {
         self.set_aside(id, &own);
         let names = self.remembering(&own);
         let Task::Request { caller, .. } = task else { return Err(Errno::EIO) };
-        let operation = Transaction {
+        let transaction = Transaction {
             task: Some(task),
             caller,
             run: std::mem::take(&mut self.run),
@@ -106,16 +106,16 @@ impl Shard {
             prepared: Vec::new(),
             names,
         };
-        let mut asked: Vec<(ShardId, &[Step])> = operation.others(self.place.shard).collect();
+        let mut asked: Vec<(ShardId, &[Step])> = transaction.others(self.place.shard).collect();
         if self.check_cut_at_rest(&own).is_err() {
             // It has its claims, and waits as another shard does.
             asked.push((self.place.shard, &own));
         }
         let questions = asked.into_iter().map(|(shard, steps)| {
-            (shard, Question::Prepare { operation: id, steps: steps.to_vec() })
+            (shard, Question::Prepare { transaction: id, steps: steps.to_vec() })
         });
         let questions: Vec<(ShardId, Question)> = questions.collect();
-        self.transactions.running.insert(id, operation);
+        self.transactions.running.insert(id, transaction);
         self.ask_all(id, Phase::Preparing, questions);
         Ok(())
     }
@@ -136,9 +136,9 @@ impl Shard {
 
     /// Asks, and goes on when all have answered.
     fn ask_all(&mut self, id: TransactionId, phase: Phase, questions: Vec<(ShardId, Question)>) {
-        let Some(operation) = self.transactions.running.get_mut(&id) else { return };
-        operation.phase = phase;
-        operation.missing = questions.len();
+        let Some(transaction) = self.transactions.running.get_mut(&id) else { return };
+        transaction.phase = phase;
+        transaction.missing = questions.len();
         if questions.is_empty() {
             self.go_on(id);
         }
@@ -154,43 +154,43 @@ impl Shard {
         question: &Question,
         answer: Answer,
     ) {
-        let Some(operation) = self.transactions.running.get_mut(&id) else { return };
-        operation.missing -= 1;
+        let Some(transaction) = self.transactions.running.get_mut(&id) else { return };
+        transaction.missing -= 1;
         let verdict = match answer {
             Answer::Prepared(names) => {
-                operation.prepared.push(from);
-                operation.names.extend(names);
+                transaction.prepared.push(from);
+                transaction.names.extend(names);
                 Verdict::Fine
             }
             Answer::Busy => Verdict::Busy(from),
             Answer::Changed | Answer::Retry => Verdict::Changed,
             Answer::Failed(errno) => {
                 // It may have been prepared and the answer lost.
-                operation.prepared.push(from);
-                if !matches!(operation.phase, Phase::Preparing) {
+                transaction.prepared.push(from);
+                if !matches!(transaction.phase, Phase::Preparing) {
                     log::error("operation", format_args!("{question:?} failed: {errno}"));
                 }
                 Verdict::Failed(errno.raw())
             }
             _ => Verdict::Fine,
         };
-        if operation.phase == Phase::Preparing {
-            operation.verdict = operation.verdict.max(verdict);
+        if transaction.phase == Phase::Preparing {
+            transaction.verdict = transaction.verdict.max(verdict);
         }
-        if operation.missing == 0 {
+        if transaction.missing == 0 {
             self.go_on(id);
         }
     }
 
     fn go_on(&mut self, id: TransactionId) {
-        let Some(operation) = self.transactions.running.get_mut(&id) else { return };
-        if operation.is_given_up() {
-            operation.verdict = operation.verdict.max(Verdict::Failed(Errno::EIO.raw()));
+        let Some(transaction) = self.transactions.running.get_mut(&id) else { return };
+        if transaction.is_given_up() {
+            transaction.verdict = transaction.verdict.max(Verdict::Failed(Errno::EIO.raw()));
         }
-        match operation.phase {
-            Phase::Preparing if operation.verdict == Verdict::Fine => self.make_forget(id),
+        match transaction.phase {
+            Phase::Preparing if transaction.verdict == Verdict::Fine => self.make_forget(id),
             Phase::Preparing => self.give_back(id),
-            Phase::Forgetting if operation.verdict == Verdict::Fine => self.decide(id),
+            Phase::Forgetting if transaction.verdict == Verdict::Fine => self.decide(id),
             Phase::Forgetting => self.give_back(id),
             Phase::Applying(wave) => self.run_waves(id, wave + 1),
             Phase::Releasing => self.give_up(id),
@@ -198,8 +198,8 @@ impl Shard {
     }
 
     fn make_forget(&mut self, id: TransactionId) {
-        let Some(operation) = self.transactions.running.get_mut(&id) else { return };
-        let names = std::mem::take(&mut operation.names);
+        let Some(transaction) = self.transactions.running.get_mut(&id) else { return };
+        let names = std::mem::take(&mut transaction.names);
         let mut questions = Vec::new();
         for (shard, directory, name) in names {
             if shard == self.place.shard.0 {
@@ -212,10 +212,10 @@ impl Shard {
     }
 
     fn decide(&mut self, id: TransactionId) {
-        let Some(operation) = self.transactions.running.get(&id) else { return };
-        if !operation.is_alone(self.place.shard) {
-            let parts = operation.parts.iter().map(|(shard, steps)| (shard.0, steps.clone()));
-            let intent = Intent { parts: parts.collect(), ..operation.executed() };
+        let Some(transaction) = self.transactions.running.get(&id) else { return };
+        if !transaction.is_alone(self.place.shard) {
+            let parts = transaction.parts.iter().map(|(shard, steps)| (shard.0, steps.clone()));
+            let intent = Intent { parts: parts.collect(), ..transaction.executed() };
             if let Err(error) = self.store.put(&key::intent(id.0), &intent.encode()) {
                 store_failed(&error);
                 return;
@@ -229,24 +229,24 @@ impl Shard {
             .transactions
             .running
             .get(&id)
-            .filter(|operation| operation.is_alone(self.place.shard));
-        if let Some(operation) = alone {
-            let own = operation.steps(self.place.shard).to_vec();
+            .filter(|transaction| transaction.is_alone(self.place.shard));
+        if let Some(transaction) = alone {
+            let own = transaction.steps(self.place.shard).to_vec();
             if let Err(fault) = self.apply_whole(&own) {
                 log::error("operation", format_args!("steps failed: {fault:?} of {own:?}"));
             }
             return self.finish(id);
         }
         for wave in first..WAVES {
-            let Some(operation) = self.transactions.running.get(&id) else { return };
-            let own = of_wave(operation.steps(self.place.shard), wave);
-            let last = operation.is_last(wave);
-            let questions: Vec<(ShardId, Question)> = operation
+            let Some(transaction) = self.transactions.running.get(&id) else { return };
+            let own = of_wave(transaction.steps(self.place.shard), wave);
+            let last = transaction.is_last(wave);
+            let questions: Vec<(ShardId, Question)> = transaction
                 .others(self.place.shard)
                 .filter(|(_, steps)| steps.iter().any(|step| step.wave() == wave))
                 .map(|(shard, steps)| {
                     let steps = of_wave(steps, wave);
-                    (shard, Question::Apply { operation: id, wave, steps, last })
+                    (shard, Question::Apply { transaction: id, wave, steps, last })
                 })
                 .collect();
             if let Err(fault) = self.apply_wave(id, wave, &own) {
@@ -261,22 +261,22 @@ impl Shard {
     }
 
     fn finish(&mut self, id: TransactionId) {
-        let Some(operation) = self.transactions.running.remove(&id) else { return };
-        for (shard, _) in operation.others(self.place.shard) {
+        let Some(transaction) = self.transactions.running.remove(&id) else { return };
+        for (shard, _) in transaction.others(self.place.shard) {
             self.ask(shard, Question::Release(id), Purpose::Nothing);
         }
-        let finished = self.clear_marks(id).and_then(|()| self.end_intent(id, &operation));
+        let finished = self.clear_marks(id).and_then(|()| self.end_intent(id, &transaction));
         if let Err(error) = finished {
             store_failed(&error);
         }
-        if let Some(file) = operation.cut() {
-            let lives = self.sessions.contains_key(&operation.caller.session);
-            self.cut_is_over(file, lives && operation.task.is_some());
+        if let Some(file) = transaction.cut() {
+            let lives = self.sessions.contains_key(&transaction.caller.session);
+            self.cut_is_over(file, lives && transaction.task.is_some());
         }
         self.release_prepare_locks(id);
-        let (goes_on, made) = (operation.goes_on(), operation.made());
-        let begins_anew = operation.spreads();
-        let Transaction { task, caller, run, .. } = operation;
+        let (goes_on, made) = (transaction.goes_on(), transaction.created_file());
+        let begins_anew = transaction.spreads();
+        let Transaction { task, caller, run, .. } = transaction;
         let Some(task) = task else { return self.wake_when_recovered() };
         self.run = run;
         if begins_anew {
@@ -286,7 +286,7 @@ impl Shard {
             self.end_run();
             self.run_later(task, Run::at(place));
         } else if let Some(file) = made {
-            self.open_made(task, file);
+            self.open_created(task, file);
         } else if goes_on {
             self.forget_facts();
             self.run.transaction.is_done = true;
@@ -298,25 +298,25 @@ impl Shard {
         }
     }
 
-    /// Gives back the claims of an operation that cannot be done.
+    /// Gives back the claims of a transaction that cannot be done.
     fn give_back(&mut self, id: TransactionId) {
         let elector = self.elector();
-        let Some(operation) = self.transactions.running.get_mut(&id) else { return };
-        let mut holders = std::mem::take(&mut operation.prepared);
-        if matches!(operation.verdict, Verdict::Busy(_)) && operation.run.transaction.elected {
-            operation.run.transaction.elected = false;
+        let Some(transaction) = self.transactions.running.get_mut(&id) else { return };
+        let mut holders = std::mem::take(&mut transaction.prepared);
+        if matches!(transaction.verdict, Verdict::Busy(_)) && transaction.run.transaction.elected {
+            transaction.run.transaction.elected = false;
             holders.push(elector);
         }
         let questions = holders.into_iter().map(|shard| (shard, Question::Release(id))).collect();
         self.release_prepare_locks(id);
-        // Awaited, because the same operation may be prepared again.
+        // Awaited, because the same transaction may be prepared again.
         self.ask_all(id, Phase::Releasing, questions);
     }
 
     fn give_up(&mut self, id: TransactionId) {
-        let Some(operation) = self.transactions.running.remove(&id) else { return };
-        operation.cut().into_iter().for_each(|file| self.drop_after_cut(file));
-        let Transaction { task, caller, run, verdict, .. } = operation;
+        let Some(transaction) = self.transactions.running.remove(&id) else { return };
+        transaction.cut().into_iter().for_each(|file| self.drop_after_cut(file));
+        let Transaction { task, caller, run, verdict, .. } = transaction;
         self.run = run;
         let Some(task) = task else { return };
         match verdict {
@@ -448,7 +448,7 @@ impl Shard {
     }
 
     pub(crate) fn operations_recovering(&self) -> bool {
-        self.transactions.running.values().any(|operation| operation.task.is_none())
+        self.transactions.running.values().any(|transaction| transaction.task.is_none())
     }
 
     /// Takes up what an earlier daemon had decided.
@@ -461,10 +461,10 @@ impl Shard {
                 self.take_up_finished(id, &intent)?;
                 continue;
             }
-            let operation = taken_up(intent);
+            let transaction = taken_up(intent);
             // So nobody sees a half of it before it is finished.
-            self.set_aside(id, operation.steps(self.place.shard));
-            self.transactions.running.insert(id, operation);
+            self.set_aside(id, transaction.steps(self.place.shard));
+            self.transactions.running.insert(id, transaction);
             decided.push(id);
         }
         let marks = self.applied_here()?;

@@ -26,13 +26,13 @@ use crate::{Config, environment};
 const HANDED_ON: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH];
 
 /// Somebody has asked for the end, and not the command itself.
-static TOLD_TO_END: AtomicBool = AtomicBool::new(false);
+static END_REQUESTED: AtomicBool = AtomicBool::new(false);
 
 /// Has somebody asked for the command's end while it ran: the terminal, or a batch system that
 /// leaves some time before it kills?
 #[must_use]
-pub fn is_told_to_end() -> bool {
-    TOLD_TO_END.load(Relaxed)
+pub fn is_end_requested() -> bool {
+    END_REQUESTED.load(Relaxed)
 }
 
 /// Runs `command` (program and arguments) served by the instance; waits for its end. Signals sent
@@ -54,7 +54,7 @@ pub fn run(config: &Config, command: &[OsString]) -> Result<ExitStatus> {
     let forwarder = thread::spawn(move || {
         for origin in signals.forever() {
             if [SIGHUP, SIGINT, SIGTERM].contains(&origin.signal) {
-                TOLD_TO_END.store(true, Relaxed);
+                END_REQUESTED.store(true, Relaxed);
             }
             // The terminal's driver signals the whole foreground group, the command included.
             let by_terminal = origin.cause == Cause::Kernel;

@@ -20,14 +20,14 @@ pub(crate) struct Ear {
     ours: OwnedFd,
     theirs: OwnedFd,
     /// The beginning of a line.
-    begun: Vec<u8>,
+    unfinished: Vec<u8>,
 }
 
 impl Ear {
     pub(crate) fn new(part: Part) -> Result<Ear> {
         // Neither side waits for the other.
         let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        Ok(Ear { part, ours, theirs, begun: Vec::new() })
+        Ok(Ear { part, ours, theirs, unfinished: Vec::new() })
     }
 
     /// What a child has as its standard error.
@@ -40,8 +40,8 @@ impl Ear {
         let mut bytes = vec![0; TURN_BYTES_MAX];
         let Ok(count) = rustix::io::read(&self.ours, &mut bytes[..]) else { return };
         for piece in bytes[..count].split_inclusive(|byte| *byte == b'\n') {
-            let room = TEXT_BYTES_MAX.saturating_sub(self.begun.len());
-            self.begun.extend_from_slice(&piece[..piece.len().min(room)]);
+            let room = TEXT_BYTES_MAX.saturating_sub(self.unfinished.len());
+            self.unfinished.extend_from_slice(&piece[..piece.len().min(room)]);
             if piece.ends_with(b"\n") {
                 self.end_line();
             }
@@ -57,7 +57,7 @@ impl Ear {
     }
 
     fn end_line(&mut self) {
-        let line = std::mem::take(&mut self.begun);
+        let line = std::mem::take(&mut self.unfinished);
         let text = String::from_utf8_lossy(&line);
         let (level, text) = Level::split(text.trim_end());
         if !text.is_empty() {

@@ -11,7 +11,7 @@ use super::{LOG_NAME, Level, Line, OLDER_NAME, Part};
 
 /// The result of a look.
 #[derive(Debug)]
-pub(crate) enum Taken {
+pub(crate) enum LogRead {
     /// These lines; there may be more.
     Some(Vec<Line>),
     /// Nothing new so far.
@@ -26,7 +26,7 @@ pub(crate) struct Reader {
     run_dir: PathBuf,
     file: Option<File>,
     /// A line whose end is not there yet.
-    begun: Vec<u8>,
+    unfinished: Vec<u8>,
     /// When the last line was written, and where, for those that say nothing of it.
     last: (u64, u32),
 }
@@ -34,31 +34,31 @@ pub(crate) struct Reader {
 impl Reader {
     /// Reads from the oldest line that there is.
     pub(crate) fn new(run_dir: &Path) -> Reader {
-        Reader { run_dir: run_dir.to_owned(), file: None, begun: Vec::new(), last: (0, 0) }
+        Reader { run_dir: run_dir.to_owned(), file: None, unfinished: Vec::new(), last: (0, 0) }
     }
 
     /// Takes lines of about so many bytes together, in their order.
-    pub(crate) fn take(&mut self, bytes: usize) -> Taken {
+    pub(crate) fn take(&mut self, bytes: usize) -> LogRead {
         if self.file.is_none() {
             let first = open(&self.run_dir, OLDER_NAME).or_else(|_| open(&self.run_dir, LOG_NAME));
-            let Ok(first) = first else { return Taken::Gone };
+            let Ok(first) = first else { return LogRead::Gone };
             self.file = Some(first);
         }
         loop {
             let lines = self.read(bytes);
             if !lines.is_empty() {
-                return Taken::Some(lines);
+                return LogRead::Some(lines);
             }
             // The next file is looked for first: what was added to this one until then is read.
             let next = self.next();
             let lines = self.read(bytes);
             if !lines.is_empty() {
-                return Taken::Some(lines);
+                return LogRead::Some(lines);
             }
             match next {
                 Ok(Some(next)) => self.file = Some(next),
-                Ok(None) => return Taken::End,
-                Err(_) => return Taken::Gone,
+                Ok(None) => return LogRead::End,
+                Err(_) => return LogRead::Gone,
             }
         }
     }
@@ -81,13 +81,13 @@ impl Reader {
 
     fn read(&mut self, bytes: usize) -> Vec<Line> {
         let Some(file) = &self.file else { return Vec::new() };
-        let before = self.begun.len();
-        let _ = file.take(bytes as u64).read_to_end(&mut self.begun);
-        let Some(end) = self.begun[before..].iter().rposition(|byte| *byte == b'\n') else {
+        let before = self.unfinished.len();
+        let _ = file.take(bytes as u64).read_to_end(&mut self.unfinished);
+        let Some(end) = self.unfinished[before..].iter().rposition(|byte| *byte == b'\n') else {
             return Vec::new();
         };
-        let rest = self.begun.split_off(before + end + 1);
-        let whole = std::mem::replace(&mut self.begun, rest);
+        let rest = self.unfinished.split_off(before + end + 1);
+        let whole = std::mem::replace(&mut self.unfinished, rest);
         let lines = whole.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         lines.map(|line| self.line(&String::from_utf8_lossy(line))).collect()
     }
@@ -114,9 +114,9 @@ mod tests {
 
     fn texts(reader: &mut Reader) -> Vec<String> {
         match reader.take(1 << 16) {
-            Taken::Some(lines) => lines.into_iter().map(|line| line.text).collect(),
-            Taken::End => Vec::new(),
-            Taken::Gone => vec!["gone".to_owned()],
+            LogRead::Some(lines) => lines.into_iter().map(|line| line.text).collect(),
+            LogRead::End => Vec::new(),
+            LogRead::Gone => vec!["gone".to_owned()],
         }
     }
 
@@ -148,7 +148,7 @@ mod tests {
         log.write(Part::Daemon, Level::Info, "before");
         let text = b"thread 'main' panicked at x\nhalf a";
         io::Write::write_all(&mut log.file, text).expect("written");
-        let Taken::Some(lines) = Reader::new(place.path()).take(1000) else { panic!("lines") };
+        let LogRead::Some(lines) = Reader::new(place.path()).take(1000) else { panic!("lines") };
         assert_eq!(lines.len(), 2, "the last one has no end yet");
         assert_eq!((lines[1].time_ms, lines[1].node), (lines[0].time_ms, 2));
         assert_eq!(lines[1].level, Level::Error);

@@ -17,7 +17,7 @@ use anyhow::{Context, Result, ensure};
 use super::{
     members::Members,
     net,
-    words::{Job, Order, Place, Said, Settings, Up, read_line, write_line},
+    words::{Job, NodeMessage, Order, Place, Settings, Up, read_line, write_line},
 };
 use crate::{
     Config, Instance,
@@ -53,7 +53,7 @@ pub fn run_node() -> Result<()> {
         // The process that wanted the node has ended.
         Ok(None) => Ok(()),
         Err(error) => {
-            let said = Said::Failed { why: format!("{error:#}"), log: String::new() };
+            let said = NodeMessage::Failed { why: format!("{error:#}"), log: String::new() };
             // The relay collects the reasons of all nodes, so it is told once. If it cannot be
             // told, the reason goes to standard error.
             match write_line(line.get_mut(), &Up { node: place.node, said }) {
@@ -64,14 +64,14 @@ pub fn run_node() -> Result<()> {
     }
 }
 
-type Begun = (Config, Locked, Net);
+type Prepared = (Config, Locked, Net);
 
 fn begin(
     order: &Order,
     settings: &Settings,
     place: &Place,
     line: &mut BufReader<UnixStream>,
-) -> Result<Option<Begun>> {
+) -> Result<Option<Prepared>> {
     let listener = net::listen(&settings.net, &order.launcher, place)?;
     let base = place.base(&order.name);
     let (config, lock) = described(settings, place).make_node(
@@ -82,7 +82,7 @@ fn begin(
         order.shared.as_ref(),
     )?;
     let joined = log_to(&config.run_dir).and_then(|()| {
-        let at = Said::At(listener.local_addr()?);
+        let at = NodeMessage::At(listener.local_addr()?);
         write_line(line.get_mut(), &Up { node: place.node, said: at })?;
         join(order, place, &config, line)
     });
@@ -141,14 +141,14 @@ fn join(
 /// The words of a supervisor as those of a node.
 pub(crate) fn word_of(node: u32, word: &str, log: Option<String>) -> Vec<u8> {
     let said = match log {
-        Some(log) => Said::Failed { why: word.to_owned(), log },
-        None => Said::Word(word.to_owned()),
+        Some(log) => NodeMessage::Failed { why: word.to_owned(), log },
+        None => NodeMessage::Word(word.to_owned()),
     };
     super::words::line(&Up { node, said }).unwrap_or_default()
 }
 
 /// Tells of a node in its relay's stead.
-pub(super) fn say(to: &mut impl Write, node: u32, said: Said) {
+pub(super) fn say(to: &mut impl Write, node: u32, said: NodeMessage) {
     // A relay that does not listen any more need not know.
     let _ = write_line(to, &Up { node, said });
 }

@@ -19,7 +19,7 @@ use rustix::{
 
 use crate::{instance::Shared, supervisor::process_end};
 
-use super::words::{Lines, NODE, Order, Place, RELAY, Said, Up, line};
+use super::words::{Lines, NODE, NodeMessage, Order, Place, RELAY, Up, line};
 
 /// Last bytes that are kept of what is complained of on the way to another host.
 const COMPLAINT_BYTES: usize = 2048;
@@ -231,7 +231,7 @@ impl Below {
         };
         let log = String::from_utf8_lossy(&self.complaint).into_owned();
         for node in std::mem::take(&mut self.nodes) {
-            let said = Said::Failed { why: why.clone(), log: log.clone() };
+            let said = NodeMessage::Failed { why: why.clone(), log: log.clone() };
             super::agent::say(above, node, said);
         }
     }

@@ -19,7 +19,7 @@ use serde::Serialize;
 use super::words::CLEARED;
 use super::{
     Launcher, Member, Members, NODES_MAX, Network, RoleLists, Roles, elsewhere,
-    words::{Job, Order, Place, RELAY, Said, Settings, Up, read_line, write_line},
+    words::{Job, NodeMessage, Order, Place, RELAY, Settings, Up, read_line, write_line},
 };
 use crate::{DataDir, Depth, Instance, instance, supervisor::control::LOST};
 
@@ -161,7 +161,7 @@ impl Root {
         &self,
         nodes: &mut BTreeSet<u32>,
         until: Instant,
-        mut take: impl FnMut(u32, Said) -> bool,
+        mut take: impl FnMut(u32, NodeMessage) -> bool,
     ) {
         while !nodes.is_empty() {
             let left = until.saturating_duration_since(Instant::now());
@@ -202,7 +202,7 @@ impl Launch {
         let mut now = Progress { listening: 0, ready: 0, count };
         progress(now);
         let troubles = self.all_say(&root, &places, until, |node, said| match said {
-            Said::At(address) => {
+            NodeMessage::At(address) => {
                 addresses.insert(node, address);
                 now.listening += 1;
                 progress(now);
@@ -216,7 +216,7 @@ impl Launch {
         let members = self.members(&order, &addresses)?;
         root.say(&super::words::line(&members)?)?;
         let troubles = self.all_say(&root, &places, until, |_, said| match said {
-            Said::Word(word) if word == "ready" => {
+            NodeMessage::Word(word) if word == "ready" => {
                 now.ready += 1;
                 progress(now);
                 Ok(())
@@ -237,7 +237,7 @@ impl Launch {
         root: &Root,
         places: &[Place],
         until: Instant,
-        mut take: impl FnMut(u32, Said) -> Result<(), Said>,
+        mut take: impl FnMut(u32, NodeMessage) -> Result<(), NodeMessage>,
     ) -> Vec<Trouble> {
         let (mut silent, mut troubles) = (numbers(places), Vec::new());
         root.hear(&mut silent, until, |node, said| {
@@ -245,7 +245,7 @@ impl Launch {
             true
         });
         let why = format!("it has not answered within {} s", self.patience.as_secs_f64());
-        let said = Said::Failed { why, log: String::new() };
+        let said = NodeMessage::Failed { why, log: String::new() };
         troubles.extend(silent.into_iter().map(|node| trouble(places, node, said.clone())));
         troubles
     }
@@ -359,11 +359,11 @@ fn fresh_secret() -> Result<String> {
     Ok(digits)
 }
 
-pub(super) fn trouble(places: &[Place], node: u32, said: Said) -> Trouble {
+pub(super) fn trouble(places: &[Place], node: u32, said: NodeMessage) -> Trouble {
     let (why, log) = match said {
-        Said::Failed { why, log } => (why, log),
-        Said::Word(word) => (word, String::new()),
-        Said::At(_) | Said::Report(_) | Said::Lines(_) => {
+        NodeMessage::Failed { why, log } => (why, log),
+        NodeMessage::Word(word) => (word, String::new()),
+        NodeMessage::At(_) | NodeMessage::Report(_) | NodeMessage::Lines(_) => {
             ("it answers another question".to_owned(), String::new())
         }
     };
@@ -434,12 +434,12 @@ impl Fleet {
         let (mut silent, mut troubles) = (numbers(&self.places), Vec::new());
         self.root.hear(&mut silent, Instant::now() + ANSWER_MAX, |node, said| {
             match said {
-                Said::Word(word) if word == wanted => {}
+                NodeMessage::Word(word) if word == wanted => {}
                 other => troubles.push(trouble(&self.places, node, other)),
             }
             true
         });
-        let said = Said::Word("it does not answer".to_owned());
+        let said = NodeMessage::Word("it does not answer".to_owned());
         troubles.extend(silent.into_iter().map(|node| trouble(&self.places, node, said.clone())));
         troubles
     }
@@ -459,10 +459,10 @@ fn judge(order: Order, places: &[Place], troubles: Vec<Trouble>) -> Result<Vec<T
     let mut cleared = ask_all(Order { job: Job::Clear, places, ..order }).unwrap_or_default();
     for trouble in &mut wrong {
         match cleared.remove(&trouble.node) {
-            Some(Said::Word(word)) if word == CLEARED => {
+            Some(NodeMessage::Word(word)) if word == CLEARED => {
                 trouble.why.push_str("; what it left is removed");
             }
-            Some(Said::Failed { why, .. }) if why != trouble.why => {
+            Some(NodeMessage::Failed { why, .. }) if why != trouble.why => {
                 trouble.why.push_str(&format!("; what it left is not removed: {why}"));
             }
             _ => {}
@@ -477,7 +477,7 @@ pub(super) fn order_of(members: &Members) -> Order {
 }
 
 /// Has the job done everywhere; what each node said, and nothing for the silent ones.
-fn ask_all(order: Order) -> Result<BTreeMap<u32, Said>> {
+fn ask_all(order: Order) -> Result<BTreeMap<u32, NodeMessage>> {
     let (mut silent, mut answers) = (numbers(&order.places), BTreeMap::new());
     if silent.is_empty() {
         return Ok(answers);
@@ -491,8 +491,8 @@ fn ask_all(order: Order) -> Result<BTreeMap<u32, Said>> {
     Ok(answers)
 }
 
-fn no_answer() -> Said {
-    Said::Word(format!("it has not answered within {} s", ANSWER_MAX.as_secs()))
+fn no_answer() -> NodeMessage {
+    NodeMessage::Word(format!("it has not answered within {} s", ANSWER_MAX.as_secs()))
 }
 
 /// Asks every node how it does.
@@ -509,7 +509,7 @@ pub fn report_all(members: &Members, depth: Depth) -> Result<Vec<NodeReport>> {
         address: member.address,
         roles: member.roles,
         state: match answers.remove(&place.node).unwrap_or_else(no_answer) {
-            Said::Report(report) => NodeState::Answers(report),
+            NodeMessage::Report(report) => NodeState::Answers(report),
             other => {
                 let why = trouble(&places, place.node, other).why;
                 NodeState::Unreachable { state: "unreachable", why }
@@ -531,7 +531,7 @@ pub fn stop_all(members: &Members) -> Result<Vec<Trouble>> {
     let mut troubles = Vec::new();
     for place in &places {
         match answers.remove(&place.node).unwrap_or_else(no_answer) {
-            Said::Word(word) if word == "stopped" => {}
+            NodeMessage::Word(word) if word == "stopped" => {}
             other => troubles.push(trouble(&places, place.node, other)),
         }
     }

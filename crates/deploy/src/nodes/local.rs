@@ -16,7 +16,7 @@ use super::{
     agent::say,
     below::Below,
     logs,
-    words::{Job, Order, Place, Said},
+    words::{Job, NodeMessage, Order, Place},
 };
 use crate::{
     Config, Found, instance, report_in,
@@ -44,7 +44,7 @@ pub(super) fn perform(order: &Order, places: Vec<Place>) -> Result<Below> {
         let (line, next, work) = (Arc::clone(&line), Arc::clone(&next), Arc::clone(&work));
         let ask_each = move || {
             while let Some(place) = work.1.get(next.fetch_add(1, Relaxed)) {
-                let said = one(&work.0, place).unwrap_or_else(|error| Said::Failed {
+                let said = one(&work.0, place).unwrap_or_else(|error| NodeMessage::Failed {
                     why: format!("{error:#}"),
                     log: String::new(),
                 });
@@ -57,19 +57,19 @@ pub(super) fn perform(order: &Order, places: Vec<Place>) -> Result<Below> {
     Ok(below)
 }
 
-fn one(order: &Order, place: &Place) -> Result<Said> {
+fn one(order: &Order, place: &Place) -> Result<NodeMessage> {
     let base = place.base(&order.name);
     match &order.job {
         Job::Start(_) => bail!("a node is started by a process of its own"),
         Job::Logs(_) => bail!("logs are told by one thread for all nodes"),
         Job::Status(depth) => {
             let report = report_in(running(order, &base)?, *depth)?;
-            Ok(Said::Report(Box::new(serde_json::to_value(with_trouble(report))?)))
+            Ok(NodeMessage::Report(Box::new(serde_json::to_value(with_trouble(report))?)))
         }
         Job::Stop => {
             // Its left-over files are removed next. Who asks for that tells of them.
             ensure!(!matches!(Found::look(&base)?, Found::Stale(_)), "its supervisor is dead");
-            Ok(Said::Word(match control::stop(&running(order, &base)?)? {
+            Ok(NodeMessage::Word(match control::stop(&running(order, &base)?)? {
                 None => "stopped".to_owned(),
                 Some(how) => format!("{}{how}", control::LOST),
             }))
@@ -80,9 +80,9 @@ fn one(order: &Order, place: &Place) -> Result<Said> {
                 && instance::is_left_of(order.instance, &run_dir)
             {
                 instance::clear_stale(&run_dir)?;
-                return Ok(Said::Word(CLEARED.to_owned()));
+                return Ok(NodeMessage::Word(CLEARED.to_owned()));
             }
-            Ok(Said::Word("nothing is left".to_owned()))
+            Ok(NodeMessage::Word("nothing is left".to_owned()))
         }
     }
 }

@@ -25,11 +25,11 @@ use super::{
     Members, Trouble,
     agent::say,
     fleet::{Root, order_of, trouble},
-    words::{self, Job, Lines, Next, Order, Page, Place, Said, Up, Wanted, read_line},
+    words::{self, Job, Lines, Next, NodeMessage, Order, Page, Place, Up, Wanted, read_line},
 };
 use crate::{
     Config, default_run_root,
-    log::{Line, Reader, Taken},
+    log::{Line, LogRead, Reader},
 };
 
 /// Lines of one page, bytes together.
@@ -65,12 +65,12 @@ impl Source {
                 break Next::Page;
             }
             match self.reader.take(PAGE_BYTES) {
-                Taken::Some(more) => {
+                LogRead::Some(more) => {
                     let wanted = more.into_iter().filter(|line| wanted.is(line));
                     lines.extend(wanted.inspect(|line| bytes += line.text.len()));
                 }
-                Taken::End if wanted.follow => break Next::New,
-                Taken::End | Taken::Gone => break Next::Nothing,
+                LogRead::End if wanted.follow => break Next::New,
+                LogRead::End | LogRead::Gone => break Next::Nothing,
             }
         };
         Page { lines, next: self.next }
@@ -111,7 +111,7 @@ impl Teller {
     /// Until all is told, or nobody listens.
     pub(super) fn tell(mut self) {
         for (node, why) in std::mem::take(&mut self.missing) {
-            say(&mut self.line, node, Said::Failed { why, log: String::new() });
+            say(&mut self.line, node, NodeMessage::Failed { why, log: String::new() });
         }
         for at in 0..self.sources.len() {
             self.send(at);
@@ -135,7 +135,7 @@ impl Teller {
     fn send(&mut self, at: usize) {
         let source = &mut self.sources[at];
         let page = source.page(&self.wanted);
-        say(&mut self.line, source.node, Said::Lines(page));
+        say(&mut self.line, source.node, NodeMessage::Lines(page));
     }
 
     /// The same, where there is anything.
@@ -143,7 +143,7 @@ impl Teller {
         let source = &mut self.sources[at];
         let page = source.page(&self.wanted);
         if !page.lines.is_empty() || page.next != Next::New {
-            say(&mut self.line, source.node, Said::Lines(page));
+            say(&mut self.line, source.node, NodeMessage::Lines(page));
         }
     }
 
@@ -329,7 +329,7 @@ impl Logs {
                 let silent: Vec<u32> = silent.map(|(node, _)| *node).collect();
                 for node in silent {
                     let why = format!("it has not answered within {} s", PAGE_MAX.as_secs());
-                    self.heard(Up { node, said: Said::Word(why) });
+                    self.heard(Up { node, said: NodeMessage::Word(why) });
                 }
             }
         }
@@ -347,7 +347,7 @@ impl Logs {
     fn heard(&mut self, Up { node, said }: Up) {
         let Some(heard) = self.nodes.get_mut(&node) else { return };
         match said {
-            Said::Lines(page) => {
+            NodeMessage::Lines(page) => {
                 heard.lines.extend(page.lines);
                 heard.next = page.next;
                 if heard.lines.is_empty() {

@@ -29,7 +29,7 @@ use rustix::{
 use super::{
     below::{Below, Heard},
     local,
-    words::{Job, Lines, Order, Place, Said, read_line},
+    words::{Job, Lines, NodeMessage, Order, Place, read_line},
 };
 use crate::{default_run_root, instance::Shared, signals, supervisor::raise_descriptor_limit};
 
@@ -132,7 +132,7 @@ impl Relay {
         });
         if let Err(error) = added {
             for place in places {
-                let said = Said::Failed { why: format!("{error:#}"), log: String::new() };
+                let said = NodeMessage::Failed { why: format!("{error:#}"), log: String::new() };
                 super::agent::say(&mut std::io::stdout(), place.node, said);
             }
         }

@@ -2,7 +2,7 @@
 //! line each.
 //!
 //! Down: an [`Order`], the list of all nodes ([`Members`]), then words (`detach`, `stop`). Up: what
-//! each node [`Said`]. A relay passes on every line but the order as it is.
+//! each node [`NodeMessage`]. A relay passes on every line but the order as it is.
 
 use std::{
     io::{BufRead, Read, Write},
@@ -120,13 +120,13 @@ impl Place {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Up {
     pub(super) node: u32,
-    pub(super) said: Said,
+    pub(super) said: NodeMessage,
 }
 
 /// The words of a node, or of its relay when the node says nothing.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Said {
+pub(super) enum NodeMessage {
     /// It listens there.
     At(SocketAddr),
     /// A word of its supervisor: `ready`, `detached`, `stopped`, or what is wrong.
@@ -139,14 +139,14 @@ pub(super) enum Said {
     Lines(Page),
 }
 
-impl Said {
+impl NodeMessage {
     /// Is nothing more to be heard of the node?
     pub(super) fn is_last(&self) -> bool {
         match self {
-            Said::At(_) => false,
-            Said::Word(word) => word != "ready",
-            Said::Lines(page) => page.next == Next::Nothing,
-            Said::Failed { .. } | Said::Report(_) => true,
+            NodeMessage::At(_) => false,
+            NodeMessage::Word(word) => word != "ready",
+            NodeMessage::Lines(page) => page.next == Next::Nothing,
+            NodeMessage::Failed { .. } | NodeMessage::Report(_) => true,
         }
     }
 }

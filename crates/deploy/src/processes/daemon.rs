@@ -88,32 +88,32 @@ struct Shards {
 }
 
 /// What a shard keeps.
-struct Kept {
+struct ShardStores {
     objects: DirectoryStore,
     capacity_bytes: u64,
     records: Box<dyn Store>,
 }
 
 impl Opener for Shards {
-    type Store = Kept;
+    type Store = ShardStores;
     type Service = Shard;
     type Error = anyhow::Error;
 
-    fn store(&self, place: &Place) -> Result<(Kept, u64)> {
+    fn store(&self, place: &Place) -> Result<(ShardStores, u64)> {
         let config = &self.config;
         let objects = DirectoryStore::open(&config.object_dir)
             .map_err(|errno| anyhow!("cannot open {}: {errno}", config.object_dir.display()))?;
         let capacity_bytes = capacity(config, &objects)?;
         let records = open_store(config, place, capacity_bytes)?;
         let committed = records.committed_transaction();
-        Ok((Kept { objects, capacity_bytes, records }, committed))
+        Ok((ShardStores { objects, capacity_bytes, records }, committed))
     }
 
-    fn service(&self, place: &Place, kept: Kept) -> Result<Shard> {
+    fn service(&self, place: &Place, stores: ShardStores) -> Result<Shard> {
         let waker = place.waker();
         let parts = Seams {
-            store: kept.records,
-            objects: Arc::new(kept.objects),
+            store: stores.records,
+            objects: Arc::new(stores.objects),
             node: place.node(),
             clock: Box::new(SystemClock),
             shard: place.shard(),
@@ -122,7 +122,7 @@ impl Opener for Shards {
             wake: Box::new(move || waker.wake()),
         };
         let roles = self.roles.clone();
-        let config = CoreConfig { roles, ..core_config(&self.config, kept.capacity_bytes)? };
+        let config = CoreConfig { roles, ..core_config(&self.config, stores.capacity_bytes)? };
         let survivors = Survivors { sessions: place.sessions().to_vec() };
         Shard::open(config, parts, &survivors).map_err(|error| anyhow!("{error}"))
     }

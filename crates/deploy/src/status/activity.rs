@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::{processes::proc_stat::ProcStat, status::work::of_waits};
 
-/// What is counted of a record that nobody waits for, by its kind's number.
+/// What is counted of a record of a submission ring, by its kind's number.
 const RECORDS: [&str; RECORD_KINDS] = ["create", "mkdir", "unlink", "rmdir"];
 
 /// What a node has done. Everything counts on through a restart of the daemon.

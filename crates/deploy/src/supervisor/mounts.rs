@@ -47,7 +47,7 @@ struct Mount {
 
 /// Words of a mount's process. `main`: that of the instance's own mount point.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum MountEvent {
     Nothing,
     Mounted { main: bool },
     Failed { main: bool, why: String },
@@ -90,9 +90,9 @@ impl Mounts {
     }
 
     /// Reads what the process `number` says.
-    pub(super) fn hear(&mut self, number: u32, watch: &Watch) -> Said {
+    pub(super) fn hear(&mut self, number: u32, watch: &Watch) -> MountEvent {
         let Some(place) = self.all.iter().position(|mount| mount.number == number) else {
-            return Said::Nothing;
+            return MountEvent::Nothing;
         };
         let mount = &mut self.all[place];
         let mut bytes = [0; LINE_BYTES_MAX];
@@ -102,7 +102,7 @@ impl Mounts {
             mount.mounted = true;
             log::info(format_args!("mounted at {}", mount.point.display()));
             answer(mount.asked.take(), MOUNTED);
-            return Said::Mounted { main: mount.main };
+            return MountEvent::Mounted { main: mount.main };
         }
         let mut mount = self.all.swap_remove(place);
         watch.remove(&mount.line);
@@ -111,14 +111,14 @@ impl Mounts {
         mayfly_fuse::unmount(&mount.point);
         if mount.mounted {
             log::info(format_args!("not mounted any more at {}: {how}", mount.point.display()));
-            return Said::Ended { main: mount.main };
+            return MountEvent::Ended { main: mount.main };
         }
         let why = match said.is_empty() {
             true => format!("what was to serve {} ended: {how}", mount.point.display()),
             false => said,
         };
         answer(mount.asked.take(), &why);
-        Said::Failed { main: mount.main, why }
+        MountEvent::Failed { main: mount.main, why }
     }
 
     /// Unmounts everything, whoever uses it.

@@ -24,7 +24,7 @@ pub(crate) enum Source {
     /// The line to a process that serves a mount.
     Mount(u32),
     /// Somebody has sent SIGTERM.
-    Told,
+    EndRequested,
     /// A child's pipe, by its number.
     Ear(u32),
 }
@@ -41,7 +41,7 @@ impl Source {
             Source::Process(session) => (7, session.0),
             Source::Maker(number) => (8, number),
             Source::Mount(number) => (9, number),
-            Source::Told => (10, 0),
+            Source::EndRequested => (10, 0),
             Source::Ear(number) => (11, number),
         };
         u64::from(number) | kind << 32
@@ -59,7 +59,7 @@ impl Source {
             7 => Source::Process(SessionId(number)),
             8 => Source::Maker(number),
             9 => Source::Mount(number),
-            10 => Source::Told,
+            10 => Source::EndRequested,
             11 => Source::Ear(number),
             _ => return None,
         })

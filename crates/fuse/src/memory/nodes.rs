@@ -23,7 +23,7 @@ pub(crate) struct Name {
 #[derive(Debug)]
 struct Node {
     name: Name,
-    told: u64,
+    lookups: u64,
 }
 
 /// Whether the kernel knows a node.
@@ -43,14 +43,14 @@ impl Nodes {
     }
 
     /// The kernel is about to be told of a file that was found under this name.
-    pub(crate) fn told(&self, attr: &Attr, directory: FileId, name: &[u8]) {
+    pub(crate) fn count_lookup(&self, attr: &Attr, directory: FileId, name: &[u8]) {
         if attr.kind == FileKind::Directory {
             return;
         }
         let mut all = self.all();
         match all.get_mut(&attr.id.0) {
             Some(node) => {
-                node.told += 1;
+                node.lookups += 1;
                 let same = node.name.directory == directory && *node.name.name == *name;
                 if !same && !name.is_empty() {
                     node.name = Name { directory, name: name.into() };
@@ -58,7 +58,7 @@ impl Nodes {
             }
             None => {
                 let name = Name { directory, name: name.into() };
-                all.insert(attr.id.0, Node { name, told: 1 });
+                all.insert(attr.id.0, Node { name, lookups: 1 });
             }
         }
     }
@@ -74,8 +74,8 @@ impl Nodes {
     pub(crate) fn forgotten(&self, node: u64, times: u64) -> Known {
         let mut all = self.all();
         let Some(known) = all.get_mut(&node) else { return Known::NoMore };
-        known.told = known.told.saturating_sub(times);
-        if known.told > 0 {
+        known.lookups = known.lookups.saturating_sub(times);
+        if known.lookups > 0 {
             return Known::Still;
         }
         all.remove(&node);
@@ -115,8 +115,8 @@ mod tests {
     fn a_node_is_kept_as_long_as_the_kernel_was_told_of_it_more_often_than_it_forgot() {
         let nodes = Nodes::default();
         let file = attr(5, FileKind::Regular);
-        nodes.told(&file, FileId::ROOT, b"a");
-        nodes.told(&file, FileId(3), b"b");
+        nodes.count_lookup(&file, FileId::ROOT, b"a");
+        nodes.count_lookup(&file, FileId(3), b"b");
         assert_eq!(nodes.name(5), Some(Name { directory: FileId(3), name: (*b"b").into() }));
         nodes.forgotten(5, 1);
         assert!(nodes.name(5).is_some());
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn directories_take_no_memory() {
         let nodes = Nodes::default();
-        nodes.told(&attr(5, FileKind::Directory), FileId::ROOT, b"a");
+        nodes.count_lookup(&attr(5, FileKind::Directory), FileId::ROOT, b"a");
         assert_eq!(nodes.all().len(), 0);
     }
 }

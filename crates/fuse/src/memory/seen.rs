@@ -16,15 +16,15 @@ use mayfly_types::Attr;
 use super::consistency::Version;
 
 /// Opens of one file at a time whose pages are followed; the pages of others are not kept.
-pub(crate) const BEGUN_MAX: usize = 4;
+pub(crate) const FOLLOWED_OPENS_MAX: usize = 4;
 
 #[derive(Debug)]
 pub(crate) struct Node {
-    pub(crate) told: Version,
+    pub(crate) shown: Version,
     /// Every page is of this version or a later one.
     pub(crate) pages: Option<Version>,
     /// Handles of opens that began with no pages, at these versions.
-    pub(crate) begun: Vec<(u64, Version)>,
+    pub(crate) followed_opens: Vec<(u64, Version)>,
 }
 
 /// Versions by node. As many as the kernel knows nodes, none in a strict instance.
@@ -43,10 +43,10 @@ impl Seen {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn told(&self, attr: &Attr) {
-        let told = Version::of(attr);
-        let fresh = || Node { told, pages: None, begun: Vec::new() };
-        self.all().entry(attr.id.0).or_insert_with(fresh).told = told;
+    pub(crate) fn note_shown(&self, attr: &Attr) {
+        let shown = Version::of(attr);
+        let fresh = || Node { shown, pages: None, followed_opens: Vec::new() };
+        self.all().entry(attr.id.0).or_insert_with(fresh).shown = shown;
     }
 
     /// A file with these attributes is being opened.
@@ -56,8 +56,8 @@ impl Seen {
         let Some(node) = all.get_mut(&attr.id.0) else {
             return Remembered { attributes_hold: false, pages_hold: false };
         };
-        let attributes_hold = node.told == version;
-        node.told = version;
+        let attributes_hold = node.shown == version;
+        node.shown = version;
         let proven = Version::proven(attr, now);
         Remembered { attributes_hold, pages_hold: proven.is_some() && node.pages == proven }
     }
@@ -66,18 +66,18 @@ impl Seen {
     pub(crate) fn begins(&self, attr: &Attr, handle: u64, now: SystemTime) {
         let Some(version) = Version::proven(attr, now) else { return };
         if let Some(node) = self.all().get_mut(&attr.id.0)
-            && node.begun.len() < BEGUN_MAX
+            && node.followed_opens.len() < FOLLOWED_OPENS_MAX
         {
-            node.begun.push((handle, version));
+            node.followed_opens.push((handle, version));
         }
     }
 
     /// A descriptor was closed.
     pub(crate) fn closed(&self, node: u64, handle: u64) {
         if let Some(node) = self.all().get_mut(&node)
-            && let Some(place) = node.begun.iter().position(|(begun, _)| *begun == handle)
+            && let Some(place) = node.followed_opens.iter().position(|(of, _)| *of == handle)
         {
-            node.pages = Some(node.begun.swap_remove(place).1);
+            node.pages = Some(node.followed_opens.swap_remove(place).1);
         }
     }
 

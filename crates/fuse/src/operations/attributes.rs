@@ -110,7 +110,7 @@ impl Server {
 
     /// The kernel was told of a file that it looked up or made.
     pub(super) fn tell(&self, attr: &Attr, directory: FileId, name: &[u8], body: &mut Body) {
-        self.nodes.told(attr, directory, name);
+        self.nodes.count_lookup(attr, directory, name);
         self.show(attr);
         body.entry(attr);
     }

@@ -17,7 +17,7 @@ impl Server {
     /// The kernel is being told of these attributes.
     pub(crate) fn show(&self, attr: &Attr) {
         if self.consistency == Consistency::Session && attr.kind == FileKind::Regular {
-            self.seen.told(attr);
+            self.seen.note_shown(attr);
         }
     }
 

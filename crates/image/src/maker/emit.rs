@@ -24,7 +24,7 @@ use iced_x86::{Encoder, Instruction};
 use super::elf::Library;
 use super::sweep::has_near_target;
 use super::window::{JUMP_BYTES, Plan, Window};
-use super::{Made, Reason, Unpatched};
+use super::{BuiltImage, Reason, Unpatched};
 use crate::format::{
     CALLS_MAX, DELTA, DESCRIPTORS_MAX, FILTER_BYTES, Header, KEY_BYTES_MAX, PAGE_BYTES,
     SLOT_CLASSES, SLOT_DESCRIPTORS, SLOT_ENTRY, SLOT_WATCHED, Table,
@@ -47,7 +47,7 @@ struct Emitter {
 }
 
 /// Makes the image of `library` with the windows of `plan` redirected.
-pub(super) fn emit(library: &Library<'_>, plan: Plan) -> Result<Made, String> {
+pub(super) fn emit(library: &Library<'_>, plan: Plan) -> Result<BuiltImage, String> {
     let mut unpatched = plan.unpatched;
     let mut emitter = Emitter {
         text_vaddr: library.text_vaddr,
@@ -274,7 +274,7 @@ impl Emitter {
         common_end: usize,
         sites: u32,
         unpatched: Vec<Unpatched>,
-    ) -> Result<Made, String> {
+    ) -> Result<BuiltImage, String> {
         let code_end = self.area.len().next_multiple_of(8);
         self.area.resize(code_end, 0xcc);
         let points: Vec<u32> = self.points.iter().flat_map(|(at, of)| [*at, *of]).collect();
@@ -305,7 +305,7 @@ impl Emitter {
         let bytes = [&header.encode()[..], &self.text, &self.area].concat();
         Header::parse(&bytes, bytes.len() as u64)
             .map_err(|invalid| format!("gives an image that is refused: {invalid:?}"))?;
-        Ok(Made { bytes, header, unpatched })
+        Ok(BuiltImage { bytes, header, unpatched })
     }
 
     fn table(&mut self, words: &[u32], words_per_record: usize) -> Table {

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     Call, Outcome,
-    descriptors::lent,
+    descriptors::leased,
     paths::{cwd, locate::is_link_of_procfs},
     process::session,
 };
@@ -208,7 +208,7 @@ pub(super) unsafe fn stat(call: &Call) -> Outcome {
         _ => argument(call, 1),
     } as *mut KernelStat;
     // SAFETY: passed on to the caller.
-    if let Some(attr) = unsafe { lent::attributes(call) } {
+    if let Some(attr) = unsafe { leased::attributes(call) } {
         // SAFETY: the host wants a `struct stat` written there.
         return done(unsafe { user::write(&stat_of(&attr), buffer) }.map(|()| 0));
     }
@@ -246,7 +246,7 @@ pub(super) unsafe fn statx(call: &Call) -> Outcome {
         || flags as u32 as usize & !KNOWN != 0
         || flags & SYNC_TYPE == SYNC_TYPE;
     // SAFETY: passed on to the caller.
-    if let Some(attr) = unsafe { lent::attributes(call) }.filter(|_| !invalid) {
+    if let Some(attr) = unsafe { leased::attributes(call) }.filter(|_| !invalid) {
         // SAFETY: the host wants a `struct statx` written there.
         return done(unsafe { user::write(&statx_of(&attr), buffer) }.map(|()| 0));
     }

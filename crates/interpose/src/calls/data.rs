@@ -13,7 +13,7 @@ use mayfly_types::FileKind;
 use mayfly_wire::{ALLOCATE_ZERO_RANGE, SET_SIZE, Target};
 
 use super::serve::{argument, done};
-use crate::{Call, Outcome, descriptors::lent, process::session};
+use crate::{Call, Outcome, descriptors::leased, process::session};
 
 const IOV_MAX: usize = 1024;
 const RWF_HIPRI: usize = 1;
@@ -53,12 +53,12 @@ pub(super) unsafe fn try_transfer(call: &Call) -> Result<usize, Errno> {
         let offset = (call.number == PREAD64).then(|| argument(call, 3) as i64);
         let piece = IoVec { base: argument(call, 1) as *mut u8, bytes: argument(call, 2) };
         // SAFETY: passed on to the caller.
-        if let Some(read) = unsafe { lent::read(descriptor, offset, &[piece]) } {
+        if let Some(read) = unsafe { leased::read(descriptor, offset, &[piece]) } {
             return read;
         }
     }
     // SAFETY: passed on to the caller.
-    if let Some(written) = unsafe { post_content(call) } {
+    if let Some(written) = unsafe { submit_content(call) } {
         return written;
     }
     let (session, open) = session::require_open(descriptor as i32)?;
@@ -107,11 +107,11 @@ fn single(call: &Call) -> IoVec {
     IoVec { base: argument(call, 1) as *mut u8, bytes: argument(call, 2) }
 }
 
-/// Writes to a file that this process has posted a moment ago; `None` when that is too late.
+/// Writes to a file that this process has submitted a moment ago; `None` when that is too late.
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-unsafe fn post_content(call: &Call) -> Option<Result<usize, Errno>> {
+unsafe fn submit_content(call: &Call) -> Option<Result<usize, Errno>> {
     if !matches!(call.number, number::WRITE | number::WRITEV) {
         return None;
     }
@@ -123,12 +123,12 @@ unsafe fn post_content(call: &Call) -> Option<Result<usize, Errno>> {
         _ => unsafe { pieces(argument(call, 1), argument(call, 2)) }.ok()?,
     };
     // SAFETY: the host wants its memory read.
-    let posted = unsafe { session.post_content(open, from) };
-    if posted.is_none() {
+    let submitted = unsafe { session.submit_content(open, from) };
+    if submitted.is_none() {
         let bytes = from.iter().fold(0_usize, |sum, piece| sum.saturating_add(piece.bytes));
         session.settle_to_write(open, bytes);
     }
-    posted
+    submitted
 }
 
 /// The host's array of pieces, where it stands.
@@ -153,7 +153,7 @@ pub(super) unsafe fn pieces<'a>(start: usize, count: usize) -> Result<&'a [IoVec
 
 /// lseek.
 pub(crate) fn seek(call: &Call) -> Outcome {
-    if let Some(sought) = lent::seek(call) {
+    if let Some(sought) = leased::seek(call) {
         return done(sought);
     }
     let (distance, whence) = (argument(call, 1) as i64, argument(call, 2) as u32 as usize);
@@ -254,7 +254,7 @@ pub(super) fn check_size(size: u64) -> Result<(), Errno> {
 pub(super) fn advise(call: &Call) -> Outcome {
     if call.number == number::FADVISE64
         && argument(call, 2) as i64 >= 0
-        && lent::flags(call).is_some()
+        && leased::flags(call).is_some()
     {
         return Outcome::Done(0);
     }

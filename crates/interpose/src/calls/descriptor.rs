@@ -16,7 +16,7 @@ use super::{
 use crate::{
     Call, Outcome,
     descriptors::{
-        identity, kept, lent,
+        closed_number, identity, leased,
         table::{self, Meaning},
     },
     process::{
@@ -57,7 +57,7 @@ fn close_ours(descriptor: i32, reference: OpenRef) {
     let last = {
         let _held = identity::hold_numbers();
         let released = table::release(descriptor);
-        if released.is_some() && !kept::keep(descriptor) {
+        if released.is_some() && !closed_number::keep(descriptor) {
             file::close(descriptor);
         }
         released.is_some_and(|(_, last)| last)
@@ -72,7 +72,7 @@ enum Closing {
     /// Nothing that could end.
     Nothing,
     Open(OpenFile),
-    /// A description that the daemon has not made: it was promised, or is lent.
+    /// A description that the daemon has not made: it was promised, or is leased.
     Unmade(&'static Session, OpenRef),
 }
 
@@ -91,7 +91,7 @@ impl Closing {
 /// private description either: a child of fork that only closes what it inherited need not attach.
 fn before_close(reference: OpenRef) -> Closing {
     let Some(session) = session::existing() else { return Closing::Nothing };
-    if session.is_promised(reference) || lent::is(session, reference) {
+    if session.is_promised(reference) || leased::is(session, reference) {
         return Closing::Unmade(session, reference);
     }
     let Ok(open) = session.open_file(reference) else { return Closing::Nothing };
@@ -108,7 +108,7 @@ pub(super) fn duplicate(descriptor: i32, lowest: usize, cloexec: bool) -> Result
     if flight::child().is_some() {
         return file::control(descriptor, how, lowest).map(|new| new as isize);
     }
-    kept::give_up();
+    closed_number::give_up();
     let _held = identity::hold_numbers();
     let new = file::control(descriptor, how, lowest)? as i32;
     if let Meaning::Open(open) = table::get(descriptor) {
@@ -204,7 +204,7 @@ pub(super) unsafe fn fcntl(call: &Call) -> Outcome {
     const F_GETPIPE_SZ: usize = 1032;
     let descriptor = argument(call, 0) as i32;
     let (command, value) = (argument(call, 1) as u32 as usize, argument(call, 2));
-    match lent::flags(call) {
+    match leased::flags(call) {
         Some(flags) if command == F_GETFL => return Outcome::Done(flags as isize),
         Some(_) if matches!(command, file::F_GETFD | file::F_SETFD) => return Outcome::Pass,
         _ => {}
@@ -256,7 +256,7 @@ pub(super) unsafe fn ioctl(call: &Call) -> Outcome {
     let descriptor = argument(call, 0) as i32;
     let request = argument(call, 1) as u32 as usize;
     let value = argument(call, 2);
-    if request == TCGETS && lent::flags(call).is_some() {
+    if request == TCGETS && leased::flags(call).is_some() {
         return Outcome::Done(Errno::ENOTTY.as_result());
     }
     done(session::require_open(descriptor).and_then(|(session, open)| {
@@ -266,7 +266,7 @@ pub(super) unsafe fn ioctl(call: &Call) -> Outcome {
         match request {
             FIOCLEX | FIONCLEX => {
                 let flags = if request == FIOCLEX { file::FD_CLOEXEC } else { 0 };
-                kept::give_up();
+                closed_number::give_up();
                 file::control(descriptor, file::F_SETFD, flags).map(|_| 0)
             }
             FIONBIO | FIOASYNC => {

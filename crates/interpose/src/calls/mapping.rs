@@ -4,7 +4,7 @@
 //! mapping may use, so that mprotect later allows no more than the application's own descriptor
 //! would. Code gets an object, so that it can be found by what the kernel says is mapped. Another
 //! private mapping of a file without an object, or of one whose file system forbids what is asked
-//! for, is memory filled once; of a small file that is lent that is done without a request. A
+//! for, is memory filled once; of a small file that is leased that is done without a request. A
 //! shared mapping of a file whose bytes are on another node is the mount's, where the instance is
 //! mounted. Elsewhere one that only reads shows the file as it was, and can never be written to,
 //! and one that writes is ENODEV: it cannot be imitated.
@@ -24,7 +24,7 @@ use mayfly_types::FileKind;
 use super::serve::{argument, done};
 use crate::{
     Call, Outcome,
-    descriptors::{handover, lent},
+    descriptors::{handover, leased},
     process::session,
 };
 
@@ -59,17 +59,17 @@ pub(super) unsafe fn map(call: &Call) -> Outcome {
     done(mapped.map(|address| address as isize))
 }
 
-/// A private mapping of a file that is lent and has no object; `None` for any other.
+/// A private mapping of a file that is leased and has no object; `None` for any other.
 ///
 /// # Safety
 /// As [`crate::dispatch`].
-pub(super) unsafe fn map_lent(call: &Call) -> Option<Outcome> {
+pub(super) unsafe fn map_leased(call: &Call) -> Option<Outcome> {
     let (bytes, protection, flags) = (argument(call, 1), argument(call, 2), argument(call, 3));
     let ordinary = flags & (MAP_TYPE | MAP_ANONYMOUS) == MAP_PRIVATE && protection & PROT_EXEC == 0;
     if !ordinary || bytes == 0 || !argument(call, 5).is_multiple_of(PAGE_BYTES) {
         return None;
     }
-    if !lent::has_no_object(argument(call, 4)) {
+    if !leased::has_no_object(argument(call, 4)) {
         return None;
     }
     // SAFETY: passed on to the caller.
@@ -201,7 +201,7 @@ unsafe fn read_all(
         let room = [IoVec { base: (address + done) as *mut u8, bytes: bytes - done }];
         let offset = (from + done) as i64;
         // SAFETY: promised by the caller.
-        let read = match unsafe { lent::read(descriptor, Some(offset), &room) } {
+        let read = match unsafe { leased::read(descriptor, Some(offset), &room) } {
             Some(read) => read,
             None => {
                 let (session, open) = session::require_open(descriptor as i32)?;

@@ -75,7 +75,7 @@ pub(super) unsafe fn mkdir(call: &Call) -> Outcome {
         with_path(call, at, &mut |place, escape| {
             let session = session::get()?;
             let (walk, owner) = (place.walk(false)?, new_owner(mode));
-            if flight::child().is_some() || !session.post_directory(walk, owner) {
+            if flight::child().is_some() || !session.submit_directory(walk, owner) {
                 session.make_directory(walk, owner, escape)?;
             }
             Ok(0)
@@ -103,7 +103,7 @@ pub(super) unsafe fn remove(call: &Call) -> Outcome {
             }
             let session = session::get()?;
             let walk = place.walk(false)?;
-            if flight::child().is_none() && session.post_removal(walk, directory) {
+            if flight::child().is_none() && session.submit_removal(walk, directory) {
                 return Ok(0);
             }
             if directory {

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     Call, Outcome,
-    descriptors::{handover, identity, lent},
+    descriptors::{handover, identity, leased},
     paths::{
         cwd,
         locate::{Place, locate},
@@ -213,7 +213,7 @@ fn open_place(
 
 fn open_walk(walk: Walk<'_>, flags: u32, mode: u32, escape: &mut PathText) -> Result<isize, Stop> {
     let session = session::get()?;
-    if let Some(opened) = lent::open(session, &walk, flags) {
+    if let Some(opened) = leased::open(session, &walk, flags) {
         return opened.map_err(Stop::Failed);
     }
     let makes = flags & (O_CREAT | O_TMPFILE) != 0;
@@ -222,9 +222,9 @@ fn open_walk(walk: Walk<'_>, flags: u32, mode: u32, escape: &mut PathText) -> Re
     if flags & O_CREAT != 0
         && flight::child().is_none()
         && let Some(open) =
-            session.post_create(walk, flags & !O_CLOEXEC, NewOwner { mode, uid, gid })
+            session.submit_create(walk, flags & !O_CLOEXEC, NewOwner { mode, uid, gid })
     {
-        return posted(session, open, flags);
+        return submitted(session, open, flags);
     }
     // The bit for exec belongs to the descriptor, not to the description.
     let opened = session.open(walk, flags & !O_CLOEXEC, NewOwner { mode, uid, gid }, escape)?;
@@ -242,8 +242,8 @@ fn open_walk(walk: Walk<'_>, flags: u32, mode: u32, escape: &mut PathText) -> Re
     }
 }
 
-/// A descriptor for a file that was posted. Its description is made when it is used.
-fn posted(session: &Session, open: OpenFile, flags: u32) -> Result<isize, Stop> {
+/// A descriptor for a file that was submitted. Its description is made when it is used.
+fn submitted(session: &Session, open: OpenFile, flags: u32) -> Result<isize, Stop> {
     match identity::assign(open, flags & O_CLOEXEC) {
         Ok(descriptor) => {
             if handover::has_ring() {

@@ -12,7 +12,7 @@ use mayfly_types::limits::SYMLINK_FOLLOWS_MAX;
 
 use crate::{
     Call, Outcome,
-    descriptors::kept,
+    descriptors::closed_number,
     paths::{
         links,
         locate::{Place, locate},
@@ -90,7 +90,7 @@ pub(crate) fn done(result: Result<isize, Errno>) -> Outcome {
 /// # Safety
 /// The host is about to issue this call, which is not one that starts a process.
 pub(crate) unsafe fn issue(call: &Call) -> isize {
-    kept::give_up();
+    closed_number::give_up();
     let [a, b, c, d, e, f] = call.args;
     // SAFETY: the host vouches for its own call.
     unsafe { syscall6(call.number, a, b, c, d, e, f) }

@@ -18,7 +18,7 @@ use mayfly_types::special::{SPECIAL_DIRECTORY, parse_place};
 use mayfly_wire::{SPECIAL_FIFO, SPECIAL_SOCKET};
 
 use crate::{
-    descriptors::{handover, kept},
+    descriptors::{closed_number, handover},
     paths::{cwd, locate::Place},
     process::{session, settings},
 };
@@ -121,7 +121,7 @@ pub(crate) fn open(at: Place<'_>, flags: u32, escape: &mut PathText) -> Result<i
         path = in_mount(at)?;
     }
     let flags = flags & !(O_CREAT | O_EXCL);
-    kept::give_up();
+    closed_number::give_up();
     // SAFETY: the path is a terminated string that outlives the call, which may wait.
     let raw = unsafe {
         let path = path.as_ptr() as usize;

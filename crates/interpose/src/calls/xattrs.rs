@@ -18,7 +18,7 @@ use super::{
     attributes::{on_open, opened_target, with_target},
     serve::{AT, PLAIN, argument, done},
 };
-use crate::{Call, Outcome, descriptors::lent, process::session};
+use crate::{Call, Outcome, descriptors::leased, process::session};
 
 /// The longest value that the kernel hands to any file system (XATTR_SIZE_MAX).
 const VALUE_BYTES_MAX: usize = 65_536;
@@ -117,7 +117,7 @@ pub(crate) unsafe fn serve(call: &Call) -> Outcome {
     }
 }
 
-/// What needs no description of the daemon's own of a file that is lent.
+/// What needs no description of the daemon's own of a file that is leased.
 ///
 /// # Safety
 /// As [`crate::dispatch`].
@@ -125,8 +125,10 @@ unsafe fn without_asking(call: &Call, deed: Deed, form: Form) -> Option<Outcome>
     let descriptor = argument(call, 0);
     match (deed, form) {
         // The records do not tell of files that have some.
-        (Deed::List, Form::Descriptor) => lent::is_told(descriptor).then_some(Outcome::Done(0)),
-        (Deed::Get, Form::Descriptor) if lent::is_unwritten(descriptor) => {
+        (Deed::List, Form::Descriptor) => {
+            leased::has_attributes(descriptor).then_some(Outcome::Done(0))
+        }
+        (Deed::Get, Form::Descriptor) if leased::is_unwritten(descriptor) => {
             // SAFETY: passed on to the caller.
             unsafe {
                 let arguments = arguments_of(call, deed, form).ok()?;

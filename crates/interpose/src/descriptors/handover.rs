@@ -26,7 +26,7 @@ use mayfly_sys::{
 use mayfly_transport_shm::keeper;
 use mayfly_types::{FileKind, OpenRef};
 
-use super::{identity, kept, listing, table};
+use super::{closed_number, identity, listing, table};
 use crate::{
     Outcome,
     paths::cwd,
@@ -155,7 +155,7 @@ pub(crate) fn set_up_ring() -> Outcome {
         return Outcome::Done(Errno::ENOSYS.as_result());
     }
     HAS_RING.store(true, Ordering::Relaxed);
-    kept::turn_off();
+    closed_number::turn_off();
     if !table::is_empty()
         && let Ok(session) = session::get()
     {

@@ -21,7 +21,7 @@ use mayfly_sys::{
 
 use mayfly_types::{FileId, OpenRef};
 
-use super::{hidden, kept, table};
+use super::{closed_number, hidden, table};
 use crate::{
     paths::text,
     process::{flight, lanes::Session, run_directory, session::attach, settings},
@@ -180,7 +180,7 @@ pub(crate) fn assign(open: OpenFile, cloexec: u32) -> Result<i32, Errno> {
         return slot;
     }
     let _held = hold_new();
-    let descriptor = match kept::take(cloexec) {
+    let descriptor = match closed_number::take(cloexec) {
         Some(kept) => kept,
         None => new_number(cloexec)?,
     };
@@ -197,7 +197,7 @@ fn new_number(cloexec: u32) -> Result<i32, Errno> {
     } else {
         file::control(placeholder, file::F_DUPFD_CLOEXEC, 0)? as i32
     };
-    kept::handed_out(number, cloexec);
+    closed_number::handed_out(number, cloexec);
     Ok(number)
 }
 
@@ -248,9 +248,9 @@ pub(crate) fn end(open: OpenFile) {
     let _ = session.close(open);
 }
 
-/// The same for a description that was promised or lent, whether it is made by now or not.
+/// The same for a description that was promised or leased, whether it is made by now or not.
 pub(crate) fn end_unmade(session: &Session, reference: OpenRef) {
-    if !session.close_lent(reference)
+    if !session.close_leased(reference)
         && !session.withdraw(reference)
         && let Ok(open) = session.open_file(reference)
     {
@@ -265,7 +265,7 @@ fn replace_placeholders(open: OpenFile) -> Result<(), Errno> {
     let slot = open_slot(open.reference.index, O_CLOEXEC)?;
     let mut failure = None;
     let held = hold_numbers();
-    kept::give_up();
+    closed_number::give_up();
     for (descriptor, reference) in table::each_open() {
         if reference != open.reference {
             continue;

@@ -1,11 +1,11 @@
 //! Which descriptor numbers are ours.
 //!
 //! One word for each number, in a mapping that the trampolines' filter reads: zero (not ours), an
-//! index in the node's table of open file descriptions plus one, [`HIDDEN`], or [`KEPT`]. Beside it
-//! stands, for each open file description, how many descriptors of this process refer to it and
-//! under which generation. The kernel hands out the numbers, so two threads never get one number at
-//! once; a thread that uses a descriptor while another closes it gets either the old description or
-//! EBADF.
+//! index in the node's table of open file descriptions plus one, [`HIDDEN`], or [`CLOSED_NUMBER`].
+//! Beside it stands, for each open file description, how many descriptors of this process refer to
+//! it and under which generation. The kernel hands out the numbers, so two threads never get one
+//! number at once; a thread that uses a descriptor while another closes it gets either the old
+//! description or EBADF.
 
 use core::{
     ptr::NonNull,
@@ -20,8 +20,8 @@ use crate::class::DESCRIPTORS_MAX;
 /// A descriptor of our own that the application must not meet.
 const HIDDEN: u32 = u32::MAX;
 /// A number that the application has closed and the kernel has not: whoever uses it is shown to
-/// [`crate::descriptors::kept`], which makes it what the application takes it for.
-const KEPT: u32 = u32::MAX - 1;
+/// [`crate::descriptors::closed_number`], which makes it what the application takes it for.
+const CLOSED_NUMBER: u32 = u32::MAX - 1;
 
 /// What a number stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +92,7 @@ fn word(descriptor: i32) -> Option<&'static AtomicU32> {
 
 fn meaning(word: u32) -> Meaning {
     match word {
-        0 | KEPT => Meaning::Foreign,
+        0 | CLOSED_NUMBER => Meaning::Foreign,
         HIDDEN => Meaning::Hidden,
         _ => match local(word - 1) {
             Some(local) => Meaning::Open(OpenRef {
@@ -171,14 +171,14 @@ pub(crate) fn unhide(descriptor: i32) {
 /// `descriptor`, which is nobody's, is kept.
 pub(crate) fn keep(descriptor: i32) {
     if let Some(word) = word(descriptor) {
-        word.store(KEPT, Ordering::Release);
+        word.store(CLOSED_NUMBER, Ordering::Release);
     }
 }
 
 /// `descriptor` is not kept any more.
-pub(super) fn forget_kept(descriptor: i32) {
+pub(super) fn forget_closed(descriptor: i32) {
     if let Some(word) = word(descriptor) {
-        let _ = word.compare_exchange(KEPT, 0, Ordering::AcqRel, Ordering::Relaxed);
+        let _ = word.compare_exchange(CLOSED_NUMBER, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 

@@ -75,7 +75,7 @@ struct Image<'h> {
     /// The static program that the library loads.
     loads: PathText,
     /// Buffers of replaced argument lists and environments.
-    kept: [Option<Vector>; VECTORS_MAX],
+    buffers: [Option<Vector>; VECTORS_MAX],
     used: usize,
     /// Arguments and environment are read again and again, until the kernel reads them.
     reading: Cell<Option<fault::Scope>>,
@@ -84,7 +84,7 @@ struct Image<'h> {
 impl Image<'_> {
     fn keep(&mut self, vector: Vector) -> Result<*const *const u8, Errno> {
         let pointer = vector.as_ptr();
-        *self.kept.get_mut(self.used).ok_or(Errno::E2BIG)? = Some(vector);
+        *self.buffers.get_mut(self.used).ok_or(Errno::E2BIG)? = Some(vector);
         self.used += 1;
         Ok(pointer)
     }
@@ -220,7 +220,7 @@ pub(crate) unsafe fn exec(call: &Call) -> Outcome {
         audits: false,
         loaded: PathText::new(),
         loads: PathText::new(),
-        kept: [const { None }; VECTORS_MAX],
+        buffers: [const { None }; VECTORS_MAX],
         used: 0,
         reading: Cell::new(Some(fault::scope())),
     };
@@ -234,7 +234,7 @@ pub(crate) unsafe fn exec(call: &Call) -> Outcome {
     if let Some(child) = flight::child() {
         // It failed, so the buffers are free again; only the last ones wait for the end of the
         // flight.
-        for vector in image.kept.iter_mut().filter_map(Option::take) {
+        for vector in image.buffers.iter_mut().filter_map(Option::take) {
             child.keep(vector.into_scratch());
         }
     }

@@ -113,7 +113,7 @@ fn give_back(start: usize, bytes: usize) {
 pub(super) fn own() {
     OWNER.store(process::process_id(), Ordering::Relaxed);
     FLIGHTS.store(0, Ordering::Relaxed);
-    text::lend(0);
+    text::share(0);
     CLEARING.reset();
     for parent in &PARENTS {
         parent.store(0, Ordering::Relaxed);
@@ -159,7 +159,7 @@ pub(super) fn depart() -> Result<(), Errno> {
     free.ok_or(Errno::EAGAIN)?.store(me, Ordering::Relaxed);
     let others_are = FLIGHTS.load(Ordering::Relaxed) == 0 || BARE.load(Ordering::Relaxed);
     BARE.store(others_are && table::is_empty(), Ordering::Relaxed);
-    text::lend(FLIGHTS.fetch_add(1, Ordering::AcqRel) + 1);
+    text::share(FLIGHTS.fetch_add(1, Ordering::AcqRel) + 1);
     Ok(())
 }
 
@@ -199,5 +199,5 @@ fn land() {
         text::reclaim(OWNER.load(Ordering::Relaxed));
         fault::forget_scope();
     }
-    text::lend(FLIGHTS.fetch_sub(1, Ordering::AcqRel) - 1);
+    text::share(FLIGHTS.fetch_sub(1, Ordering::AcqRel) - 1);
 }

@@ -26,7 +26,7 @@ use crate::{
     Call, Outcome,
     calls::{locks, serve::argument},
     descriptors::{
-        hidden, identity, kept,
+        closed_number, hidden, identity,
         table::{self, Meaning},
     },
     paths::cwd,
@@ -142,7 +142,7 @@ pub(crate) fn hold() -> Result<Forking, Errno> {
     notice();
     flight::settle();
     cwd::settle();
-    kept::give_up();
+    closed_number::give_up();
     if flight::child().is_some() {
         // Its descriptors have their identity already, and the table is its parent's.
         return Ok(Forking { _held: None });
@@ -165,7 +165,7 @@ pub(crate) unsafe fn before(call: &Call) -> Outcome {
     // SAFETY: passed on to the caller.
     let Some(Asked { flags, .. }) = (unsafe { asked(call) }) else { return Outcome::Pass };
     if flags & (CLONE_THREAD | CLONE_FILES) != 0 {
-        kept::turn_off();
+        closed_number::turn_off();
     }
     if flags & CLONE_THREAD != 0 || flags & (CLONE_VM | CLONE_FILES) == CLONE_VM | CLONE_FILES {
         return Outcome::Pass;

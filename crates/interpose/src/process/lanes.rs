@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 
 use mayfly_client::Client;
 use mayfly_sys::{Errno, memory};
-use mayfly_transport::{Answer, Begun, Patience, Transport};
+use mayfly_transport::{Answer, Patience, Pending, Transport};
 use mayfly_transport_shm::ShmTransport;
 use mayfly_types::OpenRef;
 use mayfly_wire::{MakeDirectory, Open, Operation, Unlink};
@@ -31,42 +31,42 @@ impl Transport for Lanes {
         self.0.exchange(request, patience, take)
     }
 
-    fn begin<'a, O: Operation<'a>>(&self, request: &O) -> Option<Begun> {
+    fn begin<'a, O: Operation<'a>>(&self, request: &O) -> Option<Pending> {
         self.0.begin(request)
     }
 
     fn finish<'a, O: Operation<'a>, T>(
         &self,
-        begun: Begun,
+        pending: Pending,
         take: impl for<'r> FnOnce(Answer<'r, O::Reply<'r>>) -> T,
     ) -> T {
-        self.0.finish::<O, T>(begun, take)
+        self.0.finish::<O, T>(pending, take)
     }
 
-    fn post<'a, O: Operation<'a>>(&self, request: &O) -> Result<(), Errno> {
-        self.0.post(request)
+    fn send_unawaited<'a, O: Operation<'a>>(&self, request: &O) -> Result<(), Errno> {
+        self.0.send_unawaited(request)
     }
 
-    fn post_create(&self, open: &Open<'_>) -> Option<OpenRef> {
-        self.0.post_create(open)
+    fn submit_create(&self, open: &Open<'_>) -> Option<OpenRef> {
+        self.0.submit_create(open)
     }
 
-    fn post_removal(&self, unlink: &Unlink<'_>) -> bool {
-        self.0.post_removal(unlink)
+    fn submit_removal(&self, unlink: &Unlink<'_>) -> bool {
+        self.0.submit_removal(unlink)
     }
 
-    fn post_directory(&self, make: &MakeDirectory<'_>) -> bool {
-        self.0.post_directory(make)
+    fn submit_directory(&self, make: &MakeDirectory<'_>) -> bool {
+        self.0.submit_directory(make)
     }
 
-    fn post_content(
+    fn submit_content(
         &self,
         open: OpenRef,
         at: u64,
         bytes: usize,
         fill: &mut dyn FnMut(&mut [u8]) -> Result<usize, Errno>,
     ) -> Option<Result<u64, Errno>> {
-        self.0.post_content(open, at, bytes, fill)
+        self.0.submit_content(open, at, bytes, fill)
     }
 
     fn withdraw(&self, open: OpenRef) -> bool {

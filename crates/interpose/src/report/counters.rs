@@ -32,7 +32,7 @@ pub(super) static ERRORS: [AtomicU64; ERRNOS] = [const { AtomicU64::new(0) }; ER
 pub(super) static UNSERVED: AtomicU32 = AtomicU32::new(0);
 
 /// Another descriptor of standard error: many programs close theirs before they end.
-pub(super) static KEPT: AtomicI32 = AtomicI32::new(-1);
+pub(super) static STANDARD_ERROR: AtomicI32 = AtomicI32::new(-1);
 
 /// Counts from now on.
 pub(crate) fn turn_on() {
@@ -40,13 +40,13 @@ pub(crate) fn turn_on() {
     if let Ok(copy) = file::control(2, file::F_DUPFD_CLOEXEC, 3)
         && let Ok(copy) = hidden::conceal(copy as i32)
     {
-        KEPT.store(copy, Ordering::Relaxed);
+        STANDARD_ERROR.store(copy, Ordering::Relaxed);
     }
 }
 
 /// For the child of a fork.
 pub(crate) fn reset() {
-    KEPT.store(-1, Ordering::Relaxed);
+    STANDARD_ERROR.store(-1, Ordering::Relaxed);
     for count in COUNTS.iter().chain(&ERRORS) {
         count.store(0, Ordering::Relaxed);
     }

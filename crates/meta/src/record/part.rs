@@ -11,7 +11,7 @@ use crate::{
 };
 
 const PART_V1: u8 = 0xc1;
-const GONE_V1: u8 = 0xd1;
+const UNLINKED_V1: u8 = 0xd1;
 
 /// A cut of a part's object that was decided and may not have been made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,18 +80,18 @@ impl Part {
 
 /// Parts of a file that their servers still have to remove.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gone {
+pub struct Unlinked {
     /// Where they are.
     pub layout: Layout,
     /// How many there may be: those with lower numbers.
     pub parts: u16,
 }
 
-impl Gone {
+impl Unlinked {
     /// The record.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut record = vec![GONE_V1];
+        let mut record = vec![UNLINKED_V1];
         put_layout(&mut record, &self.layout);
         record.put_u16(self.parts);
         record
@@ -101,15 +101,15 @@ impl Gone {
     ///
     /// # Errors
     /// [`StoreError::Corrupt`].
-    pub fn decode(record: &[u8]) -> Result<Gone, StoreError> {
-        let mut from: Take<'_> = form(record, GONE_V1)?;
+    pub fn decode(record: &[u8]) -> Result<Unlinked, StoreError> {
+        let mut from: Take<'_> = form(record, UNLINKED_V1)?;
         let layout = Layout { striped: true, ..decode_layout(&mut from)? };
         let parts = from.u16()?;
         from.finish()?;
         if !(1..=layout.width).contains(&parts) {
             return Err(StoreError::Corrupt("impossible parts of a file that is gone"));
         }
-        Ok(Gone { layout, parts })
+        Ok(Unlinked { layout, parts })
     }
 }
 
@@ -138,9 +138,9 @@ mod tests {
         wanted.extend_from_slice(&long(3));
         assert_eq!(part().encode(), wanted);
         assert_eq!(Part::decode(&part().encode()).ok(), Some(part()));
-        let gone = Gone { layout: part().layout, parts: 2 };
+        let gone = Unlinked { layout: part().layout, parts: 2 };
         assert_eq!(gone.encode(), [&[0xd1], layout.as_slice(), &[2, 0]].concat());
-        assert_eq!(Gone::decode(&gone.encode()).ok(), Some(gone));
+        assert_eq!(Unlinked::decode(&gone.encode()).ok(), Some(gone));
     }
 
     #[test]
@@ -155,8 +155,8 @@ mod tests {
             assert!(Part::decode(&good[..length]).is_err(), "{length} bytes");
         }
         for parts in [0, 5] {
-            let gone = Gone { layout: part().layout, parts };
-            assert!(Gone::decode(&gone.encode()).is_err(), "{parts} of 4");
+            let gone = Unlinked { layout: part().layout, parts };
+            assert!(Unlinked::decode(&gone.encode()).is_err(), "{parts} of 4");
         }
     }
 }

@@ -11,7 +11,7 @@ use super::{
     },
     pages::Pages,
     space::Space,
-    walk::{Standing, Way},
+    walk::{LeafEntry, Way},
 };
 use crate::StoreError;
 
@@ -51,16 +51,17 @@ struct Entry<'a> {
 impl<S: Space> Tree<S> {
     /// As [`crate::Store::put`].
     pub(super) fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
-        if let Some((standing, _)) = self.often.find(&self.pages, key)
-            && self.replace(standing, key, value)?
+        if let Some((leaf_entry, _)) = self.often.find(&self.pages, key)
+            && self.replace(leaf_entry, key, value)?
         {
             return Ok(());
         }
         let found = self.find(key)?;
         if let Ok(index) = found.index {
             self.often.note(key, found.leaf, index);
-            let standing = self.pages.node(found.leaf)?.cell(index)?.standing(found.leaf, index);
-            if self.replace(standing, key, value)? {
+            let leaf_entry =
+                self.pages.node(found.leaf)?.cell(index)?.leaf_entry(found.leaf, index);
+            if self.replace(leaf_entry, key, value)? {
                 return Ok(());
             }
             self.take_out(found.leaf, index)?;
@@ -87,36 +88,46 @@ impl<S: Space> Tree<S> {
     #[inline(always)]
     fn replace(
         &mut self,
-        standing: Standing,
+        leaf_entry: LeafEntry,
         key: &[u8],
         value: &[u8],
     ) -> Result<bool, StoreError> {
-        let Standing { leaf, at, stored, long, .. } = standing;
+        let LeafEntry { leaf, at, stored, long, .. } = leaf_entry;
         if !long && stored == value.len() {
             let at = at + CELL_HEAD_BYTES + key.len();
             self.pages.note(leaf, at, value.len())?;
             self.pages.write(leaf, at, value)?;
             return Ok(true);
         }
-        if cell_bytes(key, value) > standing.bytes {
+        if cell_bytes(key, value) > leaf_entry.bytes {
             return Ok(false);
         }
-        self.shrink(standing, key, value).map(|()| true)
+        self.shrink(leaf_entry, key, value).map(|()| true)
     }
 
     /// Puts a value in the place of another one whose cell is at least as long.
     #[inline(never)]
-    fn shrink(&mut self, standing: Standing, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+    fn shrink(
+        &mut self,
+        leaf_entry: LeafEntry,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), StoreError> {
         let mut cell = std::mem::take(&mut self.cell);
         let made = make_cell(&mut self.pages, key, value, &mut cell);
-        let done = made.and_then(|()| self.put_cell(standing, key, &cell));
+        let done = made.and_then(|()| self.put_cell(leaf_entry, key, &cell));
         self.cell = cell;
         done
     }
 
     /// Writes a cell over one that is at least as long.
-    fn put_cell(&mut self, standing: Standing, key: &[u8], cell: &[u8]) -> Result<(), StoreError> {
-        let Standing { leaf: page, index, at, bytes: taken, long, .. } = standing;
+    fn put_cell(
+        &mut self,
+        leaf_entry: LeafEntry,
+        key: &[u8],
+        cell: &[u8],
+    ) -> Result<(), StoreError> {
+        let LeafEntry { leaf: page, index, at, bytes: taken, long, .. } = leaf_entry;
         let node = self.pages.node(page)?;
         if long {
             self.value.clear();

@@ -134,7 +134,7 @@ fn place_of(mark: u64) -> usize {
 
 /// An entry of a leaf.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Standing {
+pub(super) struct LeafEntry {
     pub(super) leaf: u32,
     pub(super) index: usize,
     /// Where its cell begins.
@@ -168,7 +168,7 @@ impl Often {
         &self,
         pages: &'a Pages<S>,
         key: &[u8],
-    ) -> Option<(Standing, Cell<'a>)> {
+    ) -> Option<(LeafEntry, Cell<'a>)> {
         let mark = mark(key);
         let (known, Step { page, index }) = *self.places.get(place_of(mark))?;
         if known != mark {
@@ -178,15 +178,15 @@ impl Often {
         let (leaf, index) = (page, usize::from(index));
         let cell = node.cell(index).ok()?;
         let there = cell.key == key && node.level() == 0;
-        there.then(|| (cell.standing(leaf, index), cell))
+        there.then(|| (cell.leaf_entry(leaf, index), cell))
     }
 }
 
 impl Cell<'_> {
     #[inline(always)]
-    pub(super) fn standing(&self, leaf: u32, index: usize) -> Standing {
+    pub(super) fn leaf_entry(&self, leaf: u32, index: usize) -> LeafEntry {
         let (bytes, stored) = (self.bytes.len(), self.stored.len());
-        Standing { leaf, index, at: self.at, bytes, stored, long: self.long }
+        LeafEntry { leaf, index, at: self.at, bytes, stored, long: self.long }
     }
 }
 

@@ -18,7 +18,7 @@ use object_store::path::Path as Key;
 use crate::{
     BadPattern, Bucket, Cancel, Journal, Note, Options, Problem, Report, STREAMS_MAX, Selection,
     Watcher,
-    bucket::{Kept, Listed, PART_BYTES},
+    bucket::{Listed, ObjectMetadata, PART_BYTES},
     copy::{
         settle::{Stat, set_permissions},
         whole::{Partial, temporary_name},
@@ -141,20 +141,20 @@ impl Fetch<'_> {
         let temporary = temporary_name((self.stager.stage, 0), &name);
         let new = Stat { mode: 0o666, bytes: listed.bytes, ..Stat::unseen() };
         let mut partial = Partial::make(parent.as_fd(), temporary, &new)?;
-        let kept = match listed.bytes <= PART_BYTES {
+        let metadata = match listed.bytes <= PART_BYTES {
             true => {
                 self.stager.turn(listed.bytes)?;
-                let (content, kept) = self.bucket.get(key, listed.bytes)?;
+                let (content, metadata) = self.bucket.get(key, listed.bytes)?;
                 partial.write(&content)?;
-                kept
+                metadata
             }
             false => self.parts(key, listed, &partial)?,
         };
-        if let Some(mode) = kept.mode {
+        if let Some(mode) = metadata.mode {
             set_permissions(partial.as_file()?, mode)
                 .map_err(Problem::of("set the permissions"))?;
         }
-        let time = kept.modified.unwrap_or(listed.put);
+        let time = metadata.modified.unwrap_or(listed.put);
         partial.finish(&name, &Stat { modified: time, accessed: time, ..new })?;
         if self.stager.options.verify {
             let copy = std::fs::File::open(path);
@@ -166,7 +166,12 @@ impl Fetch<'_> {
     }
 
     /// Gets a large object, range by range.
-    fn parts(&self, key: &Key, listed: Listed, partial: &Partial<'_>) -> Result<Kept, Problem> {
+    fn parts(
+        &self,
+        key: &Key,
+        listed: Listed,
+        partial: &Partial<'_>,
+    ) -> Result<ObjectMetadata, Problem> {
         let mut at = 0;
         while at < listed.bytes {
             let end = (at + PART_BYTES).min(listed.bytes);
@@ -177,8 +182,8 @@ impl Fetch<'_> {
             at = end;
         }
         // Ranges of two objects would be neither.
-        match self.bucket.kept(key)? {
-            (kept, now) if listed.is_still(&now) => Ok(kept),
+        match self.bucket.metadata(key)? {
+            (metadata, now) if listed.is_still(&now) => Ok(metadata),
             _ => Err(Problem::Changing),
         }
     }
@@ -189,8 +194,8 @@ impl Fetch<'_> {
         let is_file = copy.is(SFlag::S_IFREG) && copy.bytes == listed.bytes;
         is_file
             && (copy.modified == listed.put
-                || self.bucket.kept(key).is_ok_and(|(kept, now)| {
-                    listed.is_still(&now) && kept.modified == Some(copy.modified)
+                || self.bucket.metadata(key).is_ok_and(|(metadata, now)| {
+                    listed.is_still(&now) && metadata.modified == Some(copy.modified)
                 }))
     }
 

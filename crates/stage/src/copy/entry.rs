@@ -68,14 +68,14 @@ impl Stager<'_> {
     fn look(
         &self,
         dir: &Arc<Dir>,
-        told: Option<Kind>,
+        listed_kind: Option<Kind>,
         name: &CStr,
         buffer: &mut [u8],
     ) -> Result<Done, Problem> {
         let follow = dir.is_above() || self.options.follow;
-        let told = told.filter(|kind| !(follow && *kind == Kind::Link));
+        let listed_kind = listed_kind.filter(|kind| !(follow && *kind == Kind::Link));
         let stat = || Stat::at(&dir.source, name, follow).map_err(Problem::of("look at it"));
-        let (kind, stat) = match told {
+        let (kind, stat) = match listed_kind {
             // A file is looked at when it has been read.
             Some(kind @ Kind::File) if !self.needs_look(dir) => (kind, None),
             Some(kind @ Kind::Directory) => (kind, None),

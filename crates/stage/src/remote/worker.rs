@@ -211,13 +211,13 @@ impl Task {
 
     /// A thread.
     fn work(&self, jobs: &Mutex<mpsc::Receiver<Down>>, to: &Voice, cancel: &Cancel) {
-        let told = Told { root: self.root.clone(), events: Mutex::default() };
-        let mut stager = Stager::new(&self.options, &told, cancel, self.stage);
+        let recorder = Recorder { root: self.root.clone(), events: Mutex::default() };
+        let mut stager = Stager::new(&self.options, &recorder, cancel, self.stage);
         stager.hand_back(self.node);
         let mut hand = Hand {
             task: self,
             stager,
-            told: &told,
+            recorder: &recorder,
             dirs: HashMap::new(),
             buffer: vec![0; PIECE_BYTES],
         };
@@ -246,12 +246,12 @@ impl Task {
 }
 
 /// What is told meanwhile.
-struct Told {
+struct Recorder {
     root: Option<PathBuf>,
     events: Mutex<Vec<Event>>,
 }
 
-impl Watcher for Told {
+impl Watcher for Recorder {
     fn note(&self, note: Note<'_>) {
         let (path, what) = match note {
             Note::Failed(path, problem) | Note::LeftOut(path, problem) => (path, problem.into()),
@@ -271,7 +271,7 @@ impl Watcher for Told {
 struct Hand<'a> {
     task: &'a Task,
     stager: Stager<'a>,
-    told: &'a Told,
+    recorder: &'a Recorder,
     dirs: HashMap<PathBuf, Arc<Dir>>,
     buffer: Vec<u8>,
 }
@@ -296,19 +296,19 @@ impl Hand<'_> {
                     self.part(&dir, &name, &temporary, seen, of)
                 });
                 if let Err(problem) = copied {
-                    self.told.note(Note::Failed(&inner.unwrap_or_default(), problem));
+                    self.recorder.note(Note::Failed(&inner.unwrap_or_default(), problem));
                 }
                 Done { id, ..Done::default() }
             }
             Down::Sync { id } => {
                 if let Err(problem) = self.task.above().and_then(|above| sync(&above)) {
-                    self.told.note(Note::Failed(&self.task.tree.pair.destination, problem));
+                    self.recorder.note(Note::Failed(&self.task.tree.pair.destination, problem));
                 }
                 Done { id, ..Done::default() }
             }
         };
         done.counts = self.stager.notes.counters.take();
-        if let Ok(mut events) = self.told.events.lock() {
+        if let Ok(mut events) = self.recorder.events.lock() {
             done.events = std::mem::take(&mut events);
         }
         Some(done)

@@ -21,7 +21,7 @@ use mayfly_wire::{HEADER_BYTES, Header};
 use super::under_way::{Holder, UnderWay};
 use crate::{
     layout::{
-        LANE_ABANDONED, LANE_FREE, LANE_POSTED, LANE_REPLY, LANE_REQUEST, LANE_SLEEPER, Lane,
+        LANE_ABANDONED, LANE_ASYNCHRONOUS, LANE_FREE, LANE_REPLY, LANE_REQUEST, LANE_SLEEPER, Lane,
         LaneBuffers, NodeRegion,
     },
     region::SessionMapping,
@@ -67,13 +67,15 @@ impl Session {
     /// at all of its lanes, whose lines stay with this processor while nothing happens in them,
     /// takes less time than one more line takes that both sides write.
     pub(super) fn waiting(&self) -> u64 {
-        self.lanes_where(|_, state| matches!(state, LANE_REQUEST | LANE_POSTED | LANE_ABANDONED))
+        self.lanes_where(|_, state| {
+            matches!(state, LANE_REQUEST | LANE_ASYNCHRONOUS | LANE_ABANDONED)
+        })
     }
 
     /// The lanes with a request that nobody has taken, a bit each.
     pub(super) fn fresh(&self) -> u64 {
         self.lanes_where(|at, state| {
-            matches!(state, LANE_REQUEST | LANE_POSTED) && !self.under_way[at].is_busy()
+            matches!(state, LANE_REQUEST | LANE_ASYNCHRONOUS) && !self.under_way[at].is_busy()
         })
     }
 

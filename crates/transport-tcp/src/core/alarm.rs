@@ -8,14 +8,14 @@ pub(super) struct Alarm {
     /// When the core must be looked at, at the latest.
     next_wake_ns: u64,
     /// When everything was last looked at.
-    looked_ns: u64,
+    last_look_ns: u64,
     /// The network thread sleeps, and will look at the clock then.
     asleep_until_ns: Option<u64>,
 }
 
 impl Alarm {
     pub(super) fn new() -> Alarm {
-        Alarm { next_wake_ns: u64::MAX, looked_ns: 0, asleep_until_ns: None }
+        Alarm { next_wake_ns: u64::MAX, last_look_ns: 0, asleep_until_ns: None }
     }
 
     pub(super) fn next_wake_ns(&self) -> u64 {
@@ -36,12 +36,12 @@ impl Alarm {
 
     /// Whether there is anything to look at, and the last look was so long ago.
     pub(super) fn is_set_since(&self, now_ns: u64, pause_ns: u64) -> bool {
-        self.next_wake_ns != u64::MAX && now_ns.saturating_sub(self.looked_ns) >= pause_ns
+        self.next_wake_ns != u64::MAX && now_ns.saturating_sub(self.last_look_ns) >= pause_ns
     }
 
     /// A look at everything begins. It sets the alarm for whatever is still to come.
     pub(super) fn begin_look(&mut self, now_ns: u64) {
-        self.looked_ns = now_ns;
+        self.last_look_ns = now_ns;
         self.next_wake_ns = u64::MAX;
     }
 

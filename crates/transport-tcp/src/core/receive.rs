@@ -18,7 +18,7 @@ use crate::{
 /// below.
 const OWED_MAX: usize = 1 << 20;
 /// For so many frames there is memory without asking for it.
-const FRAMES_KEPT: usize = 256;
+const FRAMES_CAPACITY: usize = 256;
 
 impl Core {
     /// Epoll says that something can be done.
@@ -64,7 +64,7 @@ impl Core {
                 Progress::Drained => break,
             }
         }
-        if frames.capacity() <= FRAMES_KEPT {
+        if frames.capacity() <= FRAMES_CAPACITY {
             self.read.frames = frames;
         }
         if let Some(since_ns) = connection.frame_since_ns {

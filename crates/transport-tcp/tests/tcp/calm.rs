@@ -136,7 +136,7 @@ fn a_request_soon_after_another_does_not_wake_its_senders_network_thread() {
 
 /// Each used to be a system call of its sender's, and woke its receiver.
 #[test]
-fn replies_that_were_posted_travel_together_and_wake_their_receiver_once() {
+fn replies_that_were_queued_travel_together_and_wake_their_receiver_once() {
     const REQUESTS: usize = 16;
     const PAUSE: Duration = Duration::from_millis(50);
     let (clock, lines) = (Arc::<Asked>::default(), Lines::default());
@@ -159,7 +159,7 @@ fn replies_that_were_posted_travel_together_and_wake_their_receiver_once() {
     let since_ns = clock.clock.now_ns();
     for event in requests {
         if let Event::Request { ticket, .. } = event {
-            server.post_reply(ticket, Lane::Messages, b"answer".to_vec().into()).expect("short");
+            server.queue_reply(ticket, Lane::Messages, b"answer".to_vec().into()).expect("short");
         }
     }
     server.flush();

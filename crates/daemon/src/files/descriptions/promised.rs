@@ -1,4 +1,4 @@
-//! Descriptions that are set aside for what processes post, and made when that is executed.
+//! Descriptions that are set aside for what processes submit, and made when that is executed.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -9,7 +9,7 @@ use mayfly_types::{FileId, FileKind, OpenRef, SessionId};
 use crate::files::descriptions::{Open, OpenTable};
 
 impl OpenTable {
-    /// Sets a description aside for what a process posts.
+    /// Sets a description aside for what a process submits.
     pub(crate) fn promise(&mut self, session: SessionId) -> Option<OpenRef> {
         if !self.has_room() {
             return None;

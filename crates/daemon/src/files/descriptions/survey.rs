@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use mayfly_meta::record::BirthKey;
 use mayfly_transport_shm::{
+    file_leases::is_leased,
     layout::{FILE_STRIPED, FileEntry, OPEN_FREE, OPEN_PROMISED, OPEN_SHARED},
-    lent::is_lent,
 };
 use mayfly_types::{FileId, FileKind, OpenRef, SessionId, limits::NAME_BYTES_MAX};
 
@@ -23,8 +23,8 @@ impl OpenTable {
     /// Entries are taken from the lowest one up, so the first that was never used ends the search:
     /// the pages of an unused table stay untouched.
     ///
-    /// What was promised or lent, or is `awaited` because it will be made once more, is left as it
-    /// is.
+    /// What was promised or leased, or is `awaited` because it will be made once more, is left as
+    /// it is.
     pub(crate) fn survey(&mut self, awaited: &[OpenRef]) -> Vec<Found> {
         let mut found = Vec::new();
         let share = self.share;
@@ -37,7 +37,7 @@ impl OpenTable {
             self.opens.push(None);
             let open = OpenRef { index, generation: entry.generation.load(Relaxed) };
             let state = entry.state.load(Relaxed);
-            if state == OPEN_PROMISED || is_lent(state) || awaited.contains(&open) {
+            if state == OPEN_PROMISED || is_leased(state) || awaited.contains(&open) {
                 self.reserved.push(index);
                 continue;
             }

@@ -62,8 +62,8 @@ pub(crate) struct Change {
 impl Change {
     /// Made, with this result. The object is opened if it is not, since it is looked at next.
     pub(crate) fn done(self, objects: &dyn ObjectStore, result: Result<u64, Errno>) -> Done {
-        let looked = objects.attr(self.object).map(drop);
-        Done::Changed(self, result, looked)
+        let attr_read = objects.attr(self.object).map(drop);
+        Done::Changed(self, result, attr_read)
     }
 }
 

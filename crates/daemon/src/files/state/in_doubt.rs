@@ -19,7 +19,7 @@ pub(crate) enum Kind {
 
 /// A write of an earlier daemon, perhaps made, whose request has not come again.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Doubt {
+pub(crate) struct InDoubtWrite {
     pub(crate) place: usize,
     pub(crate) caller: Caller,
     pub(crate) file: FileId,
@@ -28,7 +28,7 @@ pub(crate) struct Doubt {
     pub(crate) again: bool,
 }
 
-impl Doubt {
+impl InDoubtWrite {
     /// It is about what this request, if it comes again, writes here.
     pub(crate) fn is_of(&self, caller: Caller) -> bool {
         self.kind != Kind::Piece && self.caller == caller
@@ -37,22 +37,22 @@ impl Doubt {
 
 /// The shard's row of writes that were begun.
 #[derive(Debug, Default)]
-pub(crate) struct Begun {
+pub(crate) struct StartedWrites {
     /// Places of the row that are free.
     pub(crate) free: Vec<usize>,
     /// Places that become free with the commit of the batch.
     pub(crate) closing: Vec<usize>,
-    pub(crate) doubts: Vec<Doubt>,
+    pub(crate) writes: Vec<InDoubtWrite>,
     /// Since when there are doubts, seconds.
     pub(crate) since: i64,
     /// Whose request runs; kept while there are doubts.
     pub(crate) runs: Option<Caller>,
 }
 
-impl Begun {
+impl StartedWrites {
     /// The request of this caller is executed from now on, or something that is none.
     pub(crate) fn runs(&mut self, caller: Option<Caller>) {
-        if !self.doubts.is_empty() {
+        if !self.writes.is_empty() {
             self.runs = caller;
         }
     }

@@ -1,6 +1,6 @@
 //! What [`crate::leases::covered_directories`] keeps and works with.
 
-use mayfly_transport_shm::posts::names::Print;
+use mayfly_transport_shm::submission_ring::name_table::Print;
 use mayfly_types::FileId;
 
 /// So many names are read after a commit, of directories that are going to be covered: it takes as

@@ -83,8 +83,12 @@ mod tests {
         let present = clock.present(17 * SECOND, at(110, 0));
         assert_eq!(present.time(17 * SECOND), at(110, 0));
         assert_eq!(present.time(16 * SECOND + SECOND / 4), at(109, 250_000_000));
-        assert_eq!(present.time(0), at(100, 0), "nothing was posted before the node began");
-        assert_eq!(present.time(18 * SECOND), at(110, 0), "nor is anything posted later than now");
+        assert_eq!(present.time(0), at(100, 0), "nothing was submitted before the node began");
+        assert_eq!(
+            present.time(18 * SECOND),
+            at(110, 0),
+            "nor is anything submitted later than now"
+        );
     }
 
     #[test]
@@ -97,7 +101,7 @@ mod tests {
         assert_eq!(present.time(17 * SECOND - 20), at(16, 999_999_995));
     }
 
-    /// The counter ran for a year, and what was posted is a second old at most.
+    /// The counter ran for a year, and what was submitted is a second old at most.
     #[test]
     fn a_counter_that_ran_for_long_tells_nanoseconds() {
         let clock = Cycles { began: 0, began_ns: 0 };

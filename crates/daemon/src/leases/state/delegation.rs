@@ -1,7 +1,7 @@
 //! What [`crate::leases::delegation`] keeps and works with.
 
 use mayfly_transport_shm::layout::NodeHead;
-use mayfly_transport_shm::posts::{RINGS, names::Spare};
+use mayfly_transport_shm::submission_ring::{RINGS, name_table::Spare};
 use mayfly_types::{FileId, SessionId, Timestamp};
 
 use crate::{
@@ -26,7 +26,7 @@ pub(crate) struct Streak {
     /// The session had made the directory itself, the last one that it made by asking.
     pub(crate) new: bool,
     /// The last one that it has made by asking.
-    pub(crate) made: FileId,
+    pub(crate) last_made: FileId,
 }
 
 /// Who may make names without asking, by ring.
@@ -41,21 +41,22 @@ pub(crate) struct Delegations {
     pub(crate) spare: Spare,
     /// How names stand that were asked for since the last commit.
     pub(crate) settled: Vec<Settled>,
-    /// How names stand about which something was executed that was posted, since the last commit.
+    /// How names stand about which something was executed that was submitted, since the last
+    /// commit.
     pub(crate) released: Vec<Released>,
     /// The rings by which something is delegated from the next commit on, a bit each. A daemon that
     /// dies before has its successor find them as they were, with what was executed in them since.
     pub(crate) fresh: u64,
     /// Rings that are nobody's from the next commit on, a bit each.
     pub(crate) ended: u64,
-    /// The posted operation that is being executed.
+    /// The asynchronous operation that is being executed.
     pub(crate) executing: Option<Executing>,
     /// Rings of which something was executed since the last commit, a bit each.
     pub(crate) touched: u64,
-    /// Where the last of it was posted, and how much was, since somebody asked.
-    pub(crate) posted_on: Option<(u32, u32)>,
+    /// Where the last of it was submitted, and how much was, since somebody asked.
+    pub(crate) submitted_on: Option<(u32, u32)>,
     pub(crate) clock: Cycles,
-    /// What a file that was posted has: kept for its memory.
+    /// What a file that was submitted has: kept for its memory.
     pub(crate) content: Vec<u8>,
     /// A table may have names of directories inside.
     pub(crate) covers: bool,
@@ -67,7 +68,7 @@ pub(crate) struct Delegations {
     pub(crate) emptied: Vec<FileId>,
 }
 
-/// A directory in which something is being executed that was posted. Its record is written once
+/// A directory in which something is being executed that was submitted. Its record is written once
 /// for all names that come and go in a row.
 #[derive(Debug)]
 pub(crate) struct Executing {
@@ -86,8 +87,8 @@ pub(crate) struct Executing {
 }
 
 impl Delegations {
-    /// What was posted in a directory, at the end of a path from one that is delegated, is going to
-    /// be executed, which has nothing else executed that was posted.
+    /// What was submitted in a directory, at the end of a path from one that is delegated, is going
+    /// to be executed, which has nothing else executed that was submitted.
     pub(crate) fn begin_executing(&mut self, root: FileId, path: &[u8], directory: FileId) {
         debug_assert!(self.executing.is_none());
         let (table, path) = (self.by_directory.get(&root).copied(), path.to_vec());
@@ -127,7 +128,7 @@ impl Delegations {
             ended: 0,
             executing: None,
             touched: 0,
-            posted_on: None,
+            submitted_on: None,
             clock: Cycles::of(head),
             content: Vec::new(),
             covers: false,

@@ -2,30 +2,30 @@
 
 use std::collections::BTreeMap;
 
-use mayfly_transport_shm::lent::{LENT_MAX, Lent};
+use mayfly_transport_shm::file_leases::{FILE_LEASES_MAX, SessionLeases};
 use mayfly_types::SessionId;
 
-/// What is lent to a session, by place.
+/// What is leased to a session, by place.
 #[derive(Debug, Default)]
 pub(crate) struct Holder {
     /// Files that it has opened for reading by asking, as far as that counts.
     pub(crate) opened: u32,
-    pub(crate) places: [Option<u32>; LENT_MAX],
+    pub(crate) places: [Option<u32>; FILE_LEASES_MAX],
 }
 
-/// Who is lent descriptions, or has begun to open files for reading.
+/// Who is leased descriptions, or has begun to open files for reading.
 #[derive(Debug, Default)]
 pub(crate) struct FileLeases {
     pub(crate) all: BTreeMap<SessionId, Holder>,
-    /// Where those show what they read to whom something was lent.
-    pub(crate) shown: Vec<(SessionId, &'static Lent)>,
+    /// Where those show what they read to whom something was leased.
+    pub(crate) shown: Vec<(SessionId, &'static SessionLeases)>,
 }
 
 impl FileLeases {
     pub(crate) fn all(&self) -> impl Iterator<Item = (SessionId, usize, u32)> {
-        self.all.iter().flat_map(|(session, borrower)| {
-            let lent = borrower.places.iter().enumerate();
-            lent.filter_map(|(place, index)| Some((*session, place, (*index)?)))
+        self.all.iter().flat_map(|(session, holder)| {
+            let leases = holder.places.iter().enumerate();
+            leases.filter_map(|(place, index)| Some((*session, place, (*index)?)))
         })
     }
 
@@ -33,9 +33,9 @@ impl FileLeases {
         *self.all.get(&session)?.places.get(place)?
     }
 
-    pub(crate) fn show(&mut self, session: SessionId, lent: &'static Lent) {
+    pub(crate) fn show(&mut self, session: SessionId, leases: &'static SessionLeases) {
         if !self.shown.iter().any(|(other, _)| *other == session) {
-            self.shown.push((session, lent));
+            self.shown.push((session, leases));
         }
     }
 

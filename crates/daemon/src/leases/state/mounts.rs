@@ -27,7 +27,7 @@ pub(crate) struct Mount {
     /// What `changes` are of.
     pub(crate) queued: Vec<Key>,
     /// What it was told and has not dealt with.
-    pub(crate) told: Vec<Key>,
+    pub(crate) unanswered: Vec<Key>,
     /// Since when something is queued or told.
     pub(crate) since: Option<Timestamp>,
     /// There was more than it was told.
@@ -39,7 +39,7 @@ pub(crate) struct Mount {
 impl Mount {
     /// Takes what is to be told.
     pub(crate) fn take(&mut self) -> (bool, Vec<Notice>) {
-        self.told.append(&mut self.queued);
+        self.unanswered.append(&mut self.queued);
         (std::mem::take(&mut self.missed), std::mem::take(&mut self.changes))
     }
 
@@ -107,7 +107,7 @@ impl Mounts {
     /// Nobody waits for a mount any more; what it was not told it has missed.
     pub(crate) fn give_up(&mut self, session: SessionId) {
         let Some(mount) = self.all.get_mut(&session) else { return };
-        let keys: Vec<Key> = mount.queued.drain(..).chain(mount.told.drain(..)).collect();
+        let keys: Vec<Key> = mount.queued.drain(..).chain(mount.unanswered.drain(..)).collect();
         mount.changes.clear();
         (mount.since, mount.missed, mount.silent) = (None, true, true);
         self.dealt_with(&keys);

@@ -1,7 +1,7 @@
 //! What [`crate::leases::name_table`] keeps and works with.
 
 use mayfly_meta::record::Dentry;
-use mayfly_transport_shm::posts::names::{Print, Standing, Tally};
+use mayfly_transport_shm::submission_ring::name_table::{NameState, Print, Tally};
 use mayfly_types::{FileId, FileKind};
 
 /// The table of the names of a directory that is delegated, or is going to be.
@@ -30,7 +30,7 @@ pub(crate) struct Settled {
     pub(crate) table: usize,
     pub(crate) root: FileId,
     pub(crate) print: Print,
-    pub(crate) standing: Option<Standing>,
+    pub(crate) name_state: Option<NameState>,
 }
 
 /// A directory that is covered, and to be asked for until the batch is committed.
@@ -49,12 +49,12 @@ pub(crate) struct Released {
 }
 
 /// How a name stands that is there.
-pub(crate) fn standing_of(kind: FileKind) -> Standing {
-    if kind == FileKind::Directory { Standing::Asked } else { Standing::Plain }
+pub(crate) fn state_of(kind: FileKind) -> NameState {
+    if kind == FileKind::Directory { NameState::AskDaemon } else { NameState::Plain }
 }
 
 /// How the name of such a record stands, and which directory it is, if it is one.
-pub(crate) fn found_in(record: &[u8]) -> (Standing, Option<FileId>) {
-    let Ok((id, kind)) = Dentry::peek(record) else { return (Standing::Asked, None) };
-    (standing_of(kind), (kind == FileKind::Directory).then_some(id))
+pub(crate) fn found_in(record: &[u8]) -> (NameState, Option<FileId>) {
+    let Ok((id, kind)) = Dentry::peek(record) else { return (NameState::AskDaemon, None) };
+    (state_of(kind), (kind == FileKind::Directory).then_some(id))
 }

@@ -1,6 +1,6 @@
 //! What [`crate::leases::submissions`] keeps and works with.
 
-use mayfly_transport_shm::posts::RECORDS;
+use mayfly_transport_shm::submission_ring::RECORDS;
 use mayfly_types::{FileId, OpenRef, SessionId};
 
 /// A ring that belongs to a session, as the daemon knows it.

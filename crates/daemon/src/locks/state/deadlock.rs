@@ -32,7 +32,7 @@ pub(crate) struct DeadlockSearch {
     pub(crate) began: Timestamp,
     /// Waits, and the shards where they are.
     pub(crate) delays: Vec<(ShardId, Delay)>,
-    pub(crate) looked_at: HashSet<(ShardId, Process)>,
+    pub(crate) visited: HashSet<(ShardId, Process)>,
     pub(crate) missing: usize,
     pub(crate) stage: Stage,
     /// Somebody could not be asked.

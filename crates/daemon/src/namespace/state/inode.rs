@@ -16,7 +16,7 @@ pub(crate) struct Located {
 
 /// A file that a walk found fused into a dentry.
 #[derive(Debug)]
-pub(crate) struct Looked {
+pub(crate) struct FoundFile {
     pub(crate) directory: FileId,
     pub(crate) cookie: u64,
     pub(crate) id: FileId,
@@ -24,7 +24,7 @@ pub(crate) struct Looked {
     pub(crate) inode: Option<Box<Inode>>,
 }
 
-impl Looked {
+impl FoundFile {
     pub(crate) fn is(&self, id: FileId, directory: FileId, cookie: u64) -> bool {
         self.id == id && self.directory == directory && self.cookie == cookie
     }

@@ -17,19 +17,19 @@ use crate::{
 
 /// Which answers are kept, because the request must not be executed again when it comes again.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kept {
+enum Retention {
     No,
     /// To a write at an offset.
     InMemory,
     WithChange,
 }
 
-fn kept(op: Op, body: &Body) -> Kept {
+fn retention(op: Op, body: &Body) -> Retention {
     match op {
         Op::Write => match request_in(op, body) {
-            Ok(Request::Write(write)) if write.append => Kept::WithChange,
-            Ok(_) => Kept::InMemory,
-            Err(_) => Kept::No,
+            Ok(Request::Write(write)) if write.append => Retention::WithChange,
+            Ok(_) => Retention::InMemory,
+            Err(_) => Retention::No,
         },
         Op::Open
         | Op::MakeDirectory
@@ -41,8 +41,8 @@ fn kept(op: Op, body: &Body) -> Kept {
         | Op::SetXattr
         | Op::RemoveXattr
         | Op::Allocate
-        | Op::MakeSpecial => Kept::WithChange,
-        _ => Kept::No,
+        | Op::MakeSpecial => Retention::WithChange,
+        _ => Retention::No,
     }
 }
 
@@ -66,14 +66,14 @@ impl Shard {
         if origin(caller.session).is_none() {
             return false;
         }
-        let found = match kept(*op, body) {
-            Kept::No => return false,
-            Kept::InMemory => self.find_written(*caller),
-            Kept::WithChange => self.find_change(*caller),
+        let found = match retention(*op, body) {
+            Retention::No => return false,
+            Retention::InMemory => self.find_written(*caller),
+            Retention::WithChange => self.find_change(*caller),
         };
         match found {
             Ok(Earlier::Answer(done)) => {
-                if !self.go_to_made(forward, &done) {
+                if !self.go_to_created(forward, &done) {
                     self.tasks.answer(done);
                 }
                 true
@@ -103,7 +103,7 @@ impl Shard {
             }
             Some(_) => {}
             // The lane's first one since the start: perhaps a predecessor did it.
-            None => match self.kept_answer(caller)? {
+            None => match self.earlier_answer(caller)? {
                 Earlier::Nothing => {}
                 found => return Ok(found),
             },
@@ -123,7 +123,7 @@ impl Shard {
         }
         // The lane goes on, and its last answer is another one.
         self.forget_written(session, lane);
-        let found = self.kept_answer(caller)?;
+        let found = self.earlier_answer(caller)?;
         if let Earlier::Nothing = found {
             self.remote.noted.insert(caller);
         }
@@ -136,22 +136,22 @@ impl Shard {
             && let Some(written) = self.remote.written.remove(&(session, lane))
             && let Some(place) = written.place
         {
-            self.free_begun(place);
+            self.free_started(place);
         }
     }
 
     /// Whether the answer to this very request may be given again.
-    pub(in crate::remote) fn is_answer_kept(&mut self, caller: Caller) -> bool {
+    pub(in crate::remote) fn has_answer(&mut self, caller: Caller) -> bool {
         // A store that fails says so at the next commit; until then nothing is given up.
-        self.kept_answer(caller).map_or(true, |kept| matches!(kept, Earlier::Answer(_)))
+        self.earlier_answer(caller).map_or(true, |kept| matches!(kept, Earlier::Answer(_)))
     }
 
     /// Whether another one than that to this request is kept of its lane, and a later one.
     pub(crate) fn has_later_answer(&mut self, caller: Caller) -> bool {
-        matches!(self.kept_answer(caller), Ok(Earlier::Later))
+        matches!(self.earlier_answer(caller), Ok(Earlier::Later))
     }
 
-    fn kept_answer(&mut self, caller: Caller) -> Result<Earlier, StoreError> {
+    fn earlier_answer(&mut self, caller: Caller) -> Result<Earlier, StoreError> {
         let Some(record) = self.store.get(&key::answer(caller.session.0, caller.lane))? else {
             return Ok(Earlier::Nothing);
         };

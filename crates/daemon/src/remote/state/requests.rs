@@ -133,7 +133,7 @@ pub(crate) fn process_of(session: SessionId, pid: u32) -> u64 {
 }
 
 /// Whether it is another node's.
-pub(crate) fn is_distant(process: u64) -> bool {
+pub(crate) fn is_remote(process: u64) -> bool {
     node_of_process(process).is_some()
 }
 

@@ -15,14 +15,14 @@ use crate::{
             Away, Loss, Net, Sent,
             words::{self, Call, Reply},
         },
-        sessions::outside::Outside,
+        sessions::host_environment::HostEnvironment,
         slow::Waited,
         threads::{peers::ToShard, rounds::Serving},
     },
     shards::numbering::session_elsewhere,
 };
 
-impl<S: Service, O: Outside> Serving<S, O> {
+impl<S: Service, O: HostEnvironment> Serving<S, O> {
     /// Acts on all that has come from other nodes.
     pub(in crate::serve) fn attend_nodes(&mut self) {
         let Some(net) = self.shard.peers.net().cloned() else { return };
@@ -128,7 +128,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
                 }
                 net.say(ticket, &Reply::Heard);
             }
-            Some((Call::Gone { session, pid, successor }, _)) => {
+            Some((Call::SessionEnded { session, pid, successor }, _)) => {
                 if let Some(successor) = successor {
                     self.meet(node, successor, pid);
                 }
@@ -155,8 +155,8 @@ impl<S: Service, O: Outside> Serving<S, O> {
         if !theirs || !self.is_mine(to) {
             return net.say(ticket, &Reply::Answer(Answer::Failed(Errno::EPROTO)));
         }
-        if let Question::Standing(lent) = &mut question {
-            net.leave_out_opens_under_way(lent);
+        if let Question::Proxies(proxied) = &mut question {
+            net.leave_out_opens_under_way(proxied);
         }
         let id = net.asked(ticket);
         self.hand(ShardId(from), ShardId(to), Message::Ask(id, question));
@@ -258,9 +258,9 @@ impl<S: Service, O: Outside> Serving<S, O> {
             (Sent::Ask { from, to, id, .. }, Reply::Answer(answer)) => {
                 self.hand(to, from, Message::Answer(id, answer));
             }
-            (Sent::Gone { session, .. }, Reply::Heard) => self.session_heard(session),
+            (Sent::SessionEnded { session, .. }, Reply::Heard) => self.session_heard(session),
             (Sent::GivenUp { node, .. }, Reply::Heard) => net.given_up_heard(node),
-            (Sent::Said, _) => {}
+            (Sent::Notice, _) => {}
             (sent, _) => self.lost(net, sent, true),
         }
     }

@@ -1,6 +1,6 @@
 //! The way from this daemon's shards to those of other nodes and back.
 //!
-//! Any shard's thread sends. What comes in is taken by the serving thread alone (`distant.rs`),
+//! Any shard's thread sends. What comes in is taken by the serving thread alone (`incoming.rs`),
 //! which hands it to the shard that it is for. A client's request that is passed on is one request
 //! of the transport; its reply has the answer, or says which shard to ask instead. So whoever
 //! serves a client's request never sends another one for it, and no queue of clients' requests
@@ -9,7 +9,7 @@
 //! What the transport loses is sent again until its time is over: requests that changed something
 //! are known again by their number (`remote/requests.rs`), questions may be asked twice.
 
-mod standing;
+mod given_up;
 mod traffic;
 mod waits;
 pub(crate) mod words;
@@ -41,8 +41,8 @@ use crate::{
     serve::{
         Caller, Completion, Nodes, Waker,
         network::{
-            carrier::{Carrier, Tcp},
             door::Door,
+            peer_network::{PeerNetwork, Tcp},
         },
     },
     shards::numbering::origin,
@@ -60,7 +60,7 @@ pub(in crate::serve) struct Away {
     pub(in crate::serve) body: Body,
     pub(in crate::serve) place: Resolved,
     pub(in crate::serve) to: ShardId,
-    /// By the carrier's clock.
+    /// By the network's clock.
     pub(in crate::serve) until_ns: u64,
     /// It may take as long as others hold a lock.
     pub(in crate::serve) waits: bool,
@@ -77,11 +77,11 @@ pub(in crate::serve) enum Sent {
         to: ShardId,
         id: u64,
         question: Question,
-        /// By the carrier's clock.
+        /// By the network's clock.
         until_ns: u64,
     },
     /// A session's end, to be told until it is heard.
-    Gone {
+    SessionEnded {
         node: u32,
         session: SessionId,
         pid: u32,
@@ -93,7 +93,7 @@ pub(in crate::serve) enum Sent {
         caller: Caller,
     },
     /// Whether it is heard makes no difference.
-    Said,
+    Notice,
 }
 
 /// Another node.
@@ -129,7 +129,7 @@ struct State {
 /// The connections to the other nodes.
 #[derive(Debug)]
 pub(in crate::serve) struct Net {
-    carrier: Box<dyn Carrier>,
+    network: Box<dyn PeerNetwork>,
     numbering: Numbering,
     /// For how long a request is sent.
     deadline: Duration,
@@ -160,7 +160,7 @@ fn class_of(question: &Question) -> Class {
         | Question::Drop { .. }
         | Question::IsOver(_)
         | Question::Returned
-        | Question::Standing(_)
+        | Question::Proxies(_)
         | Question::Part { .. }
         | Question::CleanPart { .. }
         | Question::SettlePart { .. }
@@ -169,7 +169,7 @@ fn class_of(question: &Question) -> Class {
         | Question::HoldEnd { .. }
         | Question::LetEnd { .. }
         | Question::Waits { .. }
-        | Question::Stand { .. }
+        | Question::StillWaiting { .. }
         | Question::Suspect { .. }
         | Question::Space => Class::Leaf,
         _ => Class::Shard,
@@ -187,7 +187,7 @@ fn must_arrive(question: &Question) -> bool {
             | Question::LetEnd { .. }
             | Question::IsOver(_)
             | Question::Await(_)
-            | Question::Standing(_)
+            | Question::Proxies(_)
     )
 }
 
@@ -232,21 +232,21 @@ impl Net {
         for (node, address) in (0..).zip(&nodes.addresses) {
             endpoint.set_address(NodeId(node), Some(*address));
         }
-        let carrier = Box::new(Tcp { endpoint, clock });
+        let network = Box::new(Tcp { endpoint, clock });
         let deadline = Duration::from_millis(nodes.deadline_ms);
-        Ok(Arc::new(Net::over(carrier, deadline, numbering, node, waker)))
+        Ok(Arc::new(Net::over(network, deadline, numbering, node, waker)))
     }
 
     /// With connections that somebody else has made.
     pub(in crate::serve) fn over(
-        carrier: Box<dyn Carrier>,
+        network: Box<dyn PeerNetwork>,
         deadline: Duration,
         numbering: Numbering,
         node: &'static NodeRegion,
         waker: Waker,
     ) -> Net {
         let (restarted, state) = (traffic::starts(node) > 1, Mutex::default());
-        Net { carrier, numbering, deadline, traffic: &node.traffic, restarted, waker, state }
+        Net { network, numbering, deadline, traffic: &node.traffic, restarted, waker, state }
     }
 
     /// Whether an answer of another node is waited for.
@@ -257,7 +257,7 @@ impl Net {
     /// When something ends for which somebody waits so long.
     fn after(&self, patience: Duration) -> u64 {
         let patience_ns = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
-        self.carrier.now_ns().saturating_add(patience_ns)
+        self.network.now_ns().saturating_add(patience_ns)
     }
 
     /// When the time of a request that begins now is over.
@@ -276,7 +276,7 @@ impl Net {
 
     /// What has come, oldest first.
     pub(in crate::serve) fn take(&self, events: &mut Vec<Event>) {
-        self.carrier.take(events);
+        self.network.take(events);
         for event in events.iter() {
             self.count_event(event);
         }
@@ -289,12 +289,12 @@ impl Net {
             Message::Forward(forward) => self.pass_on(&mut state, to, *forward),
             Message::Ask(id, question) => {
                 let until_ns = self.after(self.patience_with(&question));
-                self.post(&mut state, Sent::Ask { from, to, id, question, until_ns });
+                self.dispatch(&mut state, Sent::Ask { from, to, id, question, until_ns });
             }
             Message::Answer(id, answer) => {
                 if let Some(ticket) = state.asked.remove(&id) {
                     drop(state);
-                    self.post_reply(ticket, &Reply::Answer(answer), &Body::default());
+                    self.respond(ticket, &Reply::Answer(answer), &Body::default());
                 }
             }
             // They stay on a node.
@@ -305,9 +305,9 @@ impl Net {
         }
     }
 
-    /// Sends what was posted.
+    /// Sends what was queued.
     pub(in crate::serve) fn flush(&self) {
-        self.carrier.flush();
+        self.network.flush();
     }
 
     fn pass_on(&self, state: &mut State, to: ShardId, forward: Forward) {
@@ -316,7 +316,7 @@ impl Net {
             // Its node asks the other one itself.
             state.given_up.remove(&caller);
             if let Some(ticket) = state.running.remove(&caller) {
-                self.post_reply(ticket, &Reply::Elsewhere { shard: to.0, place }, &Body::default());
+                self.respond(ticket, &Reply::Elsewhere { shard: to.0, place }, &Body::default());
             }
             return;
         }
@@ -328,24 +328,24 @@ impl Net {
         }
         let until_ns = self.after(if waits { PATIENCE_MAX } else { self.deadline });
         let away = Away { caller, pid, op, body, place, to, until_ns, waits, given_up: false };
-        self.post(state, Sent::Forward(Box::new(away)));
+        self.dispatch(state, Sent::Forward(Box::new(away)));
     }
 
     /// Sends something, once more if need be.
-    fn post(&self, state: &mut State, sent: Sent) {
+    fn dispatch(&self, state: &mut State, sent: Sent) {
         let (node, class, until_ns) = match &sent {
             Sent::Forward(away) => (self.numbering.node_of(away.to), Class::Client, away.until_ns),
             Sent::Ask { to, question, until_ns, .. } => {
                 (self.numbering.node_of(*to), class_of(question), *until_ns)
             }
-            Sent::Gone { node, .. } | Sent::GivenUp { node, .. } => {
+            Sent::SessionEnded { node, .. } | Sent::GivenUp { node, .. } => {
                 (*node, Class::Client, self.after(PATIENCE_MAX))
             }
-            Sent::Said => return,
+            Sent::Notice => return,
         };
         if let Sent::Forward(away) = &sent {
             // Whoever executes it has to hear of the session's end, after it.
-            let Some((_, told)) = state.sessions.get_mut(&away.caller.session) else {
+            let Some((_, notified)) = state.sessions.get_mut(&away.caller.session) else {
                 // It may have been executed when it was sent before.
                 return self.give_up_in(state, away);
             };
@@ -354,16 +354,16 @@ impl Net {
                 state.failed.push(sent);
                 return self.waker.wake();
             }
-            told.insert(node);
+            notified.insert(node);
         }
         let introduced = state.peers.entry(node).or_default().introduced;
         if class == Class::Client && !introduced {
             self.introduce(state, node);
         }
         let body = encoded(&sent);
-        let patience_ms = (until_ns.saturating_sub(self.carrier.now_ns()) / 1_000_000).max(1);
+        let patience_ms = (until_ns.saturating_sub(self.network.now_ns()) / 1_000_000).max(1);
         let bytes = body.len();
-        match self.carrier.post(request(node, class, patience_ms, body)) {
+        match self.network.queue(request(node, class, patience_ms, body)) {
             Ok(id) => {
                 self.count_request(node, bytes);
                 state.sent.insert(id, sent);
@@ -386,9 +386,9 @@ impl Net {
         let body = words::encode(&Call::Introduce { sessions }, &Body::default());
         let patience_ms = PATIENCE_MAX.as_millis() as u64;
         let bytes = body.len();
-        if let Ok(id) = self.carrier.post(request(node, Class::Client, patience_ms, body)) {
+        if let Ok(id) = self.network.queue(request(node, Class::Client, patience_ms, body)) {
             self.count_request(node, bytes);
-            state.sent.insert(id, Sent::Said);
+            state.sent.insert(id, Sent::Notice);
         }
     }
 
@@ -419,7 +419,7 @@ impl Net {
         let mut state = lock(&self.state);
         let waiting = std::mem::take(&mut state.peers.entry(node).or_default().waiting);
         for sent in waiting {
-            self.post(&mut state, sent);
+            self.dispatch(&mut state, sent);
         }
         drop(state);
         self.flush();
@@ -432,7 +432,7 @@ impl Net {
 
     /// Sends again.
     pub(in crate::serve) fn again(&self, sent: Sent) {
-        self.post(&mut lock(&self.state), sent);
+        self.dispatch(&mut lock(&self.state), sent);
         self.flush();
     }
 
@@ -455,21 +455,21 @@ impl Net {
                 let answer = if forgotten { Answer::Done } else { Answer::Failed(Errno::EIO) };
                 Loss::Shard { shard: from, from: to, id, answer }
             }
-            Sent::Said => Loss::Nothing,
+            Sent::Notice => Loss::Nothing,
             sent => Loss::Again(sent),
         }
     }
 
     pub(in crate::serve) fn say(&self, ticket: Ticket, reply: &Reply) {
-        self.post_reply(ticket, reply, &Body::default());
+        self.respond(ticket, reply, &Body::default());
         self.flush();
     }
 
-    fn post_reply(&self, ticket: Ticket, reply: &Reply, body: &Body) {
+    fn respond(&self, ticket: Ticket, reply: &Reply, body: &Body) {
         let bytes = words::encode(reply, body);
         let lane = lane_for(&bytes);
         self.count_sent(ticket.node.0, bytes.len());
-        if let Err(error) = self.carrier.reply(ticket, lane, bytes) {
+        if let Err(error) = self.network.reply(ticket, lane, bytes) {
             log::error("net", format_args!("a reply to node {}: {error}", ticket.node.0));
         }
     }
@@ -487,7 +487,7 @@ impl Net {
         let given_up = state.given_up.remove(&done.caller);
         drop(state);
         if let Some(ticket) = ticket {
-            self.post_reply(ticket, &Reply::Done { status: done.status }, &done.body);
+            self.respond(ticket, &Reply::Done { status: done.status }, &done.body);
         }
         !given_up
     }
@@ -505,22 +505,22 @@ impl Net {
     pub(in crate::serve) fn session_opened(&self, session: SessionId, pid: u32, before: bool) {
         let all = 0..self.numbering.nodes;
         let others = all.filter(|node| *node != self.numbering.node);
-        let told = if before && self.restarted { others.collect() } else { HashSet::default() };
-        lock(&self.state).sessions.insert(session, (pid, told));
+        let notified = if before && self.restarted { others.collect() } else { HashSet::default() };
+        lock(&self.state).sessions.insert(session, (pid, notified));
     }
 
     /// A session is over: how many nodes have to hear of it.
     pub(in crate::serve) fn session_closed(&self, session: SessionId) -> u32 {
         let mut state = lock(&self.state);
-        let Some((pid, told)) = state.sessions.remove(&session) else { return 0 };
+        let Some((pid, notified)) = state.sessions.remove(&session) else { return 0 };
         let successor = state.sessions.iter_mut().find(|(_, (other, _))| *other == pid);
         let successor = successor.map(|(successor, (_, knows))| {
-            knows.extend(&told);
+            knows.extend(&notified);
             *successor
         });
-        let count = told.len() as u32;
-        for node in told {
-            self.post(&mut state, Sent::Gone { node, session, pid, successor });
+        let count = notified.len() as u32;
+        for node in notified {
+            self.dispatch(&mut state, Sent::SessionEnded { node, session, pid, successor });
         }
         drop(state);
         self.flush();
@@ -548,8 +548,8 @@ impl Net {
     fn say_once(&self, state: &mut State, node: u32, call: &Call) {
         let body = words::encode(call, &Body::default());
         let patience_ms = self.deadline.as_millis() as u64;
-        if let Ok(id) = self.carrier.post(request(node, Class::Client, patience_ms, body)) {
-            state.sent.insert(id, Sent::Said);
+        if let Ok(id) = self.network.queue(request(node, Class::Client, patience_ms, body)) {
+            state.sent.insert(id, Sent::Notice);
         }
     }
 }
@@ -571,15 +571,15 @@ fn encoded(sent: &Sent) -> Body {
             let question = question.clone();
             words::encode(&Call::Ask { from: from.0, to: to.0, question }, &Body::default())
         }
-        Sent::Gone { session, pid, successor, .. } => {
+        Sent::SessionEnded { session, pid, successor, .. } => {
             let (session, pid, successor) = (*session, *pid, *successor);
-            words::encode(&Call::Gone { session, pid, successor }, &Body::default())
+            words::encode(&Call::SessionEnded { session, pid, successor }, &Body::default())
         }
         Sent::GivenUp { caller, .. } => {
             let Caller { session, lane, request_id } = *caller;
             words::encode(&Call::GivenUp { session, lane, request_id }, &Body::default())
         }
-        Sent::Said => Body::default(),
+        Sent::Notice => Body::default(),
     }
 }
 

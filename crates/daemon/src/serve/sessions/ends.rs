@@ -13,7 +13,7 @@ struct Closing {
     /// Other shards and nodes that have not done their part.
     missing: u32,
     /// The supervisor has said so, and the serving thread's shard has done its part.
-    told: bool,
+    by_supervisor: bool,
 }
 
 /// The sessions that are ending.
@@ -36,22 +36,22 @@ impl Ends {
     /// The session ends, of which so many other nodes must hear; true when that is new, so that the
     /// shards must be told.
     pub(in crate::serve) fn begin(&mut self, session: SessionId, nodes: u32) -> bool {
-        let closing = Closing { missing: self.other_shards + nodes, told: false };
+        let closing = Closing { missing: self.other_shards + nodes, by_supervisor: false };
         let fresh = !self.contains(session);
         self.closing.entry(session).or_insert(closing);
         fresh
     }
 
     /// The supervisor has said so, and this shard has done its part; true when all have.
-    pub(in crate::serve) fn told(&mut self, session: SessionId) -> bool {
+    pub(in crate::serve) fn end_by_supervisor(&mut self, session: SessionId) -> bool {
         if let Some(closing) = self.closing.get_mut(&session) {
-            closing.told = true;
+            closing.by_supervisor = true;
         }
         self.remove_complete(session)
     }
 
     /// Another shard has done its part; true when all have, and the supervisor has spoken.
-    pub(in crate::serve) fn gone(&mut self, session: SessionId) -> bool {
+    pub(in crate::serve) fn end_by_shard(&mut self, session: SessionId) -> bool {
         if let Some(closing) = self.closing.get_mut(&session) {
             closing.missing = closing.missing.saturating_sub(1);
         }
@@ -59,7 +59,8 @@ impl Ends {
     }
 
     fn remove_complete(&mut self, session: SessionId) -> bool {
-        let complete = self.closing.get(&session).is_some_and(|of| of.told && of.missing == 0);
+        let complete =
+            self.closing.get(&session).is_some_and(|of| of.by_supervisor && of.missing == 0);
         if complete {
             self.closing.remove(&session);
         }
@@ -76,11 +77,19 @@ mod tests {
         let session = SessionId(3);
         let mut ends = Ends::new(2);
         assert!(ends.begin(session, 0) && !ends.begin(session, 0));
-        assert!(!ends.gone(session) && !ends.told(session) && ends.contains(session));
-        assert!(ends.gone(session) && !ends.contains(session));
+        assert!(
+            !ends.end_by_shard(session)
+                && !ends.end_by_supervisor(session)
+                && ends.contains(session)
+        );
+        assert!(ends.end_by_shard(session) && !ends.contains(session));
         assert!(ends.begin(session, 0));
-        assert!(!ends.gone(session) && !ends.gone(session) && ends.told(session));
+        assert!(
+            !ends.end_by_shard(session)
+                && !ends.end_by_shard(session)
+                && ends.end_by_supervisor(session)
+        );
         let mut alone = Ends::new(0);
-        assert!(alone.begin(session, 0) && alone.told(session));
+        assert!(alone.begin(session, 0) && alone.end_by_supervisor(session));
     }
 }

@@ -89,7 +89,7 @@ impl Handover {
     /// Tells the supervisor that this daemon cannot serve, and why.
     pub(in crate::serve) fn refuse(&self, why: &str) {
         // The supervisor notices a daemon that just ends, too.
-        let _told = channel::send(&self.channel, &Message::Failed(why.to_owned()), &[]);
+        let _sent = channel::send(&self.channel, &Message::Failed(why.to_owned()), &[]);
     }
 }
 

@@ -219,7 +219,7 @@ fn a_daemon_does_not_poll_where_its_client_could_not_ask() {
     let mut daemon = host.start_daemon();
     host.wait_until_ready();
     let attachment = host.attach();
-    if host.node.head.processors_tell.load(SeqCst) == 0 {
+    if host.node.head.processors_readable.load(SeqCst) == 0 {
         eprintln!("skipped: this processor does not tell its number");
         host.stop();
         daemon.wait().expect("it ends");
@@ -285,7 +285,7 @@ fn a_daemon_and_a_client_that_are_bound_to_a_processor_each_need_no_sleep() {
         starting.join().expect("no panic")
     });
     host.wait_until_ready();
-    let tells = host.node.head.processors_tell.load(SeqCst) != 0;
+    let tells = host.node.head.processors_readable.load(SeqCst) != 0;
     let waiting = &host.node.head.waiting;
     let asking = || {
         pin_this_thread(second.as_ref());

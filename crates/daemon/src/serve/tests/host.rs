@@ -182,7 +182,7 @@ impl Host {
     pub(super) fn stop(&self) {
         if let Some(channel) = &self.inner.told.lock().expect("no thread panics").0 {
             // A daemon that is gone has stopped.
-            let _told = channel::send(channel, &Message::Stop, &[]);
+            let _sent = channel::send(channel, &Message::Stop, &[]);
         }
     }
 
@@ -265,7 +265,7 @@ impl Known {
         let message = Message::Session { session: self.session, pid: self.pid };
         let fds = [self.region.as_fd(), self.process.as_fd()];
         // A daemon that is gone hears it when it starts again.
-        let _told = channel::send(channel, &message, &fds);
+        let _sent = channel::send(channel, &message, &fds);
     }
 }
 
@@ -300,7 +300,7 @@ impl Inner {
         told.1.retain(|known| known.session != session);
         if let Some(channel) = &told.0 {
             // As above.
-            let _told = channel::send(channel, &Message::End(session), &[]);
+            let _sent = channel::send(channel, &Message::End(session), &[]);
         }
     }
 }

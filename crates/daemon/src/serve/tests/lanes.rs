@@ -4,7 +4,7 @@ use std::sync::{Arc, atomic::Ordering::SeqCst};
 
 use mayfly_transport_shm::{
     layout::{
-        LANE_ABANDONED, LANE_FREE, LANE_POSTED, LANE_REPLY, LANE_REQUEST, LANE_SLEEPER, Lane,
+        LANE_ABANDONED, LANE_ASYNCHRONOUS, LANE_FREE, LANE_REPLY, LANE_REQUEST, LANE_SLEEPER, Lane,
         NodeRegion,
     },
     region::{self, NodeSettings, SessionMapping},
@@ -220,15 +220,15 @@ fn of_requests_that_were_given_up_only_so_many_are_without_a_lane() {
 }
 
 #[test]
-fn a_posted_request_is_executed_and_frees_its_lane() {
+fn a_submitted_request_is_executed_and_frees_its_lane() {
     let mut scene = Scene::new();
     let header = Some((7, 0));
     scene.client.act(&Scribble::Submit { lane: AT.lane as usize, length: 0, header });
-    scene.lane().state.store(LANE_POSTED, SeqCst);
+    scene.lane().state.store(LANE_ASYNCHRONOUS, SeqCst);
     let taken = scene.taker.take(AT, &mut Vec::new()).expect("taken");
     assert_eq!(taken.request_id, 7);
     Scene::store(&mut scene.taker, 7);
-    assert_eq!(scene.lane().state.load(SeqCst), LANE_POSTED, "until it is done");
+    assert_eq!(scene.lane().state.load(SeqCst), LANE_ASYNCHRONOUS, "until it is done");
     scene.taker.publish(AT);
     assert_eq!(scene.lane().state.load(SeqCst), LANE_FREE);
     scene.leave(8);
@@ -268,7 +268,7 @@ fn sessions_of_one_number_number_their_requests_differently() {
 fn who_has_slept_for_long_is_told_of_and_who_spins_or_waits_for_a_lock_is_not() {
     let mut scene = Scene::new();
     let mut answered = |cycles, op: Op, sleeps: bool| {
-        scene.taker.tell_late(cycles);
+        scene.taker.report_late(cycles);
         let at = Op::ALL.iter().position(|other| *other == op).expect("an operation") as u64;
         let request_id = at + Op::ALL.len() as u64;
         scene.submit(request_id);
@@ -291,7 +291,7 @@ fn who_has_slept_for_long_is_told_of_and_who_spins_or_waits_for_a_lock_is_not() 
 #[test]
 fn who_gives_up_is_told_of_whether_anybody_took_the_request_or_not() {
     let mut scene = Scene::new();
-    scene.taker.tell_late(1);
+    scene.taker.report_late(1);
     let abandon = Scribble::Abandon { lane: AT.lane as usize };
     scene.submit(38);
     scene.client.act(&abandon);

@@ -321,7 +321,7 @@ impl Service for Ledger {
         self.open.push(format!("released-{index}"));
     }
 
-    fn posted_on(&mut self) -> Option<(u32, u32)> {
+    fn submitted_on(&mut self) -> Option<(u32, u32)> {
         None
     }
 

@@ -1,8 +1,8 @@
-//! Long reads and writes, whose bytes are lent on their way: to another shard, to another node, to
-//! the I/O pool, and back.
+//! Long reads and writes, whose bytes are shared on their way: to another shard, to another node,
+//! to the I/O pool, and back.
 
 use mayfly_meta::record::Policy;
-use mayfly_transport_tcp::limits::LENT_BYTES_MIN;
+use mayfly_transport_tcp::limits::SHARED_BYTES_MIN;
 use mayfly_types::limits::{CHUNK_BYTES_MIN, TRANSFER_BYTES_MAX};
 
 use crate::serve::tests::nodes::Instance;
@@ -14,9 +14,10 @@ fn pattern(bytes: usize, seed: usize) -> Vec<u8> {
     (0..bytes).map(|at| ((at / 251) ^ at ^ seed) as u8).collect()
 }
 
-/// Writes and reads back in pieces around the length from which on they are lent.
+/// Writes and reads back in pieces around the length from which on they are shared.
 fn written_is_read(instance: &Instance) {
-    let edges = [LENT_BYTES_MIN - 40, LENT_BYTES_MIN - 1, LENT_BYTES_MIN, LENT_BYTES_MIN + 1];
+    let edges =
+        [SHARED_BYTES_MIN - 40, SHARED_BYTES_MIN - 1, SHARED_BYTES_MIN, SHARED_BYTES_MIN + 1];
     let lengths = edges.into_iter().chain([100_000, TRANSFER_BYTES_MAX]);
     let lengths: Vec<usize> = lengths.collect();
     // Names of all shards, so that requests go every way there is.

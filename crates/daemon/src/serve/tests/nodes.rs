@@ -528,11 +528,11 @@ fn what_a_killed_daemon_was_giving_back_is_given_back_when_another_one_is_there(
     }
     instance.served[0].stop();
     let node = instance.served[0].host.node;
-    let stands_for = |open: &OpenRef| {
+    let is_proxy = |open: &OpenRef| {
         let entry = &node.opens[open.index as usize];
         entry.reserved[2].load(Relaxed) >> 8 != 0
     };
-    let remote: Vec<OpenRef> = opened.iter().copied().filter(stands_for).collect();
+    let remote: Vec<OpenRef> = opened.iter().copied().filter(is_proxy).collect();
     assert_eq!(remote.len() as u32, there);
     let (kept, freed) = remote.split_at(remote.len() / 2);
     for open in freed {

@@ -76,9 +76,9 @@ impl<S: Service> Driver<S> {
     }
 
     /// Tells requests that take longer.
-    pub(in crate::serve) fn tell_slow(&mut self, after: Option<Duration>) {
+    pub(in crate::serve) fn report_slow(&mut self, after: Option<Duration>) {
         if let Some(after) = after {
-            self.server.tell_late(self.slow.tell(after));
+            self.server.report_late(self.slow.tell(after));
         }
     }
 

@@ -24,7 +24,7 @@
 //! The serving thread sleeps on a word of the node region, where clients wake it too; the threads
 //! of the other shards have words of their own, and know of no processors.
 
-mod apart;
+mod placement;
 
 use std::sync::{
     Arc,
@@ -43,7 +43,7 @@ use mayfly_transport_shm::layout::{
     DAEMON_ASLEEP, DAEMON_AWAKE, NodeRegion, Waiting, wake_sleeper,
 };
 
-use apart::{Apart, Clients};
+use placement::{Clients, Placement};
 
 /// Longest poll, in cycles of the counter: some 40 µs at 2 GHz. It covers the pause that a busy
 /// client makes between two requests. The counter is read in a third of the time of the clock, and
@@ -55,8 +55,8 @@ const LINGER_CYCLES: u64 = 5_000;
 /// 50 µs in a virtual machine whose processors sleep. Where both sides sleep between any two
 /// requests, each takes twice as long, and no poll that is shorter ends that.
 const ROUSED_CYCLES: u64 = 180_000;
-/// What is posted is looked at once in so many, some 8 µs: each look costs its process cache lines,
-/// and nobody waits for it.
+/// What is submitted is looked at once in so many, some 8 µs: each look costs its process cache
+/// lines, and nobody waits for it.
 const GATHER_CYCLES: u64 = 20_000;
 /// Between two polls without a sleep this is long, in cycles: somebody else had the processor. A
 /// slice of the scheduler's is six times as long.
@@ -130,8 +130,8 @@ impl Waker {
         self.words.poked.load(SeqCst) && self.words.poked.swap(false, AcqRel)
     }
 
-    fn is_posted(&self) -> bool {
-        self.node.is_some_and(is_posted)
+    fn is_submitted(&self) -> bool {
+        self.node.is_some_and(is_submitted)
     }
 
     fn is_poked(&self) -> bool {
@@ -142,7 +142,7 @@ impl Waker {
     pub(in crate::serve) fn is_called(&self, what: For) -> bool {
         let requests = match (what, self.node) {
             (For::Requests | For::Answers, Some(node)) => {
-                node.head.pending_summary.load(SeqCst) != 0 || is_posted(node)
+                node.head.pending_summary.load(SeqCst) != 0 || is_submitted(node)
             }
             _ => false,
         };
@@ -165,8 +165,8 @@ fn look_until(start: u64, cycles: u64, is_there: impl Fn() -> bool) -> bool {
     }
 }
 
-/// Whether there is something to do that nobody waits for.
-fn is_posted(node: &NodeRegion) -> bool {
+/// Whether there are asynchronous operations to execute.
+fn is_submitted(node: &NodeRegion) -> bool {
     node.head.ripe.load(SeqCst) != 0
 }
 
@@ -200,7 +200,7 @@ pub(in crate::serve) struct Idle {
     preemptions: i64,
     /// When the last poll began, unless there was a sleep since.
     polled: Option<u64>,
-    /// When posts were last waited for.
+    /// When submissions were last waited for.
     gathered: u64,
     /// No poll can find anything: nobody else runs meanwhile.
     alone: bool,
@@ -210,7 +210,7 @@ pub(in crate::serve) struct Idle {
     roused: bool,
     /// Clients are on several processors: it is they who have this one in between.
     crowd: bool,
-    apart: Apart,
+    placement: Placement,
 }
 
 impl Idle {
@@ -219,8 +219,8 @@ impl Idle {
     #[must_use]
     pub(in crate::serve) fn new(waker: Waker) -> Idle {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let apart = Apart::new();
-        let narrow = waker.node.is_some() && apart.tells_places() && process::processors() < 2;
+        let placement = Placement::new();
+        let narrow = waker.node.is_some() && placement.tells_places() && process::processors() < 2;
         Idle {
             waker,
             credit: CREDIT_MAX,
@@ -234,13 +234,13 @@ impl Idle {
             narrow,
             roused: false,
             crowd: false,
-            apart,
+            placement,
         }
     }
 
     /// A request was taken that was made on `processor` (its number plus one, or 0).
     pub(in crate::serve) fn served(&mut self, processor: u32) {
-        self.apart.served(processor);
+        self.placement.served(processor);
     }
 
     /// Whether a client was woken since the last wait.
@@ -269,7 +269,7 @@ impl Idle {
         let called = || {
             again().map_or_else(
                 || self.waker.is_called(what),
-                |asked| asked || self.waker.is_poked() || self.waker.is_posted(),
+                |asked| asked || self.waker.is_poked() || self.waker.is_submitted(),
             )
         };
         if called() || self.poll(what, &again) || self.waker.is_called(what) {
@@ -309,7 +309,7 @@ impl Idle {
     pub(in crate::serve) fn rise(&self) {
         self.waker.bed().0.store(DAEMON_AWAKE, SeqCst);
         if let Some(node) = self.waker.node {
-            self.apart.show(&node.head.daemon_processor);
+            self.placement.show(&node.head.daemon_processor);
         }
     }
 
@@ -331,9 +331,9 @@ impl Idle {
         let pays = self.credit > 0 || self.is_rested();
         match clients {
             Clients::Here => pays && self.step_aside(),
-            Clients::Anywhere if self.narrow => pays && self.apart.knows_of_others(),
+            Clients::Anywhere if self.narrow => pays && self.placement.knows_of_others(),
             Clients::There(there) if !pays => {
-                let moved = self.apart.step_over(there, place);
+                let moved = self.placement.step_over(there, place);
                 self.note_move(moved);
                 false
             }
@@ -342,7 +342,7 @@ impl Idle {
     }
 
     fn look_around(&mut self, node: &'static NodeRegion) -> Clients {
-        let clients = self.apart.look(&node.head.daemon_processor);
+        let clients = self.placement.look(&node.head.daemon_processor);
         self.crowd = clients == Clients::Anywhere;
         clients
     }
@@ -350,7 +350,7 @@ impl Idle {
     /// Moves away where most requests are made here, even if there is no end of them: a crowd of
     /// clients leaves no time to wait, and the other processors have less to do.
     pub(in crate::serve) fn leave_crowd(&mut self) {
-        if !self.alone && !self.narrow && self.apart.leans_here() {
+        if !self.alone && !self.narrow && self.placement.leans_here() {
             let _moved = self.waker.node.is_some_and(|node| self.go_aside(node));
         }
     }
@@ -358,12 +358,12 @@ impl Idle {
     /// Away from the clients, when they have been here long enough; true when there is somewhere
     /// else.
     fn step_aside(&mut self) -> bool {
-        let long_enough = self.apart.may_step_aside();
+        let long_enough = self.placement.may_step_aside();
         self.waker.node.filter(|_| long_enough).is_some_and(|node| self.go_aside(node))
     }
 
     fn go_aside(&mut self, node: &'static NodeRegion) -> bool {
-        let moved = self.apart.step_aside(&node.head.daemon_processor);
+        let moved = self.placement.step_aside(&node.head.daemon_processor);
         self.waits = 0;
         self.credit = if moved { CREDIT_MAX } else { 0 };
         self.note_move(moved);
@@ -408,20 +408,20 @@ impl Idle {
         paid
     }
 
-    /// So many operations were executed that nobody waits for, the last of them posted on
+    /// So many asynchronous operations were executed, the last of them submitted on
     /// `processor`, and nothing else was asked for. Their process can run while this thread does.
-    pub(in crate::serve) fn served_posted(&mut self, processor: u32, count: u32) {
+    pub(in crate::serve) fn served_submitted(&mut self, processor: u32, count: u32) {
         if self.alone || self.waker.node.is_none() {
             return;
         }
-        if self.apart.crowds_out(processor, count) {
+        if self.placement.crowds_out(processor, count) {
             let _moved = self.step_aside();
         }
     }
 
     /// Whether clients of other processors than this one asked, as far as that was looked at.
     pub(in crate::serve) fn knows_of_others(&self) -> bool {
-        !self.alone && self.apart.knows_of_others()
+        !self.alone && self.placement.knows_of_others()
     }
 
     /// Looks for a moment whether there is something to do, while clients wait for being woken.
@@ -433,11 +433,11 @@ impl Idle {
         look_until(arch::cycles(), LINGER_CYCLES, asked)
     }
 
-    /// Waits for more where nothing but posts has come, from a client that this keeps from nothing.
-    /// `again` as in [`Idle::lie_down`].
+    /// Waits for more where nothing but submissions has come, from a client that this keeps from
+    /// nothing. `again` as in [`Idle::lie_down`].
     pub(in crate::serve) fn gather(&mut self, again: impl Fn() -> Option<bool>) {
         let Some(node) = self.waker.node else { return };
-        if self.alone || self.credit == 0 || !self.apart.is_apart() {
+        if self.alone || self.credit == 0 || !self.placement.is_elsewhere() {
             return;
         }
         let asked = || {
@@ -457,7 +457,9 @@ impl Idle {
                 match again() {
                     None => return false,
                     Some(true) => return true,
-                    Some(false) if self.waker.is_poked() || self.waker.is_posted() => return true,
+                    Some(false) if self.waker.is_poked() || self.waker.is_submitted() => {
+                        return true;
+                    }
                     Some(false) => arch::pause(),
                 }
             }
@@ -483,7 +485,7 @@ impl Idle {
     fn note_success(&mut self) {
         self.credit = (self.credit + 1).min(CREDIT_MAX);
         self.good += 1;
-        self.apart.poll_paid();
+        self.placement.poll_paid();
         if self.good == GOOD {
             (self.good, self.rest) = (0, REST_MIN);
         }

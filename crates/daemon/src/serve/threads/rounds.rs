@@ -14,14 +14,16 @@ use mayfly_transport_shm::{
     region::SessionMapping,
     server::{Incoming, LaneRef, Session},
 };
-use mayfly_transport_tcp::{Bytes, limits::LENT_BYTES_MIN};
+use mayfly_transport_tcp::{Bytes, limits::SHARED_BYTES_MIN};
 use mayfly_types::{Errno, SessionId};
 use mayfly_wire::Request;
 
 use crate::serve::{
     Caller, Completion, Progress, Service,
     network::{net::Net, others::Others},
-    sessions::{channel::Message, contents, ends::Ends, event::Event, outside::Outside},
+    sessions::{
+        channel::Message, contents, ends::Ends, event::Event, host_environment::HostEnvironment,
+    },
     slow::Waited,
     threads::{
         driver::{BATCH_MAX, Driver},
@@ -65,7 +67,7 @@ pub(in crate::serve) struct Mapped {
 #[derive(Debug)]
 pub(in crate::serve) struct Serving<S, O> {
     pub(in crate::serve) shard: Driver<S>,
-    outside: O,
+    host: O,
     pub(in crate::serve) idle: Idle,
     /// Sessions whose end the service knows of.
     ends: Ends,
@@ -85,13 +87,9 @@ pub(in crate::serve) struct Serving<S, O> {
     ending: Option<Ending>,
 }
 
-impl<S: Service, O: Outside> Serving<S, O> {
+impl<S: Service, O: HostEnvironment> Serving<S, O> {
     /// For a shard whose lanes to look at first are `lanes`.
-    pub(in crate::serve) fn new(
-        shard: Driver<S>,
-        outside: O,
-        lanes: Vec<LaneRef>,
-    ) -> Serving<S, O> {
+    pub(in crate::serve) fn new(shard: Driver<S>, host: O, lanes: Vec<LaneRef>) -> Serving<S, O> {
         let shards = shard.peers.count();
         Serving {
             idle: Idle::new(shard.peers.waker().clone()),
@@ -102,7 +100,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
             is_open: false,
             ending: None,
             shard,
-            outside,
+            host,
             lanes,
             body: Vec::new(),
             inbox: VecDeque::new(),
@@ -125,7 +123,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
 
     /// Says that nobody serves any more.
     pub(in crate::serve) fn close_the_doors(&mut self) {
-        // What was posted is kept, and nothing is posted any more.
+        // What was submitted is kept, and nothing is submitted any more.
         if self.shard.failed().is_none() && self.shard.service.recall() {
             self.shard.finish();
         }
@@ -215,10 +213,10 @@ impl<S: Service, O: Outside> Serving<S, O> {
         } else {
             idle = true;
         }
-        if let Some((processor, posted)) = self.shard.service.posted_on() {
+        if let Some((processor, submitted)) = self.shard.service.submitted_on() {
             self.idle.served(processor);
             if !asked {
-                self.idle.served_posted(processor, posted);
+                self.idle.served_submitted(processor, submitted);
                 let server = &self.shard.server;
                 self.idle.gather(|| server.is_asked_again());
             }
@@ -251,7 +249,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
     }
 
     fn tell(&mut self, message: &Message) {
-        self.outside.tell(message);
+        self.host.tell(message);
     }
 
     fn serve_lanes(&mut self) {
@@ -280,8 +278,8 @@ impl<S: Service, O: Outside> Serving<S, O> {
         let mut body = std::mem::take(&mut self.body);
         if let Some(incoming) = self.shard.server.take(at, &mut body) {
             self.idle.served(incoming.processor);
-            if body.len() >= LENT_BYTES_MIN {
-                return self.execute_lent(at, &incoming, body);
+            if body.len() >= SHARED_BYTES_MIN {
+                return self.execute_with_shared_body(at, &incoming, body);
             }
             self.execute(at, &incoming, &body);
         } else if let Some(request_id) = self.shard.server.detach(at) {
@@ -307,11 +305,11 @@ impl<S: Service, O: Outside> Serving<S, O> {
     }
 
     /// Executes a request whose body is long: who needs its bytes for longer has a share of them.
-    fn execute_lent(&mut self, at: LaneRef, incoming: &Incoming, body: Vec<u8>) {
+    fn execute_with_shared_body(&mut self, at: LaneRef, incoming: &Incoming, body: Vec<u8>) {
         let body = Bytes::from(body);
-        self.shard.service.lend(body.clone());
+        self.shard.service.share_body(body.clone());
         self.execute(at, incoming, &body);
-        self.shard.service.lend(Bytes::default());
+        self.shard.service.share_body(Bytes::default());
     }
 
     fn execute(&mut self, at: LaneRef, incoming: &Incoming, body: &[u8]) {
@@ -347,7 +345,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
 
     /// Acts on what the control thread has gathered and on what the other shards say.
     fn attend(&mut self) -> Option<Ending> {
-        for event in self.outside.take() {
+        for event in self.host.take() {
             match event {
                 Event::Session { session, pid, region, process } => {
                     self.open_session(session, pid, &region, process);
@@ -394,7 +392,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
 
     /// Another shard, or another node, has nothing left of a session.
     pub(in crate::serve) fn session_heard(&mut self, session: SessionId) {
-        if self.ends.gone(session) {
+        if self.ends.end_by_shard(session) {
             self.tell(&Message::Ended(session));
         }
     }
@@ -416,7 +414,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
         }
         self.shard.open_session(session, pid);
         self.shard.peers.tell_others(|| ToShard::SessionOpened { pid, shared: Arc::clone(shared) });
-        self.outside.watch(session, process);
+        self.host.watch(session, process);
     }
 
     /// All shards hear of an end once.
@@ -432,12 +430,12 @@ impl<S: Service, O: Outside> Serving<S, O> {
 
     fn end_session(&mut self, session: SessionId) {
         self.close_session(session);
-        self.outside.forget(session);
+        self.host.forget(session);
         self.shard.server.remove_session(session);
         self.lanes.retain(|lane| lane.session != session);
         // The end must be durable before the number is used again.
         self.shard.finish();
-        if self.shard.failed().is_none() && self.ends.told(session) {
+        if self.shard.failed().is_none() && self.ends.end_by_supervisor(session) {
             self.tell(&Message::Ended(session));
         }
     }
@@ -446,14 +444,14 @@ impl<S: Service, O: Outside> Serving<S, O> {
     /// lock whose holder's death its parent has seen must not stand in anybody's way. The other
     /// shards find it in their inboxes before whatever follows from the lock request.
     fn gather_evidence(&mut self) {
-        let released = self.outside.take_releases();
+        let released = self.host.take_releases();
         for index in released.indexes {
             self.release(index);
         }
         if released.overflow {
             self.release_unheld();
         }
-        for session in self.outside.ended() {
+        for session in self.host.ended() {
             self.close_session(session);
         }
     }
@@ -478,7 +476,7 @@ impl<S: Service, O: Outside> Serving<S, O> {
         if shared.is_empty() {
             return;
         }
-        let held = self.outside.held();
+        let held = self.host.held();
         for index in shared.into_iter().filter(|index| !held.contains(index)) {
             self.release(index);
         }

@@ -31,12 +31,12 @@ use crate::{
         sessions::{
             control::Control,
             handover::{Handover, Known},
-            outside::Host,
+            host_environment::Host,
             processes::Processes,
         },
         threads::{
             driver::Driver,
-            lead,
+            leader,
             peers::{Peers, StopOthers},
             rounds::{Mapped, Serving},
             worker::Worker,
@@ -177,12 +177,12 @@ pub fn run<O: Opener>(
         let Handover { channel, releases, .. } = handover;
         let control = Control::start(channel, releases, waker)?;
         let (processes, slot_files) = (Processes::new()?, slot_files.to_owned());
-        let outside = Host { control, processes, slot_files };
+        let host = Host { control, processes, slot_files };
         let mut shard = Driver::new(service, server, peers);
-        shard.tell_slow(opener.slow_after());
-        let mut serving = Serving::new(shard, outside, lanes);
+        shard.report_slow(opener.slow_after());
+        let mut serving = Serving::new(shard, host, lanes);
         serving.take_up(sessions, restarted);
-        Ok(lead::run(serving, &door))
+        Ok(leader::run(serving, &door))
     })
 }
 
@@ -233,12 +233,12 @@ fn open<'scope, O: Opener>(
     opener: &'scope O,
     mut judge: impl FnMut(&[u64]),
 ) -> Result<O::Service, String> {
-    let (said, heard) = mpsc::channel();
+    let (results, heard) = mpsc::channel();
     let mut others = Vec::new();
     for peers in peers.others() {
         let place = place.of(&peers);
         let (go, gone) = mpsc::channel();
-        let started = Started { place, peers, said: said.clone(), go: gone };
+        let started = Started { place, peers, results: results.clone(), go: gone };
         let name = format!("shard-{}", started.place.shard);
         thread::Builder::new()
             .name(name)
@@ -246,7 +246,7 @@ fn open<'scope, O: Opener>(
             .map_err(say)?;
         others.push(go);
     }
-    drop(said);
+    drop(results);
     let (store, last) = opener.store(place).map_err(say)?;
     let mut committed = vec![last; others.len() + 1];
     for _ in &others {
@@ -269,7 +269,7 @@ struct Started {
     place: Place,
     peers: Peers,
     /// How far the store is committed, and then that the shard is open.
-    said: mpsc::Sender<Result<(u32, u64), String>>,
+    results: mpsc::Sender<Result<(u32, u64), String>>,
     /// The second step may begin; closed when it never will.
     go: mpsc::Receiver<()>,
 }
@@ -280,24 +280,24 @@ impl Started {
             Ok(Some(service)) => {
                 let server = Server::new(self.place.node);
                 let mut shard = Driver::new(service, server, self.peers);
-                shard.tell_slow(opener.slow_after());
+                shard.report_slow(opener.slow_after());
                 Worker::new(shard).run();
             }
             Ok(None) => {}
             // Whoever does not listen any more has heard of another shard's failure.
-            Err(why) => drop(self.said.send(Err(why))),
+            Err(why) => drop(self.results.send(Err(why))),
         }
     }
 
     fn open<O: Opener>(&self, opener: &O) -> Result<Option<O::Service>, String> {
         let (store, last) = opener.store(&self.place).map_err(say)?;
         // As above.
-        let _said = self.said.send(Ok((self.place.shard, last)));
+        let _sent = self.results.send(Ok((self.place.shard, last)));
         if self.go.recv().is_err() {
             return Ok(None);
         }
         let service = opener.service(&self.place, store).map_err(say)?;
-        let _said = self.said.send(Ok((self.place.shard, last)));
+        let _sent = self.results.send(Ok((self.place.shard, last)));
         Ok(Some(service))
     }
 }

@@ -10,7 +10,7 @@ use mayfly_transport_shm::{layout::NodeRegion, server::Server};
 use crate::{
     Numbering,
     serve::{
-        Carrier, Ending, Known, Opener, Outside, Service, Waker,
+        Ending, HostEnvironment, Known, Opener, PeerNetwork, Service, Waker,
         network::net::Net,
         threads::{
             driver::Driver,
@@ -32,7 +32,7 @@ pub struct Surroundings {
     /// The sessions that exist.
     pub sessions: Vec<Known>,
     /// The supervisor and the kernel.
-    pub outside: Box<dyn Outside>,
+    pub host: Box<dyn HostEnvironment>,
 }
 
 impl fmt::Debug for Surroundings {
@@ -55,7 +55,7 @@ pub enum Step {
 /// The daemon. To drop it is to kill it.
 #[derive(Debug)]
 pub struct Stepped<S> {
-    serving: Serving<S, Box<dyn Outside>>,
+    serving: Serving<S, Box<dyn HostEnvironment>>,
     workers: Vec<Worker<S>>,
 }
 
@@ -67,16 +67,16 @@ impl<S: Service> Stepped<S> {
     /// A shard cannot be opened, and why.
     pub fn start<O: Opener<Service = S>>(
         surroundings: Surroundings,
-        connect: impl FnOnce(Waker) -> Box<dyn Carrier>,
+        connect: impl FnOnce(Waker) -> Box<dyn PeerNetwork>,
         opener: &O,
     ) -> Result<Stepped<S>, String> {
-        let Surroundings { node, numbering, sessions, outside } = surroundings;
+        let Surroundings { node, numbering, sessions, host } = surroundings;
         let waker = Waker::new(node);
         let mut peers = Peers::new(waker.clone(), numbering);
-        let carrier = connect(waker.clone());
+        let network = connect(waker.clone());
         let deadline_ms = node.head.deadline_ms.load(std::sync::atomic::Ordering::Relaxed);
         let deadline = Duration::from_millis(deadline_ms.into());
-        peers.connect(Arc::new(Net::over(carrier, deadline, numbering, node, waker)));
+        peers.connect(Arc::new(Net::over(network, deadline, numbering, node, waker)));
         let here = place(node, &sessions, &peers);
         let mut server = Server::new(node);
         let (lanes, sessions) = map_sessions(sessions, &mut server);
@@ -100,7 +100,7 @@ impl<S: Service> Stepped<S> {
         }
         let mut shards = shards.into_iter();
         let first = shards.next().ok_or("a daemon has a shard")?;
-        let mut serving = Serving::new(first, outside, lanes);
+        let mut serving = Serving::new(first, host, lanes);
         let mut workers: Vec<Worker<S>> = shards.map(Worker::new).collect();
         let starts = node.head.daemon_starts.load(std::sync::atomic::Ordering::Relaxed);
         serving.take_up(sessions, starts > 1);

@@ -60,11 +60,11 @@ pub(crate) enum Purpose {
     /// The size of a striped file is to be settled; the number of the attempt.
     Settle(FileId, u64),
     /// The parts of this generation are to go.
-    Gone(FileId, u32),
+    DropParts(FileId, u32),
     /// Whether a wait for a lock can end; the number of the attempt.
     DeadlockSearch(WaitId, u64),
     /// For which of its descriptions here this node stands.
-    Standing(u32),
+    Proxies(u32),
     /// Nothing: it is only to be done.
     Nothing,
 }

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use mayfly_meta::record::{Layout, PartOf, Policy, Step};
-use mayfly_transport_shm::layout::{APPENDED, BEGUN_APPEND, Begun};
+use mayfly_transport_shm::layout::{APPENDED, StartedWrite, WRITE_STARTED_APPEND};
 use mayfly_types::{Errno, FileId, OpenRef, SessionId};
 use mayfly_wire::{Op, Write};
 
@@ -175,24 +175,24 @@ impl Part {
         let mut part = Part::new();
         part.hold(append);
         assert_eq!(part.append(append), Some(Answer::Done));
-        assert_eq!(part.begun(), [APPENDED]);
+        assert_eq!(part.started(), [APPENDED]);
         part
     }
 
-    fn notes(&self) -> impl Iterator<Item = &'static Begun> {
+    fn notes(&self) -> impl Iterator<Item = &'static StartedWrite> {
         let node = self.shard.node;
-        node.begun[0].iter().filter(|of| of.file.load(Relaxed) != 0)
+        node.started_writes[0].iter().filter(|of| of.file.load(Relaxed) != 0)
     }
 
     /// The states of what was begun.
-    fn begun(&self) -> Vec<u32> {
+    fn started(&self) -> Vec<u32> {
         self.notes().map(|of| of.done.load(Relaxed)).collect()
     }
 
     /// As if the daemon had been killed while it wrote more.
-    fn begin_again(&self) -> &'static Begun {
+    fn begin_again(&self) -> &'static StartedWrite {
         let note = self.notes().next().expect("something was begun");
-        note.done.store(BEGUN_APPEND, Relaxed);
+        note.done.store(WRITE_STARTED_APPEND, Relaxed);
         note
     }
 }
@@ -230,7 +230,7 @@ fn a_cut_waits_for_the_writes_that_are_under_way_at_a_part() {
     }
     let PartPlace { file, part: of } = part.place;
     let steps = vec![Step::CutPart { id: file, part: of, size_bytes: 0 }];
-    let cut = part.ask(Question::Prepare { operation: TransactionId::new(1, HOME.0), steps });
+    let cut = part.ask(Question::Prepare { transaction: TransactionId::new(1, HOME.0), steps });
     assert_eq!(part.answer(cut), None, "the write may be made twice");
     part.write(2);
     assert_eq!(part.writes_under_way(), 1, "what comes later waits for the cut");
@@ -258,7 +258,7 @@ fn bytes_that_a_part_may_have_got_come_before_others_when_its_daemon_is_back() {
     let file = part.place.file;
     part.ask(Question::LetEnd { file, append: again });
     part.finish();
-    assert_eq!(part.begun(), [1], "what the write was answered stays until its lane goes on");
+    assert_eq!(part.started(), [1], "what the write was answered stays until its lane goes on");
 }
 
 /// The same when the part knew that it had the bytes: nobody has to wait, and it does not write
@@ -343,8 +343,8 @@ fn a_cut_of_before_does_not_end_the_part_that_a_file_has_now() {
     part.write(1);
     part.finish();
     let steps = vec![Step::CutPart { id: part.place.file, part: before, size_bytes: 2 * OFFSET }];
-    let operation = TransactionId::new(1, HOME.0);
-    part.ask(Question::Apply { operation, wave: 0, steps, last: true });
+    let transaction = TransactionId::new(1, HOME.0);
+    part.ask(Question::Apply { transaction, wave: 0, steps, last: true });
     part.finish();
     assert_eq!(part.content(), THEIRS);
 }

@@ -30,7 +30,7 @@ pub(crate) struct Active {
     /// Of which generation the file's home knows that the part may change.
     pub(crate) admitted: Option<u32>,
     /// There is an object.
-    pub(crate) made: bool,
+    pub(crate) exists: bool,
     /// Space set aside for it while its record is dirty, bytes.
     pub(crate) charged_bytes: u64,
     /// Writes under way.

@@ -4,7 +4,7 @@ use mayfly_types::FileId;
 
 use crate::message::TransactionId;
 
-/// An operation that an earlier daemon decided, and whose request may come again.
+/// A transaction that an earlier daemon decided, and whose request may come again.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Completed {
     pub(crate) id: TransactionId,

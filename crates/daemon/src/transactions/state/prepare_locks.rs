@@ -44,7 +44,7 @@ impl PrepareLocks {
         self.held.is_empty()
     }
 
-    /// The oldest of the other operations in the way.
+    /// The oldest of the other transactions in the way.
     pub(crate) fn in_the_way(
         &self,
         wanted: &[Wanted],
@@ -60,32 +60,32 @@ impl PrepareLocks {
         holders.filter(other).min()
     }
 
-    /// Operations that have claims.
+    /// Transactions that have claims.
     pub(crate) fn holders(&self) -> impl Iterator<Item = TransactionId> {
         self.of.keys().copied()
     }
 
     /// Takes what is not in anybody's way.
-    pub(crate) fn take(&mut self, operation: TransactionId, wanted: Vec<Wanted>) {
-        let claims = self.of.entry(operation).or_default();
+    pub(crate) fn take(&mut self, transaction: TransactionId, wanted: Vec<Wanted>) {
+        let locks = self.of.entry(transaction).or_default();
         for (claim, exclusive) in wanted {
             let held = self.held.entry(claim.clone()).or_default();
             if exclusive {
-                held.exclusive = Some(operation);
-            } else if !held.shared.contains(&operation) {
-                held.shared.push(operation);
+                held.exclusive = Some(transaction);
+            } else if !held.shared.contains(&transaction) {
+                held.shared.push(transaction);
             }
-            claims.push(claim);
+            locks.push(claim);
         }
     }
 
-    /// Gives back everything that the operation has; false when it has nothing.
-    pub(crate) fn release(&mut self, operation: TransactionId) -> bool {
-        let Some(claims) = self.of.remove(&operation) else { return false };
-        for claim in claims {
+    /// Gives back everything that the transaction has; false when it has nothing.
+    pub(crate) fn release(&mut self, transaction: TransactionId) -> bool {
+        let Some(locks) = self.of.remove(&transaction) else { return false };
+        for claim in locks {
             let Some(held) = self.held.get_mut(&claim) else { continue };
-            held.exclusive = held.exclusive.filter(|holder| *holder != operation);
-            held.shared.retain(|holder| *holder != operation);
+            held.exclusive = held.exclusive.filter(|holder| *holder != transaction);
+            held.shared.retain(|holder| *holder != transaction);
             if held.exclusive.is_none() && held.shared.is_empty() {
                 self.held.remove(&claim);
             }
@@ -139,16 +139,16 @@ mod tests {
 
     #[test]
     fn shared_claims_stand_side_by_side_and_exclude_an_exclusive_one() {
-        let mut claims = PrepareLocks::default();
+        let mut locks = PrepareLocks::default();
         let place = PrepareLock::Place(FileId(7));
         let [old, young, third] = [1, 2, 3].map(|age| TransactionId::new(age, 0));
-        claims.take(young, vec![(place.clone(), false)]);
-        assert_eq!(claims.in_the_way(&[(place.clone(), false)], Some(old)), None);
-        claims.take(old, vec![(place.clone(), false)]);
+        locks.take(young, vec![(place.clone(), false)]);
+        assert_eq!(locks.in_the_way(&[(place.clone(), false)], Some(old)), None);
+        locks.take(old, vec![(place.clone(), false)]);
         let wanted = [(place, true)];
-        assert_eq!(claims.in_the_way(&wanted, Some(third)), Some(old), "the oldest is named");
-        assert_eq!(claims.in_the_way(&wanted, Some(old)), Some(young), "one is not in its own way");
-        assert!(claims.release(old) && claims.release(young) && !claims.release(young));
-        assert!(claims.is_empty());
+        assert_eq!(locks.in_the_way(&wanted, Some(third)), Some(old), "the oldest is named");
+        assert_eq!(locks.in_the_way(&wanted, Some(old)), Some(young), "one is not in its own way");
+        assert!(locks.release(old) && locks.release(young) && !locks.release(young));
+        assert!(locks.is_empty());
     }
 }

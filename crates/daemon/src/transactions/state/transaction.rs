@@ -27,7 +27,7 @@ pub(crate) enum Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verdict {
     Fine,
-    /// An older operation has claims at this shard.
+    /// An older transaction has claims at this shard.
     Busy(ShardId),
     /// What it was planned on has changed.
     Changed,
@@ -91,7 +91,7 @@ impl Transaction {
     pub(crate) fn executed(&self) -> Intent {
         let Caller { session, lane, request_id } = self.caller;
         let cut = self.cut();
-        let kept = cut.is_some() || self.made().is_some() || !self.goes_on();
+        let kept = cut.is_some() || self.created_file().is_some() || !self.goes_on();
         let request_id = if kept { request_id } else { 0 };
         Intent { session: session.0, lane, request_id, cut, parts: Vec::new() }
     }

@@ -104,9 +104,9 @@ pub(super) fn cycles_without_waiting(tally: &Tally) -> u64 {
     let samples: Vec<Seen> = tally.chosen().collect();
     let itself = |seen: &&Seen| seen.way != Way::Asked as u8;
     let per_operation = |samples: &[Seen]| {
-        let all: u64 = samples.iter().map(|seen| u64::from(seen.stands_for)).sum();
+        let all: u64 = samples.iter().map(|seen| u64::from(seen.weight)).sum();
         let took: u64 =
-            samples.iter().filter(itself).map(|seen| seen.took * u64::from(seen.stands_for)).sum();
+            samples.iter().filter(itself).map(|seen| seen.took * u64::from(seen.weight)).sum();
         if all == 0 { 0.0 } else { took as f64 / all as f64 }
     };
     (per_operation(&samples) * operations_of(tally) as f64) as u64
@@ -133,7 +133,7 @@ impl Scale {
     pub(super) fn of(tally: &Tally, samples: &[Seen]) -> Scale {
         let mut noted: HashMap<Stratum, f64> = HashMap::new();
         for seen in samples {
-            *noted.entry(stratum(seen)).or_default() += f64::from(seen.stands_for);
+            *noted.entry(stratum(seen)).or_default() += f64::from(seen.weight);
         }
         let operations = noted
             .into_iter()
@@ -162,7 +162,7 @@ impl Scale {
     /// Operations for which a sample stands.
     pub(super) fn operations(&self, seen: &Seen) -> f64 {
         let scale = self.operations.get(&stratum(seen)).copied().unwrap_or(1.0);
-        f64::from(seen.stands_for) * scale
+        f64::from(seen.weight) * scale
     }
 }
 
@@ -245,8 +245,8 @@ pub(super) fn of(
     Busy {
         files_seen: files.len() as u64,
         shared_files_seen: shared,
-        directories: told(directories, clock),
-        files: told(files, clock),
+        directories: places_of(directories, clock),
+        files: places_of(files, clock),
     }
 }
 
@@ -267,7 +267,7 @@ fn place(seen: &Seen, names: &mut Names<'_>) -> Option<(Vec<u8>, Option<Vec<u8>>
     Some((directory, is_of_file(seen).then_some(whole)))
 }
 
-fn told(sums: HashMap<Vec<u8>, Sum>, clock: &Clock<'_>) -> Vec<Place> {
+fn places_of(sums: HashMap<Vec<u8>, Sum>, clock: &Clock<'_>) -> Vec<Place> {
     // By name where they are equal, so that nobody sees the order of a hash map.
     let sums: BTreeMap<Vec<u8>, Sum> = sums.into_iter().collect();
     let mut places: Vec<Place> = sums

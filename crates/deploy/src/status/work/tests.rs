@@ -61,7 +61,7 @@ fn samples_stand_for_what_was_not_noted() {
     for _ in 0..10 {
         did(node, 1, Kind::Write, long_bytes, b"long/file");
     }
-    let stand: u64 = tally.chosen().map(|seen| u64::from(seen.stands_for)).sum();
+    let stand: u64 = tally.chosen().map(|seen| u64::from(seen.weight)).sum();
     assert!(stand > 0 && tally.samples_taken() > 500, "{} samples", tally.samples_taken());
     let line: u64 = Clock::of(node)
         .spans(&node.timeline.short, SHORT_SHIFT)

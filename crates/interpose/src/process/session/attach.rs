@@ -94,8 +94,8 @@ fn make() -> Result<&'static Session, Errno> {
     // SAFETY: the mapping is fresh, large enough, page-aligned, and lives until `discard`.
     let place = unsafe { &mut *place.as_ptr() };
     let session = Client::new_in(place, Lanes(transport), tables, objects, Hidden)?;
-    if let Some(lent) = transport.lent() {
-        session.borrow_from(lent);
+    if let Some(leases) = transport.file_leases() {
+        session.use_leases(leases);
     }
     if let Some(tally) = transport.tally() {
         session.count_in(Counts::of(node, tally));

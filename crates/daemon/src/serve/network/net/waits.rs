@@ -13,7 +13,7 @@ impl Net {
         let node = self.numbering.node_of(to);
         let peer = state.peers.get(&node);
         let unsent = || peer.into_iter().flat_map(|peer| &peer.waiting);
-        let max = (self.carrier.outstanding_max() / 2).max(1);
+        let max = (self.network.outstanding_max() / 2).max(1);
         if state.sent.len() + unsent().count() < max {
             return true;
         }

@@ -8,7 +8,7 @@ use mayfly_transport_tcp::Body;
 use mayfly_types::{
     SessionId,
     limits::{
-        CHASE_LOOKS_MAX, FILE_BYTES_MAX, LANES, NAME_BYTES_MAX, OPEN_FILES_MAX, REPLY_BYTES_MAX,
+        DEADLOCK_LOOKS_MAX, FILE_BYTES_MAX, LANES, NAME_BYTES_MAX, OPEN_FILES_MAX, REPLY_BYTES_MAX,
         SESSIONS_MAX, TRANSFER_BYTES_MAX,
     },
 };
@@ -40,7 +40,7 @@ pub(crate) enum Call {
     /// ends, and what it opens, or has opened, is of no use.
     GivenUp { session: SessionId, lane: u32, request_id: u64 },
     /// A session of the sender is over; its process may go on as another one.
-    Gone { session: SessionId, pid: u32, successor: Option<SessionId> },
+    SessionEnded { session: SessionId, pid: u32, successor: Option<SessionId> },
     /// The sender's sessions with their processes; what the receiver knows of others is over.
     Introduce { sessions: Vec<(SessionId, u32)> },
 }
@@ -85,7 +85,7 @@ fn is_sound(call: &Call) -> bool {
         Call::GivenUp { session: of, lane, .. } => session(of) && (*lane as usize) < LANES,
         Call::Ask { question, .. } => is_sound_question(question),
         Call::Cancel { session: of, .. } => session(of),
-        Call::Gone { session: of, successor, .. } => {
+        Call::SessionEnded { session: of, successor, .. } => {
             session(of) && successor.as_ref().is_none_or(session)
         }
         Call::Introduce { sessions } => sessions.iter().all(|(of, _)| session(of)),
@@ -113,10 +113,11 @@ fn is_sound_question(question: &Question) -> bool {
             steps.iter().all(Step::is_sound)
         }
         Question::Entries { bytes_max, .. } => *bytes_max as usize <= REPLY_BYTES_MAX,
-        Question::Standing(lent) => {
-            let sound =
-                |lent: &Description| lent.session.0 < SESSIONS_MAX && (lent.lane as usize) < LANES;
-            lent.len() <= OPEN_FILES_MAX as usize && lent.iter().all(sound)
+        Question::Proxies(proxied) => {
+            let sound = |proxied: &Description| {
+                proxied.session.0 < SESSIONS_MAX && (proxied.lane as usize) < LANES
+            };
+            proxied.len() <= OPEN_FILES_MAX as usize && proxied.iter().all(sound)
         }
         Question::HoldEnd { append, .. } | Question::LetEnd { append, .. } => {
             is_sound_append(append)
@@ -129,8 +130,8 @@ fn is_sound_question(question: &Question) -> bool {
         Question::AllocatePart { place, start, end, .. } => {
             place.part.is_possible() && start <= end && *end <= FILE_BYTES_MAX
         }
-        Question::Waits { processes } => processes.len() <= CHASE_LOOKS_MAX,
-        Question::Stand { delays } => delays.len() <= CHASE_LOOKS_MAX,
+        Question::Waits { processes } => processes.len() <= DEADLOCK_LOOKS_MAX,
+        Question::StillWaiting { delays } => delays.len() <= DEADLOCK_LOOKS_MAX,
         Question::Drop { closed_by, .. } => {
             closed_by.is_none_or(|session| session.0 < SESSIONS_MAX)
         }
@@ -184,19 +185,19 @@ mod tests {
     fn numbers_and_names_that_cannot_be_are_no_message() {
         let session = SessionId(SESSIONS_MAX);
         let open = mayfly_types::OpenRef { index: 1, generation: 1 };
-        let lent = Description { open, session: SessionId(1), lane: 0, request_id: 1 };
+        let proxied = Description { open, session: SessionId(1), lane: 0, request_id: 1 };
         let name = vec![b'x'; NAME_BYTES_MAX + 1];
         let ask = |question| Call::Ask { from: 0, to: 1, question };
         let bad = [
             Call::Cancel { session, request_id: 1 },
-            Call::Gone { session: SessionId(1), pid: 1, successor: Some(session) },
+            Call::SessionEnded { session: SessionId(1), pid: 1, successor: Some(session) },
             Call::Introduce { sessions: vec![(SessionId(1), 7), (session, 7)] },
             ask(Question::Lookup { directory: FileId(1), name: name.clone(), upto: 0 }),
             ask(Question::Entries { directory: FileId(1), from: 0, until: 1, bytes_max: u32::MAX }),
-            ask(Question::Standing(vec![lent; OPEN_FILES_MAX as usize + 1])),
-            ask(Question::Standing(vec![Description { session, ..lent }])),
+            ask(Question::Proxies(vec![proxied; OPEN_FILES_MAX as usize + 1])),
+            ask(Question::Proxies(vec![Description { session, ..proxied }])),
             ask(Question::Prepare {
-                operation: crate::message::TransactionId(1),
+                transaction: crate::message::TransactionId(1),
                 steps: vec![Step::Moved {
                     id: FileId(1),
                     birth: mayfly_meta::record::BirthKey::default(),

@@ -1,0 +1,167 @@
+//! Submitting as a process does it.
+
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use mayfly_sys::arch::Moment;
+use mayfly_transport_shm::{
+    layout::OPEN_FREE,
+    submission_ring::{Create, Removal, SubmissionRing, ring_of},
+};
+use mayfly_types::{OpenRef, SessionId};
+use mayfly_wire::{Close, MakeDirectory, Open, OpenReply};
+
+use super::{Answer, Node, O_CREAT, O_RDWR, PID, SESSION, config, walk};
+
+/// Another process than [`SESSION`]'s.
+pub const OTHER: SessionId = SessionId(2);
+/// A third one's.
+pub const THIRD: SessionId = SessionId(3);
+/// Of open: the name must be new.
+pub const O_EXCL: u32 = 0o200;
+
+/// The ring of a process.
+pub fn ring_at(node: &Node, session: SessionId) -> &'static SubmissionRing {
+    let region = node.region;
+    &region.submission_rings[ring_of(session.0)]
+}
+
+/// As a process does it: the promised description, or nothing when it has to ask.
+pub fn submit_create_as(node: &Node, session: SessionId, path: &str) -> Option<OpenRef> {
+    let submissions = ring_at(node, session);
+    let start = walk(path, 0).start.0;
+    let (delegation, path) = submissions.delegation_for(session.0, start, path.as_bytes())?;
+    let flags = O_CREAT | O_RDWR;
+    let moment = Moment::default();
+    let create = Create { path, flags, mode: 0o640, uid: 3, gid: 4, moment };
+    let region = node.region;
+    let promised = submissions.submit_create(&region.name_tables, delegation, &create)?;
+    region.head.submitted.fetch_or(1 << ring_of(session.0), SeqCst);
+    Some(promised)
+}
+
+/// Adds content to what was submitted, as a process does.
+pub fn add_as(node: &Node, session: SessionId, open: OpenRef, bytes: &[u8]) -> bool {
+    let Some(addition) = ring_at(node, session).addition(open) else { return false };
+    let Some(room) = addition.room(bytes.len()) else { return false };
+    // SAFETY: room for so many bytes, where nobody else writes.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), room, bytes.len()) };
+    addition.add(bytes.len(), 0)
+}
+
+/// The same for the first process.
+pub fn add(node: &Node, open: OpenRef, bytes: &[u8]) -> bool {
+    add_as(node, SESSION, open, bytes)
+}
+
+/// Makes a directory without asking; false when it has to be asked for.
+pub fn submit_directory_as(node: &Node, session: SessionId, path: &str) -> bool {
+    let submissions = ring_at(node, session);
+    let (start, region) = (walk(path, 0).start.0, node.region);
+    let given = submissions.delegation_for(session.0, start, path.as_bytes());
+    let submitted = given.is_some_and(|(given, path)| {
+        let moment = Moment::default();
+        let create = Create { path, flags: 0, mode: 0o1750, uid: 3, gid: 4, moment };
+        submissions.submit_directory(&region.name_tables, given, &create)
+    });
+    if submitted {
+        region.head.submitted.fetch_or(1 << ring_of(session.0), SeqCst);
+    }
+    submitted
+}
+
+/// Removes the name of a file without asking; false when it has to be asked for.
+pub fn remove_as(node: &Node, session: SessionId, path: &str) -> bool {
+    submit_removal_as(node, session, path, false)
+}
+
+/// The same of a directory.
+pub fn remove_directory_as(node: &Node, session: SessionId, path: &str) -> bool {
+    submit_removal_as(node, session, path, true)
+}
+
+fn submit_removal_as(node: &Node, session: SessionId, path: &str, directory: bool) -> bool {
+    let submissions = ring_at(node, session);
+    let (start, region) = (walk(path, 0).start.0, node.region);
+    let given = submissions.delegation_for(session.0, start, path.as_bytes());
+    let submitted = given.is_some_and(|(given, path)| {
+        let removal = Removal { path, directory, moment: Moment::default() };
+        submissions.submit_removal(&region.name_tables, given, &removal)
+    });
+    if submitted {
+        region.head.submitted.fetch_or(1 << ring_of(session.0), SeqCst);
+    }
+    submitted
+}
+
+/// The same for the first process.
+pub fn remove(node: &Node, path: &str) -> bool {
+    remove_as(node, SESSION, path)
+}
+
+/// The same for the first process.
+pub fn submit_create(node: &Node, path: &str) -> Option<OpenRef> {
+    submit_create_as(node, SESSION, path)
+}
+
+/// Makes and opens a file by asking; whether it is new.
+pub fn make_as(node: &mut Node, session: SessionId, path: &str) -> Answer<(OpenRef, bool)> {
+    let flags = O_CREAT | O_RDWR;
+    let request = Open { walk: walk(path, 0), flags, mode: 0o644, uid: 0, gid: 0 };
+    node.ask_as(session, &request, |reply: OpenReply<'_>| (reply.opened.open, reply.opened.created))
+}
+
+/// Makes a file and closes it; whether it is new.
+pub fn make_file_as(node: &mut Node, session: SessionId, path: &str) -> bool {
+    let (open, created) = make_as(node, session, path).unwrap();
+    node.ask_as(session, &Close { open }, |()| ()).unwrap();
+    created
+}
+
+/// Makes a directory by asking.
+pub fn mkdir_as(node: &mut Node, session: SessionId, path: &str) {
+    let request = MakeDirectory { walk: walk(path, 0), mode: 0o755, uid: 0, gid: 0 };
+    node.ask_as(session, &request, |()| ()).unwrap();
+}
+
+/// Makes eight files, so that the directory is delegated.
+pub fn warm(node: &mut Node, directory: &str) {
+    warm_as(node, SESSION, directory);
+}
+
+/// The same for another process.
+pub fn warm_as(node: &mut Node, session: SessionId, directory: &str) {
+    let (mut made, mut number) = (0, node.core().counters().files);
+    while made < 8 {
+        let path = format!("{directory}/warm{number}");
+        let created = make_file_as(node, session, &path);
+        (made, number) = (made + u32::from(created), number + 1);
+    }
+}
+
+/// A node with three processes.
+pub fn node_of_three() -> Node {
+    let mut node = Node::memory(config());
+    for (session, pid) in [(OTHER, PID + 1), (THIRD, PID + 2)] {
+        node.core().session_opened(session, pid);
+        node.sessions.push((session, pid));
+    }
+    node
+}
+
+/// The same with a directory `d` of the third one's that is delegated to the first.
+pub fn node() -> Node {
+    let mut node = node_of_three();
+    mkdir_as(&mut node, THIRD, "d");
+    warm(&mut node, "d");
+    node
+}
+
+/// What became of a description.
+pub fn state(node: &Node, open: OpenRef) -> u32 {
+    let entry = &node.region.opens[open.index as usize];
+    if entry.generation.load(Relaxed) == open.generation {
+        entry.state.load(Relaxed)
+    } else {
+        OPEN_FREE
+    }
+}

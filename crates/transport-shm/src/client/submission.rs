@@ -1,0 +1,188 @@
+//! Submitting in the session's ring ([`crate::submission_ring`]).
+
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+};
+
+use mayfly_sys::file::{
+    O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_EXCL, O_LARGEFILE, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK,
+    O_RDWR, O_TRUNC, O_WRONLY,
+};
+use mayfly_types::{Errno, OpenRef};
+use mayfly_wire::{MakeDirectory, Open, Unlink, Walk};
+
+use super::ShmTransport;
+use crate::layout::DAEMON_AWAKE;
+use crate::submission_ring::{Create, RECORDS, Removal, SubmissionRing, ring_of};
+
+/// Flags that say nothing more about a file that is new and empty than a description knows.
+const PLAIN: u32 = O_ACCMODE
+    | O_CREAT
+    | O_EXCL
+    | O_TRUNC
+    | O_APPEND
+    | O_NONBLOCK
+    | O_LARGEFILE
+    | O_NOCTTY
+    | O_NOFOLLOW
+    | O_CLOEXEC;
+/// When so many records wait, a daemon that sleeps is woken. It is not woken for fewer: whoever
+/// wants to know of them asks it.
+const WAKE_AT: u32 = RECORDS as u32 / 2;
+
+/// Sets a ring's bit in one of the head's words.
+fn show(word: &AtomicU64, bit: u64) {
+    if word.load(SeqCst) & bit == 0 {
+        word.fetch_or(bit, SeqCst);
+    }
+}
+
+/// So often something is submitted that was not since the delegation got another number meanwhile.
+const SUBMIT_TRIES: u32 = 2;
+
+impl ShmTransport {
+    fn ring(&self) -> (usize, &'static SubmissionRing) {
+        let ring = ring_of(self.id);
+        (ring, &self.node.submission_rings[ring])
+    }
+
+    pub(super) fn submit_create_in_ring(&self, open: &Open<'_>) -> Option<OpenRef> {
+        if open.flags & !PLAIN != 0 || open.flags & O_CREAT == 0 {
+            return None;
+        }
+        self.submit_record(&open.walk, |submissions, delegation, path| {
+            let moment = self.moments.now();
+            let Open { flags, mode, uid, gid, .. } = *open;
+            let create = Create { path, flags, mode, uid, gid, moment };
+            submissions.submit_create(&self.node.name_tables, delegation, &create)
+        })
+    }
+
+    pub(super) fn submit_removal_in_ring(&self, unlink: &Unlink<'_>) -> bool {
+        let submitted = self.submit_record(&unlink.walk, |submissions, delegation, path| {
+            let moment = self.moments.now();
+            let removal = Removal { path, directory: unlink.directory, moment };
+            submissions.submit_removal(&self.node.name_tables, delegation, &removal).then_some(())
+        });
+        self.is_whole(submitted)
+    }
+
+    pub(super) fn submit_directory_in_ring(&self, make: &MakeDirectory<'_>) -> bool {
+        let submitted = self.submit_record(&make.walk, |submissions, delegation, path| {
+            let moment = self.moments.now();
+            let MakeDirectory { mode, uid, gid, .. } = *make;
+            let create = Create { path, flags: 0, mode, uid, gid, moment };
+            submissions.submit_directory(&self.node.name_tables, delegation, &create).then_some(())
+        });
+        self.is_whole(submitted)
+    }
+
+    /// Whether something was submitted to which nothing will be added: it may be executed.
+    fn is_whole(&self, submitted: Option<()>) -> bool {
+        if submitted.is_some() {
+            show(&self.node.head.ripe, 1 << ring_of(self.id));
+        }
+        submitted.is_some()
+    }
+
+    /// Has `step` submit something about what the path names, under the delegation that the session
+    /// has for its directory or one above it, if it has one.
+    fn submit_record<R>(
+        &self,
+        walk: &Walk<'_>,
+        step: impl Fn(&SubmissionRing, u32, &[u8]) -> Option<R>,
+    ) -> Option<R> {
+        let (ring, submissions) = self.ring();
+        if self.node.is_lost() || submissions.delegation.load(Relaxed) == 0 {
+            return None;
+        }
+        for _ in 0..SUBMIT_TRIES {
+            let (delegation, path) =
+                submissions.delegation_for(self.id, walk.start.0, walk.path)?;
+            if submissions.is_full() && !self.awaits_room(submissions) {
+                return None;
+            }
+            if let Some(submitted) = self.alone(|| step(submissions, delegation, path)) {
+                self.show_submitted(ring, submissions);
+                return Some(submitted);
+            }
+            if submissions.delegation.load(Relaxed) == delegation {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Waits for a place in a full ring that the daemon is emptying on another processor. To ask
+    /// would be to wait for all that is submitted; and whoever sleeps may be woken on the daemon's
+    /// processor, where one of the two waits for the other from then on. False when there is none.
+    #[cold]
+    fn awaits_room(&self, submissions: &SubmissionRing) -> bool {
+        let is_awake = || self.node.head.daemon_state.load(Relaxed) == DAEMON_AWAKE;
+        let done = || !submissions.is_full() || !is_awake();
+        self.spins_until(&self.spin_for_place, self.moments.now(), done) && !submissions.is_full()
+    }
+
+    /// Does `step` if no other thread is at the ring.
+    fn alone<R>(&self, step: impl FnOnce() -> Option<R>) -> Option<R> {
+        if self.submitting.swap(true, Acquire) {
+            return None;
+        }
+        let done = step();
+        self.submitting.store(false, Release);
+        done
+    }
+
+    /// Whoever looks finds that there is something, and the daemon does in time.
+    fn show_submitted(&self, ring: usize, submissions: &SubmissionRing) {
+        let bit = 1 << ring;
+        show(&self.node.head.submitted, bit);
+        if submissions.waiting() == WAKE_AT {
+            show(&self.node.head.ripe, bit);
+            self.node.wake_daemon();
+        }
+    }
+
+    pub(super) fn withdraw_from_ring(&self, open: OpenRef) -> bool {
+        let (ring, submissions) = self.ring();
+        let withdrawn = submissions.session.load(Relaxed) == self.id && submissions.withdraw(open);
+        if withdrawn {
+            show(&self.node.head.ripe, 1 << ring);
+        }
+        withdrawn
+    }
+
+    pub(super) fn add_in_ring(
+        &self,
+        open: OpenRef,
+        at: u64,
+        bytes: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> Result<usize, Errno>,
+    ) -> Option<Result<u64, Errno>> {
+        let (_, submissions) = self.ring();
+        if self.node.is_lost() || submissions.session.load(Relaxed) != self.id {
+            return None;
+        }
+        self.alone(|| {
+            let addition = submissions.addition(open)?;
+            let flags = addition.flags();
+            let writes = flags & O_ACCMODE == O_WRONLY || flags & O_ACCMODE == O_RDWR;
+            let start = addition.start() as u64;
+            if !writes || flags & O_APPEND == 0 && at != start {
+                return None;
+            }
+            let room = addition.room(bytes)?;
+            // SAFETY: the place's room, of so many bytes. Nobody else writes there as long as this
+            // thread is alone at the ring, since only a process submits in its ring; the daemon
+            // reads what was added before.
+            let room = unsafe { core::slice::from_raw_parts_mut(room, bytes) };
+            let count = match fill(room) {
+                Ok(count) => count.min(bytes),
+                Err(errno) => return Some(Err(errno)),
+            };
+            let added = addition.add(count, self.moments.now().cycles);
+            added.then_some(Ok(start + count as u64))
+        })
+    }
+}

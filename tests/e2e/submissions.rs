@@ -1,0 +1,154 @@
+//! What is submitted is seen by everybody at once, and nothing of it is lost.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use mayfly_testkit::{Instance, Outcome, Scratch, Turn};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn posted(instance: &Instance<'_>) -> Result<u64> {
+    let status = instance.status()?;
+    status["posted"].as_u64().with_context(|| format!("nothing is said of posts: {status}"))
+}
+
+/// Runs parts of `apps/submissions.py`.
+fn run(instance: &Instance<'_>, label: &str, parts: &str) -> Result<Outcome> {
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("apps/submissions.py");
+    let command =
+        r#"at="$MAYFLY_MOUNT/$LABEL"; mkdir "$at" && exec python3 "$PROGRAM" "$at" $PARTS"#;
+    let job = instance.shell(label, command).env("PROGRAM", &program).env("LABEL", label);
+    job.env("PARTS", parts).run_ok()
+}
+
+fn holds(parts: &str) -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("posted")?;
+    let instance = Instance::start(&scratch, "posted", &scratch.join("mount"))?;
+    run(&instance, "once", parts)?;
+    let posted = posted(&instance)?;
+    ensure!(posted >= 20, "only {posted} files were made without waiting: this tests nothing");
+    instance.expect_nothing_held(PATIENCE)?;
+    instance.stop()
+}
+
+#[test]
+fn what_was_submitted_is_seen_by_every_process_at_once() -> Result<()> {
+    holds("seen_at_once many")
+}
+
+#[test]
+fn a_name_is_made_once_whoever_makes_it() -> Result<()> {
+    holds("made_once removed_and_made_again")
+}
+
+#[test]
+fn of_several_who_make_or_remove_a_name_one_does() -> Result<()> {
+    holds("raced")
+}
+
+#[test]
+fn directories_come_and_go_for_every_process_at_once() -> Result<()> {
+    holds("directories")
+}
+
+#[test]
+fn a_directory_is_removed_or_has_what_is_made_in_it() -> Result<()> {
+    holds("rivals")
+}
+
+#[test]
+fn trees_come_and_go_for_every_process_at_once() -> Result<()> {
+    holds("trees")
+}
+
+#[test]
+fn of_several_who_make_and_remove_a_tree_each_has_done_what_he_was_told() -> Result<()> {
+    holds("forest")
+}
+
+#[test]
+fn a_name_that_was_removed_is_gone_for_every_process_at_once() -> Result<()> {
+    holds("gone_at_once")
+}
+
+#[test]
+fn what_is_written_to_a_file_that_was_submitted_is_there_for_every_process_at_once() -> Result<()> {
+    holds("written limited")
+}
+
+#[test]
+fn a_description_that_was_promised_is_one_as_any_other() -> Result<()> {
+    holds("used")
+}
+
+#[test]
+fn a_directory_that_is_moved_or_removed_takes_its_names_along() -> Result<()> {
+    holds("ways")
+}
+
+#[test]
+fn what_was_submitted_has_the_time_owner_and_name_of_its_making() -> Result<()> {
+    holds("times modes")
+}
+
+#[test]
+fn what_a_killed_process_had_submitted_is_there() -> Result<()> {
+    holds("killed")
+}
+
+#[test]
+fn a_daemon_that_is_killed_loses_nothing_that_was_submitted() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("kposted")?;
+    let instance = Instance::start(&scratch, "kposted", &scratch.join("mount"))?;
+    let kills = instance.beside_kills(|| {
+        (0..4).try_for_each(|round| run(&instance, &format!("r{round}"), "").map(drop))
+    })?;
+    eprintln!("the daemon was killed {kills} times, {} files were posted", posted(&instance)?);
+    ensure!(kills >= 3, "only {kills} kills");
+    instance.expect_nothing_held(PATIENCE)?;
+    instance.stop()
+}
+
+#[test]
+fn nothing_is_made_after_the_end_of_the_instance() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("posted-end")?;
+    let instance = Instance::start(&scratch, "posted-end", &scratch.join("mount"))?;
+    let script = r#"import os, sys
+d = os.environ['MAYFLY_MOUNT']
+for i in range(30): os.close(os.open(f'{d}/a{i}', os.O_CREAT | os.O_WRONLY))
+print('ready', flush=True)
+sys.stdin.readline()
+try: os.open(f'{d}/late', os.O_CREAT | os.O_WRONLY)
+except OSError: print('refused', flush=True)
+"#;
+    let fifo = scratch.join("go");
+    let command = r#"mkfifo "$GO"; python3 -c "$SCRIPT" < "$GO""#;
+    let job = instance.shell("late", command).env("SCRIPT", script).env("GO", &fifo).start()?;
+    let mut go = open_when_there(&fifo)?;
+    let output = scratch.join("late.out");
+    for _ in 0..500 {
+        if std::fs::read(&output)?.starts_with(b"ready") {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    instance.stop()?;
+    std::io::Write::write_all(&mut go, b"\n")?;
+    let outcome = job.wait()?;
+    ensure!(outcome.stdout == b"ready\nrefused\n", "{}", String::from_utf8_lossy(&outcome.stdout));
+    Ok(())
+}
+
+fn open_when_there(fifo: &Path) -> Result<std::fs::File> {
+    for _ in 0..500 {
+        if fifo.exists() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::fs::OpenOptions::new().write(true).open(fifo).context("the program has not begun")
+}
