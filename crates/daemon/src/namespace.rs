@@ -27,6 +27,7 @@ pub(crate) mod open;
 pub(crate) mod pending_create;
 pub(crate) mod removed;
 pub(crate) mod rename;
+pub(crate) mod room;
 pub(crate) mod seat;
 pub(crate) mod special;
 pub(crate) mod state;
@@ -42,6 +43,7 @@ use mayfly_types::FileId;
 use crate::{
     api::Directories,
     maps::HashMap,
+    message::SpaceFacts,
     namespace::{
         dentry_cache::DentryCache,
         state::{inode::FoundFile, removed::Removed, seats::Seats},
@@ -69,6 +71,8 @@ pub(crate) struct Namespace {
     pub(crate) removed: Removed,
     /// How far directories are spread.
     pub(crate) seats: Seats,
+    /// What other nodes have said of their space, and when, seconds.
+    pub(crate) rooms: HashMap<u32, (SpaceFacts, i64)>,
     /// Numbers of files that are to be made at other shards.
     pub(crate) numbers: HashMap<ShardId, Range<u64>>,
     /// Orphans that nobody has open and that an operation may be about to name.
@@ -88,6 +92,7 @@ impl Namespace {
             touched_record: (FileId::NONE, Vec::new()),
             removed: Removed::default(),
             seats: Seats::new(directories),
+            rooms: HashMap::default(),
             numbers: HashMap::default(),
             spared_orphans: Vec::new(),
             record: Vec::new(),

@@ -12,12 +12,9 @@ use mayfly_types::{Errno, FileId, Times, Timestamp};
 
 use crate::{
     fault::Outcome,
-    namespace::{
-        pending_create::is_placed,
-        state::{
-            inode::{FoundFile, Located, Ownership},
-            walk::Place,
-        },
+    namespace::state::{
+        inode::{FoundFile, Located, Ownership},
+        walk::Place,
     },
     shard::Shard,
 };
@@ -238,7 +235,7 @@ impl Shard {
         }
         self.recall_leased(&located)?;
         let id = located.inode.id;
-        let awaited = is_placed(&located.inode) && self.is_awaited(id)?;
+        let awaited = self.may_be_placed(&located.inode) && self.is_awaited(id)?;
         if self.files.opens.file(id).is_none() && !awaited {
             return self.destroy(&located);
         }

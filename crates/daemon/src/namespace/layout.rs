@@ -97,11 +97,19 @@ impl Shard {
 
     /// The shard at which a new file is to be made, when that is on another node than its name.
     pub(super) fn chosen_home(
-        &self,
+        &mut self,
         layout: &Layout,
         caller: Caller,
         place: &Place,
-    ) -> Option<ShardId> {
+    ) -> Outcome<Option<ShardId>> {
+        match layout.policy {
+            Policy::Local | Policy::Pool => Ok(self.home_by_policy(layout, caller, place)),
+            Policy::Stripe | Policy::Hash if layout.width > 1 => Ok(None),
+            Policy::Stripe | Policy::Hash => self.roomier_shard(place),
+        }
+    }
+
+    fn home_by_policy(&self, layout: &Layout, caller: Caller, place: &Place) -> Option<ShardId> {
         let numbering = &self.place.numbering;
         let hash = u32::from(slot_of_cookie(place.cookie));
         let node = match layout.policy {

@@ -90,7 +90,7 @@ impl Shard {
         let MakeDirectory { mode, uid, gid, .. } = *make;
         let owner = Ownership { mode, uid, gid };
         self.spread_if_shared(caller, &place)?;
-        let seat = self.chosen_seat(caller, &place);
+        let seat = self.chosen_seat(caller, &place)?;
         if seat != self.place.shard {
             let (owner, layout) = (inherited(owner, &parent), *parent.layout());
             self.make_directory_at(seat, &place, (owner, layout))?;

@@ -10,13 +10,10 @@ use crate::{
     fault::{Outcome, Served},
     files::state::background::{Change, Length, Reply},
     message::{At, MemberFacts},
-    namespace::{
-        pending_create::is_placed,
-        state::{
-            inode::{Located, Ownership},
-            open::{O_CLOEXEC, O_CREAT, O_DIRECTORY, O_NOFOLLOW, O_PATH, O_TMPFILE, effective},
-            walk::{Last, Place, Rule},
-        },
+    namespace::state::{
+        inode::{Located, Ownership},
+        open::{O_CLOEXEC, O_CREAT, O_DIRECTORY, O_NOFOLLOW, O_PATH, O_TMPFILE, effective},
+        walk::{Last, Place, Rule},
     },
     shard::Shard,
 };
@@ -61,7 +58,7 @@ impl Shard {
                 (self.locate(place, open)?, slash)
             }
         };
-        let placed = create && is_placed(&located.inode);
+        let placed = create && self.may_be_placed(&located.inode);
         let created = placed && self.is_pending_create_of(located.inode.id, caller)?;
         if created {
             self.links_at_rest(located.inode.id)?;
@@ -171,7 +168,7 @@ impl Shard {
         self.spread_if_shared(caller, &place)?;
         let gid = parent.inherited_group(open.gid);
         let owner = Ownership { mode: open.mode, uid: open.uid, gid };
-        if let Some(home) = self.chosen_home(parent.layout(), caller, &place) {
+        if let Some(home) = self.chosen_home(parent.layout(), caller, &place)? {
             return Err(self.create_at(home, caller, &place, (owner, *parent.layout())));
         }
         let id = self.new_id(&place)?;
@@ -182,7 +179,6 @@ impl Shard {
         let (of, birth) = ((inode.id, FileKind::Regular), BirthKey { directory, name });
         let made = self.files.opens.insert(caller, of, birth, open.flags & !ONCE, None)?;
         self.mark_layout(&inode);
-        self.forget_maker(&inode)?;
         self.consider_delegating(caller, (directory, FileKind::Regular), &open.walk, None)?;
         Opened { open: made, attr, created: true, mapped: false }.encode(to)?;
         if open.flags & (O_ACCMODE | O_PATH) == 0 {

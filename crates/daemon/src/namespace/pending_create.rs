@@ -35,12 +35,6 @@ use crate::{
 /// opened at its home.
 const STATUS_CREATE_PENDING: u32 = u32::MAX;
 
-/// Whether a file may have been made by another shard than its home.
-pub(super) fn is_placed(inode: &Inode) -> bool {
-    let placed = matches!(inode.layout.policy, Policy::Local | Policy::Pool);
-    placed && inode.kind() == FileKind::Regular
-}
-
 impl Transaction {
     /// The file that it makes for its request.
     pub(crate) fn created_file(&self) -> Option<FileId> {
@@ -53,6 +47,13 @@ impl Transaction {
 }
 
 impl Shard {
+    /// Whether a file may have been made by another shard than its home.
+    pub(super) fn may_be_placed(&self, inode: &Inode) -> bool {
+        let by_policy = matches!(inode.layout.policy, Policy::Local | Policy::Pool);
+        let is_placed = by_policy || !self.namespace.seats.are_all_spread();
+        is_placed && !self.place.alone && inode.kind() == FileKind::Regular
+    }
+
     pub(super) fn maker(&self, caller: Caller) -> Maker {
         let here = (self.place.numbering.node, caller.session);
         let (node, session) = origin(caller.session).unwrap_or(here);
@@ -82,7 +83,7 @@ impl Shard {
     /// The file was opened by its maker, or is gone.
     pub(super) fn forget_maker(&mut self, inode: &Inode) -> Outcome<()> {
         let key = key::numbered(key::PENDING_CREATE, inode.id);
-        if !self.place.alone && is_placed(inode) && self.store.get(&key)?.is_some() {
+        if self.may_be_placed(inode) && self.store.get(&key)?.is_some() {
             self.store.delete(&key)?;
         }
         Ok(())

@@ -90,8 +90,15 @@ impl Shard {
     }
 
     /// The shard at which a new directory has its seat: this one, if its maker is a process of this
-    /// node.
-    pub(super) fn chosen_seat(&self, caller: Caller, place: &Place) -> ShardId {
+    /// node and that has room.
+    pub(super) fn chosen_seat(&mut self, caller: Caller, place: &Place) -> Outcome<ShardId> {
+        if let Some(shard) = self.roomier_shard(place)? {
+            return Ok(shard);
+        }
+        Ok(self.seat_by_maker(caller, place))
+    }
+
+    fn seat_by_maker(&self, caller: Caller, place: &Place) -> ShardId {
         let numbering = &self.place.numbering;
         let node = self.maker(caller).node;
         let hash = slot_of_cookie(place.cookie);
