@@ -77,7 +77,7 @@ impl Shard {
     }
 
     /// Where the names of a directory are noted; none when they are not.
-    pub(super) fn covering(&mut self, directory: FileId) -> Option<Within> {
+    pub(crate) fn covering(&mut self, directory: FileId) -> Option<Within> {
         let within = self.above(directory)?;
         self.is_noted(&within).then_some(within)
     }
@@ -151,7 +151,10 @@ impl Shard {
         directory: FileId,
         budget: u64,
     ) -> Outcome<u64> {
-        if self.leases.delegations.by_directory.contains_key(&directory) {
+        if self.leases.delegations.by_directory.contains_key(&directory)
+            || !self.is_whole_here(directory)
+            || self.has_remembered_names(directory)
+        {
             return Ok(0);
         }
         let Some(within) = self.above(directory).filter(|within| within.root == root) else {
@@ -198,7 +201,7 @@ impl Shard {
         let (mut found, from) = (Vec::new(), key::directory(directory));
         self.store.scan(&from, &from, &mut |key, record| {
             let name = key.get(key::PLACE_BYTES..).unwrap_or_default();
-            found.push((within.print_of(name), found_in(record)));
+            found.push((within.print_of(name), found_in(record, &self.place)));
             Scan::More
         })?;
         for (print, (name_state, directory)) in found {

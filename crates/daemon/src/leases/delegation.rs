@@ -7,7 +7,10 @@
 //! delegations. What is in directories inside may be in it, too
 //! ([`crate::leases::covered_directories`]).
 //!
-//! Only where one shard has everything, and where what a process was told survives the daemon.
+//! Only of directories that are whole and have their seat at the shard that their node's processes
+//! ask first, with a path that leads through such directories alone; and where what a process was
+//! told survives the daemon. Transactions over several shards know nothing of what is submitted:
+//! nothing is delegated while one has prepare locks here.
 
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
@@ -26,6 +29,7 @@ use crate::{
         submissions::{Ring, members},
     },
     shard::Shard,
+    shards::numbering::origin,
 };
 
 /// So many files in a row a process makes in a directory before it need not ask.
@@ -89,6 +93,10 @@ impl Shard {
     }
 
     pub(super) fn has_room_for_submissions(&mut self) -> bool {
+        // What is made goes to others then.
+        if self.is_left_for_room() {
+            return false;
+        }
         let rings = self.leases.delegations.rings.iter().flatten().count() as u64 + 1;
         self.store.has_room()
             && self.free_bytes() >= FREE_BYTES_MIN.max(rings * FREE_BYTES_FOR_EACH)
@@ -103,7 +111,7 @@ impl Shard {
         walk: &Walk<'_>,
         made: Option<FileId>,
     ) -> Outcome<()> {
-        if !self.place.alone || self.config.durability != Durability::Process {
+        if self.config.durability != Durability::Process || !self.may_delegate(caller, directory) {
             return Ok(());
         }
         let streak = self.count_asked(caller.session, (directory, kind), made);
@@ -132,6 +140,29 @@ impl Shard {
             return self.delegate_above(streak, (walk.start, prefix));
         }
         Ok(())
+    }
+
+    /// Whether this shard has the rings of its node's processes.
+    pub(super) fn has_rings(&self) -> bool {
+        self.place.alone || self.place.numbering.shards == 1
+    }
+
+    /// Whether all names of a directory are here.
+    pub(super) fn is_whole_here(&self, directory: FileId) -> bool {
+        let is_whole = || self.namespace.seats.spread(directory) == 0 && self.is_home(directory);
+        self.place.alone || is_whole()
+    }
+
+    fn may_delegate(&self, caller: Caller, directory: FileId) -> bool {
+        let is_ours = || self.has_rings() && origin(caller.session).is_none();
+        let may = || is_ours() && self.transactions.prepare_locks.is_empty();
+        self.place.alone || (may() && self.is_whole_here(directory))
+    }
+
+    /// Whether other shards may remember names of the directory: then its names are not changed
+    /// without them.
+    pub(super) fn has_remembered_names(&self, directory: FileId) -> bool {
+        self.namespace.remembered.keys().any(|(other, _)| *other == directory)
     }
 
     /// Where names of the directory are noted, or would be, if that is delegated by the ring and
@@ -225,6 +256,9 @@ impl Shard {
             return Ok(());
         }
         let parent = self.load_own(streak.directory)?.directory()?.parent;
+        if !self.is_whole_here(parent) {
+            return Ok(());
+        }
         if self.load_parent(parent)?.entries() > NAMES_AT_ONCE {
             return Ok(());
         }
@@ -240,7 +274,8 @@ impl Shard {
             return Ok(());
         }
         let (directory, prefix) = self.with_table(streak.directory, prefix);
-        if !self.leads_plainly(start, prefix, directory)?
+        if self.has_remembered_names(directory)
+            || !self.leads_plainly(start, prefix, directory)?
             || !self.has_whole_table(directory, ring, files.min(IN_A_ROW))?
         {
             return Ok(());
@@ -306,6 +341,8 @@ impl Shard {
             match name {
                 b"" | b"." => {}
                 b".." => return Ok(false),
+                // Of others' names nobody here hears when they change.
+                _ if !self.is_whole_here(at) => return Ok(false),
                 name => match self.lookup(at, name)? {
                     Some((id, FileKind::Directory)) => at = id,
                     _ => return Ok(false),

@@ -285,6 +285,7 @@ impl Shard {
         let Some(from) = table.unread.take() else { return Ok(()) };
         let (tally, spare) = (&mut table.tally, &mut self.leases.delegations.spare);
         let (mut read, mut fits, mut unread, mut inside) = (0, true, None, Vec::new());
+        let place = &self.place;
         let scanned = self.store.scan(&key::directory(directory), &from, &mut |key, record| {
             if read == count {
                 unread = Some(key.to_vec());
@@ -292,7 +293,7 @@ impl Shard {
             }
             read += 1;
             let name = key.get(key::PLACE_BYTES..).unwrap_or_default();
-            let (name_state, directory) = found_in(record);
+            let (name_state, directory) = found_in(record, place);
             inside.extend(directory);
             fits = names.add(tally, spare, (Print::of(name), name_state));
             if fits { Scan::More } else { Scan::Enough }

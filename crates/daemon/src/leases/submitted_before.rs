@@ -21,7 +21,7 @@ impl Shard {
     /// the rest: they may have been made, in a transaction that is not.
     pub(crate) fn judge_submitted(&mut self) -> Vec<OpenRef> {
         let mut awaited = Vec::new();
-        if !self.place.alone {
+        if !self.has_rings() {
             return awaited;
         }
         let committed = self.store.committed_transaction();
@@ -50,12 +50,12 @@ impl Shard {
     pub(crate) fn take_up_submitted(&mut self) {
         for ring in 0..RINGS {
             let session = SessionId(self.submissions(ring).session.load(Relaxed));
-            if session != SessionId(0) && self.place.alone {
+            if session != SessionId(0) && self.has_rings() {
                 self.take_up_ring(ring, session);
             }
         }
         self.files.opens.break_reserved();
-        if self.place.alone {
+        if self.has_rings() {
             let node = self.node;
             self.leases.delegations.spare = Spare::all(&node.name_tables);
         }

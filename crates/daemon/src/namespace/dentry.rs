@@ -146,8 +146,8 @@ impl Shard {
     ) -> Outcome<()> {
         self.forget_dentry(directory, key::cookie(directory, name), name);
         self.store.put(&self.namespace.key, record)?;
-        let (_, kind) = Dentry::peek(record)?;
-        self.name_changed(directory, name, Some(state_of(kind)));
+        let found = Dentry::peek(record)?;
+        self.name_changed(directory, name, Some(state_of(found, &self.place)));
         Ok(())
     }
 

@@ -40,9 +40,7 @@ impl Shard {
             let is_moved = place.cookie.is_multiple_of(4) && drawn[0] != self.place.shard;
             return Ok(is_moved.then_some(drawn[0]));
         }
-        let capacity_bytes = self.config.capacity_bytes;
-        let own = SpaceFacts { capacity_bytes, used_bytes: self.used_bytes(), files: 0 };
-        let own_percent = percent_used(&own);
+        let own_percent = self.percent_used();
         if own_percent < LEFT_PERCENT {
             return Ok(None);
         }
@@ -58,6 +56,16 @@ impl Shard {
         let best = used.min_by_key(|(percent, _)| *percent);
         let better = best.filter(|(percent, _)| percent + BETTER_PERCENT <= own_percent);
         Ok(better.map(|(_, shard)| shard))
+    }
+
+    fn percent_used(&self) -> u64 {
+        let capacity_bytes = self.config.capacity_bytes;
+        percent_used(&SpaceFacts { capacity_bytes, used_bytes: self.used_bytes(), files: 0 })
+    }
+
+    /// Whether the node is so full that what is made may go to others.
+    pub(crate) fn is_left_for_room(&self) -> bool {
+        !self.place.alone && self.percent_used() >= LEFT_PERCENT
     }
 
     /// Asks the nodes of these shards how much room they have, where that is not known.

@@ -162,6 +162,10 @@ impl Shard {
         if !self.namespace.seats.is_shared(directory, node) {
             return Ok(());
         }
+        if self.recall(directory) {
+            // What was found out before may not be so any more.
+            return Err(Fault::Again);
+        }
         let from = self.spread_so_far(directory);
         let Batch { to, names, upto } = self.next_batch(directory, from)?;
         let Some(to) = to else {

@@ -154,7 +154,9 @@ impl Shard {
             return Ok(answer);
         }
         let file = self.lookup(directory, name)?;
-        let lasting = matches!(file, Some((_, FileKind::Directory | FileKind::Symlink)));
+        // Names in a table are changed by processes, who tell nobody.
+        let lasting = matches!(file, Some((_, FileKind::Directory | FileKind::Symlink)))
+            && self.covering(directory).is_none();
         let claim = [(PrepareLock::Name(directory, name.to_vec()), true)];
         let changing = self.transactions.prepare_locks.in_the_way(&claim, None).is_some();
         let room = self.namespace.remembered.len() < self.config.cached_dentries_max;

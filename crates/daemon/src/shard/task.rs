@@ -250,6 +250,8 @@ impl Shard {
     }
 
     fn run_question(&mut self, from: ShardId, id: u64, question: Question) {
+        // What was submitted before it was asked has happened.
+        self.execute_submitted();
         self.files.in_doubt.runs(None);
         let result = self.answer_question(from, &question);
         let task = || Task::Question { from, id, question };

@@ -70,6 +70,8 @@ impl Shard {
 
     /// Begins a transaction that the present run has planned.
     pub(crate) fn start_operation(&mut self, task: Task, parts: Steps) -> Result<(), Errno> {
+        // From here on nobody here changes a name without asking.
+        self.recall_all();
         let id = self.operation_id();
         let own = parts.iter().find(|part| part.0 == self.place.shard);
         let own = own.map_or_else(Vec::new, |part| part.1.clone());
@@ -339,6 +341,7 @@ impl Shard {
 
     /// The part of a shard that is asked to take part.
     pub(crate) fn prepare(&mut self, id: TransactionId, steps: &[Step]) -> Outcome<Answer> {
+        self.recall_all();
         self.transactions.next_age = self.transactions.next_age.max(id.age());
         let wanted = wanted(steps);
         if let Some(holder) = self.transactions.prepare_locks.in_the_way(&wanted, Some(id)) {

@@ -4,6 +4,8 @@ use mayfly_meta::record::Dentry;
 use mayfly_transport_shm::submission_ring::name_table::{NameState, Print, Tally};
 use mayfly_types::{FileId, FileKind};
 
+use crate::shard::Place;
+
 /// The table of the names of a directory that is delegated, or is going to be.
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -48,13 +50,18 @@ pub(crate) struct Released {
     pub(crate) place: usize,
 }
 
-/// How a name stands that is there.
-pub(crate) fn state_of(kind: FileKind) -> NameState {
-    if kind == FileKind::Directory { NameState::AskDaemon } else { NameState::Plain }
+/// How a name stands that is there. The end of a file that is at home elsewhere is asked for.
+pub(crate) fn state_of((id, kind): (FileId, FileKind), place: &Place) -> NameState {
+    let is_here = place.alone || place.slots.home(id) == place.shard;
+    match kind {
+        FileKind::Directory => NameState::AskDaemon,
+        _ if is_here => NameState::Plain,
+        _ => NameState::AskDaemon,
+    }
 }
 
 /// How the name of such a record stands, and which directory it is, if it is one.
-pub(crate) fn found_in(record: &[u8]) -> (NameState, Option<FileId>) {
+pub(crate) fn found_in(record: &[u8], place: &Place) -> (NameState, Option<FileId>) {
     let Ok((id, kind)) = Dentry::peek(record) else { return (NameState::AskDaemon, None) };
-    (state_of(kind), (kind == FileKind::Directory).then_some(id))
+    (state_of((id, kind), place), (kind == FileKind::Directory).then_some(id))
 }
