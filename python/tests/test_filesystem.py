@@ -211,23 +211,23 @@ def test_nodes_of_an_instance_have_one_namespace(tmp_path, instance):
     with mayfly.Instance(nodes="local:2", data_dir=tmp_path) as first:
         second = MayflyFileSystem(instance=f"{first.instance}@1")
         assert second.session is not first.session
-        for number in range(20):
-            data = os.urandom(200_000 if number % 2 else 100)
-            first.pipe_file(f"/d/{number}", data)
-            assert second.cat_file(f"/d/{number}") == data
-            with second.open(f"/d/{number}", "r+b") as file:
-                file.write(b"changed")
-            assert first.cat_file(f"/d/{number}", end=7) == b"changed"
-        assert len(second.ls("/d")) == 20
-        refused = 0
-        for number in range(1, 20, 2):
-            try:
-                assert first.map(f"/d/{number}")[:7] == b"changed"
-            except OSError as error:
-                assert error.errno == errno.ENODEV
-                refused += 1
-        # By the hash of their names the files are on both nodes.
-        assert 0 < refused < 10
+        # A directory is at the node that makes it.
+        first.mkdir("/of-first")
+        second.mkdir("/of-second")
+        for directory in ["/of-first", "/of-second"]:
+            for number in range(6):
+                path = f"{directory}/{number}"
+                data = os.urandom(200_000 if number % 2 else 100)
+                first.pipe_file(path, data)
+                assert second.cat_file(path) == data
+                with second.open(path, "r+b") as file:
+                    file.write(b"changed")
+                assert first.cat_file(path, end=7) == b"changed"
+            assert len(second.ls(directory)) == 6
+        assert first.map("/of-first/1")[:7] == b"changed"
+        with pytest.raises(OSError) as refused:
+            first.map("/of-second/1")
+        assert refused.value.errno == errno.ENODEV
 
 
 def test_the_stubs_name_what_is_there():

@@ -120,7 +120,8 @@ fn a_node_that_is_cut_off_gives_eio_in_time_and_is_whole_again_when_it_is_back()
     let deadline = DEADLINE.to_string();
     let options = ["--nodes", &list, "--launcher", &launcher, "--net", "fab0"];
     let instance = Instance::named(&scratch, "cut")?;
-    instance.command("start").args(options).args(["--deadline", &deadline]).run_ok()?;
+    let more = ["--deadline", &deadline, "--names", "spread"];
+    instance.command("start").args(options).args(more).run_ok()?;
     let [a, b] = [0, 1].map(|which| run_dir(&scratch, &namespaces.names[which]));
     instance.shell("make", &make_all(FILES)).env("XDG_RUNTIME_DIR", &a).run_ok()?;
     let look = |label: &str, on: &PathBuf| {

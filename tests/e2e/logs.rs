@@ -165,7 +165,7 @@ fn a_request_that_waits_for_another_node_says_for_which() -> Result<()> {
     let scratch = Scratch::new("logs-other")?;
     let instance = Instance::named(&scratch, "other")?;
     let options = ["--nodes", "local:3", "--slow", "500ms", "--access", "preload"];
-    instance.command("start").args(options).run_ok()?;
+    instance.command("start").args(options).args(["--names", "spread"]).run_ok()?;
     let victim = instance.daemon_pid_of(2)?;
     // A third of these names are of node 2.
     let ask = "for i in $(seq 24); do stat \"$MAYFLY_MOUNT/n$i\" 2> /dev/null & done";

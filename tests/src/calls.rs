@@ -102,9 +102,9 @@ fn same_with(name: &str, options: &[&str]) -> Result<()> {
     expect_difference(&native, &run(&ALONE)?, differs.alone)
 }
 
-/// In what the check differs, if the instances of this run have several nodes.
+/// In what the check differs, if the files of this run are at other nodes than its program.
 fn over_nodes(name: &str) -> Option<&'static OverNodes> {
-    std::env::var_os("MAYFLY_NODES")?;
+    std::env::var_os("MAYFLY_SERVERS")?;
     OVER_NODES.iter().find(|other| other.name == name)
 }
 
