@@ -35,6 +35,42 @@ fn without_an_option_the_shell_that_evaluated_env_writes_itself() -> Result<()> 
     instance.stop()
 }
 
+/// Who evaluated `mayfly env` in his shell, and changed to the mount, had all relative paths of the
+/// programs that he started go through the kernel's mount: a create took 100 microseconds there,
+/// and 2 where the shell was one of the instance's own.
+#[test]
+fn programs_that_such_a_shell_starts_in_the_mount_are_served_there() -> Result<()> {
+    if !skip::unless_mountable("programs started in the mount") {
+        return Ok(());
+    }
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("access-within")?;
+    let instance = Instance::start(&scratch, "within", &scratch.join("mount"))?;
+    // The further mount is none of the instance's, where there can be one.
+    let script = r#"cd "$MAYFLY_MOUNT" && mkdir d other && cd d &&
+        bash -c 'for number in $(seq 300); do : > file-$number; done; rm file-7; pwd -P' &&
+        ls | wc -l && cd ../other && bash -c 'echo text > file' && cat file &&
+        if mount -t tmpfs none . 2> /dev/null; then
+            cd "$PWD" && bash -c 'echo beneath > file' && cat "$MAYFLY_MOUNT/other/file"
+            cd / && umount "$MAYFLY_MOUNT/other"
+        fi"#;
+    let outcome = after_env(&scratch, "within", script)?;
+    let said = text(&outcome.stdout);
+    let mount = scratch.join("mount");
+    ensure!(outcome.code == 0, "{outcome:?}");
+    ensure!(said.starts_with(&format!("{}/d\n299\ntext", mount.display())), "{said}");
+    let report = instance.command("report").args(["--json"]).run_ok()?;
+    let report: serde_json::Value = serde_json::from_slice(&report.stdout)?;
+    let processes = report["processes"].as_array().context("processes")?;
+    let creates = |process: &serde_json::Value| -> u64 {
+        let ways = process["operations"]["create"].as_object();
+        ways.map_or(0, |ways| ways.values().filter_map(serde_json::Value::as_u64).sum())
+    };
+    let made = processes.iter().find(|process| creates(process) == 300);
+    ensure!(made.is_some_and(|process| process["name"] == "bash"), "{processes:#?}");
+    instance.stop()
+}
+
 #[test]
 fn without_a_mount_env_says_what_to_do_and_mayfly_shell_does_it() -> Result<()> {
     let _turn = Turn::take()?;

@@ -297,16 +297,26 @@ pub fn inode(descriptor: i32) -> Result<u64, Errno> {
     Ok(inode)
 }
 
+/// What the kernel knows of a file without asking a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Known {
+    /// Its inode number.
+    pub inode: u64,
+    /// Its file system, as the kernel's number of the device.
+    pub device: u64,
+}
+
 /// Number of the file at `path`, from the working directory, in its file system, as far as it is
 /// known without asking a server.
 ///
 /// # Errors
 /// The kernel's.
-pub fn known_inode(path: &PathText) -> Result<u64, Errno> {
+pub fn known_inode(path: &PathText) -> Result<Known, Errno> {
     const AT_STATX_DONT_SYNC: usize = 0x4000;
     const STATX_INO: usize = 0x100;
-    /// `stx_ino`, in words of the structure.
+    /// `stx_ino`, and `stx_dev_major` with `stx_dev_minor`, in words of the structure.
     const INODE_AT: usize = 4;
+    const DEVICE_AT: usize = 17;
     let mut attributes = [0_u64; 32];
     // SAFETY: the path is terminated, and the array has the size of the kernel's `struct statx`.
     let raw = unsafe {
@@ -320,7 +330,7 @@ pub fn known_inode(path: &PathText) -> Result<u64, Errno> {
             0,
         )
     };
-    result(raw).map(|_| attributes[INODE_AT])
+    result(raw).map(|_| Known { inode: attributes[INODE_AT], device: attributes[DEVICE_AT] })
 }
 
 /// Type and mode, user and group of an open file.

@@ -85,6 +85,27 @@ pub(crate) fn inherit(directory: FileId) {
     }
 }
 
+/// Takes up the kernel's working directory where that is in the mount: who started the program was
+/// not served, as a shell that was there before the instance. What is mounted inside the mount is
+/// none of ours.
+pub(crate) fn take_up_kernels() {
+    if DIRECTORY.load(Ordering::Relaxed) == 0
+        && let Some(found) = kernels_in_mount()
+    {
+        DIRECTORY.store(found.0, Ordering::Relaxed);
+    }
+}
+
+fn kernels_in_mount() -> Option<FileId> {
+    let settings = settings::get()?;
+    let mut path = PathText::new();
+    file::working_directory(&mut path).ok()?;
+    text::below(settings.mount.as_bytes(), path.as_bytes())?;
+    let own = file::known_inode(&PathText::from_bytes(OWN).ok()?).ok()?;
+    let mount = file::known_inode(&settings.mount).ok()?;
+    (own.device == mount.device).then_some(FileId(own.inode))
+}
+
 fn stands_for(directory: FileId) -> Result<bool, Errno> {
     let mut path = PathText::new();
     let name = match file::working_directory(&mut path) {
@@ -120,7 +141,7 @@ fn in_mount(name: &PathText, link: &[u8]) -> Option<Option<FileId>> {
     if text::below(settings.mount.as_bytes(), link).is_none() && !(is_own(name) && is_cut_off()) {
         return None;
     }
-    Some(file::known_inode(name).ok().map(FileId))
+    Some(file::known_inode(name).ok().map(|known| FileId(known.inode)))
 }
 
 /// The program's working directory becomes `id`, which is a directory of the instance.
