@@ -148,15 +148,7 @@ impl Shard {
         place: &Place,
         (owner, layout): (Ownership, Layout),
     ) -> Outcome<Steps> {
-        if self.run.transaction.is_done {
-            // It has cut a file that is gone by now: this is another operation.
-            return Err(Fault::Again);
-        }
-        let number = self.number_at(home)?;
-        let slot = slot_of_cookie(place.cookie);
-        let slot = self.place.slots.slot_of(home, slot).ok_or(Errno::EIO)?;
-        let id = FileId::new(slot, number).ok_or(Errno::ENOSPC)?;
-        self.host_here(place.directory)?;
+        let id = self.new_id_at(home, place)?;
         let (mode, maker) = ((owner.mode & 0o7777) as u16, self.maker(caller));
         let mut parts = Steps::new();
         let (uid, gid) = (owner.uid, owner.gid);
@@ -167,8 +159,22 @@ impl Shard {
         Ok(parts)
     }
 
+    /// The id of what is to be made at another shard than its name's, which is ready for the name.
+    pub(super) fn new_id_at(&mut self, home: ShardId, place: &Place) -> Outcome<FileId> {
+        if self.run.transaction.is_done {
+            // It has cut a file that is gone by now: this is another operation.
+            return Err(Fault::Again);
+        }
+        let number = self.number_at(home)?;
+        let slot = slot_of_cookie(place.cookie);
+        let slot = self.place.slots.slot_of(home, slot).ok_or(Errno::EIO)?;
+        let id = FileId::new(slot, number).ok_or(Errno::ENOSPC)?;
+        self.host_here(place.directory)?;
+        Ok(id)
+    }
+
     /// A number that no file of another shard has or will have.
-    pub(super) fn number_at(&mut self, home: ShardId) -> Outcome<u64> {
+    fn number_at(&mut self, home: ShardId) -> Outcome<u64> {
         if let Some(number) = self.namespace.numbers.get_mut(&home).and_then(Iterator::next) {
             return Ok(number);
         }

@@ -30,7 +30,7 @@ impl Shard {
     /// The shard at which what gets this name is to be made, when that is on another node since
     /// this one is too full.
     pub(super) fn roomier_shard(&mut self, place: &Place) -> Outcome<Option<ShardId>> {
-        if self.place.alone || self.namespace.seats.are_all_spread() {
+        if !self.has_seats() {
             return Ok(None);
         }
         let hash = slot_of_cookie(place.cookie);

@@ -45,6 +45,11 @@ use crate::{
 const LOOKED_AT_MAX: usize = 4096;
 
 impl Shard {
+    /// Whether directories have seats, and there is more than one shard for them.
+    pub(super) fn has_seats(&self) -> bool {
+        !self.place.alone && !self.namespace.seats.are_all_spread()
+    }
+
     /// The slot that a name belongs to.
     pub(crate) fn name_slot(&self, directory: FileId, cookie: u64) -> u16 {
         let upto = self.namespace.seats.spread(directory);
@@ -83,7 +88,7 @@ impl Shard {
     /// The slot of a new directory with this name that has its seat here.
     pub(super) fn seat_slot(&self, place: &Place) -> u16 {
         let hash = slot_of_cookie(place.cookie);
-        if self.place.alone || self.namespace.seats.are_all_spread() {
+        if !self.has_seats() {
             return hash;
         }
         self.place.slots.slot_of(self.place.shard, hash).unwrap_or(hash)
@@ -102,7 +107,7 @@ impl Shard {
         let numbering = &self.place.numbering;
         let node = self.maker(caller).node;
         let hash = slot_of_cookie(place.cookie);
-        if self.place.alone || self.namespace.seats.are_all_spread() {
+        if !self.has_seats() {
             return self.place.shard;
         }
         if self.namespace.seats.are_restless() {
@@ -127,13 +132,7 @@ impl Shard {
         place: &Place,
         (owner, layout): (Ownership, Layout),
     ) -> Outcome<()> {
-        if self.run.transaction.is_done {
-            return Err(Fault::Again);
-        }
-        let number = self.number_at(seat)?;
-        let slot = self.place.slots.slot_of(seat, slot_of_cookie(place.cookie));
-        let id = FileId::new(slot.ok_or(Errno::EIO)?, number).ok_or(Errno::ENOSPC)?;
-        self.host_here(place.directory)?;
+        let id = self.new_id_at(seat, place)?;
         let Ownership { mode, uid, gid } = owner;
         let (mode, kind) = ((mode & 0o7777) as u16, FileKind::Directory);
         let (parent, name) = (place.directory, place.name.clone());
@@ -149,13 +148,14 @@ impl Shard {
     /// make names in it, some of those that are there move to other shards. The request is run
     /// again then, since its own name may be another shard's.
     pub(super) fn spread_if_shared(&mut self, caller: Caller, place: &Place) -> Outcome<()> {
-        if self.place.alone || self.namespace.seats.are_all_spread() {
+        if !self.has_seats() {
             return Ok(());
         }
         // Not twice for the same request: it waits already.
         let was_done = self.run.place.restarts > 0;
         let directory = place.directory;
-        if was_done || !self.is_home(directory) || place.cookie < self.spread_so_far(directory) {
+        let from = self.namespace.seats.spread(directory);
+        if was_done || !self.is_home(directory) || place.cookie < from {
             return Ok(());
         }
         let node = self.maker(caller).node;
@@ -166,7 +166,6 @@ impl Shard {
             // What was found out before may not be so any more.
             return Err(Fault::Again);
         }
-        let from = self.spread_so_far(directory);
         let Batch { to, names, upto } = self.next_batch(directory, from)?;
         let Some(to) = to else {
             self.unclaimed(|| vec![(PrepareLock::Place(directory), true)])?;
@@ -183,11 +182,6 @@ impl Shard {
         let own = self.place.shard;
         add_step(&mut parts, own, Step::GiveNames { directory, from, upto, names });
         Err(Fault::Operate(parts))
-    }
-
-    /// How far a directory is spread whose seat is here.
-    fn spread_so_far(&self, directory: FileId) -> u64 {
-        self.namespace.seats.spread(directory)
     }
 
     /// The next names that are another shard's by their hashes, all of one shard's.
@@ -252,7 +246,7 @@ impl Shard {
         (from, upto): (u64, u64),
         names: &[NamedFile],
     ) -> Outcome<bool> {
-        if !self.is_home(directory) || self.spread_so_far(directory) != from {
+        if !self.is_home(directory) || self.namespace.seats.spread(directory) != from {
             return Ok(false);
         }
         let batch = self.next_batch(directory, from)?;

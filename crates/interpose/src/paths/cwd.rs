@@ -65,13 +65,27 @@ fn note(directory: u64) {
 /// The kernel's working directory may have changed.
 pub(crate) fn look_at_kernel() {
     let mut path = PathText::new();
-    let near = match (file::working_directory(&mut path), settings::get()) {
-        (Ok(()), Some(settings)) => {
-            text::is_above(settings.mount.as_bytes(), path.as_bytes())
-                || path.as_bytes().starts_with(b"/proc")
-        }
-        _ => false,
-    };
+    note_near(file::working_directory(&mut path).ok().map(|()| &path));
+}
+
+/// The program begins. The kernel's working directory is taken up where that is in the mount: who
+/// started the program was not served, as a shell that was there before the instance.
+pub(crate) fn look_at_start() {
+    let mut path = PathText::new();
+    let path = file::working_directory(&mut path).ok().map(|()| &path);
+    if DIRECTORY.load(Ordering::Relaxed) == 0
+        && let Some(found) = path.and_then(kernels_in_mount)
+    {
+        DIRECTORY.store(found.0, Ordering::Relaxed);
+    }
+    note_near(path);
+}
+
+fn note_near(path: Option<&PathText>) {
+    let near = path.zip(settings::get()).is_some_and(|(path, settings)| {
+        text::is_above(settings.mount.as_bytes(), path.as_bytes())
+            || path.as_bytes().starts_with(b"/proc")
+    });
     if flight::child().is_none() {
         NEAR.store(near, Ordering::Relaxed);
     }
@@ -85,21 +99,10 @@ pub(crate) fn inherit(directory: FileId) {
     }
 }
 
-/// Takes up the kernel's working directory where that is in the mount: who started the program was
-/// not served, as a shell that was there before the instance. What is mounted inside the mount is
-/// none of ours.
-pub(crate) fn take_up_kernels() {
-    if DIRECTORY.load(Ordering::Relaxed) == 0
-        && let Some(found) = kernels_in_mount()
-    {
-        DIRECTORY.store(found.0, Ordering::Relaxed);
-    }
-}
-
-fn kernels_in_mount() -> Option<FileId> {
+/// The kernel's working directory at `path`, if that is in the mount. What is mounted inside the
+/// mount is none of ours.
+fn kernels_in_mount(path: &PathText) -> Option<FileId> {
     let settings = settings::get()?;
-    let mut path = PathText::new();
-    file::working_directory(&mut path).ok()?;
     text::below(settings.mount.as_bytes(), path.as_bytes())?;
     let own = file::known_inode(&PathText::from_bytes(OWN).ok()?).ok()?;
     let mount = file::known_inode(&settings.mount).ok()?;

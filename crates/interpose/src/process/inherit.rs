@@ -71,8 +71,7 @@ pub(crate) unsafe fn start(envp: *const *const u8) -> Result<(), Errno> {
     if let Some(directory) = find(environment::DIRECTORY).and_then(parse_hexadecimal) {
         cwd::inherit(FileId(directory));
     }
-    cwd::take_up_kernels();
-    cwd::look_at_kernel();
+    cwd::look_at_start();
     if let Some(name) = find(environment::NAME) {
         process::set_name(name);
     }
