@@ -92,7 +92,8 @@ def test_a_name_that_leads_to_another_file_by_now_is_stale_in_the_child(session,
     session.write_file(f"{there}/f", b"second")
     os.write(done, b"1")
     thread.join()
-    assert "Stale file handle" in answers[0] or answers[0] == b"first"
+    # The file itself, as long as its removal is under way; never the one that has its name.
+    assert answers[0] == b"first" or "Stale file handle" in repr(answers[0])
 
 
 def test_a_fork_beside_threads_that_use_the_session_works(session, there):
