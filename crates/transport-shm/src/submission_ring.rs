@@ -94,7 +94,10 @@ pub struct SubmissionRing {
     reserved: AtomicU32,
     /// Transaction whose commit makes that true.
     pub transaction: AtomicU64,
-    padding_after_delegation: [AtomicU64; 4],
+    /// From when on, by the processors' counter, the path may lead elsewhere, and nobody submits:
+    /// what a name of another node stands for is known for a time only. `u64::MAX`: never.
+    pub believed_until: AtomicU64,
+    padding_after_delegation: [AtomicU64; 3],
     /// Where the path begins.
     pub start: AtomicU64,
     /// The directory to which that and the prefix lead.
@@ -361,6 +364,15 @@ impl SubmissionRing {
             number = 1;
         }
         self.delegation.store(number, Release);
+    }
+
+    /// Whether the path leads to the directory that is delegated when the counter says `now`.
+    #[must_use]
+    pub fn is_believed(&self, now: impl FnOnce() -> u64) -> bool {
+        match self.believed_until.load(Relaxed) {
+            u64::MAX => true,
+            until => now() < until,
+        }
     }
 
     /// Whose ring it is from now on, for names behind which path, and which table has them.

@@ -8,12 +8,17 @@
 //! ([`crate::leases::covered_directories`]).
 //!
 //! Only of directories that are whole and have their seat at the shard that their node's processes
-//! ask first, with a path that leads through such directories alone; and where what a process was
-//! told survives the daemon. Transactions over several shards know nothing of what is submitted:
-//! nothing is delegated while one has prepare locks here.
+//! ask first; and where what a process was told survives the daemon. Transactions over several
+//! shards know nothing of what is submitted: nothing is delegated while one has prepare locks here.
+//!
+//! The path to such a directory may lead by names of other nodes that this one remembers. The
+//! owner of such a name has this shard forget it before the name changes, and that ends the
+//! delegation ([`Shard::recall_paths_elsewhere`]). A daemon that stands still cannot be told, so a
+//! process submits only as long as the name may be remembered.
 
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
+use mayfly_sys::arch::cycles;
 use mayfly_transport_shm::submission_ring::{
     PREFIX_BYTES_MAX, RECORDS, name_table::SLOTS_MAX, ring_of, split,
 };
@@ -28,6 +33,7 @@ use crate::{
         delegation::Streak,
         submissions::{Ring, members},
     },
+    namespace::dentry_cache::FOR_EVER,
     shard::Shard,
     shards::numbering::origin,
 };
@@ -92,6 +98,17 @@ impl Shard {
         all.into_iter().fold(false, |executed, directory| self.recall(directory) | executed)
     }
 
+    /// Of what a name of another node stands for nothing is known any more: nothing is delegated by
+    /// a path that leads by one.
+    pub(crate) fn recall_paths_elsewhere(&mut self) {
+        let rings = self.leases.delegations.rings.iter().flatten();
+        let ends = |ring: &Ring| ring.directory.filter(|_| ring.until != FOR_EVER);
+        let directories: Vec<FileId> = rings.filter_map(ends).collect();
+        for directory in directories {
+            self.recall(directory);
+        }
+    }
+
     pub(super) fn has_room_for_submissions(&mut self) -> bool {
         // What is made goes to others then.
         if self.is_left_for_room() {
@@ -118,6 +135,7 @@ impl Shard {
         let ring = ring_of(caller.session.0);
         if let Some(within) = self.noted_within(ring, directory, walk) {
             if self.is_noted(&within) {
+                self.believe_longer(ring, within.root)?;
                 // Its names may be noted, too.
                 made.into_iter().for_each(|made| self.propose_covering(within.root, made));
                 // It may have asked because the ring was full, and there was no room. What is
@@ -274,10 +292,11 @@ impl Shard {
             return Ok(());
         }
         let (directory, prefix) = self.with_table(streak.directory, prefix);
-        if self.has_remembered_names(directory)
-            || !self.leads_plainly(start, prefix, directory)?
-            || !self.has_whole_table(directory, ring, files.min(IN_A_ROW))?
-        {
+        if self.has_remembered_names(directory) {
+            return Ok(());
+        }
+        let Some(until) = self.leads_plainly(start, prefix, directory)? else { return Ok(()) };
+        if !self.has_whole_table(directory, ring, files.min(IN_A_ROW))? {
             return Ok(());
         }
         // By another path than before.
@@ -294,7 +313,7 @@ impl Shard {
         }
         if let Some(ring) = &mut self.leases.delegations.rings[ring] {
             ring.directory = Some(directory);
-            (ring.start, ring.prefix) = (start, prefix.to_vec());
+            (ring.start, ring.prefix, ring.until) = (start, prefix.to_vec(), until);
             ring.since = ring.executed;
         }
         // The table has what is not committed, too.
@@ -334,22 +353,66 @@ impl Shard {
     }
 
     /// Whether the prefix leads to the directory by names of directories alone, which do not change
-    /// unless one of them is moved.
-    fn leads_plainly(&mut self, start: FileId, prefix: &[u8], to: FileId) -> Outcome<bool> {
+    /// unless one of them is moved: until which second that is known.
+    fn leads_plainly(&mut self, start: FileId, prefix: &[u8], to: FileId) -> Outcome<Option<i64>> {
         let mut at = if prefix.starts_with(b"/") { FileId::ROOT } else { start };
+        let mut until = FOR_EVER;
         for name in prefix.split(|byte| *byte == b'/') {
-            match name {
-                b"" | b"." => {}
-                b".." => return Ok(false),
-                // Of others' names nobody here hears when they change.
-                _ if !self.is_whole_here(at) => return Ok(false),
-                name => match self.lookup(at, name)? {
-                    Some((id, FileKind::Directory)) => at = id,
-                    _ => return Ok(false),
+            let next = match name {
+                b"" | b"." => continue,
+                b".." => return Ok(None),
+                name if self.owns(at, name) => match self.lookup(at, name)? {
+                    Some((id, FileKind::Directory)) => Some((id, FOR_EVER)),
+                    _ => None,
                 },
+                // What is not remembered nobody here hears of when it changes.
+                name => self.namespace.cache.directory(at, name, self.now.seconds),
+            };
+            let Some((id, known_until)) = next else { return Ok(None) };
+            (at, until) = (id, until.min(known_until));
+        }
+        Ok((at == to).then_some(until))
+    }
+
+    /// A process has asked for what it may submit, perhaps since the time had passed for which a
+    /// name on its path was known. That was looked up anew.
+    fn believe_longer(&mut self, ring: usize, root: FileId) -> Outcome<()> {
+        let Some(held) = self.leases.delegations.rings[ring].as_ref() else { return Ok(()) };
+        if held.until == FOR_EVER || held.until.saturating_sub(self.now.seconds) > 1 {
+            return Ok(());
+        }
+        let (start, prefix) = (held.start, held.prefix.clone());
+        match self.leads_plainly(start, &prefix, root)? {
+            Some(until) => self.show_until(ring, until),
+            None => {
+                self.recall(root);
             }
         }
-        Ok(at == to)
+        Ok(())
+    }
+
+    /// The path of the ring leads where it does until that second.
+    fn show_until(&mut self, ring: usize, until: i64) {
+        if let Some(held) = &mut self.leases.delegations.rings[ring] {
+            held.until = until;
+        }
+        self.submissions(ring).believed_until.store(self.cycles_at(until), Release);
+    }
+
+    /// What the processors' counter will say at that second, at least. Zero while nobody knows how
+    /// fast it runs.
+    fn cycles_at(&self, second: i64) -> u64 {
+        if second == FOR_EVER {
+            return u64::MAX;
+        }
+        // In this order: a thread that is kept from its processor in between errs to the safe side.
+        let (before, now) = (cycles(), self.clock.now());
+        let left_ns =
+            i128::from(second - now.seconds) * 1_000_000_000 - i128::from(now.nanoseconds);
+        let rate = self.node.head.cycles_ns.load(Relaxed);
+        let left = u128::try_from(left_ns).unwrap_or_default() << 32;
+        let left = left.checked_div(u128::from(rate)).unwrap_or_default();
+        if left == 0 { 0 } else { before.saturating_add(left as u64) }
     }
 
     /// The session's ring is its own, and nothing is delegated by it.
@@ -386,6 +449,7 @@ impl Shard {
         let Some(&table) = self.leases.delegations.by_directory.get(&directory) else { return };
         let submissions = self.submissions(ring);
         submissions.dedicate(held.session.0, (held.start.0, &held.prefix), (directory.0, table));
+        submissions.believed_until.store(self.cycles_at(held.until), Relaxed);
         submissions.give();
     }
 

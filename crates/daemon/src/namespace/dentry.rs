@@ -127,7 +127,7 @@ impl Shard {
     }
 
     /// Whether the dentry is this shard's.
-    pub(super) fn owns(&self, directory: FileId, name: &[u8]) -> bool {
+    pub(crate) fn owns(&self, directory: FileId, name: &[u8]) -> bool {
         self.place.alone || self.name_owner(directory, name) == self.place.shard
     }
 

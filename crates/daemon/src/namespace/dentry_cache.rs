@@ -101,6 +101,22 @@ impl DentryCache {
         Some(cached)
     }
 
+    /// The directory that a name stands for, and from which second on that is not to be believed.
+    pub(crate) fn directory(
+        &self,
+        directory: FileId,
+        name: &[u8],
+        now: i64,
+    ) -> Option<(FileId, i64)> {
+        let hash = key::cookie(directory, name);
+        let entry = self.young.get(&hash).or_else(|| self.old.get(&hash))?;
+        let is_it = entry.directory == directory && *entry.name == *name && now < entry.until;
+        match &entry.cached {
+            Cached::Directory(id) if is_it => Some((*id, entry.until)),
+            _ => None,
+        }
+    }
+
     /// `until`: the second from which on it is not to be believed, [`FOR_EVER`] for who is told of
     /// every change.
     pub(crate) fn insert(&mut self, directory: FileId, name: &[u8], cached: Cached, until: i64) {

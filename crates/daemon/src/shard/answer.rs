@@ -214,6 +214,7 @@ impl Shard {
 
     pub(crate) fn forget_name(&mut self, directory: FileId, name: &[u8]) {
         self.namespace.cache.forget(key::cookie(directory, name));
+        self.recall_paths_elsewhere();
         let is_it = |question: &Question| match question {
             Question::Lookup { directory: other, name: also, .. } => {
                 *other == directory && *also == *name

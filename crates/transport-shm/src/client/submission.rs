@@ -100,6 +100,9 @@ impl ShmTransport {
         for _ in 0..SUBMIT_TRIES {
             let (delegation, path) =
                 submissions.delegation_for(self.id, walk.start.0, walk.path)?;
+            if !submissions.is_believed(|| self.moments.now().cycles) {
+                return None;
+            }
             if submissions.is_full() && !self.awaits_room(submissions) {
                 return None;
             }

@@ -3,6 +3,8 @@
 use mayfly_transport_shm::submission_ring::RECORDS;
 use mayfly_types::{FileId, OpenRef, SessionId};
 
+use crate::namespace::dentry_cache::FOR_EVER;
+
 /// A ring that belongs to a session, as the daemon knows it.
 #[derive(Debug)]
 pub(crate) struct Ring {
@@ -12,6 +14,8 @@ pub(crate) struct Ring {
     /// Which path leads there: from where, and what is before the name.
     pub(crate) start: FileId,
     pub(crate) prefix: Vec<u8>,
+    /// From which second on that path may lead elsewhere.
+    pub(crate) until: i64,
     /// Records that were executed before that.
     pub(crate) since: u32,
     /// Records that were executed.
@@ -32,6 +36,7 @@ impl Ring {
             directory: None,
             start: FileId::NONE,
             prefix: Vec::new(),
+            until: FOR_EVER,
             since: first,
             executed: first,
             freed: first,
