@@ -47,7 +47,7 @@ use crate::{
         seeking::{SEEK_CUR, SEEK_END, SEEK_SET},
     },
     open::offset,
-    path::records::{View, is_served_since, is_submitted, timed},
+    path::records::{View, is_complete, is_served_since, is_submitted, timed},
 };
 
 pub(crate) mod contents;
@@ -85,7 +85,9 @@ struct Look<'a> {
 impl Look<'_> {
     /// Is this the moment still?
     fn lasts(&self) -> bool {
-        is_still(&self.view, self.seen.version) && is_served_since(self.head, self.seen.starts)
+        is_still(&self.view, self.seen.version)
+            && is_served_since(self.head, self.seen.starts)
+            && is_complete(self.head)
     }
 }
 
@@ -233,8 +235,8 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     }
 
     fn look_at_records(&self) -> Option<Look<'_>> {
-        let view = self.records.view()?;
         let head = self.node.head;
+        let view = self.records.view(head)?;
         // An operation that was submitted before this call is in the records, or shows here.
         if is_submitted(head) {
             return None;

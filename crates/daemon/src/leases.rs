@@ -4,8 +4,9 @@
 //! A process that makes names in a directory gets it *delegated* (`delegation.rs`): it puts what
 //! it makes and removes into a submission ring (`submissions.rs`), and finds the names that are
 //! there in a name table (`name_table.rs`, `covered_directories.rs`). A process that opens files
-//! for reading is *leased* descriptions (`file_leases.rs`). A mount is told when bytes change of
-//! which its kernel keeps pages (`mounts.rs`).
+//! for reading is *leased* descriptions (`file_leases.rs`). What this node remembers of other
+//! nodes' names a process finds in the records (`shown_names.rs`). A mount is told when bytes
+//! change of which its kernel keeps pages (`mounts.rs`).
 //!
 //! Invariants:
 //! - A change that a holder must not miss is told, or the lease recalled, before the change is
@@ -18,6 +19,7 @@ pub(crate) mod delegation;
 pub(crate) mod file_leases;
 pub(crate) mod mounts;
 pub(crate) mod name_table;
+pub(crate) mod shown_names;
 pub(crate) mod state;
 pub(crate) mod submissions;
 pub(crate) mod submitted_before;

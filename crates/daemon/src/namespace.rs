@@ -55,6 +55,8 @@ use crate::{
 pub(crate) struct Namespace {
     /// Dentries of other shards.
     pub(crate) cache: DentryCache,
+    /// So many names of other nodes are shown to processes.
+    pub(crate) shown_names: usize,
     /// Names that other shards may have in their dentry caches.
     pub(crate) remembered: HashMap<(FileId, Vec<u8>), Vec<u32>>,
     /// The last record that the walk of this request has found, so that it need not be read again.
@@ -85,6 +87,7 @@ impl Namespace {
     pub(crate) fn new(cached_dentries_max: usize, directories: Directories) -> Namespace {
         Namespace {
             cache: DentryCache::new(cached_dentries_max),
+            shown_names: 0,
             remembered: HashMap::default(),
             found_file: None,
             key: DentryKey::default(),

@@ -6,7 +6,9 @@
 //! number (a *cookie*) that means the same to every shard and after every restart.
 
 use mayfly_records::key::place;
-pub use mayfly_records::key::{COOKIE_MIN, DENTRY, INODE, PLACE_BYTES, cookie, numbered};
+pub use mayfly_records::key::{
+    COOKIE_MIN, DENTRY, INODE, PLACE_BYTES, REMEMBERED, REMEMBERED_BYTES, SPREAD, cookie, numbered,
+};
 use std::ops::Deref;
 
 use mayfly_types::{FileId, limits::NAME_BYTES_MAX};
@@ -36,8 +38,6 @@ pub const LOCKS: u8 = b'L';
 
 /// First byte of what a member keeps of a directory.
 pub const MEMBER: u8 = b'M';
-/// First byte of how far a directory is spread over shards, at its seat.
-pub const SPREAD: u8 = b'W';
 /// First byte of an operation over several shards that was decided and is not finished.
 pub const INTENT: u8 = b'N';
 /// First byte of the mark that steps of such an operation were done here.
@@ -53,6 +53,15 @@ pub const PENDING_CREATE: u8 = b'C';
 
 /// First byte of the answer to the last request of a process of another node.
 pub const ANSWER: u8 = b'R';
+
+/// Key of a name of another node's that this one remembers.
+#[must_use]
+pub fn remembered(directory: FileId, name: &[u8]) -> Vec<u8> {
+    let mut key = place(directory, cookie(directory, name)).to_vec();
+    key[0] = REMEMBERED;
+    key.extend_from_slice(name);
+    key
+}
 
 /// Key of the answer to the last request on this lane of this session that changed something.
 #[must_use]

@@ -6,6 +6,15 @@ use mayfly_types::{FileId, slot::hash_of_dentry};
 pub const DENTRY: u8 = b'D';
 /// First byte of an inode's key.
 pub const INODE: u8 = b'I';
+/// First byte of how far a directory is spread over shards, at its seat.
+pub const SPREAD: u8 = b'W';
+/// First byte of the key of a name of another node's that this one remembers; the rest is as in a
+/// dentry's.
+pub const REMEMBERED: u8 = b'F';
+
+/// Bytes of the record of such a name: the directory for which it stands, and until when that is
+/// to be believed, by the processors' counter.
+pub const REMEMBERED_BYTES: usize = 16;
 
 /// Smallest position of an entry: 0 is the beginning, 1 and 2 come after `.` and `..`.
 pub const COOKIE_MIN: u64 = 3;

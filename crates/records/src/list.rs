@@ -8,7 +8,7 @@ use crate::{
     key::{self, PLACE_BYTES},
     page::{CELL_HEAD_BYTES, DEPTH_MAX, PLACES_AT},
     search::{KEY_BYTES_MAX, Key, Node, Slot, Source, get},
-    walk::settled,
+    walk::{is_whole, settled},
 };
 
 /// Pages that one listing looks at, at most: each has some thirty entries or more.
@@ -61,7 +61,8 @@ fn itself<S: Source>(source: &S, directory: FileId) -> Result<(Attr, FileId), Un
     let mut record = [[0; 8]; RECORD_CHUNKS];
     let count = get(source, &key::numbered(key::INODE, directory), &mut record)?.ok_or(Unsure)?;
     let (attr, parent) = of_directory(&record.as_flattened()[..count])?;
-    if attr.links == 0 || attr.id != directory { Err(Unsure) } else { Ok((attr, parent)) }
+    let there = attr.links > 0 && attr.id == directory && is_whole(source, directory)?;
+    if there { Ok((attr, parent)) } else { Err(Unsure) }
 }
 
 /// The directory and its parent.

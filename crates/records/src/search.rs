@@ -28,13 +28,24 @@ pub trait Source {
     /// `at` will be looked at.
     fn prefetch(&self, _at: usize) {}
 
+    /// Whether the records have everything. Otherwise they have what is at home at one shard of
+    /// several.
+    fn has_all(&self) -> bool {
+        true
+    }
+
+    /// What the processors' counter says.
+    fn now(&self) -> u64 {
+        u64::MAX
+    }
+
     /// Where a way was seen to lead, if that is remembered ([`crate::way`]).
     fn recall(&self, _way: Way<'_>) -> Option<FileId> {
         None
     }
 
-    /// Remembers that a way leads to `directory`.
-    fn remember(&self, _way: Way<'_>, _directory: FileId) {}
+    /// Remembers that a way leads to `directory` until the counter says so.
+    fn remember(&self, _way: Way<'_>, _directory: FileId, _until: u64) {}
 }
 
 /// A key and its beginning as a number.

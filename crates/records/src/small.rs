@@ -10,7 +10,7 @@ use crate::{
     attributes::{self, RECORD_CHUNKS, RegularRecord, of_regular, plain},
     key,
     search::{KEY_BYTES_MAX, Place, Runs, Source, find},
-    walk::{Last, Question, find_dentry, settled, to_last},
+    walk::{Last, Question, find_dentry, is_whole, settled, to_last},
 };
 
 /// Longest name under which a small file is looked for, bytes.
@@ -64,6 +64,7 @@ pub fn reach<'a, S: Source>(source: &S, question: Question<'a>) -> Result<Reache
                 Last::Name { .. } | Last::Directory(_) => return Err(Unsure),
             };
         let Some(place) = find_dentry(source, directory, name)? else {
+            let certain = certain && is_whole(source, directory)?;
             return if certain { Ok(Reached::Nothing) } else { Err(Unsure) };
         };
         let record = record(&place)?;

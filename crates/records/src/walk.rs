@@ -70,14 +70,22 @@ pub(crate) fn settled<S: Source, T>(
 
 fn walk<S: Source>(source: &S, version: u64, question: Question<'_>) -> Result<Found, Unsure> {
     match to_last(source, version, question.start, question.path)? {
-        Last::Directory(id) => inode(source, id).map(Found::File),
+        Last::Directory(id) => end_at_directory(source, id).map(Found::File),
         Last::Nothing => Ok(Found::Nothing),
         Last::Name { directory, name, slash, certain } => match dentry(source, directory, name)? {
             Some(dentry) => end(source, dentry, question.follow, slash).map(Found::File),
-            None if certain => Ok(Found::Nothing),
+            None if certain && is_whole(source, directory)? => Ok(Found::Nothing),
             None => Err(Unsure),
         },
     }
+}
+
+/// Whether all names of a directory are in these records. It is there, too, where that had to be
+/// looked up.
+pub(crate) fn is_whole<S: Source>(source: &S, directory: FileId) -> Result<bool, Unsure> {
+    Ok(source.has_all()
+        || find(source, &key::numbered(key::INODE, directory))?.is_some()
+            && find(source, &key::numbered(key::SPREAD, directory))?.is_none())
 }
 
 /// Where a path ends.
@@ -109,25 +117,31 @@ pub(crate) fn to_last<'a, S: Source>(
         return Err(Unsure);
     }
     let Some((way, name)) = Way::of(start, path, || source.word(MOVES_AT)) else {
-        return follow(source, start, path);
+        return follow(source, start, path).map(|(last, _)| last);
     };
     if let Some(directory) = source.recall(way) {
         return Ok(Last::Name { directory, name, slash: false, certain: true });
     }
-    let last = follow(source, start, path)?;
+    let (last, until) = follow(source, start, path)?;
     if let Last::Name { directory, .. } = last
         && is_still(source, version)
     {
-        source.remember(way, directory);
+        source.remember(way, directory, until);
     }
     Ok(last)
 }
 
-fn follow<'a, S: Source>(source: &S, start: FileId, path: &'a [u8]) -> Result<Last<'a>, Unsure> {
+/// Where the path ends, and until when its directories are believed to lead there.
+fn follow<'a, S: Source>(
+    source: &S,
+    start: FileId,
+    path: &'a [u8],
+) -> Result<(Last<'a>, u64), Unsure> {
     let absolute = path[0] == b'/';
     let mut directory = if absolute { FileId::ROOT } else { start };
     // That the first one is a directory, and is there, is known of the root only.
     let mut is_directory = directory == FileId::ROOT;
+    let mut until = u64::MAX;
     let mut rest = path;
     while let Some(name) = next(&mut rest) {
         if name == b".." || name.len() > NAME_BYTES_MAX {
@@ -138,17 +152,42 @@ fn follow<'a, S: Source>(source: &S, start: FileId, path: &'a [u8]) -> Result<La
         }
         if rest.iter().all(|byte| *byte == b'/') {
             let (slash, certain) = (!rest.is_empty(), is_directory);
-            return Ok(Last::Name { directory, name, slash, certain });
+            return Ok((Last::Name { directory, name, slash, certain }, until));
         }
         let id = match dentry(source, directory, name)? {
             Some(Dentry::Plain(id, FileKind::Directory)) => id,
-            None if is_directory => return Ok(Last::Nothing),
+            None if is_directory && is_whole(source, directory)? => {
+                return Ok((Last::Nothing, until));
+            }
+            None => {
+                let (id, known_until) = remembered(source, directory, name)?;
+                until = until.min(known_until);
+                id
+            }
             _ => return Err(Unsure),
         };
         (directory, is_directory) = (id, true);
     }
     // Nothing but slashes and dots.
-    if is_directory { Ok(Last::Directory(directory)) } else { Err(Unsure) }
+    if is_directory { Ok((Last::Directory(directory), until)) } else { Err(Unsure) }
+}
+
+/// The directory for which a name of another node's stands, and until when.
+fn remembered<S: Source>(
+    source: &S,
+    directory: FileId,
+    name: &[u8],
+) -> Result<(FileId, u64), Unsure> {
+    if source.has_all() {
+        return Err(Unsure);
+    }
+    let place = find_name(source, key::REMEMBERED, directory, name)?.ok_or(Unsure)?;
+    let mut record = [[0; 8]; key::REMEMBERED_BYTES / 8];
+    if place.value(&mut record)? != key::REMEMBERED_BYTES {
+        return Err(Unsure);
+    }
+    let [id, until] = record.map(u64::from_le_bytes);
+    if source.now() < until { Ok((FileId(id), until)) } else { Err(Unsure) }
 }
 
 fn next<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
@@ -169,7 +208,9 @@ fn end<S: Source>(source: &S, dentry: Dentry, follow: bool, slash: bool) -> Resu
     };
     let directory = attr.kind == FileKind::Directory;
     let link = attr.kind == FileKind::Symlink;
-    if link && follow || slash && !directory { Err(Unsure) } else { Ok(attr) }
+    // A spread directory has links and times at other shards, too.
+    let partly = directory && !is_whole(source, attr.id)?;
+    if link && follow || slash && !directory || partly { Err(Unsure) } else { Ok(attr) }
 }
 
 fn dentry<S: Source>(source: &S, directory: FileId, name: &[u8]) -> Result<Option<Dentry>, Unsure> {
@@ -186,13 +227,28 @@ pub(crate) fn find_dentry<'a, S: Source>(
     directory: FileId,
     name: &[u8],
 ) -> Result<Option<Place<'a, S>>, Unsure> {
+    find_name(source, key::DENTRY, directory, name)
+}
+
+#[inline]
+fn find_name<'a, S: Source>(
+    source: &'a S,
+    tag: u8,
+    directory: FileId,
+    name: &[u8],
+) -> Result<Option<Place<'a, S>>, Unsure> {
     let mut key = [0; KEY_BYTES_MAX];
     let (place, rest) = key.split_at_mut(PLACE_BYTES);
     place.copy_from_slice(&key::place(directory, key::cookie(directory, name)));
+    place[0] = tag;
     // Longer names are left to the daemon.
     let there = rest.get_mut(..name.len()).ok_or(Unsure)?;
     there.iter_mut().zip(name).for_each(|(to, from)| *to = *from);
     find(source, &key[..PLACE_BYTES + name.len()])
+}
+
+fn end_at_directory<S: Source>(source: &S, id: FileId) -> Result<Attr, Unsure> {
+    if is_whole(source, id)? { inode(source, id) } else { Err(Unsure) }
 }
 
 fn inode<S: Source>(source: &S, id: FileId) -> Result<Attr, Unsure> {

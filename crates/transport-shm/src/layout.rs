@@ -83,8 +83,11 @@ pub struct NodeHead {
     pub nodes: AtomicU32,
     /// Nanoseconds of 2³² cycles of the processors' counter; 0: not known yet.
     pub cycles_ns: AtomicU64,
+    /// Not 0 while transactions over several shards have prepare locks at the shard whose records
+    /// processes read: those may show a part of what such a transaction changes.
+    pub transactions: AtomicU32,
     /// What is written above is written rarely, what follows with each request.
-    pub padding: [AtomicU32; 16],
+    pub padding: [AtomicU32; 15],
     /// Which words of `sessions_pending` are not zero.
     pub pending_summary: AtomicU64,
     /// Sessions with a request that the daemon has not seen, a bit each.

@@ -12,7 +12,7 @@ use mayfly_records::{
     page::{PAGE_BYTES, PLACES_AT},
     way::Way,
 };
-use mayfly_sys::{Errno, followed::Followed, mapped::Shown};
+use mayfly_sys::{Errno, arch::cycles, followed::Followed, mapped::Shown};
 use mayfly_transport_shm::layout::{DAEMON_ASLEEP, DAEMON_AWAKE, NodeHead};
 use mayfly_types::{Attr, FileId, Times};
 use mayfly_wire::{WALK_FOLLOW, Walk, Wire, Writer, listing};
@@ -35,6 +35,7 @@ pub(crate) struct View<'a> {
     shown: Shown,
     bytes: usize,
     ways: &'a Ways,
+    has_all: bool,
 }
 
 impl View<'_> {
@@ -65,12 +66,21 @@ impl Source for View<'_> {
     }
 
     #[inline]
-    fn recall(&self, way: Way<'_>) -> Option<FileId> {
-        self.ways.recall(way)
+    fn has_all(&self) -> bool {
+        self.has_all
     }
 
-    fn remember(&self, way: Way<'_>, directory: FileId) {
-        self.ways.remember(way, directory);
+    fn now(&self) -> u64 {
+        cycles()
+    }
+
+    #[inline]
+    fn recall(&self, way: Way<'_>) -> Option<FileId> {
+        self.ways.recall(way, cycles)
+    }
+
+    fn remember(&self, way: Way<'_>, directory: FileId, until: u64) {
+        self.ways.remember(way, directory, until);
     }
 }
 
@@ -81,7 +91,7 @@ impl Records {
     }
 
     /// The records, as they are at each look.
-    pub(crate) fn view(&self) -> Option<View<'_>> {
+    pub(crate) fn view(&self, head: &NodeHead) -> Option<View<'_>> {
         let followed = self.followed.as_ref()?;
         let mut shown = followed.shown();
         // SAFETY: the file has a header from when it gets its name.
@@ -92,7 +102,8 @@ impl Records {
         if bytes > shown.span() {
             shown = followed.reach(bytes);
         }
-        Some(View { shown, bytes, ways: &self.ways })
+        let has_all = head.nodes.load(Relaxed) == 1;
+        Some(View { shown, bytes, ways: &self.ways, has_all })
     }
 
     /// The file that a path names, if that is certain.
@@ -118,12 +129,12 @@ impl Records {
         head: &NodeHead,
         look: impl FnOnce(&View<'_>) -> Result<R, Unsure>,
     ) -> Option<R> {
-        let view = self.view()?;
+        let view = self.view(head)?;
         if is_submitted(head) {
             return None;
         }
         let starts = head.daemon_starts.load(Acquire);
-        look(&view).ok().filter(|_| is_served_since(head, starts))
+        look(&view).ok().filter(|_| is_served_since(head, starts) && is_complete(head))
     }
 
     /// Packs entries of a directory behind the position `cookie`, as many as fit; how many bytes,
@@ -135,7 +146,7 @@ impl Records {
         cookie: u64,
         packed: &mut [u8],
     ) -> Option<usize> {
-        let view = self.view()?;
+        let view = self.view(head)?;
         if is_submitted(head) {
             return None;
         }
@@ -155,7 +166,7 @@ impl Records {
         });
         // Nothing is the end, so there must be something where there may be more.
         let certain = whole.is_ok_and(|whole| whole || used > 0);
-        (certain && is_served_since(head, starts)).then_some(used)
+        (certain && is_served_since(head, starts) && is_complete(head)).then_some(used)
     }
 
     /// Gives the mapping back.
@@ -182,6 +193,13 @@ pub(crate) fn is_submitted(head: &NodeHead) -> bool {
 pub(crate) fn is_served_since(head: &NodeHead, starts: u32) -> bool {
     head.daemon_starts.load(Acquire) == starts
         && matches!(head.daemon_state.load(Acquire), DAEMON_AWAKE | DAEMON_ASLEEP)
+}
+
+/// Whether no transaction over several shards is under way here, of which the records may show a
+/// part. To be asked after they were read: what was read before may be what one was about to
+/// change, and then nothing of it is changed yet, or everything.
+pub(crate) fn is_complete(head: &NodeHead) -> bool {
+    head.transactions.load(Acquire) == 0
 }
 
 /// Without times a file has that of its creation.

@@ -27,6 +27,8 @@ struct Place {
     moves: AtomicU64,
     start: AtomicU64,
     directory: AtomicU64,
+    /// By the processors' counter: from then on it may lead elsewhere.
+    until: AtomicU64,
     /// Length of the path; no way is so short that it has none.
     bytes: AtomicU64,
     path: [AtomicU64; PATH_WORDS],
@@ -47,19 +49,22 @@ impl Ways {
         self.0.get((mixed >> (64 - PLACES.ilog2())) as usize)
     }
 
-    /// Where `way` led.
-    pub(super) fn recall(&self, way: Way<'_>) -> Option<FileId> {
+    /// Where `way` led, if it still does when the processors' counter says `now`.
+    pub(super) fn recall(&self, way: Way<'_>, now: impl FnOnce() -> u64) -> Option<FileId> {
         let place = self.place(way)?;
         let turn = place.turn.load(Acquire);
         let same = turn.is_multiple_of(2) && place.has(way);
         let directory = FileId(place.directory.load(Relaxed));
+        let until = place.until.load(Relaxed);
         // All reads are done before the turn is looked at again.
         fence(Acquire);
-        (same && place.turn.load(Relaxed) == turn).then_some(directory)
+        let same = same && place.turn.load(Relaxed) == turn;
+        (same && (until == u64::MAX || now() < until)).then_some(directory)
     }
 
-    /// Remembers that `way` leads to `directory`, unless somebody else remembers something there.
-    pub(super) fn remember(&self, way: Way<'_>, directory: FileId) {
+    /// Remembers that `way` leads to `directory` until then, unless somebody else remembers
+    /// something there.
+    pub(super) fn remember(&self, way: Way<'_>, directory: FileId, until: u64) {
         let Some(place) = self.place(way) else { return };
         let turn = place.turn.load(Relaxed);
         let odd = turn.wrapping_add(1);
@@ -70,7 +75,7 @@ impl Ways {
         }
         // The odd turn is seen before anything that is written under it.
         fence(Release);
-        place.write(way, directory);
+        place.write(way, directory, until);
         place.turn.store(odd.wrapping_add(1), Release);
     }
 }
@@ -83,10 +88,11 @@ impl Place {
             && words(way.path).zip(&self.path).all(|(word, there)| there.load(Relaxed) == word)
     }
 
-    fn write(&self, way: Way<'_>, directory: FileId) {
+    fn write(&self, way: Way<'_>, directory: FileId, until: u64) {
         self.moves.store(way.moves, Relaxed);
         self.start.store(way.start.0, Relaxed);
         self.directory.store(directory.0, Relaxed);
+        self.until.store(until, Relaxed);
         self.bytes.store(way.path.len() as u64, Relaxed);
         for (word, there) in words(way.path).zip(&self.path) {
             there.store(word, Relaxed);
@@ -122,12 +128,12 @@ mod tests {
     fn a_way_leads_where_it_led_until_a_directory_moves() {
         let ways = Ways::default();
         for path in [&b"a/"[..], b"/exactly", b"runs/of/a/model/", &[b'x'; 160]] {
-            assert_eq!(ways.recall(way(path, 1)), None);
-            ways.remember(way(path, 1), FileId(7));
-            assert_eq!(ways.recall(way(path, 1)), Some(FileId(7)));
-            assert_eq!(ways.recall(way(path, 2)), None);
+            assert_eq!(ways.recall(way(path, 1), || 0), None);
+            ways.remember(way(path, 1), FileId(7), u64::MAX);
+            assert_eq!(ways.recall(way(path, 1), || 0), Some(FileId(7)));
+            assert_eq!(ways.recall(way(path, 2), || 0), None);
             let elsewhere = Way { start: FileId(9), ..way(path, 1) };
-            assert_eq!(ways.recall(elsewhere), None);
+            assert_eq!(ways.recall(elsewhere, || 0), None);
         }
     }
 
@@ -138,7 +144,7 @@ mod tests {
             let (ways, mut other) = (Ways::default(), path);
             other[at] ^= 1;
             let place = &ways.0[0];
-            place.write(way(&path, 1), FileId(7));
+            place.write(way(&path, 1), FileId(7), u64::MAX);
             assert!(place.has(way(&path, 1)));
             assert!(!place.has(way(&other, 1)));
             assert!(!place.has(way(&path[..at], 1)));
@@ -149,23 +155,31 @@ mod tests {
     fn a_way_that_is_too_long_is_not_remembered() {
         let ways = Ways::default();
         let long = [b'x'; 161];
-        ways.remember(way(&long, 1), FileId(7));
-        assert_eq!(ways.recall(way(&long, 1)), None);
+        ways.remember(way(&long, 1), FileId(7), u64::MAX);
+        assert_eq!(ways.recall(way(&long, 1), || 0), None);
     }
 
     #[test]
     fn what_somebody_writes_is_not_recalled() {
         let ways = Ways::default();
-        ways.remember(way(b"a/", 1), FileId(7));
+        ways.remember(way(b"a/", 1), FileId(7), u64::MAX);
         for place in &ways.0 {
             place.turn.fetch_add(1, Relaxed);
         }
-        assert_eq!(ways.recall(way(b"a/", 1)), None);
+        assert_eq!(ways.recall(way(b"a/", 1), || 0), None);
         // Nor do two write it at the same time.
-        ways.remember(way(b"a/", 1), FileId(8));
+        ways.remember(way(b"a/", 1), FileId(8), u64::MAX);
         for place in &ways.0 {
             place.turn.fetch_add(1, Relaxed);
         }
-        assert_eq!(ways.recall(way(b"a/", 1)), Some(FileId(7)));
+        assert_eq!(ways.recall(way(b"a/", 1), || 0), Some(FileId(7)));
+    }
+
+    #[test]
+    fn a_way_is_recalled_until_its_time_is_over() {
+        let ways = Ways::default();
+        ways.remember(way(b"a/", 1), FileId(7), 100);
+        assert_eq!(ways.recall(way(b"a/", 1), || 99), Some(FileId(7)));
+        assert_eq!(ways.recall(way(b"a/", 1), || 100), None);
     }
 }

@@ -161,7 +161,7 @@ impl Shard {
     }
 
     /// Whether this shard has the rings of its node's processes.
-    pub(super) fn has_rings(&self) -> bool {
+    pub(crate) fn has_rings(&self) -> bool {
         self.place.alone || self.place.numbering.shards == 1
     }
 
@@ -401,7 +401,7 @@ impl Shard {
 
     /// What the processors' counter will say at that second, at least. Zero while nobody knows how
     /// fast it runs.
-    fn cycles_at(&self, second: i64) -> u64 {
+    pub(crate) fn cycles_at(&self, second: i64) -> u64 {
         if second == FOR_EVER {
             return u64::MAX;
         }

@@ -6,8 +6,8 @@
 //! ([`Shard::is_leased`], [`Shard::recall_leased`]), and when the process says that it wants a
 //! description of its own ([`Shard::make_wanted`]).
 //!
-//! Only where one shard has everything, where processes read its records, and where no access time
-//! has to be noted.
+//! Only of files that are at home here, where processes read the shard's records, and where no
+//! access time has to be noted.
 
 use std::sync::atomic::{
     Ordering::{AcqRel, SeqCst},
@@ -16,11 +16,11 @@ use std::sync::atomic::{
 
 use mayfly_meta::record::{BirthKey, Content};
 use mayfly_transport_shm::file_leases::{FILE_LEASES_MAX, SessionLeases};
-use mayfly_types::{Durability, FileId, SessionId, Times};
+use mayfly_types::{FileId, SessionId, Times};
 
 use crate::{
     api::Caller, fault::Outcome, leases::state::file_leases::Holder, log,
-    namespace::state::inode::Located, shard::Shard,
+    namespace::state::inode::Located, shard::Shard, shards::numbering::origin,
 };
 
 /// So many files a process opens for reading before it need not ask.
@@ -35,8 +35,8 @@ impl Shard {
     /// A process has opened a file for reading by asking, whose bytes are in its record or in one
     /// object.
     pub(crate) fn consider_leasing(&mut self, caller: Caller) {
-        let possible = self.place.alone
-            && self.config.durability == Durability::Process
+        let possible = self.shows_records()
+            && origin(caller.session).is_none()
             && self.config.times != Times::All
             && !self.leases.mounts.has(caller.session);
         if !possible {

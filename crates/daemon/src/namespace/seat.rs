@@ -46,7 +46,7 @@ const LOOKED_AT_MAX: usize = 4096;
 
 impl Shard {
     /// Whether directories have seats, and there is more than one shard for them.
-    pub(super) fn has_seats(&self) -> bool {
+    pub(crate) fn has_seats(&self) -> bool {
         !self.place.alone && !self.namespace.seats.are_all_spread()
     }
 

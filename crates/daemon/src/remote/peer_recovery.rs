@@ -96,6 +96,7 @@ impl Shard {
     /// What was agreed with it and not decided is void.
     fn shard_returned(&mut self, shard: ShardId) -> Vec<(TransactionId, Vec<Step>)> {
         self.namespace.cache.forget_leases();
+        self.hide_names();
         self.recall_paths_elsewhere();
         self.void(|question| matches!(question, Question::Lookup { .. }));
         self.forget_prepares(|transaction| transaction.shard() == shard.0);

@@ -194,6 +194,7 @@ impl Shard {
         {
             let until = self.remembered_until(*directory, name, asked_at);
             self.namespace.cache.insert(*directory, name, Cached::Directory(*id), until);
+            self.show_name(*directory, name, (*id, until));
         }
     }
 
@@ -214,6 +215,7 @@ impl Shard {
 
     pub(crate) fn forget_name(&mut self, directory: FileId, name: &[u8]) {
         self.namespace.cache.forget(key::cookie(directory, name));
+        self.hide_name(directory, name);
         self.recall_paths_elsewhere();
         let is_it = |question: &Question| match question {
             Question::Lookup { directory: other, name: also, .. } => {

@@ -140,6 +140,8 @@ impl Shard {
         let awaited = self.judge_submitted();
         self.take_up_store()?;
         self.take_up_seats()?;
+        self.hide_all()?;
+        self.show_prepare_locks();
         self.take_up_opens(&awaited);
         self.take_up_leased();
         self.take_up_appends().map_err(OpenError::Failed)?;

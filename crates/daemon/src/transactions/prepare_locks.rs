@@ -18,6 +18,8 @@
 use mayfly_meta::record::Step;
 use mayfly_types::FileId;
 
+use std::sync::atomic::Ordering::SeqCst;
+
 use crate::{
     fault::{Fault, Outcome},
     message::TransactionId,
@@ -30,6 +32,16 @@ impl Shard {
     pub(crate) fn set_aside(&mut self, transaction: TransactionId, steps: &[Step]) {
         self.end_leaves_of(steps);
         self.transactions.prepare_locks.take(transaction, wanted(steps));
+        self.show_prepare_locks();
+    }
+
+    /// Processes that read the records by themselves see whether these may show a part of a
+    /// transaction.
+    pub(crate) fn show_prepare_locks(&self) {
+        if self.has_rings() {
+            let held = !self.transactions.prepare_locks.is_empty();
+            self.node.head.transactions.store(held.into(), SeqCst);
+        }
     }
 
     /// Waits while a transaction over several shards changes how many names the file has. What is

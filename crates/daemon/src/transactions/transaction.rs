@@ -426,6 +426,7 @@ impl Shard {
 
     pub(crate) fn release_prepare_locks(&mut self, id: TransactionId) {
         if self.transactions.prepare_locks.release(id) {
+            self.show_prepare_locks();
             self.drop_spared_orphans();
             self.wake_blocked();
         }

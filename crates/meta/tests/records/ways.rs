@@ -46,7 +46,7 @@ impl Source for Process {
         (*moves == way.moves && path == way.path && way.start == ROOT).then_some(*directory)
     }
 
-    fn remember(&self, way: Way<'_>, directory: FileId) {
+    fn remember(&self, way: Way<'_>, directory: FileId, _until: u64) {
         *self.remembered.borrow_mut() = Some((way.moves, way.path.to_vec(), directory));
     }
 }

@@ -1,0 +1,82 @@
+//! Names of other nodes' directories, shown to the processes of this one.
+//!
+//! A process that follows a path by itself needs what the names on it stand for, also of those that
+//! another node has. Which of them this shard remembers, and until when, stands in its records, so
+//! that a process finds it as it finds what is at home here (`mayfly_records`). It holds until the
+//! owner has the name forgotten, which takes the record away before the owner is answered, and no
+//! longer than it may be remembered: a daemon that stands still cannot take anything away.
+
+use mayfly_meta::{Scan, StoreError, key};
+use mayfly_types::{Durability, FileId};
+
+use crate::{fault::store_failed, shard::Shard};
+
+impl Shard {
+    /// Whether processes of this node read this shard's records.
+    pub(crate) fn shows_records(&self) -> bool {
+        self.config.durability == Durability::Process
+            && (self.place.alone || self.has_rings() && self.has_seats())
+    }
+
+    /// A name of another node stands for the directory `id`, and may be remembered until then.
+    pub(crate) fn show_name(&mut self, directory: FileId, name: &[u8], (id, until): (FileId, i64)) {
+        let until = if self.shows_records() { self.cycles_at(until) } else { 0 };
+        if until == 0 || until == u64::MAX {
+            return;
+        }
+        let record: Vec<u8> = [id.0, until].into_iter().flat_map(u64::to_le_bytes).collect();
+        if let Err(error) = self.put_shown(&key::remembered(directory, name), &record) {
+            store_failed(&error);
+        }
+    }
+
+    fn put_shown(&mut self, at: &[u8], record: &[u8]) -> Result<(), StoreError> {
+        if self.store.get(at)?.is_none() {
+            if self.namespace.shown_names >= self.config.cached_dentries_max {
+                self.hide_all()?;
+            }
+            self.namespace.shown_names += 1;
+        }
+        self.store.put(at, record)
+    }
+
+    /// What the name stands for is not to be believed any more.
+    pub(crate) fn hide_name(&mut self, directory: FileId, name: &[u8]) {
+        if self.namespace.shown_names == 0 {
+            return;
+        }
+        if let Err(error) = self.delete_shown(&key::remembered(directory, name)) {
+            store_failed(&error);
+        }
+    }
+
+    fn delete_shown(&mut self, at: &[u8]) -> Result<(), StoreError> {
+        if self.store.get(at)?.is_none() {
+            return Ok(());
+        }
+        self.namespace.shown_names -= 1;
+        self.store.delete(at)?;
+        // Processes remember where paths led.
+        self.store.move_directory()
+    }
+
+    /// Nothing is known of other nodes' names.
+    pub(crate) fn hide_names(&mut self) {
+        if self.namespace.shown_names > 0
+            && let Err(error) = self.hide_all()
+        {
+            store_failed(&error);
+        }
+    }
+
+    /// The same for what an earlier daemon has shown.
+    pub(crate) fn hide_all(&mut self) -> Result<(), StoreError> {
+        let mut shown: Vec<Vec<u8>> = Vec::new();
+        self.store.scan(&[key::REMEMBERED], &[key::REMEMBERED], &mut |key, _| {
+            shown.push(key.to_vec());
+            Scan::More
+        })?;
+        self.namespace.shown_names = shown.len();
+        shown.iter().try_for_each(|key| self.delete_shown(key))
+    }
+}
