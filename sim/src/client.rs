@@ -1,23 +1,26 @@
 //! A client: a process that does one thing after the other and notes what it hears.
 
+mod heard;
 pub mod locking;
 mod own;
 pub mod scraps;
+mod submitting;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use mayfly_types::{Attr, Errno, FileId, FileKind, OpenRef, limits::LANES};
+use mayfly_types::{Errno, FileId, OpenRef, limits::LANES};
 use mayfly_wire::{
     Close, Link, List, Listing, MakeDirectory, Open, OpenReply, Read, Reader, Rename, Request,
-    SET_SIZE, SetAttr, Stat, Target, Unlink, WALK_EMPTY, Walk, Wire, Write, Written, listing,
+    SET_SIZE, SetAttr, Stat, Target, Unlink, WALK_EMPTY, Walk, Wire, Write, listing,
 };
 
 use self::{
+    heard::{heard_attr, heard_bytes},
     locking::{Held, Locking},
     own::{Of, Own, Work},
 };
 use crate::{
-    bytes::{BLOCK_BYTES, BLOCKS_MAX, block, bytes_of, read_block},
+    bytes::{BLOCK_BYTES, block, bytes_of},
     dice::Dice,
     history::{BytesOp, EntryOp, Event, Heard, NameOp, Op},
     lanes::Lanes,
@@ -104,6 +107,8 @@ pub struct Common {
     pub now_ns: u64,
     /// Answers to requests so far.
     pub answers: u64,
+    /// Operations that were submitted without asking.
+    pub submitted: u64,
 }
 
 impl Common {
@@ -132,6 +137,8 @@ pub struct Client {
     last_entry: u32,
     /// What it does without the daemon, if it does.
     own: Option<Own>,
+    /// Whether it submits what it has delegated.
+    submits: bool,
     doing: Option<Doing>,
     /// Which process it is.
     pub life: u64,
@@ -180,6 +187,7 @@ impl Client {
     pub fn new(number: usize, node: u32, acts: Vec<(u64, Act)>, opening: Opening) -> Client {
         Client {
             own: None,
+            submits: false,
             number,
             node,
             opening,
@@ -200,6 +208,12 @@ impl Client {
     #[must_use]
     pub fn by_itself(self, dice: Dice, looks: bool) -> Client {
         Client { own: Some(Own::new(dice, looks)), ..self }
+    }
+
+    /// It makes and removes names without asking where that is delegated to it.
+    #[must_use]
+    pub fn submitting(self) -> Client {
+        Client { submits: true, ..self }
     }
 
     fn is_at_it(&self) -> bool {
@@ -331,6 +345,9 @@ impl Client {
             | NameOp::RemoveDirectory(at)
             | NameOp::Stat(at) => (path(at), String::new()),
         };
+        if self.submit_name(node, op, &first) {
+            return self.hear_at_once(common, event);
+        }
         let (from, to) = (walk(&first), walk(&second));
         let (request, what) = match op {
             NameOp::Create(_) => (open(&first, O_RDWR | O_CREAT | O_EXCL), What::Create { bytes }),
@@ -421,6 +438,10 @@ impl Client {
         let name = format!("{}-{}", self.number, self.last_entry);
         let path = format!("l{directory}/{name}");
         let event = self.note(common, Op::Entry(directory, EntryOp::Add(name.clone())));
+        if self.submit_name(node, NameOp::Create(0), &path) {
+            self.entries.push((directory, name));
+            return self.hear_at_once(common, event);
+        }
         let what = What::Add { directory, name };
         self.ask(node, &open(&path, O_RDWR | O_CREAT | O_EXCL), what, event);
     }
@@ -430,6 +451,9 @@ impl Client {
         let (_, name) = self.entries.swap_remove(at);
         let path = format!("l{directory}/{name}");
         let event = self.note(common, Op::Entry(directory, EntryOp::Remove(name)));
+        if self.submit_name(node, NameOp::Unlink(0), &path) {
+            return self.hear_at_once(common, event);
+        }
         self.ask(node, &unlink(&path, false), What::Plain, event);
     }
 
@@ -557,39 +581,5 @@ impl Client {
         let page = Request::List(List { open, cookie, bytes_max: PAGE_BYTES });
         self.ask(node, &page, What::Page { open, names }, event);
         None
-    }
-}
-
-fn heard_attr(attr: &Attr) -> Heard {
-    Heard::File { id: attr.id.0, kind: attr.kind, links: attr.links }
-}
-
-fn heard_length(bytes: u64) -> Heard {
-    if bytes.is_multiple_of(BLOCK_BYTES as u64) {
-        Heard::Length(bytes / BLOCK_BYTES as u64)
-    } else {
-        Heard::Torn(format!("a length of {bytes} bytes"))
-    }
-}
-
-fn heard_bytes(op: BytesOp, body: &[u8]) -> Heard {
-    match op {
-        BytesOp::Write(..) | BytesOp::Append(_) => {
-            let written: Written = decode(body);
-            match op {
-                _ if written.count as usize != BLOCK_BYTES => {
-                    Heard::Torn(format!("{} bytes were written", written.count))
-                }
-                BytesOp::Append(_) => heard_length(written.end),
-                _ => Heard::Done,
-            }
-        }
-        BytesOp::Read(_) => read_block(decode::<mayfly_wire::Data<'_>>(body).bytes),
-        BytesOp::Truncate(_) => Heard::Done,
-        BytesOp::Length => {
-            let attr: Attr = decode(body);
-            debug_assert!(attr.kind == FileKind::Regular);
-            heard_length(attr.size_bytes.min((BLOCKS_MAX * BLOCK_BYTES) as u64 * 1000))
-        }
     }
 }

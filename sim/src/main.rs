@@ -55,6 +55,12 @@ struct Arguments {
     /// All clients lock two files.
     #[arg(long, conflicts_with_all = ["bytes", "scraps"])]
     locks: bool,
+    /// All clients make and remove names in two directories.
+    #[arg(long, conflicts_with_all = ["bytes", "scraps", "locks"])]
+    entries: bool,
+    /// Clients make and remove names without asking where that is delegated to them.
+    #[arg(long)]
+    submit: bool,
     /// Most daemons that die do so in the middle of a turn; needs `--profile sim` of cargo.
     #[arg(long)]
     within: bool,
@@ -87,8 +93,9 @@ fn directories(word: &str) -> Result<Directories, String> {
 impl Arguments {
     fn run(&self, plan: &Plan, trace: bool) -> Report {
         let opening = if self.by_name { Opening::Brief } else { Opening::Kept };
-        let (chunks, directories, own) = (self.chunks(), self.directories, self.own);
-        run(plan, Options { trace, bug: None, chunks, directories, opening, own })
+        let (chunks, directories) = (self.chunks(), self.directories);
+        let (own, submits) = (self.own, self.submit);
+        run(plan, Options { trace, bug: None, chunks, directories, opening, own, submits })
     }
 
     fn chunks(&self) -> Chunks {
@@ -100,8 +107,8 @@ impl Arguments {
     }
 
     fn shape(&self) -> Shape {
-        let Arguments { nodes, shards, roles, bytes, scraps, locks, within, .. } = *self;
-        Shape { nodes, shards, roles, bytes, scraps, locks, within }
+        let Arguments { nodes, shards, roles, bytes, scraps, locks, entries, within, .. } = *self;
+        Shape { nodes, shards, roles, bytes, scraps, locks, entries, within }
     }
 
     fn plan(&self, seed: u64) -> Plan {
@@ -145,6 +152,12 @@ impl Arguments {
         if self.locks {
             command += " --locks";
         }
+        if self.entries {
+            command += " --entries";
+        }
+        if self.submit {
+            command += " --submit";
+        }
         if self.by_name {
             command += " --by-name";
         }
@@ -184,11 +197,12 @@ fn main() -> ExitCode {
         Some(seed) => (seed, 1),
         None => (arguments.from, arguments.seeds),
     };
-    let (mut failed, mut answers, mut good, mut undecided) = (0, 0, 0, 0);
+    let (mut failed, mut answers, mut submitted, mut good, mut undecided) = (0, 0, 0, 0, 0);
     for seed in from..from + count {
         let plan = arguments.plan(seed);
         let report = arguments.run(&plan, arguments.trace);
         answers += report.answers;
+        submitted += report.submitted;
         good += report.good;
         undecided += report.undecided;
         if !report.wrong.is_empty() {
@@ -197,7 +211,7 @@ fn main() -> ExitCode {
         }
     }
     println!(
-        "{count} seeds, {failed} failed; {answers} answers; \
+        "{count} seeds, {failed} failed; {answers} answers, {submitted} submitted; \
          histories: {good} right, {undecided} undecided"
     );
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }

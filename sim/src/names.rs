@@ -191,7 +191,8 @@ impl Model for Group {
             // Nothing was done for want of room, whatever else would have been wrong.
             (Heard::Failed(Errno::ENOSPC), _) => Some(unchanged),
             (Heard::Failed(errno), Err(errors)) => errors.contains(errno).then_some(unchanged),
-            (Heard::Done, Ok(None)) => Some(next),
+            // Who submits a file without asking sees nothing of it.
+            (Heard::Done, Ok(_)) => Some(next),
             (Heard::File { id, kind, links }, Ok(Some(place))) => {
                 let node = next.places[usize::from(place)]?;
                 see(next, node, ((*id).into(), *kind, *links))

@@ -20,6 +20,11 @@ pub const WORK_NS: u64 = 30 * SECOND;
 /// Places of a kind that a daemon passes before it dies at one are fewer.
 const PLACES_MAX: u64 = 8;
 
+/// With [`Shape::entries`], things that a client does before it goes to the other directory.
+const IN_ONE_DIRECTORY: usize = 24;
+/// Numbers of the acts of one client.
+const ACTS_OF_CLIENT: usize = 1000;
+
 /// Something that a client does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
@@ -131,6 +136,8 @@ pub struct Shape {
     pub scraps: bool,
     /// All clients lock two files.
     pub locks: bool,
+    /// All clients make and remove names in two directories, most of them at the first node.
+    pub entries: bool,
     /// Daemons die in the middle of what they do.
     pub within: bool,
 }
@@ -177,6 +184,13 @@ impl Plan {
                 1 => {}
                 _ => plan.draw_deaths(&mut Dice::new(seed, 8)),
             }
+        } else if shape.entries {
+            plan.draw_work_on_entries(&mut Dice::new(seed, 12));
+            match Dice::new(seed, 13).below(3) {
+                0 => plan.draw_deaths(&mut Dice::new(seed, 8)),
+                1 => plan.draw_troubles(&mut Dice::new(seed, 3)),
+                _ => {}
+            }
         } else if shape.bytes {
             plan.draw_work_on_bytes(&mut Dice::new(seed, 5));
             plan.draw_deaths(&mut Dice::new(seed, 6));
@@ -211,7 +225,7 @@ impl Plan {
             let count = dice.between(10, 60);
             let mut acts = Vec::new();
             for number in 0..count {
-                let mark = (client * 1000 + number + 1) as u32;
+                let mark = (client * ACTS_OF_CLIENT as u64 + number + 1) as u32;
                 let act = self.draw_act(dice, mark);
                 acts.push((dice.below(pause_ns), act));
             }
@@ -230,14 +244,39 @@ impl Plan {
         self.draw_work(dice, |dice, _| Act::Scrap(Scrap::draw(dice)));
     }
 
+    /// Some clients make names in a directory for a while and then in the other one, so that these
+    /// are delegated and spread. The others work on a tree, in which directories are made at other
+    /// nodes than their names, while it is delegated.
+    fn draw_work_on_entries(&mut self, dice: &mut Dice) {
+        self.directories = 2;
+        self.groups[0] = Group::Tree;
+        self.draw_work(dice, |dice, mark| {
+            let directory = mark as usize / IN_ONE_DIRECTORY % 2;
+            let on_tree = mark as usize / ACTS_OF_CLIENT % 3 == 2;
+            match dice.below(20) {
+                0..=16 if on_tree => Act::Name(0, draw_name(dice, Group::Tree), 0),
+                0..=11 => Act::Add(directory),
+                12..=15 => Act::Remove(directory),
+                16 => Act::List(directory),
+                17 => Act::CloseMade,
+                _ => Act::Name(0, draw_name(dice, Group::Tree), 0),
+            }
+        });
+        for script in &mut self.scripts {
+            if dice.once_in(2) {
+                script.node = 0;
+            }
+        }
+    }
+
     /// Every client does such things, each of which has a number of its own.
-    fn draw_work(&mut self, dice: &mut Dice, draw: fn(&mut Dice, u32) -> Act) {
+    fn draw_work(&mut self, dice: &mut Dice, draw: impl Fn(&mut Dice, u32) -> Act) {
         let pause_ns = [100 * US, 2 * MS, 20 * MS][dice.index(3)];
         for client in 0..dice.between(2, 9) {
             let node = dice.below(u64::from(self.nodes)) as u32;
             let mut acts = Vec::new();
             for number in 0..dice.between(10, 60) {
-                let act = draw(dice, (client * 1000 + number + 1) as u32);
+                let act = draw(dice, (client * ACTS_OF_CLIENT as u64 + number + 1) as u32);
                 acts.push((dice.below(pause_ns), act));
             }
             self.scripts.push(Script { node, acts });

@@ -1,5 +1,6 @@
 //! A run: one thread, one queue of what is due, and time that jumps from one to the next.
 
+mod paths;
 mod trouble;
 
 use std::{
@@ -9,20 +10,16 @@ use std::{
     sync::Arc,
 };
 
-use mayfly_daemon::{Directories, Numbering, serve::stepped::Step};
+use mayfly_daemon::{Directories, Numbering, Planted, plant, serve::stepped::Step};
 use mayfly_types::limits::DEADLINE_MS_DEFAULT;
 
+use self::paths::{audit, fixed_paths};
 use crate::{
-    client::{
-        Client, Common, Opening, locking,
-        scraps::{SCRAPS, path_of},
-    },
+    client::{Client, Common, Opening},
     dice::Dice,
     disk::Disk,
     fits,
-    history::{EntryOp, Op},
     judge::{Wrong, judge},
-    names::PLACES,
     network::{self, MS, Network, SECOND, Shared, US},
     node::{Chunks, Node, Placing, SimClock},
     plan::{Act, Plan, WORK_NS},
@@ -52,6 +49,8 @@ pub enum Bug {
     Blind,
     /// The disks break theirs.
     Disk(crate::disk::Planted),
+    /// The daemons have one.
+    Daemon(Planted),
 }
 
 /// How to run a plan.
@@ -69,6 +68,8 @@ pub struct Options {
     pub opening: Opening,
     /// They read and write by themselves what they have leave for.
     pub own: bool,
+    /// They make and remove names without asking where they may.
+    pub submits: bool,
 }
 
 /// Every way has its turn.
@@ -93,6 +94,8 @@ pub struct Report {
     pub operations: usize,
     /// Answers that they got.
     pub answers: u64,
+    /// What they submitted without asking.
+    pub submitted: u64,
     /// Requests between nodes.
     pub requests: u64,
     /// Virtual time, nanoseconds.
@@ -150,6 +153,10 @@ pub struct World<'a> {
 /// Runs a plan.
 #[must_use]
 pub fn run(plan: &Plan, options: Options) -> Report {
+    plant(match options.bug {
+        Some(Bug::Daemon(planted)) => Some(planted),
+        _ => None,
+    });
     let mut world = World::new(plan, options);
     world.live();
     let mut judgement = judge(&world.common.history, &plan.groups);
@@ -162,6 +169,7 @@ pub fn run(plan: &Plan, options: Options) -> Report {
         good: judgement.good,
         operations: world.common.history.len(),
         answers: world.common.answers,
+        submitted: world.common.submitted,
         requests,
         time_ns: world.now_ns,
         hash: world.hash.finish(),
@@ -218,6 +226,7 @@ impl<'a> World<'a> {
                 paths: fixed_paths(plan),
                 now_ns: 0,
                 answers: 0,
+                submitted: 0,
             },
             wrong: Vec::new(),
             steps: 0,
@@ -271,30 +280,6 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Everything that is there any more, to be removed: below first.
-    fn clear(&mut self) -> Vec<Act> {
-        let before = self.common.paths.len();
-        for (number, group) in self.plan.groups.iter().enumerate() {
-            for place in (0..PLACES as u8).rev() {
-                let path = group.path(number, place);
-                self.common.paths.push((path.clone(), false));
-                self.common.paths.push((path, true));
-            }
-        }
-        for event in &self.common.history {
-            if let Op::Entry(directory, EntryOp::Add(name)) = &event.op {
-                self.common.paths.push((format!("l{directory}/{name}"), false));
-            }
-        }
-        self.common.paths.extend((0..SCRAPS).map(|scrap| (path_of(scrap), false)));
-        let locked = (0..locking::LOCKED).map(|file| (locking::path_of(file), false));
-        self.common.paths.extend(locked);
-        let all = self.common.paths.len();
-        // Twice, since a disk may have been told to fail and come to it only now.
-        let once = (before..all).chain(0..before);
-        once.clone().chain(once).map(Act::Clear).collect()
-    }
-
     /// One client does these things, and everything else goes on until it has.
     fn stage(&mut self, node: u32, acts: Vec<Act>) {
         if !self.wrong.is_empty() {
@@ -310,6 +295,7 @@ impl<'a> World<'a> {
         let dice = Dice::new(self.plan.seed, FIRST_OF_CLIENTS + number as u64);
         let looks = self.options.bug != Some(Bug::Blind);
         let own = self.options.own;
+        let client = if self.options.submits { client.submitting() } else { client };
         self.clients.push(if own { client.by_itself(dice, looks) } else { client });
         self.after(0, Due::Client { client: number, life: 0 });
         number
@@ -570,30 +556,4 @@ impl<'a> World<'a> {
         }
         self.now_ns = self.now_ns.max(until_ns);
     }
-}
-
-/// What is made before anybody else comes.
-fn fixed_paths(plan: &Plan) -> Vec<(String, bool)> {
-    let mut paths = Vec::new();
-    for (number, group) in plan.groups.iter().enumerate() {
-        paths.extend(group.directories(number).into_iter().map(|path| (path, true)));
-    }
-    paths.extend((0..plan.files).map(|file| (format!("d{file}"), false)));
-    paths.extend((0..plan.directories).map(|directory| (format!("l{directory}"), true)));
-    paths
-}
-
-/// A look at everything at the end.
-fn audit(plan: &Plan) -> Vec<Act> {
-    use crate::history::{BytesOp, NameOp};
-    let mut acts = Vec::new();
-    for group in 0..plan.groups.len() {
-        acts.extend((0..PLACES as u8).map(|at| Act::Name(group, NameOp::Stat(at), 0)));
-    }
-    for file in 0..plan.files {
-        acts.push(Act::Bytes(file, BytesOp::Length));
-        acts.extend((0..16).map(|at| Act::Bytes(file, BytesOp::Read(at))));
-    }
-    acts.extend((0..plan.directories).map(Act::List));
-    acts
 }

@@ -1,6 +1,6 @@
 //! Bugs that are put in on purpose are found.
 
-use mayfly_daemon::Directories;
+use mayfly_daemon::{Directories, Planted};
 use mayfly_sim::{
     client::Opening,
     disk, network,
@@ -10,7 +10,7 @@ use mayfly_sim::{
 };
 
 /// Seeds that may be needed to meet one.
-const SEEDS: u64 = 150;
+const SEEDS: u64 = 300;
 
 /// What is wrong with the first run that shows the bug.
 fn found(bug: Bug) -> String {
@@ -70,4 +70,38 @@ fn a_process_that_does_not_look_whether_its_leave_has_ended_is_found() {
 fn a_store_that_forgets_locks_is_found() {
     let shape = Shape { locks: true, ..Shape::default() };
     found_with(Bug::Forgetful, shape, Options::default(), "Held");
+}
+
+/// What is wrong with the first run of clients that make and remove names in two directories, and
+/// submit what they have delegated.
+fn found_in_entries(bug: Planted) -> String {
+    let shape = Shape { shards: Some(1), entries: true, ..Shape::default() };
+    let directories = Some(Directories::Whole);
+    let options = Options { directories, submits: true, ..Options::default() };
+    found_with(Bug::Daemon(bug), shape, options, "")
+}
+
+#[test]
+fn a_watermark_that_goes_back_is_found() {
+    found_in_entries(Planted::WatermarkGoesBack);
+}
+
+#[test]
+fn a_name_that_is_at_two_owners_is_found() {
+    found_in_entries(Planted::NamesAtBothOwners);
+}
+
+#[test]
+fn a_directory_that_is_delegated_though_it_is_spread_is_found() {
+    found_in_entries(Planted::DelegatedThoughSpread);
+}
+
+#[test]
+fn a_directory_that_is_delegated_beside_prepare_locks_is_found() {
+    found_in_entries(Planted::DelegatedBesidePrepareLocks);
+}
+
+#[test]
+fn a_delegation_that_is_not_recalled_before_names_move_is_found() {
+    found_in_entries(Planted::NotRecalledBeforeSpread);
 }

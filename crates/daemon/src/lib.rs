@@ -27,6 +27,8 @@ mod shards;
 mod striping;
 mod transactions;
 
+#[cfg(feature = "planted")]
+pub use crate::shards::planted::plant;
 pub use crate::{
     api::{
         Caller, Clock, Completion, Config, Directories, Progress, Reached, Survivors, SystemClock,
@@ -36,6 +38,7 @@ pub use crate::{
     shard::{OpenError, Seams, Shard},
     shards::{
         numbering::Numbering,
+        planted::Planted,
         roles::Roles,
         slots::{ShardId, SlotTable},
         totals::Totals,

@@ -5,6 +5,7 @@
 //! read from each other. Nothing here changes while an instance runs.
 
 pub(crate) mod numbering;
+pub(crate) mod planted;
 pub(crate) mod roles;
 pub(crate) mod slots;
 pub(crate) mod totals;

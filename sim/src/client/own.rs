@@ -17,7 +17,7 @@ use mayfly_wire::{
     GRANT_OBJECT, GRANT_PART, GRANT_READ, GRANT_WRITE, Grant, Granted, OwnPart, Request,
 };
 
-use super::{Client, Common, What, decode, heard_length};
+use super::{Client, Common, What, decode, heard::heard_length};
 use crate::{
     bytes::{BLOCK_BYTES, block, bytes_of, read_block},
     dice::Dice,

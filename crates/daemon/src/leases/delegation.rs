@@ -35,7 +35,10 @@ use crate::{
     },
     namespace::dentry_cache::FOR_EVER,
     shard::Shard,
-    shards::numbering::origin,
+    shards::{
+        numbering::origin,
+        planted::{Planted, is_planted},
+    },
 };
 
 /// So many files in a row a process makes in a directory before it need not ask.
@@ -167,13 +170,21 @@ impl Shard {
 
     /// Whether all names of a directory are here.
     pub(super) fn is_whole_here(&self, directory: FileId) -> bool {
-        let is_whole = || self.namespace.seats.spread(directory) == 0 && self.is_home(directory);
+        let is_spread = || {
+            self.namespace.seats.spread(directory) != 0
+                && !is_planted(Planted::DelegatedThoughSpread)
+        };
+        let is_whole = || self.is_home(directory) && !is_spread();
         self.place.alone || is_whole()
     }
 
     fn may_delegate(&self, caller: Caller, directory: FileId) -> bool {
         let is_ours = || self.has_rings() && origin(caller.session).is_none();
-        let may = || is_ours() && self.transactions.prepare_locks.is_empty();
+        let is_quiet = || {
+            self.transactions.prepare_locks.is_empty()
+                || is_planted(Planted::DelegatedBesidePrepareLocks)
+        };
+        let may = || is_ours() && is_quiet();
         self.place.alone || (may() && self.is_whole_here(directory))
     }
 

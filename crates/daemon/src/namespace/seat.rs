@@ -33,7 +33,10 @@ use crate::{
         walk::Place,
     },
     shard::Shard,
-    shards::slots::{ShardId, slot_of_cookie},
+    shards::{
+        planted::{Planted, is_planted},
+        slots::{ShardId, slot_of_cookie},
+    },
     transactions::state::{
         prepare_locks::PrepareLock,
         transaction::{Steps, add_step},
@@ -162,7 +165,7 @@ impl Shard {
         if !self.namespace.seats.is_shared(directory, node) {
             return Ok(());
         }
-        if self.recall(directory) {
+        if !is_planted(Planted::NotRecalledBeforeSpread) && self.recall(directory) {
             // What was found out before may not be so any more.
             return Err(Fault::Again);
         }
@@ -217,7 +220,9 @@ impl Shard {
 
     /// Notes durably how far a directory is spread.
     fn save_spread(&mut self, directory: FileId, upto: u64) -> Outcome<()> {
-        self.store.put(&key::numbered(key::SPREAD, directory), &Spread(upto).encode())?;
+        if !is_planted(Planted::WatermarkGoesBack) {
+            self.store.put(&key::numbered(key::SPREAD, directory), &Spread(upto).encode())?;
+        }
         self.namespace.seats.note(directory, upto);
         Ok(())
     }
@@ -268,7 +273,9 @@ impl Shard {
                 self.separate(located)?;
             }
             self.namespace.remembered.remove(&(directory, name.clone()));
-            self.delete_dentry(directory, name)?;
+            if !is_planted(Planted::NamesAtBothOwners) {
+                self.delete_dentry(directory, name)?;
+            }
         }
         if directories > 0 {
             self.store.move_directory()?;

@@ -33,7 +33,10 @@ use crate::{
             task::{Purpose, RESTARTS_MAX, Task},
         },
     },
-    shards::slots::ShardId,
+    shards::{
+        planted::{Planted, is_planted},
+        slots::ShardId,
+    },
     transactions::state::transaction::{Phase, Steps, Transaction, Verdict, wanted},
 };
 
@@ -68,10 +71,20 @@ impl Shard {
         Ok(())
     }
 
+    /// Nothing is delegated here while a transaction of these steps has prepare locks.
+    fn recall_before<'a>(&mut self, steps: impl IntoIterator<Item = &'a Step>) {
+        let moves_names = |step: &Step| matches!(step, Step::GiveNames { .. });
+        let is_forgotten = is_planted(Planted::DelegatedBesidePrepareLocks)
+            || is_planted(Planted::NotRecalledBeforeSpread) && steps.into_iter().any(moves_names);
+        if !is_forgotten {
+            self.recall_all();
+        }
+    }
+
     /// Begins a transaction that the present run has planned.
     pub(crate) fn start_operation(&mut self, task: Task, parts: Steps) -> Result<(), Errno> {
         // From here on nobody here changes a name without asking.
-        self.recall_all();
+        self.recall_before(parts.iter().flat_map(|part| &part.1));
         let id = self.operation_id();
         let own = parts.iter().find(|part| part.0 == self.place.shard);
         let own = own.map_or_else(Vec::new, |part| part.1.clone());
@@ -341,7 +354,7 @@ impl Shard {
 
     /// The part of a shard that is asked to take part.
     pub(crate) fn prepare(&mut self, id: TransactionId, steps: &[Step]) -> Outcome<Answer> {
-        self.recall_all();
+        self.recall_before(steps);
         self.transactions.next_age = self.transactions.next_age.max(id.age());
         let wanted = wanted(steps);
         if let Some(holder) = self.transactions.prepare_locks.in_the_way(&wanted, Some(id)) {
