@@ -6,10 +6,30 @@ use anyhow::{Context, Result};
 use mayfly_testkit::{Instance, Job, Scratch, process};
 use serde_json::Value;
 
-/// Starts an instance of so many nodes on this machine.
+/// Starts an instance of so many nodes on this machine. All names are where [`crate::placing`]
+/// computes that they hash to.
 pub(crate) fn start<'a>(scratch: &'a Scratch, name: &str, nodes: usize) -> Result<Instance<'a>> {
+    start_with(scratch, name, nodes, &["--names", "spread"])
+}
+
+/// The same, with directories that are where they are made.
+pub(crate) fn start_whole<'a>(
+    scratch: &'a Scratch,
+    name: &str,
+    nodes: usize,
+) -> Result<Instance<'a>> {
+    start_with(scratch, name, nodes, &[])
+}
+
+fn start_with<'a>(
+    scratch: &'a Scratch,
+    name: &str,
+    nodes: usize,
+    options: &[&str],
+) -> Result<Instance<'a>> {
     let instance = Instance::named(scratch, name)?;
-    instance.command("start").args(["--nodes", &format!("local:{nodes}")]).run_ok()?;
+    let start = instance.command("start").args(["--nodes", &format!("local:{nodes}")]);
+    start.args(options).run_ok()?;
     Ok(instance)
 }
 

@@ -88,11 +88,17 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts `nodes` daemons and 16 processes on each; `lanes` are what a process needs.
+    /// Starts `nodes` daemons and 16 processes on each; `lanes` are what a process needs. Names are
+    /// where `directories` says.
     ///
     /// # Errors
     /// A daemon cannot be opened.
-    pub fn start(machine: &Machine, nodes: u32, chunks: Chunks, lanes: u32) -> Result<Cluster> {
+    pub fn start(
+        machine: &Machine,
+        nodes: u32,
+        (chunks, directories): (Chunks, Directories),
+        lanes: u32,
+    ) -> Result<Cluster> {
         allow_descriptors();
         let limits = Limits::default();
         let weather = Weather {
@@ -104,7 +110,6 @@ impl Cluster {
         let mut network = Network::new(nodes, weather, Dice::new(1, 10), None);
         network.set_fabric(Fabric::new(machine.topology(nodes)));
         let clock = SimClock::default();
-        let directories = Directories::Spread;
         let placing = Placing { chunks, directories, roles: Roles::default() };
         let members = (0..nodes).map(|node| {
             let numbering = Numbering { node, nodes, shards: 1 };
@@ -143,6 +148,22 @@ impl Cluster {
             cluster.schedule(node);
         }
         Ok(cluster)
+    }
+
+    /// The program of a node ends, and what was delegated to it with it, and another one begins;
+    /// each of its processes has `lanes`.
+    ///
+    /// # Errors
+    /// Nothing more can attach.
+    pub fn begin_program(&mut self, node: u32, lanes: u32) -> Result<()> {
+        let first = (node * PROCESSES) as usize;
+        let of = &mut self.members[node as usize].node;
+        let processes = process::attach(node, of, lanes)?;
+        for (old, new) in self.processes[first..].iter_mut().zip(processes) {
+            of.detach(std::mem::replace(old, new).number);
+        }
+        self.wake(node);
+        Ok(())
     }
 
     /// Nodes.

@@ -45,6 +45,8 @@ pub enum Target {
     All,
     /// To one node.
     One,
+    /// Each to the node of its process, which asks nobody.
+    Own,
 }
 
 /// Operations a second of an instance of so many nodes with so many `processes` each (or as many
@@ -59,13 +61,14 @@ pub fn rate(
     processes: u32,
 ) -> f64 {
     let count = f64::from(nodes);
-    let elsewhere = 1.0 - 1.0 / count;
+    let elsewhere = if target == Target::Own { 0.0 } else { 1.0 - 1.0 / count };
+    let here = 1.0 - elsewhere;
     let passed = 2.0 * cost.pass_ns * elsewhere * requests;
-    let served = (cost.serve_ns * elsewhere + cost.own_ns / count) * requests;
+    let served = (cost.serve_ns * elsewhere + cost.own_ns * here) * requests;
     let frames = 4.0 * cost.frame_ns * elsewhere * requests;
     let think_ns = machine.client_ns as f64 + 2.0 * machine.one_way_ns as f64 * elsewhere;
     let stations = match target {
-        Target::All => vec![
+        Target::All | Target::Own => vec![
             Stations { count, demand_ns: passed + served },
             Stations { count, demand_ns: frames },
         ],

@@ -214,8 +214,8 @@ fn crosses(name: &str, of: impl Fn(&crate::field::Published) -> bool) -> Line {
     Line { name: format!("{name} (published, other hardware)"), points }
 }
 
-fn is_metadata(workload: Workload) -> bool {
-    workload.bytes() == 0
+fn is_in(table: &'static str) -> impl Fn(Workload) -> bool {
+    move |workload| workload.table() == table
 }
 
 /// The tables that follow from the parameters alone, and quickly.
@@ -237,8 +237,10 @@ pub fn blocks(curves: &[Curve]) -> Vec<Block> {
         rates(&chosen)
     };
     vec![
-        ("metadata", some(&is_metadata)),
-        ("data", some(&|workload| !is_metadata(workload))),
+        ("metadata", some(&is_in("metadata"))),
+        ("own", some(&is_in("own"))),
+        ("dataset", some(&is_in("dataset"))),
+        ("data", some(&is_in("data"))),
         ("fits", fits(curves)),
         ("links", links()),
     ]
@@ -252,9 +254,12 @@ pub fn plots(curves: &[Curve]) -> Result<Vec<Plot>> {
     let some = |of: &dyn Fn(Workload) -> bool| -> Vec<Line> {
         curves.iter().filter(|curve| of(curve.workload)).map(line).collect()
     };
-    let mut metadata = some(&is_metadata);
-    metadata.push(crosses("GekkoFS create, stat, remove", |of| of.value >= 1e6));
-    let mut small = some(&|workload| !is_metadata(workload) && !workload.is_long());
+    let gekko = || crosses("GekkoFS create, stat, remove", |of| of.value >= 1e6);
+    let (mut metadata, mut own) = (some(&is_in("metadata")), some(&is_in("own")));
+    metadata.extend(some(&|workload| workload == Workload::DatasetSecond));
+    metadata.push(gekko());
+    own.push(gekko());
+    let mut small = some(&|workload| workload.table() == "data" && !workload.is_long());
     small.push(crosses("GekkoFS, one file, no size cache", |of| of.value == 150e3));
     let mut long = some(&Workload::is_long);
     long.push(crosses("GekkoFS on SATA SSDs", |of| of.unit == "GiB/s"));
@@ -271,6 +276,7 @@ pub fn plots(curves: &[Curve]) -> Result<Vec<Plot>> {
     ];
     Ok(vec![
         ("metadata.svg", svg("Metadata, 16 processes a node", "operations/s", &metadata)?),
+        ("own.svg", svg("Own directories, 16 processes a node", "operations/s", &own)?),
         ("small.svg", svg("8 KiB transfers, 16 processes a node", "operations/s", &small)?),
         ("long.svg", svg("1 MiB transfers, 16 processes a node", "GiB/s", &long)?),
         ("start.svg", svg("Start-up", "seconds", &starts)?),

@@ -2,6 +2,7 @@
 //! by the model beyond.
 
 use anyhow::{Context, Result};
+use mayfly_daemon::Directories;
 use mayfly_sim::node::Chunks;
 use mayfly_types::limits::CHUNK_BYTES_MIN;
 
@@ -33,8 +34,16 @@ pub enum Workload {
     Stat,
     /// The same files are removed.
     Remove,
-    /// A new directory for each process, and a few files in it.
-    CreateOwn,
+    /// Empty files in a directory of each process, which its node has made.
+    OwnCreate,
+    /// The same files are looked at.
+    OwnStat,
+    /// The same files are removed.
+    OwnRemove,
+    /// Small files that one process has made in one directory are read by all.
+    DatasetFirst,
+    /// The same files are read again.
+    DatasetSecond,
     /// One file, at which all look.
     HotFile,
     /// A file for each process, written in small pieces.
@@ -53,12 +62,16 @@ pub enum Workload {
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Workload; 11] = [
+    pub const ALL: [Workload; 15] = [
         Workload::Create,
         Workload::Stat,
         Workload::Remove,
-        Workload::CreateOwn,
         Workload::HotFile,
+        Workload::OwnCreate,
+        Workload::OwnStat,
+        Workload::OwnRemove,
+        Workload::DatasetFirst,
+        Workload::DatasetSecond,
         Workload::WriteEach,
         Workload::ReadEach,
         Workload::WriteOneHome,
@@ -74,7 +87,11 @@ impl Workload {
             Workload::Create => "create, one directory",
             Workload::Stat => "stat, one directory",
             Workload::Remove => "remove, one directory",
-            Workload::CreateOwn => "create, new directories",
+            Workload::OwnCreate => "create, own directories",
+            Workload::OwnStat => "stat, own directories",
+            Workload::OwnRemove => "remove, own directories",
+            Workload::DatasetFirst => "dataset of one node, first read",
+            Workload::DatasetSecond => "dataset of one node, second read",
             Workload::HotFile => "stat of one file",
             Workload::WriteEach => "8 KiB write, file per process",
             Workload::ReadEach => "8 KiB read, file per process",
@@ -82,6 +99,17 @@ impl Workload {
             Workload::WriteOneStriped => "8 KiB write, one striped file",
             Workload::WriteLong => "1 MiB write, file per process",
             Workload::ReadLong => "1 MiB read, file per process",
+        }
+    }
+
+    /// The table that has it.
+    #[must_use]
+    pub fn table(self) -> &'static str {
+        match self {
+            Workload::Create | Workload::Stat | Workload::Remove | Workload::HotFile => "metadata",
+            Workload::OwnCreate | Workload::OwnStat | Workload::OwnRemove => "own",
+            Workload::DatasetFirst | Workload::DatasetSecond => "dataset",
+            _ => "data",
         }
     }
 
@@ -109,9 +137,18 @@ impl Workload {
         if self.is_long() { (1 << 20) / costs::LONG_REQUEST_BYTES } else { 1 }
     }
 
+    /// Lanes that each process needs.
+    fn lanes(self) -> u32 {
+        self.depth().max(2)
+    }
+
     fn operation(self) -> Operation {
         match self {
-            Workload::Create | Workload::CreateOwn => costs::CREATE,
+            Workload::Create => costs::CREATE,
+            Workload::OwnCreate => costs::OWN_CREATE,
+            Workload::OwnStat => costs::OWN_STAT,
+            Workload::OwnRemove => costs::OWN_REMOVE,
+            Workload::DatasetFirst | Workload::DatasetSecond => costs::LOOK,
             Workload::Stat | Workload::HotFile => costs::STAT,
             Workload::Remove => costs::REMOVE,
             Workload::ReadEach => costs::READ_8K,
@@ -125,7 +162,11 @@ impl Workload {
 
     fn target(self) -> Target {
         match self {
-            Workload::HotFile | Workload::WriteOneHome => Target::One,
+            Workload::HotFile
+            | Workload::WriteOneHome
+            | Workload::DatasetFirst
+            | Workload::DatasetSecond => Target::One,
+            Workload::OwnCreate | Workload::OwnStat | Workload::OwnRemove => Target::Own,
             _ => Target::All,
         }
     }
@@ -137,6 +178,17 @@ impl Workload {
         }
     }
 
+    /// Files of all processes are in one directory where it is about their bytes, and their homes
+    /// are dealt out like names.
+    fn directories(self) -> Directories {
+        if self.bytes() > 0 { Directories::Spread } else { Directories::Whole }
+    }
+
+    /// Requests of one operation that is counted.
+    fn requests(self) -> f64 {
+        if self.bytes() > 0 { 1.0 } else { self.operation().requests }
+    }
+
     /// One instance of so many nodes at work.
     ///
     /// # Errors
@@ -144,8 +196,8 @@ impl Workload {
     pub fn simulate(self, nodes: u32) -> Result<Measured> {
         let cost = self.operation().cost();
         let machine = Machine::new(CORES[0], &cost);
-        let lanes = self.depth().max(2);
-        let mut cluster = Cluster::start(&machine, nodes, self.chunks(), lanes)?;
+        let placing = (self.chunks(), self.directories());
+        let mut cluster = Cluster::start(&machine, nodes, placing, self.lanes())?;
         prepare(self, &mut cluster, cost)?;
         let depth = self.depth() as usize;
         let measured = cluster.phase(cost, depth, |process| self.acts(process));
@@ -154,6 +206,7 @@ impl Workload {
 
     fn acts(self, process: u32) -> Vec<Act> {
         let file = |at| format!("d/f.{process}.{at}");
+        let own = |at| format!("o{process}/f.{at}");
         let each = |act: &dyn Fn(u32) -> Act| (0..OPERATIONS).map(act).collect();
         let count = self.bytes();
         let bytes = u64::from(count);
@@ -161,7 +214,10 @@ impl Workload {
             Workload::Create => each(&|at| Act::Create(file(at))),
             Workload::Stat => each(&|at| Act::Stat(file(at))),
             Workload::Remove => each(&|at| Act::Unlink(file(at))),
-            Workload::CreateOwn => each(&|at| Act::Create(format!("o{process}/f.{at}"))),
+            Workload::OwnCreate => each(&|at| Act::Create(own(at))),
+            Workload::OwnStat => each(&|at| Act::Stat(own(at))),
+            Workload::OwnRemove => each(&|at| Act::Unlink(own(at))),
+            Workload::DatasetFirst | Workload::DatasetSecond => each(&|at| Act::Look(file(at))),
             Workload::HotFile => each(&|_| Act::Stat("d/hot".to_owned())),
             Workload::WriteEach => each(&|at| Act::Write(u64::from(at) * bytes, count)),
             Workload::ReadEach => each(&|at| Act::Read(u64::from(at) * bytes, count)),
@@ -188,13 +244,29 @@ fn prepare(workload: Workload, cluster: &mut Cluster, cost: Cost) -> Result<()> 
                 cluster.phase(cost, 1, |process| Workload::Create.acts(process))?;
             }
         }
-        Workload::CreateOwn => {
+        Workload::OwnCreate | Workload::OwnStat | Workload::OwnRemove => {
             let make = |process| vec![Act::MakeDirectory(format!("o{process}"))];
             cluster.phase(cost, 1, make)?;
+            // From here on each node knows where its directories are.
+            let warm = |process| vec![Act::Create(format!("o{process}/w"))];
+            cluster.phase(cost, 1, warm)?;
+            if workload != Workload::OwnCreate {
+                cluster.phase(cost, 1, |process| Workload::OwnCreate.acts(process))?;
+            }
+        }
+        Workload::DatasetFirst | Workload::DatasetSecond => {
+            let processes = cluster.nodes() * PROCESSES;
+            let all = || (0..processes).flat_map(|of| Workload::Create.acts(of)).collect();
+            cluster.phase(cost, 1, |process| if process == 0 { all() } else { Vec::new() })?;
+            cluster.begin_program(0, workload.lanes())?;
+            if workload == Workload::DatasetSecond {
+                cluster.phase(cost, 1, |process| workload.acts(process))?;
+            }
         }
         Workload::HotFile => {
             let hot = || "d/hot".to_owned();
             cluster.phase(cost, 1, |process| first(process, Act::Create(hot())))?;
+            cluster.begin_program(0, workload.lanes())?;
             cluster.phase(cost, 1, |_| vec![Act::Stat(hot()); 2])?;
         }
         Workload::WriteEach | Workload::ReadEach | Workload::WriteLong | Workload::ReadLong => {
@@ -274,10 +346,8 @@ fn extend(workload: Workload, measured: Vec<(u32, Measured)>) -> Curve {
     let operation = workload.operation();
     let (cost, machine) = (operation.cost(), Machine::new(CORES[0], &operation.cost()));
     let model = |nodes| {
-        // Each of its requests is one of the operations that are counted, but for creating.
-        let requests = if operation.name == "create" { operation.requests } else { 1.0 };
         let processes = PROCESSES * workload.depth();
-        model::rate(&cost, &machine, nodes, workload.target(), requests, processes)
+        model::rate(&cost, &machine, nodes, workload.target(), workload.requests(), processes)
     };
     let factors: Vec<f64> = measured.iter().map(|(nodes, of)| of.rate / model(*nodes)).collect();
     let last = factors.len() - 1;

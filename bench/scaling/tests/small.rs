@@ -16,8 +16,7 @@ fn document_text() -> String {
 
 /// The column of a workload in the table of rates that has it.
 fn column(text: &str, workload: Workload) -> Vec<String> {
-    let name = if workload.bytes() == 0 { "metadata" } else { "data" };
-    let table = document::block(text, name).expect("the document has the block");
+    let table = document::block(text, workload.table()).expect("the document has the block");
     let mut rows = table.lines().map(|line| line.trim_matches('|').split('|').map(str::trim));
     let heading = rows.next().expect("a table has a heading");
     let place = heading.into_iter().position(|cell| cell.starts_with(workload.name()));
@@ -76,6 +75,15 @@ fn a_hot_file_is_limited_by_its_home_and_other_files_are_not() {
     let spread = |nodes| Workload::Stat.simulate(nodes).expect("the study runs").rate;
     assert!(hot(8) < 1.3 * hot(4), "one node answers for the file");
     assert!(spread(8) > 1.6 * spread(4), "twice the nodes answer");
+}
+
+#[test]
+fn own_directories_ask_nobody_and_grow_with_the_nodes() {
+    for workload in [Workload::OwnCreate, Workload::OwnStat, Workload::OwnRemove] {
+        let [two, eight] = [2, 8].map(|nodes| workload.simulate(nodes).expect("the study runs"));
+        assert!(eight.requests < 0.01, "{}: {} requests", workload.name(), eight.requests);
+        assert!(eight.rate > 3.6 * two.rate, "{}", workload.name());
+    }
 }
 
 /// All in one process at the same time, each in a thread of its own, beside the other tests.

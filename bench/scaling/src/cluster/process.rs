@@ -13,6 +13,7 @@ use mayfly_wire::{
 
 use super::PROCESSES;
 
+const O_RDONLY: u32 = 0;
 const O_RDWR: u32 = 2;
 const O_CREAT: u32 = 0o100;
 const O_EXCL: u32 = 0o200;
@@ -30,6 +31,8 @@ pub enum Act {
     MakeDirectory(String),
     /// Makes a file; closing it is submitted.
     Create(String),
+    /// Opens a file for reading, whose content comes with the answer; closing it is submitted.
+    Look(String),
     /// Opens a file, which further acts use.
     Open(String),
     /// Looks at a name.
@@ -61,6 +64,8 @@ struct Slot {
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) node: u32,
+    /// Its session's number.
+    pub(super) number: u32,
     session: Session,
     slots: Vec<Slot>,
     acts: VecDeque<Act>,
@@ -83,16 +88,18 @@ pub(super) struct Answers {
 /// then takes requests in smaller batches.
 pub(super) fn attach(number: u32, node: &mut Node, lanes: u32) -> Result<Vec<Process>> {
     let sessions = (0..SESSIONS).map(|_| {
-        let (_, session) = node.attach().context("a session for the study")?;
-        Ok(Rc::new(RefCell::new(session)))
+        let (number, session) = node.attach().context("a session for the study")?;
+        Ok((number, Rc::new(RefCell::new(session))))
     });
-    let sessions = sessions.collect::<Result<Vec<Session>>>()?;
+    let sessions = sessions.collect::<Result<Vec<(u32, Session)>>>()?;
     let one = |process: u32| {
         let first = process / SESSIONS * lanes;
         let slot = |at: u32| Slot { lane: (first + at) as usize, busy: None };
+        let (session_number, session) = &sessions[(process % SESSIONS) as usize];
         Process {
             node: number,
-            session: Rc::clone(&sessions[(process % SESSIONS) as usize]),
+            number: *session_number,
+            session: Rc::clone(session),
             slots: (0..lanes).map(slot).collect(),
             acts: VecDeque::new(),
             submitted: VecDeque::new(),
@@ -182,6 +189,7 @@ impl Slot {
             Act::Create(path) => {
                 submit(&open(path, O_RDWR | O_CREAT | O_EXCL), Kind::Create);
             }
+            Act::Look(path) => submit(&open(path, O_RDONLY), Kind::Create),
             Act::Open(path) => submit(&open(path, O_RDWR | O_CREAT), Kind::Open),
             Act::Stat(path) => {
                 let request = Stat { target: Target::Path(walk(path)) };
