@@ -26,6 +26,8 @@ impl Client {
         let (region, session) = (node.region(), *session);
         let ring = &region.submission_rings[ring_of(session)];
         let given = ring.delegation_for(session, FileId::ROOT.0, path.as_bytes());
+        // The processors' counter knows nothing of the time here.
+        let given = given.filter(|_| ring.is_believed(|| u64::MAX));
         let Some((delegation, path)) = given else { return false };
         let (tables, moment) = (&region.name_tables, Moment::default());
         let create = |flags, mode| Create { path, flags, mode, uid: 1, gid: 1, moment };
