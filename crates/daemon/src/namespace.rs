@@ -46,7 +46,7 @@ use crate::{
     message::SpaceFacts,
     namespace::{
         dentry_cache::DentryCache,
-        state::{inode::FoundFile, removed::Removed, seats::Seats},
+        state::{inode::FoundFile, remembered::RememberedNames, removed::Removed, seats::Seats},
     },
     shards::slots::ShardId,
 };
@@ -58,7 +58,7 @@ pub(crate) struct Namespace {
     /// So many names of other nodes are shown to processes.
     pub(crate) shown_names: usize,
     /// Names that other shards may have in their dentry caches.
-    pub(crate) remembered: HashMap<(FileId, Vec<u8>), Vec<u32>>,
+    pub(crate) remembered: RememberedNames,
     /// The last record that the walk of this request has found, so that it need not be read again.
     /// Whatever writes a record forgets it.
     pub(crate) found_file: Option<FoundFile>,
@@ -88,7 +88,7 @@ impl Namespace {
         Namespace {
             cache: DentryCache::new(cached_dentries_max),
             shown_names: 0,
-            remembered: HashMap::default(),
+            remembered: RememberedNames::default(),
             found_file: None,
             key: DentryKey::default(),
             touched: None,

@@ -191,7 +191,7 @@ impl Shard {
     /// Whether other shards may remember names of the directory: then its names are not changed
     /// without them.
     pub(super) fn has_remembered_names(&self, directory: FileId) -> bool {
-        self.namespace.remembered.keys().any(|(other, _)| *other == directory)
+        self.namespace.remembered.has(directory, self.now.seconds)
     }
 
     /// Where names of the directory are noted, or would be, if that is delegated by the ring and

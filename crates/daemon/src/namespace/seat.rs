@@ -272,7 +272,7 @@ impl Shard {
             if let Some(located) = located.filter(|located| located.fused.is_some()) {
                 self.separate(located)?;
             }
-            self.namespace.remembered.remove(&(directory, name.clone()));
+            self.namespace.remembered.remove(directory, name);
             if !is_planted(Planted::NamesAtBothOwners) {
                 self.delete_dentry(directory, name)?;
             }
@@ -290,7 +290,7 @@ impl Shard {
         let mut directories = 0;
         for NamedFile { name, id, kind } in names {
             directories += i32::from(*kind == FileKind::Directory);
-            self.namespace.remembered.remove(&(directory, name.clone()));
+            self.namespace.remembered.remove(directory, name);
             let dentry = Dentry::Plain { id: *id, kind: *kind };
             self.put_dentry(directory, name, &dentry.encode())?;
         }

@@ -5,6 +5,7 @@ pub(crate) mod dentry;
 pub(crate) mod inode;
 pub(crate) mod member;
 pub(crate) mod open;
+pub(crate) mod remembered;
 pub(crate) mod removed;
 pub(crate) mod seats;
 pub(crate) mod walk;

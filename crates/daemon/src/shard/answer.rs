@@ -153,20 +153,27 @@ impl Shard {
         if let Some(answer) = self.name_is_elsewhere(directory, key::cookie(directory, name)) {
             return Ok(answer);
         }
-        let file = self.lookup(directory, name)?;
-        // Names in a table are changed by processes, who tell nobody.
+        let mut file = self.lookup(directory, name)?;
+        let lasts = matches!(file, Some((_, FileKind::Directory | FileKind::Symlink)));
+        // Names in a table are changed by processes, who tell nobody. Others go by this one.
+        if lasts
+            && let Some(within) = self.covering(directory)
+            && self.recall(within.root)
+        {
+            file = self.lookup(directory, name)?;
+        }
         let lasting = matches!(file, Some((_, FileKind::Directory | FileKind::Symlink)))
             && self.covering(directory).is_none();
         let claim = [(PrepareLock::Name(directory, name.to_vec()), true)];
         let changing = self.transactions.prepare_locks.in_the_way(&claim, None).is_some();
-        let room = self.namespace.remembered.len() < self.config.cached_dentries_max;
-        let cacheable = lasting && !changing && room;
-        if cacheable {
-            let who = self.namespace.remembered.entry((directory, name.to_vec())).or_default();
-            if !who.contains(&from.0) {
-                who.push(from.0);
-            }
-        }
+        // It asked before now, and counts from then on.
+        let lease = self.config.lease_seconds + 1;
+        let here = self.place.numbering.is_here(from);
+        let until = if here { FOR_EVER } else { self.now.seconds + lease };
+        let room = (self.now.seconds, self.config.cached_dentries_max);
+        let cacheable = lasting
+            && !changing
+            && self.namespace.remembered.note((directory, name), (from.0, until), room);
         Ok(Answer::Found { file, cacheable })
     }
 
@@ -228,7 +235,6 @@ impl Shard {
 
     /// Whether another shard may remember the name.
     pub(crate) fn is_remembered(&self, directory: FileId, name: &[u8]) -> bool {
-        !self.namespace.remembered.is_empty()
-            && self.namespace.remembered.contains_key(&(directory, name.to_vec()))
+        !self.namespace.remembered.of(directory, name, self.now.seconds).is_empty()
     }
 }

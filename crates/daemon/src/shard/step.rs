@@ -229,7 +229,7 @@ impl Shard {
 
     fn apply_removal(&mut self, directory: FileId, name: &[u8], kind: FileKind) -> Outcome<()> {
         let parent = self.load_holder(directory)?;
-        self.namespace.remembered.remove(&(directory, name.to_vec()));
+        self.namespace.remembered.remove(directory, name);
         self.delete_dentry(directory, name)?;
         if kind == FileKind::Directory {
             self.store.move_directory()?;
@@ -257,7 +257,7 @@ impl Shard {
             }
         }
         let parent = self.load_holder(directory)?;
-        self.namespace.remembered.remove(&(directory, name.to_vec()));
+        self.namespace.remembered.remove(directory, name);
         self.put_dentry(directory, name, &Dentry::Plain { id, kind }.encode())?;
         let entries = i64::from(replaced.is_none());
         let gone = replaced.map_or(0, |found| is_directory(found.1));

@@ -403,8 +403,7 @@ impl Shard {
         });
         names
             .flat_map(|(directory, name)| {
-                let who = self.namespace.remembered.get(&(directory, name.clone()));
-                let who = who.map(Vec::as_slice).unwrap_or_default();
+                let who = self.namespace.remembered.of(directory, name, self.now.seconds);
                 who.iter().map(move |shard| (*shard, directory, name.clone()))
             })
             .collect()
