@@ -3,57 +3,84 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
-use mayfly_testkit::{Instance, Scratch, Turn, process};
+use anyhow::{Context, Result, ensure};
+use mayfly_testkit::{Instance, Job, Scratch, Turn, process};
 use rustix::process::Signal;
+use serde_json::Value;
 
-/// A process of node 2 works in a directory of its own below a directory of node 1 below the root,
-/// which is node 0's. A process of node 0 moves the one of node 1 away, and back, and says so after
-/// each. Whoever works by the old path finds nothing then, and makes nothing.
-const MOVED: &str = r#"
-import os, subprocess, sys
-mount = os.environ["MAYFLY_MOUNT"]
-mover = '''
-import os, sys
-mount = os.environ["MAYFLY_MOUNT"]
-for line in sys.stdin:
-    source, target = line.split()
-    os.rename(f"{mount}/{source}", f"{mount}/{target}")
-    print("moved", flush=True)
-'''
-def on(node, script):
-    environment = dict(os.environ, MAYFLY_NODE=str(node))
-    return subprocess.Popen([sys.executable, "-c", script], env=environment, text=True,
-                            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-on(1, "import os; os.mkdir(os.environ['MAYFLY_MOUNT'] + '/above')").wait()
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Two programs tell each other by files outside how far they are.
+const TELL: &str = r#"
+import os, time
+mount, told = os.environ["MAYFLY_MOUNT"], os.environ["TOLD"]
+def tell(what):
+    open(f"{told}/{what}", "w").close()
+def await_told(what):
+    end = time.monotonic() + 60
+    while not os.path.exists(f"{told}/{what}"):
+        assert time.monotonic() < end, f"nobody says {what}"
+        time.sleep(0.001)
+"#;
+
+const TURNS: &str = "60";
+
+/// Moves the directory of node 1 away, and back, when it is told to.
+const MOVES: &str = r#"
+for turn in range(int(os.environ["TURNS"])):
+    for source, target in (("above", "moved"), ("moved", "above")):
+        await_told(f"{turn}-{source}")
+        os.rename(f"{mount}/{source}", f"{mount}/{target}")
+        tell(f"{turn}-is-{target}")
+"#;
+
+/// Works in a directory of its own below that, and by the old path when it was moved: whoever does
+/// finds nothing, and makes nothing.
+const WORKS: &str = r#"
 there, elsewhere = f"{mount}/above/own", f"{mount}/moved/own"
 os.mkdir(there)
-with on(0, mover) as other:
-    def move(source, target):
-        other.stdin.write(f"{source} {target}\n")
-        other.stdin.flush()
-        assert other.stdout.readline() == "moved\n"
-    for turn in range(60):
-        for number in range(40):
-            os.close(os.open(f"{there}/{turn}-{number}", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-        for number in range(20):
-            os.unlink(f"{there}/{turn}-{number}")
-            os.close(os.open(f"{there}/{turn}-{20 + number}", os.O_RDONLY))
-            assert os.stat(f"{there}/{turn}-{20 + number}").st_nlink == 1
-        move("above", "moved")
-        for work in (os.stat, os.unlink, os.listdir, lambda path: os.open(path, os.O_RDONLY),
-                     lambda path: os.open(path + "-new", os.O_CREAT | os.O_WRONLY),
-                     lambda path: os.mkdir(path + "-directory")):
-            try:
-                work(f"{there}/{turn}-30")
-            except FileNotFoundError:
-                continue
-            raise SystemExit(f"turn {turn}: {work} goes by a path that leads nowhere")
-        assert len(os.listdir(elsewhere)) == 20 * (turn + 1), turn
-        move("moved", "above")
-    other.stdin.close()
-print("done")
+for turn in range(int(os.environ["TURNS"])):
+    for number in range(40):
+        os.close(os.open(f"{there}/{turn}-{number}", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    for number in range(20):
+        os.unlink(f"{there}/{turn}-{number}")
+        os.close(os.open(f"{there}/{turn}-{20 + number}", os.O_RDONLY))
+        assert os.stat(f"{there}/{turn}-{20 + number}").st_nlink == 1
+    tell(f"{turn}-above")
+    await_told(f"{turn}-is-moved")
+    for work in (os.stat, os.unlink, os.listdir, lambda path: os.open(path, os.O_RDONLY),
+                 lambda path: os.open(path + "-new", os.O_CREAT | os.O_WRONLY),
+                 lambda path: os.mkdir(path + "-directory")):
+        try:
+            work(f"{there}/{turn}-30")
+        except FileNotFoundError:
+            continue
+        raise SystemExit(f"turn {turn}: {work} goes by a path that leads nowhere")
+    assert len(os.listdir(elsewhere)) == 20 * (turn + 1), turn
+    tell(f"{turn}-moved")
+    await_told(f"{turn}-is-above")
 "#;
+
+/// The program, as a process of that node.
+fn python<'a>(
+    (scratch, instance): (&Scratch, &Instance<'a>),
+    node: usize,
+    program: &str,
+) -> Result<Job<'a>> {
+    let told = scratch.join("told");
+    std::fs::create_dir_all(&told)?;
+    let script = format!("exec python3 - <<'END'\n{TELL}{program}\nEND\n");
+    let job = instance.shell(&format!("python-{node}"), &script).env("TOLD", told);
+    Ok(job.env("TURNS", TURNS).env("MAYFLY_NODE", node.to_string()).deadline(PATIENCE))
+}
+
+/// So many files each node's processes made without asking, in that order.
+fn unawaited_creates(instance: &Instance<'_>) -> Result<Vec<u64>> {
+    let status = instance.status()?;
+    let nodes = status.get("nodes").and_then(Value::as_array).context("status has no nodes")?;
+    let of = |node: &Value| node.pointer("/activity/unawaited/create").and_then(Value::as_u64);
+    Ok(nodes.iter().map(|node| of(node).unwrap_or_default()).collect())
+}
 
 #[test]
 fn who_works_by_a_path_of_other_nodes_notices_when_a_directory_on_it_is_moved() -> Result<()> {
@@ -61,8 +88,13 @@ fn who_works_by_a_path_of_other_nodes_notices_when_a_directory_on_it_is_moved() 
     let scratch = Scratch::new("elsewhere")?;
     let mount = scratch.join("tmp/mount");
     let instance = Instance::start_with(&scratch, "elsewhere", &mount, &["--nodes", "local:3"])?;
-    let script = format!("python3 - <<'END'\n{MOVED}\nEND\n");
-    ensure!(instance.on_node(2, &script)? == "done", "the script has ended early");
+    instance.on_node(1, "mkdir \"$MAYFLY_MOUNT/above\"")?;
+    let mover = python((&scratch, &instance), 0, MOVES)?.start()?;
+    python((&scratch, &instance), 2, WORKS)?.run_ok()?;
+    let moved = mover.wait()?;
+    ensure!(moved.code == 0, "the mover: {}", String::from_utf8_lossy(&moved.stderr));
+    let unawaited = unawaited_creates(&instance)?;
+    ensure!(unawaited[2] > 100, "hardly anything was made without asking: {unawaited:?}");
     instance.stop()
 }
 
@@ -123,5 +155,39 @@ fn nobody_goes_by_a_path_that_a_daemon_that_stands_still_was_not_told_of() -> Re
     let late: Vec<f64> = began.filter(|began| *began > moved_at).collect();
     ensure!(late.is_empty(), "moved at {moved_at}, and files were made by the old path: {late:?}");
     ensure!(before.lines().count() > 1, "nothing was made while the daemon stood still");
+    instance.stop()
+}
+
+/// Makes directories in the root, before and after somebody else works there.
+const MAKES_AND_STAYS: &str = r#"
+for number in range(200):
+    os.mkdir(f"{mount}/{number}")
+tell("made")
+await_told("used")
+for number in range(200):
+    os.mkdir(f"{mount}/more-{number}")
+"#;
+
+const USES: &str = r#"
+await_told("made")
+own = f"{mount}/7/own"
+os.mkdir(own)
+for number in range(2000):
+    os.close(os.open(f"{own}/{number}", os.O_CREAT | os.O_WRONLY))
+tell("used")
+"#;
+
+#[test]
+fn a_program_that_makes_directories_leaves_paths_through_them_to_other_nodes() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("stays")?;
+    let mount = scratch.join("tmp/mount");
+    let instance = Instance::start_with(&scratch, "stays", &mount, &["--nodes", "local:2"])?;
+    let stays = python((&scratch, &instance), 0, MAKES_AND_STAYS)?.start()?;
+    python((&scratch, &instance), 1, USES)?.run_ok()?;
+    let outcome = stays.wait()?;
+    ensure!(outcome.code == 0, "who stays: {}", String::from_utf8_lossy(&outcome.stderr));
+    let unawaited = unawaited_creates(&instance)?;
+    ensure!(unawaited[1] > 1000, "of 2000 files {unawaited:?} were made without asking");
     instance.stop()
 }
