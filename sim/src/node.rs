@@ -213,6 +213,8 @@ fn config(placing: &Placing) -> Config {
         cached_dentries_max: 100,
         directories: placing.directories,
         lease_seconds: LEASE_SECONDS,
+        // Runs are short.
+        at_rest_ms: 1,
         io_threads: BY_HAND,
         processors: usize::MAX,
     }

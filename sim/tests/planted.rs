@@ -105,3 +105,11 @@ fn a_directory_that_is_delegated_beside_prepare_locks_is_found() {
 fn a_delegation_that_is_not_recalled_before_names_move_is_found() {
     found_in_entries(Planted::NotRecalledBeforeSpread);
 }
+
+/// Clients that have the file open only for a moment look at its length by its name.
+#[test]
+fn a_file_that_changes_before_those_forget_it_who_know_it_is_found() {
+    let shape = Shape { bytes: true, nodes: Some(3), ..Shape::default() };
+    let options = Options { opening: Opening::Brief, ..Options::default() };
+    found_with(Bug::Daemon(Planted::FileNotForgotten), shape, options, "content of file");
+}

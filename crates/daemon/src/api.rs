@@ -122,6 +122,9 @@ pub struct Config {
     pub cached_dentries_max: usize,
     /// How long names of other nodes are believed, seconds; at most half of a request's deadline.
     pub lease_seconds: i64,
+    /// Attributes of a file that has not changed for so long are told to other nodes, which may
+    /// keep them, milliseconds.
+    pub at_rest_ms: i64,
     /// Threads for what may wait for a disk; with none everything is done on the spot,
     /// and with [`mayfly_object::BY_HAND`] when it is told.
     pub io_threads: usize,

@@ -126,6 +126,8 @@ pub struct Append {
 pub enum Question {
     /// What a name stands for. Asked of the dentry's owner; the directory is spread so far.
     Lookup { directory: FileId, name: Vec<u8>, upto: u64 },
+    /// Attributes of a regular file. Asked of the dentry's owner; the directory is spread so far.
+    File { directory: FileId, name: Vec<u8>, upto: u64 },
     /// Where a symbolic link leads. Asked of the inode's home.
     LinkTarget { id: FileId, birth: BirthKey },
     /// A directory. Asked of its home.
@@ -236,6 +238,7 @@ impl Question {
             | Question::Returned
             | Question::Proxies(_) => true,
             Question::Lookup { .. }
+            | Question::File { .. }
             | Question::LinkTarget { .. }
             | Question::Directory(_)
             | Question::Join(_)
@@ -284,6 +287,12 @@ pub enum Answer {
     Done,
     Found {
         file: Option<(FileId, FileKind)>,
+        cacheable: bool,
+    },
+    /// A file's attributes, as the record of a dentry has them, without content; nothing where
+    /// there are none to be told.
+    File {
+        record: Vec<u8>,
         cacheable: bool,
     },
     LinkTarget(Vec<u8>),

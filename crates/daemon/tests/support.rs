@@ -131,6 +131,7 @@ pub fn config() -> Config {
         cached_dentries_max: 64,
         directories: Directories::Spread,
         lease_seconds: mayfly_types::limits::LEASE_SECONDS,
+        at_rest_ms: 0,
         io_threads: 0,
         processors: usize::MAX,
     }

@@ -30,7 +30,10 @@ use crate::{
 
 impl Shard {
     pub(crate) fn stat(&mut self, target: &Target<'_>, to: &mut Writer<'_>) -> Outcome<Served> {
-        let located = self.load_target(target)?;
+        let located = match self.load_target(target) {
+            Err(Fault::Elsewhere(owner, place)) => return self.stat_elsewhere(owner, place, to),
+            located => located?,
+        };
         self.links_at_rest(located.inode.id)?;
         self.attr_of(&located.inode)?.encode(to)?;
         Ok(Served::Replied)
@@ -81,7 +84,7 @@ impl Shard {
         self.attr_from(inode, object, &members)
     }
 
-    pub(super) fn attr_from(
+    pub(crate) fn attr_from(
         &self,
         inode: &Inode,
         object: Option<&ObjectAttr>,
@@ -137,6 +140,7 @@ impl Shard {
         to: &mut Writer<'_>,
     ) -> Outcome<Served> {
         let mut located = self.load_target(&set.target)?;
+        self.have_file_forgotten(located.inode.id)?;
         if set.which & SET_SIZE != 0 {
             self.check_may_cut(&set.target, located.inode.id)?;
         }

@@ -50,6 +50,7 @@ fn config() -> Config {
         cached_dentries_max: 64,
         directories: Directories::Spread,
         lease_seconds: 1,
+        at_rest_ms: 0,
         io_threads: BY_HAND,
         processors: usize::MAX,
     }

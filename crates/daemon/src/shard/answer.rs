@@ -40,6 +40,9 @@ impl Shard {
                 self.namespace.seats.learn(*directory, *upto);
                 self.tell_name(from, *directory, name)?
             }
+            Question::File { directory, name, upto } => {
+                self.tell_file(from, (*directory, *upto), name)?
+            }
             Question::LinkTarget { id, birth } => self.tell_link(*id, birth)?,
             Question::Directory(id) => Answer::Directory(self.directory_facts(*id)?),
             Question::Join(id) => {
@@ -201,7 +204,17 @@ impl Shard {
         {
             let until = self.remembered_until(*directory, name, asked_at);
             self.namespace.cache.insert(*directory, name, Cached::Directory(*id), until);
-            self.show_name(*directory, name, (*id, until));
+            self.show_name((*directory, name), (*id, until), &[]);
+        }
+        if let Question::File { directory, name, .. } = question
+            && let Answer::File { record, cacheable: true } = answer
+            && let Some(attr) = self.attr_sent(record)
+        {
+            let until = self.remembered_until(*directory, name, asked_at);
+            let until = until.min(self.now.seconds + self.config.lease_seconds);
+            let cached = Cached::File(Box::new(attr));
+            self.namespace.cache.insert(*directory, name, cached, until);
+            self.show_name((*directory, name), (attr.id, until), record);
         }
     }
 
@@ -221,11 +234,17 @@ impl Shard {
     }
 
     pub(crate) fn forget_name(&mut self, directory: FileId, name: &[u8]) {
-        self.namespace.cache.forget(key::cookie(directory, name));
+        let cookie = key::cookie(directory, name);
+        let known = self.namespace.cache.get(cookie, directory, name, self.now.seconds);
+        self.namespace.cache.forget(cookie);
         self.hide_name(directory, name);
-        self.recall_paths_elsewhere();
+        // No path leads through a file.
+        if !matches!(known, Some(Cached::File(_))) {
+            self.recall_paths_elsewhere();
+        }
         let is_it = |question: &Question| match question {
-            Question::Lookup { directory: other, name: also, .. } => {
+            Question::Lookup { directory: other, name: also, .. }
+            | Question::File { directory: other, name: also, .. } => {
                 *other == directory && *also == *name
             }
             _ => false,

@@ -293,6 +293,7 @@ impl Shard {
             }
             Fault::Elsewhere(shard, place) => {
                 self.end_run();
+                self.note_change_elsewhere(&request, &place);
                 // Whoever answers it keeps the answer.
                 self.remote.sent_on(caller);
                 self.end_whole_in_doubt_of(caller);

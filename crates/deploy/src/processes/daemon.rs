@@ -159,6 +159,7 @@ fn core_config(config: &Config, capacity_bytes: u64) -> Result<CoreConfig> {
         processors,
         directories: config.options.names()?,
         lease_seconds: limits::lease_seconds(config.options.deadline_ms()),
+        at_rest_ms: limits::AT_REST_MS,
     })
 }
 

@@ -94,6 +94,7 @@ impl Opener for Files {
             cached_dentries_max: 1000,
             directories: Directories::Spread,
             lease_seconds: LEASE_SECONDS,
+            at_rest_ms: 0,
             io_threads: 1,
             processors: usize::MAX,
         };
