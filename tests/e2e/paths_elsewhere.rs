@@ -265,9 +265,9 @@ fn attributes_of_other_nodes_files_are_looked_at_without_asking_and_are_never_ol
     ensure!(looks.code == 0, "who looks: {}", String::from_utf8_lossy(&looks.stderr));
     let outcome = changes.wait()?;
     ensure!(outcome.code == 0, "who changes: {}", String::from_utf8_lossy(&outcome.stderr));
-    // Each file once, and each that was changed once more: that is half of all looks.
+    // Some of the first look, and each that was changed once more.
     let asked = counted(&instance, "answers/stat")?;
-    ensure!((400..700).contains(&asked[2]), "of 1,000 looks {asked:?} were asked for");
+    ensure!((100..300).contains(&asked[2]), "of 1,000 looks {asked:?} were asked for");
     instance.stop()
 }
 

@@ -126,8 +126,9 @@ pub struct Append {
 pub enum Question {
     /// What a name stands for. Asked of the dentry's owner; the directory is spread so far.
     Lookup { directory: FileId, name: Vec<u8>, upto: u64 },
-    /// Attributes of a regular file. Asked of the dentry's owner; the directory is spread so far.
-    File { directory: FileId, name: Vec<u8>, upto: u64 },
+    /// Attributes of a regular file, and of so many at most that come behind it in a listing, as
+    /// far as they may be kept. Asked of the dentry's owner; the directory is spread so far.
+    File { directory: FileId, name: Vec<u8>, upto: u64, more: u16 },
     /// Where a symbolic link leads. Asked of the inode's home.
     LinkTarget { id: FileId, birth: BirthKey },
     /// A directory. Asked of its home.
@@ -294,6 +295,8 @@ pub enum Answer {
     File {
         record: Vec<u8>,
         cacheable: bool,
+        /// Names and records of other files, all of which may be kept.
+        more: Vec<(Vec<u8>, Vec<u8>)>,
     },
     LinkTarget(Vec<u8>),
     Directory(DirectoryFacts),

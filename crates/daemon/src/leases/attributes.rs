@@ -12,10 +12,10 @@
 //! changed by processes, who tell nobody; so that ends.
 
 use mayfly_meta::{
-    key,
+    Scan, key,
     record::{Content, Dentry, Inode},
 };
-use mayfly_types::{Attr, Errno, FileId, FileKind, Times, Timestamp};
+use mayfly_types::{Attr, Errno, FileId, FileKind, Times, Timestamp, limits::NAME_BYTES_MAX};
 use mayfly_wire::{Request, Wire, Writer};
 
 use crate::{
@@ -31,8 +31,13 @@ use crate::{
     transactions::state::prepare_locks::PrepareLock,
 };
 
-/// Files of one directory are asked for one by one so often, in a row. Then their answers are kept.
+/// Files of one directory are asked for one by one so often, in a row. Then their answers are kept,
+/// and others are asked for with each: as many as were asked for before.
 const IN_A_ROW: i32 = 4;
+/// So many others at most.
+pub(crate) const MORE_FILES_MAX: u16 = 128;
+/// No more records are looked at than so many for each of them.
+const LOOKED_AT_FOR_EACH: usize = 4;
 /// After an answer that may not be kept so many more are not asked to be.
 const REFUSED: i32 = 60;
 /// Directories of which it is known how often files in them were asked for.
@@ -45,14 +50,15 @@ pub(crate) struct AskedFiles {
 }
 
 impl AskedFiles {
-    /// One more; true when the answer should be kept.
-    fn count(&mut self, directory: FileId) -> bool {
+    /// One more. With how many others it should be asked for, to be kept.
+    fn count(&mut self, directory: FileId) -> Option<u16> {
         if self.counts.len() >= DIRECTORIES_MAX && !self.counts.contains_key(&directory) {
             self.counts.clear();
         }
         let count = self.counts.entry(directory).or_default();
-        *count = (*count + 1).min(IN_A_ROW);
-        *count >= IN_A_ROW
+        *count += if *count < IN_A_ROW { 1 } else { *count };
+        *count = (*count).min(MORE_FILES_MAX.into());
+        u16::try_from(*count).ok().filter(|_| *count >= IN_A_ROW)
     }
 
     fn refused(&mut self, directory: FileId) {
@@ -63,6 +69,21 @@ impl AskedFiles {
     pub(crate) fn changes(&mut self, directory: FileId) {
         self.counts.remove(&directory);
     }
+}
+
+/// Whether the question is about this file.
+fn is_about(question: &Question, at: FileId, of: &[u8]) -> bool {
+    matches!(question, Question::File { directory, name, .. } if *directory == at && *name == of)
+}
+
+/// As a dentry's record would be that has the inode, of an empty file.
+fn without_content(mut inode: Box<Inode>) -> Vec<u8> {
+    if let Content::Inline(bytes) = &mut inode.content {
+        bytes.clear();
+    }
+    let mut record = Vec::new();
+    inode.encode_fused_to(&mut record);
+    record
 }
 
 impl Shard {
@@ -90,24 +111,27 @@ impl Shard {
             attr.encode(to)?;
             return Ok(Served::Replied);
         }
-        let question = Question::File { directory: *directory, name: name.clone(), upto: *upto };
-        let is_asked = self.known_fact(owner, |asked| *asked == question).is_some();
-        if !is_asked && !self.leases.asked_files.count(*directory) {
-            return Err(Fault::Elsewhere(owner, place));
-        }
-        match self.fact(owner, question)? {
-            Answer::File { record, cacheable } => {
-                if !cacheable {
-                    self.leases.asked_files.refused(*directory);
-                }
-                let Some(attr) = self.attr_sent(&record) else {
+        let answer = match self.known_fact(owner, |asked| is_about(asked, *directory, name)) {
+            Some(answer) => answer,
+            None => {
+                let Some(more) = self.leases.asked_files.count(*directory) else {
                     return Err(Fault::Elsewhere(owner, place));
                 };
-                attr.encode(to)?;
-                Ok(Served::Replied)
+                let (directory, name, upto) = (*directory, name.clone(), *upto);
+                self.fact(owner, Question::File { directory, name, upto, more })?
             }
-            _ => Err(Fault::Elsewhere(owner, place)),
+        };
+        let Answer::File { record, cacheable, .. } = answer else {
+            return Err(Fault::Elsewhere(owner, place));
+        };
+        if !cacheable {
+            self.leases.asked_files.refused(*directory);
         }
+        let Some(attr) = self.attr_sent(&record) else {
+            return Err(Fault::Elsewhere(owner, place));
+        };
+        attr.encode(to)?;
+        Ok(Served::Replied)
     }
 
     /// A request is sent on to another shard. What this node's processes change themselves they
@@ -136,20 +160,39 @@ impl Shard {
         regular.then(|| self.attr_from(&inode, None, &MemberFacts::default()).ok()).flatten()
     }
 
-    /// Tells another shard of a file, which may remember it if it is at rest. What is no regular
-    /// file, or has its inode elsewhere, or a length that is not known here, is not told.
+    /// Keeps files of which another shard has told that they may be kept until then.
+    pub(crate) fn keep_files<'a>(
+        &mut self,
+        directory: FileId,
+        files: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+        until: i64,
+    ) {
+        for (name, record) in files.take(usize::from(MORE_FILES_MAX) + 1) {
+            let Some(attr) = self.attr_sent(record).filter(|_| name.len() <= NAME_BYTES_MAX) else {
+                continue;
+            };
+            let cached = Cached::File(Box::new(attr));
+            self.namespace.cache.insert(directory, name, cached, until);
+            self.show_name((directory, name), (attr.id, until), record);
+        }
+    }
+
+    /// Tells another shard of a file and of some behind it, which it may remember if they are at
+    /// rest. What is no regular file, or has its inode elsewhere, or a length that is not known
+    /// here, is not told.
     pub(crate) fn tell_file(
         &mut self,
         from: ShardId,
         (directory, upto): (FileId, u64),
         name: &[u8],
+        more: u16,
     ) -> Outcome<Answer> {
         self.namespace.seats.learn(directory, upto);
         let cookie = key::cookie(directory, name);
         if let Some(answer) = self.name_is_elsewhere(directory, cookie) {
             return Ok(answer);
         }
-        let untold = Answer::File { record: Vec::new(), cacheable: false };
+        let untold = Answer::File { record: Vec::new(), cacheable: false, more: Vec::new() };
         let Some((id, FileKind::Regular)) = self.lookup(directory, name)? else {
             return Ok(untold);
         };
@@ -157,7 +200,7 @@ impl Shard {
             return Ok(untold);
         }
         self.links_at_rest(id)?;
-        let mut inode = match self.load_under(id, directory, cookie, name.to_vec()) {
+        let inode = match self.load_under(id, directory, cookie, name.to_vec()) {
             Ok(located) => located.inode,
             Err(Fault::Errno(Errno::ENOENT)) => return Ok(untold),
             Err(fault) => return Err(fault),
@@ -165,52 +208,99 @@ impl Shard {
         if inode.unsettled {
             return Ok(untold);
         }
-        let cacheable = self.is_at_rest(directory, name, &inode)? && {
-            let until = self.now.seconds + self.config.lease_seconds + 1;
-            let (now, room) = (self.now.seconds, self.config.cached_dentries_max);
-            let remembered = &self.namespace.remembered;
-            let is_over = |directory, name: &[u8]| remembered.of(directory, name, now).is_empty();
-            self.leases.attributes.note(id, (directory, name), (now, room), is_over)
-                && self.namespace.remembered.note((directory, name), (from.0, until), (now, room))
+        let is_at_rest = self.is_directory_at_rest(directory)?;
+        let cacheable = is_at_rest && self.lease_file(from, (directory, name), &inode);
+        let more = if cacheable {
+            self.files_behind(from, (directory, cookie), more)?
+        } else {
+            Vec::new()
         };
-        if let Content::Inline(bytes) = &mut inode.content {
-            bytes.clear();
-        }
-        let mut record = Vec::new();
-        inode.encode_fused_to(&mut record);
-        Ok(Answer::File { record, cacheable })
+        Ok(Answer::File { record: without_content(inode), cacheable, more })
     }
 
-    /// Whether the file is one that does not change in the next moment, as far as one can know, and
-    /// not without this shard.
-    fn is_at_rest(&mut self, directory: FileId, name: &[u8], inode: &Inode) -> Outcome<bool> {
+    /// Records of files behind that position of a listing, whose inodes are in the records of their
+    /// names, and which the other shard may remember from now on.
+    fn files_behind(
+        &mut self,
+        from: ShardId,
+        (directory, cookie): (FileId, u64),
+        count: u16,
+    ) -> Outcome<Vec<(Vec<u8>, Vec<u8>)>> {
+        let count = usize::from(count.min(MORE_FILES_MAX));
+        let (prefix, mut seen) = (key::directory(directory), 0);
+        let mut found: Vec<(Vec<u8>, Box<Inode>)> = Vec::new();
+        self.store.scan(
+            &prefix,
+            &key::directory_from(directory, cookie + 1),
+            &mut |key, record| {
+                seen += 1;
+                if let Some((_, _, name)) = key::split_dentry(key)
+                    && let Ok(Dentry::Fused(inode)) = Dentry::decode(record)
+                    && inode.kind() == FileKind::Regular
+                    && !inode.unsettled
+                {
+                    found.push((name.to_vec(), inode));
+                }
+                let enough = found.len() >= count || seen >= LOOKED_AT_FOR_EACH * count;
+                if enough { Scan::Enough } else { Scan::More }
+            },
+        )?;
+        found.retain(|(name, inode)| self.lease_file(from, (directory, name), inode));
+        Ok(found.into_iter().map(|(name, inode)| (name, without_content(inode))).collect())
+    }
+
+    /// The other shard may remember the file, if that is at rest and there is room.
+    fn lease_file(
+        &mut self,
+        to: ShardId,
+        (directory, name): (FileId, &[u8]),
+        inode: &Inode,
+    ) -> bool {
+        if !self.is_at_rest(directory, name, inode) {
+            return false;
+        }
+        let until = self.now.seconds + self.config.lease_seconds + 1;
+        let (now, room) = (self.now.seconds, self.config.cached_dentries_max);
+        let remembered = &self.namespace.remembered;
+        let is_over = |directory, name: &[u8]| remembered.of(directory, name, now).is_empty();
+        self.leases.attributes.note(inode.id, (directory, name), (now, room), is_over)
+            && self.namespace.remembered.note((directory, name), (to.0, until), (now, room))
+    }
+
+    /// Whether the file is one that does not change in the next moment, as far as one can know.
+    fn is_at_rest(&self, directory: FileId, name: &[u8], inode: &Inode) -> bool {
         let id = inode.id;
         let claims =
-            [(PrepareLock::Name(directory, name.to_vec()), true), (PrepareLock::File(id), true)];
-        if inode.links != 1
-            || self.config.times == Times::All
-            || self.transactions.prepare_locks.in_the_way(&claims, None).is_some()
-            || self.is_written(id)
-        {
-            return Ok(false);
-        }
+            || [(PrepareLock::Name(directory, name.to_vec()), true), (PrepareLock::File(id), true)];
+        let locks = &self.transactions.prepare_locks;
+        inode.links == 1
+            && self.config.times != Times::All
+            && (locks.is_empty() || locks.in_the_way(&claims(), None).is_none())
+            && !self.is_written(id)
+            && self.rests_since(inode.ctime)
+    }
+
+    /// Whether no names of the directory have changed for a moment, and none do from now on without
+    /// this shard.
+    fn is_directory_at_rest(&mut self, directory: FileId) -> Outcome<bool> {
         let changed = match self.load_parent(directory)? {
             Parent::Home(located) => located.inode.mtime,
             Parent::Member(_, member) => member.mtime,
         };
-        let rests = |since: Timestamp| {
-            let ns = (self.now.seconds - since.seconds).saturating_mul(1_000_000_000)
-                + i64::from(self.now.nanoseconds)
-                - i64::from(since.nanoseconds);
-            ns >= self.config.at_rest_ms * 1_000_000
-        };
-        if !rests(changed) || !rests(inode.ctime) {
+        if !self.rests_since(changed) {
             return Ok(false);
         }
         // Who could change its names without asking has not for a moment. If he has just now, what
         // was looked at may be different already.
         let within = self.covering(directory);
         Ok(!within.is_some_and(|within| self.recall(within.root)))
+    }
+
+    fn rests_since(&self, changed: Timestamp) -> bool {
+        let ns = (self.now.seconds - changed.seconds).saturating_mul(1_000_000_000)
+            + i64::from(self.now.nanoseconds)
+            - i64::from(changed.nanoseconds);
+        ns >= self.config.at_rest_ms * 1_000_000
     }
 
     /// Whether somebody may write to the file.

@@ -40,8 +40,8 @@ impl Shard {
                 self.namespace.seats.learn(*directory, *upto);
                 self.tell_name(from, *directory, name)?
             }
-            Question::File { directory, name, upto } => {
-                self.tell_file(from, (*directory, *upto), name)?
+            Question::File { directory, name, upto, more } => {
+                self.tell_file(from, (*directory, *upto), name, *more)?
             }
             Question::LinkTarget { id, birth } => self.tell_link(*id, birth)?,
             Question::Directory(id) => Answer::Directory(self.directory_facts(*id)?),
@@ -207,14 +207,13 @@ impl Shard {
             self.show_name((*directory, name), (*id, until), &[]);
         }
         if let Question::File { directory, name, .. } = question
-            && let Answer::File { record, cacheable: true } = answer
-            && let Some(attr) = self.attr_sent(record)
+            && let Answer::File { record, cacheable: true, more } = answer
         {
             let until = self.remembered_until(*directory, name, asked_at);
             let until = until.min(self.now.seconds + self.config.lease_seconds);
-            let cached = Cached::File(Box::new(attr));
-            self.namespace.cache.insert(*directory, name, cached, until);
-            self.show_name((*directory, name), (attr.id, until), record);
+            let more = more.iter().map(|(name, record)| (name.as_slice(), record.as_slice()));
+            let files = [(name.as_slice(), record.as_slice())].into_iter().chain(more);
+            self.keep_files(*directory, files, until);
         }
     }
 
@@ -243,10 +242,11 @@ impl Shard {
             self.recall_paths_elsewhere();
         }
         let is_it = |question: &Question| match question {
-            Question::Lookup { directory: other, name: also, .. }
-            | Question::File { directory: other, name: also, .. } => {
+            Question::Lookup { directory: other, name: also, .. } => {
                 *other == directory && *also == *name
             }
+            // The answer may have this one, too.
+            Question::File { directory: other, .. } => *other == directory,
             _ => false,
         };
         self.void(is_it);
