@@ -76,6 +76,12 @@ impl Clock for SimClock {
         let seconds = EPOCH_SECONDS + ns.div_euclid(1_000_000_000);
         Timestamp { seconds, nanoseconds: ns.rem_euclid(1_000_000_000) as u32 }
     }
+
+    fn elapsed(&self) -> Timestamp {
+        let ns = self.now_ns.load(Relaxed);
+        let seconds = (ns / 1_000_000_000) as i64;
+        Timestamp { seconds, nanoseconds: (ns % 1_000_000_000) as u32 }
+    }
 }
 
 #[derive(Debug, Default)]

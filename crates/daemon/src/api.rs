@@ -3,6 +3,7 @@
 use mayfly_meta::record::Policy;
 use mayfly_transport_tcp::Body;
 use mayfly_types::{Durability, Errno, SessionId, Times, Timestamp};
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::{Roles, striping::layouts::Pool};
@@ -67,10 +68,13 @@ impl Completion {
     }
 }
 
-/// The present, for time stamps.
+/// The present.
 pub trait Clock: Send {
-    /// Time since the epoch.
+    /// Time since the epoch, for time stamps. Somebody may set the clock.
     fn now(&self) -> Timestamp;
+
+    /// Time since some moment, for leases. Nobody sets it, and it goes on while the machine sleeps.
+    fn elapsed(&self) -> Timestamp;
 }
 
 /// The clock of the machine.
@@ -82,6 +86,11 @@ impl Clock for SystemClock {
         let now =
             std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() }
+    }
+
+    fn elapsed(&self) -> Timestamp {
+        let now = clock_gettime(ClockId::Boottime);
+        Timestamp { seconds: now.tv_sec, nanoseconds: now.tv_nsec as u32 }
     }
 }
 

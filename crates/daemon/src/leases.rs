@@ -38,6 +38,8 @@ use crate::leases::{
 
 /// What processes and mounts of the node hold.
 pub(crate) struct Leases {
+    /// The second in which the batch began, by a clock that nobody sets.
+    pub(crate) now: i64,
     /// Who may make names without asking.
     pub(crate) delegations: Delegations,
     /// Who may open small files without asking.
@@ -53,6 +55,7 @@ pub(crate) struct Leases {
 impl Leases {
     pub(crate) fn new(head: &'static NodeHead) -> Leases {
         Leases {
+            now: 0,
             delegations: Delegations::new(head),
             files: FileLeases::default(),
             mounts: Mounts::default(),

@@ -180,9 +180,15 @@ impl Shard {
         std::mem::take(&mut self.files.written)
     }
 
+    /// It is now, for time stamps and for leases.
+    pub(crate) fn look_at_clocks(&mut self) {
+        self.now = self.clock.now();
+        self.leases.now = self.clock.elapsed().seconds;
+    }
+
     pub(crate) fn begin_request(&mut self, caller: Caller) {
         self.batch.requests += 1;
-        self.now = self.clock.now();
+        self.look_at_clocks();
         self.namespace.found_file = None;
         self.files.opened_content = None;
         self.end_in_doubt_behind(caller);

@@ -69,6 +69,11 @@ impl Clock for TestClock {
         let now = self.0.fetch_add(1, Relaxed) + 1;
         Timestamp { seconds: (now / 1000) as i64, nanoseconds: (now % 1000 * 1_000_000) as u32 }
     }
+
+    fn elapsed(&self) -> Timestamp {
+        let now = self.0.load(Relaxed);
+        Timestamp { seconds: (now / 1000) as i64, nanoseconds: (now % 1000 * 1_000_000) as u32 }
+    }
 }
 
 pub fn region() -> &'static NodeRegion {

@@ -105,7 +105,7 @@ impl Shard {
             key::cookie(*directory, name),
             *directory,
             name,
-            self.now.seconds,
+            self.leases.now,
         );
         if let Some(Cached::File(attr)) = known {
             attr.encode(to)?;
@@ -259,8 +259,8 @@ impl Shard {
         if !self.is_at_rest(directory, name, inode) {
             return false;
         }
-        let until = self.now.seconds + self.config.lease_seconds + 1;
-        let (now, room) = (self.now.seconds, self.config.cached_dentries_max);
+        let until = self.leases.now + self.config.lease_seconds + 1;
+        let (now, room) = (self.leases.now, self.config.cached_dentries_max);
         let remembered = &self.namespace.remembered;
         let is_over = |directory, name: &[u8]| remembered.of(directory, name, now).is_empty();
         self.leases.attributes.note(inode.id, (directory, name), (now, room), is_over)
@@ -316,7 +316,7 @@ impl Shard {
             return Ok(());
         }
         let Some((directory, name)) = self.leases.attributes.name(id) else { return Ok(()) };
-        let (name, now) = (name.to_vec(), self.now.seconds);
+        let (name, now) = (name.to_vec(), self.leases.now);
         let who = self.namespace.remembered.of(directory, &name, now).to_vec();
         let question = Question::Forget { directory, name };
         // Twice as long as it takes at most until nobody believes it any more.

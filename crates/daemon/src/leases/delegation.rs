@@ -191,7 +191,7 @@ impl Shard {
     /// Whether other shards may remember names of the directory: then its names are not changed
     /// without them.
     pub(super) fn has_remembered_names(&self, directory: FileId) -> bool {
-        self.namespace.remembered.has(directory, self.now.seconds)
+        self.namespace.remembered.has(directory, self.leases.now)
     }
 
     /// Where names of the directory are noted, or would be, if that is delegated by the ring and
@@ -377,7 +377,7 @@ impl Shard {
                     _ => None,
                 },
                 // What is not remembered nobody here hears of when it changes.
-                name => self.namespace.cache.directory(at, name, self.now.seconds),
+                name => self.namespace.cache.directory(at, name, self.leases.now),
             };
             let Some((id, known_until)) = next else { return Ok(None) };
             (at, until) = (id, until.min(known_until));
@@ -389,7 +389,7 @@ impl Shard {
     /// name on its path was known. That was looked up anew.
     fn believe_longer(&mut self, ring: usize, root: FileId) -> Outcome<()> {
         let Some(held) = self.leases.delegations.rings[ring].as_ref() else { return Ok(()) };
-        if held.until == FOR_EVER || held.until.saturating_sub(self.now.seconds) > 1 {
+        if held.until == FOR_EVER || held.until.saturating_sub(self.leases.now) > 1 {
             return Ok(());
         }
         let (start, prefix) = (held.start, held.prefix.clone());
@@ -417,7 +417,7 @@ impl Shard {
             return u64::MAX;
         }
         // In this order: a thread that is kept from its processor in between errs to the safe side.
-        let (before, now) = (cycles(), self.clock.now());
+        let (before, now) = (cycles(), self.clock.elapsed());
         let left_ns =
             i128::from(second - now.seconds) * 1_000_000_000 - i128::from(now.nanoseconds);
         let rate = self.node.head.cycles_ns.load(Relaxed);

@@ -172,8 +172,8 @@ impl Shard {
         // It asked before now, and counts from then on.
         let lease = self.config.lease_seconds + 1;
         let here = self.place.numbering.is_here(from);
-        let until = if here { FOR_EVER } else { self.now.seconds + lease };
-        let room = (self.now.seconds, self.config.cached_dentries_max);
+        let until = if here { FOR_EVER } else { self.leases.now + lease };
+        let room = (self.leases.now, self.config.cached_dentries_max);
         let cacheable = lasting
             && !changing
             && self.namespace.remembered.note((directory, name), (from.0, until), room);
@@ -210,7 +210,7 @@ impl Shard {
             && let Answer::File { record, cacheable: true, more } = answer
         {
             let until = self.remembered_until(*directory, name, asked_at);
-            let until = until.min(self.now.seconds + self.config.lease_seconds);
+            let until = until.min(self.leases.now + self.config.lease_seconds);
             let more = more.iter().map(|(name, record)| (name.as_slice(), record.as_slice()));
             let files = [(name.as_slice(), record.as_slice())].into_iter().chain(more);
             self.keep_files(*directory, files, until);
@@ -228,13 +228,13 @@ impl Shard {
     ) -> i64 {
         let owner = self.name_owner(directory, name);
         let lease = self.config.lease_seconds;
-        let since = asked_at.unwrap_or(self.now.seconds);
+        let since = asked_at.unwrap_or(self.leases.now);
         if self.place.numbering.is_here(owner) { FOR_EVER } else { since + lease }
     }
 
     pub(crate) fn forget_name(&mut self, directory: FileId, name: &[u8]) {
         let cookie = key::cookie(directory, name);
-        let known = self.namespace.cache.get(cookie, directory, name, self.now.seconds);
+        let known = self.namespace.cache.get(cookie, directory, name, self.leases.now);
         self.namespace.cache.forget(cookie);
         self.hide_name(directory, name);
         // No path leads through a file.
@@ -254,6 +254,6 @@ impl Shard {
 
     /// Whether another shard may remember the name.
     pub(crate) fn is_remembered(&self, directory: FileId, name: &[u8]) -> bool {
-        !self.namespace.remembered.of(directory, name, self.now.seconds).is_empty()
+        !self.namespace.remembered.of(directory, name, self.leases.now).is_empty()
     }
 }

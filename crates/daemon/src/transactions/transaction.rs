@@ -411,7 +411,7 @@ impl Shard {
         names
             .chain(told)
             .flat_map(|(directory, name)| {
-                let who = self.namespace.remembered.of(directory, name, self.now.seconds);
+                let who = self.namespace.remembered.of(directory, name, self.leases.now);
                 who.iter().map(move |shard| (*shard, directory, name.to_vec()))
             })
             .collect()
