@@ -39,6 +39,9 @@ struct Arguments {
     /// Files are on the nodes whose clients make them.
     #[arg(long, conflicts_with = "striped")]
     local: bool,
+    /// Files go on at other nodes when they are longer than a chunk, as if their homes were full.
+    #[arg(long, conflicts_with_all = ["striped", "local"])]
+    outgrowing: bool,
     /// The names of directories are at one shard each (whole), dealt out (spread), or anywhere and
     /// moving (restless); otherwise as the seed says.
     #[arg(long, value_parser = directories)]
@@ -99,10 +102,11 @@ impl Arguments {
     }
 
     fn chunks(&self) -> Chunks {
-        match (self.striped, self.local) {
-            (true, _) => Chunks::OnAll,
-            (false, true) => Chunks::AtMaker,
-            (false, false) => Chunks::AtHome,
+        match (self.striped, self.local, self.outgrowing) {
+            (true, ..) => Chunks::OnAll,
+            (_, true, _) => Chunks::AtMaker,
+            (.., true) => Chunks::Outgrowing,
+            _ => Chunks::AtHome,
         }
     }
 
@@ -127,6 +131,9 @@ impl Arguments {
         }
         if self.striped {
             command += " --striped";
+        }
+        if self.outgrowing {
+            command += " --outgrowing";
         }
         match self.directories {
             Some(Directories::Whole) => command += " --directories whole",

@@ -134,6 +134,9 @@ pub enum Chunks {
     OnAll,
     /// All of a file on the node whose client makes it.
     AtMaker,
+    /// At home, and a file that is longer than a chunk goes on at others, as if its
+    /// home were full.
+    Outgrowing,
     /// On all nodes in turn, so many bytes each.
     Striped(u64),
 }
@@ -189,9 +192,14 @@ impl Opener for Shards {
 }
 
 fn config(placing: &Placing) -> Config {
+    let home_bytes_max = match placing.chunks {
+        Chunks::Outgrowing => CHUNK_BYTES as u64,
+        _ => u64::MAX,
+    };
     let (chunk_bytes, width, policy) = match placing.chunks {
         Chunks::AtHome => (CHUNK_BYTES_DEFAULT, 1, Policy::Stripe),
         Chunks::OnAll => (CHUNK_BYTES as u64, u16::MAX, Policy::Stripe),
+        Chunks::Outgrowing => (CHUNK_BYTES as u64, 1, Policy::Stripe),
         Chunks::AtMaker => (CHUNK_BYTES_DEFAULT, 1, Policy::Local),
         Chunks::Striped(chunk_bytes) => (chunk_bytes, u16::MAX, Policy::Stripe),
     };
@@ -199,6 +207,7 @@ fn config(placing: &Placing) -> Config {
         instance: INSTANCE,
         mount: b"/mnt".to_vec(),
         capacity_bytes: CAPACITY_BYTES,
+        home_bytes_max,
         chunk_bytes,
         policy,
         pool: 0,

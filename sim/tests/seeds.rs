@@ -56,6 +56,14 @@ fn nor_where_files_are_on_the_nodes_that_make_them() {
     find_nothing(Shape::default(), options);
 }
 
+/// To be repeated with `--outgrowing`, and `--bytes` or `--scraps`.
+#[test]
+fn nor_where_files_outgrow_their_homes() {
+    let options = Options { chunks: Chunks::Outgrowing, ..Options::default() };
+    find_nothing(Shape { bytes: true, ..Shape::default() }, options);
+    find_nothing(Shape { scraps: true, ..Shape::default() }, options);
+}
+
 /// To be repeated with `--striped --by-name`.
 #[test]
 fn nor_where_files_are_open_for_a_write_or_a_read_only_and_cut_by_their_names() {

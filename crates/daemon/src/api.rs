@@ -94,6 +94,9 @@ pub struct Config {
     pub mount: Vec<u8>,
     /// Space for objects and metadata together, bytes.
     pub capacity_bytes: u64,
+    /// A file that would be longer is refused space at its home as if that were full, so that it
+    /// goes on at other nodes. Without a bound but in tests.
+    pub home_bytes_max: u64,
     /// Size of a chunk, bytes; a power of two.
     pub chunk_bytes: u64,
     /// How the chunks of new files are dealt out.

@@ -153,6 +153,11 @@ impl std::fmt::Debug for Shard {
     }
 }
 
+/// Of the space of a node of several, one in so many bytes is kept for names.
+const NAMES_SHARE: u64 = 64;
+/// No more than this is kept for them, bytes.
+const NAMES_BYTES_MAX: u64 = 256 << 20;
+
 impl Shard {
     /// Serves one request; the reply's body is written to `body`.
     pub fn handle(&mut self, caller: Caller, request: Request<'_>, body: &mut [u8]) -> Progress {
@@ -445,6 +450,15 @@ impl Shard {
 
     pub(crate) fn free_bytes(&self) -> u64 {
         self.config.capacity_bytes.saturating_sub(self.used_bytes())
+    }
+
+    /// Of that, what no bytes of files get: on a full node names can still be made of files whose
+    /// bytes go to others. The only node of an instance keeps nothing.
+    pub(crate) fn kept_for_names(&self) -> u64 {
+        if self.place.numbering.nodes == 1 {
+            return 0;
+        }
+        (self.config.capacity_bytes / NAMES_SHARE).min(NAMES_BYTES_MAX)
     }
 
     /// To be called before an operation that adds records.

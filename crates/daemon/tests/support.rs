@@ -122,6 +122,7 @@ pub fn config() -> Config {
         instance: 0x1234,
         mount: b"/mnt/mayfly".to_vec(),
         capacity_bytes: 1 << 30,
+        home_bytes_max: u64::MAX,
         chunk_bytes: mayfly_types::limits::CHUNK_BYTES_DEFAULT,
         times: Times::Mtime,
         durability: Durability::Process,

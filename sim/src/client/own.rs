@@ -12,7 +12,7 @@ use mayfly_object::{ObjectId, ObjectStore};
 use mayfly_transport_shm::layout::{
     FILE_APPEND_BY_REQUEST, FILE_BY_REQUEST, FILE_OBJECT, FILE_STRIPED, FileEntry,
 };
-use mayfly_types::{Chunks, Errno, FileId, OpenRef, limits::INLINE_BYTES_MAX};
+use mayfly_types::{Chunks, Errno, FileId, OpenRef, Tail, limits::INLINE_BYTES_MAX};
 use mayfly_wire::{
     GRANT_OBJECT, GRANT_PART, GRANT_READ, GRANT_WRITE, Grant, Granted, OwnPart, Request,
 };
@@ -122,7 +122,7 @@ fn entry_of(node: &Node, open: OpenRef) -> Option<(FileId, &'static FileEntry)> 
 
 fn chunks_of(own: OwnPart) -> Option<Chunks> {
     let OwnPart { width, chunk_log2, hashed, .. } = own;
-    Some(Chunks { width: NonZeroU16::new(width)?, chunk_log2, hashed })
+    Some(Chunks { width: NonZeroU16::new(width)?, chunk_log2, hashed, tail: Tail::default() })
 }
 
 impl Own {

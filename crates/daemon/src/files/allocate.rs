@@ -16,7 +16,7 @@ use mayfly_wire::{ALLOCATE_KEEP_SIZE, ALLOCATE_ZERO_RANGE, Allocate};
 
 use crate::{
     api::Caller,
-    fault::{Outcome, Served},
+    fault::{Fault, Outcome, Served},
     files::{
         data::BLOCK_BYTES,
         state::{
@@ -78,7 +78,14 @@ impl Shard {
         if fits && object_of(&located.inode).is_none() {
             return self.allocate_inline(&mut located, inside);
         }
-        let bytes = self.space_wanted(&located.inode, inside, size_bytes)?;
+        let bytes = match self.space_wanted(&located.inode, inside, size_bytes) {
+            Err(Fault::Errno(Errno::ENOSPC))
+                if inside.end > size_bytes && self.outgrow_home(ask.open, &mut located)? =>
+            {
+                return self.allocate_striped(caller, &located, wish);
+            }
+            bytes => bytes?,
+        };
         let object = self.object_to_change(&mut located)?;
         self.mark_unsettled(&mut located, object)?;
         self.promise(open.id, bytes, inside.end.max(size_bytes));

@@ -36,6 +36,7 @@ fn config() -> Config {
         instance: 1,
         mount: b"/mnt/mayfly".to_vec(),
         capacity_bytes: CAPACITY_BYTES,
+        home_bytes_max: u64::MAX,
         chunk_bytes: 1 << CHUNK_LOG2,
         policy: Policy::Stripe,
         width: u16::MAX,

@@ -195,7 +195,7 @@ impl Shard {
         let at = layout.in_part(write.offset);
         let again = self.is_in_doubt(caller);
         if !again {
-            self.take_room(object, at + count as u64, count as u64)?;
+            self.take_room(place, at + count as u64, count as u64)?;
         }
         let place = self.begin_write(caller, object.file, WRITE_STARTED_PART);
         let active = self.striping.objects.active.entry(object.file).or_default();
@@ -347,11 +347,12 @@ impl Shard {
     }
 
     /// Refuses what there is no room for, and sets aside what a write may take.
-    pub(super) fn take_room(&mut self, object: ObjectId, end: u64, bytes: u64) -> Outcome<()> {
+    pub(super) fn take_room(&mut self, place: &PartPlace, end: u64, bytes: u64) -> Outcome<()> {
+        let object = place.object();
         let before = self.look(object)?;
         let dense = before.blocks * BLOCK_BYTES >= before.size_bytes;
         if end > before.size_bytes || !dense {
-            self.check_free(bytes)?;
+            self.check_part_free(place, bytes)?;
             self.charge_part(object.file, bytes);
         }
         Ok(())

@@ -143,6 +143,7 @@ fn core_config(config: &Config, capacity_bytes: u64) -> Result<CoreConfig> {
         instance: config.instance,
         mount: config.mount.as_os_str().as_bytes().to_vec(),
         capacity_bytes,
+        home_bytes_max: u64::MAX,
         chunk_bytes: config.options.chunk_bytes,
         policy,
         width,

@@ -80,6 +80,7 @@ impl Opener for Files {
             instance: 77,
             mount: b"/mnt".to_vec(),
             capacity_bytes: 1 << 30,
+            home_bytes_max: u64::MAX,
             chunk_bytes: self.chunks.0,
             policy: self.chunks.1,
             width: self.width,
