@@ -39,7 +39,8 @@ struct Arguments {
     /// Files are on the nodes whose clients make them.
     #[arg(long, conflicts_with = "striped")]
     local: bool,
-    /// Files go on at other nodes when they are longer than a chunk, as if their homes were full.
+    /// Files go on at other nodes when they are longer than two chunks, as if their homes were
+    /// full.
     #[arg(long, conflicts_with_all = ["striped", "local"])]
     outgrowing: bool,
     /// The names of directories are at one shard each (whole), dealt out (spread), or anywhere and

@@ -193,7 +193,8 @@ impl Opener for Shards {
 
 fn config(placing: &Placing) -> Config {
     let home_bytes_max = match placing.chunks {
-        Chunks::Outgrowing => CHUNK_BYTES as u64,
+        // More than fits in a record, so that there is an object to outgrow.
+        Chunks::Outgrowing => 2 * CHUNK_BYTES as u64,
         _ => u64::MAX,
     };
     let (chunk_bytes, width, policy) = match placing.chunks {

@@ -62,6 +62,8 @@ fn nor_where_files_outgrow_their_homes() {
     let options = Options { chunks: Chunks::Outgrowing, ..Options::default() };
     find_nothing(Shape { bytes: true, ..Shape::default() }, options);
     find_nothing(Shape { scraps: true, ..Shape::default() }, options);
+    // Also with `--own`.
+    find_nothing(Shape { bytes: true, ..Shape::default() }, Options { own: true, ..options });
 }
 
 /// To be repeated with `--striped --by-name`.

@@ -80,7 +80,7 @@ impl Shard {
         }
         let bytes = match self.space_wanted(&located.inode, inside, size_bytes) {
             Err(Fault::Errno(Errno::ENOSPC))
-                if inside.end > size_bytes && self.outgrow_home(ask.open, &mut located)? =>
+                if inside.end > size_bytes && self.outgrow_home(&mut located)? =>
             {
                 return self.allocate_striped(caller, &located, wish);
             }

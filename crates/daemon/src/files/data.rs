@@ -12,7 +12,7 @@ use mayfly_meta::{
 use mayfly_object::{ObjectAttr, ObjectId};
 pub(crate) use mayfly_types::BLOCK_BYTES;
 use mayfly_types::{
-    Errno, FileId, FileKind, OpenRef, Times,
+    Errno, FileId, FileKind, Times,
     limits::{INLINE_BYTES_MAX, TRANSFER_BYTES_MAX},
 };
 use mayfly_wire::{
@@ -124,7 +124,7 @@ impl Shard {
         let growth = match self.is_in_doubt(caller) {
             // There was room when it was begun.
             true => Some(0),
-            false => self.growth_at_home(write.open, &mut located, end, bytes.len() as u64)?,
+            false => self.growth_at_home(&mut located, end, bytes.len() as u64)?,
         };
         let Some(growth) = growth else {
             return self.write_striped(caller, &located, write, to);
@@ -172,16 +172,15 @@ impl Shard {
     /// How much a write may take here, bytes; `None` when the file goes on at other nodes.
     fn growth_at_home(
         &mut self,
-        open: OpenRef,
         located: &mut Located,
         end: u64,
         bytes: u64,
     ) -> Outcome<Option<u64>> {
-        if end > self.config.home_bytes_max && self.outgrow_home(open, located)? {
+        if end > self.config.home_bytes_max && self.outgrow_home(located)? {
             return Ok(None);
         }
         match self.check_growth(&located.inode, end, bytes) {
-            Err(Fault::Errno(Errno::ENOSPC)) if self.outgrow_home(open, located)? => Ok(None),
+            Err(Fault::Errno(Errno::ENOSPC)) if self.outgrow_home(located)? => Ok(None),
             growth => growth.map(Some),
         }
     }

@@ -6,29 +6,27 @@
 //! any other, and what `striping` does for those is done for it. It stays so until it is emptied
 //! while nobody has it open.
 //!
-//! What stays in one object, and so ends where its node is full:
-//! - what may be mapped, since a mapping shows one object;
-//! - what others than the writer append to: one of them may be about to append to the object by
-//!   itself, and whoever does so while its leave ends would append again.
+//! What may be mapped stays in one object, and so ends where its node is full: a mapping shows one
+//! object.
+//!
+//! Leave to write the object ends when the tail begins, and who has used it meanwhile writes again.
+//! The same bytes at the same place do no harm, but what is appended would be there twice. So
+//! nobody has leave to append to a file that may get a tail, from its open on.
 
 use mayfly_meta::record::{Inode, Layout, Policy};
-use mayfly_transport_shm::layout::FILE_APPEND_BY_REQUEST;
 use mayfly_types::{
-    Errno, OpenRef, Tail,
+    Errno, FileKind, Tail,
     limits::{CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MIN},
 };
 
 use crate::{
     fault::{Fault, Outcome},
-    files::state::data::object_of,
     message::{Answer, PartPlace, Question},
     namespace::state::inode::Located,
     shard::Shard,
     striping::arithmetic::Stripes,
 };
 
-/// The flag of a description.
-const O_APPEND: u32 = 0o2000;
 /// Servers beside the home that a file can go on at.
 const SERVERS_MAX: u32 = Tail::PART_MAX as u32;
 /// Sets of so many servers that are asked for room, one after the other.
@@ -90,16 +88,23 @@ pub(crate) fn undo_tail(layout: &mut Layout) {
 }
 
 impl Shard {
-    /// A file that was refused space at its home, through this description, goes on at other
-    /// nodes. False when it stays where it is, or no server has room.
-    pub(crate) fn outgrow_home(&mut self, open: OpenRef, located: &mut Located) -> Outcome<bool> {
-        let inode = &located.inode;
+    /// Whether a file may go on at other nodes some day.
+    pub(super) fn may_outgrow_home(&self, inode: &Inode) -> bool {
         let Layout { width, striped, policy, .. } = inode.layout;
-        if width != 1 || striped || policy == Policy::Hash || self.place.numbering.nodes == 1 {
-            return Ok(false);
-        }
+        let alone = self.place.numbering.nodes == 1;
+        !alone
+            && width == 1
+            && !striped
+            && policy != Policy::Hash
+            && inode.kind() == FileKind::Regular
+    }
+
+    /// A file that was refused space at its home goes on at other nodes. False when it stays where
+    /// it is, or no server has room.
+    pub(crate) fn outgrow_home(&mut self, located: &mut Located) -> Outcome<bool> {
+        let inode = &located.inode;
         // The bytes of a small file move to an object at home first, and that takes a page.
-        if self.is_appended_to_by_others(open, inode) || !self.find_room(CHUNK_BYTES_MIN)? {
+        if !self.may_outgrow_home(inode) || !self.find_room(CHUNK_BYTES_MIN)? {
             return Ok(false);
         }
         if self.files.background.is_in_flight(inode.id) {
@@ -113,16 +118,6 @@ impl Shard {
         }
         self.deal_out(located, object, layout)?;
         Ok(true)
-    }
-
-    fn is_appended_to_by_others(&self, open: OpenRef, inode: &Inode) -> bool {
-        if object_of(inode).is_none() || self.files.opens.has_flag(inode.id, FILE_APPEND_BY_REQUEST)
-        {
-            return false;
-        }
-        let appends = |flags: u32| flags & O_APPEND != 0;
-        let mut all = self.files.opens.all();
-        all.any(|(other, of)| other != open && of.id == inode.id && appends(of.flags))
     }
 
     /// The file's layout with a tail where there is room.
