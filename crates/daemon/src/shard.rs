@@ -415,6 +415,7 @@ impl Shard {
         };
         // A node without names and bytes of the instance adds nothing to its space.
         let is_server = self.config.roles.is_server(self.place.numbering.node);
+        let free_bytes = self.free_bytes().saturating_sub(self.kept_for_names());
         Counters {
             daemon_pid: std::process::id(),
             sessions: self.sessions.keys().filter(|session| origin(**session).is_none()).count()
@@ -428,6 +429,7 @@ impl Shard {
             objects: sum(self.counters.objects, |row| &row.objects),
             used_bytes: if is_server { self.used_bytes() } else { 0 },
             capacity_bytes: if is_server { self.config.capacity_bytes } else { 0 },
+            free_bytes: if is_server { free_bytes } else { 0 },
             requests: sum(self.batch.requests, |row| &row.requests),
             transactions: sum(self.store.committed_transaction(), |row| &row.transactions),
             restarts: self.node.head.daemon_starts.load(Relaxed).saturating_sub(1),

@@ -386,6 +386,7 @@ wire_struct! {
         objects: u64,
         used_bytes: u64,
         capacity_bytes: u64,
+        free_bytes: u64,
         requests: u64,
         transactions: u64,
         restarts: u32,

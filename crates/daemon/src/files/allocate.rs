@@ -70,7 +70,12 @@ impl Shard {
         if inside.start >= inside.end {
             // All of it is behind the end: what is promised is only that there is room just now.
             if wish.what == Allocation::Reserve || wish.what == Allocation::Zero {
-                self.check_free(wish.end - wish.start)?;
+                match self.check_free(wish.end - wish.start) {
+                    Err(Fault::Errno(Errno::ENOSPC)) if self.outgrow_home(&mut located)? => {
+                        return self.allocate_striped(caller, &located, wish);
+                    }
+                    free => free?,
+                }
             }
             return Ok(Served::Replied);
         }

@@ -16,10 +16,7 @@ use mayfly_meta::{
 };
 use mayfly_object::{ObjectAttr, ObjectId};
 use mayfly_transport_shm::layout::{FILE_APPEND_BY_REQUEST, FILE_BY_REQUEST, FILE_STRIPED};
-use mayfly_types::{
-    Errno, FileId, FileKind, Times,
-    limits::{CHUNK_BYTES_MIN, FILE_BYTES_MAX},
-};
+use mayfly_types::{Errno, FileId, FileKind, Times, limits::FILE_BYTES_MAX};
 use mayfly_wire::{
     Grant, Read, Request, SET_ATIME, SET_ATIME_NOW, SET_MTIME, SET_MTIME_NOW, SET_SIZE, SetAttr,
     Wire, Write, Writer,
@@ -255,14 +252,13 @@ impl Shard {
         let attr = self.look(object)?;
         self.mark_unsettled(located, object)?;
         self.forget_append(file)?;
+        // While what it has still counts as taken.
+        let tail_start = self.tail_start(&layout, attr.size_bytes);
         self.discharge(file);
         located.inode.layout = Layout { striped: true, ..layout };
         located.inode.parts = 1;
         if layout.tail.is_there() {
-            // A read that ends at such a border goes on behind it (`mayfly-client`).
-            let border = layout.chunk_bytes().min(CHUNK_BYTES_MIN);
-            let start_bytes = attr.size_bytes.next_multiple_of(border);
-            located.inode.layout.tail.start_bytes = start_bytes;
+            located.inode.layout.tail.start_bytes = tail_start;
         }
         let part = PartOf { generation: object.generation, layout: located.inode.layout, index: 0 };
         self.adopt_part(&PartPlace { file, part }, &attr)?;
@@ -446,7 +442,7 @@ impl Shard {
             self.check_room()?;
             self.stripe(located)?;
         }
-        Ok(())
+        self.outgrow_by_length(located, set.size_bytes)
     }
 
     pub(crate) fn set_attr_striped(

@@ -1,10 +1,10 @@
 //! Files that go on at other nodes, since their home has no more room.
 //!
 //! A file that is all at its home and is refused space there gets a *tail*
-//! (`mayfly_types::Tail`): its object becomes part 0 as far as it goes, and what comes behind is
-//! dealt out to other servers, to each by the room that it has. From then on it is a striped file as
-//! any other, and what `striping` does for those is done for it. It stays so until it is emptied
-//! while nobody has it open.
+//! (`mayfly_types::Tail`): its object becomes part 0, with what its home has room for besides, and
+//! what comes behind is dealt out to other servers, to each by the room that it has. From then on
+//! it is a striped file as any other, and what `striping` does for those is done for it. It stays
+//! so until it is emptied while nobody has it open.
 //!
 //! What may be mapped stays in one object, and so ends where its node is full: a mapping shows one
 //! object.
@@ -62,12 +62,12 @@ fn best_counts(rooms: &[u64]) -> Option<(Vec<u64>, u64)> {
 }
 
 /// The tail for parts 1, 2, … with so much room, bytes, in chunks of so many bytes at most; `None`
-/// when there is no room for a chunk.
-fn tail_of(rooms: &[u64], chunk_bytes_max: u64) -> Option<Tail> {
+/// when there is no room for a chunk, or for so many bytes at least.
+fn tail_of(rooms: &[u64], chunk_bytes_max: u64, bytes_min: u64) -> Option<Tail> {
     // What is smaller than a chunk counts for nothing.
     let rooms: Vec<u64> =
         rooms.iter().map(|room| if *room < CHUNK_BYTES_MIN { 0 } else { *room }).collect();
-    let (mut counts, bytes) = best_counts(&rooms)?;
+    let (mut counts, bytes) = best_counts(&rooms).filter(|(_, bytes)| *bytes >= bytes_min)?;
     let mut row = Vec::new();
     while counts.iter().any(|count| *count > 0) {
         for (at, count) in counts.iter_mut().enumerate().filter(|(_, count)| **count > 0) {
@@ -99,9 +99,35 @@ impl Shard {
             && inode.kind() == FileKind::Regular
     }
 
+    /// A file that is made longer than its home has room for goes on at other nodes at once, if
+    /// they have room for the rest: who does that first may write its end before its middle. One
+    /// that is longer than all have room for is not going to be filled, and stays at home.
+    pub(super) fn outgrow_by_length(
+        &mut self,
+        located: &mut Located,
+        size_bytes: u64,
+    ) -> Outcome<()> {
+        if !self.may_outgrow_home(&located.inode) {
+            return Ok(());
+        }
+        let more = size_bytes.saturating_sub(self.size_of(&located.inode)?);
+        match self.check_free(more) {
+            Err(Fault::Errno(Errno::ENOSPC)) => {
+                let here = self.free_bytes().saturating_sub(self.kept_for_names());
+                self.outgrow_home_with(located, more.saturating_sub(here)).map(drop)
+            }
+            free => free,
+        }
+    }
+
     /// A file that was refused space at its home goes on at other nodes. False when it stays where
     /// it is, or no server has room.
     pub(crate) fn outgrow_home(&mut self, located: &mut Located) -> Outcome<bool> {
+        self.outgrow_home_with(located, 0)
+    }
+
+    /// The same when others have room for so many bytes at least.
+    fn outgrow_home_with(&mut self, located: &mut Located, bytes_min: u64) -> Outcome<bool> {
         let inode = &located.inode;
         // The bytes of a small file move to an object at home first, and that takes a page.
         if !self.may_outgrow_home(inode) || !self.find_room(CHUNK_BYTES_MIN)? {
@@ -111,7 +137,7 @@ impl Shard {
             return Err(Fault::Busy);
         }
         self.check_at_rest(inode.id)?;
-        let Some(layout) = self.layout_with_tail(inode)? else { return Ok(false) };
+        let Some(layout) = self.layout_with_tail(inode, bytes_min)? else { return Ok(false) };
         let object = self.object_to_change(located)?;
         if self.look(object)?.mapped {
             return Ok(false);
@@ -121,7 +147,7 @@ impl Shard {
     }
 
     /// The file's layout with a tail where there is room.
-    fn layout_with_tail(&mut self, inode: &Inode) -> Outcome<Option<Layout>> {
+    fn layout_with_tail(&mut self, inode: &Inode, bytes_min: u64) -> Outcome<Option<Layout>> {
         let numbering = self.place.numbering;
         let pool = self.pool_of(&inode.layout).map(|pool| pool.nodes.len() as u32);
         let servers = pool.unwrap_or_else(|| self.config.roles.server_count(numbering));
@@ -151,7 +177,7 @@ impl Shard {
                     *room = 0;
                 }
             }
-            if let Some(tail) = tail_of(&rooms, inode.layout.chunk_bytes()) {
+            if let Some(tail) = tail_of(&rooms, inode.layout.chunk_bytes(), bytes_min) {
                 let width = parts as u16 + 1;
                 return Ok(Some(Layout { width, tail, ..layout }));
             }
@@ -159,11 +185,28 @@ impl Shard {
         Ok(None)
     }
 
-    /// Refuses what a part has no room for. What a file has before its tail ends within a chunk of
-    /// the smallest size, for which names leave room.
-    pub(super) fn check_part_free(&mut self, place: &PartPlace, bytes: u64) -> Outcome<()> {
+    /// Where the tail of a file begins that has so many bytes in its object: behind what its home
+    /// still has room for. That is at a border at which a read goes on (`mayfly-client`).
+    pub(super) fn tail_start(&self, layout: &Layout, size_bytes: u64) -> u64 {
+        let border = layout.chunk_bytes().min(CHUNK_BYTES_MIN);
+        let taken = self.kept_for_names() + self.files.background.growing_bytes;
+        let room = self.free_bytes().saturating_sub(taken);
+        let end = size_bytes.saturating_add(room).min(self.config.home_bytes_max);
+        size_bytes.next_multiple_of(border).max(end - end % border)
+    }
+
+    /// Refuses what a part has no room for, up to `end` in its object. What a file has before its
+    /// tail may end within a chunk of the smallest size, for which names leave room.
+    pub(super) fn check_part_free(
+        &mut self,
+        place: &PartPlace,
+        end: u64,
+        bytes: u64,
+    ) -> Outcome<()> {
         let PartPlace { part, .. } = place;
-        if !part.layout.tail.is_there() || part.index != 0 {
+        let tail = &part.layout.tail;
+        let is_last = part.index == 0 && end.saturating_add(CHUNK_BYTES_MIN) > tail.start_bytes;
+        if !tail.is_there() || !is_last || bytes > CHUNK_BYTES_MIN {
             return self.check_free(bytes);
         }
         if self.find_room(bytes)? { Ok(()) } else { Err(Errno::ENOSPC.into()) }
@@ -178,13 +221,14 @@ mod tests {
 
     #[test]
     fn equal_rooms_get_equal_shares_and_none_gets_nothing() {
-        let tail = tail_of(&[62 << 20, 62 << 20, 0, 62 << 20], u64::MAX).expect("room");
+        let tail = tail_of(&[62 << 20, 62 << 20, 0, 62 << 20], u64::MAX, 186 << 20).expect("room");
         let layout = Layout { width: 5, tail, striped: true, ..Layout::default() };
         assert!(layout.is_possible());
         let lengths: Vec<u64> =
             (1..5).map(|part| layout.length_of_part(FileId(1), part, 186 << 20).0).collect();
         assert_eq!(lengths, [62 << 20, 62 << 20, 0, 62 << 20]);
-        assert_eq!(tail_of(&[CHUNK_BYTES_MIN - 1, 0], u64::MAX), None);
+        assert_eq!(tail_of(&[CHUNK_BYTES_MIN - 1, 0], u64::MAX, 0), None);
+        assert_eq!(tail_of(&[62 << 20; 3], u64::MAX, 187 << 20), None);
     }
 
     #[test]

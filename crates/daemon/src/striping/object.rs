@@ -223,7 +223,7 @@ impl Shard {
             self.forget_started(place);
             return self.complete(caller, Err(fault.errno()));
         }
-        self.part_has_grown(object);
+        self.part_has_changed(object);
         self.complete(caller, result.and_then(|()| encoded(0, &written)));
         if let Some(place) = place {
             self.end_write(caller, place, result.map(|()| written));
@@ -231,7 +231,7 @@ impl Shard {
     }
 
     /// What an object takes is known again when nobody writes it.
-    pub(crate) fn part_has_grown(&mut self, object: ObjectId) {
+    pub(crate) fn part_has_changed(&mut self, object: ObjectId) {
         let idle = |active: &&mut Active| active.jobs == 0;
         let allowed_end = self.allowed_end(object.file);
         let Some(active) = self.striping.objects.active.get_mut(&object.file).filter(idle) else {
@@ -352,7 +352,7 @@ impl Shard {
         let before = self.look(object)?;
         let dense = before.blocks * BLOCK_BYTES >= before.size_bytes;
         if end > before.size_bytes || !dense {
-            self.check_part_free(place, bytes)?;
+            self.check_part_free(place, end, bytes)?;
             self.charge_part(object.file, bytes);
         }
         Ok(())
@@ -388,6 +388,8 @@ impl Shard {
         if cut.is_some() && part.cut == cut {
             let saved = self.save_part(object.file, &Part { cut: None, ..part });
             saved.map_err(|fault| fault.errno())?;
+            // What was cut off is free for the next write, which may be what needs it.
+            self.part_has_changed(object);
         }
         Ok(())
     }
