@@ -246,7 +246,7 @@ def lengths_first(before):
 
 
 def mapped(of):
-    """By a process of the preload library: as of every file at several nodes, that is refused."""
+    """Through a mount, if the instance has one; refused without, as of other nodes' files."""
     try:
         memory = mmap.mmap(of.file, 0, mmap.MAP_SHARED, mmap.PROT_READ)
     except OSError as error:
