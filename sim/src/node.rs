@@ -12,7 +12,7 @@ use std::{
 };
 
 use mayfly_daemon::{
-    Clock, Config, Directories, Numbering, Roles, Seams, Shard, Survivors, Totals,
+    Clock, Config, Directories, LeaseTimes, Numbering, Roles, Seams, Shard, Survivors, Totals,
     serve::{
         Event, HostEnvironment, Known, Opener, Place,
         channel::Message,
@@ -140,6 +140,9 @@ pub enum Chunks {
     OnAll,
     /// All of a file on the node whose client makes it.
     AtMaker,
+    /// At home, and a file that is longer than a chunk goes on at others, as if its
+    /// home were full.
+    Outgrowing,
     /// On all nodes in turn, so many bytes each.
     Striped(u64),
 }
@@ -195,9 +198,15 @@ impl Opener for Shards {
 }
 
 fn config(placing: &Placing) -> Config {
+    let home_bytes_max = match placing.chunks {
+        // More than fits in a record, so that there is an object to outgrow.
+        Chunks::Outgrowing => 2 * CHUNK_BYTES as u64,
+        _ => u64::MAX,
+    };
     let (chunk_bytes, width, policy) = match placing.chunks {
         Chunks::AtHome => (CHUNK_BYTES_DEFAULT, 1, Policy::Stripe),
         Chunks::OnAll => (CHUNK_BYTES as u64, u16::MAX, Policy::Stripe),
+        Chunks::Outgrowing => (CHUNK_BYTES as u64, 1, Policy::Stripe),
         Chunks::AtMaker => (CHUNK_BYTES_DEFAULT, 1, Policy::Local),
         Chunks::Striped(chunk_bytes) => (chunk_bytes, u16::MAX, Policy::Stripe),
     };
@@ -205,6 +214,7 @@ fn config(placing: &Placing) -> Config {
         instance: INSTANCE,
         mount: b"/mnt".to_vec(),
         capacity_bytes: CAPACITY_BYTES,
+        home_bytes_max,
         chunk_bytes,
         policy,
         pool: 0,
@@ -218,9 +228,7 @@ fn config(placing: &Placing) -> Config {
         gid: 1,
         cached_dentries_max: 100,
         directories: placing.directories,
-        lease_seconds: LEASE_SECONDS,
-        // Runs are short.
-        at_rest_ms: 1,
+        leases: LeaseTimes { seconds: LEASE_SECONDS, at_rest_ms: 1 },
         io_threads: BY_HAND,
         processors: usize::MAX,
     }

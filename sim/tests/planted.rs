@@ -65,6 +65,15 @@ fn a_process_that_does_not_look_whether_its_leave_has_ended_is_found() {
     found_with(Bug::Blind, shape, options, "content of file");
 }
 
+/// An append that is made by itself while its file outgrows its home is made again by request. The
+/// daemons once gave leave for it, to all but descriptions that were opened with O_APPEND.
+#[test]
+fn a_process_that_appends_by_itself_to_a_file_that_outgrows_its_home_is_found() {
+    let shape = Shape { bytes: true, ..Shape::default() };
+    let options = Options { chunks: Chunks::Outgrowing, own: true, ..Options::default() };
+    found_with(Bug::Appending, shape, options, "content of file");
+}
+
 /// Two clients know that they hold locks that exclude each other.
 #[test]
 fn a_store_that_forgets_locks_is_found() {

@@ -407,7 +407,16 @@ pub struct PartFacts {
 pub struct SpaceFacts {
     pub(crate) capacity_bytes: u64,
     pub(crate) used_bytes: u64,
+    /// Of the rest, what no bytes of files get.
+    pub(crate) kept_bytes: u64,
     pub(crate) files: u64,
+}
+
+impl SpaceFacts {
+    /// What bytes of files can still take.
+    pub(crate) fn room_bytes(&self) -> u64 {
+        self.capacity_bytes.saturating_sub(self.used_bytes).saturating_sub(self.kept_bytes)
+    }
 }
 
 #[cfg(test)]

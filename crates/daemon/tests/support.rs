@@ -26,8 +26,8 @@ use std::{
 };
 
 use mayfly_daemon::{
-    Caller, Clock, Completion, Config, Directories, Numbering, Progress, Seams, Shard, Survivors,
-    Totals,
+    Caller, Clock, Completion, Config, Directories, LeaseTimes, Numbering, Progress, Seams, Shard,
+    Survivors, Totals,
 };
 use mayfly_meta::{LmdbOptions, LmdbStore, MemoryDisk, MemoryStore, Store, TreeOptions, TreeStore};
 use mayfly_object::{BY_HAND, DirectoryStore, ObjectStore};
@@ -127,6 +127,7 @@ pub fn config() -> Config {
         instance: 0x1234,
         mount: b"/mnt/mayfly".to_vec(),
         capacity_bytes: 1 << 30,
+        home_bytes_max: u64::MAX,
         chunk_bytes: mayfly_types::limits::CHUNK_BYTES_DEFAULT,
         times: Times::Mtime,
         durability: Durability::Process,
@@ -135,8 +136,7 @@ pub fn config() -> Config {
         gid: 0,
         cached_dentries_max: 64,
         directories: Directories::Spread,
-        lease_seconds: mayfly_types::limits::LEASE_SECONDS,
-        at_rest_ms: 0,
+        leases: LeaseTimes { seconds: mayfly_types::limits::LEASE_SECONDS, at_rest_ms: 0 },
         io_threads: 0,
         processors: usize::MAX,
     }

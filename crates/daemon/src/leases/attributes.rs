@@ -259,7 +259,7 @@ impl Shard {
         if !self.is_at_rest(directory, name, inode) {
             return false;
         }
-        let until = self.leases.now + self.config.lease_seconds + 1;
+        let until = self.leases.now + self.config.leases.seconds + 1;
         let (now, room) = (self.leases.now, self.config.cached_dentries_max);
         let remembered = &self.namespace.remembered;
         let is_over = |directory, name: &[u8]| remembered.of(directory, name, now).is_empty();
@@ -300,7 +300,7 @@ impl Shard {
         let ns = (self.now.seconds - changed.seconds).saturating_mul(1_000_000_000)
             + i64::from(self.now.nanoseconds)
             - i64::from(changed.nanoseconds);
-        ns >= self.config.at_rest_ms * 1_000_000
+        ns >= self.config.leases.at_rest_ms * 1_000_000
     }
 
     /// Whether somebody may write to the file.
@@ -320,7 +320,7 @@ impl Shard {
         let who = self.namespace.remembered.of(directory, &name, now).to_vec();
         let question = Question::Forget { directory, name };
         // Twice as long as it takes at most until nobody believes it any more.
-        self.leases.attributes.is_to_change(id, now + 2 * (self.config.lease_seconds + 1));
+        self.leases.attributes.is_to_change(id, now + 2 * (self.config.leases.seconds + 1));
         self.facts(&who, &question)?;
         if let Question::Forget { directory, name } = &question {
             self.namespace.remembered.remove(*directory, name);

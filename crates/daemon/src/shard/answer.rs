@@ -170,7 +170,7 @@ impl Shard {
         let claim = [(PrepareLock::Name(directory, name.to_vec()), true)];
         let changing = self.transactions.prepare_locks.in_the_way(&claim, None).is_some();
         // It asked before now, and counts from then on.
-        let lease = self.config.lease_seconds + 1;
+        let lease = self.config.leases.seconds + 1;
         let here = self.place.numbering.is_here(from);
         let until = if here { FOR_EVER } else { self.leases.now + lease };
         let room = (self.leases.now, self.config.cached_dentries_max);
@@ -210,7 +210,7 @@ impl Shard {
             && let Answer::File { record, cacheable: true, more } = answer
         {
             let until = self.remembered_until(*directory, name, asked_at);
-            let until = until.min(self.leases.now + self.config.lease_seconds);
+            let until = until.min(self.leases.now + self.config.leases.seconds);
             let more = more.iter().map(|(name, record)| (name.as_slice(), record.as_slice()));
             let files = [(name.as_slice(), record.as_slice())].into_iter().chain(more);
             self.keep_files(*directory, files, until);
@@ -227,7 +227,7 @@ impl Shard {
         asked_at: Option<i64>,
     ) -> i64 {
         let owner = self.name_owner(directory, name);
-        let lease = self.config.lease_seconds;
+        let lease = self.config.leases.seconds;
         let since = asked_at.unwrap_or(self.leases.now);
         if self.place.numbering.is_here(owner) { FOR_EVER } else { since + lease }
     }
