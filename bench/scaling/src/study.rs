@@ -146,10 +146,11 @@ impl Workload {
         match self {
             Workload::Create => costs::CREATE,
             Workload::OwnCreate => costs::OWN_CREATE,
-            Workload::OwnStat => costs::OWN_STAT,
+            // Each node keeps it under a lease.
+            Workload::OwnStat | Workload::HotFile => costs::OWN_STAT,
             Workload::OwnRemove => costs::OWN_REMOVE,
             Workload::DatasetFirst | Workload::DatasetSecond => costs::LOOK,
-            Workload::Stat | Workload::HotFile => costs::STAT,
+            Workload::Stat => costs::STAT,
             Workload::Remove => costs::REMOVE,
             Workload::ReadEach => costs::READ_8K,
             Workload::WriteLong => costs::WRITE_1M,
@@ -162,11 +163,12 @@ impl Workload {
 
     fn target(self) -> Target {
         match self {
-            Workload::HotFile
-            | Workload::WriteOneHome
-            | Workload::DatasetFirst
-            | Workload::DatasetSecond => Target::One,
-            Workload::OwnCreate | Workload::OwnStat | Workload::OwnRemove => Target::Own,
+            Workload::WriteOneHome | Workload::DatasetFirst | Workload::DatasetSecond => {
+                Target::One
+            }
+            Workload::HotFile | Workload::OwnCreate | Workload::OwnStat | Workload::OwnRemove => {
+                Target::Own
+            }
             _ => Target::All,
         }
     }
@@ -267,7 +269,8 @@ fn prepare(workload: Workload, cluster: &mut Cluster, cost: Cost) -> Result<()> 
             let hot = || "d/hot".to_owned();
             cluster.phase(cost, 1, |process| first(process, Act::Create(hot())))?;
             cluster.begin_program(0, workload.lanes())?;
-            cluster.phase(cost, 1, |_| vec![Act::Stat(hot()); 2])?;
+            // The first of them come too soon after it was made to be kept.
+            cluster.phase(cost, 1, |_| vec![Act::Stat(hot()); 8])?;
         }
         Workload::WriteEach | Workload::ReadEach | Workload::WriteLong | Workload::ReadLong => {
             let own = |process| vec![Act::Open(format!("d/e.{process}"))];

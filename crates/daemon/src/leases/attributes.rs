@@ -31,10 +31,10 @@ use crate::{
     transactions::state::prepare_locks::PrepareLock,
 };
 
-/// Files of one directory are asked for one by one so often, in a row. Then their answers are kept,
-/// and others are asked for with each: as many as were asked for before.
+/// Files of one directory are asked for one by one so often, in a row. Then their answers are kept.
 const IN_A_ROW: i32 = 4;
-/// So many others at most.
+/// Who goes on where the last answer has ended asks for twice as many behind it as before, and for
+/// no more than so many; who does not, for half as many.
 pub(crate) const MORE_FILES_MAX: u16 = 128;
 /// No more records are looked at than so many for each of them.
 const LOOKED_AT_FOR_EACH: usize = 4;
@@ -43,31 +43,65 @@ const REFUSED: i32 = 60;
 /// Directories of which it is known how often files in them were asked for.
 const DIRECTORIES_MAX: usize = 256;
 
-/// How often files of other nodes' directories were asked for in a row.
+/// What was asked for in a directory.
+#[derive(Debug, Default)]
+struct Asked {
+    in_a_row: i32,
+    /// With how many others.
+    more: u16,
+    /// The positions in the listing of the first and the last file of the last answer.
+    last: Option<(u64, u64)>,
+}
+
+impl Asked {
+    /// Whether the position is about where the last answer has ended. Positions are hashes, so
+    /// names are as far apart everywhere.
+    fn goes_on_at(&self, cookie: u64) -> bool {
+        self.last.is_none_or(|(first, last)| {
+            cookie > last && cookie - last <= (last - first).saturating_mul(4)
+        })
+    }
+}
+
+/// How files of other nodes' directories were asked for.
 #[derive(Debug, Default)]
 pub(crate) struct AskedFiles {
-    counts: HashMap<FileId, i32>,
+    directories: HashMap<FileId, Asked>,
 }
 
 impl AskedFiles {
-    /// One more. With how many others it should be asked for, to be kept.
-    fn count(&mut self, directory: FileId) -> Option<u16> {
-        if self.counts.len() >= DIRECTORIES_MAX && !self.counts.contains_key(&directory) {
-            self.counts.clear();
+    /// One more, at this position of the listing. With how many others it should be asked for, to
+    /// be kept.
+    fn count(&mut self, directory: FileId, cookie: u64) -> Option<u16> {
+        if self.directories.len() >= DIRECTORIES_MAX && !self.directories.contains_key(&directory) {
+            self.directories.clear();
         }
-        let count = self.counts.entry(directory).or_default();
-        *count += if *count < IN_A_ROW { 1 } else { *count };
-        *count = (*count).min(MORE_FILES_MAX.into());
-        u16::try_from(*count).ok().filter(|_| *count >= IN_A_ROW)
+        let asked = self.directories.entry(directory).or_default();
+        asked.in_a_row = (asked.in_a_row + 1).min(IN_A_ROW);
+        if asked.in_a_row < IN_A_ROW {
+            return None;
+        }
+        asked.more = match asked.goes_on_at(cookie) {
+            true => (2 * asked.more).clamp(IN_A_ROW as u16, MORE_FILES_MAX),
+            false => asked.more / 2,
+        };
+        Some(asked.more)
+    }
+
+    /// The answer had files from one position to another.
+    fn answered(&mut self, directory: FileId, first: u64, last: u64) {
+        if let Some(asked) = self.directories.get_mut(&directory) {
+            asked.last = Some((first, last));
+        }
     }
 
     fn refused(&mut self, directory: FileId) {
-        self.counts.insert(directory, -REFUSED);
+        self.directories.insert(directory, Asked { in_a_row: -REFUSED, ..Asked::default() });
     }
 
     /// Something in the directory is changed by this node's processes.
     pub(crate) fn changes(&mut self, directory: FileId) {
-        self.counts.remove(&directory);
+        self.directories.remove(&directory);
     }
 }
 
@@ -101,12 +135,8 @@ impl Shard {
         if self.run.place.at != At::Start || name.contains(&b'/') {
             return Err(Fault::Elsewhere(owner, place));
         }
-        let known = self.namespace.cache.get(
-            key::cookie(*directory, name),
-            *directory,
-            name,
-            self.leases.now,
-        );
+        let cookie = key::cookie(*directory, name);
+        let known = self.namespace.cache.get(cookie, *directory, name, self.leases.now);
         if let Some(Cached::File(attr)) = known {
             attr.encode(to)?;
             return Ok(Served::Replied);
@@ -114,7 +144,7 @@ impl Shard {
         let answer = match self.known_fact(owner, |asked| is_about(asked, *directory, name)) {
             Some(answer) => answer,
             None => {
-                let Some(more) = self.leases.asked_files.count(*directory) else {
+                let Some(more) = self.leases.asked_files.count(*directory, cookie) else {
                     return Err(Fault::Elsewhere(owner, place));
                 };
                 let (directory, name, upto) = (*directory, name.clone(), *upto);
@@ -167,13 +197,19 @@ impl Shard {
         files: impl Iterator<Item = (&'a [u8], &'a [u8])>,
         until: i64,
     ) {
+        let mut positions = None;
         for (name, record) in files.take(usize::from(MORE_FILES_MAX) + 1) {
+            let cookie = key::cookie(directory, name);
+            positions = Some((positions.map_or(cookie, |(first, _)| first), cookie));
             let Some(attr) = self.attr_sent(record).filter(|_| name.len() <= NAME_BYTES_MAX) else {
                 continue;
             };
             let cached = Cached::File(Box::new(attr));
             self.namespace.cache.insert(directory, name, cached, until);
             self.show_name((directory, name), (attr.id, until), record);
+        }
+        if let Some((first, last)) = positions {
+            self.leases.asked_files.answered(directory, first, last);
         }
     }
 
@@ -329,5 +365,49 @@ impl Shard {
         // It may be told again before this run is repeated.
         self.run.facts.retain(|(_, asked, _)| *asked != question);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIRECTORY: FileId = FileId(7);
+
+    /// What is asked for at these positions, when each answer has as many as were asked for.
+    fn asked(positions: impl Iterator<Item = u64>) -> Vec<u16> {
+        const APART: u64 = 1000;
+        let mut files = AskedFiles::default();
+        let mut known_up_to = 0;
+        let mut counts = Vec::new();
+        for at in positions.map(|position| position * APART) {
+            if at > known_up_to
+                && let Some(more) = files.count(DIRECTORY, at)
+            {
+                files.answered(DIRECTORY, at, at + u64::from(more) * APART);
+                known_up_to = at + u64::from(more) * APART;
+                counts.push(more);
+            }
+        }
+        counts
+    }
+
+    #[test]
+    fn who_goes_on_in_the_order_of_a_listing_is_told_of_more_each_time() {
+        assert_eq!(asked(1..400), [4, 8, 16, 32, 64, 128, 128, 128]);
+    }
+
+    #[test]
+    fn who_asks_here_and_there_is_told_of_what_he_asks_for_alone() {
+        let mut files = AskedFiles::default();
+        let positions = (0..20).map(|at| at * 7919 % 100 * 1_000_000);
+        let counts: Vec<u16> = positions
+            .filter_map(|at| {
+                let more = files.count(DIRECTORY, at)?;
+                files.answered(DIRECTORY, at, at + u64::from(more));
+                Some(more)
+            })
+            .collect();
+        assert_eq!(counts[4..], [0; 13]);
     }
 }
