@@ -18,10 +18,10 @@ impl Shard {
             && (self.place.alone || self.has_rings() && self.has_seats())
     }
 
-    /// A name of another node stands for the directory `id`, and may be remembered until then.
+    /// A name of another shard stands for the directory `id`, and may be remembered until then.
     pub(crate) fn show_name(&mut self, directory: FileId, name: &[u8], (id, until): (FileId, i64)) {
         let until = if self.shows_records() { self.cycles_at(until) } else { 0 };
-        if until == 0 || until == u64::MAX {
+        if until == 0 {
             return;
         }
         let record: Vec<u8> = [id.0, until].into_iter().flat_map(u64::to_le_bytes).collect();
