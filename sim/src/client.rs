@@ -2,7 +2,7 @@
 
 mod heard;
 pub mod locking;
-mod own;
+pub mod own;
 pub mod scraps;
 mod submitting;
 
@@ -17,7 +17,7 @@ use mayfly_wire::{
 use self::{
     heard::{heard_attr, heard_bytes},
     locking::{Held, Locking},
-    own::{Of, Own, Work},
+    own::{Heed, Of, Own, Work},
 };
 use crate::{
     bytes::{BLOCK_BYTES, block, bytes_of},
@@ -206,8 +206,8 @@ impl Client {
 
     /// It reads and writes by itself what it has leave for.
     #[must_use]
-    pub fn by_itself(self, dice: Dice, looks: bool) -> Client {
-        Client { own: Some(Own::new(dice, looks)), ..self }
+    pub fn by_itself(self, dice: Dice, heed: Heed) -> Client {
+        Client { own: Some(Own::new(dice, heed)), ..self }
     }
 
     /// It makes and removes names without asking where that is delegated to it.

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Args, Parser};
 use mayfly_daemon::Directories;
 use mayfly_sim::{
     client::Opening,
@@ -14,6 +14,21 @@ use mayfly_sim::{
 
 /// Lines of what is wrong with a run that are printed.
 const WRONG_MAX: usize = 4;
+
+/// Where the chunks of files are; otherwise at home.
+#[derive(Debug, Args)]
+struct Placing {
+    /// The chunks of files go round all nodes.
+    #[arg(long)]
+    striped: bool,
+    /// Files are on the nodes whose clients make them.
+    #[arg(long, conflicts_with = "striped")]
+    local: bool,
+    /// Files go on at other nodes when they are longer than two chunks, as if their homes were
+    /// full.
+    #[arg(long, conflicts_with_all = ["striped", "local"])]
+    outgrowing: bool,
+}
 
 /// Runs the daemons of many nodes in simulation, one run for each seed.
 #[derive(Debug, Parser)]
@@ -33,12 +48,8 @@ struct Arguments {
     /// Shards of each node; otherwise as the seed says.
     #[arg(long)]
     shards: Option<u32>,
-    /// The chunks of files go round all nodes.
-    #[arg(long)]
-    striped: bool,
-    /// Files are on the nodes whose clients make them.
-    #[arg(long, conflicts_with = "striped")]
-    local: bool,
+    #[command(flatten)]
+    placing: Placing,
     /// The names of directories are at one shard each (whole), dealt out (spread), or anywhere and
     /// moving (restless); otherwise as the seed says.
     #[arg(long, value_parser = directories)]
@@ -99,10 +110,11 @@ impl Arguments {
     }
 
     fn chunks(&self) -> Chunks {
-        match (self.striped, self.local) {
-            (true, _) => Chunks::OnAll,
-            (false, true) => Chunks::AtMaker,
-            (false, false) => Chunks::AtHome,
+        match (self.placing.striped, self.placing.local, self.placing.outgrowing) {
+            (true, ..) => Chunks::OnAll,
+            (_, true, _) => Chunks::AtMaker,
+            (.., true) => Chunks::Outgrowing,
+            _ => Chunks::AtHome,
         }
     }
 
@@ -125,8 +137,11 @@ impl Arguments {
         if let Some(shards) = self.shards {
             command += &format!(" --shards {shards}");
         }
-        if self.striped {
+        if self.placing.striped {
             command += " --striped";
+        }
+        if self.placing.outgrowing {
+            command += " --outgrowing";
         }
         match self.directories {
             Some(Directories::Whole) => command += " --directories whole",
@@ -134,7 +149,7 @@ impl Arguments {
             Some(Directories::Restless) => command += " --directories restless",
             None => {}
         }
-        if self.local {
+        if self.placing.local {
             command += " --local";
         }
         if self.roles {

@@ -12,7 +12,7 @@ use std::{
 };
 
 use mayfly_daemon::{
-    Clock, Config, Directories, Numbering, Roles, Seams, Shard, Survivors, Totals,
+    Clock, Config, Directories, LeaseTimes, Numbering, Roles, Seams, Shard, Survivors, Totals,
     serve::{
         Event, HostEnvironment, Known, Opener, Place,
         channel::Message,
@@ -76,6 +76,12 @@ impl Clock for SimClock {
         let seconds = EPOCH_SECONDS + ns.div_euclid(1_000_000_000);
         Timestamp { seconds, nanoseconds: ns.rem_euclid(1_000_000_000) as u32 }
     }
+
+    fn elapsed(&self) -> Timestamp {
+        let ns = self.now_ns.load(Relaxed);
+        let seconds = (ns / 1_000_000_000) as i64;
+        Timestamp { seconds, nanoseconds: (ns % 1_000_000_000) as u32 }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -134,6 +140,9 @@ pub enum Chunks {
     OnAll,
     /// All of a file on the node whose client makes it.
     AtMaker,
+    /// At home, and a file that is longer than a chunk goes on at others, as if its
+    /// home were full.
+    Outgrowing,
     /// On all nodes in turn, so many bytes each.
     Striped(u64),
 }
@@ -189,9 +198,15 @@ impl Opener for Shards {
 }
 
 fn config(placing: &Placing) -> Config {
+    let home_bytes_max = match placing.chunks {
+        // More than fits in a record, so that there is an object to outgrow.
+        Chunks::Outgrowing => 2 * CHUNK_BYTES as u64,
+        _ => u64::MAX,
+    };
     let (chunk_bytes, width, policy) = match placing.chunks {
         Chunks::AtHome => (CHUNK_BYTES_DEFAULT, 1, Policy::Stripe),
         Chunks::OnAll => (CHUNK_BYTES as u64, u16::MAX, Policy::Stripe),
+        Chunks::Outgrowing => (CHUNK_BYTES as u64, 1, Policy::Stripe),
         Chunks::AtMaker => (CHUNK_BYTES_DEFAULT, 1, Policy::Local),
         Chunks::Striped(chunk_bytes) => (chunk_bytes, u16::MAX, Policy::Stripe),
     };
@@ -199,6 +214,7 @@ fn config(placing: &Placing) -> Config {
         instance: INSTANCE,
         mount: b"/mnt".to_vec(),
         capacity_bytes: CAPACITY_BYTES,
+        home_bytes_max,
         chunk_bytes,
         policy,
         pool: 0,
@@ -212,7 +228,7 @@ fn config(placing: &Placing) -> Config {
         gid: 1,
         cached_dentries_max: 100,
         directories: placing.directories,
-        lease_seconds: LEASE_SECONDS,
+        leases: LeaseTimes { seconds: LEASE_SECONDS, at_rest_ms: 1 },
         io_threads: BY_HAND,
         processors: usize::MAX,
     }

@@ -15,7 +15,7 @@ use mayfly_types::limits::DEADLINE_MS_DEFAULT;
 
 use self::paths::{audit, fixed_paths};
 use crate::{
-    client::{Client, Common, Opening},
+    client::{Client, Common, Opening, own::Heed},
     dice::Dice,
     disk::Disk,
     fits,
@@ -47,6 +47,8 @@ pub enum Bug {
     Forgetful,
     /// Processes do not look whether their leave has ended.
     Blind,
+    /// They append by themselves to whatever they have leave to write.
+    Appending,
     /// The disks break theirs.
     Disk(crate::disk::Planted),
     /// The daemons have one.
@@ -293,10 +295,14 @@ impl<'a> World<'a> {
         let number = self.clients.len();
         let client = Client::new(number, node, acts, self.options.opening);
         let dice = Dice::new(self.plan.seed, FIRST_OF_CLIENTS + number as u64);
-        let looks = self.options.bug != Some(Bug::Blind);
+        let heed = match self.options.bug {
+            Some(Bug::Blind) => Heed::NoEnd,
+            Some(Bug::Appending) => Heed::NoAppend,
+            _ => Heed::All,
+        };
         let own = self.options.own;
         let client = if self.options.submits { client.submitting() } else { client };
-        self.clients.push(if own { client.by_itself(dice, looks) } else { client });
+        self.clients.push(if own { client.by_itself(dice, heed) } else { client });
         self.after(0, Due::Client { client: number, life: 0 });
         number
     }

@@ -65,6 +65,15 @@ fn a_process_that_does_not_look_whether_its_leave_has_ended_is_found() {
     found_with(Bug::Blind, shape, options, "content of file");
 }
 
+/// An append that is made by itself while its file outgrows its home is made again by request. The
+/// daemons once gave leave for it, to all but descriptions that were opened with O_APPEND.
+#[test]
+fn a_process_that_appends_by_itself_to_a_file_that_outgrows_its_home_is_found() {
+    let shape = Shape { bytes: true, ..Shape::default() };
+    let options = Options { chunks: Chunks::Outgrowing, own: true, ..Options::default() };
+    found_with(Bug::Appending, shape, options, "content of file");
+}
+
 /// Two clients know that they hold locks that exclude each other.
 #[test]
 fn a_store_that_forgets_locks_is_found() {
@@ -104,4 +113,12 @@ fn a_directory_that_is_delegated_beside_prepare_locks_is_found() {
 #[test]
 fn a_delegation_that_is_not_recalled_before_names_move_is_found() {
     found_in_entries(Planted::NotRecalledBeforeSpread);
+}
+
+/// Clients that have the file open only for a moment look at its length by its name.
+#[test]
+fn a_file_that_changes_before_those_forget_it_who_know_it_is_found() {
+    let shape = Shape { bytes: true, nodes: Some(3), ..Shape::default() };
+    let options = Options { opening: Opening::Brief, ..Options::default() };
+    found_with(Bug::Daemon(Planted::FileNotForgotten), shape, options, "content of file");
 }

@@ -10,7 +10,6 @@ use mayfly_sim::{
     world::{Options, run},
 };
 
-/// Seeds of an ordinary run.
 const SEEDS: u64 = 150;
 /// Histories among them in which too much is possible to tell.
 const UNDECIDED_MAX: usize = 6;
@@ -20,8 +19,7 @@ const UNDECIDED_TWICE_MAX: usize = 30;
 fn find_nothing(shape: Shape, options: Options) {
     let mut undecided = 0;
     for seed in 1..=SEEDS {
-        let plan = Plan::draw(seed, shape);
-        let report = run(&plan, options);
+        let report = run(&Plan::draw(seed, shape), options);
         let repeat = format!("cargo run --release -p mayfly-sim -- --seed {seed}");
         assert!(report.wrong.is_empty(), "{repeat}\n{:#?}", report.wrong);
         undecided += report.undecided;
@@ -52,8 +50,16 @@ fn they_find_nothing_either_where_some_nodes_own_nothing() {
 /// To be repeated with `--local`.
 #[test]
 fn nor_where_files_are_on_the_nodes_that_make_them() {
-    let options = Options { chunks: Chunks::AtMaker, ..Options::default() };
-    find_nothing(Shape::default(), options);
+    find_nothing(Shape::default(), Options { chunks: Chunks::AtMaker, ..Options::default() });
+}
+
+/// To be repeated with `--outgrowing`, and `--bytes`, `--scraps` or `--own --bytes`.
+#[test]
+fn nor_where_files_outgrow_their_homes() {
+    let options = Options { chunks: Chunks::Outgrowing, ..Options::default() };
+    find_nothing(Shape { bytes: true, ..Shape::default() }, options);
+    find_nothing(Shape { scraps: true, ..Shape::default() }, options);
+    find_nothing(Shape { bytes: true, ..Shape::default() }, Options { own: true, ..options });
 }
 
 /// To be repeated with `--striped --by-name`.

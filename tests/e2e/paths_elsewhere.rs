@@ -1,5 +1,5 @@
-//! Paths that lead by names of other nodes are followed by processes themselves, for as long as
-//! what these stand for cannot have changed.
+//! Paths that lead by names of other nodes are followed by processes themselves, and attributes of
+//! their files looked at, for as long as these cannot have changed.
 
 use std::time::{Duration, Instant};
 
@@ -74,11 +74,12 @@ fn python<'a>(
     Ok(job.env("TURNS", TURNS).env("MAYFLY_NODE", node.to_string()).deadline(PATIENCE))
 }
 
-/// So many files each node's processes made without asking, in that order.
-fn unawaited_creates(instance: &Instance<'_>) -> Result<Vec<u64>> {
+/// One of the numbers that each node counts, in the order of the nodes.
+fn counted(instance: &Instance<'_>, what: &str) -> Result<Vec<u64>> {
     let status = instance.status()?;
     let nodes = status.get("nodes").and_then(Value::as_array).context("status has no nodes")?;
-    let of = |node: &Value| node.pointer("/activity/unawaited/create").and_then(Value::as_u64);
+    let at = format!("/activity/{what}");
+    let of = |node: &Value| node.pointer(&at).and_then(Value::as_u64);
     Ok(nodes.iter().map(|node| of(node).unwrap_or_default()).collect())
 }
 
@@ -93,7 +94,7 @@ fn who_works_by_a_path_of_other_nodes_notices_when_a_directory_on_it_is_moved() 
     python((&scratch, &instance), 2, WORKS)?.run_ok()?;
     let moved = mover.wait()?;
     ensure!(moved.code == 0, "the mover: {}", String::from_utf8_lossy(&moved.stderr));
-    let unawaited = unawaited_creates(&instance)?;
+    let unawaited = counted(&instance, "unawaited/create")?;
     ensure!(unawaited[2] > 100, "hardly anything was made without asking: {unawaited:?}");
     instance.stop()
 }
@@ -187,7 +188,141 @@ fn a_program_that_makes_directories_leaves_paths_through_them_to_other_nodes() -
     python((&scratch, &instance), 1, USES)?.run_ok()?;
     let outcome = stays.wait()?;
     ensure!(outcome.code == 0, "who stays: {}", String::from_utf8_lossy(&outcome.stderr));
-    let unawaited = unawaited_creates(&instance)?;
+    let unawaited = counted(&instance, "unawaited/create")?;
     ensure!(unawaited[1] > 1000, "of 2000 files {unawaited:?} were made without asking");
+    instance.stop()
+}
+
+/// Makes files, lets somebody look, and changes each in one of the ways in which files change.
+const CHANGES: &str = r#"
+there = f"{mount}/set"
+os.mkdir(there)
+names = [f"{there}/{number}" for number in range(400)]
+for name in names:
+    with open(name, "wb") as file:
+        file.write(b"some bytes")
+time.sleep(1.5)
+tell("made")
+await_told("known")
+def appends(name):
+    with open(name, "ab") as file:
+        file.write(b" and more")
+def truncates(name):
+    os.close(os.open(name, os.O_WRONLY | os.O_TRUNC))
+def replaces(name):
+    with open(f"{there}/new", "wb") as file:
+        file.write(b"new")
+    os.rename(f"{there}/new", name)
+ways = {
+    "appends": appends, "truncates": truncates, "replaces": replaces, "removes": os.unlink,
+    "renames": lambda name: os.rename(name, f"{name}-moved"),
+    "links": lambda name: os.link(name, f"{name}-also"),
+    "chmod": lambda name: os.chmod(name, 0o600),
+    "cuts": lambda name: os.truncate(name, 3),
+    "times": lambda name: os.utime(name, (7, 7)),
+    "marks": lambda name: os.setxattr(name, "user.a", b"b"),
+}
+for number, name in enumerate(names[:100]):
+    list(ways.values())[number % len(ways)](name)
+    tell(f"changed-{number}")
+    await_told(f"seen-{number}")
+"#;
+
+/// Looks at all files, twice, and at each again when it was changed.
+const LOOKS: &str = r#"
+await_told("made")
+names = [f"{mount}/set/{number}" for number in range(400)]
+facts = lambda name: (lambda it: (it.st_ino, it.st_size, it.st_nlink, it.st_mode, it.st_mtime_ns,
+                                  it.st_ctime_ns))(os.stat(name))
+before = [facts(name) for name in names]
+assert before == [facts(name) for name in names]
+assert all(it[1] == 10 for it in before)
+tell("known")
+for number, name in enumerate(names[:100]):
+    # Nobody else makes it known again.
+    facts(names[200 + number])
+    await_told(f"changed-{number}")
+    way = number % 10
+    try:
+        now = facts(name)
+        assert way not in (3, 4), f"{number}: it is there still"
+        assert now != before[number], f"{number}: {now} is as it was"
+        size = (19, 0, 3, 0, 0, 10, 10, 3, 10, 10)[way]
+        assert now[1] == size, f"{number}: {now[1]} bytes"
+    except FileNotFoundError:
+        assert way in (3, 4), number
+    tell(f"seen-{number}")
+"#;
+
+#[test]
+fn attributes_of_other_nodes_files_are_looked_at_without_asking_and_are_never_old() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("known")?;
+    let mount = scratch.join("tmp/mount");
+    let instance = Instance::start_with(&scratch, "known", &mount, &["--nodes", "local:3"])?;
+    let changes = python((&scratch, &instance), 1, CHANGES)?.start()?;
+    let looks = python((&scratch, &instance), 2, LOOKS)?.run()?;
+    ensure!(looks.code == 0, "who looks: {}", String::from_utf8_lossy(&looks.stderr));
+    let outcome = changes.wait()?;
+    ensure!(outcome.code == 0, "who changes: {}", String::from_utf8_lossy(&outcome.stderr));
+    // Some of the first look, and each that was changed once more.
+    let asked = counted(&instance, "answers/stat")?;
+    ensure!((100..300).contains(&asked[2]), "of 1,000 looks {asked:?} were asked for");
+    instance.stop()
+}
+
+/// Looks at a file of node 0 while the daemon of its own node stands still. Each line says when it
+/// began to look, and how long the file was.
+const KEEPS_LOOKING: &str = r#"
+import os, time
+name = os.environ["MAYFLY_MOUNT"] + "/file"
+for _ in range(10):
+    os.stat(name)
+print("ready", flush=True)
+while True:
+    began = time.time()
+    size = os.stat(name).st_size
+    print(began, size, flush=True)
+    if size != 5:
+        break
+    time.sleep(0.01)
+"#;
+
+#[test]
+fn nobody_believes_attributes_of_whose_change_a_stopped_daemon_was_not_told() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("keeps-looking")?;
+    let mount = scratch.join("tmp/mount");
+    let options = ["--nodes", "local:2", "--deadline", "6"];
+    let instance = Instance::start_with(&scratch, "looking", &mount, &options)?;
+    instance.on_node(0, "printf 12345 > \"$MAYFLY_MOUNT/file\"; sleep 1.5")?;
+    let told = scratch.join("told");
+    let script = format!("exec python3 - > {} <<'END'\n{KEEPS_LOOKING}\nEND\n", told.display());
+    let looks = instance.shell("looks", &script).env("MAYFLY_NODE", "1");
+    let looks = looks.deadline(Duration::from_secs(120)).start()?;
+    let said = || std::fs::read_to_string(&told).unwrap_or_default();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !said().contains("ready") {
+        ensure!(Instant::now() < deadline, "nobody looks");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let daemon = instance.daemon_pid_of(1)?;
+    process::signal(daemon, Signal::STOP);
+    let began = said().lines().count();
+    std::thread::sleep(Duration::from_millis(300));
+    let after = said().lines().count();
+    let change = r#"printf 6 >> "$MAYFLY_MOUNT/file" && date +%s.%N"#;
+    let change = instance.shell("change", change).env("MAYFLY_NODE", "0");
+    let changed = change.deadline(Duration::from_secs(60)).run_ok()?;
+    process::signal(daemon, Signal::CONT);
+    let changed_at: f64 = String::from_utf8_lossy(&changed.stdout).trim().parse()?;
+    let outcome = looks.wait()?;
+    ensure!(outcome.code == 0, "who looks: {}", String::from_utf8_lossy(&outcome.stderr));
+    ensure!(after > began + 5, "nobody looked while the daemon stood still");
+    for line in said().lines().filter(|line| line.contains(' ')) {
+        let (looked_at, size) = line.split_once(' ').context("two words")?;
+        let late = looked_at.parse::<f64>()? > changed_at;
+        ensure!(!late || size == "6", "changed at {changed_at}, and then seen as before: {line}");
+    }
     instance.stop()
 }

@@ -98,6 +98,7 @@ fn json(members: &Members, reports: &[NodeReport]) -> Result<Value> {
         "serving": serving,
         "used_bytes": total("used_bytes"),
         "capacity_bytes": total("capacity_bytes"),
+        "free_bytes": total("free_bytes"),
         "requests": total("requests"),
         "sessions": total("sessions"),
         "open_files": total("open_files"),
@@ -162,8 +163,18 @@ pub(crate) fn status(members: &Members, as_json: bool) -> Result<(Option<Value>,
     Ok((value, trouble))
 }
 
-const COLUMNS: [&str; 9] =
-    ["node", "host", "address", "roles", "capacity", "used", "operations", "sessions", "state"];
+const COLUMNS: [&str; 10] = [
+    "node",
+    "host",
+    "address",
+    "roles",
+    "capacity",
+    "used",
+    "free",
+    "operations",
+    "sessions",
+    "state",
+];
 
 fn print(members: &Members, reports: &[NodeReport]) {
     println!("{}, {} nodes", members.name, reports.len());
@@ -177,6 +188,7 @@ fn print(members: &Members, reports: &[NodeReport]) {
         String::new(),
         size::show(total("capacity_bytes")),
         size::show(total("used_bytes")),
+        size::show(total("free_bytes")),
         total("requests").to_string(),
         total("sessions").to_string(),
         String::new(),
@@ -212,6 +224,7 @@ fn row(report: &NodeReport) -> [String; COLUMNS.len()] {
         report.roles.to_string(),
         counted("capacity_bytes", size::show),
         counted("used_bytes", size::show),
+        counted("free_bytes", size::show),
         counted("requests", plain),
         counted("sessions", plain),
         state(report).to_owned(),

@@ -254,9 +254,10 @@ fn print_data(class: Option<&str>, directory: &Path) {
 
 fn print_counted(report: &Report, counted: &Counted) {
     println!(
-        "  used        {} of {}",
+        "  used        {} of {}, free {}",
         size::show(counted.used_bytes),
-        size::show(counted.capacity_bytes)
+        size::show(counted.capacity_bytes),
+        size::show(counted.free_bytes)
     );
     println!(
         "  holds       {} files, {} directories, {} objects, {} unlinked but open",

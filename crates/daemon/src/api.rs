@@ -3,6 +3,7 @@
 use mayfly_meta::record::Policy;
 use mayfly_transport_tcp::Body;
 use mayfly_types::{Durability, Errno, SessionId, Times, Timestamp};
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::{Roles, striping::layouts::Pool};
@@ -67,10 +68,13 @@ impl Completion {
     }
 }
 
-/// The present, for time stamps.
+/// The present.
 pub trait Clock: Send {
-    /// Time since the epoch.
+    /// Time since the epoch, for time stamps. Somebody may set the clock.
     fn now(&self) -> Timestamp;
+
+    /// Time since some moment, for leases. Nobody sets it, and it goes on while the machine sleeps.
+    fn elapsed(&self) -> Timestamp;
 }
 
 /// The clock of the machine.
@@ -83,6 +87,21 @@ impl Clock for SystemClock {
             std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() }
     }
+
+    fn elapsed(&self) -> Timestamp {
+        let now = clock_gettime(ClockId::Boottime);
+        Timestamp { seconds: now.tv_sec, nanoseconds: now.tv_nsec as u32 }
+    }
+}
+
+/// How long nodes believe what others have told them.
+#[derive(Debug, Clone, Copy)]
+pub struct LeaseTimes {
+    /// Names and files of other nodes, seconds; at most half of a request's deadline.
+    pub seconds: i64,
+    /// Attributes of a file that has not changed for so long are told to other nodes, which may
+    /// keep them, milliseconds.
+    pub at_rest_ms: i64,
 }
 
 /// Options of an instance as one shard needs them.
@@ -94,6 +113,9 @@ pub struct Config {
     pub mount: Vec<u8>,
     /// Space for objects and metadata together, bytes.
     pub capacity_bytes: u64,
+    /// A file that would be longer is refused space at its home as if that were full, so that it
+    /// goes on at other nodes. Without a bound but in tests.
+    pub home_bytes_max: u64,
     /// Size of a chunk, bytes; a power of two.
     pub chunk_bytes: u64,
     /// How the chunks of new files are dealt out.
@@ -120,8 +142,8 @@ pub struct Config {
     pub gid: u32,
     /// Dentries of directories and symbolic links that are remembered.
     pub cached_dentries_max: usize,
-    /// How long names of other nodes are believed, seconds; at most half of a request's deadline.
-    pub lease_seconds: i64,
+    /// How long other nodes are believed.
+    pub leases: LeaseTimes,
     /// Threads for what may wait for a disk; with none everything is done on the spot,
     /// and with [`mayfly_object::BY_HAND`] when it is told.
     pub io_threads: usize,

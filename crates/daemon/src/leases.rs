@@ -5,7 +5,8 @@
 //! it makes and removes into a submission ring (`submissions.rs`), and finds the names that are
 //! there in a name table (`name_table.rs`, `covered_directories.rs`). A process that opens files
 //! for reading is *leased* descriptions (`file_leases.rs`). What this node remembers of other
-//! nodes' names a process finds in the records (`shown_names.rs`). A mount is told when bytes
+//! nodes' names and files a process finds in the records (`shown_names.rs`); a file's home tells of
+//! it, and tells again before it changes (`attributes.rs`). A mount is told when bytes
 //! change of which its kernel keeps pages (`mounts.rs`).
 //!
 //! Invariants:
@@ -14,6 +15,7 @@
 //! - What is in the rings of this node is executed before any request that could see it.
 //! - Each table is bounded; who finds it full asks as everybody did before there were leases.
 
+pub(crate) mod attributes;
 pub(crate) mod covered_directories;
 pub(crate) mod delegation;
 pub(crate) mod file_leases;
@@ -26,24 +28,39 @@ pub(crate) mod submitted_before;
 
 use mayfly_transport_shm::layout::NodeHead;
 
-use crate::leases::state::{delegation::Delegations, file_leases::FileLeases, mounts::Mounts};
+use crate::leases::{
+    attributes::AskedFiles,
+    state::{
+        attributes::LeasedAttributes, delegation::Delegations, file_leases::FileLeases,
+        mounts::Mounts,
+    },
+};
 
 /// What processes and mounts of the node hold.
 pub(crate) struct Leases {
+    /// The second in which the batch began, by a clock that nobody sets.
+    pub(crate) now: i64,
     /// Who may make names without asking.
     pub(crate) delegations: Delegations,
     /// Who may open small files without asking.
     pub(crate) files: FileLeases,
     /// Mounts of this node, where this shard is its front.
     pub(crate) mounts: Mounts,
+    /// Files of which other shards may know the attributes, with the name.
+    pub(crate) attributes: LeasedAttributes,
+    /// How often files in other nodes' directories were asked for.
+    pub(crate) asked_files: AskedFiles,
 }
 
 impl Leases {
     pub(crate) fn new(head: &'static NodeHead) -> Leases {
         Leases {
+            now: 0,
             delegations: Delegations::new(head),
             files: FileLeases::default(),
             mounts: Mounts::default(),
+            attributes: LeasedAttributes::default(),
+            asked_files: AskedFiles::default(),
         }
     }
 }

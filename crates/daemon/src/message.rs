@@ -126,6 +126,9 @@ pub struct Append {
 pub enum Question {
     /// What a name stands for. Asked of the dentry's owner; the directory is spread so far.
     Lookup { directory: FileId, name: Vec<u8>, upto: u64 },
+    /// Attributes of a regular file, and of so many at most that come behind it in a listing, as
+    /// far as they may be kept. Asked of the dentry's owner; the directory is spread so far.
+    File { directory: FileId, name: Vec<u8>, upto: u64, more: u16 },
     /// Where a symbolic link leads. Asked of the inode's home.
     LinkTarget { id: FileId, birth: BirthKey },
     /// A directory. Asked of its home.
@@ -236,6 +239,7 @@ impl Question {
             | Question::Returned
             | Question::Proxies(_) => true,
             Question::Lookup { .. }
+            | Question::File { .. }
             | Question::LinkTarget { .. }
             | Question::Directory(_)
             | Question::Join(_)
@@ -285,6 +289,14 @@ pub enum Answer {
     Found {
         file: Option<(FileId, FileKind)>,
         cacheable: bool,
+    },
+    /// A file's attributes, as the record of a dentry has them, without content; nothing where
+    /// there are none to be told.
+    File {
+        record: Vec<u8>,
+        cacheable: bool,
+        /// Names and records of other files, all of which may be kept.
+        more: Vec<(Vec<u8>, Vec<u8>)>,
     },
     LinkTarget(Vec<u8>),
     Directory(DirectoryFacts),
@@ -395,7 +407,16 @@ pub struct PartFacts {
 pub struct SpaceFacts {
     pub(crate) capacity_bytes: u64,
     pub(crate) used_bytes: u64,
+    /// Of the rest, what no bytes of files get.
+    pub(crate) kept_bytes: u64,
     pub(crate) files: u64,
+}
+
+impl SpaceFacts {
+    /// What bytes of files can still take.
+    pub(crate) fn room_bytes(&self) -> u64 {
+        self.capacity_bytes.saturating_sub(self.used_bytes).saturating_sub(self.kept_bytes)
+    }
 }
 
 #[cfg(test)]

@@ -153,6 +153,11 @@ impl std::fmt::Debug for Shard {
     }
 }
 
+/// Of the space of a node of several, one in so many bytes is kept for names.
+const NAMES_SHARE: u64 = 64;
+/// No more than this is kept for them, bytes.
+const NAMES_BYTES_MAX: u64 = 256 << 20;
+
 impl Shard {
     /// Serves one request; the reply's body is written to `body`.
     pub fn handle(&mut self, caller: Caller, request: Request<'_>, body: &mut [u8]) -> Progress {
@@ -180,9 +185,15 @@ impl Shard {
         std::mem::take(&mut self.files.written)
     }
 
+    /// It is now, for time stamps and for leases.
+    pub(crate) fn look_at_clocks(&mut self) {
+        self.now = self.clock.now();
+        self.leases.now = self.clock.elapsed().seconds;
+    }
+
     pub(crate) fn begin_request(&mut self, caller: Caller) {
         self.batch.requests += 1;
-        self.now = self.clock.now();
+        self.look_at_clocks();
         self.namespace.found_file = None;
         self.files.opened_content = None;
         self.end_in_doubt_behind(caller);
@@ -410,6 +421,7 @@ impl Shard {
         };
         // A node without names and bytes of the instance adds nothing to its space.
         let is_server = self.config.roles.is_server(self.place.numbering.node);
+        let free_bytes = self.free_bytes().saturating_sub(self.kept_for_names());
         Counters {
             daemon_pid: std::process::id(),
             sessions: self.sessions.keys().filter(|session| origin(**session).is_none()).count()
@@ -423,6 +435,7 @@ impl Shard {
             objects: sum(self.counters.objects, |row| &row.objects),
             used_bytes: if is_server { self.used_bytes() } else { 0 },
             capacity_bytes: if is_server { self.config.capacity_bytes } else { 0 },
+            free_bytes: if is_server { free_bytes } else { 0 },
             requests: sum(self.batch.requests, |row| &row.requests),
             transactions: sum(self.store.committed_transaction(), |row| &row.transactions),
             restarts: self.node.head.daemon_starts.load(Relaxed).saturating_sub(1),
@@ -445,6 +458,15 @@ impl Shard {
 
     pub(crate) fn free_bytes(&self) -> u64 {
         self.config.capacity_bytes.saturating_sub(self.used_bytes())
+    }
+
+    /// Of that, what no bytes of files get: on a full node names can still be made of files whose
+    /// bytes go to others. The only node of an instance keeps nothing.
+    pub(crate) fn kept_for_names(&self) -> u64 {
+        if self.place.numbering.nodes == 1 {
+            return 0;
+        }
+        (self.config.capacity_bytes / NAMES_SHARE).min(NAMES_BYTES_MAX)
     }
 
     /// To be called before an operation that adds records.

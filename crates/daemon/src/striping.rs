@@ -17,6 +17,7 @@ pub(crate) mod file;
 pub(crate) mod file_append;
 pub(crate) mod file_size;
 pub(crate) mod file_space;
+pub(crate) mod file_tail;
 pub(crate) mod layouts;
 pub(crate) mod object;
 pub(crate) mod object_append;

@@ -235,7 +235,15 @@ fn marks_of_nothing_and_records_that_make_no_sense_are_found() {
 
 /// A root directory and a striped file with a part on each of two nodes.
 fn two_nodes() -> Vec<(u32, Fact<'static>)> {
-    let spread = Spread { width: 2, hashed: false, chunk_log2: 16, striped: true };
+    let spread = Spread {
+        width: 2,
+        hashed: false,
+        chunk_log2: 16,
+        striped: true,
+        tail_start_bytes: 0,
+        tail_row: 0,
+        tail_chunk_log2: 0,
+    };
     let whole = Spread { width: 1, striped: false, ..spread };
     let (id, name) = (FileId(7), b"f");
     let file = File {

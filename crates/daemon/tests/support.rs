@@ -26,8 +26,8 @@ use std::{
 };
 
 use mayfly_daemon::{
-    Caller, Clock, Completion, Config, Directories, Numbering, Progress, Seams, Shard, Survivors,
-    Totals,
+    Caller, Clock, Completion, Config, Directories, LeaseTimes, Numbering, Progress, Seams, Shard,
+    Survivors, Totals,
 };
 use mayfly_meta::{LmdbOptions, LmdbStore, MemoryDisk, MemoryStore, Store, TreeOptions, TreeStore};
 use mayfly_object::{BY_HAND, DirectoryStore, ObjectStore};
@@ -67,6 +67,11 @@ pub struct TestClock(Arc<AtomicU64>);
 impl Clock for TestClock {
     fn now(&self) -> Timestamp {
         let now = self.0.fetch_add(1, Relaxed) + 1;
+        Timestamp { seconds: (now / 1000) as i64, nanoseconds: (now % 1000 * 1_000_000) as u32 }
+    }
+
+    fn elapsed(&self) -> Timestamp {
+        let now = self.0.load(Relaxed);
         Timestamp { seconds: (now / 1000) as i64, nanoseconds: (now % 1000 * 1_000_000) as u32 }
     }
 }
@@ -122,6 +127,7 @@ pub fn config() -> Config {
         instance: 0x1234,
         mount: b"/mnt/mayfly".to_vec(),
         capacity_bytes: 1 << 30,
+        home_bytes_max: u64::MAX,
         chunk_bytes: mayfly_types::limits::CHUNK_BYTES_DEFAULT,
         times: Times::Mtime,
         durability: Durability::Process,
@@ -130,7 +136,7 @@ pub fn config() -> Config {
         gid: 0,
         cached_dentries_max: 64,
         directories: Directories::Spread,
-        lease_seconds: mayfly_types::limits::LEASE_SECONDS,
+        leases: LeaseTimes { seconds: mayfly_types::limits::LEASE_SECONDS, at_rest_ms: 0 },
         io_threads: 0,
         processors: usize::MAX,
     }

@@ -102,6 +102,8 @@ pub struct Counted {
     pub used_bytes: u64,
     /// Bytes that may be used.
     pub capacity_bytes: u64,
+    /// Bytes that files can still have: what names are kept room for is taken off.
+    pub free_bytes: u64,
     /// Requests served by this daemon.
     pub requests: u64,
     /// Transactions committed by this daemon.
@@ -268,6 +270,7 @@ impl Report {
                 objects: counters.objects,
                 used_bytes: counters.used_bytes,
                 capacity_bytes: counters.capacity_bytes,
+                free_bytes: counters.free_bytes,
                 requests: counters.requests,
                 transactions: counters.transactions,
                 posted: words.posted,

@@ -47,11 +47,12 @@ struct Keeper<'a> {
     files: HashMap<u32, HeldFile>,
 }
 
-/// Keeps files for the instance in `run_dir` until `stop` hangs up.
+/// Keeps files for the instance in `run_dir` until `stop` hangs up. Calls `ready` when it can be
+/// asked.
 ///
 /// # Errors
 /// Says why it cannot.
-pub fn keep(run_dir: &Path, stop: impl AsFd) -> Result<()> {
+pub fn keep(run_dir: &Path, stop: impl AsFd, ready: impl FnOnce()) -> Result<()> {
     let path = run_dir.join(SOCKET_NAME);
     // An earlier one may have left it behind.
     let _ = std::fs::remove_file(&path);
@@ -60,6 +61,7 @@ pub fn keep(run_dir: &Path, stop: impl AsFd) -> Result<()> {
     bind(&socket, &SocketAddrUnix::new(&path)?)
         .with_context(|| format!("cannot listen at {}", path.display()))?;
     listen(&socket, WAITING_MAX)?;
+    ready();
     let closes = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
     let slots = run_dir.join("ofd");
     let mut keeper = Keeper { slots: &slots, closes, files: HashMap::new() };
@@ -162,4 +164,32 @@ fn answer(caller: &OwnedFd, done: Result<Option<BorrowedFd<'_>>, Errno>) {
     }
     let bytes = status.to_le_bytes();
     let _ = sendmsg(caller, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, os::unix::net::UnixStream};
+
+    use rustix::net::connect;
+
+    use super::*;
+
+    /// A program started before the keeper could be asked, bound a socket by the library, and the
+    /// kernel's mount, which was there a moment later, knew of none: ECONNREFUSED.
+    #[test]
+    fn it_is_not_ready_before_it_can_be_asked() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(SOCKET_NAME);
+        let (line, stop) = UnixStream::pair().unwrap();
+        let asked = Cell::new(false);
+        let ready = || {
+            let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
+            let socket = socket_with(kind.0, kind.1, SocketFlags::CLOEXEC, None).unwrap();
+            connect(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+            asked.set(true);
+            drop(line);
+        };
+        keep(directory.path(), &stop, ready).unwrap();
+        assert!(asked.get() && !path.exists(), "it ends with the line, and leaves nothing");
+    }
 }

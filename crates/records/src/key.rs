@@ -13,7 +13,8 @@ pub const SPREAD: u8 = b'W';
 pub const REMEMBERED: u8 = b'F';
 
 /// Bytes of the record of such a name: the directory for which it stands, and until when that is
-/// to be believed, by the processors' counter.
+/// to be believed, by the processors' counter. With a file there follows what a dentry's record
+/// with its inode would have, without content.
 pub const REMEMBERED_BYTES: usize = 16;
 
 /// Smallest position of an entry: 0 is the beginning, 1 and 2 come after `.` and `..`.

@@ -75,7 +75,8 @@ fn walk<S: Source>(source: &S, version: u64, question: Question<'_>) -> Result<F
         Last::Name { directory, name, slash, certain } => match dentry(source, directory, name)? {
             Some(dentry) => end(source, dentry, question.follow, slash).map(Found::File),
             None if certain && is_whole(source, directory)? => Ok(Found::Nothing),
-            None => Err(Unsure),
+            None if slash => Err(Unsure),
+            None => remembered_file(source, directory, name).map(Found::File),
         },
     }
 }
@@ -188,6 +189,28 @@ fn remembered<S: Source>(
     }
     let [id, until] = record.map(u64::from_le_bytes);
     if source.now() < until { Ok((FileId(id), until)) } else { Err(Unsure) }
+}
+
+/// The attributes of a file of another node's that the name stands for.
+fn remembered_file<S: Source>(source: &S, directory: FileId, name: &[u8]) -> Result<Attr, Unsure> {
+    const HEAD_CHUNKS: usize = key::REMEMBERED_BYTES / 8;
+    if source.has_all() {
+        return Err(Unsure);
+    }
+    let place = find_name(source, key::REMEMBERED, directory, name)?.ok_or(Unsure)?;
+    let mut record = [[0; 8]; HEAD_CHUNKS + RECORD_CHUNKS];
+    let count = place.value(&mut record)?.min(record.as_flattened().len());
+    let ([id, until], rest) = record.split_first_chunk().ok_or(Unsure)?;
+    let rest = rest.as_flattened().get(..count.saturating_sub(key::REMEMBERED_BYTES));
+    match of_dentry(rest.ok_or(Unsure)?)? {
+        Dentry::Fused(attr)
+            if attr.id == FileId(u64::from_le_bytes(*id))
+                && source.now() < u64::from_le_bytes(*until) =>
+        {
+            Ok(attr)
+        }
+        _ => Err(Unsure),
+    }
 }
 
 fn next<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {

@@ -6,7 +6,127 @@
 
 use core::num::{NonZeroU16, NonZeroU64};
 
-use crate::FileId;
+use crate::{FileId, limits::FILE_BYTES_MAX};
+
+/// What a file has on other nodes than its home, which it has outgrown.
+///
+/// Its first bytes are part 0, as one extent. The chunks behind them are dealt out in rows: a row
+/// names the part of each of its chunks, so that a part has as many of them as its node has room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Tail {
+    /// Bytes before it, all of them in part 0.
+    pub start_bytes: u64,
+    /// The row: four bits for each of its chunks, the lowest first, up to the first zero. Without
+    /// any there is no tail.
+    pub row: u64,
+    /// Logarithm to base 2 of the size of its chunks in bytes.
+    pub chunk_log2: u8,
+}
+
+impl Tail {
+    /// Most chunks in a row.
+    pub const ROW_MAX: usize = 16;
+    /// Highest number of a part.
+    pub const PART_MAX: u16 = 15;
+
+    /// A row of these parts; `None` if there can be no such row.
+    #[must_use]
+    pub fn row_of(parts: &[u16]) -> Option<u64> {
+        let possible = |part: &u16| (1..=Tail::PART_MAX).contains(part);
+        if parts.is_empty() || parts.len() > Tail::ROW_MAX || !parts.iter().all(possible) {
+            return None;
+        }
+        Some(parts.iter().rev().fold(0, |row, part| row << 4 | u64::from(*part)))
+    }
+
+    /// Whether the file has one.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        self.row & 0xf != 0
+    }
+
+    /// Whether a file of so many parts can have it, or has none.
+    #[must_use]
+    pub fn is_possible(&self, width: u16) -> bool {
+        if !self.is_there() {
+            return *self == Tail::default();
+        }
+        let used = self.length() * 4;
+        self.row.checked_shr(used).unwrap_or(0) == 0
+            && (0..self.length()).all(|at| self.part_at(at) < width)
+            && self.start_bytes <= FILE_BYTES_MAX
+            && self.start_bytes.is_multiple_of(1 << 12)
+            && (12..=40).contains(&self.chunk_log2)
+    }
+
+    /// Chunks in a row.
+    fn length(&self) -> u32 {
+        (0..Tail::ROW_MAX as u32).find(|at| self.part_at(*at) == 0).unwrap_or(Tail::ROW_MAX as u32)
+    }
+
+    /// The part that has this chunk of a row; 0 behind its end.
+    fn part_at(&self, at: u32) -> u16 {
+        (self.row.wrapping_shr(4 * at) & 0xf) as u16
+    }
+
+    /// How many of the first `chunks` of a row are this part's.
+    fn count(&self, part: u16, chunks: u32) -> u64 {
+        (0..chunks).filter(|at| self.part_at(*at) == part).count() as u64
+    }
+
+    fn place(&self, offset: u64) -> (u64, u32) {
+        let chunk = (offset - self.start_bytes).wrapping_shr(self.chunk_log2.into());
+        let length = NonZeroU64::new(self.length().into()).unwrap_or(NonZeroU64::MIN);
+        (chunk / length, (chunk % length) as u32)
+    }
+
+    fn part_of(&self, offset: u64) -> u16 {
+        if offset < self.start_bytes { 0 } else { self.part_at(self.place(offset).1) }
+    }
+
+    fn left(&self, offset: u64) -> u64 {
+        if offset < self.start_bytes {
+            return self.start_bytes - offset;
+        }
+        let chunk = 1_u64.wrapping_shl(self.chunk_log2.into());
+        chunk - ((offset - self.start_bytes) & (chunk - 1))
+    }
+
+    fn in_part(&self, offset: u64) -> u64 {
+        self.length_of_part(self.part_of(offset), offset)
+    }
+
+    /// How long the object of a part can be in a file of `size_bytes`.
+    #[must_use]
+    pub fn length_of_part(&self, part: u16, size_bytes: u64) -> u64 {
+        if part == 0 || size_bytes <= self.start_bytes {
+            return if part == 0 { size_bytes.min(self.start_bytes) } else { 0 };
+        }
+        let (row, at) = self.place(size_bytes);
+        let whole = row * self.count(part, self.length()) + self.count(part, at);
+        let chunk = 1_u64.wrapping_shl(self.chunk_log2.into());
+        let rest = if self.part_at(at) == part { chunk - self.left(size_bytes) } else { 0 };
+        whole.wrapping_shl(self.chunk_log2.into()).wrapping_add(rest)
+    }
+
+    /// Up to where in the file a part has bytes whose object is `length` bytes long.
+    #[must_use]
+    pub fn end_of_part(&self, part: u16, length: u64) -> u64 {
+        let Some(last) = length.checked_sub(1) else { return 0 };
+        let each = self.count(part, self.length());
+        let Some(each) = NonZeroU64::new(each).filter(|_| part != 0) else {
+            return if part == 0 { length.min(self.start_bytes) } else { 0 };
+        };
+        let number = last.wrapping_shr(self.chunk_log2.into());
+        let mut own = (0..self.length()).filter(|at| self.part_at(*at) == part);
+        let at = own.nth((number % each) as usize).unwrap_or(0);
+        let chunk = (number / each).saturating_mul(self.length().into()).saturating_add(at.into());
+        let bytes = 1_u64.wrapping_shl(self.chunk_log2.into());
+        let before = chunk.saturating_mul(bytes).saturating_add(self.start_bytes);
+        before.saturating_add((last & (bytes - 1)) + 1)
+    }
+}
 
 /// The parts of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +137,8 @@ pub struct Chunks {
     pub chunk_log2: u8,
     /// Each chunk's part, but the first one's, is drawn by a hash; otherwise they go round.
     pub hashed: bool,
+    /// What is behind the bytes that are all at home, where there is that.
+    pub tail: Tail,
 }
 
 impl Chunks {
@@ -37,6 +159,9 @@ impl Chunks {
     /// The part that has the byte at `offset`.
     #[must_use]
     pub fn part_of(&self, file: FileId, offset: u64) -> u16 {
+        if self.tail.is_there() {
+            return self.tail.part_of(offset);
+        }
         let chunk = self.chunk_of(offset);
         let number = if self.hashed && chunk > 0 { mix(file, chunk) } else { chunk };
         (number % NonZeroU64::from(self.width)) as u16
@@ -45,6 +170,9 @@ impl Chunks {
     /// Where that byte is in the object of its part.
     #[must_use]
     pub fn in_part(&self, offset: u64) -> u64 {
+        if self.tail.is_there() {
+            return self.tail.in_part(offset);
+        }
         if self.hashed {
             return offset;
         }
@@ -55,6 +183,9 @@ impl Chunks {
     /// Bytes from `offset` to the end of its chunk.
     #[must_use]
     pub fn left_in_chunk(&self, offset: u64) -> u64 {
+        if self.tail.is_there() {
+            return self.tail.left(offset);
+        }
         self.chunk_bytes() - self.in_chunk(offset)
     }
 
@@ -68,7 +199,7 @@ impl Chunks {
         let own = self.part_of(file, offset) == part;
         let mut run = self.left_in_chunk(offset);
         while run < bytes && (self.part_of(file, offset + run) == part) == own {
-            run += self.chunk_bytes();
+            run += self.left_in_chunk(offset + run);
         }
         (run.min(bytes), own)
     }
@@ -92,7 +223,7 @@ mod tests {
     fn runs_are_of_one_kind_and_cover_everything() {
         for (width, hashed) in [(1, false), (2, true), (3, false), (5, true)] {
             let some = NonZeroU16::new(width).expect("not zero");
-            let chunks = Chunks { width: some, chunk_log2: 16, hashed };
+            let chunks = Chunks { width: some, chunk_log2: 16, hashed, tail: Tail::default() };
             for part in 0..width + 1 {
                 let (mut at, end) = (777, 40 << 16);
                 while at < end {

@@ -19,7 +19,7 @@ pub mod special;
 pub use attr::{
     Attr, BLOCK_BYTES, DIRECTORY_BYTES, FileKind, OBJECT_MAPPED, Timestamp, inline_blocks,
 };
-pub use chunks::Chunks;
+pub use chunks::{Chunks, Tail};
 pub use errno::Errno;
 pub use fold::{BuildFold, FoldHasher};
 pub use id::{FileId, OpenRef, SessionId};

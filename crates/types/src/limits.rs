@@ -92,6 +92,10 @@ pub const DEADLINE_SECONDS_MAX: u64 = 3600;
 /// link's name at most, seconds.
 pub const LEASE_SECONDS: i64 = 4;
 
+/// A file that has not changed for so long, in a directory that has not either, is taken to stay as
+/// it is, milliseconds: other nodes may keep its attributes.
+pub const AT_REST_MS: i64 = 1000;
+
 /// How long it believes that where requests have this deadline: the owner of a name waits for a
 /// node that does not answer for a deadline, and by half of it the node believes nothing any more.
 #[must_use]

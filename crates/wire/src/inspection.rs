@@ -43,7 +43,16 @@ wire_struct! {
 }
 wire_struct! {
     /// Where the chunks of a file are.
-    Spread { width: u16, hashed: bool, chunk_log2: u8, striped: bool, }
+    Spread {
+        width: u16,
+        hashed: bool,
+        chunk_log2: u8,
+        striped: bool,
+        /// As in `mayfly_types::Tail`.
+        tail_start_bytes: u64,
+        tail_row: u64,
+        tail_chunk_log2: u8,
+    }
 }
 wire_struct! {
     /// An inode.

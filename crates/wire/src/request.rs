@@ -305,6 +305,8 @@ wire_struct! {
     FsUse {
         capacity_bytes: u64,
         used_bytes: u64,
+        /// Of the rest, what no bytes of files get.
+        kept_bytes: u64,
         files: u64,
         files_max: u64,
         block_bytes: u32,
@@ -384,6 +386,7 @@ wire_struct! {
         objects: u64,
         used_bytes: u64,
         capacity_bytes: u64,
+        free_bytes: u64,
         requests: u64,
         transactions: u64,
         restarts: u32,

@@ -157,14 +157,22 @@ fn the_bytes_of_an_inspection_do_not_change() {
     assert_eq!(encoded(&page), [4, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, b'f']);
 }
 
+const SPREAD: mayfly_wire::inspection::Spread = mayfly_wire::inspection::Spread {
+    width: 4,
+    hashed: true,
+    chunk_log2: 16,
+    striped: true,
+    tail_start_bytes: 11,
+    tail_row: 0x12,
+    tail_chunk_log2: 17,
+};
+
 #[test]
 fn the_bytes_of_facts_do_not_change() {
     use mayfly_wire::inspection::{
-        Directory, Fact, File, Mark, Member, Name, Object, Open, Operation, Part, Spread,
-        Unreadable, facts,
+        Directory, Fact, File, Mark, Member, Name, Object, Open, Operation, Part, Unreadable, facts,
     };
-    let (file, spread) =
-        (FileId(2), Spread { width: 4, hashed: true, chunk_log2: 16, striped: true });
+    let (file, spread) = (FileId(2), SPREAD);
     let there = OpenRef { index: 8, generation: 9 };
     let all = [
         Fact::Name(Name { directory: FileId(1), file, kind: FileKind::Regular, name: b"n" }),
@@ -195,14 +203,23 @@ fn the_bytes_of_facts_do_not_change() {
         Fact::Unreadable(Unreadable { key: b"k" }),
     ];
     let long = |low: u8| [low, 0, 0, 0, 0, 0, 0, 0];
+    let tail = [&long(11)[..], &long(0x12), &[17]].concat();
     let wanted = [
         [&[1], &long(1)[..], &long(2), &[1, 1, 0, 0, 0, b'n']].concat(),
-        [&[2], &long(2)[..], &[1, 3, 0, 0, 0, 1, 0, 5, 0, 0, 0], &long(6), &[4, 0, 1, 16, 1, 2, 0]]
-            .concat(),
+        [
+            &[2],
+            &long(2)[..],
+            &[1, 3, 0, 0, 0, 1, 0, 5, 0, 0, 0],
+            &long(6),
+            &[4, 0, 1, 16, 1],
+            &tail,
+            &[2, 0],
+        ]
+        .concat(),
         [&[3], &long(2)[..], &long(1), &[1, 0, 0, 0, b'd'], &long(7), &[1, 0, 0, 0, 5]].concat(),
         [&[4], &long(2)[..], &long(7), &[1, 0, 0, 0]].concat(),
         [&[5, b'X'], &long(2)[..], &[5, 0, 0, 0]].concat(),
-        [&[6], &long(2)[..], &[5, 0, 0, 0, 3, 0, 4, 0, 1, 16, 1, 1]].concat(),
+        [&[6], &long(2)[..], &[5, 0, 0, 0, 3, 0, 4, 0, 1, 16, 1], &tail, &[1]].concat(),
         [&[7], &long(10)[..], &long(2)].concat(),
         [&[8], &long(2)[..], &[5, 0, 0, 0], &long(6)].concat(),
         [

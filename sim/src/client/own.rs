@@ -12,7 +12,7 @@ use mayfly_object::{ObjectId, ObjectStore};
 use mayfly_transport_shm::layout::{
     FILE_APPEND_BY_REQUEST, FILE_BY_REQUEST, FILE_OBJECT, FILE_STRIPED, FileEntry,
 };
-use mayfly_types::{Chunks, Errno, FileId, OpenRef, limits::INLINE_BYTES_MAX};
+use mayfly_types::{Chunks, Errno, FileId, OpenRef, Tail, limits::INLINE_BYTES_MAX};
 use mayfly_wire::{
     GRANT_OBJECT, GRANT_PART, GRANT_READ, GRANT_WRITE, Grant, Granted, OwnPart, Request,
 };
@@ -68,6 +68,17 @@ struct Transfer {
     made: Option<Option<Heard>>,
 }
 
+/// What a process heeds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heed {
+    /// All that it should.
+    All,
+    /// Not whether its leave has ended.
+    NoEnd,
+    /// Not whether it may append.
+    NoAppend,
+}
+
 /// All of that.
 #[derive(Debug)]
 pub(super) struct Own {
@@ -75,8 +86,7 @@ pub(super) struct Own {
     transfer: Option<Transfer>,
     dice: Dice,
     stall_ns: u64,
-    /// At the generation of its leave.
-    looks: bool,
+    heed: Heed,
 }
 
 /// Where in an object it is to be done, or why not.
@@ -88,8 +98,8 @@ enum Way {
 }
 
 impl Own {
-    pub(super) fn new(dice: Dice, looks: bool) -> Own {
-        Own { leaves: BTreeMap::new(), transfer: None, dice, stall_ns: 0, looks }
+    pub(super) fn new(dice: Dice, heed: Heed) -> Own {
+        Own { leaves: BTreeMap::new(), transfer: None, dice, stall_ns: 0, heed }
     }
 
     pub(super) fn is_busy(&self) -> bool {
@@ -122,7 +132,7 @@ fn entry_of(node: &Node, open: OpenRef) -> Option<(FileId, &'static FileEntry)> 
 
 fn chunks_of(own: OwnPart) -> Option<Chunks> {
     let OwnPart { width, chunk_log2, hashed, .. } = own;
-    Some(Chunks { width: NonZeroU16::new(width)?, chunk_log2, hashed })
+    Some(Chunks { width: NonZeroU16::new(width)?, chunk_log2, hashed, tail: Tail::default() })
 }
 
 impl Own {
@@ -131,12 +141,14 @@ impl Own {
         let flags = entry.flags.load(Relaxed);
         let generation = entry.grant_generation.load(Relaxed);
         let kept = self.leaves.get(&id.0);
-        let leave = kept.filter(|of| of.generation == generation || !self.looks).copied();
+        let leave =
+            kept.filter(|of| of.generation == generation || self.heed == Heed::NoEnd).copied();
         if flags & FILE_STRIPED != 0 {
             return way_to_part(id, entry, work.op, leave);
         }
         let appends = matches!(work.op, BytesOp::Append(_));
-        if flags & FILE_BY_REQUEST != 0 || appends && flags & FILE_APPEND_BY_REQUEST != 0 {
+        let asks = flags & FILE_APPEND_BY_REQUEST != 0 && self.heed != Heed::NoAppend;
+        if flags & FILE_BY_REQUEST != 0 || appends && asks {
             return Way::Request;
         }
         let has_object = flags & FILE_OBJECT != 0;
@@ -259,7 +271,7 @@ impl Client {
             return own.stall();
         };
         let Transfer { work, leave, .. } = transfer;
-        let revoked = own.looks
+        let revoked = own.heed != Heed::NoEnd
             && entry_of(node, work.open)
                 .is_some_and(|(_, entry)| entry.grant_generation.load(Relaxed) != leave.generation);
         match made {

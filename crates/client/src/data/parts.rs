@@ -15,7 +15,7 @@ use core::{num::NonZeroU16, sync::atomic::Ordering};
 use mayfly_sys::{Errno, text::PathText};
 use mayfly_transport::Transport;
 use mayfly_transport_shm::layout::FILE_STRIPED;
-use mayfly_types::{Chunks, limits::TRANSFER_BYTES_MAX};
+use mayfly_types::{Chunks, Tail, limits::TRANSFER_BYTES_MAX};
 use mayfly_wire::{GRANT_PART, GRANT_READ, GRANT_WRITE, Grant, OwnPart};
 
 use super::{TRIES, pieces::Pieces, read_object, write_object};
@@ -39,7 +39,7 @@ impl Own {
     fn of(own: OwnPart) -> Option<Own> {
         let OwnPart { width, index, chunk_log2, hashed } = own;
         let width = NonZeroU16::new(width).filter(|_| chunk_log2 <= CHUNK_LOG2_MAX)?;
-        Some(Own { chunks: Chunks { width, chunk_log2, hashed }, index })
+        Some(Own { chunks: Chunks { width, chunk_log2, hashed, tail: Tail::default() }, index })
     }
 }
 

@@ -16,7 +16,7 @@ use mayfly_wire::{ALLOCATE_KEEP_SIZE, ALLOCATE_ZERO_RANGE, Allocate};
 
 use crate::{
     api::Caller,
-    fault::{Outcome, Served},
+    fault::{Fault, Outcome, Served},
     files::{
         data::BLOCK_BYTES,
         state::{
@@ -70,7 +70,12 @@ impl Shard {
         if inside.start >= inside.end {
             // All of it is behind the end: what is promised is only that there is room just now.
             if wish.what == Allocation::Reserve || wish.what == Allocation::Zero {
-                self.check_free(wish.end - wish.start)?;
+                match self.check_free(wish.end - wish.start) {
+                    Err(Fault::Errno(Errno::ENOSPC)) if self.outgrow_home(&mut located)? => {
+                        return self.allocate_striped(caller, &located, wish);
+                    }
+                    free => free?,
+                }
             }
             return Ok(Served::Replied);
         }
@@ -78,7 +83,14 @@ impl Shard {
         if fits && object_of(&located.inode).is_none() {
             return self.allocate_inline(&mut located, inside);
         }
-        let bytes = self.space_wanted(&located.inode, inside, size_bytes)?;
+        let bytes = match self.space_wanted(&located.inode, inside, size_bytes) {
+            Err(Fault::Errno(Errno::ENOSPC))
+                if inside.end > size_bytes && self.outgrow_home(&mut located)? =>
+            {
+                return self.allocate_striped(caller, &located, wish);
+            }
+            bytes => bytes?,
+        };
         let object = self.object_to_change(&mut located)?;
         self.mark_unsettled(&mut located, object)?;
         self.promise(open.id, bytes, inside.end.max(size_bytes));

@@ -34,6 +34,7 @@ use crate::{
     message::Question,
     namespace::state::inode::Located,
     shard::Shard,
+    striping::file_tail::undo_tail,
 };
 
 /// An access time older than this is renewed by a read, as `relatime` does.
@@ -122,8 +123,11 @@ impl Shard {
         }
         let growth = match self.is_in_doubt(caller) {
             // There was room when it was begun.
-            true => 0,
-            false => self.check_growth(&located.inode, end, bytes.len() as u64)?,
+            true => Some(0),
+            false => self.growth_at_home(&mut located, end, bytes.len() as u64)?,
+        };
+        let Some(growth) = growth else {
+            return self.write_striped(caller, &located, write, to);
         };
         let object = self.object_to_change(&mut located)?;
         self.mark_unsettled(&mut located, object)?;
@@ -165,6 +169,22 @@ impl Shard {
         }
     }
 
+    /// How much a write may take here, bytes; `None` when the file goes on at other nodes.
+    fn growth_at_home(
+        &mut self,
+        located: &mut Located,
+        end: u64,
+        bytes: u64,
+    ) -> Outcome<Option<u64>> {
+        if end > self.config.home_bytes_max && self.outgrow_home(located)? {
+            return Ok(None);
+        }
+        match self.check_growth(&located.inode, end, bytes) {
+            Err(Fault::Errno(Errno::ENOSPC)) if self.outgrow_home(located)? => Ok(None),
+            growth => growth.map(Some),
+        }
+    }
+
     /// Refuses what the capacity has no room for; how much a write may take, bytes. It counts as
     /// taken when it is done, so until then there is room for others only beside it.
     fn check_growth(&mut self, inode: &Inode, end: u64, bytes: u64) -> Outcome<u64> {
@@ -186,6 +206,7 @@ impl Shard {
     }
 
     pub(crate) fn check_free(&mut self, bytes: u64) -> Outcome<()> {
+        let bytes = bytes.saturating_add(self.kept_for_names());
         if self.find_room(bytes)? { Ok(()) } else { Err(Errno::ENOSPC.into()) }
     }
 
@@ -411,6 +432,7 @@ impl Shard {
             let inode = &mut located.inode;
             inode.content = Content::Inline(Vec::new());
             (inode.size_bytes, inode.blocks, inode.unsettled) = (0, 0, false);
+            undo_tail(&mut inode.layout);
             inode.layout.striped = false;
             let now = self.now;
             self.changed(&mut located.inode, now);
@@ -500,7 +522,7 @@ impl Shard {
     fn room_for(&self, inode: &Inode) -> u64 {
         let charged = self.files.opens.file(inode.id).map_or(0, |file| file.charged_bytes);
         let settled = if inode.unsettled { 0 } else { inode.blocks * BLOCK_BYTES };
-        self.free_bytes() + charged + settled
+        (self.free_bytes() + charged + settled).saturating_sub(self.kept_for_names())
     }
 
     /// How far a file may be written directly, so that `end` is covered; `None` when the space is
@@ -512,6 +534,9 @@ impl Shard {
         }
         if object_of(inode).is_none() {
             self.check_room()?;
+        }
+        if end > self.config.home_bytes_max {
+            return Ok(None);
         }
         let base = end.max(self.size_of(inode)?).max(had);
         let mut room = self.room_for(inode);

@@ -258,7 +258,7 @@ impl Shard {
                 self.notify_waiting(subject, |run| run.ready.failures.extend(failure));
             }
             Prepared::Changed(object, result) => {
-                self.part_has_grown(object);
+                self.part_has_changed(object);
                 // The others begin on their own.
                 let waiting = self.files.preparations.waiting.get_mut(&subject);
                 if let Some((_, run)) = waiting.and_then(|waiting| waiting.first_mut()) {

@@ -7,7 +7,7 @@ use mayfly_meta::{
     record::{Layout, Policy},
 };
 use mayfly_object::ObjectId;
-use mayfly_types::{FileId, FileKind};
+use mayfly_types::{FileId, FileKind, Tail};
 use mayfly_wire::inspection::{File, Spread};
 
 use crate::{
@@ -32,7 +32,14 @@ impl Verdict {
 fn layout(spread: &Spread) -> Layout {
     let policy = if spread.hashed { Policy::Hash } else { Policy::Stripe };
     let Spread { width, chunk_log2, striped, .. } = *spread;
-    Layout { width, policy, chunk_log2, striped, ..Layout::default() }
+    let tail = Tail {
+        start_bytes: spread.tail_start_bytes,
+        row: spread.tail_row,
+        chunk_log2: spread.tail_chunk_log2,
+    };
+    // What another node says may be anything.
+    let tail = if tail.is_possible(width) { tail } else { Tail::default() };
+    Layout { width, policy, chunk_log2, striped, tail, ..Layout::default() }
 }
 
 impl Look {

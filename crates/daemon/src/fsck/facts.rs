@@ -68,8 +68,16 @@ fn read(key: &[u8], record: &[u8], tell: &mut dyn FnMut(&Fact<'_>)) -> Result<()
 }
 
 fn spread(layout: &Layout) -> Spread {
-    let Layout { width, policy, chunk_log2, striped, .. } = *layout;
-    Spread { width, hashed: policy == Policy::Hash, chunk_log2, striped }
+    let Layout { width, policy, chunk_log2, striped, tail, .. } = *layout;
+    Spread {
+        width,
+        hashed: policy == Policy::Hash,
+        chunk_log2,
+        striped,
+        tail_start_bytes: tail.start_bytes,
+        tail_row: tail.row,
+        tail_chunk_log2: tail.chunk_log2,
+    }
 }
 
 fn tell_inode(inode: &Inode, tell: &mut dyn FnMut(&Fact<'_>)) {

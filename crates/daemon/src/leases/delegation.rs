@@ -191,7 +191,7 @@ impl Shard {
     /// Whether other shards may remember names of the directory: then its names are not changed
     /// without them.
     pub(super) fn has_remembered_names(&self, directory: FileId) -> bool {
-        self.namespace.remembered.has(directory, self.now.seconds)
+        self.namespace.remembered.has(directory, self.leases.now)
     }
 
     /// Where names of the directory are noted, or would be, if that is delegated by the ring and
@@ -382,7 +382,7 @@ impl Shard {
                     _ => return Ok(None),
                 },
                 // What is not remembered nobody here hears of when it changes.
-                name => match self.namespace.cache.directory(at, name, self.now.seconds) {
+                name => match self.namespace.cache.directory(at, name, self.leases.now) {
                     Some((id, until)) => (at, belief) = (id, belief.and_until(until)),
                     None => return Ok(None),
                 },
@@ -396,7 +396,7 @@ impl Shard {
     fn believe_longer(&mut self, ring: usize, root: FileId) -> Outcome<()> {
         let Some(held) = self.leases.delegations.rings[ring].as_ref() else { return Ok(()) };
         let until = held.belief.until;
-        if until == FOR_EVER || until.saturating_sub(self.now.seconds) > 1 {
+        if until == FOR_EVER || until.saturating_sub(self.leases.now) > 1 {
             return Ok(());
         }
         let (start, prefix) = (held.start, held.prefix.clone());
@@ -424,7 +424,7 @@ impl Shard {
             return u64::MAX;
         }
         // In this order: a thread that is kept from its processor in between errs to the safe side.
-        let (before, now) = (cycles(), self.clock.now());
+        let (before, now) = (cycles(), self.clock.elapsed());
         let left_ns =
             i128::from(second - now.seconds) * 1_000_000_000 - i128::from(now.nanoseconds);
         let rate = self.node.head.cycles_ns.load(Relaxed);

@@ -1,4 +1,4 @@
-//! Names of other nodes' directories, shown to the processes of this one.
+//! Names of other nodes' directories and files, shown to the processes of this one.
 //!
 //! A process that follows a path by itself needs what the names on it stand for, also of those that
 //! another node has. Which of them this shard remembers, and until when, stands in its records, so
@@ -18,13 +18,20 @@ impl Shard {
             && (self.place.alone || self.has_rings() && self.has_seats())
     }
 
-    /// A name of another shard stands for the directory `id`, and may be remembered until then.
-    pub(crate) fn show_name(&mut self, directory: FileId, name: &[u8], (id, until): (FileId, i64)) {
+    /// A name of another shard stands for `id`, and may be remembered until then: for a directory,
+    /// or a file with the attributes in `record`.
+    pub(crate) fn show_name(
+        &mut self,
+        (directory, name): (FileId, &[u8]),
+        (id, until): (FileId, i64),
+        record: &[u8],
+    ) {
         let until = if self.shows_records() { self.cycles_at(until) } else { 0 };
         if until == 0 {
             return;
         }
-        let record: Vec<u8> = [id.0, until].into_iter().flat_map(u64::to_le_bytes).collect();
+        let head = [id.0, until].into_iter().flat_map(u64::to_le_bytes);
+        let record: Vec<u8> = head.chain(record.iter().copied()).collect();
         if let Err(error) = self.put_shown(&key::remembered(directory, name), &record) {
             store_failed(&error);
         }
@@ -51,13 +58,12 @@ impl Shard {
     }
 
     fn delete_shown(&mut self, at: &[u8]) -> Result<(), StoreError> {
-        if self.store.get(at)?.is_none() {
-            return Ok(());
-        }
+        let Some(record) = self.store.get(at)? else { return Ok(()) };
+        let is_directory = record.len() == key::REMEMBERED_BYTES;
         self.namespace.shown_names -= 1;
         self.store.delete(at)?;
         // Processes remember where paths led.
-        self.store.move_directory()
+        if is_directory { self.store.move_directory() } else { Ok(()) }
     }
 
     /// Nothing is known of other nodes' names.

@@ -1,5 +1,6 @@
 //! The state of the part, and the types that its operations use. Nothing here knows the shard.
 
+pub(crate) mod attributes;
 pub(crate) mod covered_directories;
 pub(crate) mod cycles;
 pub(crate) mod delegation;

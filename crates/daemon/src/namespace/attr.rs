@@ -30,7 +30,10 @@ use crate::{
 
 impl Shard {
     pub(crate) fn stat(&mut self, target: &Target<'_>, to: &mut Writer<'_>) -> Outcome<Served> {
-        let located = self.load_target(target)?;
+        let located = match self.load_target(target) {
+            Err(Fault::Elsewhere(owner, place)) => return self.stat_elsewhere(owner, place, to),
+            located => located?,
+        };
         self.links_at_rest(located.inode.id)?;
         self.attr_of(&located.inode)?.encode(to)?;
         Ok(Served::Replied)
@@ -81,7 +84,7 @@ impl Shard {
         self.attr_from(inode, object, &members)
     }
 
-    pub(super) fn attr_from(
+    pub(crate) fn attr_from(
         &self,
         inode: &Inode,
         object: Option<&ObjectAttr>,
@@ -137,6 +140,7 @@ impl Shard {
         to: &mut Writer<'_>,
     ) -> Outcome<Served> {
         let mut located = self.load_target(&set.target)?;
+        self.have_file_forgotten(located.inode.id)?;
         if set.which & SET_SIZE != 0 {
             self.check_may_cut(&set.target, located.inode.id)?;
         }
@@ -325,10 +329,11 @@ impl Shard {
     }
 
     pub(crate) fn stat_fs(&mut self, to: &mut Writer<'_>) -> Outcome<Served> {
-        let SpaceFacts { capacity_bytes, used_bytes, files } = self.space_of_all()?;
+        let SpaceFacts { capacity_bytes, used_bytes, kept_bytes, files } = self.space_of_all()?;
         FsUse {
             capacity_bytes,
             used_bytes,
+            kept_bytes,
             files,
             // What the remaining space holds when every file takes a page.
             files_max: files + capacity_bytes.saturating_sub(used_bytes) / 4096,
@@ -342,9 +347,11 @@ impl Shard {
     /// Capacity and use of this node.
     pub(crate) fn space(&self) -> SpaceFacts {
         let counters = self.counters();
+        let free_bytes = counters.capacity_bytes.saturating_sub(counters.used_bytes);
         SpaceFacts {
             capacity_bytes: counters.capacity_bytes,
             used_bytes: counters.used_bytes,
+            kept_bytes: self.kept_for_names().min(free_bytes),
             files: counters.files + counters.directories,
         }
     }
@@ -363,6 +370,7 @@ impl Shard {
             if let Answer::Space(space) = answer {
                 sum.capacity_bytes = sum.capacity_bytes.saturating_add(space.capacity_bytes);
                 sum.used_bytes = sum.used_bytes.saturating_add(space.used_bytes);
+                sum.kept_bytes = sum.kept_bytes.saturating_add(space.kept_bytes);
                 sum.files = sum.files.saturating_add(space.files);
             }
         }

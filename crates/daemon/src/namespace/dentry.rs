@@ -39,9 +39,10 @@ impl Shard {
         (directory, cookie, name): (FileId, u64, &[u8]),
         wanted: Wanted,
     ) -> Outcome<Option<(FileId, FileKind)>> {
-        match self.namespace.cache.get(cookie, directory, name, self.now.seconds) {
+        match self.namespace.cache.get(cookie, directory, name, self.leases.now) {
             Some(Cached::Directory(id)) => return Ok(Some((id, FileKind::Directory))),
             Some(Cached::Symlink(id, _)) => return Ok(Some((id, FileKind::Symlink))),
+            Some(Cached::File(attr)) => return Ok(Some((attr.id, attr.kind))),
             None => {}
         }
         if !self.owns(directory, name) {
@@ -75,7 +76,7 @@ impl Shard {
     ) -> Outcome<Arc<[u8]>> {
         let cookie = key::cookie(directory, name);
         if let Some(Cached::Symlink(_, target)) =
-            self.namespace.cache.get(cookie, directory, name, self.now.seconds)
+            self.namespace.cache.get(cookie, directory, name, self.leases.now)
         {
             return Ok(target);
         }

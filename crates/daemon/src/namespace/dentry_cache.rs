@@ -1,4 +1,5 @@
-//! The node's dentry cache: directories and symbolic links, never files.
+//! The node's dentry cache: directories and symbolic links, and files of other nodes that are told
+//! under a lease ([`crate::namespace::attributes`]).
 //!
 //! A cached path costs no look into the store. Entries are found by (directory id, name), so
 //! renaming a directory above changes nothing here; renaming or removing the entry itself forgets
@@ -8,7 +9,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use mayfly_meta::key;
-use mayfly_types::FileId;
+use mayfly_types::{Attr, FileId};
 
 use crate::by_number::ByNumber;
 
@@ -20,6 +21,7 @@ pub(crate) const FOR_EVER: i64 = i64::MAX;
 pub(crate) enum Cached {
     Directory(FileId),
     Symlink(FileId, Arc<[u8]>),
+    File(Box<Attr>),
 }
 
 struct Entry {

@@ -35,7 +35,7 @@ impl Shard {
     }
 
     /// The same for a name that there can be, and whose cookie is known.
-    pub(super) fn load_under(
+    pub(crate) fn load_under(
         &mut self,
         id: FileId,
         directory: FileId,

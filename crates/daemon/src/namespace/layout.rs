@@ -20,7 +20,7 @@ use mayfly_meta::{
     record::{Content, Inode, Layout, Policy, Step},
 };
 use mayfly_object::ObjectId;
-use mayfly_types::{Errno, FileId, FileKind};
+use mayfly_types::{Errno, FileId, FileKind, Tail};
 use mayfly_wire::{SetXattr, WRITERS_XATTR, XATTR_CREATE};
 
 use crate::{
@@ -51,6 +51,7 @@ impl Shard {
             policy: self.config.policy,
             chunk_log2: self.config.chunk_bytes.trailing_zeros() as u8,
             striped: false,
+            tail: Tail::default(),
         }
     }
 
@@ -72,11 +73,12 @@ impl Shard {
             policy,
             chunk_log2: inherited.chunk_log2,
             striped: false,
+            tail: Tail::default(),
         }
     }
 
     /// The pool of a layout.
-    fn pool_of(&self, layout: &Layout) -> Option<&Pool> {
+    pub(crate) fn pool_of(&self, layout: &Layout) -> Option<&Pool> {
         let number = Some(layout.first_server).filter(|_| layout.policy == Policy::Pool);
         let pool = self.config.pools.get(number? as usize);
         pool.filter(|pool| !pool.nodes.is_empty())

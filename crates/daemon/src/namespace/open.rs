@@ -29,6 +29,11 @@ const O_NOCTTY: u32 = 0o400;
 /// Flags that say how to open, and are no property of the description.
 pub(crate) const ONCE: u32 = O_CREAT | O_EXCL | O_TRUNC | O_NOCTTY | O_CLOEXEC;
 
+/// Whether nothing of a file that is there changes by such an open, or by the description.
+pub(crate) fn opens_to_read(flags: u32) -> bool {
+    flags & O_PATH != 0 || flags & (O_ACCMODE | O_TRUNC) == O_RDONLY
+}
+
 impl Shard {
     pub(crate) fn open_file(
         &mut self,
@@ -67,6 +72,9 @@ impl Shard {
         }
         if !self.files.opens.has_room() {
             return Err(Errno::ENFILE.into());
+        }
+        if !opens_to_read(flags) {
+            self.have_file_forgotten(located.inode.id)?;
         }
         let before = if created { None } else { Some(self.attr_at_open(&located.inode)?) };
         if flags & O_TRUNC != 0 && located.inode.layout.striped {

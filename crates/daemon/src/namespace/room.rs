@@ -60,7 +60,8 @@ impl Shard {
 
     fn percent_used(&self) -> u64 {
         let capacity_bytes = self.config.capacity_bytes;
-        percent_used(&SpaceFacts { capacity_bytes, used_bytes: self.used_bytes(), files: 0 })
+        let used_bytes = self.used_bytes();
+        percent_used(&SpaceFacts { capacity_bytes, used_bytes, ..SpaceFacts::default() })
     }
 
     /// Whether the node is so full that what is made may go to others.
@@ -85,7 +86,7 @@ impl Shard {
         let answers = self.facts(&fronts, &Question::Space)?;
         for (node, answer) in unknown.into_iter().zip(answers) {
             // One that does not answer is as good as full.
-            let full = SpaceFacts { capacity_bytes: 1, used_bytes: 1, files: 0 };
+            let full = SpaceFacts { capacity_bytes: 1, used_bytes: 1, ..SpaceFacts::default() };
             let space = if let Answer::Space(space) = answer { space } else { full };
             self.namespace.rooms.insert(node, (space, now));
         }

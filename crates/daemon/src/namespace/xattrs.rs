@@ -115,6 +115,7 @@ impl Shard {
         if self.is_only_remembered(located.inode.id) {
             return Err(Errno::ENOENT.into());
         }
+        self.have_file_forgotten(located.inode.id)?;
         let key = key::numbered(key::XATTRS, located.inode.id);
         if xattrs.is_empty() {
             self.store.delete(&key)?;

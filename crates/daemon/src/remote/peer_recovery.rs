@@ -98,7 +98,7 @@ impl Shard {
         self.namespace.cache.forget_leases();
         self.hide_names();
         self.recall_paths_elsewhere();
-        self.void(|question| matches!(question, Question::Lookup { .. }));
+        self.void(|question| matches!(question, Question::Lookup { .. } | Question::File { .. }));
         self.forget_prepares(|transaction| transaction.shard() == shard.0);
         self.let_ends_of(shard);
         // What it held it does not hold any more.

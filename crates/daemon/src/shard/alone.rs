@@ -13,7 +13,7 @@ use mayfly_types::{Durability, Times};
 use mayfly_wire::{Operation, Writer};
 
 use crate::{
-    api::{Completion, Config, Directories, Survivors, SystemClock},
+    api::{Completion, Config, Directories, LeaseTimes, Survivors, SystemClock},
     message::{Answer, Message},
     shard::{Seams, Shard},
     shards::{numbering::Numbering, roles::Roles, slots::ShardId, totals::Totals},
@@ -36,6 +36,7 @@ fn config() -> Config {
         instance: 1,
         mount: b"/mnt/mayfly".to_vec(),
         capacity_bytes: CAPACITY_BYTES,
+        home_bytes_max: u64::MAX,
         chunk_bytes: 1 << CHUNK_LOG2,
         policy: Policy::Stripe,
         width: u16::MAX,
@@ -49,7 +50,7 @@ fn config() -> Config {
         gid: 0,
         cached_dentries_max: 64,
         directories: Directories::Spread,
-        lease_seconds: 1,
+        leases: LeaseTimes { seconds: 1, at_rest_ms: 0 },
         io_threads: BY_HAND,
         processors: usize::MAX,
     }

@@ -40,6 +40,9 @@ impl Shard {
                 self.namespace.seats.learn(*directory, *upto);
                 self.tell_name(from, *directory, name)?
             }
+            Question::File { directory, name, upto, more } => {
+                self.tell_file(from, (*directory, *upto), name, *more)?
+            }
             Question::LinkTarget { id, birth } => self.tell_link(*id, birth)?,
             Question::Directory(id) => Answer::Directory(self.directory_facts(*id)?),
             Question::Join(id) => {
@@ -167,10 +170,10 @@ impl Shard {
         let claim = [(PrepareLock::Name(directory, name.to_vec()), true)];
         let changing = self.transactions.prepare_locks.in_the_way(&claim, None).is_some();
         // It asked before now, and counts from then on.
-        let lease = self.config.lease_seconds + 1;
+        let lease = self.config.leases.seconds + 1;
         let here = self.place.numbering.is_here(from);
-        let until = if here { FOR_EVER } else { self.now.seconds + lease };
-        let room = (self.now.seconds, self.config.cached_dentries_max);
+        let until = if here { FOR_EVER } else { self.leases.now + lease };
+        let room = (self.leases.now, self.config.cached_dentries_max);
         let cacheable = lasting
             && !changing
             && self.namespace.remembered.note((directory, name), (from.0, until), room);
@@ -201,7 +204,16 @@ impl Shard {
         {
             let until = self.remembered_until(*directory, name, asked_at);
             self.namespace.cache.insert(*directory, name, Cached::Directory(*id), until);
-            self.show_name(*directory, name, (*id, until));
+            self.show_name((*directory, name), (*id, until), &[]);
+        }
+        if let Question::File { directory, name, .. } = question
+            && let Answer::File { record, cacheable: true, more } = answer
+        {
+            let until = self.remembered_until(*directory, name, asked_at);
+            let until = until.min(self.leases.now + self.config.leases.seconds);
+            let more = more.iter().map(|(name, record)| (name.as_slice(), record.as_slice()));
+            let files = [(name.as_slice(), record.as_slice())].into_iter().chain(more);
+            self.keep_files(*directory, files, until);
         }
     }
 
@@ -215,19 +227,26 @@ impl Shard {
         asked_at: Option<i64>,
     ) -> i64 {
         let owner = self.name_owner(directory, name);
-        let lease = self.config.lease_seconds;
-        let since = asked_at.unwrap_or(self.now.seconds);
+        let lease = self.config.leases.seconds;
+        let since = asked_at.unwrap_or(self.leases.now);
         if self.place.numbering.is_here(owner) { FOR_EVER } else { since + lease }
     }
 
     pub(crate) fn forget_name(&mut self, directory: FileId, name: &[u8]) {
-        self.namespace.cache.forget(key::cookie(directory, name));
+        let cookie = key::cookie(directory, name);
+        let known = self.namespace.cache.get(cookie, directory, name, self.leases.now);
+        self.namespace.cache.forget(cookie);
         self.hide_name(directory, name);
-        self.recall_paths_elsewhere();
+        // No path leads through a file.
+        if !matches!(known, Some(Cached::File(_))) {
+            self.recall_paths_elsewhere();
+        }
         let is_it = |question: &Question| match question {
             Question::Lookup { directory: other, name: also, .. } => {
                 *other == directory && *also == *name
             }
+            // The answer may have this one, too.
+            Question::File { directory: other, .. } => *other == directory,
             _ => false,
         };
         self.void(is_it);
@@ -235,6 +254,6 @@ impl Shard {
 
     /// Whether another shard may remember the name.
     pub(crate) fn is_remembered(&self, directory: FileId, name: &[u8]) -> bool {
-        !self.namespace.remembered.of(directory, name, self.now.seconds).is_empty()
+        !self.namespace.remembered.of(directory, name, self.leases.now).is_empty()
     }
 }

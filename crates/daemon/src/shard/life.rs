@@ -34,7 +34,7 @@ impl Shard {
         self.execute_submitted();
         self.end_delegation(session);
         self.end_leases(session);
-        self.now = self.clock.now();
+        self.look_at_clocks();
         self.locks.table.drop_waits(session);
         self.mount_ended(session);
         self.locks.deadlocks.session_closed(session);
@@ -84,7 +84,7 @@ impl Shard {
     /// commit must follow.
     pub fn open_released(&mut self, index: u32) {
         self.execute_submitted();
-        self.now = self.clock.now();
+        self.look_at_clocks();
         if let Some((open, _)) = self.files.opens.at(index)
             && self.files.opens.is_shared(index)
         {

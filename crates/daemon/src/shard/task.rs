@@ -104,7 +104,7 @@ impl Shard {
     /// answer appears in [`Shard::answers`], to be stored before anything else is handed in, since
     /// that may commit. A commit must follow, and then [`Shard::outbox`].
     pub fn deliver(&mut self, from: ShardId, message: Message) {
-        self.now = self.clock.now();
+        self.look_at_clocks();
         self.namespace.found_file = None;
         match message {
             Message::Forward(forward) => {
@@ -293,6 +293,7 @@ impl Shard {
             }
             Fault::Elsewhere(shard, place) => {
                 self.end_run();
+                self.note_change_elsewhere(&request, &place);
                 // Whoever answers it keeps the answer.
                 self.remote.sent_on(caller);
                 self.end_whole_in_doubt_of(caller);
@@ -321,7 +322,7 @@ impl Shard {
         self.tasks.next += 1;
         let id = self.tasks.next;
         let mut run = std::mem::take(&mut self.run);
-        run.asked_at.get_or_insert(self.now.seconds);
+        run.asked_at.get_or_insert(self.leases.now);
         self.tasks.suspended.insert(id, Suspended { task, run, missing: questions.len() });
         for (shard, question) in questions {
             self.ask(shard, question, Purpose::Fact(id));

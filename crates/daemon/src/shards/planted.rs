@@ -20,6 +20,8 @@ pub enum Planted {
     DelegatedBesidePrepareLocks,
     /// What is delegated is not recalled before names of it move.
     NotRecalledBeforeSpread,
+    /// Who was told attributes of a file is not told that it changes.
+    FileNotForgotten,
 }
 
 #[cfg(feature = "planted")]

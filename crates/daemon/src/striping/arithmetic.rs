@@ -44,7 +44,7 @@ impl Stripes for Layout {
         let hashed = self.policy == Policy::Hash;
         // No layout has no part.
         let width = NonZeroU16::new(self.width).unwrap_or(NonZeroU16::MIN);
-        Chunks { width, chunk_log2: self.chunk_log2, hashed }
+        Chunks { width, chunk_log2: self.chunk_log2, hashed, tail: self.tail }
     }
 
     fn part_of(&self, file: FileId, offset: u64) -> u16 {
@@ -60,6 +60,9 @@ impl Stripes for Layout {
     }
 
     fn end_of_part(&self, part: u16, length: u64) -> u64 {
+        if self.tail.is_there() {
+            return self.tail.end_of_part(part, length);
+        }
         let Some(last) = length.checked_sub(1).filter(|_| self.policy != Policy::Hash) else {
             return length;
         };
@@ -71,6 +74,9 @@ impl Stripes for Layout {
     fn length_of_part(&self, file: FileId, part: u16, size_bytes: u64) -> (u64, bool) {
         let Some(last) = size_bytes.checked_sub(1) else { return (0, true) };
         let has_last = self.part_of(file, last) == part;
+        if self.tail.is_there() {
+            return (self.tail.length_of_part(part, size_bytes), has_last);
+        }
         if self.policy == Policy::Hash {
             return (size_bytes, has_last);
         }
@@ -109,6 +115,7 @@ impl Stripes for Layout {
 mod tests {
     use std::collections::HashMap;
 
+    use mayfly_types::Tail;
     use proptest::prelude::*;
 
     use super::*;
@@ -140,14 +147,52 @@ mod tests {
         assert!(counts.iter().all(|count| (850..1150).contains(count)), "{counts:?}");
     }
 
+    /// Files that go on at other parts behind so many chunks, in rows of these parts.
+    fn tails() -> impl Strategy<Value = Layout> {
+        (0_u64..20, prop::collection::vec(1_u16..9, 1..17)).prop_map(|(chunks, parts)| {
+            let row = Tail::row_of(&parts).expect("a row");
+            let tail = Tail { start_bytes: chunks << 16, row, chunk_log2: 16 };
+            Layout { width: 9, tail, ..layout(9, false) }
+        })
+    }
+
+    fn layouts() -> impl Strategy<Value = Layout> {
+        prop_oneof![
+            (1_u16..9, any::<bool>()).prop_map(|(width, hashed)| layout(width, hashed)),
+            tails(),
+        ]
+    }
+
+    #[test]
+    fn what_is_before_a_tail_is_at_home_and_the_rest_nowhere_there() {
+        let row = Tail::row_of(&[2, 1, 2]).expect("a row");
+        let tail = Tail { start_bytes: 3 << 16, row, chunk_log2: 16 };
+        let layout = Layout { tail, ..layout(3, false) };
+        assert!(layout.is_possible());
+        let parts: Vec<u16> = (0..9).map(|chunk| layout.part_of(FILE, chunk << 16)).collect();
+        assert_eq!(parts, [0, 0, 0, 2, 1, 2, 2, 1, 2]);
+        assert_eq!(layout.in_part((8 << 16) + 5), (3 << 16) + 5);
+        assert_eq!(layout.end_of_part(2, (3 << 16) + 6), (8 << 16) + 6);
+        assert_eq!(layout.end_of_part(0, 9 << 16), 3 << 16, "what is behind it counts for nothing");
+    }
+
     proptest! {
         #[test]
+        fn ranges_of_the_parts_are_the_whole_range(
+            layout in tails(),
+            start in 0_u64..40 << 16,
+            bytes in 0_u64..20 << 16,
+        ) {
+            let of_part = |part| layout.ranges_of_part(FILE, part, start..start + bytes);
+            let all = (0..layout.width).flat_map(|part| of_part(part).expect("few"));
+            prop_assert_eq!(all.map(|range| range.1).sum::<u64>(), bytes);
+        }
+
+        #[test]
         fn every_byte_has_one_place_and_the_parts_say_how_long_the_file_is(
-            width in 1_u16..9,
-            hashed: bool,
+            layout in layouts(),
             offsets in prop::collection::vec(0_u64..40 << 16, 1..40),
         ) {
-            let layout = layout(width, hashed);
             let mut lengths: HashMap<u16, u64> = HashMap::new();
             let mut places = HashMap::new();
             for offset in &offsets {
@@ -164,13 +209,11 @@ mod tests {
 
         #[test]
         fn parts_that_are_cut_make_a_file_of_that_length(
-            width in 1_u16..9,
-            hashed: bool,
+            layout in layouts(),
             size_bytes in 0_u64..40 << 16,
             offset in 0_u64..40 << 16,
         ) {
-            let layout = layout(width, hashed);
-            let ends = (0..width).map(|part| {
+            let ends = (0..layout.width).map(|part| {
                 let (length, exact) = layout.length_of_part(FILE, part, size_bytes);
                 layout.end_of_part(part, if exact { length } else { 0 })
             });

@@ -14,7 +14,7 @@ use mayfly_meta::{
     key,
     record::{Inode, Layout, PartOf, Step},
 };
-use mayfly_object::ObjectAttr;
+use mayfly_object::{ObjectAttr, ObjectId};
 use mayfly_transport_shm::layout::{FILE_APPEND_BY_REQUEST, FILE_BY_REQUEST, FILE_STRIPED};
 use mayfly_types::{Errno, FileId, FileKind, Times, limits::FILE_BYTES_MAX};
 use mayfly_wire::{
@@ -124,7 +124,9 @@ impl Shard {
         grant: &Grant,
         to: &mut Writer<'_>,
     ) -> Outcome<Served> {
-        let (_, place) = self.place_of(inode, 0)?;
+        // Of a file with a tail the first byte may be elsewhere.
+        let part = PartOf { generation: generation_of(inode)?, layout: inode.layout, index: 0 };
+        let place = PartPlace { file: inode.id, part };
         self.serve_part(caller, &Request::Grant(*grant), &place, to)
     }
 
@@ -168,7 +170,9 @@ impl Shard {
             self.files
                 .opens
                 .set_flag(inode.id, FILE_BY_REQUEST | FILE_APPEND_BY_REQUEST | FILE_STRIPED);
-        } else if inode.layout.width > 1 && inode.kind() == FileKind::Regular {
+        } else if inode.layout.width > 1 && inode.kind() == FileKind::Regular
+            || self.may_outgrow_home(inode)
+        {
             self.files.opens.set_flag(inode.id, FILE_APPEND_BY_REQUEST);
         }
     }
@@ -207,7 +211,11 @@ impl Shard {
     /// How far processes may be given leave to write an object.
     pub(crate) fn grant_end_max(&self, inode: &Inode) -> u64 {
         let whole = !self.outgrows_chunk(inode, u64::MAX);
-        if whole { FILE_BYTES_MAX } else { inode.layout.chunk_bytes() }
+        if whole {
+            FILE_BYTES_MAX.min(self.config.home_bytes_max)
+        } else {
+            inode.layout.chunk_bytes()
+        }
     }
 
     /// Makes the object of a file the first one of its parts; false when it stays in one object
@@ -225,16 +233,36 @@ impl Shard {
         if self.files.background.is_in_flight(file) {
             return Err(Fault::Busy);
         }
+        self.deal_out(located, object, located.inode.layout)?;
+        Ok(true)
+    }
+
+    /// Makes the object of a file, which is at rest and not mapped, the first of its parts under
+    /// this layout.
+    pub(super) fn deal_out(
+        &mut self,
+        located: &mut Located,
+        object: ObjectId,
+        layout: Layout,
+    ) -> Outcome<()> {
+        let file = object.file;
+        // Before the look at the object: who has written it without asking is seen, or asks. And
+        // before anything is written, since the look may have to wait.
+        self.files.opens.mark_striped(file);
+        let attr = self.look(object)?;
         self.mark_unsettled(located, object)?;
         self.forget_append(file)?;
+        // While what it has still counts as taken.
+        let tail_start = self.tail_start(&layout, attr.size_bytes);
         self.discharge(file);
-        located.inode.layout.striped = true;
+        located.inode.layout = Layout { striped: true, ..layout };
         located.inode.parts = 1;
+        if layout.tail.is_there() {
+            located.inode.layout.tail.start_bytes = tail_start;
+        }
         let part = PartOf { generation: object.generation, layout: located.inode.layout, index: 0 };
         self.adopt_part(&PartPlace { file, part }, &attr)?;
-        self.files.opens.mark_striped(file);
-        self.save(located)?;
-        Ok(true)
+        self.save(located)
     }
 
     /// A part is about to change: the size is unsettled from here on, and there may be that part.
@@ -414,7 +442,7 @@ impl Shard {
             self.check_room()?;
             self.stripe(located)?;
         }
-        Ok(())
+        self.outgrow_by_length(located, set.size_bytes)
     }
 
     pub(crate) fn set_attr_striped(

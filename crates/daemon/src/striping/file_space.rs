@@ -4,7 +4,7 @@
 //! whether there is room, so that a call for which there is none has changed nothing; one that
 //! fails all the same may have made the file longer.
 
-use mayfly_meta::record::{Inode, PartOf};
+use mayfly_meta::record::{Inode, PartOf, Policy};
 use mayfly_object::Allocation;
 use mayfly_types::{Durability, Errno};
 use mayfly_wire::{Seek, Sought, Wire, Writer};
@@ -52,8 +52,12 @@ impl Shard {
         };
         let end = wish.end.min(self.look_striped(inode)?.size_bytes);
         if wish.start >= end {
-            // The answer only promises that there is room just now, and here.
-            self.check_free(wish.end - wish.start)?;
+            // The answer only promises that there is room just now; with `hash`, here.
+            if inode.layout.policy == Policy::Hash {
+                self.check_free(wish.end - wish.start)?;
+            } else {
+                self.allocate_parts(inode, Wish { what, ..wish }, true)?;
+            }
             return Ok(None);
         }
         // The parts become longer, and the file does not.

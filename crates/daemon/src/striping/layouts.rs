@@ -43,7 +43,9 @@ impl LayoutWords {
     /// What a layout says in an instance with these pools.
     #[must_use]
     pub fn of(layout: &Layout, pools: &[Pool]) -> LayoutWords {
-        let Layout { policy, width, chunk_log2, first_server, .. } = *layout;
+        let Layout { policy, width, chunk_log2, first_server, tail, .. } = *layout;
+        // Which other nodes it goes on at was not asked for.
+        let width = if tail.is_there() { 1 } else { width };
         let pool = pools.get(first_server as usize).filter(|_| policy == Policy::Pool);
         let pool = pool.map(|pool| pool.name.clone());
         LayoutWords { policy, width, pool, chunk_bytes: Some(1 << chunk_log2) }

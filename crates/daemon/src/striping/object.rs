@@ -195,7 +195,7 @@ impl Shard {
         let at = layout.in_part(write.offset);
         let again = self.is_in_doubt(caller);
         if !again {
-            self.take_room(object, at + count as u64, count as u64)?;
+            self.take_room(place, at + count as u64, count as u64)?;
         }
         let place = self.begin_write(caller, object.file, WRITE_STARTED_PART);
         let active = self.striping.objects.active.entry(object.file).or_default();
@@ -223,7 +223,7 @@ impl Shard {
             self.forget_started(place);
             return self.complete(caller, Err(fault.errno()));
         }
-        self.part_has_grown(object);
+        self.part_has_changed(object);
         self.complete(caller, result.and_then(|()| encoded(0, &written)));
         if let Some(place) = place {
             self.end_write(caller, place, result.map(|()| written));
@@ -231,7 +231,7 @@ impl Shard {
     }
 
     /// What an object takes is known again when nobody writes it.
-    pub(crate) fn part_has_grown(&mut self, object: ObjectId) {
+    pub(crate) fn part_has_changed(&mut self, object: ObjectId) {
         let idle = |active: &&mut Active| active.jobs == 0;
         let allowed_end = self.allowed_end(object.file);
         let Some(active) = self.striping.objects.active.get_mut(&object.file).filter(idle) else {
@@ -347,11 +347,12 @@ impl Shard {
     }
 
     /// Refuses what there is no room for, and sets aside what a write may take.
-    pub(super) fn take_room(&mut self, object: ObjectId, end: u64, bytes: u64) -> Outcome<()> {
+    pub(super) fn take_room(&mut self, place: &PartPlace, end: u64, bytes: u64) -> Outcome<()> {
+        let object = place.object();
         let before = self.look(object)?;
         let dense = before.blocks * BLOCK_BYTES >= before.size_bytes;
         if end > before.size_bytes || !dense {
-            self.check_free(bytes)?;
+            self.check_part_free(place, end, bytes)?;
             self.charge_part(object.file, bytes);
         }
         Ok(())
@@ -387,6 +388,8 @@ impl Shard {
         if cut.is_some() && part.cut == cut {
             let saved = self.save_part(object.file, &Part { cut: None, ..part });
             saved.map_err(|fault| fault.errno())?;
+            // What was cut off is free for the next write, which may be what needs it.
+            self.part_has_changed(object);
         }
         Ok(())
     }

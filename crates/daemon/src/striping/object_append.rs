@@ -67,7 +67,7 @@ impl Shard {
         let object = self.part_at_rest(place)?;
         let at = place.part.layout.in_part(offset);
         if !self.is_in_doubt(by) {
-            self.take_room(object, at + count, count)?;
+            self.take_room(place, at + count, count)?;
         }
         self.end_leave_to_write(file);
         if home != self.place.shard {

@@ -37,7 +37,7 @@ impl Shard {
             return Err(Fault::Prepare(Preparation::Change(object, change)));
         }
         let result = change.make(object, &*self.objects);
-        self.part_has_grown(object);
+        self.part_has_changed(object);
         Ok(changed(result))
     }
 
@@ -77,7 +77,8 @@ impl Shard {
         let object = self.part_at_rest(place)?;
         if what != Allocation::Punch {
             let bytes = self.space_missing(object, &ranges)?;
-            self.check_free(bytes)?;
+            let end = ranges.iter().map(|(at, bytes)| at + bytes).max().unwrap_or(0);
+            self.check_part_free(place, end, bytes)?;
             if !look {
                 self.charge_part(object.file, bytes);
             }

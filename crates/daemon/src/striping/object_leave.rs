@@ -43,6 +43,8 @@ const LEAVES_KEPT: usize = 1024;
 /// What a process hears of a layout.
 fn own_part(layout: &Layout, index: u16) -> OwnPart {
     let chunks = layout.chunks();
+    // Processes do not reckon with tails.
+    let index = if layout.tail.is_there() { u16::MAX } else { index };
     OwnPart {
         width: chunks.width.get(),
         index,
@@ -89,7 +91,9 @@ impl Shard {
         let (file, of) = (place.file, &place.part);
         let index = self.entry_of(grant.open, file)?;
         let (end, _) = of.layout.length_of_part(file, of.index, grant.end);
-        let leave = if grant.want & GRANT_WRITE == 0 {
+        let leave = if of.layout.tail.is_there() {
+            false
+        } else if grant.want & GRANT_WRITE == 0 {
             self.leave_to_read(place)?
         } else {
             end > 0 && of.layout.policy != Policy::Hash && self.leave_to_write(place, index, end)?
@@ -171,7 +175,7 @@ impl Shard {
         let room = |core: &Shard| {
             let charged =
                 core.striping.objects.active.get(&file).map_or(0, |active| active.charged_bytes);
-            core.free_bytes() + charged
+            (core.free_bytes() + charged).saturating_sub(core.kept_for_names())
         };
         if room(self) < base {
             self.reclaim()?;

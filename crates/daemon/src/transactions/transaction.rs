@@ -391,6 +391,13 @@ impl Shard {
         if self.namespace.remembered.is_empty() {
             return Vec::new();
         }
+        // Who knows the attributes of a file has its name.
+        let told = steps.iter().filter_map(|step| match step {
+            Step::AddLink { id, .. } | Step::DropLink { id, .. } | Step::Moved { id, .. } => {
+                self.leases.attributes.name(*id)
+            }
+            _ => None,
+        });
         let names = steps.iter().flat_map(|step| {
             let (directory, one, several) = match step {
                 Step::SetName { directory, name, .. }
@@ -399,12 +406,13 @@ impl Shard {
                 _ => (FileId::NONE, None, &[][..]),
             };
             let moved = several.iter().map(|moved| &moved.name);
-            one.into_iter().chain(moved).map(move |name| (directory, name))
+            one.into_iter().chain(moved).map(move |name| (directory, name.as_slice()))
         });
         names
+            .chain(told)
             .flat_map(|(directory, name)| {
-                let who = self.namespace.remembered.of(directory, name, self.now.seconds);
-                who.iter().map(move |shard| (*shard, directory, name.clone()))
+                let who = self.namespace.remembered.of(directory, name, self.leases.now);
+                who.iter().map(move |shard| (*shard, directory, name.to_vec()))
             })
             .collect()
     }

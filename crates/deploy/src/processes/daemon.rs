@@ -11,8 +11,8 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use mayfly_daemon::{
-    Config as CoreConfig, Directories, LayoutWords, Roles, Seams, Shard, Survivors, SystemClock,
-    Totals,
+    Config as CoreConfig, Directories, LayoutWords, LeaseTimes, Roles, Seams, Shard, Survivors,
+    SystemClock, Totals,
     serve::{self, Ending, Opener, Place},
 };
 use mayfly_meta::{LmdbOptions, LmdbStore, MemoryStore, Store, TreeOptions, TreeStore};
@@ -143,6 +143,7 @@ fn core_config(config: &Config, capacity_bytes: u64) -> Result<CoreConfig> {
         instance: config.instance,
         mount: config.mount.as_os_str().as_bytes().to_vec(),
         capacity_bytes,
+        home_bytes_max: u64::MAX,
         chunk_bytes: config.options.chunk_bytes,
         policy,
         width,
@@ -158,7 +159,10 @@ fn core_config(config: &Config, capacity_bytes: u64) -> Result<CoreConfig> {
         io_threads: config.options.io_threads as usize,
         processors,
         directories: config.options.names()?,
-        lease_seconds: limits::lease_seconds(config.options.deadline_ms()),
+        leases: LeaseTimes {
+            seconds: limits::lease_seconds(config.options.deadline_ms()),
+            at_rest_ms: limits::AT_REST_MS,
+        },
     })
 }
 

@@ -1,7 +1,7 @@
 //! A process that serves a mount, from the configuration to the serving threads.
 
 use std::{
-    io::Write,
+    io::{Read, Write},
     os::{fd::AsFd, unix::net::UnixStream},
     path::Path,
     process::{Child, Command, Stdio},
@@ -22,7 +22,7 @@ use crate::{
 pub const FUSE: &str = "__fuse";
 
 /// The hidden subcommand that keeps files of the main mount for descriptions of preloaded programs:
-/// `__keep RUN_DIR`. It ends with its standard input.
+/// `__keep RUN_DIR`. It says a line when it can be asked, and ends with its standard input.
 const KEEP: &str = "__keep";
 
 /// What a line says when all is well.
@@ -37,10 +37,11 @@ pub fn run_fuse(run_dir: &Path, point: &Path) -> Result<()> {
     let mut line = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     let mut said = line.try_clone()?;
     let config = Config::load(run_dir);
-    let keeper = match &config {
+    let mut keeper = match &config {
         Ok(config) if config.mount == point => start_keeper(run_dir),
         _ => None,
     };
+    let told = keeper.as_mut().and_then(|keeper| keeper.stdout.take());
     let beneath = config.as_ref().ok().filter(|config| config.mount == point);
     let beneath = beneath.and_then(Beneath::open);
     let place = config.and_then(|config| {
@@ -62,6 +63,9 @@ pub fn run_fuse(run_dir: &Path, point: &Path) -> Result<()> {
             let what = format_args!("what lies beneath the mount can be written to: {error}");
             log::tell(Level::Warn, what);
         }
+        // Programs see by the keeper whether the instance is mounted, and would take their sockets
+        // and pipes for the library's until it is there. One that dies says nothing.
+        let _ = told.map(|mut told| told.read(&mut [0; 1]));
         say(&mut said, MOUNTED);
     };
     let served = place.and_then(|place| mayfly_fuse::serve(&place, &line.try_clone()?, ready));
@@ -80,7 +84,7 @@ pub fn run_fuse(run_dir: &Path, point: &Path) -> Result<()> {
 fn start_keeper(run_dir: &Path) -> Option<Child> {
     let program = std::env::current_exe().ok()?;
     let mut command = Command::new(program);
-    command.arg(KEEP).arg(run_dir).stdin(Stdio::piped()).stdout(Stdio::null());
+    command.arg(KEEP).arg(run_dir).stdin(Stdio::piped()).stdout(Stdio::piped());
     let started = command.spawn();
     let tell =
         |error: &_| log::tell(Level::Warn, format_args!("no process that keeps files: {error}"));
@@ -93,7 +97,9 @@ fn start_keeper(run_dir: &Path) -> Option<Child> {
 /// Says why it cannot.
 pub fn run_keeper(run_dir: &Path) -> Result<()> {
     signals::outlive()?;
-    mayfly_fuse::keep(run_dir, std::io::stdin())
+    // Who does not listen has gone, and standard input with it.
+    let ready = || drop(std::io::stdout().write_all(b"\n"));
+    mayfly_fuse::keep(run_dir, std::io::stdin(), ready)
 }
 
 /// In one piece, since the other side reads no further than that.

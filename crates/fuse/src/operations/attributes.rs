@@ -226,8 +226,9 @@ impl Server {
     pub(super) fn capacity(&self, body: &mut Body) -> Result<(), Errno> {
         let in_use = self.client.capacity()?;
         let block = u64::from(in_use.block_bytes.max(1));
-        let free = in_use.capacity_bytes.saturating_sub(in_use.used_bytes) / block;
-        body.u64(in_use.capacity_bytes / block).u64(free).u64(free);
+        let free = in_use.capacity_bytes.saturating_sub(in_use.used_bytes);
+        let for_files = free.saturating_sub(in_use.kept_bytes);
+        body.u64(in_use.capacity_bytes / block).u64(free / block).u64(for_files / block);
         body.u64(in_use.files_max).u64(in_use.files_max.saturating_sub(in_use.files));
         body.u32(in_use.block_bytes).u32(NAME_BYTES_MAX as u32).u32(in_use.block_bytes);
         body.zeros(28);

@@ -485,13 +485,13 @@ pub(super) unsafe fn statfs(call: &Call) -> Outcome {
         session.stat(target, escape)?;
         let used = session.capacity()?;
         let block = u64::from(used.block_bytes.max(1));
-        let free = used.capacity_bytes.saturating_sub(used.used_bytes) / block;
+        let free = used.capacity_bytes.saturating_sub(used.used_bytes);
         let answer = KernelStatFs {
             kind: if session.tells_everything() { LOCAL_TYPE } else { FILE_SYSTEM_TYPE },
             block_size: block,
             blocks: used.capacity_bytes / block,
-            blocks_free: free,
-            blocks_available: free,
+            blocks_free: free / block,
+            blocks_available: free.saturating_sub(used.kept_bytes) / block,
             files: used.files_max,
             files_free: used.files_max.saturating_sub(used.files),
             id: used.fsid,

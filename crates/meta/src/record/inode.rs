@@ -1,7 +1,7 @@
 //! The inode: everything about a file but its names.
 
 use mayfly_types::{
-    FileId, FileKind, Timestamp,
+    FileId, FileKind, Tail, Timestamp,
     limits::{
         CHUNK_BYTES_DEFAULT, INLINE_BYTES_MAX, NAME_BYTES_MAX, PLACE_BYTES_MAX, SYMLINK_BYTES_MAX,
     },
@@ -29,6 +29,10 @@ const CTIME_AT: usize = MTIME_AT + TIME_BYTES;
 const TIME_BYTES: usize = 12;
 /// Of the layout's policy.
 const POLICY_AT: usize = HEAD_BYTES - 1 - 1 - 1;
+
+/// In the byte of a layout's policy: a tail follows.
+const WITH_TAIL: u8 = 0x80;
+const TAIL_BYTES: usize = 8 + 8 + 1;
 
 const FLAG_UNSETTLED: u8 = 1;
 const FLAG_UNLISTED: u8 = 2;
@@ -67,13 +71,15 @@ pub struct Layout {
     /// Chunks have been dealt out: each server may have a part. Before that there is the first
     /// chunk at most, or everything is in one object.
     pub striped: bool,
+    /// Of a file that has outgrown its home.
+    pub tail: Tail,
 }
 
 impl Layout {
     /// Whether there can be such a layout.
     #[must_use]
     pub fn is_possible(&self) -> bool {
-        self.width != 0 && (12..=40).contains(&self.chunk_log2)
+        self.width != 0 && (12..=40).contains(&self.chunk_log2) && self.tail.is_possible(self.width)
     }
 }
 
@@ -85,6 +91,7 @@ impl Default for Layout {
             policy: Policy::Stripe,
             chunk_log2: CHUNK_BYTES_DEFAULT.trailing_zeros() as u8,
             striped: false,
+            tail: Tail::default(),
         }
     }
 }
@@ -258,7 +265,7 @@ impl Inode {
             head.put(time.seconds.to_le_bytes());
             head.put(time.nanoseconds.to_le_bytes());
         }
-        let Layout { first_server, width, policy, chunk_log2, striped: _ } = self.layout;
+        let Layout { first_server, width, policy, chunk_log2, striped: _, tail: _ } = self.layout;
         head.put(first_server.to_le_bytes());
         head.put(width.to_le_bytes());
         head.put([policy as u8, chunk_log2, self.replica]);
@@ -272,7 +279,7 @@ impl Inode {
             | Content::Symlink(bytes)
             | Content::Fifo(bytes)
             | Content::Socket(bytes) => bytes.len(),
-            Content::Object(_) => 2 * usize::from(self.layout.striped),
+            Content::Object(_) => (2 + TAIL_BYTES) * usize::from(self.layout.striped),
             Content::Directory(node) => node.name.len(),
         }
     }
@@ -296,6 +303,9 @@ impl Inode {
                 record.push(1);
                 if self.layout.striped {
                     record.put_u16(self.parts);
+                    if self.layout.tail.is_there() {
+                        put_tail(record, &self.layout.tail);
+                    }
                 }
             }
             Content::Inline(bytes) => encode_inline(bytes, record),
@@ -331,7 +341,7 @@ impl Inode {
         let (atime, mtime) = (head.time()?, head.time()?);
         let (ctime, btime) = (head.time()?, head.time()?);
         let striped = flags & FLAG_STRIPED != 0;
-        let layout = Layout { striped, ..decode_layout(&mut Take(&head.take::<8>()))? };
+        let mut layout = Layout { striped, ..decode_layout(&mut Take(&head.take::<8>()))? };
         let [replica] = head.take();
         debug_assert_eq!(head.used, BODY_HEAD_BYTES);
         let mut from = Take(rest);
@@ -343,6 +353,9 @@ impl Inode {
         };
         let content = decode_content(&mut from, kind, generation)?;
         let parts = if striped { decode_parts(&mut from, &content, &layout)? } else { 0 };
+        if striped && !from.0.is_empty() {
+            layout.tail = decode_tail(&mut from, layout.width)?;
+        }
         from.finish()?;
         Ok(Inode {
             id,
@@ -449,22 +462,41 @@ fn take_long<'a>(from: &mut Take<'a>, bytes_max: usize) -> Result<&'a [u8], Stor
 pub(super) fn put_layout(record: &mut Vec<u8>, layout: &Layout) {
     record.put_u32(layout.first_server);
     record.put_u16(layout.width);
-    record.push(layout.policy as u8);
+    let tail = if layout.tail.is_there() { WITH_TAIL } else { 0 };
+    record.push(layout.policy as u8 | tail);
     record.push(layout.chunk_log2);
+    if layout.tail.is_there() {
+        put_tail(record, &layout.tail);
+    }
+}
+
+fn put_tail(record: &mut Vec<u8>, tail: &Tail) {
+    record.put_u64(tail.start_bytes);
+    record.put_u64(tail.row);
+    record.push(tail.chunk_log2);
+}
+
+fn decode_tail(from: &mut Take<'_>, width: u16) -> Result<Tail, StoreError> {
+    let tail = Tail { start_bytes: from.u64()?, row: from.u64()?, chunk_log2: from.u8()? };
+    let possible = tail.is_there() && tail.is_possible(width);
+    if possible { Ok(tail) } else { Err(StoreError::Corrupt("an impossible tail of a file")) }
 }
 
 #[inline]
 pub(super) fn decode_layout(from: &mut Take<'_>) -> Result<Layout, StoreError> {
     let (first_server, width) = (from.u32()?, from.u16()?);
-    let policy = match from.u8()? {
+    let form = from.u8()?;
+    let policy = match form & !WITH_TAIL {
         0 => Policy::Stripe,
         1 => Policy::Hash,
         2 => Policy::Local,
         3 => Policy::Pool,
         _ => return Err(StoreError::Corrupt("an unknown placement policy")),
     };
-    let layout =
-        Layout { first_server, width, policy, chunk_log2: from.u8()?, ..Layout::default() };
+    let chunk_log2 = from.u8()?;
+    let has_tail = form & WITH_TAIL != 0;
+    let tail = if has_tail { decode_tail(from, width)? } else { Tail::default() };
+    let layout = Layout { first_server, width, policy, chunk_log2, tail, ..Layout::default() };
     if layout.is_possible() { Ok(layout) } else { Err(StoreError::Corrupt("an impossible layout")) }
 }
 

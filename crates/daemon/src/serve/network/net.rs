@@ -32,7 +32,7 @@ use mayfly_transport_tcp::{
 use mayfly_types::{Errno, SessionId, limits::lease_seconds};
 use mayfly_wire::{Op, Request as ClientRequest};
 
-use words::{Call, Reply};
+use words::{Call, Reply, class_of};
 
 use crate::{
     Message, Numbering, ShardId, log,
@@ -143,37 +143,6 @@ pub(in crate::serve) struct Net {
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The class in which a question is asked. One that may ask another node itself must not stand
-/// behind its own kind: becoming a member asks a directory's home, which asks nobody.
-fn class_of(question: &Question) -> Class {
-    match question {
-        Question::Lookup { .. }
-        | Question::LinkTarget { .. }
-        | Question::Directory(_)
-        | Question::Join(_)
-        | Question::Member(_)
-        | Question::Entries { .. }
-        | Question::Forget { .. }
-        | Question::Release(_)
-        | Question::Drop { .. }
-        | Question::IsOver(_)
-        | Question::Returned
-        | Question::Proxies(_)
-        | Question::Part { .. }
-        | Question::CleanPart { .. }
-        | Question::SettlePart { .. }
-        | Question::DropPart { .. }
-        | Question::Admit { .. }
-        | Question::HoldEnd { .. }
-        | Question::LetEnd { .. }
-        | Question::Waits { .. }
-        | Question::StillWaiting { .. }
-        | Question::Suspect { .. }
-        | Question::Space => Class::Leaf,
-        _ => Class::Shard,
-    }
 }
 
 /// Whether the question has to be answered, however late.

@@ -27,7 +27,7 @@ use mayfly_wire::{
 };
 
 use crate::{
-    Config, Directories, Pool, Roles, Seams, Shard, Survivors, SystemClock, Totals,
+    Config, Directories, LeaseTimes, Pool, Roles, Seams, Shard, Survivors, SystemClock, Totals,
     serve::{Ending, Nodes, Opener, Place, run, sessions::channel::Message, tests::host::Host},
 };
 
@@ -80,6 +80,7 @@ impl Opener for Files {
             instance: 77,
             mount: b"/mnt".to_vec(),
             capacity_bytes: 1 << 30,
+            home_bytes_max: u64::MAX,
             chunk_bytes: self.chunks.0,
             policy: self.chunks.1,
             width: self.width,
@@ -93,7 +94,7 @@ impl Opener for Files {
             gid: 1,
             cached_dentries_max: 1000,
             directories: Directories::Spread,
-            lease_seconds: LEASE_SECONDS,
+            leases: LeaseTimes { seconds: LEASE_SECONDS, at_rest_ms: 0 },
             io_threads: 1,
             processors: usize::MAX,
         };

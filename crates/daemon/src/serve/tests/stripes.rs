@@ -17,7 +17,7 @@ use std::{
 
 use mayfly_meta::record::Policy;
 use mayfly_transport_shm::layout::{FILE_STRIPED, FileEntry};
-use mayfly_types::{Chunks, Errno, FileId, OpenRef, limits::CHUNK_BYTES_MIN};
+use mayfly_types::{Chunks, Errno, FileId, OpenRef, Tail, limits::CHUNK_BYTES_MIN};
 use mayfly_wire::{
     GRANT_PART, GRANT_READ, GRANT_WRITE, Grant, SET_MTIME, SET_SIZE, SetAttr, Stat, StatFs, Target,
     Write,
@@ -353,7 +353,8 @@ impl Direct<'_> {
         });
         let (path, generation, own) = answer.expect("answered");
         let width = own.width.try_into().ok()?;
-        let chunks = Chunks { width, chunk_log2: own.chunk_log2, hashed: own.hashed };
+        let chunks =
+            Chunks { width, chunk_log2: own.chunk_log2, hashed: own.hashed, tail: Tail::default() };
         let file = FileId(self.entry().id.load(Relaxed));
         let is_own = chunks.part_of(file, offset) == own.index && !path.is_empty();
         if !is_own || want == GRANT_WRITE && own.hashed {

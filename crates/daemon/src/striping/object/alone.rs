@@ -56,6 +56,7 @@ impl Part {
             width: 2,
             policy: Policy::Stripe,
             chunk_log2: CHUNK_LOG2,
+            tail: mayfly_types::Tail::default(),
             striped: true,
         };
         let place = PartPlace { file, part: PartOf { generation: 1, layout, index: 1 } };

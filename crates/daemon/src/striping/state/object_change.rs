@@ -54,7 +54,11 @@ pub(crate) fn seek(
     objects: &dyn ObjectStore,
 ) -> Result<u64, Errno> {
     let PartOf { layout, index, .. } = place.part;
+    let extent = layout.tail.start_bytes;
     for _ in 0..SEEKS_MAX {
+        if layout.tail.is_there() && index == 0 && offset >= extent {
+            return Ok(NOWHERE);
+        }
         let (others, own) = layout.chunks().run(place.file, index, offset, RUN_BYTES_MAX);
         if !own {
             offset = offset.saturating_add(others);
@@ -69,6 +73,8 @@ pub(crate) fn seek(
             found => found?,
         };
         let found = match found {
+            // Behind the extent are others' bytes.
+            Some(found) if layout.tail.is_there() && index == 0 && found >= extent => extent,
             Some(found) => layout.end_of_part(index, found + 1) - 1,
             // Behind the end of the object.
             None if hole => offset,

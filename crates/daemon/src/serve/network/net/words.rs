@@ -4,7 +4,7 @@
 //! as they are. What cannot be read is a protocol error of its sender.
 
 use mayfly_meta::record::Step;
-use mayfly_transport_tcp::Body;
+use mayfly_transport_tcp::{Body, Class};
 use mayfly_types::{
     SessionId,
     limits::{
@@ -105,9 +105,9 @@ fn is_sound_append(append: &Append) -> bool {
 
 fn is_sound_question(question: &Question) -> bool {
     match question {
-        Question::Lookup { name, .. } | Question::Forget { name, .. } => {
-            name.len() <= NAME_BYTES_MAX
-        }
+        Question::Lookup { name, .. }
+        | Question::File { name, .. }
+        | Question::Forget { name, .. } => name.len() <= NAME_BYTES_MAX,
         Question::LinkTarget { birth, .. } => birth.name.len() <= NAME_BYTES_MAX,
         Question::Prepare { steps, .. } | Question::Apply { steps, .. } => {
             steps.iter().all(Step::is_sound)
@@ -136,6 +136,38 @@ fn is_sound_question(question: &Question) -> bool {
             closed_by.is_none_or(|session| session.0 < SESSIONS_MAX)
         }
         _ => true,
+    }
+}
+
+/// The class in which a question is asked. One that may ask another node itself must not stand
+/// behind its own kind: becoming a member asks a directory's home, which asks nobody.
+pub(crate) fn class_of(question: &Question) -> Class {
+    match question {
+        Question::Lookup { .. }
+        | Question::File { .. }
+        | Question::LinkTarget { .. }
+        | Question::Directory(_)
+        | Question::Join(_)
+        | Question::Member(_)
+        | Question::Entries { .. }
+        | Question::Forget { .. }
+        | Question::Release(_)
+        | Question::Drop { .. }
+        | Question::IsOver(_)
+        | Question::Returned
+        | Question::Proxies(_)
+        | Question::Part { .. }
+        | Question::CleanPart { .. }
+        | Question::SettlePart { .. }
+        | Question::DropPart { .. }
+        | Question::Admit { .. }
+        | Question::HoldEnd { .. }
+        | Question::LetEnd { .. }
+        | Question::Waits { .. }
+        | Question::StillWaiting { .. }
+        | Question::Suspect { .. }
+        | Question::Space => Class::Leaf,
+        _ => Class::Shard,
     }
 }
 

@@ -1,0 +1,333 @@
+//! Attributes of other nodes' files under a lease.
+//!
+//! A process that looks at many files of a directory which another node has would ask that one for
+//! each. Its node asks for what it may keep instead ([`Question::File`]): the file's home notes
+//! that the asker remembers the one name of the file, and has it forgotten before the name or the
+//! file changes, as with names of directories ([`crate::namespace::dentry_cache`]). What is kept
+//! stands in the records, too, where processes look by themselves
+//! ([`super::shown_names`]).
+//!
+//! A file is told so only while it is at rest: nobody may write to it, it has one name, and neither
+//! it nor its directory has changed for a moment. In a directory that is delegated names are
+//! changed by processes, who tell nobody; so that ends.
+
+use mayfly_meta::{
+    Scan, key,
+    record::{Content, Dentry, Inode},
+};
+use mayfly_types::{Attr, Errno, FileId, FileKind, Times, Timestamp, limits::NAME_BYTES_MAX};
+use mayfly_wire::{Request, Wire, Writer};
+
+use crate::{
+    fault::{Fault, Outcome, Served},
+    maps::HashMap,
+    message::{Answer, At, MemberFacts, Question, Resolved},
+    namespace::{dentry_cache::Cached, open::opens_to_read, state::member::Parent},
+    shard::Shard,
+    shards::{
+        planted::{Planted, is_planted},
+        slots::ShardId,
+    },
+    transactions::state::prepare_locks::PrepareLock,
+};
+
+/// Files of one directory are asked for one by one so often, in a row. Then their answers are kept,
+/// and others are asked for with each: as many as were asked for before.
+const IN_A_ROW: i32 = 4;
+/// So many others at most.
+pub(crate) const MORE_FILES_MAX: u16 = 128;
+/// No more records are looked at than so many for each of them.
+const LOOKED_AT_FOR_EACH: usize = 4;
+/// After an answer that may not be kept so many more are not asked to be.
+const REFUSED: i32 = 60;
+/// Directories of which it is known how often files in them were asked for.
+const DIRECTORIES_MAX: usize = 256;
+
+/// How often files of other nodes' directories were asked for in a row.
+#[derive(Debug, Default)]
+pub(crate) struct AskedFiles {
+    counts: HashMap<FileId, i32>,
+}
+
+impl AskedFiles {
+    /// One more. With how many others it should be asked for, to be kept.
+    fn count(&mut self, directory: FileId) -> Option<u16> {
+        if self.counts.len() >= DIRECTORIES_MAX && !self.counts.contains_key(&directory) {
+            self.counts.clear();
+        }
+        let count = self.counts.entry(directory).or_default();
+        *count += if *count < IN_A_ROW { 1 } else { *count };
+        *count = (*count).min(MORE_FILES_MAX.into());
+        u16::try_from(*count).ok().filter(|_| *count >= IN_A_ROW)
+    }
+
+    fn refused(&mut self, directory: FileId) {
+        self.counts.insert(directory, -REFUSED);
+    }
+
+    /// Something in the directory is changed by this node's processes.
+    pub(crate) fn changes(&mut self, directory: FileId) {
+        self.counts.remove(&directory);
+    }
+}
+
+/// Whether the question is about this file.
+fn is_about(question: &Question, at: FileId, of: &[u8]) -> bool {
+    matches!(question, Question::File { directory, name, .. } if *directory == at && *name == of)
+}
+
+/// As a dentry's record would be that has the inode, of an empty file.
+fn without_content(mut inode: Box<Inode>) -> Vec<u8> {
+    if let Content::Inline(bytes) = &mut inode.content {
+        bytes.clear();
+    }
+    let mut record = Vec::new();
+    inode.encode_fused_to(&mut record);
+    record
+}
+
+impl Shard {
+    /// stat of a file whose name is another shard's, unless that has to be asked by the request
+    /// itself.
+    pub(crate) fn stat_elsewhere(
+        &mut self,
+        owner: ShardId,
+        place: Box<Resolved>,
+        to: &mut Writer<'_>,
+    ) -> Outcome<Served> {
+        let At::Path(directory, name, upto) = &place.at else {
+            return Err(Fault::Elsewhere(owner, place));
+        };
+        if self.run.place.at != At::Start || name.contains(&b'/') {
+            return Err(Fault::Elsewhere(owner, place));
+        }
+        let known = self.namespace.cache.get(
+            key::cookie(*directory, name),
+            *directory,
+            name,
+            self.leases.now,
+        );
+        if let Some(Cached::File(attr)) = known {
+            attr.encode(to)?;
+            return Ok(Served::Replied);
+        }
+        let answer = match self.known_fact(owner, |asked| is_about(asked, *directory, name)) {
+            Some(answer) => answer,
+            None => {
+                let Some(more) = self.leases.asked_files.count(*directory) else {
+                    return Err(Fault::Elsewhere(owner, place));
+                };
+                let (directory, name, upto) = (*directory, name.clone(), *upto);
+                self.fact(owner, Question::File { directory, name, upto, more })?
+            }
+        };
+        let Answer::File { record, cacheable, .. } = answer else {
+            return Err(Fault::Elsewhere(owner, place));
+        };
+        if !cacheable {
+            self.leases.asked_files.refused(*directory);
+        }
+        let Some(attr) = self.attr_sent(&record) else {
+            return Err(Fault::Elsewhere(owner, place));
+        };
+        attr.encode(to)?;
+        Ok(Served::Replied)
+    }
+
+    /// A request is sent on to another shard. What this node's processes change themselves they
+    /// would have to make it forget first.
+    pub(crate) fn note_change_elsewhere(&mut self, request: &Request<'_>, place: &Resolved) {
+        let reads = matches!(
+            request,
+            Request::Stat(_)
+                | Request::ReadLink(_)
+                | Request::List(_)
+                | Request::GetXattr(_)
+                | Request::ListXattr(_)
+                | Request::Reach(_)
+        );
+        if let At::Path(directory, ..) = &place.at
+            && !(reads || matches!(request, Request::Open(open) if opens_to_read(open.flags)))
+        {
+            self.leases.asked_files.changes(*directory);
+        }
+    }
+
+    /// The attributes in a record that another shard has sent.
+    pub(crate) fn attr_sent(&self, record: &[u8]) -> Option<Attr> {
+        let Ok(Dentry::Fused(inode)) = Dentry::decode(record) else { return None };
+        let regular = inode.kind() == FileKind::Regular && !inode.unsettled;
+        regular.then(|| self.attr_from(&inode, None, &MemberFacts::default()).ok()).flatten()
+    }
+
+    /// Keeps files of which another shard has told that they may be kept until then.
+    pub(crate) fn keep_files<'a>(
+        &mut self,
+        directory: FileId,
+        files: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+        until: i64,
+    ) {
+        for (name, record) in files.take(usize::from(MORE_FILES_MAX) + 1) {
+            let Some(attr) = self.attr_sent(record).filter(|_| name.len() <= NAME_BYTES_MAX) else {
+                continue;
+            };
+            let cached = Cached::File(Box::new(attr));
+            self.namespace.cache.insert(directory, name, cached, until);
+            self.show_name((directory, name), (attr.id, until), record);
+        }
+    }
+
+    /// Tells another shard of a file and of some behind it, which it may remember if they are at
+    /// rest. What is no regular file, or has its inode elsewhere, or a length that is not known
+    /// here, is not told.
+    pub(crate) fn tell_file(
+        &mut self,
+        from: ShardId,
+        (directory, upto): (FileId, u64),
+        name: &[u8],
+        more: u16,
+    ) -> Outcome<Answer> {
+        self.namespace.seats.learn(directory, upto);
+        let cookie = key::cookie(directory, name);
+        if let Some(answer) = self.name_is_elsewhere(directory, cookie) {
+            return Ok(answer);
+        }
+        let untold = Answer::File { record: Vec::new(), cacheable: false, more: Vec::new() };
+        let Some((id, FileKind::Regular)) = self.lookup(directory, name)? else {
+            return Ok(untold);
+        };
+        if !self.is_home(id) {
+            return Ok(untold);
+        }
+        self.links_at_rest(id)?;
+        let inode = match self.load_under(id, directory, cookie, name.to_vec()) {
+            Ok(located) => located.inode,
+            Err(Fault::Errno(Errno::ENOENT)) => return Ok(untold),
+            Err(fault) => return Err(fault),
+        };
+        if inode.unsettled {
+            return Ok(untold);
+        }
+        let is_at_rest = self.is_directory_at_rest(directory)?;
+        let cacheable = is_at_rest && self.lease_file(from, (directory, name), &inode);
+        let more = if cacheable {
+            self.files_behind(from, (directory, cookie), more)?
+        } else {
+            Vec::new()
+        };
+        Ok(Answer::File { record: without_content(inode), cacheable, more })
+    }
+
+    /// Records of files behind that position of a listing, whose inodes are in the records of their
+    /// names, and which the other shard may remember from now on.
+    fn files_behind(
+        &mut self,
+        from: ShardId,
+        (directory, cookie): (FileId, u64),
+        count: u16,
+    ) -> Outcome<Vec<(Vec<u8>, Vec<u8>)>> {
+        let count = usize::from(count.min(MORE_FILES_MAX));
+        let (prefix, mut seen) = (key::directory(directory), 0);
+        let mut found: Vec<(Vec<u8>, Box<Inode>)> = Vec::new();
+        self.store.scan(
+            &prefix,
+            &key::directory_from(directory, cookie + 1),
+            &mut |key, record| {
+                seen += 1;
+                if let Some((_, _, name)) = key::split_dentry(key)
+                    && let Ok(Dentry::Fused(inode)) = Dentry::decode(record)
+                    && inode.kind() == FileKind::Regular
+                    && !inode.unsettled
+                {
+                    found.push((name.to_vec(), inode));
+                }
+                let enough = found.len() >= count || seen >= LOOKED_AT_FOR_EACH * count;
+                if enough { Scan::Enough } else { Scan::More }
+            },
+        )?;
+        found.retain(|(name, inode)| self.lease_file(from, (directory, name), inode));
+        Ok(found.into_iter().map(|(name, inode)| (name, without_content(inode))).collect())
+    }
+
+    /// The other shard may remember the file, if that is at rest and there is room.
+    fn lease_file(
+        &mut self,
+        to: ShardId,
+        (directory, name): (FileId, &[u8]),
+        inode: &Inode,
+    ) -> bool {
+        if !self.is_at_rest(directory, name, inode) {
+            return false;
+        }
+        let until = self.leases.now + self.config.leases.seconds + 1;
+        let (now, room) = (self.leases.now, self.config.cached_dentries_max);
+        let remembered = &self.namespace.remembered;
+        let is_over = |directory, name: &[u8]| remembered.of(directory, name, now).is_empty();
+        self.leases.attributes.note(inode.id, (directory, name), (now, room), is_over)
+            && self.namespace.remembered.note((directory, name), (to.0, until), (now, room))
+    }
+
+    /// Whether the file is one that does not change in the next moment, as far as one can know.
+    fn is_at_rest(&self, directory: FileId, name: &[u8], inode: &Inode) -> bool {
+        let id = inode.id;
+        let claims =
+            || [(PrepareLock::Name(directory, name.to_vec()), true), (PrepareLock::File(id), true)];
+        let locks = &self.transactions.prepare_locks;
+        inode.links == 1
+            && self.config.times != Times::All
+            && (locks.is_empty() || locks.in_the_way(&claims(), None).is_none())
+            && !self.is_written(id)
+            && self.rests_since(inode.ctime)
+    }
+
+    /// Whether no names of the directory have changed for a moment, and none do from now on without
+    /// this shard.
+    fn is_directory_at_rest(&mut self, directory: FileId) -> Outcome<bool> {
+        let changed = match self.load_parent(directory)? {
+            Parent::Home(located) => located.inode.mtime,
+            Parent::Member(_, member) => member.mtime,
+        };
+        if !self.rests_since(changed) {
+            return Ok(false);
+        }
+        // Who could change its names without asking has not for a moment. If he has just now, what
+        // was looked at may be different already.
+        let within = self.covering(directory);
+        Ok(!within.is_some_and(|within| self.recall(within.root)))
+    }
+
+    fn rests_since(&self, changed: Timestamp) -> bool {
+        let ns = (self.now.seconds - changed.seconds).saturating_mul(1_000_000_000)
+            + i64::from(self.now.nanoseconds)
+            - i64::from(changed.nanoseconds);
+        ns >= self.config.leases.at_rest_ms * 1_000_000
+    }
+
+    /// Whether somebody may write to the file.
+    fn is_written(&self, id: FileId) -> bool {
+        self.files.opens.file(id).is_some()
+            && self.files.opens.all().any(|(_, open)| open.id == id && open.may_write())
+    }
+
+    /// A file of this shard is about to change: who may know its attributes forgets them first.
+    /// Nothing may have been written before.
+    pub(crate) fn have_file_forgotten(&mut self, id: FileId) -> Outcome<()> {
+        if self.leases.attributes.is_empty() || is_planted(Planted::FileNotForgotten) {
+            return Ok(());
+        }
+        let Some((directory, name)) = self.leases.attributes.name(id) else { return Ok(()) };
+        let (name, now) = (name.to_vec(), self.leases.now);
+        let who = self.namespace.remembered.of(directory, &name, now).to_vec();
+        let question = Question::Forget { directory, name };
+        // Twice as long as it takes at most until nobody believes it any more.
+        self.leases.attributes.is_to_change(id, now + 2 * (self.config.leases.seconds + 1));
+        self.facts(&who, &question)?;
+        if let Question::Forget { directory, name } = &question {
+            self.namespace.remembered.remove(*directory, name);
+        }
+        self.leases.attributes.remove(id);
+        // It may be told again before this run is repeated.
+        self.run.facts.retain(|(_, asked, _)| *asked != question);
+        Ok(())
+    }
+}
