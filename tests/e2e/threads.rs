@@ -1,9 +1,11 @@
-//! Threads, their children and a signal handler that use descriptors at the same time.
+//! Threads, their children and a signal handler that use descriptors at the same time; and the
+//! threads of a daemon.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use mayfly_testkit::leftovers::Before;
 use mayfly_testkit::{Instance, Job, Scratch, Turn, skip};
 use mayfly_tests::program::apps_dir;
@@ -64,4 +66,38 @@ fn each_thread_has_its_bytes_with_two_shards() -> Result<()> {
 #[test]
 fn each_thread_has_its_bytes_on_two_nodes() -> Result<()> {
     each_has_its_bytes("threads-nodes", &["--nodes", "local:2"], "1")
+}
+
+/// How often the threads of a process with such names went to sleep.
+fn sleeps(pid: u32, name: &str) -> Result<u64> {
+    let mut sleeps = 0;
+    for task in fs::read_dir(Path::new("/proc").join(pid.to_string()).join("task"))? {
+        let task = task?.path();
+        if fs::read_to_string(task.join("comm"))?.starts_with(name) {
+            let status = fs::read_to_string(task.join("status"))?;
+            let mut lines = status.lines();
+            let count = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            sleeps += count.context("no count of switches")?.trim().parse::<u64>()?;
+        }
+    }
+    Ok(sleeps)
+}
+
+/// To wake it took 180 µs where two processors had other work, twelve times as long as the rest.
+#[test]
+fn who_asks_alone_wakes_no_thread_of_another_shard() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("shard-alone")?;
+    let instance = Instance::named(&scratch, "shard-alone")?;
+    let start = instance.command("start").args(["--mount"]).args([scratch.join("mount")]);
+    start.args(["--names", "spread", "--access", "preload"]).env("MAYFLY_SHARDS", "3").run_ok()?;
+    let pid = instance.daemon_pid()?;
+    let before = sleeps(pid, "shard-")?;
+    let script =
+        "cd \"$MAYFLY_MOUNT\" && mkdir a && seq -f a/%g 2000 | xargs touch && ls -l a | wc -l";
+    let outcome = instance.shell("names", script).deadline(DEADLINE).run_ok()?;
+    ensure!(outcome.stdout == b"2001\n", "{}", String::from_utf8_lossy(&outcome.stdout));
+    let slept = sleeps(pid, "shard-")? - before;
+    ensure!(slept < 1000, "{slept} sleeps for 2000 files");
+    instance.stop()
 }

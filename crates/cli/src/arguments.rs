@@ -474,8 +474,8 @@ pub(crate) struct Make {
     /// and a power loss what was fsynced (sync) [default: process]
     #[arg(long, value_parser = ["none", "process", "sync"])]
     durability: Option<String>,
-    /// Shards of the daemon, each a thread with a part of the names; more than one pays on nodes
-    /// with many cores [default: $MAYFLY_SHARDS, or 1]
+    /// Shards of the daemon, each a thread with a part of the names of directories that are dealt
+    /// out; more than one pays on nodes with many cores [default: $MAYFLY_SHARDS, or 1]
     #[arg(long, value_name = "N", value_parser = parse_shards)]
     shards: Option<u32>,
     /// Processors on which each daemon runs, such as 0-3,8 [default: all that it may use]

@@ -5,7 +5,7 @@ mod support;
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use mayfly_daemon::{Caller, Progress};
+use mayfly_daemon::{Caller, Directories, Progress};
 use mayfly_transport_shm::submission_ring::ring_of;
 use mayfly_types::{Errno, FileKind, SessionId};
 use mayfly_wire::{Link, MakeDirectory, Open, OpenReply, Rename, Target, Unlink};
@@ -13,8 +13,8 @@ use proptest::prelude::*;
 use support::{
     Node, O_CREAT, O_RDWR, SESSION, failed,
     submitting::{
-        O_EXCL, OTHER, THIRD, add_as, node, remove_as, remove_directory_as, ring_at,
-        submit_create_as, submit_directory_as, warm_as,
+        O_EXCL, OTHER, THIRD, add_as, mkdir_as, node, node_of_several, remove_as,
+        remove_directory_as, ring_at, submit_create_as, submit_directory_as, warm_as,
     },
     walk,
 };
@@ -242,75 +242,110 @@ fn delegated() -> Node {
     node
 }
 
+fn delegated_of_several(shards: u32, seed: u64) -> Node {
+    let mut node = node_of_several(shards, seed, Directories::Whole);
+    mkdir_as(&mut node, THIRD, "d");
+    delegate(&mut node);
+    let path = path_of(0);
+    assert!(do_unasked(&node, SESSION, 0, Deed::Make), "{path} is asked for");
+    assert!(do_unasked(&node, SESSION, 0, Deed::Remove), "{path} is asked for");
+    node
+}
+
 /// A turn of the daemon's in which nobody has asked.
 fn idle(node: &mut Node) {
     node.region.head.ripe.fetch_or(node.region.head.submitted.load(SeqCst), SeqCst);
+    if node.cores.len() > 1 {
+        // In any order.
+        for _ in 0..node.cores.len() {
+            let shard = node.several.dice.below(node.cores.len());
+            node.end_batch(shard);
+        }
+        return;
+    }
     node.core().idle_work();
     node.core().commit().unwrap();
+}
+
+/// Two processes submit what they can, which the daemon executes in part when nobody asks; a third
+/// asks, sometimes for what was submitted after its request was taken up; and daemons come and go.
+fn submit_and_ask(mut node: Node, steps: Vec<(usize, Deed, u8)>) -> Result<(), TestCaseError> {
+    let (mut model, mut submitted) = (Model::new(), Vec::new());
+    for (number, (name, deed, how)) in steps.into_iter().enumerate() {
+        if how == 7 && number % 5 == 0 {
+            node.restart();
+            delegate(&mut node);
+            model = in_order(&model, &std::mem::take(&mut submitted)).expect("submitted");
+        }
+        if how == 8 && number % 4 == 0 {
+            delegate(&mut node);
+            model = in_order(&model, &std::mem::take(&mut submitted)).expect("submitted");
+        }
+        if how > 12 {
+            idle(&mut node);
+        }
+        if matches!(deed, Deed::Rename(to) if !fits(name, to)) {
+            continue;
+        }
+        let session = match how {
+            0 | 1 => THIRD,
+            2..5 => OTHER,
+            _ => SESSION,
+        };
+        if session != THIRD && do_unasked(&node, session, name, deed) {
+            submitted.push((name, deed, Ok(())));
+            let possible = in_order(&model, &submitted).is_some();
+            prop_assert!(possible, "{:?} of {}: {:?} {:?}", deed, name, model, submitted);
+            continue;
+        }
+        if how == 1 {
+            // As if it were submitted after the request was taken up.
+            node.region.head.submitted.store(0, SeqCst);
+        }
+        let done = ask_for(&mut node, session, name, deed);
+        let waits = [SESSION, OTHER].into_iter().filter(|of| ring_at(&node, *of).waiting() > 0);
+        let bits = waits.fold(0, |bits, of| bits | 1 << ring_of(of.0));
+        node.region.head.submitted.store(bits, SeqCst);
+        let from = if how == 1 { 0 } else { submitted.len() };
+        let found = names_of(&mut node);
+        let mut outcomes = outcomes(&model, &submitted, (name, deed, done), from);
+        if how == 1 && done.is_err() {
+            // It may have looked at one of its names before, and at the other one after that.
+            outcomes.extend(in_order(&model, &submitted));
+        }
+        prop_assert!(
+            outcomes.contains(&found),
+            "{:?} of {} was {:?}, submitted {:?}: {:?} became {:?}",
+            deed,
+            name,
+            done,
+            submitted,
+            model,
+            found
+        );
+        (model, submitted) = (found, Vec::new());
+    }
+    prop_assert_eq!(Some(names_of(&mut node)), in_order(&model, &submitted));
+    Ok(())
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..<_>::default() })]
 
-    /// Two processes submit what they can, which the daemon executes in part when nobody asks; a
-    /// third asks, sometimes for what was submitted after its request was taken up; and daemons
-    /// come and go.
     #[test]
     fn names_are_what_they_would_be_if_everybody_asked(
         steps in prop::collection::vec((0..PATHS.len(), deed(), 0..16_u8), 1..200),
     ) {
-        let mut node = delegated();
-        let (mut model, mut submitted) = (Model::new(), Vec::new());
-        for (number, (name, deed, how)) in steps.into_iter().enumerate() {
-            if how == 7 && number % 5 == 0 {
-                node.restart();
-                delegate(&mut node);
-                model = in_order(&model, &std::mem::take(&mut submitted)).expect("submitted");
-            }
-            if how == 8 && number % 4 == 0 {
-                delegate(&mut node);
-                model = in_order(&model, &std::mem::take(&mut submitted)).expect("submitted");
-            }
-            if how > 12 {
-                idle(&mut node);
-            }
-            if matches!(deed, Deed::Rename(to) if !fits(name, to)) {
-                continue;
-            }
-            let session = match how {
-                0 | 1 => THIRD,
-                2..5 => OTHER,
-                _ => SESSION,
-            };
-            if session != THIRD && do_unasked(&node, session, name, deed) {
-                submitted.push((name, deed, Ok(())));
-                let possible = in_order(&model, &submitted).is_some();
-                prop_assert!(possible, "{:?} of {}: {:?} {:?}", deed, name, model, submitted);
-                continue;
-            }
-            if how == 1 {
-                // As if it were submitted after the request was taken up.
-                node.region.head.submitted.store(0, SeqCst);
-            }
-            let done = ask_for(&mut node, session, name, deed);
-            let waits = [SESSION, OTHER].into_iter().filter(|of| ring_at(&node, *of).waiting() > 0);
-            let bits = waits.fold(0, |bits, of| bits | 1 << ring_of(of.0));
-            node.region.head.submitted.store(bits, SeqCst);
-            let from = if how == 1 { 0 } else { submitted.len() };
-            let found = names_of(&mut node);
-            let mut outcomes = outcomes(&model, &submitted, (name, deed, done), from);
-            if how == 1 && done.is_err() {
-                // It may have looked at one of its names before, and at the other one after that.
-                outcomes.extend(in_order(&model, &submitted));
-            }
-            prop_assert!(
-                outcomes.contains(&found),
-                "{:?} of {} was {:?}, submitted {:?}: {:?} became {:?}",
-                deed, name, done, submitted, model, found
-            );
-            (model, submitted) = (found, Vec::new());
-        }
-        prop_assert_eq!(Some(names_of(&mut node)), in_order(&model, &submitted));
+        submit_and_ask(delegated(), steps)?;
+    }
+
+    #[test]
+    fn at_the_first_of_several_shards_names_are_so_too(
+        steps in prop::collection::vec((0..PATHS.len(), deed(), 0..16_u8), 1..120),
+        shards in 2..5_u32,
+        seed in any::<u64>(),
+    ) {
+        submit_and_ask(delegated_of_several(shards, seed), steps)?;
     }
 }
 

@@ -31,7 +31,7 @@ use mayfly_wire::Op;
 /// First word of either region.
 pub const MAGIC: u32 = 0x5346_594d; // "MYFS"
 /// Version of the layout; a client of another version does not attach.
-pub const LAYOUT_VERSION: u32 = 21;
+pub const LAYOUT_VERSION: u32 = 22;
 
 /// The daemon is polling: a request needs no system call.
 pub const DAEMON_AWAKE: u32 = 1;
@@ -86,8 +86,10 @@ pub struct NodeHead {
     /// Not 0 while transactions over several shards have prepare locks at the shard whose records
     /// processes read: those may show a part of what such a transaction changes.
     pub transactions: AtomicU32,
+    /// Shards of each node; 0 before a daemon has said so.
+    pub shards: AtomicU32,
     /// What is written above is written rarely, what follows with each request.
-    pub padding: [AtomicU32; 15],
+    pub padding: [AtomicU32; 14],
     /// Which words of `sessions_pending` are not zero.
     pub pending_summary: AtomicU64,
     /// Sessions with a request that the daemon has not seen, a bit each.
@@ -101,10 +103,8 @@ pub struct NodeHead {
     pub padding_after_wakes: [AtomicU32; 13],
     /// How its waiting went.
     pub waiting: Waiting,
-    /// When the node began, by the processors' counter.
-    pub began_cycles: AtomicU64,
-    /// The same in nanoseconds since the epoch.
-    pub began_ns: AtomicU64,
+    /// When the node began.
+    pub began: Began,
     /// Open file descriptions that may write. The daemon counts, the supervisor sets it to 0 before
     /// the next daemon counts anew.
     pub writers: AtomicU32,
@@ -127,6 +127,15 @@ impl NodeHead {
             rate => ((u128::from(cycles) * u128::from(rate)) >> 32) as u64,
         }
     }
+}
+
+/// A moment.
+#[repr(C)]
+pub struct Began {
+    /// By the processors' counter.
+    pub cycles: AtomicU64,
+    /// In nanoseconds since the epoch.
+    pub ns: AtomicU64,
 }
 
 /// What became of the waits of the daemon's thread that takes requests, counted since the node

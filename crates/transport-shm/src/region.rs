@@ -83,8 +83,8 @@ pub fn make_node(settings: &NodeSettings) -> Result<(OwnedFd, &'static NodeRegio
         head.processors_readable.store(PROCESSORS_READABLE, Relaxed);
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    head.began_cycles.store(cycles(), Relaxed);
-    head.began_ns.store(now.as_nanos() as u64, Relaxed);
+    head.began.cycles.store(cycles(), Relaxed);
+    head.began.ns.store(now.as_nanos() as u64, Relaxed);
     head.magic.store(MAGIC, Relaxed);
     Ok((fd, node))
 }
@@ -99,8 +99,8 @@ pub fn know_rate(node: &NodeRegion) {
         return;
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let ns = (now.as_nanos() as u64).saturating_sub(head.began_ns.load(Relaxed));
-    let ran = cycles().saturating_sub(head.began_cycles.load(Relaxed));
+    let ns = (now.as_nanos() as u64).saturating_sub(head.began.ns.load(Relaxed));
+    let ran = cycles().saturating_sub(head.began.cycles.load(Relaxed));
     // A clock that was set meanwhile is no measure.
     let rate = (u128::from(ns) << 32).checked_div(u128::from(ran)).unwrap_or(0);
     let is_likely = (1 << 28..1 << 34).contains(&rate);

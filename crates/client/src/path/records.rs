@@ -102,7 +102,7 @@ impl Records {
         if bytes > shown.span() {
             shown = followed.reach(bytes);
         }
-        let has_all = head.nodes.load(Relaxed) == 1;
+        let has_all = head.nodes.load(Relaxed) == 1 && head.shards.load(Relaxed) == 1;
         Some(View { shown, bytes, ways: &self.ways, has_all })
     }
 

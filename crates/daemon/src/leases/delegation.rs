@@ -31,7 +31,7 @@ use crate::{
     leases::state::{
         covered_directories::{NAMES_AT_ONCE, Within},
         delegation::Streak,
-        submissions::{Ring, members},
+        submissions::{Belief, Ring, members},
     },
     namespace::dentry_cache::FOR_EVER,
     shard::Shard,
@@ -105,7 +105,7 @@ impl Shard {
     /// a path that leads by one.
     pub(crate) fn recall_paths_elsewhere(&mut self) {
         let rings = self.leases.delegations.rings.iter().flatten();
-        let ends = |ring: &Ring| ring.directory.filter(|_| ring.until != FOR_EVER);
+        let ends = |ring: &Ring| ring.directory.filter(|_| ring.belief.by_others);
         let directories: Vec<FileId> = rings.filter_map(ends).collect();
         for directory in directories {
             self.recall(directory);
@@ -163,9 +163,9 @@ impl Shard {
         Ok(())
     }
 
-    /// Whether this shard has the rings of its node's processes.
+    /// Whether this shard has the rings of its node's processes: the one that they ask first.
     pub(crate) fn has_rings(&self) -> bool {
-        self.place.alone || self.place.numbering.shards == 1
+        self.place.alone || self.own() == 0
     }
 
     /// Whether all names of a directory are here.
@@ -306,7 +306,7 @@ impl Shard {
         if self.has_remembered_names(directory) {
             return Ok(());
         }
-        let Some(until) = self.leads_plainly(start, prefix, directory)? else { return Ok(()) };
+        let Some(belief) = self.leads_plainly(start, prefix, directory)? else { return Ok(()) };
         if !self.has_whole_table(directory, ring, files.min(IN_A_ROW))? {
             return Ok(());
         }
@@ -324,7 +324,7 @@ impl Shard {
         }
         if let Some(ring) = &mut self.leases.delegations.rings[ring] {
             ring.directory = Some(directory);
-            (ring.start, ring.prefix, ring.until) = (start, prefix.to_vec(), until);
+            (ring.start, ring.prefix, ring.belief) = (start, prefix.to_vec(), belief);
             ring.since = ring.executed;
         }
         // The table has what is not committed, too.
@@ -364,37 +364,44 @@ impl Shard {
     }
 
     /// Whether the prefix leads to the directory by names of directories alone, which do not change
-    /// unless one of them is moved: until which second that is known.
-    fn leads_plainly(&mut self, start: FileId, prefix: &[u8], to: FileId) -> Outcome<Option<i64>> {
+    /// unless one of them is moved: how long that is known.
+    fn leads_plainly(
+        &mut self,
+        start: FileId,
+        prefix: &[u8],
+        to: FileId,
+    ) -> Outcome<Option<Belief>> {
         let mut at = if prefix.starts_with(b"/") { FileId::ROOT } else { start };
-        let mut until = FOR_EVER;
+        let mut belief = Belief::OWN;
         for name in prefix.split(|byte| *byte == b'/') {
-            let next = match name {
-                b"" | b"." => continue,
+            match name {
+                b"" | b"." => {}
                 b".." => return Ok(None),
                 name if self.owns(at, name) => match self.lookup(at, name)? {
-                    Some((id, FileKind::Directory)) => Some((id, FOR_EVER)),
-                    _ => None,
+                    Some((id, FileKind::Directory)) => at = id,
+                    _ => return Ok(None),
                 },
                 // What is not remembered nobody here hears of when it changes.
-                name => self.namespace.cache.directory(at, name, self.leases.now),
-            };
-            let Some((id, known_until)) = next else { return Ok(None) };
-            (at, until) = (id, until.min(known_until));
+                name => match self.namespace.cache.directory(at, name, self.leases.now) {
+                    Some((id, until)) => (at, belief) = (id, belief.and_until(until)),
+                    None => return Ok(None),
+                },
+            }
         }
-        Ok((at == to).then_some(until))
+        Ok((at == to).then_some(belief))
     }
 
     /// A process has asked for what it may submit, perhaps since the time had passed for which a
     /// name on its path was known. That was looked up anew.
     fn believe_longer(&mut self, ring: usize, root: FileId) -> Outcome<()> {
         let Some(held) = self.leases.delegations.rings[ring].as_ref() else { return Ok(()) };
-        if held.until == FOR_EVER || held.until.saturating_sub(self.leases.now) > 1 {
+        let until = held.belief.until;
+        if until == FOR_EVER || until.saturating_sub(self.leases.now) > 1 {
             return Ok(());
         }
         let (start, prefix) = (held.start, held.prefix.clone());
         match self.leads_plainly(start, &prefix, root)? {
-            Some(until) => self.show_until(ring, until),
+            Some(belief) => self.show_belief(ring, belief),
             None => {
                 self.recall(root);
             }
@@ -402,12 +409,12 @@ impl Shard {
         Ok(())
     }
 
-    /// The path of the ring leads where it does until that second.
-    fn show_until(&mut self, ring: usize, until: i64) {
+    /// The path of the ring leads where it does for so long.
+    fn show_belief(&mut self, ring: usize, belief: Belief) {
         if let Some(held) = &mut self.leases.delegations.rings[ring] {
-            held.until = until;
+            held.belief = belief;
         }
-        self.submissions(ring).believed_until.store(self.cycles_at(until), Release);
+        self.submissions(ring).believed_until.store(self.cycles_at(belief.until), Release);
     }
 
     /// What the processors' counter will say at that second, at least. Zero while nobody knows how
@@ -460,7 +467,7 @@ impl Shard {
         let Some(&table) = self.leases.delegations.by_directory.get(&directory) else { return };
         let submissions = self.submissions(ring);
         submissions.dedicate(held.session.0, (held.start.0, &held.prefix), (directory.0, table));
-        submissions.believed_until.store(self.cycles_at(held.until), Relaxed);
+        submissions.believed_until.store(self.cycles_at(held.belief.until), Relaxed);
         submissions.give();
     }
 

@@ -18,7 +18,7 @@ impl Shard {
             && (self.place.alone || self.has_rings() && self.has_seats())
     }
 
-    /// A name of another node stands for `id`, and may be remembered until then: for a directory,
+    /// A name of another shard stands for `id`, and may be remembered until then: for a directory,
     /// or a file with the attributes in `record`.
     pub(crate) fn show_name(
         &mut self,
@@ -27,7 +27,7 @@ impl Shard {
         record: &[u8],
     ) {
         let until = if self.shows_records() { self.cycles_at(until) } else { 0 };
-        if until == 0 || until == u64::MAX {
+        if until == 0 {
             return;
         }
         let head = [id.0, until].into_iter().flat_map(u64::to_le_bytes);

@@ -68,14 +68,18 @@ impl Shard {
 
     /// Executes what was submitted. A commit must follow.
     pub(crate) fn execute_submitted(&mut self) {
-        let rings = self.node.head.submitted.load(SeqCst);
-        self.execute_rings(rings, Until::Last);
+        if self.has_rings() {
+            let rings = self.node.head.submitted.load(SeqCst);
+            self.execute_rings(rings, Until::Last);
+        }
     }
 
     /// The same while nobody asks for anything: only what need not be put off.
     pub(crate) fn execute_ripe(&mut self) {
-        let rings = self.node.head.ripe.load(SeqCst);
-        self.execute_rings(rings, Until::Open);
+        if self.has_rings() {
+            let rings = self.node.head.ripe.load(SeqCst);
+            self.execute_rings(rings, Until::Open);
+        }
     }
 
     fn execute_rings(&mut self, rings: u64, until: Until) {

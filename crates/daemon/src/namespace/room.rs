@@ -66,7 +66,7 @@ impl Shard {
 
     /// Whether the node is so full that what is made may go to others.
     pub(crate) fn is_left_for_room(&self) -> bool {
-        !self.place.alone && self.percent_used() >= LEFT_PERCENT
+        self.place.numbering.nodes > 1 && self.percent_used() >= LEFT_PERCENT
     }
 
     /// Asks the nodes of these shards how much room they have, where that is not known.

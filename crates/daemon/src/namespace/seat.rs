@@ -1,7 +1,8 @@
 //! Which shard has the names of a directory.
 //!
 //! A directory is *whole* at first: all its names are at its *seat*, the shard that is its home. A
-//! process that works in a directory of its own node so has everything at one shard. When processes
+//! process that works in a directory of its own node so has everything at one shard: the one that
+//! takes its requests, whose records it reads and which executes what it submits. When processes
 //! of several nodes make names in it, it becomes *spread*: each name belongs to the owner of its
 //! hash, and there are as many shards for it as there are. Names move in the order of their
 //! cookies, which begin with the hash, some with each name that is made meanwhile. How far that
@@ -97,8 +98,8 @@ impl Shard {
         self.place.slots.slot_of(self.place.shard, hash).unwrap_or(hash)
     }
 
-    /// The shard at which a new directory has its seat: this one, if its maker is a process of this
-    /// node and that has room.
+    /// The shard at which a new directory has its seat: the one that its maker's requests come to
+    /// first, if that node has room.
     pub(super) fn chosen_seat(&mut self, caller: Caller, place: &Place) -> Outcome<ShardId> {
         if let Some(shard) = self.roomier_shard(place)? {
             return Ok(shard);
@@ -116,11 +117,10 @@ impl Shard {
         if self.namespace.seats.are_restless() {
             return self.place.slots.owner(hash);
         }
-        if node == numbering.node || node >= numbering.nodes {
+        if node >= numbering.nodes {
             return self.place.shard;
         }
-        let of_node = u32::from(hash) % numbering.shards;
-        let shard = ShardId(numbering.front_of(node).0 + of_node);
+        let shard = numbering.front_of(node);
         // A node that owns nothing has no directories either: its own are dealt out.
         match self.place.slots.slot_of(shard, hash) {
             Some(_) => shard,

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
+use mayfly_daemon::{Config, Directories};
 use mayfly_sys::arch::Moment;
 use mayfly_transport_shm::{
     layout::OPEN_FREE,
@@ -140,12 +141,21 @@ pub fn warm_as(node: &mut Node, session: SessionId, directory: &str) {
 
 /// A node with three processes.
 pub fn node_of_three() -> Node {
-    let mut node = Node::memory(config());
+    with_three(Node::memory(config()))
+}
+
+/// The same with two more processes than it has.
+pub fn with_three(mut node: Node) -> Node {
     for (session, pid) in [(OTHER, PID + 1), (THIRD, PID + 2)] {
-        node.core().session_opened(session, pid);
+        node.cores.iter_mut().for_each(|core| core.session_opened(session, pid));
         node.sessions.push((session, pid));
     }
     node
+}
+
+/// A node of several shards and three processes, whose directories are whole.
+pub fn node_of_several(shards: u32, seed: u64, directories: Directories) -> Node {
+    with_three(Node::several(Config { directories, ..config() }, shards, seed, false))
 }
 
 /// The same with a directory `d` of the third one's that is delegated to the first.

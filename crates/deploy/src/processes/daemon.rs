@@ -182,10 +182,11 @@ fn open_store(config: &Config, place: &Place, capacity_bytes: u64) -> Result<Box
     let limit_bytes = limit_bytes(capacity_bytes, config.options.shards, config.options.names()?);
     let directory = config.meta_dir_of(place.shard());
     let store = open_records(&directory, durability, limit_bytes)?;
-    // Where a directory's names are all over the shards, little could be found in one tree.
+    // Where a directory's names are all over the shards, little could be found in one tree. Whole
+    // directories are at the first one.
     let is_found = match config.options.names()? {
         Directories::Spread => place.numbering().all() == 1,
-        Directories::Whole | Directories::Restless => config.options.shards == 1,
+        Directories::Whole | Directories::Restless => place.shard() == 0,
     };
     if is_found && durability == Durability::Process {
         show_records(&config.run_dir, &directory)?;

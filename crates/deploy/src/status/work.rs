@@ -110,7 +110,7 @@ struct Clock<'a> {
 
 impl Clock<'_> {
     fn of(node: &NodeRegion) -> Clock<'_> {
-        let began = node.head.began_cycles.load(Relaxed);
+        let began = node.head.began.cycles.load(Relaxed);
         Clock { node, began, now: cycles() }
     }
 

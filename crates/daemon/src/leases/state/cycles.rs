@@ -29,8 +29,8 @@ pub(crate) struct Present {
 
 impl Cycles {
     pub(crate) fn of(head: &NodeHead) -> Cycles {
-        let began = head.began_cycles.load(Relaxed);
-        Cycles { began, began_ns: head.began_ns.load(Relaxed) }
+        let began = head.began.cycles.load(Relaxed);
+        Cycles { began, began_ns: head.began.ns.load(Relaxed) }
     }
 
     /// The counter says `cycles` at `now`. A clock that was set back to before the node began

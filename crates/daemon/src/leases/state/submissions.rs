@@ -5,6 +5,25 @@ use mayfly_types::{FileId, OpenRef, SessionId};
 
 use crate::namespace::dentry_cache::FOR_EVER;
 
+/// How long a path is believed to lead where it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Belief {
+    /// From which second on it may lead elsewhere.
+    pub(crate) until: i64,
+    /// It leads by names of other shards, which have them forgotten before they change.
+    pub(crate) by_others: bool,
+}
+
+impl Belief {
+    /// Of a path by names of this shard alone.
+    pub(crate) const OWN: Belief = Belief { until: FOR_EVER, by_others: false };
+
+    /// Of a path that leads on by a name of another shard.
+    pub(crate) fn and_until(self, until: i64) -> Belief {
+        Belief { until: self.until.min(until), by_others: true }
+    }
+}
+
 /// A ring that belongs to a session, as the daemon knows it.
 #[derive(Debug)]
 pub(crate) struct Ring {
@@ -14,8 +33,8 @@ pub(crate) struct Ring {
     /// Which path leads there: from where, and what is before the name.
     pub(crate) start: FileId,
     pub(crate) prefix: Vec<u8>,
-    /// From which second on that path may lead elsewhere.
-    pub(crate) until: i64,
+    /// How long that is believed.
+    pub(crate) belief: Belief,
     /// Records that were executed before that.
     pub(crate) since: u32,
     /// Records that were executed.
@@ -36,7 +55,7 @@ impl Ring {
             directory: None,
             start: FileId::NONE,
             prefix: Vec::new(),
-            until: FOR_EVER,
+            belief: Belief::OWN,
             since: first,
             executed: first,
             freed: first,

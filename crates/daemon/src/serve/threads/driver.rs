@@ -20,7 +20,7 @@ use crate::{
     serve::{
         Caller, Completion, Reached, Service,
         slow::{Course, Slow, Waited},
-        threads::peers::{Peers, ToShard},
+        threads::peers::{Call, Peers, ToShard},
     },
     shards::numbering::origin,
 };
@@ -63,6 +63,8 @@ pub(in crate::serve) struct Driver<S> {
     /// Answers for other nodes, which go out when the batch is committed.
     for_others: Vec<Completion>,
     delivered: usize,
+    /// How other shards hear of messages.
+    pub(in crate::serve) call: Call,
     /// A client was woken since somebody asked.
     woke: bool,
     failed: Option<Errno>,
@@ -71,8 +73,19 @@ pub(in crate::serve) struct Driver<S> {
 impl<S: Service> Driver<S> {
     pub(in crate::serve) fn new(service: S, server: Server, peers: Peers) -> Driver<S> {
         let (stored, for_others) = (Vec::new(), Vec::new());
-        let (woke, failed, slow) = (false, None, Slow::new(server.node()));
-        Driver { service, server, peers, slow, stored, for_others, delivered: 0, woke, failed }
+        let slow = Slow::new(server.node());
+        Driver {
+            service,
+            server,
+            peers,
+            slow,
+            stored,
+            for_others,
+            delivered: 0,
+            call: Call::Wake,
+            woke: false,
+            failed: None,
+        }
     }
 
     /// Tells requests that take longer.
@@ -221,7 +234,7 @@ impl<S: Service> Driver<S> {
         self.commit();
         if self.failed.is_none() {
             self.answer_others();
-            self.peers.send(self.service.outbox());
+            self.peers.send(self.service.outbox(), self.call);
             self.peers.tell_written(self.service.written());
         }
     }

@@ -248,14 +248,6 @@ impl Idle {
         self.roused = roused;
     }
 
-    /// Returns when there may be something to do.
-    pub(in crate::serve) fn wait(&mut self, what: For) {
-        if let Some(wakes) = self.lie_down(what, || None) {
-            self.waker.sleep(wakes);
-            self.rise();
-        }
-    }
-
     /// Polls for a moment. `None` when there may be something to do; otherwise everybody knows that
     /// the thread sleeps, which it has to do ([`Waker::sleep`]), and to [`Idle::rise`] then.
     ///

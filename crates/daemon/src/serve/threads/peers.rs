@@ -10,7 +10,7 @@
 use std::{
     collections::VecDeque,
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, Weak},
 };
 
 use mayfly_transport_shm::server::Session;
@@ -18,7 +18,14 @@ use mayfly_types::{Errno, FileId, SessionId, limits::SHARDS_MAX};
 
 use crate::{
     Message, Numbering, ShardId,
-    serve::{Waker, network::net::Net, sessions::watched::Watched},
+    serve::{
+        Waker,
+        network::{
+            door::{Door, StandIn},
+            net::Net,
+        },
+        sessions::watched::Watched,
+    },
 };
 
 /// [`Peers::send`] has a bit for each.
@@ -60,15 +67,33 @@ pub(in crate::serve) enum Report {
     Failed(Errno),
 }
 
+/// How somebody hears that there is something in his inbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::serve) enum Call {
+    /// His thread is woken.
+    Wake,
+    /// If that sleeps, this thread takes its place.
+    StandIn,
+}
+
 #[derive(Debug)]
 struct Inbox {
     queue: Mutex<VecDeque<ToShard>>,
     waker: Waker,
+    /// Where the loop is that acts on it, if another thread may run that.
+    door: Door,
 }
 
 impl Inbox {
     fn push(&self, item: ToShard) {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).push_back(item);
+    }
+
+    fn call(&self, how: Call) {
+        match how {
+            Call::Wake => self.waker.wake(),
+            Call::StandIn => self.door.knock(&self.waker),
+        }
     }
 }
 
@@ -90,7 +115,8 @@ impl Peers {
     pub(in crate::serve) fn new(waker: Waker, numbering: Numbering) -> Peers {
         let others = (1..numbering.shards).map(|_| Waker::of_worker());
         let wakers = std::iter::once(waker).chain(others);
-        let inboxes = wakers.map(|waker| Inbox { queue: Mutex::default(), waker }).collect();
+        let inbox = |waker| Inbox { queue: Mutex::default(), waker, door: Door::default() };
+        let inboxes = wakers.map(inbox).collect();
         Peers { inboxes, me: 0, numbering, net: None, watched: None }
     }
 
@@ -131,6 +157,12 @@ impl Peers {
         self.numbering
     }
 
+    /// The thread of the first shard may run this one's loop while its own thread sleeps.
+    pub(in crate::serve) fn may_be_stood_in_for(&self, stand_in: Weak<dyn StandIn>) {
+        // A shard has one loop.
+        let _first = self.inboxes[self.me as usize].door.0.set(stand_in);
+    }
+
     /// Wakes this one.
     pub(in crate::serve) fn waker(&self) -> &Waker {
         &self.inboxes[self.me as usize].waker
@@ -158,29 +190,30 @@ impl Peers {
         inbox.waker.wake();
     }
 
-    /// Sends messages; each receiver is woken once.
-    pub(in crate::serve) fn send(&self, messages: Vec<(ShardId, Message)>) {
+    /// Sends messages; each receiver is called once.
+    pub(in crate::serve) fn send(&self, messages: Vec<(ShardId, Message)>, call: Call) {
         if messages.is_empty() {
             return;
         }
         let from = self.numbering.shard(self.me);
-        let mut woken = 0_u64;
+        let mut called = 0_u64;
         for (to, message) in messages {
             if self.numbering.is_here(to) {
                 let own = self.numbering.own(to);
                 self.inboxes[own as usize].push(ToShard::Message { from, message });
-                woken |= 1 << own;
+                called |= 1 << own;
             } else if let Some(net) = &self.net {
                 net.send(from, to, message);
             }
         }
-        for (shard, inbox) in self.inboxes.iter().enumerate() {
-            if woken & (1 << shard) != 0 {
-                inbox.waker.wake();
-            }
-        }
+        // What is on its way to other nodes meanwhile takes longest.
         if let Some(net) = &self.net {
             net.flush();
+        }
+        for (shard, inbox) in self.inboxes.iter().enumerate() {
+            if called & (1 << shard) != 0 {
+                inbox.call(call);
+            }
         }
     }
 

@@ -28,7 +28,7 @@ use crate::serve::{
     threads::{
         driver::{BATCH_MAX, Driver},
         idle::{For, Idle, Wakes},
-        peers::{Report, ToShard},
+        peers::{Call, Report, ToShard},
     },
 };
 
@@ -205,6 +205,7 @@ impl<S: Service, O: HostEnvironment> Serving<S, O> {
         self.shard.server.collect(&mut self.lanes);
         let mut idle = false;
         let asked = !self.lanes.is_empty();
+        self.shard.call = if self.lanes.len() < 2 { Call::StandIn } else { Call::Wake };
         if asked {
             self.serve_lanes();
             self.idle.leave_crowd();

@@ -149,6 +149,7 @@ pub fn run<O: Opener>(
     });
     let (mut peers, door) = (Peers::new(handover.waker(), numbering), Door::default());
     handover.node.head.nodes.store(numbering.nodes, Relaxed);
+    handover.node.head.shards.store(numbering.shards, Relaxed);
     if let Some(run_dir) = slot_files.parent() {
         peers.watched_at(run_dir);
     }

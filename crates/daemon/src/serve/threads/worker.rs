@@ -1,18 +1,39 @@
 //! The thread of a shard that takes no requests from clients: it acts on its inbox.
+//!
+//! To wake it is a switch of threads, and where there are few processors it has to wait for one,
+//! while the thread that woke it has nothing to do. So the serving thread may take its place while
+//! it sleeps, as the network thread takes that one's ([`super::leader`]): the loop is behind a
+//! lock, which the thread has whenever it does not sleep. The serving thread does that only where
+//! one client asks at a time. Of several it would keep the others waiting, and the two threads work
+//! at the same time.
 
-use std::{collections::VecDeque, sync::atomic::Ordering::Relaxed};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak,
+        atomic::{
+            Ordering::{Relaxed, SeqCst},
+            fence,
+        },
+    },
+};
 
 use mayfly_transport_shm::layout::OPEN_SHARED;
 use mayfly_types::SessionId;
 
 use crate::serve::{
-    Service,
+    Service, Waker,
+    network::door::StandIn,
     threads::{
         driver::Driver,
         idle::{For, Idle},
         peers::{Report, ToShard},
     },
 };
+
+/// Turns that the serving thread takes in a row at most: one to act on what has come, one for work
+/// that can wait, and the same once more.
+const TURNS_MAX: u32 = 4;
 
 /// The loop of such a thread.
 #[derive(Debug)]
@@ -38,13 +59,19 @@ impl<S: Service> Worker<S> {
     }
 
     /// Works until told to stop, or until the store cannot commit.
-    pub(in crate::serve) fn run(mut self) {
+    pub(in crate::serve) fn run(mut self)
+    where
+        S: Send + 'static,
+    {
         self.begin();
-        while !self.is_over() {
-            if !self.turn() {
-                self.idle.wait(For::Waker);
-            }
+        let (peers, moves) = (self.shard.peers.clone(), self.shard.service.may_move());
+        let (worker, waker) = (Mutex::new(None), peers.waker().clone());
+        let workplace = Arc::new(Workplace { worker, waker });
+        if moves {
+            let stand_in: Weak<Workplace<S>> = Arc::downgrade(&workplace);
+            peers.may_be_stood_in_for(stand_in);
         }
+        workplace.run(self);
     }
 
     /// Ends the batch of what opening the shard changed, and sends its first messages.
@@ -125,4 +152,70 @@ impl<S: Service> Worker<S> {
             self.shard.peers.report(Report::Recovered);
         }
     }
+}
+
+/// The loop, for whoever runs it.
+struct Workplace<S> {
+    /// `None` before it has begun, and when it is over.
+    worker: Mutex<Option<Worker<S>>>,
+    waker: Waker,
+}
+
+impl<S: Service> Workplace<S> {
+    fn lock(&self) -> MutexGuard<'_, Option<Worker<S>>> {
+        self.worker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The thread's life. It has the lock whenever it does not sleep.
+    fn run(&self, worker: Worker<S>) {
+        let mut place = self.lock();
+        let mut worker = place.insert(worker);
+        while !worker.is_over() {
+            if worker.turn() {
+                continue;
+            }
+            let Some(wakes) = worker.idle.lie_down(For::Waker, || None) else { continue };
+            drop(place);
+            self.waker.sleep(wakes);
+            place = self.lock();
+            let Some(back) = place.as_mut() else { unreachable!("nobody else takes it") };
+            worker = back;
+            worker.idle.rise();
+        }
+        *place = None;
+    }
+}
+
+impl<S: Service + Send> StandIn for Workplace<S> {
+    fn stand_in(&self) {
+        self.waker.poke();
+        fence(SeqCst);
+        let mut place = match self.worker.try_lock() {
+            Ok(place) => place,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // Either it has not looked yet for the last time, or it can be woken.
+            Err(TryLockError::WouldBlock) => return self.waker.wake(),
+        };
+        let Some(worker) = place.as_mut() else { return };
+        if !stand_in(worker) {
+            drop(place);
+            self.waker.wake();
+        }
+    }
+}
+
+/// Takes a few turns; false when somebody has to go on.
+fn stand_in<S: Service>(worker: &mut Worker<S>) -> bool {
+    worker.idle.rise();
+    for _ in 0..TURNS_MAX {
+        // The thread finds the same, and ends.
+        if worker.is_over() {
+            break;
+        }
+        if !worker.turn() && worker.idle.is_over(For::Waker) {
+            return true;
+        }
+    }
+    worker.idle.give_up_place();
+    false
 }
