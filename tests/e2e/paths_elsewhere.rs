@@ -234,8 +234,10 @@ await_told("made")
 names = [f"{mount}/set/{number}" for number in range(400)]
 facts = lambda name: (lambda it: (it.st_ino, it.st_size, it.st_nlink, it.st_mode, it.st_mtime_ns,
                                   it.st_ctime_ns))(os.stat(name))
-before = [facts(name) for name in names]
-assert before == [facts(name) for name in names]
+listed = [f"{mount}/set/{name}" for name in os.listdir(f"{mount}/set")]
+known = {name: facts(name) for name in listed}
+assert known == {name: facts(name) for name in names}
+before = [known[name] for name in names]
 assert all(it[1] == 10 for it in before)
 tell("known")
 for number, name in enumerate(names[:100]):

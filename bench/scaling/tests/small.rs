@@ -73,7 +73,7 @@ fn the_document_has_everything_that_the_study_writes() {
 fn a_hot_file_and_other_files_are_told_of_by_as_many_nodes_as_there_are() {
     for workload in [Workload::HotFile, Workload::Stat] {
         let [four, eight] = [4, 8].map(|nodes| workload.simulate(nodes).expect("the study runs"));
-        assert!(eight.rate > 1.6 * four.rate, "{}: twice the nodes answer", workload.name());
+        assert!(eight.rate > 1.5 * four.rate, "{}: twice the nodes answer", workload.name());
     }
 }
 

@@ -20,7 +20,7 @@ use mayfly_wire::{Request, Wire, Writer};
 
 use crate::{
     fault::{Fault, Outcome, Served},
-    maps::HashMap,
+    maps::{HashMap, HashSet},
     message::{Answer, At, MemberFacts, Question, Resolved},
     namespace::{dentry_cache::Cached, open::opens_to_read, state::member::Parent},
     shard::Shard,
@@ -34,12 +34,16 @@ use crate::{
 /// Files of one directory are asked for one by one so often, in a row. Then their answers are kept.
 const IN_A_ROW: i32 = 4;
 /// Who goes on where the last answer has ended asks for twice as many behind it as before, and for
-/// no more than so many; who does not, for half as many.
+/// no more than so many; who does not, for half as many. At none of them answers are kept no more,
+/// but of files that are asked for again.
 pub(crate) const MORE_FILES_MAX: u16 = 128;
 /// No more records are looked at than so many for each of them.
 const LOOKED_AT_FOR_EACH: usize = 4;
-/// After an answer that may not be kept so many more are not asked to be.
+/// After an answer that may not be kept, or that was not gone on behind, so many are not asked to
+/// be.
 const REFUSED: i32 = 60;
+/// Files that are known to have been asked for once.
+const ONCE_MAX: usize = 65_536;
 /// Directories of which it is known how often files in them were asked for.
 const DIRECTORIES_MAX: usize = 256;
 
@@ -51,6 +55,8 @@ struct Asked {
     more: u16,
     /// The positions in the listing of the first and the last file of the last answer.
     last: Option<(u64, u64)>,
+    /// Its files change.
+    refused: bool,
 }
 
 impl Asked {
@@ -67,6 +73,8 @@ impl Asked {
 #[derive(Debug, Default)]
 pub(crate) struct AskedFiles {
     directories: HashMap<FileId, Asked>,
+    /// Positions, which are hashes of directory and name, of files that were asked for.
+    once: HashSet<u64>,
 }
 
 impl AskedFiles {
@@ -77,15 +85,25 @@ impl AskedFiles {
             self.directories.clear();
         }
         let asked = self.directories.entry(directory).or_default();
-        asked.in_a_row = (asked.in_a_row + 1).min(IN_A_ROW);
-        if asked.in_a_row < IN_A_ROW {
-            return None;
+        asked.in_a_row += 1;
+        if asked.in_a_row >= IN_A_ROW {
+            asked.in_a_row = IN_A_ROW;
+            asked.refused = false;
+            if asked.goes_on_at(cookie) {
+                asked.more = (2 * asked.more).clamp(IN_A_ROW as u16, MORE_FILES_MAX);
+                return Some(asked.more);
+            }
+            asked.more /= 2;
+            if asked.more > 0 {
+                return Some(asked.more);
+            }
+            *asked = Asked { in_a_row: -REFUSED, ..Asked::default() };
         }
-        asked.more = match asked.goes_on_at(cookie) {
-            true => (2 * asked.more).clamp(IN_A_ROW as u16, MORE_FILES_MAX),
-            false => asked.more / 2,
-        };
-        Some(asked.more)
+        let refused = asked.refused;
+        if self.once.len() >= ONCE_MAX {
+            self.once.clear();
+        }
+        (!self.once.insert(cookie) && !refused).then_some(0)
     }
 
     /// The answer had files from one position to another.
@@ -96,7 +114,8 @@ impl AskedFiles {
     }
 
     fn refused(&mut self, directory: FileId) {
-        self.directories.insert(directory, Asked { in_a_row: -REFUSED, ..Asked::default() });
+        self.directories
+            .insert(directory, Asked { in_a_row: -REFUSED, refused: true, ..Asked::default() });
     }
 
     /// Something in the directory is changed by this node's processes.
@@ -398,16 +417,18 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_here_and_there_is_told_of_what_he_asks_for_alone() {
+    fn who_asks_here_and_there_is_told_of_what_he_asks_for_again() {
         let mut files = AskedFiles::default();
-        let positions = (0..20).map(|at| at * 7919 % 100 * 1_000_000);
-        let counts: Vec<u16> = positions
-            .filter_map(|at| {
-                let more = files.count(DIRECTORY, at)?;
-                files.answered(DIRECTORY, at, at + u64::from(more));
-                Some(more)
-            })
-            .collect();
-        assert_eq!(counts[4..], [0; 13]);
+        let mut ask = |at: u64| {
+            let more = files.count(DIRECTORY, at)?;
+            files.answered(DIRECTORY, at, at + u64::from(more));
+            Some(more)
+        };
+        let positions = || (0..40).map(|at| at * 7919 % 100 * 1_000_000);
+        let first: Vec<Option<u16>> = positions().map(&mut ask).collect();
+        assert_eq!(first[..6], [None, None, None, Some(4), Some(2), Some(1)]);
+        assert_eq!(first[6..], [None; 34]);
+        let again: Vec<Option<u16>> = positions().map(&mut ask).collect();
+        assert_eq!(again[6..20], [Some(0); 14]);
     }
 }
