@@ -39,9 +39,10 @@ const IN_A_ROW: i32 = 4;
 pub(crate) const MORE_FILES_MAX: u16 = 128;
 /// No more records are looked at than so many for each of them.
 const LOOKED_AT_FOR_EACH: usize = 4;
-/// After an answer that may not be kept, or that was not gone on behind, so many are not asked to
-/// be.
-const REFUSED: i32 = 60;
+/// After an answer that may not be kept yet so many are not asked to be. After one that told
+/// nothing, or that was not gone on behind, it is the next time twice as many, up to the second
+/// number.
+const SKIPPED: [i32; 2] = [60, 1 << 12];
 /// Files that are known to have been asked for once.
 const ONCE_MAX: usize = 65_536;
 /// Directories of which it is known how often files in them were asked for.
@@ -57,9 +58,18 @@ struct Asked {
     last: Option<(u64, u64)>,
     /// Its files change.
     refused: bool,
+    /// So many were not asked to be kept the last time.
+    skipped: i32,
 }
 
 impl Asked {
+    /// The next ones are not asked to be kept.
+    fn skip(&mut self, refused: bool, again_soon: bool) {
+        let [least, most] = SKIPPED;
+        let skipped = if again_soon { least } else { (2 * self.skipped).clamp(least, most) };
+        *self = Asked { in_a_row: -skipped, skipped, refused, ..Asked::default() };
+    }
+
     /// Whether the position is about where the last answer has ended. Positions are hashes, so
     /// names are as far apart everywhere.
     fn goes_on_at(&self, cookie: u64) -> bool {
@@ -90,6 +100,9 @@ impl AskedFiles {
             asked.in_a_row = IN_A_ROW;
             asked.refused = false;
             if asked.goes_on_at(cookie) {
+                if asked.more > 0 {
+                    asked.skipped = 0;
+                }
                 asked.more = (2 * asked.more).clamp(IN_A_ROW as u16, MORE_FILES_MAX);
                 return Some(asked.more);
             }
@@ -97,7 +110,7 @@ impl AskedFiles {
             if asked.more > 0 {
                 return Some(asked.more);
             }
-            *asked = Asked { in_a_row: -REFUSED, ..Asked::default() };
+            asked.skip(false, false);
         }
         let refused = asked.refused;
         if self.once.len() >= ONCE_MAX {
@@ -113,9 +126,9 @@ impl AskedFiles {
         }
     }
 
-    fn refused(&mut self, directory: FileId) {
-        self.directories
-            .insert(directory, Asked { in_a_row: -REFUSED, refused: true, ..Asked::default() });
+    /// What was asked for may not be kept; was it told?
+    fn refused(&mut self, directory: FileId, told: bool) {
+        self.directories.entry(directory).or_default().skip(true, told);
     }
 
     /// Something in the directory is changed by this node's processes.
@@ -174,7 +187,7 @@ impl Shard {
             return Err(Fault::Elsewhere(owner, place));
         };
         if !cacheable {
-            self.leases.asked_files.refused(*directory);
+            self.leases.asked_files.refused(*directory, !record.is_empty());
         }
         let Some(attr) = self.attr_sent(&record) else {
             return Err(Fault::Elsewhere(owner, place));
