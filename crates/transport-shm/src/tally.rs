@@ -20,6 +20,10 @@
 //! A tally stays when its session ends, until the session's number is given to another process: who
 //! looks finds the latest that ended too. What older ones did is added to the node's *past*.
 
+mod timeline;
+
+pub use timeline::{Period, Timeline};
+
 use core::sync::atomic::{
     AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -259,9 +263,14 @@ pub struct Done<'a> {
     pub subject: Subject<'a>,
 }
 
-/// When an operation began, if it will be noted.
+/// When an operation began, if it will be noted, and where it is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Began(u64);
+pub struct Began {
+    /// 0: it will not be noted.
+    cycles: u64,
+    /// Where it is counted: it may end elsewhere on the stack.
+    stripe: u8,
+}
 
 /// What a session has done.
 #[repr(C, align(4096))]
@@ -293,56 +302,38 @@ pub const SHORT_SHIFT: u32 = 30;
 /// A long period is two to this power of cycles: some 30 s.
 pub const LONG_SHIFT: u32 = 36;
 
-/// What was done in a period, by the samples.
-#[repr(C)]
-pub struct Period {
-    /// The period's number plus one; 0: none.
-    pub number: AtomicU64,
-    /// Operations.
-    pub operations: AtomicU64,
-    /// Bytes read.
-    pub read_bytes: AtomicU64,
-    /// Bytes written.
-    pub written_bytes: AtomicU64,
-}
-
-/// What a node's processes did, when.
-#[repr(C)]
-pub struct Timeline {
-    /// The latest periods.
-    pub short: [Period; SHORT_PERIODS],
-    /// Longer ones of a longer time.
-    pub long: [Period; LONG_PERIODS],
-}
-
 fn add(counter: &AtomicU64, more: u64) {
     arch::add_unlocked(counter, more);
 }
 
 impl Tally {
+    /// The number of the stripe of this thread, and mostly of no other.
     #[inline]
-    fn stripe(&self) -> &Stripe {
+    fn own_stripe() -> u8 {
         // Stacks lie at even distances: a golden section of them falls everywhere.
         let here = 0_u8;
         let at = (&raw const here) as u64 >> 14;
-        &self.stripes[(at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> STRIPE_SHIFT) as usize]
+        (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> STRIPE_SHIFT) as u8
+    }
+
+    #[inline]
+    fn stripe(&self, number: u8) -> &Stripe {
+        &self.stripes[usize::from(number) % STRIPES]
     }
 
     /// Before an operation that will transfer so many bytes.
     #[inline]
     #[must_use]
     pub fn begin(&self, bytes: usize) -> Began {
-        if bytes > LONG_BYTES || self.stripe().left.load(Relaxed) == 0 {
-            Began(arch::cycles())
-        } else {
-            Began(0)
-        }
+        let stripe = Self::own_stripe();
+        let noted = bytes > LONG_BYTES || self.stripe(stripe).left.load(Relaxed) == 0;
+        Began { cycles: if noted { arch::cycles() } else { 0 }, stripe }
     }
 
     /// After it.
     #[inline]
     pub fn end<'a>(&self, began: Began, line: &Timeline, done: impl FnOnce() -> Done<'a>) {
-        let stripe = self.stripe();
+        let stripe = self.stripe(began.stripe);
         let done = done();
         add(&stripe.operations[done.way as usize][done.kind as usize], 1);
         if done.failed {
@@ -368,13 +359,14 @@ impl Tally {
     #[inline]
     #[must_use]
     pub fn is_noted(&self, began: Began, bytes: usize) -> bool {
-        began.0 != 0 && (bytes > LONG_BYTES || self.stripe().left.load(Relaxed) == 0)
+        let is_due = || self.stripe(began.stripe).left.load(Relaxed) == 0;
+        began.cycles != 0 && (bytes > LONG_BYTES || is_due())
     }
 
     /// A transfer began where the last one by that description ended.
     #[inline]
     pub fn in_order(&self, kind: Kind) {
-        add(&self.stripe().in_order[usize::from(kind == Kind::Write)], 1);
+        add(&self.stripe(Self::own_stripe()).in_order[usize::from(kind == Kind::Write)], 1);
     }
 
     #[cold]
@@ -393,7 +385,7 @@ impl Tally {
             weight
         };
         let number = self.taken.fetch_add(1, Relaxed);
-        let took = at.saturating_sub(began.0);
+        let took = at.saturating_sub(began.cycles);
         self.latest[number as usize % LATEST].write(at, took, weight, done);
         // The counter's low bits are chance enough; they are spread over the word.
         let chance = (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) % (u64::from(number) + 1);
@@ -536,41 +528,6 @@ pub fn cut(path: &[u8]) -> &[u8] {
     }
     let end = head.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
     head.get(..end).unwrap_or_default()
-}
-
-impl Timeline {
-    fn add(&self, at: u64, operations: u64, done: &Done<'_>) {
-        let bytes = done.bytes as u64 * operations;
-        let (read, written) = match done.kind {
-            Kind::Read => (bytes, 0),
-            Kind::Write => (0, bytes),
-            _ => (0, 0),
-        };
-        let lines = [(&self.short[..], SHORT_SHIFT), (&self.long[..], LONG_SHIFT)];
-        for (periods, shift) in lines {
-            let number = at >> shift;
-            let period = &periods[number as usize % periods.len()];
-            period.renew(number + 1);
-            period.operations.fetch_add(operations, Relaxed);
-            period.read_bytes.fetch_add(read, Relaxed);
-            period.written_bytes.fetch_add(written, Relaxed);
-        }
-    }
-}
-
-impl Period {
-    /// Empties the place for its next period. Who comes first does; what comes at that very moment
-    /// may be lost.
-    fn renew(&self, number: u64) {
-        let before = self.number.load(Relaxed);
-        let ours = before < number
-            && self.number.compare_exchange(before, number, AcqRel, Relaxed).is_ok();
-        if ours && before != 0 {
-            for counter in [&self.operations, &self.read_bytes, &self.written_bytes] {
-                counter.store(0, Relaxed);
-            }
-        }
-    }
 }
 
 const _: () = assert!(size_of::<Sample>() == 136);

@@ -1,6 +1,6 @@
 use mayfly_transport_shm::{
     region::{NodeSettings, know_rate, make_node},
-    tally::{Done, LONG_BYTES, Seen, Subject},
+    tally::{Began, Done, LONG_BYTES, Seen, Subject},
 };
 
 use super::*;
@@ -47,6 +47,44 @@ fn what_processes_count_is_added_up_and_outlives_their_numbers() {
     assert_eq!(work.count(), 4000);
     assert_eq!(operations_of(&node.tallies[1]), 0);
     assert_eq!(node.tallies[1].chosen().count(), 0);
+}
+
+/// Does it in another part of the stack.
+#[inline(never)]
+fn far_below<T>(what: impl FnOnce() -> T) -> T {
+    let between = std::hint::black_box([0_u8; 40 << 10]);
+    let done = std::hint::black_box(what)();
+    std::hint::black_box(&between);
+    done
+}
+
+/// Calls of a program whose stack happened to lie so that they began in one part of it and ended in
+/// another were counted there and looked at here: 3,000 reads were missing in the line of a report.
+#[test]
+fn what_begins_elsewhere_on_the_stack_than_it_ends_is_noted() {
+    const COUNT: u64 = 20_000;
+    let node = node();
+    let tally = &node.tallies[1];
+    tally.pid.store(100, Relaxed);
+    #[inline(never)]
+    fn begin(tally: &Tally) -> Began {
+        tally.begin(0)
+    }
+    #[inline(never)]
+    fn end(node: &NodeRegion, began: Began) {
+        let (kind, way, subject) = (Kind::Read, Way::Itself, Subject::default());
+        let done = || Done { kind, way, failed: false, bytes: 0, subject };
+        node.tallies[1].end(began, &node.timeline, done);
+    }
+    for _ in 0..COUNT {
+        far_below(|| end(node, begin(tally)));
+    }
+    for _ in 0..COUNT {
+        end(node, far_below(|| begin(tally)));
+    }
+    let spans = Clock::of(node).spans(&node.timeline.short, SHORT_SHIFT);
+    let noted: u64 = spans.iter().map(|span| span.operations).sum();
+    assert!(noted > 2 * COUNT - COUNT / 10, "{noted} of {}", 2 * COUNT);
 }
 
 #[test]
