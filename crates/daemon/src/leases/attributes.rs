@@ -327,7 +327,7 @@ impl Shard {
         if !self.is_at_rest(directory, name, inode) {
             return false;
         }
-        let until = self.leases.now + self.config.leases.seconds + 1;
+        let until = self.waited_until();
         let (now, room) = (self.leases.now, self.config.cached_dentries_max);
         let remembered = &self.namespace.remembered;
         let is_over = |directory, name: &[u8]| remembered.of(directory, name, now).is_empty();
@@ -386,13 +386,11 @@ impl Shard {
         let Some((directory, name)) = self.leases.attributes.name(id) else { return Ok(()) };
         let (name, now) = (name.to_vec(), self.leases.now);
         let who = self.namespace.remembered.of(directory, &name, now).to_vec();
-        let question = Question::Forget { directory, name };
         // Twice as long as it takes at most until nobody believes it any more.
-        self.leases.attributes.is_to_change(id, now + 2 * (self.config.leases.seconds + 1));
+        self.leases.attributes.is_to_change(id, now + 2 * (self.waited_until() - now));
+        let question = Question::Forget { directory, name: name.clone() };
         self.facts(&who, &question)?;
-        if let Question::Forget { directory, name } = &question {
-            self.namespace.remembered.remove(*directory, name);
-        }
+        self.namespace.remembered.remove(directory, &name);
         self.leases.attributes.remove(id);
         // It may be told again before this run is repeated.
         self.run.facts.retain(|(_, asked, _)| *asked != question);

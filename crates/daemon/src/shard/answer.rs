@@ -169,10 +169,8 @@ impl Shard {
             && self.covering(directory).is_none();
         let claim = [(PrepareLock::Name(directory, name.to_vec()), true)];
         let changing = self.transactions.prepare_locks.in_the_way(&claim, None).is_some();
-        // It asked before now, and counts from then on.
-        let lease = self.config.leases.seconds + 1;
         let here = self.place.numbering.is_here(from);
-        let until = if here { FOR_EVER } else { self.leases.now + lease };
+        let until = if here { FOR_EVER } else { self.waited_until() };
         let room = (self.leases.now, self.config.cached_dentries_max);
         let cacheable = lasting
             && !changing
@@ -209,8 +207,7 @@ impl Shard {
         if let Question::File { directory, name, .. } = question
             && let Answer::File { record, cacheable: true, more } = answer
         {
-            let until = self.remembered_until(*directory, name, asked_at);
-            let until = until.min(self.leases.now + self.config.leases.seconds);
+            let until = self.believed_until(asked_at);
             let more = more.iter().map(|(name, record)| (name.as_slice(), record.as_slice()));
             let files = [(name.as_slice(), record.as_slice())].into_iter().chain(more);
             self.keep_files(*directory, files, until);
@@ -227,9 +224,19 @@ impl Shard {
         asked_at: Option<i64>,
     ) -> i64 {
         let owner = self.name_owner(directory, name);
-        let lease = self.config.leases.seconds;
-        let since = asked_at.unwrap_or(self.leases.now);
-        if self.place.numbering.is_here(owner) { FOR_EVER } else { since + lease }
+        let here = self.place.numbering.is_here(owner);
+        if here { FOR_EVER } else { self.believed_until(asked_at) }
+    }
+
+    /// How long what a run was told may be believed that first asked then.
+    fn believed_until(&self, asked_at: Option<i64>) -> i64 {
+        asked_at.unwrap_or(self.leases.now) + self.config.leases.seconds
+    }
+
+    /// How long this shard takes something to be believed that it tells now: who asked did so
+    /// before, and counts from then on.
+    pub(crate) fn waited_until(&self) -> i64 {
+        self.leases.now + self.config.leases.seconds + 1
     }
 
     pub(crate) fn forget_name(&mut self, directory: FileId, name: &[u8]) {
