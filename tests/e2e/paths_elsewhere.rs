@@ -122,6 +122,52 @@ while True:
 print("gone", flush=True)
 "#;
 
+/// What a program said, line by line, whose node's daemon stood still while something was changed.
+struct Said {
+    /// Lines when the daemon was stopped, and a moment later.
+    at_stop: [usize; 2],
+    /// What it had said when the call that made the change had returned.
+    before: String,
+    /// When that was, seconds.
+    changed_at: f64,
+    /// All.
+    all: String,
+}
+
+/// Runs the program on node 1 until it has said `ready`, stops that node's daemon, and lets it go
+/// on when the shell command `change` has ended on node 0.
+fn beside_a_stopped_daemon(
+    (scratch, instance): (&Scratch, &Instance<'_>),
+    program: &str,
+    change: &str,
+) -> Result<Said> {
+    let told = scratch.join("told");
+    let script = format!("exec python3 - > {} <<'END'\n{program}\nEND\n", told.display());
+    let goes_on = instance.shell("goes-on", &script).env("MAYFLY_NODE", "1");
+    let goes_on = goes_on.deadline(Duration::from_secs(120)).start()?;
+    let said = || std::fs::read_to_string(&told).unwrap_or_default();
+    let lines = || said().lines().count();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !said().contains("ready") {
+        ensure!(Instant::now() < deadline, "the program has not begun");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let daemon = instance.daemon_pid_of(1)?;
+    process::signal(daemon, Signal::STOP);
+    let stopped = lines();
+    std::thread::sleep(Duration::from_millis(300));
+    let at_stop = [stopped, lines()];
+    let change = instance.shell("change", &format!("{change} && date +%s.%N"));
+    let change = change.env("MAYFLY_NODE", "0").deadline(Duration::from_secs(60));
+    let changed = change.run_ok()?;
+    let before = said();
+    process::signal(daemon, Signal::CONT);
+    let changed_at: f64 = String::from_utf8_lossy(&changed.stdout).trim().parse()?;
+    let outcome = goes_on.wait()?;
+    ensure!(outcome.code == 0, "the program: {}", String::from_utf8_lossy(&outcome.stderr));
+    Ok(Said { at_stop, before, changed_at, all: said() })
+}
+
 #[test]
 fn nobody_goes_by_a_path_that_a_daemon_that_stands_still_was_not_told_of() -> Result<()> {
     let _turn = Turn::take()?;
@@ -130,31 +176,16 @@ fn nobody_goes_by_a_path_that_a_daemon_that_stands_still_was_not_told_of() -> Re
     let options = ["--nodes", "local:2", "--deadline", "6"];
     let instance = Instance::start_with(&scratch, "still", &mount, &options)?;
     instance.on_node(0, "mkdir \"$MAYFLY_MOUNT/above\"")?;
-    let told = scratch.join("told");
-    let script = format!("exec python3 - > {} <<'END'\n{GOES_ON}\nEND\n", told.display());
-    let maker = instance.shell("maker", &script).env("MAYFLY_NODE", "1");
-    let maker = maker.deadline(Duration::from_secs(120)).start()?;
-    let said = || std::fs::read_to_string(&told).unwrap_or_default();
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !said().contains("ready") {
-        ensure!(Instant::now() < deadline, "the maker has not begun");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let daemon = instance.daemon_pid_of(1)?;
-    process::signal(daemon, Signal::STOP);
-    let move_it = r#"mv -T "$MAYFLY_MOUNT/above" "$MAYFLY_MOUNT/other" && date +%s.%N"#;
-    let mover = instance.shell("mover", move_it).env("MAYFLY_NODE", "0");
-    let moved = mover.deadline(Duration::from_secs(60)).run_ok()?;
-    let before = said();
-    process::signal(daemon, Signal::CONT);
-    let moved_at: f64 = String::from_utf8_lossy(&moved.stdout).trim().parse()?;
-    let outcome = maker.wait()?;
-    ensure!(outcome.code == 0, "the maker: {}", String::from_utf8_lossy(&outcome.stderr));
-    let said = said();
-    ensure!(said.ends_with("gone\n"), "the maker goes on after the directory was moved: {said}");
-    let began = said.lines().filter_map(|line| line.parse::<f64>().ok());
-    let late: Vec<f64> = began.filter(|began| *began > moved_at).collect();
-    ensure!(late.is_empty(), "moved at {moved_at}, and files were made by the old path: {late:?}");
+    let change = r#"mv -T "$MAYFLY_MOUNT/above" "$MAYFLY_MOUNT/other""#;
+    let Said { before, changed_at, all, .. } =
+        beside_a_stopped_daemon((&scratch, &instance), GOES_ON, change)?;
+    ensure!(all.ends_with("gone\n"), "the maker goes on after the directory was moved: {all}");
+    let began = all.lines().filter_map(|line| line.parse::<f64>().ok());
+    let late: Vec<f64> = began.filter(|began| *began > changed_at).collect();
+    ensure!(
+        late.is_empty(),
+        "moved at {changed_at}, and files were made by the old path: {late:?}"
+    );
     ensure!(before.lines().count() > 1, "nothing was made while the daemon stood still");
     instance.stop()
 }
@@ -298,30 +329,11 @@ fn nobody_believes_attributes_of_whose_change_a_stopped_daemon_was_not_told() ->
     let options = ["--nodes", "local:2", "--deadline", "6"];
     let instance = Instance::start_with(&scratch, "looking", &mount, &options)?;
     instance.on_node(0, "printf 12345 > \"$MAYFLY_MOUNT/file\"; sleep 1.5")?;
-    let told = scratch.join("told");
-    let script = format!("exec python3 - > {} <<'END'\n{KEEPS_LOOKING}\nEND\n", told.display());
-    let looks = instance.shell("looks", &script).env("MAYFLY_NODE", "1");
-    let looks = looks.deadline(Duration::from_secs(120)).start()?;
-    let said = || std::fs::read_to_string(&told).unwrap_or_default();
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !said().contains("ready") {
-        ensure!(Instant::now() < deadline, "nobody looks");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let daemon = instance.daemon_pid_of(1)?;
-    process::signal(daemon, Signal::STOP);
-    let began = said().lines().count();
-    std::thread::sleep(Duration::from_millis(300));
-    let after = said().lines().count();
-    let change = r#"printf 6 >> "$MAYFLY_MOUNT/file" && date +%s.%N"#;
-    let change = instance.shell("change", change).env("MAYFLY_NODE", "0");
-    let changed = change.deadline(Duration::from_secs(60)).run_ok()?;
-    process::signal(daemon, Signal::CONT);
-    let changed_at: f64 = String::from_utf8_lossy(&changed.stdout).trim().parse()?;
-    let outcome = looks.wait()?;
-    ensure!(outcome.code == 0, "who looks: {}", String::from_utf8_lossy(&outcome.stderr));
+    let change = r#"printf 6 >> "$MAYFLY_MOUNT/file""#;
+    let Said { at_stop: [began, after], changed_at, all, .. } =
+        beside_a_stopped_daemon((&scratch, &instance), KEEPS_LOOKING, change)?;
     ensure!(after > began + 5, "nobody looked while the daemon stood still");
-    for line in said().lines().filter(|line| line.contains(' ')) {
+    for line in all.lines().filter(|line| line.contains(' ')) {
         let (looked_at, size) = line.split_once(' ').context("two words")?;
         let late = looked_at.parse::<f64>()? > changed_at;
         ensure!(!late || size == "6", "changed at {changed_at}, and then seen as before: {line}");

@@ -5,31 +5,17 @@
 //! costs six of them, without it four, as through any relay. So while the serving thread sleeps,
 //! the network thread takes its place for a few turns. It leaves again when there is nothing more
 //! to do, and wakes the serving thread when there is: nobody else looks after the sockets.
-//!
-//! The loop is behind a lock, which is never waited for by the network thread: who holds it looks
-//! at everything once more before it lets go.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak,
-    atomic::{Ordering::SeqCst, fence},
-};
+use std::sync::{Arc, Weak};
 
 use crate::serve::{
-    Ending, HostEnvironment, Service, Waker,
+    Ending, HostEnvironment, Service,
     network::door::{Door, StandIn},
-    threads::rounds::{Serving, Turn},
+    threads::{
+        place::{Place, TURNS_MAX},
+        rounds::{Serving, Turn},
+    },
 };
-
-/// Turns that the network thread takes in a row at most: one to act on what has come, one for work
-/// that can wait, and the same once more.
-const TURNS_MAX: u32 = 4;
-
-/// The serving loop, for whoever runs it.
-struct Rounds<S, O> {
-    /// `None` when it is over.
-    serving: Mutex<Option<Serving<S, O>>>,
-    waker: Waker,
-}
 
 /// Serves until told to stop. The network thread takes turns through `door`.
 pub(in crate::serve) fn run<S, O>(serving: Serving<S, O>, door: &Door) -> Ending
@@ -37,64 +23,46 @@ where
     S: Service + Send + 'static,
     O: HostEnvironment + Send + 'static,
 {
-    let waker = serving.shard.peers.waker().clone();
-    let rounds = Arc::new(Rounds { serving: Mutex::new(None), waker });
+    let place = Arc::new(Place::new(serving.shard.peers.waker().clone()));
     if serving.shard.service.may_move() {
-        let stand_in: Weak<Rounds<S, O>> = Arc::downgrade(&rounds);
+        let stand_in: Weak<Place<Serving<S, O>>> = Arc::downgrade(&place);
         // A daemon has one loop.
         let _first = door.0.set(stand_in);
     }
-    rounds.run(serving)
+    live(&place, serving)
 }
 
-impl<S: Service, O: HostEnvironment> Rounds<S, O> {
-    fn lock(&self) -> MutexGuard<'_, Option<Serving<S, O>>> {
-        self.serving.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The serving thread's life. It has the lock whenever it does not sleep.
-    fn run(&self, mut serving: Serving<S, O>) -> Ending {
-        serving.begin();
-        let mut place = self.lock();
-        let mut serving = place.insert(serving);
-        let ending = loop {
-            match serving.turn() {
-                Turn::Done => {}
-                Turn::Over(ending) => break ending,
-                Turn::Idle(what) => {
-                    let Some(wakes) = serving.lie_down(what) else { continue };
-                    drop(place);
-                    self.waker.sleep(wakes);
-                    place = self.lock();
-                    let Some(back) = place.as_mut() else { unreachable!("nobody else takes it") };
-                    serving = back;
-                    serving.idle.rise();
-                    serving.shard.slow.awake();
-                }
+/// The serving thread's life. It has the lock whenever it does not sleep.
+fn live<S: Service, O: HostEnvironment>(
+    place: &Place<Serving<S, O>>,
+    mut serving: Serving<S, O>,
+) -> Ending {
+    serving.begin();
+    let mut held = place.lock();
+    let mut serving = held.insert(serving);
+    let ending = loop {
+        match serving.turn() {
+            Turn::Done => {}
+            Turn::Over(ending) => break ending,
+            Turn::Idle(what) => {
+                let Some(wakes) = serving.lie_down(what) else { continue };
+                held = place.sleep(held, wakes);
+                let Some(back) = held.as_mut() else { unreachable!("nobody else takes it") };
+                serving = back;
+                serving.idle.rise();
+                serving.shard.slow.awake();
             }
-        };
-        serving.close_the_doors();
-        // Every shard is closed when the serving thread returns.
-        *place = None;
-        ending
-    }
+        }
+    };
+    serving.close_the_doors();
+    // Every shard is closed when the serving thread returns.
+    *held = None;
+    ending
 }
 
-impl<S: Service + Send, O: HostEnvironment + Send> StandIn for Rounds<S, O> {
+impl<S: Service + Send, O: HostEnvironment + Send> StandIn for Place<Serving<S, O>> {
     fn stand_in(&self) {
-        self.waker.poke();
-        fence(SeqCst);
-        let mut place = match self.serving.try_lock() {
-            Ok(place) => place,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Either it has not looked yet for the last time, or it can be woken.
-            Err(TryLockError::WouldBlock) => return self.waker.wake(),
-        };
-        let Some(serving) = place.as_mut() else { return };
-        if !serving.is_open() || !stand_in(serving) {
-            drop(place);
-            self.waker.wake();
-        }
+        Place::stand_in(self, |serving| serving.is_open() && stand_in(serving));
     }
 }
 

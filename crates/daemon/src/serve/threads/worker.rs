@@ -9,31 +9,22 @@
 
 use std::{
     collections::VecDeque,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak,
-        atomic::{
-            Ordering::{Relaxed, SeqCst},
-            fence,
-        },
-    },
+    sync::{Arc, Weak, atomic::Ordering::Relaxed},
 };
 
 use mayfly_transport_shm::layout::OPEN_SHARED;
 use mayfly_types::SessionId;
 
 use crate::serve::{
-    Service, Waker,
+    Service,
     network::door::StandIn,
     threads::{
         driver::Driver,
         idle::{For, Idle},
         peers::{Report, ToShard},
+        place::{Place, TURNS_MAX},
     },
 };
-
-/// Turns that the serving thread takes in a row at most: one to act on what has come, one for work
-/// that can wait, and the same once more.
-const TURNS_MAX: u32 = 4;
 
 /// The loop of such a thread.
 #[derive(Debug)]
@@ -65,13 +56,12 @@ impl<S: Service> Worker<S> {
     {
         self.begin();
         let (peers, moves) = (self.shard.peers.clone(), self.shard.service.may_move());
-        let (worker, waker) = (Mutex::new(None), peers.waker().clone());
-        let workplace = Arc::new(Workplace { worker, waker });
+        let place = Arc::new(Place::new(peers.waker().clone()));
         if moves {
-            let stand_in: Weak<Workplace<S>> = Arc::downgrade(&workplace);
+            let stand_in: Weak<Place<Worker<S>>> = Arc::downgrade(&place);
             peers.may_be_stood_in_for(stand_in);
         }
-        workplace.run(self);
+        live(&place, self);
     }
 
     /// Ends the batch of what opening the shard changed, and sends its first messages.
@@ -154,53 +144,26 @@ impl<S: Service> Worker<S> {
     }
 }
 
-/// The loop, for whoever runs it.
-struct Workplace<S> {
-    /// `None` before it has begun, and when it is over.
-    worker: Mutex<Option<Worker<S>>>,
-    waker: Waker,
-}
-
-impl<S: Service> Workplace<S> {
-    fn lock(&self) -> MutexGuard<'_, Option<Worker<S>>> {
-        self.worker.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The thread's life. It has the lock whenever it does not sleep.
-    fn run(&self, worker: Worker<S>) {
-        let mut place = self.lock();
-        let mut worker = place.insert(worker);
-        while !worker.is_over() {
-            if worker.turn() {
-                continue;
-            }
-            let Some(wakes) = worker.idle.lie_down(For::Waker, || None) else { continue };
-            drop(place);
-            self.waker.sleep(wakes);
-            place = self.lock();
-            let Some(back) = place.as_mut() else { unreachable!("nobody else takes it") };
-            worker = back;
-            worker.idle.rise();
+/// The thread's life. It has the lock whenever it does not sleep.
+fn live<S: Service>(place: &Place<Worker<S>>, worker: Worker<S>) {
+    let mut held = place.lock();
+    let mut worker = held.insert(worker);
+    while !worker.is_over() {
+        if worker.turn() {
+            continue;
         }
-        *place = None;
+        let Some(wakes) = worker.idle.lie_down(For::Waker, || None) else { continue };
+        held = place.sleep(held, wakes);
+        let Some(back) = held.as_mut() else { unreachable!("nobody else takes it") };
+        worker = back;
+        worker.idle.rise();
     }
+    *held = None;
 }
 
-impl<S: Service + Send> StandIn for Workplace<S> {
+impl<S: Service + Send> StandIn for Place<Worker<S>> {
     fn stand_in(&self) {
-        self.waker.poke();
-        fence(SeqCst);
-        let mut place = match self.worker.try_lock() {
-            Ok(place) => place,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Either it has not looked yet for the last time, or it can be woken.
-            Err(TryLockError::WouldBlock) => return self.waker.wake(),
-        };
-        let Some(worker) = place.as_mut() else { return };
-        if !stand_in(worker) {
-            drop(place);
-            self.waker.wake();
-        }
+        Place::stand_in(self, stand_in);
     }
 }
 
