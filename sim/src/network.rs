@@ -34,7 +34,7 @@ pub const MS: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000_000_000;
 /// Longer patience needs no alarm: no run is so long.
 const NO_ALARM_MS: u64 = 3_600_000;
-const CLASSES: usize = 3;
+const CLASSES: usize = 4;
 
 /// How the network behaves without faults.
 #[derive(Debug, Clone)]

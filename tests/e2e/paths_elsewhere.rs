@@ -340,3 +340,174 @@ fn nobody_believes_attributes_of_whose_change_a_stopped_daemon_was_not_told() ->
     }
     instance.stop()
 }
+
+/// Reads all files, twice, and keeps each open over a change of it.
+const READS: &str = r#"
+await_told("made")
+def read(name):
+    with open(name, "rb", buffering=0) as file:
+        return file.read(100)
+listed = [f"{mount}/set/{name}" for name in os.listdir(f"{mount}/set")]
+for _ in range(2):
+    assert all(read(name) == b"some bytes" for name in listed)
+tell("known")
+old = b"some bytes"
+by_descriptor = (old + b" and more", b"", old, old, old, old, old, b"som", old, old)
+by_name = (old + b" and more", b"", b"new", None, None, old, old, b"som", old, old)
+for number in range(100):
+    name = f"{mount}/set/{number}"
+    kept = os.open(name, os.O_RDONLY)
+    assert os.read(kept, 4) == b"some", number
+    tell(f"open-{number}")
+    await_told(f"changed-{number}")
+    way = number % 10
+    found = os.pread(kept, 100, 0)
+    assert found == by_descriptor[way], f"{number}: what is open has {found}"
+    assert os.fstat(kept).st_nlink == (1, 1, 0, 0, 1, 2, 1, 1, 1, 1)[way], f"{number}: links"
+    rest = os.read(kept, 100)
+    assert rest == found[4:], f"{number}: the rest is {rest}"
+    try:
+        found = read(name)
+    except FileNotFoundError:
+        found = None
+    assert found == by_name[way], f"{number}: by its name it has {found}"
+    os.close(kept)
+    tell(f"seen-{number}")
+"#;
+
+#[test]
+fn small_files_of_other_nodes_are_read_without_asking_and_are_never_old() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("contents")?;
+    let mount = scratch.join("tmp/mount");
+    let instance = Instance::start_with(&scratch, "contents", &mount, &["--nodes", "local:3"])?;
+    let changes =
+        CHANGES.replace("    list(ways", "    await_told(f\"open-{number}\")\n    list(ways");
+    let changes = python((&scratch, &instance), 1, &changes)?.start()?;
+    let reads = python((&scratch, &instance), 2, READS)?.run()?;
+    ensure!(reads.code == 0, "who reads: {}", String::from_utf8_lossy(&reads.stderr));
+    let outcome = changes.wait()?;
+    ensure!(outcome.code == 0, "who changes: {}", String::from_utf8_lossy(&outcome.stderr));
+    // Some of the first pass, and each that was changed once more.
+    let asked = counted(&instance, "answers/open")?;
+    ensure!((90..350).contains(&asked[2]), "of 1,000 opens {asked:?} were asked for");
+    instance.expect_nothing_held(PATIENCE)?;
+    instance.stop()
+}
+
+/// Keeps small files of node 0 open while something happens, and then reads them.
+const KEEPS_OPEN: &str = r#"
+await_told("made")
+read = lambda name: os.read(os.open(name, os.O_RDONLY), 100)
+names = sorted(os.listdir(f"{mount}/set"))
+for name in names[6:]:
+    with open(f"{mount}/set/{name}", "rb", buffering=0) as file:
+        assert file.read(100) == name.encode()
+kept = {name: os.open(f"{mount}/set/{name}", os.O_RDONLY) for name in names[:6]}
+tell("open")
+await_told("removed")
+for name, file in kept.items():
+    assert not os.path.exists(f"{mount}/set/{name}"), name
+    found = os.pread(file, 100, 0)
+    assert found == name.encode(), f"{name} has {found}"
+    assert os.fstat(file).st_nlink == 0
+"#;
+
+const MAKES_TO_KEEP: &str = r#"
+os.mkdir(f"{mount}/set")
+for number in range(100):
+    with open(f"{mount}/set/{number}", "wb") as file:
+        file.write(b"%d" % number)
+time.sleep(1.5)
+tell("made")
+"#;
+
+/// What happens while a process of node 1 has files open that are removed behind it.
+fn kept_open_over(label: &str, event: impl FnOnce(&Instance<'_>) -> Result<()>) -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new(label)?;
+    let mount = scratch.join("tmp/mount");
+    let instance = Instance::start_with(&scratch, label, &mount, &["--nodes", "local:2"])?;
+    python((&scratch, &instance), 0, MAKES_TO_KEEP)?.run_ok()?;
+    let keeps = python((&scratch, &instance), 1, KEEPS_OPEN)?.start()?;
+    let told = |what: &str| scratch.join("told").join(what);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !told("open").exists() {
+        ensure!(Instant::now() < deadline, "nothing was opened");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    event(&instance)?;
+    instance.on_node(0, "rm -r \"$MAYFLY_MOUNT/set\"")?;
+    std::fs::write(told("removed"), "")?;
+    let outcome = keeps.wait()?;
+    ensure!(outcome.code == 0, "who reads: {}", String::from_utf8_lossy(&outcome.stderr));
+    instance.expect_nothing_held(PATIENCE)?;
+    instance.stop()
+}
+
+fn kill_daemon_of(instance: &Instance<'_>, node: usize) -> Result<()> {
+    ensure!(process::kill(instance.daemon_pid_of(node)?), "there was no daemon");
+    Ok(())
+}
+
+#[test]
+fn a_file_of_another_node_stays_open_for_longer_than_its_lease() -> Result<()> {
+    kept_open_over("kept-long", |_| {
+        std::thread::sleep(Duration::from_secs(8));
+        Ok(())
+    })
+}
+
+#[test]
+fn a_file_of_another_node_stays_open_when_that_daemon_is_killed() -> Result<()> {
+    kept_open_over("kept-home", |instance| kill_daemon_of(instance, 0))
+}
+
+#[test]
+fn a_file_of_another_node_stays_open_when_the_own_daemon_is_killed() -> Result<()> {
+    kept_open_over("kept-own", |instance| kill_daemon_of(instance, 1))
+}
+
+/// As [`KEEPS_LOOKING`], of what the file holds.
+const KEEPS_READING: &str = r#"
+import os, time
+mount = os.environ["MAYFLY_MOUNT"]
+def read(name):
+    file = os.open(f"{mount}/{name}", os.O_RDONLY)
+    try:
+        return len(os.read(file, 100))
+    finally:
+        os.close(file)
+for name in os.listdir(mount) * 3:
+    read(name)
+print("ready", flush=True)
+while True:
+    began = time.time()
+    size = read("file")
+    print(began, size, flush=True)
+    if size != 5:
+        break
+    time.sleep(0.01)
+"#;
+
+#[test]
+fn nobody_reads_what_a_stopped_daemon_was_not_told_to_forget() -> Result<()> {
+    let _turn = Turn::take()?;
+    let scratch = Scratch::new("keeps-reading")?;
+    let mount = scratch.join("tmp/mount");
+    let options = ["--nodes", "local:2", "--deadline", "8"];
+    let instance = Instance::start_with(&scratch, "reading", &mount, &options)?;
+    let make = "cd \"$MAYFLY_MOUNT\"; for n in 1 2 3 4 5 6 7 8; do echo $n > $n; done
+        printf 12345 > file; sleep 1.5";
+    instance.on_node(0, make)?;
+    let change = r#"printf 6 >> "$MAYFLY_MOUNT/file""#;
+    let Said { at_stop: [began, after], changed_at, all, .. } =
+        beside_a_stopped_daemon((&scratch, &instance), KEEPS_READING, change)?;
+    ensure!(after > began + 5, "nobody read while the daemon stood still");
+    for line in all.lines().filter(|line| line.contains(' ')) {
+        let (looked_at, size) = line.split_once(' ').context("two words")?;
+        let late = looked_at.parse::<f64>()? > changed_at;
+        ensure!(!late || size == "6", "changed at {changed_at}, and then read as before: {line}");
+    }
+    instance.stop()
+}

@@ -23,7 +23,7 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use mayfly_records::{
-    Bytes, Question, Reached, Regular, Runs, find_again, is_still, reach, version,
+    Bytes, Question, Reached, Regular, Runs, Source, find_again, is_still, reach, version,
 };
 use mayfly_sys::{
     arch,
@@ -88,6 +88,11 @@ impl Look<'_> {
         is_still(&self.view, self.seen.version)
             && is_served_since(self.head, self.seen.starts)
             && is_complete(self.head)
+    }
+
+    /// Is what was told until then told still?
+    fn believes(&self, until: u64) -> bool {
+        until == u64::MAX || self.view.now() < until
     }
 }
 
@@ -188,18 +193,20 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
         let leased = self.claim_leased(leases)?;
         let found = self.reach_regular(walk);
         match found {
+            // Who may write to another node's file, that one has to know.
             Some((look, Reached::Regular(regular, directory, name)))
-                if name.len() <= LEASED_NAME_BYTES_MAX =>
+                if name.len() <= LEASED_NAME_BYTES_MAX
+                    && (regular.until == u64::MAX || flags & O_RDWR == 0) =>
             {
                 leased.take_into_use(regular.attr.id, flags, (directory, name));
                 let generation = leased.entry.generation.load(Relaxed);
                 let reference = OpenRef { index: leased.index, generation };
-                if !look.lasts() {
+                if !look.lasts() || !look.believes(regular.until) {
                     self.close_leased_or_made(reference);
                     return None;
                 }
                 if let Some(memo) = self.leased_files.memos.get(leased.place) {
-                    memo.keep(generation, look.seen, &Content::of(&regular));
+                    memo.keep(generation, look.seen, &regular);
                 }
                 Some(Ok(OpenFile { reference, entry: leased.entry }))
             }
@@ -359,12 +366,12 @@ impl<T: Transport, D: Descriptors> Client<T, D> {
     /// Where the bytes are at the moment of the look.
     fn content(&self, leased: &Leased, reference: OpenRef, look: &Look<'_>) -> Option<Content> {
         let memo = self.leased_files.memos.get(leased.place)?;
-        if let Some(content) = memo.find(reference.generation, look.seen) {
-            return Some(content);
+        if let Some((content, until)) = memo.find(reference.generation, look.seen) {
+            return look.believes(until).then_some(content);
         }
-        let content = Content::of(&self.regular(leased, look)?);
-        memo.keep(reference.generation, look.seen, &content);
-        Some(content)
+        let regular = self.regular(leased, look)?;
+        memo.keep(reference.generation, look.seen, &regular);
+        Some(Content::of(&regular))
     }
 
     /// After the records have changed while bytes were read: were they in the same object all the

@@ -6,7 +6,8 @@
 //! there in a name table (`name_table.rs`, `covered_directories.rs`). A process that opens files
 //! for reading is *leased* descriptions (`file_leases.rs`). What this node remembers of other
 //! nodes' names and files a process finds in the records (`shown_names.rs`); a file's home tells of
-//! it, and tells again before it changes (`attributes.rs`). A mount is told when bytes
+//! it, and tells again before it changes (`attributes.rs`). What processes read so stays open
+//! (`kept_files.rs`). A mount is told when bytes
 //! change of which its kernel keeps pages (`mounts.rs`).
 //!
 //! Invariants:
@@ -19,6 +20,7 @@ pub(crate) mod attributes;
 pub(crate) mod covered_directories;
 pub(crate) mod delegation;
 pub(crate) mod file_leases;
+pub(crate) mod kept_files;
 pub(crate) mod mounts;
 pub(crate) mod name_table;
 pub(crate) mod shown_names;
@@ -30,6 +32,7 @@ use mayfly_transport_shm::layout::NodeHead;
 
 use crate::leases::{
     attributes::AskedFiles,
+    kept_files::KeptFiles,
     state::{
         attributes::LeasedAttributes, delegation::Delegations, file_leases::FileLeases,
         mounts::Mounts,
@@ -48,8 +51,12 @@ pub(crate) struct Leases {
     pub(crate) mounts: Mounts,
     /// Files of which other shards may know the attributes, with the name.
     pub(crate) attributes: LeasedAttributes,
-    /// How often files in other nodes' directories were asked for.
+    /// How often files in other nodes' directories were looked at.
     pub(crate) asked_files: AskedFiles,
+    /// The same of those that were opened to be read.
+    pub(crate) asked_contents: AskedFiles,
+    /// When to look at what processes read of other nodes' files.
+    pub(crate) kept_files: KeptFiles,
 }
 
 impl Leases {
@@ -61,6 +68,8 @@ impl Leases {
             mounts: Mounts::default(),
             attributes: LeasedAttributes::default(),
             asked_files: AskedFiles::default(),
+            asked_contents: AskedFiles::default(),
+            kept_files: KeptFiles::default(),
         }
     }
 }

@@ -127,8 +127,12 @@ pub enum Question {
     /// What a name stands for. Asked of the dentry's owner; the directory is spread so far.
     Lookup { directory: FileId, name: Vec<u8>, upto: u64 },
     /// Attributes of a regular file, and of so many at most that come behind it in a listing, as
-    /// far as they may be kept. Asked of the dentry's owner; the directory is spread so far.
-    File { directory: FileId, name: Vec<u8>, upto: u64, more: u16 },
+    /// far as they may be kept; with the bytes of small ones, if `contents` says so. Asked of the
+    /// dentry's owner; the directory is spread so far.
+    File { directory: FileId, name: Vec<u8>, upto: u64, more: u16, contents: bool },
+    /// A process of the asker's node reads a file by what it was told with the name. It is to have
+    /// it open, whatever becomes of the name. Asked of the file's home.
+    Keep(Kept),
     /// Where a symbolic link leads. Asked of the inode's home.
     LinkTarget { id: FileId, birth: BirthKey },
     /// A directory. Asked of its home.
@@ -237,6 +241,8 @@ impl Question {
             | Question::Mapped(_)
             | Question::Changed(_)
             | Question::Returned
+            // A node answers nothing before what its processes read is kept.
+            | Question::Keep(_)
             | Question::Proxies(_) => true,
             Question::Lookup { .. }
             | Question::File { .. }
@@ -266,6 +272,18 @@ impl Question {
     }
 }
 
+/// A description that is leased to a process, by which that reads a file of another node.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Kept {
+    pub(crate) file: FileId,
+    pub(crate) birth: BirthKey,
+    /// As its node numbers it.
+    pub(crate) session: SessionId,
+    /// Where the description is in the node's table.
+    pub(crate) at: OpenRef,
+    pub(crate) flags: u32,
+}
+
 /// A change of a file of which mounts are to be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Change {
@@ -290,14 +308,16 @@ pub enum Answer {
         file: Option<(FileId, FileKind)>,
         cacheable: bool,
     },
-    /// A file's attributes, as the record of a dentry has them, without content; nothing where
-    /// there are none to be told.
+    /// A file's attributes, as the record of a dentry has them, with content if that was asked for;
+    /// nothing where there are none to be told.
     File {
         record: Vec<u8>,
         cacheable: bool,
         /// Names and records of other files, all of which may be kept.
         more: Vec<(Vec<u8>, Vec<u8>)>,
     },
+    /// The description that was made.
+    Kept(OpenRef),
     LinkTarget(Vec<u8>),
     Directory(DirectoryFacts),
     Member(MemberFacts),

@@ -42,6 +42,7 @@ use mayfly_types::FileId;
 
 use crate::{
     api::Directories,
+    leases::shown_names::ShownNames,
     maps::HashMap,
     message::SpaceFacts,
     namespace::{
@@ -56,7 +57,7 @@ pub(crate) struct Namespace {
     /// Dentries of other shards.
     pub(crate) cache: DentryCache,
     /// So many names of other nodes are shown to processes.
-    pub(crate) shown_names: usize,
+    pub(crate) shown_names: ShownNames,
     /// Names that other shards may have in their dentry caches.
     pub(crate) remembered: RememberedNames,
     /// The last record that the walk of this request has found, so that it need not be read again.
@@ -87,7 +88,7 @@ impl Namespace {
     pub(crate) fn new(cached_dentries_max: usize, directories: Directories) -> Namespace {
         Namespace {
             cache: DentryCache::new(cached_dentries_max),
-            shown_names: 0,
+            shown_names: ShownNames::default(),
             remembered: RememberedNames::default(),
             found_file: None,
             key: DentryKey::default(),

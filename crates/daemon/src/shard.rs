@@ -194,6 +194,7 @@ impl Shard {
     pub(crate) fn begin_request(&mut self, caller: Caller) {
         self.batch.requests += 1;
         self.look_at_clocks();
+        self.keep_in_time();
         self.namespace.found_file = None;
         self.files.opened_content = None;
         self.end_in_doubt_behind(caller);
@@ -284,7 +285,7 @@ impl Shard {
     ) -> Outcome<Served> {
         match request {
             Request::Ping(_) => {
-                self.make_wanted(caller.session);
+                self.make_wanted(caller.session)?;
                 Ok(Served::Replied)
             }
             Request::Stat(stat) => self.stat(&stat.target, to),

@@ -10,7 +10,7 @@ use crate::{
     attributes::{self, RECORD_CHUNKS, RegularRecord, of_regular, plain},
     key,
     search::{KEY_BYTES_MAX, Place, Runs, Source, find},
-    walk::{Last, Question, find_dentry, is_whole, settled, to_last},
+    walk::{Last, Question, find_dentry, find_remembered, is_whole, settled, to_last},
 };
 
 /// Longest name under which a small file is looked for, bytes.
@@ -39,6 +39,9 @@ pub struct Regular {
     pub attr: Attr,
     /// Where its bytes are.
     pub bytes: Bytes,
+    /// Not to be believed from here on, by the processors' counter; [`u64::MAX`] for a file that is
+    /// at home here.
+    pub until: u64,
 }
 
 /// What a path leads to.
@@ -64,13 +67,17 @@ pub fn reach<'a, S: Source>(source: &S, question: Question<'a>) -> Result<Reache
                 Last::Name { .. } | Last::Directory(_) => return Err(Unsure),
             };
         let Some(place) = find_dentry(source, directory, name)? else {
-            let certain = certain && is_whole(source, directory)?;
-            return if certain { Ok(Reached::Nothing) } else { Err(Unsure) };
+            return if certain && is_whole(source, directory)? {
+                Ok(Reached::Nothing)
+            } else {
+                let found = of_others(source, directory, name, version)?;
+                Ok(Reached::Regular(found, directory, name))
+            };
         };
         let record = record(&place)?;
         match plain(record.as_flattened())? {
             None => {
-                let found = regular(&place, of_regular(record.as_flattened())?, version)?;
+                let found = regular(&place, 0, of_regular(record.as_flattened())?, version)?;
                 Ok(Reached::Regular(found, directory, name))
             }
             Some(id) => Ok(Reached::Regular(own(source, id, version)?, FileId::NONE, b"")),
@@ -90,16 +97,40 @@ pub fn find_again<S: Source>(
     name: &[u8],
 ) -> Result<Regular, Unsure> {
     settled(source, |version| {
-        if directory != FileId::NONE
-            && let Some(place) = find_dentry(source, directory, name)?
-            && let Ok(found) = of_regular(record(&place)?.as_flattened())
-            && found.attr.id == id
-            && found.fused
-        {
-            return regular(&place, found, version);
+        if directory != FileId::NONE {
+            if let Some(place) = find_dentry(source, directory, name)? {
+                if let Ok(found) = of_regular(record(&place)?.as_flattened())
+                    && found.attr.id == id
+                    && found.fused
+                {
+                    return regular(&place, 0, found, version);
+                }
+            } else if let Ok(found) = of_others(source, directory, name, version)
+                && found.attr.id == id
+            {
+                return Ok(found);
+            }
         }
         own(source, id, version)
     })
+}
+
+/// A small file of another node's, whose bytes are remembered with the name.
+fn of_others<S: Source>(
+    source: &S,
+    directory: FileId,
+    name: &[u8],
+    version: u64,
+) -> Result<Regular, Unsure> {
+    let file = find_remembered(source, directory, name)?;
+    let found = of_regular(file.record())?;
+    if !found.fused || found.attr.id != file.id {
+        return Err(Unsure);
+    }
+    // Its object is not here.
+    let attributes::Place::Record(_) = found.place else { return Err(Unsure) };
+    let found = regular(&file.place, key::REMEMBERED_BYTES, found, version)?;
+    Ok(Regular { until: file.until, ..found })
 }
 
 /// The beginning of a record, with zeros behind one that is shorter.
@@ -115,11 +146,13 @@ fn own<S: Source>(source: &S, id: FileId, version: u64) -> Result<Regular, Unsur
     if found.fused || found.attr.id != id {
         return Err(Unsure);
     }
-    regular(&place, found, version)
+    regular(&place, 0, found, version)
 }
 
+/// The file whose record begins at `record_at` of what stands at the place.
 fn regular<S: Source>(
     entry: &Place<'_, S>,
+    record_at: usize,
     found: RegularRecord,
     version: u64,
 ) -> Result<Regular, Unsure> {
@@ -128,12 +161,12 @@ fn regular<S: Source>(
         attributes::Place::Object(generation) => Bytes::Object { generation, settled: !unsettled },
         attributes::Place::Record(_) if unsettled => return Err(Unsure),
         attributes::Place::Record(content_at) => {
-            let runs = entry.runs()?.behind(content_at);
+            let runs = entry.runs()?.behind(record_at + content_at);
             if runs.bytes() as u64 != attr.size_bytes {
                 return Err(Unsure);
             }
             Bytes::Runs(runs)
         }
     };
-    Ok(Regular { version, attr, bytes })
+    Ok(Regular { version, attr, bytes, until: u64::MAX })
 }

@@ -191,24 +191,53 @@ fn remembered<S: Source>(
     if source.now() < until { Ok((FileId(id), until)) } else { Err(Unsure) }
 }
 
-/// The attributes of a file of another node's that the name stands for.
-fn remembered_file<S: Source>(source: &S, directory: FileId, name: &[u8]) -> Result<Attr, Unsure> {
+/// What is remembered of a file of another node's.
+pub(crate) struct RememberedFile<'a, S: Source> {
+    /// The record; what follows stands behind [`key::REMEMBERED_BYTES`].
+    pub(crate) place: Place<'a, S>,
+    pub(crate) id: FileId,
+    /// Not to be believed from here on, by the processors' counter.
+    pub(crate) until: u64,
+    record: [[u8; 8]; RECORD_CHUNKS],
+    bytes: usize,
+}
+
+impl<S: Source> RememberedFile<'_, S> {
+    /// The beginning of the record that the file's name has where it is at home.
+    pub(crate) fn record(&self) -> &[u8] {
+        let record = self.record.as_flattened();
+        record.get(..self.bytes).unwrap_or(record)
+    }
+}
+
+/// The file of another node's that the name stands for.
+pub(crate) fn find_remembered<'a, S: Source>(
+    source: &'a S,
+    directory: FileId,
+    name: &[u8],
+) -> Result<RememberedFile<'a, S>, Unsure> {
     const HEAD_CHUNKS: usize = key::REMEMBERED_BYTES / 8;
     if source.has_all() {
         return Err(Unsure);
     }
     let place = find_name(source, key::REMEMBERED, directory, name)?.ok_or(Unsure)?;
-    let mut record = [[0; 8]; HEAD_CHUNKS + RECORD_CHUNKS];
-    let count = place.value(&mut record)?.min(record.as_flattened().len());
-    let ([id, until], rest) = record.split_first_chunk().ok_or(Unsure)?;
-    let rest = rest.as_flattened().get(..count.saturating_sub(key::REMEMBERED_BYTES));
-    match of_dentry(rest.ok_or(Unsure)?)? {
-        Dentry::Fused(attr)
-            if attr.id == FileId(u64::from_le_bytes(*id))
-                && source.now() < u64::from_le_bytes(*until) =>
-        {
-            Ok(attr)
-        }
+    let mut value = [[0; 8]; HEAD_CHUNKS + RECORD_CHUNKS];
+    let bytes = place.value(&mut value)?.saturating_sub(key::REMEMBERED_BYTES);
+    let ([id, until], rest) = value.split_first_chunk().ok_or(Unsure)?;
+    let record = *rest.first_chunk().ok_or(Unsure)?;
+    let (id, until) = (FileId(u64::from_le_bytes(*id)), u64::from_le_bytes(*until));
+    if source.now() < until {
+        Ok(RememberedFile { place, id, until, record, bytes })
+    } else {
+        Err(Unsure)
+    }
+}
+
+/// The attributes of a file of another node's that the name stands for.
+fn remembered_file<S: Source>(source: &S, directory: FileId, name: &[u8]) -> Result<Attr, Unsure> {
+    let file = find_remembered(source, directory, name)?;
+    match of_dentry(file.record())? {
+        Dentry::Fused(attr) if attr.id == file.id => Ok(attr),
         _ => Err(Unsure),
     }
 }

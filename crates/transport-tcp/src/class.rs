@@ -11,16 +11,18 @@ pub enum Class {
     Client,
     /// A shard's question to another one.
     Shard,
+    /// What the holder of a lease is asked, who may have to ask whom the thing belongs to.
+    Holder,
     /// A request that is answered without asking anybody else.
     Leaf,
 }
 
 /// Number of classes.
-pub(crate) const CLASSES: usize = 3;
+pub(crate) const CLASSES: usize = 4;
 
 impl Class {
     /// All, lowest first.
-    pub const ALL: [Class; CLASSES] = [Class::Client, Class::Shard, Class::Leaf];
+    pub const ALL: [Class; CLASSES] = [Class::Client, Class::Shard, Class::Holder, Class::Leaf];
 
     pub(crate) fn index(self) -> usize {
         self as usize

@@ -33,7 +33,7 @@ pub enum Kind {
     Void(Class),
     /// Carries the acknowledgement in its header.
     Acknowledge,
-    /// How many requests of each class may have been sent in all: three `u64`.
+    /// How many requests of each class may have been sent in all: four `u64`.
     Credit,
     /// Is anybody there?
     Probe,
@@ -42,19 +42,21 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [(u8, Kind); 12] = [
+    const ALL: [(u8, Kind); 14] = [
         (1, Kind::Request(Class::Client)),
         (2, Kind::Request(Class::Shard)),
-        (3, Kind::Request(Class::Leaf)),
-        (4, Kind::Reply),
-        (5, Kind::Cancel),
-        (6, Kind::Void(Class::Client)),
-        (7, Kind::Void(Class::Shard)),
-        (8, Kind::Void(Class::Leaf)),
-        (9, Kind::Acknowledge),
-        (10, Kind::Credit),
-        (11, Kind::Probe),
-        (12, Kind::Alive),
+        (3, Kind::Request(Class::Holder)),
+        (4, Kind::Request(Class::Leaf)),
+        (5, Kind::Reply),
+        (6, Kind::Cancel),
+        (7, Kind::Void(Class::Client)),
+        (8, Kind::Void(Class::Shard)),
+        (9, Kind::Void(Class::Holder)),
+        (10, Kind::Void(Class::Leaf)),
+        (11, Kind::Acknowledge),
+        (12, Kind::Credit),
+        (13, Kind::Probe),
+        (14, Kind::Alive),
     ];
 
     fn raw(self) -> u8 {

@@ -96,6 +96,11 @@ pub const LEASE_SECONDS: i64 = 4;
 /// it is, milliseconds: other nodes may keep its attributes.
 pub const AT_REST_MS: i64 = 1000;
 
+/// Bytes of small files that one answer tells another node to keep.
+pub const CONTENTS_TOLD_BYTES_MAX: usize = 256 << 10;
+/// Bytes that what a node remembers of other nodes' names and files takes in its records. When
+/// there is more, all of it is forgotten.
+pub const REMEMBERED_BYTES_MAX: usize = 64 << 20;
 /// How long it believes that where requests have this deadline: the owner of a name waits for a
 /// node that does not answer for a deadline, and by half of it the node believes nothing any more.
 #[must_use]

@@ -54,6 +54,8 @@ pub(super) struct Memo {
     /// Starts of the daemon.
     starts: AtomicU32,
     version: AtomicU64,
+    /// As [`Regular::until`].
+    until: AtomicU64,
     content: [AtomicU64; Runs::WORDS],
 }
 
@@ -67,24 +69,27 @@ impl Memo {
         Some(done)
     }
 
-    pub(crate) fn keep(&self, generation: u32, seen: Seen, content: &Content) {
+    pub(crate) fn keep(&self, generation: u32, seen: Seen, regular: &Regular) {
+        let content = Content::of(regular);
         self.hold(|memo| {
             memo.generation.store(generation, Relaxed);
             memo.starts.store(seen.starts, Relaxed);
             memo.version.store(seen.version, Relaxed);
+            memo.until.store(regular.until, Relaxed);
             for (to, word) in memo.content.iter().zip(content.words()) {
                 to.store(word, Relaxed);
             }
         });
     }
 
-    pub(super) fn find(&self, generation: u32, seen: Seen) -> Option<Content> {
+    /// Where the bytes are, and until when that is believed.
+    pub(super) fn find(&self, generation: u32, seen: Seen) -> Option<(Content, u64)> {
         self.hold(|memo| {
             let same = memo.generation.load(Relaxed) == generation
                 && memo.starts.load(Relaxed) == seen.starts
                 && memo.version.load(Relaxed) == seen.version;
             let words = || memo.content.each_ref().map(|word| word.load(Relaxed));
-            same.then(|| Content::of_words(words()))
+            same.then(|| (Content::of_words(words()), memo.until.load(Relaxed)))
         })
         .flatten()
     }

@@ -13,7 +13,7 @@ use std::{
 use mayfly_meta::record::BirthKey;
 use mayfly_transport_shm::layout::{
     FILE_APPEND_BY_REQUEST, FILE_BY_REQUEST, FILE_OBJECT, FILE_STRIPED, FILE_UNLINKED, FileEntry,
-    NodeRegion, OPEN_FREE, OPEN_PRIVATE, OPEN_SHARED,
+    NodeRegion, OPEN_FREE, OPEN_PRIVATE, OPEN_SHARED, OpenEntry,
 };
 use mayfly_types::{
     Errno, FileId, FileKind, OpenRef, SessionId,
@@ -352,15 +352,7 @@ impl OpenTable {
         entry.offset.store(0, Relaxed);
         entry.id.store(id.0, Relaxed);
         entry.kind.store(kind as u32, Relaxed);
-        entry.reserved[0].store(caller.request_id as u32, Relaxed);
-        entry.reserved[1].store((caller.request_id >> 32) as u32, Relaxed);
-        let (shard, there) = match remote {
-            Some(remote) => (remote.shard.0 + 1, remote.open),
-            None => (0, OpenRef { index: caller.session.0, generation: 0 }),
-        };
-        entry.reserved[2].store(caller.lane | shard << SHARD_SHIFT, Relaxed);
-        entry.reserved[3].store(there.index, Relaxed);
-        entry.reserved[4].store(there.generation, Relaxed);
+        note_maker(entry, caller, remote);
         entry.state.store(OPEN_PRIVATE, Release);
         Ok(OpenRef { index, generation })
     }
@@ -477,6 +469,21 @@ impl OpenTable {
             file.allowance_end = end;
             self.node.files[file.index as usize].allowance_end.store(end, Release);
         }
+    }
+}
+
+/// Notes by whose request the description was made, and where it really is. An entry that stands
+/// for one elsewhere has that in the place of the session.
+fn note_maker(entry: &OpenEntry, maker: Caller, remote: Option<Elsewhere>) {
+    let (shard, there) = match remote {
+        Some(remote) => (remote.shard.0 + 1, remote.open),
+        None => (0, OpenRef { index: maker.session.0, generation: 0 }),
+    };
+    let request = [maker.request_id as u32, (maker.request_id >> 32) as u32];
+    let words = [request[0], request[1], maker.lane | shard << SHARD_SHIFT];
+    let words = words.into_iter().chain([there.index, there.generation]);
+    for (to, word) in entry.reserved.iter().zip(words) {
+        to.store(word, Relaxed);
     }
 }
 

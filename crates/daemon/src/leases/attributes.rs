@@ -15,11 +15,15 @@ use mayfly_meta::{
     Scan, key,
     record::{Content, Dentry, Inode},
 };
-use mayfly_types::{Attr, Errno, FileId, FileKind, Times, Timestamp, limits::NAME_BYTES_MAX};
+use mayfly_types::{
+    Attr, Errno, FileId, FileKind, Times, Timestamp,
+    limits::{CONTENTS_TOLD_BYTES_MAX, NAME_BYTES_MAX},
+};
 use mayfly_wire::{Request, Wire, Writer};
 
 use crate::{
     fault::{Fault, Outcome, Served},
+    leases::kept_files::AHEAD_SECONDS,
     maps::{HashMap, HashSet},
     message::{Answer, At, MemberFacts, Question, Resolved},
     namespace::{dentry_cache::Cached, open::opens_to_read, state::member::Parent},
@@ -90,7 +94,7 @@ pub(crate) struct AskedFiles {
 impl AskedFiles {
     /// One more, at this position of the listing. With how many others it should be asked for, to
     /// be kept.
-    fn count(&mut self, directory: FileId, cookie: u64) -> Option<u16> {
+    pub(super) fn count(&mut self, directory: FileId, cookie: u64) -> Option<u16> {
         if self.directories.len() >= DIRECTORIES_MAX && !self.directories.contains_key(&directory) {
             self.directories.clear();
         }
@@ -127,7 +131,7 @@ impl AskedFiles {
     }
 
     /// What was asked for may not be kept; was it told?
-    fn refused(&mut self, directory: FileId, told: bool) {
+    pub(super) fn refused(&mut self, directory: FileId, told: bool) {
         self.directories.entry(directory).or_default().skip(true, told);
     }
 
@@ -142,14 +146,30 @@ fn is_about(question: &Question, at: FileId, of: &[u8]) -> bool {
     matches!(question, Question::File { directory, name, .. } if *directory == at && *name == of)
 }
 
-/// As a dentry's record would be that has the inode, of an empty file.
-fn without_content(mut inode: Box<Inode>) -> Vec<u8> {
-    if let Content::Inline(bytes) = &mut inode.content {
-        bytes.clear();
+/// What another shard is told of files.
+struct Telling {
+    /// So many bytes of them may be told still.
+    room_bytes: usize,
+}
+
+impl Telling {
+    fn new(contents: bool) -> Telling {
+        Telling { room_bytes: if contents { CONTENTS_TOLD_BYTES_MAX } else { 0 } }
     }
-    let mut record = Vec::new();
-    inode.encode_fused_to(&mut record);
-    record
+
+    /// As a dentry's record would be that has the inode; of an empty file where the bytes are not
+    /// told.
+    fn record(&mut self, mut inode: Box<Inode>) -> Vec<u8> {
+        if let Content::Inline(bytes) = &mut inode.content {
+            match self.room_bytes.checked_sub(bytes.len()) {
+                Some(left) => self.room_bytes = left,
+                None => bytes.clear(),
+            }
+        }
+        let mut record = Vec::new();
+        inode.encode_fused_to(&mut record);
+        record
+    }
 }
 
 impl Shard {
@@ -169,7 +189,7 @@ impl Shard {
         }
         let cookie = key::cookie(*directory, name);
         let known = self.namespace.cache.get(cookie, *directory, name, self.leases.now);
-        if let Some(Cached::File(attr)) = known {
+        if let Some(Cached::File(attr, _)) = known {
             attr.encode(to)?;
             return Ok(Served::Replied);
         }
@@ -180,7 +200,8 @@ impl Shard {
                     return Err(Fault::Elsewhere(owner, place));
                 };
                 let (directory, name, upto) = (*directory, name.clone(), *upto);
-                self.fact(owner, Question::File { directory, name, upto, more })?
+                let question = Question::File { directory, name, upto, more, contents: false };
+                self.fact(owner, question)?
             }
         };
         let Answer::File { record, cacheable, .. } = answer else {
@@ -212,20 +233,31 @@ impl Shard {
             && !(reads || matches!(request, Request::Open(open) if opens_to_read(open.flags)))
         {
             self.leases.asked_files.changes(*directory);
+            self.leases.asked_contents.changes(*directory);
         }
     }
 
     /// The attributes in a record that another shard has sent.
     pub(crate) fn attr_sent(&self, record: &[u8]) -> Option<Attr> {
+        self.file_sent(record).map(|(attr, _)| attr)
+    }
+
+    /// The same, and whether all bytes of the file are there.
+    fn file_sent(&self, record: &[u8]) -> Option<(Attr, bool)> {
         let Ok(Dentry::Fused(inode)) = Dentry::decode(record) else { return None };
-        let regular = inode.kind() == FileKind::Regular && !inode.unsettled;
-        regular.then(|| self.attr_from(&inode, None, &MemberFacts::default()).ok()).flatten()
+        if inode.kind() != FileKind::Regular || inode.unsettled {
+            return None;
+        }
+        let attr = self.attr_from(&inode, None, &MemberFacts::default()).ok()?;
+        let whole = matches!(&inode.content, Content::Inline(bytes)
+            if bytes.len() as u64 == attr.size_bytes);
+        Some((attr, whole))
     }
 
     /// Keeps files of which another shard has told that they may be kept until then.
     pub(crate) fn keep_files<'a>(
         &mut self,
-        directory: FileId,
+        (directory, contents): (FileId, bool),
         files: impl Iterator<Item = (&'a [u8], &'a [u8])>,
         until: i64,
     ) {
@@ -233,15 +265,21 @@ impl Shard {
         for (name, record) in files.take(usize::from(MORE_FILES_MAX) + 1) {
             let cookie = key::cookie(directory, name);
             positions = Some((positions.map_or(cookie, |(first, _)| first), cookie));
-            let Some(attr) = self.attr_sent(record).filter(|_| name.len() <= NAME_BYTES_MAX) else {
-                continue;
-            };
-            let cached = Cached::File(Box::new(attr));
+            let sent = self.file_sent(record).filter(|_| name.len() <= NAME_BYTES_MAX);
+            let Some((attr, whole)) = sent else { continue };
+            let whole = contents && whole;
+            let cached = Cached::File(Box::new(attr), whole);
             self.namespace.cache.insert(directory, name, cached, until);
-            self.show_name((directory, name), (attr.id, until), record);
+            let shown_until = if whole { until - AHEAD_SECONDS } else { until };
+            self.show_name((directory, name), (attr.id, shown_until), record);
+            if whole {
+                self.leases.kept_files.may_be_read(self.leases.now, until);
+            }
         }
         if let Some((first, last)) = positions {
-            self.leases.asked_files.answered(directory, first, last);
+            let leases = &mut self.leases;
+            let asked = if contents { &mut leases.asked_contents } else { &mut leases.asked_files };
+            asked.answered(directory, first, last);
         }
     }
 
@@ -253,7 +291,7 @@ impl Shard {
         from: ShardId,
         (directory, upto): (FileId, u64),
         name: &[u8],
-        more: u16,
+        (more, contents): (u16, bool),
     ) -> Outcome<Answer> {
         self.namespace.seats.learn(directory, upto);
         let cookie = key::cookie(directory, name);
@@ -278,12 +316,14 @@ impl Shard {
         }
         let is_at_rest = self.is_directory_at_rest(directory)?;
         let cacheable = is_at_rest && self.lease_file(from, (directory, name), &inode);
+        let mut telling = Telling::new(contents && cacheable);
+        let record = telling.record(inode);
         let more = if cacheable {
-            self.files_behind(from, (directory, cookie), more)?
+            self.files_behind(from, (directory, cookie), more, &mut telling)?
         } else {
             Vec::new()
         };
-        Ok(Answer::File { record: without_content(inode), cacheable, more })
+        Ok(Answer::File { record, cacheable, more })
     }
 
     /// Records of files behind that position of a listing, whose inodes are in the records of their
@@ -293,6 +333,7 @@ impl Shard {
         from: ShardId,
         (directory, cookie): (FileId, u64),
         count: u16,
+        telling: &mut Telling,
     ) -> Outcome<Vec<(Vec<u8>, Vec<u8>)>> {
         let count = usize::from(count.min(MORE_FILES_MAX));
         let (prefix, mut seen) = (key::directory(directory), 0);
@@ -314,7 +355,7 @@ impl Shard {
             },
         )?;
         found.retain(|(name, inode)| self.lease_file(from, (directory, name), inode));
-        Ok(found.into_iter().map(|(name, inode)| (name, without_content(inode))).collect())
+        Ok(found.into_iter().map(|(name, inode)| (name, telling.record(inode))).collect())
     }
 
     /// The other shard may remember the file, if that is at rest and there is room.

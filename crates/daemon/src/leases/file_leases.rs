@@ -19,8 +19,13 @@ use mayfly_transport_shm::file_leases::{FILE_LEASES_MAX, SessionLeases};
 use mayfly_types::{FileId, SessionId, Times};
 
 use crate::{
-    api::Caller, fault::Outcome, leases::state::file_leases::Holder, log,
-    namespace::state::inode::Located, shard::Shard, shards::numbering::origin,
+    api::Caller,
+    fault::{Fault, Outcome},
+    leases::state::file_leases::Holder,
+    log,
+    namespace::state::inode::Located,
+    shard::Shard,
+    shards::numbering::origin,
 };
 
 /// So many files a process opens for reading before it need not ask.
@@ -58,7 +63,7 @@ impl Shard {
     }
 
     /// Leases another entry in the place of one, if there is room.
-    fn lease_at(&mut self, session: SessionId, place: usize) {
+    pub(super) fn lease_at(&mut self, session: SessionId, place: usize) {
         let Some(leases) = self.leases_of(session) else { return };
         let index = self.files.opens.lease(session);
         self.leases.files.set(session, place, index);
@@ -116,19 +121,32 @@ impl Shard {
         located: &Located,
         birth: BirthKey,
     ) {
-        self.files.opens.keep_leased(index, session, located.inode.id, birth);
+        self.files.opens.keep_leased((index, session), located.inode.id, birth, None);
         self.mark_opened(&located.inode);
         self.lease_at(session, place);
     }
 
+    /// The file that a process shows by a place, and where it has found it.
+    pub(super) fn shown_by(&self, session: SessionId, place: usize) -> Option<(FileId, BirthKey)> {
+        let file = self.leases_of(session)?.files.get(place)?.load(SeqCst);
+        Some((FileId(file), self.birth_of_leased(session, place)))
+    }
+
     /// Makes the descriptions that a process wants of what it is leased.
-    pub(crate) fn make_wanted(&mut self, session: SessionId) {
+    pub(crate) fn make_wanted(&mut self, session: SessionId) -> Outcome<()> {
         let Some(leases) = self.leases_of(session).filter(|_| !self.leases.files.shown.is_empty())
         else {
-            return;
+            return Ok(());
         };
         let wanted = leases.wanted.load(SeqCst);
         for place in (0..FILE_LEASES_MAX).filter(|place| wanted & 1 << place != 0) {
+            let kept = self.keep_wanted(session, place);
+            if matches!(kept, Err(Fault::Errno(_))) {
+                leases.wanted.fetch_and(!(1 << place), AcqRel);
+            }
+            if kept?.is_some() {
+                continue;
+            }
             let Some(index) = self.leases.files.at(session, place) else { continue };
             let id = self.files.opens.leased_file(index);
             let birth = self.birth_of_leased(session, place);
@@ -145,6 +163,7 @@ impl Shard {
                 }
             }
         }
+        Ok(())
     }
 
     /// The session is over.
@@ -183,6 +202,7 @@ impl Shard {
             }
             self.leases.files.all.insert(session, holder);
             self.leases.files.show(session, leases);
+            self.leases.kept_files.may_be_read(self.leases.now, self.leases.now);
         }
     }
 }

@@ -7,9 +7,17 @@
 //! longer than it may be remembered: a daemon that stands still cannot take anything away.
 
 use mayfly_meta::{Scan, StoreError, key};
-use mayfly_types::{Durability, FileId};
+use mayfly_types::{Durability, FileId, limits::REMEMBERED_BYTES_MAX};
 
 use crate::{fault::store_failed, shard::Shard};
+
+/// How much is shown.
+#[derive(Debug, Default)]
+pub(crate) struct ShownNames {
+    pub(crate) count: usize,
+    /// What their records take.
+    pub(crate) bytes: usize,
+}
 
 impl Shard {
     /// Whether processes of this node read this shard's records.
@@ -38,18 +46,23 @@ impl Shard {
     }
 
     fn put_shown(&mut self, at: &[u8], record: &[u8]) -> Result<(), StoreError> {
-        if self.store.get(at)?.is_none() {
-            if self.namespace.shown_names >= self.config.cached_dentries_max {
+        let before = self.store.get(at)?.map(|record| record.len());
+        let shown = &mut self.namespace.shown_names;
+        if before.is_none() {
+            if shown.count >= self.config.cached_dentries_max || shown.bytes > REMEMBERED_BYTES_MAX
+            {
                 self.hide_all()?;
             }
-            self.namespace.shown_names += 1;
+            self.namespace.shown_names.count += 1;
         }
+        let bytes = &mut self.namespace.shown_names.bytes;
+        *bytes = bytes.saturating_sub(before.unwrap_or(0)) + record.len();
         self.store.put(at, record)
     }
 
     /// What the name stands for is not to be believed any more.
     pub(crate) fn hide_name(&mut self, directory: FileId, name: &[u8]) {
-        if self.namespace.shown_names == 0 {
+        if self.namespace.shown_names.count == 0 {
             return;
         }
         if let Err(error) = self.delete_shown(&key::remembered(directory, name)) {
@@ -60,7 +73,9 @@ impl Shard {
     fn delete_shown(&mut self, at: &[u8]) -> Result<(), StoreError> {
         let Some(record) = self.store.get(at)? else { return Ok(()) };
         let is_directory = record.len() == key::REMEMBERED_BYTES;
-        self.namespace.shown_names -= 1;
+        let shown = &mut self.namespace.shown_names;
+        shown.count -= 1;
+        shown.bytes = shown.bytes.saturating_sub(record.len());
         self.store.delete(at)?;
         // Processes remember where paths led.
         if is_directory { self.store.move_directory() } else { Ok(()) }
@@ -68,7 +83,7 @@ impl Shard {
 
     /// Nothing is known of other nodes' names.
     pub(crate) fn hide_names(&mut self) {
-        if self.namespace.shown_names > 0
+        if self.namespace.shown_names.count > 0
             && let Err(error) = self.hide_all()
         {
             store_failed(&error);
@@ -82,7 +97,7 @@ impl Shard {
             shown.push(key.to_vec());
             Scan::More
         })?;
-        self.namespace.shown_names = shown.len();
+        self.namespace.shown_names.count = shown.len();
         shown.iter().try_for_each(|key| self.delete_shown(key))
     }
 }

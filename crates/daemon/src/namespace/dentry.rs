@@ -42,7 +42,7 @@ impl Shard {
         match self.namespace.cache.get(cookie, directory, name, self.leases.now) {
             Some(Cached::Directory(id)) => return Ok(Some((id, FileKind::Directory))),
             Some(Cached::Symlink(id, _)) => return Ok(Some((id, FileKind::Symlink))),
-            Some(Cached::File(attr)) => return Ok(Some((attr.id, attr.kind))),
+            Some(Cached::File(attr, _)) => return Ok(Some((attr.id, attr.kind))),
             None => {}
         }
         if !self.owns(directory, name) {

@@ -21,7 +21,8 @@ pub(crate) const FOR_EVER: i64 = i64::MAX;
 pub(crate) enum Cached {
     Directory(FileId),
     Symlink(FileId, Arc<[u8]>),
-    File(Box<Attr>),
+    /// And whether its bytes are in the records.
+    File(Box<Attr>, bool),
 }
 
 struct Entry {
@@ -117,6 +118,14 @@ impl DentryCache {
             Cached::Directory(id) if is_it => Some((*id, entry.until)),
             _ => None,
         }
+    }
+
+    /// From which second on a file of another node's is not to be believed.
+    pub(crate) fn file_until(&self, directory: FileId, name: &[u8]) -> Option<i64> {
+        let hash = key::cookie(directory, name);
+        let entry = self.young.get(&hash).or_else(|| self.old.get(&hash))?;
+        let is_it = entry.directory == directory && *entry.name == *name;
+        matches!(entry.cached, Cached::File(..)).then_some(entry.until).filter(|_| is_it)
     }
 
     /// `until`: the second from which on it is not to be believed, [`FOR_EVER`] for who is told of

@@ -7,7 +7,7 @@ use mayfly_wire::{Open, Opened, WALK_FOLLOW, Walk, Wire, Writer};
 
 use crate::{
     api::Caller,
-    fault::{Outcome, Served},
+    fault::{Fault, Outcome, Served},
     files::state::background::{Change, Length, Reply},
     message::{At, MemberFacts},
     namespace::state::{
@@ -18,7 +18,7 @@ use crate::{
     shard::Shard,
 };
 
-const O_ACCMODE: u32 = 0o3;
+pub(crate) const O_ACCMODE: u32 = 0o3;
 const O_RDONLY: u32 = 0;
 const O_RDWR: u32 = 2;
 
@@ -32,6 +32,11 @@ pub(crate) const ONCE: u32 = O_CREAT | O_EXCL | O_TRUNC | O_NOCTTY | O_CLOEXEC;
 /// Whether nothing of a file that is there changes by such an open, or by the description.
 pub(crate) fn opens_to_read(flags: u32) -> bool {
     flags & O_PATH != 0 || flags & (O_ACCMODE | O_TRUNC) == O_RDONLY
+}
+
+/// Whether the file is opened to be read, as one that is there already.
+pub(crate) fn reads_alone(flags: u32) -> bool {
+    flags & (O_ACCMODE | O_TRUNC | O_CREAT | O_PATH | O_DIRECTORY | O_TMPFILE) == O_RDONLY
 }
 
 impl Shard {
@@ -55,7 +60,11 @@ impl Shard {
             }
             At::Part(_) => return Err(Errno::EPROTO.into()),
             At::Start | At::Path(..) => {
-                let place = self.walk(&walk, if create { Rule::Create } else { Rule::Target })?;
+                let walked = self.walk(&walk, if create { Rule::Create } else { Rule::Target });
+                if let Err(Fault::Elsewhere(owner, place)) = &walked {
+                    self.ask_for_contents(caller, flags, (*owner, place))?;
+                }
+                let place = walked?;
                 if create && place.found.is_none() && place.last == Last::Name {
                     return self.create(caller, place, open, to);
                 }

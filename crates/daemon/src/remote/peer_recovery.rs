@@ -93,12 +93,17 @@ impl Shard {
         }
     }
 
-    /// What was agreed with it and not decided is void.
-    fn shard_returned(&mut self, shard: ShardId) -> Vec<(TransactionId, Vec<Step>)> {
+    /// A shard that was started anew may not know any more what it told, and to whom.
+    pub(crate) fn forget_what_others_said(&mut self) {
         self.namespace.cache.forget_leases();
         self.hide_names();
         self.recall_paths_elsewhere();
         self.void(|question| matches!(question, Question::Lookup { .. } | Question::File { .. }));
+    }
+
+    /// What was agreed with it and not decided is void.
+    fn shard_returned(&mut self, shard: ShardId) -> Vec<(TransactionId, Vec<Step>)> {
+        self.forget_what_others_said();
         self.forget_prepares(|transaction| transaction.shard() == shard.0);
         self.let_ends_of(shard);
         // What it held it does not hold any more.

@@ -1,5 +1,7 @@
 //! What the threads of a daemon ask of the file system behind them.
 
+use std::time::Duration;
+
 use mayfly_transport_tcp::Bytes;
 use mayfly_types::{Errno, FileId, SessionId};
 use mayfly_wire::Request;
@@ -79,6 +81,8 @@ pub trait Service {
     fn recall(&mut self) -> bool;
     /// Answers to pending requests that have become known; asked for after a commit.
     fn completions(&mut self) -> Vec<Completion>;
+    /// After how long it is to be called again though nobody asks for anything.
+    fn due(&self) -> Option<Duration>;
     /// Work that can wait; called when there is no request. True when it changed records, so that a
     /// commit must follow, and a further call may find more.
     fn idle_work(&mut self) -> bool;
@@ -173,6 +177,10 @@ impl Service for Shard {
 
     fn completions(&mut self) -> Vec<Completion> {
         Shard::completions(self).collect()
+    }
+
+    fn due(&self) -> Option<Duration> {
+        Shard::due(self)
     }
 
     fn idle_work(&mut self) -> bool {

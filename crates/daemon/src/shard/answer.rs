@@ -40,9 +40,6 @@ impl Shard {
                 self.namespace.seats.learn(*directory, *upto);
                 self.tell_name(from, *directory, name)?
             }
-            Question::File { directory, name, upto, more } => {
-                self.tell_file(from, (*directory, *upto), name, *more)?
-            }
             Question::LinkTarget { id, birth } => self.tell_link(*id, birth)?,
             Question::Directory(id) => Answer::Directory(self.directory_facts(*id)?),
             Question::Join(id) => {
@@ -71,10 +68,6 @@ impl Shard {
                 self.await_release()?;
                 Answer::Done
             }
-            Question::Forget { directory, name } => {
-                self.forget_name(*directory, name);
-                Answer::Done
-            }
             Question::IsOver(transaction) => {
                 Answer::Over(!self.transactions.running.contains_key(transaction))
             }
@@ -88,7 +81,6 @@ impl Shard {
             }
             Question::Numbers => Answer::Numbers(self.give_numbers()?),
             Question::Space => Answer::Space(self.space()),
-            Question::Returned => self.welcome_back(from),
             Question::Proxies(opens) => self.answer_unheld(from, opens),
             Question::Reclaim => {
                 self.reclaim()?;
@@ -100,7 +92,32 @@ impl Shard {
                 self.suspect(*waiter, *wait);
                 Answer::Done
             }
+            Question::File { .. }
+            | Question::Keep(_)
+            | Question::Forget { .. }
+            | Question::Returned => self.answer_about_leases(from, question)?,
             about_bytes => self.answer_about_bytes(from, about_bytes)?,
+        })
+    }
+
+    /// What shards ask each other about what one of them may believe of another one's.
+    fn answer_about_leases(&mut self, from: ShardId, question: &Question) -> Outcome<Answer> {
+        Ok(match question {
+            Question::File { directory, name, upto, more, contents } => {
+                self.tell_file(from, (*directory, *upto), name, (*more, *contents))?
+            }
+            Question::Keep(kept) => self.keep_for(from, kept)?,
+            Question::Forget { directory, name } => {
+                self.forget_name(*directory, name);
+                self.keep_all(|_, kept| kept.birth.is(*directory, name))?;
+                Answer::Done
+            }
+            Question::Returned => {
+                self.forget_what_others_said();
+                self.keep_all(|home, _| home == from)?;
+                self.welcome_back(from)
+            }
+            _ => return Err(Errno::EIO.into()),
         })
     }
 
@@ -204,13 +221,13 @@ impl Shard {
             self.namespace.cache.insert(*directory, name, Cached::Directory(*id), until);
             self.show_name((*directory, name), (*id, until), &[]);
         }
-        if let Question::File { directory, name, .. } = question
+        if let Question::File { directory, name, contents, .. } = question
             && let Answer::File { record, cacheable: true, more } = answer
         {
             let until = self.believed_until(asked_at);
             let more = more.iter().map(|(name, record)| (name.as_slice(), record.as_slice()));
             let files = [(name.as_slice(), record.as_slice())].into_iter().chain(more);
-            self.keep_files(*directory, files, until);
+            self.keep_files((*directory, *contents), files, until);
         }
     }
 
@@ -245,7 +262,7 @@ impl Shard {
         self.namespace.cache.forget(cookie);
         self.hide_name(directory, name);
         // No path leads through a file.
-        if !matches!(known, Some(Cached::File(_))) {
+        if !matches!(known, Some(Cached::File(..))) {
             self.recall_paths_elsewhere();
         }
         let is_it = |question: &Question| match question {

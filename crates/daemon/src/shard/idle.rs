@@ -48,6 +48,10 @@ impl Shard {
     pub fn idle_work(&mut self) -> bool {
         self.execute_ripe();
         self.absorb();
+        if self.due().is_some() {
+            self.look_at_clocks();
+            self.keep_in_time();
+        }
         for object in std::mem::take(&mut self.files.background.removed) {
             if let Err(error) = self.store.delete(&key::doomed(object.file, object.generation)) {
                 store_failed(&error);

@@ -351,6 +351,9 @@ impl Shard {
 
     fn take_answer(&mut self, id: u64, answer: Answer) {
         let Some(asked) = self.tasks.asked.remove(&id) else { return };
+        if let Question::Keep(kept) = &asked.question {
+            self.was_kept(asked.to, kept, &answer);
+        }
         match asked.purpose {
             Purpose::Nothing => {}
             Purpose::Recovery => {

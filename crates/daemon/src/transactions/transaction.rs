@@ -179,6 +179,8 @@ impl Shard {
             }
             Answer::Busy => Verdict::Busy(from),
             Answer::Changed | Answer::Retry => Verdict::Changed,
+            // A process of this node that cannot go on reading keeps nobody from changing anything.
+            Answer::Failed(_) if matches!(question, Question::Keep(_)) => Verdict::Fine,
             Answer::Failed(errno) => {
                 // It may have been prepared and the answer lost.
                 transaction.prepared.push(from);
@@ -219,6 +221,7 @@ impl Shard {
         for (shard, directory, name) in names {
             if shard == self.place.shard.0 {
                 self.forget_name(directory, &name);
+                questions.extend(self.questions_to_keep(|_, kept| kept.birth.is(directory, &name)));
             } else {
                 questions.push((ShardId(shard), Question::Forget { directory, name }));
             }

@@ -89,6 +89,12 @@ pub struct BirthKey {
 }
 
 impl BirthKey {
+    /// Whether it is this name in this directory.
+    #[must_use]
+    pub fn is(&self, directory: FileId, name: &[u8]) -> bool {
+        self.directory == directory && self.name == name
+    }
+
     /// The record (of an orphan or unsettled mark).
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {

@@ -9,7 +9,10 @@ use mayfly_transport_shm::{
 };
 use mayfly_types::{FileId, FileKind, OpenRef, SessionId};
 
-use crate::files::descriptions::{Open, OpenTable};
+use crate::{
+    api::Caller,
+    files::descriptions::{Elsewhere, Open, OpenTable, note_maker},
+};
 
 /// Flags that a description that was leased may have, as a process writes them.
 const FLAGS: u32 = O_RDWR | O_NONBLOCK | O_LARGEFILE | O_NOFOLLOW | O_NOATIME;
@@ -54,6 +57,20 @@ impl OpenTable {
         taken
     }
 
+    /// Whether the entry was taken back and nothing has become of it yet.
+    pub(crate) fn is_recalled(&self, at: OpenRef) -> bool {
+        let entry = self.leased_entry(at.index);
+        entry.state.load(Acquire) == OPEN_LEASED_RECALLED
+            && entry.generation.load(Relaxed) == at.generation
+    }
+
+    /// What the entry is called, and the flags that a description of it has.
+    pub(crate) fn leased_at(&self, index: u32) -> (OpenRef, u32) {
+        let entry = self.leased_entry(index);
+        let generation = entry.generation.load(Relaxed);
+        (OpenRef { index, generation }, entry.flags.load(Relaxed) & FLAGS)
+    }
+
     /// It goes on being leased.
     pub(crate) fn leave_leased(&self, index: u32) {
         let state = &self.leased_entry(index).state;
@@ -68,24 +85,22 @@ impl OpenTable {
     /// Makes a description of one that was taken.
     pub(crate) fn keep_leased(
         &mut self,
-        index: u32,
-        session: SessionId,
+        (index, session): (u32, SessionId),
         id: FileId,
         birth: BirthKey,
+        remote: Option<Elsewhere>,
     ) {
         self.promised -= 1;
         let entry = self.leased_entry(index);
         let generation = entry.generation.load(Relaxed);
         let flags = entry.flags.load(Relaxed) & FLAGS;
-        let made = Open { generation, session, id, flags, remote: None };
+        let made = Open { generation, session, id, flags, remote };
         let file = self.admit(index, made, |files| files.take(id, birth));
         entry.flags.store(flags, Relaxed);
         entry.file.store(file, Relaxed);
         entry.session.store(session.0, Relaxed);
         entry.kind.store(FileKind::Regular as u32, Relaxed);
-        for word in &entry.reserved {
-            word.store(0, Relaxed);
-        }
+        note_maker(entry, Caller { session: SessionId(0), lane: 0, request_id: 0 }, remote);
         entry.state.store(OPEN_PRIVATE, Release);
     }
 

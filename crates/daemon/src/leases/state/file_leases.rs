@@ -33,6 +33,11 @@ impl FileLeases {
         *self.all.get(&session)?.places.get(place)?
     }
 
+    /// The place of a session that has this entry.
+    pub(crate) fn place_of(&self, session: SessionId, index: u32) -> Option<usize> {
+        self.all.get(&session)?.places.iter().position(|at| *at == Some(index))
+    }
+
     pub(crate) fn show(&mut self, session: SessionId, leases: &'static SessionLeases) {
         if !self.shown.iter().any(|(other, _)| *other == session) {
             self.shown.push((session, leases));

@@ -333,6 +333,10 @@ impl Service for Ledger {
         std::mem::take(&mut self.answered)
     }
 
+    fn due(&self) -> Option<std::time::Duration> {
+        None
+    }
+
     fn idle_work(&mut self) -> bool {
         false
     }

@@ -26,13 +26,16 @@
 
 mod placement;
 
-use std::sync::{
-    Arc,
-    atomic::{
-        AtomicBool, AtomicU32, AtomicU64,
-        Ordering::{AcqRel, Relaxed, SeqCst},
-        fence,
+use std::{
+    sync::{
+        Arc,
+        atomic::{
+            AtomicBool, AtomicU32, AtomicU64,
+            Ordering::{AcqRel, Relaxed, SeqCst},
+            fence,
+        },
     },
+    time::Duration,
 };
 
 use mayfly_sys::{
@@ -111,10 +114,15 @@ impl Waker {
         self.words.poked.store(true, SeqCst);
     }
 
-    /// Sleeps until somebody has woken the thread since `wakes` were counted.
-    pub(in crate::serve) fn sleep(&self, wakes: Wakes) {
+    /// Sleeps until somebody has woken the thread since `wakes` were counted, or for so long.
+    pub(in crate::serve) fn sleep(&self, wakes: Wakes, at_most: Option<Duration>) {
+        let until_ns = at_most.map(|at_most| {
+            let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+            let now = Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32);
+            u64::try_from((now + at_most).as_nanos()).unwrap_or(u64::MAX)
+        });
         // Whatever the reason for waking, the caller looks at everything.
-        let _woken = futex::wait(self.bed().1, wakes.0, None);
+        let _woken = futex::wait(self.bed().1, wakes.0, until_ns);
     }
 
     /// What the thread says and sleeps on.

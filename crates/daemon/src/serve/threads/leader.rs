@@ -46,7 +46,8 @@ fn live<S: Service, O: HostEnvironment>(
             Turn::Over(ending) => break ending,
             Turn::Idle(what) => {
                 let Some(wakes) = serving.lie_down(what) else { continue };
-                held = place.sleep(held, wakes);
+                let at_most = serving.shard.service.due();
+                held = place.sleep(held, (wakes, at_most));
                 let Some(back) = held.as_mut() else { unreachable!("nobody else takes it") };
                 serving = back;
                 serving.idle.rise();
@@ -62,7 +63,9 @@ fn live<S: Service, O: HostEnvironment>(
 
 impl<S: Service + Send, O: HostEnvironment + Send> StandIn for Place<Serving<S, O>> {
     fn stand_in(&self) {
-        Place::stand_in(self, |serving| serving.is_open() && stand_in(serving));
+        Place::stand_in(self, |serving| {
+            serving.is_open() && stand_in(serving) && !self.oversleeps(serving.shard.service.due())
+        });
     }
 }
 

@@ -153,7 +153,8 @@ fn live<S: Service>(place: &Place<Worker<S>>, worker: Worker<S>) {
             continue;
         }
         let Some(wakes) = worker.idle.lie_down(For::Waker, || None) else { continue };
-        held = place.sleep(held, wakes);
+        let at_most = worker.shard.service.due();
+        held = place.sleep(held, (wakes, at_most));
         let Some(back) = held.as_mut() else { unreachable!("nobody else takes it") };
         worker = back;
         worker.idle.rise();
@@ -163,7 +164,9 @@ fn live<S: Service>(place: &Place<Worker<S>>, worker: Worker<S>) {
 
 impl<S: Service + Send> StandIn for Place<Worker<S>> {
     fn stand_in(&self) {
-        Place::stand_in(self, stand_in);
+        Place::stand_in(self, |worker| {
+            stand_in(worker) && !self.oversleeps(worker.shard.service.due())
+        });
     }
 }
 

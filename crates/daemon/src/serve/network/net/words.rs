@@ -109,6 +109,9 @@ fn is_sound_question(question: &Question) -> bool {
         | Question::File { name, .. }
         | Question::Forget { name, .. } => name.len() <= NAME_BYTES_MAX,
         Question::LinkTarget { birth, .. } => birth.name.len() <= NAME_BYTES_MAX,
+        Question::Keep(kept) => {
+            kept.birth.name.len() <= NAME_BYTES_MAX && kept.session.0 < SESSIONS_MAX
+        }
         Question::Prepare { steps, .. } | Question::Apply { steps, .. } => {
             steps.iter().all(Step::is_sound)
         }
@@ -150,11 +153,10 @@ pub(crate) fn class_of(question: &Question) -> Class {
         | Question::Join(_)
         | Question::Member(_)
         | Question::Entries { .. }
-        | Question::Forget { .. }
         | Question::Release(_)
         | Question::Drop { .. }
         | Question::IsOver(_)
-        | Question::Returned
+        | Question::Keep(_)
         | Question::Proxies(_)
         | Question::Part { .. }
         | Question::CleanPart { .. }
@@ -167,6 +169,8 @@ pub(crate) fn class_of(question: &Question) -> Class {
         | Question::StillWaiting { .. }
         | Question::Suspect { .. }
         | Question::Space => Class::Leaf,
+        // What processes there read is kept first.
+        Question::Forget { .. } | Question::Returned => Class::Holder,
         _ => Class::Shard,
     }
 }
